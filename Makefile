@@ -1,0 +1,33 @@
+# make test     every check and every test, with the race detector
+# make lint     gofmt, vet, staticcheck
+# make demo     relay, NATS, host-agent and a demo host in one process
+# make bench    benchmarks, on request only; BENCH='regexp' picks some
+# make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop
+
+GO      ?= go
+BENCH   ?= .
+PKGS    := ./...
+
+.PHONY: all build test lint bench demo interop deps
+
+all: build
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
+
+test: deps lint
+	$(GO) test -race $(PKGS)
+
+lint:
+	@out="$$(gofmt -l .)"; if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+	$(GO) vet $(PKGS)
+	$(GO) tool staticcheck $(PKGS)
+
+bench:
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKGS)
+
+demo:
+	$(GO) run ./cmd/relay demo
+
+deps:
+	@sh test/install-deps.sh
