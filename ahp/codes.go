@@ -1,0 +1,77 @@
+package ahp
+
+// JSON-RPC 2.0 error codes, section 5.1.
+const (
+	CodeParseError     = -32700
+	CodeInvalidRequest = -32600
+	CodeMethodNotFound = -32601
+	CodeInvalidParams  = -32602
+	CodeInternalError  = -32603
+)
+
+// Error codes that AHP defines.
+const (
+	CodeSessionNotFound            = -32001
+	CodeProviderNotFound           = -32002
+	CodeSessionAlreadyExists       = -32003
+	CodeTurnInProgress             = -32004
+	CodeUnsupportedProtocolVersion = -32005
+	CodeContentNotFound            = -32006
+	CodeAuthRequired               = -32007
+	CodeNotFound                   = -32008
+	CodePermissionDenied           = -32009
+	CodeAlreadyExists              = -32010
+	CodeConflict                   = -32011
+	CodeCanvasProviderError        = -32012
+)
+
+// Error codes of the relay's own, outside the range that JSON-RPC and AHP
+// grow in.
+const (
+	CodeHostOffline = 4100
+	CodeRateLimited = 4290
+)
+
+// A CloseCode is the code of a WebSocket close frame (RFC 6455, section 7.4).
+// Of the relay's own codes, 4000 to 4499 mean "reconnect" and 4500 to 4999
+// mean "do not", so that a client needs no table.
+type CloseCode uint16
+
+// Close codes that the relay sends to clients.
+const (
+	CloseShuttingDown  CloseCode = 1001 // drain: reconnect at once
+	CloseMessageTooBig CloseCode = 1009 // a frame over the limit
+	CloseResync        CloseCode = 1012 // the contract could not be kept: reconnect at once
+	CloseOverloaded    CloseCode = 1013 // queue bound or quota passed: reconnect with back-off
+	CloseHostOffline   CloseCode = 4100 // host-agent or host is gone
+	CloseBadMessage    CloseCode = 4500 // not one JSON-RPC object in a text frame
+	CloseTokenEnded    CloseCode = 4501 // token expired or revoked
+	CloseForbidden     CloseCode = 4503 // host or clientId is not this token's
+	CloseUnknownHost   CloseCode = 4504 // never enrolled
+)
+
+// Reason is the text with which the reason of a close frame begins. A closer
+// may append ": " and details.
+func (c CloseCode) Reason() string {
+	switch c {
+	case CloseShuttingDown:
+		return "relay shutting down"
+	case CloseMessageTooBig:
+		return "message too big"
+	case CloseResync:
+		return "resync"
+	case CloseOverloaded:
+		return "overloaded"
+	case CloseHostOffline:
+		return "host offline"
+	case CloseBadMessage:
+		return "bad message"
+	case CloseTokenEnded:
+		return "token expired"
+	case CloseForbidden:
+		return "forbidden"
+	case CloseUnknownHost:
+		return "unknown host"
+	}
+	return ""
+}

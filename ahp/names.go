@@ -1,0 +1,25 @@
+package ahp
+
+import "fmt"
+
+// MaxNameLen is the length limit of names, in bytes.
+const MaxNameLen = 63
+
+// CheckName reports why s cannot name a tenant, a host or the instance of a
+// process: a name matches [a-z0-9-]{1,63}, so that it is one NATS token, one
+// URL path segment and one DNS label. The error says what the name is of.
+func CheckName(what, s string) error {
+	if s == "" {
+		return fmt.Errorf("%s is empty; want 1 to %d of a-z, 0-9 and -", what, MaxNameLen)
+	}
+	if len(s) > MaxNameLen {
+		return fmt.Errorf("%s is %d bytes long; want at most %d", what, len(s), MaxNameLen)
+	}
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return fmt.Errorf("%s %q has %q at position %d; want only a-z, 0-9 and -", what, s, c, i+1)
+		}
+	}
+	return nil
+}
