@@ -1,0 +1,60 @@
+package ahp_test
+
+import (
+	"testing"
+
+	"ahprelay/ahp"
+)
+
+// closeCodes are all close codes, with what a client that knows no table, only
+// the ranges, makes of them.
+var closeCodes = []struct {
+	code      ahp.CloseCode
+	reason    string
+	reconnect bool
+}{
+	{ahp.CloseShuttingDown, "relay shutting down", true},
+	{ahp.CloseMessageTooBig, "message too big", false},
+	{ahp.CloseResync, "resync", true},
+	{ahp.CloseOverloaded, "overloaded", true},
+	{ahp.CloseHostOffline, "host offline", true},
+	{ahp.CloseBadMessage, "bad message", false},
+	{ahp.CloseTokenEnded, "token expired", false},
+	{ahp.CloseForbidden, "forbidden", false},
+	{ahp.CloseUnknownHost, "unknown host", false},
+}
+
+func TestCloseCodes(t *testing.T) {
+	seen := map[ahp.CloseCode]bool{}
+	for _, test := range closeCodes {
+		if got := test.code.Reason(); got != test.reason {
+			t.Errorf("CloseCode(%d).Reason() = %q; want %q", test.code, got, test.reason)
+		}
+		if seen[test.code] {
+			t.Errorf("close code %d has two names", test.code)
+		}
+		seen[test.code] = true
+		// Codes below 4000 belong to RFC 6455; ours fall into two ranges.
+		if test.code < 4000 {
+			continue
+		}
+		if test.code > 4999 {
+			t.Errorf("close code %d is in no range", test.code)
+		}
+		if inRange := test.code < 4500; inRange != test.reconnect {
+			t.Errorf("close code %d says reconnect: %v; want %v", test.code, inRange, test.reconnect)
+		}
+	}
+	if got := ahp.CloseCode(4999).Reason(); got != "" {
+		t.Errorf("CloseCode(4999).Reason() = %q; want none", got)
+	}
+}
+
+// The relay's own JSON-RPC codes must not meet those of JSON-RPC and AHP.
+func TestErrorCodes(t *testing.T) {
+	for _, code := range []int{ahp.CodeHostOffline, ahp.CodeRateLimited} {
+		if -32768 <= code && code <= -32000 {
+			t.Errorf("error code %d is in the range that JSON-RPC reserves", code)
+		}
+	}
+}

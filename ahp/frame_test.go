@@ -1,0 +1,316 @@
+package ahp_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ahprelay/ahp"
+)
+
+func TestPeek(t *testing.T) {
+	tests := []struct {
+		in   string
+		want ahp.Envelope
+	}{
+		{`{"jsonrpc":"2.0","id":7,"method":"subscribe","params":{"channel":"ahp-root://"}}`,
+			ahp.Envelope{Kind: ahp.Request, ID: []byte("7"), Method: []byte("subscribe"), Channel: []byte("ahp-root://"),
+				Params: []byte(`{"channel":"ahp-root://"}`)}},
+		{`{"jsonrpc":"2.0","method":"action","params":{"action":{"channel":"x"},"channel":"mock:/1","serverSeq":3}}`,
+			ahp.Envelope{Kind: ahp.Notification, Method: []byte("action"), Channel: []byte("mock:/1"),
+				Params: []byte(`{"action":{"channel":"x"},"channel":"mock:/1","serverSeq":3}`)}},
+		{`{"jsonrpc":"2.0","id":7,"result":{"snapshot":null}}`,
+			ahp.Envelope{Kind: ahp.Response, ID: []byte("7"), Result: []byte(`{"snapshot":null}`)}},
+		{`{"id":"a","error":{"code":-32601,"message":"no"}}`,
+			ahp.Envelope{Kind: ahp.Response, ID: []byte(`"a"`), Error: []byte(`{"code":-32601,"message":"no"}`)}},
+		// Hosts answer what they could not parse with a null id.
+		{`{"id":null,"error":{}}`, ahp.Envelope{Kind: ahp.Response, ID: []byte("null"), Error: []byte("{}")}},
+		// A null result is a result: ping has one. A null error is an error.
+		{`{"id":1,"result":null}`, ahp.Envelope{Kind: ahp.Response, ID: []byte("1"), Result: []byte("null")}},
+		{`{"id":1,"error":null}`, ahp.Envelope{Kind: ahp.Response, ID: []byte("1"), Error: []byte("null")}},
+		// A null id makes a request, which hosts answer.
+		{`{"id":null,"method":"ping"}`, ahp.Envelope{Kind: ahp.Request, ID: []byte("null"), Method: []byte("ping")}},
+		// Ids stay as they were written.
+		{`{"id":-1.50e+3,"method":"m"}`, ahp.Envelope{Kind: ahp.Request, ID: []byte("-1.50e+3"), Method: []byte("m")}},
+		{`{"id":"\u0061","method":"m"}`, ahp.Envelope{Kind: ahp.Request, ID: []byte(`"\u0061"`), Method: []byte("m")}},
+		// Keys and texts are decoded.
+		{`{"\u006dethod":"\u0070ing","p\u0061rams":{"channe\u006C":"x:\/\ud83d\ude00\n"}}`,
+			ahp.Envelope{Kind: ahp.Notification, Method: []byte("ping"), Channel: []byte("x:/😀\n"),
+				Params: []byte(`{"channe\u006C":"x:\/\ud83d\ude00\n"}`)}},
+		// Keys match exactly; what does not match passes.
+		{`{"Method":1,"ID":{},"iD":1,"id ":1,"method":"m","params":{"Channel":1,"channels":2}}`,
+			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Params: []byte(`{"Channel":1,"channels":2}`)}},
+		// MCP messages carry the channel at the top, in responses too.
+		{`{"channel":"mcp://a","method":"tools/list","id":1}`,
+			ahp.Envelope{Kind: ahp.Request, ID: []byte("1"), Method: []byte("tools/list"), Channel: []byte("mcp://a")}},
+		{`{"channel":"mcp://a","result":{},"id":1}`,
+			ahp.Envelope{Kind: ahp.Response, ID: []byte("1"), Result: []byte("{}"), Channel: []byte("mcp://a")}},
+		// Both places hold the same channel, written differently.
+		{`{"channel":"mcp:\/\/a","method":"m","params":{"channel":"mcp://\u0061"}}`,
+			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Channel: []byte("mcp://a"),
+				Params: []byte(`{"channel":"mcp://\u0061"}`)}},
+		// Empty is not absent.
+		{`{"method":"","params":{"channel":""}}`,
+			ahp.Envelope{Kind: ahp.Notification, Method: []byte{}, Channel: []byte{}, Params: []byte(`{"channel":""}`)}},
+		// Params without members: by position, or null for none.
+		{`{"method":"m","params":[{"channel":"x"}]}`,
+			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Params: []byte(`[{"channel":"x"}]`)}},
+		{`{"method":"m","params":null}`,
+			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Params: []byte("null")}},
+		// White space may stand anywhere between tokens.
+		{" \t\r\n{ \"method\" : \"m\" , \"params\" : { \"channel\" : \"x\" } \r} \n",
+			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Channel: []byte("x"), Params: []byte(`{ "channel" : "x" }`)}},
+		// Keys that nobody reads may stand twice, or be lone surrogates further in.
+		{`{"x":1,"x":2,"method":"m","y":{"\ud800":"\udc00\ud800","method":1,"method":2}}`,
+			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m")}},
+	}
+	for _, test := range tests {
+		got, err := ahp.Peek([]byte(test.in))
+		if err != nil {
+			t.Errorf("Peek(%s): %v", test.in, err)
+		} else if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("Peek(%s) (-want +got):\n%s", test.in, diff)
+		}
+	}
+}
+
+// reasons are all that a refusal by Peek may say. None has a word of the frame.
+const (
+	notObject    = "not a JSON object"
+	after        = "bytes after the object"
+	badByte      = "unexpected byte"
+	badEnd       = "unexpected end"
+	badEscape    = "bad escape"
+	badControl   = "control character in a string"
+	badUTF8      = "invalid UTF-8"
+	tooDeep      = "nested too deep"
+	loneKey      = "lone surrogate in a key"
+	loneID       = `"id" has a lone surrogate`
+	loneMethod   = `"method" has a lone surrogate`
+	loneChannel  = `"channel" has a lone surrogate`
+	twiceID      = `"id" given twice`
+	twiceMethod  = `"method" given twice`
+	twiceParams  = `"params" given twice`
+	twiceResult  = `"result" given twice`
+	twiceError   = `"error" given twice`
+	twiceChannel = `"channel" given twice`
+	badID        = `"id" is not a number, a string or null`
+	badMethod    = `"method" is not a string`
+	badChannel   = `"channel" is not a string`
+	badParams    = `"params" is not an object or array`
+	differ       = `"channel" and "params.channel" differ`
+	notRPC       = "not a JSON-RPC request, notification or response"
+)
+
+var reasons = []string{
+	notObject, after, badByte, badEnd, badEscape, badControl, badUTF8, tooDeep, loneKey, loneID, loneMethod, loneChannel,
+	twiceID, twiceMethod, twiceParams, twiceResult, twiceError, twiceChannel, badID, badMethod, badChannel, badParams,
+	differ, notRPC,
+}
+
+// refusals are frames that Peek refuses, each at the offset of ¶.
+var refusals = []struct{ in, reason string }{
+	{`¶`, notObject},
+	{` ¶`, notObject},
+	{`¶[{"method":"m"}]`, notObject},
+	{`¶"x"`, notObject},
+	{`¶null`, notObject},
+	// A byte order mark.
+	{"¶\ufeff{}", notObject},
+	{`{"method":"m"}¶{"method":"m"}`, after},
+	{"{\"method\":\"m\"}¶\x00", after},
+	// No-break space is no JSON white space.
+	{"{\"method\":\"m\"}¶\u00a0", after},
+	{"{¶\v\"method\":\"m\"}", badByte},
+
+	{`{¶`, badEnd},
+	{`{"method¶`, badEnd},
+	{`{"method":"m"¶`, badEnd},
+	{`{"method"¶`, badEnd},
+	{`{"x":{"y"¶`, badEnd},
+	{`{"x":[1,¶`, badEnd},
+	{`{"x":-¶`, badEnd},
+	{`{"method":"m",¶}`, badByte},
+	{`{"x":[1,¶]}`, badByte},
+	{`{"x":{"y":1,¶}}`, badByte},
+	{`{"x":{"y":1¶]}`, badByte},
+	{`{"x":[1¶}}`, badByte},
+	{`{"x":[¶}}`, badByte},
+	{`{"x":{¶]}`, badByte},
+	{`{"x":{¶1:2}}`, badByte},
+	{`{"x":{"y"¶,1}}`, badByte},
+	{`{"x":[¶:1]}`, badByte},
+	{`{¶'method':"m"}`, badByte},
+	{`{¶method:"m"}`, badByte},
+	{`{"x":1¶//
+}`, badByte},
+	{`{"x":¶TRUE}`, badByte},
+	{`{"x":¶tru}`, badByte},
+	{`{"x":¶nul`, badByte},
+	{`{"x":true¶e}`, badByte},
+	{`{"x":¶NaN}`, badByte},
+	{`{"x":-¶Infinity}`, badByte},
+	{`{"x":0¶1}`, badByte},
+	{`{"x":¶+1}`, badByte},
+	{`{"x":¶.5}`, badByte},
+	{`{"x":1.¶}`, badByte},
+	{`{"x":1e¶}`, badByte},
+	{`{"x":1e+¶}`, badByte},
+	{`{"x":0¶x1}`, badByte},
+	{"{\"x\":\"a¶\nb\"}", badControl},
+	{"{\"x\":\"123456789¶\x00\"}", badControl},
+	{"{\"¶\t\":1}", badControl},
+	{`{"x":"¶\x"}`, badEscape},
+	{`{"x":"¶\u12"}`, badEscape},
+	{`{"x":"¶\u12g4"}`, badEscape},
+	{`{"x":"¶\`, badEscape},
+	{`{"x":"¶\u123`, badEscape},
+	// Invalid UTF-8 counts from the start of its string.
+	{"{\"x\":\"¶ab\xff\"}", badUTF8},
+	// An overlong slash, a surrogate in UTF-8, a code point beyond the last, half a rune.
+	{"{\"x\":\"¶\xc0\xaf\"}", badUTF8},
+	{"{\"x\":\"¶\xed\xa0\x80\"}", badUTF8},
+	{"{\"x\":\"¶\xf4\x90\x80\x80\"}", badUTF8},
+	{"{\"x\":\"¶12345678\xe2\x82\"}", badUTF8},
+	{"{\"x\":¶\xc3\xa9}", badByte},
+
+	{`{¶"\ud800":1,"method":"m"}`, loneKey},
+	{`{"method":"m","params":{¶"\ud800\u0061":1}}`, loneKey},
+	{`{"method":¶"\udc00\ud800"}`, loneMethod},
+	{`{"method":"m","params":{"channel":¶"\ud83dx"}}`, loneChannel},
+	{`{"method":"m","channel":¶"\ud83d\n"}`, loneChannel},
+	{`{"method":"m","id":¶"\ud800"}`, loneID},
+
+	{`{"id":1,"method":"m",¶"id":1}`, twiceID},
+	{`{"method":"m",¶"\u006dethod":"m"}`, twiceMethod},
+	// The second params would hide the first, channel and all.
+	{`{"method":"m","params":{"channel":"a"},¶"params":{"channel":"b"}}`, twiceParams},
+	{`{"method":"m","params":{"channel":"a",¶"channel":"a"}}`, twiceChannel},
+	{`{"method":"m","channel":"a",¶"channel":"a"}`, twiceChannel},
+	{`{"id":1,"result":1,¶"result":1}`, twiceResult},
+	{`{"id":1,"error":1,¶"error":1}`, twiceError},
+
+	{`{"method":"m","id":¶true}`, badID},
+	{`{"method":"m","id":¶[1]}`, badID},
+	{`{"method":"m","id":¶{}}`, badID},
+	{`{"method":¶null}`, badMethod},
+	{`{"method":¶1,"id":1,"result":1}`, badMethod},
+	{`{"method":"m","params":{"channel":¶null}}`, badChannel},
+	{`{"method":"m","params":{"channel":¶["a"]}}`, badChannel},
+	{`{"method":"m","channel":¶1}`, badChannel},
+	{`{"method":"m","params":¶"channel"}`, badParams},
+	{`{"method":"m","params":¶1}`, badParams},
+	{`{"method":"m","params":¶false}`, badParams},
+	{`{"method":"m","channel":¶"a","params":{"channel":"b"}}`, differ},
+	{`{"method":"m","params":{"channel":""},"channel":¶"b"}`, differ},
+
+	{`¶{}`, notRPC},
+	{`¶{"id":1}`, notRPC},
+	{`¶{"result":1}`, notRPC},
+	{`¶{"error":1}`, notRPC},
+	{`¶{"id":1,"result":1,"error":null}`, notRPC},
+	{`¶{"id":1,"method":"m","result":1}`, notRPC},
+	{`¶{"method":"m","error":null}`, notRPC},
+	{`¶{"Method":"m"}`, notRPC},
+}
+
+func TestPeekRefuses(t *testing.T) {
+	for _, test := range refusals {
+		offset := strings.Index(test.in, "¶")
+		in := strings.Replace(test.in, "¶", "", 1)
+		_, err := ahp.Peek([]byte(in))
+		want := &ahp.FrameError{Offset: offset, Reason: test.reason}
+		var got *ahp.FrameError
+		if !errors.As(err, &got) || *got != *want {
+			t.Errorf("Peek(%q) = %v; want %v", in, err, want)
+		}
+	}
+}
+
+func TestPeekDepth(t *testing.T) {
+	nested := func(levels int, open, shut string) []byte {
+		return []byte(`{"method":"m","params":` + strings.Repeat(open, levels) + `1` + strings.Repeat(shut, levels) + `}`)
+	}
+	for _, kind := range []struct{ open, shut string }{{"[", "]"}, {`{"x":`, "}"}} {
+		// The frame itself is one level.
+		if _, err := ahp.Peek(nested(ahp.MaxDepth-1, kind.open, kind.shut)); err != nil {
+			t.Errorf("Peek(MaxDepth times %s): %v", kind.open, err)
+		}
+		var refused *ahp.FrameError
+		_, err := ahp.Peek(nested(ahp.MaxDepth, kind.open, kind.shut))
+		if !errors.As(err, &refused) || refused.Reason != tooDeep {
+			t.Errorf("Peek(1+MaxDepth times %s) = %v; want %s", kind.open, err, tooDeep)
+		}
+	}
+	// Siblings are not nested.
+	wide := []byte(`{"method":"m","x":[` + strings.Repeat(`[],{},{"y":[]},`, ahp.MaxDepth) + `0]}`)
+	if _, err := ahp.Peek(wide); err != nil {
+		t.Errorf("Peek(many siblings): %v", err)
+	}
+}
+
+func TestFrameErrorText(t *testing.T) {
+	const want = "byte 3: nested too deep"
+	if got := (&ahp.FrameError{Offset: 3, Reason: tooDeep}).Error(); got != want {
+		t.Errorf("Error() = %q; want %q", got, want)
+	}
+}
+
+func TestKindString(t *testing.T) {
+	for kind, want := range map[ahp.Kind]string{
+		ahp.Request: "request", ahp.Response: "response", ahp.Notification: "notification", 0: "kind 0",
+	} {
+		if got := kind.String(); got != want {
+			t.Errorf("Kind(%d).String() = %q; want %q", uint8(kind), got, want)
+		}
+	}
+}
+
+// Frames of a real host pass, but for the batches among them.
+func TestPeekRealFrames(t *testing.T) {
+	kinds := map[ahp.Kind]int{}
+	for _, frame := range corpus(t) {
+		e, err := ahp.Peek(frame)
+		if batch := frame[0] == '['; (err != nil) != batch {
+			t.Errorf("Peek(%s) = %v", frame, err)
+		}
+		kinds[e.Kind]++
+	}
+	for _, kind := range []ahp.Kind{ahp.Request, ahp.Response, ahp.Notification} {
+		if kinds[kind] == 0 {
+			t.Errorf("no %s in the corpus", kind)
+		}
+	}
+}
+
+func TestPeekAllocations(t *testing.T) {
+	frames := corpus(t)
+	frames = append(frames, actionFrame(280), actionFrame(512), stateFrame(24<<10))
+	for _, frame := range frames {
+		if frame[0] == '[' {
+			continue
+		}
+		allocs := testing.AllocsPerRun(10, func() {
+			if _, err := ahp.Peek(frame); err != nil {
+				t.Error(err)
+			}
+		})
+		if allocs != 0 {
+			t.Errorf("Peek(%.200s) allocates %v times; want 0", frame, allocs)
+		}
+	}
+}
+
+// corpus returns frames that a real host and its clients exchanged.
+func corpus(tb testing.TB) [][]byte {
+	tb.Helper()
+	all, err := os.ReadFile("testdata/frames.jsonl")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return bytes.Split(bytes.TrimSpace(all), []byte("\n"))
+}

@@ -1,0 +1,100 @@
+package ahp_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"ahprelay/ahp"
+)
+
+// sameIDs and otherIDs are pairs that SameID must hold the same, and not.
+var sameIDs = [][2]string{
+	{`1`, `1`},
+	{`1`, `1.0`},
+	{`1`, `10e-1`},
+	{`1`, `1E+0`},
+	{`0`, `-0`},
+	{`0`, `0e5`},
+	// Below the smallest double there is only zero, above the largest only infinity.
+	{`0`, `1e-999`},
+	{`1e999`, `2e999`},
+	// The same double.
+	{`9007199254740993`, `9007199254740992`},
+	{`0.1`, `0.1000000000000000055511151231257827021181583404541015625`},
+	{`"a"`, `"a"`},
+	{`"a"`, `"\u0061"`},
+	{`"/😀"`, `"\/\ud83d\uDE00"`},
+	{`""`, `""`},
+	{`null`, `null`},
+}
+
+var otherIDs = [][2]string{
+	{`1`, `2`},
+	{`1`, `"1"`},
+	{`1`, `-1`},
+	{`9007199254740992`, `9007199254740994`},
+	{`1e999`, `-1e999`},
+	{`"a"`, `"A"`},
+	{`"a"`, `"a "`},
+	// No normalisation: é as one code point and as two.
+	{`"\u00e9"`, `"e\u0301"`},
+	{`null`, `0`},
+	{`null`, `"null"`},
+	{`null`, `""`},
+}
+
+func TestSameID(t *testing.T) {
+	check := func(a, b string, want bool) {
+		t.Helper()
+		if got := ahp.SameID([]byte(a), []byte(b)); got != want {
+			t.Errorf("SameID(%s, %s) = %v; want %v", a, b, got, want)
+		}
+		if got := ahp.SameID([]byte(b), []byte(a)); got != want {
+			t.Errorf("SameID(%s, %s) = %v; want %v", b, a, got, want)
+		}
+	}
+	for _, pair := range sameIDs {
+		check(pair[0], pair[1], true)
+	}
+	for _, pair := range otherIDs {
+		check(pair[0], pair[1], false)
+	}
+	// No id is the same as nothing.
+	check(``, ``, false)
+	check(``, `null`, false)
+	// What is no JSON is no id, though strconv could read it.
+	check(`0x10`, `16`, false)
+	check(`1_0`, `10`, false)
+	check(`Inf`, `1e999`, false)
+	check(`01`, `1`, false)
+	check(`"a`, `"\u0061`, false)
+}
+
+// FuzzSameID holds SameID against encoding/json.
+func FuzzSameID(f *testing.F) {
+	for _, pair := range append(sameIDs, otherIDs...) {
+		f.Add([]byte(pair[0]), []byte(pair[1]))
+	}
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		got := ahp.SameID(a, b)
+		if swapped := ahp.SameID(b, a); swapped != got {
+			t.Fatalf("SameID(%q, %q) = %v, but %v the other way round", a, b, got, swapped)
+		}
+		if !isID(a) || !isID(b) || surrogateEscape.Match(a) || surrogateEscape.Match(b) {
+			return
+		}
+		var valueA, valueB any
+		if json.Unmarshal(a, &valueA) != nil || json.Unmarshal(b, &valueB) != nil {
+			return // beyond the range of doubles
+		}
+		if want := valueA == valueB; got != want {
+			t.Fatalf("SameID(%q, %q) = %v; want %v", a, b, got, want)
+		}
+	})
+}
+
+// isID reports whether Peek would return raw as an id.
+func isID(raw []byte) bool {
+	e, err := ahp.Peek(ahp.AppendResult(nil, raw, nil))
+	return err == nil && string(e.ID) == string(raw)
+}

@@ -1,0 +1,204 @@
+package ahp
+
+import (
+	"math"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// A Member is a member of a JSON object that a reader asks for.
+type Member struct {
+	// Name is the key, after decoding. The reader sets it.
+	Name string
+
+	// Raw is the value as it stands in the object, nil when there is none.
+	Raw []byte
+
+	offset int  // of Raw
+	parent bool // members of the value are wanted too
+}
+
+// Members sets the Raw of each member in want from a raw JSON object, such as
+// the Params that [Peek] returned. Keys that want does not name are ignored.
+//
+// It refuses with a [*FrameError] whatever Peek would refuse in a frame: what
+// is not one valid JSON object, a named key that stands there twice. The Raw of
+// want must be nil before, and means nothing after an error. The Raw values
+// alias object; Members allocates only where a key has escapes.
+func Members(object []byte, want []Member) error {
+	s := scanner{buf: object}
+	if err := s.document(want, nil); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Text decodes a raw JSON string, such as a [Member]'s. It reports false for
+// anything else, and for a lone surrogate, which has no text.
+func Text(raw []byte) (string, bool) {
+	text, ok := decode(raw)
+	return string(text), ok
+}
+
+// decode is Text without the copy, where nothing is escaped.
+func decode(raw []byte) ([]byte, bool) {
+	s := scanner{buf: raw}
+	if s.byteAt(0) != '"' {
+		return nil, false
+	}
+	end, plain := s.string(0)
+	if end != len(raw) {
+		return nil, false
+	}
+	inner := raw[1 : end-1 : end-1]
+	if plain {
+		return inner, true
+	}
+	return unescape(inner)
+}
+
+// text returns the text of a member, nil when it is absent.
+func (m *Member) text() ([]byte, *FrameError) {
+	switch {
+	case m.Raw == nil:
+		return nil, nil
+	case m.Raw[0] != '"':
+		return nil, m.refuse("is not a string")
+	}
+	text, ok := decode(m.Raw)
+	if !ok {
+		return nil, m.refuse("has a lone surrogate")
+	}
+	return text, nil
+}
+
+// texts returns the texts of a member that is an array of strings, nil when it
+// is absent.
+func (m *Member) texts() ([]string, *FrameError) {
+	if m.Raw == nil {
+		return nil, nil
+	}
+	if m.Raw[0] != '[' {
+		return nil, m.refuse("is not an array")
+	}
+	s := scanner{buf: m.Raw}
+	var list []string
+	for i := 1; ; i++ {
+		start, c := s.token(i)
+		if c == ']' { // of an empty array: Raw is valid, and has no trailing commas
+			return list, nil
+		}
+		end := s.value(start)
+		text, ok := Text(m.Raw[start:end])
+		if !ok {
+			return nil, m.refuse("has an element that is not a string")
+		}
+		list = append(list, text)
+		if i, c = s.token(end); c == ']' {
+			return list, nil
+		}
+	}
+}
+
+// maxSafeInteger is the greatest integer that every JSON parser reads alike
+// (RFC 8259, section 6).
+const maxSafeInteger = 1<<53 - 1
+
+// integer returns the value of a member that is an integer, however it is
+// written (7, 7.0, 7e0), and 0 when it is absent.
+func (m *Member) integer() (int64, *FrameError) {
+	if m.Raw == nil {
+		return 0, nil
+	}
+	f, ok := number(m.Raw)
+	if !ok || f != math.Trunc(f) || math.Abs(f) > maxSafeInteger {
+		return 0, m.refuse("is not an integer")
+	}
+	return int64(f), nil
+}
+
+func (m *Member) refuse(what string) *FrameError {
+	return &FrameError{m.offset, strconv.Quote(m.Name) + " " + what}
+}
+
+// number returns the value of a raw JSON number as a double, as JavaScript
+// does: beyond the range of doubles it is an infinity.
+func number(raw []byte) (float64, bool) {
+	s := scanner{buf: raw}
+	if s.number(0) != len(raw) {
+		return 0, false
+	}
+	f, _ := strconv.ParseFloat(string(raw), 64) // can fail only by range, and then returns ±Inf
+	return f, true
+}
+
+// unescape decodes the inside of a JSON string whose escapes are valid. It
+// reports false for a surrogate that is not half of a pair.
+func unescape(inner []byte) ([]byte, bool) {
+	text := make([]byte, 0, len(inner))
+	for i := 0; i < len(inner); {
+		if inner[i] != '\\' {
+			text = append(text, inner[i])
+			i++
+			continue
+		}
+		if inner[i+1] != 'u' {
+			text = append(text, shortEscape(inner[i+1]))
+			i += 2
+			continue
+		}
+		r, _ := hex4(inner[i+2:])
+		i += 6
+		if utf16.IsSurrogate(r) {
+			if len(inner)-i < 6 || inner[i] != '\\' || inner[i+1] != 'u' {
+				return nil, false
+			}
+			low, _ := hex4(inner[i+2:])
+			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+				return nil, false
+			}
+			i += 6
+		}
+		text = utf8.AppendRune(text, r)
+	}
+	return text, true
+}
+
+// shortEscape returns what a backslash and c stand for.
+func shortEscape(c byte) byte {
+	switch c {
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	}
+	return c // a quote, a backslash or a slash
+}
+
+// hex4 reads four hexadecimal digits.
+func hex4(digits []byte) (r rune, ok bool) {
+	if len(digits) < 4 {
+		return 0, false
+	}
+	for _, c := range digits[:4] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}

@@ -1,0 +1,144 @@
+package ahp_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ahprelay/ahp"
+)
+
+func TestMembers(t *testing.T) {
+	tests := []struct {
+		in   string
+		a, b string // raw values, empty when absent
+	}{
+		{`{}`, ``, ``},
+		{`{"a":1}`, `1`, ``},
+		{` { "b" : [ 1 ] , "a" : null } `, `null`, `[ 1 ]`},
+		{`{"\u0061":"\u0061"}`, `"\u0061"`, ``},
+		// Neither the case nor members of members match, and other keys may stand twice.
+		{`{"A":1,"x":{"a":1},"x":2,"b":3}`, ``, `3`},
+	}
+	for _, test := range tests {
+		want := []ahp.Member{{Name: "a"}, {Name: "b"}}
+		if err := ahp.Members([]byte(test.in), want); err != nil {
+			t.Errorf("Members(%s): %v", test.in, err)
+		} else if got := [2]string{string(want[0].Raw), string(want[1].Raw)}; got != [2]string{test.a, test.b} {
+			t.Errorf("Members(%s) = %q; want %q", test.in, got, [2]string{test.a, test.b})
+		}
+	}
+}
+
+func TestMembersRefuses(t *testing.T) {
+	tests := []struct{ in, reason string }{
+		{``, notObject},
+		{`null`, notObject},
+		{`[{"a":1}]`, notObject},
+		{`{"a":1}}`, after},
+		{`{"a":1,"\u0061":1}`, `"a" given twice`},
+		{`{"\udfff":1}`, loneKey},
+		{`{"a"`, badEnd},
+		{`{"a":01}`, badByte},
+	}
+	for _, test := range tests {
+		err := ahp.Members([]byte(test.in), []ahp.Member{{Name: "a"}})
+		var refused *ahp.FrameError
+		if !errors.As(err, &refused) || refused.Reason != test.reason {
+			t.Errorf("Members(%s) = %v; want %s", test.in, err, test.reason)
+		}
+	}
+}
+
+// FuzzMembers holds Members against encoding/json.
+func FuzzMembers(f *testing.F) {
+	for _, frame := range corpus(f) {
+		f.Add(frame)
+	}
+	f.Add([]byte(`{"a":1,"\u0061":{"b":[2]},"id":"\ud83d\ude00"}`))
+	f.Fuzz(func(t *testing.T, object []byte) {
+		before := bytes.Clone(object)
+		names := []string{"id", "params", "a"}
+		want := []ahp.Member{{Name: names[0]}, {Name: names[1]}, {Name: names[2]}}
+		err := ahp.Members(object, want)
+		if !bytes.Equal(object, before) {
+			t.Fatalf("Members(%q) made it %q", before, object)
+		}
+		if err != nil {
+			return // FuzzPeek finds what is refused for no reason
+		}
+		if !json.Valid(object) {
+			t.Fatalf("Members(%q) = nil; want a refusal", object)
+		}
+		reference, ok := membersOf(object, names...)
+		if !ok {
+			t.Fatalf("Members(%q) = nil; want a refusal", object)
+		}
+		for _, m := range want {
+			if !bytes.Equal(m.Raw, reference[m.Name]) {
+				t.Fatalf("Members(%q): %s is %q; want %q", object, m.Name, m.Raw, reference[m.Name])
+			}
+		}
+	})
+}
+
+func TestText(t *testing.T) {
+	tests := []struct {
+		in, want string
+		ok       bool
+	}{
+		{`""`, "", true},
+		{`"a"`, "a", true},
+		{`"é😀"`, "é😀", true},
+		{`"\"\\\/\b\f\n\r\t\u00e9\uD83D\uDE00\u0000"`, "\"\\/\b\f\n\r\té😀\x00", true},
+		// The replacement character is text like any other, and so are noncharacters.
+		{`"\ufffd\uffff"`, "\ufffd\uffff", true},
+		{``, "", false},
+		{`"`, "", false},
+		{`"a`, "", false},
+		{`a"`, "", false},
+		{`"a" `, "", false},
+		{` "a"`, "", false},
+		{`"a"b"`, "", false},
+		{`"\"`, "", false},
+		{`"\u00"`, "", false},
+		{`"\ud800"`, "", false},
+		{`"\ud800\u0041"`, "", false},
+		// Four digits after another escape are no second half.
+		{`"\ud800\ndc00"`, "", false},
+		{`"\udc00\ud800"`, "", false},
+		{"\"\xff\"", "", false},
+		{"\"\n\"", "", false},
+		{`1`, "", false},
+		{`null`, "", false},
+	}
+	for _, test := range tests {
+		got, ok := ahp.Text([]byte(test.in))
+		if got != test.want || ok != test.ok {
+			t.Errorf("Text(%s) = %q, %v; want %q, %v", test.in, got, ok, test.want, test.ok)
+		}
+	}
+}
+
+// FuzzText holds Text against encoding/json.
+func FuzzText(f *testing.F) {
+	f.Add([]byte(`"\ud83d\ude00\n\\é"`))
+	f.Add([]byte(`"\ud83d"`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		before := bytes.Clone(raw)
+		got, ok := ahp.Text(raw)
+		if !bytes.Equal(raw, before) {
+			t.Fatalf("Text(%q) made it %q", before, raw)
+		}
+		var want string
+		if ok && json.Unmarshal(raw, &want) != nil {
+			t.Fatalf("Text(%q) = %q; want no text", raw, got)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("Text(%q) (-want +got):\n%s", raw, diff)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package ahp
+
+// InitializeParams is what a relay reads of the params of initialize, the
+// request with which a client opens a connection (AHP, common commands).
+type InitializeParams struct {
+	ClientID         string   // "" when absent
+	ProtocolVersions []string // in the client's order of preference
+
+	// Capabilities is the raw capabilities object, nil when absent. It aliases
+	// the params.
+	Capabilities []byte
+}
+
+// ReadInitializeParams reads the raw params of an initialize request. It
+// refuses with a [*FrameError] what [Members] refuses, and a field of a type
+// that AHP does not give it.
+func ReadInitializeParams(params []byte) (InitializeParams, error) {
+	want := [...]Member{{Name: "clientId"}, {Name: "protocolVersions"}, {Name: "capabilities"}}
+	if err := Members(params, want[:]); err != nil {
+		return InitializeParams{}, err
+	}
+	clientID, err := want[0].text()
+	if err != nil {
+		return InitializeParams{}, err
+	}
+	versions, err := want[1].texts()
+	if err != nil {
+		return InitializeParams{}, err
+	}
+	return InitializeParams{string(clientID), versions, want[2].Raw}, nil
+}
+
+// InitializeResult is what a relay reads of the result of initialize (AHP,
+// common commands).
+type InitializeResult struct {
+	ProtocolVersion string // that the host chose; "" when absent
+
+	// ServerInfo is the raw name and version of the host's software, nil when
+	// absent. It aliases the result.
+	ServerInfo []byte
+}
+
+// ReadInitializeResult reads the raw result of an initialize request. It
+// refuses as [ReadInitializeParams] does.
+func ReadInitializeResult(result []byte) (InitializeResult, error) {
+	want := [...]Member{{Name: "protocolVersion"}, {Name: "serverInfo"}}
+	if err := Members(result, want[:]); err != nil {
+		return InitializeResult{}, err
+	}
+	version, err := want[0].text()
+	if err != nil {
+		return InitializeResult{}, err
+	}
+	return InitializeResult{string(version), want[1].Raw}, nil
+}
+
+// ReconnectParams is what a relay reads of the params of reconnect, the
+// request with which a client resumes on a new connection (AHP, common
+// commands).
+type ReconnectParams struct {
+	ClientID          string   // "" when absent
+	LastSeenServerSeq int64    // 0 when absent
+	Subscriptions     []string // channel URIs
+}
+
+// ReadReconnectParams reads the raw params of a reconnect request. It refuses
+// as [ReadInitializeParams] does.
+func ReadReconnectParams(params []byte) (ReconnectParams, error) {
+	want := [...]Member{{Name: "clientId"}, {Name: "lastSeenServerSeq"}, {Name: "subscriptions"}}
+	if err := Members(params, want[:]); err != nil {
+		return ReconnectParams{}, err
+	}
+	clientID, err := want[0].text()
+	if err != nil {
+		return ReconnectParams{}, err
+	}
+	seq, err := want[1].integer()
+	if err != nil {
+		return ReconnectParams{}, err
+	}
+	subscriptions, err := want[2].texts()
+	if err != nil {
+		return ReconnectParams{}, err
+	}
+	return ReconnectParams{string(clientID), seq, subscriptions}, nil
+}
+
+// ActionParams is what a relay reads of the params of action, the
+// notification of a state change (AHP, actions).
+type ActionParams struct {
+	// ServerSeq counts the actions of the whole host, and restarts with it.
+	// It is 0 when absent.
+	ServerSeq int64
+}
+
+// ReadActionParams reads the raw params of an action notification. It refuses
+// as [ReadInitializeParams] does, and does not allocate otherwise.
+func ReadActionParams(params []byte) (ActionParams, error) {
+	want := [...]Member{{Name: "serverSeq"}}
+	if err := Members(params, want[:]); err != nil {
+		return ActionParams{}, err
+	}
+	seq, err := want[0].integer()
+	if err != nil {
+		return ActionParams{}, err
+	}
+	return ActionParams{seq}, nil
+}

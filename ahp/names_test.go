@@ -1,0 +1,37 @@
+package ahp_test
+
+import (
+	"strings"
+	"testing"
+
+	"ahprelay/ahp"
+)
+
+func TestCheckName(t *testing.T) {
+	for _, name := range []string{"a", "0", "-", "my-host-2", "--", strings.Repeat("z", ahp.MaxNameLen)} {
+		if err := ahp.CheckName("host", name); err != nil {
+			t.Errorf("CheckName(host, %q): %v", name, err)
+		}
+	}
+	refused := []string{
+		"",
+		strings.Repeat("z", ahp.MaxNameLen+1),
+		// What would be more than one NATS token, or match others.
+		"a.b", "*", ">", "a b", "$js",
+		// What would be another URL path, or a percent escape of one.
+		"a/b", "..", "a%2fb",
+		// Upper case: host names of DNS do not tell it apart.
+		"A", "aZ",
+		// The neighbours of the allowed ranges.
+		"`", "{", "/", ":", ",", "_",
+		"é", "a\x00", "a\n", "\xff",
+	}
+	for _, name := range refused {
+		err := ahp.CheckName("host", name)
+		if err == nil {
+			t.Errorf("CheckName(host, %q) = nil; want an error", name)
+		} else if !strings.HasPrefix(err.Error(), "host ") {
+			t.Errorf("CheckName(host, %q) = %v; want it to say what the name is of", name, err)
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package ahp_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"ahprelay/ahp"
+)
+
+// Every JSON text that could be a frame is read as reference reads it, however
+// it is written, and refused only for the reasons that the documentation gives.
+func TestPeekGenerated(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		frame := generated.Draw(t, "frame")
+		got, err := ahp.Peek(frame.text)
+		want, ok := reference(frame.text)
+		ok = ok && !frame.lone
+		if (err == nil) != ok {
+			t.Fatalf("Peek(%s) = %v; want refused: %v", frame.text, err, !ok)
+		}
+		if !ok {
+			return
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("Peek(%s) (-want +got):\n%s", frame.text, diff)
+		}
+		// The params alone read as they do in the frame.
+		channel := []ahp.Member{{Name: "channel"}}
+		if strings.HasPrefix(string(got.Params), "{") {
+			if err := ahp.Members(got.Params, channel); err != nil {
+				t.Fatalf("Members(%s): %v", got.Params, err)
+			}
+		}
+		if text, ok := ahp.Text(channel[0].Raw); ok && text != string(got.Channel) {
+			t.Fatalf("Peek(%s) reads channel %q, Members %q", frame.text, got.Channel, text)
+		}
+	})
+}
+
+// A frame that was cut short anywhere is refused.
+func TestPeekCut(t *testing.T) {
+	for _, frame := range corpus(t) {
+		for n := range frame {
+			if e, err := ahp.Peek(frame[:n]); err == nil {
+				t.Errorf("Peek(%s) = %+v; want a refusal", frame[:n], e)
+			}
+		}
+	}
+}
+
+// A string is checked the same wherever it starts and ends in a machine word.
+func TestPeekAlignment(t *testing.T) {
+	for before := range 17 {
+		for after := range 17 {
+			for _, test := range []struct {
+				in string
+				ok bool
+			}{
+				{"\x00", false}, {"\x1f", false}, {"\x7f", true}, {"\x80", false}, {"é", true},
+				{`\!`, false}, {`\\`, true}, {`"!`, false},
+			} {
+				frame := fmt.Sprintf(`{"method":"m","x":"%s%s%s"}`, strings.Repeat("x", before), test.in, strings.Repeat("x", after))
+				if _, err := ahp.Peek([]byte(frame)); (err == nil) != test.ok {
+					t.Errorf("Peek(%q) = %v; want refused: %v", frame, err, !test.ok)
+				}
+			}
+		}
+	}
+}
+
+// Of all bytes, these alone may follow a backslash.
+func TestPeekEscapes(t *testing.T) {
+	for c := range 256 {
+		frame := append([]byte(`{"method":"m","x":"\`), byte(c))
+		frame = append(frame, `00e9"}`...)
+		_, err := ahp.Peek(frame)
+		if allowed := strings.IndexByte("\"\\/bfnrtu", byte(c)) >= 0; (err == nil) != allowed {
+			t.Errorf("Peek(%q) = %v; want refused: %v", frame, err, !allowed)
+		}
+	}
+}
+
+// A genFrame is a JSON text and what reference can't know of it.
+type genFrame struct {
+	text []byte
+	lone bool // a lone surrogate stands where Peek decodes text
+}
+
+var generated = rapid.Custom(func(t *rapid.T) genFrame {
+	w := frameWriter{t: t}
+	w.frame()
+	return genFrame{w.out.Bytes(), w.lone}
+})
+
+// A frameWriter writes one random JSON text.
+type frameWriter struct {
+	t    *rapid.T
+	out  bytes.Buffer
+	lone bool
+}
+
+// chance is true once in n times.
+func (w *frameWriter) chance(n int) bool {
+	return rapid.IntRange(1, n).Draw(w.t, "chance") == n
+}
+
+func (w *frameWriter) pick(from ...string) string {
+	return rapid.SampledFrom(from).Draw(w.t, "pick")
+}
+
+// put writes one token, and white space after it.
+func (w *frameWriter) put(token string) {
+	w.out.WriteString(token)
+	if w.chance(6) {
+		w.out.WriteString(w.pick(" ", "\n", "\t", "\r", "  \r\n\t "))
+	}
+}
+
+// frame writes an object that often is a JSON-RPC message.
+func (w *frameWriter) frame() {
+	shape := rapid.SampledFrom([][]string{
+		{"jsonrpc", "id", "method", "params"},
+		{"method", "params", "extra"},
+		{"jsonrpc", "id", "result"},
+		{"channel", "id", "method", "params"},
+		{"id", "error", "channel"},
+		{},
+	}).Draw(w.t, "shape")
+	keys := append([]string(nil), shape...)
+	for w.chance(5) {
+		keys = append(keys, w.pick("id", "method", "params", "result", "error", "channel", "Method", "ID", "", "__proto__"))
+	}
+	keys = rapid.Permutation(keys).Draw(w.t, "keys")
+	w.object(keys, true, func(key string) {
+		switch key {
+		case "id":
+			w.odd(func() { w.id() })
+		case "method":
+			w.odd(func() { w.text(w.pick("ping", "action", "subscribe", ""), true) })
+		case "channel":
+			w.odd(func() { w.channel() })
+		case "params":
+			w.odd(func() { w.params() })
+		default:
+			w.value(3)
+		}
+	})
+}
+
+// odd calls usual most of the time, and else writes any value.
+func (w *frameWriter) odd(usual func()) {
+	if w.chance(12) {
+		w.scalar(true)
+		return
+	}
+	usual()
+}
+
+func (w *frameWriter) id() {
+	if w.chance(4) {
+		w.text(w.pick("a", "1", "", "é/😀"), true)
+		return
+	}
+	w.put(w.pick("1", "0", "-0", "1.50", "1e3", "12345678901234567890", "null"))
+}
+
+func (w *frameWriter) channel() {
+	w.text(w.pick("mcp://a", "mcp://a", "ahp-root://", "mock:/é", ""), true)
+}
+
+func (w *frameWriter) params() {
+	keys := []string{"action", "serverSeq"}
+	if !w.chance(4) {
+		keys = append(keys, "channel")
+	}
+	for w.chance(6) {
+		keys = append(keys, w.pick("channel", "Channel", "action", "params"))
+	}
+	w.object(rapid.Permutation(keys).Draw(w.t, "keys"), true, func(key string) {
+		if key == "channel" {
+			w.odd(func() { w.channel() })
+			return
+		}
+		w.value(3)
+	})
+}
+
+// object writes an object with these keys. Peek decodes them if read is true.
+func (w *frameWriter) object(keys []string, read bool, value func(key string)) {
+	w.put("{")
+	for i, key := range keys {
+		if i > 0 {
+			w.put(",")
+		}
+		w.text(key, read)
+		w.put(":")
+		value(key)
+	}
+	w.put("}")
+}
+
+// value writes any value, of at most so many levels or of very many.
+func (w *frameWriter) value(levels int) {
+	switch kind := rapid.IntRange(0, 40).Draw(w.t, "kind"); {
+	case kind == 33: // small numbers are drawn more often
+		n := ahp.MaxDepth - rapid.IntRange(0, 4).Draw(w.t, "missing")
+		w.put(strings.Repeat(`[`, n) + strings.Repeat(`]`, n))
+	case kind == 34:
+		n := ahp.MaxDepth - rapid.IntRange(0, 4).Draw(w.t, "missing")
+		w.put(strings.Repeat(`{"":`, n) + `0` + strings.Repeat(`}`, n))
+	case kind > 20 || levels == 0:
+		w.scalar(false)
+	case kind > 10:
+		w.put("[")
+		for i := range rapid.IntRange(0, 3).Draw(w.t, "elements") {
+			if i > 0 {
+				w.put(",")
+			}
+			w.value(levels - 1)
+		}
+		w.put("]")
+	default:
+		keys := rapid.SliceOfN(rapid.SampledFrom([]string{"id", "method", "channel", "a"}), 0, 4).Draw(w.t, "keys")
+		w.object(keys, false, func(string) { w.value(levels - 1) })
+	}
+}
+
+func (w *frameWriter) scalar(read bool) {
+	if w.chance(2) {
+		w.text(rapid.String().Draw(w.t, "string"), read)
+		return
+	}
+	w.put(w.pick("null", "true", "false", "0", "-1.5E+300", "1e-7", "[]", "{}", `[{"channel":1}]`))
+}
+
+// text writes a JSON string, some of it escaped, some of it lone surrogates.
+// Peek decodes it if read is true.
+func (w *frameWriter) text(text string, read bool) {
+	var raw strings.Builder
+	raw.WriteByte('"')
+	escapeAll, escapeSome := w.chance(10), w.chance(4)
+	for _, r := range text {
+		switch {
+		case escapeAll || escapeSome && w.chance(3):
+			raw.WriteString(escaped(r, w.chance(2)))
+		case r == '/' && w.chance(4):
+			raw.WriteString(`\/`)
+		case r == '"', r == '\\', r < ' ':
+			raw.WriteString(escaped(r, true))
+		default:
+			raw.WriteRune(r)
+		}
+	}
+	if w.chance(100) {
+		raw.WriteString(w.pick(`\ud800`, `\uDFFF`, `\udc00\ud800`, `\ud800x`, `\ud800\u0061`, `\ud83d\ud83d\ude00`))
+		w.lone = w.lone || read
+	}
+	w.put(raw.String() + `"`)
+}
+
+// escaped writes a rune as \u escapes.
+func escaped(r rune, upper bool) string {
+	format := `\u%04x`
+	if upper {
+		format = `\u%04X`
+	}
+	if r < 0x10000 {
+		return fmt.Sprintf(format, r)
+	}
+	r -= 0x10000
+	return fmt.Sprintf(format+format, 0xd800+r>>10, 0xdc00+r&0x3ff)
+}

@@ -1,0 +1,192 @@
+package ahp_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ahprelay/ahp"
+)
+
+// surrogateEscape finds frames about which reference is not sure: encoding/json
+// makes U+FFFD of a lone surrogate, wherever it stands.
+var surrogateEscape = regexp.MustCompile(`(?i)\\ud[89a-f]`)
+
+// FuzzPeek holds Peek against reference, and checks what a caller relies on
+// with any input at all.
+func FuzzPeek(f *testing.F) {
+	for _, frame := range corpus(f) {
+		f.Add(frame)
+	}
+	for _, test := range refusals {
+		f.Add([]byte(strings.Replace(test.in, "¶", "", 1)))
+	}
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		before := bytes.Clone(frame)
+		got, err := ahp.Peek(frame)
+		if !bytes.Equal(frame, before) {
+			t.Fatalf("Peek(%q) made it %q", before, frame)
+		}
+		if err != nil {
+			checkRefusal(t, frame, err)
+		}
+		want, ok := reference(frame)
+		switch {
+		case err == nil && !ok:
+			t.Fatalf("Peek(%q) = %+v; want a refusal", frame, got)
+		case err != nil && ok && !surrogateEscape.Match(frame):
+			t.Fatalf("Peek(%q) = %v; want %+v", frame, err, want)
+		case err != nil:
+			return
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("Peek(%q) (-want +got):\n%s", frame, diff)
+		}
+		for _, part := range [][]byte{got.ID, got.Method, got.Channel, got.Params, got.Result, got.Error} {
+			_ = append(part, '!')
+		}
+		if !bytes.Equal(frame, before) {
+			t.Fatalf("append to a part of %q made it %q", before, frame)
+		}
+	})
+}
+
+// checkRefusal checks that an error is one that Peek may return for the frame.
+func checkRefusal(t *testing.T, frame []byte, err error) {
+	t.Helper()
+	var refused *ahp.FrameError
+	if !errors.As(err, &refused) {
+		t.Fatalf("Peek(%q): %T; want a *FrameError", frame, err)
+	}
+	if !slices.Contains(reasons, refused.Reason) {
+		t.Fatalf("Peek(%q): unknown reason %q", frame, refused.Reason)
+	}
+	if refused.Offset < 0 || refused.Offset > len(frame) {
+		t.Fatalf("Peek(%q): offset %d is not in the frame", frame, refused.Offset)
+	}
+}
+
+// reference reads a frame with encoding/json, by the rules of the package
+// documentation. It reports false for a frame that must be refused.
+func reference(frame []byte) (e ahp.Envelope, ok bool) {
+	if !utf8.Valid(frame) || !json.Valid(frame) || depth(frame) > ahp.MaxDepth {
+		return e, false
+	}
+	top, ok := membersOf(frame, "id", "method", "params", "result", "error", "channel")
+	if !ok {
+		return e, false
+	}
+	params := map[string]json.RawMessage{}
+	switch first(top["params"]) {
+	case '{':
+		if params, ok = membersOf(top["params"], "channel"); !ok {
+			return e, false
+		}
+	case '[', 'n', 0:
+	default:
+		return e, false
+	}
+	if !bytes.ContainsRune([]byte("\x00\"n-0123456789"), rune(first(top["id"]))) {
+		return e, false
+	}
+	method, ok1 := textOf(top["method"])
+	channel, ok2 := textOf(params["channel"])
+	topChannel, ok3 := textOf(top["channel"])
+	if !ok1 || !ok2 || !ok3 || channel != nil && topChannel != nil && !bytes.Equal(channel, topChannel) {
+		return e, false
+	}
+	if channel == nil {
+		channel = topChannel
+	}
+	e = ahp.Envelope{ID: top["id"], Method: method, Channel: channel,
+		Params: top["params"], Result: top["result"], Error: top["error"]}
+	switch has(e.Method) + has(e.ID) + has(e.Result) + has(e.Error) {
+	case "++--":
+		e.Kind = ahp.Request
+	case "+---":
+		e.Kind = ahp.Notification
+	case "-++-", "-+-+":
+		e.Kind = ahp.Response
+	default:
+		return e, false
+	}
+	return e, true
+}
+
+func has(part []byte) string {
+	if part == nil {
+		return "-"
+	}
+	return "+"
+}
+
+// first returns the first byte of a raw value, or 0.
+func first(raw []byte) byte {
+	if len(raw) == 0 {
+		return 0
+	}
+	return raw[0]
+}
+
+// depth returns how deep the containers of a valid JSON text nest.
+func depth(text []byte) (deepest int) {
+	tokens := json.NewDecoder(bytes.NewReader(text))
+	for open := 0; ; {
+		token, err := tokens.Token()
+		if err != nil {
+			return deepest
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			open++
+			deepest = max(deepest, open)
+		case json.Delim('}'), json.Delim(']'):
+			open--
+		}
+	}
+}
+
+// membersOf returns the named members of a valid JSON text. It reports false
+// if the text is not an object, or has a name twice.
+func membersOf(text []byte, names ...string) (map[string]json.RawMessage, bool) {
+	tokens := json.NewDecoder(bytes.NewReader(text))
+	if token, err := tokens.Token(); err != nil || token != json.Delim('{') {
+		return nil, false
+	}
+	members := map[string]json.RawMessage{}
+	for tokens.More() {
+		var value json.RawMessage
+		key, err := tokens.Token()
+		if err != nil || tokens.Decode(&value) != nil {
+			return nil, false
+		}
+		name := key.(string)
+		if !slices.Contains(names, name) {
+			continue
+		}
+		if members[name] != nil {
+			return nil, false
+		}
+		members[name] = value
+	}
+	return members, true
+}
+
+// textOf decodes a raw string, nil for none. It reports false for another type.
+func textOf(raw json.RawMessage) ([]byte, bool) {
+	var text string
+	if raw == nil {
+		return nil, true
+	}
+	if raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
+		return nil, false
+	}
+	return []byte(text), true
+}

@@ -1,0 +1,367 @@
+package ahp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"strconv"
+	"unicode/utf8"
+)
+
+// A scanner validates one JSON text (RFC 8259) in one pass. Its methods take
+// the position at which something starts, and return the position after it,
+// or failed. The first failure is kept.
+//
+// It does not recurse into values: open objects and arrays are bits, so that
+// nesting costs no stack.
+type scanner struct {
+	buf   []byte
+	depth int                          // open objects and arrays
+	kinds [(MaxDepth + 63) / 64]uint64 // which of those that value opened are objects
+	err   *FrameError
+}
+
+// failed is the position that a method returns after a failure.
+const failed = -1
+
+// fail keeps why the text is refused.
+func (s *scanner) fail(at int, reason string) int {
+	s.err = &FrameError{at, reason}
+	return failed
+}
+
+// unexpected refuses the byte at i, or the end of the text.
+func (s *scanner) unexpected(i int) int {
+	if i >= len(s.buf) {
+		return s.fail(len(s.buf), "unexpected end")
+	}
+	return s.fail(i, "unexpected byte")
+}
+
+// document validates the whole text, which is one object, and fills want and
+// inner as object does.
+func (s *scanner) document(want, inner []Member) *FrameError {
+	i, c := s.token(0)
+	if c != '{' {
+		s.fail(i, "not a JSON object")
+		return s.err
+	}
+	if i = s.object(i, want, inner); i == failed {
+		return s.err
+	}
+	if i, _ = s.token(i); i < len(s.buf) {
+		s.fail(i, "bytes after the object")
+	}
+	return s.err
+}
+
+// object validates the object at i and fills the members that want names. Of
+// a wanted member that is marked as parent and is an object itself, it fills
+// the members that inner names.
+func (s *scanner) object(i int, want, inner []Member) int {
+	if i = s.open(i); i == failed {
+		return failed
+	}
+	i, c := s.token(i)
+	if c == '}' {
+		s.depth--
+		return i + 1
+	}
+	for {
+		var m *Member
+		if i, m = s.name(i, want); i == failed {
+			return failed
+		}
+		start, c := s.token(i)
+		if m != nil && m.parent && c == '{' {
+			i = s.object(start, inner, nil)
+		} else {
+			i = s.value(start)
+		}
+		if i == failed {
+			return failed
+		}
+		if m != nil {
+			m.Raw, m.offset = s.buf[start:i:i], start
+		}
+		switch i, c = s.token(i); c {
+		case ',':
+			i++
+		case '}':
+			s.depth--
+			return i + 1
+		default:
+			return s.unexpected(i)
+		}
+	}
+}
+
+// name reads a key and its colon, and returns which member of want it is, or
+// nil.
+func (s *scanner) name(i int, want []Member) (int, *Member) {
+	i, c := s.token(i)
+	if c != '"' {
+		return s.unexpected(i), nil
+	}
+	end, plain := s.string(i)
+	if end == failed {
+		return failed, nil
+	}
+	key := s.buf[i+1 : end-1]
+	if !plain {
+		var ok bool
+		if key, ok = unescape(key); !ok {
+			return s.fail(i, "lone surrogate in a key"), nil
+		}
+	}
+	m := find(want, key)
+	if m != nil && m.Raw != nil {
+		return s.fail(i, strconv.Quote(m.Name)+" given twice"), nil
+	}
+	return s.colon(end), m
+}
+
+// find returns the member of want that is called key, or nil.
+func find(want []Member, key []byte) *Member {
+	for k := range want {
+		if want[k].Name == string(key) {
+			return &want[k]
+		}
+	}
+	return nil
+}
+
+// value validates the value at i.
+func (s *scanner) value(i int) int {
+	floor := s.depth
+	for {
+		at, c := s.token(i)
+		switch c {
+		case '"':
+			i, _ = s.string(at)
+		case '{', '[':
+			if i = s.open(at); i == failed {
+				return failed
+			}
+			if inner, next := s.token(i); next == c+2 { // '}' is '{'+2, and ']' is '['+2
+				s.depth--
+				i = inner + 1
+			} else if c == '[' {
+				continue
+			} else if i = s.key(inner); i == failed {
+				return failed
+			} else {
+				continue
+			}
+		default:
+			i = s.scalar(at, c)
+		}
+		if i != failed {
+			i = s.follow(i, floor)
+		}
+		if i == failed || s.depth == floor {
+			return i
+		}
+	}
+}
+
+// follow reads what comes between the end of a value and the start of the
+// next: the ends of containers, down to floor, then a comma and a key.
+func (s *scanner) follow(i, floor int) int {
+	for s.depth > floor {
+		at, c := s.token(i)
+		object := s.kinds[(s.depth-1)/64]>>((s.depth-1)%64)&1 != 0
+		switch {
+		case c == ',' && object:
+			at, _ = s.token(at + 1)
+			return s.key(at)
+		case c == ',':
+			return at + 1
+		case c == '}' && object, c == ']' && !object:
+			s.depth--
+			i = at + 1
+		default:
+			return s.unexpected(at)
+		}
+	}
+	return i
+}
+
+// open enters the object or array that starts at i.
+func (s *scanner) open(i int) int {
+	if s.depth == MaxDepth {
+		return s.fail(i, "nested too deep")
+	}
+	word, bit := &s.kinds[s.depth/64], uint64(1)<<(s.depth%64)
+	if s.buf[i] == '{' {
+		*word |= bit
+	} else {
+		*word &^= bit
+	}
+	s.depth++
+	return i + 1
+}
+
+// key validates a key that nobody asked for, and its colon.
+func (s *scanner) key(i int) int {
+	if i >= len(s.buf) || s.buf[i] != '"' {
+		return s.unexpected(i)
+	}
+	if i, _ = s.string(i); i == failed {
+		return failed
+	}
+	return s.colon(i)
+}
+
+// colon reads the colon after a key.
+func (s *scanner) colon(i int) int {
+	i, c := s.token(i)
+	if c != ':' {
+		return s.unexpected(i)
+	}
+	return i + 1
+}
+
+// token returns the first byte at or after i that is not white space, and its
+// position. At the end of the text the byte is 0.
+func (s *scanner) token(i int) (int, byte) {
+	const space = 1<<' ' | 1<<'\t' | 1<<'\n' | 1<<'\r'
+	for ; i < len(s.buf); i++ {
+		if c := s.buf[i]; c > ' ' || space>>c&1 == 0 {
+			return i, c
+		}
+	}
+	return i, 0
+}
+
+// scalar validates the number or literal that starts with c at i.
+func (s *scanner) scalar(i int, c byte) int {
+	switch c {
+	case 't':
+		return s.literal(i, "true")
+	case 'f':
+		return s.literal(i, "false")
+	case 'n':
+		return s.literal(i, "null")
+	}
+	return s.number(i)
+}
+
+func (s *scanner) literal(i int, word string) int {
+	if !bytes.HasPrefix(s.buf[i:], []byte(word)) {
+		return s.unexpected(i)
+	}
+	return i + len(word)
+}
+
+// number validates a number: RFC 8259, section 6.
+func (s *scanner) number(i int) int {
+	if s.byteAt(i) == '-' {
+		i++
+	}
+	if s.byteAt(i) == '0' {
+		i++
+	} else if i = s.digits(i); i == failed {
+		return failed
+	}
+	if s.byteAt(i) == '.' {
+		if i = s.digits(i + 1); i == failed {
+			return failed
+		}
+	}
+	if c := s.byteAt(i); c == 'e' || c == 'E' {
+		i++
+		if c := s.byteAt(i); c == '+' || c == '-' {
+			i++
+		}
+		return s.digits(i)
+	}
+	return i
+}
+
+// digits reads one digit or more.
+func (s *scanner) digits(i int) int {
+	start := i
+	for i < len(s.buf) && s.buf[i]-'0' <= 9 {
+		i++
+	}
+	if i == start {
+		return s.unexpected(i)
+	}
+	return i
+}
+
+// byteAt returns the byte at i, or 0 at the end of the text.
+func (s *scanner) byteAt(i int) byte {
+	if i < len(s.buf) {
+		return s.buf[i]
+	}
+	return 0
+}
+
+// string validates the string that starts at i. It is plain if it has no
+// escapes, so that its bytes are its text.
+func (s *scanner) string(i int) (end int, plain bool) {
+	buf, start := s.buf, i+1
+	plain = true
+	var seen uint64 // a high bit is set if a byte was not ASCII; it may be one after the string
+	for i = start; ; {
+		if i+8 <= len(buf) {
+			word := binary.LittleEndian.Uint64(buf[i:])
+			seen |= word
+			special := specials(word)
+			if special == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(special) / 8
+		} else if i == len(buf) {
+			return s.unexpected(i), false
+		}
+		switch c := buf[i]; {
+		case c == '"':
+			if seen&highBits != 0 && !utf8.Valid(buf[start:i]) {
+				return s.fail(start, "invalid UTF-8"), false
+			}
+			return i + 1, plain
+		case c == '\\':
+			plain = false
+			if i = s.escape(i); i == failed {
+				return failed, false
+			}
+		case c < ' ':
+			return s.fail(i, "control character in a string"), false
+		default:
+			seen |= uint64(c)
+			i++
+		}
+	}
+}
+
+const (
+	lowBits  = 0x0101010101010101
+	highBits = 0x8080808080808080
+)
+
+// specials marks the bytes of word that end a run of plain text: quotes,
+// backslashes and control characters. The lowest mark is exact; a borrow may
+// set wrong ones above it.
+func specials(word uint64) uint64 {
+	quote := word ^ '"'*lowBits
+	backslash := word ^ '\\'*lowBits
+	return ((word - ' '*lowBits) | (quote - lowBits) | (backslash - lowBits)) &^ word & highBits
+}
+
+// escape validates the escape that starts at i (RFC 8259, section 7). Whether
+// surrogates are paired is unescape's matter.
+func (s *scanner) escape(i int) int {
+	switch s.byteAt(i + 1) {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2
+	case 'u':
+		if _, ok := hex4(s.buf[i+2:]); ok {
+			return i + 6
+		}
+	}
+	return s.fail(i, "bad escape")
+}
