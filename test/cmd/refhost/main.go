@@ -1,0 +1,143 @@
+// Command refhost runs the reference AHP host by itself: over WebSocket on a
+// TCP address or a unix socket, or over standard input and output.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"ahprelay/test/refhost"
+)
+
+// flags are the command line.
+type flags struct {
+	Listen    string `default:"127.0.0.1:18990" placeholder:"ADDR" env:"REFHOST_LISTEN" help:"TCP address for WebSocket clients (${default})."`
+	Unix      string `placeholder:"PATH" env:"REFHOST_UNIX" help:"Unix socket for WebSocket clients, in place of --listen."`
+	Stdio     bool   `help:"One client on standard input and output, one message a line, in place of --listen."`
+	Token     string `placeholder:"TOKEN" env:"REFHOST_TOKEN" help:"Connection token that clients give as ?tkn=. Default: everybody may connect."`
+	Demo      bool   `env:"REFHOST_DEMO" help:"Make sessions with a past, in one of which something is always going on."`
+	Root      string `placeholder:"DIR" type:"existingdir" env:"REFHOST_ROOT" help:"Directory that file: URIs may reach. Default: a few files in memory."`
+	Writable  bool   `env:"REFHOST_WRITABLE" help:"Let clients write below --root."`
+	Terminals string `default:"echo" enum:"echo,shell" env:"REFHOST_TERMINALS" help:"What is behind a terminal: echo, or shell: a /bin/sh of this user, for whoever can connect (${default})."`
+	Verbose   bool   `short:"v" help:"Log more."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "refhost:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until ctx is done, or until standard input ends.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	var f flags
+	parser, err := kong.New(&f, kong.Name("refhost"), kong.Description("A reference AHP host."), kong.Writers(stdout, stderr))
+	if err != nil {
+		return err
+	}
+	if _, err := parser.Parse(args); err != nil {
+		return err
+	}
+	host, err := newHost(f, stderr)
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	if f.Stdio {
+		err := host.ServeStdio(ctx, interruptible(stdin), stdout)
+		if ctx.Err() != nil {
+			return nil // ended as asked
+		}
+		return err
+	}
+	listener, err := listen(f)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(stderr, "listening on", listener.Addr())
+	return serve(ctx, host, listener)
+}
+
+func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
+	level := slog.LevelInfo
+	if f.Verbose {
+		level = slog.LevelDebug
+	}
+	root := f.Root
+	if root != "" {
+		abs, err := filepath.Abs(root)
+		if err != nil {
+			return nil, err
+		}
+		root = abs
+	}
+	return refhost.New(refhost.Config{
+		Logger:          slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})),
+		ConnectionToken: f.Token,
+		Demo:            f.Demo,
+		Root:            root,
+		Writable:        f.Writable,
+		Terminals:       refhost.TerminalMode(f.Terminals),
+	})
+}
+
+// listen opens the socket. A unix socket that a dead process left is replaced.
+func listen(f flags) (net.Listener, error) {
+	if f.Unix == "" {
+		return net.Listen("tcp", f.Listen)
+	}
+	listener, err := net.Listen("unix", f.Unix)
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return listener, err
+	}
+	if conn, dialErr := net.Dial("unix", f.Unix); dialErr == nil {
+		conn.Close()
+		return nil, err // somebody serves it
+	}
+	if err := os.Remove(f.Unix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return net.Listen("unix", f.Unix)
+}
+
+// serve serves on listener until ctx is done.
+func serve(ctx context.Context, host *refhost.Host, listener net.Listener) error {
+	server := &http.Server{Handler: host, ReadHeaderTimeout: 10 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	err := server.Close() // no more connections; those that are WebSockets are the host's
+	<-failed
+	return errors.Join(err, host.Close())
+}
+
+// interruptible returns a reader whose Close ends a Read, which that of
+// standard input does not. The goroutine that reads on ends with the process.
+func interruptible(r io.Reader) io.ReadCloser {
+	out, in := io.Pipe()
+	go func() {
+		_, err := io.Copy(in, r)
+		in.CloseWithError(err)
+	}()
+	return out
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/test/refclient"
+)
+
+func TestStdio(t *testing.T) {
+	var out strings.Builder
+	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
+	if err := run(t.Context(), []string{"--stdio", "--demo"}, in, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"jsonrpc":"2.0","id":1,"result":null}` + "\n"; out.String() != want {
+		t.Errorf("run --stdio wrote %q; want %q", out.String(), want)
+	}
+}
+
+func TestUnix(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	path := filepath.Join(t.TempDir(), "s")
+	announced, stderr := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"--unix", path, "--token", "secret"}, nil, io.Discard, stderr)
+		stderr.Close()
+	}()
+	if _, err := announced.Read(make([]byte, 100)); err != nil { // it listens
+		t.Fatal(err)
+	}
+	go io.Copy(io.Discard, announced)
+	dialUnix := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	c, err := refclient.Dial(ctx, "ws://host/", refclient.Options{
+		Token: "secret", TokenIn: refclient.InTkn,
+		HTTPClient: &http.Client{Transport: &http.Transport{DialContext: dialUnix}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Call(ctx, "ping", nil); err != nil {
+		t.Error(err)
+	}
+	if err := run(ctx, []string{"--unix", path}, nil, io.Discard, io.Discard); err == nil {
+		t.Error("a second host took the socket")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("run() = %v", err)
+	}
+	<-c.Done()
+	if code, _ := c.CloseStatus(); code != 1001 {
+		t.Errorf("close code %d; want 1001", code)
+	}
+	c.Close()
+}
+
+func TestBadFlags(t *testing.T) {
+	for _, args := range [][]string{{"--terminals", "vt100"}, {"--root", "/nonexistent"}, {"--listen", "nowhere:-1"}, {"extra"}} {
+		if err := run(t.Context(), args, nil, io.Discard, io.Discard); err == nil {
+			t.Errorf("run(%q) succeeded", args)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package refclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+const rootChannel = "ahp-root://"
+
+// InitializeParams are the params of initialize.
+type InitializeParams struct {
+	ClientID             string         `json:"clientId"`
+	ProtocolVersions     []string       `json:"protocolVersions"` // default: 0.9.0
+	InitialSubscriptions []string       `json:"initialSubscriptions,omitempty"`
+	Capabilities         map[string]any `json:"capabilities,omitempty"`
+	Locale               string         `json:"locale,omitempty"`
+}
+
+// InitializeResult is what a test needs of the result of initialize.
+type InitializeResult struct {
+	ProtocolVersion string          `json:"protocolVersion"`
+	ServerSeq       int64           `json:"serverSeq"`
+	Snapshots       []Snapshot      `json:"snapshots"`
+	Raw             json.RawMessage `json:"-"` // all of it
+}
+
+// A Snapshot is the state of a channel up to FromSeq.
+type Snapshot struct {
+	Resource string          `json:"resource"`
+	State    json.RawMessage `json:"state"`
+	FromSeq  int64           `json:"fromSeq"`
+}
+
+// An Action is the params of an action notification, and an entry of a replay.
+type Action struct {
+	Channel   string          `json:"channel"`
+	Action    json.RawMessage `json:"action"`
+	ServerSeq int64           `json:"serverSeq"`
+	Origin    *struct {
+		ClientID  string `json:"clientId"`
+		ClientSeq int64  `json:"clientSeq"`
+	} `json:"origin"`
+	RejectionReason string `json:"rejectionReason"`
+}
+
+// Type returns the action's type.
+func (a Action) Type() string {
+	var action struct {
+		Type string `json:"type"`
+	}
+	json.Unmarshal(a.Action, &action) // no type is ""
+	return action.Type
+}
+
+// ReadAction reads a frame. It reports false if the frame is no action
+// notification.
+func ReadAction(frame []byte) (Action, bool) {
+	var msg struct {
+		Method string          `json:"method"`
+		Params json.RawMessage `json:"params"`
+	}
+	var a Action
+	if json.Unmarshal(frame, &msg) != nil || msg.Method != "action" || json.Unmarshal(msg.Params, &a) != nil {
+		return Action{}, false
+	}
+	return a, true
+}
+
+// IsAction matches, for [Client.WaitFor], actions of a type on a channel, on
+// any channel if that is "".
+func IsAction(channel, actionType string) func(frame []byte) bool {
+	return func(frame []byte) bool {
+		a, ok := ReadAction(frame)
+		return ok && a.Type() == actionType && (channel == "" || a.Channel == channel)
+	}
+}
+
+// IsNotification matches, for [Client.WaitFor], notifications of a method.
+func IsNotification(method string) func(frame []byte) bool {
+	return func(frame []byte) bool {
+		var msg message
+		return json.Unmarshal(frame, &msg) == nil && msg.ID == nil && msg.Method == method
+	}
+}
+
+// Initialize opens the connection as a client of the host.
+func (c *Client) Initialize(ctx context.Context, params InitializeParams) (InitializeResult, error) {
+	if params.ProtocolVersions == nil {
+		params.ProtocolVersions = []string{"0.9.0"}
+	}
+	return callInto(ctx, c, "initialize", onRoot[InitializeParams]{rootChannel, params},
+		func(r *InitializeResult, raw json.RawMessage) { r.Raw = raw })
+}
+
+// ReconnectParams are the params of reconnect.
+type ReconnectParams struct {
+	ClientID          string   `json:"clientId"`
+	LastSeenServerSeq int64    `json:"lastSeenServerSeq"`
+	Subscriptions     []string `json:"subscriptions"`
+}
+
+// ReconnectResult is the result of reconnect. Type is replay or snapshot.
+type ReconnectResult struct {
+	Type      string            `json:"type"`
+	Actions   []json.RawMessage `json:"actions"` // each the params of an action
+	Missing   []string          `json:"missing"`
+	Snapshots []Snapshot        `json:"snapshots"`
+	Raw       json.RawMessage   `json:"-"` // all of it
+}
+
+// Reconnect opens the connection as a client that was here before.
+func (c *Client) Reconnect(ctx context.Context, params ReconnectParams) (ReconnectResult, error) {
+	return callInto(ctx, c, "reconnect", onRoot[ReconnectParams]{rootChannel, params},
+		func(r *ReconnectResult, raw json.RawMessage) { r.Raw = raw })
+}
+
+// Subscribe subscribes to a channel. A channel without state has no snapshot.
+func (c *Client) Subscribe(ctx context.Context, channel string) (*Snapshot, error) {
+	type subscribeResult struct {
+		Snapshot *Snapshot `json:"snapshot"`
+	}
+	r, err := callInto(ctx, c, "subscribe", map[string]string{"channel": channel},
+		func(*subscribeResult, json.RawMessage) {})
+	return r.Snapshot, err
+}
+
+// Unsubscribe unsubscribes from a channel.
+func (c *Client) Unsubscribe(channel string) error {
+	return c.Notify("unsubscribe", map[string]string{"channel": channel})
+}
+
+// Dispatch sends an action, and returns the clientSeq that it was given: 1, 2,
+// 3… in the order of calls.
+func (c *Client) Dispatch(channel string, action any) (clientSeq int64, err error) {
+	c.mu.Lock()
+	c.clientSeq++
+	seq := c.clientSeq
+	c.mu.Unlock()
+	return seq, c.Notify("dispatchAction", struct {
+		Channel   string `json:"channel"`
+		ClientSeq int64  `json:"clientSeq"`
+		Action    any    `json:"action"`
+	}{channel, seq, action})
+}
+
+// onRoot adds the channel to the params of a connection's request.
+type onRoot[T any] struct {
+	Channel string
+	Params  T
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (p onRoot[T]) MarshalJSON() ([]byte, error) {
+	rest, err := json.Marshal(p.Params)
+	if err != nil {
+		return nil, err
+	}
+	return append(fmt.Appendf(nil, `{"channel":%q,`, p.Channel), rest[1:]...), nil
+}
+
+func callInto[T any](ctx context.Context, c *Client, method string, params any, keep func(*T, json.RawMessage)) (T, error) {
+	var value T
+	raw, err := c.Call(ctx, method, params)
+	if err != nil {
+		return value, err
+	}
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return value, fmt.Errorf("result of %s: %w", method, err)
+	}
+	keep(&value, raw)
+	return value, nil
+}

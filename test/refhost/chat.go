@@ -1,0 +1,229 @@
+package refhost
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+)
+
+// A chat is the sequence of turns in a session. Its state is guarded by the
+// host's lock.
+type chat struct {
+	session  *session
+	uri      string
+	status   int
+	failed   bool // the latest turn ended in an error
+	modified time.Time
+	turns    []*turn
+	active   *turn   // nil between turns
+	script   *script // plays the active turn; nil between turns
+	draft    json.RawMessage
+}
+
+type chatSummary struct {
+	Resource   string      `json:"resource"`
+	Title      string      `json:"title"`
+	Status     int         `json:"status"`
+	ModifiedAt string      `json:"modifiedAt"`
+	Origin     plainOrigin `json:"origin"`
+}
+
+// plainOrigin tells that the user made the chat.
+type plainOrigin struct {
+	Kind string `json:"kind"`
+}
+
+type chatState struct {
+	chatSummary
+	Turns           []*turn         `json:"turns"`
+	TurnsNextCursor string          `json:"turnsNextCursor,omitempty"`
+	ActiveTurn      *turn           `json:"activeTurn,omitempty"`
+	Draft           json.RawMessage `json:"draft,omitempty"`
+}
+
+// A turn is a message of the user and what the agent makes of it.
+type turn struct {
+	ID            string          `json:"id"`
+	StartedAt     string          `json:"startedAt"`
+	Duration      *int64          `json:"duration,omitempty"` // ms, from the end on
+	Message       json.RawMessage `json:"message"`
+	ResponseParts []any           `json:"responseParts"` // *markdownPart, *toolPart or *errorPart
+	Usage         *usage          `json:"usage,omitempty"`
+	State         string          `json:"state,omitempty"` // complete, cancelled or error, from the end on
+
+	started time.Time
+}
+
+func (ch *chat) summary() chatSummary {
+	return chatSummary{
+		Resource:   ch.uri,
+		Status:     ch.status,
+		ModifiedAt: timestamp(ch.modified),
+		Origin:     plainOrigin{"user"},
+	}
+}
+
+func (ch *chat) state(v view) chatState {
+	state := chatState{chatSummary: ch.summary(), Turns: ch.turns, ActiveTurn: ch.active, Draft: ch.draft}
+	if v.Turns != nil {
+		state.Turns = ch.turns[max(0, len(ch.turns)-max(0, *v.Turns)):]
+		if len(state.Turns) < len(ch.turns) {
+			state.TurnsNextCursor = cursorBefore(len(ch.turns)-len(state.Turns), ch.turns)
+		}
+	}
+	if state.Turns == nil {
+		state.Turns = []*turn{}
+	}
+	return state
+}
+
+// cursorPrefix begins the cursors of fetchTurns, which name the oldest turn
+// that the client has; end stands for none.
+const cursorPrefix = "before:"
+
+func cursorBefore(index int, turns []*turn) string {
+	if index == len(turns) {
+		return cursorPrefix
+	}
+	return cursorPrefix + turns[index].ID
+}
+
+// turnsPerPage is how many turns one fetchTurns loads.
+const turnsPerPage = 20
+
+// fetchTurnsLocked answers fetchTurns: the turns come as an action, to all
+// subscribers of the chat. Without a cursor there are none to come.
+func (h *Host) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[struct {
+		Channel string `json:"channel"`
+		Cursor  string `json:"cursor"`
+	}](raw)
+	if err != nil {
+		return nil, err
+	}
+	ch := h.chats[params.Channel]
+	if ch == nil {
+		return nil, fail(ahp.CodeSessionNotFound, "Session not found: %s", params.Channel)
+	}
+	loaded := turnsLoadedAction{Type: "chat/turnsLoaded", Turns: []*turn{}}
+	if params.Cursor != "" {
+		end, ok := ch.turnAt(params.Cursor)
+		if !ok {
+			return nil, fail(ahp.CodeInvalidParams, "Unrecognized fetchTurns cursor")
+		}
+		start := max(0, end-turnsPerPage)
+		loaded.Turns = ch.turns[start:end]
+		if start > 0 {
+			loaded.TurnsNextCursor = cursorBefore(start, ch.turns)
+		}
+	}
+	h.emitLocked(ch.uri, loaded)
+	return struct{}{}, nil
+}
+
+// turnAt returns the index that a cursor stands for.
+func (ch *chat) turnAt(cursor string) (int, bool) {
+	id, ok := strings.CutPrefix(cursor, cursorPrefix)
+	if !ok {
+		return 0, false
+	}
+	if id == "" {
+		return len(ch.turns), true
+	}
+	index := slices.IndexFunc(ch.turns, func(t *turn) bool { return t.ID == id })
+	return index, index >= 0
+}
+
+// emitLocked applies an action of the host's own, and publishes it.
+func (ch *chat) emitLocked(action any) {
+	ch.applyLocked(action, own(ch.uri, action))
+}
+
+// applyLocked changes the state by an action, and publishes it: after the
+// changes of status that follow from it, as real hosts do.
+func (ch *chat) applyLocked(action any, env envelope) {
+	h := ch.session.host
+	wasActive := ch.active != nil
+	ch.reduce(action)
+	if isActive := ch.active != nil; isActive != wasActive {
+		h.changeActiveLocked(map[bool]int{true: 1, false: -1}[isActive])
+	}
+	ch.updateStatusLocked()
+	h.publishLocked(env, action)
+	ch.session.updateWaitingLocked()
+}
+
+// updateStatusLocked derives the status of the chat and of its session.
+func (ch *chat) updateStatusLocked() {
+	status := statusIdle
+	switch {
+	case ch.active != nil && len(ch.active.pending()) > 0:
+		status = statusInputNeeded
+	case ch.active != nil:
+		status = statusInProgress
+	case ch.failed:
+		status = statusError
+	}
+	if status == ch.status {
+		return
+	}
+	ch.status = status
+	s := ch.session
+	updated := chatUpdatedAction{Type: "session/chatUpdated", Chat: ch.uri}
+	updated.Changes.Status = status
+	s.host.emitLocked(s.uri, updated)
+	s.status = s.status&statusFlags | status
+	s.touchLocked()
+}
+
+// reduce changes the state by an action. What does not fit the state has no
+// effect.
+func (ch *chat) reduce(action any) {
+	switch a := action.(type) {
+	case turnStartedAction:
+		now := ch.session.host.cfg.Now()
+		ch.active = &turn{ID: a.TurnID, StartedAt: a.StartedAt, Message: a.Message, ResponseParts: []any{}, started: now}
+		ch.failed = false
+		ch.touch(now)
+	case turnEndAction:
+		if ch.active != nil && ch.active.ID == a.TurnID {
+			ch.endTurn(a)
+		}
+	default:
+		if ch.active != nil {
+			ch.active.reduce(action)
+		}
+	}
+}
+
+func (ch *chat) endTurn(a turnEndAction) {
+	t := ch.active
+	t.Duration = &a.Duration
+	t.State = map[string]string{"chat/turnComplete": "complete", "chat/turnCancelled": "cancelled", "chat/error": "error"}[a.Type]
+	if a.Part != nil {
+		t.ResponseParts = append(t.ResponseParts, a.Part)
+	}
+	t.cancelTools()
+	ch.turns = append(ch.turns, t)
+	ch.active = nil
+	ch.failed = a.Type == "chat/error"
+	ch.touch(ch.session.host.cfg.Now())
+}
+
+// touch dates the chat and its session.
+func (ch *chat) touch(now time.Time) {
+	ch.modified = now
+	ch.session.modified = now
+	ch.session.touchLocked()
+}
+
+// stopLocked stops playing the active turn, if there is one.
+func (ch *chat) stopLocked() {
+	if ch.script != nil {
+		close(ch.script.stop)
+		ch.script = nil
+	}
+}

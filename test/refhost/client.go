@@ -1,0 +1,93 @@
+package refhost
+
+import "encoding/json"
+
+// A client is what the host knows under one clientId. It outlives its
+// connections, so that the client can come back with reconnect.
+type client struct {
+	id     string
+	offer  offer   // of the latest initialize, for reconnect
+	conns  []*conn // open ones, the newest last
+	leftAt int64   // serverSeq when the last connection ended
+}
+
+// An offer is what a client said of itself in initialize. It shapes what the
+// client is sent.
+type offer struct {
+	version version
+
+	// Capabilities: a flag that is absent means no.
+	canvas bool
+}
+
+// newest returns the connection that gets the client's notifications and
+// requests, or nil.
+func (cl *client) newest() *conn {
+	if len(cl.conns) == 0 {
+		return nil
+	}
+	return cl.conns[len(cl.conns)-1]
+}
+
+// joinLocked makes c the newest connection of the client.
+func (h *Host) joinLocked(c *conn, clientID string) *client {
+	cl := h.clients[clientID]
+	if cl == nil {
+		cl = &client{id: clientID}
+		h.clients[clientID] = cl
+	}
+	if older := cl.newest(); older != nil {
+		older.flushHeldLocked()
+	}
+	cl.conns = append(cl.conns, c)
+	c.client = cl
+	return cl
+}
+
+// leaveLocked takes a closed connection from its client.
+func (h *Host) leaveLocked(c *conn) {
+	cl := c.client
+	for i, other := range cl.conns {
+		if other == c {
+			cl.conns = append(cl.conns[:i:i], cl.conns[i+1:]...)
+			break
+		}
+	}
+	cl.leftAt = h.seq
+	if len(cl.conns) == 0 {
+		h.logLocked(levelInfo, "Client disconnected: %s, subscriptions=%d", cl.id, len(c.subs))
+		h.forgetClientsLocked()
+	}
+}
+
+// forgetClientsLocked drops the record of the client that left first, where
+// there are too many. It can only initialize again.
+func (h *Host) forgetClientsLocked() {
+	var oldest *client
+	gone := 0
+	for _, cl := range h.clients {
+		if len(cl.conns) > 0 {
+			continue
+		}
+		gone++
+		if oldest == nil || cl.leftAt < oldest.leftAt {
+			oldest = cl
+		}
+	}
+	if gone > maxClients {
+		delete(h.clients, oldest.id)
+	}
+}
+
+// readCapabilities reads the presence flags that this host knows.
+func readCapabilities(raw json.RawMessage) offer {
+	var flags map[string]json.RawMessage
+	if json.Unmarshal(raw, &flags) != nil {
+		return offer{}
+	}
+	return offer{canvas: isObject(flags["canvas"])}
+}
+
+func isObject(raw json.RawMessage) bool {
+	return len(raw) > 0 && raw[0] == '{'
+}

@@ -1,0 +1,192 @@
+package refhost
+
+import (
+	"encoding/json"
+	"errors"
+
+	"ahprelay/ahp"
+)
+
+// A method is a request that the host serves.
+type method struct {
+	// locked handles the request with the host's lock held.
+	locked func(h *Host, c *conn, params json.RawMessage) (any, error)
+
+	// unlocked handles one that reads files. It holds up its connection only.
+	unlocked func(h *Host, params json.RawMessage) (any, error)
+
+	// remote handles one that asks a client, in a goroutine of its own, so
+	// that the connection is served meanwhile. Where both are set, the params
+	// decide.
+	remote func(h *Host, c *conn, params json.RawMessage) (any, error)
+}
+
+// methods are served once the connection has initialized.
+var methods = map[string]method{
+	"subscribe":            {locked: (*Host).subscribeLocked},
+	"listSessions":         {locked: (*Host).listSessionsLocked},
+	"createSession":        {locked: (*Host).createSessionLocked},
+	"disposeSession":       {locked: (*Host).disposeSessionLocked},
+	"resolveSessionConfig": {locked: (*Host).resolveSessionConfigLocked},
+	"completions":          {locked: (*Host).completionsLocked},
+	"authenticate":         {locked: (*Host).authenticateLocked},
+	"fetchTurns":           {locked: (*Host).fetchTurnsLocked},
+	"createTerminal":       {locked: (*Host).createTerminalLocked},
+	"disposeTerminal":      {locked: (*Host).disposeTerminalLocked},
+	"createResourceWatch":  {locked: (*Host).createResourceWatchLocked},
+	"resourceRequest":      {locked: (*Host).resourceRequestLocked},
+	"resourceRead":         {unlocked: (*Host).resourceRead, remote: (*Host).resourceReadRemote},
+	"resourceList":         {unlocked: (*Host).resourceList},
+	"resourceResolve":      {unlocked: (*Host).resourceResolve},
+	"resourceWrite":        {unlocked: (*Host).resourceWrite},
+	"resourceDelete":       {unlocked: (*Host).resourceDelete},
+	"resourceMkdir":        {unlocked: (*Host).resourceMkdir},
+
+	"vscode/devContainers/connect": {remote: (*Host).connectDevContainer},
+}
+
+// handle serves one frame. Calls for one connection do not overlap.
+func (h *Host) handle(c *conn, frame []byte) {
+	msg, err := parseMessage(frame)
+	switch {
+	case errors.Is(err, errNotMessage):
+	case err != nil:
+		h.send(c, errorFrame(json.RawMessage("null"), &rpcError{Code: ahp.CodeParseError, Message: "Parse error"}))
+	case msg.isRequest():
+		h.request(c, msg)
+	case msg.isNotification():
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if c.client != nil && h.conns[c] {
+			h.notificationLocked(c, msg.method(), msg["params"])
+		}
+	case msg.isResponse():
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.reverse.answerLocked(c, msg)
+	}
+}
+
+func (h *Host) send(c *conn, frame []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.queueLocked(frame)
+}
+
+// request answers a request, now or later.
+func (h *Host) request(c *conn, msg message) {
+	id, name, params := msg["id"], msg.method(), msg["params"]
+	slow := h.requestQuick(c, id, name, params)
+	if slow == nil {
+		return
+	}
+	result, err := slow(h, params)
+	frame, err := h.answerFrame(id, result, err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.answerLocked(c, name, frame, err)
+}
+
+// requestQuick answers or starts what does not read files, and returns the
+// function that answers the rest.
+func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params json.RawMessage) func(*Host, json.RawMessage) (any, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.conns[c] {
+		return nil // it has ended meanwhile, and left its client
+	}
+	h.logLocked(levelTrace, "request: method=%s", name)
+	m := methods[name]
+	switch {
+	case name == "ping":
+		c.queueLocked(resultFrame(id, nil))
+	case c.client == nil:
+		h.openLocked(c, id, name, params)
+	case m.locked != nil:
+		result, err := m.locked(h, c, params)
+		frame, err := h.answerFrame(id, result, err)
+		h.answerLocked(c, name, frame, err)
+	case m.remote != nil && (m.unlocked == nil || asksClient(params)):
+		h.requestRemoteLocked(c, id, name, params, m)
+	case m.unlocked != nil:
+		return m.unlocked
+	default:
+		c.queueLocked(errorFrame(id, methodNotFound(name)))
+	}
+	return nil
+}
+
+// openLocked handles the first request, with which a connection becomes a
+// client's.
+func (h *Host) openLocked(c *conn, id json.RawMessage, name string, params json.RawMessage) {
+	var result any
+	var err error
+	switch name {
+	case "initialize":
+		result, err = h.initializeLocked(c, params)
+	case "reconnect":
+		result, err = h.reconnectLocked(c, params)
+	default:
+		err = methodNotFound(name)
+	}
+	if err != nil {
+		c.queueLocked(errorFrame(id, asRPCError(err)))
+		return
+	}
+	c.queueLocked(resultFrame(id, result))
+}
+
+// requestRemoteLocked answers in a goroutine that ends with the connection.
+func (h *Host) requestRemoteLocked(c *conn, id json.RawMessage, name string, params json.RawMessage, m method) {
+	if c.inFlight >= maxInFlight {
+		frame, err := h.answerFrame(id, nil, fail(ahp.CodeInternalError, "More than %d requests in flight", maxInFlight))
+		h.answerLocked(c, name, frame, err)
+		return
+	}
+	c.inFlight++
+	h.goLocked(func() {
+		result, err := m.remote(h, c, params)
+		frame, err := h.answerFrame(id, result, err)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		c.inFlight--
+		h.answerLocked(c, name, frame, err)
+	})
+}
+
+// answerFrame encodes an answer. A result that does not fit into a frame
+// becomes an error.
+func (h *Host) answerFrame(id json.RawMessage, result any, err error) ([]byte, error) {
+	if err == nil {
+		frame := resultFrame(id, result)
+		if len(frame) <= h.cfg.MaxFrame {
+			return frame, nil
+		}
+		err = fail(ahp.CodeInternalError, "The result of %d bytes does not fit into a frame of %d", len(frame), h.cfg.MaxFrame)
+	}
+	return errorFrame(id, asRPCError(err)), err
+}
+
+func (h *Host) answerLocked(c *conn, name string, frame []byte, err error) {
+	if err != nil {
+		h.logLocked(levelError, "Request '%s' failed: %v", name, err)
+	}
+	c.queueLocked(frame)
+}
+
+func methodNotFound(name string) *rpcError {
+	return &rpcError{Code: ahp.CodeMethodNotFound, Message: "Method not found: " + name}
+}
+
+// notificationLocked handles what wants no answer. Unknown ones are ignored.
+func (h *Host) notificationLocked(c *conn, name string, params json.RawMessage) {
+	h.logLocked(levelTrace, "notification: method=%s", name)
+	switch name {
+	case "dispatchAction":
+		h.dispatchLocked(c, params)
+	case "unsubscribe":
+		h.unsubscribeLocked(c, params)
+	case "channel/ack":
+		c.ackFrameLocked(params)
+	}
+}

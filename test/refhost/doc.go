@@ -1,0 +1,114 @@
+// Package refhost is an AHP host without a model behind it: a scripted agent,
+// terminals, files. It behaves on the wire as VS Code's agent host was seen to
+// do, so that a relay in front of it can be tested, and shown, without one.
+//
+// # Wire
+//
+// One message is one JSON-RPC 2.0 object: in one WebSocket frame, text or
+// binary ([Host.ServeHTTP]), or on one line ([Host.ServeStdio]). JSON that is
+// no object, a batch too, gets no answer; what is no JSON gets -32700 with the
+// id null. An id is whatever JSON the client likes. Keys match exactly.
+//
+// The first request is initialize or reconnect; before, only ping is served,
+// and all else is -32601, as is a second initialize later.
+//
+// # Versions and capabilities
+//
+// The host speaks 0.9.0 and 0.8.0, and serves what is offered within ^ of
+// these; the highest offer counts. Otherwise the error is -32005 with
+// data.supportedVersions. A client of 0.8 is not sent chat/usage.
+// With capabilities.canvas, the state of sessions has canvases and
+// openCanvases. Versions and capabilities are a connection's own; reconnect
+// goes on with those of the client's latest initialize.
+//
+// # Channels
+//
+// The channels are ahp-root://, the sessions demo:/…, their chats
+// ahp-chat://default/<base64url of the session>, terminals
+// agenthost-terminal:…, resource watches ahp-resource-watch://r/…, and
+// ahp-otlp://logs/<level> without state.
+//
+// State changes are published as the notification action, numbered by one
+// serverSeq for the whole host. An envelope is encoded once: all subscribers
+// get the same bytes, in the same order, with these exceptions, which
+// subscribe asks for:
+//
+//   - delivery.maxLatencyMs: consecutive chat/delta of one part come as one,
+//     with the content of all and the serverSeq of the last. Whatever else the
+//     connection is sent comes after it, so serverSeq keeps its order.
+//   - flowControl: the channel comes as channel/frame {channel, frame,
+//     actions}, numbered from 1, each action the params of its notification.
+//     With flowControl.window, so many frames may be unacknowledged; the
+//     client acknowledges with channel/ack {channel, frame}, and what came
+//     meanwhile is one frame then.
+//   - view.turns: the snapshot has so many completed turns at most, and
+//     turnsNextCursor for fetchTurns. It shapes nothing but the snapshot.
+//
+// root/sessionAdded, root/sessionSummaryChanged and root/sessionRemoved go to
+// every initialized client, subscribed or not, without serverSeq.
+//
+// # Clients
+//
+// Connections with the same clientId stay open side by side. Answers go where
+// the question came from; notifications, and the host's own requests, go to
+// the newest connection only, by its own subscriptions. When that closes, the
+// one before goes on, without what it missed.
+//
+// reconnect {clientId, lastSeenServerSeq, subscriptions} is answered before
+// any live action. The last 1000 envelopes of all channels are kept: where
+// lastSeenServerSeq is among them, the answer is {type: "replay", actions,
+// missing}, with the params of the original notifications; else {type:
+// "snapshot", snapshots}. A clientId that the host does not remember is
+// -32008.
+//
+// The host's requests count 1, 2, 3… over all clients. resourceRead of
+// vscode-agent-client://<clientId>/file/-/path asks that client resourceRead
+// {uri}, then resourceResolve, and returns what it said.
+// vscode/devContainers/connect asks the same client
+// vscode/requestWorkspaceTrust {workspace}.
+//
+// # Actions of clients
+//
+// A dispatched action comes back to all subscribers with its origin. A
+// malformed one gets no answer: a chat/turnStarted without turnId, startedAt
+// or message, a chat/turnCancelled of the active turn without duration. Those
+// that mean nothing here come back all the same, but for families of types
+// that AHP does not have, and chat/… on what is no chat.
+// chat/workingDirectorySet and chat/workingDirectoryRemoved come back with a
+// rejectionReason, as does all that concerns a deleted session.
+//
+// # The agent
+//
+// The text of chat/turnStarted says what the agent does:
+//
+//	hello             says "Hello, world!"
+//	stream N MS SIZE  N deltas of SIZE bytes (8), MS milliseconds apart
+//	tool              uses a tool
+//	permission        asks before it uses one: the first answer counts
+//	terminal          uses a tool with a terminal, which stays
+//	error             fails
+//	anything else     says it again, word by word
+//
+// A turn ends with chat/usage and chat/turnComplete or chat/error.
+// A turn that starts while another is active takes its place.
+//
+// # Files
+//
+// file: URIs reach below [Config.Root] or into [Config.Files], all else is
+// -32009. demo-blob:/<n> is made-up text of n bytes. Watches tell of changes
+// that clients made through this host.
+//
+// # What is different from VS Code's host
+//
+// Sessions have no changesets, customizations or second chats, and there is no
+// automation. view, delivery and flowControl are served. A malformed action
+// changes nothing. A turn whose place another takes is silent from then on.
+// Missing params are -32602. Data that is no UTF-8 is read as base64. The
+// agent's error is a part, not a field, of chat/error.
+//
+// # Limits
+//
+// A client that does not read is cut when more than [Config.SendQueue] waits
+// for it (1013); it never holds up the host. A frame over [Config.MaxFrame]
+// ends the connection that it came on (1009).
+package refhost

@@ -1,0 +1,250 @@
+package refhost
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// A markdownPart is text of the agent. It grows by chat/delta.
+type markdownPart struct {
+	id      string
+	content strings.Builder
+}
+
+func newMarkdown(id, content string) *markdownPart {
+	p := &markdownPart{id: id}
+	p.content.WriteString(content)
+	return p
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (p *markdownPart) MarshalJSON() ([]byte, error) {
+	return encode(struct {
+		Kind    string `json:"kind"`
+		ID      string `json:"id"`
+		Content string `json:"content"`
+	}{"markdown", p.id, p.content.String()}), nil
+}
+
+// An errorPart tells why a turn failed.
+type errorPart struct {
+	Kind      string    `json:"kind"`
+	Error     turnError `json:"error"`
+	Resumable bool      `json:"resumable"`
+}
+
+type turnError struct {
+	ErrorType string `json:"errorType"`
+	Message   string `json:"message"`
+}
+
+// A toolPart is a use of a tool by the agent.
+type toolPart struct {
+	Kind     string   `json:"kind"`
+	ToolCall toolCall `json:"toolCall"`
+}
+
+type toolCall struct {
+	Status            string          `json:"status"`
+	ToolCallID        string          `json:"toolCallId"`
+	ToolName          string          `json:"toolName"`
+	DisplayName       string          `json:"displayName"`
+	InvocationMessage string          `json:"invocationMessage,omitempty"`
+	ToolInput         string          `json:"toolInput,omitempty"`
+	ConfirmationTitle string          `json:"confirmationTitle,omitempty"`
+	Options           []confirmOption `json:"options,omitempty"`
+	Confirmed         string          `json:"confirmed,omitempty"`
+	SelectedOption    *confirmOption  `json:"selectedOption,omitempty"`
+	Reason            string          `json:"reason,omitempty"`
+	PastTenseMessage  string          `json:"pastTenseMessage,omitempty"`
+	Content           []any           `json:"content,omitempty"`
+	Success           *bool           `json:"success,omitempty"`
+}
+
+// A toolResult is what a tool call ends with.
+type toolResult struct {
+	PastTenseMessage string `json:"pastTenseMessage"`
+	Content          []any  `json:"content"`
+	Success          bool   `json:"success"`
+}
+
+type confirmOption struct {
+	ID    string `json:"id"`
+	Label string `json:"label"`
+	Kind  string `json:"kind"`
+	Group int    `json:"group,omitempty"`
+}
+
+// confirmOptions are the answers that a tool's confirmation offers.
+var confirmOptions = []confirmOption{
+	{"allow-session", "Allow in this Session", "approve", 1},
+	{"allow-once", "Allow Once", "approve", 0},
+	{"skip", "Skip", "deny", 2},
+}
+
+const (
+	toolStreaming = "streaming"
+	toolPending   = "pending-confirmation"
+	toolRunning   = "running"
+	toolCompleted = "completed"
+	toolCancelled = "cancelled"
+)
+
+type textContent struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+type terminalContent struct {
+	Type     string `json:"type"`
+	Resource string `json:"resource"`
+	Title    string `json:"title"`
+}
+
+// reduce changes an active turn by an action about its parts.
+func (t *turn) reduce(action any) {
+	switch a := action.(type) {
+	case partAction:
+		if a.TurnID == t.ID {
+			t.ResponseParts = append(t.ResponseParts, a.Part)
+		}
+	case deltaAction:
+		for _, part := range t.ResponseParts {
+			if md, ok := part.(*markdownPart); ok && md.id == a.PartID && a.TurnID == t.ID {
+				md.content.WriteString(a.Content)
+			}
+		}
+	case usageAction:
+		if a.TurnID == t.ID {
+			t.Usage = &a.Usage
+		}
+	case toolStartAction:
+		if a.TurnID == t.ID {
+			t.ResponseParts = append(t.ResponseParts, &toolPart{"toolCall", toolCall{
+				Status: toolStreaming, ToolCallID: a.ToolCallID, ToolName: a.ToolName, DisplayName: a.DisplayName,
+			}})
+		}
+	default:
+		t.reduceTool(action)
+	}
+}
+
+// reduceTool changes the state of a tool call.
+func (t *turn) reduceTool(action any) {
+	switch a := action.(type) {
+	case toolReadyAction:
+		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolStreaming {
+			tc.InvocationMessage, tc.ToolInput, tc.Confirmed = a.InvocationMessage, a.ToolInput, a.Confirmed
+			tc.ConfirmationTitle, tc.Options = a.ConfirmationTitle, a.Options
+			tc.Status = toolPending
+			if a.Confirmed != "" {
+				tc.Status = toolRunning
+			}
+		}
+	case toolConfirmedAction:
+		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolPending {
+			tc.confirm(a)
+		}
+	case toolContentAction:
+		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolRunning {
+			tc.Content = a.Content
+		}
+	case toolCompleteAction:
+		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolRunning {
+			tc.Status, tc.PastTenseMessage = toolCompleted, a.Result.PastTenseMessage
+			tc.Content, tc.Success = a.Result.Content, &a.Result.Success
+		}
+	}
+}
+
+// confirm applies the first answer to a confirmation.
+func (tc *toolCall) confirm(a toolConfirmedAction) {
+	if i := slices.IndexFunc(tc.Options, func(o confirmOption) bool { return o.ID == a.SelectedOptionID }); i >= 0 {
+		tc.SelectedOption = &tc.Options[i]
+	}
+	tc.ConfirmationTitle, tc.Options = "", nil
+	if *a.Approved {
+		tc.Status, tc.Confirmed = toolRunning, a.Confirmed
+	} else {
+		tc.Status, tc.Reason = toolCancelled, a.Reason
+	}
+}
+
+func (t *turn) tool(turnID, toolCallID string) *toolCall {
+	if turnID != t.ID {
+		return nil
+	}
+	for _, tc := range t.tools() {
+		if tc.ToolCallID == toolCallID {
+			return tc
+		}
+	}
+	return nil
+}
+
+func (t *turn) tools() []*toolCall {
+	var tools []*toolCall
+	for _, part := range t.ResponseParts {
+		if tool, ok := part.(*toolPart); ok {
+			tools = append(tools, &tool.ToolCall)
+		}
+	}
+	return tools
+}
+
+// pending returns the tool calls that wait for a confirmation.
+func (t *turn) pending() []*toolCall {
+	return slices.DeleteFunc(t.tools(), func(tc *toolCall) bool { return tc.Status != toolPending })
+}
+
+// cancelTools ends the tool calls that a turn leaves unfinished.
+func (t *turn) cancelTools() {
+	for _, tc := range t.tools() {
+		if tc.Status != toolCompleted && tc.Status != toolCancelled {
+			tc.Status, tc.Reason = toolCancelled, "skipped"
+			tc.ConfirmationTitle, tc.Options, tc.Confirmed, tc.Content = "", nil, "", nil
+		}
+	}
+}
+
+// An inputRequest is a question to the user that a session waits with.
+type inputRequest struct {
+	ID       string          `json:"id"`
+	Kind     string          `json:"kind"`
+	Chat     string          `json:"chat"`
+	TurnID   string          `json:"turnId"`
+	ToolCall json.RawMessage `json:"toolCall"`
+}
+
+// updateWaitingLocked publishes what the session began or ceased to wait for.
+func (s *session) updateWaitingLocked() {
+	var now []inputRequest
+	if t := s.chat.active; t != nil {
+		for _, tc := range t.pending() {
+			now = append(now, inputRequest{
+				ID:       "toolConfirmation:" + s.chat.uri + ":" + t.ID + ":" + tc.ToolCallID,
+				Kind:     "toolConfirmation",
+				Chat:     s.chat.uri,
+				TurnID:   t.ID,
+				ToolCall: encode(tc),
+			})
+		}
+	}
+	before := s.waiting
+	s.waiting = now
+	for _, r := range before {
+		if !containsRequest(now, r.ID) {
+			s.host.emitLocked(s.uri, inputRemovedAction{"session/inputNeededRemoved", r.ID})
+		}
+	}
+	for _, r := range now {
+		if !containsRequest(before, r.ID) {
+			s.host.emitLocked(s.uri, inputNeededAction{"session/inputNeededSet", r})
+		}
+	}
+}
+
+func containsRequest(requests []inputRequest, id string) bool {
+	return slices.ContainsFunc(requests, func(r inputRequest) bool { return r.ID == id })
+}

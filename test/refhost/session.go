@@ -1,0 +1,318 @@
+package refhost
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+)
+
+// A session is a conversation with the agent. Its state is guarded by the
+// host's lock.
+type session struct {
+	host        *Host
+	uri         string
+	title       string
+	status      int
+	created     time.Time
+	modified    time.Time
+	directories []string // nil: none were given
+	chat        *chat    // the default chat, and the only one
+	waiting     []inputRequest
+	announced   summary // as clients know it
+	announcer   *timer  // of the next root/sessionSummaryChanged; nil if none is due
+}
+
+type summary struct {
+	Resource           string          `json:"resource"`
+	Provider           string          `json:"provider"`
+	Title              string          `json:"title"`
+	Status             int             `json:"status"`
+	CreatedAt          string          `json:"createdAt"`
+	ModifiedAt         string          `json:"modifiedAt"`
+	WorkingDirectories []string        `json:"workingDirectories,omitzero"`
+	Changes            *changes        `json:"changes,omitempty"`
+	Meta               json.RawMessage `json:"_meta,omitempty"`
+}
+
+type changes struct {
+	Additions int `json:"additions"`
+	Deletions int `json:"deletions"`
+	Files     int `json:"files"`
+}
+
+type sessionState struct {
+	Provider           string          `json:"provider"`
+	Title              string          `json:"title"`
+	Status             int             `json:"status"`
+	Lifecycle          string          `json:"lifecycle"`
+	ActiveClients      []string        `json:"activeClients"`
+	Chats              []chatSummary   `json:"chats"`
+	DefaultChat        string          `json:"defaultChat"`
+	WorkingDirectories []string        `json:"workingDirectories,omitempty"`
+	Config             *configState    `json:"config,omitempty"`
+	Meta               json.RawMessage `json:"_meta,omitempty"`
+	InputNeeded        []inputRequest  `json:"inputNeeded,omitempty"`
+	ServerTools        json.RawMessage `json:"serverTools"`
+
+	// For clients that can render canvases only.
+	Canvases     []json.RawMessage `json:"canvases,omitzero"`
+	OpenCanvases []json.RawMessage `json:"openCanvases,omitzero"`
+}
+
+var (
+	// workspaceless marks a session without working directories.
+	workspaceless = json.RawMessage(`{"workspaceless":true}`)
+
+	serverTools = json.RawMessage(`[{"name":"echo_tool","title":"Echo Tool","description":"Answers with what it is given.",` +
+		`"inputSchema":{"type":"object","properties":{"text":{"type":"string","description":"What to answer with."}},"required":["text"]},` +
+		`"annotations":{"readOnlyHint":true}}]`)
+
+	sessionConfig = configState{
+		Schema: json.RawMessage(`{"type":"object","properties":{"isolation":{"type":"string","title":"Isolation",` +
+			`"description":"Where the agent should make changes","enum":["folder"],"default":"folder","readOnly":true,"sessionMutable":false}}}`),
+		Values: json.RawMessage(`{"isolation":"folder"}`),
+	}
+)
+
+// state is the session as a client that made this offer may see it.
+func (s *session) state(o offer) sessionState {
+	state := sessionState{
+		Provider:           providerName,
+		Title:              s.title,
+		Status:             s.status,
+		Lifecycle:          "ready",
+		ActiveClients:      []string{},
+		Chats:              []chatSummary{s.chat.summary()},
+		DefaultChat:        s.chat.uri,
+		WorkingDirectories: s.directories,
+		InputNeeded:        s.waiting,
+		ServerTools:        serverTools,
+	}
+	if len(s.directories) > 0 {
+		state.Config = &sessionConfig
+	} else {
+		state.Meta = workspaceless
+	}
+	if o.canvas {
+		state.Canvases, state.OpenCanvases = []json.RawMessage{}, []json.RawMessage{}
+	}
+	return state
+}
+
+// summary is the session as a list shows it.
+func (s *session) summary() summary {
+	sum := summary{
+		Resource:           s.uri,
+		Provider:           providerName,
+		Title:              s.title,
+		Status:             s.status,
+		CreatedAt:          timestamp(s.created),
+		ModifiedAt:         timestamp(s.modified),
+		WorkingDirectories: append([]string{}, s.directories...),
+		Changes:            &changes{},
+	}
+	if len(s.directories) == 0 {
+		sum.Meta = workspaceless
+	}
+	return sum
+}
+
+type createSessionParams struct {
+	Channel            string   `json:"channel"`
+	Provider           string   `json:"provider"`
+	WorkingDirectories []string `json:"workingDirectories"`
+}
+
+// createSessionLocked answers createSession. It is idempotent: a session that
+// exists is said to be ready again.
+func (h *Host) createSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[createSessionParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	if params.Provider != "" && params.Provider != providerName {
+		return nil, fail(ahp.CodeProviderNotFound, "No agent provider registered for: %s", params.Provider)
+	}
+	if _, ok := h.sessions.get(params.Channel); ok {
+		h.emitLocked(params.Channel, struct {
+			Type  string          `json:"type"`
+			Tools json.RawMessage `json:"tools"`
+		}{"session/serverToolsChanged", serverTools})
+		h.emitLocked(params.Channel, plainAction{"session/ready"})
+		return nil, nil
+	}
+	if err := h.checkSessionURI(params.Channel); err != nil {
+		return nil, err
+	}
+	s := h.addSessionLocked(params.Channel, params.WorkingDirectories, h.cfg.Now())
+	h.announceLocked(s)
+	return nil, nil
+}
+
+func (h *Host) checkSessionURI(uri string) error {
+	_, isTerminal := h.terminals.get(uri)
+	scheme, _, ok := strings.Cut(uri, ":")
+	switch {
+	case !ok || isTerminal || slices.Contains([]string{"ahp-root", "ahp-chat", "ahp-otlp", "ahp-resource-watch"}, scheme):
+		return fail(ahp.CodeInvalidParams, "Not a session URI: %s", uri)
+	case len(h.sessions.keys) >= maxSessions:
+		return fail(ahp.CodeInternalError, "More than %d sessions", maxSessions)
+	}
+	return nil
+}
+
+// addSessionLocked adds a session that nobody has been told of.
+func (h *Host) addSessionLocked(uri string, directories []string, now time.Time) *session {
+	s := &session{
+		host:        h,
+		uri:         uri,
+		status:      statusIdle,
+		created:     now,
+		modified:    now,
+		directories: directories,
+	}
+	s.chat = &chat{session: s, uri: defaultChat(uri), status: statusIdle, modified: now}
+	h.sessions.add(uri, s)
+	h.chats[s.chat.uri] = s.chat
+	h.deleted = slices.DeleteFunc(h.deleted, func(d string) bool { return d == uri })
+	return s
+}
+
+// announceLocked tells every client of a new session.
+func (h *Host) announceLocked(s *session) {
+	sum := s.summary()
+	if len(sum.WorkingDirectories) == 0 {
+		sum.WorkingDirectories = nil
+	}
+	sum.Changes = nil // not known yet
+	s.announced = sum
+	h.logLocked(levelInfo, "Session created: %s", s.uri)
+	h.notifyAllLocked("root/sessionAdded", struct {
+		Channel string  `json:"channel"`
+		Summary summary `json:"summary"`
+	}{rootChannel, sum})
+}
+
+type channelParams struct {
+	Channel string `json:"channel"`
+}
+
+// disposeSessionLocked answers disposeSession, for a session that does not
+// exist too. Subscriptions stay, and stay silent.
+func (h *Host) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[channelParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := h.sessions.get(params.Channel)
+	if !ok {
+		return nil, nil
+	}
+	s.chat.stopLocked()
+	s.announcer.stopLocked()
+	if s.chat.active != nil {
+		s.chat.active = nil
+		h.changeActiveLocked(-1)
+	}
+	h.sessions.remove(s.uri)
+	delete(h.chats, s.chat.uri)
+	h.deleted = append(h.deleted, s.uri)
+	if len(h.deleted) > maxDeleted {
+		h.deleted = h.deleted[1:]
+	}
+	h.notifyAllLocked("root/sessionRemoved", struct {
+		Channel string `json:"channel"`
+		Session string `json:"session"`
+	}{rootChannel, s.uri})
+	return nil, nil
+}
+
+func (h *Host) deletedLocked(uri string) bool { return slices.Contains(h.deleted, uri) }
+
+// listSessionsLocked answers listSessions, oldest first, on one page.
+func (h *Host) listSessionsLocked(*conn, json.RawMessage) (any, error) {
+	items := []summary{}
+	for _, s := range h.sessions.all() {
+		items = append(items, s.summary())
+	}
+	return struct {
+		Items []summary `json:"items"`
+	}{items}, nil
+}
+
+// resolveSessionConfigLocked answers resolveSessionConfig.
+func (h *Host) resolveSessionConfigLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[createSessionParams](raw)
+	if err != nil {
+		return nil, err
+	}
+	if params.Provider != "" && params.Provider != providerName {
+		return nil, fail(ahp.CodeProviderNotFound, "No agent provider registered for: %s", params.Provider)
+	}
+	return sessionConfig, nil
+}
+
+// authenticateLocked answers authenticate: no resource here wants a token.
+func (h *Host) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
+	params, err := decodeParams[struct {
+		Resource string `json:"resource"`
+	}](raw)
+	if err != nil {
+		return nil, err
+	}
+	return nil, fail(ahp.CodeAuthRequired, "Authentication failed for resource: %s", params.Resource)
+}
+
+// setTitleLocked renames the session, without an action.
+func (s *session) setTitleLocked(title string) {
+	s.title = title
+	s.touchLocked()
+}
+
+// announceDelay is how long changes of a summary are collected.
+const announceDelay = 100 * time.Millisecond
+
+// touchLocked has the changes of the session's summary announced soon.
+func (s *session) touchLocked() {
+	if s.announcer == nil {
+		s.announcer = s.host.afterLocked(announceDelay, s.announceChangesLocked)
+	}
+}
+
+// summaryChanges holds what changed in a summary.
+type summaryChanges struct {
+	Title      *string  `json:"title,omitempty"`
+	Status     *int     `json:"status,omitempty"`
+	ModifiedAt *string  `json:"modifiedAt,omitempty"`
+	Changes    *changes `json:"changes,omitempty"`
+}
+
+func (s *session) announceChangesLocked() {
+	s.announcer = nil
+	old, now := s.announced, s.summary()
+	var diff summaryChanges
+	if now.Title != old.Title {
+		diff.Title = &now.Title
+	}
+	if now.Status != old.Status {
+		diff.Status = &now.Status
+	}
+	if now.ModifiedAt != old.ModifiedAt {
+		diff.ModifiedAt = &now.ModifiedAt
+	}
+	if old.Changes == nil {
+		diff.Changes = now.Changes
+	}
+	if diff == (summaryChanges{}) {
+		return
+	}
+	s.announced = now
+	s.host.notifyAllLocked("root/sessionSummaryChanged", struct {
+		Channel string         `json:"channel"`
+		Session string         `json:"session"`
+		Changes summaryChanges `json:"changes"`
+	}{rootChannel, s.uri, diff})
+}
