@@ -202,3 +202,10 @@ func hex4(digits []byte) (r rune, ok bool) {
 	}
 	return r, true
 }
+
+// Texts decodes a raw JSON array of strings; ok is false if it is none.
+func Texts(raw []byte) (list []string, ok bool) {
+	m := Member{Raw: raw}
+	list, err := m.texts()
+	return list, err == nil
+}

@@ -1,0 +1,138 @@
+package auth
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+
+	"github.com/nats-io/nkeys"
+)
+
+// ChallengeTTL is how long a host-agent has to answer a challenge.
+const ChallengeTTL = 60 * time.Second
+
+// Parts of a challenge, in bytes.
+const (
+	challengeVersion = 1
+	challengeBody    = 1 + 8 + 16 // version, milliseconds since 1970, random
+	challengeSize    = challengeBody + sha256.Size
+)
+
+// proofPrefix begins what a host-agent signs to prove its nkey, and nothing
+// else that it signs.
+const proofPrefix = "ahp-relay agent credentials v1\x00"
+
+// NewChallenge returns a text for a host-agent to sign within ChallengeTTL.
+func (k *Keys) NewChallenge() string {
+	b := make([]byte, challengeBody, challengeSize)
+	b[0] = challengeVersion
+	binary.BigEndian.PutUint64(b[1:], uint64(k.now().UnixMilli()))
+	rand.Read(b[9:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(append(b, k.challengeMAC(b)...))
+}
+
+// CheckChallenge reports why the signature does not prove that its maker holds
+// the private part of userNKey and asks for credentials of that host, now.
+func (k *Keys) CheckChallenge(challenge, tenant, host, userNKey string, signature []byte) error {
+	if err := k.checkFresh(challenge); err != nil {
+		return err
+	}
+	if !nkeys.IsValidPublicUserKey(userNKey) {
+		return errors.New("challenge: nkey is no public NATS user key")
+	}
+	proof, err := proofMessage(challenge, tenant, host, userNKey)
+	if err != nil {
+		return err
+	}
+	user, err := nkeys.FromPublicKey(userNKey)
+	if err != nil {
+		return fmt.Errorf("challenge: nkey: %w", err)
+	}
+	if err := user.Verify(proof, signature); err != nil {
+		return errors.New("challenge: signature does not fit challenge, tenant, host and nkey")
+	}
+	return nil
+}
+
+// checkFresh reports why a challenge is not one of ours, or no longer good.
+func (k *Keys) checkFresh(challenge string) error {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(challenge)
+	if err != nil || len(b) != challengeSize || b[0] != challengeVersion {
+		return errors.New("challenge: not one of a relay")
+	}
+	if !hmac.Equal(b[challengeBody:], k.challengeMAC(b[:challengeBody])) {
+		return errors.New("challenge: made with keys that this relay does not have")
+	}
+	made := time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:])))
+	if age := k.now().Sub(made); age > ChallengeTTL || age < -Leeway {
+		return fmt.Errorf("challenge: made %v ago; good for %v", age.Round(time.Second), ChallengeTTL)
+	}
+	return nil
+}
+
+func (k *Keys) challengeMAC(body []byte) []byte {
+	mac := hmac.New(sha256.New, k.challenge)
+	mac.Write(body)
+	return mac.Sum(nil)
+}
+
+// proofMessage is what a host-agent signs. No part can contain the NUL that
+// separates them.
+func proofMessage(challenge, tenant, host, userNKey string) ([]byte, error) {
+	if err := ahp.CheckName("tenant", tenant); err != nil {
+		return nil, fmt.Errorf("challenge: %w", err)
+	}
+	if err := ahp.CheckName("host", host); err != nil {
+		return nil, fmt.Errorf("challenge: %w", err)
+	}
+	return []byte(proofPrefix + strings.Join([]string{challenge, tenant, host, userNKey}, "\x00")), nil
+}
+
+// An AgentKey is the NATS user nkey of one run of a host-agent. It is safe for
+// concurrent use.
+type AgentKey struct{ key natsKey }
+
+// NewAgentKey makes an nkey.
+func NewAgentKey() (*AgentKey, error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, fmt.Errorf("make an nkey: %w", err)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("make an nkey: %w", err)
+	}
+	return &AgentKey{natsKey{pair, public}}, nil
+}
+
+// Public returns the public part, for CheckChallenge and AgentUser.
+func (a *AgentKey) Public() string { return a.key.public }
+
+// SignNonce signs what a NATS server asks a user to sign at login. It refuses
+// what a relay would take as an answer to a challenge.
+func (a *AgentKey) SignNonce(nonce []byte) ([]byte, error) {
+	if strings.HasPrefix(string(nonce), proofPrefix) {
+		return nil, errors.New("the NATS server asked for a signature that is not its to ask for")
+	}
+	return a.key.Sign(nonce)
+}
+
+// SignChallenge answers a relay's challenge, as [Keys.CheckChallenge] wants it.
+func SignChallenge(key *AgentKey, challenge, tenant, host string) ([]byte, error) {
+	if strings.ContainsRune(challenge, 0) {
+		return nil, errors.New("challenge: not one of a relay")
+	}
+	proof, err := proofMessage(challenge, tenant, host, key.Public())
+	if err != nil {
+		return nil, err
+	}
+	return key.key.Sign(proof)
+}

@@ -1,0 +1,53 @@
+// Package auth holds a relay's keys and everything signed with them: the
+// tokens of clients and host-agents, the challenge that a host-agent answers,
+// and the JWTs that make up the authority of the NATS servers.
+//
+// # Keys
+//
+// All keys live in the directory keys below a data directory and are made on
+// first use, see [LoadKeys]:
+//
+//	token.pem      Ed25519, PKCS#8: signs tokens
+//	operator.nk    NATS operator: signs the two accounts
+//	system.nk      NATS system account
+//	account.nk     NATS account of the relays and host-agents
+//	signing.nk     signing key of that account: signs users
+//
+// Who can read these files can name any host and any client. Relays of one
+// cluster use copies of the same directory.
+//
+// # Tokens
+//
+// A token is a JWT (RFC 7519), signed with EdDSA and nothing else. Its header
+// has kid, the JWK thumbprint (RFC 7638) of the token key, and typ, which
+// tells the two kinds apart (RFC 8725, section 3.11). Its claims are iss and
+// aud (both "ahp-relay"), sub, iat, exp, jti, tenant, and:
+//
+//	typ ahp-client+jwt   sub: who uses it; hosts: names, or "*" for all of the
+//	                     tenant; access: "read", "write" or "admin"
+//	typ ahp-host+jwt     sub: the name of the host
+//
+// Every one of these is required. Clocks may differ by [Leeway].
+//
+// # A host-agent's way to NATS credentials
+//
+// The host-agent shows its enrolment token, the public part of a user nkey of
+// its own, and that it holds the private part: it signs a challenge made by a
+// relay. The relay answers with a user JWT for that nkey, which allows the
+// subjects of [HostSubjects] only, and not for long.
+//
+//	challenge = base64url(version, milliseconds since 1970, random, MAC)
+//	signed    = "ahp-relay agent credentials v1" NUL challenge NUL tenant NUL host NUL nkey
+//
+// The MAC is HMAC-SHA256 with a key derived from the token key, so that a
+// challenge of one relay is good at every relay with the same keys, and
+// nothing is stored. Only relays read their clocks: a host-agent may have a
+// wrong one. A replayed answer gets credentials that are useless without the
+// private nkey.
+//
+// # NATS
+//
+// Servers run in operator mode. [Keys.OperatorJWT], [Keys.SystemAccountJWT]
+// and [Keys.AccountJWT] are what they trust; [Keys.WriteTrustConfig] writes
+// the same for servers that are not embedded in a relay.
+package auth

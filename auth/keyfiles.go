@@ -1,0 +1,225 @@
+package auth
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/nats-io/nkeys"
+)
+
+// Names in the data directory.
+const (
+	keyDir       = "keys"
+	tokenFile    = "token.pem"
+	operatorFile = "operator.nk"
+	systemFile   = "system.nk"
+	accountFile  = "account.nk"
+	signingFile  = "signing.nk"
+)
+
+// maxKeyFile is far more than a key file has, in bytes.
+const maxKeyFile = 4096
+
+// nkeyKinds says which kind of nkey each file holds.
+var nkeyKinds = map[string]nkeys.PrefixByte{
+	operatorFile: nkeys.PrefixByteOperator,
+	systemFile:   nkeys.PrefixByteAccount,
+	accountFile:  nkeys.PrefixByteAccount,
+	signingFile:  nkeys.PrefixByteAccount,
+}
+
+// LoadKeys reads the keys in the data directory dir, and makes directory and
+// keys if there are none yet. Commands that start at once end with the same
+// keys: a new set appears whole or not at all, and the first one stays.
+//
+// Errors name the file and say what is wrong: it cannot be read or written,
+// others than its owner may read it, it is incomplete or of another kind. Keys
+// that are there are never replaced.
+func LoadKeys(dir string) (*Keys, error) {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("keys: %s is a file; want a directory", dir)
+	}
+	path := filepath.Join(dir, keyDir)
+	missing, err := isMissing(path)
+	if err != nil {
+		return nil, fmt.Errorf("keys: %w", err)
+	}
+	if missing {
+		if err := makeKeys(dir, path); err != nil {
+			return nil, fmt.Errorf("make keys in %s: %w", dir, err)
+		}
+	}
+	keys, err := readKeys(path)
+	if err != nil {
+		return nil, fmt.Errorf("keys: %w", err)
+	}
+	return keys, nil
+}
+
+// isMissing reports whether no keys were ever made at path.
+func isMissing(path string) (bool, error) {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return len(entries) == 0, err
+}
+
+// makeKeys makes a set of keys in a directory of its own, which it then
+// renames to path: that fails if path is there and not empty, in which case
+// somebody else was faster, and their keys count.
+func makeKeys(dir, path string) (err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(dir, keyDir+".new-") // mode 0700
+	if err != nil {
+		return err
+	}
+	if err := writeKeys(tmp); err != nil {
+		return errors.Join(err, os.RemoveAll(tmp))
+	}
+	if renameErr := os.Rename(tmp, path); renameErr != nil {
+		err := os.RemoveAll(tmp)
+		if missing, _ := isMissing(path); missing {
+			err = errors.Join(renameErr, err)
+		}
+		return err
+	}
+	return syncDir(dir)
+}
+
+func writeKeys(dir string) error {
+	_, token, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(token)
+	if err != nil {
+		return err
+	}
+	block := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	if err := writeSynced(filepath.Join(dir, tokenFile), block, 0o600); err != nil {
+		return err
+	}
+	for name, kind := range nkeyKinds {
+		pair, err := nkeys.CreatePair(kind)
+		if err != nil {
+			return err
+		}
+		seed, err := pair.Seed()
+		if err != nil {
+			return err
+		}
+		if err := writeSynced(filepath.Join(dir, name), append(seed, '\n'), 0o600); err != nil {
+			return err
+		}
+	}
+	return syncDir(dir)
+}
+
+// writeSynced writes a new file that survives a crash of the machine.
+func writeSynced(path string, data []byte, perm fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // directories cannot be synced there
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func readKeys(dir string) (*Keys, error) {
+	token, err := readToken(filepath.Join(dir, tokenFile))
+	if err != nil {
+		return nil, err
+	}
+	nk := make(map[string]natsKey, len(nkeyKinds))
+	for name, kind := range nkeyKinds {
+		if nk[name], err = readNkey(filepath.Join(dir, name), kind); err != nil {
+			return nil, err
+		}
+	}
+	return newKeys(token, nk)
+}
+
+func readToken(path string) (ed25519.PrivateKey, error) {
+	data, err := readSecret(path)
+	if err != nil {
+		return nil, err
+	}
+	block, rest := pem.Decode(data)
+	if block == nil || len(bytes.TrimSpace(rest)) > 0 {
+		return nil, fmt.Errorf("%s is damaged: want one PEM block", path)
+	}
+	if block.Type != "PRIVATE KEY" {
+		return nil, fmt.Errorf("%s holds a %q block; want a PKCS#8 %q", path, block.Type, "PRIVATE KEY")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged: no PKCS#8 key in it", path)
+	}
+	token, ok := key.(ed25519.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s holds a %T; want an Ed25519 key", path, key)
+	}
+	return token, nil
+}
+
+func readNkey(path string, kind nkeys.PrefixByte) (natsKey, error) {
+	data, err := readSecret(path)
+	if err != nil {
+		return natsKey{}, err
+	}
+	pair, err := nkeys.FromSeed(bytes.TrimSpace(data))
+	if err != nil {
+		return natsKey{}, fmt.Errorf("%s is damaged: no nkey seed in it", path)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return natsKey{}, fmt.Errorf("%s is damaged: no nkey seed in it", path)
+	}
+	if got := nkeys.Prefix(public); got != kind {
+		return natsKey{}, fmt.Errorf("%s holds the nkey of a NATS %v; want one of a NATS %v", path, got, kind)
+	}
+	return natsKey{pair, public}, nil
+}
+
+// readSecret reads a file that only its owner may read.
+func readSecret(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is missing; restore it, or remove the whole directory for new keys, which end all tokens", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxKeyFile {
+		return nil, fmt.Errorf("%s is no key file", path)
+	}
+	if perm := info.Mode().Perm(); perm&0o077 != 0 && runtime.GOOS != "windows" {
+		return nil, fmt.Errorf("%s has mode %04o, so others than its owner may use it; run: chmod 600 %[1]s", path, perm)
+	}
+	data, err := os.ReadFile(path)
+	return slices.Clip(data), err
+}

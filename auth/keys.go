@@ -1,0 +1,62 @@
+package auth
+
+import (
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nkeys"
+)
+
+// Keys are all private keys of a relay. They are safe for concurrent use.
+type Keys struct {
+	// Now tells the time; nil means time.Now. Set it before anything else
+	// uses the keys. NATS servers check their JWTs by their own clocks.
+	Now func() time.Time
+
+	token     ed25519.PrivateKey
+	tokenID   string // kid of what token signs
+	challenge []byte // MAC key of challenges
+
+	operator, system, account, signing natsKey
+}
+
+// A natsKey is an nkey with its public part.
+type natsKey struct {
+	nkeys.KeyPair
+	public string
+}
+
+// newKeys derives what follows from the keys read from files.
+func newKeys(token ed25519.PrivateKey, nk map[string]natsKey) (*Keys, error) {
+	challenge, err := hkdf.Key(sha256.New, token.Seed(), nil, "ahp-relay challenge v1", sha256.Size)
+	if err != nil {
+		return nil, fmt.Errorf("derive the challenge key: %w", err)
+	}
+	return &Keys{
+		token:     token,
+		tokenID:   thumbprint(token.Public().(ed25519.PublicKey)),
+		challenge: challenge,
+		operator:  nk[operatorFile],
+		system:    nk[systemFile],
+		account:   nk[accountFile],
+		signing:   nk[signingFile],
+	}, nil
+}
+
+func (k *Keys) now() time.Time {
+	if k.Now != nil {
+		return k.Now()
+	}
+	return time.Now()
+}
+
+// thumbprint is the JWK thumbprint of an Ed25519 key (RFC 7638, RFC 8037).
+func thumbprint(key ed25519.PublicKey) string {
+	jwk := fmt.Sprintf(`{"crv":"Ed25519","kty":"OKP","x":"%s"}`, base64.RawURLEncoding.EncodeToString(key))
+	sum := sha256.Sum256([]byte(jwk))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}

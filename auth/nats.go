@@ -1,0 +1,172 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"ahprelay/ahp"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+)
+
+// DefaultAgentTTL is how long the NATS credentials of a host-agent live: as
+// long as a revoked enrolment can still be used at a NATS server that has not
+// heard of it.
+const DefaultAgentTTL = 15 * time.Minute
+
+// Limits of one host-agent's NATS user and of the account.
+const (
+	agentMaxSubs    = 512     // a link needs one, and there are at most 256 links
+	agentMaxPayload = 1 << 20 // bytes; link packets are smaller
+	accountDisk     = 1 << 30 // bytes of JetStream files: the registry
+	accountMemory   = 64 << 20
+	accountStreams  = 16
+)
+
+// agentConnections are the ways in which a host-agent may connect. In process
+// are those that come through a relay's own WebSocket endpoint. Leaf nodes and
+// MQTT have subjects of their own, and are none of a host-agent's business.
+var agentConnections = jwt.StringList{
+	jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess,
+}
+
+// HostSubjects returns the subjects that belong to one host, as a NATS
+// wildcard: "ahp.v1.<tenant>.<host>.>".
+func HostSubjects(tenant, host string) string {
+	return "ahp.v1." + tenant + "." + host + ".>"
+}
+
+// SystemAccount returns the public nkey of the NATS system account.
+func (k *Keys) SystemAccount() string { return k.system.public }
+
+// Account returns the public nkey of the NATS account of relays and
+// host-agents.
+func (k *Keys) Account() string { return k.account.public }
+
+// OperatorJWT returns the claim that NATS servers trust above all.
+func (k *Keys) OperatorJWT() (string, error) {
+	c := jwt.NewOperatorClaims(k.operator.public)
+	c.Name = "ahp-relay"
+	c.SystemAccount = k.system.public
+	return encode("operator", c, k.operator)
+}
+
+// SystemAccountJWT returns the claim of the system account, in which NATS
+// servers tell who connects and disconnects.
+func (k *Keys) SystemAccountJWT() (string, error) {
+	c := jwt.NewAccountClaims(k.system.public)
+	c.Name = "SYS"
+	c.Limits.DisallowBearer = true
+	c.Limits.LeafNodeConn = 0
+	return encode("system account", c, k.operator)
+}
+
+// AccountJWT returns the claim of the account of relays and host-agents.
+func (k *Keys) AccountJWT() (string, error) {
+	c := jwt.NewAccountClaims(k.account.public)
+	c.Name = "AHP"
+	c.SigningKeys.Add(k.signing.public)
+	c.Limits.DisallowBearer = true
+	c.Limits.LeafNodeConn = 0
+	c.Limits.Imports, c.Limits.Exports, c.Limits.WildcardExports = 0, 0, false
+	c.Limits.JetStreamLimits = jwt.JetStreamLimits{
+		MemoryStorage: accountMemory, DiskStorage: accountDisk,
+		Streams: accountStreams, Consumer: jwt.NoLimit,
+	}
+	return encode("account", c, k.operator)
+}
+
+// AgentUser returns NATS credentials for a host-agent whose public user nkey
+// is userNKey. They allow the subjects of the one host and nothing else: no
+// inboxes of others, no JetStream, no answers to subjects that a request
+// names. A ttl of zero means DefaultAgentTTL; the time of expiry is by the
+// clock of the NATS server, to the second.
+func (k *Keys) AgentUser(tenant, host, userNKey string, ttl time.Duration) (userJWT string, expires time.Time, err error) {
+	if err := ahp.CheckName("tenant", tenant); err != nil {
+		return "", time.Time{}, err
+	}
+	if err := ahp.CheckName("host", host); err != nil {
+		return "", time.Time{}, err
+	}
+	if !nkeys.IsValidPublicUserKey(userNKey) {
+		return "", time.Time{}, errors.New("nkey is no public NATS user key")
+	}
+	if ttl == 0 {
+		ttl = DefaultAgentTTL
+	}
+	c := jwt.NewUserClaims(userNKey)
+	c.Name = tenant + "/" + host
+	c.IssuerAccount = k.account.public
+	c.Permissions.Pub.Allow.Add(HostSubjects(tenant, host))
+	c.Permissions.Sub.Allow.Add(HostSubjects(tenant, host))
+	c.Limits.Subs = agentMaxSubs
+	c.Limits.Payload = agentMaxPayload
+	c.AllowedConnectionTypes = agentConnections
+	c.Expires = k.now().Add(ttl).Unix()
+	userJWT, err = encode("user", c, k.signing)
+	return userJWT, time.Unix(c.Expires, 0).UTC(), err
+}
+
+// UserLifetime returns how long the credentials of a user JWT live, from issue
+// to expiry. It is a duration, so that a host-agent with a wrong clock knows
+// when to renew; zero means for ever. The JWT is not checked: that is the NATS
+// server's work.
+func UserLifetime(userJWT string) (time.Duration, error) {
+	c, err := jwt.DecodeUserClaims(userJWT)
+	if err != nil {
+		return 0, errors.New("the NATS credentials are no user JWT")
+	}
+	if c.Expires == 0 {
+		return 0, nil
+	}
+	return time.Duration(c.Expires-c.IssuedAt) * time.Second, nil
+}
+
+// A User is a NATS user with its private nkey, which stays in this process.
+type User struct {
+	JWT string // what the NATS server is shown
+	key nkeys.KeyPair
+}
+
+// Sign signs the nonce of a NATS server.
+func (u *User) Sign(nonce []byte) ([]byte, error) { return u.key.Sign(nonce) }
+
+// RelayUser returns credentials with all rights in the account of relays and
+// host-agents. They do not expire: NATS would cut the connection, and relays
+// hold the keys anyway.
+func (k *Keys) RelayUser() (*User, error) {
+	return newUser("relay", k.account.public, k.signing)
+}
+
+// SystemUser returns credentials for the system account, like RelayUser.
+func (k *Keys) SystemUser() (*User, error) {
+	return newUser("relay-system", k.system.public, k.system)
+}
+
+func newUser(name, account string, issuer natsKey) (*User, error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, fmt.Errorf("make a NATS user: %w", err)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("make a NATS user: %w", err)
+	}
+	c := jwt.NewUserClaims(public)
+	c.Name = name
+	if issuer.public != account {
+		c.IssuerAccount = account
+	}
+	userJWT, err := encode("user", c, issuer)
+	return &User{userJWT, pair}, err
+}
+
+func encode(what string, c jwt.Claims, signer natsKey) (string, error) {
+	s, err := c.Encode(signer.KeyPair)
+	if err != nil {
+		return "", fmt.Errorf("sign the NATS %s: %w", what, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,32 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// PeekHost returns which host an enrolment token is for, without checking
+// that it is genuine or still good: a host-agent has no keys for that, and
+// only wants to know its own name.
+func PeekHost(token string) (tenant, host string, err error) {
+	const want = "want what relay token host prints"
+	if len(token) > MaxTokenSize {
+		return "", "", fmt.Errorf("enrolment token: %d bytes long; %s", len(token), want)
+	}
+	cl := new(claims)
+	parsed, _, err := jwt.NewParser().ParseUnverified(token, cl)
+	if err != nil {
+		return "", "", errors.New("enrolment token: not a JWT, or only a part of one; " + want)
+	}
+	typ, _ := parsed.Header["typ"].(string)
+	if kind := tokenKind(typ); kind != hostKind {
+		return "", "", fmt.Errorf("enrolment token: this is %v; %s", kind, want)
+	}
+	enrolment, err := cl.enrolment()
+	if err != nil {
+		return "", "", fmt.Errorf("enrolment token: %w; %s", err, want)
+	}
+	return enrolment.Tenant, enrolment.Host, nil
+}

@@ -1,0 +1,342 @@
+package auth
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"ahprelay/ahp"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// Limits of tokens.
+const (
+	// MaxTokenSize is the limit of a token's length, in bytes. It is checked
+	// before anything is decoded.
+	MaxTokenSize = 8 << 10
+
+	// Leeway is how far the clocks of relays may differ.
+	Leeway = 5 * time.Second
+
+	// MaxSubjectLen is the limit of a client's subject, in bytes.
+	MaxSubjectLen = 256
+)
+
+// Reasons why a token is refused. The errors that wrap them say more, and
+// never contain the token.
+var (
+	// ErrTokenExpired reports a token that was good and is no longer.
+	ErrTokenExpired = errors.New("token expired")
+	// ErrTokenInvalid reports any other token that is not accepted.
+	ErrTokenInvalid = errors.New("token invalid")
+)
+
+// Access is what a client may do at the hosts that it may reach.
+type Access string
+
+// The levels of access.
+const (
+	AccessRead  Access = "read"  // look at everything, change nothing
+	AccessWrite Access = "write" // use the host: run code there
+	AccessAdmin Access = "admin" // write, and see to others' connections
+)
+
+// AllHosts in Client.Hosts stands for every host of the tenant.
+const AllHosts = "*"
+
+// A Client is what a client token says.
+type Client struct {
+	ID       string    // of the token, unique
+	Tenant   string    // name of the tenant
+	Subject  string    // who uses the token, for people
+	Hosts    []string  // names of hosts, or AllHosts
+	Access   Access    // at these hosts
+	IssuedAt time.Time // to the second
+	Expires  time.Time // to the second
+}
+
+// MayReach reports whether the token is for the host of that tenant.
+func (c Client) MayReach(tenant, host string) bool {
+	return c.Tenant == tenant && (slices.Contains(c.Hosts, AllHosts) || slices.Contains(c.Hosts, host))
+}
+
+// An Enrolment is what a host-agent's token says.
+type Enrolment struct {
+	ID       string    // of the token, unique
+	Tenant   string    // name of the tenant
+	Host     string    // the one host that the agent may serve
+	IssuedAt time.Time // to the second
+	Expires  time.Time // to the second
+}
+
+// What all tokens of a relay say.
+const (
+	tokenIssuer   = "ahp-relay"
+	tokenAudience = "ahp-relay"
+)
+
+// A tokenKind is a token's typ header.
+type tokenKind string
+
+const (
+	clientKind tokenKind = "ahp-client+jwt"
+	hostKind   tokenKind = "ahp-host+jwt"
+)
+
+func (k tokenKind) String() string {
+	switch k {
+	case clientKind:
+		return "a client token (relay token client)"
+	case hostKind:
+		return "a host enrolment token (relay token host)"
+	}
+	return "no token of a relay"
+}
+
+// claims are the claims of both kinds.
+type claims struct {
+	jwt.RegisteredClaims
+	Tenant string   `json:"tenant"`
+	Hosts  []string `json:"hosts,omitempty"`
+	Access Access   `json:"access,omitempty"`
+}
+
+// IssueClient signs a client token. An empty ID and a zero IssuedAt are filled
+// in. It refuses what VerifyClient would refuse.
+func (k *Keys) IssueClient(c Client) (string, error) {
+	if c.Expires.IsZero() {
+		return "", errors.New("client token: no time of expiry")
+	}
+	cl := k.newClaims(c.ID, c.Subject, c.Tenant, c.IssuedAt, c.Expires)
+	cl.Hosts, cl.Access = c.Hosts, c.Access
+	if _, err := cl.client(); err != nil {
+		return "", fmt.Errorf("client token: %w", err)
+	}
+	return k.issue(clientKind, cl)
+}
+
+// IssueHost signs a host enrolment token. An empty ID and a zero IssuedAt are
+// filled in. It refuses what VerifyHost would refuse.
+func (k *Keys) IssueHost(e Enrolment) (string, error) {
+	if e.Expires.IsZero() {
+		return "", errors.New("host enrolment token: no time of expiry")
+	}
+	cl := k.newClaims(e.ID, e.Host, e.Tenant, e.IssuedAt, e.Expires)
+	if _, err := cl.enrolment(); err != nil {
+		return "", fmt.Errorf("host enrolment token: %w", err)
+	}
+	return k.issue(hostKind, cl)
+}
+
+// VerifyClient checks a client token and returns what it says. The error wraps
+// ErrTokenExpired or ErrTokenInvalid.
+func (k *Keys) VerifyClient(token string) (Client, error) {
+	cl, err := k.verify(clientKind, token)
+	if err != nil {
+		return Client{}, err
+	}
+	c, err := cl.client()
+	if err != nil {
+		return Client{}, fmt.Errorf("%w: %w", ErrTokenInvalid, err)
+	}
+	return c, nil
+}
+
+// VerifyHost checks a host enrolment token and returns what it says. The error
+// wraps ErrTokenExpired or ErrTokenInvalid.
+func (k *Keys) VerifyHost(token string) (Enrolment, error) {
+	cl, err := k.verify(hostKind, token)
+	if err != nil {
+		return Enrolment{}, err
+	}
+	e, err := cl.enrolment()
+	if err != nil {
+		return Enrolment{}, fmt.Errorf("%w: %w", ErrTokenInvalid, err)
+	}
+	return e, nil
+}
+
+func (k *Keys) newClaims(id, subject, tenant string, issued, expires time.Time) *claims {
+	if id == "" {
+		id = rand.Text()
+	}
+	if issued.IsZero() {
+		issued = k.now()
+	}
+	return &claims{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Issuer:    tokenIssuer,
+			Audience:  jwt.ClaimStrings{tokenAudience},
+			Subject:   subject,
+			ID:        id,
+			IssuedAt:  jwt.NewNumericDate(issued),
+			ExpiresAt: jwt.NewNumericDate(expires),
+		},
+		Tenant: tenant,
+	}
+}
+
+func (k *Keys) issue(kind tokenKind, cl *claims) (string, error) {
+	if !cl.ExpiresAt.After(k.now()) {
+		return "", fmt.Errorf("token would expire at %s, which is past", stamp(cl.ExpiresAt.Time))
+	}
+	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, cl)
+	token.Header["typ"] = string(kind)
+	token.Header["kid"] = k.tokenID
+	signed, err := token.SignedString(k.token)
+	if err != nil {
+		return "", fmt.Errorf("sign a token: %w", err)
+	}
+	if len(signed) > MaxTokenSize {
+		return "", fmt.Errorf("token would be %d bytes long; want at most %d", len(signed), MaxTokenSize)
+	}
+	return signed, nil
+}
+
+// verify checks everything that both kinds of token have in common.
+func (k *Keys) verify(want tokenKind, token string) (*claims, error) {
+	if len(token) > MaxTokenSize {
+		return nil, fmt.Errorf("%w: %d bytes long; want at most %d", ErrTokenInvalid, len(token), MaxTokenSize)
+	}
+	parser := jwt.NewParser(
+		// The one algorithm that we sign with: a token must not choose how it
+		// is checked (RFC 8725, section 3.1).
+		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}),
+		jwt.WithExpirationRequired(), // the library accepts tokens without exp
+		jwt.WithIssuedAt(),
+		jwt.WithIssuer(tokenIssuer),
+		jwt.WithAudience(tokenAudience),
+		jwt.WithLeeway(Leeway),
+		jwt.WithTimeFunc(k.now),
+		jwt.WithStrictDecoding(),
+	)
+	cl := new(claims)
+	if _, err := parser.ParseWithClaims(token, cl, k.keyFor(want)); err != nil {
+		return nil, k.refusal(cl, err)
+	}
+	return cl, nil
+}
+
+// A wrongKeyError says which header of a token does not fit. The library wraps
+// it, and its text has nothing of the token.
+type wrongKeyError string
+
+func (e wrongKeyError) Error() string { return string(e) }
+
+// keyFor returns the function that finds the key for a token's header.
+func (k *Keys) keyFor(want tokenKind) jwt.Keyfunc {
+	return func(token *jwt.Token) (any, error) {
+		typ, _ := token.Header["typ"].(string)
+		if kind := tokenKind(typ); kind != want {
+			return nil, wrongKeyError(fmt.Sprintf("this is %v; needed is %v", kind, want))
+		}
+		if kid, _ := token.Header["kid"].(string); kid != k.tokenID {
+			return nil, wrongKeyError("signed with a key that this relay does not have")
+		}
+		return k.token.Public().(ed25519.PublicKey), nil
+	}
+}
+
+// refusal says in our words why the library refused a token: its own words may
+// hold parts of the token.
+func (k *Keys) refusal(cl *claims, err error) error {
+	var wrongKey wrongKeyError
+	say := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrTokenInvalid, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case errors.As(err, &wrongKey):
+		return say("%v", wrongKey)
+	case errors.Is(err, jwt.ErrTokenMalformed):
+		return say("not a JWT, or only a part of one")
+	case errors.Is(err, jwt.ErrTokenUnverifiable):
+		return say("unknown signature algorithm; want EdDSA")
+	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
+		return say("bad signature, or another algorithm than EdDSA")
+	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenInvalidIssuer):
+		return say("not made for this relay: iss or aud differs")
+	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
+		return say("exp, iss or aud is missing")
+	case errors.Is(err, jwt.ErrTokenUsedBeforeIssued):
+		return say("issued at %s, which is in the future; check the clocks", stamp(cl.IssuedAt.Time))
+	case errors.Is(err, jwt.ErrTokenExpired):
+		ago := k.now().Sub(cl.ExpiresAt.Time).Round(time.Second)
+		return fmt.Errorf("%w at %s, %v ago", ErrTokenExpired, stamp(cl.ExpiresAt.Time), ago)
+	}
+	return say("claims not accepted")
+}
+
+// client returns the client that the claims describe.
+func (cl *claims) client() (Client, error) {
+	if err := cl.check(); err != nil {
+		return Client{}, err
+	}
+	if len(cl.Hosts) == 0 {
+		return Client{}, errors.New("no hosts")
+	}
+	for _, host := range cl.Hosts {
+		if host == AllHosts {
+			continue
+		}
+		if err := ahp.CheckName("host", host); err != nil {
+			return Client{}, err
+		}
+	}
+	switch cl.Access {
+	case AccessRead, AccessWrite, AccessAdmin:
+	default:
+		return Client{}, fmt.Errorf("access is not %s, %s or %s", AccessRead, AccessWrite, AccessAdmin)
+	}
+	return Client{
+		ID: cl.ID, Tenant: cl.Tenant, Subject: cl.Subject, Hosts: cl.Hosts, Access: cl.Access,
+		IssuedAt: cl.IssuedAt.UTC(), Expires: cl.ExpiresAt.UTC(),
+	}, nil
+}
+
+// enrolment returns the host that the claims describe.
+func (cl *claims) enrolment() (Enrolment, error) {
+	if err := cl.check(); err != nil {
+		return Enrolment{}, err
+	}
+	if err := ahp.CheckName("host", cl.Subject); err != nil {
+		return Enrolment{}, err
+	}
+	return Enrolment{
+		ID: cl.ID, Tenant: cl.Tenant, Host: cl.Subject,
+		IssuedAt: cl.IssuedAt.UTC(), Expires: cl.ExpiresAt.UTC(),
+	}, nil
+}
+
+// check checks the claims of both kinds that the library leaves to us.
+func (cl *claims) check() error {
+	if cl.ID == "" || cl.IssuedAt == nil || cl.ExpiresAt == nil {
+		return errors.New("jti, iat or exp is missing")
+	}
+	if err := checkSubject(cl.Subject); err != nil {
+		return err
+	}
+	return ahp.CheckName("tenant", cl.Tenant)
+}
+
+// checkSubject keeps out of logs what could forge them.
+func checkSubject(s string) error {
+	unfit := func(r rune) bool { return !unicode.IsPrint(r) }
+	switch {
+	case s == "":
+		return errors.New("no subject")
+	case len(s) > MaxSubjectLen:
+		return fmt.Errorf("subject is %d bytes long; want at most %d", len(s), MaxSubjectLen)
+	case !utf8.ValidString(s) || strings.ContainsFunc(s, unfit):
+		return errors.New("subject has characters that cannot be printed")
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
