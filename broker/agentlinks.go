@@ -1,0 +1,271 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// AgentTraffic makes the host-agent's ends of what links carry, and the
+// bodies that all of them share.
+type AgentTraffic interface {
+	// Accept makes the traffic for the link that a relay instance has opened.
+	Accept(relay string, offer Hello, lines Lines) Traffic
+
+	// NextBody returns the next body to publish, and the token of its channel;
+	// nil if there is none. It is asked before the links' traffic, so that a
+	// body leaves before the references to it.
+	NextBody() (token string, payload []byte)
+}
+
+// An AgentLinksConfig names the host-agent's end of its links.
+type AgentLinksConfig struct {
+	Tenant, Host string
+	Agent        string // instance
+
+	Hello Hello      // the host-agent's answer; Epoch, Wire and Features are filled in
+	Link  LinkConfig // times and bounds
+	Log   *slog.Logger
+}
+
+// maxLinks bounds the relay instances that a host-agent serves at a time.
+const maxLinks = 256
+
+// AgentLinks are a host-agent's ends of the links that relays open to it. All
+// of them leave through one writer.
+type AgentLinks struct {
+	bus     Bus
+	cfg     AgentLinksConfig
+	traffic AgentTraffic
+	in      chan *nats.Msg
+	waker   waker
+
+	mu      sync.Mutex
+	links   map[string]*boundLink // by relay instance
+	order   []*boundLink          // the same, for the writer
+	settled chan struct{}         // closed by the writer when nothing is left to do; nil: nobody waits
+}
+
+// NewAgentLinks returns the links of a host-agent, which Run serves.
+func NewAgentLinks(bus Bus, cfg AgentLinksConfig, traffic AgentTraffic) *AgentLinks {
+	cfg.Link = cfg.Link.withDefaults()
+	return &AgentLinks{
+		bus: bus, cfg: cfg, traffic: traffic,
+		in: make(chan *nats.Msg, inboxSize), waker: make(waker, 1),
+		links: map[string]*boundLink{},
+	}
+}
+
+// Run serves links until ctx ends. No link outlives it.
+func (a *AgentLinks) Run(ctx context.Context) error {
+	cancel, err := a.bus.Subscribe(linkSubject(a.cfg.Tenant, a.cfg.Host, a.cfg.Agent, "*", "down"), a.in)
+	if err != nil {
+		return fmt.Errorf("serve links of %s/%s: %w", a.cfg.Tenant, a.cfg.Host, err)
+	}
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() { _ = a.waker.writeLoop(ctx, a.flush) })
+	for {
+		select {
+		case <-ctx.Done():
+			a.endAll(context.Cause(ctx))
+			return context.Cause(ctx)
+		case msg := <-a.in:
+			a.receive(msg)
+		}
+	}
+}
+
+// Wake has the writer look for work.
+func (a *AgentLinks) Wake() { a.waker.wake() }
+
+// Settle returns when relays have got all that there is to send, or when ctx
+// ends.
+func (a *AgentLinks) Settle(ctx context.Context) {
+	a.mu.Lock()
+	if a.settled == nil {
+		a.settled = make(chan struct{})
+	}
+	settled := a.settled
+	a.mu.Unlock()
+	a.Wake()
+	select {
+	case <-settled:
+	case <-ctx.Done():
+	}
+}
+
+// Resumed tells the links that the NATS connection was away.
+func (a *AgentLinks) Resumed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range a.order {
+		b.probe()
+	}
+}
+
+// flush publishes all that may be sent now.
+func (a *AgentLinks) flush() (again time.Time, err error) {
+	for {
+		token, body := a.traffic.NextBody()
+		if body == nil {
+			break
+		}
+		// A body that gets lost is asked for by the relays that need it.
+		_ = a.bus.Publish(ChannelSubject(a.cfg.Tenant, a.cfg.Host, token), body)
+	}
+	a.mu.Lock()
+	links := a.order
+	a.mu.Unlock()
+	again = time.Now().Add(time.Hour)
+	idle := true
+	for _, b := range links {
+		at, err := b.flush()
+		if err != nil {
+			a.end(b, err)
+			continue
+		}
+		if at.Before(again) {
+			again = at
+		}
+		idle = idle && b.idle
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if idle && a.settled != nil {
+		close(a.settled)
+		a.settled = nil
+	}
+	return again, nil
+}
+
+// receive takes one message of any relay.
+func (a *AgentLinks) receive(msg *nats.Msg) {
+	relay, err := relayOf(msg.Subject)
+	if err != nil {
+		a.cfg.Log.Warn("message on a strange subject", "subject", msg.Subject, "error", err)
+		return
+	}
+	a.mu.Lock()
+	b := a.links[relay]
+	a.mu.Unlock()
+	switch {
+	case isHello(msg.Data):
+		a.hello(relay, b, msg.Data)
+	case b != nil:
+		if err := b.receive(msg.Data); err != nil {
+			a.end(b, err)
+		}
+	default:
+		a.refuseStray(relay, msg.Data)
+	}
+}
+
+// refuseStray tells a relay that the link which it uses is no more.
+func (a *AgentLinks) refuseStray(relay string, packet []byte) {
+	r := Fields{B: packet}
+	version, kind, epoch := r.Byte(), packetKind(r.Byte()), r.Uvarint()
+	if !r.Bad && kind != packetBye {
+		a.publish(relay, Bye(version, epoch, "host-agent has no such link"))
+	}
+}
+
+// hello answers a relay's offer.
+func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
+	kind, offer, err := readHello(packet)
+	if err != nil || kind != helloHello {
+		a.cfg.Log.Warn("bad handshake", "relay", relay, "error", err)
+		return
+	}
+	answer := a.cfg.Hello
+	answer.Epoch = offer.Epoch
+	version, err := CommonWire(offer.Wire, "relay", offer.Version, "host-agent", a.cfg.Hello.Version)
+	if err != nil {
+		answer.Wire, answer.Reason = [2]int{WireMin, WireMax}, err.Error()
+		a.publish(relay, appendHello(helloRefuse, answer))
+		return
+	}
+	answer.Wire = [2]int{int(version), int(version)}
+	if b != nil && b.link.epoch >= offer.Epoch {
+		if b.link.epoch == offer.Epoch { // our answer was late or lost
+			a.publish(relay, appendHello(helloWelcome, answer))
+		}
+		return
+	}
+	if b != nil {
+		a.end(b, ErrReplaced)
+	}
+	if err := a.open(relay, version, offer); err != nil {
+		a.cfg.Log.Warn("link refused", "relay", relay, "error", err)
+		return
+	}
+	a.publish(relay, appendHello(helloWelcome, answer))
+}
+
+func (a *AgentLinks) open(relay string, version byte, offer Hello) error {
+	b := &boundLink{
+		bus: a.bus, subject: a.subject(relay), wake: a.waker.wake,
+		link: NewLink(a.cfg.Link, version, offer.Epoch, time.Now()),
+	}
+	a.mu.Lock()
+	full := len(a.links) >= maxLinks
+	a.mu.Unlock()
+	if full {
+		return fmt.Errorf("%d relays are linked already", maxLinks)
+	}
+	b.traffic = a.traffic.Accept(relay, offer, b)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.links[relay] = b
+	a.order = append(a.order[:len(a.order):len(a.order)], b)
+	return nil
+}
+
+// end forgets a link and ends its traffic, once.
+func (a *AgentLinks) end(b *boundLink, reason error) {
+	a.mu.Lock()
+	known := false
+	for relay, l := range a.links {
+		if l == b {
+			delete(a.links, relay)
+			known = true
+		}
+	}
+	rest := make([]*boundLink, 0, len(a.order))
+	for _, l := range a.order {
+		if l != b {
+			rest = append(rest, l)
+		}
+	}
+	a.order = rest
+	a.mu.Unlock()
+	if known {
+		a.cfg.Log.Info("link ended", "epoch", b.link.epoch, "reason", reason)
+		b.traffic.Ended(reason)
+	}
+}
+
+func (a *AgentLinks) endAll(reason error) {
+	a.mu.Lock()
+	links := a.order
+	a.mu.Unlock()
+	for _, b := range links {
+		_ = a.bus.Publish(b.subject, Bye(b.link.version, b.link.epoch, "host-agent stopped"))
+		a.end(b, reason)
+	}
+}
+
+func (a *AgentLinks) subject(relay string) string {
+	return linkSubject(a.cfg.Tenant, a.cfg.Host, a.cfg.Agent, relay, "up")
+}
+
+func (a *AgentLinks) publish(relay string, packet []byte) {
+	_ = a.bus.Publish(a.subject(relay), packet) // the relay asks again
+}

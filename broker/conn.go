@@ -1,0 +1,272 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Settings of NATS connections.
+const (
+	// dialTimeout bounds each step of an attempt: connection, TLS and
+	// WebSocket handshake together, then the login.
+	dialTimeout = 5 * time.Second
+
+	// closeTimeout is how long Close tries to get out what was published.
+	closeTimeout = 2 * time.Second
+
+	// retryFloor and retryCeiling bound the wait before another attempt.
+	retryFloor   = 100 * time.Millisecond
+	retryFirst   = 250 * time.Millisecond
+	retryCeiling = 5 * time.Second
+)
+
+// Events tells what happens to a [Conn]. Each function may be nil. They are
+// called one at a time, in order, and must neither block nor close the Conn.
+type Events struct {
+	// Connected: the first login succeeded.
+	Connected func()
+	// Disconnected: the connection is gone and will be made anew. A nil error
+	// means that it was given up on purpose, for new credentials.
+	Disconnected func(err error)
+	// Reconnected: it is back. Messages may have been lost meanwhile.
+	Reconnected func()
+	// Dropped: a receiver was too slow, and messages of that subject were lost.
+	Dropped func(subject string)
+	// Error: anything else that the server or the library complains about.
+	Error func(err error)
+	// Retrying: there will be another attempt after wait. It may be called at
+	// the same time as the others.
+	Retrying func(attempt int, err error, wait time.Duration)
+}
+
+// A Conn is a connection to NATS, which comes back by itself for ever. It is a
+// [Bus], and safe for concurrent use.
+//
+// Nothing is kept for later while the connection is away: Publish fails then.
+// Publish may take as long as an attempt to connect does, and as long as the
+// other side accepts bytes slowly.
+type Conn struct {
+	// Set by start, then read-only.
+	nc     *nats.Conn
+	events Events
+	cancel context.CancelFunc // ends attempts and network connections
+	made   chan struct{}      // closed when nc is set
+	gone   chan struct{}      // closed after the last event
+
+	creds     *credentials // nil if there is nothing to renew
+	renewing  sync.WaitGroup
+	closing   atomic.Bool
+	online    atomic.Bool           // between the events
+	lastError atomic.Pointer[error] // why the server could not be reached
+
+	mu sync.Mutex
+	up chan struct{} // closed and replaced at each login
+}
+
+func newConn(events Events) *Conn {
+	return &Conn{events: events, made: make(chan struct{}), gone: make(chan struct{}), up: make(chan struct{})}
+}
+
+// start connects with the given options, and lets the library go on trying if
+// the first attempt fails.
+func (c *Conn) start(url string, opts ...nats.Option) error {
+	opts = append(opts,
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.CustomReconnectDelay(c.beforeRetry),
+		nats.IgnoreAuthErrorAbort(), // else two refusals in a row end it for good
+		nats.ReconnectBufSize(-1),   // keep nothing: links know better what to send again
+		nats.Timeout(dialTimeout),
+		nats.NoEcho(),
+		nats.ConnectHandler(func(*nats.Conn) { c.connected(c.events.Connected) }),
+		nats.ReconnectHandler(func(*nats.Conn) { c.connected(c.events.Reconnected) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.disconnected(err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { c.complained(sub, err) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.attemptFailed(err) }),
+		nats.ClosedHandler(func(*nats.Conn) { close(c.gone) }),
+	)
+	nc, err := nats.Connect(url, opts...)
+	if err != nil {
+		return err
+	}
+	c.nc = nc
+	close(c.made)
+	return nil
+}
+
+func (c *Conn) connected(tell func()) {
+	if c.creds != nil {
+		c.creds.accepted()
+	}
+	c.online.Store(true)
+	c.lastError.Store(nil)
+	c.mu.Lock()
+	close(c.up)
+	c.up = make(chan struct{})
+	c.mu.Unlock()
+	if tell != nil {
+		tell()
+	}
+}
+
+func (c *Conn) disconnected(err error) {
+	c.online.Store(false)
+	if c.events.Disconnected != nil && !c.closing.Load() {
+		c.events.Disconnected(err)
+	}
+}
+
+func (c *Conn) complained(sub *nats.Subscription, err error) {
+	switch {
+	case errors.Is(err, nats.ErrSlowConsumer) && sub != nil:
+		if c.events.Dropped != nil {
+			c.events.Dropped(sub.Subject)
+		}
+	case c.events.Error != nil:
+		c.events.Error(err)
+	}
+}
+
+// beforeRetry is called by the library before each attempt but the first,
+// without its locks: the time to see to credentials. It returns how long to
+// wait.
+func (c *Conn) beforeRetry(attempt int) time.Duration {
+	if c.creds != nil {
+		c.creds.ready()
+	}
+	wait := retryDelay(attempt)
+	if c.events.Retrying != nil && !c.closing.Load() {
+		c.events.Retrying(attempt, c.lastFailure(), wait)
+	}
+	return wait
+}
+
+// lastFailure returns why there is no connection, as far as known.
+func (c *Conn) lastFailure() error {
+	if c.creds != nil {
+		if err := c.creds.failure(); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-c.made:
+		if err := c.nc.LastError(); err != nil {
+			return err // of a login; the library forgets it at the next failure to get that far
+		}
+	default:
+	}
+	if p := c.lastError.Load(); p != nil {
+		return *p
+	}
+	return errors.New("refused or cut off")
+}
+
+// attemptFailed takes the library's account of an attempt.
+func (c *Conn) attemptFailed(err error) {
+	if !errors.Is(err, nats.ErrNoServers) { // its word for a refusal that the dialer has told of
+		c.failed(err)
+	}
+}
+
+// failed remembers why the server could not be reached.
+func (c *Conn) failed(err error) { c.lastError.Store(&err) }
+
+// retryDelay returns how long to wait before an attempt, counted from 1: 100
+// to 250 ms, then up to twice as long each time, and 1.25 to 5 s in the end.
+// The random part is at least half, so that a thousand host-agents that lost
+// the same relay do not come back in step.
+func retryDelay(attempt int) time.Duration {
+	ceiling := min(retryFirst<<min(attempt-1, 10), retryCeiling)
+	floor := max(retryFloor, ceiling/4)
+	return floor + rand.N(ceiling-floor)
+}
+
+// nextLogin returns a channel that is closed at the next login.
+func (c *Conn) nextLogin() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.up
+}
+
+// Connected reports whether the connection is there, as far as is known.
+func (c *Conn) Connected() bool { return c.nc.IsConnected() }
+
+// AwaitConnected returns when the connection is there, or says why it is not
+// when ctx ends.
+func (c *Conn) AwaitConnected(ctx context.Context) error {
+	for {
+		up := c.nextLogin()
+		if c.Connected() {
+			return nil
+		}
+		select {
+		case <-up:
+		case <-c.gone:
+			return errors.New("connection to NATS: closed")
+		case <-ctx.Done():
+			return fmt.Errorf("connection to NATS: %w: %w", context.Cause(ctx), c.lastFailure())
+		}
+	}
+}
+
+// Publish implements Bus. It fails while there is no connection.
+func (c *Conn) Publish(subject string, data []byte) error {
+	if err := c.nc.Publish(subject, data); err != nil {
+		return fmt.Errorf("publish on %s: %w", subject, err)
+	}
+	return nil
+}
+
+// Subscribe implements Bus. It may be called while there is no connection, and
+// outlives reconnects.
+func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
+	sub, err := c.nc.ChanSubscribe(subject, into)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil // fails if the Conn is closed, and needs nothing then
+}
+
+// Request publishes and returns the first answer.
+func (c *Conn) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	msg, err := c.nc.RequestWithContext(ctx, subject, data)
+	if err != nil {
+		return nil, fmt.Errorf("request on %s: %w", subject, err)
+	}
+	return msg.Data, nil
+}
+
+// Redial gives the present connection up and makes a new one at once, or makes
+// the next attempt now if there is none: for when the network is known to have
+// changed. What was published so far is sent first.
+func (c *Conn) Redial() {
+	_ = c.nc.ForceReconnect() // fails if closed, and needs nothing then
+}
+
+// Done returns a channel that is closed when the connection is gone for good:
+// after Close, or because the server said something from which the library
+// does not recover, which no correct program makes it say.
+func (c *Conn) Done() <-chan struct{} { return c.gone }
+
+// Close sends what was published, for two seconds at most, ends the connection
+// and all subscriptions, and returns after the last event. Channels that were
+// subscribed stay open.
+func (c *Conn) Close() {
+	c.closing.Store(true)
+	if !c.online.Load() {
+		c.cancel() // ends the attempt that is being made
+	}
+	stop := time.AfterFunc(closeTimeout, c.cancel)
+	c.nc.Close()
+	stop.Stop()
+	c.cancel()
+	<-c.gone
+	c.renewing.Wait()
+}

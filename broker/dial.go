@@ -1,0 +1,252 @@
+package broker
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+
+	"github.com/nats-io/nats.go"
+)
+
+// maxUnansweredPings is when nats.go gives a connection up that still brings
+// bytes but no answers, in pingIntervals. A silent one is given up sooner, see
+// netConn.
+const maxUnansweredPings = 30
+
+// RelayConfig says how a relay connects to NATS.
+type RelayConfig struct {
+	Keys     *auth.Keys  // required; the relay makes its own credentials
+	Instance string      // required; the name of this run of the relay
+	Server   *Server     // connect to this server, within the process
+	URL      string      // or to these, separated by commas: nats://host:port, tls://host:port
+	TLS      *tls.Config // for URL; default: the system's authorities
+	Events   Events
+}
+
+// DialRelay connects a relay to NATS. It returns when the connection is there,
+// or when ctx ends, with the reason of the last failure. From then on the
+// connection comes back by itself. It has all rights in the account of relays
+// and host-agents.
+func DialRelay(ctx context.Context, cfg RelayConfig) (*Conn, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("connect relay to NATS: %w", err)
+	}
+	c := newConn(cfg.Events)
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c.cancel = cancel
+	show, sign := freshUser(cfg.Keys)
+	opts := []nats.Option{nats.Name(cfg.Instance), nats.UserJWT(show, sign)}
+	if cfg.Server != nil {
+		// No time limits within the process: after a pause of all of it, they
+		// would be over at once.
+		opts = append(opts, nats.InProcessServer(cfg.Server), nats.FlusherTimeout(0))
+	} else {
+		d := newDialer(life, dialTCP, c.failed)
+		opts = append(opts, networkOptions(d, cfg.URL, cfg.TLS)...)
+	}
+	if err := c.start(cfg.URL, opts...); err != nil {
+		cancel()
+		return nil, fmt.Errorf("connect relay to NATS: %w", err)
+	}
+	if err := c.AwaitConnected(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (cfg *RelayConfig) check() error {
+	if cfg.Keys == nil {
+		return errors.New("no Keys given")
+	}
+	if err := ahp.CheckName("Instance", cfg.Instance); err != nil {
+		return err
+	}
+	if (cfg.Server == nil) == (cfg.URL == "") {
+		return errors.New("want either Server or URL")
+	}
+	if cfg.URL == "" {
+		return nil
+	}
+	for u := range strings.SplitSeq(cfg.URL, ",") {
+		if err := checkURL(u, "nats", "tls"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// freshUser returns the login of a user that is made anew for each login.
+func freshUser(keys *auth.Keys) (show func() (string, error), sign func([]byte) ([]byte, error)) {
+	var current atomic.Pointer[auth.User]
+	show = func() (string, error) {
+		user, err := keys.RelayUser()
+		if err != nil {
+			return "", err
+		}
+		current.Store(user)
+		return user.JWT, nil
+	}
+	sign = func(nonce []byte) ([]byte, error) { return current.Load().Sign(nonce) }
+	return show, sign
+}
+
+// AgentConfig says how a host-agent connects to NATS.
+type AgentConfig struct {
+	URL      string      // required; nats://host:port, tls://host:port, ws://host:port/path, wss://host:port/path
+	Tenant   string      // required
+	Host     string      // required
+	Instance string      // required; the name of this run of the host-agent
+	TLS      *tls.Config // for tls and wss; default: the system's authorities
+
+	// Credentials fetches a user JWT (required). It is called before the old
+	// one expires and whenever a server has refused one, never twice at a
+	// time, and may take credentialsTimeout.
+	Credentials func(ctx context.Context) (userJWT string, err error)
+
+	// Sign signs a nonce with the nkey that the JWT is for (required). It must
+	// not block.
+	Sign func(nonce []byte) ([]byte, error)
+
+	// Headers returns the headers of a WebSocket handshake; default: none. It
+	// is called for each, and must not block.
+	Headers func() (http.Header, error)
+
+	// Proxy returns the HTTP proxy for an http or https URL, nil for none. It
+	// is asked for ws and wss. Default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY
+	// in the environment.
+	Proxy func(*url.URL) (*url.URL, error)
+
+	// Dial makes network connections, those to proxies included; default: TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	Events Events
+}
+
+// DialAgent connects a host-agent to NATS. It makes one attempt and returns
+// whether or not that succeeded: the connection is made, and made anew, in the
+// background until Close. An error means that the configuration can never
+// work, or that ctx ended during the attempt.
+//
+// A connection on which nothing arrives for idleTimeout, or that takes no byte
+// for writeTimeout, is given up. Credentials are renewed before they expire.
+func DialAgent(ctx context.Context, cfg AgentConfig) (*Conn, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("connect host-agent to NATS: %w", err)
+	}
+	c := newConn(cfg.Events)
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c.cancel = cancel
+	attempt := context.AfterFunc(ctx, cancel)
+	c.creds = newCredentials(life, cfg.Credentials)
+	c.creds.ready()
+	if err := c.start(cfg.URL, cfg.options(life, c)...); err != nil {
+		cancel()
+		return nil, fmt.Errorf("connect host-agent to NATS: %w", err)
+	}
+	if !attempt() {
+		c.Close()
+		return nil, fmt.Errorf("connect host-agent to NATS: %w", context.Cause(ctx))
+	}
+	c.renewing.Go(func() { c.renewLoop(life) })
+	return c, nil
+}
+
+func (cfg *AgentConfig) options(life context.Context, c *Conn) []nats.Option {
+	dial := dialFunc(cfg.Dial)
+	if dial == nil {
+		dial = dialTCP
+	}
+	if strings.HasPrefix(cfg.URL, "ws") {
+		dial = proxied(dial, cfg.proxy)
+	}
+	opts := append(networkOptions(newDialer(life, dial, c.failed), cfg.URL, cfg.TLS),
+		nats.Name(cfg.Instance),
+		nats.UserJWT(c.creds.show, cfg.Sign),
+		nats.CustomInboxPrefix(HostPrefix(cfg.Tenant, cfg.Host)+"inbox."+cfg.Instance),
+		nats.IgnoreDiscoveredServers(), // their addresses are those of the inside
+	)
+	if cfg.Headers != nil {
+		opts = append(opts, nats.WebSocketConnectionHeadersHandler(cfg.Headers))
+	}
+	return opts
+}
+
+func (cfg *AgentConfig) check() error {
+	if err := checkURL(cfg.URL, "nats", "tls", "ws", "wss"); err != nil {
+		return err
+	}
+	for _, name := range []struct{ what, value string }{
+		{"Tenant", cfg.Tenant}, {"Host", cfg.Host}, {"Instance", cfg.Instance},
+	} {
+		if err := ahp.CheckName(name.what, name.value); err != nil {
+			return err
+		}
+	}
+	if cfg.Credentials == nil {
+		return errors.New("no Credentials given")
+	}
+	if cfg.Sign == nil {
+		return errors.New("no Sign given")
+	}
+	return nil
+}
+
+// checkURL reports why rawURL is not the address of a NATS server.
+func checkURL(rawURL string, schemes ...string) error {
+	want := strings.Join(schemes, "://, ") + "://"
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Hostname() == "" {
+		return fmt.Errorf("URL %q is no address of a NATS server; want one that starts with %s", redact(u), want)
+	}
+	if u.User != nil {
+		return fmt.Errorf("URL %s has a user in it; credentials come from the relay's keys", redact(u))
+	}
+	for _, s := range schemes {
+		if u.Scheme == s {
+			return nil
+		}
+	}
+	return fmt.Errorf("URL %s: scheme %q is not one of %s", redact(u), u.Scheme, want)
+}
+
+// redact returns a URL for messages, without secrets.
+func redact(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// isTLS reports whether connections to a URL are encrypted.
+func isTLS(rawURL string) bool {
+	return strings.HasPrefix(rawURL, "tls://") || strings.HasPrefix(rawURL, "wss://")
+}
+
+// networkOptions are the options of a connection that leaves the process.
+func networkOptions(d dialer, rawURL string, tlsConfig *tls.Config) []nats.Option {
+	opts := []nats.Option{
+		nats.SetCustomDialer(d),
+		nats.SkipHostLookup(), // the dialer does it, off the library's lock
+		nats.FlusherTimeout(writeTimeout),
+		nats.PingInterval(pingInterval),
+		nats.MaxPingsOutstanding(maxUnansweredPings),
+	}
+	// Secure would make a TLS connection of ws:// too.
+	if isTLS(rawURL) {
+		if tlsConfig == nil {
+			tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		opts = append(opts, nats.Secure(tlsConfig))
+	}
+	return opts
+}

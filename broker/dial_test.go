@@ -1,0 +1,539 @@
+package broker_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+
+	"github.com/coder/websocket"
+	"github.com/nats-io/nats.go"
+)
+
+func TestDialRefusesConfiguration(t *testing.T) {
+	s := newSite(t)
+	agents := map[string]func(*broker.AgentConfig){
+		"no address":     func(c *broker.AgentConfig) { c.URL = "" },
+		"ws://, wss://":  func(c *broker.AgentConfig) { c.URL = "http://relay/nats" },
+		"has a user":     func(c *broker.AgentConfig) { c.URL = "nats://ann:secret@relay:4222" },
+		"Tenant":         func(c *broker.AgentConfig) { c.Tenant = "" },
+		"Host":           func(c *broker.AgentConfig) { c.Host = "a.b" },
+		"Instance":       func(c *broker.AgentConfig) { c.Instance = "*" },
+		"no Credentials": func(c *broker.AgentConfig) { c.Credentials = nil },
+		"no Sign":        func(c *broker.AgentConfig) { c.Sign = nil },
+	}
+	for want, spoil := range agents {
+		cfg := s.agentConfig(t, "acme", "laptop", 0)
+		spoil(&cfg)
+		_, err := broker.DialAgent(t.Context(), cfg)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("DialAgent = %v; want an error with %q", err, want)
+		}
+	}
+	relays := map[string]broker.RelayConfig{
+		"no Keys":                  {Server: s.server, Instance: "r"},
+		"Instance":                 {Server: s.server, Keys: s.keys},
+		"either Server or URL":     {Keys: s.keys, Instance: "r"},
+		"nats://, tls://":          {Keys: s.keys, Instance: "r", URL: "nats://a:1,ws://b"},
+		"no address of a NATS ser": {Keys: s.keys, Instance: "r", URL: "nats://a:1,"},
+	}
+	for want, cfg := range relays {
+		if _, err := broker.DialRelay(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("DialRelay = %v; want an error with %q", err, want)
+		}
+	}
+}
+
+func TestDialRelaySaysWhyNot(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	url := s.url()
+	stranger := newSite(t)
+	dial := func(url string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := broker.DialRelay(ctx, broker.RelayConfig{URL: url, Keys: stranger.keys, Instance: "r"})
+		return err
+	}
+	if err := dial(url); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("DialRelay with other keys = %v; want %v", err, nats.ErrAuthorization)
+	}
+	s.server.Close()
+	if err := dial(url); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("DialRelay without a server = %v; want connection refused", err)
+	}
+}
+
+// A host-agent that starts before its relay, and outlives two runs of it.
+func TestAgentComesBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
+	addr := s.server.Addr().String()
+	s.server.Close()
+
+	agent, err := broker.DialAgent(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("DialAgent: %v", err)
+	}
+	t.Cleanup(agent.Close)
+	if err := next(t, "retry", evs.retrying); !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("Retrying(%v); want connection refused", err)
+	}
+	if err := agent.Publish("ahp.v1.acme.laptop.x", nil); err == nil {
+		t.Error("Publish without a connection succeeded")
+	}
+	in := make(chan *nats.Msg, 10)
+	if _, err := agent.Subscribe("ahp.v1.acme.laptop.down", in); err != nil {
+		t.Fatalf("Subscribe without a connection: %v", err)
+	}
+	s.start(t, addr)
+	next(t, "Connected", evs.connected)
+	wantPassage(t, s.relay(t), agent, "ahp.v1.acme.laptop.ready")
+
+	s.restart(t)
+	next(t, "Disconnected", evs.disconnected)
+	next(t, "Reconnected", evs.reconnected)
+	relay := s.relay(t)
+	eventually(t, "the subscription is back", func() bool {
+		_ = relay.Publish("ahp.v1.acme.laptop.down", nil)
+		return len(in) > 0
+	})
+	if len(evs.connected) > 0 {
+		t.Error("Connected a second time")
+	}
+}
+
+// Credentials that live for two seconds are renewed before they end, and
+// hardly a message is late.
+func TestCredentialsAreRenewed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	cfg := s.agentConfig(t, "acme", "laptop", 2*time.Second)
+	var fetched atomic.Int32
+	fetch := cfg.Credentials
+	cfg.Credentials = func(ctx context.Context) (string, error) {
+		fetched.Add(1)
+		return fetch(ctx)
+	}
+	evs, cfg := watched(cfg)
+	agent := dialAgent(t, cfg)
+	relay := s.relay(t)
+	in := subscribe(t, relay, "ahp.v1.acme.laptop.tick")
+	var last time.Time
+	var gap time.Duration
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for fetched.Load() < 3 || len(evs.reconnected) < 2 {
+		<-tick.C
+		_ = agent.Publish("ahp.v1.acme.laptop.tick", nil)
+		select {
+		case <-in:
+			now := time.Now()
+			if !last.IsZero() {
+				gap = max(gap, now.Sub(last))
+			}
+			last = now
+		default:
+		}
+	}
+	t.Logf("longest gap around %d renewals: %v", len(evs.reconnected), gap)
+	if gap > time.Second {
+		t.Errorf("longest gap %v; want far less than a second", gap)
+	}
+	for len(evs.disconnected) > 0 {
+		if err := <-evs.disconnected; err != nil {
+			t.Errorf("cut off (%v); want reconnects of our own choice only", err)
+		}
+	}
+}
+
+// A server ends the connection when the credentials do.
+func TestExpiredCredentialsAreCutOff(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	cfg := s.agentConfig(t, "acme", "laptop", 2*time.Second)
+	userJWT, err := cfg.Credentials(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	life, err := auth.UserLifetime(userJWT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := time.Now().Add(life)
+	gone := make(chan time.Time, 1)
+	nc, err := nats.Connect(s.url(), nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { gone <- time.Now() }),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+		nats.UserJWT(func() (string, error) { return userJWT, nil }, cfg.Sign))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if late := next(t, "end of the connection", gone).Sub(ends); late > time.Second {
+		t.Errorf("cut off %v after expiry", late)
+	}
+	// To the second: in the one in which they expire, they still open a door.
+	eventually(t, "expired credentials are refused", func() bool {
+		nc, err := nats.Connect(s.url(), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+			nats.UserJWT(func() (string, error) { return userJWT, nil }, cfg.Sign))
+		if err == nil {
+			nc.Close()
+		}
+		return errors.Is(err, nats.ErrAuthorization)
+	})
+}
+
+// The relay that hands out credentials is away when they are due: they are cut
+// off at their end, and the host-agent is back as soon as it gets new ones.
+func TestCredentialsComeTooLate(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	cfg := s.agentConfig(t, "acme", "laptop", 2*time.Second)
+	fetch := cfg.Credentials
+	var away atomic.Bool
+	cfg.Credentials = func(ctx context.Context) (string, error) {
+		if away.Load() {
+			return "", errors.New("relay is away")
+		}
+		return fetch(ctx)
+	}
+	evs, cfg := watched(cfg)
+	agent := dialAgent(t, cfg)
+	away.Store(true)
+	next(t, "Disconnected", evs.disconnected)
+	for err := range evs.retrying {
+		if strings.Contains(err.Error(), "relay is away") {
+			break
+		}
+	}
+	away.Store(false)
+	next(t, "Reconnected", evs.reconnected)
+	wantPassage(t, agent, s.relay(t), "ahp.v1.acme.laptop.x")
+}
+
+// Credentials that the server refuses are fetched anew, not shown for ever.
+func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
+	t.Parallel()
+	s, stranger := newSite(t), newSite(t)
+	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	fetch := cfg.Credentials
+	var calls atomic.Int32
+	cfg.Credentials = func(ctx context.Context) (string, error) {
+		switch calls.Add(1) {
+		case 1:
+			key, err := auth.NewAgentKey()
+			if err != nil {
+				return "", err
+			}
+			userJWT, _, err := stranger.keys.AgentUser("acme", "laptop", key.Public(), 0)
+			return userJWT, err
+		case 2:
+			return "no JWT", nil
+		}
+		return fetch(ctx)
+	}
+	evs, cfg := watched(cfg)
+	dialAgent(t, cfg)
+	if err := next(t, "retry", evs.retrying); err == nil {
+		t.Error("Retrying(nil); want a reason")
+	}
+	if n := calls.Load(); n != 3 {
+		t.Errorf("credentials fetched %d times; want 3", n)
+	}
+}
+
+// A link that goes silent without being closed is given up by both sides.
+func TestFrozenLink(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	var f freezer
+	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	cfg.Dial = f.dial
+	evs, cfg := watched(cfg)
+	agent := dialAgent(t, cfg)
+	system, err := s.keys.SystemUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sys, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return system.JWT, nil }, system.Sign))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close()
+	cut := make(chan *nats.Msg, 10)
+	if _, err := sys.ChanSubscribe("$SYS.ACCOUNT."+s.keys.Account()+".DISCONNECT", cut); err != nil {
+		t.Fatal(err)
+	}
+	if err := sys.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	frozen := time.Now()
+	f.freeze()
+	if err := next(t, "Disconnected", evs.disconnected); !strings.Contains(err.Error(), "nothing received") {
+		t.Errorf("Disconnected(%v); want nothing received", err)
+	}
+	back := next(t, "Reconnected", evs.reconnected).Sub(frozen)
+	t.Logf("back after %v", back)
+	if back > 10*time.Second {
+		t.Errorf("back after %v; want less than 10 s", back)
+	}
+	wantPassage(t, agent, s.relay(t), "ahp.v1.acme.laptop.x")
+	for msg := range cut {
+		if strings.Contains(string(msg.Data), cfg.Instance) {
+			break
+		}
+	}
+	t.Logf("the server gave up after %v", time.Since(frozen))
+	if d := time.Since(frozen); d > 10*time.Second {
+		t.Errorf("the server gave up after %v; want less than 10 s", d)
+	}
+}
+
+// Through a relay's public port: WebSocket on a path, headers, and HTTP
+// proxies on the way.
+func TestAgentOverWebSocket(t *testing.T) {
+	s := newSite(t)
+	var authorization atomic.Value
+	mux := http.NewServeMux()
+	mux.HandleFunc("/nats", func(w http.ResponseWriter, r *http.Request) {
+		authorization.Store(r.Header.Get("Authorization"))
+		pipeToServer(w, r, s.server)
+	})
+	plain, secure := httptest.NewServer(mux), httptest.NewTLSServer(mux)
+	t.Cleanup(plain.Close)
+	t.Cleanup(secure.Close)
+	roots := secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	relay := s.relay(t)
+
+	tests := []struct {
+		name  string
+		front *httptest.Server
+		proxy bool
+	}{
+		{"ws", plain, false},
+		{"wss", secure, false},
+		{"ws through a proxy", plain, true},
+		{"wss through a proxy", secure, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			cfg := s.agentConfig(t, "acme", "laptop", 0)
+			cfg.URL = "ws" + strings.TrimPrefix(test.front.URL, "http") + "/nats"
+			cfg.TLS = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+			cfg.Headers = func() (http.Header, error) {
+				return http.Header{"Authorization": {"Bearer " + test.name}}, nil
+			}
+			p := newProxy(t)
+			cfg.Proxy = func(u *url.URL) (*url.URL, error) {
+				if u.String() != test.front.URL {
+					t.Errorf("asked for the proxy of %v; want %v", u, test.front.URL)
+				}
+				if !test.proxy {
+					return nil, nil
+				}
+				return p.url, nil
+			}
+			agent := dialAgent(t, cfg)
+			wantPassage(t, agent, relay, "ahp.v1.acme.laptop.up")
+			wantPassage(t, relay, agent, "ahp.v1.acme.laptop.down")
+			if got := authorization.Load(); got != "Bearer "+test.name {
+				t.Errorf("Authorization = %q", got)
+			}
+			if got := p.tunnels.Load() > 0; got != test.proxy {
+				t.Errorf("went through the proxy: %v; want %v", got, test.proxy)
+			}
+		})
+	}
+}
+
+func TestProxyRefuses(t *testing.T) {
+	s := newSite(t)
+	p := newProxy(t)
+	p.url.User = url.UserPassword("ann", "wrong")
+	for want, proxy := range map[string]*url.URL{
+		"407":        p.url,
+		"not http":   {Scheme: "socks5", Host: p.url.Host},
+		"for 127.0.": nil,
+	} {
+		cfg := s.agentConfig(t, "acme", "laptop", 0)
+		cfg.URL = "ws://127.0.0.1:1/nats"
+		cfg.Proxy = func(*url.URL) (*url.URL, error) {
+			if proxy == nil {
+				return nil, errors.New("no idea")
+			}
+			return proxy, nil
+		}
+		evs, cfg := watched(cfg)
+		agent, err := broker.DialAgent(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := next(t, "retry", evs.retrying); !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "wrong") {
+			t.Errorf("Retrying(%v); want an error with %q and no password", err, want)
+		}
+		agent.Close()
+	}
+}
+
+// Close does not wait for an attempt that hangs.
+func TestCloseEndsAttempt(t *testing.T) {
+	t.Parallel()
+	hole, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hole.Close()
+	s := newSite(t)
+	for _, scheme := range []string{"nats", "tls", "ws", "wss"} {
+		cfg := s.agentConfig(t, "acme", "laptop", 0)
+		cfg.URL = scheme + "://" + hole.Addr().String()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		start := time.Now()
+		_, err := broker.DialAgent(ctx, cfg)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 3*time.Second {
+			t.Errorf("%s: DialAgent = %v after %v; want the end of ctx soon", scheme, err, time.Since(start))
+		}
+	}
+}
+
+func TestConnClosed(t *testing.T) {
+	s := newSite(t)
+	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
+	agent := dialAgent(t, cfg)
+	relay := s.relay(t)
+	in := subscribe(t, relay, "ahp.v1.acme.laptop.last")
+	wantPassage(t, agent, relay, "ahp.v1.acme.laptop.x")
+	if err := agent.Publish("ahp.v1.acme.laptop.last", nil); err != nil {
+		t.Fatal(err)
+	}
+	agent.Close()
+	agent.Close()
+	<-agent.Done()
+	next(t, "the last message", in)
+	if err := agent.Publish("ahp.v1.acme.laptop.x", nil); err == nil {
+		t.Error("Publish after Close succeeded")
+	}
+	if err := agent.AwaitConnected(t.Context()); err == nil {
+		t.Error("AwaitConnected after Close succeeded")
+	}
+	if len(evs.disconnected) > 0 {
+		t.Error("Disconnected was called for Close")
+	}
+}
+
+// A full receiver loses messages, and that is said.
+func TestDropped(t *testing.T) {
+	s := newSite(t)
+	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
+	agent := dialAgent(t, cfg)
+	relay := s.relay(t)
+	small := make(chan *nats.Msg, 1)
+	if _, err := agent.Subscribe("ahp.v1.acme.laptop.down", small); err != nil {
+		t.Fatal(err)
+	}
+	wantPassage(t, relay, agent, "ahp.v1.acme.laptop.ready")
+	for range 10 {
+		if err := relay.Publish("ahp.v1.acme.laptop.down", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := next(t, "Dropped", evs.dropped); got != "ahp.v1.acme.laptop.down" {
+		t.Errorf("Dropped(%q)", got)
+	}
+}
+
+func TestRedial(t *testing.T) {
+	s := newSite(t)
+	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
+	agent := dialAgent(t, cfg)
+	agent.Redial()
+	if err := next(t, "Disconnected", evs.disconnected); err != nil {
+		t.Errorf("Disconnected(%v); want nil", err)
+	}
+	next(t, "Reconnected", evs.reconnected)
+}
+
+// pipeToServer does what a relay's /nats endpoint does.
+func pipeToServer(w http.ResponseWriter, r *http.Request, server *broker.Server) {
+	ws, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer ws.CloseNow()
+	ws.SetReadLimit(-1)
+	remote := websocket.NetConn(r.Context(), ws, websocket.MessageBinary)
+	local, err := server.InProcessConn()
+	if err != nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(remote, local)
+		remote.Close()
+	}()
+	_, _ = io.Copy(local, remote)
+	local.Close()
+	<-done
+}
+
+// A proxy is an HTTP proxy that wants ann's password.
+type proxy struct {
+	url     *url.URL
+	tunnels atomic.Int32
+}
+
+func newProxy(t *testing.T) *proxy {
+	p := &proxy{}
+	front := httptest.NewServer(http.HandlerFunc(p.connect))
+	t.Cleanup(front.Close)
+	u, err := url.Parse(front.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("ann", "right")
+	p.url = u
+	return p
+}
+
+func (p *proxy) connect(w http.ResponseWriter, r *http.Request) {
+	// Basic YW5uOnJpZ2h0 is ann:right.
+	if r.Method != http.MethodConnect || r.Header.Get("Proxy-Authorization") != "Basic YW5uOnJpZ2h0" {
+		w.WriteHeader(http.StatusProxyAuthRequired)
+		return
+	}
+	there, err := net.Dial("tcp", r.Host)
+	if err != nil {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	defer there.Close()
+	p.tunnels.Add(1)
+	w.WriteHeader(http.StatusOK)
+	here, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(here, there)
+		here.Close()
+	}()
+	_, _ = io.Copy(there, here)
+	there.Close()
+	<-done
+}

@@ -1,0 +1,50 @@
+// Package broker is all that relays and host-agents have to do with NATS: the
+// embedded server, connections that come back, the registry of hosts, and the
+// links over which everything else travels.
+//
+// # Subjects
+//
+// All subjects of a host lie below ahp.v1.<tenant>.<host>., which is what the
+// credentials of its host-agent allow and nothing else. See [HostPrefix].
+//
+// # Registry
+//
+// What must outlive a process is in two JetStream KV buckets: the lease, which
+// says what host-agent instance serves a host and ends by itself, and the
+// record of the host, which stays. Host-agents have no rights there; they ask
+// a relay ([LeaseHolder], [Registry]).
+//
+// # Links
+//
+// A [Link] joins one run of a relay to one run of a host-agent. Both processes
+// have a random instance name, so that a restarted one is never taken for its
+// former self:
+//
+//	relay                                      host-agent
+//	  hello {epoch, versions, bounds} ── down ──▶
+//	  ◀── up ── welcome {epoch, version, bounds}, or refuse {reason}
+//	  data 1, 2, 3 …                  ── down ──▶
+//	  ◀── up ── data 1, 2, 3 …
+//	  ack {released, have, last}      ◀── both ──▶
+//	  bye {reason}                    ◀── either
+//
+// The relay repeats its hello until it is answered. A higher epoch replaces
+// the link of before and all that it carried. Each direction numbers its data
+// packets from 1. The receiver takes them in order and once each; it reports a
+// gap by an ack with the gap flag, and the sender sends again from there.
+// Core NATS may lose messages but, of one connection, never reorders them:
+// what comes after a gap is therefore dropped, not kept. An ack tells how far
+// the sender of the ack needs nothing more ("released"), how far it has got
+// everything ("have"), and what it has sent ("last"), so that the loss of the
+// last packet is noticed too: by the heartbeat every 2 s, by a probe when
+// something stays unreleased for 500 ms, and by a probe after each reconnect.
+//
+// What a packet carries is the business of a [Traffic], which package routing
+// implements: it is asked for the next payload when there is room in the
+// window, so that small things which are ready together travel together.
+//
+// # Concurrency
+//
+// A [RelayLink], as [AgentLinks], has a reader and a writer goroutine, both
+// within Run. A slow network stops the writer only.
+package broker

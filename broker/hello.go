@@ -1,0 +1,81 @@
+package broker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// The handshake of a link. A relay that wants to reach a host sends a hello
+// on the link's down subject, again and again until the host-agent instance
+// answers on the up subject with a welcome or a refusal. A handshake message
+// is the byte 0, which no wire version is, its kind, and JSON; unknown
+// members are ignored, so that it stays readable for every later version.
+type helloKind byte
+
+const (
+	helloHello helloKind = iota + 1
+	helloWelcome
+	helloRefuse
+)
+
+// Wire versions that this program speaks: the form of packets and of the
+// records in them.
+const (
+	WireMin = 1
+	WireMax = 1
+)
+
+// ErrIncompatible reports peers without a common wire version.
+var ErrIncompatible = errors.New("no common wire version")
+
+// A Hello opens a link: the relay's offer, and the host-agent's answer.
+type Hello struct {
+	Epoch    uint64   `json:"epoch"`              // of the link; each offer of one relay instance has a higher one
+	Version  string   `json:"version"`            // of the program
+	Wire     [2]int   `json:"wire"`               // lowest and highest version spoken; in a welcome both are the chosen one
+	Features []string `json:"features,omitempty"` // in a welcome: those of the offer that the host-agent has too
+	Credit   int      `json:"credit"`             // bytes that the sender of this lets the other send on each connection before any is written
+	MaxFrame int      `json:"maxFrame"`           // bytes of the longest frame that the sender of this passes on
+	Reason   string   `json:"reason,omitempty"`   // of a refusal: who must do what
+}
+
+// appendHello encodes a handshake message.
+func appendHello(kind helloKind, h Hello) []byte {
+	b, err := json.Marshal(h)
+	if err != nil {
+		panic(err) // no field can fail
+	}
+	return append([]byte{0, byte(kind)}, b...)
+}
+
+// isHello reports whether a packet belongs to the handshake.
+func isHello(packet []byte) bool { return len(packet) >= 2 && packet[0] == 0 }
+
+// readHello decodes a handshake message.
+func readHello(packet []byte) (helloKind, Hello, error) {
+	var h Hello
+	if !isHello(packet) {
+		return 0, h, fmt.Errorf("%w: no handshake", ErrBadPacket)
+	}
+	if err := json.Unmarshal(packet[2:], &h); err != nil {
+		return 0, h, fmt.Errorf("%w: handshake: %w", ErrBadPacket, err)
+	}
+	return helloKind(packet[1]), h, nil
+}
+
+// CommonWire returns the highest wire version that both this program and a
+// peer speaking peer[0] to peer[1] understand. The error tells which side to
+// upgrade; peerName is what users call the peer.
+func CommonWire(peer [2]int, peerName, peerVersion, selfName, selfVersion string) (byte, error) {
+	v := min(peer[1], WireMax)
+	if v >= max(peer[0], WireMin) && v > 0 {
+		return byte(v), nil
+	}
+	older, version := peerName, peerVersion
+	if peer[0] > WireMax {
+		older, version = selfName, selfVersion
+	}
+	return 0, fmt.Errorf("%w: %s %s speaks %d to %d, %s %s speaks %d to %d; upgrade the %s %s",
+		ErrIncompatible, peerName, peerVersion, peer[0], peer[1], selfName, selfVersion, WireMin, WireMax, older, version)
+}

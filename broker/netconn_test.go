@@ -1,0 +1,191 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// livePair returns a netConn after its handshake, and the far end.
+func livePair(t *testing.T) (*netConn, net.Conn) {
+	t.Helper()
+	near, far := net.Pipe()
+	c, err := newNetConn(t.Context(), near, dialTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(); far.Close() })
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	return c, far
+}
+
+func TestReadIsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, far := livePair(t)
+		go func() {
+			for range 3 { // slow, but not idle
+				time.Sleep(idleTimeout - time.Millisecond)
+				far.Write([]byte("x"))
+			}
+		}()
+		start := time.Now()
+		buf := make([]byte, 10)
+		for range 3 {
+			if n, err := c.Read(buf); n != 1 || err != nil {
+				t.Fatalf("Read = %d, %v", n, err)
+			}
+		}
+		_, err := c.Read(buf)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "nothing received for 6.5s") {
+			t.Errorf("Read = %v; want nothing received", err)
+		}
+		if got, want := time.Since(start), 3*(idleTimeout-time.Millisecond)+idleTimeout; got != want {
+			t.Errorf("given up after %v; want %v", got, want)
+		}
+		if _, err := far.Write([]byte("x")); err == nil {
+			t.Error("still open")
+		}
+	})
+}
+
+// A Read that began during the handshake ends like any other.
+func TestReadBeganInHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		c, err := newNetConn(t.Context(), near, dialTimeout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			done <- err
+		}()
+		synctest.Wait()
+		start := time.Now()
+		if err := c.SetDeadline(time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != idleTimeout {
+			t.Errorf("Read = %v after %v; want the idle timeout", err, time.Since(start))
+		}
+	})
+}
+
+func TestWriteNeedsProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, far := livePair(t)
+		go func() {
+			for range 3 { // a piece just in time, each time
+				time.Sleep(writeTimeout - time.Millisecond)
+				io.ReadFull(far, make([]byte, writePiece))
+			}
+		}()
+		start := time.Now()
+		// The library's own deadline for the whole write does not count.
+		if err := c.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := c.Write(make([]byte, 5*writePiece))
+		if n != 3*writePiece || !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "nothing sent for 5s") {
+			t.Errorf("Write = %d, %v; want three pieces and a timeout", n, err)
+		}
+		if got, want := time.Since(start), 3*(writeTimeout-time.Millisecond)+writeTimeout; got != want {
+			t.Errorf("given up after %v; want %v", got, want)
+		}
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("Read after a failed Write = %v; want it closed", err)
+		}
+	})
+}
+
+func TestHandshakeHasDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		c, err := newNetConn(t.Context(), near, dialTimeout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != dialTimeout {
+			t.Errorf("Read = %v after %v; want a timeout after %v", err, time.Since(start), dialTimeout)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		start = time.Now()
+		if _, err := c.Read(make([]byte, 1)); err == nil || time.Since(start) != time.Second {
+			t.Errorf("Read = %v after %v; want a timeout after 1s", err, time.Since(start))
+		}
+		if err := c.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("x")); err == nil {
+			t.Error("Write to nobody succeeded")
+		}
+	})
+}
+
+func TestNetConnEndsWithLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		life, end := context.WithCancel(t.Context())
+		near, far := net.Pipe()
+		defer far.Close()
+		c, err := newNetConn(life, near, dialTimeout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetDeadline(time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, end)
+		start := time.Now()
+		if _, err := c.Read(make([]byte, 1)); err == nil || time.Since(start) != time.Second {
+			t.Errorf("Read = %v after %v; want an end after 1s", err, time.Since(start))
+		}
+		end()
+	})
+}
+
+func TestRetryDelay(t *testing.T) {
+	for attempt := 1; attempt < 100; attempt++ {
+		least, most := time.Hour, time.Duration(0)
+		for range 200 {
+			d := retryDelay(attempt)
+			least, most = min(least, d), max(most, d)
+		}
+		ceiling := min(retryFirst<<min(attempt-1, 20), retryCeiling)
+		if least < retryFloor || most > ceiling || most-least < ceiling/4 {
+			t.Errorf("attempt %d waits %v to %v; want a spread up to %v", attempt, least, most, ceiling)
+		}
+	}
+}
+
+// A thousand host-agents that lost a relay for ten seconds do not come back
+// all at once.
+func TestRetriesAreSpread(t *testing.T) {
+	const agents, outage, slot = 1000, 10 * time.Second, 100 * time.Millisecond
+	perSlot := map[time.Duration]int{}
+	for range agents {
+		var at time.Duration
+		for attempt := 1; at < outage; attempt++ {
+			at += retryDelay(attempt)
+		}
+		perSlot[at/slot]++
+	}
+	for at, n := range perSlot {
+		if n > agents/10 {
+			t.Errorf("%d of %d came back in the same %v (%v after the loss)", n, agents, slot, at*slot)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// A dialFunc makes network connections like net.Dialer.DialContext.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// A dialer makes the network connections of one Conn, one at a time.
+type dialer func(network, address string) (net.Conn, error)
+
+// Dial implements the dialer interface of the NATS library.
+func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
+
+// newDialer returns a dialer whose connections end with life at the latest. It
+// tells failed why there is none.
+func newDialer(life context.Context, dial dialFunc, failed func(error)) dialer {
+	return func(network, address string) (net.Conn, error) {
+		c, err := dialLive(life, dial, network, address)
+		if err != nil {
+			failed(err)
+			return nil, err // and no typed nil
+		}
+		return c, nil
+	}
+}
+
+func dialLive(life context.Context, dial dialFunc, network, address string) (*netConn, error) {
+	ctx, cancel := context.WithTimeout(life, dialTimeout)
+	defer cancel()
+	c, err := dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return newNetConn(life, c, dialTimeout)
+}
+
+// dialTCP is the default way to reach a server.
+func dialTCP(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, network, address)
+}
+
+// proxied returns a dialFunc that asks which proxy to go through, if any.
+func proxied(dial dialFunc, choose func(address string) (*url.URL, error)) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		proxy, err := choose(address)
+		if err != nil {
+			return nil, fmt.Errorf("proxy for %s: %w", address, err)
+		}
+		if proxy == nil {
+			return dial(ctx, network, address)
+		}
+		c, err := dialThrough(ctx, dial, proxy, network, address)
+		if err != nil {
+			return nil, fmt.Errorf("proxy %s: %w", redact(proxy), err)
+		}
+		return c, nil
+	}
+}
+
+// dialThrough opens a tunnel to the address through an HTTP proxy (RFC 9110,
+// section 9.3.6).
+func dialThrough(ctx context.Context, dial dialFunc, proxy *url.URL, network, address string) (net.Conn, error) {
+	port := map[string]string{"http": "80", "https": "443"}[proxy.Scheme]
+	if port == "" {
+		return nil, fmt.Errorf("scheme %q is not http or https", proxy.Scheme)
+	}
+	if p := proxy.Port(); p != "" {
+		port = p
+	}
+	c, err := dial(ctx, network, net.JoinHostPort(proxy.Hostname(), port))
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })()
+	if proxy.Scheme == "https" {
+		c = tls.Client(c, &tls.Config{ServerName: proxy.Hostname(), MinVersion: tls.VersionTLS12})
+	}
+	if err := openTunnel(c, proxy.User, address); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func openTunnel(c net.Conn, user *url.Userinfo, address string) error {
+	req := &http.Request{
+		Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{},
+	}
+	if user != nil {
+		password, _ := user.Password()
+		login := base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + password))
+		req.Header.Set("Proxy-Authorization", "Basic "+login)
+	}
+	if err := req.Write(c); err != nil {
+		return err
+	}
+	r := bufio.NewReaderSize(c, 4096)
+	resp, err := http.ReadResponse(r, req)
+	if err != nil {
+		return err
+	}
+	// The body, if any, is the tunnel: there is nothing to close.
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("refused to connect to %s: %s", address, resp.Status)
+	}
+	if r.Buffered() > 0 {
+		return errors.New("sent bytes before the WebSocket handshake")
+	}
+	return nil
+}
+
+// proxy returns the proxy for a ws or wss address, nil for none.
+func (cfg *AgentConfig) proxy(address string) (*url.URL, error) {
+	u := &url.URL{Scheme: "http", Host: address}
+	if isTLS(cfg.URL) {
+		u.Scheme = "https"
+	}
+	if cfg.Proxy != nil {
+		return cfg.Proxy(u)
+	}
+	return http.ProxyFromEnvironment(&http.Request{URL: u})
+}

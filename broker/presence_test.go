@@ -1,0 +1,166 @@
+package broker
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDecide(t *testing.T) {
+	day := time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC)
+	at := func(hour int) time.Time { return day.Add(time.Duration(hour) * time.Hour) }
+	now := at(9)
+	up, down := Presence{State: Online}, Presence{State: Offline, Reason: "refused"}
+	stopped := Presence{State: Offline, Reason: reasonStopped}
+	mine := func(seq uint64, p Presence) *lease {
+		return &lease{Instance: "me", Acquired: at(1), Seq: seq, Since: at(2), Presence: p}
+	}
+	theirs := &lease{Instance: "they", Acquired: at(3), Seq: 99, Since: at(4), Presence: up}
+	released := func(l *lease) *lease {
+		c := *l
+		c.Released, c.Presence = true, stopped
+		return &c
+	}
+	hold := func(seq uint64, p Presence) leaseRequest {
+		return leaseRequest{Op: opHold, Instance: "me", Seq: seq, Presence: p}
+	}
+	takeOver := hold(1, up)
+	takeOver.TakeOver = true
+	release := leaseRequest{Op: opRelease, Instance: "me", Seq: 7}
+
+	tests := []struct {
+		name    string
+		current *lease
+		before  record
+		req     leaseRequest
+		next    *lease
+		result  leaseResult
+	}{
+		{"the first lease", nil, record{}, hold(1, up),
+			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
+		{"still offline, since before the agent was away", nil, record{Since: at(5), Presence: down}, hold(1, down),
+			&lease{Instance: "me", Acquired: now, Seq: 1, Since: at(5), Presence: down}, leaseHeld},
+		{"online again", nil, record{Since: at(5), Presence: down}, hold(1, up),
+			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
+		// There was a gap, of which the record has not heard.
+		{"online, and the record says so", nil, record{Since: at(5), Presence: up}, hold(1, up),
+			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
+
+		{"renewal", mine(5, up), record{}, hold(6, up),
+			&lease{Instance: "me", Acquired: at(1), Seq: 6, Since: at(2), Presence: up}, leaseHeld},
+		{"change of state", mine(5, up), record{}, hold(6, down),
+			&lease{Instance: "me", Acquired: at(1), Seq: 6, Since: now, Presence: down}, leaseHeld},
+		{"the same request again", mine(5, up), record{}, hold(5, up), nil, leaseHeld},
+		{"a request that was overtaken", mine(5, up), record{}, hold(4, down), nil, leaseHeld},
+
+		{"somebody else's", theirs, record{}, hold(1, up), nil, leaseTaken},
+		{"taken over", theirs, record{}, takeOver,
+			&lease{Instance: "me", Acquired: now, Seq: 1, Since: at(4), Presence: up}, leaseHeld},
+		{"given up by somebody else", released(theirs), record{}, hold(1, up),
+			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
+
+		{"release", mine(5, up), record{}, release,
+			&lease{Instance: "me", Acquired: at(1), Seq: 7, Released: true, Since: now, Presence: stopped}, leaseReleased},
+		{"release while offline", mine(5, down), record{}, release,
+			&lease{Instance: "me", Acquired: at(1), Seq: 7, Released: true, Since: at(2), Presence: stopped}, leaseReleased},
+		{"release again", released(mine(7, up)), record{}, release, nil, leaseReleased},
+		{"release of nothing", nil, record{}, release, nil, leaseReleased},
+		{"release of somebody else's", theirs, record{}, release, nil, leaseReleased},
+		{"release of what somebody else gave up", released(theirs), record{}, release, nil, leaseReleased},
+		// Sent before the release, and late.
+		{"renewal after the release", released(mine(7, up)), record{}, hold(6, up), nil, leaseReleased},
+		{"hold after the release", released(mine(7, up)), record{}, hold(8, up),
+			&lease{Instance: "me", Acquired: now, Seq: 8, Since: now, Presence: up}, leaseHeld},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			next, answer := decide(test.current, test.before, 42, test.req, now)
+			if diff := cmp.Diff(test.next, next); diff != "" {
+				t.Errorf("next (-want +got):\n%s", diff)
+			}
+			if answer.Result != test.result {
+				t.Errorf("result %q; want %q", answer.Result, test.result)
+			}
+			if answer.Result == leaseTaken && (answer.Holder != "they" || !answer.Since.Equal(at(3)) || answer.Revision != 42) {
+				t.Errorf("answer %+v; want holder, since and revision", answer)
+			}
+		})
+	}
+}
+
+func TestPresenceCheck(t *testing.T) {
+	good := Presence{State: Online, Reason: strings.Repeat("r", maxReasonLen), AgentVersion: strings.Repeat("v", maxVersionLen)}
+	if err := good.check(); err != nil {
+		t.Errorf("check at the limits = %v", err)
+	}
+	for want, p := range map[string]Presence{
+		"state":              {State: Incompatible},
+		"reason is 257":      {State: Online, Reason: strings.Repeat("r", maxReasonLen+1)},
+		"agentVersion is 65": {State: Online, AgentVersion: strings.Repeat("v", maxVersionLen+1)},
+		"hostVersion has":    {State: Online, HostVersion: "1\n2"},
+	} {
+		if err := p.check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("check = %v; want an error with %q", err, want)
+		}
+		if p.State == Online {
+			if err := fit(p).check(); err != nil {
+				t.Errorf("check after fit = %v", err)
+			}
+		}
+	}
+	if got := cut("aé\x00\xff", 3); got != "aé" {
+		t.Errorf("cut = %q", got)
+	}
+}
+
+func TestRecordOrder(t *testing.T) {
+	seen := time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC)
+	old := record{LastSeen: seen, Since: seen, Instance: "a", Revision: 10, Presence: Presence{State: Online}}
+	later := func(d time.Duration, revision uint64) record {
+		r := old
+		r.LastSeen, r.Revision = seen.Add(d), revision
+		return r
+	}
+	if !old.says(later(lastSeenEvery-1, 11)) || old.says(later(lastSeenEvery, 11)) {
+		t.Error("a record is to be written once a minute, if nothing changes")
+	}
+	if !old.newer(later(time.Second, 9)) || old.newer(later(time.Second, 11)) {
+		t.Error("older news must not replace newer ones")
+	}
+	// The bucket of leases was lost, and its revisions began again.
+	if old.newer(later(time.Hour, 1)) {
+		t.Error("much later news must count, whatever the revision")
+	}
+}
+
+// Whatever a host-agent sends, what is stored is small, and says who sent it.
+func FuzzLeaseRequest(f *testing.F) {
+	f.Add([]byte(`{"op":"hold","instance":"me","seq":1,"presence":{"state":"online","wire":[1,2]}}`), true)
+	f.Add([]byte(`{"op":"release","instance":"they","seq":100}`), true)
+	f.Add([]byte(`{"op":"hold","instance":"me","takeOver":true,"presence":{"state":"offline","reason":"\u2028"}}`), false)
+	now := time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, body []byte, held bool) {
+		var req leaseRequest
+		if json.Unmarshal(body, &req) != nil || req.check() != nil {
+			return
+		}
+		current := &lease{Instance: "they", Acquired: now, Seq: 99, Since: now, Released: !held, Presence: Presence{State: Online}}
+		next, answer := decide(current, record{}, 7, req, now)
+		if answer.Result == "" {
+			t.Error("no result")
+		}
+		if next == nil {
+			return
+		}
+		if next.Instance != req.Instance || held && next.Instance != "they" && !req.TakeOver {
+			t.Errorf("%+v became %+v", req, next)
+		}
+		data, err := json.Marshal(next)
+		if err != nil || len(data) > 2*maxLeaseBody {
+			t.Errorf("stores %d bytes, %v", len(data), err)
+		}
+	})
+}

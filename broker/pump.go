@@ -1,0 +1,216 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A Bus carries packets between the processes: NATS, or memory in tests.
+// Messages may be lost, and nothing else: those of one publisher arrive in
+// order in one Go channel, whatever their subjects.
+type Bus interface {
+	// Publish sends one message and does not keep data.
+	Publish(subject string, data []byte) error
+
+	// Subscribe has the messages of a subject, which may have wildcards, sent
+	// to the channel into, or dropped while that is full, until cancel.
+	Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error)
+}
+
+// Traffic is what a link carries. The methods are called by the goroutines of
+// the link: Next by its writer, the others by its reader.
+type Traffic interface {
+	// Next returns what to send next as the given packet number: a payload of
+	// about maxPayload bytes at most, behind HeaderRoom free bytes. If there is
+	// nothing it returns nil, and when to ask again without a wake-up (zero:
+	// never).
+	Next(number uint64, maxPayload int, now time.Time) (payload []byte, again time.Time)
+
+	// Handle takes the payload of a packet, which it may keep. It returns
+	// false if it still needs the peer for it; Lines.Done follows then. An
+	// error ends the link.
+	Handle(number uint64, payload []byte) (done bool, err error)
+
+	// Released says that the peer needs nothing more of the packets up to
+	// number.
+	Released(number uint64)
+
+	// Ended is the last call: the link is gone, and with it all that it
+	// carried.
+	Ended(reason error)
+}
+
+// Lines is what a [Traffic] may ask of its link, from any goroutine and under
+// any lock of its own: links call their traffic without holding theirs.
+type Lines interface {
+	// Wake has Next called soon.
+	Wake()
+
+	// Done says that a packet, of which Handle returned false, is done with.
+	Done(number uint64)
+}
+
+// Reasons for the end of a link.
+var (
+	// ErrSilent reports a peer that was not heard for the resume window.
+	ErrSilent = errors.New("peer silent")
+	// ErrBye reports a peer that ended the link.
+	ErrBye = errors.New("peer ended the link")
+	// ErrReplaced reports a peer that started the link anew.
+	ErrReplaced = errors.New("peer started the link anew")
+)
+
+// maxPayload is how large a packet's payload is to be at most: small enough
+// for frames of other connections to slip in between.
+const maxPayload = 64 << 10
+
+// inboxSize bounds the messages that wait for a link's reader. What is over
+// that is dropped by NATS and sent again by the peer.
+const inboxSize = 8192
+
+// boundLink joins a [Link], the [Traffic] that it carries and the subject on
+// which its packets leave. One goroutine may flush while another receives.
+type boundLink struct {
+	bus     Bus
+	subject string
+	traffic Traffic
+	wake    func()
+
+	idle bool // nothing is left to send or to be released; owned by the writer
+
+	mu   sync.Mutex // guards link
+	link *Link
+}
+
+// Wake implements Lines.
+func (b *boundLink) Wake() { b.wake() }
+
+// Done implements Lines.
+func (b *boundLink) Done(number uint64) {
+	b.mu.Lock()
+	b.link.Done(number, time.Now())
+	b.mu.Unlock()
+	b.wake()
+}
+
+// probe asks the peer what it has: call it when packets may have been lost.
+func (b *boundLink) probe() {
+	b.mu.Lock()
+	b.link.Probe()
+	b.mu.Unlock()
+	b.wake()
+}
+
+// flush publishes all that may be sent now, and returns when to call it again
+// at the latest. An error says that the link is over.
+func (b *boundLink) flush() (again time.Time, err error) {
+	now := time.Now()
+	for {
+		packet, at := b.next(now)
+		if packet == nil {
+			again = at
+			break
+		}
+		// A packet that cannot be published stays with the link, which sends
+		// it again when the peer is there again.
+		if b.bus.Publish(b.subject, packet) != nil {
+			break
+		}
+	}
+	b.mu.Lock()
+	ack, next, lost := b.link.Tick(now)
+	b.idle = again.IsZero() && b.link.Settled()
+	b.mu.Unlock()
+	if lost {
+		return time.Time{}, ErrSilent
+	}
+	if ack != nil {
+		_ = b.bus.Publish(b.subject, ack) // the next heartbeat says the same
+	}
+	if again.IsZero() || next.Before(again) {
+		again = next
+	}
+	return again, nil
+}
+
+// next returns the next packet to publish, or nil and when to ask again.
+func (b *boundLink) next(now time.Time) ([]byte, time.Time) {
+	b.mu.Lock()
+	packet := b.link.Resend(now)
+	room, number := b.link.CanSend(), b.link.Next()
+	b.mu.Unlock()
+	if packet != nil || !room {
+		return packet, time.Time{}
+	}
+	payload, again := b.traffic.Next(number, maxPayload, now)
+	if payload == nil {
+		return nil, again
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.link.Seal(payload, now), time.Time{}
+}
+
+// receive takes one packet. An error says that the link is over.
+func (b *boundLink) receive(packet []byte) error {
+	now := time.Now()
+	b.mu.Lock()
+	got, err := b.link.Receive(packet, now)
+	b.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrOtherEpoch):
+		return nil // late, of a former run
+	case err != nil:
+		return err
+	case got.Bye != "":
+		return fmt.Errorf("%w: %s", ErrBye, got.Bye)
+	}
+	b.traffic.Released(got.Released)
+	if got.Number != 0 {
+		done, err := b.traffic.Handle(got.Number, got.Payload)
+		if err != nil {
+			return err
+		}
+		if done {
+			b.mu.Lock()
+			b.link.Done(got.Number, now)
+			b.mu.Unlock()
+		}
+	}
+	b.wake() // an ack may be due, the window may have opened
+	return nil
+}
+
+// A waker lets any goroutine ask one other to look for work.
+type waker chan struct{}
+
+func (w waker) wake() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+}
+
+// writeLoop calls flush whenever woken or due, until ctx or the link ends.
+func (w waker) writeLoop(ctx context.Context, flush func() (time.Time, error)) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		again, err := flush()
+		if err != nil {
+			return err
+		}
+		timer.Reset(max(time.Until(again), 0))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-w:
+		case <-timer.C:
+		}
+	}
+}

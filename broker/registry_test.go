@@ -1,0 +1,527 @@
+package broker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ahprelay/broker"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+)
+
+// shortTTL is a lease time for tests in which leases expire; agents renew
+// every shortRenew.
+const (
+	shortTTL   = time.Second
+	shortRenew = 200 * time.Millisecond
+)
+
+// registry starts a registry on a relay of its own.
+func (s *site) registry(t *testing.T, ttl time.Duration) *broker.Registry {
+	t.Helper()
+	r, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: s.relay(t), LeaseTTL: ttl, Version: "1.2"})
+	if err != nil {
+		t.Fatalf("StartRegistry: %v", err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// holder connects a host-agent and returns its lease holder.
+func (s *site) holder(t *testing.T, change func(*broker.LeaseConfig)) (*broker.LeaseHolder, *broker.Conn) {
+	t.Helper()
+	agent := s.agentConfig(t, "acme", "laptop", 0)
+	conn := dialAgent(t, agent)
+	cfg := broker.LeaseConfig{
+		Conn: conn, Tenant: "acme", Host: "laptop", Instance: agent.Instance, Renew: shortRenew,
+		Presence: broker.Presence{State: broker.Online, AgentVersion: "1.1", HostVersion: "9"},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	h, err := broker.NewLeaseHolder(cfg)
+	if err != nil {
+		t.Fatalf("NewLeaseHolder: %v", err)
+	}
+	return h, conn
+}
+
+// named sets the instance of a holder.
+func named(instance string) func(*broker.LeaseConfig) {
+	return func(cfg *broker.LeaseConfig) { cfg.Instance = instance }
+}
+
+func acquire(t *testing.T, h *broker.LeaseHolder) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := h.Acquire(ctx); err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+}
+
+// run renews in the background until stop, which returns what Run does.
+func run(t *testing.T, h *broker.LeaseHolder) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	stop = sync.OnceValue(func() error { cancel(); return <-done })
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+// wantHost awaits a state of acme/laptop.
+func wantHost(t *testing.T, r *broker.Registry, want broker.State, reason string) broker.Host {
+	t.Helper()
+	var h broker.Host
+	eventually(t, fmt.Sprintf("acme/laptop is %s %q", want, reason), func() bool {
+		var ok bool
+		h, ok = r.Lookup("acme", "laptop")
+		return ok && h.State == want && strings.Contains(h.Reason, reason)
+	})
+	return h
+}
+
+func TestRegistryLifecycle(t *testing.T) {
+	s := newSite(t)
+	one, two := s.registry(t, 0), s.registry(t, 0)
+	if _, ok := two.Lookup("acme", "laptop"); ok {
+		t.Error("Lookup before enrolment found it")
+	}
+	heard := make(chan broker.Host, 100)
+	cancel := two.Subscribe(func(h broker.Host) { heard <- h })
+
+	for range 2 {
+		if err := one.Enrol(t.Context(), "acme", "laptop"); err != nil {
+			t.Fatalf("Enrol: %v", err)
+		}
+	}
+	h := next(t, "enrolled host", heard)
+	if h.State != broker.Offline || h.Reason != "host-agent has never connected" || h.Enrolled.IsZero() || !h.LastSeen.IsZero() {
+		t.Errorf("enrolled host: %+v", h)
+	}
+
+	holder, conn := s.holder(t, nil)
+	acquire(t, holder)
+	stop := run(t, holder)
+	online := next(t, "online host", heard)
+	if online.State != broker.Online || online.Reason != "" || online.AgentVersion != "1.1" || online.HostVersion != "9" ||
+		online.AgentInstance == "" || time.Since(online.Since) > patience || time.Since(online.LastSeen) > patience {
+		t.Errorf("online host: %+v", online)
+	}
+
+	start := time.Now()
+	holder.Update(broker.Presence{State: broker.Offline, Reason: "ws://127.0.0.1:1: refused"})
+	h = next(t, "offline host", heard)
+	t.Logf("a change of state is known after %v", time.Since(start))
+	if h.State != broker.Offline || h.Reason != "ws://127.0.0.1:1: refused" || h.AgentInstance != online.AgentInstance {
+		t.Errorf("offline host: %+v", h)
+	}
+	down := h.Since
+
+	if err := stop(); err != nil {
+		t.Errorf("Run = %v; want nil", err)
+	}
+	if err := holder.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	h = next(t, "released host", heard)
+	if h.State != broker.Offline || h.Reason != "host-agent stopped" || h.AgentInstance != "" || !h.Since.Equal(down) {
+		t.Errorf("released host: %+v; want it offline since %v", h, down)
+	}
+	if err := holder.Release(t.Context()); err != nil {
+		t.Errorf("second Release: %v", err)
+	}
+
+	cancel()
+	holder.Update(broker.Presence{State: broker.Online})
+	acquire(t, holder) // a released host can be held at once
+	wantHost(t, one, broker.Online, "")
+	wantHost(t, two, broker.Online, "")
+	if len(heard) > 0 {
+		t.Errorf("told after cancel: %+v", <-heard)
+	}
+	for _, name := range []string{"b", "a"} {
+		if err := one.Enrol(t.Context(), "acme", name); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := one.Enrol(t.Context(), "acm", "e"); err != nil {
+		t.Error(err)
+	}
+	var names []string
+	eventually(t, "all hosts are known", func() bool {
+		names = nil
+		for _, h := range two.Hosts("acme") {
+			names = append(names, h.Name)
+		}
+		return len(names) == 3
+	})
+	if diff := cmp.Diff([]string{"a", "b", "laptop"}, names); diff != "" {
+		t.Errorf("Hosts (-want +got):\n%s", diff)
+	}
+	if err := one.Enrol(t.Context(), "acme", "a.b"); err == nil {
+		t.Error("Enrol of a.b succeeded")
+	}
+	conn.Close()
+}
+
+func TestSecondInstanceIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	r := s.registry(t, 0)
+	first, _ := s.holder(t, named("first"))
+	acquire(t, first)
+	run(t, first)
+	since := wantHost(t, r, broker.Online, "").Since
+
+	var waited atomic.Bool
+	second, _ := s.holder(t, func(cfg *broker.LeaseConfig) {
+		cfg.Instance = "second"
+		cfg.Trouble = func(err error) { waited.Store(errors.Is(err, broker.ErrHostTaken)) }
+	})
+	err := second.Acquire(t.Context())
+	if !errors.Is(err, broker.ErrHostTaken) || !waited.Load() {
+		t.Fatalf("Acquire = %v; want %v", err, broker.ErrHostTaken)
+	}
+	for _, want := range []string{"acme/laptop", "instance first", since.Format(time.RFC3339)} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("Acquire = %q; want it to contain %q", err, want)
+		}
+	}
+	if err := second.Release(t.Context()); err != nil { // of nothing
+		t.Errorf("Release: %v", err)
+	}
+	if h := wantHost(t, r, broker.Online, ""); h.AgentInstance != "first" {
+		t.Errorf("held by %q; want first", h.AgentInstance)
+	}
+}
+
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	r := s.registry(t, 0)
+	first, _ := s.holder(t, named("first"))
+	acquire(t, first)
+	lost := make(chan error, 1)
+	go func() { lost <- first.Run(t.Context()) }()
+
+	second, _ := s.holder(t, func(cfg *broker.LeaseConfig) { cfg.Instance, cfg.TakeOver = "second", true })
+	acquire(t, second)
+	run(t, second)
+	if err := next(t, "end of the first", lost); !errors.Is(err, broker.ErrHostTaken) || !strings.Contains(err.Error(), "instance second") {
+		t.Errorf("Run = %v; want %v by the second", err, broker.ErrHostTaken)
+	}
+	if err := first.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	if h := wantHost(t, r, broker.Online, ""); h.AgentInstance != "second" {
+		t.Errorf("held by %q; want second", h.AgentInstance)
+	}
+}
+
+// An instance that crashed is not waited for longer than its lease.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	one, two := s.registry(t, shortTTL), s.registry(t, shortTTL)
+	heard := make(chan broker.Host, 100)
+	two.Subscribe(func(h broker.Host) { heard <- h })
+	first, _ := s.holder(t, named("first"))
+	acquire(t, first)
+	next(t, "online host", heard)
+
+	second, _ := s.holder(t, named("second"))
+	acquired := make(chan error, 1)
+	go func() { acquired <- second.Acquire(t.Context()) }()
+	h := next(t, "lost host", heard)
+	t.Logf("the end of a lease is known %v after it", time.Since(h.LastSeen)-shortTTL)
+	if h.State != broker.Offline || h.Reason != "host-agent unreachable" || !h.Since.Equal(h.LastSeen) || h.AgentVersion != "1.1" {
+		t.Errorf("lost host: %+v; want it offline since it was last seen", h)
+	}
+	if late := time.Since(h.LastSeen) - shortTTL; late > time.Second {
+		t.Errorf("the end of a lease was known %v after it", late)
+	}
+	if err := next(t, "lease of the second", acquired); err != nil {
+		t.Errorf("Acquire: %v", err)
+	}
+	if h := wantHost(t, one, broker.Online, ""); h.AgentInstance != "second" {
+		t.Errorf("held by %q; want second", h.AgentInstance)
+	}
+}
+
+// Of many instances that want a host at the same time, through two relays, one
+// gets it.
+func TestAcquireAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	r := s.registry(t, 0)
+	s.registry(t, 0)
+	const rivals = 12
+	holders := make([]*broker.LeaseHolder, rivals)
+	for i := range holders {
+		holders[i], _ = s.holder(t, named(fmt.Sprintf("rival-%d", i)))
+	}
+	// A loser gives up when it sees the winner's lease renewed.
+	results := make(chan error, rivals)
+	var winner atomic.Pointer[broker.LeaseHolder]
+	for _, h := range holders {
+		go func() {
+			err := h.Acquire(t.Context())
+			if err == nil && !winner.CompareAndSwap(nil, h) {
+				err = errors.New("a second winner")
+			} else if err == nil {
+				go h.Run(t.Context())
+			}
+			results <- err
+		}()
+	}
+	won := 0
+	for range rivals {
+		switch err := next(t, "result", results); {
+		case err == nil:
+			won++
+		case !errors.Is(err, broker.ErrHostTaken):
+			t.Errorf("Acquire: %v", err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of %d won; want 1", won, rivals)
+	}
+	wantHost(t, r, broker.Online, "")
+}
+
+func TestRegistryOutlivesRestart(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	r := s.registry(t, 0)
+	for _, host := range []string{"spare", "laptop"} {
+		if err := r.Enrol(t.Context(), "acme", host); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantHost(t, r, broker.Offline, "never")
+	holder, _ := s.holder(t, named("first"))
+	acquire(t, holder)
+	run(t, holder)
+	before := wantHost(t, r, broker.Online, "")
+	if _, ok := r.Lookup("acme", "spare"); !ok {
+		t.Error("spare is not known")
+	}
+	r.Close()
+
+	s.restart(t)
+	r = s.registry(t, 0)
+	after := wantHost(t, r, broker.Online, "")
+	if !after.Since.Equal(before.Since) || !after.Enrolled.Equal(before.Enrolled) || after.AgentInstance != "first" {
+		t.Errorf("after a restart: %+v\nbefore: %+v", after, before)
+	}
+	if h, ok := r.Lookup("acme", "spare"); !ok || h.Reason != "host-agent has never connected" {
+		t.Errorf("spare after a restart: %+v", h)
+	}
+	eventually(t, "the lease is renewed", func() bool {
+		h, _ := r.Lookup("acme", "laptop")
+		return h.LastSeen.After(after.LastSeen)
+	})
+}
+
+// The whole relay is away while a lease ends.
+func TestLeaseEndsWhileRelayIsAway(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	r := s.registry(t, shortTTL)
+	holder, conn := s.holder(t, nil)
+	acquire(t, holder)
+	seen := wantHost(t, r, broker.Online, "").LastSeen
+	r.Close()
+	conn.Close()
+	addr := s.server.Addr().String()
+	s.server.Close()
+	<-time.After(shortTTL) // the lease ends, whatever happens
+	s.start(t, addr)
+	r = s.registry(t, shortTTL)
+	h := wantHost(t, r, broker.Offline, "host-agent unreachable")
+	if h.Since.Sub(seen).Abs() > time.Second || h.AgentInstance != "" {
+		t.Errorf("after a restart: %+v; want it offline since about %v", h, seen)
+	}
+}
+
+// A host-agent that starts before any relay answers, and whose relay goes
+// away, goes on asking.
+func TestHolderOutlivesRelays(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	trouble := make(chan error, 1000)
+	holder, _ := s.holder(t, func(cfg *broker.LeaseConfig) { cfg.Trouble = func(err error) { trouble <- err } })
+	acquired := make(chan error, 1)
+	go func() { acquired <- holder.Acquire(t.Context()) }()
+	if err := next(t, "trouble", trouble); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("Trouble(%v); want %v", err, nats.ErrNoResponders)
+	}
+	r := s.registry(t, 0)
+	if err := next(t, "lease", acquired); err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	stop := run(t, holder)
+	r.Close()
+	next(t, "trouble", trouble)
+	r = s.registry(t, 0)
+	was := wantHost(t, r, broker.Online, "").LastSeen
+	eventually(t, "the lease is renewed", func() bool {
+		h, _ := r.Lookup("acme", "laptop")
+		return h.LastSeen.After(was)
+	})
+	if err := stop(); err != nil {
+		t.Errorf("Run = %v; want nil", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r.Close()
+	if err := holder.Release(ctx); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("Release without a relay = %v; want %v", err, nats.ErrNoResponders)
+	}
+}
+
+// The notice of an expired lease was missed: the lease is looked up.
+func TestSilentLeaseIsLookedUp(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	r := s.registry(t, shortTTL)
+	holder, _ := s.holder(t, nil)
+	acquire(t, holder)
+	wantHost(t, r, broker.Online, "")
+	relay, err := s.keys.RelayUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return relay.JWT, nil }, relay.Sign))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.PurgeStream("KV_AHP_LEASES"); err != nil { // leaves no notice
+		t.Fatal(err)
+	}
+	wantHost(t, r, broker.Offline, "host-agent unreachable")
+}
+
+func TestIncompatibleHost(t *testing.T) {
+	s := newSite(t)
+	r := s.registry(t, 0)
+	for want, wire := range map[string][2]int{
+		"upgrade the relay 1.2":      {broker.WireMax + 1, broker.WireMax + 2},
+		"upgrade the host-agent 1.1": {-1, 0},
+	} {
+		holder, _ := s.holder(t, func(cfg *broker.LeaseConfig) { cfg.Presence.Wire = wire })
+		acquire(t, holder)
+		h := wantHost(t, r, broker.Incompatible, want)
+		if h.AgentVersion != "1.1" || h.Since.IsZero() {
+			t.Errorf("incompatible host: %+v", h)
+		}
+		if err := holder.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What a host-agent that was tampered with may send.
+func TestBadLeaseRequests(t *testing.T) {
+	s := newSite(t)
+	r := s.registry(t, 0)
+	agent := s.agentConfig(t, "acme", "laptop", 0)
+	conn := dialAgent(t, agent)
+	for body, want := range map[string]string{
+		``:                               "no JSON",
+		`[]`:                             "no JSON",
+		`{"op":1}`:                       "no JSON",
+		`{}`:                             "instance",
+		`{"op":"x","instance":"a"}`:      "op is not",
+		`{"op":"hold","instance":"a.b"}`: "instance",
+		`{"op":"hold","instance":"a","presence":{"state":"fine"}}`: "state",
+		`{"pad":"` + strings.Repeat("x", 5000) + `"}`:              "at most 4096",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		reply, err := conn.Request(ctx, "ahp.v1.acme.laptop.ctl.lease", []byte(body))
+		cancel()
+		if err != nil {
+			t.Fatalf("Request: %v", err)
+		}
+		var answer struct{ Result, Error string }
+		if err := json.Unmarshal(reply, &answer); err != nil || answer.Result != "refused" || !strings.Contains(answer.Error, want) {
+			t.Errorf("%.40s: answer %s; want refused with %q", body, reply, want)
+		}
+	}
+	// The relay must not be made to write to somebody else.
+	relay := s.relay(t)
+	victim := subscribe(t, relay, "ahp.v1.acme.server.link.>")
+	wantPassage(t, s.relay(t), relay, "ahp.v1.acme.server.link.ready")
+	raw, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return agent.Credentials(t.Context()) }, agent.Sign))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	for _, reply := range []string{"ahp.v1.acme.server.link.a.b.up", "ahp.v1.acme.laptop.link.a.b.up"} {
+		request := `{"op":"hold","instance":"evil","seq":1,"presence":{"state":"online"}}`
+		if err := raw.PublishRequest("ahp.v1.acme.laptop.ctl.lease", reply, []byte(request)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holder, _ := s.holder(t, nil)
+	acquire(t, holder)
+	wantHost(t, r, broker.Online, "")
+	for len(victim) > 0 {
+		if msg := <-victim; strings.Contains(string(msg.Data), "result") {
+			t.Errorf("the relay answered on %s", msg.Subject)
+		}
+	}
+}
+
+func TestStartRegistryRefuses(t *testing.T) {
+	s := newSite(t)
+	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{}); err == nil {
+		t.Error("StartRegistry without a Conn succeeded")
+	}
+	relay := s.relay(t)
+	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: relay, Replicas: 3}); err == nil ||
+		!strings.Contains(err.Error(), "AHP_LEASES") {
+		t.Errorf("StartRegistry with three copies on one server = %v; want an error", err)
+	}
+	relay.Close()
+	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: relay}); err == nil {
+		t.Error("StartRegistry on a closed Conn succeeded")
+	}
+}
+
+func TestNewLeaseHolderRefuses(t *testing.T) {
+	s := newSite(t)
+	conn := dialAgent(t, s.agentConfig(t, "acme", "laptop", 0))
+	good := broker.LeaseConfig{
+		Conn: conn, Tenant: "acme", Host: "laptop", Instance: "i", Presence: broker.Presence{State: broker.Online},
+	}
+	for want, spoil := range map[string]func(*broker.LeaseConfig){
+		"no Conn":  func(c *broker.LeaseConfig) { c.Conn = nil },
+		"Tenant":   func(c *broker.LeaseConfig) { c.Tenant = "" },
+		"Host":     func(c *broker.LeaseConfig) { c.Host = "*" },
+		"Instance": func(c *broker.LeaseConfig) { c.Instance = "a b" },
+		"Presence": func(c *broker.LeaseConfig) { c.Presence.State = "" },
+	} {
+		cfg := good
+		spoil(&cfg)
+		if _, err := broker.NewLeaseHolder(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("NewLeaseHolder = %v; want an error with %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,367 @@
+package broker_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+
+	"github.com/nats-io/nats.go"
+)
+
+func TestStartServerRefuses(t *testing.T) {
+	s := newSite(t)
+	taken := s.server.Addr().String()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, "jetstream"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		cfg  broker.ServerConfig
+		want []string
+	}{
+		{"no keys", broker.ServerConfig{StoreDir: t.TempDir()}, []string{"no Keys"}},
+		{"no store", broker.ServerConfig{Keys: s.keys}, []string{"no StoreDir"}},
+		{"port in use", broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: taken}, []string{taken, "in use"}},
+		{"no such address", broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: "192.0.2.1:4222"}, []string{"192.0.2.1:4222"}},
+		{"no port", broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: "localhost"}, []string{`"localhost"`, "host:port"}},
+		{"port too high", broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: "localhost:65536"}, []string{"65535"}},
+		{"store is a file", broker.ServerConfig{Keys: s.keys, StoreDir: file}, []string{file, "not a directory"}},
+		{"store not usable", broker.ServerConfig{Keys: s.keys, StoreDir: broken}, []string{broken, "not a directory"}},
+		{"store in use", broker.ServerConfig{Keys: s.keys, StoreDir: s.store}, []string{s.store, "used by another relay"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			server, err := broker.StartServer(test.cfg)
+			if err == nil {
+				server.Close()
+				t.Fatal("StartServer succeeded")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("StartServer = %q; want it to contain %q", err, want)
+				}
+			}
+		})
+	}
+	// A start that failed leaves nothing behind.
+	cfg := broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: taken}
+	if _, err := broker.StartServer(cfg); err == nil {
+		t.Fatal("StartServer on a taken port succeeded")
+	}
+	cfg.Listen = "127.0.0.1:0"
+	again, err := broker.StartServer(cfg)
+	if err != nil {
+		t.Fatalf("StartServer after a failure: %v", err)
+	}
+	again.Close()
+	again.Close()
+}
+
+func TestServerWithoutListener(t *testing.T) {
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := broker.StartServer(broker.ServerConfig{Keys: keys, StoreDir: t.TempDir(), Name: "n1"})
+	if err != nil {
+		t.Fatalf("StartServer: %v", err)
+	}
+	t.Cleanup(server.Close)
+	if server.Addr() != nil || server.Name() != "n1" {
+		t.Errorf("Addr = %v, Name = %q; want none and n1", server.Addr(), server.Name())
+	}
+	s := &site{keys: keys, server: server}
+	relay := s.relay(t)
+	cfg := s.inProcess(t, "acme", "laptop")
+	agent := dialAgent(t, cfg)
+	wantPassage(t, agent, relay, "ahp.v1.acme.laptop.ctl.x")
+
+	server.Close()
+	if _, err := server.InProcessConn(); err == nil {
+		t.Error("InProcessConn after Close succeeded")
+	}
+}
+
+// inProcess is an agentConfig for a way such as the relay's own WebSocket
+// endpoint, which hands the bytes on within the process.
+func (s *site) inProcess(t *testing.T, tenant, host string) broker.AgentConfig {
+	saved := s.server
+	cfg := broker.AgentConfig{
+		URL: "nats://relay:4222", Tenant: tenant, Host: host, Instance: broker.NewInstance(),
+		Dial: func(context.Context, string, string) (net.Conn, error) { return saved.InProcessConn() },
+	}
+	key, err := auth.NewAgentKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Sign = key.SignNonce
+	cfg.Credentials = func(context.Context) (string, error) {
+		userJWT, _, err := s.keys.AgentUser(tenant, host, key.Public(), 0)
+		return userJWT, err
+	}
+	return cfg
+}
+
+// wantPassage sends one message from a to b.
+func wantPassage(t *testing.T, a, b *broker.Conn, subject string) {
+	t.Helper()
+	in := subscribe(t, b, subject)
+	eventually(t, "a message on "+subject, func() bool {
+		if err := a.Publish(subject, []byte("x")); err != nil {
+			return false
+		}
+		select {
+		case <-in:
+			return true
+		case <-time.After(10 * time.Millisecond):
+			return false
+		}
+	})
+}
+
+func subscribe(t *testing.T, c *broker.Conn, subject string) chan *nats.Msg {
+	t.Helper()
+	in := make(chan *nats.Msg, 10000)
+	cancel, err := c.Subscribe(subject, in)
+	if err != nil {
+		t.Fatalf("Subscribe: %v", err)
+	}
+	t.Cleanup(cancel)
+	return in
+}
+
+// What a host-agent may not do, over a real connection.
+func TestAgentStaysOnItsSubjects(t *testing.T) {
+	s := newSite(t)
+	relay := s.relay(t)
+	everything := subscribe(t, relay, ">")
+	wantPassage(t, s.relay(t), relay, "ahp.v1.acme.laptop.ctl.ready")
+	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
+	agent := dialAgent(t, cfg)
+
+	foreign := []string{
+		"ahp.v1.acme.server.ctl.lease", "ahp.v1.acme.laptop2.chan.x", "ahp.v1.acme.laptop", "ahp.v1.other.laptop.chan.x",
+		"ahp.v1.acme", "ahp.v2.acme.laptop.x", "_INBOX.x", "_INBOX_acme.x", "anything",
+		"$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.ACK.x", "$KV.AHP_LEASES.acme.laptop", "$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.PING",
+	}
+	for _, subject := range foreign {
+		if err := agent.Publish(subject, []byte("stolen")); err != nil {
+			t.Errorf("Publish: %v", err)
+		}
+		wantViolation(t, evs.errs, subject)
+	}
+	wantPassage(t, agent, relay, "ahp.v1.acme.laptop.up.ok")
+	for len(everything) > 0 {
+		if msg := <-everything; string(msg.Data) == "stolen" {
+			t.Errorf("a message on %s got through", msg.Subject)
+		}
+	}
+
+	wide := append(foreign, ">", "*", "ahp.>", "ahp.v1.>", "ahp.v1.*.*.>", "ahp.v1.acme.>", "ahp.v1.acme.*.chan.>",
+		"$JS.>", "$KV.>", "$SYS.>", "_INBOX.>", "ahp.v1.*.laptop.>")
+	heard := make(chan *nats.Msg, 1000)
+	for _, subject := range wide {
+		if _, err := agent.Subscribe(subject, heard); err != nil {
+			t.Errorf("Subscribe: %v", err)
+		}
+		wantViolation(t, evs.errs, subject)
+	}
+	for _, subject := range foreign {
+		if !strings.HasPrefix(subject, "$") {
+			if err := relay.Publish(subject, []byte("secret")); err != nil {
+				t.Errorf("Publish: %v", err)
+			}
+		}
+	}
+	wantPassage(t, relay, agent, "ahp.v1.acme.laptop.down.ok")
+	if len(heard) > 0 {
+		t.Errorf("the host-agent read %s", (<-heard).Subject)
+	}
+	if !agent.Connected() {
+		t.Error("the host-agent was cut off; want it kept")
+	}
+}
+
+// watched adds events to the configuration.
+func watched(cfg broker.AgentConfig) (*events, broker.AgentConfig) {
+	evs, tell := newEvents()
+	cfg.Events = tell
+	return evs, cfg
+}
+
+func wantViolation(t *testing.T, errs <-chan error, subject string) {
+	t.Helper()
+	err := next(t, "complaint about "+subject, errs)
+	if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) {
+		t.Errorf("%s: %v; want a violation", subject, err)
+	}
+}
+
+// A request may name any subject for its answer. Whoever answers with more
+// rights than the one who asks has to look: NATS does not.
+func TestReplySubjectsAreNotChecked(t *testing.T) {
+	s := newSite(t)
+	relay := s.relay(t)
+	in := subscribe(t, relay, "ahp.v1.acme.laptop.ctl.x")
+	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
+	raw, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, cfg.Sign))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	if err := raw.PublishRequest("ahp.v1.acme.laptop.ctl.x", "ahp.v1.other.host.link.a.b.down", nil); err != nil {
+		t.Fatal(err)
+	}
+	if msg := next(t, "request", in); msg.Reply != "ahp.v1.other.host.link.a.b.down" {
+		t.Errorf("reply subject %q", msg.Reply)
+	}
+	if len(evs.errs) > 0 {
+		t.Errorf("unexpected: %v; if NATS checks reply subjects now, the relay need not", <-evs.errs)
+	}
+}
+
+func TestStolenCredentialsAreUseless(t *testing.T) {
+	s := newSite(t)
+	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	thief, err := auth.NewAgentKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, thief.SignNonce))
+	if !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("Connect = %v; want %v", err, nats.ErrAuthorization)
+	}
+	if nc, err := nats.Connect(s.url()); err == nil {
+		nc.Close()
+		t.Error("connected without credentials")
+	}
+}
+
+func TestServerLog(t *testing.T) {
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := logLines{lines: make(chan string, 1000)}
+	server, err := broker.StartServer(broker.ServerConfig{
+		Keys: keys, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Log: slog.New(log),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	s := &site{keys: keys, server: server}
+	agent := dialAgent(t, s.agentConfig(t, "acme", "laptop", 0))
+	if err := agent.Publish("ahp.v1.acme.other.x", []byte("SECRET")); err != nil {
+		t.Fatal(err)
+	}
+	garbage, err := net.Dial("tcp", server.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer garbage.Close()
+	if _, err := garbage.Write([]byte("CSECRET garbage\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	var violation, parser bool
+	for !violation || !parser {
+		line := next(t, "log line", log.lines)
+		if strings.Contains(line, "SECRET") {
+			t.Errorf("log has contents: %s", line)
+		}
+		violation = violation || strings.HasPrefix(line, "WARN") && strings.Contains(line, "Publish Violation")
+		parser = parser || strings.HasPrefix(line, "WARN") && strings.Contains(line, "parser ERROR")
+	}
+	// A flood of violations is not a flood of lines.
+	const flood = 5000
+	for range flood {
+		if err := agent.Publish("ahp.v1.acme.other.x", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "flood seen", func() bool { return len(log.lines) > 10 })
+	wantPassage(t, agent, s.relay(t), "ahp.v1.acme.laptop.ctl.x")
+	if n := len(log.lines); n > 400 {
+		t.Errorf("%d lines for %d violations; want a limit", n, flood)
+	}
+}
+
+func TestServerTLS(t *testing.T) {
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, pool := certificate(t)
+	server, err := broker.StartServer(broker.ServerConfig{
+		Keys: keys, StoreDir: t.TempDir(), Listen: "127.0.0.1:0",
+		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	s := &site{keys: keys, server: server}
+	relay := s.relay(t) // in process, without TLS
+	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	cfg.URL = "tls://" + server.Addr().String()
+	cfg.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	wantPassage(t, dialAgent(t, cfg), relay, "ahp.v1.acme.laptop.ctl.x")
+	outer := dialRelay(t, broker.RelayConfig{URL: cfg.URL, TLS: cfg.TLS, Keys: keys, Instance: "r2"})
+	wantPassage(t, outer, relay, "ahp.v1.acme.laptop.ctl.y")
+
+	cfg.TLS = nil // the system does not know the authority
+	evs, cfg := watched(cfg)
+	untrusting, err := broker.DialAgent(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer untrusting.Close()
+	eventually(t, "complaint about the certificate", func() bool {
+		return strings.Contains(next(t, "retry", evs.retrying).Error(), "certificate")
+	})
+}
+
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"relay.test"},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
