@@ -1,0 +1,358 @@
+package routing
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+)
+
+// A HostConn is a host-agent's connection to the local host, on behalf of one
+// client. Its methods are called by a link's reader and must not block, nor
+// call back into the [AgentConn].
+type HostConn interface {
+	// Deliver queues a message for the host. Once it is written, the host-agent
+	// calls [AgentConn.Written] with the credit that it holds: that bounds what
+	// is queued.
+	Deliver(message []byte, binary bool, credit int)
+
+	// Closed says that the client is gone: nothing more comes. What is queued
+	// is still to be written, and then the local connection to be closed.
+	Closed(code ahp.CloseCode, reason string)
+}
+
+// ErrConnClosed reports the use of a connection that has ended.
+var ErrConnClosed = errors.New("connection closed")
+
+// An AgentConfig sets the bounds of an [Agent]. The zero value of a field
+// means its default.
+type AgentConfig struct {
+	Instance string // of the host-agent
+
+	// Connect makes the connection to the host for a client. It is called by
+	// a link's reader and must not block: it returns at once, and calls
+	// Opened or Close on conn later.
+	Connect func(conn *AgentConn, open Open) HostConn
+
+	Credit     int // bytes sent ahead on each connection, each way; default 1 MiB
+	MaxFrame   int // bytes of the longest message; default 32 MiB
+	QueueLimit int // bytes queued from the host behind the message being sent, for each connection; default 8 MiB
+	Window     int // bytes of bodies kept; default 8 MiB
+	Pinned     int // bytes of bodies in packets that a relay has not released, for each link; default 32 MiB
+}
+
+func (c AgentConfig) withDefaults() AgentConfig {
+	def := func(n *int, v int) {
+		if *n == 0 {
+			*n = v
+		}
+	}
+	def(&c.Credit, 1<<20)
+	def(&c.MaxFrame, 32<<20)
+	def(&c.QueueLimit, 8<<20)
+	def(&c.Window, 8<<20)
+	def(&c.Pinned, 32<<20)
+	return c
+}
+
+// maxBody is the longest frame that is shared. Longer ones are sent to each
+// connection, in fragments.
+const maxBody = 512 << 10
+
+// An Agent is the host-agent's end of all that the links carry: it takes what
+// the host sends on each connection, and has equal bytes cross only once. It
+// implements [broker.AgentTraffic] and is safe for concurrent use.
+type Agent struct {
+	cfg AgentConfig
+
+	mu       sync.Mutex // guards all that follows, and the links and connections
+	bodies   bodyTable
+	channels channelTable
+	publish  fifo[*body]
+	waiting  int // bytes in publish
+	links    []*agentLink
+	conns    int
+}
+
+// NewAgent returns an Agent without links.
+func NewAgent(cfg AgentConfig) *Agent {
+	cfg = cfg.withDefaults()
+	return &Agent{cfg: cfg, bodies: newBodyTable(cfg.Window), channels: newChannelTable()}
+}
+
+// Hello returns the bounds to announce to relays.
+func (a *Agent) Hello() broker.Hello {
+	return broker.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame}
+}
+
+// Accept implements [broker.AgentTraffic].
+func (a *Agent) Accept(relay string, offer broker.Hello, lines broker.Lines) broker.Traffic {
+	l := &agentLink{agent: a, relay: relay, lines: lines, credit: offer.Credit, conns: map[uint64]*AgentConn{}}
+	l.mux.ownCredit = a.cfg.Credit
+	l.mux.batch.floor = a.bodies.floor
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.links = append(a.links, l)
+	return l
+}
+
+// NextBody implements [broker.AgentTraffic].
+func (a *Agent) NextBody() (token string, payload []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.publish.len() > 0 {
+		b := a.publish.pop()
+		a.waiting -= b.size
+		if b.frame == nil {
+			continue // out of the window and out of use already
+		}
+		payload = make([]byte, 0, len(b.frame)+len(a.cfg.Instance)+16)
+		return b.channel.token, appendBody(payload, a.cfg.Instance, b.number, b.frame)
+	}
+	return "", nil
+}
+
+// fromHost takes a message that the host sent on one connection.
+func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []byte) error {
+	share := !binary && len(channel) > 0 && len(message) <= maxBody
+	var hash uint64
+	if share {
+		hash = a.bodies.hash(message)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.stream.ended {
+		return ErrConnClosed
+	}
+	// A client that is alone gains nothing from bodies.
+	if !share || a.conns < 2 {
+		return c.queue(item{frame: message, whole: len(message), binary: binary})
+	}
+	b := a.bodies.find(hash, message)
+	if b == nil {
+		b = a.newBody(hash, message, channel)
+	}
+	return a.send(c, b, message)
+}
+
+// newBody puts a message that was not seen before into the table, and has it
+// published if more than one connection is likely to be sent it by relays
+// that listen.
+func (a *Agent) newBody(hash uint64, message, uri []byte) *body {
+	ch, forgotten := a.channels.channel(uri)
+	if forgotten != nil {
+		forgotten.unwatch()
+	}
+	receivers := 0
+	for _, l := range ch.links {
+		if l.ready {
+			receivers += ch.expected(l.link)
+		}
+	}
+	b := a.bodies.add(hash, message, ch)
+	if receivers >= 2 && a.waiting <= a.cfg.Window {
+		for _, l := range ch.links {
+			if l.ready {
+				b.arrival(l.link).shared = true
+			}
+		}
+		a.publish.push(b)
+		a.waiting += b.size
+	}
+	ch.recent[ch.next] = b
+	ch.next = (ch.next + 1) % recentBodies
+	ch.age()
+	return b
+}
+
+// send queues a body for one connection: a reference if its relay hears the
+// body, else the bytes.
+func (a *Agent) send(c *AgentConn, b *body, message []byte) error {
+	arrival := b.arrival(c.link)
+	arrival.count++
+	on := b.channel.on(c.link)
+	on.idle = 0
+	if !on.asked && b.receivers() >= 2 {
+		on.asked = true
+		c.link.ask(b.channel)
+	}
+	if !arrival.shared {
+		return c.queue(item{frame: message, whole: len(message)})
+	}
+	return c.refer(b, arrival)
+}
+
+// receivers is on how many connections the host has sent the body so far.
+func (b *body) receivers() (n int) {
+	for _, a := range b.heard {
+		n += a.count
+	}
+	return n
+}
+
+// age has relays stop listening to a channel that no connection of theirs has
+// been sent anything on for long.
+func (c *channel) age() {
+	for _, l := range c.links {
+		l.idle++
+		if l.idle > idleBodies && l.ready {
+			l.asked, l.ready = false, false
+			l.link.unask(c)
+		}
+	}
+}
+
+// unwatch forgets a channel at all links.
+func (c *channel) unwatch() {
+	for _, l := range c.links {
+		if l.asked {
+			l.link.unask(c)
+		}
+	}
+}
+
+// forgetLink removes a link that ended from all channels.
+func (a *Agent) forgetLink(link *agentLink) {
+	a.links = slices.DeleteFunc(a.links, func(l *agentLink) bool { return l == link })
+	for _, ch := range a.channels.byURI {
+		for i, l := range ch.links {
+			if l.link == link {
+				ch.links = append(ch.links[:i], ch.links[i+1:]...)
+				break
+			}
+		}
+	}
+}
+
+// An AgentConn is one client's connection, at the host-agent.
+type AgentConn struct {
+	link   *agentLink
+	stream stream
+	host   HostConn
+
+	partial  []byte // of a message that comes in fragments
+	received bool   // the relay's close
+}
+
+// Opened tells the relay that the host takes messages.
+func (c *AgentConn) Opened() error { return c.tell(recordOpened) }
+
+// Ready tells the relay that the host has accepted the client's initialize or
+// reconnect. Call it before FromHost takes that answer.
+func (c *AgentConn) Ready() error { return c.tell(recordReady) }
+
+func (c *AgentConn) tell(kind recordKind) error {
+	return c.link.with(func() error {
+		if c.stream.ended {
+			return ErrConnClosed
+		}
+		return c.queue(item{raw: appendRecord(nil, kind, c.stream.conn)})
+	})
+}
+
+// FromHost takes one whole message that the host sent on this connection, and
+// keeps it. Channel is its channel if it is a notification, else nil. The
+// error is [ErrQueueFull] if the client takes too little, and
+// [ErrConnClosed] once the client is gone.
+func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error {
+	return c.link.agent.fromHost(c, message, binary, channel)
+}
+
+// Written gives back n bytes of credit, of messages that have been written to
+// the host.
+func (c *AgentConn) Written(n int) {
+	_ = c.link.with(func() error {
+		if c.link.mux.written(&c.stream, n) {
+			c.link.lines.Wake()
+		}
+		return nil
+	})
+}
+
+// Close ends the connection behind all that FromHost has taken.
+func (c *AgentConn) Close(code ahp.CloseCode, reason string) {
+	_ = c.link.with(func() error {
+		c.end(code, reason)
+		return nil
+	})
+}
+
+// Abort ends the connection at once: what has not been sent is dropped.
+func (c *AgentConn) Abort(code ahp.CloseCode, reason string) {
+	_ = c.link.with(func() error {
+		c.link.mux.drop(&c.stream, c.link.agent.bodies.release)
+		c.end(code, reason)
+		return nil
+	})
+}
+
+func (c *AgentConn) end(code ahp.CloseCode, reason string) {
+	if !c.stream.ended {
+		c.link.mux.end(&c.stream, code, reason)
+		c.link.agent.conns--
+		c.link.lines.Wake()
+	}
+	c.forget()
+}
+
+// forget drops a connection that has ended in both directions.
+func (c *AgentConn) forget() {
+	if c.stream.ended && c.received && c.link.conns[c.stream.conn] == c {
+		delete(c.link.conns, c.stream.conn)
+	}
+}
+
+// queue puts an item at the end of the connection's queue.
+func (c *AgentConn) queue(it item) error {
+	l := c.link
+	if err := l.mux.push(&c.stream, it, l.agent.cfg.QueueLimit); err != nil {
+		return err
+	}
+	l.lines.Wake()
+	return nil
+}
+
+// refer queues a reference: straight into the batch if nothing is queued
+// before it.
+func (c *AgentConn) refer(b *body, a *arrival) error {
+	l := c.link
+	if c.stream.items.len() > 0 || l.pinned > l.agent.cfg.Pinned {
+		if err := c.queue(item{body: b}); err != nil {
+			return err
+		}
+		b.uses++
+		return nil
+	}
+	first := len(l.mux.batch.streams) == 0
+	l.mux.batch.add(&c.stream, b)
+	l.mux.batch.expect(a, time.Now())
+	if first || l.mux.batch.missing == 0 {
+		l.lines.Wake()
+	}
+	return nil
+}
+
+// decodeOpen reads what a relay tells of a client.
+func decodeOpen(data []byte) (Open, error) {
+	var open Open
+	if err := json.Unmarshal(data, &open); err != nil {
+		return open, fmt.Errorf("%w: open: %w", broker.ErrBadPacket, err)
+	}
+	return open, nil
+}
+
+// CloseAll ends all connections behind all that FromHost has taken.
+func (a *Agent) CloseAll(code ahp.CloseCode, reason string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.links {
+		for _, c := range l.conns {
+			c.end(code, reason)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package routing
+
+import (
+	"time"
+)
+
+// linger is how long a reference waits for more of its kind at most.
+const linger = time.Millisecond
+
+// A batch collects the references of one link that have not been sent yet. It
+// is due when every body in it has been referred to by as many connections
+// as the bodies before it on its channel were, or after linger.
+//
+// Connections that are sent the same bodies in the same order share a node of
+// a tree whose edges are bodies; a connection moves down the tree with each
+// reference. So a reference costs the same however many connections there are.
+type batch struct {
+	root    batchNode
+	streams []*stream    // with a node
+	nodes   []*batchNode // all but the root
+	joined  []*arrival   // of the bodies in here
+	missing int          // bodies in here that more connections are expected for
+	since   time.Time
+	floor   func() uint64
+
+	sent []*body // of the records that append made since the last takeSent
+}
+
+type batchNode struct {
+	body     *body
+	parent   *batchNode
+	children []*batchNode
+	conns    connSet // filled by append
+}
+
+// add notes that a connection is sent a body after all that is noted for it.
+func (t *batch) add(s *stream, b *body) {
+	at := s.node
+	if at == nil {
+		at = &t.root
+		t.streams = append(t.streams, s)
+	}
+	s.node = t.child(at, b)
+}
+
+func (t *batch) child(at *batchNode, b *body) *batchNode {
+	for _, c := range at.children {
+		if c.body == b {
+			return c
+		}
+	}
+	c := &batchNode{body: b, parent: at}
+	b.uses++
+	at.children = append(at.children, c)
+	t.nodes = append(t.nodes, c)
+	return c
+}
+
+// expect notes that a reference to the body of a was added, of which as many
+// are expected as a says.
+func (t *batch) expect(a *arrival, now time.Time) {
+	if len(t.joined) == 0 {
+		t.since = now
+	}
+	satisfied := a.count >= a.of.expected(a.link)
+	switch {
+	case !a.joined:
+		a.joined, a.missing = true, !satisfied
+		t.joined = append(t.joined, a)
+		if a.missing {
+			t.missing++
+		}
+	case a.missing && satisfied:
+		a.missing = false
+		t.missing--
+	}
+}
+
+func (t *batch) due(now time.Time) bool {
+	return len(t.streams) > 0 && (t.missing == 0 || !now.Before(t.since.Add(linger)))
+}
+
+// deadline is when the batch is due at the latest; zero if it is empty.
+func (t *batch) deadline() time.Time {
+	if len(t.streams) == 0 {
+		return time.Time{}
+	}
+	return t.since.Add(linger)
+}
+
+// append encodes the batch as a refs record and empties it.
+func (t *batch) append(b []byte) []byte {
+	entries := 0
+	for _, s := range t.streams {
+		if s.node.conns.count == 0 {
+			entries++
+		}
+		s.node.conns.add(s.conn)
+		s.node = nil
+	}
+	floor := t.floor()
+	b = appendRecord(b, recordRefs, floor, uint64(entries))
+	var list []uint64
+	for _, n := range t.nodes {
+		t.sent = append(t.sent, n.body)
+		if n.conns.count == 0 {
+			continue
+		}
+		list = list[:0]
+		for up := n; up != &t.root; up = up.parent {
+			list = append(list, up.body.number)
+		}
+		for i, j := 0, len(list)-1; i < j; i, j = i+1, j-1 {
+			list[i], list[j] = list[j], list[i]
+		}
+		b, floor = appendBodyList(b, list, floor)
+		b = n.conns.append(b)
+	}
+	t.reset()
+	return b
+}
+
+func (t *batch) reset() {
+	for _, a := range t.joined {
+		a.joined, a.missing = false, false
+	}
+	clear(t.joined)
+	clear(t.streams)
+	clear(t.nodes)
+	t.root.children = nil
+	t.joined, t.streams, t.nodes, t.missing = t.joined[:0], t.streams[:0], t.nodes[:0], 0
+}
+
+// takeSent returns the bodies that records made since the last call refer to,
+// each as often as it was counted in use.
+func (t *batch) takeSent() []*body {
+	sent := t.sent
+	t.sent = nil
+	return sent
+}

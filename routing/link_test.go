@@ -1,0 +1,373 @@
+package routing_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+	"ahprelay/routing"
+)
+
+// world is a host behind a host-agent, and relays that serve clients, over a
+// net in memory and on fake time.
+type world struct {
+	net   *memoryNet
+	ctx   context.Context
+	stop  context.CancelFunc
+	wg    sync.WaitGroup
+	links []*broker.RelayLink
+
+	agent  *routing.Agent
+	relays []*routing.Relay
+
+	mu    sync.Mutex
+	hosts map[string]*hostConn // by connection id
+	next  int
+}
+
+func newWorld(relays int, agentCfg routing.AgentConfig) *world {
+	ctx, stop := context.WithCancel(context.Background())
+	w := &world{net: &memoryNet{sent: map[string]int{}}, ctx: ctx, stop: stop, hosts: map[string]*hostConn{}}
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	agentCfg.Instance = "agent1"
+	agentCfg.Connect = w.connect
+	w.agent = routing.NewAgent(agentCfg)
+	links := broker.NewAgentLinks(w.net.bus("agent", ctx.Done()), broker.AgentLinksConfig{
+		Tenant: "t", Host: "h", Agent: "agent1", Hello: w.agent.Hello(), Log: log,
+	}, w.agent)
+	w.wg.Go(func() { _ = links.Run(ctx) })
+	for i := range relays {
+		relay := routing.NewRelay(routing.RelayConfig{Agent: "agent1", Encode: encode})
+		up := make(chan struct{})
+		link := broker.NewRelayLink(w.net.bus(fmt.Sprint("relay", i), ctx.Done()), broker.RelayLinkConfig{
+			Tenant: "t", Host: "h", Agent: "agent1", Relay: fmt.Sprint("relay", i), Hello: relay.Hello(), Log: log,
+		}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
+			relay.Start(answer, lines)
+			close(up)
+			return relay
+		})
+		w.wg.Go(func() { _ = link.Run(ctx) })
+		<-up
+		w.relays, w.links = append(w.relays, relay), append(w.links, link)
+	}
+	return w
+}
+
+// end stops the world and waits for its goroutines.
+func (w *world) end() {
+	w.stop()
+	w.wg.Wait()
+	w.net.wg.Wait()
+}
+
+// encode marks what a piece is, so that clients can put messages together.
+func encode(piece []byte, first, last, binary bool) []byte {
+	flags := byte(0)
+	for i, f := range []bool{first, last, binary} {
+		if f {
+			flags |= 1 << i
+		}
+	}
+	return append([]byte{flags}, piece...)
+}
+
+// hostConn is a connection at the host: it keeps what it was sent.
+type hostConn struct {
+	conn *routing.AgentConn
+
+	mu     sync.Mutex
+	got    [][]byte
+	sent   [][]byte
+	closed bool
+}
+
+func (w *world) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
+	h := &hostConn{conn: conn}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hosts[open.ID] = h
+	w.wg.Go(func() { _ = conn.Opened() })
+	return h
+}
+
+func (h *hostConn) Deliver(message []byte, _ bool, credit int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.got = append(h.got, message)
+	go h.conn.Written(credit)
+}
+
+func (h *hostConn) Closed(ahp.CloseCode, string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+}
+
+func (h *hostConn) send(message []byte, binary bool, channel string) error {
+	var uri []byte
+	if channel != "" {
+		uri = []byte(channel)
+	}
+	err := h.conn.FromHost(message, binary, uri)
+	if err == nil {
+		h.sent = append(h.sent, message)
+	}
+	return err
+}
+
+// clientConn is a client: it keeps what it was sent.
+type clientConn struct {
+	conn *routing.RelayConn
+	host *hostConn
+	sent [][]byte
+
+	mu      sync.Mutex
+	opened  chan struct{}
+	partial []byte
+	got     [][]byte
+	code    ahp.CloseCode
+	stalled bool // gives no credit back
+}
+
+func (w *world) dial(relay int) *clientConn {
+	w.next++
+	id := fmt.Sprint("c", w.next)
+	c := &clientConn{opened: make(chan struct{})}
+	c.mu.Lock()
+	conn, err := w.relays[relay].Open(routing.Open{ID: id, Subject: "ada"}, c)
+	c.conn = conn
+	c.mu.Unlock()
+	if err != nil {
+		panic(err)
+	}
+	<-c.opened
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.host = w.hosts[id]
+	return c
+}
+
+func (c *clientConn) Opened() { close(c.opened) }
+func (c *clientConn) Ready()  {}
+
+func (c *clientConn) Deliver(frames []routing.Frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range frames {
+		flags := f.Data[0]
+		if flags&1 != 0 {
+			c.partial = nil
+		}
+		c.partial = append(c.partial, f.Data[1:]...)
+		if flags&2 != 0 {
+			c.got = append(c.got, c.partial)
+			c.partial = nil
+		}
+		if f.Credit > 0 && !c.stalled {
+			go c.conn.Written(f.Credit)
+		}
+	}
+}
+
+func (c *clientConn) Closed(code ahp.CloseCode, _ string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.code = code
+}
+
+type fataler interface{ Fatalf(string, ...any) }
+
+// wantSame fails unless two rows of messages are the same.
+func wantSame(t fataler, who string, got, want [][]byte) {
+	for i := range min(len(got), len(want)) {
+		if !bytes.Equal(got[i], want[i]) {
+			t.Fatalf("%s: message %d = %.60q; want %.60q", who, i, got[i], want[i])
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%s: got %d messages; want %d", who, len(got), len(want))
+	}
+}
+
+func (c *clientConn) wantAll(t fataler, who string) {
+	c.mu.Lock()
+	wantSame(t, who+" at the client", c.got, c.host.sent)
+	code := c.code
+	c.mu.Unlock()
+	if code != 0 {
+		t.Fatalf("%s closed with %d", who, code)
+	}
+	c.host.mu.Lock()
+	defer c.host.mu.Unlock()
+	wantSame(t, who+" at the host", c.host.got, c.sent)
+}
+
+func inBubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
+
+func TestSharedFramesCrossOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1, routing.AgentConfig{})
+		defer w.end()
+		var clients []*clientConn
+		for range 50 {
+			clients = append(clients, w.dial(0))
+		}
+		w.net.mu.Lock()
+		before := w.net.sent["agent"]
+		w.net.mu.Unlock()
+		for i := range 500 {
+			frame := bytes.Repeat([]byte{'x'}, 1024)
+			copy(frame, fmt.Sprint(i))
+			for _, c := range clients {
+				if err := c.host.send(frame, false, "ahp-chat:/1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(3 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		for i, c := range clients {
+			c.wantAll(t, fmt.Sprint("client ", i))
+		}
+		w.net.mu.Lock()
+		defer w.net.mu.Unlock()
+		if got, limit := w.net.sent["agent"]-before, 650_000; got > limit {
+			t.Errorf("host-agent sent %d bytes; want at most %d", got, limit)
+		} else {
+			t.Logf("host-agent sent %d bytes", got)
+		}
+	})
+}
+
+// TestDelivery is the contract's first promise under lost messages: whatever
+// the host sends on a connection reaches its client exactly once, unchanged
+// and in order, and the other way round.
+func TestDelivery(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		plan := drawPlan(rt)
+		inBubble(t, func(t *testing.T) { plan.run(rt) })
+	})
+}
+
+type step struct {
+	kind    int
+	client  int
+	channel int
+	size    int
+	loss    int
+}
+
+type plan struct {
+	relays, clients int
+	window          int
+	steps           []step
+}
+
+const (
+	stepNotify = iota // the host sends one notification to all clients of a channel
+	stepAnswer        // the host sends one client a message of its own
+	stepAsk           // a client sends a message
+	stepLoss          // from now on, messages get lost: one in loss; 0: none
+	stepPause
+	stepJoin
+	stepLeave
+)
+
+func drawPlan(rt *rapid.T) plan {
+	p := plan{
+		relays:  rapid.IntRange(1, 3).Draw(rt, "relays"),
+		clients: rapid.IntRange(1, 8).Draw(rt, "clients"),
+		window:  rapid.SampledFrom([]int{4 << 10, 64 << 10, 8 << 20}).Draw(rt, "window"),
+	}
+	kinds := rapid.SampledFrom([]int{stepNotify, stepNotify, stepNotify, stepNotify, stepAnswer, stepAsk, stepLoss, stepPause, stepJoin, stepLeave})
+	for range rapid.IntRange(1, 120).Draw(rt, "steps") {
+		p.steps = append(p.steps, step{
+			kind:    kinds.Draw(rt, "kind"),
+			client:  rapid.IntRange(0, 11).Draw(rt, "client"),
+			channel: rapid.IntRange(0, 2).Draw(rt, "channel"),
+			size:    rapid.SampledFrom([]int{0, 1, 40, 280, 3000, 70_000, 1_500_000}).Draw(rt, "size"),
+			loss:    rapid.SampledFrom([]int{0, 0, 2, 5, 20}).Draw(rt, "loss"),
+		})
+	}
+	return p
+}
+
+func (p plan) run(t *rapid.T) {
+	w := newWorld(p.relays, routing.AgentConfig{Window: p.window, QueueLimit: 1 << 30})
+	defer w.end()
+	var clients []*clientConn
+	for i := range p.clients {
+		clients = append(clients, w.dial(i%p.relays))
+	}
+	for i, s := range p.steps {
+		text := fmt.Appendf(nil, "%d %d ", i, s.channel)
+		if len(text) < s.size {
+			text = append(text, bytes.Repeat([]byte{'.'}, s.size-len(text))...)
+		}
+		p.step(w, s, text, &clients)
+		if t.Failed() {
+			return
+		}
+	}
+	w.lossy(0)
+	time.Sleep(5 * time.Second)
+	for i, c := range clients {
+		c.wantAll(t, fmt.Sprint("client ", i))
+	}
+}
+
+func (p plan) step(w *world, s step, text []byte, clients *[]*clientConn) {
+	all := *clients
+	var one *clientConn
+	if len(all) > 0 {
+		one = all[s.client%len(all)]
+	}
+	switch s.kind {
+	case stepNotify:
+		for i, c := range all {
+			if i%3 != s.channel || i%2 == 0 { // not all are subscribed to all
+				_ = c.host.send(text, false, fmt.Sprint("ahp-chat:/", s.channel))
+			}
+		}
+	case stepAnswer:
+		if one != nil {
+			_ = one.host.send(text, s.channel == 2, "")
+		}
+	case stepAsk:
+		if one != nil && one.conn.Send(context.Background(), text) == nil {
+			one.sent = append(one.sent, text)
+		}
+	case stepLoss:
+		w.lossy(s.loss)
+	case stepPause:
+		time.Sleep(time.Duration(s.size) * time.Microsecond)
+	case stepJoin:
+		w.lossy(0)
+		*clients = append(all, w.dial(s.client%p.relays))
+	case stepLeave:
+		if len(all) > 1 {
+			one.conn.Close(1000, "bye")
+			i := s.client % len(all)
+			*clients = append(all[:i:i], all[i+1:]...)
+		}
+	}
+}
+
+// lossy has about one message in n get lost; none for 0.
+func (w *world) lossy(n int) {
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	dice := rand.New(rand.NewPCG(uint64(n), uint64(w.next)))
+	w.net.lose = func(string, string, []byte) bool { return n > 0 && dice.IntN(n) == 0 }
+}

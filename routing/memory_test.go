@@ -1,0 +1,110 @@
+package routing_test
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/broker"
+)
+
+// A memoryNet is a NATS of one server in memory: every bus on it hears every other.
+// Messages take a moment, and are lost as the test says.
+type memoryNet struct {
+	mu   sync.Mutex
+	subs []*memorySub
+	lose func(from, subject string, data []byte) bool // may be nil
+
+	sent map[string]int // bytes by publishing bus
+
+	wg sync.WaitGroup // the buses' goroutines
+}
+
+type memorySub struct {
+	subject string
+	bus     *memoryBus
+	into    chan *nats.Msg
+}
+
+// A memoryBus is one connection: it has one inbox, in which order is kept.
+type memoryBus struct {
+	net  *memoryNet
+	name string
+	in   chan delivery
+}
+
+type delivery struct {
+	msg  *nats.Msg
+	into chan *nats.Msg
+}
+
+const latency = 5 * time.Microsecond
+
+func (n *memoryNet) bus(name string, done <-chan struct{}) *memoryBus {
+	b := &memoryBus{net: n, name: name, in: make(chan delivery, 1<<16)}
+	n.wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case d := <-b.in:
+				time.Sleep(latency)
+				select {
+				case d.into <- d.msg:
+				default: // as NATS does
+				}
+			}
+		}
+	})
+	return b
+}
+
+func (b *memoryBus) Publish(subject string, data []byte) error {
+	n := b.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.sent[b.name] += len("PUB   \r\n\r\n") + len(subject) + len(data) + 4
+	if n.lose != nil && n.lose(b.name, subject, data) {
+		return nil
+	}
+	for _, s := range n.subs {
+		if matches(s.subject, subject) {
+			s.bus.in <- delivery{&nats.Msg{Subject: subject, Data: append([]byte(nil), data...)}, s.into}
+		}
+	}
+	return nil
+}
+
+func (b *memoryBus) Subscribe(subject string, into chan *nats.Msg) (func(), error) {
+	s := &memorySub{subject, b, into}
+	n := b.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.subs = append(n.subs, s)
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for i, have := range n.subs {
+			if have == s {
+				n.subs = append(n.subs[:i:i], n.subs[i+1:]...)
+			}
+		}
+	}, nil
+}
+
+func matches(pattern, subject string) bool {
+	p, s := strings.Split(pattern, "."), strings.Split(subject, ".")
+	if len(p) != len(s) {
+		return false
+	}
+	for i := range p {
+		if p[i] != "*" && p[i] != s[i] {
+			return false
+		}
+	}
+	return true
+}
+
+var _ broker.Bus = (*memoryBus)(nil)

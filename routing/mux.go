@@ -1,0 +1,226 @@
+package routing
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+)
+
+// ErrQueueFull reports a frame for which a connection's queue has no room.
+var ErrQueueFull = errors.New("queue full")
+
+// creditShare is the part of the initial credit that is given back in one
+// piece: few, large credit records.
+const creditShare = 4
+
+// An item is one thing to send on a stream: one of raw, frame and body is set.
+type item struct {
+	raw    []byte // an encoded record
+	frame  []byte // what is left of a message
+	whole  int    // length of that message
+	binary bool   // it is no text
+	body   *body  // a reference
+}
+
+// size is what the item counts against its queue's bound.
+func (it *item) size() int {
+	if it.body != nil {
+		return it.body.size
+	}
+	return len(it.frame)
+}
+
+// A stream is the sending side of one connection on a link.
+type stream struct {
+	conn   uint64
+	items  fifo[item]
+	queued int  // sizes of items
+	credit int  // bytes of frames that may be sent
+	owed   int  // bytes of the other direction that were written and not credited yet
+	ready  bool // waits for its turn in mux.turns
+	ended  bool // the close record is queued: nothing more is taken
+
+	room chan struct{} // holds a token after frames have left, for one that waits for room; may be nil
+
+	node *batchNode // the last body that the mux's batch has for this connection; nil: none
+}
+
+// behind is what is queued behind the item being sent.
+func (s *stream) behind() int {
+	if s.items.len() == 0 {
+		return 0
+	}
+	return s.queued - s.items.at(0).size()
+}
+
+func (s *stream) hasRoom() {
+	select {
+	case s.room <- struct{}{}:
+	default:
+	}
+}
+
+// A mux is the sending side of a link: a queue for each connection. They
+// have turns, so that a large frame does not hold up other connections. A
+// mux is not safe for concurrent use.
+type mux struct {
+	ownCredit int // bytes that the peer may send on each stream ahead of what was written
+
+	control []byte        // encoded records whose order does not matter
+	turns   fifo[*stream] // streams that have something to send, next first
+	batch   batch         // references that wait for company
+	closed  []uint64      // connections whose close record has left, since the owner last looked
+}
+
+// push queues an item. It takes one more while at most limit bytes are queued
+// behind the item being sent.
+func (m *mux) push(s *stream, it item, limit int) error {
+	if s.behind() > limit {
+		return ErrQueueFull
+	}
+	s.items.push(it)
+	s.queued += it.size()
+	m.schedule(s)
+	return nil
+}
+
+// end queues the close record, behind all that is queued, and takes nothing
+// more.
+func (m *mux) end(s *stream, code ahp.CloseCode, reason string) {
+	if s.ended {
+		return
+	}
+	s.ended = true
+	s.items.push(item{raw: appendClose(nil, s.conn, code, reason)})
+	m.schedule(s)
+}
+
+// drop empties a stream's queue, except for the close record.
+func (m *mux) drop(s *stream, release func(*body)) {
+	var last item
+	for s.items.len() > 0 {
+		if last = s.items.pop(); last.body != nil {
+			release(last.body)
+		}
+	}
+	s.queued = 0
+	if s.ended && last.raw != nil {
+		s.items.push(last)
+	}
+}
+
+// grant takes n bytes of credit from the peer.
+func (m *mux) grant(s *stream, n int) {
+	s.credit += n
+	m.schedule(s)
+}
+
+// written notes that n bytes which the peer sent on this connection are off
+// our hands, and credits them in larger pieces.
+func (m *mux) written(s *stream, n int) (due bool) {
+	s.owed += n
+	if s.owed < m.ownCredit/creditShare || s.ended {
+		return false
+	}
+	m.control = appendRecord(m.control, recordCredit, s.conn, uint64(s.owed))
+	s.owed = 0
+	return true
+}
+
+// schedule gives a stream a turn if it can use one.
+func (m *mux) schedule(s *stream) {
+	if s.ready || s.items.len() == 0 {
+		return
+	}
+	if it := s.items.at(0); it.frame != nil && s.credit <= 0 {
+		return
+	}
+	s.ready = true
+	m.turns.push(s)
+}
+
+// next returns the next payload of about size bytes, behind room for the
+// packet's header, or nil and the time when the batch is to be sent. The
+// bodies that it refers to are in m.batch.sent.
+func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
+	b := make([]byte, broker.HeaderRoom, broker.HeaderRoom+len(m.control)+256)
+	b = append(b, m.control...)
+	m.control = m.control[:0]
+	for m.turns.len() > 0 && len(b) < size {
+		s := m.turns.pop()
+		s.ready = false
+		if s.items.len() > 0 { // nothing was dropped meanwhile
+			b = m.turn(s, b, size)
+		}
+		m.schedule(s)
+	}
+	if m.batch.due(now) {
+		b = m.batch.append(b)
+	}
+	if len(b) == broker.HeaderRoom {
+		return nil, m.batch.deadline()
+	}
+	return b, time.Time{}
+}
+
+// turn sends the first item of a stream, or a piece of it, or the row of
+// references at its front.
+func (m *mux) turn(s *stream, b []byte, size int) []byte {
+	it := s.items.at(0)
+	if it.body != nil {
+		for s.items.len() > 0 && s.items.at(0).body != nil {
+			it := s.items.pop()
+			s.queued -= it.size()
+			m.batch.add(s, it.body)
+			it.body.uses-- // the batch holds it now
+		}
+		return b
+	}
+	if s.node != nil { // sent before this
+		b = m.batch.append(b)
+	}
+	if it.raw != nil {
+		b = append(b, it.raw...)
+		s.items.pop()
+		if s.ended && s.items.len() == 0 {
+			m.closed = append(m.closed, s.conn)
+		}
+		return b
+	}
+	return m.piece(s, it, b, size)
+}
+
+// piece sends as much of a frame as may go in one record.
+func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
+	n := min(len(it.frame), s.credit, size)
+	b = slices.Grow(b, n+4*binary.MaxVarintLen64)
+	first, last := len(it.frame) == it.whole, n == len(it.frame)
+	if first && last && !it.binary {
+		b = appendBytes(appendRecord(b, recordFrame, s.conn), it.frame)
+	} else {
+		var flags uint64
+		if first {
+			flags |= fragmentFirst
+		}
+		if last {
+			flags |= fragmentLast
+		}
+		if it.binary {
+			flags |= fragmentBinary
+		}
+		b = appendBytes(appendRecord(b, recordFragment, s.conn, flags), it.frame[:n])
+	}
+	s.credit -= n
+	s.queued -= n
+	if last {
+		s.items.pop()
+		s.hasRoom()
+	} else {
+		it.frame = it.frame[n:]
+	}
+	return b
+}

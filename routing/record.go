@@ -1,0 +1,103 @@
+package routing
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+)
+
+// A record is one step of the stream between a relay and a host-agent: a
+// kind, then the fields named here, numbers as varints, texts and frames
+// behind their length. A packet's payload is a row of records.
+type recordKind byte
+
+const (
+	// Both directions.
+	recordFrame    recordKind = iota + 1 // conn, frame: a whole text message
+	recordFragment                       // conn, flags, bytes: a piece of a message
+	recordClose                          // conn, code, reason: nothing follows in this direction
+	recordCredit                         // conn, n: n more bytes have been written, so many more may be sent
+
+	// Relay to host-agent.
+	recordOpen     // conn, JSON of Open
+	recordWatching // watch: bodies of that channel will be heard from now on
+	recordNeed     // body: it was not heard
+
+	// Host-agent to relay.
+	recordOpened  // conn: the host takes messages
+	recordWatch   // watch, token: bodies will come on that channel
+	recordUnwatch // watch
+	recordRefs    // floor, entries: see refs.go
+	recordBody    // body, bytes: the answer to need
+	recordGone    // body: the other answer
+	recordReady   // conn: the host has answered initialize or reconnect
+)
+
+// Flags of a fragment.
+const (
+	fragmentFirst = 1 << iota
+	fragmentLast
+	fragmentBinary
+)
+
+// A body message, on the subject of its channel, is this version, the
+// host-agent instance behind its length, the body's number, and the frame.
+const bodyVersion = 1
+
+// Open is what a host-agent is told of a connection that it is to open.
+type Open struct {
+	ID      string     `json:"id"`      // of the connection, in all logs
+	Subject string     `json:"subject"` // of the client's token
+	Token   string     `json:"token"`   // its jti
+	Access  string     `json:"access"`  // read, write or admin
+	Expires *time.Time `json:"expires,omitempty"`
+	Remote  string     `json:"remote,omitempty"` // network address of the client
+}
+
+func appendRecord(b []byte, kind recordKind, numbers ...uint64) []byte {
+	b = append(b, byte(kind))
+	for _, n := range numbers {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+func appendBytes(b, data []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(data)))
+	return append(b, data...)
+}
+
+func appendClose(b []byte, conn uint64, code ahp.CloseCode, reason string) []byte {
+	b = appendRecord(b, recordClose, conn, uint64(code))
+	return appendBytes(b, []byte(reason))
+}
+
+func appendOpen(b []byte, conn uint64, open Open) []byte {
+	data, err := json.Marshal(open)
+	if err != nil {
+		panic(err) // no field can fail
+	}
+	return appendBytes(appendRecord(b, recordOpen, conn), data)
+}
+
+// appendBody encodes the message that publishes a body.
+func appendBody(b []byte, agent string, number uint64, frame []byte) []byte {
+	b = append(b, bodyVersion)
+	b = appendBytes(b, []byte(agent))
+	b = binary.AppendUvarint(b, number)
+	return append(b, frame...)
+}
+
+// readBody decodes the message that publishes a body; ok is false if it is
+// not one of this host-agent instance and version.
+func readBody(data []byte, agent string) (number uint64, frame []byte, ok bool) {
+	f := broker.Fields{B: data}
+	if f.Byte() != bodyVersion || string(f.Bytes()) != agent {
+		return 0, nil, false
+	}
+	number = f.Uvarint()
+	return number, f.B, !f.Bad
+}

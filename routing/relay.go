@@ -1,0 +1,297 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+)
+
+// A Frame is one piece of output for a client, as [RelayConfig.Encode] made
+// it. Its bytes are shared: they must not be changed.
+type Frame struct {
+	Data   []byte
+	Credit int // to give to [RelayConn.Written] once it is written
+}
+
+// A ClientConn is a client's connection, at the relay. Its methods are called
+// by the link's reader and must not block, nor call back into the
+// [RelayConn].
+type ClientConn interface {
+	// Opened says that the host takes messages.
+	Opened()
+
+	// Ready says that the host has accepted the client's initialize or
+	// reconnect.
+	Ready()
+
+	// Deliver queues output for the client. It may keep the frames, but not
+	// the slice.
+	Deliver(frames []Frame)
+
+	// Closed says that nothing more comes, and why. What is queued is still
+	// to be written.
+	Closed(code ahp.CloseCode, reason string)
+}
+
+// A RelayConfig sets the bounds of a [Relay]. The zero value of a field means
+// its default.
+type RelayConfig struct {
+	Agent string // instance of the host-agent
+
+	// Encode returns a message, or a piece of one, as output for clients:
+	// flags tell which.
+	Encode func(piece []byte, first, last, binary bool) []byte
+
+	Credit     int // bytes that the host-agent may send ahead on each connection; default 1 MiB
+	MaxFrame   int // bytes of the longest message; default 32 MiB
+	QueueLimit int // bytes queued for the host on each connection until Send waits; default 256 KiB
+	BodyLimit  int // bytes of bodies held; default 32 MiB
+}
+
+func (c RelayConfig) withDefaults() RelayConfig {
+	def := func(n *int, v int) {
+		if *n == 0 {
+			*n = v
+		}
+	}
+	def(&c.Credit, 1<<20)
+	def(&c.MaxFrame, 32<<20)
+	def(&c.QueueLimit, 256<<10)
+	def(&c.BodyLimit, 32<<20)
+	return c
+}
+
+// A Relay is the relay's end of what one link carries: it puts each client's
+// stream together from the frames, references and bodies that come. It
+// implements [broker.RelayTraffic] and is safe for concurrent use.
+type Relay struct {
+	cfg RelayConfig
+
+	mu       sync.Mutex // guards all that follows, and the connections
+	lines    broker.RelayLines
+	mux      mux
+	credit   int // bytes that may be sent ahead on each connection
+	conns    map[uint64]*RelayConn
+	free     []uint64 // numbers that were used and are free again
+	last     uint64   // highest number used
+	bodies   bodyStore
+	watched  map[uint64]string       // watch number to token
+	awaited  map[uint64][]*RelayConn // missing body to the connections that wait for it
+	unsolved map[uint64]int          // packet to how many references in it wait
+	ended    error
+
+	list   []uint64 // scratch of refs
+	frames []Frame  // scratch
+}
+
+// NewRelay returns a Relay that Start joins to its link.
+func NewRelay(cfg RelayConfig) *Relay {
+	cfg = cfg.withDefaults()
+	return &Relay{
+		cfg: cfg, mux: mux{ownCredit: cfg.Credit}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit),
+		watched: map[uint64]string{}, awaited: map[uint64][]*RelayConn{}, unsolved: map[uint64]int{},
+	}
+}
+
+// Hello returns the bounds to announce to the host-agent.
+func (r *Relay) Hello() broker.Hello {
+	return broker.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame}
+}
+
+// Start joins the Relay to its link, before the link calls it.
+func (r *Relay) Start(answer broker.Hello, lines broker.RelayLines) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines, r.credit = lines, answer.Credit
+}
+
+// ErrTooManyConns reports that a link has no number for one more connection.
+var ErrTooManyConns = errors.New("too many connections")
+
+// Open has the host-agent connect a client to the host. The client's Opened
+// or Closed follows.
+func (r *Relay) Open(open Open, client ClientConn) (*RelayConn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended != nil {
+		return nil, r.ended
+	}
+	number, err := r.number()
+	if err != nil {
+		return nil, err
+	}
+	c := &RelayConn{
+		relay: r, client: client,
+		stream: stream{conn: number, credit: r.credit, room: make(chan struct{}, 1)},
+	}
+	r.conns[number] = c
+	if err := r.mux.push(&c.stream, item{raw: appendOpen(nil, number, open)}, r.cfg.QueueLimit); err != nil {
+		return nil, err
+	}
+	r.lines.Wake()
+	return c, nil
+}
+
+func (r *Relay) number() (uint64, error) {
+	if n := len(r.free); n > 0 {
+		number := r.free[n-1]
+		r.free = r.free[:n-1]
+		return number, nil
+	}
+	if r.last+1 >= maxConns {
+		return 0, ErrTooManyConns
+	}
+	r.last++
+	return r.last, nil
+}
+
+// Next implements [broker.Traffic].
+func (r *Relay) Next(_ uint64, size int, now time.Time) (payload []byte, again time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	payload, again = r.mux.next(size, now)
+	for _, number := range r.mux.closed {
+		if c := r.conns[number]; c != nil {
+			c.sentClose = true
+			c.recycle()
+		}
+	}
+	r.mux.closed = r.mux.closed[:0]
+	return payload, again
+}
+
+// Released implements [broker.Traffic].
+func (r *Relay) Released(uint64) {}
+
+// Body implements [broker.RelayTraffic].
+func (r *Relay) Body(payload []byte) {
+	number, frame, ok := readBody(payload, r.cfg.Agent)
+	if !ok {
+		return // of another instance
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended == nil {
+		r.body(number, frame)
+	}
+}
+
+// Ended implements [broker.Traffic].
+func (r *Relay) Ended(reason error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	code := ahp.CloseResync
+	if errors.Is(reason, broker.ErrSilent) {
+		code = ahp.CloseHostOffline
+	}
+	r.ended = reason
+	for _, c := range r.conns {
+		c.finish(code, reason.Error())
+	}
+}
+
+// Handle implements [broker.Traffic].
+func (r *Relay) Handle(packet uint64, payload []byte) (done bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := broker.Fields{B: payload}
+	for len(f.B) > 0 && r.ended == nil {
+		if err := r.record(packet, &f); err != nil {
+			return false, err
+		}
+		if f.Bad {
+			return false, fmt.Errorf("%w: cut short", broker.ErrBadPacket)
+		}
+	}
+	return r.unsolved[packet] == 0, nil
+}
+
+// record takes one record from the host-agent. If it is cut short, it does
+// nothing but mark f as bad.
+func (r *Relay) record(packet uint64, f *broker.Fields) error {
+	kind, number := recordKind(f.Byte()), f.Uvarint()
+	switch kind {
+	case recordOpened:
+		if c := r.conns[number]; c != nil && c.client != nil {
+			c.client.Opened()
+		}
+	case recordReady:
+		if c := r.conns[number]; c != nil && c.client != nil {
+			c.client.Ready()
+		}
+	case recordFrame:
+		if data := f.Bytes(); !f.Bad {
+			r.piece(r.conns[number], data, fragmentFirst|fragmentLast)
+		}
+	case recordFragment:
+		flags := f.Uvarint()
+		if data := f.Bytes(); !f.Bad {
+			r.piece(r.conns[number], data, flags)
+		}
+	case recordRefs:
+		return r.refs(packet, number, f)
+	case recordBody:
+		if data := f.Bytes(); !f.Bad {
+			r.body(number, data)
+		}
+	case recordGone:
+		r.gone(number)
+	case recordClose:
+		code, reason := ahp.CloseCode(f.Uvarint()), string(f.Bytes())
+		if c := r.conns[number]; c != nil && !f.Bad {
+			c.closedByHost(code, reason)
+		}
+	case recordCredit:
+		n := f.Uvarint()
+		if c := r.conns[number]; c != nil && n < 1<<31 {
+			r.mux.grant(&c.stream, int(n))
+			r.lines.Wake()
+		}
+	case recordWatch:
+		if token := string(f.Bytes()); !f.Bad {
+			return r.watch(number, token)
+		}
+	case recordUnwatch:
+		r.unwatch(number)
+	default:
+		return fmt.Errorf("%w: record %d from a host-agent", broker.ErrBadPacket, kind)
+	}
+	return nil
+}
+
+// piece takes a message, or a piece of one, for one client.
+func (r *Relay) piece(c *RelayConn, data []byte, flags uint64) {
+	if c == nil || c.client == nil {
+		return // the client is gone, and the host-agent is about to hear of it
+	}
+	encoded := r.cfg.Encode(data, flags&fragmentFirst != 0, flags&fragmentLast != 0, flags&fragmentBinary != 0)
+	r.frames = append(r.frames[:0], Frame{Data: encoded, Credit: len(data)})
+	c.deliver(r.frames)
+}
+
+// watch has the bodies of a channel heard, and tells the host-agent so over
+// the connection on which the subscription went before it: where this has
+// arrived, the subscription has.
+func (r *Relay) watch(number uint64, token string) error {
+	if !validToken(token) || len(r.watched) >= 2*maxChannels {
+		return fmt.Errorf("%w: watch %d of %d", broker.ErrBadPacket, number, len(r.watched))
+	}
+	if err := r.lines.Watch(token); err != nil {
+		return fmt.Errorf("watch a channel: %w", err)
+	}
+	r.watched[number] = token
+	r.mux.control = appendRecord(r.mux.control, recordWatching, number)
+	r.lines.Wake()
+	return nil
+}
+
+func (r *Relay) unwatch(number uint64) {
+	if token, ok := r.watched[number]; ok {
+		delete(r.watched, number)
+		r.lines.Unwatch(token)
+	}
+}

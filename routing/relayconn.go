@@ -1,0 +1,187 @@
+package routing
+
+import (
+	"context"
+	"errors"
+
+	"ahprelay/ahp"
+)
+
+// A RelayConn is one client's connection to a host, at the relay. The Relay's
+// mutex guards it.
+type RelayConn struct {
+	relay  *Relay
+	client ClientConn // nil once it is closed, by either side
+	stream stream
+
+	owed      fifo[debt] // what a missing body holds up
+	received  bool       // the host-agent's close has come
+	sentClose bool       // ours has left
+}
+
+// A debt is something that a client is to be sent once the bodies before it
+// are there: a frame, a body, or the end.
+type debt struct {
+	frame  Frame
+	body   uint64 // not heard yet; 0: none
+	packet uint64 // that referred to it
+	end    *closing
+}
+
+type closing struct {
+	code   ahp.CloseCode
+	reason string
+}
+
+// maxOwed bounds what a client is owed. Frames among it are within the
+// connection's credit, bodies within the store's limit.
+const maxOwed = 1 << 14
+
+// Send queues one whole text message for the host, which it copies. It waits
+// while the host takes too little. The error is [ErrConnClosed] once the
+// connection has ended.
+func (c *RelayConn) Send(ctx context.Context, message []byte) error {
+	own := append(make([]byte, 0, len(message)), message...)
+	for {
+		err := c.trySend(own)
+		if !errors.Is(err, ErrQueueFull) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.stream.room:
+		}
+	}
+}
+
+func (c *RelayConn) trySend(message []byte) error {
+	r := c.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.client == nil {
+		return ErrConnClosed
+	}
+	err := r.mux.push(&c.stream, item{frame: message, whole: len(message)}, r.cfg.QueueLimit)
+	if err == nil {
+		r.lines.Wake()
+	}
+	return err
+}
+
+// Written gives back credit, of frames that have been written to the client.
+func (c *RelayConn) Written(credit int) {
+	r := c.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended == nil && r.mux.written(&c.stream, credit) {
+		r.lines.Wake()
+	}
+}
+
+// Close ends the connection because the client is gone, behind all that it
+// has sent. Nothing more is delivered.
+func (c *RelayConn) Close(code ahp.CloseCode, reason string) {
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	c.client = nil
+	c.endStream(code, reason)
+}
+
+// deliver sends the client frames, behind what it is owed.
+func (c *RelayConn) deliver(frames []Frame) {
+	if c.owed.len() == 0 {
+		c.client.Deliver(frames)
+		return
+	}
+	for _, f := range frames {
+		c.owed.push(debt{frame: f})
+	}
+}
+
+// resolve notes that a body which the client waits for is there.
+func (c *RelayConn) resolve(number uint64, frame []byte) {
+	for i := range c.owed.len() {
+		if d := c.owed.at(i); d.body == number {
+			d.body, d.frame = 0, Frame{Data: frame}
+			c.relay.solved(d.packet)
+		}
+	}
+	c.pay()
+}
+
+// pay sends the client what it is owed, up to the first missing body.
+func (c *RelayConn) pay() {
+	var frames []Frame
+	for c.owed.len() > 0 && c.owed.at(0).body == 0 {
+		d := c.owed.pop()
+		if d.end != nil {
+			c.client.Deliver(frames)
+			c.finish(d.end.code, d.end.reason)
+			return
+		}
+		frames = append(frames, d.frame)
+	}
+	if len(frames) > 0 {
+		c.client.Deliver(frames)
+	}
+}
+
+// closedByHost ends the connection as the host-agent says, behind what the
+// client is owed.
+func (c *RelayConn) closedByHost(code ahp.CloseCode, reason string) {
+	if c.client != nil && c.owed.len() > 0 {
+		c.owed.push(debt{end: &closing{code, reason}})
+		return
+	}
+	c.finish(code, reason)
+}
+
+// finish ends the connection: the host-agent has closed its side, or is gone.
+func (c *RelayConn) finish(code ahp.CloseCode, reason string) {
+	c.received = true
+	c.tell(code, reason)
+	c.relay.mux.drop(&c.stream, nil)
+	c.endStream(code, reason)
+}
+
+// lose ends the connection because the contract cannot be kept.
+func (c *RelayConn) lose(reason string) {
+	c.tell(ahp.CloseResync, reason)
+	c.endStream(ahp.CloseResync, reason)
+}
+
+func (c *RelayConn) tell(code ahp.CloseCode, reason string) {
+	if client := c.client; client != nil {
+		c.client = nil
+		client.Closed(code, reason)
+	}
+}
+
+// endStream ends the direction to the host and forgets what the client was
+// owed.
+func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
+	r := c.relay
+	for c.owed.len() > 0 {
+		if d := c.owed.pop(); d.body != 0 {
+			r.solved(d.packet)
+		} else if d.end != nil {
+			c.received = true
+		}
+	}
+	if r.ended == nil {
+		r.mux.end(&c.stream, code, reason)
+		r.lines.Wake()
+	}
+	c.stream.hasRoom()
+	c.recycle()
+}
+
+// recycle frees the connection's number once nothing more can come or go
+// under it.
+func (c *RelayConn) recycle() {
+	if c.received && c.sentClose && c.relay.conns[c.stream.conn] == c {
+		delete(c.relay.conns, c.stream.conn)
+		c.relay.free = append(c.relay.free, c.stream.conn)
+	}
+}
