@@ -105,7 +105,9 @@ func (c *Client) dispatch(ctx context.Context, frame []byte) {
 		return
 	}
 	if msg.Method != "" {
-		c.wg.Go(func() { c.answer(ctx, msg) })
+		if !c.opts.Unanswered {
+			c.wg.Go(func() { c.answer(ctx, msg) })
+		}
 		return
 	}
 	c.mu.Lock()

@@ -33,6 +33,10 @@ type Options struct {
 	// goroutine of its own. A method without one gets -32601.
 	Handlers map[string]Handler
 
+	// Unanswered leaves the host's requests to the caller, who answers them with
+	// SendRaw.
+	Unanswered bool
+
 	// OnFrame is called with each frame, in the goroutine that reads. It may
 	// keep the frame.
 	OnFrame func(frame []byte)

@@ -1,0 +1,122 @@
+// Command host-agent runs beside a private AHP host and makes it reachable
+// through relays. It dials out only.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"ahprelay/cmd/internal/cli"
+	"ahprelay/hostagent"
+)
+
+const description = "Makes an AHP host reachable through a relay, without a way in: it dials out only. " +
+	"Every flag can also be set in the environment as AHP_AGENT_ and its name in capitals with _ for -, and in the file that --config names."
+
+type app struct {
+	cli.Common
+
+	Run   runCmd   `cmd:"" help:"Serve a host until stopped."`
+	Check checkCmd `cmd:"" help:"Look for what is wrong with relay, token and host, without serving."`
+}
+
+// streams is where a command writes.
+type streams struct {
+	out io.Writer
+	err io.Writer
+	log *slog.Logger
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "host-agent:", strings.TrimPrefix(err.Error(), "host-agent: "))
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var a app
+	parsed, err := cli.Parse(&a, "host-agent", description, "AHP_AGENT", args, stdout, stderr)
+	if parsed == nil || err != nil {
+		return err
+	}
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr)})
+}
+
+// hostFlags say which host is served, and through which relay.
+type hostFlags struct {
+	Relay             string   `help:"Base URL of the relay." required:"" placeholder:"URL"`
+	TokenFile         string   `help:"File with the enrolment token (relay token host)." required:"" type:"path" placeholder:"FILE"`
+	Upstream          string   `help:"Where the AHP host is: ws://, wss:// or unix:/path. Or give a command behind --, which speaks AHP on its standard input and output and is started for each client." placeholder:"URL"`
+	UpstreamTokenFile string   `help:"File with the connection token that the host wants (?tkn=)." type:"path" placeholder:"FILE"`
+	NATSURL           string   `help:"Where NATS is, if not behind the relay: nats://, tls://, ws:// or wss://." placeholder:"URL" name:"nats-url"`
+	Command           []string `arg:"" optional:"" passthrough:"" help:"Command that is the host."`
+}
+
+func (f *hostFlags) config(s *streams) hostagent.Config {
+	command := f.Command
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	return hostagent.Config{
+		Relay: f.Relay, NATSURL: f.NATSURL, Token: f.token, Version: cli.BuildVersion(), Log: s.log,
+		Upstream: hostagent.Upstream{URL: f.Upstream, Command: command, TokenFile: f.UpstreamTokenFile, Stderr: s.err},
+	}
+}
+
+// token reads the enrolment token, which may be replaced while the host-agent
+// runs.
+func (f *hostFlags) token() (string, error) {
+	b, err := os.ReadFile(f.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", errors.New("--token-file " + f.TokenFile + " is empty; want what relay token host prints")
+	}
+	return token, nil
+}
+
+type runCmd struct {
+	TakeOver bool          `help:"Serve the host even if another host-agent does, which then stops."`
+	MaxFrame int           `help:"Longest message, in bytes." default:"33554432"`
+	Resume   time.Duration `help:"How long relays may be out of reach before connections to the host are given up." default:"15s"`
+	hostFlags
+}
+
+// Run serves a host until ctx ends.
+func (c *runCmd) Run(ctx context.Context, s *streams) error {
+	cfg := c.config(s)
+	cfg.TakeOver, cfg.MaxFrame, cfg.Resume = c.TakeOver, c.MaxFrame, c.Resume
+	agent, err := hostagent.New(cfg)
+	if err != nil {
+		return err
+	}
+	return agent.Run(ctx)
+}
+
+type checkCmd struct {
+	hostFlags
+}
+
+// Run looks at one thing after the other, and stops at the first that is
+// wrong, with what to do about it.
+func (c *checkCmd) Run(ctx context.Context, s *streams) error {
+	agent, err := hostagent.New(c.config(s))
+	if err != nil {
+		return err
+	}
+	return agent.Check(ctx, func(said string) { fmt.Fprintln(s.out, "ok ", said) })
+}

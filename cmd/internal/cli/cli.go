@@ -1,0 +1,131 @@
+// Package cli is what the commands have in common: flags that may also stand
+// in the environment and in a YAML file, logging, and the version.
+package cli
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"go.yaml.in/yaml/v3"
+)
+
+// Version is the version of this program.
+const Version = "0.1.0"
+
+// BuildVersion returns the version, and the commit it was built from if that
+// is known.
+func BuildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 8 {
+			return Version + "+" + s.Value[:8]
+		}
+	}
+	return Version
+}
+
+// Common are the flags of every command.
+type Common struct {
+	Config    kong.ConfigFlag  `help:"YAML file with values for flags: a key is the name of a flag." placeholder:"FILE"`
+	LogLevel  slog.Level       `help:"Least level that is logged: debug, info, warn or error." default:"info"`
+	LogFormat string           `help:"Form of log lines: text or json." enum:"text,json" default:"text"`
+	Version   kong.VersionFlag `help:"Print the version and exit."`
+}
+
+// Logger returns a logger as the flags say.
+func (c *Common) Logger(w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: c.LogLevel}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// exit is how kong ends a command that has nothing more to do, such as --help.
+type exit int
+
+// Parse reads a command line into the flags of app, whose unset ones it takes
+// from the environment (PREFIX_FLAG_NAME) and from the file that --config
+// names. It returns nil when the command is done already, as with --help.
+func Parse(app any, name, description, prefix string, args []string, stdout, stderr io.Writer, options ...kong.Option) (parsed *kong.Context, err error) {
+	parser, err := kong.New(app, append(options,
+		kong.Name(name), kong.Description(description),
+		kong.DefaultEnvars(prefix),
+		kong.Configuration(loadYAML),
+		kong.Vars{"version": name + " " + BuildVersion()},
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if code, ok := recover().(exit); ok && code == 0 {
+			parsed, err = nil, nil
+		} else if ok {
+			err = fmt.Errorf("exit status %d", code)
+		}
+	}()
+	parsed, err = parser.Parse(args)
+	if err != nil {
+		return nil, fmt.Errorf("%w (see %s --help)", err, name)
+	}
+	return parsed, nil
+}
+
+// loadYAML makes the values of a YAML file those of flags.
+func loadYAML(r io.Reader) (kong.Resolver, error) {
+	values := map[string]any{}
+	if err := yaml.NewDecoder(r).Decode(&values); err != nil && err != io.EOF {
+		return nil, fmt.Errorf("not YAML of the form \"flag: value\": %w", err)
+	}
+	return yamlFile(values), nil
+}
+
+// yamlFile is a [kong.Resolver].
+type yamlFile map[string]any
+
+// Validate refuses keys that no command has a flag for.
+func (y yamlFile) Validate(app *kong.Application) error {
+	known := flagNames(app.Node)
+	var unknown []string
+	for key := range y {
+		if !slices.Contains(known, key) {
+			unknown = append(unknown, key)
+		}
+	}
+	if len(unknown) > 0 {
+		sort.Strings(unknown)
+		return fmt.Errorf("configuration file: no flag is called %s", strings.Join(unknown, ", "))
+	}
+	return nil
+}
+
+func flagNames(n *kong.Node) (names []string) {
+	for _, f := range n.Flags {
+		names = append(names, f.Name)
+	}
+	for _, c := range n.Children {
+		names = append(names, flagNames(c)...)
+	}
+	return names
+}
+
+// Resolve implements [kong.Resolver].
+func (y yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	value, ok := y[flag.Name]
+	if !ok {
+		return nil, nil
+	}
+	return value, nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+)
+
+type checkCmd struct {
+	dataFlag
+	relayFlag
+}
+
+// Run looks at one thing after the other, and says what to do about the first
+// that is wrong.
+func (c *checkCmd) Run(ctx context.Context, s *streams) error {
+	steps := []func(context.Context) (string, error){c.checkKeys, c.checkRelay, c.checkHosts}
+	for _, step := range steps {
+		said, err := step(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(s.out, "ok ", said)
+	}
+	return nil
+}
+
+func (c *checkCmd) checkKeys(context.Context) (string, error) {
+	if _, err := os.Stat(filepath.Join(c.DataDir, "keys")); errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("%s has no keys yet: relay serve --data-dir %s makes them", c.DataDir, c.DataDir)
+	}
+	if _, err := auth.LoadKeys(c.DataDir); err != nil {
+		return "", err
+	}
+	return "keys in " + c.DataDir, nil
+}
+
+func (c *checkCmd) checkRelay(ctx context.Context) (string, error) {
+	status, body, err := c.get(ctx, "/readyz", "")
+	switch {
+	case err != nil:
+		return "", err
+	case status == http.StatusServiceUnavailable:
+		return "", fmt.Errorf("the relay at %s runs but is not ready: %s", c.Relay, body)
+	case status != http.StatusOK:
+		return "", fmt.Errorf("what answers at %s is no relay (HTTP %d)", c.Relay, status)
+	}
+	return "relay at " + c.Relay, nil
+}
+
+func (c *checkCmd) checkHosts(ctx context.Context) (string, error) {
+	hosts, _, err := c.list(ctx, c.DataDir)
+	if err != nil {
+		return "", err
+	}
+	online := 0
+	for _, h := range hosts {
+		if h.State == broker.Online {
+			online++
+		}
+	}
+	return fmt.Sprintf("%d hosts enrolled, %d online", len(hosts), online), nil
+}

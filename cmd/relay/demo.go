@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
+	"ahprelay/gateway"
+	"ahprelay/hostagent"
+	"ahprelay/test/refhost"
+)
+
+// The demo's host.
+const (
+	demoTenant = "default"
+	demoHost   = "demo"
+	demoTTL    = 24 * time.Hour
+)
+
+type demoCmd struct {
+	Listen  string `help:"Address of the public listener; if it is taken, a free port." default:"${listen}" placeholder:"HOST:PORT"`
+	Verbose bool   `help:"Log what relay and host-agent do." short:"v"`
+}
+
+// Run runs the whole path in one process, on loopback addresses: client
+// (the console, in a browser) – relay – NATS – host-agent – demo host.
+func (c *demoCmd) Run(ctx context.Context, s *streams) error {
+	log := s.log
+	if !c.Verbose {
+		log = slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	dir, err := os.MkdirTemp("", "ahp-relay-demo-")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	relay, err := c.startRelay(ctx, dir, log)
+	if err != nil {
+		return err
+	}
+	defer relay.Close()
+	upstream, stopHost, err := startDemoHost(log)
+	if err != nil {
+		return err
+	}
+	defer stopHost()
+	agent, err := newDemoAgent(relay, upstream, log)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	failed := make(chan error, 1)
+	wg.Go(func() { failed <- agent.Run(ctx) })
+	if err := c.welcome(s.out, relay); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// startRelay starts the relay on the wanted address, or on a free one.
+func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) (*gateway.Relay, error) {
+	cfg := gateway.RelayConfig{
+		DataDir: dir, Listen: c.Listen, AdminListen: "127.0.0.1:0",
+		Gateway: gateway.Config{Version: cli.BuildVersion(), Log: log},
+	}
+	relay, err := gateway.StartRelay(ctx, cfg)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		cfg.Listen = "127.0.0.1:0"
+		return gateway.StartRelay(ctx, cfg)
+	}
+	return relay, err
+}
+
+// startDemoHost starts a host on a loopback address, and returns its URL.
+func startDemoHost(log *slog.Logger) (address string, stop func(), err error) {
+	host, err := refhost.New(refhost.Config{Demo: true, Logger: log})
+	if err != nil {
+		return "", nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, errors.Join(err, host.Close())
+	}
+	server := &http.Server{Handler: host, ReadHeaderTimeout: 10 * time.Second}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = server.Serve(l) })
+	return "ws://" + l.Addr().String(), func() {
+		_ = server.Close()
+		_ = host.Close()
+		wg.Wait()
+	}, nil
+}
+
+func newDemoAgent(relay *gateway.Relay, upstream string, log *slog.Logger) (*hostagent.Agent, error) {
+	token, err := relay.Keys().IssueHost(auth.Enrolment{Tenant: demoTenant, Host: demoHost, Expires: time.Now().Add(demoTTL)})
+	if err != nil {
+		return nil, err
+	}
+	return hostagent.New(hostagent.Config{
+		Relay: relay.URL(), Token: func() (string, error) { return token, nil },
+		Upstream: hostagent.Upstream{URL: upstream}, Version: cli.BuildVersion(), Log: log,
+	})
+}
+
+// welcome says where to look.
+func (c *demoCmd) welcome(out io.Writer, relay *gateway.Relay) error {
+	token, err := relay.Keys().IssueClient(auth.Client{
+		Tenant: demoTenant, Subject: "demo visitor", Hosts: []string{demoHost}, Access: auth.AccessWrite,
+		Expires: time.Now().Add(demoTTL),
+	})
+	if err != nil {
+		return err
+	}
+	console := relay.URL() + "/#" + url.Values{"host": {demoHost}, "token": {token}}.Encode()
+	ws := "ws" + relay.URL()[len("http"):] + "/ahp/" + demoHost
+	_, err = fmt.Fprintf(out, `A relay, NATS, a host-agent and a demo host are running in this process.
+
+Open the console:
+  %s
+
+Or point any AHP client at it:
+  %s?access_token=%s
+
+Metrics and connections: %s/metrics, %s/admin/connections?details=1
+Ctrl-C ends the demo; nothing of it is kept.
+`, console, ws, token, relay.AdminURL(), relay.AdminURL())
+	return err
+}

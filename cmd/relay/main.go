@@ -1,0 +1,61 @@
+// Command relay is the public endpoint of an AHP relay, and the tool of who
+// runs it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"ahprelay/cmd/internal/cli"
+	"ahprelay/gateway"
+)
+
+const description = "A relay for the Agent Host Protocol: clients reach agent hosts behind NAT, over NATS. " +
+	"Every flag can also be set in the environment as AHP_RELAY_ and its name in capitals with _ for -, and in the file that --config names."
+
+type app struct {
+	cli.Common
+
+	Serve serveCmd `cmd:"" help:"Run a relay."`
+	Demo  demoCmd  `cmd:"" help:"Run a relay, a demo host and its host-agent in this process, and print where to look at it."`
+	Token struct {
+		Client clientTokenCmd `cmd:"" help:"Print a token for a client: it opens hosts."`
+		Host   hostTokenCmd   `cmd:"" help:"Print an enrolment token for a host-agent: it serves one host."`
+	} `cmd:"" help:"Print a token, and nothing else."`
+	Hosts hostsCmd `cmd:"" help:"List the hosts that the running relay knows."`
+	Check checkCmd `cmd:"" help:"Look for what is wrong with a relay's data directory and listeners."`
+}
+
+// streams is where a command writes.
+type streams struct {
+	out io.Writer
+	err io.Writer
+	log *slog.Logger
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "relay:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var a app
+	parsed, err := cli.Parse(&a, "relay", description, "AHP_RELAY", args, stdout, stderr,
+		kong.Vars{"listen": gateway.DefaultListen, "admin_listen": gateway.DefaultAdminListen})
+	if parsed == nil || err != nil {
+		return err
+	}
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr)})
+}

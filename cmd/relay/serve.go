@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"ahprelay/cmd/internal/cli"
+	"ahprelay/gateway"
+)
+
+type dataFlag struct {
+	DataDir string `help:"Directory for keys and state, made if missing. It is the relay's identity: keep it, and keep it secret." required:"" type:"path" placeholder:"DIR"`
+}
+
+type serveCmd struct {
+	dataFlag
+	Listen      string        `help:"Address of the public listener." default:"${listen}" placeholder:"HOST:PORT"`
+	AdminListen string        `help:"Address of the admin listener (metrics, connections, profiles), or none." default:"${admin_listen}" placeholder:"HOST:PORT"`
+	NATSListen  string        `help:"Address of a NATS listener for host-agents. Without it they come through the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
+	NATSURL     string        `help:"External NATS cluster to use instead of the embedded server." placeholder:"URL" name:"nats-url"`
+	AllowOrigin []string      `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
+	MaxFrame    int           `help:"Longest message, in bytes." default:"33554432"`
+	Resume      time.Duration `help:"How long a host-agent may be out of reach before clients are told." default:"15s"`
+	Hold        time.Duration `help:"How long a client that wants to resume waits for a host that is away." default:"10m"`
+	Drain       time.Duration `help:"How long stopping may take: clients are told to reconnect, spread over half of it." default:"10s"`
+}
+
+func (c *serveCmd) config(s *streams) gateway.RelayConfig {
+	origins := append([]string{}, gateway.DefaultOrigins...)
+	return gateway.RelayConfig{
+		DataDir: c.DataDir, Listen: c.Listen, AdminListen: c.AdminListen,
+		NATSListen: c.NATSListen, NATSURL: c.NATSURL,
+		Gateway: gateway.Config{
+			Version: cli.BuildVersion(), Origins: append(origins, c.AllowOrigin...),
+			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
+		},
+	}
+}
+
+// Run runs a relay until ctx ends, and then lets its clients go.
+func (c *serveCmd) Run(ctx context.Context, s *streams) error {
+	relay, err := gateway.StartRelay(ctx, c.config(s))
+	if err != nil {
+		return err
+	}
+	defer relay.Close()
+	s.log.Info("relay ready", "url", relay.URL(), "admin", relay.AdminURL(), "nats", fmt.Sprint(relay.NATSAddr()), "data_dir", c.DataDir)
+	select {
+	case <-ctx.Done():
+	case <-relay.Done():
+		return errors.New("the connection to NATS ended for good; see the log")
+	}
+	s.log.Info("stopping", "within", c.Drain)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain)
+	defer cancel()
+	relay.Drain(drain, c.Drain/2)
+	return nil
+}

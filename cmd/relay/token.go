@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+)
+
+type clientTokenCmd struct {
+	dataFlag
+	Host    []string      `help:"Host that the token is for, or * for all. May be repeated." required:"" placeholder:"HOST"`
+	Subject string        `help:"Who uses the token, as it stands in logs." default:"owner" placeholder:"NAME"`
+	TTL     time.Duration `help:"How long the token is good." default:"720h" name:"ttl"`
+	Access  auth.Access   `help:"What the token allows: read or write. A token with write is a shell on its hosts." enum:"read,write" default:"write"`
+	Tenant  string        `help:"Tenant that the hosts belong to." default:"default"`
+}
+
+// Run prints a client token.
+func (c *clientTokenCmd) Run(s *streams) error {
+	if c.TTL <= 0 {
+		return fmt.Errorf("--ttl is %v; want more than 0, such as 720h", c.TTL)
+	}
+	return c.print(s, func(keys *auth.Keys) (string, error) {
+		return keys.IssueClient(auth.Client{
+			Tenant: c.Tenant, Subject: c.Subject, Hosts: c.Host, Access: c.Access, Expires: time.Now().Add(c.TTL),
+		})
+	})
+}
+
+// print prints a token and nothing else.
+func (d dataFlag) print(s *streams, issue func(*auth.Keys) (string, error)) error {
+	keys, err := auth.LoadKeys(d.DataDir)
+	if err != nil {
+		return err
+	}
+	token, err := issue(keys)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(s.out, token)
+	return err
+}
+
+type hostTokenCmd struct {
+	dataFlag
+	Host   string        `help:"Name of the host: 1 to 63 of a-z, 0-9 and -." required:"" placeholder:"HOST"`
+	TTL    time.Duration `help:"How long the token is good: the host-agent shows it each time that it needs credentials." default:"8760h" name:"ttl"`
+	Tenant string        `help:"Tenant that the host belongs to." default:"default"`
+}
+
+// Run prints a host enrolment token.
+func (c *hostTokenCmd) Run(s *streams) error {
+	if err := ahp.CheckName("--host", c.Host); err != nil {
+		return err
+	}
+	if c.TTL <= 0 {
+		return fmt.Errorf("--ttl is %v; want more than 0, such as 8760h", c.TTL)
+	}
+	return c.print(s, func(keys *auth.Keys) (string, error) {
+		return keys.IssueHost(auth.Enrolment{Tenant: c.Tenant, Host: c.Host, Expires: time.Now().Add(c.TTL)})
+	})
+}

@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"time"
+)
+
+// adminHandler serves the admin listener.
+func (s *Server) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.metrics.handler())
+	mux.HandleFunc("GET /admin/connections", s.serveConnections)
+	mux.HandleFunc("GET /healthz", serveHealthy)
+	mux.HandleFunc("GET /readyz", s.serveReady)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return localOnly(mux)
+}
+
+// localOnly refuses what a web page could have sent: requests with an Origin,
+// and those to a name that is no loopback address, which DNS may have been
+// made to resolve to here.
+func localOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		ip := net.ParseIP(host)
+		switch {
+		case r.Header.Get("Origin") != "":
+			http.Error(w, "the admin listener does not answer web pages", http.StatusForbidden)
+		case host != "localhost" && (ip == nil || !ip.IsLoopback()):
+			http.Error(w, "the admin listener answers only as localhost or a loopback address", http.StatusForbidden)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// A connectionInfo is a client's connection as the admin page shows it.
+type connectionInfo struct {
+	ID        string    `json:"id"` // in all logs of the relay and the host-agent
+	Tenant    string    `json:"tenant"`
+	Host      string    `json:"host"`
+	Subject   string    `json:"subject"`
+	Remote    string    `json:"remote"`
+	Since     time.Time `json:"since"`
+	Phase     string    `json:"phase"`
+	Ready     bool      `json:"initialized"` // the host has answered initialize or reconnect
+	FramesIn  int64     `json:"framesIn"`    // from the client
+	FramesOut int64     `json:"framesOut"`
+	BytesIn   int64     `json:"bytesIn"`
+	BytesOut  int64     `json:"bytesOut"`
+	Queued    int       `json:"queuedBytes"` // for the client
+}
+
+func (c *client) info() connectionInfo {
+	c.mu.Lock()
+	phase := c.phase
+	c.mu.Unlock()
+	return connectionInfo{
+		ID: c.id, Tenant: c.host.tenant, Host: c.host.name, Subject: c.who.Subject, Remote: c.remote,
+		Since: c.since.UTC(), Phase: phase.String(), Ready: c.ready.Load(),
+		FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(),
+		BytesIn: c.bytesIn.Load(), BytesOut: c.bytesOut.Load(), Queued: c.out.queued(),
+	}
+}
+
+// serveConnections counts the connections, and lists them with details=1.
+func (s *Server) serveConnections(w http.ResponseWriter, r *http.Request) {
+	clients := s.hosts.all()
+	slices.SortFunc(clients, func(a, b *client) int { return a.since.Compare(b.since) })
+	answer := map[string]any{"relay": s.cfg.Instance, "connections": len(clients), "links": s.hosts.links()}
+	if r.URL.Query().Get("details") == "1" {
+		list := make([]connectionInfo, len(clients))
+		for i, c := range clients {
+			list[i] = c.info()
+		}
+		answer["details"] = list
+	}
+	writeJSON(w, http.StatusOK, answer)
+}

@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/auth"
+)
+
+// How a host-agent gets NATS credentials. Both requests carry its enrolment
+// token as Authorization: Bearer.
+//
+//	POST /agent/challenge    → {"challenge", "tenant", "host"}
+//	POST /agent/credentials  {"challenge", "nkey", "signature"} → {"jwt", "expires"}
+//
+// The signature, in base64, is by the private part of nkey: see
+// [auth.SignChallenge]. An error is {"error"}.
+
+// Challenge is the answer to POST /agent/challenge.
+type Challenge struct {
+	Challenge string `json:"challenge"` // to sign
+	Tenant    string `json:"tenant"`    // as the token says
+	Host      string `json:"host"`
+}
+
+// Proof is the body of POST /agent/credentials.
+type Proof struct {
+	Challenge string `json:"challenge"` // as it came
+	NKey      string `json:"nkey"`      // public NATS user key
+	Signature []byte `json:"signature"` // in base64
+}
+
+// Credentials is the answer to POST /agent/credentials.
+type Credentials struct {
+	JWT     string    `json:"jwt"`     // of the NATS user with that nkey
+	Expires time.Time `json:"expires"` // by the relay's clock
+}
+
+// maxProof is how long the body of a request for credentials may be, in bytes.
+const maxProof = 4 << 10
+
+// agentToken returns which host's agent is asking, or answers that it is none.
+func (s *Server) agentToken(w http.ResponseWriter, r *http.Request) (auth.Enrolment, bool) {
+	token, ok := bearer(r)
+	if !ok {
+		s.unauthorized(w, r, errors.New("no token: pass the enrolment token as Authorization: Bearer (relay token host)"))
+		return auth.Enrolment{}, false
+	}
+	host, err := s.cfg.Keys.VerifyHost(token)
+	if err != nil {
+		s.unauthorized(w, r, err)
+		return auth.Enrolment{}, false
+	}
+	return host, true
+}
+
+func (s *Server) serveChallenge(w http.ResponseWriter, r *http.Request) {
+	if host, ok := s.agentToken(w, r); ok {
+		writeJSON(w, http.StatusOK, Challenge{s.cfg.Keys.NewChallenge(), host.Tenant, host.Host})
+	}
+}
+
+func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
+	host, ok := s.agentToken(w, r)
+	if !ok {
+		return
+	}
+	var proof Proof
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxProof)).Decode(&proof); err != nil {
+		writeJSON(w, http.StatusBadRequest, map[string]string{"error": "body is no JSON of challenge, nkey and signature"})
+		return
+	}
+	if err := s.cfg.Keys.CheckChallenge(proof.Challenge, host.Tenant, host.Host, proof.NKey, proof.Signature); err != nil {
+		writeJSON(w, http.StatusForbidden, map[string]string{"error": err.Error()})
+		return
+	}
+	if err := s.cfg.Registry.Enrol(r.Context(), host.Tenant, host.Host); err != nil {
+		s.cfg.Log.Error("enrolment failed", "tenant", host.Tenant, "host", host.Host, "error", err)
+		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the relay's registry does not answer; try again"})
+		return
+	}
+	jwt, expires, err := s.cfg.Keys.AgentUser(host.Tenant, host.Host, proof.NKey, s.cfg.AgentTTL)
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
+		return
+	}
+	s.cfg.Log.Info("credentials given", "tenant", host.Tenant, "host", host.Host, "token", host.ID, "remote", r.RemoteAddr, "expires", expires)
+	writeJSON(w, http.StatusOK, Credentials{jwt, expires})
+}
+
+// serveNATS joins a host-agent's WebSocket to the NATS server. The server
+// asks for NATS credentials in its own protocol; the enrolment token is asked
+// for here, so that nobody else's bytes get that far.
+func (s *Server) serveNATS(w http.ResponseWriter, r *http.Request) {
+	host, ok := s.agentToken(w, r)
+	if !ok {
+		return
+	}
+	server, err := s.cfg.NATS(r.Context())
+	if err != nil {
+		s.cfg.Log.Error("NATS server refuses connections", "error", err)
+		http.Error(w, "the NATS server does not take connections now; try again", http.StatusServiceUnavailable)
+		return
+	}
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		_ = server.Close()
+		return
+	}
+	ws.SetReadLimit(-1) // it is a stream: the NATS server has limits of its own
+	log := s.cfg.Log.With("tenant", host.Tenant, "host", host.Host, "remote", r.RemoteAddr)
+	log.Info("host-agent connected")
+	agent := websocket.NetConn(s.life, ws, websocket.MessageBinary)
+	if !s.spawn(func() { log.Info("host-agent gone", "reason", splice(s.life, agent, server)) }) {
+		_ = errors.Join(agent.Close(), server.Close())
+	}
+}
+
+// splice copies both ways until one side ends, and says which.
+func splice(ctx context.Context, agent, server net.Conn) error {
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	var once sync.Once
+	var reason error
+	end := func(side string, err error) {
+		once.Do(func() { reason = fmt.Errorf("%s side: %w", side, err) })
+		_ = errors.Join(agent.Close(), server.Close())
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { end("host-agent", pump(server, agent)) })
+	wg.Go(func() { end("NATS", pump(agent, server)) })
+	wg.Wait()
+	return reason
+}
+
+// natsBuffer is the buffer of one direction of a host-agent's WebSocket, in
+// bytes.
+const natsBuffer = 32 << 10
+
+// pump copies from one side to the other until one of them ends.
+func pump(to io.Writer, from io.Reader) error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, natsBuffer))
+	if err == nil {
+		err = io.EOF
+	}
+	return err
+}

@@ -1,0 +1,197 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/broker"
+)
+
+// Config says how a [Server] is to work. Durations and sizes of zero mean
+// their defaults.
+type Config struct {
+	Keys     *auth.Keys       // required; whose tokens are accepted
+	Bus      broker.Bus       // required; the relay's connection to NATS
+	Registry *broker.Registry // required
+	Instance string           // required; the name of this run of the relay
+	Version  string           // of the program
+
+	// NATS opens a connection to the NATS server for a host-agent that comes
+	// over WebSocket. Without it, /nats is not there.
+	NATS func(ctx context.Context) (net.Conn, error)
+
+	// Ready tells why no clients should come now, in answers to /readyz.
+	// Default: nothing but draining does.
+	Ready func() error
+
+	// Origins are patterns of the origins whose pages may connect, beside the
+	// relay's own: "app.example.com", "*.example.com", "https://example.com".
+	// Default: DefaultOrigins.
+	Origins []string
+
+	MaxFrame      int           // bytes of the longest message, each way; default 32 MiB
+	MaxFirstFrame int           // the same until the host has answered initialize or reconnect; default 64 KiB
+	QueueLimit    int           // bytes queued for a client that make it too slow; default 8 MiB
+	Stall         time.Duration // a client that takes no byte for that long is too slow; default 10 s
+	Resume        time.Duration // how long a host-agent may be out of reach unnoticed; default 15 s
+	HoldTime      time.Duration // how long a client waits for a host that is away; default 10 min
+	AgentTTL      time.Duration // lifetime of NATS credentials for host-agents; default 15 min
+
+	Log *slog.Logger // default: none
+}
+
+// DefaultOrigins are origins of public clients whose pages are not served by
+// relays. A connection from there still needs a token.
+var DefaultOrigins = []string{
+	"vscode-file://vscode-app", // VS Code on the desktop
+}
+
+func (cfg Config) withDefaults() Config {
+	size := func(n *int, v int) {
+		if *n == 0 {
+			*n = v
+		}
+	}
+	duration := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	size(&cfg.MaxFrame, 32<<20)
+	size(&cfg.MaxFirstFrame, 64<<10)
+	size(&cfg.QueueLimit, 8<<20)
+	duration(&cfg.Stall, 10*time.Second)
+	duration(&cfg.Resume, 15*time.Second)
+	duration(&cfg.HoldTime, 10*time.Minute)
+	if cfg.Origins == nil {
+		cfg.Origins = DefaultOrigins
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return cfg
+}
+
+func (cfg *Config) check() error {
+	switch {
+	case cfg.Keys == nil:
+		return errors.New("no Keys given")
+	case cfg.Bus == nil:
+		return errors.New("no Bus given")
+	case cfg.Registry == nil:
+		return errors.New("no Registry given")
+	case cfg.MaxFirstFrame > cfg.MaxFrame:
+		return fmt.Errorf("MaxFirstFrame is %d, more than MaxFrame, %d", cfg.MaxFirstFrame, cfg.MaxFrame)
+	}
+	return ahp.CheckName("Instance", cfg.Instance)
+}
+
+// A Server is the relay's edge: it serves clients and host-agents over HTTP
+// and WebSocket.
+type Server struct {
+	cfg     Config
+	hosts   *hosts
+	metrics *metrics
+	public  http.Handler
+	admin   http.Handler
+
+	life   context.Context // ends with Close
+	cancel context.CancelFunc
+	quiet  func() // ends the registry's calls
+
+	draining atomic.Bool
+
+	mu      sync.Mutex // guards closed, and running.Add against running.Wait
+	closed  bool
+	running sync.WaitGroup // all goroutines of the Server
+}
+
+// New returns a Server whose handlers can be used at once. Close ends it.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	s := &Server{cfg: cfg}
+	s.life, s.cancel = context.WithCancel(context.Background())
+	s.hosts = newHosts(s.life, &s.cfg, s.spawn)
+	s.metrics = newMetrics(s)
+	s.public = s.publicHandler()
+	s.admin = s.adminHandler()
+	s.quiet = cfg.Registry.Subscribe(s.hosts.changed)
+	return s, nil
+}
+
+// Handler serves the public listener: clients, host-agents, the API and the
+// console.
+func (s *Server) Handler() http.Handler { return s.public }
+
+// AdminHandler serves the admin listener. It answers only requests that name
+// a loopback address and come from no web page.
+func (s *Server) AdminHandler() http.Handler { return s.admin }
+
+// Resumed tells the Server that the connection to NATS was away.
+func (s *Server) Resumed() { s.hosts.resumed() }
+
+// spawn starts a goroutine that Close waits for, unless Close was called.
+func (s *Server) spawn(run func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.running.Go(run)
+	return true
+}
+
+// Drain closes all clients with the advice to reconnect at once, spread over
+// the given time so that they do not all arrive elsewhere together, each
+// behind what it is still to be sent. It refuses new clients from its start,
+// and returns when none is left or ctx ends.
+func (s *Server) Drain(ctx context.Context, spread time.Duration) {
+	s.draining.Store(true)
+	for clients := s.hosts.all(); len(clients) > 0 && ctx.Err() == nil; clients = s.hosts.all() {
+		s.cfg.Log.Info("clients are told to reconnect", "clients", len(clients))
+		for _, c := range clients {
+			c.out.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
+			wait(ctx, time.After(spread/time.Duration(len(clients))))
+		}
+		for _, c := range clients {
+			wait(ctx, c.ctx.Done())
+		}
+		spread = 0 // for those that had just come
+	}
+}
+
+// wait returns when something has happened or ctx ends.
+func wait[T any](ctx context.Context, happened <-chan T) {
+	select {
+	case <-ctx.Done():
+	case <-happened:
+	}
+}
+
+// Close ends all connections and links, and returns when nothing of the
+// Server is running any more.
+func (s *Server) Close() {
+	s.draining.Store(true)
+	s.quiet()
+	s.cancel()
+	for _, c := range s.hosts.all() {
+		c.sock.kill()
+	}
+	s.hosts.close()
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.running.Wait()
+}

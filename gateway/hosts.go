@@ -1,0 +1,267 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"ahprelay/broker"
+	"ahprelay/routing"
+)
+
+// A hostKey names a host.
+type hostKey struct{ tenant, name string }
+
+// Times of links.
+const (
+	// linkRetry is the wait before a link that ended is made anew.
+	linkRetry = 500 * time.Millisecond
+
+	// linkIdle is how long a link without clients is kept.
+	linkIdle = 30 * time.Second
+)
+
+// hosts has a link to each host that clients want, and tells the clients that
+// wait for one.
+type hosts struct {
+	life  context.Context // the server's
+	cfg   *Config
+	spawn func(func()) bool // starts a goroutine that the server waits for
+
+	mu      sync.Mutex // guards all that follows; not held while clients are called
+	entries map[hostKey]*hostEntry
+	closed  bool
+}
+
+// A hostEntry is a host that has clients or a link.
+type hostEntry struct {
+	clients map[*client]bool
+	link    *hostLink
+}
+
+// A hostLink is the link to the host-agent instance that serves a host.
+type hostLink struct {
+	agent  string
+	cancel context.CancelCauseFunc
+	idle   *time.Timer    // ends a link without clients; nil while there are some
+	relay  *routing.Relay // nil until the host-agent has answered
+	link   *broker.RelayLink
+}
+
+// Reasons for the relay to end a link.
+var (
+	errAgentReplaced = errors.New("another host-agent serves the host now")
+	errLinkIdle      = errors.New("no client uses the link")
+	errRelayClosed   = errors.New("relay closed")
+)
+
+func newHosts(life context.Context, cfg *Config, spawn func(func()) bool) *hosts {
+	return &hosts{life: life, cfg: cfg, spawn: spawn, entries: map[hostKey]*hostEntry{}}
+}
+
+// join adds a client, which is told of its host from now on.
+func (h *hosts) join(c *client) {
+	h.mu.Lock()
+	e := h.entries[c.host]
+	if e == nil {
+		e = &hostEntry{clients: map[*client]bool{}}
+		h.entries[c.host] = e
+	}
+	e.clients[c] = true
+	if e.link != nil && e.link.idle != nil {
+		e.link.idle.Stop()
+		e.link.idle = nil
+	}
+	h.mu.Unlock()
+	h.reconsider(c)
+}
+
+// leave removes a client.
+func (h *hosts) leave(c *client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.entries[c.host]
+	delete(e.clients, c)
+	if len(e.clients) > 0 {
+		return
+	}
+	if e.link == nil {
+		delete(h.entries, c.host)
+		return
+	}
+	cancel := e.link.cancel
+	e.link.idle = time.AfterFunc(linkIdle, func() { cancel(errLinkIdle) })
+}
+
+// reconsider tells a client how its host is, and sees to a link.
+func (h *hosts) reconsider(c *client) {
+	host, _ := h.cfg.Registry.Lookup(c.host.tenant, c.host.name)
+	relay := h.linked(c.host, host)
+	c.reconsider(relay, host)
+}
+
+// retry reconsiders a client whose attempt to open a connection failed, after
+// a moment.
+func (h *hosts) retry(c *client) {
+	time.AfterFunc(linkRetry, func() {
+		if c.ctx.Err() == nil {
+			h.reconsider(c)
+		}
+	})
+}
+
+// linked returns the link to a host, or nil while there is none. If the host
+// is online and has clients, a link is made.
+func (h *hosts) linked(key hostKey, host broker.Host) *routing.Relay {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.entries[key]
+	if e == nil || h.closed {
+		return nil
+	}
+	if l := e.link; l != nil {
+		if l.agent == host.AgentInstance || host.AgentInstance == "" {
+			return l.relay
+		}
+		l.cancel(errAgentReplaced)
+		return nil // runLink tells the clients when it has ended
+	}
+	if host.State == broker.Online && len(e.clients) > 0 {
+		ctx, cancel := context.WithCancelCause(h.life)
+		e.link = &hostLink{agent: host.AgentInstance, cancel: cancel}
+		l := e.link
+		if !h.spawn(func() { h.runLink(ctx, key, l) }) {
+			cancel(errRelayClosed)
+			e.link = nil
+		}
+	}
+	return nil
+}
+
+// runLink keeps one link until it ends.
+func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
+	defer l.cancel(nil)
+	relay := routing.NewRelay(routing.RelayConfig{Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame})
+	hello := relay.Hello()
+	hello.Version = h.cfg.Version
+	log := h.cfg.Log.With("tenant", key.tenant, "host", key.name, "agent", l.agent)
+	link := broker.NewRelayLink(h.cfg.Bus, broker.RelayLinkConfig{
+		Tenant: key.tenant, Host: key.name, Agent: l.agent, Relay: h.cfg.Instance,
+		Hello: hello, Link: broker.LinkConfig{Resume: h.cfg.Resume}, Log: log,
+	}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
+		relay.Start(answer, lines)
+		log.Info("linked", "agent_version", answer.Version)
+		h.setRelay(key, l, relay)
+		return relay
+	})
+	h.mu.Lock()
+	l.link = link
+	h.mu.Unlock()
+	err := link.Run(ctx)
+	log.Info("link ended", "reason", err)
+	select {
+	case <-time.After(linkRetry):
+	case <-h.life.Done():
+	}
+	h.mu.Lock()
+	e := h.entries[key]
+	e.link = nil
+	if l.idle != nil {
+		l.idle.Stop()
+	}
+	if len(e.clients) == 0 {
+		delete(h.entries, key)
+	}
+	h.mu.Unlock()
+	h.tellAll(key)
+}
+
+// setRelay makes a link known that the host-agent has answered on. The link's
+// reader calls it: clients open their connections from another goroutine.
+func (h *hosts) setRelay(key hostKey, l *hostLink, relay *routing.Relay) {
+	h.mu.Lock()
+	l.relay = relay
+	h.mu.Unlock()
+	h.spawn(func() { h.tellAll(key) })
+}
+
+// changed is called by the registry when a host has changed.
+func (h *hosts) changed(host broker.Host) {
+	key := hostKey{host.Tenant, host.Name}
+	h.mu.Lock()
+	known := h.entries[key] != nil
+	h.mu.Unlock()
+	if known {
+		h.spawn(func() { h.tellAll(key) })
+	}
+}
+
+// tellAll reconsiders all clients of a host.
+func (h *hosts) tellAll(key hostKey) {
+	for _, c := range h.clientsOf(key) {
+		h.reconsider(c)
+	}
+}
+
+func (h *hosts) clientsOf(key hostKey) []*client {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.entries[key]
+	if e == nil {
+		return nil
+	}
+	list := make([]*client, 0, len(e.clients))
+	for c := range e.clients {
+		list = append(list, c)
+	}
+	return list
+}
+
+// all returns all clients.
+func (h *hosts) all() []*client {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var list []*client
+	for _, e := range h.entries {
+		for c := range e.clients {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// links returns how many links there are.
+func (h *hosts) links() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.entries {
+		if e.link != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// resumed tells all links that the connection to NATS was away.
+func (h *hosts) resumed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.entries {
+		if e.link != nil && e.link.link != nil {
+			e.link.link.Resumed()
+		}
+	}
+}
+
+// close ends all links.
+func (h *hosts) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for _, e := range h.entries {
+		if e.link != nil {
+			e.link.cancel(errRelayClosed)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package gateway
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+
+	"ahprelay/ahp"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are what the relay counts.
+type metrics struct {
+	registry *prometheus.Registry
+
+	accepted prometheus.Counter
+	refused  *prometheus.CounterVec // by reason
+	closed   *prometheus.CounterVec // by close code
+
+	mu    sync.Mutex // guards ended, and the counted marks of clients
+	ended traffic    // of clients that are gone
+}
+
+// traffic is what connections have carried.
+type traffic struct{ framesIn, framesOut, bytesIn, bytesOut int64 }
+
+func (t *traffic) add(c *client) {
+	t.framesIn += c.framesIn.Load()
+	t.framesOut += c.framesOut.Load()
+	t.bytesIn += c.bytesIn.Load()
+	t.bytesOut += c.bytesOut.Load()
+}
+
+// Directions of messages, as label values.
+const (
+	toHost   = "to_host"
+	toClient = "to_client"
+)
+
+func newMetrics(s *Server) *metrics {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: "ahp_relay", Name: name, Help: help}
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		accepted: prometheus.NewCounter(counter("client_connections_total", "Client connections that were let in.")),
+		refused:  prometheus.NewCounterVec(counter("client_refusals_total", "Client connections that were not let in."), []string{"reason"}),
+		closed:   prometheus.NewCounterVec(counter("client_closes_total", "Client connections that ended."), []string{"code"}),
+	}
+	m.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		m.accepted, m.refused, m.closed, clientStats{s},
+	)
+	return m
+}
+
+// count adds what a connection that has ended did.
+func (m *metrics) count(c *client, code ahp.CloseCode) {
+	m.closed.WithLabelValues(strconv.Itoa(int(code))).Inc()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended.add(c)
+	c.counted = true
+}
+
+// total is what all connections have carried, those that are open included.
+func (m *metrics) total(open []*client) traffic {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.ended
+	for _, c := range open {
+		if !c.counted {
+			t.add(c)
+		}
+	}
+	return t
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// clientStats looks at the clients when it is asked.
+type clientStats struct{ server *Server }
+
+var (
+	clientsDesc = prometheus.NewDesc("ahp_relay_clients", "Clients connected, by phase.", []string{"phase"}, nil)
+	queuedDesc  = prometheus.NewDesc("ahp_relay_queued_bytes", "Bytes queued for clients.", nil, nil)
+	linksDesc   = prometheus.NewDesc("ahp_relay_links", "Links to host-agents.", nil, nil)
+	framesDesc  = prometheus.NewDesc("ahp_relay_frames_total", "Messages of clients and hosts.", []string{"direction"}, nil)
+	bytesDesc   = prometheus.NewDesc("ahp_relay_frame_bytes_total", "Bytes of those messages.", []string{"direction"}, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (clientStats) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{clientsDesc, queuedDesc, linksDesc, framesDesc, bytesDesc} {
+		out <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (g clientStats) Collect(out chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	clients := g.server.hosts.all()
+	phases := map[phase]int{}
+	queued := 0
+	for _, c := range clients {
+		c.mu.Lock()
+		phases[c.phase]++
+		c.mu.Unlock()
+		queued += c.out.queued()
+	}
+	for p := phaseNew; p <= phaseClosed; p++ {
+		send(clientsDesc, prometheus.GaugeValue, float64(phases[p]), p.String())
+	}
+	send(queuedDesc, prometheus.GaugeValue, float64(queued))
+	send(linksDesc, prometheus.GaugeValue, float64(g.server.hosts.links()))
+	t := g.server.metrics.total(clients)
+	send(framesDesc, prometheus.CounterValue, float64(t.framesIn), toHost)
+	send(framesDesc, prometheus.CounterValue, float64(t.framesOut), toClient)
+	send(bytesDesc, prometheus.CounterValue, float64(t.bytesIn), toHost)
+	send(bytesDesc, prometheus.CounterValue, float64(t.bytesOut), toClient)
+}

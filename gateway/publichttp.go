@@ -1,0 +1,245 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/broker"
+)
+
+// publicHandler serves the public listener.
+func (s *Server) publicHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ahp/{host}", s.serveAHP)
+	mux.HandleFunc("GET /api/hosts", s.serveHosts)
+	mux.HandleFunc("GET /api/hosts/{host}", s.serveHost)
+	mux.HandleFunc("GET /healthz", serveHealthy)
+	mux.HandleFunc("GET /readyz", s.serveReady)
+	mux.HandleFunc("POST /agent/challenge", s.serveChallenge)
+	mux.HandleFunc("POST /agent/credentials", s.serveCredentials)
+	if s.cfg.NATS != nil {
+		mux.HandleFunc("GET /nats", s.serveNATS)
+	}
+	mux.Handle("GET /", console())
+	return mux
+}
+
+// serveAHP takes a client's connection to a host.
+func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
+	if s.draining.Load() {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, ahp.CloseShuttingDown.Reason(), http.StatusServiceUnavailable)
+		return
+	}
+	token, err := requestToken(r)
+	if err != nil {
+		s.unauthorized(w, r, err)
+		return
+	}
+	who, err := s.cfg.Keys.VerifyClient(token)
+	if err != nil {
+		s.unauthorized(w, r, err)
+		return
+	}
+	sock, err := accept(w, r, s.cfg.Origins, s.cfg.Stall)
+	if err != nil {
+		s.metrics.refused.WithLabelValues("handshake").Inc()
+		s.cfg.Log.Info("handshake refused", "remote", r.RemoteAddr, "subject", who.Subject, "error", err)
+		return // the library has answered
+	}
+	host := hostKey{who.Tenant, r.PathValue("host")}
+	if !s.spawn(func() { s.serveClient(sock, who, host, r.RemoteAddr) }) {
+		sock.kill()
+	}
+}
+
+// serveClient carries a connection whose handshake is done.
+func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote string) {
+	c := s.newClient(sock, who, host, remote)
+	if code, reason := s.admit(who, host); code != 0 {
+		s.metrics.refused.WithLabelValues(code.Reason()).Inc()
+		c.log.Info("client refused", "code", code, "reason", reason)
+		sock.close(code, reason)
+		c.cancel()
+		return
+	}
+	c.log.Info("client connected")
+	s.metrics.accepted.Inc()
+	c.serve()
+}
+
+// admit reports why a client may not connect to a host; 0 if it may.
+func (s *Server) admit(who auth.Client, host hostKey) (ahp.CloseCode, string) {
+	if !who.MayReach(host.tenant, host.name) {
+		return ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this token is not for that host")
+	}
+	if _, ok := s.cfg.Registry.Lookup(host.tenant, host.name); !ok {
+		return ahp.CloseUnknownHost, closeReason(ahp.CloseUnknownHost, "no host-agent has ever enrolled under that name")
+	}
+	return 0, ""
+}
+
+func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote string) *client {
+	ctx, cancel := context.WithCancel(s.life)
+	id := rand.Text()[:12]
+	c := &client{
+		id: id, who: who, host: host, remote: remote, since: time.Now(), sock: sock,
+		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, ctx: ctx, cancel: cancel,
+		log: s.cfg.Log.With("conn", id, "tenant", host.tenant, "host", host.name, "subject", who.Subject, "remote", remote),
+	}
+	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, written: c.written, ended: c.ended, spawn: s.spawn}
+	return c
+}
+
+// errNoToken reports a request without a token.
+var errNoToken = errors.New("no token: pass one as Authorization: Bearer, ?access_token=, ?tkn= or subprotocol bearer.<token>")
+
+// requestToken finds the token of a WebSocket handshake: in the header that
+// OAuth 2.0 has for it (RFC 6750, section 2.1), in the query, where stock
+// clients can put it, or in the list of subprotocols, where browsers can. More
+// than one place may hold it, if they hold the same.
+func requestToken(r *http.Request) (string, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return "", errors.New("the query of the URL is malformed")
+	}
+	found := append(query["access_token"], query["tkn"]...)
+	if token, ok := bearer(r); ok {
+		found = append(found, token)
+	}
+	for _, header := range r.Header.Values("Sec-WebSocket-Protocol") {
+		for p := range strings.SplitSeq(header, ",") {
+			if token, ok := strings.CutPrefix(strings.TrimSpace(p), "bearer."); ok {
+				found = append(found, token)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return "", errNoToken
+	}
+	for _, token := range found[1:] {
+		if token != found[0] {
+			return "", errors.New("more than one token given")
+		}
+	}
+	return found[0], nil
+}
+
+// bearer returns the token in the Authorization header.
+func bearer(r *http.Request) (string, bool) {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
+}
+
+// unauthorized answers a request without a good token (RFC 6750, section 3).
+func (s *Server) unauthorized(w http.ResponseWriter, r *http.Request, err error) {
+	s.metrics.refused.WithLabelValues("unauthorized").Inc()
+	s.cfg.Log.Info("request refused", "remote", r.RemoteAddr, "path", r.URL.Path, "error", err)
+	challenge := `Bearer realm="ahp-relay"`
+	if !errors.Is(err, errNoToken) {
+		challenge += `, error="invalid_token"`
+	}
+	w.Header().Set("WWW-Authenticate", challenge)
+	http.Error(w, err.Error(), http.StatusUnauthorized)
+}
+
+// A HostInfo is a host as the API shows it.
+type HostInfo struct {
+	Host         string       `json:"host"`
+	State        broker.State `json:"state"`
+	Since        time.Time    `json:"since"`            // when it came into that state
+	LastSeen     *time.Time   `json:"lastSeen"`         // null: never
+	Reason       string       `json:"reason,omitempty"` // why it is not online
+	AgentVersion string       `json:"agentVersion,omitempty"`
+	HostVersion  string       `json:"hostVersion,omitempty"`
+	Clients      int          `json:"clients"` // connected now
+}
+
+func infoOf(h broker.Host) HostInfo {
+	info := HostInfo{
+		Host: h.Name, State: h.State, Since: h.Since.UTC(), Reason: h.Reason,
+		AgentVersion: h.AgentVersion, HostVersion: h.HostVersion, Clients: h.Clients,
+	}
+	if !h.LastSeen.IsZero() {
+		seen := h.LastSeen.UTC()
+		info.LastSeen = &seen
+	}
+	return info
+}
+
+// apiClient returns whose request it is, or answers that it is nobody's.
+func (s *Server) apiClient(w http.ResponseWriter, r *http.Request) (auth.Client, bool) {
+	token, ok := bearer(r)
+	if !ok {
+		s.unauthorized(w, r, errNoToken)
+		return auth.Client{}, false
+	}
+	who, err := s.cfg.Keys.VerifyClient(token)
+	if err != nil {
+		s.unauthorized(w, r, err)
+		return auth.Client{}, false
+	}
+	return who, true
+}
+
+// serveHosts lists the hosts that the token may see.
+func (s *Server) serveHosts(w http.ResponseWriter, r *http.Request) {
+	who, ok := s.apiClient(w, r)
+	if !ok {
+		return
+	}
+	list := []HostInfo{}
+	for _, h := range s.cfg.Registry.Hosts(who.Tenant) {
+		if who.MayReach(h.Tenant, h.Name) {
+			list = append(list, infoOf(h))
+		}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"hosts": list})
+}
+
+// serveHost tells of one host. One that the token may not see is not there.
+func (s *Server) serveHost(w http.ResponseWriter, r *http.Request) {
+	who, ok := s.apiClient(w, r)
+	if !ok {
+		return
+	}
+	name := r.PathValue("host")
+	host, known := s.cfg.Registry.Lookup(who.Tenant, name)
+	if !known || !who.MayReach(who.Tenant, name) {
+		writeJSON(w, http.StatusNotFound, map[string]string{"error": ahp.CloseUnknownHost.Reason()})
+		return
+	}
+	writeJSON(w, http.StatusOK, infoOf(host))
+}
+
+func serveHealthy(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+
+// serveReady tells whether new clients should come here.
+func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
+	if s.draining.Load() {
+		http.Error(w, ahp.CloseShuttingDown.Reason(), http.StatusServiceUnavailable)
+		return
+	}
+	if s.cfg.Ready != nil {
+		if err := s.cfg.Ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	_, _ = w.Write([]byte("ready\n"))
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+}

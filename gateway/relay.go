@@ -1,0 +1,273 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+)
+
+// RelayConfig says how a [Relay] is to work. Everything but DataDir has a
+// default.
+type RelayConfig struct {
+	DataDir     string // required; holds keys and the registry
+	Listen      string // public listener; default 127.0.0.1:8484
+	AdminListen string // admin listener; default 127.0.0.1:8485; "none" for none
+	NATSListen  string // NATS over TCP for host-agents; default: none, they come over /nats
+	NATSURL     string // an external NATS cluster to join; default: the embedded server
+
+	Gateway Config // Keys, Bus, Registry, Instance, NATS and Ready are filled in
+}
+
+// Default addresses of listeners.
+const (
+	DefaultListen      = "127.0.0.1:8484"
+	DefaultAdminListen = "127.0.0.1:8485"
+	NoListener         = "none"
+)
+
+// TrustFile is the file in the data directory that an external NATS cluster
+// includes in its configuration, to accept this relay and its host-agents.
+const TrustFile = "nats-trust.conf"
+
+// Times of starting and stopping a relay.
+const (
+	startTimeout  = 20 * time.Second
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	stopTimeout   = 5 * time.Second
+)
+
+// A Relay is a whole relay: NATS, the registry, a [Server] and its listeners.
+type Relay struct {
+	log      *slog.Logger
+	keys     *auth.Keys
+	nats     *broker.Server // nil with an external cluster
+	conn     *broker.Conn
+	registry *broker.Registry
+	server   atomic.Pointer[Server]
+	public   *listener
+	admin    *listener // nil: none
+}
+
+// StartRelay starts a relay and returns when it takes connections. Errors name
+// the address, file or server that cannot be used.
+func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) {
+	cfg.Gateway = cfg.Gateway.withDefaults()
+	r := &Relay{log: cfg.Gateway.Log}
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if r.public, err = listen(ctx, "--listen", cfg.Listen, DefaultListen); err != nil {
+		return nil, err
+	}
+	if cfg.AdminListen != NoListener {
+		if r.admin, err = listen(ctx, "--admin-listen", cfg.AdminListen, DefaultAdminListen); err != nil {
+			return nil, err
+		}
+	}
+	if r.keys, err = auth.LoadKeys(cfg.DataDir); err != nil {
+		return nil, err
+	}
+	if err = r.startNATS(ctx, &cfg); err != nil {
+		return nil, err
+	}
+	server, err := New(cfg.Gateway)
+	if err != nil {
+		return nil, err
+	}
+	r.server.Store(server)
+	r.public.serve(server.Handler(), r.log)
+	if r.admin != nil {
+		r.admin.serve(server.AdminHandler(), r.log)
+	}
+	return r, nil
+}
+
+// startNATS starts or joins NATS, and fills in what the gateway needs of it.
+func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
+	instance := broker.NewInstance()
+	dial := broker.RelayConfig{Keys: r.keys, Instance: instance, URL: cfg.NATSURL, Events: r.events()}
+	if cfg.NATSURL == "" {
+		r.nats, err = broker.StartServer(broker.ServerConfig{
+			Keys: r.keys, StoreDir: filepath.Join(cfg.DataDir, "jetstream"), Listen: cfg.NATSListen,
+			Name: "relay-" + instance, Log: r.log,
+		})
+		if err != nil {
+			return err
+		}
+		dial.Server = r.nats
+		cfg.Gateway.NATS = func(context.Context) (net.Conn, error) { return r.nats.InProcessConn() }
+	} else if err := r.keys.WriteTrustConfig(filepath.Join(cfg.DataDir, TrustFile)); err != nil {
+		return err
+	}
+	if r.conn, err = broker.DialRelay(ctx, dial); err != nil {
+		if cfg.NATSURL != "" {
+			err = fmt.Errorf("%w; does that server include %s in its configuration?", err, filepath.Join(cfg.DataDir, TrustFile))
+		}
+		return err
+	}
+	r.registry, err = broker.StartRegistry(ctx, broker.RegistryConfig{
+		Conn: r.conn, Version: cfg.Gateway.Version, LeaseTTL: cfg.Gateway.Resume, Log: r.log,
+	})
+	if err != nil {
+		return err
+	}
+	g := &cfg.Gateway
+	g.Keys, g.Bus, g.Registry, g.Instance = r.keys, r.conn, r.registry, instance
+	g.Ready = func() error {
+		if !r.conn.Connected() {
+			return errors.New("no connection to NATS")
+		}
+		return nil
+	}
+	return nil
+}
+
+func (r *Relay) events() broker.Events {
+	return broker.Events{
+		Disconnected: func(err error) { r.log.Warn("connection to NATS lost", "error", err) },
+		Reconnected: func() {
+			r.log.Info("connected to NATS again")
+			r.resumed()
+		},
+		Dropped: func(subject string) {
+			r.log.Warn("messages lost here; host-agents send them again", "subject", subject)
+			r.resumed()
+		},
+		Error: func(err error) { r.log.Warn("NATS", "error", err) },
+	}
+}
+
+// resumed tells the links that messages may have been lost.
+func (r *Relay) resumed() {
+	if server := r.server.Load(); server != nil {
+		server.Resumed()
+	}
+}
+
+// Done returns a channel that is closed when the relay has lost NATS for good
+// and must be started anew.
+func (r *Relay) Done() <-chan struct{} { return r.conn.Done() }
+
+// Keys returns the keys that tokens are signed with.
+func (r *Relay) Keys() *auth.Keys { return r.keys }
+
+// URL returns the base URL of the public listener.
+func (r *Relay) URL() string { return "http://" + r.public.Addr().String() }
+
+// AdminURL returns the base URL of the admin listener, "" if there is none.
+func (r *Relay) AdminURL() string {
+	if r.admin == nil {
+		return ""
+	}
+	return "http://" + r.admin.Addr().String()
+}
+
+// NATSAddr returns the address of NATS over TCP, nil if there is none.
+func (r *Relay) NATSAddr() net.Addr {
+	if r.nats == nil {
+		return nil
+	}
+	return r.nats.Addr()
+}
+
+// Drain closes all clients with the advice to reconnect, spread over the
+// given time, and returns when none is left or ctx ends.
+func (r *Relay) Drain(ctx context.Context, spread time.Duration) {
+	r.server.Load().Drain(ctx, spread)
+}
+
+// Close ends everything, in the reverse order of dependence, and returns when
+// nothing is left.
+func (r *Relay) Close() {
+	if r.public != nil {
+		r.public.stop()
+	}
+	if server := r.server.Load(); server != nil {
+		server.Close()
+	}
+	if r.admin != nil {
+		r.admin.stop()
+	}
+	if r.registry != nil {
+		r.registry.Close()
+	}
+	if r.conn != nil {
+		r.conn.Close()
+	}
+	if r.nats != nil {
+		r.nats.Close()
+	}
+}
+
+// A listener is a TCP listener and, once serve was called, its HTTP server.
+type listener struct {
+	net.Listener
+	http *http.Server
+	done sync.WaitGroup
+}
+
+// listen opens a listener; flag is what users call its address.
+func listen(ctx context.Context, flag, address, byDefault string) (*listener, error) {
+	if address == "" {
+		address = byDefault
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w; choose another address with %s host:port", flag, address, unwrapOp(err), flag)
+	}
+	return &listener{Listener: l}, nil
+}
+
+// unwrapOp drops the address from an error of package net.
+func unwrapOp(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+func (l *listener) serve(handler http.Handler, log *slog.Logger) {
+	l.http = &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	l.done.Go(func() {
+		if err := l.http.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("listener failed", "address", l.Addr().String(), "error", err)
+		}
+	})
+}
+
+// stop takes no more requests, and lets those under way come to their end.
+// WebSockets are no requests any more: the Server ends them.
+func (l *listener) stop() {
+	if l.http == nil {
+		_ = l.Close()
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if l.http.Shutdown(ctx) != nil {
+		_ = l.http.Close()
+	}
+	l.done.Wait()
+}

@@ -1,0 +1,42 @@
+package gateway
+
+import "encoding/binary"
+
+// Opcodes of data frames (RFC 6455, section 5.2).
+const (
+	opContinuation = 0
+	opText         = 1
+	opBinary       = 2
+)
+
+// encodePiece returns a message, or a piece of one, as one WebSocket frame
+// (RFC 6455, section 5.2). Frames from a server are not masked, so the same
+// bytes serve every client.
+func encodePiece(piece []byte, first, last, binary bool) []byte {
+	opcode := byte(opContinuation)
+	switch {
+	case first && binary:
+		opcode = opBinary
+	case first:
+		opcode = opText
+	}
+	if last {
+		opcode |= 0x80
+	}
+	return appendFrame(make([]byte, 0, len(piece)+10), opcode, piece)
+}
+
+// appendFrame appends a frame whose first byte is given.
+func appendFrame(b []byte, first byte, payload []byte) []byte {
+	switch n := len(payload); {
+	case n < 126:
+		b = append(b, first, byte(n))
+	case n < 1<<16:
+		b = append(b, first, 126)
+		b = binary.BigEndian.AppendUint16(b, uint16(n))
+	default:
+		b = append(b, first, 127)
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+	}
+	return append(b, payload...)
+}

@@ -1,0 +1,65 @@
+package hostagent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"ahprelay/broker"
+)
+
+// Check looks at everything that Run needs, one thing after the other: the
+// token, the relay, NATS, and the host. It tells ok what is in order, and
+// returns what is not, with what to do about it. It serves nobody.
+func (a *Agent) Check(ctx context.Context, ok func(said string)) error {
+	ok(fmt.Sprintf("token: for host %s of tenant %s", a.host, a.tenant))
+	if _, err := a.credentials(ctx); err != nil {
+		return err
+	}
+	ok("relay: " + a.cfg.Relay + " accepts the token and gives credentials")
+	if err := a.checkNATS(ctx); err != nil {
+		return err
+	}
+	ok("NATS: connected through " + a.natsURL())
+	version, err := a.checkHost(ctx)
+	if err != nil {
+		return err
+	}
+	ok("host: " + a.cfg.Upstream.String() + " speaks " + version)
+	return nil
+}
+
+// checkTime bounds each step of a check.
+const checkTime = 10 * time.Second
+
+func (a *Agent) checkNATS(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	conn, err := broker.DialAgent(ctx, broker.AgentConfig{
+		URL: a.natsURL(), Tenant: a.tenant, Host: a.host, Instance: a.instance,
+		Credentials: a.credentials, Sign: a.key.SignNonce, Headers: a.headers,
+	})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.AwaitConnected(ctx)
+}
+
+// checkHost returns which AHP the host speaks.
+func (a *Agent) checkHost(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	m := newMonitor(a.cfg.Upstream, a.cfg.MaxFrame, a.cfg.Log, func(_ broker.State, _, said string) {
+		if version = said; version == "" {
+			version = "AHP"
+		}
+		stop()
+	})
+	if err := m.watch(ctx, func() {}); version == "" {
+		return "", err
+	}
+	return version, nil
+}

@@ -1,0 +1,227 @@
+package hostagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// A hostConn is one client's connection to the host. It implements
+// [routing.HostConn].
+type hostConn struct {
+	agent *Agent
+	conn  *routing.AgentConn
+	log   *slog.Logger
+
+	wake chan struct{} // for the writer; holds one
+
+	mu       sync.Mutex // guards the fields below
+	queue    []delivery // bounded by the connection's credit
+	closed   bool       // the client is gone
+	greeting []byte     // id of the client's initialize or reconnect, until it is answered
+	initial  bool       // the greeting is an initialize
+}
+
+type delivery struct {
+	message []byte
+	binary  bool
+	credit  int
+}
+
+// connect is called for each client. It returns at once.
+func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
+	c := &hostConn{
+		agent: a, conn: conn, wake: make(chan struct{}, 1),
+		log: a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
+	}
+	a.conns.Go(func() { c.run(a.life) })
+	return c
+}
+
+// Deliver implements [routing.HostConn].
+func (c *hostConn) Deliver(message []byte, binary bool, credit int) {
+	c.mu.Lock()
+	c.queue = append(c.queue, delivery{message, binary, credit})
+	c.mu.Unlock()
+	c.hasWork()
+}
+
+// Closed implements [routing.HostConn].
+func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
+	c.log.Info("client gone", "code", code, "reason", reason)
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.hasWork()
+}
+
+func (c *hostConn) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+func (c *hostConn) hasWork() { signal(c.wake) }
+
+// take returns what is to be written, and whether anything follows.
+func (c *hostConn) take() (queue []delivery, more bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	queue, c.queue = c.queue, nil
+	return queue, !c.closed
+}
+
+// run connects to the host, and carries messages until either side ends.
+func (c *hostConn) run(ctx context.Context) {
+	sock, err := c.agent.cfg.Upstream.dial(ctx, c.agent.cfg.MaxFrame)
+	if err != nil {
+		c.log.Warn("host does not take a connection", "error", err)
+		c.agent.monitor.suspect()
+		c.conn.Close(ahp.CloseHostOffline, err.Error())
+		return
+	}
+	if err := c.conn.Opened(); err != nil {
+		sock.Close("client gone")
+		return
+	}
+	c.log.Info("client connected to the host")
+	c.agent.presence.clients(+1)
+	defer c.agent.presence.clients(-1)
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer cancel()
+		c.hostEnded(ctx, c.readLoop(sock))
+	})
+	c.writeLoop(ctx, sock)
+	sock.Close("client gone")
+	wg.Wait()
+}
+
+// writeLoop writes what the client sends until the client is gone and all of
+// it is written, or ctx ends.
+func (c *hostConn) writeLoop(ctx context.Context, sock hostSocket) {
+	for {
+		queue, more := c.take()
+		for _, d := range queue {
+			c.noteGreeting(d.message)
+			if err := sock.Write(d.message, d.binary); err != nil {
+				return // the reader sees it too, and says why
+			}
+			c.conn.Written(d.credit)
+		}
+		if len(queue) > 0 {
+			continue
+		}
+		if !more {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		}
+	}
+}
+
+// noteGreeting remembers the id of the request that the connection begins
+// with: the host's answer tells that the client is let in.
+func (c *hostConn) noteGreeting(message []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.greeted() {
+		return
+	}
+	env, err := ahp.Peek(message)
+	if err != nil || env.Kind != ahp.Request {
+		return
+	}
+	switch method := string(env.Method); method {
+	case "initialize", "reconnect":
+		c.greeting = append([]byte(nil), env.ID...)
+		c.initial = method == "initialize"
+	}
+}
+
+var answered = []byte("answered")
+
+// greeted reports whether the host has answered the greeting.
+func (c *hostConn) greeted() bool { return len(c.greeting) > 0 && &c.greeting[0] == &answered[0] }
+
+// readLoop passes on what the host sends, and returns why it ended.
+func (c *hostConn) readLoop(sock hostSocket) error {
+	for {
+		message, binary, err := sock.Read()
+		if err != nil {
+			return err
+		}
+		var channel []byte
+		if env, err := ahp.Peek(message); err == nil && !binary {
+			if env.Kind == ahp.Notification {
+				channel = env.Channel
+			} else if env.Kind == ahp.Response {
+				c.noteAnswer(&env)
+			}
+		}
+		// What is no AHP message passes too: the client decides.
+		if err := c.conn.FromHost(message, binary, channel); err != nil {
+			return err
+		}
+	}
+}
+
+// noteAnswer lets the client's larger messages in once the host has accepted
+// the greeting.
+func (c *hostConn) noteAnswer(env *ahp.Envelope) {
+	c.mu.Lock()
+	accepted := !c.greeted() && env.Result != nil && ahp.SameID(c.greeting, env.ID)
+	initial := c.initial
+	if accepted {
+		c.greeting = answered
+	}
+	c.mu.Unlock()
+	if !accepted {
+		return
+	}
+	if initial {
+		if result, err := ahp.ReadInitializeResult(env.Result); err == nil {
+			c.agent.monitor.learn(result)
+		}
+	}
+	_ = c.conn.Ready() // fails if the client is gone
+}
+
+// hostEnded tells the client why its connection ended.
+func (c *hostConn) hostEnded(ctx context.Context, err error) {
+	switch {
+	case errors.Is(err, routing.ErrConnClosed):
+	case errors.Is(err, routing.ErrQueueFull):
+		c.log.Warn("client takes too little")
+		c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
+	case tooBig(err):
+		c.conn.Close(ahp.CloseMessageTooBig, fmt.Sprintf("from the host, more than %d bytes", c.agent.cfg.MaxFrame))
+	case ctx.Err() != nil, c.isClosed(): // nobody is left to tell
+	case c.agent.monitor.alive(ctx):
+		c.log.Info("host closed the connection", "error", err)
+		c.conn.Close(ahp.CloseResync, "the host closed this connection"+closeText(err))
+	default:
+		c.log.Warn("host is gone", "error", err)
+		c.conn.Close(ahp.CloseHostOffline, c.agent.monitor.reason())
+	}
+}
+
+// closeText tells with which code a host closed a connection.
+func closeText(err error) string {
+	var closed websocket.CloseError
+	if !errors.As(err, &closed) {
+		return ""
+	}
+	return fmt.Sprintf(" (%d %s)", closed.Code, closed.Reason)
+}

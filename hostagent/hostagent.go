@@ -1,0 +1,222 @@
+package hostagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/routing"
+)
+
+// Config says how an [Agent] is to work. Durations and sizes of zero mean
+// their defaults.
+type Config struct {
+	Relay    string                 // required; the relay's base URL, http:// or https://
+	Token    func() (string, error) // required; the enrolment token, asked for before each use
+	NATSURL  string                 // where NATS is, if not behind the relay's /nats
+	Upstream Upstream               // required; the AHP host
+	TakeOver bool                   // serve the host even if another host-agent does, which then stops
+	Version  string                 // of the program
+
+	MaxFrame int           // bytes of the longest message, each way; default 32 MiB
+	Resume   time.Duration // how long relays may be out of reach unnoticed; default 15 s
+
+	HTTP *http.Client // for the relay's base URL; default: one that respects proxies in the environment
+	Log  *slog.Logger // default: none
+}
+
+// settleTime is how long a host-agent that stops tries to get out what it
+// still has.
+const settleTime = 2 * time.Second
+
+// An Agent makes one AHP host reachable through relays.
+type Agent struct {
+	cfg      Config
+	tenant   string
+	host     string
+	instance string
+	key      *auth.AgentKey
+	monitor  *monitor
+	routing  *routing.Agent
+
+	life  context.Context // of Run; the connections to the host end with it
+	conns sync.WaitGroup  // the connections to the host
+
+	presence presence
+}
+
+// New returns an Agent for the host that the token names. It asks nobody yet.
+func New(cfg Config) (*Agent, error) {
+	if cfg.MaxFrame == 0 {
+		cfg.MaxFrame = 32 << 20
+	}
+	if cfg.HTTP == nil {
+		cfg.HTTP = &http.Client{Timeout: relayTimeout}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Token == nil {
+		return nil, errors.New("host-agent: no Token given")
+	}
+	if err := checkRelay(cfg.Relay); err != nil {
+		return nil, err
+	}
+	if err := cfg.Upstream.Check(); err != nil {
+		return nil, err
+	}
+	token, err := cfg.Token()
+	if err != nil {
+		return nil, err
+	}
+	tenant, host, err := auth.PeekHost(token)
+	if err != nil {
+		return nil, err
+	}
+	key, err := auth.NewAgentKey()
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{cfg: cfg, tenant: tenant, host: host, instance: broker.NewInstance(), key: key}
+	a.cfg.Log = cfg.Log.With("tenant", tenant, "host", host, "agent", a.instance)
+	a.presence.init(cfg.Version)
+	a.monitor = newMonitor(cfg.Upstream, cfg.MaxFrame, a.cfg.Log, a.presence.hostChanged)
+	a.routing = routing.NewAgent(routing.AgentConfig{Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame})
+	return a, nil
+}
+
+// Run serves the host until ctx ends, or for ever. An error says why it cannot
+// go on: the token is refused, or another host-agent serves the host.
+func (a *Agent) Run(ctx context.Context) error {
+	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	a.life = life
+	if _, err := a.credentials(ctx); err != nil && !temporary(err) {
+		return err // better now than in the background for ever
+	}
+	a.cfg.Log.Info("connecting", "relay", a.cfg.Relay, "upstream", a.cfg.Upstream.String())
+
+	conn, links, err := a.dial(ctx, stop)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer watch(conn, stop)()
+	holder, err := broker.NewLeaseHolder(broker.LeaseConfig{
+		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
+		Presence: a.presence.now(),
+		Trouble:  func(err error) { a.cfg.Log.Warn("relays do not confirm this host-agent", "error", err) },
+	})
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { a.monitor.run(life) })
+	wg.Go(func() { a.presence.announce(life, holder.Update) })
+	serve := orDone(ctx, life)
+	if err := holder.Acquire(serve); err != nil {
+		stop(err)
+		return ended(ctx, err)
+	}
+	a.cfg.Log.Info("serving")
+	wg.Go(func() { _ = links.Run(life) })
+	err = holder.Run(serve)
+	a.goodbye(links, holder)
+	stop(err)
+	a.conns.Wait()
+	return ended(ctx, err)
+}
+
+// goodbye tells clients and relays that the host cannot be reached any more.
+func (a *Agent) goodbye(links *broker.AgentLinks, holder *broker.LeaseHolder) {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	defer cancel()
+	a.routing.CloseAll(ahp.CloseHostOffline, "host-agent stopped")
+	links.Settle(ctx)
+	if err := holder.Release(ctx); err != nil {
+		a.cfg.Log.Warn("could not say goodbye to the relays", "error", err)
+	}
+}
+
+// dial connects to NATS. The connection comes back by itself; fail is called
+// if it cannot.
+func (a *Agent) dial(ctx context.Context, fail func(error)) (*broker.Conn, *broker.AgentLinks, error) {
+	var links *broker.AgentLinks
+	made := make(chan struct{})
+	conn, err := broker.DialAgent(ctx, broker.AgentConfig{
+		URL: a.natsURL(), Tenant: a.tenant, Host: a.host, Instance: a.instance,
+		Credentials: a.credentials, Sign: a.key.SignNonce, Headers: a.headers,
+		Events: broker.Events{
+			Connected:    func() { a.cfg.Log.Info("connected to the relay") },
+			Disconnected: func(err error) { a.cfg.Log.Warn("connection to the relay lost", "error", err) },
+			Reconnected: func() {
+				a.cfg.Log.Info("connected to the relay again")
+				<-made
+				links.Resumed()
+			},
+			Dropped: func(subject string) {
+				a.cfg.Log.Warn("messages lost here; relays send them again", "subject", subject)
+				<-made
+				links.Resumed()
+			},
+			Error: func(err error) { a.cfg.Log.Warn("NATS", "error", err) },
+			Retrying: func(attempt int, err error, wait time.Duration) {
+				a.cfg.Log.Info("connecting again", "attempt", attempt, "in", wait.Round(time.Millisecond), "because", err)
+			},
+		},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	hello := a.routing.Hello()
+	hello.Version = a.cfg.Version
+	links = broker.NewAgentLinks(conn, broker.AgentLinksConfig{
+		Tenant: a.tenant, Host: a.host, Agent: a.instance,
+		Hello: hello, Link: broker.LinkConfig{Resume: a.cfg.Resume}, Log: a.cfg.Log,
+	}, a.routing)
+	close(made)
+	return conn, links, nil
+}
+
+// errNATS reports a connection to NATS that does not come back.
+var errNATS = errors.New("the NATS server broke the protocol; see the log")
+
+// watch calls fail if the connection is gone for good, until stopped.
+func watch(conn *broker.Conn, fail func(error)) (stop func()) {
+	stopped := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-stopped:
+		case <-conn.Done():
+			fail(errNATS)
+		}
+	})
+	return func() {
+		close(stopped)
+		wg.Wait()
+	}
+}
+
+// orDone returns a context that ends with either.
+func orDone(ctx, other context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx
+}
+
+// ended returns why Run ended: being asked to is no error.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Cause(ctx))) {
+		return nil
+	}
+	return fmt.Errorf("host-agent: %w", err)
+}

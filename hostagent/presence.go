@@ -1,0 +1,81 @@
+package hostagent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"ahprelay/broker"
+)
+
+// notYet is why the host is away when a host-agent has just started.
+const notYet = "not connected to the host yet"
+
+// countEvery is how often relays hear of a changed number of clients at most.
+const countEvery = time.Second
+
+// presence is what relays are told of the host.
+type presence struct {
+	changed chan struct{} // the host has; holds one
+	counted chan struct{} // the number of clients has; holds one
+
+	mu      sync.Mutex
+	current broker.Presence
+}
+
+func (p *presence) init(version string) {
+	p.changed, p.counted = make(chan struct{}, 1), make(chan struct{}, 1)
+	p.current = broker.Presence{
+		State: broker.Offline, Reason: notYet, AgentVersion: version,
+		Wire: [2]int{broker.WireMin, broker.WireMax},
+	}
+}
+
+func (p *presence) now() broker.Presence {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current
+}
+
+// hostChanged notes how the host is.
+func (p *presence) hostChanged(state broker.State, reason, version string) {
+	p.mu.Lock()
+	p.current.State, p.current.Reason, p.current.HostVersion = state, reason, version
+	p.mu.Unlock()
+	signal(p.changed)
+}
+
+// clients notes that a number of clients came, or went.
+func (p *presence) clients(n int) {
+	p.mu.Lock()
+	p.current.Clients += n
+	p.mu.Unlock()
+	signal(p.counted)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// announce passes changes on until ctx ends: those of the host at once, those
+// of the number of clients in a while.
+func (p *presence) announce(ctx context.Context, update func(broker.Presence)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.changed:
+		case <-p.counted:
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.changed:
+			case <-time.After(countEvery):
+			}
+		}
+		update(p.now())
+	}
+}

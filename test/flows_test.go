@@ -1,0 +1,193 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+	"ahprelay/test/stack"
+)
+
+// A target is a host that flows are run against.
+type target struct {
+	url  string
+	vars func(flow string, n int) map[string]string // n keeps flows on one host apart
+}
+
+// newRefhost starts a reference host that does the same each time.
+func newRefhost(t *testing.T, change func(*refhost.Config)) (*refhost.Host, *stack.Server) {
+	t.Helper()
+	ids := 0
+	cfg := refhost.Config{
+		Now:   func() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) },
+		NewID: func() string { ids++; return fmt.Sprintf("id-%d", ids) },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	host, err := refhost.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := stack.Serve(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		server.Stop()
+		if err := host.Close(); err != nil {
+			t.Errorf("close host: %v", err)
+		}
+	})
+	return host, server
+}
+
+// upstream returns the host to test against: the one in AHP_UPSTREAM, such as
+// a real one, or else a reference host of its own for each call.
+func upstream(t *testing.T) target {
+	t.Helper()
+	if url := os.Getenv("AHP_UPSTREAM"); url != "" {
+		run := time.Now().UnixMicro() % 1_000_000
+		return target{url, func(flow string, n int) map[string]string {
+			provider := "mock"
+			if flow == "turns" {
+				provider = "copilotcli"
+			}
+			vars := flowVars(provider, fmt.Sprintf("%06d%02d", run, n))
+			vars["now"] = time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
+			vars["command"], vars["ending"], vars["root"] = "!for i in 1 2 3; do echo line $i; done", "error", "file:///tmp"
+			return vars
+		}}
+	}
+	dir := t.TempDir()
+	_, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Root = dir })
+	return target{server.URL(), func(_ string, n int) map[string]string {
+		vars := flowVars("demo", fmt.Sprintf("%08d", n))
+		vars["command"], vars["ending"], vars["root"] = "tool", "turnComplete", "file://"+dir
+		return vars
+	}}
+}
+
+// startStack starts a relay and a host-agent in front of a host.
+func startStack(t *testing.T, cfg stack.Config) *stack.Stack {
+	t.Helper()
+	cfg.DataDir = t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	s, err := stack.Start(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// throughRelay dials the host of a stack through its relay.
+func throughRelay(t *testing.T, s *stack.Stack) dialer {
+	t.Helper()
+	token, err := s.Token(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(ctx context.Context, opts refclient.Options) (*refclient.Client, error) {
+		if opts.Token == "" {
+			opts.Token = token
+		}
+		return refclient.Dial(ctx, s.URL(stack.Host), opts)
+	}
+}
+
+// direct dials a host without a relay.
+func direct(url string) dialer {
+	return func(ctx context.Context, opts refclient.Options) (*refclient.Client, error) {
+		return refclient.Dial(ctx, url, opts)
+	}
+}
+
+// TestFlows runs every flow directly at a host and through the relay. Through
+// the relay, each client gets byte for byte what the host sent on its
+// connection, and the host gets what the client sent.
+func TestFlows(t *testing.T) {
+	for _, f := range readFlows(t) {
+		t.Run(f.name, func(t *testing.T) {
+			straight := upstream(t)
+			play(t, f, direct(straight.url), straight.vars(f.name, 0))
+
+			relayed := upstream(t)
+			s := startStack(t, stack.Config{Upstream: relayed.url})
+			clients := play(t, f, throughRelay(t, s), relayed.vars(f.name, 1))
+			wantAsHostSent(t, s.Tap, clients)
+		})
+	}
+}
+
+// TestFlowsTogether runs all flows at once through one relay.
+func TestFlowsTogether(t *testing.T) {
+	host := upstream(t)
+	s := startStack(t, stack.Config{Upstream: host.url})
+	dial := throughRelay(t, s)
+	for i, f := range readFlows(t) {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			wantAsHostSent(t, s.Tap, play(t, f, dial, host.vars(f.name, i)))
+		})
+	}
+}
+
+// wantAsHostSent compares what clients sent and got with what passed the tap,
+// connection by connection.
+func wantAsHostSent(t *testing.T, tap *stack.Tap, clients []*flowClient) {
+	t.Helper()
+	for _, c := range clients {
+		wantFramesOf(t, tap, c)
+	}
+}
+
+// wantFramesOf compares one client's frames with those of its connection at
+// the host, which is the one that got what the client sent.
+func wantFramesOf(t *testing.T, tap *stack.Tap, c *flowClient) {
+	t.Helper()
+	gone := false
+	select {
+	case <-c.Done():
+		gone = true
+	default:
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		defer cancel()
+		if err := c.pass(ctx); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			return
+		}
+	}
+	var conns []*stack.TapConn
+	for _, conn := range tap.Conns() {
+		if sameFrames(conn.ToHost(), c.sent) {
+			conns = append(conns, conn)
+		}
+	}
+	if len(conns) != 1 {
+		t.Errorf("%s: %d connections at the host got what the client sent (%d frames); want 1", c.name, len(conns), len(c.sent))
+		return
+	}
+	got, want := c.Frames(), conns[0].ToClient()
+	n := min(len(got), len(want)) // the host may have sent more since, and the client got some of it
+	if gone {
+		want = want[:n]
+	} else if fence := slices.IndexFunc(want, func(f []byte) bool {
+		return fits(f, []string{"answer", fmt.Sprintf("%q", fmt.Sprintf("fence-%d", c.fence))})
+	}); fence < 0 || fence >= len(got) {
+		t.Errorf("%s: the last answer is number %d at the host, of %d at the client", c.name, fence, len(got))
+		return
+	}
+	wantSameFrames(t, c.name, got[:n], want[:n])
+	t.Logf("%s: %d frames to the host, %d to the client, all the same", c.name, len(c.sent), n)
+}
+
+func sameFrames(a, b [][]byte) bool {
+	return slices.EqualFunc(a, b, func(x, y []byte) bool { return string(x) == string(y) })
+}

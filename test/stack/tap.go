@@ -1,0 +1,194 @@
+package stack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// A Tap passes WebSocket messages to and from an AHP host, and keeps them.
+type Tap struct {
+	upstream string
+	server   *Server
+
+	mu     sync.Mutex
+	conns  []*TapConn
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// A TapConn is one connection through a Tap.
+type TapConn struct {
+	mu       sync.Mutex
+	toHost   [][]byte
+	toClient [][]byte
+}
+
+// NewTap returns a Tap in front of the host at a URL.
+func NewTap(upstream string) (*Tap, error) {
+	t := &Tap{upstream: upstream}
+	var err error
+	t.server, err = Serve(t)
+	return t, err
+}
+
+// URL returns where the Tap takes connections.
+func (t *Tap) URL() string { return t.server.URL() }
+
+// Conns returns the connections so far, in their order, but for those on
+// which only a host-agent's monitor spoke.
+func (t *Tap) Conns() []*TapConn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var list []*TapConn
+	for _, c := range t.conns {
+		if first := c.first(); first != nil && !isMonitor(first) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func (c *TapConn) first() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.toHost) == 0 {
+		return nil
+	}
+	return c.toHost[0]
+}
+
+// isMonitor reports whether a message is how host-agents begin their own
+// connection.
+func isMonitor(first []byte) bool {
+	return string(first) == `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"channel":"ahp-root://"}}`
+}
+
+// ToHost returns what went to the host so far.
+func (c *TapConn) ToHost() [][]byte { return c.copy(&c.toHost) }
+
+// ToClient returns what the host has sent so far.
+func (c *TapConn) ToClient() [][]byte { return c.copy(&c.toClient) }
+
+func (c *TapConn) copy(list *[][]byte) [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([][]byte(nil), *list...)
+}
+
+// maxFrame is above what any test sends.
+const maxFrame = 256 << 20
+
+// ServeHTTP implements [http.Handler].
+func (t *Tap) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	host, response, err := websocket.Dial(ctx, t.upstream+r.URL.RequestURI(), &websocket.DialOptions{CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		status := http.StatusBadGateway
+		if response != nil {
+			status = response.StatusCode
+		}
+		http.Error(w, "tap: host does not answer", status)
+		return
+	}
+	client, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		_ = host.CloseNow()
+		return
+	}
+	c := &TapConn{}
+	if !t.add(c) {
+		_ = errors.Join(client.CloseNow(), host.CloseNow())
+		return
+	}
+	defer t.wg.Done()
+	host.SetReadLimit(maxFrame)
+	client.SetReadLimit(maxFrame)
+	var wg sync.WaitGroup
+	wg.Go(func() { c.pass(client, host, &c.toClient) })
+	wg.Go(func() { c.pass(host, client, &c.toHost) })
+	wg.Wait()
+}
+
+func (t *Tap) add(c *TapConn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.wg.Add(1)
+	t.conns = append(t.conns, c)
+	return true
+}
+
+// pass copies messages until one side ends, which then ends the other.
+func (c *TapConn) pass(to, from *websocket.Conn, kept *[][]byte) {
+	for {
+		kind, message, err := from.Read(context.Background())
+		if err != nil {
+			var closed websocket.CloseError
+			if errors.As(err, &closed) && closed.Code != websocket.StatusNoStatusRcvd {
+				_ = to.Close(closed.Code, closed.Reason)
+			} else {
+				_ = to.CloseNow()
+			}
+			return
+		}
+		c.mu.Lock()
+		*kept = append(*kept, message)
+		c.mu.Unlock()
+		if to.Write(context.Background(), kind, message) != nil {
+			_ = from.CloseNow()
+			return
+		}
+	}
+}
+
+// Cut takes no more connections until Restore: to the host-agent, the host is
+// gone. Connections through the Tap end with those of the host.
+func (t *Tap) Cut() { t.server.Stop() }
+
+// Restore takes connections again.
+func (t *Tap) Restore() error { return t.server.Start() }
+
+// Close ends the Tap. Connections end when either side closes them.
+func (t *Tap) Close() {
+	t.server.Stop()
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+}
+
+// GetJSON gets an answer of the relay's API.
+func GetJSON[T any](ctx context.Context, address, token string) (answer T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return answer, err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return answer, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return answer, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return answer, fmt.Errorf("HTTP %d: %.200s", response.StatusCode, body)
+	}
+	return answer, json.Unmarshal(body, &answer)
+}
