@@ -49,8 +49,9 @@ type client struct {
 	spawn   func(func()) bool // starts a goroutine that the server waits for
 	log     *slog.Logger
 
-	accepted                               atomic.Bool // the host has taken the connection
-	ready                                  atomic.Bool // and has answered initialize or reconnect
+	gate                                   *routing.ReadGate // nil: the token allows everything
+	accepted                               atomic.Bool       // the host has taken the connection
+	ready                                  atomic.Bool       // and has answered initialize or reconnect
 	framesIn, framesOut, bytesIn, bytesOut atomic.Int64
 
 	counted bool // in the totals of metrics, whose mutex guards it
@@ -132,6 +133,23 @@ func (c *client) fromClient(message []byte) error {
 	if err != nil {
 		return err
 	}
+	if c.gate != nil {
+		verdict, instead := c.gate.FromClient(&env)
+		switch {
+		case verdict == routing.Answer && instead != nil:
+			c.answer(instead)
+			return nil
+		case verdict == routing.Answer:
+			return nil
+		case verdict == routing.Replace:
+			message = instead
+		}
+	}
+	return c.pass(&env, message)
+}
+
+// pass sends a message to the host, or keeps it until there is one.
+func (c *client) pass(env *ahp.Envelope, message []byte) error {
 	c.mu.Lock()
 	if c.phase == phaseOpen {
 		conn := c.conn
@@ -143,7 +161,7 @@ func (c *client) fromClient(message []byte) error {
 		return err
 	}
 	defer c.mu.Unlock()
-	return c.beforeOpen(&env, message)
+	return c.beforeOpen(env, message)
 }
 
 // beforeOpen takes a message while there is no connection to the host.
@@ -359,6 +377,11 @@ func (c clientEvents) Deliver(frames []routing.Frame) {
 	n := 0
 	for _, f := range frames {
 		n += len(f.Data)
+		if c.gate != nil {
+			if message, whole := framePayload(f.Data); whole {
+				c.gate.ToClient(message)
+			}
+		}
 	}
 	c.framesOut.Add(int64(len(frames)))
 	c.bytesOut.Add(int64(n))

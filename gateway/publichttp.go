@@ -13,6 +13,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/routing"
 )
 
 // publicHandler serves the public listener.
@@ -94,6 +95,9 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 		id: id, who: who, host: host, remote: remote, since: time.Now(), sock: sock,
 		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, ctx: ctx, cancel: cancel,
 		log: s.cfg.Log.With("conn", id, "tenant", host.tenant, "host", host.name, "subject", who.Subject, "remote", remote),
+	}
+	if who.Access == auth.AccessRead {
+		c.gate = new(routing.ReadGate)
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, written: c.written, ended: c.ended, spawn: s.spawn}
 	return c

@@ -44,7 +44,7 @@ const (
 	startTimeout  = 20 * time.Second
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
-	stopTimeout   = 5 * time.Second
+	stopTimeout   = time.Second
 )
 
 // A Relay is a whole relay: NATS, the registry, a [Server] and its listeners.

@@ -40,3 +40,16 @@ func appendFrame(b []byte, first byte, payload []byte) []byte {
 	}
 	return append(b, payload...)
 }
+
+// framePayload returns what an encoded frame carries; whole is false if it is
+// a piece of a message only.
+func framePayload(frame []byte) (payload []byte, whole bool) {
+	header := 2
+	switch frame[1] {
+	case 126:
+		header = 4
+	case 127:
+		header = 10
+	}
+	return frame[header:], frame[0] == 0x80|opText
+}

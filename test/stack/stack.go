@@ -44,17 +44,37 @@ type Stack struct {
 	Tap   *Tap
 
 	cfg       Config
+	last      func(*Stack, *hostagent.Config) error
 	stopAgent context.CancelFunc
 	agent     sync.WaitGroup
 	agentErr  error
 }
 
 // Start starts a stack and returns when the host is online, or ctx ends.
-func Start(ctx context.Context, cfg Config) (s *Stack, err error) {
+func Start(ctx context.Context, cfg Config) (*Stack, error) { return StartWith(ctx, cfg, nil) }
+
+// StartWith is Start, with a last word on how the host-agent is to work once
+// the relay is running.
+func StartWith(ctx context.Context, cfg Config, last func(*Stack, *hostagent.Config) error) (*Stack, error) {
+	s, err := launch(ctx, cfg, last)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.AwaitState(ctx, "online"); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Launch starts a stack and does not wait for the host.
+func Launch(ctx context.Context, cfg Config) (*Stack, error) { return launch(ctx, cfg, nil) }
+
+func launch(ctx context.Context, cfg Config, last func(*Stack, *hostagent.Config) error) (s *Stack, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s = &Stack{cfg: cfg}
+	s = &Stack{cfg: cfg, last: last}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -66,10 +86,7 @@ func Start(ctx context.Context, cfg Config) (s *Stack, err error) {
 	if err = s.StartRelay(ctx); err != nil {
 		return nil, err
 	}
-	if err = s.StartAgent(); err != nil {
-		return nil, err
-	}
-	return s, s.AwaitState(ctx, "online")
+	return s, s.StartAgent()
 }
 
 // StartRelay starts the relay.
@@ -114,6 +131,11 @@ func (s *Stack) StartAgent() error {
 	}
 	if cfg.Log == nil {
 		cfg.Log = s.cfg.Log
+	}
+	if s.last != nil {
+		if err := s.last(s, &cfg); err != nil {
+			return err
+		}
 	}
 	agent, err := hostagent.New(cfg)
 	if err != nil {
@@ -198,6 +220,12 @@ type Server struct {
 func Serve(handler http.Handler) (*Server, error) {
 	s := &Server{handler: handler, address: "127.0.0.1:0"}
 	return s, s.Start()
+}
+
+// Restart serves another handler on the same address.
+func (s *Server) Restart(handler http.Handler) error {
+	s.handler = handler
+	return s.Start()
 }
 
 // Start listens on the address of before.

@@ -1,0 +1,104 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// TestDifferences has clients that differ in version, capabilities and
+// subscribe options watch one session: each gets what the host sent to it, in
+// its order, although much of that is the same for all.
+func TestDifferences(t *testing.T) {
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	dial := throughRelay(t, s)
+	vars := flowVars("demo", "00000000")
+	viewers := []struct {
+		name         string
+		version      string
+		capabilities string
+		subscribe    string // members beside channel
+	}{
+		{"plain", "0.9.0", `{}`, ``},
+		{"older", "0.8.0", `{}`, ``},
+		{"canvas", "0.9.0", `{"canvas":{}}`, ``},
+		{"lazy", "0.9.0", `{}`, `,"delivery":{"maxLatencyMs":40}`},
+		{"framed", "0.9.0", `{}`, `,"flowControl":{"window":1000}`},
+		{"same", "0.9.0", `{}`, ``},
+	}
+	var clients []*refclient.Client
+	for i, v := range viewers {
+		c, err := dial(t.Context(), refclient.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Abort() })
+		clients = append(clients, c)
+		call(t, c, "initialize", fmt.Sprintf(
+			`{"channel":"ahp-root://","clientId":%q,"protocolVersions":[%q],"capabilities":%s,"initialSubscriptions":["ahp-root://"]}`,
+			v.name, v.version, v.capabilities))
+		if i == 0 {
+			create(t, c, vars)
+		}
+		call(t, c, "subscribe", fmt.Sprintf(`{"channel":%q}`, vars["session"]))
+		call(t, c, "subscribe", fmt.Sprintf(`{"channel":%q%s}`, vars["chat"], v.subscribe))
+	}
+	for turn, text := range []string{"stream 60 3 50", "tool", "hello"} {
+		say(t, clients[0], vars["chat"], turn, text)
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		count := 0
+		_, err := clients[0].WaitFor(ctx, func(frame []byte) bool {
+			if fits(frame, []string{"action", "chat/turnComplete"}) {
+				count++
+			}
+			return count == turn+1
+		})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, v := range viewers {
+		wantAllOf(t, v.name, clients[i], s.Tap.Conns()[i])
+	}
+	wantDifferent := func(a, b int) {
+		if x, y := notes(clients[a]), notes(clients[b]); bytes.Equal(x, y) {
+			t.Errorf("%s and %s got the same; the host was to treat them differently", viewers[a].name, viewers[b].name)
+		}
+	}
+	wantDifferent(0, 1)
+	wantDifferent(0, 3)
+	wantDifferent(0, 4)
+	if x, y := clients[0].Frames(), clients[2].Frames(); bytes.Contains(bytes.Join(x, nil), []byte(`"canvases"`)) || !bytes.Contains(bytes.Join(y, nil), []byte(`"canvases"`)) {
+		t.Error("canvases are not only in the state of the client that has the capability")
+	}
+}
+
+// notes returns the notifications on the chat that a client got, joined.
+func notes(c *refclient.Client) []byte {
+	var all [][]byte
+	for _, frame := range c.Frames() {
+		if bytes.Contains(frame, []byte(`"method":`)) && bytes.Contains(frame, []byte(`ahp-chat://`)) {
+			all = append(all, frame)
+		}
+	}
+	return bytes.Join(all, []byte{'\n'})
+}
+
+// call sends a request and fails the test if it is refused.
+func call(t *testing.T, c *refclient.Client, method, params string) json.RawMessage {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	result, err := c.Call(ctx, method, json.RawMessage(params))
+	if err != nil {
+		t.Fatalf("%s: %v", method, err)
+	}
+	return result
+}

@@ -1,0 +1,212 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+	"ahprelay/test/stack"
+)
+
+// wantClosed waits for the end of a connection, and checks how it ended.
+func wantClosed(t *testing.T, c *refclient.Client, code ahp.CloseCode, reason string) {
+	t.Helper()
+	select {
+	case <-c.Done():
+	case <-time.After(stepTime):
+		t.Fatalf("connection is still open; want close %d", code)
+	}
+	gotCode, gotReason := c.CloseStatus()
+	if gotCode != int(code) || !strings.HasPrefix(gotReason, reason) {
+		t.Errorf("closed with %d %q; want %d %q…", gotCode, gotReason, code, reason)
+	}
+}
+
+func awaitState(t *testing.T, s *stack.Stack, state string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if err := s.AwaitState(ctx, state); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHostDies is what tunnels do not tell: the host dies, and its clients
+// hear of it at once; it comes back, and those that waited go on.
+func TestHostDies(t *testing.T) {
+	host, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	dial := throughRelay(t, s)
+	a, b := join(t, dial, "a", nil), join(t, dial, "b", nil)
+
+	died := time.Now()
+	server.Stop()
+	if err := host.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantClosed(t, a, ahp.CloseHostOffline, "host offline")
+	wantClosed(t, b, ahp.CloseHostOffline, "host offline")
+	t.Logf("clients were told %v after the host died", time.Since(died).Round(time.Millisecond))
+	awaitState(t, s, "offline")
+	info, err := s.API(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Since.Before(died.Add(-time.Second)) || info.Since.After(time.Now()) || info.Reason == "" {
+		t.Errorf("host is offline since %v because of %q; it died at %v", info.Since, info.Reason, died)
+	}
+
+	// A client that begins anew is told at once.
+	late, err := dial(t.Context(), refclient.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = late.Initialize(t.Context(), refclient.InitializeParams{ClientID: "late", ProtocolVersions: []string{"0.9.0"}})
+	var refused *refclient.RPCError
+	if !errors.As(err, &refused) || refused.Code != ahp.CodeHostOffline {
+		t.Errorf("initialize without a host: %v; want error %d", err, ahp.CodeHostOffline)
+	}
+	wantClosed(t, late, ahp.CloseHostOffline, "host offline")
+
+	// One that wants to resume is held, and may ask whether somebody is there.
+	held, err := dial(t.Context(), refclient.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = held.Abort() })
+	resumed := make(chan error, 1)
+	go func() {
+		_, err := held.Reconnect(t.Context(), refclient.ReconnectParams{ClientID: "a", Subscriptions: []string{"ahp-root://"}})
+		resumed <- err
+	}()
+	for range 3 {
+		if got := call(t, held, "ping", `{"channel":"ahp-root://"}`); string(got) != "null" {
+			t.Errorf("ping of a held client = %s; want null", got)
+		}
+	}
+	select {
+	case err := <-resumed:
+		t.Fatalf("reconnect was answered without a host: %v", err)
+	default:
+	}
+
+	back, err := refhost.New(refhost.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = back.Close() })
+	if err := server.Restart(back); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, s, "online")
+	// The host was started anew: it does not know the client any more, and it
+	// is the host that says so.
+	if err := <-resumed; !errors.As(err, &refused) || refused.Code != ahp.CodeNotFound {
+		t.Errorf("reconnect after the host came back: %v; want the host's own %d", err, ahp.CodeNotFound)
+	}
+	join(t, dial, "a", nil)
+}
+
+// TestHostNotUpYet starts the host-agent before its host.
+func TestHostNotUpYet(t *testing.T) {
+	_, server := newRefhost(t, nil)
+	server.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	s := &stack.Stack{}
+	s, err := stack.Launch(ctx, stack.Config{DataDir: t.TempDir(), Upstream: server.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	awaitState(t, s, "offline")
+	for {
+		info, err := s.API(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(info.Reason, "upstream") {
+			break // it says what is wrong
+		}
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, s, "online")
+	info, err := s.API(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(info.HostVersion, "0.9.0") {
+		t.Errorf("host's version is %q; want what it says it speaks", info.HostVersion)
+	}
+}
+
+// TestClientsAreCounted has relays know how many clients a host has.
+func TestClientsAreCounted(t *testing.T) {
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	dial := throughRelay(t, s)
+	a := join(t, dial, "a", nil)
+	join(t, dial, "b", nil)
+	awaitClients(t, s, 2)
+	_ = a.Close()
+	awaitClients(t, s, 1)
+}
+
+func awaitClients(t *testing.T, s *stack.Stack, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(stepTime); ; time.Sleep(10 * time.Millisecond) {
+		info, err := s.API(t.Context())
+		if err == nil && info.Clients == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("relay says that %d clients are connected; want %d (%v)", info.Clients, n, err)
+		}
+	}
+}
+
+// TestAgentStops tells clients at once that a host-agent was stopped.
+func TestAgentStops(t *testing.T) {
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	c := join(t, throughRelay(t, s), "a", nil)
+	if err := s.StopAgent(); err != nil {
+		t.Errorf("host-agent ended with %v; want nil", err)
+	}
+	wantClosed(t, c, ahp.CloseHostOffline, "host offline: host-agent stopped")
+	awaitState(t, s, "offline")
+	if err := s.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, s, "online")
+	join(t, throughRelay(t, s), "a", nil)
+}
+
+// TestDrain tells clients to go elsewhere, behind what they are still to get.
+func TestDrain(t *testing.T) {
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	dial := throughRelay(t, s)
+	c := join(t, dial, "a", nil)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	answer := make(chan json.RawMessage, 1)
+	go func() {
+		got, _ := c.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"})
+		answer <- got
+	}()
+	<-answer
+	s.Relay.Drain(ctx, 0)
+	wantClosed(t, c, ahp.CloseShuttingDown, "relay shutting down")
+	if _, err := dial(ctx, refclient.Options{}); err == nil {
+		t.Error("a draining relay takes new clients")
+	}
+}

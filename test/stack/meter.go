@@ -1,0 +1,117 @@
+package stack
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// A Meter passes TCP connections on to an address and counts what goes there.
+type Meter struct {
+	listener net.Listener
+	target   string
+	bytes    atomic.Int64
+	messages atomic.Int64
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool // nil when closed
+	wg    sync.WaitGroup
+}
+
+// NewMeter returns a Meter in front of a TCP address.
+func NewMeter(target string) (*Meter, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	m := &Meter{listener: l, target: target, conns: map[net.Conn]bool{}}
+	m.wg.Go(m.acceptLoop)
+	return m, nil
+}
+
+// Addr returns where the Meter listens.
+func (m *Meter) Addr() string { return m.listener.Addr().String() }
+
+// Bytes returns how many bytes went to the target so far.
+func (m *Meter) Bytes() int64 { return m.bytes.Load() }
+
+// Messages returns how many NATS messages were in them.
+func (m *Meter) Messages() int64 { return m.messages.Load() }
+
+// Close ends all connections.
+func (m *Meter) Close() {
+	_ = m.listener.Close()
+	m.mu.Lock()
+	for c := range m.conns {
+		_ = c.Close()
+	}
+	m.conns = nil
+	m.mu.Unlock()
+	m.wg.Wait()
+}
+
+func (m *Meter) acceptLoop() {
+	for {
+		from, err := m.listener.Accept()
+		if err != nil {
+			return
+		}
+		to, err := net.Dial("tcp", m.target)
+		if err != nil {
+			_ = from.Close()
+			continue
+		}
+		if !m.keep(from, to) {
+			return
+		}
+		m.wg.Go(func() { m.pass(to, from, true) })
+		m.wg.Go(func() { m.pass(from, to, false) })
+	}
+}
+
+func (m *Meter) keep(a, b net.Conn) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.conns == nil {
+		_ = errors.Join(a.Close(), b.Close())
+		return false
+	}
+	m.conns[a], m.conns[b] = true, true
+	return true
+}
+
+func (m *Meter) pass(to, from net.Conn, count bool) {
+	defer to.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if count {
+			m.bytes.Add(int64(n))
+			m.messages.Add(countPublishes(buf[:n]))
+		}
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			if err != io.EOF {
+				_ = from.Close()
+			}
+			return
+		}
+	}
+}
+
+// countPublishes counts the operations PUB and HPUB in a piece of the NATS
+// client protocol. One whose name is cut in two is missed.
+func countPublishes(piece []byte) (n int64) {
+	for i := 0; i+4 <= len(piece); i++ {
+		if string(piece[i:i+4]) == "PUB " && (i == 0 || piece[i-1] == '\n' || piece[i-1] == 'H') {
+			n++
+		}
+	}
+	return n
+}
