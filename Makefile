@@ -29,5 +29,9 @@ bench:
 demo:
 	$(GO) run ./cmd/relay demo
 
+interop:
+	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi
+	$(GO) test -count=1 -v -run 'TestFlows' ./test
+
 deps:
 	@sh test/install-deps.sh

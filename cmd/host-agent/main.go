@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"ahprelay/broker"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/hostagent"
 )
@@ -90,9 +91,9 @@ func (f *hostFlags) token() (string, error) {
 }
 
 type runCmd struct {
-	TakeOver bool          `help:"Serve the host even if another host-agent does, which then stops."`
-	MaxFrame int           `help:"Longest message, in bytes." default:"33554432"`
-	Resume   time.Duration `help:"How long relays may be out of reach before connections to the host are given up." default:"15s"`
+	TakeOver bool `help:"Serve the host even if another host-agent does, which then stops."`
+	cli.FrameLimit
+	Resume time.Duration `help:"How long relays may be out of reach before connections to the host are given up." default:"15s"`
 	hostFlags
 }
 
@@ -104,7 +105,12 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	return agent.Run(ctx)
+	if err := agent.Run(ctx); errors.Is(err, broker.ErrHostTaken) {
+		return fmt.Errorf("%w; stop that one, or start this one with --take-over", err)
+	} else if err != nil {
+		return err
+	}
+	return nil
 }
 
 type checkCmd struct {

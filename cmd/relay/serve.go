@@ -16,15 +16,15 @@ type dataFlag struct {
 
 type serveCmd struct {
 	dataFlag
-	Listen      string        `help:"Address of the public listener." default:"${listen}" placeholder:"HOST:PORT"`
-	AdminListen string        `help:"Address of the admin listener (metrics, connections, profiles), or none." default:"${admin_listen}" placeholder:"HOST:PORT"`
-	NATSListen  string        `help:"Address of a NATS listener for host-agents. Without it they come through the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
-	NATSURL     string        `help:"External NATS cluster to use instead of the embedded server." placeholder:"URL" name:"nats-url"`
-	AllowOrigin []string      `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
-	MaxFrame    int           `help:"Longest message, in bytes." default:"33554432"`
-	Resume      time.Duration `help:"How long a host-agent may be out of reach before clients are told." default:"15s"`
-	Hold        time.Duration `help:"How long a client that wants to resume waits for a host that is away." default:"10m"`
-	Drain       time.Duration `help:"How long stopping may take: clients are told to reconnect, spread over half of it." default:"10s"`
+	Listen      string   `help:"Address of the public listener." default:"${listen}" placeholder:"HOST:PORT"`
+	AdminListen string   `help:"Address of the admin listener (metrics, connections, profiles), or none." default:"${admin_listen}" placeholder:"HOST:PORT"`
+	NATSListen  string   `help:"Address of a NATS listener for host-agents. Without it they come through the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
+	NATSURL     string   `help:"External NATS cluster to use instead of the embedded server." placeholder:"URL" name:"nats-url"`
+	AllowOrigin []string `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
+	cli.FrameLimit
+	Resume time.Duration `help:"How long a host-agent may be out of reach before clients are told." default:"15s"`
+	Hold   time.Duration `help:"How long a client that wants to resume waits for a host that is away." default:"10m"`
+	Drain  time.Duration `help:"How long stopping may take: clients are told to reconnect, spread over half of it." default:"10s"`
 }
 
 func (c *serveCmd) config(s *streams) gateway.RelayConfig {

@@ -50,6 +50,23 @@ func (c *Common) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
+// MinFrame is the least limit of a message's length that makes sense, in
+// bytes: initialize and its answer take that much.
+const MinFrame = 64 << 10
+
+// FrameLimit is a flag for the longest message, in bytes.
+type FrameLimit struct {
+	MaxFrame int `help:"Longest message, in bytes." default:"33554432" placeholder:"BYTES"`
+}
+
+// Validate reports a limit that is too small to work with.
+func (f *FrameLimit) Validate() error {
+	if f.MaxFrame < MinFrame {
+		return fmt.Errorf("--max-frame is %d bytes; want at least %d", f.MaxFrame, MinFrame)
+	}
+	return nil
+}
+
 // exit is how kong ends a command that has nothing more to do, such as --help.
 type exit int
 

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/test/refhost"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// agent runs the command and returns what it printed.
+func agent(ctx context.Context, t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	err = run(ctx, args, &out, io.Discard)
+	return out.String(), err
+}
+
+// newRelay starts a relay and returns it with a file that has a host's token.
+func newRelay(t *testing.T) (relay *gateway.Relay, tokenFile string) {
+	t.Helper()
+	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{
+		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(relay.Close)
+	return relay, hostToken(t, relay.Keys())
+}
+
+func hostToken(t *testing.T, keys *auth.Keys) (file string) {
+	t.Helper()
+	token, err := keys.IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, token+"\n")
+}
+
+func write(t *testing.T, text string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// newHost starts a reference host and returns its URL.
+func newHost(t *testing.T, cfg refhost.Config) string {
+	t.Helper()
+	host, err := refhost.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(host)
+	t.Cleanup(func() {
+		_ = host.Close()
+		server.Close()
+	})
+	return "ws" + strings.TrimPrefix(server.URL, "http")
+}
+
+// TestCheck finds everything in order.
+func TestCheck(t *testing.T) {
+	relay, token := newRelay(t)
+	host := newHost(t, refhost.Config{ConnectionToken: "s3cret"})
+	out, err := agent(t.Context(), t, "check", "--relay", relay.URL(), "--token-file", token,
+		"--upstream", host, "--upstream-token-file", write(t, "s3cret\n"))
+	if err != nil || strings.Count(out, "ok ") != 4 {
+		t.Errorf("check = %q, %v; want four times ok", out, err)
+	}
+	if strings.Contains(out, "s3cret") {
+		t.Error("check prints the host's token")
+	}
+}
+
+// TestBadCommands says what is wrong, and what to do.
+func TestBadCommands(t *testing.T) {
+	relay, token := newRelay(t)
+	host := newHost(t, refhost.Config{ConnectionToken: "s3cret"})
+	page := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(page.Close)
+	nobody := httptest.NewServer(nil)
+	nobody.Close()
+	strangers, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	clientToken, err := relay.Keys().IssueClient(auth.Client{
+		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(args ...string) []string { return append([]string{"check"}, args...) }
+	for _, test := range []struct {
+		name string
+		args []string
+		want []string // in the error
+	}{
+		{"no flags", with(), []string{"--relay", "--token-file"}},
+		{"no upstream", with("--relay", relay.URL(), "--token-file", token), []string{"upstream", "ws://", "--"}},
+		{"two upstreams", with("--relay", relay.URL(), "--token-file", token, "--upstream", host, "--", "cat"), []string{"upstream", "either"}},
+		{"bad upstream", with("--relay", relay.URL(), "--token-file", token, "--upstream", "http://x"), []string{"upstream", "http", "ws://"}},
+		{"no such command", with("--relay", relay.URL(), "--token-file", token, "--", "no-such-program"), []string{"no-such-program"}},
+		{"bad relay", with("--relay", "ftp://x", "--token-file", token, "--upstream", host), []string{"relay", "ftp", "http://"}},
+		{"no token file", with("--relay", relay.URL(), "--token-file", "/no/such", "--upstream", host), []string{"--token-file", "/no/such"}},
+		{"empty token file", with("--relay", relay.URL(), "--token-file", write(t, ""), "--upstream", host), []string{"empty", "relay token host"}},
+		{"token is none", with("--relay", relay.URL(), "--token-file", write(t, "hello"), "--upstream", host), []string{"not a JWT", "relay token host"}},
+		{"token is a client's", with("--relay", relay.URL(), "--token-file", write(t, clientToken), "--upstream", host), []string{"client token", "relay token host"}},
+		{"token of another relay", with("--relay", relay.URL(), "--token-file", hostToken(t, strangers), "--upstream", host), []string{"refuses the enrolment token", "relay token host"}},
+		{"relay is not there", with("--relay", nobody.URL, "--token-file", token, "--upstream", host), []string{nobody.URL, "cannot be reached", "refused"}},
+		{"relay is none", with("--relay", page.URL, "--token-file", token, "--upstream", host), []string{"no relay at that URL"}},
+		{"host wants a token", with("--relay", relay.URL(), "--token-file", token, "--upstream", host), []string{"403", "--upstream-token-file"}},
+		{"host token file is missing", with("--relay", relay.URL(), "--token-file", token, "--upstream", host, "--upstream-token-file", "/no/such"), []string{"upstream token file", "/no/such"}},
+		{"host is not there", with("--relay", relay.URL(), "--token-file", token, "--upstream", "ws"+strings.TrimPrefix(nobody.URL, "http")), []string{"upstream", "refused"}},
+		{"host is a web server", with("--relay", relay.URL(), "--token-file", token, "--upstream", "ws"+strings.TrimPrefix(page.URL, "http")), []string{"upstream", "404", "AHP host"}},
+		{"host says nothing", with("--relay", relay.URL(), "--token-file", token, "--upstream", "ws://"+silent.Addr().String()), []string{"upstream"}},
+		{"host is no AHP host", with("--relay", relay.URL(), "--token-file", token, "--", "cat"), []string{"upstream", "AHP"}},
+		{"command ends at once", with("--relay", relay.URL(), "--token-file", token, "--", "true"), []string{"upstream", "AHP"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := agent(t.Context(), t, test.args...)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestRun serves a host until it is stopped, and refuses a second host-agent.
+func TestRun(t *testing.T) {
+	relay, token := newRelay(t)
+	host := newHost(t, refhost.Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host}, io.Discard, io.Discard)
+	}()
+	awaitOnline(t, relay)
+	_, err := agent(t.Context(), t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host)
+	if err == nil || !strings.Contains(err.Error(), "another host-agent") || !strings.Contains(err.Error(), "--take-over") {
+		t.Errorf("second host-agent: %v; want a refusal that names --take-over", err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("run ended with %v", err)
+	}
+}
+
+func awaitOnline(t *testing.T, relay *gateway.Relay) {
+	t.Helper()
+	token, err := relay.Keys().IssueClient(auth.Client{
+		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, relay.URL()+"/api/hosts/laptop", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if strings.Contains(string(body), `"online"`) {
+			return
+		}
+	}
+	t.Fatal("host is not online")
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"ahprelay/auth"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// relay runs the command and returns what it printed.
+func relay(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err = run(ctx, args, &out, &errs)
+	return out.String(), errs.String(), err
+}
+
+// TestTokens prints one token and nothing else.
+func TestTokens(t *testing.T) {
+	dir := t.TempDir()
+	out, _, err := relay(t, "token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--ttl", "1h", "--access", "read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := keys.VerifyClient(strings.TrimSuffix(out, "\n"))
+	if err != nil || client.Subject != "ada" || client.Access != auth.AccessRead || client.Tenant != "default" {
+		t.Errorf("client token says %+v, %v", client, err)
+	}
+	if left := time.Until(client.Expires); left > time.Hour || left < 59*time.Minute {
+		t.Errorf("client token is good for %v; want 1h", left)
+	}
+	out, _, err = relay(t, "token", "host", "--data-dir", dir, "--host", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host, err := keys.VerifyHost(strings.TrimSuffix(out, "\n")); err != nil || host.Host != "laptop" {
+		t.Errorf("host token says %+v, %v", host, err)
+	}
+}
+
+// TestBadCommands says what is wrong, and where.
+func TestBadCommands(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := func(text string) string {
+		path := filepath.Join(t.TempDir(), "relay.yml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	busy := taken.Addr().String()
+	for _, test := range []struct {
+		name string
+		args []string
+		want []string // in the error
+	}{
+		{"no command", nil, []string{"expected", "serve", "demo", "relay --help"}},
+		{"unknown command", []string{"server"}, []string{"server"}},
+		{"unknown flag", []string{"serve", "--data-dir", dir, "--liste", "x"}, []string{"--liste"}},
+		{"no data directory", []string{"serve"}, []string{"--data-dir"}},
+		{"data directory is a file", []string{"serve", "--data-dir", file, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, []string{file}},
+		{"bad duration", []string{"serve", "--data-dir", dir, "--resume", "soon"}, []string{"--resume", "soon"}},
+		{"bad size", []string{"serve", "--data-dir", dir, "--max-frame", "1000"}, []string{"--max-frame", "1000", "65536"}},
+		{"bad address", []string{"serve", "--data-dir", dir, "--listen", "nowhere"}, []string{"--listen", "nowhere"}},
+		{"address in use", []string{"serve", "--data-dir", dir, "--listen", busy}, []string{"--listen", busy, "in use"}},
+		{"admin address in use", []string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--admin-listen", busy}, []string{"--admin-listen", busy, "in use"}},
+		{"NATS address in use", []string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--admin-listen", "none", "--nats-listen", busy}, []string{busy, "in use"}},
+		{"NATS not there", []string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--admin-listen", "none", "--nats-url", "http://x"}, []string{"http", "nats://"}},
+		{"no such configuration", []string{"serve", "--data-dir", dir, "--config", "/no/such/file"}, []string{"/no/such/file"}},
+		{"configuration is no YAML", []string{"serve", "--data-dir", dir, "--config", config("a: [")}, []string{"YAML"}},
+		{"configuration has an unknown key", []string{"serve", "--data-dir", dir, "--config", config("lisen: x")}, []string{"lisen"}},
+		{"bad host name", []string{"token", "host", "--data-dir", dir, "--host", "My Laptop"}, []string{"--host", "My Laptop"}},
+		{"bad access", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--access", "root"}, []string{"--access", "root"}},
+		{"bad ttl", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--ttl", "-1h"}, []string{"--ttl"}},
+		{"hosts without a relay", []string{"hosts", "--data-dir", dir, "--relay", "http://127.0.0.1:1"}, []string{"127.0.0.1:1", "relay serve"}},
+		{"check without keys", []string{"check", "--data-dir", t.TempDir()}, []string{"no keys", "relay serve"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, _, err := relay(t, test.args...)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// syncBuffer is a buffer that one goroutine writes and another reads.
+type syncBuffer struct {
+	text chan string
+	all  string
+}
+
+func newSyncBuffer() *syncBuffer { return &syncBuffer{text: make(chan string, 1000)} }
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.text <- string(p)
+	return len(p), nil
+}
+
+// await returns all that was written, once it contains a text.
+func (b *syncBuffer) await(t *testing.T, want string) string {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !strings.Contains(b.all, want) {
+		select {
+		case text := <-b.text:
+			b.all += text
+		case <-deadline:
+			t.Fatalf("never wrote %q; wrote %s", want, b.all)
+		}
+	}
+	return b.all
+}
+
+// TestServe starts a relay by flags, environment and file, asks it, and stops
+// it as an operator does.
+func TestServe(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(t.TempDir(), "relay.yml")
+	if err := os.WriteFile(config, []byte("listen: 127.0.0.1:0\nadmin-listen: 127.0.0.1:1\nallow-origin:\n  - '*.example.com'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AHP_RELAY_ADMIN_LISTEN", "none") // goes before the file
+	t.Setenv("AHP_RELAY_DATA_DIR", dir)
+	ctx, stop := context.WithCancel(t.Context())
+	logs := newSyncBuffer()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, []string{"serve", "--config", config, "--drain", "1s"}, os.Stdout, logs) }()
+	line := logs.await(t, "relay ready")
+	_, rest, _ := strings.Cut(line, "url=")
+	url, _, _ := strings.Cut(rest, " ")
+
+	if out, _, err := relay(t, "check", "--relay", url); err != nil || strings.Count(out, "ok ") != 3 {
+		t.Errorf("check = %q, %v; want three times ok", out, err)
+	}
+	if out, _, err := relay(t, "hosts", "--relay", url, "--json"); err != nil || !strings.Contains(out, `"hosts":[]`) {
+		t.Errorf("hosts = %q, %v; want none", out, err)
+	}
+	t.Setenv("AHP_RELAY_DATA_DIR", t.TempDir())
+	if _, _, err := relay(t, "hosts", "--relay", url); err == nil || !strings.Contains(err.Error(), "other keys") {
+		t.Errorf("hosts with a stranger's keys: %v; want to hear of the keys", err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("serve ended with %v", err)
+	}
+}
+
+// TestDemo shows the console's URL, and ends when asked.
+func TestDemo(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	out := newSyncBuffer()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, []string{"demo", "--listen", "127.0.0.1:0"}, out, os.Stderr) }()
+	out.await(t, "/#host=demo&token=")
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("demo ended with %v", err)
+	}
+}

@@ -1,0 +1,54 @@
+package ahprelay
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers are the packages from the bottom to the top. One imports only what
+// stands before it; those on one line do not import each other.
+var layers = [][]string{
+	{"ahp"},
+	{"auth"},
+	{"broker"},
+	{"routing"},
+	{"gateway", "hostagent"},
+	{"cmd/internal/cli"},
+	{"cmd/relay", "cmd/host-agent"},
+}
+
+// demoOnly is what the relay command needs for its demo, and nothing else does.
+const demoOnly = "test/refhost"
+
+func dependencies(t *testing.T, pkg string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-deps", "ahprelay/"+pkg).Output()
+	if err != nil {
+		t.Fatalf("go list -deps %s: %v", pkg, err)
+	}
+	return strings.Fields(string(out))
+}
+
+// TestImportsPointDown fails on an import from a lower layer to a higher one,
+// and on test code in a binary.
+func TestImportsPointDown(t *testing.T) {
+	var below []string
+	for _, layer := range layers {
+		for _, pkg := range layer {
+			for _, dep := range dependencies(t, pkg) {
+				name, ours := strings.CutPrefix(dep, "ahprelay/")
+				switch {
+				case dep == "testing":
+					t.Errorf("%s depends on package testing", pkg)
+				case !ours, name == pkg, slices.Contains(below, name):
+				case name == demoOnly && pkg == "cmd/relay":
+				default:
+					t.Errorf("%s imports %s, which is not below it", pkg, name)
+				}
+			}
+		}
+		below = append(below, layer...)
+	}
+}

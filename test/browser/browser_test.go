@@ -1,0 +1,179 @@
+package browser_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// browsers are the names that Chromium is installed under.
+var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"}
+
+// screenshots are for people: nothing reads them.
+const screenshots = "../../artifacts"
+
+// A page is a tab of a browser.
+type page struct {
+	t   *testing.T
+	ctx context.Context
+}
+
+// newPage starts a browser with a profile of its own. It skips the test where
+// there is none. Exceptions on the page, and breaches of its policy, fail it.
+func newPage(t *testing.T) *page {
+	t.Helper()
+	var path string
+	for _, name := range browsers {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		t.Skipf("no Chromium on the PATH (looked for %s): the console is not tested", strings.Join(browsers, ", "))
+	}
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), // its profile is a new directory, removed at the end
+		chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		chromedp.Flag("disable-dev-shm-usage", true)) // containers have little of it
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithErrorf(t.Logf))
+	t.Cleanup(cancel)
+	p := &page{t: t, ctx: ctx}
+	if err := chromedp.Listen(ctx, p.event); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = chromedp.Cancel(ctx) }) // waits for the browser's end
+	return p
+}
+
+func (p *page) event(event any) {
+	switch event := event.(type) {
+	case *runtime.EventExceptionThrown:
+		p.t.Errorf("exception on the page: %+v", event.ExceptionDetails)
+	case *cdplog.EventEntryAdded:
+		// Refused connections are logged too, and expected.
+		if event.Entry.Source != cdplog.EntrySourceNetwork {
+			p.t.Errorf("the browser complains: %s: %s", event.Entry.Source, event.Entry.Text)
+		}
+	}
+}
+
+// A step is something to do on a page.
+type step = chromedp.Action[chromedp.Void]
+
+func (p *page) do(steps ...step) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, steps...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// eval returns the value of a JavaScript expression.
+func eval[T any](p *page, js string) T {
+	p.t.Helper()
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](js))
+	if err != nil {
+		p.t.Fatalf("%s: %v", js, err)
+	}
+	return v
+}
+
+// text returns the text of the first element that matches, "" if none does.
+func (p *page) text(selector string) string {
+	p.t.Helper()
+	return eval[string](p, "document.querySelector("+strconv.Quote(selector)+")?.textContent ?? ''")
+}
+
+// patience is the longest wait for what has no deadline of its own.
+const patience = 30 * time.Second
+
+// until waits for a condition, and fails the test if it takes too long.
+func (p *page) until(what string, within time.Duration, holds func() bool) {
+	p.t.Helper()
+	deadline := time.After(within)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			p.shot("failed")
+			p.t.Fatalf("waited %v for: %s; the status is %q, the chat ends with %q",
+				within, what, p.text("#status"), tail(p.text("#log"), 300))
+		}
+	}
+}
+
+// wants waits for an element whose text contains want.
+func (p *page) wants(selector, want string) {
+	p.t.Helper()
+	p.until(strconv.Quote(want)+" in "+selector, patience, func() bool { return strings.Contains(p.text(selector), want) })
+}
+
+// click waits for an element that is shown, enabled and at rest, and clicks it
+// with the mouse.
+func (p *page) click(selector string) {
+	p.t.Helper()
+	place := "(e => e && !e.disabled && e.checkVisibility() ? JSON.stringify(e.getBoundingClientRect()) : '')" +
+		"(document.querySelector(" + strconv.Quote(selector) + "))"
+	before := ""
+	p.until(selector+" to click on", patience, func() bool {
+		now := eval[string](p, place)
+		rests := now != "" && now == before
+		before = now
+		return rests
+	})
+	p.do(chromedp.Click(chromedp.CSS(selector)))
+}
+
+// say sends a prompt.
+func (p *page) say(prompt string) {
+	p.t.Helper()
+	p.do(chromedp.SendKeys(chromedp.CSS("#prompt"), prompt))
+	p.click("#send")
+}
+
+// shot saves what is seen.
+func (p *page) shot(name string) {
+	p.t.Helper()
+	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.MkdirAll(screenshots, 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(screenshots, "console-"+name+".png"), png, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func desktop() step { return chromedp.EmulateViewport(1280, 800) }
+
+func phone() step {
+	return chromedp.EmulateViewport(390, 780, chromedp.EmulateScale(2), chromedp.EmulateMobile)
+}
+
+// colours sets what the system is said to prefer: light or dark.
+func colours(scheme string) step {
+	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		return cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+	}
+}
+
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }

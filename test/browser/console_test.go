@@ -1,0 +1,186 @@
+package browser_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+const lastTurn = "#turns > :last-child"
+
+// TestConsole does what a user does with the demo.
+func TestConsole(t *testing.T) {
+	p := newPage(t)
+	s := startStack(t)
+	token := s.token(time.Hour)
+	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(token)))
+
+	p.wants("#hosts [data-host=demo] .badge", "online")
+	p.wants("#status-text", "Live")
+	for _, title := range []string{"Watching the build", "Fix the flaky login test", "Release notes for 2.4"} {
+		p.wants("#sessions", title)
+	}
+	p.hasNoToken(token)
+
+	// The live session of the demo goes on by itself.
+	p.click(`[data-session="demo:/live"] button`)
+	p.wants("#turns", "I report here as it goes on.")
+	p.wants(".turn.live .prompt", "What is the build doing?")
+	said := func() string { return p.text(".turn.live .parts") }
+	p.until("words", patience, func() bool { return said() != "" })
+	first := said()
+	p.until("more words", patience, func() bool { return strings.HasPrefix(said(), first) && len(said()) > len(first) })
+	p.shot("live")
+
+	// A session of our own.
+	p.click("#new-session")
+	p.wants("#chat-note", "Nothing has been said yet.")
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+	p.wants("#chat-title", "hello")
+	p.say("permission")
+	p.wants(lastTurn+" .question button.primary", "Allow")
+	p.shot("permission")
+	p.click(lastTurn + " .question button.primary")
+	p.wants(lastTurn+" .parts", "Allowed.")
+	p.say("permission")
+	p.click(lastTurn + " .question button:not(.primary)")
+	p.wants(lastTurn+" .parts", "Denied.")
+	p.say("tool")
+	p.wants(lastTurn+" .tool pre", "echoed")
+	p.say("error")
+	p.wants(lastTurn, "Something went wrong")
+	p.say("stream 100000 20")
+	p.click("#stop")
+	p.wants(lastTurn, "Stopped.")
+	// What hosts send is text, whatever it looks like.
+	p.say("<b id=markup>bold</b>")
+	p.wants(lastTurn+" .parts", "You said: <b id=markup>bold</b>")
+	if eval[bool](p, "document.querySelector('#markup') !== null") {
+		t.Error("text from the host became markup")
+	}
+	p.shot("chat")
+	p.shootAll()
+	p.hasNoToken(token)
+}
+
+// shootAll takes pictures for people to look at.
+func (p *page) shootAll() {
+	p.do(colours("dark"))
+	p.shot("chat-dark")
+	p.do(phone())
+	p.shot("phone-chat-dark")
+	p.do(colours("light"))
+	p.shot("phone-chat")
+	p.click("#back")
+	p.shot("phone-list")
+	p.do(colours("dark"))
+	p.shot("phone-list-dark")
+	p.do(colours("light"), desktop())
+}
+
+// hasNoToken checks that the token is neither in the page nor in its address.
+func (p *page) hasNoToken(token string) {
+	p.t.Helper()
+	if strings.Contains(eval[string](p, "location.href + document.documentElement.outerHTML"), token) {
+		p.t.Error("the token is in the page or its address")
+	}
+}
+
+// TestConsoleHostAway kills the host under the page, and starts it again.
+func TestConsoleHostAway(t *testing.T) {
+	p := newPage(t)
+	s := startStack(t)
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.click(`[data-session="demo:/login"] button`)
+	p.wants("#turns", "Done. 500 runs")
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+
+	s.host.kill()
+	p.until("the status to say that the host is offline", 2*time.Second,
+		func() bool { return strings.Contains(p.text("#status-text"), "offline") })
+	p.wants("#status-text", "waiting for the host")
+	p.wants("#hosts [data-host=demo] .badge", "offline")
+	if eval[bool](p, "!document.querySelector('#send').disabled") {
+		t.Error("prompts can be sent without a host")
+	}
+	p.shot("offline")
+	p.do(phone(), colours("dark"))
+	p.shot("phone-offline-dark")
+	p.do(desktop(), colours("light"))
+
+	s.restartHost()
+	p.wants("#status-text", "Live")
+	p.wants("#turns", "Done. 500 runs")
+	p.until("what the old host alone knew to go", patience, func() bool { return !strings.Contains(p.text("#turns"), "Hello, world!") })
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+	p.wants("#hosts [data-host=demo] .badge", "online")
+}
+
+// TestConsoleResumes cuts the connection in the middle of an answer: nothing
+// is lost, and nothing comes twice.
+func TestConsoleResumes(t *testing.T) {
+	p := newPage(t)
+	s := startStack(t)
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.click("#new-session")
+	p.wants("#chat-note", "Nothing has been said yet.")
+	const deltas = 150
+	p.say(fmt.Sprintf("stream %d 20 8", deltas))
+	p.wants(lastTurn+" .parts", "10 xxxxx")
+	s.proxy.cut()
+	p.wants("#status-text", "Connection lost")
+	p.wants("#status-text", "Live")
+	p.until("the end of the answer", patience, func() bool { return p.text("#turns .live") == "" })
+	if got := p.text(lastTurn + " .parts"); got != streamText(deltas, 8) {
+		t.Errorf("after the cut, the answer is %q; want %q", got, streamText(deltas, 8))
+	}
+}
+
+// streamText is what the demo host answers to "stream N MS SIZE".
+func streamText(n, size int) string {
+	var b strings.Builder
+	for i := range n {
+		text := fmt.Sprintf("%d ", i)
+		b.WriteString(text + strings.Repeat("x", size-len(text)))
+	}
+	return b.String()
+}
+
+// TestConsoleToken shows how tokens are asked for.
+func TestConsoleToken(t *testing.T) {
+	p := newPage(t)
+	s := startStack(t)
+	p.do(desktop(), chromedp.Navigate("http://"+s.proxy.Addr().String()+"/"))
+	p.wants("#gate", "Client token")
+	p.shot("token")
+	p.giveToken("not a token")
+	p.wants("#token-why", "does not look like a token")
+	p.giveToken("not.a.token")
+	p.wants("#token-why", "does not accept")
+
+	// The only host of the token is chosen without asking. When the token
+	// ends, the page says so.
+	p.giveToken(s.token(4 * time.Second))
+	p.wants("#status-text", "Live")
+	p.wants("#token-why", "oken")
+	p.shot("token-expired")
+
+	// The whole address will do.
+	p.giveToken(s.console(s.token(time.Hour)))
+	p.wants("#status-text", "Live")
+	p.click(".about summary")
+	p.click("#forget")
+	p.wants("#gate", "Client token")
+}
+
+func (p *page) giveToken(token string) {
+	p.t.Helper()
+	p.until("a field for a token", patience, func() bool { return eval[bool](p, "document.querySelector('#token').checkVisibility()") })
+	p.do(chromedp.SendKeys(chromedp.CSS("#token"), token), chromedp.Click(chromedp.CSS("#token-form button")))
+}
