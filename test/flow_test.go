@@ -28,7 +28,7 @@ import (
 //	A< action chat/delta 5     A has got (5 of) these actions
 //	A< ask resourceRead {…}    the host has asked A, which answers with {…}
 //	let chat = A 4 result.snapshot.state.defaultChat    from the answer to A's request 4
-//	seq last = A               the highest serverSeq that A has got
+//	seq last = A               the highest serverSeq that a step of A has waited for
 //	fence A                    A has got all that the host sent before now
 //	drop A                     A's network is gone
 //
@@ -272,9 +272,9 @@ func (c *flowClient) field(id, path string) (string, error) {
 }
 
 func (c *flowClient) lastSeq() (last int64) {
-	for _, frame := range c.Frames() {
+	for i, frame := range c.Frames() {
 		var m message
-		if json.Unmarshal(frame, &m) == nil && m.Method == "action" {
+		if c.used[i] && json.Unmarshal(frame, &m) == nil && m.Method == "action" {
 			last = max(last, m.Params.ServerSeq)
 		}
 	}

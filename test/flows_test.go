@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -48,8 +49,9 @@ func newRefhost(t *testing.T, change func(*refhost.Config)) (*refhost.Host, *sta
 }
 
 // upstream returns the host to test against: the one in AHP_UPSTREAM, such as
-// a real one, or else a reference host of its own for each call.
-func upstream(t *testing.T) target {
+// a real one, or else a reference host of its own for each call, which serves
+// a directory.
+func upstream(t *testing.T, dir string) target {
 	t.Helper()
 	if url := os.Getenv("AHP_UPSTREAM"); url != "" {
 		run := time.Now().UnixMicro() % 1_000_000
@@ -64,7 +66,6 @@ func upstream(t *testing.T) target {
 			return vars
 		}}
 	}
-	dir := t.TempDir()
 	_, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Root = dir })
 	return target{server.URL(), func(_ string, n int) map[string]string {
 		vars := flowVars("demo", fmt.Sprintf("%08d", n))
@@ -111,24 +112,79 @@ func direct(url string) dialer {
 
 // TestFlows runs every flow directly at a host and through the relay. Through
 // the relay, each client gets byte for byte what the host sent on its
-// connection, and the host gets what the client sent.
+// connection, and the host gets what the client sent. And where the host does
+// the same each time, each client gets byte for byte what it gets directly.
 func TestFlows(t *testing.T) {
+	real := os.Getenv("AHP_UPSTREAM") != ""
+	dir := t.TempDir()
 	for _, f := range readFlows(t) {
 		t.Run(f.name, func(t *testing.T) {
-			straight := upstream(t)
-			play(t, f, direct(straight.url), straight.vars(f.name, 0))
-
-			relayed := upstream(t)
+			n := 0
+			straight := upstream(t, dir)
+			want := play(t, f, direct(straight.url), straight.vars(f.name, n))
+			if real {
+				n++ // the host remembers the sessions
+			}
+			relayed := upstream(t, dir)
 			s := startStack(t, stack.Config{Upstream: relayed.url})
-			clients := play(t, f, throughRelay(t, s), relayed.vars(f.name, 1))
-			wantAsHostSent(t, s.Tap, clients)
+			got := play(t, f, throughRelay(t, s), relayed.vars(f.name, n))
+			wantAsHostSent(t, s.Tap, got)
+			for i := 0; !real && i < len(want); i++ {
+				wantAsDirectly(t, got[i], want[i])
+			}
 		})
 	}
 }
 
+// wantAsDirectly compares what a client got through the relay with what it
+// got without, up to a ping of both.
+func wantAsDirectly(t *testing.T, got, want *flowClient) {
+	t.Helper()
+	a, b := timeless(got.Frames()), timeless(want.Frames())
+	select {
+	case <-want.Done(): // dropped: the last frames may have been lost
+		n := min(len(a), len(b))
+		a, b = a[:n], b[:n]
+	default:
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		defer cancel()
+		if err := want.pass(ctx); err != nil { // wantAsHostSent did it for the other
+			t.Fatal(err)
+		}
+		b = timeless(want.Frames())
+		fence := fmt.Sprintf("%q", fmt.Sprintf("fence-%d", want.fence))
+		upTo := func(frames [][]byte) [][]byte {
+			return frames[:1+slices.IndexFunc(frames, func(f []byte) bool { return fits(f, []string{"answer", fence}) })]
+		}
+		a, b = upTo(a), upTo(b)
+	}
+	wantSameFrames(t, got.name+" against directly", a, b)
+}
+
+// timeless leaves out what comes when a timer of the host says so, and writes
+// replayed actions like those that come one by one: how many are replayed
+// depends on the moment.
+func timeless(frames [][]byte) (list [][]byte) {
+	for _, f := range frames {
+		var replay struct {
+			Result struct{ Actions []json.RawMessage }
+		}
+		switch {
+		case fits(f, []string{"note", "root/sessionSummaryChanged"}), fits(f, []string{"note", "otlp/exportLogs"}):
+		case json.Unmarshal(f, &replay) == nil && replay.Result.Actions != nil:
+			for _, params := range replay.Result.Actions {
+				list = append(list, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"action","params":%s}`, params))
+			}
+		default:
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
 // TestFlowsTogether runs all flows at once through one relay.
 func TestFlowsTogether(t *testing.T) {
-	host := upstream(t)
+	host := upstream(t, t.TempDir())
 	s := startStack(t, stack.Config{Upstream: host.url})
 	dial := throughRelay(t, s)
 	for i, f := range readFlows(t) {
