@@ -1,11 +1,27 @@
 #!/bin/sh
 # Installs what the tests use beside Go, where it is missing and can be
-# installed: Node.js, whose JSON parser the frame reader is compared with.
+# installed: Node.js, whose JSON parser the frame reader is compared with, and
+# Chromium, in which the console is tested.
 set -eu
-command -v node >/dev/null 2>&1 && exit 0
-if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
-  echo "installing nodejs (the frame reader is compared with its JSON parser)"
-  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs >/dev/null
+
+# have NAME...: one of these commands is there.
+have() {
+  for name; do
+    command -v "$name" >/dev/null 2>&1 && return
+  done
+  return 1
+}
+
+missing=
+have node || missing="$missing nodejs"
+have chromium chromium-browser google-chrome google-chrome-stable chrome || missing="$missing chromium"
+[ -n "$missing" ] || exit 0
+
+if have apt-get && [ "$(id -u)" = 0 ]; then
+  echo "installing$missing"
+  apt-get update -qq
+  # shellcheck disable=SC2086 # a list of packages
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 else
-  echo "Node.js is missing: the comparison of the frame reader with its JSON parser will be skipped"
+  echo "missing:$missing; the tests that need them will be skipped"
 fi

@@ -304,8 +304,7 @@ export class Connection {
 
   #lost(closeCode, reason) {
     this.#socket = null;
-    for (const { reject } of this.#calls.values()) reject(new Error('The connection was lost.'));
-    this.#calls.clear();
+    this.#failCalls();
     const action = afterClose(closeCode);
     if (action === 'stop' || action === 'token') {
       this.#end(action, closeCode, reason);
@@ -320,7 +319,13 @@ export class Connection {
     this.#setState({ name: 'retrying', at: Date.now() + wait, code: closeCode, reason });
   }
 
+  #failCalls() {
+    for (const { reject } of this.#calls.values()) reject(new Error('The connection was lost.'));
+    this.#calls.clear();
+  }
+
   #end(action, closeCode, reason) {
+    this.#failCalls();
     clearTimeout(this.#retry);
     clearInterval(this.#watch);
     this.#setState({ name: 'ended', action, code: closeCode, reason });
@@ -332,5 +337,5 @@ function seq(n) {
 }
 
 function list(value) {
-  return Array.isArray(value) ? value : [];
+  return Array.isArray(value) ? value.filter((v) => v != null) : [];
 }

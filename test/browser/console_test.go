@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"ahprelay/auth"
 )
 
 const lastTurn = "#turns > :last-child"
@@ -120,6 +122,16 @@ func TestConsoleHostAway(t *testing.T) {
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	p.wants("#hosts [data-host=demo] .badge", "online")
+
+	// The same for a page that has never seen the host.
+	s.host.kill()
+	p.wants("#status-text", "waiting for the host")
+	p.do(chromedp.Reload())
+	p.wants("#status-text", "offline")
+	p.wants("#chat-note", "opens when the host is there")
+	s.restartHost()
+	p.wants("#status-text", "Live")
+	p.wants("#turns", "Done. 500 runs")
 }
 
 // TestConsoleResumes cuts the connection in the middle of an answer: nothing
@@ -152,6 +164,25 @@ func streamText(n, size int) string {
 	return b.String()
 }
 
+// TestConsoleReadOnly has a token that allows to look, and no more.
+func TestConsoleReadOnly(t *testing.T) {
+	p := newPage(t)
+	s := startStack(t)
+	p.do(desktop(), chromedp.Navigate(s.console(s.tokenFor(auth.AccessRead, time.Hour))))
+	p.click(`[data-session="demo:/login"] button`)
+	p.wants("#turns", "Done. 500 runs")
+	p.say("hello")
+	p.wants(lastTurn+" .outcome", "Refused: ")
+	p.shot("refused")
+	p.click(lastTurn + " .outcome button:last-child") // discard
+	p.until("the prompt to go", patience, func() bool { return !strings.Contains(p.text("#turns"), "Refused") })
+	p.click("#new-session")
+	p.wants("#sessions-note", "No session was made")
+	p.click(`[data-session="demo:/live"] button`)
+	p.click("#stop")
+	p.wants("#composer-note", "Refused: ")
+}
+
 // TestConsoleToken shows how tokens are asked for.
 func TestConsoleToken(t *testing.T) {
 	p := newPage(t)
@@ -166,7 +197,7 @@ func TestConsoleToken(t *testing.T) {
 
 	// The only host of the token is chosen without asking. When the token
 	// ends, the page says so.
-	p.giveToken(s.token(4 * time.Second))
+	p.giveToken(s.token(6 * time.Second))
 	p.wants("#status-text", "Live")
 	p.wants("#token-why", "oken")
 	p.shot("token-expired")

@@ -70,11 +70,16 @@ func (s *stack) startAgent() {
 	})
 }
 
-// token issues a client token.
+// token issues a client token that allows everything.
 func (s *stack) token(ttl time.Duration) string {
 	s.t.Helper()
+	return s.tokenFor(auth.AccessWrite, ttl)
+}
+
+func (s *stack) tokenFor(access auth.Access, ttl time.Duration) string {
+	s.t.Helper()
 	token, err := s.relay.Keys().IssueClient(auth.Client{
-		Tenant: "default", Subject: "browser", Hosts: []string{hostName}, Access: auth.AccessWrite,
+		Tenant: "default", Subject: "browser", Hosts: []string{hostName}, Access: access,
 		Expires: time.Now().Add(ttl),
 	})
 	if err != nil {

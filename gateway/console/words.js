@@ -1,0 +1,97 @@
+// How states are put into words. None of this touches the page.
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
+const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+
+/** A point in time: the time of today, else the day. '' if it is none. */
+export function when(iso, now = Date.now()) {
+  const date = new Date(iso ?? NaN);
+  if (Number.isNaN(date.getTime())) return '';
+  if (date.toDateString() !== new Date(now).toDateString()) return `${day.format(date)}, ${clock.format(date)}`;
+  return clock.format(date);
+}
+
+/** The time between, roughly: "now", "5 min ago". '' if iso is no time. */
+export function ago(iso, now = Date.now()) {
+  const date = new Date(iso ?? NaN);
+  if (Number.isNaN(date.getTime())) return '';
+  const minutes = Math.floor((now - date.getTime()) / 60_000);
+  if (minutes < 1) return 'now';
+  if (minutes < 60) return `${minutes} min ago`;
+  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h ago`;
+  return day.format(date);
+}
+
+/**
+ * The state of a connection in words, with a tone for its colour: ok, wait or
+ * bad. more is what changes each second. away tells that the host is not
+ * online; host is what the relay says of it, if anything.
+ */
+export function describe(state, { away, host, now = Date.now() }) {
+  const offline = host && host.state !== 'online'
+    ? `Host ${host.state} since ${when(host.since, now)}`
+    : 'Host offline';
+  switch (state?.name) {
+    case 'live':
+      return { tone: 'ok', text: 'Live', more: '' };
+    case 'connecting':
+      return { tone: 'wait', text: away ? `${offline} – reconnecting` : 'Connecting', more: '…' };
+    case 'greeting':
+      if (away) return { tone: 'bad', text: `${offline} – waiting for the host`, more: '' };
+      return { tone: 'wait', text: state.resuming ? 'Catching up' : 'Connecting', more: '…' };
+    case 'retrying': {
+      const seconds = Math.max(1, Math.ceil((state.at - now) / 1000));
+      const why = away ? offline : `Connection lost${reasonOf(state)}`;
+      return { tone: 'bad', text: `${why} – reconnecting`, more: `in ${seconds} s` };
+    }
+    case 'ended':
+      return { tone: 'bad', text: `Not connected: ${state.reason || `closed with code ${state.code}`}`, more: '' };
+  }
+  return { tone: 'wait', text: 'No host chosen', more: '' };
+}
+
+// 1006 stands for "no close frame came", which says nothing to anybody.
+function reasonOf({ code, reason }) {
+  if (reason) return ` (${reason})`;
+  return code && code !== 1006 ? ` (code ${code})` : '';
+}
+
+// Bits of the status of a session.
+const failed = 2;
+const working = 8;
+const needsInput = 16;
+const archived = 64;
+
+/** The status of a session in words, '' for one that rests. */
+export function statusWord(status) {
+  if (status & needsInput) return 'needs you';
+  if (status & working) return 'working';
+  if (status & failed) return 'failed';
+  return status & archived ? 'archived' : '';
+}
+
+const toolWords = {
+  'streaming': 'preparing',
+  'pending-confirmation': 'waits for you',
+  'running': 'running',
+  'pending-result-confirmation': 'result waits for you',
+  'completed': 'done',
+  'cancelled': 'not run',
+};
+
+/** The state of a tool call in words. */
+export function toolWord(call) {
+  if (call.status === 'completed' && call.success === false) return 'failed';
+  if (call.status === 'cancelled' && call.reason === 'denied') return 'denied';
+  return Object.hasOwn(toolWords, call.status) ? toolWords[call.status] : String(call.status ?? '');
+}
+
+/** The last part of a path or file URI. */
+export function baseName(uri) {
+  const path = String(uri ?? '').replace(/\/+$/, '');
+  try {
+    return decodeURIComponent(path.slice(path.lastIndexOf('/') + 1));
+  } catch {
+    return path;
+  }
+}
