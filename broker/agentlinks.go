@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -17,9 +18,11 @@ type AgentTraffic interface {
 	Accept(relay string, offer Hello, lines Lines) Traffic
 
 	// NextBody returns the next body to publish, and the token of its channel;
-	// nil if there is none. It is asked before the links' traffic, so that a
-	// body leaves before the references to it.
+	// nil if there is none. It returns the same until Published.
 	NextBody() (token string, payload []byte)
+
+	// Published says that the body has left: references to it may follow.
+	Published()
 }
 
 // An AgentLinksConfig names the host-agent's end of its links.
@@ -34,6 +37,11 @@ type AgentLinksConfig struct {
 
 // maxLinks bounds the relay instances that a host-agent serves at a time.
 const maxLinks = 256
+
+// bodyRound is how many bytes of bodies are published until the links have
+// their turn, each with one packet: neither holds up the others for long,
+// however slow the network.
+const bodyRound = 256 << 10
 
 // AgentLinks are a host-agent's ends of the links that relays open to it. All
 // of them leave through one writer.
@@ -111,27 +119,20 @@ func (a *AgentLinks) Resumed() {
 	}
 }
 
-// flush publishes all that may be sent now.
-func (a *AgentLinks) flush() (again time.Time, err error) {
-	for {
-		token, body := a.traffic.NextBody()
-		if body == nil {
-			break
-		}
-		// A body that gets lost is asked for by the relays that need it.
-		_ = a.bus.Publish(ChannelSubject(a.cfg.Tenant, a.cfg.Host, token), body)
-	}
+// flush publishes some bodies and a packet of each link.
+func (a *AgentLinks) flush() (more bool, again time.Time, err error) {
+	more, idle := a.publishBodies()
 	a.mu.Lock()
 	links := a.order
 	a.mu.Unlock()
 	again = time.Now().Add(time.Hour)
-	idle := true
 	for _, b := range links {
-		at, err := b.flush()
+		m, at, err := b.flush()
 		if err != nil {
 			a.end(b, err)
 			continue
 		}
+		more = more || m
 		if at.Before(again) {
 			again = at
 		}
@@ -143,7 +144,26 @@ func (a *AgentLinks) flush() (again time.Time, err error) {
 		close(a.settled)
 		a.settled = nil
 	}
-	return again, nil
+	return more, again, nil
+}
+
+// publishBodies publishes bodies, and returns whether there may be more to
+// publish now, and whether none is left.
+func (a *AgentLinks) publishBodies() (more, none bool) {
+	for sent := 0; sent < bodyRound; {
+		token, body := a.traffic.NextBody()
+		if body == nil {
+			return false, true
+		}
+		err := a.bus.Publish(ChannelSubject(a.cfg.Tenant, a.cfg.Host, token), body)
+		if err != nil && !errors.Is(err, nats.ErrMaxPayload) {
+			return false, false // it leaves when the connection is back
+		}
+		// One that gets lost is asked for by the relays that need it.
+		a.traffic.Published()
+		sent += len(body)
+	}
+	return true, false
 }
 
 // receive takes one message of any relay.
@@ -187,6 +207,9 @@ func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
 	answer := a.cfg.Hello
 	answer.Epoch = offer.Epoch
 	version, err := CommonWire(offer.Wire, "relay", offer.Version, "host-agent", a.cfg.Hello.Version)
+	if err == nil {
+		err = offer.check()
+	}
 	if err != nil {
 		answer.Wire, answer.Reason = [2]int{WireMin, WireMax}, err.Error()
 		a.publish(relay, appendHello(helloRefuse, answer))
@@ -225,6 +248,7 @@ func (a *AgentLinks) open(relay string, version byte, offer Hello) error {
 	defer a.mu.Unlock()
 	a.links[relay] = b
 	a.order = append(a.order[:len(a.order):len(a.order)], b)
+	a.Wake() // for its heartbeats
 	return nil
 }
 

@@ -171,7 +171,7 @@ func (cfg *AgentConfig) options(life context.Context, c *Conn) []nats.Option {
 	}
 	opts := append(networkOptions(newDialer(life, dial, c.failed), cfg.URL, cfg.TLS),
 		nats.Name(cfg.Instance),
-		nats.UserJWT(c.creds.show, cfg.Sign),
+		login(c.creds.show, cfg.Sign),
 		nats.CustomInboxPrefix(HostPrefix(cfg.Tenant, cfg.Host)+"inbox."+cfg.Instance),
 		nats.IgnoreDiscoveredServers(), // their addresses are those of the inside
 	)
@@ -179,6 +179,15 @@ func (cfg *AgentConfig) options(life context.Context, c *Conn) []nats.Option {
 		opts = append(opts, nats.WebSocketConnectionHeadersHandler(cfg.Headers))
 	}
 	return opts
+}
+
+// login is nats.UserJWT without its trial call, which would refuse to start
+// when there are no credentials yet: the relay that gives them may come later.
+func login(show func() (string, error), sign func([]byte) ([]byte, error)) nats.Option {
+	return func(o *nats.Options) error {
+		o.UserJWT, o.SignatureCB = show, sign
+		return nil
+	}
 }
 
 func (cfg *AgentConfig) check() error {

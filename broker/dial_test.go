@@ -115,6 +115,37 @@ func TestAgentComesBack(t *testing.T) {
 	}
 }
 
+// A host-agent that starts while nobody gives it credentials: it goes on
+// asking, and says why there is no connection.
+func TestAgentWithoutCredentials(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	fetch := cfg.Credentials
+	var away atomic.Bool
+	away.Store(true)
+	cfg.Credentials = func(ctx context.Context) (string, error) {
+		if away.Load() {
+			return "", errors.New("relay is away")
+		}
+		return fetch(ctx)
+	}
+	evs, cfg := watched(cfg)
+	agent, err := broker.DialAgent(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("DialAgent: %v", err)
+	}
+	t.Cleanup(agent.Close)
+	for err := range evs.retrying {
+		if strings.Contains(err.Error(), "relay is away") {
+			break
+		}
+	}
+	away.Store(false)
+	next(t, "Connected", evs.connected)
+	wantPassage(t, agent, s.relay(t), "ahp.v1.acme.laptop.x")
+}
+
 // Credentials that live for two seconds are renewed before they end, and
 // hardly a message is late.
 func TestCredentialsAreRenewed(t *testing.T) {

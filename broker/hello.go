@@ -40,6 +40,14 @@ type Hello struct {
 	Reason   string   `json:"reason,omitempty"`   // of a refusal: who must do what
 }
 
+// check reports bounds with which nothing could ever be sent.
+func (h *Hello) check() error {
+	if h.Credit < 1 || h.MaxFrame < 1 {
+		return fmt.Errorf("%w: credit of %d and frames of %d bytes", ErrBadPacket, h.Credit, h.MaxFrame)
+	}
+	return nil
+}
+
 // appendHello encodes a handshake message.
 func appendHello(kind helloKind, h Hello) []byte {
 	b, err := json.Marshal(h)

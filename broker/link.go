@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -39,12 +40,12 @@ var (
 // A LinkConfig sets the times and bounds of a [Link]. The zero value of a
 // field means its default.
 type LinkConfig struct {
-	Window    int           // bytes sent and not released, at most; default 16 MiB
+	Window    int           // bytes sent and not released, at most, packetCost for each packet included; default 16 MiB
 	Heartbeat time.Duration // an idle end says that it is there; default 2 s
 	Resume    time.Duration // a peer silent for longer than this plus a heartbeat is lost; default 15 s
 	AckDelay  time.Duration // an ack waits this long for company; default 20 ms
 	Probe     time.Duration // unreleased packets are asked after; default 500 ms
-	Retry     time.Duration // a gap is reported again; default 100 ms
+	Retry     time.Duration // a gap is reported again, then after twice as long each time; default 100 ms
 }
 
 func (c LinkConfig) withDefaults() LinkConfig {
@@ -64,8 +65,17 @@ func (c LinkConfig) withDefaults() LinkConfig {
 	return c
 }
 
-// ackEvery is how many received bytes make an ack due at once.
-const ackEvery = 256 << 10
+const (
+	// ackEvery is how many received bytes make an ack due at once.
+	ackEvery = 256 << 10
+
+	// packetCost is what a packet takes of the window besides its bytes, so
+	// that small ones are bounded too.
+	packetCost = 256
+
+	// maxReason is how much of a peer's reason is kept, in bytes.
+	maxReason = 256
+)
 
 // A Link is one end of a numbered, acknowledged stream of packets in each
 // direction between a relay instance and a host-agent instance. It does no
@@ -91,8 +101,11 @@ type Link struct {
 	resend     uint64   // next number to send again; 0: none
 	resentAt   time.Time
 	resentFrom uint64
-	progressAt time.Time // unreleased last shrank or was asked after
-	spokeAt    time.Time // last packet of any kind
+	timed      uint64 // packet whose way there and back is being timed; 0: none
+	timedAt    time.Time
+	roundTrip  time.Duration // as last timed
+	progressAt time.Time     // unreleased last shrank or was asked after
+	spokeAt    time.Time     // last packet of any kind
 
 	// Receiving.
 	have    uint64   // all up to this number received
@@ -102,14 +115,17 @@ type Link struct {
 	unacked int      // bytes received since
 	ackAt   time.Time
 	ask     bool      // the next ack asks for one in return
-	gapAt   time.Time // when the gap is to be reported (again)
+	gapAt   time.Time // when the gap after have is to be reported (again); zero: there is none
+	gapWait time.Duration
+	moved   bool // have grew since the gap was reported: what is missing now was lost anew
 	heardAt time.Time
 }
 
 // NewLink returns one end of a link in the given wire version and epoch. Both
 // ends have agreed on these in the handshake.
 func NewLink(cfg LinkConfig, version byte, epoch uint64, now time.Time) *Link {
-	return &Link{cfg: cfg.withDefaults(), version: version, epoch: epoch, spokeAt: now, heardAt: now}
+	cfg = cfg.withDefaults()
+	return &Link{cfg: cfg, version: version, epoch: epoch, spokeAt: now, heardAt: now, gapWait: cfg.Retry}
 }
 
 // Epoch returns the link's epoch.
@@ -140,8 +156,11 @@ func (l *Link) Seal(payload []byte, now time.Time) []byte {
 	if len(l.unreleased) == 0 {
 		l.progressAt = now
 	}
+	if l.timed == 0 {
+		l.timed, l.timedAt = l.sent, now
+	}
 	l.unreleased = append(l.unreleased, packet)
-	l.bytes += len(packet)
+	l.bytes += len(packet) + packetCost
 	l.spoke(now)
 	return packet
 }
@@ -182,11 +201,8 @@ func (l *Link) released() uint64 {
 // Done says that nothing more is needed of the peer for packet number, which
 // Receive has returned.
 func (l *Link) Done(number uint64, now time.Time) {
-	for i, n := range l.undone {
-		if n == number {
-			l.undone = append(l.undone[:i], l.undone[i+1:]...)
-			break
-		}
+	if i, found := slices.BinarySearch(l.undone, number); found {
+		l.undone = slices.Delete(l.undone, i, i+1)
 	}
 	if l.released() == l.acked {
 		return
@@ -224,7 +240,7 @@ func (l *Link) Receive(packet []byte, now time.Time) (Received, error) {
 	case packetAck:
 		l.receiveAck(&r, now)
 	case packetBye:
-		got.Bye = string(r.B)
+		got.Bye = string(r.B[:min(len(r.B), maxReason)])
 		if got.Bye == "" {
 			got.Bye = "peer ended the link"
 		}
@@ -252,14 +268,18 @@ func (l *Link) receiveData(r *Fields, now time.Time) Received {
 		l.ackAt = now
 		return Received{}
 	case number > l.have+1:
-		if l.gapAt.IsZero() {
-			l.gapAt = now
+		// After a gap come what was sent before the peer heard of it, which
+		// tells nothing, and then what is missing: so if have has moved since
+		// the report, this is another gap.
+		if l.gapAt.IsZero() || l.moved {
+			l.gapAt, l.moved = now, false
 		}
 		return Received{}
 	}
-	l.have = number
-	if l.have >= l.seen {
-		l.gapAt = time.Time{}
+	l.have, l.moved = number, true
+	l.gapAt, l.gapWait = time.Time{}, l.cfg.Retry
+	if l.have < l.seen { // the rest is on its way
+		l.gapAt = now.Add(l.gapWait)
 	}
 	l.undone = append(l.undone, number)
 	l.unacked += len(r.B)
@@ -273,6 +293,7 @@ func (l *Link) receiveAck(r *Fields, now time.Time) {
 		r.Bad = true
 		return
 	}
+	l.arrived(have, now)
 	l.release(released, now)
 	if flags&ackGap != 0 && have < l.sent {
 		l.startResend(have+1, now)
@@ -286,12 +307,21 @@ func (l *Link) receiveAck(r *Fields, now time.Time) {
 	}
 }
 
-// startResend resends from number on, unless that is already under way.
+// startResend resends from number on, unless that is on its way: the peer
+// reports a gap more than once, and some reports cross with what they ask for.
 func (l *Link) startResend(number uint64, now time.Time) {
-	if number == l.resentFrom && now.Sub(l.resentAt) < l.cfg.Retry/2 {
+	if number == l.resentFrom && now.Sub(l.resentAt) < max(l.cfg.Retry/2, l.roundTrip*3/2) {
 		return
 	}
 	l.resend, l.resentFrom, l.resentAt = number, number, now
+	l.timed = 0 // its ack could be for either copy
+}
+
+// arrived notes that the peer has got everything up to number.
+func (l *Link) arrived(number uint64, now time.Time) {
+	if l.timed != 0 && number >= l.timed {
+		l.roundTrip, l.timed = now.Sub(l.timedAt), 0
+	}
 }
 
 func (l *Link) release(number uint64, now time.Time) {
@@ -299,9 +329,10 @@ func (l *Link) release(number uint64, now time.Time) {
 	if number < first {
 		return
 	}
+	l.arrived(number, now)
 	n := int(number - first + 1)
 	for _, p := range l.unreleased[:n] {
-		l.bytes -= len(p)
+		l.bytes -= len(p) + packetCost
 	}
 	clear(l.unreleased[:n])
 	l.unreleased = l.unreleased[n:]
@@ -317,7 +348,8 @@ func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
 	speak := due(l.ackAt) || due(l.spokeAt.Add(l.cfg.Heartbeat))
 	if due(l.gapAt) {
 		flags |= ackGap
-		l.gapAt = now.Add(l.cfg.Retry)
+		l.gapAt = now.Add(l.gapWait)
+		l.gapWait = min(2*l.gapWait, l.cfg.Heartbeat) // a slow network is not to carry the same again and again
 		speak = true
 	}
 	if l.ask || len(l.unreleased) > 0 && due(l.progressAt.Add(l.cfg.Probe)) {

@@ -26,10 +26,11 @@ type Bus interface {
 // the link: Next by its writer, the others by its reader.
 type Traffic interface {
 	// Next returns what to send next as the given packet number: a payload of
-	// about maxPayload bytes at most, behind HeaderRoom free bytes. If there is
-	// nothing it returns nil, and when to ask again without a wake-up (zero:
-	// never).
-	Next(number uint64, maxPayload int, now time.Time) (payload []byte, again time.Time)
+	// about size bytes, behind HeaderRoom free bytes. If there is nothing it
+	// returns nil, and when to ask again without a wake-up (zero: never). A
+	// size of 0 says that the window is full: only that may be sent for which
+	// the peer waits before it can release anything.
+	Next(number uint64, size int, now time.Time) (payload []byte, again time.Time)
 
 	// Handle takes the payload of a packet, which it may keep. It returns
 	// false if it still needs the peer for it; Lines.Done follows then. An
@@ -106,28 +107,27 @@ func (b *boundLink) probe() {
 	b.wake()
 }
 
-// flush publishes all that may be sent now, and returns when to call it again
-// at the latest. An error says that the link is over.
-func (b *boundLink) flush() (again time.Time, err error) {
+// flush publishes one packet if there is one to send, and an ack if it is
+// due. It returns whether there may be more to publish now, else when to call
+// it again at the latest. An error says that the link is over.
+func (b *boundLink) flush() (more bool, again time.Time, err error) {
 	now := time.Now()
-	for {
-		packet, at := b.next(now)
-		if packet == nil {
-			again = at
-			break
-		}
+	packet, again := b.next(now)
+	if packet != nil {
 		// A packet that cannot be published stays with the link, which sends
 		// it again when the peer is there again.
-		if b.bus.Publish(b.subject, packet) != nil {
-			break
+		err := b.bus.Publish(b.subject, packet)
+		if errors.Is(err, nats.ErrMaxPayload) {
+			return false, time.Time{}, fmt.Errorf("packet of %d bytes: %w", len(packet), err)
 		}
+		more = err == nil
 	}
 	b.mu.Lock()
 	ack, next, lost := b.link.Tick(now)
-	b.idle = again.IsZero() && b.link.Settled()
+	b.idle = packet == nil && again.IsZero() && b.link.Settled()
 	b.mu.Unlock()
 	if lost {
-		return time.Time{}, ErrSilent
+		return false, time.Time{}, ErrSilent
 	}
 	if ack != nil {
 		_ = b.bus.Publish(b.subject, ack) // the next heartbeat says the same
@@ -135,7 +135,7 @@ func (b *boundLink) flush() (again time.Time, err error) {
 	if again.IsZero() || next.Before(again) {
 		again = next
 	}
-	return again, nil
+	return more, again, nil
 }
 
 // next returns the next packet to publish, or nil and when to ask again.
@@ -144,10 +144,14 @@ func (b *boundLink) next(now time.Time) ([]byte, time.Time) {
 	packet := b.link.Resend(now)
 	room, number := b.link.CanSend(), b.link.Next()
 	b.mu.Unlock()
-	if packet != nil || !room {
+	if packet != nil {
 		return packet, time.Time{}
 	}
-	payload, again := b.traffic.Next(number, maxPayload, now)
+	size := maxPayload
+	if !room {
+		size = 0
+	}
+	payload, again := b.traffic.Next(number, size, now)
 	if payload == nil {
 		return nil, again
 	}
@@ -196,21 +200,25 @@ func (w waker) wake() {
 	}
 }
 
-// writeLoop calls flush whenever woken or due, until ctx or the link ends.
-func (w waker) writeLoop(ctx context.Context, flush func() (time.Time, error)) error {
+// writeLoop calls flush whenever there is more, it is woken or due, until ctx
+// or the link ends.
+func (w waker) writeLoop(ctx context.Context, flush func() (more bool, again time.Time, err error)) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for {
-		again, err := flush()
+	for ctx.Err() == nil {
+		more, again, err := flush()
 		if err != nil {
 			return err
+		}
+		if more {
+			continue
 		}
 		timer.Reset(max(time.Until(again), 0))
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
 		case <-w:
 		case <-timer.C:
 		}
 	}
+	return context.Cause(ctx)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,14 +142,15 @@ func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 	defer retry.Stop()
 	limit := time.NewTimer(l.cfg.Link.Resume)
 	defer limit.Stop()
+	_ = l.bus.Publish(l.subject("down"), offer) // tried again
 	for {
-		_ = l.bus.Publish(l.subject("down"), offer) // tried again
 		select {
 		case <-ctx.Done():
 			return Hello{}, context.Cause(ctx)
 		case <-limit.C:
 			return Hello{}, ErrSilent
 		case <-retry.C:
+			_ = l.bus.Publish(l.subject("down"), offer)
 		case msg := <-l.in:
 			answer, done, err := l.answer(msg.Data)
 			if done {
@@ -170,9 +172,10 @@ func (l *RelayLink) answer(packet []byte) (answer Hello, done bool, err error) {
 		if v < WireMin || v > WireMax {
 			return answer, true, fmt.Errorf("%w: host-agent chose %d", ErrIncompatible, v)
 		}
-		return answer, true, nil
+		return answer, true, answer.check()
 	case helloRefuse:
-		return answer, true, fmt.Errorf("%w: %s", ErrIncompatible, answer.Reason)
+		reason := strings.TrimPrefix(answer.Reason, ErrIncompatible.Error()+": ")
+		return answer, true, fmt.Errorf("%w: %s", ErrIncompatible, reason[:min(len(reason), maxReason)])
 	}
 	return answer, false, nil
 }

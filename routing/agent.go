@@ -39,11 +39,11 @@ type AgentConfig struct {
 	// Opened or Close on conn later.
 	Connect func(conn *AgentConn, open Open) HostConn
 
-	Credit     int // bytes sent ahead on each connection, each way; default 1 MiB
+	Credit     int // bytes that a relay may send ahead on each connection; default 1 MiB
 	MaxFrame   int // bytes of the longest message; default 32 MiB
 	QueueLimit int // bytes queued from the host behind the message being sent, for each connection; default 8 MiB
 	Window     int // bytes of bodies kept; default 8 MiB
-	Pinned     int // bytes of bodies in packets that a relay has not released, for each link; default 32 MiB
+	Pinned     int // bytes of bodies that wait to be published, or are in packets that a relay has not released, for each link; default 32 MiB
 }
 
 func (c AgentConfig) withDefaults() AgentConfig {
@@ -74,7 +74,9 @@ type Agent struct {
 	bodies   bodyTable
 	channels channelTable
 	publish  fifo[*body]
-	waiting  int // bytes in publish
+	waiting  int    // bytes in publish
+	queued   uint64 // how many bodies have been put in there
+	left     uint64 // and taken out
 	links    []*agentLink
 	conns    int
 }
@@ -92,9 +94,13 @@ func (a *Agent) Hello() broker.Hello {
 
 // Accept implements [broker.AgentTraffic].
 func (a *Agent) Accept(relay string, offer broker.Hello, lines broker.Lines) broker.Traffic {
-	l := &agentLink{agent: a, relay: relay, lines: lines, credit: offer.Credit, conns: map[uint64]*AgentConn{}}
+	l := &agentLink{
+		agent: a, relay: relay, lines: lines, credit: min(offer.Credit, maxCredit),
+		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{},
+	}
 	l.mux.ownCredit = a.cfg.Credit
 	l.mux.batch.floor = a.bodies.floor
+	l.mux.batch.left = func() uint64 { return a.left }
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.links = append(a.links, l)
@@ -106,15 +112,29 @@ func (a *Agent) NextBody() (token string, payload []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for a.publish.len() > 0 {
-		b := a.publish.pop()
-		a.waiting -= b.size
-		if b.frame == nil {
-			continue // out of the window and out of use already
+		b := *a.publish.at(0)
+		if b.frame == nil { // out of the window and out of use already
+			a.skip()
+			continue
 		}
 		payload = make([]byte, 0, len(b.frame)+len(a.cfg.Instance)+16)
 		return b.channel.token, appendBody(payload, a.cfg.Instance, b.number, b.frame)
 	}
 	return "", nil
+}
+
+// Published implements [broker.AgentTraffic].
+func (a *Agent) Published() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.skip()
+}
+
+// skip takes a body out of those to publish.
+func (a *Agent) skip() {
+	b := a.publish.pop()
+	a.waiting -= b.size
+	a.left++
 }
 
 // fromHost takes a message that the host sent on one connection.
@@ -146,28 +166,30 @@ func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []by
 func (a *Agent) newBody(hash uint64, message, uri []byte) *body {
 	ch, forgotten := a.channels.channel(uri)
 	if forgotten != nil {
-		forgotten.unwatch()
+		forgotten.forget()
 	}
-	receivers := 0
-	for _, l := range ch.links {
-		if l.ready {
-			receivers += ch.expected(l.link)
-		}
-	}
+	ch.age(time.Now())
 	b := a.bodies.add(hash, message, ch)
-	if receivers >= 2 && a.waiting <= a.cfg.Window {
-		for _, l := range ch.links {
-			if l.ready {
-				b.arrival(l.link).shared = true
-			}
-		}
-		a.publish.push(b)
-		a.waiting += b.size
+	if ch.receivers() >= 2 {
+		a.share(b)
 	}
-	ch.recent[ch.next] = b
-	ch.next = (ch.next + 1) % recentBodies
-	ch.age()
 	return b
+}
+
+// share has a body published, and references sent to the relays that listen.
+func (a *Agent) share(b *body) {
+	if a.waiting > a.cfg.Pinned {
+		return // the network takes too little: queues fill, and that has an end
+	}
+	for _, on := range b.channel.links {
+		if on.ready {
+			b.arrival(on.link).shared = true
+		}
+	}
+	a.queued++
+	b.place = a.queued
+	a.publish.push(b)
+	a.waiting += b.size
 }
 
 // send queues a body for one connection: a reference if its relay hears the
@@ -175,45 +197,18 @@ func (a *Agent) newBody(hash uint64, message, uri []byte) *body {
 func (a *Agent) send(c *AgentConn, b *body, message []byte) error {
 	arrival := b.arrival(c.link)
 	arrival.count++
-	on := b.channel.on(c.link)
-	on.idle = 0
-	if !on.asked && b.receivers() >= 2 {
-		on.asked = true
-		c.link.ask(b.channel)
+	on := arrival.on
+	on.most[0] = max(on.most[0], arrival.count)
+	if b.receivers() >= 2 {
+		b.channel.ask(b.heard)
+		if on.ready && b.place == 0 { // more than were likely
+			a.share(b)
+		}
 	}
 	if !arrival.shared {
 		return c.queue(item{frame: message, whole: len(message)})
 	}
 	return c.refer(b, arrival)
-}
-
-// receivers is on how many connections the host has sent the body so far.
-func (b *body) receivers() (n int) {
-	for _, a := range b.heard {
-		n += a.count
-	}
-	return n
-}
-
-// age has relays stop listening to a channel that no connection of theirs has
-// been sent anything on for long.
-func (c *channel) age() {
-	for _, l := range c.links {
-		l.idle++
-		if l.idle > idleBodies && l.ready {
-			l.asked, l.ready = false, false
-			l.link.unask(c)
-		}
-	}
-}
-
-// unwatch forgets a channel at all links.
-func (c *channel) unwatch() {
-	for _, l := range c.links {
-		if l.asked {
-			l.link.unask(c)
-		}
-	}
 }
 
 // forgetLink removes a link that ended from all channels.
@@ -237,6 +232,7 @@ type AgentConn struct {
 
 	partial  []byte // of a message that comes in fragments
 	received bool   // the relay's close
+	told     bool   // the host has been told that the client is gone
 }
 
 // Opened tells the relay that the host takes messages.
@@ -263,8 +259,7 @@ func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error 
 	return c.link.agent.fromHost(c, message, binary, channel)
 }
 
-// Written gives back n bytes of credit, of messages that have been written to
-// the host.
+// Written gives back credit, of messages that have been written to the host.
 func (c *AgentConn) Written(n int) {
 	_ = c.link.with(func() error {
 		if c.link.mux.written(&c.stream, n) {
@@ -300,6 +295,14 @@ func (c *AgentConn) end(code ahp.CloseCode, reason string) {
 	c.forget()
 }
 
+// tellHost says that the client is gone.
+func (c *AgentConn) tellHost(code ahp.CloseCode, reason string) {
+	if !c.told {
+		c.told = true
+		c.host.Closed(code, reason)
+	}
+}
+
 // forget drops a connection that has ended in both directions.
 func (c *AgentConn) forget() {
 	if c.stream.ended && c.received && c.link.conns[c.stream.conn] == c {
@@ -320,18 +323,18 @@ func (c *AgentConn) queue(it item) error {
 // refer queues a reference: straight into the batch if nothing is queued
 // before it.
 func (c *AgentConn) refer(b *body, a *arrival) error {
-	l := c.link
-	if c.stream.items.len() > 0 || l.pinned > l.agent.cfg.Pinned {
+	l, batch := c.link, &c.link.mux.batch
+	if c.stream.items.len() > 0 || batch.full() || l.pinned+batch.bytes > l.agent.cfg.Pinned {
 		if err := c.queue(item{body: b}); err != nil {
 			return err
 		}
 		b.uses++
 		return nil
 	}
-	first := len(l.mux.batch.streams) == 0
-	l.mux.batch.add(&c.stream, b)
-	l.mux.batch.expect(a, time.Now())
-	if first || l.mux.batch.missing == 0 {
+	first := len(batch.streams) == 0
+	batch.add(&c.stream, b)
+	batch.expect(a, time.Now())
+	if first || batch.missing == 0 || batch.full() {
 		l.lines.Wake()
 	}
 	return nil

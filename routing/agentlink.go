@@ -18,11 +18,30 @@ type agentLink struct {
 
 	mux     mux
 	conns   map[uint64]*AgentConn
-	answers fifo[*body] // asked for by the relay
+	watches map[uint64]*channelLink // by watch number, from ask to unask
+	answers fifo[answer]            // asked for by the relay
 	packets fifo[sentBodies]
 	pinned  int // bytes of bodies in packets
 	gone    bool
 }
+
+// An answer is a body that the relay has missed; nil if it is there no more.
+type answer struct {
+	number uint64
+	body   *body
+}
+
+const (
+	// answerSize is how much is put in one packet of answers, about.
+	answerSize = 64 << 10
+
+	// maxAsked bounds what a relay asks for before it gets it.
+	maxAsked = 1 << 17
+
+	// pinnedByAnswers is up to how many times AgentConfig.Pinned bytes bodies
+	// are sent in answer to a relay that releases nothing.
+	pinnedByAnswers = 4
+)
 
 // sentBodies are the bodies that a packet refers to.
 type sentBodies struct {
@@ -38,13 +57,15 @@ func (l *agentLink) with(f func() error) error {
 }
 
 // ask has the relay listen to a channel's bodies.
-func (l *agentLink) ask(ch *channel) {
-	l.mux.control = appendBytes(appendRecord(l.mux.control, recordWatch, ch.number), []byte(ch.token))
+func (l *agentLink) ask(ch *channel, on *channelLink) {
+	l.watches[ch.number] = on
+	l.mux.say(appendBytes(appendRecord(nil, recordWatch, ch.number), []byte(ch.token)))
 	l.lines.Wake()
 }
 
 func (l *agentLink) unask(ch *channel) {
-	l.mux.control = appendRecord(l.mux.control, recordUnwatch, ch.number)
+	delete(l.watches, ch.number)
+	l.mux.say(appendRecord(nil, recordUnwatch, ch.number))
 	l.lines.Wake()
 }
 
@@ -52,15 +73,14 @@ func (l *agentLink) unask(ch *channel) {
 func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte, again time.Time) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
-	if l.answers.len() > 0 {
-		b := l.answers.pop()
-		payload = make([]byte, broker.HeaderRoom, broker.HeaderRoom+len(b.frame)+32)
-		payload = appendBytes(appendRecord(payload, recordBody, b.number), b.frame)
-		l.sent(number, []*body{b})
+	if payload = l.answer(number); payload != nil || size == 0 || l.gone {
 		return payload, time.Time{}
 	}
-	if l.pinned > l.agent.cfg.Pinned && len(l.mux.control) == 0 {
-		return nil, time.Time{} // Released goes on
+	if l.pinned > l.agent.cfg.Pinned { // Released goes on
+		if l.mux.control.len() > 0 {
+			payload = l.mux.nextControl(size)
+		}
+		return payload, time.Time{}
 	}
 	payload, again = l.mux.next(size, now)
 	l.mux.closed = l.mux.closed[:0] // the relay decides when a number is free
@@ -68,6 +88,28 @@ func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte
 		l.sent(number, bodies)
 	}
 	return payload, again
+}
+
+// answer returns a payload of bodies that the relay asked for. The relay may
+// release nothing before it has them, so they leave even when the window is
+// full.
+func (l *agentLink) answer(number uint64) []byte {
+	if l.answers.len() == 0 || l.pinned > pinnedByAnswers*l.agent.cfg.Pinned {
+		return nil
+	}
+	b := make([]byte, broker.HeaderRoom, broker.HeaderRoom+256)
+	var bodies []*body
+	for l.answers.len() > 0 && len(b) < answerSize {
+		a := l.answers.pop()
+		if a.body == nil {
+			b = appendRecord(b, recordGone, a.number)
+			continue
+		}
+		b = appendBytes(appendRecord(b, recordBody, a.number), a.body.frame)
+		bodies = append(bodies, a.body)
+	}
+	l.sent(number, bodies)
+	return b
 }
 
 // sent notes which bodies a packet needs until it is released.
@@ -139,9 +181,11 @@ func (l *agentLink) record(f *broker.Fields) error {
 			l.lines.Wake()
 		}
 	case recordWatching:
-		l.watching(number)
+		if on := l.watches[number]; on != nil {
+			on.ready = true
+		}
 	case recordNeed:
-		l.need(number)
+		return l.need(number)
 	default:
 		return fmt.Errorf("%w: record %d from a relay", broker.ErrBadPacket, kind)
 	}
@@ -166,10 +210,16 @@ func (l *agentLink) open(number uint64, data []byte) error {
 // frame passes a message to the host.
 func (l *agentLink) frame(number uint64, message []byte) error {
 	c := l.conns[number]
-	if c == nil || c.received {
-		return fmt.Errorf("%w: message on connection %d, which is not open", broker.ErrBadPacket, number)
+	cost := len(message) + pieceCost
+	switch {
+	case c == nil || c.received || c.partial != nil:
+		return fmt.Errorf("%w: message on connection %d out of place", broker.ErrBadPacket, number)
+	case !l.mux.took(&c.stream, cost):
+		return fmt.Errorf("%w: message on connection %d beyond its credit", broker.ErrBadPacket, number)
 	}
-	c.host.Deliver(message, false, len(message))
+	if !c.told {
+		c.host.Deliver(message, false, cost)
+	}
 	return nil
 }
 
@@ -177,22 +227,33 @@ func (l *agentLink) frame(number uint64, message []byte) error {
 // of a message bounds what is collected.
 func (l *agentLink) fragment(number, flags uint64, data []byte) error {
 	c := l.conns[number]
-	if c == nil || c.received || (flags&fragmentFirst != 0) != (c.partial == nil) {
+	cost := len(data) + pieceCost
+	switch {
+	case c == nil || c.received:
 		return fmt.Errorf("%w: fragment on connection %d out of place", broker.ErrBadPacket, number)
-	}
-	if len(c.partial)+len(data) > l.agent.cfg.MaxFrame {
-		return fmt.Errorf("%w: message of more than %d bytes", broker.ErrBadPacket, l.agent.cfg.MaxFrame)
+	case !l.mux.took(&c.stream, cost):
+		return fmt.Errorf("%w: fragment on connection %d beyond its credit", broker.ErrBadPacket, number)
+	case c.told:
+		return nil
+	case (flags&fragmentFirst != 0) != (c.partial == nil):
+		return fmt.Errorf("%w: fragment on connection %d out of place", broker.ErrBadPacket, number)
+	case len(c.partial)+len(data) > l.agent.cfg.MaxFrame:
+		c.partial = nil
+		reason := fmt.Sprintf("more than %d bytes for the host", l.agent.cfg.MaxFrame)
+		c.end(ahp.CloseMessageTooBig, reason)
+		c.tellHost(ahp.CloseMessageTooBig, reason)
+		return nil
 	}
 	c.partial = append(c.partial, data...)
 	if flags&fragmentLast == 0 {
-		if l.mux.written(&c.stream, len(data)) {
+		if l.mux.written(&c.stream, cost) {
 			l.lines.Wake()
 		}
 		return nil
 	}
 	message := c.partial
 	c.partial = nil
-	c.host.Deliver(message, flags&fragmentBinary != 0, len(data))
+	c.host.Deliver(message, flags&fragmentBinary != 0, cost)
 	return nil
 }
 
@@ -206,34 +267,24 @@ func (l *agentLink) closed(number uint64, code ahp.CloseCode, reason string) {
 	c.received = true
 	l.mux.drop(&c.stream, l.agent.bodies.release) // the client is gone
 	c.end(code, reason)
-	c.host.Closed(code, reason)
-}
-
-// watching notes that the relay listens to a channel.
-func (l *agentLink) watching(number uint64) {
-	for _, ch := range l.agent.channels.byURI {
-		if ch.number != number {
-			continue
-		}
-		for _, on := range ch.links {
-			if on.link == l && on.asked {
-				on.ready = true
-				on.idle = 0
-			}
-		}
-	}
+	c.tellHost(code, reason)
 }
 
 // need sends a body that the relay has missed.
-func (l *agentLink) need(number uint64) {
-	b := l.agent.bodies.numbered(number)
-	if b == nil || b.frame == nil {
-		l.mux.control = appendRecord(l.mux.control, recordGone, number)
-	} else {
-		b.uses++
-		l.answers.push(b)
+func (l *agentLink) need(number uint64) error {
+	if l.answers.len() >= maxAsked {
+		return fmt.Errorf("%w: more than %d bodies asked for", broker.ErrBadPacket, maxAsked)
 	}
+	b := l.agent.bodies.numbered(number)
+	if b != nil && b.frame == nil {
+		b = nil
+	}
+	if b != nil {
+		b.uses++
+	}
+	l.answers.push(answer{number, b})
 	l.lines.Wake()
+	return nil
 }
 
 // Ended implements [broker.Traffic].
@@ -248,10 +299,8 @@ func (l *agentLink) Ended(reason error) {
 			c.stream.ended = true
 			l.agent.conns--
 		}
-		if !c.received {
-			c.received = true
-			c.host.Closed(ahp.CloseResync, reason.Error())
-		}
+		c.received = true
+		c.tellHost(ahp.CloseResync, reason.Error())
 	}
 	clear(l.conns)
 	for _, n := range l.mux.batch.nodes {
@@ -264,6 +313,8 @@ func (l *agentLink) Ended(reason error) {
 		}
 	}
 	for l.answers.len() > 0 {
-		l.agent.bodies.release(l.answers.pop())
+		if b := l.answers.pop().body; b != nil {
+			l.agent.bodies.release(b)
+		}
 	}
 }

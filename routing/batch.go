@@ -4,6 +4,10 @@ import (
 	"time"
 )
 
+// maxRefs bounds the references in a packet, counted for each connection: so
+// a packet stays far below 1 MiB, and what a few bytes can ask of a relay too.
+const maxRefs = 1 << 15
+
 // linger is how long a reference waits for more of its kind at most.
 const linger = time.Millisecond
 
@@ -21,7 +25,12 @@ type batch struct {
 	joined  []*arrival   // of the bodies in here
 	missing int          // bodies in here that more connections are expected for
 	since   time.Time
-	floor   func() uint64
+	floor   func() uint64 // no later record names a body below
+	left    func() uint64 // how many bodies have been published
+	newest  uint64        // of those in here, its place among them
+	refs    int           // in here, counted for each connection
+	packed  int           // the same, of records in the packet that is being made
+	bytes   int           // sizes of the nodes' bodies
 
 	sent []*body // of the records that append made since the last takeSent
 }
@@ -41,16 +50,19 @@ func (t *batch) add(s *stream, b *body) {
 		t.streams = append(t.streams, s)
 	}
 	s.node = t.child(at, b)
+	t.newest = max(t.newest, b.place)
+	t.refs++
 }
 
 func (t *batch) child(at *batchNode, b *body) *batchNode {
-	for _, c := range at.children {
-		if c.body == b {
+	for i := len(at.children) - 1; i >= 0; i-- { // most likely the newest
+		if c := at.children[i]; c.body == b {
 			return c
 		}
 	}
 	c := &batchNode{body: b, parent: at}
 	b.uses++
+	t.bytes += b.size
 	at.children = append(at.children, c)
 	t.nodes = append(t.nodes, c)
 	return c
@@ -62,7 +74,7 @@ func (t *batch) expect(a *arrival, now time.Time) {
 	if len(t.joined) == 0 {
 		t.since = now
 	}
-	satisfied := a.count >= a.of.expected(a.link)
+	satisfied := a.count >= a.on.expected()
 	switch {
 	case !a.joined:
 		a.joined, a.missing = true, !satisfied
@@ -76,13 +88,21 @@ func (t *batch) expect(a *arrival, now time.Time) {
 	}
 }
 
+// full reports whether no more references fit into the packet.
+func (t *batch) full() bool { return t.refs+t.packed >= maxRefs }
+
+// held reports whether the batch waits for a body to be published: what comes
+// before its references need not be asked for.
+func (t *batch) held() bool { return len(t.streams) > 0 && t.newest > t.left() }
+
 func (t *batch) due(now time.Time) bool {
-	return len(t.streams) > 0 && (t.missing == 0 || !now.Before(t.since.Add(linger)))
+	return len(t.streams) > 0 && !t.held() && (t.missing == 0 || t.full() || !now.Before(t.since.Add(linger)))
 }
 
-// deadline is when the batch is due at the latest; zero if it is empty.
+// deadline is when the batch is due at the latest; zero if it is empty, or
+// waits for something else.
 func (t *batch) deadline() time.Time {
-	if len(t.streams) == 0 {
+	if len(t.streams) == 0 || t.held() {
 		return time.Time{}
 	}
 	return t.since.Add(linger)
@@ -116,6 +136,7 @@ func (t *batch) append(b []byte) []byte {
 		b, floor = appendBodyList(b, list, floor)
 		b = n.conns.append(b)
 	}
+	t.packed += t.refs
 	t.reset()
 	return b
 }
@@ -129,6 +150,7 @@ func (t *batch) reset() {
 	clear(t.nodes)
 	t.root.children = nil
 	t.joined, t.streams, t.nodes, t.missing = t.joined[:0], t.streams[:0], t.nodes[:0], 0
+	t.newest, t.refs, t.bytes = 0, 0, 0
 }
 
 // takeSent returns the bodies that records made since the last call refer to,

@@ -12,18 +12,18 @@ type body struct {
 	number  uint64
 	hash    uint64
 	frame   []byte // nil when out of the window and out of use
-	size    int    // of frame
+	size    int    // of frame, and frameCost
 	channel *channel
 	uses    int        // by queued items, batches and packets that are not released
 	heard   []*arrival // by link, of those with a connection that was sent it
 	old     bool       // out of the window, kept for its uses
+	place   uint64     // among all that were queued to be published; 0: it was not
 }
 
 // An arrival counts the connections of one link on which the host has sent a
 // body.
 type arrival struct {
-	of     *channel
-	link   *agentLink
+	on     *channelLink
 	count  int
 	shared bool // the link's relay hears the body: send it references
 
@@ -34,13 +34,21 @@ type arrival struct {
 // arrival returns the body's count for a link.
 func (b *body) arrival(link *agentLink) *arrival {
 	for _, a := range b.heard {
-		if a.link == link {
+		if a.on.link == link {
 			return a
 		}
 	}
-	a := &arrival{of: b.channel, link: link}
+	a := &arrival{on: b.channel.on(link)}
 	b.heard = append(b.heard, a)
 	return a
+}
+
+// receivers is on how many connections the host has sent the body so far.
+func (b *body) receivers() (n int) {
+	for _, a := range b.heard {
+		n += a.count
+	}
+	return n
 }
 
 // A bodyTable holds the newest bodies, up to a number of bytes, and older
@@ -73,10 +81,10 @@ func (t *bodyTable) find(hash uint64, frame []byte) *body {
 // add numbers a new body and lets old ones go. The table keeps frame.
 func (t *bodyTable) add(hash uint64, frame []byte, ch *channel) *body {
 	t.last++
-	b := &body{number: t.last, hash: hash, frame: frame, size: len(frame), channel: ch}
+	b := &body{number: t.last, hash: hash, frame: frame, size: len(frame) + frameCost, channel: ch}
 	t.byHash[hash] = b
 	t.recent.push(b)
-	t.bytes += len(frame)
+	t.bytes += b.size
 	for t.bytes > t.window && t.recent.len() > 1 {
 		t.evict(t.recent.pop())
 	}

@@ -2,19 +2,19 @@ package routing
 
 import (
 	"container/list"
+	"time"
 )
 
 // maxChannels bounds the channels whose frames are shared. Those least
 // recently used are forgotten: their frames are sent to each connection.
 const maxChannels = 1024
 
-// recentBodies is over how many bodies of a channel the expected number of
-// receivers is learnt.
-const recentBodies = 4
-
-// idleBodies is how many bodies of a channel in a row a link must have had no
-// connection for until its relay need not listen any more.
-const idleBodies = 64
+// A generation of a channel's bodies is at least so many in so much time. What
+// the bodies of this one and the one before teach of their receivers holds.
+const (
+	generationBodies = 64
+	generationTime   = time.Second
+)
 
 // A channel is what a host-agent knows of one AHP channel: who is sent its
 // notifications. It learns that from what the host sends, not from
@@ -24,17 +24,19 @@ type channel struct {
 	token  string
 	number uint64 // in watch records
 	links  []*channelLink
-	recent [recentBodies]*body
-	next   int // place in recent of the next body
+	bodies int       // in this generation
+	since  time.Time // it began
 	place  *list.Element
+
+	forgotten bool // some body may still name it, and nothing is to come of that
 }
 
 // A channelLink is what a channel means to the relay at the end of one link.
 type channelLink struct {
 	link  *agentLink
-	asked bool // the relay was told to listen
-	ready bool // and has said that it does
-	idle  int  // bodies in a row that no connection of the link was sent
+	asked bool   // the relay was told to listen
+	ready bool   // and has said that it does
+	most  [2]int // connections that were sent one body, in this generation and the one before
 }
 
 func (c *channel) on(link *agentLink) *channelLink {
@@ -48,20 +50,59 @@ func (c *channel) on(link *agentLink) *channelLink {
 	return l
 }
 
-// expected is on how many connections of a link the next body will be sent,
-// as far as the bodies before it tell.
-func (c *channel) expected(link *agentLink) (n int) {
-	for _, b := range c.recent {
-		if b == nil {
-			continue
-		}
-		for _, a := range b.heard {
-			if a.link == link {
-				n = max(n, a.count)
-			}
+// expected is on how many connections of the link the next body will be sent,
+// as far as those before it tell.
+func (on *channelLink) expected() int { return max(on.most[0], on.most[1]) }
+
+// receivers is the same for all relays that listen.
+func (c *channel) receivers() (n int) {
+	for _, on := range c.links {
+		if on.ready {
+			n += on.expected()
 		}
 	}
 	return n
+}
+
+// ask has the relays listen to whose connections the host has sent a body.
+func (c *channel) ask(heard []*arrival) {
+	for _, a := range heard {
+		if on := a.on; !on.asked && !on.link.gone && !c.forgotten {
+			on.asked = true
+			on.link.ask(c, on)
+		}
+	}
+}
+
+// age counts a body. At the end of a generation, relays stop listening that
+// had no connection which was sent anything for as long.
+func (c *channel) age(now time.Time) {
+	c.bodies++
+	if c.bodies < generationBodies || now.Sub(c.since) < generationTime {
+		return
+	}
+	c.bodies, c.since = 0, now
+	for _, on := range c.links {
+		on.most[0], on.most[1] = 0, on.most[0]
+		if on.ready && on.expected() == 0 {
+			on.unask(c)
+		}
+	}
+}
+
+// forget has all relays stop listening.
+func (c *channel) forget() {
+	c.forgotten = true
+	for _, on := range c.links {
+		if on.asked {
+			on.unask(c)
+		}
+	}
+}
+
+func (on *channelLink) unask(c *channel) {
+	on.asked, on.ready = false, false
+	on.link.unask(c)
 }
 
 // A channelTable holds the channels in use, by URI.

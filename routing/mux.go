@@ -13,6 +13,16 @@ import (
 // ErrQueueFull reports a frame for which a connection's queue has no room.
 var ErrQueueFull = errors.New("queue full")
 
+const (
+	// pieceCost is what a message, or a piece of one, counts against credit
+	// and the bounds of queues besides its bytes: so those bound how many
+	// small ones there are, too.
+	pieceCost = 64
+
+	// maxCredit is the most that a peer's credit adds up to.
+	maxCredit = 1 << 30
+)
+
 // creditShare is the part of the initial credit that is given back in one
 // piece: few, large credit records.
 const creditShare = 4
@@ -28,10 +38,13 @@ type item struct {
 
 // size is what the item counts against its queue's bound.
 func (it *item) size() int {
-	if it.body != nil {
+	switch {
+	case it.body != nil:
 		return it.body.size
+	case it.raw != nil:
+		return 0 // there are few of them
 	}
-	return len(it.frame)
+	return len(it.frame) + pieceCost
 }
 
 // A stream is the sending side of one connection on a link.
@@ -39,8 +52,9 @@ type stream struct {
 	conn   uint64
 	items  fifo[item]
 	queued int  // sizes of items
-	credit int  // bytes of frames that may be sent
-	owed   int  // bytes of the other direction that were written and not credited yet
+	credit int  // cost of frames that may be sent
+	owed   int  // cost of the other direction's that were written and not credited yet
+	unpaid int  // cost of the other direction's that came and were not credited yet
 	ready  bool // waits for its turn in mux.turns
 	ended  bool // the close record is queued: nothing more is taken
 
@@ -70,10 +84,11 @@ func (s *stream) hasRoom() {
 type mux struct {
 	ownCredit int // bytes that the peer may send on each stream ahead of what was written
 
-	control []byte        // encoded records whose order does not matter
+	control fifo[[]byte]  // encoded records that wait for no connection
 	turns   fifo[*stream] // streams that have something to send, next first
 	batch   batch         // references that wait for company
 	closed  []uint64      // connections whose close record has left, since the owner last looked
+	freed   []*stream     // scratch of flushBatch
 }
 
 // push queues an item. It takes one more while at most limit bytes are queued
@@ -113,58 +128,88 @@ func (m *mux) drop(s *stream, release func(*body)) {
 	}
 }
 
-// grant takes n bytes of credit from the peer.
+// say queues a record that waits for no connection.
+func (m *mux) say(record []byte) { m.control.push(record) }
+
+// grant takes credit from the peer.
 func (m *mux) grant(s *stream, n int) {
-	s.credit += n
+	s.credit = min(s.credit+n, maxCredit)
 	m.schedule(s)
 }
 
-// written notes that n bytes which the peer sent on this connection are off
-// our hands, and credits them in larger pieces.
+// took notes that something of cost n came on this connection, and reports
+// whether the peer had credit for it.
+func (m *mux) took(s *stream, n int) bool {
+	s.unpaid += n
+	return s.unpaid <= m.ownCredit+pieceCost // the last piece may cost that more
+}
+
+// written notes that something of cost n which the peer sent on this
+// connection is off our hands, and credits it in larger pieces.
 func (m *mux) written(s *stream, n int) (due bool) {
 	s.owed += n
 	if s.owed < m.ownCredit/creditShare || s.ended {
 		return false
 	}
-	m.control = appendRecord(m.control, recordCredit, s.conn, uint64(s.owed))
+	m.say(appendRecord(nil, recordCredit, s.conn, uint64(s.owed)))
+	s.unpaid -= s.owed
 	s.owed = 0
 	return true
 }
 
 // schedule gives a stream a turn if it can use one.
 func (m *mux) schedule(s *stream) {
-	if s.ready || s.items.len() == 0 {
-		return
+	if !s.ready && m.sendable(s) {
+		s.ready = true
+		m.turns.push(s)
 	}
-	if it := s.items.at(0); it.frame != nil && s.credit <= 0 {
-		return
+}
+
+// sendable reports whether a stream's first item may leave.
+func (m *mux) sendable(s *stream) bool {
+	if s.items.len() == 0 {
+		return false
 	}
-	s.ready = true
-	m.turns.push(s)
+	it := s.items.at(0)
+	switch {
+	case it.body != nil:
+		return true
+	case s.node != nil && m.batch.held():
+		return false // flushBatch goes on
+	}
+	return it.raw != nil || s.credit > 0 // grant goes on
 }
 
 // next returns the next payload of about size bytes, behind room for the
 // packet's header, or nil and the time when the batch is to be sent. The
 // bodies that it refers to are in m.batch.sent.
 func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
-	b := make([]byte, broker.HeaderRoom, broker.HeaderRoom+len(m.control)+256)
-	b = append(b, m.control...)
-	m.control = m.control[:0]
-	for m.turns.len() > 0 && len(b) < size {
+	b := m.nextControl(size)
+	for m.turns.len() > 0 && len(b) < size && !m.batch.full() {
 		s := m.turns.pop()
 		s.ready = false
-		if s.items.len() > 0 { // nothing was dropped meanwhile
+		if m.sendable(s) { // it was when it got its turn
 			b = m.turn(s, b, size)
 		}
 		m.schedule(s)
 	}
 	if m.batch.due(now) {
-		b = m.batch.append(b)
+		b = m.flushBatch(b)
 	}
+	m.batch.packed = 0
 	if len(b) == broker.HeaderRoom {
 		return nil, m.batch.deadline()
 	}
 	return b, time.Time{}
+}
+
+// nextControl returns a payload of the records that wait for no connection.
+func (m *mux) nextControl(size int) []byte {
+	b := make([]byte, broker.HeaderRoom, broker.HeaderRoom+256)
+	for m.control.len() > 0 && len(b) < size {
+		b = append(b, m.control.pop()...)
+	}
+	return b
 }
 
 // turn sends the first item of a stream, or a piece of it, or the row of
@@ -172,7 +217,7 @@ func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	it := s.items.at(0)
 	if it.body != nil {
-		for s.items.len() > 0 && s.items.at(0).body != nil {
+		for s.items.len() > 0 && s.items.at(0).body != nil && !m.batch.full() {
 			it := s.items.pop()
 			s.queued -= it.size()
 			m.batch.add(s, it.body)
@@ -181,7 +226,7 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 		return b
 	}
 	if s.node != nil { // sent before this
-		b = m.batch.append(b)
+		b = m.flushBatch(b)
 	}
 	if it.raw != nil {
 		b = append(b, it.raw...)
@@ -192,6 +237,17 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 		return b
 	}
 	return m.piece(s, it, b, size)
+}
+
+// flushBatch sends the batch, and gives turns to those that waited for that.
+func (m *mux) flushBatch(b []byte) []byte {
+	m.freed = append(m.freed[:0], m.batch.streams...)
+	b = m.batch.append(b)
+	for _, s := range m.freed {
+		m.schedule(s)
+	}
+	clear(m.freed)
+	return b
 }
 
 // piece sends as much of a frame as may go in one record.
@@ -214,10 +270,11 @@ func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 		}
 		b = appendBytes(appendRecord(b, recordFragment, s.conn, flags), it.frame[:n])
 	}
-	s.credit -= n
+	s.credit -= n + pieceCost
 	s.queued -= n
 	if last {
 		s.items.pop()
+		s.queued -= pieceCost
 		s.hasRoom()
 	} else {
 		it.frame = it.frame[n:]

@@ -24,12 +24,8 @@ const (
 	setBitmap
 )
 
-// Bounds of what a refs record may say, so that a few bytes cannot ask for
-// much work.
-const (
-	maxConns     = 1 << 16 // connections of a link
-	maxEntryRefs = 1 << 16 // bodies in an entry
-)
+// maxConns bounds the connections of a link.
+const maxConns = 1 << 16
 
 var errBadRefs = errors.New("bad refs record")
 
@@ -173,12 +169,13 @@ func appendBodyList(b []byte, numbers []uint64, last uint64) ([]byte, uint64) {
 	return b, last
 }
 
-// readBodyList decodes a list of body numbers, appending to list.
+// readBodyList decodes a list of at most maxRefs body numbers, appending to
+// list, and returns the number after the list's final one.
 func readBodyList(f *broker.Fields, list []uint64, last uint64) ([]uint64, uint64, error) {
 	for runs := f.Uvarint(); runs > 0; runs-- {
 		first := last + uint64(f.Varint())
 		more := f.Uvarint()
-		if f.Bad || more >= maxEntryRefs || len(list)+int(more) >= maxEntryRefs || first+more < first {
+		if f.Bad || more >= maxRefs || len(list)+int(more) >= maxRefs || first == 0 || first+more < first {
 			return list, last, errBadRefs
 		}
 		for k := range more + 1 {

@@ -50,6 +50,7 @@ type RelayConfig struct {
 	MaxFrame   int // bytes of the longest message; default 32 MiB
 	QueueLimit int // bytes queued for the host on each connection until Send waits; default 256 KiB
 	BodyLimit  int // bytes of bodies held; default 32 MiB
+	OwedLimit  int // bytes that wait for a missing body, for each connection; default 8 MiB
 }
 
 func (c RelayConfig) withDefaults() RelayConfig {
@@ -62,8 +63,16 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	def(&c.MaxFrame, 32<<20)
 	def(&c.QueueLimit, 256<<10)
 	def(&c.BodyLimit, 32<<20)
+	def(&c.OwedLimit, 8<<20)
 	return c
 }
+
+// Bounds of what a host-agent can have a relay keep for it, beyond which only
+// a broken one goes.
+const (
+	maxPlaces  = 1 << 20 // places in rows of bodies that are not there
+	maxControl = 1 << 18 // records that wait to leave
+)
 
 // A Relay is the relay's end of what one link carries: it puts each client's
 // stream together from the frames, references and bodies that come. It
@@ -79,13 +88,16 @@ type Relay struct {
 	free     []uint64 // numbers that were used and are free again
 	last     uint64   // highest number used
 	bodies   bodyStore
-	watched  map[uint64]string       // watch number to token
-	awaited  map[uint64][]*RelayConn // missing body to the connections that wait for it
-	unsolved map[uint64]int          // packet to how many references in it wait
+	watched  map[uint64]string  // watch number to token
+	awaited  map[uint64][]place // missing body, which was asked for, to where it goes
+	places   int                // in awaited
+	unsolved map[uint64]int     // packet to how many rows of it miss something
 	ended    error
 
-	list   []uint64 // scratch of refs
-	frames []Frame  // scratch
+	packet uint64 // being handled
+	budget int    // what refs of that packet may still ask for
+	list   []uint64
+	frames []Frame // scratch
 }
 
 // NewRelay returns a Relay that Start joins to its link.
@@ -93,7 +105,7 @@ func NewRelay(cfg RelayConfig) *Relay {
 	cfg = cfg.withDefaults()
 	return &Relay{
 		cfg: cfg, mux: mux{ownCredit: cfg.Credit}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit),
-		watched: map[uint64]string{}, awaited: map[uint64][]*RelayConn{}, unsolved: map[uint64]int{},
+		watched: map[uint64]string{}, awaited: map[uint64][]place{}, unsolved: map[uint64]int{},
 	}
 }
 
@@ -106,7 +118,7 @@ func (r *Relay) Hello() broker.Hello {
 func (r *Relay) Start(answer broker.Hello, lines broker.RelayLines) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lines, r.credit = lines, answer.Credit
+	r.lines, r.credit = lines, min(answer.Credit, maxCredit)
 }
 
 // ErrTooManyConns reports that a link has no number for one more connection.
@@ -151,6 +163,9 @@ func (r *Relay) number() (uint64, error) {
 
 // Next implements [broker.Traffic].
 func (r *Relay) Next(_ uint64, size int, now time.Time) (payload []byte, again time.Time) {
+	if size == 0 {
+		return nil, time.Time{} // host-agents wait for nothing
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	payload, again = r.mux.next(size, now)
@@ -192,31 +207,38 @@ func (r *Relay) Ended(reason error) {
 	for _, c := range r.conns {
 		c.finish(code, reason.Error())
 	}
+	r.bodies, r.awaited = bodyStore{}, nil // a client may hold on to its connection
 }
 
 // Handle implements [broker.Traffic].
 func (r *Relay) Handle(packet uint64, payload []byte) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.packet, r.budget = packet, 2*maxRefs
 	f := broker.Fields{B: payload}
 	for len(f.B) > 0 && r.ended == nil {
-		if err := r.record(packet, &f); err != nil {
+		if err := r.record(&f); err != nil {
 			return false, err
 		}
 		if f.Bad {
 			return false, fmt.Errorf("%w: cut short", broker.ErrBadPacket)
 		}
 	}
+	if r.places > maxPlaces || r.mux.control.len() > maxControl {
+		return false, fmt.Errorf("%w: %d references to missing bodies, %d records to answer with", broker.ErrBadPacket, r.places, r.mux.control.len())
+	}
+	r.packet = 0
 	return r.unsolved[packet] == 0, nil
 }
 
 // record takes one record from the host-agent. If it is cut short, it does
 // nothing but mark f as bad.
-func (r *Relay) record(packet uint64, f *broker.Fields) error {
+func (r *Relay) record(f *broker.Fields) error {
 	kind, number := recordKind(f.Byte()), f.Uvarint()
 	switch kind {
 	case recordOpened:
-		if c := r.conns[number]; c != nil && c.client != nil {
+		if c := r.conns[number]; c != nil && c.client != nil && !c.opened {
+			c.opened = true
 			c.client.Opened()
 		}
 	case recordReady:
@@ -225,17 +247,17 @@ func (r *Relay) record(packet uint64, f *broker.Fields) error {
 		}
 	case recordFrame:
 		if data := f.Bytes(); !f.Bad {
-			r.piece(r.conns[number], data, fragmentFirst|fragmentLast)
+			return r.piece(number, data, fragmentFirst|fragmentLast)
 		}
 	case recordFragment:
 		flags := f.Uvarint()
 		if data := f.Bytes(); !f.Bad {
-			r.piece(r.conns[number], data, flags)
+			return r.piece(number, data, flags)
 		}
 	case recordRefs:
-		return r.refs(packet, number, f)
+		return r.refs(number, f)
 	case recordBody:
-		if data := f.Bytes(); !f.Bad {
+		if data := f.Bytes(); !f.Bad && number != 0 {
 			r.body(number, data)
 		}
 	case recordGone:
@@ -264,27 +286,33 @@ func (r *Relay) record(packet uint64, f *broker.Fields) error {
 }
 
 // piece takes a message, or a piece of one, for one client.
-func (r *Relay) piece(c *RelayConn, data []byte, flags uint64) {
+func (r *Relay) piece(conn uint64, data []byte, flags uint64) error {
+	c := r.conns[conn]
 	if c == nil || c.client == nil {
-		return // the client is gone, and the host-agent is about to hear of it
+		return nil // the client is gone, and the host-agent is about to hear of it
+	}
+	cost := len(data) + pieceCost
+	if !r.mux.took(&c.stream, cost) {
+		return fmt.Errorf("%w: message on connection %d beyond its credit", broker.ErrBadPacket, conn)
 	}
 	encoded := r.cfg.Encode(data, flags&fragmentFirst != 0, flags&fragmentLast != 0, flags&fragmentBinary != 0)
-	r.frames = append(r.frames[:0], Frame{Data: encoded, Credit: len(data)})
+	r.frames = append(r.frames[:0], Frame{Data: encoded, Credit: cost})
 	c.deliver(r.frames)
+	return nil
 }
 
 // watch has the bodies of a channel heard, and tells the host-agent so over
 // the connection on which the subscription went before it: where this has
 // arrived, the subscription has.
 func (r *Relay) watch(number uint64, token string) error {
-	if !validToken(token) || len(r.watched) >= 2*maxChannels {
-		return fmt.Errorf("%w: watch %d of %d", broker.ErrBadPacket, number, len(r.watched))
+	if !validToken(token) || r.watched[number] != "" || len(r.watched) >= maxChannels {
+		return fmt.Errorf("%w: watch %d after %d others", broker.ErrBadPacket, number, len(r.watched))
 	}
 	if err := r.lines.Watch(token); err != nil {
 		return fmt.Errorf("watch a channel: %w", err)
 	}
 	r.watched[number] = token
-	r.mux.control = appendRecord(r.mux.control, recordWatching, number)
+	r.mux.say(appendRecord(nil, recordWatching, number))
 	r.lines.Wake()
 	return nil
 }

@@ -15,31 +15,32 @@ type RelayConn struct {
 	stream stream
 
 	owed      fifo[debt] // what a missing body holds up
+	owedBytes int        // sizes of owed, and debtCost for each
+	opened    bool       // the client has been told that the host takes messages
 	received  bool       // the host-agent's close has come
 	sentClose bool       // ours has left
 }
 
 // A debt is something that a client is to be sent once the bodies before it
-// are there: a frame, a body, or the end.
+// are there: a frame, a row of bodies, or the end.
 type debt struct {
-	frame  Frame
-	body   uint64 // not heard yet; 0: none
-	packet uint64 // that referred to it
-	end    *closing
+	frame Frame
+	row   *row
+	end   *closing
+	size  int // bytes of frame, or of what was there of row
 }
+
+// debtCost is what a debt counts against a bound besides its bytes.
+const debtCost = 64
 
 type closing struct {
 	code   ahp.CloseCode
 	reason string
 }
 
-// maxOwed bounds what a client is owed. Frames among it are within the
-// connection's credit, bodies within the store's limit.
-const maxOwed = 1 << 14
-
 // Send queues one whole text message for the host, which it copies. It waits
 // while the host takes too little. The error is [ErrConnClosed] once the
-// connection has ended.
+// connection has ended. One goroutine at a time may Send.
 func (c *RelayConn) Send(ctx context.Context, message []byte) error {
 	own := append(make([]byte, 0, len(message)), message...)
 	for {
@@ -95,35 +96,48 @@ func (c *RelayConn) deliver(frames []Frame) {
 		return
 	}
 	for _, f := range frames {
-		c.owed.push(debt{frame: f})
+		c.owe(debt{frame: f, size: len(f.Data)})
 	}
 }
 
-// resolve notes that a body which the client waits for is there.
-func (c *RelayConn) resolve(number uint64, frame []byte) {
-	for i := range c.owed.len() {
-		if d := c.owed.at(i); d.body == number {
-			d.body, d.frame = 0, Frame{Data: frame}
-			c.relay.solved(d.packet)
-		}
+// owe notes what the client is to be sent.
+func (c *RelayConn) owe(d debt) {
+	if c.client != nil {
+		c.owed.push(d)
 	}
+	c.grown(d.size + debtCost)
+}
+
+// grown notes that the client is owed n bytes more, and sends what is there.
+func (c *RelayConn) grown(n int) {
+	if c.client == nil {
+		return
+	}
+	c.owedBytes += n
 	c.pay()
+	if c.owedBytes > c.relay.cfg.OwedLimit {
+		c.lose("too much waits for a missing body")
+	}
 }
 
 // pay sends the client what it is owed, up to the first missing body.
 func (c *RelayConn) pay() {
-	var frames []Frame
-	for c.owed.len() > 0 && c.owed.at(0).body == 0 {
-		d := c.owed.pop()
-		if d.end != nil {
-			c.client.Deliver(frames)
+	for c.owed.len() > 0 && c.client != nil {
+		d := c.owed.at(0)
+		switch {
+		case d.end != nil:
 			c.finish(d.end.code, d.end.reason)
 			return
+		case d.row == nil:
+			c.client.Deliver([]Frame{d.frame})
+		case d.row.missing > 0:
+			return
+		default:
+			d.size = d.row.bytes
+			c.client.Deliver(d.row.frames)
 		}
-		frames = append(frames, d.frame)
-	}
-	if len(frames) > 0 {
-		c.client.Deliver(frames)
+		c.owedBytes -= d.size + debtCost
+		c.owed.pop()
 	}
 }
 
@@ -131,7 +145,7 @@ func (c *RelayConn) pay() {
 // client is owed.
 func (c *RelayConn) closedByHost(code ahp.CloseCode, reason string) {
 	if c.client != nil && c.owed.len() > 0 {
-		c.owed.push(debt{end: &closing{code, reason}})
+		c.owe(debt{end: &closing{code, reason}})
 		return
 	}
 	c.finish(code, reason)
@@ -163,12 +177,11 @@ func (c *RelayConn) tell(code ahp.CloseCode, reason string) {
 func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	r := c.relay
 	for c.owed.len() > 0 {
-		if d := c.owed.pop(); d.body != 0 {
-			r.solved(d.packet)
-		} else if d.end != nil {
+		if c.owed.pop().end != nil {
 			c.received = true
 		}
 	}
+	c.owedBytes = 0
 	if r.ended == nil {
 		r.mux.end(&c.stream, code, reason)
 		r.lines.Wake()

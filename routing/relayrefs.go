@@ -1,10 +1,30 @@
 package routing
 
-import "ahprelay/broker"
+import (
+	"fmt"
+
+	"ahprelay/broker"
+)
+
+// A row is what an entry of a refs record has connections sent, some of which
+// is not there yet.
+type row struct {
+	frames  []Frame // those that are missing have no data
+	missing int
+	bytes   int // of frames
+	packet  uint64
+	conns   []*RelayConn // that are owed it
+}
+
+// A place is where in a row a missing body goes.
+type place struct {
+	row   *row
+	index int
+}
 
 // refs takes a refs record: each connection of an entry is sent the bodies of
 // its list.
-func (r *Relay) refs(packet, floor uint64, f *broker.Fields) error {
+func (r *Relay) refs(floor uint64, f *broker.Fields) error {
 	entries := f.Uvarint()
 	r.bodies.forgetBelow(floor)
 	last := floor
@@ -13,67 +33,71 @@ func (r *Relay) refs(packet, floor uint64, f *broker.Fields) error {
 		if r.list, last, err = readBodyList(f, r.list[:0], last); err != nil {
 			return err
 		}
-		complete := r.lookUp()
-		err = readConnSet(f, func(conn uint64) {
-			c := r.conns[conn]
-			switch {
-			case c == nil || c.client == nil:
-			case complete:
-				c.deliver(r.frames)
-			default:
-				r.deliverLater(c, packet)
-			}
-		})
-		if err != nil {
+		if err = r.entry(f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lookUp fills r.frames with the bodies of r.list, and reports whether all
-// are there. A missing one has no data.
-func (r *Relay) lookUp() (complete bool) {
-	r.frames = r.frames[:0]
-	complete = true
-	for _, number := range r.list {
-		data := r.bodies.frames[number]
-		complete = complete && data != nil
-		r.frames = append(r.frames, Frame{Data: data})
+// entry has the connections that f names next sent the bodies of r.list.
+func (r *Relay) entry(f *broker.Fields) error {
+	var missing *row
+	looked := false
+	r.budget -= len(r.list)
+	err := readConnSet(f, func(conn uint64) {
+		r.budget -= max(1, len(r.list))
+		c := r.conns[conn]
+		if r.budget < 0 || c == nil || c.client == nil {
+			return
+		}
+		if !looked {
+			missing = r.lookUp()
+			looked = true
+		}
+		if missing == nil {
+			c.deliver(r.frames)
+			return
+		}
+		missing.conns = append(missing.conns, c)
+		c.owe(debt{row: missing, size: missing.bytes})
+	})
+	if err == nil && r.budget < 0 {
+		return fmt.Errorf("%w: more than %d references in a packet", errBadRefs, maxRefs)
 	}
-	return complete
+	return err
 }
 
-// deliverLater queues r.frames for a client as what it is owed, and asks for
-// those that are missing.
-func (r *Relay) deliverLater(c *RelayConn, packet uint64) {
-	for i, frame := range r.frames {
-		if frame.Data != nil {
-			c.owed.push(debt{frame: frame})
+// lookUp fills r.frames with the bodies of r.list. If some are missing, it
+// asks for those, and returns a row that waits for them.
+func (r *Relay) lookUp() *row {
+	r.frames = r.frames[:0]
+	var missing *row
+	for i, number := range r.list {
+		data := r.bodies.frames[number]
+		r.frames = append(r.frames, Frame{Data: data})
+		if data != nil {
 			continue
 		}
-		number := r.list[i]
-		c.owed.push(debt{body: number, packet: packet})
-		r.unsolved[packet]++
+		if missing == nil {
+			missing = &row{packet: r.packet}
+		}
+		missing.missing++
 		if len(r.awaited[number]) == 0 {
-			r.mux.control = appendRecord(r.mux.control, recordNeed, number)
+			r.mux.say(appendRecord(nil, recordNeed, number))
 			r.lines.Wake()
 		}
-		r.awaited[number] = append(r.awaited[number], c)
+		r.awaited[number] = append(r.awaited[number], place{missing, i})
+		r.places++
 	}
-	c.pay()
-	if c.owed.len() > maxOwed {
-		c.lose("too much waits for a missing body")
+	if missing != nil {
+		missing.frames = append(missing.frames, r.frames...)
+		for _, f := range r.frames {
+			missing.bytes += len(f.Data)
+		}
+		r.unsolved[r.packet]++
 	}
-}
-
-// solved notes that one reference of a packet waits no more.
-func (r *Relay) solved(packet uint64) {
-	r.unsolved[packet]--
-	if r.unsolved[packet] == 0 {
-		delete(r.unsolved, packet)
-		r.lines.Done(packet)
-	}
+	return missing
 }
 
 // body takes a body that was heard, or sent on request.
@@ -83,18 +107,47 @@ func (r *Relay) body(number uint64, message []byte) {
 	}
 	frame := r.cfg.Encode(message, true, true, false)
 	r.bodies.put(number, frame)
-	waiting := r.awaited[number]
-	delete(r.awaited, number)
-	for _, c := range waiting {
-		c.resolve(number, frame)
+	for _, p := range r.takeAwaited(number) {
+		p.row.missing--
+		p.row.frames[p.index].Data = frame
+		p.row.bytes += len(frame)
+		if p.row.missing == 0 {
+			r.solved(p.row)
+		}
+		for _, c := range p.row.conns {
+			c.grown(len(frame))
+		}
 	}
 }
 
 // gone takes the host-agent's word that it has a body no more.
 func (r *Relay) gone(number uint64) {
-	waiting := r.awaited[number]
+	for _, p := range r.takeAwaited(number) {
+		p.row.missing--
+		if p.row.missing == 0 {
+			r.solved(p.row)
+		}
+		for _, c := range p.row.conns {
+			c.lose("a missing body is gone")
+		}
+	}
+}
+
+func (r *Relay) takeAwaited(number uint64) []place {
+	places := r.awaited[number]
 	delete(r.awaited, number)
-	for _, c := range waiting {
-		c.lose("a missing body is gone")
+	r.places -= len(places)
+	return places
+}
+
+// solved notes that a row of a packet waits no more.
+func (r *Relay) solved(w *row) {
+	r.unsolved[w.packet]--
+	if r.unsolved[w.packet] > 0 {
+		return
+	}
+	delete(r.unsolved, w.packet)
+	if w.packet != r.packet { // else Handle says so
+		r.lines.Done(w.packet)
 	}
 }

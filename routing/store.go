@@ -1,50 +1,42 @@
 package routing
 
+// frameCost is what a body counts against a bound besides its bytes.
+const frameCost = 128
+
 // A bodyStore holds the bodies that a relay has heard of one host-agent
 // instance, encoded for clients.
 type bodyStore struct {
 	limit  int // bytes
 	frames map[uint64][]byte
+	order  fifo[uint64] // the numbers, as they came
 	bytes  int
-	floor  uint64 // no number below is in frames
 }
 
 func newBodyStore(limit int) bodyStore {
 	return bodyStore{limit: limit, frames: map[uint64][]byte{}}
 }
 
-// put adds a body. The oldest make room for it; what a client still needs of
-// them is asked for again.
+// put adds a body that is not there. The oldest make room for it; what a
+// client still needs of them is asked for again.
 func (s *bodyStore) put(number uint64, frame []byte) {
-	if s.frames[number] != nil || number < s.floor {
-		return
-	}
 	s.frames[number] = frame
-	s.bytes += len(frame)
-	for s.bytes > s.limit && s.floor < number {
-		s.forgetBelow(s.floor + 1)
+	s.order.push(number)
+	s.bytes += len(frame) + frameCost
+	for s.bytes > s.limit && s.order.len() > 1 {
+		s.drop()
 	}
 }
 
-// forgetBelow drops the bodies with numbers below floor.
+// forgetBelow drops the bodies with numbers below floor, as far as they came
+// before all others.
 func (s *bodyStore) forgetBelow(floor uint64) {
-	if floor <= s.floor {
-		return
-	}
-	if floor-s.floor > uint64(2*len(s.frames)+64) {
-		for n := range s.frames {
-			if n < floor {
-				s.drop(n)
-			}
-		}
-		s.floor = floor
-	}
-	for ; s.floor < floor; s.floor++ {
-		s.drop(s.floor)
+	for s.order.len() > 0 && *s.order.at(0) < floor {
+		s.drop()
 	}
 }
 
-func (s *bodyStore) drop(number uint64) {
-	s.bytes -= len(s.frames[number])
+func (s *bodyStore) drop() {
+	number := s.order.pop()
+	s.bytes -= len(s.frames[number]) + frameCost
 	delete(s.frames, number)
 }

@@ -1,0 +1,69 @@
+// Package membus is a NATS of one server in memory, for tests on fake time.
+package membus
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/broker"
+)
+
+// A Net is what all who share it publish on and hear: it is a [broker.Bus] of
+// each of them. Its zero value is ready for use. Messages arrive at once, in
+// order, and are dropped where a receiver's channel is full, as by NATS.
+type Net struct {
+	mu   sync.Mutex
+	subs []*sub
+	lose func(subject string) bool
+}
+
+type sub struct {
+	pattern []string
+	into    chan *nats.Msg
+}
+
+// Lose has messages dropped whose subject is one that drop says, from now on;
+// nil drops none.
+func (n *Net) Lose(drop func(subject string) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lose = drop
+}
+
+// Publish implements [broker.Bus].
+func (n *Net) Publish(subject string, data []byte) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lose != nil && n.lose(subject) {
+		return nil
+	}
+	tokens := strings.Split(subject, ".")
+	for _, s := range n.subs {
+		if !slices.EqualFunc(s.pattern, tokens, func(want, got string) bool { return want == "*" || want == got }) {
+			continue
+		}
+		select {
+		case s.into <- &nats.Msg{Subject: subject, Data: slices.Clone(data)}:
+		default:
+		}
+	}
+	return nil
+}
+
+// Subscribe implements [broker.Bus]. The wildcard * is understood.
+func (n *Net) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
+	s := &sub{strings.Split(subject, "."), into}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.subs = append(n.subs, s)
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.subs = slices.DeleteFunc(n.subs, func(o *sub) bool { return o == s })
+	}, nil
+}
+
+var _ broker.Bus = (*Net)(nil)
