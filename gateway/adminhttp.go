@@ -4,7 +4,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -24,19 +26,18 @@ func (s *Server) adminHandler() http.Handler {
 }
 
 // localOnly refuses what a web page could have sent: requests with an Origin,
-// and those to a name that is no loopback address, which DNS may have been
-// made to resolve to here.
+// those that a browser says come from elsewhere (an image or a script has no
+// Origin), and those to a name that is no loopback address, which DNS may have
+// been made to resolve to here.
 func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := r.Host
-		if h, _, err := net.SplitHostPort(host); err == nil {
-			host = h
-		}
+		host := (&url.URL{Host: r.Host}).Hostname()
 		ip := net.ParseIP(host)
+		site := r.Header.Get("Sec-Fetch-Site")
 		switch {
-		case r.Header.Get("Origin") != "":
+		case r.Header["Origin"] != nil, site != "" && site != "none" && site != "same-origin":
 			http.Error(w, "the admin listener does not answer web pages", http.StatusForbidden)
-		case host != "localhost" && (ip == nil || !ip.IsLoopback()):
+		case !strings.EqualFold(host, "localhost") && (ip == nil || !ip.IsLoopback()):
 			http.Error(w, "the admin listener answers only as localhost or a loopback address", http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, r)

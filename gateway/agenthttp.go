@@ -13,6 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"ahprelay/ahp"
 	"ahprelay/auth"
 )
 
@@ -20,7 +21,7 @@ import (
 // token as Authorization: Bearer.
 //
 //	POST /agent/challenge    → {"challenge", "tenant", "host"}
-//	POST /agent/credentials  {"challenge", "nkey", "signature"} → {"jwt", "expires"}
+//	POST /agent/credentials  {"challenge", "nkey", "signature"} → {"jwt", "expires", "nats"}
 //
 // The signature, in base64, is by the private part of nkey: see
 // [auth.SignChallenge]. An error is {"error"}.
@@ -43,6 +44,7 @@ type Proof struct {
 type Credentials struct {
 	JWT     string    `json:"jwt"`     // of the NATS user with that nkey
 	Expires time.Time `json:"expires"` // by the relay's clock
+	NATS    bool      `json:"nats"`    // the NATS server is behind this relay's /nats
 }
 
 // maxProof is how long the body of a request for credentials may be, in bytes.
@@ -50,7 +52,7 @@ const maxProof = 4 << 10
 
 // agentToken returns which host's agent is asking, or answers that it is none.
 func (s *Server) agentToken(w http.ResponseWriter, r *http.Request) (auth.Enrolment, bool) {
-	token, ok := bearer(r)
+	token, ok := bearer(r.Header.Get("Authorization"))
 	if !ok {
 		s.unauthorized(w, r, errors.New("no token: pass the enrolment token as Authorization: Bearer (relay token host)"))
 		return auth.Enrolment{}, false
@@ -94,7 +96,7 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.cfg.Log.Info("credentials given", "tenant", host.Tenant, "host", host.Host, "token", host.ID, "remote", r.RemoteAddr, "expires", expires)
-	writeJSON(w, http.StatusOK, Credentials{jwt, expires})
+	writeJSON(w, http.StatusOK, Credentials{jwt, expires, s.cfg.NATS != nil})
 }
 
 // serveNATS joins a host-agent's WebSocket to the NATS server. The server
@@ -111,29 +113,28 @@ func (s *Server) serveNATS(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the NATS server does not take connections now; try again", http.StatusServiceUnavailable)
 		return
 	}
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	sock, err := accept(s.life, w, r, nil, s.cfg.Stall)
 	if err != nil {
 		_ = server.Close()
 		return
 	}
-	ws.SetReadLimit(-1) // it is a stream: the NATS server has limits of its own
 	log := s.cfg.Log.With("tenant", host.Tenant, "host", host.Host, "remote", r.RemoteAddr)
 	log.Info("host-agent connected")
-	agent := websocket.NetConn(s.life, ws, websocket.MessageBinary)
-	if !s.spawn(func() { log.Info("host-agent gone", "reason", splice(s.life, agent, server)) }) {
-		_ = errors.Join(agent.Close(), server.Close())
+	if !s.spawn(func() { log.Info("host-agent gone", "reason", splice(sock, server)) }) {
+		sock.kill()
+		_ = server.Close()
 	}
 }
 
 // splice copies both ways until one side ends, and says which.
-func splice(ctx context.Context, agent, server net.Conn) error {
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
+func splice(sock *socket, server net.Conn) error {
+	agent := websocket.NetConn(context.Background(), sock.ws, websocket.MessageBinary)
 	var once sync.Once
 	var reason error
 	end := func(side string, err error) {
 		once.Do(func() { reason = fmt.Errorf("%s side: %w", side, err) })
-		_ = errors.Join(agent.Close(), server.Close())
+		_ = server.Close()
+		sock.close(ahp.CloseCode(websocket.StatusNormalClosure), "")
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { end("host-agent", pump(server, agent)) })

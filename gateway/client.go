@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,7 +53,8 @@ type client struct {
 	gate                                   *routing.ReadGate // nil: the token allows everything
 	accepted                               atomic.Bool       // the host has taken the connection
 	ready                                  atomic.Bool       // and has answered initialize or reconnect
-	framesIn, framesOut, bytesIn, bytesOut atomic.Int64
+	maxFrame                               int               // bytes of the longest message from then on; set before ready
+	framesIn, framesOut, bytesIn, bytesOut atomic.Int64      // messages and their bytes
 
 	counted bool // in the totals of metrics, whose mutex guards it
 
@@ -64,7 +66,8 @@ type client struct {
 	conn    *routing.RelayConn // from phaseOpening on
 	pending [][]byte           // messages that wait for phaseOpen
 	bytes   int                // of pending
-	resumes bool               // the first message was a reconnect
+	resumes bool               // a reconnect is among them
+	away    string             // why the host was, when last heard
 	hold    *time.Timer        // ends phaseHeld
 }
 
@@ -76,18 +79,23 @@ const (
 
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, firstBuffer); return &b }}
 
-// serve carries a client's connection until it ends.
-func (c *client) serve() {
+// serve carries a client's connection until it ends. It is refused if the
+// server is draining when its host knows of it: whoever drains finds it there.
+func (c *client) serve(draining func() bool) {
 	defer c.cancel()
 	expiry := time.AfterFunc(time.Until(c.who.Expires), func() {
-		c.out.close(ahp.CloseTokenEnded, ahp.CloseTokenEnded.Reason())
+		c.end(ahp.CloseTokenEnded, ahp.CloseTokenEnded.Reason())
 	})
 	defer expiry.Stop()
 	c.hosts.join(c)
 	defer c.hosts.leave(c)
-	err := c.readLoop()
-	code, reason := c.readFailed(err)
-	c.leavePhases(code, reason)
+	if draining() {
+		c.end(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
+	}
+	end := c.readFailed(c.readLoop())
+	c.disconnect(end)
+	c.metrics.count(c, end.code)
+	c.log.Info("client gone", "code", end.code, "reason", end.reason, "frames_in", c.framesIn.Load(), "frames_out", c.framesOut.Load())
 }
 
 // readLoop reads messages until the connection ends.
@@ -122,7 +130,7 @@ func (c *client) read(r io.Reader) error {
 // limit is how long the next message may be, in bytes.
 func (c *client) limit() int {
 	if c.ready.Load() {
-		return c.cfg.MaxFrame
+		return c.maxFrame
 	}
 	return c.cfg.MaxFirstFrame
 }
@@ -170,21 +178,23 @@ func (c *client) beforeOpen(env *ahp.Envelope, message []byte) error {
 	switch {
 	case c.phase == phaseClosed:
 		return nil
-	case away && env.Kind == ahp.Request && string(env.Method) == "ping":
+	case away && isPing(env):
 		c.answer(ahp.AppendResult(nil, env.ID, nil))
 		return nil
 	case c.bytes+len(message) > c.cfg.MaxFirstFrame:
 		return fmt.Errorf("%w: more than %d bytes before the host took any", errTooBig, c.cfg.MaxFirstFrame)
 	}
-	if len(c.pending) == 0 {
-		c.resumes = env.Kind == ahp.Request && string(env.Method) == "reconnect"
-	}
+	c.resumes = c.resumes || env.Kind == ahp.Request && string(env.Method) == "reconnect"
 	c.pending = append(c.pending, append([]byte(nil), message...))
 	c.bytes += len(message)
 	if c.phase == phaseNew {
-		c.hostAwayLocked("")
+		c.hostAwayLocked(c.away)
 	}
 	return nil
+}
+
+func isPing(env *ahp.Envelope) bool {
+	return env.Kind == ahp.Request && string(env.Method) == "ping"
 }
 
 // answer sends the client a message of the relay's own.
@@ -192,26 +202,43 @@ func (c *client) answer(message []byte) {
 	c.out.push(routing.Frame{Data: encodePiece(message, true, true, false)})
 }
 
+// pong answers a ping of the client's WebSocket.
+func (c *client) pong(payload []byte) {
+	c.out.push(routing.Frame{Data: appendFrame(nil, finBit|opPong, payload)})
+}
+
 // hostAwayLocked decides what becomes of a client whose host is away: one that
 // wants to resume is held, because stock clients give up after some failed
-// attempts; any other that has asked for something is told and closed.
+// attempts; any other that has asked for something is told and closed. Pings
+// that wait are answered.
 func (c *client) hostAwayLocked(detail string) {
+	c.away = detail
+	c.pending = slices.DeleteFunc(c.pending, c.answeredPing)
 	switch {
 	case len(c.pending) == 0:
 		c.phase = phaseNew
 	case c.resumes:
-		if c.phase != phaseHeld {
-			c.log.Info("client held until the host is back")
-		}
 		c.phase = phaseHeld
 		if c.hold == nil {
+			c.log.Info("client held until the host is back")
 			c.hold = time.AfterFunc(c.cfg.HoldTime, func() {
-				c.out.close(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, "held for "+c.cfg.HoldTime.String()))
+				c.end(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, "held for "+c.cfg.HoldTime.String()))
 			})
 		}
 	default:
 		c.refuseLocked(closeReason(ahp.CloseHostOffline, detail))
 	}
+}
+
+// answeredPing answers a message that waits if it is a ping.
+func (c *client) answeredPing(message []byte) bool {
+	env, err := ahp.Peek(message)
+	if err != nil || !isPing(&env) {
+		return false
+	}
+	c.answer(ahp.AppendResult(nil, env.ID, nil))
+	c.bytes -= len(message)
+	return true
 }
 
 // refuseLocked answers the requests that wait, and closes.
@@ -226,25 +253,40 @@ func (c *client) refuseLocked(reason string) {
 	c.out.close(ahp.CloseHostOffline, reason)
 }
 
-// reconsider moves a client that has no connection to its host on: relay is
-// the link to the host if there is one.
-func (c *client) reconsider(relay *routing.Relay, host broker.Host) {
+// reconsider moves a client that has no connection to its host on. It looks at
+// the host under the client's lock: of two calls at once, the later one knows
+// better.
+func (c *client) reconsider() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	host, link := c.hosts.find(c.host)
 	switch {
 	case c.phase >= phaseOpening:
 	case host.State != broker.Online:
 		c.hostAwayLocked(host.Reason)
-	case relay != nil:
-		c.openLocked(relay)
-	case c.phase == phaseNew:
-		c.phase = phaseWaiting
+	default:
+		if c.phase == phaseNew {
+			c.phase = phaseWaiting
+		}
+		if link.relay != nil {
+			c.openLocked(link)
+		}
+	}
+}
+
+// unreachable takes the word that there is no link to the host, though it is
+// said to be online.
+func (c *client) unreachable(detail string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase < phaseOpening {
+		c.hostAwayLocked(detail)
 	}
 }
 
 // openLocked has the host-agent connect to the host.
-func (c *client) openLocked(relay *routing.Relay) {
-	conn, err := relay.Open(routing.Open{
+func (c *client) openLocked(link linkUse) {
+	conn, err := link.relay.Open(routing.Open{
 		ID: c.id, Subject: c.who.Subject, Token: c.who.ID, Access: string(c.who.Access),
 		Expires: &c.who.Expires, Remote: c.remote,
 	}, clientEvents{c})
@@ -254,6 +296,7 @@ func (c *client) openLocked(relay *routing.Relay) {
 		c.out.close(ahp.CloseOverloaded, closeReason(ahp.CloseOverloaded, err.Error()))
 	case err == nil:
 		c.conn = conn
+		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
 	}
 	// Otherwise the link has ended, and hosts calls again.
@@ -302,29 +345,35 @@ func (c *client) rejected(code ahp.CloseCode, detail string) {
 	c.hosts.retry(c)
 }
 
-// readFailed closes the connection as the reader's error says, and returns
-// what to tell the host-agent.
-func (c *client) readFailed(err error) (ahp.CloseCode, string) {
+// readFailed closes the connection as the reader's error says, unless it is
+// being closed, and returns why it ends.
+func (c *client) readFailed(err error) closing {
 	var bad *ahp.FrameError
-	code, reason := closeStatus(err)
 	switch {
 	case errors.As(err, &bad):
-		code, reason = ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, bad.Error())
+		return c.out.close(ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, bad.Error()))
 	case errors.Is(err, errBinary):
-		code, reason = ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, err.Error())
+		return c.out.close(ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, err.Error()))
 	case errors.Is(err, errTooBig):
-		code, reason = ahp.CloseMessageTooBig, err.Error()
-	default:
-		c.sock.kill()
+		return c.out.close(ahp.CloseMessageTooBig, err.Error())
 	}
-	c.out.close(code, reason)
-	return code, reason
+	end := c.out.close(closeStatus(err))
+	c.sock.kill()
+	return end
 }
 
-// leavePhases ends the connection to the host.
-func (c *client) leavePhases(code ahp.CloseCode, reason string) {
+// end ends the connection at once in the direction to the host, and in the
+// other behind what is queued.
+func (c *client) end(code ahp.CloseCode, reason string) {
+	c.disconnect(c.out.close(code, reason))
+}
+
+// disconnect ends the connection to the host, and whoever waits for the host
+// to take a message.
+func (c *client) disconnect(end closing) {
 	c.mu.Lock()
 	conn := c.conn
+	c.conn = nil
 	c.phase = phaseClosed
 	c.pending = nil
 	if c.hold != nil {
@@ -332,20 +381,19 @@ func (c *client) leavePhases(code ahp.CloseCode, reason string) {
 	}
 	c.mu.Unlock()
 	if conn != nil {
-		conn.Close(code, reason)
+		conn.Close(end.code, end.reason)
 	}
-	c.metrics.count(c, code)
-	c.log.Info("client gone", "code", code, "reason", reason, "frames_in", c.framesIn.Load(), "frames_out", c.framesOut.Load())
 }
 
 // ended is called by the outbox at its end: the last thing that the client is
 // sent is why.
 func (c *client) ended(end closing) {
-	if end.failed != nil {
+	if end.lost {
 		c.sock.kill()
-		return
+	} else {
+		c.sock.close(end.code, end.reason)
 	}
-	c.sock.close(end.code, end.reason)
+	c.disconnect(end)
 }
 
 // written gives credit back to the host-agent.
@@ -374,22 +422,28 @@ func (c clientEvents) Ready() { c.ready.Store(true) }
 
 // Deliver implements [routing.ClientConn].
 func (c clientEvents) Deliver(frames []routing.Frame) {
-	n := 0
+	messages, n := 0, 0
 	for _, f := range frames {
 		n += len(f.Data)
+		if f.Data[0]&finBit != 0 {
+			messages++
+		}
 		if c.gate != nil {
 			if message, whole := framePayload(f.Data); whole {
 				c.gate.ToClient(message)
 			}
 		}
 	}
-	c.framesOut.Add(int64(len(frames)))
+	c.framesOut.Add(int64(messages))
 	c.bytesOut.Add(int64(n))
 	c.out.push(frames...)
 }
 
 // Closed implements [routing.ClientConn].
 func (c clientEvents) Closed(code ahp.CloseCode, detail string) {
+	if code.Reason() == "" { // no code that host-agents know of, or clients
+		code = ahp.CloseResync
+	}
 	if c.accepted.Load() {
 		c.out.close(code, closeReason(code, detail))
 		return

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,8 +40,8 @@ type Config struct {
 	Origins []string
 
 	MaxFrame      int           // bytes of the longest message, each way; default 32 MiB
-	MaxFirstFrame int           // the same until the host has answered initialize or reconnect; default 64 KiB
-	QueueLimit    int           // bytes queued for a client that make it too slow; default 8 MiB
+	MaxFirstFrame int           // the same until the host has answered initialize or reconnect; default 64 KiB, at most 256 KiB
+	QueueLimit    int           // bytes queued for a client that make it too slow; default 8 MiB, at least 1 MiB
 	Stall         time.Duration // a client that takes no byte for that long is too slow; default 10 s
 	Resume        time.Duration // how long a host-agent may be out of reach unnoticed; default 15 s
 	HoldTime      time.Duration // how long a client waits for a host that is away; default 10 min
@@ -55,6 +56,16 @@ var DefaultOrigins = []string{
 	"vscode-file://vscode-app", // VS Code on the desktop
 }
 
+// Bounds of limits.
+const (
+	// maxFirst is what a connection to a host takes without waiting for it.
+	maxFirst = 256 << 10
+
+	// minQueue is what a host-agent sends ahead of what is written: with less,
+	// a client that is not too slow could fail at any large message.
+	minQueue = 1 << 20
+)
+
 func (cfg Config) withDefaults() Config {
 	size := func(n *int, v int) {
 		if *n == 0 {
@@ -67,7 +78,7 @@ func (cfg Config) withDefaults() Config {
 		}
 	}
 	size(&cfg.MaxFrame, 32<<20)
-	size(&cfg.MaxFirstFrame, 64<<10)
+	size(&cfg.MaxFirstFrame, min(64<<10, cfg.MaxFrame))
 	size(&cfg.QueueLimit, 8<<20)
 	duration(&cfg.Stall, 10*time.Second)
 	duration(&cfg.Resume, 15*time.Second)
@@ -89,10 +100,36 @@ func (cfg *Config) check() error {
 		return errors.New("no Bus given")
 	case cfg.Registry == nil:
 		return errors.New("no Registry given")
-	case cfg.MaxFirstFrame > cfg.MaxFrame:
-		return fmt.Errorf("MaxFirstFrame is %d, more than MaxFrame, %d", cfg.MaxFirstFrame, cfg.MaxFrame)
+	case cfg.MaxFrame < 1:
+		return fmt.Errorf("MaxFrame is %d; want at least 1", cfg.MaxFrame)
+	case cfg.MaxFirstFrame < 1 || cfg.MaxFirstFrame > min(cfg.MaxFrame, maxFirst):
+		return fmt.Errorf("MaxFirstFrame is %d; want 1 to %d", cfg.MaxFirstFrame, min(cfg.MaxFrame, maxFirst))
+	case cfg.QueueLimit < minQueue:
+		return fmt.Errorf("QueueLimit is %d; want at least %d", cfg.QueueLimit, minQueue)
+	}
+	if err := cfg.checkTimes(); err != nil {
+		return err
+	}
+	for _, pattern := range cfg.Origins {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("%q in Origins is no pattern; want one such as *.example.com", pattern)
+		}
 	}
 	return ahp.CheckName("Instance", cfg.Instance)
+}
+
+func (cfg *Config) checkTimes() error {
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"Stall", cfg.Stall}, {"Resume", cfg.Resume}, {"HoldTime", cfg.HoldTime},
+	} {
+		if d.value < 0 {
+			return fmt.Errorf("%s is %v; want a time above zero", d.field, d.value)
+		}
+	}
+	return nil
 }
 
 // A Server is the relay's edge: it serves clients and host-agents over HTTP
@@ -121,14 +158,20 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	s := &Server{cfg: cfg}
+	s := newServer(cfg, cfg.Registry.Lookup)
+	s.quiet = cfg.Registry.Subscribe(s.hosts.changed)
+	return s, nil
+}
+
+// newServer returns a Server that looks hosts up with the given function.
+func newServer(cfg Config, lookup func(tenant, host string) (broker.Host, bool)) *Server {
+	s := &Server{cfg: cfg, quiet: func() {}}
 	s.life, s.cancel = context.WithCancel(context.Background())
-	s.hosts = newHosts(s.life, &s.cfg, s.spawn)
+	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
 	s.metrics = newMetrics(s)
 	s.public = s.publicHandler()
 	s.admin = s.adminHandler()
-	s.quiet = cfg.Registry.Subscribe(s.hosts.changed)
-	return s, nil
+	return s
 }
 
 // Handler serves the public listener: clients, host-agents, the API and the
@@ -180,15 +223,12 @@ func wait[T any](ctx context.Context, happened <-chan T) {
 	}
 }
 
-// Close ends all connections and links, and returns when nothing of the
-// Server is running any more.
+// Close ends all connections and links without a word, and returns when
+// nothing of the Server is running any more.
 func (s *Server) Close() {
 	s.draining.Store(true)
 	s.quiet()
-	s.cancel()
-	for _, c := range s.hosts.all() {
-		c.sock.kill()
-	}
+	s.cancel() // closes all sockets
 	s.hosts.close()
 	s.mu.Lock()
 	s.closed = true

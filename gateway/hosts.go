@@ -25,9 +25,10 @@ const (
 // hosts has a link to each host that clients want, and tells the clients that
 // wait for one.
 type hosts struct {
-	life  context.Context // the server's
-	cfg   *Config
-	spawn func(func()) bool // starts a goroutine that the server waits for
+	life   context.Context // the server's
+	cfg    *Config
+	lookup func(tenant, host string) (broker.Host, bool) // what the registry knows
+	spawn  func(func()) bool                             // starts a goroutine that the server waits for
 
 	mu      sync.Mutex // guards all that follows; not held while clients are called
 	entries map[hostKey]*hostEntry
@@ -44,9 +45,15 @@ type hostEntry struct {
 type hostLink struct {
 	agent  string
 	cancel context.CancelCauseFunc
-	idle   *time.Timer    // ends a link without clients; nil while there are some
-	relay  *routing.Relay // nil until the host-agent has answered
+	idle   *time.Timer // ends a link without clients; nil while there are some
+	use    linkUse
 	link   *broker.RelayLink
+}
+
+// linkUse is what clients need of a link.
+type linkUse struct {
+	relay    *routing.Relay // nil until the host-agent has answered
+	maxFrame int            // bytes of the longest message that it takes
 }
 
 // Reasons for the relay to end a link.
@@ -56,8 +63,8 @@ var (
 	errRelayClosed   = errors.New("relay closed")
 )
 
-func newHosts(life context.Context, cfg *Config, spawn func(func()) bool) *hosts {
-	return &hosts{life: life, cfg: cfg, spawn: spawn, entries: map[hostKey]*hostEntry{}}
+func newHosts(life context.Context, cfg *Config, lookup func(tenant, host string) (broker.Host, bool), spawn func(func()) bool) *hosts {
+	return &hosts{life: life, cfg: cfg, lookup: lookup, spawn: spawn, entries: map[hostKey]*hostEntry{}}
 }
 
 // join adds a client, which is told of its host from now on.
@@ -74,7 +81,7 @@ func (h *hosts) join(c *client) {
 		e.link.idle = nil
 	}
 	h.mu.Unlock()
-	h.reconsider(c)
+	c.reconsider()
 }
 
 // leave removes a client.
@@ -90,15 +97,18 @@ func (h *hosts) leave(c *client) {
 		delete(h.entries, c.host)
 		return
 	}
-	cancel := e.link.cancel
-	e.link.idle = time.AfterFunc(linkIdle, func() { cancel(errLinkIdle) })
+	l := e.link
+	l.idle = time.AfterFunc(linkIdle, func() { h.endIdle(c.host, l) })
 }
 
-// reconsider tells a client how its host is, and sees to a link.
-func (h *hosts) reconsider(c *client) {
-	host, _ := h.cfg.Registry.Lookup(c.host.tenant, c.host.name)
-	relay := h.linked(c.host, host)
-	c.reconsider(relay, host)
+// endIdle ends a link if there are still no clients.
+func (h *hosts) endIdle(key hostKey, l *hostLink) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.entries[key]; e != nil && e.link == l && len(e.clients) == 0 {
+		l.use.relay = nil // nobody comes back to it
+		l.cancel(errLinkIdle)
+	}
 }
 
 // retry reconsiders a client whose attempt to open a connection failed, after
@@ -106,37 +116,38 @@ func (h *hosts) reconsider(c *client) {
 func (h *hosts) retry(c *client) {
 	time.AfterFunc(linkRetry, func() {
 		if c.ctx.Err() == nil {
-			h.reconsider(c)
+			c.reconsider()
 		}
 	})
 }
 
-// linked returns the link to a host, or nil while there is none. If the host
-// is online and has clients, a link is made.
-func (h *hosts) linked(key hostKey, host broker.Host) *routing.Relay {
+// find returns how a host is, and the link to it. If the host is online and
+// has clients, a link is made.
+func (h *hosts) find(key hostKey) (broker.Host, linkUse) {
+	host, _ := h.lookup(key.tenant, key.name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := h.entries[key]
 	if e == nil || h.closed {
-		return nil
+		return host, linkUse{}
 	}
 	if l := e.link; l != nil {
 		if l.agent == host.AgentInstance || host.AgentInstance == "" {
-			return l.relay
+			return host, l.use
 		}
 		l.cancel(errAgentReplaced)
-		return nil // runLink tells the clients when it has ended
+		return host, linkUse{} // runLink tells the clients when it has ended
 	}
 	if host.State == broker.Online && len(e.clients) > 0 {
 		ctx, cancel := context.WithCancelCause(h.life)
-		e.link = &hostLink{agent: host.AgentInstance, cancel: cancel}
-		l := e.link
-		if !h.spawn(func() { h.runLink(ctx, key, l) }) {
+		l := &hostLink{agent: host.AgentInstance, cancel: cancel}
+		if h.spawn(func() { h.runLink(ctx, key, l) }) {
+			e.link = l
+		} else {
 			cancel(errRelayClosed)
-			e.link = nil
 		}
 	}
-	return nil
+	return host, linkUse{}
 }
 
 // runLink keeps one link until it ends.
@@ -146,13 +157,15 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
 	log := h.cfg.Log.With("tenant", key.tenant, "host", key.name, "agent", l.agent)
+	linked := false
 	link := broker.NewRelayLink(h.cfg.Bus, broker.RelayLinkConfig{
 		Tenant: key.tenant, Host: key.name, Agent: l.agent, Relay: h.cfg.Instance,
 		Hello: hello, Link: broker.LinkConfig{Resume: h.cfg.Resume}, Log: log,
 	}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
+		linked = true
 		relay.Start(answer, lines)
 		log.Info("linked", "agent_version", answer.Version)
-		h.setRelay(key, l, relay)
+		h.use(key, l, linkUse{relay, h.maxFrame(answer)})
 		return relay
 	})
 	h.mu.Lock()
@@ -160,11 +173,50 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	h.mu.Unlock()
 	err := link.Run(ctx)
 	log.Info("link ended", "reason", err)
+	if !linked && ctx.Err() == nil {
+		h.unreachable(key, err)
+	}
 	select {
 	case <-time.After(linkRetry):
 	case <-h.life.Done():
 	}
+	h.drop(key, l)
+	h.tellAll(key)
+}
+
+// maxFrame is the longest message that a client may send to a host, in bytes:
+// a host-agent takes a longer one for a fault of the relay, and ends the link.
+func (h *hosts) maxFrame(agent broker.Hello) int {
+	if agent.MaxFrame <= 0 {
+		return h.cfg.MaxFrame
+	}
+	return min(agent.MaxFrame, h.cfg.MaxFrame)
+}
+
+// use makes a link known that the host-agent has answered on. The link's
+// reader calls it: clients open their connections from another goroutine.
+func (h *hosts) use(key hostKey, l *hostLink, use linkUse) {
 	h.mu.Lock()
+	l.use = use
+	h.mu.Unlock()
+	h.spawn(func() { h.tellAll(key) })
+}
+
+// unreachable tells the clients that wait why there is no link.
+func (h *hosts) unreachable(key hostKey, err error) {
+	why := "its host-agent does not answer"
+	if errors.Is(err, broker.ErrIncompatible) {
+		why = err.Error()
+	}
+	for _, c := range h.clientsOf(key) {
+		c.unreachable(why)
+	}
+}
+
+// drop forgets a link that has ended.
+func (h *hosts) drop(key hostKey, l *hostLink) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	e := h.entries[key]
 	e.link = nil
 	if l.idle != nil {
@@ -173,17 +225,6 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	if len(e.clients) == 0 {
 		delete(h.entries, key)
 	}
-	h.mu.Unlock()
-	h.tellAll(key)
-}
-
-// setRelay makes a link known that the host-agent has answered on. The link's
-// reader calls it: clients open their connections from another goroutine.
-func (h *hosts) setRelay(key hostKey, l *hostLink, relay *routing.Relay) {
-	h.mu.Lock()
-	l.relay = relay
-	h.mu.Unlock()
-	h.spawn(func() { h.tellAll(key) })
 }
 
 // changed is called by the registry when a host has changed.
@@ -200,7 +241,7 @@ func (h *hosts) changed(host broker.Host) {
 // tellAll reconsiders all clients of a host.
 func (h *hosts) tellAll(key hostKey) {
 	for _, c := range h.clientsOf(key) {
-		h.reconsider(c)
+		c.reconsider()
 	}
 }
 

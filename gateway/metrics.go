@@ -59,11 +59,24 @@ func newMetrics(s *Server) *metrics {
 
 // count adds what a connection that has ended did.
 func (m *metrics) count(c *client, code ahp.CloseCode) {
-	m.closed.WithLabelValues(strconv.Itoa(int(code))).Inc()
+	m.closed.WithLabelValues(codeLabel(code)).Inc()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ended.add(c)
 	c.counted = true
+}
+
+// codeLabel returns a close code as a label value. Clients may close with any
+// code: those that mean nothing here have one label together.
+func codeLabel(code ahp.CloseCode) string {
+	switch code {
+	case 1000, 1005, closeLost:
+	default:
+		if code.Reason() == "" {
+			return "other"
+		}
+	}
+	return strconv.Itoa(int(code))
 }
 
 // total is what all connections have carried, those that are open included.

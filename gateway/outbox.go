@@ -1,7 +1,10 @@
 package gateway
 
 import (
+	"errors"
+	"os"
 	"sync"
+	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/routing"
@@ -13,6 +16,9 @@ const writePiece = 64 << 10
 // keepQueue is how long an emptied queue may be to be used again, in frames.
 const keepQueue = 256
 
+// flushTime is how long a client may take for what is queued before a close.
+const flushTime = 30 * time.Second
+
 // An outbox holds what a client is still to be sent. One goroutine, which
 // runs only while there is something, writes all that is queued in as few
 // calls as possible.
@@ -23,19 +29,26 @@ type outbox struct {
 	ended   func(end closing) // the last call: the queue is empty after a close, or writing failed
 	spawn   func(func()) bool // starts a goroutine that the server waits for
 
-	mu      sync.Mutex // guards all that follows; nothing is called under it
+	mu      sync.Mutex // guards all that follows; nothing is called under it but spawn
 	queue   []routing.Frame
 	spare   []routing.Frame // the queue before, empty
-	bytes   int             // queued, or with the writer and not written
+	bytes   int             // queued, or with the writer and not being written
 	writing bool
 	closing *closing // nothing is taken any more
+	overdue *time.Timer
 }
 
+// closing is why a connection ends.
 type closing struct {
 	code   ahp.CloseCode
 	reason string
-	failed error // writing failed: there is nobody to tell
+	full   bool // what is queued is not to be written
+	lost   bool // there is nobody to tell
 }
+
+// slowConsumer is how the reason of a close with CloseOverloaded begins if it
+// is the client that takes too little.
+const slowConsumer = "slow consumer"
 
 // push queues frames. A client that takes too little is given up.
 func (o *outbox) push(frames ...routing.Frame) {
@@ -44,10 +57,10 @@ func (o *outbox) push(frames ...routing.Frame) {
 	if o.closing != nil {
 		return
 	}
-	if o.bytes > o.limit {
+	if o.bytes > o.limit { // so the writer has work, and sees the end next
 		o.queue, o.bytes = nil, 0
-		o.closing = &closing{code: ahp.CloseOverloaded, reason: "slow consumer"}
-		return // the writer has work, and sees this next
+		o.endLocked(closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": too much is queued", full: true})
+		return
 	}
 	for _, f := range frames {
 		o.queue = append(o.queue, f)
@@ -56,14 +69,21 @@ func (o *outbox) push(frames ...routing.Frame) {
 	o.startLocked()
 }
 
-// close ends the outbox behind what is queued. The first call counts.
-func (o *outbox) close(code ahp.CloseCode, reason string) {
+// close ends the outbox behind what is queued. It returns why it ends: the
+// first call counts.
+func (o *outbox) close(code ahp.CloseCode, reason string) closing {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closing == nil {
-		o.closing = &closing{code: code, reason: reason}
+		o.endLocked(closing{code: code, reason: reason})
 		o.startLocked()
 	}
+	return *o.closing
+}
+
+func (o *outbox) endLocked(end closing) {
+	o.closing = &end
+	o.overdue = time.AfterFunc(flushTime, o.sock.kill)
 }
 
 func (o *outbox) startLocked() {
@@ -80,38 +100,69 @@ func (o *outbox) queued() int {
 	return o.bytes
 }
 
-// buffers are where frames are put together for one call.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, writePiece); return &b }}
-
 // run writes until nothing is queued.
 func (o *outbox) run() {
 	for {
-		o.mu.Lock()
-		frames, end := o.queue, o.closing
-		if len(frames) == 0 && end == nil {
-			o.writing = false
-			o.mu.Unlock()
+		frames, end, more := o.take()
+		if end != nil {
+			o.ended(*end)
+		}
+		if !more {
 			return
 		}
-		o.queue, o.spare = o.spare, nil
-		o.mu.Unlock()
-		if len(frames) == 0 {
-			o.ended(*end) // writing stays true: nothing starts again
+		if err := o.write(frames); err != nil {
+			o.ended(o.fail(err))
 			return
 		}
-		err := o.write(frames)
-		clear(frames)
-		if err != nil {
-			o.ended(closing{code: ahp.CloseOverloaded, reason: "slow consumer", failed: err})
-			return
-		}
-		if cap(frames) <= keepQueue {
-			o.mu.Lock()
-			o.spare = frames[:0]
-			o.mu.Unlock()
-		}
+		o.giveBack(frames)
 	}
 }
+
+// take returns what is queued; if nothing is, how the outbox ends or that
+// there is nothing more for now.
+func (o *outbox) take() (frames []routing.Frame, end *closing, more bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case len(o.queue) > 0:
+		frames, o.queue, o.spare = o.queue, o.spare, nil
+		return frames, nil, true
+	case o.closing != nil:
+		o.overdue.Stop()
+		return nil, o.closing, false // writing stays true: nothing starts again
+	}
+	o.writing = false
+	return nil, nil, false
+}
+
+// giveBack keeps a queue to be used again.
+func (o *outbox) giveBack(frames []routing.Frame) {
+	clear(frames)
+	if cap(frames) > keepQueue {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.spare = frames[:0]
+}
+
+// fail notes that writing failed, and returns why the connection ends.
+func (o *outbox) fail(err error) closing {
+	end := closing{code: closeLost, reason: "connection lost"}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		end = closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": takes nothing"}
+	}
+	end = o.close(end.code, end.reason)
+	end.lost = true
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.overdue.Stop()
+	o.queue, o.bytes = nil, 0
+	return end
+}
+
+// buffers are where frames are put together for one call.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, writePiece); return &b }}
 
 // write writes frames, several at a time where they are small.
 func (o *outbox) write(frames []routing.Frame) error {
@@ -128,21 +179,28 @@ func (o *outbox) write(frames []routing.Frame) error {
 			}
 			piece = b
 		}
+		if !o.begin(len(piece)) {
+			return nil
+		}
 		if err := o.sock.write(piece); err != nil {
 			return err
 		}
-		o.wrote(len(piece), credit)
+		if credit > 0 {
+			o.written(credit)
+		}
 		b, credit = b[:0], 0
 	}
 	return nil
 }
 
-// wrote notes what the kernel has taken.
-func (o *outbox) wrote(bytes, credit int) {
+// begin notes that so many bytes are about to be written, unless they are not
+// wanted any more.
+func (o *outbox) begin(bytes int) bool {
 	o.mu.Lock()
-	o.bytes -= bytes
-	o.mu.Unlock()
-	if credit > 0 {
-		o.written(credit)
+	defer o.mu.Unlock()
+	if o.closing != nil && o.closing.full {
+		return false
 	}
+	o.bytes -= bytes
+	return true
 }

@@ -50,14 +50,14 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 		s.unauthorized(w, r, err)
 		return
 	}
-	sock, err := accept(w, r, s.cfg.Origins, s.cfg.Stall)
+	sock, err := accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall)
 	if err != nil {
 		s.metrics.refused.WithLabelValues("handshake").Inc()
 		s.cfg.Log.Info("handshake refused", "remote", r.RemoteAddr, "subject", who.Subject, "error", err)
 		return // the library has answered
 	}
-	host := hostKey{who.Tenant, r.PathValue("host")}
-	if !s.spawn(func() { s.serveClient(sock, who, host, r.RemoteAddr) }) {
+	host, remote := hostKey{who.Tenant, r.PathValue("host")}, r.RemoteAddr
+	if !s.spawn(func() { s.serveClient(sock, who, host, remote) }) {
 		sock.kill()
 	}
 }
@@ -74,7 +74,7 @@ func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote
 	}
 	c.log.Info("client connected")
 	s.metrics.accepted.Inc()
-	c.serve()
+	c.serve(s.draining.Load)
 }
 
 // admit reports why a client may not connect to a host; 0 if it may.
@@ -82,7 +82,7 @@ func (s *Server) admit(who auth.Client, host hostKey) (ahp.CloseCode, string) {
 	if !who.MayReach(host.tenant, host.name) {
 		return ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this token is not for that host")
 	}
-	if _, ok := s.cfg.Registry.Lookup(host.tenant, host.name); !ok {
+	if _, ok := s.hosts.lookup(host.tenant, host.name); !ok {
 		return ahp.CloseUnknownHost, closeReason(ahp.CloseUnknownHost, "no host-agent has ever enrolled under that name")
 	}
 	return 0, ""
@@ -100,6 +100,7 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 		c.gate = new(routing.ReadGate)
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, written: c.written, ended: c.ended, spawn: s.spawn}
+	sock.pong = c.pong
 	return c
 }
 
@@ -116,8 +117,10 @@ func requestToken(r *http.Request) (string, error) {
 		return "", errors.New("the query of the URL is malformed")
 	}
 	found := append(query["access_token"], query["tkn"]...)
-	if token, ok := bearer(r); ok {
-		found = append(found, token)
+	for _, header := range r.Header.Values("Authorization") {
+		if token, ok := bearer(header); ok {
+			found = append(found, token)
+		}
 	}
 	for _, header := range r.Header.Values("Sec-WebSocket-Protocol") {
 		for p := range strings.SplitSeq(header, ",") {
@@ -137,9 +140,9 @@ func requestToken(r *http.Request) (string, error) {
 	return found[0], nil
 }
 
-// bearer returns the token in the Authorization header.
-func bearer(r *http.Request) (string, bool) {
-	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+// bearer returns the token in an Authorization header.
+func bearer(header string) (string, bool) {
+	scheme, token, ok := strings.Cut(header, " ")
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }
 
@@ -181,7 +184,7 @@ func infoOf(h broker.Host) HostInfo {
 
 // apiClient returns whose request it is, or answers that it is nobody's.
 func (s *Server) apiClient(w http.ResponseWriter, r *http.Request) (auth.Client, bool) {
-	token, ok := bearer(r)
+	token, ok := bearer(r.Header.Get("Authorization"))
 	if !ok {
 		s.unauthorized(w, r, errNoToken)
 		return auth.Client{}, false

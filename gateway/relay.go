@@ -43,9 +43,15 @@ const TrustFile = "nats-trust.conf"
 const (
 	startTimeout  = 20 * time.Second
 	headerTimeout = 10 * time.Second
+	bodyTimeout   = 30 * time.Second
+	answerTimeout = 2 * time.Minute // a profile takes its time
 	idleTimeout   = 2 * time.Minute
 	stopTimeout   = time.Second
 )
+
+// maxHeader is how long the header of a request may be, in bytes: some tokens
+// fit.
+const maxHeader = 64 << 10
 
 // A Relay is a whole relay: NATS, the registry, a [Server] and its listeners.
 type Relay struct {
@@ -121,7 +127,8 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 		return err
 	}
 	r.registry, err = broker.StartRegistry(ctx, broker.RegistryConfig{
-		Conn: r.conn, Version: cfg.Gateway.Version, LeaseTTL: cfg.Gateway.Resume, Log: r.log,
+		Conn: r.conn, Version: cfg.Gateway.Version, Log: r.log,
+		LeaseTTL: max(cfg.Gateway.Resume, broker.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
 	})
 	if err != nil {
 		return err
@@ -247,7 +254,10 @@ func (l *listener) serve(handler http.Handler, log *slog.Logger) {
 	l.http = &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout,
+		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	l.done.Go(func() {

@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/coder/websocket"
 
@@ -28,29 +30,48 @@ const (
 // the list of subprotocols.
 const subprotocol = "ahp"
 
-// A socket is a client's WebSocket. The library does the handshake, reading,
-// and control frames; data frames are written past it, already encoded, by
-// one goroutine at a time. Both go through one lockedConn, in order.
+// A socket is the WebSocket of a client or a host-agent. The library does the
+// handshake, reading, and closing; data frames to clients are written past it,
+// already encoded, by one goroutine at a time. Both go through one lockedConn,
+// in order.
 type socket struct {
 	ws   *websocket.Conn
 	conn *lockedConn
+
+	// pong queues the answer to a ping; nil: the library writes it. That waits
+	// for what is being written, and gives the connection up after 5 s. It is
+	// set before the first read.
+	pong func(payload []byte)
 }
 
 // accept upgrades a request, or answers it with an error. Browsers are let in
-// from the relay's own origin and those that match a pattern.
-func accept(w http.ResponseWriter, r *http.Request, origins []string, stall time.Duration) (*socket, error) {
-	h := &hijacker{ResponseWriter: w, stall: stall}
+// from the relay's own origin and those that match a pattern. The connection
+// ends with life at the latest.
+func accept(life context.Context, w http.ResponseWriter, r *http.Request, origins []string, stall time.Duration) (*socket, error) {
+	h := &hijacker{ResponseWriter: w, life: life, stall: stall}
+	s := &socket{}
 	ws, err := websocket.Accept(h, r, &websocket.AcceptOptions{
 		Subprotocols:    []string{subprotocol},
 		OriginPatterns:  origins,
 		CompressionMode: websocket.CompressionDisabled,
+		OnPingReceived:  s.pinged,
 	})
 	if err != nil {
 		return nil, err
 	}
 	ws.SetReadLimit(-1) // readAll counts, to close with our reason
 	setNotSentLowWater(h.conn.Conn)
-	return &socket{ws: ws, conn: h.conn}, nil
+	s.ws, s.conn = ws, h.conn
+	return s, nil
+}
+
+// pinged takes a ping, and reports whether the library is to answer it.
+func (s *socket) pinged(_ context.Context, payload []byte) bool {
+	if s.pong == nil {
+		return true
+	}
+	s.pong(payload)
+	return false
 }
 
 // Errors of reading that name the close code to answer with.
@@ -74,7 +95,7 @@ func readAll(r io.Reader, buf []byte, limit int) ([]byte, error) {
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
 		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
+		n, err := r.Read(buf[len(buf):min(cap(buf), limit+1)]) // which waits for all of that
 		buf = buf[:len(buf)+n]
 		if len(buf) > limit {
 			return buf, fmt.Errorf("%w: more than %d bytes", errTooBig, limit)
@@ -98,30 +119,55 @@ func (s *socket) write(frames []byte) error {
 // 6455, section 5.5).
 const maxReason = 123
 
-// close sends a close frame and waits a little for the client's.
+// closeTime is how long the other side may take for the closing handshake.
+const closeTime = 5 * time.Second
+
+// close sends a close frame and waits a little for the other side's.
 func (s *socket) close(code ahp.CloseCode, reason string) {
-	if len(reason) > maxReason {
-		reason = reason[:maxReason-3] + "..."
-	}
-	_ = s.ws.Close(websocket.StatusCode(code), reason) // the client may be gone already
+	// The library reads on for the other side's close frame, and without a
+	// limit through what is left of a message before it.
+	timer := time.AfterFunc(closeTime, func() { _ = s.conn.Close() })
+	defer timer.Stop()
+	_ = s.ws.Close(websocket.StatusCode(code), fitReason(reason)) // the other side may be gone already
 }
 
-// kill ends the connection without a word, and whoever reads or writes it.
-func (s *socket) kill() { _ = s.ws.CloseNow() }
+// fitReason makes a text fit into a close frame, which holds UTF-8.
+func fitReason(reason string) string {
+	reason = strings.ToValidUTF8(reason, "?")
+	if len(reason) <= maxReason {
+		return reason
+	}
+	end := maxReason - len("...")
+	for !utf8.RuneStart(reason[end]) {
+		end--
+	}
+	return reason[:end] + "..."
+}
 
-// closeStatus returns the code and reason with which a client closed; 1006
-// if it did not say.
+// kill ends the connection without a word, and with it whoever reads, writes
+// or closes it.
+func (s *socket) kill() {
+	_ = s.conn.Close() // CloseNow would wait for a Close that is under way
+	_ = s.ws.CloseNow()
+}
+
+// closeLost stands for the close code of a connection that ended without one
+// (RFC 6455, section 7.4.1).
+const closeLost ahp.CloseCode = 1006
+
+// closeStatus returns the code and reason with which a client closed.
 func closeStatus(err error) (ahp.CloseCode, string) {
 	var closed websocket.CloseError
 	if errors.As(err, &closed) {
 		return ahp.CloseCode(closed.Code), closed.Reason
 	}
-	return 1006, "connection lost"
+	return closeLost, "connection lost"
 }
 
 // A hijacker has the library work on a lockedConn with small buffers.
 type hijacker struct {
 	http.ResponseWriter
+	life  context.Context
 	stall time.Duration
 	conn  *lockedConn
 }
@@ -132,10 +178,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return nil, nil, errors.Join(err, conn.Close())
-	}
-	h.conn = &lockedConn{Conn: conn, stall: h.stall}
+	h.conn = newLockedConn(h.life, conn, h.stall)
 	r := rw.Reader
 	if r.Buffered() == 0 {
 		r = bufio.NewReaderSize(h.conn, readBuffer)
@@ -148,21 +191,45 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 type lockedConn struct {
 	net.Conn
 	stall time.Duration
+	untie func() bool
 
-	mu sync.Mutex
+	mu sync.Mutex // held during a Write
 }
+
+// newLockedConn takes over conn, which is closed when life ends.
+func newLockedConn(life context.Context, conn net.Conn, stall time.Duration) *lockedConn {
+	return &lockedConn{
+		Conn: conn, stall: stall,
+		untie: context.AfterFunc(life, func() { _ = conn.Close() }),
+	}
+}
+
+// Close closes the connection, and ends a Write.
+func (c *lockedConn) Close() error {
+	c.untie()
+	return c.Conn.Close()
+}
+
+// stallLooks is how often a Write looks for progress in the time stall.
+const stallLooks = 4
 
 // Write implements [net.Conn].
 func (c *lockedConn) Write(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for {
-		if err := c.SetWriteDeadline(time.Now().Add(c.stall)); err != nil {
+	for idle := 0; ; {
+		if err := c.SetWriteDeadline(time.Now().Add(c.stall / stallLooks)); err != nil {
 			return n, err
 		}
 		m, err := c.Conn.Write(p[n:])
 		n += m
-		if err == nil || m == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if idle++; m > 0 {
+			idle = 0
+		}
+		if idle == stallLooks {
 			return n, err
 		}
 	}

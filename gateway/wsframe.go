@@ -2,11 +2,14 @@ package gateway
 
 import "encoding/binary"
 
-// Opcodes of data frames (RFC 6455, section 5.2).
+// The first byte of a frame (RFC 6455, section 5.2).
 const (
 	opContinuation = 0
 	opText         = 1
 	opBinary       = 2
+	opPong         = 10
+
+	finBit = 0x80 // the last frame of its message
 )
 
 // encodePiece returns a message, or a piece of one, as one WebSocket frame
@@ -21,7 +24,7 @@ func encodePiece(piece []byte, first, last, binary bool) []byte {
 		opcode = opText
 	}
 	if last {
-		opcode |= 0x80
+		opcode |= finBit
 	}
 	return appendFrame(make([]byte, 0, len(piece)+10), opcode, piece)
 }
@@ -51,5 +54,5 @@ func framePayload(frame []byte) (payload []byte, whole bool) {
 	case 127:
 		header = 10
 	}
-	return frame[header:], frame[0] == 0x80|opText
+	return frame[header:], frame[0] == finBit|opText
 }

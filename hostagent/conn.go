@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -16,17 +17,25 @@ import (
 // A hostConn is one client's connection to the host. It implements
 // [routing.HostConn].
 type hostConn struct {
-	agent *Agent
-	conn  *routing.AgentConn
-	log   *slog.Logger
+	agent  *Agent
+	conn   *routing.AgentConn
+	log    *slog.Logger
+	cancel context.CancelFunc // ends the connection to the host
 
 	wake chan struct{} // for the writer; holds one
 
 	mu       sync.Mutex // guards the fields below
 	queue    []delivery // bounded by the connection's credit
-	closed   bool       // the client is gone
-	greeting []byte     // id of the client's initialize or reconnect, until it is answered
-	initial  bool       // the greeting is an initialize
+	gone     *goodbye   // nil while the client is there
+	greeting []byte     // id of the client's last initialize or reconnect
+	initial  bool       // that was an initialize
+	greeted  bool       // the host has accepted it
+}
+
+// A goodbye is how a client went.
+type goodbye struct {
+	code   ahp.CloseCode
+	reason string
 }
 
 type delivery struct {
@@ -37,11 +46,15 @@ type delivery struct {
 
 // connect is called for each client. It returns at once.
 func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
+	ctx, cancel := context.WithCancel(a.life)
 	c := &hostConn{
-		agent: a, conn: conn, wake: make(chan struct{}, 1),
+		agent: a, conn: conn, wake: make(chan struct{}, 1), cancel: cancel,
 		log: a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
 	}
-	a.conns.Go(func() { c.run(a.life) })
+	a.conns.Go(func() {
+		defer cancel()
+		c.run(ctx)
+	})
 	return c
 }
 
@@ -53,19 +66,24 @@ func (c *hostConn) Deliver(message []byte, binary bool, credit int) {
 	c.hasWork()
 }
 
+// leaveTime is how long a host may take for what a client that is gone has
+// sent.
+const leaveTime = 5 * time.Second
+
 // Closed implements [routing.HostConn].
 func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
-	c.log.Info("client gone", "code", code, "reason", reason)
 	c.mu.Lock()
-	c.closed = true
+	c.gone = &goodbye{code, reason}
 	c.mu.Unlock()
+	time.AfterFunc(leaveTime, c.cancel)
 	c.hasWork()
 }
 
-func (c *hostConn) isClosed() bool {
+// left returns how the client went, or nil.
+func (c *hostConn) left() *goodbye {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.closed
+	return c.gone
 }
 
 func (c *hostConn) hasWork() { signal(c.wake) }
@@ -75,12 +93,12 @@ func (c *hostConn) take() (queue []delivery, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	queue, c.queue = c.queue, nil
-	return queue, !c.closed
+	return queue, c.gone == nil
 }
 
 // run connects to the host, and carries messages until either side ends.
 func (c *hostConn) run(ctx context.Context) {
-	sock, err := c.agent.cfg.Upstream.dial(ctx, c.agent.cfg.MaxFrame)
+	sock, err := c.agent.dialHost(ctx)
 	if err != nil {
 		c.log.Warn("host does not take a connection", "error", err)
 		c.agent.monitor.suspect()
@@ -94,15 +112,20 @@ func (c *hostConn) run(ctx context.Context) {
 	c.log.Info("client connected to the host")
 	c.agent.presence.clients(+1)
 	defer c.agent.presence.clients(-1)
-	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { sock.Close("client gone") })
+	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		defer cancel()
-		c.hostEnded(ctx, c.readLoop(sock))
+		if c.hostEnded(ctx, c.readLoop(sock)) {
+			c.cancel()
+		}
 	})
 	c.writeLoop(ctx, sock)
 	sock.Close("client gone")
 	wg.Wait()
+	if bye := c.left(); bye != nil {
+		c.log.Info("client gone", "code", bye.code, "reason", bye.reason)
+	}
 }
 
 // writeLoop writes what the client sends until the client is gone and all of
@@ -136,7 +159,7 @@ func (c *hostConn) writeLoop(ctx context.Context, sock hostSocket) {
 func (c *hostConn) noteGreeting(message []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.greeted() {
+	if c.greeted {
 		return
 	}
 	env, err := ahp.Peek(message)
@@ -149,11 +172,6 @@ func (c *hostConn) noteGreeting(message []byte) {
 		c.initial = method == "initialize"
 	}
 }
-
-var answered = []byte("answered")
-
-// greeted reports whether the host has answered the greeting.
-func (c *hostConn) greeted() bool { return len(c.greeting) > 0 && &c.greeting[0] == &answered[0] }
 
 // readLoop passes on what the host sends, and returns why it ended.
 func (c *hostConn) readLoop(sock hostSocket) error {
@@ -181,11 +199,9 @@ func (c *hostConn) readLoop(sock hostSocket) error {
 // the greeting.
 func (c *hostConn) noteAnswer(env *ahp.Envelope) {
 	c.mu.Lock()
-	accepted := !c.greeted() && env.Result != nil && ahp.SameID(c.greeting, env.ID)
+	accepted := !c.greeted && env.Result != nil && ahp.SameID(c.greeting, env.ID)
 	initial := c.initial
-	if accepted {
-		c.greeting = answered
-	}
+	c.greeted = c.greeted || accepted
 	c.mu.Unlock()
 	if !accepted {
 		return
@@ -198,16 +214,18 @@ func (c *hostConn) noteAnswer(env *ahp.Envelope) {
 	_ = c.conn.Ready() // fails if the client is gone
 }
 
-// hostEnded tells the client why its connection ended.
-func (c *hostConn) hostEnded(ctx context.Context, err error) {
+// hostEnded tells the client why its connection ended, and reports whether
+// nothing can be written to the host any more.
+func (c *hostConn) hostEnded(ctx context.Context, err error) bool {
 	switch {
 	case errors.Is(err, routing.ErrConnClosed):
+		return false // what the client has sent before it went is still to be written
 	case errors.Is(err, routing.ErrQueueFull):
 		c.log.Warn("client takes too little")
 		c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
 	case tooBig(err):
 		c.conn.Close(ahp.CloseMessageTooBig, fmt.Sprintf("from the host, more than %d bytes", c.agent.cfg.MaxFrame))
-	case ctx.Err() != nil, c.isClosed(): // nobody is left to tell
+	case ctx.Err() != nil, c.left() != nil: // nobody is left to tell
 	case c.agent.monitor.alive(ctx):
 		c.log.Info("host closed the connection", "error", err)
 		c.conn.Close(ahp.CloseResync, "the host closed this connection"+closeText(err))
@@ -215,6 +233,7 @@ func (c *hostConn) hostEnded(ctx context.Context, err error) {
 		c.log.Warn("host is gone", "error", err)
 		c.conn.Close(ahp.CloseHostOffline, c.agent.monitor.reason())
 	}
+	return true
 }
 
 // closeText tells with which code a host closed a connection.
@@ -223,5 +242,5 @@ func closeText(err error) string {
 	if !errors.As(err, &closed) {
 		return ""
 	}
-	return fmt.Sprintf(" (%d %s)", closed.Code, closed.Reason)
+	return fmt.Sprintf(" (%d %s)", int(closed.Code), closed.Reason)
 }

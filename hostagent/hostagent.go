@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
@@ -36,6 +37,9 @@ type Config struct {
 // still has.
 const settleTime = 2 * time.Second
 
+// A dialFunc connects to the host.
+type dialFunc func(ctx context.Context) (hostSocket, error)
+
 // An Agent makes one AHP host reachable through relays.
 type Agent struct {
 	cfg      Config
@@ -43,6 +47,7 @@ type Agent struct {
 	host     string
 	instance string
 	key      *auth.AgentKey
+	dialHost dialFunc
 	monitor  *monitor
 	routing  *routing.Agent
 
@@ -58,13 +63,18 @@ func New(cfg Config) (*Agent, error) {
 		cfg.MaxFrame = 32 << 20
 	}
 	if cfg.HTTP == nil {
-		cfg.HTTP = &http.Client{Timeout: relayTimeout}
+		cfg.HTTP = newHTTPClient()
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Token == nil {
+	switch {
+	case cfg.Token == nil:
 		return nil, errors.New("host-agent: no Token given")
+	case cfg.MaxFrame < 1:
+		return nil, fmt.Errorf("host-agent: MaxFrame is %d; want at least 1", cfg.MaxFrame)
+	case cfg.Resume < 0:
+		return nil, fmt.Errorf("host-agent: Resume is %v; want a time above zero", cfg.Resume)
 	}
 	if err := checkRelay(cfg.Relay); err != nil {
 		return nil, err
@@ -87,7 +97,8 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{cfg: cfg, tenant: tenant, host: host, instance: broker.NewInstance(), key: key}
 	a.cfg.Log = cfg.Log.With("tenant", tenant, "host", host, "agent", a.instance)
 	a.presence.init(cfg.Version)
-	a.monitor = newMonitor(cfg.Upstream, cfg.MaxFrame, a.cfg.Log, a.presence.hostChanged)
+	a.dialHost = func(ctx context.Context) (hostSocket, error) { return cfg.Upstream.dial(ctx, cfg.MaxFrame) }
+	a.monitor = newMonitor(cfg.Upstream.String(), a.dialHost, a.cfg.Log, a.presence.hostChanged)
 	a.routing = routing.NewAgent(routing.AgentConfig{Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame})
 	return a, nil
 }
@@ -103,9 +114,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.cfg.Log.Info("connecting", "relay", a.cfg.Relay, "upstream", a.cfg.Upstream.String())
 
-	conn, links, err := a.dial(ctx, stop)
+	conn, links, err := a.dial(ctx)
 	if err != nil {
-		return err
+		return ended(ctx, err)
 	}
 	defer conn.Close()
 	defer watch(conn, stop)()
@@ -117,8 +128,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer a.conns.Wait()
 	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer wg.Wait() // from then on, no connections are made
 	wg.Go(func() { a.monitor.run(life) })
 	wg.Go(func() { a.presence.announce(life, holder.Update) })
 	serve := orDone(ctx, life)
@@ -127,11 +139,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		return ended(ctx, err)
 	}
 	a.cfg.Log.Info("serving")
-	wg.Go(func() { _ = links.Run(life) })
-	err = holder.Run(serve)
+	wg.Go(func() { stop(links.Run(life)) })
+	if err = holder.Run(serve); err == nil {
+		err = context.Cause(serve)
+	}
 	a.goodbye(links, holder)
 	stop(err)
-	a.conns.Wait()
 	return ended(ctx, err)
 }
 
@@ -146,11 +159,14 @@ func (a *Agent) goodbye(links *broker.AgentLinks, holder *broker.LeaseHolder) {
 	}
 }
 
-// dial connects to NATS. The connection comes back by itself; fail is called
-// if it cannot.
-func (a *Agent) dial(ctx context.Context, fail func(error)) (*broker.Conn, *broker.AgentLinks, error) {
-	var links *broker.AgentLinks
-	made := make(chan struct{})
+// dial connects to NATS. The connection comes back by itself.
+func (a *Agent) dial(ctx context.Context) (*broker.Conn, *broker.AgentLinks, error) {
+	var made atomic.Pointer[broker.AgentLinks]
+	resumed := func() {
+		if links := made.Load(); links != nil {
+			links.Resumed()
+		}
+	}
 	conn, err := broker.DialAgent(ctx, broker.AgentConfig{
 		URL: a.natsURL(), Tenant: a.tenant, Host: a.host, Instance: a.instance,
 		Credentials: a.credentials, Sign: a.key.SignNonce, Headers: a.headers,
@@ -159,13 +175,11 @@ func (a *Agent) dial(ctx context.Context, fail func(error)) (*broker.Conn, *brok
 			Disconnected: func(err error) { a.cfg.Log.Warn("connection to the relay lost", "error", err) },
 			Reconnected: func() {
 				a.cfg.Log.Info("connected to the relay again")
-				<-made
-				links.Resumed()
+				resumed()
 			},
 			Dropped: func(subject string) {
 				a.cfg.Log.Warn("messages lost here; relays send them again", "subject", subject)
-				<-made
-				links.Resumed()
+				resumed()
 			},
 			Error: func(err error) { a.cfg.Log.Warn("NATS", "error", err) },
 			Retrying: func(attempt int, err error, wait time.Duration) {
@@ -178,11 +192,11 @@ func (a *Agent) dial(ctx context.Context, fail func(error)) (*broker.Conn, *brok
 	}
 	hello := a.routing.Hello()
 	hello.Version = a.cfg.Version
-	links = broker.NewAgentLinks(conn, broker.AgentLinksConfig{
+	links := broker.NewAgentLinks(conn, broker.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance,
 		Hello: hello, Link: broker.LinkConfig{Resume: a.cfg.Resume}, Log: a.cfg.Log,
 	}, a.routing)
-	close(made)
+	made.Store(links)
 	return conn, links, nil
 }
 
@@ -215,7 +229,7 @@ func orDone(ctx, other context.Context) context.Context {
 
 // ended returns why Run ended: being asked to is no error.
 func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Cause(ctx))) {
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return nil
 	}
 	return fmt.Errorf("host-agent: %w", err)

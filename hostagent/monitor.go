@@ -28,8 +28,8 @@ const (
 // every host answers at any time: ping; and which AHP versions the host
 // speaks, by an initialize that offers none, so that it is no client.
 type monitor struct {
-	upstream Upstream
-	maxFrame int
+	upstream string // as messages name it
+	dial     dialFunc
 	log      *slog.Logger
 	changed  func(state broker.State, reason, version string) // must not block
 	poke     chan struct{}                                    // holds one: do not wait, look now
@@ -42,9 +42,9 @@ type monitor struct {
 	waiting map[uint64]chan ahp.Envelope
 }
 
-func newMonitor(upstream Upstream, maxFrame int, log *slog.Logger, changed func(state broker.State, reason, version string)) *monitor {
+func newMonitor(upstream string, dial dialFunc, log *slog.Logger, changed func(state broker.State, reason, version string)) *monitor {
 	return &monitor{
-		upstream: upstream, maxFrame: maxFrame, log: log, changed: changed,
+		upstream: upstream, dial: dial, log: log, changed: changed,
 		poke: make(chan struct{}, 1), why: notYet,
 		waiting: map[uint64]chan ahp.Envelope{},
 	}
@@ -72,7 +72,7 @@ func (m *monitor) run(ctx context.Context) {
 
 // watch connects to the host and pings it until that fails.
 func (m *monitor) watch(ctx context.Context, up func()) error {
-	sock, err := m.upstream.dial(ctx, m.maxFrame)
+	sock, err := m.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (m *monitor) online() {
 	m.why = ""
 	version := m.version
 	m.mu.Unlock()
-	m.log.Info("host is up", "upstream", m.upstream.String(), "version", version)
+	m.log.Info("host is up", "upstream", m.upstream, "version", version)
 	m.changed(broker.Online, "", version)
 }
 

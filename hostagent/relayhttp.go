@@ -18,23 +18,39 @@ import (
 // relayTimeout bounds one request to the relay's base URL.
 const relayTimeout = 8 * time.Second
 
-// maxAnswer is how much of an answer is read, in bytes.
-const maxAnswer = 16 << 10
+// Bounds of answers, in bytes.
+const (
+	maxAnswer = 16 << 10 // that are read
+	maxText   = 200      // of what is no answer of a relay, in messages
+)
+
+// newHTTPClient returns the default client for the relay's base URL. It does
+// not follow redirects: a POST would become a GET on the way.
+func newHTTPClient() *http.Client {
+	return &http.Client{
+		Timeout:       relayTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
 
 // A RefusedError is the relay's word that this host-agent is not welcome: to
 // try again does not help.
 type RefusedError struct {
-	Status int    // of HTTP
-	Text   string // what the relay says
+	Status int    // of HTTP; 0: it is the host-agent that cannot use the answer
+	Text   string // what the relay says, or is wrong
 }
 
 // Error says what to do.
 func (e *RefusedError) Error() string {
-	switch e.Status {
-	case http.StatusUnauthorized:
+	switch {
+	case e.Status == 0:
+		return e.Text
+	case e.Status < 400:
+		return fmt.Sprintf("the relay is at another URL: %s; change --relay", e.Text)
+	case e.Status == http.StatusUnauthorized:
 		return fmt.Sprintf("the relay refuses the enrolment token: %s; get a new one with relay token host", e.Text)
-	case http.StatusNotFound:
-		return "there is no relay at that URL (HTTP 404); check --relay"
+	case e.Status == http.StatusNotFound, e.Status == http.StatusMethodNotAllowed:
+		return fmt.Sprintf("there is no relay at that URL (HTTP %d); check --relay", e.Status)
 	}
 	return fmt.Sprintf("the relay refuses (HTTP %d): %s", e.Status, e.Text)
 }
@@ -51,9 +67,11 @@ func checkRelay(base string) error {
 	switch {
 	case err != nil:
 		return errors.New("relay: the URL is malformed; want http://host:port or https://host")
-	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("relay %q: scheme is %q; want http:// or https://", base, u.Scheme)
-	case u.Host == "":
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return errors.New("relay: want only http://host:port or https://host, and nothing secret, in the URL")
+	case !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://"):
+		return fmt.Errorf("relay %q: want a URL that begins with http:// or https://", base)
+	case u.Hostname() == "":
 		return fmt.Errorf("relay %q: no host in the URL", base)
 	}
 	return nil
@@ -83,19 +101,30 @@ func (a *Agent) credentials(ctx context.Context) (userJWT string, err error) {
 	if err := a.post(ctx, "/agent/challenge", struct{}{}, &challenge); err != nil {
 		return "", err
 	}
+	if challenge.Challenge == "" {
+		return "", fmt.Errorf("%w: no challenge in it", a.notRelay())
+	}
 	if challenge.Tenant != a.tenant || challenge.Host != a.host {
-		return "", &RefusedError{http.StatusConflict, fmt.Sprintf(
+		return "", &RefusedError{Text: fmt.Sprintf(
 			"the token is now for %s/%s; this host-agent serves %s/%s: start it anew", challenge.Tenant, challenge.Host, a.tenant, a.host)}
 	}
 	signature, err := auth.SignChallenge(a.key, challenge.Challenge, a.tenant, a.host)
 	if err != nil {
 		return "", err
 	}
-	var answer struct{ JWT string }
-	err = a.post(ctx, "/agent/credentials", map[string]any{
+	var answer struct {
+		JWT  string
+		NATS *bool // whether /nats is there
+	}
+	if err := a.post(ctx, "/agent/credentials", map[string]any{
 		"challenge": challenge.Challenge, "nkey": a.key.Public(), "signature": signature,
-	}, &answer)
-	return answer.JWT, err
+	}, &answer); err != nil {
+		return "", err
+	}
+	if answer.NATS != nil && !*answer.NATS && a.cfg.NATSURL == "" {
+		return "", &RefusedError{Text: "the relay's NATS is a cluster elsewhere; say where, with --nats-url"}
+	}
+	return answer.JWT, nil
 }
 
 // post sends one request to the relay and decodes the answer.
@@ -124,25 +153,43 @@ func (a *Agent) post(ctx context.Context, path string, body, answer any) error {
 	if err != nil {
 		return fmt.Errorf("relay %s: %w", a.cfg.Relay, err)
 	}
-	return a.understand(response.StatusCode, data, answer)
-}
-
-func (a *Agent) understand(status int, data []byte, answer any) error {
-	if status != http.StatusOK {
-		text := strings.TrimSpace(string(data))
-		var said struct{ Error string }
-		if json.Unmarshal(data, &said) == nil && said.Error != "" {
-			text = said.Error
-		}
-		if status >= 500 || status == http.StatusTooManyRequests {
-			return fmt.Errorf("relay %s: HTTP %d: %s", a.cfg.Relay, status, text)
-		}
-		return &RefusedError{status, text}
+	if response.StatusCode != http.StatusOK {
+		return a.refusal(response, data)
 	}
 	if err := json.Unmarshal(data, answer); err != nil {
-		return fmt.Errorf("relay %s: the answer is not that of a relay: %w", a.cfg.Relay, err)
+		return fmt.Errorf("%w: %w", a.notRelay(), err)
 	}
 	return nil
+}
+
+func (a *Agent) notRelay() error {
+	return fmt.Errorf("relay %s: the answer is not that of a relay", a.cfg.Relay)
+}
+
+// refusal says why the answer is not what was asked for.
+func (a *Agent) refusal(response *http.Response, data []byte) error {
+	status, text := response.StatusCode, shorten(string(data))
+	var said struct{ Error string }
+	if json.Unmarshal(data, &said) == nil && said.Error != "" {
+		text = shorten(said.Error)
+	}
+	if to, err := response.Location(); err == nil && status < 400 {
+		to.Path = strings.TrimSuffix(to.Path, response.Request.URL.Path)
+		text = (&url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}).String()
+	}
+	if status >= 500 || status == http.StatusTooManyRequests {
+		return fmt.Errorf("relay %s: HTTP %d: %s", a.cfg.Relay, status, text)
+	}
+	return &RefusedError{status, text}
+}
+
+// shorten makes a line of what a server says.
+func shorten(text string) string {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "..."
 }
 
 // unwrapURL drops the URL from an error of net/http: messages name the relay

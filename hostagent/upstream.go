@@ -1,8 +1,6 @@
 package hostagent
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -33,16 +30,17 @@ type Upstream struct {
 	Stderr io.Writer
 }
 
-// String returns the upstream as messages name it, without secrets.
+// String returns the upstream as messages name it, without secrets: clients
+// are told, too, why a host is away.
 func (u Upstream) String() string {
 	if len(u.Command) > 0 {
-		return strings.Join(u.Command, " ")
+		return u.Command[0]
 	}
 	parsed, err := url.Parse(u.URL)
 	if err != nil {
 		return "(malformed URL)"
 	}
-	parsed.RawQuery, parsed.User = "", nil
+	parsed.RawQuery, parsed.User, parsed.Fragment = "", nil, ""
 	return parsed.String()
 }
 
@@ -68,11 +66,11 @@ func (u Upstream) Check() error {
 	}
 	parsed, err := url.Parse(u.URL)
 	if err != nil {
-		return errors.New("upstream: the URL is malformed")
+		return errMalformed
 	}
 	switch {
 	case parsed.Scheme == "unix" && parsed.Path == "":
-		return fmt.Errorf("upstream %q: want unix:/path/to/socket", u.URL)
+		return fmt.Errorf("upstream %q: want unix:/path/to/socket", u)
 	case parsed.Scheme == "unix":
 		return nil
 	case parsed.Scheme != "ws" && parsed.Scheme != "wss":
@@ -82,6 +80,8 @@ func (u Upstream) Check() error {
 	}
 	return nil
 }
+
+var errMalformed = errors.New("upstream: the URL is malformed; want ws://host:port, wss://host or unix:/path")
 
 func (u Upstream) token() (string, error) {
 	b, err := os.ReadFile(u.TokenFile)
@@ -100,8 +100,13 @@ func (u Upstream) token() (string, error) {
 type hostSocket interface {
 	// Read returns the next message, which the caller owns.
 	Read() (message []byte, binary bool, err error)
+
+	// Write writes a message, and does not keep it.
 	Write(message []byte, binary bool) error
-	// Close says goodbye, if there is a way to, and ends the connection.
+
+	// Close says goodbye, if there is a way to, and ends the connection: it
+	// returns within seconds, and so do Read and Write. It may be called more
+	// than once.
 	Close(reason string)
 }
 
@@ -115,47 +120,59 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	address, client, err := u.endpoint()
+	address, network, path, err := u.endpoint()
 	if err != nil {
 		return nil, err
 	}
+	s := new(webSocket)
+	// Proxies are for the outside, and not asked.
+	transport := &http.Transport{DisableKeepAlives: true}
+	transport.DialContext = func(ctx context.Context, _, at string) (conn net.Conn, err error) {
+		if network == "unix" {
+			at = path
+		}
+		var d net.Dialer
+		s.conn, err = d.DialContext(ctx, network, at)
+		return s.conn, err
+	}
 	ws, response, err := websocket.Dial(ctx, address, &websocket.DialOptions{
-		HTTPClient:      client,
+		HTTPClient: &http.Client{
+			Transport: transport,
+			// The token is for this host only.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
 		CompressionMode: websocket.CompressionDisabled,
 	})
 	if err != nil {
 		return nil, u.dialError(response, err)
 	}
 	ws.SetReadLimit(int64(maxFrame))
-	return &webSocket{ws}, nil
+	s.ws = ws
+	return s, nil
 }
 
-// endpoint returns the URL to dial and the client to dial it with. Proxies are
-// for the outside, and not asked.
-func (u Upstream) endpoint() (string, *http.Client, error) {
-	transport := &http.Transport{DisableKeepAlives: true}
+// endpoint returns the URL to dial, and over which network: that of a Unix
+// socket has a path.
+func (u Upstream) endpoint() (address, network, path string, err error) {
 	parsed, err := url.Parse(u.URL)
 	if err != nil {
-		return "", nil, errors.New("upstream: the URL is malformed")
+		return "", "", "", errMalformed
 	}
+	network = "tcp"
 	if parsed.Scheme == "unix" {
-		path := parsed.Path
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}
+		network, path = "unix", parsed.Path
 		parsed = &url.URL{Scheme: "ws", Host: "localhost", Path: "/"}
 	}
 	if u.TokenFile != "" {
 		token, err := u.token()
 		if err != nil {
-			return "", nil, err
+			return "", "", "", err
 		}
 		query := parsed.Query()
 		query.Set("tkn", token)
 		parsed.RawQuery = query.Encode()
 	}
-	return parsed.String(), &http.Client{Transport: transport}, nil
+	return parsed.String(), network, path, nil
 }
 
 // dialError says what went wrong without the URL, in which there may be a
@@ -168,6 +185,9 @@ func (u Upstream) dialError(response *http.Response, err error) error {
 		}
 		return fmt.Errorf("upstream %s answers HTTP %d instead of a WebSocket: %s", u, response.StatusCode, hint)
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("upstream %s gives no answer: is this an AHP host's port?", u)
+	}
 	var inURL *url.Error
 	if errors.As(err, &inURL) {
 		err = inURL.Err
@@ -176,13 +196,18 @@ func (u Upstream) dialError(response *http.Response, err error) error {
 }
 
 // webSocket is a hostSocket over WebSocket.
-type webSocket struct{ ws *websocket.Conn }
+type webSocket struct {
+	ws   *websocket.Conn
+	conn net.Conn // below it
+}
 
+// Read implements hostSocket.
 func (s *webSocket) Read() ([]byte, bool, error) {
 	kind, message, err := s.ws.Read(context.Background())
 	return message, kind == websocket.MessageBinary, err
 }
 
+// Write implements hostSocket.
 func (s *webSocket) Write(message []byte, binary bool) error {
 	kind := websocket.MessageText
 	if binary {
@@ -191,76 +216,15 @@ func (s *webSocket) Write(message []byte, binary bool) error {
 	return s.ws.Write(context.Background(), kind, message)
 }
 
+// goodbyeTime is how long a closing handshake with the host may take.
+const goodbyeTime = time.Second
+
+// Close implements hostSocket.
 func (s *webSocket) Close(reason string) {
+	// A host that hangs does not answer, and may hold up a Write.
+	timer := time.AfterFunc(goodbyeTime, func() { _ = s.conn.Close() })
+	defer timer.Stop()
 	_ = s.ws.Close(websocket.StatusNormalClosure, reason) // the host may be gone
-}
-
-// commandSocket is a hostSocket over the standard input and output of a
-// program.
-type commandSocket struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   *bufio.Reader
-	limit int
-	end   sync.Once
-}
-
-// exitTime is how long a program may go on after its standard input has ended.
-const exitTime = 3 * time.Second
-
-func startCommand(command []string, stderr io.Writer, limit int) (hostSocket, error) {
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stderr = stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("upstream %q: %w", command[0], err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("upstream %q: %w", command[0], err)
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("upstream: %w", err)
-	}
-	return &commandSocket{cmd: cmd, in: in, out: bufio.NewReader(out), limit: limit}, nil
-}
-
-func (s *commandSocket) Read() ([]byte, bool, error) {
-	var line []byte
-	for {
-		piece, err := s.out.ReadSlice('\n')
-		line = append(line, piece...)
-		if len(line) > s.limit+2 {
-			return nil, false, fmt.Errorf("%w: a line of more than %d bytes", errTooBig, s.limit)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err != nil:
-			return nil, false, err
-		}
-		if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
-			return line, false, nil
-		}
-	}
-}
-
-func (s *commandSocket) Write(message []byte, _ bool) error {
-	// A line break inside JSON is white space.
-	line := append(bytes.ReplaceAll(message, []byte{'\n'}, []byte{' '}), '\n')
-	_, err := s.in.Write(line)
-	return err
-}
-
-// Close ends the program's standard input, and the program if that does not
-// end it. It returns when the program is gone.
-func (s *commandSocket) Close(string) {
-	s.end.Do(func() {
-		_ = s.in.Close()
-		kill := time.AfterFunc(exitTime, func() { _ = s.cmd.Process.Kill() })
-		defer kill.Stop()
-		_ = s.cmd.Wait()
-	})
 }
 
 // errTooBig reports a message of the host that is over the limit.

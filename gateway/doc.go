@@ -1,0 +1,40 @@
+// Package gateway is the relay's edge: what clients and host-agents reach over
+// HTTP and WebSocket. A [Relay] is the whole program; a [Server] is its HTTP
+// part, in front of a registry and a connection to NATS.
+//
+// # Clients
+//
+// A client opens a WebSocket at /ahp/{host}, with a client token in one of the
+// places that requestToken names. What is wrong with the token is answered
+// before the upgrade, with HTTP 401; what is wrong with the host after it,
+// with a close code, because browsers show only these.
+//
+// Each text frame is one AHP message. Messages pass as they are, both ways,
+// except these: ping is answered here while the host is away, and so are
+// requests that wait for a host which is not there; a token that may only read
+// has a [routing.ReadGate] between it and the host. Large messages to a client
+// come as continuation frames. Pings of the WebSocket are answered in their
+// turn, behind what is queued.
+//
+// # Ends
+//
+// A connection ends behind what is queued for the client, with the first
+// reason that there is; the client has a time for the queue and one for the
+// closing handshake. What the client sends meanwhile still goes to the host,
+// unless it is the token that has ended. Close codes are those of
+// [ahp.CloseCode]; 1002 is the WebSocket library's for those who do not speak
+// WebSocket.
+//
+// # Host-agents
+//
+// See [Challenge], [Proof] and [Credentials] for how a host-agent gets NATS
+// credentials. At /nats, with an enrolment token, the bytes of binary messages
+// are a connection to the NATS server.
+//
+// # Concurrency
+//
+// All goroutines are started through Server.spawn, which Close waits for. The
+// network connections of WebSockets end with the Server, whoever waits on
+// them. Locks are taken in this order: a client's, those of hosts, registry
+// and the routing package, an outbox's, the Server's.
+package gateway

@@ -1,0 +1,394 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// TestEndless has a client announce a message of a terabyte, so that it is
+// closed in the middle of it, and then neither send the rest nor answer.
+func TestEndless(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		conn := w.rawDial(w.token(nil))
+		defer conn.Close()
+		h := w.hostConn(1)
+		header := frameHeader(finBit|opText, 1<<40)
+		go conn.Write(append(header, make([]byte, 70<<10)...))
+		readClose(w.T, conn, ahp.CloseMessageTooBig, "message too big: more than 65536 bytes")
+		h.wantClosed(ahp.CloseMessageTooBig)
+		time.Sleep(closeTime)
+		wantCut(w.T, conn)
+	})
+}
+
+// wantCut fails unless the relay has ended the network connection by now.
+func wantCut(t *testing.T, conn net.Conn) {
+	t.Helper()
+	synctest.Wait()
+	if err := conn.SetReadDeadline(time.Now().Add(time.Nanosecond)); err != nil {
+		return
+	}
+	for {
+		_, err := conn.Read(make([]byte, 1<<10))
+		if err, ok := err.(net.Error); ok && err.Timeout() {
+			t.Error("the network connection is open; want it ended")
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// TestRefusedAndSilent has a client that is refused not answer the close.
+func TestRefusedAndSilent(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.host.Name = "other"
+		conn := w.rawDial(w.token(nil))
+		defer conn.Close()
+		readClose(w.T, conn, ahp.CloseUnknownHost, "unknown host: no host-agent has ever enrolled under that name")
+		time.Sleep(closeTime)
+		wantCut(w.T, conn)
+	})
+}
+
+// TestCloseDoesNotWait ends a server while clients of all kinds are there.
+func TestCloseDoesNotWait(t *testing.T) {
+	clients := map[string]func(w *world) net.Conn{
+		"silent": func(w *world) net.Conn { return w.rawDial(w.token(nil)) },
+		"held": func(w *world) net.Conn {
+			conn := w.rawDial(w.token(nil))
+			writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"reconnect"}`))
+			return conn
+		},
+		"being refused": func(w *world) net.Conn {
+			w.host.Name = "other"
+			return w.rawDial(w.token(nil))
+		},
+		"being closed in a message": func(w *world) net.Conn {
+			conn := w.rawDial(w.token(nil))
+			go conn.Write(append(frameHeader(finBit|opText, 1<<40), make([]byte, 70<<10)...))
+			return conn
+		},
+		"not reading": func(w *world) net.Conn {
+			w.startAgent(routing.AgentConfig{})
+			conn := w.rawDial(w.token(nil))
+			w.hostConn(1).send(strings.Repeat(" ", 1<<10))
+			return conn
+		},
+		"waiting for the host": func(w *world) net.Conn {
+			w.startAgent(routing.AgentConfig{})
+			return stuckOnHost(w)
+		},
+	}
+	for name, connect := range clients {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{}, func(w *world) {
+				defer connect(w).Close()
+				synctest.Wait()
+				start := time.Now()
+				w.server.Close()
+				if took := time.Since(start); took > 0 {
+					w.Errorf("Close took %v; want no time", took)
+				}
+			})
+		})
+	}
+}
+
+// stuckOnHost connects a client that has sent more than the host takes, so
+// that the relay reads no more of it. The client reads nothing.
+func stuckOnHost(w *world) net.Conn {
+	w.Helper()
+	conn := w.rawDial(w.token(nil))
+	h := w.hostConn(1)
+	h.mu.Lock()
+	h.stuck = true
+	h.mu.Unlock()
+	writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"initialize"}`))
+	synctest.Wait()
+	h.accept(1)
+	synctest.Wait()
+	message := []byte(`{"method":"x","pad":"` + strings.Repeat("x", 60<<10) + `"}`)
+	w.running.Go(func() {
+		for range 40 {
+			if _, err := conn.Write(frame(finBit|opText, message)); err != nil {
+				return
+			}
+		}
+	})
+	synctest.Wait()
+	if n := len(h.messages()); n < 2 || n > 30 {
+		w.Fatalf("host got %d messages; want some, and not all", n)
+	}
+	return conn
+}
+
+// TestStuckBothWays has a client that waits for a host which takes nothing
+// be cut because it takes nothing itself.
+func TestStuckBothWays(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		conn := stuckOnHost(w)
+		defer conn.Close()
+		time.Sleep(15 * time.Second)
+		wantCut(w.T, conn)
+		w.wantGone()
+	})
+}
+
+// TestSlowClients has one client read nothing, and one very slowly, in a chat
+// that a third reads.
+func TestSlowClients(t *testing.T) {
+	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		reader := w.dial(w.token(nil))
+		hosts := []*hostEnd{w.hostConn(1)}
+		stalled := w.rawDial(w.token(nil))
+		defer stalled.Close()
+		hosts = append(hosts, w.hostConn(2))
+		slow := w.rawDial(w.token(nil))
+		defer slow.Close()
+		hosts = append(hosts, w.hostConn(3))
+		w.running.Go(func() { // 6 KB/s
+			for {
+				if _, err := slow.Read(make([]byte, 6<<10)); err != nil {
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		})
+		message := `{"method":"x","pad":"` + strings.Repeat("x", 30<<10) + `"}`
+		for _, h := range hosts {
+			h.send(message)
+		}
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if n := len(w.server.hosts.all()); n != 3 {
+			w.Errorf("after 9 s %d clients are left; want 3", n)
+		}
+		time.Sleep(2 * time.Second)
+		wantCut(w.T, stalled)
+		hosts[1].wantClosed(ahp.CloseOverloaded)
+
+		for range 100 {
+			hosts[0].send(message)
+			_ = hosts[2].conn.FromHost([]byte(message), false, nil)
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		if n := len(reader.messages()); n != 101 {
+			w.Errorf("the one that reads got %d messages; want 101", n)
+		}
+		reader.wantOpen()
+		if n := len(w.server.hosts.all()); n != 2 {
+			w.Errorf("%d clients are left; want the one that reads and the slow one", n)
+		}
+	})
+}
+
+// TestPingOfSlowClient has a client ping while it is sent much and reads
+// little: the ping is answered in its turn, and nothing breaks.
+func TestPingOfSlowClient(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		conn := w.rawDial(w.token(nil))
+		defer conn.Close()
+		h := w.hostConn(1)
+		message := `{"method":"x","pad":"` + strings.Repeat("x", 60<<10) + `"}`
+		h.send(message)
+		synctest.Wait()
+		writeFrame(w.T, conn, finBit|opPing, []byte("are you there"))
+		read := bufio.NewReader(&trickle{conn, 4 << 10, time.Second})
+		time.Sleep(6 * time.Second)
+		for _, want := range []struct {
+			first   byte
+			payload string
+		}{{finBit | opText, message}, {finBit | opPong, "are you there"}} {
+			first, payload, err := readFrame(read)
+			if err != nil || first != want.first || string(payload) != want.payload {
+				w.Fatalf("got frame %#x of %d bytes, %v; want %#x of %d", first, len(payload), err, want.first, len(want.payload))
+			}
+		}
+	})
+}
+
+// A trickle reads so many bytes at a time, with a pause.
+type trickle struct {
+	net.Conn
+	bytes int
+	pause time.Duration
+}
+
+func (r *trickle) Read(p []byte) (int, error) {
+	time.Sleep(r.pause)
+	return r.Conn.Read(p[:min(len(p), r.bytes)])
+}
+
+// TestPingFlood has a client ping without an end and read nothing.
+func TestPingFlood(t *testing.T) {
+	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
+		conn := w.rawDial(w.token(nil))
+		defer conn.Close()
+		ping := frame(finBit|opPing, make([]byte, 125))
+		for range 20 << 10 {
+			if _, err := conn.Write(ping); err != nil {
+				break
+			}
+		}
+		time.Sleep(20 * time.Second)
+		wantCut(w.T, conn)
+		w.wantGone()
+	})
+}
+
+// TestCloseBehindQueue closes a client for which much is queued: it gets all
+// of it first, and then why.
+func TestCloseBehindQueue(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		ws := w.handshake(w.token(nil))
+		h := w.hostConn(1)
+		for range 10 {
+			h.send(strings.Repeat(" ", 50<<10))
+		}
+		synctest.Wait() // the writer waits for the client
+		h.conn.Close(ahp.CloseHostOffline, "gone")
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for i := range 10 {
+			if _, message, err := ws.Read(ctx); err != nil || len(message) != 50<<10 {
+				w.Fatalf("message %d: %d bytes, %v", i, len(message), err)
+			}
+		}
+		_, _, err := ws.Read(ctx)
+		if websocket.CloseStatus(err) != websocket.StatusCode(ahp.CloseHostOffline) {
+			w.Errorf("read: %v; want close 4100", err)
+		}
+		w.wantGone()
+	})
+}
+
+// TestSlowToClose has a client that is being closed read its queue so slowly
+// that it would take hours.
+func TestSlowToClose(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		conn := w.rawDial(w.token(nil))
+		defer conn.Close()
+		w.running.Go(func() {
+			for {
+				if _, err := conn.Read(make([]byte, 1)); err != nil {
+					return
+				}
+				time.Sleep(5 * time.Second)
+			}
+		})
+		h := w.hostConn(1)
+		h.send(strings.Repeat(" ", 50<<10))
+		h.conn.Close(ahp.CloseHostOffline, "gone")
+		time.Sleep(flushTime)
+		wantCut(w.T, conn)
+		w.wantGone()
+	})
+}
+
+// TestOddCodes has a host-agent close with codes that no client could be sent,
+// or would understand.
+func TestOddCodes(t *testing.T) {
+	for _, code := range []ahp.CloseCode{0, 1005, 1006, 1015, 2999, 4999, 65535} {
+		inWorld(t, Config{}, func(w *world) {
+			w.startAgent(routing.AgentConfig{})
+			c := w.dial(w.token(nil))
+			w.hostConn(1).conn.Close(code, "just so")
+			c.wantClosed(ahp.CloseResync, "resync: just so")
+		})
+	}
+}
+
+// TestHostAgentWithLowerLimit has a host-agent take smaller messages than the
+// relay: who sends larger ones is closed, and nobody else.
+func TestHostAgentWithLowerLimit(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		const limit = 300 << 10
+		w.startAgent(routing.AgentConfig{MaxFrame: limit})
+		bystander := w.dial(w.token(nil))
+		w.hostConn(1)
+		c := w.dial(w.token(nil))
+		c.request(1, "initialize")
+		w.hostConn(2).accept(1)
+		c.wantMessages(answerTo(1))
+		head, tail := `{"method":"x","pad":"`, `"}`
+		c.send(head + strings.Repeat("x", limit-len(head)-len(tail)) + tail)
+		c.wantOpen()
+		c.send(head + strings.Repeat("x", limit+1-len(head)-len(tail)) + tail)
+		c.wantClosed(ahp.CloseMessageTooBig, "message too big: more than 307200 bytes")
+		time.Sleep(time.Second)
+		bystander.wantOpen()
+	})
+}
+
+// TestDrain closes clients spread over time, those that come meanwhile too.
+func TestDrain(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		clients := []*clientEnd{w.dial(w.token(nil)), w.dial(w.token(nil))}
+		slow := w.rawDial(w.token(nil))
+		defer slow.Close()
+		for n := range 3 {
+			w.hostConn(n + 1).send(`{"method":"last words"}`)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		w.server.Drain(ctx, 3*time.Second)
+		if took := time.Since(start); took < 3*time.Second || took > 10*time.Second {
+			w.Errorf("drain took %v; want 3 to 10 s", took)
+		}
+		for _, c := range clients {
+			c.wantMessages(`{"method":"last words"}`)
+			c.wantClosed(ahp.CloseShuttingDown, "relay shutting down")
+		}
+	})
+}
+
+// TestIdleLink ends a link that no client uses, and makes a new one for the
+// next.
+func TestIdleLink(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		c := w.dial(w.token(nil))
+		w.hostConn(1)
+		_ = c.ws.Close(websocket.StatusNormalClosure, "")
+		w.wantGone()
+		time.Sleep(linkIdle - time.Second)
+		again := w.dial(w.token(nil)) // in time
+		w.hostConn(2)
+		time.Sleep(time.Hour)
+		again.wantOpen()
+		_ = again.ws.Close(websocket.StatusNormalClosure, "")
+		time.Sleep(linkIdle)
+		synctest.Wait()
+		late := w.dial(w.token(nil)) // while the link ends
+		w.hostConn(3)
+		late.wantOpen()
+		_ = late.ws.Close(websocket.StatusNormalClosure, "")
+		time.Sleep(linkIdle + time.Second)
+		synctest.Wait()
+		if len(w.server.hosts.entries) != 0 {
+			w.Errorf("%d hosts are remembered without clients; want none", len(w.server.hosts.entries))
+		}
+	})
+}

@@ -1,0 +1,242 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// An outboxEnd is an outbox and the other end of its connection.
+type outboxEnd struct {
+	*outbox
+	conn net.Conn
+
+	mu      sync.Mutex
+	credits []int
+	ends    []closing
+	writers int
+	most    int // writers at a time
+	wg      sync.WaitGroup
+}
+
+func newOutboxEnd(t *testing.T, limit int) *outboxEnd {
+	t.Helper()
+	near, far := net.Pipe()
+	e := &outboxEnd{conn: far}
+	e.outbox = &outbox{
+		sock:    &socket{conn: newLockedConn(context.Background(), near, 8*time.Second)},
+		limit:   limit,
+		written: func(credit int) { e.note(func() { e.credits = append(e.credits, credit) }) },
+		ended:   func(end closing) { e.note(func() { e.ends = append(e.ends, end) }) },
+		spawn: func(run func()) bool {
+			e.wg.Go(func() {
+				e.note(func() { e.writers++; e.most = max(e.most, e.writers) })
+				run()
+				e.note(func() { e.writers-- })
+			})
+			return true
+		},
+	}
+	t.Cleanup(func() {
+		_ = far.Close()
+		e.wg.Wait()
+	})
+	return e
+}
+
+func (e *outboxEnd) note(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f()
+}
+
+// read reads n bytes.
+func (e *outboxEnd) read(t *testing.T, n int) []byte {
+	t.Helper()
+	b := make([]byte, n)
+	for at := 0; at < n; {
+		m, err := e.conn.Read(b[at:])
+		if err != nil {
+			t.Fatalf("read: %v after %d bytes of %d", err, at, n)
+		}
+		at += m
+	}
+	return b
+}
+
+func (e *outboxEnd) wantEnd(t *testing.T, want ...closing) {
+	t.Helper()
+	synctest.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !slices.Equal(e.ends, want) {
+		t.Errorf("outbox ended with %v; want %v", e.ends, want)
+	}
+}
+
+func (e *outboxEnd) wantCredit(t *testing.T, want int) {
+	t.Helper()
+	synctest.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	got := 0
+	for _, c := range e.credits {
+		got += c
+	}
+	if got != want {
+		t.Errorf("credit given: %d; want %d", got, want)
+	}
+}
+
+func frames(n, size, credit int) (list []routing.Frame, bytes []byte) {
+	for i := range n {
+		data := make([]byte, size)
+		for j := range data {
+			data[j] = byte(i)
+		}
+		list = append(list, routing.Frame{Data: data, Credit: credit})
+		bytes = append(bytes, data...)
+	}
+	return list, bytes
+}
+
+// TestOutboxWritesAll pushes frames of all sizes: they come in order, nothing
+// else does, credit is given once for each, and one goroutine writes.
+func TestOutboxWritesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newOutboxEnd(t, 100<<20)
+		var want []byte
+		credit := 0
+		for _, size := range []int{1, 100, writePiece - 100, 1, writePiece, writePiece + 1, 3 * writePiece, 10, 10} {
+			for _, n := range []int{1, 3, 300} {
+				if size > 1000 && n > 3 {
+					continue
+				}
+				list, bytes := frames(n, size, size)
+				want = append(want, bytes...)
+				credit += n * size
+				e.push(list...)
+			}
+		}
+		e.wantCredit(t, 0) // nothing was read
+		if got := e.read(t, len(want)); !bytes.Equal(got, want) {
+			t.Error("bytes differ")
+		}
+		e.wantCredit(t, credit)
+		if e.queued() != 0 {
+			t.Errorf("queued = %d when all is written; want 0", e.queued())
+		}
+		// The writer starts anew for what comes later.
+		list, bytes1 := frames(2, 10, 1)
+		e.push(list...)
+		if got := e.read(t, len(bytes1)); !bytes.Equal(got, bytes1) {
+			t.Error("bytes differ")
+		}
+		e.wantCredit(t, credit+2)
+		e.wantEnd(t)
+		if e.most != 1 {
+			t.Errorf("%d goroutines wrote at a time; want 1", e.most)
+		}
+	})
+}
+
+// TestOutboxClose ends an outbox behind what is queued: nothing is taken
+// afterwards, and the first reason counts.
+func TestOutboxClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newOutboxEnd(t, 100<<20)
+		list, want := frames(5, 40<<10, 7)
+		e.push(list...)
+		first := closing{code: ahp.CloseHostOffline, reason: "first"}
+		if got := e.close(first.code, first.reason); got != first {
+			t.Errorf("close = %v; want %v", got, first)
+		}
+		if got := e.close(ahp.CloseResync, "second"); got != first {
+			t.Errorf("second close = %v; want %v", got, first)
+		}
+		e.push(list...)
+		e.wantEnd(t)
+		if got := e.read(t, len(want)); !bytes.Equal(got, want) {
+			t.Error("bytes differ")
+		}
+		e.wantEnd(t, first)
+		e.wantCredit(t, 5*7)
+		e.push(list...)
+		e.close(ahp.CloseResync, "third")
+		e.wantEnd(t, first)
+	})
+}
+
+// TestOutboxFull pushes up to the limit behind what is being written, and one
+// more.
+func TestOutboxFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 200 << 10
+		e := newOutboxEnd(t, limit)
+		large, _ := frames(1, 3*limit, 1) // one frame always fits
+		rest, _ := frames(2, limit/2, 1)
+		e.push(append(large, rest...)...)
+		synctest.Wait()
+		if e.queued() != limit {
+			t.Errorf("queued = %d behind the frame being written; want %d", e.queued(), limit)
+		}
+		one, _ := frames(1, 1, 1)
+		e.push(one...) // at the limit
+		e.push(one...) // above it
+		full := closing{code: ahp.CloseOverloaded, reason: "slow consumer: too much is queued", full: true}
+		if got := e.close(ahp.CloseResync, ""); got != full {
+			t.Errorf("close = %v; want %v", got, full)
+		}
+		if e.queued() != 0 {
+			t.Errorf("queued = %d of a client that was given up; want 0", e.queued())
+		}
+		e.read(t, 3*limit) // what was being written
+		e.wantEnd(t, full) // and nothing else
+		e.wantCredit(t, 1)
+	})
+}
+
+// TestOutboxStalls has the other side read a little, and then nothing.
+func TestOutboxStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newOutboxEnd(t, 100<<20)
+		list, _ := frames(10, 60<<10, 1)
+		e.push(list...)
+		for range 10 { // slow, and not stalled
+			time.Sleep(7 * time.Second)
+			e.read(t, 10<<10)
+		}
+		e.wantEnd(t)
+		e.wantCredit(t, 1)
+		time.Sleep(7 * time.Second)
+		e.wantEnd(t)
+		time.Sleep(3 * time.Second) // 8, and a look at progress each 2
+		e.wantEnd(t, closing{code: ahp.CloseOverloaded, reason: "slow consumer: takes nothing", lost: true})
+		if e.queued() != 0 {
+			t.Errorf("queued = %d; want 0", e.queued())
+		}
+		e.push(list...)
+		e.wantEnd(t, closing{code: ahp.CloseOverloaded, reason: "slow consumer: takes nothing", lost: true})
+	})
+}
+
+// TestOutboxLost has the connection break.
+func TestOutboxLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newOutboxEnd(t, 100<<20)
+		list, _ := frames(10, 60<<10, 1)
+		e.push(list...)
+		e.read(t, 100)
+		_ = e.conn.Close()
+		e.wantEnd(t, closing{code: closeLost, reason: "connection lost", lost: true})
+		e.wantCredit(t, 0)
+	})
+}

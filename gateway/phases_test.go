@@ -1,0 +1,201 @@
+package gateway
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/routing"
+)
+
+// refusal is the answer to a request while the host is away.
+func refusal(id string, reason string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"error":{"code":4100,"message":"` + reason + `"}}`
+}
+
+// TestHostAway has clients come while the host is away: pings are answered, a
+// client that begins anew is told, one that wants to resume is held.
+func TestHostAway(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		silent, fresh, resuming := w.dial(w.token(nil)), w.dial(w.token(nil)), w.dial(w.token(nil))
+		for _, c := range []*clientEnd{silent, fresh, resuming} {
+			c.request(1, "ping")
+			c.wantMessages(answerTo(1))
+		}
+		time.Sleep(time.Hour)
+		silent.wantOpen()
+
+		fresh.request(2, "initialize")
+		fresh.wantMessages(answerTo(1), refusal("2", "host offline: asleep"))
+		fresh.wantClosed(ahp.CloseHostOffline, "host offline: asleep")
+
+		resuming.request(2, "reconnect")
+		resuming.request(3, "ping")
+		resuming.wantMessages(answerTo(1), answerTo(3))
+		time.Sleep(9*time.Minute + 59*time.Second)
+		resuming.wantOpen()
+		time.Sleep(time.Second)
+		resuming.wantClosed(ahp.CloseHostOffline, "host offline: held for 10m0s")
+	})
+}
+
+// TestHeldUntilHostIsBack has the host get what a client sent while it was
+// held, once and in order, and the client nothing that it was not sent.
+func TestHeldUntilHostIsBack(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		c := w.dial(w.token(nil))
+		want := []string{c.request(1, "reconnect"), c.request(2, "listSessions")}
+		c.request(3, "ping")
+		time.Sleep(9 * time.Minute)
+		w.startAgent(routing.AgentConfig{})
+		h := w.hostConn(1)
+		synctest.Wait()
+		if got := h.messages(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+			w.Errorf("host got %q; want %q", got, want)
+		}
+		h.accept(1)
+		c.wantMessages(answerTo(3), answerTo(1))
+		time.Sleep(time.Hour) // the hold is over
+		c.wantOpen()
+	})
+}
+
+// TestHostComesAndGoes has the host-agent fail to reach the host again and
+// again while the registry says that it is online.
+func TestHostComesAndGoes(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.mu.Lock()
+		w.refuse = "connection refused"
+		w.mu.Unlock()
+		resuming, fresh := w.dial(w.token(nil)), w.dial(w.token(nil))
+		resuming.request(1, "reconnect")
+		w.startAgent(routing.AgentConfig{})
+		w.hostConn(3)
+		fresh.request(1, "initialize")
+		time.Sleep(time.Second)
+		fresh.wantMessages(refusal("1", "host offline: connection refused"))
+		fresh.wantClosed(ahp.CloseHostOffline, "host offline: connection refused")
+
+		w.hostConn(10)
+		resuming.request(2, "ping")
+		resuming.wantMessages(answerTo(2))
+		w.mu.Lock()
+		w.refuse = ""
+		n := len(w.conns)
+		w.mu.Unlock()
+		h := w.hostConn(n + 1)
+		h.accept(1)
+		resuming.wantMessages(answerTo(2), answerTo(1))
+	})
+}
+
+// TestLinkEndsWhileOpening cuts the link between the request to connect and
+// the answer. The client does not notice: the next link serves it.
+func TestLinkEndsWhileOpening(t *testing.T) {
+	for _, first := range []string{"initialize", "reconnect"} {
+		t.Run(first, func(t *testing.T) {
+			inWorld(t, Config{}, func(w *world) {
+				w.silent = true
+				w.startAgent(routing.AgentConfig{})
+				c := w.dial(w.token(nil))
+				want := c.request(1, first)
+				w.hostConn(1)
+				w.mu.Lock()
+				w.silent = false
+				w.mu.Unlock()
+				w.stopAgent()
+				synctest.Wait()
+				w.startAgent(routing.AgentConfig{})
+				h := w.hostConn(2)
+				synctest.Wait()
+				if got := h.messages(); len(got) != 1 || got[0] != want {
+					w.Errorf("host got %q; want %q", got, want)
+				}
+				h.accept(1)
+				c.wantMessages(answerTo(1))
+			})
+		})
+	}
+}
+
+// TestHostAgentUnreachable has the registry say that the host is online while
+// its host-agent does not answer the relay.
+func TestHostAgentUnreachable(t *testing.T) {
+	inWorld(t, Config{Resume: 5 * time.Second}, func(w *world) {
+		w.setState(broker.Online, "agent1", "")
+		fresh, resuming := w.dial(w.token(nil)), w.dial(w.token(nil))
+		fresh.request(1, "initialize")
+		resuming.request(1, "ping")
+		resuming.request(2, "reconnect")
+		time.Sleep(4 * time.Second)
+		fresh.wantOpen()
+		time.Sleep(time.Second)
+		fresh.wantMessages(refusal("1", "host offline: its host-agent does not answer"))
+		fresh.wantClosed(ahp.CloseHostOffline, "host offline: its host-agent does not answer")
+		resuming.wantMessages(answerTo(1))
+		resuming.wantOpen()
+		w.startAgent(routing.AgentConfig{})
+		h := w.hostConn(1)
+		h.accept(2)
+		resuming.wantMessages(answerTo(1), answerTo(2))
+	})
+}
+
+// TestTokenExpires has a token end in each phase: from then on the host hears
+// nothing of the client.
+func TestTokenExpires(t *testing.T) {
+	short := func(c *auth.Client) { c.Expires = time.Now().Add(time.Minute) }
+	const reason = "token expired"
+	t.Run("new", func(t *testing.T) {
+		inWorld(t, Config{}, func(w *world) {
+			c := w.dial(w.token(short))
+			time.Sleep(time.Minute)
+			c.wantClosed(ahp.CloseTokenEnded, reason)
+		})
+	})
+	t.Run("held", func(t *testing.T) {
+		inWorld(t, Config{}, func(w *world) {
+			conn := w.rawDial(w.token(short))
+			defer conn.Close()
+			writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"reconnect"}`))
+			time.Sleep(time.Minute)
+			readClose(w.T, conn, ahp.CloseTokenEnded, reason) // and does not answer
+			w.startAgent(routing.AgentConfig{})
+			time.Sleep(time.Minute)
+			if len(w.conns) != 0 {
+				w.Error("the host was connected to for a token that has expired")
+			}
+		})
+	})
+	t.Run("open", func(t *testing.T) {
+		inWorld(t, Config{}, func(w *world) {
+			w.startAgent(routing.AgentConfig{})
+			conn := w.rawDial(w.token(short))
+			defer conn.Close()
+			h := w.hostConn(1)
+			time.Sleep(time.Minute)
+			h.wantClosed(ahp.CloseTokenEnded)
+			go writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"late"}`))
+			readClose(w.T, conn, ahp.CloseTokenEnded, reason)
+			synctest.Wait()
+			if got := h.messages(); len(got) != 0 {
+				w.Errorf("host got %q of a client whose token has expired", got)
+			}
+		})
+	})
+}
+
+// TestForbiddenAndUnknown refuses clients after the handshake.
+func TestForbiddenAndUnknown(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		c := w.dial(w.token(func(c *auth.Client) { c.Hosts = []string{"desktop"} }))
+		c.wantClosed(ahp.CloseForbidden, "forbidden: this token is not for that host")
+		w.host = broker.Host{}
+		c = w.dial(w.token(nil))
+		c.wantClosed(ahp.CloseUnknownHost, "unknown host: no host-agent has ever enrolled under that name")
+	})
+}

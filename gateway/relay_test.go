@@ -1,0 +1,321 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+)
+
+// TestStartRelayFails starts relays that cannot work: each says what to do,
+// and leaves nothing behind (see TestMain), so that the next one can start.
+func TestStartRelayFails(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	address := taken.Addr().String()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	free := freePort(t)
+	for _, test := range []struct {
+		name   string
+		change func(*RelayConfig)
+		want   []string
+	}{
+		{"public port in use", func(c *RelayConfig) { c.Listen = address },
+			[]string{"--listen " + address, "address already in use", "choose another"}},
+		{"admin port in use", func(c *RelayConfig) { c.AdminListen = address },
+			[]string{"--admin-listen " + address, "address already in use", "choose another"}},
+		{"NATS port in use", func(c *RelayConfig) { c.NATSListen = address },
+			[]string{address, "address already in use"}},
+		{"no address", func(c *RelayConfig) { c.Listen = "8484" }, []string{"--listen 8484", "missing port"}},
+		{"no NATS address", func(c *RelayConfig) { c.NATSListen = "4222" }, []string{`"4222"`, "want host:port"}},
+		{"data directory is a file", func(c *RelayConfig) { c.DataDir = file }, []string{file}},
+		{"data directory is nowhere", func(c *RelayConfig) { c.DataDir = filepath.Join(file, "x") }, []string{file}},
+		{"store is a file", func(c *RelayConfig) {
+			c.DataDir = t.TempDir()
+			if err := os.WriteFile(filepath.Join(c.DataDir, "jetstream"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"jetstream"}},
+		{"NATS URL of another kind", func(c *RelayConfig) { c.NATSURL = "http://127.0.0.1:1" },
+			[]string{"http://127.0.0.1:1", "nats://, tls://"}},
+		{"no NATS server", func(c *RelayConfig) { c.NATSURL = "nats://127.0.0.1:1" },
+			[]string{"connection refused", TrustFile}},
+		{"bad limit", func(c *RelayConfig) { c.Gateway.MaxFrame = -1 }, []string{"MaxFrame is -1", "at least 1"}},
+		{"bad first limit", func(c *RelayConfig) { c.Gateway.MaxFirstFrame = 1 << 20 }, []string{"MaxFirstFrame is 1048576", "1 to 262144"}},
+		{"bad queue", func(c *RelayConfig) { c.Gateway.QueueLimit = 1 }, []string{"QueueLimit is 1", "at least"}},
+		{"bad hold", func(c *RelayConfig) { c.Gateway.HoldTime = -time.Second }, []string{"HoldTime is -1s"}},
+		{"bad resume", func(c *RelayConfig) { c.Gateway.Resume = -time.Second }, []string{"Resume is -1s"}},
+		{"bad stall", func(c *RelayConfig) { c.Gateway.Stall = -time.Second }, []string{"Stall is -1s"}},
+		{"bad origin", func(c *RelayConfig) { c.Gateway.Origins = []string{"[x"} }, []string{`"[x" in Origins`, "*.example.com"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cfg := RelayConfig{DataDir: dir, Listen: free, AdminListen: "127.0.0.1:0"}
+			test.change(&cfg)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			r, err := StartRelay(ctx, cfg)
+			if err == nil {
+				r.Close()
+				t.Fatal("relay started")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error is %q; want %q in it", err, want)
+				}
+			}
+		})
+	}
+	r, err := StartRelay(t.Context(), RelayConfig{DataDir: dir, Listen: free, AdminListen: NoListener})
+	if err != nil {
+		t.Fatalf("after all that: %v", err)
+	}
+	if r.AdminURL() != "" || r.NATSAddr() != nil {
+		t.Errorf("admin at %q, NATS at %v; want none", r.AdminURL(), r.NATSAddr())
+	}
+	r.Close()
+	r.Close() // does nothing
+}
+
+// freePort returns an address that was free a moment ago.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestSmallMaxFrame starts a server whose longest message is shorter than the
+// default for the first one.
+func TestSmallMaxFrame(t *testing.T) {
+	cfg := Config{MaxFrame: 1000}.withDefaults()
+	if cfg.MaxFirstFrame != 1000 {
+		t.Errorf("MaxFirstFrame = %d with a MaxFrame of 1000; want 1000", cfg.MaxFirstFrame)
+	}
+}
+
+// A fakeAgent asks for credentials as host-agents do.
+type fakeAgent struct {
+	t     *testing.T
+	relay *Relay
+	token string
+	key   *auth.AgentKey
+}
+
+func newFakeAgent(t *testing.T, r *Relay) *fakeAgent {
+	t.Helper()
+	token, err := r.Keys().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := auth.NewAgentKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fakeAgent{t, r, token, key}
+}
+
+func (a *fakeAgent) post(path, token string, body []byte) (status int, answer string) {
+	a.t.Helper()
+	r, err := http.NewRequestWithContext(a.t.Context(), http.MethodPost, a.relay.URL()+path, bytes.NewReader(body))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return do(a.t, r)
+}
+
+func (a *fakeAgent) proof() Proof {
+	a.t.Helper()
+	status, answer := a.post("/agent/challenge", a.token, nil)
+	var c Challenge
+	if err := json.Unmarshal([]byte(answer), &c); err != nil || status != http.StatusOK || c.Tenant != "default" || c.Host != "laptop" {
+		a.t.Fatalf("challenge: HTTP %d %s", status, answer)
+	}
+	signature, err := auth.SignChallenge(a.key, c.Challenge, c.Tenant, c.Host)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return Proof{Challenge: c.Challenge, NKey: a.key.Public(), Signature: signature}
+}
+
+func encode(t *testing.T, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestCredentials gives NATS credentials to who proves an nkey and shows an
+// enrolment token, and to nobody else.
+func TestCredentials(t *testing.T) {
+	r := startRelay(t, nil)
+	a := newFakeAgent(t, r)
+	client, err := r.Keys().IssueClient(auth.Client{
+		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/agent/challenge", "/agent/credentials"} {
+		for name, token := range map[string]string{"none": "", "nonsense": "nonsense", "a client's": client} {
+			status, answer := a.post(path, token, nil)
+			if status != http.StatusUnauthorized || token != "" && strings.Contains(answer, token) {
+				t.Errorf("%s with token %s: HTTP %d %s; want 401 without the token", path, name, status, answer)
+			}
+		}
+	}
+	other, err := auth.NewAgentKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := a.proof()
+	for name, bad := range map[string]struct {
+		body   []byte
+		status int
+	}{
+		"empty":             {nil, http.StatusBadRequest},
+		"no JSON":           {[]byte("challenge"), http.StatusBadRequest},
+		"too long":          {[]byte(`{"challenge":"` + strings.Repeat("x", maxProof) + `"}`), http.StatusBadRequest},
+		"nothing":           {[]byte(`{}`), http.StatusForbidden},
+		"another key":       {encode(t, Proof{good.Challenge, other.Public(), good.Signature}), http.StatusForbidden},
+		"no key":            {encode(t, Proof{good.Challenge, "UABC", good.Signature}), http.StatusForbidden},
+		"no signature":      {encode(t, Proof{good.Challenge, good.NKey, nil}), http.StatusForbidden},
+		"another challenge": {encode(t, Proof{a.proof().Challenge, good.NKey, good.Signature}), http.StatusForbidden},
+	} {
+		status, answer := a.post("/agent/credentials", a.token, bad.body)
+		var said struct{ Error string }
+		if err := json.Unmarshal([]byte(answer), &said); err != nil || status != bad.status || said.Error == "" {
+			t.Errorf("%s: HTTP %d %s; want %d and why", name, status, answer, bad.status)
+		}
+	}
+	if _, known := r.registry.Lookup("default", "laptop"); known {
+		t.Error("a host is enrolled though nobody proved anything")
+	}
+	status, answer := a.post("/agent/credentials", a.token, encode(t, good))
+	var c Credentials
+	if err := json.Unmarshal([]byte(answer), &c); err != nil || status != http.StatusOK || c.JWT == "" {
+		t.Fatalf("HTTP %d %s; want credentials", status, answer)
+	}
+	if life := time.Until(c.Expires); life < 10*time.Minute || life > 16*time.Minute {
+		t.Errorf("credentials expire in %v; want about 15 minutes", life)
+	}
+	await(t, func() bool { _, known := r.registry.Lookup("default", "laptop"); return known })
+}
+
+// FuzzProof has a host-agent send any body.
+func FuzzProof(f *testing.F) {
+	keys, err := auth.LoadKeys(f.TempDir())
+	if err != nil {
+		f.Fatal(err)
+	}
+	token, err := keys.IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(24 * time.Hour)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	server := newServer(Config{Keys: keys, Instance: "relay1"}.withDefaults(), func(string, string) (broker.Host, bool) { return broker.Host{}, false })
+	f.Cleanup(server.Close)
+	f.Add([]byte(`{"challenge":"x","nkey":"U","signature":"eA=="}`))
+	f.Add(encodeSeed(Proof{Challenge: keys.NewChallenge(), NKey: "UA", Signature: []byte("x")}))
+	f.Add([]byte(`{"challenge":1}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := http.NewRequest(http.MethodPost, "http://relay/agent/credentials", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := &hijackable{header: http.Header{}}
+		server.Handler().ServeHTTP(w, r)
+		if w.status != http.StatusBadRequest && w.status != http.StatusForbidden {
+			t.Errorf("HTTP %d for %q; want 400 or 403", w.status, body)
+		}
+	})
+}
+
+func encodeSeed(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// TestNATSOverWebSocket opens the stream to the NATS server, and ends it from
+// each side.
+func TestNATSOverWebSocket(t *testing.T) {
+	var log syncBuilder
+	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	a := newFakeAgent(t, r)
+	if status, _ := get(t, r.URL()+"/nats", nil); status != http.StatusUnauthorized {
+		t.Errorf("/nats without a token: HTTP %d; want 401", status)
+	}
+	if status, _ := get(t, r.URL()+"/nats", bearerOf(a.token)); status != http.StatusUpgradeRequired {
+		t.Errorf("/nats without a WebSocket: HTTP %d; want 426", status)
+	}
+	open := func() net.Conn {
+		ws, _, err := websocket.Dial(t.Context(), r.URL()+"/nats", &websocket.DialOptions{HTTPHeader: bearerOf(a.token)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn := websocket.NetConn(context.Background(), ws, websocket.MessageBinary)
+		line := make([]byte, 8<<10)
+		n, err := conn.Read(line)
+		if err != nil || !bytes.HasPrefix(line[:n], []byte("INFO ")) {
+			t.Fatalf("NATS begins with %.40q, %v; want INFO", line[:n], err)
+		}
+		return conn
+	}
+	gone := func(n int, side string) {
+		t.Helper()
+		await(t, func() bool { return strings.Count(log.String(), `msg="host-agent gone"`) == n })
+		if !strings.Contains(log.String(), side+" side: ") {
+			t.Errorf("log does not say that the %s side ended the stream", side)
+		}
+	}
+	agent := open()
+	_ = agent.Close()
+	gone(1, "host-agent")
+
+	// The NATS server cuts who does not speak its protocol, and says why.
+	agent = open()
+	fmt.Fprint(agent, "GET / HTTP/1.1\r\n\r\n")
+	said, _ := readAll(agent, nil, 1<<20)
+	if !bytes.Contains(said, []byte("-ERR")) {
+		t.Errorf("NATS server said %q; want an error", said)
+	}
+	_ = agent.Close()
+	gone(2, "NATS")
+
+	// And the relay all that is left.
+	agent = open()
+	r.Close()
+	gone(3, "host-agent")
+	_, _ = readAll(agent, nil, 1<<20)
+	_ = agent.Close()
+}

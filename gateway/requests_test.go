@@ -1,0 +1,371 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/broker"
+)
+
+func TestRequestToken(t *testing.T) {
+	const different, malformed = "more than one token given", "the query of the URL is malformed"
+	for _, test := range []struct {
+		name   string
+		query  string
+		header http.Header
+		want   string
+		err    string
+	}{
+		{name: "none", err: errNoToken.Error()},
+		{name: "header", header: http.Header{"Authorization": {"Bearer one"}}, want: "one"},
+		// RFC 9110, section 11.1: the scheme is case-insensitive.
+		{name: "scheme", header: http.Header{"Authorization": {"bEARER  one "}}, want: "one"},
+		{name: "basic", header: http.Header{"Authorization": {"Basic b25lOnR3bw=="}}, err: errNoToken.Error()},
+		{name: "bare", header: http.Header{"Authorization": {"one"}}, err: errNoToken.Error()},
+		{name: "access_token", query: "access_token=one", want: "one"},
+		{name: "tkn", query: "x=1&tkn=one", want: "one"},
+		{name: "subprotocol", header: http.Header{"Sec-Websocket-Protocol": {"ahp, bearer.one"}}, want: "one"},
+		{name: "subprotocols in lines", header: http.Header{"Sec-Websocket-Protocol": {"ahp", "bearer.one"}}, want: "one"},
+		{name: "everywhere", query: "access_token=one&tkn=one", header: http.Header{
+			"Authorization": {"Bearer one"}, "Sec-Websocket-Protocol": {"bearer.one"},
+		}, want: "one"},
+		{name: "two in the query", query: "tkn=one&tkn=two", err: different},
+		{name: "header and query", query: "tkn=one", header: http.Header{"Authorization": {"Bearer two"}}, err: different},
+		{name: "two headers", header: http.Header{"Authorization": {"Bearer one", "Bearer two"}}, err: different},
+		{name: "two subprotocols", header: http.Header{"Sec-Websocket-Protocol": {"bearer.one,bearer.two"}}, err: different},
+		// An empty one is one too.
+		{name: "empty and another", query: "tkn=", header: http.Header{"Authorization": {"Bearer one"}}, err: different},
+		{name: "malformed query", query: "tkn=%zz", err: malformed},
+		{name: "semicolon", query: "tkn=one;x=2", err: malformed},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := &http.Request{URL: &url.URL{RawQuery: test.query}, Header: test.header}
+			got, err := requestToken(r)
+			if got != test.want || fmt.Sprint(err) != test.err && (err != nil || test.err != "") {
+				t.Errorf("requestToken = %q, %v; want %q, %s", got, err, test.want, test.err)
+			}
+		})
+	}
+}
+
+// FuzzRequestToken has a token found where one was put, and errors that never
+// hold one.
+func FuzzRequestToken(f *testing.F) {
+	f.Add("tkn=secret", "Bearer secret", "ahp, bearer.secret")
+	f.Add("access_token=%73ecret&tkn=;", "bearer  secret", "bearer.")
+	f.Fuzz(func(t *testing.T, query, authorization, protocols string) {
+		r := &http.Request{URL: &url.URL{RawQuery: query}, Header: http.Header{
+			"Authorization": {authorization}, "Sec-Websocket-Protocol": {protocols},
+		}}
+		token, err := requestToken(r)
+		if err != nil && token != "" {
+			t.Errorf("token %q and error %v", token, err)
+		}
+		if err != nil && strings.Contains(query+authorization+protocols, "secret") && strings.Contains(err.Error(), "secret") {
+			t.Errorf("error %q has the token in it", err)
+		}
+		decoded, _ := url.QueryUnescape(query)
+		if err == nil && !strings.Contains(query+decoded+authorization+protocols, token) {
+			t.Errorf("token %q was not in the request", token)
+		}
+	})
+}
+
+func TestLocalOnly(t *testing.T) {
+	handler := localOnly(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	for _, test := range []struct {
+		host   string
+		header http.Header
+		ok     bool
+	}{
+		{host: "localhost", ok: true},
+		{host: "localhost:8485", ok: true},
+		{host: "LocalHost:8485", ok: true},
+		{host: "127.0.0.1:8485", ok: true},
+		{host: "127.9.9.9", ok: true},
+		{host: "[::1]:8485", ok: true},
+		{host: "[::1]", ok: true},
+		{host: "[::ffff:127.0.0.1]:8485", ok: true},
+		{host: ""},
+		{host: "0.0.0.0:8485"},
+		{host: "[::]:8485"},
+		{host: "::1"}, // not how a Host is written
+		{host: "192.168.1.5:8485"},
+		{host: "relay.example.com"},
+		{host: "localhost.example.com:8485"},
+		{host: "localhost.:8485"},
+		{host: "127.0.0.1.example.com"},
+		{host: "evil@127.0.0.1:8485"},
+		{host: "localhost", header: http.Header{"Origin": {"http://localhost:8485"}}},
+		{host: "localhost", header: http.Header{"Origin": {""}}},
+		{host: "localhost", header: http.Header{"Origin": {"null"}}},
+		{host: "localhost", header: http.Header{"Sec-Fetch-Site": {"cross-site"}}},
+		{host: "localhost", header: http.Header{"Sec-Fetch-Site": {"same-site"}}},
+		{host: "localhost", header: http.Header{"Sec-Fetch-Site": {"none"}}, ok: true},
+		{host: "localhost", header: http.Header{"Sec-Fetch-Site": {"same-origin"}}, ok: true},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.Host, r.Header = test.host, test.header
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if got := w.Code == http.StatusNoContent; got != test.ok {
+			t.Errorf("host %q, header %v: HTTP %d; allowed should be %v", test.host, test.header, w.Code, test.ok)
+		}
+	}
+}
+
+// A syncBuilder collects log lines.
+type syncBuilder struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *syncBuilder) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuilder) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// startRelay starts a relay on free ports, with a change if not nil.
+func startRelay(t *testing.T, change func(*RelayConfig)) *Relay {
+	t.Helper()
+	cfg := RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0"}
+	if change != nil {
+		change(&cfg)
+	}
+	r, err := StartRelay(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+func get(t *testing.T, address string, header http.Header) (status int, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, values := range header {
+		r.Header[key] = values
+	}
+	return do(t, r)
+}
+
+func do(t *testing.T, r *http.Request) (status int, body string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(b)
+}
+
+func bearerOf(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
+
+// TestOddHosts asks for hosts whose names no host can have: in paths, in the
+// API, in logs and in metrics they do no harm, and tokens are in none of them.
+func TestOddHosts(t *testing.T) {
+	var log syncBuilder
+	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	if err := r.registry.Enrol(t.Context(), "default", "laptop"); err != nil {
+		t.Fatal(err)
+	}
+	token, err := r.Keys().IssueClient(auth.Client{
+		Tenant: "default", Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{
+		"a.b", "*", ">", "laptop.>", "a b", "a\nlevel=ERROR msg=forged", "laptop\x00", "\u202e", "\xff", "LAPTOP",
+		"other.laptop", strings.Repeat("x", 5000), `"><script>`, "%2e",
+	} {
+		path := url.PathEscape(name)
+		if status, body := get(t, r.URL()+"/api/hosts/"+path, bearerOf(token)); status != http.StatusNotFound || !strings.Contains(body, "unknown host") {
+			t.Errorf("/api/hosts/%.50q: HTTP %d %s; want 404, unknown host", name, status, body)
+		}
+		upgrade := http.Header{
+			"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
+			"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
+		}
+		wantRefused(t, r.public.Addr().String(), "/ahp/"+path+"?tkn="+token, upgrade)
+		if status, _ := get(t, r.URL()+"/ahp/"+path+"?access_token="+token+"x", upgrade); status != http.StatusUnauthorized {
+			t.Errorf("/ahp/%.50q with a bad token: HTTP %d; want 401", name, status)
+		}
+	}
+	if status, body := get(t, r.AdminURL()+"/metrics", nil); status != http.StatusOK || strings.Contains(body, "<script") || strings.Contains(body, "forged") {
+		t.Errorf("metrics: HTTP %d, or names of clients in them", status)
+	}
+	for line := range strings.Lines(log.String()) {
+		if strings.HasPrefix(line, "level=ERROR") || strings.Contains(line, token) {
+			t.Errorf("log has the line %.300q", line)
+		}
+	}
+}
+
+// wantRefused makes a handshake by hand and expects the close of an unknown
+// host.
+func wantRefused(t *testing.T, address, target string, header http.Header) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: relay\r\n", target)
+	_ = header.Write(conn)
+	fmt.Fprint(conn, "\r\n")
+	br := bufio.NewReader(conn)
+	response, err := http.ReadResponse(br, nil)
+	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+		t.Errorf("%.80q: %v, %v; want a WebSocket", target, response, err)
+		return
+	}
+	first, payload, err := readFrame(br)
+	if err != nil || first != finBit|opClose || !strings.HasPrefix(string(payload[2:]), "unknown host") {
+		t.Errorf("%.80q: frame %#x %q, %v; want close 4504", target, first, payload, err)
+	}
+}
+
+// TestAPI asks for hosts with tokens that may see some of them.
+func TestAPI(t *testing.T) {
+	r := startRelay(t, nil)
+	for _, h := range []string{"laptop", "desktop"} {
+		if err := r.registry.Enrol(t.Context(), "default", h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.registry.Enrol(t.Context(), "other", "tower"); err != nil {
+		t.Fatal(err)
+	}
+	token := func(tenant string, hosts ...string) string {
+		made, err := r.Keys().IssueClient(auth.Client{
+			Tenant: tenant, Subject: "ada", Hosts: hosts, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	await(t, func() bool { return len(r.registry.Hosts("default")) == 2 && len(r.registry.Hosts("other")) == 1 })
+	for _, test := range []struct{ token, want string }{
+		{token("default", auth.AllHosts), "desktop laptop"},
+		{token("default", "laptop", "tower"), "laptop"},
+		{token("other", auth.AllHosts), "tower"},
+		{token("third", auth.AllHosts), ""},
+	} {
+		status, body := get(t, r.URL()+"/api/hosts", bearerOf(test.token))
+		var answer struct{ Hosts []HostInfo }
+		if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusOK || answer.Hosts == nil {
+			t.Fatalf("HTTP %d %s: %v", status, body, err)
+		}
+		var names []string
+		for _, h := range answer.Hosts {
+			names = append(names, h.Host)
+			if h.State != broker.Offline || h.LastSeen != nil || h.Reason == "" || h.Since.IsZero() {
+				t.Errorf("host that never connected = %+v; want offline, never seen, and why", h)
+			}
+			if status, _ := get(t, r.URL()+"/api/hosts/"+h.Host, bearerOf(test.token)); status != http.StatusOK {
+				t.Errorf("/api/hosts/%s: HTTP %d; want 200", h.Host, status)
+			}
+		}
+		if got := strings.Join(names, " "); got != test.want {
+			t.Errorf("hosts = %q; want %q", got, test.want)
+		}
+	}
+	if status, body := get(t, r.URL()+"/api/hosts/desktop", bearerOf(token("default", "laptop"))); status != http.StatusNotFound {
+		t.Errorf("a host of somebody else: HTTP %d %s; want 404", status, body)
+	}
+	// The query is for WebSockets only: URLs end up in logs.
+	if status, _ := get(t, r.URL()+"/api/hosts?access_token="+token("default", "laptop"), nil); status != http.StatusUnauthorized {
+		t.Errorf("token in the query of the API: HTTP %d; want 401", status)
+	}
+}
+
+// await returns when a condition holds.
+func await(t *testing.T, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited for 10 s")
+		}
+	}
+}
+
+// TestMetricLabels closes with codes that clients choose: they make no more
+// labels than there are codes here.
+func TestMetricLabels(t *testing.T) {
+	labels := map[string]bool{}
+	for code := range 5000 {
+		labels[codeLabel(ahp.CloseCode(code))] = true
+	}
+	if len(labels) != 13 || !labels["other"] || !labels["1000"] || !labels["1001"] || !labels["4100"] {
+		t.Errorf("%d labels for close codes: %v; want 13", len(labels), labels)
+	}
+}
+
+// TestServerClosesBadRequests is what the HTTP server does with those who
+// send too much, or too little.
+func TestRequestLimits(t *testing.T) {
+	r := startRelay(t, nil)
+	header := http.Header{"X-Long": {strings.Repeat("x", maxHeader+8<<10)}}
+	if status, _ := get(t, r.URL()+"/healthz", header); status != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a header of %d bytes: HTTP %d; want 431", maxHeader+8<<10, status)
+	}
+	// The longest token fits, in each place.
+	token := strings.Repeat("x", auth.MaxTokenSize)
+	header = http.Header{"Authorization": {"Bearer " + token}, "Sec-Websocket-Protocol": {"bearer." + token}}
+	if status, _ := get(t, r.URL()+"/ahp/x?tkn="+token, header); status != http.StatusUnauthorized {
+		t.Errorf("long tokens: HTTP %d; want 401", status)
+	}
+	for _, server := range []*http.Server{r.public.http, r.admin.http} {
+		if server.ReadHeaderTimeout == 0 || server.ReadTimeout == 0 || server.WriteTimeout < time.Minute || server.IdleTimeout == 0 {
+			t.Errorf("HTTP server has times %v, %v, %v, %v; want all set", server.ReadHeaderTimeout, server.ReadTimeout, server.WriteTimeout, server.IdleTimeout)
+		}
+	}
+}
+
+// TestReady tells load balancers when to send clients elsewhere.
+func TestReady(t *testing.T) {
+	r := startRelay(t, nil)
+	for _, base := range []string{r.URL(), r.AdminURL()} {
+		if status, body := get(t, base+"/readyz", nil); status != http.StatusOK || body != "ready\n" {
+			t.Errorf("/readyz: HTTP %d %q; want 200", status, body)
+		}
+	}
+	r.Drain(context.Background(), 0)
+	if status, _ := get(t, r.URL()+"/readyz", nil); status != http.StatusServiceUnavailable {
+		t.Errorf("/readyz while draining: HTTP %d; want 503", status)
+	}
+	if status, _ := get(t, r.URL()+"/healthz", nil); status != http.StatusOK {
+		t.Errorf("/healthz while draining: HTTP %d; want 200", status)
+	}
+}

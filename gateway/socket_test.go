@@ -1,0 +1,173 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+)
+
+// TestFramesAreRead has a client of the library read what encodePiece makes.
+func TestFramesAreRead(t *testing.T) {
+	var sent [][]byte
+	for _, n := range []int{0, 1, 125, 126, 127, 65535, 65536, 1 << 20} {
+		sent = append(sent, bytes.Repeat([]byte{'x'}, n))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	ws := dialFrames(t, func(conn io.Writer) {
+		for _, m := range sent {
+			_, _ = conn.Write(encodePiece(m, true, true, false))
+			_, _ = conn.Write(encodePiece(m, true, true, true))
+			_, _ = conn.Write(appendFrame(nil, finBit|opPong, []byte("between")))
+			// In three pieces, with control frames in between.
+			_, _ = conn.Write(encodePiece(m[:len(m)/3], true, false, false))
+			_, _ = conn.Write(appendFrame(nil, finBit|opPong, nil))
+			_, _ = conn.Write(encodePiece(m[len(m)/3:len(m)/2], false, false, false))
+			_, _ = conn.Write(appendFrame(nil, finBit|opPong, bytes.Repeat([]byte{'x'}, 125)))
+			_, _ = conn.Write(encodePiece(m[len(m)/2:], false, true, false))
+		}
+	})
+	for _, m := range sent {
+		for i, want := range []websocket.MessageType{websocket.MessageText, websocket.MessageBinary, websocket.MessageText} {
+			kind, got, err := ws.Read(ctx)
+			if err != nil || kind != want || !bytes.Equal(got, m) {
+				t.Fatalf("message %d of %d bytes: read %d bytes of kind %v, %v; want kind %v", i, len(m), len(got), kind, err, want)
+			}
+		}
+	}
+}
+
+// dialFrames returns a client that is connected to a server which sends what
+// the function writes.
+func dialFrames(t *testing.T, send func(conn io.Writer)) *websocket.Conn {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sock, err := accept(context.Background(), w, r, nil, 10*time.Second)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		send(sock.conn)
+		sock.close(1000, "")
+	}))
+	t.Cleanup(server.Close)
+	ws, _, err := websocket.Dial(t.Context(), server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws.SetReadLimit(-1)
+	t.Cleanup(func() { _ = ws.CloseNow() })
+	return ws
+}
+
+func TestFramePayload(t *testing.T) {
+	for _, n := range []int{0, 1, 125, 126, 65535, 65536} {
+		message := bytes.Repeat([]byte{'x'}, n)
+		for _, piece := range []struct{ first, last, binary, whole bool }{
+			{true, true, false, true}, {true, true, true, false}, {true, false, false, false}, {false, true, false, false},
+		} {
+			got, whole := framePayload(encodePiece(message, piece.first, piece.last, piece.binary))
+			if !bytes.Equal(got, message) || whole != piece.whole {
+				t.Errorf("framePayload of %d bytes, %+v = %d bytes, %v", n, piece, len(got), whole)
+			}
+		}
+	}
+}
+
+func TestFitReason(t *testing.T) {
+	for _, test := range []struct{ reason, want string }{
+		{"", ""},
+		{strings.Repeat("x", 123), strings.Repeat("x", 123)},
+		{strings.Repeat("x", 124), strings.Repeat("x", 120) + "..."},
+		// A character of two bytes from 119 on, of four from 117 on.
+		{strings.Repeat("x", 119) + "éééé", strings.Repeat("x", 119) + "..."},
+		{strings.Repeat("x", 117) + "🙂🙂", strings.Repeat("x", 117) + "..."},
+		{strings.Repeat("x", 116) + "🙂🙂", strings.Repeat("x", 116) + "🙂..."},
+		{"\xff\xfe is no UTF-8", "? is no UTF-8"},
+		// It grows, and has to be cut.
+		{strings.Repeat("x\xff", 100), strings.Repeat("x?", 60) + "..."},
+	} {
+		got := fitReason(test.reason)
+		if got != test.want || len(got) > maxReason || !utf8.ValidString(got) {
+			t.Errorf("fitReason(%q) = %q; want %q", test.reason, got, test.want)
+		}
+	}
+}
+
+func TestCloseReason(t *testing.T) {
+	for _, test := range []struct {
+		code         ahp.CloseCode
+		detail, want string
+	}{
+		{ahp.CloseHostOffline, "", "host offline"},
+		{ahp.CloseHostOffline, "asleep", "host offline: asleep"},
+		{ahp.CloseResync, "the host closed this connection", "resync: the host closed this connection"},
+		{1000, "done", "done"},
+		{1000, "", ""},
+	} {
+		if got := closeReason(test.code, test.detail); got != test.want {
+			t.Errorf("closeReason(%d, %q) = %q; want %q", test.code, test.detail, got, test.want)
+		}
+	}
+}
+
+// TestReadAll reads messages of sizes around the buffer's and the limit.
+func TestReadAll(t *testing.T) {
+	for _, size := range []int{0, 1, firstBuffer, firstBuffer + 1, 100_000, 100_001} {
+		message := strings.Repeat("x", size)
+		got, err := readAll(strings.NewReader(message), make([]byte, 0, firstBuffer), 100_000)
+		if size <= 100_000 && (err != nil || string(got) != message) {
+			t.Errorf("readAll of %d bytes: %d bytes, %v", size, len(got), err)
+		}
+		if size > 100_000 && !errors.Is(err, errTooBig) {
+			t.Errorf("readAll of %d bytes: %v; want too big", size, err)
+		}
+	}
+	if _, err := readAll(io.MultiReader(strings.NewReader("x"), errReader{}), nil, 10); !errors.Is(err, os.ErrPermission) {
+		t.Errorf("readAll of a reader that fails: %v; want its error", err)
+	}
+}
+
+type errReader struct{}
+
+func (errReader) Read([]byte) (int, error) { return 0, os.ErrPermission }
+
+// TestLockedConn has two goroutines write at once: each one's bytes stay
+// together.
+func TestLockedConn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		c := newLockedConn(context.Background(), near, time.Second)
+		for _, letter := range "ab" {
+			go func() { fmt.Fprint(c, strings.Repeat(string(letter), 1000)) }()
+		}
+		got := make([]byte, 0, 2000)
+		for len(got) < 2000 {
+			n, err := far.Read(got[len(got):min(len(got)+7, 2000)])
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = got[:len(got)+n]
+		}
+		a, b := strings.Repeat("a", 1000), strings.Repeat("b", 1000)
+		if string(got) != a+b && string(got) != b+a {
+			t.Error("what two goroutines wrote is mixed")
+		}
+		_ = c.Close()
+	})
+}

@@ -1,0 +1,389 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/routing"
+	"ahprelay/test/membus"
+)
+
+// A world is a relay, a host-agent and a host in memory, on fake time. The
+// registry knows what the test says.
+type world struct {
+	*testing.T
+	keys   *auth.Keys
+	net    membus.Net
+	server *Server
+
+	mu     sync.Mutex
+	host   broker.Host // nothing in it: never enrolled
+	lookup func()      // called by each look at the registry; may be nil
+	conns  []*hostEnd
+	refuse string // why the host-agent does not connect to the host; empty: it does
+	silent bool   // the host-agent does not say whether it does
+
+	stopAgent func()
+	running   sync.WaitGroup
+}
+
+const (
+	testTenant = "default"
+	testHost   = "laptop"
+)
+
+// inWorld runs a test in a world whose host is known and away.
+func inWorld(t *testing.T, cfg Config, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		keys, err := auth.LoadKeys(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &world{T: t, keys: keys, host: broker.Host{Tenant: testTenant, Name: testHost, State: broker.Offline, Reason: "asleep"}}
+		cfg.Keys, cfg.Bus, cfg.Instance = keys, &w.net, "relay1"
+		w.server = newServer(cfg.withDefaults(), w.registry)
+		defer func() {
+			w.server.Close()
+			if w.stopAgent != nil {
+				w.stopAgent()
+			}
+			w.running.Wait()
+		}()
+		test(w)
+	})
+}
+
+func (w *world) registry(tenant, host string) (broker.Host, bool) {
+	w.mu.Lock()
+	known, look := w.host, w.lookup
+	w.mu.Unlock()
+	if look != nil {
+		look()
+	}
+	return known, known.Name == host && known.Tenant == tenant
+}
+
+// setState changes what the registry says of the host.
+func (w *world) setState(state broker.State, agent, reason string) {
+	w.mu.Lock()
+	w.host.State, w.host.AgentInstance, w.host.Reason = state, agent, reason
+	host := w.host
+	w.mu.Unlock()
+	w.server.hosts.changed(host)
+}
+
+// startAgent starts a host-agent in front of a host, and says so.
+func (w *world) startAgent(cfg routing.AgentConfig) {
+	cfg.Instance, cfg.Connect = "agent1", w.connect
+	agent := routing.NewAgent(cfg)
+	links := broker.NewAgentLinks(&w.net, broker.AgentLinksConfig{
+		Tenant: testTenant, Host: testHost, Agent: "agent1", Hello: agent.Hello(), Log: slog.New(slog.DiscardHandler),
+	}, agent)
+	ctx, cancel := context.WithCancel(context.Background())
+	w.stopAgent = cancel
+	w.running.Go(func() { _ = links.Run(ctx) })
+	synctest.Wait()
+	w.setState(broker.Online, "agent1", "")
+}
+
+// A hostEnd is a client's connection, at the host.
+type hostEnd struct {
+	w    *world
+	conn *routing.AgentConn
+	open routing.Open
+
+	mu     sync.Mutex
+	stuck  bool // the host takes nothing
+	got    []string
+	closed bool
+	code   ahp.CloseCode
+	reason string
+}
+
+func (w *world) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := &hostEnd{w: w, conn: conn, open: open}
+	w.conns = append(w.conns, h)
+	refuse := w.refuse
+	switch {
+	case w.silent:
+	case refuse != "":
+		w.running.Go(func() { conn.Close(ahp.CloseHostOffline, refuse) })
+	default:
+		w.running.Go(func() { _ = conn.Opened() })
+	}
+	return h
+}
+
+// Deliver implements [routing.HostConn].
+func (h *hostEnd) Deliver(message []byte, _ bool, credit int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.got = append(h.got, string(message))
+	if !h.stuck {
+		h.w.running.Go(func() { h.conn.Written(credit) })
+	}
+}
+
+// Closed implements [routing.HostConn].
+func (h *hostEnd) Closed(code ahp.CloseCode, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed, h.code, h.reason = true, code, reason
+}
+
+func (h *hostEnd) messages() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]string(nil), h.got...)
+}
+
+// wantClosed fails unless the host has been told that the client is gone.
+func (h *hostEnd) wantClosed(code ahp.CloseCode) {
+	h.w.Helper()
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed || h.code != code {
+		h.w.Errorf("connection at the host: closed %v with %d %q; want %d", h.closed, h.code, h.reason, code)
+	}
+}
+
+// send sends a message to the client.
+func (h *hostEnd) send(message string) {
+	h.w.Helper()
+	if err := h.conn.FromHost([]byte(message), false, nil); err != nil {
+		h.w.Errorf("send: %v", err)
+	}
+}
+
+// hostConn waits until n connections were made to the host, and returns the
+// last of them.
+func (w *world) hostConn(n int) *hostEnd {
+	w.Helper()
+	for range 600 {
+		synctest.Wait()
+		w.mu.Lock()
+		conns := w.conns
+		w.mu.Unlock()
+		if len(conns) >= n {
+			return conns[n-1]
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	w.Fatalf("the host has no connection number %d", n)
+	return nil
+}
+
+// A handshake is an HTTP server in memory: it hands the client's end of the
+// connection over as the body of the answer, as WebSocket clients want.
+type handshake struct{ handler http.Handler }
+
+// RoundTrip implements [http.RoundTripper].
+func (h handshake) RoundTrip(r *http.Request) (*http.Response, error) {
+	client, server := net.Pipe()
+	w := &hijackable{header: http.Header{}, conn: server}
+	r.RemoteAddr = "192.0.2.1:1234"
+	h.handler.ServeHTTP(w, r)
+	response := &http.Response{StatusCode: w.status, Header: w.header, Body: client, Request: r}
+	if w.status != http.StatusSwitchingProtocols {
+		_ = errors.Join(client.Close(), server.Close())
+		response.Body = io.NopCloser(&w.body)
+	}
+	return response, nil
+}
+
+type hijackable struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+	conn   net.Conn
+}
+
+func (w *hijackable) Header() http.Header         { return w.header }
+func (w *hijackable) WriteHeader(status int)      { w.status = status }
+func (w *hijackable) Write(p []byte) (int, error) { return w.body.Write(p) }
+func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return w.conn, bufio.NewReadWriter(bufio.NewReader(w.conn), bufio.NewWriter(w.conn)), nil
+}
+
+// token returns a client token, with a change if not nil.
+func (w *world) token(change func(*auth.Client)) string {
+	w.Helper()
+	c := auth.Client{
+		Tenant: testTenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite,
+		Expires: time.Now().Add(24 * time.Hour),
+	}
+	if change != nil {
+		change(&c)
+	}
+	token, err := w.keys.IssueClient(c)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return token
+}
+
+// A clientEnd is a client that does as clients do: it reads all the time.
+type clientEnd struct {
+	w  *world
+	ws *websocket.Conn
+
+	mu     sync.Mutex
+	got    []string
+	closed *websocket.CloseError // nil while it is open
+	ended  error
+}
+
+// dial connects a client.
+func (w *world) dial(token string) *clientEnd {
+	w.Helper()
+	c := &clientEnd{w: w, ws: w.handshake(token)}
+	w.running.Go(c.readLoop)
+	return c
+}
+
+// handshake returns a client's WebSocket, which nobody reads.
+func (w *world) handshake(token string) *websocket.Conn {
+	w.Helper()
+	ws, _, err := websocket.Dial(context.Background(), "ws://relay/ahp/"+testHost, &websocket.DialOptions{
+		HTTPClient: &http.Client{Transport: handshake{w.server.Handler()}},
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	ws.SetReadLimit(-1)
+	return ws
+}
+
+// rawDial returns a client's network connection behind the handshake.
+func (w *world) rawDial(token string) net.Conn {
+	w.Helper()
+	r, err := http.NewRequest(http.MethodGet, "http://relay/ahp/"+testHost, nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	r.Header = http.Header{
+		"Authorization": {"Bearer " + token}, "Connection": {"Upgrade"}, "Upgrade": {"websocket"},
+		"Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
+	}
+	response, err := handshake{w.server.Handler()}.RoundTrip(r)
+	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+		w.Fatalf("handshake: %v, status %d", err, response.StatusCode)
+	}
+	return response.Body.(net.Conn)
+}
+
+func (c *clientEnd) readLoop() {
+	for {
+		_, message, err := c.ws.Read(context.Background())
+		c.mu.Lock()
+		if err != nil {
+			c.ended = err
+			var closed websocket.CloseError
+			if errors.As(err, &closed) {
+				c.closed = &closed
+			}
+			c.mu.Unlock()
+			_ = c.ws.CloseNow()
+			return
+		}
+		c.got = append(c.got, string(message))
+		c.mu.Unlock()
+	}
+}
+
+// send sends a message.
+func (c *clientEnd) send(message string) {
+	c.w.Helper()
+	if err := c.ws.Write(context.Background(), websocket.MessageText, []byte(message)); err != nil {
+		c.w.Errorf("send: %v", err)
+	}
+}
+
+// request sends a request and returns its text.
+func (c *clientEnd) request(id int, method string) string {
+	c.w.Helper()
+	message := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":"ahp-root://"}}`, id, method)
+	c.send(message)
+	return message
+}
+
+func (c *clientEnd) messages() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.got...)
+}
+
+// wantMessages fails unless the client has got these messages by now.
+func (c *clientEnd) wantMessages(want ...string) {
+	c.w.Helper()
+	synctest.Wait()
+	if got := c.messages(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		c.w.Errorf("client got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+func (c *clientEnd) wantOpen() {
+	c.w.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
+		c.w.Errorf("client's connection has ended: %v; want it open", c.ended)
+	}
+}
+
+// wantClosed fails unless the connection was closed like that by now.
+func (c *clientEnd) wantClosed(code ahp.CloseCode, reason string) {
+	c.w.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed == nil {
+		c.w.Errorf("client's connection: %v; want close %d %q", c.ended, code, reason)
+	} else if ahp.CloseCode(c.closed.Code) != code || c.closed.Reason != reason {
+		c.w.Errorf("client was closed with %d %q; want %d %q", c.closed.Code, c.closed.Reason, code, reason)
+	}
+}
+
+// wantGone fails unless nothing of any client is left at the relay.
+func (w *world) wantGone() {
+	w.Helper()
+	synctest.Wait()
+	if n := len(w.server.hosts.all()); n != 0 {
+		w.Errorf("%d clients are left; want none", n)
+	}
+}
+
+// answerTo is how a host answers a request with that id.
+func answerTo(id int) string { return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":null}`, id) }
+
+// accept has the host answer the client's initialize.
+func (h *hostEnd) accept(id int) {
+	h.w.Helper()
+	if err := h.conn.Ready(); err != nil {
+		h.w.Error(err)
+	}
+	h.send(answerTo(id))
+}

@@ -1,0 +1,117 @@
+package hostagent
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// commandSocket is a hostSocket over the standard input and output of a
+// program: one message a line.
+type commandSocket struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out lineReader
+	end sync.Once
+}
+
+// Times of ending a program.
+const (
+	// exitTime is how long it may go on after its standard input has ended.
+	exitTime = 3 * time.Second
+
+	// outputTime is how long what it has started may write to its standard
+	// error after its end.
+	outputTime = time.Second
+)
+
+func startCommand(command []string, stderr io.Writer, limit int) (hostSocket, error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stderr = stderr
+	cmd.WaitDelay = outputTime
+	ownGroup(cmd)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("upstream %s: %w", command[0], err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("upstream %s: %w", command[0], err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("upstream: %w", err)
+	}
+	return &commandSocket{cmd: cmd, in: in, out: lineReader{bufio.NewReader(out), limit}}, nil
+}
+
+// Read implements hostSocket. When there is nothing more to read, the error
+// says how the program ended.
+func (s *commandSocket) Read() ([]byte, bool, error) {
+	line, err := s.out.next()
+	if err != nil && !errors.Is(err, errTooBig) {
+		s.Close("")
+		err = fmt.Errorf("the program ended: %v", s.cmd.ProcessState)
+	}
+	return line, false, err
+}
+
+// Write implements hostSocket.
+func (s *commandSocket) Write(message []byte, _ bool) error {
+	_, err := s.in.Write(lineOf(message))
+	return err
+}
+
+// Close ends the program's standard input, and the program and all that it has
+// started if that does not end it. It returns when the program is gone.
+func (s *commandSocket) Close(string) {
+	s.end.Do(func() {
+		_ = s.in.Close()
+		kill := time.AfterFunc(exitTime, func() { killGroup(s.cmd) })
+		defer kill.Stop()
+		_ = s.cmd.Wait()
+	})
+}
+
+// lineOf returns a message as one line. A line break in JSON is white space.
+func lineOf(message []byte) []byte {
+	line := make([]byte, 0, len(message)+1)
+	line = append(append(line, message...), '\n')
+	for i, c := range message {
+		if c == '\n' || c == '\r' {
+			line[i] = ' '
+		}
+	}
+	return line
+}
+
+// A lineReader reads messages of which each is a line.
+type lineReader struct {
+	in    *bufio.Reader
+	limit int // bytes of a message
+}
+
+// next returns the next line that is not empty, without its end. What is
+// behind the last end of a line is no message: the rest of it is missing.
+func (r lineReader) next() ([]byte, error) {
+	var line []byte
+	for {
+		piece, err := r.in.ReadSlice('\n')
+		line = append(line, piece...)
+		if err == nil {
+			line = bytes.TrimRight(line, "\r\n")
+		}
+		switch {
+		case len(line) > r.limit && (err == nil || len(line) > r.limit+len("\r")):
+			return nil, fmt.Errorf("%w: a line of more than %d bytes", errTooBig, r.limit)
+		case err == nil && len(line) > 0:
+			return line, nil
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,171 @@
+//go:build unix
+
+package hostagent
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// start starts a command, and ends it with the test.
+func start(t *testing.T, how string, limit int) *commandSocket {
+	t.Helper()
+	var stderr bytes.Buffer
+	sock, err := startCommand(child(how), &stderr, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sock.Close("") })
+	return sock.(*commandSocket)
+}
+
+func wantRead(t *testing.T, sock hostSocket, want string) {
+	t.Helper()
+	message, binary, err := sock.Read()
+	if string(message) != want || binary || err != nil {
+		t.Errorf("read %q, %v, %v; want %q", message, binary, err, want)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	t.Run("messages", func(t *testing.T) {
+		sock := start(t, "echo", 100_000)
+		for _, message := range []string{`{"a":1}`, "{\"a\":\n1,\r\n\"b\":2}", strings.Repeat("x", 100_000), `{}`} {
+			if err := sock.Write([]byte(message), false); err != nil {
+				t.Fatal(err)
+			}
+			wantRead(t, sock, strings.NewReplacer("\n", " ", "\r", " ").Replace(message))
+		}
+		sock.Close("")
+		if !sock.cmd.ProcessState.Success() {
+			t.Errorf("program ended with %v; want success", sock.cmd.ProcessState)
+		}
+		if err := sock.Write([]byte("{}"), false); err == nil {
+			t.Error("wrote to a program that has ended")
+		}
+	})
+	t.Run("crashes", func(t *testing.T) {
+		sock := start(t, "crash", 1000)
+		wantRead(t, sock, `{"method":"last words"}`)
+		_, _, err := sock.Read()
+		if err == nil || err.Error() != "the program ended: exit status 3" {
+			t.Errorf("read: %v; want its exit status", err)
+		}
+		if got := sock.cmd.Stderr.(*bytes.Buffer).String(); got != "out of luck\n" {
+			t.Errorf("standard error = %q", got)
+		}
+	})
+	t.Run("ends in a line", func(t *testing.T) {
+		sock := start(t, "half", 1000)
+		wantRead(t, sock, `{"method":"whole"}`)
+		if message, _, err := sock.Read(); err == nil || err.Error() != "the program ended: exit status 0" {
+			t.Errorf("read %q, %v; want the end", message, err)
+		}
+	})
+	t.Run("writes a huge line", func(t *testing.T) {
+		sock := start(t, "huge", 1000)
+		if _, _, err := sock.Read(); !tooBig(err) || err.Error() != "message too big: a line of more than 1000 bytes" {
+			t.Errorf("read: %v; want too big", err)
+		}
+		sock.kill(t)
+	})
+}
+
+// kill ends a program that would take its time.
+func (s *commandSocket) kill(t *testing.T) {
+	t.Helper()
+	killGroup(s.cmd)
+	s.Close("")
+	if s.cmd.ProcessState == nil {
+		t.Error("the program was not waited for")
+	}
+}
+
+// TestCommandGoesOn has programs go on after the end of their input: they are
+// ended, with what they have started.
+func TestCommandGoesOn(t *testing.T) {
+	for _, how := range []string{"deaf", "parent"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			sock := start(t, how, 1000)
+			wantRead(t, sock, `{"method":"ready"}`)
+			began := time.Now()
+			sock.Close("")
+			if took := time.Since(began); took < exitTime || took > exitTime+2*time.Second {
+				t.Errorf("Close took %v; want %v", took, exitTime)
+			}
+			// The group is gone, whoever was in it.
+			pid := sock.cmd.Process.Pid
+			for deadline := time.Now().Add(5 * time.Second); syscall.Kill(-pid, 0) == nil; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("programs that it has started go on")
+				}
+			}
+			if _, _, err := sock.Read(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
+				t.Errorf("read: %v; want how it ended", err)
+			}
+		})
+	}
+}
+
+func TestCommandThatIsNone(t *testing.T) {
+	if _, err := startCommand([]string{"/nonexistent/host"}, nil, 1000); err == nil || !strings.Contains(err.Error(), "/nonexistent/host") {
+		t.Errorf("start: %v; want an error that names the command", err)
+	}
+}
+
+// FuzzLines splits what a program writes into messages as a simple reader of
+// lines would.
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("{}\n{}\r\n\r\n\n{\"a\":1}"), 20)
+	f.Add([]byte(strings.Repeat("x", 5000)+"\r\n"), 5000)
+	f.Add([]byte(strings.Repeat("x", 4095)+"\r\ny\n"), 4095)
+	f.Fuzz(func(t *testing.T, data []byte, limit int) {
+		r := lineReader{bufio.NewReader(bytes.NewReader(data)), limit}
+		if limit < 1 || limit > 1<<20 {
+			return
+		}
+		rest := data
+		for {
+			line, err := r.next()
+			var want []byte
+			ended := false
+			for len(want) == 0 && !ended {
+				var found bool
+				want, rest, found = bytes.Cut(rest, []byte("\n"))
+				ended = !found
+				want = bytes.TrimRight(want, "\r")
+			}
+			switch {
+			case errors.Is(err, errTooBig):
+				if len(want) <= limit && !ended {
+					t.Fatalf("line of %d bytes refused, limit %d", len(want), limit)
+				}
+				return
+			case err != nil:
+				if !ended {
+					t.Fatalf("ended with %v before %s", err, strconv.Quote(string(want)))
+				}
+				return
+			case ended || !bytes.Equal(line, want) || len(line) > limit:
+				t.Fatalf("line %q; want %q, limit %d", line, want, limit)
+			}
+		}
+	})
+}
+
+func TestLineOf(t *testing.T) {
+	message := []byte("{\"a\":\r\n[1,\n2]}")
+	if got := lineOf(message); string(got) != "{\"a\":  [1, 2]}\n" {
+		t.Errorf("lineOf = %q", got)
+	}
+	if string(message) != "{\"a\":\r\n[1,\n2]}" {
+		t.Errorf("lineOf has changed the message to %q", message)
+	}
+}

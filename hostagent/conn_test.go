@@ -1,0 +1,373 @@
+package hostagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+	"ahprelay/routing"
+	"ahprelay/test/membus"
+)
+
+// A world is a host-agent between a host and a relay, all in memory and on
+// fake time.
+type world struct {
+	*testing.T
+	host  *fakeHost
+	agent *Agent
+	relay *routing.Relay
+
+	stop    func()
+	running sync.WaitGroup
+}
+
+func inWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, host: &fakeHost{answers: answersAll}}
+		life, stop := context.WithCancel(context.Background())
+		w.stop = stop
+		w.agent = &Agent{
+			cfg:    Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
+			tenant: "default", host: "laptop", instance: "agent1", life: life,
+		}
+		w.agent.presence.init("1.0")
+		w.agent.dialHost = w.host.dial
+		w.agent.monitor = newMonitor("ws://host", w.host.dial, w.agent.cfg.Log, w.agent.presence.hostChanged)
+		w.agent.routing = routing.NewAgent(routing.AgentConfig{Instance: "agent1", Connect: w.agent.connect})
+		w.running.Go(func() { w.agent.monitor.run(life) })
+		synctest.Wait()
+		w.link(life)
+		defer func() {
+			stop()
+			w.running.Wait()
+			w.agent.conns.Wait()
+			if n := w.agent.presence.now().Clients; n != 0 {
+				t.Errorf("%d clients are counted in the end; want none", n)
+			}
+			for i, s := range w.host.all() {
+				if !s.isClosed() {
+					t.Errorf("connection %d to the host was left open", i)
+				}
+			}
+		}()
+		test(w)
+	})
+}
+
+// link joins a relay to the host-agent.
+func (w *world) link(life context.Context) {
+	bus, log := new(membus.Net), w.agent.cfg.Log
+	links := broker.NewAgentLinks(bus, broker.AgentLinksConfig{
+		Tenant: "default", Host: "laptop", Agent: "agent1", Hello: w.agent.routing.Hello(), Log: log,
+	}, w.agent.routing)
+	w.running.Go(func() { _ = links.Run(life) })
+	synctest.Wait()
+	w.relay = routing.NewRelay(routing.RelayConfig{
+		Agent:  "agent1",
+		Encode: func(piece []byte, _, _, _ bool) []byte { return piece },
+	})
+	link := broker.NewRelayLink(bus, broker.RelayLinkConfig{
+		Tenant: "default", Host: "laptop", Agent: "agent1", Relay: "relay1", Hello: w.relay.Hello(), Log: log,
+	}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
+		w.relay.Start(answer, lines)
+		return w.relay
+	})
+	w.running.Go(func() { _ = link.Run(life) })
+	synctest.Wait()
+}
+
+// A remote is a client, at the relay.
+type remote struct {
+	w    *world
+	conn *routing.RelayConn
+
+	mu     sync.Mutex
+	opened bool
+	ready  bool
+	got    string
+	code   ahp.CloseCode // 0 while it is open
+	reason string
+}
+
+func (w *world) open() *remote {
+	w.Helper()
+	r := &remote{w: w}
+	conn, err := w.relay.Open(routing.Open{ID: "c", Subject: "ada"}, r)
+	if err != nil {
+		w.Fatal(err)
+	}
+	r.conn = conn
+	synctest.Wait()
+	return r
+}
+
+func (r *remote) note(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+}
+
+// Opened implements [routing.ClientConn].
+func (r *remote) Opened() { r.note(func() { r.opened = true }) }
+
+// Ready implements [routing.ClientConn].
+func (r *remote) Ready() { r.note(func() { r.ready = true }) }
+
+// Deliver implements [routing.ClientConn].
+func (r *remote) Deliver(frames []routing.Frame) {
+	r.note(func() {
+		for _, f := range frames {
+			r.got += string(f.Data)
+		}
+	})
+}
+
+// Closed implements [routing.ClientConn].
+func (r *remote) Closed(code ahp.CloseCode, reason string) {
+	r.note(func() { r.code, r.reason = code, reason })
+}
+
+func (r *remote) send(message string) {
+	r.w.Helper()
+	if err := r.conn.Send(context.Background(), []byte(message)); err != nil {
+		r.w.Errorf("send: %v", err)
+	}
+	synctest.Wait()
+}
+
+func (r *remote) wantClosed(code ahp.CloseCode, reason string) {
+	r.w.Helper()
+	synctest.Wait()
+	r.note(func() {
+		if r.code != code || r.reason != reason {
+			r.w.Errorf("client was closed with %d %q; want %d %q", r.code, r.reason, code, reason)
+		}
+	})
+}
+
+// hostSide returns the last connection to the host, which is the last client's.
+func (w *world) hostSide() *fakeSocket {
+	synctest.Wait()
+	socks := w.host.all()
+	return socks[len(socks)-1]
+}
+
+// TestMessagesPass carries messages both ways, and tells the relay when the
+// host has let the client in.
+func TestMessagesPass(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.host.set(func() { w.host.answers = nil })
+		r := w.open()
+		s := w.hostSide()
+		if !r.opened || r.ready || w.agent.presence.now().Clients != 1 {
+			t.Errorf("opened %v, ready %v, %d clients; want true, false, 1", r.opened, r.ready, w.agent.presence.now().Clients)
+		}
+		sent := []string{
+			`{"id":0,"method":"ping"}`, `{"id":"a","method":"initialize"}`, `{"method":"x"}`, "\xff is no message",
+		}
+		for _, m := range sent {
+			r.send(m)
+		}
+		if got := s.messages(); !slices.Equal(got, sent) {
+			t.Errorf("host got %q; want %q", got, sent)
+		}
+		for _, step := range []struct {
+			message string
+			ready   bool
+		}{
+			{`{"id":0,"result":null}`, false},
+			{`{"id":"b","result":null}`, false},
+			{`{"id":"a","error":{"code":-32005,"message":"no"}}`, false}, // it may try again
+			{`{"id":"a","method":"resourceRead"}`, false},
+			{`{"id":"\u0061","result":null}`, true},
+			{"\xff is no message", true},
+		} {
+			s.toUs <- step.message
+			synctest.Wait()
+			if r.ready != step.ready {
+				t.Errorf("ready = %v after %s", r.ready, step.message)
+			}
+			if !strings.HasSuffix(r.got, step.message) {
+				t.Errorf("client got %q; want it to end with %q", r.got, step.message)
+			}
+		}
+		if !r.ready {
+			t.Error("ready = false")
+		}
+	})
+}
+
+// TestHostEnds is which close a client gets when its connection to the host
+// ends.
+func TestHostEnds(t *testing.T) {
+	lost := fmt.Errorf("read: %w", io.ErrUnexpectedEOF)
+	t.Run("it alone", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			r, other := w.open(), w.open()
+			w.host.all()[1].end(websocket.CloseError{Code: 1013, Reason: "too slow"})
+			r.wantClosed(ahp.CloseResync, "the host closed this connection (1013 too slow)")
+			w.host.all()[2].end(lost)
+			other.wantClosed(ahp.CloseResync, "the host closed this connection")
+		})
+	})
+	t.Run("crash", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			r := w.open()
+			w.host.crash()
+			synctest.Wait()
+			if r.code != ahp.CloseHostOffline || r.reason == "" {
+				t.Errorf("closed with %d %q; want 4100 and why", r.code, r.reason)
+			}
+		})
+	})
+	t.Run("hang", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			r := w.open()
+			w.host.set(func() { w.host.mute = true })
+			w.hostSide().end(lost)
+			time.Sleep(aliveWithin)
+			r.wantClosed(ahp.CloseHostOffline, "the host does not answer")
+		})
+	})
+	t.Run("too much", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			r := w.open()
+			w.hostSide().end(fmt.Errorf("%w: a line", errTooBig))
+			r.wantClosed(ahp.CloseMessageTooBig, "from the host, more than 1048576 bytes")
+		})
+	})
+	t.Run("nobody there", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.host.set(func() { w.host.down = errors.New("connection refused") })
+			r := w.open()
+			r.wantClosed(ahp.CloseHostOffline, "connection refused")
+			if r.opened || w.agent.presence.now().Clients != 0 {
+				t.Errorf("opened %v, %d clients; want false, 0", r.opened, w.agent.presence.now().Clients)
+			}
+		})
+	})
+}
+
+// TestSlowClientFillsNothing has a client take nothing of much that the host
+// sends: it is closed, and the host's connection is ended.
+func TestSlowClientFillsNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.open() // which gives no credit back
+		s := w.hostSide()
+		w.running.Go(func() {
+			for range 20 {
+				select {
+				case s.toUs <- strings.Repeat("x", 1<<20):
+				case <-s.closed:
+				}
+			}
+		})
+		r.wantClosed(ahp.CloseOverloaded, "slow consumer")
+		if !s.isClosed() {
+			t.Error("the connection to the host is open")
+		}
+	})
+}
+
+// TestClientLeaves has the host get all that a client has sent before it went,
+// even if it sends something itself meanwhile.
+func TestClientLeaves(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.open()
+		s := w.hostSide()
+		gate := make(chan struct{})
+		w.host.set(func() { w.host.gate = gate }) // it is busy
+		var want []string
+		for i := range 100 {
+			want = append(want, fmt.Sprintf(`{"method":"m%d"}`, i))
+			if err := r.conn.Send(context.Background(), []byte(want[i])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.conn.Close(1000, "done")
+		synctest.Wait()
+		s.toUs <- `{"method":"for nobody"}`
+		synctest.Wait()
+		close(gate)
+		if got := s.messages(); !slices.Equal(got, want) {
+			t.Errorf("host got %d messages; want %d", len(got), len(want))
+		}
+		if !s.isClosed() || w.agent.presence.now().Clients != 0 {
+			t.Errorf("closed %v, %d clients; want true, 0", s.isClosed(), w.agent.presence.now().Clients)
+		}
+	})
+}
+
+// TestClientLeavesHungHost has a client leave a host that takes nothing: the
+// connection ends all the same.
+func TestClientLeavesHungHost(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.open()
+		s := w.hostSide()
+		w.host.set(func() { w.host.gate = make(chan struct{}) })
+		r.send(`{"method":"x"}`)
+		r.send(`{"method":"y"}`)
+		r.conn.Close(1000, "done")
+		time.Sleep(leaveTime - time.Second)
+		if s.isClosed() {
+			t.Error("the host got no time")
+		}
+		time.Sleep(time.Second)
+		if !s.isClosed() || w.agent.presence.now().Clients != 0 {
+			t.Errorf("closed %v, %d clients; want true, 0", s.isClosed(), w.agent.presence.now().Clients)
+		}
+	})
+}
+
+// TestStopWithHungHost stops a host-agent whose host takes nothing.
+func TestStopWithHungHost(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.open()
+		w.host.set(func() { w.host.gate = make(chan struct{}) })
+		r.send(`{"method":"x"}`)
+		began := time.Now()
+		w.stop()
+		w.agent.conns.Wait()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("stopping took %v", took)
+		}
+	})
+}
+
+// TestClientsComeAndGo counts clients through all ways of ending.
+func TestClientsComeAndGo(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for i := range 20 {
+			a, b, c := w.open(), w.open(), w.open()
+			if n := w.agent.presence.now().Clients; n != 3 {
+				t.Fatalf("round %d: %d clients; want 3", i, n)
+			}
+			a.conn.Close(1000, "")
+			socks := w.host.all()
+			socks[len(socks)-2].end(io.EOF)
+			synctest.Wait()
+			w.host.set(func() { w.host.down = io.EOF })
+			w.open()
+			w.host.set(func() { w.host.down = nil })
+			c.conn.Close(1000, "")
+			b.conn.Close(1000, "")
+			synctest.Wait()
+			if n := w.agent.presence.now().Clients; n != 0 {
+				t.Fatalf("round %d: %d clients; want none", i, n)
+			}
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package hostagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// newAgent returns an Agent for host laptop behind a relay's URL.
+func newAgent(t *testing.T, change func(*Config)) (*Agent, error) {
+	t.Helper()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := keys.IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{
+		Relay: "http://127.0.0.1:1", Token: func() (string, error) { return token, nil },
+		Upstream: Upstream{URL: "ws://127.0.0.1:1"},
+		HTTP:     newHTTPClient(),
+	}
+	transport := &http.Transport{}
+	cfg.HTTP.Transport = transport
+	t.Cleanup(transport.CloseIdleConnections)
+	if change != nil {
+		change(&cfg)
+	}
+	return New(cfg)
+}
+
+func TestNewRefuses(t *testing.T) {
+	broken := errors.New("--token-file: no such file")
+	for _, test := range []struct {
+		name   string
+		change func(*Config)
+		want   string
+	}{
+		{"no relay", func(c *Config) { c.Relay = "" }, `relay "": want a URL that begins with http:// or https://`},
+		{"no scheme", func(c *Config) { c.Relay = "relay.example.com" }, `want a URL that begins with http://`},
+		{"another scheme", func(c *Config) { c.Relay = "ws://relay.example.com" }, `want a URL that begins with http://`},
+		{"capitals", func(c *Config) { c.Relay = "HTTP://relay.example.com" }, `want a URL that begins with http://`},
+		{"no host", func(c *Config) { c.Relay = "http://:8484" }, "no host in the URL"},
+		{"password", func(c *Config) { c.Relay = "https://me:secret@relay.example.com" }, "nothing secret"},
+		{"token", func(c *Config) { c.Relay = "https://relay.example.com?token=secret" }, "nothing secret"},
+		{"malformed", func(c *Config) { c.Relay = "http://relay:port" }, "want http://host:port or https://host"},
+		{"no token", func(c *Config) { c.Token = nil }, "no Token given"},
+		{"no token file", func(c *Config) { c.Token = func() (string, error) { return "", broken } }, broken.Error()},
+		{"no host token", func(c *Config) { c.Token = func() (string, error) { return "secret", nil } }, "want what relay token host prints"},
+		{"no upstream", func(c *Config) { c.Upstream = Upstream{} }, "upstream: give either"},
+		{"limit", func(c *Config) { c.MaxFrame = -1 }, "MaxFrame is -1; want at least 1"},
+		{"resume", func(c *Config) { c.Resume = -time.Second }, "Resume is -1s"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := newAgent(t, test.change)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("New: %v; want %q", err, test.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret@") {
+				t.Errorf("error has the secret in it: %v", err)
+			}
+		})
+	}
+}
+
+// TestRelayAnswers asks for credentials at what is no relay, or is one that
+// refuses: the error says what to do, and whether to try again.
+func TestRelayAnswers(t *testing.T) {
+	text := func(status int, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(text))
+		}
+	}
+	challenge := `{"challenge":"x","tenant":"default","host":"laptop"}`
+	twoSteps := func(first string, second http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/agent/challenge") {
+				text(http.StatusOK, first)(w, r)
+				return
+			}
+			second(w, r)
+		}
+	}
+	page := "<html>\n<body>" + strings.Repeat("<p>é</p>\n", 5000) + "</body></html>"
+	for _, test := range []struct {
+		name    string
+		handler http.HandlerFunc
+		want    string // %s is the relay's URL
+		again   bool
+	}{
+		{"no relay", http.NotFound, "there is no relay at that URL (HTTP 404); check --relay", false},
+		{"web server", text(http.StatusMethodNotAllowed, page), "there is no relay at that URL (HTTP 405); check --relay", false},
+		{"wrong token", text(http.StatusUnauthorized, "token invalid: not a JWT\n"),
+			"the relay refuses the enrolment token: token invalid: not a JWT; get a new one with relay token host", false},
+		{"other keys", text(http.StatusUnauthorized, "token invalid: signed with a key that this relay does not have"),
+			"signed with a key that this relay does not have; get a new one with relay token host", false},
+		{"challenge refused", twoSteps(challenge, text(http.StatusForbidden, `{"error":"challenge: made with other keys"}`)),
+			"the relay refuses (HTTP 403): challenge: made with other keys", false},
+		{"page", text(http.StatusBadRequest, page), "the relay refuses (HTTP 400): <html> <body><p>é</p> <p>", false},
+		{"moved", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://relay.example.com/base"+r.URL.Path+"?x=1", http.StatusMovedPermanently)
+		}, "the relay is at another URL: https://relay.example.com/base; change --relay", false},
+		{"busy", text(http.StatusTooManyRequests, "later"), "relay %s: HTTP 429: later", true},
+		{"broken", text(http.StatusBadGateway, page), "relay %s: HTTP 502: <html>", true},
+		{"no JSON", text(http.StatusOK, page), "relay %s: the answer is not that of a relay: invalid character", true},
+		{"other JSON", text(http.StatusOK, `{}`), "relay %s: the answer is not that of a relay: no challenge in it", true},
+		{"another host", text(http.StatusOK, `{"challenge":"x","tenant":"default","host":"desktop"}`),
+			"the token is now for default/desktop; this host-agent serves default/laptop: start it anew", false},
+		{"NATS elsewhere", twoSteps(challenge, text(http.StatusOK, `{"jwt":"x","nats":false}`)),
+			"the relay's NATS is a cluster elsewhere; say where, with --nats-url", false},
+		{"hangs up", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "relay %s cannot be reached: EOF", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := httptest.NewServer(test.handler)
+			defer server.Close()
+			a, err := newAgent(t, func(c *Config) { c.Relay = server.URL + "/" })
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = a.credentials(t.Context())
+			want := strings.ReplaceAll(test.want, "%s", server.URL+"/")
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Fatalf("credentials: %v; want %q", err, want)
+			}
+			if len(err.Error()) > 400 {
+				t.Errorf("error is %d bytes long", len(err.Error()))
+			}
+			if temporary(err) != test.again {
+				t.Errorf("temporary = %v; want %v", temporary(err), test.again)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if err := a.Check(ctx, func(string) {}); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("Check: %v; want %q", err, want)
+			}
+			if !test.again { // Run does not go on in the background
+				if err := a.Run(ctx); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("Run: %v; want %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestCredentialsOfRelay proves the nkey as the relay wants it.
+func TestCredentialsOfRelay(t *testing.T) {
+	var got struct {
+		Challenge, NKey string
+		Signature       []byte
+	}
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ey") {
+			t.Errorf("Authorization = %.20q", r.Header.Get("Authorization"))
+		}
+		switch r.URL.Path {
+		case "/base/agent/challenge":
+			_ = json.NewEncoder(w).Encode(map[string]string{"challenge": keys.NewChallenge(), "tenant": "default", "host": "laptop"})
+		case "/base/agent/credentials":
+			if err := json.NewDecoder(r.Body).Decode(&got); err != nil {
+				t.Error(err)
+			}
+			_, _ = w.Write([]byte(`{"jwt":"the JWT","later":"field"}`))
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer server.Close()
+	a, err := newAgent(t, func(c *Config) { c.Relay = server.URL + "/base/" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if jwt, err := a.credentials(t.Context()); err != nil || jwt != "the JWT" {
+		t.Fatalf("credentials = %q, %v", jwt, err)
+	}
+	if err := keys.CheckChallenge(got.Challenge, "default", "laptop", got.NKey, got.Signature); err != nil {
+		t.Error(err)
+	}
+	if want := "ws" + server.URL[len("http"):] + "/base/nats"; a.natsURL() != want {
+		t.Errorf("NATS at %s; want %s", a.natsURL(), want)
+	}
+}
+
+// TestUnreachableRelay goes on trying, says so, and stops when asked to.
+func TestUnreachableRelay(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	a, err := newAgent(t, func(c *Config) { c.Relay = "http://" + l.Addr().String() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.credentials(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be reached: dial tcp") || !temporary(err) {
+		t.Errorf("credentials: %v; want a temporary error that says why", err)
+	}
+	for _, patience := range []time.Duration{0, 50 * time.Millisecond, time.Second} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if err := a.Run(ctx); err != nil {
+			t.Errorf("Run, stopped after %v: %v; want nil", patience, err)
+		}
+		cancel()
+	}
+}
+
+func TestEnded(t *testing.T) {
+	asked, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := ended(asked, context.Canceled); err != nil {
+		t.Errorf("ended as asked: %v; want nil", err)
+	}
+	for _, ctx := range []context.Context{asked, context.Background()} {
+		if err := ended(ctx, errNATS); !errors.Is(err, errNATS) {
+			t.Errorf("ended without NATS: %v; want %v", err, errNATS)
+		}
+	}
+}

@@ -1,0 +1,457 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/hostagent"
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+	"ahprelay/test/stack"
+	"ahprelay/test/testca"
+)
+
+// TestUpstreams runs the flows with the host behind a Unix socket and behind
+// TLS. It wants a connection token, which the host-agent has in a file.
+func TestUpstreams(t *testing.T) {
+	const token = "s3cret"
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listeners := map[string]func(t *testing.T) (l net.Listener, url string){
+		"unix": func(t *testing.T) (net.Listener, string) {
+			path := filepath.Join(t.TempDir(), "host.sock")
+			return listen(t, "unix", path), "unix:" + path
+		},
+		"wss": func(t *testing.T) (net.Listener, string) {
+			certificate, err := testca.Certificate()
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := listen(t, "tcp", "127.0.0.1:0")
+			return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}}), "wss://" + l.Addr().String() + "/some/path"
+		},
+	}
+	for kind, open := range listeners {
+		for _, f := range readFlows(t) {
+			t.Run(kind+"/"+f.name, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				_, host := newRefhost(t, func(cfg *refhost.Config) { cfg.Root, cfg.ConnectionToken = dir, token })
+				s := startStackWith(t, stack.Config{Upstream: host.URL()}, func(s *stack.Stack, cfg *hostagent.Config) error {
+					l, url := open(t)
+					serveTap(t, s.Tap, l)
+					cfg.Upstream = hostagent.Upstream{URL: url, TokenFile: tokenFile}
+					return nil
+				})
+				clients := play(t, f, throughRelay(t, s), refhostVars(dir))
+				wantAsHostSent(t, s.Tap, clients)
+				if n := len(s.Tap.Conns()); n != len(clients) {
+					t.Errorf("%d connections at the host for %d clients", n, len(clients))
+				}
+			})
+		}
+	}
+}
+
+// refhostVars are the variables of flows against a reference host.
+func refhostVars(dir string) map[string]string {
+	vars := flowVars("demo", "00000000")
+	vars["command"], vars["ending"], vars["root"] = "tool", "turnComplete", "file://"+dir
+	return vars
+}
+
+func listen(t *testing.T, network, address string) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// serveTap serves a tap on one more listener, until the test ends.
+func serveTap(t *testing.T, tap *stack.Tap, l net.Listener) {
+	t.Helper()
+	s := &http.Server{Handler: tap, ReadHeaderTimeout: 10 * time.Second}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(l) })
+	t.Cleanup(func() {
+		_ = s.Close()
+		wg.Wait()
+	})
+}
+
+// startStackWith is startStack, with a last word on the host-agent.
+func startStackWith(t *testing.T, cfg stack.Config, last func(*stack.Stack, *hostagent.Config) error) *stack.Stack {
+	t.Helper()
+	if cfg.DataDir == "" {
+		cfg.DataDir = t.TempDir()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	s, err := stack.StartWith(ctx, cfg, last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// stdioHost is a command that is a reference host, and keeps what it got and
+// sent in files $pid.in and $pid.out of its directory.
+type stdioHost struct {
+	dir     string
+	command []string
+}
+
+func newStdioHost(t *testing.T) stdioHost {
+	t.Helper()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "refhost")
+	if out, err := exec.Command("go", "build", "-o", program, "./cmd/refhost").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	const script = `tee "$0/$$.in" | "$0/refhost" --stdio --root "$0" | tee "$0/$$.out"`
+	return stdioHost{dir, []string{"sh", "-c", script, dir}}
+}
+
+// conns returns what each run of the command got and sent, by its process,
+// without the one that the host-agent's monitor speaks to.
+func (h stdioHost) conns(t *testing.T) map[int]stdioConn {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(h.dir, "*.in"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := map[int]stdioConn{}
+	for _, file := range files {
+		pid, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(file), ".in"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := stdioConn{readLines(t, file), readLines(t, strings.TrimSuffix(file, ".in")+".out")}
+		if len(c.in) > 0 && !bytes.Contains(c.in[0], []byte(`"id":1,"method":"ping"`)) {
+			conns[pid] = c
+		}
+	}
+	return conns
+}
+
+type stdioConn struct{ in, out [][]byte }
+
+func readLines(t *testing.T, file string) (lines [][]byte) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(data) {
+		lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
+	}
+	return lines
+}
+
+// TestStdioUpstream runs the flows of one client with a command as the host,
+// of which each client has its own. What it sends arrives byte for byte.
+func TestStdioUpstream(t *testing.T) {
+	host := newStdioHost(t)
+	s := startStackWith(t, stack.Config{Upstream: "ws://127.0.0.1:1"}, func(_ *stack.Stack, cfg *hostagent.Config) error {
+		cfg.Upstream = hostagent.Upstream{Command: host.command}
+		return nil
+	})
+	dial := throughRelay(t, s)
+	played := 0
+	for _, f := range readFlows(t) {
+		if strings.Count(strings.Join(f.lines, "\n"), "\ndial ") != 1 {
+			continue
+		}
+		played++
+		t.Run(f.name, func(t *testing.T) {
+			clients := play(t, f, dial, refhostVars(host.dir))
+			c := clients[0]
+			select {
+			case <-c.Done():
+			default:
+				if err := c.pass(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, conn := range host.conns(t) {
+				if !sameFrames(conn.in, c.sent) {
+					continue
+				}
+				got := c.Frames()
+				n := min(len(got), len(conn.out))
+				wantSameFrames(t, f.name, got[:n], conn.out[:n])
+				t.Logf("%d frames to the host, %d to the client, all the same", len(c.sent), n)
+				return
+			}
+			t.Errorf("no process got what the client sent")
+		})
+	}
+	if played == 0 {
+		t.Error("there is no flow of one client")
+	}
+}
+
+// TestStdioUpstreamCrashes ends the process of one client: it is told, and
+// nobody else.
+func TestStdioUpstreamCrashes(t *testing.T) {
+	host := newStdioHost(t)
+	s := startStackWith(t, stack.Config{Upstream: "ws://127.0.0.1:1"}, func(_ *stack.Stack, cfg *hostagent.Config) error {
+		cfg.Upstream = hostagent.Upstream{Command: host.command}
+		return nil
+	})
+	dial := throughRelay(t, s)
+	a := join(t, dial, "a", nil)
+	pids := host.conns(t)
+	b := join(t, dial, "b", nil)
+	if len(pids) != 1 {
+		t.Fatalf("%d processes for one client; want 1", len(pids))
+	}
+	for pid := range pids {
+		if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantClosed(t, a, ahp.CloseResync, "resync: the host closed this connection")
+	call(t, b, "ping", `{"channel":"ahp-root://"}`)
+	join(t, dial, "a", nil)
+	awaitClients(t, s, 2)
+	_ = b.Close()
+	awaitClients(t, s, 1)
+}
+
+// TestCommandThatEnds has a command as the host that is none: relays say why
+// the host is away.
+func TestCommandThatEnds(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	s, err := stack.Launch(ctx, stack.Config{
+		DataDir: t.TempDir(), Upstream: "ws://127.0.0.1:1",
+		Agent: hostagent.Config{Upstream: hostagent.Upstream{Command: []string{"sh", "-c", "exit 3", "--key=s3cret"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	const want = "upstream sh does not speak AHP, or hangs: the program ended: exit status 3"
+	for {
+		info, err := s.API(ctx)
+		if err == nil && info.Reason == want {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("host is %s because of %q, %v; want %q", info.State, info.Reason, err, want)
+		}
+	}
+}
+
+// TestAgentBeforeRelay starts a host-agent while there is no relay, and has
+// the relay come, go and come back.
+func TestAgentBeforeRelay(t *testing.T) {
+	_, host := newRefhost(t, nil)
+	l := listen(t, "tcp", "127.0.0.1:0")
+	address := l.Addr().String()
+	_ = l.Close()
+	dir := t.TempDir()
+	keys, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := hostagent.New(hostagent.Config{
+		Relay: "http://" + address, Token: func() (string, error) { return token, nil },
+		Upstream: hostagent.Upstream{URL: host.URL()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Run(ctx) }()
+	for range 2 {
+		s := &stack.Stack{}
+		s.Relay, err = gateway.StartRelay(t.Context(), gateway.RelayConfig{DataDir: dir, Listen: address, AdminListen: gateway.NoListener})
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitState(t, s, "online")
+		call(t, join(t, throughRelay(t, s), "a", nil), "ping", `{"channel":"ahp-root://"}`)
+		select {
+		case err := <-ended:
+			t.Fatalf("host-agent ended: %v", err)
+		default:
+		}
+		s.Relay.Close()
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("host-agent ended with %v; want nil", err)
+	}
+}
+
+// startNATS starts a NATS server as operators do, from a configuration file
+// that includes what a relay has written.
+func startNATS(t *testing.T, dataDir, listen, more string) {
+	t.Helper()
+	file := filepath.Join(dataDir, "nats.conf")
+	conf := fmt.Sprintf("listen: %q\njetstream { store_dir: %q }\ninclude %q\n%s\n", listen, t.TempDir(), gateway.TrustFile, more)
+	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.NoSigs, opts.NoLog = true, true
+	s, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(stepTime) {
+		t.Fatal("NATS server is not ready")
+	}
+}
+
+// TestExternalNATS has two relays serve one host through a NATS server of its
+// own, in plain and over TLS: clients of both see the same, and one relay's end
+// is no concern of the other's clients.
+func TestExternalNATS(t *testing.T) {
+	for _, scheme := range []string{"nats", "tls"} {
+		t.Run(scheme, func(t *testing.T) {
+			l := listen(t, "tcp", "127.0.0.1:0")
+			address := l.Addr().String()
+			_ = l.Close()
+			url, dir, more := scheme+"://"+address, t.TempDir(), ""
+			if scheme == "tls" {
+				cert, key, err := testca.WriteFiles(t.TempDir())
+				if err != nil {
+					t.Fatal(err)
+				}
+				more = fmt.Sprintf("tls { cert_file: %q, key_file: %q }", cert, key)
+			}
+			relay := gateway.RelayConfig{DataDir: dir, Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, NATSURL: url}
+			// The first start writes what the NATS server needs, and says so.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := gateway.StartRelay(ctx, relay); err == nil || !strings.Contains(err.Error(), gateway.TrustFile) {
+				t.Fatalf("relay without its NATS server: %v; want an error that names %s", err, gateway.TrustFile)
+			}
+			startNATS(t, dir, address, more)
+			testTwoRelays(t, relay)
+		})
+	}
+}
+
+func testTwoRelays(t *testing.T, relay gateway.RelayConfig) {
+	t.Helper()
+	_, host := newRefhost(t, nil)
+	first := startStackWith(t, stack.Config{
+		DataDir: relay.DataDir, Upstream: host.URL(), Relay: relay, Agent: hostagent.Config{NATSURL: relay.NATSURL},
+	}, nil)
+	second := &stack.Stack{}
+	var err error
+	if second.Relay, err = gateway.StartRelay(t.Context(), relay); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(second.Relay.Close)
+	awaitState(t, second, "online")
+
+	vars := flowVars("demo", "00000000")
+	var clients []*refclient.Client
+	for i, s := range []*stack.Stack{first, second, first, second} {
+		c := join(t, throughRelay(t, s), fmt.Sprintf("c%d", i), vars)
+		if i == 0 {
+			create(t, c, vars)
+		}
+		watch(t, c, vars)
+		clients = append(clients, c)
+	}
+	for _, s := range []*stack.Stack{first, second} {
+		awaitClients(t, s, len(clients))
+	}
+	say(t, clients[0], vars["chat"], 1, "stream 200 2 500")
+	awaitDeltas(t, clients, 200)
+	for i, c := range clients {
+		wantAllOf(t, fmt.Sprintf("c%d", i), c, first.Tap.Conns()[i])
+	}
+
+	second.Relay.Close()
+	for _, c := range []*refclient.Client{clients[1], clients[3]} {
+		select {
+		case <-c.Done():
+		case <-time.After(stepTime):
+			t.Error("a client of the relay that ended is connected")
+		}
+	}
+	say(t, clients[0], vars["chat"], 2, "stream 50 2 500")
+	awaitDeltas(t, []*refclient.Client{clients[0], clients[2]}, 250)
+	awaitClients(t, first, 2)
+}
+
+// TestAgentNeedsNATSURL starts a host-agent without saying where the NATS
+// cluster of its relay is.
+func TestAgentNeedsNATSURL(t *testing.T) {
+	dir := t.TempDir()
+	l := listen(t, "tcp", "127.0.0.1:0")
+	address := l.Addr().String()
+	_ = l.Close()
+	relay := gateway.RelayConfig{DataDir: dir, NATSURL: "nats://" + address}
+	keys, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := keys.WriteTrustConfig(filepath.Join(dir, gateway.TrustFile)); err != nil {
+		t.Fatal(err)
+	}
+	startNATS(t, dir, address, "")
+	relay.Listen, relay.AdminListen = "127.0.0.1:0", gateway.NoListener
+	running, err := gateway.StartRelay(t.Context(), relay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(running.Close)
+	token, err := keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := hostagent.New(hostagent.Config{
+		Relay: running.URL(), Token: func() (string, error) { return token, nil },
+		Upstream: hostagent.Upstream{URL: "ws://127.0.0.1:1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "--nats-url") {
+		t.Errorf("host-agent ended with %v; want an error that names --nats-url", err)
+	}
+}
