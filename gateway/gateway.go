@@ -204,9 +204,11 @@ func (s *Server) Drain(ctx context.Context, spread time.Duration) {
 	s.draining.Store(true)
 	for clients := s.hosts.all(); len(clients) > 0 && ctx.Err() == nil; clients = s.hosts.all() {
 		s.cfg.Log.Info("clients are told to reconnect", "clients", len(clients))
-		for _, c := range clients {
+		for i, c := range clients {
+			if i > 0 {
+				wait(ctx, time.After(spread/time.Duration(len(clients))))
+			}
 			c.out.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
-			wait(ctx, time.After(spread/time.Duration(len(clients))))
 		}
 		for _, c := range clients {
 			wait(ctx, c.ctx.Done())
