@@ -12,6 +12,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/nats-io/nats.go"
+
 	"ahprelay/ahp"
 )
 
@@ -255,7 +257,8 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 }
 
 func (h *LeaseHolder) trouble(err error) {
-	if h.cfg.Trouble != nil {
+	away := errors.Is(err, nats.ErrReconnectBufExceeded) // there is no connection: the Conn's own events tell
+	if h.cfg.Trouble != nil && !away {
 		h.cfg.Trouble(err)
 	}
 }
