@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -59,7 +60,8 @@ type LeaseHolder struct {
 	subject string
 	wake    chan struct{} // for Update; holds one
 
-	seq uint64 // owned by the caller of Acquire, Run and Release
+	seq    uint64 // owned by the caller of Acquire, Run and Release
+	reason string // of Release; default: the host-agent stopped
 
 	mu       sync.Mutex
 	presence Presence
@@ -208,6 +210,23 @@ func (h *LeaseHolder) Release(ctx context.Context) error {
 	}
 }
 
+// crashSeq is the number of a request in the name of an instance that can make
+// none itself any more: it counts as later than all that the instance made.
+const crashSeq = math.MaxUint64 / 2
+
+// ReleaseCrashed is for whoever knows that an instance has ended without
+// releasing its host: it does that in the instance's name, and says why. Conn is
+// any connection with the rights of that host. It tries until ctx ends.
+func ReleaseCrashed(ctx context.Context, cfg LeaseConfig, reason string) error {
+	cfg.Presence = Presence{State: Offline}
+	h, err := NewLeaseHolder(cfg)
+	if err != nil {
+		return err
+	}
+	h.seq, h.reason = crashSeq, cut(reason, maxReasonLen)
+	return h.Release(ctx)
+}
+
 // renewal returns when to renew, not in step with others.
 func (h *LeaseHolder) renewal() time.Duration {
 	return h.cfg.Renew - rand.N(h.cfg.Renew/10+1)
@@ -234,7 +253,9 @@ func (h *LeaseHolder) pause(ctx context.Context, d time.Duration) (login bool, e
 func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (leaseAnswer, error) {
 	h.seq++
 	h.mu.Lock()
-	req := leaseRequest{Op: op, Instance: h.cfg.Instance, Seq: h.seq, TakeOver: takeOver, Presence: h.presence}
+	req := leaseRequest{
+		Op: op, Instance: h.cfg.Instance, Seq: h.seq, TakeOver: takeOver, Reason: h.reason, Presence: h.presence,
+	}
 	h.mu.Unlock()
 	body, err := json.Marshal(req)
 	if err != nil {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -68,15 +69,23 @@ func (p Presence) check() error {
 		{"agentVersion", p.AgentVersion, maxVersionLen},
 		{"hostVersion", p.HostVersion, maxVersionLen},
 	} {
-		if len(f.value) > f.limit {
-			return fmt.Errorf("%s is %d bytes long; want at most %d", f.name, len(f.value), f.limit)
-		}
-		if strings.ContainsFunc(f.value, unicode.IsControl) {
-			return fmt.Errorf("%s has control characters", f.name)
+		if err := checkText(f.name, f.value, f.limit); err != nil {
+			return err
 		}
 	}
 	if p.Clients < 0 {
 		return errors.New("clients is negative")
+	}
+	return nil
+}
+
+// checkText reports a text that is too long, in bytes, or would spoil a log.
+func checkText(name, value string, limit int) error {
+	if len(value) > limit {
+		return fmt.Errorf("%s is %d bytes long; want at most %d", name, len(value), limit)
+	}
+	if strings.ContainsFunc(value, unicode.IsControl) {
+		return fmt.Errorf("%s has control characters", name)
 	}
 	return nil
 }
@@ -95,6 +104,7 @@ type leaseRequest struct {
 	Instance string   `json:"instance"`           // of the host-agent
 	Seq      uint64   `json:"seq"`                // higher in each request of an instance, repeated ones included
 	TakeOver bool     `json:"takeOver,omitempty"` // hold the host even if another instance does
+	Reason   string   `json:"reason,omitempty"`   // of a release, for people; default: the host-agent stopped
 	Presence Presence `json:"presence"`
 }
 
@@ -106,7 +116,7 @@ func (r leaseRequest) check() error {
 	case opHold:
 		return r.Presence.check()
 	case opRelease:
-		return nil
+		return checkText("reason", r.Reason, maxReasonLen)
 	}
 	return errors.New("op is not hold or release")
 }
@@ -185,7 +195,7 @@ func decide(current *lease, before record, revision uint64, req leaseRequest, no
 	if req.Op == opRelease {
 		next.Released = true
 		next.Presence = current.Presence
-		next.Presence.State, next.Presence.Reason = Offline, reasonStopped
+		next.Presence.State, next.Presence.Reason = Offline, cmp.Or(req.Reason, reasonStopped)
 		answer.Result = leaseReleased
 	}
 	if own && current.held() {

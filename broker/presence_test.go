@@ -30,6 +30,9 @@ func TestDecide(t *testing.T) {
 	takeOver := hold(1, up)
 	takeOver.TakeOver = true
 	release := leaseRequest{Op: opRelease, Instance: "me", Seq: 7}
+	crash := leaseRequest{Op: opRelease, Instance: "me", Seq: crashSeq, Reason: "crashed"}
+	crashed := mine(crashSeq, Presence{State: Offline, Reason: "crashed"})
+	crashed.Released, crashed.Since = true, now
 
 	tests := []struct {
 		name    string
@@ -64,6 +67,9 @@ func TestDecide(t *testing.T) {
 
 		{"release", mine(5, up), record{}, release,
 			&lease{Instance: "me", Acquired: at(1), Seq: 7, Released: true, Since: now, Presence: stopped}, leaseReleased},
+		{"release in the name of a crashed instance", mine(5, up), record{}, crash, crashed, leaseReleased},
+		{"the same for somebody else's", theirs, record{}, crash, nil, leaseReleased},
+		{"hold after it", crashed, record{}, hold(6, up), nil, leaseReleased},
 		{"release while offline", mine(5, down), record{}, release,
 			&lease{Instance: "me", Acquired: at(1), Seq: 7, Released: true, Since: at(2), Presence: stopped}, leaseReleased},
 		{"release again", released(mine(7, up)), record{}, release, nil, leaseReleased},
@@ -140,6 +146,7 @@ func TestRecordOrder(t *testing.T) {
 func FuzzLeaseRequest(f *testing.F) {
 	f.Add([]byte(`{"op":"hold","instance":"me","seq":1,"presence":{"state":"online","wire":[1,2]}}`), true)
 	f.Add([]byte(`{"op":"release","instance":"they","seq":100}`), true)
+	f.Add([]byte(`{"op":"release","instance":"they","seq":9223372036854775808,"reason":"crashed"}`), true)
 	f.Add([]byte(`{"op":"hold","instance":"me","takeOver":true,"presence":{"state":"offline","reason":"\u2028"}}`), false)
 	now := time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, body []byte, held bool) {

@@ -66,6 +66,15 @@ var (
 	ErrReplaced = errors.New("peer started the link anew")
 )
 
+// An AgentGoneError ends the link to a host-agent instance that is known to have
+// ended, without waiting for its silence.
+type AgentGoneError struct {
+	Reason string // for people
+}
+
+// Error returns the reason.
+func (e *AgentGoneError) Error() string { return e.Reason }
+
 // maxPayload is how large a packet's payload is to be at most: small enough
 // for frames of other connections to slip in between.
 const maxPayload = 64 << 10

@@ -57,6 +57,7 @@ type Host struct {
 	LastSeen      time.Time // when its host-agent was last heard; zero: never
 	Enrolled      time.Time // when it first got credentials
 	AgentInstance string    // of the host-agent that serves it; empty: none does
+	Released      string    // the instance that served it last, if that is known to have ended; it gave the host up
 	AgentVersion  string    // of the host-agent, or of the last one
 	HostVersion   string    // of the AHP host, if known
 	Clients       int       // connected to the AHP host, through all relays
@@ -271,6 +272,9 @@ func (r *Registry) describe(key string, k *knownHost) Host {
 		h.Enrolled = k.stored.Enrolled
 	}
 	if !k.lease.held() {
+		if k.lease != nil {
+			h.Released = k.lease.Instance
+		}
 		if rec := k.latest(); rec != nil {
 			h.describeOffline(rec)
 		}

@@ -259,6 +259,37 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
+// An instance that crashed has its host given up for it: another one gets it at
+// once, and relays know which instance is gone, and why.
+func TestReleaseCrashed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	r := s.registry(t, 0)
+	first, _ := s.holder(t, named("first"))
+	acquire(t, first)
+	if h := wantHost(t, r, broker.Online, ""); h.Released != "" {
+		t.Errorf("online host: %+v; want nothing released", h)
+	}
+	conn := dialAgent(t, s.agentConfig(t, "acme", "laptop", 0))
+	late := broker.LeaseConfig{Conn: conn, Tenant: "acme", Host: "laptop", Instance: "first"}
+	if err := broker.ReleaseCrashed(t.Context(), late, "host-agent crashed\n"); err != nil {
+		t.Fatalf("ReleaseCrashed: %v", err)
+	}
+	h := wantHost(t, r, broker.Offline, "host-agent crashed ")
+	if h.Released != "first" || h.AgentInstance != "" {
+		t.Errorf("released host: %+v; want it released by first", h)
+	}
+	second, _ := s.holder(t, named("second"))
+	acquire(t, second)
+	// It is too late for the first, and for another word in its name.
+	if err := broker.ReleaseCrashed(t.Context(), late, "host-agent crashed"); err != nil {
+		t.Errorf("ReleaseCrashed again: %v", err)
+	}
+	if h := wantHost(t, r, broker.Online, ""); h.AgentInstance != "second" || h.Released != "" {
+		t.Errorf("host held by the second: %+v", h)
+	}
+}
+
 // Of many instances that want a host at the same time, through two relays, one
 // gets it.
 func TestAcquireAtOnce(t *testing.T) {

@@ -176,9 +176,11 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	if !linked && ctx.Err() == nil {
 		h.unreachable(key, err)
 	}
-	select {
-	case <-time.After(linkRetry):
-	case <-h.life.Done():
+	if ctx.Err() == nil { // else the relay itself wanted that
+		select {
+		case <-time.After(linkRetry):
+		case <-h.life.Done():
+		}
 	}
 	h.drop(key, l)
 	h.tellAll(key)
@@ -227,11 +229,17 @@ func (h *hosts) drop(key hostKey, l *hostLink) {
 	}
 }
 
-// changed is called by the registry when a host has changed.
+// changed is called by the registry when a host has changed. The link to a
+// host-agent instance that gave the host up ends at once; if a lease only ran
+// out, the link may still work, and notices itself if it does not.
 func (h *hosts) changed(host broker.Host) {
 	key := hostKey{host.Tenant, host.Name}
 	h.mu.Lock()
-	known := h.entries[key] != nil
+	e := h.entries[key]
+	known := e != nil
+	if known && e.link != nil && e.link.agent == host.Released {
+		e.link.cancel(&broker.AgentGoneError{Reason: host.Reason})
+	}
 	h.mu.Unlock()
 	if known {
 		h.spawn(func() { h.tellAll(key) })

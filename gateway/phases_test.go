@@ -199,3 +199,58 @@ func TestForbiddenAndUnknown(t *testing.T) {
 		c.wantClosed(ahp.CloseUnknownHost, "unknown host: no host-agent has ever enrolled under that name")
 	})
 }
+
+// TestAgentCrashed has a host given up in the name of its host-agent, which
+// still answers as far as the link can tell: clients are told at once, those
+// that come back are held, and go on with the next instance.
+func TestAgentCrashed(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		c := w.dial(w.token(nil))
+		c.request(1, "initialize")
+		h := w.hostConn(1)
+		h.accept(1)
+		c.wantMessages(answerTo(1))
+
+		w.setReleased("another", "host-agent crashed") // an older one
+		c.wantOpen()
+		w.setReleased("agent1", "host-agent crashed")
+		c.wantClosed(ahp.CloseHostOffline, "host offline: host-agent crashed")
+		h.wantClosed(ahp.CloseResync)
+		fresh, resuming := w.dial(w.token(nil)), w.dial(w.token(nil))
+		fresh.request(1, "initialize")
+		fresh.wantMessages(refusal("1", "host offline: host-agent crashed"))
+		want := resuming.request(1, "reconnect")
+		resuming.wantOpen()
+
+		w.stopAgent()
+		w.setReleased("", "")
+		start := time.Now()
+		w.startAgent(routing.AgentConfig{})
+		h = w.hostConn(2)
+		if took := time.Since(start); took > 0 {
+			w.Errorf("resumed %v after the host was back; want at once", took)
+		}
+		if got := h.messages(); len(got) != 1 || got[0] != want {
+			w.Errorf("host got %q; want %q", got, want)
+		}
+	})
+}
+
+// TestLeaseRunsOut has the registry lose sight of a host-agent: the link
+// decides, and it works.
+func TestLeaseRunsOut(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		c := w.dial(w.token(nil))
+		c.request(1, "initialize")
+		h := w.hostConn(1)
+		h.accept(1)
+		w.setState(broker.Offline, "", "host-agent unreachable")
+		time.Sleep(time.Minute)
+		c.wantMessages(answerTo(1))
+		c.wantOpen()
+		h.send(answerTo(2))
+		c.wantMessages(answerTo(1), answerTo(2))
+	})
+}

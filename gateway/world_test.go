@@ -90,6 +90,14 @@ func (w *world) setState(state broker.State, agent, reason string) {
 	w.server.hosts.changed(host)
 }
 
+// setReleased has an instance give the host up, or somebody do so for it.
+func (w *world) setReleased(agent, reason string) {
+	w.mu.Lock()
+	w.host.Released = agent
+	w.mu.Unlock()
+	w.setState(broker.Offline, "", reason)
+}
+
 // startAgent starts a host-agent in front of a host, and says so.
 func (w *world) startAgent(cfg routing.AgentConfig) {
 	cfg.Instance, cfg.Connect = "agent1", w.connect

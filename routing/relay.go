@@ -199,13 +199,17 @@ func (r *Relay) Body(payload []byte) {
 func (r *Relay) Ended(reason error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	code := ahp.CloseResync
-	if errors.Is(reason, broker.ErrSilent) {
+	code, detail := ahp.CloseResync, reason.Error()
+	var gone *broker.AgentGoneError
+	switch {
+	case errors.As(reason, &gone):
+		code, detail = ahp.CloseHostOffline, gone.Reason
+	case errors.Is(reason, broker.ErrSilent):
 		code = ahp.CloseHostOffline
 	}
 	r.ended = reason
 	for _, c := range r.conns {
-		c.finish(code, reason.Error())
+		c.finish(code, detail)
 	}
 	r.bodies, r.awaited = bodyStore{}, nil // a client may hold on to its connection
 }
