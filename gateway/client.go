@@ -135,7 +135,7 @@ func (c *client) limit() int {
 	return c.cfg.MaxFirstFrame
 }
 
-// fromClient takes one message, which it does not keep.
+// fromClient takes one message. It keeps a large one.
 func (c *client) fromClient(message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {
@@ -162,6 +162,9 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 	if c.phase == phaseOpen {
 		conn := c.conn
 		c.mu.Unlock()
+		if cap(message) <= keepBuffer {
+			message = slices.Clone(message) // the buffer is used again
+		}
 		err := conn.Send(c.ctx, message)
 		if errors.Is(err, routing.ErrConnClosed) {
 			return nil // Closed has been told why
@@ -411,14 +414,16 @@ func (c *client) written(credit int) {
 // goroutine.
 type clientEvents struct{ *client }
 
-// Opened implements [routing.ClientConn].
-func (c clientEvents) Opened() {
-	c.accepted.Store(true)
-	c.spawn(c.opened)
+// Event implements [routing.ClientConn].
+func (c clientEvents) Event(e routing.Event) {
+	switch e {
+	case routing.Opened:
+		c.accepted.Store(true)
+		c.spawn(c.opened)
+	case routing.Ready:
+		c.ready.Store(true)
+	}
 }
-
-// Ready implements [routing.ClientConn].
-func (c clientEvents) Ready() { c.ready.Store(true) }
 
 // Deliver implements [routing.ClientConn].
 func (c clientEvents) Deliver(frames []routing.Frame) {

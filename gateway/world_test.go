@@ -152,6 +152,15 @@ func (h *hostEnd) Deliver(message []byte, _ bool, credit int) {
 	}
 }
 
+// Flush implements [routing.HostConn].
+func (h *hostEnd) Flush() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.stuck {
+		h.w.running.Go(func() { _ = h.conn.Flushed() })
+	}
+}
+
 // Closed implements [routing.HostConn].
 func (h *hostEnd) Closed(code ahp.CloseCode, reason string) {
 	h.mu.Lock()

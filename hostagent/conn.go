@@ -27,7 +27,8 @@ type hostConn struct {
 	mu       sync.Mutex // guards the fields below
 	queue    []delivery // bounded by the connection's credit
 	gone     *goodbye   // nil while the client is there
-	greeting []byte     // id of the client's last initialize or reconnect
+	clientID string     // as the client's last initialize or reconnect says
+	greeting []byte     // id of that request
 	initial  bool       // that was an initialize
 	greeted  bool       // the host has accepted it
 }
@@ -38,10 +39,13 @@ type goodbye struct {
 	reason string
 }
 
+// A delivery is a message for the host, or the wish to know when what came
+// before it is written.
 type delivery struct {
 	message []byte
 	binary  bool
 	credit  int
+	flush   bool
 }
 
 // connect is called for each client. It returns at once.
@@ -60,8 +64,15 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 
 // Deliver implements [routing.HostConn].
 func (c *hostConn) Deliver(message []byte, binary bool, credit int) {
+	c.queueUp(delivery{message: message, binary: binary, credit: credit})
+}
+
+// Flush implements [routing.HostConn].
+func (c *hostConn) Flush() { c.queueUp(delivery{flush: true}) }
+
+func (c *hostConn) queueUp(d delivery) {
 	c.mu.Lock()
-	c.queue = append(c.queue, delivery{message, binary, credit})
+	c.queue = append(c.queue, d)
 	c.mu.Unlock()
 	c.hasWork()
 }
@@ -121,6 +132,7 @@ func (c *hostConn) run(ctx context.Context) {
 		}
 	})
 	c.writeLoop(ctx, sock)
+	c.agent.clients.forget(c, c.clientID) // which only writeLoop has set
 	sock.Close("client gone")
 	wg.Wait()
 	if bye := c.left(); bye != nil {
@@ -134,6 +146,10 @@ func (c *hostConn) writeLoop(ctx context.Context, sock hostSocket) {
 	for {
 		queue, more := c.take()
 		for _, d := range queue {
+			if d.flush {
+				_ = c.conn.Flushed() // fails if the client is gone
+				continue
+			}
 			c.noteGreeting(d.message)
 			if err := sock.Write(d.message, d.binary); err != nil {
 				return // the reader sees it too, and says why
@@ -155,22 +171,31 @@ func (c *hostConn) writeLoop(ctx context.Context, sock hostSocket) {
 }
 
 // noteGreeting remembers the id of the request that the connection begins
-// with: the host's answer tells that the client is let in.
+// with: the host's answer tells that the client is let in. And it has the
+// client's earlier connections looked at.
 func (c *hostConn) noteGreeting(message []byte) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.greeted {
+	greeted := c.greeted
+	c.mu.Unlock()
+	if greeted {
 		return
 	}
 	env, err := ahp.Peek(message)
 	if err != nil || env.Kind != ahp.Request {
 		return
 	}
-	switch method := string(env.Method); method {
-	case "initialize", "reconnect":
-		c.greeting = append([]byte(nil), env.ID...)
-		c.initial = method == "initialize"
+	method := string(env.Method)
+	if method != "initialize" && method != "reconnect" {
+		return
 	}
+	clientID := greetingClient(env.Params)
+	c.mu.Lock()
+	c.greeting = append([]byte(nil), env.ID...)
+	c.initial = method == "initialize"
+	former := c.clientID
+	c.clientID = clientID
+	c.mu.Unlock()
+	c.agent.clients.move(c, former, clientID)
 }
 
 // readLoop passes on what the host sends, and returns why it ended.

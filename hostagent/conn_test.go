@@ -29,6 +29,8 @@ type world struct {
 	agent *Agent
 	relay *routing.Relay
 
+	remotes []*remote // in the order in which they came
+
 	stop    func()
 	running sync.WaitGroup
 }
@@ -94,12 +96,14 @@ type remote struct {
 	w    *world
 	conn *routing.RelayConn
 
-	mu     sync.Mutex
-	opened bool
-	ready  bool
-	got    string
-	code   ahp.CloseCode // 0 while it is open
-	reason string
+	mu      sync.Mutex
+	opened  bool
+	ready   bool
+	probes  int
+	flushed bool
+	got     string
+	code    ahp.CloseCode // 0 while it is open
+	reason  string
 }
 
 func (w *world) open() *remote {
@@ -110,6 +114,7 @@ func (w *world) open() *remote {
 		w.Fatal(err)
 	}
 	r.conn = conn
+	w.remotes = append(w.remotes, r)
 	synctest.Wait()
 	return r
 }
@@ -120,11 +125,21 @@ func (r *remote) note(f func()) {
 	f()
 }
 
-// Opened implements [routing.ClientConn].
-func (r *remote) Opened() { r.note(func() { r.opened = true }) }
-
-// Ready implements [routing.ClientConn].
-func (r *remote) Ready() { r.note(func() { r.ready = true }) }
+// Event implements [routing.ClientConn].
+func (r *remote) Event(e routing.Event) {
+	r.note(func() {
+		switch e {
+		case routing.Opened:
+			r.opened = true
+		case routing.Ready:
+			r.ready = true
+		case routing.Probe:
+			r.probes++
+		case routing.Flushed:
+			r.flushed = true
+		}
+	})
+}
 
 // Deliver implements [routing.ClientConn].
 func (r *remote) Deliver(frames []routing.Frame) {
@@ -368,6 +383,79 @@ func TestClientsComeAndGo(t *testing.T) {
 			if n := w.agent.presence.now().Clients; n != 0 {
 				t.Fatalf("round %d: %d clients; want none", i, n)
 			}
+		}
+	})
+}
+
+// TestClientComesAgain has clients come with a clientId that a connection has:
+// the earlier ones are probed, those of others are not, nor those that are gone
+// or have said another clientId since.
+func TestClientComesAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.host.set(func() { w.host.answers = nil })
+		greet := func(r *remote, method, id string) {
+			r.send(fmt.Sprintf(`{"id":1,"method":%q,"params":{"clientId":%q}}`, method, id))
+		}
+		want := func(probes ...int) {
+			t.Helper()
+			for i, r := range w.remotes {
+				if r.probes != probes[i] {
+					t.Errorf("connection %d was probed %d times; want %d", i, r.probes, probes[i])
+				}
+			}
+		}
+		first, other, gone := w.open(), w.open(), w.open()
+		greet(first, "initialize", "phone")
+		greet(other, "initialize", "laptop")
+		greet(gone, "initialize", "phone")
+		want(1, 0, 0)
+		gone.conn.Close(1000, "")
+		synctest.Wait()
+		again := w.open()
+		greet(again, "reconnect", "phone")
+		want(2, 0, 0, 0)
+		greet(first, "initialize", "laptop") // as long as the host has not let it in
+		want(2, 1, 0, 0)
+		nameless := w.open()
+		nameless.send(`{"id":1,"method":"initialize","params":{}}`)
+		nameless.send(`{"id":1,"method":"initialize","params":{"clientId":7}}`)
+		nameless.send(`{"id":1,"method":"resourceRead","params":{"clientId":"phone"}}`)
+		greet(w.open(), "initialize", "phone")
+		want(2, 1, 0, 1, 0, 0)
+		for range 2 * maxProbed {
+			greet(w.open(), "initialize", "phone")
+		}
+		if again.probes != maxProbed {
+			t.Errorf("probed %d times; want once for each of the next %d", again.probes, maxProbed)
+		}
+		for _, r := range w.remotes {
+			r.conn.Close(1000, "")
+		}
+		synctest.Wait()
+		if n := len(w.agent.clients.byID); n != 0 {
+			t.Errorf("%d clients are remembered that are gone", n)
+		}
+	})
+}
+
+// TestFlush asks whether what was sent has been written to a host that takes
+// its time.
+func TestFlush(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.open()
+		gate := make(chan struct{})
+		w.host.set(func() { w.host.gate = gate })
+		r.send(`{"method":"x"}`)
+		r.send(`{"method":"y"}`)
+		r.conn.Flush()
+		time.Sleep(time.Minute)
+		if r.flushed {
+			t.Error("flushed before it was written")
+		}
+		close(gate)
+		synctest.Wait()
+		if !r.flushed || len(w.hostSide().messages()) != 2 {
+			t.Errorf("flushed %v, %d messages at the host; want true, 2", r.flushed, len(w.hostSide().messages()))
 		}
 	})
 }

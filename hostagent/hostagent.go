@@ -51,6 +51,8 @@ type Agent struct {
 	monitor  *monitor
 	routing  *routing.Agent
 
+	clients clientIndex
+
 	life  context.Context // of Run; the connections to the host end with it
 	conns sync.WaitGroup  // the connections to the host
 

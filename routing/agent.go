@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +21,10 @@ type HostConn interface {
 	// calls [AgentConn.Written] with the credit that it holds: that bounds what
 	// is queued.
 	Deliver(message []byte, binary bool, credit int)
+
+	// Flush has the host-agent call [AgentConn.Flushed] once all that was
+	// delivered before is written to the host.
+	Flush()
 
 	// Closed says that the client is gone: nothing more comes. What is queued
 	// is still to be written, and then the local connection to be closed.
@@ -44,6 +49,12 @@ type AgentConfig struct {
 	QueueLimit int // bytes queued from the host behind the message being sent, for each connection; default 8 MiB
 	Window     int // bytes of bodies kept; default 8 MiB
 	Pinned     int // bytes of bodies that wait to be published, or are in packets that a relay has not released, for each link; default 32 MiB
+
+	// MaxQueued bounds what waits for all clients and for the host together,
+	// bytes, beside the window: over it, the connection that has most is
+	// closed. Default 512 MiB; below a few times MaxFrame, large messages get
+	// their connections closed.
+	MaxQueued int
 }
 
 func (c AgentConfig) withDefaults() AgentConfig {
@@ -57,6 +68,7 @@ func (c AgentConfig) withDefaults() AgentConfig {
 	def(&c.QueueLimit, 8<<20)
 	def(&c.Window, 8<<20)
 	def(&c.Pinned, 32<<20)
+	def(&c.MaxQueued, 512<<20)
 	return c
 }
 
@@ -79,6 +91,7 @@ type Agent struct {
 	left     uint64 // and taken out
 	links    []*agentLink
 	conns    int
+	held     int // bytes of frames in the queues of all streams, and of fragmented messages on their way to the host
 }
 
 // NewAgent returns an Agent without links.
@@ -99,6 +112,7 @@ func (a *Agent) Accept(relay string, offer broker.Hello, lines broker.Lines) bro
 		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{},
 	}
 	l.mux.ownCredit = a.cfg.Credit
+	l.mux.count = func(n int) { a.held += n }
 	l.mux.batch.floor = a.bodies.floor
 	l.mux.batch.left = func() uint64 { return a.left }
 	a.mu.Lock()
@@ -149,6 +163,7 @@ func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []by
 	if c.stream.ended {
 		return ErrConnClosed
 	}
+	defer a.relieve()
 	// A client that is alone gains nothing from bodies.
 	if !share || a.conns < 2 {
 		return c.queue(item{frame: message, whole: len(message), binary: binary})
@@ -230,9 +245,12 @@ type AgentConn struct {
 	stream stream
 	host   HostConn
 
-	partial  []byte // of a message that comes in fragments
-	received bool   // the relay's close
-	told     bool   // the host has been told that the client is gone
+	partial   []byte // of a message that comes in fragments
+	whole     int    // bytes of such messages that were delivered and not written
+	unwritten int    // credit of messages that were delivered and not written
+	heldBack  int    // credit of fragments, until all that was delivered is written
+	received  bool   // the relay's close
+	told      bool   // the host has been told that the client is gone
 }
 
 // Opened tells the relay that the host takes messages.
@@ -247,7 +265,12 @@ func (c *AgentConn) tell(kind recordKind) error {
 		if c.stream.ended {
 			return ErrConnClosed
 		}
-		return c.queue(item{raw: appendRecord(nil, kind, c.stream.conn)})
+		// There are few of them, and they take no room.
+		if err := c.link.mux.push(&c.stream, item{raw: appendRecord(nil, kind, c.stream.conn)}, math.MaxInt); err != nil {
+			return err
+		}
+		c.link.lines.Wake()
+		return nil
 	})
 }
 
@@ -259,14 +282,46 @@ func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error 
 	return c.link.agent.fromHost(c, message, binary, channel)
 }
 
-// Written gives back credit, of messages that have been written to the host.
-func (c *AgentConn) Written(n int) {
+// Probe asks the relay whether the client is still there.
+func (c *AgentConn) Probe() {
 	_ = c.link.with(func() error {
-		if c.link.mux.written(&c.stream, n) {
+		if !c.stream.ended {
+			// Nothing may hold it up: what is queued for a client that is not
+			// there does not move.
+			c.link.mux.say(appendRecord(nil, recordProbe, c.stream.conn))
 			c.link.lines.Wake()
 		}
 		return nil
 	})
+}
+
+// Flushed tells the relay that what was delivered before a Flush has been
+// written to the host.
+func (c *AgentConn) Flushed() error { return c.tell(recordFlushed) }
+
+// Written gives back credit, of messages that have been written to the host.
+func (c *AgentConn) Written(n int) {
+	_ = c.link.with(func() error {
+		c.unwritten -= n
+		if c.unwritten == 0 {
+			c.link.agent.held -= c.whole
+			c.whole = 0
+		}
+		c.repay(n)
+		return nil
+	})
+}
+
+// repay gives back credit n, and what was held back if the host has all that
+// was delivered.
+func (c *AgentConn) repay(n int) {
+	if c.unwritten == 0 {
+		n += c.heldBack
+		c.heldBack = 0
+	}
+	if c.link.mux.written(&c.stream, n) {
+		c.link.lines.Wake()
+	}
 }
 
 // Close ends the connection behind all that FromHost has taken.

@@ -186,6 +186,10 @@ func (l *agentLink) record(f *broker.Fields) error {
 		}
 	case recordNeed:
 		return l.need(number)
+	case recordFlush:
+		if c := l.conns[number]; c != nil && !c.told {
+			c.host.Flush()
+		}
 	default:
 		return fmt.Errorf("%w: record %d from a relay", broker.ErrBadPacket, kind)
 	}
@@ -218,13 +222,16 @@ func (l *agentLink) frame(number uint64, message []byte) error {
 		return fmt.Errorf("%w: message on connection %d beyond its credit", broker.ErrBadPacket, number)
 	}
 	if !c.told {
+		c.unwritten += cost
 		c.host.Deliver(message, false, cost)
 	}
 	return nil
 }
 
-// fragment collects a message, crediting its pieces as they come: the limit
-// of a message bounds what is collected.
+// fragment collects a message. Its pieces are credited as they come, because
+// it may be longer than the credit; but only while nothing else waits for the
+// host, or a host that takes nothing would be sent one message after the
+// other. So there are two at most.
 func (l *agentLink) fragment(number, flags uint64, data []byte) error {
 	c := l.conns[number]
 	cost := len(data) + pieceCost
@@ -238,21 +245,24 @@ func (l *agentLink) fragment(number, flags uint64, data []byte) error {
 	case (flags&fragmentFirst != 0) != (c.partial == nil):
 		return fmt.Errorf("%w: fragment on connection %d out of place", broker.ErrBadPacket, number)
 	case len(c.partial)+len(data) > l.agent.cfg.MaxFrame:
-		c.partial = nil
+		c.forgetFragments()
 		reason := fmt.Sprintf("more than %d bytes for the host", l.agent.cfg.MaxFrame)
 		c.end(ahp.CloseMessageTooBig, reason)
 		c.tellHost(ahp.CloseMessageTooBig, reason)
 		return nil
 	}
 	c.partial = append(c.partial, data...)
+	l.agent.held += len(data)
 	if flags&fragmentLast == 0 {
-		if l.mux.written(&c.stream, cost) {
-			l.lines.Wake()
-		}
+		c.heldBack += cost
+		c.repay(0)
+		l.agent.relieve()
 		return nil
 	}
 	message := c.partial
 	c.partial = nil
+	c.whole += len(message)
+	c.unwritten += cost
 	c.host.Deliver(message, flags&fragmentBinary != 0, cost)
 	return nil
 }
@@ -265,6 +275,7 @@ func (l *agentLink) closed(number uint64, code ahp.CloseCode, reason string) {
 		return
 	}
 	c.received = true
+	c.forgetFragments()
 	l.mux.drop(&c.stream, l.agent.bodies.release) // the client is gone
 	c.end(code, reason)
 	c.tellHost(code, reason)
@@ -294,6 +305,7 @@ func (l *agentLink) Ended(reason error) {
 	l.gone = true
 	l.agent.forgetLink(l)
 	for _, c := range l.conns {
+		c.forgetFragments()
 		l.mux.drop(&c.stream, l.agent.bodies.release)
 		if !c.stream.ended {
 			c.stream.ended = true

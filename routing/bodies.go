@@ -61,6 +61,7 @@ type bodyTable struct {
 	recent fifo[*body]      // the window, oldest first
 	bytes  int              // in the window
 	old    fifo[*body]      // out of the window and in use, oldest first
+	kept   int              // bytes in old
 	last   uint64           // number of the newest body
 }
 
@@ -99,6 +100,7 @@ func (t *bodyTable) evict(b *body) {
 	b.old = true
 	if b.uses > 0 {
 		t.old.push(b)
+		t.kept += b.size
 	} else {
 		b.frame = nil
 	}
@@ -109,6 +111,7 @@ func (t *bodyTable) release(b *body) {
 	b.uses--
 	if b.uses == 0 && b.old {
 		b.frame = nil
+		t.kept -= b.size
 	}
 	for t.old.len() > 0 && (*t.old.at(0)).uses == 0 {
 		t.old.pop()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +91,10 @@ type hostConn struct {
 	got    [][]byte
 	sent   [][]byte
 	closed bool
+
+	flushes []int // how many messages it had when it was to say so
+	stuck   bool  // the host takes nothing
+	untaken int   // credit of that
 }
 
 func (w *world) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
@@ -105,7 +110,18 @@ func (h *hostConn) Deliver(message []byte, _ bool, credit int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.got = append(h.got, message)
+	if h.stuck {
+		h.untaken += credit
+		return
+	}
 	go h.conn.Written(credit)
+}
+
+func (h *hostConn) Flush() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.flushes = append(h.flushes, len(h.got))
+	go h.conn.Flushed()
 }
 
 func (h *hostConn) Closed(ahp.CloseCode, string) {
@@ -137,7 +153,11 @@ type clientConn struct {
 	partial []byte
 	got     [][]byte
 	code    ahp.CloseCode
-	stalled bool // gives no credit back
+	stalled bool  // gives no credit back
+	untaken int   // credit of that
+	flushed []int // how many messages it had when it heard that it was flushed
+
+	probed atomic.Int32 // how often it was to see whether its client is there
 }
 
 func (w *world) dial(relay int) *clientConn {
@@ -158,8 +178,18 @@ func (w *world) dial(relay int) *clientConn {
 	return c
 }
 
-func (c *clientConn) Opened() { close(c.opened) }
-func (c *clientConn) Ready()  {}
+func (c *clientConn) Event(e routing.Event) {
+	switch e {
+	case routing.Opened:
+		close(c.opened)
+	case routing.Probe:
+		c.probed.Add(1)
+	case routing.Flushed:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.flushed = append(c.flushed, len(c.got))
+	}
+}
 
 func (c *clientConn) Deliver(frames []routing.Frame) {
 	c.mu.Lock()
@@ -174,7 +204,9 @@ func (c *clientConn) Deliver(frames []routing.Frame) {
 			c.got = append(c.got, c.partial)
 			c.partial = nil
 		}
-		if f.Credit > 0 && !c.stalled {
+		if c.stalled {
+			c.untaken += f.Credit
+		} else if f.Credit > 0 {
 			go c.conn.Written(f.Credit)
 		}
 	}

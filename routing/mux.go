@@ -52,6 +52,7 @@ type stream struct {
 	conn   uint64
 	items  fifo[item]
 	queued int  // sizes of items
+	large  int  // size of the largest item behind the first, if that is at least largeItem
 	credit int  // cost of frames that may be sent
 	owed   int  // cost of the other direction's that were written and not credited yet
 	unpaid int  // cost of the other direction's that came and were not credited yet
@@ -63,12 +64,41 @@ type stream struct {
 	node *batchNode // the last body that the mux's batch has for this connection; nil: none
 }
 
-// behind is what is queued behind the item being sent.
+// largeItem is the size from which one item does not count against its
+// queue's bound.
+const largeItem = 1 << 20
+
+// behind is what is queued behind the item being sent. It does not matter
+// whether a large item is being sent or is about to be: the largest does not
+// count.
 func (s *stream) behind() int {
 	if s.items.len() == 0 {
 		return 0
 	}
-	return s.queued - s.items.at(0).size()
+	return s.queued - max(s.items.at(0).size(), s.large)
+}
+
+// pushed notes that an item was put at the end of the queue.
+func (s *stream) pushed(size int) {
+	s.queued += size
+	if size >= largeItem && s.items.len() > 1 {
+		s.large = max(s.large, size)
+	}
+}
+
+// next takes the first item out of the queue.
+func (s *stream) next() item {
+	it := s.items.pop()
+	if s.large == 0 || s.items.len() > 0 && s.items.at(0).size() < s.large {
+		return it
+	}
+	s.large = 0
+	for i := 1; i < s.items.len(); i++ {
+		if size := s.items.at(i).size(); size >= largeItem {
+			s.large = max(s.large, size)
+		}
+	}
+	return it
 }
 
 func (s *stream) hasRoom() {
@@ -82,7 +112,8 @@ func (s *stream) hasRoom() {
 // have turns, so that a large frame does not hold up other connections. A
 // mux is not safe for concurrent use.
 type mux struct {
-	ownCredit int // bytes that the peer may send on each stream ahead of what was written
+	ownCredit int         // bytes that the peer may send on each stream ahead of what was written
+	count     func(n int) // is told how much more is queued, of frames of all streams; nil: nobody is
 
 	control fifo[[]byte]  // encoded records that wait for no connection
 	turns   fifo[*stream] // streams that have something to send, next first
@@ -98,9 +129,18 @@ func (m *mux) push(s *stream, it item, limit int) error {
 		return ErrQueueFull
 	}
 	s.items.push(it)
-	s.queued += it.size()
+	s.pushed(it.size())
+	m.counted(&it, it.size())
 	m.schedule(s)
 	return nil
+}
+
+// counted tells the owner how much more of an item is queued. Bodies belong to
+// all: they are counted where they are kept.
+func (m *mux) counted(it *item, n int) {
+	if m.count != nil && it.body == nil {
+		m.count(n)
+	}
 }
 
 // end queues the close record, behind all that is queued, and takes nothing
@@ -118,11 +158,13 @@ func (m *mux) end(s *stream, code ahp.CloseCode, reason string) {
 func (m *mux) drop(s *stream, release func(*body)) {
 	var last item
 	for s.items.len() > 0 {
-		if last = s.items.pop(); last.body != nil {
+		last = s.items.pop()
+		m.counted(&last, -last.size())
+		if last.body != nil {
 			release(last.body)
 		}
 	}
-	s.queued = 0
+	s.queued, s.large = 0, 0
 	if s.ended && last.raw != nil {
 		s.items.push(last)
 	}
@@ -218,7 +260,7 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	it := s.items.at(0)
 	if it.body != nil {
 		for s.items.len() > 0 && s.items.at(0).body != nil && !m.batch.full() {
-			it := s.items.pop()
+			it := s.next()
 			s.queued -= it.size()
 			m.batch.add(s, it.body)
 			it.body.uses-- // the batch holds it now
@@ -230,7 +272,7 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	}
 	if it.raw != nil {
 		b = append(b, it.raw...)
-		s.items.pop()
+		s.next()
 		if s.ended && s.items.len() == 0 {
 			m.closed = append(m.closed, s.conn)
 		}
@@ -271,13 +313,15 @@ func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 		b = appendBytes(appendRecord(b, recordFragment, s.conn, flags), it.frame[:n])
 	}
 	s.credit -= n + pieceCost
-	s.queued -= n
-	if last {
-		s.items.pop()
-		s.queued -= pieceCost
-		s.hasRoom()
-	} else {
+	if !last {
+		s.queued -= n
+		m.counted(it, -n)
 		it.frame = it.frame[n:]
+		return b
 	}
+	s.queued -= n + pieceCost
+	m.counted(it, -n-pieceCost)
+	s.next()
+	s.hasRoom()
 	return b
 }

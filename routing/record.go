@@ -34,6 +34,11 @@ const (
 	recordBody    // body, bytes: the answer to need
 	recordGone    // body: the other answer
 	recordReady   // conn: the host has answered initialize or reconnect
+	recordProbe   // conn: its client has come again; is it still there?
+	recordFlushed // conn: the answer to flush, behind what the host has said by then
+
+	// Relay to host-agent.
+	recordFlush // conn: say so when what came before has been written to the host
 )
 
 // Flags of a fragment.

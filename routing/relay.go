@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
@@ -15,18 +16,18 @@ import (
 type Frame struct {
 	Data   []byte
 	Credit int // to give to [RelayConn.Written] once it is written
+
+	// Holders is for those who queue the frame to count themselves in, because
+	// it goes to several clients; nil: it goes to one.
+	Holders *atomic.Int32
 }
 
 // A ClientConn is a client's connection, at the relay. Its methods are called
 // by the link's reader and must not block, nor call back into the
 // [RelayConn].
 type ClientConn interface {
-	// Opened says that the host takes messages.
-	Opened()
-
-	// Ready says that the host has accepted the client's initialize or
-	// reconnect.
-	Ready()
+	// Event takes what the host-agent says of the connection.
+	Event(e Event)
 
 	// Deliver queues output for the client. It may keep the frames, but not
 	// the slice.
@@ -36,6 +37,17 @@ type ClientConn interface {
 	// to be written.
 	Closed(code ahp.CloseCode, reason string)
 }
+
+// An Event is something that a host-agent says of a client's connection.
+type Event int
+
+// The events.
+const (
+	Opened  Event = iota // the host takes messages
+	Ready                // the host has accepted the client's initialize or reconnect
+	Probe                // its client has connected again: see whether this one is still there
+	Flushed              // what was sent before a Flush is written; what the host had said by then is delivered
+)
 
 // A RelayConfig sets the bounds of a [Relay]. The zero value of a field means
 // its default.
@@ -51,6 +63,10 @@ type RelayConfig struct {
 	QueueLimit int // bytes queued for the host on each connection until Send waits; default 256 KiB
 	BodyLimit  int // bytes of bodies held; default 32 MiB
 	OwedLimit  int // bytes that wait for a missing body, for each connection; default 8 MiB
+
+	// Queued is told how many bytes more, or less, wait to leave for the host.
+	// It is called under locks and must not block. May be nil.
+	Queued func(n int)
 }
 
 func (c RelayConfig) withDefaults() RelayConfig {
@@ -104,7 +120,7 @@ type Relay struct {
 func NewRelay(cfg RelayConfig) *Relay {
 	cfg = cfg.withDefaults()
 	return &Relay{
-		cfg: cfg, mux: mux{ownCredit: cfg.Credit}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit),
+		cfg: cfg, mux: mux{ownCredit: cfg.Credit, count: cfg.Queued}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit),
 		watched: map[uint64]string{}, awaited: map[uint64][]place{}, unsolved: map[uint64]int{},
 	}
 }
@@ -243,11 +259,19 @@ func (r *Relay) record(f *broker.Fields) error {
 	case recordOpened:
 		if c := r.conns[number]; c != nil && c.client != nil && !c.opened {
 			c.opened = true
-			c.client.Opened()
+			c.client.Event(Opened)
 		}
 	case recordReady:
 		if c := r.conns[number]; c != nil && c.client != nil {
-			c.client.Ready()
+			c.client.Event(Ready)
+		}
+	case recordProbe:
+		if c := r.conns[number]; c != nil && c.client != nil {
+			c.client.Event(Probe)
+		}
+	case recordFlushed:
+		if c := r.conns[number]; c != nil && c.client != nil {
+			c.flushed()
 		}
 	case recordFrame:
 		if data := f.Bytes(); !f.Bad {

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"math"
 
 	"ahprelay/ahp"
 )
@@ -22,12 +23,13 @@ type RelayConn struct {
 }
 
 // A debt is something that a client is to be sent once the bodies before it
-// are there: a frame, a row of bodies, or the end.
+// are there: a frame, a row of bodies, the word that it is flushed, or the end.
 type debt struct {
-	frame Frame
-	row   *row
-	end   *closing
-	size  int // bytes of frame, or of what was there of row
+	frame   Frame
+	row     *row
+	flushed bool
+	end     *closing
+	size    int // bytes of frame, or of what was there of row
 }
 
 // debtCost is what a debt counts against a bound besides its bytes.
@@ -38,13 +40,12 @@ type closing struct {
 	reason string
 }
 
-// Send queues one whole text message for the host, which it copies. It waits
+// Send queues one whole text message for the host, which it keeps. It waits
 // while the host takes too little. The error is [ErrConnClosed] once the
 // connection has ended. One goroutine at a time may Send.
 func (c *RelayConn) Send(ctx context.Context, message []byte) error {
-	own := append(make([]byte, 0, len(message)), message...)
 	for {
-		err := c.trySend(own)
+		err := c.trySend(message)
 		if !errors.Is(err, ErrQueueFull) {
 			return err
 		}
@@ -78,6 +79,32 @@ func (c *RelayConn) Written(credit int) {
 	if r.ended == nil && r.mux.written(&c.stream, credit) {
 		r.lines.Wake()
 	}
+}
+
+// Flush asks for the event [Flushed], behind all that was sent.
+func (c *RelayConn) Flush() {
+	r := c.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.client != nil && r.mux.push(&c.stream, item{raw: appendRecord(nil, recordFlush, c.stream.conn)}, math.MaxInt) == nil {
+		r.lines.Wake()
+	}
+}
+
+// Queued returns how many bytes wait to leave for the host.
+func (c *RelayConn) Queued() int {
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	return c.stream.queued
+}
+
+// Abort is Close, and drops what has not left for the host.
+func (c *RelayConn) Abort(code ahp.CloseCode, reason string) {
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	c.client = nil
+	c.relay.mux.drop(&c.stream, nil)
+	c.endStream(code, reason)
 }
 
 // Close ends the connection because the client is gone, behind all that it
@@ -128,6 +155,8 @@ func (c *RelayConn) pay() {
 		case d.end != nil:
 			c.finish(d.end.code, d.end.reason)
 			return
+		case d.flushed:
+			c.client.Event(Flushed)
 		case d.row == nil:
 			c.client.Deliver([]Frame{d.frame})
 		case d.row.missing > 0:
@@ -139,6 +168,15 @@ func (c *RelayConn) pay() {
 		c.owedBytes -= d.size + debtCost
 		c.owed.pop()
 	}
+}
+
+// flushed tells the client, behind what it is owed.
+func (c *RelayConn) flushed() {
+	if c.owed.len() > 0 {
+		c.owe(debt{flushed: true})
+		return
+	}
+	c.client.Event(Flushed)
 }
 
 // closedByHost ends the connection as the host-agent says, behind what the

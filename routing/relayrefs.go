@@ -2,6 +2,7 @@ package routing
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"ahprelay/broker"
 )
@@ -74,9 +75,9 @@ func (r *Relay) lookUp() *row {
 	r.frames = r.frames[:0]
 	var missing *row
 	for i, number := range r.list {
-		data := r.bodies.frames[number]
-		r.frames = append(r.frames, Frame{Data: data})
-		if data != nil {
+		frame := r.bodies.frames[number]
+		r.frames = append(r.frames, frame)
+		if frame.Data != nil {
 			continue
 		}
 		if missing == nil {
@@ -102,20 +103,20 @@ func (r *Relay) lookUp() *row {
 
 // body takes a body that was heard, or sent on request.
 func (r *Relay) body(number uint64, message []byte) {
-	if r.bodies.frames[number] != nil {
+	if r.bodies.frames[number].Data != nil {
 		return
 	}
-	frame := r.cfg.Encode(message, true, true, false)
+	frame := Frame{Data: r.cfg.Encode(message, true, true, false), Holders: new(atomic.Int32)}
 	r.bodies.put(number, frame)
 	for _, p := range r.takeAwaited(number) {
 		p.row.missing--
-		p.row.frames[p.index].Data = frame
-		p.row.bytes += len(frame)
+		p.row.frames[p.index] = frame
+		p.row.bytes += len(frame.Data)
 		if p.row.missing == 0 {
 			r.solved(p.row)
 		}
 		for _, c := range p.row.conns {
-			c.grown(len(frame))
+			c.grown(len(frame.Data))
 		}
 	}
 }

@@ -7,21 +7,21 @@ const frameCost = 128
 // instance, encoded for clients.
 type bodyStore struct {
 	limit  int // bytes
-	frames map[uint64][]byte
+	frames map[uint64]Frame
 	order  fifo[uint64] // the numbers, as they came
 	bytes  int
 }
 
 func newBodyStore(limit int) bodyStore {
-	return bodyStore{limit: limit, frames: map[uint64][]byte{}}
+	return bodyStore{limit: limit, frames: map[uint64]Frame{}}
 }
 
 // put adds a body that is not there. The oldest make room for it; what a
 // client still needs of them is asked for again.
-func (s *bodyStore) put(number uint64, frame []byte) {
+func (s *bodyStore) put(number uint64, frame Frame) {
 	s.frames[number] = frame
 	s.order.push(number)
-	s.bytes += len(frame) + frameCost
+	s.bytes += len(frame.Data) + frameCost
 	for s.bytes > s.limit && s.order.len() > 1 {
 		s.drop()
 	}
@@ -37,6 +37,6 @@ func (s *bodyStore) forgetBelow(floor uint64) {
 
 func (s *bodyStore) drop() {
 	number := s.order.pop()
-	s.bytes -= len(s.frames[number]) + frameCost
+	s.bytes -= len(s.frames[number].Data) + frameCost
 	delete(s.frames, number)
 }

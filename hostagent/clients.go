@@ -1,0 +1,69 @@
+package hostagent
+
+import (
+	"slices"
+	"sync"
+
+	"ahprelay/ahp"
+)
+
+// A clientIndex knows which connections a client has, by the clientId that it
+// says, through whatever relays they come. A phone that has changed networks
+// leaves a connection behind that nobody has closed, and comes again with the
+// same clientId. But two connections may also be meant so: the older is asked
+// whether it is still there, and stays if it is.
+type clientIndex struct {
+	mu   sync.Mutex // guards byID
+	byID map[string][]*hostConn
+}
+
+// maxProbed is how many earlier connections of a client are probed at most,
+// the latest ones.
+const maxProbed = 16
+
+// move notes that a connection is that of a client, and no more that of the
+// former one, if there is one. The client's other connections are probed.
+func (x *clientIndex) move(c *hostConn, former, id string) {
+	x.forget(c, former)
+	if id == "" {
+		return
+	}
+	x.mu.Lock()
+	others := x.byID[id]
+	if x.byID == nil {
+		x.byID = map[string][]*hostConn{}
+	}
+	x.byID[id] = append(others[:len(others):len(others)], c)
+	x.mu.Unlock()
+	for _, other := range others[max(0, len(others)-maxProbed):] {
+		other.log.Debug("client has connected again; looking whether this connection is still there")
+		other.conn.Probe()
+	}
+}
+
+// forget drops a connection that was a client's.
+func (x *clientIndex) forget(c *hostConn, id string) {
+	if id == "" {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	// What move has in hand is not to be changed.
+	rest := slices.DeleteFunc(slices.Clone(x.byID[id]), func(o *hostConn) bool { return o == c })
+	if len(rest) == 0 {
+		delete(x.byID, id)
+		return
+	}
+	x.byID[id] = rest
+}
+
+// greetingClient returns the clientId that initialize or reconnect says, "" if
+// none.
+func greetingClient(params []byte) string {
+	id := [...]ahp.Member{{Name: "clientId"}}
+	if ahp.Members(params, id[:]) != nil {
+		return ""
+	}
+	text, _ := ahp.Text(id[0].Raw)
+	return text
+}

@@ -1,0 +1,396 @@
+package routing_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+const mib = 1 << 20
+
+// message returns a message of n bytes that begins with its number.
+func message(number, n int) []byte {
+	m := bytes.Repeat([]byte{'x'}, n)
+	copy(m, fmt.Sprint(number, " "))
+	return m
+}
+
+// stall has a client take nothing from now on, behind the credit that it has.
+func (c *clientConn) stall() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stalled = true
+}
+
+// takeAll has a stalled client take what there is, and all that follows.
+func (c *clientConn) takeAll() {
+	c.mu.Lock()
+	c.stalled = false
+	credit := c.untaken
+	c.untaken = 0
+	c.mu.Unlock()
+	c.conn.Written(credit)
+}
+
+func (c *clientConn) closed() ahp.CloseCode {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.code
+}
+
+func (c *clientConn) send(t *testing.T, m []byte) {
+	t.Helper()
+	if err := c.conn.Send(context.Background(), m); err != nil {
+		t.Fatal(err)
+	}
+	c.sent = append(c.sent, m)
+}
+
+// TestLargestMessageFits has a client take nothing for a while. However large
+// the largest message for it is, and wherever it is in its queue, another 8 MiB
+// fit, and all of it comes when the client goes on.
+func TestLargestMessageFits(t *testing.T) {
+	for name, before := range map[string][]int{
+		"first":                 {},
+		"behind small ones":     {100, 100, 100},
+		"behind what is large":  {2 * mib, 3 * mib},
+		"behind what is larger": {6 * mib, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w := newWorld(1, routing.AgentConfig{})
+				defer w.end()
+				c := w.dial(0)
+				c.stall()
+				number, queued := 0, 0
+				send := func(size int) error {
+					number++
+					return c.host.send(message(number, size), false, "")
+				}
+				if err := send(2 * mib); err != nil { // takes all credit there is
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				for _, size := range append(before, 32*mib) {
+					if err := send(size); err != nil {
+						t.Fatal(err)
+					}
+					if size < 32*mib {
+						queued += size
+					}
+				}
+				for ; queued < 7*mib; queued += 64 << 10 {
+					if err := send(64 << 10); err != nil {
+						t.Fatalf("with %d KiB beside the largest: %v", queued>>10, err)
+					}
+				}
+				c.takeAll()
+				time.Sleep(time.Second)
+				c.wantAll(t, name)
+			})
+		})
+	}
+}
+
+// TestSlowClientIsCut has a client take nothing of small messages, of large
+// ones, and of such that others take too: it is cut at about the bound.
+func TestSlowClientIsCut(t *testing.T) {
+	for _, size := range []int{100, 64 << 10, 3 * mib} {
+		inBubble(t, func(t *testing.T) {
+			w := newWorld(1, routing.AgentConfig{})
+			defer w.end()
+			slow, other := w.dial(0), w.dial(0)
+			slow.stall()
+			sent := 0
+			for i := range 1 << 20 {
+				m := message(i, size)
+				if err := slow.host.send(m, false, ""); errors.Is(err, routing.ErrQueueFull) {
+					break
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				if err := other.host.send(bytes.Clone(m), false, ""); err != nil {
+					t.Fatal(err)
+				}
+				sent += size
+				if i%100 == 0 {
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+			if most := 8*mib + 1*mib + 4*size; sent > most {
+				t.Errorf("messages of %d: took %d bytes; want at most %d", size, sent, most)
+			}
+			if size <= 64<<10 && sent < 5*mib {
+				t.Errorf("messages of %d: took %d bytes only", size, sent)
+			}
+			time.Sleep(time.Second)
+			other.wantAll(t, "other")
+		})
+	}
+}
+
+// TestFlush asks whether all is written: the host has got what was sent before,
+// and the client what the host had said by then, a body that got lost included.
+func TestFlush(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1, routing.AgentConfig{})
+		defer w.end()
+		a, b := w.dial(0), w.dial(0)
+		say := func(i int) {
+			m := message(i, 1000)
+			for _, c := range []*clientConn{a, b} {
+				if err := c.host.send(m, false, "ahp-chat:/1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for i := range 100 { // until the channel is shared
+			say(i)
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		var lost atomic.Bool
+		w.net.mu.Lock()
+		w.net.lose = func(_, subject string, _ []byte) bool {
+			return strings.Contains(subject, ".chan.") && lost.CompareAndSwap(false, true)
+		}
+		w.net.mu.Unlock()
+		a.send(t, message(1, 300<<10))
+		a.send(t, message(2, 10))
+		for i := range 10 {
+			say(100 + i)
+		}
+		a.conn.Flush()
+		time.Sleep(5 * time.Second)
+		if !lost.Load() {
+			t.Fatal("no body was published")
+		}
+		a.wantAll(t, "a")
+		if fmt.Sprint(a.host.flushes, a.flushed) != "[2] [110]" {
+			t.Errorf("flushed behind %v messages at the host, and %v at the client; want [2] [110]", a.host.flushes, a.flushed)
+		}
+		a.conn.Close(1000, "")
+		a.conn.Flush()
+		time.Sleep(time.Second)
+		if len(a.flushed) != 1 {
+			t.Error("a connection was flushed that had ended")
+		}
+	})
+}
+
+// TestProbe has a host-agent ask for a client that takes nothing, for one that
+// is closed, and for one whose number was used before.
+func TestProbe(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1, routing.AgentConfig{})
+		defer w.end()
+		c := w.dial(0)
+		c.stall()
+		if err := c.host.send(message(1, 5*mib), false, ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		c.host.conn.Probe()
+		time.Sleep(time.Second)
+		if n := c.probed.Load(); n != 1 {
+			t.Errorf("probed %d times; want once", n)
+		}
+		c.host.conn.Close(ahp.CloseResync, "")
+		c.host.conn.Probe()
+		time.Sleep(time.Second)
+		if n := c.probed.Load(); n != 1 {
+			t.Error("probed after the close")
+		}
+		gone := w.dial(0)
+		gone.host.conn.Probe()
+		gone.conn.Close(1000, "")
+		gone.host.conn.Close(ahp.CloseResync, "")
+		next := w.dial(0)
+		time.Sleep(time.Second)
+		if n := next.probed.Load(); n != 0 {
+			t.Error("another's connection was probed")
+		}
+	})
+}
+
+// TestHungHostHoldsTwoMessages has a client send large messages to a host that
+// takes nothing: one waits for the host and one is on its way, and the client
+// has to wait. All come when the host goes on.
+func TestHungHostHoldsTwoMessages(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1, routing.AgentConfig{})
+		defer w.end()
+		c := w.dial(0)
+		h := c.host
+		h.mu.Lock()
+		h.stuck = true
+		h.mu.Unlock()
+		const size = 10 * mib
+		all := make(chan [][]byte, 1)
+		go func() {
+			var sent [][]byte
+			for i := range 4 {
+				m := message(i, size)
+				if c.conn.Send(w.ctx, m) == nil {
+					sent = append(sent, m)
+				}
+			}
+			all <- sent
+		}()
+		time.Sleep(time.Minute)
+		h.mu.Lock()
+		got := len(h.got)
+		h.stuck = false
+		credit := h.untaken
+		h.untaken = 0
+		h.mu.Unlock()
+		if got != 1 {
+			t.Errorf("%d messages of %d MiB wait for the host; want 1", got, size/mib)
+		}
+		h.conn.Written(credit)
+		c.sent = <-all
+		time.Sleep(time.Minute)
+		c.wantAll(t, "client")
+	})
+}
+
+// heap returns the bytes of all live objects.
+func heap() int {
+	runtime.GC()
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return int(sample[0].Value.Uint64())
+}
+
+// TestAllStreamsAreBounded has a host flood very many clients that take
+// nothing, and clients flood a host that takes nothing: what waits stays within
+// the bound for all together, those are closed that have most, and others get
+// everything.
+func TestAllStreamsAreBounded(t *testing.T) {
+	const (
+		clients = 100
+		bound   = 48 * mib
+		frame   = 64 << 10
+		// What clients and link hold: the credit of each connection, and a
+		// window.
+		beside = clients*mib + 32*mib
+	)
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1, routing.AgentConfig{MaxQueued: bound})
+		defer w.end()
+		good := w.dial(0)
+		var slow []*clientConn
+		for range clients {
+			c := w.dial(0)
+			c.stall()
+			slow = append(slow, c)
+		}
+		before, most := heap(), 0
+		for i := range 100 {
+			for j, c := range slow {
+				n := frame
+				if j%2 == 0 { // these have more, and go first
+					n = 2 * frame
+				}
+				if err := c.host.conn.FromHost(message(i, n), false, nil); err != nil && !errors.Is(err, routing.ErrConnClosed) {
+					t.Fatal(err)
+				}
+			}
+			if err := good.host.send(message(i, frame), false, ""); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			if i%10 == 0 {
+				most = max(most, heap()-before)
+			}
+		}
+		t.Logf("most in use: %d MiB beyond %d MiB", most/mib, before/mib)
+		if most > bound+beside {
+			t.Errorf("%d MiB were in use; want at most %d", most/mib, (bound+beside)/mib)
+		}
+		good.wantAll(t, "the client that takes everything")
+		cut := 0
+		for _, c := range slow {
+			switch c.closed() {
+			case 0:
+			case ahp.CloseOverloaded:
+				cut++
+				c.host.mu.Lock()
+				if !c.host.closed {
+					t.Error("a connection to the host is open whose client was closed")
+				}
+				c.host.mu.Unlock()
+			default:
+				t.Errorf("closed with %d; want %d", c.closed(), ahp.CloseOverloaded)
+			}
+		}
+		if cut == 0 || cut == clients {
+			t.Errorf("%d of %d clients were closed", cut, clients)
+		}
+	})
+}
+
+// TestFloodsToHungHostAreBounded has many clients send large messages to a host
+// that takes nothing.
+func TestFloodsToHungHostAreBounded(t *testing.T) {
+	const (
+		clients = 20
+		bound   = 24 * mib
+		size    = 4 * mib
+		beside  = clients*mib + 32*mib
+	)
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1, routing.AgentConfig{MaxQueued: bound})
+		defer w.end()
+		m := message(1, size)
+		before := heap()
+		for range clients {
+			c := w.dial(0)
+			c.host.mu.Lock()
+			c.host.stuck = true
+			c.host.mu.Unlock()
+			if err := c.conn.Send(w.ctx, m); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			c.host.mu.Lock()
+			if c.host.closed { // a host's connection that is closed holds nothing
+				c.host.got = nil
+			}
+			c.host.mu.Unlock()
+		}
+		for _, c := range w.hosts {
+			c.mu.Lock()
+			if c.closed {
+				c.got = nil
+			}
+			c.mu.Unlock()
+		}
+		if used := heap() - before; used > bound+beside {
+			t.Errorf("%d MiB are in use; want at most %d", used/mib, (bound+beside)/mib)
+		}
+		cut := 0
+		for _, h := range w.hosts {
+			h.mu.Lock()
+			if h.closed {
+				cut++
+			}
+			h.mu.Unlock()
+		}
+		if least := clients - bound/size - 1; cut < least || cut > clients-bound/size+1 {
+			t.Errorf("%d of %d connections were closed; want about %d", cut, clients, least)
+		}
+	})
+}
