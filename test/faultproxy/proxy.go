@@ -1,0 +1,201 @@
+// Package faultproxy passes TCP connections on to an address, and breaks them
+// the way networks do.
+//
+// # Faults
+//
+//   - [Proxy.Cut]: connections are closed, new ones refused.
+//   - [Proxy.Freeze]: nothing passes any more, and nobody is told. New
+//     connections are taken, and frozen like the others.
+//   - [Proxy.FreezeOpen]: the same for the connections of now only, as when a
+//     router forgets them. New ones pass.
+//   - [Proxy.ResetAfter]: connections are reset in the middle of what is being
+//     sent.
+//   - [Proxy.Shape]: bytes arrive later, or not faster than a rate.
+//
+// [Proxy.Heal] ends all of these. What was on its way through a frozen
+// connection then arrives, in order and complete: a frozen network loses
+// packets, but TCP does not lose bytes. Nothing that the proxy has taken is
+// ever dropped while both ends of a connection are there.
+package faultproxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// dialTimeout is how long the target may take to accept a connection.
+const dialTimeout = 5 * time.Second
+
+// A Proxy takes connections on one address and passes them on to another. All
+// methods are safe for concurrent use.
+type Proxy struct {
+	listen, target string
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // all goroutines
+
+	mu       sync.Mutex // guards the fields below
+	listener net.Listener
+	conns    map[*conn]bool
+	frozen   bool // so are new connections
+	shape    Shape
+}
+
+// A Shape is what a slow network does to each connection, in each direction.
+type Shape struct {
+	Delay  time.Duration // bytes arrive that much later
+	Jitter time.Duration // or up to that much more or less, in order all the same
+	Rate   int           // bytes a second; 0: no limit
+}
+
+// New returns a Proxy that listens on an address, port 0 picking one, and
+// passes connections on to target.
+func New(listen, target string) (*Proxy, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Proxy{listen: listen, target: target, ctx: ctx, cancel: cancel, conns: map[*conn]bool{}}
+	if err := p.open(); err != nil {
+		cancel()
+		return nil, err
+	}
+	p.listen = p.listener.Addr().String()
+	return p, nil
+}
+
+// Addr returns where the proxy listens.
+func (p *Proxy) Addr() string { return p.listen }
+
+// open begins to listen, unless that goes on already.
+func (p *Proxy) open() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil || p.ctx.Err() != nil {
+		return nil
+	}
+	l, err := net.Listen("tcp", p.listen)
+	if err != nil {
+		return fmt.Errorf("fault proxy for %s: %w", p.target, err)
+	}
+	p.listener = l
+	p.wg.Go(func() { p.acceptLoop(l) })
+	return nil
+}
+
+func (p *Proxy) acceptLoop(l net.Listener) {
+	for {
+		from, err := l.Accept()
+		if err != nil {
+			return
+		}
+		c := newConn(p, from.(*net.TCPConn))
+		if !p.keep(l, c) {
+			c.close(true)
+			continue
+		}
+		p.wg.Go(c.run)
+	}
+}
+
+// keep registers a connection, if its listener is still the proxy's.
+func (p *Proxy) keep(l net.Listener, c *conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != l {
+		return false
+	}
+	if p.frozen {
+		c.gate.shut()
+	}
+	shape := p.shape
+	c.shape.Store(&shape)
+	p.conns[c] = true
+	return true
+}
+
+func (p *Proxy) forget(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+}
+
+// Cut closes all connections and refuses new ones.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		_ = p.listener.Close()
+		p.listener = nil
+	}
+	for c := range p.conns {
+		c.close(true)
+	}
+}
+
+// Freeze lets nothing through any more.
+func (p *Proxy) Freeze() {
+	p.mu.Lock()
+	p.frozen = true
+	p.mu.Unlock()
+	p.FreezeOpen()
+}
+
+// FreezeOpen lets nothing through on the connections of now.
+func (p *Proxy) FreezeOpen() {
+	for _, c := range p.current() {
+		c.gate.shut()
+	}
+}
+
+// ResetAfter resets each connection of now once it has passed that many more
+// bytes, both directions together.
+func (p *Proxy) ResetAfter(bytes int64) {
+	for _, c := range p.current() {
+		c.left.Store(bytes)
+		c.doomed.Store(true)
+	}
+}
+
+// Shape makes all connections slow, those to come too.
+func (p *Proxy) Shape(s Shape) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shape = s
+	for c := range p.conns {
+		c.shape.Store(&s)
+	}
+}
+
+// Heal ends all faults.
+func (p *Proxy) Heal() error {
+	p.Shape(Shape{})
+	p.mu.Lock()
+	p.frozen = false
+	p.mu.Unlock()
+	for _, c := range p.current() {
+		c.gate.open()
+	}
+	return p.open()
+}
+
+// Conns returns how many connections there are.
+func (p *Proxy) Conns() int { return len(p.current()) }
+
+func (p *Proxy) current() []*conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]*conn, 0, len(p.conns))
+	for c := range p.conns {
+		list = append(list, c)
+	}
+	return list
+}
+
+// Close ends all connections, and returns when nothing of the proxy is left.
+func (p *Proxy) Close() {
+	p.cancel()
+	p.Cut()
+	p.wg.Wait()
+}
