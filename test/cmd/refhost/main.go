@@ -32,6 +32,7 @@ type flags struct {
 	Root      string `placeholder:"DIR" type:"existingdir" env:"REFHOST_ROOT" help:"Directory that file: URIs may reach. Default: a few files in memory."`
 	Writable  bool   `env:"REFHOST_WRITABLE" help:"Let clients write below --root."`
 	Terminals string `default:"echo" enum:"echo,shell" env:"REFHOST_TERMINALS" help:"What is behind a terminal: echo, or shell: a /bin/sh of this user, for whoever can connect (${default})."`
+	Record    string `placeholder:"FILE" type:"path" env:"REFHOST_RECORD" help:"Write every frame received and sent to a new file, for tests."`
 	Verbose   bool   `short:"v" help:"Log more."`
 }
 
@@ -87,7 +88,12 @@ func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
 		}
 		root = abs
 	}
+	record, err := recorder(f.Record)
+	if err != nil {
+		return nil, err
+	}
 	return refhost.New(refhost.Config{
+		Recorder:        record,
 		Logger:          slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})),
 		ConnectionToken: f.Token,
 		Demo:            f.Demo,
@@ -95,6 +101,19 @@ func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
 		Writable:        f.Writable,
 		Terminals:       refhost.TerminalMode(f.Terminals),
 	})
+}
+
+// recorder returns what keeps frames in a file, nil without one. The file stays
+// open as long as the process lives.
+func recorder(name string) (func(refhost.Frame), error) {
+	if name == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return refhost.RecordTo(f), nil
 }
 
 // listen opens the socket. A unix socket that a dead process left is replaced.

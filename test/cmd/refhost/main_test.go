@@ -5,12 +5,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
 )
 
 func TestStdio(t *testing.T) {
@@ -70,5 +72,26 @@ func TestBadFlags(t *testing.T) {
 		if err := run(t.Context(), args, nil, io.Discard, io.Discard); err == nil {
 			t.Errorf("run(%q) succeeded", args)
 		}
+	}
+}
+
+// TestRecordFlag keeps what crossed the wire, and overwrites nothing.
+func TestRecordFlag(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "record")
+	in := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	if err := run(t.Context(), []string{"--stdio", "--record", file}, strings.NewReader(in+"\n"), io.Discard, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	frames, err := refhost.ReadRecord(f)
+	if err != nil || len(frames) != 2 || string(frames[0].Data) != in || !frames[0].Received || frames[1].Received {
+		t.Errorf("the record is %v, %v; want a ping and its answer", frames, err)
+	}
+	if err := run(t.Context(), []string{"--stdio", "--record", file}, strings.NewReader(""), io.Discard, io.Discard); err == nil {
+		t.Error("an old record was overwritten")
 	}
 }
