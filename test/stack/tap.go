@@ -169,6 +169,11 @@ func (t *Tap) Close() {
 
 // GetJSON gets an answer of the relay's API.
 func GetJSON[T any](ctx context.Context, address, token string) (answer T, err error) {
+	return GetJSONBy[T](ctx, http.DefaultClient, address, token)
+}
+
+// GetJSONBy is GetJSON by a client of the caller's.
+func GetJSONBy[T any](ctx context.Context, client *http.Client, address, token string) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -178,7 +183,7 @@ func GetJSON[T any](ctx context.Context, address, token string) (answer T, err e
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return answer, err
 	}

@@ -1,0 +1,164 @@
+// Command faults breaks networks and processes between clients and their host,
+// one after another and under load, prints what the clients saw, and ends with
+// status 1 if that breaks a promise.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"ahprelay/test/faults"
+	"ahprelay/test/procs"
+)
+
+type flags struct {
+	Only     string `placeholder:"REGEXP" help:"Run only the rows whose name matches."`
+	Parallel int    `default:"5" help:"Rows at a time (${default})."`
+	Clients  int    `default:"5" help:"Clients on the chat (${default})."`
+	Patience int    `default:"1" help:"How many times longer than promised things may take (${default}), on machines that are busy otherwise."`
+	Out      string `placeholder:"FILE" type:"path" help:"Write the table into this Markdown file, below its line that says where."`
+	Keep     string `placeholder:"DIR" type:"path" help:"Keep logs and records of all processes here. Default: only of rows that broke a promise, in a new directory."`
+	List     bool   `help:"Print the names of the rows."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		os.Exit(1)
+	}
+}
+
+var errBroken = errors.New("promises are broken")
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var f flags
+	parser, err := kong.New(&f, kong.Name("faults"), kong.Description("Breaks networks and processes between AHP clients and their host."), kong.Writers(stdout, stderr))
+	if err != nil {
+		return err
+	}
+	if _, err := parser.Parse(args); err != nil {
+		return err
+	}
+	rows, err := pick(f.Only)
+	if err != nil {
+		return err
+	}
+	if f.List {
+		for _, row := range rows {
+			fmt.Fprintln(stdout, row.Name())
+		}
+		return nil
+	}
+	results, err := runAll(ctx, f, rows, stderr)
+	if err != nil {
+		return err
+	}
+	var table bytes.Buffer
+	if err := faults.WriteTable(&table, results); err != nil {
+		return err
+	}
+	if f.Out == "" {
+		if _, err := stdout.Write(table.Bytes()); err != nil {
+			return err
+		}
+	} else if err := replaceTable(f.Out, table.Bytes()); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if len(r.Broken) > 0 {
+			return errBroken
+		}
+	}
+	return nil
+}
+
+func pick(only string) (rows []faults.Row, err error) {
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		return nil, fmt.Errorf("--only: %w", err)
+	}
+	for _, row := range faults.Rows() {
+		if pattern.MatchString(row.Name()) {
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("--only %s matches no row", only)
+	}
+	return rows, nil
+}
+
+// runAll runs rows side by side. Directories of those that keep all promises
+// are removed.
+func runAll(ctx context.Context, f flags, rows []faults.Row, progress io.Writer) ([]faults.Result, error) {
+	dir := f.Keep
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "ahp-faults-"); err != nil {
+			return nil, err
+		}
+	}
+	programs, err := os.MkdirTemp("", "ahp-faults-programs-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(programs)
+	fmt.Fprintln(progress, "building")
+	if err := procs.Build(ctx, programs); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	results := make([]faults.Result, len(rows))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	var mu sync.Mutex // one line at a time
+	done := 0
+	for range max(1, f.Parallel) {
+		wg.Go(func() {
+			for i := range next {
+				results[i] = faults.Run(ctx, rows[i], faults.Options{Programs: programs, Dir: dir, Clients: f.Clients, Patience: f.Patience, Keep: f.Keep != ""})
+				mu.Lock()
+				done++
+				fmt.Fprintf(progress, "%3.0fs %d/%d %s\n    %s\n", time.Since(began).Seconds(), done, len(rows), rows[i].Name(), results[i])
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range rows {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	if f.Keep == "" && os.Remove(dir) != nil { // it is not empty
+		fmt.Fprintln(progress, "logs and records of rows that broke a promise:", dir)
+	}
+	return results, ctx.Err()
+}
+
+// marker is the line below which a file gets the table.
+const marker = "<!-- make faults writes all below this line -->\n"
+
+func replaceTable(file string, table []byte) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	head, _, found := bytes.Cut(text, []byte(marker))
+	if !found {
+		return fmt.Errorf("%s has no line %q", file, marker[:len(marker)-1])
+	}
+	return os.WriteFile(file, append(append(head, marker+"\n"...), table...), 0o644)
+}

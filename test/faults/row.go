@@ -1,0 +1,248 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	"ahprelay/test/faultproxy"
+	"ahprelay/test/load"
+	"ahprelay/test/procs"
+)
+
+// A Row is one fault at one place.
+type Row struct {
+	Place string
+	Fault string
+
+	external bool                                     // needs NATS as a process of its own
+	hold     time.Duration                            // how long the fault stays
+	inject   func(context.Context, *procs.Site) error // begins the fault
+	heal     func(context.Context, *procs.Site) error // ends it
+	during   func(context.Context, *procs.Site) error // if set, runs in place of waiting for hold
+	promise  promise
+}
+
+// Name identifies the row.
+func (r Row) Name() string { return r.Place + ": " + r.Fault }
+
+// A promise is what clients may see at most.
+type promise struct {
+	codes []int         // with which connections may be closed
+	must  bool          // and are
+	told  time.Duration // within which they are closed, from the fault's beginning; 0: no promise
+	pause time.Duration // longest time without news; 0: no promise
+}
+
+// whole is how soon all clients must be whole again after a fault has ended,
+// on an idle machine. They wait 2 s between attempts to connect.
+const whole = 10 * time.Second
+
+// Codes of close frames.
+const (
+	codeShutdown = 1001
+	codeResync   = 1012
+	codeSlow     = 1013
+	codeOffline  = 4100
+)
+
+var (
+	unseen  = promise{}
+	cut     = promise{codes: []int{load.EndCut}, must: true}
+	offline = promise{codes: []int{codeOffline}, must: true}
+)
+
+// within adds a promise of when clients are told.
+func (p promise) within(d time.Duration) promise {
+	p.told = d
+	return p
+}
+
+// silentAtMost adds a promise of how long the pause is.
+func (p promise) silentAtMost(d time.Duration) promise {
+	p.pause = d
+	return p
+}
+
+// Rows returns all rows.
+func Rows() []Row {
+	var rows []Row
+	for _, l := range links {
+		rows = append(rows, l.rows()...)
+	}
+	for _, p := range processes {
+		rows = append(rows, p.rows()...)
+	}
+	return rows
+}
+
+// A link is a place in a network.
+type link struct {
+	place    string
+	external bool
+	proxy    func(*procs.Site) *faultproxy.Proxy
+
+	short, ten, long promise // cuts and freezes of 3 s, 10 s and longer than the resume window
+	frozen           [3]promise
+	forgotten        promise // connections of now pass nothing any more
+	forgottenFor     time.Duration
+	slow             promise
+	reset, flap      promise
+}
+
+const longer = 22 * time.Second // than the resume window of 15 s
+
+// resumeEnds is when clients are told that a network is away: resume window, a
+// heartbeat, and what it takes to notice.
+const resumeEnds = 19 * time.Second
+
+func (l link) rows() []Row {
+	type proxy = faultproxy.Proxy
+	do := func(f func(*proxy)) func(context.Context, *procs.Site) error {
+		return func(_ context.Context, s *procs.Site) error {
+			f(l.proxy(s))
+			return nil
+		}
+	}
+	heal := func(_ context.Context, s *procs.Site) error { return l.proxy(s).Heal() }
+	row := func(fault string, hold time.Duration, p promise, f func(*proxy)) Row {
+		return Row{Place: l.place, Fault: fault, external: l.external, hold: hold, promise: p, inject: do(f), heal: heal}
+	}
+	var rows []Row
+	for i, d := range []time.Duration{3 * time.Second, 10 * time.Second, longer} {
+		p := [3]promise{l.short, l.ten, l.long}[i]
+		rows = append(rows,
+			row(fmt.Sprintf("cut %v", d), d, p, (*proxy).Cut),
+			row(fmt.Sprintf("frozen %v", d), d, l.frozen[i], (*proxy).Freeze))
+	}
+	flap := row("cut 1s every 3s, 4 times", 0, l.flap, func(*proxy) {})
+	flap.during = func(ctx context.Context, s *procs.Site) error { return flapping(ctx, l.proxy(s)) }
+	return append(rows,
+		row(fmt.Sprintf("connections forgotten, %v", l.forgottenFor), l.forgottenFor, l.forgotten, (*proxy).FreezeOpen),
+		row("delay 200ms ± 100ms, 8s", 8*time.Second, l.slow, func(p *proxy) {
+			p.Shape(faultproxy.Shape{Delay: 200 * time.Millisecond, Jitter: 100 * time.Millisecond})
+		}),
+		row("64 KiB/s, 8s", 8*time.Second, l.slow, func(p *proxy) { p.Shape(faultproxy.Shape{Rate: 64 << 10}) }),
+		row("reset in the middle of a frame", 3*time.Second, l.reset, func(p *proxy) { p.ResetAfter(7777) }),
+		flap)
+}
+
+func flapping(ctx context.Context, p *faultproxy.Proxy) error {
+	for range 4 {
+		p.Cut()
+		wait(ctx, time.Second)
+		if err := p.Heal(); err != nil {
+			return err
+		}
+		wait(ctx, 2*time.Second)
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+var links = []link{
+	{
+		place: "client–relay", proxy: func(s *procs.Site) *faultproxy.Proxy { return s.ClientRelay },
+		short: cut, ten: cut, long: cut,
+		frozen:    [3]promise{unseen, unseen, {codes: []int{codeSlow, load.EndCut}}},
+		forgotten: promise{codes: []int{load.EndSilent}, must: true}, forgottenFor: load.SilenceLimit + 3*time.Second,
+		reset: cut, flap: cut,
+	},
+	natsLink("relay–NATS", true, func(s *procs.Site) *faultproxy.Proxy { return s.RelayNATS }),
+	natsLink("host-agent–NATS, through the relay's port", false, func(s *procs.Site) *faultproxy.Proxy { return s.AgentNATS }),
+	natsLink("host-agent–NATS over TCP", true, func(s *procs.Site) *faultproxy.Proxy { return s.AgentNATS }),
+	{
+		place: "host-agent–host", proxy: func(s *procs.Site) *faultproxy.Proxy { return s.AgentHost },
+		short: offline.within(hostDies), ten: offline.within(hostDies), long: offline.within(hostDies),
+		frozen:    [3]promise{unseen, {codes: []int{codeOffline}}, offline.within(12 * time.Second)},
+		forgotten: promise{codes: []int{codeOffline, codeResync}, must: true}, forgottenFor: 15 * time.Second,
+		reset: promise{codes: []int{codeResync}, must: true}, flap: promise{codes: []int{codeOffline, codeResync}, must: true},
+	},
+}
+
+// natsLink is a link that NATS messages go over: what is shorter than the
+// resume window is not seen, but for a pause.
+func natsLink(place string, external bool, proxy func(*procs.Site) *faultproxy.Proxy) link {
+	long := offline.within(resumeEnds)
+	return link{
+		place: place, external: external, proxy: proxy,
+		short: unseen, ten: unseen, long: long,
+		frozen:    [3]promise{unseen, unseen, long},
+		forgotten: unseen.silentAtMost(10 * time.Second), forgottenFor: 12 * time.Second,
+		reset: unseen, flap: unseen,
+	}
+}
+
+// hostDies and agentDies are within which clients are told.
+const (
+	hostDies  = time.Second
+	agentDies = 2 * time.Second
+)
+
+// A process is one that can die or hang.
+type process struct {
+	name     string
+	external bool
+	process  func(*procs.Site) *procs.Process
+	start    func(*procs.Site, context.Context) error
+
+	killed, ended       promise // SIGKILL, SIGTERM
+	shortHung, longHung promise // SIGSTOP for 5 s and 30 s
+}
+
+// downTime is how long a process that has died is away.
+const downTime = 2 * time.Second
+
+func (p process) rows() []Row {
+	do := func(f func(*procs.Process) error) func(context.Context, *procs.Site) error {
+		return func(_ context.Context, s *procs.Site) error { return f(p.process(s)) }
+	}
+	signal := func(sig syscall.Signal) func(context.Context, *procs.Site) error {
+		return do(func(proc *procs.Process) error { return proc.Signal(sig) })
+	}
+	end := func(sig syscall.Signal) func(context.Context, *procs.Site) error {
+		return do(func(proc *procs.Process) error { return proc.End(sig) })
+	}
+	start := func(ctx context.Context, s *procs.Site) error { return p.start(s, ctx) }
+	row := func(fault string, hold time.Duration, promised promise, inject, heal func(context.Context, *procs.Site) error) Row {
+		return Row{Place: p.name, Fault: fault, external: p.external, hold: hold, promise: promised, inject: inject, heal: heal}
+	}
+	return []Row{
+		row("kill -9", downTime, p.killed, end(syscall.SIGKILL), start),
+		row("SIGTERM", downTime, p.ended, end(syscall.SIGTERM), start),
+		row("stopped 5s", 5*time.Second, p.shortHung, signal(syscall.SIGSTOP), signal(syscall.SIGCONT)),
+		row("stopped 30s", 30*time.Second, p.longHung, signal(syscall.SIGSTOP), signal(syscall.SIGCONT)),
+	}
+}
+
+var processes = []process{
+	{
+		name: "relay", process: func(s *procs.Site) *procs.Process { return s.Relay }, start: (*procs.Site).StartRelay,
+		killed: cut, ended: promise{codes: []int{codeShutdown}, must: true},
+		longHung: promise{codes: []int{load.EndSilent, codeOffline, codeResync}},
+	},
+	{
+		name: "relay, with NATS outside", external: true, process: func(s *procs.Site) *procs.Process { return s.Relay }, start: (*procs.Site).StartRelay,
+		killed: cut, ended: promise{codes: []int{codeShutdown}, must: true},
+		longHung: promise{codes: []int{load.EndSilent, codeOffline, codeResync}},
+	},
+	{
+		name: "host-agent", process: func(s *procs.Site) *procs.Process { return s.Agent }, start: (*procs.Site).StartAgent,
+		killed: offline.within(agentDies), ended: offline.within(agentDies), longHung: offline.within(resumeEnds),
+	},
+	{
+		name: "host", process: func(s *procs.Site) *procs.Process { return s.Host }, start: (*procs.Site).StartHost,
+		killed: offline.within(hostDies), ended: offline.within(hostDies), longHung: offline.within(12 * time.Second),
+	},
+	{
+		name: "nats-server", external: true, process: func(s *procs.Site) *procs.Process { return s.NATS }, start: (*procs.Site).StartNATS,
+		longHung: offline.within(resumeEnds),
+	},
+}

@@ -1,0 +1,181 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"ahprelay/test/load"
+	"ahprelay/test/procs"
+)
+
+// Options say how rows are run.
+type Options struct {
+	Programs string // directory that procs.Build has filled
+	Dir      string // for logs and state, one directory for each row
+	Clients  int    // default 5
+
+	// Patience is how many times longer than promised things may take: other
+	// processes want the processor too. Default 1.
+	Patience int
+
+	Keep bool // keep the directory of a row that kept its promises
+}
+
+// A Result is what came of one row.
+type Result struct {
+	Row Row
+	load.Report
+	Closes map[int]int   // connections closed, by code
+	Told   time.Duration // until the last client that was closed knew, from the fault's beginning; 0: none was
+	Pause  time.Duration // longest time without news of any client
+	Whole  time.Duration // until all clients were whole again, from the fault's end
+	Broken []string      // promises, and why
+}
+
+// Times of a row.
+const (
+	warmUp   = 1500 * time.Millisecond
+	coolDown = time.Second
+	giveUp   = 60 * time.Second // for clients to become whole
+)
+
+// Run runs one row.
+func Run(ctx context.Context, row Row, o Options) Result {
+	if o.Clients == 0 {
+		o.Clients = 5
+	}
+	o.Patience = max(1, o.Patience)
+	r := Result{Row: row, Closes: map[int]int{}}
+	dir := filepath.Join(o.Dir, notName.ReplaceAllString(row.Name(), "-"))
+	if err := r.run(ctx, o, dir); err != nil {
+		r.broken("%v", err)
+	}
+	r.check(o)
+	if len(r.Broken) == 0 && !o.Keep {
+		_ = os.RemoveAll(dir)
+	}
+	return r
+}
+
+var notName = regexp.MustCompile(`[^A-Za-z0-9]+`)
+
+func (r *Result) run(ctx context.Context, o Options, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	site, err := procs.Start(ctx, procs.Config{Bench: procs.Bench{Programs: o.Programs, Dir: dir}, ExternalNATS: r.Row.external})
+	defer site.Close()
+	if err != nil {
+		return err
+	}
+	token, err := site.Token()
+	if err != nil {
+		return err
+	}
+	crowd := load.Gather(load.Target{URL: site.HostURL()}, load.Target{URL: site.URL(), Token: token}, o.Clients)
+	defer crowd.Close()
+	if err := awaitWhole(ctx, crowd); err != nil {
+		return fmt.Errorf("before the fault: %w", err)
+	}
+	wait(ctx, warmUp)
+	if ends := endsOf(crowd); len(ends) > 0 {
+		return fmt.Errorf("connections ended before the fault: %v", ends)
+	}
+	return r.breakIt(ctx, site, crowd)
+}
+
+// breakIt injects the fault, heals it, and judges.
+func (r *Result) breakIt(ctx context.Context, site *procs.Site, crowd *load.Crowd) error {
+	began := time.Now()
+	if err := r.Row.inject(ctx, site); err != nil {
+		return err
+	}
+	if r.Row.during != nil {
+		if err := r.Row.during(ctx, site); err != nil {
+			return err
+		}
+	}
+	wait(ctx, time.Until(began.Add(r.Row.hold)))
+	if err := r.Row.heal(ctx, site); err != nil {
+		return err
+	}
+	healed := time.Now()
+	back := awaitWhole(ctx, crowd)
+	r.Whole = time.Since(healed)
+	wait(ctx, coolDown)
+	for _, end := range endsOf(crowd) {
+		r.Closes[end.Code]++
+		if end.At.Before(healed) || r.Told == 0 {
+			r.Told = max(r.Told, end.At.Sub(began))
+		}
+	}
+	for _, v := range crowd.Viewers {
+		r.Pause = max(r.Pause, v.Pause(began))
+	}
+	if back != nil {
+		return back
+	}
+	ctx, cancel := context.WithTimeout(ctx, giveUp)
+	defer cancel()
+	var err error
+	r.Report, err = crowd.Finish(ctx, site.Records())
+	return err
+}
+
+func awaitWhole(ctx context.Context, crowd *load.Crowd) error {
+	ctx, cancel := context.WithTimeout(ctx, giveUp)
+	defer cancel()
+	return crowd.AwaitWhole(ctx)
+}
+
+func endsOf(crowd *load.Crowd) (ends []load.End) {
+	for _, v := range crowd.Viewers {
+		ends = append(ends, v.Ends()...)
+	}
+	return ends
+}
+
+// check compares the result with what is promised.
+func (r *Result) check(o Options) {
+	p := r.Row.promise
+	slack := time.Duration(o.Patience)
+	if r.Lost > 0 || r.Repeated > 0 || len(r.Faults) > 0 {
+		r.broken("%d lost, %d repeated: %q", r.Lost, r.Repeated, r.Faults)
+	}
+	for code, n := range r.Closes {
+		if !slices.Contains(p.codes, code) {
+			r.broken("%d connections closed with %s", n, codeName(code))
+		}
+	}
+	if p.must && len(r.Closes) == 0 {
+		r.broken("no connection was closed; want %s", codeName(p.codes[0]))
+	}
+	if p.told > 0 && r.Told > slack*p.told {
+		r.broken("clients were told after %v; want %v", r.Told, p.told)
+	}
+	if p.pause > 0 && r.Pause > slack*p.pause {
+		r.broken("nothing came for %v; want at most %v", r.Pause, p.pause)
+	}
+	if r.Whole > slack*whole {
+		r.broken("whole again after %v; want %v", r.Whole, whole)
+	}
+}
+
+func (r *Result) broken(format string, args ...any) {
+	r.Broken = append(r.Broken, fmt.Sprintf(format, args...))
+}
+
+func codeName(code int) string {
+	switch code {
+	case load.EndCut:
+		return "cut"
+	case load.EndSilent:
+		return "gave up"
+	}
+	return fmt.Sprint(code)
+}

@@ -1,0 +1,180 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"ahprelay/test/refclient"
+)
+
+// Channels and names of the load.
+const (
+	rootChannel = "ahp-root://"
+	session     = "demo:/busy"
+	chat        = "ahp-chat://default/ZGVtbzovYnVzeQ" // base64url of the session
+	provider    = "demo"
+	version     = "0.9.0"
+	startedAt   = "2026-11-21T12:00:00.000Z"
+)
+
+var channels = []string{session, chat}
+
+// A Driver keeps a turn going in the chat, from a connection of its own to the
+// host. It comes back when the host is started again.
+type Driver struct {
+	to     Target
+	prompt string
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu   sync.Mutex // guards the fields below
+	wire *wire      // nil until the turn goes on
+	turn string
+	seq  int64 // highest serverSeq that it has seen
+	runs int
+}
+
+// Drive starts a Driver. In its turn come deltas of that many bytes, so many a
+// second, at most 1000.
+func Drive(to Target, perSecond, size int) *Driver {
+	ctx, cancel := context.WithCancel(context.Background())
+	most := min(64<<20/size, 9_999_999)
+	d := &Driver{to: to, cancel: cancel, prompt: fmt.Sprintf("stream %d %d %d", most, max(1, 1000/perSecond), size)}
+	d.done.Go(func() { d.run(ctx) })
+	return d
+}
+
+func (d *Driver) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if w, err := d.connect(ctx); err == nil {
+			select {
+			case <-w.client.Done():
+			case <-ctx.Done():
+			}
+			d.lost()
+			_ = w.client.Abort()
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+func (d *Driver) connect(ctx context.Context) (*wire, error) {
+	d.mu.Lock()
+	d.runs++
+	label := fmt.Sprintf("driver.%d", d.runs)
+	d.seq = 0
+	d.mu.Unlock()
+	w, err := dialWire(ctx, d.to, label, d.see)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.begin(ctx, w, label); err != nil {
+		_ = w.client.Abort()
+		return nil, err
+	}
+	return w, nil
+}
+
+// begin makes the session and starts the turn.
+func (d *Driver) begin(ctx context.Context, w *wire, turn string) error {
+	_, err := w.greet(ctx, "initialize", map[string]any{
+		"clientId": w.label, "protocolVersions": []string{version}, "initialSubscriptions": channels,
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := w.call(ctx, "createSession", map[string]any{"channel": session, "provider": provider}); err != nil {
+		return err
+	}
+	for _, channel := range channels {
+		if _, err := w.call(ctx, "subscribe", map[string]any{"channel": channel}); err != nil {
+			return err
+		}
+	}
+	err = w.notify("dispatchAction", map[string]any{"channel": chat, "clientSeq": 1, "action": map[string]any{
+		"type": "chat/turnStarted", "turnId": turn, "startedAt": startedAt,
+		"message": map[string]any{"text": d.prompt, "origin": map[string]any{"kind": "user"}},
+	}})
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wire, d.turn = w, turn
+	return nil
+}
+
+func (d *Driver) see(in *incoming) {
+	if in.Method != "action" {
+		return
+	}
+	var a refclient.Action
+	if json.Unmarshal(in.Params, &a) == nil {
+		d.mu.Lock()
+		d.seq = max(d.seq, a.ServerSeq)
+		d.mu.Unlock()
+	}
+}
+
+func (d *Driver) lost() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wire = nil
+}
+
+// now returns the turn that goes on and the highest serverSeq so far, or false
+// while there is no turn.
+func (d *Driver) now() (turn string, seq int64, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.turn, d.seq, d.wire != nil
+}
+
+// Finish ends the turn, and returns what the chat is then.
+func (d *Driver) finish(ctx context.Context) (*chatState, error) {
+	d.mu.Lock()
+	w, turn := d.wire, d.turn
+	d.mu.Unlock()
+	if w == nil {
+		return nil, errors.New("the driver has no connection to the host")
+	}
+	err := w.notify("dispatchAction", map[string]any{"channel": chat, "clientSeq": 2, "action": map[string]any{
+		"type": "chat/turnCancelled", "turnId": turn, "duration": 1,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.ping(ctx); err != nil {
+		return nil, fmt.Errorf("end the turn: %w", err)
+	}
+	raw, err := w.call(ctx, "subscribe", map[string]any{"channel": chat})
+	if err != nil {
+		return nil, err
+	}
+	var result struct{ Snapshot refclient.Snapshot }
+	if err := json.Unmarshal(raw, &result); err != nil {
+		return nil, err
+	}
+	state := &chatState{}
+	return state, state.load(result.Snapshot.State)
+}
+
+// Close ends the driver.
+func (d *Driver) Close() {
+	d.cancel()
+	d.done.Wait()
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

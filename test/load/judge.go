@@ -1,0 +1,221 @@
+package load
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+
+	"ahprelay/ahp"
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+)
+
+// A Report is what the judge found. Frames are counted on the connections of
+// the viewers.
+type Report struct {
+	Sent     int // by the host
+	Received int // by the viewers
+	InFlight int // sent and not received when the connection ended
+	Lost     int // frames that are missing before others, and actions that were never applied
+	Repeated int // frames or actions that came again, or that the other side never sent
+	Up       int // frames that the host received from the viewers
+
+	Faults []string // what is wrong, the first few of each kind
+}
+
+func (r *Report) fault(format string, args ...any) {
+	if len(r.Faults) < 20 {
+		r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
+	}
+}
+
+// A hostConn is what the host had of one connection.
+type hostConn struct {
+	run            int // of the host
+	received, sent [][]byte
+}
+
+// A transcript is what the host had of all connections.
+type transcript struct {
+	conns map[string]*hostConn // by label
+	seqs  [][]int64            // by run: of the actions on the viewers' channels
+}
+
+// readTranscript reads the records of the host's runs.
+func readTranscript(files []string) (*transcript, error) {
+	t := &transcript{conns: map[string]*hostConn{}}
+	for run, file := range files {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		frames, err := refhost.ReadRecord(f)
+		_ = f.Close()
+		if err != nil {
+			return nil, err
+		}
+		t.add(run, frames)
+	}
+	return t, nil
+}
+
+func (t *transcript) add(run int, frames []refhost.Frame) {
+	numbered := map[int64]*hostConn{}
+	var seqs []int64
+	for _, f := range frames {
+		c := numbered[f.Conn]
+		if c == nil {
+			c = &hostConn{run: run}
+			numbered[f.Conn] = c
+		}
+		if !f.Received {
+			c.sent = append(c.sent, f.Data)
+			if a, ok := refclient.ReadAction(f.Data); ok && slices.Contains(channels, a.Channel) {
+				seqs = append(seqs, a.ServerSeq)
+			}
+			continue
+		}
+		c.received = append(c.received, f.Data)
+		if label := labelOf(f.Data); label != "" {
+			t.conns[label] = c
+		}
+	}
+	slices.Sort(seqs)
+	t.seqs = append(t.seqs, slices.Compact(seqs))
+}
+
+// labelOf returns the label in a greeting, "" in other frames.
+func labelOf(frame []byte) string {
+	if !bytes.Contains(frame, []byte(`"clientInfo"`)) {
+		return ""
+	}
+	var m struct {
+		Params struct {
+			ClientInfo struct{ Version string }
+		}
+	}
+	_ = json.Unmarshal(frame, &m) // no label in what is no greeting
+	return m.Params.ClientInfo.Version
+}
+
+// judge compares what a viewer had with what the host had.
+func (t *transcript) judge(v *Viewer, r *Report) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, w := range v.wires {
+		t.judgeWire(w, w == v.open, r)
+	}
+	for _, e := range v.epochs {
+		t.judgeEpoch(v, e, r)
+	}
+	for _, fault := range v.faults {
+		r.Repeated++
+		r.fault("%s", fault)
+	}
+}
+
+// judgeWire judges one connection. One that was open in the end has brought the
+// answer to a last request, and so all before it.
+func (t *transcript) judgeWire(w *wire, open bool, r *Report) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := t.conns[w.label]
+	if c == nil {
+		c = &hostConn{}
+	}
+	sent, got := w.withoutRelays(c)
+	lost, odd := compare(r, w.label+", to the client", c.sent, got)
+	inFlight := len(c.sent) - (len(got) - odd + lost)
+	if open {
+		inFlight = 0 // what came later is no matter
+	}
+	r.Sent += len(got) - odd + lost + inFlight
+	r.Received += len(got)
+	r.InFlight += inFlight
+	r.Up += len(c.received)
+	r.Lost += lost
+	r.Repeated += odd
+	lost, odd = compare(r, w.label+", to the host", sent, c.received)
+	r.Lost += lost
+	r.Repeated += odd
+}
+
+// withoutRelays returns what the viewer sent and received without what the
+// relay answers itself: requests that the host never got, as long as it is
+// away.
+func (w *wire) withoutRelays(c *hostConn) (sent, got [][]byte) {
+	asked := map[int64]bool{} // the host
+	for _, frame := range c.received {
+		if in, ok := read(frame); ok && in.ID != nil {
+			asked[*in.ID] = true
+		}
+	}
+	answered := map[int64]bool{} // by the relay
+	for _, frame := range w.got {
+		in, ok := read(frame)
+		if ok && in.Method == "" && in.ID != nil && !asked[*in.ID] && !answered[*in.ID] &&
+			(w.pings[*in.ID] || in.Error != nil && in.Error.Code == ahp.CodeHostOffline) {
+			answered[*in.ID] = true
+			continue
+		}
+		got = append(got, frame)
+	}
+	for _, frame := range w.sent {
+		if in, ok := read(frame); ok && in.ID != nil && answered[*in.ID] {
+			continue
+		}
+		sent = append(sent, frame)
+	}
+	return sent, got
+}
+
+func read(frame []byte) (in incoming, ok bool) {
+	return in, json.Unmarshal(frame, &in) == nil
+}
+
+// compare counts the frames that are missing from got before others that are
+// there, and those that are there and should not be.
+func compare(r *Report, what string, sent, got [][]byte) (lost, odd int) {
+	next := 0
+	for i, frame := range got {
+		if next < len(sent) && bytes.Equal(frame, sent[next]) {
+			next++
+			continue
+		}
+		ahead := slices.IndexFunc(sent[next:], func(s []byte) bool { return bytes.Equal(s, frame) })
+		if ahead < 0 {
+			odd++
+			r.fault("%s: frame %d was sent before, or never: %.120s", what, i, frame)
+			continue
+		}
+		lost += ahead
+		r.fault("%s: %d frames are missing before frame %d", what, ahead, i)
+		next += ahead + 1
+	}
+	return lost, odd
+}
+
+// judgeEpoch looks for actions that were not applied.
+func (t *transcript) judgeEpoch(v *Viewer, e *epoch, r *Report) {
+	c := t.conns[e.label]
+	if c == nil {
+		r.fault("%s: the host knows nothing of %s, on which it got a snapshot", v.id, e.label)
+		return
+	}
+	applied := map[int64]bool{}
+	for _, seq := range e.applied {
+		applied[seq] = true
+	}
+	missing := 0
+	for _, seq := range t.seqs[c.run] {
+		if seq > e.from && seq <= e.last() && !applied[seq] {
+			missing++
+		}
+	}
+	if missing > 0 {
+		r.Lost += missing
+		r.fault("%s: %d actions of %d to %d were not applied", v.id, missing, e.from, e.last())
+	}
+}

@@ -1,0 +1,162 @@
+package procs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Process is a program that can be killed and started again.
+type Process struct {
+	name    string
+	netns   string // network namespace to run in; "": this one
+	program string
+	args    []string
+	log     string // file that gets all that it says
+
+	mu   sync.Mutex // guards the fields below
+	cmd  *exec.Cmd  // nil while it does not run
+	done chan struct{}
+}
+
+// Start starts the program.
+func (p *Process) Start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil {
+		return fmt.Errorf("%s runs already", p.name)
+	}
+	log, err := os.OpenFile(p.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the process has its own
+	cmd := exec.Command(p.program, p.args...)
+	if p.netns != "" {
+		cmd = exec.Command("ip", append([]string{"netns", "exec", p.netns, p.program}, p.args...)...)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	p.cmd, p.done = cmd, make(chan struct{})
+	go p.wait(cmd, p.done) // ends with the process, which Stop sees to
+	return nil
+}
+
+func (p *Process) wait(cmd *exec.Cmd, done chan<- struct{}) {
+	_ = cmd.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cmd = nil
+	close(done)
+}
+
+// Signal sends a signal to the process, and not to its children.
+func (p *Process) Signal(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return fmt.Errorf("%s does not run; its log: %s", p.name, p.log)
+	}
+	return p.cmd.Process.Signal(sig)
+}
+
+// stopTime is how long a process may take to end when asked to.
+const stopTime = 30 * time.Second
+
+// End sends a signal that ends the process, and waits for that.
+func (p *Process) End(sig syscall.Signal) error {
+	p.mu.Lock()
+	done := p.done
+	p.mu.Unlock()
+	if err := p.Signal(sig); err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-time.After(stopTime):
+		return fmt.Errorf("%s did not end within %v after %v; its log: %s", p.name, stopTime, sig, p.log)
+	}
+}
+
+// Kill kills the process and its children, stopped ones too, and waits.
+func (p *Process) Kill() {
+	p.mu.Lock()
+	cmd, done := p.cmd, p.done
+	p.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	<-done
+}
+
+// Log returns the end of what the process said.
+func (p *Process) Log() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-4<<10):])
+}
+
+// A Bench makes processes whose logs are in one directory.
+type Bench struct {
+	Programs string // directory that Build has filled
+	Dir      string // for logs and state
+
+	all []*Process
+}
+
+// Process returns a process of one of the programs, for a network namespace,
+// "" being this one.
+func (b *Bench) Process(netns, name, program string, args ...string) *Process {
+	p := &Process{
+		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args,
+		log: filepath.Join(b.Dir, name+".log"),
+	}
+	b.all = append(b.all, p)
+	return p
+}
+
+// Kill ends all processes, the last one first.
+func (b *Bench) Kill() {
+	for i := range b.all {
+		b.all[len(b.all)-1-i].Kill()
+	}
+}
+
+// startTime is how long a process may take to be ready.
+const startTime = 60 * time.Second
+
+// Launch starts a process, and returns when it is ready.
+func (p *Process) Launch(ctx context.Context, ready func() error) error {
+	if err := p.Start(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	for {
+		err := ready()
+		if err == nil {
+			return nil
+		}
+		if p.Signal(0) != nil {
+			return fmt.Errorf("%s has ended:\n%s", p.name, p.Log())
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%s is not ready:\n%s", p.name, p.Log()), err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

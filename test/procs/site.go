@@ -1,0 +1,235 @@
+package procs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/test/faultproxy"
+	"ahprelay/test/stack"
+)
+
+// Ports of a site, all at its own address.
+const (
+	relayPort       = "8484"
+	natsPort        = "4222"
+	hostPort        = "18990"
+	clientRelayPort = "9001"
+	relayNATSPort   = "9002"
+	agentNATSPort   = "9003"
+	agentHostPort   = "9004"
+)
+
+// A Config says what a [Site] consists of.
+type Config struct {
+	Bench
+	ExternalNATS bool     // NATS is a process of its own
+	RelayFlags   []string // more of them
+	AgentFlags   []string
+}
+
+// A Site is one relay with one host. NATS and RelayNATS are nil unless NATS is
+// external.
+type Site struct {
+	Relay, Agent, Host, NATS                     *Process
+	ClientRelay, RelayNATS, AgentNATS, AgentHost *faultproxy.Proxy
+
+	cfg     Config
+	address string // without a port
+	keys    *auth.Keys
+	records []string // files of the host's runs
+}
+
+// Start starts a site, and returns when its host is online. Close must be
+// called after an error too.
+func Start(ctx context.Context, cfg Config) (*Site, error) {
+	s := &Site{cfg: cfg}
+	for _, step := range []func(context.Context) error{s.prepare, s.startProxies, s.startProcesses} {
+		if err := step(ctx); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// prepare finds an address, and makes keys and tokens.
+func (s *Site) prepare(context.Context) (err error) {
+	if s.address, err = freeAddress(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.dataDir(), 0o700); err != nil {
+		return err
+	}
+	if s.keys, err = auth.LoadKeys(s.dataDir()); err != nil {
+		return err
+	}
+	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(s.tokenFile(), []byte(token), 0o600)
+}
+
+func (s *Site) dataDir() string       { return filepath.Join(s.cfg.Dir, "relay") }
+func (s *Site) tokenFile() string     { return filepath.Join(s.cfg.Dir, "host.token") }
+func (s *Site) at(port string) string { return net.JoinHostPort(s.address, port) }
+
+// freeAddress returns an address of this machine's own where nobody listens.
+func freeAddress() (string, error) {
+	var last error
+	for range 100 {
+		address := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+		l, err := net.Listen("tcp", net.JoinHostPort(address, relayPort))
+		if err == nil {
+			return address, l.Close()
+		}
+		last = err
+	}
+	return "", fmt.Errorf("no address in 127.0.0.0/8: %w", last)
+}
+
+func (s *Site) startProxies(context.Context) (err error) {
+	agentNATS := s.at(relayPort)
+	if s.cfg.ExternalNATS {
+		agentNATS = s.at(natsPort)
+		if s.RelayNATS, err = faultproxy.New(s.at(relayNATSPort), s.at(natsPort)); err != nil {
+			return err
+		}
+	}
+	if s.ClientRelay, err = faultproxy.New(s.at(clientRelayPort), s.at(relayPort)); err != nil {
+		return err
+	}
+	if s.AgentNATS, err = faultproxy.New(s.at(agentNATSPort), agentNATS); err != nil {
+		return err
+	}
+	s.AgentHost, err = faultproxy.New(s.at(agentHostPort), s.at(hostPort))
+	return err
+}
+
+func (s *Site) startProcesses(ctx context.Context) error {
+	relay := append([]string{"serve", "--data-dir", s.dataDir(), "--listen", s.at(relayPort), "--admin-listen", gateway.NoListener}, s.cfg.RelayFlags...)
+	agent := append([]string{"run", "--token-file", s.tokenFile(), "--upstream", "ws://" + s.at(agentHostPort)}, s.cfg.AgentFlags...)
+	if s.cfg.ExternalNATS {
+		if err := s.startNATS(ctx); err != nil {
+			return err
+		}
+		relay = append(relay, "--nats-url", "nats://"+s.at(relayNATSPort))
+		agent = append(agent, "--relay", "http://"+s.at(relayPort), "--nats-url", "nats://"+s.at(agentNATSPort))
+	} else {
+		agent = append(agent, "--relay", "http://"+s.at(agentNATSPort))
+	}
+	s.Relay = s.cfg.Process("", "relay", RelayProgram, relay...)
+	s.Agent = s.cfg.Process("", "host-agent", AgentProgram, agent...)
+	if err := s.StartHost(ctx); err != nil {
+		return err
+	}
+	if err := s.StartRelay(ctx); err != nil {
+		return err
+	}
+	return s.StartAgent(ctx)
+}
+
+func (s *Site) startNATS(ctx context.Context) error {
+	dir := filepath.Join(s.cfg.Dir, "nats")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := s.keys.WriteTrustConfig(filepath.Join(dir, gateway.TrustFile)); err != nil {
+		return err
+	}
+	config := filepath.Join(dir, "nats.conf")
+	text := fmt.Sprintf("listen: %q\nserver_name: faults\njetstream { store_dir: %q }\ninclude %q\n", s.at(natsPort), filepath.Join(dir, "store"), gateway.TrustFile)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	s.NATS = s.cfg.Process("", "nats-server", NATSProgram, "-c", config)
+	return s.StartNATS(ctx)
+}
+
+// StartNATS starts nats-server, and returns when it takes connections.
+func (s *Site) StartNATS(ctx context.Context) error {
+	return s.NATS.Launch(ctx, func() error { return reachable(s.at(natsPort)) })
+}
+
+// StartRelay starts the relay, and returns when it takes clients.
+func (s *Site) StartRelay(ctx context.Context) error {
+	return s.Relay.Launch(ctx, func() error {
+		response, err := http.Get("http://" + s.at(relayPort) + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return errors.New("not ready")
+		}
+		return nil
+	})
+}
+
+// StartAgent starts the host-agent, and returns when its host is online.
+func (s *Site) StartAgent(ctx context.Context) error {
+	token, err := s.Token()
+	if err != nil {
+		return err
+	}
+	return s.Agent.Launch(ctx, func() error {
+		info, err := stack.GetJSON[gateway.HostInfo](ctx, "http://"+s.at(relayPort)+"/api/hosts/"+stack.Host, token)
+		if err == nil && info.State != "online" {
+			err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
+		}
+		return err
+	})
+}
+
+// StartHost starts an AHP host, without the sessions of the one before, and
+// returns when it takes connections.
+func (s *Site) StartHost(ctx context.Context) error {
+	file := filepath.Join(s.cfg.Dir, fmt.Sprintf("record-%d", len(s.records)))
+	s.records = append(s.records, file)
+	s.Host = s.cfg.Process("", "host", HostProgram, "--listen", s.at(hostPort), "--record", file)
+	return s.Host.Launch(ctx, func() error { return reachable(s.at(hostPort)) })
+}
+
+func reachable(address string) error {
+	c, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// Token returns a client token.
+func (s *Site) Token() (string, error) {
+	return s.keys.IssueClient(auth.Client{
+		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite,
+		Expires: time.Now().Add(time.Hour),
+	})
+}
+
+// URL returns where clients reach the host through the relay.
+func (s *Site) URL() string { return "ws://" + s.at(clientRelayPort) + "/ahp/" + stack.Host }
+
+// HostURL returns where the host itself is.
+func (s *Site) HostURL() string { return "ws://" + s.at(hostPort) }
+
+// Records returns the files of [refhost.RecordTo], one for each run of the
+// host.
+func (s *Site) Records() []string { return s.records }
+
+// Close ends all processes and proxies.
+func (s *Site) Close() {
+	s.cfg.Kill()
+	for _, p := range []*faultproxy.Proxy{s.ClientRelay, s.RelayNATS, s.AgentNATS, s.AgentHost} {
+		if p != nil {
+			p.Close()
+		}
+	}
+}
