@@ -2,13 +2,14 @@
 # make lint     gofmt, vet, staticcheck
 # make demo     relay, NATS, host-agent and a demo host in one process
 # make bench    benchmarks, on request only; BENCH='regexp' picks some
+# make faults   breaks every network and process under load; writes the table in docs/faults.md
 # make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop
 
 GO      ?= go
 BENCH   ?= .
 PKGS    := ./...
 
-.PHONY: all build test lint bench demo interop deps
+.PHONY: all build test lint bench demo faults interop deps
 
 all: build
 
@@ -28,6 +29,9 @@ bench:
 
 demo:
 	$(GO) run ./cmd/relay demo
+
+faults:
+	$(GO) run ./test/cmd/faults --out docs/faults.md
 
 interop:
 	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestList prints the rows that were asked for.
+func TestList(t *testing.T) {
+	var out, errs strings.Builder
+	if err := run(t.Context(), []string{"--list", "--only", "^host: kill|^relay: kill"}, &out, &errs); err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != "relay: kill -9\nhost: kill -9\n" {
+		t.Errorf("--list printed %q", out.String())
+	}
+	for _, args := range [][]string{{"--list", "--only", "["}, {"--list", "--only", "no such row"}, {"extra"}} {
+		if err := run(t.Context(), args, &out, &errs); err == nil {
+			t.Errorf("run(%q) succeeded", args)
+		}
+	}
+}
+
+// TestReplaceTable keeps what stands above the marker.
+func TestReplaceTable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f.md")
+	if err := os.WriteFile(file, []byte("head\n"+marker+"\nold\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceTable(file, []byte("new\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(file); string(got) != "head\n"+marker+"\nnew\n" {
+		t.Errorf("the file is %q", got)
+	}
+	if err := os.WriteFile(file, []byte("head\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceTable(file, nil); err == nil {
+		t.Error("a file without a marker was written")
+	}
+}

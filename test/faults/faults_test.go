@@ -1,0 +1,116 @@
+package faults
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"ahprelay/test/load"
+	"ahprelay/test/procs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// short are the rows that every test run does; make faults does all.
+var short = []string{
+	"client–relay: cut 3s",
+	"client–relay: reset in the middle of a frame",
+	"relay–NATS: frozen 3s",
+	"relay–NATS: reset in the middle of a frame",
+	"host-agent–NATS, through the relay's port: cut 3s",
+	"host-agent–NATS over TCP: connections forgotten, 12s",
+	"host-agent–host: cut 3s",
+	"relay: kill -9",
+	"host: kill -9",
+	"nats-server: kill -9",
+	"host-agent: stopped 5s",
+}
+
+// TestFaults runs a few rows, side by side.
+func TestFaults(t *testing.T) {
+	programs := t.TempDir()
+	if err := procs.Build(t.Context(), programs); err != nil {
+		t.Fatal(err)
+	}
+	options := Options{Programs: programs, Dir: t.TempDir(), Clients: 3, Patience: 5}
+	rows := slices.DeleteFunc(Rows(), func(r Row) bool { return !slices.Contains(short, r.Name()) })
+	if len(rows) != len(short) {
+		t.Fatalf("%d rows of %d are there", len(rows), len(short))
+	}
+	results := make([]Result, len(rows))
+	atOnce := make(chan struct{}, 4)
+	var wg sync.WaitGroup
+	for i, row := range rows {
+		wg.Go(func() {
+			atOnce <- struct{}{}
+			results[i] = Run(t.Context(), row, options)
+			<-atOnce
+		})
+	}
+	wg.Wait()
+	for _, r := range results {
+		t.Logf("%s\n%s", r.Row.Name(), r)
+		if len(r.Broken) > 0 {
+			t.Errorf("%s: promises are broken", r.Row.Name())
+		}
+		if r.Received == 0 || r.Up == 0 {
+			t.Errorf("%s: nothing was sent", r.Row.Name())
+		}
+	}
+}
+
+// TestCheck finds each broken promise.
+func TestCheck(t *testing.T) {
+	row := Row{Place: "p", Fault: "f", promise: promise{codes: []int{codeOffline}, must: true, told: time.Second, pause: time.Second}}
+	good := func() Result {
+		return Result{Row: row, Closes: map[int]int{codeOffline: 2}, Told: time.Second, Pause: time.Second, Whole: time.Second}
+	}
+	for name, test := range map[string]struct {
+		change func(*Result)
+		want   string // in what is broken; "": nothing is
+	}{
+		"good":       {func(*Result) {}, ""},
+		"lost":       {func(r *Result) { r.Lost = 1 }, "1 lost"},
+		"repeated":   {func(r *Result) { r.Repeated = 1 }, "1 repeated"},
+		"other code": {func(r *Result) { r.Closes[load.EndCut] = 3 }, "3 connections closed with cut"},
+		"not told":   {func(r *Result) { clear(r.Closes) }, "want 4100"},
+		"told late":  {func(r *Result) { r.Told = 3 * time.Second }, "told after 3s"},
+		"long pause": {func(r *Result) { r.Pause = 3 * time.Second }, "nothing came for 3s"},
+		"late":       {func(r *Result) { r.Whole = time.Minute }, "whole again after 1m0s"},
+	} {
+		r := good()
+		test.change(&r)
+		r.check(Options{Patience: 2})
+		if got := strings.Join(r.Broken, "; "); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+			t.Errorf("%s: broken is %q; want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestNamesAreUnique(t *testing.T) {
+	names := map[string]bool{}
+	for _, row := range Rows() {
+		if names[row.Name()] {
+			t.Errorf("two rows are %q", row.Name())
+		}
+		names[row.Name()] = true
+	}
+}
+
+func TestTable(t *testing.T) {
+	var out bytes.Buffer
+	err := WriteTable(&out, []Result{{
+		Row: Row{Place: "p", Fault: "f"}, Report: load.Report{Sent: 3, Received: 2, InFlight: 1},
+		Closes: map[int]int{codeOffline: 2, load.EndCut: 1}, Told: 1500 * time.Millisecond, Pause: 12 * time.Second, Whole: 10 * time.Millisecond,
+	}})
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	want := "| p | f | 3 | 2 | 1 | 0 | 0 | cut ×1, 4100 ×2 | 1.50 s | 12.0 s | 0.01 s |"
+	if err != nil || len(lines) != 3 || lines[2] != want {
+		t.Errorf("table %q, %v; want %q", lines, err, want)
+	}
+}
