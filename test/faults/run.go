@@ -69,10 +69,10 @@ func (r *Result) run(ctx context.Context, o Options, dir string) error {
 		return err
 	}
 	site, err := procs.Start(ctx, procs.Config{Bench: procs.Bench{Programs: o.Programs, Dir: dir}, ExternalNATS: r.Row.external})
-	defer site.Close()
 	if err != nil {
 		return err
 	}
+	defer site.Close()
 	token, err := site.Token()
 	if err != nil {
 		return err

@@ -48,13 +48,13 @@ type Site struct {
 	records []string // files of the host's runs
 }
 
-// Start starts a site, and returns when its host is online. Close must be
-// called after an error too.
+// Start starts a site, and returns when its host is online.
 func Start(ctx context.Context, cfg Config) (*Site, error) {
 	s := &Site{cfg: cfg}
 	for _, step := range []func(context.Context) error{s.prepare, s.startProxies, s.startProcesses} {
 		if err := step(ctx); err != nil {
-			return s, err
+			s.Close()
+			return nil, err
 		}
 	}
 	return s, nil
