@@ -48,7 +48,7 @@ type AgentConfig struct {
 	MaxFrame   int // bytes of the longest message; default 32 MiB
 	QueueLimit int // bytes queued from the host behind the message being sent, for each connection; default 8 MiB
 	Window     int // bytes of bodies kept; default 8 MiB
-	Pinned     int // bytes of bodies that wait to be published, or are in packets that a relay has not released, for each link; default 32 MiB
+	Pinned     int // bytes of bodies that wait to be published, or that a relay may still ask for, for each link; default 32 MiB
 
 	// MaxQueued bounds what waits for all clients and for the host together,
 	// bytes, beside the window: over it, the connection that has most is
@@ -113,6 +113,7 @@ func (a *Agent) Accept(relay string, offer broker.Hello, lines broker.Lines) bro
 	}
 	l.mux.ownCredit = a.cfg.Credit
 	l.mux.count = func(n int) { a.held += n }
+	l.mux.batch.room = a.cfg.Pinned
 	l.mux.batch.floor = a.bodies.floor
 	l.mux.batch.left = func() uint64 { return a.left }
 	a.mu.Lock()
@@ -214,7 +215,7 @@ func (a *Agent) send(c *AgentConn, b *body, message []byte) error {
 	arrival.count++
 	on := arrival.on
 	on.most[0] = max(on.most[0], arrival.count)
-	if b.receivers() >= 2 {
+	if b.receivers() >= 2 || b.place != 0 { // it crosses anyway: nobody is to get it twice
 		b.channel.ask(b.heard)
 		if on.ready && b.place == 0 { // more than were likely
 			a.share(b)
@@ -379,7 +380,7 @@ func (c *AgentConn) queue(it item) error {
 // before it.
 func (c *AgentConn) refer(b *body, a *arrival) error {
 	l, batch := c.link, &c.link.mux.batch
-	if c.stream.items.len() > 0 || batch.full() || l.pinned+batch.bytes > l.agent.cfg.Pinned {
+	if c.stream.items.len() > 0 || batch.full() {
 		if err := c.queue(item{body: b}); err != nil {
 			return err
 		}

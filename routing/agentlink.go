@@ -21,7 +21,8 @@ type agentLink struct {
 	watches map[uint64]*channelLink // by watch number, from ask to unask
 	answers fifo[answer]            // asked for by the relay
 	packets fifo[sentBodies]
-	pinned  int // bytes of bodies in packets
+	pinned  int // bytes of bodies to which packets refer that are not released
+	given   int // bytes of bodies in answers that are not released
 	gone    bool
 }
 
@@ -37,15 +38,12 @@ const (
 
 	// maxAsked bounds what a relay asks for before it gets it.
 	maxAsked = 1 << 17
-
-	// pinnedByAnswers is up to how many times AgentConfig.Pinned bytes bodies
-	// are sent in answer to a relay that releases nothing.
-	pinnedByAnswers = 4
 )
 
-// sentBodies are the bodies that a packet refers to.
+// sentBodies are the bodies that a packet refers to, or answers with.
 type sentBodies struct {
 	number uint64
+	answer bool
 	bodies []*body
 }
 
@@ -85,16 +83,18 @@ func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte
 	payload, again = l.mux.next(size, now)
 	l.mux.closed = l.mux.closed[:0] // the relay decides when a number is free
 	if bodies := l.mux.batch.takeSent(); len(bodies) > 0 {
-		l.sent(number, bodies)
+		l.sent(sentBodies{number: number, bodies: bodies})
 	}
 	return payload, again
 }
 
 // answer returns a payload of bodies that the relay asked for. The relay may
 // release nothing before it has them, so they leave even when the window is
-// full.
+// full. What it lacks for the first packet that it does not release is no more
+// than what is pinned, and comes before all that it asks for later: so this
+// bound holds up nothing that it waits for.
 func (l *agentLink) answer(number uint64) []byte {
-	if l.answers.len() == 0 || l.pinned > pinnedByAnswers*l.agent.cfg.Pinned {
+	if l.answers.len() == 0 || l.given > l.agent.cfg.Pinned+maxBody {
 		return nil
 	}
 	b := make([]byte, broker.HeaderRoom, broker.HeaderRoom+256)
@@ -108,16 +108,26 @@ func (l *agentLink) answer(number uint64) []byte {
 		b = appendBytes(appendRecord(b, recordBody, a.number), a.body.frame)
 		bodies = append(bodies, a.body)
 	}
-	l.sent(number, bodies)
+	l.sent(sentBodies{number, true, bodies})
 	return b
 }
 
 // sent notes which bodies a packet needs until it is released.
-func (l *agentLink) sent(number uint64, bodies []*body) {
-	for _, b := range bodies {
-		l.pinned += b.size
+func (l *agentLink) sent(p sentBodies) {
+	for _, b := range p.bodies {
+		l.pin(p.answer, b.size)
 	}
-	l.packets.push(sentBodies{number, bodies})
+	l.packets.push(p)
+}
+
+// pin counts n bytes more of bodies in packets.
+func (l *agentLink) pin(answer bool, n int) {
+	if answer {
+		l.given += n
+		return
+	}
+	l.pinned += n
+	l.mux.batch.room = l.agent.cfg.Pinned - l.pinned
 }
 
 // Released implements [broker.Traffic].
@@ -125,8 +135,9 @@ func (l *agentLink) Released(number uint64) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
 	for l.packets.len() > 0 && l.packets.at(0).number <= number {
-		for _, b := range l.packets.pop().bodies {
-			l.pinned -= b.size
+		p := l.packets.pop()
+		for _, b := range p.bodies {
+			l.pin(p.answer, -b.size)
 			l.agent.bodies.release(b)
 		}
 	}

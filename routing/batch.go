@@ -31,6 +31,8 @@ type batch struct {
 	refs    int           // in here, counted for each connection
 	packed  int           // the same, of records in the packet that is being made
 	bytes   int           // sizes of the nodes' bodies
+	room    int           // what those may be, and those of records in the packet together, but for the last
+	spent   int           // sizes of the latter
 
 	sent []*body // of the records that append made since the last takeSent
 }
@@ -88,8 +90,9 @@ func (t *batch) expect(a *arrival, now time.Time) {
 	}
 }
 
-// full reports whether no more references fit into the packet.
-func (t *batch) full() bool { return t.refs+t.packed >= maxRefs }
+// full reports whether no more references fit into the packet, or no more of
+// what they refer to is to be kept for the relay.
+func (t *batch) full() bool { return t.refs+t.packed >= maxRefs || t.bytes+t.spent > t.room }
 
 // held reports whether the batch waits for a body to be published: what comes
 // before its references need not be asked for.
@@ -137,6 +140,7 @@ func (t *batch) append(b []byte) []byte {
 		b = n.conns.append(b)
 	}
 	t.packed += t.refs
+	t.spent += t.bytes
 	t.reset()
 	return b
 }
@@ -153,9 +157,10 @@ func (t *batch) reset() {
 	t.newest, t.refs, t.bytes = 0, 0, 0
 }
 
-// takeSent returns the bodies that records made since the last call refer to,
-// each as often as it was counted in use.
+// takeSent ends a packet. It returns the bodies that its records refer to, each
+// as often as it was counted in use.
 func (t *batch) takeSent() []*body {
+	t.packed, t.spent = 0, 0
 	sent := t.sent
 	t.sent = nil
 	return sent

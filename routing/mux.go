@@ -167,6 +167,7 @@ func (m *mux) drop(s *stream, release func(*body)) {
 	s.queued, s.large = 0, 0
 	if s.ended && last.raw != nil {
 		s.items.push(last)
+		m.schedule(s) // it may have waited for credit
 	}
 }
 
@@ -238,7 +239,6 @@ func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 	if m.batch.due(now) {
 		b = m.flushBatch(b)
 	}
-	m.batch.packed = 0
 	if len(b) == broker.HeaderRoom {
 		return nil, m.batch.deadline()
 	}

@@ -96,7 +96,7 @@ func TestBatch(t *testing.T) {
 			streams[i] = &stream{conn: uint64(i * i)}
 		}
 		left := uint64(0)
-		batch := batch{floor: func() uint64 { return 5 }, left: func() uint64 { return left }}
+		batch := batch{room: 1 << 20, floor: func() uint64 { return 5 }, left: func() uint64 { return left }}
 		want := map[uint64][]uint64{}
 		uses := 0
 		for range rapid.IntRange(1, 200).Draw(t, "adds") {
