@@ -37,7 +37,10 @@
 // the sender of the ack needs nothing more ("released"), how far it has got
 // everything ("have"), and what it has sent ("last"), so that the loss of the
 // last packet is noticed too: by the heartbeat every 2 s, by a probe when
-// something stays unreleased for 500 ms, and by a probe after each reconnect.
+// something stays unreleased for 500 ms or the peer's heartbeat is 500 ms late,
+// and by a probe after each reconnect. So a cut shorter than the resume window
+// (15 s) is over in time whoever knew of it; a peer that is not heard for 18 s
+// is lost.
 //
 // What a packet carries is the business of a [Traffic], which package routing
 // implements: it is asked for the next payload when there is room in the

@@ -42,9 +42,9 @@ var (
 type LinkConfig struct {
 	Window    int           // bytes sent and not released, at most, packetCost for each packet included; default 16 MiB
 	Heartbeat time.Duration // an idle end says that it is there; default 2 s
-	Resume    time.Duration // a peer silent for longer than this plus a heartbeat is lost; default 15 s
+	Resume    time.Duration // the longest cut after which all goes on: a peer silent for that long, a heartbeat and two probes is lost; default 15 s
 	AckDelay  time.Duration // an ack waits this long for company; default 20 ms
-	Probe     time.Duration // unreleased packets are asked after; default 500 ms
+	Probe     time.Duration // packets that are not released, and a heartbeat that is late, are asked after, again each time; default 500 ms
 	Retry     time.Duration // a gap is reported again, then after twice as long each time; default 100 ms
 }
 
@@ -104,7 +104,8 @@ type Link struct {
 	timed      uint64 // packet whose way there and back is being timed; 0: none
 	timedAt    time.Time
 	roundTrip  time.Duration // as last timed
-	progressAt time.Time     // unreleased last shrank or was asked after
+	progressAt time.Time     // unreleased last shrank
+	askedAt    time.Time     // the last probe
 	spokeAt    time.Time     // last packet of any kind
 
 	// Receiving.
@@ -352,10 +353,10 @@ func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
 		l.gapWait = min(2*l.gapWait, l.cfg.Heartbeat) // a slow network is not to carry the same again and again
 		speak = true
 	}
-	if l.ask || len(l.unreleased) > 0 && due(l.progressAt.Add(l.cfg.Probe)) {
+	if l.ask || due(l.probeAt()) {
 		flags |= ackProbe
 		l.ask = false
-		l.progressAt = now
+		l.askedAt = now
 		speak = true
 	}
 	if speak {
@@ -369,12 +370,25 @@ func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
 	}
 	earlier(l.ackAt)
 	earlier(l.gapAt)
-	if len(l.unreleased) > 0 {
-		earlier(l.progressAt.Add(l.cfg.Probe))
-	}
-	limit := l.heardAt.Add(l.cfg.Resume + l.cfg.Heartbeat)
+	earlier(l.probeAt())
+	// A cut may begin just before a heartbeat would have come, and end just
+	// before a probe leaves, whose answer takes a moment.
+	limit := l.heardAt.Add(l.cfg.Resume + l.cfg.Heartbeat + 2*l.cfg.Probe)
 	earlier(limit)
 	return ack, next, due(limit)
+}
+
+// probeAt is when the peer is to be asked what it has and has sent: when it
+// takes long to release something, or to say that it is there.
+func (l *Link) probeAt() time.Time {
+	at := l.heardAt.Add(l.cfg.Heartbeat + l.cfg.Probe)
+	if slow := l.progressAt.Add(l.cfg.Probe); len(l.unreleased) > 0 && slow.Before(at) {
+		at = slow
+	}
+	if again := l.askedAt.Add(l.cfg.Probe); at.Before(again) {
+		at = again
+	}
+	return at
 }
 
 // Probe makes the next Tick ask the peer what it has and has sent: for the

@@ -341,8 +341,8 @@ func TestLinkWindow(t *testing.T) {
 	}
 }
 
-// A peer that says nothing is lost after the resume window and a heartbeat,
-// and not before.
+// A peer that says nothing is lost after the resume window, a heartbeat and two
+// probes, and not before.
 func TestLinkLost(t *testing.T) {
 	cfg := broker.LinkConfig{Resume: 5 * time.Second, Heartbeat: time.Second}
 	l := broker.NewLink(cfg, 1, testEpoch, testStart)
@@ -350,17 +350,17 @@ func TestLinkLost(t *testing.T) {
 	if _, err := l.Receive(ackPacket(0, 0, 0, 0), heard); err != nil {
 		t.Fatal(err)
 	}
-	for d := time.Duration(0); d <= 7*time.Second; d += 100 * time.Millisecond {
+	for d := time.Duration(0); d <= 8*time.Second; d += 100 * time.Millisecond {
 		ack, _, lost := l.Tick(heard.Add(d))
-		if want := d >= 6*time.Second; lost != want {
+		if want := d >= 7*time.Second; lost != want {
 			t.Fatalf("%v after the peer was heard: lost = %v; want %v", d, lost, want)
 		}
 		_ = ack
 	}
-	if _, err := l.Receive(ackPacket(0, 0, 0, 0), heard.Add(8*time.Second)); err != nil {
+	if _, err := l.Receive(ackPacket(0, 0, 0, 0), heard.Add(9*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, lost := l.Tick(heard.Add(8 * time.Second)); lost {
+	if _, _, lost := l.Tick(heard.Add(9 * time.Second)); lost {
 		t.Error("lost right after the peer was heard")
 	}
 }
