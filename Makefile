@@ -3,13 +3,18 @@
 # make demo     relay, NATS, host-agent and a demo host in one process
 # make bench    benchmarks, on request only; BENCH='regexp' picks some
 # make faults   breaks every network and process under load; writes the table in docs/faults.md
+# make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
+# make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
 # make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop
 
 GO      ?= go
 BENCH   ?= .
+SOAK    ?= 10m
+FUZZ    ?= .
+FUZZTIME ?= 30s
 PKGS    := ./...
 
-.PHONY: all build test lint bench demo faults interop deps
+.PHONY: all build test lint bench demo faults soak fuzz interop deps
 
 all: build
 
@@ -26,6 +31,17 @@ lint:
 
 bench:
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKGS)
+
+soak:
+	SOAK=$(SOAK) $(GO) test -race -count=1 -timeout 0 -v -run '^TestModelSoak$$' ./routing
+
+fuzz:
+	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
+		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' | grep -E '$(FUZZ)'); do \
+			echo "== $$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
 
 demo:
 	$(GO) run ./cmd/relay demo

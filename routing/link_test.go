@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"ahprelay/ahp"
 	"ahprelay/broker"
@@ -280,126 +277,4 @@ func TestSharedFramesCrossOnce(t *testing.T) {
 			t.Logf("host-agent sent %d bytes", got)
 		}
 	})
-}
-
-// TestDelivery is the contract's first promise under lost messages: whatever
-// the host sends on a connection reaches its client exactly once, unchanged
-// and in order, and the other way round.
-func TestDelivery(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		plan := drawPlan(rt)
-		inBubble(t, func(t *testing.T) { plan.run(rt) })
-	})
-}
-
-type step struct {
-	kind    int
-	client  int
-	channel int
-	size    int
-	loss    int
-}
-
-type plan struct {
-	relays, clients int
-	window          int
-	steps           []step
-}
-
-const (
-	stepNotify = iota // the host sends one notification to all clients of a channel
-	stepAnswer        // the host sends one client a message of its own
-	stepAsk           // a client sends a message
-	stepLoss          // from now on, messages get lost: one in loss; 0: none
-	stepPause
-	stepJoin
-	stepLeave
-)
-
-func drawPlan(rt *rapid.T) plan {
-	p := plan{
-		relays:  rapid.IntRange(1, 3).Draw(rt, "relays"),
-		clients: rapid.IntRange(1, 8).Draw(rt, "clients"),
-		window:  rapid.SampledFrom([]int{4 << 10, 64 << 10, 8 << 20}).Draw(rt, "window"),
-	}
-	kinds := rapid.SampledFrom([]int{stepNotify, stepNotify, stepNotify, stepNotify, stepAnswer, stepAsk, stepLoss, stepPause, stepJoin, stepLeave})
-	for range rapid.IntRange(1, 120).Draw(rt, "steps") {
-		p.steps = append(p.steps, step{
-			kind:    kinds.Draw(rt, "kind"),
-			client:  rapid.IntRange(0, 11).Draw(rt, "client"),
-			channel: rapid.IntRange(0, 2).Draw(rt, "channel"),
-			size:    rapid.SampledFrom([]int{0, 1, 40, 280, 3000, 70_000, 1_500_000}).Draw(rt, "size"),
-			loss:    rapid.SampledFrom([]int{0, 0, 2, 5, 20}).Draw(rt, "loss"),
-		})
-	}
-	return p
-}
-
-func (p plan) run(t *rapid.T) {
-	w := newWorld(p.relays, routing.AgentConfig{Window: p.window, QueueLimit: 1 << 30})
-	defer w.end()
-	var clients []*clientConn
-	for i := range p.clients {
-		clients = append(clients, w.dial(i%p.relays))
-	}
-	for i, s := range p.steps {
-		text := fmt.Appendf(nil, "%d %d ", i, s.channel)
-		if len(text) < s.size {
-			text = append(text, bytes.Repeat([]byte{'.'}, s.size-len(text))...)
-		}
-		p.step(w, s, text, &clients)
-		if t.Failed() {
-			return
-		}
-	}
-	w.lossy(0)
-	time.Sleep(5 * time.Second)
-	for i, c := range clients {
-		c.wantAll(t, fmt.Sprint("client ", i))
-	}
-}
-
-func (p plan) step(w *world, s step, text []byte, clients *[]*clientConn) {
-	all := *clients
-	var one *clientConn
-	if len(all) > 0 {
-		one = all[s.client%len(all)]
-	}
-	switch s.kind {
-	case stepNotify:
-		for i, c := range all {
-			if i%3 != s.channel || i%2 == 0 { // not all are subscribed to all
-				_ = c.host.send(text, false, fmt.Sprint("ahp-chat:/", s.channel))
-			}
-		}
-	case stepAnswer:
-		if one != nil {
-			_ = one.host.send(text, s.channel == 2, "")
-		}
-	case stepAsk:
-		if one != nil && one.conn.Send(context.Background(), text) == nil {
-			one.sent = append(one.sent, text)
-		}
-	case stepLoss:
-		w.lossy(s.loss)
-	case stepPause:
-		time.Sleep(time.Duration(s.size) * time.Microsecond)
-	case stepJoin:
-		w.lossy(0)
-		*clients = append(all, w.dial(s.client%p.relays))
-	case stepLeave:
-		if len(all) > 1 {
-			one.conn.Close(1000, "bye")
-			i := s.client % len(all)
-			*clients = append(all[:i:i], all[i+1:]...)
-		}
-	}
-}
-
-// lossy has about one message in n get lost; none for 0.
-func (w *world) lossy(n int) {
-	w.net.mu.Lock()
-	defer w.net.mu.Unlock()
-	dice := rand.New(rand.NewPCG(uint64(n), uint64(w.next)))
-	w.net.lose = func(string, string, []byte) bool { return n > 0 && dice.IntN(n) == 0 }
 }

@@ -1,0 +1,243 @@
+package routing
+
+import "fmt"
+
+// Audit checks what must hold of an Agent at any time, and at rest that it
+// keeps nothing for anybody.
+func (a *Agent) Audit(rest bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	uses := map[*body]int{}
+	open, held := 0, 0
+	for _, l := range a.links {
+		if err := l.audit(uses, rest); err != nil {
+			return fmt.Errorf("link to %s: %w", l.relay, err)
+		}
+		for _, c := range l.conns {
+			if !c.stream.ended {
+				open++
+			}
+			held += len(c.partial) + c.whole
+			for i := range c.stream.items.len() {
+				if it := c.stream.items.at(i); it.body == nil {
+					held += it.size()
+				}
+			}
+		}
+	}
+	if open != a.conns {
+		return fmt.Errorf("%d connections are open, and counted %d", open, a.conns)
+	}
+	if held != a.held || held+a.bodies.kept > a.cfg.MaxQueued && a.heaviest() != nil {
+		return fmt.Errorf("%d bytes are held and %d of old bodies kept; counted %d, the limit is %d", held, a.bodies.kept, a.held, a.cfg.MaxQueued)
+	}
+	waiting := 0
+	for i := range a.publish.len() {
+		waiting += (*a.publish.at(i)).size
+	}
+	if waiting != a.waiting || a.queued-a.left != uint64(a.publish.len()) {
+		return fmt.Errorf("%d bytes wait to be published, and are counted as %d", waiting, a.waiting)
+	}
+	if rest && waiting > 0 {
+		return fmt.Errorf("%d bytes wait to be published", waiting)
+	}
+	return a.bodies.audit(uses, rest)
+}
+
+func (t *bodyTable) audit(uses map[*body]int, rest bool) error {
+	bytes, kept, last := 0, 0, uint64(0)
+	for _, q := range []*fifo[*body]{&t.old, &t.recent} {
+		for i := range q.len() {
+			b := *q.at(i)
+			if b.number <= last {
+				return fmt.Errorf("body %d comes after body %d", b.number, last)
+			}
+			last = b.number
+			if uses[b] != b.uses {
+				return fmt.Errorf("body %d is used %d times, and counted %d", b.number, uses[b], b.uses)
+			}
+			if (b.uses > 0 || q == &t.recent) && b.frame == nil {
+				return fmt.Errorf("body %d is in use without its bytes", b.number)
+			}
+			delete(uses, b)
+			switch {
+			case q == &t.recent:
+				bytes += b.size
+			case b.uses > 0:
+				kept += b.size
+			}
+		}
+	}
+	for b, n := range uses {
+		if n > 0 {
+			return fmt.Errorf("body %d is used %d times, and forgotten", b.number, n)
+		}
+	}
+	if kept != t.kept {
+		return fmt.Errorf("%d bytes of old bodies are kept, and counted %d", kept, t.kept)
+	}
+	if bytes != t.bytes || bytes > t.window && t.recent.len() > 1 {
+		return fmt.Errorf("%d bytes of bodies in a window of %d, counted %d", bytes, t.window, t.bytes)
+	}
+	if rest && t.old.len() > 0 {
+		return fmt.Errorf("%d old bodies are kept", t.old.len())
+	}
+	return nil
+}
+
+func (l *agentLink) audit(uses map[*body]int, rest bool) error {
+	largest := 0
+	count := func(b *body) {
+		uses[b]++
+		largest = max(largest, b.size)
+	}
+	for _, c := range l.conns {
+		for i := range c.stream.items.len() {
+			if b := c.stream.items.at(i).body; b != nil {
+				count(b)
+			}
+		}
+		if err := c.stream.audit(l.agent.cfg.QueueLimit, rest); err != nil {
+			return err
+		}
+	}
+	bytes := 0
+	for _, n := range l.mux.batch.nodes {
+		count(n.body)
+		bytes += n.body.size
+	}
+	for _, b := range l.mux.batch.sent {
+		count(b)
+	}
+	pinned := map[bool]int{}
+	for i := range l.packets.len() {
+		p := l.packets.at(i)
+		for _, b := range p.bodies {
+			count(b)
+			pinned[p.answer] += b.size
+		}
+	}
+	for i := range l.answers.len() {
+		if b := l.answers.at(i).body; b != nil {
+			count(b)
+		}
+	}
+	if pinned[false] != l.pinned || pinned[true] != l.given || bytes != l.mux.batch.bytes || l.mux.batch.room != l.agent.cfg.Pinned-l.pinned {
+		return fmt.Errorf("%v bytes are pinned and %d in the batch; counted %d, %d and %d", pinned, bytes, l.pinned, l.given, l.mux.batch.bytes)
+	}
+	if limit := l.agent.cfg.Pinned; pinned[false]+bytes > limit+largest || pinned[true] > limit+maxBody+answerSize+largest {
+		return fmt.Errorf("%v bytes are pinned and %d in the batch, with a limit of %d", pinned, bytes, limit)
+	}
+	if rest && (len(l.mux.batch.streams) > 0 || l.packets.len() > 0 || l.answers.len() > 0) {
+		return fmt.Errorf("%d streams in the batch, %d packets are not released, %d answers wait", len(l.mux.batch.streams), l.packets.len(), l.answers.len())
+	}
+	if rest {
+		for _, c := range l.conns {
+			if c.stream.ended || c.received {
+				return fmt.Errorf("connection %d is half closed", c.stream.conn)
+			}
+			if c.partial != nil || c.whole+c.unwritten+c.heldBack != 0 {
+				return fmt.Errorf("connection %d: %d bytes wait for the host, credit of %d and %d", c.stream.conn, len(c.partial)+c.whole, c.unwritten, c.heldBack)
+			}
+		}
+	}
+	return l.mux.audit(rest)
+}
+
+func (m *mux) audit(rest bool) error {
+	if rest && (m.control.len() > 0 || m.turns.len() > 0) {
+		return fmt.Errorf("%d records and %d streams wait to be sent", m.control.len(), m.turns.len())
+	}
+	missing := 0
+	for _, a := range m.batch.joined {
+		if a.missing {
+			missing++
+		}
+	}
+	if missing != m.batch.missing {
+		return fmt.Errorf("%d bodies are missing in the batch, and counted %d", missing, m.batch.missing)
+	}
+	return nil
+}
+
+func (s *stream) audit(limit int, rest bool) error {
+	queued, largest := 0, 0
+	for i := range s.items.len() {
+		size := s.items.at(i).size()
+		queued += size
+		largest = max(largest, size)
+	}
+	if queued != s.queued || s.behind() > limit+largest {
+		return fmt.Errorf("connection %d: %d bytes queued, counted %d, %d behind the first; the limit is %d", s.conn, queued, s.queued, s.behind(), limit)
+	}
+	if rest && s.items.len() > 0 {
+		return fmt.Errorf("connection %d: %d items queued", s.conn, s.items.len())
+	}
+	return nil
+}
+
+// Audit checks what must hold of a Relay at any time, and at rest that it
+// keeps nothing for anybody.
+func (r *Relay) Audit(rest bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended != nil {
+		return nil
+	}
+	stored := 0
+	for _, f := range r.bodies.frames {
+		stored += len(f.Data) + frameCost
+	}
+	if stored != r.bodies.bytes || len(r.bodies.frames) != r.bodies.order.len() || stored > r.bodies.limit && r.bodies.order.len() > 1 {
+		return fmt.Errorf("%d bytes of %d bodies stored, counted %d of %d; the limit is %d",
+			stored, len(r.bodies.frames), r.bodies.bytes, r.bodies.order.len(), r.bodies.limit)
+	}
+	places, rows, unsolved := 0, map[*row]bool{}, map[uint64]int{}
+	for _, list := range r.awaited {
+		places += len(list)
+		for _, p := range list {
+			if !rows[p.row] {
+				rows[p.row] = true
+				unsolved[p.row.packet]++
+			}
+		}
+	}
+	if places != r.places || len(unsolved) != len(r.unsolved) {
+		return fmt.Errorf("%d places and %d packets wait for bodies, counted %d and %d", places, len(unsolved), r.places, len(r.unsolved))
+	}
+	for packet, n := range unsolved {
+		if r.unsolved[packet] != n {
+			return fmt.Errorf("packet %d has %d rows that miss something, counted %d", packet, n, r.unsolved[packet])
+		}
+	}
+	if rest && places > 0 {
+		return fmt.Errorf("%d places wait for bodies", places)
+	}
+	for number, c := range r.conns {
+		if err := c.audit(rest); err != nil {
+			return fmt.Errorf("connection %d: %w", number, err)
+		}
+	}
+	if uint64(len(r.conns)+len(r.free)) != r.last {
+		return fmt.Errorf("%d connections and %d free numbers, of %d", len(r.conns), len(r.free), r.last)
+	}
+	return r.mux.audit(rest)
+}
+
+func (c *RelayConn) audit(rest bool) error {
+	owed := 0
+	for i := range c.owed.len() {
+		d := c.owed.at(i)
+		owed += debtCost + d.size
+		if d.row != nil {
+			owed += d.row.bytes - d.size
+		}
+	}
+	if owed != c.owedBytes || c.owedBytes > c.relay.cfg.OwedLimit {
+		return fmt.Errorf("%d bytes are owed, counted %d; the limit is %d", owed, c.owedBytes, c.relay.cfg.OwedLimit)
+	}
+	if rest && (c.client == nil || c.received || owed > 0) {
+		return fmt.Errorf("half closed, or owed something")
+	}
+	return c.stream.audit(c.relay.cfg.QueueLimit, rest)
+}

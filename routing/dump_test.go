@@ -1,0 +1,39 @@
+package routing
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Dump tells what waits for what, for a test that has failed.
+func (a *Agent) Dump() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var s strings.Builder
+	fmt.Fprintf(&s, "host-agent: %d bodies to publish, after %d\n", a.publish.len(), a.left)
+	for _, l := range a.links {
+		t := &l.mux.batch
+		fmt.Fprintf(&s, " link to %s: %d records, %d streams with a turn, %d answers; %d packets pin %d bytes; batch of %d streams, held %v, %d missing\n",
+			l.relay, l.mux.control.len(), l.mux.turns.len(), l.answers.len(), l.packets.len(), l.pinned, len(t.streams), t.held(), t.missing)
+		for number, c := range l.conns {
+			fmt.Fprintf(&s, "  connection %d: %v, in the batch %v, received close %v\n", number, &c.stream, c.stream.node != nil, c.received)
+		}
+	}
+	return s.String()
+}
+
+// Dump tells what waits for what, for a test that has failed.
+func (r *Relay) Dump() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var s strings.Builder
+	fmt.Fprintf(&s, "relay: %d records, %d streams with a turn, %d places for missing bodies\n", r.mux.control.len(), r.mux.turns.len(), r.places)
+	for number, c := range r.conns {
+		fmt.Fprintf(&s, "  connection %d: %v, owed %d, client there %v, received close %v\n", number, &c.stream, c.owed.len(), c.client != nil, c.received)
+	}
+	return s.String()
+}
+
+func (s *stream) String() string {
+	return fmt.Sprintf("%d items, credit %d, has a turn %v, ended %v, owes %d of %d", s.items.len(), s.credit, s.ready, s.ended, s.owed, s.unpaid)
+}

@@ -1,0 +1,317 @@
+package routing_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+)
+
+// The oracle. At rest, with all faults over:
+//
+//   - a client that is connected has got what the host sent on its connection,
+//     all of it, byte for byte and in order; and the host what the client sent;
+//   - one whose connection ended has got a beginning of that, and all of it if
+//     it was the host that closed; the host has got all that a client sent that
+//     left;
+//   - links end only if a process ended, or was cut off for longer than the
+//     resume window; connections end only with their link (4100 if the peer was
+//     silent, else 1012), because host or client closed them, or because a bound
+//     was passed (1013, 1012 behind a missing body);
+//   - the other side knows of each end;
+//   - nothing is kept for anybody.
+//
+// On the way, bounds and books are checked at each step, and that nothing comes
+// before a connection is opened, after it is closed, or twice.
+
+// limit is how long it may take until things have come to rest. Small credit
+// and slow ways take long.
+const limit = 20 * time.Minute
+
+// onTheWay checks what holds at any time.
+func (r *run) onTheWay() error {
+	if err := r.failure(); err != nil {
+		return err
+	}
+	return r.audit(false)
+}
+
+func (r *run) audit(rest bool) error {
+	a, _ := r.serving()
+	if err := a.agent.Audit(rest); err != nil {
+		return fmt.Errorf("%s: %w", a.name, err)
+	}
+	for _, p := range r.relays {
+		if relay := p.current(); relay != nil {
+			if err := relay.Audit(rest); err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+		} else if rest {
+			return fmt.Errorf("%s has no link", p.name)
+		}
+	}
+	return nil
+}
+
+// rest ends all faults and checks what comes of it.
+func (r *run) rest() error {
+	r.mesh.Lose(0)
+	r.mesh.Repeat(0)
+	time.Sleep(time.Until(r.faultUntil))
+	for _, c := range r.clients {
+		c.pace.set(0, false)
+		if h := r.host.conn(c.id); h != nil {
+			h.pace.set(0, false)
+		}
+	}
+	return r.settle()
+}
+
+func (r *run) settle() (err error) {
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		time.Sleep(500 * time.Millisecond)
+		if err := r.failure(); err != nil {
+			return err
+		}
+		if err = r.settled(); err == nil {
+			return nil
+		}
+	}
+	a, _ := r.serving()
+	text := a.agent.Dump()
+	for _, p := range r.relays {
+		if relay := p.current(); relay != nil {
+			text += relay.Dump()
+		}
+	}
+	return fmt.Errorf("%w\n%s", err, text)
+}
+
+func (r *run) settled() error {
+	for _, c := range r.clients {
+		if err := r.checkClient(c); err != nil {
+			return fmt.Errorf("%s of %s: %w", c.id, c.relay.name, err)
+		}
+	}
+	if err := r.checkLinks(); err != nil {
+		return err
+	}
+	if err := r.audit(true); err != nil {
+		return err
+	}
+	a, _ := r.serving()
+	ctx, cancel := context.WithTimeout(r.life, time.Second)
+	defer cancel()
+	if a.links.Settle(ctx); ctx.Err() != nil {
+		return fmt.Errorf("%s has packets that are not released", a.name)
+	}
+	return nil
+}
+
+// checkLinks checks that links ended for a reason.
+func (r *run) checkLinks() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.linkEnds {
+		if !r.excused[e.relay] && !r.excused[e.agent] {
+			return fmt.Errorf("link between %s and %s ended: %w", e.relay, e.agent, e.err)
+		}
+	}
+	return nil
+}
+
+// linkEnded returns why the link ended on which a client was, or nil.
+func (r *run) linkEnded(c *client) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.linkEnds {
+		if e.of == c.link {
+			return e.err
+		}
+	}
+	return nil
+}
+
+// checkClient checks one connection, of which either side may be there no
+// more.
+func (r *run) checkClient(c *client) error {
+	h := r.host.conn(c.id)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h == nil {
+		if !c.endedLocked() || r.linkEnded(c) == nil && !c.killed {
+			return errors.New("the host knows nothing of it")
+		}
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.endedLocked() != (h.gone || h.dead) {
+		return fmt.Errorf("it has ended at one side only: at the client %v, at the host %v", c.endedLocked(), h.gone || h.dead)
+	}
+	all, allUp, err := r.owed(c, h)
+	if err == nil {
+		err = compare("client", c.got, h.sent, all)
+	}
+	if err == nil {
+		err = compare("host", h.got, c.sent, allUp)
+	}
+	if err == nil && allUp && len(c.sent) != c.asked {
+		err = fmt.Errorf("%d of %d messages sent", len(c.sent), c.asked)
+	}
+	if err == nil {
+		err = c.checkReady()
+	}
+	if err == nil {
+		err = checkFlushes(c, h)
+	}
+	return err
+}
+
+// owed returns whether the client must have got all that the host sent, and
+// the host all that the client sent. An error says that the connection has
+// ended for no good reason.
+func (r *run) owed(c *client, h *modelConn) (down, up bool, err error) {
+	link := r.linkEnded(c)
+	hostEnded := h.closing != 0 || h.full || h.dead || r.excused[h.agent]
+	up = link == nil && !hostEnded && c.code == 0 && !c.slow && !c.killed && (r.bounds.Total == 0 || !c.endedLocked())
+	switch {
+	case c.code == 0 || c.killed:
+		return !c.endedLocked(), up, nil
+	case link != nil && strings.HasSuffix(link.Error(), c.reason):
+		want := ahp.CloseResync
+		if errors.Is(link, broker.ErrSilent) {
+			want = ahp.CloseHostOffline
+		}
+		if c.code != want {
+			return false, up, fmt.Errorf("closed with %d (%s); want %d", c.code, c.reason, want)
+		}
+		return false, up, nil
+	case h.closing != 0 && c.code == h.closing, r.excused[h.agent] && c.code == ahp.CloseHostOffline && c.reason == agentStops:
+		return true, up, nil
+	case h.full && c.code == ahp.CloseOverloaded && h.total > orDefault(r.bounds.Queue, 8<<20):
+		return false, up, nil
+	case r.bounds.Total > 0 && c.code == ahp.CloseOverloaded && strings.HasPrefix(c.reason, "too much is queued"):
+		return false, false, nil
+	case (r.disturbed || r.bounds.Bodies > 0) && c.code == ahp.CloseResync && strings.HasPrefix(c.reason, "too much waits") && h.total > orDefault(r.bounds.Owed, 8<<20):
+		return false, up, nil
+	}
+	return false, up, fmt.Errorf("closed with %d (%s) for no reason", c.code, c.reason)
+}
+
+func orDefault(n, def int) int {
+	if n == 0 {
+		return def
+	}
+	return n
+}
+
+// compare checks that got is a beginning of sent, or the same.
+func compare(who string, got, sent [][]byte, all bool) error {
+	if len(got) > len(sent) || all && len(got) < len(sent) {
+		return fmt.Errorf("the %s has got %d messages of %d", who, len(got), len(sent))
+	}
+	for i := range got {
+		if !bytes.Equal(got[i], sent[i]) {
+			return fmt.Errorf("message %d that the %s has got is %.60q of %d bytes; want %.60q of %d", i, who, got[i], len(got[i]), sent[i], len(sent[i]))
+		}
+	}
+	return nil
+}
+
+// checkReady checks that a client is known to be let in before it is told.
+func (c *client) checkReady() error {
+	for i, m := range c.got {
+		if bytes.HasPrefix(m, []byte("welcome")) && (c.ready < 0 || c.ready > i) {
+			return fmt.Errorf("message %d lets the client in, and Ready came behind %d", i, c.ready)
+		}
+	}
+	return nil
+}
+
+// checkFlushes checks that answers to flushes come behind what they are about,
+// and that all come while a connection is open.
+func checkFlushes(c *client, h *modelConn) error {
+	if n := len(c.flushes); len(c.flushed) > n || len(h.flushes) > n || !c.endedLocked() && len(c.flushed) < n {
+		return fmt.Errorf("%d flushes, %d seen by the host, %d answered", n, len(h.flushes), len(c.flushed))
+	}
+	for i, f := range h.flushes {
+		if f.got < c.flushes[i] {
+			return fmt.Errorf("flush %d came behind %d messages; want %d", i, f.got, c.flushes[i])
+		}
+		if i < len(c.flushed) && c.flushed[i] < f.sent {
+			return fmt.Errorf("flush %d was answered before %d of %d messages", i, f.sent-c.flushed[i], f.sent)
+		}
+	}
+	return nil
+}
+
+// ended reports whether a client is connected no more.
+func (c *client) ended() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.endedLocked()
+}
+
+func (c *client) endedLocked() bool { return c.code != 0 || c.left || c.slow || c.killed }
+
+// crossOnce checks, with all at rest, that what several connections are sent
+// leaves the host-agent once.
+func (r *run) crossOnce() error {
+	if r.bounds.Window > 0 && r.bounds.Window < 16<<10 || r.bounds.Pinned > 0 && r.bounds.Pinned < 64<<10 {
+		return nil // too small to share
+	}
+	for channel := range 3 {
+		for range 3 { // the relays have to listen first
+			r.host.event(channel, 200, "")
+			time.Sleep(time.Second)
+		}
+		crossed := map[string]int{}
+		tag := fmt.Sprintf(" once%d", channel)
+		r.watch(func(_ string, data []byte) {
+			for v := range 2 {
+				form := fmt.Sprintf("action v%d c%d%s", v, channel, tag)
+				crossed[form] += bytes.Count(data, []byte(form))
+			}
+		})
+		r.host.event(channel, 200, tag)
+		time.Sleep(time.Second)
+		r.watch(nil)
+		for form, n := range crossed {
+			if n > 1 {
+				return fmt.Errorf("%q crossed %d times", form, n)
+			}
+		}
+	}
+	return r.settle()
+}
+
+// watch has f see what host-agents publish from now on.
+func (w *modelWorld) watch(f func(subject string, data []byte)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = f
+}
+
+// kill notes that a client has ended with its relay.
+func (c *client) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.killed = true
+}
+
+// kill notes that the connections of a host-agent have ended with it.
+func (h *modelHost) kill(agent string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.order {
+		c.mu.Lock()
+		c.dead = c.dead || c.agent == agent
+		c.mu.Unlock()
+	}
+}

@@ -1,0 +1,606 @@
+package routing_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// A queue hands things from any goroutine to one, in order.
+type queue[T any] struct {
+	mu     sync.Mutex
+	items  []T
+	closed bool
+	wake   chan struct{}
+}
+
+func newQueue[T any]() *queue[T] { return &queue[T]{wake: make(chan struct{}, 1)} }
+
+func (q *queue[T]) push(v T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.items = append(q.items, v)
+	q.signal()
+}
+
+// close ends the queue behind all that is in it.
+func (q *queue[T]) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.signal()
+}
+
+func (q *queue[T]) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the next thing; ok is false when the queue is closed and empty,
+// or ctx has ended.
+func (q *queue[T]) take(ctx context.Context) (v T, ok bool) {
+	for ctx.Err() == nil {
+		q.mu.Lock()
+		if len(q.items) > 0 {
+			v, q.items = q.items[0], q.items[1:]
+			q.mu.Unlock()
+			return v, true
+		}
+		closed := q.closed
+		q.mu.Unlock()
+		if closed {
+			return v, false
+		}
+		select {
+		case <-q.wake:
+		case <-ctx.Done():
+		}
+	}
+	return v, false
+}
+
+// A pace is how slow somebody reads: so long for each message, or not at all.
+type pace struct {
+	mu      sync.Mutex
+	lag     time.Duration
+	stalled bool
+	change  chan struct{}
+}
+
+func (p *pace) set(lag time.Duration, stalled bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lag, p.stalled = lag, stalled
+	if p.change != nil {
+		close(p.change)
+		p.change = nil
+	}
+}
+
+// wait returns when the next message may be taken.
+func (p *pace) wait(ctx context.Context) {
+	for {
+		p.mu.Lock()
+		lag, stalled := p.lag, p.stalled
+		if stalled && p.change == nil {
+			p.change = make(chan struct{})
+		}
+		change := p.change
+		p.mu.Unlock()
+		if !stalled {
+			if lag > 0 {
+				time.Sleep(lag)
+			}
+			return
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// A modelHost decides what each connection is sent. Its order of events is
+// that of a lock; each connection then is sent its part by a goroutine of its
+// own, as sockets do.
+type modelHost struct {
+	world *modelWorld
+
+	mu    sync.Mutex
+	conns map[string]*modelConn // by connection id, all that ever were
+	order []*modelConn          // the same
+	seqs  map[int]int           // by channel
+	dice  *rand.Rand            // how the connections' goroutines interleave
+}
+
+// An emission is one thing that the host does on a connection.
+type emission struct {
+	frame   []byte
+	binary  bool
+	channel string // of a notification
+	ready   bool   // the client is let in, with this frame
+	close   ahp.CloseCode
+	reason  string
+	after   time.Duration
+}
+
+// A modelConn is a connection at the host.
+type modelConn struct {
+	host  *modelHost
+	conn  *routing.AgentConn
+	agent string
+	id    string
+	out   *queue[emission]
+	in    *queue[arrived]
+	pace  pace
+
+	mu       sync.Mutex
+	version  int
+	channels map[int]bool
+	sent     [][]byte // what FromHost took
+	got      [][]byte
+	total    int // bytes of sent, with what frames cost
+	flushes  []flush
+	full     bool // FromHost said that the queue is full
+	over     bool // FromHost said that the client is gone
+	closing  ahp.CloseCode
+	gone     bool // Closed was called
+	dead     bool // its host-agent was killed
+}
+
+type arrived struct {
+	message []byte // nil: say that all before is written
+	credit  int
+}
+
+// A flush is what each side had when the host had got what came before it.
+type flush struct{ got, sent int }
+
+// connect returns what a host-agent calls for each client.
+func (h *modelHost) connect(agent string) func(*routing.AgentConn, routing.Open) routing.HostConn {
+	return func(conn *routing.AgentConn, open routing.Open) routing.HostConn {
+		c := &modelConn{
+			host: h, conn: conn, agent: agent, id: open.ID, channels: map[int]bool{},
+			out: newQueue[emission](), in: newQueue[arrived](),
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.conns[open.ID] != nil {
+			h.world.fail("connection %s opened twice", open.ID)
+		}
+		h.conns[open.ID] = c
+		h.order = append(h.order, c)
+		h.world.wg.Go(func() {
+			if conn.Opened() == nil {
+				h.world.wg.Go(c.readLoop)
+				c.sendLoop()
+			}
+		})
+		return c
+	}
+}
+
+func (h *modelHost) conn(id string) *modelConn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.conns[id]
+}
+
+// live returns the connections that are not closed, by a host-agent that
+// still runs.
+func (h *modelHost) live() (list []*modelConn) {
+	for _, c := range h.order {
+		if c.alive() {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func (c *modelConn) alive() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.gone && c.closing == 0 && !c.over && !c.full && !c.dead
+}
+
+// Deliver implements [routing.HostConn].
+func (c *modelConn) Deliver(message []byte, _ bool, credit int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		c.host.world.fail("%s: a message for the host after Closed", c.id)
+	}
+	c.in.push(arrived{message, credit})
+}
+
+// Flush implements [routing.HostConn].
+func (c *modelConn) Flush() { c.in.push(arrived{}) }
+
+// Closed implements [routing.HostConn].
+func (c *modelConn) Closed(ahp.CloseCode, string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		c.host.world.fail("%s: Closed twice at the host", c.id)
+	}
+	c.gone = true
+	c.in.close()
+	c.out.close()
+}
+
+// emit has a connection sent something. The host's lock is held.
+func (h *modelHost) emit(c *modelConn, e emission) {
+	e.after = time.Duration(h.dice.IntN(4)) * 20 * time.Microsecond
+	c.out.push(e)
+}
+
+func (c *modelConn) sendLoop() {
+	life := c.host.world.life
+	for {
+		e, ok := c.out.take(life)
+		if !ok {
+			return
+		}
+		time.Sleep(e.after)
+		if e.close != 0 {
+			c.conn.Close(e.close, e.reason)
+			return
+		}
+		if e.ready {
+			_ = c.conn.Ready()
+		}
+		if !c.send(e) {
+			return
+		}
+	}
+}
+
+// send passes a frame on, and reports whether another may follow.
+func (c *modelConn) send(e emission) bool {
+	var channel []byte
+	if e.channel != "" {
+		channel = []byte(e.channel)
+	}
+	sent := bytes.Clone(e.frame)
+	err := c.conn.FromHost(e.frame, e.binary, channel)
+	if errors.Is(err, routing.ErrQueueFull) {
+		c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.sent = append(c.sent, sent)
+		c.total += len(sent) + 128
+		return true
+	}
+	c.full = errors.Is(err, routing.ErrQueueFull)
+	c.over = !c.full
+	return false
+}
+
+func (c *modelConn) readLoop() {
+	life := c.host.world.life
+	for {
+		a, ok := c.in.take(life)
+		if !ok {
+			return
+		}
+		c.pace.wait(life)
+		if a.message == nil {
+			c.mu.Lock()
+			c.flushes = append(c.flushes, flush{len(c.got), len(c.sent)})
+			c.mu.Unlock()
+			_ = c.conn.Flushed()
+			continue
+		}
+		c.mu.Lock()
+		c.got = append(c.got, a.message)
+		c.mu.Unlock()
+		c.conn.Written(a.credit)
+		c.host.serve(c, a.message)
+	}
+}
+
+// serve does what a client's message asks for. Its form is a verb, a number
+// and a size, then anything.
+func (h *modelHost) serve(c *modelConn, message []byte) {
+	var verb string
+	var number, size int
+	if _, err := fmt.Sscanf(string(message[:min(len(message), 60)]), "%s %d %d", &verb, &number, &size); err != nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch verb {
+	case "hello":
+		c.version = number
+		h.emit(c, emission{frame: frame("welcome", number, 0), ready: true})
+	case "sub":
+		c.channels[number] = true
+		h.emit(c, emission{frame: frame(fmt.Sprint("snapshot ", h.seqs[number]), number, size)})
+	case "unsub":
+		delete(c.channels, number)
+	case "ask":
+		h.emit(c, emission{frame: frame("answer", number, size), binary: number%7 == 3})
+	}
+}
+
+// frame returns a message of about size bytes that begins with words.
+func frame(words string, number, size int) []byte {
+	text := fmt.Appendf(nil, "%s %d %d ", words, number, size)
+	if len(text) < size {
+		text = append(text, bytes.Repeat([]byte{'.'}, size-len(text))...)
+	}
+	return text
+}
+
+// event happens on a channel: all connections subscribed to it are told, in
+// the form of their version.
+func (h *modelHost) event(channel, size int, tag string) (told int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seqs[channel]++
+	var forms [2][]byte
+	for _, c := range h.live() {
+		c.mu.Lock()
+		version, subscribed := c.version, c.channels[channel]
+		c.mu.Unlock()
+		if !subscribed {
+			continue
+		}
+		told++
+		if forms[version] == nil {
+			forms[version] = frame(fmt.Sprintf("action v%d c%d%s", version, channel, tag), h.seqs[channel], size)
+		}
+		// Each connection has bytes of its own.
+		h.emit(c, emission{frame: bytes.Clone(forms[version]), channel: fmt.Sprint("ahp-chat:/", channel)})
+	}
+	return told
+}
+
+// askClients sends each connection a request; the ids are the same on all.
+func (h *modelHost) askClients(number, size int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.live() {
+		h.emit(c, emission{frame: frame("request", number, size)})
+	}
+}
+
+// closeConn closes one connection, behind what it was sent.
+func (h *modelHost) closeConn(c *modelConn, code ahp.CloseCode, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.mu.Lock()
+	c.closing = code
+	c.mu.Unlock()
+	h.emit(c, emission{close: code, reason: reason})
+}
+
+// restart closes all connections and begins to count anew.
+func (h *modelHost) restart() {
+	h.mu.Lock()
+	list := h.live()
+	clear(h.seqs)
+	h.mu.Unlock()
+	for _, c := range list {
+		h.closeConn(c, ahp.CloseHostOffline, "host restarts")
+	}
+}
+
+// A client is a client of a relay.
+type client struct {
+	world *modelWorld
+	relay *relayProcess
+	link  *routing.Relay
+	id    string
+	conn  *routing.RelayConn
+	in    *queue[routing.Frame]
+	out   *queue[[]byte]
+	pace  pace
+	limit int
+	begin chan struct{} // closed when it may send, or is closed before that
+
+	mu      sync.Mutex
+	sent    [][]byte
+	asked   int // messages that were given to it to send
+	got     [][]byte
+	partial []byte
+	middle  bool
+	queued  int
+	opened  bool
+	flushes []int // messages sent before each
+	flushed []int // messages that were delivered before the answer to each
+	whole   int   // messages that were delivered
+	ready   int   // how many those were when Ready came; -1: it did not
+	code    ahp.CloseCode
+	reason  string
+	left    bool // it closed the connection itself
+	slow    bool // for it took too little
+	shut    bool // nothing may come any more
+	killed  bool // with its relay
+}
+
+// dial opens a connection at a relay, if that has a link.
+func (w *modelWorld) dial(p *relayProcess, version int) *client {
+	relay := p.current()
+	if relay == nil {
+		return nil
+	}
+	w.names++
+	c := &client{
+		world: w, relay: p, link: relay, id: fmt.Sprint("conn", w.names),
+		in: newQueue[routing.Frame](), out: newQueue[[]byte](), limit: 8 << 20, ready: -1, begin: make(chan struct{}),
+	}
+	c.mu.Lock() // the relay may call before c.conn is set
+	conn, err := relay.Open(routing.Open{ID: c.id, Subject: "ada"}, c)
+	c.conn = conn
+	c.mu.Unlock()
+	if err != nil {
+		return nil // the link has just ended
+	}
+	w.clients = append(w.clients, c)
+	w.wg.Go(c.readLoop)
+	w.wg.Go(c.sendLoop)
+	c.send(frame("hello", version, 0))
+	return c
+}
+
+// flush has the client ask whether what it has sent was written to the host.
+func (c *client) flush() { c.out.push(nil) }
+
+// send has the client send a message.
+func (c *client) send(message []byte) {
+	c.mu.Lock()
+	c.asked++
+	c.mu.Unlock()
+	c.out.push(message)
+}
+
+func (c *client) sendLoop() {
+	select {
+	case <-c.begin:
+	case <-c.world.life.Done():
+		return
+	}
+	for {
+		m, ok := c.out.take(c.world.life)
+		if !ok {
+			break
+		}
+		if m == nil {
+			c.mu.Lock()
+			c.flushes = append(c.flushes, len(c.sent))
+			c.mu.Unlock()
+			c.conn.Flush()
+			continue
+		}
+		if err := c.conn.Send(c.world.life, m); err != nil {
+			return
+		}
+		c.mu.Lock()
+		c.sent = append(c.sent, m)
+		c.mu.Unlock()
+	}
+	if c.world.life.Err() == nil {
+		c.close(1000)
+	}
+}
+
+func (c *client) close(code ahp.CloseCode) {
+	c.conn.Close(code, "bye")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shut = true
+}
+
+// leave closes the connection, behind what was to be sent.
+func (c *client) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = true
+	c.out.close()
+}
+
+// Event implements [routing.ClientConn].
+func (c *client) Event(e routing.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.code != 0 || c.shut || c.opened == (e == routing.Opened) {
+		c.world.fail("%s: event %d before Opened, after Closed or twice", c.id, e)
+	}
+	switch e {
+	case routing.Opened:
+		c.opened = true
+		close(c.begin)
+	case routing.Ready:
+		c.ready = c.whole
+	case routing.Flushed:
+		c.flushed = append(c.flushed, c.whole)
+	}
+}
+
+// Deliver implements [routing.ClientConn].
+func (c *client) Deliver(frames []routing.Frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.code != 0 || c.shut || !c.opened {
+		c.world.fail("%s: output before Opened or after Closed", c.id)
+	}
+	for _, f := range frames {
+		if f.Data[0]&2 != 0 {
+			c.whole++
+		}
+		c.in.push(f)
+		c.queued += len(f.Data)
+	}
+	if c.queued > c.limit && !c.slow { // what a gateway does
+		c.slow = true
+		c.world.wg.Go(func() { c.close(ahp.CloseOverloaded) })
+	}
+}
+
+// Closed implements [routing.ClientConn].
+func (c *client) Closed(code ahp.CloseCode, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.code != 0 {
+		c.world.fail("%s: Closed twice", c.id)
+	}
+	if !c.opened {
+		close(c.begin)
+	}
+	c.code, c.reason = code, reason
+	c.in.close()
+	c.out.close()
+}
+
+func (c *client) readLoop() {
+	for {
+		f, ok := c.in.take(c.world.life)
+		if !ok {
+			return
+		}
+		c.pace.wait(c.world.life)
+		c.mu.Lock()
+		c.queued -= len(f.Data)
+		c.take(f.Data[0], f.Data[1:])
+		c.mu.Unlock()
+		if f.Credit > 0 {
+			c.conn.Written(f.Credit)
+		}
+	}
+}
+
+// take puts messages together from what the client is sent.
+func (c *client) take(flags byte, piece []byte) {
+	first, last := flags&1 != 0, flags&2 != 0
+	if first == c.middle {
+		c.world.fail("%s: piece with flags %d, in the middle of a message: %v", c.id, flags, c.middle)
+	}
+	c.partial = append(c.partial, piece...)
+	c.middle = !last
+	if !last {
+		return
+	}
+	message := c.partial
+	c.partial = nil
+	c.got = append(c.got, message)
+	if number, ok := strings.CutPrefix(string(message[:min(len(message), 40)]), "request "); ok {
+		c.asked++
+		c.out.push(frame("response "+strings.Fields(number)[0], 1, 0))
+	}
+}

@@ -1,0 +1,258 @@
+package routing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/broker"
+	"ahprelay/routing"
+	"ahprelay/test/membus"
+)
+
+// A modelWorld is a host behind a host-agent, and relays that serve clients, over
+// a mesh in memory and on fake time. One goroutine, that of the test, drives
+// it.
+type modelWorld struct {
+	bounds bounds
+	mesh   *membus.Mesh
+	life   context.Context
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+
+	host    *modelHost
+	relays  []*relayProcess
+	clients []*client
+	names   int // instances so far
+
+	agentMu sync.Mutex
+	agent   *agentProcess
+	changed chan struct{} // closed when there is another agent
+
+	mu       sync.Mutex // guards what follows
+	uplink   map[string]int
+	seen     func(subject string, data []byte) // of what host-agents publish; may be nil
+	linkEnds []linkEnd
+	excused  map[string]bool // processes whose links may end
+	broken   error           // the first promise that was seen broken on the way
+}
+
+// bounds are the sizes with which a world is built; zero means the default.
+type bounds struct {
+	Credit, Queue, Window, Pinned, Total int // host-agent
+	RelayCredit, Bodies, Owed            int // relay
+	Link                                 int // window of links
+}
+
+// A linkEnd is a link that a relay had and saw end.
+type linkEnd struct {
+	of           *routing.Relay
+	relay, agent string
+	err          error
+}
+
+func newModelWorld(b bounds, seed uint64) *modelWorld {
+	life, stop := context.WithCancel(context.Background())
+	w := &modelWorld{
+		bounds: b, life: life, stop: stop, uplink: map[string]int{}, excused: map[string]bool{}, changed: make(chan struct{}),
+	}
+	dice := rand.New(rand.NewPCG(seed, 1))
+	pace := map[string]time.Duration{} // the mesh's lock guards it, and dice
+	delay := func(from, to string) time.Duration {
+		way := from + " " + to
+		if pace[way] == 0 {
+			paces := []time.Duration{5 * time.Microsecond, 5 * time.Microsecond, time.Millisecond, 40 * time.Millisecond}
+			pace[way] = paces[dice.IntN(len(paces))]
+		}
+		return pace[way] + time.Duration(dice.Int64N(int64(pace[way])))
+	}
+	w.mesh = membus.NewMesh(dice, delay, w.tap)
+	w.host = &modelHost{world: w, conns: map[string]*modelConn{}, seqs: map[int]int{}, dice: rand.New(rand.NewPCG(seed, 2))}
+	return w
+}
+
+func (w *modelWorld) tap(from, subject string, data []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if strings.HasPrefix(from, "agent") {
+		w.uplink[from] += len("PUB   \r\n\r\n") + len(subject) + len(data) + 4
+		if w.seen != nil {
+			w.seen(subject, data)
+		}
+	}
+}
+
+// fail notes a promise that was broken; only the first counts.
+func (w *modelWorld) fail(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken == nil {
+		w.broken = fmt.Errorf(format, args...)
+	}
+}
+
+// excuse says that the links of a process may end: it does, or was cut off for
+// longer than the resume window.
+func (w *modelWorld) excuse(process string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.excused[process] = true
+}
+
+func (w *modelWorld) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.broken
+}
+
+func (w *modelWorld) instance(kind string) string {
+	w.names++
+	return fmt.Sprint(kind, w.names)
+}
+
+// end stops the world and waits for its goroutines.
+func (w *modelWorld) end() {
+	w.stop()
+	w.wg.Wait()
+}
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func (w *modelWorld) linkConfig() broker.LinkConfig { return broker.LinkConfig{Window: w.bounds.Link} }
+
+// An agentProcess is one run of a host-agent.
+type agentProcess struct {
+	name  string
+	bus   *membus.Conn
+	agent *routing.Agent
+	links *broker.AgentLinks
+	stop  context.CancelFunc
+	done  chan struct{}
+}
+
+// startAgent starts a host-agent in place of the one before.
+func (w *modelWorld) startAgent() {
+	name := w.instance("agent")
+	ctx, stop := context.WithCancel(w.life)
+	a := &agentProcess{name: name, bus: w.mesh.Connect(name), stop: stop, done: make(chan struct{})}
+	a.agent = routing.NewAgent(routing.AgentConfig{
+		Instance: name, Connect: w.host.connect(name),
+		Credit: w.bounds.Credit, QueueLimit: w.bounds.Queue, Window: w.bounds.Window, Pinned: w.bounds.Pinned, MaxQueued: w.bounds.Total,
+	})
+	a.links = broker.NewAgentLinks(a.bus, broker.AgentLinksConfig{
+		Tenant: "t", Host: "h", Agent: name, Hello: a.agent.Hello(), Link: w.linkConfig(), Log: quiet,
+	}, a.agent)
+	w.wg.Go(func() {
+		defer close(a.done)
+		_ = a.links.Run(ctx)
+	})
+	w.agentMu.Lock()
+	defer w.agentMu.Unlock()
+	w.agent = a
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// serving returns the present host-agent, and a channel that is closed when
+// there is another one.
+func (w *modelWorld) serving() (*agentProcess, <-chan struct{}) {
+	w.agentMu.Lock()
+	defer w.agentMu.Unlock()
+	return w.agent, w.changed
+}
+
+// A relayProcess is one run of a relay.
+type relayProcess struct {
+	world *modelWorld
+	name  string
+	bus   *membus.Conn
+	stop  context.CancelFunc
+	done  chan struct{}
+
+	mu    sync.Mutex
+	link  *broker.RelayLink
+	relay *routing.Relay // nil while there is no link
+	agent string
+}
+
+func (w *modelWorld) startRelay() *relayProcess {
+	name := w.instance("relay")
+	ctx, stop := context.WithCancel(w.life)
+	p := &relayProcess{world: w, name: name, bus: w.mesh.Connect(name), stop: stop, done: make(chan struct{})}
+	w.wg.Go(func() {
+		defer close(p.done)
+		for ctx.Err() == nil {
+			p.keepLink(ctx)
+			select {
+			case <-time.After(500 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	})
+	return p
+}
+
+// keepLink has a link to the present host-agent until it ends.
+func (p *relayProcess) keepLink(ctx context.Context) {
+	w := p.world
+	agent, changed := w.serving()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w.wg.Go(func() {
+		select {
+		case <-changed:
+			cancel(errReplaced)
+		case <-ctx.Done():
+		}
+	})
+	relay := routing.NewRelay(routing.RelayConfig{
+		Agent: agent.name, Encode: encode,
+		Credit: w.bounds.RelayCredit, BodyLimit: w.bounds.Bodies, OwedLimit: w.bounds.Owed,
+	})
+	link := broker.NewRelayLink(p.bus, broker.RelayLinkConfig{
+		Tenant: "t", Host: "h", Agent: agent.name, Relay: p.name, Hello: relay.Hello(), Link: w.linkConfig(), Log: quiet,
+	}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
+		relay.Start(answer, lines)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.relay = relay
+		return relay
+	})
+	p.mu.Lock()
+	p.link, p.agent = link, agent.name
+	p.mu.Unlock()
+	err := link.Run(ctx)
+	p.mu.Lock()
+	linked := p.relay != nil
+	p.relay = nil
+	p.mu.Unlock()
+	if !linked {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.linkEnds = append(w.linkEnds, linkEnd{relay, p.name, agent.name, err})
+}
+
+var errReplaced = errors.New("another host-agent serves the host now")
+
+func (p *relayProcess) current() *routing.Relay {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.relay
+}
+
+// resumed tells the process's links that its connection was away.
+func (p *relayProcess) resumed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.link != nil {
+		p.link.Resumed()
+	}
+}

@@ -1,0 +1,311 @@
+package membus
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/broker"
+)
+
+// ErrAway is what Publish says while a connection is cut.
+var ErrAway = errors.New("no connection")
+
+// A Mesh is a cluster of NATS servers in memory, with time and faults: each
+// [Conn] has a server of its own. Messages of one connection to another, and
+// its subscriptions, take the same way and keep their order; those of two
+// connections to a third take different ways. It is for fake time.
+type Mesh struct {
+	mu    sync.Mutex // guards all of the mesh
+	dice  *rand.Rand
+	conns []*Conn
+	loss  int
+	twice int
+	delay func(from, to string) time.Duration
+	tap   func(from, subject string, data []byte)
+}
+
+// NewMesh returns a mesh whose faults are drawn from dice. Delay says how long
+// a message takes; tap, which may be nil, sees all that is published.
+func NewMesh(dice *rand.Rand, delay func(from, to string) time.Duration, tap func(from, subject string, data []byte)) *Mesh {
+	return &Mesh{dice: dice, delay: delay, tap: tap}
+}
+
+// Lose has about one message in n get lost from now on; none for 0.
+func (m *Mesh) Lose(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loss = n
+}
+
+// Repeat has about one message in n arrive twice, the second time behind some
+// others; none for 0.
+func (m *Mesh) Repeat(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.twice = n
+}
+
+// A Conn is one process's connection. It is a [broker.Bus].
+type Conn struct {
+	mesh     *Mesh
+	name     string
+	state    state
+	subs     []*meshSub
+	interest []*meshSub // of others, as this one's server knows it
+	routes   map[*Conn]*route
+}
+
+type state int
+
+const (
+	up     state = iota
+	cut          // nothing goes, and the process knows
+	frozen       // nothing goes, and nobody knows; it is kept
+	muted        // nothing goes, and nobody knows; it is lost
+	killed       // the process is no more
+)
+
+type meshSub struct {
+	conn    *Conn
+	pattern []string
+	into    chan *nats.Msg
+	gone    bool
+}
+
+// A route is the way from one connection to another.
+type route struct {
+	from, to *Conn
+	flying   []flight
+	last     time.Time // the latest arrival
+	armed    bool
+}
+
+// A flight is a message, or word of a subscription that begins or ends.
+type flight struct {
+	at  time.Time
+	msg *nats.Msg // nil: word of sub
+	sub *meshSub
+}
+
+// Connect returns a new connection.
+func (m *Mesh) Connect(name string) *Conn {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := &Conn{mesh: m, name: name, routes: map[*Conn]*route{}}
+	for _, o := range m.conns {
+		c.routes[o], o.routes[c] = &route{from: c, to: o}, &route{from: o, to: c}
+		for _, s := range o.subs {
+			o.routes[c].put(flight{sub: s})
+		}
+	}
+	m.conns = append(m.conns, c)
+	return c
+}
+
+// Publish implements [broker.Bus].
+func (c *Conn) Publish(subject string, data []byte) error {
+	m := c.mesh
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch c.state {
+	case cut:
+		return ErrAway
+	case killed, muted:
+		return nil
+	}
+	if m.tap != nil {
+		m.tap(c.name, subject, data)
+	}
+	tokens := strings.Split(subject, ".")
+	var msg *nats.Msg
+	for _, s := range c.interest {
+		if !slices.EqualFunc(s.pattern, tokens, func(want, got string) bool { return want == "*" || want == got }) {
+			continue
+		}
+		if msg == nil {
+			msg = &nats.Msg{Subject: subject, Data: slices.Clone(data)}
+		}
+		r := c.routes[s.conn]
+		if !m.chance(m.loss) {
+			r.put(flight{msg: msg, sub: s})
+		}
+		if m.chance(m.twice) {
+			time.AfterFunc(time.Duration(m.dice.IntN(int(20*time.Millisecond))), func() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				r.put(flight{msg: msg, sub: s})
+			})
+		}
+	}
+	return nil
+}
+
+func (m *Mesh) chance(n int) bool { return n > 0 && m.dice.IntN(n) == 0 }
+
+// Subscribe implements [broker.Bus].
+func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
+	s := &meshSub{conn: c, pattern: strings.Split(subject, "."), into: into}
+	m := c.mesh
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.subs = append(c.subs, s)
+	c.announce(s)
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		s.gone = true
+		c.subs = slices.DeleteFunc(c.subs, func(o *meshSub) bool { return o == s })
+		c.announce(s)
+	}, nil
+}
+
+// announce spreads word of a subscription, unless the connection is away.
+func (c *Conn) announce(s *meshSub) {
+	if c.state == cut || c.state == killed {
+		return // Restore does it
+	}
+	for _, o := range c.mesh.conns {
+		if o != c {
+			c.routes[o].put(flight{sub: s})
+		}
+	}
+}
+
+// put sends a flight on its way, behind all before it.
+func (r *route) put(f flight) {
+	f.at = time.Now().Add(r.from.mesh.delay(r.from.name, r.to.name))
+	if f.at.Before(r.last) {
+		f.at = r.last
+	}
+	r.last = f.at
+	r.flying = append(r.flying, f)
+	r.arm()
+}
+
+func (r *route) arm() {
+	if r.armed || len(r.flying) == 0 || r.from.state == frozen || r.to.state == frozen {
+		return
+	}
+	r.armed = true
+	time.AfterFunc(time.Until(r.flying[0].at), func() {
+		m := r.from.mesh
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		r.armed = false
+		r.arrive()
+		r.arm()
+	})
+}
+
+// arrive delivers what is due.
+func (r *route) arrive() {
+	now := time.Now()
+	for len(r.flying) > 0 && !r.flying[0].at.After(now) && r.from.state != frozen && r.to.state != frozen {
+		f := r.flying[0]
+		r.flying = r.flying[1:]
+		switch {
+		case f.msg == nil:
+			r.to.learn(f.sub)
+		case f.sub.gone || r.to.state != up || r.from.state == muted:
+		default:
+			select {
+			case f.sub.into <- &nats.Msg{Subject: f.msg.Subject, Data: slices.Clone(f.msg.Data)}:
+			default: // as NATS does
+			}
+		}
+	}
+}
+
+// learn takes word of a subscription.
+func (c *Conn) learn(s *meshSub) {
+	known := slices.Contains(c.interest, s)
+	switch {
+	case s.gone:
+		c.interest = slices.DeleteFunc(c.interest, func(o *meshSub) bool { return o == s })
+	case !known:
+		c.interest = append(c.interest, s)
+	}
+}
+
+// Cut ends the connection: what is on its way either way is lost, and Publish
+// fails until Restore.
+func (c *Conn) Cut() { c.leave(cut) }
+
+// Mute has all that is published either way get lost until Restore, while
+// nobody is told.
+func (c *Conn) Mute() { c.leave(muted) }
+
+// Kill ends the process: nothing that it does is seen from now on.
+func (c *Conn) Kill() {
+	c.leave(killed)
+	m := c.mesh
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.conns = slices.DeleteFunc(m.conns, func(o *Conn) bool { return o == c })
+}
+
+func (c *Conn) leave(s state) {
+	m := c.mesh
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.state == killed {
+		return
+	}
+	c.state = s
+	for _, o := range m.conns {
+		if o == c {
+			continue
+		}
+		c.routes[o].lose()
+		o.routes[c].lose()
+		if s != muted {
+			o.interest = slices.DeleteFunc(o.interest, func(s *meshSub) bool { return s.conn == c })
+		}
+	}
+}
+
+// lose drops the messages on a route, and goes on with the rest.
+func (r *route) lose() {
+	r.flying = slices.DeleteFunc(r.flying, func(f flight) bool { return f.msg != nil })
+}
+
+// Freeze has all that is published either way wait until Restore.
+func (c *Conn) Freeze() {
+	m := c.mesh
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.state == up {
+		c.state = frozen
+	}
+}
+
+// Restore ends a fault. Subscriptions are made known again if it was a cut.
+func (c *Conn) Restore() {
+	m := c.mesh
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.state == killed {
+		return
+	}
+	was := c.state
+	c.state = up
+	for _, s := range c.subs {
+		if was == cut {
+			c.announce(s)
+		}
+	}
+	for _, o := range m.conns {
+		if o != c {
+			c.routes[o].arm()
+			o.routes[c].arm()
+		}
+	}
+}
+
+var _ broker.Bus = (*Conn)(nil)
