@@ -20,6 +20,12 @@ type offer struct {
 	canvas bool
 }
 
+// takes reports whether actions of this type are sent to such a client.
+func (o offer) takes(kind string) bool {
+	ofCanvas := family(kind) == "canvas" || kind == "session/canvasesChanged" || kind == "session/openCanvasesChanged"
+	return o.version.knows(kind) && (o.canvas || !ofCanvas)
+}
+
 // newest returns the connection that gets the client's notifications and
 // requests, or nil.
 func (cl *client) newest() *conn {
@@ -56,6 +62,7 @@ func (h *Host) leaveLocked(c *conn) {
 	cl.leftAt = h.seq
 	if len(cl.conns) == 0 {
 		h.logLocked(levelInfo, "Client disconnected: %s, subscriptions=%d", cl.id, len(c.subs))
+		h.providerLeftLocked(cl.id)
 		h.forgetClientsLocked()
 	}
 }

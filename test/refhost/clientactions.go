@@ -15,6 +15,9 @@ type dispatchParams struct {
 // unsupported are the actions that the host rejects.
 var unsupported = []string{"chat/workingDirectorySet", "chat/workingDirectoryRemoved"}
 
+// activeClientActions are those with which a client says what it contributes.
+var activeClientActions = []string{"session/activeClientChanged", "session/activeClientSet", "session/activeClientRemoved"}
+
 // dispatchLocked handles dispatchAction. A valid action comes back to all
 // subscribers with its origin, byte for byte, whether or not it means anything
 // to the host. A malformed one gets no answer.
@@ -39,9 +42,11 @@ func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 	case "chat":
 		h.chatActionLocked(env)
 	case "session":
-		h.sessionActionLocked(env)
+		h.sessionActionLocked(c, env)
 	case "terminal":
 		h.terminalActionLocked(env)
+	case "canvas":
+		h.canvasActionLocked(c, env)
 	case "root":
 		if kind == "root/configChanged" {
 			h.publishLocked(env, nil)
@@ -162,7 +167,7 @@ func (ch *chat) clientConfirmLocked(env envelope) {
 }
 
 // sessionActionLocked handles an action on a session.
-func (h *Host) sessionActionLocked(env envelope) {
+func (h *Host) sessionActionLocked(c *conn, env envelope) {
 	var a struct {
 		Title      *string `json:"title"`
 		IsRead     *bool   `json:"isRead"`
@@ -173,6 +178,9 @@ func (h *Host) sessionActionLocked(env envelope) {
 	}
 	if s, ok := h.sessions.get(env.channel); ok {
 		switch {
+		case slices.Contains(activeClientActions, env.kind):
+			s.activeClientLocked(c, env)
+			return
 		case env.kind == "session/titleChanged" && a.Title != nil:
 			s.setTitleLocked(*a.Title)
 		case env.kind == "session/isReadChanged" && a.IsRead != nil:

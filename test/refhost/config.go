@@ -55,6 +55,10 @@ type Config struct {
 	// Terminals says what stands behind a terminal. Default: [EchoTerminals].
 	Terminals TerminalMode
 
+	// Canvases are those that the agent can open in every session. Default:
+	// none, or two with Demo.
+	Canvases []Canvas
+
 	// Demo makes three sessions with a past, in one of which a slow turn is
 	// always going on. It begins with the first connection.
 	Demo bool
@@ -116,6 +120,13 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Demo && c.Root == "" && c.Files == nil {
 		c.Files = demoFiles
+	}
+	if c.Demo && c.Canvases == nil {
+		c.Canvases = demoCanvases
+	}
+	var err error
+	if c.Canvases, err = checkCanvases(c.Canvases); err != nil {
+		return c, err
 	}
 	for _, field := range []struct {
 		name     string

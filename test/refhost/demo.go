@@ -83,9 +83,27 @@ func (h *Host) startDemoLocked() {
 		s.announced = s.summary()
 		at = at.Add(3 * time.Hour)
 	}
+	h.openDemoCanvasLocked()
 	live, _ := h.sessions.get(providerName + ":/" + demoSessions[0].name)
 	h.demo.chat = live.chat
 	h.afterLocked(demoBreak, h.demo.speakLocked)
+}
+
+// openDemoCanvasLocked opens the first of the host's own canvases in the last
+// session, with a note in it.
+func (h *Host) openDemoCanvasLocked() {
+	s, _ := h.sessions.get(providerName + ":/" + demoSessions[len(demoSessions)-1].name)
+	if len(h.cfg.Canvases) == 0 {
+		return
+	}
+	v, err := h.newCanvasLocked(s, h.cfg.Canvases[0].ID, nil)
+	if err == nil {
+		v.notes = []string{"Mention the new search."}
+		err = h.addCanvasLocked(v)
+	}
+	if err != nil {
+		h.log.Warn("the demo has no canvas", "error", err)
+	}
 }
 
 func (h *Host) pastTurnLocked(t demoTurn, at time.Time) *turn {

@@ -13,7 +13,7 @@ type method struct {
 	locked func(h *Host, c *conn, params json.RawMessage) (any, error)
 
 	// unlocked handles one that reads files. It holds up its connection only.
-	unlocked func(h *Host, params json.RawMessage) (any, error)
+	unlocked func(h *Host, c *conn, params json.RawMessage) (any, error)
 
 	// remote handles one that asks a client, in a goroutine of its own, so
 	// that the connection is served meanwhile. Where both are set, the params
@@ -41,6 +41,11 @@ var methods = map[string]method{
 	"resourceWrite":        {unlocked: (*Host).resourceWrite},
 	"resourceDelete":       {unlocked: (*Host).resourceDelete},
 	"resourceMkdir":        {unlocked: (*Host).resourceMkdir},
+
+	"canvasReadResource": {unlocked: (*Host).canvasReadResource},
+	"canvasOpen":         {locked: (*Host).refuseProviderCallLocked},
+	"canvasInvokeAction": {locked: (*Host).refuseProviderCallLocked},
+	"canvasClose":        {locked: (*Host).refuseProviderCallLocked},
 
 	"vscode/devContainers/connect": {remote: (*Host).connectDevContainer},
 }
@@ -80,7 +85,7 @@ func (h *Host) request(c *conn, msg message) {
 	if slow == nil {
 		return
 	}
-	result, err := slow(h, params)
+	result, err := slow(h, c, params)
 	frame, err := h.answerFrame(id, result, err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,7 +94,7 @@ func (h *Host) request(c *conn, msg message) {
 
 // requestQuick answers or starts what does not read files, and returns the
 // function that answers the rest.
-func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params json.RawMessage) func(*Host, json.RawMessage) (any, error) {
+func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params json.RawMessage) func(*Host, *conn, json.RawMessage) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.conns[c] {

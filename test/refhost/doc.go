@@ -25,8 +25,8 @@
 //
 // The channels are ahp-root://, the sessions demo:/…, their chats
 // ahp-chat://default/<base64url of the session>, terminals
-// agenthost-terminal:…, resource watches ahp-resource-watch://r/…, and
-// ahp-otlp://logs/<level> without state.
+// agenthost-terminal:…, resource watches ahp-resource-watch://r/…, open
+// canvases ahp-canvas:/<id>, and ahp-otlp://logs/<level> without state.
 //
 // State changes are published as the notification action, numbered by one
 // serverSeq for the whole host. An envelope is encoded once: all subscribers
@@ -87,10 +87,52 @@
 //	permission        asks before it uses one: the first answer counts
 //	terminal          uses a tool with a terminal, which stays
 //	error             fails
+//	canvas ID         opens a canvas
+//	canvas VERB …     does something with the latest: see Canvases
 //	anything else     says it again, word by word
 //
 // A turn ends with chat/usage and chat/turnComplete or chat/error.
 // A turn that starts while another is active takes its place.
+//
+// # Canvases
+//
+// The host's own provider declares what [Config.Canvases] says, in every
+// session; a client declares canvases as canvasProviders in
+// session/activeClientChanged or session/activeClientSet, as long as it is
+// connected. With capabilities.canvas, sessions have canvases (all that is
+// declared) and openCanvases, kept up to date by session/canvasesChanged and
+// session/openCanvasesChanged, and ahp-canvas:/<id> is the channel of an open
+// instance; others are sent nothing of this.
+//
+// The agent does what prompts and the methods of [Host] say:
+//
+//	canvas update {…}            canvas/updated with title, status, url,
+//	                             availability; null clears
+//	canvas update                the provider changes the content's address
+//	canvas stale, canvas ready   the provider goes, and comes back
+//	canvas message JSON          a message to the views
+//	canvas invoke ACTION JSON    an action of the provider's
+//	canvas close                 closes the canvas
+//
+// Whose canvas is a client's, that client's newest connection is asked
+// canvasOpen, canvasInvokeAction and canvasClose, and nobody else; its errors
+// go to the agent, and are -32012 with data {code, message} where it is not
+// there. When the client has no connection, its canvases are stale; when it
+// has come back with reconnect, or declares them again, each is opened again,
+// and ready.
+//
+// canvas/message and canvas/closeRequested come back to all subscribers with
+// their origin. From a client that does not subscribe to the open canvas they
+// are rejected, as is all else that clients dispatch there, with an envelope
+// that goes to this client only; a closeRequested where nothing is open is
+// ignored. A client that asks canvasOpen and the like gets -32009.
+//
+// Content is addressed by its [Canvas.Mode]. canvasReadResource is served for
+// [CanvasChannel]: to connections that subscribe to the open canvas, else
+// -32009, as for another instance's content; -32008 where nothing is open, or
+// no such file; -32602 for what is no address of content, or leaves its root.
+// Paths are decoded once. For [CanvasLoopback], and without any canvas, it is
+// -32601.
 //
 // # Files
 //

@@ -46,6 +46,7 @@ func (h *Host) initializeLocked(c *conn, raw json.RawMessage) (any, error) {
 		return nil, err
 	}
 	cl := h.joinLocked(c, params.ClientID)
+	h.forgetProviderLocked(params.ClientID)
 	cl.offer = readCapabilities(params.Capabilities)
 	cl.offer.version = v
 	c.offer = cl.offer
@@ -94,6 +95,7 @@ func (h *Host) reconnectLocked(c *conn, raw json.RawMessage) (any, error) {
 		return nil, fail(ahp.CodeNotFound, "Reconnect client not found: %s", params.ClientID)
 	}
 	c.offer = h.joinLocked(c, params.ClientID).offer
+	h.goLocked(func() { h.providerBack(params.ClientID) })
 	replay := h.canReplayLocked(params.LastSeenServerSeq)
 	missing, snapshots := []string{}, []snapshot{}
 	for _, uri := range params.Subscriptions {

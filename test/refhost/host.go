@@ -30,12 +30,17 @@ type Host struct {
 
 	sessions  catalog[*session]
 	terminals catalog[*terminal]
+	canvases  catalog[*canvas]
 	chats     map[string]*chat
 	deleted   []string // sessions deleted, oldest first
 	active    int      // sessions with a turn in progress
 	parts     int      // number of the latest response part
 	logSubs   int      // subscriptions to log channels
-	demo      *demo    // nil until it begins
+
+	canvasCount  int           // canvases ever opened
+	canvasServer *canvasServer // nil until it is needed
+
+	demo *demo // nil until it begins
 }
 
 // errHostClosed ends the connections of a host that is closed.
@@ -80,6 +85,9 @@ func (h *Host) Close() error {
 		}
 		for c := range h.conns {
 			c.end(errHostClosed)
+		}
+		if h.canvasServer != nil {
+			_ = h.canvasServer.server.Close()
 		}
 	}
 	h.mu.Unlock()

@@ -81,7 +81,7 @@ func (h *Host) publishLocked(env envelope, action any) {
 	}
 	for _, cl := range h.clients {
 		c := cl.newest()
-		if c == nil || !c.offer.version.knows(rec.kind) {
+		if c == nil || !c.offer.takes(rec.kind) {
 			continue
 		}
 		if sub := c.subs[rec.channel]; sub != nil {
@@ -117,7 +117,7 @@ func (h *Host) replayLocked(c *conn, seq int64) []json.RawMessage {
 	})
 	missed := []json.RawMessage{}
 	for _, rec := range h.replay[start:] {
-		if c.subs[rec.channel] != nil && c.offer.version.knows(rec.kind) {
+		if c.subs[rec.channel] != nil && c.offer.takes(rec.kind) {
 			missed = append(missed, rec.params)
 		}
 	}

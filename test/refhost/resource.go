@@ -38,6 +38,7 @@ func newContent(data []byte, encoding, contentType string) resourceContent {
 
 var contentTypes = map[string]string{
 	".css": "text/css", ".gif": "image/gif", ".html": "text/html", ".jpg": "image/jpeg", ".js": "text/javascript",
+	".mjs": "text/javascript", ".wasm": "application/wasm", ".woff2": "font/woff2",
 	".json": "application/json", ".md": "text/markdown", ".png": "image/png", ".svg": "image/svg+xml", ".txt": "text/plain",
 }
 
@@ -46,7 +47,7 @@ func contentType(uri string) string {
 }
 
 // resourceRead answers resourceRead for file: and demo-blob: URIs.
-func (h *Host) resourceRead(raw json.RawMessage) (any, error) {
+func (h *Host) resourceRead(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ type directoryEntry struct {
 }
 
 // resourceList answers resourceList, in the order of names.
-func (h *Host) resourceList(raw json.RawMessage) (any, error) {
+func (h *Host) resourceList(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func fileType(isDir bool) string {
 }
 
 // resourceResolve answers resourceResolve.
-func (h *Host) resourceResolve(raw json.RawMessage) (any, error) {
+func (h *Host) resourceResolve(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err
@@ -163,7 +164,7 @@ func (h *Host) resourceRequestLocked(_ *conn, raw json.RawMessage) (any, error) 
 }
 
 // resourceWrite answers resourceWrite, for whole files.
-func (h *Host) resourceWrite(raw json.RawMessage) (any, error) {
+func (h *Host) resourceWrite(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[struct {
 		resourceParams
 		Data       string `json:"data"`
@@ -207,7 +208,7 @@ func (h *Host) resourceWrite(raw json.RawMessage) (any, error) {
 }
 
 // resourceDelete answers resourceDelete.
-func (h *Host) resourceDelete(raw json.RawMessage) (any, error) {
+func (h *Host) resourceDelete(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[struct {
 		resourceParams
 		Recursive bool `json:"recursive"`
@@ -231,7 +232,7 @@ func (h *Host) resourceDelete(raw json.RawMessage) (any, error) {
 }
 
 // resourceMkdir answers resourceMkdir. A directory that exists is fine.
-func (h *Host) resourceMkdir(raw json.RawMessage) (any, error) {
+func (h *Host) resourceMkdir(_ *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[resourceParams](raw)
 	if err != nil {
 		return nil, err

@@ -53,6 +53,10 @@ func (s *script) play(prompt string) {
 		s.stream(n, pause, size)
 		return
 	}
+	if words, ok := strings.CutPrefix(prompt, "canvas "); ok {
+		s.driveCanvas(words)
+		return
+	}
 	switch strings.TrimSpace(prompt) {
 	case "hello":
 		s.say("Hello, world!")

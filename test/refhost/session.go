@@ -21,6 +21,7 @@ type session struct {
 	directories []string // nil: none were given
 	chat        *chat    // the default chat, and the only one
 	waiting     []inputRequest
+	clients     catalog[*activeClient]
 	announced   summary // as clients know it
 	announcer   *timer  // of the next root/sessionSummaryChanged; nil if none is due
 }
@@ -44,22 +45,22 @@ type changes struct {
 }
 
 type sessionState struct {
-	Provider           string          `json:"provider"`
-	Title              string          `json:"title"`
-	Status             int             `json:"status"`
-	Lifecycle          string          `json:"lifecycle"`
-	ActiveClients      []string        `json:"activeClients"`
-	Chats              []chatSummary   `json:"chats"`
-	DefaultChat        string          `json:"defaultChat"`
-	WorkingDirectories []string        `json:"workingDirectories,omitempty"`
-	Config             *configState    `json:"config,omitempty"`
-	Meta               json.RawMessage `json:"_meta,omitempty"`
-	InputNeeded        []inputRequest  `json:"inputNeeded,omitempty"`
-	ServerTools        json.RawMessage `json:"serverTools"`
+	Provider           string            `json:"provider"`
+	Title              string            `json:"title"`
+	Status             int               `json:"status"`
+	Lifecycle          string            `json:"lifecycle"`
+	ActiveClients      []json.RawMessage `json:"activeClients"`
+	Chats              []chatSummary     `json:"chats"`
+	DefaultChat        string            `json:"defaultChat"`
+	WorkingDirectories []string          `json:"workingDirectories,omitempty"`
+	Config             *configState      `json:"config,omitempty"`
+	Meta               json.RawMessage   `json:"_meta,omitempty"`
+	InputNeeded        []inputRequest    `json:"inputNeeded,omitempty"`
+	ServerTools        json.RawMessage   `json:"serverTools"`
 
 	// For clients that can render canvases only.
-	Canvases     []json.RawMessage `json:"canvases,omitzero"`
-	OpenCanvases []json.RawMessage `json:"openCanvases,omitzero"`
+	Canvases     []canvasDeclaration `json:"canvases,omitzero"`
+	OpenCanvases []canvasRef         `json:"openCanvases,omitzero"`
 }
 
 var (
@@ -84,7 +85,7 @@ func (s *session) state(o offer) sessionState {
 		Title:              s.title,
 		Status:             s.status,
 		Lifecycle:          "ready",
-		ActiveClients:      []string{},
+		ActiveClients:      s.activeClients(),
 		Chats:              []chatSummary{s.chat.summary()},
 		DefaultChat:        s.chat.uri,
 		WorkingDirectories: s.directories,
@@ -97,7 +98,7 @@ func (s *session) state(o offer) sessionState {
 		state.Meta = workspaceless
 	}
 	if o.canvas {
-		state.Canvases, state.OpenCanvases = []json.RawMessage{}, []json.RawMessage{}
+		state.Canvases, state.OpenCanvases = s.declarations(), s.refs()
 	}
 	return state
 }
@@ -156,7 +157,7 @@ func (h *Host) checkSessionURI(uri string) error {
 	_, isTerminal := h.terminals.get(uri)
 	scheme, _, ok := strings.Cut(uri, ":")
 	switch {
-	case !ok || isTerminal || slices.Contains([]string{"ahp-root", "ahp-chat", "ahp-otlp", "ahp-resource-watch"}, scheme):
+	case !ok || isTerminal || slices.Contains([]string{"ahp-root", "ahp-chat", "ahp-otlp", "ahp-resource-watch", "ahp-canvas"}, scheme):
 		return fail(ahp.CodeInvalidParams, "Not a session URI: %s", uri)
 	case len(h.sessions.keys) >= maxSessions:
 		return fail(ahp.CodeInternalError, "More than %d sessions", maxSessions)
@@ -216,6 +217,9 @@ func (h *Host) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 	if s.chat.active != nil {
 		s.chat.active = nil
 		h.changeActiveLocked(-1)
+	}
+	for _, v := range s.canvases() {
+		h.canvases.remove(v.channel)
 	}
 	h.sessions.remove(s.uri)
 	delete(h.chats, s.chat.uri)

@@ -105,6 +105,8 @@ func (h *Host) stateLocked(c *conn, uri string, v view) (any, error) {
 		return nil, nil
 	case strings.HasPrefix(uri, watchPrefix):
 		return watchState(uri)
+	case strings.HasPrefix(uri, canvasPrefix):
+		return h.canvasStateLocked(uri, c.offer)
 	case strings.HasPrefix(uri, chatPrefix):
 		return h.chatStateLocked(uri, v)
 	}

@@ -1,0 +1,288 @@
+package refhost
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"ahprelay/ahp"
+)
+
+// canvasPrefix begins the channels of open canvases. What follows is not the
+// instance's id.
+const canvasPrefix = "ahp-canvas:/"
+
+// A canvas is an open instance: a surface that the agent has opened and that
+// clients render. Its state is guarded by the host's lock.
+type canvas struct {
+	session  *session
+	channel  string
+	declared canvasDeclaration // as it was when the canvas was opened
+	instance string
+	input    json.RawMessage
+	title    string
+	status   string
+	url      string
+	stale    bool
+
+	// For canvases of the host's own provider only.
+	app   *Canvas
+	notes []string // what the user has written
+	round int      // how often the provider has opened or changed it
+}
+
+type canvasState struct {
+	InstanceID    string          `json:"instanceId"`
+	CanvasID      string          `json:"canvasId"`
+	ExtensionID   string          `json:"extensionId"`
+	ExtensionName string          `json:"extensionName,omitempty"`
+	DisplayName   string          `json:"displayName,omitempty"`
+	Input         json.RawMessage `json:"input,omitempty"`
+	Title         string          `json:"title,omitempty"`
+	Status        string          `json:"status,omitempty"`
+	URL           string          `json:"url,omitempty"`
+	Availability  string          `json:"availability"`
+	Provider      canvasSource    `json:"provider"`
+}
+
+// A canvasRef is an open canvas as the session's state lists it.
+type canvasRef struct {
+	InstanceID    string `json:"instanceId"`
+	Channel       string `json:"channel"`
+	CanvasID      string `json:"canvasId"`
+	ExtensionID   string `json:"extensionId"`
+	ExtensionName string `json:"extensionName,omitempty"`
+	Title         string `json:"title,omitempty"`
+	Availability  string `json:"availability"`
+}
+
+// A canvasSource tells whose a canvas is: kind is server or client.
+type canvasSource struct {
+	Kind     string `json:"kind"`
+	ClientID string `json:"clientId,omitempty"`
+}
+
+type canvasMessageAction struct {
+	Type    string          `json:"type"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+func (v *canvas) availability() string {
+	if v.stale {
+		return "stale"
+	}
+	return "ready"
+}
+
+func (v *canvas) state() canvasState {
+	return canvasState{
+		InstanceID: v.instance, CanvasID: v.declared.CanvasID,
+		ExtensionID: v.declared.ExtensionID, ExtensionName: v.declared.ExtensionName, DisplayName: v.declared.DisplayName,
+		Input: v.input, Title: v.title, Status: v.status, URL: v.url,
+		Availability: v.availability(), Provider: v.declared.Source,
+	}
+}
+
+func (v *canvas) ref() canvasRef {
+	return canvasRef{
+		InstanceID: v.instance, Channel: v.channel, CanvasID: v.declared.CanvasID,
+		ExtensionID: v.declared.ExtensionID, ExtensionName: v.declared.ExtensionName,
+		Title: v.title, Availability: v.availability(),
+	}
+}
+
+// refs are the session's open canvases, in the order of opening.
+func (s *session) refs() []canvasRef {
+	refs := []canvasRef{}
+	for _, v := range s.canvases() {
+		refs = append(refs, v.ref())
+	}
+	return refs
+}
+
+func (s *session) canvases() []*canvas {
+	return slices.DeleteFunc(s.host.canvases.all(), func(v *canvas) bool { return v.session != s })
+}
+
+// openCanvasesChangedLocked publishes the list of open canvases.
+func (s *session) openCanvasesChangedLocked() {
+	s.host.emitLocked(s.uri, struct {
+		Type         string      `json:"type"`
+		OpenCanvases []canvasRef `json:"openCanvases"`
+	}{"session/openCanvasesChanged", s.refs()})
+}
+
+// canvasStateLocked is the state of an open canvas. Clients that cannot
+// render canvases see none.
+func (h *Host) canvasStateLocked(uri string, o offer) (any, error) {
+	v, ok := h.canvases.get(uri)
+	if !ok || !o.canvas {
+		return nil, fail(ahp.CodeNotFound, "Canvas not open: %s", uri)
+	}
+	return v.state(), nil
+}
+
+// updateLocked merges an update into the state, and publishes it: null clears
+// an optional value, and what is absent stays. The list of open canvases is
+// published too, where it shows the change.
+func (v *canvas) updateLocked(update map[string]any) error {
+	before := v.ref()
+	for name, value := range update {
+		text, isText := value.(string)
+		field := map[string]*string{"title": &v.title, "status": &v.status, "url": &v.url}[name]
+		switch {
+		case field != nil && (isText || value == nil):
+			*field = text
+		case name == "availability" && (text == "stale" || text == "ready"):
+			v.stale = text == "stale"
+		default:
+			return fail(ahp.CodeInvalidParams, "A canvas cannot be updated with %s: %v", name, value)
+		}
+	}
+	fields := message{"type": encode("canvas/updated")}
+	for name, value := range update {
+		fields[name] = encode(value)
+	}
+	h := v.session.host
+	h.publishLocked(envelope{channel: v.channel, action: encode(fields), kind: "canvas/updated"}, nil)
+	if v.ref() != before {
+		v.session.openCanvasesChangedLocked()
+	}
+	return nil
+}
+
+// sendLocked sends a message of the provider to the views.
+func (v *canvas) sendLocked(payload any) {
+	v.session.host.emitLocked(v.channel, canvasMessageAction{"canvas/message", encode(payload)})
+}
+
+// removeLocked takes the canvas from the session.
+func (v *canvas) removeLocked() {
+	v.session.host.canvases.remove(v.channel)
+	v.session.openCanvasesChangedLocked()
+}
+
+// canvasActionLocked handles an action of a client on a canvas.
+func (h *Host) canvasActionLocked(c *conn, env envelope) {
+	var a struct {
+		InstanceID *string         `json:"instanceId"`
+		Payload    json.RawMessage `json:"payload"`
+	}
+	if json.Unmarshal(env.action, &a) != nil {
+		return
+	}
+	v, open := h.canvases.get(env.channel)
+	open = open && (a.InstanceID == nil || *a.InstanceID == v.instance)
+	renders := c.subs[env.channel] != nil && c.offer.canvas
+	switch {
+	case env.kind == "canvas/closeRequested" && !open:
+		// Somebody else was faster.
+	case env.kind != "canvas/closeRequested" && env.kind != "canvas/message":
+		h.rejectLocked(c, env, "Clients may not dispatch "+env.kind)
+	case !open:
+		h.rejectLocked(c, env, "Canvas not open: "+env.channel)
+	case !renders:
+		h.rejectLocked(c, env, "Not a renderer of the canvas: "+env.channel)
+	case env.kind == "canvas/closeRequested":
+		h.publishLocked(env, nil)
+		h.goLocked(func() { _ = h.CloseCanvas(env.channel) })
+	case a.Payload != nil: // else it is malformed
+		h.publishLocked(env, nil)
+		if v.app != nil && !v.stale {
+			v.answerLocked(a.Payload)
+		}
+	}
+}
+
+// rejectLocked sends an action back to who dispatched it, and to nobody else.
+func (h *Host) rejectLocked(c *conn, env envelope, reason string) {
+	h.seq++
+	env.rejected = reason
+	c.queueLocked(notificationFrame("action", env.encode(h.seq)))
+}
+
+// maxCanvasPath bounds the paths of content addresses.
+const maxCanvasPath = 4096
+
+// contentScheme begins addresses of canvas content:
+// ahp-canvas-content:/<instanceId>/<path>.
+const contentScheme = "ahp-canvas-content:"
+
+type canvasReadParams struct {
+	Channel string `json:"channel"`
+	URI     string `json:"uri"`
+}
+
+type canvasContent struct {
+	URI      string  `json:"uri"`
+	MIMEType string  `json:"mimeType,omitempty"`
+	Text     *string `json:"text,omitempty"`
+	Blob     []byte  `json:"blob,omitempty"` // base64
+}
+
+// canvasReadResource answers canvasReadResource, for canvases whose content
+// the host serves itself.
+func (h *Host) canvasReadResource(c *conn, raw json.RawMessage) (any, error) {
+	app, uri, name, err := h.admitRead(c, raw)
+	if err != nil {
+		return nil, err
+	}
+	content, err := app.read(name, uri)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		Contents []canvasContent `json:"contents"`
+	}{[]canvasContent{content}}, nil
+}
+
+// admitRead checks that the connection renders the canvas that it reads from.
+func (h *Host) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri, name string, err error) {
+	if !slices.ContainsFunc(h.cfg.Canvases, func(app Canvas) bool { return app.Mode == CanvasChannel }) {
+		return nil, "", "", methodNotFound("canvasReadResource")
+	}
+	params, err := decodeParams[canvasReadParams](raw)
+	if err != nil {
+		return nil, "", "", err
+	}
+	instance, name, err := parseContentURI(params.URI)
+	if err != nil {
+		return nil, "", "", err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v, ok := h.canvases.get(params.Channel)
+	switch {
+	case !ok:
+		err = fail(ahp.CodeNotFound, "Canvas not open: %s", params.Channel)
+	case c.subs[params.Channel] == nil || !c.offer.canvas:
+		err = fail(ahp.CodePermissionDenied, "Not a renderer of the canvas: %s", params.Channel)
+	case instance != v.instance:
+		err = fail(ahp.CodePermissionDenied, "Not content of the canvas %s: %s", v.instance, params.URI)
+	case v.app != nil && v.app.Mode == CanvasLoopback:
+		err = methodNotFound("canvasReadResource")
+	case v.app == nil || v.stale:
+		err = fail(ahp.CodeNotFound, "Content not found: %s", params.URI)
+	}
+	if err != nil {
+		return nil, "", "", err
+	}
+	return v.app, params.URI, name, nil
+}
+
+// parseContentURI splits an address of canvas content. The path is decoded
+// once, and names a file below the canvas's own root.
+func parseContentURI(uri string) (instance, name string, err error) {
+	rest, ok := strings.CutPrefix(uri, contentScheme+"/")
+	if !ok {
+		return "", "", fail(ahp.CodeInvalidParams, "Not an address of canvas content: %s", uri)
+	}
+	rest, _, _ = strings.Cut(rest, "#")
+	rest, _, _ = strings.Cut(rest, "?")
+	instance, escaped, _ := strings.Cut(rest, "/")
+	name, ok = canvasFileName(escaped)
+	if !ok || instance == "" {
+		return "", "", fail(ahp.CodeInvalidParams, "Not a path of canvas content: %s", uri)
+	}
+	return instance, name, nil
+}

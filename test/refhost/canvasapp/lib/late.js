@@ -1,0 +1,2 @@
+// Imported when it is needed.
+export const late = 'late';
