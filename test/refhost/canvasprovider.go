@@ -463,8 +463,11 @@ func (h *Host) CloseCanvas(channel string) error {
 }
 
 // refuseProviderCallLocked answers canvasOpen and the like: it is the host
-// that asks providers.
-func (h *Host) refuseProviderCallLocked(*conn, json.RawMessage) (any, error) {
+// that asks providers. Who knows no canvases knows no such methods.
+func (h *Host) refuseProviderCallLocked(c *conn, _ json.RawMessage) (any, error) {
+	if !c.offer.canvas {
+		return nil, methodNotFound("canvasOpen, canvasInvokeAction, canvasClose")
+	}
 	return nil, fail(ahp.CodePermissionDenied, "Canvases are opened, driven and closed by the host")
 }
 

@@ -125,7 +125,8 @@
 // their origin. From a client that does not subscribe to the open canvas they
 // are rejected, as is all else that clients dispatch there, with an envelope
 // that goes to this client only; a closeRequested where nothing is open is
-// ignored. A client that asks canvasOpen and the like gets -32009.
+// ignored. A client that asks canvasOpen and the like gets -32009, or
+// -32601 without the capability.
 //
 // Content is addressed by its [Canvas.Mode]. canvasReadResource is served for
 // [CanvasChannel]: to connections that subscribe to the open canvas, else
