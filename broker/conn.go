@@ -30,13 +30,13 @@ const (
 // Events tells what happens to a [Conn]. Each function may be nil. They are
 // called one at a time, in order, and must neither block nor close the Conn.
 type Events struct {
-	// Connected: the first login succeeded.
-	Connected func()
+	// Connected: the first login succeeded, at the server with that URL.
+	Connected func(url string)
 	// Disconnected: the connection is gone and will be made anew. A nil error
 	// means that it was given up on purpose, for new credentials.
 	Disconnected func(err error)
 	// Reconnected: it is back. Messages may have been lost meanwhile.
-	Reconnected func()
+	Reconnected func(url string)
 	// Dropped: a receiver was too slow, and messages of that subject were lost.
 	Dropped func(subject string)
 	// Error: anything else that the server or the library complains about.
@@ -60,6 +60,8 @@ type Conn struct {
 	made   chan struct{}      // closed when nc is set
 	gone   chan struct{}      // closed after the last event
 
+	urls      []string     // to go through one after the other; empty if the library does that
+	turn      int          // of urls; owned by the library's goroutine that calls beforeRetry
 	creds     *credentials // nil if there is nothing to renew
 	renewing  sync.WaitGroup
 	closing   atomic.Bool
@@ -85,8 +87,8 @@ func (c *Conn) start(url string, opts ...nats.Option) error {
 		nats.ReconnectBufSize(-1),   // keep nothing: links know better what to send again
 		nats.Timeout(dialTimeout),
 		nats.NoEcho(),
-		nats.ConnectHandler(func(*nats.Conn) { c.connected(c.events.Connected) }),
-		nats.ReconnectHandler(func(*nats.Conn) { c.connected(c.events.Reconnected) }),
+		nats.ConnectHandler(func(nc *nats.Conn) { c.connected(nc, c.events.Connected) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { c.connected(nc, c.events.Reconnected) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.disconnected(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { c.complained(sub, err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.attemptFailed(err) }),
@@ -101,7 +103,7 @@ func (c *Conn) start(url string, opts ...nats.Option) error {
 	return nil
 }
 
-func (c *Conn) connected(tell func()) {
+func (c *Conn) connected(nc *nats.Conn, tell func(url string)) {
 	if c.creds != nil {
 		c.creds.accepted()
 	}
@@ -112,7 +114,7 @@ func (c *Conn) connected(tell func()) {
 	c.up = make(chan struct{})
 	c.mu.Unlock()
 	if tell != nil {
-		tell()
+		tell(nc.ConnectedUrl())
 	}
 }
 
@@ -135,17 +137,30 @@ func (c *Conn) complained(sub *nats.Subscription, err error) {
 }
 
 // beforeRetry is called by the library before each attempt but the first,
-// without its locks: the time to see to credentials. It returns how long to
-// wait.
+// without its locks: the time to choose a server and to see to credentials. It
+// returns how long to wait.
 func (c *Conn) beforeRetry(attempt int) time.Duration {
+	<-c.made // it is about to be
+	if len(c.urls) > 1 {
+		c.turnToNext()
+		attempt = (attempt-1)/len(c.urls) + 1 // each is tried once before the waits grow
+	}
 	if c.creds != nil {
-		c.creds.ready()
+		c.creds.ready(refuses(c.nc.LastError()))
 	}
 	wait := retryDelay(attempt)
 	if c.events.Retrying != nil && !c.closing.Load() {
 		c.events.Retrying(attempt, c.lastFailure(), wait)
 	}
 	return wait
+}
+
+// turnToNext makes the next URL that of the next attempt. The library never
+// hears of more than one: it would try the others without any wait, and all
+// that have lost the same server would come to the next one at the same time.
+func (c *Conn) turnToNext() {
+	c.turn = (c.turn + 1) % len(c.urls)
+	_ = c.nc.SetServerPool(c.urls[c.turn : c.turn+1]) // fails if closed, and needs nothing then
 }
 
 // lastFailure returns why there is no connection, as far as known.
@@ -155,12 +170,8 @@ func (c *Conn) lastFailure() error {
 			return err
 		}
 	}
-	select {
-	case <-c.made:
-		if err := c.nc.LastError(); err != nil {
-			return err // of a login; the library forgets it at the next failure to get that far
-		}
-	default:
+	if err := c.nc.LastError(); err != nil {
+		return err // of a login; the library forgets it at the next failure to get that far
 	}
 	if p := c.lastError.Load(); p != nil {
 		return *p

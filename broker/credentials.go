@@ -27,7 +27,7 @@ type credentials struct {
 	mu     sync.Mutex // guards the fields below
 	jwt    string
 	renew  time.Time // when to fetch the next; zero means never
-	shown  bool      // to a server, which has not accepted it yet
+	shown  int       // how often it was shown since a server has last accepted it
 	reason error     // of the last fetch
 }
 
@@ -41,12 +41,17 @@ func newCredentials(ctx context.Context, fetch func(context.Context) (string, er
 	}}
 }
 
+// maxShown is how often credentials are shown without an answer until they are
+// no longer believed to be good: not each time, for when many host-agents come
+// back at once, their logins may take too long, and fetching would add to that.
+const maxShown = 3
+
 // ready fetches credentials if there are none, if they are due, or if they
-// were shown without being accepted: the relay may have new keys, or the clock
-// of the server be another.
-func (c *credentials) ready() {
+// were not accepted: the relay may have new keys, or the clock of the server be
+// another.
+func (c *credentials) ready(refused bool) {
 	c.mu.Lock()
-	good := c.jwt != "" && !c.shown && (c.renew.IsZero() || time.Now().Before(c.renew))
+	good := c.jwt != "" && !(refused && c.shown > 0) && c.shown < maxShown && (c.renew.IsZero() || time.Now().Before(c.renew))
 	c.mu.Unlock()
 	if !good {
 		_ = c.update() // failure has it
@@ -68,7 +73,7 @@ func (c *credentials) update() error {
 		c.reason = fmt.Errorf("credentials for NATS: %w", err)
 		return c.reason
 	}
-	c.jwt, c.reason, c.shown, c.renew = userJWT, nil, false, time.Time{}
+	c.jwt, c.reason, c.shown, c.renew = userJWT, nil, 0, time.Time{}
 	if life > 0 {
 		c.renew = time.Now().Add(renewAfter(life))
 	}
@@ -90,7 +95,7 @@ func (c *credentials) show() (string, error) {
 	if c.jwt == "" {
 		return "", errors.Join(errors.New("no credentials for NATS yet"), c.reason)
 	}
-	c.shown = true
+	c.shown++
 	return c.jwt, nil
 }
 
@@ -98,7 +103,20 @@ func (c *credentials) show() (string, error) {
 func (c *credentials) accepted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.shown = false
+	c.shown = 0
+}
+
+// refuses reports whether a server does not accept the credentials, as opposed
+// to not answering.
+func refuses(err error) bool {
+	for _, refusal := range []error{
+		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
+	} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
 }
 
 // failure returns why the last fetch failed, if it did.

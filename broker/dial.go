@@ -102,7 +102,7 @@ func freshUser(keys *auth.Keys) (show func() (string, error), sign func([]byte) 
 
 // AgentConfig says how a host-agent connects to NATS.
 type AgentConfig struct {
-	URL      string      // required; nats://host:port, tls://host:port, ws://host:port/path, wss://host:port/path
+	URLs     []string    // required; nats://host:port, tls://host:port, ws://host:port/path or wss://host:port/path, all of one scheme
 	Tenant   string      // required
 	Host     string      // required
 	Instance string      // required; the name of this run of the host-agent
@@ -137,6 +137,9 @@ type AgentConfig struct {
 // background until Close. An error means that the configuration can never
 // work, or that ctx ended during the attempt.
 //
+// Of several URLs, all lead to the same NATS servers. The first is tried first;
+// after each failure, and after a connection was lost, the next one is.
+//
 // A connection on which nothing arrives for idleTimeout, or that takes no byte
 // for writeTimeout, is given up. Credentials are renewed before they expire.
 func DialAgent(ctx context.Context, cfg AgentConfig) (*Conn, error) {
@@ -148,8 +151,9 @@ func DialAgent(ctx context.Context, cfg AgentConfig) (*Conn, error) {
 	c.cancel = cancel
 	attempt := context.AfterFunc(ctx, cancel)
 	c.creds = newCredentials(life, cfg.Credentials)
-	c.creds.ready()
-	if err := c.start(cfg.URL, cfg.options(life, c)...); err != nil {
+	c.creds.ready(false)
+	c.urls = cfg.URLs
+	if err := c.start(cfg.URLs[0], cfg.options(life, c)...); err != nil {
 		cancel()
 		return nil, fmt.Errorf("connect host-agent to NATS: %w", err)
 	}
@@ -166,10 +170,10 @@ func (cfg *AgentConfig) options(life context.Context, c *Conn) []nats.Option {
 	if dial == nil {
 		dial = dialTCP
 	}
-	if strings.HasPrefix(cfg.URL, "ws") {
+	if strings.HasPrefix(cfg.URLs[0], "ws") {
 		dial = proxied(dial, cfg.proxy)
 	}
-	opts := append(networkOptions(newDialer(life, dial, c.failed), cfg.URL, cfg.TLS),
+	opts := append(networkOptions(newDialer(life, dial, c.failed), cfg.URLs[0], cfg.TLS),
 		nats.Name(cfg.Instance),
 		login(c.creds.show, cfg.Sign),
 		nats.CustomInboxPrefix(HostPrefix(cfg.Tenant, cfg.Host)+"inbox."+cfg.Instance),
@@ -191,7 +195,7 @@ func login(show func() (string, error), sign func([]byte) ([]byte, error)) nats.
 }
 
 func (cfg *AgentConfig) check() error {
-	if err := checkURL(cfg.URL, "nats", "tls", "ws", "wss"); err != nil {
+	if err := checkURLs(cfg.URLs); err != nil {
 		return err
 	}
 	for _, name := range []struct{ what, value string }{
@@ -206,6 +210,22 @@ func (cfg *AgentConfig) check() error {
 	}
 	if cfg.Sign == nil {
 		return errors.New("no Sign given")
+	}
+	return nil
+}
+
+// checkURLs reports why these are not addresses of the same NATS servers.
+func checkURLs(rawURLs []string) error {
+	if len(rawURLs) == 0 {
+		return errors.New("no URLs given")
+	}
+	schemes := []string{"nats", "tls", "ws", "wss"}
+	for _, u := range rawURLs {
+		if err := checkURL(u, schemes...); err != nil {
+			return err
+		}
+		scheme, _, _ := strings.Cut(u, "://")
+		schemes = []string{scheme}
 	}
 	return nil
 }

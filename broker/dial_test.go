@@ -24,9 +24,11 @@ import (
 func TestDialRefusesConfiguration(t *testing.T) {
 	s := newSite(t)
 	agents := map[string]func(*broker.AgentConfig){
-		"no address":     func(c *broker.AgentConfig) { c.URL = "" },
-		"ws://, wss://":  func(c *broker.AgentConfig) { c.URL = "http://relay/nats" },
-		"has a user":     func(c *broker.AgentConfig) { c.URL = "nats://ann:secret@relay:4222" },
+		"no URLs":        func(c *broker.AgentConfig) { c.URLs = nil },
+		"one of nats://": func(c *broker.AgentConfig) { c.URLs = []string{"nats://a:1", "tls://b:1"} },
+		"no address":     func(c *broker.AgentConfig) { c.URLs = []string{""} },
+		"ws://, wss://":  func(c *broker.AgentConfig) { c.URLs = []string{"http://relay/nats"} },
+		"has a user":     func(c *broker.AgentConfig) { c.URLs = []string{"nats://ann:secret@relay:4222"} },
 		"Tenant":         func(c *broker.AgentConfig) { c.Tenant = "" },
 		"Host":           func(c *broker.AgentConfig) { c.Host = "a.b" },
 		"Instance":       func(c *broker.AgentConfig) { c.Instance = "*" },
@@ -112,6 +114,59 @@ func TestAgentComesBack(t *testing.T) {
 	})
 	if len(evs.connected) > 0 {
 		t.Error("Connected a second time")
+	}
+}
+
+// A host-agent that knows several servers goes from one to the next, never
+// without a wait.
+func TestAgentGoesToTheNextServer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	first := s.server
+	second, err := broker.StartServer(broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(second.Close)
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = nobody.Close()
+	firstURL, secondURL := "nats://"+first.Addr().String(), "nats://"+second.Addr().String()
+	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	cfg.URLs = []string{"nats://" + nobody.Addr().String(), firstURL, secondURL}
+	connected := make(chan string, 10)
+	waits := make(chan time.Duration, 1000)
+	cfg.Events = broker.Events{
+		Connected:   func(url string) { connected <- url },
+		Reconnected: func(url string) { connected <- url },
+		Retrying:    func(_ int, _ error, wait time.Duration) { waits <- wait },
+	}
+	agent := dialAgent(t, cfg)
+	if got := next(t, "connection", connected); got != firstURL {
+		t.Errorf("connected to %s; want the first that is there, %s", got, firstURL)
+	}
+	first.Close()
+	if got := next(t, "connection", connected); got != secondURL {
+		t.Errorf("connected to %s; want the next one, %s", got, secondURL)
+	}
+	agent.Redial() // stays where it is
+	if got := next(t, "connection", connected); got != secondURL {
+		t.Errorf("connected to %s after Redial; want %s", got, secondURL)
+	}
+	second.Close()
+	s.start(t, strings.TrimPrefix(firstURL, "nats://"))
+	if got := next(t, "connection", connected); got != firstURL {
+		t.Errorf("connected to %s; want %s again", got, firstURL)
+	}
+	if len(waits) < 4 {
+		t.Errorf("%d waits; want one before each attempt but the first and Redial's", len(waits))
+	}
+	for len(waits) > 0 {
+		if wait := <-waits; wait < 100*time.Millisecond {
+			t.Errorf("waited %v before an attempt", wait)
+		}
 	}
 }
 
@@ -285,6 +340,41 @@ func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
 	}
 }
 
+// Credentials that a server did not refuse, but never came to look at, are shown
+// to it again.
+func TestGoodCredentialsAreKept(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	var fetched, hangUps atomic.Int32
+	fetch := cfg.Credentials
+	cfg.Credentials = func(ctx context.Context) (string, error) {
+		fetched.Add(1)
+		return fetch(ctx)
+	}
+	hangUps.Store(2)
+	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, network, address)
+		if err == nil && hangUps.Add(-1) >= 0 {
+			c = &mute{Conn: c}
+		}
+		return c, err
+	}
+	dialAgent(t, cfg)
+	if n := fetched.Load(); n != 1 {
+		t.Errorf("credentials fetched %d times; want once", n)
+	}
+}
+
+// A mute connection ends when it is written to.
+type mute struct{ net.Conn }
+
+func (c *mute) Write([]byte) (int, error) {
+	_ = c.Close()
+	return 0, errors.New("cut off")
+}
+
 // A link that goes silent without being closed is given up by both sides.
 func TestFrozenLink(t *testing.T) {
 	t.Parallel()
@@ -361,7 +451,7 @@ func TestAgentOverWebSocket(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := s.agentConfig(t, "acme", "laptop", 0)
-			cfg.URL = "ws" + strings.TrimPrefix(test.front.URL, "http") + "/nats"
+			cfg.URLs = []string{"ws" + strings.TrimPrefix(test.front.URL, "http") + "/nats"}
 			cfg.TLS = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 			cfg.Headers = func() (http.Header, error) {
 				return http.Header{"Authorization": {"Bearer " + test.name}}, nil
@@ -399,7 +489,7 @@ func TestProxyRefuses(t *testing.T) {
 		"for 127.0.": nil,
 	} {
 		cfg := s.agentConfig(t, "acme", "laptop", 0)
-		cfg.URL = "ws://127.0.0.1:1/nats"
+		cfg.URLs = []string{"ws://127.0.0.1:1/nats"}
 		cfg.Proxy = func(*url.URL) (*url.URL, error) {
 			if proxy == nil {
 				return nil, errors.New("no idea")
@@ -429,7 +519,7 @@ func TestCloseEndsAttempt(t *testing.T) {
 	s := newSite(t)
 	for _, scheme := range []string{"nats", "tls", "ws", "wss"} {
 		cfg := s.agentConfig(t, "acme", "laptop", 0)
-		cfg.URL = scheme + "://" + hole.Addr().String()
+		cfg.URLs = []string{scheme + "://" + hole.Addr().String()}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		start := time.Now()
 		_, err := broker.DialAgent(ctx, cfg)

@@ -98,7 +98,7 @@ func (s *site) agentConfig(t *testing.T, tenant, host string, ttl time.Duration)
 		t.Fatalf("NewAgentKey: %v", err)
 	}
 	return broker.AgentConfig{
-		URL: s.url(), Tenant: tenant, Host: host, Instance: broker.NewInstance(), Sign: key.SignNonce,
+		URLs: []string{s.url()}, Tenant: tenant, Host: host, Instance: broker.NewInstance(), Sign: key.SignNonce,
 		Credentials: func(context.Context) (string, error) {
 			userJWT, _, err := s.keys.AgentUser(tenant, host, key.Public(), ttl)
 			return userJWT, err
@@ -166,8 +166,8 @@ func newEvents() (*events, broker.Events) {
 		dropped: make(chan string, room), retrying: make(chan error, room),
 	}
 	return e, broker.Events{
-		Connected:    func() { e.connected <- time.Now() },
-		Reconnected:  func() { e.reconnected <- time.Now() },
+		Connected:    func(string) { e.connected <- time.Now() },
+		Reconnected:  func(string) { e.reconnected <- time.Now() },
 		Disconnected: func(err error) { e.disconnected <- err },
 		Dropped:      func(subject string) { e.dropped <- subject },
 		Error:        func(err error) { e.errs <- err },

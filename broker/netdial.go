@@ -123,7 +123,7 @@ func openTunnel(c net.Conn, user *url.Userinfo, address string) error {
 // proxy returns the proxy for a ws or wss address, nil for none.
 func (cfg *AgentConfig) proxy(address string) (*url.URL, error) {
 	u := &url.URL{Scheme: "http", Host: address}
-	if isTLS(cfg.URL) {
+	if isTLS(cfg.URLs[0]) {
 		u.Scheme = "https"
 	}
 	if cfg.Proxy != nil {

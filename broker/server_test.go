@@ -108,7 +108,7 @@ func TestServerWithoutListener(t *testing.T) {
 func (s *site) inProcess(t *testing.T, tenant, host string) broker.AgentConfig {
 	saved := s.server
 	cfg := broker.AgentConfig{
-		URL: "nats://relay:4222", Tenant: tenant, Host: host, Instance: broker.NewInstance(),
+		URLs: []string{"nats://relay:4222"}, Tenant: tenant, Host: host, Instance: broker.NewInstance(),
 		Dial: func(context.Context, string, string) (net.Conn, error) { return saved.InProcessConn() },
 	}
 	key, err := auth.NewAgentKey()
@@ -324,10 +324,10 @@ func TestServerTLS(t *testing.T) {
 	s := &site{keys: keys, server: server}
 	relay := s.relay(t) // in process, without TLS
 	cfg := s.agentConfig(t, "acme", "laptop", 0)
-	cfg.URL = "tls://" + server.Addr().String()
+	cfg.URLs = []string{"tls://" + server.Addr().String()}
 	cfg.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	wantPassage(t, dialAgent(t, cfg), relay, "ahp.v1.acme.laptop.ctl.x")
-	outer := dialRelay(t, broker.RelayConfig{URL: cfg.URL, TLS: cfg.TLS, Keys: keys, Instance: "r2"})
+	outer := dialRelay(t, broker.RelayConfig{URL: cfg.URLs[0], TLS: cfg.TLS, Keys: keys, Instance: "r2"})
 	wantPassage(t, outer, relay, "ahp.v1.acme.laptop.ctl.y")
 
 	cfg.TLS = nil // the system does not know the authority

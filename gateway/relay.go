@@ -147,7 +147,7 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 func (r *Relay) events() broker.Events {
 	return broker.Events{
 		Disconnected: func(err error) { r.log.Warn("connection to NATS lost", "error", err) },
-		Reconnected: func() {
+		Reconnected: func(string) {
 			r.log.Info("connected to NATS again")
 			r.resumed()
 		},

@@ -13,14 +13,18 @@ import (
 // returns what is not, with what to do about it. It serves nobody.
 func (a *Agent) Check(ctx context.Context, ok func(said string)) error {
 	ok(fmt.Sprintf("token: for host %s of tenant %s", a.host, a.tenant))
-	if _, err := a.credentials(ctx); err != nil {
-		return err
+	for _, relay := range a.cfg.Relays {
+		if _, err := a.credentialsFrom(ctx, relay); err != nil {
+			return err
+		}
+		ok("relay: " + relay + " accepts the token and gives credentials")
 	}
-	ok("relay: " + a.cfg.Relay + " accepts the token and gives credentials")
-	if err := a.checkNATS(ctx); err != nil {
-		return err
+	for _, url := range a.natsURLs() {
+		if err := a.checkNATS(ctx, url); err != nil {
+			return err
+		}
+		ok("NATS: connected through " + url)
 	}
-	ok("NATS: connected through " + a.natsURL())
 	version, err := a.checkHost(ctx)
 	if err != nil {
 		return err
@@ -32,11 +36,11 @@ func (a *Agent) Check(ctx context.Context, ok func(said string)) error {
 // checkTime bounds each step of a check.
 const checkTime = 10 * time.Second
 
-func (a *Agent) checkNATS(ctx context.Context) error {
+func (a *Agent) checkNATS(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	conn, err := broker.DialAgent(ctx, broker.AgentConfig{
-		URL: a.natsURL(), Tenant: a.tenant, Host: a.host, Instance: a.instance,
+		URLs: []string{url}, Tenant: a.tenant, Host: a.host, Instance: a.instance,
 		Credentials: a.credentials, Sign: a.key.SignNonce, Headers: a.headers,
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,9 +20,9 @@ import (
 // Config says how an [Agent] is to work. Durations and sizes of zero mean
 // their defaults.
 type Config struct {
-	Relay    string                 // required; the relay's base URL, http:// or https://
+	Relays   []string               // required; base URLs of the relays of one cluster, all http:// or all https://
 	Token    func() (string, error) // required; the enrolment token, asked for before each use
-	NATSURL  string                 // where NATS is, if not behind the relay's /nats
+	NATSURLs []string               // where NATS is, if not behind the relays' /nats
 	Upstream Upstream               // required; the AHP host
 	TakeOver bool                   // serve the host even if another host-agent does, which then stops
 	Version  string                 // of the program
@@ -29,7 +30,7 @@ type Config struct {
 	MaxFrame int           // bytes of the longest message, each way; default 32 MiB
 	Resume   time.Duration // how long relays may be out of reach unnoticed; default 15 s
 
-	HTTP *http.Client // for the relay's base URL; default: one that respects proxies in the environment
+	HTTP *http.Client // for the relays' base URLs; default: one that respects proxies in the environment
 	Log  *slog.Logger // default: none
 }
 
@@ -47,6 +48,7 @@ type Agent struct {
 	host     string
 	instance string
 	key      *auth.AgentKey
+	relays   *relays
 	dialHost dialFunc
 	monitor  *monitor
 	routing  *routing.Agent
@@ -78,7 +80,7 @@ func New(cfg Config) (*Agent, error) {
 	case cfg.Resume < 0:
 		return nil, fmt.Errorf("host-agent: Resume is %v; want a time above zero", cfg.Resume)
 	}
-	if err := checkRelay(cfg.Relay); err != nil {
+	if err := checkRelays(cfg.Relays); err != nil {
 		return nil, err
 	}
 	if err := cfg.Upstream.Check(); err != nil {
@@ -96,7 +98,7 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{cfg: cfg, tenant: tenant, host: host, instance: broker.NewInstance(), key: key}
+	a := &Agent{cfg: cfg, tenant: tenant, host: host, instance: broker.NewInstance(), key: key, relays: newRelays(cfg.Relays)}
 	a.cfg.Log = cfg.Log.With("tenant", tenant, "host", host, "agent", a.instance)
 	a.presence.init(cfg.Version)
 	a.dialHost = func(ctx context.Context) (hostSocket, error) { return cfg.Upstream.dial(ctx, cfg.MaxFrame) }
@@ -114,7 +116,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if _, err := a.credentials(ctx); err != nil && !temporary(err) {
 		return err // better now than in the background for ever
 	}
-	a.cfg.Log.Info("connecting", "relay", a.cfg.Relay, "upstream", a.cfg.Upstream.String())
+	a.cfg.Log.Info("connecting", "relay", strings.Join(a.cfg.Relays, " "), "upstream", a.cfg.Upstream.String())
 
 	conn, links, err := a.dial(ctx)
 	if err != nil {
@@ -170,13 +172,13 @@ func (a *Agent) dial(ctx context.Context) (*broker.Conn, *broker.AgentLinks, err
 		}
 	}
 	conn, err := broker.DialAgent(ctx, broker.AgentConfig{
-		URL: a.natsURL(), Tenant: a.tenant, Host: a.host, Instance: a.instance,
+		URLs: a.natsURLs(), Tenant: a.tenant, Host: a.host, Instance: a.instance,
 		Credentials: a.credentials, Sign: a.key.SignNonce, Headers: a.headers,
 		Events: broker.Events{
-			Connected:    func() { a.cfg.Log.Info("connected to the relay") },
+			Connected:    func(url string) { a.cfg.Log.Info("connected to the relay", "nats", url) },
 			Disconnected: func(err error) { a.cfg.Log.Warn("connection to the relay lost", "error", err) },
-			Reconnected: func() {
-				a.cfg.Log.Info("connected to the relay again")
+			Reconnected: func(url string) {
+				a.cfg.Log.Info("connected to the relay again", "nats", url)
 				resumed()
 			},
 			Dropped: func(subject string) {

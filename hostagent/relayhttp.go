@@ -55,6 +55,12 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the relay refuses (HTTP %d): %s", e.Status, e.Text)
 }
 
+// ofToken reports whether it is the token that is not welcome, which other relays
+// of the same keys will say too.
+func (e *RefusedError) ofToken() bool {
+	return e.Status == 0 || e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
+}
+
 // temporary reports whether another attempt may succeed.
 func temporary(err error) bool {
 	var refused *RefusedError
@@ -77,14 +83,6 @@ func checkRelay(base string) error {
 	return nil
 }
 
-// natsURL is where NATS is.
-func (a *Agent) natsURL() string {
-	if a.cfg.NATSURL != "" {
-		return a.cfg.NATSURL
-	}
-	return "ws" + strings.TrimPrefix(strings.TrimRight(a.cfg.Relay, "/"), "http") + "/nats"
-}
-
 // headers are those of the WebSocket handshake with the relay.
 func (a *Agent) headers() (http.Header, error) {
 	token, err := a.cfg.Token()
@@ -94,15 +92,15 @@ func (a *Agent) headers() (http.Header, error) {
 	return http.Header{"Authorization": {"Bearer " + token}}, nil
 }
 
-// credentials gets NATS credentials for this host-agent's nkey: the relay
-// wants to see the enrolment token, and the nkey proved.
-func (a *Agent) credentials(ctx context.Context) (userJWT string, err error) {
+// credentialsFrom gets NATS credentials for this host-agent's nkey from one
+// relay, which wants to see the enrolment token, and the nkey proved.
+func (a *Agent) credentialsFrom(ctx context.Context, relay string) (userJWT string, err error) {
 	var challenge struct{ Challenge, Tenant, Host string }
-	if err := a.post(ctx, "/agent/challenge", struct{}{}, &challenge); err != nil {
+	if err := a.post(ctx, relay, "/agent/challenge", struct{}{}, &challenge); err != nil {
 		return "", err
 	}
 	if challenge.Challenge == "" {
-		return "", fmt.Errorf("%w: no challenge in it", a.notRelay())
+		return "", fmt.Errorf("%w: no challenge in it", notRelay(relay))
 	}
 	if challenge.Tenant != a.tenant || challenge.Host != a.host {
 		return "", &RefusedError{Text: fmt.Sprintf(
@@ -116,19 +114,19 @@ func (a *Agent) credentials(ctx context.Context) (userJWT string, err error) {
 		JWT  string
 		NATS *bool // whether /nats is there
 	}
-	if err := a.post(ctx, "/agent/credentials", map[string]any{
+	if err := a.post(ctx, relay, "/agent/credentials", map[string]any{
 		"challenge": challenge.Challenge, "nkey": a.key.Public(), "signature": signature,
 	}, &answer); err != nil {
 		return "", err
 	}
-	if answer.NATS != nil && !*answer.NATS && a.cfg.NATSURL == "" {
+	if answer.NATS != nil && !*answer.NATS && len(a.cfg.NATSURLs) == 0 {
 		return "", &RefusedError{Text: "the relay's NATS is a cluster elsewhere; say where, with --nats-url"}
 	}
 	return answer.JWT, nil
 }
 
-// post sends one request to the relay and decodes the answer.
-func (a *Agent) post(ctx context.Context, path string, body, answer any) error {
+// post sends one request to a relay and decodes the answer.
+func (a *Agent) post(ctx context.Context, relay, path string, body, answer any) error {
 	token, err := a.cfg.Token()
 	if err != nil {
 		return err
@@ -137,7 +135,7 @@ func (a *Agent) post(ctx context.Context, path string, body, answer any) error {
 	if err != nil {
 		return err
 	}
-	address := strings.TrimRight(a.cfg.Relay, "/") + path
+	address := strings.TrimRight(relay, "/") + path
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(data))
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
@@ -146,28 +144,28 @@ func (a *Agent) post(ctx context.Context, path string, body, answer any) error {
 	request.Header.Set("Content-Type", "application/json")
 	response, err := a.cfg.HTTP.Do(request)
 	if err != nil {
-		return fmt.Errorf("relay %s cannot be reached: %w", a.cfg.Relay, unwrapURL(err))
+		return fmt.Errorf("relay %s cannot be reached: %w", relay, unwrapURL(err))
 	}
 	defer response.Body.Close()
 	data, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("relay %s: %w", a.cfg.Relay, err)
+		return fmt.Errorf("relay %s: %w", relay, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return a.refusal(response, data)
+		return refusal(relay, response, data)
 	}
 	if err := json.Unmarshal(data, answer); err != nil {
-		return fmt.Errorf("%w: %w", a.notRelay(), err)
+		return fmt.Errorf("%w: %w", notRelay(relay), err)
 	}
 	return nil
 }
 
-func (a *Agent) notRelay() error {
-	return fmt.Errorf("relay %s: the answer is not that of a relay", a.cfg.Relay)
+func notRelay(relay string) error {
+	return fmt.Errorf("relay %s: the answer is not that of a relay", relay)
 }
 
 // refusal says why the answer is not what was asked for.
-func (a *Agent) refusal(response *http.Response, data []byte) error {
+func refusal(relay string, response *http.Response, data []byte) error {
 	status, text := response.StatusCode, shorten(string(data))
 	var said struct{ Error string }
 	if json.Unmarshal(data, &said) == nil && said.Error != "" {
@@ -178,7 +176,7 @@ func (a *Agent) refusal(response *http.Response, data []byte) error {
 		text = (&url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}).String()
 	}
 	if status >= 500 || status == http.StatusTooManyRequests {
-		return fmt.Errorf("relay %s: HTTP %d: %s", a.cfg.Relay, status, text)
+		return fmt.Errorf("relay %s: HTTP %d: %s", relay, status, text)
 	}
 	return &RefusedError{status, text}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -26,7 +27,7 @@ func newAgent(t *testing.T, change func(*Config)) (*Agent, error) {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Relay: "http://127.0.0.1:1", Token: func() (string, error) { return token, nil },
+		Relays: []string{"http://127.0.0.1:1"}, Token: func() (string, error) { return token, nil },
 		Upstream: Upstream{URL: "ws://127.0.0.1:1"},
 		HTTP:     newHTTPClient(),
 	}
@@ -46,14 +47,19 @@ func TestNewRefuses(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		{"no relay", func(c *Config) { c.Relay = "" }, `relay "": want a URL that begins with http:// or https://`},
-		{"no scheme", func(c *Config) { c.Relay = "relay.example.com" }, `want a URL that begins with http://`},
-		{"another scheme", func(c *Config) { c.Relay = "ws://relay.example.com" }, `want a URL that begins with http://`},
-		{"capitals", func(c *Config) { c.Relay = "HTTP://relay.example.com" }, `want a URL that begins with http://`},
-		{"no host", func(c *Config) { c.Relay = "http://:8484" }, "no host in the URL"},
-		{"password", func(c *Config) { c.Relay = "https://me:secret@relay.example.com" }, "nothing secret"},
-		{"token", func(c *Config) { c.Relay = "https://relay.example.com?token=secret" }, "nothing secret"},
-		{"malformed", func(c *Config) { c.Relay = "http://relay:port" }, "want http://host:port or https://host"},
+		{"no relays", func(c *Config) { c.Relays = nil }, "relay: no URL given"},
+		{"one relay without TLS", func(c *Config) { c.Relays = []string{"https://a.example.com", "http://b.example.com"} },
+			"either http:// or https://"},
+		{"one bad relay", func(c *Config) { c.Relays = []string{"https://a.example.com", "b.example.com"} },
+			`relay "b.example.com"`},
+		{"no relay", func(c *Config) { c.Relays = []string{""} }, `relay "": want a URL that begins with http:// or https://`},
+		{"no scheme", func(c *Config) { c.Relays = []string{"relay.example.com"} }, `want a URL that begins with http://`},
+		{"another scheme", func(c *Config) { c.Relays = []string{"ws://relay.example.com"} }, `want a URL that begins with http://`},
+		{"capitals", func(c *Config) { c.Relays = []string{"HTTP://relay.example.com"} }, `want a URL that begins with http://`},
+		{"no host", func(c *Config) { c.Relays = []string{"http://:8484"} }, "no host in the URL"},
+		{"password", func(c *Config) { c.Relays = []string{"https://me:secret@relay.example.com"} }, "nothing secret"},
+		{"token", func(c *Config) { c.Relays = []string{"https://relay.example.com?token=secret"} }, "nothing secret"},
+		{"malformed", func(c *Config) { c.Relays = []string{"http://relay:port"} }, "want http://host:port or https://host"},
 		{"no token", func(c *Config) { c.Token = nil }, "no Token given"},
 		{"no token file", func(c *Config) { c.Token = func() (string, error) { return "", broken } }, broken.Error()},
 		{"no host token", func(c *Config) { c.Token = func() (string, error) { return "secret", nil } }, "want what relay token host prints"},
@@ -124,7 +130,7 @@ func TestRelayAnswers(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			server := httptest.NewServer(test.handler)
 			defer server.Close()
-			a, err := newAgent(t, func(c *Config) { c.Relay = server.URL + "/" })
+			a, err := newAgent(t, func(c *Config) { c.Relays = []string{server.URL + "/"} })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +186,7 @@ func TestCredentialsOfRelay(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	a, err := newAgent(t, func(c *Config) { c.Relay = server.URL + "/base/" })
+	a, err := newAgent(t, func(c *Config) { c.Relays = []string{server.URL + "/base/"} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +196,8 @@ func TestCredentialsOfRelay(t *testing.T) {
 	if err := keys.CheckChallenge(got.Challenge, "default", "laptop", got.NKey, got.Signature); err != nil {
 		t.Error(err)
 	}
-	if want := "ws" + server.URL[len("http"):] + "/base/nats"; a.natsURL() != want {
-		t.Errorf("NATS at %s; want %s", a.natsURL(), want)
+	if want := "ws" + server.URL[len("http"):] + "/base/nats"; a.natsURLs()[0] != want {
+		t.Errorf("NATS at %s; want %s", a.natsURLs()[0], want)
 	}
 }
 
@@ -202,7 +208,7 @@ func TestUnreachableRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	a, err := newAgent(t, func(c *Config) { c.Relay = "http://" + l.Addr().String() })
+	a, err := newAgent(t, func(c *Config) { c.Relays = []string{"http://" + l.Addr().String()} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,6 +233,89 @@ func TestEnded(t *testing.T) {
 	for _, ctx := range []context.Context{asked, context.Background()} {
 		if err := ended(ctx, errNATS); !errors.Is(err, errNATS) {
 			t.Errorf("ended without NATS: %v; want %v", err, errNATS)
+		}
+	}
+}
+
+// TestSeveralRelays asks one relay after the other, unless the token is refused.
+func TestSeveralRelays(t *testing.T) {
+	serve := func(handler http.HandlerFunc) string {
+		server := httptest.NewServer(handler)
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	good := serve(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/agent/challenge" {
+			_, _ = w.Write([]byte(`{"challenge":"x","tenant":"default","host":"laptop"}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"jwt":"the JWT"}`))
+	})
+	silent := serve(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else the end of the request goes unnoticed
+		<-r.Context().Done()
+	})
+	refusing, busy := serve(status(http.StatusUnauthorized)), serve(status(http.StatusBadGateway))
+	page, form := serve(http.NotFound), serve(status(http.StatusMethodNotAllowed))
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	nobody := closed.URL
+	for _, test := range []struct {
+		name   string
+		relays []string
+		want   []string // in the error; none: credentials
+		again  bool
+		first  string // whom to ask next time
+	}{
+		{"nobody there", []string{nobody, good}, nil, false, good},
+		{"says nothing", []string{silent, nobody, good}, nil, false, good},
+		{"in trouble", []string{busy, good, nobody}, nil, false, good},
+		{"a web server", []string{page, good}, nil, false, good},
+		{"the first is good", []string{good, refusing}, nil, false, good},
+		{"token refused", []string{nobody, refusing, good}, []string{"refuses the enrolment token"}, false, nobody},
+		{"none there", []string{nobody, busy}, []string{"cannot be reached", "502"}, true, nobody},
+		{"one to come back", []string{page, nobody}, []string{"no relay at that URL", "cannot be reached"}, true, page},
+		{"nothing but web servers", []string{page, form}, []string{"404", "405", "--relay"}, false, page},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a, err := newAgent(t, func(c *Config) { c.Relays = test.relays })
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.relays.urls = test.relays // in that order
+			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+			defer cancel()
+			jwt, err := a.credentials(ctx)
+			if test.want == nil && (jwt != "the JWT" || err != nil) {
+				t.Errorf("credentials = %q, %v", jwt, err)
+			}
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("credentials: %v; want %q", err, want)
+				}
+			}
+			if err != nil && temporary(err) != test.again {
+				t.Errorf("temporary(%v) = %v; want %v", err, temporary(err), test.again)
+			}
+			if got := a.natsURLs(); len(got) != len(test.relays) || got[0] != natsURL(test.first) {
+				t.Errorf("NATS at %v; want %s first", got, natsURL(test.first))
+			}
+		})
+	}
+}
+
+// TestRelaysAreShuffled has host-agents turn to different relays at first.
+func TestRelaysAreShuffled(t *testing.T) {
+	first := map[string]int{}
+	for range 300 {
+		first[newRelays([]string{"a", "b", "c"}).inOrder()[0]]++
+	}
+	for _, relay := range []string{"a", "b", "c"} {
+		if first[relay] < 50 {
+			t.Errorf("relay %s is the first of %d in 300", relay, first[relay])
 		}
 	}
 }

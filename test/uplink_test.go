@@ -76,7 +76,7 @@ func meteredStack(t *testing.T, upstream string, s **stack.Stack) *stack.Meter {
 		func(relay *stack.Stack, cfg *hostagent.Config) error {
 			var err error
 			meter, err = stack.NewMeter(relay.Relay.NATSAddr().String())
-			cfg.NATSURL = "nats://" + meter.Addr()
+			cfg.NATSURLs = []string{"nats://" + meter.Addr()}
 			return err
 		})
 	if err != nil {

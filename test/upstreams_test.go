@@ -287,7 +287,7 @@ func TestAgentBeforeRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent, err := hostagent.New(hostagent.Config{
-		Relay: "http://" + address, Token: func() (string, error) { return token, nil },
+		Relays: []string{"http://" + address}, Token: func() (string, error) { return token, nil },
 		Upstream: hostagent.Upstream{URL: host.URL()},
 	})
 	if err != nil {
@@ -379,7 +379,7 @@ func testTwoRelays(t *testing.T, relay gateway.RelayConfig) {
 	t.Helper()
 	_, host := newRefhost(t, nil)
 	first := startStackWith(t, stack.Config{
-		DataDir: relay.DataDir, Upstream: host.URL(), Relay: relay, Agent: hostagent.Config{NATSURL: relay.NATSURL},
+		DataDir: relay.DataDir, Upstream: host.URL(), Relay: relay, Agent: hostagent.Config{NATSURLs: []string{relay.NATSURL}},
 	}, nil)
 	second := &stack.Stack{}
 	var err error
@@ -448,7 +448,7 @@ func TestAgentNeedsNATSURL(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent, err := hostagent.New(hostagent.Config{
-		Relay: running.URL(), Token: func() (string, error) { return token, nil },
+		Relays: []string{running.URL()}, Token: func() (string, error) { return token, nil },
 		Upstream: hostagent.Upstream{URL: "ws://127.0.0.1:1"},
 	})
 	if err != nil {

@@ -57,11 +57,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // hostFlags say which host is served, and through which relay.
 type hostFlags struct {
-	Relay             string   `help:"Base URL of the relay." required:"" placeholder:"URL"`
+	Relay             []string `help:"Base URL of the relay. Give it several times for the relays of a cluster: the host-agent goes from one to the next." required:"" placeholder:"URL"`
 	TokenFile         string   `help:"File with the enrolment token (relay token host)." required:"" type:"path" placeholder:"FILE"`
 	Upstream          string   `help:"Where the AHP host is: ws://, wss:// or unix:/path. Or give a command behind --, which speaks AHP on its standard input and output and is started for each client." placeholder:"URL"`
 	UpstreamTokenFile string   `help:"File with the connection token that the host wants (?tkn=)." type:"path" placeholder:"FILE"`
-	NATSURL           string   `help:"Where NATS is, if not behind the relay: nats://, tls://, ws:// or wss://." placeholder:"URL" name:"nats-url"`
+	NATSURL           []string `help:"Where NATS is, if not behind the relay: nats://, tls://, ws:// or wss://. May be given several times, for the servers of a cluster." placeholder:"URL" name:"nats-url"`
 	Command           []string `arg:"" optional:"" passthrough:"" help:"Command that is the host."`
 }
 
@@ -71,7 +71,7 @@ func (f *hostFlags) config(s *streams) hostagent.Config {
 		command = command[1:]
 	}
 	return hostagent.Config{
-		Relay: f.Relay, NATSURL: f.NATSURL, Token: f.token, Version: cli.BuildVersion(), Log: s.log,
+		Relays: f.Relay, NATSURLs: f.NATSURL, Token: f.token, Version: cli.BuildVersion(), Log: s.log,
 		Upstream: hostagent.Upstream{URL: f.Upstream, Command: command, TokenFile: f.UpstreamTokenFile, Stderr: s.err},
 	}
 }

@@ -92,6 +92,25 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestSeveralRelays names two relays in each way that there is: flags, the
+// environment, and a file.
+func TestSeveralRelays(t *testing.T) {
+	relay, token := newRelay(t)
+	host := newHost(t, refhost.Config{})
+	one, two := relay.URL(), strings.Replace(relay.URL(), "127.0.0.1", "localhost", 1)
+	check := func(args ...string) {
+		t.Helper()
+		out, err := agent(t.Context(), t, append([]string{"check", "--token-file", token, "--upstream", host}, args...)...)
+		if err != nil || strings.Count(out, "relay: "+one) != 1 || strings.Count(out, "relay: "+two) != 1 || strings.Count(out, "ok  NATS") != 2 {
+			t.Errorf("check %q = %q, %v; want both relays", args, out, err)
+		}
+	}
+	check("--relay", one, "--relay", two)
+	check("--config", write(t, "relay:\n  - "+one+"\n  - "+two+"\n"))
+	t.Setenv("AHP_AGENT_RELAY", one+","+two)
+	check()
+}
+
 // TestBadCommands says what is wrong, and what to do.
 func TestBadCommands(t *testing.T) {
 	relay, token := newRelay(t)

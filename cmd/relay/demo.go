@@ -116,7 +116,7 @@ func newDemoAgent(relay *gateway.Relay, upstream string, log *slog.Logger) (*hos
 		return nil, err
 	}
 	return hostagent.New(hostagent.Config{
-		Relay: relay.URL(), Token: func() (string, error) { return token, nil },
+		Relays: []string{relay.URL()}, Token: func() (string, error) { return token, nil },
 		Upstream: hostagent.Upstream{URL: upstream}, Version: cli.BuildVersion(), Log: log,
 	})
 }

@@ -51,7 +51,7 @@ func (s *stack) startAgent() {
 		t.Fatal(err)
 	}
 	agent, err := hostagent.New(hostagent.Config{
-		Relay: s.relay.URL(), Token: func() (string, error) { return token, nil },
+		Relays: []string{s.relay.URL()}, Token: func() (string, error) { return token, nil },
 		Upstream: hostagent.Upstream{URL: "ws://" + s.host.address},
 	})
 	if err != nil {

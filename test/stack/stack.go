@@ -33,7 +33,7 @@ type Config struct {
 	Upstream string // required; URL of the AHP host
 
 	Relay       gateway.RelayConfig // listeners default to free ports
-	Agent       hostagent.Config    // Relay, Token and Upstream are filled in
+	Agent       hostagent.Config    // Relays, Token and Upstream are filled in
 	NATSOverTCP bool                // the host-agent connects over TCP instead of /nats
 	Log         *slog.Logger        // default: none
 }
@@ -121,13 +121,13 @@ func (s *Stack) StartAgent() error {
 		return err
 	}
 	cfg := s.cfg.Agent
-	cfg.Relay = s.Relay.URL()
+	cfg.Relays = []string{s.Relay.URL()}
 	cfg.Token = func() (string, error) { return token, nil }
 	if cfg.Upstream.URL == "" && len(cfg.Upstream.Command) == 0 {
 		cfg.Upstream.URL = s.Tap.URL()
 	}
 	if s.cfg.NATSOverTCP {
-		cfg.NATSURL = "nats://" + s.Relay.NATSAddr().String()
+		cfg.NATSURLs = []string{"nats://" + s.Relay.NATSAddr().String()}
 	}
 	if cfg.Log == nil {
 		cfg.Log = s.cfg.Log

@@ -1,0 +1,128 @@
+package hostagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// relays are the base URLs of the relays of one cluster. Each host-agent has
+// them in an order of its own, so that many do not all turn to the same one.
+type relays struct {
+	mu   sync.Mutex
+	urls []string // the one that answered last is the first
+}
+
+func newRelays(urls []string) *relays {
+	urls = slices.Clone(urls)
+	rand.Shuffle(len(urls), func(i, j int) { urls[i], urls[j] = urls[j], urls[i] })
+	return &relays{urls: urls}
+}
+
+// inOrder returns which relays to try, one after the other.
+func (r *relays) inOrder() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.urls)
+}
+
+// answered notes that a relay can be reached. Those before it could not: they
+// are tried last.
+func (r *relays) answered(relay string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.Index(r.urls, relay); i > 0 {
+		r.urls = slices.Concat(r.urls[i:], r.urls[:i])
+	}
+}
+
+// checkRelays reports why these are not the base URLs of relays.
+func checkRelays(urls []string) error {
+	if len(urls) == 0 {
+		return errors.New("relay: no URL given; want http://host:port or https://host")
+	}
+	for _, u := range urls {
+		if err := checkRelay(u); err != nil {
+			return err
+		}
+	}
+	secure := strings.HasPrefix(urls[0], "https://")
+	for _, u := range urls[1:] {
+		if strings.HasPrefix(u, "https://") != secure {
+			return errors.New("relay: want either http:// or https:// for all relays; one way in that is not encrypted spoils the others")
+		}
+	}
+	return nil
+}
+
+// natsURLs are where NATS is: what the first leads to is what all lead to.
+func (a *Agent) natsURLs() []string {
+	if len(a.cfg.NATSURLs) > 0 {
+		return a.cfg.NATSURLs
+	}
+	urls := a.relays.inOrder()
+	for i, u := range urls {
+		urls[i] = natsURL(u)
+	}
+	return urls
+}
+
+// natsURL is where NATS is behind a relay.
+func natsURL(relay string) string {
+	return "ws" + strings.TrimPrefix(strings.TrimRight(relay, "/"), "http") + "/nats"
+}
+
+// credentials gets NATS credentials for this host-agent's nkey from the first
+// relay that gives them: all have the same keys. That one of them refuses the
+// enrolment token is therefore final.
+func (a *Agent) credentials(ctx context.Context) (userJWT string, err error) {
+	var failures []error
+	list := a.relays.inOrder()
+	for i, relay := range list {
+		one, cancel := share(ctx, len(list)-i)
+		userJWT, err := a.credentialsFrom(one, relay)
+		cancel()
+		if err == nil {
+			a.relays.answered(relay)
+			return userJWT, nil
+		}
+		var refused *RefusedError
+		if errors.As(err, &refused) && refused.ofToken() {
+			return "", err
+		}
+		failures = append(failures, err)
+	}
+	return "", joined(failures)
+}
+
+// share returns a context with as much of the time that is left as one of n
+// may take. The last one may take all of it.
+func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+	deadline, limited := ctx.Deadline()
+	if !limited {
+		return context.WithTimeout(ctx, relayTimeout)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)/time.Duration(n))
+}
+
+// joined is why no relay gave credentials. Unless all of them refuse, another
+// attempt may succeed.
+func joined(failures []error) error {
+	if len(failures) == 1 {
+		return failures[0]
+	}
+	texts := make([]string, len(failures))
+	for i, err := range failures {
+		texts[i] = err.Error()
+	}
+	text := strings.Join(texts, "; ")
+	if slices.ContainsFunc(failures, temporary) {
+		return errors.New(text)
+	}
+	return fmt.Errorf("%s%w", strings.TrimSuffix(text, texts[len(texts)-1]), failures[len(failures)-1])
+}
