@@ -34,6 +34,8 @@ type Config struct {
 	ExternalNATS bool     // NATS is a process of its own
 	RelayFlags   []string // more of them
 	AgentFlags   []string
+	HostFlags    []string
+	NoRecord     bool // the host keeps no frames: Records has no files
 }
 
 // A Site is one relay with one host. NATS and RelayNATS are nil unless NATS is
@@ -192,9 +194,13 @@ func (s *Site) StartAgent(ctx context.Context) error {
 // StartHost starts an AHP host, without the sessions of the one before, and
 // returns when it takes connections.
 func (s *Site) StartHost(ctx context.Context) error {
-	file := filepath.Join(s.cfg.Dir, fmt.Sprintf("record-%d", len(s.records)))
-	s.records = append(s.records, file)
-	s.Host = s.cfg.Process("", "host", HostProgram, "--listen", s.at(hostPort), "--record", file)
+	flags := append([]string{"--listen", s.at(hostPort)}, s.cfg.HostFlags...)
+	if !s.cfg.NoRecord {
+		file := filepath.Join(s.cfg.Dir, fmt.Sprintf("record-%d", len(s.records)))
+		s.records = append(s.records, file)
+		flags = append(flags, "--record", file)
+	}
+	s.Host = s.cfg.Process("", "host", HostProgram, flags...)
 	return s.Host.Launch(ctx, func() error { return reachable(s.at(hostPort)) })
 }
 

@@ -1,0 +1,134 @@
+package large
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/test/procs"
+	"ahprelay/test/refclient"
+)
+
+// smallEvery is the pace of each small client.
+const smallEvery = 20 * time.Millisecond
+
+// BenchmarkSmallBesideLarge is what messages of 32 MiB, one after the other,
+// add to the round trip of 512 B of 20 other clients, straight at the host and
+// through the relay. An operation is one large message.
+func BenchmarkSmallBesideLarge(b *testing.B) {
+	site, root := newSite(b, true)
+	for _, path := range []struct{ name, url string }{{"direct", site.HostURL()}, {"relayed", site.URL()}} {
+		for _, large := range []string{"none", "to the client", "to the host"} {
+			b.Run(path.name+"/"+large, func(b *testing.B) {
+				c := newLargeClient(b, site, path.url, root)
+				stop := paced(b, site, path.url)
+				for b.Loop() {
+					switch large {
+					case "none": // as long as a large message takes, about
+						time.Sleep(300 * time.Millisecond)
+					case "to the client":
+						c.exchange(b, c.read)
+					case "to the host":
+						c.exchange(b, c.write)
+					}
+				}
+				delays := stop()
+				b.ReportMetric(ms(delays[len(delays)/2]), "p50-ms")
+				b.ReportMetric(ms(delays[len(delays)*99/100]), "p99-ms")
+				b.ReportMetric(ms(delays[len(delays)-1]), "max-ms")
+			})
+		}
+	}
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// paced has small clients ask something at their pace, and returns a function
+// that ends that and returns how long the answers took, sorted.
+func paced(b *testing.B, site *procs.Site, url string) func() []time.Duration {
+	b.Helper()
+	var mu sync.Mutex
+	var delays []time.Duration
+	ctx, cancel := context.WithCancel(b.Context())
+	var wg sync.WaitGroup
+	for i := range smallClients {
+		c := join(b, site, url, string(rune('a'+i)), refclient.Options{NoRecord: true})
+		wg.Go(func() {
+			ticker := time.NewTicker(smallEvery)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ticker.C:
+				case <-ctx.Done():
+					return
+				}
+				began := time.Now()
+				if _, err := c.Call(b.Context(), "ping", smallParams); err != nil {
+					b.Error(err)
+					return
+				}
+				mu.Lock()
+				delays = append(delays, time.Since(began))
+				mu.Unlock()
+			}
+		})
+	}
+	return func() []time.Duration {
+		cancel()
+		wg.Wait()
+		slices.Sort(delays)
+		return delays
+	}
+}
+
+// A largeClient does not look at the answers, so as not to be what is slow.
+type largeClient struct {
+	ws          *websocket.Conn
+	read, write []byte
+}
+
+func newLargeClient(b *testing.B, site *procs.Site, url, root string) *largeClient {
+	b.Helper()
+	token, err := site.Token()
+	if err != nil {
+		b.Fatal(err)
+	}
+	ws, _, err := websocket.Dial(b.Context(), url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = ws.CloseNow() })
+	ws.SetReadLimit(-1)
+	c := &largeClient{ws: ws}
+	c.exchange(b, []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"large","protocolVersions":["0.9.0"]}}`))
+	params, err := json.Marshal(blob(largeBlob(200)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	c.read = []byte(`{"jsonrpc":"2.0","id":2,"method":"resourceRead","params":` + string(params) + `}`)
+	c.write, _ = writeRequest("large", filepath.Join(root, "large"))
+	return c
+}
+
+// exchange sends a request, and throws the answer away.
+func (c *largeClient) exchange(b *testing.B, request []byte) {
+	b.Helper()
+	if err := c.ws.Write(b.Context(), websocket.MessageText, request); err != nil {
+		b.Fatal(err)
+	}
+	_, r, err := c.ws.Reader(b.Context())
+	if err == nil {
+		_, err = io.Copy(io.Discard, r)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,219 @@
+package large
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"ahprelay/test/procs"
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	// maxMessage is the longest message that passes by default, in bytes.
+	maxMessage = 32 << 20
+
+	// smallClients are others on the same host, who exchange small messages.
+	smallClients = 20
+
+	// patience is how long one step may take on a slow machine.
+	patience = 2 * time.Minute
+)
+
+// newSite runs relay, host-agent and host. Clients may write files to the
+// directory that it returns.
+func newSite(tb testing.TB, noRecord bool) (site *procs.Site, root string) {
+	tb.Helper()
+	programs, root := tb.TempDir(), tb.TempDir()
+	if err := procs.Build(tb.Context(), programs); err != nil {
+		tb.Fatal(err)
+	}
+	site, err := procs.Start(tb.Context(), procs.Config{
+		Bench:     procs.Bench{Programs: programs, Dir: tb.TempDir()},
+		HostFlags: []string{"--root", root, "--writable"}, NoRecord: noRecord,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(site.Close)
+	return site, root
+}
+
+// join connects a client to the relay or, without it, to the host.
+func join(tb testing.TB, site *procs.Site, url, id string, opts refclient.Options) *refclient.Client {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	var err error
+	if opts.Token, err = site.Token(); err != nil {
+		tb.Fatal(err)
+	}
+	c, err := refclient.Dial(ctx, url, opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Abort() })
+	if _, err := c.Initialize(ctx, refclient.InitializeParams{ClientID: id}); err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+// smallParams make a ping of 512 bytes.
+var smallParams = map[string]string{"channel": "ahp-root://", "pad": strings.Repeat("x", 420)}
+
+// TestLargeFrames carries messages of 32 MiB both ways, byte for byte, while
+// other clients go on with theirs.
+func TestLargeFrames(t *testing.T) {
+	site, root := newSite(t, false)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	clients := map[string]*refclient.Client{}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range smallClients {
+		id := fmt.Sprint("small-", i)
+		c := join(t, site, site.URL(), id, refclient.Options{})
+		clients[id] = c
+		wg.Go(func() {
+			for err := error(nil); err == nil; _, err = c.Call(ctx, "ping", smallParams) {
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+			t.Errorf("%s: a ping failed", id)
+		})
+	}
+	large := join(t, site, site.URL(), "large", refclient.Options{})
+	clients["large"] = large
+	read := readLarge(ctx, t, large)
+	request := writeLarge(ctx, t, large, filepath.Join(root, "large"))
+	close(stop)
+	wg.Wait()
+	conns := hostConns(t, site)
+	for id, c := range clients {
+		wantSame(t, id, c.Frames(), conns[id].sent)
+	}
+	if sent := conns["large"].sent; !slices.ContainsFunc(sent, func(f []byte) bool { return bytes.Equal(f, read) }) {
+		t.Error("the host did not send what the client got")
+	}
+	if got := conns["large"].received; !bytes.Equal(got[len(got)-1], request) {
+		t.Error("the host did not get what the client sent")
+	}
+}
+
+// readLarge reads a file as long as fits into an answer, and returns that.
+func readLarge(ctx context.Context, t *testing.T, c *refclient.Client) []byte {
+	t.Helper()
+	answer := func(n int) []byte {
+		if _, err := c.Call(ctx, "resourceRead", blob(n)); err != nil {
+			t.Fatal(err)
+		}
+		frames := c.Frames()
+		return frames[len(frames)-1]
+	}
+	got := answer(largeBlob(len(answer(0))))
+	if len(got) < maxMessage-blobLine || len(got) > maxMessage {
+		t.Fatalf("the answer has %d bytes; want 32 MiB", len(got))
+	}
+	t.Logf("%d bytes to the client", len(got))
+	return got
+}
+
+// blobLine is the length of a line of demo-blob: content in bytes, of which
+// the last takes two in JSON.
+const blobLine = 64
+
+func blob(n int) map[string]string {
+	return map[string]string{"channel": "ahp-root://", "uri": fmt.Sprint("demo-blob:/", n)}
+}
+
+// largeBlob returns how long the content of the longest answer is, if one
+// without content is as long as given.
+func largeBlob(empty int) int {
+	room := maxMessage - empty
+	lines := room / (blobLine + 1)
+	return lines*blobLine + min(room-lines*(blobLine+1), blobLine-1)
+}
+
+// writeLarge writes a file with a request of 32 MiB, and returns that.
+func writeLarge(ctx context.Context, t *testing.T, c *refclient.Client, file string) []byte {
+	t.Helper()
+	frame, data := writeRequest("large", file)
+	if err := c.SendRaw(frame); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WaitFor(ctx, func(f []byte) bool { return string(f) == `{"jsonrpc":"2.0","id":"large","result":{}}` }); err != nil {
+		t.Fatal(err)
+	}
+	if written, err := os.ReadFile(file); err != nil || string(written) != data {
+		t.Errorf("the file has %d bytes, %v; want %d", len(written), err, len(data))
+	}
+	t.Logf("%d bytes to the host", len(frame))
+	return frame
+}
+
+// writeRequest returns a request of 32 MiB that writes data to a file.
+func writeRequest(id, file string) (frame []byte, data string) {
+	head := fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":"resourceWrite","params":{"channel":"ahp-root://","uri":"file://%s","data":"`, id, file)
+	const line, tail = "0123456789abcdefghijklmnopqrstuv", `","encoding":"utf-8"}}`
+	data = strings.Repeat(line, maxMessage/len(line))[:maxMessage-len(head)-len(tail)]
+	return []byte(head + data + tail), data
+}
+
+// A hostConn is what the host had of one client.
+type hostConn struct{ sent, received [][]byte }
+
+// hostConns returns the host's connections by clientId.
+func hostConns(t *testing.T, site *procs.Site) map[string]*hostConn {
+	t.Helper()
+	f, err := os.Open(site.Records()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	frames, err := refhost.ReadRecord(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbered, byID := map[int64]*hostConn{}, map[string]*hostConn{}
+	for _, frame := range frames {
+		c := numbered[frame.Conn]
+		if c == nil {
+			c = &hostConn{}
+			numbered[frame.Conn] = c
+		}
+		if !frame.Received {
+			c.sent = append(c.sent, frame.Data)
+			continue
+		}
+		c.received = append(c.received, frame.Data)
+		var greeting struct{ Params struct{ ClientID string } }
+		if len(c.received) == 1 && json.Unmarshal(frame.Data, &greeting) == nil {
+			byID[greeting.Params.ClientID] = c
+		}
+	}
+	return byID
+}
+
+func wantSame(t *testing.T, who string, got, want [][]byte) {
+	t.Helper()
+	if len(got) < 2 || !slices.EqualFunc(got, want, bytes.Equal) {
+		t.Errorf("%s got %d frames, which are not the %d that the host sent", who, len(got), len(want))
+	}
+}
