@@ -13,7 +13,7 @@ var layers = [][]string{
 	{"ahp"},
 	{"auth"},
 	{"broker"},
-	{"routing"},
+	{"routing", "contentproxy"},
 	{"gateway", "hostagent"},
 	{"cmd/internal/cli"},
 	{"cmd/relay", "cmd/host-agent"},

@@ -34,6 +34,36 @@ func Members(object []byte, want []Member) error {
 	return nil
 }
 
+// Offset is where Raw stands in the object that it was read from, in bytes.
+func (m *Member) Offset() int { return m.offset }
+
+// Elements returns the elements of a raw JSON array as members without a name;
+// ok is false if it is none.
+func Elements(raw []byte) (list []Member, ok bool) {
+	s := scanner{buf: raw}
+	if s.byteAt(0) != '[' {
+		return nil, false
+	}
+	for i := 1; ; i++ { // behind the bracket, or a comma
+		start, c := s.token(i)
+		if c == ']' && list == nil {
+			return list, true
+		}
+		end := s.value(start)
+		if end == failed {
+			return nil, false
+		}
+		list = append(list, Member{Raw: raw[start:end:end], offset: start})
+		switch i, c = s.token(end); c {
+		case ']':
+			return list, true
+		case ',':
+		default:
+			return nil, false
+		}
+	}
+}
+
 // Text decodes a raw JSON string, such as a [Member]'s. It reports false for
 // anything else, and for a lone surrogate, which has no text.
 func Text(raw []byte) (string, bool) {
@@ -79,26 +109,19 @@ func (m *Member) texts() ([]string, *FrameError) {
 	if m.Raw == nil {
 		return nil, nil
 	}
-	if m.Raw[0] != '[' {
+	elements, ok := Elements(m.Raw)
+	if !ok {
 		return nil, m.refuse("is not an array")
 	}
-	s := scanner{buf: m.Raw}
 	var list []string
-	for i := 1; ; i++ {
-		start, c := s.token(i)
-		if c == ']' { // of an empty array: Raw is valid, and has no trailing commas
-			return list, nil
-		}
-		end := s.value(start)
-		text, ok := Text(m.Raw[start:end])
+	for _, e := range elements {
+		text, ok := Text(e.Raw)
 		if !ok {
 			return nil, m.refuse("has an element that is not a string")
 		}
 		list = append(list, text)
-		if i, c = s.token(end); c == ']' {
-			return list, nil
-		}
 	}
+	return list, nil
 }
 
 // maxSafeInteger is the greatest integer that every JSON parser reads alike

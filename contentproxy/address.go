@@ -1,0 +1,76 @@
+package contentproxy
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Scheme is the scheme of the addresses that are read over a canvas's channel
+// (Canvas proposal, §10).
+const Scheme = "ahp-canvas-content"
+
+// maxAddress bounds an address, in bytes.
+const maxAddress = 8 << 10
+
+// An Address is that of a piece of a canvas's content:
+// ahp-canvas-content:/<instanceId>/<path>?<query>.
+type Address struct {
+	Instance string // decoded
+	Path     string // as written, without the leading slash: percent-encoded
+	Query    string // as written, without the question mark
+}
+
+// ParseAddress reads an address. It refuses what could lead out of the canvas:
+// after decoding once, no segment of the path is "..", or has a backslash or a
+// control character in it.
+func ParseAddress(text string) (Address, error) {
+	rest, ok := strings.CutPrefix(text, Scheme+":/")
+	switch {
+	case !ok:
+		return Address{}, fmt.Errorf("address: want %s:/<instanceId>/<path>", Scheme)
+	case len(text) > maxAddress:
+		return Address{}, fmt.Errorf("address: of %d bytes; want at most %d", len(text), maxAddress)
+	}
+	rest, _, _ = strings.Cut(rest, "#")
+	rest, query, _ := strings.Cut(rest, "?")
+	segment, path, _ := strings.Cut(rest, "/")
+	instance, err := url.PathUnescape(segment)
+	if err != nil {
+		return Address{}, errors.New("address: the instance is not percent-encoded as it should be")
+	}
+	if instance == "" {
+		return Address{}, errors.New("address: no instance in it")
+	}
+	if strings.ContainsFunc(query, control) {
+		return Address{}, errors.New("address: control character in the query")
+	}
+	return Address{instance, path, query}, checkPath(path)
+}
+
+// checkPath reports what is wrong with a percent-encoded path.
+func checkPath(path string) error {
+	decoded, err := url.PathUnescape(path)
+	switch {
+	case err != nil:
+		return errors.New("address: the path is not percent-encoded as it should be")
+	case strings.ContainsFunc(decoded, control), strings.ContainsRune(decoded, '\\'):
+		return errors.New("address: control character or backslash in the path")
+	case slices.Contains(strings.Split(decoded, "/"), ".."):
+		return errors.New(`address: ".." in the path`)
+	}
+	return nil
+}
+
+func control(r rune) bool { return r < ' ' || r == 0x7f }
+
+// String writes the address.
+func (a Address) String() string {
+	s := Scheme + ":/" + url.PathEscape(a.Instance) + "/" + a.Path
+	if a.Query != "" {
+		s += "?" + a.Query
+	}
+	return s
+}

@@ -1,0 +1,94 @@
+package contentproxy
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestParseAddress(t *testing.T) {
+	t.Parallel()
+	good := map[string]Address{
+		"ahp-canvas-content:/i1/":                       {"i1", "", ""},
+		"ahp-canvas-content:/i1":                        {"i1", "", ""},
+		"ahp-canvas-content:/i1/a/b.html":               {"i1", "a/b.html", ""},
+		"ahp-canvas-content:/i%201/a%20b?x=%2e%2e#frag": {"i 1", "a%20b", "x=%2e%2e"},
+		"ahp-canvas-content:/i1/%252e%252e/x":           {"i1", "%252e%252e/x", ""}, // decoded once it is a name
+		"ahp-canvas-content:/i1/...":                    {"i1", "...", ""},
+	}
+	for text, want := range good {
+		if got, err := ParseAddress(text); err != nil || got != want {
+			t.Errorf("ParseAddress(%q) = %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	bad := map[string]string{
+		"":                                     "want ahp-canvas-content:",
+		"https://x/y":                          "want ahp-canvas-content:",
+		"AHP-canvas-content:/i/x":              "want ahp-canvas-content:",
+		"ahp-canvas-content:/":                 "no instance",
+		"ahp-canvas-content://i/x":             "no instance",
+		"ahp-canvas-content:/i%/x":             "percent-encoded",
+		"ahp-canvas-content:/i/%zz":            "percent-encoded",
+		"ahp-canvas-content:/i/../x":           `".."`,
+		"ahp-canvas-content:/i/a/..":           `".."`,
+		"ahp-canvas-content:/i/%2e%2e/x":       `".."`,
+		"ahp-canvas-content:/i/a%2f..%2Fx":     `".."`,
+		"ahp-canvas-content:/i/a%00":           "control character",
+		"ahp-canvas-content:/i/a\\b":           "backslash",
+		"ahp-canvas-content:/i/a%5cb":          "backslash",
+		"ahp-canvas-content:/i/x?a\r\nHost: y": "control character",
+		"ahp-canvas-content:/i/" + strings.Repeat("x", maxAddress): "at most",
+	}
+	for text, want := range bad {
+		if got, err := ParseAddress(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseAddress(%.60q) = %+v, %v; want an error with %q", text, got, err, want)
+		}
+	}
+}
+
+// What is minted can be read again, and is where it came from.
+func TestMintedAddressesLeadBack(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		instance := rapid.StringN(1, 20, 60).Draw(t, "instance")
+		host := rapid.SampledFrom([]string{"localhost", "127.0.0.1", "[::1]"}).Draw(t, "host")
+		port := rapid.SampledFrom([]string{"", ":80", ":3000"}).Draw(t, "port")
+		path := rapid.StringMatching(`(/([a-z.]{1,4}|%20|%41|ä|%2F)+){0,3}/?`).Draw(t, "path")
+		query := rapid.StringMatching(`(\?[a-z=&%20]{0,9})?`).Draw(t, "query")
+		text := "http://" + host + port + path + query
+		o, u, ok := splitLoopback(text)
+		if !ok {
+			if !strings.Contains(path, "..") && !strings.Contains(query, "%") {
+				t.Fatalf("%q is not taken for a loopback address", text)
+			}
+			return
+		}
+		a, err := ParseAddress(mint(instance, u))
+		if err != nil {
+			t.Fatalf("minted for %q: %v", text, err)
+		}
+		if a.Instance != instance {
+			t.Fatalf("instance %q came back as %q", instance, a.Instance)
+		}
+		back, again, ok := splitLoopback(o.url(a))
+		if !ok || back != o || again.Path != strings.TrimSuffix("/"+strings.TrimPrefix(u.Path, "/"), "") || again.RawQuery != u.RawQuery {
+			t.Fatalf("%q leads to %q", text, o.url(a))
+		}
+	})
+}
+
+func TestOnlyLiteralLoopbackAddressesAreMinted(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"https://localhost/x", "HTTP://localhost/x", "http://127.1/x", "http://0x7f.0.0.1/x", "http://2130706433/x", "http://0177.0.0.1/x",
+		"http://127.0.0.2/x", "http://[::ffff:127.0.0.1]/x", "http://[0:0:0:0:0:0:0:1]/x", "http://localhost.example.com/x", "http://localhost./x",
+		"http://user@localhost/x", "http://localhost@evil.example/x", "http://evil.example#@localhost/", "http://10.0.0.1/x",
+		"http://localhost:80:80/x", "http://localhost/../x", "http://localhost/%2e%2e/x", "http://0.0.0.0/", "http://[::]/", "ws://localhost/",
+		"http:localhost", "http:///x", "http://", "file:///etc/passwd", "http://LOCALHOST/",
+	} {
+		if _, _, ok := splitLoopback(text); ok {
+			t.Errorf("%q is taken for a loopback address", text)
+		}
+	}
+}

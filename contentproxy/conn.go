@@ -1,0 +1,406 @@
+package contentproxy
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"ahprelay/ahp"
+)
+
+// A Conn is one client's connection to the host. One goroutine may show it
+// what the client sends while another shows it what the host sends.
+type Conn struct {
+	host *Host
+
+	mu       sync.Mutex
+	waiting  []waiting           // requests of the client
+	canvases map[string]*seen    // by channel; those that the client is subscribed to
+	sessions map[string][]string // channels of the canvases that a session has open
+}
+
+// A waiting request is one whose answer matters here.
+type waiting struct {
+	id      []byte
+	method  string
+	channel string
+	uri     string   // of a read
+	resumed []string // subscriptions of a reconnect
+}
+
+// seen is a canvas as this client sees it.
+type seen struct {
+	canvas
+	closed bool
+}
+
+// Conn returns a connection that has seen nothing yet.
+func (h *Host) Conn() *Conn {
+	return &Conn{host: h, canvases: map[string]*seen{}, sessions: map[string][]string{}}
+}
+
+// Canvas channels begin with this.
+const canvasChannel = "ahp-canvas:"
+
+// FromClient takes note of a message of the client's.
+func (c *Conn) FromClient(env *ahp.Envelope) {
+	channel := string(env.Channel)
+	switch method := string(env.Method); {
+	case method == "unsubscribe" && strings.HasPrefix(channel, canvasChannel):
+		c.mu.Lock()
+		delete(c.canvases, channel)
+		c.mu.Unlock()
+	case env.Kind != ahp.Request:
+	case method == "initialize", method == "subscribe":
+		c.await(env, waiting{method: method, channel: channel})
+	case method == "reconnect":
+		if params, err := ahp.ReadReconnectParams(env.Params); err == nil {
+			c.await(env, waiting{method: method, resumed: params.Subscriptions})
+		}
+	case method == "canvasReadResource", method == "resourceRead":
+		uri := [...]ahp.Member{{Name: "uri"}}
+		if ahp.Members(env.Params, uri[:]) != nil {
+			return
+		}
+		text, _ := ahp.Text(uri[0].Raw)
+		if method == "canvasReadResource" || strings.HasPrefix(text, Scheme+":") {
+			c.await(env, waiting{method: method, channel: channel, uri: text})
+		}
+	}
+}
+
+func (c *Conn) await(env *ahp.Envelope, w waiting) {
+	if c.host.cfg.Off {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) < maxWaiting {
+		w.id = bytes.Clone(env.ID)
+		c.waiting = append(c.waiting, w)
+	}
+}
+
+// answered returns the request that a response answers.
+func (c *Conn) answered(id []byte) (waiting, bool) {
+	for i, w := range c.waiting {
+		if ahp.SameID(w.id, id) {
+			c.waiting = slices.Delete(c.waiting, i, i+1)
+			return w, true
+		}
+	}
+	return waiting{}, false
+}
+
+// FromHost takes a message of the host's. It returns the message, in which
+// addresses may be minted, or the read that is to be served in its place.
+func (c *Conn) FromHost(message []byte, env *ahp.Envelope) ([]byte, *Read) {
+	if c.host.cfg.Off {
+		return message, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var r rewriter
+	switch {
+	case env.Kind == ahp.Response && len(c.waiting) > 0:
+		w, ok := c.answered(env.ID)
+		if !ok {
+			return message, nil
+		}
+		if read := c.read(w, env); read != nil {
+			return nil, read
+		}
+		if m, ok := member(message, "result"); ok {
+			c.response(&r, w, m.Raw, m.Offset())
+		}
+	case env.Kind == ahp.Notification && string(env.Method) == "action":
+		if isCanvas := bytes.HasPrefix(env.Channel, []byte(canvasChannel)); isCanvas || mayCloseCanvases(message) {
+			if m, ok := member(message, "params"); ok {
+				c.action(&r, m.Raw, m.Offset())
+			}
+		}
+	}
+	return r.apply(message), nil
+}
+
+// member returns a member of a raw object that has it.
+func member(object []byte, name string) (ahp.Member, bool) {
+	m := [...]ahp.Member{{Name: name}}
+	err := ahp.Members(object, m[:])
+	return m[0], err == nil && m[0].Raw != nil
+}
+
+// mayCloseCanvases is a cheap look at the actions of sessions.
+func mayCloseCanvases(message []byte) bool {
+	return bytes.Contains(message, []byte("openCanvasesChanged"))
+}
+
+// response learns from an accepted request.
+func (c *Conn) response(r *rewriter, w waiting, result []byte, at int) {
+	m := [...]ahp.Member{{Name: "snapshot"}, {Name: "snapshots"}, {Name: "actions"}, {Name: "missing"}}
+	if ahp.Members(result, m[:]) != nil {
+		return
+	}
+	snapshot, snapshots, actions := &m[0], &m[1], &m[2]
+	missing, _ := ahp.Texts(m[3].Raw)
+	for _, channel := range append(w.resumed, w.channel) {
+		if strings.HasPrefix(channel, canvasChannel) && !slices.Contains(missing, channel) {
+			c.subscribed(channel)
+		}
+	}
+	if snapshot.Raw != nil {
+		c.snapshot(r, snapshot.Raw, at+snapshot.Offset())
+	}
+	each(snapshots, at, func(raw []byte, at int) { c.snapshot(r, raw, at) })
+	each(actions, at, func(raw []byte, at int) { c.action(r, raw, at) })
+}
+
+// each calls f with each element of an array.
+func each(array *ahp.Member, at int, f func(raw []byte, at int)) {
+	if array.Raw == nil {
+		return
+	}
+	elements, _ := ahp.Elements(array.Raw)
+	for i := range elements {
+		f(elements[i].Raw, at+array.Offset()+elements[i].Offset())
+	}
+}
+
+// subscribed notes that the host has let the client see a canvas. After a
+// reconnect there may be no snapshot: then what the host said on an earlier
+// connection holds.
+func (c *Conn) subscribed(channel string) *seen {
+	s := c.canvases[channel]
+	if s == nil {
+		if len(c.canvases) >= maxCanvases {
+			return new(seen)
+		}
+		s = new(seen)
+		c.canvases[channel] = s
+	}
+	if known, ok := c.host.known(channel); ok && s.instance == "" {
+		s.canvas = known
+	}
+	return s
+}
+
+// snapshot learns from {resource, state}.
+func (c *Conn) snapshot(r *rewriter, raw []byte, at int) {
+	m := [...]ahp.Member{{Name: "resource"}, {Name: "state"}}
+	if ahp.Members(raw, m[:]) != nil || m[1].Raw == nil {
+		return
+	}
+	channel, _ := ahp.Text(m[0].Raw)
+	if strings.HasPrefix(channel, canvasChannel) {
+		c.state(r, channel, m[1].Raw, at+m[1].Offset())
+		return
+	}
+	open := [...]ahp.Member{{Name: "openCanvases"}}
+	if ahp.Members(m[1].Raw, open[:]) == nil && open[0].Raw != nil {
+		c.openCanvases(channel, open[0].Raw)
+	}
+}
+
+// state learns from the whole state of a canvas, and mints.
+func (c *Conn) state(r *rewriter, channel string, raw []byte, at int) {
+	m := [...]ahp.Member{{Name: "instanceId"}, {Name: "provider"}}
+	if ahp.Members(raw, m[:]) != nil {
+		return
+	}
+	s := c.subscribed(channel)
+	s.instance, _ = ahp.Text(m[0].Raw)
+	s.closed, s.server, s.origin = false, isServer(m[1].Raw), origin{}
+	c.address(r, s, raw, at)
+	c.host.learn(channel, s.canvas)
+}
+
+// isServer reports whether a provider is the host.
+func isServer(provider []byte) bool {
+	kind := [...]ahp.Member{{Name: "kind"}}
+	if provider == nil || ahp.Members(provider, kind[:]) != nil {
+		return false
+	}
+	text, _ := ahp.Text(kind[0].Raw)
+	return text == "server"
+}
+
+// address looks at the url and contentUri of a canvas's state, or of a change
+// of it, and mints.
+func (c *Conn) address(r *rewriter, s *seen, raw []byte, at int) {
+	m := [...]ahp.Member{{Name: "url"}, {Name: "contentUri"}}
+	if ahp.Members(raw, m[:]) != nil {
+		return
+	}
+	for i := range m {
+		if m[i].Raw == nil {
+			continue
+		}
+		text, _ := ahp.Text(m[i].Raw)
+		o, u, ok := splitLoopback(text)
+		if !ok || !s.server || s.instance == "" || slices.Contains(c.host.cfg.DenyPorts, o.port) {
+			s.origin = origin{} // what was minted before is no longer what the host shows
+			continue
+		}
+		s.origin = o
+		r.replace(at+m[i].Offset(), len(m[i].Raw), quote(mint(s.instance, u)))
+	}
+}
+
+// action learns from {channel, action}.
+func (c *Conn) action(r *rewriter, raw []byte, at int) {
+	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}}
+	if ahp.Members(raw, m[:]) != nil || m[1].Raw == nil {
+		return
+	}
+	channel, _ := ahp.Text(m[0].Raw)
+	t := [...]ahp.Member{{Name: "type"}, {Name: "openCanvases"}}
+	if ahp.Members(m[1].Raw, t[:]) != nil {
+		return
+	}
+	switch kind, _ := ahp.Text(t[0].Raw); {
+	case kind == "session/openCanvasesChanged":
+		c.openCanvases(channel, t[1].Raw)
+	case kind == "canvas/updated" && strings.HasPrefix(channel, canvasChannel):
+		s := c.subscribed(channel)
+		before := s.canvas
+		c.address(r, s, m[1].Raw, at+m[1].Offset())
+		if s.canvas != before {
+			c.host.learn(channel, s.canvas)
+		}
+	}
+}
+
+// openCanvases takes the list of the canvases that a session has open: what
+// was in it before and is no more is closed.
+func (c *Conn) openCanvases(session string, raw []byte) {
+	elements, ok := ahp.Elements(raw)
+	if !ok {
+		return
+	}
+	var open []string
+	for i := range elements[:min(len(elements), maxCanvases)] {
+		m := [...]ahp.Member{{Name: "channel"}}
+		if ahp.Members(elements[i].Raw, m[:]) == nil {
+			channel, _ := ahp.Text(m[0].Raw)
+			open = append(open, channel)
+		}
+	}
+	for _, channel := range c.sessions[session] {
+		if slices.Contains(open, channel) {
+			continue
+		}
+		if s := c.canvases[channel]; s != nil {
+			s.closed = true
+		}
+		c.host.forget(channel)
+	}
+	delete(c.sessions, session)
+	if len(open) > 0 && len(c.sessions) < maxCanvases {
+		c.sessions[session] = open
+	}
+}
+
+// A Read is a request that is served here because the host does not.
+type Read struct {
+	host   *Host
+	id     []byte
+	method string
+	uri    string
+	from   origin
+	at     Address
+	no     *refusal // set: it is refused
+}
+
+// read returns what to do about the answer to a read: nil if it stands.
+func (c *Conn) read(w waiting, env *ahp.Envelope) *Read {
+	if w.uri == "" || env.Error == nil || !c.unserved(w, env.Error) {
+		return nil
+	}
+	r := &Read{host: c.host, id: bytes.Clone(env.ID), method: w.method, uri: w.uri}
+	r.at, r.from, r.no = c.allow(w)
+	return r
+}
+
+// unserved reports whether an error says that the host does not serve such
+// reads. resourceRead it does serve, but knows nothing of minted addresses: only
+// what it forbids stays forbidden.
+func (c *Conn) unserved(w waiting, failure []byte) bool {
+	m := [...]ahp.Member{{Name: "code"}}
+	if ahp.Members(failure, m[:]) != nil {
+		return false
+	}
+	code := string(m[0].Raw)
+	if w.method == "resourceRead" {
+		return code != "-32009" && code != "-32007"
+	}
+	return code == "-32601"
+}
+
+// allow checks a read (Canvas proposal, §8).
+func (c *Conn) allow(w waiting) (Address, origin, *refusal) {
+	at, err := ParseAddress(w.uri)
+	if err != nil {
+		return at, origin{}, refuse(ahp.CodeInvalidParams, "%v", err)
+	}
+	s := c.canvases[w.channel]
+	if w.method == "resourceRead" { // its channel is the root
+		s = c.byInstance(at.Instance)
+	} else if !strings.HasPrefix(w.channel, canvasChannel) {
+		return at, origin{}, refuse(ahp.CodeInvalidParams, "channel: want %s/<id>", canvasChannel)
+	}
+	switch {
+	case s == nil:
+		return at, origin{}, refuse(ahp.CodePermissionDenied, "the client is not subscribed to that canvas")
+	case s.closed:
+		return at, origin{}, refuse(ahp.CodeNotFound, "the canvas is closed")
+	case s.instance != at.Instance:
+		return at, origin{}, refuse(ahp.CodeInvalidParams, "the address is of another instance than the channel")
+	case s.origin == origin{}:
+		return at, origin{}, refuse(ahp.CodeNotFound, "the canvas has no content that can be read here")
+	}
+	return at, s.origin, nil
+}
+
+func (c *Conn) byInstance(instance string) *seen {
+	for _, s := range c.canvases {
+		if s.instance == instance {
+			return s
+		}
+	}
+	return nil
+}
+
+// Answer reads the content, and returns the response for the client. It takes
+// seconds at worst.
+func (r *Read) Answer(ctx context.Context) []byte {
+	if r.no != nil {
+		return r.failed(r.no)
+	}
+	c, no := r.host.fetcher.read(ctx, r.from, r.at)
+	if no != nil {
+		return r.failed(no)
+	}
+	return ahp.AppendResult(nil, r.id, r.result(c))
+}
+
+func (r *Read) failed(no *refusal) []byte {
+	return ahp.AppendError(nil, r.id, no.code, no.message, nil)
+}
+
+// result puts the content into the form of the method's result.
+func (r *Read) result(c *content) []byte {
+	if r.method == "resourceRead" {
+		encoding := `"base64"`
+		if c.text {
+			encoding = `"utf-8"`
+		}
+		return slices.Concat([]byte(`{"data":`), c.data, []byte(`,"encoding":`+encoding+`,"contentType":`), c.mimeType, []byte("}"))
+	}
+	key := `,"blob":`
+	if c.text {
+		key = `,"text":`
+	}
+	return slices.Concat([]byte(`{"contents":[{"uri":`), quote(r.uri), []byte(`,"mimeType":`), c.mimeType, []byte(key), c.data, []byte("}]}"))
+}

@@ -1,0 +1,409 @@
+package contentproxy
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"ahprelay/ahp"
+)
+
+// A client is one client's connection, seen from between it and the host.
+type client struct {
+	*Conn
+	t *testing.T
+}
+
+func newHost(t *testing.T, cfg Config) *Host {
+	h := NewHost(cfg)
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *Host) client(t *testing.T) *client { return &client{h.Conn(), t} }
+
+// sends shows a message of the client's.
+func (c *client) sends(format string, args ...any) {
+	c.t.Helper()
+	env, err := ahp.Peek(fmt.Appendf(nil, format, args...))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.FromClient(&env)
+}
+
+// gets shows a message of the host's, and returns what the client gets.
+func (c *client) gets(format string, args ...any) string {
+	c.t.Helper()
+	message := fmt.Appendf(nil, format, args...)
+	env, err := ahp.Peek(message)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	out, read := c.FromHost(message, &env)
+	if read != nil {
+		out = read.Answer(c.t.Context())
+	}
+	return string(out)
+}
+
+// opens subscribes to a canvas and gets its state.
+func (c *client) opens(id, state string) string {
+	c.t.Helper()
+	c.sends(`{"id":"s-%s","method":"subscribe","params":{"channel":"ahp-canvas:/%s"}}`, id, id)
+	return c.gets(`{"id":"s-%s","result":{"snapshot":{"resource":"ahp-canvas:/%s","state":%s,"fromSeq":1}}}`, id, id, state)
+}
+
+func serverState(instance, url string) string {
+	return fmt.Sprintf(`{"instanceId":%q,"canvasId":"c","provider":{"kind":"server"},"availability":"ready","url":%q}`, instance, url)
+}
+
+// reads asks for an address; the host answers with an error of this code.
+func (c *client) reads(id, uri string, code int) answer {
+	c.t.Helper()
+	c.sends(`{"id":9,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/%s","uri":%q}}`, id, uri)
+	out := c.gets(`{"id":9,"error":{"code":%d,"message":"of the host"}}`, code)
+	var a answer
+	if err := json.Unmarshal([]byte(out), &a); err != nil {
+		c.t.Fatalf("%v in %s", err, out)
+	}
+	return a
+}
+
+type answer struct {
+	ID     json.RawMessage
+	Result struct {
+		Contents []struct {
+			URI, MimeType string
+			Text, Blob    *string
+		}
+		Data, Encoding, ContentType string
+	}
+	Error struct {
+		Code    int
+		Message string
+	}
+}
+
+func (a answer) wantRefused(t *testing.T, code int, text string) {
+	t.Helper()
+	if a.Error.Code != code || !strings.Contains(a.Error.Message, text) {
+		t.Errorf("got error %d %q; want %d and %q in it", a.Error.Code, a.Error.Message, code, text)
+	}
+}
+
+func (a answer) wantText(t *testing.T, mimeType, text string) {
+	t.Helper()
+	if len(a.Result.Contents) != 1 || a.Result.Contents[0].Text == nil {
+		t.Fatalf("got %+v; want one text", a)
+	}
+	if got := a.Result.Contents[0]; *got.Text != text || got.MimeType != mimeType {
+		t.Errorf("got %s %q; want %s %q", got.MimeType, *got.Text, mimeType, text)
+	}
+}
+
+// site is a web server on the loopback interface.
+func site(t *testing.T) (*httptest.Server, *atomic.Int64) {
+	asked := new(atomic.Int64)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Method != http.MethodGet || r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" || r.Header.Get("Origin") != "" {
+			t.Errorf("request %s %v", r.Method, r.Header)
+		}
+		http.SetCookie(w, &http.Cookie{Name: "session", Value: "1"})
+		switch r.URL.Path {
+		case "/app/index.html":
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			_, _ = w.Write([]byte("<p>ä &amp; \u2028</p>" + r.URL.RawQuery))
+		case "/app/latin1":
+			w.Header().Set("Content-Type", "text/plain; charset=iso-8859-1")
+			_, _ = w.Write([]byte{'a', 0xe4})
+		case "/app/pixel":
+			w.Header()["Content-Type"] = nil
+			_, _ = w.Write([]byte("\x89PNG\r\n\x1a\n"))
+		case "/app/style.css":
+			w.Header()["Content-Type"] = nil
+			_, _ = w.Write([]byte("p{}"))
+		case "/app/large":
+			_, _ = w.Write(make([]byte, 1001))
+		case "/app/away":
+			http.Redirect(w, r, "/app/index.html", http.StatusFound)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s, asked
+}
+
+func TestMintsAndServes(t *testing.T) {
+	t.Parallel()
+	s, _ := site(t)
+	c := newHost(t, Config{Limit: 1000}).client(t)
+	got := c.opens("1", serverState("i1", s.URL+"/app/index.html?x=1#top"))
+	want := `"url":"ahp-canvas-content:/i1/app/index.html?x=1#top"}`
+	if !strings.Contains(got, want) {
+		t.Fatalf("state %s; want %s in it", got, want)
+	}
+	c.reads("1", "ahp-canvas-content:/i1/app/index.html?x=1#top", -32601).wantText(t, "text/html; charset=utf-8", "<p>ä &amp; \u2028</p>x=1")
+	c.reads("1", "ahp-canvas-content:/i1/app/style.css", -32601).wantText(t, "text/css; charset=utf-8", "p{}")
+	for path, mimeType := range map[string]string{"latin1": "text/plain; charset=iso-8859-1", "pixel": "image/png"} {
+		a := c.reads("1", "ahp-canvas-content:/i1/app/"+path, -32601)
+		if len(a.Result.Contents) != 1 || a.Result.Contents[0].Blob == nil || a.Result.Contents[0].MimeType != mimeType {
+			t.Fatalf("%s: got %+v; want one blob of %s", path, a, mimeType)
+		}
+		if _, err := base64.StdEncoding.DecodeString(*a.Result.Contents[0].Blob); err != nil {
+			t.Error(err)
+		}
+	}
+	c.reads("1", "ahp-canvas-content:/i1/app/large", -32601).wantRefused(t, ahp.CodePermissionDenied, "larger than 1000 bytes")
+	c.reads("1", "ahp-canvas-content:/i1/app/away", -32601).wantRefused(t, ahp.CodePermissionDenied, "redirects")
+	c.reads("1", "ahp-canvas-content:/i1/app/none", -32601).wantRefused(t, ahp.CodeNotFound, "HTTP 404")
+	s.Close()
+	c.reads("1", "ahp-canvas-content:/i1/app/index.html", -32601).wantRefused(t, ahp.CodeNotFound, "does not answer")
+}
+
+// What the host answers stands, unless it does not serve the method.
+func TestTheHostDecides(t *testing.T) {
+	t.Parallel()
+	s, asked := site(t)
+	c := newHost(t, Config{}).client(t)
+	c.opens("1", serverState("i1", s.URL+"/app/index.html"))
+	for _, code := range []int{-32009, -32008, -32602, -32000} {
+		c.reads("1", "ahp-canvas-content:/i1/app/index.html", code).wantRefused(t, code, "of the host")
+	}
+	c.sends(`{"id":1,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/1","uri":"ahp-canvas-content:/i1/x"}}`)
+	const answer = `{"id":1, "result":{"contents":[]}}`
+	if got := c.gets(answer); got != answer {
+		t.Errorf("answer became %s", got)
+	}
+	if asked.Load() != 0 {
+		t.Error("the origin was asked all the same")
+	}
+}
+
+// TestWhoMayRead is §8's table.
+func TestWhoMayRead(t *testing.T) {
+	t.Parallel()
+	s, asked := site(t)
+	const index = "ahp-canvas-content:/i1/app/index.html"
+	tests := map[string]struct {
+		prepare func(h *Host, c *client)
+		id, uri string
+		code    int
+		text    string
+	}{
+		"malformed":         {nil, "1", "ahp-canvas-content:/i1/../x", ahp.CodeInvalidParams, `".."`},
+		"other scheme":      {nil, "1", s.URL + "/app/index.html", ahp.CodeInvalidParams, "want ahp-canvas-content"},
+		"foreign instance":  {func(h *Host, c *client) { c.opens("2", serverState("i2", s.URL+"/")) }, "1", "ahp-canvas-content:/i2/app/index.html", ahp.CodeInvalidParams, "another instance"},
+		"foreign channel":   {func(h *Host, c *client) { h.client(t).opens("2", serverState("i2", s.URL+"/")) }, "2", "ahp-canvas-content:/i2/app/index.html", ahp.CodePermissionDenied, "not subscribed"},
+		"unsubscribed":      {func(h *Host, c *client) { c.sends(`{"method":"unsubscribe","params":{"channel":"ahp-canvas:/1"}}`) }, "1", index, ahp.CodePermissionDenied, "not subscribed"},
+		"address was taken": {func(h *Host, c *client) { c.updates("1", `"url":null`) }, "1", index, ahp.CodeNotFound, "no content"},
+		"now elsewhere":     {func(h *Host, c *client) { c.updates("1", `"url":"https://example.com/"`) }, "1", index, ahp.CodeNotFound, "no content"},
+		"closed": {func(h *Host, c *client) {
+			c.gets(`{"method":"action","params":{"channel":"ahp-session:/s","action":{"type":"session/openCanvasesChanged","openCanvases":[{"instanceId":"i1","channel":"ahp-canvas:/1"}]}}}`)
+			c.gets(`{"method":"action","params":{"channel":"ahp-session:/s","action":{"type":"session/openCanvasesChanged","openCanvases":[]}}}`)
+		}, "1", index, ahp.CodeNotFound, "closed"},
+		"closed, as the snapshot had it": {func(h *Host, c *client) {
+			c.sends(`{"id":3,"method":"subscribe","params":{"channel":"ahp-session:/s"}}`)
+			c.gets(`{"id":3,"result":{"snapshot":{"resource":"ahp-session:/s","state":{"openCanvases":[{"instanceId":"i1","channel":"ahp-canvas:/1"}]}}}}`)
+			c.gets(`{"method":"action","params":{"channel":"ahp-session:/s","action":{"type":"session/openCanvasesChanged","openCanvases":[]}}}`)
+		}, "1", index, ahp.CodeNotFound, "closed"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, Config{})
+			c := h.client(t)
+			c.opens("1", serverState("i1", s.URL+"/app/index.html"))
+			if test.prepare != nil {
+				test.prepare(h, c)
+			}
+			c.reads(test.id, test.uri, -32601).wantRefused(t, test.code, test.text)
+		})
+	}
+	if asked.Load() != 0 {
+		t.Errorf("the origin was asked %d times", asked.Load())
+	}
+}
+
+// updates is an action of the host's on a canvas.
+func (c *client) updates(id, fields string) string {
+	c.t.Helper()
+	return c.gets(`{"method":"action","params":{"channel":"ahp-canvas:/%s","action":{"type":"canvas/updated",%s},"serverSeq":2}}`, id, fields)
+}
+
+// Everything that is not to be minted passes byte for byte.
+func TestPassesUntouched(t *testing.T) {
+	t.Parallel()
+	const local = "http://127.0.0.1:3000/x"
+	states := map[string]string{
+		"client's":           `{"instanceId":"i1","provider":{"kind":"client","clientId":"x"},"url":"` + local + `"}`,
+		"no provider":        `{"instanceId":"i1","url":"` + local + `"}`,
+		"no instance":        `{"provider":{"kind":"server"},"url":"` + local + `"}`,
+		"provider twice":     `{"instanceId":"i1","provider":{"kind":"client"},"provider":{"kind":"server"},"url":"` + local + `"}`,
+		"url twice":          `{"instanceId":"i1","provider":{"kind":"server"},"url":"` + local + `","url":"` + local + `"}`,
+		"https":              serverState("i1", "https://localhost:3000/x"),
+		"in band":            serverState("i1", "ahp-canvas-content:/i1/x"),
+		"denied port":        serverState("i1", "http://localhost:4000/x"),
+		"other IP notation":  serverState("i1", "http://0x7f000001:3000/x"),
+		"a name":             serverState("i1", "http://localtest.me:3000/x"),
+		"no string":          `{"instanceId":"i1","provider":{"kind":"server"},"url":7}`,
+		"not a canvas state": `[1,2]`,
+	}
+	for name, state := range states {
+		c := newHost(t, Config{DenyPorts: []string{"4000"}}).client(t)
+		if got := c.opens("1", state); !strings.Contains(got, `"state":`+state+`,"fromSeq":1}}}`) {
+			t.Errorf("%s: got %s", name, got)
+		}
+		c.reads("1", "ahp-canvas-content:/i1/x", -32601)
+	}
+	off := newHost(t, Config{Off: true}).client(t)
+	if got := off.opens("1", serverState("i1", local)); !strings.Contains(got, local) {
+		t.Errorf("turned off: got %s", got)
+	}
+	off.reads("1", "ahp-canvas-content:/i1/x", -32601).wantRefused(t, -32601, "of the host")
+}
+
+// Addresses are minted wherever they stand, and nothing else changes.
+func TestMintsEverywhere(t *testing.T) {
+	t.Parallel()
+	const local, minted = `"http:\/\/localhost:3000/%61?b"`, `"ahp-canvas-content:/i%2F1/%61?b"`
+	state := `{"url" : ` + local + `, "instanceId":"i/1", "x":[{}], "provider":{"kind":"server"} , "contentUri":` + local + `}`
+	messages := map[string]struct{ request, message string }{
+		"subscribe": {
+			`{"id":1,"method":"subscribe","params":{"channel":"ahp-canvas:/1"}}`,
+			`{"id":1, "result": {"snapshot":{"state":` + state + `,"resource":"ahp-canvas:/1"}}}`,
+		},
+		"initialize": {
+			`{"id":"a","method":"initialize","params":{"channel":"ahp-root://","clientId":"c"}}`,
+			`{"id":"\u0061","result":{"snapshots":[{"resource":"ahp-root://","state":{}} , {"resource":"ahp-canvas:/1","state":` + state + `}]}}`,
+		},
+		"reconnect, snapshots": {
+			`{"id":1,"method":"reconnect","params":{"clientId":"c","lastSeenServerSeq":1,"subscriptions":["ahp-canvas:/1"]}}`,
+			`{"id":1.0,"result":{"type":"snapshot","snapshots":[{"resource":"ahp-canvas:/1","state":` + state + `}]}}`,
+		},
+	}
+	for name, m := range messages {
+		h := newHost(t, Config{})
+		c := h.client(t)
+		c.sends("%s", m.request)
+		if got, want := c.gets("%s", m.message), strings.ReplaceAll(m.message, local, minted); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, want)
+		}
+		const update = `{"method":"action","params":{"serverSeq":3, "action":{"type":"canvas/updated","title":null,"url":%s},"channel":"ahp-canvas:/1"}}`
+		if got, want := c.gets(update, local), fmt.Sprintf(update, minted); got != want {
+			t.Errorf("%s, update:\ngot  %s\nwant %s", name, got, want)
+		}
+		// A replay for a client that comes again, on a connection that has
+		// never seen the state.
+		again := h.client(t)
+		again.sends(`{"id":5,"method":"reconnect","params":{"clientId":"c","lastSeenServerSeq":1,"subscriptions":["ahp-canvas:/1","ahp-canvas:/2"]}}`)
+		const replay = `{"id":5,"result":{"type":"replay","actions":[{"channel":"ahp-canvas:/1","action":{"type":"canvas/updated","url":%s}}],"missing":["ahp-canvas:/2"]}}`
+		if got, want := again.gets(replay, local), fmt.Sprintf(replay, minted); got != want {
+			t.Errorf("%s, replay:\ngot  %s\nwant %s", name, got, want)
+		}
+		if len(again.canvases) != 1 {
+			t.Errorf("%s: subscribed to %d canvases; want the one that is not missing", name, len(again.canvases))
+		}
+	}
+}
+
+// Later drafts read with resourceRead.
+func TestResourceRead(t *testing.T) {
+	t.Parallel()
+	s, _ := site(t)
+	c := newHost(t, Config{}).client(t)
+	c.opens("1", `{"instanceId":"i1","provider":{"kind":"server"},"contentUri":"`+s.URL+`/app/index.html"}`)
+	read := func(uri, failure string) (a answer) {
+		c.sends(`{"id":9,"method":"resourceRead","params":{"channel":"ahp-root://","uri":%q}}`, uri)
+		if err := json.Unmarshal([]byte(c.gets(`{"id":9,"error":{"code":%s,"message":"of the host"}}`, failure)), &a); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	a := read("ahp-canvas-content:/i1/app/style.css", "-32008")
+	if a.Result.Data != "p{}" || a.Result.Encoding != "utf-8" || a.Result.ContentType != "text/css; charset=utf-8" {
+		t.Errorf("got %+v", a)
+	}
+	if a := read("ahp-canvas-content:/i1/app/pixel", "-32602"); a.Result.Encoding != "base64" {
+		t.Errorf("got %+v", a)
+	}
+	read("ahp-canvas-content:/i1/app/style.css", "-32009").wantRefused(t, -32009, "of the host")
+	read("ahp-canvas-content:/i2/app/style.css", "-32008").wantRefused(t, ahp.CodePermissionDenied, "not subscribed")
+	read("file:///etc/passwd", "-32008").wantRefused(t, -32008, "of the host")
+}
+
+// Reads of the same content at the same time ask its server once.
+func TestReadsAreShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h, gate, asked := newHost(t, Config{}), make(chan struct{}), new(atomic.Int64)
+		h.fetcher.client.Transport = roundTripper(func(*http.Request) (*http.Response, error) {
+			asked.Add(1)
+			<-gate
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("x"))}, nil
+		})
+		var wg sync.WaitGroup
+		for i := range 20 {
+			c := h.client(t)
+			c.opens("1", serverState("i1", "http://localhost"))
+			c.sends(`{"id":%d,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/1","uri":"ahp-canvas-content:/i1/"}}`, i)
+			message := fmt.Appendf(nil, `{"id":%d,"error":{"code":-32601,"message":""}}`, i)
+			env, err := ahp.Peek(message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, read := c.FromHost(message, &env)
+			wg.Go(func() {
+				if got, want := string(read.Answer(t.Context())), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":`, i); !strings.HasPrefix(got, want) {
+					t.Errorf("got %s; want %s...", got, want)
+				}
+			})
+		}
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked %d times; want once", n)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func FuzzFromHost(f *testing.F) {
+	f.Add([]byte(`{"id":1,"result":{"snapshot":{"resource":"ahp-canvas:/1","state":` + serverState("i", "http://localhost/") + `}}}`))
+	f.Add([]byte(`{"id":1,"result":{"snapshots":[{"resource":"ahp-canvas:/1","state":{}}],"actions":[{}],"missing":[""]}}`))
+	f.Add([]byte(`{"method":"action","params":{"channel":"ahp-canvas:/1","action":{"type":"canvas/updated","url":"http://localhost"}}}`))
+	f.Add([]byte(`{"method":"action","params":{"channel":"ahp-session:/1","action":{"type":"session/openCanvasesChanged","openCanvases":[{"channel":1}]}}}`))
+	f.Fuzz(func(t *testing.T, message []byte) {
+		env, err := ahp.Peek(message)
+		if err != nil {
+			return
+		}
+		c := NewHost(Config{}).client(t)
+		c.opens("1", serverState("i1", "http://localhost/"))
+		c.sends(`{"id":1,"method":"reconnect","params":{"clientId":"c","lastSeenServerSeq":1,"subscriptions":["ahp-canvas:/1"]}}`)
+		before := string(message)
+		out, _ := c.FromHost(message, &env)
+		if string(message) != before {
+			t.Fatal("the host's message was written to")
+		}
+		if out != nil && !json.Valid(out) {
+			t.Fatalf("%q became %q", message, out)
+		}
+		if !strings.Contains(before, "localhost") && !strings.Contains(before, "1") && !strings.Contains(before, `\u`) && out != nil && string(out) != before {
+			t.Fatalf("%q became %q", message, out)
+		}
+	})
+}

@@ -1,0 +1,42 @@
+// Package contentproxy makes the content of canvases reachable for clients that
+// cannot reach the host: the host-agent's side of it (Canvas proposal, §§8 to
+// 10).
+//
+// # Addresses
+//
+// The state of a canvas says where its content is: url, or contentUri in later
+// drafts. A host that knows of relays gives
+//
+//	ahp-canvas-content:/<instanceId>/<path>
+//
+// and serves canvasReadResource itself; nothing is to be done here then. Other
+// hosts give the address of a web server of their own on the loopback
+// interface, which means nothing to a client elsewhere. For these a [Conn]
+//
+//   - mints: it replaces http://localhost|127.0.0.1|[::1]:port/path in the
+//     states that the host sends, by ahp-canvas-content:/<instanceId>/path,
+//     before the bytes are shared;
+//   - serves: where the host answers canvasReadResource with -32601, it reads
+//     from that web server and answers instead.
+//
+// Minted are only addresses of canvases whose provider is the host
+// (provider.kind is "server"): what a client provides could name anything on
+// the host's machine. Names that resolve to loopback addresses and other ways
+// to write one are not loopback addresses here. https: and everything else
+// passes untouched.
+//
+// # Who may read
+//
+// The host has the first word on each read. A read is served only on a
+// connection whose client is subscribed to the canvas, as the host has
+// confirmed on that connection, and from the scheme, host and port that the
+// host gave for it. Everything else is refused (§8):
+//
+//	-32602  the address is malformed, or of another instance than the channel
+//	-32009  not subscribed, or the origin may not be read
+//	-32008  the canvas is closed or has no such content, or its server does not answer
+//
+// Reads are GET requests without credentials, cookies, proxies or redirects.
+// What pages served so cannot do: absolute paths of other origins, WebSockets,
+// POST, and anything that depends on the origin being that of the web server.
+package contentproxy

@@ -1,0 +1,61 @@
+package contentproxy
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// An origin is a web server on the host's loopback interface, as an http URL
+// names it.
+type origin struct {
+	host string // localhost, 127.0.0.1 or [::1]
+	port string // "80" where the URL has none
+}
+
+// splitLoopback takes the URL of a canvas apart, if it names a web server on
+// the loopback interface literally.
+func splitLoopback(text string) (origin, *url.URL, bool) {
+	if !strings.HasPrefix(text, "http://") || len(text) > maxAddress {
+		return origin{}, nil, false
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.User != nil {
+		return origin{}, nil, false
+	}
+	o := origin{host: strings.TrimSuffix(u.Host, ":"+u.Port()), port: u.Port()}
+	if o.port == "" {
+		o.port = "80"
+	}
+	loopback := []string{"localhost", "127.0.0.1", "[::1]"}
+	return o, u, slices.Contains(loopback, o.host) && checkPath(strings.TrimPrefix(u.EscapedPath(), "/")) == nil
+}
+
+// mint returns the address in band of a canvas's URL.
+func mint(instance string, u *url.URL) string {
+	a := Address{Instance: instance, Path: strings.TrimPrefix(u.EscapedPath(), "/"), Query: u.RawQuery}
+	if u.Fragment != "" {
+		return a.String() + "#" + u.EscapedFragment()
+	}
+	return a.String()
+}
+
+// url returns where the content at an address is.
+func (o origin) url(a Address) string {
+	s := "http://" + o.host + ":" + o.port + "/" + a.Path
+	if a.Query != "" {
+		s += "?" + a.Query
+	}
+	return s
+}
+
+// dialAddresses returns what to dial, without asking DNS.
+func (o origin) dialAddresses() []string {
+	switch o.host {
+	case "127.0.0.1":
+		return []string{"127.0.0.1:" + o.port}
+	case "[::1]":
+		return []string{"[::1]:" + o.port}
+	}
+	return []string{"127.0.0.1:" + o.port, "[::1]:" + o.port}
+}
