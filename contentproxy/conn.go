@@ -385,6 +385,12 @@ func (r *Read) Answer(ctx context.Context) []byte {
 	return ahp.AppendResult(nil, r.id, r.result(c))
 }
 
+// TooMany returns the response that refuses the read because others of the
+// client are under way.
+func (r *Read) TooMany() []byte {
+	return r.failed(refuse(ahp.CodeRateLimited, "too many reads of canvas content at a time"))
+}
+
 func (r *Read) failed(no *refusal) []byte {
 	return ahp.AppendError(nil, r.id, no.code, no.message, nil)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
+	"ahprelay/contentproxy"
 	"ahprelay/routing"
 )
 
@@ -22,7 +23,9 @@ type hostConn struct {
 	log    *slog.Logger
 	cancel context.CancelFunc // ends the connection to the host
 
-	wake chan struct{} // for the writer; holds one
+	wake   chan struct{} // for the writer; holds one
+	canvas *contentproxy.Conn
+	reads  chan struct{} // one for each read of canvas content that is under way
 
 	mu       sync.Mutex // guards the fields below
 	queue    []delivery // bounded by the connection's credit
@@ -53,7 +56,8 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	ctx, cancel := context.WithCancel(a.life)
 	c := &hostConn{
 		agent: a, conn: conn, wake: make(chan struct{}, 1), cancel: cancel,
-		log: a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
+		log:    a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
+		canvas: a.canvases.Conn(), reads: make(chan struct{}, maxReads),
 	}
 	a.conns.Go(func() {
 		defer cancel()
@@ -127,7 +131,7 @@ func (c *hostConn) run(ctx context.Context) {
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if c.hostEnded(ctx, c.readLoop(sock)) {
+		if c.hostEnded(ctx, c.readLoop(ctx, sock)) {
 			c.cancel()
 		}
 	})
@@ -150,7 +154,7 @@ func (c *hostConn) writeLoop(ctx context.Context, sock hostSocket) {
 				_ = c.conn.Flushed() // fails if the client is gone
 				continue
 			}
-			c.noteGreeting(d.message)
+			c.noteSent(d.message)
 			if err := sock.Write(d.message, d.binary); err != nil {
 				return // the reader sees it too, and says why
 			}
@@ -170,20 +174,25 @@ func (c *hostConn) writeLoop(ctx context.Context, sock hostSocket) {
 	}
 }
 
-// noteGreeting remembers the id of the request that the connection begins
-// with: the host's answer tells that the client is let in. And it has the
-// client's earlier connections looked at.
-func (c *hostConn) noteGreeting(message []byte) {
+// noteSent looks at what the client sends.
+func (c *hostConn) noteSent(message []byte) {
+	env, err := ahp.Peek(message)
+	if err != nil {
+		return
+	}
+	c.canvas.FromClient(&env)
 	c.mu.Lock()
 	greeted := c.greeted
 	c.mu.Unlock()
-	if greeted {
-		return
+	if !greeted && env.Kind == ahp.Request {
+		c.noteGreeting(&env)
 	}
-	env, err := ahp.Peek(message)
-	if err != nil || env.Kind != ahp.Request {
-		return
-	}
+}
+
+// noteGreeting remembers the id of the request that the connection begins
+// with: the host's answer tells that the client is let in. And it has the
+// client's earlier connections looked at.
+func (c *hostConn) noteGreeting(env *ahp.Envelope) {
 	method := string(env.Method)
 	if method != "initialize" && method != "reconnect" {
 		return
@@ -199,7 +208,11 @@ func (c *hostConn) noteGreeting(message []byte) {
 }
 
 // readLoop passes on what the host sends, and returns why it ended.
-func (c *hostConn) readLoop(sock hostSocket) error {
+func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
 	for {
 		message, binary, err := sock.Read()
 		if err != nil {
@@ -212,12 +225,37 @@ func (c *hostConn) readLoop(sock hostSocket) error {
 			} else if env.Kind == ahp.Response {
 				c.noteAnswer(&env)
 			}
+			var read *contentproxy.Read
+			if message, read = c.canvas.FromHost(message, &env); read != nil {
+				c.serve(ctx, &wg, read)
+				continue
+			}
 		}
 		// What is no AHP message passes too: the client decides.
 		if err := c.conn.FromHost(message, binary, channel); err != nil {
 			return err
 		}
 	}
+}
+
+// maxReads is how many reads of canvas content a client may have under way.
+const maxReads = 16
+
+// serve answers a read in the host's place.
+func (c *hostConn) serve(ctx context.Context, wg *sync.WaitGroup, read *contentproxy.Read) {
+	select {
+	case c.reads <- struct{}{}:
+	default:
+		_ = c.conn.FromHost(read.TooMany(), false, nil) // fails if the client is gone
+		return
+	}
+	wg.Go(func() {
+		defer func() { <-c.reads }()
+		if err := c.conn.FromHost(read.Answer(ctx), false, nil); errors.Is(err, routing.ErrQueueFull) {
+			c.log.Warn("client takes too little")
+			c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
+		}
+	})
 }
 
 // noteAnswer lets the client's larger messages in once the host has accepted

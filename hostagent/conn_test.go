@@ -17,6 +17,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/broker"
+	"ahprelay/contentproxy"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
 )
@@ -42,8 +43,9 @@ func inWorld(t *testing.T, test func(w *world)) {
 		life, stop := context.WithCancel(context.Background())
 		w.stop = stop
 		w.agent = &Agent{
-			cfg:    Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
-			tenant: "default", host: "laptop", instance: "agent1", life: life,
+			cfg:      Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
+			canvases: contentproxy.NewHost(contentproxy.Config{}),
+			tenant:   "default", host: "laptop", instance: "agent1", life: life,
 		}
 		w.agent.presence.init("1.0")
 		w.agent.dialHost = w.host.dial

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/contentproxy"
 	"ahprelay/routing"
 )
 
@@ -26,6 +28,7 @@ type Config struct {
 	Upstream Upstream               // required; the AHP host
 	TakeOver bool                   // serve the host even if another host-agent does, which then stops
 	Version  string                 // of the program
+	Canvas   contentproxy.Config    // what of the host's loopback interface canvases may show; the AHP host's own port is added
 
 	MaxFrame int           // bytes of the longest message, each way; default 32 MiB
 	Resume   time.Duration // how long relays may be out of reach unnoticed; default 15 s
@@ -52,6 +55,7 @@ type Agent struct {
 	dialHost dialFunc
 	monitor  *monitor
 	routing  *routing.Agent
+	canvases *contentproxy.Host
 
 	clients clientIndex
 
@@ -103,6 +107,9 @@ func New(cfg Config) (*Agent, error) {
 	a.presence.init(cfg.Version)
 	a.dialHost = func(ctx context.Context) (hostSocket, error) { return cfg.Upstream.dial(ctx, cfg.MaxFrame) }
 	a.monitor = newMonitor(cfg.Upstream.String(), a.dialHost, a.cfg.Log, a.presence.hostChanged)
+	canvas := cfg.Canvas
+	canvas.DenyPorts = append(slices.Clone(canvas.DenyPorts), cfg.Upstream.port()...)
+	a.canvases = contentproxy.NewHost(canvas)
 	a.routing = routing.NewAgent(routing.AgentConfig{Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame})
 	return a, nil
 }
@@ -132,6 +139,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer a.canvases.Close()
 	defer a.conns.Wait()
 	var wg sync.WaitGroup
 	defer wg.Wait() // from then on, no connections are made

@@ -44,6 +44,20 @@ func (u Upstream) String() string {
 	return parsed.String()
 }
 
+// port returns the port of the host, if it has one.
+func (u Upstream) port() []string {
+	parsed, err := url.Parse(u.URL)
+	switch {
+	case err != nil || parsed.Host == "":
+		return nil
+	case parsed.Port() != "":
+		return []string{parsed.Port()}
+	case parsed.Scheme == "wss":
+		return []string{"443"}
+	}
+	return []string{"80"}
+}
+
 // Check reports what is wrong with an upstream that can be seen without
 // connecting to it.
 func (u Upstream) Check() error {

@@ -16,6 +16,7 @@ import (
 
 	"ahprelay/broker"
 	"ahprelay/cmd/internal/cli"
+	"ahprelay/contentproxy"
 	"ahprelay/hostagent"
 )
 
@@ -94,6 +95,8 @@ type runCmd struct {
 	TakeOver bool `help:"Serve the host even if another host-agent does, which then stops."`
 	cli.FrameLimit
 	Resume time.Duration `help:"How long relays may be out of reach before connections to the host are given up." default:"15s"`
+	CanvasLoopback  bool     `help:"Let clients see canvases that the host serves on its own loopback interface. --no-canvas-loopback turns it off." default:"true" negatable:""`
+	CanvasDenyPorts []string `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
 	hostFlags
 }
 
@@ -101,6 +104,7 @@ type runCmd struct {
 func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg := c.config(s)
 	cfg.TakeOver, cfg.MaxFrame, cfg.Resume = c.TakeOver, c.MaxFrame, c.Resume
+	cfg.Canvas = contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts}
 	agent, err := hostagent.New(cfg)
 	if err != nil {
 		return err
