@@ -16,9 +16,8 @@ type Conn struct {
 	host *Host
 
 	mu       sync.Mutex
-	waiting  []waiting           // requests of the client
-	canvases map[string]*seen    // by channel; those that the client is subscribed to
-	sessions map[string][]string // channels of the canvases that a session has open
+	waiting  []waiting        // requests of the client
+	canvases map[string]*seen // by channel; those that the client is subscribed to
 }
 
 // A waiting request is one whose answer matters here.
@@ -38,7 +37,7 @@ type seen struct {
 
 // Conn returns a connection that has seen nothing yet.
 func (h *Host) Conn() *Conn {
-	return &Conn{host: h, canvases: map[string]*seen{}, sessions: map[string][]string{}}
+	return &Conn{host: h, canvases: map[string]*seen{}}
 }
 
 // Canvas channels begin with this.
@@ -272,33 +271,27 @@ func (c *Conn) action(r *rewriter, raw []byte, at int) {
 	}
 }
 
-// openCanvases takes the list of the canvases that a session has open: what
-// was in it before and is no more is closed.
+// openCanvases takes the list of the canvases that a session has open. Those
+// of the session that are not in it are closed.
 func (c *Conn) openCanvases(session string, raw []byte) {
 	elements, ok := ahp.Elements(raw)
 	if !ok {
 		return
 	}
-	var open []string
-	for i := range elements[:min(len(elements), maxCanvases)] {
+	open := map[string]bool{}
+	for i := range elements {
 		m := [...]ahp.Member{{Name: "channel"}}
 		if ahp.Members(elements[i].Raw, m[:]) == nil {
 			channel, _ := ahp.Text(m[0].Raw)
-			open = append(open, channel)
+			open[channel] = true
+			c.host.belongs(channel, session)
 		}
 	}
-	for _, channel := range c.sessions[session] {
-		if slices.Contains(open, channel) {
-			continue
-		}
-		if s := c.canvases[channel]; s != nil {
+	for channel, s := range c.canvases {
+		if !open[channel] && c.host.sessionOf(channel) == session {
 			s.closed = true
+			c.host.forget(channel)
 		}
-		c.host.forget(channel)
-	}
-	delete(c.sessions, session)
-	if len(open) > 0 && len(c.sessions) < maxCanvases {
-		c.sessions[session] = open
 	}
 }
 

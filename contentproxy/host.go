@@ -28,6 +28,7 @@ type Host struct {
 
 	mu       sync.Mutex
 	canvases map[string]canvas // by channel, as last told on any connection
+	sessions map[string]string // by the channel of a canvas
 }
 
 // A canvas is what the host has said about an instance.
@@ -42,7 +43,7 @@ func NewHost(cfg Config) *Host {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit
 	}
-	return &Host{cfg: cfg, fetcher: newFetcher(cfg.Limit), canvases: map[string]canvas{}}
+	return &Host{cfg: cfg, fetcher: newFetcher(cfg.Limit), canvases: map[string]canvas{}, sessions: map[string]string{}}
 }
 
 // Close ends the idle connections to origins.
@@ -59,17 +60,38 @@ func (h *Host) known(channel string) (canvas, bool) {
 func (h *Host) learn(channel string, c canvas) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, ok := h.canvases[channel]; !ok && len(h.canvases) >= maxCanvases {
-		for other := range h.canvases { // any: it is learnt again with its next snapshot
-			delete(h.canvases, other)
-			break
-		}
-	}
-	h.canvases[channel] = c
+	remember(h.canvases, channel, c)
 }
 
+// forget forgets a canvas that is closed, but not whose it was: other
+// connections have still to hear that it is closed.
 func (h *Host) forget(channel string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.canvases, channel)
+}
+
+// belongs notes the session of a canvas.
+func (h *Host) belongs(channel, session string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	remember(h.sessions, channel, session)
+}
+
+func (h *Host) sessionOf(channel string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sessions[channel]
+}
+
+// remember puts something into a map that is bounded. What goes for it is
+// learnt again with the next snapshot.
+func remember[V any](m map[string]V, key string, value V) {
+	if _, ok := m[key]; !ok && len(m) >= maxCanvases {
+		for other := range m {
+			delete(m, other)
+			break
+		}
+	}
+	m[key] = value
 }

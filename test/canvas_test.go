@@ -1,0 +1,243 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/contentproxy"
+	"ahprelay/hostagent"
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+	"ahprelay/test/stack"
+)
+
+// A canvasWorld is a host with canvases, and clients of it through a relay.
+type canvasWorld struct {
+	t       *testing.T
+	host    *refhost.Host
+	stack   *stack.Stack
+	session string
+}
+
+func newCanvasWorld(t *testing.T, canvas contentproxy.Config, canvases ...refhost.Canvas) *canvasWorld {
+	t.Helper()
+	host, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Canvases = canvases })
+	s := startStackWith(t, stack.Config{Upstream: server.URL()}, func(_ *stack.Stack, cfg *hostagent.Config) error {
+		cfg.Canvas = canvas
+		return nil
+	})
+	w := &canvasWorld{t, host, s, flowVars("demo", "ca17a500")["session"]}
+	w.call(w.client("creator"), "createSession", map[string]any{"channel": w.session, "provider": "demo"})
+	return w
+}
+
+func (w *canvasWorld) client(id string) *refclient.Client {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), stepTime)
+	defer cancel()
+	c, err := throughRelay(w.t, w.stack)(ctx, refclient.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = c.Abort() })
+	if _, err := c.Initialize(ctx, refclient.InitializeParams{
+		ClientID: id, ProtocolVersions: []string{"0.9.0"}, Capabilities: map[string]any{"canvas": map[string]any{}},
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+func (w *canvasWorld) call(c *refclient.Client, method string, params map[string]any) json.RawMessage {
+	w.t.Helper()
+	result, err := w.try(c, method, params)
+	if err != nil {
+		w.t.Fatalf("%s: %v", method, err)
+	}
+	return result
+}
+
+func (w *canvasWorld) try(c *refclient.Client, method string, params map[string]any) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), stepTime)
+	defer cancel()
+	return c.Call(ctx, method, params)
+}
+
+func (w *canvasWorld) open(id string) (channel string) {
+	w.t.Helper()
+	channel, err := w.host.OpenCanvas(w.session, id, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return channel
+}
+
+// show subscribes to a canvas and returns the address of its content.
+func (w *canvasWorld) show(c *refclient.Client, channel string) (url string) {
+	w.t.Helper()
+	var result struct {
+		Snapshot struct{ State struct{ URL string } }
+	}
+	if err := json.Unmarshal(w.call(c, "subscribe", map[string]any{"channel": channel}), &result); err != nil {
+		w.t.Fatal(err)
+	}
+	return result.Snapshot.State.URL
+}
+
+type canvasContent struct{ URI, MimeType, Text, Blob string }
+
+func (w *canvasWorld) read(c *refclient.Client, channel, uri string) (canvasContent, error) {
+	w.t.Helper()
+	raw, err := w.try(c, "canvasReadResource", map[string]any{"channel": channel, "uri": uri})
+	if err != nil {
+		return canvasContent{}, err
+	}
+	var result struct{ Contents []canvasContent }
+	if err := json.Unmarshal(raw, &result); err != nil {
+		w.t.Fatal(err)
+	}
+	if len(result.Contents) != 1 {
+		w.t.Fatalf("%d contents", len(result.Contents))
+	}
+	return result.Contents[0], nil
+}
+
+func wantRPCError(t *testing.T, err error, code int) {
+	t.Helper()
+	var refused *refclient.RPCError
+	if !errors.As(err, &refused) || refused.Code != code {
+		t.Errorf("got %v; want error %d", err, code)
+	}
+}
+
+// TestCanvasContent shows the same application in both ways to address its
+// content: what clients read is the same.
+func TestCanvasContent(t *testing.T) {
+	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "notes"}, refhost.Canvas{ID: "notes-loopback", Mode: refhost.CanvasLoopback})
+	c := w.client("c")
+	texts := map[string][]canvasContent{}
+	for _, id := range []string{"notes", "notes-loopback"} {
+		channel := w.open(id)
+		url := w.show(c, channel)
+		if !strings.HasPrefix(url, "ahp-canvas-content:/") {
+			t.Fatalf("%s is at %s", id, url)
+		}
+		base := strings.TrimSuffix(url, "index.html")
+		for _, name := range []string{"index.html", "app.js", "style.css"} {
+			content, err := w.read(c, channel, base+name)
+			if err != nil {
+				t.Fatalf("%s%s: %v", base, name, err)
+			}
+			if content.URI != base+name {
+				t.Errorf("read of %s is of %s", base+name, content.URI)
+			}
+			content.URI = ""
+			content.MimeType, _, _ = strings.Cut(content.MimeType, ";")
+			texts[id] = append(texts[id], content)
+		}
+	}
+	for i, direct := range texts["notes"] {
+		if proxied := texts["notes-loopback"][i]; proxied != direct || direct.Text == "" {
+			t.Errorf("%d: got %.80v; want %.80v", i, proxied, direct)
+		}
+	}
+}
+
+// TestCanvasLoopbackLife is the life of an address: other clients, closing,
+// coming again.
+func TestCanvasLoopbackLife(t *testing.T) {
+	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "app", Mode: refhost.CanvasLoopback})
+	c, other := w.client("c"), w.client("other")
+	w.call(c, "subscribe", map[string]any{"channel": w.session})
+	channel := w.open("app")
+	url := w.show(c, channel)
+	if _, err := w.read(c, channel, url); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.read(other, channel, url)
+	wantRPCError(t, err, ahp.CodePermissionDenied)
+	_, err = w.read(c, channel, "ahp-canvas-content:/another/index.html")
+	wantRPCError(t, err, ahp.CodeInvalidParams)
+
+	// Who comes again with a replay reads on.
+	last := lastServerSeq(c)
+	_ = c.Abort()
+	again, err := throughRelay(t, w.stack)(t.Context(), refclient.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = again.Abort() })
+	if _, err := again.Reconnect(t.Context(), refclient.ReconnectParams{
+		ClientID: "c", LastSeenServerSeq: last, Subscriptions: []string{w.session, channel},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.read(again, channel, url); err != nil {
+		t.Errorf("after a reconnect: %v", err)
+	}
+
+	// Once closed, it is closed to all.
+	if err := w.host.CloseCanvas(channel); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.WaitFor(t.Context(), refclient.IsAction(w.session, "session/openCanvasesChanged")); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(stepTime)
+	for err = nil; err == nil && time.Now().Before(deadline); {
+		_, err = w.read(again, channel, url)
+	}
+	wantRPCError(t, err, ahp.CodeNotFound)
+}
+
+// lastServerSeq is that of the last action that a client has got.
+func lastServerSeq(c *refclient.Client) (last int64) {
+	for _, frame := range c.Frames() {
+		if a, ok := refclient.ReadAction(frame); ok {
+			last = max(last, a.ServerSeq)
+		}
+	}
+	return last
+}
+
+// TestCanvasTurnedOff leaves loopback addresses alone.
+func TestCanvasTurnedOff(t *testing.T) {
+	w := newCanvasWorld(t, contentproxy.Config{Off: true}, refhost.Canvas{ID: "app", Mode: refhost.CanvasLoopback})
+	c := w.client("c")
+	channel := w.open("app")
+	if url := w.show(c, channel); !strings.HasPrefix(url, "http://127.0.0.1:") {
+		t.Errorf("the canvas is at %s", url)
+	}
+	_, err := w.read(c, channel, "ahp-canvas-content:/app-1/index.html")
+	wantRPCError(t, err, ahp.CodeMethodNotFound)
+}
+
+// TestCanvasReaders has many clients read something large at the same time.
+func TestCanvasReaders(t *testing.T) {
+	const readers, size = 50, 1 << 20
+	large := []byte(strings.Repeat("0123456789abcde\n", size/16))
+	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{
+		ID: "app", Mode: refhost.CanvasLoopback, Files: fstest.MapFS{"index.html": {Data: []byte("x")}, "large.txt": {Data: large}},
+	})
+	channel := w.open("app")
+	var wg sync.WaitGroup
+	for i := range readers {
+		c := w.client(fmt.Sprint("c", i))
+		base := strings.TrimSuffix(w.show(c, channel), "index.html")
+		wg.Go(func() {
+			content, err := w.read(c, channel, base+"large.txt")
+			if err != nil || content.Text != string(large) {
+				t.Errorf("reader %d: %d bytes, %v", i, len(content.Text), err)
+			}
+		})
+	}
+	wg.Wait()
+}
