@@ -222,7 +222,7 @@ func TestCanvasTurnedOff(t *testing.T) {
 
 // TestCanvasReaders has many clients read something large at the same time.
 func TestCanvasReaders(t *testing.T) {
-	const readers, size = 50, 1 << 20
+	const readers, size = 20, 1 << 20
 	large := []byte(strings.Repeat("0123456789abcde\n", size/16))
 	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{
 		ID: "app", Mode: refhost.CanvasLoopback, Files: fstest.MapFS{"index.html": {Data: []byte("x")}, "large.txt": {Data: large}},
