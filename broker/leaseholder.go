@@ -25,6 +25,10 @@ const (
 	// leaseTimeout bounds the wait for one answer.
 	leaseTimeout = 3 * time.Second
 
+	// takenAgain is how long a holder waits that was told that it is none any
+	// more, until it asks again: time for relays to hear each other.
+	takenAgain = 1500 * time.Millisecond
+
 	// rivalEvery is how often a holder is looked at that may be dead.
 	rivalEvery = 500 * time.Millisecond
 )
@@ -46,6 +50,11 @@ type LeaseConfig struct {
 	Presence Presence      // required; what to say at first
 	TakeOver bool          // take the host from another instance, which then gives up
 	Renew    time.Duration // default 5 s, a third of DefaultLeaseTTL
+
+	// Gone is told which relay instances have crashed within the last minute,
+	// after each answer that says so. Their links are no use any more. May be
+	// nil.
+	Gone func(relays []string)
 
 	// Trouble is told why a request failed that will be repeated, and which
 	// rival the holder waits for. May be nil.
@@ -149,11 +158,13 @@ func (h *LeaseHolder) Acquire(ctx context.Context) error {
 }
 
 // Run keeps the host until ctx ends, which is no error, or until another
-// instance has taken it, which is ErrHostTaken. Failures to reach a relay are
-// no reason to give up: the lease may be lost meanwhile, and is asked for
-// again as soon as one answers.
+// instance has taken it, which is ErrHostTaken. It asks twice then: relays that
+// have not seen each other for a while may need a moment to agree on who has
+// it. Failures to reach a relay are no reason to give up: the lease may be lost
+// meanwhile, and is asked for again as soon as one answers.
 func (h *LeaseHolder) Run(ctx context.Context) error {
 	wait := h.renewal()
+	taken := false
 	for failures := 0; ; {
 		login, err := h.pause(ctx, wait)
 		if err != nil {
@@ -165,10 +176,12 @@ func (h *LeaseHolder) Run(ctx context.Context) error {
 		answer, err := h.ask(ctx, opHold, false)
 		switch {
 		case err == nil && answer.Result == leaseHeld:
-			failures = 0
+			failures, taken = 0, false
 			wait = h.renewal()
-		case err == nil && answer.Result == leaseTaken:
+		case err == nil && answer.Result == leaseTaken && taken:
 			return h.taken(answer)
+		case err == nil && answer.Result == leaseTaken:
+			taken, wait = true, takenAgain
 		case err == nil:
 			return h.refusal(answer)
 		case ctx.Err() == nil:
@@ -270,6 +283,9 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 	var answer leaseAnswer
 	if err := json.Unmarshal(reply, &answer); err != nil {
 		return leaseAnswer{}, fmt.Errorf("answer to a lease request: %w", err)
+	}
+	if len(answer.Gone) > 0 && h.cfg.Gone != nil {
+		h.cfg.Gone(answer.Gone)
 	}
 	if answer.Result == leaseRetry {
 		return leaseAnswer{}, fmt.Errorf("relay: %s", answer.Error)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,29 +31,27 @@ func TestMain(m *testing.M) {
 // patience is how long tests wait for what must happen.
 const patience = 20 * time.Second
 
-// site is an embedded server, its keys and its store.
+// site is an embedded server and its keys.
 type site struct {
 	keys   *auth.Keys
-	store  string
 	server *broker.Server
 }
 
 // newSite starts a server that listens on a port of the system's choice.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	dir := t.TempDir()
-	keys, err := auth.LoadKeys(dir)
+	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
 		t.Fatalf("LoadKeys: %v", err)
 	}
-	s := &site{keys: keys, store: filepath.Join(dir, "nats")}
+	s := &site{keys: keys}
 	s.start(t, "127.0.0.1:0")
 	return s
 }
 
 func (s *site) start(t *testing.T, listen string) {
 	t.Helper()
-	server, err := broker.StartServer(broker.ServerConfig{Keys: s.keys, StoreDir: s.store, Listen: listen})
+	server, err := broker.StartServer(broker.ServerConfig{Keys: s.keys, Listen: listen})
 	if err != nil {
 		t.Fatalf("StartServer: %v", err)
 	}
@@ -62,7 +59,7 @@ func (s *site) start(t *testing.T, listen string) {
 	t.Cleanup(server.Close)
 }
 
-// restart stops the server and starts another on the same port and store.
+// restart stops the server and starts another on the same port.
 func (s *site) restart(t *testing.T) {
 	t.Helper()
 	addr := s.server.Addr().String()

@@ -23,12 +23,9 @@ import (
 // difference which relay answers, and whether an answer got lost: requests are
 // numbered, and repeating one changes nothing.
 //
-// The relay keeps the answer to all of that in two JetStream buckets, with the
-// key <tenant>.<host>, and every relay watches them. AHP_LEASES has a lease of
-// each host that is held, and NATS removes those that are not renewed.
-// AHP_HOSTS has a record of each host that ever got credentials. All times in
-// them are those of relays and NATS servers, never of host-agents. Host-agents
-// may not touch either bucket.
+// Relays keep what comes of that as the hostState of each host, and tell each
+// other, see relayNews. All times in it are those of relays, never of
+// host-agents.
 
 // State says whether a host can be reached.
 type State string
@@ -139,10 +136,11 @@ type leaseAnswer struct {
 	Holder   string      `json:"holder,omitempty"`   // taken: the instance that holds the host
 	Since    time.Time   `json:"since,omitzero"`     // taken: when it began to
 	Revision uint64      `json:"revision,omitempty"` // taken: differs after each renewal of the holder
+	Gone     []string    `json:"gone,omitempty"`     // relay instances that crashed within the last minute
 }
 
-// A lease is the value of a host in the bucket of leases. It goes away by
-// itself a lease time after it was last written.
+// A lease says which host-agent instance serves a host. It ends a lease time
+// after it was last renewed.
 type lease struct {
 	Instance string    `json:"instance"`
 	Acquired time.Time `json:"acquired"`           // when the instance got it
@@ -155,16 +153,6 @@ type lease struct {
 // held reports whether l is a lease that an instance has.
 func (l *lease) held() bool { return l != nil && !l.Released }
 
-// A record is the value of a host in the bucket of hosts, which stays.
-type record struct {
-	Enrolled time.Time `json:"enrolled"`
-	LastSeen time.Time `json:"lastSeen,omitzero"` // to a minute while the host is held
-	Since    time.Time `json:"since"`             // when Presence.State was first said
-	Instance string    `json:"instance,omitempty"`
-	Revision uint64    `json:"revision,omitempty"` // of the lease that this was taken from: older news are dropped
-	Presence Presence  `json:"presence"`
-}
-
 // Reasons for being offline that no host-agent gives.
 const (
 	reasonNever   = "host-agent has never connected"
@@ -173,8 +161,9 @@ const (
 )
 
 // decide says what becomes of a lease: next is what to write, nil if nothing.
-// Current is nil if there is no lease; before is what the host was then.
-func decide(current *lease, before record, revision uint64, req leaseRequest, now time.Time) (next *lease, answer leaseAnswer) {
+// Current is nil if there is no lease, or if it has ended by itself. A host
+// that is offline then has been so since downSince; zero means that it is not.
+func decide(current *lease, downSince time.Time, revision uint64, req leaseRequest, now time.Time) (next *lease, answer leaseAnswer) {
 	own := current != nil && current.Instance == req.Instance
 	switch {
 	case current.held() && !own && req.Op == opRelease:
@@ -204,8 +193,8 @@ func decide(current *lease, before record, revision uint64, req leaseRequest, no
 	switch {
 	case current != nil && current.Presence.State == next.Presence.State:
 		next.Since = current.Since
-	case current == nil && before.Presence.State == Offline && next.Presence.State == Offline:
-		next.Since = before.Since
+	case current == nil && !downSince.IsZero() && next.Presence.State == Offline:
+		next.Since = downSince
 	}
 	return next, answer
 }

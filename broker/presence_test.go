@@ -37,53 +37,53 @@ func TestDecide(t *testing.T) {
 	tests := []struct {
 		name    string
 		current *lease
-		before  record
+		down    time.Time // since when the host was offline; zero: it was not
 		req     leaseRequest
 		next    *lease
 		result  leaseResult
 	}{
-		{"the first lease", nil, record{}, hold(1, up),
+		{"the first lease", nil, time.Time{}, hold(1, up),
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
-		{"still offline, since before the agent was away", nil, record{Since: at(5), Presence: down}, hold(1, down),
+		{"still offline, since before the agent was away", nil, at(5), hold(1, down),
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: at(5), Presence: down}, leaseHeld},
-		{"online again", nil, record{Since: at(5), Presence: down}, hold(1, up),
+		{"online again", nil, at(5), hold(1, up),
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
 		// There was a gap, of which the record has not heard.
-		{"online, and the record says so", nil, record{Since: at(5), Presence: up}, hold(1, up),
+		{"online, and the record says so", nil, time.Time{}, hold(1, up),
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
 
-		{"renewal", mine(5, up), record{}, hold(6, up),
+		{"renewal", mine(5, up), time.Time{}, hold(6, up),
 			&lease{Instance: "me", Acquired: at(1), Seq: 6, Since: at(2), Presence: up}, leaseHeld},
-		{"change of state", mine(5, up), record{}, hold(6, down),
+		{"change of state", mine(5, up), time.Time{}, hold(6, down),
 			&lease{Instance: "me", Acquired: at(1), Seq: 6, Since: now, Presence: down}, leaseHeld},
-		{"the same request again", mine(5, up), record{}, hold(5, up), nil, leaseHeld},
-		{"a request that was overtaken", mine(5, up), record{}, hold(4, down), nil, leaseHeld},
+		{"the same request again", mine(5, up), time.Time{}, hold(5, up), nil, leaseHeld},
+		{"a request that was overtaken", mine(5, up), time.Time{}, hold(4, down), nil, leaseHeld},
 
-		{"somebody else's", theirs, record{}, hold(1, up), nil, leaseTaken},
-		{"taken over", theirs, record{}, takeOver,
+		{"somebody else's", theirs, time.Time{}, hold(1, up), nil, leaseTaken},
+		{"taken over", theirs, time.Time{}, takeOver,
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: at(4), Presence: up}, leaseHeld},
-		{"given up by somebody else", released(theirs), record{}, hold(1, up),
+		{"given up by somebody else", released(theirs), time.Time{}, hold(1, up),
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
 
-		{"release", mine(5, up), record{}, release,
+		{"release", mine(5, up), time.Time{}, release,
 			&lease{Instance: "me", Acquired: at(1), Seq: 7, Released: true, Since: now, Presence: stopped}, leaseReleased},
-		{"release in the name of a crashed instance", mine(5, up), record{}, crash, crashed, leaseReleased},
-		{"the same for somebody else's", theirs, record{}, crash, nil, leaseReleased},
-		{"hold after it", crashed, record{}, hold(6, up), nil, leaseReleased},
-		{"release while offline", mine(5, down), record{}, release,
+		{"release in the name of a crashed instance", mine(5, up), time.Time{}, crash, crashed, leaseReleased},
+		{"the same for somebody else's", theirs, time.Time{}, crash, nil, leaseReleased},
+		{"hold after it", crashed, time.Time{}, hold(6, up), nil, leaseReleased},
+		{"release while offline", mine(5, down), time.Time{}, release,
 			&lease{Instance: "me", Acquired: at(1), Seq: 7, Released: true, Since: at(2), Presence: stopped}, leaseReleased},
-		{"release again", released(mine(7, up)), record{}, release, nil, leaseReleased},
-		{"release of nothing", nil, record{}, release, nil, leaseReleased},
-		{"release of somebody else's", theirs, record{}, release, nil, leaseReleased},
-		{"release of what somebody else gave up", released(theirs), record{}, release, nil, leaseReleased},
+		{"release again", released(mine(7, up)), time.Time{}, release, nil, leaseReleased},
+		{"release of nothing", nil, time.Time{}, release, nil, leaseReleased},
+		{"release of somebody else's", theirs, time.Time{}, release, nil, leaseReleased},
+		{"release of what somebody else gave up", released(theirs), time.Time{}, release, nil, leaseReleased},
 		// Sent before the release, and late.
-		{"renewal after the release", released(mine(7, up)), record{}, hold(6, up), nil, leaseReleased},
-		{"hold after the release", released(mine(7, up)), record{}, hold(8, up),
+		{"renewal after the release", released(mine(7, up)), time.Time{}, hold(6, up), nil, leaseReleased},
+		{"hold after the release", released(mine(7, up)), time.Time{}, hold(8, up),
 			&lease{Instance: "me", Acquired: now, Seq: 8, Since: now, Presence: up}, leaseHeld},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			next, answer := decide(test.current, test.before, 42, test.req, now)
+			next, answer := decide(test.current, test.down, 42, test.req, now)
 			if diff := cmp.Diff(test.next, next); diff != "" {
 				t.Errorf("next (-want +got):\n%s", diff)
 			}
@@ -122,26 +122,6 @@ func TestPresenceCheck(t *testing.T) {
 	}
 }
 
-func TestRecordOrder(t *testing.T) {
-	seen := time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC)
-	old := record{LastSeen: seen, Since: seen, Instance: "a", Revision: 10, Presence: Presence{State: Online}}
-	later := func(d time.Duration, revision uint64) record {
-		r := old
-		r.LastSeen, r.Revision = seen.Add(d), revision
-		return r
-	}
-	if !old.says(later(lastSeenEvery-1, 11)) || old.says(later(lastSeenEvery, 11)) {
-		t.Error("a record is to be written once a minute, if nothing changes")
-	}
-	if !old.newer(later(time.Second, 9)) || old.newer(later(time.Second, 11)) {
-		t.Error("older news must not replace newer ones")
-	}
-	// The bucket of leases was lost, and its revisions began again.
-	if old.newer(later(time.Hour, 1)) {
-		t.Error("much later news must count, whatever the revision")
-	}
-}
-
 // Whatever a host-agent sends, what is stored is small, and says who sent it.
 func FuzzLeaseRequest(f *testing.F) {
 	f.Add([]byte(`{"op":"hold","instance":"me","seq":1,"presence":{"state":"online","wire":[1,2]}}`), true)
@@ -155,7 +135,7 @@ func FuzzLeaseRequest(f *testing.F) {
 			return
 		}
 		current := &lease{Instance: "they", Acquired: now, Seq: 99, Since: now, Released: !held, Presence: Presence{State: Online}}
-		next, answer := decide(current, record{}, 7, req, now)
+		next, answer := decide(current, time.Time{}, 7, req, now)
 		if answer.Result == "" {
 			t.Error("no result")
 		}

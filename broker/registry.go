@@ -3,10 +3,10 @@ package broker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,13 +15,6 @@ import (
 	"ahprelay/ahp"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-)
-
-// Buckets of the registry. Both have one key per host, "<tenant>.<host>".
-const (
-	leaseBucket = "AHP_LEASES" // who serves the host now; goes away if not renewed
-	hostBucket  = "AHP_HOSTS"  // what is known of the host; stays
 )
 
 // Times of leases.
@@ -30,22 +23,31 @@ const (
 	// window.
 	DefaultLeaseTTL = 15 * time.Second
 
-	// markerTTL is how long the notice of an expired lease can be read.
-	markerTTL = time.Minute
-
-	// doubtShare is the share of the lease time after which a lease that should
-	// have ended and of which nothing was heard is looked up: 3 s of 15 s. It
-	// is also how often that is looked at.
-	doubtShare = 5
+	// sweepShare is the share of the lease time that leases are looked at in:
+	// 1 s at the most.
+	sweepShare = 5
 )
 
 // RegistryConfig says how to run a [Registry].
 type RegistryConfig struct {
 	Conn     *Conn         // required; a relay's
+	Instance string        // of this relay; default: random
 	Version  string        // of this relay, for messages about wire versions
 	LeaseTTL time.Duration // the same at all relays; default DefaultLeaseTTL
-	Replicas int           // copies that a cluster keeps of the registry; default 1
+	File     string        // keeps what is known, for the next run; default: nothing is kept
 	Log      *slog.Logger  // default: none
+
+	// Cluster: this relay's NATS server is embedded and one of a cluster, so
+	// that a relay of which nothing is heard is gone with its server.
+	Cluster bool
+
+	// Linked: another relay's NATS server is connected already, so that at
+	// least one relay will soon say what it knows.
+	Linked bool
+
+	// Former are instances that ended without Close, and cannot be running any
+	// more: their successor has their data directory.
+	Former []string
 }
 
 // A Host is what a relay knows of a host.
@@ -63,148 +65,114 @@ type Host struct {
 	Clients       int       // connected to the AHP host, through all relays
 }
 
-// A Registry is a relay's view of all hosts. It follows the buckets, so that
-// reading it costs nothing, and answers the lease requests of host-agents. It
+// A Registry is a relay's view of all hosts. It answers the lease requests of
+// host-agents, and relays tell each other what came of them: each has the whole
+// view in memory, so that reading it costs nothing, and none needs another. It
 // is safe for concurrent use.
 type Registry struct {
 	// Set by StartRegistry, then read-only.
+	cfg     RegistryConfig
+	started time.Time
 	desk    *leaseDesk
-	version string
-	ttl     time.Duration
-	log     *slog.Logger
+	in      chan *nats.Msg // from other relays
+	wake    chan struct{}  // for run: there are changes to tell; holds one
+	file    *stateFile
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	keep    sync.Once // for Close
 
-	mu    sync.RWMutex // guards the fields below
-	hosts map[string]*knownHost
-	told  []*subscriber
+	// Owned by run.
+	clock relayClock
+
+	mu      sync.RWMutex // guards the fields below
+	hosts   map[string]*knownHost
+	changed map[string]bool // hosts of which subscribers may have to be told
+	told    []*subscriber
+	peers   map[string]*peer
+	gone    map[string]time.Time // relay instances that have crashed; since when this is known
+	joined  bool                 // a peer was heard at some time
 }
 
 type subscriber struct{ tell func(Host) }
 
-// A knownHost is one host, as far as heard.
-type knownHost struct {
-	lease    *lease    // nil or released if nobody serves it
-	revision uint64    // of lease, or of the notice of its end
-	seen     time.Time // when lease was written, by the clock of the NATS server
-	heard    time.Time // when lease came in, by this relay's clock
-
-	stored *record // of the bucket
-	early  *record // the same, waiting for the lease that it was taken from
-	ended  *record // what lease said last, until that is stored
-
-	last Host // what subscribers were told, without times that only progress
-}
-
-// visible reports whether enough was heard to describe the host.
-func (k *knownHost) visible() bool { return k.stored != nil || k.ended != nil || k.lease != nil }
-
-// latest returns the newest record, nil if there is none.
-func (k *knownHost) latest() *record {
-	if k.ended != nil && (k.stored == nil || k.stored.Revision < k.ended.Revision) {
-		return k.ended
-	}
-	return k.stored
-}
-
-// settle takes a record whose lease has come, or does not have to be awaited.
-func (k *knownHost) settle(anyway bool) {
-	if k.early != nil && (anyway || k.early.Revision <= k.revision) {
-		k.stored, k.early = k.early, nil
-	}
-}
-
-// StartRegistry makes the buckets if there are none, reads them and starts to
-// answer host-agents. It returns when the view is complete. Close ends it.
+// StartRegistry reads what was kept, asks other relays for what they know and
+// starts to answer host-agents. It returns when the view is as complete as it
+// can be: a relay that is alone does not wait. Close ends it.
 func StartRegistry(ctx context.Context, cfg RegistryConfig) (*Registry, error) {
 	if cfg.Conn == nil {
 		return nil, errors.New("registry: no Conn given")
 	}
-	if cfg.LeaseTTL == 0 {
-		cfg.LeaseTTL = DefaultLeaseTTL
-	}
+	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, DefaultLeaseTTL)
+	cfg.Instance = cmp.Or(cfg.Instance, NewInstance())
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	leases, hosts, err := openBuckets(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
-	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	starting := context.AfterFunc(ctx, cancel)
 	r := &Registry{
-		version: cfg.Version, ttl: cfg.LeaseTTL, log: cfg.Log, cancel: cancel, hosts: map[string]*knownHost{},
+		cfg: cfg, started: time.Now(), cancel: cancel,
+		in: make(chan *nats.Msg, newsRoom), wake: make(chan struct{}, 1), file: newStateFile(cfg.File, cfg.Log),
+		hosts: map[string]*knownHost{}, changed: map[string]bool{},
+		peers: map[string]*peer{}, gone: map[string]time.Time{},
 	}
-	r.desk = &leaseDesk{
-		conn: cfg.Conn, leases: leases, hosts: hosts, known: r.storedRecord, log: cfg.Log,
-		requests: make(chan *nats.Msg, deskRoom), errands: make(chan func(context.Context), deskRoom),
-		quiet: make(chan struct{}),
-	}
-	w, err := r.watch(life)
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("registry: %w", err)
-	}
-	r.running.Go(func() { r.follow(life, w) })
-	if err = r.desk.start(life); err == nil && !starting() {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
+	r.desk = newLeaseDesk(r)
+	if err := r.begin(ctx, life); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	return r, nil
 }
 
-func openBuckets(ctx context.Context, cfg RegistryConfig) (leases, hosts jetstream.KeyValue, err error) {
-	js, err := jetstream.New(cfg.Conn.nc)
-	if err != nil {
-		return nil, nil, err
+func (r *Registry) begin(ctx, life context.Context) error {
+	if err := r.load(); err != nil {
+		return err
 	}
-	leases, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: leaseBucket, Description: "which host-agent serves a host, now",
-		TTL: cfg.LeaseTTL, LimitMarkerTTL: markerTTL, Replicas: cfg.Replicas,
+	unsubscribe, err := r.join(ctx)
+	if err != nil {
+		return err
+	}
+	r.tellChanges() // to nobody: what is known from the start is no change
+	r.running.Go(func() {
+		defer unsubscribe()
+		r.run(life)
 	})
-	if err != nil {
-		return nil, nil, bucketError(leaseBucket, err)
-	}
-	hosts, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: hostBucket, Description: "enrolled hosts", Replicas: cfg.Replicas,
-	})
-	if err != nil {
-		return nil, nil, bucketError(hostBucket, err)
-	}
-	return leases, hosts, nil
+	r.running.Go(func() { r.file.run(life, r.states) })
+	return r.desk.start(life)
 }
 
-func bucketError(bucket string, err error) error {
-	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, nats.ErrNoResponders) {
-		return fmt.Errorf("the NATS server has no JetStream, which the registry needs: %w", err)
+// load takes what the run before this has kept.
+func (r *Registry) load() error {
+	states, err := r.file.load()
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("bucket %s: %w", bucket, err)
+	now := time.Now()
+	for _, s := range states {
+		s.Age = max(now.Sub(s.LastSeen), 0).Milliseconds()
+		r.hosts[s.Key] = s.known(now, r.cfg.LeaseTTL)
+		r.changed[s.Key] = true
+	}
+	return nil
 }
 
-// Close answers the requests that have come in, ends the registry and returns
-// when nothing of it runs any more.
+// Close answers the requests that have come in, tells other relays that this
+// one ends, keeps what is known and returns when nothing of the registry runs
+// any more.
 func (r *Registry) Close() {
 	r.cancel()
 	r.running.Wait()
 	r.desk.running.Wait()
+	r.keep.Do(func() { r.file.save(r.states()) })
 }
-
-// hostKey is the key of a host in both buckets.
-func hostKey(tenant, host string) string { return tenant + "." + host }
 
 // Lookup returns what is known of a host, and false if it was never enrolled.
 func (r *Registry) Lookup(tenant, host string) (Host, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	key := hostKey(tenant, host)
-	k, ok := r.hosts[key]
-	if !ok || !k.visible() {
+	k, ok := r.hosts[hostKey(tenant, host)]
+	if !ok {
 		return Host{}, false
 	}
-	return r.describe(key, k), true
+	return k.describe(r.cfg.Version), true
 }
 
 // Hosts returns the hosts of a tenant, by name.
@@ -213,8 +181,8 @@ func (r *Registry) Hosts(tenant string) []Host {
 	defer r.mu.RUnlock()
 	var hosts []Host
 	for key, k := range r.hosts {
-		if k.visible() && strings.HasPrefix(key, tenant+".") {
-			hosts = append(hosts, r.describe(key, k))
+		if strings.HasPrefix(key, tenant+".") {
+			hosts = append(hosts, k.describe(r.cfg.Version))
 		}
 	}
 	slices.SortFunc(hosts, func(a, b Host) int { return cmp.Compare(a.Name, b.Name) })
@@ -222,10 +190,11 @@ func (r *Registry) Hosts(tenant string) []Host {
 }
 
 // Subscribe has tell called with each host of which more than LastSeen has
-// changed, until cancel. The calls come one after another from the goroutine
-// that follows the buckets, which waits for them: they must not block, and may
-// use the registry. What is known already is not told: call Lookup after
-// Subscribe. A call that is under way while cancel is called is not awaited.
+// changed, until cancel. The calls come one after another from one goroutine,
+// which waits for them: they must not block, and may use the registry. Of
+// changes that follow each other closely, the last is told. What is known
+// already is not told: call Lookup after Subscribe. A call that is under way
+// while cancel is called is not awaited.
 func (r *Registry) Subscribe(tell func(Host)) (cancel func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,178 +209,141 @@ func (r *Registry) Subscribe(tell func(Host)) (cancel func()) {
 
 // Enrol makes a host known: call it when a host-agent gets credentials. It
 // does nothing for a host that is known already.
-func (r *Registry) Enrol(ctx context.Context, tenant, host string) error {
+func (r *Registry) Enrol(tenant, host string) error {
 	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
 		return fmt.Errorf("enrol: %w", err)
 	}
-	if err := r.desk.enrol(ctx, hostKey(tenant, host)); err != nil {
-		return fmt.Errorf("enrol %s/%s: %w", tenant, host, err)
+	key, now := hostKey(tenant, host), time.Now()
+	r.mu.Lock()
+	if _, ok := r.hosts[key]; ok {
+		r.mu.Unlock()
+		return nil
 	}
+	k := &knownHost{hostState: hostState{Key: key, Enrolled: now.UTC()}}
+	r.hosts[key] = k
+	r.changedLocked(key, true)
+	news := k.wire(now)
+	r.mu.Unlock()
+	r.tellRelays(news)
 	return nil
 }
 
-// storedRecord returns what was last heard of a host's record.
-func (r *Registry) storedRecord(key string) (record, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	k, ok := r.hosts[key]
-	switch {
-	case ok && k.early != nil:
-		return *k.early, true
-	case ok && k.stored != nil:
-		return *k.stored, true
-	}
-	return record{}, false
-}
-
-// describe says what a host's lease and record come to.
-func (r *Registry) describe(key string, k *knownHost) Host {
-	tenant, name, _ := strings.Cut(key, ".")
-	h := Host{Tenant: tenant, Name: name, State: Offline, Reason: reasonLost}
-	if k.stored != nil {
-		h.Enrolled = k.stored.Enrolled
-	}
-	if !k.lease.held() {
-		if k.lease != nil {
-			h.Released = k.lease.Instance
-		}
-		if rec := k.latest(); rec != nil {
-			h.describeOffline(rec)
-		}
-		return h
-	}
-	p := k.lease.Presence
-	h.State, h.Since, h.Reason, h.LastSeen = p.State, k.lease.Since, p.Reason, k.seen
-	h.AgentInstance, h.AgentVersion, h.HostVersion = k.lease.Instance, p.AgentVersion, p.HostVersion
-	h.Clients = p.Clients
-	if _, err := CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", r.version); err != nil {
-		h.State, h.Since, h.Reason = Incompatible, k.lease.Acquired, err.Error()
-	}
-	return h
-}
-
-// describeOffline fills in what is known of a host that nobody serves.
-func (h *Host) describeOffline(rec *record) {
-	h.LastSeen, h.Since = rec.LastSeen, rec.LastSeen
-	h.AgentVersion, h.HostVersion = rec.Presence.AgentVersion, rec.Presence.HostVersion
-	if rec.Presence.State == Offline {
-		h.Since, h.Reason = rec.Since, rec.Presence.Reason
-	}
-}
-
-// change applies f to a host, and tells subscribers if that changed anything.
-// Only follow's goroutine calls it.
-func (r *Registry) change(key string, f func(k *knownHost)) {
-	now, told := r.apply(key, f)
-	for _, s := range told {
-		s.tell(now)
-	}
-}
-
-// apply applies f to a host. It returns what the host is then, and who is to
-// be told.
-func (r *Registry) apply(key string, f func(k *knownHost)) (Host, []*subscriber) {
+// hold carries out a request of a host-agent.
+func (r *Registry) hold(key string, req leaseRequest) leaseAnswer {
+	now := time.Now()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	k := r.hosts[key]
 	if k == nil {
-		k = &knownHost{}
+		k = &knownHost{hostState: hostState{Key: key}}
 	}
-	f(k)
-	if k.visible() || k.early != nil {
-		r.hosts[key] = k
-	} else {
-		delete(r.hosts, key)
+	next, answer := decide(k.current(), k.downSince(), k.Revision, req, now.UTC())
+	if next == nil {
+		r.mu.Unlock()
+		return answer
 	}
-	if !k.visible() && k.last == (Host{}) {
-		return Host{}, nil
-	}
-	now := r.describe(key, k)
-	news := now
-	news.LastSeen, news.Enrolled = time.Time{}, time.Time{}
-	if news == k.last {
-		return now, nil
-	}
-	k.last = news
-	return now, r.told
+	was := *k
+	k.Enrolled = earlier(k.Enrolled, now.UTC())
+	k.Lease, k.LastSeen, k.renewed, k.alive = next, now.UTC(), now, next.held()
+	k.Revision++
+	r.hosts[key] = k
+	r.changedLocked(key, !k.renews(&was))
+	news := k.wire(now)
+	r.mu.Unlock()
+	r.tellRelays(news)
+	return answer
 }
 
-// heardLease takes a change of the bucket of leases.
-func (r *Registry) heardLease(e jetstream.KeyValueEntry) {
-	if e.Operation() != jetstream.KeyValuePut {
-		r.lost(e.Key(), e.Revision())
-		return
-	}
-	l := new(lease)
-	if err := json.Unmarshal(e.Value(), l); err != nil {
-		r.log.Error("lease cannot be read", "host", e.Key(), "error", err)
-		return
-	}
-	r.change(e.Key(), func(k *knownHost) {
-		k.lease, k.revision, k.seen, k.heard = l, e.Revision(), e.Created().UTC(), time.Now()
-		if l.Released {
-			ended := recordOf(l, e.Revision(), k.seen)
-			k.ended = &ended
+// hear takes what another relay knows of hosts.
+func (r *Registry) hear(states []hostState) {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range states {
+		if s.empty() {
+			continue
 		}
-		k.settle(false)
-	})
+		if err := s.check(); err != nil {
+			r.cfg.Log.Warn("news of another relay", "host", s.Key, "error", err)
+			continue
+		}
+		heard := s.known(now, r.cfg.LeaseTTL)
+		k := r.hosts[s.Key]
+		if k == nil {
+			r.hosts[s.Key] = heard
+			r.changedLocked(s.Key, true)
+			continue
+		}
+		if changed, news := k.merge(heard); changed {
+			r.changedLocked(s.Key, news)
+		}
+	}
 }
 
-// lost takes the end of a lease that was not renewed. All relays write that
-// down, and the first one counts.
-func (r *Registry) lost(key string, revision uint64) {
-	var news *record
-	r.change(key, func(k *knownHost) {
-		if k.lease.held() {
-			ended := recordOf(k.lease, revision, k.seen)
-			if ended.Presence.State != Offline {
-				ended.Presence.State, ended.Since = Offline, k.seen
-			}
-			ended.Presence.Reason = reasonLost
-			k.ended, news = &ended, &ended
-		}
-		k.lease, k.revision = nil, revision
-		k.settle(false)
-	})
-	if news == nil {
-		return
-	}
-	errand := func(ctx context.Context) {
-		if err := r.desk.note(ctx, key, *news); err != nil {
-			r.log.Warn("host record", "host", key, "error", err)
+// sweep ends the leases that were not renewed.
+func (r *Registry) sweep(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, k := range r.hosts {
+		if k.alive && now.Sub(k.renewed) > r.cfg.LeaseTTL {
+			k.alive = false
+			r.changedLocked(key, true)
 		}
 	}
+}
+
+// changedLocked notes that a host has changed, and whether that is worth
+// keeping soon.
+func (r *Registry) changedLocked(key string, soon bool) {
+	r.file.changed(soon)
+	r.changed[key] = true
 	select {
-	case r.desk.errands <- errand:
-	default: // without a record, the host counts as lost since it was last seen
+	case r.wake <- struct{}{}:
+	default:
 	}
 }
 
-// heardRecord takes a change of the bucket of hosts.
-func (r *Registry) heardRecord(e jetstream.KeyValueEntry) {
-	r.takeRecord(e, false)
+// tellChanges tells subscribers what has changed. Only run calls it.
+func (r *Registry) tellChanges() {
+	r.mu.Lock()
+	var news []Host
+	for key := range r.changed {
+		k := r.hosts[key]
+		now := k.describe(r.cfg.Version)
+		same := now
+		same.LastSeen, same.Enrolled = time.Time{}, time.Time{}
+		if same != k.last {
+			k.last = same
+			news = append(news, now)
+		}
+	}
+	clear(r.changed)
+	told := r.told
+	r.mu.Unlock()
+	for _, h := range news {
+		for _, s := range told {
+			s.tell(h)
+		}
+	}
 }
 
-// takeRecord takes a record. The two buckets are not in step: unless the lease
-// that the record was taken from is known, or is not awaited, it waits, lest a
-// host that is coming online looks as if it had lost its host-agent.
-func (r *Registry) takeRecord(e jetstream.KeyValueEntry, anyway bool) {
-	if e.Operation() != jetstream.KeyValuePut {
-		r.forget(e.Key())
-		return
+// state returns what is known of one host, an empty state if nothing is.
+func (r *Registry) state(key string) hostState {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if k := r.hosts[key]; k != nil {
+		return k.wire(time.Now())
 	}
-	rec := new(record)
-	if err := json.Unmarshal(e.Value(), rec); err != nil {
-		r.log.Error("host record cannot be read", "host", e.Key(), "error", err)
-		return
-	}
-	r.change(e.Key(), func(k *knownHost) {
-		k.early = rec
-		k.settle(anyway)
-	})
+	return hostState{Key: key}
 }
 
-// forget takes the removal of a record.
-func (r *Registry) forget(key string) {
-	r.change(key, func(k *knownHost) { k.stored, k.early, k.ended = nil, nil, nil })
+// states returns what is known, for other relays or the next run.
+func (r *Registry) states() []hostState {
+	now := time.Now()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	states := make([]hostState, 0, len(r.hosts))
+	for _, key := range slices.Sorted(maps.Keys(r.hosts)) {
+		states = append(states, r.hosts[key].wire(now))
+	}
+	return states
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,7 +28,13 @@ const (
 // registry starts a registry on a relay of its own.
 func (s *site) registry(t *testing.T, ttl time.Duration) *broker.Registry {
 	t.Helper()
-	r, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: s.relay(t), LeaseTTL: ttl, Version: "1.2"})
+	return s.registryWith(t, broker.RegistryConfig{LeaseTTL: ttl})
+}
+
+func (s *site) registryWith(t *testing.T, cfg broker.RegistryConfig) *broker.Registry {
+	t.Helper()
+	cfg.Conn, cfg.Version = s.relay(t), "1.2"
+	r, err := broker.StartRegistry(t.Context(), cfg)
 	if err != nil {
 		t.Fatalf("StartRegistry: %v", err)
 	}
@@ -101,7 +108,7 @@ func TestRegistryLifecycle(t *testing.T) {
 	cancel := two.Subscribe(func(h broker.Host) { heard <- h })
 
 	for range 2 {
-		if err := one.Enrol(t.Context(), "acme", "laptop"); err != nil {
+		if err := one.Enrol("acme", "laptop"); err != nil {
 			t.Fatalf("Enrol: %v", err)
 		}
 	}
@@ -151,11 +158,11 @@ func TestRegistryLifecycle(t *testing.T) {
 		t.Errorf("told after cancel: %+v", <-heard)
 	}
 	for _, name := range []string{"b", "a"} {
-		if err := one.Enrol(t.Context(), "acme", name); err != nil {
+		if err := one.Enrol("acme", name); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := one.Enrol(t.Context(), "acm", "e"); err != nil {
+	if err := one.Enrol("acm", "e"); err != nil {
 		t.Error(err)
 	}
 	var names []string
@@ -169,7 +176,7 @@ func TestRegistryLifecycle(t *testing.T) {
 	if diff := cmp.Diff([]string{"a", "b", "laptop"}, names); diff != "" {
 		t.Errorf("Hosts (-want +got):\n%s", diff)
 	}
-	if err := one.Enrol(t.Context(), "acme", "a.b"); err == nil {
+	if err := one.Enrol("acme", "a.b"); err == nil {
 		t.Error("Enrol of a.b succeeded")
 	}
 	conn.Close()
@@ -334,9 +341,10 @@ func TestAcquireAtOnce(t *testing.T) {
 func TestRegistryOutlivesRestart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	r := s.registry(t, 0)
+	cfg := broker.RegistryConfig{File: filepath.Join(t.TempDir(), "hosts.json")}
+	r := s.registryWith(t, cfg)
 	for _, host := range []string{"spare", "laptop"} {
-		if err := r.Enrol(t.Context(), "acme", host); err != nil {
+		if err := r.Enrol("acme", host); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -351,7 +359,7 @@ func TestRegistryOutlivesRestart(t *testing.T) {
 	r.Close()
 
 	s.restart(t)
-	r = s.registry(t, 0)
+	r = s.registryWith(t, cfg)
 	after := wantHost(t, r, broker.Online, "")
 	if !after.Since.Equal(before.Since) || !after.Enrolled.Equal(before.Enrolled) || after.AgentInstance != "first" {
 		t.Errorf("after a restart: %+v\nbefore: %+v", after, before)
@@ -369,7 +377,8 @@ func TestRegistryOutlivesRestart(t *testing.T) {
 func TestLeaseEndsWhileRelayIsAway(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	r := s.registry(t, shortTTL)
+	cfg := broker.RegistryConfig{LeaseTTL: shortTTL, File: filepath.Join(t.TempDir(), "hosts.json")}
+	r := s.registryWith(t, cfg)
 	holder, conn := s.holder(t, nil)
 	acquire(t, holder)
 	seen := wantHost(t, r, broker.Online, "").LastSeen
@@ -379,7 +388,7 @@ func TestLeaseEndsWhileRelayIsAway(t *testing.T) {
 	s.server.Close()
 	<-time.After(shortTTL) // the lease ends, whatever happens
 	s.start(t, addr)
-	r = s.registry(t, shortTTL)
+	r = s.registryWith(t, cfg)
 	h := wantHost(t, r, broker.Offline, "host-agent unreachable")
 	if h.Since.Sub(seen).Abs() > time.Second || h.AgentInstance != "" {
 		t.Errorf("after a restart: %+v; want it offline since about %v", h, seen)
@@ -420,33 +429,6 @@ func TestHolderOutlivesRelays(t *testing.T) {
 	if err := holder.Release(ctx); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("Release without a relay = %v; want %v", err, nats.ErrNoResponders)
 	}
-}
-
-// The notice of an expired lease was missed: the lease is looked up.
-func TestSilentLeaseIsLookedUp(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	r := s.registry(t, shortTTL)
-	holder, _ := s.holder(t, nil)
-	acquire(t, holder)
-	wantHost(t, r, broker.Online, "")
-	relay, err := s.keys.RelayUser()
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return relay.JWT, nil }, relay.Sign))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := js.PurgeStream("KV_AHP_LEASES"); err != nil { // leaves no notice
-		t.Fatal(err)
-	}
-	wantHost(t, r, broker.Offline, "host-agent unreachable")
 }
 
 func TestIncompatibleHost(t *testing.T) {
@@ -526,9 +508,8 @@ func TestStartRegistryRefuses(t *testing.T) {
 		t.Error("StartRegistry without a Conn succeeded")
 	}
 	relay := s.relay(t)
-	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: relay, Replicas: 3}); err == nil ||
-		!strings.Contains(err.Error(), "AHP_LEASES") {
-		t.Errorf("StartRegistry with three copies on one server = %v; want an error", err)
+	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: relay, File: t.TempDir()}); err == nil {
+		t.Error("StartRegistry with a directory for its file succeeded")
 	}
 	relay.Close()
 	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: relay}); err == nil {

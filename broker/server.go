@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -39,28 +37,25 @@ const (
 	// more than a link packet needs.
 	maxServerPayload = 1 << 20
 
-	// JetStream holds the registry only, in bytes.
-	maxStore       = 1 << 30
-	maxStoreMemory = 64 << 20
-
 	startTimeout = 10 * time.Second
+	startPoll    = 50 * time.Millisecond
 )
 
 // ServerConfig says how to run a [Server].
 type ServerConfig struct {
-	Keys     *auth.Keys   // required; whose users the server accepts
-	StoreDir string       // required; directory of JetStream's files, made if missing
-	Name     string       // unique in a cluster; default: random
-	Listen   string       // host:port for NATS over TCP, port 0 picks one; default: connections within the process only
-	TLS      *tls.Config  // for the TCP listener; default: none
-	Log      *slog.Logger // default: none
+	Keys    *auth.Keys    // required; whose users the server accepts
+	Name    string        // unique in a cluster; default: random
+	Listen  string        // host:port for NATS over TCP, port 0 picks one; default: connections within the process only
+	TLS     *tls.Config   // for the TCP listener; default: none
+	Cluster ClusterConfig // servers that this one exchanges messages with; default: none
+	Log     *slog.Logger  // default: none
 }
 
 // A Server is a NATS server within this process. It accepts users signed with
 // its keys, and has no mode without authentication.
 type Server struct {
-	nats *server.Server
-	lock *os.File
+	nats   *server.Server
+	listen string // "": none that is for others
 
 	close sync.Once
 }
@@ -72,27 +67,35 @@ func StartServer(cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
-	lock, err := lockDir(cfg.StoreDir)
+	ns, err := server.NewServer(opts)
 	if err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
-	ns, err := server.NewServer(opts)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("NATS server: %w", err), lock.Close())
-	}
 	log := newServerLog(cfg.Log)
 	ns.SetLoggerV2(log, false, false, false)
-	s := &Server{nats: ns, lock: lock}
+	s := &Server{nats: ns, listen: cfg.Listen}
 	ns.Start()
-	if fatal := log.fatal(); fatal != "" {
+	if err := awaitReady(ns, log); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("NATS server (listen %q, store %s): %s", cfg.Listen, cfg.StoreDir, fatal)
-	}
-	if !ns.ReadyForConnections(startTimeout) {
-		s.Close()
-		return nil, fmt.Errorf("NATS server (listen %q, store %s): not ready after %v", cfg.Listen, cfg.StoreDir, startTimeout)
+		return nil, fmt.Errorf("NATS server (listen %q%s): %w", cfg.Listen, cfg.Cluster.listens(), err)
 	}
 	return s, nil
+}
+
+// awaitReady returns when the server's listeners are there, or cannot be.
+func awaitReady(ns *server.Server, log *serverLog) error {
+	for until := time.Now().Add(startTimeout); ; {
+		ready := ns.ReadyForConnections(startPoll)
+		if fatal := log.fatal(); fatal != "" {
+			return errors.New(fatal)
+		}
+		if ready {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("not ready after %v", startTimeout)
+		}
+	}
 }
 
 // Close ends all connections and returns when nothing of the server is left.
@@ -100,7 +103,6 @@ func (s *Server) Close() {
 	s.close.Do(func() {
 		s.nats.Shutdown()
 		s.nats.WaitForShutdown()
-		_ = s.lock.Close()
 	})
 }
 
@@ -116,7 +118,12 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 }
 
 // Addr returns the address of the TCP listener, nil if there is none.
-func (s *Server) Addr() net.Addr { return s.nats.Addr() }
+func (s *Server) Addr() net.Addr {
+	if s.listen == "" {
+		return nil
+	}
+	return s.nats.Addr()
+}
 
 // Name returns the server's name in its cluster.
 func (s *Server) Name() string { return s.nats.Name() }
@@ -124,9 +131,6 @@ func (s *Server) Name() string { return s.nats.Name() }
 func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	if cfg.Keys == nil {
 		return nil, errors.New("no Keys given")
-	}
-	if cfg.StoreDir == "" {
-		return nil, errors.New("no StoreDir given")
 	}
 	if cfg.Name == "" {
 		cfg.Name = "relay-" + NewInstance()
@@ -147,14 +151,11 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 		// It loses messages instead until it reads again or is cut, and links
 		// repair that: they number what they send.
 		NoFastProducerStall: true,
-
-		JetStream:              true,
-		StoreDir:               cfg.StoreDir,
-		JetStreamMaxMemory:     maxStoreMemory,
-		JetStreamMaxStore:      maxStore,
-		DisableJetStreamBanner: true,
 	}
 	if err := setListener(opts, cfg); err != nil {
+		return nil, err
+	}
+	if err := setCluster(opts, cfg); err != nil {
 		return nil, err
 	}
 	return opts, setTrust(opts, cfg.Keys)
@@ -165,23 +166,31 @@ func setListener(opts *server.Options, cfg ServerConfig) error {
 		opts.DontListen = true
 		return nil
 	}
-	host, port, err := net.SplitHostPort(cfg.Listen)
-	if err != nil {
-		return fmt.Errorf("bad Listen %q: want host:port", cfg.Listen)
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return fmt.Errorf("bad Listen %q: port is no number up to 65535", cfg.Listen)
-	}
-	opts.Host, opts.Port = host, int(n)
-	if n == 0 {
-		opts.Port = server.RANDOM_PORT
+	var err error
+	if opts.Host, opts.Port, err = listenAddress("Listen", cfg.Listen); err != nil {
+		return err
 	}
 	if cfg.TLS != nil {
 		opts.TLSConfig = cfg.TLS
 		opts.TLSTimeout = dialTimeout.Seconds()
 	}
 	return nil
+}
+
+// listenAddress splits host:port, as the NATS server wants it.
+func listenAddress(what, address string) (host string, port int, err error) {
+	host, digits, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("bad %s %q: want host:port", what, address)
+	}
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("bad %s %q: port is no number up to 65535", what, address)
+	}
+	if n == 0 {
+		return host, server.RANDOM_PORT, nil
+	}
+	return host, int(n), nil
 }
 
 // setTrust puts the server into operator mode, with both accounts in memory.
@@ -211,21 +220,4 @@ func setTrust(opts *server.Options, keys *auth.Keys) error {
 	opts.SystemAccount = keys.SystemAccount()
 	opts.AccountResolver = accounts
 	return nil
-}
-
-// lockDir makes the directory and holds it against other processes until the
-// file is closed: two servers would destroy each other's files, and NATS does
-// not look.
-func lockDir(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	if err := lockFile(f); err != nil {
-		return nil, errors.Join(fmt.Errorf("store: %s is used by another relay: %w", dir, err), f.Close())
-	}
-	return f, nil
 }

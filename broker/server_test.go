@@ -12,8 +12,6 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,31 +22,28 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+func cluster(listen string, routes ...string) broker.ClusterConfig {
+	return broker.ClusterConfig{Listen: listen, Routes: routes}
+}
+
 func TestStartServerRefuses(t *testing.T) {
 	s := newSite(t)
 	taken := s.server.Addr().String()
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	broken := t.TempDir()
-	if err := os.WriteFile(filepath.Join(broken, "jetstream"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	tests := []struct {
 		name string
 		cfg  broker.ServerConfig
 		want []string
 	}{
-		{"no keys", broker.ServerConfig{StoreDir: t.TempDir()}, []string{"no Keys"}},
-		{"no store", broker.ServerConfig{Keys: s.keys}, []string{"no StoreDir"}},
-		{"port in use", broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: taken}, []string{taken, "in use"}},
-		{"no such address", broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: "192.0.2.1:4222"}, []string{"192.0.2.1:4222"}},
-		{"no port", broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: "localhost"}, []string{`"localhost"`, "host:port"}},
-		{"port too high", broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: "localhost:65536"}, []string{"65535"}},
-		{"store is a file", broker.ServerConfig{Keys: s.keys, StoreDir: file}, []string{file, "not a directory"}},
-		{"store not usable", broker.ServerConfig{Keys: s.keys, StoreDir: broken}, []string{broken, "not a directory"}},
-		{"store in use", broker.ServerConfig{Keys: s.keys, StoreDir: s.store}, []string{s.store, "used by another relay"}},
+		{"no keys", broker.ServerConfig{}, []string{"no Keys"}},
+		{"port in use", broker.ServerConfig{Keys: s.keys, Listen: taken}, []string{taken, "in use"}},
+		{"no such address", broker.ServerConfig{Keys: s.keys, Listen: "192.0.2.1:4222"}, []string{"192.0.2.1:4222"}},
+		{"no port", broker.ServerConfig{Keys: s.keys, Listen: "localhost"}, []string{`"localhost"`, "host:port"}},
+		{"port too high", broker.ServerConfig{Keys: s.keys, Listen: "localhost:65536"}, []string{"65535"}},
+		{"cluster port in use", broker.ServerConfig{Keys: s.keys, Cluster: cluster(taken)}, []string{taken, "cluster"}},
+		{"no cluster port", broker.ServerConfig{Keys: s.keys, Cluster: cluster("localhost")}, []string{"Cluster.Listen", "host:port"}},
+		{"route without a port", broker.ServerConfig{Keys: s.keys, Cluster: cluster("127.0.0.1:0", "nats://x")}, []string{"nats://x", "no port"}},
+		{"route without a host", broker.ServerConfig{Keys: s.keys, Cluster: cluster("127.0.0.1:0", "http://x:1")}, []string{"http"}},
+		{"route without a listener", broker.ServerConfig{Keys: s.keys, Cluster: cluster("", "x:1")}, []string{"x:1", "listener"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -65,7 +60,7 @@ func TestStartServerRefuses(t *testing.T) {
 		})
 	}
 	// A start that failed leaves nothing behind.
-	cfg := broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: taken}
+	cfg := broker.ServerConfig{Keys: s.keys, Listen: taken}
 	if _, err := broker.StartServer(cfg); err == nil {
 		t.Fatal("StartServer on a taken port succeeded")
 	}
@@ -83,7 +78,7 @@ func TestServerWithoutListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := broker.StartServer(broker.ServerConfig{Keys: keys, StoreDir: t.TempDir(), Name: "n1"})
+	server, err := broker.StartServer(broker.ServerConfig{Keys: keys, Name: "n1"})
 	if err != nil {
 		t.Fatalf("StartServer: %v", err)
 	}
@@ -265,7 +260,7 @@ func TestServerLog(t *testing.T) {
 	}
 	log := logLines{lines: make(chan string, 1000)}
 	server, err := broker.StartServer(broker.ServerConfig{
-		Keys: keys, StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Log: slog.New(log),
+		Keys: keys, Listen: "127.0.0.1:0", Log: slog.New(log),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -314,7 +309,7 @@ func TestServerTLS(t *testing.T) {
 	}
 	cert, pool := certificate(t)
 	server, err := broker.StartServer(broker.ServerConfig{
-		Keys: keys, StoreDir: t.TempDir(), Listen: "127.0.0.1:0",
+		Keys: keys, Listen: "127.0.0.1:0",
 		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 	})
 	if err != nil {

@@ -85,7 +85,7 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusForbidden, map[string]string{"error": err.Error()})
 		return
 	}
-	if err := s.cfg.Registry.Enrol(r.Context(), host.Tenant, host.Host); err != nil {
+	if err := s.cfg.Registry.Enrol(host.Tenant, host.Host); err != nil {
 		s.cfg.Log.Error("enrolment failed", "tenant", host.Tenant, "host", host.Host, "error", err)
 		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the relay's registry does not answer; try again"})
 		return

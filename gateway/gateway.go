@@ -34,6 +34,10 @@ type Config struct {
 	// Default: nothing but draining does.
 	Ready func() error
 
+	// Degraded tells what the relay lacks that does not keep it from serving,
+	// in answers to /readyz; "" if nothing. May be nil.
+	Degraded func() string
+
 	// Origins are patterns of the origins whose pages may connect, beside the
 	// relay's own: "app.example.com", "*.example.com", "https://example.com".
 	// Default: DefaultOrigins.

@@ -241,7 +241,13 @@ func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 			return
 		}
 	}
-	_, _ = w.Write([]byte("ready\n"))
+	state := "ready"
+	if s.cfg.Degraded != nil {
+		if lack := s.cfg.Degraded(); lack != "" {
+			state += ", but degraded: " + lack
+		}
+	}
+	_, _ = w.Write([]byte(state + "\n"))
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

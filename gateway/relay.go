@@ -19,13 +19,19 @@ import (
 // RelayConfig says how a [Relay] is to work. Everything but DataDir has a
 // default.
 type RelayConfig struct {
-	DataDir     string // required; holds keys and the registry
+	DataDir     string // required; holds keys and the registry; this relay's alone
 	Listen      string // public listener; default 127.0.0.1:8484
 	AdminListen string // admin listener; default 127.0.0.1:8485; "none" for none
 	NATSListen  string // NATS over TCP for host-agents; default: none, they come over /nats
 	NATSURL     string // an external NATS cluster to join; default: the embedded server
 
-	Gateway Config // Keys, Bus, Registry, Instance, NATS and Ready are filled in
+	// The embedded NATS server's connections to those of other relays with the
+	// same keys: where it listens for them (default: nowhere), and where it
+	// looks for them. See [broker.ClusterConfig].
+	ClusterListen string
+	ClusterRoutes []string
+
+	Gateway Config // Keys, Bus, Registry, Instance, NATS, Ready and Degraded are filled in
 }
 
 // Default addresses of listeners.
@@ -47,6 +53,10 @@ const (
 	answerTimeout = 2 * time.Minute // a profile takes its time
 	idleTimeout   = 2 * time.Minute
 	stopTimeout   = time.Second
+
+	// routeTimeout is how long a relay of a cluster waits for another one
+	// before it starts alone.
+	routeTimeout = 2 * time.Second
 )
 
 // maxHeader is how long the header of a request may be, in bytes: some tokens
@@ -57,6 +67,7 @@ const maxHeader = 64 << 10
 type Relay struct {
 	log      *slog.Logger
 	keys     *auth.Keys
+	dir      *dataDir
 	nats     *broker.Server // nil with an external cluster
 	conn     *broker.Conn
 	registry *broker.Registry
@@ -88,11 +99,21 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	if r.keys, err = auth.LoadKeys(cfg.DataDir); err != nil {
 		return nil, err
 	}
+	if r.dir, err = openDataDir(cfg.DataDir); err != nil {
+		return nil, err
+	}
+	cfg.Gateway.Instance = broker.NewInstance()
 	if err = r.startNATS(ctx, &cfg); err != nil {
+		return nil, err
+	}
+	if err = r.startRegistry(ctx, &cfg); err != nil {
 		return nil, err
 	}
 	server, err := New(cfg.Gateway)
 	if err != nil {
+		return nil, err
+	}
+	if err = r.dir.note(cfg.Gateway.Instance); err != nil {
 		return nil, err
 	}
 	r.server.Store(server)
@@ -103,44 +124,66 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	return r, nil
 }
 
-// startNATS starts or joins NATS, and fills in what the gateway needs of it.
+// startNATS starts or joins NATS.
 func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
-	instance := broker.NewInstance()
-	dial := broker.RelayConfig{Keys: r.keys, Instance: instance, URL: cfg.NATSURL, Events: r.events()}
+	g := &cfg.Gateway
+	dial := broker.RelayConfig{Keys: r.keys, Instance: g.Instance, URL: cfg.NATSURL, Events: r.events()}
+	trust := filepath.Join(cfg.DataDir, TrustFile)
 	if cfg.NATSURL == "" {
-		r.nats, err = broker.StartServer(broker.ServerConfig{
-			Keys: r.keys, StoreDir: filepath.Join(cfg.DataDir, "jetstream"), Listen: cfg.NATSListen,
-			Name: "relay-" + instance, Log: r.log,
-		})
-		if err != nil {
+		if err := r.startServer(ctx, cfg); err != nil {
 			return err
 		}
 		dial.Server = r.nats
-		cfg.Gateway.NATS = func(context.Context) (net.Conn, error) { return r.nats.InProcessConn() }
-	} else if err := r.keys.WriteTrustConfig(filepath.Join(cfg.DataDir, TrustFile)); err != nil {
+		g.NATS = func(context.Context) (net.Conn, error) { return r.nats.InProcessConn() }
+	} else if cfg.ClusterListen != "" || len(cfg.ClusterRoutes) > 0 {
+		return errors.New("a cluster of embedded NATS servers and an external NATS cluster exclude each other")
+	} else if err := r.keys.WriteTrustConfig(trust); err != nil {
 		return err
 	}
-	if r.conn, err = broker.DialRelay(ctx, dial); err != nil {
-		if cfg.NATSURL != "" {
-			err = fmt.Errorf("%w; does that server include %s in its configuration?", err, filepath.Join(cfg.DataDir, TrustFile))
-		}
+	if r.conn, err = broker.DialRelay(ctx, dial); err != nil && cfg.NATSURL != "" {
+		err = fmt.Errorf("%w; does that server include %s in its configuration?", err, trust)
+	}
+	return err
+}
+
+// startServer starts the embedded server. A relay of a cluster gives others a
+// moment to be found, and starts alone if there are none.
+func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
+	r.nats, err = broker.StartServer(broker.ServerConfig{
+		Keys: r.keys, Listen: cfg.NATSListen, Name: "relay-" + cfg.Gateway.Instance, Log: r.log,
+		Cluster: broker.ClusterConfig{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes},
+	})
+	if err != nil || len(cfg.ClusterRoutes) == 0 {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, routeTimeout)
+	defer cancel()
+	if r.nats.AwaitRoute(ctx) != nil {
+		r.log.Warn("no other relay of the cluster is there yet; starting alone", "routes", cfg.ClusterRoutes)
+	}
+	return nil
+}
+
+// startRegistry starts the registry, and fills in what the gateway needs.
+func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error) {
+	g := &cfg.Gateway
 	r.registry, err = broker.StartRegistry(ctx, broker.RegistryConfig{
-		Conn: r.conn, Version: cfg.Gateway.Version, Log: r.log,
-		LeaseTTL: max(cfg.Gateway.Resume, broker.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
+		Conn: r.conn, Instance: g.Instance, Version: g.Version, Log: r.log,
+		LeaseTTL: max(g.Resume, broker.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
+		File:     filepath.Join(cfg.DataDir, hostsName), Former: r.dir.former,
+		Cluster: cfg.ClusterListen != "", Linked: r.nats != nil && r.nats.Linked(),
 	})
 	if err != nil {
 		return err
 	}
-	g := &cfg.Gateway
-	g.Keys, g.Bus, g.Registry, g.Instance = r.keys, r.conn, r.registry, instance
+	g.Keys, g.Bus, g.Registry = r.keys, r.conn, r.registry
 	g.Ready = func() error {
 		if !r.conn.Connected() {
 			return errors.New("no connection to NATS")
 		}
 		return nil
 	}
+	g.Degraded = r.registry.Degraded
 	return nil
 }
 
@@ -192,6 +235,15 @@ func (r *Relay) NATSAddr() net.Addr {
 	return r.nats.Addr()
 }
 
+// ClusterAddr returns the address for other relays of the cluster, "" if there
+// is none.
+func (r *Relay) ClusterAddr() string {
+	if r.nats == nil {
+		return ""
+	}
+	return r.nats.ClusterAddr()
+}
+
 // Drain closes all clients with the advice to reconnect, spread over the
 // given time, and returns when none is left or ctx ends.
 func (r *Relay) Drain(ctx context.Context, spread time.Duration) {
@@ -218,6 +270,12 @@ func (r *Relay) Close() {
 	}
 	if r.nats != nil {
 		r.nats.Close()
+	}
+	if r.dir != nil {
+		if err := r.dir.close(); err != nil {
+			r.log.Warn("data directory", "error", err)
+		}
+		r.dir = nil
 	}
 }
 

@@ -50,12 +50,17 @@ func TestStartRelayFails(t *testing.T) {
 		{"no NATS address", func(c *RelayConfig) { c.NATSListen = "4222" }, []string{`"4222"`, "want host:port"}},
 		{"data directory is a file", func(c *RelayConfig) { c.DataDir = file }, []string{file}},
 		{"data directory is nowhere", func(c *RelayConfig) { c.DataDir = filepath.Join(file, "x") }, []string{file}},
-		{"store is a file", func(c *RelayConfig) {
+		{"data directory is in use", func(c *RelayConfig) {
 			c.DataDir = t.TempDir()
-			if err := os.WriteFile(filepath.Join(c.DataDir, "jetstream"), nil, 0o600); err != nil {
+			r, err := StartRelay(t.Context(), RelayConfig{DataDir: c.DataDir, Listen: "127.0.0.1:0", AdminListen: NoListener})
+			if err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"jetstream"}},
+			t.Cleanup(r.Close)
+		}, []string{"used by another relay", "copy of the keys"}},
+		{"cluster port in use", func(c *RelayConfig) { c.ClusterListen = address }, []string{address, "address already in use"}},
+		{"cluster and external NATS", func(c *RelayConfig) { c.ClusterListen, c.NATSURL = "127.0.0.1:0", "nats://127.0.0.1:1" },
+			[]string{"exclude each other"}},
 		{"NATS URL of another kind", func(c *RelayConfig) { c.NATSURL = "http://127.0.0.1:1" },
 			[]string{"http://127.0.0.1:1", "nats://, tls://"}},
 		{"no NATS server", func(c *RelayConfig) { c.NATSURL = "nats://127.0.0.1:1" },

@@ -195,7 +195,7 @@ func bearerOf(token string) http.Header { return http.Header{"Authorization": {"
 func TestOddHosts(t *testing.T) {
 	var log syncBuilder
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	if err := r.registry.Enrol(t.Context(), "default", "laptop"); err != nil {
+	if err := r.registry.Enrol("default", "laptop"); err != nil {
 		t.Fatal(err)
 	}
 	token, err := r.Keys().IssueClient(auth.Client{
@@ -259,11 +259,11 @@ func wantRefused(t *testing.T, address, target string, header http.Header) {
 func TestAPI(t *testing.T) {
 	r := startRelay(t, nil)
 	for _, h := range []string{"laptop", "desktop"} {
-		if err := r.registry.Enrol(t.Context(), "default", h); err != nil {
+		if err := r.registry.Enrol("default", h); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.registry.Enrol(t.Context(), "other", "tower"); err != nil {
+	if err := r.registry.Enrol("other", "tower"); err != nil {
 		t.Fatal(err)
 	}
 	token := func(tenant string, hosts ...string) string {

@@ -16,11 +16,13 @@ type dataFlag struct {
 
 type serveCmd struct {
 	dataFlag
-	Listen      string   `help:"Address of the public listener." default:"${listen}" placeholder:"HOST:PORT"`
-	AdminListen string   `help:"Address of the admin listener (metrics, connections, profiles), or none." default:"${admin_listen}" placeholder:"HOST:PORT"`
-	NATSListen  string   `help:"Address of a NATS listener for host-agents. Without it they come through the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
-	NATSURL     string   `help:"External NATS cluster to use instead of the embedded server." placeholder:"URL" name:"nats-url"`
-	AllowOrigin []string `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
+	Listen        string   `help:"Address of the public listener." default:"${listen}" placeholder:"HOST:PORT"`
+	AdminListen   string   `help:"Address of the admin listener (metrics, connections, profiles), or none." default:"${admin_listen}" placeholder:"HOST:PORT"`
+	NATSListen    string   `help:"Address of a NATS listener for host-agents. Without it they come through the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
+	NATSURL       string   `help:"External NATS cluster to use instead of the embedded server." placeholder:"URL" name:"nats-url"`
+	ClusterListen string   `help:"Address for other relays with the same keys, whose embedded NATS servers join this one's." placeholder:"HOST:PORT"`
+	ClusterRoute  []string `help:"Such addresses of other relays, of one or all. This relay's own may be among them." placeholder:"nats://HOST:PORT"`
+	AllowOrigin   []string `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
 	cli.FrameLimit
 	Resume time.Duration `help:"How long a host-agent may be out of reach before clients are told." default:"15s"`
 	Hold   time.Duration `help:"How long a client that wants to resume waits for a host that is away." default:"10m"`
@@ -31,7 +33,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 	origins := append([]string{}, gateway.DefaultOrigins...)
 	return gateway.RelayConfig{
 		DataDir: c.DataDir, Listen: c.Listen, AdminListen: c.AdminListen,
-		NATSListen: c.NATSListen, NATSURL: c.NATSURL,
+		NATSListen: c.NATSListen, NATSURL: c.NATSURL, ClusterListen: c.ClusterListen, ClusterRoutes: c.ClusterRoute,
 		Gateway: gateway.Config{
 			Version: cli.BuildVersion(), Origins: append(origins, c.AllowOrigin...),
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
@@ -46,7 +48,8 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer relay.Close()
-	s.log.Info("relay ready", "url", relay.URL(), "admin", relay.AdminURL(), "nats", fmt.Sprint(relay.NATSAddr()), "data_dir", c.DataDir)
+	s.log.Info("relay ready", "url", relay.URL(), "admin", relay.AdminURL(), "nats", fmt.Sprint(relay.NATSAddr()),
+		"cluster", relay.ClusterAddr(), "data_dir", c.DataDir)
 	select {
 	case <-ctx.Done():
 	case <-relay.Done():

@@ -1,8 +1,8 @@
 //go:build !unix || solaris || aix
 
-package broker
+package gateway
 
 import "os"
 
 // lockFile does not lock where the system has no flock.
-func lockFile(*os.File) error { return nil }
+func lockFile(*os.File) (locked bool, err error) { return false, nil }

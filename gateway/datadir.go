@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"ahprelay/ahp"
+)
+
+// Files in the data directory beside the keys. A relay of a cluster has its own.
+const (
+	lockName  = "lock"       // held by the relay that runs
+	hostsName = "hosts.json" // what the registry knows
+	runsName  = "instances"  // the instance that runs, and those that crashed before it; gone after a proper end
+)
+
+// maxFormer is how many crashed instances are remembered.
+const maxFormer = 8
+
+// A dataDir is a data directory that no other relay uses at the same time.
+type dataDir struct {
+	path string
+	lock *os.File
+
+	former []string // instances that did not end properly, the latest first; they cannot run any more
+	noted  bool
+}
+
+// openDataDir locks a directory that is there. The error names it, and says if
+// another relay uses it.
+func openDataDir(path string) (*dataDir, error) {
+	f, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	d := &dataDir{path: path, lock: f}
+	locked, err := lockFile(f)
+	if err != nil {
+		err = fmt.Errorf("data directory %s is used by another relay (%w); each has its own, with a copy of the keys if they are to serve the same hosts", path, err)
+		return nil, errors.Join(err, f.Close())
+	}
+	if locked { // else they may run
+		d.former, err = readRuns(filepath.Join(path, runsName))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("data directory: %w", err), f.Close())
+	}
+	return d, nil
+}
+
+func readRuns(path string) (runs []string, err error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, name := range strings.Fields(string(data)) {
+		if ahp.CheckName("instance", name) == nil && len(runs) < maxFormer {
+			runs = append(runs, name)
+		}
+	}
+	return runs, err
+}
+
+// note writes down that an instance runs, so that its successor knows if it
+// crashes.
+func (d *dataDir) note(instance string) error {
+	text := strings.Join(append([]string{instance}, d.former...), "\n") + "\n"
+	if err := os.WriteFile(filepath.Join(d.path, runsName), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	d.noted = true
+	return nil
+}
+
+// close lets others use the directory. The instance that was noted has ended
+// properly.
+func (d *dataDir) close() error {
+	var err error
+	if d.noted {
+		err = os.Remove(filepath.Join(d.path, runsName))
+	}
+	return errors.Join(err, d.lock.Close())
+}
