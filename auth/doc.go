@@ -14,7 +14,8 @@
 //	signing.nk     signing key of that account: signs users
 //
 // Who can read these files can name any host and any client. Relays of one
-// cluster use copies of the same directory.
+// cluster have copies of the same directory, each in a data directory of its
+// own.
 //
 // # Tokens
 //
@@ -50,4 +51,8 @@
 // Servers run in operator mode. [Keys.OperatorJWT], [Keys.SystemAccountJWT]
 // and [Keys.AccountJWT] are what they trust; [Keys.WriteTrustConfig] writes
 // the same for servers that are not embedded in a relay.
+//
+// Embedded servers of several relays are connected with TLS, in both directions
+// with the certificate of [Keys.ClusterTLS]. Its key is derived from the token
+// key with HKDF-SHA256 and the info "ahp-relay cluster v1".
 package auth

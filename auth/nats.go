@@ -16,13 +16,10 @@ import (
 // heard of it.
 const DefaultAgentTTL = 15 * time.Minute
 
-// Limits of one host-agent's NATS user and of the account.
+// Limits of one host-agent's NATS user.
 const (
 	agentMaxSubs    = 512     // a link needs one, and there are at most 256 links
 	agentMaxPayload = 1 << 20 // bytes; link packets are smaller
-	accountDisk     = 1 << 30 // bytes of JetStream files: the registry
-	accountMemory   = 64 << 20
-	accountStreams  = 16
 )
 
 // agentConnections are the ways in which a host-agent may connect. In process
@@ -71,10 +68,6 @@ func (k *Keys) AccountJWT() (string, error) {
 	c.Limits.DisallowBearer = true
 	c.Limits.LeafNodeConn = 0
 	c.Limits.Imports, c.Limits.Exports, c.Limits.WildcardExports = 0, 0, false
-	c.Limits.JetStreamLimits = jwt.JetStreamLimits{
-		MemoryStorage: accountMemory, DiskStorage: accountDisk,
-		Streams: accountStreams, Consumer: jwt.NoLimit,
-	}
 	return encode("account", c, k.operator)
 }
 

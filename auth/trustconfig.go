@@ -8,9 +8,8 @@ import (
 )
 
 const trustConfig = `# Trust of a NATS server in the keys of an AHP relay. It holds nothing secret.
-# Include it in the server's configuration next to a jetstream block:
+# Include it in the server's configuration:
 #
-#     jetstream { store_dir: "/var/lib/nats" }
 #     include "%[1]s"
 #
 operator: %[2]s

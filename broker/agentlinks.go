@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +57,7 @@ type AgentLinks struct {
 	links   map[string]*boundLink // by relay instance
 	order   []*boundLink          // the same, for the writer
 	settled chan struct{}         // closed by the writer when nothing is left to do; nil: nobody waits
+	gone    []string              // relay instances that RelaysGone last told of
 }
 
 // NewAgentLinks returns the links of a host-agent, which Run serves.
@@ -116,6 +118,28 @@ func (a *AgentLinks) Resumed() {
 	defer a.mu.Unlock()
 	for _, b := range a.order {
 		b.probe()
+	}
+}
+
+// errRelayGone ends a link whose relay crashed.
+var errRelayGone = errors.New("relay is gone")
+
+// RelaysGone ends the links of relay instances that are known to have crashed,
+// at once. A name counts when it comes up; being told again changes nothing,
+// because a relay that is linked after all was cut off, and not gone.
+func (a *AgentLinks) RelaysGone(relays []string) {
+	a.mu.Lock()
+	var ended []*boundLink
+	for _, relay := range relays {
+		if b := a.links[relay]; b != nil && !slices.Contains(a.gone, relay) {
+			ended = append(ended, b)
+		}
+	}
+	a.gone = relays
+	a.mu.Unlock()
+	for _, b := range ended {
+		_ = a.bus.Publish(b.subject, Bye(b.link.version, b.link.epoch, errRelayGone.Error()))
+		a.end(b, errRelayGone)
 	}
 }
 

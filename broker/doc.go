@@ -9,10 +9,16 @@
 //
 // # Registry
 //
-// What must outlive a process is in two JetStream KV buckets: the lease, which
-// says what host-agent instance serves a host and ends by itself, and the
-// record of the host, which stays. Host-agents have no rights there; they ask
-// a relay ([LeaseHolder], [Registry]).
+// The lease says what host-agent instance serves a host, and ends by itself if
+// it is not renewed. Host-agents ask a relay for it ([LeaseHolder],
+// [Registry]). Every relay keeps the leases of all hosts, and what is known of
+// those that nobody serves, in memory and in a file; relays tell each other
+// below ahp.relays.v1, where host-agents have no rights. None needs another.
+//
+// # Cluster
+//
+// Embedded servers can be routed to each other ([ClusterConfig]). They share
+// nothing but messages.
 //
 // # Links
 //

@@ -256,6 +256,9 @@ func TestLinkEnds(t *testing.T) {
 		{"network gone", func(e *ends, _ *relayEnd) {
 			e.net.intercept(loseAll)
 		}, broker.ErrSilent, broker.ErrSilent, 20 * time.Second, true},
+		{"relay is known to be gone", func(e *ends, _ *relayEnd) {
+			e.agent.RelaysGone([]string{"other", "relay1"})
+		}, broker.ErrBye, nil, time.Millisecond, true},
 		{"relay sends rubbish", func(e *ends, _ *relayEnd) {
 			_ = e.net.Publish("ahp.v1.t.h.link.agent1.relay1.down", []byte("rubbish"))
 		}, broker.ErrBye, broker.ErrBadPacket, 3 * time.Second, true},
@@ -295,6 +298,26 @@ func TestLinkEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A relay that was taken for gone links again, and stays linked while that is
+// still told.
+func TestRelayWasNotGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, broker.LinkConfig{})
+		defer e.close()
+		first, other := e.join("relay1"), e.join("relay2")
+		e.agent.RelaysGone([]string{"relay1"})
+		synctest.Wait()
+		first.wantEnded(t, broker.ErrBye)
+		again := e.join("relay1")
+		e.agent.RelaysGone([]string{"relay1"})
+		again.send("x")
+		other.send("y")
+		time.Sleep(time.Second)
+		again.agent.wantGot(t, "x")
+		other.agent.wantGot(t, "y")
+	})
 }
 
 // A relay whose link the host-agent does not know is told at its next packet.

@@ -134,6 +134,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	holder, err := broker.NewLeaseHolder(broker.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
 		Presence: a.presence.now(),
+		Gone:     links.RelaysGone,
 		Trouble:  func(err error) { a.cfg.Log.Warn("relays do not confirm this host-agent", "error", err) },
 	})
 	if err != nil {

@@ -322,7 +322,7 @@ func TestAgentBeforeRelay(t *testing.T) {
 func startNATS(t *testing.T, dataDir, listen, more string) {
 	t.Helper()
 	file := filepath.Join(dataDir, "nats.conf")
-	conf := fmt.Sprintf("listen: %q\njetstream { store_dir: %q }\ninclude %q\n%s\n", listen, t.TempDir(), gateway.TrustFile, more)
+	conf := fmt.Sprintf("listen: %q\ninclude %q\n%s\n", listen, gateway.TrustFile, more)
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -383,6 +383,7 @@ func testTwoRelays(t *testing.T, relay gateway.RelayConfig) {
 	}, nil)
 	second := &stack.Stack{}
 	var err error
+	relay.DataDir = copyKeys(t, relay.DataDir)
 	if second.Relay, err = gateway.StartRelay(t.Context(), relay); err != nil {
 		t.Fatal(err)
 	}

@@ -70,11 +70,11 @@ func StartWith(ctx context.Context, cfg Config, last func(*Stack, *hostagent.Con
 // Launch starts a stack and does not wait for the host.
 func Launch(ctx context.Context, cfg Config) (*Stack, error) { return launch(ctx, cfg, nil) }
 
-func launch(ctx context.Context, cfg Config, last func(*Stack, *hostagent.Config) error) (s *Stack, err error) {
+func launch(ctx context.Context, cfg Config, last func(*Stack, *hostagent.Config) error) (_ *Stack, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s = &Stack{cfg: cfg, last: last}
+	s := &Stack{cfg: cfg, last: last}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -86,7 +86,10 @@ func launch(ctx context.Context, cfg Config, last func(*Stack, *hostagent.Config
 	if err = s.StartRelay(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.StartAgent()
+	if err = s.StartAgent(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // StartRelay starts the relay.

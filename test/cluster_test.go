@@ -1,0 +1,247 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/gateway"
+	"ahprelay/hostagent"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// patientResume is a resume window so long that what ends within a test has
+// another cause.
+const patientResume = time.Minute
+
+// A viewer is a client that watches a chat, and comes back when its relay goes.
+type viewer struct {
+	id      string
+	client  *refclient.Client
+	seen    []refclient.Action // of the connections before
+	lastSeq int64              // of all that it was told
+}
+
+// actions returns the actions that a viewer was told so far, in order.
+func (v *viewer) actions() []refclient.Action {
+	all := v.seen
+	for _, frame := range v.client.Frames() {
+		if a, ok := refclient.ReadAction(frame); ok {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// resume comes back through another relay, as stock clients do.
+func (v *viewer) resume(t *testing.T, dial dialer, channels []string) {
+	t.Helper()
+	v.seen = v.actions()
+	if n := len(v.seen); n > 0 {
+		v.lastSeq = max(v.lastSeq, v.seen[n-1].ServerSeq)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	c, err := dial(ctx, refclient.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Abort() })
+	result, err := c.Reconnect(ctx, refclient.ReconnectParams{ClientID: v.id, LastSeenServerSeq: v.lastSeq, Subscriptions: channels})
+	if err != nil || result.Type != "replay" {
+		t.Fatalf("%s: reconnect: %q, %v; want a replay", v.id, result.Type, err)
+	}
+	for _, raw := range result.Actions {
+		var a refclient.Action
+		if err := json.Unmarshal(raw, &a); err != nil {
+			t.Fatal(err)
+		}
+		v.seen = append(v.seen, a)
+	}
+	v.client = c
+}
+
+// text returns what a chat says, as told by its deltas.
+func text(t *testing.T, actions []refclient.Action) string {
+	t.Helper()
+	var b strings.Builder
+	for _, a := range actions {
+		var delta struct{ Type, Content string }
+		if err := json.Unmarshal(a.Action, &delta); err != nil {
+			t.Fatal(err)
+		}
+		if delta.Type == "chat/delta" {
+			fmt.Fprintf(&b, "%d:%s\n", a.ServerSeq, delta.Content)
+		}
+	}
+	return b.String()
+}
+
+// A cluster is two relays whose embedded NATS servers are routed to each other:
+// one is a process that can be killed, the other has the host-agent.
+type cluster struct {
+	*stack.Stack
+	first  *relayProcess
+	config gateway.RelayConfig // of the first
+	meter  *stack.Meter
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{config: gateway.RelayConfig{
+		DataDir: t.TempDir(), Listen: freePort(t), NATSListen: freePort(t), ClusterListen: freePort(t),
+	}}
+	second := freePort(t)
+	c.config.ClusterRoutes = []string{second, c.config.ClusterListen} // one list for both
+	c.config.Gateway.Resume = patientResume
+	other := gateway.RelayConfig{ClusterListen: second, ClusterRoutes: c.config.ClusterRoutes, AdminListen: gateway.NoListener}
+	other.Gateway.Resume = patientResume
+	c.first = startRelayProcess(t, c.config) // alone at first
+	_, host := newRefhost(t, nil)
+	c.Stack = startStackWith(t, stack.Config{
+		DataDir: copyKeys(t, c.config.DataDir), Upstream: host.URL(), NATSOverTCP: true, Relay: other,
+		Agent: hostagent.Config{Resume: patientResume},
+	}, func(s *stack.Stack, cfg *hostagent.Config) error {
+		var err error
+		if c.meter, err = stack.NewMeter(s.Relay.NATSAddr().String()); err != nil {
+			return err
+		}
+		t.Cleanup(c.meter.Close)
+		cfg.NATSURL = "nats://" + c.meter.Addr()
+		return nil
+	})
+	return c
+}
+
+// TestCluster has two relays serve one host through NATS servers of their own:
+// the host sends once what clients of both see. One relay is killed: its
+// clients resume at the other with nothing lost or repeated, and the host is
+// rid of their connections. It comes back, and serves the host again.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	c.first.await(t, "online")
+	vars := flowVars("demo", "00000000")
+	channels := []string{"ahp-root://", vars["session"], vars["chat"]}
+	var viewers []*viewer
+	var clients []*refclient.Client
+	for i, dial := range []dialer{throughRelay(t, c.Stack), c.first.dial, throughRelay(t, c.Stack), c.first.dial} {
+		v := &viewer{id: fmt.Sprintf("viewer-%d", i)}
+		v.client = join(t, dial, v.id, vars)
+		if i == 0 {
+			create(t, v.client, vars)
+		}
+		watch(t, v.client, vars)
+		viewers, clients = append(viewers, v), append(clients, v.client)
+	}
+	awaitClients(t, c.Stack, len(viewers))
+	say(t, clients[0], vars["chat"], 1, "stream 20 2 100") // teaches the host-agent who gets what
+	awaitDeltas(t, clients, 20)
+	before := c.meter.Bytes()
+	const actions, size = 200, 1000
+	say(t, clients[0], vars["chat"], 2, fmt.Sprintf("stream %d 2 %d", actions, size))
+	awaitDeltas(t, clients, 20+actions)
+	sent := c.meter.Bytes() - before
+	t.Logf("%d clients at two relays × %d actions of %d bytes: %d bytes up", len(clients), actions, size, sent)
+	if limit := int64(actions * (size + deltaSize(t, clients[0])) * 3 / 2); sent > limit {
+		t.Errorf("host-agent sent %d bytes; want at most %d", sent, limit)
+	}
+	for i, v := range viewers {
+		wantAllOf(t, v.id, v.client, c.Tap.Conns()[i])
+	}
+
+	say(t, clients[0], vars["chat"], 3, "stream 400 2 100")
+	awaitDeltas(t, clients[1:2], 20+actions+50)
+	killed := time.Now()
+	c.first.kill()
+	for _, i := range []int{1, 3} {
+		select {
+		case <-clients[i].Done():
+		case <-time.After(stepTime):
+			t.Fatal("a client of the relay that was killed is connected")
+		}
+		viewers[i].resume(t, throughRelay(t, c.Stack), channels)
+	}
+	awaitDeltas(t, clients[:1], 20+actions+400)
+	want := text(t, viewers[0].actions())
+	for _, v := range viewers[1:] {
+		eventually(t, v.id+" has got as much as the one that stayed", func() bool { return len(text(t, v.actions())) >= len(want) })
+		if got := text(t, v.actions()); got != want {
+			t.Errorf("%s was told something else than the one that stayed", v.id)
+		}
+	}
+	awaitClients(t, c.Stack, len(viewers)) // and not two more
+	t.Logf("the host was rid of the clients of the killed relay after %v", time.Since(killed).Round(time.Millisecond))
+
+	again := startRelayProcess(t, c.config)
+	again.await(t, "online")
+	back := &viewer{id: "viewer-back", client: join(t, again.dial, "viewer-back", vars)}
+	watch(t, back.client, vars)
+	say(t, clients[0], vars["chat"], 4, "stream 20 2 100")
+	awaitDeltas(t, []*refclient.Client{back.client}, 20)
+}
+
+// TestClusterNodesComeAndGo restarts one relay of two, and then the other: what
+// either knows of hosts outlives both.
+func TestClusterNodesComeAndGo(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	c.first.await(t, "online")
+	if err := c.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	seen := c.first.await(t, "offline")
+	c.Relay.Close()
+	wantReady(t, c.first.URL, "degraded: the other relays")
+	c.first.stop()
+
+	alone := startRelayProcess(t, c.config) // there is nobody to ask
+	if info := alone.await(t, "offline"); info.Reason != seen.Reason || info.LastSeen == nil || !info.LastSeen.Equal(*seen.LastSeen) {
+		t.Errorf("a relay that starts alone says %+v; before: %+v", info, seen)
+	}
+	wantReady(t, alone.URL, "degraded: no other relay")
+
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if err := c.StartRelay(ctx); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, c.Stack, "offline")
+	alone.kill()
+	if err := c.StartAgent(); err != nil { // has the other one for a relay
+		t.Fatal(err)
+	}
+	awaitState(t, c.Stack, "online")
+	again := startRelayProcess(t, c.config)
+	again.await(t, "online")
+	wantReady(t, again.URL, "ready\n")
+	call(t, join(t, again.dial, "a", nil), "ping", `{"channel":"ahp-root://"}`)
+}
+
+func wantReady(t *testing.T, url, want string) {
+	t.Helper()
+	eventually(t, url+"/readyz says "+want, func() bool {
+		response, err := http.Get(url + "/readyz")
+		if err != nil {
+			return false
+		}
+		body, err := io.ReadAll(response.Body)
+		return response.Body.Close() == nil && err == nil && response.StatusCode == http.StatusOK && strings.Contains(string(body), want)
+	})
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(stepTime); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not so after %v: %s", stepTime, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,193 @@
+package test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// relayEnv has the test binary run a relay instead of tests: the value is the
+// gateway.RelayConfig.
+const relayEnv = "AHP_TEST_RELAY"
+
+// A relayProcess is a relay in a process of its own, which can be killed.
+type relayProcess struct {
+	relayAddrs
+	keys *auth.Keys
+	cmd  *exec.Cmd
+	in   io.Closer
+	gone sync.Once
+}
+
+// relayAddrs are what such a relay says when it is ready.
+type relayAddrs struct{ URL, NATS, Cluster string }
+
+// serveRelay is such a process. It stops in good order when its standard input
+// ends, as it does with the test.
+func serveRelay(config string) error {
+	var cfg gateway.RelayConfig
+	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
+		return err
+	}
+	cfg.Gateway.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	relay, err := gateway.StartRelay(context.Background(), cfg)
+	if err != nil {
+		return err
+	}
+	defer relay.Close()
+	if err := json.NewEncoder(os.Stdout).Encode(relayAddrs{relay.URL(), fmt.Sprint(relay.NATSAddr()), relay.ClusterAddr()}); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+func startRelayProcess(t *testing.T, cfg gateway.RelayConfig) *relayProcess {
+	t.Helper()
+	config, err := json.Marshal(map[string]any{
+		"DataDir": cfg.DataDir, "Listen": cfg.Listen, "AdminListen": gateway.NoListener, "NATSListen": cfg.NATSListen,
+		"ClusterListen": cfg.ClusterListen, "ClusterRoutes": cfg.ClusterRoutes,
+		"Gateway": map[string]any{"Resume": cfg.Gateway.Resume},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.CreateTemp(t.TempDir(), "relay-*.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &relayProcess{cmd: exec.Command(os.Args[0])}
+	p.cmd.Env = append(os.Environ(), relayEnv+"="+string(config))
+	p.cmd.Stderr = log
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.in = stdin
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			said, _ := os.ReadFile(log.Name())
+			t.Logf("relay %s:\n%s", p.URL, said)
+		}
+		_ = log.Close()
+	})
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &p.relayAddrs)
+	}
+	if err != nil {
+		t.Fatalf("relay process: %v", err)
+	}
+	if p.keys, err = auth.LoadKeys(cfg.DataDir); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// kill ends the process as a crash does.
+func (p *relayProcess) kill() {
+	p.gone.Do(func() {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	})
+}
+
+// stop ends the process in good order.
+func (p *relayProcess) stop() {
+	p.gone.Do(func() {
+		_ = p.in.Close()
+		_ = p.cmd.Wait()
+	})
+}
+
+// dial connects a client to the host of stacks.
+func (p *relayProcess) dial(ctx context.Context, opts refclient.Options) (*refclient.Client, error) {
+	var err error
+	opts.Token, err = p.keys.IssueClient(auth.Client{
+		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return refclient.Dial(ctx, "ws"+p.URL[len("http"):]+"/ahp/"+stack.Host, opts)
+}
+
+// host returns what the relay says of the host of stacks.
+func (p *relayProcess) host(ctx context.Context) (gateway.HostInfo, error) {
+	token, err := p.keys.IssueClient(auth.Client{
+		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		return gateway.HostInfo{}, err
+	}
+	return stack.GetJSON[gateway.HostInfo](ctx, p.URL+"/api/hosts/"+stack.Host, token)
+}
+
+// await returns when the relay says that the host is in a state.
+func (p *relayProcess) await(t *testing.T, state string) gateway.HostInfo {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	for {
+		info, err := p.host(ctx)
+		if err == nil && string(info.State) == state {
+			return info
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("host is %s (%s), %v; want %s", info.State, info.Reason, err, state)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// copyKeys returns a new data directory with the keys of another.
+func copyKeys(t *testing.T, from string) (to string) {
+	t.Helper()
+	to = t.TempDir()
+	if _, err := auth.LoadKeys(from); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(from, "keys", "*"))
+	if err == nil {
+		err = os.Mkdir(filepath.Join(to, "keys"), 0o700)
+	}
+	for _, file := range files {
+		data, readErr := os.ReadFile(file)
+		err = errors.Join(err, readErr, os.WriteFile(filepath.Join(to, "keys", filepath.Base(file)), data, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// freePort returns an address that was free a moment ago.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l := listen(t, "tcp", "127.0.0.1:0")
+	defer l.Close()
+	return l.Addr().String()
+}
