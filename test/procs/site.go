@@ -148,7 +148,7 @@ func (s *Site) startNATS(ctx context.Context) error {
 		return err
 	}
 	config := filepath.Join(dir, "nats.conf")
-	text := fmt.Sprintf("listen: %q\nserver_name: faults\njetstream { store_dir: %q }\ninclude %q\n", s.at(natsPort), filepath.Join(dir, "store"), gateway.TrustFile)
+	text := fmt.Sprintf("listen: %q\nserver_name: faults\ninclude %q\n", s.at(natsPort), gateway.TrustFile)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
