@@ -123,7 +123,7 @@ func TestAgentGoesToTheNextServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	first := s.server
-	second, err := broker.StartServer(broker.ServerConfig{Keys: s.keys, StoreDir: t.TempDir(), Listen: "127.0.0.1:0"})
+	second, err := broker.StartServer(broker.ServerConfig{Keys: s.keys, Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,6 +90,7 @@ type cluster struct {
 	first  *relayProcess
 	config gateway.RelayConfig // of the first
 	meter  *stack.Meter
+	both   bool // the host-agent knows both relays, and not how else to get to NATS
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -97,23 +98,27 @@ func startCluster(t *testing.T) *cluster {
 	c := &cluster{config: gateway.RelayConfig{
 		DataDir: t.TempDir(), Listen: freePort(t), NATSListen: freePort(t), ClusterListen: freePort(t),
 	}}
-	second := freePort(t)
+	second, public := freePort(t), freePort(t)
 	c.config.ClusterRoutes = []string{second, c.config.ClusterListen} // one list for both
 	c.config.Gateway.Resume = patientResume
-	other := gateway.RelayConfig{ClusterListen: second, ClusterRoutes: c.config.ClusterRoutes, AdminListen: gateway.NoListener}
+	other := gateway.RelayConfig{Listen: public, NATSListen: "127.0.0.1:0", ClusterListen: second, ClusterRoutes: c.config.ClusterRoutes, AdminListen: gateway.NoListener}
 	other.Gateway.Resume = patientResume
 	c.first = startRelayProcess(t, c.config) // alone at first
 	_, host := newRefhost(t, nil)
 	c.Stack = startStackWith(t, stack.Config{
-		DataDir: copyKeys(t, c.config.DataDir), Upstream: host.URL(), NATSOverTCP: true, Relay: other,
+		DataDir: copyKeys(t, c.config.DataDir), Upstream: host.URL(), Relay: other,
 		Agent: hostagent.Config{Resume: patientResume},
 	}, func(s *stack.Stack, cfg *hostagent.Config) error {
+		if c.both {
+			cfg.Relays, cfg.NATSURLs = []string{"http://" + public, c.first.URL}, nil
+			return nil
+		}
 		var err error
 		if c.meter, err = stack.NewMeter(s.Relay.NATSAddr().String()); err != nil {
 			return err
 		}
 		t.Cleanup(c.meter.Close)
-		cfg.NATSURL = "nats://" + c.meter.Addr()
+		cfg.NATSURLs = []string{"nats://" + c.meter.Addr()}
 		return nil
 	})
 	return c
@@ -222,6 +227,45 @@ func TestClusterNodesComeAndGo(t *testing.T) {
 	again.await(t, "online")
 	wantReady(t, again.URL, "ready\n")
 	call(t, join(t, again.dial, "a", nil), "ping", `{"channel":"ahp-root://"}`)
+}
+
+// TestClusterAgentMovesOn kills the relay that a host-agent is connected to:
+// it goes to the other, whose clients notice a pause at most.
+func TestClusterAgentMovesOn(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	if err := c.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	c.Relay.Close()
+	c.both = true
+	if err := c.StartAgent(); err != nil { // finds the first only
+		t.Fatal(err)
+	}
+	c.first.await(t, "online")
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if err := c.StartRelay(ctx); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, c.Stack, "online")
+	vars := flowVars("demo", "00000000")
+	viewer := join(t, throughRelay(t, c.Stack), "viewer", vars)
+	create(t, viewer, vars)
+	watch(t, viewer, vars)
+	say(t, viewer, vars["chat"], 1, "stream 500 2 100")
+	awaitDeltas(t, []*refclient.Client{viewer}, 50)
+	killed := time.Now()
+	c.first.kill()
+	awaitDeltas(t, []*refclient.Client{viewer}, 500)
+	say(t, viewer, vars["chat"], 2, "stream 20 2 100")
+	awaitDeltas(t, []*refclient.Client{viewer}, 520)
+	t.Logf("all that was said meanwhile was there %v after the relay was killed", time.Since(killed).Round(time.Millisecond))
+	wantAllOf(t, "viewer", viewer, c.Tap.Conns()[0])
+	if n := len(c.Tap.Conns()); n != 1 {
+		t.Errorf("%d connections at the host; want one", n)
+	}
+	awaitState(t, c.Stack, "online")
 }
 
 func wantReady(t *testing.T, url, want string) {
