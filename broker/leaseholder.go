@@ -208,6 +208,7 @@ func (h *LeaseHolder) Update(p Presence) {
 // another instance can hold it. It tries until ctx ends; the lease ends by
 // itself otherwise. Run must have returned.
 func (h *LeaseHolder) Release(ctx context.Context) error {
+	var before error
 	for failures := 0; ; {
 		answer, err := h.ask(ctx, opRelease, false)
 		if err == nil && answer.Result == leaseRefused {
@@ -216,6 +217,10 @@ func (h *LeaseHolder) Release(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
+		if before != nil && ctx.Err() != nil {
+			err = before // says more than that the time is over
+		}
+		before = err
 		failures++
 		if _, ended := h.pause(ctx, retryDelay(failures)); ended != nil {
 			return fmt.Errorf("release %s/%s: %w", h.cfg.Tenant, h.cfg.Host, err)

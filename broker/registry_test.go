@@ -423,9 +423,9 @@ func TestHolderOutlivesRelays(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("Run = %v; want nil", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
 	r.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
 	if err := holder.Release(ctx); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("Release without a relay = %v; want %v", err, nats.ErrNoResponders)
 	}
