@@ -56,7 +56,7 @@ func (a *Agent) checkHost(ctx context.Context) (version string, err error) {
 	defer cancel()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	m := newMonitor(a.cfg.Upstream.String(), a.dialHost, a.cfg.Log, func(_ broker.State, _, said string) {
+	m := newMonitor(a.cfg.Upstream.String(), a.dialHost, a.cfg.Resume, a.cfg.Log, func(_ broker.State, _, said string) {
 		if version = said; version == "" {
 			version = "AHP"
 		}

@@ -57,6 +57,16 @@ func (x *clientIndex) forget(c *hostConn, id string) {
 	x.byID[id] = rest
 }
 
+// all returns the connections of all clients.
+func (x *clientIndex) all() (list []*hostConn) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, conns := range x.byID {
+		list = append(list, conns...)
+	}
+	return list
+}
+
 // greetingClient returns the clientId that initialize or reconnect says, "" if
 // none.
 func greetingClient(params []byte) string {

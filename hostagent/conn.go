@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -24,6 +25,7 @@ type hostConn struct {
 	cancel context.CancelFunc // ends the connection to the host
 
 	wake   chan struct{} // for the writer; holds one
+	heard  atomic.Int64  // when the host last said something here, in Unix nanoseconds; 0: never
 	canvas *contentproxy.Conn
 	reads  chan struct{} // one for each read of canvas content that is under way
 
@@ -144,6 +146,24 @@ func (c *hostConn) run(ctx context.Context) {
 	}
 }
 
+// hostGone tells clients that the host is gone: it has not answered for the
+// resume time, though it has closed nothing. Where it still speaks it may just
+// take no new connections; and a command runs once for each client, so that
+// one of them says nothing about the others.
+func (a *Agent) hostGone() {
+	if len(a.cfg.Upstream.Command) > 0 {
+		return
+	}
+	for _, c := range a.clients.all() {
+		if time.Since(time.Unix(0, c.heard.Load())) < a.monitor.resume {
+			continue
+		}
+		c.log.Warn("host hangs")
+		c.conn.Close(ahp.CloseHostOffline, a.monitor.reason())
+		c.cancel()
+	}
+}
+
 // writeLoop writes what the client sends until the client is gone and all of
 // it is written, or ctx ends.
 func (c *hostConn) writeLoop(ctx context.Context, sock hostSocket) {
@@ -218,6 +238,7 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 		if err != nil {
 			return err
 		}
+		c.heard.Store(time.Now().UnixNano())
 		var channel []byte
 		if env, err := ahp.Peek(message); err == nil && !binary {
 			if env.Kind == ahp.Notification {

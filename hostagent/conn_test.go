@@ -22,6 +22,9 @@ import (
 	"ahprelay/test/membus"
 )
 
+// testResume is how long the host may be silent.
+const testResume = 15 * time.Second
+
 // A world is a host-agent between a host and a relay, all in memory and on
 // fake time.
 type world struct {
@@ -49,7 +52,8 @@ func inWorld(t *testing.T, test func(w *world)) {
 		}
 		w.agent.presence.init("1.0")
 		w.agent.dialHost = w.host.dial
-		w.agent.monitor = newMonitor("ws://host", w.host.dial, w.agent.cfg.Log, w.agent.presence.hostChanged)
+		w.agent.monitor = newMonitor("ws://host", w.host.dial, testResume, w.agent.cfg.Log, w.agent.presence.hostChanged)
+		w.agent.monitor.gone = w.agent.hostGone
 		w.agent.routing = routing.NewAgent(routing.AgentConfig{Instance: "agent1", Connect: w.agent.connect})
 		w.running.Go(func() { w.agent.monitor.run(life) })
 		synctest.Wait()
@@ -224,6 +228,70 @@ func TestMessagesPass(t *testing.T) {
 		if !r.ready {
 			t.Error("ready = false")
 		}
+	})
+}
+
+// TestHostHangs tells clients of a host that answers nothing any more and
+// closes nothing, at the end of the resume time and not before. Who still hears
+// of it stays.
+func TestHostHangs(t *testing.T) {
+	const greeting = `{"id":1,"method":"initialize","params":{"clientId":%q}}`
+	hang := func(w *world) (silent, speaking *remote) {
+		silent, speaking = w.open(), w.open()
+		silent.send(fmt.Sprintf(greeting, "a"))
+		speaking.send(fmt.Sprintf(greeting, "b"))
+		s := w.hostSide()
+		w.host.set(func() { w.host.mute = true })
+		w.running.Go(func() {
+			for {
+				select {
+				case <-time.After(time.Second):
+					s.toUs <- `{"method":"x"}`
+				case <-s.closed:
+					return
+				}
+			}
+		})
+		return silent, speaking
+	}
+	wantOpen := func(t *testing.T, clients ...*remote) {
+		t.Helper()
+		synctest.Wait()
+		for _, r := range clients {
+			r.note(func() {
+				if r.code != 0 {
+					t.Errorf("a client was closed with %d %q", r.code, r.reason)
+				}
+			})
+		}
+	}
+	t.Run("for long", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			silent, speaking := hang(w)
+			time.Sleep(testResume - time.Second)
+			wantOpen(t, silent)
+			time.Sleep(pingEvery + time.Second)
+			silent.wantClosed(ahp.CloseHostOffline, w.agent.monitor.reason())
+			time.Sleep(time.Minute)
+			wantOpen(t, speaking)
+		})
+	})
+	t.Run("not so long", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			silent, speaking := hang(w)
+			time.Sleep(testResume - time.Second)
+			w.host.set(func() { w.host.mute = false })
+			time.Sleep(time.Hour)
+			wantOpen(t, silent, speaking)
+		})
+	})
+	t.Run("one of many commands", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.agent.cfg.Upstream.Command = []string{"host"}
+			silent, speaking := hang(w)
+			time.Sleep(time.Hour)
+			wantOpen(t, silent, speaking)
+		})
 	})
 }
 

@@ -31,7 +31,7 @@ type Config struct {
 	Canvas   contentproxy.Config    // what of the host's loopback interface canvases may show; the AHP host's own port is added
 
 	MaxFrame int           // bytes of the longest message, each way; default 32 MiB
-	Resume   time.Duration // how long relays may be out of reach unnoticed; default 15 s
+	Resume   time.Duration // how long relays, or the host, may be out of reach unnoticed; default 15 s
 
 	HTTP *http.Client // for the relays' base URLs; default: one that respects proxies in the environment
 	Log  *slog.Logger // default: none
@@ -70,6 +70,9 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.MaxFrame == 0 {
 		cfg.MaxFrame = 32 << 20
 	}
+	if cfg.Resume == 0 {
+		cfg.Resume = 15 * time.Second
+	}
 	if cfg.HTTP == nil {
 		cfg.HTTP = newHTTPClient()
 	}
@@ -106,7 +109,8 @@ func New(cfg Config) (*Agent, error) {
 	a.cfg.Log = cfg.Log.With("tenant", tenant, "host", host, "agent", a.instance)
 	a.presence.init(cfg.Version)
 	a.dialHost = func(ctx context.Context) (hostSocket, error) { return cfg.Upstream.dial(ctx, cfg.MaxFrame) }
-	a.monitor = newMonitor(cfg.Upstream.String(), a.dialHost, a.cfg.Log, a.presence.hostChanged)
+	a.monitor = newMonitor(cfg.Upstream.String(), a.dialHost, cfg.Resume, a.cfg.Log, a.presence.hostChanged)
+	a.monitor.gone = a.hostGone
 	canvas := cfg.Canvas
 	canvas.DenyPorts = append(slices.Clone(canvas.DenyPorts), cfg.Upstream.port()...)
 	a.canvases = contentproxy.NewHost(canvas)

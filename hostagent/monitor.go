@@ -31,6 +31,8 @@ type monitor struct {
 	upstream string // as messages name it
 	dial     dialFunc
 	log      *slog.Logger
+	resume   time.Duration                                    // how long the host may be silent before it counts as gone
+	gone     func()                                           // called when it does, and again as long as it does; nil: nobody cares
 	changed  func(state broker.State, reason, version string) // must not block
 	poke     chan struct{}                                    // holds one: do not wait, look now
 
@@ -40,11 +42,14 @@ type monitor struct {
 	version string     // of the host's software, or of the AHP that it speaks
 	last    uint64     // id of the last request
 	waiting map[uint64]chan ahp.Envelope
+
+	asked  time.Time   // when the ping was sent that has no answer; zero: there is none
+	silent *time.Timer // ends the host's time; nil while it is there
 }
 
-func newMonitor(upstream string, dial dialFunc, log *slog.Logger, changed func(state broker.State, reason, version string)) *monitor {
+func newMonitor(upstream string, dial dialFunc, resume time.Duration, log *slog.Logger, changed func(state broker.State, reason, version string)) *monitor {
 	return &monitor{
-		upstream: upstream, dial: dial, log: log, changed: changed,
+		upstream: upstream, dial: dial, resume: resume, log: log, changed: changed,
 		poke: make(chan struct{}, 1), why: notYet,
 		waiting: map[uint64]chan ahp.Envelope{},
 	}
@@ -54,6 +59,7 @@ func newMonitor(upstream string, dial dialFunc, log *slog.Logger, changed func(s
 func (m *monitor) run(ctx context.Context) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = retryFirst, retryMost
+	defer m.back()
 	for ctx.Err() == nil {
 		err := m.watch(ctx, wait.Reset)
 		if ctx.Err() != nil {
@@ -101,10 +107,23 @@ func (m *monitor) watch(ctx context.Context, up func()) error {
 		case <-m.poke:
 			timer.Stop()
 		}
-		if _, err := m.request(ctx, "ping", `{"channel":"ahp-root://"}`, pingTimeout); err != nil {
+		if err := m.ping(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// ping asks whether the host is there, and remembers since when it has not
+// said so.
+func (m *monitor) ping(ctx context.Context) error {
+	m.mu.Lock()
+	m.asked = time.Now()
+	m.mu.Unlock()
+	if _, err := m.request(ctx, "ping", `{"channel":"ahp-root://"}`, pingTimeout); err != nil {
+		return err
+	}
+	m.back()
+	return nil
 }
 
 // identify finds out whether there is an AHP host at the other end.
@@ -166,7 +185,32 @@ func (m *monitor) setVersion(version string) {
 	}
 }
 
+// back says that the host is there, or that nobody asks any more.
+func (m *monitor) back() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = time.Time{}
+	if m.silent != nil {
+		m.silent.Stop()
+		m.silent = nil
+	}
+}
+
+// expired is called when the host has not answered for the resume time.
+func (m *monitor) expired() {
+	m.mu.Lock()
+	away := m.silent != nil // it may just have come back
+	if away {
+		m.silent.Reset(m.resume)
+	}
+	m.mu.Unlock()
+	if away && m.gone != nil {
+		m.gone()
+	}
+}
+
 func (m *monitor) online() {
+	m.back()
 	m.mu.Lock()
 	m.why = ""
 	version := m.version
@@ -180,6 +224,12 @@ func (m *monitor) away(err error) {
 	news := m.sock != nil || m.why != err.Error()
 	m.sock = nil
 	m.why = err.Error()
+	if m.silent == nil {
+		if m.asked.IsZero() {
+			m.asked = time.Now()
+		}
+		m.silent = time.AfterFunc(time.Until(m.asked.Add(m.resume)), m.expired)
+	}
 	version := m.version
 	for id, answer := range m.waiting {
 		close(answer)

@@ -31,7 +31,7 @@ func underEyes(t *testing.T, host *fakeHost, test func(w *watched)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{T: t, host: host}
-		w.monitor = newMonitor("ws://host", host.dial, slog.New(slog.DiscardHandler), func(state broker.State, reason, version string) {
+		w.monitor = newMonitor("ws://host", host.dial, testResume, slog.New(slog.DiscardHandler), func(state broker.State, reason, version string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.said = append(w.said, strings.TrimSpace(fmt.Sprintf("%s %s %s", state, reason, version)))

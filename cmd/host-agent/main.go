@@ -94,7 +94,7 @@ func (f *hostFlags) token() (string, error) {
 type runCmd struct {
 	TakeOver bool `help:"Serve the host even if another host-agent does, which then stops."`
 	cli.FrameLimit
-	Resume          time.Duration `help:"How long relays may be out of reach before connections to the host are given up." default:"15s"`
+	Resume          time.Duration `help:"How long relays may be out of reach, or the host silent, before connections are given up." default:"15s"`
 	CanvasLoopback  bool          `help:"Let clients see canvases that the host serves on its own loopback interface. --no-canvas-loopback turns it off." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
 	hostFlags

@@ -161,8 +161,8 @@ var links = []link{
 	{
 		place: "host-agent–host", proxy: func(s *procs.Site) *faultproxy.Proxy { return s.AgentHost },
 		short: offline.within(hostDies), ten: offline.within(hostDies), long: offline.within(hostDies),
-		frozen:    [3]promise{unseen, {codes: []int{codeOffline}}, offline.within(12 * time.Second)},
-		forgotten: promise{codes: []int{codeOffline, codeResync}, must: true}, forgottenFor: 15 * time.Second,
+		frozen:    [3]promise{unseen, {codes: []int{codeOffline}}, offline.within(hostHangs)},
+		forgotten: promise{codes: []int{load.EndSilent}, must: true}, forgottenFor: load.SilenceLimit + 3*time.Second,
 		reset: promise{codes: []int{codeResync}, must: true}, flap: promise{codes: []int{codeOffline, codeResync}, must: true},
 	},
 }
@@ -180,9 +180,11 @@ func natsLink(place string, external bool, proxy func(*procs.Site) *faultproxy.P
 	}
 }
 
-// hostDies and agentDies are within which clients are told.
+// Times within which clients are told. A host that hangs answers no ping, of
+// which there is one every 5 s, for the resume window.
 const (
 	hostDies  = time.Second
+	hostHangs = 21 * time.Second
 	agentDies = 2 * time.Second
 )
 
@@ -239,7 +241,7 @@ var processes = []process{
 	},
 	{
 		name: "host", process: func(s *procs.Site) *procs.Process { return s.Host }, start: (*procs.Site).StartHost,
-		killed: offline.within(hostDies), ended: offline.within(hostDies), longHung: offline.within(12 * time.Second),
+		killed: offline.within(hostDies), ended: offline.within(hostDies), longHung: offline.within(hostHangs),
 	},
 	{
 		name: "nats-server", external: true, process: func(s *procs.Site) *procs.Process { return s.NATS }, start: (*procs.Site).StartNATS,
