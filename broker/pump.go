@@ -93,8 +93,9 @@ type boundLink struct {
 
 	idle bool // nothing is left to send or to be released; owned by the writer
 
-	mu   sync.Mutex // guards link
-	link *Link
+	mu      sync.Mutex // guards the fields below
+	link    *Link
+	settled []chan struct{} // closed by the writer when it is idle next
 }
 
 // Wake implements Lines.
@@ -134,6 +135,12 @@ func (b *boundLink) flush() (more bool, again time.Time, err error) {
 	b.mu.Lock()
 	ack, next, lost := b.link.Tick(now)
 	b.idle = packet == nil && again.IsZero() && b.link.Settled()
+	if b.idle {
+		for _, settled := range b.settled {
+			close(settled)
+		}
+		b.settled = nil
+	}
 	b.mu.Unlock()
 	if lost {
 		return false, time.Time{}, ErrSilent

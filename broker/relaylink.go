@@ -52,6 +52,7 @@ type RelayLink struct {
 	accept func(answer Hello, lines RelayLines) RelayTraffic
 	in     chan *nats.Msg // link packets and bodies, in order
 	waker  waker
+	done   chan struct{} // closed when Run returns
 
 	mu      sync.Mutex
 	bound   *boundLink        // nil until the host-agent has answered
@@ -72,7 +73,7 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 	cfg.Hello.Wire = [2]int{WireMin, WireMax}
 	return &RelayLink{
 		bus: bus, cfg: cfg, accept: accept,
-		in: make(chan *nats.Msg, inboxSize), waker: make(waker, 1),
+		in: make(chan *nats.Msg, inboxSize), waker: make(waker, 1), done: make(chan struct{}),
 		watched: map[string]func(){},
 	}
 }
@@ -80,6 +81,7 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 // Run keeps the link until ctx ends, the peer is silent for too long or ends
 // it, and returns why. No subscription or goroutine of the link outlives it.
 func (l *RelayLink) Run(ctx context.Context) error {
+	defer close(l.done)
 	defer l.unwatchAll()
 	cancel, err := l.bus.Subscribe(l.subject("up"), l.in)
 	if err != nil {
@@ -187,6 +189,27 @@ func (l *RelayLink) Resumed() {
 	l.mu.Unlock()
 	if bound != nil {
 		bound.probe()
+	}
+}
+
+// Settle returns when the host-agent has got all that there is to send, when
+// the link ends, or ctx.
+func (l *RelayLink) Settle(ctx context.Context) {
+	l.mu.Lock()
+	bound := l.bound
+	l.mu.Unlock()
+	if bound == nil {
+		return // nothing was sent
+	}
+	settled := make(chan struct{})
+	bound.mu.Lock()
+	bound.settled = append(bound.settled, settled)
+	bound.mu.Unlock()
+	bound.wake()
+	select {
+	case <-settled:
+	case <-l.done:
+	case <-ctx.Done():
 	}
 }
 

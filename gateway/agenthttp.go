@@ -119,8 +119,17 @@ func (s *Server) serveNATS(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	log := s.cfg.Log.With("tenant", host.Tenant, "host", host.Host, "remote", r.RemoteAddr)
+	if !s.agents.join(sock) {
+		sock.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
+		_ = server.Close()
+		return
+	}
 	log.Info("host-agent connected")
-	if !s.spawn(func() { log.Info("host-agent gone", "reason", splice(sock, server)) }) {
+	if !s.spawn(func() {
+		defer s.agents.leave(sock)
+		log.Info("host-agent gone", "reason", splice(sock, server))
+	}) {
+		s.agents.leave(sock)
 		sock.kill()
 		_ = server.Close()
 	}

@@ -47,6 +47,7 @@ type client struct {
 	hosts   *hosts
 	cfg     *Config
 	metrics *metrics
+	budget  *budget
 	spawn   func(func()) bool // starts a goroutine that the server waits for
 	log     *slog.Logger
 
@@ -55,6 +56,13 @@ type client struct {
 	ready                                  atomic.Bool       // and has answered initialize or reconnect
 	maxFrame                               int               // bytes of the longest message from then on; set before ready
 	framesIn, framesOut, bytesIn, bytesOut atomic.Int64      // messages and their bytes
+
+	stuck   atomic.Bool  // the reader waits for the host, and hears nothing of the client
+	readEnd atomic.Bool  // the reader has ended
+	reading atomic.Int64 // bytes of the message that is being read, beyond keepBuffer
+	cut     atomic.Bool  // too much waited for all clients together, and this one is closed
+	probing atomic.Bool  // somebody is looking whether it is still there
+	alive   vitals
 
 	counted bool // in the totals of metrics, whose mutex guards it
 
@@ -69,6 +77,8 @@ type client struct {
 	resumes bool               // a reconnect is among them
 	away    string             // why the host was, when last heard
 	hold    *time.Timer        // ends phaseHeld
+	leaving bool               // to be flushed and closed once it is open
+	parting *time.Timer        // from the close frame on: ends the connection
 }
 
 // Buffers for reading messages. Those that have grown large are not kept.
@@ -92,8 +102,14 @@ func (c *client) serve(draining func() bool) {
 	if draining() {
 		c.end(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 	}
-	end := c.readFailed(c.readLoop())
+	err := c.readLoop()
+	c.readEnd.Store(true)
+	end := c.readFailed(err)
+	if c.sock.conn.saidLast() {
+		c.sock.close(end.code, end.reason) // reads on if the client has not closed too
+	}
 	c.disconnect(end)
+	c.stopParting()
 	c.metrics.count(c, end.code)
 	c.log.Info("client gone", "code", end.code, "reason", end.reason, "frames_in", c.framesIn.Load(), "frames_out", c.framesOut.Load())
 }
@@ -115,7 +131,8 @@ func (c *client) readLoop() error {
 func (c *client) read(r io.Reader) error {
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
-	message, err := readAll(r, (*buf)[:0], c.limit())
+	defer c.doneReading()
+	message, err := readAll(r, (*buf)[:0], c.limit(), c.readMore)
 	if cap(message) <= keepBuffer {
 		*buf = message[:0]
 	}
@@ -165,7 +182,9 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 		if cap(message) <= keepBuffer {
 			message = slices.Clone(message) // the buffer is used again
 		}
+		c.stuck.Store(true)
 		err := conn.Send(c.ctx, message)
+		c.stuck.Store(false)
 		if errors.Is(err, routing.ErrConnClosed) {
 			return nil // Closed has been told why
 		}
@@ -189,7 +208,7 @@ func (c *client) beforeOpen(env *ahp.Envelope, message []byte) error {
 	}
 	c.resumes = c.resumes || env.Kind == ahp.Request && string(env.Method) == "reconnect"
 	c.pending = append(c.pending, append([]byte(nil), message...))
-	c.bytes += len(message)
+	c.waitsLocked(len(message))
 	if c.phase == phaseNew {
 		c.hostAwayLocked(c.away)
 	}
@@ -240,7 +259,7 @@ func (c *client) answeredPing(message []byte) bool {
 		return false
 	}
 	c.answer(ahp.AppendResult(nil, env.ID, nil))
-	c.bytes -= len(message)
+	c.waitsLocked(-len(message))
 	return true
 }
 
@@ -251,9 +270,20 @@ func (c *client) refuseLocked(reason string) {
 			c.answer(ahp.AppendError(nil, env.ID, ahp.CodeHostOffline, reason, nil))
 		}
 	}
-	c.pending = nil
+	c.noneWaitsLocked()
 	c.phase = phaseClosed
 	c.out.close(ahp.CloseHostOffline, reason)
+}
+
+// waitsLocked notes that n bytes more are pending.
+func (c *client) waitsLocked(n int) {
+	c.bytes += n
+	c.budget.add(n)
+}
+
+func (c *client) noneWaitsLocked() {
+	c.waitsLocked(-c.bytes)
+	c.pending = nil
 }
 
 // reconsider moves a client that has no connection to its host on. It looks at
@@ -318,10 +348,13 @@ func (c *client) opened() {
 			return
 		}
 	}
-	c.pending, c.bytes = nil, 0
+	c.noneWaitsLocked()
 	c.phase = phaseOpen
 	if c.hold != nil {
 		c.hold.Stop()
+	}
+	if c.leaving {
+		c.conn.Flush()
 	}
 }
 
@@ -357,6 +390,8 @@ func (c *client) readFailed(err error) closing {
 		return c.out.close(ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, bad.Error()))
 	case errors.Is(err, errBinary):
 		return c.out.close(ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, err.Error()))
+	case errors.Is(err, errCut):
+		return c.out.close(ahp.CloseOverloaded, "")
 	case errors.Is(err, errTooBig):
 		return c.out.close(ahp.CloseMessageTooBig, err.Error())
 	}
@@ -378,7 +413,7 @@ func (c *client) disconnect(end closing) {
 	conn := c.conn
 	c.conn = nil
 	c.phase = phaseClosed
-	c.pending = nil
+	c.noneWaitsLocked()
 	if c.hold != nil {
 		c.hold.Stop()
 	}
@@ -389,14 +424,30 @@ func (c *client) disconnect(end closing) {
 }
 
 // ended is called by the outbox at its end: the last thing that the client is
-// sent is why.
+// sent is why. What the client has sent before it knows that is still read.
 func (c *client) ended(end closing) {
-	if end.lost {
+	switch {
+	case end.lost:
 		c.sock.kill()
-	} else {
+	case c.readEnd.Load():
 		c.sock.close(end.code, end.reason)
+	default:
+		c.sock.sendClose(end.code, end.reason)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.parting = time.AfterFunc(closeTime, c.sock.kill)
+		return
 	}
 	c.disconnect(end)
+}
+
+// stopParting is called when the connection has ended.
+func (c *client) stopParting() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.parting != nil {
+		c.parting.Stop()
+	}
 }
 
 // written gives credit back to the host-agent.
@@ -422,6 +473,10 @@ func (c clientEvents) Event(e routing.Event) {
 		c.spawn(c.opened)
 	case routing.Ready:
 		c.ready.Store(true)
+	case routing.Probe:
+		c.spawn(c.probe)
+	case routing.Flushed:
+		c.out.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 	}
 }
 

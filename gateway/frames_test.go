@@ -36,12 +36,6 @@ func writeFrame(t *testing.T, conn net.Conn, first byte, payload []byte) {
 	}
 }
 
-// opClose and opPing are opcodes of control frames.
-const (
-	opClose = 8
-	opPing  = 9
-)
-
 // readFrame reads a frame as servers send it.
 func readFrame(r io.Reader) (first byte, payload []byte, err error) {
 	var header [2]byte

@@ -46,6 +46,8 @@ type Config struct {
 	MaxFrame      int           // bytes of the longest message, each way; default 32 MiB
 	MaxFirstFrame int           // the same until the host has answered initialize or reconnect; default 64 KiB, at most 256 KiB
 	QueueLimit    int           // bytes queued for a client that make it too slow; default 8 MiB, at least 1 MiB
+	MaxQueued     int           // bytes that wait for all clients and from all clients before those that have most are closed; default 1 GiB
+	Ping          time.Duration // clients are pinged that often, and given up after two without an answer; default 15 s
 	Stall         time.Duration // a client that takes no byte for that long is too slow; default 10 s
 	Resume        time.Duration // how long a host-agent may be out of reach unnoticed; default 15 s
 	HoldTime      time.Duration // how long a client waits for a host that is away; default 10 min
@@ -84,6 +86,8 @@ func (cfg Config) withDefaults() Config {
 	size(&cfg.MaxFrame, 32<<20)
 	size(&cfg.MaxFirstFrame, min(64<<10, cfg.MaxFrame))
 	size(&cfg.QueueLimit, 8<<20)
+	size(&cfg.MaxQueued, 1<<30)
+	duration(&cfg.Ping, 15*time.Second)
 	duration(&cfg.Stall, 10*time.Second)
 	duration(&cfg.Resume, 15*time.Second)
 	duration(&cfg.HoldTime, 10*time.Minute)
@@ -111,6 +115,9 @@ func (cfg *Config) check() error {
 	case cfg.QueueLimit < minQueue:
 		return fmt.Errorf("QueueLimit is %d; want at least %d", cfg.QueueLimit, minQueue)
 	}
+	if least := cfg.QueueLimit + 2*cfg.MaxFrame; cfg.MaxQueued < least {
+		return fmt.Errorf("MaxQueued is %d; want at least %d, for one client with the longest message", cfg.MaxQueued, least)
+	}
 	if err := cfg.checkTimes(); err != nil {
 		return err
 	}
@@ -127,7 +134,7 @@ func (cfg *Config) checkTimes() error {
 		field string
 		value time.Duration
 	}{
-		{"Stall", cfg.Stall}, {"Resume", cfg.Resume}, {"HoldTime", cfg.HoldTime},
+		{"Ping", cfg.Ping}, {"Stall", cfg.Stall}, {"Resume", cfg.Resume}, {"HoldTime", cfg.HoldTime},
 	} {
 		if d.value < 0 {
 			return fmt.Errorf("%s is %v; want a time above zero", d.field, d.value)
@@ -142,6 +149,8 @@ type Server struct {
 	cfg     Config
 	hosts   *hosts
 	metrics *metrics
+	budget  *budget
+	agents  agentSocks
 	public  http.Handler
 	admin   http.Handler
 
@@ -169,12 +178,15 @@ func New(cfg Config) (*Server, error) {
 
 // newServer returns a Server that looks hosts up with the given function.
 func newServer(cfg Config, lookup func(tenant, host string) (broker.Host, bool)) *Server {
-	s := &Server{cfg: cfg, quiet: func() {}}
+	s := &Server{cfg: cfg, budget: newBudget(cfg.MaxQueued), quiet: func() {}}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
+	s.hosts.queued = s.budget.add
 	s.metrics = newMetrics(s)
 	s.public = s.publicHandler()
 	s.admin = s.adminHandler()
+	s.spawn(s.sweep)
+	s.spawn(s.relieve)
 	return s
 }
 
@@ -198,35 +210,6 @@ func (s *Server) spawn(run func()) bool {
 	}
 	s.running.Go(run)
 	return true
-}
-
-// Drain closes all clients with the advice to reconnect at once, spread over
-// the given time so that they do not all arrive elsewhere together, each
-// behind what it is still to be sent. It refuses new clients from its start,
-// and returns when none is left or ctx ends.
-func (s *Server) Drain(ctx context.Context, spread time.Duration) {
-	s.draining.Store(true)
-	for clients := s.hosts.all(); len(clients) > 0 && ctx.Err() == nil; clients = s.hosts.all() {
-		s.cfg.Log.Info("clients are told to reconnect", "clients", len(clients))
-		for i, c := range clients {
-			if i > 0 {
-				wait(ctx, time.After(spread/time.Duration(len(clients))))
-			}
-			c.out.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
-		}
-		for _, c := range clients {
-			wait(ctx, c.ctx.Done())
-		}
-		spread = 0 // for those that had just come
-	}
-}
-
-// wait returns when something has happened or ctx ends.
-func wait[T any](ctx context.Context, happened <-chan T) {
-	select {
-	case <-ctx.Done():
-	case <-happened:
-	}
 }
 
 // Close ends all connections and links without a word, and returns when

@@ -29,6 +29,7 @@ type hosts struct {
 	cfg    *Config
 	lookup func(tenant, host string) (broker.Host, bool) // what the registry knows
 	spawn  func(func()) bool                             // starts a goroutine that the server waits for
+	queued func(n int)                                   // is told how much more waits for hosts
 
 	mu      sync.Mutex // guards all that follows; not held while clients are called
 	entries map[hostKey]*hostEntry
@@ -153,7 +154,7 @@ func (h *hosts) find(key hostKey) (broker.Host, linkUse) {
 // runLink keeps one link until it ends.
 func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	defer l.cancel(nil)
-	relay := routing.NewRelay(routing.RelayConfig{Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame})
+	relay := routing.NewRelay(routing.RelayConfig{Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame, Queued: h.queued})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
 	log := h.cfg.Log.With("tenant", key.tenant, "host", key.name, "agent", l.agent)

@@ -19,6 +19,7 @@ type metrics struct {
 	accepted prometheus.Counter
 	refused  *prometheus.CounterVec // by reason
 	closed   *prometheus.CounterVec // by close code
+	givenUp  *prometheus.CounterVec // by cause
 
 	mu    sync.Mutex // guards ended, and the counted marks of clients
 	ended traffic    // of clients that are gone
@@ -49,10 +50,11 @@ func newMetrics(s *Server) *metrics {
 		accepted: prometheus.NewCounter(counter("client_connections_total", "Client connections that were let in.")),
 		refused:  prometheus.NewCounterVec(counter("client_refusals_total", "Client connections that were not let in."), []string{"reason"}),
 		closed:   prometheus.NewCounterVec(counter("client_closes_total", "Client connections that ended."), []string{"code"}),
+		givenUp:  prometheus.NewCounterVec(counter("clients_given_up_total", "Client connections whose other end showed no life: pings went unanswered, or the client had come again (replaced)."), []string{"cause"}),
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.accepted, m.refused, m.closed, clientStats{s},
+		m.accepted, m.refused, m.closed, m.givenUp, clientStats{s},
 	)
 	return m
 }
@@ -101,7 +103,7 @@ type clientStats struct{ server *Server }
 
 var (
 	clientsDesc = prometheus.NewDesc("ahp_relay_clients", "Clients connected, by phase.", []string{"phase"}, nil)
-	queuedDesc  = prometheus.NewDesc("ahp_relay_queued_bytes", "Bytes queued for clients.", nil, nil)
+	queuedDesc  = prometheus.NewDesc("ahp_relay_queued_bytes", "Bytes that wait for clients and from clients; those that several are to get count once.", nil, nil)
 	linksDesc   = prometheus.NewDesc("ahp_relay_links", "Links to host-agents.", nil, nil)
 	framesDesc  = prometheus.NewDesc("ahp_relay_frames_total", "Messages of clients and hosts.", []string{"direction"}, nil)
 	bytesDesc   = prometheus.NewDesc("ahp_relay_frame_bytes_total", "Bytes of those messages.", []string{"direction"}, nil)
@@ -121,17 +123,15 @@ func (g clientStats) Collect(out chan<- prometheus.Metric) {
 	}
 	clients := g.server.hosts.all()
 	phases := map[phase]int{}
-	queued := 0
 	for _, c := range clients {
 		c.mu.Lock()
 		phases[c.phase]++
 		c.mu.Unlock()
-		queued += c.out.queued()
 	}
 	for p := phaseNew; p <= phaseClosed; p++ {
 		send(clientsDesc, prometheus.GaugeValue, float64(phases[p]), p.String())
 	}
-	send(queuedDesc, prometheus.GaugeValue, float64(queued))
+	send(queuedDesc, prometheus.GaugeValue, float64(g.server.budget.used.Load()))
 	send(linksDesc, prometheus.GaugeValue, float64(g.server.hosts.links()))
 	t := g.server.metrics.total(clients)
 	send(framesDesc, prometheus.CounterValue, float64(t.framesIn), toHost)

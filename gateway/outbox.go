@@ -14,7 +14,10 @@ import (
 const writePiece = 64 << 10
 
 // keepQueue is how long an emptied queue may be to be used again, in frames.
-const keepQueue = 256
+const keepQueue = 32
+
+// frameCost is what a frame counts against bounds besides its bytes.
+const frameCost = 64
 
 // flushTime is how long a client may take for what is queued before a close.
 const flushTime = 30 * time.Second
@@ -25,14 +28,17 @@ const flushTime = 30 * time.Second
 type outbox struct {
 	sock    *socket
 	limit   int               // bytes queued behind what is being written
+	budget  *budget           // of all clients
 	written func(credit int)  // credit of frames that have been written
 	ended   func(end closing) // the last call: the queue is empty after a close, or writing failed
 	spawn   func(func()) bool // starts a goroutine that the server waits for
 
-	mu      sync.Mutex // guards all that follows; nothing is called under it but spawn
-	queue   []routing.Frame
-	spare   []routing.Frame // the queue before, empty
-	bytes   int             // queued, or with the writer and not being written
+	mu      sync.Mutex      // guards all that follows; nothing is called under it but spawn and budget
+	queue   []routing.Frame // from head on
+	head    int
+	bytes   int    // of queue
+	pushed  uint64 // bytes of all frames that were ever queued
+	passed  uint64 // and of those that the kernel has taken
 	writing bool
 	closing *closing // nothing is taken any more
 	overdue *time.Timer
@@ -58,15 +64,45 @@ func (o *outbox) push(frames ...routing.Frame) {
 		return
 	}
 	if o.bytes > o.limit { // so the writer has work, and sees the end next
-		o.queue, o.bytes = nil, 0
+		o.dropLocked()
 		o.endLocked(closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": too much is queued", full: true})
 		return
 	}
+	o.makeRoomLocked()
 	for _, f := range frames {
 		o.queue = append(o.queue, f)
-		o.bytes += len(f.Data)
+		o.bytes += len(f.Data) + frameCost
+		o.pushed += uint64(len(f.Data))
 	}
+	o.budget.take(frames)
 	o.startLocked()
+}
+
+// makeRoomLocked moves the queue to the front if much of it is written.
+func (o *outbox) makeRoomLocked() {
+	if o.head > keepQueue && o.head > len(o.queue)/2 {
+		n := copy(o.queue, o.queue[o.head:])
+		clear(o.queue[n:])
+		o.queue, o.head = o.queue[:n], 0
+	}
+}
+
+// pingFrame is a ping without a payload.
+var pingFrame = appendFrame(nil, finBit|opPing, nil)
+
+// ping queues a ping, and returns the mark to ask [outbox.past] for.
+func (o *outbox) ping() (mark uint64) {
+	o.push(routing.Frame{Data: pingFrame})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.pushed
+}
+
+// past reports whether the kernel has taken all up to a mark.
+func (o *outbox) past(mark uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.passed >= mark
 }
 
 // close ends the outbox behind what is queued. It returns why it ends: the
@@ -77,6 +113,21 @@ func (o *outbox) close(code ahp.CloseCode, reason string) closing {
 	if o.closing == nil {
 		o.endLocked(closing{code: code, reason: reason})
 		o.startLocked()
+	}
+	return *o.closing
+}
+
+// abort ends the outbox without what is queued. It returns why it ends: the
+// first call of abort or close counts.
+func (o *outbox) abort(end closing) closing {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dropLocked()
+	if o.closing == nil {
+		o.endLocked(end)
+		o.startLocked()
+	} else {
+		o.closing.full, o.closing.lost = true, end.lost
 	}
 	return *o.closing
 }
@@ -93,6 +144,12 @@ func (o *outbox) startLocked() {
 	}
 }
 
+// dropLocked empties the queue.
+func (o *outbox) dropLocked() {
+	o.budget.give(o.queue[o.head:])
+	o.queue, o.head, o.bytes = nil, 0, 0
+}
+
 // queued returns how many bytes wait.
 func (o *outbox) queued() int {
 	o.mu.Lock()
@@ -100,50 +157,98 @@ func (o *outbox) queued() int {
 	return o.bytes
 }
 
+// A lot is what is written in one call: several small frames, or one.
+type lot struct {
+	frames []routing.Frame
+	joined []byte // scratch
+}
+
+var lots = sync.Pool{New: func() any { return &lot{joined: make([]byte, 0, writePiece)} }}
+
 // run writes until nothing is queued.
 func (o *outbox) run() {
+	l := lots.Get().(*lot)
+	defer lots.Put(l)
 	for {
-		frames, end, more := o.take()
+		end, more := o.take(l)
 		if end != nil {
 			o.ended(*end)
 		}
 		if !more {
 			return
 		}
-		if err := o.write(frames); err != nil {
+		err := o.sock.write(l.bytes())
+		o.wrote(l, err)
+		if err != nil {
 			o.ended(o.fail(err))
 			return
 		}
-		o.giveBack(frames)
 	}
 }
 
-// take returns what is queued; if nothing is, how the outbox ends or that
-// there is nothing more for now.
-func (o *outbox) take() (frames []routing.Frame, end *closing, more bool) {
+// take fills a lot from the queue; if nothing is queued, it returns how the
+// outbox ends or that there is nothing more for now.
+func (o *outbox) take(l *lot) (end *closing, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for bytes := 0; o.head < len(o.queue); o.head++ {
+		f := &o.queue[o.head]
+		if bytes += len(f.Data); bytes > writePiece && len(l.frames) > 0 {
+			break
+		}
+		l.frames = append(l.frames, *f)
+		o.bytes -= len(f.Data) + frameCost
+		*f = routing.Frame{}
+	}
+	if o.head == len(o.queue) {
+		o.queue, o.head = o.queue[:0], 0
+		if cap(o.queue) > keepQueue {
+			o.queue = nil
+		}
+	}
 	switch {
-	case len(o.queue) > 0:
-		frames, o.queue, o.spare = o.queue, o.spare, nil
-		return frames, nil, true
+	case len(l.frames) > 0:
+		return nil, true
 	case o.closing != nil:
 		o.overdue.Stop()
-		return nil, o.closing, false // writing stays true: nothing starts again
+		end := *o.closing
+		return &end, false // writing stays true: nothing starts again
 	}
 	o.writing = false
-	return nil, nil, false
+	return nil, false
 }
 
-// giveBack keeps a queue to be used again.
-func (o *outbox) giveBack(frames []routing.Frame) {
-	clear(frames)
-	if cap(frames) > keepQueue {
+// bytes returns what is to be written, together.
+func (l *lot) bytes() []byte {
+	if len(l.frames) == 1 {
+		return l.frames[0].Data
+	}
+	l.joined = l.joined[:0]
+	for _, f := range l.frames {
+		l.joined = append(l.joined, f.Data...)
+	}
+	return l.joined
+}
+
+// wrote notes that a lot has been written, or has failed to be, and empties it.
+func (o *outbox) wrote(l *lot, err error) {
+	bytes, credit := 0, 0
+	for _, f := range l.frames {
+		bytes += len(f.Data)
+		credit += f.Credit
+	}
+	o.budget.give(l.frames)
+	clear(l.frames)
+	l.frames = l.frames[:0]
+	if err != nil {
 		return
 	}
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.spare = frames[:0]
+	o.passed += uint64(bytes)
+	o.mu.Unlock()
+	if credit > 0 {
+		o.written(credit)
+	}
 }
 
 // fail notes that writing failed, and returns why the connection ends.
@@ -157,50 +262,6 @@ func (o *outbox) fail(err error) closing {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.overdue.Stop()
-	o.queue, o.bytes = nil, 0
+	o.dropLocked()
 	return end
-}
-
-// buffers are where frames are put together for one call.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, writePiece); return &b }}
-
-// write writes frames, several at a time where they are small.
-func (o *outbox) write(frames []routing.Frame) error {
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
-	b, credit := (*buf)[:0], 0
-	for i, f := range frames {
-		credit += f.Credit
-		piece := f.Data
-		if len(b)+len(f.Data) <= writePiece {
-			b = append(b, f.Data...)
-			if i < len(frames)-1 && len(b)+len(frames[i+1].Data) <= writePiece {
-				continue
-			}
-			piece = b
-		}
-		if !o.begin(len(piece)) {
-			return nil
-		}
-		if err := o.sock.write(piece); err != nil {
-			return err
-		}
-		if credit > 0 {
-			o.written(credit)
-		}
-		b, credit = b[:0], 0
-	}
-	return nil
-}
-
-// begin notes that so many bytes are about to be written, unless they are not
-// wanted any more.
-func (o *outbox) begin(bytes int) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closing != nil && o.closing.full {
-		return false
-	}
-	o.bytes -= bytes
-	return true
 }

@@ -182,7 +182,7 @@ func TestOutboxFull(t *testing.T) {
 		const limit = 200 << 10
 		e := newOutboxEnd(t, limit)
 		large, _ := frames(1, 3*limit, 1) // one frame always fits
-		rest, _ := frames(2, limit/2, 1)
+		rest, _ := frames(2, limit/2-frameCost, 1)
 		e.push(append(large, rest...)...)
 		synctest.Wait()
 		if e.queued() != limit {

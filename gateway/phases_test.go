@@ -148,12 +148,12 @@ func TestHostAgentUnreachable(t *testing.T) {
 // TestTokenExpires has a token end in each phase: from then on the host hears
 // nothing of the client.
 func TestTokenExpires(t *testing.T) {
-	short := func(c *auth.Client) { c.Expires = time.Now().Add(time.Minute) }
+	short := func(c *auth.Client) { c.Expires = time.Now().Add(5 * time.Second) }
 	const reason = "token expired"
 	t.Run("new", func(t *testing.T) {
 		inWorld(t, Config{}, func(w *world) {
 			c := w.dial(w.token(short))
-			time.Sleep(time.Minute)
+			time.Sleep(5 * time.Second)
 			c.wantClosed(ahp.CloseTokenEnded, reason)
 		})
 	})
@@ -162,7 +162,7 @@ func TestTokenExpires(t *testing.T) {
 			conn := w.rawDial(w.token(short))
 			defer conn.Close()
 			writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"reconnect"}`))
-			time.Sleep(time.Minute)
+			time.Sleep(5 * time.Second)
 			readClose(w.T, conn, ahp.CloseTokenEnded, reason) // and does not answer
 			w.startAgent(routing.AgentConfig{})
 			time.Sleep(time.Minute)
@@ -177,7 +177,7 @@ func TestTokenExpires(t *testing.T) {
 			conn := w.rawDial(w.token(short))
 			defer conn.Close()
 			h := w.hostConn(1)
-			time.Sleep(time.Minute)
+			time.Sleep(5 * time.Second)
 			h.wantClosed(ahp.CloseTokenEnded)
 			go writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"late"}`))
 			readClose(w.T, conn, ahp.CloseTokenEnded, reason)

@@ -36,8 +36,7 @@ func (s *Server) publicHandler() http.Handler {
 // serveAHP takes a client's connection to a host.
 func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Load() {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, ahp.CloseShuttingDown.Reason(), http.StatusServiceUnavailable)
+		refuseDraining(w)
 		return
 	}
 	token, err := requestToken(r)
@@ -93,13 +92,13 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 	id := rand.Text()[:12]
 	c := &client{
 		id: id, who: who, host: host, remote: remote, since: time.Now(), sock: sock,
-		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, ctx: ctx, cancel: cancel,
+		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, ctx: ctx, cancel: cancel,
 		log: s.cfg.Log.With("conn", id, "tenant", host.tenant, "host", host.name, "subject", who.Subject, "remote", remote),
 	}
 	if who.Access == auth.AccessRead {
 		c.gate = new(routing.ReadGate)
 	}
-	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, written: c.written, ended: c.ended, spawn: s.spawn}
+	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn}
 	sock.pong = c.pong
 	return c
 }

@@ -310,7 +310,7 @@ func TestNATSOverWebSocket(t *testing.T) {
 	// The NATS server cuts who does not speak its protocol, and says why.
 	agent = open()
 	fmt.Fprint(agent, "GET / HTTP/1.1\r\n\r\n")
-	said, _ := readAll(agent, nil, 1<<20)
+	said, _ := readAll(agent, nil, 1<<20, noted)
 	if !bytes.Contains(said, []byte("-ERR")) {
 		t.Errorf("NATS server said %q; want an error", said)
 	}
@@ -321,6 +321,6 @@ func TestNATSOverWebSocket(t *testing.T) {
 	agent = open()
 	r.Close()
 	gone(3, "host-agent")
-	_, _ = readAll(agent, nil, 1<<20)
+	_, _ = readAll(agent, nil, 1<<20, noted)
 	_ = agent.Close()
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -80,6 +82,9 @@ var (
 	errTooBig = errors.New("message too big")
 )
 
+// errCut ends the reading of a client that is being closed.
+var errCut = errors.New("client is closed")
+
 // next waits for the next message and returns where to read it.
 func (s *socket) next() (io.Reader, error) {
 	kind, r, err := s.ws.Reader(context.Background())
@@ -89,11 +94,18 @@ func (s *socket) next() (io.Reader, error) {
 	return r, err
 }
 
-// readAll appends all of r to buf, at most limit bytes.
-func readAll(r io.Reader, buf []byte, limit int) ([]byte, error) {
+// readAll appends all of r to buf, at most limit bytes. It asks more whenever
+// the buffer has become larger than keepBuffer by so many bytes.
+func readAll(r io.Reader, buf []byte, limit int, more func(bytes int) error) ([]byte, error) {
 	for {
 		if len(buf) == cap(buf) {
+			before := max(cap(buf), keepBuffer)
 			buf = append(buf, 0)[:len(buf)]
+			if cap(buf) > before {
+				if err := more(cap(buf) - before); err != nil {
+					return buf, err
+				}
+			}
 		}
 		n, err := r.Read(buf[len(buf):min(cap(buf), limit+1)]) // which waits for all of that
 		buf = buf[:len(buf)+n]
@@ -122,7 +134,14 @@ const maxReason = 123
 // closeTime is how long the other side may take for the closing handshake.
 const closeTime = 5 * time.Second
 
-// close sends a close frame and waits a little for the other side's.
+// sendClose sends a close frame, and nothing after it. The other side's messages
+// can still be read, until its own close frame ends that.
+func (s *socket) sendClose(code ahp.CloseCode, reason string) {
+	s.conn.last(encodeClose(code, reason))
+}
+
+// close sends a close frame and waits a little for the other side's. Messages
+// that come before it are lost.
 func (s *socket) close(code ahp.CloseCode, reason string) {
 	// The library reads on for the other side's close frame, and without a
 	// limit through what is left of a message before it.
@@ -179,11 +198,13 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	h.conn = newLockedConn(h.life, conn, h.stall)
-	r := rw.Reader
-	if r.Buffered() == 0 {
-		r = bufio.NewReaderSize(h.conn, readBuffer)
+	var in io.Reader = h.conn
+	if n := rw.Reader.Buffered(); n > 0 {
+		early := make([]byte, n)
+		_, _ = rw.Reader.Read(early) // which takes all that is buffered
+		in = io.MultiReader(bytes.NewReader(early), h.conn)
 	}
-	return h.conn, bufio.NewReadWriter(r, bufio.NewWriterSize(h.conn, writeBuffer)), nil
+	return h.conn, bufio.NewReadWriter(bufio.NewReaderSize(in, readBuffer), bufio.NewWriterSize(h.conn, writeBuffer)), nil
 }
 
 // A lockedConn writes what it is given in one piece each. A write fails when
@@ -193,7 +214,12 @@ type lockedConn struct {
 	stall time.Duration
 	untie func() bool
 
-	mu sync.Mutex // held during a Write
+	heard   atomic.Uint32 // counts reads that brought something
+	written atomic.Uint64 // bytes that the kernel has taken
+	waited  atomic.Int64  // when a Write last had to wait for the other side, Unix time in ns
+
+	mu   sync.Mutex // held during a Write
+	mute bool       // the close frame is written: nothing may follow
 }
 
 // newLockedConn takes over conn, which is closed when life ends.
@@ -210,19 +236,64 @@ func (c *lockedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// longWrite is how long a write takes for which there is no room: the other
+// side is slow, or gone.
+const longWrite = 50 * time.Millisecond
+
+// waitedSince reports whether a Write had to wait since then.
+func (c *lockedConn) waitedSince(t time.Time) bool { return c.waited.Load() > t.UnixNano() }
+
 // stallLooks is how often a Write looks for progress in the time stall.
 const stallLooks = 4
+
+// Read implements [net.Conn].
+func (c *lockedConn) Read(p []byte) (n int, err error) {
+	n, err = c.Conn.Read(p)
+	if n > 0 {
+		c.heard.Add(1)
+	}
+	return n, err
+}
 
 // Write implements [net.Conn].
 func (c *lockedConn) Write(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.mute {
+		return len(p), nil
+	}
+	return c.writeLocked(p)
+}
+
+// last writes a frame, and nothing after it.
+func (c *lockedConn) last(frame []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mute {
+		c.mute = true
+		_, _ = c.writeLocked(frame) // the reader sees an error too
+	}
+}
+
+// saidLast reports whether nothing more is written.
+func (c *lockedConn) saidLast() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mute
+}
+
+func (c *lockedConn) writeLocked(p []byte) (n int, err error) {
 	for idle := 0; ; {
-		if err := c.SetWriteDeadline(time.Now().Add(c.stall / stallLooks)); err != nil {
+		began := time.Now()
+		if err := c.SetWriteDeadline(began.Add(c.stall / stallLooks)); err != nil {
 			return n, err
 		}
 		m, err := c.Conn.Write(p[n:])
 		n += m
+		if now := time.Now(); now.Sub(began) >= longWrite {
+			c.waited.Store(now.UnixNano())
+		}
+		c.written.Add(uint64(m))
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}

@@ -126,11 +126,14 @@ func TestCloseReason(t *testing.T) {
 	}
 }
 
+// noted lets readAll take more memory.
+func noted(int) error { return nil }
+
 // TestReadAll reads messages of sizes around the buffer's and the limit.
 func TestReadAll(t *testing.T) {
 	for _, size := range []int{0, 1, firstBuffer, firstBuffer + 1, 100_000, 100_001} {
 		message := strings.Repeat("x", size)
-		got, err := readAll(strings.NewReader(message), make([]byte, 0, firstBuffer), 100_000)
+		got, err := readAll(strings.NewReader(message), make([]byte, 0, firstBuffer), 100_000, noted)
 		if size <= 100_000 && (err != nil || string(got) != message) {
 			t.Errorf("readAll of %d bytes: %d bytes, %v", size, len(got), err)
 		}
@@ -138,7 +141,7 @@ func TestReadAll(t *testing.T) {
 			t.Errorf("readAll of %d bytes: %v; want too big", size, err)
 		}
 	}
-	if _, err := readAll(io.MultiReader(strings.NewReader("x"), errReader{}), nil, 10); !errors.Is(err, os.ErrPermission) {
+	if _, err := readAll(io.MultiReader(strings.NewReader("x"), errReader{}), nil, 10, noted); !errors.Is(err, os.ErrPermission) {
 		t.Errorf("readAll of a reader that fails: %v; want its error", err)
 	}
 }

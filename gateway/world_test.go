@@ -118,12 +118,13 @@ type hostEnd struct {
 	conn *routing.AgentConn
 	open routing.Open
 
-	mu     sync.Mutex
-	stuck  bool // the host takes nothing
-	got    []string
-	closed bool
-	code   ahp.CloseCode
-	reason string
+	mu      sync.Mutex
+	stuck   bool // the host takes nothing
+	untaken int  // credit of that
+	got     []string
+	closed  bool
+	code    ahp.CloseCode
+	reason  string
 }
 
 func (w *world) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
@@ -147,9 +148,11 @@ func (h *hostEnd) Deliver(message []byte, _ bool, credit int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.got = append(h.got, string(message))
-	if !h.stuck {
-		h.w.running.Go(func() { h.conn.Written(credit) })
+	if h.stuck {
+		h.untaken += credit
+		return
 	}
+	h.w.running.Go(func() { h.conn.Written(credit) })
 }
 
 // Flush implements [routing.HostConn].

@@ -1,12 +1,18 @@
 package gateway
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"ahprelay/ahp"
+)
 
 // The first byte of a frame (RFC 6455, section 5.2).
 const (
 	opContinuation = 0
 	opText         = 1
 	opBinary       = 2
+	opClose        = 8
+	opPing         = 9
 	opPong         = 10
 
 	finBit = 0x80 // the last frame of its message
@@ -42,6 +48,12 @@ func appendFrame(b []byte, first byte, payload []byte) []byte {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	return append(b, payload...)
+}
+
+// encodeClose returns a close frame (RFC 6455, section 5.5.1).
+func encodeClose(code ahp.CloseCode, reason string) []byte {
+	payload := binary.BigEndian.AppendUint16(nil, uint16(code))
+	return appendFrame(nil, finBit|opClose, append(payload, fitReason(reason)...))
 }
 
 // framePayload returns what an encoded frame carries; whole is false if it is

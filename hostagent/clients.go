@@ -7,14 +7,48 @@ import (
 	"ahprelay/ahp"
 )
 
-// A clientIndex knows which connections a client has, by the clientId that it
-// says, through whatever relays they come. A phone that has changed networks
+// A clientIndex counts the connections of clients. And it knows which a client
+// has, by the clientId that it says, through whatever relays they come. A phone that has changed networks
 // leaves a connection behind that nobody has closed, and comes again with the
 // same clientId. But two connections may also be meant so: the older is asked
 // whether it is still there, and stays if it is.
 type clientIndex struct {
-	mu   sync.Mutex // guards byID
-	byID map[string][]*hostConn
+	mu    sync.Mutex // guards the fields below
+	byID  map[string][]*hostConn
+	count int
+	none  chan struct{} // closed when there are none; nil: more may come
+}
+
+// enter counts a connection, unless no more may come.
+func (x *clientIndex) enter() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.none != nil {
+		return false
+	}
+	x.count++
+	return true
+}
+
+func (x *clientIndex) leave() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.count--
+	if x.none != nil && x.count == 0 {
+		close(x.none)
+	}
+}
+
+// close lets no more connections enter. It returns a channel that is closed
+// when all have left.
+func (x *clientIndex) close() (none <-chan struct{}) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.none = make(chan struct{})
+	if x.count == 0 {
+		close(x.none)
+	}
+	return x.none
 }
 
 // maxProbed is how many earlier connections of a client are probed at most,

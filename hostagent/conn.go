@@ -61,9 +61,13 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 		log:    a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
 		canvas: a.canvases.Conn(), reads: make(chan struct{}, maxReads),
 	}
+	serve := c.run
+	if !a.clients.enter() {
+		serve = c.refuse
+	}
 	a.conns.Go(func() {
 		defer cancel()
-		c.run(ctx)
+		serve(ctx)
 	})
 	return c
 }
@@ -113,8 +117,14 @@ func (c *hostConn) take() (queue []delivery, more bool) {
 	return queue, c.gone == nil
 }
 
+// refuse is run when the host-agent stops.
+func (c *hostConn) refuse(context.Context) {
+	c.conn.Close(ahp.CloseHostOffline, stoppedReason)
+}
+
 // run connects to the host, and carries messages until either side ends.
 func (c *hostConn) run(ctx context.Context) {
+	defer c.agent.clients.leave()
 	sock, err := c.agent.dialHost(ctx)
 	if err != nil {
 		c.log.Warn("host does not take a connection", "error", err)

@@ -30,16 +30,23 @@ type Config struct {
 	Version  string                 // of the program
 	Canvas   contentproxy.Config    // what of the host's loopback interface canvases may show; the AHP host's own port is added
 
-	MaxFrame int           // bytes of the longest message, each way; default 32 MiB
-	Resume   time.Duration // how long relays, or the host, may be out of reach unnoticed; default 15 s
+	MaxFrame  int           // bytes of the longest message, each way; default 32 MiB
+	MaxQueued int           // bytes that wait for all clients together before those that have most are closed; default 512 MiB
+	Resume    time.Duration // how long relays, or the host, may be out of reach unnoticed; default 15 s
 
 	HTTP *http.Client // for the relays' base URLs; default: one that respects proxies in the environment
 	Log  *slog.Logger // default: none
 }
 
-// settleTime is how long a host-agent that stops tries to get out what it
-// still has.
-const settleTime = 2 * time.Second
+// Times of stopping.
+const (
+	// settleTime is how long a host-agent that stops tries to get out what it
+	// still has, to clients and to the host.
+	settleTime = 5 * time.Second
+
+	// releaseTime is how long it may then take to say that it is gone.
+	releaseTime = 2 * time.Second
+)
 
 // A dialFunc connects to the host.
 type dialFunc func(ctx context.Context) (hostSocket, error)
@@ -73,6 +80,9 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Resume == 0 {
 		cfg.Resume = 15 * time.Second
 	}
+	if cfg.MaxQueued == 0 {
+		cfg.MaxQueued = 512 << 20
+	}
 	if cfg.HTTP == nil {
 		cfg.HTTP = newHTTPClient()
 	}
@@ -84,6 +94,8 @@ func New(cfg Config) (*Agent, error) {
 		return nil, errors.New("host-agent: no Token given")
 	case cfg.MaxFrame < 1:
 		return nil, fmt.Errorf("host-agent: MaxFrame is %d; want at least 1", cfg.MaxFrame)
+	case cfg.MaxQueued < 2*cfg.MaxFrame:
+		return nil, fmt.Errorf("host-agent: MaxQueued is %d; want at least %d, for two of the longest messages", cfg.MaxQueued, 2*cfg.MaxFrame)
 	case cfg.Resume < 0:
 		return nil, fmt.Errorf("host-agent: Resume is %v; want a time above zero", cfg.Resume)
 	}
@@ -114,7 +126,7 @@ func New(cfg Config) (*Agent, error) {
 	canvas := cfg.Canvas
 	canvas.DenyPorts = append(slices.Clone(canvas.DenyPorts), cfg.Upstream.port()...)
 	a.canvases = contentproxy.NewHost(canvas)
-	a.routing = routing.NewAgent(routing.AgentConfig{Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame})
+	a.routing = routing.NewAgent(routing.AgentConfig{Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued})
 	return a, nil
 }
 
@@ -165,16 +177,27 @@ func (a *Agent) Run(ctx context.Context) error {
 	return ended(ctx, err)
 }
 
-// goodbye tells clients and relays that the host cannot be reached any more.
+// goodbye tells clients and relays that the host cannot be reached any more:
+// clients behind what the host has said. What they have sent goes to the host.
 func (a *Agent) goodbye(links *broker.AgentLinks, holder *broker.LeaseHolder) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
-	a.routing.CloseAll(ahp.CloseHostOffline, "host-agent stopped")
+	none := a.clients.close()
+	a.routing.CloseAll(ahp.CloseHostOffline, stoppedReason)
+	select {
+	case <-none: // each ends when its relay has got all, and said so
+	case <-ctx.Done():
+	}
 	links.Settle(ctx)
+	ctx, cancel = context.WithTimeout(context.Background(), releaseTime)
+	defer cancel()
 	if err := holder.Release(ctx); err != nil {
 		a.cfg.Log.Warn("could not say goodbye to the relays", "error", err)
 	}
 }
+
+// stoppedReason is why the host is away when its host-agent was told to stop.
+const stoppedReason = "host-agent stopped"
 
 // dial connects to NATS. The connection comes back by itself.
 func (a *Agent) dial(ctx context.Context) (*broker.Conn, *broker.AgentLinks, error) {

@@ -97,13 +97,14 @@ type runCmd struct {
 	Resume          time.Duration `help:"How long relays may be out of reach, or the host silent, before connections are given up." default:"15s"`
 	CanvasLoopback  bool          `help:"Let clients see canvases that the host serves on its own loopback interface. --no-canvas-loopback turns it off." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
+	MaxQueued       int           `help:"Bytes that may wait for all clients together; above, the connections of those that have most are closed." default:"536870912" placeholder:"BYTES"`
 	hostFlags
 }
 
 // Run serves a host until ctx ends.
 func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg := c.config(s)
-	cfg.TakeOver, cfg.MaxFrame, cfg.Resume = c.TakeOver, c.MaxFrame, c.Resume
+	cfg.TakeOver, cfg.MaxFrame, cfg.MaxQueued, cfg.Resume = c.TakeOver, c.MaxFrame, c.MaxQueued, c.Resume
 	cfg.Canvas = contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts}
 	agent, err := hostagent.New(cfg)
 	if err != nil {

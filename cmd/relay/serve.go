@@ -27,6 +27,9 @@ type serveCmd struct {
 	Resume time.Duration `help:"How long a host-agent may be out of reach before clients are told." default:"15s"`
 	Hold   time.Duration `help:"How long a client that wants to resume waits for a host that is away." default:"10m"`
 	Drain  time.Duration `help:"How long stopping may take: clients are told to reconnect, spread over half of it." default:"10s"`
+
+	Ping      time.Duration `help:"How often clients are pinged; one that does not answer twice is given up." default:"15s"`
+	MaxQueued int           `help:"Bytes that may wait in the relay for all clients together and from them; above, those that have most are closed." default:"1073741824" placeholder:"BYTES"`
 }
 
 func (c *serveCmd) config(s *streams) gateway.RelayConfig {
@@ -37,6 +40,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 		Gateway: gateway.Config{
 			Version: cli.BuildVersion(), Origins: append(origins, c.AllowOrigin...),
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
+			Ping: c.Ping, MaxQueued: c.MaxQueued,
 		},
 	}
 }
@@ -56,8 +60,12 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		return errors.New("the connection to NATS ended for good; see the log")
 	}
 	s.log.Info("stopping", "within", c.Drain)
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain-c.Drain/closeShare)
 	defer cancel()
 	relay.Drain(drain, c.Drain/2)
 	return nil
 }
+
+// closeShare is the part of --drain, one of so many, that is kept for closing
+// what is left.
+const closeShare = 5

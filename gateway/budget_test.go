@@ -1,0 +1,209 @@
+package gateway
+
+import (
+	"fmt"
+	"net"
+	"runtime"
+	runtimemetrics "runtime/metrics"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+const mib = 1 << 20
+
+// heap returns the bytes of all live objects.
+func heap() int {
+	runtime.GC()
+	sample := []runtimemetrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	runtimemetrics.Read(sample)
+	return int(sample[0].Value.Uint64())
+}
+
+// wantBudget fails unless what waits is within the bound now, and what the heap
+// has grown by within both bounds together.
+func (w *world) wantBudget(beside, before int) {
+	w.Helper()
+	synctest.Wait()
+	if used := w.server.budget.used.Load(); used > w.server.budget.limit || used < 0 {
+		w.Errorf("%d bytes wait; want at most %d", used, w.server.budget.limit)
+	}
+	if grown := heap() - before; grown > int(w.server.budget.limit)+beside {
+		w.Errorf("%d MiB are in use; want at most %d", grown/mib, (int(w.server.budget.limit)+beside)/mib)
+	}
+}
+
+// closedWith returns how many connections were closed with a code, at the host.
+func (w *world) closedWith(code ahp.CloseCode) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.conns {
+		h.mu.Lock()
+		if h.closed && h.code == code {
+			n++
+		}
+		h.mu.Unlock()
+	}
+	return n
+}
+
+// TestManyStalledViewers floods clients that read nothing, with what each gets
+// for itself and with what all get. What waits for them stays within the bound;
+// those that have most are closed, and one that reads gets everything.
+func TestManyStalledViewers(t *testing.T) {
+	const (
+		clients = 40
+		// The test's own: the host-agent's streams and link, and bodies at
+		// both ends.
+		beside = 16*mib + 16*mib + 32*mib + 8*mib + 8*mib
+	)
+	for name, shared := range map[string]bool{"own frames": false, "shared frames": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{MaxQueued: 16 * mib, QueueLimit: 1 * mib}, func(w *world) {
+				w.startAgent(routing.AgentConfig{MaxQueued: 16 * mib})
+				good := w.dial(w.token(nil))
+				w.hostConn(1)
+				for i := range clients {
+					defer w.rawDial(w.token(nil)).Close()
+					w.hostConn(i + 2)
+				}
+				w.mu.Lock()
+				conns := w.conns
+				w.mu.Unlock()
+				before := heap()
+				const messages = 100
+				for i := range messages {
+					pad := strings.Repeat("x", 30<<10)
+					for j, h := range conns {
+						own := j
+						var channel []byte
+						if shared {
+							own, channel = 0, []byte("ahp-chat:/1")
+						}
+						message := fmt.Sprintf(`{"method":"x","params":{"n":%d,"own":%d,"pad":%q}}`, i, own, pad)
+						err := h.conn.FromHost([]byte(message), false, channel)
+						if j == 0 && err != nil {
+							t.Fatal(err)
+						}
+					}
+					time.Sleep(10 * time.Millisecond)
+					if i%20 == 0 {
+						w.wantBudget(beside, before)
+					}
+				}
+				synctest.Wait()
+				if n := len(good.messages()); n != messages {
+					t.Errorf("the client that reads got %d messages; want %d", n, messages)
+				}
+				good.wantOpen()
+				time.Sleep(time.Minute)
+				w.wantBudget(beside, before)
+				if used := w.server.budget.used.Load(); used != 0 {
+					t.Errorf("%d bytes wait when all is over; want 0", used)
+				}
+				if w.closedWith(ahp.CloseOverloaded) != clients {
+					t.Errorf("%d clients were closed with 1013; want %d", w.closedWith(ahp.CloseOverloaded), clients)
+				}
+			})
+		})
+	}
+}
+
+// TestSharedFramesCountOnce has many clients lag behind by the same messages:
+// they hold them together, and none is closed for that.
+func TestSharedFramesCountOnce(t *testing.T) {
+	inWorld(t, Config{MaxQueued: 4 * mib}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		const clients = 30
+		var ends []net.Conn
+		for i := range clients {
+			c := w.rawDial(w.token(nil))
+			defer c.Close()
+			ends = append(ends, c)
+			w.hostConn(i + 1)
+		}
+		say := func(n, size int) {
+			message := fmt.Sprintf(`{"method":"x","n":%d,"pad":%q}`, n, strings.Repeat("x", size))
+			for _, h := range w.conns {
+				_ = h.conn.FromHost([]byte(message), false, []byte("ahp-chat:/1"))
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		for n := range 3 { // from the third on it is shared
+			say(n, 100)
+		}
+		for n := range 30 {
+			say(n, 50<<10)
+		}
+		synctest.Wait()
+		if used := w.server.budget.used.Load(); used < mib || used > 2*mib {
+			t.Errorf("%d bytes wait; want about 1.5 MiB", used)
+		}
+		if n := len(w.server.hosts.all()); n != clients {
+			t.Errorf("%d clients are left; want %d", n, clients)
+		}
+		for _, c := range ends {
+			_ = c.Close()
+		}
+		w.wantGone()
+		if used := w.server.budget.used.Load(); used != 0 {
+			t.Errorf("%d bytes wait when all are gone; want 0", used)
+		}
+	})
+}
+
+// TestManyLargeUploads has clients send large messages, some of which they do
+// not end, to a host that takes nothing. What has come of them stays within
+// the bound, and a client that sends small ones is not closed.
+func TestManyLargeUploads(t *testing.T) {
+	const uploads, beside = 40, 16*mib + 16*mib + 32*mib
+	inWorld(t, Config{MaxQueued: 16 * mib, QueueLimit: 1 * mib, Ping: time.Hour}, func(w *world) {
+		w.startAgent(routing.AgentConfig{MaxQueued: 16 * mib})
+		good := w.dial(w.token(nil))
+		good.request(1, "initialize")
+		w.hostConn(1).accept(1)
+		before := heap()
+		for i := range uploads {
+			conn := w.mute()
+			defer conn.Close()
+			writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"initialize"}`))
+			h := w.hostConn(i + 2)
+			synctest.Wait()
+			h.accept(1)
+			h.mu.Lock()
+			h.stuck = true
+			h.mu.Unlock()
+			synctest.Wait()
+			const size = 3 * mib
+			sent := size
+			if i%4 > 0 {
+				sent-- // and the last byte never comes
+			}
+			message := append(frameHeader(finBit|opText, size), `{"method":"x","pad":"`+strings.Repeat("x", size-23)+`"}`...)
+			w.running.Go(func() { _, _ = conn.Write(message[:len(message)-size+sent]) })
+			synctest.Wait()
+			good.request(i+2, "ping")
+			time.Sleep(closeTime) // after which a client that was closed is gone
+			synctest.Wait()
+			for _, h := range w.conns {
+				h.mu.Lock()
+				if h.closed { // a host's connection that is closed holds nothing
+					h.got = nil
+				}
+				h.mu.Unlock()
+			}
+			w.wantBudget(beside, before)
+		}
+		good.wantOpen()
+		if n := len(w.conns[0].messages()); n != uploads+1 {
+			t.Errorf("host got %d messages of the client that sends small ones; want %d", n, uploads+1)
+		}
+		if n := w.closedWith(ahp.CloseOverloaded); n < 10 || n == uploads {
+			t.Errorf("%d of %d clients were closed with 1013; want some, and not all", n, uploads)
+		}
+	})
+}

@@ -1,0 +1,440 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// mute connects a client that takes all it is sent and says nothing, as a half
+// open connection does while there is room in the kernel.
+func (w *world) mute() net.Conn {
+	w.Helper()
+	conn := w.rawDial(w.token(nil))
+	w.running.Go(func() { _, _ = io.Copy(io.Discard, conn) })
+	return conn
+}
+
+// wantGivenUp fails unless so many clients were given up for that cause, and
+// all that were are gone.
+func (w *world) wantGivenUp(cause string, n int) {
+	w.Helper()
+	synctest.Wait()
+	families, err := w.server.metrics.registry.Gather()
+	if err != nil {
+		w.Fatal(err)
+	}
+	got := 0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "ahp_relay_clients_given_up_total" && m.GetLabel()[0].GetValue() == cause {
+				got = int(m.GetCounter().GetValue())
+			}
+		}
+	}
+	if got != n {
+		w.Errorf("%d clients were given up for %s; want %d", got, cause, n)
+	}
+}
+
+// TestPings has clients that answer, that say something else, and that say
+// nothing, alone and in a chat that goes on.
+func TestPings(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		answers := w.dial(w.token(nil))
+		first := w.hostConn(1)
+		talks := w.mute()
+		defer talks.Close()
+		w.hostConn(2)
+		w.running.Go(func() {
+			for {
+				time.Sleep(25 * time.Second)
+				if _, err := talks.Write(frame(finBit|opPong, nil)); err != nil {
+					return
+				}
+			}
+		})
+		for i, trickle := range []bool{false, true} {
+			silent := w.mute()
+			defer silent.Close()
+			h := w.hostConn(3 + i)
+			for at := time.Duration(0); at < 46*time.Second; at += time.Second {
+				time.Sleep(time.Second)
+				if trickle && at < 30*time.Second {
+					h.send(`{"method":"x"}`)
+				}
+				if gone := len(w.server.hosts.all()) == 2; gone && at < 30*time.Second {
+					t.Fatalf("given up after %v; want two unanswered pings first", at)
+				}
+			}
+			h.wantClosed(closeLost)
+		}
+		w.wantGivenUp("pings", 2)
+		time.Sleep(time.Hour)
+		answers.wantOpen()
+		first.send(`{"method":"still there?"}`)
+		answers.wantMessages(`{"method":"still there?"}`)
+		if n := len(w.server.hosts.all()); n != 2 {
+			t.Errorf("%d clients are left; want the 2 that show life", n)
+		}
+		w.wantGivenUp("pings", 2)
+	})
+}
+
+// TestPingsAreSpread connects many clients at once: their pings do not go out
+// together.
+func TestPingsAreSpread(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		const clients = 150
+		var ends []*clientEnd
+		for range clients {
+			ends = append(ends, w.dial(w.token(nil)))
+		}
+		synctest.Wait()
+		// What the relay has sent by now, of each client.
+		sent := func() (n int) {
+			for _, c := range w.server.hosts.all() {
+				if c.out.past(1) && c.alive.mark > 0 {
+					n++
+				}
+			}
+			return n
+		}
+		most := 0
+		for before := 0; before < clients; {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			now := sent()
+			most, before = max(most, now-before), now
+		}
+		if most > clients/2 {
+			t.Errorf("%d of %d clients were pinged within a second", most, clients)
+		}
+		for _, c := range ends {
+			c.wantOpen()
+		}
+	})
+}
+
+// TestPingsWhileHostIsStuck has a client wait for a host that takes nothing,
+// so that its answers are not read: that is not its fault.
+func TestPingsWhileHostIsStuck(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		c := w.dial(w.token(nil))
+		c.request(1, "initialize")
+		h := w.hostConn(1)
+		h.mu.Lock()
+		h.stuck = true
+		h.mu.Unlock()
+		h.accept(1)
+		synctest.Wait()
+		const messages = 40
+		w.running.Go(func() {
+			for range messages {
+				c.send(`{"method":"x","pad":"` + strings.Repeat("x", 60<<10) + `"}`)
+			}
+		})
+		time.Sleep(10 * time.Minute)
+		c.wantOpen()
+		if n := len(h.messages()); n > messages/2 {
+			t.Fatalf("host got %d messages; want it stuck", n)
+		}
+		h.unstick()
+		time.Sleep(10 * time.Minute)
+		c.wantOpen()
+		if n := len(h.messages()); n != messages+1 {
+			t.Errorf("host got %d messages; want %d", n, messages+1)
+		}
+		w.wantGivenUp("pings", 0)
+	})
+}
+
+// TestSnapshotOnSlowLine sends the largest message to a client behind a proxy
+// that holds a minute's worth of it: so long do pings take to get there. The
+// client gets everything. When it has, and is gone, the proxy does not hide it.
+func TestSnapshotOnSlowLine(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		const piece, buffer, perPiece = 64 << 10, 8 << 20, 500 * time.Millisecond // 128 KB/s
+		conn := w.rawDial(w.token(nil))
+		defer conn.Close()
+		near, far := net.Pipe()
+		defer near.Close()
+		pieces := make(chan []byte, buffer/piece)
+		w.running.Go(func() {
+			defer close(pieces)
+			for {
+				b := make([]byte, piece)
+				n, err := conn.Read(b)
+				if err != nil {
+					return
+				}
+				pieces <- b[:n]
+			}
+		})
+		w.running.Go(func() {
+			defer far.Close()
+			for b := range pieces {
+				time.Sleep(perPiece * time.Duration(len(b)) / piece)
+				_, _ = far.Write(b)
+			}
+		})
+		h := w.hostConn(1)
+		want := []string{strings.Repeat("a", 100), strings.Repeat("b", 32<<20), strings.Repeat("c", 5<<20), strings.Repeat("d", 100)}
+		for _, m := range want {
+			h.send(m)
+		}
+		for i, m := range want {
+			got, err := readMessageAnd(near, func(ping []byte) { writeFrame(t, conn, finBit|opPong, ping) })
+			if err != nil || got != m {
+				t.Fatalf("message %d: %d bytes, %v; want %d", i, len(got), err, len(m))
+			}
+		}
+		if n := len(w.server.hosts.all()); n != 1 {
+			t.Errorf("%d clients are left; want 1", n)
+		}
+		w.running.Go(func() { _, _ = io.Copy(io.Discard, near) })
+		time.Sleep(slowTime + time.Minute)
+		w.wantGivenUp("pings", 1)
+	})
+}
+
+// readMessage reads frames up to the end of a message.
+func readMessage(r io.Reader) (string, error) { return readMessageAnd(r, func([]byte) {}) }
+
+// readMessageAnd is readMessage, and has pings answered.
+func readMessageAnd(r io.Reader, answer func(ping []byte)) (string, error) {
+	var message []byte
+	for {
+		first, payload, err := readFrame(r)
+		if err != nil {
+			return string(message), err
+		}
+		if first == finBit|opPing {
+			answer(payload)
+		}
+		if first&0x0f >= opClose {
+			continue
+		}
+		if message = append(message, payload...); first&finBit != 0 {
+			return string(message), nil
+		}
+	}
+}
+
+// unstick has the host take what it was sent, and all that follows.
+func (h *hostEnd) unstick() {
+	h.mu.Lock()
+	h.stuck = false
+	credit := h.untaken
+	h.untaken = 0
+	h.mu.Unlock()
+	h.conn.Written(credit)
+}
+
+// TestProbe asks for clients that are there, that are not, and that are busy.
+func TestProbe(t *testing.T) {
+	within := func(w *world, d time.Duration, n int) {
+		w.Helper()
+		time.Sleep(d)
+		synctest.Wait()
+		if got := len(w.server.hosts.all()); got != n {
+			w.Errorf("%v after the probe %d clients are left; want %d", d, got, n)
+		}
+	}
+	t.Run("answers", func(t *testing.T) {
+		inWorld(t, Config{}, func(w *world) {
+			w.startAgent(routing.AgentConfig{})
+			c := w.dial(w.token(nil))
+			w.hostConn(1).conn.Probe()
+			within(w, time.Minute, 1)
+			c.wantOpen()
+		})
+	})
+	t.Run("gone", func(t *testing.T) {
+		inWorld(t, Config{}, func(w *world) {
+			w.startAgent(routing.AgentConfig{})
+			defer w.mute().Close()
+			h := w.hostConn(1)
+			for range 5 {
+				h.conn.Probe()
+			}
+			within(w, probeTime-time.Millisecond, 1)
+			within(w, 2*time.Millisecond, 0)
+			h.wantClosed(closeLost)
+			w.wantGivenUp("replaced", 1)
+		})
+	})
+	t.Run("says something else", func(t *testing.T) {
+		inWorld(t, Config{}, func(w *world) {
+			w.startAgent(routing.AgentConfig{})
+			conn := w.mute()
+			defer conn.Close()
+			w.hostConn(1).conn.Probe()
+			time.Sleep(probeTime / 2)
+			writeFrame(w.T, conn, finBit|opText, []byte(`{"method":"x"}`))
+			within(w, probeTime, 1)
+		})
+	})
+	t.Run("takes nothing", func(t *testing.T) {
+		inWorld(t, Config{}, func(w *world) {
+			w.startAgent(routing.AgentConfig{})
+			conn := w.rawDial(w.token(nil))
+			defer conn.Close()
+			h := w.hostConn(1)
+			h.send(strings.Repeat(" ", 1<<20))
+			h.conn.Probe()
+			within(w, probeTime+time.Second, 0)
+		})
+	})
+	t.Run("takes much", func(t *testing.T) {
+		inWorld(t, Config{}, func(w *world) {
+			w.startAgent(routing.AgentConfig{})
+			conn := w.rawDial(w.token(nil))
+			defer conn.Close()
+			h := w.hostConn(1)
+			h.send(strings.Repeat(" ", 2<<20))
+			h.conn.Probe()
+			r := bufio.NewReader(&trickle{conn, 16 << 10, 500 * time.Millisecond})
+			if m, err := readMessage(r); err != nil || len(m) != 2<<20 {
+				t.Fatalf("got %d bytes, %v", len(m), err)
+			}
+			if n := len(w.server.hosts.all()); n != 1 {
+				t.Errorf("%d clients are left; want 1", n)
+			}
+		})
+	})
+	t.Run("waits for the host", func(t *testing.T) {
+		inWorld(t, Config{}, func(w *world) {
+			w.startAgent(routing.AgentConfig{})
+			conn := stuckOnHost(w)
+			defer conn.Close()
+			w.running.Go(func() { _, _ = io.Copy(io.Discard, conn) })
+			w.conns[0].conn.Probe()
+			within(w, time.Minute, 1)
+		})
+	})
+}
+
+// TestDrainLosesNothing drains a relay while messages are under way in both
+// directions: the client gets all that the host has said when it has got what
+// the client had sent, and the host what the client sends until it closes too.
+func TestDrainLosesNothing(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		conn := w.rawDial(w.token(nil))
+		defer conn.Close()
+		writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"initialize"}`))
+		h := w.hostConn(1)
+		synctest.Wait()
+		h.accept(1)
+		synctest.Wait()
+		h.mu.Lock()
+		h.stuck = true
+		h.mu.Unlock()
+		writeFrame(w.T, conn, finBit|opText, []byte(`{"method":"before"}`))
+		for i := range 100 {
+			h.send(fmt.Sprintf(`{"method":"said","params":%d}`, i))
+		}
+		drained := make(chan struct{})
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		go func() {
+			defer close(drained)
+			w.server.Drain(ctx, 0)
+		}()
+		synctest.Wait()
+		writeFrame(w.T, conn, finBit|opText, []byte(`{"method":"meanwhile"}`))
+		for i := range 100 {
+			h.send(fmt.Sprintf(`{"method":"said","params":%d}`, 100+i))
+		}
+		time.Sleep(time.Second)
+		h.unstick() // it has written "before", and so the relay may go
+		_ = h.conn.Flushed()
+		r := bufio.NewReader(conn)
+		for i := -1; i < 200; i++ {
+			want := fmt.Sprintf(`{"method":"said","params":%d}`, i)
+			if i < 0 {
+				want = answerTo(1)
+			}
+			if got, err := readMessage(r); got != want {
+				t.Fatalf("client got %q, %v; want %q", got, err, want)
+			}
+		}
+		first, payload, err := readFrame(r)
+		if err != nil || first != finBit|opClose || string(payload[2:]) != "relay shutting down" {
+			t.Fatalf("client got frame %#x %q, %v; want close 1001", first, payload, err)
+		}
+		want := []string{`{"id":1,"method":"initialize"}`, `{"method":"before"}`, `{"method":"meanwhile"}`}
+		for i := range 20 {
+			want = append(want, fmt.Sprintf(`{"method":"after","params":[%d]}`, i))
+			writeFrame(w.T, conn, finBit|opText, []byte(want[i+3]))
+		}
+		select {
+		case <-drained:
+			t.Error("the relay is gone before the client")
+		default:
+		}
+		writeFrame(w.T, conn, finBit|opClose, payload)
+		<-drained
+		w.wantGone()
+		if got := h.messages(); !slices.Equal(got, want) {
+			t.Errorf("host got %s; want %s", got, want)
+		}
+		h.wantClosed(ahp.CloseShuttingDown)
+	})
+}
+
+// TestDrainHasAnEnd drains a relay of clients that read nothing, that do not
+// answer the close, and whose host takes nothing. All that can be told are.
+func TestDrainHasAnEnd(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		conn := stuckOnHost(w)
+		defer conn.Close()
+		told := make(chan string, 2)
+		for _, c := range []net.Conn{conn, w.rawDial(w.token(nil))} {
+			defer c.Close()
+			w.running.Go(func() {
+				r := bufio.NewReader(c)
+				for {
+					first, payload, err := readFrame(r)
+					if err != nil || first == finBit|opClose {
+						told <- fmt.Sprintf("%x %s", first, payload)
+						_, _ = io.Copy(io.Discard, r)
+						return
+					}
+				}
+			})
+		}
+		deaf := w.rawDial(w.token(nil))
+		defer deaf.Close()
+		w.hostConn(3).send(strings.Repeat(" ", 1<<20))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
+		defer cancel()
+		start := time.Now()
+		w.server.Drain(ctx, 4*time.Second)
+		if took := time.Since(start); took > 8*time.Second {
+			t.Errorf("drain took %v; want at most 8 s", took)
+		}
+		w.wantGone()
+		for range 2 {
+			if got := <-told; got != "88 \x03\xe9relay shutting down" {
+				t.Errorf("a client got %q at last; want close 1001", got)
+			}
+		}
+	})
+}
