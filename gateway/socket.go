@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -198,13 +197,12 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	h.conn = newLockedConn(h.life, conn, h.stall)
-	var in io.Reader = h.conn
-	if n := rw.Reader.Buffered(); n > 0 {
-		early := make([]byte, n)
-		_, _ = rw.Reader.Read(early) // which takes all that is buffered
-		in = io.MultiReader(bytes.NewReader(early), h.conn)
+	early := rw.Reader.Buffered() // what the client has sent behind the handshake
+	r := bufio.NewReaderSize(io.MultiReader(io.LimitReader(rw.Reader, int64(early)), h.conn), max(readBuffer, early))
+	if _, err := r.Peek(early); err != nil { // the library takes this over, and then reads from h.conn
+		return nil, nil, err
 	}
-	return h.conn, bufio.NewReadWriter(bufio.NewReaderSize(in, readBuffer), bufio.NewWriterSize(h.conn, writeBuffer)), nil
+	return h.conn, bufio.NewReadWriter(r, bufio.NewWriterSize(h.conn, writeBuffer)), nil
 }
 
 // A lockedConn writes what it is given in one piece each. A write fails when

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -173,4 +174,60 @@ func TestLockedConn(t *testing.T) {
 		}
 		_ = c.Close()
 	})
+}
+
+// TestEarlyMessage has a client send a message right behind its handshake. It
+// is read, and what comes later is still heard as a sign of life.
+func TestEarlyMessage(t *testing.T) {
+	for _, size := range []int{1, 100, 3000, 100_000} {
+		done := make(chan struct{})
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(done)
+			sock, err := accept(context.Background(), w, r, nil, 10*time.Second)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer sock.kill()
+			for i := range 3 {
+				heard := sock.conn.heard.Load()
+				in, err := sock.next()
+				if err != nil {
+					t.Errorf("message %d: %v", i, err)
+					return
+				}
+				message, err := readAll(in, nil, 1<<20, noted)
+				if err != nil || string(message) != strings.Repeat("x", size) {
+					t.Errorf("message %d: %d bytes, %v; want %d", i, len(message), err, size)
+				}
+				if i == 2 && sock.conn.heard.Load() == heard {
+					t.Error("a message that came later was not noticed")
+				}
+				_ = sock.write(encodePiece([]byte("next"), true, true, false))
+			}
+		}))
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		message := frame(finBit|opText, bytes.Repeat([]byte{'x'}, size))
+		handshake := "GET / HTTP/1.1\r\nHost: relay\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+		if _, err := conn.Write(append(append([]byte(handshake), message...), message...)); err != nil {
+			t.Fatal(err)
+		}
+		read := bufio.NewReader(conn)
+		if _, err := http.ReadResponse(read, nil); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, _, err := readFrame(read); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _ = conn.Write(message)
+		<-done
+		_ = conn.Close()
+		server.Close()
+	}
 }
