@@ -37,6 +37,7 @@ type Hello struct {
 	Features []string `json:"features,omitempty"` // in a welcome: those of the offer that the host-agent has too
 	Credit   int      `json:"credit"`             // bytes that the sender of this lets the other send on each connection before any is written
 	MaxFrame int      `json:"maxFrame"`           // bytes of the longest frame that the sender of this passes on
+	Chunks   int      `json:"chunks,omitempty"`   // bytes of chunks of content that the relay keeps; 0: it does not know of them
 	Reason   string   `json:"reason,omitempty"`   // of a refusal: who must do what
 }
 

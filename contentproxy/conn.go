@@ -64,16 +64,11 @@ func (c *Conn) FromClient(env *ahp.Envelope) {
 			return
 		}
 		text, _ := ahp.Text(uri[0].Raw)
-		if method == "canvasReadResource" || strings.HasPrefix(text, Scheme+":") {
-			c.await(env, waiting{method: method, channel: channel, uri: text})
-		}
+		c.await(env, waiting{method: method, channel: channel, uri: text})
 	}
 }
 
 func (c *Conn) await(env *ahp.Envelope, w waiting) {
-	if c.host.cfg.Off {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) < maxWaiting {
@@ -93,12 +88,16 @@ func (c *Conn) answered(id []byte) (waiting, bool) {
 	return waiting{}, false
 }
 
+// A Message is for the client. Its Bytes from From to To, if there are any, are
+// content, which is likely to be the same for others.
+type Message struct {
+	Bytes    []byte
+	From, To int
+}
+
 // FromHost takes a message of the host's. It returns the message, in which
 // addresses may be minted, or the read that is to be served in its place.
-func (c *Conn) FromHost(message []byte, env *ahp.Envelope) ([]byte, *Read) {
-	if c.host.cfg.Off {
-		return message, nil
-	}
+func (c *Conn) FromHost(message []byte, env *ahp.Envelope) (Message, *Read) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var r rewriter
@@ -106,10 +105,13 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) ([]byte, *Read) {
 	case env.Kind == ahp.Response && len(c.waiting) > 0:
 		w, ok := c.answered(env.ID)
 		if !ok {
-			return message, nil
+			break
 		}
 		if read := c.read(w, env); read != nil {
-			return nil, read
+			return Message{}, read
+		}
+		if w.uri != "" {
+			return withContent(message), nil
 		}
 		if m, ok := member(message, "result"); ok {
 			c.response(&r, w, m.Raw, m.Offset())
@@ -121,7 +123,7 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) ([]byte, *Read) {
 			}
 		}
 	}
-	return r.apply(message), nil
+	return Message{Bytes: r.apply(message)}, nil
 }
 
 // member returns a member of a raw object that has it.
@@ -238,7 +240,7 @@ func (c *Conn) address(r *rewriter, s *seen, raw []byte, at int) {
 		}
 		text, _ := ahp.Text(m[i].Raw)
 		o, u, ok := splitLoopback(text)
-		if !ok || !s.server || s.instance == "" || slices.Contains(c.host.cfg.DenyPorts, o.port) {
+		if !ok || c.host.cfg.Off || !s.server || s.instance == "" || slices.Contains(c.host.cfg.DenyPorts, o.port) {
 			s.origin = origin{} // what was minted before is no longer what the host shows
 			continue
 		}
@@ -308,7 +310,7 @@ type Read struct {
 
 // read returns what to do about the answer to a read: nil if it stands.
 func (c *Conn) read(w waiting, env *ahp.Envelope) *Read {
-	if w.uri == "" || env.Error == nil || !c.unserved(w, env.Error) {
+	if w.uri == "" || env.Error == nil || c.host.cfg.Off || !c.unserved(w, env.Error) {
 		return nil
 	}
 	r := &Read{host: c.host, id: bytes.Clone(env.ID), method: w.method, uri: w.uri}
@@ -326,7 +328,7 @@ func (c *Conn) unserved(w waiting, failure []byte) bool {
 	}
 	code := string(m[0].Raw)
 	if w.method == "resourceRead" {
-		return code != "-32009" && code != "-32007"
+		return strings.HasPrefix(w.uri, Scheme+":") && code != "-32009" && code != "-32007"
 	}
 	return code == "-32601"
 }
@@ -367,7 +369,7 @@ func (c *Conn) byInstance(instance string) *seen {
 
 // Answer reads the content, and returns the response for the client. It takes
 // seconds at worst.
-func (r *Read) Answer(ctx context.Context) []byte {
+func (r *Read) Answer(ctx context.Context) Message {
 	if r.no != nil {
 		return r.failed(r.no)
 	}
@@ -375,17 +377,17 @@ func (r *Read) Answer(ctx context.Context) []byte {
 	if no != nil {
 		return r.failed(no)
 	}
-	return ahp.AppendResult(nil, r.id, r.result(c))
+	return withContent(ahp.AppendResult(nil, r.id, r.result(c)))
 }
 
 // TooMany returns the response that refuses the read because others of the
 // client are under way.
-func (r *Read) TooMany() []byte {
+func (r *Read) TooMany() Message {
 	return r.failed(refuse(ahp.CodeRateLimited, "too many reads of canvas content at a time"))
 }
 
-func (r *Read) failed(no *refusal) []byte {
-	return ahp.AppendError(nil, r.id, no.code, no.message, nil)
+func (r *Read) failed(no *refusal) Message {
+	return Message{Bytes: ahp.AppendError(nil, r.id, no.code, no.message, nil)}
 }
 
 // result puts the content into the form of the method's result.

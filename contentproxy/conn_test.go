@@ -52,7 +52,7 @@ func (c *client) gets(format string, args ...any) string {
 	if read != nil {
 		out = read.Answer(c.t.Context())
 	}
-	return string(out)
+	return string(out.Bytes)
 }
 
 // opens subscribes to a canvas and gets its state.
@@ -363,7 +363,7 @@ func TestReadsAreShared(t *testing.T) {
 			}
 			_, read := c.FromHost(message, &env)
 			wg.Go(func() {
-				if got, want := string(read.Answer(t.Context())), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":`, i); !strings.HasPrefix(got, want) {
+				if got, want := string(read.Answer(t.Context()).Bytes), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":`, i); !strings.HasPrefix(got, want) {
 					t.Errorf("got %s; want %s...", got, want)
 				}
 			})
@@ -381,6 +381,42 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// The content of answers is pointed out, whoever gave it.
+func TestContentIsFound(t *testing.T) {
+	t.Parallel()
+	s, _ := site(t)
+	for _, cfg := range []Config{{}, {Off: true}} {
+		c := newHost(t, cfg).client(t)
+		c.opens("1", serverState("i1", s.URL+"/app/index.html"))
+		for request, message := range map[string]string{
+			`{"id":1,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/1","uri":"ahp-canvas-content:/i1/x"}}`: `{"id":1,"result":{"contents":[{"uri":"x","text":"y"},{"uri":"z","blob":"largest"},{}]}}`,
+			`{"id":1,"method":"resourceRead","params":{"channel":"ahp-root://","uri":"file:///x"}}`:                        `{"result": {"encoding":"utf-8", "data":"largest"}, "id":1}`,
+		} {
+			c.sends("%s", request)
+			env, err := ahp.Peek([]byte(message))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, _ := c.FromHost([]byte(message), &env)
+			if got := string(out.Bytes[out.From:out.To]); got != `"largest"` || string(out.Bytes) != message {
+				t.Errorf("found %q in %s", got, out.Bytes)
+			}
+		}
+	}
+	c := newHost(t, Config{}).client(t)
+	c.opens("1", serverState("i1", s.URL+"/app/index.html"))
+	c.sends(`{"id":9,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/1","uri":"ahp-canvas-content:/i1/app/style.css"}}`)
+	message := []byte(`{"id":9,"error":{"code":-32601,"message":""}}`)
+	env, err := ahp.Peek(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, read := c.FromHost(message, &env)
+	if out := read.Answer(t.Context()); string(out.Bytes[out.From:out.To]) != `"p{}"` {
+		t.Errorf("found %q in %s", out.Bytes[out.From:out.To], out.Bytes)
+	}
+}
+
 func FuzzFromHost(f *testing.F) {
 	f.Add([]byte(`{"id":1,"result":{"snapshot":{"resource":"ahp-canvas:/1","state":` + serverState("i", "http://localhost/") + `}}}`))
 	f.Add([]byte(`{"id":1,"result":{"snapshots":[{"resource":"ahp-canvas:/1","state":{}}],"actions":[{}],"missing":[""]}}`))
@@ -395,7 +431,11 @@ func FuzzFromHost(f *testing.F) {
 		c.opens("1", serverState("i1", "http://localhost/"))
 		c.sends(`{"id":1,"method":"reconnect","params":{"clientId":"c","lastSeenServerSeq":1,"subscriptions":["ahp-canvas:/1"]}}`)
 		before := string(message)
-		out, _ := c.FromHost(message, &env)
+		sent, _ := c.FromHost(message, &env)
+		out := sent.Bytes
+		if sent.From < 0 || sent.From > sent.To || sent.To > len(out) {
+			t.Fatalf("content at %d to %d of %d", sent.From, sent.To, len(out))
+		}
 		if string(message) != before {
 			t.Fatal("the host's message was written to")
 		}

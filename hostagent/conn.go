@@ -256,11 +256,18 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 			} else if env.Kind == ahp.Response {
 				c.noteAnswer(&env)
 			}
-			var read *contentproxy.Read
-			if message, read = c.canvas.FromHost(message, &env); read != nil {
+			out, read := c.canvas.FromHost(message, &env)
+			if read != nil {
 				c.serve(ctx, &wg, read)
 				continue
 			}
+			if out.To > 0 {
+				if err := c.conn.FromHostWith(out.Bytes, out.From, out.To); err != nil {
+					return err
+				}
+				continue
+			}
+			message = out.Bytes
 		}
 		// What is no AHP message passes too: the client decides.
 		if err := c.conn.FromHost(message, binary, channel); err != nil {
@@ -277,12 +284,13 @@ func (c *hostConn) serve(ctx context.Context, wg *sync.WaitGroup, read *contentp
 	select {
 	case c.reads <- struct{}{}:
 	default:
-		_ = c.conn.FromHost(read.TooMany(), false, nil) // fails if the client is gone
+		_ = c.conn.FromHost(read.TooMany().Bytes, false, nil) // fails if the client is gone
 		return
 	}
 	wg.Go(func() {
 		defer func() { <-c.reads }()
-		if err := c.conn.FromHost(read.Answer(ctx), false, nil); errors.Is(err, routing.ErrQueueFull) {
+		out := read.Answer(ctx)
+		if err := c.conn.FromHostWith(out.Bytes, out.From, out.To); errors.Is(err, routing.ErrQueueFull) {
 			c.log.Warn("client takes too little")
 			c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
 		}

@@ -113,6 +113,7 @@ func (a *Agent) Accept(relay string, offer broker.Hello, lines broker.Lines) bro
 	}
 	l.mux.ownCredit = a.cfg.Credit
 	l.mux.count = func(n int) { a.held += n }
+	l.mux.chunks.limit = max(0, offer.Chunks)
 	l.mux.batch.room = a.cfg.Pinned
 	l.mux.batch.floor = a.bodies.floor
 	l.mux.batch.left = func() uint64 { return a.left }

@@ -326,6 +326,7 @@ func (l *agentLink) Ended(reason error) {
 		c.tellHost(ahp.CloseResync, reason.Error())
 	}
 	clear(l.conns)
+	l.mux.chunks.dropAll(l.mux.count)
 	for _, n := range l.mux.batch.nodes {
 		l.agent.bodies.release(n.body)
 	}

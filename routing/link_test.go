@@ -35,6 +35,11 @@ type world struct {
 }
 
 func newWorld(relays int, agentCfg routing.AgentConfig) *world {
+	return newWorldWith(relays, agentCfg, routing.RelayConfig{})
+}
+
+func newWorldWith(relays int, agentCfg routing.AgentConfig, relayCfg routing.RelayConfig) *world {
+	relayCfg.Agent, relayCfg.Encode = "agent1", encode
 	ctx, stop := context.WithCancel(context.Background())
 	w := &world{net: &memoryNet{sent: map[string]int{}}, ctx: ctx, stop: stop, hosts: map[string]*hostConn{}}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -46,7 +51,7 @@ func newWorld(relays int, agentCfg routing.AgentConfig) *world {
 	}, w.agent)
 	w.wg.Go(func() { _ = links.Run(ctx) })
 	for i := range relays {
-		relay := routing.NewRelay(routing.RelayConfig{Agent: "agent1", Encode: encode})
+		relay := routing.NewRelay(relayCfg)
 		up := make(chan struct{})
 		link := broker.NewRelayLink(w.net.bus(fmt.Sprint("relay", i), ctx.Done()), broker.RelayLinkConfig{
 			Tenant: "t", Host: "h", Agent: "agent1", Relay: fmt.Sprint("relay", i), Hello: relay.Hello(), Log: log,

@@ -27,13 +27,17 @@ const (
 // piece: few, large credit records.
 const creditShare = 4
 
-// An item is one thing to send on a stream: one of raw, frame and body is set.
+// An item is one thing to send on a stream: one of raw, frame, body and chunk
+// is set.
 type item struct {
 	raw    []byte // an encoded record
-	frame  []byte // what is left of a message
-	whole  int    // length of that message
+	frame  []byte // what is left of a message, or of a part of one
+	whole  int    // length of that message, or part
+	later  bool   // frame is not the first part of its message
+	more   bool   // and not the last
 	binary bool   // it is no text
 	body   *body  // a reference
+	chunk  *chunk // a reference to a part of a message
 }
 
 // size is what the item counts against its queue's bound.
@@ -43,6 +47,8 @@ func (it *item) size() int {
 		return it.body.size
 	case it.raw != nil:
 		return 0 // there are few of them
+	case it.chunk != nil:
+		return pieceCost // the chunk is counted where it is kept
 	}
 	return len(it.frame) + pieceCost
 }
@@ -117,6 +123,7 @@ type mux struct {
 
 	control fifo[[]byte]  // encoded records that wait for no connection
 	turns   fifo[*stream] // streams that have something to send, next first
+	chunks  chunkTable    // parts of messages that the relay has; of host-agents only
 	batch   batch         // references that wait for company
 	closed  []uint64      // connections whose close record has left, since the owner last looked
 	freed   []*stream     // scratch of flushBatch
@@ -163,6 +170,9 @@ func (m *mux) drop(s *stream, release func(*body)) {
 		if last.body != nil {
 			release(last.body)
 		}
+		if last.chunk != nil {
+			last.chunk.uses--
+		}
 	}
 	s.queued, s.large = 0, 0
 	if s.ended && last.raw != nil {
@@ -187,6 +197,13 @@ func (m *mux) took(s *stream, n int) bool {
 	return s.unpaid <= m.ownCredit+pieceCost // the last piece may cost that more
 }
 
+// tookLate is took for what needs only some credit, however large it is.
+func (m *mux) tookLate(s *stream, n int) bool {
+	had := s.unpaid < m.ownCredit+pieceCost
+	s.unpaid += n
+	return had
+}
+
 // written notes that something of cost n which the peer sent on this
 // connection is off our hands, and credits it in larger pieces.
 func (m *mux) written(s *stream, n int) (due bool) {
@@ -202,9 +219,13 @@ func (m *mux) written(s *stream, n int) (due bool) {
 
 // schedule gives a stream a turn if it can use one.
 func (m *mux) schedule(s *stream) {
-	if !s.ready && m.sendable(s) {
+	switch {
+	case s.ready:
+	case m.sendable(s):
 		s.ready = true
 		m.turns.push(s)
+	case s.items.len() > 0:
+		s.items.at(0).chunk.wait(s)
 	}
 }
 
@@ -219,6 +240,8 @@ func (m *mux) sendable(s *stream) bool {
 		return true
 	case s.node != nil && m.batch.held():
 		return false // flushBatch goes on
+	case it.chunk != nil && !it.chunk.sent:
+		return false // sendChunk goes on
 	}
 	return it.raw != nil || s.credit > 0 // grant goes on
 }
@@ -231,6 +254,10 @@ func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 	for m.turns.len() > 0 && len(b) < size && !m.batch.full() {
 		s := m.turns.pop()
 		s.ready = false
+		if s == &m.chunks.transfer {
+			b = m.sendChunk(b, size)
+			continue
+		}
 		if m.sendable(s) { // it was when it got its turn
 			b = m.turn(s, b, size)
 		}
@@ -278,6 +305,9 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 		}
 		return b
 	}
+	if it.chunk != nil {
+		return m.chunkRef(s, it, b)
+	}
 	return m.piece(s, it, b, size)
 }
 
@@ -296,7 +326,7 @@ func (m *mux) flushBatch(b []byte) []byte {
 func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 	n := min(len(it.frame), s.credit, size)
 	b = slices.Grow(b, n+4*binary.MaxVarintLen64)
-	first, last := len(it.frame) == it.whole, n == len(it.frame)
+	first, last := len(it.frame) == it.whole && !it.later, n == len(it.frame) && !it.more
 	if first && last && !it.binary {
 		b = appendBytes(appendRecord(b, recordFrame, s.conn), it.frame)
 	} else {
@@ -313,7 +343,7 @@ func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 		b = appendBytes(appendRecord(b, recordFragment, s.conn, flags), it.frame[:n])
 	}
 	s.credit -= n + pieceCost
-	if !last {
+	if n < len(it.frame) {
 		s.queued -= n
 		m.counted(it, -n)
 		it.frame = it.frame[n:]

@@ -39,6 +39,11 @@ const (
 
 	// Relay to host-agent.
 	recordFlush // conn: say so when what came before has been written to the host
+
+	// Host-agent to relay: see chunks.go.
+	recordChunk    // chunk, flags, bytes: a piece of a chunk, all in a row
+	recordDrop     // chunk: nothing refers to it any more
+	recordChunkRef // conn, chunk: that chunk comes next in the message
 )
 
 // Flags of a fragment.

@@ -62,6 +62,7 @@ type RelayConfig struct {
 	MaxFrame   int // bytes of the longest message; default 32 MiB
 	QueueLimit int // bytes queued for the host on each connection until Send waits; default 256 KiB
 	BodyLimit  int // bytes of bodies held; default 32 MiB
+	ChunkLimit int // bytes of chunks held; default 64 MiB
 	OwedLimit  int // bytes that wait for a missing body, for each connection; default 8 MiB
 
 	// Queued is told how many bytes more, or less, wait to leave for the host.
@@ -79,6 +80,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	def(&c.MaxFrame, 32<<20)
 	def(&c.QueueLimit, 256<<10)
 	def(&c.BodyLimit, 32<<20)
+	def(&c.ChunkLimit, 64<<20)
 	def(&c.OwedLimit, 8<<20)
 	return c
 }
@@ -104,6 +106,7 @@ type Relay struct {
 	free     []uint64 // numbers that were used and are free again
 	last     uint64   // highest number used
 	bodies   bodyStore
+	chunks   chunkStore
 	watched  map[uint64]string  // watch number to token
 	awaited  map[uint64][]place // missing body, which was asked for, to where it goes
 	places   int                // in awaited
@@ -121,13 +124,14 @@ func NewRelay(cfg RelayConfig) *Relay {
 	cfg = cfg.withDefaults()
 	return &Relay{
 		cfg: cfg, mux: mux{ownCredit: cfg.Credit, count: cfg.Queued}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit),
+		chunks:  chunkStore{limit: cfg.ChunkLimit, chunks: map[uint64]*storedChunk{}},
 		watched: map[uint64]string{}, awaited: map[uint64][]place{}, unsolved: map[uint64]int{},
 	}
 }
 
 // Hello returns the bounds to announce to the host-agent.
 func (r *Relay) Hello() broker.Hello {
-	return broker.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame}
+	return broker.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit}
 }
 
 // Start joins the Relay to its link, before the link calls it.
@@ -227,7 +231,7 @@ func (r *Relay) Ended(reason error) {
 	for _, c := range r.conns {
 		c.finish(code, detail)
 	}
-	r.bodies, r.awaited = bodyStore{}, nil // a client may hold on to its connection
+	r.bodies, r.chunks, r.awaited = bodyStore{}, chunkStore{}, nil // a client may hold on to its connection
 }
 
 // Handle implements [broker.Traffic].
@@ -281,6 +285,19 @@ func (r *Relay) record(f *broker.Fields) error {
 		flags := f.Uvarint()
 		if data := f.Bytes(); !f.Bad {
 			return r.piece(number, data, flags)
+		}
+	case recordChunk:
+		flags := f.Uvarint()
+		if data := f.Bytes(); !f.Bad {
+			return r.chunk(number, flags, data)
+		}
+	case recordDrop:
+		if !f.Bad {
+			return r.drop(number)
+		}
+	case recordChunkRef:
+		if chunk := f.Uvarint(); !f.Bad {
+			return r.chunkRef(number, chunk)
 		}
 	case recordRefs:
 		return r.refs(number, f)

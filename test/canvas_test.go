@@ -21,20 +21,26 @@ import (
 
 // A canvasWorld is a host with canvases, and clients of it through a relay.
 type canvasWorld struct {
-	t       *testing.T
+	t       testing.TB
 	host    *refhost.Host
 	stack   *stack.Stack
+	meter   *stack.Meter // of what the host-agent sends
 	session string
 }
 
-func newCanvasWorld(t *testing.T, canvas contentproxy.Config, canvases ...refhost.Canvas) *canvasWorld {
+func newCanvasWorld(t testing.TB, canvas contentproxy.Config, canvases ...refhost.Canvas) *canvasWorld {
 	t.Helper()
 	host, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Canvases = canvases })
-	s := startStackWith(t, stack.Config{Upstream: server.URL()}, func(_ *stack.Stack, cfg *hostagent.Config) error {
-		cfg.Canvas = canvas
+	var meter *stack.Meter
+	s := startStackWith(t, stack.Config{Upstream: server.URL(), NATSOverTCP: true}, func(relay *stack.Stack, cfg *hostagent.Config) (err error) {
+		if meter, err = stack.NewMeter(relay.Relay.NATSAddr().String()); err != nil {
+			return err
+		}
+		t.Cleanup(meter.Close)
+		cfg.Canvas, cfg.NATSURLs = canvas, []string{"nats://" + meter.Addr()}
 		return nil
 	})
-	w := &canvasWorld{t, host, s, flowVars("demo", "ca17a500")["session"]}
+	w := &canvasWorld{t, host, s, meter, flowVars("demo", "ca17a500")["session"]}
 	w.call(w.client("creator"), "createSession", map[string]any{"channel": w.session, "provider": "demo"})
 	return w
 }
@@ -220,24 +226,52 @@ func TestCanvasTurnedOff(t *testing.T) {
 	wantRPCError(t, err, ahp.CodeMethodNotFound)
 }
 
-// TestCanvasReaders has many clients read something large at the same time.
+// TestCanvasReaders has many clients read something large at the same time: it
+// crosses to the relay once, whoever serves it.
 func TestCanvasReaders(t *testing.T) {
-	const readers, size = 20, 1 << 20
-	large := []byte(strings.Repeat("0123456789abcde\n", size/16))
+	for mode, id := range map[refhost.CanvasMode]string{refhost.CanvasChannel: "channel", refhost.CanvasLoopback: "loopback"} {
+		t.Run(id, func(t *testing.T) { manyRead(t, mode, 20) })
+	}
+}
+
+// BenchmarkCanvasReaders has 200 clients read 1 MiB.
+func BenchmarkCanvasReaders(b *testing.B) {
+	for b.Loop() {
+		sent, took := manyRead(b, refhost.CanvasLoopback, 200)
+		b.ReportMetric(float64(sent), "uplink-B")
+		b.ReportMetric(took.Seconds(), "s")
+	}
+}
+
+func manyRead(t testing.TB, mode refhost.CanvasMode, readers int) (uplink int64, took time.Duration) {
+	const size = 1 << 20
+	large := []byte(strings.Repeat("0123456789abcde-", size/16))
 	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{
-		ID: "app", Mode: refhost.CanvasLoopback, Files: fstest.MapFS{"index.html": {Data: []byte("x")}, "large.txt": {Data: large}},
+		ID: "app", Mode: mode, Files: fstest.MapFS{"index.html": {Data: []byte("x")}, "large.txt": {Data: large}},
 	})
 	channel := w.open("app")
-	var wg sync.WaitGroup
+	var clients []*refclient.Client
+	var address string
 	for i := range readers {
 		c := w.client(fmt.Sprint("c", i))
-		base := strings.TrimSuffix(w.show(c, channel), "index.html")
+		address = strings.TrimSuffix(w.show(c, channel), "index.html") + "large.txt"
+		clients = append(clients, c)
+	}
+	before, begun := w.meter.Bytes(), time.Now()
+	var wg sync.WaitGroup
+	for i, c := range clients {
 		wg.Go(func() {
-			content, err := w.read(c, channel, base+"large.txt")
+			content, err := w.read(c, channel, address)
 			if err != nil || content.Text != string(large) {
 				t.Errorf("reader %d: %d bytes, %v", i, len(content.Text), err)
 			}
 		})
 	}
 	wg.Wait()
+	uplink, took = w.meter.Bytes()-before, time.Since(begun)
+	t.Logf("%d readers of %d bytes: %d bytes from the host-agent to NATS", readers, size, uplink)
+	if limit := int64(size + size/10 + 2000*readers); uplink > limit {
+		t.Errorf("host-agent sent %d bytes; want at most %d", uplink, limit)
+	}
+	return uplink, took
 }

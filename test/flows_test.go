@@ -21,7 +21,7 @@ type target struct {
 }
 
 // newRefhost starts a reference host that does the same each time.
-func newRefhost(t *testing.T, change func(*refhost.Config)) (*refhost.Host, *stack.Server) {
+func newRefhost(t testing.TB, change func(*refhost.Config)) (*refhost.Host, *stack.Server) {
 	t.Helper()
 	ids := 0
 	cfg := refhost.Config{
@@ -89,7 +89,7 @@ func startStack(t *testing.T, cfg stack.Config) *stack.Stack {
 }
 
 // throughRelay dials the host of a stack through its relay.
-func throughRelay(t *testing.T, s *stack.Stack) dialer {
+func throughRelay(t testing.TB, s *stack.Stack) dialer {
 	t.Helper()
 	token, err := s.Token(nil)
 	if err != nil {

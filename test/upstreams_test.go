@@ -102,7 +102,7 @@ func serveTap(t *testing.T, tap *stack.Tap, l net.Listener) {
 }
 
 // startStackWith is startStack, with a last word on the host-agent.
-func startStackWith(t *testing.T, cfg stack.Config, last func(*stack.Stack, *hostagent.Config) error) *stack.Stack {
+func startStackWith(t testing.TB, cfg stack.Config, last func(*stack.Stack, *hostagent.Config) error) *stack.Stack {
 	t.Helper()
 	if cfg.DataDir == "" {
 		cfg.DataDir = t.TempDir()

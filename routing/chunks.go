@@ -1,0 +1,281 @@
+package routing
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"ahprelay/broker"
+)
+
+// Content that several clients read is in answers that are each client's own,
+// but for the content. Such a message is sent in parts: those that are the
+// client's own, and chunks, which cross to a relay once. The host-agent knows
+// a chunk by its SHA-256, numbers it, sends its bytes ahead of the first
+// message that refers to it, and tells the relay when to drop it: so it knows
+// what the relay has, and never needs the bytes again. A chunk stands for bytes
+// that the host has just sent on a connection; it decides nothing.
+const (
+	// chunkSize is the size of chunks, but for the last of a part.
+	chunkSize = 1 << 20
+
+	// minChunk is from what size on it is worth it.
+	minChunk = 2 << 10
+
+	// maxPieces is how many pieces a chunk may come in.
+	maxPieces = 256
+)
+
+// A chunk is part of messages.
+type chunk struct {
+	number uint64
+	sum    [sha256.Size]byte
+	size   int
+	left   []byte    // of its bytes, to be sent
+	sent   bool      // all of them
+	uses   int       // references that are queued
+	waits  []*stream // that wait for it
+}
+
+// wait has a stream scheduled when the chunk has been sent.
+func (ch *chunk) wait(s *stream) {
+	if ch != nil && !ch.sent && !slices.Contains(ch.waits, s) {
+		ch.waits = append(ch.waits, s)
+	}
+}
+
+// A chunkTable is what a host-agent knows of the chunks that one relay has.
+// The relay's limit bounds it.
+type chunkTable struct {
+	limit    int // bytes; 0: the relay takes none
+	bySum    map[[sha256.Size]byte]*chunk
+	order    fifo[*chunk] // about in the order of their last use
+	bytes    int
+	last     uint64
+	transfer stream       // has turns while chunks are to be sent
+	pending  fifo[*chunk] // those
+}
+
+// chunkSums returns the sums of the chunks of a part of a message.
+func chunkSums(part []byte) (sums [][sha256.Size]byte) {
+	for len(part) > 0 {
+		n := min(len(part), chunkSize)
+		sums = append(sums, sha256.Sum256(part[:n]))
+		part = part[n:]
+	}
+	return sums
+}
+
+// FromHostWith is FromHost for a response that holds message[from:to], which
+// is likely to be in responses on other connections too.
+func (c *AgentConn) FromHostWith(message []byte, from, to int) error {
+	c.link.agent.mu.Lock()
+	takes := c.link.mux.chunks.limit > 0
+	c.link.agent.mu.Unlock()
+	if !takes || to-from < minChunk {
+		return c.FromHost(message, false, nil)
+	}
+	sums := chunkSums(message[from:to]) // takes its time
+	return c.link.with(func() error {
+		if c.stream.ended {
+			return ErrConnClosed
+		}
+		defer c.link.agent.relieve()
+		return c.queueParts(message, from, to, sums)
+	})
+}
+
+// queueParts queues a message as the bytes before its chunks, references to
+// those, and the rest.
+func (c *AgentConn) queueParts(message []byte, from, to int, sums [][sha256.Size]byte) error {
+	m := &c.link.mux
+	if c.stream.behind() > c.link.agent.cfg.QueueLimit {
+		return ErrQueueFull
+	}
+	items := []item{{frame: message[:from], whole: from, more: true}}
+	for _, sum := range sums {
+		n := min(to-from, chunkSize)
+		ch := m.chunk(sum, message[from:from+n])
+		if ch == nil {
+			break // the rest goes with this message
+		}
+		ch.uses++
+		items = append(items, item{chunk: ch})
+		from += n
+	}
+	items = append(items, item{frame: message[from:], whole: len(message) - from, later: true})
+	for _, it := range items {
+		c.stream.items.push(it)
+		c.stream.pushed(it.size())
+		m.counted(&it, it.size())
+	}
+	m.schedule(&c.stream)
+	c.link.lines.Wake()
+	return nil
+}
+
+// chunk returns the chunk with a sum, which is made and sent if the relay does
+// not have it; nil if there is no room for it.
+func (m *mux) chunk(sum [sha256.Size]byte, data []byte) *chunk {
+	t := &m.chunks
+	if ch := t.bySum[sum]; ch != nil {
+		return ch
+	}
+	if !m.makeRoom(len(data)) {
+		return nil
+	}
+	t.last++
+	ch := &chunk{number: t.last, sum: sum, size: len(data), left: data}
+	if t.bySum == nil {
+		t.bySum = map[[sha256.Size]byte]*chunk{}
+	}
+	t.bySum[sum] = ch
+	t.order.push(ch)
+	t.bytes += ch.size + frameCost
+	m.count(ch.size)
+	t.pending.push(ch)
+	if !t.transfer.ready {
+		t.transfer.ready = true
+		m.turns.push(&t.transfer)
+	}
+	return ch
+}
+
+// makeRoom has the relay drop chunks until there is room for n bytes, and
+// reports whether there is. Those in use go to the end of the line.
+func (m *mux) makeRoom(n int) bool {
+	t := &m.chunks
+	for tries := t.order.len(); t.bytes+n+frameCost > t.limit; tries-- {
+		if tries <= 0 {
+			return false
+		}
+		ch := t.order.pop()
+		if ch.uses > 0 || !ch.sent {
+			t.order.push(ch)
+			continue
+		}
+		delete(t.bySum, ch.sum)
+		t.bytes -= ch.size + frameCost
+		m.say(appendRecord(nil, recordDrop, ch.number))
+	}
+	return true
+}
+
+// sendChunk sends a piece of the next chunk.
+func (m *mux) sendChunk(b []byte, size int) []byte {
+	t := &m.chunks
+	ch := *t.pending.at(0)
+	n := min(len(ch.left), size)
+	var flags uint64
+	if n == len(ch.left) {
+		flags = fragmentLast
+	}
+	b = appendBytes(appendRecord(b, recordChunk, ch.number, flags), ch.left[:n])
+	ch.left = ch.left[n:]
+	m.count(-n)
+	if flags != 0 {
+		ch.sent, ch.left = true, nil
+		t.pending.pop()
+		for _, s := range ch.waits {
+			m.schedule(s)
+		}
+		ch.waits = nil
+	}
+	if t.transfer.ready = t.pending.len() > 0; t.transfer.ready {
+		m.turns.push(&t.transfer)
+	}
+	return b
+}
+
+// chunkRef sends a reference. It takes credit as the bytes would, which may
+// make that negative.
+func (m *mux) chunkRef(s *stream, it *item, b []byte) []byte {
+	b = appendRecord(b, recordChunkRef, s.conn, it.chunk.number)
+	it.chunk.uses--
+	s.credit -= it.chunk.size + pieceCost
+	s.queued -= it.size()
+	m.counted(it, -it.size())
+	s.next()
+	return b
+}
+
+// dropAll gives back what is counted of chunks that are still to be sent.
+func (t *chunkTable) dropAll(count func(n int)) {
+	for t.pending.len() > 0 {
+		count(-len(t.pending.pop().left))
+	}
+}
+
+// A chunkStore is what a relay has of the chunks of one host-agent instance.
+type chunkStore struct {
+	limit    int
+	chunks   map[uint64]*storedChunk
+	bytes    int
+	arriving uint64 // number of the one that comes; 0: none does
+}
+
+// A storedChunk is encoded for clients.
+type storedChunk struct {
+	frames []Frame
+	size   int
+}
+
+// chunk takes a piece of a chunk.
+func (r *Relay) chunk(number, flags uint64, data []byte) error {
+	s := &r.chunks
+	ch := s.chunks[number]
+	switch {
+	case ch == nil && s.arriving == 0:
+		ch = new(storedChunk)
+		s.chunks[number] = ch
+		s.bytes += frameCost
+		s.arriving = number
+	case number != s.arriving:
+		return fmt.Errorf("%w: chunk %d out of place", broker.ErrBadPacket, number)
+	}
+	ch.size += len(data)
+	s.bytes += len(data)
+	if s.bytes > s.limit || ch.size > chunkSize || len(ch.frames) >= maxPieces {
+		return fmt.Errorf("%w: %d bytes of chunks, one of %d bytes in %d pieces", broker.ErrBadPacket, s.bytes, ch.size, len(ch.frames)+1)
+	}
+	ch.frames = append(ch.frames, Frame{
+		Data: r.cfg.Encode(data, false, false, false), Credit: len(data), Holders: new(atomic.Int32),
+	})
+	if flags&fragmentLast != 0 {
+		s.arriving = 0
+		ch.frames[len(ch.frames)-1].Credit += pieceCost
+	}
+	return nil
+}
+
+// drop forgets a chunk.
+func (r *Relay) drop(number uint64) error {
+	s := &r.chunks
+	ch := s.chunks[number]
+	if ch == nil || number == s.arriving {
+		return fmt.Errorf("%w: chunk %d dropped out of place", broker.ErrBadPacket, number)
+	}
+	delete(s.chunks, number)
+	s.bytes -= ch.size + frameCost
+	return nil
+}
+
+// chunkRef has a client sent a chunk, as part of a message.
+func (r *Relay) chunkRef(conn, number uint64) error {
+	s := &r.chunks
+	ch := s.chunks[number]
+	if ch == nil || number == s.arriving {
+		return fmt.Errorf("%w: chunk %d is not here", broker.ErrBadPacket, number)
+	}
+	c := r.conns[conn]
+	if c == nil || c.client == nil {
+		return nil // as for pieces
+	}
+	if !r.mux.tookLate(&c.stream, ch.size+pieceCost) {
+		return fmt.Errorf("%w: chunk on connection %d beyond its credit", broker.ErrBadPacket, conn)
+	}
+	r.frames = append(r.frames[:0], ch.frames...)
+	c.deliver(r.frames)
+	return nil
+}

@@ -1,0 +1,213 @@
+package routing_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ahprelay/broker"
+	"ahprelay/routing"
+)
+
+// answer is a response that holds content.
+func answer(id int, content []byte) (message []byte, from, to int) {
+	head := fmt.Sprintf(`{"id":%d,"result":{"contents":[{"blob":"`, id)
+	message = append([]byte(head), content...)
+	return append(message, `"}]}}`...), len(head), len(head) + len(content)
+}
+
+func (h *hostConn) sendContent(id int, content []byte) error {
+	message, from, to := answer(id, content)
+	err := h.conn.FromHostWith(message, from, to)
+	if err == nil {
+		h.sent = append(h.sent, message)
+	}
+	return err
+}
+
+func content(seed string, n int) []byte {
+	return bytes.Repeat([]byte(seed), n/len(seed)+1)[:n]
+}
+
+// fromAgent is how many bytes the host-agent has sent.
+func (w *world) fromAgent() int {
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	return w.net.sent["agent"]
+}
+
+// TestContentCrossesOnce has many clients of two relays read the same at the
+// same time, and again later.
+func TestContentCrossesOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2, routing.AgentConfig{})
+		defer w.end()
+		var clients []*clientConn
+		for i := range 60 {
+			clients = append(clients, w.dial(i%2))
+		}
+		const size = 5*mib/2 + 77
+		before := w.fromAgent()
+		for round := range 2 {
+			for i, c := range clients {
+				if err := c.host.sendContent(i, content("abc", size)); err != nil {
+					t.Fatal(err)
+				}
+				if err := c.host.send(message(round, 100), false, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(20 * time.Second)
+		}
+		for i, c := range clients {
+			c.wantAll(t, fmt.Sprint("client ", i))
+		}
+		if got, limit := w.fromAgent()-before, 2*size+100_000; got > limit {
+			t.Errorf("host-agent sent %d bytes; want at most %d", got, limit)
+		}
+	})
+}
+
+// TestRelaysThatKnowNoChunks get the bytes.
+func TestRelaysThatKnowNoChunks(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorldWith(1, routing.AgentConfig{}, routing.RelayConfig{ChunkLimit: -1})
+		defer w.end()
+		c := w.dial(0)
+		if err := c.host.sendContent(1, content("abc", 3*mib)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		c.wantAll(t, "client")
+	})
+}
+
+// TestContentIsWhatTheHostSent mixes answers with content, some of it the same
+// and more than the relay keeps, with all else, over a net that loses some,
+// with clients that lag or go.
+func TestContentIsWhatTheHostSent(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(t *testing.T) {
+			limit := rapid.SampledFrom([]int{1 << 16, mib, 3 * mib, 64 * mib}).Draw(rt, "limit")
+			w := newWorldWith(rapid.IntRange(1, 2).Draw(rt, "relays"), routing.AgentConfig{}, routing.RelayConfig{ChunkLimit: limit})
+			defer w.end()
+			var clients []*clientConn
+			for range rapid.IntRange(1, 5).Draw(rt, "clients") {
+				clients = append(clients, w.dial(rapid.IntRange(0, len(w.relays)-1).Draw(rt, "relay")))
+			}
+			lossy := rapid.Bool().Draw(rt, "lossy")
+			w.net.mu.Lock()
+			n := 0
+			w.net.lose = func(string, string, []byte) bool { n++; return lossy && n%7 == 0 }
+			w.net.mu.Unlock()
+			for step := range rapid.IntRange(1, 30).Draw(rt, "steps") {
+				c := rapid.SampledFrom(clients).Draw(rt, "client")
+				var err error
+				switch rapid.IntRange(0, 9).Draw(rt, "what") {
+				case 0:
+					time.Sleep(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second}).Draw(rt, "pause"))
+				case 1:
+					c.stall()
+				case 2:
+					c.takeAll()
+				case 3, 4:
+					err = c.host.send(message(step, rapid.SampledFrom([]int{10, 1000, 100_000}).Draw(rt, "size")), false, "ahp-chat:/1")
+				default:
+					size := rapid.SampledFrom([]int{0, 100, 2 << 10, 3000, 70_000, mib, mib + 5, 2*mib + 3000}).Draw(rt, "size")
+					err = c.host.sendContent(step, content(rapid.SampledFrom([]string{"a", "bc", "def"}).Draw(rt, "seed"), size))
+				}
+				if err != nil && !errors.Is(err, routing.ErrQueueFull) {
+					rt.Fatal(err)
+				}
+			}
+			for _, c := range clients {
+				c.takeAll()
+			}
+			time.Sleep(30 * time.Second)
+			for i, c := range clients {
+				c.wantAll(rt, fmt.Sprint("client ", i))
+			}
+		})
+	})
+}
+
+// TestStalledReaderOfContent takes nothing: it holds up nobody else, and goes
+// on where it was.
+func TestStalledReaderOfContent(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1, routing.AgentConfig{})
+		defer w.end()
+		slow, quick := w.dial(0), w.dial(0)
+		slow.stall()
+		for i := range 5 {
+			for _, c := range []*clientConn{slow, quick} {
+				if err := c.host.sendContent(i, content(fmt.Sprint(i), 2*mib)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(10 * time.Second)
+		quick.wantAll(t, "the other client")
+		slow.mu.Lock()
+		if slow.untaken > 3*mib {
+			t.Errorf("the stalled client was sent %d bytes", slow.untaken)
+		}
+		slow.mu.Unlock()
+		slow.takeAll()
+		time.Sleep(10 * time.Second)
+		slow.wantAll(t, "the stalled client")
+	})
+}
+
+// TestBadChunks are what no host-agent sends.
+func TestBadChunks(t *testing.T) {
+	const (
+		kindChunk = 18 + iota // as in record.go
+		kindDrop
+		kindRef
+	)
+	piece := func(number, flags byte, n int) []byte {
+		b := []byte{kindChunk, number, flags}
+		for v := n; ; v >>= 7 {
+			if v < 0x80 {
+				b = append(b, byte(v))
+				break
+			}
+			b = append(b, byte(v)|0x80)
+		}
+		return append(b, make([]byte, n)...)
+	}
+	last := byte(2)
+	for name, records := range map[string][][]byte{
+		"reference to none":       {{kindRef, 1, 1}},
+		"reference to half a one": {piece(1, 0, 10), {kindRef, 1, 1}},
+		"another between":         {piece(1, 0, 10), piece(2, last, 10)},
+		"more of a whole one":     {piece(1, last, 10), piece(1, last, 10)},
+		"too large":               {piece(1, 0, 1<<20), piece(1, last, 1)},
+		"too many pieces":         {bytes.Repeat(piece(1, 0, 1), 300)},
+		"too many bytes":          {piece(1, last, 60_000), piece(2, last, 60_000)},
+		"drop of none":            {{kindDrop, 1}},
+		"drop of half a one":      {piece(1, 0, 10), {kindDrop, 1}},
+	} {
+		relay := routing.NewRelay(routing.RelayConfig{Agent: "a", Encode: encode, ChunkLimit: 100_000})
+		if strings.HasPrefix(name, "too large") {
+			relay = routing.NewRelay(routing.RelayConfig{Agent: "a", Encode: encode})
+		}
+		relay.Start(broker.Hello{Credit: 1000}, nil)
+		var err error
+		for i, r := range records {
+			if _, err = relay.Handle(uint64(i+1), r); err != nil {
+				break
+			}
+		}
+		if !errors.Is(err, broker.ErrBadPacket) || !strings.Contains(err.Error(), "chunk") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
