@@ -49,9 +49,8 @@ type Events struct {
 // A Conn is a connection to NATS, which comes back by itself for ever. It is a
 // [Bus], and safe for concurrent use.
 //
-// Nothing is kept for later while the connection is away: Publish fails then.
-// Publish may take as long as an attempt to connect does, and as long as the
-// other side accepts bytes slowly.
+// Nothing is kept for later while the connection is away: Publish fails then,
+// at once. Else it may take as long as the other side accepts bytes slowly.
 type Conn struct {
 	// Set by start, then read-only.
 	nc     *nats.Conn
@@ -66,6 +65,7 @@ type Conn struct {
 	renewing  sync.WaitGroup
 	closing   atomic.Bool
 	online    atomic.Bool           // between the events
+	lost      atomic.Bool           // after the first Disconnected, while not online
 	lastError atomic.Pointer[error] // why the server could not be reached
 
 	mu sync.Mutex
@@ -108,6 +108,7 @@ func (c *Conn) connected(nc *nats.Conn, tell func(url string)) {
 		c.creds.accepted()
 	}
 	c.online.Store(true)
+	c.lost.Store(false)
 	c.lastError.Store(nil)
 	c.mu.Lock()
 	close(c.up)
@@ -120,6 +121,7 @@ func (c *Conn) connected(nc *nats.Conn, tell func(url string)) {
 
 func (c *Conn) disconnected(err error) {
 	c.online.Store(false)
+	c.lost.Store(true)
 	if c.events.Disconnected != nil && !c.closing.Load() {
 		c.events.Disconnected(err)
 	}
@@ -229,6 +231,9 @@ func (c *Conn) AwaitConnected(ctx context.Context) error {
 
 // Publish implements Bus. It fails while there is no connection.
 func (c *Conn) Publish(subject string, data []byte) error {
+	if c.lost.Load() { // the library would wait for an attempt to connect that is under way
+		return fmt.Errorf("publish on %s: %w", subject, nats.ErrDisconnected)
+	}
 	if err := c.nc.Publish(subject, data); err != nil {
 		return fmt.Errorf("publish on %s: %w", subject, err)
 	}

@@ -530,6 +530,53 @@ func TestCloseEndsAttempt(t *testing.T) {
 	}
 }
 
+// Publish does not wait for an attempt that hangs: a link's clock goes on.
+func TestPublishWhileAttemptHangs(t *testing.T) {
+	t.Parallel()
+	hole, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hole.Close()
+	s := newSite(t)
+	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	made := make(chan net.Conn, 1) // the first connection; those that follow get no answer
+	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, network, address)
+		if err == nil {
+			select {
+			case made <- c:
+				return c, nil
+			default:
+				_ = c.Close()
+			}
+		}
+		return d.DialContext(ctx, network, hole.Addr().String())
+	}
+	evs, cfg := watched(cfg)
+	agent := dialAgent(t, cfg)
+	_ = (<-made).Close()
+	made <- nil
+	next(t, "Disconnected", evs.disconnected)
+	attempt, err := hole.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer attempt.Close()
+	published := make(chan error, 1)
+	go func() { published <- agent.Publish("ahp.v1.acme.laptop.x", nil) }()
+	select {
+	case err := <-published:
+		if err == nil {
+			t.Error("Publish without a connection succeeded")
+		}
+	case <-time.After(3 * time.Second): // the attempt takes 5 s
+		t.Error("Publish waits for the attempt")
+		<-published
+	}
+}
+
 func TestConnClosed(t *testing.T) {
 	s := newSite(t)
 	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
