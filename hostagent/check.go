@@ -39,10 +39,7 @@ const checkTime = 10 * time.Second
 func (a *Agent) checkNATS(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	conn, err := broker.DialAgent(ctx, broker.AgentConfig{
-		URLs: []string{url}, Tenant: a.tenant, Host: a.host, Instance: a.instance,
-		Credentials: a.credentials, Sign: a.key.SignNonce, Headers: a.headers,
-	})
+	conn, err := broker.DialAgent(ctx, a.natsConfig([]string{url}, "", broker.Events{}))
 	if err != nil {
 		return err
 	}

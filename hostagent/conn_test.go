@@ -48,7 +48,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 		w.agent = &Agent{
 			cfg:      Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
 			canvases: contentproxy.NewHost(contentproxy.Config{}),
-			tenant:   "default", host: "laptop", instance: "agent1", life: life,
+			access:   &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
 		}
 		w.agent.presence.init("1.0")
 		w.agent.dialHost = w.host.dial

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/contentproxy"
 	"ahprelay/routing"
@@ -34,6 +33,8 @@ type Config struct {
 	MaxQueued int           // bytes that wait for all clients together before those that have most are closed; default 512 MiB
 	Resume    time.Duration // how long relays, or the host, may be out of reach unnoticed; default 15 s
 
+	Sentinel SentinelCommand // tells relays if this process crashes
+
 	HTTP *http.Client // for the relays' base URLs; default: one that respects proxies in the environment
 	Log  *slog.Logger // default: none
 }
@@ -53,16 +54,13 @@ type dialFunc func(ctx context.Context) (hostSocket, error)
 
 // An Agent makes one AHP host reachable through relays.
 type Agent struct {
+	*access
 	cfg      Config
-	tenant   string
-	host     string
-	instance string
-	key      *auth.AgentKey
-	relays   *relays
 	dialHost dialFunc
 	monitor  *monitor
 	routing  *routing.Agent
 	canvases *contentproxy.Host
+	sentinel *sentinel
 
 	clients clientIndex
 
@@ -105,21 +103,15 @@ func New(cfg Config) (*Agent, error) {
 	if err := cfg.Upstream.Check(); err != nil {
 		return nil, err
 	}
-	token, err := cfg.Token()
+	access, err := newAccess(cfg.Relays, cfg.NATSURLs, cfg.Token, cfg.HTTP)
 	if err != nil {
 		return nil, err
 	}
-	tenant, host, err := auth.PeekHost(token)
-	if err != nil {
-		return nil, err
-	}
-	key, err := auth.NewAgentKey()
-	if err != nil {
-		return nil, err
-	}
-	a := &Agent{cfg: cfg, tenant: tenant, host: host, instance: broker.NewInstance(), key: key, relays: newRelays(cfg.Relays)}
-	a.cfg.Log = cfg.Log.With("tenant", tenant, "host", host, "agent", a.instance)
+	a := &Agent{access: access, cfg: cfg}
+	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
 	a.presence.init(cfg.Version)
+	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.will)
+	a.fetched = func() { signal(a.sentinel.news) } // the token may be another
 	a.dialHost = func(ctx context.Context) (hostSocket, error) { return cfg.Upstream.dial(ctx, cfg.MaxFrame) }
 	a.monitor = newMonitor(cfg.Upstream.String(), a.dialHost, cfg.Resume, a.cfg.Log, a.presence.hostChanged)
 	a.monitor.gone = a.hostGone
@@ -136,12 +128,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	a.life = life
-	if _, err := a.credentials(ctx); err != nil && !temporary(err) {
+	userJWT, err := a.credentials(ctx)
+	if err != nil && !temporary(err) {
 		return err // better now than in the background for ever
 	}
 	a.cfg.Log.Info("connecting", "relay", strings.Join(a.cfg.Relays, " "), "upstream", a.cfg.Upstream.String())
 
-	conn, links, err := a.dial(ctx)
+	conn, links, err := a.dial(ctx, userJWT)
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -166,6 +159,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := holder.Acquire(serve); err != nil {
 		stop(err)
 		return ended(ctx, err)
+	}
+	if len(a.cfg.Sentinel.Command) > 0 {
+		wg.Go(func() { a.sentinel.run(life) })
 	}
 	a.cfg.Log.Info("serving")
 	wg.Go(func() { stop(links.Run(life)) })
@@ -199,34 +195,31 @@ func (a *Agent) goodbye(links *broker.AgentLinks, holder *broker.LeaseHolder) {
 // stoppedReason is why the host is away when its host-agent was told to stop.
 const stoppedReason = "host-agent stopped"
 
-// dial connects to NATS. The connection comes back by itself.
-func (a *Agent) dial(ctx context.Context) (*broker.Conn, *broker.AgentLinks, error) {
+// dial connects to NATS, at first with the given credentials, if there are any.
+// The connection comes back by itself.
+func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *broker.AgentLinks, error) {
 	var made atomic.Pointer[broker.AgentLinks]
 	resumed := func() {
 		if links := made.Load(); links != nil {
 			links.Resumed()
 		}
 	}
-	conn, err := broker.DialAgent(ctx, broker.AgentConfig{
-		URLs: a.natsURLs(), Tenant: a.tenant, Host: a.host, Instance: a.instance,
-		Credentials: a.credentials, Sign: a.key.SignNonce, Headers: a.headers,
-		Events: broker.Events{
-			Connected:    func(url string) { a.cfg.Log.Info("connected to the relay", "nats", url) },
-			Disconnected: func(err error) { a.cfg.Log.Warn("connection to the relay lost", "error", err) },
-			Reconnected: func(url string) {
-				a.cfg.Log.Info("connected to the relay again", "nats", url)
-				resumed()
-			},
-			Dropped: func(subject string) {
-				a.cfg.Log.Warn("messages lost here; relays send them again", "subject", subject)
-				resumed()
-			},
-			Error: func(err error) { a.cfg.Log.Warn("NATS", "error", err) },
-			Retrying: func(attempt int, err error, wait time.Duration) {
-				a.cfg.Log.Info("connecting again", "attempt", attempt, "in", wait.Round(time.Millisecond), "because", err)
-			},
+	conn, err := broker.DialAgent(ctx, a.natsConfig(a.natsURLs(), userJWT, broker.Events{
+		Connected:    func(url string) { a.cfg.Log.Info("connected to the relay", "nats", url) },
+		Disconnected: func(err error) { a.cfg.Log.Warn("connection to the relay lost", "error", err) },
+		Reconnected: func(url string) {
+			a.cfg.Log.Info("connected to the relay again", "nats", url)
+			resumed()
 		},
-	})
+		Dropped: func(subject string) {
+			a.cfg.Log.Warn("messages lost here; relays send them again", "subject", subject)
+			resumed()
+		},
+		Error: func(err error) { a.cfg.Log.Warn("NATS", "error", err) },
+		Retrying: func(attempt int, err error, wait time.Duration) {
+			a.cfg.Log.Info("connecting again", "attempt", attempt, "in", wait.Round(time.Millisecond), "because", err)
+		},
+	}))
 	if err != nil {
 		return nil, nil, err
 	}

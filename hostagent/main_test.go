@@ -48,6 +48,14 @@ func runChild(how string) {
 		fmt.Println(`{"method":"last words"}`)
 		fmt.Fprintln(os.Stderr, "out of luck")
 		os.Exit(3)
+	case "tell": // what it was given
+		fmt.Fprintf(os.Stderr, "arguments %q\n", os.Args)
+		for _, variable := range os.Environ() {
+			fmt.Fprintln(os.Stderr, "environment", variable)
+		}
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			fmt.Fprintln(os.Stderr, "will", lines.Text())
+		}
 	case "half": // a line has no end
 		fmt.Print(`{"method":"whole"}` + "\n" + `{"method":"half`)
 	case "huge":

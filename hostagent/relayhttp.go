@@ -84,8 +84,8 @@ func checkRelay(base string) error {
 }
 
 // headers are those of the WebSocket handshake with the relay.
-func (a *Agent) headers() (http.Header, error) {
-	token, err := a.cfg.Token()
+func (a *access) headers() (http.Header, error) {
+	token, err := a.token()
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (a *Agent) headers() (http.Header, error) {
 
 // credentialsFrom gets NATS credentials for this host-agent's nkey from one
 // relay, which wants to see the enrolment token, and the nkey proved.
-func (a *Agent) credentialsFrom(ctx context.Context, relay string) (userJWT string, err error) {
+func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT string, err error) {
 	var challenge struct{ Challenge, Tenant, Host string }
 	if err := a.post(ctx, relay, "/agent/challenge", struct{}{}, &challenge); err != nil {
 		return "", err
@@ -119,15 +119,15 @@ func (a *Agent) credentialsFrom(ctx context.Context, relay string) (userJWT stri
 	}, &answer); err != nil {
 		return "", err
 	}
-	if answer.NATS != nil && !*answer.NATS && len(a.cfg.NATSURLs) == 0 {
+	if answer.NATS != nil && !*answer.NATS && len(a.elsewhere) == 0 {
 		return "", &RefusedError{Text: "the relay's NATS is a cluster elsewhere; say where, with --nats-url"}
 	}
 	return answer.JWT, nil
 }
 
 // post sends one request to a relay and decodes the answer.
-func (a *Agent) post(ctx context.Context, relay, path string, body, answer any) error {
-	token, err := a.cfg.Token()
+func (a *access) post(ctx context.Context, relay, path string, body, answer any) error {
+	token, err := a.token()
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (a *Agent) post(ctx context.Context, relay, path string, body, answer any) 
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
 	request.Header.Set("Content-Type", "application/json")
-	response, err := a.cfg.HTTP.Do(request)
+	response, err := a.http.Do(request)
 	if err != nil {
 		return fmt.Errorf("relay %s cannot be reached: %w", relay, unwrapURL(err))
 	}

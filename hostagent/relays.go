@@ -60,44 +60,9 @@ func checkRelays(urls []string) error {
 	return nil
 }
 
-// natsURLs are where NATS is: what the first leads to is what all lead to.
-func (a *Agent) natsURLs() []string {
-	if len(a.cfg.NATSURLs) > 0 {
-		return a.cfg.NATSURLs
-	}
-	urls := a.relays.inOrder()
-	for i, u := range urls {
-		urls[i] = natsURL(u)
-	}
-	return urls
-}
-
 // natsURL is where NATS is behind a relay.
 func natsURL(relay string) string {
 	return "ws" + strings.TrimPrefix(strings.TrimRight(relay, "/"), "http") + "/nats"
-}
-
-// credentials gets NATS credentials for this host-agent's nkey from the first
-// relay that gives them: all have the same keys. That one of them refuses the
-// enrolment token is therefore final.
-func (a *Agent) credentials(ctx context.Context) (userJWT string, err error) {
-	var failures []error
-	list := a.relays.inOrder()
-	for i, relay := range list {
-		one, cancel := share(ctx, len(list)-i)
-		userJWT, err := a.credentialsFrom(one, relay)
-		cancel()
-		if err == nil {
-			a.relays.answered(relay)
-			return userJWT, nil
-		}
-		var refused *RefusedError
-		if errors.As(err, &refused) && refused.ofToken() {
-			return "", err
-		}
-		failures = append(failures, err)
-	}
-	return "", joined(failures)
 }
 
 // share returns a context with as much of the time that is left as one of n

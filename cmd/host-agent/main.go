@@ -28,6 +28,8 @@ type app struct {
 
 	Run   runCmd   `cmd:"" help:"Serve a host until stopped."`
 	Check checkCmd `cmd:"" help:"Look for what is wrong with relay, token and host, without serving."`
+
+	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by run: tells relays if that crashes."`
 }
 
 // streams is where a command writes.
@@ -35,6 +37,8 @@ type streams struct {
 	out io.Writer
 	err io.Writer
 	log *slog.Logger
+
+	form string // of log lines
 }
 
 func main() {
@@ -53,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
-	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr)})
+	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr), form: a.LogFormat})
 }
 
 // hostFlags say which host is served, and through which relay.
@@ -98,6 +102,7 @@ type runCmd struct {
 	CanvasLoopback  bool          `help:"Let clients see canvases that the host serves on its own loopback interface. --no-canvas-loopback turns it off." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
 	MaxQueued       int           `help:"Bytes that may wait for all clients together; above, the connections of those that have most are closed." default:"536870912" placeholder:"BYTES"`
+	Sentinel        bool          `help:"Start a second, small process that tells relays if this one crashes. Without it clients hear of a crash when the resume time is over." default:"true" negatable:""`
 	hostFlags
 }
 
@@ -106,6 +111,9 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg := c.config(s)
 	cfg.TakeOver, cfg.MaxFrame, cfg.MaxQueued, cfg.Resume = c.TakeOver, c.MaxFrame, c.MaxQueued, c.Resume
 	cfg.Canvas = contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts}
+	if c.Sentinel {
+		cfg.Sentinel = sentinelCommand(s)
+	}
 	agent, err := hostagent.New(cfg)
 	if err != nil {
 		return err

@@ -20,7 +20,15 @@ import (
 	"ahprelay/test/refhost"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs the tests, or the program: tests start it in a process of its own,
+// and the command run starts it once more as its sentinel.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "sentinel") {
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // agent runs the command and returns what it printed.
 func agent(ctx context.Context, t *testing.T, args ...string) (stdout string, err error) {

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+)
+
+// patience is how long tests wait for what must happen.
+const patience = 20 * time.Second
+
+// A process is a host-agent in a process of its own.
+type process struct {
+	cmd  *exec.Cmd
+	said bytes.Buffer // of it and its sentinel; to be read when both have ended
+}
+
+// start runs the command in a process and a process group of its own.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(os.Args[0], args...)}
+	p.cmd.Stderr = &p.said
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil {
+			_ = p.cmd.Process.Kill()
+			_ = p.cmd.Wait()
+		}
+	})
+	return p
+}
+
+// sentinel returns the process id of the host-agent's sentinel, or 0.
+func (p *process) sentinel(t *testing.T) int {
+	t.Helper()
+	pid := strconv.Itoa(p.cmd.Process.Pid)
+	tasks, err := os.ReadDir("/proc/" + pid + "/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		children, err := os.ReadFile("/proc/" + pid + "/task/" + task.Name() + "/children")
+		if err != nil {
+			continue // it has ended
+		}
+		for child := range strings.FieldsSeq(string(children)) {
+			command, _ := os.ReadFile("/proc/" + child + "/cmdline")
+			if strings.Contains(string(command), "\x00sentinel\x00") {
+				n, _ := strconv.Atoi(child)
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// dial connects a client to the host.
+func dial(t *testing.T, relay *gateway.Relay) *refclient.Client {
+	t.Helper()
+	token, err := relay.Keys().IssueClient(auth.Client{
+		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := refclient.Dial(ctx, "ws"+strings.TrimPrefix(relay.URL(), "http")+"/ahp/laptop", refclient.Options{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Abort() })
+	return c
+}
+
+// join connects a client that begins anew.
+func join(t *testing.T, relay *gateway.Relay) *refclient.Client {
+	t.Helper()
+	c := dial(t, relay)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := c.Initialize(ctx, refclient.InitializeParams{
+		ClientID: "a", ProtocolVersions: []string{"0.9.0"}, InitialSubscriptions: []string{"ahp-root://"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// wantClosed awaits the end of a client's connection.
+func wantClosed(t *testing.T, c *refclient.Client, reason string) {
+	t.Helper()
+	select {
+	case <-c.Done():
+	case <-time.After(patience):
+		t.Fatal("client's connection is still open")
+	}
+	if code, got := c.CloseStatus(); code != int(ahp.CloseHostOffline) || got != reason {
+		t.Errorf("client was closed with %d %q; want %d %q", code, got, ahp.CloseHostOffline, reason)
+	}
+}
+
+// TestCrash has host-agents die in several ways: their clients are told within 2 s,
+// and resume with the next host-agent.
+func TestCrash(t *testing.T) {
+	relay, token := newRelay(t)
+	host := newHost(t, refhost.Config{})
+	args := []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host}
+	for _, death := range []struct {
+		name string
+		kill func(p *process) error
+	}{
+		{"killed", func(p *process) error { return p.cmd.Process.Kill() }},
+		{"its process group killed", func(p *process) error { return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }},
+		{"panic", func(p *process) error { return p.cmd.Process.Signal(syscall.SIGABRT) }},
+	} {
+		t.Run(death.name, func(t *testing.T) {
+			agent := start(t, args...)
+			awaitOnline(t, relay)
+			c := join(t, relay)
+			died := time.Now()
+			if err := death.kill(agent); err != nil {
+				t.Fatal(err)
+			}
+			wantClosed(t, c, "host offline: host-agent crashed")
+			told := time.Since(died)
+			t.Logf("clients were told after %v", told.Round(time.Millisecond))
+			if told > 5*time.Second { // the promise is 2 s; without a sentinel it would be 15 s
+				t.Errorf("clients were told after %v; want 2 s", told)
+			}
+			held := dial(t, relay)
+			resumed := make(chan error, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			go func() {
+				_, err := held.Reconnect(ctx, refclient.ReconnectParams{ClientID: "a", Subscriptions: []string{"ahp-root://"}})
+				resumed <- err
+			}()
+			if _, err := held.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
+				t.Errorf("ping of a held client: %v", err)
+			}
+			again := time.Now()
+			next := start(t, args...)
+			if err := <-resumed; err != nil {
+				t.Errorf("reconnect: %v", err)
+			}
+			t.Logf("resumed %v after the next host-agent was started", time.Since(again).Round(time.Millisecond))
+			stopped(t, next, held)
+			_ = agent.cmd.Wait()
+			if !strings.Contains(agent.said.String(), "host-agent crashed; relays know") {
+				t.Errorf("the sentinel did not say what it did:\n%s", agent.said.String())
+			}
+		})
+	}
+}
+
+// stopped stops a host-agent in good order. It leaves no sentinel behind.
+func stopped(t *testing.T, p *process, c *refclient.Client) {
+	t.Helper()
+	sentinel := p.sentinel(t)
+	if sentinel == 0 {
+		t.Error("no sentinel")
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	wantClosed(t, c, "host offline: host-agent stopped")
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("host-agent ended with %v", err)
+	}
+	if err := syscall.Kill(sentinel, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("sentinel is still there: %v", err)
+	}
+	if said := p.said.String(); strings.Contains(said, "crashed") || strings.Contains(said, "WARN") {
+		t.Errorf("after a good end:\n%s", said)
+	}
+}
+
+// TestNoSentinel runs without one.
+func TestNoSentinel(t *testing.T) {
+	relay, token := newRelay(t)
+	host := newHost(t, refhost.Config{})
+	agent := start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--no-sentinel")
+	awaitOnline(t, relay)
+	if pid := agent.sentinel(t); pid != 0 {
+		t.Errorf("there is a sentinel: %d", pid)
+	}
+	if err := agent.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.cmd.Wait(); err != nil {
+		t.Errorf("host-agent ended with %v", err)
+	}
+}

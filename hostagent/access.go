@@ -1,0 +1,98 @@
+package hostagent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+)
+
+// access is what it takes to reach relays and their NATS as the agent of one
+// host.
+type access struct {
+	relays    *relays
+	elsewhere []string               // where NATS is, if not behind the relays' /nats
+	token     func() (string, error) // the enrolment token
+	http      *http.Client
+	tenant    string
+	host      string
+	instance  string // the name of this run
+	key       *auth.AgentKey
+	fetched   func() // called after credentials have come; may be nil
+}
+
+// newAccess returns access to the host that the token names.
+func newAccess(relayURLs, natsURLs []string, token func() (string, error), client *http.Client) (*access, error) {
+	text, err := token()
+	if err != nil {
+		return nil, err
+	}
+	tenant, host, err := auth.PeekHost(text)
+	if err != nil {
+		return nil, err
+	}
+	key, err := auth.NewAgentKey()
+	if err != nil {
+		return nil, err
+	}
+	return &access{
+		relays: newRelays(relayURLs), elsewhere: natsURLs, token: token, http: client,
+		tenant: tenant, host: host, instance: broker.NewInstance(), key: key,
+	}, nil
+}
+
+// natsConfig says how to connect to NATS, through any of the URLs. It begins with
+// the given credentials, if there are any.
+func (a *access) natsConfig(urls []string, userJWT string, events broker.Events) broker.AgentConfig {
+	fetch := func(ctx context.Context) (string, error) {
+		if given := userJWT; given != "" {
+			userJWT = ""
+			return given, nil
+		}
+		return a.credentials(ctx)
+	}
+	return broker.AgentConfig{
+		URLs: urls, Tenant: a.tenant, Host: a.host, Instance: a.instance,
+		Credentials: fetch, Sign: a.key.SignNonce, Headers: a.headers, Events: events,
+	}
+}
+
+// natsURLs are where NATS is: what the first leads to is what all lead to.
+func (a *access) natsURLs() []string {
+	if len(a.elsewhere) > 0 {
+		return a.elsewhere
+	}
+	urls := a.relays.inOrder()
+	for i, u := range urls {
+		urls[i] = natsURL(u)
+	}
+	return urls
+}
+
+// credentials gets NATS credentials for this host-agent's nkey from the first
+// relay that gives them: all have the same keys. That one of them refuses the
+// enrolment token is therefore final.
+func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
+	var failures []error
+	list := a.relays.inOrder()
+	for i, relay := range list {
+		one, cancel := share(ctx, len(list)-i)
+		userJWT, err := a.credentialsFrom(one, relay)
+		cancel()
+		if err == nil {
+			a.relays.answered(relay)
+			if a.fetched != nil {
+				a.fetched()
+			}
+			return userJWT, nil
+		}
+		var refused *RefusedError
+		if errors.As(err, &refused) && refused.ofToken() {
+			return "", err
+		}
+		failures = append(failures, err)
+	}
+	return "", joined(failures)
+}

@@ -1,0 +1,184 @@
+package hostagent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// testWill returns a will for host laptop at a relay, as lines.
+func testWill(t *testing.T, relay string) string {
+	t.Helper()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := keys.IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := json.Marshal(will{Relays: []string{relay}, Token: token, Instance: "agent1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(line) + "\n"
+}
+
+// TestSentinelHasNothingToDo asks no relay for anything.
+func TestSentinelHasNothingToDo(t *testing.T) {
+	relay := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a relay was asked")
+	}))
+	defer relay.Close()
+	w := testWill(t, relay.URL)
+	for _, test := range []struct{ name, pipe, want string }{
+		{"no will", "", ""},
+		{"farewell", w + `{"farewell":true}` + "\n" + w, ""},
+		{"farewell at once", `{"farewell":true}` + "\n", ""},
+		{"started by hand", "hello\n", "only host-agent run starts this command"},
+		{"no end", strings.Repeat("x", maxWill+1), "too long"},
+		{"half a will", w[:20], "no will"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := RunSentinel(strings.NewReader(test.pipe), slog.New(slog.DiscardHandler))
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("RunSentinel = %v; want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestSentinelGivesUp when relays refuse, at once, or cannot be reached, soon.
+func TestSentinelGivesUp(t *testing.T) {
+	var asked int
+	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer relay.Close()
+	log := slog.New(slog.DiscardHandler)
+	if err := RunSentinel(strings.NewReader(testWill(t, relay.URL)), log); err == nil || !strings.Contains(err.Error(), "refuses the enrolment token") {
+		t.Errorf("RunSentinel = %v; want the refusal", err)
+	}
+	if asked != 1 {
+		t.Errorf("a relay that refuses was asked %d times", asked)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		err := RunSentinel(strings.NewReader(testWill(t, "http://"+l.Addr().String())), log)
+		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), "cannot be reached") || took < sentinelTime-2*askAgain || took > sentinelTime {
+			t.Errorf("RunSentinel = %v after %v; want it to give up after %v", err, took, sentinelTime)
+		}
+	})
+}
+
+// lockedBuffer is a buffer that is read while somebody writes.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) await(t *testing.T, want string, times int) string {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		b.mu.Lock()
+		text := b.b.String()
+		b.mu.Unlock()
+		if strings.Count(text, want) >= times {
+			return text
+		}
+	}
+	t.Fatalf("no %q ×%d", want, times)
+	return ""
+}
+
+// runSentinel keeps a sentinel of the given kind of child until stop.
+func runSentinel(t *testing.T, kind string, now func() (will, error)) (s *sentinel, said *lockedBuffer, stop func()) {
+	t.Helper()
+	said = &lockedBuffer{}
+	s = newSentinel(SentinelCommand{Command: child(kind), Stderr: said}, slog.New(slog.NewTextHandler(said, nil)), now)
+	s.again = 10 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.run(ctx)
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	t.Cleanup(stop)
+	return s, said, stop
+}
+
+// TestSentinelIsTold has a sentinel get the will, each new one, and a farewell; and
+// nothing secret by another way.
+func TestSentinelIsTold(t *testing.T) {
+	t.Setenv("SECRET_OF_THE_HOST", "s3cret")
+	t.Setenv("https_proxy", "http://proxy:3128")
+	tokens := make(chan string, 1)
+	tokens <- "first"
+	s, said, stop := runSentinel(t, "tell", func() (will, error) {
+		select {
+		case token := <-tokens:
+			return will{Token: token, Instance: "agent1"}, nil
+		default:
+			return will{}, os.ErrNotExist
+		}
+	})
+	text := said.await(t, `will {"token":"first","instance":"agent1"}`, 1)
+	if strings.Contains(text, "s3cret") || !strings.Contains(text, "environment https_proxy=http://proxy:3128") {
+		t.Errorf("sentinel has\n%s\nwant the proxy, and no secret", text)
+	}
+	if arguments, _, _ := strings.Cut(text, "\n"); strings.Contains(arguments, "first") || !strings.Contains(arguments, "child=tell") {
+		t.Errorf("%s; want no token among them", arguments)
+	}
+	tokens <- "second"
+	signal(s.news)
+	said.await(t, `will {"token":"second","instance":"agent1"}`, 1)
+	signal(s.news) // there is none that can be read: the one before stays
+	stop()
+	text = said.await(t, `will {"farewell":true}`, 1)
+	if n := strings.Count(text, "will {"); n != 3 {
+		t.Errorf("%d lines; want 3:\n%s", n, text)
+	}
+}
+
+// TestSentinelIsKept replaces one that ends, and ends one that does not.
+func TestSentinelIsKept(t *testing.T) {
+	now := func() (will, error) { return will{Instance: "agent1"}, nil }
+	_, said, stop := runSentinel(t, "crash", now)
+	said.await(t, "it ended: exit status 3", 3)
+	stop()
+	_, _, stop = runSentinel(t, "deaf", now)
+	stop() // or the test hangs
+	s := newSentinel(SentinelCommand{Command: []string{"/no/such/program"}}, slog.New(slog.NewTextHandler(said, nil)), now)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	s.run(ctx)
+	said.await(t, "no such file", 1)
+}
