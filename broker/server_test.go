@@ -219,6 +219,7 @@ func TestReplySubjectsAreNotChecked(t *testing.T) {
 	s := newSite(t)
 	relay := s.relay(t)
 	in := subscribe(t, relay, "ahp.v1.acme.laptop.ctl.x")
+	wantPassage(t, dialAgent(t, s.agentConfig(t, "acme", "laptop", 0)), relay, "ahp.v1.acme.laptop.ready")
 	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
 	raw, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, cfg.Sign))
 	if err != nil {

@@ -26,4 +26,24 @@
 //
 // [Agent.Run] tells clients and relays before it returns, within a few seconds
 // whether or not they and the host answer.
+//
+// # Crashes
+//
+// At a NATS server, a host-agent that has crashed looks like one whose network was
+// cut: a connection ends, or falls silent. Of a cut shorter than the resume window
+// clients are to hear nothing, of a crash at once. So Run starts a sentinel: a
+// process that does nothing but wait for the end of its standard input, which is a
+// pipe from the host-agent. If that ends without a farewell, the sentinel connects
+// as the host-agent would, with a key of its own, and releases the host in the name
+// of the instance that is gone. Relays then end the links to it and close its
+// clients with CloseHostOffline, "host-agent crashed"; those that come back to
+// resume wait for the next host-agent, which gets the host at once.
+//
+// The sentinel learns relays, instance and enrolment token through the pipe: there
+// is nothing secret among its arguments, and of the environment it gets what
+// concerns proxies and certificates. It has a session of its own and ignores the
+// signals that ask programs to end. It ends by itself: with its host-agent, or as
+// soon as relays know of a crash, or 30 s after it. When everything is killed
+// together, as the processes of a container are, there is nobody left to tell
+// relays, and the resume window has to pass.
 package hostagent

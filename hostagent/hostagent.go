@@ -155,13 +155,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer wg.Wait() // from then on, no connections are made
 	wg.Go(func() { a.monitor.run(life) })
 	wg.Go(func() { a.presence.announce(life, holder.Update) })
+	if len(a.cfg.Sentinel.Command) > 0 {
+		wg.Go(func() { a.sentinel.run(life) })
+		<-a.sentinel.ready // before there is anything to lose
+	}
 	serve := orDone(ctx, life)
 	if err := holder.Acquire(serve); err != nil {
 		stop(err)
 		return ended(ctx, err)
-	}
-	if len(a.cfg.Sentinel.Command) > 0 {
-		wg.Go(func() { a.sentinel.run(life) })
 	}
 	a.cfg.Log.Info("serving")
 	wg.Go(func() { stop(links.Run(life)) })

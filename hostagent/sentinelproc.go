@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -47,17 +48,22 @@ type sentinel struct {
 	news chan struct{}        // the will has changed; holds one
 
 	again time.Duration // the wait before one that has ended is replaced
+
+	ready chan struct{} // closed by run when there is one that knows the will, or none can be started
+	once  sync.Once
 }
 
 func newSentinel(cfg SentinelCommand, log *slog.Logger, now func() (will, error)) *sentinel {
-	return &sentinel{cfg: cfg, log: log, will: now, news: make(chan struct{}, 1), again: sentinelAgain}
+	return &sentinel{cfg: cfg, log: log, will: now, news: make(chan struct{}, 1), again: sentinelAgain, ready: make(chan struct{})}
 }
 
 // run keeps a sentinel until ctx ends, and then says farewell. It returns when
 // there is none left.
 func (s *sentinel) run(ctx context.Context) {
+	defer s.setReady()
 	for ctx.Err() == nil {
 		err := s.keep(ctx)
+		s.setReady()
 		if ctx.Err() != nil {
 			return
 		}
@@ -68,6 +74,8 @@ func (s *sentinel) run(ctx context.Context) {
 		}
 	}
 }
+
+func (s *sentinel) setReady() { s.once.Do(func() { close(s.ready) }) }
 
 // keep keeps one process, and returns why it ended.
 func (s *sentinel) keep(ctx context.Context) error {
@@ -88,6 +96,7 @@ func (s *sentinel) keep(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if w, err := s.will(); err == nil { // else the one before stays
 			writeWill(pipe, w)
+			s.setReady()
 		}
 		select {
 		case <-s.news:

@@ -174,8 +174,11 @@ func TestCrash(t *testing.T) {
 func stopped(t *testing.T, p *process, c *refclient.Client) {
 	t.Helper()
 	sentinel := p.sentinel(t)
-	if sentinel == 0 {
-		t.Error("no sentinel")
+	for deadline := time.Now().Add(patience); sentinel == 0; sentinel = p.sentinel(t) {
+		if time.Now().After(deadline) {
+			t.Fatal("no sentinel")
+		}
+		time.Sleep(5 * time.Millisecond) // it is just being started
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
