@@ -1,6 +1,10 @@
 package routing
 
-import "fmt"
+import (
+	"fmt"
+
+	"ahprelay/broker"
+)
 
 // Audit checks what must hold of an Agent at any time, and at rest that it
 // keeps nothing for anybody.
@@ -9,7 +13,12 @@ func (a *Agent) Audit(rest bool) error {
 	defer a.mu.Unlock()
 	uses := map[*body]int{}
 	open, held := 0, 0
+	relays := map[string]bool{}
 	for _, l := range a.links {
+		if relays[l.relay] {
+			return fmt.Errorf("%s has two links", l.relay)
+		}
+		relays[l.relay] = true
 		if err := l.audit(uses, rest); err != nil {
 			return fmt.Errorf("link to %s: %w", l.relay, err)
 		}
@@ -240,4 +249,38 @@ func (c *RelayConn) audit(rest bool) error {
 		return fmt.Errorf("half closed, or owed something")
 	}
 	return c.stream.audit(c.relay.cfg.QueueLimit, rest)
+}
+
+// CountAnswers returns how many bodies a packet from a host-agent has that were
+// asked for.
+func CountAnswers(packet []byte) (n int) {
+	f := broker.Fields{B: packet}
+	if version, kind := f.Byte(), f.Byte(); version == 0 || kind != 1 {
+		return 0 // of the handshake, or without records
+	}
+	for range 3 { // epoch, number, released
+		f.Uvarint()
+	}
+	for len(f.B) > 0 && !f.Bad {
+		kind, _ := recordKind(f.Byte()), f.Uvarint()
+		switch kind {
+		case recordBody:
+			n++
+			f.Bytes()
+		case recordFrame, recordWatch:
+			f.Bytes()
+		case recordFragment, recordClose:
+			f.Uvarint()
+			f.Bytes()
+		case recordCredit:
+			f.Uvarint()
+		case recordRefs:
+			for entries := f.Uvarint(); entries > 0; entries-- {
+				if _, _, err := readBodyList(&f, nil, 1<<40); err != nil || readConnSet(&f, func(uint64) {}) != nil {
+					return n
+				}
+			}
+		}
+	}
+	return n
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -83,56 +84,87 @@ func (p plan) String() string {
 
 // often is how often each kind of step is drawn.
 var often = [stepKinds]int{
-	stepEvent: 12, stepBurst: 8, stepMix: 6, stepAsk: 6, stepAskAll: 3, stepSub: 6, stepUnsub: 2, stepDial: 4, stepLeave: 2, stepFlush: 3,
-	stepReconnect: 2, stepHostClose: 2, stepPause: 10, stepLag: 4, stepLoss: 5, stepRepeat: 3, stepCut: 3, stepFreeze: 2,
-	stepMute: 2, stepHostRestart: 1, stepRelayRestart: 1, stepAgentRestart: 1,
+	stepEvent: 10, stepBurst: 8, stepMix: 6, stepAsk: 6, stepAskAll: 3, stepSub: 6, stepUnsub: 2, stepDial: 5, stepLeave: 3, stepFlush: 3,
+	stepReconnect: 2, stepHostClose: 3, stepPause: 8, stepLag: 4, stepLoss: 5, stepRepeat: 3, stepCut: 3, stepFreeze: 2,
+	stepMute: 3, stepHostRestart: 1, stepRelayRestart: 1, stepAgentRestart: 2,
 }
 
+// maxSteps is how many steps are drawn, of which each plan has about half.
+const maxSteps = 80
+
+// drawPlan draws a plan. Numbers that package rapid draws are mostly small; so
+// it only draws bits, of which a plan is made, and can leave out steps when it
+// looks for the shortest plan that fails.
 func drawPlan(t *rapid.T) plan {
-	var kinds []stepKind
-	// A plan leaves some kinds out, so that all is well but for a few things.
-	calm := rapid.IntRange(0, 3).Draw(t, "calm")
+	bits := func(name string, n int) []bool {
+		return rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, name)
+	}
+	var seed uint64
+	for _, bit := range bits("seed", 64) {
+		seed <<= 1
+		if bit {
+			seed++
+		}
+	}
+	p := makePlan(seed)
+	all := p.steps
+	p.steps = nil
+	for i, use := range bits("steps", maxSteps) {
+		if use {
+			p.steps = append(p.steps, all[i])
+		}
+	}
+	return p
+}
+
+func makePlan(seed uint64) plan {
+	dice := rand.New(rand.NewPCG(seed, 0))
+	bound := func(small ...int) int {
+		if i := dice.IntN(len(small) + 2); i < len(small) {
+			return small[i]
+		}
+		return 0
+	}
+	p := plan{
+		seed: seed, relays: 1 + dice.IntN(3), clients: 1 + dice.IntN(6),
+		bounds: bounds{
+			Credit: bound(1000, 16<<10), RelayCredit: bound(1000, 16<<10),
+			Queue: bound(8<<10, 256<<10), Window: bound(1<<10, 16<<10), Pinned: bound(1<<10, 64<<10), Total: bound(64<<10, 1<<20),
+			Bodies: bound(1<<10, 16<<10), Owed: bound(4<<10, 64<<10), Link: bound(1, 16<<10),
+		},
+	}
+	if dice.IntN(3) == 0 {
+		p.bounds = bounds{}
+	}
+	kinds := drawKinds(dice)
+	for range maxSteps {
+		p.steps = append(p.steps, step{kinds[dice.IntN(len(kinds))], dice.IntN(12), sizes[dice.IntN(len(sizes))], dice.IntN(12)})
+	}
+	return p
+}
+
+// drawKinds returns the kinds of steps of a plan, each as often as it is to be
+// drawn. Some plans leave all disturbances out, others some.
+func drawKinds(dice *rand.Rand) (kinds []stepKind) {
+	calm := dice.IntN(4)
 	for k, n := range often {
 		kind := stepKind(k)
-		disturbs := kind >= stepLag
-		if disturbs && (calm == 0 || calm == 1 && rapid.Bool().Draw(t, "without "+stepNames[k])) {
+		if kind >= stepLag && (calm == 0 || calm <= 2 && dice.IntN(2) == 0) {
 			continue
 		}
 		for range n {
 			kinds = append(kinds, kind)
 		}
 	}
-	bound := func(name string, small ...int) int {
-		return rapid.SampledFrom(append([]int{0}, small...)).Draw(t, name)
-	}
-	p := plan{
-		seed:    rapid.Uint64().Draw(t, "seed"),
-		relays:  rapid.IntRange(1, 3).Draw(t, "relays"),
-		clients: rapid.IntRange(1, 6).Draw(t, "clients"),
-		bounds: bounds{
-			Credit: bound("Credit", 1000, 16<<10), RelayCredit: bound("RelayCredit", 1000, 16<<10),
-			Queue: bound("Queue", 8<<10, 256<<10), Window: bound("Window", 1<<10, 16<<10), Pinned: bound("Pinned", 1<<10, 64<<10),
-			Bodies: bound("Bodies", 1<<10, 16<<10), Owed: bound("Owed", 4<<10, 64<<10), Link: bound("Link", 1, 16<<10), Total: bound("Total", 64<<10, 1<<20),
-		},
-	}
-	draw := rapid.Custom(func(t *rapid.T) step {
-		return step{
-			kind: rapid.SampledFrom(kinds).Draw(t, "kind"),
-			who:  rapid.IntRange(0, 11).Draw(t, "who"),
-			size: rapid.SampledFrom(sizes).Draw(t, "size"),
-			n:    rapid.IntRange(0, 11).Draw(t, "n"),
-		}
-	})
-	p.steps = rapid.SliceOfN(draw, 1, 60).Draw(t, "steps")
-	return p
+	return kinds
 }
 
 // sizes of messages, in bytes: most are small, few need fragments with every
 // credit.
 var sizes = func() (list []int) {
-	for size, times := range map[int]int{0: 40, 60: 40, 300: 60, 3000: 30, 9000: 20, 70_000: 4, 600_000: 1, 3 << 20: 1} {
-		for range times {
-			list = append(list, size)
+	for _, s := range []struct{ size, times int }{{0, 60}, {60, 60}, {300, 90}, {3000, 50}, {9000, 30}, {70_000, 4}, {600_000, 1}, {3 << 20, 1}} {
+		for range s.times {
+			list = append(list, s.size)
 		}
 	}
 	return list
@@ -191,7 +223,7 @@ func (r *run) step(s step) {
 	case stepAskAll:
 		r.host.askClients(s.n, s.size)
 	case stepDial:
-		if len(r.clients) < 12 {
+		if len(r.everybody()) < maxClients/2 {
 			r.join(r.dial(p, s.n%2), s.n)
 		}
 	case stepPause:
@@ -207,7 +239,7 @@ func (r *run) step(s step) {
 	case stepRelayRestart:
 		r.restartRelay(s.who%len(r.relays), s.n%2 == 0)
 	case stepAgentRestart:
-		r.restartAgent(s.n%2 == 0)
+		r.restartAgent(s.n % 3)
 	case stepCut, stepFreeze, stepMute:
 		r.fault(s)
 	default:
@@ -237,7 +269,7 @@ func (r *run) clientStep(c *client, s step) {
 	case stepFlush:
 		c.flush()
 	case stepReconnect:
-		if len(r.clients) < 12 {
+		if len(r.everybody()) < maxClients/2 {
 			r.join(r.dial(r.relays[s.n%len(r.relays)], s.n%2), s.n)
 			c.leave()
 		}
@@ -259,7 +291,7 @@ func (r *run) clientStep(c *client, s step) {
 // client returns one of the clients that are still there, or nil.
 func (r *run) client(who int) *client {
 	var list []*client
-	for _, c := range r.clients {
+	for _, c := range r.everybody() {
 		if !c.ended() {
 			list = append(list, c)
 		}
@@ -284,7 +316,10 @@ func (r *run) fault(s step) {
 		return
 	}
 	r.disturbed = true
-	durations := []time.Duration{50 * time.Millisecond, time.Second, 4 * time.Second, 14 * time.Second, resume - 100*time.Millisecond, 22 * time.Second}
+	durations := []time.Duration{
+		50 * time.Millisecond, time.Second, 4 * time.Second, 14 * time.Second, resume - 100*time.Millisecond, resume - 100*time.Millisecond,
+		17 * time.Second, 18 * time.Second, 18500 * time.Millisecond, 19 * time.Second, 19500 * time.Millisecond, 22 * time.Second,
+	}
 	lasts := durations[s.n%len(durations)]
 	agent, _ := r.serving()
 	bus, resumed, name := agent.bus, agent.links.Resumed, agent.name
@@ -315,7 +350,7 @@ func (r *run) fault(s step) {
 func (r *run) restartRelay(i int, crash bool) {
 	p := r.relays[i]
 	r.excuse(p.name)
-	for _, c := range r.clients {
+	for _, c := range r.everybody() {
 		if c.relay == p {
 			c.kill()
 		}
@@ -329,17 +364,28 @@ func (r *run) restartRelay(i int, crash bool) {
 	r.relays[i] = r.startRelay()
 }
 
-func (r *run) restartAgent(crash bool) {
+// restartAgent has another host-agent take over from one that crashed, stops
+// in good order, or was cut off for a while.
+func (r *run) restartAgent(how int) {
 	a, _ := r.serving()
 	r.excuse(a.name)
-	if crash {
+	switch how {
+	case 0:
 		a.bus.Kill()
 		r.host.kill(a.name)
-	} else {
+	case 1:
 		a.agent.CloseAll(ahp.CloseHostOffline, agentStops)
 		ctx, cancel := context.WithTimeout(r.life, 2*time.Second)
 		a.links.Settle(ctx)
 		cancel()
+	case 2:
+		a.bus.Freeze()
+		r.startAgent()
+		time.AfterFunc(3*time.Second, func() {
+			a.bus.Restore()
+			time.AfterFunc(3*time.Second, a.stop)
+		})
+		return
 	}
 	a.stop()
 	<-a.done

@@ -24,7 +24,8 @@ import (
 //     silent, else 1012), because host or client closed them, or because a bound
 //     was passed (1013, 1012 behind a missing body);
 //   - the other side knows of each end;
-//   - nothing is kept for anybody.
+//   - nothing is kept for anybody;
+//   - if nothing was lost, bodies crossed once.
 //
 // On the way, bounds and books are checked at each step, and that nothing comes
 // before a connection is opened, after it is closed, or twice.
@@ -63,7 +64,7 @@ func (r *run) rest() error {
 	r.mesh.Lose(0)
 	r.mesh.Repeat(0)
 	time.Sleep(time.Until(r.faultUntil))
-	for _, c := range r.clients {
+	for _, c := range r.everybody() {
 		c.pace.set(0, false)
 		if h := r.host.conn(c.id); h != nil {
 			h.pace.set(0, false)
@@ -93,7 +94,7 @@ func (r *run) settle() (err error) {
 }
 
 func (r *run) settled() error {
-	for _, c := range r.clients {
+	for _, c := range r.everybody() {
 		if err := r.checkClient(c); err != nil {
 			return fmt.Errorf("%s of %s: %w", c.id, c.relay.name, err)
 		}
@@ -117,8 +118,10 @@ func (r *run) settled() error {
 func (r *run) checkLinks() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	ends := map[[2]string]int{}
 	for _, e := range r.linkEnds {
-		if !r.excused[e.relay] && !r.excused[e.agent] {
+		pair := [2]string{e.relay, e.agent}
+		if ends[pair]++; ends[pair] > r.excused[e.relay]+r.excused[e.agent] {
 			return fmt.Errorf("link between %s and %s ended: %w", e.relay, e.agent, e.err)
 		}
 	}
@@ -178,7 +181,7 @@ func (r *run) checkClient(c *client) error {
 // ended for no good reason.
 func (r *run) owed(c *client, h *modelConn) (down, up bool, err error) {
 	link := r.linkEnded(c)
-	hostEnded := h.closing != 0 || h.full || h.dead || r.excused[h.agent]
+	hostEnded := h.closing != 0 || h.full || h.dead || r.excused[h.agent] > 0
 	up = link == nil && !hostEnded && c.code == 0 && !c.slow && !c.killed && (r.bounds.Total == 0 || !c.endedLocked())
 	switch {
 	case c.code == 0 || c.killed:
@@ -192,8 +195,8 @@ func (r *run) owed(c *client, h *modelConn) (down, up bool, err error) {
 			return false, up, fmt.Errorf("closed with %d (%s); want %d", c.code, c.reason, want)
 		}
 		return false, up, nil
-	case h.closing != 0 && c.code == h.closing, r.excused[h.agent] && c.code == ahp.CloseHostOffline && c.reason == agentStops:
-		return true, up, nil
+	case h.closing != 0 && c.code == h.closing && c.reason == h.reason, r.excused[h.agent] > 0 && c.code == ahp.CloseHostOffline && c.reason == agentStops:
+		return r.bounds.Total == 0, up, nil // what waits behind a close may be too much, too
 	case h.full && c.code == ahp.CloseOverloaded && h.total > orDefault(r.bounds.Queue, 8<<20):
 		return false, up, nil
 	case r.bounds.Total > 0 && c.code == ahp.CloseOverloaded && strings.HasPrefix(c.reason, "too much is queued"):
@@ -263,6 +266,12 @@ func (c *client) endedLocked() bool { return c.code != 0 || c.left || c.slow || 
 // crossOnce checks, with all at rest, that what several connections are sent
 // leaves the host-agent once.
 func (r *run) crossOnce() error {
+	r.mu.Lock()
+	answers := r.answers
+	r.mu.Unlock()
+	if answers > 0 && !r.disturbed && r.bounds.Bodies == 0 {
+		return fmt.Errorf("%d bodies were missed, and nothing was lost", answers)
+	}
 	if r.bounds.Window > 0 && r.bounds.Window < 16<<10 || r.bounds.Pinned > 0 && r.bounds.Pinned < 64<<10 {
 		return nil // too small to share
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -155,8 +156,9 @@ type modelConn struct {
 	full     bool // FromHost said that the queue is full
 	over     bool // FromHost said that the client is gone
 	closing  ahp.CloseCode
-	gone     bool // Closed was called
-	dead     bool // its host-agent was killed
+	reason   string // of that
+	gone     bool   // Closed was called
+	dead     bool   // its host-agent was killed
 }
 
 type arrived struct {
@@ -385,7 +387,7 @@ func (h *modelHost) closeConn(c *modelConn, code ahp.CloseCode, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.mu.Lock()
-	c.closing = code
+	c.closing, c.reason = code, reason
 	c.mu.Unlock()
 	h.emit(c, emission{close: code, reason: reason})
 }
@@ -403,16 +405,17 @@ func (h *modelHost) restart() {
 
 // A client is a client of a relay.
 type client struct {
-	world *modelWorld
-	relay *relayProcess
-	link  *routing.Relay
-	id    string
-	conn  *routing.RelayConn
-	in    *queue[routing.Frame]
-	out   *queue[[]byte]
-	pace  pace
-	limit int
-	begin chan struct{} // closed when it may send, or is closed before that
+	world   *modelWorld
+	relay   *relayProcess
+	link    *routing.Relay
+	id      string
+	conn    *routing.RelayConn
+	in      *queue[routing.Frame]
+	out     *queue[[]byte]
+	pace    pace
+	limit   int
+	version int
+	begin   chan struct{} // closed when it may send, or is closed before that
 
 	mu      sync.Mutex
 	sent    [][]byte
@@ -440,9 +443,8 @@ func (w *modelWorld) dial(p *relayProcess, version int) *client {
 	if relay == nil {
 		return nil
 	}
-	w.names++
 	c := &client{
-		world: w, relay: p, link: relay, id: fmt.Sprint("conn", w.names),
+		world: w, relay: p, link: relay, id: w.name("conn"), version: version,
 		in: newQueue[routing.Frame](), out: newQueue[[]byte](), limit: 8 << 20, ready: -1, begin: make(chan struct{}),
 	}
 	c.mu.Lock() // the relay may call before c.conn is set
@@ -452,11 +454,40 @@ func (w *modelWorld) dial(p *relayProcess, version int) *client {
 	if err != nil {
 		return nil // the link has just ended
 	}
+	w.mu.Lock()
 	w.clients = append(w.clients, c)
+	w.mu.Unlock()
 	w.wg.Go(c.readLoop)
 	w.wg.Go(c.sendLoop)
 	c.send(frame("hello", version, 0))
 	return c
+}
+
+// maxClients bounds the clients of a run, those that have gone included.
+const maxClients = 24
+
+// comeBack opens a connection in place of one that was closed, as soon as the
+// relay has a link.
+func (c *client) comeBack() {
+	w := c.world
+	for range 100 {
+		if len(w.everybody()) >= maxClients || w.life.Err() != nil {
+			return
+		}
+		if next := w.dial(c.relay, c.version); next != nil {
+			next.send(frame("sub", 0, 300))
+			next.send(frame("sub", 1, 0))
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// everybody returns all clients that ever were.
+func (w *modelWorld) everybody() []*client {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.clients)
 }
 
 // flush has the client ask whether what it has sent was written to the host.
@@ -566,6 +597,9 @@ func (c *client) Closed(code ahp.CloseCode, reason string) {
 	c.code, c.reason = code, reason
 	c.in.close()
 	c.out.close()
+	if !c.killed && c.version == 0 {
+		c.world.wg.Go(c.comeBack)
+	}
 }
 
 func (c *client) readLoop() {
@@ -599,7 +633,7 @@ func (c *client) take(flags byte, piece []byte) {
 	message := c.partial
 	c.partial = nil
 	c.got = append(c.got, message)
-	if number, ok := strings.CutPrefix(string(message[:min(len(message), 40)]), "request "); ok {
+	if number, ok := strings.CutPrefix(string(message[:min(len(message), 40)]), "request "); ok && !c.endedLocked() {
 		c.asked++
 		c.out.push(frame("response "+strings.Fields(number)[0], 1, 0))
 	}

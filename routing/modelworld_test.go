@@ -26,21 +26,21 @@ type modelWorld struct {
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
 
-	host    *modelHost
-	relays  []*relayProcess
-	clients []*client
-	names   int // instances so far
+	host   *modelHost
+	relays []*relayProcess
 
 	agentMu sync.Mutex
 	agent   *agentProcess
 	changed chan struct{} // closed when there is another agent
 
-	mu       sync.Mutex // guards what follows
-	uplink   map[string]int
+	mu       sync.Mutex                        // guards what follows
+	names    int                               // processes and connections so far
+	clients  []*client                         // all that ever were
+	answers  int                               // bodies that host-agents sent because they were missed
 	seen     func(subject string, data []byte) // of what host-agents publish; may be nil
 	linkEnds []linkEnd
-	excused  map[string]bool // processes whose links may end
-	broken   error           // the first promise that was seen broken on the way
+	excused  map[string]int // by process: how often each of its links may end
+	broken   error          // the first promise that was seen broken on the way
 }
 
 // bounds are the sizes with which a world is built; zero means the default.
@@ -60,7 +60,7 @@ type linkEnd struct {
 func newModelWorld(b bounds, seed uint64) *modelWorld {
 	life, stop := context.WithCancel(context.Background())
 	w := &modelWorld{
-		bounds: b, life: life, stop: stop, uplink: map[string]int{}, excused: map[string]bool{}, changed: make(chan struct{}),
+		bounds: b, life: life, stop: stop, excused: map[string]int{}, changed: make(chan struct{}),
 	}
 	dice := rand.New(rand.NewPCG(seed, 1))
 	pace := map[string]time.Duration{} // the mesh's lock guards it, and dice
@@ -81,7 +81,9 @@ func (w *modelWorld) tap(from, subject string, data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if strings.HasPrefix(from, "agent") {
-		w.uplink[from] += len("PUB   \r\n\r\n") + len(subject) + len(data) + 4
+		if strings.HasSuffix(subject, ".up") {
+			w.answers += routing.CountAnswers(data)
+		}
 		if w.seen != nil {
 			w.seen(subject, data)
 		}
@@ -97,12 +99,12 @@ func (w *modelWorld) fail(format string, args ...any) {
 	}
 }
 
-// excuse says that the links of a process may end: it does, or was cut off for
-// longer than the resume window.
+// excuse says that the links of a process may end, once each: it does, or was
+// cut off for longer than the resume window.
 func (w *modelWorld) excuse(process string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.excused[process] = true
+	w.excused[process]++
 }
 
 func (w *modelWorld) failure() error {
@@ -111,7 +113,9 @@ func (w *modelWorld) failure() error {
 	return w.broken
 }
 
-func (w *modelWorld) instance(kind string) string {
+func (w *modelWorld) name(kind string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.names++
 	return fmt.Sprint(kind, w.names)
 }
@@ -138,7 +142,7 @@ type agentProcess struct {
 
 // startAgent starts a host-agent in place of the one before.
 func (w *modelWorld) startAgent() {
-	name := w.instance("agent")
+	name := w.name("agent")
 	ctx, stop := context.WithCancel(w.life)
 	a := &agentProcess{name: name, bus: w.mesh.Connect(name), stop: stop, done: make(chan struct{})}
 	a.agent = routing.NewAgent(routing.AgentConfig{
@@ -182,7 +186,7 @@ type relayProcess struct {
 }
 
 func (w *modelWorld) startRelay() *relayProcess {
-	name := w.instance("relay")
+	name := w.name("relay")
 	ctx, stop := context.WithCancel(w.life)
 	p := &relayProcess{world: w, name: name, bus: w.mesh.Connect(name), stop: stop, done: make(chan struct{})}
 	w.wg.Go(func() {

@@ -64,6 +64,7 @@ type stream struct {
 	unpaid int  // cost of the other direction's that came and were not credited yet
 	ready  bool // waits for its turn in mux.turns
 	ended  bool // the close record is queued: nothing more is taken
+	left   bool // it has been sent: the peer may use the number anew
 
 	room chan struct{} // holds a token after frames have left, for one that waits for room; may be nil
 
@@ -208,7 +209,7 @@ func (m *mux) tookLate(s *stream, n int) bool {
 // connection is off our hands, and credits it in larger pieces.
 func (m *mux) written(s *stream, n int) (due bool) {
 	s.owed += n
-	if s.owed < m.ownCredit/creditShare || s.ended {
+	if s.owed < m.ownCredit/creditShare || s.left {
 		return false
 	}
 	m.say(appendRecord(nil, recordCredit, s.conn, uint64(s.owed)))
@@ -301,6 +302,7 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 		b = append(b, it.raw...)
 		s.next()
 		if s.ended && s.items.len() == 0 {
+			s.left = true
 			m.closed = append(m.closed, s.conn)
 		}
 		return b

@@ -333,12 +333,18 @@ func (r *Relay) record(f *broker.Fields) error {
 // piece takes a message, or a piece of one, for one client.
 func (r *Relay) piece(conn uint64, data []byte, flags uint64) error {
 	c := r.conns[conn]
-	if c == nil || c.client == nil {
-		return nil // the client is gone, and the host-agent is about to hear of it
+	if c == nil {
+		return fmt.Errorf("%w: message on connection %d, which is not there", broker.ErrBadPacket, conn)
 	}
 	cost := len(data) + pieceCost
 	if !r.mux.took(&c.stream, cost) {
 		return fmt.Errorf("%w: message on connection %d beyond its credit", broker.ErrBadPacket, conn)
+	}
+	if c.client == nil { // it is gone, and the host-agent is about to hear of it
+		if r.mux.written(&c.stream, cost) {
+			r.lines.Wake()
+		}
+		return nil
 	}
 	encoded := r.cfg.Encode(data, flags&fragmentFirst != 0, flags&fragmentLast != 0, flags&fragmentBinary != 0)
 	r.frames = append(r.frames[:0], Frame{Data: encoded, Credit: cost})

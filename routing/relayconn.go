@@ -76,7 +76,7 @@ func (c *RelayConn) Written(credit int) {
 	r := c.relay
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended == nil && r.mux.written(&c.stream, credit) {
+	if c.client != nil && r.mux.written(&c.stream, credit) {
 		r.lines.Wake()
 	}
 }
@@ -211,7 +211,9 @@ func (c *RelayConn) tell(code ahp.CloseCode, reason string) {
 }
 
 // endStream ends the direction to the host and forgets what the client was
-// owed.
+// owed. What it was sent is credited, as is all that comes for it later: if the
+// host has ended the connection too, neither side's close may wait for credit
+// of the other.
 func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	r := c.relay
 	for c.owed.len() > 0 {
@@ -221,6 +223,7 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	}
 	c.owedBytes = 0
 	if r.ended == nil {
+		r.mux.written(&c.stream, c.stream.unpaid-c.stream.owed)
 		r.mux.end(&c.stream, code, reason)
 		r.lines.Wake()
 	}

@@ -59,6 +59,7 @@ type Conn struct {
 	subs     []*meshSub
 	interest []*meshSub // of others, as this one's server knows it
 	routes   map[*Conn]*route
+	backlog  []*nats.Msg // published while frozen
 }
 
 type state int
@@ -122,6 +123,17 @@ func (c *Conn) Publish(subject string, data []byte) error {
 	if m.tap != nil {
 		m.tap(c.name, subject, data)
 	}
+	if c.state == frozen {
+		c.backlog = append(c.backlog, &nats.Msg{Subject: subject, Data: slices.Clone(data)})
+		return nil
+	}
+	c.send(subject, data)
+	return nil
+}
+
+// send sends a message to all whose interest is known.
+func (c *Conn) send(subject string, data []byte) {
+	m := c.mesh
 	tokens := strings.Split(subject, ".")
 	var msg *nats.Msg
 	for _, s := range c.interest {
@@ -143,7 +155,6 @@ func (c *Conn) Publish(subject string, data []byte) error {
 			})
 		}
 	}
-	return nil
 }
 
 func (m *Mesh) chance(n int) bool { return n > 0 && m.dice.IntN(n) == 0 }
@@ -257,7 +268,7 @@ func (c *Conn) leave(s state) {
 	if c.state == killed {
 		return
 	}
-	c.state = s
+	c.state, c.backlog = s, nil
 	for _, o := range m.conns {
 		if o == c {
 			continue
@@ -306,6 +317,10 @@ func (c *Conn) Restore() {
 			o.routes[c].arm()
 		}
 	}
+	for _, msg := range c.backlog {
+		c.send(msg.Subject, msg.Data)
+	}
+	c.backlog = nil
 }
 
 var _ broker.Bus = (*Conn)(nil)
