@@ -222,7 +222,7 @@ func (r *Registry) turn(now time.Time) {
 		c.beaten = now
 		r.publish(newsAll, relayNews{})
 	}
-	if now.Sub(c.refreshed) >= refreshEvery {
+	if now.Sub(c.refreshed) >= refreshEvery && r.company() {
 		c.refreshed = now
 		r.tellAll(newsAll)
 	}
@@ -331,6 +331,13 @@ func (r *Registry) doubt(instance string) {
 	if p := r.peers[instance]; p != nil {
 		p.doubted = true
 	}
+}
+
+// company reports whether another relay is there.
+func (r *Registry) company() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.peers) > 0
 }
 
 // Degraded says what a relay of a cluster lacks, "" if nothing.

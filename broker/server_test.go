@@ -158,7 +158,7 @@ func TestAgentStaysOnItsSubjects(t *testing.T) {
 	foreign := []string{
 		"ahp.v1.acme.server.ctl.lease", "ahp.v1.acme.laptop2.chan.x", "ahp.v1.acme.laptop", "ahp.v1.other.laptop.chan.x",
 		"ahp.v1.acme", "ahp.v2.acme.laptop.x", "_INBOX.x", "_INBOX_acme.x", "anything",
-		"$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.ACK.x", "$KV.AHP_LEASES.acme.laptop", "$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.PING",
+		"$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.ACK.x", "$KV.x.acme.laptop", "ahp.relays.v1.news", "ahp.relays.v1.to.r.lease", "$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.PING",
 	}
 	for _, subject := range foreign {
 		if err := agent.Publish(subject, []byte("stolen")); err != nil {
@@ -174,7 +174,7 @@ func TestAgentStaysOnItsSubjects(t *testing.T) {
 	}
 
 	wide := append(foreign, ">", "*", "ahp.>", "ahp.v1.>", "ahp.v1.*.*.>", "ahp.v1.acme.>", "ahp.v1.acme.*.chan.>",
-		"$JS.>", "$KV.>", "$SYS.>", "_INBOX.>", "ahp.v1.*.laptop.>")
+		"$JS.>", "$KV.>", "$SYS.>", "_INBOX.>", "ahp.v1.*.laptop.>", "ahp.relays.>")
 	heard := make(chan *nats.Msg, 1000)
 	for _, subject := range wide {
 		if _, err := agent.Subscribe(subject, heard); err != nil {

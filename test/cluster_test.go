@@ -3,13 +3,18 @@ package test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/test/refclient"
@@ -266,6 +271,60 @@ func TestClusterAgentMovesOn(t *testing.T) {
 		t.Errorf("%d connections at the host; want one", n)
 	}
 	awaitState(t, c.Stack, "online")
+}
+
+// TestRelayCrashes kills the only relay. The one that is started in its place
+// knows of whom it takes the place, and the host is rid of the clients of
+// before, long before its silence would tell.
+func TestRelayCrashes(t *testing.T) {
+	t.Parallel()
+	cfg := gateway.RelayConfig{DataDir: t.TempDir(), Listen: freePort(t)}
+	cfg.Gateway.Resume = patientResume
+	relay := startRelayProcess(t, cfg)
+	_, host := newRefhost(t, nil)
+	token, err := relay.keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := hostagent.New(hostagent.Config{
+		Relays: []string{relay.URL}, Token: func() (string, error) { return token, nil },
+		Upstream: hostagent.Upstream{URL: host.URL()}, Resume: patientResume,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("host-agent: %v", err)
+		}
+	})
+	relay.await(t, "online")
+	clients := func(r *relayProcess, n int) func() bool {
+		return func() bool {
+			info, err := r.host(t.Context())
+			return err == nil && info.Clients == n
+		}
+	}
+	for _, id := range []string{"a", "b"} {
+		join(t, relay.dial, id, nil)
+	}
+	eventually(t, "the clients are counted", clients(relay, 2))
+	relay.kill()
+	started := time.Now()
+	relay = startRelayProcess(t, cfg)
+	join(t, relay.dial, "c", nil)
+	eventually(t, "the host has one client", clients(relay, 1))
+	t.Logf("the host was rid of the others %v after the start of the next relay", time.Since(started).Round(time.Millisecond))
+
+	// After a proper end there is nobody to be rid of.
+	relay.stop()
+	if left, err := os.ReadFile(filepath.Join(cfg.DataDir, "instances")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a relay that has ended left %q, %v", left, err)
+	}
 }
 
 func wantReady(t *testing.T, url, want string) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"ahprelay/auth"
 	"ahprelay/broker"
@@ -51,7 +52,7 @@ func (c *checkCmd) checkRelay(ctx context.Context) (string, error) {
 	case status != http.StatusOK:
 		return "", fmt.Errorf("what answers at %s is no relay (HTTP %d)", c.Relay, status)
 	}
-	return "relay at " + c.Relay, nil
+	return "relay at " + c.Relay + ": " + strings.TrimSpace(string(body)), nil
 }
 
 func (c *checkCmd) checkHosts(ctx context.Context) (string, error) {

@@ -1,0 +1,186 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/auth"
+)
+
+// newTestRegistry returns a registry that does not run: tests give it messages
+// and turns.
+func newTestRegistry(t testing.TB, cfg RegistryConfig) *Registry {
+	t.Helper()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := StartServer(ServerConfig{Keys: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	cfg.Conn, err = DialRelay(context.Background(), RelayConfig{Keys: keys, Instance: "me", Server: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cfg.Conn.Close)
+	cfg.Instance, cfg.LeaseTTL, cfg.Log = "me", DefaultLeaseTTL, slog.New(slog.DiscardHandler)
+	return &Registry{
+		cfg: cfg, started: time.Now(), wake: make(chan struct{}, 1), file: newStateFile("", cfg.Log),
+		hosts: map[string]*knownHost{}, changed: map[string]bool{}, peers: map[string]*peer{}, gone: map[string]time.Time{},
+	}
+}
+
+// say has another relay say something.
+func (r *Registry) say(t testing.TB, news relayNews) {
+	t.Helper()
+	news.Version = newsVersion
+	body, err := json.Marshal(news)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.receive(&nats.Msg{Subject: newsAll, Data: body})
+}
+
+// turns has time pass for a registry, as from now.
+func (r *Registry) turns(from time.Time, d time.Duration, each func(now time.Time)) time.Time {
+	for until := from.Add(d); from.Before(until); {
+		from = from.Add(beatEvery)
+		each(from)
+		r.turn(from)
+	}
+	return from
+}
+
+func nothing(time.Time) {}
+
+// A process that was stopped for a while has heard nothing, which is no sign
+// that others are gone or leases have run out.
+func TestPauseIsNoSilence(t *testing.T) {
+	r := newTestRegistry(t, RegistryConfig{Cluster: true})
+	r.say(t, relayNews{From: "other", Cluster: true, Hosts: []hostState{{
+		Key: "t.h", Enrolled: time.Now(), LastSeen: time.Now(), Revision: 1,
+		Lease: &lease{Instance: "x", Seq: 1, Presence: Presence{State: Online, Wire: [2]int{WireMin, WireMax}}},
+	}}})
+	now := r.turns(time.Now(), 3*time.Second, nothing)
+	now = r.turns(now.Add(time.Minute), 3*time.Second, nothing)
+	if gone := r.goneRelays(); len(gone) > 0 || r.decider() == "" {
+		t.Errorf("after a pause, %v are gone, and %q decides", gone, r.decider())
+	}
+	if h, _ := r.Lookup("t", "h"); h.State != Online {
+		t.Errorf("after a pause, the host is %+v", h)
+	}
+	now = r.turns(now, 3*time.Second, nothing)
+	if gone := strings.Join(r.goneRelays(), " "); gone != "other" || r.decider() != "" {
+		t.Errorf("after silence, %q are gone, and %q decides", gone, r.decider())
+	}
+	r.turns(now, DefaultLeaseTTL, nothing)
+	if h, _ := r.Lookup("t", "h"); h.State != Offline || h.Reason != reasonLost {
+		t.Errorf("after silence, the host is %+v", h)
+	}
+	r.say(t, relayNews{From: "other", Cluster: true})
+	if gone := r.goneRelays(); len(gone) > 0 {
+		t.Errorf("%v are gone; one was heard again", gone)
+	}
+}
+
+// An instance whose successor has started is gone as soon as it is not heard
+// any more. If it is, the data directory was copied.
+func TestSuccessor(t *testing.T) {
+	r := newTestRegistry(t, RegistryConfig{Former: []string{"mine"}})
+	start := time.Now()
+	alive := func(time.Time) { r.say(t, relayNews{From: "old"}) }
+	claim := func(time.Time) {
+		r.say(t, relayNews{From: "new", Former: []string{"old", "older", "me"}})
+	}
+	now := r.turns(start, 10*time.Second, func(now time.Time) {
+		alive(now)
+		claim(now)
+		for _, p := range r.peers {
+			p.heard = now
+		}
+	})
+	if gone := strings.Join(r.goneRelays(), " "); strings.Contains(gone, "old ") || !strings.Contains(gone, "older") || !strings.Contains(gone, "mine") {
+		t.Errorf("gone: %q; want mine and older", gone)
+	}
+	r.turns(now, 3*time.Second, func(now time.Time) { claim(now); r.peers["new"].heard = now })
+	if gone := r.goneRelays(); len(gone) != 3 {
+		t.Errorf("gone: %v; want old too, and not me", gone)
+	}
+}
+
+// A relay that is to decide and does not answer is not waited for twice.
+func TestDeciderDoesNotAnswer(t *testing.T) {
+	r := newTestRegistry(t, RegistryConfig{})
+	r.desk = newLeaseDesk(r)
+	elder := relayNews{From: "elder", Started: r.started.Add(-time.Hour)}
+	r.say(t, elder)
+	asked := make(chan *nats.Msg, 10)
+	relay := newTestConn(t, r)
+	if _, err := relay.Subscribe(relaySubject("elder", "lease"), asked); err != nil {
+		t.Fatal(err)
+	}
+	if err := relay.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for seq, wantAsked := range []int{1, 1} {
+		req := `{"op":"hold","instance":"x","seq":` + string(rune('1'+seq)) + `,"presence":{"state":"online"}}`
+		if answer := r.desk.answer(t.Context(), "t.h", []byte(req)); answer.Result != leaseHeld {
+			t.Errorf("answer %+v; want that the lease is held", answer)
+		}
+		if len(asked) != wantAsked {
+			t.Errorf("the elder was asked %d times; want %d", len(asked), wantAsked)
+		}
+	}
+	if h, _ := r.Lookup("t", "h"); h.AgentInstance != "x" {
+		t.Errorf("host %+v; want it held by x", h)
+	}
+	r.say(t, elder)
+	if r.decider() != "elder" {
+		t.Error("a relay that is heard again does not decide")
+	}
+}
+
+// newTestConn returns another relay's connection.
+func newTestConn(t *testing.T, r *Registry) *Conn {
+	t.Helper()
+	c := newConn(Events{})
+	c.cancel = func() {}
+	opts := r.cfg.Conn.nc.Opts
+	if err := c.start("", nats.InProcessServer(opts.InProcessServer), nats.UserJWT(opts.UserJWT, opts.SignatureCB)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// Whatever comes from another relay, of this version or the next, does no harm.
+func FuzzRelayNews(f *testing.F) {
+	f.Add([]byte(`{"v":1,"from":"other","started":"2026-03-04T00:00:00Z","cluster":true,"former":["old"],"hosts":[{"host":"t.h","enrolled":"2026-03-04T00:00:00Z","lastSeen":"2026-03-04T00:00:00Z","lease":{"instance":"x","seq":1,"presence":{"state":"online","wire":[1,1]}},"revision":1,"age":100}],"last":true}`))
+	f.Add([]byte(`{"v":1,"from":"other","hosts":[{"host":"t.h","lease":{}},{"host":"t.h","age":-9223372036854775808}]}`))
+	f.Add([]byte(`{"v":2,"from":"me","bye":true}`))
+	r := newTestRegistry(f, RegistryConfig{Cluster: true})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r.receive(&nats.Msg{Subject: newsAll, Data: body})
+		for _, s := range r.states() {
+			if err := s.check(); err != nil {
+				t.Fatalf("keeps %+v: %v", s, err)
+			}
+		}
+		for key := range r.hosts {
+			tenant, host, _ := strings.Cut(key, ".")
+			if h, ok := r.Lookup(tenant, host); !ok || h.State == "" {
+				t.Errorf("host %q is %+v", key, h)
+			}
+		}
+		clear(r.hosts)
+		clear(r.peers)
+	})
+}

@@ -1,0 +1,71 @@
+package gateway
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestDataDirKnowsCrashes opens a directory after ends of all kinds.
+func TestDataDirKnowsCrashes(t *testing.T) {
+	path := t.TempDir()
+	open := func(want ...string) *dataDir {
+		t.Helper()
+		d, err := openDataDir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, d.former); diff != "" {
+			t.Errorf("former instances (-want +got):\n%s", diff)
+		}
+		return d
+	}
+	note := func(d *dataDir, instance string) {
+		t.Helper()
+		if err := d.note(instance); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func(d *dataDir) {
+		t.Helper()
+		if err := d.close(); err != nil {
+			t.Error(err)
+		}
+	}
+	crash := func(d *dataDir) {
+		if err := d.lock.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+
+	d := open()
+	note(d, "one")
+	if _, err := openDataDir(path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a directory in use was opened: %v", err)
+	}
+	end(d)
+	d = open() // there was a proper end
+	note(d, "two")
+	crash(d)
+	end(open("two")) // a start that failed takes no notice
+	d = open("two")
+	note(d, "three")
+	crash(d)
+	d = open("three", "two")
+	note(d, "four")
+	end(d)
+	end(open())
+
+	many := strings.Repeat("x\n", maxFormer+5) + "no.name\n"
+	if err := os.WriteFile(filepath.Join(path, runsName), []byte("../etc\n"+many), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := openDataDir(path)
+	if err != nil || len(d.former) != maxFormer || d.former[0] != "x" {
+		t.Errorf("openDataDir = %v, %v; want %d names", d.former, err, maxFormer)
+	}
+	end(d)
+}
