@@ -82,7 +82,7 @@ func earlier(a, b time.Time) time.Time {
 
 // known returns a state as of now, that came from elsewhere.
 func (s *hostState) known(now time.Time, ttl time.Duration) *knownHost {
-	age := min(max(time.Duration(s.Age)*time.Millisecond, 0), 2*ttl)
+	age := time.Duration(min(max(s.Age, 0), 2*ttl.Milliseconds())) * time.Millisecond
 	k := &knownHost{hostState: *s, renewed: now.Add(-age), alive: s.Lease.held() && age < ttl}
 	k.Age = 0
 	return k

@@ -3,7 +3,10 @@ package broker
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +148,94 @@ func TestDeciderDoesNotAnswer(t *testing.T) {
 	r.say(t, elder)
 	if r.decider() != "elder" {
 		t.Error("a relay that is heard again does not decide")
+	}
+}
+
+// A relay that is new is told all that is known, at once and once.
+func TestNewRelayIsTold(t *testing.T) {
+	r := newTestRegistry(t, RegistryConfig{})
+	for i := range 2*newsHosts + 1 {
+		if err := r.Enrol("t", fmt.Sprintf("h%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	relay := newTestConn(t, r)
+	told := make(chan *nats.Msg, 100)
+	if _, err := relay.Subscribe(relaySubject("new", "news"), told); err != nil {
+		t.Fatal(err)
+	}
+	if err := relay.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r.say(t, relayNews{From: "new"})
+	}
+	if err := errors.Join(r.cfg.Conn.nc.Flush(), relay.nc.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	hosts := 0
+	for i := range 3 {
+		var news relayNews
+		if err := json.Unmarshal((<-told).Data, &news); err != nil {
+			t.Fatal(err)
+		}
+		hosts += len(news.Hosts)
+		if news.From != "me" || news.Last != (i == 2) {
+			t.Errorf("message %d is from %q, the last: %v", i, news.From, news.Last)
+		}
+	}
+	if hosts != 2*newsHosts+1 || len(told) > 0 {
+		t.Errorf("told of %d hosts, and %d messages more; want %d and none", hosts, len(told), 2*newsHosts+1)
+	}
+}
+
+// Of two host-agents that ask two relays at the same time, one gets the host.
+func TestOneDecides(t *testing.T) {
+	one := newTestRegistry(t, RegistryConfig{})
+	cfg := one.cfg
+	cfg.Conn = newTestConn(t, one)
+	cfg.Instance = "you"
+	running := make([]*Registry, 2)
+	for i, cfg := range []RegistryConfig{one.cfg, cfg} {
+		r, err := StartRegistry(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(r.Close)
+		running[i] = r
+	}
+	for i := range 200 {
+		results := make(chan leaseResult, 2)
+		for j, r := range running {
+			req := fmt.Sprintf(`{"op":"hold","instance":"agent%d","seq":1,"presence":{"state":"online"}}`, j)
+			go func() { results <- r.desk.answer(t.Context(), fmt.Sprintf("t.h%d", i), []byte(req)).Result }()
+		}
+		if a, b := <-results, <-results; (a == leaseHeld) == (b == leaseHeld) {
+			t.Fatalf("host %d: answers %q and %q; want one held", i, a, b)
+		}
+	}
+}
+
+// A lease runs out at the same time wherever it is known.
+func TestLeaseHasAnAge(t *testing.T) {
+	now := time.Now()
+	k := &knownHost{
+		hostState: hostState{Key: "t.h", Lease: &lease{Instance: "x", Seq: 1}}, alive: true, renewed: now.Add(-10 * time.Second),
+	}
+	s := k.wire(now)
+	later := now.Add(time.Minute) // by another clock
+	if o := s.known(later, DefaultLeaseTTL); !o.alive || later.Sub(o.renewed) != 10*time.Second {
+		t.Errorf("renewed %v ago, alive %v; want 10s, true", later.Sub(o.renewed), o.alive)
+	}
+	s = k.wire(now.Add(5 * time.Second))
+	if o := s.known(later, DefaultLeaseTTL); o.alive {
+		t.Error("a lease that ran out is alive elsewhere")
+	}
+	for age, alive := range map[int64]bool{math.MinInt64: true, math.MaxInt64: false} {
+		s.Age = age
+		if o := s.known(later, DefaultLeaseTTL); o.renewed.After(later) || o.alive != alive {
+			t.Errorf("age %d: renewed %v ago, alive %v", age, later.Sub(o.renewed), o.alive)
+		}
 	}
 }
 
