@@ -176,8 +176,13 @@ func TestNewRelayIsTold(t *testing.T) {
 	hosts := 0
 	for i := range 3 {
 		var news relayNews
-		if err := json.Unmarshal((<-told).Data, &news); err != nil {
-			t.Fatal(err)
+		select {
+		case msg := <-told:
+			if err := json.Unmarshal(msg.Data, &news); err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("it was told %d messages", i)
 		}
 		hosts += len(news.Hosts)
 		if news.From != "me" || news.Last != (i == 2) {
