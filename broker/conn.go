@@ -44,6 +44,9 @@ type Events struct {
 	// Retrying: there will be another attempt after wait. It may be called at
 	// the same time as the others.
 	Retrying func(attempt int, err error, wait time.Duration)
+	// Woke: the machine has slept that long, or its clock was set forward. A new
+	// connection is made. It may be called at the same time as the others.
+	Woke func(slept time.Duration)
 }
 
 // A Conn is a connection to NATS, which comes back by itself for ever. It is a
@@ -62,7 +65,7 @@ type Conn struct {
 	urls      []string     // to go through one after the other; empty if the library does that
 	turn      int          // of urls; owned by the library's goroutine that calls beforeRetry
 	creds     *credentials // nil if there is nothing to renew
-	renewing  sync.WaitGroup
+	running   sync.WaitGroup
 	closing   atomic.Bool
 	online    atomic.Bool           // between the events
 	lost      atomic.Bool           // after the first Disconnected, while not online
@@ -284,5 +287,5 @@ func (c *Conn) Close() {
 	stop.Stop()
 	c.cancel()
 	<-c.gone
-	c.renewing.Wait()
+	c.running.Wait()
 }

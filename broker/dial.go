@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
@@ -29,7 +30,11 @@ type RelayConfig struct {
 	Server   *Server     // connect to this server, within the process
 	URL      string      // or to these, separated by commas: nats://host:port, tls://host:port
 	TLS      *tls.Config // for URL; default: the system's authorities
-	Events   Events
+
+	// WallClock tells the time, for URL; default: time.Now.
+	WallClock func() time.Time
+
+	Events Events
 }
 
 // DialRelay connects a relay to NATS. It returns when the connection is there,
@@ -60,6 +65,9 @@ func DialRelay(ctx context.Context, cfg RelayConfig) (*Conn, error) {
 	if err := c.AwaitConnected(ctx); err != nil {
 		c.Close()
 		return nil, err
+	}
+	if cfg.Server == nil {
+		c.running.Go(func() { c.redialAfterSleep(life, cfg.WallClock) })
 	}
 	return c, nil
 }
@@ -129,6 +137,9 @@ type AgentConfig struct {
 	// Dial makes network connections, those to proxies included; default: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
+	// WallClock tells the time; default: time.Now.
+	WallClock func() time.Time
+
 	Events Events
 }
 
@@ -161,7 +172,8 @@ func DialAgent(ctx context.Context, cfg AgentConfig) (*Conn, error) {
 		c.Close()
 		return nil, fmt.Errorf("connect host-agent to NATS: %w", context.Cause(ctx))
 	}
-	c.renewing.Go(func() { c.renewLoop(life) })
+	c.running.Go(func() { c.renewLoop(life) })
+	c.running.Go(func() { c.redialAfterSleep(life, cfg.WallClock) })
 	return c, nil
 }
 

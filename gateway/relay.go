@@ -199,6 +199,9 @@ func (r *Relay) events() broker.Events {
 			r.resumed()
 		},
 		Error: func(err error) { r.log.Warn("NATS", "error", err) },
+		Woke: func(slept time.Duration) {
+			r.log.Info("machine has slept, or its clock was set: connecting to NATS anew", "slept", slept.Round(time.Second))
+		},
 	}
 }
 

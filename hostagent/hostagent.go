@@ -217,6 +217,9 @@ func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *broker
 			resumed()
 		},
 		Error: func(err error) { a.cfg.Log.Warn("NATS", "error", err) },
+		Woke: func(slept time.Duration) {
+			a.cfg.Log.Info("machine has slept, or its clock was set: connecting anew", "slept", slept.Round(time.Second))
+		},
 		Retrying: func(attempt int, err error, wait time.Duration) {
 			a.cfg.Log.Info("connecting again", "attempt", attempt, "in", wait.Round(time.Millisecond), "because", err)
 		},

@@ -1,0 +1,43 @@
+package broker
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestWatchClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64 // of monotonic time
+		var jumps []time.Duration
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			watchClock(ctx, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, func(by time.Duration) { jumps = append(jumps, by) })
+		}()
+		for _, by := range []time.Duration{
+			0,
+			clockJump,               // not more than it
+			clockJump + time.Second, // a nap
+			0,
+			-time.Hour, // the clock was set back
+			8 * time.Hour,
+			time.Second, time.Second, time.Second, time.Second, time.Second, time.Second, // slewed
+		} {
+			time.Sleep(clockEvery / 2)
+			synctest.Wait()
+			ahead.Add(int64(by))
+			time.Sleep(clockEvery / 2)
+			synctest.Wait()
+		}
+		cancel()
+		<-ended
+		if want := []time.Duration{clockJump + time.Second, 8 * time.Hour}; !slices.Equal(jumps, want) {
+			t.Errorf("jumps %v; want %v", jumps, want)
+		}
+	})
+}
