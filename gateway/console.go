@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"embed"
 	"io/fs"
 	"net/http"
@@ -9,10 +10,23 @@ import (
 //go:embed console
 var consoleFiles embed.FS
 
-// consolePolicy lets the console run its own script and style, and talk to
-// this relay, and nothing else.
+// consolePolicy lets the console run its own script and style, talk to this
+// relay, and frame the pages below; nothing else.
 const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	"frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// sandboxPolicies are those of the pages that stand around canvases, which are
+// not to be trusted: each has an origin of its own, not this one. A canvas that
+// is rebuilt from what the console reads runs whatever script it likes and
+// reaches no network; one that is somewhere else on the web is in a frame of
+// its own.
+var sandboxPolicies = map[string]string{
+	"/canvas-inband.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob: data:; " +
+		"style-src 'unsafe-inline' blob: data:; img-src blob: data:; font-src blob: data:; media-src blob: data:; connect-src blob: data:; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+	"/canvas-direct.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
+		"frame-src https: http://127.0.0.1:* http://localhost:*; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+}
 
 // console serves the web console. It is the same for everybody: the token is
 // in the fragment of the URL, which browsers do not send.
@@ -24,7 +38,8 @@ func console() http.Handler {
 	serve := http.FileServerFS(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", consolePolicy)
+		h.Set("Content-Security-Policy", cmp.Or(sandboxPolicies[r.URL.Path], consolePolicy))
+		h.Set("X-DNS-Prefetch-Control", "off")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-cache")

@@ -206,6 +206,7 @@ export class Connection {
         clientId: this.#clientId,
         clientInfo: { name: 'ahp-relay-console', version: '1' },
         initialSubscriptions: [ROOT],
+        capabilities: { canvas: {} },
       });
     } catch (err) {
       const other = offersFor(err.data?.supportedVersions);

@@ -29,7 +29,10 @@ const app = {
   listing: false,
   sessionsNote: '',
   opening: '', // URI of the session that is being opened
+  entering: '', // channel of the canvas that is being subscribed to
   openError: '',
+  canvas: '', // channel of the canvas that is shown
+  canvasNote: '', // why there is nothing to show
   composerNote: '',
 };
 
@@ -39,7 +42,7 @@ let store = new Store('');
 const view = new View({
   useToken, forget: () => forget(''), chooseHost, openSession, newSession, retry, send, sendAgain,
   discard: (pending) => { store.discard(pending); draw(); },
-  stop, answer, earlier,
+  stop, answer, earlier, chooseCanvas, closeCanvas, readCanvas, tellCanvas,
 });
 
 // ---- the token and the address
@@ -180,7 +183,7 @@ function disconnect() {
   conn?.stop();
   conn = null;
   store = new Store('');
-  Object.assign(app, { away: false, listedAway: false, listing: false, sessionsNote: '', opening: '', openError: '', composerNote: '' });
+  Object.assign(app, { away: false, listedAway: false, listing: false, sessionsNote: '', opening: '', openError: '', canvas: '', canvasNote: '', composerNote: '' });
 }
 
 function changed(state) {
@@ -203,11 +206,13 @@ function synced(sync) {
   // What tells of sessions is not numbered, and so not replayed.
   list();
   if (app.session) enter();
+  deliver();
 }
 
 function action(envelope) {
   store.apply(envelope);
   if (app.session && envelope?.channel === app.session) enter(); // its chat may be new
+  deliver();
   draw();
 }
 
@@ -258,6 +263,7 @@ function show(session) {
   app.openError = '';
   app.composerNote = '';
   app.opening = '';
+  app.canvas = '';
   if (!conn?.live) return;
   tidy();
   if (session) enter();
@@ -265,7 +271,7 @@ function show(session) {
 
 /** Ends the subscriptions that the open session does not need. */
 function tidy() {
-  const keep = [ROOT, app.session, chatUri()];
+  const keep = [ROOT, app.session, chatUri(), app.canvas];
   for (const channel of [...conn.subscriptions]) {
     if (keep.includes(channel)) continue;
     conn.unsubscribe(channel);
@@ -275,6 +281,7 @@ function tidy() {
 
 /** Subscribes what is needed to show the open session, and is not there yet. */
 async function enter() {
+  enterCanvas();
   const from = conn;
   const { session } = app;
   const wanted = [session, store.chatOf(session)].find((uri) => uri && !store.get(uri));
@@ -393,6 +400,61 @@ async function earlier() {
   draw();
 }
 
+// ---- canvases
+
+/** Shows a canvas of the session, or hides the one that is shown. */
+function chooseCanvas(channel) {
+  app.canvas = channel === app.canvas ? '' : channel;
+  app.canvasNote = '';
+  if (conn?.live) {
+    tidy();
+    enterCanvas();
+  }
+  draw();
+}
+
+/** Subscribes to the canvas that is shown, if that is not done yet. */
+async function enterCanvas() {
+  const from = conn;
+  const channel = app.canvas;
+  if (channel && store.get(app.session) && !store.canvasesOf(app.session).some((c) => c.channel === channel)) {
+    app.canvas = ''; // it was closed
+    tidy();
+  }
+  if (!app.canvas || !conn.live || conn.subscriptions.has(channel) || app.entering === channel) return;
+  app.entering = channel;
+  try {
+    const snapshot = await from.subscribe(channel);
+    if (from === conn && channel === app.canvas) store.snapshot(snapshot ?? {});
+    else if (from === conn) from.unsubscribe(channel);
+  } catch (err) {
+    if (from === conn && channel === app.canvas && from.live) app.canvasNote = err.message;
+  }
+  if (app.entering === channel) app.entering = '';
+  draw();
+}
+
+/** Asks the host to close a canvas. It goes when the host has taken it from the list. */
+function closeCanvas(channel) {
+  perform(channel, { type: 'canvas/closeRequested' });
+  draw();
+}
+
+function readCanvas(channel, uri) {
+  if (!conn?.live) return Promise.reject(new Error('not connected'));
+  return conn.request('canvasReadResource', { channel, uri });
+}
+
+/** What a canvas says to its provider. */
+function tellCanvas(channel, payload) {
+  if (conn?.live) conn.dispatch(channel, { type: 'canvas/message', payload });
+}
+
+/** Gives the canvas that is shown what its provider said. */
+function deliver() {
+  for (const { channel, payload } of store.takeMessages()) view.deliver(channel, payload);
+}
+
 // ---- drawing
 
 let due = false;
@@ -440,6 +502,10 @@ function model() {
     hasEarlier: Boolean(live && chat?.turnsNextCursor),
     turns: [...turns, ...pending],
     chatNote: chatNote(chat, turns.length + pending.length, live),
+    canvases: store.canvasesOf(app.session),
+    canvas: app.canvas,
+    canvasState: store.get(app.canvas),
+    canvasNote: app.canvasNote,
     canSend: mayTalk(chat),
     canStop: Boolean(live && chat?.activeTurn),
     composerNote: composerNote(chat, live),

@@ -37,6 +37,7 @@ export class Store {
   unknown = new Map(); // action type to how many were ignored
   unknownCount = 0;
   refusal = ''; // why the latest thing asked for, other than a prompt, was refused
+  messages = []; // of providers of canvases to what is shown: {channel, payload}; whoever shows it takes them out
   pending = []; // prompts that the host has not confirmed: {channel, clientSeq, turn, sent, failed}
 
   #channels = new Map(); // URI to {state, fromSeq}
@@ -53,6 +54,16 @@ export class Store {
 
   get agents() {
     return array(this.get(ROOT)?.agents);
+  }
+
+  /** The canvases that are open in a session. */
+  canvasesOf(session) {
+    return array(this.get(session)?.openCanvases).filter((c) => isObject(c) && typeof c.channel === 'string');
+  }
+
+  /** Takes the messages of providers that have come. */
+  takeMessages() {
+    return this.messages.splice(0);
   }
 
   /** The URI of the chat that a session shows first, undefined if it has none. */
@@ -77,7 +88,10 @@ export class Store {
 
   /** Takes the outcome of a handshake: see Connection. */
   sync({ fresh, snapshots, actions, missing }) {
-    if (fresh) this.#channels.clear();
+    if (fresh) {
+      this.#channels.clear();
+      this.messages = [];
+    }
     for (const s of snapshots) this.snapshot(s);
     for (const a of actions) this.apply(a);
     for (const m of missing) this.drop(m);
@@ -94,6 +108,8 @@ export class Store {
     if (!entry || !isObject(action) || rejectionReason !== undefined) return;
     if (serverSeq <= entry.fromSeq) return; // it is in the snapshot
     entry.fromSeq = serverSeq;
+    // What a client said to the provider comes back to all, and has an origin.
+    if (action.type === 'canvas/message' && !origin) this.messages.push({ channel, payload: action.payload });
     const reduce = Object.hasOwn(reducers, action.type) ? reducers[action.type] : undefined;
     if (!reduce) this.#ignore(action.type);
     else if (!action.type.startsWith('chat/') || entry.state.turns) reduce(entry.state, action);
@@ -190,6 +206,18 @@ const reducers = {
   },
   'session/chatAdded': (session, a) => { session.chats = [...array(session.chats), a.summary]; },
   'session/chatUpdated': () => {}, // the list of sessions tells the same
+
+  'session/canvasesChanged': (session, a) => { session.canvases = a.canvases; },
+  'session/openCanvasesChanged': (session, a) => { session.openCanvases = a.openCanvases; },
+
+  'canvas/updated': (canvas, a) => {
+    for (const name of ['title', 'status', 'url', 'contentUri', 'availability']) {
+      if (a[name] === null) delete canvas[name];
+      else if (a[name] !== undefined) canvas[name] = a[name];
+    }
+  },
+  'canvas/message': () => {}, // see Store.messages
+  'canvas/closeRequested': () => {},
 
   'chat/turnStarted': (chat, a) => {
     // A turn in progress gives way, as at the host.

