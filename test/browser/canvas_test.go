@@ -22,6 +22,7 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
+	"ahprelay/contentproxy"
 	"ahprelay/test/refhost"
 )
 
@@ -31,6 +32,7 @@ const canvasSession = "demo:/notes"
 // demoCanvases are the demo's, and one with several pages.
 var demoCanvases = []refhost.Canvas{
 	{ID: "notes"},
+	{ID: "notes-loopback", Mode: refhost.CanvasLoopback},
 	{ID: "pages", Files: fstest.MapFS{
 		"index.html": {Data: []byte(`<!doctype html><p>First</p><a id=next href="more/second.html">Next</a><a id=away href="https://example.invalid/">Away</a>`)},
 		"more/second.html": {Data: []byte(`<!doctype html><p>Second</p><img id=img src="/pic.svg"><style>p { background: url("../pic.svg") }</style>` +
@@ -141,10 +143,10 @@ func (p *page) openCanvas(s *stack, id string) (channel string) {
 }
 
 // canvasPage shows the session that has canvases.
-func canvasPage(t *testing.T) (*page, *stack) {
+func canvasPage(t *testing.T, cfg stackConfig) (*page, *stack) {
 	t.Helper()
 	p := newPage(t)
-	s := startStack(t)
+	s := startStackWith(t, cfg)
 	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
 	p.click(`[data-session="` + canvasSession + `"] button`)
 	p.wants("#canvases", "Notes")
@@ -172,22 +174,11 @@ func (p *page) colourAt(selector string, x, y int) color.RGBA {
 // TestCanvas renders an application of many files, whose host nobody can
 // reach, through the relay.
 func TestCanvas(t *testing.T) {
-	p, s := canvasPage(t)
+	p, s := canvasPage(t, stackConfig{})
 	p.click("#canvases button")
 	p.wants("#canvas-badge", "ready")
 	f := p.frame("/canvas-inband.html")
-	for check, want := range map[string]string{
-		"classic": "true",                 // a script before the body is there
-		"fetch":   "Notes of this canvas", // JSON
-		"missing": "404",
-		"xhr":     "Notes of this canvas",
-		"import":  "late",    // a module, when it is needed
-		"image":   "32 × 32", // one that a script adds
-		"pong":    "notes-1", // the provider answers
-	} {
-		f.wants("#check-"+check, want)
-	}
-	f.wants("#state", "1 note") // modules that import each other, and the bridge
+	f.wantsNotes("notes-1")
 	f.wants("#notes", "Mention the new search.")
 	for script, want := range map[string]string{
 		"getComputedStyle(document.querySelector('#state')).backgroundColor":                                       "rgb(10, 120, 90)", // @import
@@ -262,6 +253,38 @@ func TestCanvas(t *testing.T) {
 	}
 }
 
+// wantsNotes waits for all that the application of notes uses to have worked.
+func (p *page) wantsNotes(instance string) {
+	p.t.Helper()
+	for check, want := range map[string]string{
+		"classic": "true",                 // a script before the body is there
+		"fetch":   "Notes of this canvas", // JSON
+		"missing": "404",
+		"xhr":     "Notes of this canvas",
+		"import":  "late",    // a module, when it is needed
+		"image":   "32 × 32", // one that a script adds
+		"pong":    instance,  // the provider answers
+	} {
+		p.wants("#check-"+check, want)
+	}
+	p.wants("#state", "note") // modules that import each other, and the bridge
+}
+
+// TestCanvasOfLoopback renders the application where the host serves it on its
+// own machine's loopback interface, and no reads.
+func TestCanvasOfLoopback(t *testing.T) {
+	p, s := canvasPage(t, stackConfig{})
+	channel := p.openCanvas(s, "notes-loopback")
+	f := p.frame("/canvas-inband.html")
+	f.wantsNotes("notes-loopback-2")
+	must(t, s.host.StaleCanvas(channel)) // its address goes with it
+	p.wants("#canvas-badge", "stale")
+	f.wants("#state", "0 notes")
+	must(t, s.host.ReadyCanvas(channel))
+	p.wants("#canvas-badge", "ready")
+	p.newFrame("/canvas-inband.html", "true").wantsNotes("notes-loopback-2")
+}
+
 // newFrame waits for a frame in which a condition holds: an earlier one may be
 // on its way out.
 func (p *page) newFrame(suffix, condition string) (f *page) {
@@ -298,7 +321,7 @@ func TestCanvasIsolation(t *testing.T) {
 	}}
 	p := newPage(t)
 	p.hostile = true
-	s := startStack(t, testCanvas)
+	s := startStackWith(t, stackConfig{canvases: []refhost.Canvas{testCanvas}})
 	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
 	eval[any](p, "document.cookie = 'secret=1'; localStorage.setItem('secret', '1')")
 	p.click(`[data-session="` + canvasSession + `"] button`)
@@ -330,7 +353,7 @@ func TestCanvasIsolation(t *testing.T) {
 // TestCanvasPages follows links inside a canvas, and loads what refers to its
 // root, to its directory and through an import map.
 func TestCanvasPages(t *testing.T) {
-	p, s := canvasPage(t)
+	p, s := canvasPage(t, stackConfig{})
 	p.openCanvas(s, "pages")
 	f := p.frame("/canvas-inband.html")
 	f.wants("p", "First")
@@ -354,7 +377,7 @@ func TestCanvasAddresses(t *testing.T) {
 			r.Header.Get("Cookie"), r.Header.Get("Authorization"), r.Referer())
 	}))
 	t.Cleanup(app.Close)
-	p, s := canvasPage(t)
+	p, s := canvasPage(t, stackConfig{loopback: contentproxy.Config{Off: true}})
 	p.click("#canvases button")
 	p.frame("/canvas-inband.html").wants("#state", "1 note")
 	channel := s.host.canvas(t)
@@ -407,7 +430,7 @@ func setCookie(url string) step {
 
 // TestCanvasSurvivesADrop cuts the connection under a canvas.
 func TestCanvasSurvivesADrop(t *testing.T) {
-	p, s := canvasPage(t)
+	p, s := canvasPage(t, stackConfig{})
 	p.click("#canvases button")
 	f := p.frame("/canvas-inband.html")
 	f.wants("#state", "1 note")

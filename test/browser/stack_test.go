@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/contentproxy"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/test/refhost"
@@ -25,13 +26,20 @@ type stack struct {
 	relay *gateway.Relay
 	proxy *cutter
 	host  *demoHost
-
-	canvases []refhost.Canvas // of the host, beside those that all tests have
+	cfg   stackConfig
 }
 
 const hostName = "demo"
 
-func startStack(t *testing.T, canvases ...refhost.Canvas) *stack {
+// A stackConfig is what a stack is beyond the usual.
+type stackConfig struct {
+	canvases []refhost.Canvas    // of the host, beside those that all tests have
+	loopback contentproxy.Config // what of the host's machine canvases may show
+}
+
+func startStack(t *testing.T) *stack { return startStackWith(t, stackConfig{}) }
+
+func startStackWith(t *testing.T, cfg stackConfig) *stack {
 	t.Helper()
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener,
@@ -41,8 +49,8 @@ func startStack(t *testing.T, canvases ...refhost.Canvas) *stack {
 	}
 	t.Cleanup(relay.Close)
 	s := &stack{t: t, relay: relay, proxy: startCutter(t, relay.URL()[len("http://"):])}
-	s.canvases = canvases
-	s.host = startHost(t, "127.0.0.1:0", canvases)
+	s.cfg = cfg
+	s.host = startHost(t, "127.0.0.1:0", cfg.canvases)
 	t.Cleanup(func() { s.host.kill() })
 	s.startAgent()
 	return s
@@ -56,7 +64,7 @@ func (s *stack) startAgent() {
 	}
 	agent, err := hostagent.New(hostagent.Config{
 		Relays: []string{s.relay.URL()}, Token: func() (string, error) { return token, nil },
-		Upstream: hostagent.Upstream{URL: "ws://" + s.host.address},
+		Upstream: hostagent.Upstream{URL: "ws://" + s.host.address}, Canvas: s.cfg.loopback,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +107,7 @@ func (s *stack) console(token string) string {
 
 // restartHost starts a host where the killed one was. It knows the demo's
 // sessions, and nothing else of the past.
-func (s *stack) restartHost() { s.host = startHost(s.t, s.host.address, s.canvases) }
+func (s *stack) restartHost() { s.host = startHost(s.t, s.host.address, s.cfg.canvases) }
 
 // A demoHost is a demo host on a TCP address.
 type demoHost struct {
