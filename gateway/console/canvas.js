@@ -33,7 +33,7 @@ export function wayTo(url, instanceId, page) {
   try {
     parsed = new URL(url);
   } catch {
-    return no('Its address is none.');
+    return no('Its address cannot be read.');
   }
   const from = new URL(page);
   if (parsed.username || parsed.password) return no('Its address has a user name or a password in it.');

@@ -18,7 +18,7 @@ export class CanvasPanel {
   constructor(at, actions) {
     this.#at = at;
     this.#do = actions;
-    this.#list = new Keyed(at.canvases, ({ channel }) => makeChip(() => actions.chooseCanvas(channel)), (n, c) => this.#updateChip(n, c));
+    this.#list = new Keyed(at.canvases, ({ channel }) => makeChip(channel, () => actions.chooseCanvas(channel)), (n, c) => this.#updateChip(n, c));
     at['canvas-hide'].addEventListener('click', () => actions.chooseCanvas(this.#model.canvas));
     at['canvas-close'].addEventListener('click', () => actions.closeCanvas(this.#model.canvas));
     at['canvas-again'].addEventListener('click', () => this.#load());
@@ -111,10 +111,10 @@ function titleOf(canvas) {
   return text(canvas?.title) || text(canvas?.displayName) || text(canvas?.canvasId) || 'Canvas';
 }
 
-function makeChip(chosen) {
+function makeChip(channel, chosen) {
   const name = el('span', {});
   const badge = el('span', { className: 'badge', 'data-tone': 'wait' }, 'stale');
   const button = el('button', { type: 'button', className: 'chip' }, name, badge);
   button.addEventListener('click', chosen);
-  return Object.assign(el('li', {}, button), { parts: { button, name, badge } });
+  return Object.assign(el('li', { 'data-canvas': channel }, button), { parts: { button, name, badge } });
 }

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
 
 import { afterClose, backoff, Connection, offersFor, ROOT } from './ahp.js';
+import { Bucket, contentOf, wayTo } from './canvas.js';
 import { answerOf, Store, text, version } from './state.js';
 import { describe as inWords, statusWord, toolWord } from './words.js';
 
@@ -278,4 +279,78 @@ test('requests of the host are refused with their own id', async (t) => {
   c.socket.onmessage({ data: 'not JSON' });
   c.socket.onmessage({ data: '[]' });
   c.conn.stop();
+});
+
+test('how canvases are loaded is decided by their address', () => {
+  const there = 'https://relay.example/#host=a';
+  const here = 'http://127.0.0.1:8484/';
+  for (const [url, page, name, why] of [
+    ['ahp-canvas-content:/c%201/index.html?x#y', there, 'inband'],
+    ['ahp-canvas-content:/c 1/', there, 'inband'],
+    ['ahp-canvas-content:/c', there, 'none', 'another'],
+    ['ahp-canvas-content:/c%25201/', there, 'none', 'another'],
+    ['ahp-canvas-content:///c%201/', there, 'none', 'another'],
+    ['ahp-canvas-content:/%zz/', there, 'none', 'another'],
+    ['data:text/html,hello', there, 'inband'],
+    ['https://example.com/app', there, 'direct'],
+    ['HTTPS://EXAMPLE.com/app', here, 'direct'],
+    ['https://relay.example/', there, 'none', 'relay itself'],
+    ['https://relay.example:8443/', there, 'direct'],
+    ['https://me@example.com/', there, 'none', 'user name'],
+    ['http://127.0.0.1:8484/', here, 'none', 'relay itself'],
+    ['http://127.0.0.1:3000/app', here, 'direct'],
+    ['http://localhost:3000/app', here, 'direct'],
+    ['http://127.0.0.1:3000/app', there, 'none', 'own machine'],
+    ['http://localhost.example/', here, 'none', 'not safe'],
+    ['http://127.0.0.1.example/', here, 'none', 'not safe'],
+    ['http://127.1/', here, 'direct'], // which is 127.0.0.1
+    ['http://10.0.0.1/', here, 'none', 'not safe'],
+    ['javascript:alert(1)', here, 'none', 'javascript:'],
+    ['java\nscript:alert(1)', here, 'none', 'javascript:'],
+    [' file:///etc/passwd', here, 'none', 'file:'],
+    ['about:blank', here, 'none', 'about:'],
+    ['blob:http://127.0.0.1:8484/1', here, 'none', 'blob:'],
+    ['/relative', here, 'none', 'cannot be read'],
+    ['', here, 'none', 'no address'],
+    [undefined, here, 'none', 'no address'],
+  ]) {
+    const way = wayTo(url, 'c 1', page);
+    assert.equal(way.name, name, `${url} on ${page}: ${JSON.stringify(way)}`);
+    if (why) assert.match(way.why, new RegExp(why));
+  }
+});
+
+test('content comes as text or as bytes', () => {
+  const content = (c) => contentOf({ contents: [c] });
+  assert.deepEqual(content({ text: '' }), { data: '', type: 'text/plain' });
+  assert.deepEqual(content({ text: 'a', mimeType: 'Text/HTML; charset=utf-8' }), { data: 'a', type: 'text/html' });
+  assert.deepEqual(content({ blob: 'AAH/', mimeType: 'image/png' }), { data: new Uint8Array([0, 1, 255]), type: 'image/png' });
+  assert.deepEqual(content({ blob: 'w6k=', mimeType: 'text/css' }), { data: 'é', type: 'text/css' });
+  for (const bad of [undefined, {}, { contents: [] }, { contents: [{}] }, { contents: [{ blob: 1 }] }]) assert.throws(() => contentOf(bad));
+});
+
+test('a bucket allows bursts, and so much per second', () => {
+  const bucket = new Bucket(10, 3, 0);
+  assert.deepEqual([0, 0, 0, 0].map((t) => bucket.take(t)), [true, true, true, false]);
+  assert.deepEqual([50, 100, 101, 10_000].map((t) => bucket.take(t)), [false, true, false, true]);
+});
+
+test('canvases are listed, updated, and spoken to', () => {
+  const store = storeWith({});
+  const session = 'ahp-session:/1';
+  const canvas = 'ahp-canvas:/x';
+  store.snapshot({ resource: session, state: { openCanvases: null }, fromSeq: 10 });
+  assert.deepEqual(store.canvasesOf(session), []);
+  store.apply({ channel: session, serverSeq: 11, action: { type: 'session/openCanvasesChanged', openCanvases: [{ channel: canvas }, null, {}] } });
+  assert.deepEqual(store.canvasesOf(session), [{ channel: canvas }]);
+  store.snapshot({ resource: canvas, state: { title: 'T', status: 'S', url: 'u', availability: 'ready' }, fromSeq: 11 });
+  store.apply({ channel: canvas, serverSeq: 12, action: { type: 'canvas/updated', status: null, url: 'v', provider: 'other' } });
+  assert.deepEqual(store.get(canvas), { title: 'T', url: 'v', availability: 'ready' });
+  const said = (serverSeq, payload, more) => store.apply({ channel: canvas, serverSeq, action: { type: 'canvas/message', payload }, ...more });
+  said(12, 'seen before');
+  said(13, 'from a view', { origin: { clientId: 'me', clientSeq: 1 } });
+  said(14, 'from the provider');
+  store.apply({ channel: 'ahp-canvas:/other', serverSeq: 15, action: { type: 'canvas/message', payload: 'not subscribed' } });
+  assert.deepEqual(store.takeMessages(), [{ channel: canvas, payload: 'from the provider' }]);
+  assert.deepEqual(store.takeMessages(), []);
 });
