@@ -26,6 +26,10 @@ type HostConn interface {
 	// delivered before is written to the host.
 	Flush()
 
+	// Ask queues a request of the relay's own for the host, whose response
+	// [AgentConn.Answer] takes.
+	Ask(ask uint64, request []byte)
+
 	// Closed says that the client is gone: nothing more comes. What is queued
 	// is still to be written, and then the local connection to be closed.
 	Closed(code ahp.CloseCode, reason string)

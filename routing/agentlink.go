@@ -197,6 +197,11 @@ func (l *agentLink) record(f *broker.Fields) error {
 		}
 	case recordNeed:
 		return l.need(number)
+	case recordAsk:
+		ask := f.Uvarint()
+		if data := f.Bytes(); !f.Bad {
+			l.asked(number, ask, data)
+		}
 	case recordFlush:
 		if c := l.conns[number]; c != nil && !c.told {
 			c.host.Flush()

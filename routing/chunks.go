@@ -218,6 +218,7 @@ type chunkStore struct {
 // A storedChunk is encoded for clients.
 type storedChunk struct {
 	frames []Frame
+	data   [][]byte // the pieces in those
 	size   int
 }
 
@@ -239,9 +240,9 @@ func (r *Relay) chunk(number, flags uint64, data []byte) error {
 	if s.bytes > s.limit || ch.size > chunkSize || len(ch.frames) >= maxPieces {
 		return fmt.Errorf("%w: %d bytes of chunks, one of %d bytes in %d pieces", broker.ErrBadPacket, s.bytes, ch.size, len(ch.frames)+1)
 	}
-	ch.frames = append(ch.frames, Frame{
-		Data: r.cfg.Encode(data, false, false, false), Credit: len(data), Holders: new(atomic.Int32),
-	})
+	encoded := r.cfg.Encode(data, false, false, false)
+	ch.data = append(ch.data, encoded[len(encoded)-len(data):])
+	ch.frames = append(ch.frames, Frame{Data: encoded, Credit: len(data), Holders: new(atomic.Int32)})
 	if flags&fragmentLast != 0 {
 		s.arriving = 0
 		ch.frames[len(ch.frames)-1].Credit += pieceCost
@@ -269,11 +270,18 @@ func (r *Relay) chunkRef(conn, number uint64) error {
 		return fmt.Errorf("%w: chunk %d is not here", broker.ErrBadPacket, number)
 	}
 	c := r.conns[conn]
-	if c == nil || c.client == nil {
-		return nil // as for pieces
+	if c == nil {
+		return fmt.Errorf("%w: chunk on connection %d, which is not there", broker.ErrBadPacket, conn)
 	}
 	if !r.mux.tookLate(&c.stream, ch.size+pieceCost) {
 		return fmt.Errorf("%w: chunk on connection %d beyond its credit", broker.ErrBadPacket, conn)
+	}
+	if c.client == nil || c.aside != 0 {
+		for _, data := range ch.data {
+			c.takeAside(data, false)
+		}
+		r.consumed(c, ch.size+pieceCost)
+		return nil
 	}
 	r.frames = append(r.frames[:0], ch.frames...)
 	c.deliver(r.frames)

@@ -44,6 +44,9 @@ const (
 	recordChunk    // chunk, flags, bytes: a piece of a chunk, all in a row
 	recordDrop     // chunk: nothing refers to it any more
 	recordChunkRef // conn, chunk: that chunk comes next in the message
+
+	recordAsk   // relay to host-agent. conn, ask, frame: a request of the relay's own
+	recordAside // host-agent to relay. conn, ask: the next message on this connection answers that
 )
 
 // Flags of a fragment.

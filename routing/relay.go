@@ -55,7 +55,7 @@ type RelayConfig struct {
 	Agent string // instance of the host-agent
 
 	// Encode returns a message, or a piece of one, as output for clients:
-	// flags tell which.
+	// flags tell which. It ends with the piece.
 	Encode func(piece []byte, first, last, binary bool) []byte
 
 	Credit     int // bytes that the host-agent may send ahead on each connection; default 1 MiB
@@ -299,6 +299,11 @@ func (r *Relay) record(f *broker.Fields) error {
 		if chunk := f.Uvarint(); !f.Bad {
 			return r.chunkRef(number, chunk)
 		}
+	case recordAside:
+		ask := f.Uvarint()
+		if c := r.conns[number]; c != nil && !f.Bad {
+			c.aside = ask
+		}
 	case recordRefs:
 		return r.refs(number, f)
 	case recordBody:
@@ -340,16 +345,22 @@ func (r *Relay) piece(conn uint64, data []byte, flags uint64) error {
 	if !r.mux.took(&c.stream, cost) {
 		return fmt.Errorf("%w: message on connection %d beyond its credit", broker.ErrBadPacket, conn)
 	}
-	if c.client == nil { // it is gone, and the host-agent is about to hear of it
-		if r.mux.written(&c.stream, cost) {
-			r.lines.Wake()
-		}
+	// The client may be gone, and the host-agent about to hear of it.
+	if c.client == nil || c.takeAside(data, flags&fragmentLast != 0) {
+		r.consumed(c, cost)
 		return nil
 	}
 	encoded := r.cfg.Encode(data, flags&fragmentFirst != 0, flags&fragmentLast != 0, flags&fragmentBinary != 0)
 	r.frames = append(r.frames[:0], Frame{Data: encoded, Credit: cost})
 	c.deliver(r.frames)
 	return nil
+}
+
+// consumed gives back credit of what was taken here.
+func (r *Relay) consumed(c *RelayConn, cost int) {
+	if r.mux.written(&c.stream, cost) {
+		r.lines.Wake()
+	}
 }
 
 // watch has the bodies of a channel heard, and tells the host-agent so over

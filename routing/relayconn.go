@@ -20,6 +20,12 @@ type RelayConn struct {
 	opened    bool       // the client has been told that the host takes messages
 	received  bool       // the host-agent's close has come
 	sentClose bool       // ours has left
+
+	asks       map[uint64]func(response []byte) // requests of the relay's own
+	lastAsk    uint64
+	aside      uint64 // what the message that is coming answers; 0: it is the client's
+	asideData  []byte
+	asideBytes int
 }
 
 // A debt is something that a client is to be sent once the bodies before it
@@ -222,6 +228,7 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 		}
 	}
 	c.owedBytes = 0
+	c.endAsks()
 	if r.ended == nil {
 		r.mux.written(&c.stream, c.stream.unpaid-c.stream.owed)
 		r.mux.end(&c.stream, code, reason)
