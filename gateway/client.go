@@ -48,6 +48,7 @@ type client struct {
 	cfg     *Config
 	metrics *metrics
 	budget  *budget
+	tickets *tickets
 	spawn   func(func()) bool // starts a goroutine that the server waits for
 	log     *slog.Logger
 
@@ -109,6 +110,7 @@ func (c *client) serve(draining func() bool) {
 		c.sock.close(end.code, end.reason) // reads on if the client has not closed too
 	}
 	c.disconnect(end)
+	c.tickets.endOf(c)
 	c.stopParting()
 	c.metrics.count(c, end.code)
 	c.log.Info("client gone", "code", end.code, "reason", end.reason, "frames_in", c.framesIn.Load(), "frames_out", c.framesOut.Load())
@@ -157,6 +159,9 @@ func (c *client) fromClient(message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {
 		return err
+	}
+	if c.answerTicket(&env) {
+		return nil
 	}
 	if c.gate != nil {
 		verdict, instead := c.gate.FromClient(&env)

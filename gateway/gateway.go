@@ -53,6 +53,12 @@ type Config struct {
 	HoldTime      time.Duration // how long a client waits for a host that is away; default 10 min
 	AgentTTL      time.Duration // lifetime of NATS credentials for host-agents; default 15 min
 
+	// CanvasDomain is the domain below which canvases have origins of their
+	// own: "canvas.example.com", or with scheme and port
+	// "http://localhost:8484". Its names must lead to the public listener.
+	// Default: none, canvases are read in band only.
+	CanvasDomain string
+
 	Log *slog.Logger // default: none
 }
 
@@ -129,6 +135,14 @@ func (cfg *Config) check() error {
 	return ahp.CheckName("Instance", cfg.Instance)
 }
 
+// canvasOrigin returns what CanvasDomain says.
+func (cfg *Config) canvasOrigin() (canvasOrigin, error) {
+	if cfg.CanvasDomain == "" {
+		return canvasOrigin{}, nil
+	}
+	return parseCanvasDomain(cfg.CanvasDomain)
+}
+
 func (cfg *Config) checkTimes() error {
 	for _, d := range []struct {
 		field string
@@ -150,6 +164,7 @@ type Server struct {
 	hosts   *hosts
 	metrics *metrics
 	budget  *budget
+	tickets *tickets
 	agents  agentSocks
 	public  http.Handler
 	admin   http.Handler
@@ -171,14 +186,18 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	s := newServer(cfg, cfg.Registry.Lookup)
+	origin, err := cfg.canvasOrigin()
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	s := newServer(cfg, origin, cfg.Registry.Lookup)
 	s.quiet = cfg.Registry.Subscribe(s.hosts.changed)
 	return s, nil
 }
 
 // newServer returns a Server that looks hosts up with the given function.
-func newServer(cfg Config, lookup func(tenant, host string) (broker.Host, bool)) *Server {
-	s := &Server{cfg: cfg, budget: newBudget(cfg.MaxQueued), quiet: func() {}}
+func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host string) (broker.Host, bool)) *Server {
+	s := &Server{cfg: cfg, budget: newBudget(cfg.MaxQueued), tickets: newTickets(canvases), quiet: func() {}}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
 	s.hosts.queued = s.budget.add

@@ -30,7 +30,7 @@ func (s *Server) publicHandler() http.Handler {
 		mux.HandleFunc("GET /nats", s.serveNATS)
 	}
 	mux.Handle("GET /", console())
-	return mux
+	return s.onCanvasDomain(mux)
 }
 
 // serveAHP takes a client's connection to a host.
@@ -92,7 +92,7 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 	id := rand.Text()[:12]
 	c := &client{
 		id: id, who: who, host: host, remote: remote, since: time.Now(), sock: sock,
-		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, ctx: ctx, cancel: cancel,
+		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: s.tickets, ctx: ctx, cancel: cancel,
 		log: s.cfg.Log.With("conn", id, "tenant", host.tenant, "host", host.name, "subject", who.Subject, "remote", remote),
 	}
 	if who.Access == auth.AccessRead {

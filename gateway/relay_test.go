@@ -244,7 +244,7 @@ func FuzzProof(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	server := newServer(Config{Keys: keys, Instance: "relay1"}.withDefaults(), func(string, string) (broker.Host, bool) { return broker.Host{}, false })
+	server := newServer(Config{Keys: keys, Instance: "relay1"}.withDefaults(), canvasOrigin{}, func(string, string) (broker.Host, bool) { return broker.Host{}, false })
 	f.Cleanup(server.Close)
 	f.Add([]byte(`{"challenge":"x","nkey":"U","signature":"eA=="}`))
 	f.Add(encodeSeed(Proof{Challenge: keys.NewChallenge(), NKey: "UA", Signature: []byte("x")}))

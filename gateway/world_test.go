@@ -59,7 +59,11 @@ func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 		}
 		w := &world{T: t, keys: keys, host: broker.Host{Tenant: testTenant, Name: testHost, State: broker.Offline, Reason: "asleep"}}
 		cfg.Keys, cfg.Bus, cfg.Instance = keys, &w.net, "relay1"
-		w.server = newServer(cfg.withDefaults(), w.registry)
+		origin, err := cfg.canvasOrigin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.server = newServer(cfg.withDefaults(), origin, w.registry)
 		defer func() {
 			w.server.Close()
 			if w.stopAgent != nil {
@@ -122,6 +126,8 @@ type hostEnd struct {
 	stuck   bool // the host takes nothing
 	untaken int  // credit of that
 	got     []string
+	asked   []string                    // by the relay itself
+	respond func(request string) string // to that; nil: does not
 	closed  bool
 	code    ahp.CloseCode
 	reason  string
@@ -162,6 +168,18 @@ func (h *hostEnd) Flush() {
 	if !h.stuck {
 		h.w.running.Go(func() { _ = h.conn.Flushed() })
 	}
+}
+
+// Ask implements [routing.HostConn].
+func (h *hostEnd) Ask(ask uint64, request []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked = append(h.asked, string(request))
+	if h.respond == nil {
+		return
+	}
+	response := h.respond(string(request))
+	h.w.running.Go(func() { _ = h.conn.Answer(ask, []byte(response), 0, 0) })
 }
 
 // Closed implements [routing.HostConn].

@@ -28,6 +28,7 @@ type hostConn struct {
 	heard  atomic.Int64  // when the host last said something here, in Unix nanoseconds; 0: never
 	canvas *contentproxy.Conn
 	reads  chan struct{} // one for each read of canvas content that is under way
+	asks   asks          // the relay's own
 
 	mu       sync.Mutex // guards the fields below
 	queue    []delivery // bounded by the connection's credit
@@ -249,52 +250,28 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 			return err
 		}
 		c.heard.Store(time.Now().UnixNano())
-		var channel []byte
-		if env, err := ahp.Peek(message); err == nil && !binary {
-			if env.Kind == ahp.Notification {
-				channel = env.Channel
-			} else if env.Kind == ahp.Response {
-				c.noteAnswer(&env)
-			}
-			out, read := c.canvas.FromHost(message, &env)
-			if read != nil {
-				c.serve(ctx, &wg, read)
-				continue
-			}
-			if out.To > 0 {
-				if err := c.conn.FromHostWith(out.Bytes, out.From, out.To); err != nil {
-					return err
-				}
-				continue
-			}
-			message = out.Bytes
-		}
-		// What is no AHP message passes too: the client decides.
-		if err := c.conn.FromHost(message, binary, channel); err != nil {
+		if err := c.fromHost(ctx, &wg, message, binary); err != nil {
 			return err
 		}
 	}
 }
 
-// maxReads is how many reads of canvas content a client may have under way.
-const maxReads = 16
-
-// serve answers a read in the host's place.
-func (c *hostConn) serve(ctx context.Context, wg *sync.WaitGroup, read *contentproxy.Read) {
-	select {
-	case c.reads <- struct{}{}:
-	default:
-		_ = c.conn.FromHost(read.TooMany().Bytes, false, nil) // fails if the client is gone
-		return
+// fromHost passes on a message of the host's.
+func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []byte, binary bool) error {
+	env, err := ahp.Peek(message)
+	if err != nil || binary {
+		return c.conn.FromHost(message, binary, nil) // the client decides
 	}
-	wg.Go(func() {
-		defer func() { <-c.reads }()
-		out := read.Answer(ctx)
-		if err := c.conn.FromHostWith(out.Bytes, out.From, out.To); errors.Is(err, routing.ErrQueueFull) {
-			c.log.Warn("client takes too little")
-			c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
-		}
-	})
+	if env.Kind == ahp.Response {
+		c.noteAnswer(&env)
+		return c.response(ctx, wg, message, &env)
+	}
+	out, _ := c.canvas.FromHost(message, &env) // which serves nothing but responses
+	var channel []byte
+	if env.Kind == ahp.Notification {
+		channel = env.Channel
+	}
+	return c.conn.FromHost(out.Bytes, false, channel)
 }
 
 // noteAnswer lets the client's larger messages in once the host has accepted
