@@ -55,7 +55,8 @@ type Config struct {
 
 	// CanvasDomain is the domain below which canvases have origins of their
 	// own: "canvas.example.com", or with scheme and port
-	// "http://localhost:8484". Its names must lead to the public listener.
+	// "http://localhost:8484". Its names must lead to the public listener; a
+	// [Relay] puts that one's port in the place of port 0.
 	// Default: none, canvases are read in band only.
 	CanvasDomain string
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -90,6 +91,10 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	defer cancel()
 	if r.public, err = listen(ctx, "--listen", cfg.Listen, DefaultListen); err != nil {
 		return nil, err
+	}
+	if domain, ok := strings.CutSuffix(cfg.Gateway.CanvasDomain, ":0"); ok {
+		_, port, _ := net.SplitHostPort(r.public.Addr().String())
+		cfg.Gateway.CanvasDomain = domain + ":" + port
 	}
 	if cfg.AdminListen != NoListener {
 		if r.admin, err = listen(ctx, "--admin-listen", cfg.AdminListen, DefaultAdminListen); err != nil {

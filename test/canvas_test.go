@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +16,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/contentproxy"
+	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/test/refclient"
 	"ahprelay/test/refhost"
@@ -32,7 +36,8 @@ func newCanvasWorld(t testing.TB, canvas contentproxy.Config, canvases ...refhos
 	t.Helper()
 	host, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Canvases = canvases })
 	var meter *stack.Meter
-	s := startStackWith(t, stack.Config{Upstream: server.URL(), NATSOverTCP: true}, func(relay *stack.Stack, cfg *hostagent.Config) (err error) {
+	relay := gateway.RelayConfig{Gateway: gateway.Config{CanvasDomain: "http://localhost:0"}}
+	s := startStackWith(t, stack.Config{Upstream: server.URL(), NATSOverTCP: true, Relay: relay}, func(relay *stack.Stack, cfg *hostagent.Config) (err error) {
 		if meter, err = stack.NewMeter(relay.Relay.NATSAddr().String()); err != nil {
 			return err
 		}
@@ -212,6 +217,70 @@ func lastServerSeq(c *refclient.Client) (last int64) {
 		}
 	}
 	return last
+}
+
+// TestCanvasByURL reads an application as a browser does.
+func TestCanvasByURL(t *testing.T) {
+	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "notes"}, refhost.Canvas{ID: "notes-loopback", Mode: refhost.CanvasLoopback})
+	for _, id := range []string{"notes", "notes-loopback"} {
+		c, other := w.client("c-"+id), w.client("other-"+id)
+		channel := w.open(id)
+		ask := map[string]any{"channel": channel, "uri": w.show(c, channel)}
+		var ticket, foreign struct{ URL string }
+		if err := errors.Join(json.Unmarshal(w.call(c, "relay/canvasTicket", ask), &ticket), json.Unmarshal(w.call(other, "relay/canvasTicket", ask), &foreign)); err != nil {
+			t.Fatal(err)
+		}
+		for name, kind := range map[string]string{"index.html": "text/html", "app.js": "text/javascript", "style.css": "text/css"} {
+			inBand, err := w.read(c, channel, strings.TrimSuffix(ask["uri"].(string), "index.html")+name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, header, body := w.get(strings.TrimSuffix(ticket.URL, "index.html") + name)
+			if status != http.StatusOK || body != inBand.Text || !strings.HasPrefix(header.Get("Content-Type"), kind) {
+				t.Errorf("%s: %d %s, %.80q", name, status, header.Get("Content-Type"), body)
+			}
+		}
+		if status, _, body := w.get(ticket.URL + "x"); status != http.StatusNotFound {
+			t.Errorf("what is not there: %d %q", status, body)
+		}
+		// Who is not subscribed has a ticket for nothing.
+		if status, _, body := w.get(foreign.URL); status != http.StatusForbidden {
+			t.Errorf("%s, not subscribed: %d %q", id, status, body)
+		}
+		_ = c.Abort()
+		deadline := time.Now().Add(stepTime)
+		status := 0
+		for status != http.StatusGone && time.Now().Before(deadline) {
+			status, _, _ = w.get(ticket.URL)
+		}
+		if status != http.StatusGone {
+			t.Errorf("after the end of the connection: %d", status)
+		}
+	}
+}
+
+// get fetches a URL of the canvas domain, as a browser that knows where
+// localhost is.
+func (w *canvasWorld) get(address string) (status int, header http.Header, body string) {
+	w.t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	request.URL.Host, request.Host = "127.0.0.1:"+u.Port(), u.Host
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	data, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		w.t.Fatal(err)
+	}
+	return response.StatusCode, response.Header, string(data)
 }
 
 // TestCanvasTurnedOff leaves loopback addresses alone.

@@ -80,7 +80,10 @@ func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) (*gateway.Relay, error) {
 	cfg := gateway.RelayConfig{
 		DataDir: dir, Listen: c.Listen, AdminListen: "127.0.0.1:0",
-		Gateway: gateway.Config{Version: cli.BuildVersion(), Log: log},
+		Gateway: gateway.Config{
+			Version: cli.BuildVersion(), Log: log,
+			CanvasDomain: "http://localhost:0", // browsers know that all names below it are here
+		},
 	}
 	relay, err := gateway.StartRelay(ctx, cfg)
 	if errors.Is(err, syscall.EADDRINUSE) {
