@@ -371,7 +371,7 @@ func (r *Registry) publish(subject string, what relayNews) {
 	if err == nil {
 		err = r.cfg.Conn.Publish(subject, body)
 	}
-	if err != nil && !errors.Is(err, nats.ErrReconnectBufExceeded) && !errors.Is(err, nats.ErrConnectionClosed) {
+	if err != nil && r.cfg.Conn.Connected() { // else the Conn's own events tell
 		r.cfg.Log.Warn("message to other relays", "error", err)
 	}
 }

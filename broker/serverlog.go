@@ -17,15 +17,20 @@ import (
 const (
 	logLinesEvery = 100 * time.Millisecond
 	logLinesBurst = 50
+
+	// foreignEvery is how often a route from or to other keys is logged: it is
+	// tried again every second.
+	foreignEvery = 10 * time.Second
 )
 
 // A serverLog takes the log of a NATS server. What the server notices is for
 // debugging, except slow consumers; what it calls an error is a warning if it
-// is about a client. Bytes of the protocol, which the server quotes if it does
+// is about a client, or a server that is not there. Bytes of the protocol, which the server quotes if it does
 // not understand them, are left out.
 type serverLog struct {
 	log     *slog.Logger
 	limit   *rate.Limiter
+	foreign *rate.Limiter
 	skipped atomic.Int64
 
 	mu    sync.Mutex
@@ -36,7 +41,10 @@ func newServerLog(log *slog.Logger) *serverLog {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &serverLog{log: log, limit: rate.NewLimiter(rate.Every(logLinesEvery), logLinesBurst)}
+	return &serverLog{
+		log: log, limit: rate.NewLimiter(rate.Every(logLinesEvery), logLinesBurst),
+		foreign: rate.NewLimiter(rate.Every(foreignEvery), 1),
+	}
 }
 
 // fatal returns why the server could not start, empty if it could.
@@ -52,8 +60,13 @@ func (l *serverLog) write(level slog.Level, format string, args []any) {
 		return
 	}
 	text := fmt.Sprintf(format, args...)
-	if level == slog.LevelError && strings.Contains(text, " - cid:") {
+	aboutOthers := strings.Contains(text, " - cid:") || strings.Contains(text, "trying to connect to route")
+	if level == slog.LevelError && aboutOthers {
 		level = slog.LevelWarn
+	}
+	foreign := isForeignRoute(text)
+	if foreign && !l.foreign.Allow() {
+		return
 	}
 	if !l.limit.Allow() {
 		l.skipped.Add(1)
@@ -61,7 +74,7 @@ func (l *serverLog) write(level slog.Level, format string, args []any) {
 	}
 	text, _, _ = strings.Cut(text, " proto='")
 	attrs := []slog.Attr{slog.String("said", text)}
-	if isForeignRoute(text) {
+	if foreign {
 		attrs = append(attrs, slog.String("hint", "relays of one cluster need the same keys: copy the directory keys below the data directory of one to the others"))
 	}
 	if n := l.skipped.Swap(0); n > 0 {

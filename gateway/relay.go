@@ -108,6 +108,9 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		return nil, err
 	}
 	cfg.Gateway.Instance = broker.NewInstance()
+	if err = cfg.checkCluster(); err != nil {
+		return nil, err
+	}
 	if err = r.startNATS(ctx, &cfg); err != nil {
 		return nil, err
 	}
@@ -129,6 +132,17 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	return r, nil
 }
 
+// checkCluster reports settings that do not go together.
+func (c *RelayConfig) checkCluster() error {
+	switch {
+	case c.ClusterListen == "" && len(c.ClusterRoutes) > 0:
+		return fmt.Errorf("--cluster-route %s: relays connect to each other; add --cluster-listen host:port", c.ClusterRoutes[0])
+	case c.ClusterListen != "" && c.NATSURL != "":
+		return errors.New("--cluster-listen joins embedded NATS servers, and --nats-url takes others in their place; choose one")
+	}
+	return nil
+}
+
 // startNATS starts or joins NATS.
 func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
@@ -140,8 +154,6 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 		}
 		dial.Server = r.nats
 		g.NATS = func(context.Context) (net.Conn, error) { return r.nats.InProcessConn() }
-	} else if cfg.ClusterListen != "" || len(cfg.ClusterRoutes) > 0 {
-		return errors.New("a cluster of embedded NATS servers and an external NATS cluster exclude each other")
 	} else if err := r.keys.WriteTrustConfig(trust); err != nil {
 		return err
 	}
