@@ -25,8 +25,8 @@ const (
 
 // A serverLog takes the log of a NATS server. What the server notices is for
 // debugging, except slow consumers; what it calls an error is a warning if it
-// is about a client, or a server that is not there. Bytes of the protocol, which the server quotes if it does
-// not understand them, are left out.
+// is about a client, or a server that is not there. Bytes of the protocol,
+// which the server quotes if it does not understand them, are left out.
 type serverLog struct {
 	log     *slog.Logger
 	limit   *rate.Limiter
