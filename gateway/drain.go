@@ -22,7 +22,7 @@ import (
 
 // drainTail is the part of the time for a drain, one of so many, that is kept
 // for each of the last three steps.
-const drainTail = 8
+const drainTail = 16
 
 // Drain closes all clients with the advice to reconnect at once, spread over
 // the given time so that they do not all arrive elsewhere together, each

@@ -22,6 +22,7 @@ type Process struct {
 
 	mu   sync.Mutex // guards the fields below
 	cmd  *exec.Cmd  // nil while it does not run
+	code int        // of its last exit; -1: a signal ended it
 	done chan struct{}
 }
 
@@ -55,7 +56,7 @@ func (p *Process) wait(cmd *exec.Cmd, done chan<- struct{}) {
 	_ = cmd.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cmd = nil
+	p.cmd, p.code = nil, cmd.ProcessState.ExitCode()
 	close(done)
 }
 
@@ -86,6 +87,13 @@ func (p *Process) End(sig syscall.Signal) error {
 	case <-time.After(stopTime):
 		return fmt.Errorf("%s did not end within %v after %v; its log: %s", p.name, stopTime, sig, p.log)
 	}
+}
+
+// ExitCode returns how the process last ended; -1 is by a signal.
+func (p *Process) ExitCode() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.code
 }
 
 // Kill kills the process and its children, stopped ones too, and waits.

@@ -1,0 +1,323 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/gateway"
+	"ahprelay/hostagent"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// note returns a notification of about so many bytes.
+func note(channel string, n, size int) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"x/y","params":{"channel":%q,"n":%d,"pad":%q}}`, channel, n, strings.Repeat("x", size))
+}
+
+// TestSnapshotOverSlowLine sends a message of 32 MiB to a client whose line takes
+// 4 MB/s, where one may take nothing for half of that time, and is pinged so
+// often that it cannot answer in time: it gets everything.
+func TestSnapshotOverSlowLine(t *testing.T) {
+	host := newPuppet(t)
+	s := startStack(t, stack.Config{Upstream: host.server.URL(), Relay: gateway.RelayConfig{
+		Gateway: gateway.Config{Stall: 4 * time.Second, Ping: 200 * time.Millisecond},
+	}})
+	var got atomic.Int64
+	c := greet(t, s, stack.Host, "slow", &line{rate: 4 << 20}, func(frame []byte) { got.Add(int64(len(frame))) })
+	conn := host.conn("slow", 0)
+	want := got.Load()
+	for i, size := range []int{100, 32<<20 - 200, 100, 4 << 20, 100} {
+		m := note("ahp-session:/1", i, size)
+		if err := conn.say(m); err != nil {
+			t.Fatal(err)
+		}
+		want += int64(len(m))
+	}
+	for deadline := time.Now().Add(10 * stepTime); got.Load() < want && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		select {
+		case <-c.Done():
+			code, reason := c.CloseStatus()
+			t.Fatalf("closed with %d %q after %d bytes; want %d", code, reason, got.Load(), want)
+		default:
+		}
+	}
+	if got.Load() != want {
+		t.Errorf("client got %d bytes; want %d", got.Load(), want)
+	}
+}
+
+// TestStalledViewerCostsNothing has a client read nothing of a chat that others
+// follow: it is closed alone, for that reason, and they get everything.
+func TestStalledViewerCostsNothing(t *testing.T) {
+	host := newPuppet(t)
+	s := startStack(t, stack.Config{Upstream: host.server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{Stall: 2 * time.Second}}})
+	good := []*refclient.Client{greet(t, s, stack.Host, "a", nil, nil), greet(t, s, stack.Host, "b", nil, nil)}
+	var network line
+	stalled := greet(t, s, stack.Host, "stalled", &network, nil)
+	conns := []*puppetConn{host.conn("a", 0), host.conn("b", 0), host.conn("stalled", 0)}
+	thaw := network.freeze()
+	defer thaw()
+	gone := false
+	const messages, size = 1000, 20 << 10
+	for i := range messages {
+		m := note("ahp-session:/1", i, size)
+		for j, c := range conns {
+			if err := c.say(m); err != nil && j < len(good) {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, c := range good {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*stepTime)
+		last := fmt.Sprintf(`"n":%d,`, messages-1)
+		if _, err := c.WaitFor(ctx, func(frame []byte) bool { return strings.Contains(string(frame), last) }); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		frames := c.Frames()[1:] // behind the answer to initialize
+		for n, frame := range frames {
+			if !strings.Contains(string(frame), fmt.Sprintf(`"n":%d,`, n)) {
+				t.Fatalf("client %d: message %d is %.100s", i, n, frame)
+			}
+		}
+		if len(frames) != messages {
+			t.Errorf("client %d got %d messages; want %d", i, len(frames), messages)
+		}
+	}
+	select {
+	case <-conns[2].done:
+		gone = true
+	case <-time.After(2 * stepTime):
+	}
+	if !gone {
+		t.Error("the host still has the connection of the client that reads nothing")
+	}
+	thaw()
+	<-stalled.Done()
+	for _, c := range good {
+		if _, err := c.Call(t.Context(), "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
+			t.Errorf("a client that reads: %v", err)
+		}
+	}
+}
+
+// TestRoamedClient has a client come again while its former connection is
+// frozen, as that of a phone that has changed networks: it is closed. Another
+// one with the same clientId that is alive stays.
+func TestRoamedClient(t *testing.T) {
+	host := newPuppet(t)
+	s := startStack(t, stack.Config{Upstream: host.server.URL()})
+	var mobile line
+	greet(t, s, stack.Host, "phone", &mobile, nil)
+	tab := greet(t, s, stack.Host, "phone", nil, nil)
+	old, twin := host.conn("phone", 0), host.conn("phone", 1)
+	time.Sleep(4 * time.Second) // probed, and there
+	defer mobile.freeze()()
+	now := greet(t, s, stack.Host, "phone", nil, nil)
+	select {
+	case <-old.done:
+	case <-time.After(stepTime):
+		t.Error("the connection of before is still there")
+	}
+	for what, conn := range map[string]*puppetConn{"its other connection": twin, "the new one": host.conn("phone", 2)} {
+		select {
+		case <-conn.done:
+			t.Errorf("%s was closed", what)
+		default:
+		}
+	}
+	for _, c := range []*refclient.Client{tab, now} {
+		if _, err := c.Call(t.Context(), "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// startHost makes another host reachable through the relay.
+func startHost(t *testing.T, s *stack.Stack, name, url string) {
+	t.Helper()
+	token, err := s.HostToken(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := hostagent.New(hostagent.Config{
+		Relays: []string{s.Relay.URL()}, Token: func() (string, error) { return token, nil },
+		Upstream: hostagent.Upstream{URL: url},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = agent.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+	clientToken, err := s.Token(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(stepTime); ; time.Sleep(5 * time.Millisecond) {
+		info, err := stack.GetJSON[gateway.HostInfo](t.Context(), s.Relay.URL()+"/api/hosts/"+name, clientToken)
+		if err == nil && info.State == "online" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("host %s is %s, %v", name, info.State, err)
+		}
+	}
+}
+
+// roundTrips returns how long a client's pings to its host take, sorted.
+func roundTrips(t *testing.T, c *refclient.Client, n int) (took []time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*stepTime)
+	defer cancel()
+	for range n {
+		began := time.Now()
+		if _, err := c.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	return took
+}
+
+// TestHungHostStallsOnlyItsClients has a host read nothing while its clients
+// send: they have to wait, with all that they sent, and clients of another host
+// of the same relay do not.
+func TestHungHostStallsOnlyItsClients(t *testing.T) {
+	hung, other := newPuppet(t), newPuppet(t)
+	s := startStack(t, stack.Config{Upstream: hung.server.URL()})
+	startHost(t, s, "desktop", other.server.URL())
+	bystander := greet(t, s, "desktop", "b", nil, nil)
+	usual := roundTrips(t, bystander, 50)
+	const clients, messages, size = 3, 400, 100 << 10
+	var unblock []func()
+	var writers sync.WaitGroup
+	var sent atomic.Int64
+	for i := range clients {
+		id := fmt.Sprint("c", i)
+		c := greet(t, s, stack.Host, id, nil, nil)
+		unblock = append(unblock, hung.conn(id, 0).block())
+		defer unblock[i]()
+		writers.Go(func() {
+			for n := range messages {
+				if c.SendRaw([]byte(note("ahp-session:/1", n, size))) != nil {
+					return
+				}
+				sent.Add(1)
+			}
+		})
+	}
+	meanwhile := roundTrips(t, bystander, 200)
+	t.Logf("round trip of the other host's client: median %v, %v before", meanwhile[100], usual[25])
+	if meanwhile[100] > 500*time.Millisecond {
+		t.Errorf("the median round trip of another host's client is %v", meanwhile[100])
+	}
+	for before := int64(-1); before < sent.Load(); time.Sleep(500 * time.Millisecond) {
+		before = sent.Load() // until no more is taken
+	}
+	if n := sent.Load(); n == clients*messages {
+		t.Error("the relay took all that clients sent for a host that reads nothing")
+	}
+	for _, f := range unblock {
+		f()
+	}
+	writers.Wait()
+	for i := range clients {
+		conn := hung.conn(fmt.Sprint("c", i), 0)
+		for deadline := time.Now().Add(2 * stepTime); len(conn.messages()) < messages+1 && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		got := conn.messages()[1:]
+		if len(got) != messages {
+			t.Fatalf("host got %d messages; want %d", len(got), messages)
+		}
+		for n, m := range got {
+			if !strings.Contains(m, fmt.Sprintf(`"n":%d,`, n)) {
+				t.Fatalf("message %d is %.100s", n, m)
+			}
+		}
+	}
+}
+
+// TestFloodingHost has a host send without an end to clients of which some read
+// nothing: the clients of another host of the same relay are not kept waiting.
+func TestFloodingHost(t *testing.T) {
+	flooding, other := newPuppet(t), newPuppet(t)
+	s := startStack(t, stack.Config{Upstream: flooding.server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{Stall: 2 * time.Second}}})
+	startHost(t, s, "desktop", other.server.URL())
+	bystander := greet(t, s, "desktop", "b", nil, nil)
+	usual := roundTrips(t, bystander, 50)
+	var stop atomic.Bool
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	defer stop.Store(true)
+	for i := range 6 {
+		network, id := new(line), fmt.Sprint("c", i)
+		greet(t, s, stack.Host, id, network, func([]byte) {})
+		conn := flooding.conn(id, 0)
+		if i%2 == 0 {
+			defer network.freeze()()
+		}
+		writers.Go(func() {
+			for n := 0; !stop.Load(); n++ {
+				if conn.say(note("ahp-session:/1", n, 10<<10)) != nil {
+					return
+				}
+			}
+		})
+	}
+	meanwhile := roundTrips(t, bystander, 200)
+	t.Logf("round trip of the other host's client: median %v, most %v; median %v before", meanwhile[100], meanwhile[199], usual[25])
+	if meanwhile[100] > 500*time.Millisecond {
+		t.Errorf("the median round trip of another host's client is %v", meanwhile[100])
+	}
+}
+
+// TestAgentStopsBehindWhatTheHostSaid stops a host-agent that still has much
+// for a client which takes its time: it gets all of it, and then why.
+func TestAgentStopsBehindWhatTheHostSaid(t *testing.T) {
+	host := newPuppet(t)
+	s := startStack(t, stack.Config{
+		Upstream: host.server.URL(),
+		Agent:    hostagent.Config{Upstream: hostagent.Upstream{URL: host.server.URL()}}, // past the tap, which answers pings itself
+	})
+	var got atomic.Int64
+	var network line
+	c := greet(t, s, stack.Host, "a", &network, func([]byte) { got.Add(1) })
+	conn := host.conn("a", 0)
+	thaw := network.freeze()
+	defer thaw()
+	const messages = 60
+	for i := range messages {
+		if err := conn.say(note("ahp-session:/1", i, 100<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conn.ws.Ping(t.Context()); err != nil { // the host-agent has read it all
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.StopAgent() }()
+	time.Sleep(500 * time.Millisecond)
+	thaw()
+	if err := <-ended; err != nil {
+		t.Errorf("host-agent ended with %v", err)
+	}
+	wantClosed(t, c, ahp.CloseHostOffline, "host offline: host-agent stopped")
+	if n := got.Load(); n != 1+messages {
+		t.Errorf("client got %d messages; want %d", n, 1+messages)
+	}
+}

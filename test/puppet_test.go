@@ -1,0 +1,229 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// A puppet is a host that does on each connection what the test says. It lets
+// every client in, and answers any other request with null.
+type puppet struct {
+	*testing.T
+	server *stack.Server
+
+	mu    sync.Mutex
+	conns map[string][]*puppetConn // by clientId, in the order in which they came
+}
+
+// A puppetConn is a client's connection, at a puppet.
+type puppetConn struct {
+	ws   *websocket.Conn
+	done chan struct{} // closed when it has ended
+
+	mu      sync.Mutex
+	got     []string      // requests and notifications, as they came
+	blocked chan struct{} // nothing is read until it is closed; nil: it is read
+}
+
+func newPuppet(t *testing.T) *puppet {
+	t.Helper()
+	p := &puppet{T: t, conns: map[string][]*puppetConn{}}
+	server, err := stack.Serve(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.server = server
+	t.Cleanup(func() {
+		server.Stop()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, list := range p.conns {
+			for _, c := range list {
+				_ = c.ws.CloseNow()
+			}
+		}
+	})
+	return p
+}
+
+// ServeHTTP implements [http.Handler].
+func (p *puppet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ws, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	ws.SetReadLimit(-1)
+	c := &puppetConn{ws: ws, done: make(chan struct{})}
+	defer close(c.done)
+	defer func() { _ = ws.CloseNow() }()
+	for {
+		_, message, err := ws.Read(context.Background())
+		if err != nil {
+			return
+		}
+		c.hear(p, message)
+		c.mu.Lock()
+		blocked := c.blocked
+		c.mu.Unlock()
+		if blocked != nil {
+			<-blocked
+		}
+	}
+}
+
+func (c *puppetConn) hear(p *puppet, message []byte) {
+	env, err := ahp.Peek(message)
+	if err != nil {
+		p.Errorf("host got %.100q: %v", message, err)
+		return
+	}
+	c.mu.Lock()
+	c.got = append(c.got, string(message))
+	c.mu.Unlock()
+	if m := string(env.Method); m == "initialize" || m == "reconnect" {
+		id := [...]ahp.Member{{Name: "clientId"}}
+		_ = ahp.Members(env.Params, id[:])
+		clientID, _ := ahp.Text(id[0].Raw)
+		p.mu.Lock()
+		p.conns[clientID] = append(p.conns[clientID], c)
+		p.mu.Unlock()
+	}
+	if env.Kind == ahp.Request {
+		_ = c.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":null}`, env.ID))
+	}
+}
+
+// say sends the client a message.
+func (c *puppetConn) say(message string) error {
+	return c.ws.Write(context.Background(), websocket.MessageText, []byte(message))
+}
+
+// block has the host read nothing more of a connection, until unblock.
+func (c *puppetConn) block() (unblock func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	blocked := make(chan struct{})
+	c.blocked = blocked
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.blocked = nil
+		close(blocked)
+	})
+}
+
+func (c *puppetConn) messages() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.got...)
+}
+
+// conn returns the n-th connection of a client, from 0.
+func (p *puppet) conn(clientID string, n int) *puppetConn {
+	p.Helper()
+	for deadline := time.Now().Add(stepTime); ; time.Sleep(time.Millisecond) {
+		p.mu.Lock()
+		list := p.conns[clientID]
+		p.mu.Unlock()
+		if len(list) > n {
+			return list[n]
+		}
+		if time.Now().After(deadline) {
+			p.Fatalf("client %s has %d connections to the host; want %d", clientID, len(list), n+1)
+		}
+	}
+}
+
+// greet connects a client over a line, and lets it in.
+func greet(t *testing.T, s *stack.Stack, host, clientID string, l *line, onFrame func([]byte)) *refclient.Client {
+	t.Helper()
+	token, err := s.Token(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	opts := refclient.Options{Token: token, OnFrame: onFrame, NoRecord: onFrame != nil, MaxFrame: 64 << 20}
+	if l != nil {
+		transport := &http.Transport{DialContext: l.dial, DisableKeepAlives: true}
+		opts.HTTPClient = &http.Client{Transport: transport}
+	}
+	c, err := refclient.Dial(ctx, s.URL(host), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Abort() })
+	if _, err := c.Call(ctx, "initialize", map[string]any{"channel": "ahp-root://", "clientId": clientID, "protocolVersions": []string{"0.9.0"}}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A line is a client's network, as slow as the test says.
+type line struct {
+	rate int // bytes a second that are read; 0: as many as come
+
+	mu     sync.Mutex
+	frozen chan struct{} // while it is not closed, nothing is read or written; nil: it is not frozen
+}
+
+func (l *line) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if l.rate > 0 {
+		_ = conn.(*net.TCPConn).SetReadBuffer(64 << 10)
+	}
+	return &lineConn{conn, l}, nil
+}
+
+// freeze stops the line, until the function that it returns is called.
+func (l *line) freeze() (thaw func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	frozen := make(chan struct{})
+	l.frozen = frozen
+	return sync.OnceFunc(func() { close(frozen) })
+}
+
+func (l *line) wait() {
+	l.mu.Lock()
+	frozen := l.frozen
+	l.mu.Unlock()
+	if frozen != nil {
+		<-frozen
+	}
+}
+
+type lineConn struct {
+	net.Conn
+	line *line
+}
+
+func (c *lineConn) Read(p []byte) (int, error) {
+	c.line.wait()
+	n, err := c.Conn.Read(p)
+	if c.line.rate > 0 {
+		time.Sleep(time.Duration(n) * time.Second / time.Duration(c.line.rate))
+	}
+	c.line.wait() // what came meanwhile is kept
+	return n, err
+}
+
+func (c *lineConn) Write(p []byte) (int, error) {
+	c.line.wait()
+	return c.Conn.Write(p)
+}

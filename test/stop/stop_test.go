@@ -1,0 +1,251 @@
+package stop
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"ahprelay/test/procs"
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	// patience is how long one step may take on a slow machine.
+	patience = time.Minute
+
+	// talkers are clients that exchange messages with the host all the time.
+	talkers = 8
+
+	// drain is how long the relay may take to stop. A client that reads nothing
+	// has half a minute otherwise.
+	drain = 8 * time.Second
+)
+
+// A talker is a client that sends one request after the other, without waiting
+// for answers.
+type talker struct {
+	id     string
+	client *refclient.Client
+	sent   [][]byte // after done
+	done   chan struct{}
+}
+
+// join connects a client.
+func join(t *testing.T, site *procs.Site, id string, opts refclient.Options) *refclient.Client {
+	t.Helper()
+	var err error
+	if opts.Token, err = site.Token(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := refclient.Dial(ctx, site.URL(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Abort() })
+	if _, err := c.Initialize(ctx, refclient.InitializeParams{ClientID: id}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// talk connects a client that talks until its connection ends.
+func talk(t *testing.T, site *procs.Site, id string) *talker {
+	k := &talker{id: id, client: join(t, site, id, refclient.Options{}), done: make(chan struct{})}
+	go func() {
+		defer close(k.done)
+		for n := 0; ; n++ {
+			m := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%s-%d","method":"ping","params":{"channel":"ahp-root://"}}`, id, n)
+			if k.client.SendRaw(m) != nil {
+				return
+			}
+			k.sent = append(k.sent, m)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return k
+}
+
+// A wire is a client's network, which can be cut off.
+type wire struct {
+	net.Conn
+	off *sync.RWMutex // write-locked while it is
+}
+
+func (w wire) Read(p []byte) (int, error) {
+	w.off.RLock()
+	w.off.RUnlock()
+	n, err := w.Conn.Read(p)
+	w.off.RLock()
+	w.off.RUnlock()
+	return n, err
+}
+
+// deaf connects a client that has asked for much, and then reads nothing until
+// the function that it returns is called.
+func deaf(t *testing.T, site *procs.Site) (listen func()) {
+	t.Helper()
+	off := new(sync.RWMutex)
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		return wire{conn, off}, err
+	}
+	c := join(t, site, "deaf", refclient.Options{
+		NoRecord:   true,
+		HTTPClient: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}},
+	})
+	off.Lock()
+	for i := range 3 {
+		m := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%d","method":"resourceRead","params":{"channel":"ahp-root://","uri":"demo-blob:/8000000"}}`, i)
+		if err := c.SendRaw(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sync.OnceFunc(off.Unlock)
+}
+
+// newSite runs relay, host-agent and host.
+func newSite(t *testing.T) *procs.Site {
+	t.Helper()
+	programs := t.TempDir()
+	if err := procs.Build(t.Context(), programs); err != nil {
+		t.Fatal(err)
+	}
+	site, err := procs.Start(t.Context(), procs.Config{
+		Bench:      procs.Bench{Programs: programs, Dir: t.TempDir()},
+		RelayFlags: []string{"--drain", drain.String()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(site.Close)
+	return site
+}
+
+// TestRelayStops stops a relay while clients talk to the host, and one reads
+// nothing of much that it has asked for. The host gets everything that clients
+// could send, they get what the host said in its order and then close 1001, and
+// the relay ends in time.
+func TestRelayStops(t *testing.T) {
+	site := newSite(t)
+	var all []*talker
+	for i := range talkers {
+		all = append(all, talk(t, site, fmt.Sprint("t", i)))
+	}
+	defer deaf(t, site)()
+	time.Sleep(time.Second)
+	began := time.Now()
+	if err := site.Relay.End(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	t.Logf("the relay took %v", took)
+	if took > 2*drain { // a machine may be slow
+		t.Errorf("the relay took %v to stop; want at most %v", took, drain)
+	}
+	if code := site.Relay.ExitCode(); code != 0 {
+		t.Errorf("the relay ended with exit status %d; its log:\n%s", code, site.Relay.Log())
+	}
+	for _, k := range all {
+		<-k.client.Done()
+		<-k.done
+		if code, reason := k.client.CloseStatus(); code != 1001 || reason != "relay shutting down" {
+			t.Errorf("%s was closed with %d %q; want 1001", k.id, code, reason)
+		}
+	}
+	if log := site.Agent.Log(); !strings.Contains(log, "relay shutting down") {
+		t.Errorf("the host-agent was not told why its connection ended; its log:\n%s", log)
+	}
+	// The host-agent writes what it has got, and goes on.
+	if err := site.Agent.End(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := site.Agent.ExitCode(); code != 0 {
+		t.Errorf("the host-agent ended with exit status %d; its log:\n%s", code, site.Agent.Log())
+	}
+	wantAll(t, site, all)
+}
+
+// wantAll fails unless the host got all that talkers sent, and they got the
+// beginning of what it sent.
+func wantAll(t *testing.T, site *procs.Site, all []*talker) {
+	t.Helper()
+	conns := hostConns(t, site)
+	for _, k := range all {
+		conn := conns[k.id]
+		if conn == nil {
+			t.Errorf("the host has no connection of %s", k.id)
+			continue
+		}
+		if got := conn.received[1:]; !same(got, k.sent) { // behind initialize
+			t.Errorf("%s sent %d messages, and the host got %d", k.id, len(k.sent), len(got))
+		}
+		if got := k.client.Frames(); len(got) > len(conn.sent) || !same(got, conn.sent[:len(got)]) {
+			t.Errorf("%s got other than the host sent", k.id)
+		} else {
+			t.Logf("%s sent %d, got %d of %d", k.id, len(k.sent), len(got), len(conn.sent))
+		}
+	}
+}
+
+func same(a, b [][]byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !bytes.Equal(a[i], b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// A hostConn is what the host had of one client.
+type hostConn struct{ sent, received [][]byte }
+
+// hostConns returns the host's connections by clientId.
+func hostConns(t *testing.T, site *procs.Site) map[string]*hostConn {
+	t.Helper()
+	f, err := os.Open(site.Records()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	frames, err := refhost.ReadRecord(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbered, byID := map[int64]*hostConn{}, map[string]*hostConn{}
+	for _, frame := range frames {
+		c := numbered[frame.Conn]
+		if c == nil {
+			c = &hostConn{}
+			numbered[frame.Conn] = c
+		}
+		if !frame.Received {
+			c.sent = append(c.sent, frame.Data)
+			continue
+		}
+		c.received = append(c.received, frame.Data)
+		var greeting struct{ Params struct{ ClientID string } }
+		if len(c.received) == 1 && json.Unmarshal(frame.Data, &greeting) == nil {
+			byID[greeting.Params.ClientID] = c
+		}
+	}
+	return byID
+}
