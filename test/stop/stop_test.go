@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -81,42 +80,48 @@ func talk(t *testing.T, site *procs.Site, id string) *talker {
 	return k
 }
 
-// A wire is a client's network, which can be cut off.
+// A wire is a client's network, from which nothing comes between two moments.
 type wire struct {
 	net.Conn
-	off *sync.RWMutex // write-locked while it is
+	off, on chan struct{} // closed at those
 }
 
 func (w wire) Read(p []byte) (int, error) {
-	w.off.RLock()
-	w.off.RUnlock()
+	w.wait()
 	n, err := w.Conn.Read(p)
-	w.off.RLock()
-	w.off.RUnlock()
+	w.wait()
 	return n, err
 }
 
-// deaf connects a client that has asked for much, and then reads nothing until
-// the function that it returns is called.
+func (w wire) wait() {
+	select {
+	case <-w.off:
+		<-w.on
+	default:
+	}
+}
+
+// deaf connects a client that asks for much and then reads nothing, until the
+// function that it returns is called.
 func deaf(t *testing.T, site *procs.Site) (listen func()) {
 	t.Helper()
-	off := new(sync.RWMutex)
+	off, on := make(chan struct{}), make(chan struct{})
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		return wire{conn, off}, err
+		return wire{conn, off, on}, err
 	}
 	c := join(t, site, "deaf", refclient.Options{
 		NoRecord:   true,
 		HTTPClient: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}},
 	})
-	off.Lock()
+	close(off)
 	for i := range 3 {
 		m := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%d","method":"resourceRead","params":{"channel":"ahp-root://","uri":"demo-blob:/8000000"}}`, i)
 		if err := c.SendRaw(m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return sync.OnceFunc(off.Unlock)
+	return func() { close(on) }
 }
 
 // newSite runs relay, host-agent and host.
