@@ -203,6 +203,7 @@ var canvasHeaders = map[string]string{
 	"Referrer-Policy":              "no-referrer",
 	"Cache-Control":                "no-store",
 	"Cross-Origin-Resource-Policy": "cross-origin", // frames of the console are elsewhere
+	"Access-Control-Allow-Origin":  "*",            // in a sandbox without an origin, module scripts and fetch ask for that
 	"Origin-Agent-Cluster":         "?1",
 	"Permissions-Policy":           "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
 }
