@@ -344,3 +344,160 @@ func manyRead(t testing.TB, mode refhost.CanvasMode, readers int) (uplink int64,
 	}
 	return uplink, took
 }
+
+// TestCanvasLife follows §6 of the Canvas proposal with the provider at one
+// relay and the renderer at another: who is asked, what is shown, and how it
+// goes when the provider leaves and comes back.
+func TestCanvasLife(t *testing.T) {
+	t.Parallel()
+	cl := startClusterOf(t, func(cfg *refhost.Config) { cfg.Canvases = []refhost.Canvas{{ID: "notes"}} })
+	cl.first.await(t, "online")
+	session := flowVars("demo", "ca17a500")["session"]
+	asked := make(chan string, 16)
+	connect := func(dial dialer, id string, handlers map[string]refclient.Handler) *refclient.Client {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		defer cancel()
+		c, err := dial(ctx, refclient.Options{Handlers: handlers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Abort() })
+		if _, err := c.Initialize(ctx, refclient.InitializeParams{
+			ClientID: id, ProtocolVersions: []string{"0.9.0"}, Capabilities: map[string]any{"canvas": map[string]any{}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	answers := func(who string) map[string]refclient.Handler {
+		answer := func(method string, result any) refclient.Handler {
+			return func(context.Context, json.RawMessage) (any, error) {
+				asked <- who + " " + method
+				return result, nil
+			}
+		}
+		return map[string]refclient.Handler{
+			"canvasOpen":         answer("canvasOpen", map[string]any{"url": "http://127.0.0.1:1/" + who, "title": "Editor"}),
+			"canvasInvokeAction": answer("canvasInvokeAction", map[string]any{"value": 42}),
+			"canvasClose":        answer("canvasClose", nil),
+		}
+	}
+	one, two := throughRelay(t, cl.Stack), dialer(cl.first.dial)
+	w := &canvasWorld{t: t, host: cl.host, session: session}
+	renderer := connect(two, "renderer", answers("renderer"))
+	w.call(renderer, "createSession", map[string]any{"channel": session, "provider": "demo"})
+	w.call(renderer, "subscribe", map[string]any{"channel": session})
+	provider := connect(one, "provider", answers("provider"))
+	w.call(provider, "subscribe", map[string]any{"channel": session})
+	if _, err := provider.Dispatch(session, map[string]any{"type": "session/activeClientSet", "activeClient": map[string]any{
+		"clientId": "provider", "tools": []any{},
+		"canvasProviders": []any{map[string]any{"canvasId": "editor", "displayName": "Editor", "description": "Edits."}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	w.await(renderer, session, "session/canvasesChanged", `"editor"`)
+
+	editor := w.open("editor")
+	if url := w.show(renderer, editor); url != "http://127.0.0.1:1/provider" {
+		t.Errorf("the canvas of a client is at %s; want what the client said", url)
+	}
+	_, err := w.read(renderer, editor, "ahp-canvas-content:/editor-1/provider")
+	wantRPCError(t, err, ahp.CodeNotFound) // the host serves the method, and has no content of a client
+	if value, err := cl.host.InvokeCanvas(editor, "go", nil); err != nil || string(value) != "42" {
+		t.Errorf("InvokeCanvas = %s, %v", value, err)
+	}
+	_, err = w.try(renderer, "canvasInvokeAction", map[string]any{"channel": session, "canvasId": "editor"})
+	if err == nil {
+		t.Error("a client could invoke an action of a canvas that is not its own")
+	}
+
+	// A canvas of the host's: the bridge both ways, null clears.
+	notes := w.open("notes")
+	w.show(renderer, notes)
+	w.show(provider, notes)
+	if err := cl.host.MessageCanvas(notes, map[string]any{"hello": "view"}); err != nil {
+		t.Fatal(err)
+	}
+	w.await(renderer, notes, "canvas/message", `"hello":"view"`)
+	if _, err := renderer.Dispatch(notes, map[string]any{"type": "canvas/message", "payload": map[string]any{"type": "add", "text": "buy milk"}}); err != nil {
+		t.Fatal(err)
+	}
+	w.await(provider, notes, "canvas/message", `buy milk`)
+	if err := cl.host.UpdateCanvas(notes, map[string]any{"title": "New", "status": nil}); err != nil {
+		t.Fatal(err)
+	}
+	w.await(renderer, notes, "canvas/updated", `"status":null`)
+
+	// The provider's network goes: stale, until it is back.
+	_ = provider.Abort()
+	w.await(renderer, editor, "canvas/updated", `"availability":"stale"`)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	back, err := two(ctx, refclient.Options{Handlers: answers("back")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = back.Abort() })
+	if _, err := back.Reconnect(ctx, refclient.ReconnectParams{ClientID: "provider", LastSeenServerSeq: 0, Subscriptions: []string{session}}); err != nil {
+		t.Fatal(err)
+	}
+	w.await(renderer, editor, "canvas/updated", `"availability":"ready"`)
+
+	// The renderer closes it.
+	if _, err := renderer.Dispatch(editor, map[string]any{"type": "canvas/closeRequested"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"provider canvasOpen", "provider canvasInvokeAction", "back canvasOpen", "back canvasClose"} {
+		select {
+		case got := <-asked:
+			if got != want {
+				t.Errorf("asked %q; want %q", got, want)
+			}
+		case <-time.After(stepTime):
+			t.Fatalf("nobody was asked; want %q", want)
+		}
+	}
+}
+
+// await waits for an action with some text in it.
+func (w *canvasWorld) await(c *refclient.Client, channel, kind, text string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), stepTime)
+	defer cancel()
+	if _, err := c.WaitFor(ctx, func(frame []byte) bool {
+		return refclient.IsAction(channel, kind)(frame) && strings.Contains(string(frame), text)
+	}); err != nil {
+		w.t.Fatalf("no %s on %s with %s: %v", kind, channel, text, err)
+	}
+}
+
+// TestCanvasReadsAreTheHostsToAllow has a client read what the relay holds
+// already, and the host would not give it.
+func TestCanvasReadsAreTheHostsToAllow(t *testing.T) {
+	large := strings.Repeat("0123456789abcde-", 1<<12)
+	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "app", Files: fstest.MapFS{"index.html": {Data: []byte(large)}}})
+	channel := w.open("app")
+	c, other := w.client("c"), w.client("other")
+	address := w.show(c, channel)
+	for range 2 {
+		if content, err := w.read(c, channel, address); err != nil || content.Text != large {
+			t.Fatalf("%d bytes, %v", len(content.Text), err)
+		}
+	}
+	before := w.meter.Bytes()
+	_, err := w.read(other, channel, address)
+	wantRPCError(t, err, ahp.CodePermissionDenied)
+	if err := c.Notify("unsubscribe", map[string]any{"channel": channel}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.read(c, channel, address)
+	wantRPCError(t, err, ahp.CodePermissionDenied)
+	w.show(other, channel)
+	if content, err := w.read(other, channel, address); err != nil || content.Text != large {
+		t.Fatalf("%d bytes, %v", len(content.Text), err)
+	}
+	if sent := w.meter.Bytes() - before; sent > int64(len(large)) {
+		t.Errorf("the host-agent sent %d bytes; the relay had %d of them", sent, len(large))
+	}
+}

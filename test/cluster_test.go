@@ -18,6 +18,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
 	"ahprelay/test/stack"
 )
 
@@ -92,13 +93,17 @@ func text(t *testing.T, actions []refclient.Action) string {
 // one is a process that can be killed, the other has the host-agent.
 type cluster struct {
 	*stack.Stack
+	host   *refhost.Host
 	first  *relayProcess
 	config gateway.RelayConfig // of the first
 	meter  *stack.Meter
 	both   bool // the host-agent knows both relays, and not how else to get to NATS
 }
 
-func startCluster(t *testing.T) *cluster {
+func startCluster(t *testing.T) *cluster { return startClusterOf(t, nil) }
+
+// startClusterOf is startCluster with a change of the host.
+func startClusterOf(t *testing.T, change func(*refhost.Config)) *cluster {
 	t.Helper()
 	c := &cluster{config: gateway.RelayConfig{
 		DataDir: t.TempDir(), Listen: freePort(t), NATSListen: freePort(t), ClusterListen: freePort(t),
@@ -109,9 +114,10 @@ func startCluster(t *testing.T) *cluster {
 	other := gateway.RelayConfig{Listen: public, NATSListen: "127.0.0.1:0", ClusterListen: second, ClusterRoutes: c.config.ClusterRoutes, AdminListen: gateway.NoListener}
 	other.Gateway.Resume = patientResume
 	c.first = startRelayProcess(t, c.config) // alone at first
-	_, host := newRefhost(t, nil)
+	host, server := newRefhost(t, change)
+	c.host = host
 	c.Stack = startStackWith(t, stack.Config{
-		DataDir: copyKeys(t, c.config.DataDir), Upstream: host.URL(), Relay: other,
+		DataDir: copyKeys(t, c.config.DataDir), Upstream: server.URL(), Relay: other,
 		Agent: hostagent.Config{Resume: patientResume},
 	}, func(s *stack.Stack, cfg *hostagent.Config) error {
 		if c.both {
