@@ -143,6 +143,15 @@ func (p *page) click(selector string) {
 	p.do(chromedp.Click(chromedp.CSS(selector)))
 }
 
+// openSession chooses a session. No mouse does it: the list moves with what
+// goes on in the other sessions.
+func (p *page) openSession(uri string) {
+	p.t.Helper()
+	button := "document.querySelector(" + strconv.Quote(`[data-session="`+uri+`"] button`) + ")"
+	p.until("the session "+uri, patience, func() bool { return eval[bool](p, button+" !== null") })
+	eval[any](p, button+".click()")
+}
+
 // say sends a prompt.
 func (p *page) say(prompt string) {
 	p.t.Helper()

@@ -142,22 +142,14 @@ func (p *page) openCanvas(s *stack, id string) (channel string) {
 	return channel
 }
 
-// openCanvasSession opens the session that has canvases. No mouse does it: the
-// list moves with what goes on in the other sessions.
-func (p *page) openCanvasSession() {
-	p.t.Helper()
-	p.wants(`[data-session="`+canvasSession+`"]`, "Release notes")
-	eval[any](p, "document.querySelector('[data-session=\""+canvasSession+"\"] button').click()")
-	p.wants("#canvases", "Notes")
-}
-
 // canvasPage shows the session that has canvases.
 func canvasPage(t *testing.T, cfg stackConfig) (*page, *stack) {
 	t.Helper()
 	p := newPage(t)
 	s := startStackWith(t, cfg)
 	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
-	p.openCanvasSession()
+	p.openSession(canvasSession)
+	p.wants("#canvases", "Notes")
 	return p, s
 }
 
@@ -332,7 +324,8 @@ func TestCanvasIsolation(t *testing.T) {
 	s := startStackWith(t, stackConfig{canvases: []refhost.Canvas{testCanvas}})
 	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
 	eval[any](p, "document.cookie = 'secret=1'; localStorage.setItem('secret', '1')")
-	p.openCanvasSession()
+	p.openSession(canvasSession)
+	p.wants("#canvases", "Notes")
 	channel := p.openCanvas(s, "hostile")
 	f := p.frame("/canvas-inband.html")
 	f.wants("title", "\nframe: ")

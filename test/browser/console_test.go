@@ -28,7 +28,7 @@ func TestConsole(t *testing.T) {
 	p.hasNoToken(token)
 
 	// The live session of the demo goes on by itself.
-	p.click(`[data-session="demo:/live"] button`)
+	p.openSession("demo:/live")
 	p.wants("#turns", "I report here as it goes on.")
 	p.wants(".turn.live .prompt", "What is the build doing?")
 	said := func() string { return p.text(".turn.live .parts") }
@@ -97,7 +97,7 @@ func TestConsoleHostAway(t *testing.T) {
 	p := newPage(t)
 	s := startStack(t)
 	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
-	p.click(`[data-session="demo:/login"] button`)
+	p.openSession("demo:/login")
 	p.wants("#turns", "Done. 500 runs")
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
@@ -169,7 +169,7 @@ func TestConsoleReadOnly(t *testing.T) {
 	p := newPage(t)
 	s := startStack(t)
 	p.do(desktop(), chromedp.Navigate(s.console(s.tokenFor(auth.AccessRead, time.Hour))))
-	p.click(`[data-session="demo:/login"] button`)
+	p.openSession("demo:/login")
 	p.wants("#turns", "Done. 500 runs")
 	p.say("hello")
 	p.wants(lastTurn+" .outcome", "Refused: ")
@@ -178,7 +178,7 @@ func TestConsoleReadOnly(t *testing.T) {
 	p.until("the prompt to go", patience, func() bool { return !strings.Contains(p.text("#turns"), "Refused") })
 	p.click("#new-session")
 	p.wants("#sessions-note", "No session was made")
-	p.click(`[data-session="demo:/live"] button`)
+	p.openSession("demo:/live")
 	p.click("#stop")
 	p.wants("#composer-note", "Refused: ")
 }
