@@ -195,6 +195,10 @@ async function rebuild(port, entry) {
 
   // ---- what scripts ask for
 
+  // Policies do not cover WebRTC (Chromium ignores webrtc 'block'). This keeps
+  // honest canvases from it; one that makes a frame with srcdoc still has it.
+  for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete window[name];
+
   window.fetch = async (input, init) => {
     const uri = resolve(input instanceof Request ? input.url : String(input));
     if (!uri) return nativeFetch(input, init); // data: and blob: work, the rest is refused

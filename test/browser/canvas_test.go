@@ -7,6 +7,7 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -77,6 +78,14 @@ const event = (target) => new Promise((done, fail) => { target.onload = target.o
   await attempt("style", () => event(document.head.appendChild(Object.assign(document.createElement("link"), { rel: "stylesheet", href: "http://LEAK/style" }))));
   await attempt("window", () => window.open("http://LEAK/window") ? "open" : Promise.reject());
   await attempt("top", () => { top.location = "http://LEAK/top"; return "navigated"; });
+  const peer = async (w = self) => {
+    const peer = new w.RTCPeerConnection({ iceServers: [{ urls: "stun:STUN" }] });
+    peer.createDataChannel("leak");
+    await peer.setLocalDescription(await peer.createOffer());
+    return "gathering";
+  };
+  await attempt("peer", () => peer());
+  await attempt("peer of a frame", () => peer(document.body.appendChild(document.createElement("iframe")).contentWindow));
   const inner = document.body.appendChild(Object.assign(document.createElement("iframe"), { src: "http://LEAK/frame" }));
   await attempt("frame", () => inner.contentDocument.title);
 })();
@@ -108,6 +117,8 @@ module: refused
 style: refused
 window: refused
 top: refused
+peer: refused
+peer of a frame: refused
 frame: refused`
 
 // frame waits for a sandboxed frame whose address ends so, and returns it as a
@@ -200,10 +211,15 @@ func TestCanvas(t *testing.T) {
 		t.Errorf("the ground is %v; want the tile's colour", got)
 	}
 
-	// The bridge, from the view and from the agent.
+	// The bridge, from the view and from the agent. What others post to the
+	// page is not the view's.
+	eval[any](p, "postMessage({type: 'add', text: 'forged'}, '*')")
 	eval[any](f, "document.querySelector('#text').value = 'Thank the testers.'; document.querySelector('#add').click()")
 	f.wants("#notes", "Thank the testers.")
 	p.wants("#canvas-status", "2 notes")
+	if strings.Contains(f.text("#notes"), "forged") {
+		t.Error("a message that the page posted to itself reached the canvas's provider")
+	}
 	channel := s.host.canvas(t)
 	must(t, s.host.MessageCanvas(channel, map[string]any{"from": "the agent"}))
 	f.wants("#check-message", `{"from":"the agent"}`)
@@ -315,8 +331,12 @@ func TestCanvasIsolation(t *testing.T) {
 		leaks = append(leaks, r.URL.Path)
 	}))
 	t.Cleanup(web.Close)
+	stun, err := net.ListenPacket("udp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { stun.Close() })
+	hostile := strings.NewReplacer("LEAK", web.Listener.Addr().String(), "STUN", stun.LocalAddr().String()).Replace(hostileCanvas)
 	testCanvas := refhost.Canvas{ID: "hostile", Files: fstest.MapFS{
-		"index.html": {Data: []byte(strings.ReplaceAll(hostileCanvas, "LEAK", web.Listener.Addr().String()))},
+		"index.html": {Data: []byte(hostile)},
 		"data.txt":   {Data: []byte("its own")},
 	}}
 	p := newPage(t)
@@ -326,7 +346,7 @@ func TestCanvasIsolation(t *testing.T) {
 	eval[any](p, "document.cookie = 'secret=1'; localStorage.setItem('secret', '1')")
 	p.openSession(canvasSession)
 	p.wants("#canvases", "Notes")
-	channel := p.openCanvas(s, "hostile")
+	p.openCanvas(s, "hostile")
 	f := p.frame("/canvas-inband.html")
 	f.wants("title", "\nframe: ")
 	if got := f.text("title"); got != hostileGot {
@@ -340,10 +360,10 @@ func TestCanvasIsolation(t *testing.T) {
 		infos, err := chromedp.Targets(p.ctx)
 		return err == nil && !slices.ContainsFunc(infos, func(i *target.Info) bool { return strings.HasSuffix(i.URL, "/canvas-inband.html") })
 	})
-	// Messages from elsewhere are not taken for the canvas's.
-	eval[any](p, "postMessage({type: 'add', text: 'forged'}, '*')")
-	must(t, s.host.UpdateCanvas(channel, map[string]any{"title": "After"}))
-	p.wants("#canvas-title", "After")
+	must(t, stun.SetReadDeadline(time.Now().Add(time.Second)))
+	if n, _, err := stun.ReadFrom(make([]byte, 1500)); err == nil {
+		t.Errorf("the canvas sent %d bytes to a STUN server", n)
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	if len(leaks) > 0 {
