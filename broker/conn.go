@@ -23,7 +23,7 @@ const (
 
 	// retryFloor and retryCeiling bound the wait before another attempt.
 	retryFloor   = 100 * time.Millisecond
-	retryFirst   = 250 * time.Millisecond
+	retryFirst   = 500 * time.Millisecond
 	retryCeiling = 5 * time.Second
 )
 
@@ -194,10 +194,10 @@ func (c *Conn) attemptFailed(err error) {
 // failed remembers why the server could not be reached.
 func (c *Conn) failed(err error) { c.lastError.Store(&err) }
 
-// retryDelay returns how long to wait before an attempt, counted from 1: 100
-// to 250 ms, then up to twice as long each time, and 1.25 to 5 s in the end.
-// The random part is at least half, so that a thousand host-agents that lost
-// the same relay do not come back in step.
+// retryDelay returns how long to wait before an attempt, counted from 1: 125
+// to 500 ms, then up to twice as long each time, and 1.25 to 5 s in the end.
+// Three quarters of it are random, so that of a thousand host-agents that lost the
+// same relay about 300 come back in the busiest 100 ms, however short it was away.
 func retryDelay(attempt int) time.Duration {
 	ceiling := min(retryFirst<<min(attempt-1, 10), retryCeiling)
 	floor := max(retryFloor, ceiling/4)

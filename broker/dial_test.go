@@ -557,6 +557,40 @@ func TestProxyRefuses(t *testing.T) {
 	}
 }
 
+// Attempts that fail in the handshake leave no connection open, however many: the
+// library forgets them.
+func TestFailedHandshakesAreClosed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	var open, made atomic.Int32
+	away := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	away.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			made.Add(1)
+			open.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			open.Add(-1)
+		}
+	}
+	away.Start()
+	t.Cleanup(away.Close)
+	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	cfg.URLs = []string{"ws" + strings.TrimPrefix(away.URL, "http") + "/nats"}
+	agent, err := broker.DialAgent(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(agent.Close)
+	for made.Load() < 6 {
+		agent.Redial() // do not wait
+		time.Sleep(5 * time.Millisecond)
+	}
+	eventually(t, "all but the last connection are closed", func() bool { return open.Load() <= 1 })
+}
+
 // Close does not wait for an attempt that hangs.
 func TestCloseEndsAttempt(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ type site struct {
 }
 
 // newSite starts a server that listens on a port of the system's choice.
-func newSite(t *testing.T) *site {
+func newSite(t testing.TB) *site {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -49,7 +49,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-func (s *site) start(t *testing.T, listen string) {
+func (s *site) start(t testing.TB, listen string) {
 	t.Helper()
 	server, err := broker.StartServer(broker.ServerConfig{Keys: s.keys, Listen: listen})
 	if err != nil {
@@ -88,7 +88,7 @@ func dialRelay(t *testing.T, cfg broker.RelayConfig) *broker.Conn {
 }
 
 // agentConfig is the configuration of a host-agent with a key of its own.
-func (s *site) agentConfig(t *testing.T, tenant, host string, ttl time.Duration) broker.AgentConfig {
+func (s *site) agentConfig(t testing.TB, tenant, host string, ttl time.Duration) broker.AgentConfig {
 	t.Helper()
 	key, err := auth.NewAgentKey()
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *site) agentConfig(t *testing.T, tenant, host string, ttl time.Duration)
 }
 
 // dialAgent connects a host-agent and awaits the connection.
-func dialAgent(t *testing.T, cfg broker.AgentConfig) *broker.Conn {
+func dialAgent(t testing.TB, cfg broker.AgentConfig) *broker.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -171,21 +172,36 @@ func TestRetryDelay(t *testing.T) {
 	}
 }
 
-// A thousand host-agents that lost a relay for ten seconds do not come back
-// all at once.
+// A thousand host-agents lose the same relay at the same moment, for a short or a
+// long time. As if logins took no time, at most so many are back in any 100 ms.
 func TestRetriesAreSpread(t *testing.T) {
-	const agents, outage, slot = 1000, 10 * time.Second, 100 * time.Millisecond
-	perSlot := map[time.Duration]int{}
-	for range agents {
-		var at time.Duration
-		for attempt := 1; at < outage; attempt++ {
-			at += retryDelay(attempt)
+	const agents, slot = 1000, 100 * time.Millisecond
+	for _, test := range []struct {
+		outage time.Duration
+		most   int
+	}{
+		{0, 380}, // 267 on average
+		{200 * time.Millisecond, 380},
+		{time.Second, 200},
+		{3 * time.Second, 100},
+		{10 * time.Second, 100},
+		{time.Hour, 100},
+	} {
+		back := make([]int, 1+retryCeiling/slot)
+		for range agents {
+			var at time.Duration
+			for attempt := 1; at == 0 || at < test.outage; attempt++ {
+				at += retryDelay(attempt)
+			}
+			if late := at - test.outage; late > retryCeiling {
+				t.Fatalf("back %v after an outage of %v; want at most %v", late, test.outage, retryCeiling)
+			}
+			back[(at-test.outage)/slot]++
 		}
-		perSlot[at/slot]++
-	}
-	for at, n := range perSlot {
-		if n > agents/10 {
-			t.Errorf("%d of %d came back in the same %v (%v after the loss)", n, agents, slot, at*slot)
+		peak := slices.Max(back)
+		t.Logf("outage of %v: at most %d are back in %v", test.outage, peak, slot)
+		if peak > test.most {
+			t.Errorf("outage of %v: %d are back in %v; want at most %d", test.outage, peak, slot, test.most)
 		}
 	}
 }

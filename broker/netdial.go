@@ -22,11 +22,17 @@ type dialer func(network, address string) (net.Conn, error)
 // Dial implements the dialer interface of the NATS library.
 func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
 
-// newDialer returns a dialer whose connections end with life at the latest. It
-// tells failed why there is none.
+// newDialer returns a dialer whose connections end with life at the latest, and
+// each before the next: the library forgets those whose TLS or WebSocket handshake
+// fails, without closing them. It tells failed why there is none.
 func newDialer(life context.Context, dial dialFunc, failed func(error)) dialer {
+	var last *netConn // the library dials under its lock
 	return func(network, address string) (net.Conn, error) {
+		if last != nil {
+			_ = last.Close() // fails if it was closed, as it should have been
+		}
 		c, err := dialLive(life, dial, network, address)
+		last = c
 		if err != nil {
 			failed(err)
 			return nil, err // and no typed nil

@@ -1,0 +1,119 @@
+package broker_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ahprelay/broker"
+)
+
+// BenchmarkReturn restarts a NATS server that a thousand host-agents are connected
+// to, and reports how they come back: how many in the busiest 100 ms, when the
+// last, and how many asked for new credentials. It logs how many came back in each
+// 100 ms. All of it runs on this machine, host-agents and server.
+func BenchmarkReturn(b *testing.B) {
+	for _, outage := range []time.Duration{0, 2 * time.Second, 20 * time.Second} {
+		for _, way := range []string{"tcp", "websocket"} {
+			b.Run(fmt.Sprintf("outage=%v/%s", outage, way), func(b *testing.B) {
+				for b.Loop() {
+					r := measureReturn(b, 1000, outage, way == "websocket")
+					b.ReportMetric(float64(slices.Max(r.histogram)), "peak/100ms")
+					b.ReportMetric(r.last.Seconds(), "s-all-back")
+					b.ReportMetric(float64(r.fetched), "fetches")
+					b.Logf("in each 100 ms: %v", r.histogram)
+				}
+			})
+		}
+	}
+}
+
+// TestManyComeBack restarts the server of a hundred host-agents: all come back, with
+// the credentials that they have.
+func TestManyComeBack(t *testing.T) {
+	t.Parallel()
+	for _, webSocket := range []bool{false, true} {
+		if r := measureReturn(t, 100, 0, webSocket); r.fetched != 0 {
+			t.Errorf("WebSocket %v: %d host-agents asked for credentials; want none, those that they had were good", webSocket, r.fetched)
+		}
+	}
+}
+
+// A returned is how host-agents came back.
+type returned struct {
+	histogram []int         // in each 100 ms after the server was back
+	last      time.Duration // until all were back
+	fetched   int           // credentials, by then
+}
+
+// measureReturn connects n host-agents, takes the server away for a time, and
+// awaits them.
+func measureReturn(t testing.TB, n int, outage time.Duration, webSocket bool) returned {
+	t.Helper()
+	s := newSite(t)
+	url := s.url()
+	var server atomic.Pointer[broker.Server]
+	server.Store(s.server)
+	if webSocket {
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if to := server.Load(); to != nil {
+				pipeToServer(w, r, to)
+				return
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		t.Cleanup(front.Close)
+		url = "ws" + strings.TrimPrefix(front.URL, "http")
+	}
+	var fetched atomic.Int32
+	var mu sync.Mutex
+	var back []time.Time
+	all := make(chan struct{})
+	for i := range n {
+		cfg := s.agentConfig(t, "acme", fmt.Sprintf("host-%d", i), 0)
+		cfg.URLs = []string{url}
+		fetch := cfg.Credentials
+		cfg.Credentials = func(ctx context.Context) (string, error) {
+			fetched.Add(1)
+			return fetch(ctx)
+		}
+		cfg.Events.Reconnected = func(string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if back = append(back, time.Now()); len(back) == n {
+				close(all)
+			}
+		}
+		dialAgent(t, cfg)
+	}
+	fetched.Store(0)
+	server.Store(nil)
+	listen := s.server.Addr().String()
+	s.server.Close()
+	time.Sleep(outage)
+	s.start(t, listen)
+	server.Store(s.server)
+	up := time.Now()
+	select {
+	case <-all:
+	case <-time.After(time.Minute):
+		t.Fatalf("%d of %d are back after a minute", len(back), n)
+	}
+	r := returned{fetched: int(fetched.Load())}
+	for _, at := range back {
+		after := max(at.Sub(up), 0)
+		r.last = max(r.last, after)
+		for len(r.histogram) <= int(after/(100*time.Millisecond)) {
+			r.histogram = append(r.histogram, 0)
+		}
+		r.histogram[after/(100*time.Millisecond)]++
+	}
+	return r
+}
