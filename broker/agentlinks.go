@@ -235,6 +235,7 @@ func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
 		err = offer.check()
 	}
 	if err != nil {
+		a.cfg.Log.Warn("relay refused", "relay", relay, "error", err)
 		answer.Wire, answer.Reason = [2]int{WireMin, WireMax}, err.Error()
 		a.publish(relay, appendHello(helloRefuse, answer))
 		return

@@ -152,6 +152,16 @@ func (d *leaseDesk) answer(ctx context.Context, key string, body []byte) leaseAn
 	if err := req.check(); err != nil {
 		return leaseAnswer{Result: leaseRefused, Error: err.Error()}
 	}
+	answer := d.decide(ctx, key, req)
+	p := req.Presence
+	if _, err := CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", d.registry.cfg.Version); err != nil && req.Op == opHold {
+		answer.Upgrade = err.Error()
+	}
+	return answer
+}
+
+// decide carries a request out, or has another relay do so.
+func (d *leaseDesk) decide(ctx context.Context, key string, req leaseRequest) leaseAnswer {
 	if decider := d.registry.decider(); decider != "" {
 		answer, err := d.forward(ctx, decider, key, req)
 		if err == nil {

@@ -56,8 +56,9 @@ type LeaseConfig struct {
 	// nil.
 	Gone func(relays []string)
 
-	// Trouble is told why a request failed that will be repeated, and which
-	// rival the holder waits for. May be nil.
+	// Trouble is told why a request failed that will be repeated, which rival
+	// the holder waits for, and, with ErrIncompatible, whom to upgrade. May be
+	// nil.
 	Trouble func(error)
 }
 
@@ -69,8 +70,10 @@ type LeaseHolder struct {
 	subject string
 	wake    chan struct{} // for Update; holds one
 
-	seq    uint64 // owned by the caller of Acquire, Run and Release
-	reason string // of Release; default: the host-agent stopped
+	// Owned by the caller of Acquire, Run and Release.
+	seq     uint64
+	reason  string // of Release; default: the host-agent stopped
+	upgrade string // last told
 
 	mu       sync.Mutex
 	presence Presence
@@ -292,10 +295,21 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 	if len(answer.Gone) > 0 && h.cfg.Gone != nil {
 		h.cfg.Gone(answer.Gone)
 	}
+	h.noteUpgrade(answer.Upgrade)
 	if answer.Result == leaseRetry {
 		return leaseAnswer{}, fmt.Errorf("relay: %s", answer.Error)
 	}
 	return answer, nil
+}
+
+// noteUpgrade tells once that relays list the host as incompatible: each answer
+// says so.
+func (h *LeaseHolder) noteUpgrade(text string) {
+	if text == "" || text == h.upgrade {
+		return
+	}
+	h.upgrade = text
+	h.trouble(fmt.Errorf("%w%s", ErrIncompatible, strings.TrimPrefix(text, ErrIncompatible.Error())))
 }
 
 func (h *LeaseHolder) trouble(err error) {

@@ -137,6 +137,7 @@ type leaseAnswer struct {
 	Since    time.Time   `json:"since,omitzero"`     // taken: when it began to
 	Revision uint64      `json:"revision,omitempty"` // taken: differs after each renewal of the holder
 	Gone     []string    `json:"gone,omitempty"`     // relay instances that crashed within the last minute
+	Upgrade  string      `json:"upgrade,omitempty"`  // held: why clients cannot come all the same, and who must be upgraded
 }
 
 // A lease says which host-agent instance serves a host. It ends a lease time

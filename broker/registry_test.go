@@ -438,8 +438,20 @@ func TestIncompatibleHost(t *testing.T) {
 		"upgrade the relay 1.2":      {broker.WireMax + 1, broker.WireMax + 2},
 		"upgrade the host-agent 1.1": {-1, 0},
 	} {
-		holder, _ := s.holder(t, func(cfg *broker.LeaseConfig) { cfg.Presence.Wire = wire })
+		var told []string
+		holder, _ := s.holder(t, func(cfg *broker.LeaseConfig) {
+			cfg.Presence.Wire = wire
+			cfg.Trouble = func(err error) {
+				if errors.Is(err, broker.ErrIncompatible) {
+					told = append(told, err.Error())
+				}
+			}
+		})
 		acquire(t, holder)
+		acquire(t, holder)
+		if len(told) != 1 || !strings.HasSuffix(told[0], want) || strings.Count(told[0], broker.ErrIncompatible.Error()) != 1 {
+			t.Errorf("host-agent is told %q; want once, with %q", told, want)
+		}
 		h := wantHost(t, r, broker.Incompatible, want)
 		if h.AgentVersion != "1.1" || h.Since.IsZero() {
 			t.Errorf("incompatible host: %+v", h)

@@ -144,7 +144,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
 		Presence: a.presence.now(),
 		Gone:     links.RelaysGone,
-		Trouble:  func(err error) { a.cfg.Log.Warn("relays do not confirm this host-agent", "error", err) },
+		Trouble:  a.trouble,
 	})
 	if err != nil {
 		return err
@@ -172,6 +172,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.goodbye(links, holder)
 	stop(err)
 	return ended(ctx, err)
+}
+
+// trouble tells of what keeps clients away though there is a connection.
+func (a *Agent) trouble(err error) {
+	if errors.Is(err, broker.ErrIncompatible) {
+		a.cfg.Log.Error("clients cannot reach the host", "error", err)
+		return
+	}
+	a.cfg.Log.Warn("relays do not confirm this host-agent", "error", err)
 }
 
 // goodbye tells clients and relays that the host cannot be reached any more:

@@ -1,0 +1,113 @@
+package hostagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/gateway"
+	"ahprelay/test/refclient"
+)
+
+// TestIncompatible has host-agents that are too old, or too new, for a relay: the
+// host is listed as such, and its clients and the host-agent's log hear who must be
+// upgraded.
+func TestIncompatible(t *testing.T) {
+	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{
+		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, Gateway: gateway.Config{Version: "5.0"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(relay.Close)
+	token, err := relay.Keys().IssueClient(auth.Client{
+		Tenant: "default", Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		host string
+		wire [2]int
+		want string
+	}{
+		{"old", [2]int{-1, broker.WireMin - 1}, "host-agent 4.2 speaks -1 to 0, relay 5.0 speaks 1 to 1; upgrade the host-agent 4.2"},
+		{"new", [2]int{broker.WireMax + 1, broker.WireMax + 2}, "upgrade the relay 5.0"},
+	} {
+		t.Run(test.host, func(t *testing.T) {
+			enrolment, err := relay.Keys().IssueHost(auth.Enrolment{Tenant: "default", Host: test.host, Expires: time.Now().Add(time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := &lockedBuffer{}
+			agent, err := newAgent(t, func(c *Config) {
+				c.Relays, c.Version = []string{relay.URL()}, "4.2"
+				c.Token = func() (string, error) { return enrolment, nil }
+				c.Log = slog.New(slog.NewTextHandler(said, nil))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			agent.presence.current.Wire = test.wire
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- agent.Run(ctx) }()
+			said.await(t, test.want, 1)
+			info := hostInfo(t, relay.URL()+"/api/hosts/"+test.host, token)
+			if info.State != broker.Incompatible || !strings.Contains(info.Reason, test.want) {
+				t.Errorf("host is %+v; want incompatible, %q", info, test.want)
+			}
+			wantRefusal(t, relay.URL()+"/ahp/"+test.host, token, test.want)
+			stop()
+			if err := <-ended; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
+}
+
+// hostInfo asks a relay how a host is.
+func hostInfo(t *testing.T, url, token string) (info gateway.HostInfo) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(&info); err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// wantRefusal fails unless a client is refused with a reason.
+func wantRefusal(t *testing.T, url, token, want string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	c, err := refclient.Dial(ctx, "ws"+strings.TrimPrefix(url, "http"), refclient.Options{
+		Token: token, HTTPClient: &http.Client{Transport: &http.Transport{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Abort() }()
+	_, err = c.Initialize(ctx, refclient.InitializeParams{ClientID: "a", ProtocolVersions: []string{"0.9.0"}})
+	var refused *refclient.RPCError
+	if !errors.As(err, &refused) || refused.Code != ahp.CodeHostOffline || !strings.Contains(refused.Message, want) {
+		t.Errorf("initialize: %v; want error %d with %q", err, ahp.CodeHostOffline, want)
+	}
+}
