@@ -1,0 +1,199 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+	"ahprelay/hostagent"
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+	"ahprelay/test/stack"
+)
+
+// secondAgent runs one more host-agent of a stack's host, with its token. It
+// returns what Run does, and is stopped when the test ends.
+func secondAgent(t *testing.T, s *stack.Stack, takeOver bool) <-chan error {
+	t.Helper()
+	token, err := s.HostToken(stack.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := hostagent.New(hostagent.Config{
+		Relays: []string{s.Relay.URL()}, Token: func() (string, error) { return token, nil },
+		Upstream: hostagent.Upstream{URL: s.Tap.URL()}, TakeOver: takeOver,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		ended <- agent.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
+	return ended
+}
+
+// wantTaken awaits the end of a host-agent that has lost its host to another.
+func wantTaken(t *testing.T, ended <-chan error) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, broker.ErrHostTaken) {
+			t.Errorf("Run = %v; want %v", err, broker.ErrHostTaken)
+		}
+	case <-time.After(60 * time.Second):
+		t.Fatal("host-agent still runs, although another one has the host")
+	}
+}
+
+// TestSecondAgent starts one more host-agent with the same token: it is refused,
+// and the clients of the first do not notice.
+func TestSecondAgent(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	c := join(t, throughRelay(t, s), "a", nil)
+	wantTaken(t, secondAgent(t, s, false))
+	if got := call(t, c, "ping", `{"channel":"ahp-root://"}`); string(got) != "null" {
+		t.Errorf("ping = %s", got)
+	}
+	wantAllOf(t, "a", c, s.Tap.Conns()[0])
+}
+
+// TestTakeOver has a host-agent take a host from another, twice: clients are told
+// to resume, do so at the new one, and miss nothing.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	dial := throughRelay(t, s)
+	vars := flowVars("demo", "00000000")
+	c := join(t, dial, "a", vars)
+	create(t, c, vars)
+	watch(t, c, vars)
+	before := secondAgent(t, s, true) // from the stack's
+	for turn := 1; turn <= 2; turn++ {
+		wantClosed(t, c, ahp.CloseResync, "resync")
+		var resumed refclient.ReconnectResult
+		c, resumed = resume(t, dial, vars, lastSeen(c))
+		if resumed.Type != "replay" {
+			t.Errorf("host answered reconnect with %q; want what was missed", resumed.Type)
+		}
+		say(t, c, vars["chat"], turn, "stream 20 2 100")
+		awaitDeltas(t, []*refclient.Client{c}, 20)
+		conns := s.Tap.Conns()
+		wantAllOf(t, "a", c, conns[len(conns)-1])
+		if turn == 1 {
+			secondAgent(t, s, true)
+			wantTaken(t, before)
+		}
+	}
+}
+
+// resume connects a client that was there before.
+func resume(t *testing.T, dial dialer, vars map[string]string, lastSeen int64) (*refclient.Client, refclient.ReconnectResult) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	c, err := dial(ctx, refclient.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Abort() })
+	result, err := c.Reconnect(ctx, refclient.ReconnectParams{
+		ClientID: "a", LastSeenServerSeq: lastSeen, Subscriptions: []string{"ahp-root://", vars["session"], vars["chat"]},
+	})
+	if err != nil {
+		t.Fatalf("reconnect: %v", err)
+	}
+	return c, result
+}
+
+// lastSeen returns the highest number of what a client has got.
+func lastSeen(c *refclient.Client) (n int64) {
+	for _, frame := range c.Frames() {
+		if a, ok := refclient.ReadAction(frame); ok {
+			n = max(n, a.ServerSeq)
+		}
+	}
+	return n
+}
+
+// TestHostCountsFromTheStart has a host crash and come back with all its numbers
+// where they began: it says the same bytes once more, and new clients get them.
+func TestHostCountsFromTheStart(t *testing.T) {
+	t.Parallel()
+	deterministic := func(cfg *refhost.Config) {
+		ids := 0
+		cfg.Now = func() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
+		cfg.NewID = func() string { ids++; return fmt.Sprintf("id-%d", ids) }
+	}
+	host, server := newRefhost(t, deterministic)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	dial := throughRelay(t, s)
+	vars := flowVars("demo", "00000000")
+	const viewers = 3
+	var first [][]byte // what the host said to the first client of the first round
+	for round := range 2 {
+		var all []*refclient.Client
+		for i := range viewers {
+			c := join(t, dial, fmt.Sprintf("viewer-%d", i), vars)
+			if i == 0 {
+				create(t, c, vars)
+			}
+			watch(t, c, vars)
+			all = append(all, c)
+		}
+		say(t, all[0], vars["chat"], 1, "stream 50 2 100")
+		awaitDeltas(t, all, 50)
+		conns := s.Tap.Conns() // the monitor's are among them
+		conns = conns[len(conns)-viewers:]
+		for i, c := range all {
+			wantAllOf(t, fmt.Sprintf("round %d, viewer-%d", round, i), c, conns[i])
+		}
+		if round == 1 {
+			wantSameFrames(t, "first viewer of the second round", deltas(all[0]), first)
+			break
+		}
+		first = deltas(all[0])
+		server.Stop()
+		if err := host.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all {
+			wantClosed(t, c, ahp.CloseHostOffline, "host offline")
+		}
+		cfg := refhost.Config{}
+		deterministic(&cfg)
+		next, err := refhost.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = next.Close() })
+		if err := server.Restart(next); err != nil {
+			t.Fatal(err)
+		}
+		awaitState(t, s, "online")
+	}
+}
+
+// deltas returns the chat/delta actions that a client has got.
+func deltas(c *refclient.Client) (frames [][]byte) {
+	for _, frame := range c.Frames() {
+		if isDelta(frame) {
+			frames = append(frames, bytes.Clone(frame))
+		}
+	}
+	return frames
+}
