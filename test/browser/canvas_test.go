@@ -121,23 +121,45 @@ peer: refused
 peer of a frame: refused
 frame: refused`
 
+// attachTime is how long a frame that goes away may keep us waiting.
+const attachTime = 10 * time.Second
+
 // frame waits for a sandboxed frame whose address ends so, and returns it as a
 // page of its own.
 func (p *page) frame(suffix string) *page {
 	p.t.Helper()
-	var id target.ID
-	p.until("a frame "+suffix, patience, func() bool {
+	return p.newFrame(suffix, "true")
+}
+
+// newFrame waits for a frame in which a condition holds: an earlier one may be
+// on its way out.
+func (p *page) newFrame(suffix, condition string) (f *page) {
+	p.t.Helper()
+	p.until("a frame "+suffix+" in which "+condition, patience, func() bool {
 		infos, err := chromedp.Targets(p.ctx)
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		i := slices.IndexFunc(infos, func(info *target.Info) bool { return info.Type == "iframe" && strings.HasSuffix(info.URL, suffix) })
-		if i >= 0 {
-			id = infos[i].TargetID
+		for _, info := range infos {
+			if info.Type == "iframe" && strings.HasSuffix(info.URL, suffix) && f == nil {
+				f = p.attach(info.TargetID, condition)
+			}
 		}
-		return i >= 0
+		return f != nil
 	})
-	ctx, cancel := chromedp.NewContext(p.ctx, chromedp.WithTargetID(id))
+	return f
+}
+
+// attach returns a frame, or nil where the condition does not hold, or the
+// frame goes meanwhile.
+func (p *page) attach(id target.ID, condition string) *page {
+	ctx, cancel := chromedp.NewContext(p.ctx, chromedp.WithTargetID(id), chromedp.WithDetachOnCancel())
+	leave := time.AfterFunc(attachTime, cancel)
+	holds, err := chromedp.Run(ctx, chromedp.Evaluate[bool](condition))
+	if !leave.Stop() || err != nil || !holds {
+		cancel()
+		return nil
+	}
 	p.t.Cleanup(cancel)
 	return &page{t: p.t, ctx: ctx, top: p}
 }
@@ -233,7 +255,7 @@ func TestCanvas(t *testing.T) {
 	f.wants("#check-message", "the agent")
 	must(t, s.host.UpdateCanvas(channel, nil))
 	p.wants("#canvas-status", "Round 2")
-	f = p.newFrame("/canvas-inband.html", "!document.querySelector('#check-message')")
+	f = p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !document.querySelector('#check-message')")
 	f.wants("#state", "2 notes")
 
 	// The provider goes, and comes back.
@@ -243,10 +265,11 @@ func TestCanvas(t *testing.T) {
 	p.until("a word about it", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas-stale').checkVisibility()") })
 	f.wants("#notes", "Thank the testers.") // what was there still shows
 	p.shot("canvas-stale")
+	eval[any](f, "window.mark = 1")
 	must(t, s.host.ReadyCanvas(channel))
 	p.wants("#canvas-badge", "ready")
 	p.until("no word about it", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas-stale').hidden") })
-	f = p.newFrame("/canvas-inband.html", "true")
+	f = p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark")
 	f.wants("#state", "2 notes")
 
 	// A phone, then the end.
@@ -296,21 +319,10 @@ func TestCanvasOfLoopback(t *testing.T) {
 	must(t, s.host.StaleCanvas(channel)) // its address goes with it
 	p.wants("#canvas-badge", "stale")
 	f.wants("#state", "0 notes")
+	eval[any](f, "window.mark = 1")
 	must(t, s.host.ReadyCanvas(channel))
 	p.wants("#canvas-badge", "ready")
-	p.newFrame("/canvas-inband.html", "true").wantsNotes("notes-loopback-2")
-}
-
-// newFrame waits for a frame in which a condition holds: an earlier one may be
-// on its way out.
-func (p *page) newFrame(suffix, condition string) (f *page) {
-	p.t.Helper()
-	p.until("a frame in which "+condition, patience, func() bool {
-		f = p.frame(suffix)
-		fresh, err := chromedp.Run(f.ctx, chromedp.Evaluate[bool]("document.querySelector('#checks, p') !== null && "+condition))
-		return err == nil && fresh
-	})
-	return f
+	p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark").wantsNotes("notes-loopback-2")
 }
 
 func must(t *testing.T, err error) {
@@ -381,7 +393,7 @@ func TestCanvasPages(t *testing.T) {
 	eval[any](f, "document.querySelector('#away').click()")
 	f.wants("p", "First")
 	eval[any](f, "setTimeout(() => document.querySelector('#next').click())") // takes the frame away
-	f = p.newFrame("/canvas-inband.html", "document.querySelector('p').textContent === 'Second'")
+	f = p.newFrame("/canvas-inband.html", "document.querySelector('p')?.textContent === 'Second'")
 	f.until("the picture", patience, func() bool { return eval[bool](f, "document.querySelector('#img').naturalWidth === 7") })
 	f.until("the module", patience, func() bool {
 		return eval[string](f, "document.body.dataset.name ?? ''") == "named ahp-canvas-content:/pages-2/more/x"
@@ -427,7 +439,7 @@ func TestCanvasAddresses(t *testing.T) {
 	p.wants("#canvas-note", "no address")
 
 	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": "data:text/html,<p id=got>from%20data</p>"}))
-	p.newFrame("/canvas-inband.html", "document.querySelector('p').textContent === 'from data'")
+	p.newFrame("/canvas-inband.html", "document.querySelector('p')?.textContent === 'from data'")
 	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": "ahp-canvas-content:/notes-1/none.html"}))
 	p.wants("#canvas-note", "Content not found")
 	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": "ahp-canvas-content:/notes-1/img/logo.png"}))
@@ -476,7 +488,7 @@ func TestCanvasSurvivesADrop(t *testing.T) {
 	p.wants("#status-text", "Live")
 	p.until("the old canvas to go", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas').hidden") })
 	p.click("#canvases button")
-	p.newFrame("/canvas-inband.html", "!window.mark").wants("#state", "1 note")
+	p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark").wants("#state", "1 note")
 }
 
 // canvas returns the channel of the canvas that is open from the beginning.
