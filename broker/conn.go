@@ -25,6 +25,12 @@ const (
 	retryFloor   = 100 * time.Millisecond
 	retryFirst   = 500 * time.Millisecond
 	retryCeiling = 5 * time.Second
+
+	// quickTime is for how long after the loss of a connection quickCeiling
+	// holds instead: links wait for it to come back, and what is gone for just
+	// less than their resume window must not be late for that.
+	quickTime    = 20 * time.Second
+	quickCeiling = 800 * time.Millisecond
 )
 
 // Events tells what happens to a [Conn]. Each function may be nil. They are
@@ -67,6 +73,7 @@ type Conn struct {
 	creds     *credentials // nil if there is nothing to renew
 	running   sync.WaitGroup
 	closing   atomic.Bool
+	lostAt    atomic.Int64          // when the connection was lost, Unix nanoseconds; 0: never
 	online    atomic.Bool           // between the events
 	lost      atomic.Bool           // after the first Disconnected, while not online
 	lastError atomic.Pointer[error] // why the server could not be reached
@@ -123,6 +130,7 @@ func (c *Conn) connected(nc *nats.Conn, tell func(url string)) {
 }
 
 func (c *Conn) disconnected(err error) {
+	c.lostAt.Store(time.Now().UnixNano())
 	c.online.Store(false)
 	c.lost.Store(true)
 	if c.events.Disconnected != nil && !c.closing.Load() {
@@ -154,6 +162,9 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 		c.creds.ready(refuses(c.nc.LastError()))
 	}
 	wait := retryDelay(attempt)
+	if time.Since(time.Unix(0, c.lostAt.Load())) < quickTime {
+		wait = delayUpTo(attempt, quickCeiling)
+	}
 	if c.events.Retrying != nil && !c.closing.Load() {
 		c.events.Retrying(attempt, c.lastFailure(), wait)
 	}
@@ -198,8 +209,11 @@ func (c *Conn) failed(err error) { c.lastError.Store(&err) }
 // to 500 ms, then up to twice as long each time, and 1.25 to 5 s in the end.
 // Three quarters of it are random, so that of a thousand host-agents that lost the
 // same relay about 300 come back in the busiest 100 ms, however short it was away.
-func retryDelay(attempt int) time.Duration {
-	ceiling := min(retryFirst<<min(attempt-1, 10), retryCeiling)
+func retryDelay(attempt int) time.Duration { return delayUpTo(attempt, retryCeiling) }
+
+// delayUpTo is retryDelay with another limit.
+func delayUpTo(attempt int, most time.Duration) time.Duration {
+	ceiling := min(retryFirst<<min(attempt-1, 10), most)
 	floor := max(retryFloor, ceiling/4)
 	return floor + rand.N(ceiling-floor)
 }

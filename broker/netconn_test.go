@@ -182,19 +182,23 @@ func TestRetriesAreSpread(t *testing.T) {
 	}{
 		{0, 380}, // 267 on average
 		{200 * time.Millisecond, 380},
-		{time.Second, 200},
-		{3 * time.Second, 100},
-		{10 * time.Second, 100},
+		{time.Second, 280},
+		{3 * time.Second, 280},
+		{14 * time.Second, 280},
 		{time.Hour, 100},
 	} {
 		back := make([]int, 1+retryCeiling/slot)
 		for range agents {
 			var at time.Duration
+			most := quickCeiling
 			for attempt := 1; at == 0 || at < test.outage; attempt++ {
-				at += retryDelay(attempt)
+				if at > quickTime {
+					most = retryCeiling
+				}
+				at += delayUpTo(attempt, most)
 			}
-			if late := at - test.outage; late > retryCeiling {
-				t.Fatalf("back %v after an outage of %v; want at most %v", late, test.outage, retryCeiling)
+			if late := at - test.outage; late > most {
+				t.Fatalf("back %v after an outage of %v; want at most %v", late, test.outage, most)
 			}
 			back[(at-test.outage)/slot]++
 		}

@@ -83,15 +83,19 @@ type link struct {
 	external bool
 	proxy    func(*procs.Site) *faultproxy.Proxy
 
-	short, ten, long promise // cuts and freezes of 3 s, 10 s and longer than the resume window
-	frozen           [3]promise
-	forgotten        promise // connections of now pass nothing any more
-	forgottenFor     time.Duration
-	slow             promise
-	reset, flap      promise
+	short, most, long promise // cuts and freezes of 3 s, of just less than the resume window, and of more
+	frozen            [3]promise
+	forgotten         promise // connections of now pass nothing any more
+	forgottenFor      time.Duration
+	slow              promise
+	reset, flap       promise
 }
 
-const longer = 22 * time.Second // than the resume window of 15 s
+// The resume window is 15 s.
+const (
+	shorter = 14 * time.Second
+	longer  = 22 * time.Second
+)
 
 // resumeEnds is when clients are told that a network is away: resume window, a
 // heartbeat, and what it takes to notice.
@@ -110,8 +114,8 @@ func (l link) rows() []Row {
 		return Row{Place: l.place, Fault: fault, external: l.external, hold: hold, promise: p, inject: do(f), heal: heal}
 	}
 	var rows []Row
-	for i, d := range []time.Duration{3 * time.Second, 10 * time.Second, longer} {
-		p := [3]promise{l.short, l.ten, l.long}[i]
+	for i, d := range []time.Duration{3 * time.Second, shorter, longer} {
+		p := [3]promise{l.short, l.most, l.long}[i]
 		rows = append(rows,
 			row(fmt.Sprintf("cut %v", d), d, p, (*proxy).Cut),
 			row(fmt.Sprintf("frozen %v", d), d, l.frozen[i], (*proxy).Freeze))
@@ -150,7 +154,7 @@ func wait(ctx context.Context, d time.Duration) {
 var links = []link{
 	{
 		place: "client–relay", proxy: func(s *procs.Site) *faultproxy.Proxy { return s.ClientRelay },
-		short: cut, ten: cut, long: cut,
+		short: cut, most: cut, long: cut,
 		frozen:    [3]promise{unseen, unseen, {codes: []int{codeSlow, load.EndCut}}},
 		forgotten: promise{codes: []int{load.EndSilent}, must: true}, forgottenFor: load.SilenceLimit + 3*time.Second,
 		reset: cut, flap: cut,
@@ -160,7 +164,7 @@ var links = []link{
 	natsLink("host-agent–NATS over TCP", true, func(s *procs.Site) *faultproxy.Proxy { return s.AgentNATS }),
 	{
 		place: "host-agent–host", proxy: func(s *procs.Site) *faultproxy.Proxy { return s.AgentHost },
-		short: offline.within(hostDies), ten: offline.within(hostDies), long: offline.within(hostDies),
+		short: offline.within(hostDies), most: offline.within(hostDies), long: offline.within(hostDies),
 		frozen:    [3]promise{unseen, {codes: []int{codeOffline}}, offline.within(hostHangs)},
 		forgotten: promise{codes: []int{load.EndSilent}, must: true}, forgottenFor: load.SilenceLimit + 3*time.Second,
 		reset: promise{codes: []int{codeResync}, must: true}, flap: promise{codes: []int{codeOffline, codeResync}, must: true},
@@ -173,7 +177,7 @@ func natsLink(place string, external bool, proxy func(*procs.Site) *faultproxy.P
 	long := offline.within(resumeEnds)
 	return link{
 		place: place, external: external, proxy: proxy,
-		short: unseen, ten: unseen, long: long,
+		short: unseen, most: unseen, long: long,
 		frozen:    [3]promise{unseen, unseen, long},
 		forgotten: unseen.silentAtMost(10 * time.Second), forgottenFor: 12 * time.Second,
 		reset: unseen, flap: unseen,
