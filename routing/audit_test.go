@@ -22,6 +22,9 @@ func (a *Agent) Audit(rest bool) error {
 		if err := l.audit(uses, rest); err != nil {
 			return fmt.Errorf("link to %s: %w", l.relay, err)
 		}
+		for i := range l.mux.chunks.pending.len() {
+			held += len((*l.mux.chunks.pending.at(i)).left)
+		}
 		for _, c := range l.conns {
 			if !c.stream.ended {
 				open++
@@ -140,6 +143,9 @@ func (l *agentLink) audit(uses map[*body]int, rest bool) error {
 	if rest && (len(l.mux.batch.streams) > 0 || l.packets.len() > 0 || l.answers.len() > 0) {
 		return fmt.Errorf("%d streams in the batch, %d packets are not released, %d answers wait", len(l.mux.batch.streams), l.packets.len(), l.answers.len())
 	}
+	if err := l.auditChunks(rest); err != nil {
+		return err
+	}
 	if rest {
 		for _, c := range l.conns {
 			if c.stream.ended || c.received {
@@ -151,6 +157,33 @@ func (l *agentLink) audit(uses map[*body]int, rest bool) error {
 		}
 	}
 	return l.mux.audit(rest)
+}
+
+func (l *agentLink) auditChunks(rest bool) error {
+	t := &l.mux.chunks
+	uses := map[*chunk]int{}
+	for _, c := range l.conns {
+		for i := range c.stream.items.len() {
+			if ch := c.stream.items.at(i).chunk; ch != nil {
+				uses[ch]++
+			}
+		}
+	}
+	bytes := 0
+	for i := range t.order.len() {
+		ch := *t.order.at(i)
+		bytes += ch.size + frameCost
+		if ch.uses != uses[ch] || t.bySum[ch.sum] != ch {
+			return fmt.Errorf("chunk %d is used %d times, and counted %d", ch.number, uses[ch], ch.uses)
+		}
+	}
+	if bytes != t.bytes || bytes > t.limit || len(t.bySum) != t.order.len() {
+		return fmt.Errorf("%d bytes of %d chunks, counted %d of %d; the limit is %d", bytes, t.order.len(), t.bytes, len(t.bySum), t.limit)
+	}
+	if rest && t.pending.len() > 0 {
+		return fmt.Errorf("%d chunks are to be sent", t.pending.len())
+	}
+	return nil
 }
 
 func (m *mux) audit(rest bool) error {
@@ -200,6 +233,13 @@ func (r *Relay) Audit(rest bool) error {
 	if stored != r.bodies.bytes || len(r.bodies.frames) != r.bodies.order.len() || stored > r.bodies.limit && r.bodies.order.len() > 1 {
 		return fmt.Errorf("%d bytes of %d bodies stored, counted %d of %d; the limit is %d",
 			stored, len(r.bodies.frames), r.bodies.bytes, r.bodies.order.len(), r.bodies.limit)
+	}
+	chunked := 0
+	for _, ch := range r.chunks.chunks {
+		chunked += ch.size + frameCost
+	}
+	if chunked != r.chunks.bytes || chunked > r.chunks.limit || rest && r.chunks.arriving != 0 {
+		return fmt.Errorf("%d bytes of chunks, counted %d; the limit is %d; number %d is arriving", chunked, r.chunks.bytes, r.chunks.limit, r.chunks.arriving)
 	}
 	places, rows, unsolved := 0, map[*row]bool{}, map[uint64]int{}
 	for _, list := range r.awaited {
@@ -269,7 +309,9 @@ func CountAnswers(packet []byte) (n int) {
 			f.Bytes()
 		case recordFrame, recordWatch:
 			f.Bytes()
-		case recordFragment, recordClose:
+		case recordChunkRef:
+			f.Uvarint()
+		case recordFragment, recordClose, recordChunk:
 			f.Uvarint()
 			f.Bytes()
 		case recordCredit:

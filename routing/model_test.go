@@ -32,6 +32,7 @@ const (
 	stepBurst                     // some of that at once
 	stepMix                       // on all channels in turn
 	stepAsk                       // a client asks something
+	stepRead                      // a client reads content, which others read too
 	stepAskAll                    // the host asks all clients
 	stepSub                       // a client subscribes
 	stepUnsub                     //
@@ -54,7 +55,7 @@ const (
 )
 
 var stepNames = [stepKinds]string{
-	"event", "burst", "mix", "ask", "askAll", "sub", "unsub", "dial", "leave", "flush", "reconnect", "hostClose", "pause",
+	"event", "burst", "mix", "ask", "read", "askAll", "sub", "unsub", "dial", "leave", "flush", "reconnect", "hostClose", "pause",
 	"lag", "loss", "repeat", "cut", "freeze", "mute", "hostRestart", "relayRestart", "agentRestart",
 }
 
@@ -84,7 +85,7 @@ func (p plan) String() string {
 
 // often is how often each kind of step is drawn.
 var often = [stepKinds]int{
-	stepEvent: 10, stepBurst: 8, stepMix: 6, stepAsk: 6, stepAskAll: 3, stepSub: 6, stepUnsub: 2, stepDial: 5, stepLeave: 3, stepFlush: 3,
+	stepEvent: 10, stepBurst: 8, stepMix: 6, stepAsk: 6, stepRead: 4, stepAskAll: 3, stepSub: 6, stepUnsub: 2, stepDial: 5, stepLeave: 3, stepFlush: 3,
 	stepReconnect: 2, stepHostClose: 3, stepPause: 8, stepLag: 4, stepLoss: 5, stepRepeat: 3, stepCut: 3, stepFreeze: 2,
 	stepMute: 3, stepHostRestart: 1, stepRelayRestart: 1, stepAgentRestart: 2,
 }
@@ -130,7 +131,7 @@ func makePlan(seed uint64) plan {
 		bounds: bounds{
 			Credit: bound(1000, 16<<10), RelayCredit: bound(1000, 16<<10),
 			Queue: bound(8<<10, 256<<10), Window: bound(1<<10, 16<<10), Pinned: bound(1<<10, 64<<10), Total: bound(64<<10, 1<<20),
-			Bodies: bound(1<<10, 16<<10), Owed: bound(4<<10, 64<<10), Link: bound(1, 16<<10),
+			Bodies: bound(1<<10, 16<<10), Owed: bound(4<<10, 64<<10), Link: bound(1, 16<<10), Chunks: bound(5000, 64<<10),
 		},
 	}
 	if dice.IntN(3) == 0 {
@@ -260,6 +261,8 @@ func (r *run) clientStep(c *client, s step) {
 	switch s.kind {
 	case stepAsk:
 		c.send(frame("ask", s.n, s.size))
+	case stepRead:
+		c.send(frame("read", s.n%3, s.size))
 	case stepSub:
 		c.send(frame("sub", s.n%3, s.size))
 	case stepUnsub:

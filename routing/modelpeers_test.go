@@ -127,13 +127,14 @@ type modelHost struct {
 
 // An emission is one thing that the host does on a connection.
 type emission struct {
-	frame   []byte
-	binary  bool
-	channel string // of a notification
-	ready   bool   // the client is let in, with this frame
-	close   ahp.CloseCode
-	reason  string
-	after   time.Duration
+	frame    []byte
+	binary   bool
+	channel  string // of a notification
+	from, to int    // of content that others may read too
+	ready    bool   // the client is let in, with this frame
+	close    ahp.CloseCode
+	reason   string
+	after    time.Duration
 }
 
 // A modelConn is a connection at the host.
@@ -275,7 +276,12 @@ func (c *modelConn) send(e emission) bool {
 		channel = []byte(e.channel)
 	}
 	sent := bytes.Clone(e.frame)
-	err := c.conn.FromHost(e.frame, e.binary, channel)
+	var err error
+	if e.to > 0 {
+		err = c.conn.FromHostWith(e.frame, e.from, e.to)
+	} else {
+		err = c.conn.FromHost(e.frame, e.binary, channel)
+	}
 	if errors.Is(err, routing.ErrQueueFull) {
 		c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
 	}
@@ -333,6 +339,10 @@ func (h *modelHost) serve(c *modelConn, message []byte) {
 	case "sub":
 		c.channels[number] = true
 		h.emit(c, emission{frame: frame(fmt.Sprint("snapshot ", h.seqs[number]), number, size)})
+	case "read":
+		text := append([]byte("content for "+c.id+": "), frame("file", number, size)...)
+		from := len(text) - len(frame("file", number, size))
+		h.emit(c, emission{frame: append(text, " end"...), from: from, to: len(text)})
 	case "unsub":
 		delete(c.channels, number)
 	case "ask":

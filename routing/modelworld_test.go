@@ -46,7 +46,7 @@ type modelWorld struct {
 // bounds are the sizes with which a world is built; zero means the default.
 type bounds struct {
 	Credit, Queue, Window, Pinned, Total int // host-agent
-	RelayCredit, Bodies, Owed            int // relay
+	RelayCredit, Bodies, Owed, Chunks    int // relay
 	Link                                 int // window of links
 }
 
@@ -217,7 +217,7 @@ func (p *relayProcess) keepLink(ctx context.Context) {
 	})
 	relay := routing.NewRelay(routing.RelayConfig{
 		Agent: agent.name, Encode: encode,
-		Credit: w.bounds.RelayCredit, BodyLimit: w.bounds.Bodies, OwedLimit: w.bounds.Owed,
+		Credit: w.bounds.RelayCredit, BodyLimit: w.bounds.Bodies, OwedLimit: w.bounds.Owed, ChunkLimit: w.bounds.Chunks,
 	})
 	link := broker.NewRelayLink(p.bus, broker.RelayLinkConfig{
 		Tenant: "t", Host: "h", Agent: agent.name, Relay: p.name, Hello: relay.Hello(), Link: w.linkConfig(), Log: quiet,
