@@ -1,0 +1,201 @@
+package routing
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+)
+
+// still is everything that a Relay or an Agent may call, and does nothing.
+type still struct{ watched int }
+
+func (s *still) Wake()                        {}
+func (s *still) Done(uint64)                  {}
+func (s *still) Watch(string) error           { s.watched++; return nil }
+func (s *still) Unwatch(string)               {}
+func (s *still) Event(Event)                  {}
+func (s *still) Closed(ahp.CloseCode, string) {}
+func (s *still) Flush()                       {}
+
+type stillClient struct{ still }
+
+func (s *stillClient) Deliver([]Frame) {}
+
+type stillHost struct{ still }
+
+func (s *stillHost) Deliver([]byte, bool, int) {}
+
+func record(kind recordKind, numbers ...uint64) []byte { return appendRecord(nil, kind, numbers...) }
+
+func recordWith(data string, kind recordKind, numbers ...uint64) []byte {
+	return appendBytes(record(kind, numbers...), []byte(data))
+}
+
+// FuzzRelayHandle has a relay take packets and bodies that no host-agent would
+// send: it keeps its books and its bounds, or ends the link.
+func FuzzRelayHandle(f *testing.F) {
+	refs := record(recordRefs, 1, 1)
+	refs, _ = appendBodyList(refs, []uint64{1, 2, 2, 5}, 1)
+	set := connSet{}
+	set.add(1)
+	set.add(3)
+	refs = set.append(refs)
+	body := appendBody(nil, "agent", 2, []byte("two"))
+	f.Add(bytes.Join([][]byte{record(recordOpened, 1), record(recordReady, 1), refs}, nil), recordWith("one", recordBody, 1), body)
+	f.Add(refs, bytes.Join([][]byte{recordWith("five", recordBody, 5), record(recordGone, 1), recordWith("", recordClose, 1, 1012)}, nil), body)
+	f.Add(recordWith("half", recordFragment, 2, fragmentFirst), recordWith("half", recordFragment, 2, fragmentLast), body)
+	f.Add(recordWith("ahp-chat:_1", recordWatch, 7), record(recordUnwatch, 7), body)
+	f.Add(recordWith("chunk", recordChunk, 1, fragmentLast), record(recordChunkRef, 1, 1), record(recordDrop, 1))
+	f.Add(record(recordFlushed, 1), record(recordProbe, 2), record(recordCredit, 3, 1<<30))
+	f.Fuzz(func(t *testing.T, first, second, heard []byte) {
+		lines, client := &still{}, &stillClient{}
+		encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
+		r := NewRelay(RelayConfig{Agent: "agent", Encode: encode, Credit: 1000, BodyLimit: 2000, ChunkLimit: 2000, OwedLimit: 2000})
+		r.Start(broker.Hello{Credit: 100, MaxFrame: 1000}, lines)
+		for range 3 {
+			if _, err := r.Open(Open{ID: "x"}, client); err != nil {
+				t.Fatal(err)
+			}
+		}
+		packets := [][]byte{first, second, first}
+		for i, p := range packets {
+			before := bytes.Clone(p)
+			_, err := r.Handle(uint64(i+1), p)
+			if !bytes.Equal(p, before) {
+				t.Fatalf("Handle changed %x to %x", before, p)
+			}
+			if err != nil {
+				break
+			}
+			r.Body(heard)
+			if err := r.Audit(false); err != nil {
+				t.Fatal(err)
+			}
+			for n := 0; ; n++ {
+				payload, _ := r.Next(uint64(n+1), 1000, time.Time{})
+				if payload == nil {
+					break
+				}
+				if n > 10+len(p) {
+					t.Fatal("Next does not end")
+				}
+			}
+		}
+		if lines.watched > maxChannels {
+			t.Fatalf("%d subscriptions", lines.watched)
+		}
+		r.Ended(broker.ErrBye)
+	})
+}
+
+// FuzzAgentHandle has a host-agent take packets that no relay would send: it
+// keeps its books and its bounds, or ends the link.
+func FuzzAgentHandle(f *testing.F) {
+	open := appendOpen(nil, 3, Open{ID: "y"})
+	f.Add(bytes.Join([][]byte{open, recordWith("hello", recordFrame, 3)}, nil), recordWith("", recordClose, 3, 1001))
+	f.Add(recordWith("half", recordFragment, 1, fragmentFirst), recordWith("half", recordFragment, 1, fragmentLast|fragmentBinary))
+	f.Add(bytes.Join([][]byte{record(recordNeed, 1), record(recordNeed, 99)}, nil), record(recordWatching, 1))
+	f.Add(record(recordCredit, 1, 1<<30), record(recordFlush, 2))
+	f.Add(appendOpen(nil, 1, Open{}), appendOpen(nil, maxConns, Open{}))
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		a := NewAgent(AgentConfig{
+			Instance: "agent", Credit: 1000, MaxFrame: 2000, QueueLimit: 2000, Window: 2000, Pinned: 2000,
+			Connect: func(*AgentConn, Open) HostConn { return &stillHost{} },
+		})
+		l := a.Accept("relay", broker.Hello{Credit: 100, MaxFrame: 1000, Chunks: 2000}, &still{}).(*agentLink)
+		start := append(appendOpen(nil, 1, Open{ID: "a"}), appendOpen(nil, 2, Open{ID: "b"})...)
+		if _, err := l.Handle(1, start); err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range [][]byte{first, second, first} {
+			for _, c := range l.conns {
+				_ = c.FromHost([]byte("for both"), false, []byte("ahp-chat:/1"))
+			}
+			before := bytes.Clone(p)
+			_, err := l.Handle(uint64(i+2), p)
+			if !bytes.Equal(p, before) {
+				t.Fatalf("Handle changed %x to %x", before, p)
+			}
+			if err != nil {
+				break
+			}
+			if err := a.Audit(false); err != nil {
+				t.Fatal(err)
+			}
+			publish(a)
+			for n := 0; ; n++ {
+				payload, _ := l.Next(uint64(n+1), 1000, time.Now().Add(time.Second))
+				if payload == nil {
+					break
+				}
+				if n > 1000+len(p) {
+					t.Fatal("Next does not end")
+				}
+			}
+		}
+		l.Ended(broker.ErrBye)
+		publish(a)
+		if err := a.Audit(true); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// publish has all bodies leave.
+func publish(a *Agent) {
+	for {
+		if _, body := a.NextBody(); body == nil {
+			return
+		}
+		a.Published()
+	}
+}
+
+// FuzzRefs reads lists and sets from anything: they are bounded, and what is
+// read is written the same.
+func FuzzRefs(f *testing.F) {
+	list, _ := appendBodyList(nil, []uint64{1, 2, 9}, 1)
+	f.Add(list, uint64(1))
+	set := connSet{}
+	for c := range uint64(100) {
+		set.add(c * c)
+	}
+	f.Add(set.append(nil), uint64(5))
+	f.Add([]byte{setRuns, 2, 1, 0xff, 0xff, 3, 1, 1}, uint64(0))
+	f.Fuzz(func(t *testing.T, data []byte, floor uint64) {
+		if list, _, err := readBodyList(&broker.Fields{B: data}, nil, floor); err == nil {
+			again, last := appendBodyList(nil, list, floor)
+			got, end, err := readBodyList(&broker.Fields{B: again}, nil, floor)
+			if err != nil || end != last || len(got) != len(list) || len(list) > maxRefs {
+				t.Fatalf("list %v came back as %v, %v", list, got, err)
+			}
+		}
+		var s connSet
+		if readConnSet(&broker.Fields{B: data}, func(conn uint64) {
+			if conn >= 3*maxConns {
+				t.Fatalf("connection %d", conn)
+			}
+			s.add(conn)
+		}) == nil && s.count > 2*maxConns {
+			t.Fatalf("%d connections", s.count)
+		}
+	})
+}
+
+// FuzzBody reads a body from anything: only one of this host-agent is taken.
+func FuzzBody(f *testing.F) {
+	f.Add(appendBody(nil, "agent", 7, []byte("frame")))
+	f.Add(appendBody(nil, "other", 7, []byte("frame")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		number, frame, ok := readBody(data, "agent")
+		if !ok {
+			return
+		}
+		if again := appendBody(nil, "agent", number, frame); !bytes.HasSuffix(again, frame) || len(again) > len(data) {
+			t.Fatalf("body %x came back as %x", data, again)
+		}
+	})
+}
