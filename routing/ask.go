@@ -91,12 +91,16 @@ func (c *AgentConn) Answer(ask uint64, response []byte, from, to int) error {
 		if c.stream.ended {
 			return ErrConnClosed
 		}
-		if c.stream.behind() > c.link.agent.cfg.QueueLimit { // the client takes too little
-			response, from, to, sums = ahp.AppendError(nil, nil, ahp.CodeInternalError, "slow consumer", nil), 0, 0, nil
-		}
+		m := &c.link.mux
 		aside := item{raw: appendRecord(nil, recordAside, c.stream.conn, ask)}
-		if err := c.link.mux.push(&c.stream, aside, math.MaxInt); err != nil {
+		// What follows that record is taken for the response: there must be one.
+		if err := m.push(&c.stream, aside, math.MaxInt); err != nil {
 			return err
+		}
+		if c.stream.behind() > c.link.agent.cfg.QueueLimit { // the client takes too little
+			refusal := ahp.AppendError(nil, nil, ahp.CodeInternalError, "slow consumer", nil)
+			defer c.link.lines.Wake()
+			return m.push(&c.stream, item{frame: refusal, whole: len(refusal)}, math.MaxInt)
 		}
 		defer c.link.agent.relieve()
 		return c.queueParts(response, from, to, sums)

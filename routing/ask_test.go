@@ -11,9 +11,6 @@ import (
 	"ahprelay/routing"
 )
 
-// Ask implements routing.HostConn. The model's relays ask nothing.
-func (*modelConn) Ask(uint64, []byte) { panic("asked") }
-
 // TestAnswersComeAside has relays ask on a connection while its client gets
 // messages, some of which hold the same content.
 func TestAnswersComeAside(t *testing.T) {

@@ -309,7 +309,7 @@ func CountAnswers(packet []byte) (n int) {
 			f.Bytes()
 		case recordFrame, recordWatch:
 			f.Bytes()
-		case recordChunkRef:
+		case recordChunkRef, recordAside:
 			f.Uvarint()
 		case recordFragment, recordClose, recordChunk:
 			f.Uvarint()

@@ -27,6 +27,7 @@ func (s *stillClient) Deliver([]Frame) {}
 type stillHost struct{ still }
 
 func (s *stillHost) Deliver([]byte, bool, int) {}
+func (s *stillHost) Ask(uint64, []byte)        {}
 
 func record(kind recordKind, numbers ...uint64) []byte { return appendRecord(nil, kind, numbers...) }
 
@@ -50,6 +51,7 @@ func FuzzRelayHandle(f *testing.F) {
 	f.Add(recordWith("ahp-chat:_1", recordWatch, 7), record(recordUnwatch, 7), body)
 	f.Add(recordWith("chunk", recordChunk, 1, fragmentLast), record(recordChunkRef, 1, 1), record(recordDrop, 1))
 	f.Add(record(recordFlushed, 1), record(recordProbe, 2), record(recordCredit, 3, 1<<30))
+	f.Add(append(record(recordAside, 1, 1), recordWith("half", recordFragment, 1, fragmentFirst)...), record(recordChunkRef, 1, 1), body)
 	f.Fuzz(func(t *testing.T, first, second, heard []byte) {
 		lines, client := &still{}, &stillClient{}
 		encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
@@ -60,8 +62,10 @@ func FuzzRelayHandle(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		packets := [][]byte{first, second, first}
-		for i, p := range packets {
+		if err := r.conns[1].Ask([]byte("ask"), func([]byte) {}); err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range [][]byte{first, second, first} {
 			before := bytes.Clone(p)
 			_, err := r.Handle(uint64(i+1), p)
 			if !bytes.Equal(p, before) {
@@ -99,6 +103,7 @@ func FuzzAgentHandle(f *testing.F) {
 	f.Add(recordWith("half", recordFragment, 1, fragmentFirst), recordWith("half", recordFragment, 1, fragmentLast|fragmentBinary))
 	f.Add(bytes.Join([][]byte{record(recordNeed, 1), record(recordNeed, 99)}, nil), record(recordWatching, 1))
 	f.Add(record(recordCredit, 1, 1<<30), record(recordFlush, 2))
+	f.Add(recordWith("ask", recordAsk, 1, 5), record(recordFlush, 1))
 	f.Add(appendOpen(nil, 1, Open{}), appendOpen(nil, maxConns, Open{}))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		a := NewAgent(AgentConfig{

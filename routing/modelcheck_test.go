@@ -173,6 +173,11 @@ func (r *run) checkClient(c *client) error {
 	if err == nil {
 		err = checkFlushes(c, h)
 	}
+	for i, n := range c.asks {
+		if n != 1 && err == nil {
+			err = fmt.Errorf("request %d of the relay was answered %d times", i, n)
+		}
+	}
 	return err
 }
 

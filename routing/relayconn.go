@@ -199,7 +199,6 @@ func (c *RelayConn) closedByHost(code ahp.CloseCode, reason string) {
 func (c *RelayConn) finish(code ahp.CloseCode, reason string) {
 	c.received = true
 	c.tell(code, reason)
-	c.relay.mux.drop(&c.stream, nil)
 	c.endStream(code, reason)
 }
 
@@ -229,6 +228,9 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	}
 	c.owedBytes = 0
 	c.endAsks()
+	if c.received { // nobody is left to take it
+		r.mux.drop(&c.stream, nil)
+	}
 	if r.ended == nil {
 		r.mux.written(&c.stream, c.stream.unpaid-c.stream.owed)
 		r.mux.end(&c.stream, code, reason)

@@ -1,0 +1,80 @@
+package routing
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+)
+
+// Both sides have ended a connection, in whatever order, and neither has credit
+// left for what it wanted to send: each must still hear of the other's end, or
+// the connection's number is lost for ever.
+func TestEndsWithoutCredit(t *testing.T) {
+	hostCloses := recordWith("bye", recordClose, 1, uint64(ahp.CloseResync))
+	missing, _ := appendBodyList(record(recordRefs, 1, 1), []uint64{1}, 1)
+	set := connSet{}
+	set.add(1)
+	missing = set.append(missing)
+	for _, test := range []struct {
+		name string
+		do   func(r *Relay, c *RelayConn)
+	}{
+		{"host first", func(r *Relay, c *RelayConn) {
+			handle(t, r, hostCloses)
+		}},
+		{"client first", func(r *Relay, c *RelayConn) {
+			c.Close(1000, "bye")
+			handle(t, r, hostCloses)
+		}},
+		{"host first, behind a missing body", func(r *Relay, c *RelayConn) {
+			handle(t, r, missing, hostCloses)
+			c.Close(1000, "bye")
+		}},
+		{"client first, and the host sends more than it has credit for", func(r *Relay, c *RelayConn) {
+			c.Close(1000, "bye")
+			for range 5 {
+				handle(t, r, recordWith(strings.Repeat("x", 900), recordFrame, 1))
+				leave(r)
+			}
+			handle(t, r, hostCloses)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := NewRelay(RelayConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
+			r.Start(broker.Hello{Credit: 10, MaxFrame: 1000}, &still{})
+			c, err := r.Open(Open{ID: "x"}, &stillClient{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Send(t.Context(), bytes.Repeat([]byte("x"), 100)); err != nil {
+				t.Fatal(err)
+			}
+			leave(r) // until the credit is used up
+			test.do(r, c)
+			leave(r)
+			if len(r.conns) != 0 {
+				t.Errorf("the connection stays: %v", &c.stream)
+			}
+		})
+	}
+}
+
+func handle(t *testing.T, r *Relay, records ...[]byte) {
+	t.Helper()
+	if _, err := r.Handle(1, bytes.Join(records, nil)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leave has all that may be sent leave.
+func leave(r *Relay) {
+	for {
+		if payload, _ := r.Next(1, 1000, time.Time{}); payload == nil {
+			return
+		}
+	}
+}
