@@ -7,6 +7,14 @@
 // All subjects of a host lie below ahp.v1.<tenant>.<host>., which is what the
 // credentials of its host-agent allow and nothing else. See [HostPrefix].
 //
+// # Connections
+//
+// A [Conn] comes back by itself, for ever. It is given up when nothing arrives for
+// 6.5 s, or when the machine has slept, and made anew after a random wait: at most
+// 0.8 s for the first 20 s, during which links outlive it, then up to 5 s. So a
+// thousand host-agents that lose a relay do not come back at once, but all of them
+// soon. A host-agent that knows several relays goes from one to the next.
+//
 // # Registry
 //
 // The lease says what host-agent instance serves a host, and ends by itself if
