@@ -186,9 +186,9 @@ func TestHandshakeIsRepeated(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEnds(t, broker.LinkConfig{})
 			defer e.close()
-			n := 0
+			var n atomic.Int32 // both ends publish
 			e.net.intercept(func(_ string, data []byte) ([]byte, error) {
-				if n++; n <= lost {
+				if int(n.Add(1)) <= lost {
 					return nil, nil
 				}
 				return data, nil
