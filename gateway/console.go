@@ -25,7 +25,7 @@ var sandboxPolicies = map[string]string{
 		"style-src 'unsafe-inline' blob: data:; img-src blob: data:; font-src blob: data:; media-src blob: data:; connect-src blob: data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
 	"/canvas-direct.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
-		"frame-src https: http://127.0.0.1:* http://localhost:*; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+		"frame-src https: http://127.0.0.1:* http://localhost:* http://*.localhost:*; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
 }
 
 // console serves the web console. It is the same for everybody: the token is

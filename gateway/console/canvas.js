@@ -121,6 +121,8 @@ async function inBandCode() {
  * A Frame shows one canvas in a node. `on` has the callbacks
  *
  *   read(uri)         asks the host for content: a promise of what it says
+ *   ticket(uri)       asks the relay for an address on the web of content: a
+ *                     promise, of '' where the relay gives none
  *   message(payload)  the canvas says something to its provider
  *   state({name, why}) name is loading, shown, refused or failed
  */
@@ -128,6 +130,8 @@ export class Frame {
   #parent;
   #on;
   #instance;
+  #turn = 0;
+  #ticketed = false;
   #iframe = null;
   #port = null;
   #bucket = new Bucket(messagesPerSecond, maxBurst, performance.now());
@@ -142,15 +146,29 @@ export class Frame {
     addEventListener('message', this.#listen);
   }
 
+  /** Whether the canvas is loaded by a ticket, which ends with the connection. */
+  get ticketed() {
+    return this.#ticketed;
+  }
+
   /** Loads the canvas from an address, in place of what was there. */
-  load(url) {
+  async load(url) {
     this.#clear();
-    const way = wayTo(url, this.#instance, location.href);
+    const turn = ++this.#turn;
+    let way = wayTo(url, this.#instance, location.href);
     if (way.name === 'none') {
       this.#on.state({ name: 'refused', why: way.why });
       return;
     }
     this.#on.state({ name: 'loading', why: '' });
+    // Content of a host is best at an origin of its own, where there is one:
+    // then it is a page like any other.
+    if (way.name === 'inband' && url.startsWith(scheme)) {
+      const entry = await this.#on.ticket(url);
+      if (turn !== this.#turn) return; // there is something else to load by now
+      this.#ticketed = entry !== '';
+      if (this.#ticketed) way = { name: 'direct', entry };
+    }
     const page = { inband: 'canvas-inband.html', direct: 'canvas-direct.html' }[way.name];
     const iframe = document.createElement('iframe');
     iframe.title = 'Canvas';
@@ -172,10 +190,12 @@ export class Frame {
   close() {
     removeEventListener('message', this.#listen);
     this.#clear();
-    this.#on = { read: () => Promise.reject(new Error('closed')), message() {}, state() {} };
+    this.#on = { read: () => Promise.reject(new Error('closed')), ticket: () => Promise.resolve(''), message() {}, state() {} };
   }
 
   #clear() {
+    this.#turn++;
+    this.#ticketed = false;
     this.#iframe?.remove();
     this.#port?.close();
     this.#iframe = this.#port = null;

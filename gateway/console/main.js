@@ -42,7 +42,7 @@ let store = new Store('');
 const view = new View({
   useToken, forget: () => forget(''), chooseHost, openSession, newSession, retry, send, sendAgain,
   discard: (pending) => { store.discard(pending); draw(); },
-  stop, answer, earlier, chooseCanvas, closeCanvas, readCanvas, tellCanvas,
+  stop, answer, earlier, chooseCanvas, closeCanvas, readCanvas, canvasTicket, tellCanvas,
 });
 
 // ---- the token and the address
@@ -443,6 +443,16 @@ function closeCanvas(channel) {
 function readCanvas(channel, uri) {
   if (!conn?.live) return Promise.reject(new Error('not connected'));
   return conn.request('canvasReadResource', { channel, uri });
+}
+
+/** An address on the web for content, '' if the relay gives none. */
+async function canvasTicket(channel, uri) {
+  try {
+    const { url } = await conn.request('relay/canvasTicket', { channel, uri });
+    return typeof url === 'string' ? url : '';
+  } catch {
+    return ''; // it has no domain for canvases
+  }
 }
 
 /** What a canvas says to its provider. */

@@ -75,13 +75,14 @@ export class CanvasPanel {
     const channel = canvas;
     this.#frame ??= new Frame(this.#at['canvas-frame'], text(state.instanceId), {
       read: (uri) => this.#do.readCanvas(channel, uri),
+      ticket: (uri) => this.#do.canvasTicket(channel, uri),
       message: (payload) => this.#do.tellCanvas(channel, payload),
       state: (shown) => {
         this.#shown = shown;
         this.render(this.#model);
       },
     });
-    if (this.#shown.name === '' || (back && this.#shown.name === 'failed')) this.#load(url);
+    if (this.#shown.name === '' || (back && (this.#shown.name === 'failed' || this.#frame.ticketed))) this.#load(url);
     // Who has gone takes its address along; what is shown may stay.
     else if (url !== this.#url && !(isStale(state) && url === '')) this.#load(url);
   }

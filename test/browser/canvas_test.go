@@ -325,6 +325,32 @@ func TestCanvasOfLoopback(t *testing.T) {
 	p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark").wantsNotes("notes-loopback-2")
 }
 
+// TestCanvasByURL renders the application at an origin of its own, which ends
+// with the connection.
+func TestCanvasByURL(t *testing.T) {
+	for _, id := range []string{"notes", "notes-loopback"} {
+		t.Run(id, func(t *testing.T) {
+			p, s := canvasPage(t, stackConfig{byURL: true})
+			p.openCanvas(s, id)
+			f := p.newFrame("/index.html", "location.hostname.endsWith('.localhost') && document.querySelector('#checks') !== null")
+			f.wantsNotes(id + "-2")
+			if got := eval[string](f, "String(document.querySelector('#logo').naturalWidth) + ' ' + self.origin"); got != "32 null" {
+				t.Errorf("logo and origin: %q; want 32 pixels, and no origin", got)
+			}
+			if got := eval[bool](f, "[...performance.getEntriesByType('resource')].every((e) => new URL(e.name).host === location.host)"); !got {
+				t.Error("something was loaded from elsewhere")
+			}
+			p.until("the logo's edge", patience, func() bool { return p.colourAt("#canvas-frame", 14, 14) == color.RGBA{200, 30, 60, 255} })
+			eval[any](f, "document.querySelector('#text').value = 'Thank the testers.'; document.querySelector('#add').click()")
+			f.wants("#notes", "Thank the testers.")
+			p.shot("console-canvas-by-url-" + id)
+			ticket := eval[string](f, "location.host")
+			s.proxy.cut()
+			p.newFrame("/index.html", "location.host !== "+strconv.Quote(ticket)+" && document.querySelector('#checks') !== null").wantsNotes(id + "-2")
+		})
+	}
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -34,6 +34,7 @@ const hostName = "demo"
 // A stackConfig is what a stack is beyond the usual.
 type stackConfig struct {
 	canvases []refhost.Canvas    // of the host, beside those that all tests have
+	byURL    bool                // canvases have origins of their own
 	loopback contentproxy.Config // what of the host's machine canvases may show
 }
 
@@ -41,9 +42,11 @@ func startStack(t *testing.T) *stack { return startStackWith(t, stackConfig{}) }
 
 func startStackWith(t *testing.T, cfg stackConfig) *stack {
 	t.Helper()
-	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{
-		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener,
-	})
+	relayCfg := gateway.RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener}
+	if cfg.byURL {
+		relayCfg.Gateway.CanvasDomain = "http://localhost:0"
+	}
+	relay, err := gateway.StartRelay(t.Context(), relayCfg)
 	if err != nil {
 		t.Fatal(err)
 	}
