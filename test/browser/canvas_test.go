@@ -343,7 +343,7 @@ func TestCanvasByURL(t *testing.T) {
 			p.until("the logo's edge", patience, func() bool { return p.colourAt("#canvas-frame", 14, 14) == color.RGBA{200, 30, 60, 255} })
 			eval[any](f, "document.querySelector('#text').value = 'Thank the testers.'; document.querySelector('#add').click()")
 			f.wants("#notes", "Thank the testers.")
-			p.shot("console-canvas-by-url-" + id)
+			p.shot("canvas-by-url-" + id)
 			ticket := eval[string](f, "location.host")
 			s.proxy.cut()
 			p.newFrame("/index.html", "location.host !== "+strconv.Quote(ticket)+" && document.querySelector('#checks') !== null").wantsNotes(id + "-2")
