@@ -264,7 +264,11 @@ func (c *Conn) action(r *rewriter, raw []byte, at int) {
 	case kind == "session/openCanvasesChanged":
 		c.openCanvases(channel, t[1].Raw)
 	case kind == "canvas/updated" && strings.HasPrefix(channel, canvasChannel):
-		s := c.subscribed(channel)
+		s := c.canvases[channel]
+		if s == nil { // the client has just left
+			known, _ := c.host.known(channel)
+			s = &seen{canvas: known}
+		}
 		before := s.canvas
 		c.address(r, s, m[1].Raw, at+m[1].Offset())
 		if s.canvas != before {

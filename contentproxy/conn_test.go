@@ -1,6 +1,7 @@
 package contentproxy
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -132,6 +133,9 @@ func site(t *testing.T) (*httptest.Server, *atomic.Int64) {
 		case "/app/style.css":
 			w.Header()["Content-Type"] = nil
 			_, _ = w.Write([]byte("p{}"))
+		case "/app/escapes":
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = w.Write(bytes.Repeat([]byte{1}, 999))
 		case "/app/large":
 			_, _ = w.Write(make([]byte, 1001))
 		case "/app/away":
@@ -155,7 +159,7 @@ func TestMintsAndServes(t *testing.T) {
 	}
 	c.reads("1", "ahp-canvas-content:/i1/app/index.html?x=1#top", -32601).wantText(t, "text/html; charset=utf-8", "<p>ä &amp; \u2028</p>x=1")
 	c.reads("1", "ahp-canvas-content:/i1/app/style.css", -32601).wantText(t, "text/css; charset=utf-8", "p{}")
-	for path, mimeType := range map[string]string{"latin1": "text/plain; charset=iso-8859-1", "pixel": "image/png"} {
+	for path, mimeType := range map[string]string{"escapes": "text/plain", "latin1": "text/plain; charset=iso-8859-1", "pixel": "image/png"} {
 		a := c.reads("1", "ahp-canvas-content:/i1/app/"+path, -32601)
 		if len(a.Result.Contents) != 1 || a.Result.Contents[0].Blob == nil || a.Result.Contents[0].MimeType != mimeType {
 			t.Fatalf("%s: got %+v; want one blob of %s", path, a, mimeType)
@@ -201,10 +205,16 @@ func TestWhoMayRead(t *testing.T) {
 		code    int
 		text    string
 	}{
-		"malformed":         {nil, "1", "ahp-canvas-content:/i1/../x", ahp.CodeInvalidParams, `".."`},
-		"other scheme":      {nil, "1", s.URL + "/app/index.html", ahp.CodeInvalidParams, "want ahp-canvas-content"},
-		"foreign instance":  {func(h *Host, c *client) { c.opens("2", serverState("i2", s.URL+"/")) }, "1", "ahp-canvas-content:/i2/app/index.html", ahp.CodeInvalidParams, "another instance"},
-		"foreign channel":   {func(h *Host, c *client) { h.client(t).opens("2", serverState("i2", s.URL+"/")) }, "2", "ahp-canvas-content:/i2/app/index.html", ahp.CodePermissionDenied, "not subscribed"},
+		"malformed":        {nil, "1", "ahp-canvas-content:/i1/../x", ahp.CodeInvalidParams, `".."`},
+		"other scheme":     {nil, "1", s.URL + "/app/index.html", ahp.CodeInvalidParams, "want ahp-canvas-content"},
+		"foreign instance": {func(h *Host, c *client) { c.opens("2", serverState("i2", s.URL+"/")) }, "1", "ahp-canvas-content:/i2/app/index.html", ahp.CodeInvalidParams, "another instance"},
+		"foreign channel":  {func(h *Host, c *client) { h.client(t).opens("2", serverState("i2", s.URL+"/")) }, "2", "ahp-canvas-content:/i2/app/index.html", ahp.CodePermissionDenied, "not subscribed"},
+		"unsubscribed, while the host says more": {func(h *Host, c *client) {
+			c.sends(`{"method":"unsubscribe","params":{"channel":"ahp-canvas:/1"}}`)
+			if got := c.updates("1", `"url":"`+s.URL+`/app/other"`); !strings.Contains(got, "ahp-canvas-content:") {
+				t.Errorf("got %s", got)
+			}
+		}, "1", index, ahp.CodePermissionDenied, "not subscribed"},
 		"unsubscribed":      {func(h *Host, c *client) { c.sends(`{"method":"unsubscribe","params":{"channel":"ahp-canvas:/1"}}`) }, "1", index, ahp.CodePermissionDenied, "not subscribed"},
 		"address was taken": {func(h *Host, c *client) { c.updates("1", `"url":null`) }, "1", index, ahp.CodeNotFound, "no content"},
 		"now elsewhere":     {func(h *Host, c *client) { c.updates("1", `"url":"https://example.com/"`) }, "1", index, ahp.CodeNotFound, "no content"},

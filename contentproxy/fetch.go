@@ -173,7 +173,10 @@ func mimeType(said string, a Address, body []byte) string {
 func newContent(body []byte, mimeType string) *content {
 	kind := quote(strings.ToValidUTF8(mimeType, "?"))
 	if isText(mimeType) && utf8.Valid(body) {
-		return &content{kind, quote(string(body)), true}
+		// What is nearly all escapes would not fit into a frame.
+		if text := quote(string(body)); len(text) < 2*len(body)+1024 {
+			return &content{kind, text, true}
+		}
 	}
 	data := make([]byte, 0, base64.StdEncoding.EncodedLen(len(body))+2)
 	data = base64.StdEncoding.AppendEncode(append(data, '"'), body)
