@@ -22,7 +22,7 @@ build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
 
 test: deps lint
-	$(GO) test -race $(PKGS)
+	$(GO) test -race -timeout 20m $(PKGS)
 
 lint:
 	@out="$$(gofmt -l .)"; if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
