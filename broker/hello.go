@@ -77,14 +77,25 @@ func readHello(packet []byte) (helloKind, Hello, error) {
 // peer speaking peer[0] to peer[1] understand. The error tells which side to
 // upgrade; peerName is what users call the peer.
 func CommonWire(peer [2]int, peerName, peerVersion, selfName, selfVersion string) (byte, error) {
-	v := min(peer[1], WireMax)
-	if v >= max(peer[0], WireMin) && v > 0 {
-		return byte(v), nil
+	self := [2]int{WireMin, WireMax}
+	v, newer := commonWire(peer, self)
+	if v > 0 {
+		return v, nil
 	}
-	older, version := peerName, peerVersion
-	if peer[0] > WireMax {
-		older, version = selfName, selfVersion
+	older, version := selfName, selfVersion
+	if newer {
+		older, version = peerName, peerVersion
 	}
 	return 0, fmt.Errorf("%w: %s %s speaks %d to %d, %s %s speaks %d to %d; upgrade the %s %s",
-		ErrIncompatible, peerName, peerVersion, peer[0], peer[1], selfName, selfVersion, WireMin, WireMax, older, version)
+		ErrIncompatible, peerName, peerVersion, peer[0], peer[1], selfName, selfVersion, self[0], self[1], older, version)
+}
+
+// commonWire returns the highest version in both ranges, or 0 and whether self
+// is the newer one.
+func commonWire(peer, self [2]int) (v byte, newer bool) {
+	highest := min(peer[1], self[1])
+	if highest >= max(peer[0], self[0]) && highest > 0 {
+		return byte(highest), false
+	}
+	return 0, peer[0] <= self[1]
 }

@@ -1,0 +1,111 @@
+package routing
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"ahprelay/broker"
+)
+
+const benchClients = 100
+
+// benchAgent returns a host-agent with connections of one relay that listens to
+// their channel.
+func benchAgent(b *testing.B) (*Agent, *agentLink) {
+	a := NewAgent(AgentConfig{Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
+	l := a.Accept("relay", broker.Hello{Credit: 1 << 30, MaxFrame: 1 << 20}, &still{}).(*agentLink)
+	var start []byte
+	for i := range benchClients {
+		start = appendOpen(start, uint64(i+1), Open{ID: fmt.Sprint(i)})
+	}
+	if _, err := l.Handle(1, start); err != nil {
+		b.Fatal(err)
+	}
+	fanOut(b, l, action(0))
+	if _, err := l.Handle(2, record(recordWatching, 1)); err != nil {
+		b.Fatal(err)
+	}
+	fanOut(b, l, action(1))
+	drain(a, l, nil, nil)
+	return a, l
+}
+
+// action returns a notification of 512 bytes.
+func action(i int) []byte {
+	frame := bytes.Repeat([]byte{'x'}, 512)
+	binary.BigEndian.PutUint64(frame, uint64(i))
+	return frame
+}
+
+// fanOut has the host send a frame on all connections.
+func fanOut(b *testing.B, l *agentLink, frame []byte) {
+	for _, c := range l.conns {
+		if err := c.FromHost(frame, false, []byte("ahp-chat:/1")); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// drain has all leave that waits, and the relay release it.
+func drain(a *Agent, l *agentLink, body, packet func(payload []byte)) {
+	for {
+		_, payload := a.NextBody()
+		if payload == nil {
+			break
+		}
+		if body != nil {
+			body(payload)
+		}
+		a.Published()
+	}
+	for {
+		payload, _ := l.Next(1, 64<<10, time.Now().Add(time.Second))
+		if payload == nil {
+			break
+		}
+		if packet != nil {
+			packet(payload[broker.HeaderRoom:])
+		}
+	}
+	l.Released(1)
+}
+
+// BenchmarkAgentShared is what a host-agent does with one action of 512 bytes
+// to 100 clients.
+func BenchmarkAgentShared(b *testing.B) {
+	a, l := benchAgent(b)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		fanOut(b, l, action(i+2))
+		drain(a, l, nil, nil)
+	}
+	b.ReportMetric(float64(b.N)*benchClients/b.Elapsed().Seconds(), "deliveries/s")
+}
+
+// BenchmarkRelayShared is what a relay does with it.
+func BenchmarkRelayShared(b *testing.B) {
+	a, l := benchAgent(b)
+	encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
+	r := NewRelay(RelayConfig{Agent: "agent", Encode: encode})
+	r.Start(broker.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, &still{})
+	for i := range benchClients {
+		if _, err := r.Open(Open{ID: fmt.Sprint(i)}, &stillClient{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var body, packet []byte
+	fanOut(b, l, action(2))
+	drain(a, l, func(p []byte) { body = p }, func(p []byte) { packet = p })
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		r.Body(body)
+		if done, err := r.Handle(uint64(i+1), packet); !done || err != nil {
+			b.Fatal(done, err)
+		}
+		r.bodies.forgetBelow(1 << 40) // so that the next is a new one
+	}
+	b.ReportMetric(float64(b.N)*benchClients/b.Elapsed().Seconds(), "deliveries/s")
+}
