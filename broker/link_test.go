@@ -225,6 +225,40 @@ func TestLinkResendsOnce(t *testing.T) {
 	}
 }
 
+// TestLinkOutlivesCut is the promise of the resume window: a cut that is
+// shorter ends no link, idle or not, and whenever it begins.
+func TestLinkOutlivesCut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const window = 15 * time.Second
+		now := testStart
+		delay := rapid.SampledFrom([]time.Duration{0, time.Millisecond, 80 * time.Millisecond}).Draw(t, "delay")
+		a, b := newEnd(broker.LinkConfig{}, &wire{delay: delay}), newEnd(broker.LinkConfig{}, &wire{delay: delay})
+		cut := false
+		const tick = 10 * time.Millisecond
+		pass := func(d time.Duration) {
+			for until := now.Add(d); now.Before(until); now = now.Add(tick) {
+				a.flush(now, func() bool { return cut })
+				b.flush(now, func() bool { return cut })
+				a.take(t, b, now)
+				b.take(t, a, now)
+				for _, e := range []*end{a, b} {
+					if _, _, lost := e.link.Tick(now); lost {
+						t.Fatalf("lost after %v", now.Sub(testStart))
+					}
+				}
+			}
+		}
+		pass(time.Duration(rapid.IntRange(0, 400).Draw(t, "before")) * tick)
+		if rapid.Bool().Draw(t, "busy") {
+			a.queue = append(a.queue, []byte("x"))
+		}
+		cut = true
+		pass(window)
+		cut = false
+		pass(3 * time.Second)
+	})
+}
+
 // TestLinkTickWaits guards the writer against spinning: after a Tick, the next
 // one is later.
 func TestLinkTickWaits(t *testing.T) {

@@ -63,6 +63,33 @@ func TestEndsWithoutCredit(t *testing.T) {
 	}
 }
 
+// A number is not used anew before the host-agent knows that its former
+// connection has ended.
+func TestNumbersAreUsedAnew(t *testing.T) {
+	r := NewRelay(RelayConfig{Agent: "agent"})
+	r.Start(broker.Hello{Credit: 10, MaxFrame: 1000}, &still{})
+	open := func() uint64 {
+		t.Helper()
+		c, err := r.Open(Open{ID: "x"}, &stillClient{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.stream.conn
+	}
+	if n := open(); n != 1 {
+		t.Fatalf("the first number is %d", n)
+	}
+	leave(r)
+	handle(t, r, recordWith("bye", recordClose, 1, uint64(ahp.CloseResync)))
+	if n := open(); n != 2 {
+		t.Errorf("before the relay's close has left, the next number is %d; want 2", n)
+	}
+	leave(r)
+	if n := open(); n != 1 {
+		t.Errorf("behind the relay's close, the next number is %d; want 1", n)
+	}
+}
+
 func handle(t *testing.T, r *Relay, records ...[]byte) {
 	t.Helper()
 	if _, err := r.Handle(1, bytes.Join(records, nil)); err != nil {

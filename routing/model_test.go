@@ -231,6 +231,9 @@ func (r *run) step(s step) {
 	case stepPause:
 		time.Sleep(time.Duration(s.n*s.n) * []time.Duration{time.Microsecond, time.Millisecond, 30 * time.Millisecond}[s.who%3])
 	case stepLoss:
+		if time.Now().Before(r.faultUntil.Add(2 * time.Second)) {
+			return // a cut may last up to the resume window, and no more may be lost
+		}
 		r.mesh.Lose([]int{0, 2, 5, 20}[s.n%4])
 		r.disturbed = true
 	case stepRepeat:
@@ -334,6 +337,7 @@ func (r *run) fault(s step) {
 		bus, resumed, name = p.bus, p.resumed, p.name
 	}
 	r.faultUntil = now.Add(lasts)
+	r.mesh.Lose(0)
 	if lasts > resume {
 		r.excuse(name)
 	}
