@@ -51,6 +51,10 @@ var (
 	unseen  = promise{}
 	cut     = promise{codes: []int{load.EndCut}, must: true}
 	offline = promise{codes: []int{codeOffline}, must: true}
+
+	// cutOff is offline where connections end one after another: the host may
+	// still answer on the last when the first has ended.
+	cutOff = promise{codes: []int{codeOffline, codeResync}, must: true}
 )
 
 // within adds a promise of when clients are told.
@@ -164,10 +168,10 @@ var links = []link{
 	natsLink("host-agent–NATS over TCP", true, func(s *procs.Site) *faultproxy.Proxy { return s.AgentNATS }),
 	{
 		place: "host-agent–host", proxy: func(s *procs.Site) *faultproxy.Proxy { return s.AgentHost },
-		short: offline.within(hostDies), most: offline.within(hostDies), long: offline.within(hostDies),
+		short: cutOff.within(hostDies), most: cutOff.within(hostDies), long: cutOff.within(hostDies),
 		frozen:    [3]promise{unseen, {codes: []int{codeOffline}}, offline.within(hostHangs)},
 		forgotten: promise{codes: []int{load.EndSilent}, must: true}, forgottenFor: load.SilenceLimit + 3*time.Second,
-		reset: promise{codes: []int{codeResync}, must: true}, flap: promise{codes: []int{codeOffline, codeResync}, must: true},
+		reset: promise{codes: []int{codeResync}, must: true}, flap: cutOff,
 	},
 }
 
