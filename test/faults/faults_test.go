@@ -29,6 +29,7 @@ var short = []string{
 	"host: kill -9",
 	"nats-server: kill -9",
 	"host-agent: stopped 5s",
+	"host-agent: kill -9",
 }
 
 // TestFaults runs a few rows, side by side.
