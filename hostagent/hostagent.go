@@ -230,6 +230,9 @@ func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *broker
 			a.cfg.Log.Info("machine has slept, or its clock was set: connecting anew", "slept", slept.Round(time.Second))
 		},
 		Retrying: func(attempt int, err error, wait time.Duration) {
+			if attempt > 5 && attempt%10 != 0 {
+				return // it has been said
+			}
 			a.cfg.Log.Info("connecting again", "attempt", attempt, "in", wait.Round(time.Millisecond), "because", err)
 		},
 	}))
