@@ -133,10 +133,11 @@ func printable(r rune) rune {
 // Acquire returns when this instance holds the host. While no relay answers it
 // goes on asking. If another instance holds the host, it waits to see whether
 // that one is alive: a crashed one's lease ends by itself, and a live one's is
-// renewed, which is ErrHostTaken, with who and since when.
+// renewed, which is ErrHostTaken, with who and since when. One renewal may have
+// been made before, and this relay have heard of it late: it takes two.
 func (h *LeaseHolder) Acquire(ctx context.Context) error {
 	var rival leaseAnswer
-	for failures := 0; ; {
+	for failures, renewals := 0, 0; ; {
 		answer, err := h.ask(ctx, opHold, h.cfg.TakeOver)
 		wait := rivalEvery
 		switch {
@@ -151,8 +152,11 @@ func (h *LeaseHolder) Acquire(ctx context.Context) error {
 		case rival.Holder == "":
 			rival = answer
 			h.trouble(fmt.Errorf("%w; waiting to see whether that one is alive", h.taken(answer)))
-		case rival.Revision != answer.Revision:
-			return h.taken(answer)
+		case answer.Revision > rival.Revision:
+			rival = answer
+			if renewals++; renewals == 2 {
+				return h.taken(answer)
+			}
 		}
 		if _, err := h.pause(ctx, wait); err != nil {
 			return fmt.Errorf("lease of %s/%s: %w", h.cfg.Tenant, h.cfg.Host, err)
