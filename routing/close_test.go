@@ -63,6 +63,23 @@ func TestEndsWithoutCredit(t *testing.T) {
 	}
 }
 
+// What a client was sent and has not taken when it leaves is credited: else the
+// host-agent could not send its close behind what comes before that.
+func TestLeavingGivesCreditBack(t *testing.T) {
+	r := NewRelay(RelayConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
+	r.Start(broker.Hello{Credit: 10, MaxFrame: 1000}, &still{})
+	c, err := r.Open(Open{ID: "x"}, &stillClient{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle(t, r, recordWith(strings.Repeat("x", 900), recordFrame, 1))
+	c.Close(1000, "bye")
+	c.Written(900 + pieceCost) // too late, and not to be counted twice
+	if c.stream.unpaid != 0 {
+		t.Errorf("%d bytes of credit are kept", c.stream.unpaid)
+	}
+}
+
 // A number is not used anew before the host-agent knows that its former
 // connection has ended.
 func TestNumbersAreUsedAnew(t *testing.T) {

@@ -199,6 +199,9 @@ func FuzzBody(f *testing.F) {
 		if !ok {
 			return
 		}
+		if !bytes.Contains(data, []byte("agent")) {
+			t.Fatalf("body %x of another host-agent is taken", data)
+		}
 		if again := appendBody(nil, "agent", number, frame); !bytes.HasSuffix(again, frame) || len(again) > len(data) {
 			t.Fatalf("body %x came back as %x", data, again)
 		}
