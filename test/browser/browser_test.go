@@ -128,8 +128,22 @@ func (p *page) wants(selector, want string) {
 }
 
 // click waits for an element that is shown, enabled and at rest, and clicks it
-// with the mouse.
+// with the mouse: again, if it has moved away from under the mouse.
 func (p *page) click(selector string) {
+	p.t.Helper()
+	element := "document.querySelector(" + strconv.Quote(selector) + ")"
+	for hit := false; !hit; {
+		p.await(selector)
+		eval[any](p, "(e => { if (e) { e.hit = false; e.addEventListener('click', () => { e.hit = true; }, {capture: true, once: true}); } })("+element+")")
+		p.do(chromedp.Click(chromedp.CSS(selector)))
+		for end := time.Now().Add(2 * time.Second); !hit && time.Now().Before(end); {
+			hit = eval[bool](p, "(e => !e || e.hit !== false)("+element+")") // it may be gone for good reason
+		}
+	}
+}
+
+// await waits for an element that is shown, enabled and at rest.
+func (p *page) await(selector string) {
 	p.t.Helper()
 	place := "(e => e && !e.disabled && e.checkVisibility() ? JSON.stringify(e.getBoundingClientRect()) : '')" +
 		"(document.querySelector(" + strconv.Quote(selector) + "))"
@@ -140,7 +154,6 @@ func (p *page) click(selector string) {
 		before = now
 		return rests
 	})
-	p.do(chromedp.Click(chromedp.CSS(selector)))
 }
 
 // openSession chooses a session. No mouse does it: the list moves with what
