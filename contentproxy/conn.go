@@ -45,30 +45,31 @@ const canvasChannel = "ahp-canvas:"
 
 // FromClient takes note of a message of the client's.
 func (c *Conn) FromClient(env *ahp.Envelope) {
-	channel := string(env.Channel)
-	switch method := string(env.Method); {
-	case method == "unsubscribe" && strings.HasPrefix(channel, canvasChannel):
+	switch string(env.Method) {
+	case "unsubscribe":
 		c.mu.Lock()
-		delete(c.canvases, channel)
+		delete(c.canvases, string(env.Channel))
 		c.mu.Unlock()
-	case env.Kind != ahp.Request:
-	case method == "initialize", method == "subscribe":
-		c.await(env, waiting{method: method, channel: channel})
-	case method == "reconnect":
+	case "initialize", "subscribe":
+		c.await(env, waiting{})
+	case "reconnect":
 		if params, err := ahp.ReadReconnectParams(env.Params); err == nil {
-			c.await(env, waiting{method: method, resumed: params.Subscriptions})
+			c.await(env, waiting{resumed: params.Subscriptions})
 		}
-	case method == "canvasReadResource", method == "resourceRead":
-		uri := [...]ahp.Member{{Name: "uri"}}
-		if ahp.Members(env.Params, uri[:]) != nil {
-			return
+	case "canvasReadResource", "resourceRead":
+		if uri, ok := member(env.Params, "uri"); ok {
+			text, _ := ahp.Text(uri.Raw)
+			c.await(env, waiting{uri: text})
 		}
-		text, _ := ahp.Text(uri[0].Raw)
-		c.await(env, waiting{method: method, channel: channel, uri: text})
 	}
 }
 
+// await notes a request, so that its answer is known.
 func (c *Conn) await(env *ahp.Envelope, w waiting) {
+	if env.Kind != ahp.Request {
+		return
+	}
+	w.method, w.channel = string(env.Method), string(env.Channel)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) < maxWaiting {

@@ -90,32 +90,31 @@ type tickets struct {
 	origin canvasOrigin
 	reads  chan struct{} // one for each read under way
 
-	mu   sync.Mutex
-	byID map[string]ticket
+	mu       sync.Mutex
+	byID     map[string]ticket
+	byClient map[*client][]string // the same, of each client that has any
 }
 
 func newTickets(origin canvasOrigin) *tickets {
-	return &tickets{origin: origin, reads: make(chan struct{}, readsAtOnce), byID: map[string]ticket{}}
+	return &tickets{origin: origin, reads: make(chan struct{}, readsAtOnce), byID: map[string]ticket{}, byClient: map[*client][]string{}}
 }
 
 // issue returns the ticket for a canvas of a client.
 func (t *tickets) issue(want ticket) (id string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	held := 0
-	for id, have := range t.byID {
-		if have == want {
+	held := t.byClient[want.client]
+	for _, id := range held {
+		if t.byID[id] == want {
 			return id, nil
 		}
-		if have.client == want.client {
-			held++
-		}
 	}
-	if held >= maxTickets {
+	if len(held) >= maxTickets {
 		return "", fmt.Errorf("more than %d canvases", maxTickets)
 	}
 	id = strings.ToLower(rand.Text())
 	t.byID[id] = want
+	t.byClient[want.client] = append(held, id)
 	return id, nil
 }
 
@@ -130,11 +129,10 @@ func (t *tickets) find(id string) (ticket, bool) {
 func (t *tickets) endOf(c *client) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for id, have := range t.byID {
-		if have.client == c {
-			delete(t.byID, id)
-		}
+	for _, id := range t.byClient[c] {
+		delete(t.byID, id)
 	}
+	delete(t.byClient, c)
 }
 
 // answerTicket answers a client's request for a ticket, and reports whether

@@ -3,7 +3,6 @@ package large
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 
 	"ahprelay/test/procs"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -105,14 +103,17 @@ func TestLargeFrames(t *testing.T) {
 	request := writeLarge(ctx, t, large, filepath.Join(root, "large"))
 	close(stop)
 	wg.Wait()
-	conns := hostConns(t, site)
-	for id, c := range clients {
-		wantSame(t, id, c.Frames(), conns[id].sent)
+	conns, err := site.HostConns()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if sent := conns["large"].sent; !slices.ContainsFunc(sent, func(f []byte) bool { return bytes.Equal(f, read) }) {
+	for id, c := range clients {
+		wantSame(t, id, c.Frames(), conns[id].Sent)
+	}
+	if sent := conns["large"].Sent; !slices.ContainsFunc(sent, func(f []byte) bool { return bytes.Equal(f, read) }) {
 		t.Error("the host did not send what the client got")
 	}
-	if got := conns["large"].received; !bytes.Equal(got[len(got)-1], request) {
+	if got := conns["large"].Received; !bytes.Equal(got[len(got)-1], request) {
 		t.Error("the host did not get what the client sent")
 	}
 }
@@ -174,41 +175,6 @@ func writeRequest(id, file string) (frame []byte, data string) {
 	const line, tail = "0123456789abcdefghijklmnopqrstuv", `","encoding":"utf-8"}}`
 	data = strings.Repeat(line, maxMessage/len(line))[:maxMessage-len(head)-len(tail)]
 	return []byte(head + data + tail), data
-}
-
-// A hostConn is what the host had of one client.
-type hostConn struct{ sent, received [][]byte }
-
-// hostConns returns the host's connections by clientId.
-func hostConns(t *testing.T, site *procs.Site) map[string]*hostConn {
-	t.Helper()
-	f, err := os.Open(site.Records()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	frames, err := refhost.ReadRecord(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	numbered, byID := map[int64]*hostConn{}, map[string]*hostConn{}
-	for _, frame := range frames {
-		c := numbered[frame.Conn]
-		if c == nil {
-			c = &hostConn{}
-			numbered[frame.Conn] = c
-		}
-		if !frame.Received {
-			c.sent = append(c.sent, frame.Data)
-			continue
-		}
-		c.received = append(c.received, frame.Data)
-		var greeting struct{ Params struct{ ClientID string } }
-		if len(c.received) == 1 && json.Unmarshal(frame.Data, &greeting) == nil {
-			byID[greeting.Params.ClientID] = c
-		}
-	}
-	return byID
 }
 
 func wantSame(t *testing.T, who string, got, want [][]byte) {

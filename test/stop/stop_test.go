@@ -3,11 +3,9 @@ package stop
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +15,6 @@ import (
 
 	"ahprelay/test/procs"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -190,20 +187,23 @@ func TestRelayStops(t *testing.T) {
 // beginning of what it sent.
 func wantAll(t *testing.T, site *procs.Site, all []*talker) {
 	t.Helper()
-	conns := hostConns(t, site)
+	conns, err := site.HostConns()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, k := range all {
 		conn := conns[k.id]
 		if conn == nil {
 			t.Errorf("the host has no connection of %s", k.id)
 			continue
 		}
-		if got := conn.received[1:]; !same(got, k.sent) { // behind initialize
+		if got := conn.Received[1:]; !same(got, k.sent) { // behind initialize
 			t.Errorf("%s sent %d messages, and the host got %d", k.id, len(k.sent), len(got))
 		}
-		if got := k.client.Frames(); len(got) > len(conn.sent) || !same(got, conn.sent[:len(got)]) {
+		if got := k.client.Frames(); len(got) > len(conn.Sent) || !same(got, conn.Sent[:len(got)]) {
 			t.Errorf("%s got other than the host sent", k.id)
 		} else {
-			t.Logf("%s sent %d, got %d of %d", k.id, len(k.sent), len(got), len(conn.sent))
+			t.Logf("%s sent %d, got %d of %d", k.id, len(k.sent), len(got), len(conn.Sent))
 		}
 	}
 }
@@ -218,39 +218,4 @@ func same(a, b [][]byte) bool {
 		}
 	}
 	return true
-}
-
-// A hostConn is what the host had of one client.
-type hostConn struct{ sent, received [][]byte }
-
-// hostConns returns the host's connections by clientId.
-func hostConns(t *testing.T, site *procs.Site) map[string]*hostConn {
-	t.Helper()
-	f, err := os.Open(site.Records()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	frames, err := refhost.ReadRecord(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	numbered, byID := map[int64]*hostConn{}, map[string]*hostConn{}
-	for _, frame := range frames {
-		c := numbered[frame.Conn]
-		if c == nil {
-			c = &hostConn{}
-			numbered[frame.Conn] = c
-		}
-		if !frame.Received {
-			c.sent = append(c.sent, frame.Data)
-			continue
-		}
-		c.received = append(c.received, frame.Data)
-		var greeting struct{ Params struct{ ClientID string } }
-		if len(c.received) == 1 && json.Unmarshal(frame.Data, &greeting) == nil {
-			byID[greeting.Params.ClientID] = c
-		}
-	}
-	return byID
 }
