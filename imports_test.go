@@ -13,7 +13,7 @@ var layers = [][]string{
 	{"ahp"},
 	{"auth"},
 	{"broker"},
-	{"routing", "contentproxy"},
+	{"routing", "contentproxy", "gate"},
 	{"gateway", "hostagent"},
 	{"cmd/internal/cli"},
 	{"cmd/relay", "cmd/host-agent"},

@@ -52,11 +52,10 @@ type client struct {
 	spawn   func(func()) bool // starts a goroutine that the server waits for
 	log     *slog.Logger
 
-	gate                                   *routing.ReadGate // nil: the token allows everything
-	accepted                               atomic.Bool       // the host has taken the connection
-	ready                                  atomic.Bool       // and has answered initialize or reconnect
-	maxFrame                               int               // bytes of the longest message from then on; set before ready
-	framesIn, framesOut, bytesIn, bytesOut atomic.Int64      // messages and their bytes
+	accepted                               atomic.Bool  // the host has taken the connection
+	ready                                  atomic.Bool  // and has answered initialize or reconnect
+	maxFrame                               int          // bytes of the longest message from then on; set before ready
+	framesIn, framesOut, bytesIn, bytesOut atomic.Int64 // messages and their bytes
 
 	stuck   atomic.Bool  // the reader waits for the host, and hears nothing of the client
 	readEnd atomic.Bool  // the reader has ended
@@ -162,18 +161,6 @@ func (c *client) fromClient(message []byte) error {
 	}
 	if c.answerTicket(&env) {
 		return nil
-	}
-	if c.gate != nil {
-		verdict, instead := c.gate.FromClient(&env)
-		switch {
-		case verdict == routing.Answer && instead != nil:
-			c.answer(instead)
-			return nil
-		case verdict == routing.Answer:
-			return nil
-		case verdict == routing.Replace:
-			message = instead
-		}
 	}
 	return c.pass(&env, message)
 }
@@ -492,11 +479,6 @@ func (c clientEvents) Deliver(frames []routing.Frame) {
 		n += len(f.Data)
 		if f.Data[0]&finBit != 0 {
 			messages++
-		}
-		if c.gate != nil {
-			if message, whole := framePayload(f.Data); whole {
-				c.gate.ToClient(message)
-			}
 		}
 	}
 	c.framesOut.Add(int64(messages))

@@ -11,9 +11,9 @@
 //
 // Each text frame is one AHP message. Messages pass as they are, both ways,
 // except these: ping is answered here while the host is away, and so are
-// requests that wait for a host which is not there; a token that may only read
-// has a [routing.ReadGate] between it and the host. Large messages to a client
-// come as continuation frames. Pings of the WebSocket are answered in their
+// requests that wait for a host which is not there. What a token allows is for
+// the host-agent to see to (package gate). Large messages to a client come as
+// continuation frames. Pings of the WebSocket are answered in their
 // turn, behind what is queued.
 //
 // # Ends

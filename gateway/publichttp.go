@@ -13,7 +13,6 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker"
-	"ahprelay/routing"
 )
 
 // publicHandler serves the public listener.
@@ -94,9 +93,6 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 		id: id, who: who, host: host, remote: remote, since: time.Now(), sock: sock,
 		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: s.tickets, ctx: ctx, cancel: cancel,
 		log: s.cfg.Log.With("conn", id, "tenant", host.tenant, "host", host.name, "subject", who.Subject, "remote", remote),
-	}
-	if who.Access == auth.AccessRead {
-		c.gate = new(routing.ReadGate)
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn}
 	sock.pong = c.pong

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -76,15 +77,26 @@ func dialFrames(t *testing.T, send func(conn io.Writer)) *websocket.Conn {
 	return ws
 }
 
-func TestFramePayload(t *testing.T) {
+// TestEncodePiece reads the headers of frames as RFC 6455, section 5.2, has them.
+func TestEncodePiece(t *testing.T) {
 	for _, n := range []int{0, 1, 125, 126, 65535, 65536} {
 		message := bytes.Repeat([]byte{'x'}, n)
-		for _, piece := range []struct{ first, last, binary, whole bool }{
-			{true, true, false, true}, {true, true, true, false}, {true, false, false, false}, {false, true, false, false},
+		for _, piece := range []struct {
+			first, last, binary bool
+			head                byte
+		}{
+			{true, true, false, 0x81}, {true, true, true, 0x82}, {true, false, false, 0x01}, {false, true, false, 0x80},
 		} {
-			got, whole := framePayload(encodePiece(message, piece.first, piece.last, piece.binary))
-			if !bytes.Equal(got, message) || whole != piece.whole {
-				t.Errorf("framePayload of %d bytes, %+v = %d bytes, %v", n, piece, len(got), whole)
+			frame := encodePiece(message, piece.first, piece.last, piece.binary)
+			header, length := 2, int(frame[1])
+			switch length {
+			case 126:
+				header, length = 4, int(binary.BigEndian.Uint16(frame[2:]))
+			case 127:
+				header, length = 10, int(binary.BigEndian.Uint64(frame[2:]))
+			}
+			if frame[0] != piece.head || length != n || !bytes.Equal(frame[header:], message) {
+				t.Errorf("encodePiece of %d bytes, %+v begins with % x", n, piece, frame[:header])
 			}
 		}
 	}

@@ -55,16 +55,3 @@ func encodeClose(code ahp.CloseCode, reason string) []byte {
 	payload := binary.BigEndian.AppendUint16(nil, uint16(code))
 	return appendFrame(nil, finBit|opClose, append(payload, fitReason(reason)...))
 }
-
-// framePayload returns what an encoded frame carries; whole is false if it is
-// a piece of a message only.
-func framePayload(frame []byte) (payload []byte, whole bool) {
-	header := 2
-	switch frame[1] {
-	case 126:
-		header = 4
-	case 127:
-		header = 10
-	}
-	return frame[header:], frame[0] == finBit|opText
-}

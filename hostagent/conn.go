@@ -12,7 +12,9 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/contentproxy"
+	"ahprelay/gate"
 	"ahprelay/routing"
 )
 
@@ -24,11 +26,13 @@ type hostConn struct {
 	log    *slog.Logger
 	cancel context.CancelFunc // ends the connection to the host
 
-	wake   chan struct{} // for the writer; holds one
-	heard  atomic.Int64  // when the host last said something here, in Unix nanoseconds; 0: never
-	canvas *contentproxy.Conn
-	reads  chan struct{} // one for each read of canvas content that is under way
-	asks   asks          // the relay's own
+	wake    chan struct{} // for the writer; holds one
+	heard   atomic.Int64  // when the host last said something here, in Unix nanoseconds; 0: never
+	gates   gate.Chain
+	canvas  *contentproxy.Conn
+	reads   chan struct{} // one for each read of canvas content that is under way
+	asks    asks          // the relay's own
+	answers atomic.Int32  // of gates, that are to be written to the host
 
 	mu       sync.Mutex // guards the fields below
 	queue    []delivery // bounded by the connection's credit
@@ -52,6 +56,7 @@ type delivery struct {
 	binary  bool
 	credit  int
 	flush   bool
+	own     bool // the host-agent's own answer to the host
 }
 
 // connect is called for each client. It returns at once.
@@ -60,6 +65,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	c := &hostConn{
 		agent: a, conn: conn, wake: make(chan struct{}, 1), cancel: cancel,
 		log:    a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
+		gates:  a.gates(open),
 		canvas: a.canvases.Conn(), reads: make(chan struct{}, maxReads),
 	}
 	serve := c.run
@@ -71,6 +77,14 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 		serve(ctx)
 	})
 	return c
+}
+
+// gates returns the gates of a new connection.
+func (a *Agent) gates(open routing.Open) gate.Chain {
+	if open.Access == string(auth.AccessRead) {
+		return gate.Chain{new(gate.Read)}
+	}
+	return nil
 }
 
 // Deliver implements [routing.HostConn].
@@ -185,8 +199,7 @@ func (c *hostConn) writeLoop(ctx context.Context, sock hostSocket) {
 				_ = c.conn.Flushed() // fails if the client is gone
 				continue
 			}
-			c.noteSent(d.message)
-			if err := sock.Write(d.message, d.binary); err != nil {
+			if err := c.toHost(sock, d); err != nil {
 				return // the reader sees it too, and says why
 			}
 			c.conn.Written(d.credit)
@@ -205,18 +218,57 @@ func (c *hostConn) writeLoop(ctx context.Context, sock hostSocket) {
 	}
 }
 
-// noteSent looks at what the client sends.
-func (c *hostConn) noteSent(message []byte) {
-	env, err := ahp.Peek(message)
-	if err != nil {
-		return
+// toHost writes a message to the host, if it may pass.
+func (c *hostConn) toHost(sock hostSocket, d delivery) error {
+	if d.own {
+		c.answers.Add(-1)
+		return sock.Write(d.message, false)
 	}
-	c.canvas.FromClient(&env)
+	env, err := ahp.Peek(d.message)
+	if err != nil || d.binary {
+		// No relay that is in order sends it.
+		c.conn.Close(ahp.CloseBadMessage, "the relay sent what is no message")
+		c.cancel()
+		return errBadMessage
+	}
+	switch decision := c.gates.FromClient(d.message, &env); decision.Verdict {
+	case gate.Answer:
+		return c.answerClient(&env, decision.Message)
+	case gate.Replace:
+		return sock.Write(decision.Message, false)
+	}
+	c.noteSent(&env)
+	return sock.Write(d.message, false)
+}
+
+// errBadMessage reports a message that cannot be read.
+var errBadMessage = errors.New("no message")
+
+// answerClient has a gate answer what the client, or the relay on its
+// connection, has sent. The end of the client is no error here: what it sent
+// before is still to be written.
+func (c *hostConn) answerClient(env *ahp.Envelope, answer []byte) error {
+	err := error(nil)
+	if ask, ok := c.asks.take(env.ID); ok && env.Kind == ahp.Request {
+		err = c.conn.Answer(ask, answer, 0, 0)
+	} else if answer != nil {
+		err = c.conn.FromHost(answer, false, nil)
+	}
+	if errors.Is(err, routing.ErrQueueFull) {
+		c.slow()
+		return err
+	}
+	return nil
+}
+
+// noteSent looks at what the client sends to the host.
+func (c *hostConn) noteSent(env *ahp.Envelope) {
+	c.canvas.FromClient(env)
 	c.mu.Lock()
 	greeted := c.greeted
 	c.mu.Unlock()
 	if !greeted && env.Kind == ahp.Request {
-		c.noteGreeting(&env)
+		c.noteGreeting(env)
 	}
 }
 
@@ -260,7 +312,19 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []byte, binary bool) error {
 	env, err := ahp.Peek(message)
 	if err != nil || binary {
+		if d := c.gates.FromHost(message, nil); d.Verdict != gate.Pass {
+			return nil
+		}
 		return c.conn.FromHost(message, binary, nil) // the client decides
+	}
+	switch d := c.gates.FromHost(message, &env); d.Verdict {
+	case gate.Answer:
+		return c.answerHost(d.Message)
+	case gate.Replace:
+		message = d.Message
+		if env, err = ahp.Peek(message); err != nil {
+			return fmt.Errorf("replaced message: %w", err)
+		}
 	}
 	if env.Kind == ahp.Response {
 		c.noteAnswer(&env)
@@ -272,6 +336,21 @@ func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []b
 		channel = env.Channel
 	}
 	return c.conn.FromHost(out.Bytes, false, channel)
+}
+
+// maxAnswers bounds the answers of gates that wait to be written to the host.
+const maxAnswers = 1000
+
+// answerHost has a gate answer what the host has sent.
+func (c *hostConn) answerHost(answer []byte) error {
+	if answer == nil {
+		return nil
+	}
+	if c.answers.Add(1) > maxAnswers {
+		return errors.New("the host asks on and does not take the refusals")
+	}
+	c.queueUp(delivery{message: answer, own: true})
+	return nil
 }
 
 // noteAnswer lets the client's larger messages in once the host has accepted
@@ -300,8 +379,7 @@ func (c *hostConn) hostEnded(ctx context.Context, err error) bool {
 	case errors.Is(err, routing.ErrConnClosed):
 		return false // what the client has sent before it went is still to be written
 	case errors.Is(err, routing.ErrQueueFull):
-		c.log.Warn("client takes too little")
-		c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
+		c.slow()
 	case tooBig(err):
 		c.conn.Close(ahp.CloseMessageTooBig, fmt.Sprintf("from the host, more than %d bytes", c.agent.cfg.MaxFrame))
 	case ctx.Err() != nil, c.left() != nil: // nobody is left to tell
@@ -313,6 +391,12 @@ func (c *hostConn) hostEnded(ctx context.Context, err error) bool {
 		c.conn.Close(ahp.CloseHostOffline, c.agent.monitor.reason())
 	}
 	return true
+}
+
+// slow ends the connection of a client that takes too little.
+func (c *hostConn) slow() {
+	c.log.Warn("client takes too little")
+	c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
 }
 
 // closeText tells with which code a host closed a connection.

@@ -197,7 +197,7 @@ func TestMessagesPass(t *testing.T) {
 			t.Errorf("opened %v, ready %v, %d clients; want true, false, 1", r.opened, r.ready, w.agent.presence.now().Clients)
 		}
 		sent := []string{
-			`{"id":0,"method":"ping"}`, `{"id":"a","method":"initialize"}`, `{"method":"x"}`, "\xff is no message",
+			`{"id":0,"method":"ping"}`, `{"id":"a","method":"initialize"}`, `{"method":"x"}`,
 		}
 		for _, m := range sent {
 			r.send(m)
@@ -228,6 +228,20 @@ func TestMessagesPass(t *testing.T) {
 		if !r.ready {
 			t.Error("ready = false")
 		}
+	})
+}
+
+// TestUnreadableMessage ends a connection whose relay lets pass what it is to
+// refuse: gates could not judge it.
+func TestUnreadableMessage(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.open()
+		s := w.hostSide()
+		r.send("\xff is no message")
+		if got := s.messages(); len(got) > 0 {
+			t.Errorf("host got %q", got)
+		}
+		r.wantClosed(ahp.CloseBadMessage, "the relay sent what is no message")
 	})
 }
 

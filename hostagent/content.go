@@ -34,8 +34,7 @@ func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []b
 	wg.Go(func() {
 		defer func() { <-c.reads }()
 		if err := answer(read.Answer(ctx)); errors.Is(err, routing.ErrQueueFull) {
-			c.log.Warn("client takes too little")
-			c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
+			c.slow()
 		}
 	})
 	return nil

@@ -1,4 +1,4 @@
-package routing
+package gate
 
 import (
 	"encoding/json"
@@ -15,71 +15,59 @@ var readMethods = map[string]bool{
 	"resourceRead": true, "resourceList": true, "resourceResolve": true, "canvasReadResource": true,
 }
 
-// A Verdict is what a gate says of a message from a client.
-type Verdict int
-
-// The verdicts.
-const (
-	Pass    Verdict = iota // it goes to the host
-	Answer                 // it does not; the client gets an answer
-	Replace                // the host gets another message in its place
-)
-
 // refusal is what a client with read access is told.
 const refusal = "this token may look and not change anything"
 
-// A ReadGate stands between a host and a client whose token allows only to
-// read: what is not known to change nothing is refused. FromClient and
-// ToClient may be called by two goroutines, one each.
-type ReadGate struct {
+// A Read is the gate of a client whose token allows only to read: what is not
+// known to change nothing is refused.
+type Read struct {
 	clientID string       // owned by FromClient's caller
 	lastSeq  atomic.Int64 // of the actions that went to the client
 }
 
-// FromClient judges a message, and returns what goes to the client or the
-// host instead of it.
-func (g *ReadGate) FromClient(env *ahp.Envelope) (Verdict, []byte) {
+// FromClient implements [Gate].
+func (g *Read) FromClient(_ []byte, env *ahp.Envelope) Decision {
 	method := string(env.Method)
 	switch {
 	case env.Kind == ahp.Response && env.Error == nil:
 		// An answer to the host may grant something.
-		return Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the client may only read", nil)
+		return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the client may only read", nil)}
 	case env.Kind == ahp.Response:
-		return Pass, nil
+		return Decision{}
 	case readMethods[method]:
 		if method == "initialize" || method == "reconnect" {
 			g.learn(env.Params)
 		}
-		return Pass, nil
+		return Decision{}
 	case env.Kind == ahp.Request:
-		return Answer, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, refusal, nil)
+		return Decision{Answer, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, refusal, nil)}
 	case method == "dispatchAction":
-		return Answer, g.takeBack(env)
+		return Decision{Answer, g.takeBack(env)}
 	}
-	return Answer, nil // a notification has no answer
+	return Decision{Verdict: Answer} // a notification has no answer
 }
 
-func (g *ReadGate) learn(params []byte) {
+func (g *Read) learn(params []byte) {
 	id := [...]ahp.Member{{Name: "clientId"}}
 	if ahp.Members(params, id[:]) == nil {
 		g.clientID, _ = ahp.Text(id[0].Raw)
 	}
 }
 
-// ToClient looks at a message from the host.
-func (g *ReadGate) ToClient(message []byte) {
-	env, err := ahp.Peek(message)
-	if err != nil || env.Kind != ahp.Notification || string(env.Method) != "action" {
-		return
+// FromHost implements [Gate].
+func (g *Read) FromHost(_ []byte, env *ahp.Envelope) Decision {
+	if env == nil || env.Kind != ahp.Notification || string(env.Method) != "action" {
+		return Decision{}
 	}
 	if p, err := ahp.ReadActionParams(env.Params); err == nil && p.ServerSeq > 0 {
 		g.lastSeq.Store(p.ServerSeq)
 	}
+	return Decision{}
 }
 
 // takeBack is the echo with which hosts reject an action, so that a client
 // that has shown its effect already takes it back.
-func (g *ReadGate) takeBack(env *ahp.Envelope) []byte {
+func (g *Read) takeBack(env *ahp.Envelope) []byte {
 	fields := [...]ahp.Member{{Name: "action"}, {Name: "clientSeq"}}
 	if ahp.Members(env.Params, fields[:]) != nil || fields[0].Raw == nil || fields[1].Raw == nil {
 		return nil
