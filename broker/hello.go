@@ -38,6 +38,7 @@ type Hello struct {
 	Credit   int      `json:"credit"`             // bytes that the sender of this lets the other send on each connection before any is written
 	MaxFrame int      `json:"maxFrame"`           // bytes of the longest frame that the sender of this passes on
 	Chunks   int      `json:"chunks,omitempty"`   // bytes of chunks of content that the relay keeps; 0: it does not know of them
+	Reports  bool     `json:"reports,omitempty"`  // the relay takes reports of connections
 	Reason   string   `json:"reason,omitempty"`   // of a refusal: who must do what
 }
 

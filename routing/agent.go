@@ -113,7 +113,7 @@ func (a *Agent) Hello() broker.Hello {
 func (a *Agent) Accept(relay string, offer broker.Hello, lines broker.Lines) broker.Traffic {
 	l := &agentLink{
 		agent: a, relay: relay, lines: lines, credit: min(offer.Credit, maxCredit),
-		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{},
+		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{}, takesReports: offer.Reports,
 	}
 	l.mux.ownCredit = a.cfg.Credit
 	l.mux.count = func(n int) { a.held += n }
@@ -257,6 +257,8 @@ type AgentConn struct {
 	heldBack  int    // credit of fragments, until all that was delivered is written
 	received  bool   // the relay's close
 	told      bool   // the host has been told that the client is gone
+
+	report func() Report // what the relay is to be told; nil: nothing
 }
 
 // Opened tells the relay that the host takes messages.

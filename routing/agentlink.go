@@ -24,6 +24,10 @@ type agentLink struct {
 	pinned  int // bytes of bodies to which packets refer that are not released
 	given   int // bytes of bodies in answers that are not released
 	gone    bool
+
+	takesReports bool             // the relay knows of them
+	reports      fifo[*AgentConn] // that have one
+	nextReports  time.Time        // when they may leave
 }
 
 // An answer is a body that the relay has missed; nil if it is there no more.
@@ -74,13 +78,17 @@ func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte
 	if payload = l.answer(number); payload != nil || size == 0 || l.gone {
 		return payload, time.Time{}
 	}
+	again = l.queueReports(now)
 	if l.pinned > l.agent.cfg.Pinned { // Released goes on
 		if l.mux.control.len() > 0 {
 			payload = l.mux.nextControl(size)
 		}
-		return payload, time.Time{}
+		return payload, again
 	}
-	payload, again = l.mux.next(size, now)
+	payload, batch := l.mux.next(size, now)
+	if again.IsZero() || !batch.IsZero() && batch.Before(again) {
+		again = batch
+	}
 	l.mux.closed = l.mux.closed[:0] // the relay decides when a number is free
 	if bodies := l.mux.batch.takeSent(); len(bodies) > 0 {
 		l.sent(sentBodies{number: number, bodies: bodies})
@@ -331,6 +339,7 @@ func (l *agentLink) Ended(reason error) {
 		c.tellHost(ahp.CloseResync, reason.Error())
 	}
 	clear(l.conns)
+	l.reports = fifo[*AgentConn]{}
 	l.mux.chunks.dropAll(l.mux.count)
 	for _, n := range l.mux.batch.nodes {
 		l.agent.bodies.release(n.body)

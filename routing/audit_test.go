@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"errors"
 	"fmt"
 
 	"ahprelay/broker"
@@ -139,6 +140,14 @@ func (l *agentLink) audit(uses map[*body]int, rest bool) error {
 	}
 	if limit := l.agent.cfg.Pinned; pinned[false]+bytes > limit+largest || pinned[true] > limit+maxBody+answerSize+largest {
 		return fmt.Errorf("%v bytes are pinned and %d in the batch, with a limit of %d", pinned, bytes, limit)
+	}
+	for i := range l.reports.len() {
+		if (*l.reports.at(i)).report == nil {
+			return errors.New("a report is due of which nothing is known")
+		}
+	}
+	if rest && l.reports.len() > 0 {
+		return fmt.Errorf("%d reports wait", l.reports.len())
 	}
 	if rest && (len(l.mux.batch.streams) > 0 || l.packets.len() > 0 || l.answers.len() > 0) {
 		return fmt.Errorf("%d streams in the batch, %d packets are not released, %d answers wait", len(l.mux.batch.streams), l.packets.len(), l.answers.len())
@@ -307,7 +316,7 @@ func CountAnswers(packet []byte) (n int) {
 		case recordBody:
 			n++
 			f.Bytes()
-		case recordFrame, recordWatch:
+		case recordFrame, recordWatch, recordReport:
 			f.Bytes()
 		case recordChunkRef, recordAside:
 			f.Uvarint()

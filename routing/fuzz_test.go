@@ -52,10 +52,11 @@ func FuzzRelayHandle(f *testing.F) {
 	f.Add(recordWith("chunk", recordChunk, 1, fragmentLast), record(recordChunkRef, 1, 1), record(recordDrop, 1))
 	f.Add(record(recordFlushed, 1), record(recordProbe, 2), record(recordCredit, 3, 1<<30))
 	f.Add(append(record(recordAside, 1, 1), recordWith("half", recordFragment, 1, fragmentFirst)...), record(recordChunkRef, 1, 1), body)
+	f.Add(appendReport(nil, Report{Conn: "x", State: []byte(`{}`), Counts: []Count{{"kind", "class", 1}}}), recordWith("{}", recordReport, 0), body)
 	f.Fuzz(func(t *testing.T, first, second, heard []byte) {
 		lines, client := &still{}, &stillClient{}
 		encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
-		r := NewRelay(RelayConfig{Agent: "agent", Encode: encode, Credit: 1000, BodyLimit: 2000, ChunkLimit: 2000, OwedLimit: 2000})
+		r := NewRelay(RelayConfig{Agent: "agent", Encode: encode, Credit: 1000, BodyLimit: 2000, ChunkLimit: 2000, OwedLimit: 2000, Report: wantBounded(t)})
 		r.Start(broker.Hello{Credit: 100, MaxFrame: 1000}, lines)
 		for range 3 {
 			if _, err := r.Open(Open{ID: "x"}, client); err != nil {
@@ -95,6 +96,15 @@ func FuzzRelayHandle(f *testing.F) {
 	})
 }
 
+// wantBounded fails on a report that is beyond the bounds.
+func wantBounded(t *testing.T) func(Report) {
+	return func(r Report) {
+		if again := appendReport(nil, r); len(again) > MaxReport+16 || len(r.Counts) > MaxCounts {
+			t.Errorf("report of %d bytes with %d counts", len(again), len(r.Counts))
+		}
+	}
+}
+
 // FuzzAgentHandle has a host-agent take packets that no relay would send: it
 // keeps its books and its bounds, or ends the link.
 func FuzzAgentHandle(f *testing.F) {
@@ -110,7 +120,7 @@ func FuzzAgentHandle(f *testing.F) {
 			Instance: "agent", Credit: 1000, MaxFrame: 2000, QueueLimit: 2000, Window: 2000, Pinned: 2000,
 			Connect: func(*AgentConn, Open) HostConn { return &stillHost{} },
 		})
-		l := a.Accept("relay", broker.Hello{Credit: 100, MaxFrame: 1000, Chunks: 2000}, &still{}).(*agentLink)
+		l := a.Accept("relay", broker.Hello{Credit: 100, MaxFrame: 1000, Chunks: 2000, Reports: true}, &still{}).(*agentLink)
 		start := append(appendOpen(nil, 1, Open{ID: "a"}), appendOpen(nil, 2, Open{ID: "b"})...)
 		if _, err := l.Handle(1, start); err != nil {
 			t.Fatal(err)
@@ -118,6 +128,7 @@ func FuzzAgentHandle(f *testing.F) {
 		for i, p := range [][]byte{first, second, first} {
 			for _, c := range l.conns {
 				_ = c.FromHost([]byte("for both"), false, []byte("ahp-chat:/1"))
+				c.Report(func() Report { return Report{Conn: "a"} })
 			}
 			before := bytes.Clone(p)
 			_, err := l.Handle(uint64(i+2), p)

@@ -140,6 +140,12 @@ func (r *run) linkEnded(c *client) error {
 	return nil
 }
 
+func (r *run) reportedOf(conn string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reported[conn]
+}
+
 // checkClient checks one connection, of which either side may be there no
 // more.
 func (r *run) checkClient(c *client) error {
@@ -172,6 +178,9 @@ func (r *run) checkClient(c *client) error {
 	}
 	if err == nil {
 		err = checkFlushes(c, h)
+	}
+	if n := r.reportedOf(c.id); err == nil && n != len(h.sent) && r.linkEnded(c) == nil && !c.killed && !h.dead {
+		err = fmt.Errorf("%d messages of the host are reported; want %d", n, len(h.sent))
 	}
 	for i, n := range c.asks {
 		if n != 1 && err == nil {

@@ -161,6 +161,7 @@ type modelConn struct {
 	reason   string // of that
 	gone     bool   // Closed was called
 	dead     bool   // its host-agent was killed
+	told     int    // how many of sent were reported
 }
 
 type arrived struct {
@@ -297,6 +298,7 @@ func (c *modelConn) send(e emission) bool {
 	if errors.Is(err, routing.ErrQueueFull) {
 		c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
 	}
+	defer c.conn.Report(c.report)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
@@ -307,6 +309,18 @@ func (c *modelConn) send(e emission) bool {
 	c.full = errors.Is(err, routing.ErrQueueFull)
 	c.over = !c.full
 	return false
+}
+
+// report says how many messages were sent.
+func (c *modelConn) report() routing.Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := routing.Report{Conn: c.id, State: fmt.Appendf(nil, `{"sent":%d}`, len(c.sent))}
+	if n := len(c.sent) - c.told; n > 0 {
+		r.Counts = []routing.Count{{Kind: "frame", Class: "sent", N: int64(n)}}
+	}
+	c.told = len(c.sent)
+	return r
 }
 
 func (c *modelConn) readLoop() {

@@ -41,6 +41,7 @@ type modelWorld struct {
 	linkEnds []linkEnd
 	excused  map[string]int // by process: how often each of its links may end
 	broken   error          // the first promise that was seen broken on the way
+	reported map[string]int // by connection id: how many messages of the host were reported
 }
 
 // bounds are the sizes with which a world is built; zero means the default.
@@ -60,7 +61,7 @@ type linkEnd struct {
 func newModelWorld(b bounds, seed uint64) *modelWorld {
 	life, stop := context.WithCancel(context.Background())
 	w := &modelWorld{
-		bounds: b, life: life, stop: stop, excused: map[string]int{}, changed: make(chan struct{}),
+		bounds: b, life: life, stop: stop, excused: map[string]int{}, reported: map[string]int{}, changed: make(chan struct{}),
 	}
 	dice := rand.New(rand.NewPCG(seed, 1))
 	pace := map[string]time.Duration{} // the mesh's lock guards it, and dice
@@ -96,6 +97,20 @@ func (w *modelWorld) fail(format string, args ...any) {
 	defer w.mu.Unlock()
 	if w.broken == nil {
 		w.broken = fmt.Errorf(format, args...)
+	}
+}
+
+// report takes what a host-agent reports of a connection: how many messages
+// the host has sent there, all of them and since the last report.
+func (w *modelWorld) report(r routing.Report) {
+	w.mu.Lock()
+	for _, c := range r.Counts {
+		w.reported[r.Conn] += int(c.N)
+	}
+	n := w.reported[r.Conn]
+	w.mu.Unlock()
+	if want := fmt.Sprintf(`{"sent":%d}`, n); string(r.State) != want {
+		w.fail("%s: reported %s, and counts of %d", r.Conn, r.State, n)
 	}
 }
 
@@ -218,6 +233,7 @@ func (p *relayProcess) keepLink(ctx context.Context) {
 	relay := routing.NewRelay(routing.RelayConfig{
 		Agent: agent.name, Encode: encode,
 		Credit: w.bounds.RelayCredit, BodyLimit: w.bounds.Bodies, OwedLimit: w.bounds.Owed, ChunkLimit: w.bounds.Chunks,
+		Report: w.report,
 	})
 	link := broker.NewRelayLink(p.bus, broker.RelayLinkConfig{
 		Tenant: "t", Host: "h", Agent: agent.name, Relay: p.name, Hello: relay.Hello(), Link: w.linkConfig(), Log: quiet,

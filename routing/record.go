@@ -47,6 +47,8 @@ const (
 
 	recordAsk   // relay to host-agent. conn, ask, frame: a request of the relay's own
 	recordAside // host-agent to relay. conn, ask: the next message on this connection answers that
+
+	recordReport // host-agent to relay. 0, JSON of Report
 )
 
 // Flags of a fragment.

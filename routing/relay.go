@@ -68,6 +68,10 @@ type RelayConfig struct {
 	// Queued is told how many bytes more, or less, wait to leave for the host.
 	// It is called under locks and must not block. May be nil.
 	Queued func(n int)
+
+	// Report is told what the host-agent reports of a connection, which may be
+	// there no more. It is called under locks and must not block. May be nil.
+	Report func(Report)
 }
 
 func (c RelayConfig) withDefaults() RelayConfig {
@@ -131,7 +135,7 @@ func NewRelay(cfg RelayConfig) *Relay {
 
 // Hello returns the bounds to announce to the host-agent.
 func (r *Relay) Hello() broker.Hello {
-	return broker.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit}
+	return broker.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Reports: true}
 }
 
 // Start joins the Relay to its link, before the link calls it.
@@ -303,6 +307,10 @@ func (r *Relay) record(f *broker.Fields) error {
 		ask := f.Uvarint()
 		if c := r.conns[number]; c != nil && !f.Bad {
 			c.aside = ask
+		}
+	case recordReport:
+		if data := f.Bytes(); !f.Bad {
+			return r.report(data)
 		}
 	case recordRefs:
 		return r.refs(number, f)

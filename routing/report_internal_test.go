@@ -1,0 +1,65 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/broker"
+)
+
+// TestReadReport has a relay refuse reports beyond the bounds.
+func TestReadReport(t *testing.T) {
+	counts := func(n int) string {
+		return `{"conn":"c","counts":[` + strings.TrimSuffix(strings.Repeat(`{"kind":"k","class":"c","n":1},`, n), ",") + `]}`
+	}
+	count := func(kind, class string, n int) string {
+		return fmt.Sprintf(`{"counts":[{"kind":%q,"class":%q,"n":%d}]}`, kind, class, n)
+	}
+	state := func(size int) string {
+		return `{"state":{"x":"` + strings.Repeat("x", size-len(`{"state":{"x":""}}`)) + `"}}`
+	}
+	for _, test := range []struct {
+		name, data string
+		ok         bool
+	}{
+		{"nothing", `{}`, true},
+		{"an unknown member", `{"later":1}`, true},
+		{"most counts", counts(MaxCounts), true},
+		{"too many counts", counts(MaxCounts + 1), false},
+		{"longest", state(MaxReport), true},
+		{"too long", state(MaxReport + 1), false},
+		{"a state that is no object", `{"state":[]}`, false},
+		{"longest class", count("a.b", strings.Repeat("a", 64), 1), true},
+		{"too long a class", count("a", strings.Repeat("a", 65), 1), false},
+		{"no kind", count("", "a", 1), false},
+		{"not a class", count("a", `a"b`, 1), false},
+		{"none", count("a", "b", 0), false},
+		{"less than none", count("a", "b", -1), false},
+		{"most", count("a", "b", maxCount), true},
+		{"too many", count("a", "b", maxCount+1), false},
+		{"no JSON", `{`, false},
+	} {
+		_, err := readReport([]byte(test.data))
+		if (err == nil) != test.ok || err != nil && !errors.Is(err, broker.ErrBadPacket) {
+			t.Errorf("%s: %v; want it taken: %v", test.name, err, test.ok)
+		}
+	}
+}
+
+// TestOldRelaysGetNoReports has a relay that knows of no reports get none.
+func TestOldRelaysGetNoReports(t *testing.T) {
+	for _, takes := range []bool{true, false} {
+		a := NewAgent(AgentConfig{Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
+		l := a.Accept("relay", broker.Hello{Credit: 1000, MaxFrame: 1000, Reports: takes}, &still{}).(*agentLink)
+		if _, err := l.Handle(1, appendOpen(nil, 1, Open{ID: "x"})); err != nil {
+			t.Fatal(err)
+		}
+		l.conns[1].Report(func() Report { return Report{Conn: "x"} })
+		if payload, _ := l.Next(1, 1000, time.Now()); (payload != nil) != takes {
+			t.Errorf("a relay that takes reports, %v, is sent %q", takes, payload)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package routing_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// reports are what a relay is told.
+type reports struct {
+	mu  sync.Mutex
+	all []routing.Report
+}
+
+func (r *reports) add(one routing.Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, one)
+}
+
+// take waits until nothing more comes, and returns what has come.
+func (r *reports) take() (list []routing.Report) {
+	time.Sleep(time.Second)
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list, r.all = r.all, nil
+	return list
+}
+
+// TestReports has a connection report often, at its end and in excess.
+func TestReports(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var told reports
+		w := newWorldWith(1, routing.AgentConfig{}, routing.RelayConfig{Report: told.add})
+		defer w.end()
+		c := w.dial(0)
+		var number atomic.Int64
+		counted := int64(0)
+		report := func() routing.Report {
+			n, before := number.Load(), counted
+			counted = n
+			return routing.Report{Conn: "c1", State: fmt.Appendf(nil, `{"n":%d}`, n), Counts: []routing.Count{{Kind: "a", Class: "b_1", N: n - before}}}
+		}
+		change := func() {
+			number.Add(1)
+			c.host.conn.Report(report)
+		}
+		for range 1000 { // in one second
+			change()
+			time.Sleep(time.Millisecond)
+		}
+		list := told.take()
+		sum := int64(0)
+		for _, r := range list {
+			sum += r.Counts[0].N
+		}
+		if n := len(list); n < 2 || n > 7 || sum != 1000 || string(list[n-1].State) != `{"n":1000}` {
+			t.Errorf("%d reports that count %d, the last %v; want about 6, 1000, and the last state", n, sum, list[n-1])
+		}
+
+		c.conn.Close(ahp.CloseResync, "")
+		time.Sleep(time.Second)
+		change()
+		if list := told.take(); len(list) != 1 || string(list[0].State) != `{"n":1001}` {
+			t.Errorf("behind the end of the connection: %v; want one report", list)
+		}
+
+		large := []byte(`{"x":"` + strings.Repeat("x", routing.MaxReport) + `"}`)
+		c.host.conn.Report(func() routing.Report { return routing.Report{Conn: "c1", State: large} })
+		if list := told.take(); len(list) != 1 || list[0].State != nil || list[0].Conn != "c1" {
+			t.Errorf("too large a state: %d reports; want one without it", len(list))
+		}
+		w.stop()
+		time.Sleep(time.Second)
+		change() // nobody is left to be told
+	})
+}
+
+// TestReportsOfMany has many connections report at once.
+func TestReportsOfMany(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var told reports
+		w := newWorldWith(1, routing.AgentConfig{}, routing.RelayConfig{Report: told.add})
+		defer w.end()
+		c := w.dial(0)
+		var others []*clientConn
+		for range 200 {
+			others = append(others, w.dial(0))
+		}
+		for i, o := range append(others, c) {
+			o.host.conn.Report(func() routing.Report { return routing.Report{Conn: fmt.Sprint(i)} })
+		}
+		if list := told.take(); len(list) != 201 {
+			t.Errorf("%d reports; want 201", len(list))
+		}
+	})
+}
