@@ -37,6 +37,10 @@ type RegistryConfig struct {
 	File     string        // keeps what is known, for the next run; default: nothing is kept
 	Log      *slog.Logger  // default: none
 
+	// Revocations are told to other relays, and hear of theirs.
+	// Default: some that are not kept.
+	Revocations *Revocations
+
 	// Cluster: this relay's NATS server is embedded and one of a cluster, so
 	// that a relay of which nothing is heard is gone with its server.
 	Cluster bool
@@ -107,6 +111,9 @@ func StartRegistry(ctx context.Context, cfg RegistryConfig) (*Registry, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Revocations == nil {
+		cfg.Revocations, _ = LoadRevocations("", nil) // nothing is read
+	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &Registry{
 		cfg: cfg, started: time.Now(), cancel: cancel,
@@ -115,6 +122,7 @@ func StartRegistry(ctx context.Context, cfg RegistryConfig) (*Registry, error) {
 		peers: map[string]*peer{}, gone: map[string]time.Time{},
 	}
 	r.desk = newLeaseDesk(r)
+	cfg.Revocations.announce(r.tellRevoked)
 	if err := r.begin(ctx, life); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("registry: %w", err)
@@ -136,6 +144,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 		r.run(life)
 	})
 	r.running.Go(func() { r.file.run(life, r.states) })
+	r.running.Go(func() { r.cfg.Revocations.run(life) })
 	return r.desk.start(life)
 }
 
@@ -163,6 +172,9 @@ func (r *Registry) Close() {
 	r.desk.running.Wait()
 	r.keep.Do(func() { r.file.save(r.states()) })
 }
+
+// Revocations returns what is revoked.
+func (r *Registry) Revocations() *Revocations { return r.cfg.Revocations }
 
 // Lookup returns what is known of a host, and false if it was never enrolled.
 func (r *Registry) Lookup(tenant, host string) (Host, bool) {

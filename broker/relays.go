@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 
 	"github.com/nats-io/nats.go"
 )
@@ -37,6 +38,8 @@ const (
 	joinTimeout  = 2 * time.Second  // for the first answer of relays that are there
 	joinRetry    = 100 * time.Millisecond
 
+	revokedEvery = 5 * time.Second // a relay that knows others is told all revocations this often at most
+
 	goneFor = time.Minute // for this long host-agents are told of a crashed relay
 	maxGone = 64          // crashed relays that they are told of
 
@@ -56,6 +59,9 @@ type relayNews struct {
 	Former  []string  `json:"former,omitempty"`  // instances that it has succeeded after a crash
 	Bye     bool      `json:"bye,omitempty"`     // it ends, in good order
 
+	Revoked       []auth.Revocation `json:"revoked,omitempty"`       // one that is new, or all that it knows, in several messages
+	RevokedDigest string            `json:"revokedDigest,omitempty"` // of all that it knows; with signs of life only
+
 	Hosts []hostState `json:"hosts,omitempty"` // some that have changed, or all that it knows, in several messages
 	Last  bool        `json:"last,omitempty"`  // the last of several messages
 }
@@ -66,7 +72,8 @@ type peer struct {
 	cluster bool
 	former  []string
 	heard   time.Time
-	doubted bool // it did not answer; until it is heard again
+	revoked time.Time // when it was last told all revocations
+	doubted bool      // it did not answer; until it is heard again
 }
 
 // A relayClock is what a relay does in time.
@@ -184,9 +191,15 @@ func (r *Registry) receive(msg *nats.Msg) (news relayNews, ok bool) {
 		r.cfg.Log.Info("another relay has stopped", "relay", news.From)
 		return news, true
 	}
-	if r.meet(news, time.Now()) {
+	r.cfg.Revocations.hear(news.Revoked)
+	own := relaySubject(news.From, "news")
+	met := r.meet(news, time.Now())
+	if r.knowsOthers(news, time.Now()) {
+		r.tellRevocations(own)
+	}
+	if met {
 		r.cfg.Log.Info("another relay is there", "relay", news.From)
-		r.tellAll(relaySubject(news.From, "news"))
+		r.tellAll(own)
 	}
 	r.hear(news.Hosts)
 	return news, true
@@ -208,6 +221,21 @@ func (r *Registry) meet(news relayNews, now time.Time) bool {
 	return met
 }
 
+// knowsOthers reports whether a relay must be told all revocations: it was
+// just met, or it knows others than this one.
+func (r *Registry) knowsOthers(news relayNews, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[news.From]
+	met := p.revoked.IsZero()
+	differs := news.RevokedDigest != "" && news.RevokedDigest != r.cfg.Revocations.Digest()
+	if !met && (!differs || now.Sub(p.revoked) < revokedEvery) {
+		return false
+	}
+	p.revoked = now
+	return true
+}
+
 // turn does what is due.
 func (r *Registry) turn(now time.Time) {
 	c := &r.clock
@@ -220,7 +248,7 @@ func (r *Registry) turn(now time.Time) {
 	}
 	if now.Sub(c.beaten) >= beatEvery {
 		c.beaten = now
-		r.publish(newsAll, relayNews{})
+		r.publish(newsAll, relayNews{RevokedDigest: r.cfg.Revocations.Digest()})
 	}
 	if now.Sub(c.refreshed) >= refreshEvery && r.company() {
 		c.refreshed = now
@@ -367,6 +395,7 @@ func (r *Registry) news(now time.Time) relayNews {
 func (r *Registry) publish(subject string, what relayNews) {
 	news := r.news(time.Now())
 	news.Bye, news.Hosts, news.Last = what.Bye, what.Hosts, what.Last
+	news.Revoked, news.RevokedDigest = what.Revoked, what.RevokedDigest
 	body, err := json.Marshal(news)
 	if err == nil {
 		err = r.cfg.Conn.Publish(subject, body)
@@ -379,7 +408,19 @@ func (r *Registry) publish(subject string, what relayNews) {
 // tellRelays tells all relays of a change.
 func (r *Registry) tellRelays(s hostState) { r.publish(newsAll, relayNews{Hosts: []hostState{s}}) }
 
-// tellAll says all that is known.
+// tellRevoked tells all relays of a revocation.
+func (r *Registry) tellRevoked(rev auth.Revocation) {
+	r.publish(newsAll, relayNews{Revoked: []auth.Revocation{rev}})
+}
+
+// tellRevocations says all that is revoked.
+func (r *Registry) tellRevocations(subject string) {
+	for list := range slices.Chunk(r.cfg.Revocations.List(), newsRevocations) {
+		r.publish(subject, relayNews{Revoked: list})
+	}
+}
+
+// tellAll says all that is known of hosts.
 func (r *Registry) tellAll(subject string) {
 	states := r.states()
 	for len(states) > newsHosts {

@@ -20,6 +20,19 @@ import (
 // and turns.
 func newTestRegistry(t testing.TB, cfg RegistryConfig) *Registry {
 	t.Helper()
+	dial := newTestServer(t)
+	cfg.Conn = dial("me")
+	cfg.Revocations = loadRevocations(t, "")
+	cfg.Instance, cfg.LeaseTTL, cfg.Log = "me", DefaultLeaseTTL, slog.New(slog.DiscardHandler)
+	return &Registry{
+		cfg: cfg, started: time.Now(), wake: make(chan struct{}, 1), file: newStateFile("", cfg.Log),
+		hosts: map[string]*knownHost{}, changed: map[string]bool{}, peers: map[string]*peer{}, gone: map[string]time.Time{},
+	}
+}
+
+// newTestServer starts a server and returns a function that connects relays.
+func newTestServer(t testing.TB) (dial func(instance string) *Conn) {
+	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -29,15 +42,13 @@ func newTestRegistry(t testing.TB, cfg RegistryConfig) *Registry {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	cfg.Conn, err = DialRelay(context.Background(), RelayConfig{Keys: keys, Instance: "me", Server: server})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cfg.Conn.Close)
-	cfg.Instance, cfg.LeaseTTL, cfg.Log = "me", DefaultLeaseTTL, slog.New(slog.DiscardHandler)
-	return &Registry{
-		cfg: cfg, started: time.Now(), wake: make(chan struct{}, 1), file: newStateFile("", cfg.Log),
-		hosts: map[string]*knownHost{}, changed: map[string]bool{}, peers: map[string]*peer{}, gone: map[string]time.Time{},
+	return func(instance string) *Conn {
+		conn, err := DialRelay(context.Background(), RelayConfig{Keys: keys, Instance: instance, Server: server})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		return conn
 	}
 }
 

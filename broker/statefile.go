@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -118,14 +119,16 @@ func (f *stateFile) save(states []hostState) {
 	if f.path == "" {
 		return
 	}
-	if err := replaceStates(f.path, states); err != nil {
+	if err := replaceJSON(f.path, states); err != nil {
 		f.log.Error("what is known of hosts cannot be kept", "error", err)
 		f.changed(false) // try again
 	}
 }
 
-func replaceStates(path string, states []hostState) error {
-	data, err := json.MarshalIndent(states, "", "\t")
+// replaceJSON puts a value into a file in the place of what was there, so that
+// a crash leaves one of the two.
+func replaceJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", "\t")
 	if err != nil {
 		return err
 	}
@@ -141,5 +144,17 @@ func replaceStates(path string, states []hostState) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(tmp.Name()))
 	}
-	return nil
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir has the names in a directory outlive a crash of the machine.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // directories cannot be synced there
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

@@ -1,0 +1,103 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"ahprelay/ahp"
+)
+
+// ErrTokenRevoked reports a token that was good until somebody took it back.
+var ErrTokenRevoked = errors.New("token revoked")
+
+// A Revocation ends tokens before they expire: one token, or all that a
+// subject or a host had got by some time. It names exactly one of the three.
+type Revocation struct {
+	Token   string `json:"token,omitempty"`   // the ID of a token of any kind
+	Subject string `json:"subject,omitempty"` // of client tokens of Tenant
+	Host    string `json:"host,omitempty"`    // of enrolments of Tenant
+	Tenant  string `json:"tenant,omitempty"`  // of Subject or Host
+
+	// At is when this was decided. Of a subject or host, tokens issued in a
+	// later second are good.
+	At time.Time `json:"at"`
+
+	// Until is when all tokens that this ends have expired anyway, zero if
+	// nobody knows.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// RevocationKey names what a revocation is about.
+type RevocationKey struct{ Token, Tenant, Subject, Host string }
+
+// Key returns what the revocation is about. There is no need for two
+// revocations with the same key: see Merge.
+func (r Revocation) Key() RevocationKey {
+	return RevocationKey{r.Token, r.Tenant, r.Subject, r.Host}
+}
+
+// Check reports what keeps a revocation from being one.
+func (r Revocation) Check() error {
+	named := 0
+	for _, name := range []string{r.Token, r.Subject, r.Host} {
+		if name != "" {
+			named++
+		}
+	}
+	switch {
+	case named != 1:
+		return errors.New("revocation: want one of token, subject and host")
+	case r.At.IsZero():
+		return errors.New("revocation: no time")
+	case r.Token != "" && r.Tenant != "":
+		return errors.New("revocation: a token is named by its ID alone")
+	case r.Token != "":
+		if checkSubject(r.Token) != nil {
+			return fmt.Errorf("revocation: token ID is longer than %d bytes, or cannot be printed", MaxSubjectLen)
+		}
+		return nil
+	}
+	if err := ahp.CheckName("tenant", r.Tenant); err != nil {
+		return fmt.Errorf("revocation: %w", err)
+	}
+	if r.Host != "" {
+		return ahp.CheckName("host", r.Host)
+	}
+	return checkSubject(r.Subject)
+}
+
+// Covers reports whether a token that was issued then is revoked, if it is
+// one of those that the revocation is about.
+func (r Revocation) Covers(issued time.Time) bool {
+	return r.Token != "" || issued.Unix() <= r.At.Unix() // tokens know seconds
+}
+
+// Expired reports whether all tokens that the revocation ends have expired.
+func (r Revocation) Expired(now time.Time) bool {
+	return !r.Until.IsZero() && now.After(r.Until.Add(Leeway))
+}
+
+// Merge returns the one that says what both say, of two with the same key.
+func (r Revocation) Merge(o Revocation) Revocation {
+	if o.At.After(r.At) {
+		r.At = o.At
+	}
+	switch {
+	case o.Until.IsZero():
+		r.Until = o.Until
+	case !r.Until.IsZero() && o.Until.After(r.Until):
+		r.Until = o.Until
+	}
+	return r
+}
+
+// Keys returns what revocations of the client's token may be about.
+func (c Client) Keys() []RevocationKey {
+	return []RevocationKey{{Token: c.ID}, {Tenant: c.Tenant, Subject: c.Subject}}
+}
+
+// Keys returns what revocations of the enrolment may be about.
+func (e Enrolment) Keys() []RevocationKey {
+	return []RevocationKey{{Token: e.ID}, {Tenant: e.Tenant, Host: e.Host}}
+}

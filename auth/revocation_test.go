@@ -1,0 +1,56 @@
+package auth_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+)
+
+func TestRevocationCheck(t *testing.T) {
+	now := time.Now()
+	for name, test := range map[string]struct {
+		rev auth.Revocation
+		ok  bool
+	}{
+		"token":             {auth.Revocation{Token: "ABC", At: now}, true},
+		"subject":           {auth.Revocation{Tenant: "acme", Subject: "ada@example.com", At: now}, true},
+		"host":              {auth.Revocation{Tenant: "acme", Host: "laptop", At: now}, true},
+		"nothing":           {auth.Revocation{Tenant: "acme", At: now}, false},
+		"two":               {auth.Revocation{Tenant: "acme", Host: "laptop", Subject: "ada", At: now}, false},
+		"no time":           {auth.Revocation{Token: "ABC"}, false},
+		"no tenant":         {auth.Revocation{Subject: "ada", At: now}, false},
+		"token of tenant":   {auth.Revocation{Token: "ABC", Tenant: "acme", At: now}, false},
+		"wildcard tenant":   {auth.Revocation{Tenant: "*", Host: "laptop", At: now}, false},
+		"wildcard host":     {auth.Revocation{Tenant: "acme", Host: ">", At: now}, false},
+		"long token":        {auth.Revocation{Token: strings.Repeat("x", 257), At: now}, false},
+		"token that forges": {auth.Revocation{Token: "a\nb", At: now}, false},
+		"long subject":      {auth.Revocation{Tenant: "acme", Subject: strings.Repeat("x", 257), At: now}, false},
+	} {
+		if err := test.rev.Check(); (err == nil) != test.ok {
+			t.Errorf("%s: Check = %v; want ok: %v", name, err, test.ok)
+		}
+	}
+}
+
+// TestRevocationCovers has tokens of the second of the revocation end: their
+// time of issue is no finer.
+func TestRevocationCovers(t *testing.T) {
+	at := time.Date(2026, 5, 1, 12, 0, 0, 500e6, time.UTC)
+	subject := auth.Revocation{Tenant: "acme", Subject: "ada", At: at}
+	for issued, want := range map[time.Time]bool{
+		{}:                       true,
+		at.Add(-time.Hour):       true,
+		at.Truncate(time.Second): true,
+		at.Add(time.Second / 2):  false,
+		at.Add(time.Hour):        false,
+	} {
+		if got := subject.Covers(issued); got != want {
+			t.Errorf("Covers(%v) = %v; want %v", issued, got, want)
+		}
+	}
+	if !(auth.Revocation{Token: "x", At: at}).Covers(at.Add(time.Hour)) {
+		t.Error("a token is revoked by its ID whenever it was issued")
+	}
+}
