@@ -57,7 +57,7 @@ func (s *Server) agentToken(w http.ResponseWriter, r *http.Request) (auth.Enrolm
 		s.unauthorized(w, r, errors.New("no token: pass the enrolment token as Authorization: Bearer (relay token host)"))
 		return auth.Enrolment{}, false
 	}
-	host, err := s.cfg.Keys.VerifyHost(token)
+	host, err := s.verifyHost(token)
 	if err != nil {
 		s.unauthorized(w, r, err)
 		return auth.Enrolment{}, false
@@ -95,7 +95,7 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
 		return
 	}
-	s.cfg.Log.Info("credentials given", "tenant", host.Tenant, "host", host.Host, "token", host.ID, "remote", r.RemoteAddr, "expires", expires)
+	s.audit.write(s.hostLine("enrol", host, r, "NATS credentials until "+expires.Format(time.RFC3339)))
 	writeJSON(w, http.StatusOK, Credentials{jwt, expires, s.cfg.NATS != nil})
 }
 
@@ -118,21 +118,28 @@ func (s *Server) serveNATS(w http.ResponseWriter, r *http.Request) {
 		_ = server.Close()
 		return
 	}
-	log := s.cfg.Log.With("tenant", host.Tenant, "host", host.Host, "remote", r.RemoteAddr)
-	if !s.agents.join(sock) {
+	if !s.agents.join(sock, host) {
 		sock.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 		_ = server.Close()
 		return
 	}
-	log.Info("host-agent connected")
+	s.audit.write(s.hostLine("host-connect", host, r, ""))
+	gone := s.hostLine("host-disconnect", host, r, "")
+	s.revokedNow() // who revoked it before it was there
 	if !s.spawn(func() {
 		defer s.agents.leave(sock)
-		log.Info("host-agent gone", "reason", splice(sock, server))
+		gone.Reason = splice(sock, server).Error()
+		s.audit.write(gone)
 	}) {
 		s.agents.leave(sock)
 		sock.kill()
 		_ = server.Close()
 	}
+}
+
+// hostLine is a line of the audit about a host-agent.
+func (s *Server) hostLine(event string, host auth.Enrolment, r *http.Request, detail string) auditLine {
+	return auditLine{Event: event, Tenant: host.Tenant, Host: host.Host, Token: host.ID, Address: s.address(r), Detail: detail}
 }
 
 // splice copies both ways until one side ends, and says which.

@@ -49,6 +49,8 @@ type client struct {
 	metrics *metrics
 	budget  *budget
 	tickets *tickets
+	audit   *audit
+	revoked func(auth.Client) bool
 	spawn   func(func()) bool // starts a goroutine that the server waits for
 	log     *slog.Logger
 
@@ -99,6 +101,7 @@ func (c *client) serve(draining func() bool) {
 	defer expiry.Stop()
 	c.hosts.join(c)
 	defer c.hosts.leave(c)
+	c.endIfRevoked() // those who revoke find it from now on
 	if draining() {
 		c.end(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 	}
@@ -112,7 +115,7 @@ func (c *client) serve(draining func() bool) {
 	c.tickets.endOf(c)
 	c.stopParting()
 	c.metrics.count(c, end.code)
-	c.log.Info("client gone", "code", end.code, "reason", end.reason, "frames_in", c.framesIn.Load(), "frames_out", c.framesOut.Load())
+	c.audit.write(c.line("disconnect", end))
 }
 
 // readLoop reads messages until the connection ends.
@@ -508,4 +511,13 @@ func closeReason(code ahp.CloseCode, detail string) string {
 		return detail
 	}
 	return reason + ": " + detail
+}
+
+// line is a line of the audit about the connection.
+func (c *client) line(event string, end closing) auditLine {
+	line := auditLine{Event: event, Host: c.host.name, Conn: c.id, Address: c.remote, Code: end.code, Reason: end.reason}.of(c.who)
+	if event == "disconnect" {
+		line.Detail = fmt.Sprintf("%d frames in, %d out, %v", c.framesIn.Load(), c.framesOut.Load(), time.Since(c.since).Round(time.Millisecond))
+	}
+	return line
 }

@@ -15,7 +15,9 @@ import (
 const (
 	lockName  = "lock"       // held by the relay that runs
 	hostsName = "hosts.json" // what the registry knows
-	runsName  = "instances"  // the instance that runs, and those that crashed before it; gone after a proper end
+
+	revokedName = "revocations.json" // what is revoked
+	runsName    = "instances"        // the instance that runs, and those that crashed before it; gone after a proper end
 )
 
 // maxFormer is how many crashed instances are remembered.
@@ -28,6 +30,7 @@ type dataDir struct {
 
 	former []string // instances that did not end properly, the latest first; they cannot run any more
 	noted  bool
+	locked bool // as far as this system can
 }
 
 // openDataDir locks a directory that is there. The error names it, and says if
@@ -43,6 +46,7 @@ func openDataDir(path string) (*dataDir, error) {
 		err = fmt.Errorf("data directory %s is used by another relay (%w); each has its own, with a copy of the keys if they are to serve the same hosts", path, err)
 		return nil, errors.Join(err, f.Close())
 	}
+	d.locked = locked
 	if locked { // else they may run
 		d.former, err = readRuns(filepath.Join(path, runsName))
 	}

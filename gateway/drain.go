@@ -2,11 +2,13 @@ package gateway
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 )
 
 // A relay that stops goes in this order, each step with its part of the time:
@@ -115,22 +117,29 @@ func (h *hosts) settle(ctx context.Context) {
 // agentSocks are the WebSockets of host-agents.
 type agentSocks struct {
 	mu        sync.Mutex // guards the fields below
-	open      map[*socket]bool
+	open      map[*socket]auth.Enrolment
 	dismissed bool
 }
 
 // join adds a WebSocket, unless all are dismissed.
-func (a *agentSocks) join(sock *socket) bool {
+func (a *agentSocks) join(sock *socket, host auth.Enrolment) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.dismissed {
 		return false
 	}
 	if a.open == nil {
-		a.open = map[*socket]bool{}
+		a.open = map[*socket]auth.Enrolment{}
 	}
-	a.open[sock] = true
+	a.open[sock] = host
 	return true
+}
+
+// all returns all WebSockets, and whose they are.
+func (a *agentSocks) all() map[*socket]auth.Enrolment {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.open)
 }
 
 func (a *agentSocks) leave(sock *socket) {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"path"
 	"sync"
 	"sync/atomic"
@@ -59,6 +61,13 @@ type Config struct {
 	// [Relay] puts that one's port in the place of port 0.
 	// Default: none, canvases are read in band only.
 	CanvasDomain string
+
+	// TrustProxy are the addresses of proxies in front of the relay: what they
+	// say in X-Forwarded-For is where a request comes from. Default: none.
+	TrustProxy []netip.Prefix
+
+	// AuditFile gets the audit as JSON lines, beside the log. Default: none.
+	AuditFile io.Writer
 
 	Log *slog.Logger // default: none
 }
@@ -167,14 +176,18 @@ type Server struct {
 	budget  *budget
 	tickets *tickets
 	agents  agentSocks
+	audit   *audit
+	revoked *broker.Revocations
 	public  http.Handler
 	admin   http.Handler
 
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
 	quiet  func() // ends the registry's calls
+	forget func() // ends those of revoked
 
 	draining atomic.Bool
+	revoking chan struct{} // for watchRevocations: something was revoked; holds one
 
 	mu      sync.Mutex // guards closed, and running.Add against running.Wait
 	closed  bool
@@ -191,14 +204,17 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	s := newServer(cfg, origin, cfg.Registry.Lookup)
+	s := newServer(cfg, origin, cfg.Registry.Lookup, cfg.Registry.Revocations())
 	s.quiet = cfg.Registry.Subscribe(s.hosts.changed)
 	return s, nil
 }
 
 // newServer returns a Server that looks hosts up with the given function.
-func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host string) (broker.Host, bool)) *Server {
-	s := &Server{cfg: cfg, budget: newBudget(cfg.MaxQueued), tickets: newTickets(canvases), quiet: func() {}}
+func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host string) (broker.Host, bool), revoked *broker.Revocations) *Server {
+	s := &Server{
+		cfg: cfg, budget: newBudget(cfg.MaxQueued), tickets: newTickets(canvases), quiet: func() {},
+		audit: newAudit(cfg.Log, cfg.AuditFile), revoked: revoked, revoking: make(chan struct{}, 1),
+	}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
 	s.hosts.queued = s.budget.add
@@ -207,6 +223,8 @@ func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host strin
 	s.admin = s.adminHandler()
 	s.spawn(s.sweep)
 	s.spawn(s.relieve)
+	s.spawn(s.watchRevocations)
+	s.forget = revoked.Subscribe(s.revokedNow)
 	return s
 }
 
@@ -237,6 +255,7 @@ func (s *Server) spawn(run func()) bool {
 func (s *Server) Close() {
 	s.draining.Store(true)
 	s.quiet()
+	s.forget()
 	s.cancel() // closes all sockets
 	s.hosts.close()
 	s.mu.Lock()

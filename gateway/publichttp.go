@@ -28,6 +28,7 @@ func (s *Server) publicHandler() http.Handler {
 	if s.cfg.NATS != nil {
 		mux.HandleFunc("GET /nats", s.serveNATS)
 	}
+	s.operatorRoutes(mux)
 	mux.Handle("GET /", console())
 	return s.onCanvasDomain(mux)
 }
@@ -43,7 +44,7 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 		s.unauthorized(w, r, err)
 		return
 	}
-	who, err := s.cfg.Keys.VerifyClient(token)
+	who, err := s.verifyClient(token)
 	if err != nil {
 		s.unauthorized(w, r, err)
 		return
@@ -51,10 +52,10 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 	sock, err := accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall)
 	if err != nil {
 		s.metrics.refused.WithLabelValues("handshake").Inc()
-		s.cfg.Log.Info("handshake refused", "remote", r.RemoteAddr, "subject", who.Subject, "error", err)
+		s.audit.write(auditLine{Event: "refuse", Host: r.PathValue("host"), Address: s.address(r), Reason: err.Error()}.of(who))
 		return // the library has answered
 	}
-	host, remote := hostKey{who.Tenant, r.PathValue("host")}, r.RemoteAddr
+	host, remote := hostKey{who.Tenant, r.PathValue("host")}, s.address(r)
 	if !s.spawn(func() { s.serveClient(sock, who, host, remote) }) {
 		sock.kill()
 	}
@@ -65,12 +66,12 @@ func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote
 	c := s.newClient(sock, who, host, remote)
 	if code, reason := s.admit(who, host); code != 0 {
 		s.metrics.refused.WithLabelValues(code.Reason()).Inc()
-		c.log.Info("client refused", "code", code, "reason", reason)
+		s.audit.write(c.line("refuse", closing{code: code, reason: reason}))
 		sock.close(code, reason)
 		c.cancel()
 		return
 	}
-	c.log.Info("client connected")
+	s.audit.write(c.line("connect", closing{}))
 	s.metrics.accepted.Inc()
 	c.serve(s.draining.Load)
 }
@@ -91,7 +92,7 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 	id := rand.Text()[:12]
 	c := &client{
 		id: id, who: who, host: host, remote: remote, since: time.Now(), sock: sock,
-		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: s.tickets, ctx: ctx, cancel: cancel,
+		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: s.tickets, audit: s.audit, revoked: s.isRevoked, ctx: ctx, cancel: cancel,
 		log: s.cfg.Log.With("conn", id, "tenant", host.tenant, "host", host.name, "subject", who.Subject, "remote", remote),
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn}
@@ -144,7 +145,7 @@ func bearer(header string) (string, bool) {
 // unauthorized answers a request without a good token (RFC 6750, section 3).
 func (s *Server) unauthorized(w http.ResponseWriter, r *http.Request, err error) {
 	s.metrics.refused.WithLabelValues("unauthorized").Inc()
-	s.cfg.Log.Info("request refused", "remote", r.RemoteAddr, "path", r.URL.Path, "error", err)
+	s.audit.write(auditLine{Event: "refuse", Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
 	challenge := `Bearer realm="ahp-relay"`
 	if !errors.Is(err, errNoToken) {
 		challenge += `, error="invalid_token"`
@@ -184,7 +185,7 @@ func (s *Server) apiClient(w http.ResponseWriter, r *http.Request) (auth.Client,
 		s.unauthorized(w, r, errNoToken)
 		return auth.Client{}, false
 	}
-	who, err := s.cfg.Keys.VerifyClient(token)
+	who, err := s.verifyClient(token)
 	if err != nil {
 		s.unauthorized(w, r, err)
 		return auth.Client{}, false

@@ -184,11 +184,16 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 // startRegistry starts the registry, and fills in what the gateway needs.
 func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
+	revoked, err := broker.LoadRevocations(filepath.Join(cfg.DataDir, revokedName), r.log)
+	if err != nil {
+		return err
+	}
 	r.registry, err = broker.StartRegistry(ctx, broker.RegistryConfig{
 		Conn: r.conn, Instance: g.Instance, Version: g.Version, Log: r.log,
 		LeaseTTL: max(g.Resume, broker.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
 		File:     filepath.Join(cfg.DataDir, hostsName), Former: r.dir.former,
-		Cluster: cfg.ClusterListen != "", Linked: r.nats != nil && r.nats.Linked(),
+		Revocations: revoked,
+		Cluster:     cfg.ClusterListen != "", Linked: r.nats != nil && r.nats.Linked(),
 	})
 	if err != nil {
 		return err

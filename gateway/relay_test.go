@@ -246,7 +246,12 @@ func FuzzProof(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	server := newServer(Config{Keys: keys, Instance: "relay1"}.withDefaults(), canvasOrigin{}, func(string, string) (broker.Host, bool) { return broker.Host{}, false })
+	revoked, err := broker.LoadRevocations("", nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	unknown := func(string, string) (broker.Host, bool) { return broker.Host{}, false }
+	server := newServer(Config{Keys: keys, Instance: "relay1"}.withDefaults(), canvasOrigin{}, unknown, revoked)
 	f.Cleanup(server.Close)
 	f.Add([]byte(`{"challenge":"x","nkey":"U","signature":"eA=="}`))
 	f.Add(encodeSeed(Proof{Challenge: keys.NewChallenge(), NKey: "UA", Signature: []byte("x")}))
@@ -300,7 +305,7 @@ func TestNATSOverWebSocket(t *testing.T) {
 	}
 	gone := func(n int, side string) {
 		t.Helper()
-		await(t, func() bool { return strings.Count(log.String(), `msg="host-agent gone"`) == n })
+		await(t, func() bool { return strings.Count(log.String(), "event=host-disconnect") == n })
 		if !strings.Contains(log.String(), side+" side: ") {
 			t.Errorf("log does not say that the %s side ended the stream", side)
 		}

@@ -33,6 +33,8 @@ type world struct {
 	net    membus.Net
 	server *Server
 
+	revoked *broker.Revocations
+
 	mu     sync.Mutex
 	host   broker.Host // nothing in it: never enrolled
 	lookup func()      // called by each look at the registry; may be nil
@@ -59,11 +61,15 @@ func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 		}
 		w := &world{T: t, keys: keys, host: broker.Host{Tenant: testTenant, Name: testHost, State: broker.Offline, Reason: "asleep"}}
 		cfg.Keys, cfg.Bus, cfg.Instance = keys, &w.net, "relay1"
+		w.revoked, err = broker.LoadRevocations("", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		origin, err := cfg.canvasOrigin()
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.server = newServer(cfg.withDefaults(), origin, w.registry)
+		w.server = newServer(cfg.withDefaults(), origin, w.registry, w.revoked)
 		defer func() {
 			w.server.Close()
 			if w.stopAgent != nil {

@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"os"
+	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -56,10 +54,7 @@ func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
 
 // list asks the running relay for its hosts, with a token made for that.
 func (f relayFlag) list(ctx context.Context, dataDir string) ([]gateway.HostInfo, []byte, error) {
-	if _, err := os.Stat(dataDir); err != nil {
-		return nil, nil, fmt.Errorf("--data-dir: %w; name the directory of the running relay", err)
-	}
-	keys, err := auth.LoadKeys(dataDir)
+	keys, err := existingKeys(dataDir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,30 +79,10 @@ func (f relayFlag) list(ctx context.Context, dataDir string) ([]gateway.HostInfo
 	return answer.Hosts, body, nil
 }
 
-// get sends one request to the running relay.
-func (f relayFlag) get(ctx context.Context, path, token string) (status int, body []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	address, err := url.JoinPath(f.Relay, path)
-	if err != nil {
-		return 0, nil, fmt.Errorf("--relay %q: want http://host:port", f.Relay)
+// existingKeys loads the keys of a relay, and makes none.
+func existingKeys(dataDir string) (*auth.Keys, error) {
+	if _, err := os.Stat(filepath.Join(dataDir, "keys")); err != nil {
+		return nil, fmt.Errorf("--data-dir: %w; name the directory of the running relay", err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return 0, nil, fmt.Errorf("--relay %q: %w", f.Relay, err)
-	}
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		var inURL *url.Error
-		if errors.As(err, &inURL) {
-			err = inURL.Err
-		}
-		return 0, nil, fmt.Errorf("no relay at %s: %w; is it running? (relay serve)", f.Relay, err)
-	}
-	defer response.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(response.Body, 16<<20))
-	return response.StatusCode, body, err
+	return auth.LoadKeys(dataDir)
 }

@@ -145,7 +145,10 @@ func (b *syncBuffer) await(t *testing.T, want string) string {
 // TestServe starts a relay by flags, environment and file, asks it, and stops
 // it as an operator does.
 func TestServe(t *testing.T) {
-	dir := t.TempDir()
+	dir, strangers := t.TempDir(), t.TempDir()
+	if _, err := auth.LoadKeys(strangers); err != nil {
+		t.Fatal(err)
+	}
 	config := filepath.Join(t.TempDir(), "relay.yml")
 	if err := os.WriteFile(config, []byte("listen: 127.0.0.1:0\nadmin-listen: 127.0.0.1:1\nallow-origin:\n  - '*.example.com'\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -166,7 +169,7 @@ func TestServe(t *testing.T) {
 	if out, _, err := relay(t, "hosts", "--relay", url, "--json"); err != nil || !strings.Contains(out, `"hosts":[]`) {
 		t.Errorf("hosts = %q, %v; want none", out, err)
 	}
-	t.Setenv("AHP_RELAY_DATA_DIR", t.TempDir())
+	t.Setenv("AHP_RELAY_DATA_DIR", strangers)
 	if _, _, err := relay(t, "hosts", "--relay", url); err == nil || !strings.Contains(err.Error(), "other keys") {
 		t.Errorf("hosts with a stranger's keys: %v; want to hear of the keys", err)
 	}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+)
+
+type revokeCmd struct {
+	dataFlag
+	relayFlag
+	Token     string `help:"ID (jti) of a token of any kind; the token itself is taken too, but better given with --token-file." placeholder:"ID" xor:"what" required:""`
+	TokenFile string `help:"File with a token or its ID; - is the standard input." placeholder:"FILE" xor:"what" required:""`
+	Subject   string `help:"Subject: all client tokens that it has got so far." placeholder:"NAME" xor:"what" required:""`
+	Host      string `help:"Host: all enrolment tokens and credentials that it has got so far." placeholder:"HOST" xor:"what" required:""`
+}
+
+// Run revokes through the running relay, or for the next start of one that
+// does not run.
+func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
+	keys, err := existingKeys(c.DataDir)
+	if err != nil {
+		return err
+	}
+	ask, err := c.request(keys)
+	if err != nil {
+		return err
+	}
+	var done auth.Revocation
+	err = c.operate(ctx, keys, http.MethodPost, "/operator/revocations", "relay revoke", ask, &done)
+	where := "at the relay at " + c.Relay + " and those that it hears; connections end"
+	if errors.Is(err, errNoRelay) {
+		done, err = gateway.RevokeForNextStart(c.DataDir, ask)
+		where = "in " + c.DataDir + ", because no relay answers at " + c.Relay + ": this works from its next start on, and other relays of a cluster hear of it then"
+	}
+	if err != nil {
+		return fmt.Errorf("revoke: %w", err)
+	}
+	if done.Token == "" {
+		// Tokens know the second of their issue only: one that is made after
+		// this command must be of a later one.
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+	_, err = fmt.Fprintf(s.out, "revoked %s, %s\n", named(done), where)
+	return err
+}
+
+// request says what to revoke.
+func (c *revokeCmd) request(keys *auth.Keys) (ask gateway.RevokeRequest, err error) {
+	text := c.Token
+	if c.TokenFile != "" {
+		if text, err = readTokenFile(c.TokenFile); err != nil {
+			return ask, err
+		}
+	}
+	switch {
+	case strings.Contains(text, "."): // IDs of this relay's have none
+		id, expires, err := keys.PeekToken(text)
+		if err != nil {
+			return ask, fmt.Errorf("--token: %w", err)
+		}
+		return gateway.RevokeRequest{Token: id, Expires: expires}, nil
+	case text != "":
+		return gateway.RevokeRequest{Token: text}, nil
+	case c.TokenFile != "":
+		return ask, fmt.Errorf("--token-file %s is empty", c.TokenFile)
+	}
+	return gateway.RevokeRequest{Tenant: c.Tenant, Subject: c.Subject, Host: c.Host}, nil
+}
+
+// readTokenFile reads what is in a file or on standard input.
+func readTokenFile(path string) (string, error) {
+	var from io.Reader = os.Stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", fmt.Errorf("--token-file: %w", err)
+		}
+		defer f.Close()
+		from = f
+	}
+	data, err := io.ReadAll(io.LimitReader(from, auth.MaxTokenSize+2))
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// named says what a revocation is about.
+func named(r auth.Revocation) string {
+	switch {
+	case r.Token != "":
+		return "token " + r.Token
+	case r.Subject != "":
+		return fmt.Sprintf("all tokens of subject %s of tenant %s until now", r.Subject, r.Tenant)
+	}
+	return fmt.Sprintf("all enrolments of host %s of tenant %s until now", r.Host, r.Tenant)
+}
+
+type revocationsCmd struct {
+	dataFlag
+	relayFlag
+}
+
+// Run lists what is revoked.
+func (c *revocationsCmd) Run(ctx context.Context, s *streams) error {
+	keys, err := existingKeys(c.DataDir)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Revocations []auth.Revocation }
+	if err := c.operate(ctx, keys, http.MethodGet, "/operator/revocations", "relay revocations", nil, &answer); err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "TENANT\tSUBJECT\tHOST\tTOKEN\tAT\tKEPT UNTIL")
+	for _, r := range answer.Revocations {
+		until := "for ever"
+		if !r.Until.IsZero() {
+			until = r.Until.Format(time.RFC3339)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Tenant, r.Subject, r.Host, r.Token, r.At.Format(time.RFC3339), until)
+	}
+	return table.Flush()
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// serving starts a relay and returns its URL. It ends with the test.
+func serving(t *testing.T, dir string, flags ...string) (url string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	logs := newSyncBuffer()
+	ended := make(chan error, 1)
+	args := append([]string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--admin-listen", "none", "--drain", "1s"}, flags...)
+	go func() { ended <- run(ctx, args, os.Stdout, logs) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("serve ended with %v", err)
+		}
+	})
+	_, rest, _ := strings.Cut(logs.await(t, "relay ready"), "url=")
+	url, _, _ = strings.Cut(rest, " ")
+	return url
+}
+
+// TestRevokeCommand revokes through a relay that runs, and without one.
+func TestRevokeCommand(t *testing.T) {
+	dir := t.TempDir()
+	keys, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expires := time.Now().Add(time.Hour)
+	token, err := keys.IssueClient(auth.Client{ID: "FILED", Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: expires})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := relay(t, "revoke", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop")
+	if err != nil || !strings.Contains(out, "host laptop of tenant default") || !strings.Contains(out, "next start") {
+		t.Errorf("without a relay: %q, %v", out, err)
+	}
+	url := serving(t, dir)
+	for want, args := range map[string][]string{
+		"token FILED":                       {"--token-file", file},
+		"token SPELT":                       {"--token", "SPELT"},
+		"subject ada@example.com of tenant": {"--subject", "ada@example.com", "--tenant", "acme"},
+	} {
+		args = append([]string{"revoke", "--data-dir", dir, "--relay", url}, args...)
+		if out, _, err := relay(t, args...); err != nil || !strings.Contains(out, want) || !strings.Contains(out, url) {
+			t.Errorf("%v = %q, %v; want %s", args, out, err, want)
+		}
+	}
+	out, _, err = relay(t, "revocations", "--data-dir", dir, "--relay", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"laptop", "FILED", expires.UTC().Format(time.RFC3339), "SPELT", "for ever", "acme", "ada@example.com"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("revocations does not say %s:\n%s", want, out)
+		}
+	}
+	if out, _, err := relay(t, "revoke", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop"); err == nil || !strings.Contains(err.Error(), "used by another relay") {
+		t.Errorf("beside a relay that runs elsewhere: %q, %v", out, err)
+	}
+}
+
+func TestBadRevoke(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"--token":          {"--data-dir", dir},
+		"can't be used":    {"--data-dir", dir, "--host", "laptop", "--subject", "ada"},
+		"keys":             {"--data-dir", t.TempDir(), "--host", "laptop"},
+		"is empty":         {"--data-dir", dir, "--token-file", empty},
+		"no such file":     {"--data-dir", dir, "--token-file", empty + "x"},
+		"not a JWT":        {"--data-dir", dir, "--token", "a.b"},
+		`host "My Laptop"`: {"--data-dir", dir, "--host", "My Laptop"},
+	} {
+		args = append([]string{"revoke", "--relay", "http://127.0.0.1:1"}, args...)
+		if _, _, err := relay(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v; want %q in it", args, err, want)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package gateway
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// maxProxies is how many addresses of X-Forwarded-For are looked at.
+const maxProxies = 32
+
+// address returns where a request comes from, as an IP address. Of a request
+// that a trusted proxy has passed on, that is the last address in
+// X-Forwarded-For that is no trusted proxy's: what stands before it, anybody
+// can have written.
+func (s *Server) address(r *http.Request) string {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	at := peer.Addr().Unmap().WithZone("")
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	slices.Reverse(hops)
+	for _, hop := range hops[:min(len(hops), maxProxies)] {
+		if !s.trusts(at) {
+			break
+		}
+		from, err := parseHop(hop)
+		if err != nil {
+			break
+		}
+		at = from
+	}
+	return at.String()
+}
+
+// parseHop reads an address, with a port or without.
+func parseHop(hop string) (netip.Addr, error) {
+	hop = strings.TrimSpace(hop)
+	if withPort, err := netip.ParseAddrPort(hop); err == nil {
+		return withPort.Addr().Unmap().WithZone(""), nil
+	}
+	addr, err := netip.ParseAddr(strings.Trim(hop, "[]"))
+	return addr.Unmap().WithZone(""), err
+}
+
+// trusts reports whether an address is a trusted proxy's.
+func (s *Server) trusts(at netip.Addr) bool {
+	return slices.ContainsFunc(s.cfg.TrustProxy, func(p netip.Prefix) bool { return p.Contains(at) })
+}

@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+)
+
+// The audit says who did what: one log line each, with the message "audit" and
+// these fields, of which those that do not apply are left out.
+//
+//	event    what happened, see below
+//	tenant   of the host, subject or token
+//	host     by name
+//	subject  who: of a client's token
+//	token    its ID (jti), never the token itself
+//	conn     id of the connection, as in all other lines
+//	address  where it came from, see Config.TrustProxy
+//	code     close code of a client's connection
+//	reason   why, for people
+//	detail   more of it: what was shared or revoked, what a connection carried
+//
+// The events:
+//
+//	connect       a client was let in
+//	disconnect    and is gone
+//	refuse        a request, a client or a host-agent was not let in
+//	host-connect, host-disconnect   the same of host-agents that come over /nats
+//	enrol         a host-agent got credentials for NATS
+//	share         relay share made a link
+//	revoke        relay revoke took something back
+//
+// Lines go to the log, and as JSON to Config.AuditFile.
+type auditLine struct {
+	Event, Tenant, Host, Subject, Token, Conn, Address string
+
+	Code           ahp.CloseCode
+	Reason, Detail string
+}
+
+// auditMessage is the message of all lines.
+const auditMessage = "audit"
+
+func (a auditLine) attrs() []slog.Attr {
+	attrs := []slog.Attr{slog.String("event", a.Event)}
+	for _, f := range []struct{ name, value string }{
+		{"tenant", a.Tenant}, {"host", a.Host}, {"subject", a.Subject}, {"token", a.Token}, {"conn", a.Conn}, {"address", a.Address},
+	} {
+		if f.value != "" {
+			attrs = append(attrs, slog.String(f.name, f.value))
+		}
+	}
+	if a.Code != 0 {
+		attrs = append(attrs, slog.Int("code", int(a.Code)))
+	}
+	if a.Reason != "" {
+		attrs = append(attrs, slog.String("reason", a.Reason))
+	}
+	if a.Detail != "" {
+		attrs = append(attrs, slog.String("detail", a.Detail))
+	}
+	return attrs
+}
+
+// of fills in who a client token is for.
+func (a auditLine) of(who auth.Client) auditLine {
+	a.Tenant, a.Subject, a.Token = who.Tenant, who.Subject, who.ID
+	return a
+}
+
+// An audit writes lines.
+type audit struct {
+	log  *slog.Logger
+	file *slog.Logger // nil: none
+}
+
+func (a *audit) write(line auditLine) {
+	attrs := line.attrs()
+	a.log.LogAttrs(context.Background(), slog.LevelInfo, auditMessage, attrs...)
+	if a.file != nil {
+		a.file.LogAttrs(context.Background(), slog.LevelInfo, auditMessage, attrs...)
+	}
+}
+
+// OpenAuditFile opens a file to append audit lines to, which only its owner
+// may read. It may be rotated by copying and truncating it.
+func OpenAuditFile(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("--audit-file: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--audit-file: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+		err = fmt.Errorf("--audit-file %s has mode %04o, so others than its owner may use it; run: chmod 600 %[1]s", path, info.Mode().Perm())
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// newAudit returns an audit that writes to a log, and to a file if not nil.
+func newAudit(log *slog.Logger, file io.Writer) *audit {
+	a := &audit{log: log}
+	if file != nil {
+		failing := &auditWriter{to: file, log: log}
+		a.file = slog.New(slog.NewJSONHandler(failing, nil))
+	}
+	return a
+}
+
+// An auditWriter says in the log what could not be written.
+type auditWriter struct {
+	to  io.Writer
+	log *slog.Logger
+}
+
+func (w *auditWriter) Write(line []byte) (int, error) {
+	n, err := w.to.Write(line)
+	if err != nil {
+		w.log.Error("a line of the audit could not be written to its file", "error", err)
+	}
+	return n, err
+}

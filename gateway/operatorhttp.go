@@ -1,0 +1,121 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+)
+
+// What commands on a relay's machine ask of the running relay. All requests
+// carry a token of [auth.Keys.IssueOperator] as Authorization: Bearer: who can
+// make one can read the relay's keys.
+//
+//	POST /operator/revocations  RevokeRequest → auth.Revocation
+//	GET  /operator/revocations  → {"revocations": [auth.Revocation]}
+//	POST /operator/shares       {"token"} → {}; only for the audit
+//
+// An error is {"error"}.
+
+// RevokeRequest is the body of POST /operator/revocations: one of Token,
+// Subject and Host.
+type RevokeRequest struct {
+	Token   string    `json:"token,omitempty"`   // ID
+	Subject string    `json:"subject,omitempty"` // of Tenant
+	Host    string    `json:"host,omitempty"`    // of Tenant
+	Tenant  string    `json:"tenant,omitempty"`
+	Expires time.Time `json:"expires,omitzero"` // when Token does, if known
+}
+
+// maxOperator is how long the body of such a request may be, in bytes.
+const maxOperator = 16 << 10
+
+func (s *Server) operatorRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("POST /operator/revocations", s.operator(s.serveRevoke))
+	mux.HandleFunc("GET /operator/revocations", s.operator(s.serveRevocations))
+	mux.HandleFunc("POST /operator/shares", s.operator(s.serveShare))
+}
+
+// operator serves those only who can read the relay's keys.
+func (s *Server) operator(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		token, ok := bearer(r.Header.Get("Authorization"))
+		if !ok {
+			s.unauthorized(w, r, errNoToken)
+			return
+		}
+		if err := s.cfg.Keys.VerifyOperator(token); err != nil {
+			s.unauthorized(w, r, err)
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxOperator)
+		serve(w, r)
+	}
+}
+
+func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
+	var ask RevokeRequest
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of a revocation"))
+		return
+	}
+	rev := newRevocation(ask)
+	if err := rev.Check(); err != nil {
+		writeError(w, http.StatusBadRequest, err)
+		return
+	}
+	err := s.revoked.Add(rev)
+	line := auditLine{
+		Event: "revoke", Tenant: rev.Tenant, Host: rev.Host, Subject: rev.Subject, Token: rev.Token, Address: s.address(r),
+	}
+	if err != nil {
+		line.Reason = err.Error()
+	}
+	s.audit.write(line)
+	switch {
+	case errors.Is(err, broker.ErrTooManyRevocations):
+		writeError(w, http.StatusInsufficientStorage, err)
+	case err != nil:
+		writeError(w, http.StatusInternalServerError, fmt.Errorf("revoked, but that could not be written down, so it ends with this run of the relay: %w", err))
+	default:
+		writeJSON(w, http.StatusOK, rev)
+	}
+}
+
+func (s *Server) serveRevocations(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]any{"revocations": s.revoked.List()})
+}
+
+// serveShare notes that a link was made. What it says is read from the token,
+// so that nobody notes what is not.
+func (s *Server) serveShare(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Token string }
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of a token"))
+		return
+	}
+	who, err := s.verifyClient(body.Token)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, err)
+		return
+	}
+	s.audit.write(shareLine(who, s.address(r)))
+	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+func shareLine(who auth.Client, address string) auditLine {
+	line := auditLine{Event: "share", Address: address}.of(who)
+	if len(who.Hosts) == 1 {
+		line.Host = who.Hosts[0]
+	}
+	line.Detail = fmt.Sprintf("access %s, until %s", who.Access, who.Expires.UTC().Format(time.RFC3339))
+	return line
+}
+
+func writeError(w http.ResponseWriter, status int, err error) {
+	writeJSON(w, status, map[string]string{"error": err.Error()})
+}

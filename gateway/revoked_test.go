@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/routing"
+)
+
+// revoke revokes as of now.
+func (w *world) revoke(rev auth.Revocation) {
+	w.Helper()
+	rev.At = time.Now()
+	if err := w.revoked.Add(rev); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// handshakeStatus tries a token.
+func (w *world) handshakeStatus(token string) (int, string) {
+	w.Helper()
+	r, err := http.NewRequest(http.MethodGet, "http://relay/ahp/"+testHost, nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	response := &hijackable{header: http.Header{}}
+	w.server.Handler().ServeHTTP(response, r)
+	return response.status, response.body.String()
+}
+
+// TestRevoke ends the connections of what is revoked, whatever they are
+// doing, and those only, and takes new tokens of a subject afterwards.
+func TestRevoke(t *testing.T) {
+	const reason = "token revoked"
+	named := func(id, subject string) func(*auth.Client) {
+		return func(c *auth.Client) { c.ID, c.Subject = id, subject }
+	}
+	for name, setUp := range map[string]func(w *world){
+		"host away":   func(*world) {},
+		"host online": func(w *world) { w.startAgent(routing.AgentConfig{}) },
+		"host silent": func(w *world) { w.silent = true; w.startAgent(routing.AgentConfig{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{}, func(w *world) {
+				setUp(w)
+				tokens := map[string]string{"one": w.token(named("one", "ada")), "two": w.token(named("two", "ada")), "three": w.token(named("three", "bob"))}
+				clients := map[string]*clientEnd{}
+				for id, token := range tokens {
+					clients[id] = w.dial(token)
+					clients[id].request(1, "reconnect") // held while the host is away
+					clients[id].wantOpen()
+				}
+				time.Sleep(time.Second)
+				w.revoke(auth.Revocation{Token: "one"})
+				clients["one"].wantClosed(ahp.CloseTokenEnded, reason)
+				clients["two"].wantOpen()
+				clients["three"].wantOpen()
+
+				w.revoke(auth.Revocation{Tenant: testTenant, Subject: "ada"})
+				clients["two"].wantClosed(ahp.CloseTokenEnded, reason)
+				clients["three"].wantOpen()
+				for id, want := range map[string]int{"one": 401, "two": 401, "three": 426} {
+					if status, said := w.handshakeStatus(tokens[id]); status != want || want == 401 && !strings.Contains(said, reason) {
+						t.Errorf("a handshake with token %s: HTTP %d %q; want %d", id, status, said, want)
+					}
+				}
+				time.Sleep(time.Second)
+				w.dial(w.token(named("four", "ada"))).wantOpen()
+			})
+		})
+	}
+}
+
+// TestRevokeWhileConnecting revokes a token after it was looked at, and before
+// its connection is one of those that are ended.
+func TestRevokeWhileConnecting(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.lookup = func() {
+			w.lookup = nil
+			w.revoke(auth.Revocation{Token: "one"})
+		}
+		c := w.dial(w.token(func(c *auth.Client) { c.ID = "one" }))
+		c.wantClosed(ahp.CloseTokenEnded, "token revoked")
+		w.wantGone()
+	})
+}
+
+// TestRevokeThroughRelay does so by HTTP, as the commands do, and starts the
+// relay again.
+func TestRevokeThroughRelay(t *testing.T) {
+	dir := t.TempDir()
+	here := func(cfg *RelayConfig) { cfg.DataDir = dir }
+	r := startRelay(t, here)
+	a := newFakeAgent(t, r)
+	operator, err := r.Keys().IssueOperator("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := r.Keys().IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, token := range map[string]string{"none": "", "a client's": admin, "a host's": a.token} {
+		if status, _ := a.post("/operator/revocations", token, []byte(`{"host":"laptop","tenant":"default"}`)); status != http.StatusUnauthorized {
+			t.Errorf("revoke with token %s: HTTP %d; want 401", name, status)
+		}
+		if status, _ := get(t, r.URL()+"/operator/revocations", bearerOf(token)); status != http.StatusUnauthorized {
+			t.Errorf("list with token %s: HTTP %d; want 401", name, status)
+		}
+	}
+	for _, bad := range []string{"", "{", `{}`, `{"host":"laptop"}`, `{"host":"*","tenant":"default"}`, `{"token":"a","subject":"b","tenant":"c"}`} {
+		if status, answer := a.post("/operator/revocations", operator, []byte(bad)); status != http.StatusBadRequest || !strings.Contains(answer, "error") {
+			t.Errorf("revoke %s: HTTP %d %s; want 400 and why", bad, status, answer)
+		}
+	}
+
+	ws, _, err := websocket.Dial(t.Context(), r.URL()+"/nats", &websocket.DialOptions{HTTPHeader: bearerOf(a.token)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ws.CloseNow() }()
+	if status, answer := a.post("/operator/revocations", operator, []byte(`{"host":"laptop","tenant":"default"}`)); status != http.StatusOK {
+		t.Fatalf("revoke: HTTP %d %s", status, answer)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for err == nil {
+		_, _, err = ws.Read(ctx)
+	}
+	if code := websocket.CloseStatus(err); ahp.CloseCode(code) != ahp.CloseTokenEnded {
+		t.Errorf("host-agent's connection ended with %v; want close %d", err, ahp.CloseTokenEnded)
+	}
+
+	r.Close()
+	r = startRelay(t, here)
+	a.relay = r
+	for _, path := range []string{"/agent/challenge", "/agent/credentials"} {
+		if status, answer := a.post(path, a.token, []byte("{}")); status != http.StatusUnauthorized || !strings.Contains(answer, "token revoked") {
+			t.Errorf("%s after a restart: HTTP %d %s; want 401", path, status, answer)
+		}
+	}
+	status, body := get(t, r.URL()+"/operator/revocations", bearerOf(operator))
+	var list struct{ Revocations []auth.Revocation }
+	if err := json.Unmarshal([]byte(body), &list); err != nil || status != http.StatusOK || len(list.Revocations) != 1 || list.Revocations[0].Host != "laptop" {
+		t.Errorf("list: HTTP %d %s", status, body)
+	}
+}
+
+// TestRevokeForNextStart writes where a relay reads, unless one runs.
+func TestRevokeForNextStart(t *testing.T) {
+	r := startRelay(t, nil)
+	ask := RevokeRequest{Tenant: "default", Subject: "ada"}
+	if _, err := RevokeForNextStart(r.dir.path, ask); err == nil || !strings.Contains(err.Error(), "used by another relay") {
+		t.Errorf("while a relay runs: %v", err)
+	}
+	dir := r.dir.path
+	r.Close()
+	rev, err := RevokeForNextStart(dir, ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = startRelay(t, func(cfg *RelayConfig) { cfg.DataDir = dir })
+	revoked := r.registry.Revocations()
+	if !revoked.Revoked(rev.At, rev.Key()) {
+		t.Errorf("the next start knows %+v", revoked.List())
+	}
+}
