@@ -24,11 +24,17 @@
 // tells the two kinds apart (RFC 8725, section 3.11). Its claims are iss and
 // aud (both "ahp-relay"), sub, iat, exp, jti, tenant, and:
 //
-//	typ ahp-client+jwt   sub: who uses it; hosts: names, or "*" for all of the
-//	                     tenant; access: "read", "write" or "admin"
+//	typ ahp-client+jwt   sub: who uses it; hosts: patterns of names; access:
+//	                     "read", "write" or "admin"
 //	typ ahp-host+jwt     sub: the name of the host
 //
-// Every one of these is required. Clocks may differ by [Leeway].
+// Every one of these is required. A client's token may further have channels
+// and methods (patterns; without them, all), reverse (true: the host may ask
+// the client for files) and maxConnections (at a time; without it, as the relay
+// is set). Clocks may differ by [Leeway].
+//
+// In a pattern * stands for any characters, and nothing else is special, see
+// [Matches].
 //
 // # A host-agent's way to NATS credentials
 //

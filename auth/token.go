@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -49,22 +48,39 @@ const (
 )
 
 // AllHosts in Client.Hosts stands for every host of the tenant.
-const AllHosts = "*"
+const AllHosts = All
+
+// MaxConnections is the highest number that Client.MaxConnections can be.
+const MaxConnections = 1 << 20
 
 // A Client is what a client token says.
 type Client struct {
 	ID       string    // of the token, unique
 	Tenant   string    // name of the tenant
 	Subject  string    // who uses the token, for people
-	Hosts    []string  // names of hosts, or AllHosts
+	Hosts    []string  // patterns of hosts' names
 	Access   Access    // at these hosts
 	IssuedAt time.Time // to the second
 	Expires  time.Time // to the second
+
+	// What it may do there is less if these are set; package gate says how
+	// they are understood.
+	Channels []string // patterns of channels; none: all
+	Methods  []string // patterns of methods; none: all that Access allows
+
+	Reverse        bool // the host may ask the client for the client's own files
+	MaxConnections int  // at a time, over all hosts; 0: as the relay is set
 }
 
 // MayReach reports whether the token is for the host of that tenant.
 func (c Client) MayReach(tenant, host string) bool {
-	return c.Tenant == tenant && (slices.Contains(c.Hosts, AllHosts) || slices.Contains(c.Hosts, host))
+	return c.Tenant == tenant && MatchesAny(c.Hosts, host)
+}
+
+// Restricted reports whether the token allows less than everything at its
+// hosts.
+func (c Client) Restricted() bool {
+	return c.Access != AccessWrite && c.Access != AccessAdmin || len(c.Channels) > 0 || len(c.Methods) > 0
 }
 
 // An Enrolment is what a host-agent's token says.
@@ -106,6 +122,11 @@ type claims struct {
 	Tenant string   `json:"tenant"`
 	Hosts  []string `json:"hosts,omitempty"`
 	Access Access   `json:"access,omitempty"`
+
+	Channels       []string `json:"channels,omitempty"`
+	Methods        []string `json:"methods,omitempty"`
+	Reverse        bool     `json:"reverse,omitempty"`
+	MaxConnections int      `json:"maxConnections,omitempty"`
 }
 
 // IssueClient signs a client token. An empty ID and a zero IssuedAt are filled
@@ -115,7 +136,8 @@ func (k *Keys) IssueClient(c Client) (string, error) {
 		return "", errors.New("client token: no time of expiry")
 	}
 	cl := k.newClaims(c.ID, c.Subject, c.Tenant, c.IssuedAt, c.Expires)
-	cl.Hosts, cl.Access = c.Hosts, c.Access
+	cl.Hosts, cl.Access, cl.Channels, cl.Methods = c.Hosts, c.Access, c.Channels, c.Methods
+	cl.Reverse, cl.MaxConnections = c.Reverse, c.MaxConnections
 	if _, err := cl.client(); err != nil {
 		return "", fmt.Errorf("client token: %w", err)
 	}
@@ -278,26 +300,34 @@ func (cl *claims) client() (Client, error) {
 	if err := cl.check(); err != nil {
 		return Client{}, err
 	}
-	if len(cl.Hosts) == 0 {
-		return Client{}, errors.New("no hosts")
+	if cl.Channels != nil && len(cl.Channels) == 0 || cl.Methods != nil && len(cl.Methods) == 0 {
+		return Client{}, errors.New("an empty list of channels or methods, which would allow nothing")
 	}
-	for _, host := range cl.Hosts {
-		if host == AllHosts {
-			continue
-		}
-		if err := ahp.CheckName("host", host); err != nil {
-			return Client{}, err
-		}
-	}
-	switch cl.Access {
-	case AccessRead, AccessWrite, AccessAdmin:
-	default:
-		return Client{}, fmt.Errorf("access is not %s, %s or %s", AccessRead, AccessWrite, AccessAdmin)
-	}
-	return Client{
+	c := Client{
 		ID: cl.ID, Tenant: cl.Tenant, Subject: cl.Subject, Hosts: cl.Hosts, Access: cl.Access,
 		IssuedAt: cl.IssuedAt.UTC(), Expires: cl.ExpiresAt.UTC(),
-	}, nil
+		Channels: cl.Channels, Methods: cl.Methods, Reverse: cl.Reverse, MaxConnections: cl.MaxConnections,
+	}
+	return c, c.checkAuthority()
+}
+
+// checkAuthority checks what a client may do where.
+func (c *Client) checkAuthority() error {
+	switch c.Access {
+	case AccessRead, AccessWrite, AccessAdmin:
+	default:
+		return fmt.Errorf("access is not %s, %s or %s", AccessRead, AccessWrite, AccessAdmin)
+	}
+	if c.MaxConnections < 0 || c.MaxConnections > MaxConnections {
+		return fmt.Errorf("maxConnections is %d; want at most %d, or 0 for no limit of the token's own", c.MaxConnections, MaxConnections)
+	}
+	if err := checkHosts(c.Hosts); err != nil {
+		return err
+	}
+	if err := CheckPatterns("channel", c.Channels); err != nil {
+		return err
+	}
+	return CheckPatterns("method", c.Methods)
 }
 
 // enrolment returns the host that the claims describe.

@@ -25,6 +25,7 @@ func client() auth.Client {
 	return auth.Client{
 		ID: "id-1", Tenant: "acme", Subject: "ann@example.com", Hosts: []string{"laptop", "build-1"},
 		Access: auth.AccessWrite, IssuedAt: start, Expires: start.Add(time.Hour),
+		Channels: []string{"ahp-session:/*", "mock:/1"}, Methods: []string{"resource*"}, Reverse: true, MaxConnections: 3,
 	}
 }
 
@@ -107,8 +108,8 @@ func TestIssueFillsIn(t *testing.T) {
 }
 
 func TestMayReach(t *testing.T) {
-	some, all := client(), client()
-	all.Hosts = []string{auth.AllHosts}
+	some, all, built := client(), client(), client()
+	all.Hosts, built.Hosts = []string{auth.AllHosts}, []string{"build-*"}
 	tests := []struct {
 		c            auth.Client
 		tenant, host string
@@ -121,6 +122,8 @@ func TestMayReach(t *testing.T) {
 		{some, "other", "laptop", false},
 		{all, "acme", "build-2", true},
 		{all, "other", "build-2", false},
+		{built, "acme", "build-2", true},
+		{built, "acme", "laptop", false},
 		{auth.Client{}, "", "", false},
 	}
 	for _, test := range tests {
@@ -133,16 +136,24 @@ func TestMayReach(t *testing.T) {
 func TestIssueRefuses(t *testing.T) {
 	k, _ := newKeys(t)
 	tests := map[string]func(*auth.Client){
-		"tenant":          func(c *auth.Client) { c.Tenant = "a.b" },
-		"no hosts":        func(c *auth.Client) { c.Hosts = nil },
-		"host":            func(c *auth.Client) { c.Hosts = []string{"ok", "lap*"} },
-		"access":          func(c *auth.Client) { c.Access = "root" },
-		"no subject":      func(c *auth.Client) { c.Subject = "" },
-		"subject is 257":  func(c *auth.Client) { c.Subject = strings.Repeat("x", auth.MaxSubjectLen+1) },
-		"printed":         func(c *auth.Client) { c.Subject = "ann\nlevel=INFO" },
-		"time of expiry":  func(c *auth.Client) { c.Expires = time.Time{} },
-		"past":            func(c *auth.Client) { c.Expires = start },
-		"want at most 81": func(c *auth.Client) { c.Hosts = strings.Split(strings.Repeat("laptop ", 1200)+"x", " ") },
+		"tenant":         func(c *auth.Client) { c.Tenant = "a.b" },
+		"no hosts":       func(c *auth.Client) { c.Hosts = nil },
+		"host":           func(c *auth.Client) { c.Hosts = []string{"ok", "lap.*"} },
+		"access":         func(c *auth.Client) { c.Access = "root" },
+		"no subject":     func(c *auth.Client) { c.Subject = "" },
+		"subject is 257": func(c *auth.Client) { c.Subject = strings.Repeat("x", auth.MaxSubjectLen+1) },
+		"printed":        func(c *auth.Client) { c.Subject = "ann\nlevel=INFO" },
+		"time of expiry": func(c *auth.Client) { c.Expires = time.Time{} },
+		"past":           func(c *auth.Client) { c.Expires = start },
+		"patterns of ch": func(c *auth.Client) { c.Channels = strings.Split(strings.Repeat("a ", auth.MaxPatterns)+"x", " ") },
+		"channel: empty": func(c *auth.Client) { c.Channels = []string{""} },
+		"more than 8":    func(c *auth.Client) { c.Methods = []string{strings.Repeat("*a", 9)} },
+		"method: has":    func(c *auth.Client) { c.Methods = []string{"a b"} },
+		"1025 bytes":     func(c *auth.Client) { c.Channels = []string{strings.Repeat("x", auth.MaxPatternLen+1)} },
+		"maxConnections": func(c *auth.Client) { c.MaxConnections = -1 },
+		"want at most 81": func(c *auth.Client) {
+			c.Channels = strings.Split(strings.Repeat(strings.Repeat("x", 200)+" ", 63)+"x", " ")
+		},
 	}
 	for want, spoil := range tests {
 		c := client()
