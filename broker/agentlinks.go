@@ -31,7 +31,7 @@ type AgentLinksConfig struct {
 	Tenant, Host string
 	Agent        string // instance
 
-	Hello Hello      // the host-agent's answer; Epoch, Wire and Features are filled in
+	Hello Hello      // the host-agent's answer; Epoch and Wire are filled in, and of Features those are said that the relay has too
 	Link  LinkConfig // times and bounds
 	Log   *slog.Logger
 }
@@ -230,6 +230,7 @@ func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
 	}
 	answer := a.cfg.Hello
 	answer.Epoch = offer.Epoch
+	answer.Features = common(offer.Features, a.cfg.Hello.Features)
 	version, err := CommonWire(offer.Wire, "relay", offer.Version, "host-agent", a.cfg.Hello.Version)
 	if err == nil {
 		err = offer.check()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // The handshake of a link. A relay that wants to reach a host sends a hello
@@ -40,6 +41,18 @@ type Hello struct {
 	Chunks   int      `json:"chunks,omitempty"`   // bytes of chunks of content that the relay keeps; 0: it does not know of them
 	Reports  bool     `json:"reports,omitempty"`  // the relay takes reports of connections
 	Reason   string   `json:"reason,omitempty"`   // of a refusal: who must do what
+}
+
+// FeatureAuthority says that a host-agent sees to what a client may do: a relay
+// opens connections of clients that may not do everything only there.
+const FeatureAuthority = "authority"
+
+// Has reports whether a welcome says that both ends have a feature.
+func (h *Hello) Has(feature string) bool { return slices.Contains(h.Features, feature) }
+
+// common returns the features of an offer that are also in own.
+func common(offer, own []string) []string {
+	return slices.DeleteFunc(slices.Clone(own), func(f string) bool { return !slices.Contains(offer, f) })
 }
 
 // check reports bounds with which nothing could ever be sent.

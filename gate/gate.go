@@ -1,8 +1,3 @@
-// Package gate decides what may pass on a client's connection to a host.
-//
-// A host-agent asks the gates of a connection about each message, in both
-// directions, before it takes note of it otherwise: it alone sees every
-// message whole, in order, and before its bytes are shared.
 package gate
 
 import "ahprelay/ahp"

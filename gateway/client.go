@@ -314,9 +314,15 @@ func (c *client) unreachable(detail string) {
 
 // openLocked has the host-agent connect to the host.
 func (c *client) openLocked(link linkUse) {
+	if c.who.Restricted() && !link.sees {
+		c.phase = phaseClosed
+		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "the host-agent is too old to see to what this token allows; upgrade it"))
+		return
+	}
 	conn, err := link.relay.Open(routing.Open{
 		ID: c.id, Subject: c.who.Subject, Token: c.who.ID, Access: string(c.who.Access),
 		Expires: &c.who.Expires, Remote: c.remote,
+		Channels: c.who.Channels, Methods: c.who.Methods, Reverse: c.who.Reverse,
 	}, clientEvents{c})
 	switch {
 	case errors.Is(err, routing.ErrTooManyConns):

@@ -55,6 +55,7 @@ type hostLink struct {
 type linkUse struct {
 	relay    *routing.Relay // nil until the host-agent has answered
 	maxFrame int            // bytes of the longest message that it takes
+	sees     bool           // the host-agent sees to what clients may do
 }
 
 // Reasons for the relay to end a link.
@@ -157,6 +158,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	relay := routing.NewRelay(routing.RelayConfig{Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame, Queued: h.queued})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
+	hello.Features = []string{broker.FeatureAuthority}
 	log := h.cfg.Log.With("tenant", key.tenant, "host", key.name, "agent", l.agent)
 	linked := false
 	link := broker.NewRelayLink(h.cfg.Bus, broker.RelayLinkConfig{
@@ -166,7 +168,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 		linked = true
 		relay.Start(answer, lines)
 		log.Info("linked", "agent_version", answer.Version)
-		h.use(key, l, linkUse{relay, h.maxFrame(answer)})
+		h.use(key, l, linkUse{relay, h.maxFrame(answer), answer.Has(broker.FeatureAuthority)})
 		return relay
 	})
 	h.mu.Lock()

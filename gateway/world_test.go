@@ -41,6 +41,7 @@ type world struct {
 	conns  []*hostEnd
 	refuse string // why the host-agent does not connect to the host; empty: it does
 	silent bool   // the host-agent does not say whether it does
+	old    bool   // the host-agent does not see to what clients may do
 
 	stopAgent func()
 	running   sync.WaitGroup
@@ -112,8 +113,12 @@ func (w *world) setReleased(agent, reason string) {
 func (w *world) startAgent(cfg routing.AgentConfig) {
 	cfg.Instance, cfg.Connect = "agent1", w.connect
 	agent := routing.NewAgent(cfg)
+	hello := agent.Hello()
+	if !w.old {
+		hello.Features = []string{broker.FeatureAuthority}
+	}
 	links := broker.NewAgentLinks(&w.net, broker.AgentLinksConfig{
-		Tenant: testTenant, Host: testHost, Agent: "agent1", Hello: agent.Hello(), Log: slog.New(slog.DiscardHandler),
+		Tenant: testTenant, Host: testHost, Agent: "agent1", Hello: hello, Log: slog.New(slog.DiscardHandler),
 	}, agent)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stopAgent = cancel

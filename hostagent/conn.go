@@ -81,8 +81,9 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 
 // gates returns the gates of a new connection.
 func (a *Agent) gates(open routing.Open) gate.Chain {
-	if open.Access == string(auth.AccessRead) {
-		return gate.Chain{new(gate.Read)}
+	policy := gate.NewPolicy(auth.Access(open.Access), open.Channels, open.Methods, open.Reverse)
+	if g := policy.Gate(&a.families); g != nil {
+		return gate.Chain{g}
 	}
 	return nil
 }

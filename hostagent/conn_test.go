@@ -115,7 +115,7 @@ type remote struct {
 func (w *world) open() *remote {
 	w.Helper()
 	r := &remote{w: w}
-	conn, err := w.relay.Open(routing.Open{ID: "c", Subject: "ada"}, r)
+	conn, err := w.relay.Open(routing.Open{ID: "c", Subject: "ada", Access: "write"}, r)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/broker"
 	"ahprelay/contentproxy"
+	"ahprelay/gate"
 	"ahprelay/routing"
 )
 
@@ -62,7 +63,8 @@ type Agent struct {
 	canvases *contentproxy.Host
 	sentinel *sentinel
 
-	clients clientIndex
+	clients  clientIndex
+	families gate.Families
 
 	life  context.Context // of Run; the connections to the host end with it
 	conns sync.WaitGroup  // the connections to the host
@@ -241,6 +243,7 @@ func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *broker
 	}
 	hello := a.routing.Hello()
 	hello.Version = a.cfg.Version
+	hello.Features = []string{broker.FeatureAuthority}
 	links := broker.NewAgentLinks(conn, broker.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance,
 		Hello: hello, Link: broker.LinkConfig{Resume: a.cfg.Resume}, Log: a.cfg.Log,

@@ -70,6 +70,14 @@ type Open struct {
 	Access  string     `json:"access"`  // read, write or admin
 	Expires *time.Time `json:"expires,omitempty"`
 	Remote  string     `json:"remote,omitempty"` // network address of the client
+
+	// What the client may do is less if these are set: patterns, see package
+	// auth. Relays send them only to host-agents that see to them
+	// ([broker.FeatureAuthority]).
+	Channels []string `json:"channels,omitempty"`
+	Methods  []string `json:"methods,omitempty"`
+
+	Reverse bool `json:"reverse,omitempty"` // the host may ask the client for the client's files
 }
 
 func appendRecord(b []byte, kind recordKind, numbers ...uint64) []byte {

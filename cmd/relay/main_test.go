@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"ahprelay/auth"
@@ -51,6 +52,32 @@ func TestTokens(t *testing.T) {
 	}
 	if host, err := keys.VerifyHost(strings.TrimSuffix(out, "\n")); err != nil || host.Host != "laptop" {
 		t.Errorf("host token says %+v, %v", host, err)
+	}
+}
+
+// TestTokenOfFlags has every flag of a client token say what it should.
+func TestTokenOfFlags(t *testing.T) {
+	dir := t.TempDir()
+	out, _, err := relay(t, "token", "client", "--data-dir", dir, "--host", "laptop", "--host", "build-*", "--channel", "mock:/1,2", "--channel", "ahp-chat:/*",
+		"--method", "resource*", "--method", "listSessions", "--reverse", "--max-connections", "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := keys.VerifyClient(strings.TrimSuffix(out, "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := auth.Client{
+		ID: got.ID, IssuedAt: got.IssuedAt, Expires: got.Expires, // of the moment
+		Tenant: "default", Subject: "owner", Access: auth.AccessWrite, Hosts: []string{"laptop", "build-*"},
+		Channels: []string{"mock:/1,2", "ahp-chat:/*"}, Methods: []string{"resource*", "listSessions"}, Reverse: true, MaxConnections: 2,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("client (-want +got):\n%s", diff)
 	}
 }
 

@@ -10,11 +10,16 @@ import (
 
 type clientTokenCmd struct {
 	dataFlag
-	Host    []string      `help:"Host that the token is for, or * for all. May be repeated." required:"" placeholder:"HOST"`
+	Host    []string      `help:"Host that the token is for; * in it stands for any characters, alone for all hosts. May be repeated." required:"" placeholder:"HOST"`
 	Subject string        `help:"Who uses the token, as it stands in logs." default:"owner" placeholder:"NAME"`
 	TTL     time.Duration `help:"How long the token is good." default:"720h" name:"ttl"`
 	Access  auth.Access   `help:"What the token allows: read or write. A token with write is a shell on its hosts." enum:"read,write" default:"write"`
 	Tenant  string        `help:"Tenant that the hosts belong to." default:"default"`
+
+	Channel        []string `help:"Session, or other channel or file, that the token is for, with what belongs to it; * stands for any characters. May be repeated; without it, all." placeholder:"URI" sep:"none"`
+	Method         []string `help:"Method that the token allows; * stands for any characters. May be repeated; without it, all that --access allows." placeholder:"NAME"`
+	Reverse        bool     `help:"The host may ask this client for the client's own files."`
+	MaxConnections int      `help:"How many connections the token is good for at a time; 0: as the relay is set." placeholder:"N"`
 }
 
 // Run prints a client token.
@@ -25,6 +30,7 @@ func (c *clientTokenCmd) Run(s *streams) error {
 	return c.print(s, func(keys *auth.Keys) (string, error) {
 		return keys.IssueClient(auth.Client{
 			Tenant: c.Tenant, Subject: c.Subject, Hosts: c.Host, Access: c.Access, Expires: time.Now().Add(c.TTL),
+			Channels: c.Channel, Methods: c.Method, Reverse: c.Reverse, MaxConnections: c.MaxConnections,
 		})
 	})
 }

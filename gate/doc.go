@@ -1,0 +1,88 @@
+// Package gate decides what may pass on a client's connection to a host.
+//
+// A host-agent asks the gates of a connection about each message, in both
+// directions, before it takes note of it otherwise: it alone sees every
+// message whole, in order, and before its bytes are shared. Requests that a
+// relay asks on a client's connection are judged as the client's.
+//
+// # Authority
+//
+// A [Policy] is what a client may do: what its token says, narrowed by what the
+// host-agent's owner allows ([Policy.Narrow]). [Policy.Gate] makes the gate for
+// one connection; it is nil for a policy that allows everything, so that
+// nothing is looked at on such a connection.
+//
+// A policy has three parts, and a request needs all of them:
+//
+//   - Access. "write" and "admin" allow everything, "read" what looks and changes
+//     nothing: the methods marked so in testdata/matrix.txt. Of MCP, on mcp://
+//     channels, lists, resources/read and prompts/get are reading, tools/call
+//     is not.
+//   - Methods: patterns of what may be called, of all that access allows.
+//     initialize, reconnect, ping, subscribe, unsubscribe and the
+//     acknowledgements of flow control need not be named.
+//   - Channels: patterns of the URIs that may be reached.
+//
+// A method that is not in the matrix is unknown. With read access or
+// limited channels it is refused; otherwise it passes if the methods name it.
+//
+// # What is in reach
+//
+// With limited channels, a message of the client's passes if its channel and
+// whatever else its params name are in reach: initialSubscriptions and
+// subscriptions, the URIs of the resource methods, what sessions, chats and runs
+// are made from. In reach is
+//
+//   - what a pattern takes;
+//   - what lies below that, by a slash: mock:/1/changeset/turn below mock:/1. A URI
+//     with "." or ".." in its path, however written, is taken only by a pattern
+//     that is the very same;
+//   - what the host has said on this connection that it belongs to a channel in
+//     reach: chats, changesets, annotations, open canvases and their content,
+//     the channels of MCP servers; the terminals whose state says that they are
+//     claimed for it; watches of files in reach. Actions with an origin teach
+//     nothing: they are a client's words, which hosts repeat.
+//
+// So a token for a session reaches the session, and a token for
+// file:///home/ada/project/* the files there, but a token for a session alone no
+// files. A URI is compared as it is written; nobody asks where symbolic links
+// lead. An agent that a client may write to can do what it likes: limited
+// channels keep one who writes to a session from others' sessions only as far as the
+// agent does.
+//
+// A client that resumes with reconnect has been told nothing yet. What the host
+// has said on any earlier connection with limited channels holds then
+// ([Families]); if that does not help, reconnect is refused with -32008, with
+// which hosts tell clients that they do not know them: clients begin anew with
+// initialize.
+//
+// What the host sends passes if its channel is in reach; what cannot be read does
+// not. The root, unless a pattern takes ahp-root:// itself, is seen in part, since
+// no client can do without:
+//
+//   - its state has its agents, the terminals in reach, activeSessions 0, and
+//     nothing else; of its actions, root/agentsChanged passes, and
+//     root/terminalsChanged with the terminals in reach;
+//   - listSessions is answered with the sessions in reach; root/sessionAdded,
+//     root/sessionRemoved and root/sessionSummaryChanged pass if the session is in
+//     reach, root/progress always, and no other notification;
+//   - subscribe to the root with flowControl is refused.
+//
+// A request of the host's on a channel out of reach is answered with -32009.
+// Requests without a channel, or on the root, are about the client itself, and
+// pass.
+//
+// # What refused clients see
+//
+// A refused request is answered with -32009. A refused dispatchAction, which is a
+// notification, is answered as hosts do: with the action's echo, which has its
+// origin, a rejectionReason and the highest serverSeq that went to this client;
+// so a client that has shown its effect takes it back. Other notifications are
+// dropped. Two requests with one id at a time are refused (-32600): answers
+// could not be told apart.
+//
+// A client that only reads gets the host's requests, but an answer of its that
+// may grant something is replaced by error -32009: that is any result but that of
+// ping, and, if its token says reverse, of resourceRead, resourceList and
+// resourceResolve.
+package gate

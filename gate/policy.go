@@ -1,0 +1,77 @@
+package gate
+
+import (
+	"slices"
+
+	"ahprelay/auth"
+)
+
+// A Policy says what a client may do on a connection. The zero Policy lets it
+// do nothing. [Policy.Narrow] makes one of two.
+type Policy struct {
+	Access  auth.Access
+	Reverse bool // a client that only reads may answer when the host asks for its files
+
+	// Lists of patterns: a channel, or a method, must be taken by each list.
+	// None: all are.
+	Channels, Methods [][]string
+}
+
+// NewPolicy returns the policy of a token, or of flags. No channels or no
+// methods mean all. The patterns must be checked ([auth.CheckPatterns]).
+func NewPolicy(access auth.Access, channels, methods []string, reverse bool) Policy {
+	return Policy{access, reverse, lists(channels), lists(methods)}
+}
+
+// lists returns the list, unless it takes everything.
+func lists(patterns []string) [][]string {
+	if len(patterns) == 0 || slices.Contains(patterns, auth.All) {
+		return nil
+	}
+	return [][]string{patterns}
+}
+
+// Narrow returns the policy that allows what both allow.
+func (p Policy) Narrow(q Policy) Policy {
+	if rank(q.Access) < rank(p.Access) {
+		p.Access = q.Access
+	}
+	p.Reverse = p.Reverse && q.Reverse
+	p.Channels = slices.Concat(p.Channels, q.Channels)
+	p.Methods = slices.Concat(p.Methods, q.Methods)
+	return p
+}
+
+// rank orders the levels of access. What is none of them allows nothing.
+func rank(a auth.Access) int {
+	return slices.Index([]auth.Access{auth.AccessRead, auth.AccessWrite, auth.AccessAdmin}, a)
+}
+
+// writes reports whether the policy allows to change something.
+func (p Policy) writes() bool { return rank(p.Access) >= rank(auth.AccessWrite) }
+
+// allowsSome reports whether the policy allows anything.
+func (p Policy) allowsSome() bool { return rank(p.Access) >= 0 }
+
+// Full reports whether the policy allows everything: then no gate is needed.
+func (p Policy) Full() bool { return p.writes() && len(p.Channels) == 0 && len(p.Methods) == 0 }
+
+// Gate returns the gate that sees to the policy on one connection, nil if it
+// is full. The families are those of the host, for all its connections; nil:
+// none are known.
+func (p Policy) Gate(families *Families) Gate {
+	if p.Full() {
+		return nil
+	}
+	return newAuthority(p, families)
+}
+
+// allowsMethod reports whether the lists of methods take one.
+func (p Policy) allowsMethod(method string) bool {
+	for _, list := range p.Methods {
+		if !auth.MatchesAny(list, method) {
+			return false
+		}
+	}
+	return true
+}

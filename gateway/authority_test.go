@@ -1,0 +1,60 @@
+package gateway
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/routing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestHostAgentIsTold has the host-agent told all that a token says.
+func TestHostAgentIsTold(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		c := w.dial(w.token(func(c *auth.Client) {
+			c.Access, c.Channels, c.Methods, c.Reverse = auth.AccessRead, []string{"mock:/1", "ahp-chat:/*"}, []string{"resource*"}, true
+		}))
+		c.send(`{"id":0,"method":"initialize"}`)
+		got := w.hostConn(1).open
+		want := routing.Open{
+			Subject: "ada", Access: "read", Channels: []string{"mock:/1", "ahp-chat:/*"}, Methods: []string{"resource*"}, Reverse: true,
+			ID: got.ID, Token: got.Token, Expires: got.Expires, Remote: got.Remote, // of the connection
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("open (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestOldHostAgent has a host-agent that would let every client do everything:
+// others are not connected there.
+func TestOldHostAgent(t *testing.T) {
+	for name, change := range map[string]func(*auth.Client){
+		"read":     func(c *auth.Client) { c.Access = auth.AccessRead },
+		"channels": func(c *auth.Client) { c.Channels = []string{"mock:/1"} },
+		"methods":  func(c *auth.Client) { c.Methods = []string{"listSessions"} },
+		"":         nil,
+	} {
+		inWorld(t, Config{}, func(w *world) {
+			w.old = true
+			w.startAgent(routing.AgentConfig{})
+			c := w.dial(w.token(change))
+			c.send(`{"id":0,"method":"initialize"}`)
+			if change == nil {
+				w.hostConn(1)
+				return
+			}
+			c.wantClosed(ahp.CloseForbidden, "forbidden: the host-agent is too old to see to what this token allows; upgrade it")
+			synctest.Wait()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if len(w.conns) != 0 {
+				t.Errorf("%s: the host has a connection", name)
+			}
+		})
+	}
+}
