@@ -37,6 +37,10 @@ type toolStartAction struct {
 	ToolCallID  string `json:"toolCallId"`
 	ToolName    string `json:"toolName"`
 	DisplayName string `json:"displayName"`
+
+	// For tools of MCP servers only.
+	Contributor *contributor    `json:"contributor,omitempty"`
+	Meta        json.RawMessage `json:"_meta,omitempty"`
 }
 
 type toolReadyAction struct {

@@ -160,7 +160,7 @@ func (ch *chat) applyLocked(action any, env envelope) {
 func (ch *chat) updateStatusLocked() {
 	status := statusIdle
 	switch {
-	case ch.active != nil && len(ch.active.pending()) > 0:
+	case ch.active != nil && len(ch.active.pending())+len(ch.active.blocked()) > 0:
 		status = statusInputNeeded
 	case ch.active != nil:
 		status = statusInProgress

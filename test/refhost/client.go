@@ -17,7 +17,8 @@ type offer struct {
 	version version
 
 	// Capabilities: a flag that is absent means no.
-	canvas bool
+	canvas  bool
+	mcpApps bool
 }
 
 // takes reports whether actions of this type are sent to such a client.
@@ -92,7 +93,7 @@ func readCapabilities(raw json.RawMessage) offer {
 	if json.Unmarshal(raw, &flags) != nil {
 		return offer{}
 	}
-	return offer{canvas: isObject(flags["canvas"])}
+	return offer{canvas: isObject(flags["canvas"]), mcpApps: isObject(flags["mcpApps"])}
 }
 
 func isObject(raw json.RawMessage) bool {

@@ -13,7 +13,10 @@ type dispatchParams struct {
 }
 
 // unsupported are the actions that the host rejects.
-var unsupported = []string{"chat/workingDirectorySet", "chat/workingDirectoryRemoved"}
+var unsupported = []string{
+	"chat/workingDirectorySet", "chat/workingDirectoryRemoved",
+	"session/customizationsChanged", "session/customizationUpdated", "session/customizationRemoved", "session/mcpServerStateChanged",
+}
 
 // activeClientActions are those with which a client says what it contributes.
 var activeClientActions = []string{"session/activeClientChanged", "session/activeClientSet", "session/activeClientRemoved"}
@@ -180,6 +183,10 @@ func (h *Host) sessionActionLocked(c *conn, env envelope) {
 		switch {
 		case slices.Contains(activeClientActions, env.kind):
 			s.activeClientLocked(c, env)
+			return
+		case env.kind == "session/customizationToggled":
+			h.publishLocked(env, nil)
+			s.toggleMCPLocked(env.action)
 			return
 		case env.kind == "session/titleChanged" && a.Title != nil:
 			s.setTitleLocked(*a.Title)

@@ -59,6 +59,10 @@ type Config struct {
 	// none, or two with Demo.
 	Canvases []Canvas
 
+	// MCP are the MCP servers of every session. They are started with the
+	// first connection. Default: none, or one with Demo.
+	MCP []MCPServer
+
 	// Demo makes three sessions with a past, in one of which a slow turn is
 	// always going on. It begins with the first connection.
 	Demo bool
@@ -124,7 +128,13 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Demo && c.Canvases == nil {
 		c.Canvases = demoCanvases
 	}
+	if c.Demo && c.MCP == nil {
+		c.MCP = demoMCP
+	}
 	var err error
+	if c.MCP, err = checkMCP(c.MCP); err != nil {
+		return c, err
+	}
 	if c.Canvases, err = checkCanvases(c.Canvases); err != nil {
 		return c, err
 	}

@@ -36,8 +36,9 @@ type conn struct {
 	client   *client // nil until initialize or reconnect
 	offer    offer   // what the client said on this connection
 	subs     map[string]*subscription
-	held     *heldDelta // a delta that waits for more; nil if none
-	inFlight int        // requests that are answered by a goroutine of their own
+	held     *heldDelta          // a delta that waits for more; nil if none
+	inFlight int                 // requests that are answered by a goroutine of their own
+	mcpCalls map[string]*mcpCall // those on mcp:// channels, by the client's id
 }
 
 // errSlow ends the connection of a client that does not keep up.
@@ -84,6 +85,7 @@ func (h *Host) attach(c *conn) error {
 	c.number = h.connCount
 	h.conns[c] = true
 	h.startDemoLocked()
+	h.startMCPLocked()
 	return nil
 }
 

@@ -62,7 +62,7 @@ func (h *Host) handle(c *conn, frame []byte) {
 	case msg.isNotification():
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if c.client != nil && h.conns[c] {
+		if c.client != nil && h.conns[c] && !h.mcpMessageLocked(c, msg) {
 			h.notificationLocked(c, msg.method(), msg["params"])
 		}
 	case msg.isResponse():
@@ -80,6 +80,9 @@ func (h *Host) send(c *conn, frame []byte) {
 
 // request answers a request, now or later.
 func (h *Host) request(c *conn, msg message) {
+	if h.mcpRequest(c, msg) {
+		return
+	}
 	id, name, params := msg["id"], msg.method(), msg["params"]
 	slow := h.requestQuick(c, id, name, params)
 	if slow == nil {
@@ -90,6 +93,14 @@ func (h *Host) request(c *conn, msg message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.answerLocked(c, name, frame, err)
+}
+
+// mcpRequest handles a request on an mcp:// channel, and reports whether it
+// was one.
+func (h *Host) mcpRequest(c *conn, msg message) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.conns[c] && c.client != nil && h.mcpMessageLocked(c, msg)
 }
 
 // requestQuick answers or starts what does not read files, and returns the

@@ -18,7 +18,8 @@
 // these; the highest offer counts. Otherwise the error is -32005 with
 // data.supportedVersions. A client of 0.8 is not sent chat/usage.
 // With capabilities.canvas, the state of sessions has canvases and
-// openCanvases. Versions and capabilities are a connection's own; reconnect
+// openCanvases; with capabilities.mcpApps, MCP servers in it have mcpApp and
+// channel. Versions and capabilities are a connection's own; reconnect
 // goes on with those of the client's latest initialize.
 //
 // # Channels
@@ -89,6 +90,8 @@
 //	error             fails
 //	canvas ID         opens a canvas
 //	canvas VERB …     does something with the latest: see Canvases
+//	mcp VERB …        does something with an MCP server: see MCP servers
+//	show me an app    is mcp app, in any such words
 //	anything else     says it again, word by word
 //
 // A turn ends with chat/usage and chat/turnComplete or chat/error.
@@ -135,6 +138,58 @@
 // Paths are decoded once. For [CanvasLoopback], and without any canvas, it is
 // -32601.
 //
+// # MCP servers
+//
+// [Config.MCP] are real MCP servers, of the official Go SDK, which the host
+// talks to by a pipe in memory or a process's stdio. They are started with
+// the first connection and serve all sessions. Each session's state has them
+// in customizations, by themselves or as a plugin's child: {type: "mcpServer",
+// id: "mcp-<name>", uri, name, enabled, state}, and for clients with
+// capabilities.mcpApps also mcpApp.capabilities, and a channel while the state
+// is ready: mcp://refhost/…. Such clients get other bytes than the rest, under
+// the same serverSeq, of session/customizationsChanged, …Updated and
+// session/mcpServerStateChanged (a channel that is absent is no more), live
+// and in replays; session/customizationRemoved {id} is the same for all.
+// session/customizationToggled {id, enabled} is a client's to dispatch, the
+// others are rejected.
+//
+// A message on a server's channel names it at its top level or in params;
+// answers and notifications have it at the top level. What mcpApp promises is
+// passed to the server and back as it is, but for params.channel and the
+// token for progress: tools/list and tools/call; resources/list,
+// resources/templates/list and resources/read; logging/setLevel and the
+// notification notifications/message. sampling/createMessage is answered by
+// the host. notifications/progress goes to who has asked; who has asked can
+// send notifications/cancelled, and is answered all the same. list_changed
+// goes to all who subscribe to the session, where it is promised. Everything
+// else is -32601, as is everything for clients without mcpApps; a channel
+// that is not there, or no more, is -32008.
+//
+// A server in state authRequired has no channel, and says which resource wants
+// a token with which scopes, and why. authenticate {resource, token} answers
+// {} and makes it ready, or is -32007 with data.resources; the token is
+// compared with [MCPServer.Tokens], and not kept. A tool call of the agent's
+// that lacks a scope stays running meanwhile: the status of session and chat
+// is InputNeeded, and session/inputNeededSet has a request of the kind
+// toolAuthentication. A tools/call of a client's is -32007 then.
+//
+// The reference server keeps a list of tasks, and has tools (add_task,
+// list_tasks, count, fail, grow, read_log for apps only, secret for the model
+// only, publish, which wants the scope tasks.publish, and show_board), the
+// resources tasks://about, tasks://dot and ui://tasks/board, an MCP App, and
+// the template tasks://task/{number}. Prompts steer it:
+//
+//	mcp tool [SERVER/]TOOL {…}   the agent uses a tool
+//	mcp app                      the same for show_board
+//	mcp auth REASON [SERVER]     required, expired or insufficientScope
+//	mcp restart [SERVER]         another address of the channel
+//	mcp hide, mcp show           nothing is promised any more, and again
+//	mcp remove, mcp add          the session has it no more, and again
+//
+// A tool call has contributor {kind: "mcp", customizationId}, and _meta.ui as
+// the tool has it; its content, structuredContent and success are the
+// server's. Progress is its content while it runs.
+//
 // # Files
 //
 // file: URIs reach below [Config.Root] or into [Config.Files], all else is
@@ -143,7 +198,8 @@
 //
 // # What is different from VS Code's host
 //
-// Sessions have no changesets, customizations or second chats, and there is no
+// Sessions have no changesets or second chats, no customizations but MCP
+// servers, and there is no
 // automation. view, delivery and flowControl are served. A malformed action
 // changes nothing. A turn whose place another takes is silent from then on.
 // Missing params are -32602. Data that is no UTF-8 is read as base64. The

@@ -52,13 +52,17 @@ func FuzzServe(f *testing.F) {
 		}
 		f.Add(bytes.Join(sent, []byte("\n")))
 	}
+	f.Add([]byte(`{"id":1,"method":"tools/call","channel":"mcp://refhost/ZGVtbzovczE/tasks","params":{"name":"add_task","arguments":{"text":"x"},"_meta":{"progressToken":[]}}}
+{"method":"notifications/cancelled","params":{"channel":"mcp://refhost/ZGVtbzovczE/tasks","requestId":1}}
+{"id":2,"method":"authenticate","params":{"resource":"https://tasks.mcp.example/","token":{}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		h, err := New(Config{})
+		h, err := New(Config{MCP: []MCPServer{{Name: "tasks"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer h.Close()
-		frames := [][]byte{[]byte(`{"id":0,"method":"initialize","params":{"clientId":"f","protocolVersions":["0.9.0"]}}`)}
+		frames := [][]byte{[]byte(`{"id":0,"method":"initialize","params":{"clientId":"f","protocolVersions":["0.9.0"],"capabilities":{"mcpApps":{}}}}`),
+			[]byte(`{"id":0,"method":"createSession","params":{"channel":"demo:/s1"}}`)}
 		for frame := range bytes.SplitSeq(data, []byte("\n")) {
 			frames = append(frames, bytes.Clone(frame))
 		}

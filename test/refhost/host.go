@@ -40,6 +40,8 @@ type Host struct {
 	canvasCount  int           // canvases ever opened
 	canvasServer *canvasServer // nil until it is needed
 
+	mcp []*mcpUpstream // nil until the first connection
+
 	demo *demo // nil until it begins
 }
 

@@ -59,14 +59,27 @@ type toolCall struct {
 	Reason            string          `json:"reason,omitempty"`
 	PastTenseMessage  string          `json:"pastTenseMessage,omitempty"`
 	Content           []any           `json:"content,omitempty"`
+	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
 	Success           *bool           `json:"success,omitempty"`
+	Error             *toolError      `json:"error,omitempty"`
+	Contributor       *contributor    `json:"contributor,omitempty"`
+	Meta              json.RawMessage `json:"_meta,omitempty"`
+
+	waits bool // for a token, while it runs
 }
 
 // A toolResult is what a tool call ends with.
 type toolResult struct {
-	PastTenseMessage string `json:"pastTenseMessage"`
-	Content          []any  `json:"content"`
-	Success          bool   `json:"success"`
+	PastTenseMessage  string          `json:"pastTenseMessage"`
+	Content           []any           `json:"content"`
+	Success           bool            `json:"success"`
+	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
+	Error             *toolError      `json:"error,omitempty"`
+}
+
+// A toolError tells why a tool has no result.
+type toolError struct {
+	Message string `json:"message"`
 }
 
 type confirmOption struct {
@@ -123,6 +136,7 @@ func (t *turn) reduce(action any) {
 		if a.TurnID == t.ID {
 			t.ResponseParts = append(t.ResponseParts, &toolPart{"toolCall", toolCall{
 				Status: toolStreaming, ToolCallID: a.ToolCallID, ToolName: a.ToolName, DisplayName: a.DisplayName,
+				Contributor: a.Contributor, Meta: a.Meta,
 			}})
 		}
 	default:
@@ -154,6 +168,7 @@ func (t *turn) reduceTool(action any) {
 		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolRunning {
 			tc.Status, tc.PastTenseMessage = toolCompleted, a.Result.PastTenseMessage
 			tc.Content, tc.Success = a.Result.Content, &a.Result.Success
+			tc.StructuredContent, tc.Error = a.Result.StructuredContent, a.Result.Error
 		}
 	}
 }
@@ -198,6 +213,11 @@ func (t *turn) pending() []*toolCall {
 	return slices.DeleteFunc(t.tools(), func(tc *toolCall) bool { return tc.Status != toolPending })
 }
 
+// blocked returns the tool calls that wait for a token.
+func (t *turn) blocked() []*toolCall {
+	return slices.DeleteFunc(t.tools(), func(tc *toolCall) bool { return tc.Status != toolRunning || !tc.waits })
+}
+
 // cancelTools ends the tool calls that a turn leaves unfinished.
 func (t *turn) cancelTools() {
 	for _, tc := range t.tools() {
@@ -222,13 +242,10 @@ func (s *session) updateWaitingLocked() {
 	var now []inputRequest
 	if t := s.chat.active; t != nil {
 		for _, tc := range t.pending() {
-			now = append(now, inputRequest{
-				ID:       "toolConfirmation:" + s.chat.uri + ":" + t.ID + ":" + tc.ToolCallID,
-				Kind:     "toolConfirmation",
-				Chat:     s.chat.uri,
-				TurnID:   t.ID,
-				ToolCall: encode(tc),
-			})
+			now = append(now, s.inputRequest("toolConfirmation", t, tc))
+		}
+		for _, tc := range t.blocked() {
+			now = append(now, s.inputRequest("toolAuthentication", t, tc))
 		}
 	}
 	before := s.waiting
@@ -242,6 +259,16 @@ func (s *session) updateWaitingLocked() {
 		if !containsRequest(before, r.ID) {
 			s.host.emitLocked(s.uri, inputNeededAction{"session/inputNeededSet", r})
 		}
+	}
+}
+
+func (s *session) inputRequest(kind string, t *turn, tc *toolCall) inputRequest {
+	return inputRequest{
+		ID:       kind + ":" + s.chat.uri + ":" + t.ID + ":" + tc.ToolCallID,
+		Kind:     kind,
+		Chat:     s.chat.uri,
+		TurnID:   t.ID,
+		ToolCall: encode(tc),
 	}
 }
 

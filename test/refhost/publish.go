@@ -50,6 +50,18 @@ type record struct {
 	params json.RawMessage // the encoded envelope
 	frame  []byte          // the encoded notification
 	delta  *deltaAction    // the action, where it can be coalesced
+
+	// For clients without mcpApps, where they get something else: the same
+	// number with another action.
+	plain *record
+}
+
+// as returns the record as a client that made this offer gets it.
+func (rec *record) as(o offer) *record {
+	if rec.plain != nil && !o.mcpApps {
+		return rec.plain
+	}
+	return rec
 }
 
 // own is the envelope of an action that the host makes: one of the structs of
@@ -65,14 +77,31 @@ func (h *Host) emitLocked(channel string, action any) {
 	h.publishLocked(own(channel, action), action)
 }
 
+// emitVariantsLocked publishes an action of the host's own, and another in its
+// place for clients without mcpApps; nil for the same.
+func (h *Host) emitVariantsLocked(channel string, action, plain any) {
+	rec := &record{envelope: own(channel, action)}
+	if plain != nil {
+		rec.plain = &record{envelope: own(channel, plain)}
+	}
+	h.publishRecordLocked(rec)
+}
+
 // publishLocked numbers the envelope, keeps it for replays, and sends it to
 // every subscriber. The action is given again unencoded where the host made it.
 func (h *Host) publishLocked(env envelope, action any) {
-	h.seq++
-	rec := &record{envelope: env, seq: h.seq, params: env.encode(h.seq)}
-	rec.frame = notificationFrame("action", rec.params)
+	rec := &record{envelope: env}
 	if delta, ok := action.(deltaAction); ok {
 		rec.delta = &delta
+	}
+	h.publishRecordLocked(rec)
+}
+
+func (h *Host) publishRecordLocked(rec *record) {
+	h.seq++
+	rec.number(h.seq)
+	if rec.plain != nil {
+		rec.plain.number(h.seq)
 	}
 	h.replay = append(h.replay, rec)
 	if excess := len(h.replay) - h.cfg.ReplayBuffer; excess > 0 {
@@ -85,9 +114,15 @@ func (h *Host) publishLocked(env envelope, action any) {
 			continue
 		}
 		if sub := c.subs[rec.channel]; sub != nil {
-			c.deliverLocked(sub, rec)
+			c.deliverLocked(sub, rec.as(c.offer))
 		}
 	}
+}
+
+// number encodes the record.
+func (rec *record) number(seq int64) {
+	rec.seq, rec.params = seq, rec.encode(seq)
+	rec.frame = notificationFrame("action", rec.params)
 }
 
 // notifyAllLocked sends a notification to every initialized client, subscribed
@@ -118,7 +153,7 @@ func (h *Host) replayLocked(c *conn, seq int64) []json.RawMessage {
 	missed := []json.RawMessage{}
 	for _, rec := range h.replay[start:] {
 		if c.subs[rec.channel] != nil && c.offer.takes(rec.kind) {
-			missed = append(missed, rec.params)
+			missed = append(missed, rec.as(c.offer).params)
 		}
 	}
 	return missed

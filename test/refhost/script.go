@@ -57,6 +57,14 @@ func (s *script) play(prompt string) {
 		s.driveCanvas(words)
 		return
 	}
+	if words, ok := strings.CutPrefix(prompt, "mcp "); ok {
+		s.driveMCP(words)
+		return
+	}
+	if appPattern.MatchString(prompt) && s.firstMCP() != "" {
+		s.callMCP("show_board", "")
+		return
+	}
 	switch strings.TrimSpace(prompt) {
 	case "hello":
 		s.say("Hello, world!")
@@ -203,7 +211,7 @@ func (s *script) echo(text string, pause time.Duration) {
 
 func (s *script) useTool() {
 	const id = "tc-1"
-	s.emit(toolStartAction{"chat/toolCallStart", s.turnID, id, "echo_tool", "Echo Tool"})
+	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: id, ToolName: "echo_tool", DisplayName: "Echo Tool"})
 	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: id,
 		InvocationMessage: "Running echo tool...", Confirmed: "not-needed"})
 	if !s.sleep(10 * time.Millisecond) {
@@ -216,13 +224,13 @@ func (s *script) useTool() {
 }
 
 func (s *script) completeTool(id, past string, content ...any) {
-	s.emit(toolCompleteAction{"chat/toolCallComplete", s.turnID, id, toolResult{past, content, true}})
+	s.emit(toolCompleteAction{"chat/toolCallComplete", s.turnID, id, toolResult{PastTenseMessage: past, Content: content, Success: true}})
 }
 
 // askPermission waits for the first answer of any client.
 func (s *script) askPermission() {
 	const id = "tc-perm"
-	s.emit(toolStartAction{"chat/toolCallStart", s.turnID, id, "shell", "Shell"})
+	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: id, ToolName: "shell", DisplayName: "Shell"})
 	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: id,
 		InvocationMessage: "Run a test command", ToolInput: "echo test",
 		ConfirmationTitle: "Run a test command", Options: confirmOptions})
@@ -252,7 +260,7 @@ func (s *script) askPermission() {
 func (s *script) useTerminal() {
 	const id = "tc-term"
 	const command = "echo hello from the terminal"
-	s.emit(toolStartAction{"chat/toolCallStart", s.turnID, id, "terminal", "Terminal"})
+	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: id, ToolName: "terminal", DisplayName: "Terminal"})
 	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: id,
 		InvocationMessage: command, ToolInput: command, Confirmed: "not-needed"})
 	uri, err := s.openTerminal(id, command)

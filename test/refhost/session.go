@@ -22,6 +22,7 @@ type session struct {
 	chat        *chat    // the default chat, and the only one
 	waiting     []inputRequest
 	clients     catalog[*activeClient]
+	mcp         []*mcpServer
 	announced   summary // as clients know it
 	announcer   *timer  // of the next root/sessionSummaryChanged; nil if none is due
 }
@@ -57,6 +58,9 @@ type sessionState struct {
 	Meta               json.RawMessage   `json:"_meta,omitempty"`
 	InputNeeded        []inputRequest    `json:"inputNeeded,omitempty"`
 	ServerTools        json.RawMessage   `json:"serverTools"`
+
+	// On hosts with MCP servers only.
+	Customizations []any `json:"customizations,omitzero"`
 
 	// For clients that can render canvases only.
 	Canvases     []canvasDeclaration `json:"canvases,omitzero"`
@@ -97,6 +101,7 @@ func (s *session) state(o offer) sessionState {
 	} else {
 		state.Meta = workspaceless
 	}
+	state.Customizations = s.customizations(o.mcpApps)
 	if o.canvas {
 		state.Canvases, state.OpenCanvases = s.declarations(), s.refs()
 	}
@@ -176,6 +181,7 @@ func (h *Host) addSessionLocked(uri string, directories []string, now time.Time)
 		directories: directories,
 	}
 	s.chat = &chat{session: s, uri: defaultChat(uri), status: statusIdle, modified: now}
+	s.addMCPLocked()
 	h.sessions.add(uri, s)
 	h.chats[s.chat.uri] = s.chat
 	h.deleted = slices.DeleteFunc(h.deleted, func(d string) bool { return d == uri })
@@ -257,17 +263,6 @@ func (h *Host) resolveSessionConfigLocked(_ *conn, raw json.RawMessage) (any, er
 		return nil, fail(ahp.CodeProviderNotFound, "No agent provider registered for: %s", params.Provider)
 	}
 	return sessionConfig, nil
-}
-
-// authenticateLocked answers authenticate: no resource here wants a token.
-func (h *Host) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
-	params, err := decodeParams[struct {
-		Resource string `json:"resource"`
-	}](raw)
-	if err != nil {
-		return nil, err
-	}
-	return nil, fail(ahp.CodeAuthRequired, "Authentication failed for resource: %s", params.Resource)
 }
 
 // setTitleLocked renames the session, without an action.

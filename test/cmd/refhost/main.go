@@ -32,6 +32,8 @@ type flags struct {
 	Root      string `placeholder:"DIR" type:"existingdir" env:"REFHOST_ROOT" help:"Directory that file: URIs may reach. Default: a few files in memory."`
 	Writable  bool   `env:"REFHOST_WRITABLE" help:"Let clients write below --root."`
 	Terminals string `default:"echo" enum:"echo,shell" env:"REFHOST_TERMINALS" help:"What is behind a terminal: echo, or shell: a /bin/sh of this user, for whoever can connect (${default})."`
+	MCP       string `default:"" enum:",memory,stdio" env:"REFHOST_MCP" help:"Have an MCP server in every session, and talk to it by memory or stdio. Default: none, or memory with --demo."`
+	MCPServer bool   `hidden:"" help:"Be that MCP server, on standard input and output."`
 	Record    string `placeholder:"FILE" type:"path" env:"REFHOST_RECORD" help:"Write every frame received and sent to a new file, for tests."`
 	Verbose   bool   `short:"v" help:"Log more."`
 }
@@ -54,6 +56,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	if _, err := parser.Parse(args); err != nil {
 		return err
+	}
+	if f.MCPServer {
+		return refhost.ServeMCP(ctx, interruptible(stdin), nopCloser{stdout})
 	}
 	host, err := newHost(f, stderr)
 	if err != nil {
@@ -92,6 +97,10 @@ func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
 	if err != nil {
 		return nil, err
 	}
+	servers, err := mcpServers(f.MCP)
+	if err != nil {
+		return nil, err
+	}
 	return refhost.New(refhost.Config{
 		Recorder:        record,
 		Logger:          slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})),
@@ -100,8 +109,29 @@ func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
 		Root:            root,
 		Writable:        f.Writable,
 		Terminals:       refhost.TerminalMode(f.Terminals),
+		MCP:             servers,
 	})
 }
+
+// mcpServers is the MCP server that is asked for: by stdio, it is this program.
+func mcpServers(transport string) ([]refhost.MCPServer, error) {
+	server := refhost.MCPServer{Name: "tasks", Transport: refhost.MCPTransport(transport)}
+	switch server.Transport {
+	case "":
+		return nil, nil
+	case refhost.MCPStdio:
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		server.Command = []string{self, "--mcp-server"}
+	}
+	return []refhost.MCPServer{server}, nil
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
 
 // recorder returns what keeps frames in a file, nil without one. The file stays
 // open as long as the process lives.

@@ -95,3 +95,42 @@ func TestRecordFlag(t *testing.T) {
 		t.Error("an old record was overwritten")
 	}
 }
+
+// TestMain makes this test's program serve MCP where a host of it asks for it.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "--mcp-server" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestMCPOverStdio has the host run this program as its MCP server.
+func TestMCPOverStdio(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	hostIn, toHost := io.Pipe()
+	fromHost, hostOut := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, []string{"--stdio", "--mcp", "stdio"}, hostIn, hostOut, io.Discard) }()
+	c := refclient.NewStream(fromHost, toHost, refclient.Options{})
+	if _, err := c.Initialize(ctx, refclient.InitializeParams{ClientID: "a", Capabilities: map[string]any{"mcpApps": map[string]any{}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Call(ctx, "createSession", map[string]any{"channel": "demo:/s1"}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		got, err := c.Call(ctx, "subscribe", map[string]any{"channel": "demo:/s1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(got), `"state":{"kind":"ready"},"channel":"mcp://`) {
+			break
+		}
+	}
+	c.Close()
+	if err := <-ended; err != nil {
+		t.Errorf("run = %v", err)
+	}
+}
