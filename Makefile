@@ -36,7 +36,7 @@ bench:
 	$(GO) run ./test/cmd/bench $(ARGS)
 
 microbench:
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./ahp ./broker ./routing ./gateway ./hostagent
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(PKGS)
 
 soak:
 	SOAK=$(SOAK) $(GO) test -race -count=1 -timeout 0 -v -run '^TestModelSoak$$' ./routing

@@ -129,7 +129,6 @@ type crowd struct {
 	readers int // that count
 	size    int
 	slot    int
-	frames  int64
 }
 
 // join connects readers to a system, of which the first may be quiet.
