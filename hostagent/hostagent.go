@@ -30,6 +30,11 @@ type Config struct {
 	Version  string                 // of the program
 	Canvas   contentproxy.Config    // what of the host's loopback interface canvases may show; the AHP host's own port is added
 
+	Allow     *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
+	NoReverse bool         // the host may not ask clients for their files
+
+	Control string // path of the control socket; "": none
+
 	MaxFrame  int           // bytes of the longest message, each way; default 32 MiB
 	MaxQueued int           // bytes that wait for all clients together before those that have most are closed; default 512 MiB
 	Resume    time.Duration // how long relays, or the host, may be out of reach unnoticed; default 15 s
@@ -57,7 +62,8 @@ type dialFunc func(ctx context.Context) (hostSocket, error)
 type Agent struct {
 	*access
 	cfg      Config
-	dialHost dialFunc
+	dialHost dialFunc // for the host-agent itself
+	dialFor  func(ctx context.Context, who *caller) (hostSocket, error)
 	monitor  *monitor
 	routing  *routing.Agent
 	canvases *contentproxy.Host
@@ -65,6 +71,8 @@ type Agent struct {
 
 	clients  clientIndex
 	families gate.Families
+	subjects *gate.Subjects
+	bars     bars
 
 	life  context.Context // of Run; the connections to the host end with it
 	conns sync.WaitGroup  // the connections to the host
@@ -114,7 +122,9 @@ func New(cfg Config) (*Agent, error) {
 	a.presence.init(cfg.Version)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.will)
 	a.fetched = func() { signal(a.sentinel.news) } // the token may be another
-	a.dialHost = func(ctx context.Context) (hostSocket, error) { return cfg.Upstream.dial(ctx, cfg.MaxFrame) }
+	a.subjects = gate.NewSubjects()
+	a.dialFor = a.dialUpstream
+	a.dialHost = func(ctx context.Context) (hostSocket, error) { return a.dialUpstream(ctx, nil) }
 	a.monitor = newMonitor(cfg.Upstream.String(), a.dialHost, cfg.Resume, a.cfg.Log, a.presence.hostChanged)
 	a.monitor.gone = a.hostGone
 	canvas := cfg.Canvas
@@ -167,6 +177,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		return ended(ctx, err)
 	}
 	a.cfg.Log.Info("serving")
+	if a.cfg.Control != "" {
+		wg.Go(func() { a.serveControl(life) })
+	}
 	wg.Go(func() { stop(links.Run(life)) })
 	if err = holder.Run(serve); err == nil {
 		err = context.Cause(serve)
