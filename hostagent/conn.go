@@ -36,7 +36,8 @@ type hostConn struct {
 	canvas  *contentproxy.Conn
 	reads   chan struct{} // one for each read of canvas content that is under way
 	asks    asks          // the relay's own
-	answers atomic.Int32  // of gates, that are to be written to the host
+	report  *reporter
+	answers atomic.Int32 // of gates, that are to be written to the host
 
 	mu       sync.Mutex // guards the fields below
 	queue    []delivery // bounded by the connection's credit
@@ -89,6 +90,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	}
 	identity := a.subjects.Enter(a.who(open, c.policy)) // before the host hears of it
 	c.gates = append(gate.Chain{identity}, a.gates(c.policy)...)
+	c.gates = append(c.gates, a.mcpGate(c, open))
 	a.conns.Go(func() {
 		defer cancel()
 		defer a.clients.leave(c)

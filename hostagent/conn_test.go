@@ -19,6 +19,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/contentproxy"
 	"ahprelay/gate"
+	"ahprelay/mcpgate"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
 )
@@ -50,6 +51,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 		w.agent = &Agent{
 			cfg:      Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
 			canvases: contentproxy.NewHost(contentproxy.Config{}),
+			mcp:      mcpgate.NewHost(),
 			access:   &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
 		}
 		w.agent.presence.init("1.0")

@@ -16,6 +16,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/contentproxy"
 	"ahprelay/gate"
+	"ahprelay/mcpgate"
 	"ahprelay/routing"
 )
 
@@ -28,6 +29,7 @@ type Config struct {
 	Upstream Upstream               // required; the AHP host
 	TakeOver bool                   // serve the host even if another host-agent does, which then stops
 	Version  string                 // of the program
+	Strict   bool                   // MCP and capabilities of clients are gated strictly, whatever relays say; see package mcpgate
 	Canvas   contentproxy.Config    // what of the host's loopback interface canvases may show; the AHP host's own port is added
 
 	Allow     *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
@@ -67,6 +69,7 @@ type Agent struct {
 	monitor  *monitor
 	routing  *routing.Agent
 	canvases *contentproxy.Host
+	mcp      *mcpgate.Host
 	sentinel *sentinel
 
 	clients  clientIndex
@@ -130,6 +133,7 @@ func New(cfg Config) (*Agent, error) {
 	canvas := cfg.Canvas
 	canvas.DenyPorts = append(slices.Clone(canvas.DenyPorts), cfg.Upstream.port()...)
 	a.canvases = contentproxy.NewHost(canvas)
+	a.mcp = mcpgate.NewHost()
 	a.routing = routing.NewAgent(routing.AgentConfig{Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued})
 	return a, nil
 }
