@@ -14,7 +14,6 @@ var layers = [][]string{
 	{"auth"},
 	{"broker"},
 	{"routing", "contentproxy", "gate"},
-	{"mcpgate"},
 	{"gateway", "hostagent"},
 	{"cmd/internal/cli"},
 	{"cmd/relay", "cmd/host-agent"},

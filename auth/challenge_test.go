@@ -66,7 +66,7 @@ func TestChallenge(t *testing.T) {
 		{"time altered", k, 0, challenge[:6] + flip(challenge[6:12]) + challenge[12:], "acme", "laptop", key.Public(), good, "keys that"},
 		{"no challenge", k, 0, "", "acme", "laptop", key.Public(), good, "not one of a relay"},
 		{"name with wildcard", k, 0, challenge, "acme", ">", key.Public(), good, "host"},
-		{"account nkey", k, 0, challenge, "acme", "laptop", k.Account(), good, "no public NATS user key"},
+		{"account nkey", k, 0, challenge, "acme", "laptop", k.RelaysAccount(), good, "no public NATS user key"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

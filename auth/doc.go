@@ -8,10 +8,9 @@
 // first use, see [LoadKeys]:
 //
 //	token.pem      Ed25519, PKCS#8: signs tokens
-//	operator.nk    NATS operator: signs the two accounts
+//	operator.nk    NATS operator: signs accounts
 //	system.nk      NATS system account
-//	account.nk     NATS account of the relays and host-agents
-//	signing.nk     signing key of that account: signs users
+//	account.nk     NATS account of relays among themselves; those of tenants derive from it
 //
 // Who can read these files can name any host and any client. Relays of one
 // cluster have copies of the same directory, each in a data directory of its
@@ -54,9 +53,22 @@
 //
 // # NATS
 //
-// Servers run in operator mode. [Keys.OperatorJWT], [Keys.SystemAccountJWT]
-// and [Keys.AccountJWT] are what they trust; [Keys.WriteTrustConfig] writes
-// the same for servers that are not embedded in a relay.
+// Servers run in operator mode. Each tenant has an account of its own, in which
+// are its host-agents and all relays; another account is that of relays among
+// themselves. Accounts share no subject and import nothing from each other, so
+// what a host-agent publishes, asks, or names as a reply subject, stays within
+// its tenant, even if a permission were wrong. An account's key is derived from
+// account.nk with HKDF-SHA256 and the info
+//
+//	"ahp-relay tenant account v1" NUL tenant
+//
+// so that relays with the same keys agree and nothing has to be stored. It signs
+// its users itself.
+//
+// [Keys.OperatorJWT], [Keys.SystemAccountJWT], [Keys.RelaysAccountJWT] and
+// [Keys.TenantAccountJWT] are what servers trust. For servers that are not
+// embedded in a relay [Keys.WriteTrustConfig] writes the first three, and relays
+// tell them of tenants.
 //
 // Embedded servers of several relays are connected with TLS, in both directions
 // with the certificate of [Keys.ClusterTLS]. Its key is derived from the token

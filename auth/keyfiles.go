@@ -24,7 +24,6 @@ const (
 	operatorFile = "operator.nk"
 	systemFile   = "system.nk"
 	accountFile  = "account.nk"
-	signingFile  = "signing.nk"
 )
 
 // maxKeyFile is far more than a key file has, in bytes.
@@ -35,7 +34,6 @@ var nkeyKinds = map[string]nkeys.PrefixByte{
 	operatorFile: nkeys.PrefixByteOperator,
 	systemFile:   nkeys.PrefixByteAccount,
 	accountFile:  nkeys.PrefixByteAccount,
-	signingFile:  nkeys.PrefixByteAccount,
 }
 
 // LoadKeys reads the keys in the data directory dir, and makes directory and

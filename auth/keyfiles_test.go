@@ -26,7 +26,7 @@ func TestLoadKeysKeepsThem(t *testing.T) {
 	if _, err := second.VerifyHost(token); err != nil {
 		t.Errorf("VerifyHost after a second LoadKeys: %v", err)
 	}
-	if first.Account() != second.Account() || first.SystemAccount() != second.SystemAccount() {
+	if first.RelaysAccount() != second.RelaysAccount() || first.SystemAccount() != second.SystemAccount() {
 		t.Error("NATS accounts differ after a second LoadKeys")
 	}
 	err = filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
@@ -50,7 +50,7 @@ func TestLoadKeysAtOnce(t *testing.T) {
 				if k, err := auth.LoadKeys(dir); err != nil {
 					t.Errorf("LoadKeys: %v", err)
 				} else {
-					accounts[i] = k.Account()
+					accounts[i] = k.RelaysAccount()
 				}
 			})
 		}
@@ -76,9 +76,9 @@ func TestLoadKeysRefuses(t *testing.T) {
 		spoil func(t *testing.T, path string)
 		want  []string // in the error
 	}{
-		{"readable by others", file("signing.nk"), func(t *testing.T, path string) {
+		{"readable by others", file("system.nk"), func(t *testing.T, path string) {
 			chmod(t, path, 0o640)
-		}, []string{"signing.nk", "mode 0640", "chmod 600"}},
+		}, []string{"system.nk", "mode 0640", "chmod 600"}},
 		{"missing", file("account.nk"), remove, []string{"account.nk is missing"}},
 		{"truncated token key", file("token.pem"), truncate, []string{"token.pem is damaged"}},
 		{"truncated nkey", file("operator.nk"), truncate, []string{"operator.nk is damaged"}},

@@ -21,7 +21,9 @@ type Keys struct {
 	tokenID   string // kid of what token signs
 	challenge []byte // MAC key of challenges
 
-	operator, system, account, signing natsKey
+	tenants []byte // secret from which the keys of tenants' accounts are derived
+
+	operator, system, account natsKey
 }
 
 // A natsKey is an nkey with its public part.
@@ -36,15 +38,32 @@ func newKeys(token ed25519.PrivateKey, nk map[string]natsKey) (*Keys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("derive the challenge key: %w", err)
 	}
+	tenants, err := rawSeed(nk[accountFile])
+	if err != nil {
+		return nil, fmt.Errorf("derive the tenants' secret: %w", err)
+	}
 	return &Keys{
 		token:     token,
 		tokenID:   thumbprint(token.Public().(ed25519.PublicKey)),
 		challenge: challenge,
+		tenants:   tenants,
 		operator:  nk[operatorFile],
 		system:    nk[systemFile],
 		account:   nk[accountFile],
-		signing:   nk[signingFile],
 	}, nil
+}
+
+// nkeySeed is the length of an nkey's secret, in bytes.
+const nkeySeed = 32
+
+// rawSeed returns the secret bytes of an nkey.
+func rawSeed(key natsKey) ([]byte, error) {
+	seed, err := key.Seed()
+	if err != nil {
+		return nil, err
+	}
+	_, raw, err := nkeys.DecodeSeed(seed)
+	return raw, err
 }
 
 func (k *Keys) now() time.Time {

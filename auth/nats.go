@@ -35,12 +35,22 @@ func HostSubjects(tenant, host string) string {
 	return "ahp.v1." + tenant + "." + host + ".>"
 }
 
+// TenantSubjects returns the subjects that belong to one tenant, as a NATS
+// wildcard: "ahp.v1.<tenant>.>".
+func TenantSubjects(tenant string) string { return "ahp.v1." + tenant + ".>" }
+
+// What relays need in the accounts that no host-agent can be in.
+var (
+	relaySubjects  = []string{"ahp.relays.v1.>", "_INBOX.>"}
+	systemSubjects = []string{"$SYS.>", "_INBOX.>"}
+)
+
 // SystemAccount returns the public nkey of the NATS system account.
 func (k *Keys) SystemAccount() string { return k.system.public }
 
-// Account returns the public nkey of the NATS account of relays and
-// host-agents.
-func (k *Keys) Account() string { return k.account.public }
+// RelaysAccount returns the public nkey of the NATS account in which relays
+// tell each other what they know, and nobody else is.
+func (k *Keys) RelaysAccount() string { return k.account.public }
 
 // OperatorJWT returns the claim that NATS servers trust above all.
 func (k *Keys) OperatorJWT() (string, error) {
@@ -53,22 +63,12 @@ func (k *Keys) OperatorJWT() (string, error) {
 // SystemAccountJWT returns the claim of the system account, in which NATS
 // servers tell who connects and disconnects.
 func (k *Keys) SystemAccountJWT() (string, error) {
-	c := jwt.NewAccountClaims(k.system.public)
-	c.Name = "SYS"
-	c.Limits.DisallowBearer = true
-	c.Limits.LeafNodeConn = 0
-	return encode("system account", c, k.operator)
+	return k.accountJWT("SYS", k.system.public, nil)
 }
 
-// AccountJWT returns the claim of the account of relays and host-agents.
-func (k *Keys) AccountJWT() (string, error) {
-	c := jwt.NewAccountClaims(k.account.public)
-	c.Name = "AHP"
-	c.SigningKeys.Add(k.signing.public)
-	c.Limits.DisallowBearer = true
-	c.Limits.LeafNodeConn = 0
-	c.Limits.Imports, c.Limits.Exports, c.Limits.WildcardExports = 0, 0, false
-	return encode("account", c, k.operator)
+// RelaysAccountJWT returns the claim of the account of [Keys.RelaysAccount].
+func (k *Keys) RelaysAccountJWT() (string, error) {
+	return k.accountJWT("AHP relays", k.account.public, nil)
 }
 
 // AgentUser returns NATS credentials for a host-agent whose public user nkey
@@ -89,16 +89,19 @@ func (k *Keys) AgentUser(tenant, host, userNKey string, ttl time.Duration) (user
 	if ttl == 0 {
 		ttl = DefaultAgentTTL
 	}
+	account, err := k.tenantKey(tenant)
+	if err != nil {
+		return "", time.Time{}, err
+	}
 	c := jwt.NewUserClaims(userNKey)
 	c.Name = tenant + "/" + host
-	c.IssuerAccount = k.account.public
 	c.Permissions.Pub.Allow.Add(HostSubjects(tenant, host))
 	c.Permissions.Sub.Allow.Add(HostSubjects(tenant, host))
 	c.Limits.Subs = agentMaxSubs
 	c.Limits.Payload = agentMaxPayload
 	c.AllowedConnectionTypes = agentConnections
 	c.Expires = k.now().Add(ttl).Unix()
-	userJWT, err = encode("user", c, k.signing)
+	userJWT, err = encode("user", c, account)
 	return userJWT, time.Unix(c.Expires, 0).UTC(), err
 }
 
@@ -126,19 +129,28 @@ type User struct {
 // Sign signs the nonce of a NATS server.
 func (u *User) Sign(nonce []byte) ([]byte, error) { return u.key.Sign(nonce) }
 
-// RelayUser returns credentials with all rights in the account of relays and
-// host-agents. They do not expire: NATS would cut the connection, and relays
-// hold the keys anyway.
-func (k *Keys) RelayUser() (*User, error) {
-	return newUser("relay", k.account.public, k.signing)
+// RelayUser returns credentials of a relay: in a tenant's account, with the
+// rights of all its host-agents together, or for an empty tenant in the account
+// of [Keys.RelaysAccount]. They do not expire: NATS would cut the connection,
+// and relays hold the keys anyway.
+func (k *Keys) RelayUser(tenant string) (*User, error) {
+	if tenant == "" {
+		return newUser("relay", k.account, relaySubjects)
+	}
+	account, err := k.tenantKey(tenant)
+	if err != nil {
+		return nil, err
+	}
+	return newUser("relay", account, []string{TenantSubjects(tenant)})
 }
 
 // SystemUser returns credentials for the system account, like RelayUser.
 func (k *Keys) SystemUser() (*User, error) {
-	return newUser("relay-system", k.system.public, k.system)
+	return newUser("relay-system", k.system, systemSubjects)
 }
 
-func newUser(name, account string, issuer natsKey) (*User, error) {
+// newUser makes a user of the account, who may publish and subscribe there.
+func newUser(name string, account natsKey, subjects []string) (*User, error) {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
 		return nil, fmt.Errorf("make a NATS user: %w", err)
@@ -149,10 +161,9 @@ func newUser(name, account string, issuer natsKey) (*User, error) {
 	}
 	c := jwt.NewUserClaims(public)
 	c.Name = name
-	if issuer.public != account {
-		c.IssuerAccount = account
-	}
-	userJWT, err := encode("user", c, issuer)
+	c.Permissions.Pub.Allow.Add(subjects...)
+	c.Permissions.Sub.Allow.Add(subjects...)
+	userJWT, err := encode("user", c, account)
 	return &User{userJWT, pair}, err
 }
 

@@ -37,9 +37,13 @@ func TestAgentUser(t *testing.T) {
 	if c.Resp != nil || c.BearerToken {
 		t.Error("credentials allow answers to any subject, or work without the nkey")
 	}
-	if c.Subject != key.Public() || c.IssuerAccount != k.Account() || c.Issuer == k.Account() {
-		t.Errorf("sub %s, account %s, issuer %s; want the agent's nkey, signed by the signing key of %s",
-			c.Subject, c.IssuerAccount, c.Issuer, k.Account())
+	account, err := k.TenantAccount("acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Subject != key.Public() || c.IssuerAccount != "" || c.Issuer != account {
+		t.Errorf("sub %s, account %q, issuer %s; want the agent's nkey, signed by the tenant's account %s",
+			c.Subject, c.IssuerAccount, c.Issuer, account)
 	}
 }
 
@@ -50,7 +54,7 @@ func TestAgentUserRefuses(t *testing.T) {
 		{">", "laptop", key.Public()},
 		{"acme", "*", key.Public()},
 		{"acme", "a.b", key.Public()},
-		{"acme", "laptop", k.Account()},
+		{"acme", "laptop", k.RelaysAccount()},
 		{"acme", "laptop", ""},
 	} {
 		if _, _, err := k.AgentUser(test.tenant, test.host, test.nkey, 0); err == nil {
@@ -70,14 +74,14 @@ func TestUserLifetime(t *testing.T) {
 	if err != nil || got < 59*time.Second || got > 61*time.Second {
 		t.Errorf("UserLifetime = %v, %v; want about a minute", got, err)
 	}
-	relay, err := k.RelayUser()
+	relay, err := k.RelayUser("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := auth.UserLifetime(relay.JWT); got != 0 || err != nil {
 		t.Errorf("UserLifetime(relay) = %v, %v; want for ever", got, err)
 	}
-	account, err := k.AccountJWT()
+	account, err := k.RelaysAccountJWT()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +109,7 @@ func TestWriteTrustConfig(t *testing.T) {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	t.Chdir(dir)
 	opts, err := server.ProcessConfigFile(conf)
 	if err != nil {
 		t.Fatalf("ProcessConfigFile: %v", err)
@@ -117,7 +122,7 @@ func TestWriteTrustConfig(t *testing.T) {
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 
-	relay, err := k.RelayUser()
+	relay, err := k.RelayUser("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,10 +143,22 @@ func TestWriteTrustConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	connect(t, s, nats.UserJWT(func() (string, error) { return agent, nil }, key.SignNonce))
+	login := nats.UserJWT(func() (string, error) { return agent, nil }, key.SignNonce)
+	if early, err := nats.Connect(s.ClientURL(), login); err == nil {
+		early.Close()
+		t.Error("a host-agent of a tenant that no relay has told of is connected")
+	}
+	claim, err := k.TenantAccountJWT("acme", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.Request("$SYS.REQ.CLAIMS.UPDATE", []byte(claim), 5*time.Second); err != nil {
+		t.Fatalf("tell of a tenant: %v", err)
+	}
+	connect(t, s, login)
 
 	stranger, _ := newKeys(t)
-	alien, err := stranger.RelayUser()
+	alien, err := stranger.RelayUser("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,17 +7,30 @@ import (
 	"path/filepath"
 )
 
+// AccountsDir is the directory in which servers that are not embedded in a relay
+// keep the accounts of tenants, as their trust configuration says. A server
+// looks for it in its working directory.
+const AccountsDir = "ahp-relay-accounts"
+
 const trustConfig = `# Trust of a NATS server in the keys of an AHP relay. It holds nothing secret.
 # Include it in the server's configuration:
 #
 #     include "%[1]s"
 #
+# Relays add the accounts of tenants while the server runs. It keeps them in
+# the directory below, which must be its own, and be writable.
+#
 operator: %[2]s
 system_account: %[3]s
-resolver: MEMORY
+resolver: {
+  type: full
+  dir: "%[4]s"
+  allow_delete: false
+  interval: "2m"
+}
 resolver_preload: {
-  %[3]s: %[4]s
-  %[5]s: %[6]s
+  %[3]s: %[5]s
+  %[6]s: %[7]s
 }
 `
 
@@ -33,11 +46,11 @@ func (k *Keys) WriteTrustConfig(path string) error {
 	if err != nil {
 		return err
 	}
-	account, err := k.AccountJWT()
+	relays, err := k.RelaysAccountJWT()
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf(trustConfig, filepath.Base(path), operator, k.system.public, system, k.account.public, account)
+	text := fmt.Sprintf(trustConfig, filepath.Base(path), operator, k.system.public, AccountsDir, system, k.account.public, relays)
 	if err := replaceFile(path, []byte(text)); err != nil {
 		return fmt.Errorf("write NATS configuration: %w", err)
 	}

@@ -53,7 +53,7 @@ func setCluster(opts *server.Options, cfg ServerConfig) (err error) {
 	o.Name = clusterName
 	o.TLSTimeout = dialTimeout.Seconds()
 	o.NoAdvertise = true // host-agents know their relays
-	o.PoolSize = 1       // there is one account: its messages stay in order on one connection
+	o.PoolSize = 1       // one connection to each, whatever the tenant
 	o.PingInterval, o.MaxPingsOut = pingInterval, maxPingsOut
 	o.WriteDeadline, o.WriteTimeout = writeDeadline, server.WriteTimeoutPolicyRetry
 	for _, r := range c.Routes {

@@ -17,7 +17,7 @@ import (
 func node(t *testing.T, keys *auth.Keys, log *slog.Logger, listen string, routes ...string) *site {
 	t.Helper()
 	server, err := broker.StartServer(broker.ServerConfig{
-		Keys: keys, Listen: "127.0.0.1:0", Cluster: cluster(listen, routes...), Log: log,
+		Keys: keys, Listen: "127.0.0.1:0", Cluster: cluster(listen, routes...), Tenants: acme, Log: log,
 	})
 	if err != nil {
 		t.Fatalf("StartServer: %v", err)
@@ -199,8 +199,8 @@ func TestGoneRelays(t *testing.T) {
 			s := newSite(t)
 			gone := make(chan []string, 1000)
 			holder, _ := s.holder(t, func(cfg *broker.LeaseConfig) { cfg.Gone = func(relays []string) { gone <- relays } })
-			conn := s.relay(t)
-			crashed, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: conn, Instance: "crashed", Cluster: test.cluster})
+			conn := s.relays(t)
+			crashed, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: conn, Tenants: s.tenants(t), Instance: "crashed", Cluster: test.cluster})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,6 +27,7 @@ const maxUnansweredPings = 30
 type RelayConfig struct {
 	Keys     *auth.Keys  // required; the relay makes its own credentials
 	Instance string      // required; the name of this run of the relay
+	Tenant   string      // whose account to be in; default: that of relays among themselves
 	Server   *Server     // connect to this server, within the process
 	URL      string      // or to these, separated by commas: nats://host:port, tls://host:port
 	TLS      *tls.Config // for URL; default: the system's authorities
@@ -39,16 +40,29 @@ type RelayConfig struct {
 
 // DialRelay connects a relay to NATS. It returns when the connection is there,
 // or when ctx ends, with the reason of the last failure. From then on the
-// connection comes back by itself. It has all rights in the account of relays
-// and host-agents.
+// connection comes back by itself.
 func DialRelay(ctx context.Context, cfg RelayConfig) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("connect relay to NATS: %w", err)
 	}
+	c, err := startRelay(ctx, cfg, func() (*auth.User, error) { return cfg.Keys.RelayUser(cfg.Tenant) })
+	if err != nil {
+		return nil, err
+	}
+	if err := c.AwaitConnected(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// startRelay begins to connect a relay to NATS, as the given user, made anew
+// for each login. Within the process the connection is there at once.
+func startRelay(ctx context.Context, cfg RelayConfig, user func() (*auth.User, error)) (*Conn, error) {
 	c := newConn(cfg.Events)
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.cancel = cancel
-	show, sign := freshUser(cfg.Keys)
+	show, sign := freshUser(user)
 	opts := []nats.Option{nats.Name(cfg.Instance), nats.UserJWT(show, sign)}
 	if cfg.Server != nil {
 		// No time limits within the process: after a pause of all of it, they
@@ -58,13 +72,14 @@ func DialRelay(ctx context.Context, cfg RelayConfig) (*Conn, error) {
 		d := newDialer(life, dialTCP, c.failed)
 		opts = append(opts, networkOptions(d, cfg.URL, cfg.TLS)...)
 	}
+	attempt := context.AfterFunc(ctx, cancel)
 	if err := c.start(cfg.URL, opts...); err != nil {
 		cancel()
 		return nil, fmt.Errorf("connect relay to NATS: %w", err)
 	}
-	if err := c.AwaitConnected(ctx); err != nil {
+	if !attempt() {
 		c.Close()
-		return nil, err
+		return nil, fmt.Errorf("connect relay to NATS: %w", context.Cause(ctx))
 	}
 	if cfg.Server == nil {
 		c.running.Go(func() { c.redialAfterSleep(life, cfg.WallClock) })
@@ -78,6 +93,11 @@ func (cfg *RelayConfig) check() error {
 	}
 	if err := ahp.CheckName("Instance", cfg.Instance); err != nil {
 		return err
+	}
+	if cfg.Tenant != "" {
+		if err := ahp.CheckName("Tenant", cfg.Tenant); err != nil {
+			return err
+		}
 	}
 	if (cfg.Server == nil) == (cfg.URL == "") {
 		return errors.New("want either Server or URL")
@@ -94,15 +114,15 @@ func (cfg *RelayConfig) check() error {
 }
 
 // freshUser returns the login of a user that is made anew for each login.
-func freshUser(keys *auth.Keys) (show func() (string, error), sign func([]byte) ([]byte, error)) {
+func freshUser(user func() (*auth.User, error)) (show func() (string, error), sign func([]byte) ([]byte, error)) {
 	var current atomic.Pointer[auth.User]
 	show = func() (string, error) {
-		user, err := keys.RelayUser()
+		u, err := user()
 		if err != nil {
 			return "", err
 		}
-		current.Store(user)
-		return user.JWT, nil
+		current.Store(u)
+		return u.JWT, nil
 	}
 	sign = func(nonce []byte) ([]byte, error) { return current.Load().Sign(nonce) }
 	return show, sign

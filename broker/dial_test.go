@@ -124,7 +124,7 @@ func TestAgentGoesToTheNextServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	first := s.server
-	second, err := broker.StartServer(broker.ServerConfig{Keys: s.keys, Listen: "127.0.0.1:0"})
+	second, err := broker.StartServer(broker.ServerConfig{Keys: s.keys, Listen: "127.0.0.1:0", Tenants: acme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,13 +386,17 @@ func TestFrozenLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	account, err := s.keys.TenantAccount("acme")
+	if err != nil {
+		t.Fatal(err)
+	}
 	sys, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return system.JWT, nil }, system.Sign))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sys.Close()
 	cut := make(chan *nats.Msg, 10)
-	if _, err := sys.ChanSubscribe("$SYS.ACCOUNT."+s.keys.Account()+".DISCONNECT", cut); err != nil {
+	if _, err := sys.ChanSubscribe("$SYS.ACCOUNT."+account+".DISCONNECT", cut); err != nil {
 		t.Fatal(err)
 	}
 	if err := sys.Flush(); err != nil {
@@ -454,7 +458,7 @@ func TestFrozenNetwork(t *testing.T) {
 		t.Parallel()
 		network := newNetwork(t, s.server.Addr())
 		evs, events := newEvents()
-		relay := dialRelay(t, broker.RelayConfig{URL: "nats://" + network.Addr(), Keys: s.keys, Instance: "r", Events: events})
+		relay := dialRelay(t, broker.RelayConfig{URL: "nats://" + network.Addr(), Keys: s.keys, Instance: "r", Tenant: "acme", Events: events})
 		wantRedial(t, network, evs)
 		wantPassage(t, relay, dialAgent(t, s.agentConfig(t, "acme", "desktop", 0)), "ahp.v1.acme.desktop.x")
 	})
@@ -727,7 +731,7 @@ func TestRedialAfterSleep(t *testing.T) {
 	agent.WallClock = wall
 	a := dialAgent(t, agent)
 	relayEvents, relay := newEvents()
-	r := dialRelay(t, broker.RelayConfig{URL: s.url(), Keys: s.keys, Instance: "r", WallClock: wall, Events: relay})
+	r := dialRelay(t, broker.RelayConfig{URL: s.url(), Keys: s.keys, Instance: "r", Tenant: "acme", WallClock: wall, Events: relay})
 	eventually(t, "both connections are given up", func() bool {
 		slept.Add(int64(time.Minute)) // the clocks may not have been looked at before
 		return len(agentEvents.disconnected) > 0 && len(relayEvents.disconnected) > 0

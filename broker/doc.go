@@ -15,13 +15,20 @@
 // thousand host-agents that lose a relay do not come back at once, but all of them
 // soon. A host-agent that knows several relays goes from one to the next.
 //
+// # Tenants
+//
+// Each tenant has a NATS account of its own, and relays one for themselves. A
+// relay has a connection to each that it needs ([Tenants]): those of which a
+// host-agent has credentials that are good. It tells NATS which of them to
+// refuse, because their enrolment was revoked ([Registry.Admit]).
+//
 // # Registry
 //
 // The lease says what host-agent instance serves a host, and ends by itself if
 // it is not renewed. Host-agents ask a relay for it ([LeaseHolder],
 // [Registry]). Every relay keeps the leases of all hosts, and what is known of
 // those that nobody serves, in memory and in a file; relays tell each other
-// below ahp.relays.v1, where host-agents have no rights. None needs another.
+// below ahp.relays.v1 in their own account, where no host-agent can be. None needs another.
 //
 // # Cluster
 //

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -15,6 +16,7 @@ type hostState struct {
 	Lease    *lease    `json:"lease,omitempty"`    // the last one, which may have ended; nil: nobody ever held the host. Never changed in place
 	Revision uint64    `json:"revision,omitempty"` // higher after each change, wherever it is made
 	Age      int64     `json:"age,omitempty"`      // on the wire: milliseconds since Lease was renewed
+	Users    natsUsers `json:"users,omitempty"`    // that its host-agents were given
 }
 
 // A knownHost is a hostState at one relay.
@@ -60,6 +62,9 @@ func (k *knownHost) merge(o *knownHost) (changed, news bool) {
 	if first := earlier(k.Enrolled, o.Enrolled); !first.Equal(k.Enrolled) {
 		k.Enrolled, changed, news = first, true, true
 	}
+	if users := k.Users.with(o.Users...); !slices.Equal(users, k.Users) {
+		k.Users, changed = users, true
+	}
 	if take {
 		news = news || !o.renews(k)
 		k.Lease, k.LastSeen, k.renewed, k.alive = o.Lease, o.LastSeen, o.renewed, o.alive
@@ -84,7 +89,7 @@ func earlier(a, b time.Time) time.Time {
 func (s *hostState) known(now time.Time, ttl time.Duration) *knownHost {
 	age := time.Duration(min(max(s.Age, 0), 2*ttl.Milliseconds())) * time.Millisecond
 	k := &knownHost{hostState: *s, renewed: now.Add(-age), alive: s.Lease.held() && age < ttl}
-	k.Age = 0
+	k.Age, k.Users = 0, s.Users.current(now)
 	return k
 }
 

@@ -17,28 +17,34 @@ import (
 
 // Settings of a leaseDesk.
 const (
-	// leaseSubjects are the requests of all host-agents. Relays share them.
-	leaseSubjects = subjectRoot + "*.*.ctl.lease"
-	leaseQueue    = "relays"
+	// leaseQueue is the group of relays that share the requests of host-agents.
+	leaseQueue = "relays"
 
-	deskWorkers = 8           // requests answered at a time
-	deskRoom    = 2048        // requests that wait; more are dropped, and come again
-	deskFlush   = time.Second // for the NATS server to stop sending requests
+	deskWorkers   = 8           // requests of other relays that are answered at a time
+	tenantWorkers = 2           // the same of a tenant's host-agents
+	deskRoom      = 1024        // requests that wait, of other relays and of each tenant; more are dropped, and come again
+	deskFlush     = time.Second // for the NATS server to stop sending requests
 
 	// deskForward is how long another relay has to decide.
 	deskForward = time.Second
 )
 
-// A leaseDesk answers the lease requests of host-agents. It has the relay
-// decide that all relays agree on, and decides itself if that does not answer.
+// A leaseDesk answers the lease requests of host-agents, those of each tenant
+// apart, so that none has to wait for another's. It has the relay decide that
+// all relays agree on, and decides itself if that does not answer.
 type leaseDesk struct {
-	conn     *Conn
 	registry *Registry
 	log      *slog.Logger
+}
 
-	requests chan *nats.Msg // of host-agents and relays
-	quiet    chan struct{}  // closed when no more requests come
-	running  sync.WaitGroup
+// A counter takes the requests that come through one connection.
+type counter struct {
+	desk    *leaseDesk
+	conn    *Conn
+	tenant  string // whose host-agents ask; "": other relays do
+	in      chan *nats.Msg
+	quiet   chan struct{} // closed when no more requests come
+	running sync.WaitGroup
 }
 
 // A forwardedRequest is a host-agent's request, on its way between relays. The
@@ -54,49 +60,58 @@ type forwardedAnswer struct {
 	Answer leaseAnswer `json:"answer"`
 }
 
-func newLeaseDesk(r *Registry) *leaseDesk {
-	return &leaseDesk{
-		conn: r.cfg.Conn, registry: r, log: r.cfg.Log,
-		requests: make(chan *nats.Msg, deskRoom), quiet: make(chan struct{}),
+// serveRelays decides for other relays, until stop.
+func (d *leaseDesk) serveRelays(conn *Conn) (stop func(), err error) {
+	c := d.newCounter("", conn)
+	unsubscribe, err := conn.Subscribe(relaySubject(d.registry.cfg.Instance, "lease"), c.in)
+	if err != nil {
+		return nil, err
+	}
+	return c.start(deskWorkers, unsubscribe), nil
+}
+
+// serveTenant answers the host-agents of a tenant, until stop.
+func (d *leaseDesk) serveTenant(tenant string, conn *Conn) (stop func(), err error) {
+	c := d.newCounter(tenant, conn)
+	subject := leaseSubject(tenant, "*")
+	sub, err := conn.nc.ChanQueueSubscribe(subject, leaseQueue, c.in)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
+	}
+	return c.start(tenantWorkers, func() { _ = sub.Unsubscribe() }), nil
+}
+
+func (d *leaseDesk) newCounter(tenant string, conn *Conn) *counter {
+	return &counter{
+		desk: d, conn: conn, tenant: tenant,
+		in: make(chan *nats.Msg, deskRoom), quiet: make(chan struct{}),
 	}
 }
 
-// start begins to answer. When ctx ends it answers what has come in, and then
-// ends.
-func (d *leaseDesk) start(ctx context.Context) error {
-	forwarded, err := d.conn.Subscribe(relaySubject(d.registry.cfg.Instance, "lease"), d.requests)
-	if err != nil {
-		return err
+// start begins to answer. Stop answers what has come in, and then ends.
+func (c *counter) start(workers int, unsubscribe func()) (stop func()) {
+	for range workers {
+		c.running.Go(c.work)
 	}
-	sub, err := d.conn.nc.ChanQueueSubscribe(leaseSubjects, leaseQueue, d.requests)
-	if err != nil {
-		forwarded()
-		return fmt.Errorf("subscribe to %s: %w", leaseSubjects, err)
-	}
-	for range deskWorkers {
-		d.running.Go(func() { d.work(context.WithoutCancel(ctx)) })
-	}
-	d.running.Go(func() {
-		<-ctx.Done()
+	return func() {
 		// These fail if the connection is away, and then nothing comes in.
-		_ = sub.Unsubscribe()
-		forwarded()
-		_ = d.conn.nc.FlushTimeout(deskFlush)
-		close(d.quiet)
-	})
-	return nil
+		unsubscribe()
+		_ = c.conn.nc.FlushTimeout(deskFlush)
+		close(c.quiet)
+		c.running.Wait()
+	}
 }
 
-func (d *leaseDesk) work(ctx context.Context) {
+func (c *counter) work() {
 	for {
 		select {
-		case msg := <-d.requests:
-			d.serve(ctx, msg)
-		case <-d.quiet:
+		case msg := <-c.in:
+			c.serve(msg)
+		case <-c.quiet:
 			for {
 				select {
-				case msg := <-d.requests:
-					d.serve(ctx, msg)
+				case msg := <-c.in:
+					c.serve(msg)
 				default:
 					return
 				}
@@ -106,42 +121,42 @@ func (d *leaseDesk) work(ctx context.Context) {
 }
 
 // serve answers one message.
-func (d *leaseDesk) serve(ctx context.Context, msg *nats.Msg) {
-	if strings.HasPrefix(msg.Subject, relayRoot) {
-		d.serveRelay(msg)
+func (c *counter) serve(msg *nats.Msg) {
+	d := c.desk
+	if c.tenant == "" {
+		c.serveRelay(msg)
 		return
 	}
-	tokens := strings.Split(msg.Subject, ".")
-	tenant, host := tokens[2], tokens[3] // the subscription has six tokens
-	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
+	host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
+	if err := ahp.CheckName("host", host); err != nil {
 		d.log.Warn("lease request on a strange subject", "subject", msg.Subject, "error", err)
 		return
 	}
 	// NATS lets a host-agent name any subject for the answer. The relay may
-	// publish everywhere, and must not do so on its behalf.
-	if !strings.HasPrefix(msg.Reply, HostPrefix(tenant, host)+"inbox.") {
-		d.log.Warn("lease request with a reply subject of somebody else", "tenant", tenant, "host", host, "reply", msg.Reply)
+	// publish for all hosts of the tenant, and must not do so on its behalf.
+	if !strings.HasPrefix(msg.Reply, HostPrefix(c.tenant, host)+"inbox.") {
+		d.log.Warn("lease request with a reply subject of somebody else", "tenant", c.tenant, "host", host, "reply", msg.Reply)
 		return
 	}
-	answer := d.answer(ctx, hostKey(tenant, host), msg.Data)
+	answer := d.answer(hostKey(c.tenant, host), msg.Data)
 	if answer.Error != "" {
-		d.log.Warn("lease request", "tenant", tenant, "host", host, "result", string(answer.Result), "error", answer.Error)
+		d.log.Warn("lease request", "tenant", c.tenant, "host", host, "result", string(answer.Result), "error", answer.Error)
 	}
 	answer.Gone = d.registry.goneRelays()
-	d.reply(msg, answer)
+	c.reply(msg, answer)
 }
 
-func (d *leaseDesk) reply(msg *nats.Msg, answer any) {
+func (c *counter) reply(msg *nats.Msg, answer any) {
 	body, err := json.Marshal(answer)
 	if err == nil {
-		err = d.conn.Publish(msg.Reply, body)
+		err = c.conn.Publish(msg.Reply, body)
 	}
 	if err != nil {
-		d.log.Warn("lease answer", "subject", msg.Subject, "error", err)
+		c.desk.log.Warn("lease answer", "subject", msg.Subject, "error", err)
 	}
 }
 
-func (d *leaseDesk) answer(ctx context.Context, key string, body []byte) leaseAnswer {
+func (d *leaseDesk) answer(key string, body []byte) leaseAnswer {
 	var req leaseRequest
 	if len(body) > maxLeaseBody {
 		return leaseAnswer{Result: leaseRefused, Error: fmt.Sprintf("request of %d bytes; want at most %d", len(body), maxLeaseBody)}
@@ -152,7 +167,7 @@ func (d *leaseDesk) answer(ctx context.Context, key string, body []byte) leaseAn
 	if err := req.check(); err != nil {
 		return leaseAnswer{Result: leaseRefused, Error: err.Error()}
 	}
-	answer := d.decide(ctx, key, req)
+	answer := d.decide(key, req)
 	p := req.Presence
 	if _, err := CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", d.registry.cfg.Version); err != nil && req.Op == opHold {
 		answer.Upgrade = err.Error()
@@ -161,9 +176,9 @@ func (d *leaseDesk) answer(ctx context.Context, key string, body []byte) leaseAn
 }
 
 // decide carries a request out, or has another relay do so.
-func (d *leaseDesk) decide(ctx context.Context, key string, req leaseRequest) leaseAnswer {
+func (d *leaseDesk) decide(key string, req leaseRequest) leaseAnswer {
 	if decider := d.registry.decider(); decider != "" {
-		answer, err := d.forward(ctx, decider, key, req)
+		answer, err := d.forward(decider, key, req)
 		if err == nil {
 			return answer
 		}
@@ -174,14 +189,14 @@ func (d *leaseDesk) decide(ctx context.Context, key string, req leaseRequest) le
 }
 
 // forward has another relay decide.
-func (d *leaseDesk) forward(ctx context.Context, relay, key string, req leaseRequest) (answer leaseAnswer, err error) {
+func (d *leaseDesk) forward(relay, key string, req leaseRequest) (answer leaseAnswer, err error) {
 	body, err := json.Marshal(forwardedRequest{d.registry.state(key), req})
 	if err != nil {
 		return answer, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, deskForward)
+	ctx, cancel := context.WithTimeout(context.Background(), deskForward)
 	defer cancel()
-	reply, err := d.conn.Request(ctx, relaySubject(relay, "lease"), body)
+	reply, err := d.registry.cfg.Conn.Request(ctx, relaySubject(relay, "lease"), body)
 	if err != nil {
 		return answer, err
 	}
@@ -195,7 +210,8 @@ func (d *leaseDesk) forward(ctx context.Context, relay, key string, req leaseReq
 
 // serveRelay decides for another relay. It does not ask a third: while relays
 // have not heard of each other they may think different ones the eldest.
-func (d *leaseDesk) serveRelay(msg *nats.Msg) {
+func (c *counter) serveRelay(msg *nats.Msg) {
+	d := c.desk
 	var f forwardedRequest
 	err := json.Unmarshal(msg.Data, &f)
 	if err == nil {
@@ -207,5 +223,5 @@ func (d *leaseDesk) serveRelay(msg *nats.Msg) {
 	}
 	d.registry.hear([]hostState{f.State})
 	answer := d.registry.hold(f.State.Key, f.Request)
-	d.reply(msg, forwardedAnswer{d.registry.state(f.State.Key), answer})
+	c.reply(msg, forwardedAnswer{d.registry.state(f.State.Key), answer})
 }

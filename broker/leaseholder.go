@@ -97,7 +97,7 @@ func NewLeaseHolder(cfg LeaseConfig) (*LeaseHolder, error) {
 		cfg.Renew = defaultRenew
 	}
 	return &LeaseHolder{
-		cfg: cfg, subject: HostPrefix(cfg.Tenant, cfg.Host) + "ctl.lease", wake: make(chan struct{}, 1),
+		cfg: cfg, subject: leaseSubject(cfg.Tenant, cfg.Host), wake: make(chan struct{}, 1),
 		presence: presence,
 	}, nil
 }

@@ -51,12 +51,40 @@ func newSite(t testing.TB) *site {
 
 func (s *site) start(t testing.TB, listen string) {
 	t.Helper()
-	server, err := broker.StartServer(broker.ServerConfig{Keys: s.keys, Listen: listen})
+	server, err := broker.StartServer(broker.ServerConfig{Keys: s.keys, Listen: listen, Tenants: acme})
 	if err != nil {
 		t.Fatalf("StartServer: %v", err)
 	}
 	s.server = server
 	t.Cleanup(server.Close)
+}
+
+// acme is the tenant that sites know from the start.
+var acme = map[string]map[string]time.Time{"acme": nil}
+
+// tenants are those of a relay at the site's server.
+func (s *site) tenants(t testing.TB) *broker.Tenants {
+	t.Helper()
+	tenants, err := broker.StartTenants(t.Context(), broker.TenantsConfig{
+		Relay: broker.RelayConfig{Server: s.server, Keys: s.keys, Instance: broker.NewInstance()},
+	})
+	if err != nil {
+		t.Fatalf("StartTenants: %v", err)
+	}
+	t.Cleanup(tenants.Close)
+	return tenants
+}
+
+// open opens accounts and awaits that.
+func open(t testing.TB, tenants *broker.Tenants, names ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, name := range names {
+		if err := errors.Join(tenants.Open(name, nil), tenants.Await(ctx, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // restart stops the server and starts another on the same port.
@@ -69,8 +97,14 @@ func (s *site) restart(t *testing.T) {
 
 func (s *site) url() string { return "nats://" + s.server.Addr().String() }
 
-// relay connects a relay within the process.
+// relay connects a relay within the process to the account of the tenant acme.
 func (s *site) relay(t *testing.T) *broker.Conn {
+	t.Helper()
+	return dialRelay(t, broker.RelayConfig{Server: s.server, Keys: s.keys, Instance: broker.NewInstance(), Tenant: "acme"})
+}
+
+// relays connects a relay to the account of relays among themselves.
+func (s *site) relays(t *testing.T) *broker.Conn {
 	t.Helper()
 	return dialRelay(t, broker.RelayConfig{Server: s.server, Keys: s.keys, Instance: broker.NewInstance()})
 }

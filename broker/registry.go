@@ -30,7 +30,8 @@ const (
 
 // RegistryConfig says how to run a [Registry].
 type RegistryConfig struct {
-	Conn     *Conn         // required; a relay's
+	Conn     *Conn         // required; a relay's, in the account of relays
+	Tenants  *Tenants      // required; the registry opens and closes their accounts
 	Instance string        // of this relay; default: random
 	Version  string        // of this relay, for messages about wire versions
 	LeaseTTL time.Duration // the same at all relays; default DefaultLeaseTTL
@@ -80,9 +81,11 @@ type Registry struct {
 	desk    *leaseDesk
 	in      chan *nats.Msg // from other relays
 	wake    chan struct{}  // for run: there are changes to tell; holds one
+	revoke  chan struct{}  // for run: something was revoked; holds one
 	file    *stateFile
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	stop    []func()  // of the desk; owned by Start and Close
 	keep    sync.Once // for Close
 
 	// Owned by run.
@@ -95,6 +98,7 @@ type Registry struct {
 	peers   map[string]*peer
 	gone    map[string]time.Time // relay instances that have crashed; since when this is known
 	joined  bool                 // a peer was heard at some time
+	shown   map[string]time.Time // by tenant: when a host-agent last showed a token here
 }
 
 type subscriber struct{ tell func(Host) }
@@ -103,8 +107,11 @@ type subscriber struct{ tell func(Host) }
 // starts to answer host-agents. It returns when the view is as complete as it
 // can be: a relay that is alone does not wait. Close ends it.
 func StartRegistry(ctx context.Context, cfg RegistryConfig) (*Registry, error) {
-	if cfg.Conn == nil {
+	switch {
+	case cfg.Conn == nil:
 		return nil, errors.New("registry: no Conn given")
+	case cfg.Tenants == nil:
+		return nil, errors.New("registry: no Tenants given")
 	}
 	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, DefaultLeaseTTL)
 	cfg.Instance = cmp.Or(cfg.Instance, NewInstance())
@@ -117,11 +124,11 @@ func StartRegistry(ctx context.Context, cfg RegistryConfig) (*Registry, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &Registry{
 		cfg: cfg, started: time.Now(), cancel: cancel,
-		in: make(chan *nats.Msg, newsRoom), wake: make(chan struct{}, 1), file: newStateFile(cfg.File, cfg.Log),
+		in: make(chan *nats.Msg, newsRoom), wake: make(chan struct{}, 1), revoke: make(chan struct{}, 1), file: newStateFile(cfg.File, cfg.Log),
 		hosts: map[string]*knownHost{}, changed: map[string]bool{},
-		peers: map[string]*peer{}, gone: map[string]time.Time{},
+		peers: map[string]*peer{}, gone: map[string]time.Time{}, shown: map[string]time.Time{},
 	}
-	r.desk = newLeaseDesk(r)
+	r.desk = &leaseDesk{registry: r, log: cfg.Log}
 	cfg.Revocations.announce(r.tellRevoked)
 	if err := r.begin(ctx, life); err != nil {
 		r.Close()
@@ -134,18 +141,26 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	if err := r.load(); err != nil {
 		return err
 	}
+	r.seeToTenants(time.Now())
 	unsubscribe, err := r.join(ctx)
 	if err != nil {
 		return err
 	}
 	r.tellChanges() // to nobody: what is known from the start is no change
+	deaf := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoke) })
 	r.running.Go(func() {
 		defer unsubscribe()
+		defer deaf()
 		r.run(life)
 	})
 	r.running.Go(func() { r.file.run(life, r.states) })
 	r.running.Go(func() { r.cfg.Revocations.run(life) })
-	return r.desk.start(life)
+	stop, err := r.desk.serveRelays(r.cfg.Conn)
+	if err != nil {
+		return err
+	}
+	r.stop = append(r.stop, stop, r.cfg.Tenants.Serve(r.desk.serveTenant))
+	return nil
 }
 
 // load takes what the run before this has kept.
@@ -169,7 +184,10 @@ func (r *Registry) load() error {
 func (r *Registry) Close() {
 	r.cancel()
 	r.running.Wait()
-	r.desk.running.Wait()
+	for _, stop := range r.stop {
+		stop()
+	}
+	r.stop = nil
 	r.keep.Do(func() { r.file.save(r.states()) })
 }
 
@@ -227,8 +245,10 @@ func (r *Registry) Enrol(tenant, host string) error {
 	}
 	key, now := hostKey(tenant, host), time.Now()
 	r.mu.Lock()
+	r.shown[tenant] = now
 	if _, ok := r.hosts[key]; ok {
 		r.mu.Unlock()
+		r.seeToTenants(now, tenant)
 		return nil
 	}
 	k := &knownHost{hostState: hostState{Key: key, Enrolled: now.UTC()}}
@@ -236,6 +256,7 @@ func (r *Registry) Enrol(tenant, host string) error {
 	r.changedLocked(key, true)
 	news := k.wire(now)
 	r.mu.Unlock()
+	r.seeToTenants(now, tenant)
 	r.tellRelays(news)
 	return nil
 }
@@ -261,6 +282,9 @@ func (r *Registry) hold(key string, req leaseRequest) leaseAnswer {
 	r.changedLocked(key, !k.renews(&was))
 	news := k.wire(now)
 	r.mu.Unlock()
+	if next.held() && !was.alive { // another relay may have been asked
+		r.seeToTenants(now, was.tenant())
+	}
 	r.tellRelays(news)
 	return answer
 }
@@ -268,6 +292,14 @@ func (r *Registry) hold(key string, req leaseRequest) leaseAnswer {
 // hear takes what another relay knows of hosts.
 func (r *Registry) hear(states []hostState) {
 	now := time.Now()
+	if tenants := r.takeStates(states, now); len(tenants) > 0 {
+		r.seeToTenants(now, tenants...)
+	}
+}
+
+// takeStates takes what another relay knows, and returns the tenants whose
+// accounts are to be looked at.
+func (r *Registry) takeStates(states []hostState, now time.Time) (tenants []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range states {
@@ -283,12 +315,18 @@ func (r *Registry) hear(states []hostState) {
 		if k == nil {
 			r.hosts[s.Key] = heard
 			r.changedLocked(s.Key, true)
+			tenants = append(tenants, heard.tenant())
 			continue
 		}
+		was := *k
 		if changed, news := k.merge(heard); changed {
 			r.changedLocked(s.Key, news)
 		}
+		if was.alive != k.alive || !slices.Equal(was.Users, k.Users) {
+			tenants = append(tenants, k.tenant())
+		}
 	}
+	return tenants
 }
 
 // sweep ends the leases that were not renewed.

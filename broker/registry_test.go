@@ -33,7 +33,9 @@ func (s *site) registry(t *testing.T, ttl time.Duration) *broker.Registry {
 
 func (s *site) registryWith(t *testing.T, cfg broker.RegistryConfig) *broker.Registry {
 	t.Helper()
-	cfg.Conn, cfg.Version = s.relay(t), "1.2"
+	cfg.Conn, cfg.Version = s.relays(t), "1.2"
+	cfg.Tenants = s.tenants(t)
+	open(t, cfg.Tenants, "acme")
 	r, err := broker.StartRegistry(t.Context(), cfg)
 	if err != nil {
 		t.Fatalf("StartRegistry: %v", err)
@@ -519,12 +521,16 @@ func TestStartRegistryRefuses(t *testing.T) {
 	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{}); err == nil {
 		t.Error("StartRegistry without a Conn succeeded")
 	}
-	relay := s.relay(t)
-	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: relay, File: t.TempDir()}); err == nil {
+	relay := s.relays(t)
+	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: relay}); err == nil {
+		t.Error("StartRegistry without Tenants succeeded")
+	}
+	tenants := s.tenants(t)
+	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: relay, Tenants: tenants, File: t.TempDir()}); err == nil {
 		t.Error("StartRegistry with a directory for its file succeeded")
 	}
 	relay.Close()
-	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: relay}); err == nil {
+	if _, err := broker.StartRegistry(t.Context(), broker.RegistryConfig{Conn: relay, Tenants: tenants}); err == nil {
 		t.Error("StartRegistry on a closed Conn succeeded")
 	}
 }

@@ -44,7 +44,7 @@ const (
 	maxGone = 64          // crashed relays that they are told of
 
 	newsRoom  = 8192 // messages of other relays that wait; what is lost comes again
-	newsHosts = 100  // hosts in one message, each less than 4 KiB
+	newsHosts = 100  // hosts in one message, each less than 6 KiB
 )
 
 // newsVersion is raised when older relays would misunderstand what is said.
@@ -78,8 +78,8 @@ type peer struct {
 
 // A relayClock is what a relay does in time.
 type relayClock struct {
-	turned, beaten, refreshed time.Time
-	listening                 time.Time // since when nothing that was said can have been missed, as far as known
+	turned, beaten, refreshed, tidied time.Time
+	listening                         time.Time // since when nothing that was said can have been missed, as far as known
 }
 
 // join subscribes to what other relays say, and takes what they know already.
@@ -161,6 +161,8 @@ func (r *Registry) run(ctx context.Context) {
 		case msg := <-r.in:
 			r.receive(msg)
 		case <-r.wake:
+		case <-r.revoke:
+			r.endRevoked(time.Now())
 		case <-turn.C:
 			r.turn(time.Now())
 		}
@@ -257,6 +259,10 @@ func (r *Registry) turn(now time.Time) {
 	r.missPeers(now)
 	if now.Sub(c.listening) > r.cfg.LeaseTTL/2 {
 		r.sweep(now)
+	}
+	if now.Sub(c.tidied) >= tidyEvery {
+		c.tidied = now
+		r.tidyTenants(now)
 	}
 }
 
@@ -434,6 +440,9 @@ func (r *Registry) tellAll(subject string) {
 func (s *hostState) check() error {
 	tenant, host, _ := strings.Cut(s.Key, ".")
 	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
+		return err
+	}
+	if err := s.Users.check(); err != nil {
 		return err
 	}
 	if s.Lease.held() {

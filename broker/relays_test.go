@@ -20,18 +20,18 @@ import (
 // and turns.
 func newTestRegistry(t testing.TB, cfg RegistryConfig) *Registry {
 	t.Helper()
-	dial := newTestServer(t)
-	cfg.Conn = dial("me")
+	server := newTestServer(t)
+	cfg.Conn, cfg.Tenants = dialTest(t, server, "me"), newTestTenants(t, server)
 	cfg.Revocations = loadRevocations(t, "")
 	cfg.Instance, cfg.LeaseTTL, cfg.Log = "me", DefaultLeaseTTL, slog.New(slog.DiscardHandler)
 	return &Registry{
 		cfg: cfg, started: time.Now(), wake: make(chan struct{}, 1), file: newStateFile("", cfg.Log),
-		hosts: map[string]*knownHost{}, changed: map[string]bool{}, peers: map[string]*peer{}, gone: map[string]time.Time{},
+		hosts: map[string]*knownHost{}, changed: map[string]bool{}, peers: map[string]*peer{}, gone: map[string]time.Time{}, shown: map[string]time.Time{},
 	}
 }
 
-// newTestServer starts a server and returns a function that connects relays.
-func newTestServer(t testing.TB) (dial func(instance string) *Conn) {
+// newTestServer starts a server and returns how relays connect to it.
+func newTestServer(t testing.TB) RelayConfig {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -42,14 +42,29 @@ func newTestServer(t testing.TB) (dial func(instance string) *Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	return func(instance string) *Conn {
-		conn, err := DialRelay(context.Background(), RelayConfig{Keys: keys, Instance: instance, Server: server})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(conn.Close)
-		return conn
+	return RelayConfig{Keys: keys, Server: server}
+}
+
+func dialTest(t testing.TB, cfg RelayConfig, instance string) *Conn {
+	t.Helper()
+	cfg.Instance = instance
+	conn, err := DialRelay(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+func newTestTenants(t testing.TB, cfg RelayConfig) *Tenants {
+	t.Helper()
+	cfg.Instance = "me"
+	tenants, err := StartTenants(context.Background(), TenantsConfig{Relay: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tenants.Close)
+	return tenants
 }
 
 // say has another relay say something.
@@ -133,7 +148,7 @@ func TestSuccessor(t *testing.T) {
 // A relay that is to decide and does not answer is not waited for twice.
 func TestDeciderDoesNotAnswer(t *testing.T) {
 	r := newTestRegistry(t, RegistryConfig{})
-	r.desk = newLeaseDesk(r)
+	r.desk = &leaseDesk{registry: r, log: r.cfg.Log}
 	elder := relayNews{From: "elder", Started: r.started.Add(-time.Hour)}
 	r.say(t, elder)
 	asked := make(chan *nats.Msg, 10)
@@ -146,7 +161,7 @@ func TestDeciderDoesNotAnswer(t *testing.T) {
 	}
 	for seq, wantAsked := range []int{1, 1} {
 		req := `{"op":"hold","instance":"x","seq":` + string(rune('1'+seq)) + `,"presence":{"state":"online"}}`
-		if answer := r.desk.answer(t.Context(), "t.h", []byte(req)); answer.Result != leaseHeld {
+		if answer := r.desk.answer("t.h", []byte(req)); answer.Result != leaseHeld {
 			t.Errorf("answer %+v; want that the lease is held", answer)
 		}
 		if len(asked) != wantAsked {
@@ -211,6 +226,7 @@ func TestOneDecides(t *testing.T) {
 	cfg := one.cfg
 	cfg.Conn = newTestConn(t, one)
 	cfg.Instance = "you"
+	cfg.Tenants = newTestTenants(t, one.cfg.Tenants.cfg.Relay)
 	running := make([]*Registry, 2)
 	for i, cfg := range []RegistryConfig{one.cfg, cfg} {
 		r, err := StartRegistry(t.Context(), cfg)
@@ -224,7 +240,7 @@ func TestOneDecides(t *testing.T) {
 		results := make(chan leaseResult, 2)
 		for j, r := range running {
 			req := fmt.Sprintf(`{"op":"hold","instance":"agent%d","seq":1,"presence":{"state":"online"}}`, j)
-			go func() { results <- r.desk.answer(t.Context(), fmt.Sprintf("t.h%d", i), []byte(req)).Result }()
+			go func() { results <- r.desk.answer(fmt.Sprintf("t.h%d", i), []byte(req)).Result }()
 		}
 		if a, b := <-results, <-results; (a == leaseHeld) == (b == leaseHeld) {
 			t.Fatalf("host %d: answers %q and %q; want one held", i, a, b)

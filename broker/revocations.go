@@ -205,14 +205,20 @@ func (r *Revocations) prune(now time.Time) {
 // Revoked reports whether a token is revoked that is about any of the keys
 // and was issued then: see [auth.Client.Keys], [auth.Enrolment.Keys].
 func (r *Revocations) Revoked(issued time.Time, keys ...auth.RevocationKey) bool {
+	_, revoked := r.since(issued, keys...)
+	return revoked
+}
+
+// since is Revoked, and says when that was decided.
+func (r *Revocations) since(issued time.Time, keys ...auth.RevocationKey) (at time.Time, revoked bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, key := range keys {
 		if rev, ok := r.entries[key]; ok && rev.Covers(issued) {
-			return true
+			at, revoked = later(at, rev.At), true
 		}
 	}
-	return false
+	return at, revoked
 }
 
 // List returns what is revoked, the latest first.

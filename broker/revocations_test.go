@@ -231,10 +231,10 @@ func overWire(t *rapid.T, list []auth.Revocation) (heard []auth.Revocation) {
 // TestLostRevocation has a relay miss one, and tell from the next sign of life
 // that the other knows less or more than it does.
 func TestLostRevocation(t *testing.T) {
-	dial := newTestServer(t)
+	server := newTestServer(t)
 	r := newTestRegistry(t, RegistryConfig{})
-	r.cfg.Conn = dial("me")
-	others := dial("other").nc
+	r.cfg.Conn = dialTest(t, server, "me")
+	others := dialTest(t, server, "other").nc
 	sent := make(chan []auth.Revocation, 10)
 	_, err := others.Subscribe(relaySubject("other", "news"), func(msg *nats.Msg) {
 		var news relayNews

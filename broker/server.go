@@ -43,19 +43,22 @@ const (
 
 // ServerConfig says how to run a [Server].
 type ServerConfig struct {
-	Keys    *auth.Keys    // required; whose users the server accepts
-	Name    string        // unique in a cluster; default: random
-	Listen  string        // host:port for NATS over TCP, port 0 picks one; default: connections within the process only
-	TLS     *tls.Config   // for the TCP listener; default: none
-	Cluster ClusterConfig // servers that this one exchanges messages with; default: none
-	Log     *slog.Logger  // default: none
+	Keys    *auth.Keys                      // required; whose users the server accepts
+	Name    string                          // unique in a cluster; default: random
+	Listen  string                          // host:port for NATS over TCP, port 0 picks one; default: connections within the process only
+	TLS     *tls.Config                     // for the TCP listener; default: none
+	Tenants map[string]map[string]time.Time // accounts known from the start, with the users that are refused: see [StoredTenants]
+	Cluster ClusterConfig                   // servers that this one exchanges messages with; default: none
+	Log     *slog.Logger                    // default: none
 }
 
 // A Server is a NATS server within this process. It accepts users signed with
 // its keys, and has no mode without authentication.
 type Server struct {
-	nats   *server.Server
-	listen string // "": none that is for others
+	nats     *server.Server
+	keys     *auth.Keys
+	accounts *server.MemAccResolver // the accounts that it accepts users of
+	listen   string                 // "": none that is for others
 
 	close sync.Once
 }
@@ -63,7 +66,8 @@ type Server struct {
 // StartServer starts a NATS server and returns when it accepts connections.
 // The errors name the address or directory that it cannot use.
 func StartServer(cfg ServerConfig) (*Server, error) {
-	opts, err := serverOptions(cfg)
+	accounts := &server.MemAccResolver{}
+	opts, err := serverOptions(cfg, accounts)
 	if err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
@@ -73,7 +77,12 @@ func StartServer(cfg ServerConfig) (*Server, error) {
 	}
 	log := newServerLog(cfg.Log)
 	ns.SetLoggerV2(log, false, false, false)
-	s := &Server{nats: ns, listen: cfg.Listen}
+	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, listen: cfg.Listen}
+	for tenant, revoked := range cfg.Tenants {
+		if err := s.setTenant(tenant, revoked); err != nil {
+			return nil, fmt.Errorf("NATS server: %w", err)
+		}
+	}
 	ns.Start()
 	if err := awaitReady(ns, log); err != nil {
 		s.Close()
@@ -128,7 +137,7 @@ func (s *Server) Addr() net.Addr {
 // Name returns the server's name in its cluster.
 func (s *Server) Name() string { return s.nats.Name() }
 
-func serverOptions(cfg ServerConfig) (*server.Options, error) {
+func serverOptions(cfg ServerConfig, accounts *server.MemAccResolver) (*server.Options, error) {
 	if cfg.Keys == nil {
 		return nil, errors.New("no Keys given")
 	}
@@ -158,7 +167,7 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	if err := setCluster(opts, cfg); err != nil {
 		return nil, err
 	}
-	return opts, setTrust(opts, cfg.Keys)
+	return opts, setTrust(opts, cfg.Keys, accounts)
 }
 
 func setListener(opts *server.Options, cfg ServerConfig) error {
@@ -193,8 +202,9 @@ func listenAddress(what, address string) (host string, port int, err error) {
 	return host, int(n), nil
 }
 
-// setTrust puts the server into operator mode, with both accounts in memory.
-func setTrust(opts *server.Options, keys *auth.Keys) error {
+// setTrust puts the server into operator mode, with the accounts that no
+// host-agent can be in.
+func setTrust(opts *server.Options, keys *auth.Keys, accounts *server.MemAccResolver) error {
 	operatorJWT, err := keys.OperatorJWT()
 	if err != nil {
 		return err
@@ -203,10 +213,9 @@ func setTrust(opts *server.Options, keys *auth.Keys) error {
 	if err != nil {
 		return fmt.Errorf("operator: %w", err)
 	}
-	accounts := &server.MemAccResolver{}
 	for public, sign := range map[string]func() (string, error){
 		keys.SystemAccount(): keys.SystemAccountJWT,
-		keys.Account():       keys.AccountJWT,
+		keys.RelaysAccount(): keys.RelaysAccountJWT,
 	} {
 		accountJWT, err := sign()
 		if err != nil {
@@ -219,5 +228,27 @@ func setTrust(opts *server.Options, keys *auth.Keys) error {
 	opts.TrustedOperators = []*jwt.OperatorClaims{operator}
 	opts.SystemAccount = keys.SystemAccount()
 	opts.AccountResolver = accounts
+	return nil
+}
+
+// setTenant has the server accept users of a tenant's account, except those
+// that are revoked, whose connections end. See [auth.Keys.TenantAccountJWT].
+func (s *Server) setTenant(tenant string, revoked map[string]time.Time) error {
+	accountJWT, err := s.keys.TenantAccountJWT(tenant, revoked)
+	if err != nil {
+		return err
+	}
+	claims, err := jwt.DecodeAccountClaims(accountJWT)
+	if err != nil {
+		return fmt.Errorf("account of tenant %s: %w", tenant, err)
+	}
+	if err := s.accounts.Store(claims.Subject, accountJWT); err != nil {
+		return fmt.Errorf("account of tenant %s: %w", tenant, err)
+	}
+	account, err := s.nats.LookupAccount(claims.Subject) // makes it if it is new
+	if err != nil {
+		return fmt.Errorf("account of tenant %s: %w", tenant, err)
+	}
+	s.nats.UpdateAccountClaims(account, claims)
 	return nil
 }

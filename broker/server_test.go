@@ -78,7 +78,7 @@ func TestServerWithoutListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := broker.StartServer(broker.ServerConfig{Keys: keys, Name: "n1"})
+	server, err := broker.StartServer(broker.ServerConfig{Keys: keys, Name: "n1", Tenants: acme})
 	if err != nil {
 		t.Fatalf("StartServer: %v", err)
 	}
@@ -261,7 +261,7 @@ func TestServerLog(t *testing.T) {
 	}
 	log := logLines{lines: make(chan string, 1000)}
 	server, err := broker.StartServer(broker.ServerConfig{
-		Keys: keys, Listen: "127.0.0.1:0", Log: slog.New(log),
+		Keys: keys, Listen: "127.0.0.1:0", Tenants: acme, Log: slog.New(log),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestServerTLS(t *testing.T) {
 	}
 	cert, pool := certificate(t)
 	server, err := broker.StartServer(broker.ServerConfig{
-		Keys: keys, Listen: "127.0.0.1:0",
+		Keys: keys, Listen: "127.0.0.1:0", Tenants: acme,
 		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 	})
 	if err != nil {
@@ -323,7 +323,7 @@ func TestServerTLS(t *testing.T) {
 	cfg.URLs = []string{"tls://" + server.Addr().String()}
 	cfg.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	wantPassage(t, dialAgent(t, cfg), relay, "ahp.v1.acme.laptop.ctl.x")
-	outer := dialRelay(t, broker.RelayConfig{URL: cfg.URLs[0], TLS: cfg.TLS, Keys: keys, Instance: "r2"})
+	outer := dialRelay(t, broker.RelayConfig{URL: cfg.URLs[0], TLS: cfg.TLS, Keys: keys, Instance: "r2", Tenant: "acme"})
 	wantPassage(t, outer, relay, "ahp.v1.acme.laptop.ctl.y")
 
 	cfg.TLS = nil // the system does not know the authority

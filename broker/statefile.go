@@ -38,24 +38,9 @@ func newStateFile(path string, log *slog.Logger) *stateFile {
 // load reads the file; nothing if there is none. One that cannot be understood
 // is put aside: hosts are known again when their host-agents connect.
 func (f *stateFile) load() ([]hostState, error) {
-	if f.path == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var states []hostState
-	if err = json.Unmarshal(data, &states); err == nil {
-		for i := range states {
-			err = errors.Join(err, states[i].check())
-		}
-	}
-	if err == nil {
-		return states, nil
+	states, damaged, err := f.read()
+	if err == nil || !damaged {
+		return states, err
 	}
 	aside := f.path + ".damaged"
 	if err := os.Rename(f.path, aside); err != nil {
@@ -63,6 +48,29 @@ func (f *stateFile) load() ([]hostState, error) {
 	}
 	f.log.Error("what was known of hosts cannot be read, and was put aside", "file", aside, "error", err)
 	return nil, nil
+}
+
+// read reads the file, and says whether an error is one of what is in it.
+func (f *stateFile) read() (states []hostState, damaged bool, err error) {
+	if f.path == "" {
+		return nil, false, nil
+	}
+	data, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if err = json.Unmarshal(data, &states); err == nil {
+		for i := range states {
+			err = errors.Join(err, states[i].check())
+		}
+	}
+	if err != nil {
+		return nil, true, err
+	}
+	return states, false, nil
 }
 
 // changed says that there is something to write.

@@ -34,6 +34,8 @@ func linkSubject(tenant, host, agent, relay, direction string) string {
 	return HostPrefix(tenant, host) + "link." + agent + "." + relay + "." + direction
 }
 
+func leaseSubject(tenant, host string) string { return HostPrefix(tenant, host) + "ctl.lease" }
+
 // relayOf returns the relay instance in a link subject.
 func relayOf(subject string) (string, error) {
 	tokens := strings.Split(subject, ".")

@@ -85,14 +85,14 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusForbidden, map[string]string{"error": err.Error()})
 		return
 	}
-	if err := s.cfg.Registry.Enrol(host.Tenant, host.Host); err != nil {
-		s.cfg.Log.Error("enrolment failed", "tenant", host.Tenant, "host", host.Host, "error", err)
-		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the relay's registry does not answer; try again"})
-		return
-	}
 	jwt, expires, err := s.cfg.Keys.AgentUser(host.Tenant, host.Host, proof.NKey, s.cfg.AgentTTL)
 	if err != nil {
 		writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
+		return
+	}
+	if err := s.cfg.Registry.Admit(r.Context(), host, proof.NKey, expires); err != nil {
+		s.cfg.Log.Error("credentials cannot be given", "tenant", host.Tenant, "host", host.Host, "error", err)
+		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "NATS does not take this tenant's account now; try again"})
 		return
 	}
 	s.audit.write(s.hostLine("enrol", host, r, "NATS credentials until "+expires.Format(time.RFC3339)))
@@ -105,6 +105,12 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveNATS(w http.ResponseWriter, r *http.Request) {
 	host, ok := s.agentToken(w, r)
 	if !ok {
+		return
+	}
+	// Its credentials may come from another relay: have the account open.
+	if err := s.cfg.Registry.Enrol(host.Tenant, host.Host); err != nil {
+		s.cfg.Log.Error("host-agent refused", "tenant", host.Tenant, "host", host.Host, "error", err)
+		http.Error(w, "the registry does not take this host", http.StatusInternalServerError)
 		return
 	}
 	server, err := s.cfg.NATS(r.Context())

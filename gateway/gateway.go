@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +23,7 @@ import (
 // their defaults.
 type Config struct {
 	Keys     *auth.Keys       // required; whose tokens are accepted
-	Bus      broker.Bus       // required; the relay's connection to NATS
+	Bus      broker.Bus       // required; the relay's connections to NATS
 	Registry *broker.Registry // required
 	Instance string           // required; the name of this run of the relay
 	Version  string           // of the program
@@ -55,10 +54,6 @@ type Config struct {
 	Resume        time.Duration // how long a host-agent may be out of reach unnoticed; default 15 s
 	HoldTime      time.Duration // how long a client waits for a host that is away; default 10 min
 	AgentTTL      time.Duration // lifetime of NATS credentials for host-agents; default 15 min
-
-	// Strict are patterns of the hosts, tenant/host, whose connections are gated
-	// strictly: see package mcpgate. "default/*" are all of a tenant.
-	Strict []string
 
 	// CanvasDomain is the domain below which canvases have origins of their
 	// own: "canvas.example.com", or with scheme and port
@@ -147,11 +142,6 @@ func (cfg *Config) check() error {
 			return fmt.Errorf("%q in Origins is no pattern; want one such as *.example.com", pattern)
 		}
 	}
-	for _, pattern := range cfg.Strict {
-		if _, err := path.Match(pattern, ""); err != nil || strings.Count(pattern, "/") != 1 {
-			return fmt.Errorf("%q in Strict is no pattern of hosts; want one such as default/laptop or default/*", pattern)
-		}
-	}
 	return ahp.CheckName("Instance", cfg.Instance)
 }
 
@@ -185,7 +175,6 @@ type Server struct {
 	metrics *metrics
 	budget  *budget
 	tickets *tickets
-	reports *reports
 	agents  agentSocks
 	audit   *audit
 	revoked *broker.Revocations
@@ -229,8 +218,6 @@ func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host strin
 	s.life, s.cancel = context.WithCancel(context.Background())
 	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
 	s.hosts.queued = s.budget.add
-	s.reports = newReports(s.cfg.Log)
-	s.hosts.reports = s.reports
 	s.metrics = newMetrics(s)
 	s.public = s.publicHandler()
 	s.admin = s.adminHandler()
@@ -249,8 +236,8 @@ func (s *Server) Handler() http.Handler { return s.public }
 // a loopback address and come from no web page.
 func (s *Server) AdminHandler() http.Handler { return s.admin }
 
-// Resumed tells the Server that the connection to NATS was away.
-func (s *Server) Resumed() { s.hosts.resumed() }
+// Resumed tells the Server that the connection to NATS of a tenant was away.
+func (s *Server) Resumed(tenant string) { s.hosts.resumed(tenant) }
 
 // spawn starts a goroutine that Close waits for, unless Close was called.
 func (s *Server) spawn(run func()) bool {

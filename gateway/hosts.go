@@ -25,12 +25,11 @@ const (
 // hosts has a link to each host that clients want, and tells the clients that
 // wait for one.
 type hosts struct {
-	life    context.Context // the server's
-	cfg     *Config
-	lookup  func(tenant, host string) (broker.Host, bool) // what the registry knows
-	spawn   func(func()) bool                             // starts a goroutine that the server waits for
-	queued  func(n int)                                   // is told how much more waits for hosts
-	reports *reports
+	life   context.Context // the server's
+	cfg    *Config
+	lookup func(tenant, host string) (broker.Host, bool) // what the registry knows
+	spawn  func(func()) bool                             // starts a goroutine that the server waits for
+	queued func(n int)                                   // is told how much more waits for hosts
 
 	mu      sync.Mutex // guards all that follows; not held while clients are called
 	entries map[hostKey]*hostEntry
@@ -84,13 +83,11 @@ func (h *hosts) join(c *client) {
 		e.link.idle = nil
 	}
 	h.mu.Unlock()
-	h.reports.add(c)
 	c.reconsider()
 }
 
 // leave removes a client.
 func (h *hosts) leave(c *client) {
-	h.reports.remove(c)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := h.entries[c.host]
@@ -158,10 +155,7 @@ func (h *hosts) find(key hostKey) (broker.Host, linkUse) {
 // runLink keeps one link until it ends.
 func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	defer l.cancel(nil)
-	relay := routing.NewRelay(routing.RelayConfig{
-		Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame, Queued: h.queued,
-		Report: func(r routing.Report) { h.reports.take(key, r) },
-	})
+	relay := routing.NewRelay(routing.RelayConfig{Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame, Queued: h.queued})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
 	hello.Features = []string{broker.FeatureAuthority}
@@ -301,12 +295,12 @@ func (h *hosts) links() (n int) {
 	return n
 }
 
-// resumed tells all links that the connection to NATS was away.
-func (h *hosts) resumed() {
+// resumed tells all links of a tenant that the connection to NATS was away.
+func (h *hosts) resumed(tenant string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, e := range h.entries {
-		if e.link != nil && e.link.link != nil {
+	for key, e := range h.entries {
+		if key.tenant == tenant && e.link != nil && e.link.link != nil {
 			e.link.link.Resumed()
 		}
 	}

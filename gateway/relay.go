@@ -70,7 +70,9 @@ type Relay struct {
 	keys     *auth.Keys
 	dir      *dataDir
 	nats     *broker.Server // nil with an external cluster
-	conn     *broker.Conn
+	conn     *broker.Conn   // for what relays tell each other
+	tenants  *broker.Tenants
+	revoked  *broker.Revocations
 	registry *broker.Registry
 	server   atomic.Pointer[Server]
 	public   *listener
@@ -111,6 +113,9 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	if err = cfg.checkCluster(); err != nil {
 		return nil, err
 	}
+	if r.revoked, err = broker.LoadRevocations(filepath.Join(cfg.DataDir, revokedName), r.log); err != nil {
+		return nil, err
+	}
 	if err = r.startNATS(ctx, &cfg); err != nil {
 		return nil, err
 	}
@@ -146,7 +151,7 @@ func (c *RelayConfig) checkCluster() error {
 // startNATS starts or joins NATS.
 func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
-	dial := broker.RelayConfig{Keys: r.keys, Instance: g.Instance, URL: cfg.NATSURL, Events: r.events()}
+	dial := broker.RelayConfig{Keys: r.keys, Instance: g.Instance, URL: cfg.NATSURL, Events: r.events("")}
 	trust := filepath.Join(cfg.DataDir, TrustFile)
 	if cfg.NATSURL == "" {
 		if err := r.startServer(ctx, cfg); err != nil {
@@ -157,7 +162,10 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 	} else if err := r.keys.WriteTrustConfig(trust); err != nil {
 		return err
 	}
-	if r.conn, err = broker.DialRelay(ctx, dial); err != nil && cfg.NATSURL != "" {
+	if r.conn, err = broker.DialRelay(ctx, dial); err == nil {
+		r.tenants, err = broker.StartTenants(ctx, broker.TenantsConfig{Relay: dial, Events: r.events, Log: r.log})
+	}
+	if err != nil && cfg.NATSURL != "" {
 		err = fmt.Errorf("%w; does that server include %s in its configuration?", err, trust)
 	}
 	return err
@@ -169,6 +177,7 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 	r.nats, err = broker.StartServer(broker.ServerConfig{
 		Keys: r.keys, Listen: cfg.NATSListen, Name: "relay-" + cfg.Gateway.Instance, Log: r.log,
 		Cluster: broker.ClusterConfig{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes},
+		Tenants: broker.StoredTenants(filepath.Join(cfg.DataDir, hostsName), r.revoked),
 	})
 	if err != nil || len(cfg.ClusterRoutes) == 0 {
 		return err
@@ -184,21 +193,17 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 // startRegistry starts the registry, and fills in what the gateway needs.
 func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
-	revoked, err := broker.LoadRevocations(filepath.Join(cfg.DataDir, revokedName), r.log)
-	if err != nil {
-		return err
-	}
 	r.registry, err = broker.StartRegistry(ctx, broker.RegistryConfig{
-		Conn: r.conn, Instance: g.Instance, Version: g.Version, Log: r.log,
+		Conn: r.conn, Tenants: r.tenants, Instance: g.Instance, Version: g.Version, Log: r.log,
 		LeaseTTL: max(g.Resume, broker.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
 		File:     filepath.Join(cfg.DataDir, hostsName), Former: r.dir.former,
-		Revocations: revoked,
+		Revocations: r.revoked,
 		Cluster:     cfg.ClusterListen != "", Linked: r.nats != nil && r.nats.Linked(),
 	})
 	if err != nil {
 		return err
 	}
-	g.Keys, g.Bus, g.Registry = r.keys, r.conn, r.registry
+	g.Keys, g.Bus, g.Registry = r.keys, r.tenants, r.registry
 	g.Ready = func() error {
 		if !r.conn.Connected() {
 			return errors.New("no connection to NATS")
@@ -209,28 +214,34 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 	return nil
 }
 
-func (r *Relay) events() broker.Events {
+// events are those of the connection to the account of a tenant, or of relays
+// among themselves.
+func (r *Relay) events(tenant string) broker.Events {
+	log := r.log
+	if tenant != "" {
+		log = log.With("tenant", tenant)
+	}
 	return broker.Events{
-		Disconnected: func(err error) { r.log.Warn("connection to NATS lost", "error", err) },
+		Disconnected: func(err error) { log.Warn("connection to NATS lost", "error", err) },
 		Reconnected: func(string) {
-			r.log.Info("connected to NATS again")
-			r.resumed()
+			log.Info("connected to NATS again")
+			r.resumed(tenant)
 		},
 		Dropped: func(subject string) {
-			r.log.Warn("messages lost here; host-agents send them again", "subject", subject)
-			r.resumed()
+			log.Warn("messages lost here; host-agents send them again", "subject", subject)
+			r.resumed(tenant)
 		},
-		Error: func(err error) { r.log.Warn("NATS", "error", err) },
+		Error: func(err error) { log.Warn("NATS", "error", err) },
 		Woke: func(slept time.Duration) {
-			r.log.Info("machine has slept, or its clock was set: connecting to NATS anew", "slept", slept.Round(time.Second))
+			log.Info("machine has slept, or its clock was set: connecting to NATS anew", "slept", slept.Round(time.Second))
 		},
 	}
 }
 
-// resumed tells the links that messages may have been lost.
-func (r *Relay) resumed() {
+// resumed tells the links of a tenant that messages may have been lost.
+func (r *Relay) resumed(tenant string) {
 	if server := r.server.Load(); server != nil {
-		server.Resumed()
+		server.Resumed(tenant)
 	}
 }
 
@@ -289,6 +300,9 @@ func (r *Relay) Close() {
 	}
 	if r.registry != nil {
 		r.registry.Close()
+	}
+	if r.tenants != nil {
+		r.tenants.Close()
 	}
 	if r.conn != nil {
 		r.conn.Close()

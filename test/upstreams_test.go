@@ -322,7 +322,9 @@ func TestAgentBeforeRelay(t *testing.T) {
 func startNATS(t *testing.T, dataDir, listen, more string) {
 	t.Helper()
 	file := filepath.Join(dataDir, "nats.conf")
-	conf := fmt.Sprintf("listen: %q\ninclude %q\n%s\n", listen, gateway.TrustFile, more)
+	// A resolver after the include is taken in place of the one in it.
+	conf := fmt.Sprintf("listen: %q\ninclude %q\nresolver: {type: full, dir: %q}\n%s\n",
+		listen, gateway.TrustFile, filepath.Join(dataDir, auth.AccountsDir), more)
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,75 @@
+package auth
+
+import (
+	"crypto/hkdf"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"ahprelay/ahp"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+)
+
+// tenantConns bounds the connections to one tenant's account, through all
+// servers of a cluster: those of its host-agents, twice while they change over,
+// and of relays.
+const tenantConns = 10_000
+
+// AllUsers stands for every user of an account in what
+// [Keys.TenantAccountJWT] revokes.
+const AllUsers = jwt.All
+
+// TenantAccount returns the public nkey of a tenant's NATS account, which is the
+// same for all relays with these keys.
+func (k *Keys) TenantAccount(tenant string) (string, error) {
+	key, err := k.tenantKey(tenant)
+	return key.public, err
+}
+
+// TenantAccountJWT returns the claim of a tenant's account. NATS servers that
+// get it end the connections of revoked users, which are named by their public
+// nkey or as [AllUsers], and accept them only with credentials that were issued
+// after the given time. Times count in seconds.
+func (k *Keys) TenantAccountJWT(tenant string, revoked map[string]time.Time) (string, error) {
+	public, err := k.TenantAccount(tenant)
+	if err != nil {
+		return "", err
+	}
+	return k.accountJWT("AHP tenant "+tenant, public, revoked)
+}
+
+// tenantKey derives the key of a tenant's account.
+func (k *Keys) tenantKey(tenant string) (natsKey, error) {
+	if err := ahp.CheckName("tenant", tenant); err != nil {
+		return natsKey{}, err
+	}
+	seed, err := hkdf.Key(sha256.New, k.tenants, nil, "ahp-relay tenant account v1\x00"+tenant, nkeySeed)
+	if err != nil {
+		return natsKey{}, fmt.Errorf("derive the account of tenant %s: %w", tenant, err)
+	}
+	pair, err := nkeys.FromRawSeed(nkeys.PrefixByteAccount, seed)
+	if err != nil {
+		return natsKey{}, fmt.Errorf("derive the account of tenant %s: %w", tenant, err)
+	}
+	public, err := pair.PublicKey()
+	return natsKey{pair, public}, err
+}
+
+// accountJWT returns the claim of an account without leaf nodes, JetStream,
+// imports and exports: nothing gets in or out but through its own users.
+func (k *Keys) accountJWT(name, public string, revoked map[string]time.Time) (string, error) {
+	c := jwt.NewAccountClaims(public)
+	c.Name = name
+	c.Limits.DisallowBearer = true
+	c.Limits.LeafNodeConn = 0
+	c.Limits.Conn = tenantConns
+	if public != k.system.public { // which has exports of the server's own
+		c.Limits.Imports, c.Limits.Exports, c.Limits.WildcardExports = 0, 0, false
+	}
+	for user, before := range revoked {
+		c.RevokeAt(user, before)
+	}
+	return encode("account", c, k.operator)
+}

@@ -1,0 +1,108 @@
+package auth_test
+
+import (
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+
+	"github.com/nats-io/jwt/v2"
+)
+
+// All relays with the same keys agree on a tenant's account, and nobody else
+// can.
+func TestTenantAccount(t *testing.T) {
+	dir := t.TempDir()
+	k, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, _ := newKeys(t)
+	seen := map[string]string{k.SystemAccount(): "system", k.RelaysAccount(): "relays"}
+	account := func(k *auth.Keys, tenant string) string {
+		public, err := k.TenantAccount(tenant)
+		if err != nil {
+			t.Fatalf("TenantAccount(%q): %v", tenant, err)
+		}
+		return public
+	}
+	for _, tenant := range []string{"acme", "acme2", "a", "ac"} {
+		public := account(k, tenant)
+		if other, taken := seen[public]; taken {
+			t.Errorf("tenants %s and %s share an account", tenant, other)
+		}
+		seen[public] = tenant
+		if account(again, tenant) != public {
+			t.Errorf("%s: another account after a restart", tenant)
+		}
+		if account(stranger, tenant) == public {
+			t.Errorf("%s: the same account for other keys", tenant)
+		}
+	}
+	for _, bad := range []string{"", "*", "a.b", "acme\x00", "Acme"} {
+		if _, err := k.TenantAccount(bad); err == nil {
+			t.Errorf("TenantAccount(%q) succeeded", bad)
+		}
+		if _, err := k.TenantAccountJWT(bad, nil); err == nil {
+			t.Errorf("TenantAccountJWT(%q) succeeded", bad)
+		}
+		if _, err := k.RelayUser(bad); err == nil && bad != "" {
+			t.Errorf("RelayUser(%q) succeeded", bad)
+		}
+	}
+}
+
+func TestTenantAccountJWT(t *testing.T) {
+	k, _ := newKeys(t)
+	user := newAgentKey(t).Public()
+	text, err := k.TenantAccountJWT("acme", map[string]time.Time{user: start})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := jwt.DecodeAccountClaims(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vr := jwt.CreateValidationResults()
+	c.Validate(vr)
+	if vr.IsBlocking(true) {
+		t.Errorf("NATS servers refuse the claim: %v", vr.Issues)
+	}
+	l := c.Limits
+	if l.Imports != 0 || l.Exports != 0 || l.WildcardExports || l.LeafNodeConn != 0 || l.IsJSEnabled() || !l.DisallowBearer || l.Conn <= 0 {
+		t.Errorf("limits %+v; want no imports, exports, leaf nodes, JetStream or bearer tokens, and a bound of connections", l)
+	}
+	if !c.IsClaimRevoked(&jwt.UserClaims{ClaimsData: jwt.ClaimsData{Subject: user, IssuedAt: start.Unix()}}) ||
+		c.IsClaimRevoked(&jwt.UserClaims{ClaimsData: jwt.ClaimsData{Subject: user, IssuedAt: start.Unix() + 1}}) ||
+		c.IsClaimRevoked(&jwt.UserClaims{ClaimsData: jwt.ClaimsData{Subject: newAgentKey(t).Public(), IssuedAt: start.Unix()}}) {
+		t.Errorf("revocations %v; want those of %s up to %v", c.Revocations, user, start)
+	}
+}
+
+// A relay's users are kept to the account and subjects that they are for.
+func TestRelayUser(t *testing.T) {
+	k, _ := newKeys(t)
+	for tenant, want := range map[string]string{"acme": "ahp.v1.acme.>", "": "ahp.relays.v1.>"} {
+		user, err := k.RelayUser(tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := jwt.DecodeUserClaims(user.JWT)
+		if err != nil {
+			t.Fatal(err)
+		}
+		account := k.RelaysAccount()
+		if tenant != "" {
+			if account, err = k.TenantAccount(tenant); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.Issuer != account || c.Pub.Allow[0] != want || c.Sub.Allow[0] != want {
+			t.Errorf("user of %q: %+v by %s; want %s in account %s", tenant, c.Permissions, c.Issuer, want, account)
+		}
+	}
+}

@@ -1,0 +1,458 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Times of tenants' accounts.
+const (
+	// openTimeout is how long Subscribe waits for an account that is being
+	// opened.
+	openTimeout = 2 * time.Second
+
+	// claimTimeout is how long a NATS server that is not embedded may take to
+	// accept an account.
+	claimTimeout = 3 * time.Second
+)
+
+// claimSubject is where NATS servers take accounts, in the system account.
+const claimSubject = "$SYS.REQ.CLAIMS.UPDATE"
+
+// TenantsConfig says how to run [Tenants].
+type TenantsConfig struct {
+	Relay  RelayConfig                // as for DialRelay; Tenant and Events are filled in
+	Events func(tenant string) Events // what happens to the connection of one tenant; default: nobody is told
+	Log    *slog.Logger               // default: none
+}
+
+// Tenants are a relay's connections to the NATS accounts of tenants, one for
+// each tenant of which host-agents may be there. Accounts share no subject: what
+// is published in one cannot be heard in another.
+//
+// Tenants are a [Bus] that takes the account from the subject. They are safe for
+// concurrent use.
+type Tenants struct {
+	// Set by StartTenants, then read-only.
+	cfg    TenantsConfig
+	claims *Conn // to the system account; nil with an embedded server
+	life   context.Context
+	cancel context.CancelFunc
+
+	running sync.WaitGroup
+
+	mu       sync.RWMutex // guards the fields below
+	accounts map[string]*account
+	serve    func(tenant string, c *Conn) (stop func(), err error) // nil: nobody serves
+	closed   bool
+}
+
+// An account is one tenant's, while it is open.
+type account struct {
+	tenant string
+	ready  chan struct{} // closed when conn is set
+	conn   atomic.Pointer[Conn]
+	wake   chan struct{} // for run; holds one
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // guards the fields below
+	revoked map[string]time.Time
+	told    bool          // NATS knows of revoked
+	settled chan struct{} // closed when told; replaced when it is not any more
+	stop    func()        // of serve; nil: nobody serves
+}
+
+// StartTenants returns Tenants of which none is open. With an external NATS
+// cluster it connects to its system account first, where it will tell of
+// tenants. Close ends all.
+func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
+	if err := cfg.Relay.check(); err != nil {
+		return nil, fmt.Errorf("tenants: %w", err)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Events == nil {
+		cfg.Events = func(string) Events { return Events{} }
+	}
+	t := &Tenants{cfg: cfg, accounts: map[string]*account{}}
+	t.life, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if cfg.Relay.Server != nil {
+		return t, nil
+	}
+	// A server that was away may have lost what it was told.
+	system := cfg.Relay
+	system.Events = Events{Reconnected: func(string) { t.tellAgain() }}
+	var err error
+	if t.claims, err = startRelay(ctx, system, cfg.Relay.Keys.SystemUser); err == nil {
+		err = t.claims.AwaitConnected(ctx)
+	}
+	if err != nil {
+		t.Close()
+		return nil, fmt.Errorf("tenants: %w", err)
+	}
+	return t, nil
+}
+
+// Serve has the given function called with the connection of each account that
+// is open or will be, until cancel, which calls what it returned and awaits
+// that. There is one server at a time.
+func (t *Tenants) Serve(serve func(tenant string, c *Conn) (stop func(), err error)) (cancel func()) {
+	t.mu.Lock()
+	t.serve = serve
+	open := t.listLocked()
+	t.mu.Unlock()
+	for _, a := range open {
+		wakeUp(a.wake)
+	}
+	return func() {
+		t.mu.Lock()
+		t.serve = nil
+		open := t.listLocked()
+		t.mu.Unlock()
+		var wg sync.WaitGroup
+		for _, a := range open {
+			if stop := a.takeStop(); stop != nil {
+				wg.Go(stop)
+			}
+		}
+		wg.Wait()
+	}
+}
+
+func (t *Tenants) listLocked() []*account {
+	list := make([]*account, 0, len(t.accounts))
+	for _, a := range t.accounts {
+		list = append(list, a)
+	}
+	return list
+}
+
+// Open opens a tenant's account if it is not, and has NATS refuse the users that
+// are revoked, as [auth.Keys.TenantAccountJWT] says. It returns at once; Await
+// waits until that is so.
+func (t *Tenants) Open(tenant string, revoked map[string]time.Time) error {
+	if err := ahp.CheckName("tenant", tenant); err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	t.mu.Lock()
+	a := t.accounts[tenant]
+	if a == nil && !t.closed {
+		ctx, cancel := context.WithCancel(t.life)
+		a = &account{
+			tenant: tenant, cancel: cancel, revoked: revoked,
+			ready: make(chan struct{}), settled: make(chan struct{}), wake: make(chan struct{}, 1),
+		}
+		t.accounts[tenant] = a
+		t.running.Go(func() { t.run(ctx, a) })
+	}
+	t.mu.Unlock()
+	if a != nil {
+		a.want(revoked)
+	}
+	return nil
+}
+
+// Await returns when the account of a tenant is open, and NATS refuses whom it
+// is to refuse; or an error when ctx ends, or if nobody wants it open.
+func (t *Tenants) Await(ctx context.Context, tenant string) error {
+	a := t.find(tenant)
+	if a == nil {
+		return fmt.Errorf("tenant %s: %w", tenant, errNotOpen)
+	}
+	a.mu.Lock()
+	settled := a.settled
+	a.mu.Unlock()
+	for _, done := range []<-chan struct{}{settled, a.ready} {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return fmt.Errorf("tenant %s: NATS does not confirm its account: %w", tenant, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// Drop closes the account of a tenant of which no host-agent can be there.
+func (t *Tenants) Drop(tenant string) {
+	t.mu.Lock()
+	a := t.accounts[tenant]
+	delete(t.accounts, tenant)
+	t.mu.Unlock()
+	if a != nil {
+		a.cancel()
+	}
+}
+
+// Names returns the tenants whose accounts are open.
+func (t *Tenants) Names() []string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	names := make([]string, 0, len(t.accounts))
+	for name := range t.accounts {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Close closes all accounts, and returns when nothing of them is left.
+func (t *Tenants) Close() {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.cancel()
+	t.running.Wait()
+	if t.claims != nil {
+		t.claims.Close()
+	}
+}
+
+// errNotOpen reports a tenant that no host-agent is known of.
+var errNotOpen = errors.New("account is not open")
+
+// Publish implements Bus.
+func (t *Tenants) Publish(subject string, data []byte) error {
+	a := t.find(tenantOf(subject))
+	if a == nil {
+		return fmt.Errorf("publish on %s: %w", subject, errNotOpen)
+	}
+	c := a.conn.Load()
+	if c == nil {
+		return fmt.Errorf("publish on %s: %w", subject, nats.ErrDisconnected)
+	}
+	return c.Publish(subject, data)
+}
+
+// Subscribe implements Bus. It waits a moment for an account that is being
+// opened.
+func (t *Tenants) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
+	a := t.find(tenantOf(subject))
+	if a == nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", subject, errNotOpen)
+	}
+	select {
+	case <-a.ready:
+		if c := a.conn.Load(); c != nil {
+			return c.Subscribe(subject, into)
+		}
+	case <-time.After(openTimeout):
+	case <-t.life.Done():
+	}
+	return nil, fmt.Errorf("subscribe to %s: %w", subject, nats.ErrDisconnected)
+}
+
+func (t *Tenants) find(tenant string) *account {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.accounts[tenant]
+}
+
+// tenantOf returns the tenant in a subject of a host, "" if it is none.
+func tenantOf(subject string) string {
+	rest, ok := strings.CutPrefix(subject, subjectRoot)
+	tenant, _, more := strings.Cut(rest, ".")
+	if !ok || !more {
+		return ""
+	}
+	return tenant
+}
+
+// tellAgain has NATS told of all accounts once more.
+func (t *Tenants) tellAgain() {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, a := range t.accounts {
+		a.mu.Lock()
+		a.unsettleLocked()
+		a.mu.Unlock()
+		wakeUp(a.wake)
+	}
+}
+
+// run keeps one account open until ctx ends.
+func (t *Tenants) run(ctx context.Context, a *account) {
+	defer t.end(a)
+	for failures := 0; ; {
+		err := t.settle(ctx, a)
+		var again <-chan time.Time
+		if err != nil && ctx.Err() == nil {
+			failures++
+			again = time.After(retryDelay(failures))
+			t.cfg.Log.Warn("account of a tenant", "tenant", a.tenant, "error", err)
+		} else {
+			failures = 0
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+		case <-again:
+		case <-a.ended():
+			t.cfg.Log.Error("connection to NATS ended for good; making another", "tenant", a.tenant)
+			a.conn.Load().Close()
+			if stop := a.takeStop(); stop != nil {
+				stop()
+			}
+			a.conn.Store(nil)
+		}
+	}
+}
+
+// settle does what is to be done for an account.
+func (t *Tenants) settle(ctx context.Context, a *account) error {
+	if err := t.tell(ctx, a); err != nil {
+		return err
+	}
+	if a.conn.Load() == nil {
+		if err := t.connect(ctx, a); err != nil {
+			return err
+		}
+	}
+	t.mu.RLock() // until stop is set, which the end of Serve calls
+	defer t.mu.RUnlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t.serve == nil || a.stop != nil {
+		return nil
+	}
+	var err error
+	a.stop, err = t.serve(a.tenant, a.conn.Load())
+	return err
+}
+
+// tell tells NATS of the account, if it does not know.
+func (t *Tenants) tell(ctx context.Context, a *account) error {
+	a.mu.Lock()
+	told, revoked := a.told, a.revoked
+	a.mu.Unlock()
+	if told {
+		return nil
+	}
+	var err error
+	if t.cfg.Relay.Server != nil {
+		err = t.cfg.Relay.Server.setTenant(a.tenant, revoked)
+	} else {
+		err = t.claim(ctx, a.tenant, revoked)
+	}
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if maps.Equal(revoked, a.revoked) {
+		a.told = true
+		close(a.settled)
+	} else {
+		wakeUp(a.wake)
+	}
+	return nil
+}
+
+// claim tells NATS servers that are not embedded of an account.
+func (t *Tenants) claim(ctx context.Context, tenant string, revoked map[string]time.Time) error {
+	accountJWT, err := t.cfg.Relay.Keys.TenantAccountJWT(tenant, revoked)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	reply, err := t.claims.Request(ctx, claimSubject, []byte(accountJWT))
+	if errors.Is(err, nats.ErrNoResponders) {
+		return errors.New("the NATS servers take no accounts: their resolver must be of type full, as in the trust configuration of the relay")
+	}
+	if err != nil {
+		return fmt.Errorf("tell NATS: %w", err)
+	}
+	var answer struct {
+		Data  struct{ Code int }
+		Error *struct{ Description string }
+	}
+	switch err := json.Unmarshal(reply, &answer); {
+	case err != nil:
+		return fmt.Errorf("tell NATS: %w", err)
+	case answer.Error != nil:
+		return fmt.Errorf("tell NATS: %s", answer.Error.Description)
+	}
+	return nil
+}
+
+// connect makes the connection of an account.
+func (t *Tenants) connect(ctx context.Context, a *account) error {
+	cfg := t.cfg.Relay
+	cfg.Tenant, cfg.Events = a.tenant, t.cfg.Events(a.tenant)
+	c, err := startRelay(ctx, cfg, func() (*auth.User, error) { return cfg.Keys.RelayUser(a.tenant) })
+	if err != nil {
+		return err
+	}
+	a.conn.Store(c)
+	select {
+	case <-a.ready: // it is another one in the place of one that ended
+	default:
+		close(a.ready)
+	}
+	return nil
+}
+
+// end ends what run has made.
+func (t *Tenants) end(a *account) {
+	if stop := a.takeStop(); stop != nil {
+		stop()
+	}
+	if c := a.conn.Load(); c != nil {
+		c.Close()
+	}
+}
+
+// want sets who is revoked.
+func (a *account) want(revoked map[string]time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !maps.Equal(revoked, a.revoked) {
+		a.revoked = revoked
+		a.unsettleLocked()
+		wakeUp(a.wake)
+	}
+}
+
+func (a *account) unsettleLocked() {
+	if a.told {
+		a.told, a.settled = false, make(chan struct{})
+	}
+}
+
+func (a *account) takeStop() func() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	stop := a.stop
+	a.stop = nil
+	return stop
+}
+
+// ended returns a channel that is closed when the connection is gone for good.
+func (a *account) ended() <-chan struct{} {
+	if c := a.conn.Load(); c != nil {
+		return c.Done()
+	}
+	return nil
+}
+
+// wakeUp has a goroutine look for work, once.
+func wakeUp(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
