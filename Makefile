@@ -1,7 +1,8 @@
 # make test     every check and every test, with the race detector
 # make lint     gofmt, vet, staticcheck
 # make demo     relay, NATS, host-agent and a demo host in one process
-# make bench    benchmarks, on request only; BENCH='regexp' picks some
+# make bench    relay and host-agent beside other ways; ARGS='fanout latency --json FILE' picks parts
+# make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
 # make faults   breaks every network and process under load; writes the table in docs/faults.md
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
@@ -9,12 +10,13 @@
 
 GO      ?= go
 BENCH   ?= .
+COUNT   ?= 6
 SOAK    ?= 10m
 FUZZ    ?= .
 FUZZTIME ?= 30s
 PKGS    := ./...
 
-.PHONY: all build test lint bench demo faults soak fuzz interop deps
+.PHONY: all build test lint bench microbench demo faults soak fuzz interop deps
 
 all: build
 
@@ -30,7 +32,11 @@ lint:
 	$(GO) tool staticcheck $(PKGS)
 
 bench:
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKGS)
+	@sh test/bench/install-deps.sh
+	$(GO) run ./test/cmd/bench $(ARGS)
+
+microbench:
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(PKGS)
 
 soak:
 	SOAK=$(SOAK) $(GO) test -race -count=1 -timeout 0 -v -run '^TestModelSoak$$' ./routing

@@ -60,6 +60,17 @@ func (p *Process) wait(cmd *exec.Cmd, done chan<- struct{}) {
 	close(done)
 }
 
+// Pid returns the process's number, or 0 if it does not run. In another
+// network namespace it is that of the program that changes to it.
+func (p *Process) Pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
 // Signal sends a signal to the process, and not to its children.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()

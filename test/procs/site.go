@@ -64,7 +64,7 @@ func Start(ctx context.Context, cfg Config) (*Site, error) {
 
 // prepare finds an address, and makes keys and tokens.
 func (s *Site) prepare(context.Context) (err error) {
-	if s.address, err = freeAddress(); err != nil {
+	if s.address, err = FreeAddress(); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(s.dataDir(), 0o700); err != nil {
@@ -84,8 +84,8 @@ func (s *Site) dataDir() string       { return filepath.Join(s.cfg.Dir, "relay")
 func (s *Site) tokenFile() string     { return filepath.Join(s.cfg.Dir, "host.token") }
 func (s *Site) at(port string) string { return net.JoinHostPort(s.address, port) }
 
-// freeAddress returns an address of this machine's own where nobody listens.
-func freeAddress() (string, error) {
+// FreeAddress returns an address of this machine's own where nobody listens.
+func FreeAddress() (string, error) {
 	var last error
 	for range 100 {
 		address := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))

@@ -1,0 +1,185 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/procs"
+)
+
+// TestMain is the program of the load generators too.
+func TestMain(m *testing.M) {
+	if asked, err := loadgen.Main(os.Args[1:]); asked {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// TestParts runs each part with hardly any work: every connection stays and
+// every frame arrives, and each figure is there.
+func TestParts(t *testing.T) {
+	programs := t.TempDir()
+	if err := procs.Build(t.Context(), programs); err != nil {
+		t.Fatal(err)
+	}
+	atOnce := make(chan struct{}, 4)
+	for _, p := range parts {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			atOnce <- struct{}{}
+			defer func() { <-atOnce }()
+			dir := t.TempDir()
+			figures, err := Run(t.Context(), Options{Programs: programs, Dir: dir, Rounds: 1, Tiny: true, Progress: io.Discard}, p.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(figures) == 0 {
+				t.Error("no figures")
+			}
+			for _, f := range figures {
+				if f.Part != p.name || f.Work == "" || f.Unit == "" {
+					t.Errorf("figure %+v lacks something", f)
+				}
+			}
+			var out bytes.Buffer
+			if err := WriteJSON(&out, figures); err != nil { // a number that is none cannot be written
+				t.Error(err)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("%v is left", left)
+			}
+		})
+	}
+}
+
+func TestUnknownPart(t *testing.T) {
+	_, err := Run(t.Context(), Options{Progress: io.Discard}, "fanout", "typo")
+	if err == nil || !strings.Contains(err.Error(), `"typo"`) {
+		t.Errorf("Run(typo) = %v", err)
+	}
+}
+
+func TestSeries(t *testing.T) {
+	for _, test := range []struct {
+		values series
+		want   float64
+	}{{nil, 0}, {series{7}, 7}, {series{9, 1, 5}, 5}, {series{4, 1, 3, 100}, 3.5}} {
+		if got := test.values.median(); got != test.want {
+			t.Errorf("median(%v) = %v; want %v", test.values, got, test.want)
+		}
+	}
+	a, b := series{2, 9, 8, -1, 4}, series{1, 3, 0, 1, -2}
+	if got := fmt.Sprint(a.over(b), a.less(b)); got != "[2 3] [1 6 8 -2 6]" {
+		t.Errorf("over and less = %s", got)
+	}
+}
+
+// TestRatioOfRounds: the ratio is that of the middle round, not of medians.
+func TestRatioOfRounds(t *testing.T) {
+	f := newFigure("w", "u", series{1, 20, 300}).beside("other", series{1, 20, 300}, series{10, 10, 10})
+	if f.Value != 20 || f.Comparison.Value != 10 || *f.Ratio != 2 || f.Spread != (Spread{1, 300}) {
+		t.Errorf("figure %+v, ratio %v", f, *f.Ratio)
+	}
+	g := newFigure("w", "u", series{1, 100, 6}).beside("other", series{1, 100, 6}, series{1, 20, 3})
+	if *g.Ratio != 2 {
+		t.Errorf("ratio %v; want 2", *g.Ratio)
+	}
+}
+
+func TestTargets(t *testing.T) {
+	f := newFigure("w", "ms", series{4}).beside("other", series{4}, series{2})
+	for _, test := range []struct {
+		target target
+		text   string
+		met    bool
+	}{
+		{atMost(4), "≤ 4 ms", true},
+		{atMost(3.9), "≤ 3.9 ms", false},
+		{atLeast(4), "≥ 4 ms", true},
+		{atLeast(5), "≥ 5 ms", false},
+		{ratioAtMost(2), "≤ 2×", true},
+		{ratioAtMost(1.25), "≤ 1.25×", false},
+		{ratioAtLeast(2), "≥ 2×", true},
+		{ratioAtLeast(12), "≥ 12×", false},
+	} {
+		if g := f.want(test.target); g.Target != test.text || g.Met != test.met {
+			t.Errorf("%+v: %q, met %v; want %q, %v", test.target, g.Target, g.Met, test.text, test.met)
+		}
+	}
+	if g := newFigure("w", "ms", series{4}).want(ratioAtLeast(1)); g.Met {
+		t.Error("a ratio that is not there is met")
+	}
+}
+
+func TestOutput(t *testing.T) {
+	figures := []Figure{
+		newFigure("much work", "ms", series{1.234, 2.345, 3}).beside("other", series{1, 2, 3}, series{4, 4, 4}).want(atMost(2)),
+		newFigure("alone", "MB", series{1234567}),
+	}
+	figures[0].Part, figures[1].Part = "p", "q"
+	var table, text bytes.Buffer
+	if err := WriteTable(&table, Machine{CPU: "cpu", Cores: 2, Kernel: "k", Go: "g", Load: "0"}, figures); err != nil {
+		t.Fatal(err)
+	}
+	want := `cpu, 2 cores, k, g, load before the run 0
+
+| part | work | median (spread) | beside it | ratio | target | met |
+|---|---|---|---|---|---|---|
+| ` + "`p`" + ` | much work | 2.35 ms (1.23–3) | other: 4 | 0.5× | ≤ 2 ms | **no** |
+| ` + "`q`" + ` | alone | 1234567 MB (1234567–1234567) |  |  |  |  |
+`
+	if table.String() != want {
+		t.Errorf("table\n%s\nwant\n%s", table.String(), want)
+	}
+	if err := WriteJSON(&text, figures); err != nil {
+		t.Fatal(err)
+	}
+	var got []map[string]any
+	if err := json.Unmarshal(text.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"part", "work", "value", "unit", "comparison", "ratio", "target", "met", "spread"} {
+		if _, ok := got[1][key]; !ok || len(got[1]) != 9 {
+			t.Errorf("%s is missing or others are there in %v", key, got[1])
+		}
+	}
+	if c := got[0]["comparison"].(map[string]any); c["name"] != "other" || c["value"] != 4.0 || got[0]["met"] != false {
+		t.Errorf("JSON %v", got[0])
+	}
+	text.Reset()
+	if err := WriteJSON(&text, nil); err != nil || text.String() != "[]\n" {
+		t.Errorf("no figures are %q, %v", text.String(), err)
+	}
+}
+
+func TestDigits(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 0.0123456: "0.0123", 0.25: "0.25", 1.5: "1.5", 12.345: "12.3", 123.4: "123", 5000: "5000", -0.5: "-0.5", 1e-9: "0",
+	} {
+		if got := digits(v); got != want {
+			t.Errorf("digits(%v) = %q; want %q", v, got, want)
+		}
+	}
+}
+
+func TestMachine(t *testing.T) {
+	m := ThisMachine()
+	if m.Cores < 1 || !strings.HasPrefix(m.Kernel, "Linux ") || !strings.HasPrefix(m.Go, "go") || m.Load == "unknown" {
+		t.Errorf("machine %+v", m)
+	}
+	if got := field("a : b\nmodel name\t: x: y\n", "model name"); got != "x: y" {
+		t.Errorf("field() = %q", got)
+	}
+}

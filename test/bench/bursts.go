@@ -1,0 +1,62 @@
+package bench
+
+import (
+	"time"
+
+	"ahprelay/test/bench/loadgen"
+)
+
+// streaming is how models speak: 2000 actions a second, in bursts of 20.
+var streaming = loadgen.Pace{Burst: 20, Every: 10 * time.Millisecond}
+
+// ms returns a time in milliseconds.
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// bursts is how long actions take to clients that are not at their limits.
+func bursts(l *lab) ([]Figure, error) {
+	s, err := l.site(siteConfig{})
+	if err != nil {
+		return nil, err
+	}
+	relay, err := s.system(0)
+	if err != nil {
+		return nil, err
+	}
+	nats, err := l.natsServer()
+	if err != nil {
+		return nil, err
+	}
+	systems := []*system{relay, l.direct(), nats}
+	crowds := make([]*crowd, len(systems))
+	p50, p99 := make([]series, len(systems)), make([]series, len(systems))
+	for i, way := range systems {
+		if crowds[i], err = l.join(way, []string{"relay", "direct", "nats"}[i], l.many(100), 0, actionSize); err != nil {
+			return nil, err
+		}
+		if _, err := crowds[i].hear(streaming, l.long(200*time.Millisecond), true); err != nil { // warms up
+			return nil, err
+		}
+	}
+	err = l.rounds(func(int) error {
+		for i, c := range crowds {
+			got, err := c.hear(streaming, l.long(1500*time.Millisecond), true)
+			if err != nil {
+				return err
+			}
+			p50[i] = append(p50[i], ms(got.Delays.P50))
+			p99[i] = append(p99[i], ms(got.Delays.P99))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	const work = "2000 actions/s in bursts of 20 to 100 clients, "
+	var figures []Figure
+	for i := 1; i < len(systems); i++ {
+		figures = append(figures,
+			newFigure(work+"p50", "ms", p50[0]).beside(systems[i].name, p50[0], p50[i]).want(atMost(1.5)),
+			newFigure(work+"p99", "ms", p99[0]).beside(systems[i].name, p99[0], p99[i]).want(atMost(8)))
+	}
+	return figures, nil
+}

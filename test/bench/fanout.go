@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"ahprelay/test/bench/loadgen"
+)
+
+// actionSize is how long an action is, in bytes.
+const actionSize = 512
+
+// saturated is as fast as n clients take it.
+func saturated(n int) loadgen.Pace {
+	const onTheirWay = 128 << 10 // frames to all clients
+	return loadgen.Pace{Burst: 16, Window: max(128, min(512, onTheirWay/n))}
+}
+
+// fanout is how much one host's actions to many clients cost the relay.
+func fanout(l *lab) (figures []Figure, err error) {
+	s, err := l.site(siteConfig{})
+	if err != nil {
+		return nil, err
+	}
+	relay, err := s.system(0)
+	if err != nil {
+		return nil, err
+	}
+	nats, err := l.natsServer()
+	if err != nil {
+		return nil, err
+	}
+	writer, err := l.writer()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range []int{10, 100, 1000} {
+		more, err := l.fanoutTo(s, n, []*system{relay, nats, writer, l.direct()})
+		if err != nil {
+			return nil, fmt.Errorf("%d clients: %w", n, err)
+		}
+		figures = append(figures, more...)
+	}
+	return figures, nil
+}
+
+// fanoutTo measures systems with n clients each; the first is the relay.
+func (l *lab) fanoutTo(s *site, n int, systems []*system) ([]Figure, error) {
+	crowds := make([]*crowd, len(systems))
+	for i, way := range systems {
+		var err error
+		if crowds[i], err = l.join(way, fmt.Sprintf("w%d-n%d", i, n), l.many(n), 0, actionSize); err != nil {
+			return nil, err
+		}
+		if _, err := crowds[i].hear(saturated(n), l.long(100*time.Millisecond), false); err != nil { // warms up
+			return nil, err
+		}
+	}
+	perCPU := make([]series, len(systems))
+	var agent, wall series
+	err := l.rounds(func(int) error {
+		for i, c := range crowds {
+			before, err := loadgen.CPU(s.agents[0].Pid())
+			if err != nil {
+				return err
+			}
+			got, err := c.hear(saturated(n), l.long(400*time.Millisecond), false)
+			if err != nil {
+				return err
+			}
+			perCPU[i] = append(perCPU[i], got.perCPU()/1e6)
+			if i > 0 {
+				continue
+			}
+			after, err := loadgen.CPU(s.agents[0].Pid())
+			if err != nil {
+				return err
+			}
+			agent = append(agent, float64(got.Delivered)/(after-before).Seconds()/1e6)
+			wall = append(wall, float64(got.Delivered)/got.Took.Seconds()/1e6)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range crowds {
+		if err := c.leave(); err != nil {
+			return nil, err
+		}
+	}
+	return fanoutFigures(n, systems, perCPU, agent, wall), nil
+}
+
+func fanoutFigures(n int, systems []*system, perCPU []series, agent, wall series) (figures []Figure) {
+	work := fmt.Sprintf("%d clients, saturated", n)
+	const unit = "M deliveries per CPU-second"
+	for i := 1; i < len(systems); i++ {
+		f := newFigure(work, unit, perCPU[0]).beside(systems[i].name, perCPU[0], perCPU[i])
+		switch {
+		case i == 1 && n >= 100:
+			f = f.want(ratioAtLeast(2))
+		case i == 2 && n == 100:
+			f = f.want(ratioAtLeast(12))
+		}
+		figures = append(figures, f)
+	}
+	return append(figures,
+		newFigure(work+", of the host-agent", unit, agent),
+		newFigure(work+", all processes on one machine", "M deliveries/s", wall))
+}

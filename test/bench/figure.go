@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A series are the values of one figure, one of each round.
+type series []float64
+
+// median returns the middle value, or the mean of the two in the middle.
+func (s series) median() float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// over returns the ratio of each value and its counterpart, where there is
+// one: differences may be below zero.
+func (s series) over(other series) series {
+	var ratios series
+	for i := range min(len(s), len(other)) {
+		if other[i] > 0 && s[i] >= 0 {
+			ratios = append(ratios, s[i]/other[i])
+		}
+	}
+	return ratios
+}
+
+// less returns the difference of each value and its counterpart.
+func (s series) less(other series) series {
+	var rest series
+	for i := range min(len(s), len(other)) {
+		rest = append(rest, s[i]-other[i])
+	}
+	return rest
+}
+
+// A Figure is one line of the result.
+type Figure struct {
+	Part       string      `json:"part"`
+	Work       string      `json:"work"`
+	Value      float64     `json:"value"`
+	Unit       string      `json:"unit"`
+	Comparison *Comparison `json:"comparison"` // nil: there is none
+	Ratio      *float64    `json:"ratio"`      // of value and comparison; nil without one
+	Target     string      `json:"target"`     // "": none
+	Met        bool        `json:"met"`        // true without a target
+	Spread     Spread      `json:"spread"`
+}
+
+// A Comparison is what the same work came to another way.
+type Comparison struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+}
+
+// A Spread is the least and the greatest value of the rounds.
+type Spread struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// newFigure returns a figure without comparison and target.
+func newFigure(work, unit string, values series) Figure {
+	return Figure{
+		Work: work, Unit: unit, Value: values.median(), Met: true,
+		Spread: Spread{slices.Min(values), slices.Max(values)},
+	}.withRatio(nil)
+}
+
+func (f Figure) withRatio(ratios series) Figure {
+	f.Ratio = nil
+	if len(ratios) > 0 {
+		r := ratios.median()
+		f.Ratio = &r
+	}
+	return f
+}
+
+// beside sets what a figure is compared with. Values are those of the figure,
+// others those of the comparison, of the same rounds.
+func (f Figure) beside(name string, values, others series) Figure {
+	f.Comparison = &Comparison{name, others.median()}
+	return f.withRatio(values.over(others))
+}
+
+// A target is what a figure is to reach.
+type target struct {
+	ofRatio bool
+	atLeast bool
+	limit   float64
+}
+
+func atMost(limit float64) target       { return target{limit: limit} }
+func atLeast(limit float64) target      { return target{limit: limit, atLeast: true} }
+func ratioAtMost(limit float64) target  { return target{limit: limit, ofRatio: true} }
+func ratioAtLeast(limit float64) target { return target{limit: limit, ofRatio: true, atLeast: true} }
+
+// want sets the target.
+func (f Figure) want(t target) Figure {
+	value, sign, unit := f.Value, "≤", " "+f.Unit
+	if t.atLeast {
+		sign = "≥"
+	}
+	if t.ofRatio {
+		unit = "×"
+		if f.Ratio == nil {
+			f.Met, f.Target = false, fmt.Sprintf("%s %g×", sign, t.limit)
+			return f
+		}
+		value = *f.Ratio
+	}
+	f.Target = fmt.Sprintf("%s %g%s", sign, t.limit, unit)
+	if t.atLeast {
+		f.Met = value >= t.limit
+	} else {
+		f.Met = value <= t.limit
+	}
+	return f
+}

@@ -1,0 +1,151 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/faultproxy"
+)
+
+// flapClients is how many clients hear what is said while the link is cut.
+const flapClients = 50
+
+// cutTime is how long the link is cut.
+const cutTime = 3 * time.Second
+
+// flap is what clients see of a cut of the host's link to the relay, beside
+// clients whose own connections are cut, as those through a tunnel are.
+func flap(l *lab) ([]Figure, error) {
+	var link *faultproxy.Proxy
+	s, err := l.site(siteConfig{between: func(target string) (_ string, err error) {
+		if link, err = l.proxy(target); err != nil {
+			return "", err
+		}
+		return link.Addr(), nil
+	}})
+	if err != nil {
+		return nil, err
+	}
+	relay, err := s.system(0)
+	if err != nil {
+		return nil, err
+	}
+	tunnel, err := l.proxy(strings.TrimPrefix(l.hostURL, "ws://"))
+	if err != nil {
+		return nil, err
+	}
+	through := &system{name: "a tunnel", kind: loadgen.AHP, url: "ws://" + tunnel.Addr()}
+	var closed, lost, closedInTunnel, whole series
+	err = l.rounds(func(round int) error {
+		c, err := l.join(relay, fmt.Sprintf("flap-%d", round), l.many(flapClients), 0, actionSize)
+		if err != nil {
+			return err
+		}
+		other, err := l.join(through, fmt.Sprintf("tunnel-%d", round), l.many(flapClients), 0, actionSize)
+		if err != nil {
+			return err
+		}
+		seen, err := c.flapOnce(link, tunnel)
+		if err != nil {
+			return err
+		}
+		closed, lost, whole = append(closed, seen.closed), append(lost, seen.lost), append(whole, seen.whole.Seconds())
+		gone, err := other.ended()
+		if err != nil {
+			return err
+		}
+		closedInTunnel = append(closedInTunnel, float64(gone))
+		return errors.Join(c.leave(), other.leave())
+	})
+	if err != nil {
+		return nil, err
+	}
+	work := fmt.Sprintf("link cut for 3 s while %d clients hear 500 actions/s: ", flapClients)
+	return []Figure{
+		newFigure(work+"closed", "clients", closed).beside("a tunnel", closed, closedInTunnel).want(atMost(0)),
+		newFigure(work+"lost", "frames", lost).want(atMost(0)),
+		newFigure(work+"whole again after it is back", "s", whole).want(atMost(1)),
+	}, nil
+}
+
+// proxy starts a fault proxy in front of an address.
+func (l *lab) proxy(target string) (*faultproxy.Proxy, error) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	address := free.Addr().String()
+	if err := free.Close(); err != nil {
+		return nil, err
+	}
+	p, err := faultproxy.New(address, target)
+	if err == nil {
+		l.ends = append(l.ends, p.Close)
+	}
+	return p, err
+}
+
+// A flapResult is what clients saw of one cut.
+type flapResult struct {
+	closed, lost float64
+	whole        time.Duration // from the end of the cut until all had what was said in it
+}
+
+// flapOnce cuts links while the host speaks to a crowd.
+func (c *crowd) flapOnce(links ...*faultproxy.Proxy) (r flapResult, err error) {
+	if _, err := c.hear(spoken, c.lab.long(300*time.Millisecond), false); err != nil {
+		return r, err
+	}
+	c.mayLose = true
+	var wg sync.WaitGroup
+	var said loadgen.StreamReply
+	var failed error
+	wg.Go(func() { said, failed = c.stream(spoken, c.lab.long(cutTime+1200*time.Millisecond)) })
+	time.Sleep(c.lab.long(200 * time.Millisecond))
+	for _, link := range links {
+		link.Cut()
+	}
+	time.Sleep(c.lab.long(cutTime))
+	for _, link := range links {
+		err = errors.Join(err, link.Heal())
+	}
+	if err == nil {
+		r.whole, err = c.catchUp()
+	}
+	wg.Wait()
+	if err := errors.Join(err, failed); err != nil {
+		return r, err
+	}
+	gone, err := c.ended()
+	r.closed, r.lost = float64(gone), float64(said.Lost)
+	return r, err
+}
+
+// giveUp is how long clients may take to be whole again.
+const giveUp = 10 * time.Second
+
+// catchUp returns how long it takes until readers have got what was said until
+// now; giveUp if they do not.
+func (c *crowd) catchUp() (took time.Duration, err error) {
+	var said int64
+	if err := c.lab.host.Call("Host.Said", c.channels[0], &said); err != nil {
+		return 0, err
+	}
+	args := loadgen.AwaitArgs{Group: c.groups[0], Action: said, Within: giveUp}
+	if c.lab.clients.Call("Clients.Await", args, &took) != nil {
+		took = giveUp
+	}
+	return took, nil
+}
+
+// ended returns how many connections of a crowd have ended.
+func (c *crowd) ended() (n int, err error) {
+	var state loadgen.State
+	err = c.lab.clients.Call("Clients.State", c.groups[0], &state)
+	return len(state.Ended), err
+}

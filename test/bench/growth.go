@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"ahprelay/test/bench/loadgen"
+)
+
+// oneByOne are bursts of 20, each when the one before has arrived: the same
+// work for each delivery, however many there are.
+var oneByOne = loadgen.Pace{Burst: 20, Window: 20}
+
+// growth is what a delivery costs the relay as there are more clients, and
+// more hosts.
+func growth(l *lab) ([]Figure, error) {
+	figures, err := l.moreClients([]int{10, 100, 1000, 5000})
+	if err != nil {
+		return nil, err
+	}
+	more, err := l.moreHosts([]int{1, 10, 100})
+	return append(figures, more...), err
+}
+
+// moreClients measures one host with more and more clients.
+func (l *lab) moreClients(numbers []int) ([]Figure, error) {
+	s, err := l.site(siteConfig{name: "clients"})
+	if err != nil {
+		return nil, err
+	}
+	defer s.end()
+	relay, err := s.system(0)
+	if err != nil {
+		return nil, err
+	}
+	crowds := make([]*crowd, len(numbers))
+	for i, n := range numbers {
+		if crowds[i], err = l.join(relay, fmt.Sprintf("clients-%d", n), l.many(n), 0, actionSize); err != nil {
+			return nil, err
+		}
+	}
+	cost, err := l.growing(crowds)
+	if err != nil {
+		return nil, err
+	}
+	const work, base = "%d clients of one host, bursts of 20", 1 // compared with 100
+	var figures []Figure
+	for i, n := range numbers {
+		f := newFigure(fmt.Sprintf(work, n), "µs of the relay per delivery", cost[i])
+		if i != base {
+			f = f.beside(fmt.Sprintf("%d clients", numbers[base]), cost[i], cost[base])
+		}
+		if i > base {
+			f = f.want(ratioAtMost(1.25))
+		}
+		figures = append(figures, f)
+	}
+	return figures, nil
+}
+
+// clientsOfHost is how many clients each of many hosts has.
+const clientsOfHost = 20
+
+// moreHosts measures one relay with more and more hosts.
+func (l *lab) moreHosts(numbers []int) ([]Figure, error) {
+	most := l.many(numbers[len(numbers)-1])
+	began := time.Now()
+	s, err := l.site(siteConfig{name: "hosts", hosts: most, agentFlags: []string{"--no-sentinel"}})
+	if err != nil {
+		return nil, err
+	}
+	defer s.end()
+	l.say("%d hosts are online after %.1f s", most, time.Since(began).Seconds())
+	crowds := make([]*crowd, len(numbers))
+	for i, n := range numbers {
+		if crowds[i], err = l.acrossHosts(s, fmt.Sprintf("hosts-%d", n), l.many(n)); err != nil {
+			return nil, err
+		}
+	}
+	cost, err := l.growing(crowds)
+	if err != nil {
+		return nil, err
+	}
+	var figures []Figure
+	for i, n := range numbers {
+		f := newFigure(fmt.Sprintf("%d hosts of one relay, %d clients each, bursts of 20", n, clientsOfHost), "µs of the relay per delivery", cost[i])
+		if i > 0 {
+			f = f.beside("1 host", cost[i], cost[0]).want(ratioAtMost(1.25))
+		}
+		figures = append(figures, f)
+	}
+	return figures, nil
+}
+
+// acrossHosts connects clients to the first n hosts.
+func (l *lab) acrossHosts(s *site, name string, n int) (*crowd, error) {
+	first, err := s.system(0)
+	if err != nil {
+		return nil, err
+	}
+	c, err := l.newCrowd(first, l.many(clientsOfHost), actionSize)
+	if err != nil {
+		return nil, err
+	}
+	for i := range n {
+		way, err := s.system(i)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := c.add(way, fmt.Sprintf("%s-%d", name, i), c.readers, 0); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// growing returns what a delivery costs the relay, in µs, for each crowd.
+func (l *lab) growing(crowds []*crowd) ([]series, error) {
+	for _, c := range crowds {
+		if _, err := c.hear(oneByOne, l.long(100*time.Millisecond), false); err != nil { // warms up
+			return nil, err
+		}
+	}
+	cost := make([]series, len(crowds))
+	err := l.rounds(func(int) error {
+		for i, c := range crowds {
+			got, err := c.hear(oneByOne, l.long(400*time.Millisecond), false)
+			if err != nil {
+				return err
+			}
+			cost[i] = append(cost[i], got.CPU.Seconds()*1e6/float64(got.Delivered))
+		}
+		return nil
+	})
+	return cost, err
+}

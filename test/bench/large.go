@@ -1,0 +1,87 @@
+package bench
+
+import (
+	"sync"
+	"time"
+
+	"ahprelay/test/bench/loadgen"
+)
+
+// largest is the longest message that may pass.
+const largest = 32 << 20
+
+// A pair are callers through one system: many that exchange a little, and one
+// that reads a lot.
+type pair struct {
+	name  string // of their groups
+	alone series // p99 of the many by themselves
+	added series // what the one adds
+	rate  series // of the one, MB/s
+}
+
+// large is what large messages to one client do to others.
+func large(l *lab) ([]Figure, error) {
+	s, err := l.site(siteConfig{})
+	if err != nil {
+		return nil, err
+	}
+	relay, err := s.system(0)
+	if err != nil {
+		return nil, err
+	}
+	reader, err := l.start("reader", loadgen.ClientsRole) // its work is not to hold up the others
+	if err != nil {
+		return nil, err
+	}
+	pairs := []*pair{{name: "relay"}, {name: "direct"}}
+	for i, way := range []*system{relay, l.direct()} {
+		args := loadgen.DialArgs{Group: pairs[i].name, URL: way.url, Token: way.token, Callers: l.many(20)}
+		if err := l.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+			return nil, err
+		}
+		args.Callers = 1
+		args.Group += "-large"
+		if err := reader.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+			return nil, err
+		}
+	}
+	err = l.rounds(func(int) error {
+		for _, p := range pairs {
+			if err := l.measurePair(p, reader); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r, d := pairs[0], pairs[1]
+	const other = "straight on the host"
+	return []Figure{
+		newFigure("p99 of 20 clients that exchange 512 B, added by one that reads 32 MiB frames", "ms", r.added).beside(other, r.added, d.added).want(atMost(20)),
+		newFigure("the one that reads 32 MiB frames", "MB/s", r.rate).beside(other, r.rate, d.rate).want(atLeast(80)),
+	}, nil
+}
+
+// measurePair measures the many alone, and with the one.
+func (l *lab) measurePair(p *pair, reader *loadgen.Process) error {
+	small := loadgen.CallArgs{Group: p.name, Request: 512, Answer: 512, For: l.long(1200 * time.Millisecond), Every: 20 * time.Millisecond}
+	var alone, beside, one loadgen.CallReply
+	if err := l.clients.Call("Clients.Call", small, &alone); err != nil {
+		return err
+	}
+	big := loadgen.CallArgs{Group: p.name + "-large", Request: 512, Answer: largest, For: small.For}
+	var wg sync.WaitGroup
+	var failed error
+	wg.Go(func() { failed = reader.Call("Clients.Call", big, &one) })
+	err := l.clients.Call("Clients.Call", small, &beside)
+	wg.Wait()
+	if err == nil {
+		err = failed
+	}
+	p.alone = append(p.alone, ms(alone.Delays.P99))
+	p.added = append(p.added, ms(beside.Delays.P99-alone.Delays.P99))
+	p.rate = append(p.rate, float64(one.Delays.Count)*largest/one.Took.Seconds()/1e6)
+	return err
+}

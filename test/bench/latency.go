@@ -1,0 +1,72 @@
+package bench
+
+import (
+	"time"
+
+	"ahprelay/test/bench/loadgen"
+)
+
+// latency is what the way through relay, NATS and host-agent adds to a request
+// and its answer.
+func latency(l *lab) ([]Figure, error) {
+	ports, err := l.site(siteConfig{name: "through-relay-port"})
+	if err != nil {
+		return nil, err
+	}
+	tcp, err := l.site(siteConfig{name: "nats-tcp", natsTCP: true})
+	if err != nil {
+		return nil, err
+	}
+	systems := []*system{l.direct(), nil, nil}
+	for i, s := range []*site{ports, tcp} {
+		if systems[i+1], err = s.system(0); err != nil {
+			return nil, err
+		}
+	}
+	names := []string{"direct", "ports", "tcp"}
+	for i, way := range systems {
+		args := loadgen.DialArgs{Group: names[i], URL: way.url, Token: way.token, Callers: 1}
+		if err := l.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+			return nil, err
+		}
+		if _, err := l.ask(names[i], 100*time.Millisecond); err != nil { // warms up
+			return nil, err
+		}
+	}
+	p50, p99 := make([]series, len(systems)), make([]series, len(systems))
+	err = l.rounds(func(int) error {
+		for range 4 { // in turns, so that what disturbs one disturbs all
+			for i, name := range names {
+				delays, err := l.ask(name, 400*time.Millisecond)
+				if err != nil {
+					return err
+				}
+				p50[i], p99[i] = append(p50[i], ms(delays.P50)), append(p99[i], ms(delays.P99))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return latencyFigures(p50, p99), nil
+}
+
+func latencyFigures(p50, p99 []series) []Figure {
+	const direct = "straight on the host"
+	added := func(i int, work string) []Figure {
+		m, t := p50[i].less(p50[0]), p99[i].less(p99[0])
+		return []Figure{
+			newFigure(work+", added p50", "ms", m).beside(direct, m, p50[0]).want(atMost(0.3)),
+			newFigure(work+", added p99", "ms", t).beside(direct, t, p99[0]).want(atMost(1)),
+		}
+	}
+	return append(added(1, "request and answer of 512 B"), added(2, "the same with NATS over TCP")...)
+}
+
+// ask has callers ask one thing after the other.
+func (l *lab) ask(group string, d time.Duration) (loadgen.Delays, error) {
+	var reply loadgen.CallReply
+	err := l.clients.Call("Clients.Call", loadgen.CallArgs{Group: group, Request: 512, Answer: 512, For: l.long(d)}, &reply)
+	return reply.Delays, err
+}

@@ -1,0 +1,171 @@
+package loadgen
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// A caller asks and waits for the answer, one request at a time.
+type caller struct {
+	*wsConn
+	lastID int
+}
+
+// DialArgs say which callers to connect.
+type DialArgs struct {
+	Group   string // a new name
+	URL     string
+	Token   string
+	Callers int
+}
+
+// Dial connects callers.
+func (c *Clients) Dial(args DialArgs, _ *None) error {
+	list := make([]*caller, args.Callers)
+	var all errgroup.Group
+	all.SetLimit(connectors)
+	for i := range list {
+		all.Go(func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), dialTime)
+			defer cancel()
+			ws, err := dialWS(ctx, args.URL, args.Token)
+			if err != nil {
+				return err
+			}
+			list[i] = &caller{wsConn: ws, lastID: 1000}
+			return greet(ws, fmt.Sprintf("%s-%d", args.Group, i), "")
+		})
+	}
+	err := all.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && c.callers[args.Group] != nil {
+		err = fmt.Errorf("there are callers %s", args.Group)
+	}
+	if err != nil {
+		for _, caller := range list {
+			if caller != nil {
+				_ = caller.Close()
+			}
+		}
+		return err
+	}
+	c.callers[args.Group] = list
+	return nil
+}
+
+// CallArgs say what callers ask.
+type CallArgs struct {
+	Group   string
+	Request int // bytes of a request
+	Answer  int // bytes of an answer
+	For     time.Duration
+	Every   time.Duration // from one request to the next; 0: at once
+}
+
+// CallReply is what came of it.
+type CallReply struct {
+	Delays Delays
+	Took   time.Duration // in all
+}
+
+// Call has all callers of a group ask, and checks the answers.
+func (c *Clients) Call(args CallArgs, reply *CallReply) error {
+	c.mu.Lock()
+	list := c.callers[args.Group]
+	c.mu.Unlock()
+	if list == nil {
+		return fmt.Errorf("there are no callers %q", args.Group)
+	}
+	began := time.Now()
+	var mu sync.Mutex
+	var delays []time.Duration
+	var all errgroup.Group
+	for i, caller := range list {
+		all.Go(func() error {
+			if args.Every > 0 { // they do not ask all at once
+				time.Sleep(args.Every * time.Duration(i) / time.Duration(len(list)))
+			}
+			own, err := caller.callFor(&args)
+			mu.Lock()
+			defer mu.Unlock()
+			delays = append(delays, own...)
+			return err
+		})
+	}
+	err := all.Wait()
+	*reply = CallReply{Delays: summary(delays), Took: time.Since(began)}
+	return err
+}
+
+func (c *caller) callFor(args *CallArgs) (delays []time.Duration, err error) {
+	began := time.Now()
+	for next := began; len(delays) == 0 || time.Since(began) < args.For; {
+		sent := time.Now()
+		if err := c.call(args); err != nil {
+			return delays, err
+		}
+		delays = append(delays, time.Since(sent))
+		if args.Every > 0 {
+			next = next.Add(args.Every)
+			time.Sleep(time.Until(next))
+		}
+	}
+	return delays, nil
+}
+
+func (c *caller) call(args *CallArgs) error {
+	c.lastID++
+	id := strconv.Itoa(c.lastID)
+	const pad = 2 + len(`,"pad":`)
+	request := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"resourceRead","params":{"channel":"ahp-root://","uri":%q`, id, ResourceURI(args.Answer))
+	if room := args.Request - len(request) - pad - 2; room > 0 {
+		request = fmt.Appendf(request, `,"pad":"%s"`, corpus()[:room])
+	}
+	request = append(request, `}}`...)
+	if err := c.send(opText, request); err != nil {
+		return err
+	}
+	answer, err := c.message()
+	if err != nil {
+		return err
+	}
+	return checkAnswer(answer, id, args.Answer)
+}
+
+// checkAnswer compares an answer with what the host says.
+func checkAnswer(answer []byte, id string, size int) error {
+	head, tail, left, err := answerParts([]byte(id), size)
+	if err != nil {
+		return err
+	}
+	if len(answer) != size || string(answer[:len(head)]) != head || string(answer[len(head)+left:]) != tail {
+		return fmt.Errorf("the answer to request %s has %d bytes and begins with %.200q; want %d", id, len(answer), answer, size)
+	}
+	all := corpus()
+	for data := answer[len(head) : len(head)+left]; len(data) > 0; {
+		n := min(len(data), len(all))
+		if !bytes.Equal(data[:n], all[:n]) {
+			return fmt.Errorf("the answer to request %s is changed", id)
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+// Hangup ends callers.
+func (c *Clients) Hangup(group string, _ *None) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, caller := range c.callers[group] {
+		_ = caller.Close()
+	}
+	delete(c.callers, group)
+	return nil
+}

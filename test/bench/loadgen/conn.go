@@ -1,0 +1,227 @@
+package loadgen
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha1"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A wsConn is a WebSocket that one goroutine reads, without any copy that is
+// not needed.
+type wsConn struct {
+	net.Conn
+	client bool
+	buf    []byte
+	start  int // of what is not read yet
+	end    int
+	out    []byte // scratch of the client's writes
+	whole  []byte // of a message in several frames
+}
+
+// dialTime is how long a connection and its handshake may take.
+const dialTime = 30 * time.Second
+
+// dialWS opens a WebSocket as a client. A token may be "".
+func dialWS(ctx context.Context, address, token string) (*wsConn, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme == "wss" { // the relay's certificate is a test's own
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	}
+	ws, err := upgrade(c, u, token)
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return ws, nil
+}
+
+func upgrade(c net.Conn, u *url.URL, token string) (*wsConn, error) {
+	if err := c.SetDeadline(time.Now().Add(dialTime)); err != nil {
+		return nil, err
+	}
+	request := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: http.Header{
+		"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
+		"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
+	}}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	if err := request.Write(c); err != nil {
+		return nil, err
+	}
+	r := bufio.NewReader(c)
+	response, err := http.ReadResponse(r, request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 200))
+		return nil, fmt.Errorf("HTTP %s: %s", response.Status, text)
+	}
+	ws := &wsConn{Conn: c, client: true}
+	ws.buf, _ = r.Peek(r.Buffered())
+	ws.buf = append([]byte(nil), ws.buf...)
+	ws.end = len(ws.buf)
+	return ws, c.SetDeadline(time.Time{})
+}
+
+// acceptWS takes a WebSocket as a server.
+func acceptWS(w http.ResponseWriter, r *http.Request) (*wsConn, error) {
+	c, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, err
+	}
+	if rw.Reader.Buffered() > 0 { // no client speaks before the answer
+		_ = c.Close()
+		return nil, errors.New("a client spoke too early")
+	}
+	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	_, err = fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
+		base64.StdEncoding.EncodeToString(sum[:]))
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return &wsConn{Conn: c}, nil
+}
+
+// smallBuf is where a connection's buffer begins.
+const smallBuf = 1 << 10
+
+// fill reads more; there is room for need bytes from start on.
+func (c *wsConn) fill(need int) error {
+	if c.start > 0 {
+		c.end = copy(c.buf, c.buf[c.start:c.end])
+		c.start = 0
+	}
+	if size := max(smallBuf, need); len(c.buf) < size {
+		c.buf = append(make([]byte, 0, size), c.buf[:c.end]...)[:size]
+	}
+	n, err := c.Read(c.buf[c.end:])
+	c.end += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// next returns the next frame, small ones only. It answers pings.
+func (c *wsConn) next() (frame, error) {
+	for {
+		h, _, err := readHead(c.buf[c.start:c.end])
+		if err != nil {
+			return frame{}, err
+		}
+		f, used, err := nextFrame(c.buf[c.start:c.end])
+		if err != nil {
+			return frame{}, err
+		}
+		if used == 0 {
+			if err := c.fill(h.size + h.length); err != nil {
+				return frame{}, err
+			}
+			continue
+		}
+		c.start += used
+		switch f.op {
+		case opPing:
+			if err := c.send(opPong, f.payload); err != nil {
+				return frame{}, err
+			}
+		case opPong:
+		case opClose:
+			return frame{}, errors.New(closeText(f.payload))
+		default:
+			return f, nil
+		}
+	}
+}
+
+// echo returns when a ping was answered. Nothing else may come before.
+func (c *wsConn) echo() error {
+	if err := c.send(opPing, nil); err != nil {
+		return err
+	}
+	for {
+		f, used, err := nextFrame(c.buf[c.start:c.end])
+		c.start += used
+		switch {
+		case err != nil:
+			return err
+		case used == 0:
+			if err := c.fill(0); err != nil {
+				return err
+			}
+		case f.op == opPong:
+			return nil
+		default:
+			return fmt.Errorf("a ping was answered with frame %d", f.op)
+		}
+	}
+}
+
+// message returns the next message. It is good until the next is read.
+func (c *wsConn) message() ([]byte, error) {
+	f, err := c.next()
+	if err != nil || f.fin {
+		return f.payload, err
+	}
+	c.whole = append(c.whole[:0], f.payload...)
+	for !f.fin {
+		if f, err = c.next(); err != nil {
+			return nil, err
+		}
+		c.whole = append(c.whole, f.payload...)
+	}
+	return c.whole, nil
+}
+
+// send writes one frame.
+func (c *wsConn) send(op byte, payload []byte) error {
+	if c.client {
+		c.out = appendMasked(c.out[:0], op, payload)
+	} else {
+		c.out = appendFrame(c.out[:0], op, payload)
+	}
+	_, err := c.Write(c.out)
+	return err
+}
+
+// detach returns the connection's socket, which does not block and which no
+// runtime watches any more, and what was read and not used.
+func (c *wsConn) detach() (fd int, rest []byte, err error) {
+	tcp, ok := c.Conn.(*net.TCPConn)
+	if !ok {
+		return 0, nil, errors.New("no plain TCP connection")
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return 0, nil, err
+	}
+	var dupErr error
+	if err := raw.Control(func(own uintptr) { fd, dupErr = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return 0, nil, err
+	}
+	if dupErr != nil {
+		return 0, nil, dupErr
+	}
+	return fd, append([]byte(nil), c.buf[c.start:c.end]...), tcp.Close()
+}

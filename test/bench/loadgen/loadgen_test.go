@@ -1,0 +1,337 @@
+package loadgen
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	if asked, err := Main(os.Args[1:]); asked {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const testChannel = "ahp-chat:/test"
+
+func testFormat(t testing.TB) *Format {
+	t.Helper()
+	f, err := NewFormat(testChannel, 512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestFormatChecks finds every byte that is changed.
+func TestFormatChecks(t *testing.T) {
+	f := testFormat(t)
+	at := time.Now().UnixNano()
+	action := f.Append(nil, 7, 3, at)
+	if n, when, ok := f.Check(action); n != 3 || when != at || !ok || len(action) != 512 {
+		t.Fatalf("Check(%s) = %d, %d, %v", action, n, when, ok)
+	}
+	for i := range action {
+		changed := bytes.Clone(action)
+		changed[i] ^= 1
+		n, when, ok := f.Check(changed)
+		digit := action[i] >= '0' && action[i] <= '9' && changed[i] >= '0' && changed[i] <= '9' && i < 512-f.text
+		if ok && !digit { // of a number; those count
+			t.Errorf("byte %d, %q, is changed, and Check = %d, %d, %v", i, action[i], n, when, ok)
+		}
+	}
+	if _, _, ok := f.Check(action[:511]); ok {
+		t.Error("a short action is good")
+	}
+	if _, err := NewFormat(testChannel, 100); err == nil {
+		t.Error("NewFormat(100) succeeded")
+	}
+}
+
+func FuzzFormatCheck(f *testing.F) {
+	format := testFormat(f)
+	f.Add(format.Append(nil, 1, 1, 1e18))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n, _, ok := format.Check(b)
+		if ok && !bytes.HasSuffix(b, append(format.content(n), textEnd...)) {
+			t.Errorf("%q is good", b)
+		}
+	})
+}
+
+func FuzzNextFrame(f *testing.F) {
+	f.Add(appendFrame(nil, opText, []byte("x")))
+	f.Add(appendMasked(nil, opBinary, make([]byte, 300)))
+	f.Add(appendHead(nil, opText, 1<<20, 0))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		f, used, err := nextFrame(bytes.Clone(b))
+		if used < 0 || used > len(b) || len(f.payload) > used || err != nil && used != 0 {
+			t.Errorf("nextFrame(%x) = %v, %d, %v", b, f, used, err)
+		}
+	})
+}
+
+// TestFrames reads what it has written, of all sizes.
+func TestFrames(t *testing.T) {
+	for _, size := range []int{0, 1, 125, 126, 65535, 65536, 1 << 20} {
+		payload := bytes.Repeat([]byte{'y'}, size)
+		for _, b := range [][]byte{appendFrame(nil, opText, payload), appendMasked(nil, opText, payload)} {
+			for _, short := range []int{0, 1, len(b) - 1} {
+				if _, used, err := nextFrame(b[:short]); used != 0 || err != nil {
+					t.Errorf("%d bytes of %d are a frame: %d, %v", short, len(b), used, err)
+				}
+			}
+			f, used, err := nextFrame(b)
+			if err != nil || used != len(b) || !f.fin || f.op != opText || !bytes.Equal(f.payload, payload) {
+				t.Errorf("size %d: op %d, %d of %d bytes, %v", size, f.op, used, len(b), err)
+			}
+		}
+	}
+	masked := []byte{finBit | opText, maskBit | 3, 1, 2, 3, 4, 'a' ^ 1, 'b' ^ 2, 'c' ^ 3}
+	if f, _, err := nextFrame(masked); err != nil || string(f.payload) != "abc" {
+		t.Errorf("masked frame is %q, %v", f.payload, err)
+	}
+	for _, bad := range [][]byte{{0x71, 0}, append([]byte{finBit | opText, 127}, 0xff, 0, 0, 0, 0, 0, 0, 0)} {
+		if _, _, err := nextFrame(bad); err == nil {
+			t.Errorf("nextFrame(%x) succeeded", bad)
+		}
+	}
+}
+
+// newReader returns a reader whose loop reads nothing.
+func newReader(t *testing.T, kind string) *reader {
+	t.Helper()
+	l := &loop{readers: map[int]*reader{}}
+	return &reader{fd: -1, group: &group{args: ConnectArgs{Group: "g", Kind: kind, Channel: testChannel}, loop: l, format: testFormat(t)}}
+}
+
+// TestReaderCounts takes actions however they are cut.
+func TestReaderCounts(t *testing.T) {
+	for _, kind := range []string{AHP, NATS} {
+		f := testFormat(t)
+		var stream []byte
+		for n := range int64(20) {
+			action := f.Append(nil, n, n+1, 1e18)
+			if kind == NATS {
+				stream = fmt.Appendf(stream, "MSG %s 1 %d\r\n%s\r\n", testChannel, len(action), action)
+			} else {
+				stream = appendFrame(stream, opText, action)
+			}
+		}
+		if kind == NATS { // messages do not begin where frames do
+			all := stream
+			stream = nil
+			for len(all) > 0 {
+				n := min(777, len(all))
+				stream = appendFrame(stream, opBinary, all[:n])
+				all = all[n:]
+			}
+		}
+		for _, piece := range []int{1, 7, 500, 4096, len(stream)} {
+			r := newReader(t, kind)
+			r.group.timed = true
+			for rest := stream; len(rest) > 0; {
+				n := min(piece, len(rest))
+				b := append(r.rest, rest[:n]...)
+				rest = rest[n:]
+				used, err := r.take(b, 1e18+5)
+				if err != nil {
+					t.Fatalf("%s, pieces of %d: %v", kind, piece, err)
+				}
+				r.rest = b[used:]
+			}
+			if r.group.frames != 20 || r.action != 20 || len(r.group.delays) != 20 || r.group.delays[3] != 5 {
+				t.Errorf("%s, pieces of %d: %d frames, action %d, delays %v", kind, piece, r.group.frames, r.action, r.group.delays)
+			}
+		}
+	}
+}
+
+// TestReaderFinds what is lost, repeated, changed or closed.
+func TestReaderFinds(t *testing.T) {
+	f := testFormat(t)
+	action := func(n int64) []byte { return appendFrame(nil, opText, f.Append(nil, n, n, 1e18)) }
+	changed := action(2)
+	changed[len(changed)-10] ^= 1
+	for name, test := range map[string]struct {
+		then []byte
+		want string
+	}{
+		"lost":     {action(3), "behind action 1 came 3"},
+		"repeated": {action(1), "behind action 1 came 1"},
+		"changed":  {changed, "behind action 1 came"},
+		"other":    {appendFrame(nil, opText, []byte("{}")), "behind action 1 came"},
+		"closed":   {appendFrame(nil, opClose, append([]byte{0x03, 0xf5}, "why"...)), "closed with 1013 why"},
+	} {
+		r := newReader(t, AHP)
+		_, err := r.take(append(action(1), test.then...), 0)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v; want %q", name, err, test.want)
+		}
+	}
+}
+
+func TestCounters(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c")
+	a, err := OpenCounters(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := OpenCounters(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.slots[Slots-1].Store(5)
+	if got := b.slots[Slots-1].Load(); got != 5 {
+		t.Errorf("the other has %d; want 5", got)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	var delays []time.Duration
+	for i := range 200 {
+		delays = append(delays, time.Duration(200-i))
+	}
+	if got := summary(delays); got != (Delays{200, 101, 199, 200}) {
+		t.Errorf("summary = %+v", got)
+	}
+	if got := summary(nil); got != (Delays{}) {
+		t.Errorf("summary of nothing = %+v", got)
+	}
+}
+
+// lab starts a host and clients.
+func lab(t *testing.T) (host, clients *Process, url string) {
+	t.Helper()
+	dir := t.TempDir()
+	host, clients = start(t, dir, HostRole), start(t, dir, ClientsRole)
+	call(t, host, "Host.URL", None{}, &url)
+	return host, clients, url
+}
+
+func start(t *testing.T, dir, role string) *Process {
+	t.Helper()
+	p, err := Start(dir, role, role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func call(t *testing.T, p *Process, method string, args, reply any) {
+	t.Helper()
+	if err := p.Call(method, args, reply); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStream speaks to clients that stay, to one that pauses, and to clients
+// that come back.
+func TestStream(t *testing.T) {
+	host, clients, url := lab(t)
+	var took time.Duration
+	call(t, clients, "Clients.Connect", ConnectArgs{Group: "g", Kind: AHP, URL: url, Channel: testChannel, Size: 512, Readers: 4, Slot: 3, Quiet: 1}, &took)
+	args := StreamArgs{Channels: []string{testChannel}, Size: 512, For: 20 * time.Millisecond, Pace: Pace{Burst: 5, Window: 20}, Slot: 3, Readers: 3}
+	call(t, clients, "Clients.Time", TimeArgs{"g", true}, &None{})
+	call(t, clients, "Clients.Pause", PauseArgs{"g", 0, true}, &None{})
+	var reply StreamReply
+	call(t, host, "Host.Stream", args, &reply)
+	var state State
+	call(t, clients, "Clients.State", "g", &state)
+	if reply.Delivered != 3*reply.Actions || int(state.Frames) != reply.Delivered || state.Delays.Count != reply.Delivered || len(state.Ended) > 0 {
+		t.Errorf("%+v; the clients have %+v", reply, state)
+	}
+	var said int64
+	call(t, host, "Host.Said", testChannel, &said)
+	if err := clients.Call("Clients.Await", AwaitArgs{"g", said, time.Millisecond}, &took); err == nil {
+		t.Error("a reader that pauses has got all")
+	}
+	call(t, clients, "Clients.Pause", PauseArgs{"g", 0, false}, &None{})
+	call(t, clients, "Clients.Await", AwaitArgs{"g", said, time.Minute}, &took)
+	call(t, clients, "Clients.Reconnect", ReconnectArgs{"g", url, time.Minute}, &took)
+	call(t, host, "Host.Stream", args, &reply)
+	args.Readers, args.Patience = 4, 50*time.Millisecond // one more than there are
+	if err := host.Call("Host.Stream", args, &reply); err == nil || !strings.Contains(err.Error(), "lost") {
+		t.Errorf("frames for a reader that is not there: %v", err)
+	}
+	args.MayLose = true
+	call(t, host, "Host.Stream", args, &reply)
+	if reply.Lost == 0 || reply.Lost+reply.Delivered != 4*reply.Actions {
+		t.Errorf("%+v; want a loss", reply)
+	}
+	call(t, clients, "Clients.Disconnect", "g", &None{})
+	if err := clients.Call("Clients.State", "g", &state); err == nil {
+		t.Error("a group that has left has a state")
+	}
+}
+
+// TestCalls asks for answers of all sizes.
+func TestCalls(t *testing.T) {
+	_, clients, url := lab(t)
+	call(t, clients, "Clients.Dial", DialArgs{Group: "c", URL: url, Callers: 2}, &None{})
+	for _, size := range []int{200, 512, 100_000, 9 << 20} {
+		var reply CallReply
+		call(t, clients, "Clients.Call", CallArgs{Group: "c", Request: 512, Answer: size, Every: time.Millisecond}, &reply)
+		if reply.Delays.Count != 2 {
+			t.Errorf("answers of %d bytes: %+v", size, reply)
+		}
+	}
+	call(t, clients, "Clients.Hangup", "c", &None{})
+	if err := clients.Call("Clients.Call", CallArgs{Group: "c"}, &CallReply{}); err == nil {
+		t.Error("callers that are gone have called")
+	}
+	if checkAnswer([]byte(`{"jsonrpc":"2.0","id":1,"result":{"data":"bo","encoding":"utf-8"}}`), "1", 66) == nil {
+		t.Error("a changed answer is good")
+	}
+}
+
+// TestWriter passes on what it is fed.
+func TestWriter(t *testing.T) {
+	dir := t.TempDir()
+	host, clients, writer := start(t, dir, HostRole), start(t, dir, ClientsRole), start(t, dir, WriterRole)
+	var at WriterAddresses
+	call(t, writer, "Writer.Addresses", None{}, &at)
+	var took time.Duration
+	call(t, clients, "Clients.Connect", ConnectArgs{Group: "w", Kind: Plain, URL: at.URL, Channel: testChannel, Size: 512, Readers: 3}, &took)
+	var reply StreamReply
+	call(t, host, "Host.Stream", StreamArgs{Channels: []string{testChannel}, Size: 512, Feed: at.Feed, Pace: Pace{Burst: 300}, Readers: 3}, &reply)
+	if reply.Delivered != 900 {
+		t.Errorf("%+v", reply)
+	}
+}
+
+// TestProcess tells what a process used, and that it is gone.
+func TestProcess(t *testing.T) {
+	p := start(t, t.TempDir(), HostRole)
+	if used, err := CPU(p.Pid()); err != nil || used <= 0 {
+		t.Errorf("CPU = %v, %v", used, err)
+	}
+	if err := p.Call("Host.Said", 3, &None{}); err == nil {
+		t.Error("a wrong call succeeded")
+	}
+	p.Close()
+	if err := p.Call("Host.URL", None{}, new(string)); err == nil {
+		t.Error("a process that has ended answers")
+	}
+	if _, err := CPU(p.Pid()); err == nil {
+		t.Error("a process that has ended has used processor time")
+	}
+}

@@ -1,0 +1,133 @@
+package loadgen
+
+import (
+	"errors"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A loop reads many sockets in one thread.
+type loop struct {
+	epoll int
+	wake  int // an eventfd: the loop is to end
+	done  sync.WaitGroup
+
+	mu      sync.Mutex // held while what has come is looked at
+	readers map[int]*reader
+	failed  error
+}
+
+// readSize is how much is read at once.
+const readSize = 256 << 10
+
+func newLoop() (*loop, error) {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(epoll))
+	}
+	l := &loop{epoll: epoll, wake: wake, readers: map[int]*reader{}}
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, wake, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(wake)}); err != nil {
+		return nil, errors.Join(err, unix.Close(epoll), unix.Close(wake))
+	}
+	l.done.Go(l.run)
+	return l, nil
+}
+
+func (l *loop) close() {
+	_, _ = unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	l.done.Wait()
+	_ = errors.Join(unix.Close(l.epoll), unix.Close(l.wake))
+}
+
+// add has the loop read a reader's connection from now on.
+func (l *loop) add(r *reader, ws *wsConn) error {
+	if err := ws.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	fd, rest, err := ws.detach()
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.fd = fd
+	used, err := r.takeCounted(rest, time.Now().UnixNano())
+	if err != nil {
+		r.end(err)
+		return err
+	}
+	r.rest = rest[used:]
+	l.readers[fd] = r
+	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+}
+
+// pause has the loop read a reader's connection no more, or again.
+func (l *loop) pause(r *reader, on bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.fd < 0 {
+		return errors.New("the connection has ended")
+	}
+	events := uint32(unix.EPOLLIN)
+	if on {
+		events = 0
+	}
+	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, r.fd, &unix.EpollEvent{Events: events, Fd: int32(r.fd)})
+}
+
+func (l *loop) run() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	events := make([]unix.EpollEvent, 256)
+	buf := make([]byte, readSize)
+	for {
+		n, err := unix.EpollWait(l.epoll, events, -1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			l.mu.Lock()
+			l.failed = err
+			l.mu.Unlock()
+			return
+		}
+		for _, e := range events[:max(0, n)] {
+			if int(e.Fd) == l.wake {
+				return
+			}
+			l.read(int(e.Fd), buf)
+		}
+	}
+}
+
+// read reads what a socket has.
+func (l *loop) read(fd int, buf []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.readers[fd]
+	if r == nil || r.fd != fd {
+		return
+	}
+	k := copy(buf, r.rest) // less than a frame, which is far smaller
+	n, err := unix.Read(fd, buf[k:])
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return
+	case err == nil && n == 0:
+		err = io.EOF
+	}
+	if err == nil {
+		var used int
+		used, err = r.takeCounted(buf[:k+n], time.Now().UnixNano())
+		r.rest = append(r.rest[:0], buf[used:k+n]...)
+	}
+	if err != nil {
+		delete(l.readers, fd)
+		r.end(err)
+	}
+}

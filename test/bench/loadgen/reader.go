@@ -1,0 +1,322 @@
+package loadgen
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A group are readers of one channel.
+type group struct {
+	args    ConnectArgs
+	loop    *loop
+	counter *counter
+	format  *Format
+	readers []*reader
+
+	// Guarded by loop.mu.
+	timed  bool
+	delays []time.Duration
+	frames int64
+	ended  []string
+}
+
+// A reader is one connection that is to get each action of a channel once.
+type reader struct {
+	group *group
+	index int
+	quiet bool
+
+	// Guarded by loop.mu.
+	fd     int
+	rest   []byte // the beginning of a frame
+	left   int    // NATS: bytes of a frame that are to come
+	stream []byte // NATS: the beginning of a message
+	action int64  // the last one
+	seq    int64  // its serverSeq, as AHP hosts count
+}
+
+// join connects reader i.
+func (g *group) join(ctx context.Context, i int) (*wsConn, error) {
+	ws, err := dialWS(ctx, g.args.URL, g.args.Token)
+	if err != nil {
+		return nil, err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = ws.SetDeadline(deadline)
+	}
+	switch g.args.Kind {
+	case AHP:
+		err = greet(ws, fmt.Sprintf("%s-%d", g.args.Group, i), g.args.Channel)
+	case NATS:
+		err = subscribe(ws, g.args.Channel)
+	case Plain:
+		err = ws.echo()
+	}
+	if err != nil {
+		_ = ws.Close()
+		return nil, err
+	}
+	return ws, nil
+}
+
+// greet sends initialize and subscribe.
+func greet(ws *wsConn, clientID, channel string) error {
+	_, err := ask(ws, "1", "initialize", fmt.Sprintf(
+		`{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"],"capabilities":{}}`, clientID))
+	if err != nil || channel == "" {
+		return err
+	}
+	_, err = ask(ws, "2", "subscribe", fmt.Sprintf(`{"channel":%q}`, channel))
+	return err
+}
+
+// ask sends a request, and returns the result.
+func ask(ws *wsConn, id, method, params string) (json.RawMessage, error) {
+	if err := ws.send(opText, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params)); err != nil {
+		return nil, err
+	}
+	message, err := ws.message()
+	if err != nil {
+		return nil, err
+	}
+	var answer struct{ ID, Result, Error json.RawMessage }
+	if err := json.Unmarshal(message, &answer); err != nil {
+		return nil, err
+	}
+	if string(answer.ID) != id || answer.Error != nil {
+		return nil, fmt.Errorf("%s was answered with %.300s", method, message)
+	}
+	return answer.Result, nil
+}
+
+// subscribe sends what a NATS client does, and returns when that is done.
+func subscribe(ws *wsConn, subject string) error {
+	hello := "CONNECT {\"verbose\":false,\"pedantic\":false,\"protocol\":1}\r\nSUB " + subject + " 1\r\nPING\r\n"
+	if err := ws.send(opBinary, []byte(hello)); err != nil {
+		return err
+	}
+	var said []byte
+	for !bytes.Contains(said, []byte("PONG\r\n")) {
+		f, err := ws.next()
+		if err != nil {
+			return err
+		}
+		said = append(said, f.payload...)
+	}
+	return nil
+}
+
+// rejoin connects a reader again, and takes what it has missed.
+func (r *reader) rejoin(ctx context.Context) (*wsConn, error) {
+	g := r.group
+	ws, err := dialWS(ctx, g.args.URL, g.args.Token)
+	if err != nil {
+		return nil, err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = ws.SetDeadline(deadline)
+	}
+	result, err := ask(ws, "1", "reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":"%s-%d","lastSeenServerSeq":%d,"subscriptions":[%q]}`,
+		g.args.Group, r.index, r.seq, g.args.Channel))
+	if err == nil {
+		err = r.takeReplay(result)
+	}
+	if err != nil {
+		_ = ws.Close()
+		return nil, err
+	}
+	return ws, nil
+}
+
+func (r *reader) takeReplay(result []byte) error {
+	var replay struct{ Actions []json.RawMessage }
+	if err := json.Unmarshal(result, &replay); err != nil {
+		return err
+	}
+	r.group.loop.mu.Lock()
+	defer r.group.loop.mu.Unlock()
+	before := r.group.frames
+	defer func() { r.group.counter.Add(r.group.frames - before) }()
+	for _, params := range replay.Actions {
+		action := append(append([]byte(actionStart), params...), '}')
+		if err := r.takeAction(action, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeCounted is take, and tells the host what has come.
+func (r *reader) takeCounted(b []byte, now int64) (used int, err error) {
+	before := r.group.frames
+	used, err = r.take(b, now)
+	r.group.counter.Add(r.group.frames - before)
+	return used, err
+}
+
+// take takes what has come, and returns how much of it was complete.
+func (r *reader) take(b []byte, now int64) (used int, err error) {
+	for {
+		f, n, err := r.next(b[used:])
+		if err != nil || n == 0 {
+			return used, err
+		}
+		used += n
+		switch f.op {
+		case opPing:
+			err = r.write(appendMasked(nil, opPong, f.payload))
+		case opPong:
+		case opClose:
+			err = errors.New(closeText(f.payload))
+		default:
+			err = r.takePayload(f, now)
+		}
+		if err != nil {
+			return used, err
+		}
+	}
+}
+
+// next returns the frame that b begins with, and how many bytes it is; 0 if it
+// is not complete. NATS sends a stream in frames of any size: what has come of
+// one is a frame here.
+func (r *reader) next(b []byte) (f frame, used int, err error) {
+	if r.group.args.Kind != NATS {
+		return nextFrame(b)
+	}
+	if r.left == 0 {
+		h, ok, err := readHead(b)
+		if err != nil || !ok || h.op >= opClose {
+			f, used, err := nextFrame(b)
+			return f, used, err
+		}
+		b, used, r.left = b[h.size:], h.size, h.length
+	}
+	n := min(len(b), r.left)
+	r.left -= n
+	return frame{op: opBinary, payload: b[:n]}, used + n, nil
+}
+
+func (r *reader) takePayload(f frame, now int64) error {
+	if r.group.args.Kind == NATS {
+		return r.takeNATS(f.payload, now)
+	}
+	if !f.fin || f.op != opText {
+		return errors.New("an action came in pieces")
+	}
+	return r.takeAction(f.payload, now)
+}
+
+// takeAction checks that an action is the next one.
+func (r *reader) takeAction(action []byte, now int64) error {
+	g := r.group
+	if g.format == nil {
+		return fmt.Errorf("nothing was to come, and then %.200s", action)
+	}
+	n, at, ok := g.format.Check(action)
+	if !ok {
+		return fmt.Errorf("behind action %d came %.300q", r.action, action)
+	}
+	if r.action != 0 && n != r.action+1 {
+		return fmt.Errorf("behind action %d came %d", r.action, n)
+	}
+	r.action = n
+	r.seq, _ = number(action[len(g.format.fixed[0]):][:numberDigits])
+	if r.quiet {
+		return nil
+	}
+	g.frames++
+	if g.timed && now > 0 {
+		g.delays = append(g.delays, time.Duration(now-at))
+	}
+	return nil
+}
+
+// takeNATS takes a piece of the NATS client protocol.
+func (r *reader) takeNATS(piece []byte, now int64) error {
+	b := piece
+	if len(r.stream) > 0 {
+		b = append(r.stream, piece...)
+	}
+	for {
+		line, rest, ok := bytes.Cut(b, []byte("\r\n"))
+		if !ok {
+			break
+		}
+		switch {
+		case bytes.HasPrefix(line, []byte("MSG ")):
+			size, err := strconv.Atoi(string(line[bytes.LastIndexByte(line, ' ')+1:]))
+			if err != nil {
+				return err
+			}
+			if len(rest) < size+2 {
+				r.stream = append(r.stream[:0], b...)
+				return nil
+			}
+			if err := r.takeAction(rest[:size], now); err != nil {
+				return err
+			}
+			rest = rest[size+2:]
+		case string(line) == "PING":
+			if err := r.write(appendMasked(nil, opBinary, []byte("PONG\r\n"))); err != nil {
+				return err
+			}
+		case bytes.HasPrefix(line, []byte("-ERR")):
+			return errors.New(string(line))
+		}
+		b = rest
+	}
+	r.stream = append(r.stream[:0], b...)
+	return nil
+}
+
+// write writes a few bytes, for which there is always room.
+func (r *reader) write(b []byte) error {
+	n, err := unix.Write(r.fd, b)
+	if err == nil && n < len(b) {
+		err = errors.New("an answer to a ping did not fit")
+	}
+	return err
+}
+
+// end notes why a connection ended.
+func (r *reader) end(err error) {
+	_ = unix.Close(r.fd)
+	r.fd = -1
+	r.group.ended = append(r.group.ended, fmt.Sprintf("%s-%d: %v", r.group.args.Group, r.index, err))
+}
+
+// behind returns which readers have not got an action.
+func (g *group) behind(action int64) (list []int) {
+	g.loop.mu.Lock()
+	defer g.loop.mu.Unlock()
+	for _, r := range g.readers {
+		if r.action < action {
+			list = append(list, r.index)
+		}
+	}
+	return list
+}
+
+// leave closes all connections, without taking note of it.
+func (g *group) leave() {
+	g.loop.mu.Lock()
+	defer g.loop.mu.Unlock()
+	for _, r := range g.readers {
+		if r.fd >= 0 {
+			_ = unix.Close(r.fd)
+			r.fd = -1
+		}
+		r.rest, r.stream, r.left = nil, nil, 0
+	}
+	g.ended = nil
+}
+
+func (g *group) close() { g.leave() }

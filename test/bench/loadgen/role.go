@@ -1,0 +1,152 @@
+package loadgen
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names of roles.
+const (
+	HostRole    = "Host"
+	ClientsRole = "Clients"
+	WriterRole  = "Writer"
+)
+
+// RoleArg is the first argument of a process that has a role; the second is
+// the role, the third the file of the counters.
+const RoleArg = "loadgen-role"
+
+// A role is what a process does: its methods are called by net/rpc.
+type role interface{ close() }
+
+// Main runs a role until standard input ends, if args ask for one; ok is
+// whether they do. Programs that call [Start] call Main first.
+func Main(args []string) (ok bool, err error) {
+	if len(args) != 3 || args[0] != RoleArg {
+		return false, nil
+	}
+	counters, err := OpenCounters(args[2])
+	if err != nil {
+		return true, err
+	}
+	r, err := newRole(args[1], counters)
+	if err != nil {
+		return true, err
+	}
+	server := rpc.NewServer()
+	if err := server.RegisterName(args[1], r); err != nil {
+		return true, err
+	}
+	server.ServeConn(stdio{os.Stdin, os.Stdout})
+	r.close()
+	return true, nil
+}
+
+func newRole(name string, counters *Counters) (role, error) {
+	switch name {
+	case HostRole:
+		return newHost(counters)
+	case ClientsRole:
+		return newClients(counters)
+	case WriterRole:
+		return newWriter()
+	}
+	return nil, fmt.Errorf("there is no role %q", name)
+}
+
+// stdio is a connection over two pipes.
+type stdio struct {
+	io.ReadCloser
+	io.WriteCloser
+}
+
+func (s stdio) Close() error { return errors.Join(s.ReadCloser.Close(), s.WriteCloser.Close()) }
+
+// A Process is a running role.
+type Process struct {
+	Name string
+
+	cmd *exec.Cmd
+	rpc *rpc.Client
+	log string
+}
+
+// Start starts this program again in a role. Its name is that of its log in a
+// directory, where the counters are too.
+func Start(dir, name, roleName string) (*Process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{Name: name, log: filepath.Join(dir, name+".log")}
+	log, err := os.OpenFile(p.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the process has its own
+	p.cmd = exec.Command(self, RoleArg, roleName, filepath.Join(dir, "counters"))
+	p.cmd.Stderr = log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	p.rpc = rpc.NewClient(stdio{out, in})
+	return p, nil
+}
+
+// Pid returns the process's number.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Call calls a method of the role, such as "Host.Stream".
+func (p *Process) Call(method string, args, reply any) error {
+	err := p.rpc.Call(method, args, reply)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, rpc.ErrShutdown) || errors.Is(err, io.ErrUnexpectedEOF) {
+		text, _ := os.ReadFile(p.log)
+		return fmt.Errorf("%s has ended: %w\n%s", p.Name, err, text[max(0, len(text)-4<<10):])
+	}
+	return fmt.Errorf("%s, %s: %w", p.Name, method, err)
+}
+
+// endTime is how long a process may take to end.
+const endTime = 10 * time.Second
+
+// Close ends the process, and waits for that.
+func (p *Process) Close() {
+	kill := time.AfterFunc(endTime, func() { _ = p.cmd.Process.Kill() })
+	defer kill.Stop()
+	_ = p.rpc.Close()
+	_ = p.cmd.Wait()
+}
+
+// cpuClock is the kind of clock that counts what all threads of a process
+// have run, user and system time.
+const cpuClock = 2
+
+// CPU returns how much processor time a process has used.
+func CPU(pid int) (time.Duration, error) {
+	var used unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|cpuClock), &used); err != nil {
+		return 0, fmt.Errorf("processor time of %d: %w", pid, err)
+	}
+	return time.Duration(used.Nano()), nil
+}

@@ -1,0 +1,51 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Machine is what a run ran on.
+type Machine struct {
+	CPU    string
+	Cores  int
+	Kernel string
+	Go     string
+	Load   string // of the last minute, before the run
+}
+
+// ThisMachine returns the facts of this machine.
+func ThisMachine() Machine {
+	m := Machine{CPU: "unknown", Cores: runtime.NumCPU(), Go: runtime.Version(), Load: "unknown"}
+	var name unix.Utsname
+	if unix.Uname(&name) == nil {
+		m.Kernel = unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:])
+	}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		m.CPU = field(string(text), "model name")
+	}
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		m.Load, _, _ = strings.Cut(string(text), " ")
+	}
+	return m
+}
+
+// field returns the value of the first line "name : value".
+func field(text, name string) string {
+	for line := range strings.Lines(text) {
+		key, value, ok := strings.Cut(line, ":")
+		if ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+// String says the facts in one line.
+func (m Machine) String() string {
+	return fmt.Sprintf("%s, %d cores, %s, %s, load before the run %s", m.CPU, m.Cores, m.Kernel, m.Go, m.Load)
+}

@@ -1,0 +1,241 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/procs"
+	"ahprelay/test/stack"
+)
+
+// Ports of a site, all at its own address.
+const (
+	relayPort = "8484"
+	natsPort  = "4222"
+)
+
+// A siteConfig says what a site consists of.
+type siteConfig struct {
+	name       string // default: site
+	hosts      int    // default 1; all of them are the lab's host
+	relayFlags []string
+	agentFlags []string
+
+	// natsTCP has host-agents reach NATS over TCP, not through the relay's
+	// port.
+	natsTCP bool
+
+	// between puts something between host-agents and the address where they
+	// reach NATS, and returns its own. It may be nil.
+	between func(target string) (string, error)
+}
+
+// A site is a relay with NATS in it, and its host-agents.
+type site struct {
+	lab     *lab
+	cfg     siteConfig
+	address string
+	keys    *auth.Keys
+	relay   *procs.Process
+	agents  []*procs.Process
+}
+
+// site starts a site, and returns when its hosts are online.
+func (l *lab) site(cfg siteConfig) (*site, error) {
+	if cfg.name == "" {
+		cfg.name = "site"
+	}
+	cfg.hosts = max(1, cfg.hosts)
+	s := &site{lab: l, cfg: cfg}
+	var err error
+	if s.address, err = procs.FreeAddress(); err != nil {
+		return nil, err
+	}
+	if err = os.MkdirAll(s.dataDir(), 0o700); err != nil {
+		return nil, err
+	}
+	if s.keys, err = auth.LoadKeys(s.dataDir()); err != nil {
+		return nil, err
+	}
+	relay := []string{"serve", "--data-dir", s.dataDir(), "--listen", s.at(relayPort), "--admin-listen", gateway.NoListener}
+	if cfg.natsTCP {
+		relay = append(relay, "--nats-listen", s.at(natsPort))
+	}
+	s.relay = l.bench.Process("", cfg.name+"-relay", procs.RelayProgram, append(relay, cfg.relayFlags...)...)
+	if err := s.startRelay(); err != nil {
+		return nil, err
+	}
+	return s, s.startAgents()
+}
+
+func (s *site) dataDir() string       { return filepath.Join(s.lab.dir, s.cfg.name) }
+func (s *site) at(port string) string { return net.JoinHostPort(s.address, port) }
+func (s *site) url() string           { return "http://" + s.at(relayPort) }
+
+// startRelay returns when the relay takes clients.
+func (s *site) startRelay() error {
+	return s.relay.Launch(s.lab.ctx, func() error {
+		response, err := http.Get(s.url() + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return errors.New("not ready")
+		}
+		return nil
+	})
+}
+
+// hostName returns the name of host i.
+func hostName(i int) string { return fmt.Sprintf("host-%d", i) }
+
+// startAgents returns when all hosts are online.
+func (s *site) startAgents() error {
+	for i := range s.cfg.hosts {
+		if err := s.addAgent(i); err != nil {
+			return err
+		}
+	}
+	token, err := s.token()
+	if err != nil {
+		return err
+	}
+	for i, agent := range s.agents {
+		if err := s.online(i, agent, token); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addAgent starts the host-agent of host i.
+func (s *site) addAgent(i int) error {
+	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: hostName(i), Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(s.dataDir(), hostName(i)+".token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		return err
+	}
+	flags := []string{"run", "--relay", s.url(), "--token-file", file, "--upstream", s.lab.hostURL}
+	if s.cfg.natsTCP {
+		nats := s.at(natsPort)
+		if s.cfg.between != nil {
+			if nats, err = s.cfg.between(nats); err != nil {
+				return err
+			}
+		}
+		flags = append(flags, "--nats-url", "nats://"+nats)
+	} else if s.cfg.between != nil {
+		through, err := s.cfg.between(s.at(relayPort))
+		if err != nil {
+			return err
+		}
+		flags[2] = "http://" + through
+	}
+	agent := s.lab.bench.Process("", fmt.Sprintf("%s-%s-agent", s.cfg.name, hostName(i)), procs.AgentProgram, append(flags, s.cfg.agentFlags...)...)
+	s.agents = append(s.agents, agent)
+	return agent.Start()
+}
+
+// online returns when host i is.
+func (s *site) online(i int, agent *procs.Process, token string) error {
+	return await(s.lab.ctx, func() error {
+		info, err := stack.GetJSON[gateway.HostInfo](s.lab.ctx, s.url()+"/api/hosts/"+hostName(i), token)
+		switch {
+		case err != nil:
+		case info.State != "online":
+			err = fmt.Errorf("%s is %s: %s", hostName(i), info.State, info.Reason)
+		default:
+			return nil
+		}
+		if agent.Pid() == 0 {
+			return stop(fmt.Errorf("host-agent of %s has ended:\n%s", hostName(i), agent.Log()))
+		}
+		return err
+	})
+}
+
+// token returns a client token for all hosts.
+func (s *site) token() (string, error) {
+	return s.keys.IssueClient(auth.Client{
+		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+	})
+}
+
+// end ends all processes of the site.
+func (s *site) end() {
+	for _, agent := range s.agents {
+		agent.Kill()
+	}
+	s.relay.Kill()
+}
+
+// system returns the way to clients of host i.
+func (s *site) system(i int) (*system, error) {
+	token, err := s.token()
+	return &system{
+		name: "relay", kind: loadgen.AHP, url: "ws://" + s.at(relayPort) + "/ahp/" + hostName(i), token: token, pid: s.relay.Pid(),
+	}, err
+}
+
+// direct is the way to clients without a relay.
+func (l *lab) direct() *system {
+	return &system{name: "straight on the host", kind: loadgen.AHP, url: l.hostURL, pid: l.host.Pid()}
+}
+
+// natsServer starts a NATS server of its own, with its WebSocket listener as
+// the way to clients.
+func (l *lab) natsServer() (*system, error) {
+	address, err := procs.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	client, ws := net.JoinHostPort(address, natsPort), net.JoinHostPort(address, relayPort)
+	config := filepath.Join(l.dir, "nats.conf")
+	text := fmt.Sprintf("listen: %q\nserver_name: bench\nwebsocket {\n  listen: %q\n  no_tls: true\n}\n", client, ws)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	p := l.bench.Process("", "nats-server", procs.NATSProgram, "-c", config)
+	if err := p.Launch(l.ctx, func() error { return reachable(client, ws) }); err != nil {
+		return nil, err
+	}
+	return &system{name: "nats-server WebSocket", kind: loadgen.NATS, url: "ws://" + ws, nats: "nats://" + client, pid: p.Pid(), stop: p.Kill}, nil
+}
+
+func reachable(addresses ...string) error {
+	for _, a := range addresses {
+		c, err := net.DialTimeout("tcp", a, time.Second)
+		if err != nil {
+			return err
+		}
+		if err := c.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writer starts a server that writes each message to each client by itself.
+func (l *lab) writer() (*system, error) {
+	p, err := l.start("writer", loadgen.WriterRole)
+	if err != nil {
+		return nil, err
+	}
+	var at loadgen.WriterAddresses
+	if err := p.Call("Writer.Addresses", loadgen.None{}, &at); err != nil {
+		return nil, err
+	}
+	return &system{name: "conn.Write each", kind: loadgen.Plain, url: at.URL, feed: at.Feed, pid: p.Pid(), stop: p.Close}, nil
+}

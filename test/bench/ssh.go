@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/procs"
+)
+
+const (
+	sshdProgram = "/usr/sbin/sshd"
+	sshName     = "ssh -R"
+)
+
+// errNoSSH reports that there is no SSH server to compare with.
+var errNoSSH = errors.New("no sshd on this machine")
+
+// sshTunnel makes the lab's host reachable with ssh -R, through an SSH server
+// of its own, with keys of its own. Between puts something between client and
+// server.
+func (l *lab) sshTunnel(between func(target string) (string, error)) (*system, error) {
+	if _, err := os.Stat(sshdProgram); err != nil {
+		return nil, errNoSSH
+	}
+	address, err := procs.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(l.dir, "ssh")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"host", "client"} {
+		out, err := exec.CommandContext(l.ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, key)).CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("ssh-keygen: %w\n%s", err, out)
+		}
+	}
+	server := net.JoinHostPort(address, natsPort)
+	sshd, err := l.command("sshd", sshdProgram, "-D", "-e", "-f", "/dev/null",
+		"-o", "ListenAddress="+server, "-o", "HostKey="+filepath.Join(dir, "host"), "-o", "AuthorizedKeysFile="+filepath.Join(dir, "client.pub"),
+		"-o", "StrictModes=no", "-o", "UsePAM=no", "-o", "PidFile=none", "-o", "PasswordAuthentication=no", "-o", "GatewayPorts=clientspecified")
+	if err != nil {
+		return nil, err
+	}
+	if err := sshd.ready(l, server); err != nil {
+		return nil, err
+	}
+	through := server
+	if between != nil {
+		if through, err = between(server); err != nil {
+			return nil, err
+		}
+	}
+	return l.sshClient(dir, address, through)
+}
+
+// sshClient connects the tunnel.
+func (l *lab) sshClient(dir, address, through string) (*system, error) {
+	me, err := user.Current()
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(through)
+	if err != nil {
+		return nil, err
+	}
+	public := net.JoinHostPort(address, relayPort)
+	ssh, err := l.command("ssh", "ssh", "-N", "-F", "none", "-i", filepath.Join(dir, "client"), "-p", port,
+		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ExitOnForwardFailure=yes", "-o", "BatchMode=yes",
+		"-R", public+":"+strings.TrimPrefix(l.hostURL, "ws://"), me.Username+"@"+host)
+	if err != nil {
+		return nil, err
+	}
+	if err := ssh.ready(l, public); err != nil {
+		return nil, err
+	}
+	return &system{name: sshName, kind: loadgen.AHP, url: "ws://" + public, pid: ssh.cmd.Process.Pid}, nil
+}
+
+// A command is a program that is none of ours.
+type command struct {
+	cmd  *exec.Cmd
+	log  string
+	done chan error
+}
+
+// command starts a program, which ends with the lab.
+func (l *lab) command(name, program string, args ...string) (*command, error) {
+	c := &command{cmd: exec.Command(program, args...), log: filepath.Join(l.dir, name+".log"), done: make(chan error, 1)}
+	log, err := os.Create(c.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the process has its own
+	c.cmd.Stdout, c.cmd.Stderr = log, log
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	ended := make(chan struct{})
+	go func() { // ends with the process, which the lab's end sees to
+		defer close(ended)
+		c.done <- c.cmd.Wait()
+	}()
+	l.ends = append(l.ends, func() {
+		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+		<-ended
+	})
+	return c, nil
+}
+
+// ready returns when somebody listens at an address.
+func (c *command) ready(l *lab, address string) error {
+	return await(l.ctx, func() error {
+		select {
+		case err := <-c.done:
+			c.done <- err
+			text, _ := os.ReadFile(c.log)
+			return stop(fmt.Errorf("%s has ended: %w\n%s", c.cmd.Path, err, text))
+		default:
+			return reachable(address)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"time"
+
+	"ahprelay/test/bench/loadgen"
+)
+
+// half is half of streaming, so that 100 clients do not take all that two
+// processors have.
+var half = loadgen.Pace{Burst: 20, Every: 20 * time.Millisecond}
+
+// stalled is what one reader that takes nothing does to others.
+func stalled(l *lab) ([]Figure, error) {
+	s, err := l.site(siteConfig{})
+	if err != nil {
+		return nil, err
+	}
+	relay, err := s.system(0)
+	if err != nil {
+		return nil, err
+	}
+	nats, err := l.natsServer()
+	if err != nil {
+		return nil, err
+	}
+	systems := []*system{relay, nats}
+	crowds := make([]*crowd, len(systems))
+	undisturbed, disturbed := make([]series, len(systems)), make([]series, len(systems))
+	for i, way := range systems {
+		if crowds[i], err = l.join(way, []string{"relay", "nats"}[i], max(2, l.many(100)), 1, actionSize); err != nil {
+			return nil, err
+		}
+		if _, err := crowds[i].hear(half, l.long(200*time.Millisecond), true); err != nil { // warms up
+			return nil, err
+		}
+	}
+	err = l.rounds(func(int) error {
+		for i, c := range crowds {
+			got, err := c.hear(half, l.long(time.Second), true)
+			if err != nil {
+				return err
+			}
+			undisturbed[i] = append(undisturbed[i], ms(got.Delays.P99))
+			if got, err = c.hearDisturbed(l.long(time.Second)); err != nil {
+				return err
+			}
+			disturbed[i] = append(disturbed[i], ms(got.Delays.P99))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	const work, before = "1000 actions/s in bursts of 20 to 100 readers: p99 of 99 while one takes nothing", "before it stopped"
+	return []Figure{
+		newFigure(work, "ms", disturbed[0]).beside(before, disturbed[0], undisturbed[0]).want(ratioAtMost(1.2)),
+		newFigure(work+", nats-server WebSocket", "ms", disturbed[1]).beside(before, disturbed[1], undisturbed[1]),
+	}, nil
+}
+
+// hearDisturbed is hear while the quiet reader takes nothing, once its line is
+// full. Afterwards it takes all that it has missed.
+func (c *crowd) hearDisturbed(d time.Duration) (s sample, err error) {
+	pause := loadgen.PauseArgs{Group: c.groups[0], Reader: 0, On: true}
+	if err := c.lab.clients.Call("Clients.Pause", pause, &loadgen.None{}); err != nil {
+		return s, err
+	}
+	if _, err := c.hear(half, d/2, false); err != nil {
+		return s, err
+	}
+	if s, err = c.hear(half, d, true); err != nil {
+		return s, err
+	}
+	pause.On = false
+	if err := c.lab.clients.Call("Clients.Pause", pause, &loadgen.None{}); err != nil {
+		return s, err
+	}
+	return s, c.await()
+}
+
+// await returns when all readers, the quiet one too, have got all.
+func (c *crowd) await() error {
+	var said int64
+	for i, channel := range c.channels {
+		if err := c.lab.host.Call("Host.Said", channel, &said); err != nil {
+			return err
+		}
+		args := loadgen.AwaitArgs{Group: c.groups[i], Action: said, Within: readyTime}
+		if err := c.lab.clients.Call("Clients.Await", args, new(time.Duration)); err != nil {
+			return err
+		}
+	}
+	return c.whole()
+}

@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"ahprelay/test/bench/loadgen"
+)
+
+// stormClients is how many clients come back at once.
+const stormClients = 1000
+
+// murmur is what the host says meanwhile, so that something is missed.
+var murmur = loadgen.Pace{Burst: 1, Every: 50 * time.Millisecond}
+
+// storm is how long it takes until all clients of a relay that crashed are
+// back at its successor and have got what they missed.
+func storm(l *lab) ([]Figure, error) {
+	s, err := l.site(siteConfig{})
+	if err != nil {
+		return nil, err
+	}
+	relay, err := s.system(0)
+	if err != nil {
+		return nil, err
+	}
+	crowds := make([]*crowd, 2)
+	for i, way := range []*system{relay, l.direct()} {
+		if crowds[i], err = l.join(way, []string{"relay", "direct"}[i], l.many(stormClients), 0, actionSize); err != nil {
+			return nil, err
+		}
+	}
+	var relayed, direct series
+	err = l.rounds(func(int) error {
+		took, err := crowds[0].comeBack(func() error {
+			if err := s.relay.End(syscall.SIGKILL); err != nil {
+				return err
+			}
+			return s.relay.Start()
+		})
+		if err != nil {
+			return fmt.Errorf("%w\n%s\n%s", err, s.relay.Log(), s.agents[0].Log())
+		}
+		relayed = append(relayed, took.Seconds())
+		if took, err = crowds[1].comeBack(func() error { return nil }); err != nil {
+			return err
+		}
+		direct = append(direct, took.Seconds())
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []Figure{
+		newFigure(fmt.Sprintf("%d clients reconnect at once after the relay was killed: all whole, from its start on", stormClients), "s", relayed).
+			beside("straight on the host, which stayed", relayed, direct).want(atMost(5)),
+	}, nil
+}
+
+// comeBack has readers come back after something has happened, while the host
+// speaks on, and returns how long it takes until the last one is back.
+func (c *crowd) comeBack(after func() error) (took time.Duration, err error) {
+	var wg sync.WaitGroup
+	var lost error
+	wg.Go(func() { _, lost = c.stream(murmur, c.lab.long(2*time.Second)) })
+	time.Sleep(c.lab.long(300 * time.Millisecond))
+	if err = after(); err == nil {
+		args := loadgen.ReconnectArgs{Group: c.groups[0], URL: c.url, Within: readyTime}
+		err = c.lab.clients.Call("Clients.Reconnect", args, &took)
+	}
+	wg.Wait()
+	return took, errors.Join(err, lost, c.whole())
+}

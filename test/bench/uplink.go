@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/stack"
+)
+
+// Work of the uplink.
+const (
+	uplinkClients = 50
+	uplinkActions = 500
+	uplinkSize    = 1 << 10
+)
+
+// spoken is a steady pace at which nothing queues up.
+var spoken = loadgen.Pace{Burst: 1, Every: 2 * time.Millisecond}
+
+// An uplinkWay is one way from a host to clients, with a meter where it leaves
+// the host's machine.
+type uplinkWay struct {
+	name  string
+	crowd *crowd
+	meter *stack.Meter
+	sent  series // MB
+}
+
+// uplink is how much a host's machine sends for 50 clients.
+func uplink(l *lab) ([]Figure, error) {
+	ways, err := l.uplinkWays()
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range ways {
+		if _, err := w.crowd.hear(spoken, l.long(100*time.Millisecond), false); err != nil { // host-agents learn who gets what
+			return nil, err
+		}
+	}
+	err = l.rounds(func(int) error {
+		for _, w := range ways {
+			before := w.meter.Bytes()
+			got, err := w.crowd.hear(spoken, l.long(uplinkActions*spoken.Every), false)
+			if err != nil {
+				return err
+			}
+			// As many as were said in that time are made those of the work.
+			bytes := float64(w.meter.Bytes()-before) / float64(got.Actions) * uplinkActions
+			w.sent = append(w.sent, bytes/1e6)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	work := fmt.Sprintf("%d clients × %d actions of 1 KB, ", uplinkClients, uplinkActions)
+	var figures []Figure
+	for _, w := range ways {
+		f := newFigure(work+w.name, "MB", w.sent)
+		if last := ways[len(ways)-1]; w == last && w.crowd.system.name == sshName {
+			break
+		} else if last.crowd.system.name == sshName {
+			f = f.beside(sshName, w.sent, last.sent)
+		}
+		figures = append(figures, f.want(atMost(0.65)))
+	}
+	return figures, nil
+}
+
+// uplinkWays returns the ways of the relay, and last what they are compared
+// with.
+func (l *lab) uplinkWays() (ways []*uplinkWay, err error) {
+	for i, cfg := range []siteConfig{
+		{name: "NATS over TCP", natsTCP: true},
+		{name: "through the relay's port"},
+	} {
+		w := &uplinkWay{name: cfg.name}
+		cfg.name = fmt.Sprintf("site-%d", i)
+		cfg.between = func(target string) (string, error) {
+			w.meter, err = l.meter(target)
+			return w.meter.Addr(), err
+		}
+		s, err := l.site(cfg)
+		if err != nil {
+			return nil, err
+		}
+		way, err := s.system(0)
+		if err != nil {
+			return nil, err
+		}
+		ways = append(ways, w)
+		if w.crowd, err = l.join(way, cfg.name, l.many(uplinkClients), 0, uplinkSize); err != nil {
+			return nil, err
+		}
+	}
+	return l.uplinkOverSSH(ways)
+}
+
+// uplinkOverSSH appends what the others are compared with, where it is there.
+func (l *lab) uplinkOverSSH(ways []*uplinkWay) ([]*uplinkWay, error) {
+	w := &uplinkWay{name: sshName}
+	way, err := l.sshTunnel(func(target string) (string, error) {
+		var err error
+		w.meter, err = l.meter(target)
+		return w.meter.Addr(), err
+	})
+	if errors.Is(err, errNoSSH) {
+		l.say("%v; %s is left out", err, sshName)
+		return ways, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.crowd, err = l.join(way, "ssh", l.many(uplinkClients), 0, uplinkSize)
+	return append(ways, w), err
+}
+
+// meter starts a meter in front of an address.
+func (l *lab) meter(target string) (*stack.Meter, error) {
+	m, err := stack.NewMeter(target)
+	if err == nil {
+		l.ends = append(l.ends, m.Close)
+	}
+	return m, err
+}

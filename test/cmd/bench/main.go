@@ -1,0 +1,113 @@
+// Command bench measures relay and host-agent, each figure beside the same
+// work done another way, and prints a table in Markdown.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"ahprelay/test/bench"
+	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/procs"
+)
+
+type flags struct {
+	Parts  []string `arg:"" optional:"" help:"Parts to run: ${parts}. Default: all."`
+	Rounds int      `default:"5" help:"How often each figure is measured (${default}); a figure is the median."`
+	JSON   string   `name:"json" placeholder:"FILE" type:"path" help:"Write the figures into this file too."`
+	Keep   string   `placeholder:"DIR" type:"path" help:"Keep logs of parts that fail here. Default: a new directory."`
+	Tiny   bool     `help:"Hardly any work, to see that everything runs. The figures mean nothing."`
+}
+
+func main() {
+	asked, err := loadgen.Main(os.Args[1:])
+	if !asked {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+		stop()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	var f flags
+	parser, err := kong.New(&f, kong.Name("bench"), kong.Description("Measures relay and host-agent beside other ways."),
+		kong.Writers(stdout, stderr), kong.Vars{"parts": strings.Join(bench.Names(), ", ")})
+	if err != nil {
+		return err
+	}
+	if _, err := parser.Parse(args); err != nil {
+		return err
+	}
+	if err := check(&f); err != nil {
+		return err
+	}
+	machine := bench.ThisMachine()
+	dir := f.Keep
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "ahp-bench-"); err != nil {
+			return err
+		}
+	}
+	programs := filepath.Join(dir, "programs")
+	defer func() {
+		_ = os.RemoveAll(programs)
+		if f.Keep == "" && os.Remove(dir) != nil { // it is not empty
+			fmt.Fprintln(stderr, "logs of parts that failed:", dir)
+		}
+	}()
+	if err := os.MkdirAll(programs, 0o700); err != nil {
+		return err
+	}
+	fmt.Fprintln(stderr, "building")
+	if err := procs.Build(ctx, programs); err != nil {
+		return err
+	}
+	figures, failed := bench.Run(ctx, bench.Options{Programs: programs, Dir: dir, Rounds: f.Rounds, Tiny: f.Tiny, Progress: stderr}, f.Parts...)
+	if err := bench.WriteTable(stdout, machine, figures); err != nil {
+		return err
+	}
+	if f.JSON != "" {
+		if err := writeJSON(f.JSON, figures); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+// check finds what is wrong with flags before anything is built.
+func check(f *flags) error {
+	if f.Rounds < 1 {
+		return fmt.Errorf("--rounds is %d; want at least 1", f.Rounds)
+	}
+	for _, name := range f.Parts {
+		if !slices.Contains(bench.Names(), name) {
+			return fmt.Errorf("there is no part %q; there are %s", name, strings.Join(bench.Names(), ", "))
+		}
+	}
+	return nil
+}
+
+func writeJSON(name string, figures []bench.Figure) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := bench.WriteJSON(file, figures); err != nil {
+		_ = file.Close()
+		return err
+	}
+	return file.Close()
+}
