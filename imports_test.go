@@ -14,6 +14,7 @@ var layers = [][]string{
 	{"auth"},
 	{"broker"},
 	{"routing", "contentproxy", "gate"},
+	{"mcpgate"},
 	{"gateway", "hostagent"},
 	{"cmd/internal/cli"},
 	{"cmd/relay", "cmd/host-agent"},

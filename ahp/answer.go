@@ -58,3 +58,10 @@ func appendText(dst []byte, text string) []byte {
 	}
 	return append(dst, '"')
 }
+
+// AppendChannel returns a message of [AppendResult] or [AppendError] with a
+// channel at its top level, as messages on mcp:// channels have it.
+func AppendChannel(message, channel []byte) []byte {
+	message = append(message[:len(message)-1], `,"channel":`...)
+	return append(appendText(message, string(channel)), '}')
+}

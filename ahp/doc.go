@@ -66,7 +66,7 @@
 // [ReadInitializeParams], [ReadInitializeResult], [ReadReconnectParams] and
 // [ReadActionParams] read the few fields that a relay needs from the raw
 // params or result of an [Envelope], under the same rules. [Members] is what
-// they are made of.
+// they are made of; [AllMembers] is for objects whose keys are not known.
 //
 // # Ids
 //

@@ -21,7 +21,7 @@ func newAuthority(p Policy, families *Families) *Authority {
 	if len(p.Channels) > 0 {
 		a.reach = newReach(p.Channels, families)
 	}
-	if !p.writes() {
+	if !p.Writes() {
 		a.asked = new(requests)
 	}
 	return a
@@ -68,9 +68,9 @@ var (
 func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	m, known := methodOf(env)
 	switch {
-	case !a.policy.writes() && known && !m.reads, !a.policy.allowsSome():
+	case !a.policy.Writes() && known && !m.reads, !a.policy.allowsSome():
 		return noAccess
-	case !known && (!a.policy.writes() || a.reach != nil):
+	case !known && (!a.policy.Writes() || a.reach != nil):
 		return noWord
 	case !m.basic && !a.policy.allowsMethod(string(env.Method)):
 		return noMethod

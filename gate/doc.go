@@ -85,4 +85,29 @@
 // may grant something is replaced by error -32009: that is any result but that of
 // ping, and, if its token says reverse, of resourceRead, resourceList and
 // resourceResolve.
+//
+// # Subjects
+//
+// A host does not know who is behind a clientId. It lets everybody resume with
+// any, and asks any client for files that another names. So the host-agent
+// keeps subjects apart ([Subjects], [Identity]), across all relays:
+//
+//   - A clientId is the subject's that was the first to say it in initialize or
+//     reconnect, until the host process ends. Who says another's gets error
+//     -32009, and the connection ends. That the host does not let the first one in
+//     changes nothing; that it has said none counts as a clientId too. One that is
+//     no text, or that parsers could read in two ways, gets -32602. A host process
+//     has ended when nothing listens where it did and all connections of clients
+//     are gone; of a host behind a proxy, or one that is back before anybody has
+//     looked, that is never seen, and clientIds stay whose they are. They are
+//     forgotten with the host-agent.
+//   - While more than one subject uses the host, or has, a request that names a file
+//     of another subject's client is answered with -32009: one in which the authority
+//     of a URI, in any string, object or channel name, can be read as another
+//     subject's clientId, or in which a URI of a client's file names no client of
+//     the subject's own. Other subjects' words in actions are not looked at: what
+//     comes of them is the next point.
+//   - Requests of the host's for a client's files (resource…, createResourceWatch)
+//     pass while no other subject has write access, or had. Then they pass only to
+//     clients whose token says reverse; the host is answered -32009 for others.
 package gate

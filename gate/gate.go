@@ -10,6 +10,7 @@ const (
 	Pass    Verdict = iota // it goes on
 	Answer                 // it does not; its sender gets an answer, if there is one
 	Replace                // another goes on in its place
+	Expel                  // as Answer, and then the client's connection ends with CloseForbidden
 )
 
 // A Decision is what a gate says of a message. The zero Decision lets it pass.

@@ -47,14 +47,14 @@ func rank(a auth.Access) int {
 	return slices.Index([]auth.Access{auth.AccessRead, auth.AccessWrite, auth.AccessAdmin}, a)
 }
 
-// writes reports whether the policy allows to change something.
-func (p Policy) writes() bool { return rank(p.Access) >= rank(auth.AccessWrite) }
+// Writes reports whether the policy allows to change something.
+func (p Policy) Writes() bool { return rank(p.Access) >= rank(auth.AccessWrite) }
 
 // allowsSome reports whether the policy allows anything.
 func (p Policy) allowsSome() bool { return rank(p.Access) >= 0 }
 
 // Full reports whether the policy allows everything: then no gate is needed.
-func (p Policy) Full() bool { return p.writes() && len(p.Channels) == 0 && len(p.Methods) == 0 }
+func (p Policy) Full() bool { return p.Writes() && len(p.Channels) == 0 && len(p.Methods) == 0 }
 
 // Gate returns the gate that sees to the policy on one connection, nil if it
 // is full. The families are those of the host, for all its connections; nil:

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -15,6 +16,7 @@ func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.metrics.handler())
 	mux.HandleFunc("GET /admin/connections", s.serveConnections)
+	mux.HandleFunc("GET /admin/runtime/mcp", s.serveMCP)
 	mux.HandleFunc("GET /healthz", serveHealthy)
 	mux.HandleFunc("GET /readyz", s.serveReady)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -60,6 +62,8 @@ type connectionInfo struct {
 	BytesIn   int64     `json:"bytesIn"`
 	BytesOut  int64     `json:"bytesOut"`
 	Queued    int       `json:"queuedBytes"` // for the client
+
+	Reported *json.RawMessage `json:"reported,omitempty"` // by the host-agent: what its gates know and have seen
 }
 
 func (c *client) info() connectionInfo {
@@ -71,6 +75,7 @@ func (c *client) info() connectionInfo {
 		Since: c.since.UTC(), Phase: phase.String(), Ready: c.ready.Load(),
 		FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(),
 		BytesIn: c.bytesIn.Load(), BytesOut: c.bytesOut.Load(), Queued: c.out.queued(),
+		Reported: c.reported.Load(),
 	}
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,6 +66,9 @@ type client struct {
 	cut     atomic.Bool  // too much waited for all clients together, and this one is closed
 	probing atomic.Bool  // somebody is looking whether it is still there
 	alive   vitals
+
+	reported atomic.Pointer[json.RawMessage] // by the host-agent, how the connection is; nil: nothing yet
+	warnings []string                        // classes that the host-agent has reported; the mutex of reports guards it
 
 	counted bool // in the totals of metrics, whose mutex guards it
 
@@ -321,7 +325,7 @@ func (c *client) openLocked(link linkUse) {
 	}
 	conn, err := link.relay.Open(routing.Open{
 		ID: c.id, Subject: c.who.Subject, Token: c.who.ID, Access: string(c.who.Access),
-		Expires: &c.who.Expires, Remote: c.remote,
+		Expires: &c.who.Expires, Remote: c.remote, Strict: c.cfg.strict(c.host),
 		Channels: c.who.Channels, Methods: c.who.Methods, Reverse: c.who.Reverse,
 	}, clientEvents{c})
 	switch {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,6 +55,10 @@ type Config struct {
 	Resume        time.Duration // how long a host-agent may be out of reach unnoticed; default 15 s
 	HoldTime      time.Duration // how long a client waits for a host that is away; default 10 min
 	AgentTTL      time.Duration // lifetime of NATS credentials for host-agents; default 15 min
+
+	// Strict are patterns of the hosts, tenant/host, whose connections are gated
+	// strictly: see package mcpgate. "default/*" are all of a tenant.
+	Strict []string
 
 	// CanvasDomain is the domain below which canvases have origins of their
 	// own: "canvas.example.com", or with scheme and port
@@ -142,6 +147,11 @@ func (cfg *Config) check() error {
 			return fmt.Errorf("%q in Origins is no pattern; want one such as *.example.com", pattern)
 		}
 	}
+	for _, pattern := range cfg.Strict {
+		if _, err := path.Match(pattern, ""); err != nil || strings.Count(pattern, "/") != 1 {
+			return fmt.Errorf("%q in Strict is no pattern of hosts; want one such as default/laptop or default/*", pattern)
+		}
+	}
 	return ahp.CheckName("Instance", cfg.Instance)
 }
 
@@ -175,6 +185,7 @@ type Server struct {
 	metrics *metrics
 	budget  *budget
 	tickets *tickets
+	reports *reports
 	agents  agentSocks
 	audit   *audit
 	revoked *broker.Revocations
@@ -218,6 +229,8 @@ func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host strin
 	s.life, s.cancel = context.WithCancel(context.Background())
 	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
 	s.hosts.queued = s.budget.add
+	s.reports = newReports(s.cfg.Log)
+	s.hosts.reports = s.reports
 	s.metrics = newMetrics(s)
 	s.public = s.publicHandler()
 	s.admin = s.adminHandler()

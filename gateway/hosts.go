@@ -25,11 +25,12 @@ const (
 // hosts has a link to each host that clients want, and tells the clients that
 // wait for one.
 type hosts struct {
-	life   context.Context // the server's
-	cfg    *Config
-	lookup func(tenant, host string) (broker.Host, bool) // what the registry knows
-	spawn  func(func()) bool                             // starts a goroutine that the server waits for
-	queued func(n int)                                   // is told how much more waits for hosts
+	life    context.Context // the server's
+	cfg     *Config
+	lookup  func(tenant, host string) (broker.Host, bool) // what the registry knows
+	spawn   func(func()) bool                             // starts a goroutine that the server waits for
+	queued  func(n int)                                   // is told how much more waits for hosts
+	reports *reports
 
 	mu      sync.Mutex // guards all that follows; not held while clients are called
 	entries map[hostKey]*hostEntry
@@ -83,11 +84,13 @@ func (h *hosts) join(c *client) {
 		e.link.idle = nil
 	}
 	h.mu.Unlock()
+	h.reports.add(c)
 	c.reconsider()
 }
 
 // leave removes a client.
 func (h *hosts) leave(c *client) {
+	h.reports.remove(c)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := h.entries[c.host]
@@ -155,7 +158,10 @@ func (h *hosts) find(key hostKey) (broker.Host, linkUse) {
 // runLink keeps one link until it ends.
 func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	defer l.cancel(nil)
-	relay := routing.NewRelay(routing.RelayConfig{Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame, Queued: h.queued})
+	relay := routing.NewRelay(routing.RelayConfig{
+		Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame, Queued: h.queued,
+		Report: func(r routing.Report) { h.reports.take(key, r) },
+	})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
 	hello.Features = []string{broker.FeatureAuthority}

@@ -54,7 +54,7 @@ func newMetrics(s *Server) *metrics {
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.accepted, m.refused, m.closed, m.givenUp, clientStats{s},
+		m.accepted, m.refused, m.closed, m.givenUp, clientStats{s}, s.reports,
 	)
 	return m
 }

@@ -1,13 +1,14 @@
 package hostagent
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
 	"ahprelay/ahp"
 )
 
-// A clientIndex counts the connections of clients. And it knows which a client
+// A clientIndex has the connections of clients. And it knows which a client
 // has, by the clientId that it says, through whatever relays they come. A phone that has changed networks
 // leaves a connection behind that nobody has closed, and comes again with the
 // same clientId. But two connections may also be meant so: the older is asked
@@ -15,26 +16,29 @@ import (
 type clientIndex struct {
 	mu    sync.Mutex // guards the fields below
 	byID  map[string][]*hostConn
-	count int
+	conns map[*hostConn]bool
 	none  chan struct{} // closed when there are none; nil: more may come
 }
 
 // enter counts a connection, unless no more may come.
-func (x *clientIndex) enter() bool {
+func (x *clientIndex) enter(c *hostConn) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.none != nil {
 		return false
 	}
-	x.count++
+	if x.conns == nil {
+		x.conns = map[*hostConn]bool{}
+	}
+	x.conns[c] = true
 	return true
 }
 
-func (x *clientIndex) leave() {
+func (x *clientIndex) leave(c *hostConn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.count--
-	if x.none != nil && x.count == 0 {
+	delete(x.conns, c)
+	if x.none != nil && len(x.conns) == 0 {
 		close(x.none)
 	}
 }
@@ -45,7 +49,7 @@ func (x *clientIndex) close() (none <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.none = make(chan struct{})
-	if x.count == 0 {
+	if len(x.conns) == 0 {
 		close(x.none)
 	}
 	return x.none
@@ -99,6 +103,13 @@ func (x *clientIndex) all() (list []*hostConn) {
 		list = append(list, conns...)
 	}
 	return list
+}
+
+// every returns all connections, also those that have not said a clientId.
+func (x *clientIndex) every() []*hostConn {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Collect(maps.Keys(x.conns))
 }
 
 // greetingClient returns the clientId that initialize or reconnect says, "" if

@@ -30,8 +30,9 @@ const (
 	outputTime = time.Second
 )
 
-func startCommand(command []string, stderr io.Writer, limit int) (hostSocket, error) {
+func startCommand(command, environment []string, stderr io.Writer, limit int) (hostSocket, error) {
 	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = environment
 	cmd.Stderr = stderr
 	cmd.WaitDelay = outputTime
 	ownGroup(cmd)

@@ -17,7 +17,7 @@ import (
 func start(t *testing.T, how string, limit int) *commandSocket {
 	t.Helper()
 	var stderr bytes.Buffer
-	sock, err := startCommand(child(how), &stderr, limit)
+	sock, err := startCommand(child(how), nil, &stderr, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestCommandGoesOn(t *testing.T) {
 }
 
 func TestCommandThatIsNone(t *testing.T) {
-	if _, err := startCommand([]string{"/nonexistent/host"}, nil, 1000); err == nil || !strings.Contains(err.Error(), "/nonexistent/host") {
+	if _, err := startCommand([]string{"/nonexistent/host"}, nil, nil, 1000); err == nil || !strings.Contains(err.Error(), "/nonexistent/host") {
 		t.Errorf("start: %v; want an error that names the command", err)
 	}
 }

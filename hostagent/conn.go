@@ -23,16 +23,21 @@ import (
 type hostConn struct {
 	agent  *Agent
 	conn   *routing.AgentConn
+	open   routing.Open
+	policy gate.Policy
+	since  time.Time
 	log    *slog.Logger
 	cancel context.CancelFunc // ends the connection to the host
 
 	wake    chan struct{} // for the writer; holds one
 	heard   atomic.Int64  // when the host last said something here, in Unix nanoseconds; 0: never
 	gates   gate.Chain
+	counts  counts
 	canvas  *contentproxy.Conn
 	reads   chan struct{} // one for each read of canvas content that is under way
 	asks    asks          // the relay's own
-	answers atomic.Int32  // of gates, that are to be written to the host
+	report  *reporter
+	answers atomic.Int32 // of gates, that are to be written to the host
 
 	mu       sync.Mutex // guards the fields below
 	queue    []delivery // bounded by the connection's credit
@@ -63,25 +68,50 @@ type delivery struct {
 func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 	ctx, cancel := context.WithCancel(a.life)
 	c := &hostConn{
-		agent: a, conn: conn, wake: make(chan struct{}, 1), cancel: cancel,
+		agent: a, conn: conn, open: open, policy: a.policy(open), since: time.Now(), wake: make(chan struct{}, 1), cancel: cancel,
 		log:    a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
-		gates:  a.gates(open),
 		canvas: a.canvases.Conn(), reads: make(chan struct{}, maxReads),
 	}
-	serve := c.run
-	if !a.clients.enter() {
-		serve = c.refuse
+	if !a.clients.enter(c) {
+		a.conns.Go(func() {
+			defer cancel()
+			conn.Close(ahp.CloseHostOffline, stoppedReason)
+		})
+		return c
 	}
+	bar, barred := a.bars.on(open) // who is kicked now is in clients already
+	if barred {
+		a.conns.Go(func() {
+			defer cancel()
+			defer a.clients.leave(c)
+			c.turnAway(bar)
+		})
+		return c
+	}
+	identity := a.subjects.Enter(a.who(open, c.policy)) // before the host hears of it
+	c.gates = append(gate.Chain{identity}, a.gates(c.policy)...)
+	c.gates = append(c.gates, a.mcpGate(c, open))
 	a.conns.Go(func() {
 		defer cancel()
-		serve(ctx)
+		defer a.clients.leave(c)
+		defer identity.Leave()
+		c.run(ctx)
 	})
 	return c
 }
 
-// gates returns the gates of a new connection.
-func (a *Agent) gates(open routing.Open) gate.Chain {
+// policy is what a client may do: what its token says, and the host's owner.
+func (a *Agent) policy(open routing.Open) gate.Policy {
 	policy := gate.NewPolicy(auth.Access(open.Access), open.Channels, open.Methods, open.Reverse)
+	if a.cfg.Allow != nil {
+		policy = policy.Narrow(*a.cfg.Allow)
+	}
+	return policy
+}
+
+// gates returns the gates of a new connection that depend on what the client
+// may do.
+func (a *Agent) gates(policy gate.Policy) gate.Chain {
 	if g := policy.Gate(&a.families); g != nil {
 		return gate.Chain{g}
 	}
@@ -133,18 +163,14 @@ func (c *hostConn) take() (queue []delivery, more bool) {
 	return queue, c.gone == nil
 }
 
-// refuse is run when the host-agent stops.
-func (c *hostConn) refuse(context.Context) {
-	c.conn.Close(ahp.CloseHostOffline, stoppedReason)
-}
-
 // run connects to the host, and carries messages until either side ends.
 func (c *hostConn) run(ctx context.Context) {
-	defer c.agent.clients.leave()
-	sock, err := c.agent.dialHost(ctx)
+	sock, err := c.agent.dialFor(ctx, c.caller())
 	if err != nil {
-		c.log.Warn("host does not take a connection", "error", err)
-		c.agent.monitor.suspect()
+		if ctx.Err() == nil {
+			c.log.Warn("host does not take a connection", "error", err)
+			c.agent.monitor.suspect()
+		}
 		c.conn.Close(ahp.CloseHostOffline, err.Error())
 		return
 	}
@@ -152,7 +178,7 @@ func (c *hostConn) run(ctx context.Context) {
 		sock.Close("client gone")
 		return
 	}
-	c.log.Info("client connected to the host")
+	c.audit("connect", "relay", c.conn.Relay(), "access", c.policy.Access, "token", c.open.Token, "address", c.open.Remote)
 	c.agent.presence.clients(+1)
 	defer c.agent.presence.clients(-1)
 	stop := context.AfterFunc(ctx, func() { sock.Close("client gone") })
@@ -167,9 +193,11 @@ func (c *hostConn) run(ctx context.Context) {
 	c.agent.clients.forget(c, c.clientID) // which only writeLoop has set
 	sock.Close("client gone")
 	wg.Wait()
+	var how []any
 	if bye := c.left(); bye != nil {
-		c.log.Info("client gone", "code", bye.code, "reason", bye.reason)
+		how = []any{"code", bye.code, "reason", bye.reason}
 	}
+	c.audit("disconnect", how...)
 }
 
 // hostGone tells clients that the host is gone: it has not answered for the
@@ -232,9 +260,13 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 		c.cancel()
 		return errBadMessage
 	}
+	c.counts.in.Add(1)
 	switch decision := c.gates.FromClient(d.message, &env); decision.Verdict {
 	case gate.Answer:
+		c.refused(&env)
 		return c.answerClient(&env, decision.Message)
+	case gate.Expel:
+		return c.expel(&env, decision.Message)
 	case gate.Replace:
 		return sock.Write(decision.Message, false)
 	}
@@ -311,6 +343,7 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 
 // fromHost passes on a message of the host's.
 func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []byte, binary bool) error {
+	c.counts.out.Add(1)
 	env, err := ahp.Peek(message)
 	if err != nil || binary {
 		if d := c.gates.FromHost(message, nil); d.Verdict != gate.Pass {

@@ -18,6 +18,8 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/broker"
 	"ahprelay/contentproxy"
+	"ahprelay/gate"
+	"ahprelay/mcpgate"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
 )
@@ -35,6 +37,7 @@ type world struct {
 
 	remotes []*remote // in the order in which they came
 
+	life    context.Context
 	stop    func()
 	running sync.WaitGroup
 }
@@ -44,20 +47,23 @@ func inWorld(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, host: &fakeHost{answers: answersAll}}
 		life, stop := context.WithCancel(context.Background())
-		w.stop = stop
+		w.life, w.stop = life, stop
 		w.agent = &Agent{
 			cfg:      Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
 			canvases: contentproxy.NewHost(contentproxy.Config{}),
+			mcp:      mcpgate.NewHost(),
 			access:   &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
 		}
 		w.agent.presence.init("1.0")
+		w.agent.subjects = gate.NewSubjects()
 		w.agent.dialHost = w.host.dial
+		w.agent.dialFor = func(ctx context.Context, _ *caller) (hostSocket, error) { return w.host.dial(ctx) }
 		w.agent.monitor = newMonitor("ws://host", w.host.dial, testResume, w.agent.cfg.Log, w.agent.presence.hostChanged)
 		w.agent.monitor.gone = w.agent.hostGone
 		w.agent.routing = routing.NewAgent(routing.AgentConfig{Instance: "agent1", Connect: w.agent.connect})
 		w.running.Go(func() { w.agent.monitor.run(life) })
 		synctest.Wait()
-		w.link(life)
+		w.relay = w.link(life, "relay1")
 		defer func() {
 			stop()
 			w.running.Wait()
@@ -76,25 +82,26 @@ func inWorld(t *testing.T, test func(w *world)) {
 }
 
 // link joins a relay to the host-agent.
-func (w *world) link(life context.Context) {
+func (w *world) link(life context.Context, name string) *routing.Relay {
 	bus, log := new(membus.Net), w.agent.cfg.Log
 	links := broker.NewAgentLinks(bus, broker.AgentLinksConfig{
 		Tenant: "default", Host: "laptop", Agent: "agent1", Hello: w.agent.routing.Hello(), Log: log,
 	}, w.agent.routing)
 	w.running.Go(func() { _ = links.Run(life) })
 	synctest.Wait()
-	w.relay = routing.NewRelay(routing.RelayConfig{
+	relay := routing.NewRelay(routing.RelayConfig{
 		Agent:  "agent1",
 		Encode: func(piece []byte, _, _, _ bool) []byte { return piece },
 	})
 	link := broker.NewRelayLink(bus, broker.RelayLinkConfig{
-		Tenant: "default", Host: "laptop", Agent: "agent1", Relay: "relay1", Hello: w.relay.Hello(), Log: log,
+		Tenant: "default", Host: "laptop", Agent: "agent1", Relay: name, Hello: relay.Hello(), Log: log,
 	}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
-		w.relay.Start(answer, lines)
-		return w.relay
+		relay.Start(answer, lines)
+		return relay
 	})
 	w.running.Go(func() { _ = link.Run(life) })
 	synctest.Wait()
+	return relay
 }
 
 // A remote is a client, at the relay.
@@ -114,8 +121,13 @@ type remote struct {
 
 func (w *world) open() *remote {
 	w.Helper()
+	return w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "write"})
+}
+
+func (w *world) openAs(relay *routing.Relay, open routing.Open) *remote {
+	w.Helper()
 	r := &remote{w: w}
-	conn, err := w.relay.Open(routing.Open{ID: "c", Subject: "ada", Access: "write"}, r)
+	conn, err := relay.Open(open, r)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -15,6 +15,25 @@
 // output, one message a line. Messages pass byte for byte, except that line
 // breaks between the tokens of a message become spaces for a command.
 //
+// # Who a connection is for
+//
+// The host is told who the client is, as the relay has verified it, where hosts
+// that do not care do not notice: a WebSocket's handshake has the headers
+//
+//	AHP-Relay-Subject     of the client's token
+//	AHP-Relay-Tenant
+//	AHP-Relay-Access      read, write or admin: what is left of the token's by --allow
+//	AHP-Relay-Connection  id of the connection, as in all logs
+//
+// and a command the variables AHP_REMOTE_SUBJECT, AHP_REMOTE_TENANT,
+// AHP_REMOTE_ACCESS and AHP_REMOTE_CONNECTION. Values are percent-encoded as a
+// segment of a URL's path is. The monitor's connection has none of them. No
+// client can set them, but whoever reaches the host otherwise can: a host that
+// believes them must let nobody else connect, by its connection token
+// (--upstream-token-file) or a Unix socket.
+//
+// What clients may do, the host-agent sees to: see package gate.
+//
 // # The ends of a connection
 //
 // When a client is gone, what it has sent is still written, for a few seconds

@@ -16,6 +16,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/contentproxy"
 	"ahprelay/gate"
+	"ahprelay/mcpgate"
 	"ahprelay/routing"
 )
 
@@ -28,7 +29,13 @@ type Config struct {
 	Upstream Upstream               // required; the AHP host
 	TakeOver bool                   // serve the host even if another host-agent does, which then stops
 	Version  string                 // of the program
+	Strict   bool                   // MCP and capabilities of clients are gated strictly, whatever relays say; see package mcpgate
 	Canvas   contentproxy.Config    // what of the host's loopback interface canvases may show; the AHP host's own port is added
+
+	Allow     *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
+	NoReverse bool         // the host may not ask clients for their files
+
+	Control string // path of the control socket; "": none
 
 	MaxFrame  int           // bytes of the longest message, each way; default 32 MiB
 	MaxQueued int           // bytes that wait for all clients together before those that have most are closed; default 512 MiB
@@ -57,14 +64,18 @@ type dialFunc func(ctx context.Context) (hostSocket, error)
 type Agent struct {
 	*access
 	cfg      Config
-	dialHost dialFunc
+	dialHost dialFunc // for the host-agent itself
+	dialFor  func(ctx context.Context, who *caller) (hostSocket, error)
 	monitor  *monitor
 	routing  *routing.Agent
 	canvases *contentproxy.Host
+	mcp      *mcpgate.Host
 	sentinel *sentinel
 
 	clients  clientIndex
 	families gate.Families
+	subjects *gate.Subjects
+	bars     bars
 
 	life  context.Context // of Run; the connections to the host end with it
 	conns sync.WaitGroup  // the connections to the host
@@ -114,12 +125,15 @@ func New(cfg Config) (*Agent, error) {
 	a.presence.init(cfg.Version)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.will)
 	a.fetched = func() { signal(a.sentinel.news) } // the token may be another
-	a.dialHost = func(ctx context.Context) (hostSocket, error) { return cfg.Upstream.dial(ctx, cfg.MaxFrame) }
+	a.subjects = gate.NewSubjects()
+	a.dialFor = a.dialUpstream
+	a.dialHost = func(ctx context.Context) (hostSocket, error) { return a.dialUpstream(ctx, nil) }
 	a.monitor = newMonitor(cfg.Upstream.String(), a.dialHost, cfg.Resume, a.cfg.Log, a.presence.hostChanged)
 	a.monitor.gone = a.hostGone
 	canvas := cfg.Canvas
 	canvas.DenyPorts = append(slices.Clone(canvas.DenyPorts), cfg.Upstream.port()...)
 	a.canvases = contentproxy.NewHost(canvas)
+	a.mcp = mcpgate.NewHost()
 	a.routing = routing.NewAgent(routing.AgentConfig{Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued})
 	return a, nil
 }
@@ -167,6 +181,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		return ended(ctx, err)
 	}
 	a.cfg.Log.Info("serving")
+	if a.cfg.Control != "" {
+		wg.Go(func() { a.serveControl(life) })
+	}
 	wg.Go(func() { stop(links.Run(life)) })
 	if err = holder.Run(serve); err == nil {
 		err = context.Cause(serve)

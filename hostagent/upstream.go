@@ -28,6 +28,8 @@ type Upstream struct {
 
 	// Stderr is where a Command's standard error goes. Default: nowhere.
 	Stderr io.Writer
+
+	caller *caller // who a connection is for; nil: the host-agent itself
 }
 
 // String returns the upstream as messages name it, without secrets: clients
@@ -130,7 +132,7 @@ const dialTimeout = 10 * time.Second
 // dial connects to the host.
 func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	if len(u.Command) > 0 {
-		return startCommand(u.Command, u.Stderr, maxFrame)
+		return startCommand(u.Command, u.caller.environment(), u.Stderr, maxFrame)
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -155,6 +157,7 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 			// The token is for this host only.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
+		HTTPHeader:      u.caller.header(),
 		CompressionMode: websocket.CompressionDisabled,
 	})
 	if err != nil {

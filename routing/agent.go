@@ -290,6 +290,9 @@ func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error 
 	return c.link.agent.fromHost(c, message, binary, channel)
 }
 
+// Relay returns the instance of the relay that the client is connected to.
+func (c *AgentConn) Relay() string { return c.link.relay }
+
 // Probe asks the relay whether the client is still there.
 func (c *AgentConn) Probe() {
 	_ = c.link.with(func() error {

@@ -70,6 +70,7 @@ type Open struct {
 	Access  string     `json:"access"`  // read, write or admin
 	Expires *time.Time `json:"expires,omitempty"`
 	Remote  string     `json:"remote,omitempty"` // network address of the client
+	Strict  bool       `json:"strict,omitempty"` // what host and client have not declared is refused, see package mcpgate
 
 	// What the client may do is less if these are set: patterns, see package
 	// auth. Relays send them only to host-agents that see to them

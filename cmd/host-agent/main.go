@@ -26,8 +26,10 @@ const description = "Makes an AHP host reachable through a relay, without a way 
 type app struct {
 	cli.Common
 
-	Run   runCmd   `cmd:"" help:"Serve a host until stopped."`
-	Check checkCmd `cmd:"" help:"Look for what is wrong with relay, token and host, without serving."`
+	Run     runCmd     `cmd:"" help:"Serve a host until stopped."`
+	Check   checkCmd   `cmd:"" help:"Look for what is wrong with relay, token and host, without serving."`
+	Clients clientsCmd `cmd:"" help:"List who is connected to the host through the host-agent that runs here."`
+	Kick    kickCmd    `cmd:"" help:"End the connection of a client, or all of a subject, and keep them away for a while."`
 
 	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by run: tells relays if that crashes."`
 }
@@ -101,8 +103,11 @@ type runCmd struct {
 	Resume          time.Duration `help:"How long relays may be out of reach, or the host silent, before connections are given up." default:"15s"`
 	CanvasLoopback  bool          `help:"Let clients see canvases that the host serves on its own loopback interface. --no-canvas-loopback turns it off." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
+	MCP             string        `help:"What becomes of requests that host or client have not declared: soft lets them pass and warns, strict refuses them. A relay may ask for strict, too." default:"soft" enum:"soft,strict" name:"mcp"`
 	MaxQueued       int           `help:"Bytes that may wait for all clients together; above, the connections of those that have most are closed." default:"536870912" placeholder:"BYTES"`
 	Sentinel        bool          `help:"Start a second, small process that tells relays if this one crashes. Without it clients hear of a crash when the resume time is over." default:"true" negatable:""`
+	Control         string        `help:"Where host-agent clients and kick reach this host-agent: a Unix socket, by default in a directory that is yours alone. off for none." placeholder:"PATH"`
+	allowFlags
 	hostFlags
 }
 
@@ -111,6 +116,9 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg := c.config(s)
 	cfg.TakeOver, cfg.MaxFrame, cfg.MaxQueued, cfg.Resume = c.TakeOver, c.MaxFrame, c.MaxQueued, c.Resume
 	cfg.Canvas = contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts}
+	cfg.Control = c.controlPath(cfg.Token, s)
+	cfg.Allow, cfg.NoReverse = c.policy(), !c.Reverse
+	cfg.Strict = c.MCP == "strict"
 	if c.Sentinel {
 		cfg.Sentinel = sentinelCommand(s)
 	}

@@ -24,6 +24,7 @@ type serveCmd struct {
 	ClusterRoute  []string `help:"Such addresses of other relays, of one or all. This relay's own may be among them." placeholder:"nats://HOST:PORT"`
 	AllowOrigin   []string `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
 	CanvasDomain  string   `help:"Domain whose names below it all lead here, for canvases by URL: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
+	Strict        []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, where requests that host or client have not declared are refused. Elsewhere their host-agents decide." placeholder:"TENANT/HOST"`
 	cli.FrameLimit
 	Resume time.Duration `help:"How long a host-agent may be out of reach before clients are told." default:"15s"`
 	Hold   time.Duration `help:"How long a client that wants to resume waits for a host that is away." default:"10m"`
@@ -41,7 +42,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 		Gateway: gateway.Config{
 			Version: cli.BuildVersion(), Origins: append(origins, c.AllowOrigin...),
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
-			Ping: c.Ping, MaxQueued: c.MaxQueued, CanvasDomain: c.CanvasDomain,
+			Ping: c.Ping, MaxQueued: c.MaxQueued, CanvasDomain: c.CanvasDomain, Strict: c.Strict,
 		},
 	}
 }

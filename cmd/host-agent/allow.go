@@ -1,0 +1,34 @@
+package main
+
+import (
+	"fmt"
+
+	"ahprelay/auth"
+	"ahprelay/gate"
+)
+
+// allowFlags say what clients may do at most, whatever their tokens and the
+// relay say.
+type allowFlags struct {
+	Allow        auth.Access `help:"What clients may do at most, whatever the relay says: read, write or admin." enum:"read,write,admin" default:"admin"`
+	AllowChannel []string    `help:"Channels, and files, that clients may reach at most; * stands for any characters. May be given several times. Default: all." placeholder:"URI" sep:"none"`
+	AllowMethod  []string    `help:"Methods that clients may call at most; * stands for any characters. May be given several times. Default: all." placeholder:"NAME"`
+	Reverse      bool        `help:"Let the host ask clients for the client's own files. --no-reverse refuses that in their place." default:"true" negatable:""`
+}
+
+// Validate refuses what is no pattern.
+func (f *allowFlags) Validate() error {
+	if err := auth.CheckPatterns("channel", f.AllowChannel); err != nil {
+		return fmt.Errorf("--allow-channel: %w", err)
+	}
+	if err := auth.CheckPatterns("method", f.AllowMethod); err != nil {
+		return fmt.Errorf("--allow-method: %w", err)
+	}
+	return nil
+}
+
+func (f *allowFlags) policy() *gate.Policy {
+	// Of files, the token has a say of its own.
+	policy := gate.NewPolicy(f.Allow, f.AllowChannel, f.AllowMethod, true)
+	return &policy
+}

@@ -1,0 +1,472 @@
+package gate
+
+import (
+	"encoding/base64"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+)
+
+// ask has a client send a request, and returns the code of the refusal, 0 for
+// none.
+func ask(t *testing.T, g Gate, method, params string) (code string, d Decision) {
+	t.Helper()
+	message := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)
+	return judge(t, g.FromClient, message)
+}
+
+func judge(t *testing.T, side func([]byte, *ahp.Envelope) Decision, message string) (code string, d Decision) {
+	t.Helper()
+	env, err := ahp.Peek([]byte(message))
+	if err != nil {
+		t.Fatalf("Peek(%s): %v", message, err)
+	}
+	d = side([]byte(message), &env)
+	if d.Verdict == Pass {
+		return "", d
+	}
+	found := regexp.MustCompile(`"code":(-?\d+)`).FindSubmatch(d.Message)
+	if d.Verdict != Answer && d.Verdict != Expel || found == nil {
+		t.Fatalf("%s: verdict %v, message %s; want an error", message, d.Verdict, d.Message)
+	}
+	return string(found[1]), d
+}
+
+const passed, denied, invalid, full = "", "-32009", "-32602", "4290"
+
+func wantCode(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: code %q; want %q", what, got, want)
+	}
+}
+
+func greet(t *testing.T, g Gate, method, clientID string) string {
+	t.Helper()
+	code, d := ask(t, g, method, `{"channel":"ahp-root://","clientId":`+clientID+`}`)
+	if closes := d.Verdict == Expel; closes != (code == denied) {
+		t.Errorf("%s with %s: code %q and verdict %d", method, clientID, code, d.Verdict)
+	}
+	return code
+}
+
+// TestClientIDsAreTheirSubjects tries all that there is between two subjects.
+func TestClientIDsAreTheirSubjects(t *testing.T) {
+	for _, method := range []string{"initialize", "reconnect"} {
+		for _, c := range []struct{ ada, bob, want string }{
+			{`"one"`, `"one"`, denied},
+			{`"one"`, `"two"`, passed},
+			{`"one"`, `"\u006fne"`, denied},
+			{`"one"`, `"ONE"`, denied}, // a host that lowers the case of authorities mixes them up
+			{`"one"`, `" one"`, passed},
+			{`"one"`, `"one\u0000"`, passed},
+			{`"1"`, `1`, invalid}, // JavaScript may take it for "1"
+			{`"one"`, `["one"]`, invalid},
+			{`"one"`, `{}`, invalid},
+			{`"one"`, `null`, invalid},
+			{`"one"`, `""`, invalid},
+			{`"one"`, `"\ud800"`, invalid},
+			{`"one"`, `"one","clientId":"two"`, invalid},
+			{`"one"`, `"two","ClientID":"one"`, invalid}, // encoding/json takes the last of both
+			{`"one"`, `"two","clientI\u0044":"one"`, invalid},
+			{`"one"`, `"two","x":{"clientid":"one"}`, passed},
+			{`"one"`, `"` + strings.Repeat("x", maxClientIDLen) + `"`, passed},
+			{`"one"`, `"` + strings.Repeat("x", maxClientIDLen+1) + `"`, invalid},
+		} {
+			s := NewSubjects()
+			ada, bob := s.Enter(Who{Subject: "ada"}), s.Enter(Who{Subject: "bob"})
+			wantCode(t, "the first to use "+c.ada, greet(t, ada, method, c.ada), passed)
+			wantCode(t, method+" with "+c.bob+" behind "+c.ada, greet(t, bob, method, c.bob), c.want)
+			again := s.Enter(Who{Subject: "ada"})
+			wantCode(t, "a second connection", greet(t, again, method, c.ada), passed)
+			ada.Leave()
+			again.Leave()
+			wantCode(t, "when the first is gone, "+c.bob, greet(t, bob, method, c.bob), c.want)
+		}
+	}
+}
+
+func TestNoClientID(t *testing.T) {
+	for _, params := range []string{`{}`, `[]`, `null`, `["one"]`, `{"channel":"ahp-root://"}`} {
+		s := NewSubjects()
+		ada, bob := s.Enter(Who{Subject: "ada"}), s.Enter(Who{Subject: "bob"})
+		code, _ := ask(t, ada, "initialize", params)
+		wantCode(t, "the first without a clientId", code, passed)
+		code, _ = ask(t, bob, "initialize", params)
+		wantCode(t, "another subject without a clientId", code, denied)
+	}
+}
+
+// TestSecondGreeting has one connection say several clientIds.
+func TestSecondGreeting(t *testing.T) {
+	s := NewSubjects()
+	ada, bob := s.Enter(Who{Subject: "ada"}), s.Enter(Who{Subject: "bob"})
+	wantCode(t, "ada", greet(t, ada, "initialize", `"a"`), passed)
+	wantCode(t, "bob", greet(t, bob, "initialize", `"b"`), passed)
+	wantCode(t, "bob again", greet(t, bob, "initialize", `"b"`), passed)
+	wantCode(t, "bob with ada's", greet(t, bob, "reconnect", `"a"`), denied)
+	for n := range maxConnIDs - 1 {
+		wantCode(t, "one more", greet(t, ada, "reconnect", fmt.Sprintf(`"a%d"`, n)), passed)
+	}
+	wantCode(t, "a clientId too many", greet(t, ada, "initialize", `"last"`), full)
+	wantCode(t, "bob with ada's last but one", greet(t, bob, "initialize", `"a3"`), denied)
+	wantCode(t, "the refused one, to bob", greet(t, bob, "initialize", `"last"`), passed)
+}
+
+// TestNotificationsGreetNobody takes an initialize without an id for one all
+// the same.
+func TestNotificationsGreetNobody(t *testing.T) {
+	s := NewSubjects()
+	wantCode(t, "ada", greet(t, s.Enter(Who{Subject: "ada"}), "initialize", `"a"`), passed)
+	env, _ := ahp.Peek([]byte(`{"method":"initialize","params":{"clientId":"a"}}`))
+	d := s.Enter(Who{Subject: "bob"}).FromClient(nil, &env)
+	if d.Verdict != Expel || d.Message != nil {
+		t.Errorf("bob's notification: %+v; want it stopped, and the connection closed", d)
+	}
+}
+
+// TestTwoAtOnce has two subjects say the same clientId at the same moment:
+// one of them has it.
+func TestTwoAtOnce(t *testing.T) {
+	for range 200 {
+		s := NewSubjects()
+		env, _ := ahp.Peek([]byte(`{"id":1,"method":"initialize","params":{"clientId":"x"}}`))
+		var won [2]bool
+		var wg sync.WaitGroup
+		for n, subject := range []string{"ada", "bob"} {
+			wg.Go(func() { won[n] = s.Enter(Who{Subject: subject}).FromClient(nil, &env).Verdict == Pass })
+		}
+		wg.Wait()
+		if won[0] == won[1] {
+			t.Fatalf("ada was let in: %v; bob: %v; want one of them", won[0], won[1])
+		}
+	}
+}
+
+// TestHostEnds forgets all when the host process has ended, and nothing
+// sooner.
+func TestHostEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSubjects()
+		ada, bob := s.Enter(Who{Subject: "ada", Write: true}), s.Enter(Who{Subject: "bob", Write: true})
+		greet(t, ada, "initialize", `"a"`)
+		ada.Leave()
+		wantCode(t, "bob, when ada is away", greet(t, bob, "reconnect", `"a"`), denied)
+		greet(t, bob, "initialize", `"b"`)
+		s.HostEnded()
+		wantCode(t, "bob, with a connection that is open", greet(t, bob, "reconnect", `"a"`), denied)
+		time.Sleep(goneTime)
+		bob.Leave()
+		bob = s.Enter(Who{Subject: "bob", Write: true})
+		wantCode(t, "bob, when his connection outlived the sign", greet(t, bob, "reconnect", `"a"`), denied)
+		greet(t, bob, "initialize", `"b"`)
+		s.HostEnded()
+		time.Sleep(goneTime / 2)
+		waits := s.Enter(Who{Subject: "cleo", Write: true})
+		bob.Leave()
+		if s.several.Load() || s.othersWrite("cleo") || len(s.owners) != 0 {
+			t.Errorf("of the former process, %d clientIds are left; several %v, others write %v",
+				len(s.owners), s.several.Load(), s.othersWrite("cleo"))
+		}
+		wantCode(t, "cleo, at the next process", greet(t, waits, "initialize", `"a"`), passed)
+		if !s.othersWrite("ada") {
+			t.Error("cleo, who has waited for the next process, does not count as a writer")
+		}
+		waits.Leave()
+		waits.Leave() // once more does nothing
+		s.HostEnded()
+		if len(s.owners) != 0 || len(s.known) != 0 {
+			t.Errorf("%d clientIds and %d subjects are left; want none", len(s.owners), len(s.known))
+		}
+	})
+}
+
+// TestTableIsBounded fills the table.
+func TestTableIsBounded(t *testing.T) {
+	s := NewSubjects()
+	s.limit = 6
+	victim := s.Enter(Who{Subject: "victim"})
+	greet(t, victim, "initialize", `"v1"`)
+	victim.Leave()
+	var greedy []*Identity
+	for n := range 5 {
+		g := s.Enter(Who{Subject: "greedy"})
+		wantCode(t, "there is room", greet(t, g, "initialize", fmt.Sprintf(`"g%d"`, n)), passed)
+		greedy = append(greedy, g)
+	}
+	late := s.Enter(Who{Subject: "late"})
+	code, _ := ask(t, late, "initialize", `{"clientId":"l1"}`)
+	wantCode(t, "all of who has most are in use", code, full)
+	greedy[1].Leave()
+	greedy[0].Leave()
+	late = s.Enter(Who{Subject: "late"})
+	wantCode(t, "who has most makes room", greet(t, late, "initialize", `"l1"`), passed)
+	wantCode(t, "the one used last stays", greet(t, late, "initialize", `"g0"`), denied)
+	wantCode(t, "the victim's stays", greet(t, late, "initialize", `"v1"`), denied)
+	wantCode(t, "the one that made room is free, at the cost of the next", greet(t, late, "initialize", `"g1"`), passed)
+	if len(s.owners) != 6 {
+		t.Errorf("%d clientIds; want 6", len(s.owners))
+	}
+}
+
+// watch is the channel of a resource watch, as VS Code's host names them.
+func watch(root string) string {
+	return "ahp-resource-watch://r/" + base64.RawURLEncoding.EncodeToString([]byte(`{"recursive":true,"root":"`+root+`"}`))
+}
+
+// others names files of bob's client "Bob-1", which others must not, and as
+// many that are none.
+var others = []struct {
+	text    string
+	foreign bool
+}{
+	{"vscode-agent-client://Bob-1/file/-/x", true},
+	{"VSCODE-AGENT-CLIENT://bob-1/file/-/x", true},
+	{"vscode-agent-client://BOB-1", true},
+	{"vscode-agent-client://bob%2D1/x", true},
+	{"vscode-agent-client://%42o%62-1/x", true},
+	{"vscode-agent-client://bob%252D1/x", true},
+	{"vscode-agent-client%3A%2F%2Fbob-1%2Fx", true},
+	{"vscode-agent-client://x:y@bob-1:80/x", true},
+	{"vscode-agent-client://bob-1:/x", true},
+	{"vscode-agent-client://a@b@bob-1/x", true},
+	{"vscode-agent-client://bob-1?x", true},
+	{"vscode-agent-client://bob-1#x", true},
+	{"vscode-agent-client:////bob-1/x", true},
+	{"vscode-agent-client:\\\\bob-1\\x", true},
+	{"vscode-agent-client://b\to\nb-1/x", true},
+	{"  vscode-agent-client://bob-1/x", true},
+	{"other-scheme://bob-1/x", true}, // of another kind of host
+	{"//bob-1/x", true},
+	{"session-db:/x?file=vscode-agent-client%3A%2F%2Fbob-1%2Fx", true},
+	{"git-blob:/x#vscode-agent-client://bob-1/x", true},
+	{watch("vscode-agent-client://bob-1/file/-/x"), true},
+	{watch(`vscode-agent-client:\/\/\u0062ob-1\/x`), true},
+	{watch("vscode-agent-client://bob%2D1/file/-/x") + "==", true},
+	{strings.Replace(watch("vscode-agent-client://bob-1/file/-/x"), "//r/", "/", 1), true},
+	{"ahp-resource-watch:" + watch("vscode-agent-client://bob-1/x")[len("ahp-resource-watch://r/"):], true},
+	{"x://u:p@h:1/" + base64.StdEncoding.EncodeToString([]byte(`??>{"authority":"bob-1"}`)), false}, // no JSON
+	{"x://u:p@h:1/" + base64.StdEncoding.EncodeToString([]byte(`{"a":"ÿÿ?>","authority":"bob-1"}`)), true},
+	{"x:/" + base64.StdEncoding.EncodeToString([]byte("{\"a\":\"\xff\",\"authority\":\"\\u0062ob-1\"}")), true},
+	{"x:/" + base64.StdEncoding.EncodeToString([]byte("\uFEFF{\"authority\":\"\\u0062ob-1\"}")), true},
+	{watch(watch(`vscode-agent-client://bob-1/x`)), true},
+	{"x://%" + strings.Repeat("25", 5) + "41/", true}, // nobody knows what is meant
+
+	{"vscode-agent-client://nobody/x", true}, // it may be somebody's later
+	{watch("vscode-agent-client://nobody/x"), true},
+	{"vscode-agent-client://ada-1/file/-/x", false},
+	{"vscode-agent-client://Ada%2D1/file/-/x", false},
+	{watch("vscode-agent-client://ada-1/file/-/x"), false},
+	{"vscode-agent-client:///x", false},
+	{"vscode-agent-client:bob-1", false},
+	{"file:///home/bob-1/x", false},
+	{"file:///home/x/%41%2520", false},
+	{"ahp-root://", false},
+	{"bob-1", false},
+	{"https://example.com/bob-1", false},
+	{"mock:/0817384c-d11d-4e6e-8469-01ca9ae0065d", false},
+	{"ahp-chat://default/bW9jazovYzBkZTU2ZGItMTQyZS00ZWY2LThjM2MtNTM2NzdiYjI3YTg1", false},
+	{watch("file:///home/x"), false},
+}
+
+// twoSubjects are ada and bob at one host.
+func twoSubjects(t testing.TB) (ada, bob *Identity) {
+	s := NewSubjects()
+	ada, bob = s.Enter(Who{Subject: "ada"}), s.Enter(Who{Subject: "bob"})
+	for _, c := range []struct {
+		of *Identity
+		id string
+	}{{ada, "ada-1"}, {bob, "Bob-1"}} {
+		if why := c.of.subjects.bind(c.of, c.id); why != none {
+			t.Fatal(why)
+		}
+	}
+	return ada, bob
+}
+
+func TestFilesOfOthers(t *testing.T) {
+	ada, bob := twoSubjects(t)
+	want := map[bool]string{true: denied, false: passed}
+	for _, c := range others {
+		for _, one := range []struct{ method, params string }{
+			{"resourceRead", `{"channel":"ahp-root://","uri":%q}`},
+			{"resourceCopy", `{"source":"file:///x","destination":%q}`},
+			{"resourceMove", `{"source":%q,"destination":"file:///x"}`},
+			{"resourceSomethingNew", `{"options":{"list":["x",{"deep":[%q]}]}}`},
+			{"createResourceWatch", `{"uri":%q,"recursive":true}`},
+			{"subscribe", `{"channel":%q}`},
+			{"reconnect", `{"clientId":"ada-1","subscriptions":["ahp-root://",%q]}`},
+			{"initialize", `{"clientId":"ada-1","initialSubscriptions":[%q]}`},
+			{"createSession", `{"channel":"mock:/1","workingDirectories":[%q]}`},
+			{"resourceWrite", `{"uri":%q,"data":"x"}`},
+			{"resourceRead", `[%q]`},
+			{"x", `{"%[2]s":1,"%[2]s":%[1]q}`},
+		} {
+			params := fmt.Sprintf(one.params, c.text)
+			if strings.Contains(one.params, "[2]") {
+				params = fmt.Sprintf(one.params, c.text, "uri")
+			}
+			params = strings.ReplaceAll(params, `\x`, `\u00`) // %q is Go's
+			code, _ := ask(t, ada, one.method, params)
+			wantCode(t, one.method+" "+params, code, want[c.foreign])
+		}
+	}
+	code, _ := ask(t, bob, "resourceRead", `{"uri":"vscode-agent-client://bob-1/x"}`)
+	wantCode(t, "bob's own", code, passed)
+}
+
+func TestFilesOfOthersAsObjects(t *testing.T) {
+	ada, _ := twoSubjects(t)
+	for _, c := range []struct{ method, params, want string }{
+		{"resourceRead", `{"uri":{"scheme":"vscode-agent-client","authority":"bob-1","path":"/x"}}`, denied},
+		{"resourceRead", `{"uri":{"$mid":1,"authority":"%62ob-1","scheme":"x"}}`, denied},
+		{"resourceRead", `{"uri":{"\u0061uthority":"bob-1","scheme":"x"}}`, denied},
+		{"resourceRead", `{"uri":{"Authority":["BOB-1"],"scheme":"x"}}`, denied},
+		{"resourceRead", `{"uri":{"path":"//bob-1/x","scheme":"x"}}`, denied},
+		{"resourceRead", `{"uri":{"authority":"nobody","scheme":"VSCODE-agent-client"}}`, denied},
+		{"resourceRead", `{"uri":"file:///x","authority":"ssh-remote"}`, passed},
+		{"resourceRead", `{"uri":{"authority":"ada-1","scheme":"vscode-agent-client"}}`, passed},
+		{"resourceRead", `{"uri":"\ud800"}`, denied},
+		{"resourceWrite", `{"uri":"file:///x","data":"vscode-agent-client://bob-1/x"}`, passed},
+		{"resourceWrite", `{"uri":"file:///x","x":{"data":"vscode-agent-client://bob-1/x"}}`, denied},
+		{"resourceCopy", `{"data":"vscode-agent-client://bob-1/x"}`, denied},
+	} {
+		code, _ := ask(t, ada, c.method, c.params)
+		wantCode(t, c.method+" "+c.params, code, c.want)
+	}
+	code, _ := judge(t, ada.FromClient, `{"id":1,"method":"x","channel":"vscode-agent-client://bob-1/x"}`)
+	wantCode(t, "a channel beside params", code, denied)
+}
+
+// TestAloneAllPasses has one subject alone name whatever it likes: whose it
+// should be is not known.
+func TestAloneAllPasses(t *testing.T) {
+	ada := NewSubjects().Enter(Who{Subject: "ada", Write: true})
+	for _, c := range others {
+		code, _ := ask(t, ada, "resourceRead", fmt.Sprintf(`{"uri":%q}`, "x"+c.text[1:]))
+		wantCode(t, c.text, code, passed)
+	}
+}
+
+// TestWorkIsBounded sends what takes long to understand.
+func TestWorkIsBounded(t *testing.T) {
+	ada, _ := twoSubjects(t)
+	for _, text := range []string{
+		strings.Repeat("/", 1<<18),
+		strings.Repeat("//a", 1<<17),
+		strings.Repeat("a:", 1<<17),
+		strings.Repeat("%25", 1<<16),
+		"//" + strings.Repeat("@", 1<<17),
+		"//" + strings.Repeat("a:", 1<<17),
+		strings.Repeat("Ly8v", 1<<14),
+		strings.Repeat("Ly8v/", 1<<15),
+	} {
+		for _, params := range []string{`{"uri":"` + text + `"}`, `["` + strings.Repeat(text[:64]+`","`, 1<<10) + `"]`} {
+			ask(t, ada, "resourceRead", params) // what it says does not matter; that it ends does
+		}
+	}
+}
+
+// TestReverseRequests is the matrix of who may be asked for files.
+func TestReverseRequests(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		there []Who // the first one is asked
+		want  string
+	}{
+		{"a writer alone", []Who{{Subject: "ada", Write: true}}, passed},
+		{"with other connections", []Who{{Subject: "ada", Write: true}, {Subject: "ada", Write: true}, {Subject: "ada"}}, passed},
+		{"with a reader", []Who{{Subject: "ada", Write: true}, {Subject: "bob"}}, passed},
+		{"with a writer", []Who{{Subject: "ada", Write: true}, {Subject: "bob", Write: true}}, denied},
+		{"with a writer who came first", []Who{{Subject: "bob", Write: true}, {Subject: "ada", Write: true}}, denied},
+		{"with a writer, but told to", []Who{{Subject: "ada", Write: true, Reverse: ReverseAlways}, {Subject: "bob", Write: true}}, passed},
+		{"the other's say does not help", []Who{{Subject: "ada", Write: true}, {Subject: "bob", Write: true, Reverse: ReverseAlways}}, denied},
+		{"a reader with a writer", []Who{{Subject: "ada"}, {Subject: "bob", Write: true}}, denied},
+		{"a reader whose subject also writes", []Who{{Subject: "ada"}, {Subject: "ada", Write: true}}, passed},
+		{"a writer alone, but told not to", []Who{{Subject: "ada", Write: true, Reverse: ReverseNever}}, denied},
+		{"a reader alone", []Who{{Subject: "ada"}}, passed},
+		{"two readers", []Who{{Subject: "ada"}, {Subject: "bob"}}, passed},
+	} {
+		for _, left := range []bool{false, true} { // had is as much as has
+			s := NewSubjects()
+			var asked *Identity
+			for n, who := range c.there {
+				i := s.Enter(who)
+				if n == 0 {
+					asked = i
+				} else if left {
+					i.Leave()
+				}
+			}
+			for method, want := range map[string]string{
+				"resourceRead": c.want, "resourceList": c.want, "resourceWrite": c.want, "resourceRequest": c.want,
+				"resourceOfTheFuture": c.want, "createResourceWatch": c.want,
+				"canvasOpen": passed, "vscode/requestWorkspaceTrust": passed, "ping": passed, "root/resource": passed,
+			} {
+				code, _ := judge(t, asked.FromHost, `{"id":"h1","method":"`+method+`","params":{"uri":"file:///x"}}`)
+				wantCode(t, fmt.Sprintf("%s, gone %v: %s", c.what, left, method), code, want)
+			}
+			code, _ := judge(t, asked.FromHost, `{"method":"resourceRead","params":{}}`)
+			wantCode(t, "a notification", code, passed)
+			code, _ = judge(t, asked.FromHost, `{"id":1,"result":{}}`)
+			wantCode(t, "an answer", code, passed)
+			if d := asked.FromHost([]byte("?"), nil); d.Verdict != Pass {
+				t.Error("what cannot be read was stopped")
+			}
+		}
+	}
+}
+
+// codeURI reads a URI as VS Code does.
+var codeURI = regexp.MustCompile(`(?s)^(([^:/?#]+?):)?(//([^/?#]*))?([^?#]*)(\?([^#]*))?(#(.*))?`)
+
+// FuzzFilesOfOthers looks for a URI that VS Code would take for bob's, and
+// that is let through.
+func FuzzFilesOfOthers(f *testing.F) {
+	for _, c := range others {
+		f.Add(c.text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		ada, _ := twoSubjects(t)
+		l := look{subjects: ada.subjects, own: "ada", work: freeWork + workFactor*len(text)}
+		found := l.text(text, 0)
+		parts := codeURI.FindStringSubmatch(text)
+		if parts == nil {
+			return
+		}
+		authority := parts[4]
+		for _, one := range []string{authority, unescapePercent(authority)} {
+			if strings.EqualFold(one, "bob-1") && !found {
+				t.Errorf("%q is bob's, and was not found", text)
+			}
+		}
+	})
+}
+
+func BenchmarkIdentity(b *testing.B) {
+	ada, _ := twoSubjects(b)
+	action := []byte(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"ahp-chat://default/x","clientSeq":1,"action":{"type":"x","text":"` + strings.Repeat("hello ", 80) + `"}}}`)
+	notice, _ := ahp.Peek(action)
+	read, _ := ahp.Peek([]byte(`{"jsonrpc":"2.0","id":1,"method":"resourceRead","params":{"channel":"ahp-root://","uri":"file:///home/ada/project/main.go"}}`))
+	for _, c := range []struct {
+		name string
+		run  func()
+	}{
+		{"dispatchAction", func() { ada.FromClient(nil, &notice) }},
+		{"action", func() { ada.FromHost(nil, &notice) }},
+		{"resourceRead", func() { ada.FromClient(nil, &read) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				c.run()
+			}
+		})
+	}
+}

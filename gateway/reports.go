@@ -1,0 +1,228 @@
+package gateway
+
+import (
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ahprelay/mcpgate"
+	"ahprelay/routing"
+)
+
+// reports is what host-agents report of clients' connections: how each is, for
+// the admin pages, and how often gates have seen what, for metrics.
+type reports struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	clients map[string]*client // by id, those that are there
+	seen    map[occasion]int64 // by all gates so far
+}
+
+// An occasion is what a gate may see, and a class of it.
+type occasion struct{ kind, class string }
+
+// other stands for kinds and classes that this relay does not know.
+const other = "other"
+
+// A gateMetric is a metric of what gates have seen.
+type gateMetric struct {
+	kind    string
+	desc    *prometheus.Desc
+	classes []string
+}
+
+// gateMetrics are the kinds of occasions that are counted, and their classes.
+// What a host-agent reports beyond these is counted as other, so that none can
+// make many metrics.
+var gateMetrics = []gateMetric{
+	mcpMetric(mcpgate.Warning, "mcp_capability_warnings_total", "Messages of hosts that need what the client has not declared, and passed."),
+	mcpMetric(mcpgate.Rejection, "mcp_rejections_total", "Messages that host-agents have refused because client or host had not declared what they need."),
+	mcpMetric(mcpgate.Observation, "mcp_observations_total", "Messages that passed because not enough was known."),
+}
+
+func mcpMetric(kind, name, help string) gateMetric {
+	desc := prometheus.NewDesc(name, help, []string{kind + "_class"}, nil)
+	return gateMetric{kind, desc, append(mcpgate.Classes(kind), other)}
+}
+
+var (
+	samplingDesc = prometheus.NewDesc("mcp_sampling_capability_warnings_total",
+		"Those of mcp_capability_warnings_total of the class "+samplingWarning+".", nil, nil)
+	otherSeenDesc = prometheus.NewDesc("ahp_relay_gate_events_other_total",
+		"What host-agents have reported that this relay does not know.", nil, nil)
+)
+
+// samplingWarning is the class of requests for sampling that a client cannot
+// answer.
+const samplingWarning = "sampling_without_client_capability"
+
+func newReports(log *slog.Logger) *reports {
+	r := &reports{log: log, clients: map[string]*client{}, seen: map[occasion]int64{}}
+	for _, m := range gateMetrics {
+		for _, class := range m.classes {
+			r.seen[occasion{m.kind, class}] = 0
+		}
+	}
+	return r
+}
+
+func (r *reports) add(c *client) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clients[c.id] = c
+}
+
+func (r *reports) remove(c *client) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.clients, c.id)
+}
+
+// take takes a report of the host-agent of a host. It is called under locks of
+// the routing package.
+func (r *reports) take(key hostKey, report routing.Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range report.Counts {
+		r.count(n)
+	}
+	c := r.clients[report.Conn]
+	if c == nil || c.host != key {
+		return // it is gone, or not that host's
+	}
+	if report.State != nil {
+		c.reported.Store(&report.State)
+	}
+	for _, n := range report.Counts {
+		if n.Kind == mcpgate.Warning && c.warned(n.Class) {
+			c.log.Warn("mcp.capability.warning", "warning_class", n.Class)
+		}
+	}
+}
+
+func (r *reports) count(n routing.Count) {
+	for _, o := range []occasion{{n.Kind, n.Class}, {n.Kind, other}} {
+		if _, known := r.seen[o]; known {
+			r.seen[o] += n.N
+			return
+		}
+	}
+	r.seen[occasion{other, other}] += n.N
+}
+
+// warned reports whether a class of warnings is the client's first.
+func (c *client) warned(class string) (first bool) {
+	if len(c.warnings) >= routing.MaxCounts || slices.Contains(c.warnings, class) {
+		return false
+	}
+	c.warnings = append(c.warnings, class)
+	return true
+}
+
+// totals returns how often what was seen.
+func (r *reports) totals() map[occasion]int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.seen)
+}
+
+// Describe implements [prometheus.Collector].
+func (r *reports) Describe(out chan<- *prometheus.Desc) {
+	for _, m := range gateMetrics {
+		out <- m.desc
+	}
+	out <- samplingDesc
+	out <- otherSeenDesc
+}
+
+// Collect implements [prometheus.Collector].
+func (r *reports) Collect(out chan<- prometheus.Metric) {
+	seen := r.totals()
+	send := func(d *prometheus.Desc, n int64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	for _, m := range gateMetrics {
+		for _, class := range m.classes {
+			send(m.desc, seen[occasion{m.kind, class}], class)
+		}
+	}
+	send(samplingDesc, seen[occasion{mcpgate.Warning, samplingWarning}])
+	send(otherSeenDesc, seen[occasion{other, other}])
+}
+
+// An mcpInfo is what the admin page shows of MCP on a connection.
+type mcpInfo struct {
+	ID      string          `json:"id"`
+	Tenant  string          `json:"tenant"`
+	Host    string          `json:"host"`
+	Subject string          `json:"subject"`
+	Phase   string          `json:"phase"`
+	Strict  bool            `json:"strict"`         // the relay has asked for it
+	MCP     json.RawMessage `json:"mcp,omitempty"`  // as the host-agent has reported it
+	Seen    json.RawMessage `json:"seen,omitempty"` // the same
+}
+
+func (c *client) mcpInfo() mcpInfo {
+	info := mcpInfo{
+		ID: c.id, Tenant: c.host.tenant, Host: c.host.name, Subject: c.who.Subject,
+		Phase: c.info().Phase, Strict: c.cfg.strict(c.host),
+	}
+	if state := c.reported.Load(); state != nil {
+		var parts struct{ MCP, Seen json.RawMessage }
+		if json.Unmarshal(*state, &parts) == nil {
+			info.MCP, info.Seen = parts.MCP, parts.Seen
+		}
+	}
+	return info
+}
+
+// serveMCP tells what gates have seen, and with details=1 how each connection
+// is.
+func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request) {
+	clients := s.hosts.all()
+	slices.SortFunc(clients, func(a, b *client) int { return a.since.Compare(b.since) })
+	answer := map[string]any{
+		"relay": s.cfg.Instance, "connections": len(clients), "strict": append([]string{}, s.cfg.Strict...),
+		"initialized": countReady(clients),
+	}
+	for o, n := range s.reports.totals() {
+		kind, _ := answer[o.kind+"s"].(map[string]int64)
+		if kind == nil {
+			kind = map[string]int64{}
+			answer[o.kind+"s"] = kind
+		}
+		kind[o.class] = n
+	}
+	if r.URL.Query().Get("details") == "1" {
+		list := make([]mcpInfo, len(clients))
+		for i, c := range clients {
+			list[i] = c.mcpInfo()
+		}
+		answer["details"] = list
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+func countReady(clients []*client) (n int) {
+	for _, c := range clients {
+		if c.ready.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// strict reports whether a host's connections are gated strictly.
+func (cfg *Config) strict(host hostKey) bool {
+	return slices.ContainsFunc(cfg.Strict, func(pattern string) bool {
+		match, _ := path.Match(pattern, host.tenant+"/"+host.name)
+		return match
+	})
+}

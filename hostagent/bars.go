@@ -1,0 +1,125 @@
+package hostagent
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// maxBars bounds how many subjects and tokens are barred at a time.
+const maxBars = 10_000
+
+// errTooManyBars reports that there are maxBars.
+var errTooManyBars = errors.New("too many subjects and tokens are barred already")
+
+// A barred is who may not connect: a subject, or who has one token.
+type barred struct{ subject, token string }
+
+// bars say who may not connect for a while, because the host's owner has
+// kicked them. They end with the host-agent.
+type bars struct {
+	mu    sync.Mutex
+	until map[barred]time.Time
+}
+
+// put bars somebody until a time, if that is later than it was before.
+func (b *bars) put(who barred, until time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.until == nil {
+		b.until = map[barred]time.Time{}
+	}
+	now := time.Now()
+	for one, end := range b.until {
+		if !now.Before(end) {
+			delete(b.until, one)
+		}
+	}
+	if _, again := b.until[who]; !again && len(b.until) >= maxBars {
+		return errTooManyBars
+	}
+	if until.After(b.until[who]) {
+		b.until[who] = until
+	}
+	return nil
+}
+
+// on reports whether a client may not connect, and why.
+func (b *bars) on(open routing.Open) (reason string, yes bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	until := b.until[barred{subject: open.Subject}]
+	if token := b.until[barred{token: open.Token}]; open.Token != "" && token.After(until) {
+		until = token
+	}
+	if !time.Now().Before(until) {
+		return "", false
+	}
+	return kickedReason + ", until " + until.UTC().Format(time.RFC3339), true
+}
+
+// kickedReason is what a client hears that the host's owner has kicked.
+const kickedReason = "the host's owner does not want this client"
+
+// A kick says whom the host's owner does not want: a connection by its id, or
+// all of a subject.
+type kick struct {
+	Conn    string        `json:"conn,omitempty"`
+	Subject string        `json:"subject,omitempty"`
+	For     time.Duration `json:"for"` // for which they may not come back, in nanoseconds
+}
+
+// errNobody reports a kick that meets nobody.
+var errNobody = errors.New("nobody is connected so")
+
+// kick ends connections, and returns how many. Those who were kicked, the
+// subject or who has the token of the connection, may not come back for a while.
+func (a *Agent) kick(k kick) (ended int, err error) {
+	until := time.Now().Add(k.For)
+	if k.Subject != "" && k.For > 0 { // before looking who is there
+		if err := a.bars.put(barred{subject: k.Subject}, until); err != nil {
+			return 0, err
+		}
+		a.cfg.Log.Info(auditMessage, "event", "bar", "subject", k.Subject, "until", until.UTC().Format(time.RFC3339))
+	}
+	for _, c := range a.clients.every() {
+		if k.Conn != c.open.ID && (k.Subject == "" || k.Subject != c.open.Subject) {
+			continue
+		}
+		if k.Conn != "" && k.For > 0 && c.open.Token != "" {
+			if err := a.bars.put(barred{token: c.open.Token}, until); err != nil {
+				return ended, err
+			}
+		}
+		c.audit("kick", "code", ahp.CloseForbidden)
+		c.conn.Abort(ahp.CloseForbidden, kickedReason)
+		c.cancel()
+		ended++
+	}
+	if ended == 0 && (k.Subject == "" || k.For == 0) {
+		return 0, errNobody
+	}
+	return ended, nil
+}
+
+// list returns who is barred now.
+func (b *bars) list() []BarInfo {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := []BarInfo{}
+	for who, until := range b.until {
+		if time.Now().Before(until) {
+			list = append(list, BarInfo{who.subject, who.token, until.UTC()})
+		}
+	}
+	slices.SortFunc(list, func(a, b BarInfo) int {
+		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Subject, b.Subject), strings.Compare(a.Token, b.Token))
+	})
+	return list
+}

@@ -1,0 +1,212 @@
+package hostagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The control socket is where the host's owner sees who is connected, and ends
+// connections: HTTP over a Unix socket that only the owner can reach.
+//
+//	GET  /clients  → Clients
+//	POST /kick     {"conn"} or {"subject"}, and "for" in nanoseconds → {"ended"}
+//
+// An error is {"error"}.
+
+// Clients is who is connected to a host through its host-agent.
+type Clients struct {
+	Tenant  string       `json:"tenant"`
+	Host    string       `json:"host"`
+	Agent   string       `json:"agent"`   // instance of the host-agent
+	Clients []ClientInfo `json:"clients"` // who came first is the first
+	Barred  []BarInfo    `json:"barred"`  // who may not connect now
+}
+
+// ClientInfo is a client's connection, as the host-agent sees it.
+type ClientInfo struct {
+	ID        string    `json:"id"` // as in the logs of relay and host-agent
+	Subject   string    `json:"subject"`
+	Access    string    `json:"access"` // that the client has here
+	Token     string    `json:"token"`  // its id
+	Relay     string    `json:"relay"`  // instance of the relay
+	Address   string    `json:"address,omitempty"`
+	Since     time.Time `json:"since"`
+	ClientID  string    `json:"clientId,omitempty"`
+	FramesIn  int64     `json:"framesIn"` // from the client
+	FramesOut int64     `json:"framesOut"`
+	Refused   int64     `json:"refused"` // of FramesIn
+}
+
+// BarInfo is a subject, or who has a token, that may not connect until a time.
+type BarInfo struct {
+	Subject string    `json:"subject,omitempty"`
+	Token   string    `json:"token,omitempty"` // its id
+	Until   time.Time `json:"until"`
+}
+
+func (c *hostConn) info() ClientInfo {
+	c.mu.Lock()
+	clientID := c.clientID
+	c.mu.Unlock()
+	return ClientInfo{
+		ID: c.open.ID, Subject: c.open.Subject, Access: string(c.policy.Access), Token: c.open.Token,
+		Relay: c.conn.Relay(), Address: c.open.Remote, Since: c.since.UTC(), ClientID: clientID,
+		FramesIn: c.counts.in.Load(), FramesOut: c.counts.out.Load(), Refused: c.counts.refused.Load(),
+	}
+}
+
+// list returns who is connected now.
+func (a *Agent) list() Clients {
+	list := Clients{Tenant: a.tenant, Host: a.host, Agent: a.instance, Clients: []ClientInfo{}, Barred: a.bars.list()}
+	for _, c := range a.clients.every() {
+		list.Clients = append(list.Clients, c.info())
+	}
+	slices.SortFunc(list.Clients, func(a, b ClientInfo) int { return a.Since.Compare(b.Since) })
+	return list
+}
+
+// controlHandler serves the control socket.
+func (a *Agent) controlHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /clients", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, a.list()) })
+	mux.HandleFunc("POST /kick", a.serveKick)
+	return mux
+}
+
+// Kicked is the answer to a kick.
+type Kicked struct {
+	Ended int `json:"ended"` // connections
+}
+
+func (a *Agent) serveKick(w http.ResponseWriter, r *http.Request) {
+	var k kick
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAnswer)).Decode(&k)
+	switch {
+	case err != nil, (k.Conn == "") == (k.Subject == ""), k.For < 0:
+		sayError(w, http.StatusBadRequest, errors.New("want JSON with either conn or subject, and for in nanoseconds"))
+		return
+	}
+	ended, err := a.kick(k)
+	switch {
+	case errors.Is(err, errNobody):
+		sayError(w, http.StatusNotFound, err)
+	case err != nil:
+		sayError(w, http.StatusConflict, err)
+	default:
+		say(w, http.StatusOK, Kicked{ended})
+	}
+}
+
+func say(w http.ResponseWriter, status int, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer) // fails if nobody waits for it
+}
+
+func sayError(w http.ResponseWriter, status int, err error) {
+	say(w, status, map[string]string{"error": err.Error()})
+}
+
+// serveControl serves the control socket until ctx ends. Without it the host
+// is served all the same.
+func (a *Agent) serveControl(ctx context.Context) {
+	listener, remove, err := listenPrivate(a.cfg.Control)
+	if err != nil {
+		a.cfg.Log.Error("no control socket, so host-agent clients and kick cannot reach this host-agent", "error", err)
+		return
+	}
+	a.cfg.Log.Info("control socket", "path", a.cfg.Control)
+	server := &http.Server{
+		Handler: a.controlHandler(), ReadHeaderTimeout: controlTimeout, WriteTimeout: controlTimeout,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = server.Serve(listener) })
+	<-ctx.Done()
+	remove()
+	_ = server.Close()
+	wg.Wait()
+}
+
+// controlTimeout bounds a request to the control socket.
+const controlTimeout = 5 * time.Second
+
+// A Control asks a running host-agent, through its control socket.
+type Control struct {
+	Path string // of the socket
+}
+
+// Clients returns who is connected.
+func (c Control) Clients(ctx context.Context) (list Clients, err error) {
+	err = c.do(ctx, http.MethodGet, "/clients", nil, &list)
+	return list, err
+}
+
+// KickConn ends the connection with an id, and bars who has its token for a
+// time.
+func (c Control) KickConn(ctx context.Context, id string, bar time.Duration) (ended int, err error) {
+	return c.kick(ctx, kick{Conn: id, For: bar})
+}
+
+// KickSubject ends all connections of a subject, and bars it for a time.
+func (c Control) KickSubject(ctx context.Context, subject string, bar time.Duration) (ended int, err error) {
+	return c.kick(ctx, kick{Subject: subject, For: bar})
+}
+
+func (c Control) kick(ctx context.Context, k kick) (ended int, err error) {
+	var kicked Kicked
+	err = c.do(ctx, http.MethodPost, "/kick", k, &kicked)
+	return kicked.Ended, err
+}
+
+// ErrNoAgent reports a control socket at which no host-agent listens.
+var ErrNoAgent = errors.New("no host-agent runs here")
+
+// maxClients bounds the list of clients that is read, in bytes.
+const maxClients = 64 << 20
+
+func (c Control) do(ctx context.Context, method, path string, body, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://host-agent"+path, strings.NewReader(string(data)))
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", c.Path)
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if isNobodyThere(err) {
+		return fmt.Errorf("%w: nobody listens at the control socket %s", ErrNoAgent, c.Path)
+	}
+	if err != nil {
+		return fmt.Errorf("control socket %s: %w", c.Path, unwrapURL(err))
+	}
+	defer response.Body.Close()
+	data, err = io.ReadAll(io.LimitReader(response.Body, maxClients))
+	if err != nil {
+		return fmt.Errorf("control socket %s: %w", c.Path, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		var said struct{ Error string }
+		_ = json.Unmarshal(data, &said)
+		return fmt.Errorf("the host-agent says: %s", shorten(said.Error))
+	}
+	return json.Unmarshal(data, answer)
+}

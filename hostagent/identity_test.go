@@ -1,0 +1,425 @@
+package hostagent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/gate"
+	"ahprelay/routing"
+)
+
+func greeting(method, clientID string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"channel":"ahp-root://","clientId":%q}}`, method, clientID)
+}
+
+// of is a client with write access.
+func of(subject string) routing.Open {
+	return routing.Open{ID: "c-" + subject, Subject: subject, Access: "write", Token: "t-" + subject, Remote: "10.0.0.1:1"}
+}
+
+func (r *remote) said() (got string, code ahp.CloseCode) {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.got, r.code
+}
+
+// TestClientIDIsKept refuses another subject's clientId, whatever relay it
+// comes through, as long as the host process lives.
+func TestClientIDIsKept(t *testing.T) {
+	inWorld(t, func(w *world) {
+		relay2 := w.link(w.life, "relay2")
+		w.openAs(w.relay, of("ada")).send(greeting("initialize", "one"))
+		for n, relay := range []*routing.Relay{w.relay, relay2} {
+			for _, method := range []string{"initialize", "reconnect"} {
+				bob := w.openAs(relay, of("bob"))
+				hostSide := w.hostSide()
+				bob.send(greeting(method, "one"))
+				if got, code := bob.said(); !strings.Contains(got, "-32009") || code != ahp.CloseForbidden {
+					t.Errorf("relay %d, %s: bob got %q and close %d; want an error and 4503", n+1, method, got, code)
+				}
+				if got := hostSide.messages(); len(got) > 0 || !hostSide.isClosed() {
+					t.Errorf("relay %d, %s: the host got %q; want nothing, and the connection closed", n+1, method, got)
+				}
+			}
+		}
+		ada := w.openAs(relay2, of("ada"))
+		ada.send(greeting("reconnect", "one"))
+		if got, code := ada.said(); strings.Contains(got, "error") || code != 0 {
+			t.Errorf("ada, through another relay, got %q and close %d", got, code)
+		}
+	})
+}
+
+// TestFilesAreNotAsked answers the host in the client's place once another
+// writer is there.
+func TestFilesAreNotAsked(t *testing.T) {
+	const question = `{"jsonrpc":"2.0","id":7,"method":"resourceRead","params":{"uri":"file:///x"}}`
+	inWorld(t, func(w *world) {
+		ada := w.openAs(w.relay, of("ada"))
+		hostSide := w.hostSide()
+		ada.send(greeting("initialize", "one"))
+		hostSide.toUs <- question
+		if got, _ := ada.said(); !strings.Contains(got, question) {
+			t.Errorf("alone, ada got %q; want the question", got)
+		}
+		w.openAs(w.relay, of("bob"))
+		before, _ := ada.said()
+		hostSide.toUs <- question
+		if got, _ := ada.said(); got != before {
+			t.Errorf("with bob there, ada got %q more", got[len(before):])
+		}
+		if got := hostSide.messages(); !strings.Contains(got[len(got)-1], `"id":7,"error":{"code":-32009`) {
+			t.Errorf("the host got %q; want a refusal in the end", got)
+		}
+	})
+}
+
+func TestForeignFileIsRefused(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.openAs(w.relay, of("ada")).send(greeting("initialize", "one"))
+		bob := w.openAs(w.relay, of("bob"))
+		hostSide := w.hostSide()
+		bob.send(greeting("initialize", "two"))
+		bob.send(`{"jsonrpc":"2.0","id":5,"method":"resourceRead","params":{"uri":"vscode-agent-client://ONE/file/-/x"}}`)
+		if got, code := bob.said(); !strings.Contains(got, `"id":5,"error":{"code":-32009`) || code != 0 {
+			t.Errorf("bob got %q and close %d; want a refusal", got, code)
+		}
+		if got := hostSide.messages(); len(got) != 1 {
+			t.Errorf("the host got %q; want only the initialize", got)
+		}
+	})
+}
+
+// TestKick ends who the owner does not want, at once, and keeps them away.
+func TestKick(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ada, bob, bob2 := w.openAs(w.relay, of("ada")), w.openAs(w.relay, of("bob")), w.openAs(w.relay, of("bob"))
+		if ended, err := w.agent.kick(kick{Subject: "nobody"}); ended != 0 || err != errNobody {
+			t.Errorf("kicked %d of nobody, %v", ended, err)
+		}
+		if ended, err := w.agent.kick(kick{Subject: "bob", For: time.Hour}); ended != 2 || err != nil {
+			t.Errorf("kicked %d, %v; want 2", ended, err)
+		}
+		for _, r := range []*remote{bob, bob2} {
+			r.wantClosed(ahp.CloseForbidden, kickedReason)
+		}
+		again := w.openAs(w.relay, of("bob"))
+		if _, code := again.said(); code != ahp.CloseForbidden {
+			t.Errorf("bob came back: close %d; want 4503", code)
+		}
+		if w.agent.subjects.Enter(gate.Who{Subject: "x"}); len(w.agent.list().Barred) != 1 {
+			t.Errorf("barred: %v; want bob", w.agent.list().Barred)
+		}
+		if _, code := ada.said(); code != 0 {
+			t.Errorf("ada was closed with %d", code)
+		}
+		if ended, err := w.agent.kick(kick{Conn: "c-ada", For: time.Minute}); ended != 1 || err != nil {
+			t.Errorf("kicked %d, %v; want ada", ended, err)
+		}
+		if _, code := w.openAs(w.relay, of("ada")).said(); code != ahp.CloseForbidden {
+			t.Errorf("ada came back with the same token: close %d; want 4503", code)
+		}
+		other := of("ada")
+		other.Token = "another"
+		if _, code := w.openAs(w.relay, other).said(); code != 0 {
+			t.Errorf("ada with another token: close %d; want none", code)
+		}
+		time.Sleep(time.Hour)
+		if _, code := w.openAs(w.relay, of("bob")).said(); code != 0 {
+			t.Errorf("bob an hour later: close %d; want none", code)
+		}
+		if got := w.agent.list(); len(got.Clients) != 2 || len(got.Barred) != 0 {
+			t.Errorf("list: %+v; want ada's other and bob's connection", got)
+		}
+	})
+}
+
+func TestBarsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bars
+		for n := range maxBars {
+			if err := b.put(barred{subject: fmt.Sprint(n)}, time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.put(barred{subject: "one more"}, time.Now().Add(time.Minute)); err != errTooManyBars {
+			t.Errorf("one more: %v; want errTooManyBars", err)
+		}
+		if err := b.put(barred{subject: "0"}, time.Now().Add(time.Hour)); err != nil {
+			t.Errorf("one that is there: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := b.put(barred{subject: "one more"}, time.Now().Add(time.Minute)); err != nil || len(b.list()) != 2 {
+			t.Errorf("a minute later: %v, %d barred; want 2", err, len(b.list()))
+		}
+	})
+}
+
+// TestAuditLines wants one line for each connect, refusal, kick and end, with
+// nothing of what was said.
+func TestAuditLines(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var log bytes.Buffer
+		w.agent.cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+		ada := w.openAs(w.relay, of("ada"))
+		ada.send(greeting("initialize", "one"))
+		reader := of("cleo")
+		reader.Access = "read"
+		cleo := w.openAs(w.relay, reader)
+		for range 3 {
+			cleo.send(`{"jsonrpc":"2.0","id":1,"method":"createSession","params":{"channel":"secret:/x"}}`)
+		}
+		w.openAs(w.relay, of("bob")).send(greeting("initialize", "one"))
+		if _, err := w.agent.kick(kick{Conn: "c-ada", For: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		w.openAs(w.relay, of("ada"))
+		cleo.conn.Close(1000, "bye")
+		synctest.Wait()
+		want := []string{
+			`conn=c-ada subject=ada event=connect relay=relay1 access=write token=t-ada address=10.0.0.1:1`,
+			`conn=c-cleo subject=cleo event=connect relay=relay1 access=read token=t-cleo address=10.0.0.1:1`,
+			`conn=c-cleo subject=cleo event=refuse method=createSession count=1`,
+			`conn=c-bob subject=bob event=connect relay=relay1 access=write token=t-bob address=10.0.0.1:1`,
+			`conn=c-bob subject=bob event=refuse method=initialize reason="the clientId is not this token's" code=4503`,
+			`conn=c-bob subject=bob event=disconnect`,
+			`conn=c-ada subject=ada event=kick code=4503`,
+			`conn=c-ada subject=ada event=disconnect`, // whether the relay has confirmed it by then, or not
+			`conn=c-ada subject=ada event=refuse reason="the host's owner does not want this client, until `,
+			`conn=c-cleo subject=cleo event=disconnect code=1000 reason=bye`,
+		}
+		var got []string
+		for line := range strings.Lines(log.String()) {
+			if rest, ok := strings.CutPrefix(line, "msg=audit "); ok {
+				got = append(got, strings.TrimSpace(rest))
+			}
+		}
+		if len(got) != len(want) || slices.ContainsFunc(want, func(line string) bool {
+			return !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, line) })
+		}) {
+			t.Errorf("audit:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		if strings.Contains(log.String(), "secret") {
+			t.Error("the log has what was said")
+		}
+	})
+}
+
+// TestCallerIsTold shows a host who its client is, in headers or variables.
+func TestCallerIsTold(t *testing.T) {
+	who := &caller{"default", "ada Løve\n%", "read", "c1"}
+	header := who.header()
+	for name, want := range map[string]string{
+		"Ahp-Relay-Subject": "ada%20L%C3%B8ve%0A%25", "Ahp-Relay-Tenant": "default", "Ahp-Relay-Access": "read", "Ahp-Relay-Connection": "c1",
+	} {
+		if got := header[name]; !slices.Equal(got, []string{want}) {
+			t.Errorf("header %s is %q; want %q", name, got, want)
+		}
+	}
+	t.Setenv("AHP_REMOTE_SUBJECT", "eve")
+	t.Setenv("Ahp_Remote_Tenant", "eve")
+	t.Setenv("OTHER", "x")
+	own := strings.Join((*caller)(nil).environment(), "\n")
+	if !strings.Contains(own, "OTHER=x") || strings.Contains(own, "eve") {
+		t.Error("the host-agent's own command does not get its environment, or gets a caller with it")
+	}
+	env := who.environment()
+	for _, want := range []string{"AHP_REMOTE_SUBJECT=ada%20L%C3%B8ve%0A%25", "AHP_REMOTE_TENANT=default", "AHP_REMOTE_ACCESS=read", "AHP_REMOTE_CONNECTION=c1"} {
+		if !slices.Contains(env, want) {
+			t.Errorf("no %s in the environment of a command", want)
+		}
+	}
+	if strings.Contains(strings.Join(env, "\n"), "eve") {
+		t.Error("what was set elsewhere says who the caller is")
+	}
+}
+
+// TestDialTellsCaller looks at the handshake with a host.
+func TestDialTellsCaller(t *testing.T) {
+	got := make(chan http.Header, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header
+		http.Error(w, "no", http.StatusTeapot)
+	}))
+	defer server.Close()
+	a := &Agent{cfg: Config{Upstream: Upstream{URL: wsURL(server)}, MaxFrame: 1000}, subjects: gate.NewSubjects()}
+	for _, who := range []*caller{nil, {subject: "ada"}} {
+		_, _ = a.dialUpstream(t.Context(), who)
+		_, told := (<-got)["Ahp-Relay-Subject"]
+		if told != (who != nil) {
+			t.Errorf("with caller %v the host is told of one: %v", who, told)
+		}
+	}
+}
+
+// TestNobodyThere tells the end of a host process from a host that is in
+// trouble.
+func TestNobodyThere(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := listener.Addr().String()
+	_ = listener.Close()
+	refuses := httptest.NewServer(http.NotFoundHandler())
+	defer refuses.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	file := filepath.Join(t.TempDir(), "token")
+	for _, c := range []struct {
+		what     string
+		upstream Upstream
+		want     bool
+	}{
+		{"nothing listens", Upstream{URL: "ws://" + closed}, true},
+		{"no socket", Upstream{URL: "unix:" + filepath.Join(t.TempDir(), "none")}, true},
+		{"refuses", Upstream{URL: wsURL(refuses)}, false},
+		{"hangs", Upstream{URL: "ws://" + silent.Addr().String()}, false},
+		{"no token file", Upstream{URL: "ws://" + closed, TokenFile: file}, false},
+		{"no name", Upstream{URL: "ws://host.invalid"}, false},
+		{"no program", Upstream{Command: []string{filepath.Join(t.TempDir(), "none")}}, false},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := c.upstream.dial(ctx, 1000)
+		cancel()
+		if err == nil || isNobodyThere(err) != c.want {
+			t.Errorf("%s: %v: nobody there is %v; want %v", c.what, err, !c.want, c.want)
+		}
+	}
+}
+
+// TestControl asks a host-agent through its socket.
+func TestControl(t *testing.T) {
+	a := &Agent{
+		cfg:    Config{Log: slog.New(slog.DiscardHandler), Control: filepath.Join(t.TempDir(), "c.sock")},
+		access: &access{tenant: "default", host: "laptop", instance: "agent1"},
+	}
+	control := Control{a.cfg.Control}
+	if _, err := control.Clients(t.Context()); err == nil || !strings.Contains(err.Error(), ErrNoAgent.Error()) {
+		t.Errorf("without an agent: %v", err)
+	}
+	serve := func() (stop func()) {
+		former, _ := os.Lstat(control.Path)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { a.serveControl(ctx); close(done) }()
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+			now, err := os.Lstat(control.Path)
+			if err == nil && !os.SameFile(former, now) {
+				return func() { cancel(); <-done }
+			} else if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+	}
+	stop := serve()
+	info, err := os.Stat(control.Path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode of the socket: %v, %v; want 0600", info.Mode(), err)
+	}
+	list, err := control.Clients(t.Context())
+	if err != nil || list.Host != "laptop" || list.Agent != "agent1" || len(list.Clients) != 0 {
+		t.Errorf("clients: %+v, %v", list, err)
+	}
+	if _, err := control.KickConn(t.Context(), "c1", 0); err == nil || !strings.Contains(err.Error(), errNobody.Error()) {
+		t.Errorf("kick of nobody: %v", err)
+	}
+	if n, err := control.KickSubject(t.Context(), "bob", time.Hour); n != 0 || err != nil {
+		t.Errorf("bar: %d, %v", n, err)
+	}
+	for _, bad := range []kick{{}, {Conn: "c", Subject: "s"}, {Conn: "c", For: -1}} {
+		if _, err := control.kick(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "want JSON") {
+			t.Errorf("kick %+v: %v", bad, err)
+		}
+	}
+	if list, _ := control.Clients(t.Context()); len(list.Barred) != 1 || list.Barred[0].Subject != "bob" {
+		t.Errorf("barred: %+v; want bob", list.Barred)
+	}
+	stop2 := serve() // a successor takes the socket over
+	stop()
+	if _, err := control.Clients(t.Context()); err != nil {
+		t.Errorf("the end of the former took the socket of the successor away: %v", err)
+	}
+	stop2()
+	if _, err := os.Lstat(control.Path); err == nil {
+		t.Error("the socket is left behind")
+	}
+	if err := os.WriteFile(control.Path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := listenPrivate(control.Path); err == nil {
+		t.Error("a file was replaced by a socket")
+	}
+}
+
+func TestControlPath(t *testing.T) {
+	dir, err := os.MkdirTemp("", "c") // short: the path of a socket is bounded
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	if _, err := FindControl(); err == nil || !strings.Contains(err.Error(), "--control") {
+		t.Errorf("find where there is none: %v", err)
+	}
+	paths := map[string]bool{}
+	for _, host := range []string{"a", "b", strings.Repeat("x", 63)} {
+		path, err := ControlPath("default", host)
+		if err != nil || len(path) > maxSocketPath || paths[path] {
+			t.Fatalf("path %q, %v", path, err)
+		}
+		paths[path] = true
+	}
+	first, _ := ControlPath("default", "a")
+	l, remove, err := listenPrivate(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	crashed, _ := ControlPath("default", "b")
+	gone, _, err := listenPrivate(crashed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = gone.Close()
+	if got, err := FindControl(); got != first || err != nil {
+		t.Errorf("find: %q, %v; want %q", got, err, first)
+	}
+	other, _, err := listenPrivate(crashed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := FindControl(); err == nil || !strings.Contains(err.Error(), "--host") {
+		t.Errorf("find one of two: %v", err)
+	}
+	remove()
+	if err := os.Chmod(filepath.Join(dir, "ahp-host-agent"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ControlPath("default", "a"); err == nil {
+		t.Error("a directory that others can look into was taken")
+	}
+}

@@ -1,0 +1,376 @@
+package mcpgate
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+
+	"ahprelay/ahp"
+	"ahprelay/gate"
+)
+
+// An Event is something that a gate has seen, to be counted and logged.
+type Event struct {
+	Kind   string // Warning, Rejection or Observation
+	Class  string // why, one of [Classes]
+	Method string // of the message, cut; "" if it has none
+}
+
+// Kinds of events.
+const (
+	Warning     = "warning"     // the message has passed
+	Rejection   = "rejection"   // it has not
+	Observation = "observation" // not enough is known to say whether it should
+)
+
+// Classes of events beside those of missing capabilities.
+const (
+	methodNotServed       = "method_not_served"
+	notificationNotServed = "notification_not_served"
+	channelUnavailable    = "channel_unavailable"
+	listChangedNotServed  = "list_changed_not_served"
+	unknownCapabilitySet  = "unknown_capability_set"
+	capabilitiesUnknown   = "client_capabilities_unknown"
+	notKept               = "state_not_kept"
+)
+
+// Classes returns the classes of a kind of events.
+func Classes(kind string) (list []string) {
+	switch kind {
+	case Warning:
+		list = missing()
+	case Rejection:
+		list = append(missing(), methodNotServed, notificationNotServed, channelUnavailable, listChangedNotServed)
+	case Observation:
+		list = []string{unknownCapabilitySet, capabilitiesUnknown, notKept}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func missing() (list []string) {
+	for _, class := range classOf {
+		list = append(list, class)
+	}
+	return list
+}
+
+// Config says how the gate of a connection is to work.
+type Config struct {
+	Subject string // of the client's token
+	Strict  bool
+
+	// Event is told what the gate has seen, Changed that [Conn.State] is
+	// another. Both may be nil, and are called by the callers of FromClient and
+	// FromHost.
+	Event   func(Event)
+	Changed func()
+}
+
+// A Conn is the gate of a client's connection to the host. It implements
+// [gate.Gate].
+type Conn struct {
+	cfg  Config
+	host *Host
+
+	mu       sync.Mutex // guards the fields below
+	register register
+	client   declared
+	greeted  bool      // the host has accepted initialize or reconnect
+	waiting  []waiting // requests of the client
+	events   []Event   // to be told when mu is free
+	changed  bool
+}
+
+// A waiting request is one whose answer says something.
+type waiting struct {
+	id       []byte
+	method   string
+	channel  string // of a subscribe
+	clientID string
+	declared declared
+}
+
+// maxWaiting bounds the requests of a client that wait. What the answers to
+// more say is not known.
+const maxWaiting = 1024
+
+// Conn returns the gate of a new connection.
+func (h *Host) Conn(cfg Config) *Conn {
+	return &Conn{cfg: cfg, host: h, register: newRegister()}
+}
+
+// unlock ends a call, and tells what has come of it.
+func (c *Conn) unlock() {
+	events, changed := c.events, c.changed
+	c.events, c.changed = nil, false
+	c.mu.Unlock()
+	if c.cfg.Event != nil {
+		for _, e := range events {
+			c.cfg.Event(e)
+		}
+	}
+	if changed && c.cfg.Changed != nil {
+		c.cfg.Changed()
+	}
+}
+
+// maxMethod is how much of a method is told, in bytes.
+const maxMethod = 64
+
+func (c *Conn) note(kind, class string, method []byte) {
+	c.events = append(c.events, Event{kind, class, string(method[:min(len(method), maxMethod)])})
+}
+
+// FromClient implements [gate.Gate].
+func (c *Conn) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
+	switch {
+	case env.Kind == ahp.Response:
+		return gate.Decision{}
+	case isMCP(env.Channel):
+		c.mu.Lock()
+		defer c.unlock()
+		return c.toServer(env)
+	case env.Kind == ahp.Request:
+		c.await(env)
+	}
+	return gate.Decision{}
+}
+
+// await notes a request whose answer says something.
+func (c *Conn) await(env *ahp.Envelope) {
+	w := waiting{}
+	switch string(env.Method) {
+	default:
+		return
+	case "subscribe":
+		w.channel = string(env.Channel)
+	case "initialize":
+		w.clientID, w.declared = greeting(env.Params, fromInitialize)
+	case "reconnect":
+		w.clientID, w.declared = greeting(env.Params, fromReconnect)
+	}
+	w.method, w.id = string(env.Method), bytes.Clone(env.ID)
+	c.mu.Lock()
+	defer c.unlock()
+	if len(c.waiting) >= maxWaiting {
+		c.note(Observation, notKept, env.Method)
+		return
+	}
+	c.waiting = append(c.waiting, w)
+}
+
+// greeting reads who a client says it is, and what it can do. In a reconnect
+// that is not usual: without it, nothing is known.
+func greeting(params []byte, from string) (clientID string, d declared) {
+	m := [...]ahp.Member{{Name: "clientId"}, {Name: "capabilities"}}
+	if ahp.Members(params, m[:]) != nil {
+		return "", declared{}
+	}
+	if from == fromInitialize || m[1].Raw != nil {
+		d = readDeclared(m[1].Raw, from)
+	}
+	return text(&m[0]), d
+}
+
+// toServer judges a message of the client's on a channel of the scheme mcp.
+func (c *Conn) toServer(env *ahp.Envelope) gate.Decision {
+	ch := c.register.channels[string(env.Channel)]
+	if ch == nil {
+		return gate.Decision{}
+	}
+	sets, ready := ch.served()
+	if c.cfg.Strict {
+		sets &^= laterFlag | laterSet
+	}
+	yes, unsure := sets.serves(env.Method)
+	switch {
+	case c.cfg.Strict && c.client.lacks(mcpApps):
+		return c.reject(env, classOf[mcpApps], ahp.CodeMethodNotFound, "the client has not declared the capability mcpApps")
+	case belongsToRequest(env.Method) && ch.used:
+		return gate.Decision{}
+	case !ready:
+		return c.reject(env, channelUnavailable, ahp.CodeNotFound, unavailable(ch))
+	case !yes && env.Kind == ahp.Notification:
+		return c.reject(env, notificationNotServed, 0, "")
+	case !yes:
+		return c.reject(env, methodNotServed, ahp.CodeMethodNotFound, "the MCP server's channel does not serve this method")
+	}
+	if unsure && sets&partial == 0 {
+		c.note(Observation, unknownCapabilitySet, env.Method)
+	}
+	ch.used = ch.used || env.Kind == ahp.Request
+	return gate.Decision{}
+}
+
+// unavailable says why a channel is not ready.
+func unavailable(ch *channel) string {
+	why := "the MCP server's channel is not available"
+	switch {
+	case len(ch.named) == 0:
+		return why + " any more"
+	case ch.named[0].top.off || ch.named[0].off:
+		return why + ": the server is disabled"
+	}
+	return why + ": the server's state is " + ch.named[0].state
+}
+
+// reject refuses a message of the client's.
+func (c *Conn) reject(env *ahp.Envelope, class string, code int, message string) gate.Decision {
+	c.note(Rejection, class, env.Method)
+	if env.Kind == ahp.Notification {
+		return gate.Decision{Verdict: gate.Answer}
+	}
+	return gate.Decision{Verdict: gate.Answer, Message: refusal(env, code, message)}
+}
+
+// refusal answers a request. On a channel of the scheme mcp the answer names
+// it, as MCP's own messages there do.
+func refusal(env *ahp.Envelope, code int, message string) []byte {
+	answer := ahp.AppendError(nil, env.ID, code, message, nil)
+	if !isMCP(env.Channel) {
+		return answer
+	}
+	return ahp.AppendChannel(answer, env.Channel)
+}
+
+// FromHost implements [gate.Gate].
+func (c *Conn) FromHost(message []byte, env *ahp.Envelope) gate.Decision {
+	switch {
+	case env == nil:
+		return gate.Decision{}
+	case env.Kind == ahp.Request:
+		if need := neededFor[string(env.Method)]; need != 0 {
+			c.mu.Lock()
+			defer c.unlock()
+			return c.toClient(env, need)
+		}
+	case env.Kind == ahp.Response:
+		c.response(message, env)
+	case string(env.Method) == "action", string(env.Method) == "channel/frame":
+		if mayConcern(message) {
+			c.learn(env)
+		}
+	case string(env.Method) == "root/sessionRemoved":
+		c.removed(env)
+	case isMCP(env.Channel) && isListChanged(env.Method):
+		c.mu.Lock()
+		defer c.unlock()
+		return c.listChanged(env)
+	}
+	return gate.Decision{}
+}
+
+// toClient judges a request of the host's that needs a capability.
+func (c *Conn) toClient(env *ahp.Envelope, need capability) gate.Decision {
+	switch {
+	case !c.client.known:
+		c.note(Observation, capabilitiesUnknown, env.Method)
+	case !c.client.lacks(need):
+	case c.cfg.Strict:
+		c.note(Rejection, classOf[need], env.Method)
+		text := "the client has not declared the capability " + nameOf[need]
+		return gate.Decision{Verdict: gate.Answer, Message: refusal(env, ahp.CodeMethodNotFound, text)}
+	default:
+		c.note(Warning, classOf[need], env.Method)
+	}
+	return gate.Decision{}
+}
+
+// listChanged judges a notification of the host's on a channel of the scheme
+// mcp.
+func (c *Conn) listChanged(env *ahp.Envelope) gate.Decision {
+	ch := c.register.channels[string(env.Channel)]
+	if ch == nil {
+		return gate.Decision{}
+	}
+	sets, _ := ch.served()
+	if c.cfg.Strict {
+		sets &^= laterFlag | laterSet
+	}
+	yes, unsure := sets.forwards(env.Method)
+	switch {
+	case !yes:
+		c.note(Rejection, listChangedNotServed, env.Method)
+		return gate.Decision{Verdict: gate.Answer}
+	case unsure && sets&partial == 0:
+		c.note(Observation, unknownCapabilitySet, env.Method)
+	}
+	return gate.Decision{}
+}
+
+// response learns from the answer to a request that waits.
+func (c *Conn) response(message []byte, env *ahp.Envelope) {
+	c.mu.Lock()
+	defer c.unlock()
+	i := slices.IndexFunc(c.waiting, func(w waiting) bool { return ahp.SameID(w.id, env.ID) })
+	if i < 0 {
+		return
+	}
+	w := c.waiting[i]
+	c.waiting = slices.Delete(c.waiting, i, i+1)
+	if env.Result == nil {
+		return
+	}
+	if w.method != "subscribe" {
+		c.greet(w)
+	}
+	if c.register.sessions[w.channel] != nil || w.method != "subscribe" || mayConcern(message) {
+		var l lesson
+		c.register.result(&l, env.Result)
+		c.learnt(l, w.method)
+	}
+}
+
+// greet takes what a client has declared that the host has let in.
+func (c *Conn) greet(w waiting) {
+	key := clientKey{c.cfg.Subject, w.clientID}
+	if w.declared.known {
+		c.host.remember(key, w.declared)
+	} else if w.method == "reconnect" {
+		w.declared = c.host.recall(key)
+	}
+	if w.declared.known {
+		c.client = w.declared
+	}
+	c.greeted, c.changed = true, true
+}
+
+// learn takes note of an action, or of a frame of them.
+func (c *Conn) learn(env *ahp.Envelope) {
+	c.mu.Lock()
+	defer c.unlock()
+	var l lesson
+	if string(env.Method) == "action" {
+		c.register.action(&l, env.Params)
+	} else {
+		m := [...]ahp.Member{{Name: "actions"}}
+		if ahp.Members(env.Params, m[:]) == nil {
+			each(m[0].Raw, func(raw []byte) { c.register.action(&l, raw) })
+		}
+	}
+	c.learnt(l, string(env.Method))
+}
+
+// learnt counts what came with a message.
+func (c *Conn) learnt(l lesson, method string) {
+	c.changed = c.changed || l.changed
+	if l.lost {
+		c.note(Observation, notKept, []byte(method))
+	}
+	if l.apps > 0 && c.client.lacks(mcpApps) {
+		c.note(Warning, classOf[mcpApps], []byte(method))
+	}
+}
+
+// removed takes note of the end of a session.
+func (c *Conn) removed(env *ahp.Envelope) {
+	m := [...]ahp.Member{{Name: "session"}}
+	if ahp.Members(env.Params, m[:]) != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	c.register.forget(text(&m[0]))
+	c.changed = true
+}

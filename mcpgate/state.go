@@ -1,0 +1,86 @@
+package mcpgate
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// State is what a gate knows, for who looks after the host.
+type State struct {
+	Initialized  bool            `json:"initialized"` // the host has accepted initialize or reconnect
+	Mode         string          `json:"mode"`        // soft or strict
+	Capabilities json.RawMessage `json:"clientCapabilities,omitempty"`
+	From         string          `json:"clientCapabilitiesFrom,omitempty"` // how they are known; "" if they are not
+	Channels     []ChannelState  `json:"channels,omitempty"`
+	Omitted      int             `json:"channelsOmitted,omitempty"` // that there was no room for
+}
+
+// A ChannelState is what a gate knows of a channel.
+type ChannelState struct {
+	Channel     string   `json:"channel"`
+	State       string   `json:"state"`             // ready, or why it is not
+	Methods     []string `json:"methods,omitempty"` // that are served
+	ListChanged []string `json:"listChanged,omitempty"`
+	Open        bool     `json:"open,omitempty"` // other methods pass, too: not all capabilities are known
+}
+
+// maxStateURIs bounds the channels in a state: bytes of their URIs.
+const maxStateURIs = 8 << 10
+
+// stateCost is what a channel takes in a state besides its URI, at most, in
+// bytes.
+const stateCost = 512
+
+// State returns what the gate knows. It takes less than 24 KiB as JSON.
+func (c *Conn) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := State{Initialized: c.greeted, Mode: "soft", Capabilities: c.client.raw, From: c.client.from}
+	if c.cfg.Strict {
+		s.Mode = "strict"
+	}
+	room := maxStateURIs
+	for _, uri := range slices.Sorted(maps.Keys(c.register.channels)) {
+		if room -= len(uri) + stateCost/2; room < 0 {
+			s.Omitted++
+			continue
+		}
+		s.Channels = append(s.Channels, c.channelState(uri))
+	}
+	return s
+}
+
+func (c *Conn) channelState(uri string) ChannelState {
+	ch := c.register.channels[uri]
+	sets, ready := ch.served()
+	s := ChannelState{Channel: uri, State: "ready"}
+	switch {
+	case len(ch.named) == 0:
+		s.State = "gone"
+	case ready:
+	case ch.named[0].top.off || ch.named[0].off:
+		s.State = "disabled"
+	default:
+		s.State = ch.named[0].state
+	}
+	if c.cfg.Strict {
+		sets &^= laterFlag | laterSet
+		if c.client.lacks(mcpApps) {
+			sets = none
+		}
+	}
+	for _, m := range methods {
+		if sets&servedBy[m] != 0 {
+			s.Methods = append(s.Methods, m)
+		}
+	}
+	if sets&toolsChanged != 0 {
+		s.ListChanged = append(s.ListChanged, "tools")
+	}
+	if sets&resourcesChanged != 0 {
+		s.ListChanged = append(s.ListChanged, "resources")
+	}
+	s.Open = sets&(laterFlag|laterSet|partial) != 0
+	return s
+}

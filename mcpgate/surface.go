@@ -1,0 +1,170 @@
+package mcpgate
+
+import (
+	"bytes"
+
+	"ahprelay/ahp"
+)
+
+// A surface is a set of capabilities.
+type surface uint16
+
+const (
+	tools surface = 1 << iota
+	toolsChanged
+	resources
+	resourcesChanged
+	logging
+	sampling
+
+	laterFlag // mcpApp.capabilities has one that is not in the table
+	laterSet  // there is a set that is not known
+	partial   // nothing is known of the sets
+
+	none  surface = 0
+	table         = tools | resources | logging | sampling
+)
+
+// servedBy says which capability serves a method of the client's.
+var servedBy = map[string]surface{
+	"tools/list": tools, "tools/call": tools,
+	"resources/list": resources, "resources/templates/list": resources, "resources/read": resources,
+	"logging/setLevel": logging, "notifications/message": logging,
+	"sampling/createMessage": sampling,
+}
+
+// methods are those of servedBy, in the order in which they are shown.
+var methods = []string{
+	"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read",
+	"logging/setLevel", "notifications/message", "sampling/createMessage",
+}
+
+// Methods of MCP that have rules of their own.
+const (
+	mcpInitialize  = "initialize"
+	mcpInitialized = "notifications/initialized"
+	mcpProgress    = "notifications/progress"
+	mcpCancelled   = "notifications/cancelled"
+
+	toolsListChanged     = "notifications/tools/list_changed"
+	resourcesListChanged = "notifications/resources/list_changed"
+)
+
+// isHandshake reports whether a method belongs to the handshake of MCP, which
+// channels do not carry.
+func isHandshake(method []byte) bool {
+	return string(method) == mcpInitialize || string(method) == mcpInitialized
+}
+
+// belongsToRequest reports whether a method is about a request under way.
+func belongsToRequest(method []byte) bool {
+	return string(method) == mcpProgress || string(method) == mcpCancelled
+}
+
+// serves reports whether a method is served, and whether only because not all
+// is known of what is.
+func (s surface) serves(method []byte) (yes, unsure bool) {
+	by, known := servedBy[string(method)]
+	switch {
+	case isHandshake(method):
+		return false, false
+	case known && s&by != 0, belongsToRequest(method) && s&table != 0:
+		return true, false
+	case s&(laterSet|partial) != 0, s&laterFlag != 0 && !known:
+		return true, true
+	}
+	return false, false
+}
+
+// forwards reports whether a list_changed notification of the host's may pass,
+// and whether only because not all is known.
+func (s surface) forwards(method []byte) (yes, unsure bool) {
+	switch string(method) {
+	case toolsListChanged:
+		yes = s&toolsChanged != 0
+	case resourcesListChanged:
+		yes = s&resourcesChanged != 0
+	default:
+		unsure = s&laterFlag != 0
+	}
+	unsure = !yes && (unsure || s&(laterSet|partial) != 0)
+	return yes || unsure, unsure
+}
+
+// isListChanged reports whether a method says that a list has changed.
+func isListChanged(method []byte) bool {
+	return bytes.HasPrefix(method, []byte("notifications/")) && bytes.HasSuffix(method, []byte("/list_changed"))
+}
+
+// knownCapabilities are the capabilities of the table, with the flag for
+// "listChanged": true.
+var knownCapabilities = map[string][2]surface{
+	"serverTools":     {tools, toolsChanged},
+	"serverResources": {resources, resourcesChanged},
+	"logging":         {logging, 0},
+	"sampling":        {sampling, 0},
+}
+
+// knownMembers are the members of a customization that are no capability sets.
+var knownMembers = map[string]bool{
+	"type": true, "id": true, "uri": true, "name": true, "description": true, "icons": true, "range": true,
+	"enabled": true, "enablement": true, "state": true, "channel": true, "mcpApp": true, "children": true,
+	"load": true, "_meta": true,
+}
+
+// readSurface reads the capability sets of a customization. App says that it
+// has mcpApp.
+func readSurface(customization []byte) (s surface, app bool) {
+	members, err := ahp.AllMembers(customization)
+	if err != nil {
+		return partial, false
+	}
+	for _, m := range members {
+		set := capabilities(m.Raw)
+		switch {
+		case m.Name == "mcpApp":
+			app = isObject(m.Raw)
+			s |= readSet(set)
+		case !knownMembers[m.Name] && set != nil:
+			s |= laterSet
+		}
+	}
+	return s, app
+}
+
+// capabilities returns the member of that name of an object, if it is an object.
+func capabilities(raw []byte) []byte {
+	m := [...]ahp.Member{{Name: "capabilities"}}
+	if !isObject(raw) || ahp.Members(raw, m[:]) != nil || !isObject(m[0].Raw) {
+		return nil
+	}
+	return m[0].Raw
+}
+
+func readSet(raw []byte) (s surface) {
+	if raw == nil {
+		return none
+	}
+	members, err := ahp.AllMembers(raw)
+	if err != nil {
+		return partial
+	}
+	for _, m := range members {
+		if !isObject(m.Raw) {
+			continue // a capability is there by being an object
+		}
+		flags, known := knownCapabilities[m.Name]
+		if !known {
+			s |= laterFlag
+			continue
+		}
+		s |= flags[0]
+		changed := [...]ahp.Member{{Name: "listChanged"}}
+		if ahp.Members(m.Raw, changed[:]) == nil && string(changed[0].Raw) == "true" {
+			s |= flags[1]
+		}
+	}
+	return s
+}
+
+func isObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }
