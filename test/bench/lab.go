@@ -20,6 +20,8 @@ type Options struct {
 	Rounds   int    // default 5
 	Progress io.Writer
 
+	RelayFlags, AgentFlags []string // more of them
+
 	// Tiny is for tests: little work, of few clients. Figures mean nothing.
 	Tiny bool
 }
@@ -113,11 +115,12 @@ func (l *lab) long(d time.Duration) time.Duration {
 // A system is one way from a host to clients.
 type system struct {
 	name       string
-	kind       string // of server, for readers
-	url, token string // for clients
-	nats, feed string // where the host speaks to; "", "": to its clients
-	stop       func() // ends it, where nothing else does
-	pid        int    // whose processor time counts
+	kind       string   // of server, for readers
+	url        string   // for clients
+	tokens     []string // of clients, in turn
+	nats, feed string   // where the host speaks to; "", "": to its clients
+	stop       func()   // ends it, where nothing else does
+	pid        int      // whose processor time counts
 }
 
 // A crowd are readers, as many on each of some channels, through a system.
@@ -159,7 +162,7 @@ func (l *lab) newCrowd(s *system, readers, size int) (*crowd, error) {
 func (c *crowd) add(s *system, name string, readers, quiet int) (took time.Duration, err error) {
 	channel := "ahp-chat:/" + name
 	err = c.lab.clients.Call("Clients.Connect", loadgen.ConnectArgs{
-		Group: name, Kind: s.kind, URL: s.url, Token: s.token, Channel: channel, Size: c.size, Readers: readers, Slot: c.slot, Quiet: quiet,
+		Group: name, Kind: s.kind, URL: s.url, Tokens: s.tokens, Channel: channel, Size: c.size, Readers: readers, Slot: c.slot, Quiet: quiet,
 	}, &took)
 	if err != nil {
 		return took, fmt.Errorf("%s: %w", s.name, err)

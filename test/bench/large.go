@@ -35,7 +35,7 @@ func large(l *lab) ([]Figure, error) {
 	}
 	pairs := []*pair{{name: "relay"}, {name: "direct"}}
 	for i, way := range []*system{relay, l.direct()} {
-		args := loadgen.DialArgs{Group: pairs[i].name, URL: way.url, Token: way.token, Callers: l.many(20)}
+		args := loadgen.DialArgs{Group: pairs[i].name, URL: way.url, Tokens: way.tokens, Callers: l.many(20)}
 		if err := l.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
 			return nil, err
 		}

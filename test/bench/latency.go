@@ -25,7 +25,7 @@ func latency(l *lab) ([]Figure, error) {
 	}
 	names := []string{"direct", "ports", "tcp"}
 	for i, way := range systems {
-		args := loadgen.DialArgs{Group: names[i], URL: way.url, Token: way.token, Callers: 1}
+		args := loadgen.DialArgs{Group: names[i], URL: way.url, Tokens: way.tokens, Callers: 1}
 		if err := l.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
 			return nil, err
 		}

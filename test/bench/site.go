@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"ahprelay/auth"
@@ -69,7 +70,7 @@ func (l *lab) site(cfg siteConfig) (*site, error) {
 	if cfg.natsTCP {
 		relay = append(relay, "--nats-listen", s.at(natsPort))
 	}
-	s.relay = l.bench.Process("", cfg.name+"-relay", procs.RelayProgram, append(relay, cfg.relayFlags...)...)
+	s.relay = l.bench.Process("", cfg.name+"-relay", procs.RelayProgram, slices.Concat(relay, cfg.relayFlags, l.o.RelayFlags)...)
 	if err := s.startRelay(); err != nil {
 		return nil, err
 	}
@@ -105,12 +106,12 @@ func (s *site) startAgents() error {
 			return err
 		}
 	}
-	token, err := s.token()
+	tokens, err := s.tokens()
 	if err != nil {
 		return err
 	}
 	for i, agent := range s.agents {
-		if err := s.online(i, agent, token); err != nil {
+		if err := s.online(i, agent, tokens[0]); err != nil {
 			return err
 		}
 	}
@@ -143,7 +144,7 @@ func (s *site) addAgent(i int) error {
 		}
 		flags[2] = "http://" + through
 	}
-	agent := s.lab.bench.Process("", fmt.Sprintf("%s-%s-agent", s.cfg.name, hostName(i)), procs.AgentProgram, append(flags, s.cfg.agentFlags...)...)
+	agent := s.lab.bench.Process("", fmt.Sprintf("%s-%s-agent", s.cfg.name, hostName(i)), procs.AgentProgram, slices.Concat(flags, s.cfg.agentFlags, s.lab.o.AgentFlags)...)
 	s.agents = append(s.agents, agent)
 	return agent.Start()
 }
@@ -166,11 +167,22 @@ func (s *site) online(i int, agent *procs.Process, token string) error {
 	})
 }
 
-// token returns a client token for all hosts.
-func (s *site) token() (string, error) {
-	return s.keys.IssueClient(auth.Client{
-		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
-	})
+// subjects is how many clients of a site there are: the relay limits what one
+// of them may use.
+const subjects = 16
+
+// tokens returns client tokens for all hosts.
+func (s *site) tokens() (tokens []string, err error) {
+	for i := range subjects {
+		token, err := s.keys.IssueClient(auth.Client{
+			Tenant: stack.Tenant, Subject: fmt.Sprintf("ada-%d", i), Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+		})
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, token)
+	}
+	return tokens, nil
 }
 
 // end ends all processes of the site.
@@ -183,9 +195,9 @@ func (s *site) end() {
 
 // system returns the way to clients of host i.
 func (s *site) system(i int) (*system, error) {
-	token, err := s.token()
+	tokens, err := s.tokens()
 	return &system{
-		name: "relay", kind: loadgen.AHP, url: "ws://" + s.at(relayPort) + "/ahp/" + hostName(i), token: token, pid: s.relay.Pid(),
+		name: "relay", kind: loadgen.AHP, url: "ws://" + s.at(relayPort) + "/ahp/" + hostName(i), tokens: tokens, pid: s.relay.Pid(),
 	}, err
 }
 

@@ -21,7 +21,7 @@ type caller struct {
 type DialArgs struct {
 	Group   string // a new name
 	URL     string
-	Token   string
+	Tokens  []string // used in turn; none: no token
 	Callers int
 }
 
@@ -34,7 +34,7 @@ func (c *Clients) Dial(args DialArgs, _ *None) error {
 		all.Go(func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), dialTime)
 			defer cancel()
-			ws, err := dialWS(ctx, args.URL, args.Token)
+			ws, err := dialWS(ctx, args.URL, token(args.Tokens, i))
 			if err != nil {
 				return err
 			}

@@ -56,12 +56,20 @@ type ConnectArgs struct {
 	Group   string // a new name
 	Kind    string
 	URL     string
-	Token   string
+	Tokens  []string // used in turn; none: no token
 	Channel string
 	Size    int // bytes of an action
 	Readers int
 	Slot    int // the counter of frames that have come; several groups may have one
 	Quiet   int // so many of them, the first, are not counted or timed: one is to stall
+}
+
+// token returns the token of reader i.
+func token(tokens []string, i int) string {
+	if len(tokens) == 0 {
+		return ""
+	}
+	return tokens[i%len(tokens)]
 }
 
 // connectors is how many connect at a time.

@@ -21,11 +21,13 @@ import (
 )
 
 type flags struct {
-	Parts  []string `arg:"" optional:"" help:"Parts to run: ${parts}. Default: all."`
-	Rounds int      `default:"5" help:"How often each figure is measured (${default}); a figure is the median."`
-	JSON   string   `name:"json" placeholder:"FILE" type:"path" help:"Write the figures into this file too."`
-	Keep   string   `placeholder:"DIR" type:"path" help:"Keep logs of parts that fail here. Default: a new directory."`
-	Tiny   bool     `help:"Hardly any work, to see that everything runs. The figures mean nothing."`
+	Parts     []string `arg:"" optional:"" help:"Parts to run: ${parts}. Default: all."`
+	Rounds    int      `default:"5" help:"How often each figure is measured (${default}); a figure is the median."`
+	JSON      string   `name:"json" placeholder:"FILE" type:"path" help:"Write the figures into this file too."`
+	Keep      string   `placeholder:"DIR" type:"path" help:"Keep logs of parts that fail here. Default: a new directory."`
+	RelayFlag []string `name:"relay-flag" sep:"none" placeholder:"FLAG" help:"One more flag of all relays, such as --relay-flag=--admin-listen=127.0.0.1:8485 for profiles. May be repeated."`
+	AgentFlag []string `name:"agent-flag" sep:"none" placeholder:"FLAG" help:"The same of all host-agents."`
+	Tiny      bool     `help:"Hardly any work, to see that everything runs. The figures mean nothing."`
 }
 
 func main() {
@@ -75,7 +77,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err := procs.Build(ctx, programs); err != nil {
 		return err
 	}
-	figures, failed := bench.Run(ctx, bench.Options{Programs: programs, Dir: dir, Rounds: f.Rounds, Tiny: f.Tiny, Progress: stderr}, f.Parts...)
+	figures, failed := bench.Run(ctx, bench.Options{
+		Programs: programs, Dir: dir, Rounds: f.Rounds, Tiny: f.Tiny, Progress: stderr, RelayFlags: f.RelayFlag, AgentFlags: f.AgentFlag,
+	}, f.Parts...)
 	if err := bench.WriteTable(stdout, machine, figures); err != nil {
 		return err
 	}
