@@ -38,7 +38,11 @@ func console() http.Handler {
 	serve := http.FileServerFS(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", cmp.Or(sandboxPolicies[r.URL.Path], consolePolicy))
+		policy := cmp.Or(sandboxPolicies[r.URL.Path], consolePolicy)
+		if r.URL.Path == appPage {
+			policy = appPolicy(r.URL.Query(), r.Host)
+		}
+		h.Set("Content-Security-Policy", policy)
 		h.Set("X-DNS-Prefetch-Control", "off")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")

@@ -61,8 +61,9 @@ export function offersFor(supported) {
  *   retrying    closed with code and reason; the next attempt is due at `at`
  *   ended       closed with code and reason, for good; action says which
  *
- * `on` has the callbacks state(state), sync(sync), action(envelope) and
- * notification(method, params). sync comes each time that the connection
+ * `on` has the callbacks state(state), sync(sync), action(envelope),
+ * notification(method, params), and mcp(channel, method, params) for what MCP
+ * servers tell on mcp:// channels. sync comes each time that the connection
  * becomes live: {fresh, snapshots, actions, missing}. If fresh, the host knows
  * nothing of what was before; else snapshots replace states, or actions follow
  * them, and the channels in missing are no longer there.
@@ -101,7 +102,7 @@ export class Connection {
 
   /** Ends the connection. No callback is called any more. */
   stop() {
-    this.#on = { state() {}, sync() {}, action() {}, notification() {} };
+    this.#on = { state() {}, sync() {}, action() {}, notification() {}, mcp() {} };
     this.#drop(1000, 'closed by the user');
     this.#end('stop', 1000, '');
   }
@@ -127,6 +128,26 @@ export class Connection {
       this.#calls.set(id, { resolve, reject });
       this.#send({ jsonrpc: '2.0', id, method, params });
     });
+  }
+
+  /**
+   * Sends a request of MCP on an mcp:// channel, which stands beside it.
+   * Returns {result, cancel}: a promise, as of request, and a function that
+   * tells the server that nobody wants the result any more.
+   */
+  mcp(channel, method, params) {
+    const id = ++this.#ids;
+    const result = new Promise((resolve, reject) => {
+      this.#calls.set(id, { resolve, reject });
+      this.#send({ jsonrpc: '2.0', id, channel, method, params });
+    });
+    const cancel = (reason) => this.#calls.has(id) && this.mcpNotify(channel, 'notifications/cancelled', { requestId: id, reason });
+    return { result, cancel };
+  }
+
+  /** Sends a notification of MCP on an mcp:// channel. */
+  mcpNotify(channel, method, params) {
+    this.#send({ jsonrpc: '2.0', channel, method, params });
   }
 
   async subscribe(channel, options) {
@@ -206,7 +227,7 @@ export class Connection {
         clientId: this.#clientId,
         clientInfo: { name: 'ahp-relay-console', version: '1' },
         initialSubscriptions: [ROOT],
-        capabilities: { canvas: {} },
+        capabilities: { canvas: {}, mcpApps: {} },
       });
     } catch (err) {
       const other = offersFor(err.data?.supportedVersions);
@@ -264,7 +285,8 @@ export class Connection {
     else if (id !== undefined) {
       // Hosts ask clients for files and the like, which a web page has not.
       this.#send({ jsonrpc: '2.0', id, error: { code: methodNotFound, message: `Method not found: ${method}` } });
-    } else if (method === 'action') {
+    } else if (isMcp(message.channel ?? params?.channel)) this.#on.mcp(message.channel ?? params.channel, method, params);
+    else if (method === 'action') {
       this.#saw(params);
       this.#on.action(params);
     } else this.#on.notification(method, params);
@@ -331,6 +353,10 @@ export class Connection {
     clearInterval(this.#watch);
     this.#setState({ name: 'ended', action, code: closeCode, reason });
   }
+}
+
+function isMcp(channel) {
+  return typeof channel === 'string' && channel.startsWith('mcp://');
 }
 
 function seq(n) {

@@ -34,18 +34,24 @@ export class Keyed {
   }
 
   show(items, keyOf) {
-    const nodes = new Map();
-    let next = this.#parent.firstChild;
+    const keyed = new Map();
     for (const item of items) {
       let key = keyOf(item);
-      while (nodes.has(key)) key += '+'; // hosts should not, but may repeat one
+      while (keyed.has(key)) key += '+'; // hosts should not, but may repeat one
+      keyed.set(key, item);
+    }
+    // What goes, goes first: a node that stays is not moved then, which would
+    // load the frames in it anew.
+    for (const [key, node] of this.#nodes) if (!keyed.has(key)) node.remove();
+    const nodes = new Map();
+    let next = this.#parent.firstChild;
+    for (const [key, item] of keyed) {
       const node = this.#nodes.get(key) ?? this.#make(item);
       nodes.set(key, node);
       if (node === next) next = node.nextSibling;
       else this.#parent.insertBefore(node, next);
       this.#update(node, item);
     }
-    for (const [key, node] of this.#nodes) if (!nodes.has(key)) node.remove();
     this.#nodes = nodes;
   }
 }

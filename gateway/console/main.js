@@ -43,6 +43,7 @@ const view = new View({
   useToken, forget: () => forget(''), chooseHost, openSession, newSession, retry, send, sendAgain,
   discard: (pending) => { store.discard(pending); draw(); },
   stop, answer, earlier, chooseCanvas, closeCanvas, readCanvas, canvasTicket, tellCanvas,
+  mcp, mcpNotify, authenticate, draw,
 });
 
 // ---- the token and the address
@@ -174,7 +175,7 @@ function connect() {
   conn = new Connection({
     clientId,
     open: () => new WebSocket(`${location.origin.replace(/^http/, 'ws')}/ahp/${encodeURIComponent(host)}`, ['ahp', `bearer.${token}`]),
-    on: { state: changed, sync: synced, action, notification },
+    on: { state: changed, sync: synced, action, notification, mcp: (...said) => view.mcpSaid(...said) },
   });
   conn.start();
 }
@@ -460,6 +461,26 @@ function tellCanvas(channel, payload) {
   if (conn?.live) conn.dispatch(channel, { type: 'canvas/message', payload });
 }
 
+// ---- MCP servers
+
+/** Asks an MCP server: {result: a promise, cancel}. */
+function mcp(channel, method, params) {
+  if (!conn?.live) return { result: Promise.reject(new Error('not connected')), cancel() {} };
+  return conn.mcp(channel, method, params);
+}
+
+function mcpNotify(channel, method, params) {
+  if (conn?.live) conn.mcpNotify(channel, method, params);
+}
+
+/** Gives the host a token for a resource. It is kept nowhere. */
+function authenticate(resource, token) {
+  if (!conn?.live) return Promise.reject(new Error('not connected'));
+  return conn.request('authenticate', { channel: ROOT, resource, token });
+}
+
+// ---- what providers say
+
 /** Gives the canvas that is shown what its provider said. */
 function deliver() {
   for (const { channel, payload } of store.takeMessages()) view.deliver(channel, payload);
@@ -512,6 +533,7 @@ function model() {
     hasEarlier: Boolean(live && chat?.turnsNextCursor),
     turns: [...turns, ...pending],
     chatNote: chatNote(chat, turns.length + pending.length, live),
+    mcpServer: (id) => store.mcpServer(app.session, id),
     canvases: store.canvasesOf(app.session),
     canvas: app.canvas,
     canvasState: store.get(app.canvas),
@@ -552,9 +574,16 @@ function composerNote(chat, live) {
   if (live && store.refusal) return store.refusal;
   if (!live) return 'Not connected. You can write, and send it once the page is live again.';
   const parts = chat?.activeTurn?.responseParts;
-  if (parts?.some((p) => String(p.toolCall?.status).startsWith('pending-'))) return 'The agent waits for your answer.';
+  if (parts?.some((p) => waitsForUser(p.toolCall))) return 'The agent waits for your answer.';
   if (parts) return 'The agent is working. Wait, or stop it, to send a message.';
   return app.composerNote;
+}
+
+function waitsForUser(call) {
+  if (call?.status === 'running' && call.contributor?.kind === 'mcp') {
+    return store.mcpServer(app.session, call.contributor.customizationId)?.state?.kind === 'authRequired';
+  }
+  return call?.status === 'auth-required' || String(call?.status).startsWith('pending-');
 }
 
 function about() {

@@ -61,6 +61,11 @@ export class Store {
     return array(this.get(session)?.openCanvases).filter((c) => isObject(c) && typeof c.channel === 'string');
   }
 
+  /** An MCP server of a session, by its id; undefined if there is none. */
+  mcpServer(session, id) {
+    return customization(this.get(session), id);
+  }
+
   /** Takes the messages of providers that have come. */
   takeMessages() {
     return this.messages.splice(0);
@@ -210,6 +215,29 @@ const reducers = {
   'session/canvasesChanged': (session, a) => { session.canvases = a.canvases; },
   'session/openCanvasesChanged': (session, a) => { session.openCanvases = a.openCanvases; },
 
+  'session/customizationsChanged': (session, a) => { session.customizations = a.customizations; },
+  'session/customizationUpdated': (session, a) => {
+    if (!isObject(a.customization)) return;
+    const all = array(session.customizations);
+    const i = all.findIndex((c) => c?.id === a.customization.id);
+    session.customizations = i < 0 ? [...all, a.customization] : all.with(i, a.customization);
+  },
+  'session/customizationRemoved': (session, a) => {
+    const rest = (all) => array(all).filter((c) => c?.id !== a.id);
+    session.customizations = rest(session.customizations);
+    for (const c of session.customizations) if (Array.isArray(c?.children)) c.children = rest(c.children);
+  },
+  'session/customizationToggled': (session, a) => {
+    const c = customization(session, a.id);
+    if (c && typeof a.enabled === 'boolean') c.enabled = a.enabled;
+  },
+  'session/mcpServerStateChanged': (session, a) => {
+    const c = customization(session, a.id);
+    if (c?.type === 'mcpServer') Object.assign(c, { state: a.state, channel: a.channel }); // a channel that is absent is no more
+  },
+  'session/inputNeededSet': () => {}, // the list of sessions tells the same
+  'session/inputNeededRemoved': () => {},
+
   'canvas/updated': (canvas, a) => {
     for (const name of ['title', 'status', 'url', 'contentUri', 'availability']) {
       if (a[name] === null) delete canvas[name];
@@ -245,10 +273,10 @@ const reducers = {
   },
 
   'chat/toolCallStart': (chat, a) => withTurn(chat, a, (turn) => {
-    const { toolCallId, toolName, displayName, intention } = a;
+    const { toolCallId, toolName, displayName, intention, contributor, _meta } = a;
     turn.responseParts.push({
       kind: 'toolCall',
-      toolCall: { status: 'streaming', toolCallId, toolName, displayName, intention },
+      toolCall: { status: 'streaming', toolCallId, toolName, displayName, intention, contributor, _meta },
     });
   }),
   'chat/toolCallDelta': (chat, a) => withTool(chat, a, ['streaming'], (call) => {
@@ -257,6 +285,7 @@ const reducers = {
   'chat/toolCallReady': (chat, a) => withTool(chat, a, ['streaming', 'running'], (call) => {
     const { invocationMessage, toolInput, confirmationTitle, confirmed } = a;
     Object.assign(call, { invocationMessage, toolInput, confirmationTitle, confirmed });
+    if (isObject(a._meta)) call._meta = a._meta;
     call.status = confirmed ? 'running' : 'pending-confirmation';
     answers.delete(call);
   }),
@@ -266,12 +295,14 @@ const reducers = {
     else call.reason = a.reason;
   }),
   'chat/toolCallContentChanged': (chat, a) => withTool(chat, a, ['running'], (call) => { call.content = a.content; }),
-  'chat/toolCallComplete': (chat, a) => withTool(chat, a, ['running', 'pending-confirmation'], (call) => {
-    const { pastTenseMessage, content, success, error } = a.result ?? {};
-    Object.assign(call, { pastTenseMessage, content, success, error });
+  'chat/toolCallComplete': (chat, a) => withTool(chat, a, ['running', 'pending-confirmation', 'auth-required'], (call) => {
+    const { pastTenseMessage, content, structuredContent, success, error } = a.result ?? {};
+    Object.assign(call, { pastTenseMessage, content, structuredContent, success, error });
     call.status = a.requiresResultConfirmation ? 'pending-result-confirmation' : 'completed';
     answers.delete(call);
   }),
+  'chat/toolCallAuthRequired': (chat, a) => withTool(chat, a, ['running'], (call) => Object.assign(call, { status: 'auth-required', auth: a.auth })),
+  'chat/toolCallAuthResolved': (chat, a) => withTool(chat, a, ['auth-required'], (call) => Object.assign(call, { status: 'running', auth: undefined })),
   'chat/toolCallResultConfirmed': (chat, a) => withTool(chat, a, ['pending-result-confirmation'], (call) => {
     call.status = a.approved ? 'completed' : 'cancelled';
     if (!a.approved) call.reason = 'result-denied';
@@ -323,6 +354,12 @@ function endTurn(chat, action, state) {
     chat.turns.push(turn);
     chat.activeTurn = undefined;
   });
+}
+
+/** A customization of a session, by itself or in a container. */
+function customization(session, id) {
+  const all = array(session?.customizations).filter(isObject);
+  return all.concat(all.flatMap((c) => array(c.children).filter(isObject))).find((c) => c.id === id);
 }
 
 function forgetAnswers(state) {

@@ -1,9 +1,10 @@
 // The page. Text of hosts goes into text nodes only: it is never parsed.
 
 import { el, Keyed, setText } from './dom.js';
+import { McpCalls } from './mcp.js';
 import { CanvasPanel } from './panel.js';
 import { answerOf, text, version } from './state.js';
-import { ago, baseName, describe, statusWord, toolWord, when } from './words.js';
+import { ago, baseName, describe, statusWord, toolTone, toolWord, when } from './words.js';
 
 const atEnd = 48; // px from the end that still count as being there
 
@@ -15,6 +16,7 @@ export class View {
   #sessions;
   #turns;
   #canvases;
+  #mcp;
   #shownChat;
   #following = true; // the end of the chat is kept in view
   #model;
@@ -30,6 +32,7 @@ export class View {
       (n, s) => this.#updateSession(n, s));
     this.#turns = new Keyed(this.#at.turns, makeTurn, (n, t) => this.#updateTurn(n, t));
     this.#canvases = new CanvasPanel(this.#at, actions);
+    this.#mcp = new McpCalls(actions);
     this.#listen();
   }
 
@@ -53,9 +56,11 @@ export class View {
     });
     at['to-end'].addEventListener('click', () => this.#toEnd());
     at.log.addEventListener('scroll', () => this.#scrolled(), { passive: true });
-    new ResizeObserver(() => { // such as by the keyboard of a phone
+    const resized = new ResizeObserver(() => { // by the keyboard of a phone, or by an app
       if (this.#following) this.#toEnd();
-    }).observe(at.log);
+    });
+    resized.observe(at.log);
+    resized.observe(at.turns);
     at.composer.addEventListener('submit', (event) => {
       event.preventDefault();
       this.#send();
@@ -89,6 +94,11 @@ export class View {
     this.#canvases.deliver(channel, payload);
   }
 
+  /** Takes what an MCP server has told. */
+  mcpSaid(channel, method, params) {
+    this.#mcp.serverSaid(channel, method, params);
+  }
+
   /** Shows a model: see main.js. */
   render(model) {
     const before = this.#model;
@@ -101,6 +111,7 @@ export class View {
     this.#renderStatus(model);
     this.#renderSide(model);
     this.#renderChat(model);
+    this.#mcp.render(model);
     this.#canvases.render(model);
     const title = model.session ? titleOf(model) : model.host;
     document.title = title ? `${title} – AHP relay` : 'AHP relay';
@@ -257,7 +268,7 @@ export class View {
         return part.kind === 'markdown' ? words('p', content) : thinking(content);
       }
       case 'toolCall':
-        return this.#tool(turn, part);
+        return this.#tool(old?.node, turn, part);
       case 'error':
         return el('p', { className: 'text error' }, text(part.error?.message) || 'Something failed.');
       case 'systemNotification':
@@ -266,25 +277,40 @@ export class View {
     return el('p', { className: 'dim' }, `[${text(part.kind) || 'something'}: not shown here]`);
   }
 
-  #tool(turn, part) {
+  /**
+   * A tool call keeps its node, also through a new snapshot: an app in it would
+   * have to begin anew.
+   */
+  #tool(old, turn, part) {
     const call = isObject(part.toolCall) ? part.toolCall : {};
+    const same = old?.parts?.extra && old.dataset.call === text(call.toolCallId);
+    const node = same ? old : makeTool(text(call.toolCallId));
+    const { body } = node.parts;
+    const focused = body.contains(document.activeElement);
+    body.replaceChildren(...this.#toolBody(turn, part, call));
+    if (focused) this.#toPrompt(); // the button that was pressed is gone
+    node.dataset.status = text(call.status);
+    this.#mcp.show(node, call);
+    return node;
+  }
+
+  #toolBody(turn, part, call) {
     const said = text(call.pastTenseMessage) || text(call.invocationMessage) || text(call.intention);
     const asked = text(call.confirmationTitle) || 'May the agent do this?';
     const state = toolWord(call);
-    const node = el('section', { className: 'tool', 'data-status': text(call.status) },
-      el('p', { className: 'row' },
-        el('span', { className: 'name' }, text(call.displayName) || text(call.toolName) || 'Tool'),
-        el('span', { className: 'badge', 'data-tone': toolTone(state) }, state)));
+    const nodes = [el('p', { className: 'row' },
+      el('span', { className: 'name' }, text(call.displayName) || text(call.toolName) || 'Tool'),
+      el('span', { className: 'badge', 'data-tone': toolTone(state) }, state))];
     const pending = call.status === 'pending-confirmation';
-    if (said && !(pending && said === asked)) node.append(el('p', { className: 'text' }, said));
-    if (text(call.toolInput)) node.append(el('pre', { tabIndex: 0, 'aria-label': 'Input' }, text(call.toolInput)));
+    if (said && !(pending && said === asked)) nodes.push(el('p', { className: 'text' }, said));
+    if (text(call.toolInput)) nodes.push(el('pre', { tabIndex: 0, 'aria-label': 'Input' }, text(call.toolInput)));
     const output = toolOutput(call);
-    if (output) node.append(el('pre', { tabIndex: 0, 'aria-label': 'Output' }, output));
-    if (pending) node.append(this.#question(turn, part, asked));
+    if (output) nodes.push(el('pre', { tabIndex: 0, 'aria-label': 'Output' }, output));
+    if (pending) nodes.push(this.#question(turn, part, asked));
     else if (call.status === 'pending-result-confirmation') {
-      node.append(this.#question(turn, part, 'May the agent use this result?'));
+      nodes.push(this.#question(turn, part, 'May the agent use this result?'));
     }
-    return node;
+    return nodes;
   }
 
   #question(turn, part, title) {
@@ -344,6 +370,13 @@ function makeTurn() {
   return Object.assign(node, { parts: { prompt, time, reply, who, parts, progress, outcome }, shown: {}, shownParts: [] });
 }
 
+/** A tool call: what is the same for all, and what is not. */
+function makeTool(id) {
+  const body = el('div', { className: 'tool-body' });
+  const extra = el('div', { className: 'tool-extra' });
+  return Object.assign(el('section', { className: 'tool', 'data-call': id }, body, extra), { parts: { body, extra } });
+}
+
 /** An element with one text node, which can be made longer. */
 function words(tag, content) {
   const node = el(tag, { className: 'text' });
@@ -360,12 +393,6 @@ function thinking(content) {
 
 function isTouch() {
   return matchMedia('(pointer: coarse)').matches;
-}
-
-function toolTone(word) {
-  if (word.includes('waits')) return 'wait';
-  if (word === 'done') return 'ok';
-  return word === 'failed' || word === 'denied' ? 'bad' : '';
 }
 
 function toolOutput(call) {

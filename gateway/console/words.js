@@ -74,6 +74,7 @@ const toolWords = {
   'streaming': 'preparing',
   'pending-confirmation': 'waits for you',
   'running': 'running',
+  'auth-required': 'waits for you',
   'pending-result-confirmation': 'result waits for you',
   'completed': 'done',
   'cancelled': 'not run',
@@ -84,6 +85,13 @@ export function toolWord(call) {
   if (call.status === 'completed' && call.success === false) return 'failed';
   if (call.status === 'cancelled' && call.reason === 'denied') return 'denied';
   return Object.hasOwn(toolWords, call.status) ? toolWords[call.status] : String(call.status ?? '');
+}
+
+/** The tone of a tool call's word. */
+export function toolTone(word) {
+  if (word.includes('waits')) return 'wait';
+  if (word === 'done') return 'ok';
+  return word === 'failed' || word === 'denied' ? 'bad' : '';
 }
 
 /** The last part of a path or file URI. */

@@ -6,6 +6,7 @@ import { mock, test } from 'node:test';
 
 import { afterClose, backoff, Connection, offersFor, ROOT } from './ahp.js';
 import { Bucket, contentOf, wayTo } from './canvas.js';
+import { appOf, argumentsOf, Bridge, htmlOf, resultOf, sandboxFor } from './mcp-app.js';
 import { answerOf, Store, text, version } from './state.js';
 import { describe as inWords, statusWord, toolWord } from './words.js';
 
@@ -353,4 +354,232 @@ test('canvases are listed, updated, and spoken to', () => {
   store.apply({ channel: 'ahp-canvas:/other', serverSeq: 15, action: { type: 'canvas/message', payload: 'not subscribed' } });
   assert.deepEqual(store.takeMessages(), [{ channel: canvas, payload: 'from the provider' }]);
   assert.deepEqual(store.takeMessages(), []);
+});
+
+// ---- MCP servers
+
+const session = 'demo:/1';
+const ready = { type: 'mcpServer', id: 'm', name: 'tasks', enabled: true, state: { kind: 'ready' }, channel: 'mcp://h/1', mcpApp: { capabilities: {} } };
+
+function sessionWith(customizations) {
+  const store = new Store('me');
+  store.snapshot({ resource: session, state: { customizations }, fromSeq: 1 });
+  let seq = 1;
+  const act = (action) => store.apply({ channel: session, action, serverSeq: ++seq });
+  return { store, act, server: (id = 'm') => store.mcpServer(session, id) };
+}
+
+test('MCP servers are found, alone or in a container, and follow actions', () => {
+  for (const nested of [false, true]) {
+    const { act, server } = sessionWith(nested ? [null, { type: 'plugin', id: 'p', children: [null, { ...ready }] }] : [{ ...ready }]);
+    assert.equal(server().channel, 'mcp://h/1');
+    act({ type: 'session/mcpServerStateChanged', id: 'm', state: { kind: 'authRequired', reason: 'expired' } });
+    assert.deepEqual([server().state.kind, server().channel], ['authRequired', undefined]);
+    act({ type: 'session/mcpServerStateChanged', id: 'm', state: { kind: 'ready' }, channel: 'mcp://h/2' });
+    assert.equal(server().channel, 'mcp://h/2');
+    act({ type: 'session/mcpServerStateChanged', id: 'other', state: { kind: 'ready' }, channel: 'mcp://h/3' });
+    act({ type: 'session/customizationToggled', id: 'm', enabled: false });
+    assert.deepEqual([server().channel, server().enabled], ['mcp://h/2', false]);
+    act({ type: 'session/customizationRemoved', id: 'm' });
+    assert.equal(server(), undefined);
+    act({ type: 'session/customizationUpdated', customization: { ...ready, name: 'again' } });
+    assert.equal(server().name, 'again');
+    act({ type: 'session/customizationUpdated', customization: { ...ready, name: 'and again' } });
+    assert.equal(server().name, 'and again');
+    act({ type: 'session/customizationsChanged', customizations: [] });
+    assert.equal(server(), undefined);
+  }
+});
+
+test('a tool call of an MCP server waits for a token, as later versions say it', () => {
+  const contributor = { kind: 'mcp', customizationId: 'm' };
+  const begin = [{ ...tool[0], contributor, _meta: { ui: { resourceUri: 'ui://a/b' } } }, { ...tool[1], confirmed: 'not-needed' }];
+  const about = { turnId: 't', toolCallId: 'c' };
+  const store = storeWith();
+  const state = play(store, started, ...begin, { type: 'chat/toolCallAuthRequired', ...about, auth: { reason: 'expired' } });
+  const call = state.activeTurn.responseParts[0].toolCall;
+  assert.deepEqual([call.status, call.auth.reason, toolWord(call), appOf(call)], ['auth-required', 'expired', 'waits for you', 'ui://a/b']);
+  store.apply({ channel: chat, action: { type: 'chat/toolCallAuthResolved', ...about }, serverSeq: 20 });
+  assert.deepEqual([call.status, call.auth], ['running', undefined]);
+  store.apply({ channel: chat, action: { type: 'chat/toolCallComplete', ...about, result: { success: false, content: [{ type: 'terminal' }], structuredContent: { a: 1 }, error: { message: 'no' } } }, serverSeq: 21 });
+  assert.deepEqual(resultOf(call), { content: [{ type: 'text', text: 'no' }], structuredContent: { a: 1 }, isError: true });
+});
+
+test('what is an app, and what a tool call gives it', () => {
+  const mcp = { contributor: { kind: 'mcp', customizationId: 'm' } };
+  assert.equal(appOf({ ...mcp, _meta: { 'ui/resourceUri': 'ui://a/b' } }), 'ui://a/b');
+  for (const call of [undefined, {}, mcp, { _meta: { ui: { resourceUri: 'ui://a/b' } } }, { ...mcp, _meta: { ui: { resourceUri: 'https://a/b' } } },
+    { ...mcp, _meta: { ui: { resourceUri: 1 } } }, { contributor: { kind: 'client' }, _meta: { ui: { resourceUri: 'ui://a/b' } } }]) {
+    assert.equal(appOf(call), '');
+  }
+  assert.deepEqual(argumentsOf({ toolInput: '{"a":1}' }), { a: 1 });
+  for (const toolInput of [undefined, '', 'x', '[1]', 'null', '1', { uri: 'x' }]) assert.deepEqual(argumentsOf({ toolInput }), {});
+  const type = 'text/html;profile=mcp-app';
+  assert.deepEqual(htmlOf({ contents: [{ uri: 'ui://x', mimeType: type, text: 'no' }, { uri: 'ui://a', mimeType: type, text: '<p>', _meta: { ui: { prefersBorder: false } } }] }, 'ui://a'),
+    { html: '<p>', meta: { prefersBorder: false } });
+  assert.equal(htmlOf({ contents: [{ uri: 'ui://a', mimeType: 'text/html; profile=mcp-app', blob: btoa('<p>') }] }, 'ui://a').html, '<p>');
+  for (const contents of [undefined, [], [{ uri: 'ui://a', mimeType: 'text/html', text: '<p>' }], [{ uri: 'ui://a', mimeType: type }], [null]]) {
+    assert.throws(() => htmlOf({ contents }, 'ui://a'));
+  }
+  assert.equal(sandboxFor({}), 'mcp-app.html');
+  assert.equal(sandboxFor({ csp: { connectDomains: ['https://a.b', 7], resourceDomains: ['x&y=z'] } }), 'mcp-app.html?connect=https%3A%2F%2Fa.b&resource=x%26y%3Dz');
+});
+
+const everything = { serverTools: { listChanged: true }, serverResources: {}, logging: {}, sampling: { tools: {} } };
+
+/** A bridge, with what it has sent to the app and asked of the server. */
+function bridgeTo(capabilities = everything, more = {}) {
+  const sent = [];
+  const calls = [];
+  const bridge = new Bridge({
+    send: (m) => sent.push(m),
+    capabilities: () => capabilities,
+    context: () => ({ theme: 'dark' }),
+    call: (method, params) => {
+      const call = { method, params, cancelled: undefined };
+      call.result = new Promise((resolve, reject) => Object.assign(call, { resolve, reject }));
+      calls.push(call);
+      return { result: call.result, cancel: (reason) => { call.cancelled = reason; } };
+    },
+    notify: (method, params) => calls.push({ method, params }),
+    tools: async () => [{ name: 'both' }, { name: 'model', _meta: { ui: { visibility: ['model'] } } }],
+    say: async (text) => text !== 'no',
+    open: async () => true,
+    resize: (height) => calls.push({ height }),
+    called: () => {},
+    ended: () => calls.push({ ended: true }),
+    ...more,
+  }, 'app', 0);
+  let now = 0;
+  const ask = (id, method, params) => bridge.heard({ jsonrpc: '2.0', id, method, params }, (now += 100));
+  const tell = (method, params) => bridge.heard({ jsonrpc: '2.0', method, params }, (now += 100));
+  return { bridge, sent, calls, ask, tell, last: () => sent.at(-1) };
+}
+
+test('an app is told what its host can do, and then what has happened', async () => {
+  const { bridge, sent, ask, tell, last } = bridgeTo();
+  bridge.tell('ui/notifications/tool-input', { arguments: {} });
+  await ask(1, 'ui/initialize', { protocolVersion: '2025-11-21' });
+  assert.equal(last().result.protocolVersion, '2025-11-21');
+  assert.deepEqual(last().result.hostCapabilities, { openLinks: {}, message: { text: {} }, sandbox: {}, serverTools: { listChanged: true }, serverResources: {}, logging: {}, sampling: { tools: {} } });
+  assert.deepEqual(last().result.hostContext, { theme: 'dark' });
+  assert.equal(sent.length, 1);
+  await tell('ui/notifications/initialized');
+  assert.deepEqual(last(), { jsonrpc: '2.0', method: 'ui/notifications/tool-input', params: { arguments: {} } });
+  await ask('x', 'ui/initialize', { protocolVersion: '1999-01-01' });
+  assert.equal(last().result.protocolVersion, '2026-01-26');
+});
+
+test('an app asks for what was promised, and for nothing else', async () => {
+  const methods = { 'tools/list': 'serverTools', 'tools/call': 'serverTools', 'resources/list': 'serverResources', 'resources/templates/list': 'serverResources',
+    'resources/read': 'serverResources', 'logging/setLevel': 'logging', 'sampling/createMessage': 'sampling',
+    'initialize': 0, 'prompts/list': 0, 'resources/subscribe': 0, 'listSessions': 0, 'dispatchAction': 0, 'authenticate': 0, 'constructor': 0, '__proto__': 0, 'ui/unknown': 0 };
+  for (const [method, need] of Object.entries(methods)) {
+    for (const has of [true, false]) {
+      const { calls, ask, last } = bridgeTo(has ? everything : { ...everything, [need]: undefined });
+      const done = ask(1, method, { name: 'both', channel: 'mcp://other', a: 1 });
+      await new Promise(setImmediate);
+      if (!has || !need) {
+        await done;
+        assert.equal(last().error.code, -32601, method);
+        assert.equal(calls.length, 0, method);
+        continue;
+      }
+      assert.deepEqual([calls[0].method, calls[0].params], [method, { name: 'both', a: 1 }]); // no channel of its own
+      calls[0].resolve({ ok: method });
+      await done;
+      assert.deepEqual(last(), { jsonrpc: '2.0', id: 1, result: { ok: method } });
+    }
+  }
+});
+
+test('what an app may not do is refused', async () => {
+  const { calls, ask, tell, last, bridge, sent } = bridgeTo();
+  await ask(1, 'tools/call', { name: 'model' });
+  assert.equal(last().error.code, -32602);
+  assert.equal(calls.length, 0);
+  for (const url of ['javascript:x', 'http://a.b/', 'file:///x', 'https://u:p@a.b/', 'data:,x']) {
+    await ask(1, 'ui/open-link', { url });
+    assert.deepEqual(last().result, { isError: true }, url);
+  }
+  await ask(1, 'ui/open-link', { url: 'https://a.b/' });
+  assert.deepEqual(last().result, {});
+  await ask(1, 'ui/message', { role: 'user', content: [{ type: 'text', text: 'no' }] });
+  assert.deepEqual(last().result, { isError: true });
+  for (const params of [{ role: 'assistant', content: [{ type: 'text', text: 'x' }] }, { role: 'user', content: [{ type: 'image' }] }, {}]) {
+    await ask(1, 'ui/message', params);
+    assert.equal(last().error.code, -32602);
+  }
+  await tell('ui/notifications/size-changed', { height: 1e9 });
+  await tell('ui/notifications/size-changed', { height: 'x' });
+  await tell('notifications/message', { level: 'info', channel: 'mcp://other' });
+  assert.deepEqual(calls, [{ height: 640 }, { method: 'notifications/message', params: { level: 'info' } }]);
+  const before = sent.length;
+  for (const data of [null, 'x', [], {}, { jsonrpc: '1.0', id: 1, method: 'ping' }, { jsonrpc: '2.0', id: {}, method: 'ping' }, { jsonrpc: '2.0', id: 5, result: {} }]) await bridge.heard(data, 1e6);
+  assert.equal(sent.length, before);
+  await bridge.heard({ jsonrpc: '2.0', id: 9, method: 'ping', params: { x: 'y'.repeat(300_000) } }, 1e6);
+  assert.equal(last().error.code, -32000);
+});
+
+test('an app that asks too much is stemmed', async () => {
+  const { bridge, ask, sent, calls } = bridgeTo();
+  for (let i = 0; i < 20; i++) ask(i, 'resources/list', {});
+  await new Promise(setImmediate);
+  assert.deepEqual([calls.length, sent.length, sent[0].error.code], [16, 4, -32000]);
+  for (let i = 0; i < 1000; i++) bridge.heard({ jsonrpc: '2.0', method: 'notifications/message', params: {} }, 10_000);
+  assert.equal(calls.length, 16 + 200);
+});
+
+test('progress and the end of a call find the app that asked', async () => {
+  const { bridge, calls, ask, tell, sent, last } = bridgeTo();
+  await tell('ui/notifications/initialized');
+  const done = ask(7, 'tools/call', { name: 'both', _meta: { progressToken: 'mine', x: 1 } });
+  await new Promise(setImmediate);
+  const { progressToken } = calls[0].params._meta;
+  assert.notEqual(progressToken, 'mine');
+  bridge.serverSaid('notifications/progress', { progressToken: 'mine', progress: 1 });
+  assert.equal(sent.length, 0);
+  bridge.serverSaid('notifications/progress', { progressToken, progress: 1 });
+  assert.deepEqual(last().params, { progressToken: 'mine', progress: 1 });
+  bridge.serverSaid('notifications/tools/list_changed', {});
+  bridge.serverSaid('notifications/resources/list_changed', {}); // was not promised
+  bridge.serverSaid('notifications/message', {});
+  assert.equal(sent.length, 2);
+  await tell('notifications/cancelled', { requestId: 8 });
+  assert.equal(calls[0].cancelled, undefined);
+  await tell('notifications/cancelled', { requestId: 7, reason: 'enough' });
+  assert.equal(calls[0].cancelled, 'enough');
+  calls[0].reject(Object.assign(new Error('gone'), { code: -32603, data: { a: 1 } }));
+  await done;
+  assert.deepEqual(last().error, { code: -32603, message: 'gone', data: { a: 1 } });
+  const other = ask(8, 'tools/list', {});
+  await new Promise(setImmediate);
+  bridge.close();
+  assert.equal(calls[1].cancelled, 'The app was closed.');
+  calls[1].resolve({});
+  await other;
+  assert.equal(last().error.code, -32603); // nothing more is sent
+});
+
+test('what is on mcp:// channels stands beside the message, and is told apart', () => {
+  const sent = [];
+  const told = [];
+  const socket = { readyState: 1, send: (m) => sent.push(JSON.parse(m)), close() {} };
+  const conn = new Connection({ clientId: 'c', open: () => socket, on: { state() {}, sync() {}, action: () => told.push('action'), notification: (m) => told.push(m), mcp: (...said) => told.push(said) } });
+  conn.start();
+  const { cancel } = conn.mcp('mcp://h/1', 'tools/list', {});
+  assert.deepEqual(sent.at(-1), { jsonrpc: '2.0', id: 1, channel: 'mcp://h/1', method: 'tools/list', params: {} });
+  cancel('enough');
+  assert.deepEqual(sent.at(-1), { jsonrpc: '2.0', channel: 'mcp://h/1', method: 'notifications/cancelled', params: { requestId: 1, reason: 'enough' } });
+  socket.onmessage({ data: '{"jsonrpc":"2.0","channel":"mcp://h/1","id":1,"result":{}}' });
+  cancel('too late');
+  assert.equal(sent.length, 2);
+  for (const message of [
+    { channel: 'mcp://h/1', method: 'notifications/tools/list_changed' },
+    { method: 'notifications/progress', params: { channel: 'mcp://h/1', progress: 1 } },
+    { method: 'action', params: { channel: 'demo:/1' } },
+    { method: 'root/sessionAdded', params: { channel: 'ahp-root://' } },
+  ]) socket.onmessage({ data: JSON.stringify({ jsonrpc: '2.0', ...message }) });
+  assert.deepEqual(told, [['mcp://h/1', 'notifications/tools/list_changed', undefined], ['mcp://h/1', 'notifications/progress', { channel: 'mcp://h/1', progress: 1 }], 'action', 'root/sessionAdded']);
+  conn.stop();
 });

@@ -34,6 +34,7 @@ const hostName = "demo"
 // A stackConfig is what a stack is beyond the usual.
 type stackConfig struct {
 	canvases []refhost.Canvas    // of the host, beside those that all tests have
+	mcp      []refhost.MCPServer // of the host; nil for the demo's
 	byURL    bool                // canvases have origins of their own
 	loopback contentproxy.Config // what of the host's machine canvases may show
 }
@@ -53,7 +54,7 @@ func startStackWith(t *testing.T, cfg stackConfig) *stack {
 	t.Cleanup(relay.Close)
 	s := &stack{t: t, relay: relay, proxy: startCutter(t, relay.URL()[len("http://"):])}
 	s.cfg = cfg
-	s.host = startHost(t, "127.0.0.1:0", cfg.canvases)
+	s.host = startHost(t, "127.0.0.1:0", cfg)
 	t.Cleanup(func() { s.host.kill() })
 	s.startAgent()
 	return s
@@ -110,7 +111,7 @@ func (s *stack) console(token string) string {
 
 // restartHost starts a host where the killed one was. It knows the demo's
 // sessions, and nothing else of the past.
-func (s *stack) restartHost() { s.host = startHost(s.t, s.host.address, s.cfg.canvases) }
+func (s *stack) restartHost() { s.host = startHost(s.t, s.host.address, s.cfg) }
 
 // A demoHost is a demo host on a TCP address.
 type demoHost struct {
@@ -119,9 +120,9 @@ type demoHost struct {
 	kill    func() // ends it as the end of its process would
 }
 
-func startHost(t *testing.T, address string, canvases []refhost.Canvas) *demoHost {
+func startHost(t *testing.T, address string, cfg stackConfig) *demoHost {
 	t.Helper()
-	host, err := refhost.New(refhost.Config{Demo: true, Canvases: slices.Concat(demoCanvases, canvases)})
+	host, err := refhost.New(refhost.Config{Demo: true, Canvases: slices.Concat(demoCanvases, cfg.canvases), MCP: cfg.mcp})
 	if err != nil {
 		t.Fatal(err)
 	}
