@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"bytes"
 	"encoding/json"
 	"log/slog"
 	"sync"
@@ -100,8 +101,18 @@ func (r *reporter) report() routing.Report {
 			t.told = t.all
 		}
 	}
-	report.State, _ = json.Marshal(state) // fails never: no field can
+	report.State = encode(state)
 	return report
+}
+
+// encode returns a state as JSON, in which <, > and & are not escaped, as
+// [mcpgate.Conn.State] wants it.
+func encode(state connState) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(state) // no field can fail
+	return b.Bytes()
 }
 
 // mcpGate returns the gate of a new connection for MCP, whose events are

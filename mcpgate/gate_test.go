@@ -210,6 +210,14 @@ var states = []struct {
 		w.action(session, `{"type":"session/customizationToggled","id":"s","enabled":false}`)
 		w.action(session, `{"type":"session/customizationToggled","id":"s","enabled":true}`)
 	}, true},
+	{"disabled, and toggled on", func(w *wire, a string) {
+		w.subscribe(session, "["+strings.Replace(mcpServer("s", uri, "ready", a), `"enabled":true`, `"enabled":false`, 1)+"]")
+		w.action(session, `{"type":"session/customizationToggled","id":"s","enabled":true}`)
+	}, true},
+	{"disabled in a container, and toggled on", func(w *wire, a string) {
+		w.subscribe(session, `[{"type":"plugin","id":"p","children":[`+strings.Replace(mcpServer("s", uri, "ready", a), `"enabled":true`, `"enabled":false`, 1)+"]}]")
+		w.action(session, `{"type":"session/customizationToggled","id":"s","enabled":true}`)
+	}, true},
 	{"cleared by a rejected action", func(w *wire, a string) {
 		w.subscribe(session, "["+mcpServer("s", uri, "ready", a)+"]")
 		w.host(`{"method":"action","params":{"channel":"` + session + `","action":{"type":"session/mcpServerStopRequested","id":"s"},"rejectionReason":"no"}}`)

@@ -112,7 +112,9 @@ func readContainer(l *lesson, raw []byte) *container {
 	}
 	top := &container{id: text(&m[1]), off: string(m[2].Raw) == "false"}
 	if text(&m[0]) == "mcpServer" {
-		top.self = readServer(l, raw)
+		if top.self = readServer(l, raw); top.self != nil {
+			top.self.off = false // top says that
+		}
 		return top
 	}
 	each(m[3].Raw, func(child []byte) {
@@ -159,7 +161,7 @@ func kindOf(raw []byte) string {
 func mcpChannel(l *lesson, m *ahp.Member) string {
 	uri := text(m)
 	if !isMCP([]byte(uri)) {
-		l.lost = l.lost || len(m.Raw) > maxName
+		l.lost = l.lost || uri == "" && len(m.Raw) > maxName
 		return ""
 	}
 	return uri
@@ -230,9 +232,6 @@ func (r *register) toggled(l *lesson, uri, id, enabled string) {
 	for _, top := range s.tops {
 		if top.id == id {
 			top.off = enabled == "false"
-			if top.self != nil {
-				top.self.off = top.off
-			}
 			return
 		}
 	}

@@ -388,53 +388,59 @@ func (s script) text(v any) string {
 // TestModel compares a gate with the model, over random conversations.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := script{rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))}
-		strict := s.dice.IntN(4) == 0
-		m, w := newModel(strict), newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: strict})
-		var said []string
-		for id := range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			switch s.dice.IntN(8) {
-			case 0:
-				said = append(said, m.greet(w, s, id))
-			case 1, 2:
-				o := s.action()
-				text := s.text(object{"jsonrpc": "2.0", "method": "action", "params": o})
-				said = append(said, text)
-				w.host(text)
-				m.action(decoded(o))
-			case 3:
-				list := []any{s.action(), s.action()}
-				text := s.text(object{"method": "channel/frame", "params": object{"channel": "ahp-session:/1", "frame": 1, "actions": list}})
-				said = append(said, text)
-				w.host(text)
-				for _, o := range list {
-					m.action(decoded(o))
-				}
-			case 4:
-				gone := s.session()
-				if s.dice.IntN(3) == 0 {
-					text := s.text(object{"method": "root/sessionRemoved", "params": object{"channel": "ahp-root://", "session": gone}})
-					said = append(said, text)
-					w.host(text)
-					delete(m.sessions, gone)
-				}
-			default:
-				channel, method, request := s.uri(), clientMethods[s.dice.IntN(len(clientMethods))], s.dice.IntN(3) > 0
-				o := object{"method": method, "params": object{"channel": channel}}
-				if s.dice.IntN(2) == 0 {
-					o = object{"method": method, "channel": channel, "params": object{}}
-				}
-				if request {
-					o["id"] = id
-				}
-				text := s.text(o)
-				said = append(said, text)
-				if got, want := verdict(w.client(text)), m.judge(channel, method, request); got != want && strings.HasPrefix(channel, "mcp") {
-					rt.Fatalf("%s; want %s, after\n%s", got, want, strings.Join(said, "\n"))
-				}
-			}
+		seed, steps := rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 60).Draw(rt, "steps")
+		for i := range uint64(10) {
+			converse(t, rt, script{rand.New(rand.NewPCG(seed, i))}, steps)
 		}
 	})
+}
+
+func converse(t *testing.T, rt *rapid.T, s script, steps int) {
+	strict := s.dice.IntN(4) == 0
+	m, w := newModel(strict), newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: strict})
+	var said []string
+	for id := range steps {
+		switch s.dice.IntN(8) {
+		case 0:
+			said = append(said, m.greet(w, s, id))
+		case 1, 2:
+			o := s.action()
+			text := s.text(object{"jsonrpc": "2.0", "method": "action", "params": o})
+			said = append(said, text)
+			w.host(text)
+			m.action(decoded(o))
+		case 3:
+			list := []any{s.action(), s.action()}
+			text := s.text(object{"method": "channel/frame", "params": object{"channel": "ahp-session:/1", "frame": 1, "actions": list}})
+			said = append(said, text)
+			w.host(text)
+			for _, o := range list {
+				m.action(decoded(o))
+			}
+		case 4:
+			gone := s.session()
+			if s.dice.IntN(3) == 0 {
+				text := s.text(object{"method": "root/sessionRemoved", "params": object{"channel": "ahp-root://", "session": gone}})
+				said = append(said, text)
+				w.host(text)
+				delete(m.sessions, gone)
+			}
+		default:
+			channel, method, request := s.uri(), clientMethods[s.dice.IntN(len(clientMethods))], s.dice.IntN(3) > 0
+			o := object{"method": method, "params": object{"channel": channel}}
+			if s.dice.IntN(2) == 0 {
+				o = object{"method": method, "channel": channel, "params": object{}}
+			}
+			if request {
+				o["id"] = id
+			}
+			text := s.text(o)
+			said = append(said, text)
+			if got, want := verdict(w.client(text)), m.judge(channel, method, request); got != want && strings.HasPrefix(channel, "mcp") {
+				rt.Fatalf("%s; want %s, after\n%s", got, want, strings.Join(said, "\n"))
+			}
+		}
+	}
 }
 
 // decoded is a copy of what a host says, as a client gets it.

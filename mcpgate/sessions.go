@@ -31,7 +31,7 @@ type server struct {
 	sets    surface
 	state   string // kind; "" if it has none
 	channel string // "" if it names none
-	off     bool   // disabled
+	off     bool   // disabled, beside what its container is
 }
 
 // A place is a server in its container.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"unicode/utf8"
 )
 
 // State is what a gate knows, for who looks after the host.
@@ -25,14 +26,32 @@ type ChannelState struct {
 	Open        bool     `json:"open,omitempty"` // other methods pass, too: not all capabilities are known
 }
 
-// maxStateURIs bounds the channels in a state: bytes of their URIs.
-const maxStateURIs = 8 << 10
+const (
+	// maxChannels bounds the channels in a state, in bytes of JSON.
+	maxChannels = 16 << 10
 
-// stateCost is what a channel takes in a state besides its URI, at most, in
-// bytes.
-const stateCost = 512
+	// stateCost is what one takes besides its URI, at most, and a name of a state
+	// that is all escapes.
+	stateCost = 320 + 6*64
+)
 
-// State returns what the gate knows. It takes less than 24 KiB as JSON.
+// lengthAsJSON is how long a text is in JSON, at most, in bytes.
+func lengthAsJSON(text string) (n int) {
+	for _, r := range text {
+		switch {
+		case r < ' ', r == '\u2028', r == '\u2029':
+			n += 6
+		case r == '"', r == '\\':
+			n += 2
+		default:
+			n += utf8.RuneLen(r)
+		}
+	}
+	return n
+}
+
+// State returns what the gate knows. It takes less than 24 KiB as JSON, in which
+// <, > and & are not escaped.
 func (c *Conn) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,9 +59,9 @@ func (c *Conn) State() State {
 	if c.cfg.Strict {
 		s.Mode = "strict"
 	}
-	room := maxStateURIs
+	room := maxChannels
 	for _, uri := range slices.Sorted(maps.Keys(c.register.channels)) {
-		if room -= len(uri) + stateCost/2; room < 0 {
+		if room -= lengthAsJSON(uri) + stateCost; room < 0 {
 			s.Omitted++
 			continue
 		}

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -90,14 +91,24 @@ func (l *agentLink) queueReports(now time.Time) (again time.Time) {
 
 // appendReport encodes a report, without a state that is too large.
 func appendReport(b []byte, r Report) []byte {
-	data, err := json.Marshal(r)
+	data, err := encodeReport(r)
 	if err != nil || len(data) > MaxReport {
 		r.State = nil
-		if data, err = json.Marshal(r); err != nil {
+		if data, err = encodeReport(r); err != nil {
 			panic(err) // no other field can fail
 		}
 	}
 	return appendBytes(appendRecord(b, recordReport, 0), data)
+}
+
+// encodeReport does not escape <, > and &, for pages as those of package json
+// do: that would make some states six times as long.
+func encodeReport(r Report) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(r)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // report takes a report of the host-agent's.
