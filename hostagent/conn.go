@@ -15,6 +15,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/contentproxy"
 	"ahprelay/gate"
+	"ahprelay/idle"
 	"ahprelay/routing"
 )
 
@@ -29,8 +30,7 @@ type hostConn struct {
 	log    *slog.Logger
 	cancel context.CancelFunc // ends the connection to the host
 
-	wake    chan struct{} // for the writer; holds one
-	heard   atomic.Int64  // when the host last said something here, in Unix nanoseconds; 0: never
+	heard   atomic.Int64 // when the host last said something here, in Unix nanoseconds; 0: never
 	gates   gate.Chain
 	counts  counts
 	canvas  *contentproxy.Conn
@@ -39,8 +39,13 @@ type hostConn struct {
 	report  *reporter
 	answers atomic.Int32 // of gates, that are to be written to the host
 
+	writers sync.WaitGroup // the goroutine that writes to the host, while there is one
+	written chan struct{}  // closed when nothing more is written
+
 	mu       sync.Mutex // guards the fields below
+	sock     hostSocket // nil while nothing may be written
 	queue    []delivery // bounded by the connection's credit
+	writing  bool       // there is a writer, or was the last
 	gone     *goodbye   // nil while the client is there
 	clientID string     // as the client's last initialize or reconnect says
 	greeting []byte     // id of that request
@@ -68,7 +73,7 @@ type delivery struct {
 func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 	ctx, cancel := context.WithCancel(a.life)
 	c := &hostConn{
-		agent: a, conn: conn, open: open, policy: a.policy(open), since: time.Now(), wake: make(chan struct{}, 1), cancel: cancel,
+		agent: a, conn: conn, open: open, policy: a.policy(open), since: time.Now(), cancel: cancel, written: make(chan struct{}),
 		log:    a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
 		canvas: a.canvases.Conn(), reads: make(chan struct{}, maxReads),
 	}
@@ -128,9 +133,18 @@ func (c *hostConn) Flush() { c.queueUp(delivery{flush: true}) }
 
 func (c *hostConn) queueUp(d delivery) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.queue = append(c.queue, d)
-	c.mu.Unlock()
-	c.hasWork()
+	c.startLocked()
+}
+
+// startLocked has all written that waits, once there is a connection.
+func (c *hostConn) startLocked() {
+	if c.sock != nil && !c.writing && (len(c.queue) > 0 || c.gone != nil) {
+		c.writing = true
+		sock := c.sock
+		c.writers.Go(func() { c.write(sock) })
+	}
 }
 
 // leaveTime is how long a host may take for what a client that is gone has
@@ -140,10 +154,10 @@ const leaveTime = 5 * time.Second
 // Closed implements [routing.HostConn].
 func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.gone = &goodbye{code, reason}
-	c.mu.Unlock()
 	time.AfterFunc(leaveTime, c.cancel)
-	c.hasWork()
+	c.startLocked()
 }
 
 // left returns how the client went, or nil.
@@ -153,18 +167,52 @@ func (c *hostConn) left() *goodbye {
 	return c.gone
 }
 
-func (c *hostConn) hasWork() { signal(c.wake) }
-
-// take returns what is to be written, and whether anything follows.
-func (c *hostConn) take() (queue []delivery, more bool) {
+// take returns what is to be written. If there is nothing, it returns whether
+// nothing follows.
+func (c *hostConn) take() (queue []delivery, end bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	queue, c.queue = c.queue, nil
-	return queue, c.gone == nil
+	end = len(queue) == 0 && c.gone != nil
+	c.writing = len(queue) > 0 || end
+	return queue, end
 }
 
 // run connects to the host, and carries messages until either side ends.
 func (c *hostConn) run(ctx context.Context) {
+	var sock hostSocket
+	idle.Deep(func() { sock = c.dial(ctx) })
+	if sock == nil {
+		return
+	}
+	c.agent.presence.clients(+1)
+	defer c.agent.presence.clients(-1)
+	stop := context.AfterFunc(ctx, func() { sock.Close("client gone") })
+	defer stop()
+	c.mayWrite(sock)
+	err := c.readLoop(ctx, sock)
+	idle.Deep(func() {
+		if c.hostEnded(ctx, err) {
+			c.cancel()
+		}
+		select {
+		case <-ctx.Done():
+		case <-c.written: // what the client has sent before it went
+		}
+		c.mayWrite(nil)
+		sock.Close("client gone")
+		c.writers.Wait()
+		c.agent.clients.forget(c, c.clientID) // which only writers have set
+		var how []any
+		if bye := c.left(); bye != nil {
+			how = []any{"code", bye.code, "reason", bye.reason}
+		}
+		c.audit("disconnect", how...)
+	})
+}
+
+// dial connects to the host, or tells the client why not.
+func (c *hostConn) dial(ctx context.Context) hostSocket {
 	sock, err := c.agent.dialFor(ctx, c.caller())
 	if err != nil {
 		if ctx.Err() == nil {
@@ -172,32 +220,22 @@ func (c *hostConn) run(ctx context.Context) {
 			c.agent.monitor.suspect()
 		}
 		c.conn.Close(ahp.CloseHostOffline, err.Error())
-		return
+		return nil
 	}
 	if err := c.conn.Opened(); err != nil {
 		sock.Close("client gone")
-		return
+		return nil
 	}
 	c.audit("connect", "relay", c.conn.Relay(), "access", c.policy.Access, "token", c.open.Token, "address", c.open.Remote)
-	c.agent.presence.clients(+1)
-	defer c.agent.presence.clients(-1)
-	stop := context.AfterFunc(ctx, func() { sock.Close("client gone") })
-	defer stop()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if c.hostEnded(ctx, c.readLoop(ctx, sock)) {
-			c.cancel()
-		}
-	})
-	c.writeLoop(ctx, sock)
-	c.agent.clients.forget(c, c.clientID) // which only writeLoop has set
-	sock.Close("client gone")
-	wg.Wait()
-	var how []any
-	if bye := c.left(); bye != nil {
-		how = []any{"code", bye.code, "reason", bye.reason}
-	}
-	c.audit("disconnect", how...)
+	return sock
+}
+
+// mayWrite says where to write what the client sends; nil: no more.
+func (c *hostConn) mayWrite(sock hostSocket) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sock = sock
+	c.startLocked()
 }
 
 // hostGone tells clients that the host is gone: it has not answered for the
@@ -218,31 +256,29 @@ func (a *Agent) hostGone() {
 	}
 }
 
-// writeLoop writes what the client sends until the client is gone and all of
-// it is written, or ctx ends.
-func (c *hostConn) writeLoop(ctx context.Context, sock hostSocket) {
+// write writes what the client sends until there is nothing more for now. It
+// ends the connection if that fails, or if the client is gone and all of it is
+// written.
+func (c *hostConn) write(sock hostSocket) {
 	for {
-		queue, more := c.take()
+		queue, end := c.take()
 		for _, d := range queue {
 			if d.flush {
 				_ = c.conn.Flushed() // fails if the client is gone
 				continue
 			}
-			if err := c.toHost(sock, d); err != nil {
-				return // the reader sees it too, and says why
+			if end = c.toHost(sock, d) != nil; end {
+				break // the reader sees it too, and says why
 			}
 			c.conn.Written(d.credit)
 		}
-		if len(queue) > 0 {
-			continue
-		}
-		if !more {
+		if end {
+			sock.Close("client gone")
+			close(c.written)
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if len(queue) == 0 {
 			return
-		case <-c.wake:
 		}
 	}
 }
@@ -329,16 +365,42 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+	quiet, _ := sock.(quietSocket)
 	for {
+		if quiet != nil {
+			quiet.Await()
+		}
+		var err error
+		idle.Deep(func() { err = c.readAll(ctx, &wg, sock, quiet) })
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// A quietSocket is a hostSocket that needs nothing but itself to wait.
+type quietSocket interface {
+	// Await returns when there is something to Read, or an error.
+	Await()
+
+	// More reports whether there is something to look at, or Read is the only
+	// way to wait. Await is for when there is not.
+	More() bool
+}
+
+// readAll passes on what there is.
+func (c *hostConn) readAll(ctx context.Context, wg *sync.WaitGroup, sock hostSocket, quiet quietSocket) error {
+	for more := true; more; more = quiet == nil || quiet.More() {
 		message, binary, err := sock.Read()
 		if err != nil {
 			return err
 		}
 		c.heard.Store(time.Now().UnixNano())
-		if err := c.fromHost(ctx, &wg, message, binary); err != nil {
+		if err := c.fromHost(ctx, wg, message, binary); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // fromHost passes on a message of the host's.

@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -310,7 +311,7 @@ func (m *monitor) readLoop(sock hostSocket) error {
 			m.lost(sock)
 			return err
 		}
-		env, err := ahp.Peek(message)
+		env, err := ahp.Peek(bytes.Clone(message)) // whoever waits for it gets it later
 		if err != nil || env.Kind != ahp.Response {
 			continue
 		}

@@ -12,8 +12,6 @@ import (
 	"os/exec"
 	"strings"
 	"time"
-
-	"github.com/coder/websocket"
 )
 
 // An Upstream says where the AHP host is. Exactly one of URL and Command is
@@ -114,7 +112,8 @@ func (u Upstream) token() (string, error) {
 // A hostSocket is a connection to the AHP host that carries whole messages.
 // One goroutine may read while another writes. Close ends both.
 type hostSocket interface {
-	// Read returns the next message, which the caller owns.
+	// Read returns the next message. One of up to [routing.MaxLent] bytes is
+	// good until the next Read; a longer one is the caller's.
 	Read() (message []byte, binary bool, err error)
 
 	// Write writes a message, and does not keep it.
@@ -140,32 +139,26 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := new(webSocket)
+	var conn net.Conn
 	// Proxies are for the outside, and not asked.
 	transport := &http.Transport{DisableKeepAlives: true}
-	transport.DialContext = func(ctx context.Context, _, at string) (conn net.Conn, err error) {
+	transport.DialContext = func(ctx context.Context, _, at string) (_ net.Conn, err error) {
 		if network == "unix" {
 			at = path
 		}
 		var d net.Dialer
-		s.conn, err = d.DialContext(ctx, network, at)
-		return s.conn, err
+		conn, err = d.DialContext(ctx, network, at)
+		return conn, err
 	}
-	ws, response, err := websocket.Dial(ctx, address, &websocket.DialOptions{
-		HTTPClient: &http.Client{
-			Transport: transport,
-			// The token is for this host only.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		HTTPHeader:      u.caller.header(),
-		CompressionMode: websocket.CompressionDisabled,
+	stream, response, err := handshake(ctx, address, u.caller.header(), &http.Client{
+		Transport: transport,
+		// The token is for this host only.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	})
 	if err != nil {
 		return nil, u.dialError(response, err)
 	}
-	ws.SetReadLimit(int64(maxFrame))
-	s.ws = ws
-	return s, nil
+	return newWebSocket(conn, stream, strings.HasPrefix(address, "wss:"), maxFrame), nil
 }
 
 // endpoint returns the URL to dial, and over which network: that of a Unix
@@ -212,42 +205,8 @@ func (u Upstream) dialError(response *http.Response, err error) error {
 	return fmt.Errorf("upstream %s: %w", u, err)
 }
 
-// webSocket is a hostSocket over WebSocket.
-type webSocket struct {
-	ws   *websocket.Conn
-	conn net.Conn // below it
-}
-
-// Read implements hostSocket.
-func (s *webSocket) Read() ([]byte, bool, error) {
-	kind, message, err := s.ws.Read(context.Background())
-	return message, kind == websocket.MessageBinary, err
-}
-
-// Write implements hostSocket.
-func (s *webSocket) Write(message []byte, binary bool) error {
-	kind := websocket.MessageText
-	if binary {
-		kind = websocket.MessageBinary
-	}
-	return s.ws.Write(context.Background(), kind, message)
-}
-
-// goodbyeTime is how long a closing handshake with the host may take.
-const goodbyeTime = time.Second
-
-// Close implements hostSocket.
-func (s *webSocket) Close(reason string) {
-	// A host that hangs does not answer, and may hold up a Write.
-	timer := time.AfterFunc(goodbyeTime, func() { _ = s.conn.Close() })
-	defer timer.Stop()
-	_ = s.ws.Close(websocket.StatusNormalClosure, reason) // the host may be gone
-}
-
 // errTooBig reports a message of the host that is over the limit.
 var errTooBig = errors.New("message too big")
 
 // tooBig reports whether reading failed because of the limit.
-func tooBig(err error) bool {
-	return errors.Is(err, errTooBig) || errors.Is(err, websocket.ErrMessageTooBig)
-}
+func tooBig(err error) bool { return errors.Is(err, errTooBig) }

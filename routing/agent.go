@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -172,13 +173,13 @@ func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []by
 	defer a.relieve()
 	// A client that is alone gains nothing from bodies.
 	if !share || a.conns < 2 {
-		return c.queue(item{frame: message, whole: len(message), binary: binary})
+		return c.queue(item{frame: kept(message), whole: len(message), binary: binary})
 	}
 	b := a.bodies.find(hash, message)
 	if b == nil {
-		b = a.newBody(hash, message, channel)
+		b = a.newBody(hash, kept(message), channel)
 	}
-	return a.send(c, b, message)
+	return a.send(c, b)
 }
 
 // newBody puts a message that was not seen before into the table, and has it
@@ -215,7 +216,7 @@ func (a *Agent) share(b *body) {
 
 // send queues a body for one connection: a reference if its relay hears the
 // body, else the bytes.
-func (a *Agent) send(c *AgentConn, b *body, message []byte) error {
+func (a *Agent) send(c *AgentConn, b *body) error {
 	arrival := b.arrival(c.link)
 	arrival.count++
 	on := arrival.on
@@ -227,7 +228,7 @@ func (a *Agent) send(c *AgentConn, b *body, message []byte) error {
 		}
 	}
 	if !arrival.shared {
-		return c.queue(item{frame: message, whole: len(message)})
+		return c.queue(item{frame: b.frame, whole: len(b.frame)})
 	}
 	return c.refer(b, arrival)
 }
@@ -282,8 +283,20 @@ func (c *AgentConn) tell(kind recordKind) error {
 	})
 }
 
-// FromHost takes one whole message that the host sent on this connection, and
-// keeps it. Channel is its channel if it is a notification, else nil. The
+// MaxLent is how long a message may be, in bytes, of which an [AgentConn] keeps
+// a copy if at all; a longer one it keeps as it is.
+const MaxLent = 16 << 10
+
+// kept returns a message that may be kept.
+func kept(message []byte) []byte {
+	if len(message) <= MaxLent {
+		return bytes.Clone(message)
+	}
+	return message
+}
+
+// FromHost takes one whole message that the host sent on this connection. See
+// MaxLent for what becomes of it. Channel is its channel if it is a notification, else nil. The
 // error is [ErrQueueFull] if the client takes too little, and
 // [ErrConnClosed] once the client is gone.
 func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error {

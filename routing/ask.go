@@ -86,6 +86,7 @@ func (l *agentLink) asked(number, ask uint64, request []byte) {
 // Answer takes the response to an Ask. It holds content from from to to, as for
 // FromHostWith.
 func (c *AgentConn) Answer(ask uint64, response []byte, from, to int) error {
+	response = kept(response)
 	sums := chunkSums(response[from:to])
 	return c.link.with(func() error {
 		if c.stream.ended {

@@ -76,6 +76,7 @@ func (c *AgentConn) FromHostWith(message []byte, from, to int) error {
 	if !takes || to-from < minChunk {
 		return c.FromHost(message, false, nil)
 	}
+	message = kept(message)
 	sums := chunkSums(message[from:to]) // takes its time
 	return c.link.with(func() error {
 		if c.stream.ended {

@@ -1,0 +1,414 @@
+package hostagent
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/idle"
+	"ahprelay/routing"
+)
+
+// webSocket is a hostSocket over WebSocket (RFC 6455). A library does the
+// handshake. Frames are read and written here, because all that a host says to
+// all clients comes this way: a message is looked at where it was read, without
+// a copy, and a connection on which nothing happens has no buffers.
+type webSocket struct {
+	conn   net.Conn           // below the stream: for deadlines, and to end it
+	stream io.ReadWriteCloser // of frames: conn, perhaps TLS over it, and what came with the handshake
+	limit  int                // bytes of a message from the host
+	quiet  *idle.Waiter       // for what comes; nil: one must read to wait
+
+	reading  sync.Mutex // held while the fields below are used
+	buf      *[]byte    // what was read; nil while nothing is
+	from, to int        // what of buf is unread
+	begun    bool       // something was read: nothing waits any more that came with the handshake
+	err      error      // of reading; nothing is read after it
+
+	writing sync.Mutex // held while a frame is written, guards the field below
+	said    bool       // the close frame is written: nothing may follow
+}
+
+// Sizes, in bytes.
+const (
+	maxHeader  = 14                          // of a frame
+	readSize   = routing.MaxLent + maxHeader // what is read at a time
+	writeSize  = 64 << 10                    // what is written at a time
+	maxControl = 125                         // the payload of a control frame
+	growStep   = 1 << 20                     // what is made room for on a host's word alone
+)
+
+var (
+	readBuffers  = sync.Pool{New: func() any { b := make([]byte, readSize); return &b }}
+	writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeSize); return &b }}
+)
+
+// newWebSocket takes over a stream, and the connection that it is on.
+func newWebSocket(conn net.Conn, stream io.ReadWriteCloser, encrypted bool, limit int) *webSocket {
+	s := &webSocket{conn: conn, stream: stream, limit: limit}
+	if !encrypted {
+		s.quiet = idle.NewWaiter(conn)
+	}
+	return s
+}
+
+// The bits and codes of frames (RFC 6455, section 5.2).
+const (
+	finBit  = 0x80
+	rsvBits = 0x70
+	maskBit = 0x80
+
+	opContinuation = 0
+	opText         = 1
+	opBinary       = 2
+	opClose        = 8
+	opPing         = 9
+	opPong         = 10
+)
+
+// A frameHeader is the beginning of a frame.
+type frameHeader struct {
+	opcode byte
+	fin    bool
+	length int
+}
+
+// Read implements hostSocket.
+func (s *webSocket) Read() (message []byte, binary bool, err error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.err == nil {
+		message, binary, s.err = s.message()
+	}
+	if s.err != nil {
+		s.putBack()
+	}
+	return message, binary, s.err
+}
+
+// message reads the next message, and answers control frames before it and in
+// it.
+func (s *webSocket) message() (message []byte, binary bool, err error) {
+	for first := true; ; {
+		h, err := s.header()
+		if err != nil {
+			return nil, false, err
+		}
+		if h.opcode >= opClose {
+			if err := s.control(h); err != nil {
+				return nil, false, err
+			}
+			continue
+		}
+		if first == (h.opcode == opContinuation) {
+			return nil, false, s.violation("a frame of a message is out of place")
+		}
+		if h.length > s.limit-len(message) {
+			s.goodbye(websocket.StatusMessageTooBig, "message too big")
+			return nil, false, fmt.Errorf("%w: more than %d bytes", errTooBig, s.limit)
+		}
+		if first {
+			binary = h.opcode == opBinary
+			if h.fin && h.length <= routing.MaxLent {
+				message, err = s.next(h.length)
+				return message, binary, err
+			}
+		}
+		first = false
+		if message, err = s.appendNext(message, h.length); err != nil || h.fin {
+			return message, binary, err
+		}
+	}
+}
+
+// header reads the beginning of the next frame.
+func (s *webSocket) header() (h frameHeader, err error) {
+	b, err := s.next(2)
+	if err != nil {
+		return h, err
+	}
+	h = frameHeader{opcode: b[0] & 0x0f, fin: b[0]&finBit != 0, length: int(b[1] &^ maskBit)}
+	switch {
+	case b[0]&rsvBits != 0, b[1]&maskBit != 0, h.opcode > opPong, h.opcode > opBinary && h.opcode < opClose:
+		return h, s.violation(fmt.Sprintf("no such frame: %#x %#x", b[0], b[1]))
+	case h.opcode >= opClose && (!h.fin || h.length > maxControl):
+		return h, s.violation("a control frame is too long or in pieces")
+	}
+	switch h.length {
+	case 126:
+		if b, err = s.next(2); err == nil {
+			h.length = int(binary.BigEndian.Uint16(b))
+		}
+	case 127:
+		if b, err = s.next(8); err == nil {
+			h.length = int(min(binary.BigEndian.Uint64(b), 1<<62))
+		}
+	}
+	return h, err
+}
+
+// control answers a control frame. At the end of the connection it returns a
+// [websocket.CloseError].
+func (s *webSocket) control(h frameHeader) error {
+	payload, err := s.next(h.length)
+	if err != nil {
+		return err
+	}
+	switch h.opcode {
+	case opPing:
+		return s.writeControl(opPong, payload)
+	case opPong:
+		return nil
+	}
+	closed := websocket.CloseError{Code: websocket.StatusNoStatusRcvd}
+	if len(payload) >= 2 {
+		closed = websocket.CloseError{Code: websocket.StatusCode(binary.BigEndian.Uint16(payload)), Reason: string(payload[2:])}
+	}
+	_ = s.writeControl(opClose, payload[:min(len(payload), 2)]) // the host may be gone
+	return closed
+}
+
+// violation ends the connection with a host that breaks the protocol.
+func (s *webSocket) violation(what string) error {
+	s.goodbye(websocket.StatusProtocolError, what)
+	return errors.New("WebSocket protocol violated: " + what)
+}
+
+// next reads n bytes, at most readSize, which are good until it is called
+// again.
+func (s *webSocket) next(n int) ([]byte, error) {
+	if err := s.buffer(n); err != nil {
+		return nil, err
+	}
+	b := (*s.buf)[s.from : s.from+n : s.from+n]
+	s.from += n
+	return b, nil
+}
+
+// buffer reads until n bytes are unread.
+func (s *webSocket) buffer(n int) error {
+	if s.buf == nil {
+		s.buf = readBuffers.Get().(*[]byte)
+		s.from, s.to = 0, 0
+	}
+	if s.to-s.from >= n {
+		return nil
+	}
+	s.to = copy(*s.buf, (*s.buf)[s.from:s.to])
+	s.from = 0
+	m, err := io.ReadAtLeast(s.stream, (*s.buf)[s.to:], n-s.to)
+	s.to += m
+	s.begun = true
+	if err == io.EOF && s.to > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("read from the host: %w", err)
+	}
+	return nil
+}
+
+// appendNext reads n bytes more of a message that has a buffer of its own. Room
+// is made as bytes come.
+func (s *webSocket) appendNext(message []byte, n int) ([]byte, error) {
+	for n > 0 {
+		if free := cap(message) - len(message); free == 0 {
+			grown := make([]byte, len(message), len(message)+min(n, max(len(message), growStep)))
+			copy(grown, message)
+			message = grown
+		}
+		part := message[len(message):min(cap(message), len(message)+n)]
+		m := copy(part, (*s.buf)[s.from:s.to])
+		s.from += m
+		if m == 0 {
+			var err error
+			if m, err = s.stream.Read(part); m == 0 && err != nil {
+				return nil, fmt.Errorf("read from the host: %w", err)
+			}
+		}
+		message = message[:len(message)+m]
+		n -= m
+	}
+	return message, nil
+}
+
+// putBack gives the buffer back if nothing in it is unread.
+func (s *webSocket) putBack() {
+	if s.buf != nil && (s.from == s.to || s.err != nil) {
+		readBuffers.Put(s.buf)
+		s.buf = nil
+	}
+}
+
+// Await returns when there is something to Read, or an error. What was read
+// before is good no more.
+func (s *webSocket) Await() {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.quiet == nil || !s.begun || s.err != nil {
+		return
+	}
+	if s.putBack(); s.buf == nil {
+		s.quiet.Wait()
+	}
+}
+
+// More reports whether Read has something to look at before it waits, or is the
+// only way to wait.
+func (s *webSocket) More() bool {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	return s.quiet == nil || s.err == nil && s.buf != nil && s.from < s.to
+}
+
+// Write implements hostSocket.
+func (s *webSocket) Write(message []byte, binary bool) error {
+	first := byte(finBit | opText)
+	if binary {
+		first = finBit | opBinary
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.said {
+		return net.ErrClosed
+	}
+	return s.writeLocked(first, message)
+}
+
+// writeLocked writes a frame. What clients send is masked (section 5.3).
+func (s *webSocket) writeLocked(first byte, payload []byte) error {
+	buf := writeBuffers.Get().(*[]byte)
+	defer writeBuffers.Put(buf)
+	key := rand.Uint32()
+	b := appendHeader((*buf)[:0], first, len(payload), key)
+	for {
+		n := min(len(payload), cap(b)-len(b))
+		start := len(b)
+		b = append(b, payload[:n]...)
+		key = mask(b[start:], key)
+		if _, err := s.stream.Write(b); err != nil {
+			return fmt.Errorf("write to the host: %w", err)
+		}
+		if payload = payload[n:]; len(payload) == 0 {
+			return nil
+		}
+		b = b[:0]
+	}
+}
+
+// appendHeader appends the header of a frame whose payload of n bytes is masked
+// with a key.
+func appendHeader(b []byte, first byte, n int, key uint32) []byte {
+	switch {
+	case n < 126:
+		b = append(b, first, maskBit|byte(n))
+	case n < 1<<16:
+		b = binary.BigEndian.AppendUint16(append(b, first, maskBit|126), uint16(n))
+	default:
+		b = binary.BigEndian.AppendUint64(append(b, first, maskBit|127), uint64(n))
+	}
+	return binary.LittleEndian.AppendUint32(b, key)
+}
+
+// mask masks b in place, and returns the key for what follows it.
+func mask(b []byte, key uint32) uint32 {
+	both := uint64(key)<<32 | uint64(key)
+	for ; len(b) >= 8; b = b[8:] {
+		binary.LittleEndian.PutUint64(b, binary.LittleEndian.Uint64(b)^both)
+	}
+	for i := range b {
+		b[i] ^= byte(key)
+		key = key>>8 | key<<24
+	}
+	return key
+}
+
+// controlTime is how long a host may take for a control frame.
+const controlTime = 5 * time.Second
+
+// writeControl writes a control frame, which is the last one if it is a close.
+func (s *webSocket) writeControl(opcode byte, payload []byte) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.said {
+		return nil
+	}
+	s.said = opcode == opClose
+	_ = s.conn.SetWriteDeadline(time.Now().Add(controlTime)) // fails if it is closed, as the write does
+	defer func() { _ = s.conn.SetWriteDeadline(time.Time{}) }()
+	return s.writeLocked(finBit|opcode, payload)
+}
+
+// goodbye writes a close frame.
+func (s *webSocket) goodbye(code websocket.StatusCode, reason string) {
+	payload := binary.BigEndian.AppendUint16(nil, uint16(code))
+	_ = s.writeControl(opClose, append(payload, reason[:min(len(reason), maxControl-2)]...)) // the host may be gone
+}
+
+// goodbyeTime is how long a closing handshake with the host may take.
+const goodbyeTime = time.Second
+
+// Close implements hostSocket.
+func (s *webSocket) Close(reason string) {
+	defer func() { _ = s.stream.Close() }()
+	// A host that hangs does not answer, and may hold up a Write.
+	timer := time.AfterFunc(goodbyeTime, func() { _ = s.conn.Close() })
+	defer timer.Stop()
+	s.goodbye(websocket.StatusNormalClosure, reason)
+	for { // whoever reads, the host's close frame is the end
+		if _, _, err := s.Read(); err != nil {
+			return
+		}
+	}
+}
+
+// handshake opens a WebSocket, and returns the stream of its frames. It changes
+// the client.
+func handshake(ctx context.Context, address string, header http.Header, client *http.Client) (io.ReadWriteCloser, *http.Response, error) {
+	taken := &takenStream{RoundTripper: client.Transport}
+	client.Transport = taken
+	ws, response, err := websocket.Dial(ctx, address, &websocket.DialOptions{
+		HTTPClient: client, HTTPHeader: header, CompressionMode: websocket.CompressionDisabled,
+	})
+	if err != nil {
+		return nil, response, err
+	}
+	stream := taken.ReadWriteCloser
+	taken.ReadWriteCloser = noStream{}
+	_ = ws.CloseNow() // which has nothing to close any more
+	return stream, response, nil
+}
+
+// A takenStream lets a library do a handshake, and then have the stream no
+// more.
+type takenStream struct {
+	http.RoundTripper
+	io.ReadWriteCloser
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *takenStream) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.RoundTripper.RoundTrip(r)
+	if err == nil {
+		if stream, ok := response.Body.(io.ReadWriteCloser); ok {
+			t.ReadWriteCloser, response.Body = stream, t
+		}
+	}
+	return response, err
+}
+
+// noStream is closed.
+type noStream struct{}
+
+func (noStream) Read([]byte) (int, error)  { return 0, net.ErrClosed }
+func (noStream) Write([]byte) (int, error) { return 0, net.ErrClosed }
+func (noStream) Close() error              { return nil }

@@ -1,0 +1,360 @@
+package hostagent
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha1"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/routing"
+)
+
+// hostFrame is a frame as hosts send it.
+func hostFrame(first byte, payload string) []byte {
+	b := []byte{first}
+	switch n := len(payload); {
+	case n < 126:
+		b = append(b, byte(n))
+	case n < 1<<16:
+		b = binary.BigEndian.AppendUint16(append(b, 126), uint16(n))
+	default:
+		b = binary.BigEndian.AppendUint64(append(b, 127), uint64(n))
+	}
+	return append(b, payload...)
+}
+
+// A rawHost speaks frames by hand.
+type rawHost struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+// dialRaw connects to a rawHost, which sends something together with its answer
+// to the handshake.
+func dialRaw(t *testing.T, limit int, early []byte) (*webSocket, *rawHost) {
+	t.Helper()
+	accepted := make(chan *rawHost, 1)
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+		answer := fmt.Appendf(nil, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
+		_, _ = conn.Write(append(answer, early...))
+		accepted <- &rawHost{conn, rw.Reader}
+	})
+	sock, err := Upstream{URL: wsURL(server)}.dial(t.Context(), limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := <-accepted
+	t.Cleanup(func() {
+		_ = host.Close()
+		sock.Close("done")
+	})
+	return sock.(*webSocket), host
+}
+
+// say sends bytes as they are.
+func (h *rawHost) say(t *testing.T, frames ...[]byte) {
+	t.Helper()
+	if _, err := h.Write(bytes.Join(frames, nil)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hear reads a frame, which must be masked.
+func (h *rawHost) hear(t *testing.T) (first byte, payload string) {
+	t.Helper()
+	_ = h.SetReadDeadline(time.Now().Add(20 * time.Second))
+	read := func(n int) []byte {
+		b := make([]byte, n)
+		if _, err := io.ReadFull(h.in, b); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	b := read(2)
+	if b[1]&maskBit == 0 {
+		t.Fatal("a frame for the host is not masked")
+	}
+	n := int(b[1] &^ maskBit)
+	switch n {
+	case 126:
+		n = int(binary.BigEndian.Uint16(read(2)))
+	case 127:
+		n = int(binary.BigEndian.Uint64(read(8)))
+	}
+	key, data := read(4), read(n)
+	for i := range data {
+		data[i] ^= key[i%4]
+	}
+	return b[0], string(data)
+}
+
+// TestReadFrames reads messages in all forms that they may have.
+func TestReadFrames(t *testing.T) {
+	long := strings.Repeat("l", routing.MaxLent)
+	longer := strings.Repeat("m", routing.MaxLent+1)
+	sock, host := dialRaw(t, 1<<20, hostFrame(finBit|opText, "early"))
+	host.say(t,
+		hostFrame(finBit|opText, ""), hostFrame(finBit|opBinary, "b"), hostFrame(finBit|opText, long), hostFrame(finBit|opText, longer),
+		hostFrame(opText, "in "), hostFrame(finBit|opPing, "now"), hostFrame(opContinuation, ""), hostFrame(finBit|opContinuation, "pieces"),
+		hostFrame(finBit|opPong, "odd"), hostFrame(finBit|opText, "last"),
+	)
+	for i, want := range []string{"early", "", "b", long, longer, "in pieces", "last"} {
+		sock.Await()
+		got, binary, err := sock.Read()
+		if string(got) != want || binary != (want == "b") || err != nil {
+			t.Fatalf("message %d is %.20q, binary %v, %v; want %.20q", i, got, binary, err, want)
+		}
+	}
+	if first, payload := host.hear(t); first != finBit|opPong || payload != "now" {
+		t.Errorf("a ping was answered with %#x %q", first, payload)
+	}
+	if sock.More() {
+		t.Error("there is said to be more")
+	}
+}
+
+// TestIdleSocket waits without a buffer.
+func TestIdleSocket(t *testing.T) {
+	sock, host := dialRaw(t, 1000, hostFrame(finBit|opText, "first"))
+	if _, _, err := sock.Read(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		sock.Await()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		t.Fatal("Await returned though the host has said nothing")
+	case <-time.After(20 * time.Millisecond):
+	}
+	host.say(t, hostFrame(finBit|opText, "second"))
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("Await does not see what the host says")
+	}
+	if sock.buf != nil {
+		t.Error("it has waited with a buffer")
+	}
+	if got, _, err := sock.Read(); string(got) != "second" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+// TestBrokenFrames ends connections to hosts that break the protocol, and says
+// so to them.
+func TestBrokenFrames(t *testing.T) {
+	big := hostFrame(finBit|opText, "")
+	big[1] = 127
+	big = append(big, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
+	for name, test := range map[string]struct {
+		frames [][]byte
+		code   websocket.StatusCode
+	}{
+		"reserved bits":          {[][]byte{{finBit | 0x40 | opText, 0}}, websocket.StatusProtocolError},
+		"masked":                 {[][]byte{{finBit | opText, maskBit | 1, 1, 2, 3, 4, 5}}, websocket.StatusProtocolError},
+		"unknown":                {[][]byte{{finBit | 3, 0}}, websocket.StatusProtocolError},
+		"unknown control":        {[][]byte{{finBit | 11, 0}}, websocket.StatusProtocolError},
+		"continuation first":     {[][]byte{hostFrame(finBit|opContinuation, "x")}, websocket.StatusProtocolError},
+		"text in a message":      {[][]byte{hostFrame(opText, "x"), hostFrame(finBit|opText, "y")}, websocket.StatusProtocolError},
+		"control in pieces":      {[][]byte{hostFrame(opPing, "")}, websocket.StatusProtocolError},
+		"long control":           {[][]byte{hostFrame(finBit|opPing, strings.Repeat("x", 126))}, websocket.StatusProtocolError},
+		"over the limit":         {[][]byte{hostFrame(finBit|opText, strings.Repeat("x", 1001))}, websocket.StatusMessageTooBig},
+		"in pieces over limit":   {[][]byte{hostFrame(opText, strings.Repeat("x", 600)), hostFrame(finBit|opContinuation, strings.Repeat("x", 401))}, websocket.StatusMessageTooBig},
+		"more than there can be": {[][]byte{big}, websocket.StatusMessageTooBig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sock, host := dialRaw(t, 1000, nil)
+			host.say(t, test.frames...)
+			if _, _, err := sock.Read(); err == nil || tooBig(err) != (test.code == websocket.StatusMessageTooBig) {
+				t.Errorf("read: %v", err)
+			}
+			first, payload := host.hear(t)
+			if first != finBit|opClose || len(payload) < 2 || binary.BigEndian.Uint16([]byte(payload)) != uint16(test.code) {
+				t.Errorf("the host hears %#x %q; want a close with %d", first, payload, test.code)
+			}
+			if err := sock.Write([]byte("x"), false); err == nil {
+				t.Error("something can be written behind the close frame")
+			}
+		})
+	}
+}
+
+// TestHostCloses passes on what the host says when it closes, and answers.
+func TestHostCloses(t *testing.T) {
+	for _, test := range []struct {
+		payload string
+		code    websocket.StatusCode
+		reason  string
+	}{
+		{"\x03\xf4go away", 1012, "go away"},
+		{"", websocket.StatusNoStatusRcvd, ""},
+		{"x", websocket.StatusNoStatusRcvd, ""},
+	} {
+		sock, host := dialRaw(t, 1000, nil)
+		host.say(t, hostFrame(finBit|opText, "before"), hostFrame(finBit|opClose, test.payload))
+		if got, _, err := sock.Read(); string(got) != "before" || err != nil {
+			t.Fatalf("read %q, %v", got, err)
+		}
+		var closed websocket.CloseError
+		for range 2 {
+			sock.Await()
+			if _, _, err := sock.Read(); !errors.As(err, &closed) || closed.Code != test.code || closed.Reason != test.reason {
+				t.Errorf("read: %v; want a close with %d %s", err, test.code, test.reason)
+			}
+		}
+		if first, _ := host.hear(t); first != finBit|opClose {
+			t.Errorf("the host hears %#x; want a close", first)
+		}
+	}
+}
+
+// TestCloseSaysGoodbye waits for the host's answer, whoever reads it.
+func TestCloseSaysGoodbye(t *testing.T) {
+	for _, reader := range []string{"nobody", "Read", "Await"} {
+		t.Run(reader, func(t *testing.T) {
+			sock, host := dialRaw(t, 1000, hostFrame(finBit|opText, "first"))
+			if _, _, err := sock.Read(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				switch reader {
+				case "Await":
+					sock.Await()
+					fallthrough
+				case "Read":
+					_, _, _ = sock.Read()
+				}
+			}()
+			closed := make(chan struct{})
+			go func() {
+				sock.Close("client gone")
+				close(closed)
+			}()
+			if first, payload := host.hear(t); first != finBit|opClose || payload != "\x03\xe8client gone" {
+				t.Errorf("the host hears %#x %q", first, payload)
+			}
+			host.say(t, hostFrame(finBit|opText, "late"), hostFrame(finBit|opClose, "\x03\xe8"))
+			if n, err := io.Copy(io.Discard, host.in); err != nil || n != 0 {
+				t.Errorf("behind its close frame the host hears %d bytes, %v; want the end", n, err)
+			}
+			<-closed
+			<-ended
+		})
+	}
+}
+
+// TestWriteFrames writes what a server of another make reads.
+func TestWriteFrames(t *testing.T) {
+	got := make(chan string)
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.CloseNow()
+		ws.SetReadLimit(-1)
+		for {
+			_, message, err := ws.Read(r.Context())
+			if err != nil {
+				return
+			}
+			got <- string(message)
+		}
+	})
+	sock, err := Upstream{URL: wsURL(server)}.dial(t.Context(), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close("done")
+	for _, n := range []int{0, 1, 7, 8, 9, 125, 126, 1000, 65535, 65536, 3*writeSize + 5} {
+		message := make([]byte, n)
+		for i := range message {
+			message[i] = 'a' + byte(i%26)
+		}
+		before := bytes.Clone(message)
+		if err := sock.Write(message, false); err != nil {
+			t.Fatal(err)
+		}
+		if text := <-got; text != string(before) {
+			t.Errorf("a message of %d bytes came with %d others", n, len(text))
+		}
+		if !bytes.Equal(message, before) {
+			t.Errorf("a message of %d bytes was changed", n)
+		}
+	}
+}
+
+// memoryStream is what a host has sent.
+type memoryStream struct{ io.Reader }
+
+func (memoryStream) Write(p []byte) (int, error) { return len(p), nil }
+func (memoryStream) Close() error                { return nil }
+
+// FuzzReadFrames reads anything, in pieces: no message is longer than the limit,
+// and pieces make no difference.
+func FuzzReadFrames(f *testing.F) {
+	f.Add(hostFrame(finBit|opText, "one"), 1)
+	f.Add(append(hostFrame(opText, "one"), hostFrame(finBit|opContinuation, strings.Repeat("x", 300))...), 3)
+	f.Add(append(hostFrame(finBit|opPing, "p"), hostFrame(finBit|opClose, "\x03\xe8bye")...), 2)
+	f.Add([]byte{finBit | opText, 127, 0xff, 0, 0, 0, 0, 0, 0, 0, 'x'}, 4)
+	const limit = 40_000
+	f.Fuzz(func(t *testing.T, data []byte, piece int) {
+		read := func(in io.Reader) (messages []string, end string) {
+			near, far := net.Pipe()
+			defer near.Close()
+			defer far.Close()
+			s := newWebSocket(near, memoryStream{in}, true, limit)
+			for {
+				m, _, err := s.Read()
+				if err != nil {
+					return messages, err.Error()
+				}
+				if len(m) > limit {
+					t.Fatalf("a message has %d bytes", len(m))
+				}
+				messages = append(messages, string(m))
+			}
+		}
+		whole, end := read(bytes.NewReader(data))
+		pieces, endOfPieces := read(&inPieces{data, 1 + max(0, piece)%100})
+		if strings.Join(whole, "\n") != strings.Join(pieces, "\n") || end != endOfPieces {
+			t.Errorf("got %d messages and %s; in pieces, %d and %s", len(whole), end, len(pieces), endOfPieces)
+		}
+	})
+}
+
+// inPieces returns n bytes at a time.
+type inPieces struct {
+	data []byte
+	n    int
+}
+
+func (r *inPieces) Read(p []byte) (int, error) {
+	if len(r.data) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), r.n)], r.data)
+	r.data = r.data[n:]
+	return n, nil
+}

@@ -1,0 +1,7 @@
+//go:build !unix
+
+package idle
+
+const waits = false
+
+func readable(uintptr) bool { return true }
