@@ -94,8 +94,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 		return c
 	}
 	identity := a.subjects.Enter(a.who(open, c.policy)) // before the host hears of it
-	c.gates = append(gate.Chain{identity}, a.gates(c.policy)...)
-	c.gates = append(c.gates, a.mcpGate(c, open))
+	c.gates = a.chain(c, open, identity)
 	a.conns.Go(func() {
 		defer cancel()
 		defer a.clients.leave(c)
@@ -103,6 +102,12 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 		c.run(ctx)
 	})
 	return c
+}
+
+// chain returns the gates of a new connection.
+func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.Chain {
+	chain := append(gate.Chain{identity}, a.gates(c.policy)...)
+	return append(chain, a.mcpGate(c, open))
 }
 
 // policy is what a client may do: what its token says, and the host's owner.

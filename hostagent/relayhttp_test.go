@@ -16,7 +16,7 @@ import (
 )
 
 // newAgent returns an Agent for host laptop behind a relay's URL.
-func newAgent(t *testing.T, change func(*Config)) (*Agent, error) {
+func newAgent(t testing.TB, change func(*Config)) (*Agent, error) {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {

@@ -25,6 +25,7 @@ var parts = []part{
 	{"large", large},
 	{"stalled", stalled},
 	{"growth", growth},
+	{"gate", gates},
 	{"flap", flap},
 	{"storm", storm},
 }

@@ -183,3 +183,23 @@ func TestMachine(t *testing.T) {
 		t.Errorf("field() = %q", got)
 	}
 }
+
+func TestReadGoResults(t *testing.T) {
+	results := map[string]*goResult{}
+	const out = "goos: linux\nBenchmarkGates/write-2  \t  384639\t 572.9 ns/op\t 893.70 MB/s\t 160 B/op\t 1 allocs/op\n" +
+		"BenchmarkGates/encoding-json-2 \t 1 \t 14027 ns/op\t 36.50 MB/s\t 384 B/op\t 10 allocs/op\nBenchmarkOther-2 1 1 ns/op\nPASS\n"
+	for range 2 {
+		if err := readGoResults(out, results); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := fmt.Sprint(*results["write"], *results["encoding-json"], len(results)); got != "{[0.5729 0.5729] [1 1]} {[14.027 14.027] [10 10]} 2" {
+		t.Errorf("results %s", got)
+	}
+	if readGoResults("BenchmarkGates/x 1 many ns/op", results) == nil {
+		t.Error("a number that is none was read")
+	}
+	if _, err := gateFigures(map[string]*goResult{}); err == nil {
+		t.Error("figures of nothing")
+	}
+}

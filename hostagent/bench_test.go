@@ -1,0 +1,86 @@
+package hostagent
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/gate"
+	"ahprelay/routing"
+)
+
+// benchAction is an action of 512 bytes.
+func benchAction() []byte {
+	const frame = `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","action":{"type":"chat/delta",` +
+		`"turnId":"a6c7a0d4","partId":"part-1","content":"%s"},"serverSeq":2402,"origin":{"clientId":"client-a","clientSeq":3}}}`
+	return fmt.Appendf(nil, frame, strings.Repeat("x", 512-len(frame)+len("%s")))
+}
+
+// benchConn returns a connection to the host that nobody reads.
+func benchConn(t testing.TB, open routing.Open) *hostConn {
+	a, err := newAgent(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.canvases.Close)
+	c := &hostConn{agent: a, open: open, policy: a.policy(open), log: a.cfg.Log, canvas: a.canvases.Conn()}
+	c.gates = a.chain(c, open, a.subjects.Enter(a.who(open, c.policy)))
+	return c
+}
+
+// judge is what all that reads frames does with one of the host's: see
+// hostConn.fromHost.
+func (c *hostConn) judge(message []byte) bool {
+	env, err := ahp.Peek(message)
+	if err != nil || c.gates.FromHost(message, &env).Verdict != gate.Pass {
+		return false
+	}
+	out, _ := c.canvas.FromHost(message, &env)
+	return len(out.Bytes) == len(message)
+}
+
+// benchTokens are what clients may do, from all to little.
+var benchTokens = []struct {
+	name string
+	open routing.Open
+}{
+	{"write", routing.Open{ID: "c", Subject: "ada", Access: "write"}},
+	{"read", routing.Open{ID: "c", Subject: "ada", Access: "read"}},
+	{"channels", routing.Open{ID: "c", Subject: "ada", Access: "write", Channels: []string{"ahp-session:/2", "ahp-chat:/*"}}},
+	{"strict", routing.Open{ID: "c", Subject: "ada", Access: "write", Strict: true}},
+}
+
+// BenchmarkGates is the cost of all that reads frames for an action of 512
+// bytes, by what the client may do; and, to compare with, that of decoding
+// what routing must know with encoding/json.
+func BenchmarkGates(b *testing.B) {
+	frame := benchAction()
+	for _, token := range benchTokens {
+		b.Run(token.name, func(b *testing.B) {
+			c := benchConn(b, token.open)
+			b.SetBytes(int64(len(frame)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if !c.judge(frame) {
+					b.Fatal("the action does not pass")
+				}
+			}
+		})
+	}
+	b.Run("encoding-json", func(b *testing.B) {
+		b.SetBytes(int64(len(frame)))
+		b.ReportAllocs()
+		for b.Loop() {
+			var message struct {
+				ID     json.RawMessage
+				Method string
+				Params struct{ Channel string }
+			}
+			if err := json.Unmarshal(frame, &message); err != nil || message.Params.Channel != "ahp-chat:/1" {
+				b.Fatal(message, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// gateBenchmark is the Go benchmark of all that reads frames at the host-agent,
+// in the order in which it does.
+const gateBenchmark = "BenchmarkGates"
+
+// gates is what reading a frame costs. It runs the Go benchmark, once each
+// round.
+func gates(l *lab) ([]Figure, error) {
+	program := filepath.Join(l.dir, "hostagent.test")
+	build := exec.CommandContext(l.ctx, "go", "test", "-c", "-o", program, "ahprelay/hostagent")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build: %w\n%s", err, out)
+	}
+	results := map[string]*goResult{}
+	err := l.rounds(func(int) error {
+		cmd := exec.CommandContext(l.ctx, program, "-test.run=^$", "-test.bench=^"+gateBenchmark+"$", "-test.benchmem",
+			"-test.benchtime="+l.long(300*time.Millisecond).String())
+		cmd.Dir = l.dir
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return readGoResults(string(out), results)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return gateFigures(results)
+}
+
+func gateFigures(results map[string]*goResult) (figures []Figure, err error) {
+	other := results["encoding-json"]
+	for _, token := range []struct{ name, work string }{
+		{"write", "may do everything"}, {"read", "may only look"}, {"channels", "may use some channels"}, {"strict", "must declare what it can"},
+	} {
+		r := results[token.name]
+		if r == nil || other == nil {
+			return nil, fmt.Errorf("%s has no %s, or nothing to compare with", gateBenchmark, token.name)
+		}
+		work := "a 512 B action to a client that " + token.work
+		figures = append(figures,
+			newFigure(work, "µs", r.time).beside("encoding/json, of the envelope", r.time, other.time).want(atMost(1)),
+			newFigure(work, "allocations", r.allocs).beside("encoding/json, of the envelope", r.allocs, other.allocs).want(atMost(0)))
+	}
+	return figures, nil
+}
+
+// A goResult is what one Go benchmark came to, in µs and allocations for each
+// operation.
+type goResult struct{ time, allocs series }
+
+// readGoResults reads the lines of Go benchmarks, by the name of the
+// subbenchmark:
+//
+//	BenchmarkX/name-2   1000   123.4 ns/op   0 B/op   0 allocs/op
+func readGoResults(out string, results map[string]*goResult) error {
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], gateBenchmark+"/") {
+			continue
+		}
+		name := strings.TrimPrefix(fields[0], gateBenchmark+"/")
+		if i := strings.LastIndexByte(name, '-'); i > 0 {
+			if _, err := strconv.Atoi(name[i+1:]); err == nil { // GOMAXPROCS
+				name = name[:i]
+			}
+		}
+		r := results[name]
+		if r == nil {
+			r = &goResult{}
+			results[name] = r
+		}
+		for i := 3; i < len(fields); i += 2 {
+			v, err := strconv.ParseFloat(fields[i-1], 64)
+			if err != nil {
+				return fmt.Errorf("%q: %w", line, err)
+			}
+			switch fields[i] {
+			case "ns/op":
+				r.time = append(r.time, v/1000)
+			case "allocs/op":
+				r.allocs = append(r.allocs, v)
+			}
+		}
+	}
+	return nil
+}
