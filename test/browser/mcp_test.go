@@ -1,6 +1,7 @@
 package browser_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -39,7 +40,7 @@ func (p *page) app() *page {
 // TestMCPApp shows an app of an MCP server beside the tool call that it is
 // for, and lets it use its server.
 func TestMCPApp(t *testing.T) {
-	p, s := appPage(t, stackConfig{}, "show me an app")
+	p, s := appPage(t, stackConfig{replay: 1}, "show me an app")
 	f := p.app()
 	for fact, want := range map[string]string{
 		"host":   "ahp-relay-console 2026-01-26",
@@ -91,7 +92,8 @@ func TestMCPApp(t *testing.T) {
 	f.wants("#fact-theme", "light")
 	p.shot("phone-app")
 
-	// The connection drops, the channel gets another address: the app goes on.
+	// The connection drops, the channel gets another address, and the page gets
+	// new snapshots of all: the app goes on.
 	p.do(desktop())
 	s.proxy.cut()
 	p.wants("#status-text", "Connection lost")
@@ -118,6 +120,39 @@ func TestMCPApp(t *testing.T) {
 	p.wants(".tool-body pre:last-child", "2 tasks")
 	p.click(".app-row button:not([hidden])") // shows it again
 	p.app().wants("#fact-result", "2 tasks")
+}
+
+// TestMCPAppsApart shows the same app twice: what one of them asks for is asked
+// for once, and answered to it alone. Old ones are a click away.
+func TestMCPAppsApart(t *testing.T) {
+	p, _ := appPage(t, stackConfig{}, "mcp app")
+	first := p.app()
+	eval[any](first, "document.title = 'first'")
+	p.say("mcp app")
+	second := p.newFrame("/mcp-app.html", "document.title !== 'first' && document.querySelector('#fact-model') !== null")
+	eval[any](second, "document.querySelector('#text').value = 'Only once'; document.querySelector('#add').click()")
+	second.wants("#fact-add", "done")
+	if got := first.text("#fact-add"); got != "" {
+		t.Errorf("the first app was told %q", got)
+	}
+	p.say("mcp tool list_tasks")
+	p.wants(lastTurn+" .tool pre:last-child", `{"tasks":`)
+	if got := p.text(lastTurn + " .tool pre:last-child"); strings.Count(got, "Only once") != 1 {
+		t.Errorf("the tasks are %s", got)
+	}
+	shows := func(n int) {
+		t.Helper()
+		p.until(fmt.Sprint(n, " apps"), patience, func() bool { return eval[int](p, "document.querySelectorAll('.app-frame iframe').length") == n })
+	}
+	for n := range 3 {
+		p.say("mcp app")
+		shows(n + 3)
+	}
+	p.do(chromedp.Reload())
+	p.openSession(appSession)
+	shows(4)
+	p.click(".app-row button:not([hidden])")
+	shows(5)
 }
 
 // TestMCPStepUp lets a tool call wait for more access, on a page and in the
@@ -151,7 +186,7 @@ func TestMCPStepUp(t *testing.T) {
 
 	// An app that calls such a tool has the user asked beside it.
 	p.say("mcp auth expired")
-	p.wants(lastTurn, "Done")
+	p.wants(lastTurn+" .parts", "Done: mcp auth")
 	p.say("mcp app")
 	p.wants(lastTurn+" .sign-in .name", "has expired")
 	p.do(chromedp.SendKeys(chromedp.CSS(lastTurn+" .sign-in input"), refhost.DemoMCPToken))
@@ -335,13 +370,16 @@ func TestMCPAppIsolation(t *testing.T) {
 	p.openSession(appSession)
 	p.wants("#turns", "500 runs")
 	p.say(`mcp tool other/add_task {"text":"What apps of others must not see"}`)
-	p.wants(lastTurn+" .parts", "Done.")
+	p.wants(lastTurn+" .tool", "Ran Add a task")
 	p.say("mcp tool show_hostile")
 	f := p.newFrame("", "location.pathname === '/mcp-app.html' && document.title.includes('flood')")
 	if got := f.text("title"); got != hostileAppGot {
 		t.Errorf("a hostile app got\n%s\nwant\n%s", got, hostileAppGot)
 	}
 	p.wants("#chat-title", "Fix the flaky login test")
+	if got := eval[string](p, "document.querySelector('.app-frame iframe').sandbox.value"); got != "allow-scripts" {
+		t.Errorf("the frame's sandbox is %q; want allow-scripts", got)
+	}
 	if got := eval[float64](p, "document.querySelector('.app-frame').clientHeight"); got > 700 {
 		t.Errorf("the app is %v px high", got)
 	}

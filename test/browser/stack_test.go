@@ -35,6 +35,7 @@ const hostName = "demo"
 type stackConfig struct {
 	canvases []refhost.Canvas    // of the host, beside those that all tests have
 	mcp      []refhost.MCPServer // of the host; nil for the demo's
+	replay   int                 // actions that the host can replay; 0 for the usual
 	byURL    bool                // canvases have origins of their own
 	loopback contentproxy.Config // what of the host's machine canvases may show
 }
@@ -122,7 +123,7 @@ type demoHost struct {
 
 func startHost(t *testing.T, address string, cfg stackConfig) *demoHost {
 	t.Helper()
-	host, err := refhost.New(refhost.Config{Demo: true, Canvases: slices.Concat(demoCanvases, cfg.canvases), MCP: cfg.mcp})
+	host, err := refhost.New(refhost.Config{Demo: true, Canvases: slices.Concat(demoCanvases, cfg.canvases), MCP: cfg.mcp, ReplayBuffer: cfg.replay})
 	if err != nil {
 		t.Fatal(err)
 	}
