@@ -1,0 +1,56 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"ahprelay/routing"
+)
+
+// A sinkConn takes all that is written.
+type sinkConn struct{ net.Conn }
+
+func (sinkConn) Write(b []byte) (int, error)      { return len(b), nil }
+func (sinkConn) Close() error                     { return nil }
+func (sinkConn) SetWriteDeadline(time.Time) error { return nil }
+
+// BenchmarkWriter is the relay's writer without the kernel: 20 frames of 512
+// bytes to each of 100 clients. An operation is all 2,000.
+func BenchmarkWriter(b *testing.B) {
+	const clients, burst = 100, 20
+	frame := routing.Frame{Data: encodePiece(bytes.Repeat([]byte{'x'}, 512), true, true, false), Credit: 512}
+	var writers sync.WaitGroup
+	var boxes []*outbox
+	for range clients {
+		boxes = append(boxes, &outbox{
+			sock: &socket{conn: newLockedConn(context.Background(), sinkConn{}, time.Minute)}, limit: 8 << 20,
+			written: func(int) {}, ended: func(closing) {},
+			spawn: func(run func()) bool { writers.Go(run); return true },
+		})
+	}
+	b.SetBytes(clients * burst * int64(len(frame.Data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		for range burst {
+			for _, o := range boxes {
+				o.push(frame)
+			}
+		}
+		writers.Wait()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*clients*burst), "ns/frame")
+}
+
+// BenchmarkEncode is what a relay does once for each body.
+func BenchmarkEncode(b *testing.B) {
+	piece := bytes.Repeat([]byte{'x'}, 512)
+	b.SetBytes(int64(len(piece)))
+	b.ReportAllocs()
+	for b.Loop() {
+		encodePiece(piece, true, true, false)
+	}
+}
