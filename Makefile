@@ -15,6 +15,7 @@ SOAK    ?= 10m
 FUZZ    ?= .
 FUZZTIME ?= 30s
 PKGS    := ./...
+PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./mcpgate ./routing
 
 .PHONY: all build test lint bench microbench demo faults soak fuzz interop deps
 
@@ -36,7 +37,7 @@ bench:
 	$(GO) run ./test/cmd/bench $(ARGS)
 
 microbench:
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(PKGS)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(PIECES)
 
 soak:
 	SOAK=$(SOAK) $(GO) test -race -count=1 -timeout 0 -v -run '^TestModelSoak$$' ./routing

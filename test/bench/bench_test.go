@@ -125,19 +125,20 @@ func TestTargets(t *testing.T) {
 
 func TestOutput(t *testing.T) {
 	figures := []Figure{
-		newFigure("much work", "ms", series{1.234, 2.345, 3}).beside("other", series{1, 2, 3}, series{4, 4, 4}).want(atMost(2)),
+		newFigure("much work", "ms", series{1.234, 2.345, 3}).beside("other", series{1, 2, 3}, series{4, 4, 4}).want(atMost(2)).means("Quick."),
+		newFigure("much work", "ms", series{1.234, 2.345, 3}).beside("third", series{1, 2, 3}, series{1, 1, 1}).want(ratioAtLeast(1)),
 		newFigure("alone", "MB", series{1234567}),
 	}
-	figures[0].Part, figures[1].Part = "p", "q"
+	figures[0].Part, figures[1].Part, figures[2].Part = "p", "p", "q"
 	var table, text bytes.Buffer
 	if err := WriteTable(&table, Machine{CPU: "cpu", Cores: 2, Kernel: "k", Go: "g", Load: "0"}, figures); err != nil {
 		t.Fatal(err)
 	}
 	want := `cpu, 2 cores, k, g, load before the run 0
 
-| part | work | median (spread) | beside it | ratio | target | met |
+| part | work | median (spread) | beside it | target | met | what it means |
 |---|---|---|---|---|---|---|
-| ` + "`p`" + ` | much work | 2.35 ms (1.23–3) | other: 4 | 0.5× | ≤ 2 ms | **no** |
+| ` + "`p`" + ` | much work | 2.35 ms (1.23–3) | other 4 (0.5×); third 1 (2×) | ≤ 2 ms; ≥ 1× | **no**; yes | Quick. |
 | ` + "`q`" + ` | alone | 1234567 MB (1234567–1234567) |  |  |  |  |
 `
 	if table.String() != want {
@@ -151,8 +152,8 @@ func TestOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"part", "work", "value", "unit", "comparison", "ratio", "target", "met", "spread"} {
-		if _, ok := got[1][key]; !ok || len(got[1]) != 9 {
-			t.Errorf("%s is missing or others are there in %v", key, got[1])
+		if _, ok := got[2][key]; !ok || len(got[2]) != 9 {
+			t.Errorf("%s is missing or others are there in %v", key, got[2])
 		}
 	}
 	if c := got[0]["comparison"].(map[string]any); c["name"] != "other" || c["value"] != 4.0 || got[0]["met"] != false {

@@ -55,8 +55,8 @@ func bursts(l *lab) ([]Figure, error) {
 	var figures []Figure
 	for i := 1; i < len(systems); i++ {
 		figures = append(figures,
-			newFigure(work+"p50", "ms", p50[0]).beside(systems[i].name, p50[0], p50[i]).want(atMost(1.5)),
-			newFigure(work+"p99", "ms", p99[0]).beside(systems[i].name, p99[0], p99[i]).want(atMost(8)))
+			newFigure(work+"p50", "ms", p50[0]).beside(systems[i].name, p50[0], p50[i]).want(atMost(1.5)).means("Text streams onto 100 screens as the model writes it."),
+			newFigure(work+"p99", "ms", p99[0]).beside(systems[i].name, p99[0], p99[i]).want(atMost(8)).means("Nobody sees it stutter."))
 	}
 	return figures, nil
 }

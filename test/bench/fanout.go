@@ -92,11 +92,13 @@ func (l *lab) fanoutTo(s *site, n int, systems []*system) ([]Figure, error) {
 	return fanoutFigures(n, systems, perCPU, agent, wall), nil
 }
 
+const fanoutMeaning = "How many viewers a relay's processor carries: the more deliveries a second of it makes, the fewer machines."
+
 func fanoutFigures(n int, systems []*system, perCPU []series, agent, wall series) (figures []Figure) {
 	work := fmt.Sprintf("%d clients, saturated", n)
 	const unit = "M deliveries per CPU-second"
 	for i := 1; i < len(systems); i++ {
-		f := newFigure(work, unit, perCPU[0]).beside(systems[i].name, perCPU[0], perCPU[i])
+		f := newFigure(work, unit, perCPU[0]).beside(systems[i].name, perCPU[0], perCPU[i]).means(fanoutMeaning)
 		switch {
 		case i == 1 && n >= 100:
 			f = f.want(ratioAtLeast(2))
@@ -106,6 +108,6 @@ func fanoutFigures(n int, systems []*system, perCPU []series, agent, wall series
 		figures = append(figures, f)
 	}
 	return append(figures,
-		newFigure(work+", of the host-agent", unit, agent),
+		newFigure(work+", of the host-agent", unit, agent).means("What the host's own machine pays for its viewers."),
 		newFigure(work+", all processes on one machine", "M deliveries/s", wall))
 }

@@ -53,6 +53,8 @@ type Figure struct {
 	Target     string      `json:"target"`     // "": none
 	Met        bool        `json:"met"`        // true without a target
 	Spread     Spread      `json:"spread"`
+
+	Meaning string `json:"-"` // to a user, for the table; "": it is for who makes it faster
 }
 
 // A Comparison is what the same work came to another way.
@@ -89,6 +91,12 @@ func (f Figure) withRatio(ratios series) Figure {
 func (f Figure) beside(name string, values, others series) Figure {
 	f.Comparison = &Comparison{name, others.median()}
 	return f.withRatio(values.over(others))
+}
+
+// means says what a figure means to a user.
+func (f Figure) means(text string) Figure {
+	f.Meaning = text
+	return f
 }
 
 // A target is what a figure is to reach.

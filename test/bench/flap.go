@@ -67,9 +67,9 @@ func flap(l *lab) ([]Figure, error) {
 	}
 	work := fmt.Sprintf("link cut for 3 s while %d clients hear 500 actions/s: ", flapClients)
 	return []Figure{
-		newFigure(work+"closed", "clients", closed).beside("a tunnel", closed, closedInTunnel).want(atMost(0)),
-		newFigure(work+"lost", "frames", lost).want(atMost(0)),
-		newFigure(work+"whole again after it is back", "s", whole).want(atMost(1)),
+		newFigure(work+"closed", "clients", closed).beside("a tunnel", closed, closedInTunnel).want(atMost(0)).means("The host's WLAN drops, and nobody is thrown out."),
+		newFigure(work+"lost", "frames", lost).want(atMost(0)).means("And nothing is missing."),
+		newFigure(work+"whole again after it is back", "s", whole).want(atMost(1)).means("The screens are up to date at once."),
 	}, nil
 }
 

@@ -46,7 +46,7 @@ func (l *lab) moreClients(numbers []int) ([]Figure, error) {
 	const work, base = "%d clients of one host, bursts of 20", 1 // compared with 100
 	var figures []Figure
 	for i, n := range numbers {
-		f := newFigure(fmt.Sprintf(work, n), "µs of the relay per delivery", cost[i])
+		f := newFigure(fmt.Sprintf(work, n), "µs of the relay per delivery", cost[i]).means("The thousandth viewer costs no more than the hundredth.")
 		if i != base {
 			f = f.beside(fmt.Sprintf("%d clients", numbers[base]), cost[i], cost[base])
 		}
@@ -83,7 +83,7 @@ func (l *lab) moreHosts(numbers []int) ([]Figure, error) {
 	}
 	var figures []Figure
 	for i, n := range numbers {
-		f := newFigure(fmt.Sprintf("%d hosts of one relay, %d clients each, bursts of 20", n, clientsOfHost), "µs of the relay per delivery", cost[i])
+		f := newFigure(fmt.Sprintf("%d hosts of one relay, %d clients each, bursts of 20", n, clientsOfHost), "µs of the relay per delivery", cost[i]).means("One relay serves many hosts as cheaply as one.")
 		if i > 0 {
 			f = f.beside("1 host", cost[i], cost[0]).want(ratioAtMost(1.25))
 		}

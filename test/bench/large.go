@@ -59,8 +59,8 @@ func large(l *lab) ([]Figure, error) {
 	r, d := pairs[0], pairs[1]
 	const other = "straight on the host"
 	return []Figure{
-		newFigure("p99 of 20 clients that exchange 512 B, added by one that reads 32 MiB frames", "ms", r.added).beside(other, r.added, d.added).want(atMost(20)),
-		newFigure("the one that reads 32 MiB frames", "MB/s", r.rate).beside(other, r.rate, d.rate).want(atLeast(80)),
+		newFigure("p99 of 20 clients that exchange 512 B, added by one that reads 32 MiB frames", "ms", r.added).beside(other, r.added, d.added).want(atMost(20)).means("Somebody opens a huge session, and others type on."),
+		newFigure("the one that reads 32 MiB frames", "MB/s", r.rate).beside(other, r.rate, d.rate).want(atLeast(80)).means("A huge session opens in half a second where the network lets it."),
 	}, nil
 }
 

@@ -23,7 +23,7 @@ func resident(pid int) (float64, error) {
 }
 
 // idleTime is how long clients are idle before memory is looked at.
-const idleTime = time.Second
+const idleTime = 700 * time.Millisecond
 
 // memory is how much an idle client takes of relay and host-agent, of fresh
 // processes in each round.
@@ -64,9 +64,9 @@ func memory(l *lab) ([]Figure, error) {
 	}
 	const work = "5000 idle clients of one host, each at the "
 	return []Figure{
-		newFigure(work+"relay", "KiB", relay).beside("nats-server WebSocket", relay, nats).want(atMost(16)),
+		newFigure(work+"relay", "KiB", relay).beside("nats-server WebSocket", relay, nats).want(atMost(16)).means("Tabs that are left open cost a relay next to nothing."),
 		newFigure(work+"relay", "KiB", relay).beside("coder/websocket, one handler each", relay, writer).want(atMost(16)),
-		newFigure(work+"host-agent", "KiB", agent).beside("nats-server WebSocket", agent, nats).want(atMost(24)),
+		newFigure(work+"host-agent", "KiB", agent).beside("nats-server WebSocket", agent, nats).want(atMost(24)).means("And the host's own machine little."),
 	}, nil
 }
 

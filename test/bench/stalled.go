@@ -54,7 +54,7 @@ func stalled(l *lab) ([]Figure, error) {
 	}
 	const work, before = "1000 actions/s in bursts of 20 to 100 readers: p99 of 99 while one takes nothing", "before it stopped"
 	return []Figure{
-		newFigure(work, "ms", disturbed[0]).beside(before, disturbed[0], undisturbed[0]).want(ratioAtMost(1.2)),
+		newFigure(work, "ms", disturbed[0]).beside(before, disturbed[0], undisturbed[0]).want(ratioAtMost(1.2)).means("A phone in a tunnel holds nobody up."),
 		newFigure(work+", nats-server WebSocket", "ms", disturbed[1]).beside(before, disturbed[1], undisturbed[1]),
 	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,30 +22,49 @@ func WriteJSON(w io.Writer, figures []Figure) error {
 }
 
 // WriteTable writes figures as a table in Markdown, below the facts about the
-// machine.
+// machine. What is compared with several others is one line.
 func WriteTable(w io.Writer, m Machine, figures []Figure) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", m)
-	b.WriteString("| part | work | median (spread) | beside it | ratio | target | met |\n|---|---|---|---|---|---|---|\n")
-	for _, f := range figures {
-		beside, ratio, target, met := "", "", "", ""
-		if f.Comparison != nil {
-			beside = fmt.Sprintf("%s: %s", f.Comparison.Name, digits(f.Comparison.Value))
+	b.WriteString("| part | work | median (spread) | beside it | target | met | what it means |\n|---|---|---|---|---|---|---|\n")
+	for len(figures) > 0 {
+		n := 1
+		for n < len(figures) && figures[n].sameAs(&figures[0]) {
+			n++
 		}
-		if f.Ratio != nil {
-			ratio = digits(*f.Ratio) + "×"
-		}
-		if f.Target != "" {
-			target, met = f.Target, "**no**"
-			if f.Met {
-				met = "yes"
-			}
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s %s (%s–%s) | %s | %s | %s | %s |\n", f.Part, f.Work,
-			digits(f.Value), f.Unit, digits(f.Spread.Low), digits(f.Spread.High), beside, ratio, target, met)
+		line(&b, figures[:n])
+		figures = figures[n:]
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// sameAs reports whether two figures are the same, compared with different
+// others.
+func (f *Figure) sameAs(g *Figure) bool {
+	return f.Part == g.Part && f.Work == g.Work && f.Unit == g.Unit && f.Value == g.Value
+}
+
+// line writes one line for figures that are the same.
+func line(b *strings.Builder, figures []Figure) {
+	var beside, targets, met []string
+	for _, f := range figures {
+		if f.Comparison != nil {
+			text := fmt.Sprintf("%s %s", f.Comparison.Name, digits(f.Comparison.Value))
+			if f.Ratio != nil {
+				text += fmt.Sprintf(" (%s×)", digits(*f.Ratio))
+			}
+			beside = append(beside, text)
+		}
+		if f.Target == "" || slices.Contains(targets, f.Target) {
+			continue
+		}
+		targets = append(targets, f.Target)
+		met = append(met, map[bool]string{true: "yes", false: "**no**"}[f.Met])
+	}
+	f := figures[0]
+	fmt.Fprintf(b, "| `%s` | %s | %s %s (%s–%s) | %s | %s | %s | %s |\n", f.Part, f.Work, digits(f.Value), f.Unit,
+		digits(f.Spread.Low), digits(f.Spread.High), strings.Join(beside, "; "), strings.Join(targets, "; "), strings.Join(met, "; "), f.Meaning)
 }
 
 // digits writes a number with three digits that mean something.

@@ -64,7 +64,7 @@ func uplink(l *lab) ([]Figure, error) {
 		} else if last.crowd.system.name == sshName {
 			f = f.beside(sshName, w.sent, last.sent)
 		}
-		figures = append(figures, f.want(atMost(0.65)))
+		figures = append(figures, f.want(atMost(0.65)).means("A home connection carries 50 viewers like one."))
 	}
 	return figures, nil
 }

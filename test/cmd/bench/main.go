@@ -3,7 +3,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,6 +26,7 @@ type flags struct {
 	Parts     []string `arg:"" optional:"" help:"Parts to run: ${parts}. Default: all."`
 	Rounds    int      `default:"5" help:"How often each figure is measured (${default}); a figure is the median."`
 	JSON      string   `name:"json" placeholder:"FILE" type:"path" help:"Write the figures into this file too."`
+	Out       string   `placeholder:"FILE" type:"path" help:"Write the table into this Markdown file, between its lines that say so. For runs of all parts."`
 	Keep      string   `placeholder:"DIR" type:"path" help:"Keep logs of parts that fail here. Default: a new directory."`
 	RelayFlag []string `name:"relay-flag" sep:"none" placeholder:"FLAG" help:"One more flag of all relays, such as --relay-flag=--admin-listen=127.0.0.1:8485 for profiles. May be repeated."`
 	AgentFlag []string `name:"agent-flag" sep:"none" placeholder:"FLAG" help:"The same of all host-agents."`
@@ -80,8 +83,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	figures, failed := bench.Run(ctx, bench.Options{
 		Programs: programs, Dir: dir, Rounds: f.Rounds, Tiny: f.Tiny, Progress: stderr, RelayFlags: f.RelayFlag, AgentFlags: f.AgentFlag,
 	}, f.Parts...)
-	if err := bench.WriteTable(stdout, machine, figures); err != nil {
+	var table bytes.Buffer
+	if err := bench.WriteTable(&table, machine, figures); err != nil {
 		return err
+	}
+	if _, err := stdout.Write(table.Bytes()); err != nil {
+		return err
+	}
+	if f.Out != "" && failed == nil {
+		if err := replaceTable(f.Out, table.Bytes()); err != nil {
+			return err
+		}
 	}
 	if f.JSON != "" {
 		if err := writeJSON(f.JSON, figures); err != nil {
@@ -96,12 +108,34 @@ func check(f *flags) error {
 	if f.Rounds < 1 {
 		return fmt.Errorf("--rounds is %d; want at least 1", f.Rounds)
 	}
+	if f.Out != "" && (len(f.Parts) > 0 || f.Tiny) {
+		return errors.New("--out is for runs of all parts")
+	}
 	for _, name := range f.Parts {
 		if !slices.Contains(bench.Names(), name) {
 			return fmt.Errorf("there is no part %q; there are %s", name, strings.Join(bench.Names(), ", "))
 		}
 	}
 	return nil
+}
+
+// The lines between which a file has the table.
+const (
+	tableBegins = "<!-- make bench writes from here -->\n"
+	tableEnds   = "<!-- to here -->\n"
+)
+
+func replaceTable(file string, table []byte) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := bytes.Cut(text, []byte(tableBegins))
+	_, after, ended := bytes.Cut(rest, []byte(tableEnds))
+	if !ok || !ended {
+		return fmt.Errorf("%s has no lines %q and %q", file, strings.TrimSpace(tableBegins), strings.TrimSpace(tableEnds))
+	}
+	return os.WriteFile(file, slices.Concat(before, []byte(tableBegins), []byte("\n"), table, []byte("\n"), []byte(tableEnds), after), 0o644)
 }
 
 func writeJSON(name string, figures []bench.Figure) error {
