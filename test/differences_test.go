@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
 	"ahprelay/test/stack"
 )
 
@@ -15,7 +16,7 @@ import (
 // subscribe options watch one session: each gets what the host sent to it, in
 // its order, although much of that is the same for all.
 func TestDifferences(t *testing.T) {
-	_, server := newRefhost(t, nil)
+	_, server := newRefhost(t, func(cfg *refhost.Config) { cfg.MCP = []refhost.MCPServer{{Name: "tasks"}} })
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	dial := throughRelay(t, s)
 	vars := flowVars("demo", "00000000")
@@ -31,6 +32,7 @@ func TestDifferences(t *testing.T) {
 		{"lazy", "0.9.0", `{}`, `,"delivery":{"maxLatencyMs":40}`},
 		{"framed", "0.9.0", `{}`, `,"flowControl":{"window":1000}`},
 		{"same", "0.9.0", `{}`, ``},
+		{"apps", "0.9.0", `{"mcpApps":{}}`, ``},
 	}
 	var clients []*refclient.Client
 	for i, v := range viewers {
@@ -49,7 +51,7 @@ func TestDifferences(t *testing.T) {
 		call(t, c, "subscribe", fmt.Sprintf(`{"channel":%q}`, vars["session"]))
 		call(t, c, "subscribe", fmt.Sprintf(`{"channel":%q%s}`, vars["chat"], v.subscribe))
 	}
-	for turn, text := range []string{"stream 60 3 50", "tool", "hello"} {
+	for turn, text := range []string{"stream 60 3 50", "tool", `mcp tool count {"to":3}`, "mcp auth expired", "hello"} {
 		say(t, clients[0], vars["chat"], turn, text)
 		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 		count := 0
@@ -75,6 +77,11 @@ func TestDifferences(t *testing.T) {
 	wantDifferent(0, 1)
 	wantDifferent(0, 3)
 	wantDifferent(0, 4)
+	for i, v := range viewers {
+		if has := bytes.Contains(bytes.Join(clients[i].Frames(), nil), []byte("mcp://")); has != (v.name == "apps") {
+			t.Errorf("%s sees a channel of an MCP server: %t", v.name, has)
+		}
+	}
 	if x, y := clients[0].Frames(), clients[2].Frames(); bytes.Contains(bytes.Join(x, nil), []byte(`"canvases"`)) || !bytes.Contains(bytes.Join(y, nil), []byte(`"canvases"`)) {
 		t.Error("canvases are not only in the state of the client that has the capability")
 	}
