@@ -112,7 +112,7 @@ func (c *client) overload() {
 	c.cut.Store(true)
 	const reason = "too much waits for all clients of this relay"
 	end := c.out.abort(closing{code: ahp.CloseOverloaded, reason: closeReason(ahp.CloseOverloaded, reason), full: true})
-	c.log.Warn("client closed: too much waits for all together")
+	c.log().Warn("client closed: too much waits for all together")
 	c.abort(end)
 	c.doneReading()
 }

@@ -15,6 +15,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/idle"
 	"ahprelay/routing"
 )
 
@@ -53,7 +54,6 @@ type client struct {
 	audit   *audit
 	revoked func(auth.Client) bool
 	spawn   func(func()) bool // starts a goroutine that the server waits for
-	log     *slog.Logger
 
 	accepted                               atomic.Bool  // the host has taken the connection
 	ready                                  atomic.Bool  // and has answered initialize or reconnect
@@ -87,6 +87,11 @@ type client struct {
 	parting *time.Timer        // from the close frame on: ends the connection
 }
 
+// log is made when there is something to say, which is seldom.
+func (c *client) log() *slog.Logger {
+	return c.cfg.Log.With("conn", c.id, "tenant", c.host.tenant, "host", c.host.name, "subject", c.who.Subject, "remote", c.remote)
+}
+
 // Buffers for reading messages. Those that have grown large are not kept.
 const (
 	firstBuffer = 4 << 10
@@ -103,13 +108,22 @@ func (c *client) serve(draining func() bool) {
 		c.end(ahp.CloseTokenEnded, ahp.CloseTokenEnded.Reason())
 	})
 	defer expiry.Stop()
+	idle.Deep(func() { c.enter(draining) })
+	err := c.readLoop()
+	idle.Deep(func() { c.exit(err) })
+}
+
+func (c *client) enter(draining func() bool) {
 	c.hosts.join(c)
-	defer c.hosts.leave(c)
 	c.endIfRevoked() // those who revoke find it from now on
 	if draining() {
 		c.end(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 	}
-	err := c.readLoop()
+}
+
+// exit ends what is left when reading has ended with an error.
+func (c *client) exit(err error) {
+	defer c.hosts.leave(c)
 	c.readEnd.Store(true)
 	end := c.readFailed(err)
 	if c.sock.conn.saidLast() {
@@ -122,14 +136,16 @@ func (c *client) serve(draining func() bool) {
 	c.audit.write(c.line("disconnect", end))
 }
 
-// readLoop reads messages until the connection ends.
+// readLoop reads messages until the connection ends. It waits for each with a
+// small stack.
 func (c *client) readLoop() error {
 	for {
 		r, err := c.sock.next()
 		if err != nil {
 			return err
 		}
-		if err := c.read(r); err != nil {
+		idle.Deep(func() { err = c.read(r) })
+		if err != nil {
 			return err
 		}
 	}
@@ -241,7 +257,7 @@ func (c *client) hostAwayLocked(detail string) {
 	case c.resumes:
 		c.phase = phaseHeld
 		if c.hold == nil {
-			c.log.Info("client held until the host is back")
+			c.log().Info("client held until the host is back")
 			c.hold = time.AfterFunc(c.cfg.HoldTime, func() {
 				c.end(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, "held for "+c.cfg.HoldTime.String()))
 			})

@@ -160,10 +160,10 @@ func (o *outbox) queued() int {
 // A lot is what is written in one call: several small frames, or one.
 type lot struct {
 	frames []routing.Frame
-	joined []byte // scratch
+	joined []byte // scratch, if there were several
 }
 
-var lots = sync.Pool{New: func() any { return &lot{joined: make([]byte, 0, writePiece)} }}
+var lots = sync.Pool{New: func() any { return new(lot) }}
 
 // run writes until nothing is queued.
 func (o *outbox) run() {
@@ -222,6 +222,9 @@ func (o *outbox) take(l *lot) (end *closing, more bool) {
 func (l *lot) bytes() []byte {
 	if len(l.frames) == 1 {
 		return l.frames[0].Data
+	}
+	if l.joined == nil {
+		l.joined = make([]byte, 0, writePiece)
 	}
 	l.joined = l.joined[:0]
 	for _, f := range l.frames {

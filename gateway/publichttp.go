@@ -13,6 +13,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/idle"
 )
 
 // publicHandler serves the public listener.
@@ -63,17 +64,26 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 
 // serveClient carries a connection whose handshake is done.
 func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote string) {
+	var c *client
+	idle.Deep(func() { c = s.enter(sock, who, host, remote) })
+	if c != nil {
+		c.serve(s.draining.Load)
+	}
+}
+
+// enter lets a client in, or returns nil.
+func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote string) *client {
 	c := s.newClient(sock, who, host, remote)
 	if code, reason := s.admit(who, host); code != 0 {
 		s.metrics.refused.WithLabelValues(code.Reason()).Inc()
 		s.audit.write(c.line("refuse", closing{code: code, reason: reason}))
 		sock.close(code, reason)
 		c.cancel()
-		return
+		return nil
 	}
 	s.audit.write(c.line("connect", closing{}))
 	s.metrics.accepted.Inc()
-	c.serve(s.draining.Load)
+	return c
 }
 
 // admit reports why a client may not connect to a host; 0 if it may.
@@ -93,7 +103,6 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 	c := &client{
 		id: id, who: who, host: host, remote: remote, since: time.Now(), sock: sock,
 		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: s.tickets, audit: s.audit, revoked: s.isRevoked, ctx: ctx, cancel: cancel,
-		log: s.cfg.Log.With("conn", id, "tenant", host.tenant, "host", host.name, "subject", who.Subject, "remote", remote),
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn}
 	sock.pong = c.pong

@@ -102,7 +102,7 @@ func (r *reports) take(key hostKey, report routing.Report) {
 	}
 	for _, n := range report.Counts {
 		if n.Kind == mcpgate.Warning && c.warned(n.Class) {
-			c.log.Warn("mcp.capability.warning", "warning_class", n.Class)
+			c.log().Warn("mcp.capability.warning", "warning_class", n.Class)
 		}
 	}
 }

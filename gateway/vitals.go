@@ -123,7 +123,7 @@ func (c *client) probe() {
 // giveUp ends a connection at whose other end there is nobody.
 func (c *client) giveUp(cause, reason string) {
 	end := c.out.abort(closing{code: closeLost, reason: reason, full: true, lost: true})
-	c.log.Info("client given up", "reason", reason)
+	c.log().Info("client given up", "reason", reason)
 	c.metrics.givenUp.WithLabelValues(cause).Inc()
 	c.sock.kill()
 	c.disconnect(end)

@@ -27,7 +27,9 @@ func (q *fifo[T]) pop() T {
 	q.head++
 	if q.head == len(q.buf) {
 		q.buf, q.head = q.buf[:0], 0
-		if cap(q.buf) > 1024 { // a queue that was long once does not stay large
+		// A queue that was long once does not stay large, and one that is hardly
+		// ever used takes nothing.
+		if cap(q.buf) > 1024 || cap(q.buf) <= 4 {
 			q.buf = nil
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/contentproxy"
 	"ahprelay/hostagent"
+	"ahprelay/idle"
 )
 
 const description = "Makes an AHP host reachable through a relay, without a way in: it dials out only. " +
@@ -122,6 +123,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	if c.Sentinel {
 		cfg.Sentinel = sentinelCommand(s)
 	}
+	defer idle.GiveBack()()
 	agent, err := hostagent.New(cfg)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
+	"ahprelay/idle"
 )
 
 type dataFlag struct {
@@ -49,6 +50,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 
 // Run runs a relay until ctx ends, and then lets its clients go.
 func (c *serveCmd) Run(ctx context.Context, s *streams) error {
+	defer idle.GiveBack()()
 	relay, err := gateway.StartRelay(ctx, c.config(s))
 	if err != nil {
 		return err

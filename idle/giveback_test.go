@@ -1,0 +1,37 @@
+package idle
+
+import (
+	"runtime"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+// TestGiveBack has memory that was needed for a moment given back once the
+// process is quiet, and not before.
+func TestGiveBack(t *testing.T) {
+	released := func() uint64 {
+		s := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64()
+	}
+	const many = 64 << 20
+	used := make([]byte, many)
+	for i := range used {
+		used[i] = 1
+	}
+	before := released()
+	stop := GiveBack()
+	defer stop()
+	time.Sleep(2 * lookEvery)
+	if got := released(); got >= before+many {
+		t.Fatalf("%d bytes given back that are in use", got-before)
+	}
+	runtime.KeepAlive(used)
+	used = nil
+	for deadline := time.Now().Add(20 * time.Second); released() < before+many/2; time.Sleep(lookEvery) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes given back; want %d", released()-before, many)
+		}
+	}
+}
