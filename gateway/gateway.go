@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -147,10 +146,8 @@ func (cfg *Config) check() error {
 			return fmt.Errorf("%q in Origins is no pattern; want one such as *.example.com", pattern)
 		}
 	}
-	for _, pattern := range cfg.Strict {
-		if _, err := path.Match(pattern, ""); err != nil || strings.Count(pattern, "/") != 1 {
-			return fmt.Errorf("%q in Strict is no pattern of hosts; want one such as default/laptop or default/*", pattern)
-		}
+	if err := cfg.checkStrict(); err != nil {
+		return err
 	}
 	return ahp.CheckName("Instance", cfg.Instance)
 }

@@ -2,11 +2,13 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -217,6 +219,15 @@ func countReady(clients []*client) (n int) {
 		}
 	}
 	return n
+}
+
+func (cfg *Config) checkStrict() error {
+	for _, pattern := range cfg.Strict {
+		if _, err := path.Match(pattern, ""); err != nil || strings.Count(pattern, "/") != 1 {
+			return fmt.Errorf("%q in Strict is no pattern of hosts; want one such as default/laptop or default/*", pattern)
+		}
+	}
+	return nil
 }
 
 // strict reports whether a host's connections are gated strictly.

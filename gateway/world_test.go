@@ -423,6 +423,11 @@ func (w *world) wantGone() {
 	if n := len(w.server.hosts.all()); n != 0 {
 		w.Errorf("%d clients are left; want none", n)
 	}
+	w.server.reports.mu.Lock()
+	defer w.server.reports.mu.Unlock()
+	if n := len(w.server.reports.clients); n != 0 {
+		w.Errorf("reports of %d clients are awaited; want none", n)
+	}
 }
 
 // answerTo is how a host answers a request with that id.

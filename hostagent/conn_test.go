@@ -39,6 +39,8 @@ type world struct {
 
 	life    context.Context
 	stop    func()
+
+	reported reported
 	running sync.WaitGroup
 }
 
@@ -92,6 +94,7 @@ func (w *world) link(life context.Context, name string) *routing.Relay {
 	relay := routing.NewRelay(routing.RelayConfig{
 		Agent:  "agent1",
 		Encode: func(piece []byte, _, _, _ bool) []byte { return piece },
+		Report: w.reported.add,
 	})
 	link := broker.NewRelayLink(bus, broker.RelayLinkConfig{
 		Tenant: "default", Host: "laptop", Agent: "agent1", Relay: name, Hello: relay.Hello(), Log: log,

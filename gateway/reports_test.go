@@ -1,0 +1,193 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/routing"
+)
+
+// admin returns what the admin listener answers.
+func (w *world) admin(path string) string {
+	w.Helper()
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, nil)
+	got := httptest.NewRecorder()
+	w.server.AdminHandler().ServeHTTP(got, r)
+	if got.Code != http.StatusOK {
+		w.Fatalf("%s: status %d", path, got.Code)
+	}
+	body, _ := io.ReadAll(got.Body)
+	return string(body)
+}
+
+// metric returns the value of a metric, as it is written.
+func (w *world) metric(name string) string {
+	w.Helper()
+	for line := range strings.Lines(w.admin("/metrics")) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "missing"
+}
+
+// wantMetrics fails unless metrics have these values.
+func (w *world) wantMetrics(want map[string]string) {
+	w.Helper()
+	for name, value := range want {
+		if got := w.metric(name); got != value {
+			w.Errorf("%s is %s; want %s", name, got, value)
+		}
+	}
+}
+
+// report has the host-agent report something of a connection, and waits until
+// the relay has it.
+func (h *hostEnd) report(r routing.Report) {
+	h.conn.Report(func() routing.Report { return r })
+	time.Sleep(time.Second)
+	synctest.Wait()
+}
+
+const (
+	warningMetric   = `mcp_capability_warnings_total{warning_class="sampling_without_client_capability"}`
+	rejectionMetric = `mcp_rejections_total{rejection_class="method_not_served"}`
+)
+
+// TestReportsAreShown has a host-agent report of a connection.
+func TestReportsAreShown(t *testing.T) {
+	var log bytes.Buffer
+	inWorld(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		w.wantMetrics(map[string]string{warningMetric: "0", rejectionMetric: "0", "mcp_sampling_capability_warnings_total": "0", "ahp_relay_gate_events_other_total": "0"})
+		c := w.dial(w.token(nil))
+		h := w.hostConn(1)
+		state := `{"mcp":{"initialized":true,"mode":"soft","clientCapabilities":{"mcpApps":{}}},"seen":{"warning":{"x":3}}}`
+		warning := routing.Count{Kind: "warning", Class: "sampling_without_client_capability", N: 3}
+		h.report(routing.Report{Conn: h.open.ID, State: []byte(state), Counts: []routing.Count{warning, {Kind: "rejection", Class: "method_not_served", N: 2}}})
+
+		var all struct {
+			Connections int
+			Warnings    map[string]int64
+			Rejections  map[string]int64
+			Details     []struct {
+				ID, Tenant, Host, Subject string
+				MCP                       struct {
+					Initialized        bool
+					ClientCapabilities map[string]any
+				}
+				Seen map[string]map[string]int
+			}
+		}
+		if err := json.Unmarshal([]byte(w.admin("/admin/runtime/mcp?details=1")), &all); err != nil {
+			t.Fatal(err)
+		}
+		d := all.Details[0]
+		if all.Connections != 1 || all.Warnings["sampling_without_client_capability"] != 3 || all.Rejections["method_not_served"] != 2 ||
+			d.ID != h.open.ID || d.Subject != "ada" || d.Host != testHost || !d.MCP.Initialized || d.MCP.ClientCapabilities["mcpApps"] == nil || d.Seen["warning"]["x"] != 3 {
+			t.Errorf("/admin/runtime/mcp: %+v", all)
+		}
+		if page := w.admin("/admin/runtime/mcp"); strings.Contains(page, "details") || strings.Contains(page, h.open.ID) {
+			t.Errorf("details without being asked: %s", page)
+		}
+		if page := w.admin("/admin/connections?details=1"); !strings.Contains(page, `"reported":`+state) {
+			t.Errorf("/admin/connections: %s", page)
+		}
+
+		// A second report counts on, and shows the newest state.
+		h.report(routing.Report{Conn: h.open.ID, State: []byte(`{"mcp":{"initialized":false}}`), Counts: []routing.Count{warning}})
+		w.wantMetrics(map[string]string{warningMetric: "6", rejectionMetric: "2", "mcp_sampling_capability_warnings_total": "6"})
+		if page := w.admin("/admin/runtime/mcp?details=1"); !strings.Contains(page, `"initialized":false`) || strings.Contains(page, "mcpApps") {
+			t.Errorf("after the second report: %s", page)
+		}
+		if n := strings.Count(log.String(), "mcp.capability.warning"); n != 1 {
+			t.Errorf("%d warnings in the log; want one:\n%s", n, log.String())
+		}
+
+		// What comes when the client is gone counts, too.
+		if err := c.ws.CloseNow(); err != nil {
+			t.Fatal(err)
+		}
+		w.wantGone()
+		h.report(routing.Report{Conn: h.open.ID, Counts: []routing.Count{warning}})
+		w.wantMetrics(map[string]string{warningMetric: "9"})
+	})
+}
+
+// TestReportsOfUnknownThings has a host-agent report what this relay does not
+// know: that makes no new metrics, and is shown of nobody else's connection.
+func TestReportsOfUnknownThings(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		c := w.dial(w.token(nil))
+		h := w.hostConn(1)
+		before := strings.Count(w.admin("/metrics"), "\n")
+		h.report(routing.Report{Conn: "another", State: []byte(`{"mcp":{}}`), Counts: []routing.Count{
+			{Kind: "warning", Class: "later_class", N: 1}, {Kind: "later_kind", Class: "x", N: 5},
+		}})
+		for _, info := range w.server.hosts.all() {
+			w.server.reports.take(hostKey{testTenant, "elsewhere"}, routing.Report{Conn: info.id, State: []byte(`{"mcp":{"stolen":1}}`)})
+		}
+		w.wantMetrics(map[string]string{`mcp_capability_warnings_total{warning_class="other"}`: "1", "ahp_relay_gate_events_other_total": "5", warningMetric: "0"})
+		if after := strings.Count(w.admin("/metrics"), "\n"); after != before {
+			t.Errorf("%d lines of metrics; want %d as before", after, before)
+		}
+		if page := w.admin("/admin/runtime/mcp?details=1"); strings.Contains(page, "stolen") {
+			t.Errorf("the report of another host's agent is shown: %s", page)
+		}
+		c.wantOpen()
+	})
+}
+
+// TestCountsOutliveLinks has metrics go on when a link ends and another comes.
+func TestCountsOutliveLinks(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for i, want := range []string{"2", "4"} {
+			w.startAgent(routing.AgentConfig{})
+			w.dial(w.token(nil))
+			h := w.hostConn(i + 1)
+			h.report(routing.Report{Conn: h.open.ID, Counts: []routing.Count{{Kind: "rejection", Class: "method_not_served", N: 2}}})
+			w.wantMetrics(map[string]string{rejectionMetric: want})
+			w.stopAgent()
+			w.setReleased("agent1", "restarted")
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			w.mu.Lock()
+			w.host.Released = ""
+			w.mu.Unlock()
+		}
+	})
+}
+
+// TestStrict tells host-agents which connections are to be gated strictly.
+func TestStrict(t *testing.T) {
+	for pattern, strict := range map[string]bool{
+		"default/laptop": true, "default/*": true, "*/*": true, "*/lap*": true,
+		"default/desktop": false, "other/*": false,
+	} {
+		inWorld(t, Config{Strict: []string{"x/y", pattern}}, func(w *world) {
+			w.startAgent(routing.AgentConfig{})
+			w.dial(w.token(nil))
+			if got := w.hostConn(1).open.Strict; got != strict {
+				t.Errorf("strict %s: the host-agent is told %v; want %v", pattern, got, strict)
+			}
+			if page := w.admin("/admin/runtime/mcp"); !strings.Contains(page, `"strict":["x/y","`+pattern+`"]`) {
+				t.Errorf("strict %s is not shown: %s", pattern, page)
+			}
+		})
+	}
+	for _, pattern := range []string{"laptop", "a/b/c", "", "default/[", "default"} {
+		cfg := Config{Strict: []string{pattern}, MaxFrame: 1 << 20, MaxFirstFrame: 1 << 10, QueueLimit: 1 << 20, MaxQueued: 1 << 30, Instance: "x"}
+		if err := cfg.checkStrict(); err == nil || !strings.Contains(err.Error(), "Strict") {
+			t.Errorf("pattern %q: %v; want an error that names the field", pattern, err)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package hostagent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/mcpgate"
+	"ahprelay/routing"
+)
+
+// reported is what a relay was told of connections.
+type reported struct {
+	mu     sync.Mutex
+	counts map[string]int64 // kind and class
+	state  []byte           // the last
+	n      int              // reports
+}
+
+func (r *reported) add(report routing.Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.n++
+	if r.counts == nil {
+		r.counts = map[string]int64{}
+	}
+	for _, c := range report.Counts {
+		r.counts[c.Kind+" "+c.Class] += c.N
+	}
+	if report.State != nil {
+		r.state = report.State
+	}
+}
+
+// now waits for what is under way.
+func (r *reported) now() (counts map[string]int64, state connState) {
+	time.Sleep(time.Second)
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = json.Unmarshal(r.state, &state)
+	return r.counts, state
+}
+
+// inLoggedWorld is inWorld with a log.
+func inLoggedWorld(t *testing.T, test func(w *world, log *bytes.Buffer)) {
+	inWorld(t, func(w *world) {
+		var log bytes.Buffer
+		w.agent.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		test(w, &log)
+	})
+}
+
+const (
+	tools = `{"type":"mcpServer","id":"s","state":{"kind":"ready"},"channel":"mcp://h/1","mcpApp":{"capabilities":{"serverTools":{}}}}`
+	call  = `{"jsonrpc":"2.0","id":%d,"channel":"mcp://h/1","method":%q,"params":{"secret":"xyzzy"}}`
+)
+
+// greet lets a client in, and shows it a session with an MCP server.
+func (r *remote) greet(capabilities string) (host *fakeSocket) {
+	r.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"c1","capabilities":` + capabilities + `}}`)
+	host = r.w.hostSide()
+	host.toUs <- `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-session:/1","action":{"type":"session/customizationsChanged","customizations":[` + tools + `]},"serverSeq":1}}`
+	synctest.Wait()
+	return host
+}
+
+// TestSoftMode warns of what host and client have not declared, and refuses
+// only what the host does not serve.
+func TestSoftMode(t *testing.T) {
+	inLoggedWorld(t, func(w *world, log *bytes.Buffer) {
+		c := w.open()
+		host := c.greet(`{"mcpApps":{}}`)
+		c.send(fmt.Sprintf(call, 2, "tools/call"))
+		c.send(fmt.Sprintf(call, 3, "prompts/get"))
+		ask := `{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"channel":"mcp://h/1","secret":"xyzzy"}}`
+		for range 12 {
+			host.toUs <- ask
+		}
+		counts, state := w.reported.now()
+		if got := host.messages(); len(got) != 2 || got[1] != fmt.Sprintf(call, 2, "tools/call") {
+			t.Errorf("the host got %q; want initialize, and the call as it came", got)
+		}
+		c.note(func() {
+			if !strings.Contains(c.got, ask) || !strings.Contains(c.got, `{"jsonrpc":"2.0","id":3,"error":{"code":-32601`) {
+				t.Errorf("the client got %s", c.got)
+			}
+		})
+		warning, rejection := "warning sampling_without_client_capability", "rejection method_not_served"
+		if counts[warning] != 12 || counts[rejection] != 1 || len(counts) != 2 {
+			t.Errorf("reported are %v", counts)
+		}
+		if s := state.Seen["warning"]["sampling_without_client_capability"]; s != 12 || !state.MCP.Initialized || state.MCP.Mode != "soft" ||
+			string(state.MCP.Capabilities) != `{"mcpApps":{}}` || len(state.MCP.Channels) != 1 {
+			t.Errorf("the state is %+v", state)
+		}
+		text := log.String()
+		if n := strings.Count(text, "mcp.capability.warning"); n != 2 || !strings.Contains(text, "warning_class=sampling_without_client_capability") {
+			t.Errorf("%d warnings in the log; want those of the first and the tenth:\n%s", n, text)
+		}
+		if !strings.Contains(text, "rejection_class=method_not_served method=prompts/get") || strings.Contains(text, "xyzzy") {
+			t.Errorf("the log says\n%s", text)
+		}
+	})
+}
+
+// TestStrictMode refuses what the client has not declared, if relay or owner
+// want that.
+func TestStrictMode(t *testing.T) {
+	for _, by := range []string{"relay", "owner", "nobody"} {
+		inLoggedWorld(t, func(w *world, log *bytes.Buffer) {
+			w.agent.cfg.Strict = by == "owner"
+			c := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "write", Strict: by == "relay"})
+			host := c.greet(`{"mcpApps":{}}`)
+			host.toUs <- `{"jsonrpc":"2.0","id":"a","method":"sampling/createMessage","channel":"mcp://h/1"}`
+			counts, state := w.reported.now()
+			refusal := `{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"message":"the client has not declared the capability sampling"},"channel":"mcp://h/1"}`
+			got := host.messages()
+			if refused := got[len(got)-1] == refusal; refused != (by != "nobody") {
+				t.Errorf("strict by %s: the host got %q", by, got)
+			}
+			c.note(func() {
+				if asked := strings.Contains(c.got, "createMessage"); asked != (by == "nobody") {
+					t.Errorf("strict by %s: the client got %s", by, c.got)
+				}
+			})
+			if n := counts["rejection sampling_without_client_capability"]; (n == 1) != (by != "nobody") || (state.MCP.Mode == "strict") != (by != "nobody") {
+				t.Errorf("strict by %s: reported are %v, %+v", by, counts, state)
+			}
+		})
+	}
+}
+
+// TestLastCountsAreReported has a client do what is refused, and go.
+func TestLastCountsAreReported(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.open()
+		c.greet(`{}`)
+		w.reported.now()
+		c.send(fmt.Sprintf(call, 2, "later"))
+		c.conn.Close(ahp.CloseResync, "")
+		if counts, _ := w.reported.now(); counts["rejection method_not_served"] != 1 {
+			t.Errorf("reported are %v", counts)
+		}
+	})
+}
+
+// TestQuietConnectionsReportOnce has a client that does nothing about MCP.
+func TestQuietConnectionsReportOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.open()
+		c.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"c1"}}`)
+		host := w.hostSide()
+		for i := range 1000 {
+			host.toUs <- fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","action":{"type":"chat/delta"},"serverSeq":%d}}`, i)
+			c.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"ahp-chat:/1"}}`)
+		}
+		w.reported.now()
+		if w.reported.n != 1 {
+			t.Errorf("%d reports; want one", w.reported.n)
+		}
+	})
+}
+
+// TestManyClassesAreBounded counts no more classes than fit into a report.
+func TestManyClassesAreBounded(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.open()
+		c.greet("{}")
+		for i := range 100 {
+			w.agent.clients.all()[0].report.count(mcpgate.Rejection, fmt.Sprint("class_", i), "")
+		}
+		counts, _ := w.reported.now()
+		if len(counts) > routing.MaxCounts || len(counts) < 32 {
+			t.Errorf("%d classes are reported", len(counts))
+		}
+	})
+}
