@@ -37,11 +37,11 @@ type world struct {
 
 	remotes []*remote // in the order in which they came
 
-	life    context.Context
-	stop    func()
+	life context.Context
+	stop func()
 
 	reported reported
-	running sync.WaitGroup
+	running  sync.WaitGroup
 }
 
 func inWorld(t *testing.T, test func(w *world)) {

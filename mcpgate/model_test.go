@@ -389,7 +389,7 @@ func (s script) text(v any) string {
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed, steps := rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 60).Draw(rt, "steps")
-		for i := range uint64(10) {
+		for i := range uint64(3) {
 			converse(t, rt, script{rand.New(rand.NewPCG(seed, i))}, steps)
 		}
 	})
