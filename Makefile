@@ -1,7 +1,7 @@
 # make test     every check and every test, with the race detector
 # make lint     gofmt, vet, staticcheck
 # make demo     relay, NATS, host-agent and a demo host in one process
-# make bench    relay and host-agent beside other ways; ARGS='fanout latency --json FILE' picks parts
+# make bench    relay and host-agent beside other ways; ARGS='fanout latency --json FILE' picks parts, ARGS='--out README.md' keeps the table
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
 # make faults   breaks every network and process under load; writes the table in docs/faults.md
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
