@@ -119,7 +119,7 @@ func (a *AgentKey) Public() string { return a.key.public }
 // SignNonce signs what a NATS server asks a user to sign at login. It refuses
 // what a relay would take as an answer to a challenge.
 func (a *AgentKey) SignNonce(nonce []byte) ([]byte, error) {
-	if strings.HasPrefix(string(nonce), proofPrefix) {
+	if strings.HasPrefix(string(nonce), "ahp-relay ") {
 		return nil, errors.New("the NATS server asked for a signature that is not its to ask for")
 	}
 	return a.key.Sign(nonce)

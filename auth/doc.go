@@ -25,7 +25,9 @@
 //
 //	typ ahp-client+jwt   sub: who uses it; hosts: patterns of names; access:
 //	                     "read", "write" or "admin"
-//	typ ahp-host+jwt     sub: the name of the host
+//	typ ahp-host+jwt     sub: the name of the host; relay_keys: the public keys
+//	                     of the relays that its host-agent is to trust, Ed25519
+//	                     in base64url
 //
 // Every one of these is required. A client's token may further have channels
 // and methods (patterns; without them, all), reverse (true: the host may ask
@@ -50,6 +52,19 @@
 // nothing is stored. Only relays read their clocks: a host-agent may have a
 // wrong one. A replayed answer gets credentials that are useless without the
 // private nkey.
+//
+// # Relays prove themselves
+//
+// A host-agent accepts links only of relays that have a key which its token
+// names ([PeekRelayKeys], [CheckLink]). It is the token key, so that new keys need
+// new enrolment tokens, and these bring the host-agent the new key: there is
+// nothing else to rotate. What a relay signs is
+//
+//	"ahp-relay link v1" NUL tenant NUL host NUL agent NUL relay NUL epoch NUL shares
+//
+// with the instances of both, and an X25519 public key of either, made for that
+// link. A host-agent signs at login to NATS whatever the server asks, except what
+// begins with "ahp-relay ".
 //
 // # NATS
 //

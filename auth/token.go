@@ -3,6 +3,7 @@ package auth
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
@@ -127,6 +128,8 @@ type claims struct {
 	Methods        []string `json:"methods,omitempty"`
 	Reverse        bool     `json:"reverse,omitempty"`
 	MaxConnections int      `json:"maxConnections,omitempty"`
+
+	RelayKeys []string `json:"relay_keys,omitempty"` // of host-agents' tokens
 }
 
 // IssueClient signs a client token. An empty ID and a zero IssuedAt are filled
@@ -208,6 +211,9 @@ func (k *Keys) newClaims(id, subject, tenant string, issued, expires time.Time) 
 func (k *Keys) issue(kind tokenKind, cl *claims) (string, error) {
 	if !cl.ExpiresAt.After(k.now()) {
 		return "", fmt.Errorf("token would expire at %s, which is past", stamp(cl.ExpiresAt.Time))
+	}
+	if kind != clientKind { // a host-agent's: whom it is to trust
+		cl.RelayKeys = []string{base64.RawURLEncoding.EncodeToString(k.RelayKey())}
 	}
 	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, cl)
 	token.Header["typ"] = string(kind)

@@ -32,6 +32,7 @@ type AgentLinksConfig struct {
 	Agent        string // instance
 
 	Hello Hello      // the host-agent's answer; Epoch and Wire are filled in, and of Features those are said that the relay has too
+	Trust Trust      // whom to have links with; required, but for a bus that only relays can reach
 	Link  LinkConfig // times and bounds
 	Log   *slog.Logger
 }
@@ -52,6 +53,8 @@ type AgentLinks struct {
 	traffic AgentTraffic
 	in      chan *nats.Msg
 	waker   waker
+	trials  map[string]*trial    // by relay instance, at most maxLinks; owned by Run
+	refused map[string]time.Time // when an untrusted relay was last told of in the log; like trials
 
 	mu      sync.Mutex
 	links   map[string]*boundLink // by relay instance
@@ -66,7 +69,7 @@ func NewAgentLinks(bus Bus, cfg AgentLinksConfig, traffic AgentTraffic) *AgentLi
 	return &AgentLinks{
 		bus: bus, cfg: cfg, traffic: traffic,
 		in: make(chan *nats.Msg, inboxSize), waker: make(waker, 1),
-		links: map[string]*boundLink{},
+		links: map[string]*boundLink{}, trials: map[string]*trial{}, refused: map[string]time.Time{},
 	}
 }
 
@@ -248,21 +251,26 @@ func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
 		}
 		return
 	}
+	tags, proved := a.proved(relay, offer)
+	if !proved {
+		return
+	}
 	if b != nil {
 		a.end(b, ErrReplaced)
 	}
-	if err := a.open(relay, version, offer); err != nil {
+	if err := a.open(relay, version, offer, tags); err != nil {
 		a.cfg.Log.Warn("link refused", "relay", relay, "error", err)
 		return
 	}
 	a.publish(relay, appendHello(helloWelcome, answer))
 }
 
-func (a *AgentLinks) open(relay string, version byte, offer Hello) error {
+func (a *AgentLinks) open(relay string, version byte, offer Hello, tags *linkSeal) error {
 	b := &boundLink{
 		bus: a.bus, subject: a.subject(relay), wake: a.waker.wake,
 		link: NewLink(a.cfg.Link, version, offer.Epoch, time.Now()),
 	}
+	b.link.tags = tags
 	a.mu.Lock()
 	full := len(a.links) >= maxLinks
 	a.mu.Unlock()

@@ -198,6 +198,7 @@ type ends struct {
 	wg   sync.WaitGroup
 
 	agent *broker.AgentLinks
+	prove broker.Proof // of relays that are started; nil: they do not
 
 	mu       sync.Mutex
 	accepted []*cargo // at the host-agent, in the order of the hellos
@@ -209,10 +210,15 @@ var testHello = broker.Hello{Version: "test", Credit: 1, MaxFrame: 1}
 
 // newEnds starts a host-agent's end. Close must be called before the test ends.
 func newEnds(t *testing.T, cfg broker.LinkConfig) *ends {
+	return newEndsThat(t, cfg, nil, slog.New(slog.DiscardHandler))
+}
+
+// newEndsThat starts a host-agent's end that trusts some relays only.
+func newEndsThat(t *testing.T, cfg broker.LinkConfig, trust broker.Trust, log *slog.Logger) *ends {
 	e := &ends{t: t, net: &bus{took: map[string]time.Duration{}}, cfg: cfg}
 	e.life, e.stop = context.WithCancel(context.Background())
 	e.agent = broker.NewAgentLinks(e.net, broker.AgentLinksConfig{
-		Tenant: "t", Host: "h", Agent: "agent1", Hello: testHello, Link: cfg, Log: slog.New(slog.DiscardHandler),
+		Tenant: "t", Host: "h", Agent: "agent1", Hello: testHello, Trust: trust, Link: cfg, Log: log,
 	}, e)
 	e.wg.Go(func() { _ = e.agent.Run(e.life) })
 	synctest.Wait() // until it listens
@@ -267,7 +273,7 @@ func (e *ends) start(name string, hello broker.Hello) *relayEnd {
 	ctx, cancel := context.WithCancel(e.life)
 	r := &relayEnd{cargo: &cargo{}, cancel: cancel, result: make(chan error, 1), joined: make(chan broker.Hello, 1)}
 	r.link = broker.NewRelayLink(e.net, broker.RelayLinkConfig{
-		Tenant: "t", Host: "h", Agent: "agent1", Relay: name, Hello: hello, Link: e.cfg, Log: slog.New(slog.DiscardHandler),
+		Tenant: "t", Host: "h", Agent: "agent1", Relay: name, Hello: hello, Prove: e.prove, Link: e.cfg, Log: slog.New(slog.DiscardHandler),
 	}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
 		r.lines = lines
 		r.joined <- answer

@@ -45,7 +45,8 @@ func DialRelay(ctx context.Context, cfg RelayConfig) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("connect relay to NATS: %w", err)
 	}
-	c, err := startRelay(ctx, cfg, func() (*auth.User, error) { return cfg.Keys.RelayUser(cfg.Tenant) })
+	whole := context.WithoutCancel(ctx) // an attempt that is over says why it failed
+	c, err := startRelay(whole, cfg, func() (*auth.User, error) { return cfg.Keys.RelayUser(cfg.Tenant) })
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +58,8 @@ func DialRelay(ctx context.Context, cfg RelayConfig) (*Conn, error) {
 }
 
 // startRelay begins to connect a relay to NATS, as the given user, made anew
-// for each login. Within the process the connection is there at once.
+// for each login. It makes one attempt, which ends with ctx. Within the process the
+// connection is there at once.
 func startRelay(ctx context.Context, cfg RelayConfig, user func() (*auth.User, error)) (*Conn, error) {
 	c := newConn(cfg.Events)
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))

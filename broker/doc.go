@@ -43,6 +43,7 @@
 //
 //	relay                                      host-agent
 //	  hello {epoch, versions, bounds} ── down ──▶
+//	  ◀── up ── challenge; the relay proves itself, see linkauth.go
 //	  ◀── up ── welcome {epoch, version, bounds}, or refuse {reason}
 //	  data 1, 2, 3 …                  ── down ──▶
 //	  ◀── up ── data 1, 2, 3 …
@@ -63,9 +64,30 @@
 // (15 s) is over in time whoever knew of it; a peer that is not heard for 18 s
 // is lost.
 //
+// A host-agent knows relays by their key, which its token names, and each of their
+// packets by a tag. A relay knows a host-agent by the subject on which it
+// publishes, where NATS lets nobody else: so whoever runs the NATS servers can
+// pose as a host, but not as a relay.
+//
 // What a packet carries is the business of a [Traffic], which package routing
 // implements: it is asked for the next payload when there is room in the
 // window, so that small things which are ready together travel together.
+//
+// # What somebody can do who should not be there
+//
+// With stolen NATS credentials of a host-agent, and the private nkey that they
+// are for: what that host-agent can, for the 15 minutes that they last, or until
+// its enrolment is revoked. That is to read and forge what the host says to
+// clients, hold or give up its lease, and read what clients say to it. It opens no
+// link to the host and adds to none. In the tenant's account nothing else is open
+// to it: no subject of another host, no inbox of a relay, no JetStream, no import
+// or export; and nothing of other tenants is in that account at all.
+//
+// As a NATS server, one that is not embedded in a relay: read everything that
+// passes, in every account, and drop it; forge what hosts say, bodies included,
+// and leases; so pose as any host to clients. It cannot say anything to a host.
+//
+// With the keys of relays: everything.
 //
 // # Concurrency
 //

@@ -9,7 +9,7 @@ import (
 
 // The handshake of a link. A relay that wants to reach a host sends a hello
 // on the link's down subject, again and again until the host-agent instance
-// answers on the up subject with a welcome or a refusal. A handshake message
+// answers on the up subject with a welcome or a refusal, or with a challenge first. A handshake message
 // is the byte 0, which no wire version is, its kind, and JSON; unknown
 // members are ignored, so that it stays readable for every later version.
 type helloKind byte
@@ -18,6 +18,7 @@ const (
 	helloHello helloKind = iota + 1
 	helloWelcome
 	helloRefuse
+	helloChallenge
 )
 
 // Wire versions that this program speaks: the form of packets and of the
@@ -41,6 +42,13 @@ type Hello struct {
 	Chunks   int      `json:"chunks,omitempty"`   // bytes of chunks of content that the relay keeps; 0: it does not know of them
 	Reports  bool     `json:"reports,omitempty"`  // the relay takes reports of connections
 	Reason   string   `json:"reason,omitempty"`   // of a refusal: who must do what
+
+	// How the relay proves itself, see linkauth.go.
+	Share     []byte `json:"share,omitempty"`     // of this end, in a hello or challenge
+	Peer      []byte `json:"peer,omitempty"`      // the share in the challenge that this hello answers
+	Key       []byte `json:"key,omitempty"`       // the relay's
+	Proof     []byte `json:"proof,omitempty"`     // its signature
+	Untrusted bool   `json:"untrusted,omitempty"` // of a refusal: the relay has not proved itself
 }
 
 // FeatureAuthority says that a host-agent sees to what a client may do: a relay

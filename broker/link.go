@@ -93,6 +93,7 @@ type Link struct {
 	cfg     LinkConfig
 	version byte
 	epoch   uint64
+	tags    *linkSeal // nil: packets have no tags
 
 	// Sending.
 	sent       uint64   // number of the newest packet
@@ -153,6 +154,7 @@ func (l *Link) Seal(payload []byte, now time.Time) []byte {
 	b = binary.AppendUvarint(b, l.released())
 	packet := payload[HeaderRoom-len(b):]
 	copy(packet, b)
+	packet = l.tags.seal(packet)
 	l.sent++
 	if len(l.unreleased) == 0 {
 		l.progressAt = now
@@ -233,6 +235,13 @@ func (l *Link) Receive(packet []byte, now time.Time) (Received, error) {
 	}
 	if epoch != l.epoch {
 		return Received{}, fmt.Errorf("%w: %d, want %d", ErrOtherEpoch, epoch, l.epoch)
+	}
+	if kind != packetBye {
+		body, err := l.tags.open(packet)
+		if err != nil {
+			return Received{}, err
+		}
+		r.B = r.B[:len(r.B)-(len(packet)-len(body))]
 	}
 	var got Received
 	switch kind {
@@ -403,7 +412,7 @@ func (l *Link) ack(flags byte, now time.Time) []byte {
 	b = binary.AppendUvarint(b, l.have)
 	b = binary.AppendUvarint(b, l.sent)
 	l.spoke(now)
-	return b
+	return l.tags.seal(b)
 }
 
 // Bye returns the packet that ends a link of the given version and epoch.

@@ -183,8 +183,8 @@ func (b *boundLink) receive(packet []byte) error {
 	got, err := b.link.Receive(packet, now)
 	b.mu.Unlock()
 	switch {
-	case errors.Is(err, ErrOtherEpoch):
-		return nil // late, of a former run
+	case errors.Is(err, ErrOtherEpoch), errors.Is(err, errForged):
+		return nil // late, of a former run, or not of the peer
 	case err != nil:
 		return err
 	case got.Bye != "":

@@ -142,6 +142,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 		return err
 	}
 	r.seeToTenants(time.Now())
+	r.clock.tidied = time.Now() // others have yet to say whom they gave credentials
 	unsubscribe, err := r.join(ctx)
 	if err != nil {
 		return err

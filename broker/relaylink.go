@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdh"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ahprelay/auth"
 
 	"github.com/nats-io/nats.go"
 )
@@ -39,7 +43,8 @@ type RelayLinkConfig struct {
 	Tenant, Host string
 	Agent, Relay string // instances
 
-	Hello Hello         // the relay's offer; Epoch and Wire are filled in
+	Hello Hello         // the relay's offer; Epoch, Wire and what proves the relay are filled in
+	Prove Proof         // required, but for a bus that only relays can reach
 	Link  LinkConfig    // times and bounds
 	Retry time.Duration // a hello without an answer is sent again; default 250 ms
 	Log   *slog.Logger
@@ -53,6 +58,8 @@ type RelayLink struct {
 	in     chan *nats.Msg // link packets and bodies, in order
 	waker  waker
 	done   chan struct{} // closed when Run returns
+	share  *ecdh.PrivateKey
+	tags   *linkSeal // of the challenge that was answered; owned by Run
 
 	mu      sync.Mutex
 	bound   *boundLink        // nil until the host-agent has answered
@@ -71,8 +78,10 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 	cfg.Link = cfg.Link.withDefaults()
 	cfg.Hello.Epoch = epochs.Add(1)
 	cfg.Hello.Wire = [2]int{WireMin, WireMax}
+	share := newShare()
+	cfg.Hello.Share = share.PublicKey().Bytes()
 	return &RelayLink{
-		bus: bus, cfg: cfg, accept: accept,
+		bus: bus, cfg: cfg, accept: accept, share: share,
 		in: make(chan *nats.Msg, inboxSize), waker: make(waker, 1), done: make(chan struct{}),
 		watched: map[string]func(){},
 	}
@@ -96,6 +105,7 @@ func (l *RelayLink) Run(ctx context.Context) error {
 		bus: l.bus, subject: l.subject("down"), wake: l.waker.wake,
 		link: NewLink(l.cfg.Link, byte(answer.Wire[0]), l.cfg.Hello.Epoch, time.Now()),
 	}
+	bound.link.tags = l.tags
 	l.mu.Lock()
 	l.bound = bound
 	l.mu.Unlock()
@@ -158,6 +168,14 @@ func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 			if done {
 				return answer, err
 			}
+			if len(answer.Share) > 0 {
+				if err := l.prove(answer.Share); err != nil {
+					l.cfg.Log.Warn("challenge of a host-agent", "error", err)
+					continue
+				}
+				offer = appendHello(helloHello, l.cfg.Hello)
+				_ = l.bus.Publish(l.subject("down"), offer)
+			}
 		}
 	}
 }
@@ -166,21 +184,63 @@ func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 func (l *RelayLink) answer(packet []byte) (answer Hello, done bool, err error) {
 	kind, answer, err := readHello(packet)
 	if err != nil || answer.Epoch != l.cfg.Hello.Epoch {
-		return answer, false, nil
+		return Hello{}, false, nil
 	}
 	switch kind {
+	case helloChallenge:
+		return answer, false, nil
 	case helloWelcome:
+		if l.cfg.Prove != nil && l.tags == nil {
+			return answer, true, fmt.Errorf("%w: the host-agent does not ask who the relay is", ErrIncompatible)
+		}
 		v := answer.Wire[0]
 		if v < WireMin || v > WireMax {
 			return answer, true, fmt.Errorf("%w: host-agent chose %d", ErrIncompatible, v)
 		}
 		return answer, true, answer.check()
 	case helloRefuse:
+		if answer.Untrusted {
+			return answer, true, &UntrustedError{strings.ToValidUTF8(answer.Reason[:min(len(answer.Reason), maxReason)], "?")}
+		}
 		reason := strings.TrimPrefix(answer.Reason, ErrIncompatible.Error()+": ")
 		return answer, true, fmt.Errorf("%w: %s", ErrIncompatible, reason[:min(len(reason), maxReason)])
 	}
-	return answer, false, nil
+	return Hello{}, false, nil
 }
+
+// prove answers a challenge from now on.
+func (l *RelayLink) prove(agentShare []byte) error {
+	h := &l.cfg.Hello
+	if bytes.Equal(h.Peer, agentShare) {
+		return nil
+	}
+	if l.cfg.Prove == nil {
+		return errors.New("this relay cannot prove itself")
+	}
+	id := auth.LinkID{
+		Tenant: l.cfg.Tenant, Host: l.cfg.Host, Agent: l.cfg.Agent, Relay: l.cfg.Relay, Epoch: h.Epoch,
+		RelayShare: h.Share, AgentShare: agentShare,
+	}
+	tags, err := newLinkSeal(l.share, agentShare, id, "down", "up")
+	if err != nil {
+		return err
+	}
+	key, proof, err := l.cfg.Prove(id)
+	if err != nil {
+		return err
+	}
+	l.tags, h.Peer, h.Key, h.Proof = tags, agentShare, key, proof
+	return nil
+}
+
+// An UntrustedError says that a host-agent does not take this relay for one
+// that it may have a link with.
+type UntrustedError struct {
+	Reason string // as the host-agent says it
+}
+
+// Error implements error.
+func (e *UntrustedError) Error() string { return "host-agent refuses this relay: " + e.Reason }
 
 // Resumed tells the link that its NATS connection was away.
 func (l *RelayLink) Resumed() {

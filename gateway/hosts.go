@@ -169,7 +169,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	linked := false
 	link := broker.NewRelayLink(h.cfg.Bus, broker.RelayLinkConfig{
 		Tenant: key.tenant, Host: key.name, Agent: l.agent, Relay: h.cfg.Instance,
-		Hello: hello, Link: broker.LinkConfig{Resume: h.cfg.Resume}, Log: log,
+		Hello: hello, Prove: h.cfg.Keys.ProveLink, Link: broker.LinkConfig{Resume: h.cfg.Resume}, Log: log,
 	}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
 		linked = true
 		relay.Start(answer, lines)
@@ -216,7 +216,8 @@ func (h *hosts) use(key hostKey, l *hostLink, use linkUse) {
 // unreachable tells the clients that wait why there is no link.
 func (h *hosts) unreachable(key hostKey, err error) {
 	why := "its host-agent does not answer"
-	if errors.Is(err, broker.ErrIncompatible) {
+	var untrusted *broker.UntrustedError
+	if errors.Is(err, broker.ErrIncompatible) || errors.As(err, &untrusted) {
 		why = err.Error()
 	}
 	for _, c := range h.clientsOf(key) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -119,6 +120,7 @@ func (w *world) startAgent(cfg routing.AgentConfig) {
 	}
 	links := broker.NewAgentLinks(&w.net, broker.AgentLinksConfig{
 		Tenant: testTenant, Host: testHost, Agent: "agent1", Hello: hello, Log: slog.New(slog.DiscardHandler),
+		Trust: func() ([]ed25519.PublicKey, error) { return []ed25519.PublicKey{w.keys.RelayKey()}, nil },
 	}, agent)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stopAgent = cancel

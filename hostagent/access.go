@@ -2,6 +2,7 @@ package hostagent
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"net/http"
 
@@ -33,6 +34,9 @@ func newAccess(relayURLs, natsURLs []string, token func() (string, error), clien
 	if err != nil {
 		return nil, err
 	}
+	if _, err := auth.PeekRelayKeys(text); err != nil {
+		return nil, err
+	}
 	key, err := auth.NewAgentKey()
 	if err != nil {
 		return nil, err
@@ -41,6 +45,16 @@ func newAccess(relayURLs, natsURLs []string, token func() (string, error), clien
 		relays: newRelays(relayURLs), elsewhere: natsURLs, token: token, http: client,
 		tenant: tenant, host: host, instance: broker.NewInstance(), key: key,
 	}, nil
+}
+
+// trusted returns the keys of the relays that may have links, as the token of
+// this moment says.
+func (a *access) trusted() ([]ed25519.PublicKey, error) {
+	token, err := a.token()
+	if err != nil {
+		return nil, err
+	}
+	return auth.PeekRelayKeys(token)
 }
 
 // natsConfig says how to connect to NATS, through any of the URLs. It begins with

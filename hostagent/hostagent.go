@@ -263,7 +263,7 @@ func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *broker
 	hello.Features = []string{broker.FeatureAuthority}
 	links := broker.NewAgentLinks(conn, broker.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance,
-		Hello: hello, Link: broker.LinkConfig{Resume: a.cfg.Resume}, Log: a.cfg.Log,
+		Hello: hello, Trust: a.trusted, Link: broker.LinkConfig{Resume: a.cfg.Resume}, Log: a.cfg.Log,
 	}, a.routing)
 	made.Store(links)
 	return conn, links, nil
