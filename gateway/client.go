@@ -506,9 +506,7 @@ func (c clientEvents) Deliver(frames []routing.Frame) {
 	messages, n := 0, 0
 	for _, f := range frames {
 		n += len(f.Data)
-		if f.Data[0]&finBit != 0 {
-			messages++
-		}
+		messages += f.Messages
 	}
 	c.framesOut.Add(int64(messages))
 	c.bytesOut.Add(int64(n))

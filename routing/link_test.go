@@ -3,6 +3,7 @@ package routing_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -75,14 +76,25 @@ func (w *world) end() {
 }
 
 // encode marks what a piece is, so that clients can put messages together.
-func encode(piece []byte, first, last, binary bool) []byte {
+func encode(piece []byte, first, last, isBinary bool) []byte {
 	flags := byte(0)
-	for i, f := range []bool{first, last, binary} {
+	for i, f := range []bool{first, last, isBinary} {
 		if f {
 			flags |= 1 << i
 		}
 	}
-	return append([]byte{flags}, piece...)
+	return append(binary.AppendUvarint([]byte{flags}, uint64(len(piece))), piece...)
+}
+
+// pieces calls f with each piece that encode has encoded in data.
+func pieces(data []byte, f func(flags byte, piece []byte)) {
+	for len(data) > 0 {
+		flags := data[0]
+		size, n := binary.Uvarint(data[1:])
+		data = data[1+n:]
+		f(flags, data[:size])
+		data = data[size:]
+	}
 }
 
 // hostConn is a connection at the host: it keeps what it was sent.
@@ -206,15 +218,16 @@ func (c *clientConn) Deliver(frames []routing.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range frames {
-		flags := f.Data[0]
-		if flags&1 != 0 {
-			c.partial = nil
-		}
-		c.partial = append(c.partial, f.Data[1:]...)
-		if flags&2 != 0 {
-			c.got = append(c.got, c.partial)
-			c.partial = nil
-		}
+		pieces(f.Data, func(flags byte, piece []byte) {
+			if flags&1 != 0 {
+				c.partial = nil
+			}
+			c.partial = append(c.partial, piece...)
+			if flags&2 != 0 {
+				c.got = append(c.got, c.partial)
+				c.partial = nil
+			}
+		})
 		if c.stalled {
 			c.untaken += f.Credit
 		} else if f.Credit > 0 {

@@ -633,8 +633,14 @@ func (c *client) Deliver(frames []routing.Frame) {
 		c.world.fail("%s: output before Opened or after Closed", c.id)
 	}
 	for _, f := range frames {
-		if f.Data[0]&2 != 0 {
-			c.whole++
+		whole := c.whole
+		pieces(f.Data, func(flags byte, _ []byte) {
+			if flags&2 != 0 {
+				c.whole++
+			}
+		})
+		if c.whole != whole+f.Messages {
+			c.world.fail("%s: output with %d messages that says %d", c.id, c.whole-whole, f.Messages)
 		}
 		c.in.push(f)
 		c.queued += len(f.Data)
@@ -672,7 +678,7 @@ func (c *client) readLoop() {
 		c.pace.wait(c.world.life)
 		c.mu.Lock()
 		c.queued -= len(f.Data)
-		c.take(f.Data[0], f.Data[1:])
+		pieces(f.Data, c.take)
 		c.mu.Unlock()
 		if f.Credit > 0 {
 			c.conn.Written(f.Credit)

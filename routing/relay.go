@@ -11,11 +11,12 @@ import (
 	"ahprelay/broker"
 )
 
-// A Frame is one piece of output for a client, as [RelayConfig.Encode] made
-// it. Its bytes are shared: they must not be changed.
+// A Frame is output for a client, of one or more pieces as [RelayConfig.Encode]
+// made them. Its bytes are shared: they must not be changed.
 type Frame struct {
-	Data   []byte
-	Credit int // to give to [RelayConn.Written] once it is written
+	Data     []byte
+	Messages int // that end in it
+	Credit   int // to give to [RelayConn.Written] once it is written
 
 	// Holders is for those who queue the frame to count themselves in, because
 	// it goes to several clients; nil: it goes to one.
@@ -120,6 +121,7 @@ type Relay struct {
 	packet uint64 // being handled
 	budget int    // what refs of that packet may still ask for
 	list   []uint64
+	set    []*RelayConn
 	frames []Frame // scratch
 }
 
@@ -358,8 +360,13 @@ func (r *Relay) piece(conn uint64, data []byte, flags uint64) error {
 		r.consumed(c, cost)
 		return nil
 	}
-	encoded := r.cfg.Encode(data, flags&fragmentFirst != 0, flags&fragmentLast != 0, flags&fragmentBinary != 0)
-	r.frames = append(r.frames[:0], Frame{Data: encoded, Credit: cost})
+	last := flags&fragmentLast != 0
+	encoded := r.cfg.Encode(data, flags&fragmentFirst != 0, last, flags&fragmentBinary != 0)
+	frame := Frame{Data: encoded, Credit: cost}
+	if last {
+		frame.Messages = 1
+	}
+	r.frames = append(r.frames[:0], frame)
 	c.deliver(r.frames)
 	return nil
 }

@@ -43,30 +43,66 @@ func (r *Relay) refs(floor uint64, f *broker.Fields) error {
 
 // entry has the connections that f names next sent the bodies of r.list.
 func (r *Relay) entry(f *broker.Fields) error {
-	var missing *row
-	looked := false
 	r.budget -= len(r.list)
+	r.set = r.set[:0]
 	err := readConnSet(f, func(conn uint64) {
 		r.budget -= max(1, len(r.list))
-		c := r.conns[conn]
-		if r.budget < 0 || c == nil || c.client == nil {
-			return
+		if c := r.conns[conn]; r.budget >= 0 && c != nil && c.client != nil {
+			r.set = append(r.set, c)
 		}
-		if !looked {
-			missing = r.lookUp()
-			looked = true
-		}
-		if missing == nil {
-			c.deliver(r.frames)
-			return
-		}
-		missing.conns = append(missing.conns, c)
-		c.owe(debt{row: missing, size: missing.bytes})
 	})
 	if err == nil && r.budget < 0 {
 		return fmt.Errorf("%w: more than %d references in a packet", errBadRefs, maxRefs)
 	}
-	return err
+	if err != nil || len(r.set) == 0 {
+		return err
+	}
+	if missing := r.lookUp(); missing != nil {
+		for _, c := range r.set {
+			if c.client != nil {
+				missing.conns = append(missing.conns, c)
+				c.owe(debt{row: missing, size: missing.bytes})
+			}
+		}
+		return nil
+	}
+	if len(r.set) > 1 {
+		r.frames = joined(r.frames)
+	}
+	for _, c := range r.set {
+		if c.client != nil {
+			c.deliver(r.frames)
+		}
+	}
+	return nil
+}
+
+// joinSize is how much of what several clients are sent is put together, in
+// bytes: about what is written in one call.
+const joinSize = 64 << 10
+
+// joined puts frames of bodies together in place, so that what several clients
+// are sent costs each of them as little as one frame.
+func joined(frames []Frame) []Frame {
+	together := frames[:0]
+	for first := 0; first < len(frames); {
+		bytes, last := len(frames[first].Data), first+1
+		for last < len(frames) && bytes+len(frames[last].Data) <= joinSize {
+			bytes += len(frames[last].Data)
+			last++
+		}
+		one := frames[first]
+		if last > first+1 {
+			one = Frame{Data: make([]byte, 0, bytes), Holders: new(atomic.Int32)}
+			for _, f := range frames[first:last] {
+				one.Data = append(one.Data, f.Data...)
+				one.Messages += f.Messages
+			}
+		}
+		together = append(together, one)
+		first = last
+	}
+	return together
 }
 
 // lookUp fills r.frames with the bodies of r.list. If some are missing, it
@@ -106,7 +142,7 @@ func (r *Relay) body(number uint64, message []byte) {
 	if r.bodies.frames[number].Data != nil {
 		return
 	}
-	frame := Frame{Data: r.cfg.Encode(message, true, true, false), Holders: new(atomic.Int32)}
+	frame := Frame{Data: r.cfg.Encode(message, true, true, false), Messages: 1, Holders: new(atomic.Int32)}
 	r.bodies.put(number, frame)
 	for _, p := range r.takeAwaited(number) {
 		p.row.missing--
