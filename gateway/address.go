@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -33,6 +34,15 @@ func (s *Server) address(r *http.Request) string {
 		at = from
 	}
 	return at.String()
+}
+
+// connState bounds the connections of an address that are at HTTP. Those of a
+// trusted proxy are of many.
+func (s *Server) connState() func(net.Conn, http.ConnState) {
+	return newHTTPConns(func(address string) bool {
+		at, err := netip.ParseAddr(address)
+		return err == nil && s.trusts(at.Unmap().WithZone(""))
+	}).state
 }
 
 // parseHop reads an address, with a port or without.

@@ -107,32 +107,46 @@ func (s *Server) serveNATS(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	seat, over := s.limits.connectAgent(host, s.address(r))
+	if over != nil {
+		s.tooMany(w, over, s.hostLine("", host, r, ""))
+		return
+	}
+	if !s.spliceNATS(w, r, host, seat.leave) {
+		seat.leave()
+	}
+}
+
+// spliceNATS joins a WebSocket whose owner is known to the NATS server. It
+// reports whether it did; leave is called at the end of that.
+func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrolment, leave func()) bool {
 	// Its credentials may come from another relay: have the account open.
 	if err := s.cfg.Registry.Enrol(host.Tenant, host.Host); err != nil {
 		s.cfg.Log.Error("host-agent refused", "tenant", host.Tenant, "host", host.Host, "error", err)
 		http.Error(w, "the registry does not take this host", http.StatusInternalServerError)
-		return
+		return false
 	}
 	server, err := s.cfg.NATS(r.Context())
 	if err != nil {
 		s.cfg.Log.Error("NATS server refuses connections", "error", err)
 		http.Error(w, "the NATS server does not take connections now; try again", http.StatusServiceUnavailable)
-		return
+		return false
 	}
 	sock, err := accept(s.life, w, r, nil, s.cfg.Stall)
 	if err != nil {
 		_ = server.Close()
-		return
+		return false
 	}
 	if !s.agents.join(sock, host) {
 		sock.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 		_ = server.Close()
-		return
+		return false
 	}
 	s.audit.write(s.hostLine("host-connect", host, r, ""))
 	gone := s.hostLine("host-disconnect", host, r, "")
 	s.revokedNow() // who revoked it before it was there
 	if !s.spawn(func() {
+		defer leave()
 		defer s.agents.leave(sock)
 		gone.Reason = splice(sock, server).Error()
 		s.audit.write(gone)
@@ -140,7 +154,9 @@ func (s *Server) serveNATS(w http.ResponseWriter, r *http.Request) {
 		s.agents.leave(sock)
 		sock.kill()
 		_ = server.Close()
+		return false
 	}
+	return true
 }
 
 // hostLine is a line of the audit about a host-agent.

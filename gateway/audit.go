@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
@@ -75,10 +78,52 @@ func (a auditLine) of(who auth.Client) auditLine {
 	return a
 }
 
+// Bounds of lines that are alike.
+const (
+	oftenEvery = 10 * time.Second // of those, one in that time
+	maxAlike   = 4096             // kinds that are told apart
+)
+
 // An audit writes lines.
 type audit struct {
 	log  *slog.Logger
 	file *slog.Logger // nil: none
+
+	mu    sync.Mutex // guards alike
+	alike map[alikeKey]*alikeLines
+}
+
+// alikeKey is what lines have in common that are alike.
+type alikeKey struct{ event, address, reason string }
+
+type alikeLines struct {
+	next   time.Time // when to write one again
+	missed int       // were not written since the last
+}
+
+// often writes a line that somebody may cause all the time: not all of them.
+func (a *audit) often(line auditLine) {
+	key, now := alikeKey{line.Event, line.Address, line.Reason}, time.Now()
+	a.mu.Lock()
+	if len(a.alike) >= maxAlike {
+		clear(a.alike)
+	}
+	lines := a.alike[key]
+	if lines == nil {
+		lines = &alikeLines{}
+		a.alike[key] = lines
+	}
+	if now.Before(lines.next) {
+		lines.missed++
+		a.mu.Unlock()
+		return
+	}
+	if lines.missed > 0 {
+		line.Detail = strings.TrimSpace(fmt.Sprintf("%s (%d alike since the last line)", line.Detail, lines.missed))
+	}
+	lines.next, lines.missed = now.Add(oftenEvery), 0
+	a.mu.Unlock()
+	a.write(line)
 }
 
 func (a *audit) write(line auditLine) {
@@ -111,7 +156,7 @@ func OpenAuditFile(path string) (*os.File, error) {
 
 // newAudit returns an audit that writes to a log, and to a file if not nil.
 func newAudit(log *slog.Logger, file io.Writer) *audit {
-	a := &audit{log: log}
+	a := &audit{log: log, alike: map[alikeKey]*alikeLines{}}
 	if file != nil {
 		failing := &auditWriter{to: file, log: log}
 		a.file = slog.New(slog.NewJSONHandler(failing, nil))

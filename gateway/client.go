@@ -45,6 +45,7 @@ type client struct {
 	remote  string
 	since   time.Time
 	sock    *socket
+	seat    *seat // of the limits
 	out     *outbox
 	hosts   *hosts
 	cfg     *Config
@@ -182,10 +183,25 @@ func (c *client) fromClient(message []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := c.await(&env, len(message)); err != nil {
+		return err
+	}
 	if c.answerTicket(&env) {
 		return nil
 	}
 	return c.pass(&env, message)
+}
+
+// await holds a message back that comes too fast, with all that follows it.
+func (c *client) await(env *ahp.Envelope, bytes int) error {
+	c.stuck.Store(true)
+	over := c.seat.take(c.ctx, bytes)
+	c.stuck.Store(false)
+	if over == nil {
+		return nil
+	}
+	c.overRate(over, env)
+	return over
 }
 
 // pass sends a message to the host, or keeps it until there is one.
@@ -371,6 +387,7 @@ func (c *client) opened() {
 	}
 	c.noneWaitsLocked()
 	c.phase = phaseOpen
+	c.seat.opened()
 	if c.hold != nil {
 		c.hold.Stop()
 	}
@@ -406,7 +423,10 @@ func (c *client) rejected(code ahp.CloseCode, detail string) {
 // being closed, and returns why it ends.
 func (c *client) readFailed(err error) closing {
 	var bad *ahp.FrameError
+	var over *overLimit
 	switch {
+	case errors.As(err, &over):
+		return c.out.close(ahp.CloseOverloaded, closeReason(ahp.CloseOverloaded, over.Error()))
 	case errors.As(err, &bad):
 		return c.out.close(ahp.CloseBadMessage, closeReason(ahp.CloseBadMessage, bad.Error()))
 	case errors.Is(err, errBinary):

@@ -66,6 +66,9 @@ type Config struct {
 	// Default: none, canvases are read in band only.
 	CanvasDomain string
 
+	// Limits are how much clients may use, by whom they are.
+	Limits Limits
+
 	// TrustProxy are the addresses of proxies in front of the relay: what they
 	// say in X-Forwarded-For is where a request comes from. Default: none.
 	TrustProxy []netip.Prefix
@@ -111,6 +114,7 @@ func (cfg Config) withDefaults() Config {
 	duration(&cfg.Stall, 10*time.Second)
 	duration(&cfg.Resume, 15*time.Second)
 	duration(&cfg.HoldTime, 10*time.Minute)
+	cfg.Limits = cfg.Limits.withDefaults()
 	if cfg.Origins == nil {
 		cfg.Origins = DefaultOrigins
 	}
@@ -185,6 +189,7 @@ type Server struct {
 	reports *reports
 	agents  agentSocks
 	audit   *audit
+	limits  *limiter
 	revoked *broker.Revocations
 	public  http.Handler
 	admin   http.Handler
@@ -221,7 +226,8 @@ func New(cfg Config) (*Server, error) {
 func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host string) (broker.Host, bool), revoked *broker.Revocations) *Server {
 	s := &Server{
 		cfg: cfg, budget: newBudget(cfg.MaxQueued), tickets: newTickets(canvases), quiet: func() {},
-		audit: newAudit(cfg.Log, cfg.AuditFile), revoked: revoked, revoking: make(chan struct{}, 1),
+		audit: newAudit(cfg.Log, cfg.AuditFile), limits: newLimiter(cfg.Limits, cfg.MaxFrame),
+		revoked: revoked, revoking: make(chan struct{}, 1),
 	}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)

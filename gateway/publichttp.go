@@ -31,7 +31,19 @@ func (s *Server) publicHandler() http.Handler {
 	}
 	s.operatorRoutes(mux)
 	mux.Handle("GET /", console())
-	return s.onCanvasDomain(mux)
+	return closeUpgrades(s.onCanvasDomain(mux))
+}
+
+// closeUpgrades ends the connections of requests that want to be upgraded and
+// are not: a proxy that does not look may take what follows for a tunnel, and
+// not for more requests.
+func closeUpgrades(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header["Upgrade"] != nil {
+			w.Header().Set("Connection", "close") // a handshake that succeeds has another
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // serveAHP takes a client's connection to a host.
@@ -50,30 +62,41 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 		s.unauthorized(w, r, err)
 		return
 	}
+	seat, over := s.limits.connect(who, r.PathValue("host"), s.address(r))
+	if over != nil {
+		s.tooMany(w, over, auditLine{Host: r.PathValue("host"), Address: s.address(r)}.of(who))
+		return
+	}
 	sock, err := accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall)
 	if err != nil {
+		seat.leave()
 		s.metrics.refused.WithLabelValues("handshake").Inc()
 		s.audit.write(auditLine{Event: "refuse", Host: r.PathValue("host"), Address: s.address(r), Reason: err.Error()}.of(who))
 		return // the library has answered
 	}
 	host, remote := hostKey{who.Tenant, r.PathValue("host")}, s.address(r)
-	if !s.spawn(func() { s.serveClient(sock, who, host, remote) }) {
+	if !s.spawn(func() {
+		defer seat.leave()
+		s.serveClient(sock, who, host, remote, seat)
+	}) {
+		seat.leave()
 		sock.kill()
 	}
 }
 
 // serveClient carries a connection whose handshake is done.
-func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote string) {
+func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote string, seat *seat) {
 	var c *client
-	idle.Deep(func() { c = s.enter(sock, who, host, remote) })
+	idle.Deep(func() { c = s.enter(sock, who, host, remote, seat) })
 	if c != nil {
 		c.serve(s.draining.Load)
 	}
 }
 
 // enter lets a client in, or returns nil.
-func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote string) *client {
+func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote string, seat *seat) *client {
 	c := s.newClient(sock, who, host, remote)
+	c.seat = seat
 	if code, reason := s.admit(who, host); code != 0 {
 		s.metrics.refused.WithLabelValues(code.Reason()).Inc()
 		s.audit.write(c.line("refuse", closing{code: code, reason: reason}))
@@ -153,6 +176,10 @@ func bearer(header string) (string, bool) {
 
 // unauthorized answers a request without a good token (RFC 6750, section 3).
 func (s *Server) unauthorized(w http.ResponseWriter, r *http.Request, err error) {
+	if over := s.limits.failed(s.address(r)); over != nil {
+		s.tooMany(w, over, auditLine{Address: s.address(r)})
+		return
+	}
 	s.metrics.refused.WithLabelValues("unauthorized").Inc()
 	s.audit.write(auditLine{Event: "refuse", Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
 	challenge := `Bearer realm="ahp-relay"`

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,7 +25,7 @@ type RelayConfig struct {
 	DataDir     string // required; holds keys and the registry; this relay's alone
 	Listen      string // public listener; default 127.0.0.1:8484
 	AdminListen string // admin listener; default 127.0.0.1:8485; "none" for none
-	NATSListen  string // NATS over TCP for host-agents; default: none, they come over /nats
+	NATSListen  string // NATS over TCP for host-agents, with TLS as the public listener unless it is a loopback address; default: none, they come over /nats
 	NATSURL     string // an external NATS cluster to join; default: the embedded server
 
 	// The embedded NATS server's connections to those of other relays with the
@@ -32,8 +34,20 @@ type RelayConfig struct {
 	ClusterListen string
 	ClusterRoutes []string
 
+	// TLS is for the public listener; default: none. Without it, a listener on
+	// other than loopback addresses is an error, unless ListenPlain is set.
+	TLS         TLSConfig
+	ListenPlain bool
+
 	Gateway Config // Keys, Bus, Registry, Instance, NATS, Ready and Degraded are filled in
+
+	times requestTimes // default: defaultTimes
 }
+
+// requestTimes are how long a request may take to come.
+type requestTimes struct{ header, body time.Duration }
+
+var defaultTimes = requestTimes{header: 10 * time.Second, body: 30 * time.Second}
 
 // Default addresses of listeners.
 const (
@@ -49,8 +63,6 @@ const TrustFile = "nats-trust.conf"
 // Times of starting and stopping a relay.
 const (
 	startTimeout  = 20 * time.Second
-	headerTimeout = 10 * time.Second
-	bodyTimeout   = 30 * time.Second
 	answerTimeout = 2 * time.Minute // a profile takes its time
 	idleTimeout   = 2 * time.Minute
 	stopTimeout   = time.Second
@@ -75,6 +87,7 @@ type Relay struct {
 	revoked  *broker.Revocations
 	registry *broker.Registry
 	server   atomic.Pointer[Server]
+	certs    certificates // nil: no TLS
 	public   *listener
 	admin    *listener // nil: none
 }
@@ -91,6 +104,12 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	if err := cfg.TLS.check(cfg.Gateway.CanvasDomain); err != nil {
+		return nil, err
+	}
+	if err := cfg.checkPlain(ctx); err != nil {
+		return nil, err
+	}
 	if r.public, err = listen(ctx, "--listen", cfg.Listen, DefaultListen); err != nil {
 		return nil, err
 	}
@@ -107,6 +126,9 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		return nil, err
 	}
 	if r.dir, err = openDataDir(cfg.DataDir); err != nil {
+		return nil, err
+	}
+	if err = r.useTLS(&cfg); err != nil {
 		return nil, err
 	}
 	cfg.Gateway.Instance = broker.NewInstance()
@@ -130,11 +152,36 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		return nil, err
 	}
 	r.server.Store(server)
-	r.public.serve(server.Handler(), r.log)
+	r.public.serve(server.Handler(), server.connState(), cfg.times, r.log)
 	if r.admin != nil {
-		r.admin.serve(server.AdminHandler(), r.log)
+		r.admin.serve(server.AdminHandler(), nil, cfg.times, r.log)
 	}
 	return r, nil
+}
+
+// useTLS puts TLS into the public listener, if there is to be any.
+func (r *Relay) useTLS(cfg *RelayConfig) error {
+	if !cfg.TLS.on() {
+		return nil
+	}
+	get, err := cfg.TLS.certificates(cfg.DataDir, r.log)
+	if err != nil {
+		return err
+	}
+	r.certs = get
+	r.public.secure(get.tlsConfig(len(cfg.TLS.ACMEDomains) > 0))
+	return nil
+}
+
+// natsTLS returns what the NATS listener is to have, nil for none.
+func (r *Relay) natsTLS(ctx context.Context, address string) *tls.Config {
+	if r.certs == nil {
+		return nil
+	}
+	if local, err := isLocal(ctx, address); err != nil || local {
+		return nil
+	}
+	return r.certs.tlsConfig(false)
 }
 
 // checkCluster reports settings that do not go together.
@@ -175,7 +222,7 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 // moment to be found, and starts alone if there are none.
 func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 	r.nats, err = broker.StartServer(broker.ServerConfig{
-		Keys: r.keys, Listen: cfg.NATSListen, Name: "relay-" + cfg.Gateway.Instance, Log: r.log,
+		Keys: r.keys, Listen: cfg.NATSListen, TLS: r.natsTLS(ctx, cfg.NATSListen), Name: "relay-" + cfg.Gateway.Instance, Log: r.log,
 		Cluster: broker.ClusterConfig{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes},
 		Tenants: broker.StoredTenants(filepath.Join(cfg.DataDir, hostsName), r.revoked),
 	})
@@ -253,7 +300,12 @@ func (r *Relay) Done() <-chan struct{} { return r.conn.Done() }
 func (r *Relay) Keys() *auth.Keys { return r.keys }
 
 // URL returns the base URL of the public listener.
-func (r *Relay) URL() string { return "http://" + r.public.Addr().String() }
+func (r *Relay) URL() string {
+	if r.certs != nil {
+		return "https://" + r.public.Addr().String()
+	}
+	return "http://" + r.public.Addr().String()
+}
 
 // AdminURL returns the base URL of the admin listener, "" if there is none.
 func (r *Relay) AdminURL() string {
@@ -347,14 +399,19 @@ func unwrapOp(err error) error {
 	return err
 }
 
-func (l *listener) serve(handler http.Handler, log *slog.Logger) {
+// secure has the listener speak TLS.
+func (l *listener) secure(config *tls.Config) { l.Listener = tlsListener{l.Listener, config} }
+
+func (l *listener) serve(handler http.Handler, state func(net.Conn, http.ConnState), times requestTimes, log *slog.Logger) {
+	times = cmp.Or(times, defaultTimes)
 	l.http = &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       bodyTimeout,
+		ReadHeaderTimeout: times.header,
+		ReadTimeout:       times.body,
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
+		ConnState:         state,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	l.done.Go(func() {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,6 +48,12 @@ type socket struct {
 // from the relay's own origin and those that match a pattern. The connection
 // ends with life at the latest.
 func accept(life context.Context, w http.ResponseWriter, r *http.Request, origins []string, stall time.Duration) (*socket, error) {
+	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+		// Proxies may not agree where it ends, and take its bytes for what
+		// comes after the handshake, or the other way round.
+		http.Error(w, "the request has a body; a WebSocket handshake has none", http.StatusBadRequest)
+		return nil, errors.New("handshake with a body")
+	}
 	h := &hijacker{ResponseWriter: w, life: life, stall: stall}
 	s := &socket{}
 	ws, err := websocket.Accept(h, r, &websocket.AcceptOptions{
@@ -190,6 +195,15 @@ type hijacker struct {
 	conn  *lockedConn
 }
 
+// WriteHeader ends the connection of a handshake that fails: see
+// closeUpgrades. The library has asked for an upgrade instead.
+func (h *hijacker) WriteHeader(status int) {
+	if status != http.StatusSwitchingProtocols {
+		h.Header().Set("Connection", "close")
+	}
+	h.ResponseWriter.WriteHeader(status)
+}
+
 // Hijack implements [http.Hijacker].
 func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
@@ -205,25 +219,25 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return h.conn, bufio.NewReadWriter(r, bufio.NewWriterSize(h.conn, writeBuffer)), nil
 }
 
-// A lockedConn writes what it is given in one piece each. A write fails when
-// the kernel takes no byte for the time stall.
+// A lockedConn writes what it is given in one piece each, at the pace of a
+// pacedConn.
 type lockedConn struct {
 	net.Conn
-	stall time.Duration
+	*pace // of the kernel's connection, below TLS
 	untie func() bool
 
-	heard   atomic.Uint32 // counts reads that brought something
-	written atomic.Uint64 // bytes that the kernel has taken
-	waited  atomic.Int64  // when a Write last had to wait for the other side, Unix time in ns
+	heard atomic.Uint32 // counts reads that brought something
 
 	mu   sync.Mutex // held during a Write
 	mute bool       // the close frame is written: nothing may follow
 }
 
-// newLockedConn takes over conn, which is closed when life ends.
+// newLockedConn takes over conn, which is closed when life ends. A write fails
+// when the kernel takes no byte for the time stall.
 func newLockedConn(life context.Context, conn net.Conn, stall time.Duration) *lockedConn {
+	conn, pace := paced(conn, stall)
 	return &lockedConn{
-		Conn: conn, stall: stall,
+		Conn: conn, pace: pace,
 		untie: context.AfterFunc(life, func() { _ = conn.Close() }),
 	}
 }
@@ -233,16 +247,6 @@ func (c *lockedConn) Close() error {
 	c.untie()
 	return c.Conn.Close()
 }
-
-// longWrite is how long a write takes for which there is no room: the other
-// side is slow, or gone.
-const longWrite = 50 * time.Millisecond
-
-// waitedSince reports whether a Write had to wait since then.
-func (c *lockedConn) waitedSince(t time.Time) bool { return c.waited.Load() > t.UnixNano() }
-
-// stallLooks is how often a Write looks for progress in the time stall.
-const stallLooks = 4
 
 // Read implements [net.Conn].
 func (c *lockedConn) Read(p []byte) (n int, err error) {
@@ -260,7 +264,7 @@ func (c *lockedConn) Write(p []byte) (n int, err error) {
 	if c.mute {
 		return len(p), nil
 	}
-	return c.writeLocked(p)
+	return c.Conn.Write(p)
 }
 
 // last writes a frame, and nothing after it.
@@ -269,7 +273,7 @@ func (c *lockedConn) last(frame []byte) {
 	defer c.mu.Unlock()
 	if !c.mute {
 		c.mute = true
-		_, _ = c.writeLocked(frame) // the reader sees an error too
+		_, _ = c.Conn.Write(frame) // the reader sees an error too
 	}
 }
 
@@ -278,28 +282,4 @@ func (c *lockedConn) saidLast() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mute
-}
-
-func (c *lockedConn) writeLocked(p []byte) (n int, err error) {
-	for idle := 0; ; {
-		began := time.Now()
-		if err := c.SetWriteDeadline(began.Add(c.stall / stallLooks)); err != nil {
-			return n, err
-		}
-		m, err := c.Conn.Write(p[n:])
-		n += m
-		if now := time.Now(); now.Sub(began) >= longWrite {
-			c.waited.Store(now.UnixNano())
-		}
-		c.written.Add(uint64(m))
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return n, err
-		}
-		if idle++; m > 0 {
-			idle = 0
-		}
-		if idle == stallLooks {
-			return n, err
-		}
-	}
 }

@@ -13,6 +13,10 @@ const notSentLowWater = 128 << 10
 // setNotSentLowWater bounds what the kernel holds for a client that has stopped
 // reading.
 func setNotSentLowWater(conn net.Conn) {
+	conn = kernelConn(conn)
+	if paced, ok := conn.(*pacedConn); ok {
+		conn = paced.Conn
+	}
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
 		return

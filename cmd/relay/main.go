@@ -43,6 +43,9 @@ type streams struct {
 	log *slog.Logger
 }
 
+// parseVars are in the help of flags.
+var parseVars = kong.Vars{"listen": gateway.DefaultListen, "admin_listen": gateway.DefaultAdminListen, "limits": limitHelp}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -55,7 +58,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var a app
 	parsed, err := cli.Parse(&a, "relay", description, "AHP_RELAY", args, stdout, stderr,
-		kong.Vars{"listen": gateway.DefaultListen, "admin_listen": gateway.DefaultAdminListen})
+		parseVars)
 	if parsed == nil || err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ type serveCmd struct {
 	AllowOrigin   []string `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
 	CanvasDomain  string   `help:"Domain whose names below it all lead here, for canvases by URL: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
 	Strict        []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, where requests that host or client have not declared are refused. Elsewhere their host-agents decide." placeholder:"TENANT/HOST"`
+	edgeFlags
 	cli.FrameLimit
 	Resume time.Duration `help:"How long a host-agent may be out of reach before clients are told." default:"15s"`
 	Hold   time.Duration `help:"How long a client that wants to resume waits for a host that is away." default:"10m"`
@@ -51,7 +52,17 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 // Run runs a relay until ctx ends, and then lets its clients go.
 func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	defer idle.GiveBack()()
-	relay, err := gateway.StartRelay(ctx, c.config(s))
+	cfg := c.config(s)
+	closeAudit, err := c.apply(&cfg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := closeAudit(); err != nil {
+			s.log.Error("audit file", "error", err)
+		}
+	}()
+	relay, err := gateway.StartRelay(ctx, cfg)
 	if err != nil {
 		return err
 	}

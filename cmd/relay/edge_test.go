@@ -1,0 +1,59 @@
+package main
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ahprelay/cmd/internal/cli"
+	"ahprelay/gateway"
+)
+
+// TestEdgeFlags has flags and a file say how the relay meets the network.
+func TestEdgeFlags(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "relay.yml")
+	text := "trust-proxy: [10.0.0.0/8, 192.0.2.1]\nlimit-subject: {connections: 5, frames: 0}\nlimit-failures: 0\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var a app
+	audit := filepath.Join(t.TempDir(), "audit")
+	_, err := cli.Parse(&a, "relay", "", "AHP_RELAY", []string{
+		"serve", "--data-dir", "x", "--config", config, "--limit-address", "bytes=7,pending=8", "--listen-plain",
+		"--acme-domain", "relay.example.com", "--acme-email", "ada@example.com", "--audit-file", audit,
+	}, os.Stdout, os.Stderr, parseVars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cfg gateway.RelayConfig
+	done, err := a.Serve.apply(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := done(); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(audit); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("audit file: %v, %v", info, err)
+	}
+	cfg.Gateway.AuditFile = nil
+	want := gateway.RelayConfig{
+		TLS:         gateway.TLSConfig{ACMEDomains: []string{"relay.example.com"}, ACMEEmail: "ada@example.com"},
+		ListenPlain: true,
+		Gateway: gateway.Config{
+			TrustProxy: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32")},
+			Limits: gateway.Limits{
+				Address: gateway.Limit{Bytes: 7, Pending: 8}, Subject: gateway.Limit{Connections: 5, Frames: -1}, Failures: -1,
+			},
+		},
+	}
+	if diff := cmp.Diff(want.TLS, cfg.TLS) + cmp.Diff(want.Gateway.Limits, cfg.Gateway.Limits); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	if !cfg.ListenPlain || len(cfg.Gateway.TrustProxy) != 2 || cfg.Gateway.TrustProxy[0] != want.Gateway.TrustProxy[0] || cfg.Gateway.TrustProxy[1] != want.Gateway.TrustProxy[1] {
+		t.Errorf("configuration: plain %v, proxies %v", cfg.ListenPlain, cfg.Gateway.TrustProxy)
+	}
+}

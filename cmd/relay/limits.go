@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"ahprelay/gateway"
+)
+
+// limitFlags are how much clients may use.
+type limitFlags struct {
+	LimitAddress  map[string]int `help:"What clients of one address may use: ${limits}. 0 is no limit." placeholder:"WHAT=N,..." mapsep:","`
+	LimitSubject  map[string]int `help:"The same of one subject." placeholder:"WHAT=N,..." mapsep:","`
+	LimitHost     map[string]int `help:"The same of one host." placeholder:"WHAT=N,..." mapsep:","`
+	LimitTenant   map[string]int `help:"The same of one tenant." placeholder:"WHAT=N,..." mapsep:","`
+	LimitFailures int            `help:"Requests without a good token that one address may send in a minute. 0 is no limit." default:"120" placeholder:"N"`
+}
+
+// limitNames are what can be limited.
+var limitNames = map[string]func(*gateway.Limit) *int{
+	"connections": func(l *gateway.Limit) *int { return &l.Connections },
+	"pending":     func(l *gateway.Limit) *int { return &l.Pending },
+	"frames":      func(l *gateway.Limit) *int { return &l.Frames },
+	"bytes":       func(l *gateway.Limit) *int { return &l.Bytes },
+}
+
+// limitHelp says so to users.
+const limitHelp = "connections, pending (those that wait for their host), frames and bytes (that they send, a second)"
+
+// limits returns what the flags say.
+func (f *limitFlags) limits() (l gateway.Limits, err error) {
+	for _, party := range []struct {
+		flag string
+		from map[string]int
+		to   *gateway.Limit
+	}{
+		{"--limit-address", f.LimitAddress, &l.Address}, {"--limit-subject", f.LimitSubject, &l.Subject},
+		{"--limit-host", f.LimitHost, &l.Host}, {"--limit-tenant", f.LimitTenant, &l.Tenant},
+	} {
+		for name, n := range party.from {
+			field := limitNames[name]
+			if field == nil {
+				return l, fmt.Errorf("%s: %q cannot be limited; want one of %s", party.flag, name, strings.Join(slices.Sorted(maps.Keys(limitNames)), ", "))
+			}
+			if n < 0 {
+				return l, fmt.Errorf("%s: %s=%d; want 0 for no limit, or more", party.flag, name, n)
+			}
+			*field(party.to) = orNone(n)
+		}
+	}
+	l.Failures = orNone(f.LimitFailures)
+	return l, nil
+}
+
+// orNone returns a limit as the gateway has it.
+func orNone(n int) int {
+	if n <= 0 {
+		return -1
+	}
+	return n
+}

@@ -1,0 +1,363 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"ahprelay/auth"
+)
+
+// Limits. What a client may use is counted for four parties that it belongs
+// to: its address, its token's subject, its host and its tenant; connections
+// also for its token. Each relay counts for itself.
+//
+// A connection too many is refused before the handshake: HTTP 429, with
+// Retry-After. Messages that come too fast are read later, so that the client
+// is slowed down by its own connection. If that would take longer than
+// maxDelay, it is told: the request with error 4290 and data {limit,
+// retryAfterMs}, and close 1013.
+//
+// Addresses of the machine itself have no limits: behind a proxy that is not
+// trusted (Config.TrustProxy) all clients have one. IPv6 addresses count by
+// /64, which is what one customer has.
+
+// Limits are how much clients may use.
+type Limits struct {
+	Address, Subject, Host, Tenant Limit
+
+	// Failures is how many requests without a good token one address may send
+	// in a minute before it gets 429 instead of 401. Default: 120; below 0: any.
+	Failures int
+}
+
+// A Limit is how much of one party may be. Zero means the default, and less no
+// limit.
+type Limit struct {
+	Connections int // at a time
+	Pending     int // of these, not connected to their hosts yet
+	Frames      int // messages from clients in a second, on average over rateWindow
+	Bytes       int // the same of their bytes
+}
+
+// defaultLimits are far from what clients do that mean no harm.
+var defaultLimits = Limits{
+	Address:  Limit{Connections: 4096, Pending: 1024, Frames: 10_000, Bytes: 128 << 20},
+	Subject:  Limit{Connections: 2048, Pending: 1024, Frames: 5_000, Bytes: 64 << 20},
+	Host:     Limit{Connections: 8192, Pending: 4096, Frames: 20_000, Bytes: 256 << 20},
+	Tenant:   Limit{Connections: 32768, Pending: 16384, Frames: 50_000, Bytes: 512 << 20},
+	Failures: 120,
+}
+
+// Times and bounds of limits.
+const (
+	// rateWindow is for how long the average of a rate is taken: what is
+	// allowed in that time may come at once.
+	rateWindow = 10 * time.Second
+
+	// maxDelay is how long a message may wait. Clients that are not heard give
+	// up after 25 s.
+	maxDelay = 10 * time.Second
+
+	// maxAgentConns is how many connections to NATS the agents of a host may
+	// have: each has one, or two while it changes.
+	maxAgentConns = 32
+
+	connectRetry = 5 * time.Second // what who has too many connections is told
+
+	// maxIdle is how many parties without connections are remembered, so that
+	// a party does not get new allowances by leaving and coming back.
+	maxIdle = 16384
+)
+
+func (l Limits) withDefaults() Limits {
+	fill := func(n *int, byDefault int) {
+		if *n == 0 {
+			*n = byDefault
+		}
+	}
+	for _, p := range []struct{ to, from *Limit }{
+		{&l.Address, &defaultLimits.Address}, {&l.Subject, &defaultLimits.Subject},
+		{&l.Host, &defaultLimits.Host}, {&l.Tenant, &defaultLimits.Tenant},
+	} {
+		fill(&p.to.Connections, p.from.Connections)
+		fill(&p.to.Pending, p.from.Pending)
+		fill(&p.to.Frames, p.from.Frames)
+		fill(&p.to.Bytes, p.from.Bytes)
+	}
+	fill(&l.Failures, defaultLimits.Failures)
+	return l
+}
+
+// An overLimit says which limit is reached, and when to try again.
+type overLimit struct {
+	Limit string // "connections of this subject"
+	Max   int
+	Retry time.Duration
+}
+
+func (e *overLimit) Error() string {
+	return fmt.Sprintf("%s reached; try again in %v", e.name(), e.Retry.Round(time.Millisecond))
+}
+
+// name returns the limit, without the moment.
+func (e *overLimit) name() string { return fmt.Sprintf("limit of %d %s", e.Max, e.Limit) }
+
+// A partyKey names what is counted together. The kind is for people.
+type partyKey struct{ kind, name string }
+
+// A party is what one of them uses now.
+type party struct {
+	kind          string
+	limit         Limit
+	frames, bytes *rate.Limiter // nil: no limit
+
+	// Guarded by the mutex of limiter.
+	connections, pending int
+	idle                 bool // its key is in limiter.idle
+}
+
+// A limiter counts.
+type limiter struct {
+	limits Limits
+	frame  int // longest message, in bytes: fits at once
+
+	mu       sync.Mutex // guards the fields below, and what parties say they guard
+	parties  map[partyKey]*party
+	idle     []partyKey // that had no connection at some time, the longest ago first
+	failures map[string]*rate.Limiter
+}
+
+func newLimiter(limits Limits, maxFrame int) *limiter {
+	return &limiter{limits: limits, frame: maxFrame, parties: map[partyKey]*party{}, failures: map[string]*rate.Limiter{}}
+}
+
+// A seat is what one connection takes of the limits.
+type seat struct {
+	of      *limiter
+	parties []*party
+	keys    []partyKey
+	pending bool
+	left    bool
+}
+
+// connect takes a seat for a client's connection that is about to be made.
+func (l *limiter) connect(who auth.Client, host, address string) (*seat, *overLimit) {
+	s := &seat{of: l, pending: true}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.joinLocked("address", addressGroup(address), l.limits.Address)
+	s.joinLocked("subject", who.Tenant+" "+who.Subject, l.limits.Subject)
+	s.joinLocked("token", who.ID, Limit{Connections: who.MaxConnections})
+	if who.MayReach(who.Tenant, host) {
+		s.joinLocked("host", who.Tenant+" "+host, l.limits.Host)
+	}
+	s.joinLocked("tenant", who.Tenant, l.limits.Tenant)
+	return s.fitLocked()
+}
+
+// connectAgent takes a seat for a host-agent's connection to NATS.
+func (l *limiter) connectAgent(host auth.Enrolment, address string) (*seat, *overLimit) {
+	s := &seat{of: l, pending: true}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.joinLocked("address", addressGroup(address), l.limits.Address)
+	s.joinLocked("host's agents", host.Tenant+" "+host.Host, Limit{Connections: maxAgentConns})
+	s.openedLocked()
+	return s.fitLocked()
+}
+
+// fitLocked returns the seat, unless it is one too many.
+func (s *seat) fitLocked() (*seat, *overLimit) {
+	for _, p := range s.parties {
+		for _, count := range []struct {
+			what      string
+			used, max int
+		}{{"connections", p.connections, p.limit.Connections}, {"connections that wait for a host", p.pending, p.limit.Pending}} {
+			if count.max > 0 && count.used > count.max {
+				s.leaveLocked()
+				return nil, &overLimit{count.what + " of this " + p.kind, count.max, connectRetry}
+			}
+		}
+	}
+	return s, nil
+}
+
+// joinLocked counts the connection for a party, if there are limits for it.
+func (s *seat) joinLocked(kind, name string, limit Limit) {
+	if name == "" || limit.Connections <= 0 && limit.Pending <= 0 && limit.Frames <= 0 && limit.Bytes <= 0 {
+		return
+	}
+	key := partyKey{kind, name}
+	p := s.of.parties[key]
+	if p == nil {
+		p = &party{
+			kind: kind, limit: limit,
+			frames: bucket(limit.Frames, 1), bytes: bucket(limit.Bytes, s.of.frame),
+		}
+		s.of.parties[key] = p
+	}
+	p.connections++
+	p.pending++
+	s.parties, s.keys = append(s.parties, p), append(s.keys, key)
+}
+
+// bucket allows so many a second, and at least so many at once.
+func bucket(perSecond, least int) *rate.Limiter {
+	if perSecond <= 0 {
+		return nil
+	}
+	burst := perSecond * int(rateWindow/time.Second)
+	return rate.NewLimiter(rate.Limit(perSecond), max(burst, least))
+}
+
+// opened notes that the connection waits for its host no longer.
+func (s *seat) opened() {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.openedLocked()
+}
+
+func (s *seat) openedLocked() {
+	if !s.pending {
+		return
+	}
+	s.pending = false
+	for _, p := range s.parties {
+		p.pending--
+	}
+}
+
+// leave gives the seat back.
+func (s *seat) leave() {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.leaveLocked()
+}
+
+func (s *seat) leaveLocked() {
+	if s.left {
+		return
+	}
+	s.openedLocked()
+	s.left = true
+	for i, p := range s.parties {
+		p.connections--
+		if p.connections == 0 && !p.idle {
+			p.idle = true
+			s.of.idle = append(s.of.idle, s.keys[i])
+		}
+	}
+	s.of.forgetLocked()
+}
+
+// forgetLocked forgets the parties that have been idle for longest.
+func (l *limiter) forgetLocked() {
+	for len(l.idle) > maxIdle {
+		p := l.parties[l.idle[0]]
+		p.idle = false
+		if p.connections == 0 {
+			delete(l.parties, l.idle[0])
+		}
+		l.idle = l.idle[1:]
+	}
+}
+
+// take counts a message of so many bytes, and waits until there is room for
+// it. It returns an overLimit at once if that would take too long.
+func (s *seat) take(ctx context.Context, bytes int) *overLimit {
+	now := time.Now()
+	var wait time.Duration
+	var taken []*rate.Reservation
+	for _, p := range s.parties {
+		for _, use := range []struct {
+			what   string
+			bucket *rate.Limiter
+			n, max int
+		}{{"messages a second", p.frames, 1, p.limit.Frames}, {"bytes a second", p.bytes, bytes, p.limit.Bytes}} {
+			if use.bucket == nil {
+				continue
+			}
+			r := use.bucket.ReserveN(now, min(use.n, use.bucket.Burst()))
+			taken = append(taken, r)
+			delay := r.DelayFrom(now)
+			if delay > maxDelay {
+				for _, r := range taken {
+					r.CancelAt(now)
+				}
+				return &overLimit{use.what + " of this " + p.kind, use.max, delay}
+			}
+			wait = max(wait, delay)
+		}
+	}
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// failed counts a request without a good token, and reports whether there were
+// too many from that address.
+func (l *limiter) failed(address string) *overLimit {
+	group := addressGroup(address)
+	if group == "" || l.limits.Failures < 0 {
+		return nil
+	}
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.failures[group]
+	if b == nil {
+		l.forgetFailuresLocked(now)
+		b = rate.NewLimiter(rate.Limit(float64(l.limits.Failures)/time.Minute.Seconds()), l.limits.Failures)
+		l.failures[group] = b
+	}
+	r := b.ReserveN(now, 1)
+	delay := r.DelayFrom(now)
+	if delay == 0 {
+		return nil
+	}
+	r.CancelAt(now)
+	return &overLimit{"requests a minute without a good token from this address", l.limits.Failures, delay}
+}
+
+// forgetFailuresLocked makes room: addresses that have been quiet go, and if
+// there are none, any.
+func (l *limiter) forgetFailuresLocked(now time.Time) {
+	if len(l.failures) < maxIdle {
+		return
+	}
+	for address, b := range l.failures {
+		if b.TokensAt(now) >= float64(b.Burst()) {
+			delete(l.failures, address)
+		}
+	}
+	for address := range l.failures {
+		if len(l.failures) < maxIdle {
+			return
+		}
+		delete(l.failures, address)
+	}
+}
+
+// addressGroup is what addresses are counted by, "" for one that is not.
+func addressGroup(address string) string {
+	at, err := netip.ParseAddr(strings.Trim(address, "[]"))
+	switch {
+	case err != nil || at.IsLoopback():
+		return ""
+	case at.Is6():
+		return netip.PrefixFrom(at, 64).Masked().String()
+	}
+	return at.String()
+}

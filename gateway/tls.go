@@ -1,0 +1,219 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/acme"
+	"golang.org/x/crypto/acme/autocert"
+)
+
+// A TLSConfig says where the certificate of the public listener comes from:
+// from files, or from a certificate authority that speaks ACME (RFC 8555). Its
+// zero value means no TLS.
+//
+// Files are read again when they have changed. ACME shows the authority that
+// the relay answers for a name by TLS-ALPN-01 (RFC 8737), on port 443 of the
+// public listener. It cannot get wildcard certificates that way: a canvas
+// domain wants files.
+type TLSConfig struct {
+	CertFile string // PEM, with the chain
+	KeyFile  string // PEM
+
+	ACMEDomains   []string // the names of the relay; asking for certificates accepts the authority's terms
+	ACMEEmail     string   // told the authority, for its notices; may be empty
+	ACMEDirectory string   // URL; default: Let's Encrypt
+}
+
+func (c *TLSConfig) on() bool { return c.CertFile != "" || c.KeyFile != "" || len(c.ACMEDomains) > 0 }
+
+func (c *TLSConfig) check(canvasDomain string) error {
+	switch {
+	case (c.CertFile == "") != (c.KeyFile == ""):
+		return errors.New("--tls-cert and --tls-key: want both or none")
+	case c.CertFile != "" && len(c.ACMEDomains) > 0:
+		return errors.New("--tls-cert and --acme-domain: the certificate comes from files or from ACME; choose one")
+	case len(c.ACMEDomains) > 0 && canvasDomain != "":
+		return errors.New("--canvas-domain wants a wildcard certificate, which --acme-domain cannot get; use --tls-cert, or a proxy in front")
+	}
+	for _, domain := range c.ACMEDomains {
+		if _, err := netip.ParseAddr(domain); err == nil || strings.ContainsAny(domain, "*/:") || !strings.Contains(domain, ".") {
+			return fmt.Errorf("--acme-domain %q: want a name such as relay.example.com", domain)
+		}
+	}
+	return nil
+}
+
+// certificates is how TLS finds the certificate for a handshake.
+type certificates func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
+// certificates reads the files, so that what is wrong with them is said at the
+// start. The cache of ACME is in the data directory.
+func (c *TLSConfig) certificates(dataDir string, log *slog.Logger) (certificates, error) {
+	if c.CertFile != "" {
+		files := &certFiles{cert: c.CertFile, key: c.KeyFile, log: log}
+		return files.get, files.load()
+	}
+	manager := &autocert.Manager{
+		Prompt: autocert.AcceptTOS, Email: c.ACMEEmail,
+		Cache:      autocert.DirCache(filepath.Join(dataDir, "acme")),
+		HostPolicy: autocert.HostWhitelist(c.ACMEDomains...),
+		Client:     &acme.Client{DirectoryURL: cmp.Or(c.ACMEDirectory, acme.LetsEncryptURL), UserAgent: "ahp-relay"},
+	}
+	name := c.ACMEDomains[0]
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if hello.ServerName == "" { // clients that connect by address
+			named := *hello
+			named.ServerName = name
+			hello = &named
+		}
+		cert, err := manager.GetCertificate(hello)
+		if err != nil {
+			log.Warn("no certificate", "name", hello.ServerName, "error", err)
+		}
+		return cert, err
+	}, nil
+}
+
+// tlsConfig is the configuration of the public listener. WebSockets are asked
+// for in HTTP/1.1.
+func (get certificates) tlsConfig(ca bool) *tls.Config {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: get}
+	if ca {
+		cfg.NextProtos = append(cfg.NextProtos, acme.ALPNProto)
+	}
+	return cfg
+}
+
+// certLook is how often files are looked at, when there are handshakes.
+const certLook = time.Second
+
+// certFiles are a certificate and its key, in files that somebody renews.
+type certFiles struct {
+	cert, key string
+	log       *slog.Logger
+
+	mu     sync.Mutex // guards the fields below
+	looked time.Time
+	seen   [2]fileMark
+	loaded *tls.Certificate
+}
+
+// A fileMark tells a file from what it was.
+type fileMark struct {
+	at   time.Time
+	size int64
+}
+
+func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := time.Now(); now.Sub(f.looked) >= certLook {
+		f.looked = now
+		if seen := f.marks(); seen != f.seen {
+			if err := f.loadLocked(); err != nil {
+				f.log.Error("the certificate has changed and cannot be used; the one before stays", "error", err)
+			} else {
+				f.log.Info("the certificate was read again", "file", f.cert, "until", f.loaded.Leaf.NotAfter)
+			}
+			f.seen = seen // a file that is half written changes again
+		}
+	}
+	return f.loaded, nil
+}
+
+func (f *certFiles) marks() (marks [2]fileMark) {
+	for i, path := range []string{f.cert, f.key} {
+		if info, err := os.Stat(path); err == nil {
+			marks[i] = fileMark{info.ModTime(), info.Size()}
+		}
+	}
+	return marks
+}
+
+// load reads the files.
+func (f *certFiles) load() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looked, f.seen = time.Now(), f.marks()
+	return f.loadLocked()
+}
+
+func (f *certFiles) loadLocked() error {
+	loaded, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return fmt.Errorf("--tls-cert %s, --tls-key %s: %w", f.cert, f.key, err)
+	}
+	if time.Now().After(loaded.Leaf.NotAfter) {
+		return fmt.Errorf("--tls-cert %s: %w", f.cert, x509.CertificateInvalidError{Cert: loaded.Leaf, Reason: x509.Expired})
+	}
+	f.loaded = &loaded
+	return nil
+}
+
+// A tlsListener is a listener with TLS whose connections write as pacedConn
+// does, once they are WebSockets.
+type tlsListener struct {
+	net.Listener
+	config *tls.Config
+}
+
+// Accept implements [net.Listener]. The handshake is made with the first Read.
+func (l tlsListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return tls.Server(&pacedConn{Conn: conn}, l.config), nil
+}
+
+// checkPlain refuses listeners that would show what they carry to a network,
+// unless that was asked for.
+func (c *RelayConfig) checkPlain(ctx context.Context) error {
+	if c.ListenPlain {
+		return nil
+	}
+	for _, l := range []struct {
+		flag, address string
+		tls           bool
+	}{
+		{"--listen", cmp.Or(c.Listen, DefaultListen), c.TLS.on()},
+		{"--admin-listen", cmp.Or(c.AdminListen, DefaultAdminListen), false},
+		{"--nats-listen", c.NATSListen, c.TLS.on()},
+	} {
+		if l.tls || l.address == "" || l.address == NoListener {
+			continue
+		}
+		if local, err := isLocal(ctx, l.address); err != nil || local {
+			continue // listening will say what is wrong
+		}
+		return fmt.Errorf("%s %s: others could read what goes there, tokens too; give --tls-cert and --tls-key, or --acme-domain (not for --admin-listen), or, with a proxy in front or in a private network, --listen-plain", l.flag, l.address)
+	}
+	return nil
+}
+
+// isLocal reports whether only this machine can connect to an address.
+func isLocal(ctx context.Context, address string) (bool, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return false, err
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !a.Unmap().IsLoopback() }), nil
+}

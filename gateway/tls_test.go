@@ -1,0 +1,300 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/auth"
+)
+
+// selfSigned returns a certificate for a name, and its key, as PEM.
+func selfSigned(t *testing.T, name string, until time.Time) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der8, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der8})
+}
+
+// certFilesOf writes a certificate and its key.
+func certFilesOf(t *testing.T, dir, name string) TLSConfig {
+	t.Helper()
+	cfg := TLSConfig{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	cert, key := selfSigned(t, name, time.Now().Add(time.Hour))
+	write(t, cfg.CertFile, cert)
+	write(t, cfg.KeyFile, key)
+	return cfg
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shown returns the name in the certificate that a relay shows.
+func shown(t *testing.T, r *Relay, serverName string) (string, error) {
+	t.Helper()
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, ServerName: serverName, NextProtos: []string{"h2", "http/1.1"}}}
+	conn, err := d.DialContext(t.Context(), "tcp", r.public.Addr().String())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	state := conn.(*tls.Conn).ConnectionState()
+	if state.NegotiatedProtocol != "http/1.1" {
+		t.Errorf("protocol %q; want HTTP/1.1, for WebSockets", state.NegotiatedProtocol)
+	}
+	return state.PeerCertificates[0].Subject.CommonName, nil
+}
+
+// TestTLS connects a client over TLS, and has the certificate replaced, first
+// by one that is damaged.
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	cfg := certFilesOf(t, dir, "one.example.com")
+	var log syncBuilder
+	r := startRelay(t, func(c *RelayConfig) {
+		c.TLS = cfg
+		c.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	if err := r.registry.Enrol("default", "laptop"); err != nil {
+		t.Fatal(err)
+	}
+	token, err := r.Keys().IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	ws, _, err := websocket.Dial(ctx, r.URL()+"/ahp/laptop", &websocket.DialOptions{HTTPClient: web, HTTPHeader: bearerOf(token)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ws.CloseNow() }()
+	if err := ws.Write(ctx, websocket.MessageText, []byte(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, answer, err := ws.Read(ctx); err != nil || string(answer) != answerTo(1) {
+		t.Errorf("answer %s, %v", answer, err)
+	}
+
+	awaitShown := func(want string) {
+		t.Helper()
+		await(t, func() bool { name, err := shown(t, r, "x.example.com"); return err == nil && name == want })
+	}
+	awaitShown("one.example.com")
+	write(t, cfg.CertFile, []byte("not a certificate at all"))
+	await(t, func() bool {
+		_, _ = shown(t, r, "x.example.com")
+		return strings.Contains(log.String(), "cannot be used")
+	})
+	awaitShown("one.example.com")
+	certFilesOf(t, dir, "two.example.com")
+	awaitShown("two.example.com")
+}
+
+// TestBadTLS says which flag is wrong.
+func TestBadTLS(t *testing.T) {
+	dir := t.TempDir()
+	good := certFilesOf(t, dir, "relay.example.com")
+	expired := filepath.Join(dir, "expired.pem")
+	cert, key := selfSigned(t, "relay.example.com", time.Now().Add(-time.Hour))
+	write(t, expired, append(cert, key...))
+	other := filepath.Join(dir, "other.pem")
+	_, key = selfSigned(t, "relay.example.com", time.Now().Add(time.Hour))
+	write(t, other, key)
+	for name, test := range map[string]struct {
+		change func(*RelayConfig)
+		want   string
+	}{
+		"no key":           {func(c *RelayConfig) { c.TLS.CertFile = good.CertFile }, "--tls-key: want both"},
+		"no certificate":   {func(c *RelayConfig) { c.TLS.KeyFile = good.KeyFile }, "--tls-key: want both"},
+		"not there":        {func(c *RelayConfig) { c.TLS = TLSConfig{CertFile: dir + "/no", KeyFile: good.KeyFile} }, dir + "/no"},
+		"another key":      {func(c *RelayConfig) { c.TLS = TLSConfig{CertFile: good.CertFile, KeyFile: other} }, "does not match"},
+		"expired":          {func(c *RelayConfig) { c.TLS = TLSConfig{CertFile: expired, KeyFile: expired} }, "expired"},
+		"files and ACME":   {func(c *RelayConfig) { c.TLS = good; c.TLS.ACMEDomains = []string{"a.example.com"} }, "choose one"},
+		"wildcard by ACME": {func(c *RelayConfig) { c.TLS.ACMEDomains = []string{"*.example.com"} }, "--acme-domain"},
+		"address by ACME":  {func(c *RelayConfig) { c.TLS.ACMEDomains = []string{"192.0.2.1"} }, "--acme-domain"},
+		"canvases by ACME": {func(c *RelayConfig) {
+			c.TLS.ACMEDomains, c.Gateway.CanvasDomain = []string{"relay.example.com"}, "canvas.example.com"
+		}, "wildcard"},
+		"plain":                {func(c *RelayConfig) { c.Listen = "0.0.0.0:0" }, "--listen 0.0.0.0:0"},
+		"plain on all":         {func(c *RelayConfig) { c.Listen = ":0" }, "--listen :0"},
+		"plain on all of IPv6": {func(c *RelayConfig) { c.Listen = "[::]:0" }, "--listen-plain"},
+		"plain admin":          {func(c *RelayConfig) { c.TLS, c.AdminListen = good, "0.0.0.0:0" }, "--admin-listen 0.0.0.0:0"},
+		"plain NATS":           {func(c *RelayConfig) { c.NATSListen = "0.0.0.0:0" }, "--nats-listen 0.0.0.0:0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener}
+			test.change(&cfg)
+			r, err := StartRelay(t.Context(), cfg)
+			if err == nil {
+				r.Close()
+				t.Fatal("relay started")
+			}
+			if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error is %q; want %q in it", err, test.want)
+			}
+		})
+	}
+	for name, change := range map[string]func(*RelayConfig){
+		"plain where asked for":   func(c *RelayConfig) { c.Listen, c.ListenPlain = "0.0.0.0:0", true },
+		"TLS everywhere":          func(c *RelayConfig) { c.Listen, c.NATSListen, c.TLS = "0.0.0.0:0", "0.0.0.0:0", good },
+		"by the name of loopback": func(c *RelayConfig) { c.Listen = "localhost:0" },
+	} {
+		cfg := RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener}
+		change(&cfg)
+		r, err := StartRelay(t.Context(), cfg)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		r.Close()
+	}
+}
+
+// TestNATSListenerWithTLS has host-agents that come over TCP use TLS too.
+func TestNATSListenerWithTLS(t *testing.T) {
+	cfg := certFilesOf(t, t.TempDir(), "relay.example.com")
+	r := startRelay(t, func(c *RelayConfig) { c.TLS, c.NATSListen = cfg, "0.0.0.0:0" })
+	_, port, err := net.SplitHostPort(r.NATSAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	info := make([]byte, 8<<10)
+	if n, err := conn.Read(info); err != nil || !bytes.Contains(info[:n], []byte(`"tls_required":true`)) {
+		t.Errorf("NATS begins with %q, %v; want that it requires TLS", info[:n], err)
+	}
+}
+
+// TestACME shows a certificate that was got before, and asks the authority for
+// those names only that it is to have.
+func TestACME(t *testing.T) {
+	var asked atomic.Int32
+	authority := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		http.Error(w, "closed", http.StatusForbidden)
+	}))
+	defer authority.Close()
+	dir := t.TempDir()
+	cert, key := selfSigned(t, "relay.example.com", time.Now().Add(60*24*time.Hour))
+	if err := os.Mkdir(filepath.Join(dir, "acme"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "acme", "relay.example.com"), append(key, cert...))
+	var log syncBuilder
+	r := startRelay(t, func(c *RelayConfig) {
+		c.DataDir = dir
+		c.TLS = TLSConfig{ACMEDomains: []string{"relay.example.com", "new.example.com"}, ACMEDirectory: authority.URL}
+		c.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	for _, name := range []string{"relay.example.com", ""} {
+		if got, err := shown(t, r, name); err != nil || got != "relay.example.com" {
+			t.Errorf("asked for %q, the relay shows %q, %v", name, got, err)
+		}
+	}
+	if _, err := shown(t, r, "other.example.com"); err == nil || asked.Load() != 0 {
+		t.Errorf("another name: %v; the authority was asked %d times", err, asked.Load())
+	}
+	if _, err := shown(t, r, "new.example.com"); err == nil || asked.Load() == 0 {
+		t.Errorf("a new name: %v; the authority was asked %d times", err, asked.Load())
+	}
+	if !strings.Contains(log.String(), "no certificate") || !strings.Contains(log.String(), "new.example.com") {
+		t.Errorf("the log does not say why:\n%s", log.String())
+	}
+}
+
+// TestSlowTLS has a client over TLS take nothing for a while: the connection
+// goes on when it does again, and ends after the time stall.
+func TestSlowTLS(t *testing.T) {
+	certPEM, keyPEM := selfSigned(t, "relay.example.com", time.Now().Add(100*365*24*time.Hour))
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const stall = 10 * time.Second
+	message := bytes.Repeat([]byte("x"), 100<<10)
+	for _, test := range []struct {
+		pause time.Duration
+		ok    bool
+	}{{stall * 9 / 10, true}, {stall * 11 / 10, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			here, there := net.Pipe()
+			served := tls.Server(&pacedConn{Conn: here}, &tls.Config{Certificates: []tls.Certificate{pair}})
+			client := tls.Client(there, &tls.Config{InsecureSkipVerify: true})
+			shook := make(chan error, 1)
+			go func() { shook <- client.Handshake() }()
+			if err := errors.Join(served.Handshake(), <-shook); err != nil {
+				t.Fatal(err)
+			}
+			conn := newLockedConn(t.Context(), served, stall)
+			wrote := make(chan error, 1)
+			go func() {
+				_, err := conn.Write(message)
+				wrote <- err
+			}()
+			time.Sleep(test.pause)
+			go func() {
+				_ = client.SetReadDeadline(time.Now().Add(time.Minute))
+				got, _ := io.ReadAll(io.LimitReader(client, int64(len(message))))
+				if test.ok && !bytes.Equal(got, message) {
+					t.Errorf("client got %d bytes; want what was sent", len(got))
+				}
+			}()
+			err := <-wrote
+			switch {
+			case test.ok && (err != nil || !conn.waitedSince(time.Now().Add(-time.Minute)) || conn.written.Load() < uint64(len(message))):
+				t.Errorf("after %v: %v, waited %v, %d bytes written", test.pause, err, conn.waited.Load(), conn.written.Load())
+			case !test.ok && !errors.Is(err, os.ErrDeadlineExceeded):
+				t.Errorf("after %v: %v; want that it takes nothing", test.pause, err)
+			}
+			_ = conn.Close()
+			_ = client.Close()
+		})
+	}
+}
