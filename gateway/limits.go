@@ -331,8 +331,9 @@ func (l *limiter) failed(address string) *overLimit {
 	return &overLimit{"requests a minute without a good token from this address", l.limits.Failures, delay}
 }
 
-// forgetFailuresLocked makes room: addresses that have been quiet go, and if
-// there are none, any.
+// forgetFailuresLocked makes room: addresses that have been quiet go, and of
+// the others as many that half of the table is free, so that this is not to be
+// done for each address.
 func (l *limiter) forgetFailuresLocked(now time.Time) {
 	if len(l.failures) < maxIdle {
 		return
@@ -343,7 +344,7 @@ func (l *limiter) forgetFailuresLocked(now time.Time) {
 		}
 	}
 	for address := range l.failures {
-		if len(l.failures) < maxIdle {
+		if len(l.failures) <= maxIdle/2 {
 			return
 		}
 		delete(l.failures, address)

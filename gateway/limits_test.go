@@ -471,8 +471,10 @@ func TestRequestConnectionsAreBounded(t *testing.T) {
 	h.state(conns[0], http.StateHijacked) // a WebSocket
 	h.state(conns[1], http.StateClosed)
 	h.state(conns[1], http.StateClosed)
-	if open("192.0.2.1").closed || open("192.0.2.1").closed || !open("192.0.2.1").closed {
-		t.Error("two have left; want room for two")
+	for i, want := range []bool{false, false, true} {
+		if got := open("192.0.2.1").closed; got != want {
+			t.Errorf("after two have left, connection %d is closed: %v; want %v", i, got, want)
+		}
 	}
 	for _, c := range conns[2:] {
 		h.state(c, http.StateClosed)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"ahprelay/auth"
@@ -112,7 +113,7 @@ func shareLine(who auth.Client, address string) auditLine {
 	if len(who.Hosts) == 1 {
 		line.Host = who.Hosts[0]
 	}
-	line.Detail = fmt.Sprintf("access %s, until %s", who.Access, who.Expires.UTC().Format(time.RFC3339))
+	line.Detail = fmt.Sprintf("%s, access %s, until %s", strings.Join(who.Channels, " "), who.Access, who.Expires.UTC().Format(time.RFC3339))
 	return line
 }
 

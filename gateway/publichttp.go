@@ -229,7 +229,21 @@ func (s *Server) apiClient(w http.ResponseWriter, r *http.Request) (auth.Client,
 	return who, true
 }
 
-// serveHosts lists the hosts that the token may see.
+// A grant is what a token allows, as the API shows it, so that a page need not
+// offer what will be refused.
+type grant struct {
+	Subject  string      `json:"subject"`
+	Access   auth.Access `json:"access"`
+	Channels []string    `json:"channels,omitempty"` // none: all
+	Methods  []string    `json:"methods,omitempty"`  // none: all that Access allows
+	Expires  time.Time   `json:"expires"`
+}
+
+func grantOf(who auth.Client) grant {
+	return grant{who.Subject, who.Access, who.Channels, who.Methods, who.Expires}
+}
+
+// serveHosts lists the hosts that the token may see, and what it allows there.
 func (s *Server) serveHosts(w http.ResponseWriter, r *http.Request) {
 	who, ok := s.apiClient(w, r)
 	if !ok {
@@ -241,7 +255,7 @@ func (s *Server) serveHosts(w http.ResponseWriter, r *http.Request) {
 			list = append(list, infoOf(h))
 		}
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"hosts": list})
+	writeJSON(w, http.StatusOK, map[string]any{"hosts": list, "token": grantOf(who)})
 }
 
 // serveHost tells of one host. One that the token may not see is not there.

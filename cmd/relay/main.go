@@ -29,6 +29,7 @@ type app struct {
 		Client clientTokenCmd `cmd:"" help:"Print a token for a client: it opens hosts."`
 		Host   hostTokenCmd   `cmd:"" help:"Print an enrolment token for a host-agent: it serves one host."`
 	} `cmd:"" help:"Print a token, and nothing else."`
+	Share       shareCmd       `cmd:"" help:"Print a link, and a QR code of it, that opens the console at one session."`
 	Revoke      revokeCmd      `cmd:"" help:"Take back a token, or all that a subject or a host has got: its connections end at once, on all relays."`
 	Revocations revocationsCmd `cmd:"" help:"List what is revoked."`
 

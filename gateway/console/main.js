@@ -23,6 +23,7 @@ const app = {
   session: '', // URI of the session that is open
   hosts: [],
   hostsNote: '',
+  grant: null, // what the relay says that the token allows
   hostsStale: false, // the relay could not be asked again
   away: false, // the host is not online
   listedAway: false, // the list of hosts says so too
@@ -58,6 +59,7 @@ function useToken(given) {
     return;
   }
   app.token = token;
+  app.grant = null;
   app.tokenWhy = '';
   sessionStorage.setItem(tokenKey, token);
   disconnect();
@@ -71,6 +73,7 @@ function forget(why) {
   app.token = '';
   app.tokenWhy = why;
   app.hosts = [];
+  app.grant = null;
   disconnect();
   draw();
 }
@@ -132,6 +135,7 @@ async function refreshHosts() {
     }
     if (!answer.ok) throw new Error(`The relay answered ${answer.status}.`);
     app.hosts = Array.isArray(body.hosts) ? body.hosts : [];
+    app.grant = body.token ?? null;
     app.hostsNote = app.hosts.length ? '' : 'This token opens no host that the relay knows.';
     app.hostsStale = false;
     hostsKnown();
@@ -458,7 +462,7 @@ async function canvasTicket(channel, uri) {
 
 /** What a canvas says to its provider. */
 function tellCanvas(channel, payload) {
-  if (conn?.live) conn.dispatch(channel, { type: 'canvas/message', payload });
+  if (conn?.live && !readOnly()) conn.dispatch(channel, { type: 'canvas/message', payload });
 }
 
 // ---- MCP servers
@@ -523,6 +527,9 @@ function model() {
     sessions: [...store.sessions.values()].sort(byTime),
     sessionsNote: sessionsNote(live),
     canCreate: live && store.agents.length > 0,
+    readOnly: readOnly(),
+    narrow: Boolean(app.grant?.channels?.length), // to some sessions: others cannot be begun
+    until: app.grant?.expires,
     session: app.session,
     sessionState,
     sessionSummary: store.sessions.get(app.session),
@@ -538,11 +545,16 @@ function model() {
     canvas: app.canvas,
     canvasState: store.get(app.canvas),
     canvasNote: app.canvasNote,
-    canSend: mayTalk(chat),
+    canSend: mayTalk(chat) && !readOnly(),
     canStop: Boolean(live && chat?.activeTurn),
     composerNote: composerNote(chat, live),
     about: about(),
   };
+}
+
+/** Whether the token lets us look only. The host-agent refuses the rest; we need not offer it. */
+function readOnly() {
+  return app.grant?.access === 'read';
 }
 
 function agentName(session) {
@@ -562,6 +574,7 @@ function sessionsNote(live) {
 }
 
 function chatNote(chat, shown, live) {
+  if (!app.session && readOnly()) return app.host ? 'Choose a session.' : 'Choose a host.';
   if (!app.session) return app.host ? 'Choose a session, or begin a new one.' : 'Choose a host.';
   if (app.openError) return `This session cannot be shown: ${app.openError}`;
   if (!chat) return live ? 'Opening…' : 'This session opens when the host is there.';

@@ -321,6 +321,7 @@ class McpCall {
 
   /** What the server wants, undefined if nothing that concerns this call. */
   #wants() {
+    if (this.#model?.readOnly) return undefined; // somebody else must
     if (!['running', 'auth-required'].includes(this.call.status) && !this.#app) return undefined;
     const { state } = this.#server ?? {};
     if (state?.kind === 'authRequired') return state;

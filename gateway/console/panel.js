@@ -42,6 +42,7 @@ export class CanvasPanel {
     setText(at['canvas-status'], [text(state?.status), this.#shown.name === 'shown' && this.#shown.why].filter(Boolean).join(' · '));
     at['canvas-stale'].hidden = !state || !stale;
     at['canvas-close'].disabled = !model.live;
+    at['canvas-close'].hidden = model.readOnly;
     this.#renderNote(model);
     if (model.canvas && model.canvas !== before) at['canvas-title'].focus({ preventScroll: true });
   }

@@ -142,6 +142,8 @@ export class View {
     this.#sessions.show(model.sessions, (s) => s.resource);
     setText(this.#at['sessions-note'], model.sessionsNote);
     this.#at['new-session'].disabled = !model.canCreate;
+    this.#at['new-session'].hidden = model.readOnly || model.narrow;
+    this.#at['read-only'].hidden = !model.readOnly;
     if (this.#at.about.parentElement.open) this.#renderAbout(model.about);
   }
 
@@ -207,8 +209,10 @@ export class View {
     this.#at['to-end'].hidden = this.#following;
   }
 
-  #renderComposer({ hasChat, canSend, canStop, composerNote }) {
-    this.#at.composer.hidden = !hasChat;
+  #renderComposer({ hasChat, canSend, canStop, composerNote, readOnly, until, now }) {
+    this.#at.composer.hidden = !hasChat || readOnly;
+    this.#at['looking'].hidden = !hasChat || !readOnly;
+    setText(this.#at['looking'], `You can look at this, and change nothing. Good until ${when(until, now)}.`);
     this.#at.send.disabled = !canSend;
     this.#at.stop.hidden = !canStop;
     this.#at.send.hidden = canStop;
@@ -220,8 +224,8 @@ export class View {
     const active = turn === this.#model.activeTurn;
     const live = active && this.#model.live;
     const doing = live ? 'working…' : active ? 'The connection was lost while the agent worked.' : '';
-    if (shown.turn === turn && shown.version === version(turn) && shown.doing === doing && shown.pending === Boolean(pending)) return;
-    node.shown = { turn, version: version(turn), doing, pending: Boolean(pending) };
+    if (shown.turn === turn && shown.version === version(turn) && shown.doing === doing && shown.pending === Boolean(pending) && shown.readOnly === this.#model.readOnly) return;
+    node.shown = { turn, version: version(turn), doing, pending: Boolean(pending), readOnly: this.#model.readOnly };
     const { prompt, time, reply, who, parts, progress, outcome } = node.parts;
     setText(prompt, text(turn.message?.text));
     setText(time, when(turn.startedAt, this.#model.now));
@@ -240,8 +244,9 @@ export class View {
     const had = node.shownParts;
     turn.responseParts.forEach((part, i) => {
       const old = had[i];
-      if (old && old.part === part && old.version === version(part)) return;
-      const now = { part, version: version(part), node: this.#showPart(old, turn, part) };
+      const { readOnly } = this.#model;
+      if (old && old.part === part && old.version === version(part) && old.readOnly === readOnly) return;
+      const now = { part, version: version(part), readOnly, node: this.#showPart(old, turn, part) };
       if (!old) parent.append(now.node);
       else if (old.node !== now.node) {
         const focused = old.node.contains(document.activeElement);
@@ -314,6 +319,7 @@ export class View {
   }
 
   #question(turn, part, title) {
+    if (this.#model.readOnly) return el('p', { className: 'dim' }, 'Waits for somebody who may answer.');
     const answer = answerOf(part.toolCall);
     const button = (label, value, className) => {
       const node = el('button', { type: 'button', className, disabled: answer !== undefined }, label);

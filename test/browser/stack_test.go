@@ -1,7 +1,9 @@
 package browser_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -216,4 +218,34 @@ func forward(conn net.Conn, target string) {
 	_, _ = io.Copy(conn, up)
 	_ = conn.Close()
 	wg.Wait()
+}
+
+// revoke takes a token back, as relay revoke does.
+func (s *stack) revoke(token string) {
+	s.t.Helper()
+	id, expires, err := s.relay.Keys().PeekToken(token)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	operator, err := s.relay.Keys().IssueOperator("test")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	body, err := json.Marshal(gateway.RevokeRequest{Token: id, Expires: expires})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.relay.URL()+"/operator/revocations", bytes.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+operator)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		s.t.Fatalf("revoke: HTTP %d", response.StatusCode)
+	}
 }

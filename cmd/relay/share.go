@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+	"rsc.io/qr"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+)
+
+type shareCmd struct {
+	dataFlag
+	relayFlag
+	Host    string        `help:"Host of the session." required:"" placeholder:"HOST"`
+	Channel string        `help:"The session, such as ahp-session:/…: what belongs to it is shared too, and nothing else." required:"" placeholder:"URI"`
+	Read    bool          `help:"Who has the link may look, and change nothing. The default." xor:"access"`
+	Write   bool          `help:"Who has the link may also talk to the agent, which can do what it likes on its machine." xor:"access"`
+	TTL     time.Duration `help:"How long the link is good." default:"1h" name:"ttl"`
+	Subject string        `help:"Who the link is for, as it stands in logs. Default: a name of the link's own." placeholder:"NAME"`
+	URL     string        `help:"Base URL of the relay as others reach it. Default: what --relay says." placeholder:"URL" name:"url"`
+	NoQR    bool          `help:"Print no QR code." name:"no-qr"`
+}
+
+// Run prints a link that opens the console at a session, and, on a terminal, a
+// QR code of it.
+func (c *shareCmd) Run(ctx context.Context, s *streams) error {
+	keys, err := existingKeys(c.DataDir)
+	if err != nil {
+		return err
+	}
+	who, err := c.client()
+	if err != nil {
+		return err
+	}
+	link, local, err := c.base()
+	if err != nil {
+		return err
+	}
+	token, err := keys.IssueClient(who)
+	if err != nil {
+		return err
+	}
+	text := link.String() + "#" + url.Values{"host": {c.Host}, "session": {c.Channel}, "token": {token}}.Encode()
+	if _, err := fmt.Fprintln(s.out, text); err != nil {
+		return err
+	}
+	c.tell(ctx, s, keys, token, local)
+	return c.printQR(s, text)
+}
+
+// client returns what the link allows.
+func (c *shareCmd) client() (who auth.Client, err error) {
+	switch {
+	case c.TTL <= 0:
+		return who, fmt.Errorf("--ttl is %v; want more than 0, such as 1h", c.TTL)
+	case strings.Contains(c.Channel, "*") || !strings.Contains(c.Channel, ":"):
+		return who, fmt.Errorf("--channel %q: want the URI of one session, such as ahp-session:/abc", c.Channel)
+	}
+	if err := ahp.CheckName("--host", c.Host); err != nil {
+		return who, err
+	}
+	who = auth.Client{
+		ID: rand.Text(), Tenant: c.Tenant, Subject: c.Subject, Hosts: []string{c.Host}, Channels: []string{c.Channel},
+		Access: auth.AccessRead, Expires: time.Now().Add(c.TTL),
+	}
+	if c.Write {
+		who.Access = auth.AccessWrite
+	}
+	if who.Subject == "" {
+		// Links do not know each other: one subject for all would let who has
+		// one take over what another began.
+		who.Subject = "link-" + strings.ToLower(who.ID[:10])
+	}
+	return who, nil
+}
+
+// base returns where the console is, and whether that is on this machine only.
+func (c *shareCmd) base() (u *url.URL, local bool, err error) {
+	flag, text := "--url", c.URL
+	if text == "" {
+		flag, text = "--relay", c.Relay
+	}
+	u, err = url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, false, fmt.Errorf("%s %q: want http://host:port or https://host", flag, text)
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/") + "/"
+	at, err := netip.ParseAddr(u.Hostname())
+	return u, u.Hostname() == "localhost" || err == nil && at.IsLoopback(), nil
+}
+
+// tell says what there is to know beside the link, and has the running relay
+// note that it was made.
+func (c *shareCmd) tell(ctx context.Context, s *streams, keys *auth.Keys, token string, local bool) {
+	id, expires, err := keys.PeekToken(token)
+	if err == nil {
+		fmt.Fprintf(s.err, "Good until %s. To take it back: relay revoke --data-dir %s --token %s\n", expires.Local().Format(time.DateTime), c.DataDir, id)
+	}
+	if local {
+		fmt.Fprintln(s.err, "The link works on this machine only; say with --url how others reach the relay.")
+	}
+	err = c.operate(ctx, keys, http.MethodPost, "/operator/shares", "relay share", map[string]string{"token": token}, &struct{}{})
+	if errors.Is(err, errNoRelay) {
+		fmt.Fprintln(s.err, "No relay answers at", c.Relay+": the link works once one runs, and is not in its audit.")
+	} else if err != nil {
+		fmt.Fprintln(s.err, "The link is not in the relay's audit:", err)
+	}
+}
+
+// printQR prints a QR code on a terminal that has room for it.
+func (c *shareCmd) printQR(s *streams, text string) error {
+	f, ok := s.out.(*os.File)
+	if c.NoQR || !ok || !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return nil // it says nothing of its size
+	}
+	code, err := qr.Encode(text, qr.L)
+	if err != nil {
+		fmt.Fprintln(s.err, "No QR code:", err)
+		return nil
+	}
+	if need := code.Size + 2*qrMargin; width < need {
+		fmt.Fprintf(s.err, "For a QR code the terminal must be %d columns wide; it has %d.\n", need, width)
+		return nil
+	}
+	return writeQR(f, code)
+}
+
+// qrMargin is how much white is around a QR code, in modules (ISO/IEC 18004
+// asks for 4; readers are content with less).
+const qrMargin = 2
+
+// writeQR writes two rows of modules in each line, black on white whatever the
+// colours of the terminal are.
+func writeQR(w io.Writer, code *qr.Code) error {
+	var b strings.Builder
+	for y := -qrMargin; y < code.Size+qrMargin; y += 2 {
+		b.WriteString("\x1b[30;107m")
+		for x := -qrMargin; x < code.Size+qrMargin; x++ {
+			b.WriteString(halfBlock(code.Black(x, y), code.Black(x, y+1)))
+		}
+		b.WriteString("\x1b[0m\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// halfBlock is the character for two modules, one above the other.
+func halfBlock(upper, lower bool) string {
+	switch {
+	case upper && lower:
+		return "█"
+	case upper:
+		return "▀"
+	case lower:
+		return "▄"
+	}
+	return " "
+}

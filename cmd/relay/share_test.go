@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/google/go-cmp/cmp"
+	"rsc.io/qr"
+
+	"ahprelay/auth"
+)
+
+// TestShare prints one link and nothing else, which allows one session and no
+// more.
+func TestShare(t *testing.T) {
+	dir := t.TempDir()
+	keys, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const session = "ahp-session:/a b#&+?=%/ü" // none of a host's, but a URI may be odd
+	for name, test := range map[string]struct {
+		args    []string
+		base    string
+		access  auth.Access
+		ttl     time.Duration
+		subject string // "": of the link's own
+	}{
+		"as is":    {nil, "http://127.0.0.1:1/", auth.AccessRead, time.Hour, ""},
+		"to read":  {[]string{"--read", "--url", "https://relay.example.com"}, "https://relay.example.com/", auth.AccessRead, time.Hour, ""},
+		"to write": {[]string{"--write", "--ttl", "5m", "--subject", "bob", "--url", "https://example.com/relay/"}, "https://example.com/relay/", auth.AccessWrite, 5 * time.Minute, "bob"},
+	} {
+		channel := strings.ReplaceAll(session, " ", "_") // patterns have no spaces
+		args := append([]string{"share", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop", "--channel", channel}, test.args...)
+		out, said, err := relay(t, args...)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		link, ok := strings.CutSuffix(out, "\n")
+		base, fragment, found := strings.Cut(link, "#")
+		if !ok || !found || base != test.base || strings.Contains(link, "\n") {
+			t.Errorf("%s: printed %q; want one link to %s", name, out, test.base)
+		}
+		params, err := url.ParseQuery(fragment)
+		if err != nil || params.Get("host") != "laptop" || params.Get("session") != channel {
+			t.Errorf("%s: the link says %v, %v", name, params, err)
+		}
+		who, err := keys.VerifyClient(params.Get("token"))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if left := time.Until(who.Expires); left > test.ttl || left < test.ttl-time.Minute {
+			t.Errorf("%s: good for %v; want %v", name, left, test.ttl)
+		}
+		want := auth.Client{
+			ID: who.ID, IssuedAt: who.IssuedAt, Expires: who.Expires, Tenant: "default",
+			Subject: test.subject, Hosts: []string{"laptop"}, Channels: []string{channel}, Access: test.access,
+		}
+		if test.subject == "" {
+			want.Subject = "link-" + strings.ToLower(who.ID[:10])
+		}
+		if diff := cmp.Diff(want, who); diff != "" {
+			t.Errorf("%s: token (-want +got):\n%s", name, diff)
+		}
+		for _, want := range []string{"--token " + who.ID, "not in its audit"} {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: said %q; want %q in it", name, said, want)
+			}
+		}
+		if got := strings.Contains(said, "on this machine only"); got != (name == "as is") {
+			t.Errorf("%s: said %q", name, said)
+		}
+		if strings.Contains(said, params.Get("token")) {
+			t.Errorf("%s: said the token", name)
+		}
+	}
+}
+
+// TestShareWithRelay has the running relay note a share.
+func TestShareWithRelay(t *testing.T) {
+	dir := t.TempDir()
+	audit := t.TempDir() + "/audit"
+	base := serving(t, dir, "--audit-file", audit)
+	out, said, err := relay(t, "share", "--data-dir", dir, "--relay", base, "--host", "laptop", "--channel", "mock:/1", "--subject", "bob")
+	if err != nil || strings.Contains(said, "audit") {
+		t.Fatalf("%v; said %q", err, said)
+	}
+	lines, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"event":"share"`, `"subject":"bob"`, `"host":"laptop"`, `"tenant":"default"`, "mock:/1", "access read"} {
+		if !strings.Contains(string(lines), want) {
+			t.Errorf("the audit says\n%s\nwant %s in it", lines, want)
+		}
+	}
+	_, token, _ := strings.Cut(strings.TrimSpace(out), "token=")
+	if token == "" || strings.Contains(string(lines), token) {
+		t.Error("the audit has the token")
+	}
+}
+
+func TestBadShare(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	good := map[string]string{"--data-dir": dir, "--host": "laptop", "--channel": "mock:/1", "--ttl": "1h", "--url": "http://relay"}
+	for _, test := range []struct{ flag, value, want string }{
+		{"--host", "*", "--host"}, {"--channel", "*", "--channel"}, {"--channel", "mock:/*", "--channel"}, {"--channel", "abc", "--channel"},
+		{"--ttl", "0s", "--ttl"}, {"--url", "ftp://relay", "--url"}, {"--url", "relay", "--url"}, {"--url", "http://relay/?x", "--url"},
+		{"--data-dir", t.TempDir(), "--data-dir"}, {"--read", "--write", "can't be used together"},
+	} {
+		args := []string{"share"}
+		for flag, value := range good {
+			if flag != test.flag {
+				args = append(args, flag, value)
+			}
+		}
+		if _, _, err := relay(t, append(args, test.flag, test.value)...); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s %s: %v; want %q in it", test.flag, test.value, err, test.want)
+		}
+	}
+}
+
+// TestQRCode draws every module, and the margin.
+func TestQRCode(t *testing.T) {
+	code, err := qr.Encode("https://relay.example.com/#host=laptop&token=x", qr.L)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := writeQR(&out, code); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if want := (code.Size + 2*qrMargin + 1) / 2; len(lines) != want {
+		t.Fatalf("%d lines; want %d", len(lines), want)
+	}
+	black := map[rune][2]bool{' ': {}, '▀': {true, false}, '▄': {false, true}, '█': {true, true}}
+	for i, line := range lines {
+		line = strings.TrimSuffix(strings.TrimPrefix(line, "\x1b[30;107m"), "\x1b[0m")
+		for x, r := range []rune(line) {
+			for half := range 2 {
+				if want := code.Black(x-qrMargin, 2*i+half-qrMargin); black[r][half] != want {
+					t.Fatalf("module %d, %d is black: %v; want %v", x-qrMargin, 2*i+half-qrMargin, !want, want)
+				}
+			}
+		}
+	}
+}
+
+// TestQRCodeOnTerminals is printed where there is a terminal with room for it.
+func TestQRCodeOnTerminals(t *testing.T) {
+	for _, test := range []struct {
+		columns uint16
+		noQR    bool
+		want    bool
+	}{{200, false, true}, {200, true, false}, {40, false, false}} {
+		terminal, tty, err := pty.Open()
+		if err != nil {
+			t.Skip("no pseudo terminals here:", err)
+		}
+		if err := pty.Setsize(tty, &pty.Winsize{Cols: test.columns, Rows: 60}); err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan string, 1)
+		go func() {
+			var all bytes.Buffer
+			_, _ = all.ReadFrom(terminal) // ends with an error when tty is closed
+			read <- all.String()
+		}()
+		var said bytes.Buffer
+		c := &shareCmd{NoQR: test.noQR}
+		if err := c.printQR(&streams{out: tty, err: &said}, "https://relay.example.com/#host=laptop&session=mock%3A%2F1&token="+strings.Repeat("x", 450)); err != nil {
+			t.Error(err)
+		}
+		_ = tty.Close()
+		got := <-read
+		_ = terminal.Close()
+		if strings.Contains(got, "█") != test.want {
+			t.Errorf("%d columns, without %v: printed %q", test.columns, test.noQR, got)
+		}
+		if !test.want && !test.noQR && !strings.Contains(said.String(), "columns wide") {
+			t.Errorf("%d columns: said %q", test.columns, said.String())
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package browser_test
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/auth"
+)
+
+// shared is a link as relay share prints it.
+func (s *stack) shared(session string, access auth.Access) (link, token string) {
+	s.t.Helper()
+	token, err := s.relay.Keys().IssueClient(auth.Client{
+		Tenant: "default", Subject: "link-1", Hosts: []string{hostName}, Channels: []string{session}, Access: access,
+		Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return "http://" + s.proxy.Addr().String() + "/#" + url.Values{"host": {hostName}, "session": {session}, "token": {token}}.Encode(), token
+}
+
+// shows reports whether an element is there to be seen.
+func (p *page) shows(selector string) bool {
+	return eval[bool](p, "document.querySelector('"+selector+"')?.checkVisibility() ?? false")
+}
+
+// TestSharedToRead opens a link to one session: it is followed live, nothing
+// else of the host is there, and nothing is offered that would be refused.
+func TestSharedToRead(t *testing.T) {
+	p := newPage(t)
+	s := startStack(t)
+	link, token := s.shared("demo:/live", auth.AccessRead)
+	p.do(desktop(), colours("light"), chromedp.Navigate(link))
+	p.wants("#status-text", "Live")
+	p.wants("#read-only", "read-only")
+	p.wants(".turn.live .prompt", "What is the build doing?")
+	p.wants("#looking", "You can look at this, and change nothing.")
+	said := func() string { return p.text(".turn.live .parts") }
+	p.until("words", patience, func() bool { return said() != "" })
+	first := said()
+	p.until("more words", patience, func() bool { return len(said()) > len(first) })
+	p.wants("#sessions", "Watching the build")
+	if n := eval[int](p, "document.querySelectorAll('#sessions li').length"); n != 1 {
+		t.Errorf("%d sessions are listed; want the shared one", n)
+	}
+	for _, selector := range []string{"#composer", "#stop", "#send", "#new-session", ".question button", "#canvas-close"} {
+		if p.shows(selector) {
+			t.Errorf("%s is offered", selector)
+		}
+	}
+	p.hasNoToken(token)
+	p.shot("shared")
+	p.do(phone())
+	p.shot("phone-shared")
+	p.do(colours("dark"))
+	p.shot("phone-shared-dark")
+	p.click("#back")
+	p.shot("phone-shared-list-dark")
+}
+
+// TestSharedQuestion shows what an agent asks, and not the buttons that answer.
+func TestSharedQuestion(t *testing.T) {
+	p := newPage(t)
+	s := startStack(t)
+	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.say("permission")
+	p.wants(lastTurn+" .question button.primary", "Allow")
+
+	link, _ := s.shared("demo:/login", auth.AccessRead)
+	other := newPage(t)
+	other.do(desktop(), chromedp.Navigate(link))
+	other.wants(lastTurn+" .tool", "Waits for somebody who may answer.")
+	if other.shows(".question button") {
+		t.Error("who may only look is asked")
+	}
+	other.shot("shared-question")
+	p.click(lastTurn + " .question button.primary")
+	other.wants(lastTurn+" .parts", "Allowed.")
+}
+
+// TestSharedToWrite talks in one session, and begins no other.
+func TestSharedToWrite(t *testing.T) {
+	p := newPage(t)
+	s := startStack(t)
+	link, _ := s.shared("demo:/login", auth.AccessWrite)
+	p.do(desktop(), chromedp.Navigate(link))
+	p.wants("#turns", "Done. 500 runs")
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+	if p.shows("#new-session") || p.shows("#read-only") {
+		t.Error("a new session is offered, or the page claims to be read-only")
+	}
+}
+
+// TestSharedIsTakenBack ends the page of a link when that is revoked.
+func TestSharedIsTakenBack(t *testing.T) {
+	p := newPage(t)
+	s := startStack(t)
+	link, token := s.shared("demo:/live", auth.AccessRead)
+	p.do(desktop(), chromedp.Navigate(link))
+	p.wants("#looking", "You can look at this")
+	s.revoke(token)
+	p.wants("#token-why", "Token revoked.")
+	p.shot("revoked")
+}
