@@ -53,10 +53,19 @@ func bursts(l *lab) ([]Figure, error) {
 	}
 	const work = "2000 actions/s in bursts of 20 to 100 clients, "
 	var figures []Figure
-	for i := 1; i < len(systems); i++ {
-		figures = append(figures,
-			newFigure(work+"p50", "ms", p50[0]).beside(systems[i].name, p50[0], p50[i]).want(atMost(1.5)).means("Text streams onto 100 screens as the model writes it."),
-			newFigure(work+"p99", "ms", p99[0]).beside(systems[i].name, p99[0], p99[i]).want(atMost(8)).means("Nobody sees it stutter."))
+	for _, f := range []struct {
+		name    string
+		values  []series
+		limit   float64
+		meaning string
+	}{
+		{"p50", p50, 1.5, "Text streams onto 100 screens as the model writes it."},
+		{"p99", p99, 8, "Nobody sees it stutter."},
+	} {
+		for i := 1; i < len(systems); i++ {
+			figures = append(figures, newFigure(work+f.name, "ms", f.values[0]).
+				beside(systems[i].name, f.values[0], f.values[i]).want(atMost(f.limit)).means(f.meaning))
+		}
 	}
 	return figures, nil
 }

@@ -57,7 +57,7 @@ func latencyFigures(p50, p99 []series) []Figure {
 	added := func(i int, work string) []Figure {
 		m, t := p50[i].less(p50[0]), p99[i].less(p99[0])
 		return []Figure{
-			newFigure(work+", added p50", "ms", m).beside(direct, m, p50[0]).want(atMost(0.3)).means("A key stroke costs this much more than at the host itself, beside the network's own time."),
+			newFigure(work+", added p50", "ms", m).beside(direct, m, p50[0]).want(atMost(0.3)).means("A keystroke takes this much longer than at the host itself, beside the network's own time."),
 			newFigure(work+", added p99", "ms", t).beside(direct, t, p99[0]).want(atMost(1)).means("And hardly ever more than this."),
 		}
 	}
