@@ -2,9 +2,11 @@ package bench
 
 import (
 	"fmt"
+	"net"
 	"time"
 
 	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/testca"
 )
 
 // actionSize is how long an action is, in bytes.
@@ -15,6 +17,12 @@ func saturated(n int) loadgen.Pace {
 	const onTheirWay = 128 << 10 // frames to all clients
 	return loadgen.Pace{Burst: 16, Window: max(128, min(512, onTheirWay/n))}
 }
+
+// roundTime is how long a system is measured in each round.
+const roundTime = 350 * time.Millisecond
+
+// deliveries is the unit of fanout.
+const deliveries = "M deliveries per CPU-second"
 
 // fanout is how much one host's actions to many clients cost the relay.
 func fanout(l *lab) (figures []Figure, err error) {
@@ -41,7 +49,50 @@ func fanout(l *lab) (figures []Figure, err error) {
 		}
 		figures = append(figures, more...)
 	}
-	return figures, nil
+	more, err := l.fanoutTLS()
+	return append(figures, more...), err
+}
+
+// fanoutTLS is the same with TLS between relay and clients.
+func (l *lab) fanoutTLS() ([]Figure, error) {
+	s, err := l.site(siteConfig{name: "tls", tls: true})
+	if err != nil {
+		return nil, err
+	}
+	relay, err := s.system(0)
+	if err != nil {
+		return nil, err
+	}
+	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), l.dir)
+	if err != nil {
+		return nil, err
+	}
+	nats, err := l.startNATS("nats-server-tls", cert, key)
+	if err != nil {
+		return nil, err
+	}
+	const n = 100
+	perCPU := make([]series, 2)
+	crowds := make([]*crowd, 2)
+	for i, way := range []*system{relay, nats} {
+		if crowds[i], err = l.join(way, fmt.Sprintf("tls-%d", i), l.many(n), 0, actionSize); err != nil {
+			return nil, err
+		}
+	}
+	err = l.rounds(func(int) error {
+		for i, c := range crowds {
+			got, err := c.hear(saturated(n), l.long(roundTime), false)
+			if err != nil {
+				return err
+			}
+			perCPU[i] = append(perCPU[i], got.perCPU()/1e6)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []Figure{newFigure("100 clients, saturated, with TLS", deliveries, perCPU[0]).beside(nats.name+" with TLS", perCPU[0], perCPU[1])}, nil
 }
 
 // fanoutTo measures systems with n clients each; the first is the relay.
@@ -64,7 +115,7 @@ func (l *lab) fanoutTo(s *site, n int, systems []*system) ([]Figure, error) {
 			if err != nil {
 				return err
 			}
-			got, err := c.hear(saturated(n), l.long(400*time.Millisecond), false)
+			got, err := c.hear(saturated(n), l.long(roundTime), false)
 			if err != nil {
 				return err
 			}
@@ -96,9 +147,8 @@ const fanoutMeaning = "How many viewers a relay's processor carries: the more de
 
 func fanoutFigures(n int, systems []*system, perCPU []series, agent, wall series) (figures []Figure) {
 	work := fmt.Sprintf("%d clients, saturated", n)
-	const unit = "M deliveries per CPU-second"
 	for i := 1; i < len(systems); i++ {
-		f := newFigure(work, unit, perCPU[0]).beside(systems[i].name, perCPU[0], perCPU[i]).means(fanoutMeaning)
+		f := newFigure(work, deliveries, perCPU[0]).beside(systems[i].name, perCPU[0], perCPU[i]).means(fanoutMeaning)
 		switch {
 		case i == 1 && n >= 100:
 			f = f.want(ratioAtLeast(2))
@@ -108,6 +158,6 @@ func fanoutFigures(n int, systems []*system, perCPU []series, agent, wall series
 		figures = append(figures, f)
 	}
 	return append(figures,
-		newFigure(work+", of the host-agent", unit, agent).means("What the host's own machine pays for its viewers."),
+		newFigure(work+", of the host-agent", deliveries, agent).means("What the host's own machine pays for its viewers."),
 		newFigure(work+", all processes on one machine", "M deliveries/s", wall))
 }

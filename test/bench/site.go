@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
+	"ahprelay/test/testca"
 )
 
 // Ports of a site, all at its own address.
@@ -29,6 +31,8 @@ type siteConfig struct {
 	hosts      int    // default 1; all of them are the lab's host
 	relayFlags []string
 	agentFlags []string
+
+	tls bool // the relay's port has TLS
 
 	// natsTCP has host-agents reach NATS over TCP, not through the relay's
 	// port.
@@ -45,6 +49,7 @@ type site struct {
 	cfg     siteConfig
 	address string
 	keys    *auth.Keys
+	http    *http.Client // trusts the relay
 	relay   *procs.Process
 	agents  []*procs.Process
 }
@@ -66,11 +71,14 @@ func (l *lab) site(cfg siteConfig) (*site, error) {
 	if s.keys, err = auth.LoadKeys(s.dataDir()); err != nil {
 		return nil, err
 	}
+	if err = s.prepareTLS(); err != nil {
+		return nil, err
+	}
 	relay := []string{"serve", "--data-dir", s.dataDir(), "--listen", s.at(relayPort), "--admin-listen", gateway.NoListener}
 	if cfg.natsTCP {
 		relay = append(relay, "--nats-listen", s.at(natsPort))
 	}
-	s.relay = l.bench.Process("", cfg.name+"-relay", procs.RelayProgram, slices.Concat(relay, cfg.relayFlags, l.o.RelayFlags)...)
+	s.relay = l.bench.Process("", cfg.name+"-relay", procs.RelayProgram, slices.Concat(relay, s.cfg.relayFlags, l.o.RelayFlags)...)
 	if err := s.startRelay(); err != nil {
 		return nil, err
 	}
@@ -79,12 +87,38 @@ func (l *lab) site(cfg siteConfig) (*site, error) {
 
 func (s *site) dataDir() string       { return filepath.Join(s.lab.dir, s.cfg.name) }
 func (s *site) at(port string) string { return net.JoinHostPort(s.address, port) }
-func (s *site) url() string           { return "http://" + s.at(relayPort) }
+func (s *site) url() string           { return "http" + s.secure() + "://" + s.at(relayPort) }
+
+// secure is what the scheme of a URL has more with TLS.
+func (s *site) secure() string {
+	if s.cfg.tls {
+		return "s"
+	}
+	return ""
+}
+
+// prepareTLS makes a certificate, which the site's programs trust.
+func (s *site) prepareTLS() error {
+	s.http = http.DefaultClient
+	if !s.cfg.tls {
+		return nil
+	}
+	cert, key, err := testca.WriteFilesFor(net.ParseIP(s.address), s.dataDir())
+	if err != nil {
+		return err
+	}
+	s.cfg.relayFlags = append(slices.Clip(s.cfg.relayFlags), "--tls-cert", cert, "--tls-key", key)
+	s.lab.bench.Env = []string{"SSL_CERT_FILE=" + cert}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	s.http = &http.Client{Transport: transport}
+	s.lab.ends = append(s.lab.ends, transport.CloseIdleConnections)
+	return nil
+}
 
 // startRelay returns when the relay takes clients.
 func (s *site) startRelay() error {
 	return s.relay.Launch(s.lab.ctx, func() error {
-		response, err := http.Get(s.url() + "/readyz")
+		response, err := s.http.Get(s.url() + "/readyz")
 		if err != nil {
 			return err
 		}
@@ -152,7 +186,7 @@ func (s *site) addAgent(i int) error {
 // online returns when host i is.
 func (s *site) online(i int, agent *procs.Process, token string) error {
 	return await(s.lab.ctx, func() error {
-		info, err := stack.GetJSON[gateway.HostInfo](s.lab.ctx, s.url()+"/api/hosts/"+hostName(i), token)
+		info, err := stack.GetJSONBy[gateway.HostInfo](s.lab.ctx, s.http, s.url()+"/api/hosts/"+hostName(i), token)
 		switch {
 		case err != nil:
 		case info.State != "online":
@@ -197,7 +231,7 @@ func (s *site) end() {
 func (s *site) system(i int) (*system, error) {
 	tokens, err := s.tokens()
 	return &system{
-		name: "relay", kind: loadgen.AHP, url: "ws://" + s.at(relayPort) + "/ahp/" + hostName(i), tokens: tokens, pid: s.relay.Pid(),
+		name: "relay", kind: loadgen.AHP, url: "ws" + s.secure() + "://" + s.at(relayPort) + "/ahp/" + hostName(i), tokens: tokens, pid: s.relay.Pid(),
 	}, err
 }
 
@@ -208,22 +242,30 @@ func (l *lab) direct() *system {
 
 // natsServer starts a NATS server of its own, with its WebSocket listener as
 // the way to clients.
-func (l *lab) natsServer() (*system, error) {
+func (l *lab) natsServer() (*system, error) { return l.startNATS("nats-server", "", "") }
+
+// startNATS is natsServer under a name for its files, with TLS at the WebSocket
+// listener if there is a certificate.
+func (l *lab) startNATS(name, cert, key string) (*system, error) {
 	address, err := procs.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
 	client, ws := net.JoinHostPort(address, natsPort), net.JoinHostPort(address, relayPort)
-	config := filepath.Join(l.dir, "nats.conf")
-	text := fmt.Sprintf("listen: %q\nserver_name: bench\nwebsocket {\n  listen: %q\n  no_tls: true\n}\n", client, ws)
+	config := filepath.Join(l.dir, name+".conf")
+	security, scheme := "no_tls: true", "ws://"
+	if cert != "" {
+		security, scheme = fmt.Sprintf("tls { cert_file: %q, key_file: %q }", cert, key), "wss://"
+	}
+	text := fmt.Sprintf("listen: %q\nserver_name: bench\nwebsocket {\n  listen: %q\n  %s\n}\n", client, ws, security)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	p := l.bench.Process("", "nats-server", procs.NATSProgram, "-c", config)
+	p := l.bench.Process("", name, procs.NATSProgram, "-c", config)
 	if err := p.Launch(l.ctx, func() error { return reachable(client, ws) }); err != nil {
 		return nil, err
 	}
-	return &system{name: "nats-server WebSocket", kind: loadgen.NATS, url: "ws://" + ws, nats: "nats://" + client, pid: p.Pid(), stop: p.Kill}, nil
+	return &system{name: "nats-server WebSocket", kind: loadgen.NATS, url: scheme + ws, nats: "nats://" + client, pid: p.Pid(), stop: p.Kill}, nil
 }
 
 func reachable(addresses ...string) error {

@@ -18,7 +18,8 @@ type Process struct {
 	netns   string // network namespace to run in; "": this one
 	program string
 	args    []string
-	log     string // file that gets all that it says
+	env     []string // more than this process has
+	log     string   // file that gets all that it says
 
 	mu   sync.Mutex // guards the fields below
 	cmd  *exec.Cmd  // nil while it does not run
@@ -42,6 +43,7 @@ func (p *Process) Start() error {
 	if p.netns != "" {
 		cmd = exec.Command("ip", append([]string{"netns", "exec", p.netns, p.program}, p.args...)...)
 	}
+	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -130,8 +132,9 @@ func (p *Process) Log() string {
 
 // A Bench makes processes whose logs are in one directory.
 type Bench struct {
-	Programs string // directory that Build has filled
-	Dir      string // for logs and state
+	Programs string   // directory that Build has filled
+	Dir      string   // for logs and state
+	Env      []string // more than this process has, for those that are made from now on
 
 	all []*Process
 }
@@ -140,7 +143,7 @@ type Bench struct {
 // "" being this one.
 func (b *Bench) Process(netns, name, program string, args ...string) *Process {
 	p := &Process{
-		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args,
+		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args, env: b.Env,
 		log: filepath.Join(b.Dir, name+".log"),
 	}
 	b.all = append(b.all, p)

@@ -22,6 +22,15 @@ import (
 // Certificate returns the certificate. Call it before the first use of the
 // system's authorities, which are read once.
 var Certificate = sync.OnceValues(func() (tls.Certificate, error) {
+	certificate, err := create(net.IPv4(127, 0, 0, 1))
+	if err != nil {
+		return certificate, err
+	}
+	return certificate, trust(certificate)
+})
+
+// create makes a certificate for an address.
+func create(address net.IP) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
@@ -30,15 +39,24 @@ var Certificate = sync.OnceValues(func() (tls.Certificate, error) {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses: []net.IP{address},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	certificate := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	return certificate, trust(certificate)
-})
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// WriteFilesFor writes a certificate for an address, which this process does not
+// trust, and its key to files in a directory.
+func WriteFilesFor(address net.IP, dir string) (certFile, keyFile string, err error) {
+	certificate, err := create(address)
+	if err != nil {
+		return "", "", err
+	}
+	return writeFiles(certificate, dir)
+}
 
 // trust has the system's authorities read from a file with the certificate.
 func trust(certificate tls.Certificate) error {

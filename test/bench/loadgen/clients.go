@@ -38,12 +38,12 @@ func newClients(counters *Counters) (*Clients, error) {
 }
 
 func (c *Clients) close() {
-	c.loop.close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, g := range c.groups {
 		g.close()
 	}
+	c.loop.close()
 	for _, list := range c.callers {
 		for _, caller := range list {
 			_ = caller.Close()

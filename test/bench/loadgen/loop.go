@@ -1,6 +1,8 @@
 package loadgen
 
 import (
+	"cmp"
+	"crypto/tls"
 	"errors"
 	"io"
 	"runtime"
@@ -10,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A loop reads many sockets in one thread.
+// A loop reads many sockets in one thread, and those with TLS in a goroutine
+// each.
 type loop struct {
 	epoll int
 	wake  int // an eventfd: the loop is to end
@@ -41,6 +44,7 @@ func newLoop() (*loop, error) {
 	return l, nil
 }
 
+// close ends the loop, once all readers have hung up.
 func (l *loop) close() {
 	_, _ = unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	l.done.Wait()
@@ -51,6 +55,9 @@ func (l *loop) close() {
 func (l *loop) add(r *reader, ws *wsConn) error {
 	if err := ws.SetDeadline(time.Time{}); err != nil {
 		return err
+	}
+	if c, ok := ws.Conn.(*tls.Conn); ok {
+		return l.addTLS(r, ws, c)
 	}
 	fd, rest, err := ws.detach()
 	if err != nil {
@@ -67,6 +74,39 @@ func (l *loop) add(r *reader, ws *wsConn) error {
 	r.rest = rest[used:]
 	l.readers[fd] = r
 	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+}
+
+func (l *loop) addTLS(r *reader, ws *wsConn, c *tls.Conn) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.tls, r.rest = c, ws.buf[ws.start:ws.end]
+	l.done.Go(func() { l.readTLS(r, c) })
+	return nil
+}
+
+// tlsReadSize is how much is read at once of a connection with TLS.
+const tlsReadSize = 64 << 10
+
+// readTLS reads a connection until it ends.
+func (l *loop) readTLS(r *reader, c *tls.Conn) {
+	buf := make([]byte, tlsReadSize)
+	for {
+		n, err := c.Read(buf)
+		l.mu.Lock()
+		if r.tls != c { // it has hung up
+			l.mu.Unlock()
+			return
+		}
+		b := append(r.rest, buf[:n]...)
+		used, bad := r.takeCounted(b, time.Now().UnixNano())
+		r.rest = append(r.rest[:0], b[used:]...)
+		if err = cmp.Or(bad, err); err != nil {
+			r.end(err)
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+	}
 }
 
 // pause has the loop read a reader's connection no more, or again.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"time"
 
@@ -34,12 +35,13 @@ type reader struct {
 	quiet bool
 
 	// Guarded by loop.mu.
-	fd     int
-	rest   []byte // the beginning of a frame
-	left   int    // NATS: bytes of a frame that are to come
-	stream []byte // NATS: the beginning of a message
-	action int64  // the last one
-	seq    int64  // its serverSeq, as AHP hosts count
+	fd     int      // -1: there is none
+	tls    net.Conn // in the place of fd, nil: there is none
+	rest   []byte   // the beginning of a frame
+	left   int      // NATS: bytes of a frame that are to come
+	stream []byte   // NATS: the beginning of a message
+	action int64    // the last one
+	seq    int64    // its serverSeq, as AHP hosts count
 }
 
 // join connects reader i.
@@ -279,6 +281,10 @@ func (r *reader) takeNATS(piece []byte, now int64) error {
 
 // write writes a few bytes, for which there is always room.
 func (r *reader) write(b []byte) error {
+	if r.tls != nil {
+		_, err := r.tls.Write(b)
+		return err
+	}
 	n, err := unix.Write(r.fd, b)
 	if err == nil && n < len(b) {
 		err = errors.New("an answer to a ping did not fit")
@@ -288,9 +294,18 @@ func (r *reader) write(b []byte) error {
 
 // end notes why a connection ended.
 func (r *reader) end(err error) {
-	_ = unix.Close(r.fd)
-	r.fd = -1
+	r.hangUp()
 	r.group.ended = append(r.group.ended, fmt.Sprintf("%s-%d: %v", r.group.args.Group, r.index, err))
+}
+
+// hangUp closes the connection.
+func (r *reader) hangUp() {
+	if r.tls != nil {
+		_ = r.tls.Close()
+	} else if r.fd >= 0 {
+		_ = unix.Close(r.fd)
+	}
+	r.tls, r.fd = nil, -1
 }
 
 // behind returns which readers have not got an action.
@@ -310,10 +325,7 @@ func (g *group) leave() {
 	g.loop.mu.Lock()
 	defer g.loop.mu.Unlock()
 	for _, r := range g.readers {
-		if r.fd >= 0 {
-			_ = unix.Close(r.fd)
-			r.fd = -1
-		}
+		r.hangUp()
 		r.rest, r.stream, r.left = nil, nil, 0
 	}
 	g.ended = nil
