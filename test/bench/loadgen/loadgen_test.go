@@ -321,6 +321,7 @@ func TestWriter(t *testing.T) {
 // TestProcess tells what a process used, and that it is gone.
 func TestProcess(t *testing.T) {
 	p := start(t, t.TempDir(), HostRole)
+	call(t, p, "Host.URL", None{}, new(string)) // it has done something
 	if used, err := CPU(p.Pid()); err != nil || used <= 0 {
 		t.Errorf("CPU = %v, %v", used, err)
 	}
