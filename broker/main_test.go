@@ -124,12 +124,17 @@ func dialRelay(t *testing.T, cfg broker.RelayConfig) *broker.Conn {
 // agentConfig is the configuration of a host-agent with a key of its own.
 func (s *site) agentConfig(t testing.TB, tenant, host string, ttl time.Duration) broker.AgentConfig {
 	t.Helper()
+	return s.agentConfigAt(t, s.url(), tenant, host, ttl)
+}
+
+func (s *site) agentConfigAt(t testing.TB, url, tenant, host string, ttl time.Duration) broker.AgentConfig {
+	t.Helper()
 	key, err := auth.NewAgentKey()
 	if err != nil {
 		t.Fatalf("NewAgentKey: %v", err)
 	}
 	return broker.AgentConfig{
-		URLs: []string{s.url()}, Tenant: tenant, Host: host, Instance: broker.NewInstance(), Sign: key.SignNonce,
+		URLs: []string{url}, Tenant: tenant, Host: host, Instance: broker.NewInstance(), Sign: key.SignNonce,
 		Credentials: func(context.Context) (string, error) {
 			userJWT, _, err := s.keys.AgentUser(tenant, host, key.Public(), ttl)
 			return userJWT, err

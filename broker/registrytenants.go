@@ -107,7 +107,7 @@ func (r *Registry) tidyTenants(now time.Time) {
 	for _, tenant := range r.cfg.Tenants.Names() {
 		if !uses[tenant].open {
 			r.cfg.Tenants.Drop(tenant)
-			r.seeToTenants(time.Now(), tenant) // it may have come into use meanwhile
+			r.seeToTenants(now, tenant) // it may have come into use meanwhile
 		}
 	}
 	r.mu.Lock()

@@ -24,11 +24,16 @@ func admit(t *testing.T, s *site, r *broker.Registry, tenant, host string) broke
 
 func admitFor(t *testing.T, s *site, r *broker.Registry, e auth.Enrolment) broker.AgentConfig {
 	t.Helper()
+	return admitForAt(t, s, r, e, s.url())
+}
+
+func admitForAt(t *testing.T, s *site, r *broker.Registry, e auth.Enrolment, url string) broker.AgentConfig {
+	t.Helper()
 	key, err := auth.NewAgentKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := s.agentConfig(t, e.Tenant, e.Host, 0)
+	cfg := s.agentConfigAt(t, url, e.Tenant, e.Host, 0)
 	cfg.Sign = key.SignNonce
 	cfg.Credentials = func(ctx context.Context) (string, error) {
 		userJWT, expires, err := s.keys.AgentUser(e.Tenant, e.Host, key.Public(), 0)
