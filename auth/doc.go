@@ -20,7 +20,7 @@
 //
 // A token is a JWT (RFC 7519), signed with EdDSA and nothing else. Its header
 // has kid, the JWK thumbprint (RFC 7638) of the token key, and typ, which
-// tells the two kinds apart (RFC 8725, section 3.11). Its claims are iss and
+// tells the kinds apart (RFC 8725, section 3.11). Its claims are iss and
 // aud (both "ahp-relay"), sub, iat, exp, jti, tenant, and:
 //
 //	typ ahp-client+jwt   sub: who uses it; hosts: patterns of names; access:
@@ -28,8 +28,11 @@
 //	typ ahp-host+jwt     sub: the name of the host; relay_keys: the public keys
 //	                     of the relays that its host-agent is to trust, Ed25519
 //	                     in base64url
+//	typ ahp-agent+jwt    sub and relay_keys as above; cnf: the host-agent's key
+//	                     (RFC 7800), an Ed25519 JWK; former: jti and exp of the
+//	                     credential that it was renewed from
 //
-// Every one of these is required. A client's token may further have channels
+// Every one of these is required, but former. A client's token may further have channels
 // and methods (patterns; without them, all), reverse (true: the host may ask
 // the client for files) and maxConnections (at a time; without it, as the relay
 // is set). Clocks may differ by [Leeway].
@@ -65,6 +68,25 @@
 // with the instances of both, and an X25519 public key of either, made for that
 // link. A host-agent signs at login to NATS whatever the server asks, except what
 // begins with "ahp-relay ".
+//
+// # Enrolment
+//
+// A host-agent may trade its enrolment token, which is then used up, for a
+// credential: a token that is bound to a key which never leaves the host's
+// machine. With each use it proves that key:
+//
+//	signed = "ahp-relay host key v1" NUL purpose NUL challenge NUL tenant NUL host NUL said
+//
+// where said is, for the purpose "enroll", the public key in base64url; for
+// "renew", nothing; for "credentials", the nkey that is to get the user JWT.
+//
+// A credential is renewed before it expires, by whoever has it and its key. The
+// new one names its former, which is revoked when the new one is first used: an
+// answer that was lost leaves a credential that is good. Of several that were
+// renewed from the same one, only that goes on which is used first. So of a file
+// that was copied, only one copy goes on after the next renewal. If that is the
+// thief's, the owner's is refused, and the owner knows; relay revoke --host ends
+// both.
 //
 // # NATS
 //

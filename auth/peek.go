@@ -3,11 +3,12 @@ package auth
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// PeekHost returns which host an enrolment token is for, without checking
+// PeekHost returns which host an enrolment token or credential is for, without checking
 // that it is genuine or still good: a host-agent has no keys for that, and
 // only wants to know its own name.
 func PeekHost(token string) (tenant, host string, err error) {
@@ -21,7 +22,7 @@ func PeekHost(token string) (tenant, host string, err error) {
 		return "", "", errors.New("enrolment token: not a JWT, or only a part of one; " + want)
 	}
 	typ, _ := parsed.Header["typ"].(string)
-	if kind := tokenKind(typ); kind != hostKind {
+	if kind := tokenKind(typ); kind != hostKind && kind != credentialKind {
 		return "", "", fmt.Errorf("enrolment token: this is %v; %s", kind, want)
 	}
 	enrolment, err := cl.enrolment()
@@ -29,4 +30,14 @@ func PeekHost(token string) (tenant, host string, err error) {
 		return "", "", fmt.Errorf("enrolment token: %w; %s", err, want)
 	}
 	return enrolment.Tenant, enrolment.Host, nil
+}
+
+// PeekTimes returns when a credential was issued and when it expires, without
+// checking it, as PeekHost does.
+func PeekTimes(token string) (issued, expires time.Time, err error) {
+	cl := new(claims)
+	if _, _, err := jwt.NewParser().ParseUnverified(token, cl); err != nil || cl.IssuedAt == nil || cl.ExpiresAt == nil {
+		return time.Time{}, time.Time{}, errors.New("credential: not a JWT with iat and exp")
+	}
+	return cl.IssuedAt.Time, cl.ExpiresAt.Time, nil
 }

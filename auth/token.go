@@ -91,6 +91,10 @@ type Enrolment struct {
 	Host     string    // the one host that the agent may serve
 	IssuedAt time.Time // to the second
 	Expires  time.Time // to the second
+
+	// Of a credential, see [Keys.IssueCredential].
+	Key    ed25519.PublicKey // that the host-agent must prove; nil: it is an enrolment token
+	Former *Former           // the credential that this one replaces; nil: none
 }
 
 // What all tokens of a relay say.
@@ -105,6 +109,8 @@ type tokenKind string
 const (
 	clientKind tokenKind = "ahp-client+jwt"
 	hostKind   tokenKind = "ahp-host+jwt"
+
+	credentialKind tokenKind = "ahp-agent+jwt"
 )
 
 func (k tokenKind) String() string {
@@ -113,11 +119,13 @@ func (k tokenKind) String() string {
 		return "a client token (relay token client)"
 	case hostKind:
 		return "a host enrolment token (relay token host)"
+	case credentialKind:
+		return "a host-agent's credential (host-agent enroll)"
 	}
 	return "no token of a relay"
 }
 
-// claims are the claims of both kinds.
+// claims are the claims of all kinds.
 type claims struct {
 	jwt.RegisteredClaims
 	Tenant string   `json:"tenant"`
@@ -130,6 +138,8 @@ type claims struct {
 	MaxConnections int      `json:"maxConnections,omitempty"`
 
 	RelayKeys []string `json:"relay_keys,omitempty"` // of host-agents' tokens
+
+	credentialClaims
 }
 
 // IssueClient signs a client token. An empty ID and a zero IssuedAt are filled
@@ -350,7 +360,7 @@ func (cl *claims) enrolment() (Enrolment, error) {
 	}, nil
 }
 
-// check checks the claims of both kinds that the library leaves to us.
+// check checks the claims of all kinds that the library leaves to us.
 func (cl *claims) check() error {
 	if cl.ID == "" || cl.IssuedAt == nil || cl.ExpiresAt == nil {
 		return errors.New("jti, iat or exp is missing")

@@ -23,6 +23,9 @@ import (
 //	POST /agent/challenge    → {"challenge", "tenant", "host"}
 //	POST /agent/credentials  {"challenge", "nkey", "signature"} → {"jwt", "expires", "nats"}
 //
+// In place of the enrolment token, it may show a credential that it has got for
+// one: see enroll.go.
+//
 // The signature, in base64, is by the private part of nkey: see
 // [auth.SignChallenge]. An error is {"error"}.
 
@@ -38,6 +41,8 @@ type Proof struct {
 	Challenge string `json:"challenge"` // as it came
 	NKey      string `json:"nkey"`      // public NATS user key
 	Signature []byte `json:"signature"` // in base64
+
+	KeySignature []byte `json:"keySignature,omitempty"` // of a credential's key, see [auth.HostKey]
 }
 
 // Credentials is the answer to POST /agent/credentials.
@@ -85,6 +90,13 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusForbidden, map[string]string{"error": err.Error()})
 		return
 	}
+	if !s.provesKey(w, host, auth.ToConnect, proof.Challenge, proof.NKey, proof.KeySignature) {
+		return
+	}
+	if err := s.mayTakeOver(host); err != nil {
+		s.unauthorized(w, r, err)
+		return
+	}
 	jwt, expires, err := s.cfg.Keys.AgentUser(host.Tenant, host.Host, proof.NKey, s.cfg.AgentTTL)
 	if err != nil {
 		writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
@@ -93,6 +105,12 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 	if err := s.cfg.Registry.Admit(r.Context(), host, proof.NKey, expires); err != nil {
 		s.cfg.Log.Error("credentials cannot be given", "tenant", host.Tenant, "host", host.Host, "error", err)
 		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "NATS does not take this tenant's account now; try again"})
+		return
+	}
+	// Its NATS user is that of the new credential by now: the end of the former
+	// does not cut it off.
+	if err := s.takeOver(host); err != nil {
+		s.unauthorized(w, r, err)
 		return
 	}
 	s.audit.write(s.hostLine("enrol", host, r, "NATS credentials until "+expires.Format(time.RFC3339)))

@@ -54,6 +54,7 @@ type Config struct {
 	Resume        time.Duration // how long a host-agent may be out of reach unnoticed; default 15 s
 	HoldTime      time.Duration // how long a client waits for a host that is away; default 10 min
 	AgentTTL      time.Duration // lifetime of NATS credentials for host-agents; default 15 min
+	CredentialTTL time.Duration // lifetime of the credentials that host-agents get for enrolment tokens; default 90 days
 
 	// Strict are patterns of the hosts, tenant/host, whose connections are gated
 	// strictly: see package mcpgate. "default/*" are all of a tenant.
@@ -115,6 +116,7 @@ func (cfg Config) withDefaults() Config {
 	duration(&cfg.Resume, 15*time.Second)
 	duration(&cfg.HoldTime, 10*time.Minute)
 	cfg.Limits = cfg.Limits.withDefaults()
+	duration(&cfg.CredentialTTL, auth.DefaultCredentialTTL)
 	if cfg.Origins == nil {
 		cfg.Origins = DefaultOrigins
 	}
@@ -169,7 +171,7 @@ func (cfg *Config) checkTimes() error {
 		field string
 		value time.Duration
 	}{
-		{"Ping", cfg.Ping}, {"Stall", cfg.Stall}, {"Resume", cfg.Resume}, {"HoldTime", cfg.HoldTime},
+		{"Ping", cfg.Ping}, {"Stall", cfg.Stall}, {"Resume", cfg.Resume}, {"HoldTime", cfg.HoldTime}, {"CredentialTTL", cfg.CredentialTTL},
 	} {
 		if d.value < 0 {
 			return fmt.Errorf("%s is %v; want a time above zero", d.field, d.value)
@@ -200,6 +202,7 @@ type Server struct {
 	forget func() // ends those of revoked
 
 	draining atomic.Bool
+	renewing sync.Mutex    // held while it is noted which credential is in use
 	revoking chan struct{} // for watchRevocations: something was revoked; holds one
 
 	mu      sync.Mutex // guards closed, and running.Add against running.Wait

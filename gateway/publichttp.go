@@ -26,6 +26,8 @@ func (s *Server) publicHandler() http.Handler {
 	mux.HandleFunc("GET /readyz", s.serveReady)
 	mux.HandleFunc("POST /agent/challenge", s.serveChallenge)
 	mux.HandleFunc("POST /agent/credentials", s.serveCredentials)
+	mux.HandleFunc("POST /agent/enroll", s.serveEnroll)
+	mux.HandleFunc("POST /agent/renew", s.serveRenew)
 	if s.cfg.NATS != nil {
 		mux.HandleFunc("GET /nats", s.serveNATS)
 	}

@@ -211,10 +211,10 @@ func TestCredentials(t *testing.T) {
 		"no JSON":           {[]byte("challenge"), http.StatusBadRequest},
 		"too long":          {[]byte(`{"challenge":"` + strings.Repeat("x", maxProof) + `"}`), http.StatusBadRequest},
 		"nothing":           {[]byte(`{}`), http.StatusForbidden},
-		"another key":       {encode(t, Proof{good.Challenge, other.Public(), good.Signature}), http.StatusForbidden},
-		"no key":            {encode(t, Proof{good.Challenge, "UABC", good.Signature}), http.StatusForbidden},
-		"no signature":      {encode(t, Proof{good.Challenge, good.NKey, nil}), http.StatusForbidden},
-		"another challenge": {encode(t, Proof{a.proof().Challenge, good.NKey, good.Signature}), http.StatusForbidden},
+		"another key":       {encode(t, Proof{good.Challenge, other.Public(), good.Signature, nil}), http.StatusForbidden},
+		"no key":            {encode(t, Proof{good.Challenge, "UABC", good.Signature, nil}), http.StatusForbidden},
+		"no signature":      {encode(t, Proof{good.Challenge, good.NKey, nil, nil}), http.StatusForbidden},
+		"another challenge": {encode(t, Proof{a.proof().Challenge, good.NKey, good.Signature, nil}), http.StatusForbidden},
 	} {
 		status, answer := a.post("/agent/credentials", a.token, bad.body)
 		var said struct{ Error string }

@@ -19,9 +19,10 @@ func (s *Server) verifyClient(token string) (auth.Client, error) {
 	return who, err
 }
 
-// verifyHost checks an enrolment token, and that it is not revoked.
+// verifyHost checks an enrolment token or credential, and that it is not
+// revoked.
 func (s *Server) verifyHost(token string) (auth.Enrolment, error) {
-	host, err := s.cfg.Keys.VerifyHost(token)
+	host, err := s.cfg.Keys.VerifyAgent(token)
 	if err == nil && s.isEnrolmentRevoked(host) {
 		err = auth.ErrTokenRevoked
 	}

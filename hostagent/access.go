@@ -14,8 +14,10 @@ import (
 // host.
 type access struct {
 	relays    *relays
-	elsewhere []string               // where NATS is, if not behind the relays' /nats
-	token     func() (string, error) // the enrolment token
+	elsewhere []string                      // where NATS is, if not behind the relays' /nats
+	token     func() (string, error)        // the enrolment token, or a credential
+	file      *CredentialFile               // of the credential; nil: none
+	hostKey   func() (*auth.HostKey, error) // that the credential is bound to; nil: none
 	http      *http.Client
 	tenant    string
 	host      string

@@ -23,14 +23,16 @@ import (
 // Config says how an [Agent] is to work. Durations and sizes of zero mean
 // their defaults.
 type Config struct {
-	Relays   []string               // required; base URLs of the relays of one cluster, all http:// or all https://
-	Token    func() (string, error) // required; the enrolment token, asked for before each use
-	NATSURLs []string               // where NATS is, if not behind the relays' /nats
-	Upstream Upstream               // required; the AHP host
-	TakeOver bool                   // serve the host even if another host-agent does, which then stops
-	Version  string                 // of the program
-	Strict   bool                   // MCP and capabilities of clients are gated strictly, whatever relays say; see package mcpgate
-	Canvas   contentproxy.Config    // what of the host's loopback interface canvases may show; the AHP host's own port is added
+	Relays      []string               // required; base URLs of the relays of one cluster, all http:// or all https://
+	Token       func() (string, error) // required unless Credentials is set; the enrolment token, asked for before each use
+	Credentials *CredentialFile        // in place of Token
+
+	NATSURLs []string            // where NATS is, if not behind the relays' /nats
+	Upstream Upstream            // required; the AHP host
+	TakeOver bool                // serve the host even if another host-agent does, which then stops
+	Version  string              // of the program
+	Strict   bool                // MCP and capabilities of clients are gated strictly, whatever relays say; see package mcpgate
+	Canvas   contentproxy.Config // what of the host's loopback interface canvases may show; the AHP host's own port is added
 
 	Allow     *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
 	NoReverse bool         // the host may not ask clients for their files
@@ -100,6 +102,9 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Credentials != nil {
+		cfg.Token = cfg.Credentials.Token
+	}
 	switch {
 	case cfg.Token == nil:
 		return nil, errors.New("host-agent: no Token given")
@@ -119,6 +124,9 @@ func New(cfg Config) (*Agent, error) {
 	access, err := newAccess(cfg.Relays, cfg.NATSURLs, cfg.Token, cfg.HTTP)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Credentials != nil {
+		access.file, access.hostKey = cfg.Credentials, cfg.Credentials.Key
 	}
 	a := &Agent{access: access, cfg: cfg}
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
@@ -171,6 +179,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer wg.Wait() // from then on, no connections are made
 	wg.Go(func() { a.monitor.run(life) })
 	wg.Go(func() { a.presence.announce(life, holder.Update) })
+	if a.file != nil {
+		wg.Go(func() { a.renewLoop(life, conn.Redial, a.renewed) })
+	}
 	if len(a.cfg.Sentinel.Command) > 0 {
 		wg.Go(func() { a.sentinel.run(life) })
 		<-a.sentinel.ready // before there is anything to lose

@@ -38,6 +38,8 @@ func newHTTPClient() *http.Client {
 type RefusedError struct {
 	Status int    // of HTTP; 0: it is the host-agent that cannot use the answer
 	Text   string // what the relay says, or is wrong
+
+	Credential bool // what was shown is a credential, and no enrolment token
 }
 
 // Error says what to do.
@@ -47,6 +49,9 @@ func (e *RefusedError) Error() string {
 		return e.Text
 	case e.Status < 400:
 		return fmt.Sprintf("the relay is at another URL: %s; change --relay", e.Text)
+	case e.Status == http.StatusUnauthorized && e.Credential:
+		return fmt.Sprintf("the relay refuses the credential: %s; if nobody has revoked it, and it has not expired, somebody else has renewed it, "+
+			"so there is a copy of its file: relay revoke --host ends both; then host-agent enroll begins anew", e.Text)
 	case e.Status == http.StatusUnauthorized:
 		return fmt.Sprintf("the relay refuses the enrolment token: %s; get a new one with relay token host", e.Text)
 	case e.Status == http.StatusNotFound, e.Status == http.StatusMethodNotAllowed:
@@ -95,6 +100,40 @@ func (a *access) headers() (http.Header, error) {
 // credentialsFrom gets NATS credentials for this host-agent's nkey from one
 // relay, which wants to see the enrolment token, and the nkey proved.
 func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT string, err error) {
+	challenge, err := a.challenge(ctx, relay)
+	if err != nil {
+		return "", err
+	}
+	signature, err := auth.SignChallenge(a.key, challenge, a.tenant, a.host)
+	if err != nil {
+		return "", err
+	}
+	body := map[string]any{"challenge": challenge, "nkey": a.key.Public(), "signature": signature}
+	if a.hostKey != nil {
+		key, err := a.hostKey()
+		if err != nil {
+			return "", err
+		}
+		if body["keySignature"], err = key.Prove(auth.ToConnect, challenge, a.tenant, a.host, a.key.Public()); err != nil {
+			return "", err
+		}
+	}
+	var answer struct {
+		JWT  string
+		NATS *bool // whether /nats is there
+	}
+	if err := a.post(ctx, relay, "/agent/credentials", body, &answer); err != nil {
+		return "", err
+	}
+	if answer.NATS != nil && !*answer.NATS && len(a.elsewhere) == 0 {
+		return "", &RefusedError{Text: "the relay's NATS is a cluster elsewhere; say where, with --nats-url"}
+	}
+	return answer.JWT, nil
+}
+
+// challenge asks a relay for a challenge, and sees whether the token is still
+// for the same host.
+func (a *access) challenge(ctx context.Context, relay string) (string, error) {
 	var challenge struct{ Challenge, Tenant, Host string }
 	if err := a.post(ctx, relay, "/agent/challenge", struct{}{}, &challenge); err != nil {
 		return "", err
@@ -106,23 +145,7 @@ func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT str
 		return "", &RefusedError{Text: fmt.Sprintf(
 			"the token is now for %s/%s; this host-agent serves %s/%s: start it anew", challenge.Tenant, challenge.Host, a.tenant, a.host)}
 	}
-	signature, err := auth.SignChallenge(a.key, challenge.Challenge, a.tenant, a.host)
-	if err != nil {
-		return "", err
-	}
-	var answer struct {
-		JWT  string
-		NATS *bool // whether /nats is there
-	}
-	if err := a.post(ctx, relay, "/agent/credentials", map[string]any{
-		"challenge": challenge.Challenge, "nkey": a.key.Public(), "signature": signature,
-	}, &answer); err != nil {
-		return "", err
-	}
-	if answer.NATS != nil && !*answer.NATS && len(a.elsewhere) == 0 {
-		return "", &RefusedError{Text: "the relay's NATS is a cluster elsewhere; say where, with --nats-url"}
-	}
-	return answer.JWT, nil
+	return challenge.Challenge, nil
 }
 
 // post sends one request to a relay and decodes the answer.
@@ -152,7 +175,12 @@ func (a *access) post(ctx context.Context, relay, path string, body, answer any)
 		return fmt.Errorf("relay %s: %w", relay, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return refusal(relay, response, data)
+		err := refusal(relay, response, data)
+		var refused *RefusedError
+		if errors.As(err, &refused) {
+			refused.Credential = a.hostKey != nil
+		}
+		return err
 	}
 	if err := json.Unmarshal(data, answer); err != nil {
 		return fmt.Errorf("%w: %w", notRelay(relay), err)
@@ -178,7 +206,7 @@ func refusal(relay string, response *http.Response, data []byte) error {
 	if status >= 500 || status == http.StatusTooManyRequests {
 		return fmt.Errorf("relay %s: HTTP %d: %s", relay, status, text)
 	}
-	return &RefusedError{status, text}
+	return &RefusedError{Status: status, Text: text}
 }
 
 // shorten makes a line of what a server says.

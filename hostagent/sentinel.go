@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"runtime/debug"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/broker"
 )
 
@@ -26,7 +28,8 @@ type will struct {
 	Farewell bool     `json:"farewell,omitempty"` // the host-agent ends: nothing is to be done
 	Relays   []string `json:"relays,omitempty"`
 	NATSURLs []string `json:"natsUrls,omitempty"`
-	Token    string   `json:"token,omitempty"`    // for enrolment
+	Token    string   `json:"token,omitempty"`    // for enrolment, or a credential
+	Key      []byte   `json:"key,omitempty"`      // that the credential is bound to
 	Instance string   `json:"instance,omitempty"` // of the host-agent
 }
 
@@ -85,7 +88,7 @@ func readWill(pipe io.Reader) (w will, err error) {
 func (w *will) execute(ctx context.Context) error {
 	client := newHTTPClient()
 	defer client.CloseIdleConnections()
-	a, err := newAccess(w.Relays, w.NATSURLs, func() (string, error) { return w.Token, nil }, client)
+	a, err := w.access(client)
 	if err != nil {
 		return err
 	}
@@ -104,6 +107,15 @@ func (w *will) execute(ctx context.Context) error {
 	return broker.ReleaseCrashed(ctx, broker.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: w.Instance,
 	}, reasonCrashed)
+}
+
+// access is the sentinel's own.
+func (w *will) access(client *http.Client) (*access, error) {
+	a, err := newAccess(w.Relays, w.NATSURLs, func() (string, error) { return w.Token, nil }, client)
+	if err == nil && w.Key != nil {
+		a.hostKey = func() (*auth.HostKey, error) { return auth.ReadHostKey(w.Key) }
+	}
+	return a, err
 }
 
 // keepAsking gets credentials, from whichever relay can be reached first, until
@@ -125,5 +137,13 @@ func (a *access) keepAsking(ctx context.Context) (userJWT string, err error) {
 // will is what this host-agent's sentinel needs to know.
 func (a *Agent) will() (will, error) {
 	token, err := a.token()
-	return will{Relays: a.relays.inOrder(), NATSURLs: a.elsewhere, Token: token, Instance: a.instance}, err
+	w := will{Relays: a.relays.inOrder(), NATSURLs: a.elsewhere, Token: token, Instance: a.instance}
+	if err != nil || a.hostKey == nil {
+		return w, err
+	}
+	key, err := a.hostKey()
+	if err == nil {
+		w.Key = key.Seed()
+	}
+	return w, err
 }

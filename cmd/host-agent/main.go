@@ -29,6 +29,7 @@ type app struct {
 
 	Run     runCmd     `cmd:"" help:"Serve a host until stopped."`
 	Check   checkCmd   `cmd:"" help:"Look for what is wrong with relay, token and host, without serving."`
+	Enroll  enrollCmd  `cmd:"" help:"Trade an enrolment token, which is used up, for a credential that is bound to a key of this machine's own."`
 	Clients clientsCmd `cmd:"" help:"List who is connected to the host through the host-agent that runs here."`
 	Kick    kickCmd    `cmd:"" help:"End the connection of a client, or all of a subject, and keep them away for a while."`
 
@@ -66,22 +67,29 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // hostFlags say which host is served, and through which relay.
 type hostFlags struct {
 	Relay             []string `help:"Base URL of the relay. Give it several times for the relays of a cluster: the host-agent goes from one to the next." required:"" placeholder:"URL"`
-	TokenFile         string   `help:"File with the enrolment token (relay token host)." required:"" type:"path" placeholder:"FILE"`
+	TokenFile         string   `help:"File with the enrolment token (relay token host)." xor:"token" required:"" type:"path" placeholder:"FILE"`
+	CredentialsFile   string   `help:"File that host-agent enroll has written, in place of --token-file. The host-agent renews what is in it." xor:"token" required:"" type:"path" placeholder:"FILE"`
 	Upstream          string   `help:"Where the AHP host is: ws://, wss:// or unix:/path. Or give a command behind --, which speaks AHP on its standard input and output and is started for each client." placeholder:"URL"`
 	UpstreamTokenFile string   `help:"File with the connection token that the host wants (?tkn=)." type:"path" placeholder:"FILE"`
 	NATSURL           []string `help:"Where NATS is, if not behind the relay: nats://, tls://, ws:// or wss://. May be given several times, for the servers of a cluster." placeholder:"URL" name:"nats-url"`
 	Command           []string `arg:"" optional:"" passthrough:"" help:"Command that is the host."`
 }
 
-func (f *hostFlags) config(s *streams) hostagent.Config {
+func (f *hostFlags) config(s *streams) (cfg hostagent.Config, err error) {
 	command := f.Command
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	}
-	return hostagent.Config{
+	cfg = hostagent.Config{
 		Relays: f.Relay, NATSURLs: f.NATSURL, Token: f.token, Version: cli.BuildVersion(), Log: s.log,
 		Upstream: hostagent.Upstream{URL: f.Upstream, Command: command, TokenFile: f.UpstreamTokenFile, Stderr: s.err},
 	}
+	if f.CredentialsFile != "" {
+		if cfg.Credentials, err = hostagent.OpenCredentialFile(f.CredentialsFile); err == nil {
+			cfg.Token = cfg.Credentials.Token
+		}
+	}
+	return cfg, err
 }
 
 // token reads the enrolment token, which may be replaced while the host-agent
@@ -91,9 +99,14 @@ func (f *hostFlags) token() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
+	return onlyToken(b, f.TokenFile)
+}
+
+// onlyToken returns the token of a token file.
+func onlyToken(b []byte, file string) (string, error) {
 	token := strings.TrimSpace(string(b))
 	if token == "" {
-		return "", errors.New("--token-file " + f.TokenFile + " is empty; want what relay token host prints")
+		return "", errors.New("--token-file " + file + " is empty; want what relay token host prints")
 	}
 	return token, nil
 }
@@ -114,7 +127,10 @@ type runCmd struct {
 
 // Run serves a host until ctx ends.
 func (c *runCmd) Run(ctx context.Context, s *streams) error {
-	cfg := c.config(s)
+	cfg, err := c.config(s)
+	if err != nil {
+		return err
+	}
 	cfg.TakeOver, cfg.MaxFrame, cfg.MaxQueued, cfg.Resume = c.TakeOver, c.MaxFrame, c.MaxQueued, c.Resume
 	cfg.Canvas = contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts}
 	cfg.Control = c.controlPath(cfg.Token, s)
@@ -143,7 +159,11 @@ type checkCmd struct {
 // Run looks at one thing after the other, and stops at the first that is
 // wrong, with what to do about it.
 func (c *checkCmd) Run(ctx context.Context, s *streams) error {
-	agent, err := hostagent.New(c.config(s))
+	cfg, err := c.config(s)
+	if err != nil {
+		return err
+	}
+	agent, err := hostagent.New(cfg)
 	if err != nil {
 		return err
 	}

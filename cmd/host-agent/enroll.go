@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/hostagent"
+)
+
+type enrollCmd struct {
+	Relay           []string `help:"Base URL of the relay. Give it several times for the relays of a cluster." required:"" placeholder:"URL"`
+	TokenFile       string   `help:"File with the enrolment token (relay token host), or - for the standard input." required:"" placeholder:"FILE"`
+	CredentialsFile string   `help:"File to write, which must not be there yet. It is for host-agent run --credentials-file." required:"" type:"path" placeholder:"FILE"`
+}
+
+// Run gets a credential, and writes it to its file.
+func (c *enrollCmd) Run(ctx context.Context, s *streams) error {
+	var in io.Reader = os.Stdin
+	if c.TokenFile != "-" {
+		file, err := os.Open(c.TokenFile)
+		if err != nil {
+			return fmt.Errorf("--token-file: %w", err)
+		}
+		defer file.Close()
+		in = file
+	}
+	b, err := io.ReadAll(io.LimitReader(in, auth.MaxTokenSize+2)) // with an end of line
+	if err != nil {
+		return fmt.Errorf("--token-file: %w", err)
+	}
+	token, err := onlyToken(b, c.TokenFile)
+	if err != nil {
+		return err
+	}
+	tenant, host, expires, err := hostagent.Enroll(ctx, hostagent.Enrolment{Relays: c.Relay, Token: token, File: c.CredentialsFile})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.out, "Host %s of tenant %s is enrolled. The enrolment token is used up. %s is good until %s; host-agent run renews it.\n",
+		host, tenant, c.CredentialsFile, expires.Local().Format(time.RFC3339))
+	return err
+}

@@ -1,0 +1,165 @@
+package gateway
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// How a host-agent trades an enrolment token, in Authorization: Bearer, for a
+// credential that is bound to a key of its own, and renews that. It begins with
+// POST /agent/challenge.
+//
+//	POST /agent/enroll  {"challenge", "key", "keySignature"} → {"credential", "expires"}
+//	POST /agent/renew   {"challenge", "keySignature"}        → {"credential", "expires"}
+//
+// The enrolment token is used up by the first. Relays tell each other; one that
+// is cut off from the others learns it when they meet.
+
+// KeyProof is the body of POST /agent/enroll and /agent/renew.
+type KeyProof struct {
+	Challenge    string `json:"challenge"`     // as it came
+	Key          []byte `json:"key,omitempty"` // public Ed25519 key, in base64
+	KeySignature []byte `json:"keySignature"`  // in base64, see [auth.HostKey]
+}
+
+// Credential is the answer to POST /agent/enroll and /agent/renew.
+type Credential struct {
+	Credential string    `json:"credential"`
+	Expires    time.Time `json:"expires"` // by the relay's clock
+}
+
+// errUsedUp reports an enrolment token that was traded for a credential.
+var errUsedUp = errors.New("the enrolment token is used up")
+
+func (s *Server) serveEnroll(w http.ResponseWriter, r *http.Request) {
+	host, proof, ok := s.keyProof(w, r)
+	if !ok {
+		return
+	}
+	if host.Key != nil {
+		writeJSON(w, http.StatusBadRequest, map[string]string{"error": "this is a credential already; needed is an enrolment token (relay token host)"})
+		return
+	}
+	said := base64.RawURLEncoding.EncodeToString(proof.Key)
+	if err := s.cfg.Keys.CheckKey(proof.Key, auth.ToEnroll, proof.Challenge, host.Tenant, host.Host, said, proof.KeySignature); err != nil {
+		writeJSON(w, http.StatusForbidden, map[string]string{"error": err.Error()})
+		return
+	}
+	first, err := s.revoked.Spend(host.ID, host.Expires)
+	switch {
+	case err != nil:
+		s.cfg.Log.Error("an enrolment token could not be noted as used up", "tenant", host.Tenant, "host", host.Host, "error", err)
+		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the relay cannot note that the token is used up; see its log"})
+		return
+	case !first:
+		s.unauthorized(w, r, errUsedUp)
+		return
+	}
+	s.audit.write(s.hostLine("enrol", host, r, "credential; the enrolment token is used up"))
+	s.giveCredential(w, auth.Enrolment{Tenant: host.Tenant, Host: host.Host, Key: proof.Key})
+}
+
+func (s *Server) serveRenew(w http.ResponseWriter, r *http.Request) {
+	host, proof, ok := s.keyProof(w, r)
+	if !ok {
+		return
+	}
+	if host.Key == nil {
+		writeJSON(w, http.StatusBadRequest, map[string]string{"error": "this is an enrolment token; needed is a credential (host-agent enroll)"})
+		return
+	}
+	if !s.provesKey(w, host, auth.ToRenew, proof.Challenge, "", proof.KeySignature) {
+		return
+	}
+	if err := s.takeOver(host); err != nil {
+		s.unauthorized(w, r, err)
+		return
+	}
+	s.audit.write(s.hostLine("enrol", host, r, "credential renewed"))
+	s.giveCredential(w, auth.Enrolment{
+		Tenant: host.Tenant, Host: host.Host, Key: host.Key, Former: &auth.Former{ID: host.ID, Expires: host.Expires},
+	})
+}
+
+// keyProof reads a request, or answers that it is none.
+func (s *Server) keyProof(w http.ResponseWriter, r *http.Request) (host auth.Enrolment, proof KeyProof, ok bool) {
+	if host, ok = s.agentToken(w, r); !ok {
+		return host, proof, false
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxProof)).Decode(&proof); err != nil {
+		writeJSON(w, http.StatusBadRequest, map[string]string{"error": "body is no JSON of challenge, key and keySignature"})
+		return host, proof, false
+	}
+	return host, proof, true
+}
+
+// provesKey reports whether a signature proves the key of a credential, or
+// answers that it does not. An enrolment token has none to prove.
+func (s *Server) provesKey(w http.ResponseWriter, host auth.Enrolment, purpose auth.Purpose, challenge, said string, signature []byte) bool {
+	if host.Key == nil {
+		return true
+	}
+	err := s.cfg.Keys.CheckKey(host.Key, purpose, challenge, host.Tenant, host.Host, said, signature)
+	if err != nil {
+		writeJSON(w, http.StatusForbidden, map[string]string{"error": err.Error()})
+	}
+	return err == nil
+}
+
+// giveCredential answers with a credential as of now.
+func (s *Server) giveCredential(w http.ResponseWriter, e auth.Enrolment) {
+	e.Expires = time.Now().Add(s.cfg.CredentialTTL)
+	credential, err := s.cfg.Keys.IssueCredential(e)
+	if err != nil {
+		s.cfg.Log.Error("no credential could be made", "tenant", e.Tenant, "host", e.Host, "error", err)
+		writeJSON(w, http.StatusInternalServerError, map[string]string{"error": "the relay cannot make a credential; see its log"})
+		return
+	}
+	writeJSON(w, http.StatusOK, Credential{credential, e.Expires})
+}
+
+// errElsewhere reports a credential of which there is another that was renewed
+// from the same one, and used before.
+var errElsewhere = errors.New("another credential was renewed from the same one, and used: somebody has a copy")
+
+// inUsePrefix begins, in the place of a token's ID, what is noted of a
+// credential that was used first of those that were renewed from the same one.
+const inUsePrefix = "in-use:"
+
+// mayTakeOver refuses a credential if another was renewed from the same one,
+// and used before.
+func (s *Server) mayTakeOver(host auth.Enrolment) error {
+	if host.Former == nil || s.revoked.Revoked(host.IssuedAt, auth.RevocationKey{Token: inUsePrefix + host.ID}) ||
+		!s.revoked.Revoked(host.IssuedAt, auth.RevocationKey{Token: host.Former.ID}) {
+		return nil
+	}
+	return errElsewhere
+}
+
+// takeOver notes the first proved use of a credential that was renewed, which
+// ends the one before: until now the answer could have been lost.
+func (s *Server) takeOver(host auth.Enrolment) error {
+	if host.Former == nil {
+		return nil
+	}
+	s.renewing.Lock()
+	defer s.renewing.Unlock()
+	if err := s.mayTakeOver(host); err != nil {
+		return err
+	}
+	// Other relays are to hear of the one before they hear of the end of the
+	// other.
+	_, err := s.revoked.Spend(inUsePrefix+host.ID, host.Expires)
+	if err == nil {
+		_, err = s.revoked.Spend(host.Former.ID, host.Former.Expires)
+	}
+	if err != nil {
+		s.cfg.Log.Error("it could not be noted that a credential was renewed; the one before stays good", "tenant", host.Tenant, "host", host.Host, "error", err)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// keyProof returns a proof of a key for a purpose.
+func (a *fakeAgent) keyProof(key *auth.HostKey, purpose auth.Purpose, said string) KeyProof {
+	a.t.Helper()
+	challenge := a.proof().Challenge
+	signature, err := key.Prove(purpose, challenge, "default", "laptop", said)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return KeyProof{Challenge: challenge, KeySignature: signature}
+}
+
+func (a *fakeAgent) enrollProof(key *auth.HostKey) KeyProof {
+	proof := a.keyProof(key, auth.ToEnroll, base64.RawURLEncoding.EncodeToString(key.Public()))
+	proof.Key = key.Public()
+	return proof
+}
+
+func (a *fakeAgent) wantCredential(path string, proof KeyProof) (credential string) {
+	a.t.Helper()
+	status, answer := a.post(path, a.token, encode(a.t, proof))
+	var c Credential
+	if err := json.Unmarshal([]byte(answer), &c); err != nil || status != http.StatusOK || c.Credential == "" {
+		a.t.Fatalf("%s: HTTP %d %s; want a credential", path, status, answer)
+	}
+	if left := time.Until(c.Expires); left < auth.DefaultCredentialTTL-time.Hour || left > auth.DefaultCredentialTTL {
+		a.t.Errorf("%s: the credential is good for %v", path, left)
+	}
+	return c.Credential
+}
+
+func (a *fakeAgent) wantRefused(what, path string, proof any, want int, why string) {
+	a.t.Helper()
+	status, answer := a.post(path, a.token, encode(a.t, proof))
+	if status != want || !strings.Contains(answer, why) {
+		a.t.Errorf("%s: HTTP %d %s; want %d, %q", what, status, answer, want, why)
+	}
+}
+
+// connectProof is what gets NATS credentials with a credential.
+func (a *fakeAgent) connectProof(key *auth.HostKey) Proof {
+	a.t.Helper()
+	proof := a.proof()
+	signature, err := key.Prove(auth.ToConnect, proof.Challenge, "default", "laptop", proof.NKey)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	proof.KeySignature = signature
+	return proof
+}
+
+// TestEnroll goes the way of a host-agent from its enrolment token to its
+// second credential, and tries at each step what must not work.
+func TestEnroll(t *testing.T) {
+	dir := t.TempDir()
+	here := func(cfg *RelayConfig) { cfg.DataDir = dir }
+	r := startRelay(t, here)
+	a := newFakeAgent(t, r)
+	enrolment := a.token
+	key, other := auth.NewHostKey(), auth.NewHostKey()
+	stolen := a.enrollProof(key)
+	stolen.Key = other.Public()
+	a.wantRefused("another key in the proof", "/agent/enroll", stolen, http.StatusForbidden, "signature")
+	a.wantRefused("no key", "/agent/enroll", KeyProof{Challenge: a.proof().Challenge}, http.StatusForbidden, "signature")
+	a.wantRefused("a proof for something else", "/agent/enroll", a.keyProof(key, auth.ToRenew, ""), http.StatusForbidden, "signature")
+	a.wantRefused("no JSON of it", "/agent/enroll", "x", http.StatusBadRequest, "no JSON")
+	a.wantRefused("an enrolment token cannot be renewed", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusBadRequest, "host-agent enroll")
+
+	again := a.enrollProof(other) // made before the token is used up
+	first := a.wantCredential("/agent/enroll", a.enrollProof(key))
+	a.wantRefused("the token once more", "/agent/enroll", again, http.StatusUnauthorized, "token revoked")
+	a.wantRefused("the token for NATS", "/agent/challenge", nil, http.StatusUnauthorized, "token revoked")
+
+	a.token = first
+	a.wantRefused("a credential cannot be enrolled", "/agent/enroll", a.enrollProof(key), http.StatusBadRequest, "credential already")
+	a.wantRefused("without a proof of the key", "/agent/credentials", a.proof(), http.StatusForbidden, "host's key")
+	a.wantRefused("with another key", "/agent/credentials", a.connectProof(other), http.StatusForbidden, "host's key")
+	moved := a.connectProof(key)
+	nkey, err := auth.NewAgentKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if moved.Signature, err = auth.SignChallenge(nkey, moved.Challenge, "default", "laptop"); err != nil {
+		t.Fatal(err)
+	}
+	moved.NKey = nkey.Public()
+	a.wantRefused("a proof that was overheard, for another nkey", "/agent/credentials", moved, http.StatusForbidden, "host's key")
+	if status, answer := a.post("/agent/credentials", a.token, encode(t, a.connectProof(key))); status != http.StatusOK {
+		t.Fatalf("credentials: HTTP %d %s", status, answer)
+	}
+
+	a.wantRefused("renewal with another key", "/agent/renew", a.keyProof(other, auth.ToRenew, ""), http.StatusForbidden, "host's key")
+	lost := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, ""))
+	second := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, "")) // nobody has used the other
+	if status, answer := a.post("/agent/credentials", first, encode(t, a.connectProof(key))); status != http.StatusOK {
+		t.Errorf("until the next is used, the first: HTTP %d %s", status, answer)
+	}
+	a.token = second
+	if status, answer := a.post("/agent/credentials", a.token, encode(t, a.connectProof(key))); status != http.StatusOK {
+		t.Fatalf("the second: HTTP %d %s", status, answer)
+	}
+	a.token = lost
+	a.wantRefused("its sibling", "/agent/credentials", a.connectProof(key), http.StatusUnauthorized, "somebody has a copy")
+	a.wantRefused("its sibling's renewal", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusUnauthorized, "somebody has a copy")
+	a.token = second
+	if status, answer := a.post("/agent/credentials", a.token, encode(t, a.connectProof(key))); status != http.StatusOK {
+		t.Errorf("the second, once more: HTTP %d %s", status, answer)
+	}
+	for name, token := range map[string]string{"the first": first, "the enrolment token": enrolment} {
+		if status, _ := a.post("/agent/challenge", token, nil); status != http.StatusUnauthorized {
+			t.Errorf("after the second was used, %s: HTTP %d; want 401", name, status)
+		}
+	}
+
+	r.Close()
+	a.relay = startRelay(t, here)
+	if status, _ := a.post("/agent/challenge", first, nil); status != http.StatusUnauthorized {
+		t.Errorf("after a restart, the first: HTTP %d; want 401", status)
+	}
+	if status, answer := a.post("/agent/credentials", second, encode(t, a.connectProof(key))); status != http.StatusOK {
+		t.Errorf("after a restart, the second: HTTP %d %s; want 200", status, answer)
+	}
+	a.token = lost
+	a.wantRefused("after a restart, its sibling", "/agent/credentials", a.connectProof(key), http.StatusUnauthorized, "somebody has a copy")
+	if err := a.relay.registry.Revocations().Add(newRevocation(RevokeRequest{Tenant: "default", Host: "laptop"})); err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{lost, second} {
+		if status, _ := a.post("/agent/challenge", token, nil); status != http.StatusUnauthorized {
+			t.Errorf("after the host was revoked: HTTP %d; want 401", status)
+		}
+	}
+}

@@ -1,0 +1,360 @@
+package hostagent
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// A keyRelay gives credentials as relays do, in memory. It implements
+// [http.RoundTripper].
+type keyRelay struct {
+	t    *testing.T
+	keys *auth.Keys
+
+	ttl     time.Duration
+	spent   map[string]bool
+	gave    []time.Time
+	uses    int
+	down    bool // it cannot be reached
+	loses   bool // answers get lost
+	refuses bool // it has a bad day: 500
+}
+
+func newKeyRelay(t *testing.T) *keyRelay {
+	t.Helper()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &keyRelay{t: t, keys: keys, ttl: auth.DefaultCredentialTTL, spent: map[string]bool{}}
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (r *keyRelay) RoundTrip(request *http.Request) (*http.Response, error) {
+	if r.down {
+		return nil, errors.New("no route to host")
+	}
+	w := httptest.NewRecorder()
+	r.serve(w, request)
+	if r.loses {
+		return nil, errors.New("connection reset")
+	}
+	return w.Result(), nil
+}
+
+func (r *keyRelay) serve(w http.ResponseWriter, request *http.Request) {
+	token := strings.TrimPrefix(request.Header.Get("Authorization"), "Bearer ")
+	host, err := r.keys.VerifyAgent(token)
+	if err != nil || r.spent[host.ID] {
+		sayError(w, http.StatusUnauthorized, errors.New("token revoked"))
+		return
+	}
+	var body struct {
+		Challenge, NKey   string
+		Key, KeySignature []byte
+	}
+	data, _ := io.ReadAll(request.Body)
+	if err := json.Unmarshal(data, &body); err != nil {
+		r.t.Errorf("body %s: %v", data, err)
+	}
+	prove := func(key []byte, purpose auth.Purpose, said string) bool {
+		err := r.keys.CheckKey(key, purpose, body.Challenge, host.Tenant, host.Host, said, body.KeySignature)
+		if err != nil {
+			sayError(w, http.StatusForbidden, err)
+		}
+		return err == nil
+	}
+	give := func(e auth.Enrolment) {
+		e.Tenant, e.Host, e.Expires = host.Tenant, host.Host, time.Now().Add(r.ttl)
+		credential, err := r.keys.IssueCredential(e)
+		if err != nil {
+			r.t.Error(err)
+		}
+		r.gave = append(r.gave, time.Now())
+		say(w, http.StatusOK, keyAnswer{credential, e.Expires})
+	}
+	switch request.URL.Path {
+	case "/agent/challenge":
+		say(w, http.StatusOK, map[string]string{"challenge": r.keys.NewChallenge(), "tenant": host.Tenant, "host": host.Host})
+	case "/agent/enroll":
+		if prove(body.Key, auth.ToEnroll, base64.RawURLEncoding.EncodeToString(body.Key)) {
+			r.spent[host.ID] = true
+			give(auth.Enrolment{Key: body.Key})
+		}
+	case "/agent/renew":
+		if r.refuses {
+			sayError(w, http.StatusInternalServerError, errors.New("a bad day"))
+		} else if prove(host.Key, auth.ToRenew, "") {
+			give(auth.Enrolment{Key: host.Key, Former: &auth.Former{ID: host.ID, Expires: host.Expires}})
+		}
+	case "/agent/credentials":
+		if prove(host.Key, auth.ToConnect, body.NKey) {
+			r.uses++
+			if host.Former != nil {
+				r.spent[host.Former.ID] = true
+			}
+			say(w, http.StatusOK, map[string]any{"jwt": "x", "nats": true})
+		}
+	}
+}
+
+// enrolled returns access with a credential in a file.
+func enrolled(t *testing.T, r *keyRelay) *access {
+	t.Helper()
+	token, err := r.keys.IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "credential")
+	e := Enrolment{Relays: []string{"http://relay"}, Token: token, File: path, HTTP: &http.Client{Transport: r}}
+	tenant, host, expires, err := Enroll(t.Context(), e)
+	if err != nil || tenant != "acme" || host != "laptop" || time.Until(expires).Round(time.Hour) != r.ttl {
+		t.Fatalf("Enroll: %s/%s until %v, %v", tenant, host, expires, err)
+	}
+	e.File += "2"
+	if _, _, _, err := Enroll(t.Context(), e); err == nil || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("Enroll once more: %v; want a refusal", err)
+	}
+	return openAccess(t, r, path)
+}
+
+func openAccess(t *testing.T, r *keyRelay, path string) *access {
+	t.Helper()
+	file, err := OpenCredentialFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := newAccess([]string{"http://relay"}, nil, file.Token, &http.Client{Transport: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.file, a.hostKey = file, file.Key
+	return a
+}
+
+const day = 24 * time.Hour
+
+// TestCredentialIsRenewed lets years pass.
+func TestCredentialIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeyRelay(t)
+		a := enrolled(t, r)
+		enrolledAt := r.gave[0]
+		first, err := os.ReadFile(a.file.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stolen := filepath.Join(t.TempDir(), "copy")
+		if err := os.WriteFile(stolen, first, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openAccess(t, r, stolen).credentials(t.Context()); err != nil {
+			t.Errorf("before it is renewed, a copy: %v", err)
+		}
+		redials, failed := 0, 0
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.renewLoop(ctx, func() { redials++ }, func(_ time.Time, err error) {
+				if err != nil {
+					failed++
+				}
+			})
+		}()
+		time.Sleep(29 * day)
+		if len(r.gave) != 1 {
+			t.Errorf("%d credentials within 29 days; want 1", len(r.gave))
+		}
+		time.Sleep(5 * day)
+		if len(r.gave) != 2 || redials != 1 || failed != 0 {
+			t.Fatalf("%d credentials within 34 days, %d redials, %d failures; want 2, 1, 0", len(r.gave), redials, failed)
+		}
+		var refused *RefusedError
+		if _, err := openAccess(t, r, stolen).credentials(t.Context()); !errors.As(err, &refused) || !strings.Contains(err.Error(), "there is a copy of its file") {
+			t.Errorf("after it was renewed, a copy: %v; want a refusal that says what may be", err)
+		}
+		if info, err := os.Stat(a.file.path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the file: %v, %v; want mode 0600", info, err)
+		}
+
+		r.down = true
+		time.Sleep(50 * day)
+		r.down, r.refuses = false, true
+		time.Sleep(day)
+		r.refuses = false
+		time.Sleep(day)
+		if len(r.gave) != 3 || failed < 20 || failed > 400 {
+			t.Errorf("after 50 days without a relay: %d credentials, %d failures; want 3, and some, but not one a minute", len(r.gave), failed)
+		}
+		time.Sleep(3 * 365 * day)
+		synctest.Wait()
+		if n := len(r.gave); n < 33 || n > 39 {
+			t.Errorf("%d credentials in three years; want one for each 30 to 33 days", n)
+		}
+		if _, err := a.credentials(t.Context()); err != nil {
+			t.Errorf("in the end: %v", err)
+		}
+		entries, err := os.ReadDir(filepath.Dir(a.file.path))
+		if err != nil || len(entries) != 1 {
+			t.Errorf("beside the file: %v, %v", entries, err)
+		}
+		cancel()
+		<-done
+		if slices.ContainsFunc(r.gave[1:], func(at time.Time) bool { return at.Sub(enrolledAt) < 30*day }) {
+			t.Error("renewed before a third of the time had passed")
+		}
+	})
+}
+
+// TestLostAnswer loses the answer to a renewal: the credential of before stays
+// good.
+func TestLostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeyRelay(t)
+		a := enrolled(t, r)
+		before, _ := a.token()
+		challenge, err := a.challenge(t.Context(), "http://relay")
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, _ := a.hostKey()
+		signature, err := key.Prove(auth.ToRenew, challenge, "acme", "laptop", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.loses = true
+		err = a.post(t.Context(), "http://relay", "/agent/renew", map[string]any{"challenge": challenge, "keySignature": signature}, new(keyAnswer))
+		if r.loses = false; err == nil || len(r.gave) != 2 {
+			t.Fatalf("the answer was not lost: %v, %d", err, len(r.gave))
+		}
+		if _, err := a.renew(t.Context(), func() {}); err != nil {
+			t.Errorf("the next renewal: %v", err)
+		}
+		if after, _ := a.token(); after == before {
+			t.Error("the credential is still the one of before")
+		}
+	})
+}
+
+// TestRenewalOfWrongClocks looks at how long a host-agent waits whose clock is
+// wrong.
+func TestRenewalOfWrongClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeyRelay(t)
+		a := enrolled(t, r)
+		time.Sleep(10 * 365 * day) // as a clock that is ten years ahead
+		if _, left, err := a.renewal(); left != renewSoon || err != nil {
+			t.Errorf("ahead: %v, %v; want at once", left, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeyRelay(t)
+		late := func() time.Time { return time.Now().Add(10 * 365 * day) }
+		a := enrolled(t, r)
+		r.keys.Now = late
+		key, _ := a.hostKey()
+		credential, err := r.keys.IssueCredential(auth.Enrolment{Tenant: "acme", Host: "laptop", Key: key.Public(), Expires: late().Add(r.ttl)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.file.write(credential, key); err != nil {
+			t.Fatal(err)
+		}
+		if share, left, err := a.renewal(); left > share || err != nil {
+			t.Errorf("behind: %v, %v; want at most %v", left, err, share)
+		}
+	})
+}
+
+func TestEnrollRefuses(t *testing.T) {
+	r := newKeyRelay(t)
+	token, err := r.keys.IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	there := filepath.Join(dir, "there")
+	if err := os.WriteFile(there, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, relay, token, file, want string
+		down                           bool
+	}{
+		{"no relay", "", token, "new", "want a URL", false},
+		{"no token", "http://relay", "x", "new", "want what relay token host prints", false},
+		{"a file", "http://relay", token, there, "is there already", false},
+		{"no directory", "http://relay", token, filepath.Join(dir, "no", "dir"), "no such file", false},
+		{"relay away", "http://relay", token, filepath.Join(dir, "new"), "cannot be reached", true},
+	} {
+		r.down = c.down
+		_, _, _, err := Enroll(t.Context(), Enrolment{Relays: []string{c.relay}, Token: c.token, File: c.file, HTTP: &http.Client{Transport: r}})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", c.name, err, c.want)
+		}
+		if len(r.spent) > 0 || len(r.gave) > 0 {
+			t.Errorf("%s: the token is used up", c.name)
+		}
+	}
+}
+
+func TestCredentialFileRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		text string
+		mode os.FileMode
+		want string
+	}{
+		"others can read it": {`{"credential":"x","key":"AAAA"}`, 0o640, "run: chmod 600"},
+		"empty":              {``, 0o600, "damaged"},
+		"no JSON":            {`token`, 0o600, "damaged"},
+		"no credential":      {`{"key":"AAAA"}`, 0o600, "damaged"},
+		"no key":             {`{"credential":"x"}`, 0o600, "host key: 0 bytes"},
+		"too long":           {strings.Repeat(" ", maxCredentialFile+1), 0o600, "it is none"},
+	} {
+		path := filepath.Join(dir, "f")
+		_ = os.Remove(path)
+		if err := os.WriteFile(path, []byte(c.text), c.mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenCredentialFile(path); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", name, err, c.want)
+		}
+	}
+	if _, err := OpenCredentialFile(filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "host-agent enroll makes one") {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+// TestSentinelProves has the sentinel of a host-agent with a credential ask
+// for credentials too.
+func TestSentinelProves(t *testing.T) {
+	r := newKeyRelay(t)
+	a := &Agent{access: enrolled(t, r)}
+	w, err := a.will()
+	if err != nil || len(w.Key) == 0 {
+		t.Fatalf("will: %+v, %v; want the key in it", w, err)
+	}
+	s, err := w.access(&http.Client{Transport: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.credentials(t.Context()); err != nil || r.uses != 1 {
+		t.Errorf("credentials: %v, %d uses", err, r.uses)
+	}
+}
