@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,5 +143,27 @@ func TestEnroll(t *testing.T) {
 		if status, _ := a.post("/agent/challenge", token, nil); status != http.StatusUnauthorized {
 			t.Errorf("after the host was revoked: HTTP %d; want 401", status)
 		}
+	}
+}
+
+// TestEnrollOnce has many trade one enrolment token at the same moment.
+func TestEnrollOnce(t *testing.T) {
+	a := newFakeAgent(t, startRelay(t, nil))
+	var proofs [8][]byte
+	for n := range proofs {
+		proofs[n] = encode(t, a.enrollProof(auth.NewHostKey()))
+	}
+	var given atomic.Int32
+	var wg sync.WaitGroup
+	for _, proof := range proofs {
+		wg.Go(func() {
+			if status, _ := a.post("/agent/enroll", a.token, proof); status == http.StatusOK {
+				given.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := given.Load(); n != 1 {
+		t.Errorf("%d credentials were given; want 1", n)
 	}
 }

@@ -299,6 +299,9 @@ func (r *Relay) Done() <-chan struct{} { return r.conn.Done() }
 // Keys returns the keys that tokens are signed with.
 func (r *Relay) Keys() *auth.Keys { return r.keys }
 
+// Revocations returns what the relay knows to be revoked.
+func (r *Relay) Revocations() *broker.Revocations { return r.registry.Revocations() }
+
 // URL returns the base URL of the public listener.
 func (r *Relay) URL() string {
 	if r.certs != nil {

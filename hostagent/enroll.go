@@ -102,7 +102,7 @@ const (
 func (a *access) renewLoop(ctx context.Context, redial func(), done func(expires time.Time, err error)) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = renewRetry, renewMost
-	share, pause, err := a.renewal()
+	_, pause, err := a.renewal()
 	for {
 		if err != nil {
 			pause = wait.NextBackOff()
@@ -119,8 +119,7 @@ func (a *access) renewLoop(ctx context.Context, redial func(), done func(expires
 		done(expires, err)
 		if err == nil {
 			wait.Reset()
-			share, _, err = a.renewal()
-			pause = share // whatever the clocks say
+			pause, _, err = a.renewal() // whatever the clocks say
 		}
 	}
 }

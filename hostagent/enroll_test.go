@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +27,9 @@ type keyRelay struct {
 	t    *testing.T
 	keys *auth.Keys
 
-	ttl     time.Duration
+	ttl time.Duration
+
+	mu      sync.Mutex // guards the fields below
 	spent   map[string]bool
 	gave    []time.Time
 	uses    int
@@ -45,6 +49,8 @@ func newKeyRelay(t *testing.T) *keyRelay {
 
 // RoundTrip implements [http.RoundTripper].
 func (r *keyRelay) RoundTrip(request *http.Request) (*http.Response, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.down {
 		return nil, errors.New("no route to host")
 	}
@@ -112,6 +118,19 @@ func (r *keyRelay) serve(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
+// given returns when credentials were given.
+func (r *keyRelay) given() []time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.gave)
+}
+
+func (r *keyRelay) set(down, refuses bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down, r.refuses = down, refuses
+}
+
 // enrolled returns access with a credential in a file.
 func enrolled(t *testing.T, r *keyRelay) *access {
 	t.Helper()
@@ -153,7 +172,7 @@ func TestCredentialIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeyRelay(t)
 		a := enrolled(t, r)
-		enrolledAt := r.gave[0]
+		enrolledAt := r.given()[0]
 		first, err := os.ReadFile(a.file.path)
 		if err != nil {
 			t.Fatal(err)
@@ -165,24 +184,24 @@ func TestCredentialIsRenewed(t *testing.T) {
 		if _, err := openAccess(t, r, stolen).credentials(t.Context()); err != nil {
 			t.Errorf("before it is renewed, a copy: %v", err)
 		}
-		redials, failed := 0, 0
+		var redials, failed atomic.Int32
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			a.renewLoop(ctx, func() { redials++ }, func(_ time.Time, err error) {
+			a.renewLoop(ctx, func() { redials.Add(1) }, func(_ time.Time, err error) {
 				if err != nil {
-					failed++
+					failed.Add(1)
 				}
 			})
 		}()
 		time.Sleep(29 * day)
-		if len(r.gave) != 1 {
-			t.Errorf("%d credentials within 29 days; want 1", len(r.gave))
+		if len(r.given()) != 1 {
+			t.Errorf("%d credentials within 29 days; want 1", len(r.given()))
 		}
 		time.Sleep(5 * day)
-		if len(r.gave) != 2 || redials != 1 || failed != 0 {
-			t.Fatalf("%d credentials within 34 days, %d redials, %d failures; want 2, 1, 0", len(r.gave), redials, failed)
+		if len(r.given()) != 2 || redials.Load() != 1 || failed.Load() != 0 {
+			t.Fatalf("%d credentials within 34 days, %d redials, %d failures; want 2, 1, 0", len(r.given()), redials.Load(), failed.Load())
 		}
 		var refused *RefusedError
 		if _, err := openAccess(t, r, stolen).credentials(t.Context()); !errors.As(err, &refused) || !strings.Contains(err.Error(), "there is a copy of its file") {
@@ -192,18 +211,18 @@ func TestCredentialIsRenewed(t *testing.T) {
 			t.Errorf("the file: %v, %v; want mode 0600", info, err)
 		}
 
-		r.down = true
+		r.set(true, false)
 		time.Sleep(50 * day)
-		r.down, r.refuses = false, true
+		r.set(false, true)
 		time.Sleep(day)
-		r.refuses = false
+		r.set(false, false)
 		time.Sleep(day)
-		if len(r.gave) != 3 || failed < 20 || failed > 400 {
-			t.Errorf("after 50 days without a relay: %d credentials, %d failures; want 3, and some, but not one a minute", len(r.gave), failed)
+		if n := failed.Load(); len(r.given()) != 3 || n < 20 || n > 400 {
+			t.Errorf("after 50 days without a relay: %d credentials, %d failures; want 3, and some, but not one a minute", len(r.given()), n)
 		}
 		time.Sleep(3 * 365 * day)
 		synctest.Wait()
-		if n := len(r.gave); n < 33 || n > 39 {
+		if n := len(r.given()); n < 33 || n > 39 {
 			t.Errorf("%d credentials in three years; want one for each 30 to 33 days", n)
 		}
 		if _, err := a.credentials(t.Context()); err != nil {
@@ -215,7 +234,7 @@ func TestCredentialIsRenewed(t *testing.T) {
 		}
 		cancel()
 		<-done
-		if slices.ContainsFunc(r.gave[1:], func(at time.Time) bool { return at.Sub(enrolledAt) < 30*day }) {
+		if slices.ContainsFunc(r.given()[1:], func(at time.Time) bool { return at.Sub(enrolledAt) < 30*day }) {
 			t.Error("renewed before a third of the time had passed")
 		}
 	})

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/gate"
 	"ahprelay/routing"
 )
@@ -84,6 +85,58 @@ func TestFilesAreNotAsked(t *testing.T) {
 		}
 		if got := hostSide.messages(); !strings.Contains(got[len(got)-1], `"id":7,"error":{"code":-32009`) {
 			t.Errorf("the host got %q; want a refusal in the end", got)
+		}
+	})
+}
+
+// TestAllow limits what clients may do, whatever the relay says.
+func TestAllow(t *testing.T) {
+	const create = `{"jsonrpc":"2.0","id":5,"method":"createSession","params":{"channel":"mock:/1"}}`
+	const list = `{"jsonrpc":"2.0","id":6,"method":"listSessions","params":{"channel":"ahp-root://"}}`
+	for _, c := range []struct {
+		name   string
+		allow  gate.Policy
+		passes []string // of both
+	}{
+		{"everything", gate.NewPolicy(auth.AccessAdmin, nil, nil, true), []string{create, list}},
+		{"read", gate.NewPolicy(auth.AccessRead, nil, nil, true), []string{list}},
+		{"methods", gate.NewPolicy(auth.AccessAdmin, nil, []string{"create*"}, true), []string{create}},
+		{"channels", gate.NewPolicy(auth.AccessAdmin, []string{"mock:/1"}, nil, true), []string{create, list}},
+		{"other channels", gate.NewPolicy(auth.AccessAdmin, []string{"mock:/2"}, nil, true), []string{list}},
+	} {
+		inWorld(t, func(w *world) {
+			w.agent.cfg.Allow = &c.allow
+			ada := of("ada")
+			ada.Access = "admin"
+			r := w.openAs(w.relay, ada)
+			hostSide := w.hostSide()
+			for _, m := range []string{create, list} {
+				r.send(m)
+			}
+			if got := hostSide.messages(); !slices.Equal(got, c.passes) {
+				t.Errorf("%s: the host got %q; want %q", c.name, got, c.passes)
+			}
+			if got := w.agent.list().Clients; len(got) != 1 || got[0].Access != string(c.allow.Access) || got[0].Refused != int64(2-len(c.passes)) {
+				t.Errorf("%s: clients %+v", c.name, got)
+			}
+		})
+	}
+}
+
+// TestNoReverse answers the host in every client's place.
+func TestNoReverse(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.agent.cfg.NoReverse = true
+		ada := of("ada")
+		ada.Reverse = true
+		r := w.openAs(w.relay, ada)
+		hostSide := w.hostSide()
+		hostSide.toUs <- `{"jsonrpc":"2.0","id":7,"method":"resourceRead","params":{"uri":"file:///x"}}`
+		if got := hostSide.messages(); len(got) != 1 || !strings.Contains(got[0], "-32009") {
+			t.Errorf("the host got %q; want a refusal", got)
+		}
+		if got, _ := r.said(); got != "" {
+			t.Errorf("ada got %q", got)
 		}
 	})
 }

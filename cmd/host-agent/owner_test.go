@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/hostagent"
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+)
+
+// TestOwner goes the owner's way: enroll, run, look who is there, kick.
+func TestOwner(t *testing.T) {
+	dir, err := os.MkdirTemp("", "o") // short: the path of a socket is bounded
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	relay, tokenFile := newRelay(t)
+	host := newHost(t, refhost.Config{})
+	file := filepath.Join(dir, "credential")
+	enroll := []string{"enroll", "--relay", relay.URL(), "--token-file", tokenFile, "--credentials-file", file}
+	out, err := agent(t.Context(), t, enroll...)
+	if err != nil || !strings.Contains(out, "Host laptop of tenant default is enrolled") {
+		t.Fatalf("enroll: %q, %v", out, err)
+	}
+	if _, err := agent(t.Context(), t, enroll...); err == nil || !strings.Contains(err.Error(), "is there already") {
+		t.Errorf("enroll over a file: %v", err)
+	}
+	enroll[len(enroll)-1] += "2"
+	if _, err := agent(t.Context(), t, enroll...); err == nil || !strings.Contains(err.Error(), "token revoked") {
+		t.Errorf("enroll once more: %v", err)
+	}
+	common := []string{"--relay", relay.URL(), "--credentials-file", file, "--upstream", host}
+	if out, err := agent(t.Context(), t, append([]string{"check"}, common...)...); err != nil || strings.Count(out, "ok ") != 4 {
+		t.Errorf("check = %q, %v; want four times ok", out, err)
+	}
+	for _, args := range [][]string{{"clients"}, {"kick", "x"}, {"clients", "--host", "laptop"}, {"clients", "--control", filepath.Join(dir, "none")}} {
+		if _, err := agent(t.Context(), t, args...); err == nil || !strings.Contains(err.Error(), hostagent.ErrNoAgent.Error()) {
+			t.Errorf("%q without a host-agent: %v", args, err)
+		}
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := agent(ctx, t, append([]string{"run", "--allow", "read", "--no-sentinel"}, common...)...)
+		ended <- err
+	}()
+	awaitOnline(t, relay)
+	token, err := relay.Keys().IssueClient(auth.Client{
+		Tenant: "default", Subject: "ada\x20l", Hosts: []string{"laptop"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := refclient.Dial(t.Context(), "ws"+relay.URL()[len("http"):]+"/ahp/laptop", refclient.Options{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Abort()
+	if _, err := client.Initialize(t.Context(), refclient.InitializeParams{ClientID: "c\x1b[31m", ProtocolVersions: []string{"0.9.0"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Call(t.Context(), "createSession", map[string]any{"channel": "demo:/1", "provider": "demo"}); err == nil {
+		t.Error("--allow read lets a client create a session")
+	}
+	out, err = agent(t.Context(), t, "clients")
+	if err != nil || strings.Count(out, "\n") != 2 || !strings.Contains(out, "ada l") || !strings.Contains(out, "read") || !strings.Contains(out, `c\x1b[31m`) {
+		t.Errorf("clients: %q, %v", out, err)
+	}
+	out, err = agent(t.Context(), t, "clients", "--host", "laptop", "--json")
+	var list hostagent.Clients
+	if err != nil || json.Unmarshal([]byte(out), &list) != nil || len(list.Clients) != 1 || list.Clients[0].Refused != 1 {
+		t.Fatalf("clients --json: %s, %v", out, err)
+	}
+	for _, args := range [][]string{{"kick"}, {"kick", "x", "--subject", "ada"}, {"kick", "x", "--for", "-1s"}, {"kick", "x"}} {
+		if out, err := agent(t.Context(), t, args...); err == nil {
+			t.Errorf("%q: %q, and no error", args, out)
+		}
+	}
+	if out, err := agent(t.Context(), t, "kick", list.Clients[0].ID, "--for", "1h"); err != nil || out != "1 ended\n" {
+		t.Errorf("kick: %q, %v", out, err)
+	}
+	select {
+	case <-client.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("the client is still there")
+	}
+	if out, err := agent(t.Context(), t, "kick", "--subject", "bob"); err != nil || out != "0 ended\n" {
+		t.Errorf("kick of a subject: %q, %v", out, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("run ended with %v", err)
+	}
+	if entries, err := os.ReadDir(filepath.Join(dir, "ahp-host-agent")); err != nil || len(entries) != 0 {
+		t.Errorf("run has left behind %v, %v", entries, err)
+	}
+}

@@ -1,0 +1,443 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/hostagent"
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+	"ahprelay/test/stack"
+)
+
+// hostURL is the host in AHP_UPSTREAM, such as a real one, or a reference host.
+func hostURL(t *testing.T) string {
+	t.Helper()
+	if url := os.Getenv("AHP_UPSTREAM"); url != "" {
+		return url
+	}
+	_, server := newRefhost(t, nil)
+	return server.URL()
+}
+
+// A person is a subject that uses a host.
+type person struct {
+	t    *testing.T
+	s    *stack.Stack
+	who  auth.Client // what is different of the stack's usual token
+	file string      // what this person's client says when it is asked for a file; "": it is not to be asked
+}
+
+// asked counts how often a person's clients were asked for files.
+func (p *person) dial(asked *atomic.Int32) *refclient.Client {
+	p.t.Helper()
+	token, err := p.s.Token(func(c *auth.Client) {
+		c.Subject, c.Reverse = p.who.Subject, p.who.Reverse
+		if p.who.Access != "" {
+			c.Access = p.who.Access
+		}
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	answer := func(result any) refclient.Handler {
+		return func(context.Context, json.RawMessage) (any, error) {
+			if asked != nil {
+				asked.Add(1)
+			}
+			return result, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(p.t.Context(), stepTime)
+	defer cancel()
+	c, err := refclient.Dial(ctx, p.s.URL(stack.Host), refclient.Options{Token: token, Handlers: map[string]refclient.Handler{
+		"resourceRead":    answer(map[string]any{"data": p.file, "encoding": "utf-8", "contentType": "text/plain"}),
+		"resourceResolve": answer(map[string]any{"uri": "file:///tmp/a.txt", "type": "file", "size": len(p.file), "mtime": "2026-11-21T12:00:00.000Z"}),
+		"resourceList":    answer(map[string]any{"entries": []any{}}),
+	}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = c.Abort() })
+	return c
+}
+
+// greet says a clientId, and returns the code of the refusal, 0 if there is
+// none.
+func codeOf(t *testing.T, c *refclient.Client, method string, params map[string]any) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	_, err := c.Call(ctx, method, params)
+	var refused *refclient.RPCError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &refused):
+		return refused.Code
+	}
+	t.Fatalf("%s: %v", method, err)
+	return 0
+}
+
+func greeting(method, clientID string) map[string]any {
+	params := map[string]any{"channel": "ahp-root://", "clientId": clientID}
+	if method == "initialize" {
+		params["protocolVersions"] = []string{"0.9.0"}
+	} else {
+		params["lastSeenServerSeq"], params["subscriptions"] = 0, []string{"ahp-root://"}
+	}
+	return params
+}
+
+// wantSentAway wants a client to be refused with -32009, and closed with 4503.
+func wantSentAway(t *testing.T, what string, c *refclient.Client, method, clientID string) {
+	t.Helper()
+	if code := codeOf(t, c, method, greeting(method, clientID)); code != ahp.CodePermissionDenied {
+		t.Errorf("%s: %s was answered with code %d; want %d", what, method, code, ahp.CodePermissionDenied)
+	}
+	awaitClosed(t, c, ahp.CloseForbidden, "forbidden: the clientId is not this token's")
+}
+
+func awaitClosed(t *testing.T, c *refclient.Client, want ahp.CloseCode, begins string) {
+	t.Helper()
+	select {
+	case <-c.Done():
+	case <-time.After(stepTime):
+		t.Fatal("the connection stays open")
+	}
+	if code, reason := c.CloseStatus(); ahp.CloseCode(code) != want || !strings.HasPrefix(reason, begins) {
+		t.Errorf("closed with %d %q; want %d %q", code, reason, want, begins)
+	}
+}
+
+// unique returns a clientId that nobody has used at a host that lives longer
+// than the test.
+func unique(name string) string { return fmt.Sprintf("%s-%d", name, time.Now().UnixNano()) }
+
+// TestClientIDTheft has one subject try another's clientId, in any order.
+func TestClientIDTheft(t *testing.T) {
+	s := startStack(t, stack.Config{Upstream: hostURL(t)})
+	ada, bob := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}, &person{t: t, s: s, who: auth.Client{Subject: "bob"}}
+	for _, pair := range [][2]*person{{ada, bob}, {bob, ada}} {
+		owner, thief, id := pair[0], pair[1], unique("c")
+		first := owner.dial(nil)
+		if code := codeOf(t, first, "initialize", greeting("initialize", id)); code != 0 {
+			t.Fatalf("%s: code %d", owner.who.Subject, code)
+		}
+		for _, method := range []string{"initialize", "reconnect"} {
+			wantSentAway(t, "while the owner is there", thief.dial(nil), method, id)
+		}
+		_ = first.Close()
+		wantSentAway(t, "when the owner is away", thief.dial(nil), "reconnect", id)
+		wantSentAway(t, "in capitals", thief.dial(nil), "initialize", strings.ToUpper(id))
+		if code := codeOf(t, owner.dial(nil), "reconnect", greeting("reconnect", id)); code != 0 {
+			t.Errorf("the owner comes back: code %d", code)
+		}
+	}
+}
+
+// TestClientIDRace has two subjects say one clientId at the same moment.
+func TestClientIDRace(t *testing.T) {
+	s := startStack(t, stack.Config{Upstream: hostURL(t)})
+	ada, bob := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}, &person{t: t, s: s, who: auth.Client{Subject: "bob"}}
+	for range 10 {
+		id := unique("race")
+		clients := []*refclient.Client{ada.dial(nil), bob.dial(nil)}
+		var codes [2]int
+		var wg sync.WaitGroup
+		for n, c := range clients {
+			wg.Go(func() { codes[n] = codeOf(t, c, "initialize", greeting("initialize", id)) })
+		}
+		wg.Wait()
+		if codes != [2]int{0, ahp.CodePermissionDenied} && codes != [2]int{ahp.CodePermissionDenied, 0} {
+			t.Errorf("codes %v; want one to be let in", codes)
+		}
+	}
+}
+
+// TestClientIDAfterHostRestart frees clientIds with the end of the host
+// process, and not before.
+func TestClientIDAfterHostRestart(t *testing.T) {
+	host, server := newRefhost(t, nil)
+	cfg := stack.Config{Upstream: server.URL()}
+	cfg.Agent.Upstream.URL = server.URL() // without the tap, which would go on to listen
+	s := startStack(t, cfg)
+	ada, bob := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}, &person{t: t, s: s, who: auth.Client{Subject: "bob"}}
+	owner := ada.dial(nil)
+	if code := codeOf(t, owner, "initialize", greeting("initialize", "c")); code != 0 {
+		t.Fatalf("ada: code %d", code)
+	}
+	_ = owner.Close()
+	wantSentAway(t, "before", bob.dial(nil), "initialize", "c")
+	server.Stop()
+	if err := host.Close(); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, s, "offline")
+	awaitClients(t, s, 0)
+	awaitReason(t, s, "refused")
+	next, err := refhost.New(refhost.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = next.Close() })
+	if err := server.Restart(next); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, s, "online")
+	if code := codeOf(t, bob.dial(nil), "initialize", greeting("initialize", "c")); code != 0 {
+		t.Errorf("bob, at the next host process: code %d; want 0", code)
+	}
+	wantSentAway(t, "the former owner", ada.dial(nil), "reconnect", "c")
+}
+
+// awaitReason returns when the API says why the host is away: the host-agent
+// has looked by then.
+func awaitReason(t *testing.T, s *stack.Stack, why string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	for {
+		info, err := s.API(ctx)
+		if err == nil && strings.Contains(info.Reason, why) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the host is away because %q, %v; want %q", info.Reason, err, why)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// TestFilesOfClients is who may have the host ask whom for files, end to end.
+func TestFilesOfClients(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		ada     auth.Client // whose file it is
+		asks    string      // the subject that asks for it: "ada" on another connection, or "bob"
+		other   auth.Client // who has been there before; no subject: nobody
+		want    int
+		reaches bool // the question reaches ada's client
+	}{
+		{"alone", auth.Client{}, "ada", auth.Client{}, 0, true},
+		{"a reader was there", auth.Client{}, "ada", auth.Client{Subject: "bob", Access: auth.AccessRead}, 0, true},
+		{"a writer was there", auth.Client{}, "ada", auth.Client{Subject: "bob"}, ahp.CodePermissionDenied, false},
+		{"a writer was there, but she lets be asked", auth.Client{Reverse: true}, "ada", auth.Client{Subject: "bob"}, 0, true},
+		{"another asks", auth.Client{}, "bob", auth.Client{}, ahp.CodePermissionDenied, false},
+		{"another asks, though she lets be asked", auth.Client{Reverse: true}, "bob", auth.Client{}, ahp.CodePermissionDenied, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := startStack(t, stack.Config{Upstream: hostURL(t)})
+			c.ada.Subject = "ada"
+			ada := &person{t: t, s: s, who: c.ada, file: "ada's file"}
+			asker := ada
+			if c.asks == "bob" {
+				asker = &person{t: t, s: s, who: auth.Client{Subject: "bob"}}
+			}
+			if c.other.Subject != "" {
+				other := (&person{t: t, s: s, who: c.other}).dial(nil)
+				if code := codeOf(t, other, "initialize", greeting("initialize", unique("other"))); code != 0 {
+					t.Fatalf("the other: code %d", code)
+				}
+				_ = other.Close()
+			}
+			var asked atomic.Int32
+			id := unique("Files") // hosts may read it in other case
+			if code := codeOf(t, ada.dial(&asked), "initialize", greeting("initialize", id)); code != 0 {
+				t.Fatalf("ada: code %d", code)
+			}
+			conn := asker.dial(nil)
+			if code := codeOf(t, conn, "initialize", greeting("initialize", unique("asker"))); code != 0 {
+				t.Fatalf("asker: code %d", code)
+			}
+			file := "vscode-agent-client://" + url.PathEscape(id) + "/file/-/tmp/a.txt"
+			code := codeOf(t, conn, "resourceRead", map[string]any{"channel": "ahp-root://", "uri": file})
+			if code != c.want {
+				t.Errorf("code %d; want %d", code, c.want)
+			}
+			if (asked.Load() > 0) != c.reaches {
+				t.Errorf("ada's client was asked %d times; want it asked: %v", asked.Load(), c.reaches)
+			}
+			if c.asks == "bob" {
+				for _, uri := range []string{strings.ToUpper(file), strings.ReplaceAll(file, "-", "%2D"), strings.ReplaceAll(file, "//", "//x@")} {
+					for _, method := range []string{"resourceRead", "resourceList", "resourceResolve", "createResourceWatch", "subscribe"} {
+						code := codeOf(t, conn, method, map[string]any{"channel": uri, "uri": uri})
+						if code != ahp.CodePermissionDenied {
+							t.Errorf("%s %s: code %d; want %d", method, uri, code, ahp.CodePermissionDenied)
+						}
+					}
+				}
+				if asked.Load() > 0 {
+					t.Error("one of these has reached ada's client")
+				}
+			}
+		})
+	}
+}
+
+// TestOwnerKicks lists a client and ends its connection, within a second.
+func TestOwnerKicks(t *testing.T) {
+	cfg := stack.Config{Upstream: hostURL(t)}
+	dir, err := os.MkdirTemp("", "c") // short: the path of a socket is bounded
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	cfg.Agent.Control = filepath.Join(dir, "s")
+	s := startStack(t, cfg)
+	bob := &person{t: t, s: s, who: auth.Client{Subject: "bob", Access: auth.AccessRead}}
+	c := bob.dial(nil)
+	id := unique("bob")
+	if code := codeOf(t, c, "initialize", greeting("initialize", id)); code != 0 {
+		t.Fatalf("bob: code %d", code)
+	}
+	control := hostagent.Control{Path: cfg.Agent.Control}
+	var list hostagent.Clients
+	for deadline := time.Now().Add(stepTime); ; time.Sleep(time.Millisecond) {
+		if list, err = control.Clients(t.Context()); err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	if len(list.Clients) != 1 || list.Clients[0].Subject != "bob" || list.Clients[0].ClientID != id || list.Clients[0].Access != "read" ||
+		list.Clients[0].FramesIn != 1 || list.Clients[0].Address == "" || list.Clients[0].Relay == "" {
+		t.Fatalf("clients: %+v", list)
+	}
+	start := time.Now()
+	if n, err := control.KickConn(t.Context(), list.Clients[0].ID, time.Hour); n != 1 || err != nil {
+		t.Fatalf("kick: %d, %v", n, err)
+	}
+	awaitClosed(t, c, ahp.CloseForbidden, "forbidden: the host's owner does not want this client")
+	t.Logf("closed after %v", time.Since(start).Round(100*time.Microsecond))
+	if n, err := control.KickSubject(t.Context(), "bob", time.Hour); n != 0 || err != nil {
+		t.Fatalf("bar: %d, %v", n, err)
+	}
+	again := bob.dial(nil)
+	awaitClosed(t, again, ahp.CloseForbidden, "forbidden: the host's owner does not want this client, until")
+	ada := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}
+	if code := codeOf(t, ada.dial(nil), "initialize", greeting("initialize", unique("ada"))); code != 0 {
+		t.Errorf("ada: code %d", code)
+	}
+}
+
+// enrol returns a credentials file for the host of a stack.
+func enrol(t *testing.T, s *stack.Stack) string {
+	t.Helper()
+	token, err := s.HostToken(stack.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "credential")
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if _, _, _, err := hostagent.Enroll(ctx, hostagent.Enrolment{Relays: []string{s.Relay.URL()}, Token: token, File: file}); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestCredentialRotates serves a host with a credential that is renewed while a
+// client is connected, who hears nothing of it.
+func TestCredentialRotates(t *testing.T) {
+	t.Parallel()
+	cfg := stack.Config{Upstream: hostURL(t)}
+	cfg.Relay.Gateway.CredentialTTL = 24 * time.Second // a third of it is over soon, the rest late
+	var file string
+	s := startStackWith(t, cfg, func(s *stack.Stack, agent *hostagent.Config) (err error) {
+		file = enrol(t, s)
+		agent.Token = nil
+		agent.Credentials, err = hostagent.OpenCredentialFile(file)
+		return err
+	})
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}
+	c := ada.dial(nil)
+	if code := codeOf(t, c, "initialize", greeting("initialize", unique("ada"))); code != 0 {
+		t.Fatalf("ada: code %d", code)
+	}
+	revoked := func() (n int) { return len(s.Relay.Revocations().List()) }
+	had := revoked()
+	for deadline := time.Now().Add(2 * stepTime); ; time.Sleep(10 * time.Millisecond) {
+		now, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(now) != string(before) && revoked() >= had+2 { // the former, and what notes that the next is in use
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the credential was not renewed, or the former one not revoked")
+		}
+	}
+	for range 3 {
+		if code := codeOf(t, c, "ping", map[string]any{"channel": "ahp-root://"}); code != 0 {
+			t.Errorf("ping after the renewal: code %d", code)
+		}
+	}
+	if err := c.Err(); err != nil {
+		t.Errorf("the client's connection ended with the renewal: %v", err)
+	}
+}
+
+// TestEnrolmentIsUsedOnce tries a token again at another relay of the cluster.
+func TestEnrolmentIsUsedOnce(t *testing.T) {
+	dir, first, second := t.TempDir(), freePort(t), freePort(t)
+	start := func(dir, listen string) *gateway.Relay {
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		defer cancel()
+		r, err := gateway.StartRelay(ctx, gateway.RelayConfig{
+			DataDir: dir, Listen: "127.0.0.1:0", AdminListen: gateway.NoListener,
+			ClusterListen: listen, ClusterRoutes: []string{first, second},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(r.Close)
+		return r
+	}
+	relays := []*gateway.Relay{start(dir, first), start(copyKeys(t, dir), second)}
+	token, err := relays[0].Keys().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enroll := func(r *gateway.Relay) error {
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		defer cancel()
+		_, _, _, err := hostagent.Enroll(ctx, hostagent.Enrolment{
+			Relays: []string{r.URL()}, Token: token, File: filepath.Join(t.TempDir(), "credential"),
+		})
+		return err
+	}
+	if err := enroll(relays[0]); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(stepTime); len(relays[1].Revocations().List()) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the other relay does not hear that the token is used up")
+		}
+	}
+	for n, r := range relays {
+		if err := enroll(r); err == nil || !strings.Contains(err.Error(), "token revoked") {
+			t.Errorf("once more at relay %d: %v; want a refusal", n+1, err)
+		}
+	}
+}
