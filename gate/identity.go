@@ -11,7 +11,25 @@ type Who struct {
 	Subject string
 	Write   bool // may change something at the host
 	Reverse Reverse
+
+	// Refused is called with the class of each message that is refused, see
+	// RefusalClasses. It may be nil.
+	Refused func(class string)
 }
+
+// Refusal is the kind of what is refused, in reports and metrics.
+const Refusal = "refusal"
+
+// Classes of refusals.
+const (
+	RefusedClientID   = "client_id"   // of another subject, or there are too many
+	RefusedGreeting   = "greeting"    // a clientId that cannot be read one way only
+	RefusedClientFile = "client_file" // of another subject's client
+	RefusedReverse    = "reverse"     // the host asks a client for its files
+)
+
+// RefusalClasses are all classes of refusals.
+var RefusalClasses = []string{RefusedClientID, RefusedGreeting, RefusedClientFile, RefusedReverse}
 
 // A Reverse says when a host may ask a client for the client's own files.
 type Reverse int
@@ -70,6 +88,7 @@ func (i *Identity) FromClient(_ []byte, env *ahp.Envelope) Decision {
 		}
 	}
 	if env.Kind == ahp.Request && i.subjects.several.Load() && i.foreignFile(env) {
+		i.count(RefusedClientFile)
 		return Decision{Verdict: Answer, Message: refusedFile.answer(env, ahp.CodePermissionDenied)}
 	}
 	return Decision{}
@@ -79,15 +98,23 @@ func (i *Identity) FromClient(_ []byte, env *ahp.Envelope) Decision {
 func (i *Identity) greeting(env *ahp.Envelope) Decision {
 	id, ok := clientIDOf(env.Params)
 	if !ok {
+		i.count(RefusedGreeting)
 		return Decision{Verdict: Answer, Message: refusedClear.answer(env, ahp.CodeInvalidParams)}
 	}
-	switch why := i.subjects.bind(i, id); why {
-	case none:
+	why := i.subjects.bind(i, id)
+	if why == none {
 		return Decision{}
-	case refusedForeign:
+	}
+	i.count(RefusedClientID)
+	if why == refusedForeign {
 		return Decision{Verdict: Expel, Message: why.answer(env, ahp.CodePermissionDenied)}
-	default:
-		return Decision{Verdict: Answer, Message: why.answer(env, ahp.CodeRateLimited)}
+	}
+	return Decision{Verdict: Answer, Message: why.answer(env, ahp.CodeRateLimited)}
+}
+
+func (i *Identity) count(class string) {
+	if i.who.Refused != nil {
+		i.who.Refused(class)
 	}
 }
 
@@ -136,6 +163,7 @@ func (i *Identity) FromHost(_ []byte, env *ahp.Envelope) Decision {
 	if env == nil || env.Kind != ahp.Request || !asksForFiles(env.Method) || i.mayBeAsked() {
 		return Decision{}
 	}
+	i.count(RefusedReverse)
 	return Decision{Verdict: Answer, Message: refusedAsk.answer(env, ahp.CodePermissionDenied)}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -342,6 +343,23 @@ func TestFilesOfOthersAsObjects(t *testing.T) {
 	}
 	code, _ := judge(t, ada.FromClient, `{"id":1,"method":"x","channel":"vscode-agent-client://bob-1/x"}`)
 	wantCode(t, "a channel beside params", code, denied)
+}
+
+// TestRefusalsAreCounted wants each class once.
+func TestRefusalsAreCounted(t *testing.T) {
+	s := NewSubjects()
+	var got []string
+	ada := s.Enter(Who{Subject: "ada", Write: true, Refused: func(class string) { got = append(got, class) }})
+	bob := s.Enter(Who{Subject: "bob", Write: true})
+	greet(t, bob, "initialize", `"b"`)
+	greet(t, ada, "initialize", `"b"`)
+	greet(t, ada, "initialize", `7`)
+	greet(t, ada, "initialize", `"a"`)
+	ask(t, ada, "resourceRead", `{"uri":"x://b/"}`)
+	judge(t, ada.FromHost, `{"id":1,"method":"resourceRead","params":{}}`)
+	if !slices.Equal(got, RefusalClasses) {
+		t.Errorf("refused %q; want %q", got, RefusalClasses)
+	}
 }
 
 // TestAloneAllPasses has one subject alone name whatever it likes: whose it

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"ahprelay/gate"
 	"ahprelay/mcpgate"
 	"ahprelay/routing"
 )
@@ -47,6 +48,8 @@ var gateMetrics = []gateMetric{
 	mcpMetric(mcpgate.Warning, "mcp_capability_warnings_total", "Messages of hosts that need what the client has not declared, and passed."),
 	mcpMetric(mcpgate.Rejection, "mcp_rejections_total", "Messages that host-agents have refused because client or host had not declared what they need."),
 	mcpMetric(mcpgate.Observation, "mcp_observations_total", "Messages that passed because not enough was known."),
+	{gate.Refusal, prometheus.NewDesc("ahp_relay_refusals_total",
+		"Messages that host-agents have refused to keep subjects apart.", []string{"refusal_class"}, nil), append(slices.Clone(gate.RefusalClasses), other)},
 }
 
 func mcpMetric(kind, name, help string) gateMetric {

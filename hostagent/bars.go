@@ -92,11 +92,15 @@ func (a *Agent) kick(k kick) (ended int, err error) {
 		if k.Conn != c.open.ID && (k.Subject == "" || k.Subject != c.open.Subject) {
 			continue
 		}
+		if c.kicked.Load() { // and about to end
+			continue
+		}
 		if k.Conn != "" && k.For > 0 && c.open.Token != "" {
 			if err := a.bars.put(barred{token: c.open.Token}, until); err != nil {
 				return ended, err
 			}
 		}
+		c.kicked.Store(true)
 		c.audit("kick", "code", ahp.CloseForbidden)
 		c.conn.Abort(ahp.CloseForbidden, kickedReason)
 		c.cancel()

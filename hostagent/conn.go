@@ -33,6 +33,7 @@ type hostConn struct {
 	heard   atomic.Int64 // when the host last said something here, in Unix nanoseconds; 0: never
 	gates   gate.Chain
 	counts  counts
+	kicked  atomic.Bool // by the host's owner
 	canvas  *contentproxy.Conn
 	reads   chan struct{} // one for each read of canvas content that is under way
 	asks    asks          // the relay's own
@@ -93,7 +94,9 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 		})
 		return c
 	}
-	identity := a.subjects.Enter(a.who(open, c.policy)) // before the host hears of it
+	who := a.who(open, c.policy)
+	who.Refused = func(class string) { c.report.count(gate.Refusal, class, "") }
+	identity := a.subjects.Enter(who) // before the host hears of it
 	c.gates = a.chain(c, open, identity)
 	a.conns.Go(func() {
 		defer cancel()

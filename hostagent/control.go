@@ -69,7 +69,9 @@ func (c *hostConn) info() ClientInfo {
 func (a *Agent) list() Clients {
 	list := Clients{Tenant: a.tenant, Host: a.host, Agent: a.instance, Clients: []ClientInfo{}, Barred: a.bars.list()}
 	for _, c := range a.clients.every() {
-		list.Clients = append(list.Clients, c.info())
+		if !c.kicked.Load() {
+			list.Clients = append(list.Clients, c.info())
+		}
 	}
 	slices.SortFunc(list.Clients, func(a, b ClientInfo) int { return a.Since.Compare(b.Since) })
 	return list

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"ahprelay/gate"
 	"ahprelay/mcpgate"
 	"ahprelay/routing"
 )
@@ -66,6 +67,7 @@ func (r *reporter) say(kind, class, method string, n int64) {
 	switch kind {
 	case mcpgate.Warning:
 		r.log.Warn("mcp.capability.warning", "warning_class", class, "method", method, "count", n)
+	case gate.Refusal: // has lines of the audit
 	case mcpgate.Rejection:
 		r.log.Warn("mcp.rejection", "rejection_class", class, "method", method, "count", n)
 	default:

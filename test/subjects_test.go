@@ -148,6 +148,8 @@ func TestClientIDTheft(t *testing.T) {
 			t.Errorf("the owner comes back: code %d", code)
 		}
 	}
+	const refused = `ahp_relay_refusals_total{refusal_class="client_id"} 8`
+	eventually(t, refused, func() bool { return strings.Contains(fetch(t, s.Relay.AdminURL()+"/metrics", ""), refused) })
 }
 
 // TestClientIDRace has two subjects say one clientId at the same moment.
@@ -299,6 +301,7 @@ func TestOwnerKicks(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	cfg.Agent.Control = filepath.Join(dir, "s")
+	cfg.Agent.Upstream.URL = cfg.Upstream // without the tap: the host gets the headers that say who it is
 	s := startStack(t, cfg)
 	bob := &person{t: t, s: s, who: auth.Client{Subject: "bob", Access: auth.AccessRead}}
 	c := bob.dial(nil)
