@@ -198,6 +198,7 @@ func TestMCPStepUp(t *testing.T) {
 	p.wants(".sign-in .name", "needs more access")
 	p.do(chromedp.SendKeys(chromedp.CSS(".sign-in input"), refhost.DemoMCPToken))
 	p.click(".sign-in button")
+	p.until("its server is ready again", patience, func() bool { return !strings.Contains(p.text(".has-app .app-row"), "not ready") })
 	eval[any](f, "document.querySelector('#publish').click()")
 	f.wants("#fact-publish", "Published 2 tasks.")
 }
