@@ -1,0 +1,53 @@
+package gate_test
+
+import (
+	"bytes"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/gate"
+)
+
+// FuzzAuthority has a client and a host say anything: what comes out can be
+// read, and what went in is as it was.
+func FuzzAuthority(f *testing.F) {
+	f.Add([]byte(`{"id":1,"method":"initialize","params":{"clientId":"a","initialSubscriptions":["mock:/1"]}}`), []byte(`{"id":1,"result":{"snapshots":[{"resource":"mock:/1","state":`+sessionState+`},{"resource":"ahp-root://","state":{"agents":7,"terminals":{}}}]}}`))
+	f.Add([]byte(`{"id":1,"method":"reconnect","params":{"subscriptions":[7,{}]}}`), []byte(`{"id":1,"result":{"actions":[{"channel":"ahp-root://","action":{"type":"root/terminalsChanged","terminals":[1]}},3],"snapshots":{}}}`))
+	f.Add([]byte(`{"id":1,"method":"subscribe","params":{"channel":"ahp-root://"}}`), []byte(`{"id":1,"result":{"snapshot":null}}`))
+	f.Add([]byte(`{"id":1,"method":"listSessions"}`), []byte(`{"id":1,"result":[1]}`))
+	f.Add([]byte(`{"method":"dispatchAction","params":{"channel":"x","clientSeq":{},"action":"\ud800"}}`), []byte(`{"method":"channel/frame","params":{"channel":"mock:/1","actions":[{"channel":"mock:/1","action":{"result":{"content":[{"type":"terminal","resource":"t:1"}]}}}]}}`))
+	f.Add([]byte(`{"id":1,"method":"createChat","params":{"channel":"mock:/1","source":[[[[[[["mock:/2"]]]]]]]}}`), []byte(`{"id":"x","method":"canvasOpen","params":{"channel":"mock:/2"}}`))
+	f.Fuzz(func(t *testing.T, fromClient, fromHost []byte) {
+		for _, access := range []auth.Access{auth.AccessRead, auth.AccessWrite} {
+			for _, channels := range [][]string{nil, {"mock:/1", "file:///*"}} {
+				g := gate.NewPolicy(access, channels, []string{"*"}, true).Gate(new(gate.Families))
+				if g == nil {
+					continue
+				}
+				for range 2 {
+					judged(t, fromClient, g.FromClient)
+					judged(t, fromHost, g.FromHost)
+				}
+			}
+		}
+	})
+}
+
+func judged(t *testing.T, message []byte, judge func([]byte, *ahp.Envelope) gate.Decision) {
+	env, err := ahp.Peek(message)
+	if err != nil {
+		return
+	}
+	before := bytes.Clone(message)
+	d := judge(message, &env)
+	if !bytes.Equal(message, before) {
+		t.Errorf("%s became %s", before, message)
+	}
+	if d.Message == nil {
+		return
+	}
+	if _, err := ahp.Peek(d.Message); err != nil {
+		t.Errorf("%s for %s: %v", d.Message, before, err)
+	}
+}

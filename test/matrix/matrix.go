@@ -1,0 +1,81 @@
+// Package matrix reads gate/testdata/matrix.txt: what becomes of every method,
+// by what a token allows.
+package matrix
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+
+	"ahprelay/auth"
+)
+
+// Tokens of the columns, in their order.
+var Tokens = []struct {
+	Name  string
+	Allow auth.Client // what it may do
+}{
+	{"read", auth.Client{Access: auth.AccessRead}},
+	{"reverse", auth.Client{Access: auth.AccessRead, Reverse: true}},
+	{"write", auth.Client{Access: auth.AccessWrite}},
+	{"admin", auth.Client{Access: auth.AccessAdmin}},
+	{"named", auth.Client{Access: auth.AccessWrite, Methods: []string{"listSessions"}}},
+	{"in", auth.Client{Access: auth.AccessWrite, Channels: limited}},
+	{"out", auth.Client{Access: auth.AccessWrite, Channels: limited}},
+}
+
+var limited = []string{"mock:/s", "mcp://s/*"}
+
+// A Row is a method, from one side.
+type Row struct {
+	Line     int
+	FromHost bool
+	Request  bool
+	Method   string
+	Verdicts []string // one for each of Tokens; "-": there is none
+	params   string
+}
+
+// Name tells a row from others.
+func (r *Row) Name() string { return fmt.Sprintf("line %d, %s", r.Line, r.Method) }
+
+// Message returns the message of a row for the token of a column; a request has
+// the id.
+func (r *Row) Message(token, id int) string {
+	session := "s"
+	if Tokens[token].Name == "out" {
+		session = "t"
+	}
+	params := strings.ReplaceAll(r.params, "$", session)
+	if r.Request {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, id, r.Method, params)
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, r.Method, params)
+}
+
+// Read reads the file.
+func Read(path string) (rows []Row, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Fields(line)
+		first := 3 + len(Tokens)
+		if len(fields) <= first || !strings.HasPrefix(fields[first], "{") {
+			return nil, fmt.Errorf("%s:%d: want 10 words and params", path, n)
+		}
+		rows = append(rows, Row{
+			Line: n, FromHost: fields[0] == "h", Request: fields[1] == "req", Method: fields[2],
+			Verdicts: fields[3:first], params: strings.Join(fields[first:], " "),
+		})
+	}
+	return rows, lines.Err()
+}
