@@ -12,6 +12,7 @@ import (
 var layers = [][]string{
 	{"ahp", "idle"},
 	{"auth"},
+	{"auth/oidc"},
 	{"broker"},
 	{"routing", "contentproxy", "gate"},
 	{"mcpgate"},

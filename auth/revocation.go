@@ -53,7 +53,7 @@ func (r Revocation) Check() error {
 	case r.Token != "" && r.Tenant != "":
 		return errors.New("revocation: a token is named by its ID alone")
 	case r.Token != "":
-		if checkSubject(r.Token) != nil {
+		if CheckSubject(r.Token) != nil {
 			return fmt.Errorf("revocation: token ID is longer than %d bytes, or cannot be printed", MaxSubjectLen)
 		}
 		return nil
@@ -64,7 +64,7 @@ func (r Revocation) Check() error {
 	if r.Host != "" {
 		return ahp.CheckName("host", r.Host)
 	}
-	return checkSubject(r.Subject)
+	return CheckSubject(r.Subject)
 }
 
 // Covers reports whether a token that was issued then is revoked, if it is

@@ -255,6 +255,9 @@ func (k *Keys) verify(want tokenKind, token string) (*claims, error) {
 		jwt.WithTimeFunc(k.now),
 		jwt.WithStrictDecoding(),
 	)
+	if err := CheckKeys(token); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrTokenInvalid, err)
+	}
 	cl := new(claims)
 	if _, err := parser.ParseWithClaims(token, cl, k.keyFor(want)); err != nil {
 		return nil, k.refusal(cl, err)
@@ -324,11 +327,11 @@ func (cl *claims) client() (Client, error) {
 		IssuedAt: cl.IssuedAt.UTC(), Expires: cl.ExpiresAt.UTC(),
 		Channels: cl.Channels, Methods: cl.Methods, Reverse: cl.Reverse, MaxConnections: cl.MaxConnections,
 	}
-	return c, c.checkAuthority()
+	return c, c.CheckAuthority()
 }
 
-// checkAuthority checks what a client may do where.
-func (c *Client) checkAuthority() error {
+// CheckAuthority reports what is wrong with what a client may do where.
+func (c *Client) CheckAuthority() error {
 	switch c.Access {
 	case AccessRead, AccessWrite, AccessAdmin:
 	default:
@@ -365,14 +368,14 @@ func (cl *claims) check() error {
 	if cl.ID == "" || cl.IssuedAt == nil || cl.ExpiresAt == nil {
 		return errors.New("jti, iat or exp is missing")
 	}
-	if err := checkSubject(cl.Subject); err != nil {
+	if err := CheckSubject(cl.Subject); err != nil {
 		return err
 	}
 	return ahp.CheckName("tenant", cl.Tenant)
 }
 
-// checkSubject keeps out of logs what could forge them.
-func checkSubject(s string) error {
+// CheckSubject reports why a text cannot be a subject. It keeps out of logs what could forge them.
+func CheckSubject(s string) error {
 	unfit := func(r rune) bool { return !unicode.IsPrint(r) }
 	switch {
 	case s == "":

@@ -1,0 +1,189 @@
+package oidc
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+)
+
+// A Config is a provider and what its tokens allow. The names in the
+// configuration file are those of the tags.
+type Config struct {
+	Issuer     string   `yaml:"issuer"`     // required; URL, as it stands in tokens
+	Audience   string   `yaml:"audience"`   // required; what aud must hold
+	Algorithms []string `yaml:"algorithms"` // of signatures; default RS256 and ES256
+	Types      []string `yaml:"types"`      // of tokens, as typ says; default JWT and at+jwt
+	Rules      []Rule   `yaml:"rules"`      // required; the first that fits counts
+}
+
+// A Rule says what tokens allow for which all conditions hold; without
+// conditions, any token of the provider.
+type Rule struct {
+	When []Condition `yaml:"when"`
+
+	Tenant   string      `yaml:"tenant"` // default "default"
+	Hosts    []string    `yaml:"hosts"`  // required; patterns
+	Access   auth.Access `yaml:"access"` // required
+	Channels []string    `yaml:"channels"`
+	Methods  []string    `yaml:"methods"`
+	Reverse  bool        `yaml:"reverse"`
+
+	MaxConnections int           `yaml:"max-connections"` // at a time; default: as the relay is set
+	MaxTTL         time.Duration `yaml:"max-ttl"`         // a token is good for so long from its iat at most; default: until its exp
+}
+
+// A Condition is about one claim, and has one of Equals and Contains.
+type Condition struct {
+	// Claim is the name of a claim, or with dots that of one within another:
+	// realm_access.roles.
+	Claim string `yaml:"claim"`
+
+	// Equals is what the claim is: a string, or true, false or a number as they
+	// are written in JSON.
+	Equals string `yaml:"equals"`
+
+	// Contains is one of the claim's strings: it is a list of them, or one
+	// string with spaces between, as scope is.
+	Contains string `yaml:"contains"`
+}
+
+// algorithms are those whose keys are public: with the others, who can check a
+// token can also make one.
+var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+
+const defaultTenant = "default"
+
+func (c Config) withDefaults() Config {
+	if len(c.Algorithms) == 0 {
+		c.Algorithms = []string{"RS256", "ES256"}
+	}
+	if len(c.Types) == 0 {
+		c.Types = []string{"JWT", "at+jwt"}
+	}
+	c.Rules = slices.Clone(c.Rules)
+	for i := range c.Rules {
+		if c.Rules[i].Tenant == "" {
+			c.Rules[i].Tenant = defaultTenant
+		}
+	}
+	return c
+}
+
+func (c *Config) check() error {
+	if err := checkIssuer(c.Issuer); err != nil {
+		return err
+	}
+	if c.Audience == "" {
+		return errors.New("no audience: without one, tokens made for others would be accepted")
+	}
+	for _, alg := range c.Algorithms {
+		if !slices.Contains(algorithms, alg) {
+			return fmt.Errorf("algorithm %q; want some of %s", alg, strings.Join(algorithms, ", "))
+		}
+	}
+	if len(c.Rules) == 0 {
+		return errors.New("no rules: no token would be accepted")
+	}
+	for i := range c.Rules {
+		if err := c.Rules[i].check(); err != nil {
+			return fmt.Errorf("rule %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// checkIssuer wants https, but on this very machine.
+func checkIssuer(issuer string) error {
+	u, err := url.Parse(issuer)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Contains(issuer, "@") {
+		return fmt.Errorf("issuer %q; want a URL such as https://login.example.com", issuer)
+	}
+	if !isSafe(u) {
+		return fmt.Errorf("issuer %q; want https: whoever is on the way could make tokens", issuer)
+	}
+	return nil
+}
+
+// isSafe reports whether nobody is between here and there.
+func isSafe(u *url.URL) bool {
+	ip := net.ParseIP(u.Hostname())
+	return u.Scheme == "https" || u.Scheme == "http" && ip != nil && ip.IsLoopback()
+}
+
+func (r *Rule) check() error {
+	for _, c := range r.When {
+		if c.Claim == "" || (c.Equals == "") == (c.Contains == "") {
+			return errors.New("each condition wants a claim, and one of equals and contains")
+		}
+	}
+	if err := ahp.CheckName("tenant", r.Tenant); err != nil {
+		return err
+	}
+	if r.MaxTTL < 0 {
+		return fmt.Errorf("max-ttl is %v; want more than 0", r.MaxTTL)
+	}
+	allowed := r.client()
+	return allowed.CheckAuthority()
+}
+
+// client is a client for which the rule holds.
+func (r *Rule) client() auth.Client {
+	return auth.Client{
+		Tenant: r.Tenant, Hosts: r.Hosts, Access: r.Access, Channels: r.Channels, Methods: r.Methods,
+		Reverse: r.Reverse, MaxConnections: r.MaxConnections,
+	}
+}
+
+// fits reports whether a rule is for tokens with these claims.
+func (r *Rule) fits(claims map[string]any) bool {
+	return !slices.ContainsFunc(r.When, func(c Condition) bool { return !c.holds(claims) })
+}
+
+func (c *Condition) holds(claims map[string]any) bool {
+	value, ok := find(claims, c.Claim)
+	if !ok {
+		return false
+	}
+	if c.Equals != "" {
+		return scalar(value) == c.Equals
+	}
+	switch value := value.(type) {
+	case string:
+		return slices.Contains(strings.Fields(value), c.Contains)
+	case []any:
+		return slices.Contains(value, any(c.Contains))
+	}
+	return false
+}
+
+// find returns a claim, or with dots one within another.
+func find(claims map[string]any, name string) (any, bool) {
+	if value, ok := claims[name]; ok {
+		return value, true
+	}
+	outer, inner, ok := strings.Cut(name, ".")
+	if !ok {
+		return nil, false
+	}
+	object, _ := claims[outer].(map[string]any)
+	return find(object, inner)
+}
+
+// scalar returns a claim's value as it is written in a condition, "" if it
+// is an object, a list or null.
+func scalar(value any) string {
+	switch value := value.(type) {
+	case string:
+		return value
+	case bool, fmt.Stringer: // json.Number
+		return fmt.Sprint(value)
+	}
+	return ""
+}

@@ -1,0 +1,115 @@
+package oidc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Bounds of what a provider may send, and how long it may take.
+const (
+	maxDocument  = 256 << 10       // bytes
+	fetchTimeout = 5 * time.Second // for both documents
+)
+
+// discovery is the path of the document that says where the keys are (OpenID
+// Connect Discovery 1.0, section 4).
+const discovery = "/.well-known/openid-configuration"
+
+// A fetcher asks a provider for its keys.
+type fetcher struct {
+	issuer string
+	http   http.Client
+	own    *http.Transport // nil: the client was given
+}
+
+func newFetcher(issuer string, given *http.Client) fetcher {
+	f := fetcher{issuer: issuer}
+	if given != nil {
+		f.http = *given
+	} else {
+		f.own = http.DefaultTransport.(*http.Transport).Clone()
+		f.own.DisableKeepAlives = true // once in a quarter of an hour
+		f.own.MaxResponseHeaderBytes = maxDocument
+		f.http.Transport = f.own
+	}
+	f.http.Jar = nil
+	f.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return f
+}
+
+func (f *fetcher) close() {
+	if f.own != nil {
+		f.own.CloseIdleConnections()
+	}
+}
+
+// keys fetches the provider's keys.
+func (f *fetcher) keys(ctx context.Context) ([]key, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	var found struct {
+		Issuer  string `json:"issuer"`
+		JWKSURI string `json:"jwks_uri"`
+	}
+	if err := f.get(ctx, strings.TrimSuffix(f.issuer, "/")+discovery, &found); err != nil {
+		return nil, err
+	}
+	// Else somebody's document could lead to another's keys (section 4.3).
+	if found.Issuer != f.issuer {
+		return nil, errors.New("its discovery document is of another issuer")
+	}
+	u, err := url.Parse(found.JWKSURI)
+	if err != nil || u.Host == "" || u.User != nil || !isSafe(u) || strings.HasPrefix(f.issuer, "https:") && u.Scheme != "https" {
+		return nil, errors.New("its jwks_uri is no https: URL")
+	}
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := f.get(ctx, u.String(), &set); err != nil {
+		return nil, err
+	}
+	keys, err := usable(set.Keys)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", u.Redacted(), err)
+	}
+	return keys, nil
+}
+
+// get fetches a JSON document.
+func (f *fetcher) get(ctx context.Context, from string, into any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Accept", "application/json")
+	response, err := f.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: HTTP %d; want 200", from, response.StatusCode)
+	}
+	if kind, _, err := mime.ParseMediaType(response.Header.Get("Content-Type")); err != nil || !strings.Contains(kind, "json") {
+		return fmt.Errorf("GET %s: no JSON", from)
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxDocument+1))
+	if err != nil {
+		return fmt.Errorf("GET %s: %w", from, err)
+	}
+	if len(data) > maxDocument {
+		return fmt.Errorf("GET %s: more than %d bytes", from, maxDocument)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("GET %s: %w", from, err)
+	}
+	return nil
+}

@@ -1,0 +1,248 @@
+package oidc_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/golang-jwt/jwt/v5"
+
+	"ahprelay/auth"
+	"ahprelay/auth/oidc"
+)
+
+// want says whether a token is accepted.
+func want(t *testing.T, what string, p *oidc.Provider, token string, good bool) {
+	t.Helper()
+	if _, err := p.Verify(t.Context(), token); (err == nil) != good {
+		t.Errorf("%s: %v; want it accepted: %v", what, err, good)
+	}
+}
+
+func TestKeysAreKept(t *testing.T) {
+	i := newIssuer(t)
+	p := i.provider(nil)
+	for range 50 {
+		want(t, "a token", p, i.rs(nil), true)
+	}
+	if got := i.requests.Load(); got != 2 {
+		t.Errorf("%d requests for 50 tokens; want 2: discovery and keys", got)
+	}
+}
+
+// TestRotation has a new key be good at once, and an old one until it is seen
+// that it is gone.
+func TestRotation(t *testing.T) {
+	i := newIssuer(t)
+	p := i.provider(nil)
+	want(t, "a token", p, i.rs(nil), true)
+	i.later(11 * time.Second)
+	i.set(func(i *issuer) { i.keys = []any{jwk("new", otherKey.Public(), "")} })
+	want(t, "a token of the old key", p, i.rs(nil), true)
+	want(t, "a token of the new key", p, i.token(jwt.SigningMethodRS256, "new", otherKey, nil), true)
+	want(t, "a token of the key that is gone", p, i.rs(nil), false)
+}
+
+// TestRemovedKey has a key that nobody's new token replaces be forgotten with
+// time.
+func TestRemovedKey(t *testing.T) {
+	i := newIssuer(t)
+	p := i.provider(nil)
+	want(t, "a token", p, i.rs(nil), true)
+	i.set(func(i *issuer) { i.keys = []any{jwk("new", otherKey.Public(), "")} })
+	i.later(16 * time.Minute)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err := p.Verify(t.Context(), i.rs(nil)); err != nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the old key is still good")
+		}
+	}
+}
+
+// TestFlood has tokens with keys that nobody knows, all at once and again.
+func TestFlood(t *testing.T) {
+	i := newIssuer(t)
+	p := i.provider(nil)
+	want(t, "a token", p, i.rs(nil), true)
+	for round := range 3 {
+		before := i.requests.Load()
+		i.later(11 * time.Second)
+		var all sync.WaitGroup
+		for n := range 200 {
+			token := i.unknown(round*1000 + n)
+			all.Go(func() {
+				if _, err := p.Verify(context.Background(), token); !errors.Is(err, auth.ErrTokenInvalid) {
+					t.Errorf("an unknown kid: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		if got := i.requests.Load() - before; got != 2 {
+			t.Errorf("round %d: %d requests for 200 tokens; want 2", round, got)
+		}
+		want(t, "a token meanwhile", p, i.rs(nil), true)
+	}
+}
+
+// TestBadTokensAskNobody has tokens that cannot be good whatever key they have.
+func TestBadTokensAskNobody(t *testing.T) {
+	i := newIssuer(t)
+	p := i.provider(nil)
+	for _, change := range []map[string]any{
+		{"aud": "x"}, {"exp": start.Add(-time.Hour).Unix()}, {"header alg": "HS256"}, {"header typ": "x"}, {"header kid": nil},
+	} {
+		want(t, fmt.Sprint(change), p, i.rs(change), false)
+	}
+	if got := i.requests.Load(); got != 0 {
+		t.Errorf("%d requests; want none", got)
+	}
+}
+
+// TestDown has the issuer be away: what is known stays good for a day.
+func TestDown(t *testing.T) {
+	i := newIssuer(t)
+	p := i.provider(nil)
+	down := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) }
+	i.set(func(i *issuer) { i.discovery = down })
+	_, err := p.Verify(t.Context(), i.rs(nil))
+	if err == nil || !strings.Contains(err.Error(), "HTTP 503") {
+		t.Errorf("a token while the issuer is down: %v; want HTTP 503", err)
+	}
+	for range 20 {
+		want(t, "a token at once after that", p, i.rs(nil), false)
+	}
+	if got := i.requests.Load(); got != 1 {
+		t.Errorf("%d requests; want 1 in ten seconds", got)
+	}
+	i.set(func(i *issuer) { i.discovery = nil })
+	i.later(11 * time.Second)
+	want(t, "a token when the issuer is back", p, i.rs(nil), true)
+
+	i.set(func(i *issuer) { i.jwks = down })
+	for range 23 {
+		i.later(time.Hour)
+		want(t, "a token of a known key", p, i.rs(nil), true)
+	}
+	i.later(2 * time.Hour)
+	want(t, "a token after more than a day", p, i.rs(nil), false)
+	i.set(func(i *issuer) { i.jwks = nil })
+	i.later(11 * time.Second)
+	want(t, "a token when the issuer is back", p, i.rs(nil), true)
+}
+
+// TestHostileIssuer has an issuer, or who pretends to be one, send what it
+// should not.
+func TestHostileIssuer(t *testing.T) {
+	small, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := newIssuer(t)
+	redirect := func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL+strings.TrimPrefix(r.URL.Path, "/realm"), http.StatusFound)
+	}
+	huge := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		line := []byte(strings.Repeat(" ", 64<<10))
+		for range 1 << 14 { // a gigabyte, if somebody reads it
+			if _, err := w.Write(line); err != nil {
+				return
+			}
+		}
+	}
+	says := func(v any) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, v) }
+	}
+	many := make([]jose.JSONWebKey, 65)
+	for n := range many {
+		many[n] = jwk("rsa", rsaKey.Public(), "")
+	}
+	for text, change := range map[string]func(i *issuer){
+		"HTTP 302":               func(i *issuer) { i.discovery = redirect },
+		"HTTP 302; want 200":     func(i *issuer) { i.jwks = redirect },
+		"more than 262144":       func(i *issuer) { i.discovery = huge },
+		"more than 262144 bytes": func(i *issuer) { i.jwks = huge },
+		"of another issuer": func(i *issuer) {
+			i.discovery = says(map[string]string{"issuer": elsewhere.url(), "jwks_uri": elsewhere.URL + "/keys"})
+		},
+		"no https: URL": func(i *issuer) {
+			i.discovery = says(map[string]string{"issuer": i.url(), "jwks_uri": "http://192.0.2.1/keys"})
+		},
+		"jwks_uri is no https": func(i *issuer) {
+			i.discovery = says(map[string]string{"issuer": i.url(), "jwks_uri": "file:///etc/passwd"})
+		},
+		"its jwks_uri": func(i *issuer) { i.discovery = says(map[string]string{"issuer": i.url()}) },
+		"no JSON": func(i *issuer) {
+			i.jwks = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }
+		},
+		"cannot unmarshal":         func(i *issuer) { i.jwks = says([]int{1}) },
+		"no key that signs":        func(i *issuer) { i.keys = nil },
+		"no key that signs tokens": func(i *issuer) { i.keys = []any{jose.JSONWebKey{KeyID: "rsa", Key: []byte("secret"), Use: "sig"}} },
+		"no key that":              func(i *issuer) { i.keys = []any{jose.JSONWebKey{KeyID: "rsa", Key: rsaKey, Use: "sig"}} }, // a private one
+		"no key":                   func(i *issuer) { i.keys = []any{jwk("rsa", small.Public(), "")} },
+		"no key that signs t":      func(i *issuer) { i.keys = []any{jose.JSONWebKey{KeyID: "rsa", Key: rsaKey.Public(), Use: "enc"}} },
+		"65 keys":                  func(i *issuer) { i.jwks = says(map[string]any{"keys": many}) },
+	} {
+		i := newIssuer(t)
+		change(i)
+		p := i.provider(nil)
+		if _, err := p.Verify(t.Context(), i.rs(nil)); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("Verify = %v; want %q", err, text)
+		}
+	}
+	if got := elsewhere.requests.Load(); got != 0 {
+		t.Errorf("%d requests elsewhere; want none", got)
+	}
+	// Keys of kinds not heard of do not spoil the others.
+	i := newIssuer(t)
+	i.keys = append([]any{map[string]any{"kty": "future", "kid": "rsa"}, 7, map[string]any{"kty": "RSA", "n": "!"}}, i.keys...)
+	want(t, "a token beside odd keys", i.provider(nil), i.rs(nil), true)
+}
+
+// roundTripper is a function as an [http.RoundTripper].
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestSlowIssuer has an issuer that never answers: a fetch ends in its time,
+// and with the provider.
+func TestSlowIssuer(t *testing.T) {
+	i := newIssuer(t)
+	token := i.rs(nil)
+	synctest.Test(t, func(t *testing.T) {
+		silent := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})}
+		begin := time.Now()
+		p, err := oidc.New(i.config(), oidc.Options{HTTP: silent, Now: i.time})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Verify(t.Context(), token); !errors.Is(err, auth.ErrTokenInvalid) {
+			t.Errorf("Verify = %v; want ErrTokenInvalid", err)
+		}
+		if took := time.Since(begin); took != 5*time.Second {
+			t.Errorf("it took %v; want 5s", took)
+		}
+		i.later(11 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin = time.Now()
+		if _, err := p.Verify(ctx, token); err == nil || time.Since(begin) != time.Second {
+			t.Errorf("Verify = %v after %v; want an error after 1s", err, time.Since(begin))
+		}
+		p.Close() // while the second fetch is under way
+	})
+}

@@ -1,0 +1,185 @@
+package oidc
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// How long keys are good, and how often they are asked for.
+const (
+	refreshAge = 15 * time.Minute // then they are fetched again, beside their use
+	keepAge    = 24 * time.Hour   // then they are no more used, if the provider does not answer
+	askAgain   = 10 * time.Second // between two fetches at least
+)
+
+// maxKeys bounds the keys of a provider.
+const maxKeys = 64
+
+// Bounds of an RSA key, in bits: shorter ones can be broken, and longer ones
+// take long to check with.
+const (
+	minRSA = 2048
+	maxRSA = 8192
+)
+
+// A key is one of a provider's.
+type key struct {
+	id     string
+	alg    string // "": any that its kind allows
+	public crypto.PublicKey
+}
+
+// A keySet are the keys of a provider, as last fetched.
+type keySet struct {
+	fetcher fetcher
+	now     func() time.Time
+	log     *slog.Logger
+
+	life    context.Context // ends with close
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below
+	closed  bool
+	keys    []key
+	fetched time.Time     // when keys were; zero: never
+	asked   time.Time     // when a fetch began; zero: never
+	pending chan struct{} // closed when the fetch that is under way ends; nil: none is
+	failure error         // of the last fetch
+}
+
+func newKeySet(issuer string, o Options) *keySet {
+	s := &keySet{fetcher: newFetcher(issuer, o.HTTP), now: o.Now, log: o.Log.With("issuer", issuer)}
+	s.life, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+func (s *keySet) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.running.Wait()
+	s.fetcher.close()
+}
+
+// find returns the key for a token's header. It waits for a fetch where there
+// is no such key yet, and one may be asked for.
+func (s *keySet) find(ctx context.Context, id, alg string) (crypto.PublicKey, error) {
+	found, pending := s.look(id, alg)
+	if found != nil || pending == nil {
+		return s.result(found)
+	}
+	select {
+	case <-pending:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	found, _ = s.look(id, alg)
+	return s.result(found)
+}
+
+// look returns the key if it is known and not too old; else a fetch to wait
+// for, if one is under way or may be made.
+func (s *keySet) look(id, alg string) (found crypto.PublicKey, pending chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	age := s.now().Sub(s.fetched)
+	if !s.fetched.IsZero() && age < keepAge {
+		for _, k := range s.keys {
+			if k.id == id && k.fits(alg) {
+				found = k.public
+			}
+		}
+	}
+	if (found == nil || age >= refreshAge) && s.pending == nil && !s.closed && s.now().Sub(s.asked) >= askAgain {
+		s.fetchLocked()
+	}
+	return found, s.pending
+}
+
+// result says why there is no key.
+func (s *keySet) result(found crypto.PublicKey) (crypto.PublicKey, error) {
+	if found != nil {
+		return found, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure != nil {
+		return nil, fmt.Errorf("its key is not known, and the issuer gives none: %w", s.failure)
+	}
+	return nil, errors.New("the issuer has no such key for that algorithm")
+}
+
+// fetchLocked starts a fetch.
+func (s *keySet) fetchLocked() {
+	s.asked = s.now()
+	done := make(chan struct{})
+	s.pending = done
+	s.running.Go(func() {
+		keys, err := s.fetcher.keys(s.life)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case err == nil:
+			if s.failure != nil {
+				s.log.Info("issuer gives its keys again")
+			}
+			s.keys, s.fetched = keys, s.now()
+		case s.failure == nil && s.life.Err() == nil:
+			s.log.Warn("issuer does not give its keys", "error", err)
+		}
+		s.failure = err
+		s.pending = nil
+		close(done)
+	})
+}
+
+// usable returns the keys of a set that can be used here.
+func usable(set []json.RawMessage) (keys []key, err error) {
+	if len(set) > maxKeys {
+		return nil, fmt.Errorf("%d keys; want at most %d", len(set), maxKeys)
+	}
+	for _, raw := range set {
+		var k jose.JSONWebKey
+		if k.UnmarshalJSON(raw) != nil || k.KeyID == "" || k.Use != "" && k.Use != "sig" || !k.IsPublic() || !k.Valid() {
+			continue
+		}
+		if rsa, ok := k.Key.(*rsa.PublicKey); ok && (rsa.N.BitLen() < minRSA || rsa.N.BitLen() > maxRSA) {
+			continue
+		}
+		keys = append(keys, key{id: k.KeyID, alg: k.Algorithm, public: k.Key})
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("no key that signs tokens")
+	}
+	return keys, nil
+}
+
+// fits reports whether a key is for an algorithm.
+func (k *key) fits(alg string) bool {
+	if k.alg != "" && k.alg != alg {
+		return false
+	}
+	switch public := k.public.(type) {
+	case *rsa.PublicKey:
+		return strings.HasPrefix(alg, "RS") || strings.HasPrefix(alg, "PS")
+	case *ecdsa.PublicKey:
+		return alg == map[int]string{256: "ES256", 384: "ES384", 521: "ES512"}[public.Curve.Params().BitSize]
+	case ed25519.PublicKey:
+		return alg == "EdDSA"
+	}
+	return false
+}

@@ -1,0 +1,211 @@
+package oidc
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"ahprelay/auth"
+)
+
+// A Provider verifies the tokens of one issuer. It implements [auth.Verifier].
+type Provider struct {
+	cfg  Config
+	keys *keySet
+	now  func() time.Time
+}
+
+// Options are what a Provider works with. All have defaults.
+type Options struct {
+	HTTP *http.Client     // asks the provider; its CheckRedirect is not used. Default: one of its own
+	Now  func() time.Time // default: time.Now
+	Log  *slog.Logger     // default: none
+}
+
+// New returns a Provider that has asked nobody yet. Close ends it.
+func New(cfg Config, o Options) (*Provider, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("oidc: %w", err)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Provider{cfg: cfg, now: o.Now, keys: newKeySet(cfg.Issuer, o)}, nil
+}
+
+// Issuer returns the iss of the provider's tokens.
+func (p *Provider) Issuer() string { return p.cfg.Issuer }
+
+// Close ends what is under way, and returns when nothing is left of it.
+func (p *Provider) Close() { p.keys.close() }
+
+// Verify implements [auth.Verifier].
+func (p *Provider) Verify(ctx context.Context, token string) (auth.Client, error) {
+	claims, err := p.claims(ctx, token)
+	if err != nil {
+		return auth.Client{}, err
+	}
+	c, err := p.client(token, claims)
+	if err != nil {
+		return auth.Client{}, fmt.Errorf("%w: %w", auth.ErrTokenInvalid, err)
+	}
+	if !c.Expires.Add(auth.Leeway).After(p.now()) { // by its rule
+		return auth.Client{}, fmt.Errorf("%w: issued at %s, and good for less long here", auth.ErrTokenExpired, stamp(c.IssuedAt))
+	}
+	return c, nil
+}
+
+// claims checks a token.
+func (p *Provider) claims(ctx context.Context, token string) (jwt.MapClaims, error) {
+	if len(token) > auth.MaxTokenSize {
+		return nil, fmt.Errorf("%w: %d bytes long; want at most %d", auth.ErrTokenInvalid, len(token), auth.MaxTokenSize)
+	}
+	if err := auth.CheckKeys(token); err != nil {
+		return nil, fmt.Errorf("%w: %w", auth.ErrTokenInvalid, err)
+	}
+	if err := p.worthAsking(token); err != nil {
+		return nil, err
+	}
+	claims := jwt.MapClaims{}
+	_, err := p.parser().ParseWithClaims(token, claims, func(t *jwt.Token) (any, error) { return p.key(ctx, t) })
+	if err != nil {
+		return nil, p.refusal(claims, err)
+	}
+	return claims, nil
+}
+
+func (p *Provider) parser() *jwt.Parser {
+	return jwt.NewParser(
+		jwt.WithValidMethods(p.cfg.Algorithms), // a token must not choose how it is checked
+		jwt.WithExpirationRequired(),
+		jwt.WithIssuedAt(),
+		jwt.WithIssuer(p.cfg.Issuer),
+		jwt.WithAudience(p.cfg.Audience),
+		jwt.WithLeeway(auth.Leeway),
+		jwt.WithTimeFunc(p.now),
+		jwt.WithStrictDecoding(),
+		jwt.WithJSONNumber(),
+	)
+}
+
+// worthAsking refuses a token whose claims are not good anyway, before its key
+// is looked for.
+func (p *Provider) worthAsking(token string) error {
+	claims := jwt.MapClaims{}
+	if _, _, err := p.parser().ParseUnverified(token, claims); err != nil {
+		return p.refusal(claims, err)
+	}
+	v := jwt.NewValidator(jwt.WithExpirationRequired(), jwt.WithIssuer(p.cfg.Issuer), jwt.WithAudience(p.cfg.Audience),
+		jwt.WithLeeway(auth.Leeway), jwt.WithTimeFunc(p.now), jwt.WithIssuedAt())
+	if err := v.Validate(claims); err != nil {
+		return p.refusal(claims, err)
+	}
+	return nil
+}
+
+// A keyError says why there is no key for a token. The library wraps it.
+type keyError struct{ error }
+
+// key finds the key for a token's header.
+func (p *Provider) key(ctx context.Context, t *jwt.Token) (any, error) {
+	typ, _ := t.Header["typ"].(string)
+	if !slices.ContainsFunc(p.cfg.Types, func(want string) bool {
+		return strings.EqualFold(want, strings.TrimPrefix(strings.ToLower(typ), "application/"))
+	}) {
+		return nil, keyError{fmt.Errorf("its typ is none of %s", strings.Join(p.cfg.Types, ", "))}
+	}
+	kid, _ := t.Header["kid"].(string)
+	if kid == "" {
+		return nil, keyError{errors.New("it does not name its key (kid)")}
+	}
+	key, err := p.keys.find(ctx, kid, t.Method.Alg())
+	if err != nil {
+		return nil, keyError{err}
+	}
+	return key, nil
+}
+
+// refusal says in our words why a token is refused: the library's may hold
+// parts of it.
+func (p *Provider) refusal(claims jwt.MapClaims, err error) error {
+	var noKey keyError
+	say := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", auth.ErrTokenInvalid, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case errors.As(err, &noKey):
+		return say("%v", noKey)
+	case errors.Is(err, jwt.ErrTokenMalformed):
+		return say("not a JWT, or only a part of one")
+	case errors.Is(err, jwt.ErrTokenUnverifiable), errors.Is(err, jwt.ErrTokenSignatureInvalid):
+		return say("bad signature, or another algorithm than %s", strings.Join(p.cfg.Algorithms, ", "))
+	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenInvalidIssuer):
+		return say("not made for this relay: iss or aud differs")
+	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
+		return say("exp, iss or aud is missing")
+	case errors.Is(err, jwt.ErrTokenUsedBeforeIssued), errors.Is(err, jwt.ErrTokenNotValidYet):
+		return say("not good yet; check the clocks")
+	case errors.Is(err, jwt.ErrTokenExpired):
+		at, _ := claims.GetExpirationTime()
+		return fmt.Errorf("%w at %s", auth.ErrTokenExpired, stamp(at.Time))
+	}
+	return say("claims not accepted")
+}
+
+// client returns what a token with these claims says.
+func (p *Provider) client(token string, claims jwt.MapClaims) (auth.Client, error) {
+	sub, err := claims.GetSubject()
+	if err != nil || sub == "" {
+		return auth.Client{}, errors.New("sub is missing")
+	}
+	issued, err := claims.GetIssuedAt()
+	if err != nil || issued == nil {
+		return auth.Client{}, errors.New("iat is missing")
+	}
+	expires, err := claims.GetExpirationTime()
+	if err != nil || expires == nil {
+		return auth.Client{}, errors.New("exp is missing")
+	}
+	i := slices.IndexFunc(p.cfg.Rules, func(r Rule) bool { return r.fits(claims) })
+	if i < 0 {
+		return auth.Client{}, errors.New("no rule of the relay's configuration is for it")
+	}
+	rule := &p.cfg.Rules[i]
+	c := rule.client()
+	_, place, _ := strings.Cut(p.cfg.Issuer, "://")
+	c.Subject = sub + "@" + place
+	if err := auth.CheckSubject(c.Subject); err != nil {
+		return auth.Client{}, err
+	}
+	c.ID = p.tokenID(token, claims)
+	c.IssuedAt, c.Expires = issued.UTC().Truncate(time.Second), expires.UTC().Truncate(time.Second)
+	if last := c.IssuedAt.Add(rule.MaxTTL); rule.MaxTTL > 0 && last.Before(c.Expires) {
+		c.Expires = last
+	}
+	return c, nil
+}
+
+// tokenID names a token among those of all issuers.
+func (p *Provider) tokenID(token string, claims jwt.MapClaims) string {
+	name, _ := claims["jti"].(string)
+	if name == "" {
+		name = token
+	}
+	sum := sha256.Sum256([]byte(p.cfg.Issuer + "\x00" + name))
+	return base32.StdEncoding.EncodeToString(sum[:])[:26]
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
