@@ -40,7 +40,7 @@ func (p phase) String() string {
 type client struct {
 	// Set by newClient, then read-only.
 	id      string
-	who     auth.Client
+	who     auth.Client // of the token that it came with; whoNow is of the latest
 	host    hostKey
 	remote  string
 	since   time.Time
@@ -52,6 +52,7 @@ type client struct {
 	metrics *metrics
 	budget  *budget
 	tickets *tickets
+	verify  func(ctx context.Context, token string) (auth.Client, error)
 	audit   *audit
 	revoked func(auth.Client) bool
 	spawn   func(func()) bool // starts a goroutine that the server waits for
@@ -61,11 +62,12 @@ type client struct {
 	maxFrame                               int          // bytes of the longest message from then on; set before ready
 	framesIn, framesOut, bytesIn, bytesOut atomic.Int64 // messages and their bytes
 
-	stuck   atomic.Bool  // the reader waits for the host, and hears nothing of the client
-	readEnd atomic.Bool  // the reader has ended
-	reading atomic.Int64 // bytes of the message that is being read, beyond keepBuffer
-	cut     atomic.Bool  // too much waited for all clients together, and this one is closed
-	probing atomic.Bool  // somebody is looking whether it is still there
+	stuck   atomic.Bool                 // the reader waits for the host, and hears nothing of the client
+	readEnd atomic.Bool                 // the reader has ended
+	reading atomic.Int64                // bytes of the message that is being read, beyond keepBuffer
+	latest  atomic.Pointer[auth.Client] // of the token that it has given since; nil: none
+	cut     atomic.Bool                 // too much waited for all clients together, and this one is closed
+	probing atomic.Bool                 // somebody is looking whether it is still there
 	alive   vitals
 
 	reported atomic.Pointer[json.RawMessage] // by the host-agent, how the connection is; nil: nothing yet
@@ -84,6 +86,7 @@ type client struct {
 	resumes bool               // a reconnect is among them
 	away    string             // why the host was, when last heard
 	hold    *time.Timer        // ends phaseHeld
+	expiry  *time.Timer        // ends the connection with its token
 	leaving bool               // to be flushed and closed once it is open
 	parting *time.Timer        // from the close frame on: ends the connection
 }
@@ -105,10 +108,7 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, firstBuffer);
 // server is draining when its host knows of it: whoever drains finds it there.
 func (c *client) serve(draining func() bool) {
 	defer c.cancel()
-	expiry := time.AfterFunc(time.Until(c.who.Expires), func() {
-		c.end(ahp.CloseTokenEnded, ahp.CloseTokenEnded.Reason())
-	})
-	defer expiry.Stop()
+	defer c.expireLater().Stop()
 	idle.Deep(func() { c.enter(draining) })
 	err := c.readLoop()
 	idle.Deep(func() { c.exit(err) })
@@ -186,7 +186,7 @@ func (c *client) fromClient(message []byte) error {
 	if err := c.await(&env, len(message)); err != nil {
 		return err
 	}
-	if c.answerTicket(&env) {
+	if c.answerTicket(&env) || c.answerRefresh(&env) {
 		return nil
 	}
 	return c.pass(&env, message)
@@ -350,15 +350,16 @@ func (c *client) unreachable(detail string) {
 
 // openLocked has the host-agent connect to the host.
 func (c *client) openLocked(link linkUse) {
-	if c.who.Restricted() && !link.sees {
+	who := c.whoNow()
+	if who.Restricted() && !link.sees {
 		c.phase = phaseClosed
 		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "the host-agent is too old to see to what this token allows; upgrade it"))
 		return
 	}
 	conn, err := link.relay.Open(routing.Open{
-		ID: c.id, Subject: c.who.Subject, Token: c.who.ID, Access: string(c.who.Access),
-		Expires: &c.who.Expires, Remote: c.remote, Strict: c.cfg.strict(c.host),
-		Channels: c.who.Channels, Methods: c.who.Methods, Reverse: c.who.Reverse,
+		ID: c.id, Subject: who.Subject, Token: who.ID, Access: string(who.Access),
+		Expires: &who.Expires, Remote: c.remote, Strict: c.cfg.strict(c.host),
+		Channels: who.Channels, Methods: who.Methods, Reverse: who.Reverse,
 	}, clientEvents{c})
 	switch {
 	case errors.Is(err, routing.ErrTooManyConns):
@@ -559,7 +560,7 @@ func closeReason(code ahp.CloseCode, detail string) string {
 
 // line is a line of the audit about the connection.
 func (c *client) line(event string, end closing) auditLine {
-	line := auditLine{Event: event, Host: c.host.name, Conn: c.id, Address: c.remote, Code: end.code, Reason: end.reason}.of(c.who)
+	line := auditLine{Event: event, Host: c.host.name, Conn: c.id, Address: c.remote, Code: end.code, Reason: end.reason}.of(c.whoNow())
 	if event == "disconnect" {
 		line.Detail = fmt.Sprintf("%d frames in, %d out, %v", c.framesIn.Load(), c.framesOut.Load(), time.Since(c.since).Round(time.Millisecond))
 	}

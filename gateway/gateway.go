@@ -28,6 +28,10 @@ type Config struct {
 	Instance string           // required; the name of this run of the relay
 	Version  string           // of the program
 
+	// Issuers verify the tokens of other issuers, by their iss: see package
+	// oidc. They outlive the Server. Default: none.
+	Issuers map[string]auth.Verifier
+
 	// NATS opens a connection to the NATS server for a host-agent that comes
 	// over WebSocket. Without it, /nats is not there.
 	NATS func(ctx context.Context) (net.Conn, error)

@@ -99,7 +99,7 @@ func (s *Server) serveShare(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of a token"))
 		return
 	}
-	who, err := s.verifyClient(body.Token)
+	who, err := s.verifyClient(r.Context(), body.Token)
 	if err != nil {
 		writeError(w, http.StatusBadRequest, err)
 		return

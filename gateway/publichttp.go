@@ -59,7 +59,7 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 		s.unauthorized(w, r, err)
 		return
 	}
-	who, err := s.verifyClient(token)
+	who, err := s.verifyClient(r.Context(), token)
 	if err != nil {
 		s.unauthorized(w, r, err)
 		return
@@ -127,7 +127,8 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 	id := rand.Text()[:12]
 	c := &client{
 		id: id, who: who, host: host, remote: remote, since: time.Now(), sock: sock,
-		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: s.tickets, audit: s.audit, revoked: s.isRevoked, ctx: ctx, cancel: cancel,
+		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: s.tickets, audit: s.audit, revoked: s.isRevoked, verify: s.verifyClient,
+		ctx: ctx, cancel: cancel,
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn}
 	sock.pong = c.pong
@@ -223,7 +224,7 @@ func (s *Server) apiClient(w http.ResponseWriter, r *http.Request) (auth.Client,
 		s.unauthorized(w, r, errNoToken)
 		return auth.Client{}, false
 	}
-	who, err := s.verifyClient(token)
+	who, err := s.verifyClient(r.Context(), token)
 	if err != nil {
 		s.unauthorized(w, r, err)
 		return auth.Client{}, false

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"time"
@@ -11,8 +12,8 @@ import (
 )
 
 // verifyClient checks a client token, and that it is not revoked.
-func (s *Server) verifyClient(token string) (auth.Client, error) {
-	who, err := s.cfg.Keys.VerifyClient(token)
+func (s *Server) verifyClient(ctx context.Context, token string) (auth.Client, error) {
+	who, err := auth.Issuers{Own: s.cfg.Keys, Others: s.cfg.Issuers}.Verify(ctx, token)
 	if err == nil && s.isRevoked(who) {
 		err = auth.ErrTokenRevoked
 	}
@@ -71,7 +72,7 @@ func (s *Server) endRevoked() {
 
 // endIfRevoked ends the connection if its token is revoked.
 func (c *client) endIfRevoked() {
-	if c.revoked(c.who) {
+	if c.revoked(c.whoNow()) {
 		c.end(ahp.CloseTokenEnded, auth.ErrTokenRevoked.Error())
 	}
 }

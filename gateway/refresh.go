@@ -1,0 +1,113 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+)
+
+// A client whose token is about to end gives the relay another one, on its
+// connection:
+//
+//	→ {"id":1,"method":"relay/refreshToken","params":{"channel":"ahp-root://","token":"…"}}
+//	← {"id":1,"result":{"expiresAt":"2026-03-04T05:06:07Z"}}
+//
+// The connection then ends (4501) when the new token does. It must be for the same
+// tenant and subject, be for this host, and allow the very same: access,
+// channels, methods and reverse. What a connection may do does not change while
+// it lasts; a client that may do something else now connects anew. A token that is
+// not good, or says something else, is an error: -32007 and -32009; the one of
+// before goes on.
+//
+// No message of this method goes to the host, a notification neither.
+
+// refreshMethod is answered by the relay.
+const refreshMethod = "relay/refreshToken"
+
+// whoNow is what the latest token of the client says.
+func (c *client) whoNow() auth.Client {
+	if latest := c.latest.Load(); latest != nil {
+		return *latest
+	}
+	return c.who
+}
+
+// expireLater ends the connection when its token does.
+func (c *client) expireLater() *time.Timer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.expiry = time.AfterFunc(time.Until(c.whoNow().Expires), func() {
+		c.end(ahp.CloseTokenEnded, ahp.CloseTokenEnded.Reason())
+	})
+	return c.expiry
+}
+
+// answerRefresh answers a client that gives another token, and reports whether
+// that is what the message was.
+func (c *client) answerRefresh(env *ahp.Envelope) bool {
+	if string(env.Method) != refreshMethod {
+		return false
+	}
+	if env.Kind != ahp.Request {
+		return true
+	}
+	who, code, err := c.refreshed(env.Params)
+	if err != nil {
+		c.log().Info("token not refreshed", "error", err)
+		c.answer(ahp.AppendError(nil, env.ID, code, err.Error(), nil))
+		return true
+	}
+	c.log().Info("token refreshed", "token", who.ID, "expires", who.Expires)
+	result, err := json.Marshal(map[string]time.Time{"expiresAt": who.Expires})
+	if err != nil { // a year of five digits
+		result = nil
+	}
+	c.answer(ahp.AppendResult(nil, env.ID, result))
+	return true
+}
+
+// refreshed takes another token.
+func (c *client) refreshed(params []byte) (who auth.Client, code int, err error) {
+	m := [...]ahp.Member{{Name: "token"}}
+	if ahp.Members(params, m[:]) != nil {
+		return who, ahp.CodeInvalidParams, errors.New("params: want {channel, token}")
+	}
+	token, ok := ahp.Text(m[0].Raw)
+	if !ok {
+		return who, ahp.CodeInvalidParams, errors.New("params: want {channel, token}")
+	}
+	if who, err = c.verify(c.ctx, token); err != nil {
+		return who, ahp.CodeAuthRequired, err
+	}
+	if err := c.sameAuthority(who); err != nil {
+		return who, ahp.CodePermissionDenied, err
+	}
+	c.latest.Store(&who)
+	c.mu.Lock()
+	c.expiry.Reset(time.Until(who.Expires))
+	c.mu.Unlock()
+	c.endIfRevoked() // since it was verified
+	return who, 0, nil
+}
+
+// sameAuthority reports how a token allows something else than the one of
+// before.
+func (c *client) sameAuthority(who auth.Client) error {
+	before := &c.who
+	same := func(a, b []string) bool {
+		return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+	}
+	switch {
+	case who.Tenant != before.Tenant || who.Subject != before.Subject:
+		return errors.New("the token is of another subject; connect anew with it")
+	case !who.MayReach(c.host.tenant, c.host.name):
+		return errors.New("the token is not for this host")
+	case who.Access != before.Access || who.Reverse != before.Reverse || !same(who.Channels, before.Channels) || !same(who.Methods, before.Methods):
+		return errors.New("the token allows something else than the one of before; connect anew with it")
+	}
+	return nil
+}

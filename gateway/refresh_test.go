@@ -1,0 +1,199 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/routing"
+)
+
+// refresh gives the relay another token, and returns its answer.
+func (c *clientEnd) refresh(token string) string {
+	c.w.Helper()
+	before := len(c.messages())
+	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":77,"method":"relay/refreshToken","params":{"channel":"ahp-root://","token":%q}}`, token))
+	synctest.Wait()
+	got := c.messages()[before:]
+	if len(got) != 1 {
+		c.w.Fatalf("answers %q; want one", got)
+	}
+	return got[0]
+}
+
+// lasting is a token for some time from now.
+func lasting(d time.Duration, change func(*auth.Client)) func(*auth.Client) {
+	return func(c *auth.Client) {
+		c.Expires = time.Now().Add(d)
+		if change != nil {
+			change(c)
+		}
+	}
+}
+
+// A logBuffer keeps what is logged.
+type logBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+// TestRefresh has a connection outlive its first token, wherever it stands.
+func TestRefresh(t *testing.T) {
+	for name, setUp := range map[string]func(w *world){
+		"host away":   func(*world) {},
+		"host online": func(w *world) { w.startAgent(routing.AgentConfig{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{HoldTime: 24 * time.Hour}, func(w *world) {
+				setUp(w)
+				begin := time.Now()
+				c := w.dial(w.token(lasting(time.Hour, nil)))
+				c.request(1, "reconnect")
+				time.Sleep(30 * time.Minute)
+				want := fmt.Sprintf(`{"jsonrpc":"2.0","id":77,"result":{"expiresAt":%q}}`, begin.Add(2*time.Hour).UTC().Format(time.RFC3339))
+				if got := c.refresh(w.token(lasting(90*time.Minute, nil))); got != want {
+					t.Errorf("answer %s; want %s", got, want)
+				}
+				time.Sleep(89 * time.Minute)
+				c.wantOpen()
+				time.Sleep(time.Minute)
+				c.wantClosed(ahp.CloseTokenEnded, "token expired")
+			})
+		})
+	}
+}
+
+// TestBadRefresh has tokens that may not take the place of the first: that one
+// goes on.
+func TestBadRefresh(t *testing.T) {
+	logged := new(logBuffer)
+	log := slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	inWorld(t, Config{Log: log}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		w.revoke(auth.Revocation{Token: "gone"})
+		first := func(c *auth.Client) { c.Channels = []string{"mock:/1", "mock:/2"} }
+		c := w.dial(w.token(lasting(time.Hour, first)))
+		c.request(1, "initialize")
+		h := w.hostConn(1)
+		h.accept(1)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+
+		other := func(change func(*auth.Client)) string {
+			return w.token(lasting(2*time.Hour, func(c *auth.Client) { first(c); change(c) }))
+		}
+		expired := w.token(lasting(time.Second, first))
+		time.Sleep(10 * time.Second)
+		for _, test := range []struct{ name, token, want string }{
+			{"none", "", "-32007"},
+			{"garbage", "x.y.z", "-32007"},
+			{"expired", expired, "-32007"},
+			{"revoked", other(func(c *auth.Client) { c.ID = "gone" }), "-32007"},
+			{"subject", other(func(c *auth.Client) { c.Subject = "bob" }), "-32009"},
+			{"tenant", other(func(c *auth.Client) { c.Tenant = "acme" }), "-32009"},
+			{"host", other(func(c *auth.Client) { c.Hosts = []string{"other"} }), "-32009"},
+			{"access", other(func(c *auth.Client) { c.Access = auth.AccessAdmin }), "-32009"},
+			{"narrower access", other(func(c *auth.Client) { c.Access = auth.AccessRead }), "-32009"},
+			{"channels", other(func(c *auth.Client) { c.Channels = nil }), "-32009"},
+			{"fewer channels", other(func(c *auth.Client) { c.Channels = c.Channels[:1] }), "-32009"},
+			{"methods", other(func(c *auth.Client) { c.Methods = []string{"ping"} }), "-32009"},
+			{"reverse", other(func(c *auth.Client) { c.Reverse = true }), "-32009"},
+		} {
+			got := c.refresh(test.token)
+			if !strings.Contains(got, `"code":`+test.want) {
+				t.Errorf("%s: %s; want %s", test.name, got, test.want)
+			}
+			for _, where := range []string{got, logged.String()} {
+				if test.token != "" && strings.Contains(where, test.token) {
+					t.Errorf("%s: the token stands in %s", test.name, where)
+				}
+			}
+		}
+		for _, odd := range []string{
+			`{"id":78,"method":"relay/refreshToken"}`, `{"id":78,"method":"relay/refreshToken","params":{"token":7}}`,
+			`{"id":78,"method":"relay/refreshToken","params":{"token":"a","token":"b"}}`, `{"method":"relay/refreshToken","params":{"token":"secret"}}`,
+		} {
+			c.send(odd)
+		}
+		synctest.Wait()
+		for _, message := range h.messages() {
+			if strings.Contains(message, "refreshToken") {
+				t.Errorf("the host got %s", message)
+			}
+		}
+		time.Sleep(time.Hour)
+		c.wantClosed(ahp.CloseTokenEnded, "token expired")
+	})
+}
+
+// TestRefreshedIsRevoked has the new token be what counts.
+func TestRefreshedIsRevoked(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		named := func(id string) string { return w.token(func(c *auth.Client) { c.ID = id }) }
+		c := w.dial(named("one"))
+		c.request(1, "initialize")
+		w.hostConn(1).accept(1)
+		synctest.Wait()
+		if got := c.refresh(named("two")); !strings.Contains(got, "expiresAt") {
+			t.Fatal(got)
+		}
+		w.revoke(auth.Revocation{Token: "one"})
+		c.wantOpen()
+		w.revoke(auth.Revocation{Token: "two"})
+		c.wantClosed(ahp.CloseTokenEnded, "token revoked")
+	})
+}
+
+// otherIssuer accepts one token.
+type otherIssuer auth.Client
+
+func (o otherIssuer) Verify(_ context.Context, token string) (auth.Client, error) {
+	return auth.Client(o), nil
+}
+
+// TestOtherIssuers has tokens of others be told apart by their iss.
+func TestOtherIssuers(t *testing.T) {
+	const iss = "https://login.example.com"
+	// The header and claims {"iss":"https://login.example.com"}.
+	const token = "e30.eyJpc3MiOiJodHRwczovL2xvZ2luLmV4YW1wbGUuY29tIn0.e30"
+	who := auth.Client{ID: "1", Tenant: testTenant, Subject: "ann@login.example.com", Hosts: []string{"*"}, Access: auth.AccessWrite, Expires: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)}
+	inWorld(t, Config{Issuers: map[string]auth.Verifier{iss: otherIssuer(who)}}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		c := w.dial(token)
+		c.request(1, "initialize")
+		if got := w.hostConn(1).open.Subject; got != who.Subject {
+			t.Errorf("subject %q; want %q", got, who.Subject)
+		}
+		c = w.dial(w.token(nil))
+		c.request(1, "initialize")
+		if got := w.hostConn(2).open.Subject; got != "ada" {
+			t.Errorf("subject %q; want ada", got)
+		}
+	})
+	inWorld(t, Config{}, func(w *world) {
+		if status, _ := w.handshakeStatus(token); status != 401 {
+			t.Errorf("a token of nobody known: HTTP %d; want 401", status)
+		}
+	})
+}
