@@ -99,7 +99,7 @@ func (cl *claims) credential() (Enrolment, error) {
 	if err != nil || jwk.Type != "OKP" || jwk.Curve != "Ed25519" || len(key) != ed25519.PublicKeySize {
 		return Enrolment{}, errors.New("cnf is no Ed25519 key")
 	}
-	if cl.Former != nil && (checkSubject(cl.Former.ID) != nil || cl.Former.Expires.IsZero()) {
+	if cl.Former != nil && (CheckSubject(cl.Former.ID) != nil || cl.Former.Expires.IsZero()) {
 		return Enrolment{}, errors.New("former has no jti or exp")
 	}
 	e.Key, e.Former = key, cl.Former

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"ahprelay/auth/oidc"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
 	"ahprelay/idle"
@@ -24,6 +25,7 @@ type serveCmd struct {
 	ClusterListen string   `help:"Address for other relays with the same keys, whose embedded NATS servers join this one's." placeholder:"HOST:PORT"`
 	ClusterRoute  []string `help:"Such addresses of other relays, of one or all. This relay's own may be among them." placeholder:"nats://HOST:PORT"`
 	AllowOrigin   []string `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
+	OIDC          issuers  `help:"OpenID Connect providers whose tokens are accepted, and what they allow: a YAML file with a list; in the file of --config, the list itself." placeholder:"FILE" name:"oidc"`
 	CanvasDomain  string   `help:"Domain whose names below it all lead here, for canvases by URL: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
 	Strict        []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, where requests that host or client have not declared are refused. Elsewhere their host-agents decide." placeholder:"TENANT/HOST"`
 	edgeFlags
@@ -64,6 +66,12 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 			s.log.Error("audit file", "error", err)
 		}
 	}()
+	others, endOthers, err := c.OIDC.verifiers(oidc.Options{Log: s.log})
+	if err != nil {
+		return err
+	}
+	defer endOthers()
+	cfg.Gateway.Issuers = others
 	relay, err := gateway.StartRelay(ctx, cfg)
 	if err != nil {
 		return err
