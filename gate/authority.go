@@ -128,6 +128,10 @@ func (a *Authority) response(message []byte, env *ahp.Envelope) Decision {
 	return a.reach.response(message, env, call)
 }
 
+// Answered takes note that the host does not get a request which has passed
+// here: a gate behind this one has answered it.
+func (a *Authority) Answered(id []byte) { a.calls.take(id) }
+
 // asks decides about a request of the host's.
 func (a *Authority) asks(env *ahp.Envelope) Decision {
 	if a.reach != nil {
@@ -136,7 +140,7 @@ func (a *Authority) asks(env *ahp.Envelope) Decision {
 		}
 	}
 	if a.asked != nil {
-		_ = a.asked.add(env) // an answer to what is not noted grants nothing
+		a.asked.remember(env) // an answer to what is not noted grants nothing
 	}
 	return Decision{}
 }

@@ -52,6 +52,16 @@ func (r *requests) add(env *ahp.Envelope) *refusal {
 	return nil
 }
 
+// remember notes a request whose answer may not come: the oldest make room.
+func (r *requests) remember(env *ahp.Envelope) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.list) >= maxRequests {
+		r.list = slices.Delete(r.list, 0, 1)
+	}
+	r.list = append(r.list, request{id: bytes.Clone(env.ID), method: string(env.Method)})
+}
+
 // take returns the request that a response answers.
 func (r *requests) take(id []byte) (request, bool) {
 	r.mu.Lock()

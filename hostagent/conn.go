@@ -32,6 +32,7 @@ type hostConn struct {
 
 	heard   atomic.Int64 // when the host last said something here, in Unix nanoseconds; 0: never
 	gates   gate.Chain
+	order   sync.Mutex // held from when a message is judged until it, or its answer, is queued for the client
 	counts  counts
 	kicked  atomic.Bool // by the host's owner
 	canvas  *contentproxy.Conn
@@ -305,10 +306,11 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 		return errBadMessage
 	}
 	c.counts.in.Add(1)
-	switch decision := c.gates.FromClient(d.message, &env); decision.Verdict {
+	decision, err := c.judge(d.message, &env)
+	switch decision.Verdict {
 	case gate.Answer:
 		c.refused(&env)
-		return c.answerClient(&env, decision.Message)
+		return err
 	case gate.Expel:
 		return c.expel(&env, decision.Message)
 	case gate.Replace:
@@ -316,6 +318,20 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 	}
 	c.noteSent(&env)
 	return sock.Write(d.message, false)
+}
+
+// judge has the gates judge what the client, or the relay on its connection,
+// has sent, and lets them answer. What they know of how far the host has got is
+// right as long as it says nothing meanwhile: an answer that seems to be ahead of
+// it has clients take what follows for old.
+func (c *hostConn) judge(message []byte, env *ahp.Envelope) (gate.Decision, error) {
+	c.order.Lock()
+	defer c.order.Unlock()
+	decision := c.gates.FromClient(message, env)
+	if decision.Verdict != gate.Answer {
+		return decision, nil
+	}
+	return decision, c.answerClient(env, decision.Message)
 }
 
 // errBadMessage reports a message that cannot be read.
@@ -415,6 +431,8 @@ func (c *hostConn) readAll(ctx context.Context, wg *sync.WaitGroup, sock hostSoc
 func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []byte, binary bool) error {
 	c.counts.out.Add(1)
 	env, err := ahp.Peek(message)
+	c.order.Lock()
+	defer c.order.Unlock()
 	if err != nil || binary {
 		if d := c.gates.FromHost(message, nil); d.Verdict != gate.Pass {
 			return nil
