@@ -355,6 +355,8 @@ func TestTakeBack(t *testing.T) {
 	}
 	c.ask("reconnect", `{"clientId":"ann","lastSeenServerSeq":3,"subscriptions":[]}`, `{"type":"replay","actions":[]}`)
 	want(3)
+	c.ask("initialize", `{"clientId":"ann"}`, `{"serverSeq":4,"snapshots":[]}`)
+	want(4)
 	c.ask("initialize", `{"clientId":"ann"}`, `{"serverSeq":4,"snapshots":[{"fromSeq":5}]}`)
 	want(5)
 	c.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","fromSeq":7}}`)

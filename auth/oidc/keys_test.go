@@ -52,6 +52,17 @@ func TestRotation(t *testing.T) {
 	want(t, "a token of the key that is gone", p, i.rs(nil), false)
 }
 
+// TestKeysAreForTheirAlgorithm has a token choose another algorithm than its
+// key is for, though both are configured.
+func TestKeysAreForTheirAlgorithm(t *testing.T) {
+	i := newIssuer(t)
+	i.keys = []any{jwk("rsa", rsaKey.Public(), "RS256")}
+	p := i.provider(func(c *oidc.Config) { c.Algorithms = []string{"RS256", "RS512", "PS256"} })
+	want(t, "RS256", p, i.rs(nil), true)
+	want(t, "RS512", p, i.token(jwt.SigningMethodRS512, "rsa", rsaKey, nil), false)
+	want(t, "PS256", p, i.token(jwt.SigningMethodPS256, "rsa", rsaKey, nil), false)
+}
+
 // TestRemovedKey has a key that nobody's new token replaces be forgotten with
 // time.
 func TestRemovedKey(t *testing.T) {

@@ -1,0 +1,386 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/test/matrix"
+	"ahprelay/test/refclient"
+	"ahprelay/test/refhost"
+	"ahprelay/test/stack"
+)
+
+// allowing returns a token that allows what another says.
+func allowing(t testing.TB, s *stack.Stack, allow auth.Client) string {
+	t.Helper()
+	token, err := s.Token(func(c *auth.Client) {
+		c.Access, c.Channels, c.Methods, c.Reverse = allow.Access, allow.Channels, allow.Methods, allow.Reverse
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// dialWith connects a client with a token.
+func dialWith(t testing.TB, s *stack.Stack, token string, opts refclient.Options) *refclient.Client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	opts.Token = token
+	c, err := refclient.Dial(ctx, s.URL(stack.Host), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Abort() })
+	return c
+}
+
+// A judgeOf sees what becomes of the matrix's messages between a client and a
+// puppet.
+type judgeOf struct {
+	*testing.T
+	client *refclient.Client
+	host   *puppetConn
+	marks  int
+}
+
+// TestMatrix has every message of the matrix go through relay and host-agent.
+// What begins a connection, and MCP, whose channels another gate sees to, have tests
+// of their own.
+func TestMatrix(t *testing.T) {
+	rows, err := matrix.Read("../gate/testdata/matrix.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPuppet(t)
+	s := startStack(t, stack.Config{Upstream: p.server.URL()})
+	for token, column := range matrix.Tokens {
+		t.Run(column.Name, func(t *testing.T) {
+			client := dialWith(t, s, allowing(t, s, column.Allow), refclient.Options{Unanswered: true})
+			call(t, client, "initialize", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"]}`, column.Name))
+			j := &judgeOf{T: t, client: client, host: p.conn(column.Name, 0)}
+			for i, row := range rows {
+				message := row.Message(token, 1000+i)
+				want := row.Verdicts[token]
+				if want == "-" || row.Method == "initialize" || row.Method == "reconnect" || strings.Contains(message, "mcp://") {
+					continue
+				}
+				judge := j.fromClient
+				if row.FromHost {
+					judge = j.fromHost
+				}
+				if got := judge(message, 1000+i); got != want && !(want == "fit" && got == "pass") {
+					t.Errorf("%s: %s; want %s\n%s", row.Name(), got, want, message)
+				}
+			}
+		})
+	}
+}
+
+// fromClient sends a message, and returns the verdict about it.
+func (j *judgeOf) fromClient(message string, id int) string {
+	j.Helper()
+	heard, seen := len(j.host.messages()), len(j.client.Frames())
+	if err := j.client.SendRaw([]byte(message)); err != nil {
+		j.Fatal(err)
+	}
+	call(j.T, j.client, "ping", `{"channel":"ahp-root://"}`) // which comes behind it
+	if slices.Contains(j.host.messages()[heard:], message) {
+		return "pass"
+	}
+	for _, frame := range j.client.Frames()[seen:] {
+		switch text := string(frame); {
+		case strings.Contains(text, "rejectionReason"):
+			return "echo"
+		case strings.Contains(text, fmt.Sprintf(`"id":%d,"error":{"code":-32009`, id)):
+			return "refuse"
+		case strings.Contains(text, fmt.Sprintf(`"id":%d`, id)):
+			return text
+		}
+	}
+	return "drop"
+}
+
+// fromHost has the host send a message, and returns the verdict about it.
+func (j *judgeOf) fromHost(message string, id int) string {
+	j.Helper()
+	heard, seen := len(j.host.messages()), len(j.client.Frames())
+	j.marks++
+	mark := fmt.Sprintf(`{"method":"action","params":{"channel":"mock:/s","mark":%d}}`, j.marks)
+	for _, m := range []string{message, mark} {
+		if err := j.host.say(m); err != nil {
+			j.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(j.Context(), stepTime)
+	defer cancel()
+	if _, _, err := j.client.WaitAfter(ctx, seen, func(f []byte) bool { return string(f) == mark }); err != nil {
+		j.Fatalf("%s: %v", message, err)
+	}
+	request := strings.Contains(message, `"id":`)
+	frames := j.client.Frames()[seen:]
+	switch came := slices.ContainsFunc(frames, func(f []byte) bool { return string(f) == message }); {
+	case !came && len(frames) > 1:
+		return "fit"
+	case !came && !request:
+		return "drop"
+	case !came:
+		return j.hostHears(heard, id)
+	case !request:
+		return "pass"
+	}
+	if err := j.client.SendRaw(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"result":{}}`, id)); err != nil {
+		j.Fatal(err)
+	}
+	if j.hostHears(heard, id) == "refuse" {
+		return "ask"
+	}
+	return "pass"
+}
+
+// hostHears waits for the answer to the host's request.
+func (j *judgeOf) hostHears(from, id int) string {
+	j.Helper()
+	for deadline := time.Now().Add(stepTime); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for _, m := range j.host.messages()[from:] {
+			switch {
+			case strings.Contains(m, fmt.Sprintf(`"id":%d,"error":{"code":-32009`, id)):
+				return "refuse"
+			case strings.Contains(m, fmt.Sprintf(`"id":%d,"result"`, id)):
+				return "answer"
+			}
+		}
+	}
+	return "nothing"
+}
+
+// TestSessionToken has a token for one session see it, with all that belongs to
+// it, write to it, and resume; and nothing of another session.
+func TestSessionToken(t *testing.T) {
+	_, server := newRefhost(t, func(c *refhost.Config) { c.Files = map[string]string{"/secret.txt": "secret"} })
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	owner := join(t, throughRelay(t, s), "owner", nil)
+	mine, other := flowVars("demo", "11111111"), flowVars("demo", "22222222")
+	for _, vars := range []map[string]string{mine, other} {
+		create(t, owner, vars)
+		watch(t, owner, vars)
+	}
+	token := allowing(t, s, auth.Client{Access: auth.AccessWrite, Channels: []string{mine["session"]}})
+	guest := dialWith(t, s, token, refclient.Options{})
+	call(t, guest, "initialize", `{"channel":"ahp-root://","clientId":"guest","protocolVersions":["0.9.0"],"initialSubscriptions":["ahp-root://"]}`)
+	refused := func(method, params string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		defer cancel()
+		result, err := guest.Call(ctx, method, json.RawMessage(params))
+		var e *refclient.RPCError
+		if !errors.As(err, &e) || e.Code != ahp.CodePermissionDenied {
+			t.Errorf("%s %s: %s, %v; want error -32009", method, params, result, err)
+		}
+	}
+	refused("subscribe", `{"channel":"`+mine["chat"]+`"}`) // of which it has heard nothing yet
+	watch(t, guest, mine)
+	say(t, guest, mine["chat"], 1, "stream 3 0 10")
+	awaitDeltas(t, []*refclient.Client{owner, guest}, 3)
+
+	if got := call(t, guest, "listSessions", `{"channel":"ahp-root://"}`); !bytes.Contains(got, []byte(mine["session"])) || bytes.Contains(got, []byte(other["session"])) {
+		t.Errorf("listSessions: %s", got)
+	}
+	refused("subscribe", `{"channel":"`+other["session"]+`"}`)
+	refused("subscribe", `{"channel":"`+other["chat"]+`"}`)
+	refused("resourceRead", `{"channel":"ahp-root://","uri":"file:///secret.txt"}`)
+	refused("disposeSession", `{"channel":"`+other["session"]+`"}`)
+	refused("createTerminal", `{"channel":"agenthost-terminal:/mine"}`)
+
+	// A terminal of the session's agent.
+	say(t, guest, mine["chat"], 2, "terminal")
+	terminal := awaitTerminal(t, guest)
+	call(t, guest, "subscribe", `{"channel":"`+terminal+`"}`)
+	say(t, owner, other["chat"], 1, "terminal")
+	hidden := awaitTerminalOn(t, owner, other["chat"])
+	refused("subscribe", `{"channel":"`+hidden+`"}`)
+	say(t, owner, other["chat"], 2, "stream 20 0 10")
+	awaitDeltas(t, []*refclient.Client{owner}, 23)
+
+	// Another connection resumes.
+	_ = guest.Abort()
+	again := dialWith(t, s, token, refclient.Options{})
+	call(t, again, "reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":"guest","lastSeenServerSeq":1,"subscriptions":["ahp-root://",%q,%q,%q]}`, mine["session"], mine["chat"], terminal))
+	call(t, again, "ping", `{"channel":"ahp-root://"}`)
+	for _, frame := range append(guest.Frames(), again.Frames()...) {
+		for _, secret := range []string{other["session"], other["chat"], hidden, "activeSessionsChanged"} {
+			if bytes.Contains(frame, []byte(secret)) && !bytes.Contains(frame, []byte(`"error"`)) {
+				t.Errorf("the guest was told of %s: %.300s", secret, frame)
+			}
+		}
+	}
+}
+
+// awaitTerminal returns the terminal of a tool of which a client hears.
+func awaitTerminal(t *testing.T, c *refclient.Client) string {
+	t.Helper()
+	return awaitTerminalOn(t, c, "")
+}
+
+// awaitTerminalOn is the same for one chat.
+func awaitTerminalOn(t *testing.T, c *refclient.Client, chat string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	frame, err := c.WaitFor(ctx, func(f []byte) bool {
+		return bytes.Contains(f, []byte(`"type":"terminal"`)) && bytes.Contains(f, []byte(chat))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(frame, []byte(`"type":"terminal","resource":"`))
+	terminal, _, _ := bytes.Cut(rest, []byte(`"`))
+	return string(terminal)
+}
+
+// stateOf is all that a host shows to who may see everything, but for what
+// counts time.
+func stateOf(t testing.TB, c *refclient.Client, channels ...string) string {
+	t.Helper()
+	var all strings.Builder
+	add := func(method, params string) {
+		ctx, cancel := context.WithTimeout(context.Background(), stepTime)
+		defer cancel()
+		result, err := c.Call(ctx, method, json.RawMessage(params))
+		if err != nil {
+			t.Fatalf("%s: %v", method, err)
+		}
+		var value any
+		if err := json.Unmarshal(result, &value); err != nil {
+			t.Fatal(err)
+		}
+		if object, ok := value.(map[string]any); ok {
+			if snapshot, ok := object["snapshot"].(map[string]any); ok {
+				delete(snapshot, "fromSeq")
+			}
+		}
+		fmt.Fprintf(&all, "%s %s: %v\n", method, params, value)
+	}
+	for _, channel := range channels {
+		add("subscribe", `{"channel":"`+channel+`"}`)
+	}
+	add("listSessions", `{"channel":"ahp-root://"}`)
+	add("resourceList", `{"channel":"ahp-root://","uri":"file:///dir"}`)
+	add("resourceRead", `{"channel":"ahp-root://","uri":"file:///dir/a.txt"}`)
+	return all.String()
+}
+
+// TestReaderChangesNothing has a reader send whatever clients send, in any
+// order: the host's state stays as it is.
+func TestReaderChangesNothing(t *testing.T) {
+	_, server := newRefhost(t, func(c *refhost.Config) { c.Files = map[string]string{"/dir/a.txt": "text", "/dir/b.txt": "more"} })
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	vars := flowVars("demo", "00000000")
+	owner := join(t, throughRelay(t, s), "owner", nil)
+	create(t, owner, vars)
+	watch(t, owner, vars)
+	say(t, owner, vars["chat"], 1, "permission") // which waits for an answer
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if _, err := owner.WaitFor(ctx, func(f []byte) bool { return bytes.Contains(f, []byte("session/inputNeededSet")) }); err != nil {
+		t.Fatal(err)
+	}
+	const terminal = "agenthost-terminal:/t"
+	call(t, owner, "createTerminal", `{"channel":"`+terminal+`","claim":{"kind":"client","clientId":"owner"},"name":"t"}`)
+	channels := []string{"ahp-root://", vars["session"], vars["chat"], terminal}
+	before := stateOf(t, owner, channels...)
+
+	reader := dialWith(t, s, allowing(t, s, auth.Client{Access: auth.AccessRead}), refclient.Options{Unanswered: true})
+	call(t, reader, "initialize", `{"channel":"ahp-root://","clientId":"reader","protocolVersions":["0.9.0"],"initialSubscriptions":["ahp-root://"],"capabilities":{"canvas":{}}}`)
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		for range rapid.IntRange(1, 8).Draw(rt, "messages") {
+			n++
+			message := readerMessage(rt, n, channels)
+			if err := reader.SendRaw([]byte(message)); err != nil {
+				rt.Fatalf("send %s: %v", message, err)
+			}
+		}
+	})
+	call(t, reader, "ping", `{"channel":"ahp-root://"}`)
+	if after := stateOf(t, owner, channels...); after != before {
+		t.Errorf("state before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// clientMethods are what the reference host serves, what hosts like it do, and
+// nothing known.
+var clientMethods = []string{
+	"createSession", "disposeSession", "createChat", "disposeChat", "createTerminal", "disposeTerminal", "authenticate", "createResourceWatch",
+	"resourceRequest", "resourceWrite", "resourceDelete", "resourceMkdir", "resourceMove", "resourceCopy", "canvasOpen", "canvasInvokeAction",
+	"canvasClose", "invokeChangesetOperation", "runAutomation", "completions", "resolveSessionConfig", "vscode/devContainers/connect", "no/such",
+	"dispatchAction", "tools/call", "DispatchAction", "subscribe", "unsubscribe", "listSessions", "resourceRead", "resourceList", "channel/ack", "ping",
+}
+
+// readerMessage is anything that a client may send.
+func readerMessage(rt *rapid.T, id int, channels []string) string {
+	method := rapid.SampledFrom(clientMethods).Draw(rt, "method")
+	channel := rapid.SampledFrom(append([]string{"demo:/new", "ahp-canvas:/1", "mcp://one"}, channels...)).Draw(rt, "channel")
+	action := rapid.SampledFrom([]string{
+		`{"type":"chat/turnStarted","turnId":"x","startedAt":"2026-11-21T12:00:00.000Z","message":{"text":"hello","origin":{"kind":"user"}}}`,
+		`{"type":"chat/turnCancelled","turnId":"turn-1","duration":1}`,
+		`{"type":"chat/toolCallConfirmed","turnId":"turn-1","toolCallId":"tool-1","approved":true,"confirmed":"user-action"}`,
+		`{"type":"session/titleChanged","title":"mine"}`, `{"type":"session/activeClientSet","activeClient":{"clientId":"reader","tools":[]}}`,
+		`{"type":"terminal/input","data":"rm -r *\r"}`, `{"type":"terminal/resized","cols":1,"rows":1}`, `{"type":"root/configChanged","config":{}}`,
+	}).Draw(rt, "action")
+	params := fmt.Sprintf(`{"channel":%q,"clientSeq":%d,"action":%s,"provider":"demo","uri":"file:///dir/a.txt","data":"changed","source":"file:///dir/a.txt",`+
+		`"destination":"file:///dir/c.txt","recursive":true,"frame":1}`, channel, id, action)
+	if rapid.Bool().Draw(rt, "request") {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, id+1000, method, params)
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, method, params)
+}
+
+// TestEchoesAreInOrder has a reader be refused actions while the host streams:
+// no echo is ahead of what the host says after it.
+func TestEchoesAreInOrder(t *testing.T) {
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	vars := flowVars("demo", "00000000")
+	owner := join(t, throughRelay(t, s), "owner", nil)
+	create(t, owner, vars)
+	reader := dialWith(t, s, allowing(t, s, auth.Client{Access: auth.AccessRead}), refclient.Options{})
+	call(t, reader, "initialize", `{"channel":"ahp-root://","clientId":"reader","protocolVersions":["0.9.0"]}`)
+	watch(t, reader, vars)
+	const deltas, actions = 3000, 3000
+	say(t, owner, vars["chat"], 1, fmt.Sprintf("stream %d 0 1", deltas))
+	for range actions {
+		if _, err := reader.Dispatch(vars["chat"], map[string]any{"type": "chat/bogus"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitDeltas(t, []*refclient.Client{reader}, deltas)
+	call(t, reader, "ping", `{"channel":"ahp-root://"}`)
+	echoes, last := 0, int64(0)
+	for _, frame := range reader.Frames() {
+		a, ok := refclient.ReadAction(frame)
+		switch {
+		case !ok:
+		case bytes.Contains(frame, []byte("rejectionReason")):
+			echoes++
+			last = max(last, a.ServerSeq)
+		case a.ServerSeq <= last:
+			t.Fatalf("action %d comes behind an echo that says %d", a.ServerSeq, last)
+		}
+	}
+	if echoes != actions {
+		t.Errorf("%d echoes; want %d", echoes, actions)
+	}
+}
