@@ -11,8 +11,11 @@
 //
 // Each text frame is one AHP message. Messages pass as they are, both ways,
 // except these: ping is answered here while the host is away, and so are
-// requests that wait for a host which is not there. What a token allows is for
-// the host-agent to see to (package gate). Large messages to a client come as
+// requests that wait for a host which is not there; relay/refreshToken and, with
+// a canvas domain, relay/canvasTicket are the relay's own. What a token allows is
+// for the host-agent to see to: for a client that may not do everything, it
+// answers, leaves out and replaces messages as package gate says. Connections of
+// such clients are opened only at host-agents that say that they do. Large messages to a client come as
 // continuation frames. Pings of the WebSocket are answered in their
 // turn, behind what is queued.
 //
