@@ -43,8 +43,8 @@ func TestOldHostAgent(t *testing.T) {
 			w.old = true
 			w.startAgent(routing.AgentConfig{})
 			c := w.dial(w.token(change))
-			c.send(`{"id":0,"method":"initialize"}`)
 			if change == nil {
+				c.send(`{"id":0,"method":"initialize"}`)
 				w.hostConn(1)
 				return
 			}

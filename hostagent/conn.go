@@ -306,7 +306,7 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 		return errBadMessage
 	}
 	c.counts.in.Add(1)
-	decision, err := c.judge(d.message, &env)
+	decision, err := c.decide(d.message, &env)
 	switch decision.Verdict {
 	case gate.Answer:
 		c.refused(&env)
@@ -320,11 +320,11 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 	return sock.Write(d.message, false)
 }
 
-// judge has the gates judge what the client, or the relay on its connection,
+// decide has the gates judge what the client, or the relay on its connection,
 // has sent, and lets them answer. What they know of how far the host has got is
 // right as long as it says nothing meanwhile: an answer that seems to be ahead of
 // it has clients take what follows for old.
-func (c *hostConn) judge(message []byte, env *ahp.Envelope) (gate.Decision, error) {
+func (c *hostConn) decide(message []byte, env *ahp.Envelope) (gate.Decision, error) {
 	c.order.Lock()
 	defer c.order.Unlock()
 	decision := c.gates.FromClient(message, env)
