@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 
 	"ahprelay/auth"
@@ -53,8 +52,7 @@ var wantProviders = issuers{{
 func serveWith(t *testing.T, args ...string) (*serveCmd, error) {
 	t.Helper()
 	var a app
-	_, err := cli.Parse(&a, "relay", "", "AHP_RELAY", append([]string{"serve", "--data-dir", t.TempDir()}, args...), io.Discard, io.Discard,
-		kong.Vars{"listen": "", "admin_listen": ""})
+	_, err := cli.Parse(&a, "relay", "", "AHP_RELAY", append([]string{"serve", "--data-dir", t.TempDir()}, args...), io.Discard, io.Discard, parseVars)
 	return &a.Serve, err
 }
 
