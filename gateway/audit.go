@@ -94,7 +94,7 @@ type audit struct {
 }
 
 // alikeKey is what lines have in common that are alike.
-type alikeKey struct{ event, address, reason string }
+type alikeKey struct{ event, address, subject, reason string }
 
 type alikeLines struct {
 	next   time.Time // when to write one again
@@ -103,7 +103,7 @@ type alikeLines struct {
 
 // often writes a line that somebody may cause all the time: not all of them.
 func (a *audit) often(line auditLine) {
-	key, now := alikeKey{line.Event, line.Address, line.Reason}, time.Now()
+	key, now := alikeKey{line.Event, line.Address, line.Subject, line.Reason}, time.Now()
 	a.mu.Lock()
 	if len(a.alike) >= maxAlike {
 		clear(a.alike)

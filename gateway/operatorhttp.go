@@ -69,14 +69,15 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, err)
 		return
 	}
-	err := s.revoked.Add(rev)
 	line := auditLine{
 		Event: "revoke", Tenant: rev.Tenant, Host: rev.Host, Subject: rev.Subject, Token: rev.Token, Address: s.address(r),
 	}
+	s.audit.write(line) // before what comes of it
+	err := s.revoked.Add(rev)
 	if err != nil {
-		line.Reason = err.Error()
+		line.Reason = "failed: " + err.Error()
+		s.audit.write(line)
 	}
-	s.audit.write(line)
 	switch {
 	case errors.Is(err, broker.ErrTooManyRevocations):
 		writeError(w, http.StatusInsufficientStorage, err)

@@ -164,11 +164,13 @@ func streamText(n, size int) string {
 	return b.String()
 }
 
-// TestConsoleReadOnly has a token that allows to look, and no more.
-func TestConsoleReadOnly(t *testing.T) {
+// TestConsoleRefused has a token that allows less than the page knows of: what
+// is refused is said, and taken back.
+func TestConsoleRefused(t *testing.T) {
 	p := newPage(t)
 	s := startStack(t)
-	p.do(desktop(), chromedp.Navigate(s.console(s.tokenFor(auth.AccessRead, time.Hour))))
+	token := s.tokenWith(func(c *auth.Client) { c.Methods = []string{"listSessions", "fetchTurns"} })
+	p.do(desktop(), chromedp.Navigate(s.console(token)))
 	p.openSession("demo:/login")
 	p.wants("#turns", "Done. 500 runs")
 	p.say("hello")

@@ -92,15 +92,18 @@ func (s *stack) startAgent() {
 // token issues a client token that allows everything.
 func (s *stack) token(ttl time.Duration) string {
 	s.t.Helper()
-	return s.tokenFor(auth.AccessWrite, ttl)
+	return s.tokenWith(func(c *auth.Client) { c.Expires = time.Now().Add(ttl) })
 }
 
-func (s *stack) tokenFor(access auth.Access, ttl time.Duration) string {
+// tokenWith issues one that is changed.
+func (s *stack) tokenWith(change func(*auth.Client)) string {
 	s.t.Helper()
-	token, err := s.relay.Keys().IssueClient(auth.Client{
-		Tenant: "default", Subject: "browser", Hosts: []string{hostName}, Access: access,
-		Expires: time.Now().Add(ttl),
-	})
+	c := auth.Client{
+		Tenant: "default", Subject: "browser", Hosts: []string{hostName}, Access: auth.AccessWrite,
+		Expires: time.Now().Add(time.Hour),
+	}
+	change(&c)
+	token, err := s.relay.Keys().IssueClient(c)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,0 +1,259 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// An auditTrail is the audit file of a relay.
+type auditTrail struct {
+	t     *testing.T
+	path  string
+	names map[string]string // what is random in lines, and what to call it
+	conns int               // of these, connections
+}
+
+// lines returns all lines so far, without times, names instead of what is
+// random.
+func (a *auditTrail) lines() (lines []string) {
+	a.t.Helper()
+	data, err := os.ReadFile(a.path)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil || fields["msg"] != "audit" || fields["time"] == nil {
+			a.t.Fatalf("line of the audit: %s (%v)", line, err)
+		}
+		var words []string
+		for _, name := range []string{"event", "tenant", "host", "subject", "token", "conn", "address", "code", "reason", "detail"} {
+			value, ok := fields[name]
+			if !ok {
+				continue
+			}
+			delete(fields, name)
+			words = append(words, name+"="+a.name(name, fmt.Sprint(value)))
+		}
+		for _, extra := range slices.Sorted(maps.Keys(fields)) {
+			if extra != "msg" && extra != "time" && extra != "level" {
+				a.t.Errorf("field %s is not documented", extra)
+			}
+		}
+		lines = append(lines, strings.Join(words, " "))
+	}
+	return lines
+}
+
+// name makes a value the same in each run.
+func (a *auditTrail) name(field, value string) string {
+	switch field {
+	case "conn":
+		if a.names[value] == "" {
+			a.conns++
+			a.names[value] = fmt.Sprint("conn-", a.conns)
+		}
+		return a.names[value]
+	case "token":
+		if known := a.names[value]; known != "" {
+			return known
+		}
+		return "enrolment"
+	case "detail", "reason":
+		if at := strings.Index(value, "until "); at >= 0 {
+			value = value[:at] + "until then"
+		}
+		if strings.Contains(value, "frames in") {
+			return "traffic"
+		}
+	}
+	return value
+}
+
+// wants awaits these lines next.
+func (a *auditTrail) wants(from int, want ...string) int {
+	a.t.Helper()
+	for deadline := time.Now().Add(stepTime); len(a.lines()) < from+len(want) && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	got := a.lines()[from:]
+	if diff := cmp.Diff(want, got); diff != "" {
+		a.t.Fatalf("audit (-want +got):\n%s", diff)
+	}
+	return from + len(want)
+}
+
+// awaits awaits a line that begins so, in any order.
+func (a *auditTrail) awaits(from int, want string) {
+	a.t.Helper()
+	for deadline := time.Now().Add(stepTime); ; time.Sleep(10 * time.Millisecond) {
+		got := a.lines()[from:]
+		if slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line, want) }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			a.t.Fatalf("audit:\n%s\nwant %s", strings.Join(got, "\n"), want)
+		}
+	}
+}
+
+// A sharedBuffer is written by one goroutine and read by another.
+type sharedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *sharedBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *sharedBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// TestAudit does all that is to be audited, and reads what is written of it:
+// in the file, and the same in the log. No token is in either.
+func TestAudit(t *testing.T) {
+	_, host := newRefhost(t, nil)
+	a := &auditTrail{t: t, path: filepath.Join(t.TempDir(), "audit"), names: map[string]string{}}
+	file, err := gateway.OpenAuditFile(a.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	log := &sharedBuffer{}
+	var cfg stack.Config
+	cfg.Upstream = host.URL()
+	cfg.Relay.Gateway.AuditFile = file
+	cfg.Relay.Gateway.Log = slog.New(slog.NewTextHandler(log, nil))
+	cfg.Relay.Gateway.Limits.Subject.Connections = 1
+	s := startStack(t, cfg)
+	const at = "address=127.0.0.1"
+	next := a.wants(0,
+		"event=enrol tenant=default host=laptop token=enrolment "+at+" detail=NATS credentials until then",
+		"event=host-connect tenant=default host=laptop token=enrolment "+at,
+	)
+
+	var secrets []string
+	token := func(id, subject string, hosts ...string) string {
+		t.Helper()
+		text, err := s.Token(func(c *auth.Client) { c.ID, c.Subject, c.Hosts = id, subject, hosts })
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.names[id] = id
+		secrets = append(secrets, text)
+		return text
+	}
+	dial := func(host, token string) *refclient.Client {
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		defer cancel()
+		c, err := refclient.Dial(ctx, s.URL(host), refclient.Options{Token: token})
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+		}
+		return c
+	}
+	ada := token("one", "ada", "laptop")
+	c := dial(stack.Host, ada)
+	next = a.wants(next, "event=connect tenant=default host=laptop subject=ada token=one conn=conn-1 "+at)
+	dial(stack.Host, ada)
+	next = a.wants(next, "event=refuse tenant=default host=laptop subject=ada token=one "+at+" reason=limit of 1 connections of this subject")
+	c.Close()
+	next = a.wants(next, "event=disconnect tenant=default host=laptop subject=ada token=one conn=conn-1 "+at+" code=1000 detail=traffic")
+
+	dial("desktop", token("two", "bob", "laptop"))
+	next = a.wants(next, "event=refuse tenant=default host=desktop subject=bob token=two conn=conn-2 "+at+" code=4503 reason=forbidden: this token is not for that host")
+	dial("desktop", token("three", "carol", "*"))
+	next = a.wants(next, "event=refuse tenant=default host=desktop subject=carol token=three conn=conn-3 "+at+" code=4504 reason=unknown host: no host-agent has ever enrolled under that name")
+	dial(stack.Host, "nonsense")
+	next = a.wants(next, "event=refuse "+at+" reason=token invalid: not a JWT, or only a part of one detail=GET /ahp/laptop")
+
+	operate := func(path string, body any) {
+		t.Helper()
+		operator, err := s.Relay.Keys().IssueOperator("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets = append(secrets, operator)
+		text, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.Relay.URL()+path, bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+operator)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Fatalf("%s: HTTP %d", path, answer.StatusCode)
+		}
+	}
+	shared := token("four", "guest", "laptop")
+	operate("/operator/shares", map[string]string{"token": shared})
+	next = a.wants(next, "event=share tenant=default host=laptop subject=guest token=four "+at+" detail=, access write, until then")
+	dial(stack.Host, shared)
+	next = a.wants(next, "event=connect tenant=default host=laptop subject=guest token=four conn=conn-4 "+at)
+	operate("/operator/revocations", gateway.RevokeRequest{Token: "four"})
+	next = a.wants(next,
+		"event=revoke token=four "+at,
+		"event=disconnect tenant=default host=laptop subject=guest token=four conn=conn-4 "+at+" code=4501 reason=token revoked detail=traffic",
+	)
+	operate("/operator/revocations", gateway.RevokeRequest{Tenant: "default", Subject: "bob"})
+	next = a.wants(next, "event=revoke tenant=default subject=bob "+at)
+
+	time.Sleep(time.Second) // the enrolment token is of another second than what ends it
+	operate("/operator/revocations", gateway.RevokeRequest{Tenant: "default", Host: "laptop"})
+	for _, want := range []string{
+		"event=revoke tenant=default host=laptop " + at, "event=host-disconnect tenant=default host=laptop token=enrolment " + at,
+		"event=refuse " + at + " reason=token revoked detail=",
+	} {
+		a.awaits(next, want)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if err := s.AwaitState(ctx, "offline"); err != nil {
+		t.Errorf("a host whose enrolment was revoked: %v", err)
+	}
+
+	written, err := os.ReadFile(a.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(string(written)+log.String(), secret) {
+			t.Error("a token was written")
+		}
+	}
+	if inLog := strings.Count(log.String(), "msg=audit"); inLog != len(a.lines()) {
+		t.Errorf("%d lines in the log, %d in the file", inLog, len(a.lines()))
+	}
+}
