@@ -228,8 +228,8 @@ type lockedConn struct {
 
 	heard atomic.Uint32 // counts reads that brought something
 
-	mu   sync.Mutex // held during a Write
-	mute bool       // the close frame is written: nothing may follow
+	mu   sync.Mutex  // held during a Write
+	mute atomic.Bool // the close frame is written: nothing may follow; set under mu
 }
 
 // newLockedConn takes over conn, which is closed when life ends. A write fails
@@ -261,7 +261,7 @@ func (c *lockedConn) Read(p []byte) (n int, err error) {
 func (c *lockedConn) Write(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mute {
+	if c.mute.Load() {
 		return len(p), nil
 	}
 	return c.Conn.Write(p)
@@ -271,15 +271,10 @@ func (c *lockedConn) Write(p []byte) (n int, err error) {
 func (c *lockedConn) last(frame []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.mute {
-		c.mute = true
+	if !c.mute.Swap(true) {
 		_, _ = c.Conn.Write(frame) // the reader sees an error too
 	}
 }
 
 // saidLast reports whether nothing more is written.
-func (c *lockedConn) saidLast() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mute
-}
+func (c *lockedConn) saidLast() bool { return c.mute.Load() }

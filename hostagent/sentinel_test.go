@@ -177,8 +177,10 @@ func TestSentinelIsKept(t *testing.T) {
 	_, _, stop = runSentinel(t, "deaf", now)
 	stop() // or the test hangs
 	s := newSentinel(SentinelCommand{Command: []string{"/no/such/program"}}, slog.New(slog.NewTextHandler(said, nil)), now)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	s.run(ctx)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.run(ctx) })
 	said.await(t, "no such file", 1)
+	cancel()
+	running.Wait()
 }

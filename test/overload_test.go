@@ -250,7 +250,7 @@ func TestHungHostStallsOnlyItsClients(t *testing.T) {
 	}
 	meanwhile := roundTrips(t, bystander, 200)
 	t.Logf("round trip of the other host's client: median %v, %v before", meanwhile[100], usual[25])
-	if meanwhile[100] > 500*time.Millisecond {
+	if meanwhile[100] > 5*time.Second { // stalled, not just slow
 		t.Errorf("the median round trip of another host's client is %v", meanwhile[100])
 	}
 	for before := int64(-1); before < sent.Load(); time.Sleep(500 * time.Millisecond) {
@@ -309,7 +309,7 @@ func TestFloodingHost(t *testing.T) {
 	}
 	meanwhile := roundTrips(t, bystander, 200)
 	t.Logf("round trip of the other host's client: median %v, most %v; median %v before", meanwhile[100], meanwhile[199], usual[25])
-	if meanwhile[100] > 500*time.Millisecond {
+	if meanwhile[100] > 5*time.Second { // stalled, not just slow
 		t.Errorf("the median round trip of another host's client is %v", meanwhile[100])
 	}
 }
