@@ -20,9 +20,9 @@ import (
 
 // Bounds of revocations.
 const (
-	// MaxRevocations is how many a relay takes. What other relays took counts
-	// too, but is not refused.
-	MaxRevocations = 65536
+	// MaxRevocations is how many a relay takes; half of them are kept for Add.
+	// What other relays took counts too, but is not refused.
+	MaxRevocations = 1 << 18
 
 	// newsRevocations is how many go in one message between relays, each less
 	// than 2 KiB.
@@ -34,7 +34,7 @@ const (
 )
 
 // ErrTooManyRevocations reports that there are MaxRevocations already.
-var ErrTooManyRevocations = fmt.Errorf("%d tokens, subjects and hosts are revoked already; new keys end all tokens", MaxRevocations)
+var ErrTooManyRevocations = errors.New("too many tokens, subjects and hosts are revoked already; new keys end all tokens")
 
 // Revocations are what is revoked, as one relay knows it. The set only grows,
 // but for what revokes nothing any more; so relays that have not seen each
@@ -95,24 +95,25 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 // down when Add returns. An error says that it could not be, or, if it wraps
 // ErrTooManyRevocations, that nothing was done.
 func (r *Revocations) Add(rev auth.Revocation) error {
-	_, err := r.add(rev, func(auth.Revocation) bool { return true })
+	_, err := r.add(rev, MaxRevocations, func(auth.Revocation) bool { return true })
 	return err
 }
 
 // Spend revokes one token, and reports whether it was good before: of two
 // calls at one relay, only the first gets true. An error is as of Add.
 func (r *Revocations) Spend(token string, expires time.Time) (first bool, err error) {
-	return r.add(auth.Revocation{Token: token, At: time.Now(), Until: expires}, func(was auth.Revocation) bool { return was.Token == "" })
+	return r.add(auth.Revocation{Token: token, At: time.Now(), Until: expires}, MaxRevocations/2, func(was auth.Revocation) bool { return was.Token == "" })
 }
 
-// add takes a revocation if that is wanted, given what there was of the kind.
-func (r *Revocations) add(rev auth.Revocation, wanted func(was auth.Revocation) bool) (news bool, err error) {
+// add takes a revocation if that is wanted, given what there was of the kind,
+// and if there are not so many others.
+func (r *Revocations) add(rev auth.Revocation, most int, wanted func(was auth.Revocation) bool) (news bool, err error) {
 	if err := rev.Check(); err != nil {
 		return false, err
 	}
 	r.mu.Lock()
 	was, known := r.entries[rev.Key()]
-	full := !known && len(r.entries) >= MaxRevocations
+	full := !known && len(r.entries) >= most
 	news = !full && wanted(was) && r.mergeLocked(rev)
 	others := r.others
 	r.mu.Unlock()

@@ -100,16 +100,28 @@ func TestRevocationsCannotBeKept(t *testing.T) {
 func TestRevocationsAreBounded(t *testing.T) {
 	r := loadRevocations(t, "")
 	now := time.Now()
-	for i := range MaxRevocations {
-		if err := r.Add(auth.Revocation{Token: fmt.Sprint(i), At: now}); err != nil {
-			t.Fatalf("%d: %v", i, err)
+	fill := func(to int) {
+		for i := len(r.entries); i < to; i++ {
+			rev := auth.Revocation{Token: fmt.Sprint(i), At: now}
+			r.entries[rev.Key()] = rev
 		}
 	}
-	if err := r.Add(auth.Revocation{Token: "more", At: now}); !errors.Is(err, ErrTooManyRevocations) {
-		t.Errorf("one more: %v", err)
+	fill(MaxRevocations/2 - 1)
+	if first, err := r.Spend("last", now); !first || err != nil {
+		t.Errorf("the last is spent: %v, %v", first, err)
 	}
 	if first, err := r.Spend("more", now); first || !errors.Is(err, ErrTooManyRevocations) {
 		t.Errorf("one more is spent: %v, %v", first, err)
+	}
+	if first, err := r.Spend("last", now); first || err != nil {
+		t.Errorf("the last is spent again: %v, %v", first, err)
+	}
+	fill(MaxRevocations - 1)
+	if err := r.Add(auth.Revocation{Token: "last of all", At: now}); err != nil {
+		t.Errorf("an operator's, when tokens that were spent fill half: %v", err)
+	}
+	if err := r.Add(auth.Revocation{Token: "more", At: now}); !errors.Is(err, ErrTooManyRevocations) {
+		t.Errorf("one more: %v", err)
 	}
 	if err := r.Add(auth.Revocation{Token: "0", At: now.Add(time.Hour)}); err != nil {
 		t.Errorf("one that is known: %v", err)

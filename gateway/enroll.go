@@ -91,6 +91,10 @@ func (s *Server) keyProof(w http.ResponseWriter, r *http.Request) (host auth.Enr
 	if host, ok = s.agentToken(w, r); !ok {
 		return host, proof, false
 	}
+	if over := s.limits.traded(host); over != nil {
+		s.tooMany(w, over, s.hostLine("", host, r, ""))
+		return host, proof, false
+	}
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxProof)).Decode(&proof); err != nil {
 		writeJSON(w, http.StatusBadRequest, map[string]string{"error": "body is no JSON of challenge, key and keySignature"})
 		return host, proof, false

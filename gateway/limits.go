@@ -68,6 +68,11 @@ const (
 	// have: each has one, or two while it changes.
 	maxAgentConns = 32
 
+	// A host-agent changes its credential after weeks, or at once if the one
+	// that it got was lost.
+	tradesEvery  = 10 * time.Minute
+	tradesAtOnce = 20
+
 	connectRetry = 5 * time.Second // what who has too many connections is told
 
 	// maxIdle is how many parties without connections are remembered, so that
@@ -127,14 +132,19 @@ type limiter struct {
 	limits Limits
 	frame  int // longest message, in bytes: fits at once
 
-	mu       sync.Mutex // guards the fields below, and what parties say they guard
-	parties  map[partyKey]*party
-	idle     []partyKey // that had no connection at some time, the longest ago first
-	failures map[string]*rate.Limiter
+	failures, trades *buckets
+
+	mu      sync.Mutex // guards the fields below, and what parties say they guard
+	parties map[partyKey]*party
+	idle    []partyKey // that had no connection at some time, the longest ago first
 }
 
 func newLimiter(limits Limits, maxFrame int) *limiter {
-	return &limiter{limits: limits, frame: maxFrame, parties: map[partyKey]*party{}, failures: map[string]*rate.Limiter{}}
+	return &limiter{
+		limits: limits, frame: maxFrame, parties: map[partyKey]*party{},
+		failures: newBuckets(time.Minute/time.Duration(max(limits.Failures, 1)), max(limits.Failures, 1)),
+		trades:   newBuckets(tradesEvery, tradesAtOnce),
+	}
 }
 
 // A seat is what one connection takes of the limits.
@@ -313,41 +323,71 @@ func (l *limiter) failed(address string) *overLimit {
 	if group == "" || l.limits.Failures < 0 {
 		return nil
 	}
-	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := l.failures[group]
-	if b == nil {
-		l.forgetFailuresLocked(now)
-		b = rate.NewLimiter(rate.Limit(float64(l.limits.Failures)/time.Minute.Seconds()), l.limits.Failures)
-		l.failures[group] = b
-	}
-	r := b.ReserveN(now, 1)
-	delay := r.DelayFrom(now)
+	delay := l.failures.take(group)
 	if delay == 0 {
 		return nil
 	}
-	r.CancelAt(now)
 	return &overLimit{"requests a minute without a good token from this address", l.limits.Failures, delay}
 }
 
-// forgetFailuresLocked makes room: addresses that have been quiet go, and of
-// the others as many that half of the table is free, so that this is not to be
-// done for each address.
-func (l *limiter) forgetFailuresLocked(now time.Time) {
-	if len(l.failures) < maxIdle {
+// traded counts a credential that a host-agent gets for another or for an
+// enrolment token: relays have to remember each for long.
+func (l *limiter) traded(host auth.Enrolment) *overLimit {
+	delay := l.trades.take(host.Tenant + " " + host.Host)
+	if delay == 0 {
+		return nil
+	}
+	return &overLimit{"credentials in so short a time for this host", tradesAtOnce, delay}
+}
+
+// buckets are rates of many, of which those are forgotten that were quiet. They
+// are safe for concurrent use.
+type buckets struct {
+	rate  rate.Limit
+	burst int
+
+	mu sync.Mutex // guards of
+	of map[string]*rate.Limiter
+}
+
+func newBuckets(every time.Duration, burst int) *buckets {
+	return &buckets{rate: rate.Every(every), burst: burst, of: map[string]*rate.Limiter{}}
+}
+
+// take takes one of somebody's, or returns after what time there is one again.
+func (b *buckets) take(whose string) (wait time.Duration) {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	bucket := b.of[whose]
+	if bucket == nil {
+		b.forgetLocked(now)
+		bucket = rate.NewLimiter(b.rate, b.burst)
+		b.of[whose] = bucket
+	}
+	r := bucket.ReserveN(now, 1)
+	if wait = r.DelayFrom(now); wait > 0 {
+		r.CancelAt(now)
+	}
+	return wait
+}
+
+// forgetLocked makes room: those that were quiet go, and of the others as many
+// that half is free, so that this is not to be done each time.
+func (b *buckets) forgetLocked(now time.Time) {
+	if len(b.of) < maxIdle {
 		return
 	}
-	for address, b := range l.failures {
-		if b.TokensAt(now) >= float64(b.Burst()) {
-			delete(l.failures, address)
+	for whose, bucket := range b.of {
+		if bucket.TokensAt(now) >= float64(bucket.Burst()) {
+			delete(b.of, whose)
 		}
 	}
-	for address := range l.failures {
-		if len(l.failures) <= maxIdle/2 {
+	for whose := range b.of {
+		if len(b.of) <= maxIdle/2 {
 			return
 		}
-		delete(l.failures, address)
+		delete(b.of, whose)
 	}
 }
 

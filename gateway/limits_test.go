@@ -110,6 +110,30 @@ func TestAgentConnectionLimit(t *testing.T) {
 	}
 }
 
+// TestTradesAreBounded has a host trade credentials all the time: each is to
+// be remembered.
+func TestTradesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(Limits{}.withDefaults(), 1<<20)
+		host := auth.Enrolment{Tenant: testTenant, Host: testHost}
+		for i := range tradesAtOnce {
+			if over := l.traded(host); over != nil {
+				t.Fatalf("trade %d: %v", i, over)
+			}
+		}
+		if over := l.traded(host); over == nil || over.Retry != tradesEvery {
+			t.Errorf("one more: %+v; want to wait %v", over, tradesEvery)
+		}
+		if over := l.traded(auth.Enrolment{Tenant: testTenant, Host: "desktop"}); over != nil {
+			t.Errorf("another host: %v", over)
+		}
+		time.Sleep(tradesEvery)
+		if over := l.traded(host); over != nil {
+			t.Errorf("after %v: %v", tradesEvery, over)
+		}
+	})
+}
+
 // TestRateLimits has each rate of each party hold messages back, and refuse
 // those that would wait too long.
 func TestRateLimits(t *testing.T) {
@@ -229,7 +253,7 @@ func TestLimitTablesAreBounded(t *testing.T) {
 	if n := len(l.parties); n > maxIdle+10 {
 		t.Errorf("%d parties are remembered; want at most %d", n, maxIdle)
 	}
-	if n := len(l.failures); n > maxIdle {
+	if n := len(l.failures.of); n > maxIdle {
 		t.Errorf("failures of %d addresses are remembered; want at most %d", n, maxIdle)
 	}
 	if p := l.parties[partyKey{"subject", testTenant + " kept"}]; p == nil || p.connections != 1 {
