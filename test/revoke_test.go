@@ -1,0 +1,190 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/test/faultproxy"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// A pair is two relays of a cluster with a network between them that can be
+// cut. The host-agent is at the second.
+type pair struct {
+	t       *testing.T
+	first   *gateway.Relay
+	second  *stack.Stack
+	between *faultproxy.Proxy
+}
+
+func startPair(t *testing.T) *pair {
+	t.Helper()
+	p := &pair{t: t}
+	dir := t.TempDir()
+	address := freePort(t)
+	var err error
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if p.first, err = gateway.StartRelay(ctx, gateway.RelayConfig{
+		DataDir: dir, Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, ClusterListen: address,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.first.Close)
+	if p.between, err = faultproxy.New("127.0.0.1:0", address); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.between.Close)
+	_, host := newRefhost(t, nil)
+	p.second = startStackWith(t, stack.Config{
+		DataDir: copyKeys(t, dir), Upstream: host.URL(), Relay: gateway.RelayConfig{
+			AdminListen: gateway.NoListener, ClusterListen: "127.0.0.1:0", ClusterRoutes: []string{p.between.Addr()},
+		},
+	}, nil)
+	p.await("relays that see each other", func() bool { return p.ready() == "ready\nready\n" })
+	return p
+}
+
+// await waits for what must happen.
+func (p *pair) await(what string, holds func() bool) {
+	p.t.Helper()
+	for deadline := time.Now().Add(2 * stepTime); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("waited for %s", what)
+		}
+	}
+}
+
+// ready is what the relays say of themselves.
+func (p *pair) ready() (said string) {
+	p.t.Helper()
+	for _, base := range []string{p.first.URL(), p.second.Relay.URL()} {
+		answer, err := http.Get(base + "/readyz")
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		said += string(text)
+	}
+	return said
+}
+
+// client connects to the host through the second relay.
+func (p *pair) client(change func(*auth.Client)) (c *refclient.Client, token string) {
+	p.t.Helper()
+	token, err := p.second.Token(change)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(p.t.Context(), stepTime)
+	defer cancel()
+	if c, err = refclient.Dial(ctx, p.second.URL(stack.Host), refclient.Options{Token: token}); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = c.Abort() })
+	if _, err := c.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
+		p.t.Fatal(err)
+	}
+	return c, token
+}
+
+// revoke revokes at the first relay.
+func (p *pair) revoke(ask gateway.RevokeRequest) {
+	p.t.Helper()
+	operator, err := p.first.Keys().IssueOperator("test")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	body, err := json.Marshal(ask)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.first.URL()+"/operator/revocations", bytes.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+operator)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		p.t.Fatalf("revoke: HTTP %d", answer.StatusCode)
+	}
+}
+
+// TestRevocationAcrossRelays ends the connections at the other relay within
+// two seconds, which is what is promised.
+func TestRevocationAcrossRelays(t *testing.T) {
+	p := startPair(t)
+	var took []time.Duration
+	for range 20 {
+		c, token := p.client(nil)
+		id, _, err := p.first.Keys().PeekToken(token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		p.revoke(gateway.RevokeRequest{Token: id})
+		wantClosed(t, c, ahp.CloseTokenEnded, "token revoked")
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	t.Logf("a connection at the other relay ended after %v, at most %v", took[len(took)/2], took[len(took)-1])
+	if slowest := took[len(took)-1]; slowest > 2*time.Second {
+		t.Errorf("a connection ended after %v; promised are 2s", slowest)
+	}
+}
+
+// TestRevokedWhileCutOff revokes while the relays do not see each other: the
+// other learns it when they meet.
+func TestRevokedWhileCutOff(t *testing.T) {
+	p := startPair(t)
+	named := func(subject string) func(*auth.Client) { return func(c *auth.Client) { c.Subject = subject } }
+	ada, token := p.client(named("ada"))
+	bob, _ := p.client(named("bob"))
+	p.between.Cut()
+	p.await("relays that do not see each other", func() bool { return strings.Count(p.ready(), "degraded") == 2 })
+	p.revoke(gateway.RevokeRequest{Tenant: stack.Tenant, Subject: "ada"})
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if _, err := ada.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
+		t.Errorf("a relay that is cut off: %v; it cannot know", err)
+	}
+	if err := p.between.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	wantClosed(t, ada, ahp.CloseTokenEnded, "token revoked")
+	if _, err := bob.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
+		t.Errorf("another subject: %v", err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.second.Relay.URL()+"/api/hosts", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusUnauthorized {
+		t.Errorf("its token afterwards: HTTP %d; want 401", answer.StatusCode)
+	}
+}
