@@ -1,15 +1,16 @@
 package broker
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/ecdh"
 	"crypto/ed25519"
 	"crypto/hkdf"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 
 	"ahprelay/auth"
 )
@@ -27,17 +28,21 @@ import (
 // Shares are X25519 public keys that both make for this link alone. The proof is
 // a signature by the relays' key of everything that tells this link from others,
 // see [auth.LinkID]; the host-agent knows that key from its token. Packets then
-// end in a tag: HMAC-SHA256 cut to 16 bytes, with a key for each direction that
-// is derived from both shares with HKDF-SHA256 and the info
+// end in a count, 8 bytes, which is another one for each that is sealed, and a tag
+// of 16 bytes: what AES-256-GCM makes of no plaintext, the packet and the count as
+// additional data and a nonce of four zero bytes and the count. The key, one for
+// each direction, is derived from both shares with HKDF-SHA256 and the info
 //
 //	"ahp-relay link v1 up" or "… down", SHA-256 of what was signed
 //
-// One with a bad tag is as if it had been lost. A bye has none: it could only do
+// That costs less than a fifth of what HMAC-SHA256 does. One with a bad tag is as if it had been lost. A bye has none: it could only do
 // what losing all packets does. Bodies have none either, as all relays share
 // them.
 const (
-	linkTag  = 16 // bytes
-	linkInfo = "ahp-relay link v1 "
+	linkCount = 8  // bytes
+	linkTag   = 16 // bytes
+	linkNonce = 12 // bytes
+	linkInfo  = "ahp-relay link v1 "
 )
 
 // errForged reports a packet that is not the peer's.
@@ -46,8 +51,9 @@ var errForged = errors.New("packet with a bad tag")
 // A linkSeal makes and checks the tags of one end's packets. It is not safe for
 // concurrent use.
 type linkSeal struct {
-	out, in hash.Hash
-	sum     [sha256.Size]byte
+	out, in cipher.AEAD
+	count   uint64 // of packets that were sealed
+	nonce   [linkNonce]byte
 }
 
 // newShare makes one end's share of the secret of a link.
@@ -75,44 +81,47 @@ func newLinkSeal(own *ecdh.PrivateKey, peer []byte, id auth.LinkID, out, in stri
 		return nil, fmt.Errorf("link: share of the peer: %w", err)
 	}
 	s := new(linkSeal)
-	for direction, mac := range map[string]*hash.Hash{out: &s.out, in: &s.in} {
+	for direction, aead := range map[string]*cipher.AEAD{out: &s.out, in: &s.in} {
 		key, err := hkdf.Key(sha256.New, secret, nil, linkInfo+direction+string(digest[:]), sha256.Size)
 		if err != nil {
 			return nil, fmt.Errorf("link: %w", err)
 		}
-		*mac = hmac.New(sha256.New, key)
+		block, err := aes.NewCipher(key)
+		if err != nil {
+			return nil, fmt.Errorf("link: %w", err)
+		}
+		if *aead, err = cipher.NewGCM(block); err != nil {
+			return nil, fmt.Errorf("link: %w", err)
+		}
 	}
 	return s, nil
 }
 
-// seal adds the tag to a packet of this end; to none of a nil seal.
+// seal adds count and tag to a packet of this end; to none of a nil seal.
 func (s *linkSeal) seal(packet []byte) []byte {
 	if s == nil {
 		return packet
 	}
-	return append(packet, s.tag(s.out, packet)...)
+	s.count++
+	packet = binary.BigEndian.AppendUint64(packet, s.count)
+	copy(s.nonce[linkNonce-linkCount:], packet[len(packet)-linkCount:])
+	return s.out.Seal(packet, s.nonce[:], nil, packet)
 }
 
-// open takes the tag off a packet of the peer.
+// open takes count and tag off a packet of the peer.
 func (s *linkSeal) open(packet []byte) ([]byte, error) {
 	if s == nil {
 		return packet, nil
 	}
-	if len(packet) < 2+linkTag {
+	if len(packet) < linkCount+linkTag {
 		return nil, errForged
 	}
-	packet, tag := packet[:len(packet)-linkTag], packet[len(packet)-linkTag:]
-	if !hmac.Equal(s.tag(s.in, packet), tag) {
+	body, tag := packet[:len(packet)-linkTag], packet[len(packet)-linkTag:]
+	copy(s.nonce[linkNonce-linkCount:], body[len(body)-linkCount:])
+	if _, err := s.in.Open(nil, s.nonce[:], tag, body); err != nil {
 		return nil, errForged
 	}
-	return packet, nil
-}
-
-// tag returns a tag, which is good until the next.
-func (s *linkSeal) tag(mac hash.Hash, packet []byte) []byte {
-	mac.Reset()
-	mac.Write(packet)
-	return mac.Sum(s.sum[:0])[:linkTag]
+	return body[:len(body)-linkCount], nil
 }
 
 // A trial is a relay's attempt to open a link, until it has proved itself.
