@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ahprelay/ahp"
+	_ "ahprelay/test/fixedseed"
 )
 
 // Every JSON text that could be a frame is read as reference reads it, however

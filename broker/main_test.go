@@ -16,6 +16,8 @@ import (
 	"ahprelay/broker"
 
 	"go.uber.org/goleak"
+
+	_ "ahprelay/test/fixedseed"
 )
 
 func TestMain(m *testing.M) {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ahprelay/mcpgate"
+	_ "ahprelay/test/fixedseed"
 )
 
 // The model decodes everything, keeps whole states as clients do, and looks at
