@@ -31,6 +31,7 @@ type webSocket struct {
 	reading  sync.Mutex // held while the fields below are used
 	buf      *[]byte    // what was read; nil while nothing is
 	from, to int        // what of buf is unread
+	lent     bool       // a message that was read stands in buf, and somebody may be looking at it
 	begun    bool       // something was read: nothing waits any more that came with the handshake
 	err      error      // of reading; nothing is read after it
 
@@ -82,10 +83,31 @@ type frameHeader struct {
 	length int
 }
 
-// Read implements hostSocket.
+// Read implements hostSocket. The message is good until the next Read or Await.
 func (s *webSocket) Read() (message []byte, binary bool, err error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
+	message, binary, err = s.readLocked()
+	s.lent = err == nil
+	return message, binary, err
+}
+
+// skip reads a message that nobody wants, beside somebody who may still look at
+// one that Read has returned: that stays as it is.
+func (s *webSocket) skip() error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.lent && s.buf != nil {
+		unread := (*s.buf)[s.from:s.to]
+		s.buf = readBuffers.Get().(*[]byte)
+		s.from, s.to = 0, copy(*s.buf, unread)
+	}
+	s.lent = false
+	_, _, err := s.readLocked()
+	return err
+}
+
+func (s *webSocket) readLocked() (message []byte, binary bool, err error) {
 	if s.err == nil {
 		message, binary, s.err = s.message()
 	}
@@ -365,7 +387,7 @@ func (s *webSocket) Close(reason string) {
 	defer timer.Stop()
 	s.goodbye(websocket.StatusNormalClosure, reason)
 	for { // whoever reads, the host's close frame is the end
-		if _, _, err := s.Read(); err != nil {
+		if err := s.skip(); err != nil {
 			return
 		}
 	}

@@ -264,6 +264,32 @@ func TestCloseSaysGoodbye(t *testing.T) {
 	}
 }
 
+// TestCloseBesideReader closes a connection while somebody still looks at a
+// message that was read: it stays as it was, whatever comes behind it.
+func TestCloseBesideReader(t *testing.T) {
+	sock, host := dialRaw(t, 1<<20, nil)
+	const first, size = "the first message", 20 << 10
+	host.say(t, hostFrame(finBit|opText, first))
+	message, _, err := sock.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		sock.Close("client gone")
+	}()
+	host.hear(t) // the close frame
+	for range 20 {
+		host.say(t, hostFrame(finBit|opText, strings.Repeat("x", size)))
+	}
+	host.say(t, hostFrame(finBit|opClose, ""))
+	<-closed
+	if string(message) != first {
+		t.Errorf("the message that was read is now %q", message)
+	}
+}
+
 // TestWriteFrames writes what a server of another make reads.
 func TestWriteFrames(t *testing.T) {
 	got := make(chan string)
