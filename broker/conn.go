@@ -78,6 +78,8 @@ type Conn struct {
 	lost      atomic.Bool           // after the first Disconnected, while not online
 	lastError atomic.Pointer[error] // why the server could not be reached
 
+	through atomic.Pointer[string] // URL of the WebSocket in use or being made; nil: none
+
 	mu sync.Mutex
 	up chan struct{} // closed and replaced at each login
 }
@@ -125,8 +127,16 @@ func (c *Conn) connected(nc *nats.Conn, tell func(url string)) {
 	c.up = make(chan struct{})
 	c.mu.Unlock()
 	if tell != nil {
-		tell(nc.ConnectedUrl())
+		tell(c.connectedURL(nc))
 	}
+}
+
+// connectedURL returns where the connection leads.
+func (c *Conn) connectedURL(nc *nats.Conn) string {
+	if through := c.through.Load(); through != nil {
+		return *through
+	}
+	return nc.ConnectedUrl()
 }
 
 func (c *Conn) disconnected(err error) {
@@ -176,7 +186,7 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 // that have lost the same server would come to the next one at the same time.
 func (c *Conn) turnToNext() {
 	c.turn = (c.turn + 1) % len(c.urls)
-	_ = c.nc.SetServerPool(c.urls[c.turn : c.turn+1]) // fails if closed, and needs nothing then
+	_ = c.nc.SetServerPool([]string{libraryURL(c.urls[c.turn])}) // fails if closed, and needs nothing then
 }
 
 // lastFailure returns why there is no connection, as far as known.

@@ -71,7 +71,7 @@ func startRelay(ctx context.Context, cfg RelayConfig, user func() (*auth.User, e
 		// would be over at once.
 		opts = append(opts, nats.InProcessServer(cfg.Server), nats.FlusherTimeout(0))
 	} else {
-		d := newDialer(life, dialTCP, c.failed)
+		d := newDialer(life, live(life, dialTCP), c.failed)
 		opts = append(opts, networkOptions(d, cfg.URL, cfg.TLS)...)
 	}
 	attempt := context.AfterFunc(ctx, cancel)
@@ -147,6 +147,10 @@ type AgentConfig struct {
 	// not block.
 	Sign func(nonce []byte) ([]byte, error)
 
+	// Compress is the method by which what goes to a relay over WebSocket is
+	// compressed, if the relay knows it: Zstandard. Default: none.
+	Compress string
+
 	// Headers returns the headers of a WebSocket handshake; default: none. It
 	// is called for each, and must not block.
 	Headers func() (http.Header, error)
@@ -186,7 +190,7 @@ func DialAgent(ctx context.Context, cfg AgentConfig) (*Conn, error) {
 	c.creds = newCredentials(life, cfg.Credentials)
 	c.creds.ready(false)
 	c.urls = cfg.URLs
-	if err := c.start(cfg.URLs[0], cfg.options(life, c)...); err != nil {
+	if err := c.start(libraryURL(cfg.URLs[0]), cfg.options(life, c)...); err != nil {
 		cancel()
 		return nil, fmt.Errorf("connect host-agent to NATS: %w", err)
 	}
@@ -204,19 +208,24 @@ func (cfg *AgentConfig) options(life context.Context, c *Conn) []nats.Option {
 	if dial == nil {
 		dial = dialTCP
 	}
+	var network []nats.Option
 	if strings.HasPrefix(cfg.URLs[0], "ws") {
-		dial = proxied(dial, cfg.proxy)
+		through := &wsDialer{tls: clientTLS(cfg.TLS), headers: cfg.Headers, compress: cfg.Compress}
+		direct := proxied(dial, cfg.proxy)
+		network = networkOptions(newDialer(life, func(ctx context.Context, _, _ string) (net.Conn, error) {
+			at := c.urls[c.turn]
+			c.through.Store(&at)
+			return through.dial(ctx, life, at, direct)
+		}, c.failed), "", nil)
+	} else {
+		network = networkOptions(newDialer(life, live(life, dial), c.failed), cfg.URLs[0], cfg.TLS)
 	}
-	opts := append(networkOptions(newDialer(life, dial, c.failed), cfg.URLs[0], cfg.TLS),
+	return append(network,
 		nats.Name(cfg.Instance),
 		login(c.creds.show, cfg.Sign),
 		nats.CustomInboxPrefix(HostPrefix(cfg.Tenant, cfg.Host)+"inbox."+cfg.Instance),
 		nats.IgnoreDiscoveredServers(), // their addresses are those of the inside
 	)
-	if cfg.Headers != nil {
-		opts = append(opts, nats.WebSocketConnectionHeadersHandler(cfg.Headers))
-	}
-	return opts
 }
 
 // login is nats.UserJWT without its trial call, which would refuse to start
@@ -304,12 +313,16 @@ func networkOptions(d dialer, rawURL string, tlsConfig *tls.Config) []nats.Optio
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(maxUnansweredPings),
 	}
-	// Secure would make a TLS connection of ws:// too.
 	if isTLS(rawURL) {
-		if tlsConfig == nil {
-			tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-		}
-		opts = append(opts, nats.Secure(tlsConfig))
+		opts = append(opts, nats.Secure(clientTLS(tlsConfig)))
 	}
 	return opts
+}
+
+// clientTLS returns how to be a client of TLS, if nothing else is said.
+func clientTLS(given *tls.Config) *tls.Config {
+	if given == nil {
+		return &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return given
 }

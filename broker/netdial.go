@@ -22,16 +22,18 @@ type dialer func(network, address string) (net.Conn, error)
 // Dial implements the dialer interface of the NATS library.
 func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
 
-// newDialer returns a dialer whose connections end with life at the latest, and
-// each before the next: the library forgets those whose TLS or WebSocket handshake
-// fails, without closing them. It tells failed why there is none.
+// newDialer returns a dialer whose connections end before the next: the library
+// forgets those whose handshake fails, without closing them. It tells failed why
+// there is none.
 func newDialer(life context.Context, dial dialFunc, failed func(error)) dialer {
-	var last *netConn // the library dials under its lock
+	var last net.Conn // the library dials under its lock
 	return func(network, address string) (net.Conn, error) {
 		if last != nil {
 			_ = last.Close() // fails if it was closed, as it should have been
 		}
-		c, err := dialLive(life, dial, network, address)
+		ctx, cancel := context.WithTimeout(life, dialTimeout)
+		defer cancel()
+		c, err := dial(ctx, network, address)
 		last = c
 		if err != nil {
 			failed(err)
@@ -41,14 +43,20 @@ func newDialer(life context.Context, dial dialFunc, failed func(error)) dialer {
 	}
 }
 
-func dialLive(life context.Context, dial dialFunc, network, address string) (*netConn, error) {
-	ctx, cancel := context.WithTimeout(life, dialTimeout)
-	defer cancel()
-	c, err := dial(ctx, network, address)
-	if err != nil {
-		return nil, err
+// live returns a dialFunc whose connections end with life at the latest, and
+// when they make no progress.
+func live(life context.Context, dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		n, err := newNetConn(life, c, dialTimeout)
+		if err != nil {
+			return nil, err
+		}
+		return n, nil
 	}
-	return newNetConn(life, c, dialTimeout)
 }
 
 // dialTCP is the default way to reach a server.

@@ -15,6 +15,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/broker"
 )
 
 // How a host-agent gets NATS credentials. Both requests carry its enrolment
@@ -150,6 +151,10 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 		http.Error(w, "the NATS server does not take connections now; try again", http.StatusServiceUnavailable)
 		return false
 	}
+	compressed := broker.Compresses(r.Header.Get(broker.CompressHeader))
+	if compressed != "" {
+		w.Header().Set(broker.CompressHeader, compressed)
+	}
 	sock, err := accept(s.life, w, r, nil, s.cfg.Stall)
 	if err != nil {
 		_ = server.Close()
@@ -166,7 +171,7 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 	if !s.spawn(func() {
 		defer leave()
 		defer s.agents.leave(sock)
-		gone.Reason = splice(sock, server).Error()
+		gone.Reason = splice(sock, server, compressed != "").Error()
 		s.audit.write(gone)
 	}) {
 		s.agents.leave(sock)
@@ -182,9 +187,20 @@ func (s *Server) hostLine(event string, host auth.Enrolment, r *http.Request, de
 	return auditLine{Event: event, Tenant: host.Tenant, Host: host.Host, Token: host.ID, Address: s.address(r), Detail: detail}
 }
 
-// splice copies both ways until one side ends, and says which.
-func splice(sock *socket, server net.Conn) error {
+// splice copies both ways until one side ends, and says which. What comes from
+// the host-agent may be compressed.
+func splice(sock *socket, server net.Conn, compressed bool) error {
 	agent := websocket.NetConn(context.Background(), sock.ws, websocket.MessageBinary)
+	from := io.NopCloser(agent)
+	if compressed {
+		var err error
+		if from, err = broker.NewUnpacker(agent); err != nil {
+			_ = server.Close()
+			sock.kill()
+			return err
+		}
+	}
+	defer from.Close()
 	var once sync.Once
 	var reason error
 	end := func(side string, err error) {
@@ -193,7 +209,7 @@ func splice(sock *socket, server net.Conn) error {
 		sock.close(ahp.CloseCode(websocket.StatusNormalClosure), "")
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { end("host-agent", pump(server, agent)) })
+	wg.Go(func() { end("host-agent", pump(server, from)) })
 	wg.Go(func() { end("NATS", pump(agent, server)) })
 	wg.Wait()
 	return reason

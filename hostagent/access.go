@@ -23,6 +23,7 @@ type access struct {
 	host      string
 	instance  string // the name of this run
 	key       *auth.AgentKey
+	compress  string // the method for what goes to relays; "": none
 	fetched   func() // called after credentials have come; may be nil
 }
 
@@ -71,7 +72,7 @@ func (a *access) natsConfig(urls []string, userJWT string, events broker.Events)
 	}
 	return broker.AgentConfig{
 		URLs: urls, Tenant: a.tenant, Host: a.host, Instance: a.instance,
-		Credentials: fetch, Sign: a.key.SignNonce, Headers: a.headers, Events: events,
+		Credentials: fetch, Sign: a.key.SignNonce, Headers: a.headers, Compress: a.compress, Events: events,
 	}
 }
 

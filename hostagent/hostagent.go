@@ -42,6 +42,7 @@ type Config struct {
 	MaxFrame  int           // bytes of the longest message, each way; default 32 MiB
 	MaxQueued int           // bytes that wait for all clients together before those that have most are closed; default 512 MiB
 	Resume    time.Duration // how long relays, or the host, may be out of reach unnoticed; default 15 s
+	Compress  string        // how what goes to relays is compressed, if they know how: broker.Zstandard; default: not
 
 	Sentinel SentinelCommand // tells relays if this process crashes
 
@@ -128,6 +129,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Credentials != nil {
 		access.file, access.hostKey = cfg.Credentials, cfg.Credentials.Key
 	}
+	access.compress = cfg.Compress
 	a := &Agent{access: access, cfg: cfg}
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
 	a.presence.init(cfg.Version)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/broker"
 	"ahprelay/hostagent"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -184,4 +185,49 @@ func deltaSize(t *testing.T, c *refclient.Client) (size int) {
 		size = len(frame) - len(m.Params.Action.Content)
 	}
 	return size
+}
+
+// TestCompressedUplink has what the host-agent sends compressed on its way
+// through the relay's port: clients get the same, and less than half of the
+// bytes cross.
+func TestCompressedUplink(t *testing.T) {
+	const clients, actions = 5, 200
+	_, server := newRefhost(t, nil)
+	bytes := map[string]int64{}
+	for _, method := range []string{"", broker.Zstandard} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var meter *stack.Meter
+		s, err := stack.StartWith(ctx, stack.Config{DataDir: t.TempDir(), Upstream: server.URL()}, func(relay *stack.Stack, cfg *hostagent.Config) (err error) {
+			meter, err = stack.NewMeter(strings.TrimPrefix(relay.Relay.URL(), "http://"))
+			cfg.Relays, cfg.Compress = []string{"http://" + meter.Addr()}, method
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(meter.Close)
+		t.Cleanup(s.Close)
+		vars := flowVars("demo", fmt.Sprintf("%08d", len(method)))
+		var all []*refclient.Client
+		for i := range clients {
+			c := join(t, throughRelay(t, s), fmt.Sprintf("viewer-%d", i), vars)
+			if i == 0 {
+				create(t, c, vars)
+			}
+			watch(t, c, vars)
+			all = append(all, c)
+		}
+		before := meter.Bytes()
+		say(t, all[0], vars["chat"], 1, fmt.Sprintf("stream %d 1 600", actions))
+		awaitDeltas(t, all, actions)
+		bytes[method] = int64(meter.Bytes() - before)
+		for i, c := range all {
+			wantAllOf(t, fmt.Sprintf("viewer-%d", i), c, s.Tap.Conns()[i])
+		}
+	}
+	t.Logf("%d actions to %d clients: %d bytes, %d compressed", actions, clients, bytes[""], bytes[broker.Zstandard])
+	if bytes[broker.Zstandard] > bytes[""]/2 {
+		t.Errorf("compression makes %d bytes of %d; want at most half", bytes[broker.Zstandard], bytes[""])
+	}
 }

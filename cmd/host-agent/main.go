@@ -118,6 +118,7 @@ type runCmd struct {
 	CanvasLoopback  bool          `help:"Let clients see canvases that the host serves on its own loopback interface. --no-canvas-loopback turns it off." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
 	MCP             string        `help:"What becomes of requests that host or client have not declared: soft lets them pass and warns, strict refuses them. A relay may ask for strict, too." default:"soft" enum:"soft,strict" name:"mcp"`
+	Compress        string        `help:"How what goes to a relay is compressed, through its /nats: zstd, or off." default:"zstd" enum:"zstd,off"`
 	MaxQueued       int           `help:"Bytes that may wait for all clients together; above, the connections of those that have most are closed." default:"536870912" placeholder:"BYTES"`
 	Sentinel        bool          `help:"Start a second, small process that tells relays if this one crashes. Without it clients hear of a crash when the resume time is over." default:"true" negatable:""`
 	Control         string        `help:"Where host-agent clients and kick reach this host-agent: a Unix socket, by default in a directory that is yours alone. off for none." placeholder:"PATH"`
@@ -136,6 +137,9 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg.Control = c.controlPath(cfg.Token, s)
 	cfg.Allow, cfg.NoReverse = c.policy(), !c.Reverse
 	cfg.Strict = c.MCP == "strict"
+	if c.Compress != "off" {
+		cfg.Compress = c.Compress
+	}
 	if c.Sentinel {
 		cfg.Sentinel = sentinelCommand(s)
 	}

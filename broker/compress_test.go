@@ -1,0 +1,163 @@
+package broker
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/klauspost/compress/zstd"
+)
+
+// TestPackedStream has each piece come out at once that was put in, and take
+// less the more of its kind there were.
+func TestPackedStream(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	p, err := newPacker(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := NewUnpacker(far)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	noise := make([]byte, 300_000)
+	_, _ = rand.Read(noise)
+	pieces := [][]byte{[]byte("x"), bytes.Repeat([]byte("PUB ahp.v1 "), 100_000), noise, {}}
+	for i := range 200 {
+		pieces = append(pieces, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"action","params":{"serverSeq":%d}}`, i))
+	}
+	sent := make(chan error, 1)
+	for i, piece := range pieces {
+		go func() {
+			_, err := p.Write(piece)
+			sent <- err
+		}()
+		got := make([]byte, len(piece))
+		if _, err := io.ReadFull(u, got); err != nil || !bytes.Equal(got, piece) {
+			t.Fatalf("piece %d of %d bytes came as others, %v", i, len(piece), err)
+		}
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// unpack returns how much comes of a compressed stream, and how it ends.
+func unpack(t testing.TB, stream []byte) (n int64, err error) {
+	t.Helper()
+	u, err := NewUnpacker(bytes.NewReader(stream))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	return io.Copy(io.Discard, u)
+}
+
+// compressed returns what a stream of n bytes of zeros becomes.
+func compressed(t testing.TB, n, window int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	e, err := zstd.NewWriter(&b, zstd.WithWindowSize(window), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	zeros := make([]byte, 1<<20)
+	for ; n > 0; n -= len(zeros) {
+		if _, err := e.Write(zeros[:min(n, len(zeros))]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestUnpackerIsBounded refuses what is far longer than it looks, and what needs
+// more memory than both ends have agreed on.
+func TestUnpackerIsBounded(t *testing.T) {
+	if n, err := unpack(t, compressed(t, maxAhead, compressWindow)); n != maxAhead || err != nil {
+		t.Errorf("%d bytes of zeros came as %d, %v", maxAhead, n, err)
+	}
+	bomb := compressed(t, 256<<20, compressWindow)
+	if n, err := unpack(t, bomb); !errors.Is(err, ErrExpands) || n > maxRatio*int64(len(bomb))+maxAhead {
+		t.Errorf("of a bomb of %d bytes came %d, %v; want %v", len(bomb), n, err, ErrExpands)
+	}
+	if _, err := unpack(t, compressed(t, 10<<20, 8<<20)); !errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		t.Errorf("a window of 8 MiB: %v; want %v", err, zstd.ErrWindowSizeExceeded)
+	}
+}
+
+// FuzzUnpacker reads anything: it ends, and within bounds.
+func FuzzUnpacker(f *testing.F) {
+	f.Add(compressed(f, 1000, compressWindow))
+	f.Add(compressed(f, 8<<20, compressWindow))
+	f.Add([]byte("PUB ahp.v1.default.laptop.x 1\r\nx\r\n"))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		if n, _ := unpack(t, stream); n > maxRatio*int64(len(stream))+maxAhead {
+			t.Errorf("%d bytes of %d", n, len(stream))
+		}
+	})
+}
+
+// TestCompressionIsAskedFor compresses what goes to a relay that knows how, and
+// else nothing.
+func TestCompressionIsAskedFor(t *testing.T) {
+	for _, test := range []struct{ compress, knows string }{
+		{Zstandard, Zstandard}, {Zstandard, ""}, {"", Zstandard},
+	} {
+		t.Run(fmt.Sprintf("%q of %q", test.compress, test.knows), func(t *testing.T) {
+			got := make(chan []byte, 1)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if asked := r.Header.Get(CompressHeader); asked != test.compress || asked != "" && Compresses(asked) != asked {
+					t.Errorf("asked for %q", asked)
+				}
+				if test.knows != "" {
+					w.Header().Set(CompressHeader, test.knows)
+				}
+				ws, err := websocket.Accept(w, r, nil)
+				if err != nil {
+					return
+				}
+				defer ws.CloseNow()
+				_, first, _ := ws.Read(r.Context())
+				got <- first
+			}))
+			defer server.Close()
+			d := wsDialer{compress: test.compress}
+			c, err := d.dial(t.Context(), t.Context(), "ws"+strings.TrimPrefix(server.URL, "http"), dialTCP)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			const text = "PING\r\n"
+			if _, err := c.Write([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+			first := []byte(nil)
+			select {
+			case first = <-got:
+			case <-time.After(20 * time.Second):
+				t.Fatal("the relay gets nothing")
+			}
+			if plain := string(first) == text; plain == (test.compress == Zstandard && test.knows == Zstandard) {
+				t.Errorf("the relay got %q", first)
+			}
+		})
+	}
+	if got := Compresses("brotli"); got != "" {
+		t.Errorf("a relay that knows no brotli answers %q", got)
+	}
+}
