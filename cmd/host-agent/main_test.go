@@ -27,7 +27,15 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	runtime, err := os.MkdirTemp("", "run")
+	if err != nil {
+		panic(err)
+	}
+	_ = os.Setenv("XDG_RUNTIME_DIR", runtime) // control sockets are not in the place of this user's own
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(runtime)
+		os.Exit(code)
+	}))
 }
 
 // agent runs the command and returns what it printed.

@@ -143,7 +143,8 @@ type Bench struct {
 // "" being this one.
 func (b *Bench) Process(netns, name, program string, args ...string) *Process {
 	p := &Process{
-		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args, env: b.Env,
+		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args,
+		env: append([]string{"XDG_RUNTIME_DIR=" + b.Dir}, b.Env...), // where control sockets are: not in the place of this user's own
 		log: filepath.Join(b.Dir, name+".log"),
 	}
 	b.all = append(b.all, p)
