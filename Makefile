@@ -1,5 +1,5 @@
 # make test     every check and every test, with the race detector
-# make lint     gofmt, vet, staticcheck
+# make lint     gofmt, vet, staticcheck, govulncheck (which says so if it cannot reach its database)
 # make demo     relay, NATS, host-agent and a demo host in one process
 # make bench    relay and host-agent beside other ways; ARGS='fanout latency --json FILE' picks parts, ARGS='--out README.md' keeps the table
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
@@ -31,6 +31,7 @@ lint:
 	@out="$$(gofmt -l .)"; if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet $(PKGS)
 	$(GO) tool staticcheck $(PKGS)
+	@GO="$(GO)" sh test/vulncheck.sh $(PKGS)
 
 bench:
 	@sh test/bench/install-deps.sh
