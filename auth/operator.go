@@ -2,6 +2,7 @@ package auth
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -34,27 +35,20 @@ func (k *Keys) VerifyOperator(token string) error {
 	return nil
 }
 
-// PeekToken returns the ID of a token of any kind, and when it expires if
-// these keys have signed it; else that is zero, for nobody here knows it.
-func (k *Keys) PeekToken(token string) (id string, expires time.Time, err error) {
+// TokenID returns the ID of a token of any kind that these keys have signed,
+// and when it expires. The error wraps ErrTokenExpired or ErrTokenInvalid.
+func (k *Keys) TokenID(token string) (id string, expires time.Time, err error) {
 	if len(token) > MaxTokenSize {
-		return "", time.Time{}, errors.New("token is too long")
+		return "", time.Time{}, fmt.Errorf("%w: %d bytes long; want at most %d", ErrTokenInvalid, len(token), MaxTokenSize)
 	}
-	cl := new(claims)
-	parsed, _, err := jwt.NewParser().ParseUnverified(token, cl)
+	parsed, _, err := jwt.NewParser().ParseUnverified(token, new(claims))
 	if err != nil {
-		return "", time.Time{}, errors.New("not a JWT, or only a part of one")
-	}
-	if cl.ID == "" {
-		return "", time.Time{}, errors.New("the token has no ID (jti); revoke its subject")
+		return "", time.Time{}, fmt.Errorf("%w: not a JWT, or only a part of one", ErrTokenInvalid)
 	}
 	typ, _ := parsed.Header["typ"].(string)
-	own, err := k.verify(tokenKind(typ), token)
-	if errors.Is(err, ErrTokenExpired) {
+	cl, err := k.verify(tokenKind(typ), token)
+	if err != nil {
 		return "", time.Time{}, err
 	}
-	if err == nil && own.ExpiresAt != nil {
-		expires = own.ExpiresAt.UTC()
-	}
-	return cl.ID, expires, nil
+	return cl.ID, cl.ExpiresAt.UTC(), nil
 }

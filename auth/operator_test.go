@@ -54,7 +54,7 @@ func loadTestKeys(t *testing.T) *Keys {
 	return keys
 }
 
-func TestPeekToken(t *testing.T) {
+func TestTokenID(t *testing.T) {
 	keys, others := loadTestKeys(t), loadTestKeys(t)
 	expires := time.Now().Add(time.Hour).Truncate(time.Second)
 	client, err := keys.IssueClient(Client{ID: "one", Tenant: "acme", Subject: "ada", Hosts: []string{"h"}, Access: AccessRead, Expires: expires})
@@ -66,17 +66,20 @@ func TestPeekToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for token, want := range map[string]string{client: "one", host: "two"} {
-		if id, until, err := keys.PeekToken(token); id != want || !until.Equal(expires) || err != nil {
-			t.Errorf("PeekToken = %s, %v, %v; want %s, %v", id, until, err, want, expires)
+		if id, until, err := keys.TokenID(token); id != want || !until.Equal(expires) || err != nil {
+			t.Errorf("TokenID = %s, %v, %v; want %s, %v", id, until, err, want, expires)
 		}
-		// What it says of its end may be a lie.
-		if id, until, err := others.PeekToken(token); id != want || !until.IsZero() || err != nil {
-			t.Errorf("with other keys: %s, %v, %v; want %s and no time", id, until, err, want)
+		if _, _, err := others.TokenID(token); !errors.Is(err, ErrTokenInvalid) {
+			t.Errorf("with other keys: %v; what a stranger's token says of itself may be a lie", err)
 		}
 	}
 	for _, bad := range []string{"", "a.b", "one", client[:20], strings.Repeat("x", MaxTokenSize+1)} {
-		if _, _, err := keys.PeekToken(bad); err == nil {
-			t.Errorf("PeekToken(%.20q) is content", bad)
+		if _, _, err := keys.TokenID(bad); !errors.Is(err, ErrTokenInvalid) {
+			t.Errorf("TokenID(%.20q): %v", bad, err)
 		}
+	}
+	keys.Now = func() time.Time { return expires.Add(time.Minute) }
+	if _, _, err := keys.TokenID(client); !errors.Is(err, ErrTokenExpired) {
+		t.Errorf("later: %v", err)
 	}
 }

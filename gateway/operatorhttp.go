@@ -22,9 +22,10 @@ import (
 //
 // An error is {"error"}.
 
-// RevokeRequest is the body of POST /operator/revocations: one of Token,
-// Subject and Host.
+// RevokeRequest is the body of POST /operator/revocations: one of Whole,
+// Token, Subject and Host.
 type RevokeRequest struct {
+	Whole   string    `json:"whole,omitempty"`   // a client's token, of any issuer that the relay knows
 	Token   string    `json:"token,omitempty"`   // ID
 	Subject string    `json:"subject,omitempty"` // of Tenant
 	Host    string    `json:"host,omitempty"`    // of Tenant
@@ -64,8 +65,11 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of a revocation"))
 		return
 	}
-	rev := newRevocation(ask)
-	if err := rev.Check(); err != nil {
+	rev, err := s.revocation(r.Context(), ask)
+	if err == nil {
+		err = rev.Check()
+	}
+	if err != nil {
 		writeError(w, http.StatusBadRequest, err)
 		return
 	}
@@ -73,7 +77,7 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
 		Event: "revoke", Tenant: rev.Tenant, Host: rev.Host, Subject: rev.Subject, Token: rev.Token, Address: s.address(r),
 	}
 	s.audit.write(line) // before what comes of it
-	err := s.revoked.Add(rev)
+	err = s.revoked.Add(rev)
 	if err != nil {
 		line.Reason = "failed: " + err.Error()
 		s.audit.write(line)

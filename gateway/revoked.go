@@ -77,6 +77,19 @@ func (c *client) endIfRevoked() {
 	}
 }
 
+// revocation returns what is asked for, as of now. Of another issuer's token
+// it is not known until when the relay would take it: the rules may change.
+func (s *Server) revocation(ctx context.Context, ask RevokeRequest) (auth.Revocation, error) {
+	if ask.Whole != "" {
+		who, err := auth.Issuers{Own: s.cfg.Keys, Others: s.cfg.Issuers}.Verify(ctx, ask.Whole)
+		if err != nil {
+			return auth.Revocation{}, err
+		}
+		ask = RevokeRequest{Token: who.ID}
+	}
+	return newRevocation(ask), nil
+}
+
 // newRevocation returns one as of now.
 func newRevocation(ask RevokeRequest) auth.Revocation {
 	return auth.Revocation{
@@ -97,6 +110,9 @@ func RevokeForNextStart(dataDir string, ask RevokeRequest) (rev auth.Revocation,
 	revoked, err := broker.LoadRevocations(filepath.Join(dataDir, revokedName), nil)
 	if err != nil {
 		return rev, err
+	}
+	if ask.Whole != "" {
+		return rev, errors.New("only a running relay knows another issuer's token; start it, or name the token by its ID or its subject")
 	}
 	rev = newRevocation(ask)
 	return rev, revoked.Add(rev)

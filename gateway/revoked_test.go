@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -173,4 +174,41 @@ func TestRevokeForNextStart(t *testing.T) {
 	if !revoked.Revoked(rev.At, rev.Key()) {
 		t.Errorf("the next start knows %+v", revoked.List())
 	}
+}
+
+// TestRevokeOtherIssuer ends a token whose ID the relay makes: the issuer's own
+// jti is not it.
+func TestRevokeOtherIssuer(t *testing.T) {
+	const iss = "https://login.example.com"
+	who := auth.Client{
+		ID: "made-by-the-relay", Tenant: testTenant, Subject: "ann@login.example.com", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead,
+		IssuedAt: time.Date(1999, 12, 31, 23, 0, 0, 0, time.UTC), Expires: time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC),
+	}
+	inWorld(t, Config{Issuers: map[string]auth.Verifier{iss: otherIssuer(who)}}, func(w *world) {
+		token := "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"`+iss+`","jti":"theirs"}`)) + ".x"
+		c := w.dial(token)
+		c.wantOpen()
+		operator, err := w.keys.IssueOperator("test")
+		if err != nil {
+			w.Fatal(err)
+		}
+		ask := func(body string) *hijackable {
+			r, err := http.NewRequest(http.MethodPost, "http://relay/operator/revocations", strings.NewReader(body))
+			if err != nil {
+				w.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+operator)
+			answer := &hijackable{header: http.Header{}}
+			w.server.Handler().ServeHTTP(answer, r)
+			return answer
+		}
+		if a := ask(`{"whole":"e30.e30.x"}`); a.status != http.StatusBadRequest {
+			w.Errorf("a token of nobody's: HTTP %d %s", a.status, a.body.String())
+		}
+		c.wantOpen()
+		if a := ask(`{"whole":"` + token + `"}`); a.status != http.StatusOK || strings.Contains(a.body.String(), "until") {
+			w.Errorf("HTTP %d %s; want it kept for ever", a.status, a.body.String())
+		}
+		c.wantClosed(ahp.CloseTokenEnded, "token revoked")
+	})
 }

@@ -136,7 +136,7 @@ func TestRevocationAcrossRelays(t *testing.T) {
 	var took []time.Duration
 	for range 20 {
 		c, token := p.client(nil)
-		id, _, err := p.first.Keys().PeekToken(token)
+		id, _, err := p.first.Keys().TokenID(token)
 		if err != nil {
 			t.Fatal(err)
 		}

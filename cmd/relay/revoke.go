@@ -66,10 +66,13 @@ func (c *revokeCmd) request(keys *auth.Keys) (ask gateway.RevokeRequest, err err
 		}
 	}
 	switch {
-	case strings.Contains(text, "."): // IDs of this relay's have none
-		id, expires, err := keys.PeekToken(text)
-		if err != nil {
-			return ask, fmt.Errorf("--token: %w", err)
+	case strings.Contains(text, "."): // IDs have none
+		id, expires, err := keys.TokenID(text)
+		if errors.Is(err, auth.ErrTokenExpired) {
+			return ask, fmt.Errorf("--token: %w; there is nothing to revoke", err)
+		}
+		if err != nil { // perhaps another issuer's, which the running relay knows
+			return gateway.RevokeRequest{Whole: text}, nil
 		}
 		return gateway.RevokeRequest{Token: id, Expires: expires}, nil
 	case text != "":

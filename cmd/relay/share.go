@@ -104,7 +104,7 @@ func (c *shareCmd) base() (u *url.URL, local bool, err error) {
 // tell says what there is to know beside the link, and has the running relay
 // note that it was made.
 func (c *shareCmd) tell(ctx context.Context, s *streams, keys *auth.Keys, token string, local bool) {
-	id, expires, err := keys.PeekToken(token)
+	id, expires, err := keys.TokenID(token)
 	if err == nil {
 		fmt.Fprintf(s.err, "Good until %s. To take it back: relay revoke --data-dir %s --token %s\n", expires.Local().Format(time.DateTime), c.DataDir, id)
 	}

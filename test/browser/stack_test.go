@@ -226,7 +226,7 @@ func forward(conn net.Conn, target string) {
 // revoke takes a token back, as relay revoke does.
 func (s *stack) revoke(token string) {
 	s.t.Helper()
-	id, expires, err := s.relay.Keys().PeekToken(token)
+	id, expires, err := s.relay.Keys().TokenID(token)
 	if err != nil {
 		s.t.Fatal(err)
 	}
