@@ -4,12 +4,17 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 )
 
+// ErrIssuerAway reports a token of which nobody can say whether it is good: its
+// issuer does not give the keys to check it with.
+var ErrIssuerAway = errors.New("the issuer of the token does not give its keys")
+
 // A Verifier checks client tokens of one issuer, and returns what they say. The
-// error wraps ErrTokenExpired or ErrTokenInvalid. It may have to ask the issuer
+// error wraps ErrTokenExpired, ErrTokenInvalid or ErrIssuerAway. It may have to ask the issuer
 // for keys, which takes seconds at worst. It may be called by several
 // goroutines at a time.
 type Verifier interface {

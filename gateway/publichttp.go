@@ -179,6 +179,13 @@ func bearer(header string) (string, bool) {
 
 // unauthorized answers a request without a good token (RFC 6750, section 3).
 func (s *Server) unauthorized(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, auth.ErrIssuerAway) { // that is not the client's fault
+		s.metrics.refused.WithLabelValues("issuer away").Inc()
+		s.audit.often(auditLine{Event: "refuse", Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, auth.ErrIssuerAway.Error(), http.StatusServiceUnavailable)
+		return
+	}
 	if over := s.limits.failed(s.address(r)); over != nil {
 		s.tooMany(w, over, auditLine{Address: s.address(r)})
 		return

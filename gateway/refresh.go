@@ -20,8 +20,8 @@ import (
 // tenant and subject, be for this host, and allow the very same: access,
 // channels, methods and reverse. What a connection may do does not change while
 // it lasts; a client that may do something else now connects anew. A token that is
-// not good, or says something else, is an error: -32007 and -32009; the one of
-// before goes on.
+// not good, or says something else, is an error: -32007 and -32009, or -32603 if
+// nobody can say now whether it is good; the one of before goes on.
 //
 // No message of this method goes to the host, a notification neither.
 
@@ -80,7 +80,10 @@ func (c *client) refreshed(params []byte) (who auth.Client, code int, err error)
 	if !ok {
 		return who, ahp.CodeInvalidParams, errors.New("params: want {channel, token}")
 	}
-	if who, err = c.verify(c.ctx, token); err != nil {
+	switch who, err = c.verify(c.ctx, token); {
+	case errors.Is(err, auth.ErrIssuerAway):
+		return who, ahp.CodeInternalError, auth.ErrIssuerAway // why is in the relay's log
+	case err != nil:
 		return who, ahp.CodeAuthRequired, err
 	}
 	if err := c.sameAuthority(who); err != nil {

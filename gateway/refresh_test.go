@@ -172,6 +172,13 @@ func (o otherIssuer) Verify(_ context.Context, token string) (auth.Client, error
 	return auth.Client(o), nil
 }
 
+// awayIssuer is away.
+type awayIssuer struct{}
+
+func (awayIssuer) Verify(context.Context, string) (auth.Client, error) {
+	return auth.Client{}, fmt.Errorf("%w: secret detail", auth.ErrIssuerAway)
+}
+
 // TestOtherIssuers has tokens of others be told apart by their iss.
 func TestOtherIssuers(t *testing.T) {
 	const iss = "https://login.example.com"
@@ -189,6 +196,19 @@ func TestOtherIssuers(t *testing.T) {
 		c.request(1, "initialize")
 		if got := w.hostConn(2).open.Subject; got != "ada" {
 			t.Errorf("subject %q; want ada", got)
+		}
+	})
+	away := map[string]auth.Verifier{iss: awayIssuer{}}
+	inWorld(t, Config{Issuers: away}, func(w *world) {
+		for range 100 { // that is no failed attempt
+			if status, said := w.handshakeStatus(token); status != 503 || strings.Contains(said, "secret detail") {
+				t.Fatalf("a token whose issuer is away: HTTP %d %s; want 503", status, said)
+			}
+		}
+		w.startAgent(routing.AgentConfig{})
+		c := w.dial(w.token(nil))
+		if got := c.refresh(token); !strings.Contains(got, "-32603") {
+			t.Errorf("refresh: %s; want -32603", got)
 		}
 	})
 	inWorld(t, Config{}, func(w *world) {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"ahprelay/auth"
 )
 
 // How long keys are good, and how often they are asked for.
@@ -85,7 +87,7 @@ func (s *keySet) find(ctx context.Context, id, alg string) (crypto.PublicKey, er
 	select {
 	case <-pending:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("%w: %w", auth.ErrIssuerAway, ctx.Err())
 	}
 	found, _ = s.look(id, alg)
 	return s.result(found)
@@ -118,7 +120,7 @@ func (s *keySet) result(found crypto.PublicKey) (crypto.PublicKey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failure != nil {
-		return nil, fmt.Errorf("its key is not known, and the issuer gives none: %w", s.failure)
+		return nil, fmt.Errorf("%w: %w", auth.ErrIssuerAway, s.failure)
 	}
 	return nil, errors.New("the issuer has no such key for that algorithm")
 }

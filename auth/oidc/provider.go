@@ -119,6 +119,17 @@ func (p *Provider) worthAsking(token string) error {
 // A keyError says why there is no key for a token. The library wraps it.
 type keyError struct{ error }
 
+func (e keyError) Unwrap() error { return e.error }
+
+// noKeyOf returns the reason that the library has wrapped.
+func noKeyOf(err error) error {
+	var noKey keyError
+	if errors.As(err, &noKey) {
+		return noKey.error
+	}
+	return auth.ErrIssuerAway
+}
+
 // key finds the key for a token's header.
 func (p *Provider) key(ctx context.Context, t *jwt.Token) (any, error) {
 	typ, _ := t.Header["typ"].(string)
@@ -146,6 +157,8 @@ func (p *Provider) refusal(claims jwt.MapClaims, err error) error {
 		return fmt.Errorf("%w: %s", auth.ErrTokenInvalid, fmt.Sprintf(format, args...))
 	}
 	switch {
+	case errors.Is(err, auth.ErrIssuerAway):
+		return noKeyOf(err)
 	case errors.As(err, &noKey):
 		return say("%v", noKey)
 	case errors.Is(err, jwt.ErrTokenMalformed):

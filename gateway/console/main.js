@@ -62,9 +62,27 @@ function useToken(given) {
   app.grant = null;
   app.tokenWhy = '';
   sessionStorage.setItem(tokenKey, token);
+  const host = params.get('host') || app.host;
+  if (conn?.live && host === app.host) {
+    refresh(token);
+    route();
+    return;
+  }
   disconnect();
   if (params.get('host')) setAddress(params.get('host'), '');
   route();
+}
+
+/** Goes on with another token; where it allows something else, on a new connection. */
+async function refresh(token) {
+  const current = conn;
+  try {
+    await current.request('relay/refreshToken', { channel: 'ahp-root://', token });
+  } catch {
+    if (conn !== current) return;
+    disconnect();
+    route();
+  }
 }
 
 function forget(why) {
@@ -174,11 +192,11 @@ function connect() {
   // what a tab has stored when it is duplicated, and a host sends what
   // happens to the newest connection of a clientId only.
   const clientId = `console-${randomId()}`;
-  const { host, token } = app;
+  const { host } = app;
   store = new Store(clientId);
   conn = new Connection({
     clientId,
-    open: () => new WebSocket(`${location.origin.replace(/^http/, 'ws')}/ahp/${encodeURIComponent(host)}`, ['ahp', `bearer.${token}`]),
+    open: () => new WebSocket(`${location.origin.replace(/^http/, 'ws')}/ahp/${encodeURIComponent(host)}`, ['ahp', `bearer.${app.token}`]),
     on: { state: changed, sync: synced, action, notification, mcp: (...said) => view.mcpSaid(...said) },
   });
   conn.start();

@@ -212,6 +212,35 @@ func TestConsoleToken(t *testing.T) {
 	p.wants("#gate", "Client token")
 }
 
+// TestConsoleRefresh has an address with another token come while a host is
+// live: the connection goes on, unless the token allows something else.
+func TestConsoleRefresh(t *testing.T) {
+	p := newPage(t)
+	s := startStack(t)
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.wants("#status-text", "Live")
+	eval[bool](p, `(() => {
+		const Real = WebSocket;
+		window.opened = 0;
+		window.WebSocket = class extends Real { constructor(...args) { super(...args); window.opened++; } };
+		return true;
+	})()`)
+	for want, access := range []auth.Access{auth.AccessWrite, auth.AccessAdmin} {
+		token := s.tokenFor(access, time.Hour)
+		_, fragment, _ := strings.Cut(s.console(token), "#")
+		eval[bool](p, fmt.Sprintf("(location.hash = %q, true)", fragment))
+		p.until("the token to be taken", patience, func() bool {
+			return eval[bool](p, fmt.Sprintf("sessionStorage.getItem('ahp-relay-token') === %q && window.opened === %d", token, want))
+		})
+		p.wants("#status-text", "Live")
+		p.openSession("demo:/login")
+		p.wants("#turns", "Done. 500 runs")
+	}
+	if got := eval[int](p, "window.opened"); got != 1 {
+		t.Errorf("%d more connections for two tokens; want 1", got)
+	}
+}
+
 func (p *page) giveToken(token string) {
 	p.t.Helper()
 	p.until("a field for a token", patience, func() bool { return eval[bool](p, "document.querySelector('#token').checkVisibility()") })
