@@ -226,7 +226,7 @@ func TestConsoleRefresh(t *testing.T) {
 		return true;
 	})()`)
 	for want, access := range []auth.Access{auth.AccessWrite, auth.AccessAdmin} {
-		token := s.tokenFor(access, time.Hour)
+		token := s.tokenWith(func(c *auth.Client) { c.Access = access })
 		_, fragment, _ := strings.Cut(s.console(token), "#")
 		eval[bool](p, fmt.Sprintf("(location.hash = %q, true)", fragment))
 		p.until("the token to be taken", patience, func() bool {

@@ -1,0 +1,110 @@
+package test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/golang-jwt/jwt/v5"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/auth/oidc"
+	"ahprelay/gateway"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// startIssuer runs an OpenID Connect provider, and returns what makes its
+// tokens.
+func startIssuer(t *testing.T) (url string, token func(sub, group string, ttl time.Duration) string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	serve := func(path string, document any) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(document)
+		})
+	}
+	serve("/.well-known/openid-configuration", map[string]string{"issuer": server.URL, "jwks_uri": server.URL + "/keys"})
+	serve("/keys", jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{KeyID: "one", Key: key.Public(), Algorithm: "ES256", Use: "sig"}}})
+	return server.URL, func(sub, group string, ttl time.Duration) string {
+		t.Helper()
+		token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
+			"iss": server.URL, "aud": "ahp", "sub": sub, "groups": []string{group}, "iat": time.Now().Unix(), "exp": time.Now().Add(ttl).Unix(),
+		})
+		token.Header["kid"] = "one"
+		signed, err := token.SignedString(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signed
+	}
+}
+
+// TestOIDC has clients come with tokens of a provider: what they may do is what
+// the rules say, and they go on with new ones.
+func TestOIDC(t *testing.T) {
+	url, token := startIssuer(t)
+	rule := func(group string, access auth.Access) oidc.Rule {
+		return oidc.Rule{When: []oidc.Condition{{Claim: "groups", Contains: group}}, Hosts: []string{"lap*"}, Access: access}
+	}
+	provider, err := oidc.New(oidc.Config{Issuer: url, Audience: "ahp", Rules: []oidc.Rule{rule("dev", auth.AccessWrite), rule("guest", auth.AccessRead)}}, oidc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(provider.Close)
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{
+		Issuers: map[string]auth.Verifier{url: provider},
+	}}})
+	const greeting = `{"channel":"ahp-root://","clientId":"CLIENT","protocolVersions":["0.9.0"]}`
+	dev := dialWith(t, s, token("ann", "dev", time.Hour), refclient.Options{})
+	call(t, dev, "initialize", strings.Replace(greeting, "CLIENT", "dev", 1))
+	call(t, dev, "createSession", `{"channel":"demo:/one","provider":"demo"}`)
+	if got := call(t, dev, "relay/refreshToken", `{"channel":"ahp-root://","token":"`+token("ann", "dev", 2*time.Hour)+`"}`); !strings.Contains(string(got), "expiresAt") {
+		t.Errorf("refresh: %s", got)
+	}
+	for what, other := range map[string]string{"bob's token": token("bob", "dev", time.Hour), "a token of another rule": token("ann", "guest", time.Hour)} {
+		if _, err := dev.Call(t.Context(), "relay/refreshToken", map[string]string{"channel": "ahp-root://", "token": other}); !isRefusal(err) {
+			t.Errorf("refresh with %s: %v; want error -32009", what, err)
+		}
+	}
+	guest := dialWith(t, s, token("eve", "guest", time.Hour), refclient.Options{})
+	call(t, guest, "initialize", strings.Replace(greeting, "CLIENT", "guest", 1))
+	call(t, guest, "subscribe", `{"channel":"demo:/one"}`)
+	if _, err := guest.Call(t.Context(), "disposeSession", map[string]string{"channel": "demo:/one"}); !isRefusal(err) {
+		t.Errorf("disposeSession of a guest: %v; want error -32009", err)
+	}
+	// Whom no rule is for does not come in.
+	_, err = refclient.Dial(t.Context(), s.URL(stack.Host), refclient.Options{Token: token("ann", "nobody", time.Hour)})
+	if refused := new(refclient.HandshakeError); !errors.As(err, &refused) || refused.Status != http.StatusUnauthorized {
+		t.Errorf("a token that no rule is for: %v; want HTTP 401", err)
+	}
+	for _, conn := range s.Tap.Conns() {
+		for _, frame := range conn.ToHost() {
+			if strings.Contains(string(frame), "refreshToken") {
+				t.Errorf("the host got %s", frame)
+			}
+		}
+	}
+}
+
+func isRefusal(err error) bool {
+	var e *refclient.RPCError
+	return errors.As(err, &e) && e.Code == ahp.CodePermissionDenied
+}
