@@ -27,6 +27,9 @@ const (
 	// claimTimeout is how long a NATS server that is not embedded may take to
 	// accept an account.
 	claimTimeout = 3 * time.Second
+
+	// attachFlush is for a NATS server to take subscriptions.
+	attachFlush = time.Second
 )
 
 // claimSubject is where NATS servers take accounts, in the system account.
@@ -108,7 +111,7 @@ func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 }
 
 // Serve has the given function called with the connection of each account that
-// is open or will be, until cancel, which calls what it returned and awaits
+// is open, before it returns, and of each that will be, until cancel, which calls what it returned and awaits
 // that. There is one server at a time.
 func (t *Tenants) Serve(serve func(tenant string, c *Conn) (stop func(), err error)) (cancel func()) {
 	t.mu.Lock()
@@ -116,7 +119,9 @@ func (t *Tenants) Serve(serve func(tenant string, c *Conn) (stop func(), err err
 	open := t.listLocked()
 	t.mu.Unlock()
 	for _, a := range open {
-		wakeUp(a.wake)
+		if a.conn.Load() == nil || t.attach(a) != nil {
+			wakeUp(a.wake)
+		}
 	}
 	return func() {
 		t.mu.Lock()
@@ -321,16 +326,31 @@ func (t *Tenants) settle(ctx context.Context, a *account) error {
 			return err
 		}
 	}
+	return t.attach(a)
+}
+
+// attach has an account served, if it is not.
+func (t *Tenants) attach(a *account) error {
+	c, err := t.attachQuietly(a)
+	if err == nil && c != nil && c.Connected() {
+		_ = c.nc.FlushTimeout(attachFlush) // without it, all is a moment later
+	}
+	return err
+}
+
+// attachQuietly is attach. It returns the connection if that is news.
+func (t *Tenants) attachQuietly(a *account) (*Conn, error) {
 	t.mu.RLock() // until stop is set, which the end of Serve calls
 	defer t.mu.RUnlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if t.serve == nil || a.stop != nil {
-		return nil
+	c := a.conn.Load()
+	if t.serve == nil || a.stop != nil || c == nil {
+		return nil, nil
 	}
 	var err error
-	a.stop, err = t.serve(a.tenant, a.conn.Load())
-	return err
+	a.stop, err = t.serve(a.tenant, c)
+	return c, err
 }
 
 // tell tells NATS of the account, if it does not know.
