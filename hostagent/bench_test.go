@@ -33,11 +33,12 @@ func benchConn(t testing.TB, open routing.Open) *hostConn {
 // judge is what all that reads frames does with one of the host's: see
 // hostConn.fromHost.
 func (c *hostConn) judge(message []byte) bool {
-	env, err := ahp.Peek(message)
-	if err != nil || c.gates.FromHost(message, &env).Verdict != gate.Pass {
+	env := &c.said
+	var err error
+	if *env, err = ahp.Peek(message); err != nil || c.gates.FromHost(message, env).Verdict != gate.Pass {
 		return false
 	}
-	out, _ := c.canvas.FromHost(message, &env)
+	out, _ := c.canvas.FromHost(message, env)
 	return len(out.Bytes) == len(message)
 }
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"ahprelay/ahp"
 )
@@ -17,6 +18,7 @@ type clientIndex struct {
 	mu    sync.Mutex // guards the fields below
 	byID  map[string][]*hostConn
 	conns map[*hostConn]bool
+	open  atomic.Int32  // how many those are
 	none  chan struct{} // closed when there are none; nil: more may come
 }
 
@@ -31,13 +33,18 @@ func (x *clientIndex) enter(c *hostConn) bool {
 		x.conns = map[*hostConn]bool{}
 	}
 	x.conns[c] = true
+	x.open.Store(int32(len(x.conns)))
 	return true
 }
+
+// several reports whether there is more than one connection.
+func (x *clientIndex) several() bool { return x.open.Load() > 1 }
 
 func (x *clientIndex) leave(c *hostConn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.conns, c)
+	x.open.Store(int32(len(x.conns)))
 	if x.none != nil && len(x.conns) == 0 {
 		close(x.none)
 	}

@@ -32,7 +32,8 @@ type hostConn struct {
 
 	heard   atomic.Int64 // when the host last said something here, in Unix nanoseconds; 0: never
 	gates   gate.Chain
-	order   sync.Mutex // held from when a message is judged until it, or its answer, is queued for the client
+	said    ahp.Envelope // of the message that is being passed on; owned by the reader
+	order   sync.Mutex   // held from when a message is judged until it, or its answer, is queued for the client
 	counts  counts
 	kicked  atomic.Bool // by the host's owner
 	canvas  *contentproxy.Conn
@@ -427,10 +428,24 @@ func (c *hostConn) readAll(ctx context.Context, wg *sync.WaitGroup, sock hostSoc
 	return nil
 }
 
+// peek reads a message of the host's. What it returns is good until the next.
+func (c *hostConn) peek(message []byte) (env *ahp.Envelope, err error) {
+	if env := c.agent.frames.find(message); env != nil {
+		return env, nil
+	}
+	if c.said, err = ahp.Peek(message); err != nil {
+		return nil, err
+	}
+	if c.said.Kind == ahp.Notification && c.agent.clients.several() {
+		c.agent.frames.add(message)
+	}
+	return &c.said, nil
+}
+
 // fromHost passes on a message of the host's.
 func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []byte, binary bool) error {
 	c.counts.out.Add(1)
-	env, err := ahp.Peek(message)
+	env, err := c.peek(message)
 	c.order.Lock()
 	defer c.order.Unlock()
 	if err != nil || binary {
@@ -439,20 +454,22 @@ func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []b
 		}
 		return c.conn.FromHost(message, binary, nil) // the client decides
 	}
-	switch d := c.gates.FromHost(message, &env); d.Verdict {
+	switch d := c.gates.FromHost(message, env); d.Verdict {
 	case gate.Answer:
 		return c.answerHost(d.Message)
 	case gate.Replace:
 		message = d.Message
-		if env, err = ahp.Peek(message); err != nil {
+		other, err := ahp.Peek(message)
+		if err != nil {
 			return fmt.Errorf("replaced message: %w", err)
 		}
+		env = &other
 	}
 	if env.Kind == ahp.Response {
-		c.noteAnswer(&env)
-		return c.response(ctx, wg, message, &env)
+		c.noteAnswer(env)
+		return c.response(ctx, wg, message, env)
 	}
-	out, _ := c.canvas.FromHost(message, &env) // which serves nothing but responses
+	out, _ := c.canvas.FromHost(message, env) // which serves nothing but responses
 	var channel []byte
 	if env.Kind == ahp.Notification {
 		channel = env.Channel

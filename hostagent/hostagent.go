@@ -76,6 +76,7 @@ type Agent struct {
 	sentinel *sentinel
 
 	clients  clientIndex
+	frames   frameCache
 	families gate.Families
 	subjects *gate.Subjects
 	bars     bars

@@ -16,7 +16,13 @@ type lesson struct {
 // mayConcern is a cheap look at a message: whether it may say anything about
 // customizations. Letters may be written as escapes.
 func mayConcern(message []byte) bool {
-	return bytes.Contains(message, []byte("ustomization")) || bytes.Contains(message, []byte("mcpServer")) || hidesLetters(message)
+	return has(message, "ustomi", "zation") || has(message, "mcp", "Server") || hidesLetters(message)
+}
+
+// has reports whether a message has a word. Its end begins with a letter that
+// texts seldom have, and so is found fast.
+func has(message []byte, start, end string) bool {
+	return bytes.Contains(message, []byte(end)) && bytes.Contains(message, []byte(start+end))
 }
 
 // hidesLetters reports whether a message has ASCII letters written as \u00xx.
