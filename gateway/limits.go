@@ -282,31 +282,19 @@ func (l *limiter) forgetLocked() {
 // it. It returns an overLimit at once if that would take too long.
 func (s *seat) take(ctx context.Context, bytes int) *overLimit {
 	now := time.Now()
-	var wait time.Duration
-	var taken []*rate.Reservation
+	var w waiting
 	for _, p := range s.parties {
-		for _, use := range []struct {
-			what   string
-			bucket *rate.Limiter
-			n, max int
-		}{{"messages a second", p.frames, 1, p.limit.Frames}, {"bytes a second", p.bytes, bytes, p.limit.Bytes}} {
-			if use.bucket == nil {
-				continue
-			}
-			r := use.bucket.ReserveN(now, min(use.n, use.bucket.Burst()))
-			taken = append(taken, r)
-			delay := r.DelayFrom(now)
-			if delay > maxDelay {
-				for _, r := range taken {
-					r.CancelAt(now)
-				}
-				return &overLimit{use.what + " of this " + p.kind, use.max, delay}
-			}
-			wait = max(wait, delay)
+		if w.use(now, p.frames, 1) && w.use(now, p.bytes, bytes) {
+			continue
 		}
+		w.cancel(now)
+		if w.refused == p.frames {
+			return &overLimit{"messages a second of this " + p.kind, p.limit.Frames, w.delay}
+		}
+		return &overLimit{"bytes a second of this " + p.kind, p.limit.Bytes, w.delay}
 	}
-	if wait > 0 {
-		timer := time.NewTimer(wait)
+	if w.delay > 0 {
+		timer := time.NewTimer(w.delay)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -314,6 +302,41 @@ func (s *seat) take(ctx context.Context, bytes int) *overLimit {
 		}
 	}
 	return nil
+}
+
+// waiting is for how long a message waits, and for what.
+type waiting struct {
+	delay   time.Duration
+	taken   []*rate.Reservation // of the buckets that had not enough
+	refused *rate.Limiter       // where the wait would be too long
+}
+
+// use takes n of a bucket, and reports whether the wait is not too long.
+func (w *waiting) use(now time.Time, bucket *rate.Limiter, n int) bool {
+	if bucket == nil {
+		return true
+	}
+	n = min(n, bucket.Burst())
+	if bucket.AllowN(now, n) {
+		return true
+	}
+	r := bucket.ReserveN(now, n)
+	w.taken = append(w.taken, r)
+	delay := r.DelayFrom(now)
+	if delay > maxDelay {
+		w.delay, w.refused = delay, bucket
+		return false
+	}
+	w.delay = max(w.delay, delay)
+	return true
+}
+
+// cancel gives back what was reserved. What was there at once is not: the
+// connection ends.
+func (w *waiting) cancel(now time.Time) {
+	for _, r := range w.taken {
+		r.CancelAt(now)
+	}
 }
 
 // failed counts a request without a good token, and reports whether there were

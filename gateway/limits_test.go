@@ -287,6 +287,21 @@ func TestTooManyConnections(t *testing.T) {
 	})
 }
 
+// TestPendingEnds counts a connection as waiting until its host has taken it.
+func TestPendingEnds(t *testing.T) {
+	inWorld(t, Config{Limits: Limits{Subject: Limit{Pending: 1}}}, func(w *world) {
+		token := w.token(nil)
+		first := w.dial(token)
+		synctest.Wait()
+		w.wantTooMany(token, "limit of 1 connections that wait for a host of this subject")
+		w.startAgent(routing.AgentConfig{})
+		first.wantOpen()
+		w.hostConn(1)
+		w.dial(token).wantOpen()
+		w.hostConn(2)
+	})
+}
+
 // wantTooMany fails unless a handshake is answered that there are too many.
 func (w *world) wantTooMany(token, limit string) {
 	w.Helper()

@@ -88,8 +88,10 @@ func TestRevokeWhileConnecting(t *testing.T) {
 		w.lookup = func() {
 			w.lookup = nil
 			w.revoke(auth.Revocation{Token: "one"})
+			time.Sleep(time.Millisecond) // all that are there are ended
 		}
 		c := w.dial(w.token(func(c *auth.Client) { c.ID = "one" }))
+		time.Sleep(time.Second)
 		c.wantClosed(ahp.CloseTokenEnded, "token revoked")
 		w.wantGone()
 	})
