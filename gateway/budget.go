@@ -33,14 +33,17 @@ func (b *budget) add(n int) {
 	}
 }
 
-// take counts frames that were put into a queue. Those that several queues
-// hold count once.
+// take counts frames that were put into a queue. Memory of which several queues
+// hold parts counts once.
 func (b *budget) take(frames []routing.Frame) {
 	n := 0
-	for _, f := range frames {
+	for i := range frames {
 		n += frameCost
-		if f.Holders == nil || f.Holders.Add(1) == 1 {
-			n += len(f.Data)
+		switch shared := frames[i].Shared; {
+		case shared == nil:
+			n += len(frames[i].Data)
+		case shared.Holders.Add(1) == 1:
+			n += shared.Size
 		}
 	}
 	b.add(n)
@@ -49,10 +52,13 @@ func (b *budget) take(frames []routing.Frame) {
 // give takes back what take counted.
 func (b *budget) give(frames []routing.Frame) {
 	n := 0
-	for _, f := range frames {
+	for i := range frames {
 		n += frameCost
-		if f.Holders == nil || f.Holders.Add(-1) == 0 {
-			n += len(f.Data)
+		switch shared := frames[i].Shared; {
+		case shared == nil:
+			n += len(frames[i].Data)
+		case shared.Holders.Add(-1) == 0:
+			n += shared.Size
 		}
 	}
 	b.add(-n)

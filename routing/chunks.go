@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"ahprelay/broker"
 )
@@ -243,7 +242,7 @@ func (r *Relay) chunk(number, flags uint64, data []byte) error {
 	}
 	encoded := r.cfg.Encode(data, false, false, false)
 	ch.data = append(ch.data, encoded[len(encoded)-len(data):])
-	ch.frames = append(ch.frames, Frame{Data: encoded, Credit: len(data), Holders: new(atomic.Int32)})
+	ch.frames = append(ch.frames, Frame{Data: encoded, Credit: len(data), Shared: &Shared{Size: len(encoded)}})
 	if flags&fragmentLast != 0 {
 		s.arriving = 0
 		ch.frames[len(ch.frames)-1].Credit += pieceCost

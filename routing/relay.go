@@ -18,9 +18,17 @@ type Frame struct {
 	Messages int // that end in it
 	Credit   int // to give to [RelayConn.Written] once it is written
 
-	// Holders is for those who queue the frame to count themselves in, because
-	// it goes to several clients; nil: it goes to one.
-	Holders *atomic.Int32
+	// Shared is the memory that Data is part of, if that goes to several
+	// clients; nil: it goes to one.
+	Shared *Shared
+}
+
+// A Shared is memory that is part of frames for several clients.
+type Shared struct {
+	Size int // bytes
+
+	// Holders is for those who queue frames to count themselves in.
+	Holders atomic.Int32
 }
 
 // A ClientConn is a client's connection, at the relay. Its methods are called
@@ -123,6 +131,7 @@ type Relay struct {
 	list   []uint64
 	set    []*RelayConn
 	frames []Frame // scratch
+	block  block
 }
 
 // NewRelay returns a Relay that Start joins to its link.
@@ -258,6 +267,7 @@ func (r *Relay) Handle(packet uint64, payload []byte) (done bool, err error) {
 		return false, fmt.Errorf("%w: %d references to missing bodies, %d records to answer with", broker.ErrBadPacket, r.places, r.mux.control.len())
 	}
 	r.packet = 0
+	r.block.drop()
 	return r.unsolved[packet] == 0, nil
 }
 

@@ -2,7 +2,6 @@ package routing
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"ahprelay/broker"
 )
@@ -66,9 +65,6 @@ func (r *Relay) entry(f *broker.Fields) error {
 		}
 		return nil
 	}
-	if len(r.set) > 1 {
-		r.frames = joined(r.frames)
-	}
 	for _, c := range r.set {
 		if c.client != nil {
 			c.deliver(r.frames)
@@ -77,38 +73,13 @@ func (r *Relay) entry(f *broker.Fields) error {
 	return nil
 }
 
-// joinSize is how much of what several clients are sent is put together, in
-// bytes: about what is written in one call.
-const joinSize = 64 << 10
-
-// joined puts frames of bodies together in place, so that what several clients
-// are sent costs each of them as little as one frame.
-func joined(frames []Frame) []Frame {
-	together := frames[:0]
-	for first := 0; first < len(frames); {
-		bytes, last := len(frames[first].Data), first+1
-		for last < len(frames) && bytes+len(frames[last].Data) <= joinSize {
-			bytes += len(frames[last].Data)
-			last++
-		}
-		one := frames[first]
-		if last > first+1 {
-			one = Frame{Data: make([]byte, 0, bytes), Holders: new(atomic.Int32)}
-			for _, f := range frames[first:last] {
-				one.Data = append(one.Data, f.Data...)
-				one.Messages += f.Messages
-			}
-		}
-		together = append(together, one)
-		first = last
-	}
-	return together
-}
-
 // lookUp fills r.frames with the bodies of r.list. If some are missing, it
 // asks for those, and returns a row that waits for them.
 func (r *Relay) lookUp() *row {
 	r.frames = r.frames[:0]
+	if r.inRows() {
+		return nil
+	}
 	var missing *row
 	for i, number := range r.list {
 		frame := r.bodies.frames[number]
@@ -142,7 +113,8 @@ func (r *Relay) body(number uint64, message []byte) {
 	if r.bodies.frames[number].Data != nil {
 		return
 	}
-	frame := Frame{Data: r.cfg.Encode(message, true, true, false), Messages: 1, Holders: new(atomic.Int32)}
+	encoded := r.cfg.Encode(message, true, true, false)
+	frame := Frame{Data: encoded, Messages: 1, Shared: &Shared{Size: len(encoded)}}
 	r.bodies.put(number, frame)
 	for _, p := range r.takeAwaited(number) {
 		p.row.missing--

@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"net"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/broker"
+	"ahprelay/routing"
+)
+
+// quietLines are those of a link that nobody needs.
+type quietLines struct{}
+
+func (quietLines) Wake()              {}
+func (quietLines) Done(uint64)        {}
+func (quietLines) Watch(string) error { return nil }
+func (quietLines) Unwatch(string)     {}
+
+// sink is a connection that takes everything at once.
+type sink struct{ net.Conn }
+
+func (sink) Write(p []byte) (int, error)      { return len(p), nil }
+func (sink) SetWriteDeadline(time.Time) error { return nil }
+func (sink) Close() error                     { return nil }
+
+// nobody is a client that only takes.
+type nobody struct{ out *outbox }
+
+func (n nobody) Event(routing.Event)            {}
+func (n nobody) Deliver(frames []routing.Frame) { n.out.push(frames...) }
+func (n nobody) Closed(ahp.CloseCode, string)   {}
+
+// BenchmarkRows is what a relay does, but for the kernel's part, with a packet
+// that has 100 clients sent 32 actions of 512 bytes each: all the same ones, or
+// each client others of the 64 there are.
+func BenchmarkRows(b *testing.B) {
+	const clients, row, size = 100, 32, 512
+	for name, spread := range map[string]int{"same": 1, "spread": 32} {
+		b.Run(name, func(b *testing.B) {
+			relay := routing.NewRelay(routing.RelayConfig{Agent: "agent", Encode: encodePiece})
+			relay.Start(broker.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, quietLines{})
+			done := make(chan struct{}, clients)
+			for range clients {
+				sock := &socket{conn: newLockedConn(context.Background(), sink{}, time.Second)}
+				out := &outbox{sock: sock, limit: 8 << 20, budget: newBudget(1 << 30), spawn: func(run func()) bool {
+					go func() { run(); done <- struct{}{} }()
+					return true
+				}}
+				if _, err := relay.Open(routing.Open{ID: "c"}, nobody{out}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			refs := func(first uint64) []byte { // see routing/refs.go
+				p := []byte{11} // recordRefs
+				p = binary.AppendUvarint(p, first)
+				p = binary.AppendUvarint(p, clients)
+				last := first
+				for c := range uint64(clients) {
+					from := first + c%uint64(spread)
+					p = binary.AppendUvarint(p, 1)
+					p = binary.AppendVarint(p, int64(from-last))
+					p = binary.AppendUvarint(p, row-1)
+					last = from + row
+					p = append(p, 0, 1)
+					p = binary.AppendUvarint(p, c+1)
+					p = binary.AppendUvarint(p, 0)
+				}
+				return p
+			}
+			message := bytes.Repeat([]byte{'x'}, size)
+			next := uint64(1)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				for n := range uint64(row + spread - 1) {
+					body := append([]byte{1, 5}, "agent"...)
+					body = binary.AppendUvarint(body, next+n)
+					relay.Body(append(body, message...))
+				}
+				if ok, err := relay.Handle(uint64(i+1), refs(next)); !ok || err != nil {
+					b.Fatal(ok, err)
+				}
+				next += uint64(row + spread - 1)
+				for range clients {
+					<-done
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*clients*row), "ns/delivery")
+		})
+	}
+}

@@ -1,0 +1,111 @@
+package routing
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestRows puts rows of bodies together: whatever was asked for before, each is
+// what its bodies are, in their order, and what was handed out does not change.
+func TestRows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := NewRelay(RelayConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
+		sizes := rapid.SampledFrom([]int{1, 500, 3000, mostOfOne, mostOfOne + 1, mostBlock + 1})
+		const many = 40
+		for number := uint64(1); number <= many; number++ {
+			if rapid.IntRange(0, 20).Draw(t, "missing") > 0 {
+				r.body(number, bytes.Repeat([]byte{byte(number)}, sizes.Draw(t, "size")))
+			}
+		}
+		type given struct {
+			frames []Frame
+			want   []byte
+		}
+		var all []given
+		for range rapid.IntRange(1, 30).Draw(t, "rows") {
+			first := rapid.Uint64Range(1, many).Draw(t, "first")
+			r.list = r.list[:0]
+			for number := first; number <= min(many, first+rapid.Uint64Range(0, 30).Draw(t, "more")); number += rapid.Uint64Range(0, 2).Draw(t, "step") {
+				if r.list = append(r.list, number); len(r.list) > 50 {
+					break
+				}
+			}
+			var want []byte
+			there := true
+			for _, number := range r.list {
+				there = there && r.bodies.frames[number].Data != nil
+				want = append(want, r.bodies.frames[number].Data...)
+			}
+			r.frames = r.frames[:0]
+			if got := r.inRows(); got != there {
+				t.Fatalf("bodies %v are there: %v; want %v", r.list, got, there)
+			}
+			if there {
+				all = append(all, given{slices.Clone(r.frames), want})
+			}
+			if rapid.IntRange(0, 9).Draw(t, "next packet") == 0 {
+				r.block.drop()
+			}
+		}
+		for _, g := range all {
+			var got []byte
+			for _, f := range g.frames {
+				got = append(got, f.Data...)
+				if f.Shared == nil || f.Shared.Size < len(f.Data) {
+					t.Fatalf("a frame of %d bytes is part of %+v", len(f.Data), f.Shared)
+				}
+			}
+			if !bytes.Equal(got, g.want) {
+				t.Fatalf("a row of %d bytes is others", len(g.want))
+			}
+		}
+	})
+}
+
+// TestRowsAreFew has connections at different places of one stream be sent one
+// frame each.
+func TestRowsAreFew(t *testing.T) {
+	r := NewRelay(RelayConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
+	for number := uint64(1); number <= 60; number++ {
+		r.body(number, fmt.Appendf(nil, "body %300d", number))
+	}
+	for _, row := range [][2]uint64{{10, 20}, {10, 40}, {15, 60}, {30, 31}, {60, 60}} {
+		r.list, r.frames = r.list[:0], r.frames[:0]
+		for number := row[0]; number <= row[1]; number++ {
+			r.list = append(r.list, number)
+		}
+		if !r.inRows() || len(r.frames) != 1 || r.frames[0].Messages != len(r.list) {
+			t.Errorf("bodies %d to %d are %d frames; want one", row[0], row[1], len(r.frames))
+		}
+	}
+}
+
+// TestRowsAreBounded has a packet that asks for the same again and again make the
+// relay copy no more than so much.
+func TestRowsAreBounded(t *testing.T) {
+	r := NewRelay(RelayConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
+	const many = 3 * mostBlock / mostOfOne
+	for number := uint64(1); number <= many; number++ {
+		r.body(number, make([]byte, mostOfOne))
+		r.list = append(r.list, number)
+	}
+	r.list = slices.Repeat(r.list, 100)
+	held := map[*Shared]bool{}
+	if !r.inRows() {
+		t.Fatal("bodies are missing")
+	}
+	bytes := 0
+	for _, f := range r.frames {
+		if !held[f.Shared] {
+			held[f.Shared] = true
+			bytes += f.Shared.Size
+		}
+	}
+	if most := mostCopied + mostBlock + many*mostOfOne; bytes > most {
+		t.Errorf("%d bytes for %d bodies; want at most %d", bytes, many, most)
+	}
+}
