@@ -10,10 +10,10 @@ import (
 
 // When memory is given back.
 const (
-	lookEvery = 250 * time.Millisecond
+	lookEvery = 100 * time.Millisecond
 	lookAgain = 10 * time.Second // after memory was given back
 
-	quietBytes = 256 << 10 // allocated from one look to the next, at most
+	quietBytes = 128 << 10 // allocated from one look to the next, at most
 	worthBytes = 8 << 20   // allocated since memory was given back, at least
 )
 
