@@ -17,7 +17,8 @@ import (
 // header. From then on the stream from the client is one Zstandard frame (RFC
 // 8878), whose blocks end where a batch of messages does.
 
-// CompressHeader is the header of the handshake.
+// CompressHeader is the header of a WebSocket handshake with which a host-agent
+// asks for the method by which it compresses what it sends, and a relay agrees.
 const CompressHeader = "Ahp-Compress"
 
 // Zstandard is the name of the method.

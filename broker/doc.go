@@ -13,7 +13,8 @@
 // 6.5 s, or when the machine has slept, and made anew after a random wait: at most
 // 0.8 s for the first 20 s, during which links outlive it, then up to 5 s. So a
 // thousand host-agents that lose a relay do not come back at once, but all of them
-// soon. A host-agent that knows several relays goes from one to the next.
+// soon. A host-agent that knows several relays goes from one to the next. What it
+// sends through a WebSocket can be compressed, see [CompressHeader].
 //
 // # Tenants
 //

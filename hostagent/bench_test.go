@@ -70,6 +70,21 @@ func BenchmarkGates(b *testing.B) {
 			}
 		})
 	}
+	b.Run("copy", func(b *testing.B) { // of a message that another client has got
+		c := benchConn(b, benchTokens[0].open)
+		c.agent.frames.add(frame)
+		b.SetBytes(int64(len(frame)))
+		b.ReportAllocs()
+		for b.Loop() {
+			env, err := c.peek(frame)
+			if err != nil || c.gates.FromHost(frame, env).Verdict != gate.Pass {
+				b.Fatal("the action does not pass")
+			}
+			if out, _ := c.canvas.FromHost(frame, env); len(out.Bytes) != len(frame) {
+				b.Fatal("the action is changed")
+			}
+		}
+	})
 	b.Run("encoding-json", func(b *testing.B) {
 		b.SetBytes(int64(len(frame)))
 		b.ReportAllocs()
