@@ -11,14 +11,24 @@ import (
 // When memory is given back.
 const (
 	lookEvery = 100 * time.Millisecond
-	lookAgain = 10 * time.Second // after memory was given back
+	giveAgain = 10 * time.Second // after the last time, unless it is much
 
-	quietBytes = 128 << 10 // allocated from one look to the next, at most
+	quietBytes = 256 << 10 // allocated from one look to the next, at most
 	worthBytes = 8 << 20   // allocated since memory was given back, at least
+
+	worthAtOnce = 32 << 20 // the same, to be given back whenever it was last
+
+	// From so much on that is in use, garbage is collected when there is half as
+	// much of it; below, processor time is worth more, and that is when there is
+	// as much again, Go's default.
+	largeHeap    = 24 << 20
+	largePercent = 50
+	smallPercent = 100
 )
 
 // GiveBack gives memory back to the system whenever the process has become
-// quiet, until it is stopped. Go itself keeps as much as it needed at its
+// quiet, until it is stopped, and has a large process take less in the first
+// place. Go itself keeps as much as it needed at its
 // busiest for minutes, and collects no garbage while nothing new comes.
 func GiveBack() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -31,22 +41,50 @@ func GiveBack() (stop func()) {
 }
 
 func giveBack(ctx context.Context) {
-	allocated := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	wait := time.NewTimer(lookEvery)
-	defer wait.Stop()
-	for last, given := uint64(0), uint64(0); ; {
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	setPercent, restore := gcPercent()
+	defer restore()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var last, given uint64 // bytes allocated at the last look, and when memory was given back
+	var givenAt time.Time
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-wait.C:
+		case <-tick.C:
 		}
-		metrics.Read(allocated)
-		now, again := allocated[0].Value.Uint64(), lookEvery
-		if now-last <= quietBytes && now-given >= worthBytes {
+		metrics.Read(samples)
+		now, live := samples[0].Value.Uint64(), samples[1].Value.Uint64()
+		if live >= largeHeap {
+			setPercent(largePercent)
+		} else {
+			setPercent(smallPercent)
+		}
+		soon := now-given >= worthAtOnce || time.Since(givenAt) >= giveAgain
+		if now-last <= quietBytes && now-given >= worthBytes && soon {
 			debug.FreeOSMemory()
-			given, again = now, lookAgain
+			given, givenAt = now, time.Now()
 		}
 		last = now
-		wait.Reset(again)
 	}
+}
+
+// gcPercent returns what sets the headroom of garbage collection, in per cent of
+// what is in use, and what puts it back. Where somebody has set it (GOGC), it
+// stays.
+func gcPercent() (set func(percent int), restore func()) {
+	before := debug.SetGCPercent(smallPercent)
+	if before != smallPercent {
+		debug.SetGCPercent(before)
+		return func(int) {}, func() {}
+	}
+	current := smallPercent
+	set = func(percent int) {
+		if percent != current {
+			debug.SetGCPercent(percent)
+			current = percent
+		}
+	}
+	return set, func() { set(smallPercent) }
 }

@@ -2,6 +2,7 @@ package idle
 
 import (
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"testing"
 	"time"
@@ -34,4 +35,43 @@ func TestGiveBack(t *testing.T) {
 			t.Fatalf("%d bytes given back; want %d", released()-before, many)
 		}
 	}
+}
+
+// TestLargeHeap has a large process take less headroom, unless somebody has said
+// how much.
+func TestLargeHeap(t *testing.T) {
+	percent := func() int {
+		p := debug.SetGCPercent(100)
+		debug.SetGCPercent(p)
+		return p
+	}
+	await := func(want int) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); percent() != want; time.Sleep(lookEvery) {
+			if time.Now().After(deadline) {
+				t.Fatalf("GC percent is %d; want %d", percent(), want)
+			}
+		}
+	}
+	used := make([]byte, 2*largeHeap)
+	stop := GiveBack()
+	defer func() { stop() }()
+	runtime.GC()
+	await(largePercent)
+	runtime.KeepAlive(used)
+	used = nil
+	runtime.GC()
+	await(smallPercent)
+	stop()
+
+	debug.SetGCPercent(77)
+	defer debug.SetGCPercent(100)
+	used = make([]byte, 2*largeHeap)
+	stop = GiveBack()
+	runtime.GC()
+	time.Sleep(3 * lookEvery)
+	if got := percent(); got != 77 {
+		t.Errorf("GC percent is %d; want what it was set to", got)
+	}
+	runtime.KeepAlive(used)
 }
