@@ -61,22 +61,17 @@ func (k *Keys) IssueCredential(e Enrolment) (string, error) {
 // only with a proof of that. The error wraps ErrTokenExpired or
 // ErrTokenInvalid.
 func (k *Keys) VerifyAgent(token string) (Enrolment, error) {
-	if len(token) > MaxTokenSize || kindOf(token) != credentialKind {
+	if kindOf(token) != credentialKind {
 		return k.VerifyHost(token)
 	}
-	cl, err := k.verify(credentialKind, token)
-	if err != nil {
-		return Enrolment{}, err
-	}
-	e, err := cl.credential()
-	if err != nil {
-		return Enrolment{}, fmt.Errorf("%w: %w", ErrTokenInvalid, err)
-	}
-	return e, nil
+	return verified(k, credentialKind, token, (*claims).credential)
 }
 
-// kindOf returns which kind a token says that it is.
+// kindOf returns which kind a token says that it is, "" for what is no token.
 func kindOf(token string) tokenKind {
+	if len(token) > MaxTokenSize {
+		return ""
+	}
 	parsed, _, err := jwt.NewParser().ParseUnverified(token, new(claims))
 	if err != nil {
 		return ""

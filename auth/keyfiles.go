@@ -136,6 +136,24 @@ func writeSynced(path string, data []byte, perm fs.FileMode) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
+// ReplaceFile puts data into a file in the place of what was there, so that a
+// crash, of the machine too, leaves one of the two, whole.
+func ReplaceFile(path string, data []byte, perm fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Chmod(perm), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir has the names in a directory outlive a crash of the machine.
 func syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil // directories cannot be synced there

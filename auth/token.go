@@ -173,29 +173,27 @@ func (k *Keys) IssueHost(e Enrolment) (string, error) {
 // VerifyClient checks a client token and returns what it says. The error wraps
 // ErrTokenExpired or ErrTokenInvalid.
 func (k *Keys) VerifyClient(token string) (Client, error) {
-	cl, err := k.verify(clientKind, token)
-	if err != nil {
-		return Client{}, err
-	}
-	c, err := cl.client()
-	if err != nil {
-		return Client{}, fmt.Errorf("%w: %w", ErrTokenInvalid, err)
-	}
-	return c, nil
+	return verified(k, clientKind, token, (*claims).client)
 }
 
 // VerifyHost checks a host enrolment token and returns what it says. The error
 // wraps ErrTokenExpired or ErrTokenInvalid.
 func (k *Keys) VerifyHost(token string) (Enrolment, error) {
-	cl, err := k.verify(hostKind, token)
+	return verified(k, hostKind, token, (*claims).enrolment)
+}
+
+// verified checks a token of a kind, and returns what read makes of its claims.
+func verified[T any](k *Keys, want tokenKind, token string, read func(*claims) (T, error)) (T, error) {
+	var none T
+	cl, err := k.verify(want, token)
 	if err != nil {
-		return Enrolment{}, err
+		return none, err
 	}
-	e, err := cl.enrolment()
+	said, err := read(cl)
 	if err != nil {
-		return Enrolment{}, fmt.Errorf("%w: %w", ErrTokenInvalid, err)
+		return none, fmt.Errorf("%w: %w", ErrTokenInvalid, err)
 	}
-	return e, nil
+	return said, nil
 }
 
 func (k *Keys) newClaims(id, subject, tenant string, issued, expires time.Time) *claims {

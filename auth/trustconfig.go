@@ -1,9 +1,7 @@
 package auth
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 )
 
@@ -51,24 +49,8 @@ func (k *Keys) WriteTrustConfig(path string) error {
 		return err
 	}
 	text := fmt.Sprintf(trustConfig, filepath.Base(path), operator, k.system.public, AccountsDir, system, k.account.public, relays)
-	if err := replaceFile(path, []byte(text)); err != nil {
+	if err := ReplaceFile(path, []byte(text), 0o644); err != nil { // everybody may read it
 		return fmt.Errorf("write NATS configuration: %w", err)
-	}
-	return nil
-}
-
-// replaceFile writes a file that everybody may read, whole or not at all.
-func replaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }

@@ -47,16 +47,20 @@ func newDialer(life context.Context, dial dialFunc, failed func(error)) dialer {
 // when they make no progress.
 func live(life context.Context, dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := dial(ctx, network, address)
+		c, err := dialLive(ctx, life, dial, network, address)
 		if err != nil {
-			return nil, err
+			return nil, err // and no typed nil
 		}
-		n, err := newNetConn(life, c, dialTimeout)
-		if err != nil {
-			return nil, err
-		}
-		return n, nil
+		return c, nil
 	}
+}
+
+func dialLive(ctx, life context.Context, dial dialFunc, network, address string) (*netConn, error) {
+	c, err := dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return newNetConn(life, c, dialTimeout)
 }
 
 // dialTCP is the default way to reach a server.

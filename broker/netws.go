@@ -40,16 +40,12 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 	transport := &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: d.tls,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			c, err := dial(ctx, network, address)
+			c, err := dialLive(ctx, life, dial, network, address)
 			if err != nil {
 				return nil, err
 			}
-			n, err := newNetConn(life, c, dialTimeout)
-			if err != nil {
-				return nil, err
-			}
-			below = n
-			return n, nil
+			below = c
+			return c, nil
 		},
 	}
 	ws, response, err := websocket.Dial(ctx, rawURL, &websocket.DialOptions{

@@ -4,14 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
+
+	"ahprelay/auth"
 )
 
 // How long changes wait to be written, so that many are written together.
@@ -140,29 +139,5 @@ func replaceJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(append(data, '\n'))
-	err = errors.Join(err, tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(tmp.Name()))
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir has the names in a directory outlive a crash of the machine.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // directories cannot be synced there
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return auth.ReplaceFile(path, append(data, '\n'), 0o600)
 }

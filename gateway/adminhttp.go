@@ -81,13 +81,19 @@ func (c *client) info() connectionInfo {
 
 // serveConnections counts the connections, and lists them with details=1.
 func (s *Server) serveConnections(w http.ResponseWriter, r *http.Request) {
+	answerConnections(s, w, r, (*client).info, map[string]any{"links": s.hosts.links()})
+}
+
+// answerConnections adds to an answer how many connections there are, and with
+// details=1 what info says of each, the oldest first.
+func answerConnections[T any](s *Server, w http.ResponseWriter, r *http.Request, info func(*client) T, answer map[string]any) {
 	clients := s.hosts.all()
-	slices.SortFunc(clients, func(a, b *client) int { return a.since.Compare(b.since) })
-	answer := map[string]any{"relay": s.cfg.Instance, "connections": len(clients), "links": s.hosts.links()}
+	answer["relay"], answer["connections"] = s.cfg.Instance, len(clients)
 	if r.URL.Query().Get("details") == "1" {
-		list := make([]connectionInfo, len(clients))
+		slices.SortFunc(clients, func(a, b *client) int { return a.since.Compare(b.since) })
+		list := make([]T, len(clients))
 		for i, c := range clients {
-			list[i] = c.info()
+			list[i] = info(c)
 		}
 		answer["details"] = list
 	}

@@ -191,11 +191,8 @@ func (c *client) mcpInfo() mcpInfo {
 // serveMCP tells what gates have seen, and with details=1 how each connection
 // is.
 func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request) {
-	clients := s.hosts.all()
-	slices.SortFunc(clients, func(a, b *client) int { return a.since.Compare(b.since) })
 	answer := map[string]any{
-		"relay": s.cfg.Instance, "connections": len(clients), "strict": append([]string{}, s.cfg.Strict...),
-		"initialized": countReady(clients),
+		"strict": append([]string{}, s.cfg.Strict...), "initialized": countReady(s.hosts.all()),
 	}
 	for o, n := range s.reports.totals() {
 		kind, _ := answer[o.kind+"s"].(map[string]int64)
@@ -205,14 +202,7 @@ func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request) {
 		}
 		kind[o.class] = n
 	}
-	if r.URL.Query().Get("details") == "1" {
-		list := make([]mcpInfo, len(clients))
-		for i, c := range clients {
-			list[i] = c.mcpInfo()
-		}
-		answer["details"] = list
-	}
-	writeJSON(w, http.StatusOK, answer)
+	answerConnections(s, w, r, (*client).mcpInfo, answer)
 }
 
 func countReady(clients []*client) (n int) {

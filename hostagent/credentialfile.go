@@ -79,27 +79,10 @@ func (f *CredentialFile) write(text string, key *auth.HostKey) error {
 	if err != nil {
 		return err
 	}
-	next, err := f.temporary()
-	if err != nil {
-		return err
-	}
-	_, err = next.Write(append(data, '\n'))
-	if err = errors.Join(err, next.Sync(), next.Close()); err == nil {
-		err = os.Rename(next.Name(), f.path)
-	}
-	if err != nil {
-		return fmt.Errorf("credentials file: %w", errors.Join(err, removed(next.Name())))
+	if err := auth.ReplaceFile(f.path, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("credentials file: %w", err)
 	}
 	return nil
-}
-
-// temporary makes a file beside this one, of mode 0600.
-func (f *CredentialFile) temporary() (*os.File, error) {
-	next, err := os.CreateTemp(filepath.Dir(f.path), ".ahp-credential-")
-	if err != nil {
-		return nil, fmt.Errorf("credentials file: %w", err)
-	}
-	return next, nil
 }
 
 // makeable reports why a new file cannot be written. It never replaces one:
@@ -113,16 +96,9 @@ func (f *CredentialFile) makeable() error {
 
 // writable reports why the file could not be written.
 func (f *CredentialFile) writable() error {
-	probe, err := f.temporary()
+	probe, err := os.CreateTemp(filepath.Dir(f.path), ".ahp-credential-")
 	if err != nil {
-		return err
+		return fmt.Errorf("credentials file: %w", err)
 	}
-	return errors.Join(probe.Close(), removed(probe.Name()))
-}
-
-func removed(path string) error {
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }

@@ -173,16 +173,23 @@ func greeting(params []byte, from string) (clientID string, d declared) {
 	return text(&m[0]), d
 }
 
+// served returns what a channel serves in the mode of this connection, and
+// whether it is ready at all.
+func (c *Conn) served(ch *channel) (all surface, ready bool) {
+	all, ready = ch.served()
+	if c.cfg.Strict {
+		all &^= laterFlag | laterSet
+	}
+	return all, ready
+}
+
 // toServer judges a message of the client's on a channel of the scheme mcp.
 func (c *Conn) toServer(env *ahp.Envelope) gate.Decision {
 	ch := c.register.channels[string(env.Channel)]
 	if ch == nil {
 		return gate.Decision{}
 	}
-	sets, ready := ch.served()
-	if c.cfg.Strict {
-		sets &^= laterFlag | laterSet
-	}
+	sets, ready := c.served(ch)
 	yes, unsure := sets.serves(env.Method)
 	switch {
 	case c.cfg.Strict && c.client.lacks(mcpApps):
@@ -284,10 +291,7 @@ func (c *Conn) listChanged(env *ahp.Envelope) gate.Decision {
 	if ch == nil {
 		return gate.Decision{}
 	}
-	sets, _ := ch.served()
-	if c.cfg.Strict {
-		sets &^= laterFlag | laterSet
-	}
+	sets, _ := c.served(ch)
 	yes, unsure := sets.forwards(env.Method)
 	switch {
 	case !yes:

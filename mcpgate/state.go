@@ -72,7 +72,7 @@ func (c *Conn) State() State {
 
 func (c *Conn) channelState(uri string) ChannelState {
 	ch := c.register.channels[uri]
-	sets, ready := ch.served()
+	sets, ready := c.served(ch)
 	s := ChannelState{Channel: uri, State: "ready"}
 	switch {
 	case len(ch.named) == 0:
@@ -83,11 +83,8 @@ func (c *Conn) channelState(uri string) ChannelState {
 	default:
 		s.State = ch.named[0].state
 	}
-	if c.cfg.Strict {
-		sets &^= laterFlag | laterSet
-		if c.client.lacks(mcpApps) {
-			sets = none
-		}
+	if c.cfg.Strict && c.client.lacks(mcpApps) {
+		sets = none
 	}
 	for _, m := range methods {
 		if sets&servedBy[m] != 0 {

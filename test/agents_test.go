@@ -146,15 +146,7 @@ func TestHostCountsFromTheStart(t *testing.T) {
 	const viewers = 3
 	var first [][]byte // what the host said to the first client of the first round
 	for round := range 2 {
-		var all []*refclient.Client
-		for i := range viewers {
-			c := join(t, dial, fmt.Sprintf("viewer-%d", i), vars)
-			if i == 0 {
-				create(t, c, vars)
-			}
-			watch(t, c, vars)
-			all = append(all, c)
-		}
+		all := joinAll(t, dial, viewers, vars)
 		say(t, all[0], vars["chat"], 1, "stream 50 2 100")
 		awaitDeltas(t, all, 50)
 		conns := s.Tap.Conns() // the monitor's are among them
@@ -176,16 +168,37 @@ func TestHostCountsFromTheStart(t *testing.T) {
 		}
 		cfg := refhost.Config{}
 		deterministic(&cfg)
-		next, err := refhost.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = next.Close() })
-		if err := server.Restart(next); err != nil {
-			t.Fatal(err)
-		}
-		awaitState(t, s, "online")
+		startAnew(t, s, server, cfg)
 	}
+}
+
+// startAnew starts another host process where one was, and waits until it is
+// online.
+func startAnew(t *testing.T, s *stack.Stack, server *stack.Server, cfg refhost.Config) {
+	t.Helper()
+	next, err := refhost.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = next.Close() })
+	if err := server.Restart(next); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, s, "online")
+}
+
+// joinAll has n clients watch one chat, which the first of them makes.
+func joinAll(t *testing.T, dial dialer, n int, vars map[string]string) (all []*refclient.Client) {
+	t.Helper()
+	for i := range n {
+		c := join(t, dial, fmt.Sprintf("viewer-%d", i), vars)
+		if i == 0 {
+			create(t, c, vars)
+		}
+		watch(t, c, vars)
+		all = append(all, c)
+	}
+	return all
 }
 
 // deltas returns the chat/delta actions that a client has got.

@@ -192,15 +192,7 @@ func TestClientIDAfterHostRestart(t *testing.T) {
 	awaitState(t, s, "offline")
 	awaitClients(t, s, 0)
 	awaitReason(t, s, "refused")
-	next, err := refhost.New(refhost.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = next.Close() })
-	if err := server.Restart(next); err != nil {
-		t.Fatal(err)
-	}
-	awaitState(t, s, "online")
+	startAnew(t, s, server, refhost.Config{})
 	if code := codeOf(t, bob.dial(nil), "initialize", greeting("initialize", "c")); code != 0 {
 		t.Errorf("bob, at the next host process: code %d; want 0", code)
 	}

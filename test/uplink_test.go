@@ -25,15 +25,7 @@ func TestUplink(t *testing.T) {
 	dial := throughRelay(t, s)
 	vars := flowVars("demo", "00000000")
 
-	var all []*refclient.Client
-	for i := range clients {
-		c := join(t, dial, fmt.Sprintf("viewer-%d", i), vars)
-		if i == 0 {
-			create(t, c, vars)
-		}
-		watch(t, c, vars)
-		all = append(all, c)
-	}
+	all := joinAll(t, dial, clients, vars)
 	// The first actions teach the host-agent who gets what.
 	say(t, all[0], vars["chat"], 1, "stream 20 2 100")
 	awaitDeltas(t, all, 20)

@@ -14,11 +14,7 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // bursts is how long actions take to clients that are not at their limits.
 func bursts(l *lab) ([]Figure, error) {
-	s, err := l.site(siteConfig{})
-	if err != nil {
-		return nil, err
-	}
-	relay, err := s.system(0)
+	_, relay, err := l.oneHost(siteConfig{})
 	if err != nil {
 		return nil, err
 	}

@@ -26,11 +26,7 @@ const deliveries = "M deliveries per CPU-second"
 
 // fanout is how much one host's actions to many clients cost the relay.
 func fanout(l *lab) (figures []Figure, err error) {
-	s, err := l.site(siteConfig{})
-	if err != nil {
-		return nil, err
-	}
-	relay, err := s.system(0)
+	s, relay, err := l.oneHost(siteConfig{})
 	if err != nil {
 		return nil, err
 	}
@@ -55,11 +51,7 @@ func fanout(l *lab) (figures []Figure, err error) {
 
 // fanoutTLS is the same with TLS between relay and clients.
 func (l *lab) fanoutTLS() ([]Figure, error) {
-	s, err := l.site(siteConfig{name: "tls", tls: true})
-	if err != nil {
-		return nil, err
-	}
-	relay, err := s.system(0)
+	_, relay, err := l.oneHost(siteConfig{name: "tls", tls: true})
 	if err != nil {
 		return nil, err
 	}

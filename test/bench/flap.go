@@ -22,16 +22,12 @@ const cutTime = 3 * time.Second
 // clients whose own connections are cut, as those through a tunnel are.
 func flap(l *lab) ([]Figure, error) {
 	var link *faultproxy.Proxy
-	s, err := l.site(siteConfig{between: func(target string) (_ string, err error) {
+	_, relay, err := l.oneHost(siteConfig{between: func(target string) (_ string, err error) {
 		if link, err = l.proxy(target); err != nil {
 			return "", err
 		}
 		return link.Addr(), nil
 	}})
-	if err != nil {
-		return nil, err
-	}
-	relay, err := s.system(0)
 	if err != nil {
 		return nil, err
 	}

@@ -24,15 +24,11 @@ func growth(l *lab) ([]Figure, error) {
 
 // moreClients measures one host with more and more clients.
 func (l *lab) moreClients(numbers []int) ([]Figure, error) {
-	s, err := l.site(siteConfig{name: "clients"})
+	s, relay, err := l.oneHost(siteConfig{name: "clients"})
 	if err != nil {
 		return nil, err
 	}
 	defer s.end()
-	relay, err := s.system(0)
-	if err != nil {
-		return nil, err
-	}
 	crowds := make([]*crowd, len(numbers))
 	for i, n := range numbers {
 		if crowds[i], err = l.join(relay, fmt.Sprintf("clients-%d", n), l.many(n), 0, actionSize); err != nil {

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -85,6 +84,16 @@ func (l *lab) site(cfg siteConfig) (*site, error) {
 	return s, s.startAgents()
 }
 
+// oneHost starts a site, and returns the way to its first host too.
+func (l *lab) oneHost(cfg siteConfig) (*site, *system, error) {
+	s, err := l.site(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	relay, err := s.system(0)
+	return s, relay, err
+}
+
 func (s *site) dataDir() string       { return filepath.Join(s.lab.dir, s.cfg.name) }
 func (s *site) at(port string) string { return net.JoinHostPort(s.address, port) }
 func (s *site) url() string           { return "http" + s.secure() + "://" + s.at(relayPort) }
@@ -117,17 +126,7 @@ func (s *site) prepareTLS() error {
 
 // startRelay returns when the relay takes clients.
 func (s *site) startRelay() error {
-	return s.relay.Launch(s.lab.ctx, func() error {
-		response, err := s.http.Get(s.url() + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return errors.New("not ready")
-		}
-		return nil
-	})
+	return s.relay.Launch(s.lab.ctx, func() error { return procs.Ready(s.http, s.url()) })
 }
 
 // hostName returns the name of host i.

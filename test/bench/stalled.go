@@ -12,11 +12,7 @@ var half = loadgen.Pace{Burst: 20, Every: 20 * time.Millisecond}
 
 // stalled is what one reader that takes nothing does to others.
 func stalled(l *lab) ([]Figure, error) {
-	s, err := l.site(siteConfig{})
-	if err != nil {
-		return nil, err
-	}
-	relay, err := s.system(0)
+	_, relay, err := l.oneHost(siteConfig{})
 	if err != nil {
 		return nil, err
 	}

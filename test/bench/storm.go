@@ -19,11 +19,7 @@ var murmur = loadgen.Pace{Burst: 1, Every: 50 * time.Millisecond}
 // storm is how long it takes until all clients of a relay that crashed are
 // back at its successor and have got what they missed.
 func storm(l *lab) ([]Figure, error) {
-	s, err := l.site(siteConfig{})
-	if err != nil {
-		return nil, err
-	}
-	relay, err := s.system(0)
+	s, relay, err := l.oneHost(siteConfig{})
 	if err != nil {
 		return nil, err
 	}

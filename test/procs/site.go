@@ -164,17 +164,20 @@ func (s *Site) StartNATS(ctx context.Context) error {
 
 // StartRelay starts the relay, and returns when it takes clients.
 func (s *Site) StartRelay(ctx context.Context) error {
-	return s.Relay.Launch(ctx, func() error {
-		response, err := http.Get("http://" + s.at(relayPort) + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return errors.New("not ready")
-		}
-		return nil
-	})
+	return s.Relay.Launch(ctx, func() error { return Ready(http.DefaultClient, "http://"+s.at(relayPort)) })
+}
+
+// Ready reports why the relay at a base URL takes no clients.
+func Ready(client *http.Client, url string) error {
+	response, err := client.Get(url + "/readyz")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return errors.New("not ready")
+	}
+	return nil
 }
 
 // StartAgent starts the host-agent, and returns when its host is online.
