@@ -145,7 +145,7 @@ func (c *client) readLoop() error {
 		if err != nil {
 			return err
 		}
-		idle.Deep(func() { err = c.read(r) })
+		err = c.read(r)
 		if err != nil {
 			return err
 		}

@@ -72,11 +72,11 @@ func BenchmarkGates(b *testing.B) {
 	}
 	b.Run("copy", func(b *testing.B) { // of a message that another client has got
 		c := benchConn(b, benchTokens[0].open)
-		c.agent.frames.add(frame)
+		c.agent.frames.add(frame, 1, 0)
 		b.SetBytes(int64(len(frame)))
 		b.ReportAllocs()
 		for b.Loop() {
-			env, err := c.peek(frame)
+			_, env, err := c.look(frame)
 			if err != nil || c.gates.FromHost(frame, env).Verdict != gate.Pass {
 				b.Fatal("the action does not pass")
 			}

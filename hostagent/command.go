@@ -50,6 +50,9 @@ func startCommand(command, environment []string, stderr io.Writer, limit int) (h
 	return &commandSocket{cmd: cmd, in: in, out: lineReader{bufio.NewReader(out), limit}}, nil
 }
 
+// Whole implements hostSocket.
+func (s *commandSocket) Whole() bool { return false }
+
 // Read implements hostSocket. When there is nothing more to read, the error
 // says how the program ended.
 func (s *commandSocket) Read() ([]byte, bool, error) {

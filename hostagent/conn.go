@@ -32,8 +32,10 @@ type hostConn struct {
 
 	heard   atomic.Int64 // when the host last said something here, in Unix nanoseconds; 0: never
 	gates   gate.Chain
-	said    ahp.Envelope // of the message that is being passed on; owned by the reader
-	order   sync.Mutex   // held from when a message is judged until it, or its answer, is queued for the client
+	order   sync.Mutex              // held from when a message is judged until it, or its answer, is queued for the client
+	said    ahp.Envelope            // of the message that is being passed on; owned by the reader, as the two below
+	last    uint32                  // slot of the last notification that was known, or is now
+	row     []*routing.Notification // that are judged, and not passed on yet
 	counts  counts
 	kicked  atomic.Bool // by the host's owner
 	canvas  *contentproxy.Conn
@@ -390,75 +392,72 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	quiet, _ := sock.(quietSocket)
 	for {
-		if quiet != nil {
-			quiet.Await()
-		}
-		var err error
-		idle.Deep(func() { err = c.readAll(ctx, &wg, sock, quiet) })
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// A quietSocket is a hostSocket that needs nothing but itself to wait.
-type quietSocket interface {
-	// Await returns when there is something to Read, or an error.
-	Await()
-
-	// More reports whether there is something to look at, or Read is the only
-	// way to wait. Await is for when there is not.
-	More() bool
-}
-
-// readAll passes on what there is.
-func (c *hostConn) readAll(ctx context.Context, wg *sync.WaitGroup, sock hostSocket, quiet quietSocket) error {
-	for more := true; more; more = quiet == nil || quiet.More() {
 		message, binary, err := sock.Read()
 		if err != nil {
 			return err
 		}
 		c.heard.Store(time.Now().UnixNano())
-		if err := c.fromHost(ctx, wg, message, binary); err != nil {
+		if err := c.passOn(ctx, &wg, sock, message, binary); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
-// peek reads a message of the host's. What it returns is good until the next.
-func (c *hostConn) peek(message []byte) (env *ahp.Envelope, err error) {
-	if env := c.agent.frames.find(message); env != nil {
-		return env, nil
-	}
-	if c.said, err = ahp.Peek(message); err != nil {
-		return nil, err
-	}
-	if c.said.Kind == ahp.Notification && c.agent.clients.several() {
-		c.agent.frames.add(message)
-	}
-	return &c.said, nil
-}
-
-// fromHost passes on a message of the host's.
-func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []byte, binary bool) error {
-	c.counts.out.Add(1)
-	env, err := c.peek(message)
+// passOn passes on a message of the host's, and those that have come with it.
+func (c *hostConn) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSocket, message []byte, binary bool) error {
 	c.order.Lock()
 	defer c.order.Unlock()
+	for {
+		if err := c.fromHost(ctx, wg, message, binary); err != nil {
+			return errors.Join(err, c.passRow())
+		}
+		if !sock.Whole() {
+			return c.passRow()
+		}
+		var err error
+		if message, binary, err = sock.Read(); err != nil {
+			return errors.Join(err, c.passRow())
+		}
+	}
+}
+
+// look reads a message of the host's. It returns the one that it is the same as
+// too, if it is a notification that several connections may be sent. What it
+// returns is good until the next.
+func (c *hostConn) look(message []byte) (known *cachedFrame, env *ahp.Envelope, err error) {
+	frames := &c.agent.frames
+	known, slot := frames.find(message, c.last)
+	if known == nil {
+		if c.said, err = ahp.Peek(message); err != nil {
+			return nil, nil, err
+		}
+		if c.said.Kind != ahp.Notification || !c.agent.clients.several() {
+			return nil, &c.said, nil
+		}
+		if known = frames.add(message, slot, c.last); known == nil {
+			return nil, &c.said, nil
+		}
+	}
+	c.last = slot
+	return known, &known.env, nil
+}
+
+// fromHost passes on a message of the host's, or notes it in the row.
+func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []byte, binary bool) error {
+	c.counts.out.Add(1)
+	known, env, err := c.look(message)
 	if err != nil || binary {
 		if d := c.gates.FromHost(message, nil); d.Verdict != gate.Pass {
 			return nil
 		}
-		return c.conn.FromHost(message, binary, nil) // the client decides
+		return c.passAlone(message, binary, nil) // the client decides
 	}
 	switch d := c.gates.FromHost(message, env); d.Verdict {
 	case gate.Answer:
 		return c.answerHost(d.Message)
 	case gate.Replace:
-		message = d.Message
+		message, known = d.Message, nil
 		other, err := ahp.Peek(message)
 		if err != nil {
 			return fmt.Errorf("replaced message: %w", err)
@@ -466,15 +465,41 @@ func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []b
 		env = &other
 	}
 	if env.Kind == ahp.Response {
+		if err := c.passRow(); err != nil {
+			return err
+		}
 		c.noteAnswer(env)
 		return c.response(ctx, wg, message, env)
 	}
 	out, _ := c.canvas.FromHost(message, env) // which serves nothing but responses
+	if known != nil && &out.Bytes[0] == &message[0] {
+		c.row = append(c.row, known.shared)
+		return nil
+	}
 	var channel []byte
 	if env.Kind == ahp.Notification {
 		channel = env.Channel
 	}
-	return c.conn.FromHost(out.Bytes, false, channel)
+	return c.passAlone(out.Bytes, false, channel)
+}
+
+// passAlone passes on a message behind the row.
+func (c *hostConn) passAlone(message []byte, binary bool, channel []byte) error {
+	if err := c.passRow(); err != nil {
+		return err
+	}
+	return c.conn.FromHost(message, binary, channel)
+}
+
+// passRow passes on the notifications that have come in a row.
+func (c *hostConn) passRow() error {
+	if len(c.row) == 0 {
+		return nil
+	}
+	_, err := c.conn.Notify(c.row)
+	clear(c.row)
+	c.row = c.row[:0]
+	return err
 }
 
 // maxAnswers bounds the answers of gates that wait to be written to the host.

@@ -85,6 +85,9 @@ func (s *fakeSocket) Read() ([]byte, bool, error) {
 	}
 }
 
+// Whole implements hostSocket.
+func (s *fakeSocket) Whole() bool { return len(s.toUs) > 0 }
+
 // Write implements hostSocket.
 func (s *fakeSocket) Write(message []byte, _ bool) error {
 	s.host.mu.Lock()

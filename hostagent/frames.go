@@ -6,53 +6,73 @@ import (
 	"sync/atomic"
 
 	"ahprelay/ahp"
+	"ahprelay/routing"
 )
 
 // A frameCache knows the notifications that the host has sent lately, and what
 // [ahp.Peek] reads of them: the host sends most to many clients, and each of
-// them is read once.
+// them is read once. What came after one of them on some connection is likely
+// to come after it on others too: there it is looked for first.
 // The zero frameCache knows none.
 type frameCache struct {
-	last [cachedFrames]atomic.Pointer[cachedFrame] // by hash
+	slots [cachedFrames]frameSlot // by hash of the message
+}
+
+// A frameSlot has the last notification of those whose place it is.
+type frameSlot struct {
+	frame atomic.Pointer[cachedFrame]
+	next  atomic.Uint32 // slot of what came after it, when that was last seen
 }
 
 var frameSeed = maphash.MakeSeed()
 
-// Bounds of a frameCache: together 4 MiB.
+// Bounds of a frameCache: together 8 MiB.
 const (
-	cachedFrames = 1 << 10
-	cachedSize   = 4 << 10
+	cachedFrames = 4 << 10
+	cachedSize   = 2 << 10
 )
 
 // A cachedFrame is read-only.
 type cachedFrame struct {
 	message []byte
 	env     ahp.Envelope // of message
+	shared  *routing.Notification
 }
 
-func (f *frameCache) slot(message []byte) *atomic.Pointer[cachedFrame] {
-	return &f.last[maphash.Bytes(frameSeed, message)%cachedFrames]
+// find returns the notification that is the same as a message, nil if it is not
+// known, and its slot. After is the slot of the one that came before it.
+func (f *frameCache) find(message []byte, after uint32) (known *cachedFrame, slot uint32) {
+	before := &f.slots[after]
+	slot = before.next.Load()
+	if known = f.slots[slot].frame.Load(); known.is(message) {
+		return known, slot
+	}
+	if len(message) > cachedSize {
+		return nil, after
+	}
+	slot = uint32(maphash.Bytes(frameSeed, message) % cachedFrames)
+	if known = f.slots[slot].frame.Load(); known.is(message) {
+		before.next.Store(slot)
+		return known, slot
+	}
+	return nil, slot
 }
 
-// find returns what a message says that is the same as an earlier one, nil if
-// there is none.
-func (f *frameCache) find(message []byte) *ahp.Envelope {
+func (c *cachedFrame) is(message []byte) bool { return c != nil && bytes.Equal(c.message, message) }
+
+// add takes a notification that find does not know, and returns it unless it is
+// too long.
+func (f *frameCache) add(message []byte, slot, after uint32) *cachedFrame {
 	if len(message) > cachedSize {
 		return nil
 	}
-	if known := f.slot(message).Load(); known != nil && bytes.Equal(known.message, message) {
-		return &known.env
-	}
-	return nil
-}
-
-// add takes a notification.
-func (f *frameCache) add(message []byte) {
-	if len(message) > cachedSize {
-		return
-	}
 	message = bytes.Clone(message)
-	if env, err := ahp.Peek(message); err == nil {
-		f.slot(message).Store(&cachedFrame{message, env})
+	env, err := ahp.Peek(message)
+	if err != nil {
+		return nil
 	}
+	known := &cachedFrame{message, env, routing.NewNotification(message, env.Channel)}
+	f.slots[slot].frame.Store(known)
+	f.slots[after].next.Store(slot)
+	return known
 }

@@ -20,42 +20,50 @@ func TestFrameCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.find(message) != nil {
+	known, slot := f.find(message, 0)
+	if known != nil {
 		t.Error("something is found before it is added")
 	}
-	f.add(message)
-	got := f.find(message)
-	if got == nil {
-		t.Fatal("what was added is not found")
+	if f.add(message, slot, 0) == nil {
+		t.Fatal("it is not added")
 	}
 	again := []byte(string(message))
 	clear(message)
-	if diff := cmp.Diff(want, *got); diff != "" {
-		t.Errorf("after the bytes have changed (-want +got):\n%s", diff)
+	for _, after := range []uint32{0, 1, slot} {
+		known, at := f.find(again, after)
+		if known == nil || at != slot {
+			t.Fatalf("after slot %d, what was added is not found", after)
+		}
+		if diff := cmp.Diff(want, known.env); diff != "" {
+			t.Errorf("after the bytes have changed (-want +got):\n%s", diff)
+		}
 	}
 	again[len(again)-4] = '2'
-	if f.find(again) != nil {
+	if known, _ := f.find(again, 0); known != nil {
 		t.Error("another message is found")
 	}
 	long := []byte(`{"method":"` + strings.Repeat("x", cachedSize) + `"}`)
-	f.add(long)
-	if f.find(long) != nil {
+	if _, slot := f.find(long, 0); f.add(long, slot, 0) != nil {
 		t.Error("a long message is kept")
 	}
 }
 
-// TestFrameCacheIsShared adds and finds at once.
+// TestFrameCacheIsShared adds and finds at once, in orders of their own.
 func TestFrameCacheIsShared(t *testing.T) {
 	f := new(frameCache)
 	var wg sync.WaitGroup
-	for range 4 {
+	for step := range 4 {
 		wg.Go(func() {
+			at := uint32(0)
 			for i := range 3 * cachedFrames {
-				message := fmt.Appendf(nil, `{"method":"m","params":{"channel":"ahp-chat:/%d"}}`, i)
-				if env := f.find(message); env == nil {
-					f.add(message)
-				} else if want := fmt.Sprintf("ahp-chat:/%d", i); string(env.Channel) != want {
-					t.Errorf("the channel is %s; want %s", env.Channel, want)
+				uri := fmt.Sprintf("ahp-chat:/%d", i*(1+step%2))
+				message := []byte(`{"method":"m","params":{"channel":"` + uri + `"}}`)
+				known, slot := f.find(message, at)
+				if known == nil {
+					known = f.add(message, slot, at)
+				}
+				if at = slot; string(known.env.Channel) != uri {
+					t.Errorf("the channel is %s; want %s", known.env.Channel, uri)
 				}
 			}
 		})

@@ -116,6 +116,10 @@ type hostSocket interface {
 	// good until the next Read; a longer one is the caller's.
 	Read() (message []byte, binary bool, err error)
 
+	// Whole reports whether the next Read returns a message without waiting. It
+	// may say no though that is so.
+	Whole() bool
+
 	// Write writes a message, and does not keep it.
 	Write(message []byte, binary bool) error
 

@@ -26,7 +26,7 @@ type webSocket struct {
 	conn   net.Conn           // below the stream: for deadlines, and to end it
 	stream io.ReadWriteCloser // of frames: conn, perhaps TLS over it, and what came with the handshake
 	limit  int                // bytes of a message from the host
-	quiet  *idle.Waiter       // for what comes; nil: one must read to wait
+	quiet  *idle.Reader       // of conn; nil: one must have a buffer to wait
 
 	reading  sync.Mutex // held while the fields below are used
 	buf      *[]byte    // what was read; nil while nothing is
@@ -57,7 +57,7 @@ var (
 func newWebSocket(conn net.Conn, stream io.ReadWriteCloser, encrypted bool, limit int) *webSocket {
 	s := &webSocket{conn: conn, stream: stream, limit: limit}
 	if !encrypted {
-		s.quiet = idle.NewWaiter(conn)
+		s.quiet = idle.NewReader(conn, &readBuffers)
 	}
 	return s
 }
@@ -83,10 +83,11 @@ type frameHeader struct {
 	length int
 }
 
-// Read implements hostSocket. The message is good until the next Read or Await.
+// Read implements hostSocket. The message is good until the next Read.
 func (s *webSocket) Read() (message []byte, binary bool, err error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
+	s.putBack()
 	message, binary, err = s.readLocked()
 	s.lent = err == nil
 	return message, binary, err
@@ -219,8 +220,9 @@ func (s *webSocket) next(n int) ([]byte, error) {
 // buffer reads until n bytes are unread.
 func (s *webSocket) buffer(n int) error {
 	if s.buf == nil {
-		s.buf = readBuffers.Get().(*[]byte)
-		s.from, s.to = 0, 0
+		if err := s.take(); err != nil {
+			return fmt.Errorf("read from the host: %w", err)
+		}
 	}
 	if s.to-s.from >= n {
 		return nil
@@ -237,6 +239,17 @@ func (s *webSocket) buffer(n int) error {
 		return fmt.Errorf("read from the host: %w", err)
 	}
 	return nil
+}
+
+// take gets a buffer, if it can with something in it.
+func (s *webSocket) take() (err error) {
+	s.from, s.to = 0, 0
+	if s.quiet == nil || !s.begun {
+		s.buf = readBuffers.Get().(*[]byte)
+		return nil
+	}
+	s.buf, s.to, err = s.quiet.Read()
+	return err
 }
 
 // appendNext reads n bytes more of a message that has a buffer of its own. Room
@@ -271,25 +284,22 @@ func (s *webSocket) putBack() {
 	}
 }
 
-// Await returns when there is something to Read, or an error. What was read
-// before is good no more.
-func (s *webSocket) Await() {
+// Whole reports whether the next Read returns a message without waiting.
+func (s *webSocket) Whole() bool {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	if s.quiet == nil || !s.begun || s.err != nil {
-		return
+	if s.err != nil || s.buf == nil {
+		return false
 	}
-	if s.putBack(); s.buf == nil {
-		s.quiet.Wait()
+	b := (*s.buf)[s.from:s.to]
+	switch {
+	case len(b) < 2 || b[0] != finBit|opText && b[0] != finBit|opBinary:
+		return false
+	case b[1] < 126:
+		return len(b)-2 >= int(b[1])
+	default:
+		return b[1] == 126 && len(b) >= 4 && len(b)-4 >= int(binary.BigEndian.Uint16(b[2:]))
 	}
-}
-
-// More reports whether Read has something to look at before it waits, or is the
-// only way to wait.
-func (s *webSocket) More() bool {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	return s.quiet == nil || s.err == nil && s.buf != nil && s.from < s.to
 }
 
 // Write implements hostSocket.

@@ -115,7 +115,6 @@ func TestReadFrames(t *testing.T) {
 		hostFrame(finBit|opPong, "odd"), hostFrame(finBit|opText, "last"),
 	)
 	for i, want := range []string{"early", "", "b", long, longer, "in pieces", "last"} {
-		sock.Await()
 		got, binary, err := sock.Read()
 		if string(got) != want || binary != (want == "b") || err != nil {
 			t.Fatalf("message %d is %.20q, binary %v, %v; want %.20q", i, got, binary, err, want)
@@ -124,38 +123,39 @@ func TestReadFrames(t *testing.T) {
 	if first, payload := host.hear(t); first != finBit|opPong || payload != "now" {
 		t.Errorf("a ping was answered with %#x %q", first, payload)
 	}
-	if sock.More() {
+	if sock.Whole() {
 		t.Error("there is said to be more")
 	}
 }
 
-// TestIdleSocket waits without a buffer.
-func TestIdleSocket(t *testing.T) {
-	sock, host := dialRaw(t, 1000, hostFrame(finBit|opText, "first"))
-	if _, _, err := sock.Read(); err != nil {
-		t.Fatal(err)
+// TestWhole says that there is a message exactly when one can be read at once,
+// wherever what has come ends.
+func TestWhole(t *testing.T) {
+	first := hostFrame(finBit|opText, "")
+	for _, next := range [][]byte{
+		hostFrame(finBit|opText, ""), hostFrame(finBit|opBinary, "b"), hostFrame(finBit|opText, strings.Repeat("m", 125)),
+		hostFrame(finBit|opText, strings.Repeat("m", 126)), hostFrame(finBit|opText, strings.Repeat("l", 5000)),
+	} {
+		for _, n := range []int{0, 1, 2, 3, 4, 5, 126, 127, 128, 129, 130, len(next) - 1, len(next), len(next) + 1} {
+			sock, host := dialRaw(t, 1<<20, nil)
+			host.say(t, first, append(next, finBit|opText)[:min(n, len(next)+1)])
+			if _, _, err := sock.Read(); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := sock.Whole(), n >= len(next); got != want {
+				t.Errorf("%d bytes of a frame of %d: Whole = %v; want %v", n, len(next), got, want)
+			}
+		}
 	}
-	ended := make(chan struct{})
-	go func() {
-		sock.Await()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		t.Fatal("Await returned though the host has said nothing")
-	case <-time.After(20 * time.Millisecond):
-	}
-	host.say(t, hostFrame(finBit|opText, "second"))
-	select {
-	case <-ended:
-	case <-time.After(20 * time.Second):
-		t.Fatal("Await does not see what the host says")
-	}
-	if sock.buf != nil {
-		t.Error("it has waited with a buffer")
-	}
-	if got, _, err := sock.Read(); string(got) != "second" || err != nil {
-		t.Errorf("read %q, %v", got, err)
+	for _, other := range [][]byte{hostFrame(finBit|opPing, "p"), hostFrame(opText, "part"), hostFrame(finBit|opText, strings.Repeat("l", readSize))} {
+		sock, host := dialRaw(t, 1<<20, nil)
+		host.say(t, first, other)
+		if _, _, err := sock.Read(); err != nil {
+			t.Fatal(err)
+		}
+		if sock.Whole() {
+			t.Errorf("a frame that begins with %x is said to be a message that can be read at once", other[:2])
+		}
 	}
 }
 
@@ -216,7 +216,6 @@ func TestHostCloses(t *testing.T) {
 		}
 		var closed websocket.CloseError
 		for range 2 {
-			sock.Await()
 			if _, _, err := sock.Read(); !errors.As(err, &closed) || closed.Code != test.code || closed.Reason != test.reason {
 				t.Errorf("read: %v; want a close with %d %s", err, test.code, test.reason)
 			}
@@ -229,7 +228,7 @@ func TestHostCloses(t *testing.T) {
 
 // TestCloseSaysGoodbye waits for the host's answer, whoever reads it.
 func TestCloseSaysGoodbye(t *testing.T) {
-	for _, reader := range []string{"nobody", "Read", "Await"} {
+	for _, reader := range []string{"nobody", "Read"} {
 		t.Run(reader, func(t *testing.T) {
 			sock, host := dialRaw(t, 1000, hostFrame(finBit|opText, "first"))
 			if _, _, err := sock.Read(); err != nil {
@@ -238,11 +237,7 @@ func TestCloseSaysGoodbye(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				switch reader {
-				case "Await":
-					sock.Await()
-					fallthrough
-				case "Read":
+				if reader == "Read" {
 					_, _, _ = sock.Read()
 				}
 			}()

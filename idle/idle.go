@@ -1,9 +1,5 @@
 // Package idle has connections on which nothing happens cost little: no buffer,
-// and a goroutine with the smallest of stacks.
-//
-// A goroutine that reads messages needs a deep stack now and then, and keeps it
-// while it waits for the next one. So whoever reads waits with a [Waiter], and
-// has what comes handled by [Deep].
+// and a goroutine with a small stack.
 package idle
 
 import (
@@ -12,26 +8,47 @@ import (
 	"syscall"
 )
 
-// A Waiter waits for what comes on a connection of the kernel's.
-type Waiter struct{ raw syscall.RawConn }
+// A Reader reads from a connection of the kernel's. It takes a buffer when there
+// is something to put into it, and not before. It is not safe for concurrent use.
+type Reader struct {
+	raw     syscall.RawConn
+	buffers *sync.Pool // of *[]byte
+	try     func(fd uintptr) (done bool)
 
-// NewWaiter returns a Waiter for a connection, or nil if one must read to wait:
-// it is not the kernel's, or this system has no way to.
-func NewWaiter(conn net.Conn) *Waiter {
+	// What the last try came to.
+	buf *[]byte
+	n   int
+	err error
+}
+
+// NewReader returns a Reader for a connection, or nil if it is not the kernel's
+// or this system has no way to. Buffers are *[]byte, and not empty.
+func NewReader(conn net.Conn, buffers *sync.Pool) *Reader {
 	system, ok := conn.(syscall.Conn)
-	if !ok || !waits {
+	if !ok || !reads {
 		return nil
 	}
 	raw, err := system.SyscallConn()
 	if err != nil {
 		return nil
 	}
-	return &Waiter{raw}
+	r := &Reader{raw: raw, buffers: buffers}
+	r.try = r.tryRead
+	return r
 }
 
-// Wait returns when there is something to read, or an error: reading tells
-// which. A read deadline, or Close, ends it too.
-func (w *Waiter) Wait() { _ = w.raw.Read(readable) }
+// Read waits until there is something to read, and returns how much of it is in
+// which of the buffers. An error, as [net.Conn.Read] returns it, comes without a
+// buffer. A read deadline, or Close, ends it too.
+func (r *Reader) Read() (buf *[]byte, n int, err error) {
+	err = r.raw.Read(r.try)
+	buf, n = r.buf, r.n
+	if err == nil {
+		err = r.err
+	}
+	r.buf, r.n, r.err = nil, 0, nil
+	return buf, n, err
+}
 
 // Deep calls f in another goroutine, and returns when f does: the stack that f
 // needs is not kept.

@@ -1,8 +1,13 @@
 package idle
 
 import (
+	"errors"
+	"io"
 	"net"
+	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -28,27 +33,42 @@ func pair(t *testing.T, network, address string) (near, far net.Conn) {
 	return near, far
 }
 
-// waiting waits in the background, and returns what tells of the end.
-func waiting(w *Waiter) <-chan struct{} {
-	ended := make(chan struct{})
-	go func() {
-		w.Wait()
-		close(ended)
-	}()
-	return ended
+// short has buffers of four bytes.
+var short = sync.Pool{New: func() any { b := make([]byte, 4); return &b }}
+
+// reading is what a Read came to.
+type reading struct {
+	text string
+	err  error
 }
 
-// TestWait waits for a byte, which is still there, and for each kind of end.
-func TestWait(t *testing.T) {
+// start reads once in the background.
+func start(r *Reader) <-chan reading {
+	done := make(chan reading, 1)
+	go func() {
+		buf, n, err := r.Read()
+		if buf == nil {
+			done <- reading{err: err}
+			return
+		}
+		done <- reading{string((*buf)[:n]), err}
+	}()
+	return done
+}
+
+// TestRead waits for bytes, in buffers as they fit, and for each kind of end.
+func TestRead(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		for _, test := range []struct {
 			name   string
 			happen func(near, far net.Conn) error
+			text   string
+			err    error
 		}{
-			{"data", func(_, far net.Conn) error { _, err := far.Write([]byte("x")); return err }},
-			{"closed by the other side", func(_, far net.Conn) error { return far.Close() }},
-			{"closed", func(near, _ net.Conn) error { return near.Close() }},
-			{"deadline", func(near, _ net.Conn) error { return near.SetReadDeadline(time.Now()) }},
+			{"data", func(_, far net.Conn) error { _, err := far.Write([]byte("123456")); return err }, "1234", nil},
+			{"closed by the other side", func(_, far net.Conn) error { return far.Close() }, "", io.EOF},
+			{"closed", func(near, _ net.Conn) error { return near.Close() }, "", net.ErrClosed},
+			{"deadline", func(near, _ net.Conn) error { return near.SetReadDeadline(time.Now()) }, "", os.ErrDeadlineExceeded},
 		} {
 			t.Run(network+", "+test.name, func(t *testing.T) {
 				address := "127.0.0.1:0"
@@ -56,41 +76,69 @@ func TestWait(t *testing.T) {
 					address = filepath.Join(t.TempDir(), "s")
 				}
 				near, far := pair(t, network, address)
-				w := NewWaiter(near)
-				if w == nil {
-					t.Fatal("no Waiter")
+				r := NewReader(near, &short)
+				if r == nil {
+					t.Fatal("no Reader")
 				}
-				ended := waiting(w)
+				done := start(r)
 				select {
-				case <-ended:
-					t.Fatal("Wait returned before anything happened")
+				case got := <-done:
+					t.Fatalf("Read returned %+v before anything happened", got)
 				case <-time.After(10 * time.Millisecond):
 				}
 				if err := test.happen(near, far); err != nil {
 					t.Fatal(err)
 				}
 				select {
-				case <-ended:
+				case got := <-done:
+					if got.text != test.text || !errors.Is(got.err, test.err) {
+						t.Errorf("Read = %q, %v; want %q, %v", got.text, got.err, test.text, test.err)
+					}
 				case <-time.After(20 * time.Second):
-					t.Fatal("Wait goes on")
+					t.Fatal("Read goes on")
 				}
-				w.Wait() // at once, as long as that is so
-				b := make([]byte, 2)
-				if n, err := near.Read(b); (n == 1) != (test.name == "data") || (err == nil) != (n == 1) {
-					t.Errorf("read %d bytes, %v", n, err)
+				if test.text == "" {
+					return
+				}
+				if got := <-start(r); got.text != "56" || got.err != nil {
+					t.Errorf("the second Read = %q, %v; want the rest", got.text, got.err)
 				}
 			})
 		}
 	}
 }
 
-// TestNoWaiter is of a connection in memory.
-func TestNoWaiter(t *testing.T) {
+// TestNoBuffer has Readers wait that keep no buffer to do so.
+func TestNoBuffer(t *testing.T) {
+	const many = 100
+	var made atomic.Int32
+	pool := sync.Pool{New: func() any { made.Add(1); b := make([]byte, 4); return &b }}
+	var waiting []<-chan reading
+	var ends []net.Conn
+	for range many {
+		near, far := pair(t, "tcp", "127.0.0.1:0")
+		waiting, ends = append(waiting, start(NewReader(near, &pool))), append(ends, far)
+	}
+	time.Sleep(20 * time.Millisecond)
+	n := made.Load() // a pool may forget some that it is given
+	for i, done := range waiting {
+		_ = ends[i].Close()
+		if got := <-done; got.err != io.EOF {
+			t.Errorf("Read = %+v; want the end", got)
+		}
+	}
+	if n == 0 || n > many*3/4 {
+		t.Errorf("%d buffers were made for %d that wait", n, many)
+	}
+}
+
+// TestNoReader is of a connection in memory.
+func TestNoReader(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
 	defer far.Close()
-	if NewWaiter(near) != nil {
-		t.Error("a Waiter for a pipe in memory")
+	if NewReader(near, &short) != nil {
+		t.Error("a Reader for a pipe in memory")
 	}
 }
 

@@ -163,7 +163,7 @@ func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []by
 	share := !binary && len(channel) > 0 && len(message) <= maxBody
 	var hash uint64
 	if share {
-		hash = a.bodies.hash(message)
+		hash = bodyHash(message)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -179,7 +179,40 @@ func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []by
 	if b == nil {
 		b = a.newBody(hash, kept(message), channel)
 	}
-	return a.send(c, b)
+	return a.send(c, b, time.Now())
+}
+
+// notify takes notifications that the host sent on one connection, one after the
+// other.
+func (a *Agent) notify(c *AgentConn, row []*Notification) (taken int, err error) {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.stream.ended {
+		return 0, ErrConnClosed
+	}
+	defer a.relieve()
+	for i, n := range row {
+		if len(n.channel) == 0 || len(n.message) > maxBody || a.conns < 2 {
+			err = c.queue(item{frame: n.message, whole: len(n.message)})
+		} else {
+			err = a.send(c, a.bodyOf(n), now)
+		}
+		if err != nil {
+			return i, err
+		}
+	}
+	return len(row), nil
+}
+
+// bodyOf returns the body of a notification, which may be new.
+func (a *Agent) bodyOf(n *Notification) *body {
+	if n.body == nil || n.body.old {
+		if n.body = a.bodies.find(n.hash, n.message); n.body == nil {
+			n.body = a.newBody(n.hash, n.message, n.channel)
+		}
+	}
+	return n.body
 }
 
 // newBody puts a message that was not seen before into the table, and has it
@@ -216,7 +249,7 @@ func (a *Agent) share(b *body) {
 
 // send queues a body for one connection: a reference if its relay hears the
 // body, else the bytes.
-func (a *Agent) send(c *AgentConn, b *body) error {
+func (a *Agent) send(c *AgentConn, b *body, now time.Time) error {
 	arrival := b.arrival(c.link)
 	arrival.count++
 	on := arrival.on
@@ -230,7 +263,7 @@ func (a *Agent) send(c *AgentConn, b *body) error {
 	if !arrival.shared {
 		return c.queue(item{frame: b.frame, whole: len(b.frame)})
 	}
-	return c.refer(b, arrival)
+	return c.refer(b, arrival, now)
 }
 
 // forgetLink removes a link that ended from all channels.
@@ -301,6 +334,26 @@ func kept(message []byte) []byte {
 // [ErrConnClosed] once the client is gone.
 func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error {
 	return c.link.agent.fromHost(c, message, binary, channel)
+}
+
+// A Notification is a message of the host's that it may send on several
+// connections. It is looked up once for all of them.
+type Notification struct {
+	message, channel []byte
+	hash             uint64
+	body             *body // that it was last; nil: none. The agent's mutex guards it
+}
+
+// NewNotification returns a notification of one [Agent]'s host. It keeps both
+// slices, which may not change any more.
+func NewNotification(message, channel []byte) *Notification {
+	return &Notification{message: message, channel: channel, hash: bodyHash(message)}
+}
+
+// Notify is FromHost for notifications in a row. If it fails, those that were
+// taken are the first of them.
+func (c *AgentConn) Notify(row []*Notification) (taken int, err error) {
+	return c.link.agent.notify(c, row)
 }
 
 // Relay returns the instance of the relay that the client is connected to.
@@ -401,7 +454,7 @@ func (c *AgentConn) queue(it item) error {
 
 // refer queues a reference: straight into the batch if nothing is queued
 // before it.
-func (c *AgentConn) refer(b *body, a *arrival) error {
+func (c *AgentConn) refer(b *body, a *arrival, now time.Time) error {
 	l, batch := c.link, &c.link.mux.batch
 	if c.stream.items.len() > 0 || batch.full() {
 		if err := c.queue(item{body: b}); err != nil {
@@ -412,7 +465,7 @@ func (c *AgentConn) refer(b *body, a *arrival) error {
 	}
 	first := len(batch.streams) == 0
 	batch.add(&c.stream, b)
-	batch.expect(a, time.Now())
+	batch.expect(a, now)
 	if first || batch.missing == 0 || batch.full() {
 		l.lines.Wake()
 	}

@@ -55,7 +55,6 @@ func (b *body) receivers() (n int) {
 // ones that are in use.
 type bodyTable struct {
 	window int // bytes
-	seed   maphash.Seed
 
 	byHash map[uint64]*body // the window's
 	recent fifo[*body]      // the window, oldest first
@@ -66,10 +65,12 @@ type bodyTable struct {
 }
 
 func newBodyTable(window int) bodyTable {
-	return bodyTable{window: window, seed: maphash.MakeSeed(), byHash: map[uint64]*body{}}
+	return bodyTable{window: window, byHash: map[uint64]*body{}}
 }
 
-func (t *bodyTable) hash(frame []byte) uint64 { return maphash.Bytes(t.seed, frame) }
+var bodySeed = maphash.MakeSeed()
+
+func bodyHash(frame []byte) uint64 { return maphash.Bytes(bodySeed, frame) }
 
 // find returns the body in the window that has these bytes, or nil.
 func (t *bodyTable) find(hash uint64, frame []byte) *body {

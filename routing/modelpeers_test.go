@@ -70,6 +70,16 @@ func (q *queue[T]) take(ctx context.Context) (v T, ok bool) {
 	return v, false
 }
 
+// more returns what comes next without waiting, while it is as it should be.
+func (q *queue[T]) more(most int, want func(T) bool) (next []T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(next) < most && len(q.items) > 0 && want(q.items[0]) {
+		next, q.items = append(next, q.items[0]), q.items[1:]
+	}
+	return next
+}
+
 // A pace is how slow somebody reads: so long for each message, or not at all.
 type pace struct {
 	mu      sync.Mutex
@@ -119,10 +129,11 @@ type modelHost struct {
 	world *modelWorld
 
 	mu    sync.Mutex
-	conns map[string]*modelConn // by connection id, all that ever were
-	order []*modelConn          // the same
-	seqs  map[int]int           // by channel
-	dice  *rand.Rand            // how the connections' goroutines interleave
+	conns map[string]*modelConn            // by connection id, all that ever were
+	order []*modelConn                     // the same
+	seqs  map[int]int                      // by channel
+	dice  *rand.Rand                       // how the connections' goroutines interleave
+	known map[string]*routing.Notification // that host-agents have looked up, by agent and frame
 }
 
 // An emission is one thing that the host does on a connection.
@@ -276,8 +287,42 @@ func (c *modelConn) sendLoop() {
 	}
 }
 
+// longestRow is how many notifications are passed on together, at most.
+const longestRow = 5
+
+// mayShare reports whether something may be passed on in a row.
+func mayShare(e emission) bool {
+	return e.channel != "" && !e.binary && e.ask == 0 && e.to == 0 && e.close == 0 && !e.ready
+}
+
+// sendRow passes on a notification, and those that are there behind it.
+func (c *modelConn) sendRow(first emission) bool {
+	row := append([]emission{first}, c.out.more(longestRow-1, mayShare)...)
+	notifications := make([]*routing.Notification, len(row))
+	c.host.mu.Lock()
+	for i, e := range row {
+		key := c.agent + " " + string(e.frame)
+		n := c.host.known[key]
+		if n == nil || c.host.dice.IntN(4) == 0 { // it was forgotten
+			n = routing.NewNotification(bytes.Clone(e.frame), []byte(e.channel))
+			c.host.known[key] = n
+		}
+		notifications[i] = n
+	}
+	c.host.mu.Unlock()
+	taken, err := c.conn.Notify(notifications)
+	var sent [][]byte
+	for _, e := range row[:taken] {
+		sent = append(sent, e.frame)
+	}
+	return c.noteSent(sent, err)
+}
+
 // send passes a frame on, and reports whether another may follow.
 func (c *modelConn) send(e emission) bool {
+	if mayShare(e) {
+		return c.sendRow(e)
+	}
 	var channel []byte
 	if e.channel != "" {
 		channel = []byte(e.channel)
@@ -295,15 +340,26 @@ func (c *modelConn) send(e emission) bool {
 	} else {
 		err = c.conn.FromHost(e.frame, e.binary, channel)
 	}
+	if err != nil {
+		return c.noteSent(nil, err)
+	}
+	return c.noteSent([][]byte{sent}, nil)
+}
+
+// noteSent notes what was passed on, and why no more was. It reports whether
+// more may follow.
+func (c *modelConn) noteSent(sent [][]byte, err error) bool {
 	if errors.Is(err, routing.ErrQueueFull) {
 		c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
 	}
 	defer c.conn.Report(c.report)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.sent = append(c.sent, sent...)
+	for _, frame := range sent {
+		c.total += len(frame) + 128
+	}
 	if err == nil {
-		c.sent = append(c.sent, sent)
-		c.total += len(sent) + 128
 		return true
 	}
 	c.full = errors.Is(err, routing.ErrQueueFull)

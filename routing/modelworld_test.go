@@ -74,7 +74,7 @@ func newModelWorld(b bounds, seed uint64) *modelWorld {
 		return pace[way] + time.Duration(dice.Int64N(int64(pace[way])))
 	}
 	w.mesh = membus.NewMesh(dice, delay, w.tap)
-	w.host = &modelHost{world: w, conns: map[string]*modelConn{}, seqs: map[int]int{}, dice: rand.New(rand.NewPCG(seed, 2))}
+	w.host = &modelHost{world: w, conns: map[string]*modelConn{}, seqs: map[int]int{}, known: map[string]*routing.Notification{}, dice: rand.New(rand.NewPCG(seed, 2))}
 	return w
 }
 

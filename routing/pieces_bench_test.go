@@ -17,7 +17,7 @@ func BenchmarkBodyTable(b *testing.B) {
 		if i%benchClients == 0 {
 			frame = action(i)
 		}
-		hash := table.hash(frame)
+		hash := bodyHash(frame)
 		if table.find(hash, frame) == nil {
 			table.add(hash, frame, ch)
 		}

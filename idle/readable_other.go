@@ -1,7 +1,0 @@
-//go:build !unix
-
-package idle
-
-const waits = false
-
-func readable(uintptr) bool { return true }
