@@ -8,12 +8,19 @@ import (
 // a packet stays far below 1 MiB, and what a few bytes can ask of a relay too.
 const maxRefs = 1 << 15
 
-// linger is how long a reference waits for more of its kind at most.
-const linger = time.Millisecond
+// How long a reference waits for more of its kind, at most. A packet costs some
+// 150 bytes: where the bodies that it refers to are few, and come to connections
+// over a longer time, it is worth to wait longer for the rest of them.
+const (
+	linger     = time.Millisecond
+	longLinger = 4 * time.Millisecond
+	fewBytes   = 8 << 10 // sizes of the bodies
+)
 
 // A batch collects the references of one link that have not been sent yet. It
 // is due when every body in it has been referred to by as many connections
-// as the bodies before it on its channel were, or after linger.
+// as the bodies before it on its channel were, or after linger; see there for
+// when that is longer.
 //
 // Connections that are sent the same bodies in the same order share a node of
 // a tree whose edges are bodies; a connection moves down the tree with each
@@ -25,6 +32,7 @@ type batch struct {
 	joined  []*arrival   // of the bodies in here
 	missing int          // bodies in here that more connections are expected for
 	since   time.Time
+	late    time.Duration // what longer waiting was last worth; 0: nothing
 	floor   func() uint64 // no later record names a body below
 	left    func() uint64 // how many bodies have been published
 	newest  uint64        // of those in here, its place among them
@@ -79,6 +87,9 @@ func (t *batch) expect(a *arrival, now time.Time) {
 	satisfied := a.count >= a.on.expected()
 	switch {
 	case !a.joined:
+		if a.count > 1 { // those before it have left already
+			t.late = min(max(linger, 2*t.late), longLinger-linger)
+		}
 		a.joined, a.missing = true, !satisfied
 		t.joined = append(t.joined, a)
 		if a.missing {
@@ -99,7 +110,15 @@ func (t *batch) full() bool { return t.refs+t.packed >= maxRefs || t.bytes+t.spe
 func (t *batch) held() bool { return len(t.streams) > 0 && t.newest > t.left() }
 
 func (t *batch) due(now time.Time) bool {
-	return len(t.streams) > 0 && !t.held() && (t.missing == 0 || t.full() || !now.Before(t.since.Add(linger)))
+	return len(t.streams) > 0 && !t.held() && (t.missing == 0 || t.full() || !now.Before(t.since.Add(t.patience())))
+}
+
+// patience is how long references wait.
+func (t *batch) patience() time.Duration {
+	if t.bytes > fewBytes {
+		return linger
+	}
+	return linger + t.late
 }
 
 // deadline is when the batch is due at the latest; zero if it is empty, or
@@ -108,11 +127,12 @@ func (t *batch) deadline() time.Time {
 	if len(t.streams) == 0 || t.held() {
 		return time.Time{}
 	}
-	return t.since.Add(linger)
+	return t.since.Add(t.patience())
 }
 
 // append encodes the batch as a refs record and empties it.
 func (t *batch) append(b []byte) []byte {
+	t.late -= t.late / 8 // until some come late again
 	entries := 0
 	for _, s := range t.streams {
 		if s.node.conns.count == 0 {

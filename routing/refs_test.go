@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -141,6 +142,61 @@ func TestBatch(t *testing.T) {
 		}
 		_ = maps.Keys(got)
 	})
+}
+
+// TestBatchPatience has references wait longer where some of a kind come late, and
+// the bodies are few; and no longer than before once none does.
+func TestBatchPatience(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	batch := batch{room: 1 << 30, floor: func() uint64 { return 0 }, left: func() uint64 { return 1 << 40 }}
+	// hear has a body of so many bytes come to three connections, the last of
+	// which after lag, and returns when references have left.
+	hear := func(size int, lag time.Duration) (left []time.Duration) {
+		a := &arrival{on: &channelLink{most: [2]int{3, 3}}}
+		b := &body{size: size}
+		from := time.Duration(0)
+		flush := func(until time.Duration) {
+			for at := from; at < until; at += 100 * time.Microsecond {
+				if batch.due(now.Add(at)) {
+					batch.append(nil)
+					batch.takeSent()
+					left = append(left, at)
+				}
+			}
+		}
+		for i, at := range []time.Duration{0, 0, lag} {
+			flush(at)
+			from = at
+			a.count++
+			batch.add(&stream{conn: uint64(i)}, b)
+			batch.expect(a, now.Add(at))
+		}
+		flush(lag + time.Second)
+		now = now.Add(time.Minute)
+		return left
+	}
+	const ms = time.Millisecond
+	if left := hear(600, 2*ms); !slices.Equal(left, []time.Duration{ms, 2 * ms}) {
+		t.Errorf("at first, references leave after %v; want 1 ms, and when all are there", left)
+	}
+	for range 3 {
+		hear(600, longLinger+ms)
+	}
+	if left := hear(600, 2*ms); !slices.Equal(left, []time.Duration{2 * ms}) {
+		t.Errorf("behind late ones, references leave after %v; want once, when all are there", left)
+	}
+	if left := hear(600, time.Minute); left[0] > longLinger {
+		t.Errorf("references wait for %v; want at most %v", left[0], longLinger)
+	}
+	if left := hear(fewBytes+1, 2*ms); left[0] != ms {
+		t.Errorf("references to large bodies leave after %v; want 1 ms", left[0])
+	}
+	for range 50 {
+		hear(600, 0)
+	}
+	if left := hear(600, time.Minute); left[0] > ms+100*time.Microsecond {
+		t.Errorf("when none has been late for long, references leave after %v; want 1 ms", left[0])
+	}
 }
 
 // A list cannot say more than fits in a packet, nor a number that no body has.
