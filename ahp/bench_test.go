@@ -50,14 +50,14 @@ func BenchmarkPeek1MBHan(b *testing.B) {
 	benchmarkPeek(b, bytes.ReplaceAll(actionFrame(1<<20), []byte("xxx"), []byte("漢")))
 }
 
-func BenchmarkReadActionParams(b *testing.B) {
+func BenchmarkSeq(b *testing.B) {
 	e, err := ahp.Peek(actionFrame(512))
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ahp.ReadActionParams(e.Params); err != nil {
+		if _, err := e.Said.Seq(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -63,10 +63,11 @@
 //
 // # More of a few methods
 //
-// [ReadInitializeParams], [ReadInitializeResult], [ReadReconnectParams] and
-// [ReadActionParams] read the few fields that a relay needs from the raw
-// params or result of an [Envelope], under the same rules. [Members] is what
-// they are made of; [AllMembers] is for objects whose keys are not known.
+// [ReadInitializeParams], [ReadInitializeResult] and [ReadReconnectParams] read
+// the few fields that a relay needs from the raw params or result of an
+// [Envelope], under the same rules. [Members] is what they are made of;
+// [AllMembers] is for objects whose keys are not known. Of actions there are so
+// many that [Peek] reads their params too, see [Said].
 //
 // # Ids
 //

@@ -52,6 +52,44 @@ type Envelope struct {
 
 	// Params, Result and Error are raw JSON values, nil when absent.
 	Params, Result, Error []byte
+
+	// Said is what params say of an action.
+	Said Said
+}
+
+// Said is the rest of an action's params, {channel, action, serverSeq,
+// origin?}: raw values, nil when absent. All are nil if params do not name the
+// channel themselves, or have one of these members twice: what parsers do not
+// read alike says nothing.
+type Said struct {
+	Action, ServerSeq, Origin []byte
+
+	// Type is the text of the action's type, nil when it is none. Of several,
+	// it is the first: whoever acts on it looks for others.
+	Type []byte
+}
+
+// typeOf returns the text of an action's type, which most hosts write first.
+func typeOf(action []byte) (text []byte) {
+	Values(action, func(key, value []byte) bool {
+		if string(key) != "type" {
+			return true
+		}
+		text, _ = decode(value)
+		return false
+	})
+	return text
+}
+
+// Seq returns the serverSeq, 0 when it is absent. It refuses with a
+// [*FrameError] what is not an integer that all parsers read alike.
+func (s *Said) Seq() (int64, error) {
+	m := Member{Name: "serverSeq", Raw: s.ServerSeq}
+	seq, err := m.integer()
+	if err != nil {
+		return 0, err
+	}
+	return seq, nil
 }
 
 // A FrameError says why a frame, or a part of it, is refused. All of them
@@ -81,14 +119,27 @@ const (
 	topChannel
 )
 
+// The same in params.
+const (
+	inChannel = iota
+	inAction
+	inServerSeq
+	inOrigin
+)
+
 // Peek validates a frame and reads its envelope. The package documentation
 // lists what it reads and what it refuses; an error is a [*FrameError].
 //
 // Peek reads the frame once and keeps nothing. It does not allocate, unless
 // the frame is refused, or an id, a method, a channel or a key next to one
 // of these was written with JSON escapes.
-func Peek(frame []byte) (Envelope, error) {
-	params := [...]Member{{Name: "channel"}}
+func Peek(frame []byte) (e Envelope, _ error) {
+	params := [...]Member{
+		inChannel:   {Name: "channel"},
+		inAction:    {Name: "action", lenient: true},
+		inServerSeq: {Name: "serverSeq", lenient: true},
+		inOrigin:    {Name: "origin", lenient: true},
+	}
 	top := [...]Member{
 		topID:      {Name: "id"},
 		topMethod:  {Name: "method"},
@@ -101,13 +152,8 @@ func Peek(frame []byte) (Envelope, error) {
 	if err := s.document(top[:], params[:]); err != nil {
 		return Envelope{}, err
 	}
-	e := Envelope{
-		ID:     top[topID].Raw,
-		Params: top[topParams].Raw,
-		Result: top[topResult].Raw,
-		Error:  top[topError].Raw,
-	}
-	if err := e.setTexts(&top[topMethod], &top[topChannel], &params[0]); err != nil {
+	e.ID, e.Params, e.Result, e.Error = top[topID].Raw, top[topParams].Raw, top[topResult].Raw, top[topError].Raw
+	if err := e.setTexts(&top[topMethod], &top[topChannel], &params[inChannel]); err != nil {
 		return Envelope{}, err
 	}
 	if err := checkID(&top[topID]); err != nil {
@@ -119,7 +165,16 @@ func Peek(frame []byte) (Envelope, error) {
 	if e.Kind = e.kind(); e.Kind == 0 {
 		return Envelope{}, &FrameError{0, "not a JSON-RPC request, notification or response"}
 	}
+	e.setSaid(params[:])
 	return e, nil
+}
+
+// setSaid sets what params say of an action.
+func (e *Envelope) setSaid(params []Member) {
+	channel, action, seq, origin := &params[inChannel], &params[inAction], &params[inServerSeq], &params[inOrigin]
+	if channel.Raw != nil && !action.twice && !seq.twice && !origin.twice {
+		e.Said = Said{action.Raw, seq.Raw, origin.Raw, typeOf(action.Raw)}
+	}
 }
 
 // setTexts sets the members of the envelope that are decoded.

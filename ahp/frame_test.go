@@ -22,7 +22,8 @@ func TestPeek(t *testing.T) {
 				Params: []byte(`{"channel":"ahp-root://"}`)}},
 		{`{"jsonrpc":"2.0","method":"action","params":{"action":{"channel":"x"},"channel":"mock:/1","serverSeq":3}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("action"), Channel: []byte("mock:/1"),
-				Params: []byte(`{"action":{"channel":"x"},"channel":"mock:/1","serverSeq":3}`)}},
+				Params: []byte(`{"action":{"channel":"x"},"channel":"mock:/1","serverSeq":3}`),
+				Said:   ahp.Said{Action: []byte(`{"channel":"x"}`), ServerSeq: []byte("3")}}},
 		{`{"jsonrpc":"2.0","id":7,"result":{"snapshot":null}}`,
 			ahp.Envelope{Kind: ahp.Response, ID: []byte("7"), Result: []byte(`{"snapshot":null}`)}},
 		{`{"id":"a","error":{"code":-32601,"message":"no"}}`,
@@ -74,6 +75,46 @@ func TestPeek(t *testing.T) {
 			t.Errorf("Peek(%s): %v", test.in, err)
 		} else if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("Peek(%s) (-want +got):\n%s", test.in, diff)
+		}
+	}
+}
+
+func TestPeekSaid(t *testing.T) {
+	tests := []struct {
+		params string
+		want   ahp.Said
+	}{
+		{`{"channel":"x","action":{"type":"chat/delta","n":1},"serverSeq":7,"origin":{"clientId":"a"}}`,
+			ahp.Said{Action: []byte(`{"type":"chat/delta","n":1}`), ServerSeq: []byte("7"), Origin: []byte(`{"clientId":"a"}`), Type: []byte("chat/delta")}},
+		// In any order, with escapes and white space.
+		{`{"origin" : null,"\u0061ction" : {"n":{"type":"no"}, "typ\u0065" : "\u0061/b"} ,"channel":"x"}`,
+			ahp.Said{Action: []byte(`{"n":{"type":"no"}, "typ\u0065" : "\u0061/b"}`), Origin: []byte("null"), Type: []byte("a/b")}},
+		// Any value is one.
+		{`{"channel":"x","action":[{"type":"a"}],"serverSeq":"7","origin":[]}`,
+			ahp.Said{Action: []byte(`[{"type":"a"}]`), ServerSeq: []byte(`"7"`), Origin: []byte("[]")}},
+		{`{"channel":"x","action":{"type":7}}`, ahp.Said{Action: []byte(`{"type":7}`)}},
+		{`{"channel":"x","action":{"type":"\ud800","type":"a"}}`, ahp.Said{Action: []byte(`{"type":"\ud800","type":"a"}`)}},
+		{`{"channel":"x","action":{"type":"a","type":"b"}}`, ahp.Said{Action: []byte(`{"type":"a","type":"b"}`), Type: []byte("a")}},
+		{`{"channel":"x","action":{"type":""}}`, ahp.Said{Action: []byte(`{"type":""}`), Type: []byte{}}},
+		{`{"channel":"x","action":{"\udc00":1,"type":"a"}}`, ahp.Said{Action: []byte(`{"\udc00":1,"type":"a"}`), Type: []byte("a")}},
+		// What parsers may read differently says nothing, and passes.
+		{`{"channel":"x","action":{},"action":{},"serverSeq":7}`, ahp.Said{}},
+		{`{"channel":"x","action":{},"serverSeq":7,"server\u0053eq":7}`, ahp.Said{}},
+		{`{"channel":"x","origin":null,"action":{},"origin":{}}`, ahp.Said{}},
+		{`{"channel":"x","origin":{},"action":{},"origin":null}`, ahp.Said{}},
+		// Nor does what names no channel.
+		{`{"action":{"type":"a"},"serverSeq":7}`, ahp.Said{}},
+		{`[{"channel":"x","action":{}}]`, ahp.Said{}},
+	}
+	for _, test := range tests {
+		for _, top := range []string{"", `,"channel":"x"`} {
+			in := `{"method":"action","params":` + test.params + top + `}`
+			got, err := ahp.Peek([]byte(in))
+			if err != nil {
+				t.Errorf("Peek(%s): %v", in, err)
+			} else if diff := cmp.Diff(test.want, got.Said); diff != "" {
+				t.Errorf("Peek(%s).Said (-want +got):\n%s", in, diff)
+			}
 		}
 	}
 }

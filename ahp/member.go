@@ -1,6 +1,7 @@
 package ahp
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"unicode/utf16"
@@ -15,8 +16,10 @@ type Member struct {
 	// Raw is the value as it stands in the object, nil when there is none.
 	Raw []byte
 
-	offset int  // of Raw
-	parent bool // members of the value are wanted too
+	offset  int  // of Raw
+	parent  bool // members of the value are wanted too
+	lenient bool // it may be given twice: that is noted, and not refused
+	twice   bool
 }
 
 // Members sets the Raw of each member in want from a raw JSON object, such as
@@ -88,7 +91,8 @@ func decode(raw []byte) ([]byte, bool) {
 	return unescape(inner)
 }
 
-// text returns the text of a member, nil when it is absent.
+// text returns the text of a member that a scanner has read, nil when it is
+// absent.
 func (m *Member) text() ([]byte, *FrameError) {
 	switch {
 	case m.Raw == nil:
@@ -96,7 +100,11 @@ func (m *Member) text() ([]byte, *FrameError) {
 	case m.Raw[0] != '"':
 		return nil, m.refuse("is not a string")
 	}
-	text, ok := decode(m.Raw)
+	inner := m.Raw[1 : len(m.Raw)-1 : len(m.Raw)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return inner, nil
+	}
+	text, ok := unescape(inner)
 	if !ok {
 		return nil, m.refuse("has a lone surrogate")
 	}
@@ -134,11 +142,32 @@ func (m *Member) integer() (int64, *FrameError) {
 	if m.Raw == nil {
 		return 0, nil
 	}
+	if v, ok := digits(m.Raw); ok {
+		return v, nil
+	}
 	f, ok := number(m.Raw)
 	if !ok || f != math.Trunc(f) || math.Abs(f) > maxSafeInteger {
 		return 0, m.refuse("is not an integer")
 	}
 	return int64(f), nil
+}
+
+// safeDigits is how many digits no integer beyond maxSafeInteger has.
+const safeDigits = 15
+
+// digits returns the value of a raw JSON number that is nothing but a few
+// digits, as integers are written.
+func digits(raw []byte) (v int64, ok bool) {
+	if len(raw) == 0 || len(raw) > safeDigits || raw[0] == '0' && len(raw) > 1 {
+		return 0, false
+	}
+	for _, c := range raw {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		v = 10*v + int64(c-'0')
+	}
+	return v, true
 }
 
 func (m *Member) refuse(what string) *FrameError {

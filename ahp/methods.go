@@ -84,25 +84,3 @@ func ReadReconnectParams(params []byte) (ReconnectParams, error) {
 	}
 	return ReconnectParams{string(clientID), seq, subscriptions}, nil
 }
-
-// ActionParams is what a relay reads of the params of action, the
-// notification of a state change (AHP, actions).
-type ActionParams struct {
-	// ServerSeq counts the actions of the whole host, and restarts with it.
-	// It is 0 when absent.
-	ServerSeq int64
-}
-
-// ReadActionParams reads the raw params of an action notification. It refuses
-// as [ReadInitializeParams] does, and does not allocate otherwise.
-func ReadActionParams(params []byte) (ActionParams, error) {
-	want := [...]Member{{Name: "serverSeq"}}
-	if err := Members(params, want[:]); err != nil {
-		return ActionParams{}, err
-	}
-	seq, err := want[0].integer()
-	if err != nil {
-		return ActionParams{}, err
-	}
-	return ActionParams{seq}, nil
-}

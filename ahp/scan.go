@@ -116,7 +116,10 @@ func (s *scanner) name(i int, want []Member) (int, *Member) {
 	}
 	m := find(want, key)
 	if m != nil && m.Raw != nil {
-		return s.fail(i, strconv.Quote(m.Name)+" given twice"), nil
+		if !m.lenient {
+			return s.fail(i, strconv.Quote(m.Name)+" given twice"), nil
+		}
+		m.twice = true
 	}
 	return s.colon(end), m
 }

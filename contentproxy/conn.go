@@ -118,7 +118,7 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) (Message, *Read) {
 			c.response(&r, w, m.Raw, m.Offset())
 		}
 	case env.Kind == ahp.Notification && string(env.Method) == "action":
-		if isCanvas := bytes.HasPrefix(env.Channel, []byte(canvasChannel)); isCanvas || mayCloseCanvases(message) {
+		if isCanvas := bytes.HasPrefix(env.Channel, []byte(canvasChannel)); isCanvas || mayCloseCanvases(message, env.Said.Type) {
 			if m, ok := member(message, "params"); ok {
 				c.action(&r, m.Raw, m.Offset())
 			}
@@ -134,8 +134,12 @@ func member(object []byte, name string) (ahp.Member, bool) {
 	return m[0], err == nil && m[0].Raw != nil
 }
 
-// mayCloseCanvases is a cheap look at the actions of sessions.
-func mayCloseCanvases(message []byte) bool {
+// mayCloseCanvases is a cheap look at an action: whether it may be a session's
+// of which canvases it has open. A kind of nil is not known.
+func mayCloseCanvases(message, kind []byte) bool {
+	if kind != nil && !bytes.HasPrefix(kind, []byte("session/")) {
+		return false
+	}
 	const rare = "CanvasesChanged" // it begins with what texts seldom have, and so is found fast
 	return bytes.Contains(message, []byte(rare)) && bytes.Contains(message, []byte("open"+rare))
 }

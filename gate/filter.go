@@ -253,24 +253,25 @@ func (r *reach) rootEnvelope(raw []byte) []byte {
 
 // notification decides about a notification of the host's.
 func (r *reach) notification(message []byte, env *ahp.Envelope) Decision {
-	channel := string(env.Channel)
+	allowed := r.allowsNext(env.Channel)
 	switch {
-	case channel != rootChannel && r.allows(channel):
-		r.learnNotification(env)
-		return Decision{}
-	case channel != rootChannel:
+	case string(env.Channel) == rootChannel && !allowed:
+		return r.rootNotification(message, env)
+	case !allowed:
 		return Decision{Verdict: Answer}
-	case r.allows(rootChannel):
-		return Decision{}
+	case string(env.Channel) != rootChannel:
+		r.learnNotification(env)
 	}
-	return r.rootNotification(message, env)
+	return Decision{}
 }
 
 // learnNotification learns from a notification on a channel in reach.
 func (r *reach) learnNotification(env *ahp.Envelope) {
 	switch string(env.Method) {
 	case "action":
-		r.learnEnvelope(env.Params)
+		if said := &env.Said; said.Action != nil && byHost(said.Origin) && teaches(said.Action) {
+			r.learnFrom(string(env.Channel), said.Action)
+		}
 	case "channel/frame":
 		actions, _ := member(env.Params, "actions")
 		for _, e := range elements(actions.Raw) {

@@ -45,6 +45,22 @@ func names() [inChannel + 1]ahp.Member {
 	}
 }
 
+// teaches is a cheap look at an action: whether learnFrom may learn anything
+// from it. Most actions are a few words of a text.
+func teaches(action []byte) (may bool) {
+	ahp.Values(action, func(key, value []byte) bool {
+		switch string(key) {
+		case "defaultChat", "chat", "channel", "instanceId":
+			may = true
+		case "chats", "summary", "changesets", "openCanvases", "customizations", "customization", "annotations",
+			"inputNeeded", "request", "turns", "activeTurn", "part", "content", "result":
+			may = value[0] == '{' || value[0] == '['
+		}
+		return !may
+	})
+	return may
+}
+
 // learnFrom learns from the state of a channel in reach, or from an action of
 // the host's own on it.
 func (r *reach) learnFrom(channel string, raw []byte) {
@@ -187,10 +203,13 @@ func (r *reach) learnTerminal(uri string, state []byte) bool {
 	return false
 }
 
+// byHost reports whether an action with this origin is the host's own.
+func byHost(origin []byte) bool { return origin == nil || string(origin) == "null" }
+
 // learnEnvelope learns from {channel, action, origin?}, if it is in reach.
 func (r *reach) learnEnvelope(raw []byte) {
 	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "origin"}}
-	if ahp.Members(raw, m[:]) != nil || m[1].Raw == nil || m[2].Raw != nil && string(m[2].Raw) != "null" {
+	if ahp.Members(raw, m[:]) != nil || m[1].Raw == nil || !byHost(m[2].Raw) {
 		return
 	}
 	if channel, ok := ahp.Text(m[0].Raw); ok && channel != rootChannel && r.allows(channel) {

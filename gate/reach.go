@@ -25,6 +25,7 @@ const (
 type reach struct {
 	lists    [][]string // patterns; each list must take it
 	families *Families
+	heard    map[string]bool // owned by FromHost's caller: channels that are in reach
 
 	mu       sync.RWMutex // guards the fields below
 	learnt   map[string]bool
@@ -33,7 +34,27 @@ type reach struct {
 }
 
 func newReach(lists [][]string, families *Families) *reach {
-	return &reach{lists: lists, families: families, learnt: map[string]bool{}, hints: map[string]bool{}}
+	return &reach{lists: lists, families: families, learnt: map[string]bool{}, hints: map[string]bool{}, heard: map[string]bool{}}
+}
+
+// maxHeard bounds what a connection remembers of where the host speaks.
+const maxHeard = 64
+
+// allowsNext is allows for what the host says: it speaks on few channels, and
+// often. What is in reach once stays so.
+func (r *reach) allowsNext(channel []byte) bool {
+	if r.heard[string(channel)] {
+		return true
+	}
+	uri := string(channel)
+	if !r.allows(uri) {
+		return false
+	}
+	if len(r.heard) == maxHeard {
+		clear(r.heard)
+	}
+	r.heard[uri] = true
+	return true
 }
 
 // allows reports whether a URI is in reach: it is named, or lies below what is.

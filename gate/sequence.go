@@ -48,8 +48,8 @@ func (s *sequence) noteRaw(raw []byte) {
 func (s *sequence) notification(env *ahp.Envelope) {
 	switch string(env.Method) {
 	case "action":
-		if p, err := ahp.ReadActionParams(env.Params); err == nil {
-			s.note(p.ServerSeq)
+		if seq, err := env.Said.Seq(); err == nil {
+			s.note(seq)
 		}
 	case "channel/frame", "channel/snapshot":
 		s.result(env.Params)

@@ -11,11 +11,17 @@ import (
 	"ahprelay/routing"
 )
 
-// benchAction is an action of 512 bytes.
-func benchAction() []byte {
+// benchAction is an action of 512 bytes, which a client has asked for.
+func benchAction() []byte { return benchActionOf(`,"origin":{"clientId":"client-a","clientSeq":3}`) }
+
+// benchOwnAction is an action of 512 bytes of the host's own: it may say what
+// belongs to its channel.
+func benchOwnAction() []byte { return benchActionOf("") }
+
+func benchActionOf(origin string) []byte {
 	const frame = `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","action":{"type":"chat/delta",` +
-		`"turnId":"a6c7a0d4","partId":"part-1","content":"%s"},"serverSeq":2402,"origin":{"clientId":"client-a","clientSeq":3}}}`
-	return fmt.Appendf(nil, frame, strings.Repeat("x", 512-len(frame)+len("%s")))
+		`"turnId":"a6c7a0d4","partId":"part-1","content":"%s"},"serverSeq":2402%s}}`
+	return fmt.Appendf(nil, frame, strings.Repeat("x", 512-len(origin)-len(frame)+len("%s%s")), origin)
 }
 
 // benchConn returns a connection to the host that nobody reads.
@@ -42,15 +48,46 @@ func (c *hostConn) judge(message []byte) bool {
 	return len(out.Bytes) == len(message)
 }
 
-// benchTokens are what clients may do, from all to little.
-var benchTokens = []struct {
+// A benchToken is what a client may do.
+type benchToken struct {
 	name string
 	open routing.Open
-}{
-	{"write", routing.Open{ID: "c", Subject: "ada", Access: "write"}},
-	{"read", routing.Open{ID: "c", Subject: "ada", Access: "read"}},
-	{"channels", routing.Open{ID: "c", Subject: "ada", Access: "write", Channels: []string{"ahp-session:/2", "ahp-chat:/*"}}},
-	{"strict", routing.Open{ID: "c", Subject: "ada", Access: "write", Strict: true}},
+	own  bool // the action is the host's own
+}
+
+func (t *benchToken) frame() []byte {
+	if t.own {
+		return benchOwnAction()
+	}
+	return benchAction()
+}
+
+// benchTokens are what clients may do, from all to little.
+var benchTokens = []benchToken{
+	{"write", routing.Open{ID: "c", Subject: "ada", Access: "write"}, false},
+	{"read", routing.Open{ID: "c", Subject: "ada", Access: "read"}, false},
+	{"channels", benchChannels, false},
+	{"learning", benchChannels, true},
+	{"strict", routing.Open{ID: "c", Subject: "ada", Access: "write", Strict: true}, false},
+}
+
+// benchChannels is a client that may use some channels.
+var benchChannels = routing.Open{ID: "c", Subject: "ada", Access: "write", Channels: []string{"ahp-session:/2", "ahp-chat:/*"}}
+
+// TestGatesCostNoMemory is what each frame of a busy host depends on, whoever
+// the client is.
+func TestGatesCostNoMemory(t *testing.T) {
+	for _, token := range benchTokens {
+		c, frame := benchConn(t, token.open), token.frame()
+		n := testing.AllocsPerRun(100, func() {
+			if !c.judge(frame) {
+				t.Error("the action does not pass")
+			}
+		})
+		if n > 0 {
+			t.Errorf("%s: %v allocations; want none", token.name, n)
+		}
+	}
 }
 
 // BenchmarkGates is the cost of all that reads frames for an action of 512
@@ -61,6 +98,7 @@ func BenchmarkGates(b *testing.B) {
 	for _, token := range benchTokens {
 		b.Run(token.name, func(b *testing.B) {
 			c := benchConn(b, token.open)
+			frame := token.frame()
 			b.SetBytes(int64(len(frame)))
 			b.ReportAllocs()
 			for b.Loop() {

@@ -254,7 +254,11 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) gate.Decision {
 		}
 	case env.Kind == ahp.Response:
 		c.response(message, env)
-	case string(env.Method) == "action", string(env.Method) == "channel/frame":
+	case string(env.Method) == "action":
+		if ofSession(env.Said.Type) && mayConcern(message) {
+			c.learn(env)
+		}
+	case string(env.Method) == "channel/frame":
 		if mayConcern(message) {
 			c.learn(env)
 		}

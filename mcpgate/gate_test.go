@@ -451,3 +451,20 @@ func TestListChanged(t *testing.T) {
 		}
 	}
 }
+
+// TestTypesAreFound has actions say anywhere, and in any way, what they are.
+func TestTypesAreFound(t *testing.T) {
+	list := `"customizations":[` + mcpServer("s", uri, "stopped", "") + `]`
+	for _, action := range []string{
+		`{"type":"session/customizationsChanged",` + list + `}`,
+		`{` + list + `,"type":"session/customizationsChanged"}`,
+		`{"type":"session/customizationsChanged",` + list + `},"serverSeq":6`, // which the wire says again
+		` { "n" : {"type":"chat/delta"}, "t\u0079pe" : "\u0073ession\/customizations\u0043hanged" ,` + list + `}`,
+	} {
+		w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+		w.action(session, action)
+		if got := w.client(`{"jsonrpc":"2.0","id":1,"channel":"` + uri + `","method":"resources/list"}`); got == "pass" {
+			t.Errorf("after %s the channel is not known", action)
+		}
+	}
+}

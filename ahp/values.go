@@ -1,0 +1,32 @@
+package ahp
+
+// Values calls visit with the key, decoded, and the raw value of each member
+// of a raw JSON object that is valid, such as those that [Peek] returned, in
+// their order, until visit returns false. The key of one with a lone surrogate
+// is nil. What visit is given is good until it returns.
+func Values(object []byte, visit func(key, value []byte) bool) {
+	s := scanner{buf: object}
+	i, c := s.token(0)
+	for c == '{' || c == ',' {
+		start, c0 := s.token(i + 1)
+		if c0 != '"' {
+			return
+		}
+		end, plain := s.string(start)
+		if end == failed {
+			return
+		}
+		key := object[start+1 : end-1]
+		if !plain {
+			key, _ = unescape(key)
+		}
+		if end = s.colon(end); end == failed {
+			return
+		}
+		at, _ := s.token(end)
+		if i = s.value(at); i == failed || !visit(key, object[at:i:i]) {
+			return
+		}
+		i, c = s.token(i)
+	}
+}

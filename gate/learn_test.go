@@ -1,0 +1,114 @@
+package gate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/gate"
+)
+
+const terminals = `[{"type":"terminal","resource":"ahp-terminal:/1"}]`
+
+// lessons are members of actions, and what belongs to the channel by them.
+var lessons = []struct{ member, belongs string }{
+	{`"chats":[{"resource":"u:/1"}]`, "u:/1"},
+	{`"defaultChat":"u:/1"`, "u:/1"},
+	{`"chat":"u:/1"`, "u:/1"},
+	{`"chat":{"resource":"u:/1"}`, "u:/1"},
+	{`"summary":{"resource":"u:/1"}`, "u:/1"},
+	{`"changesets":[{"uriTemplate":"u:/1/{id}"}]`, "u:/1/x"},
+	{`"openCanvases":[{"channel":"u:/1"}]`, "u:/1"},
+	{`"customizations":[{"channel":"mcp://1"}]`, "mcp://1"},
+	{`"customization":{"children":[{"channel":"mcp://1"}]}`, "mcp://1"},
+	{`"annotations":{"resource":"u:/1"}`, "u:/1"},
+	{`"inputNeeded":[{"chat":"u:/1"}]`, "u:/1"},
+	{`"request":{"chat":"u:/1"}`, "u:/1"},
+	{`"channel":"mcp://1"`, "mcp://1"},
+	{`"turns":[{"responseParts":[{"toolCall":{"content":` + terminals + `}}]}]`, "ahp-terminal:/1"},
+	{`"activeTurn":{"responseParts":[{"toolCall":{"content":` + terminals + `}}]}`, "ahp-terminal:/1"},
+	{`"part":{"toolCall":{"content":` + terminals + `}}`, "ahp-terminal:/1"},
+	{`"content":` + terminals, "ahp-terminal:/1"},
+	{`"result":{"content":` + terminals + `}`, "ahp-terminal:/1"},
+	{`"instanceId":"i1"`, "ahp-canvas-content:/i1"},
+}
+
+const canvas = "ahp-canvas:/7"
+
+// spellings returns actions with a member, which mean the same.
+func spellings(member string) []string {
+	letter := strings.IndexAny(member, "abcdefghijklmnopqrstuvwxyz")
+	escaped := fmt.Sprintf(`%s\u%04x%s`, member[:letter], member[letter], member[letter+1:])
+	spaced := strings.Replace(member, ":", " :\n\t", 1)
+	return []string{
+		"{" + member + "}", `{"type":"x/y","n":{"a":[1]},"text":"\"{[",` + member + "}", "{" + escaped + "}", " { " + spaced + ` , "n" : [ ] } `,
+	}
+}
+
+// sees reports whether the client may subscribe to what belongs to the canvas.
+// The state of a terminal must say that it does.
+func (c *conn) sees(channel string) bool {
+	c.Helper()
+	state := `{"claim":{"kind":"session","session":"` + canvas + `"}}`
+	got := c.ask("subscribe", fmt.Sprintf(`{"channel":%q}`, channel), fmt.Sprintf(`{"snapshot":{"resource":%q,"state":%s}}`, channel, state))
+	return !strings.Contains(got, `"error"`)
+}
+
+// TestActionsTeach has each member teach in actions of its own.
+func TestActionsTeach(t *testing.T) {
+	for _, lesson := range lessons {
+		for _, action := range spellings(lesson.member) {
+			c := limited(t, nil, canvas)
+			c.want(lesson.belongs+" before "+action, c.sees(lesson.belongs), false)
+			c.host(`{"method":"action","params":{"channel":"` + canvas + `","action":` + action + `,"serverSeq":6}}`)
+			c.want(lesson.belongs+" after "+action, c.sees(lesson.belongs), true)
+		}
+	}
+}
+
+// TestTextTeachesNothing has most actions cost one cheap look.
+func TestTextTeachesNothing(t *testing.T) {
+	for _, action := range []string{
+		`{"type":"chat/delta","turnId":"1","partId":"p","content":"see mcp://1, \"chat\":{\"resource\":\"u:/1\"}"}`,
+		`{"result":"u:/1","part":7,"x":{"chat":"u:/1"},"Chat":"u:/1"}`, `{}`, `[]`, `"chat"`, `[{"chat":"u:/1"}]`,
+	} {
+		if gate.Teaches([]byte(action)) {
+			t.Errorf("%s may teach", action)
+		}
+	}
+}
+
+// FuzzTeaches looks for actions that the cheap look misses.
+func FuzzTeaches(f *testing.F) {
+	for _, lesson := range lessons {
+		for _, action := range spellings(lesson.member) {
+			f.Add([]byte(action))
+		}
+	}
+	f.Fuzz(func(t *testing.T, action []byte) {
+		env, err := ahp.Peek(fmt.Appendf(nil, `{"method":"action","params":{"channel":"x","action":%s}}`, action))
+		if err != nil || env.Said.Action == nil {
+			return
+		}
+		if gate.Learns(canvas, env.Said.Action) && !gate.Teaches(env.Said.Action) {
+			t.Errorf("%s teaches", env.Said.Action)
+		}
+	})
+}
+
+// TestManyChannels has the host speak on more channels than a connection
+// remembers: what passes is the same.
+func TestManyChannels(t *testing.T) {
+	c := limited(t, nil, "mock:/*")
+	for range 2 {
+		for i := range 3 * gate.MaxHeard {
+			c.want("in reach", c.hears(fmt.Sprintf("mock:/%d", i)), true)
+			c.want("again", c.hears(fmt.Sprintf("mock:/%d", i)), true)
+			c.want("out of reach", c.hears(fmt.Sprintf("mick:/%d", i)), false)
+			if n := gate.Heard(c.gate); n == 0 || n > gate.MaxHeard {
+				t.Fatalf("%d channels are remembered", n)
+			}
+		}
+	}
+}
