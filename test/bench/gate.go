@@ -41,7 +41,8 @@ func gates(l *lab) ([]Figure, error) {
 func gateFigures(results map[string]*goResult) (figures []Figure, err error) {
 	other := results["encoding-json"]
 	for _, token := range []struct{ name, work string }{
-		{"write", "may do everything"}, {"read", "may only look"}, {"channels", "may use some channels"}, {"strict", "must declare what it can"},
+		{"write", "may do everything"}, {"read", "may only look"}, {"channels", "may use some channels"},
+		{"learning", "may use some channels, which it may add to"}, {"strict", "must declare what it can"},
 	} {
 		r := results[token.name]
 		if r == nil || other == nil {

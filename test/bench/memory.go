@@ -26,38 +26,37 @@ func resident(pid int) (float64, error) {
 const idleTime = 700 * time.Millisecond
 
 // memory is how much an idle client takes of relay and host-agent, of fresh
-// processes in each round.
+// processes in each round. While the clients of one system are idle, those of
+// the next connect.
 func memory(l *lab) ([]Figure, error) {
 	n := l.many(5000)
 	var relay, agent, nats, writer series
 	err := l.rounds(func(round int) error {
-		s, err := l.site(siteConfig{name: fmt.Sprintf("site-%d", round)})
-		if err != nil {
-			return err
-		}
-		defer s.end()
-		way, err := s.system(0)
-		if err != nil {
-			return err
-		}
-		each, err := l.perClient(way, n, s.relay.Pid(), s.agents[0].Pid())
-		if err != nil {
-			return err
-		}
-		relay, agent = append(relay, each[0]), append(agent, each[1])
-		for other, start := range map[*series]func() (*system, error){&nats: l.natsServer, &writer: l.writer} {
+		var others [2]*idlers
+		for i, start := range []func() (*system, error){l.natsServer, l.writer} {
 			way, err := start()
 			if err != nil {
 				return err
 			}
-			each, err := l.perClient(way, n, way.pid)
-			if err != nil {
+			if others[i], err = l.idle(way, n, way.pid); err != nil {
 				return err
 			}
-			*other = append(*other, each[0])
-			way.stop()
 		}
-		return nil
+		s, way, err := l.oneHost(siteConfig{name: fmt.Sprintf("site-%d", round)})
+		if err != nil {
+			return err
+		}
+		way.stop = s.end
+		own, err := l.idle(way, n, s.relay.Pid(), s.agents[0].Pid())
+		if err != nil {
+			return err
+		}
+		each, err := perClient(own, others[0], others[1])
+		if err != nil {
+			return err
+		}
+		relay, agent, nats, writer = append(relay, each[0]), append(agent, each[1]), append(nats, each[2]), append(writer, each[3])
+		return leave(own, others[0], others[1])
 	})
 	if err != nil {
 		return nil, err
@@ -70,30 +69,74 @@ func memory(l *lab) ([]Figure, error) {
 	}, nil
 }
 
-// perClient returns by how much, in KiB, each of n clients makes processes
-// larger.
-func (l *lab) perClient(way *system, n int, pids ...int) (each []float64, err error) {
-	for _, pid := range pids {
-		before, err := resident(pid)
-		if err != nil {
-			return nil, err
-		}
-		each = append(each, -before)
-	}
-	c, err := l.join(way, "idle", n, 0, actionSize)
+// Idlers are the clients of one system, to which nothing is said.
+type idlers struct {
+	*crowd
+	looked chan error // gets one when each is set
+	each   []float64  // KiB of each process for each client
+}
+
+// idle connects n clients to a system that has no others. When they have been
+// idle for a while, it looks by how much processes have grown.
+func (l *lab) idle(way *system, n int, pids ...int) (*idlers, error) {
+	before, err := residents(pids)
 	if err != nil {
 		return nil, err
 	}
-	time.Sleep(l.long(idleTime))
-	for i, pid := range pids {
-		after, err := resident(pid)
+	c, err := l.join(way, way.kind, n, 0, actionSize)
+	if err != nil {
+		return nil, err
+	}
+	i := &idlers{crowd: c, looked: make(chan error, 1)}
+	time.AfterFunc(l.long(idleTime), func() {
+		after, err := residents(pids)
+		for k := range after {
+			i.each = append(i.each, (after[k]-before[k])/float64(n)/1024)
+		}
+		i.looked <- err
+	})
+	return i, nil
+}
+
+// residents returns how many bytes of memory each of some processes has.
+func residents(pids []int) (all []float64, err error) {
+	for _, pid := range pids {
+		size, err := resident(pid)
 		if err != nil {
 			return nil, err
 		}
-		each[i] = (each[i] + after) / float64(n) / 1024
+		all = append(all, size)
 	}
-	if err := c.whole(); err != nil {
-		return nil, err
+	return all, nil
+}
+
+// perClient returns how much each client takes of each process, in KiB. All
+// clients must still be there.
+func perClient(all ...*idlers) (each []float64, err error) {
+	for _, i := range all {
+		if err := <-i.looked; err != nil {
+			return nil, err
+		}
+		each = append(each, i.each...)
 	}
-	return each, c.leave()
+	for _, i := range all {
+		if err := i.whole(); err != nil {
+			return nil, err
+		}
+	}
+	return each, nil
+}
+
+// leave ends systems, and then what is left of their clients: so no system
+// spends time on it.
+func leave(all ...*idlers) error {
+	for _, i := range all {
+		i.stop()
+	}
+	for _, i := range all {
+		if err := i.crowd.leave(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

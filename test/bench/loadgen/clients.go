@@ -73,7 +73,7 @@ func token(tokens []string, i int) string {
 }
 
 // connectors is how many connect at a time.
-const connectors = 32
+const connectors = 128
 
 // Connect connects readers, and returns when all can hear what is said.
 func (c *Clients) Connect(args ConnectArgs, took *time.Duration) error {

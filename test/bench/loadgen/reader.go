@@ -68,14 +68,14 @@ func (g *group) join(ctx context.Context, i int) (*wsConn, error) {
 	return ws, nil
 }
 
-// greet sends initialize and subscribe.
+// greet sends initialize, which subscribes to a channel if there is one.
 func greet(ws *wsConn, clientID, channel string) error {
-	_, err := ask(ws, "1", "initialize", fmt.Sprintf(
-		`{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"],"capabilities":{}}`, clientID))
-	if err != nil || channel == "" {
-		return err
+	subscriptions := "[]"
+	if channel != "" {
+		subscriptions = fmt.Sprintf("[%q]", channel)
 	}
-	_, err = ask(ws, "2", "subscribe", fmt.Sprintf(`{"channel":%q}`, channel))
+	_, err := ask(ws, "1", "initialize", fmt.Sprintf(
+		`{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"],"capabilities":{},"initialSubscriptions":%s}`, clientID, subscriptions))
 	return err
 }
 
