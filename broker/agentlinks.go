@@ -52,7 +52,7 @@ type AgentLinks struct {
 	cfg     AgentLinksConfig
 	traffic AgentTraffic
 	in      chan *nats.Msg
-	waker   waker
+	writer  *writer
 	trials  map[string]*trial    // by relay instance, at most maxLinks; owned by Run
 	refused map[string]time.Time // when an untrusted relay was last told of in the log; like trials
 
@@ -66,11 +66,13 @@ type AgentLinks struct {
 // NewAgentLinks returns the links of a host-agent, which Run serves.
 func NewAgentLinks(bus Bus, cfg AgentLinksConfig, traffic AgentTraffic) *AgentLinks {
 	cfg.Link = cfg.Link.withDefaults()
-	return &AgentLinks{
+	a := &AgentLinks{
 		bus: bus, cfg: cfg, traffic: traffic,
-		in: make(chan *nats.Msg, inboxSize), waker: make(waker, 1),
+		in:    make(chan *nats.Msg, inboxSize),
 		links: map[string]*boundLink{}, trials: map[string]*trial{}, refused: map[string]time.Time{},
 	}
+	a.writer = newWriter(a.flush)
+	return a
 }
 
 // Run serves links until ctx ends. No link outlives it.
@@ -84,7 +86,7 @@ func (a *AgentLinks) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	wg.Go(func() { _ = a.waker.writeLoop(ctx, a.flush) })
+	wg.Go(func() { _ = a.writer.run(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -97,7 +99,7 @@ func (a *AgentLinks) Run(ctx context.Context) error {
 }
 
 // Wake has the writer look for work.
-func (a *AgentLinks) Wake() { a.waker.wake() }
+func (a *AgentLinks) Wake() { a.writer.wake() }
 
 // Settle returns when relays have got all that there is to send, or when ctx
 // ends.
@@ -201,8 +203,11 @@ func (a *AgentLinks) receive(msg *nats.Msg) {
 		return
 	}
 	a.mu.Lock()
-	b := a.links[relay]
+	b, settling := a.links[relay], a.settled != nil
 	a.mu.Unlock()
+	if settling {
+		defer a.Wake()
+	}
 	switch {
 	case isHello(msg.Data):
 		a.hello(relay, b, msg.Data)
@@ -267,7 +272,7 @@ func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
 
 func (a *AgentLinks) open(relay string, version byte, offer Hello, tags *linkSeal) error {
 	b := &boundLink{
-		bus: a.bus, subject: a.subject(relay), wake: a.waker.wake,
+		bus: a.bus, subject: a.subject(relay), writer: a.writer,
 		link: NewLink(a.cfg.Link, version, offer.Epoch, time.Now()),
 	}
 	b.link.tags = tags

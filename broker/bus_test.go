@@ -146,7 +146,7 @@ func (c *cargo) Handle(_ uint64, payload []byte) (bool, error) {
 	return !c.hold, nil
 }
 
-func (c *cargo) Released(uint64) {}
+func (c *cargo) Released(uint64) bool { return false }
 
 func (c *cargo) Body([]byte) {
 	c.mu.Lock()
@@ -161,12 +161,16 @@ func (c *cargo) Ended(reason error) {
 }
 
 func (c *cargo) send(payloads ...string) {
+	c.queueUp(payloads...)
+	c.lines.Wake()
+}
+
+func (c *cargo) queueUp(payloads ...string) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, p := range payloads {
 		c.queue = append(c.queue, []byte(p))
 	}
-	c.mu.Unlock()
-	c.lines.Wake()
 }
 
 func (c *cargo) wantGot(t *testing.T, want ...string) {

@@ -33,7 +33,7 @@ type idleTraffic struct{}
 
 func (idleTraffic) Next(uint64, int, time.Time) ([]byte, time.Time) { return nil, time.Time{} }
 func (idleTraffic) Handle(uint64, []byte) (bool, error)             { return true, nil }
-func (idleTraffic) Released(uint64)                                 {}
+func (idleTraffic) Released(uint64) bool                            { return false }
 func (idleTraffic) Ended(error)                                     {}
 
 // FuzzHandshake has both ends take any message while there is no link: each

@@ -371,20 +371,33 @@ func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
 	if speak {
 		ack = l.ack(flags, now)
 	}
-	next = l.spokeAt.Add(l.cfg.Heartbeat)
-	earlier := func(t time.Time) {
+	return ack, l.deadline(), due(l.limit())
+}
+
+// limit is when the peer counts as lost. A cut may begin just before a heartbeat
+// would have come, and end just before a probe leaves, whose answer takes a
+// moment.
+func (l *Link) limit() time.Time {
+	return l.heardAt.Add(l.cfg.Resume + l.cfg.Heartbeat + 2*l.cfg.Probe)
+}
+
+// due is when Resend or Tick is to be called, as things are.
+func (l *Link) due() time.Time {
+	if l.resend != 0 || l.ask {
+		return time.Time{} // now
+	}
+	return l.deadline()
+}
+
+// deadline is when Tick is to be called at the latest.
+func (l *Link) deadline() time.Time {
+	next := l.spokeAt.Add(l.cfg.Heartbeat)
+	for _, t := range [...]time.Time{l.ackAt, l.gapAt, l.probeAt(), l.limit()} {
 		if !t.IsZero() && t.Before(next) {
 			next = t
 		}
 	}
-	earlier(l.ackAt)
-	earlier(l.gapAt)
-	earlier(l.probeAt())
-	// A cut may begin just before a heartbeat would have come, and end just
-	// before a probe leaves, whose answer takes a moment.
-	limit := l.heardAt.Add(l.cfg.Resume + l.cfg.Heartbeat + 2*l.cfg.Probe)
-	earlier(limit)
-	return ack, next, due(limit)
+	return next
 }
 
 // probeAt is when the peer is to be asked what it has and has sent: when it

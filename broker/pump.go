@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -38,8 +37,9 @@ type Traffic interface {
 	Handle(number uint64, payload []byte) (done bool, err error)
 
 	// Released says that the peer needs nothing more of the packets up to
-	// number.
-	Released(number uint64)
+	// number. It returns whether Next may have something to send now that
+	// waited for that.
+	Released(number uint64) (more bool)
 
 	// Ended is the last call: the link is gone, and with it all that it
 	// carried.
@@ -51,6 +51,11 @@ type Traffic interface {
 type Lines interface {
 	// Wake has Next called soon.
 	Wake()
+
+	// Hurry is Wake, but what there is to send leaves in this call, unless
+	// somebody else is sending. It may wait for the network: so no link's
+	// reader calls it, and nobody under a lock that Next needs.
+	Hurry()
 
 	// Done says that a packet, of which Handle returned false, is done with.
 	Done(number uint64)
@@ -89,24 +94,28 @@ type boundLink struct {
 	bus     Bus
 	subject string
 	traffic Traffic
-	wake    func()
+	writer  *writer
 
 	idle bool // nothing is left to send or to be released; owned by the writer
 
 	mu      sync.Mutex // guards the fields below
 	link    *Link
+	full    bool            // the writer waits for room in the window
 	settled []chan struct{} // closed by the writer when it is idle next
 }
 
 // Wake implements Lines.
-func (b *boundLink) Wake() { b.wake() }
+func (b *boundLink) Wake() { b.writer.wake() }
+
+// Hurry implements Lines.
+func (b *boundLink) Hurry() { b.writer.hurry() }
 
 // Done implements Lines.
 func (b *boundLink) Done(number uint64) {
 	b.mu.Lock()
 	b.link.Done(number, time.Now())
 	b.mu.Unlock()
-	b.wake()
+	b.Wake()
 }
 
 // probe asks the peer what it has: call it when packets may have been lost.
@@ -114,7 +123,7 @@ func (b *boundLink) probe() {
 	b.mu.Lock()
 	b.link.Probe()
 	b.mu.Unlock()
-	b.wake()
+	b.Wake()
 }
 
 // flush publishes one packet if there is one to send, and an ack if it is
@@ -159,6 +168,7 @@ func (b *boundLink) next(now time.Time) ([]byte, time.Time) {
 	b.mu.Lock()
 	packet := b.link.Resend(now)
 	room, number := b.link.CanSend(), b.link.Next()
+	b.full = !room
 	b.mu.Unlock()
 	if packet != nil {
 		return packet, time.Time{}
@@ -190,51 +200,22 @@ func (b *boundLink) receive(packet []byte) error {
 	case got.Bye != "":
 		return fmt.Errorf("%w: %s", ErrBye, got.Bye)
 	}
-	b.traffic.Released(got.Released)
+	more := b.traffic.Released(got.Released)
+	done := false
 	if got.Number != 0 {
-		done, err := b.traffic.Handle(got.Number, got.Payload)
-		if err != nil {
+		if done, err = b.traffic.Handle(got.Number, got.Payload); err != nil {
 			return err
 		}
-		if done {
-			b.mu.Lock()
-			b.link.Done(got.Number, now)
-			b.mu.Unlock()
-		}
 	}
-	b.wake() // an ack may be due, the window may have opened
+	b.mu.Lock()
+	if done {
+		b.link.Done(got.Number, now)
+	}
+	more = more || b.full && b.link.CanSend() || len(b.settled) > 0
+	due := b.link.due()
+	b.mu.Unlock()
+	if more || b.writer.sleepsBeyond(due) {
+		b.Wake()
+	}
 	return nil
-}
-
-// A waker lets any goroutine ask one other to look for work.
-type waker chan struct{}
-
-func (w waker) wake() {
-	select {
-	case w <- struct{}{}:
-	default:
-	}
-}
-
-// writeLoop calls flush whenever there is more, it is woken or due, until ctx
-// or the link ends.
-func (w waker) writeLoop(ctx context.Context, flush func() (more bool, again time.Time, err error)) error {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for ctx.Err() == nil {
-		more, again, err := flush()
-		if err != nil {
-			return err
-		}
-		if more {
-			continue
-		}
-		timer.Reset(max(time.Until(again), 0))
-		select {
-		case <-ctx.Done():
-		case <-w:
-		case <-timer.C:
-		}
-	}
-	return context.Cause(ctx)
 }

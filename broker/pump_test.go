@@ -30,6 +30,49 @@ func TestLinkCarries(t *testing.T) {
 	})
 }
 
+// TestWindowOpens has a long queue cross a small window as fast as the other end
+// takes it: nothing waits for a time at which the writers look by themselves.
+func TestWindowOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, broker.LinkConfig{Window: 1000, Heartbeat: time.Hour, Probe: time.Hour, Resume: time.Hour, AckDelay: time.Millisecond})
+		defer e.close()
+		r := e.join("relay1")
+		r.send(numbers(1, 300)...)
+		time.Sleep(10 * time.Second)
+		r.agent.wantGot(t, numbers(1, 300)...)
+		r.agent.send(numbers(301, 600)...)
+		time.Sleep(10 * time.Second)
+		r.wantGot(t, numbers(301, 600)...)
+	})
+}
+
+// TestHurry has what there is leave in the call, on any link of the host-agent's.
+func TestHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, broker.LinkConfig{})
+		defer e.close()
+		r, other := e.join("relay1"), e.join("relay2")
+		time.Sleep(time.Second)
+		var left atomic.Int32
+		e.net.intercept(func(_ string, data []byte) ([]byte, error) { left.Add(1); return data, nil })
+		for i, c := range []*cargo{r.cargo, r.agent, other.agent} {
+			for range 2 {
+				synctest.Wait() // nobody else is at it
+				before := left.Load()
+				c.queueUp("x")
+				c.lines.Hurry()
+				if left.Load() == before {
+					t.Errorf("end %d: nothing has left", i)
+				}
+			}
+		}
+		time.Sleep(time.Second)
+		r.agent.wantGot(t, "x", "x")
+		r.wantGot(t, "x", "x")
+		other.wantGot(t, "x", "x")
+	})
+}
+
 // A long queue on a slow network holds up neither other links nor the signs of
 // life on any.
 func TestSlowNetworkIsShared(t *testing.T) {

@@ -56,8 +56,7 @@ type RelayLink struct {
 	cfg    RelayLinkConfig
 	accept func(answer Hello, lines RelayLines) RelayTraffic
 	in     chan *nats.Msg // link packets and bodies, in order
-	waker  waker
-	done   chan struct{} // closed when Run returns
+	done   chan struct{}  // closed when Run returns
 	share  *ecdh.PrivateKey
 	tags   *linkSeal // of the challenge that was answered; owned by Run
 
@@ -82,7 +81,7 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 	cfg.Hello.Share = share.PublicKey().Bytes()
 	return &RelayLink{
 		bus: bus, cfg: cfg, accept: accept, share: share,
-		in: make(chan *nats.Msg, inboxSize), waker: make(waker, 1), done: make(chan struct{}),
+		in: make(chan *nats.Msg, inboxSize), done: make(chan struct{}),
 		watched: map[string]func(){},
 	}
 }
@@ -102,10 +101,11 @@ func (l *RelayLink) Run(ctx context.Context) error {
 		return fmt.Errorf("link to %s/%s: %w", l.cfg.Tenant, l.cfg.Host, err)
 	}
 	bound := &boundLink{
-		bus: l.bus, subject: l.subject("down"), wake: l.waker.wake,
+		bus: l.bus, subject: l.subject("down"),
 		link: NewLink(l.cfg.Link, byte(answer.Wire[0]), l.cfg.Hello.Epoch, time.Now()),
 	}
 	bound.link.tags = l.tags
+	bound.writer = newWriter(bound.flush)
 	l.mu.Lock()
 	l.bound = bound
 	l.mu.Unlock()
@@ -119,7 +119,7 @@ func (l *RelayLink) Run(ctx context.Context) error {
 func (l *RelayLink) carry(ctx context.Context, bound *boundLink, traffic RelayTraffic) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { cancel(l.waker.writeLoop(ctx, bound.flush)) })
+	wg.Go(func() { cancel(bound.writer.run(ctx)) })
 	wg.Go(func() { cancel(l.readLoop(ctx, bound, traffic)) })
 	wg.Wait()
 	err := context.Cause(ctx)
@@ -265,7 +265,7 @@ func (l *RelayLink) Settle(ctx context.Context) {
 	bound.mu.Lock()
 	bound.settled = append(bound.settled, settled)
 	bound.mu.Unlock()
-	bound.wake()
+	bound.Wake()
 	select {
 	case <-settled:
 	case <-l.done:

@@ -17,6 +17,7 @@ import (
 type quietLines struct{}
 
 func (quietLines) Wake()              {}
+func (quietLines) Hurry()             {}
 func (quietLines) Done(uint64)        {}
 func (quietLines) Watch(string) error { return nil }
 func (quietLines) Unwatch(string)     {}

@@ -87,7 +87,9 @@ type frameHeader struct {
 func (s *webSocket) Read() (message []byte, binary bool, err error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	s.putBack()
+	if s.putBack(); s.buf == nil && s.err == nil {
+		s.err = s.take() // here, where the stack is not deep: it mostly waits
+	}
 	message, binary, err = s.readLocked()
 	s.lent = err == nil
 	return message, binary, err
@@ -221,7 +223,7 @@ func (s *webSocket) next(n int) ([]byte, error) {
 func (s *webSocket) buffer(n int) error {
 	if s.buf == nil {
 		if err := s.take(); err != nil {
-			return fmt.Errorf("read from the host: %w", err)
+			return err
 		}
 	}
 	if s.to-s.from >= n {
@@ -248,8 +250,10 @@ func (s *webSocket) take() (err error) {
 		s.buf = readBuffers.Get().(*[]byte)
 		return nil
 	}
-	s.buf, s.to, err = s.quiet.Read()
-	return err
+	if s.buf, s.to, err = s.quiet.Read(); err != nil {
+		return fmt.Errorf("read from the host: %w", err)
+	}
+	return nil
 }
 
 // appendNext reads n bytes more of a message that has a buffer of its own. Room

@@ -158,8 +158,9 @@ func (a *Agent) skip() {
 	a.left++
 }
 
-// fromHost takes a message that the host sent on one connection.
-func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []byte) error {
+// fromHost takes a message that the host sent on one connection, and returns
+// whether the link's writer is to look.
+func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []byte) (due bool, err error) {
 	share := !binary && len(channel) > 0 && len(message) <= maxBody
 	var hash uint64
 	if share {
@@ -168,12 +169,12 @@ func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []by
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c.stream.ended {
-		return ErrConnClosed
+		return false, ErrConnClosed
 	}
 	defer a.relieve()
 	// A client that is alone gains nothing from bodies.
 	if !share || a.conns < 2 {
-		return c.queue(item{frame: kept(message), whole: len(message), binary: binary})
+		return true, c.queue(item{frame: kept(message), whole: len(message), binary: binary})
 	}
 	b := a.bodies.find(hash, message)
 	if b == nil {
@@ -183,26 +184,28 @@ func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []by
 }
 
 // notify takes notifications that the host sent on one connection, one after the
-// other.
-func (a *Agent) notify(c *AgentConn, row []*Notification) (taken int, err error) {
+// other, and returns how many, and whether the link's writer is to look.
+func (a *Agent) notify(c *AgentConn, row []*Notification) (taken int, due bool, err error) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c.stream.ended {
-		return 0, ErrConnClosed
+		return 0, false, ErrConnClosed
 	}
 	defer a.relieve()
 	for i, n := range row {
+		look := true
 		if len(n.channel) == 0 || len(n.message) > maxBody || a.conns < 2 {
 			err = c.queue(item{frame: n.message, whole: len(n.message)})
 		} else {
-			err = a.send(c, a.bodyOf(n), now)
+			look, err = a.send(c, a.bodyOf(n), now)
 		}
 		if err != nil {
-			return i, err
+			return i, due, err
 		}
+		due = due || look
 	}
-	return len(row), nil
+	return len(row), due, nil
 }
 
 // bodyOf returns the body of a notification, which may be new.
@@ -248,8 +251,8 @@ func (a *Agent) share(b *body) {
 }
 
 // send queues a body for one connection: a reference if its relay hears the
-// body, else the bytes.
-func (a *Agent) send(c *AgentConn, b *body, now time.Time) error {
+// body, else the bytes. It returns whether the link's writer is to look.
+func (a *Agent) send(c *AgentConn, b *body, now time.Time) (due bool, err error) {
 	arrival := b.arrival(c.link)
 	arrival.count++
 	on := arrival.on
@@ -261,7 +264,7 @@ func (a *Agent) send(c *AgentConn, b *body, now time.Time) error {
 		}
 	}
 	if !arrival.shared {
-		return c.queue(item{frame: b.frame, whole: len(b.frame)})
+		return true, c.queue(item{frame: b.frame, whole: len(b.frame)})
 	}
 	return c.refer(b, arrival, now)
 }
@@ -333,7 +336,11 @@ func kept(message []byte) []byte {
 // error is [ErrQueueFull] if the client takes too little, and
 // [ErrConnClosed] once the client is gone.
 func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error {
-	return c.link.agent.fromHost(c, message, binary, channel)
+	due, err := c.link.agent.fromHost(c, message, binary, channel)
+	if due {
+		c.link.lines.Hurry()
+	}
+	return err
 }
 
 // A Notification is a message of the host's that it may send on several
@@ -353,7 +360,11 @@ func NewNotification(message, channel []byte) *Notification {
 // Notify is FromHost for notifications in a row. If it fails, those that were
 // taken are the first of them.
 func (c *AgentConn) Notify(row []*Notification) (taken int, err error) {
-	return c.link.agent.notify(c, row)
+	taken, due, err := c.link.agent.notify(c, row)
+	if due {
+		c.link.lines.Hurry()
+	}
+	return taken, err
 }
 
 // Relay returns the instance of the relay that the client is connected to.
@@ -442,34 +453,27 @@ func (c *AgentConn) forget() {
 	}
 }
 
-// queue puts an item at the end of the connection's queue.
+// queue puts an item at the end of the connection's queue. The link's writer is
+// to look then.
 func (c *AgentConn) queue(it item) error {
-	l := c.link
-	if err := l.mux.push(&c.stream, it, l.agent.cfg.QueueLimit); err != nil {
-		return err
-	}
-	l.lines.Wake()
-	return nil
+	return c.link.mux.push(&c.stream, it, c.link.agent.cfg.QueueLimit)
 }
 
 // refer queues a reference: straight into the batch if nothing is queued
-// before it.
-func (c *AgentConn) refer(b *body, a *arrival, now time.Time) error {
-	l, batch := c.link, &c.link.mux.batch
+// before it. It returns whether the link's writer is to look.
+func (c *AgentConn) refer(b *body, a *arrival, now time.Time) (due bool, err error) {
+	batch := &c.link.mux.batch
 	if c.stream.items.len() > 0 || batch.full() {
 		if err := c.queue(item{body: b}); err != nil {
-			return err
+			return false, err
 		}
 		b.uses++
-		return nil
+		return true, nil
 	}
 	first := len(batch.streams) == 0
 	batch.add(&c.stream, b)
 	batch.expect(a, now)
-	if first || batch.missing == 0 || batch.full() {
-		l.lines.Wake()
-	}
-	return nil
+	return first || batch.missing == 0 || batch.full(), nil
 }
 
 // decodeOpen reads what a relay tells of a client.

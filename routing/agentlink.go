@@ -139,7 +139,7 @@ func (l *agentLink) pin(answer bool, n int) {
 }
 
 // Released implements [broker.Traffic].
-func (l *agentLink) Released(number uint64) {
+func (l *agentLink) Released(number uint64) (more bool) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
 	for l.packets.len() > 0 && l.packets.at(0).number <= number {
@@ -147,8 +147,15 @@ func (l *agentLink) Released(number uint64) {
 		for _, b := range p.bodies {
 			l.pin(p.answer, -b.size)
 			l.agent.bodies.release(b)
+			more = true
 		}
 	}
+	return more && l.waits()
+}
+
+// waits reports whether there is something to send.
+func (l *agentLink) waits() bool {
+	return l.answers.len() > 0 || l.mux.control.len() > 0 || l.mux.turns.len() > 0 || len(l.mux.batch.streams) > 0
 }
 
 // Handle implements [broker.Traffic].

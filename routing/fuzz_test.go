@@ -13,6 +13,7 @@ import (
 type still struct{ watched int }
 
 func (s *still) Wake()                        {}
+func (s *still) Hurry()                       {}
 func (s *still) Done(uint64)                  {}
 func (s *still) Watch(string) error           { s.watched++; return nil }
 func (s *still) Unwatch(string)               {}

@@ -215,7 +215,7 @@ func (r *Relay) Next(_ uint64, size int, now time.Time) (payload []byte, again t
 }
 
 // Released implements [broker.Traffic].
-func (r *Relay) Released(uint64) {}
+func (r *Relay) Released(uint64) (more bool) { return false }
 
 // Body implements [broker.RelayTraffic].
 func (r *Relay) Body(payload []byte) {

@@ -64,17 +64,21 @@ func (c *RelayConn) Send(ctx context.Context, message []byte) error {
 }
 
 func (c *RelayConn) trySend(message []byte) error {
+	if err := c.queue(message); err != nil {
+		return err
+	}
+	c.relay.lines.Hurry()
+	return nil
+}
+
+func (c *RelayConn) queue(message []byte) error {
 	r := c.relay
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.client == nil {
 		return ErrConnClosed
 	}
-	err := r.mux.push(&c.stream, item{frame: message, whole: len(message)}, r.cfg.QueueLimit)
-	if err == nil {
-		r.lines.Wake()
-	}
-	return err
+	return r.mux.push(&c.stream, item{frame: message, whole: len(message)}, r.cfg.QueueLimit)
 }
 
 // Written gives back credit, of frames that have been written to the client.
