@@ -261,7 +261,11 @@ func (s *webSocket) take() (err error) {
 func (s *webSocket) appendNext(message []byte, n int) ([]byte, error) {
 	for n > 0 {
 		if free := cap(message) - len(message); free == 0 {
-			grown := make([]byte, len(message), len(message)+min(n, max(len(message), growStep)))
+			room := n
+			if len(message) < growStep { // a host that has sent so much means it
+				room = min(n, growStep)
+			}
+			grown := make([]byte, len(message), len(message)+room)
 			copy(grown, message)
 			message = grown
 		}
