@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -427,19 +428,20 @@ func (c *hostConn) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSock
 // returns is good until the next.
 func (c *hostConn) look(message []byte) (known *cachedFrame, env *ahp.Envelope, err error) {
 	frames := &c.agent.frames
-	known, slot := frames.find(message, c.last)
-	if known == nil {
-		if c.said, err = ahp.Peek(message); err != nil {
-			return nil, nil, err
-		}
-		if c.said.Kind != ahp.Notification || !c.agent.clients.several() {
-			return nil, &c.said, nil
-		}
-		if known = frames.add(message, slot, c.last); known == nil {
-			return nil, &c.said, nil
-		}
+	if known, c.last = frames.find(message, c.last); known != nil {
+		return known, &known.env, nil
 	}
-	c.last = slot
+	keep := len(message) <= cachedSize && c.agent.clients.several()
+	if keep {
+		message = bytes.Clone(message)
+	}
+	if c.said, err = ahp.Peek(message); err != nil {
+		return nil, nil, err
+	}
+	if !keep || c.said.Kind != ahp.Notification {
+		return nil, &c.said, nil
+	}
+	known, c.last = frames.add(message, &c.said, c.last)
 	return known, &known.env, nil
 }
 

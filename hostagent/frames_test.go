@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ahprelay/ahp"
+	"ahprelay/routing"
 )
 
 // TestFrameCache finds what was added, and nothing else, whatever becomes of the
@@ -20,13 +22,11 @@ func TestFrameCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, slot := f.find(message, 0)
-	if known != nil {
+	known, at := f.find(message, 7)
+	if known != nil || at != 7 {
 		t.Error("something is found before it is added")
 	}
-	if f.add(message, slot, 0) == nil {
-		t.Fatal("it is not added")
-	}
+	_, slot := f.add([]byte(string(message)), &want, 0)
 	again := []byte(string(message))
 	clear(message)
 	for _, after := range []uint32{0, 1, slot} {
@@ -42,9 +42,30 @@ func TestFrameCache(t *testing.T) {
 	if known, _ := f.find(again, 0); known != nil {
 		t.Error("another message is found")
 	}
-	long := []byte(`{"method":"` + strings.Repeat("x", cachedSize) + `"}`)
-	if _, slot := f.find(long, 0); f.add(long, slot, 0) != nil {
-		t.Error("a long message is kept")
+	for i := range cachedFrames - 1 { // others that came after it
+		f.add(fmt.Append(nil, i), &ahp.Envelope{}, slot)
+	}
+	again[len(again)-4] = '1'
+	if known, at := f.find(again, 0); known == nil || at != slot {
+		t.Error("behind the one that it came after, it is forgotten too early")
+	}
+	f.add([]byte("one more"), &ahp.Envelope{}, slot)
+	if known, _ := f.find(again, 0); known != nil {
+		t.Error("it is kept too long")
+	}
+}
+
+// TestLongFramesAreNotKept bounds what a cache takes.
+func TestLongFramesAreNotKept(t *testing.T) {
+	c := benchConn(t, routing.Open{ID: "c", Subject: "ada", Access: "write"})
+	c.agent.clients.open.Store(2)
+	for n, kept := range map[int]bool{cachedSize: true, cachedSize + 1: false} {
+		frame := []byte(`{"method":"","params":{"channel":"ahp-chat:/1"}}`)
+		frame = bytes.Replace(frame, []byte(`""`), []byte(`"`+strings.Repeat("x", n-len(frame))+`"`), 1)
+		known, env, err := c.look(frame)
+		if (known != nil) != kept || string(env.Channel) != "ahp-chat:/1" || err != nil {
+			t.Errorf("of %d bytes: kept %v, %v", n, known != nil, err)
+		}
 	}
 }
 
@@ -60,7 +81,7 @@ func TestFrameCacheIsShared(t *testing.T) {
 				message := []byte(`{"method":"m","params":{"channel":"` + uri + `"}}`)
 				known, slot := f.find(message, at)
 				if known == nil {
-					known = f.add(message, slot, at)
+					known, slot = f.add(message, &ahp.Envelope{Channel: []byte(uri)}, at)
 				}
 				if at = slot; string(known.env.Channel) != uri {
 					t.Errorf("the channel is %s; want %s", known.env.Channel, uri)
