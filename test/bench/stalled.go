@@ -10,6 +10,9 @@ import (
 // processors have.
 var half = loadgen.Pace{Burst: 20, Every: 20 * time.Millisecond}
 
+// stallTime is how long each is measured.
+const stallTime = 650 * time.Millisecond
+
 // stalled is what one reader that takes nothing does to others.
 func stalled(l *lab) ([]Figure, error) {
 	_, relay, err := l.oneHost(siteConfig{})
@@ -32,13 +35,15 @@ func stalled(l *lab) ([]Figure, error) {
 		}
 	}
 	err = l.rounds(func(int) error {
-		for i, c := range crowds {
-			got, err := c.hear(half, l.long(time.Second), true)
+		for i := range 2 * len(crowds) { // twice, since there are few bursts in that time
+			i %= len(crowds)
+			c := crowds[i]
+			got, err := c.hear(half, l.long(stallTime), true)
 			if err != nil {
 				return err
 			}
 			undisturbed[i] = append(undisturbed[i], ms(got.Delays.P99))
-			if got, err = c.hearDisturbed(l.long(time.Second)); err != nil {
+			if got, err = c.hearDisturbed(l.long(stallTime)); err != nil {
 				return err
 			}
 			disturbed[i] = append(disturbed[i], ms(got.Delays.P99))
