@@ -150,7 +150,8 @@ func (a *AgentLinks) RelaysGone(relays []string) {
 
 // flush publishes some bodies and a packet of each link.
 func (a *AgentLinks) flush() (more bool, again time.Time, err error) {
-	more, idle := a.publishBodies()
+	more, none := a.publishBodies()
+	idle := none
 	a.mu.Lock()
 	links := a.order
 	a.mu.Unlock()
@@ -166,6 +167,10 @@ func (a *AgentLinks) flush() (more bool, again time.Time, err error) {
 			again = at
 		}
 		idle = idle && b.idle
+	}
+	if none { // by now there may be one, for which a link waits that says no time
+		_, body := a.traffic.NextBody()
+		more = more || body != nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,11 +208,9 @@ func (a *AgentLinks) receive(msg *nats.Msg) {
 		return
 	}
 	a.mu.Lock()
-	b, settling := a.links[relay], a.settled != nil
+	b := a.links[relay]
 	a.mu.Unlock()
-	if settling {
-		defer a.Wake()
-	}
+	defer a.settle()
 	switch {
 	case isHello(msg.Data):
 		a.hello(relay, b, msg.Data)
@@ -217,6 +220,16 @@ func (a *AgentLinks) receive(msg *nats.Msg) {
 		}
 	default:
 		a.refuseStray(relay, msg.Data)
+	}
+}
+
+// settle has the writer look whether all is settled, if somebody waits for that.
+func (a *AgentLinks) settle() {
+	a.mu.Lock()
+	waited := a.settled != nil
+	a.mu.Unlock()
+	if waited {
+		a.Wake()
 	}
 }
 

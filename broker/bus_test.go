@@ -110,12 +110,17 @@ type cargo struct {
 	gotAt   []time.Time
 	bodies  int
 	ended   []error
-	late    int // calls after ended
+	late    int    // calls after ended
+	asked   func() // called by the next Next
 }
 
 func (c *cargo) Next(_ uint64, size int, _ time.Time) ([]byte, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.asked != nil {
+		c.asked()
+		c.asked = nil
+	}
 	var next []byte
 	switch {
 	case len(c.urgent) > 0:
@@ -274,12 +279,18 @@ type relayEnd struct {
 
 // start starts a relay's end.
 func (e *ends) start(name string, hello broker.Hello) *relayEnd {
+	return e.startWith(name, hello, func(*cargo) {})
+}
+
+// startWith starts a relay's end that does something as soon as it has its lines.
+func (e *ends) startWith(name string, hello broker.Hello, first func(*cargo)) *relayEnd {
 	ctx, cancel := context.WithCancel(e.life)
 	r := &relayEnd{cargo: &cargo{}, cancel: cancel, result: make(chan error, 1), joined: make(chan broker.Hello, 1)}
 	r.link = broker.NewRelayLink(e.net, broker.RelayLinkConfig{
 		Tenant: "t", Host: "h", Agent: "agent1", Relay: name, Hello: hello, Prove: e.prove, Link: e.cfg, Log: slog.New(slog.DiscardHandler),
 	}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
 		r.lines = lines
+		first(r.cargo)
 		r.joined <- answer
 		return r.cargo
 	})

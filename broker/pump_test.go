@@ -73,6 +73,50 @@ func TestHurry(t *testing.T) {
 	})
 }
 
+// TestBodyInTheMiddle has a body leave at once that comes while links are looked
+// at, though nobody wakes the writer for it.
+func TestBodyInTheMiddle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, broker.LinkConfig{})
+		defer e.close()
+		r := e.join("relay1")
+		time.Sleep(time.Second)
+		r.agent.mu.Lock()
+		r.agent.asked = func() {
+			e.mu.Lock()
+			e.bodies = 1
+			e.mu.Unlock()
+		}
+		r.agent.mu.Unlock()
+		r.agent.lines.Hurry()
+		synctest.Wait()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.left != 1 {
+			t.Errorf("%d bodies have left; want 1", e.left)
+		}
+	})
+}
+
+// TestEarlyHurry is of a relay's traffic that is in a hurry before the link knows
+// it.
+func TestEarlyHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, broker.LinkConfig{})
+		defer e.close()
+		r := e.startWith("relay1", testHello, func(c *cargo) {
+			c.queueUp("early")
+			c.lines.Hurry()
+		})
+		<-r.joined
+		time.Sleep(time.Second)
+		e.mu.Lock()
+		agent := e.accepted[0]
+		e.mu.Unlock()
+		agent.wantGot(t, "early")
+	})
+}
+
 // A long queue on a slow network holds up neither other links nor the signs of
 // life on any.
 func TestSlowNetworkIsShared(t *testing.T) {

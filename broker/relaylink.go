@@ -109,8 +109,10 @@ func (l *RelayLink) Run(ctx context.Context) error {
 	l.mu.Lock()
 	l.bound = bound
 	l.mu.Unlock()
+	<-bound.writer.turn // until there is something to flush
 	traffic := l.accept(answer, relayLines{bound, l})
 	bound.traffic = traffic
+	bound.writer.turn <- struct{}{}
 	err = l.carry(ctx, bound, traffic)
 	traffic.Ended(err)
 	return fmt.Errorf("link to %s/%s: %w", l.cfg.Tenant, l.cfg.Host, err)

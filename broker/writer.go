@@ -16,12 +16,13 @@ type writer struct {
 
 	woken chan struct{} // holds a token after wake
 	turn  chan struct{} // holds a token while somebody may flush; closed at the end
-	until atomic.Int64  // when run looks again by itself, Unix nanoseconds; far off while it looks
-	over  error         // of a flush by somebody else; whose turn it is owns it
+	began time.Time
+	until atomic.Int64 // when run looks again by itself, ns since began; far off while it looks
+	over  error        // of a flush by somebody else; whose turn it is owns it
 }
 
 func newWriter(flush func() (more bool, again time.Time, err error)) *writer {
-	w := &writer{flush: flush, woken: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	w := &writer{flush: flush, began: time.Now(), woken: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	w.turn <- struct{}{}
 	return w
 }
@@ -35,7 +36,7 @@ func (w *writer) wake() {
 }
 
 // sleepsBeyond reports whether run has to be woken to look at that time.
-func (w *writer) sleepsBeyond(t time.Time) bool { return w.until.Load() > t.UnixNano() }
+func (w *writer) sleepsBeyond(t time.Time) bool { return w.until.Load() > int64(t.Sub(w.began)) }
 
 // hurryRounds is how often somebody in a hurry flushes at most.
 const hurryRounds = 4
@@ -78,7 +79,7 @@ func (w *writer) run(ctx context.Context) error {
 			close(w.turn)
 			return err
 		}
-		w.until.Store(again.UnixNano())
+		w.until.Store(int64(again.Sub(w.began)))
 		w.turn <- struct{}{}
 		if more {
 			continue

@@ -409,6 +409,7 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 func (c *hostConn) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSocket, message []byte, binary bool) error {
 	c.order.Lock()
 	defer c.order.Unlock()
+	defer func() { c.said = ahp.Envelope{} }() // else the message stays with an idle connection
 	for {
 		if err := c.fromHost(ctx, wg, message, binary); err != nil {
 			return errors.Join(err, c.passRow())

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -90,4 +91,20 @@ func TestFrameCacheIsShared(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestNothingStaysOfMessages has a connection keep nothing of what the host has
+// said to it.
+func TestNothingStaysOfMessages(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.open().send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://"}}`)
+		synctest.Wait()
+		all := w.agent.clients.every()
+		if len(all) != 1 || all[0].counts.out.Load() == 0 {
+			t.Fatalf("%d connections; want one on which the host has spoken", len(all))
+		}
+		if c := all[0]; c.said.Kind != 0 || c.said.Result != nil || len(c.row) > 0 {
+			t.Errorf("it keeps %+v", c.said)
+		}
+	})
 }

@@ -259,11 +259,15 @@ func (s *webSocket) take() (err error) {
 // appendNext reads n bytes more of a message that has a buffer of its own. Room
 // is made as bytes come.
 func (s *webSocket) appendNext(message []byte, n int) ([]byte, error) {
+	pieces := len(message) > 0 // and more are to come
 	for n > 0 {
 		if free := cap(message) - len(message); free == 0 {
 			room := n
 			if len(message) < growStep { // a host that has sent so much means it
 				room = min(n, growStep)
+			}
+			if pieces {
+				room = max(room, min(len(message), s.limit-len(message)))
 			}
 			grown := make([]byte, len(message), len(message)+room)
 			copy(grown, message)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,38 @@ func TestWhole(t *testing.T) {
 		if sock.Whole() {
 			t.Errorf("a frame that begins with %x is said to be a message that can be read at once", other[:2])
 		}
+	}
+}
+
+// TestManyPieces has a message of many pieces not copied for each of them.
+func TestManyPieces(t *testing.T) {
+	const piece, pieces = 4 << 10, 500
+	sock, host := dialRaw(t, piece*pieces, nil)
+	said := make(chan error, 1)
+	go func() {
+		part := strings.Repeat("x", piece)
+		_, err := host.Write(hostFrame(opText, part))
+		for i := 1; i < pieces && err == nil; i++ {
+			first := byte(opContinuation)
+			if i == pieces-1 {
+				first |= finBit
+			}
+			_, err = host.Write(hostFrame(first, part))
+		}
+		said <- err
+	}()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	message, _, err := sock.Read()
+	runtime.ReadMemStats(&after)
+	if err := errors.Join(err, <-said); err != nil || len(message) != piece*pieces {
+		t.Fatalf("read %d bytes, %v", len(message), err)
+	}
+	if cap(message) > piece*pieces {
+		t.Errorf("there is room for %d bytes; allowed are %d", cap(message), piece*pieces)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 20*piece*pieces {
+		t.Errorf("%d bytes were allocated for a message of %d", took, len(message))
 	}
 }
 
