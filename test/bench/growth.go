@@ -119,8 +119,9 @@ func (l *lab) growing(crowds []*crowd) ([]series, error) {
 	}
 	cost := make([]series, len(crowds))
 	err := l.rounds(func(int) error {
-		for i, c := range crowds {
-			got, err := c.hear(oneByOne, l.long(400*time.Millisecond), false)
+		for i := range 2 * len(crowds) { // twice, in turns: what others do to the machine is to hit all of them
+			i %= len(crowds)
+			got, err := crowds[i].hear(oneByOne, l.long(300*time.Millisecond), false)
 			if err != nil {
 				return err
 			}
