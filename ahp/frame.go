@@ -69,6 +69,12 @@ type Said struct {
 	Type []byte
 }
 
+// MayBeOf reports whether the action may be of those whose types begin with a
+// prefix, such as "session/": one whose type is not known may.
+func (s *Said) MayBeOf(prefix string) bool {
+	return s.Type == nil || bytes.HasPrefix(s.Type, []byte(prefix))
+}
+
 // typeOf returns the text of an action's type, which most hosts write first.
 func typeOf(action []byte) (text []byte) {
 	Values(action, func(key, value []byte) bool {

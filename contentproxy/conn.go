@@ -118,7 +118,7 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) (Message, *Read) {
 			c.response(&r, w, m.Raw, m.Offset())
 		}
 	case env.Kind == ahp.Notification && string(env.Method) == "action":
-		if isCanvas := bytes.HasPrefix(env.Channel, []byte(canvasChannel)); isCanvas || mayCloseCanvases(message, env.Said.Type) {
+		if isCanvas := bytes.HasPrefix(env.Channel, []byte(canvasChannel)); isCanvas || env.Said.MayBeOf("session/") && mayCloseCanvases(message) {
 			if m, ok := member(message, "params"); ok {
 				c.action(&r, m.Raw, m.Offset())
 			}
@@ -134,12 +134,9 @@ func member(object []byte, name string) (ahp.Member, bool) {
 	return m[0], err == nil && m[0].Raw != nil
 }
 
-// mayCloseCanvases is a cheap look at an action: whether it may be a session's
-// of which canvases it has open. A kind of nil is not known.
-func mayCloseCanvases(message, kind []byte) bool {
-	if kind != nil && !bytes.HasPrefix(kind, []byte("session/")) {
-		return false
-	}
+// mayCloseCanvases is a cheap look at a session's action: whether it may say which
+// canvases the session has open.
+func mayCloseCanvases(message []byte) bool {
 	const rare = "CanvasesChanged" // it begins with what texts seldom have, and so is found fast
 	return bytes.Contains(message, []byte(rare)) && bytes.Contains(message, []byte("open"+rare))
 }

@@ -137,16 +137,14 @@ func (c *client) exit(err error) {
 	c.audit.write(c.line("disconnect", end))
 }
 
-// readLoop reads messages until the connection ends. It waits for each with a
-// small stack.
+// readLoop reads messages until the connection ends.
 func (c *client) readLoop() error {
 	for {
 		r, err := c.sock.next()
 		if err != nil {
 			return err
 		}
-		err = c.read(r)
-		if err != nil {
+		if err := c.read(r); err != nil {
 			return err
 		}
 	}

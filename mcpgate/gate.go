@@ -255,7 +255,7 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) gate.Decision {
 	case env.Kind == ahp.Response:
 		c.response(message, env)
 	case string(env.Method) == "action":
-		if ofSession(env.Said.Type) && mayConcern(message) {
+		if env.Said.MayBeOf("session/") && mayConcern(message) { // all that is learnt from is a session's
 			c.learn(env)
 		}
 	case string(env.Method) == "channel/frame":

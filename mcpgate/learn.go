@@ -19,10 +19,6 @@ func mayConcern(message []byte) bool {
 	return has(message, "ustomi", "zation") || has(message, "mcp", "Server") || hidesLetters(message)
 }
 
-// ofSession reports whether an action may be one of a session's, as all are
-// that are learnt from. A kind of nil is not known.
-func ofSession(kind []byte) bool { return kind == nil || bytes.HasPrefix(kind, []byte("session/")) }
-
 // has reports whether a message has a word. Its end begins with a letter that
 // texts seldom have, and so is found fast.
 func has(message []byte, start, end string) bool {
