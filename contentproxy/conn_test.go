@@ -227,6 +227,10 @@ func TestWhoMayRead(t *testing.T) {
 			c.gets(`{"id":3,"result":{"snapshot":{"resource":"ahp-session:/s","state":{"openCanvases":[{"instanceId":"i1","channel":"ahp-canvas:/1"}]}}}}`)
 			c.gets(`{"method":"action","params":{"channel":"ahp-session:/s","action":{"type":"session/openCanvasesChanged","openCanvases":[]}}}`)
 		}, "1", index, ahp.CodeNotFound, "closed"},
+		"closed, where params are unclear": {func(h *Host, c *client) {
+			c.gets(`{"method":"action","params":{"channel":"ahp-session:/s","serverSeq":1,"serverSeq":2,"action":{"type":"session/openCanvasesChanged","openCanvases":[{"channel":"ahp-canvas:/1"}]}}}`)
+			c.gets(`{"method":"action","params":{"channel":"ahp-session:/s","serverSeq":1,"serverSeq":2,"action":{"type":"session/openCanvasesChanged","openCanvases":[]}}}`)
+		}, "1", index, ahp.CodeNotFound, "closed"},
 		"closed, of which the type came last": {func(h *Host, c *client) {
 			c.gets(`{"method":"action","params":{"channel":"ahp-session:/s","action":{"openCanvases":[{"channel":"ahp-canvas:/1"}],"type":"session/openCanvasesChanged"}}}`)
 			c.gets(`{"method":"action","params":{"channel":"ahp-session:/s","action":{"openCanvases":[], "t\u0079pe" : "session\/openCanvasesChanged"}}}`)
