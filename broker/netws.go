@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -36,7 +37,7 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 	if d.compress != "" {
 		header.Set(CompressHeader, d.compress)
 	}
-	var below *netConn
+	var below atomic.Pointer[netConn] // the transport may still be dialling when ctx has ended the handshake
 	transport := &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: d.tls,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -44,7 +45,7 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 			if err != nil {
 				return nil, err
 			}
-			below = c
+			below.Store(c)
 			return c, nil
 		},
 	}
@@ -56,8 +57,8 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 		HTTPHeader: header, CompressionMode: websocket.CompressionDisabled,
 	})
 	if err != nil {
-		if below != nil {
-			_ = below.Close()
+		if conn := below.Load(); conn != nil {
+			_ = conn.Close()
 		}
 		if response != nil {
 			return nil, fmt.Errorf("the WebSocket handshake was answered with HTTP %d", response.StatusCode)
@@ -65,7 +66,7 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 		return nil, err
 	}
 	ws.SetReadLimit(-1) // NATS has limits of its own
-	c := &wsConn{Conn: websocket.NetConn(life, ws, websocket.MessageBinary), ws: ws, below: below}
+	c := &wsConn{Conn: websocket.NetConn(life, ws, websocket.MessageBinary), ws: ws, below: below.Load()}
 	if d.compress != "" && response.Header.Get(CompressHeader) == d.compress {
 		if c.packed, err = newPacker(c.Conn); err != nil {
 			_ = c.Close()
