@@ -11,8 +11,8 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/broker"
 	"ahprelay/hostagent"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 	"ahprelay/test/stack"
 )
 

@@ -18,8 +18,8 @@ import (
 	"ahprelay/contentproxy"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 	"ahprelay/test/stack"
 )
 

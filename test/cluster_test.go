@@ -17,8 +17,8 @@ import (
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 	"ahprelay/test/stack"
 )
 

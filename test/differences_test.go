@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"testing"
 
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 	"ahprelay/test/stack"
 )
 

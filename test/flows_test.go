@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 	"ahprelay/test/stack"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 	"ahprelay/test/stack"
 )
 

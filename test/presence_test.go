@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 	"ahprelay/test/stack"
 )
 

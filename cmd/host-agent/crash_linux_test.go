@@ -15,8 +15,8 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 // patience is how long tests wait for what must happen.

@@ -17,7 +17,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/test/refhost"
+	"ahprelay/refhost"
 )
 
 // TestMain runs the tests, or the program: tests start it in a process of its own,

@@ -11,8 +11,8 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/hostagent"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 // TestOwner goes the owner's way: enroll, run, look who is there, kick.

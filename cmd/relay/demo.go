@@ -18,7 +18,7 @@ import (
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
-	"ahprelay/test/refhost"
+	"ahprelay/refhost"
 )
 
 // The demo's host.

@@ -24,7 +24,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"ahprelay/contentproxy"
-	"ahprelay/test/refhost"
+	"ahprelay/refhost"
 )
 
 // canvasSession has a canvas open from the beginning.

@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
-	"ahprelay/test/refhost"
+	"ahprelay/refhost"
 )
 
 // appSession is where apps are shown. Its title is not that of another.

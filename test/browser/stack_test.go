@@ -18,7 +18,7 @@ import (
 	"ahprelay/contentproxy"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
-	"ahprelay/test/refhost"
+	"ahprelay/refhost"
 )
 
 // A stack is a whole path in this process: relay – NATS – host-agent – demo

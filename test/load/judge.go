@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"ahprelay/ahp"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 // A Report is what the judge found. Frames are counted on the connections of

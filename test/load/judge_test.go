@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"ahprelay/test/refhost"
+	"ahprelay/refhost"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

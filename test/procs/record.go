@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"os"
 
-	"ahprelay/test/refhost"
+	"ahprelay/refhost"
 )
 
 // A HostConn is what the host had of one client.

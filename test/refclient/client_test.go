@@ -14,8 +14,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 func testContext(t *testing.T) context.Context {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"ahprelay/test/refhost"
+	"ahprelay/refhost"
 )
 
 // flags are the command line.

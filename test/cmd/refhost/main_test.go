@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 func TestStdio(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"ahprelay/test/refhost"
+	"ahprelay/refhost"
 )
 
 // TestRecord reads a record again, and one that ends in the middle.

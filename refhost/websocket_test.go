@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 // testContext ends well before the test's own deadline would.

@@ -13,8 +13,8 @@ import (
 	"testing/fstest"
 
 	"ahprelay/ahp"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 // joinCanvas returns an initialized client that can render canvases.

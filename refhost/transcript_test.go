@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
-	"ahprelay/test/refhost"
+	"ahprelay/refhost"
 )
 
 var update = flag.Bool("update", false, "rewrite the expectations of the transcripts")

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 // knownDifferences are the fields of which this host has fewer or more than VS

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 func decode(t *testing.T, raw json.RawMessage, v any) {

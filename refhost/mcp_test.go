@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"ahprelay/ahp"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 // runAsMCP makes this test's program serve MCP on stdio, as the reference

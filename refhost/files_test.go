@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"ahprelay/ahp"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
-	"ahprelay/test/refhost"
 )
 
 func TestRoot(t *testing.T) {
