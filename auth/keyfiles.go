@@ -57,6 +57,24 @@ func LoadKeys(dir string) (*Keys, error) {
 			return nil, fmt.Errorf("make keys in %s: %w", dir, err)
 		}
 	}
+	return ExistingKeys(dir)
+}
+
+// ErrNoKeys reports a directory in which no relay has ever made keys.
+var ErrNoKeys = errors.New("no relay's data directory")
+
+// ExistingKeys reads the keys in the data directory dir, and makes none: what
+// new keys sign is good at no relay. The error wraps ErrNoKeys if there are none,
+// and is otherwise like that of [LoadKeys].
+func ExistingKeys(dir string) (*Keys, error) {
+	path := filepath.Join(dir, keyDir)
+	missing, err := isMissing(path)
+	if err != nil {
+		return nil, fmt.Errorf("keys: %w", err)
+	}
+	if missing {
+		return nil, fmt.Errorf("%w: %s has no keys", ErrNoKeys, dir)
+	}
 	keys, err := readKeys(path)
 	if err != nil {
 		return nil, fmt.Errorf("keys: %w", err)

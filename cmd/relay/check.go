@@ -2,14 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 
-	"ahprelay/auth"
 	"ahprelay/broker"
 )
 
@@ -33,10 +29,7 @@ func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 }
 
 func (c *checkCmd) checkKeys(context.Context) (string, error) {
-	if _, err := os.Stat(filepath.Join(c.DataDir, "keys")); errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("%s has no keys yet: relay serve --data-dir %s makes them", c.DataDir, c.DataDir)
-	}
-	if _, err := auth.LoadKeys(c.DataDir); err != nil {
+	if _, err := c.keys(); err != nil {
 		return "", err
 	}
 	return "keys in " + c.DataDir, nil
@@ -56,7 +49,7 @@ func (c *checkCmd) checkRelay(ctx context.Context) (string, error) {
 }
 
 func (c *checkCmd) checkHosts(ctx context.Context) (string, error) {
-	hosts, _, err := c.list(ctx, c.DataDir)
+	hosts, _, err := c.list(ctx, c.dataFlag)
 	if err != nil {
 		return "", err
 	}

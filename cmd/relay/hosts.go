@@ -3,10 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -31,7 +30,7 @@ type hostsCmd struct {
 
 // Run lists the hosts of the running relay.
 func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
-	hosts, raw, err := c.list(ctx, c.DataDir)
+	hosts, raw, err := c.list(ctx, c.dataFlag)
 	if err != nil {
 		return err
 	}
@@ -53,8 +52,8 @@ func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
 }
 
 // list asks the running relay for its hosts, with a token made for that.
-func (f relayFlag) list(ctx context.Context, dataDir string) ([]gateway.HostInfo, []byte, error) {
-	keys, err := existingKeys(dataDir)
+func (f relayFlag) list(ctx context.Context, data dataFlag) ([]gateway.HostInfo, []byte, error) {
+	keys, err := data.keys()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -70,7 +69,7 @@ func (f relayFlag) list(ctx context.Context, dataDir string) ([]gateway.HostInfo
 		return nil, nil, err
 	}
 	if status == http.StatusUnauthorized {
-		return nil, nil, fmt.Errorf("the relay at %s has other keys than %s; name its own --data-dir", f.Relay, dataDir)
+		return nil, nil, fmt.Errorf("the relay at %s has other keys than %s; name its own --data-dir", f.Relay, data.DataDir)
 	}
 	var answer struct{ Hosts []gateway.HostInfo }
 	if err := json.Unmarshal(body, &answer); status != http.StatusOK || err != nil {
@@ -79,10 +78,11 @@ func (f relayFlag) list(ctx context.Context, dataDir string) ([]gateway.HostInfo
 	return answer.Hosts, body, nil
 }
 
-// existingKeys loads the keys of a relay, and makes none.
-func existingKeys(dataDir string) (*auth.Keys, error) {
-	if _, err := os.Stat(filepath.Join(dataDir, "keys")); err != nil {
-		return nil, fmt.Errorf("--data-dir: %w; name the directory of the running relay", err)
+// keys loads the keys of a relay, and makes none.
+func (d dataFlag) keys() (*auth.Keys, error) {
+	keys, err := auth.ExistingKeys(d.DataDir)
+	if errors.Is(err, auth.ErrNoKeys) {
+		return nil, fmt.Errorf("--data-dir: %w; name that of the running relay, or start one there first: relay serve --data-dir %s", err, d.DataDir)
 	}
-	return auth.LoadKeys(dataDir)
+	return keys, err
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -45,7 +46,7 @@ type streams struct {
 }
 
 // parseVars are in the help of flags.
-var parseVars = kong.Vars{"listen": gateway.DefaultListen, "admin_listen": gateway.DefaultAdminListen, "limits": limitHelp}
+var parseVars = kong.Vars{"listen": gateway.DefaultListen, "admin_listen": gateway.DefaultAdminListen, "limits": limitHelp, "share_connections": strconv.Itoa(shareConnections)}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -31,11 +31,11 @@ func relay(t *testing.T, args ...string) (stdout, stderr string, err error) {
 // TestTokens prints one token and nothing else.
 func TestTokens(t *testing.T) {
 	dir := t.TempDir()
-	out, _, err := relay(t, "token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--ttl", "1h", "--access", "read")
+	keys, err := auth.LoadKeys(dir) // as relay serve does
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := auth.LoadKeys(dir)
+	out, _, err := relay(t, "token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--ttl", "1h", "--access", "read")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,12 +58,12 @@ func TestTokens(t *testing.T) {
 // TestTokenOfFlags has every flag of a client token say what it should.
 func TestTokenOfFlags(t *testing.T) {
 	dir := t.TempDir()
-	out, _, err := relay(t, "token", "client", "--data-dir", dir, "--host", "laptop", "--host", "build-*", "--channel", "mock:/1,2", "--channel", "ahp-chat:/*",
-		"--method", "resource*", "--method", "listSessions", "--reverse", "--max-connections", "2")
+	keys, err := auth.LoadKeys(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := auth.LoadKeys(dir)
+	out, _, err := relay(t, "token", "client", "--data-dir", dir, "--subject", "ada", "--host", "laptop", "--host", "build-*", "--channel", "mock:/1,2", "--channel", "ahp-chat:/*",
+		"--method", "resource*", "--method", "listSessions", "--reverse", "--max-connections", "2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +73,31 @@ func TestTokenOfFlags(t *testing.T) {
 	}
 	want := auth.Client{
 		ID: got.ID, IssuedAt: got.IssuedAt, Expires: got.Expires, // of the moment
-		Tenant: "default", Subject: "owner", Access: auth.AccessWrite, Hosts: []string{"laptop", "build-*"},
+		Tenant: "default", Subject: "ada", Access: auth.AccessWrite, Hosts: []string{"laptop", "build-*"},
 		Channels: []string{"mock:/1,2", "ahp-chat:/*"}, Methods: []string{"resource*", "listSessions"}, Reverse: true, MaxConnections: 2,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("client (-want +got):\n%s", diff)
+	}
+}
+
+// TestKeysAreMadeByServeOnly has every other command refuse a directory that is
+// no relay's, and leave it as it is.
+func TestKeysAreMadeByServeOnly(t *testing.T) {
+	empty := t.TempDir()
+	for _, dir := range []string{empty, filepath.Join(empty, "typo")} {
+		for _, args := range [][]string{
+			{"token", "client", "--host", "laptop", "--subject", "ada"}, {"token", "host", "--host", "laptop"},
+			{"share", "--host", "laptop", "--channel", "mock:/1"}, {"revoke", "--subject", "ada"}, {"revocations"}, {"hosts"}, {"check"},
+		} {
+			out, _, err := relay(t, append(args, "--data-dir", dir)...)
+			if err == nil || !strings.Contains(err.Error(), "relay serve --data-dir "+dir) || out != "" {
+				t.Errorf("%v in %s: printed %q, %v; want to hear who makes keys", args, dir, out, err)
+			}
+		}
+	}
+	if entries, err := os.ReadDir(empty); err != nil || len(entries) > 0 {
+		t.Errorf("the directory has %v, %v; want nothing", entries, err)
 	}
 }
 
@@ -127,8 +147,10 @@ func TestBadCommands(t *testing.T) {
 		{"plain off loopback", []string{"serve", "--data-dir", dir, "--listen", "0.0.0.0:0"}, []string{"--listen 0.0.0.0:0", "--tls-cert", "--listen-plain"}},
 		{"bad audit file", []string{"serve", "--data-dir", dir, "--audit-file", dir}, []string{"--audit-file", dir}},
 		{"bad host name", []string{"token", "host", "--data-dir", dir, "--host", "My Laptop"}, []string{"--host", "My Laptop"}},
-		{"bad access", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--access", "root"}, []string{"--access", "root"}},
-		{"bad ttl", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--ttl", "-1h"}, []string{"--ttl"}},
+		{"bad access", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--access", "root"}, []string{"--access", "root"}},
+		{"bad ttl", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--ttl", "-1h"}, []string{"--ttl"}},
+		{"no subject", []string{"token", "client", "--data-dir", dir, "--host", "laptop"}, []string{"--subject"}},
+		{"empty subject", []string{"token", "client", "--data-dir", dir, "--host", "laptop", "--subject", ""}, []string{"subject"}},
 		{"hosts without a relay", []string{"hosts", "--data-dir", dir, "--relay", "http://127.0.0.1:1"}, []string{"127.0.0.1:1", "relay serve"}},
 		{"check without keys", []string{"check", "--data-dir", t.TempDir()}, []string{"no keys", "relay serve"}},
 	} {

@@ -27,7 +27,7 @@ type revokeCmd struct {
 // Run revokes through the running relay, or for the next start of one that
 // does not run.
 func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
-	keys, err := existingKeys(c.DataDir)
+	keys, err := c.keys()
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ type revocationsCmd struct {
 
 // Run lists what is revoked.
 func (c *revocationsCmd) Run(ctx context.Context, s *streams) error {
-	keys, err := existingKeys(c.DataDir)
+	keys, err := c.keys()
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 type dataFlag struct {
-	DataDir string `help:"Directory for keys and state, made if missing. It is the relay's identity: keep it, and keep it secret." required:"" type:"path" placeholder:"DIR"`
+	DataDir string `help:"The relay's directory for keys and state, which relay serve makes. It is the relay's identity: keep it, and keep it secret." required:"" type:"path" placeholder:"DIR"`
 }
 
 type serveCmd struct {

@@ -20,6 +20,10 @@ import (
 	"ahprelay/auth"
 )
 
+// shareConnections is how many connections a link is good for at a time, unless
+// the command says otherwise: a room of people with some tabs each.
+const shareConnections = 64
+
 type shareCmd struct {
 	dataFlag
 	relayFlag
@@ -30,13 +34,16 @@ type shareCmd struct {
 	TTL     time.Duration `help:"How long the link is good." default:"1h" name:"ttl"`
 	Subject string        `help:"Who the link is for, as it stands in logs. Default: a name of the link's own." placeholder:"NAME"`
 	URL     string        `help:"Base URL of the relay as others reach it. Default: what --relay says." placeholder:"URL" name:"url"`
-	NoQR    bool          `help:"Print no QR code." name:"no-qr"`
+
+	MaxConnections int `help:"How many connections the link is good for at a time, of all who have it; 0: as the relay is set." default:"${share_connections}" placeholder:"N"`
+
+	NoQR bool `help:"Print no QR code." name:"no-qr"`
 }
 
 // Run prints a link that opens the console at a session, and, on a terminal, a
 // QR code of it.
 func (c *shareCmd) Run(ctx context.Context, s *streams) error {
-	keys, err := existingKeys(c.DataDir)
+	keys, err := c.keys()
 	if err != nil {
 		return err
 	}
@@ -73,7 +80,7 @@ func (c *shareCmd) client() (who auth.Client, err error) {
 	}
 	who = auth.Client{
 		ID: rand.Text(), Tenant: c.Tenant, Subject: c.Subject, Hosts: []string{c.Host}, Channels: []string{c.Channel},
-		Access: auth.AccessRead, Expires: time.Now().Add(c.TTL),
+		Access: auth.AccessRead, Expires: time.Now().Add(c.TTL), MaxConnections: c.MaxConnections,
 	}
 	if c.Write {
 		who.Access = auth.AccessWrite

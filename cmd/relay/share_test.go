@@ -30,10 +30,12 @@ func TestShare(t *testing.T) {
 		access  auth.Access
 		ttl     time.Duration
 		subject string // "": of the link's own
+
+		connections int
 	}{
-		"as is":    {nil, "http://127.0.0.1:1/", auth.AccessRead, time.Hour, ""},
-		"to read":  {[]string{"--read", "--url", "https://relay.example.com"}, "https://relay.example.com/", auth.AccessRead, time.Hour, ""},
-		"to write": {[]string{"--write", "--ttl", "5m", "--subject", "bob", "--url", "https://example.com/relay/"}, "https://example.com/relay/", auth.AccessWrite, 5 * time.Minute, "bob"},
+		"as is":    {nil, "http://127.0.0.1:1/", auth.AccessRead, time.Hour, "", shareConnections},
+		"to read":  {[]string{"--read", "--url", "https://relay.example.com"}, "https://relay.example.com/", auth.AccessRead, time.Hour, "", shareConnections},
+		"to write": {[]string{"--write", "--max-connections", "3", "--ttl", "5m", "--subject", "bob", "--url", "https://example.com/relay/"}, "https://example.com/relay/", auth.AccessWrite, 5 * time.Minute, "bob", 3},
 	} {
 		channel := strings.ReplaceAll(session, " ", "_") // patterns have no spaces
 		args := append([]string{"share", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop", "--channel", channel}, test.args...)
@@ -59,7 +61,7 @@ func TestShare(t *testing.T) {
 		}
 		want := auth.Client{
 			ID: who.ID, IssuedAt: who.IssuedAt, Expires: who.Expires, Tenant: "default",
-			Subject: test.subject, Hosts: []string{"laptop"}, Channels: []string{channel}, Access: test.access,
+			Subject: test.subject, Hosts: []string{"laptop"}, Channels: []string{channel}, Access: test.access, MaxConnections: test.connections,
 		}
 		if test.subject == "" {
 			want.Subject = "link-" + strings.ToLower(who.ID[:10])
@@ -113,7 +115,7 @@ func TestBadShare(t *testing.T) {
 	good := map[string]string{"--data-dir": dir, "--host": "laptop", "--channel": "mock:/1", "--ttl": "1h", "--url": "http://relay"}
 	for _, test := range []struct{ flag, value, want string }{
 		{"--host", "*", "--host"}, {"--channel", "*", "--channel"}, {"--channel", "mock:/*", "--channel"}, {"--channel", "abc", "--channel"},
-		{"--ttl", "0s", "--ttl"}, {"--url", "ftp://relay", "--url"}, {"--url", "relay", "--url"}, {"--url", "http://relay/?x", "--url"},
+		{"--ttl", "0s", "--ttl"}, {"--max-connections", "-1", "connections"}, {"--url", "ftp://relay", "--url"}, {"--url", "relay", "--url"}, {"--url", "http://relay/?x", "--url"},
 		{"--data-dir", t.TempDir(), "--data-dir"}, {"--read", "--write", "can't be used together"},
 	} {
 		args := []string{"share"}

@@ -11,7 +11,7 @@ import (
 type clientTokenCmd struct {
 	dataFlag
 	Host    []string      `help:"Host that the token is for; * in it stands for any characters, alone for all hosts. May be repeated." required:"" placeholder:"HOST"`
-	Subject string        `help:"Who uses the token, as it stands in logs." default:"owner" placeholder:"NAME"`
+	Subject string        `help:"Who uses the token: a name for each person or program. Those with one name are one to the host and share their files; it stands in logs, and relay revoke takes it." required:"" placeholder:"NAME"`
 	TTL     time.Duration `help:"How long the token is good." default:"720h" name:"ttl"`
 	Access  auth.Access   `help:"What the token allows: read or write. A token with write is a shell on its hosts." enum:"read,write" default:"write"`
 	Tenant  string        `help:"Tenant that the hosts belong to." default:"default"`
@@ -37,7 +37,7 @@ func (c *clientTokenCmd) Run(s *streams) error {
 
 // print prints a token and nothing else.
 func (d dataFlag) print(s *streams, issue func(*auth.Keys) (string, error)) error {
-	keys, err := auth.LoadKeys(d.DataDir)
+	keys, err := d.keys()
 	if err != nil {
 		return err
 	}
