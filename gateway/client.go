@@ -88,6 +88,7 @@ type client struct {
 	hold    *time.Timer        // ends phaseHeld
 	expiry  *time.Timer        // ends the connection with its token
 	leaving bool               // to be flushed and closed once it is open
+	handed  chan struct{}      // set when the client has gone before what it sent: closed when that is decided
 	parting *time.Timer        // from the close frame on: ends the connection
 }
 
@@ -130,11 +131,48 @@ func (c *client) exit(err error) {
 	if c.sock.conn.saidLast() {
 		c.sock.close(end.code, end.reason) // reads on if the client has not closed too
 	}
+	c.handOver()
 	c.disconnect(end)
 	c.tickets.endOf(c)
 	c.stopParting()
 	c.metrics.count(c, end.code)
 	c.audit.write(c.line("disconnect", end))
+}
+
+// handOverTime is how long the way to the host may take to be there for what a
+// client has sent that is gone.
+const handOverTime = 30 * time.Second
+
+// handOver waits until what the client sent before it went has left for the
+// host, if the connection to the host is just being made.
+func (c *client) handOver() {
+	c.mu.Lock()
+	c.handed = make(chan struct{})
+	handed := c.handed
+	c.handedLocked()
+	c.mu.Unlock()
+	timer := time.NewTimer(handOverTime)
+	defer timer.Stop()
+	select {
+	case <-handed:
+	case <-timer.C:
+		c.log().Info("client has gone, and what it sent is lost: no connection to the host", "time", handOverTime)
+	case <-c.ctx.Done():
+	}
+}
+
+// handedLocked tells handOver once nothing waits for a connection that is being
+// made. A client that is gone waits for no host that is away.
+func (c *client) handedLocked() {
+	coming := c.phase == phaseWaiting || c.phase == phaseOpening
+	if c.handed == nil || coming && len(c.pending) > 0 {
+		return
+	}
+	select {
+	case <-c.handed:
+	default:
+		close(c.handed)
+	}
 }
 
 // readLoop reads messages until the connection ends.
@@ -321,6 +359,7 @@ func (c *client) noneWaitsLocked() {
 func (c *client) reconsider() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.handedLocked()
 	host, link := c.hosts.find(c.host)
 	switch {
 	case c.phase >= phaseOpening:
@@ -341,6 +380,7 @@ func (c *client) reconsider() {
 func (c *client) unreachable(detail string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.handedLocked()
 	if c.phase < phaseOpening {
 		c.hostAwayLocked(detail)
 	}
@@ -375,6 +415,7 @@ func (c *client) openLocked(link linkUse) {
 func (c *client) opened() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.handedLocked()
 	if c.phase != phaseOpening {
 		return
 	}
@@ -407,6 +448,7 @@ func (c *client) rejected(code ahp.CloseCode, detail string) {
 	if code != ahp.CloseHostOffline && code != ahp.CloseResync {
 		c.phase = phaseClosed
 		c.out.close(code, closeReason(code, detail))
+		c.handedLocked()
 		c.mu.Unlock()
 		return
 	}
@@ -414,6 +456,7 @@ func (c *client) rejected(code ahp.CloseCode, detail string) {
 	if code == ahp.CloseHostOffline {
 		c.hostAwayLocked(detail)
 	}
+	c.handedLocked()
 	c.mu.Unlock()
 	c.hosts.retry(c)
 }
@@ -454,6 +497,7 @@ func (c *client) disconnect(end closing) {
 	c.conn = nil
 	c.phase = phaseClosed
 	c.noneWaitsLocked()
+	c.handedLocked()
 	if c.hold != nil {
 		c.hold.Stop()
 	}
@@ -464,21 +508,27 @@ func (c *client) disconnect(end closing) {
 }
 
 // ended is called by the outbox at its end: the last thing that the client is
-// sent is why. What the client has sent before it knows that is still read.
+// sent is why. What the client has sent before it knows that is still read, and
+// so is what it has sent before it went: that writing fails says nothing of what
+// has come.
 func (c *client) ended(end closing) {
+	gone := end.code == closeLost
 	switch {
-	case end.lost:
+	case c.readEnd.Load() && end.lost:
 		c.sock.kill()
-	case c.readEnd.Load():
+	case c.readEnd.Load(): // exit sees to the rest
 		c.sock.close(end.code, end.reason)
+	case end.lost && !gone:
+		c.sock.kill()
+		c.disconnect(end)
 	default:
-		c.sock.sendClose(end.code, end.reason)
+		if !gone {
+			c.sock.sendClose(end.code, end.reason)
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.parting = time.AfterFunc(closeTime, c.sock.kill)
-		return
 	}
-	c.disconnect(end)
 }
 
 // stopParting is called when the connection has ended.

@@ -24,7 +24,8 @@
 // A connection ends behind what is queued for the client, with the first
 // reason that there is; the client has a time for the queue and one for the
 // closing handshake. What the client sends until it closes too still goes to
-// the host, unless it is the token that has ended. A client that shows no life,
+// the host, unless it is the token that has ended; so does what it sent before it
+// went, if a connection to the host is just being made. A client that shows no life,
 // or on whose account too much waits, loses what is queued. Close codes are those of
 // [ahp.CloseCode]; 1002 is the WebSocket library's for those who do not speak
 // WebSocket.

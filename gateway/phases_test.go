@@ -254,3 +254,79 @@ func TestLeaseRunsOut(t *testing.T) {
 		c.wantMessages(answerTo(1), answerTo(2))
 	})
 }
+
+// TestGoneBeforeTheAnswer has clients send what they want and close at once,
+// while the way to the host is just being made: the host gets all of it, and
+// then hears that the client has gone.
+func TestGoneBeforeTheAnswer(t *testing.T) {
+	messages := []string{`{"id":1,"method":"initialize"}`, `{"id":2,"method":"createSession"}`, `{"method":"last"}`}
+	// leave says all, and goes.
+	leave := func(w *world, closeFrame bool) {
+		conn := w.rawDial(w.token(nil))
+		for _, m := range messages {
+			writeFrame(w.T, conn, finBit|opText, []byte(m))
+		}
+		if closeFrame {
+			writeFrame(w.T, conn, finBit|opClose, []byte{0x03, 0xe8})
+		}
+		_ = conn.Close()
+	}
+	wantAll := func(w *world, h *hostEnd) {
+		synctest.Wait()
+		if got := h.messages(); strings.Join(got, "\n") != strings.Join(messages, "\n") {
+			w.Errorf("host got %q; want %q", got, messages)
+		}
+		h.mu.Lock()
+		closed := h.closed
+		h.mu.Unlock()
+		if !closed {
+			w.Error("the host was not told that the client has gone")
+		}
+		w.wantGone()
+	}
+	for name, closeFrame := range map[string]bool{"with a close frame": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{}, func(w *world) { // the host-agent says late that the host takes messages
+				w.silent = true
+				w.startAgent(routing.AgentConfig{})
+				leave(w, closeFrame)
+				h := w.hostConn(1)
+				time.Sleep(5 * time.Second)
+				if err := h.conn.Opened(); err != nil {
+					w.Error(err)
+				}
+				wantAll(w, h)
+			})
+			inWorld(t, Config{}, func(w *world) { // the link is being made
+				w.setState(broker.Online, "agent1", "")
+				leave(w, closeFrame)
+				time.Sleep(5 * time.Second)
+				w.startAgent(routing.AgentConfig{})
+				wantAll(w, w.hostConn(1))
+			})
+			inWorld(t, Config{}, func(w *world) { // the first link breaks
+				w.silent = true
+				w.startAgent(routing.AgentConfig{})
+				leave(w, closeFrame)
+				w.hostConn(1)
+				w.stopAgent()
+				synctest.Wait()
+				w.silent = false
+				w.startAgent(routing.AgentConfig{})
+				wantAll(w, w.hostConn(2))
+			})
+			inWorld(t, Config{}, func(w *world) { // and nobody waits for ever
+				w.silent = true
+				w.startAgent(routing.AgentConfig{})
+				leave(w, closeFrame)
+				w.hostConn(1)
+				time.Sleep(handOverTime)
+				w.wantGone()
+			})
+			inWorld(t, Config{}, func(w *world) { // nor for a host that is away
+				leave(w, closeFrame)
+				w.wantGone()
+			})
+		})
+	}
+}

@@ -162,7 +162,7 @@ func (c *hostConn) startLocked() {
 
 // leaveTime is how long a host may take for what a client that is gone has
 // sent.
-const leaveTime = 5 * time.Second
+const leaveTime = 30 * time.Second
 
 // Closed implements [routing.HostConn].
 func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
