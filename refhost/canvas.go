@@ -22,7 +22,8 @@ type canvas struct {
 	input    json.RawMessage
 	title    string
 	status   string
-	url      string
+	url      string // as the seed's clients get it
+	web      string // the same for clients whose version has canvases: http or https, or none
 	stale    bool
 
 	// For canvases of the host's own provider only.
@@ -43,6 +44,22 @@ type canvasState struct {
 	URL           string          `json:"url,omitempty"`
 	Availability  string          `json:"availability"`
 	Provider      canvasSource    `json:"provider"`
+}
+
+// A registeredCanvas is the state of a canvas as it is registered since 0.10.
+type registeredCanvas struct {
+	InstanceID    string `json:"instanceId"`
+	ExtensionID   string `json:"extensionId"`
+	ExtensionName string `json:"extensionName,omitempty"`
+	CanvasID      string `json:"canvasId"`
+	Title         string `json:"title,omitempty"`
+	Status        string `json:"status,omitempty"`
+	URL           string `json:"url,omitempty"`
+}
+
+// A canvasResource is an open canvas as a chat's state lists it since 0.10.
+type canvasResource struct {
+	Resource string `json:"resource"`
 }
 
 // A canvasRef is an open canvas as the session's state lists it.
@@ -83,6 +100,29 @@ func (v *canvas) state() canvasState {
 	}
 }
 
+func (v *canvas) registered() registeredCanvas {
+	state := registeredCanvas{
+		InstanceID: v.instance, ExtensionID: v.declared.ExtensionID, ExtensionName: v.declared.ExtensionName,
+		CanvasID: v.declared.CanvasID, Title: v.title, Status: v.status, URL: v.web,
+	}
+	if v.stale {
+		state.URL = ""
+	}
+	return state
+}
+
+// setURL sets the address. What is not on the web has none for clients whose
+// version has canvases, unless the host serves it there too.
+func (v *canvas) setURL(url string) {
+	v.url = url
+	switch {
+	case url == "", strings.HasPrefix(url, "http://"), strings.HasPrefix(url, "https://"):
+		v.web = url
+	case v.app == nil:
+		v.web = ""
+	}
+}
+
 func (v *canvas) ref() canvasRef {
 	return canvasRef{
 		InstanceID: v.instance, Channel: v.channel, CanvasID: v.declared.CanvasID,
@@ -104,22 +144,48 @@ func (s *session) canvases() []*canvas {
 	return slices.DeleteFunc(s.host.canvases.all(), func(v *canvas) bool { return v.session != s })
 }
 
-// openCanvasesChangedLocked publishes the list of open canvases.
+// resources are the session's open canvases, as its default chat lists them.
+func (s *session) resources() []canvasResource {
+	resources := []canvasResource{}
+	for _, v := range s.canvases() {
+		resources = append(resources, canvasResource{v.channel})
+	}
+	return resources
+}
+
+// openCanvasesChangedLocked publishes the list of open canvases, in all forms
+// that some client may know.
 func (s *session) openCanvasesChangedLocked() {
-	s.host.emitLocked(s.uri, struct {
-		Type         string      `json:"type"`
-		OpenCanvases []canvasRef `json:"openCanvases"`
-	}{"session/openCanvasesChanged", s.refs()})
+	s.refsChangedLocked()
+	if s.host.dialect.registers() {
+		s.host.emitLocked(s.chat.uri, struct {
+			Type     string           `json:"type"`
+			Canvases []canvasResource `json:"canvases"`
+		}{"chat/canvasesChanged", s.resources()})
+	}
+}
+
+// refsChangedLocked publishes it in the seed's form, which has titles.
+func (s *session) refsChangedLocked() {
+	if s.host.dialect.seeds() {
+		s.host.emitLocked(s.uri, struct {
+			Type         string      `json:"type"`
+			OpenCanvases []canvasRef `json:"openCanvases"`
+		}{"session/openCanvasesChanged", s.refs()})
+	}
 }
 
 // canvasStateLocked is the state of an open canvas. Clients that cannot
 // render canvases see none.
 func (h *Host) canvasStateLocked(uri string, o offer) (any, error) {
 	v, ok := h.canvases.get(uri)
-	if !ok || !o.canvas {
-		return nil, fail(ahp.CodeNotFound, "Canvas not open: %s", uri)
+	switch {
+	case ok && o.registers():
+		return v.registered(), nil
+	case ok && o.seeds():
+		return v.state(), nil
 	}
-	return v.state(), nil
+	return nil, fail(ahp.CodeNotFound, "Canvas not open: %s", uri)
 }
 
 // updateLocked merges an update into the state, and publishes it: null clears
@@ -129,8 +195,10 @@ func (v *canvas) updateLocked(update map[string]any) error {
 	before := v.ref()
 	for name, value := range update {
 		text, isText := value.(string)
-		field := map[string]*string{"title": &v.title, "status": &v.status, "url": &v.url}[name]
+		field := map[string]*string{"title": &v.title, "status": &v.status}[name]
 		switch {
+		case name == "url" && (isText || value == nil):
+			v.setURL(text)
 		case field != nil && (isText || value == nil):
 			*field = text
 		case name == "availability" && (text == "stale" || text == "ready"):
@@ -144,9 +212,17 @@ func (v *canvas) updateLocked(update map[string]any) error {
 		fields[name] = encode(value)
 	}
 	h := v.session.host
-	h.publishLocked(envelope{channel: v.channel, action: encode(fields), kind: "canvas/updated"}, nil)
+	if h.dialect.seeds() {
+		h.publishLocked(envelope{channel: v.channel, action: encode(fields), kind: "canvas/updated"}, nil)
+	}
+	if h.dialect.registers() {
+		h.emitLocked(v.channel, struct {
+			Type   string           `json:"type"`
+			Canvas registeredCanvas `json:"canvas"`
+		}{"canvas/stateChanged", v.registered()})
+	}
 	if v.ref() != before {
-		v.session.openCanvasesChangedLocked()
+		v.session.refsChangedLocked()
 	}
 	return nil
 }
@@ -173,7 +249,7 @@ func (h *Host) canvasActionLocked(c *conn, env envelope) {
 	}
 	v, open := h.canvases.get(env.channel)
 	open = open && (a.InstanceID == nil || *a.InstanceID == v.instance)
-	renders := c.subs[env.channel] != nil && c.offer.canvas
+	renders := c.subs[env.channel] != nil && c.offer.seeds()
 	switch {
 	case env.kind == "canvas/closeRequested" && !open:
 		// Somebody else was faster.
@@ -238,7 +314,7 @@ func (h *Host) canvasReadResource(c *conn, raw json.RawMessage) (any, error) {
 
 // admitRead checks that the connection renders the canvas that it reads from.
 func (h *Host) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri, name string, err error) {
-	if !slices.ContainsFunc(h.cfg.Canvases, func(app Canvas) bool { return app.Mode == CanvasChannel }) {
+	if c.offer.registers() || !slices.ContainsFunc(h.cfg.Canvases, func(app Canvas) bool { return app.Mode == CanvasChannel }) {
 		return nil, "", "", methodNotFound("canvasReadResource")
 	}
 	params, err := decodeParams[canvasReadParams](raw)
@@ -255,7 +331,7 @@ func (h *Host) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri, name s
 	switch {
 	case !ok:
 		err = fail(ahp.CodeNotFound, "Canvas not open: %s", params.Channel)
-	case c.subs[params.Channel] == nil || !c.offer.canvas:
+	case c.subs[params.Channel] == nil || !c.offer.seeds():
 		err = fail(ahp.CodePermissionDenied, "Not a renderer of the canvas: %s", params.Channel)
 	case instance != v.instance:
 		err = fail(ahp.CodePermissionDenied, "Not content of the canvas %s: %s", v.instance, params.URI)

@@ -322,3 +322,56 @@ func TestCanvasClientProvider(t *testing.T) {
 		}
 	}
 }
+
+// TestCanvasesAsRegistered opens canvases at a host that speaks 1.1: a client of
+// 0.10 or later sees them in the chat's state, whole at each change, and on the
+// web only; one of 0.9 with the capability sees the seed's form.
+func TestCanvasesAsRegistered(t *testing.T) {
+	cfg := twoModes
+	cfg.Protocol = refhost.NewestProtocol
+	host, url, seed := canvasHost(t, cfg)
+	c := dial(t, url, refclient.Options{})
+	if _, err := c.Initialize(testContext(t), refclient.InitializeParams{ClientID: "b", ProtocolVersions: []string{"1.1.0"}}); err != nil {
+		t.Fatal(err)
+	}
+	subscribe(t, c, testChat)
+	for _, id := range []string{"notes", "notes-loopback"} {
+		channel := openCanvas(t, host, id)
+		wantAction(t, c, testChat, "chat/canvasesChanged", channel)
+		wantAction(t, seed, testSession, "session/openCanvasesChanged", channel)
+		state := canvasState(t, c, channel)
+		address, _ := state["url"].(string)
+		if !strings.HasPrefix(address, "http://127.0.0.1:") || state["canvasId"] != id || state["provider"] != nil {
+			t.Errorf("state %v; want a url on loopback, canvasId %s and no provider", state, id)
+		}
+		resp, err := http.Get(address)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("GET %s = %v, %v", address, resp, err)
+		}
+		if err == nil {
+			resp.Body.Close()
+		}
+		if err := host.UpdateCanvas(channel, map[string]any{"title": "New"}); err != nil {
+			t.Fatal(err)
+		}
+		wantAction(t, c, channel, "canvas/stateChanged", `"title":"New"`)
+		if err := host.StaleCanvas(channel); err != nil {
+			t.Fatal(err)
+		}
+		stale, err := c.WaitFor(testContext(t), func(frame []byte) bool {
+			return refclient.IsAction(channel, "canvas/stateChanged")(frame) && !bytes.Contains(frame, []byte(`"url"`))
+		})
+		if err != nil {
+			t.Errorf("a stale canvas keeps its address: %s, %v", stale, err)
+		}
+		_, err = c.Call(testContext(t), "canvasReadResource", params{"channel": channel, "uri": "ahp-canvas-content:/x/y"})
+		wantCode(t, err, ahp.CodeMethodNotFound)
+		if err := host.CloseCanvas(channel); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Subscribe(testContext(t), channel); err == nil {
+			t.Error("a closed canvas can be subscribed to")
+		}
+	}
+	wantAction(t, c, testChat, "chat/canvasesChanged", `"canvases":[]`)
+}

@@ -112,19 +112,27 @@ func (app *Canvas) read(name, uri string) (canvasContent, error) {
 	return content, nil
 }
 
-// openURLLocked returns the address of an instance's content. Each round has
-// another one, so that clients load it anew.
+// openURLLocked returns the address of an instance's content as the seed's
+// clients get it, and notes that on the web. Each round has another one, so that
+// clients load it anew.
 func (v *canvas) openURLLocked() (string, error) {
 	v.round++
 	entry := "index.html"
 	if v.round > 1 {
 		entry += fmt.Sprintf("?round=%d", v.round)
 	}
-	if v.app.Mode == CanvasChannel {
-		return contentScheme + "/" + v.instance + "/" + entry, nil
+	h := v.session.host
+	if v.app.Mode == CanvasLoopback || h.dialect.registers() {
+		origin, err := h.canvasOriginLocked()
+		if err != nil {
+			return "", err
+		}
+		v.web = origin + "/" + v.app.ID + "/" + entry
 	}
-	origin, err := v.session.host.canvasOriginLocked()
-	return origin + "/" + v.app.ID + "/" + entry, err
+	if v.app.Mode == CanvasLoopback {
+		return v.web, nil
+	}
+	return contentScheme + "/" + v.instance + "/" + entry, nil
 }
 
 // A canvasServer serves the content of loopback canvases, to whoever can
@@ -148,7 +156,7 @@ func (h *Host) canvasOriginLocked() (string, error) {
 	}
 	mux := http.NewServeMux()
 	for _, app := range h.cfg.Canvases {
-		if app.Mode == CanvasLoopback {
+		if app.Mode == CanvasLoopback || h.dialect.registers() {
 			mux.Handle("GET /"+app.ID+"/", http.StripPrefix("/"+app.ID, app.handler()))
 		}
 	}

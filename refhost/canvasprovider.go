@@ -61,6 +61,9 @@ func (s *session) declarations() []canvasDeclaration {
 }
 
 func (s *session) canvasesChangedLocked() {
+	if !s.host.dialect.seeds() {
+		return
+	}
 	s.host.emitLocked(s.uri, struct {
 		Type     string              `json:"type"`
 		Canvases []canvasDeclaration `json:"canvases"`
@@ -88,7 +91,7 @@ func (s *session) activeClientLocked(c *conn, env envelope) {
 		ac := &activeClient{id: id, entry: a.ActiveClient}
 		for _, d := range entry.Providers {
 			d.ExtensionID, d.ExtensionName, d.Source = "client:"+id, "", canvasSource{"client", id}
-			if d.CanvasID != "" && c.offer.canvas {
+			if d.CanvasID != "" && c.offer.seeds() {
 				ac.declared = append(ac.declared, d)
 			}
 		}
@@ -236,7 +239,8 @@ func (h *Host) OpenCanvas(session, canvasID string, input any) (string, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v.title, v.status, v.url = opened.Title, opened.Status, opened.URL
+	v.title, v.status = opened.Title, opened.Status
+	v.setURL(opened.URL)
 	if err := h.addCanvasLocked(v); err != nil {
 		return "", err
 	}
@@ -318,9 +322,11 @@ func (h *Host) addCanvasLocked(v *canvas) (err error) {
 	}
 	if v.app != nil {
 		v.title = v.declared.DisplayName
-		if v.url, err = v.openURLLocked(); err != nil {
+		url, err := v.openURLLocked()
+		if err != nil {
 			return err
 		}
+		v.setURL(url)
 	}
 	v.channel = canvasPrefix + h.cfg.NewID()
 	h.canvases.add(v.channel, v)
@@ -481,7 +487,7 @@ func (h *Host) CloseCanvas(channel string) error {
 // refuseProviderCallLocked answers canvasOpen and the like: it is the host
 // that asks providers. Who knows no canvases knows no such methods.
 func (h *Host) refuseProviderCallLocked(c *conn, _ json.RawMessage) (any, error) {
-	if !c.offer.canvas {
+	if !c.offer.seeds() {
 		return nil, methodNotFound("canvasOpen, canvasInvokeAction, canvasClose")
 	}
 	return nil, fail(ahp.CodePermissionDenied, "Canvases are opened, driven and closed by the host")

@@ -29,6 +29,7 @@ type chatSummary struct {
 	Status     int         `json:"status"`
 	ModifiedAt string      `json:"modifiedAt"`
 	Origin     plainOrigin `json:"origin"`
+	Movable    bool        `json:"movable,omitempty"` // since 1.0
 }
 
 // plainOrigin tells that the user made the chat.
@@ -42,6 +43,9 @@ type chatState struct {
 	TurnsNextCursor string          `json:"turnsNextCursor,omitempty"`
 	ActiveTurn      *turn           `json:"activeTurn,omitempty"`
 	Draft           json.RawMessage `json:"draft,omitempty"`
+
+	// For clients whose version has canvases.
+	Canvases []canvasResource `json:"canvases,omitzero"`
 }
 
 // A turn is a message of the user and what the agent makes of it.
@@ -63,6 +67,7 @@ func (ch *chat) summary() chatSummary {
 		Status:     ch.status,
 		ModifiedAt: timestamp(ch.modified),
 		Origin:     plainOrigin{"user"},
+		Movable:    ch != ch.session.chat && ch.session.host.dialect.own[0].compare(firstStable) >= 0,
 	}
 }
 
@@ -175,8 +180,19 @@ func (ch *chat) updateStatusLocked() {
 	updated := chatUpdatedAction{Type: "session/chatUpdated", Chat: ch.uri}
 	updated.Changes.Status = status
 	s.host.emitLocked(s.uri, updated)
-	s.status = s.status&statusFlags | status
+	s.status = s.status&statusFlags | s.chatsStatus()
 	s.touchLocked()
+}
+
+// chatsStatus is that of the chat which wants most of the user.
+func (s *session) chatsStatus() int {
+	status := statusIdle
+	for _, wanted := range []int{statusError, statusInProgress, statusInputNeeded} {
+		if slices.ContainsFunc(s.listed, func(ch *chat) bool { return ch.status == wanted }) {
+			status = wanted
+		}
+	}
+	return status
 }
 
 // reduce changes the state by an action. What does not fit the state has no

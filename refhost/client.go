@@ -9,6 +9,23 @@ type client struct {
 	offer  offer   // of the latest initialize, for reconnect
 	conns  []*conn // open ones, the newest last
 	leftAt int64   // serverSeq when the last connection ended
+
+	windows map[string]receiveLimits // of its windowed subscriptions
+}
+
+// maxWindows bounds the windowed subscriptions that a client can resume.
+const maxWindows = 1024
+
+// rememberWindow notes how a channel is delivered, nil meaning as usual.
+func (cl *client) rememberWindow(channel string, w *window) {
+	delete(cl.windows, channel)
+	if w == nil || len(cl.windows) >= maxWindows {
+		return
+	}
+	if cl.windows == nil {
+		cl.windows = make(map[string]receiveLimits)
+	}
+	cl.windows[channel] = w.limits
 }
 
 // An offer is what a client said of itself in initialize. It shapes what the
@@ -23,9 +40,21 @@ type offer struct {
 
 // takes reports whether actions of this type are sent to such a client.
 func (o offer) takes(kind string) bool {
-	ofCanvas := family(kind) == "canvas" || kind == "session/canvasesChanged" || kind == "session/openCanvasesChanged"
-	return o.version.knows(kind) && (o.canvas || !ofCanvas)
+	switch {
+	case kind == "canvas/stateChanged" || kind == "chat/canvasesChanged":
+		return o.registers()
+	case family(kind) == "canvas" || kind == "session/canvasesChanged" || kind == "session/openCanvasesChanged":
+		return o.seeds()
+	}
+	return o.version.knows(kind)
 }
+
+// registers reports whether the client's version has canvases: no capability is
+// asked for then.
+func (o offer) registers() bool { return o.version.compare(canvasesRegistered) >= 0 }
+
+// seeds reports whether the client takes canvases as the seed proposed them.
+func (o offer) seeds() bool { return o.canvas && !o.registers() }
 
 // newest returns the connection that gets the client's notifications and
 // requests, or nil.

@@ -12,6 +12,9 @@ import (
 // Config is what a [Host] can be told. The zero value is a host without files,
 // with echo terminals and without ready-made sessions.
 type Config struct {
+	// Protocol is what the host speaks. Default: [Protocol09].
+	Protocol Protocol
+
 	// Logger gets ids, methods and sizes, never message bodies or tokens.
 	// Default: none.
 	Logger *slog.Logger
@@ -119,6 +122,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.NewID == nil {
 		c.NewID = newUUID
 	}
+	if c.Protocol == "" {
+		c.Protocol = Protocol09
+	}
 	if c.Terminals == "" {
 		c.Terminals = EchoTerminals
 	}
@@ -159,6 +165,8 @@ func (c Config) withDefaults() (Config, error) {
 
 func (c Config) check() error {
 	switch {
+	case dialects[c.Protocol].own == nil:
+		return fmt.Errorf("refhost: Config.Protocol is %q; want 0.8, 0.9, 0.10, 1.0 or 1.1", c.Protocol)
 	case c.Terminals != EchoTerminals && c.Terminals != ShellTerminals:
 		return fmt.Errorf("refhost: Config.Terminals is %q; want %q or %q", c.Terminals, EchoTerminals, ShellTerminals)
 	case c.Root != "" && len(c.Files) > 0:

@@ -37,6 +37,7 @@ type conn struct {
 	offer    offer   // what the client said on this connection
 	subs     map[string]*subscription
 	held     *heldDelta          // a delta that waits for more; nil if none
+	opening  []*window           // agreed to in the answer that is being made
 	inFlight int                 // requests that are answered by a goroutine of their own
 	mcpCalls map[string]*mcpCall // those on mcp:// channels, by the client's id
 }

@@ -1,22 +1,19 @@
 package refhost
 
-import (
-	"encoding/json"
-	"time"
-)
+import "time"
 
 // A subscription is what one connection asked for on one channel.
 type subscription struct {
 	channel    string
 	maxLatency time.Duration // 0: no coalescing
-	frames     *frameWindow  // nil: plain action notifications
+	window     *window       // nil: plain action notifications
 }
 
 // deliverLocked sends an action the way the subscriber asked for.
 func (c *conn) deliverLocked(sub *subscription, rec *record) {
 	switch {
-	case sub.frames != nil:
-		c.frameLocked(sub, rec)
+	case sub.window != nil:
+		c.pushLocked(sub.window, string(rec.frame))
 	case sub.maxLatency > 0 && rec.delta != nil:
 		c.holdLocked(sub, rec)
 	default:
@@ -69,61 +66,4 @@ func (c *conn) dropHeldLocked() {
 		c.held.timer.stopLocked()
 		c.held = nil
 	}
-}
-
-// A frameWindow is the state of a channel that is delivered privately: as
-// numbered channel/frame notifications, of which only so many may be
-// unacknowledged.
-type frameWindow struct {
-	size    int64 // 0: any number
-	sent    int64 // number of the latest frame
-	acked   int64 // number of the latest frame that the client has taken
-	pending []json.RawMessage
-	bytes   int // in pending; bounded like the send queue
-}
-
-func (c *conn) frameLocked(sub *subscription, rec *record) {
-	w := sub.frames
-	w.pending = append(w.pending, rec.params)
-	w.bytes += len(rec.params)
-	c.pumpFramesLocked(sub)
-	if w.bytes > c.host.cfg.SendQueue {
-		c.end(errSlow)
-	}
-}
-
-// pumpFramesLocked sends what waits on the channel as one frame, if the window
-// is open.
-func (c *conn) pumpFramesLocked(sub *subscription) {
-	w := sub.frames
-	if len(w.pending) == 0 || w.size > 0 && w.sent-w.acked >= w.size {
-		return
-	}
-	w.sent++
-	c.queueLocked(notificationFrame("channel/frame", encode(struct {
-		Channel string            `json:"channel"`
-		Frame   int64             `json:"frame"`
-		Actions []json.RawMessage `json:"actions"`
-	}{sub.channel, w.sent, w.pending})))
-	w.pending, w.bytes = nil, 0
-}
-
-// channelAck is the params of the notification with which a client takes
-// frames, and all before them.
-type channelAck struct {
-	Channel string `json:"channel"`
-	Frame   int64  `json:"frame"`
-}
-
-func (c *conn) ackFrameLocked(raw json.RawMessage) {
-	ack, err := decodeParams[channelAck](raw)
-	if err != nil {
-		return
-	}
-	sub := c.subs[ack.Channel]
-	if sub == nil || sub.frames == nil || ack.Frame > sub.frames.sent {
-		return
-	}
-	sub.frames.acked = max(sub.frames.acked, ack.Frame)
-	c.pumpFramesLocked(sub)
 }

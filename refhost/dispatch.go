@@ -3,6 +3,7 @@ package refhost
 import (
 	"encoding/json"
 	"errors"
+	"io"
 
 	"ahprelay/ahp"
 )
@@ -27,6 +28,9 @@ var methods = map[string]method{
 	"listSessions":         {locked: (*Host).listSessionsLocked},
 	"createSession":        {locked: (*Host).createSessionLocked},
 	"disposeSession":       {locked: (*Host).disposeSessionLocked},
+	"createChat":           {locked: (*Host).createChatLocked},
+	"disposeChat":          {locked: (*Host).disposeChatLocked},
+	"moveChat":             {locked: (*Host).moveChatLocked},
 	"resolveSessionConfig": {locked: (*Host).resolveSessionConfigLocked},
 	"completions":          {locked: (*Host).completionsLocked},
 	"authenticate":         {locked: (*Host).authenticateLocked},
@@ -122,6 +126,7 @@ func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params jso
 		result, err := m.locked(h, c, params)
 		frame, err := h.answerFrame(id, result, err)
 		h.answerLocked(c, name, frame, err)
+		c.openedLocked()
 	case m.remote != nil && (m.unlocked == nil || asksClient(params)):
 		h.requestRemoteLocked(c, id, name, params, m)
 	case m.unlocked != nil:
@@ -147,9 +152,13 @@ func (h *Host) openLocked(c *conn, id json.RawMessage, name string, params json.
 	}
 	if err != nil {
 		c.queueLocked(errorFrame(id, asRPCError(err)))
+		if h.dialect.wide && asRPCError(err).Code == ahp.CodeUnsupportedProtocolVersion {
+			c.out.finish(io.EOF)
+		}
 		return
 	}
 	c.queueLocked(resultFrame(id, result))
+	c.openedLocked()
 }
 
 // requestRemoteLocked answers in a goroutine that ends with the connection.
@@ -202,7 +211,11 @@ func (h *Host) notificationLocked(c *conn, name string, params json.RawMessage) 
 		h.dispatchLocked(c, params)
 	case "unsubscribe":
 		h.unsubscribeLocked(c, params)
-	case "channel/ack":
-		c.ackFrameLocked(params)
+	case "channel/frame":
+		c.frameLocked(params)
+	case "channel/credit":
+		c.creditLocked(params)
+	case "channel/reset":
+		h.unsubscribeLocked(c, params)
 	}
 }

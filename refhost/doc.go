@@ -14,13 +14,23 @@
 //
 // # Versions and capabilities
 //
-// The host speaks 0.9.0 and 0.8.0, and serves what is offered within ^ of
-// these; the highest offer counts. Otherwise the error is -32005 with
-// data.supportedVersions. A client of 0.8 is not sent chat/usage.
-// With capabilities.canvas, the state of sessions has canvases and
-// openCanvases; with capabilities.mcpApps, MCP servers in it have mcpApp and
-// channel. Versions and capabilities are a connection's own; reconnect
-// goes on with those of the client's latest initialize.
+// [Config.Protocol] says what the host speaks. Of what a client offers, the
+// highest version counts that the host accepts, and the answer says it back:
+//
+//	0.8   0.8.0
+//	0.9   0.9.0, 0.8.0
+//	0.10  0.10.0
+//	1.0   1.0.0 and later below 2, and 0.9
+//	1.1   the same, with windows and with cursors for each channel
+//
+// Otherwise the error is -32005 with data.supportedVersions; hosts of 1.0 and
+// 1.1 close the connection then, and refuse an offer with an entry that is no
+// version. A client of 0.8 is not sent chat/usage. Since 0.10 clients see
+// canvases as they are registered; before, with capabilities.canvas, in the
+// seed's form. Since 1.0 summaries of sessions have chats and defaultChat, and
+// moveChat is served. With capabilities.mcpApps, MCP servers in state have
+// mcpApp and channel. Versions and capabilities are a connection's own;
+// reconnect goes on with those of the client's latest initialize.
 //
 // # Channels
 //
@@ -37,16 +47,27 @@
 //   - delivery.maxLatencyMs: consecutive chat/delta of one part come as one,
 //     with the content of all and the serverSeq of the last. Whatever else the
 //     connection is sent comes after it, so serverSeq keeps its order.
-//   - flowControl: the channel comes as channel/frame {channel, frame,
-//     actions}, numbered from 1, each action the params of its notification.
-//     With flowControl.window, so many frames may be unacknowledged; the
-//     client acknowledges with channel/ack {channel, frame}, and what came
-//     meanwhile is one frame then.
+//   - flowControl.receive, from clients of 1.0 on at hosts of 1.1: the answer
+//     has flowControl and no snapshot, and the channel comes in windows; see
+//     there.
 //   - view.turns: the snapshot has so many completed turns at most, and
 //     turnsNextCursor for fetchTurns. It shapes nothing but the snapshot.
 //
 // root/sessionAdded, root/sessionSummaryChanged and root/sessionRemoved go to
 // every initialized client, subscribed or not, without serverSeq.
+//
+// # Windows
+//
+// On a windowed channel the text of each notification comes in pieces, as
+// channel/frame {channel, data, final?}: first channel/snapshot {channel,
+// snapshot}, where there is state, then the control channel/ready, then what is
+// said. A frame has at most maximumFrameBytes; a message begins only while fewer
+// than windowBytes are sent and not consumed. The client says with
+// channel/credit {channel, consumedBytes} how far it has come: in bytes of UTF-16
+// of the messages' text, cumulative, at the end of a message. It may send
+// dispatchAction in frames, and is credited. channel/reset, from either side,
+// ends the subscription: for a message over maximumMessageBytes, a credit that
+// fits no message, a frame that cannot be read.
 //
 // # Clients
 //
@@ -138,6 +159,13 @@
 // Paths are decoded once. For [CanvasLoopback], and without any canvas, it is
 // -32601.
 //
+// Clients of 0.10 and later are told of a canvas in its session's default chat:
+// state.canvases [{resource}], replaced by chat/canvasesChanged; its state has
+// neither provider nor availability, and canvas/stateChanged {canvas} replaces
+// it. Its url is on the web, and absent while the canvas is stale: what has
+// another address in the seed's form is served on loopback too. Such clients
+// neither provide canvases nor send anything to them.
+//
 // # MCP servers
 //
 // [Config.MCP] are real MCP servers, of the official Go SDK, which the host
@@ -198,9 +226,9 @@
 //
 // # What is different from VS Code's host
 //
-// Sessions have no changesets or second chats, no customizations but MCP
-// servers, and there is no
-// automation. view, delivery and flowControl are served. A malformed action
+// Sessions have no changesets, no customizations but MCP servers, and there is
+// no automation. createChat, disposeChat and moveChat are served; chats have no
+// hierarchy. view, delivery and flowControl are served. A malformed action
 // changes nothing. A turn whose place another takes is silent from then on.
 // Missing params are -32602. Data that is no UTF-8 is read as base64. The
 // agent's error is a part, not a field, of chat/error.

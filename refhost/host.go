@@ -10,10 +10,11 @@ import (
 // A Host is an AHP host. Its methods are safe for concurrent use.
 type Host struct {
 	// Set by New, then read-only.
-	cfg   Config
-	log   *slog.Logger
-	files *fileStore
-	done  chan struct{} // closed by Close
+	cfg     Config
+	dialect dialect
+	log     *slog.Logger
+	files   *fileStore
+	done    chan struct{} // closed by Close
 
 	wg sync.WaitGroup // every goroutine and timer of the host
 
@@ -61,6 +62,7 @@ func New(cfg Config) (*Host, error) {
 	}
 	return &Host{
 		cfg:     cfg,
+		dialect: dialects[cfg.Protocol],
 		log:     cfg.Logger,
 		files:   files,
 		done:    make(chan struct{}),

@@ -205,11 +205,14 @@ func (l *mcpLink) call(ctx context.Context, method string, params any) (json.Raw
 // mcpVersion is the version of MCP that the host offers to servers.
 const mcpVersion = "2025-11-25"
 
+// mcpClientVersion is what the host calls itself to servers.
+const mcpClientVersion = "0.9.0"
+
 // greet does MCP's handshake, which clients of an mcp:// channel do not see.
 func (l *mcpLink) greet(ctx context.Context) error {
 	_, err := l.call(ctx, "initialize", map[string]any{
 		"protocolVersion": mcpVersion,
-		"clientInfo":      map[string]string{"name": "refhost", "version": hostVersions[0].String()},
+		"clientInfo":      map[string]string{"name": "refhost", "version": mcpClientVersion},
 		"capabilities": map[string]any{
 			"sampling":   struct{}{},
 			"extensions": map[string]any{appExtension: map[string]any{"mimeTypes": []string{appMIMEType}}},

@@ -240,12 +240,16 @@ type inputRequest struct {
 // updateWaitingLocked publishes what the session began or ceased to wait for.
 func (s *session) updateWaitingLocked() {
 	var now []inputRequest
-	if t := s.chat.active; t != nil {
+	for _, ch := range s.listed {
+		t := ch.active
+		if t == nil {
+			continue
+		}
 		for _, tc := range t.pending() {
-			now = append(now, s.inputRequest("toolConfirmation", t, tc))
+			now = append(now, ch.inputRequest("toolConfirmation", t, tc))
 		}
 		for _, tc := range t.blocked() {
-			now = append(now, s.inputRequest("toolAuthentication", t, tc))
+			now = append(now, ch.inputRequest("toolAuthentication", t, tc))
 		}
 	}
 	before := s.waiting
@@ -262,11 +266,11 @@ func (s *session) updateWaitingLocked() {
 	}
 }
 
-func (s *session) inputRequest(kind string, t *turn, tc *toolCall) inputRequest {
+func (ch *chat) inputRequest(kind string, t *turn, tc *toolCall) inputRequest {
 	return inputRequest{
-		ID:       kind + ":" + s.chat.uri + ":" + t.ID + ":" + tc.ToolCallID,
+		ID:       kind + ":" + ch.uri + ":" + t.ID + ":" + tc.ToolCallID,
 		Kind:     kind,
-		Chat:     s.chat.uri,
+		Chat:     ch.uri,
 		TurnID:   t.ID,
 		ToolCall: encode(tc),
 	}

@@ -136,6 +136,20 @@ func (h *Host) notifyAllLocked(method string, params any) {
 	}
 }
 
+// notifyEachLocked is notifyAllLocked for what differs by a client's offer; nil
+// is not sent.
+func (h *Host) notifyEachLocked(method string, params func(offer) any) {
+	for _, cl := range h.clients {
+		c := cl.newest()
+		if c == nil {
+			continue
+		}
+		if p := params(c.offer); p != nil {
+			c.queueLocked(notificationFrame(method, encode(p)))
+		}
+	}
+}
+
 // canReplayLocked reports whether a client that has seen everything up to seq
 // can be brought up to date from the buffer.
 func (h *Host) canReplayLocked(seq int64) bool {
@@ -145,14 +159,15 @@ func (h *Host) canReplayLocked(seq int64) bool {
 	return seq >= h.replay[0].seq
 }
 
-// replayLocked returns the envelopes after seq that c would have been sent.
-func (h *Host) replayLocked(c *conn, seq int64) []json.RawMessage {
+// replayLocked returns the envelopes after seq that c would have been sent, of
+// the channels that are wanted.
+func (h *Host) replayLocked(c *conn, seq int64, wanted func(channel string) bool) []json.RawMessage {
 	start, _ := slices.BinarySearchFunc(h.replay, seq+1, func(rec *record, seq int64) int {
 		return cmp.Compare(rec.seq, seq)
 	})
 	missed := []json.RawMessage{}
 	for _, rec := range h.replay[start:] {
-		if c.subs[rec.channel] != nil && c.offer.takes(rec.kind) {
+		if c.subs[rec.channel] != nil && wanted(rec.channel) && c.offer.takes(rec.kind) {
 			missed = append(missed, rec.as(c.offer).params)
 		}
 	}

@@ -19,7 +19,8 @@ type session struct {
 	created     time.Time
 	modified    time.Time
 	directories []string // nil: none were given
-	chat        *chat    // the default chat, and the only one
+	chat        *chat    // the default chat
+	listed      []*chat  // all chats, in the order in which clients list them
 	waiting     []inputRequest
 	clients     catalog[*activeClient]
 	mcp         []*mcpServer
@@ -37,6 +38,18 @@ type summary struct {
 	WorkingDirectories []string        `json:"workingDirectories,omitzero"`
 	Changes            *changes        `json:"changes,omitempty"`
 	Meta               json.RawMessage `json:"_meta,omitempty"`
+
+	// Since 1.0.
+	Chats       []chatSummary `json:"chats,omitzero"`
+	DefaultChat string        `json:"defaultChat,omitempty"`
+}
+
+// as is the summary as a client that made this offer gets it.
+func (sum summary) as(o offer) summary {
+	if o.version.compare(firstStable) < 0 {
+		sum.Chats, sum.DefaultChat = nil, ""
+	}
+	return sum
 }
 
 type changes struct {
@@ -90,7 +103,7 @@ func (s *session) state(o offer) sessionState {
 		Status:             s.status,
 		Lifecycle:          "ready",
 		ActiveClients:      s.activeClients(),
-		Chats:              []chatSummary{s.chat.summary()},
+		Chats:              s.chatSummaries(),
 		DefaultChat:        s.chat.uri,
 		WorkingDirectories: s.directories,
 		InputNeeded:        s.waiting,
@@ -102,7 +115,7 @@ func (s *session) state(o offer) sessionState {
 		state.Meta = workspaceless
 	}
 	state.Customizations = s.customizations(o.mcpApps)
-	if o.canvas {
+	if o.seeds() {
 		state.Canvases, state.OpenCanvases = s.declarations(), s.refs()
 	}
 	return state
@@ -119,6 +132,8 @@ func (s *session) summary() summary {
 		ModifiedAt:         timestamp(s.modified),
 		WorkingDirectories: append([]string{}, s.directories...),
 		Changes:            &changes{},
+		Chats:              s.chatSummaries(),
+		DefaultChat:        s.chat.uri,
 	}
 	if len(s.directories) == 0 {
 		sum.Meta = workspaceless
@@ -172,6 +187,12 @@ func (h *Host) checkSessionURI(uri string) error {
 
 // addSessionLocked adds a session that nobody has been told of.
 func (h *Host) addSessionLocked(uri string, directories []string, now time.Time) *session {
+	return h.addSessionWithLocked(uri, directories, now, &chat{uri: defaultChat(uri), status: statusIdle, modified: now})
+}
+
+// addSessionWithLocked adds one with a chat, which keeps the session that it
+// had, if any.
+func (h *Host) addSessionWithLocked(uri string, directories []string, now time.Time, ch *chat) *session {
 	s := &session{
 		host:        h,
 		uri:         uri,
@@ -180,7 +201,10 @@ func (h *Host) addSessionLocked(uri string, directories []string, now time.Time)
 		modified:    now,
 		directories: directories,
 	}
-	s.chat = &chat{session: s, uri: defaultChat(uri), status: statusIdle, modified: now}
+	s.chat, s.listed = ch, []*chat{ch}
+	if ch.session == nil {
+		ch.session = s
+	}
 	s.addMCPLocked()
 	h.sessions.add(uri, s)
 	h.chats[s.chat.uri] = s.chat
@@ -197,10 +221,12 @@ func (h *Host) announceLocked(s *session) {
 	sum.Changes = nil // not known yet
 	s.announced = sum
 	h.logLocked(levelInfo, "Session created: %s", s.uri)
-	h.notifyAllLocked("root/sessionAdded", struct {
-		Channel string  `json:"channel"`
-		Summary summary `json:"summary"`
-	}{rootChannel, sum})
+	h.notifyEachLocked("root/sessionAdded", func(o offer) any {
+		return struct {
+			Channel string  `json:"channel"`
+			Summary summary `json:"summary"`
+		}{rootChannel, sum.as(o)}
+	})
 }
 
 type channelParams struct {
@@ -218,17 +244,19 @@ func (h *Host) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 	if !ok {
 		return nil, nil
 	}
-	s.chat.stopLocked()
 	s.announcer.stopLocked()
-	if s.chat.active != nil {
-		s.chat.active = nil
-		h.changeActiveLocked(-1)
+	for _, ch := range s.listed {
+		ch.stopLocked()
+		if ch.active != nil {
+			ch.active = nil
+			h.changeActiveLocked(-1)
+		}
+		delete(h.chats, ch.uri)
 	}
 	for _, v := range s.canvases() {
 		h.canvases.remove(v.channel)
 	}
 	h.sessions.remove(s.uri)
-	delete(h.chats, s.chat.uri)
 	h.deleted = append(h.deleted, s.uri)
 	if len(h.deleted) > maxDeleted {
 		h.deleted = h.deleted[1:]
@@ -243,10 +271,10 @@ func (h *Host) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 func (h *Host) deletedLocked(uri string) bool { return slices.Contains(h.deleted, uri) }
 
 // listSessionsLocked answers listSessions, oldest first, on one page.
-func (h *Host) listSessionsLocked(*conn, json.RawMessage) (any, error) {
+func (h *Host) listSessionsLocked(c *conn, _ json.RawMessage) (any, error) {
 	items := []summary{}
 	for _, s := range h.sessions.all() {
-		items = append(items, s.summary())
+		items = append(items, s.summary().as(c.offer))
 	}
 	return struct {
 		Items []summary `json:"items"`
@@ -287,6 +315,20 @@ type summaryChanges struct {
 	Status     *int     `json:"status,omitempty"`
 	ModifiedAt *string  `json:"modifiedAt,omitempty"`
 	Changes    *changes `json:"changes,omitempty"`
+
+	// Since 1.0.
+	Chats []chatSummary `json:"chats,omitzero"`
+}
+
+// as is what of the changes a client that made this offer gets, nil if nothing.
+func (diff summaryChanges) as(o offer) *summaryChanges {
+	if o.version.compare(firstStable) < 0 {
+		diff.Chats = nil
+	}
+	if diff.Title == nil && diff.Status == nil && diff.ModifiedAt == nil && diff.Changes == nil && diff.Chats == nil {
+		return nil
+	}
+	return &diff
 }
 
 func (s *session) announceChangesLocked() {
@@ -305,13 +347,19 @@ func (s *session) announceChangesLocked() {
 	if old.Changes == nil {
 		diff.Changes = now.Changes
 	}
-	if diff == (summaryChanges{}) {
-		return
+	if !slices.Equal(now.Chats, old.Chats) {
+		diff.Chats = now.Chats
 	}
 	s.announced = now
-	s.host.notifyAllLocked("root/sessionSummaryChanged", struct {
-		Channel string         `json:"channel"`
-		Session string         `json:"session"`
-		Changes summaryChanges `json:"changes"`
-	}{rootChannel, s.uri, diff})
+	s.host.notifyEachLocked("root/sessionSummaryChanged", func(o offer) any {
+		changes := diff.as(o)
+		if changes == nil {
+			return nil
+		}
+		return struct {
+			Channel string          `json:"channel"`
+			Session string          `json:"session"`
+			Changes *summaryChanges `json:"changes"`
+		}{rootChannel, s.uri, changes}
+	})
 }

@@ -3,6 +3,7 @@ package refhost
 import (
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,16 +30,20 @@ type subscribeParams struct {
 	Delivery struct {
 		MaxLatencyMs int64 `json:"maxLatencyMs"`
 	} `json:"delivery"`
-	FlowControl *struct {
-		Window int64 `json:"window"`
-	} `json:"flowControl"`
+	FlowControl *subscribeWindow `json:"flowControl"`
+}
+
+// A subscribeWindow asks for windowed delivery.
+type subscribeWindow struct {
+	Receive receiveLimits `json:"receive"`
 }
 
 // maxLatency is the longest that a subscriber can have deltas held back.
 const maxLatency = 10 * time.Second
 
 type subscribeResult struct {
-	Snapshot *snapshot `json:"snapshot,omitempty"`
+	Snapshot    *snapshot    `json:"snapshot,omitempty"`
+	FlowControl *flowControl `json:"flowControl,omitempty"`
 }
 
 // subscribeLocked answers subscribe. A second one for the same channel changes
@@ -52,23 +57,35 @@ func (h *Host) subscribeLocked(c *conn, raw json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.subscribeLocked(params.Channel, params)
-	return subscribeResult{snap}, nil
+	w := c.subscribeLocked(params.Channel, params)
+	if w == nil {
+		return subscribeResult{Snapshot: snap}, nil
+	}
+	var bootstrap []string
+	if snap != nil {
+		bootstrap = append(bootstrap, snapshotText(snap))
+	}
+	c.openWindowLocked(w, bootstrap...)
+	return subscribeResult{FlowControl: w.agreed()}, nil
 }
 
-func (c *conn) subscribeLocked(channel string, params subscribeParams) {
+// subscribeLocked returns the subscription's window, if it asks for one that
+// the host agrees to.
+func (c *conn) subscribeLocked(channel string, params subscribeParams) *window {
 	c.unsubscribeLocked(channel)
 	sub := &subscription{
 		channel:    channel,
 		maxLatency: min(time.Duration(params.Delivery.MaxLatencyMs)*time.Millisecond, maxLatency),
 	}
-	if params.FlowControl != nil {
-		sub.frames = &frameWindow{size: params.FlowControl.Window}
+	if params.FlowControl != nil && c.host.dialect.windows && c.offer.version.compare(firstStable) >= 0 {
+		sub.window = newWindow(channel, params.FlowControl.Receive)
 	}
+	c.client.rememberWindow(channel, sub.window)
 	c.subs[channel] = sub
 	if isLogChannel(channel) {
 		c.host.logSubs++
 	}
+	return sub.window
 }
 
 func (c *conn) unsubscribeLocked(channel string) {
@@ -77,6 +94,7 @@ func (c *conn) unsubscribeLocked(channel string) {
 		c.host.logSubs--
 	}
 	delete(c.subs, channel)
+	c.opening = slices.DeleteFunc(c.opening, func(w *window) bool { return w.channel == channel })
 }
 
 func (h *Host) unsubscribeLocked(c *conn, raw json.RawMessage) {
@@ -107,8 +125,8 @@ func (h *Host) stateLocked(c *conn, uri string, v view) (any, error) {
 		return watchState(uri)
 	case strings.HasPrefix(uri, canvasPrefix):
 		return h.canvasStateLocked(uri, c.offer)
-	case strings.HasPrefix(uri, chatPrefix):
-		return h.chatStateLocked(uri, v)
+	case strings.HasPrefix(uri, chatScheme):
+		return h.chatStateLocked(uri, v, c.offer)
 	}
 	if s, ok := h.sessions.get(uri); ok {
 		return s.state(c.offer), nil
@@ -119,9 +137,13 @@ func (h *Host) stateLocked(c *conn, uri string, v view) (any, error) {
 	return nil, h.noSessionLocked(uri)
 }
 
-func (h *Host) chatStateLocked(uri string, v view) (any, error) {
+func (h *Host) chatStateLocked(uri string, v view, o offer) (any, error) {
 	if ch := h.chats[uri]; ch != nil {
-		return ch.state(v), nil
+		state := ch.state(v)
+		if o.registers() && ch == ch.session.chat {
+			state.Canvases = ch.session.resources()
+		}
+		return state, nil
 	}
 	return nil, h.noSessionLocked(sessionOfChat(uri))
 }
@@ -136,6 +158,9 @@ func (h *Host) noSessionLocked(uri string) error {
 	}
 	return fail(ahp.CodeSessionNotFound, "No agent for session: %s", uri)
 }
+
+// chatScheme begins the URIs of all chats.
+const chatScheme = "ahp-chat:"
 
 // chatPrefix begins the URIs of default chats; the session's URI follows in
 // base64url.

@@ -11,6 +11,54 @@ import (
 	"ahprelay/ahp"
 )
 
+// A Protocol is what a host speaks: the version that it was built for, and
+// those that it accepts besides.
+type Protocol string
+
+// The protocols that the host can be told to speak; see the package
+// documentation.
+const (
+	Protocol08 Protocol = "0.8"
+	Protocol09 Protocol = "0.9"
+	Protocol10 Protocol = "0.10"
+	Protocol1  Protocol = "1.0"
+	Protocol11 Protocol = "1.1"
+
+	// NewestProtocol is the newest of them.
+	NewestProtocol = Protocol11
+)
+
+// A dialect is what a [Protocol] means on the wire.
+type dialect struct {
+	// own are the versions that the host names, newest first.
+	own []version
+
+	// wide hosts accept every version from 1.0.0 on with their major, or with
+	// the 0.minor of one of their own; others accept no newer one than theirs.
+	// They refuse an offer with an entry that is no version, and close a
+	// connection that they refuse.
+	wide bool
+
+	windows    bool // channel/frame under credit, and reconnect with windows
+	perChannel bool // reconnect with a cursor for each channel
+}
+
+var dialects = map[Protocol]dialect{
+	Protocol08: {own: []version{{0, 8, 0}}},
+	Protocol09: {own: []version{{0, 9, 0}, {0, 8, 0}}},
+	Protocol10: {own: []version{{0, 10, 0}}},
+	Protocol1:  {own: []version{{1, 0, 0}, {0, 9, 0}}, wide: true},
+	Protocol11: {own: []version{{1, 1, 0}, {1, 0, 0}, {0, 9, 0}}, wide: true, windows: true, perChannel: true},
+}
+
+// registers reports whether some version of the host's has canvases as they are
+// registered since 0.10.
+func (d dialect) registers() bool { return d.own[0].compare(canvasesRegistered) >= 0 }
+
+// seeds reports whether some version of the host's has canvases as the seed
+// proposed them.
+func (d dialect) seeds() bool { return d.own[len(d.own)-1].compare(canvasesRegistered) < 0 }
+
 // A version is a protocol version.
 type version struct{ major, minor, patch int }
 
@@ -20,12 +68,26 @@ func (v version) compare(w version) int {
 	return cmp.Or(cmp.Compare(v.major, w.major), cmp.Compare(v.minor, w.minor), cmp.Compare(v.patch, w.patch))
 }
 
-// The protocol versions that the host speaks, newest first.
-var hostVersions = []version{{0, 9, 0}, {0, 8, 0}}
+var (
+	// canvasesRegistered is the version since which canvases are part of AHP.
+	canvasesRegistered = version{0, 10, 0}
 
-// actionSince holds the actions that not every version of hostVersions knows:
-// a client of an older version is not sent them.
-var actionSince = map[string]version{actionUsage: {0, 9, 0}}
+	// firstStable is the version since which chats can be moved, and summaries
+	// list chats.
+	firstStable = version{1, 0, 0}
+)
+
+// actionSince holds the actions that not every version knows: a client of an
+// older version is not sent them.
+var actionSince = map[string]version{
+	actionUsage:                  {0, 9, 0},
+	"chat/canvasesChanged":       canvasesRegistered,
+	"canvas/stateChanged":        canvasesRegistered,
+	"session/chatsReordered":     firstStable,
+	"chat/backgroundWorkSet":     firstStable,
+	"chat/backgroundWorkRemoved": firstStable,
+	"chat/movableChanged":        firstStable,
+}
 
 // knows reports whether an action can be sent to a client of version v.
 func (v version) knows(action string) bool {
@@ -47,38 +109,44 @@ func parseVersion(s string) (version, bool) {
 	return version{n[0], n[1], n[2]}, true
 }
 
-// satisfies reports whether a host of version v can serve a client that wants
-// ^want: the same 0.minor (or major, from 1 on), and nothing newer.
-func (v version) satisfies(want version) bool {
-	if v.major != want.major || v.major == 0 && v.minor != want.minor {
-		return false
-	}
-	return v.compare(want) >= 0
+// accepts reports whether the host serves a client that offers a version: the
+// same major, or 0.minor, as one of its own, and where it is not wide nothing
+// newer than that.
+func (d dialect) accepts(offered version) bool {
+	return slices.ContainsFunc(d.own, func(own version) bool {
+		sameLine := own.major == offered.major && (own.major > 0 || own.minor == offered.minor)
+		return sameLine && (d.wide || own.compare(offered) >= 0)
+	})
 }
 
-// negotiate returns the highest of the offered versions that the host speaks.
-func negotiate(offered []string) (version, error) {
+// negotiate returns the highest of the offered versions that the host accepts.
+func (d dialect) negotiate(offered []string) (version, error) {
 	var best version
 	found := false
 	for _, s := range offered {
 		v, ok := parseVersion(s)
-		if !ok || !slices.ContainsFunc(hostVersions, func(own version) bool { return own.satisfies(v) }) {
-			continue
+		if !ok && d.wide {
+			return version{}, d.unsupported(offered)
 		}
-		if !found || v.compare(best) > 0 {
+		if ok && d.accepts(v) && (!found || v.compare(best) > 0) {
 			best, found = v, true
 		}
 	}
 	if !found {
-		return version{}, unsupportedVersion(offered)
+		return version{}, d.unsupported(offered)
 	}
 	return best, nil
 }
 
-func unsupportedVersion(offered []string) error {
-	supported := make([]string, len(hostVersions))
-	for i, v := range hostVersions {
-		supported[i] = "^" + v.String()
+// unsupported is the error for an offer that the host cannot take. Wide hosts
+// name versions, the others ranges.
+func (d dialect) unsupported(offered []string) error {
+	supported := make([]string, len(d.own))
+	for i, v := range d.own {
+		supported[i] = v.String()
+		if !d.wide {
+			supported[i] = "^" + supported[i]
+		}
 	}
 	return &rpcError{
 		Code: ahp.CodeUnsupportedProtocolVersion,

@@ -30,7 +30,7 @@ func TestDifferences(t *testing.T) {
 		{"older", "0.8.0", `{}`, ``},
 		{"canvas", "0.9.0", `{"canvas":{}}`, ``},
 		{"lazy", "0.9.0", `{}`, `,"delivery":{"maxLatencyMs":40}`},
-		{"framed", "0.9.0", `{}`, `,"flowControl":{"window":1000}`},
+		{"framed", "0.9.0", `{}`, `,"flowControl":{"receive":{"windowBytes":100000000,"maximumFrameBytes":2000,"maximumMessageBytes":1000000}}`},
 		{"same", "0.9.0", `{}`, ``},
 		{"apps", "0.9.0", `{"mcpApps":{}}`, ``},
 	}

@@ -28,6 +28,7 @@ type flags struct {
 	Unix      string `placeholder:"PATH" env:"REFHOST_UNIX" help:"Unix socket for WebSocket clients, in place of --listen."`
 	Stdio     bool   `help:"One client on standard input and output, one message a line, in place of --listen."`
 	Token     string `placeholder:"TOKEN" env:"REFHOST_TOKEN" help:"Connection token that clients give as ?tkn=. Default: everybody may connect."`
+	Protocol  string `default:"0.9" enum:"0.8,0.9,0.10,1.0,1.1" env:"REFHOST_PROTOCOL" help:"Version of AHP that the host speaks: ${enum} (${default})."`
 	Demo      bool   `env:"REFHOST_DEMO" help:"Make sessions with a past, in one of which something is always going on."`
 	Root      string `placeholder:"DIR" type:"existingdir" env:"REFHOST_ROOT" help:"Directory that file: URIs may reach. Default: a few files in memory."`
 	Writable  bool   `env:"REFHOST_WRITABLE" help:"Let clients write below --root."`
@@ -102,6 +103,7 @@ func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
 		return nil, err
 	}
 	return refhost.New(refhost.Config{
+		Protocol:        refhost.Protocol(f.Protocol),
 		Recorder:        record,
 		Logger:          slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})),
 		ConnectionToken: f.Token,
