@@ -76,7 +76,6 @@ func TestDifferences(t *testing.T) {
 	}
 	wantDifferent(0, 1)
 	wantDifferent(0, 3)
-	wantDifferent(0, 4)
 	for i, v := range viewers {
 		if has := bytes.Contains(bytes.Join(clients[i].Frames(), nil), []byte("mcp://")); has != (v.name == "apps") {
 			t.Errorf("%s sees a channel of an MCP server: %t", v.name, has)
