@@ -3,7 +3,7 @@
 
 export const ROOT = 'ahp-root://';
 
-const versions = ['0.9.0', '0.8.0']; // what is offered to the host, best first
+const versions = ['1.1.0', '1.0.0', '0.10.0', '0.9.0', '0.8.0']; // what is offered to the host, best first
 
 // Error codes of AHP and, above 0, of the relay.
 export const code = { unsupportedVersion: -32005, authRequired: -32007, hostOffline: 4100 };

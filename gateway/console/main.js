@@ -478,9 +478,10 @@ async function canvasTicket(channel, uri) {
   }
 }
 
-/** What a canvas says to its provider. */
+/** What a canvas says to its provider. Since AHP 0.10 there is no way to it. */
 function tellCanvas(channel, payload) {
-  if (conn?.live && !readOnly()) conn.dispatch(channel, { type: 'canvas/message', payload });
+  const registered = store.canvasesOf(app.session).some((c) => c.channel === channel && c.registered);
+  if (conn?.live && !readOnly() && !registered) conn.dispatch(channel, { type: 'canvas/message', payload });
 }
 
 // ---- MCP servers

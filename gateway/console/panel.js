@@ -42,7 +42,7 @@ export class CanvasPanel {
     setText(at['canvas-status'], [text(state?.status), this.#shown.name === 'shown' && this.#shown.why].filter(Boolean).join(' · '));
     at['canvas-stale'].hidden = !state || !stale;
     at['canvas-close'].disabled = !model.live;
-    at['canvas-close'].hidden = model.readOnly;
+    at['canvas-close'].hidden = model.readOnly || ref?.registered === true;
     this.#renderNote(model);
     if (model.canvas && model.canvas !== before) at['canvas-title'].focus({ preventScroll: true });
   }
@@ -105,8 +105,9 @@ export class CanvasPanel {
   }
 }
 
+/** Whether the provider is away. Since AHP 0.10 such a canvas has no address. */
 function isStale(canvas) {
-  return canvas?.availability === 'stale';
+  return canvas?.availability === 'stale' || (canvas?.instanceId !== undefined && canvas.availability === undefined && !text(canvas.url));
 }
 
 function titleOf(canvas) {

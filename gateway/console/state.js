@@ -56,9 +56,14 @@ export class Store {
     return array(this.get(ROOT)?.agents);
   }
 
-  /** The canvases that are open in a session. */
+  /**
+   * The canvases that are open in a session: as the session lists them, or,
+   * since AHP 0.10, its first chat, which says nothing but where they are.
+   */
   canvasesOf(session) {
-    return array(this.get(session)?.openCanvases).filter((c) => isObject(c) && typeof c.channel === 'string');
+    const listed = array(this.get(this.chatOf(session))?.canvases).filter((c) => typeof c?.resource === 'string');
+    const registered = listed.map(({ resource }) => ({ ...this.get(resource), channel: resource, registered: true }));
+    return [...array(this.get(session)?.openCanvases).filter((c) => isObject(c) && typeof c.channel === 'string'), ...registered];
   }
 
   /** An MCP server of a session, by its id; undefined if there is none. */
@@ -209,7 +214,11 @@ const reducers = {
     session.lifecycle = 'creationFailed';
     session.creationError = a.error;
   },
-  'session/chatAdded': (session, a) => { session.chats = [...array(session.chats), a.summary]; },
+  'session/chatAdded': (session, a) => {
+    session.chats = [...array(session.chats).filter((c) => c?.resource !== a.summary?.resource), a.summary];
+  },
+  'session/chatRemoved': (session, a) => { session.chats = array(session.chats).filter((c) => c?.resource !== a.chat); },
+  'session/chatsReordered': () => {}, // no order is shown
   'session/chatUpdated': () => {}, // the list of sessions tells the same
 
   'session/canvasesChanged': (session, a) => { session.canvases = a.canvases; },
@@ -244,8 +253,15 @@ const reducers = {
       else if (a[name] !== undefined) canvas[name] = a[name];
     }
   },
+  'canvas/stateChanged': (canvas, a) => {
+    if (!isObject(a.canvas)) return;
+    for (const name of Object.keys(canvas)) delete canvas[name];
+    Object.assign(canvas, a.canvas);
+  },
   'canvas/message': () => {}, // see Store.messages
   'canvas/closeRequested': () => {},
+
+  'chat/canvasesChanged': (chat, a) => { chat.canvases = a.canvases; },
 
   'chat/turnStarted': (chat, a) => {
     // A turn in progress gives way, as at the host.

@@ -217,7 +217,7 @@ test('a host of another version is offered that', async (t) => {
   c.conn.start();
   c.socket.open();
   const refusal = { error: { code: -32005, message: 'no', data: { supportedVersions: ['^0.7.0'] } } };
-  assert.deepEqual((await c.socket.answer('initialize', refusal)).protocolVersions, ['0.9.0', '0.8.0']);
+  assert.deepEqual((await c.socket.answer('initialize', refusal)).protocolVersions, ['1.1.0', '1.0.0', '0.10.0', '0.9.0', '0.8.0']);
   assert.deepEqual((await c.socket.answer('initialize', refusal)).protocolVersions, ['0.7.0']);
   assert.equal(c.conn.state.name, 'ended');
 });
@@ -334,6 +334,20 @@ test('a bucket allows bursts, and so much per second', () => {
   const bucket = new Bucket(10, 3, 0);
   assert.deepEqual([0, 0, 0, 0].map((t) => bucket.take(t)), [true, true, true, false]);
   assert.deepEqual([50, 100, 101, 10_000].map((t) => bucket.take(t)), [false, true, false, true]);
+});
+
+test('canvases since 0.10 are listed by the chat, and replaced whole', () => {
+  const store = new Store('me');
+  const [session, chat, canvas] = ['mock:/1', 'ahp-chat:/1', 'ahp-canvas:/x'];
+  store.snapshot({ resource: session, state: { chats: [{ resource: chat }] }, fromSeq: 1 });
+  store.snapshot({ resource: chat, state: { turns: [], canvases: [{ resource: canvas }, null] }, fromSeq: 1 });
+  assert.deepEqual(store.canvasesOf(session), [{ channel: canvas, registered: true }]);
+  store.snapshot({ resource: canvas, state: { instanceId: 'i', title: 'T', url: 'u' }, fromSeq: 1 });
+  assert.equal(store.canvasesOf(session)[0].title, 'T');
+  store.apply({ channel: canvas, serverSeq: 2, action: { type: 'canvas/stateChanged', canvas: { instanceId: 'i', url: 'v' } } });
+  assert.deepEqual(store.get(canvas), { instanceId: 'i', url: 'v' });
+  store.apply({ channel: chat, serverSeq: 3, action: { type: 'chat/canvasesChanged' } });
+  assert.deepEqual(store.canvasesOf(session), []);
 });
 
 test('canvases are listed, updated, and spoken to', () => {
