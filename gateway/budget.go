@@ -1,36 +1,88 @@
 package gateway
 
 import (
+	"net/http"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/routing"
 )
 
 // A budget counts the bytes that wait in the relay, for all clients and from
-// all clients. Its nil pointer counts nothing.
+// all clients, and what else takes memory with their number. Its nil pointer
+// counts nothing.
 type budget struct {
 	limit int64
-	over  chan struct{} // holds one: used is above the limit
+	over  chan struct{} // holds one: more is in use than the limit
 
-	used atomic.Int64
+	used   atomic.Int64 // what waits
+	beside atomic.Int64 // connections, what kernels hold of them, bodies and chunks
+	conns  atomic.Int64 // of those, what connections take that do nothing
+	short  atomic.Bool  // nothing is left that could be given up
 }
 
 func newBudget(limit int) *budget {
 	return &budget{limit: int64(limit), over: make(chan struct{}, 1)}
 }
 
-// add counts n bytes more, or less.
+// add counts n bytes more, or less, that wait.
 func (b *budget) add(n int) {
-	if b == nil || n == 0 {
+	if b != nil {
+		b.count(&b.used, n)
+	}
+}
+
+// keep counts n bytes more, or less, that are in use otherwise.
+func (b *budget) keep(n int) { b.count(&b.beside, n) }
+
+func (b *budget) count(what *atomic.Int64, n int) {
+	if n == 0 {
 		return
 	}
-	if b.used.Add(int64(n)) > b.limit && n > 0 {
+	what.Add(int64(n))
+	if n > 0 {
+		b.alarm()
+	}
+}
+
+// alarm calls for relief if more is in use than may be.
+func (b *budget) alarm() {
+	if b.excess() > 0 {
 		select {
 		case b.over <- struct{}{}:
 		default:
 		}
 	}
+}
+
+// What a connection takes that does nothing, at least, in bytes: in the process
+// and in the kernel.
+const (
+	connCost = 16 << 10
+	tlsCost  = 32 << 10 // besides
+)
+
+// seat counts a connection, until leave is called.
+func (b *budget) seat(tls bool) (leave func()) {
+	cost := connCost
+	if tls {
+		cost += tlsCost
+	}
+	b.conns.Add(int64(cost))
+	b.keep(cost)
+	return func() {
+		b.conns.Add(-int64(cost))
+		b.keep(-cost)
+	}
+}
+
+// full reports whether there is no memory for another connection: those that are
+// there take half of it, or all is in use and nothing of that can be given up.
+func (b *budget) full() bool {
+	return b.conns.Load() > b.limit/2 || b.short.Load() && b.excess() > 0
 }
 
 // take counts frames that were put into a queue. Memory of which several queues
@@ -64,12 +116,24 @@ func (b *budget) give(frames []routing.Frame) {
 	b.add(-n)
 }
 
-// exceeded reports whether more waits than may.
-func (b *budget) exceeded() bool { return b.used.Load() > b.limit }
+// refuseFull answers a client for which there is no memory (RFC 9110, section
+// 15.6.4).
+func (s *Server) refuseFull(w http.ResponseWriter, r *http.Request, who auth.Client) {
+	const reason = "this relay has no memory for more connections"
+	s.metrics.refused.WithLabelValues("memory").Inc()
+	s.audit.often(auditLine{Event: "refuse", Host: r.PathValue("host"), Address: s.address(r), Reason: reason}.of(who))
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, ahp.CloseOverloaded.Reason()+": "+reason, http.StatusServiceUnavailable)
+}
 
-// relieve closes clients whenever too much waits for all together, until the
-// server ends: those first that have most. One that takes too little for long
-// is closed for itself; this is for very many that take too little at once.
+// excess is how many bytes more are in use than may be; negative if there is
+// room.
+func (b *budget) excess() int64 { return b.used.Load() + b.beside.Load() - b.limit }
+
+// relieve closes clients whenever too much is in use for all together, until the
+// server ends. A source is held back long before, and a client that takes nothing
+// is closed for itself when other ends have given up: this is for very many
+// that take too little at once.
 func (s *Server) relieve() {
 	for {
 		select {
@@ -77,50 +141,140 @@ func (s *Server) relieve() {
 			return
 		case <-s.budget.over:
 		}
-		for s.budget.exceeded() {
-			c := heaviest(s.hosts.all())
-			if c == nil {
-				break
-			}
-			c.overload()
+		if s.budget.excess() <= 0 {
+			continue
 		}
+		left := s.overload(time.Now(), s.budget.excess()+s.budget.limit/reliefShare)
+		s.budget.short.Store(left > 0)
+		rest := reliefTime
+		if left > 0 {
+			rest = shortTime
+		}
+		wait(s.life, time.After(rest)) // what was given up has a moment to go
+		s.budget.alarm()
 	}
 }
 
-// heaviest returns the client that has most waiting, nil if none has anything.
-func heaviest(clients []*client) (heaviest *client) {
-	most := 0
-	for _, c := range clients {
-		if n := c.weight(); n > most {
-			heaviest, most = c, n
-		}
-	}
-	return heaviest
+const (
+	// reliefShare is the part of the limit that is free after relief.
+	reliefShare = 16
+
+	// reliefTime is how long relief rests, and shortTime if there was nothing to
+	// be had.
+	reliefTime = 5 * time.Millisecond
+	shortTime  = 100 * time.Millisecond
+)
+
+// reliefSteps are how many bytes must wait on a client's account for it to be
+// closed: those with less come after all that have more. Hardly anything is won
+// by closing one that waits for its host with a small request.
+var reliefSteps = []int{64 << 10, 4 << 10, 1}
+
+// A burden is what waits on account of a client, and since when nothing of it
+// has moved.
+type burden struct {
+	*client
+	bytes int
+	since time.Time
 }
 
-// weight is how many bytes wait on account of a client, 0 if it is being
-// closed for that.
-func (c *client) weight() int {
-	if c.cut.Load() {
-		return 0
+// overload closes clients until so many bytes will be free: of those with
+// something to win, first those that have stood still for longest, and among
+// those that move the ones that have most. It returns how many bytes are still
+// to be found.
+func (s *Server) overload(now time.Time, want int64) (left int64) {
+	var burdens []burden
+	for _, c := range s.hosts.all() {
+		b := c.burden(now)
+		if c.cut.Load() {
+			want -= int64(b.bytes) // it is going
+		} else if b.bytes > 0 {
+			burdens = append(burdens, b)
+		}
 	}
+	slices.SortFunc(burdens, func(a, b burden) int {
+		if d := reliefStep(a.bytes) - reliefStep(b.bytes); d != 0 {
+			return d
+		}
+		if d := a.since.Compare(b.since); d != 0 {
+			return d
+		}
+		return b.bytes - a.bytes
+	})
+	for _, b := range burdens {
+		if want <= 0 {
+			break
+		}
+		b.overload(now.Sub(b.since))
+		want -= int64(b.bytes)
+	}
+	return want
+}
+
+func reliefStep(bytes int) int {
+	return slices.IndexFunc(reliefSteps, func(least int) bool { return bytes >= least })
+}
+
+// burden returns what waits on account of a client.
+func (c *client) burden(now time.Time) burden {
+	b := burden{client: c, since: now}
 	c.mu.Lock()
-	conn, n := c.conn, c.bytes
+	conn, in := c.conn, c.bytes
 	c.mu.Unlock()
 	if conn != nil {
-		n += conn.Queued()
+		in += conn.Queued()
 	}
-	return n + c.out.queued() + int(c.reading.Load())
+	in += int(c.reading.Load())
+	if moved := time.Unix(0, c.moved.Load()); in > 0 && moved.Before(b.since) {
+		b.since = moved
+	}
+	if since := c.sock.conn.standsSince(); !since.IsZero() && since.Before(b.since) {
+		b.since = since
+	}
+	b.bytes = in + c.out.held() + int(c.kernel.Load())
+	return b
 }
 
-// overload closes a client on whose account too much waits, and drops that.
-func (c *client) overload() {
+// noteLoad looks how much of a client's the kernel holds, and whether anything
+// moves of what it sends. The sweeper calls it.
+func (c *client) noteLoad(now time.Time) {
+	v, conn := &c.alive, c.sock.conn
+	c.mu.Lock()
+	host, queued := c.conn, 0
+	c.mu.Unlock()
+	if host != nil {
+		queued = host.Queued()
+	}
+	written, read := conn.written.Load(), conn.heard.Load()
+	if read != v.read || queued != v.queued {
+		c.moved.Store(now.UnixNano())
+	}
+	if written != v.written || read != v.read || c.kernel.Load() > 0 {
+		c.setKernel(kernelCost(kernelQueued(conn.Conn)))
+	}
+	v.written, v.read, v.queued = written, read, queued
+}
+
+// kernelCost is what bytes in its queues cost the kernel: it keeps them in
+// pieces.
+func kernelCost(bytes int) int { return bytes + bytes/4 }
+
+// setKernel notes what the kernel holds of the connection.
+func (c *client) setKernel(n int) { c.budget.keep(n - int(c.kernel.Swap(int64(n)))) }
+
+// overload closes a client on whose account too much waits, and drops that. One
+// that has been standing still is in the middle of a message: nothing can be
+// said to it.
+func (c *client) overload(standing time.Duration) {
 	c.cut.Store(true)
 	const reason = "too much waits for all clients of this relay"
 	end := c.out.abort(closing{code: ahp.CloseOverloaded, reason: closeReason(ahp.CloseOverloaded, reason), full: true})
-	c.log().Warn("client closed: too much waits for all together")
+	c.log().Warn("client closed: too much waits for all together", "stood_still", standing.Round(time.Millisecond))
 	c.abort(end)
 	c.doneReading()
+	if standing >= writeLook {
+		c.sock.drop()
+	}
 }
 
 // abort is disconnect, and drops what has not left for the host.
@@ -137,6 +291,7 @@ func (c *client) abort(end closing) {
 // readMore counts n bytes more of a message that is being read.
 func (c *client) readMore(n int) error {
 	c.reading.Add(int64(n))
+	c.moved.Store(time.Now().UnixNano())
 	c.budget.add(n)
 	if c.cut.Load() {
 		return errCut

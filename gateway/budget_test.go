@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"runtime"
 	runtimemetrics "runtime/metrics"
 	"strings"
@@ -29,7 +30,7 @@ func heap() int {
 func (w *world) wantBudget(beside, before int) {
 	w.Helper()
 	synctest.Wait()
-	if used := w.server.budget.used.Load(); used > w.server.budget.limit || used < 0 {
+	if used := w.server.budget.used.Load(); w.server.budget.excess() > 0 || used < 0 {
 		w.Errorf("%d bytes wait; want at most %d", used, w.server.budget.limit)
 	}
 	if grown := heap() - before; grown > int(w.server.budget.limit)+beside {
@@ -204,6 +205,113 @@ func TestManyLargeUploads(t *testing.T) {
 		}
 		if n := w.closedWith(ahp.CloseOverloaded); n < 10 || n == uploads {
 			t.Errorf("%d of %d clients were closed with 1013; want some, and not all", n, uploads)
+		}
+	})
+}
+
+// TestStalledGoFirst has some clients take nothing, and others much at a time: when
+// memory is short, those are closed that stand still, though they have less.
+func TestStalledGoFirst(t *testing.T) {
+	const stalled, healthy = 60, 8
+	inWorld(t, Config{MaxQueued: 24 * mib, QueueLimit: 2 * mib}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		for i := range stalled {
+			defer w.rawDial(w.token(nil)).Close()
+			w.hostConn(i + 1)
+		}
+		var good []*clientEnd
+		for i := range healthy {
+			good = append(good, w.dial(w.token(nil)))
+			w.hostConn(stalled + i + 1)
+		}
+		pad := strings.Repeat("x", 100<<10)
+		for n := range 5 {
+			for _, h := range w.conns[:stalled] {
+				_ = h.conn.FromHost(fmt.Appendf(nil, `{"method":"x","n":%d,"pad":%q}`, n, pad), false, nil)
+			}
+			synctest.Wait()
+		}
+		time.Sleep(500 * time.Millisecond)
+		const answers = 8
+		for n := range answers { // each of them more than a stalled one has
+			for _, h := range w.conns[stalled:] {
+				h.send(fmt.Sprintf(`{"id":%d,"pad":%q}`, n, strings.Repeat("x", 900<<10)))
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		for i, c := range good {
+			c.wantOpen()
+			if n := len(c.messages()); n != answers {
+				t.Errorf("client %d, which reads, got %d messages; want %d", i, n, answers)
+			}
+		}
+		if n := w.closedWith(ahp.CloseOverloaded); n == 0 || n > stalled {
+			t.Errorf("%d clients were closed with 1013; want some of the %d that read nothing", n, stalled)
+		}
+	})
+}
+
+// TestOldestStallGoesFirst has two groups of clients stop to read, one after
+// the other: those go first that have stood still for longer.
+func TestOldestStallGoesFirst(t *testing.T) {
+	const each = 20
+	inWorld(t, Config{MaxQueued: 24 * mib, QueueLimit: 4 * mib}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		for i := range 2 * each {
+			defer w.rawDial(w.token(nil)).Close()
+			w.hostConn(i + 1)
+		}
+		fill := func(conns []*hostEnd, size int) {
+			for _, h := range conns {
+				h.send(fmt.Sprintf(`{"pad":%q}`, strings.Repeat("x", size)))
+			}
+			synctest.Wait()
+		}
+		old, young := w.conns[:each], w.conns[each:]
+		fill(old, 300<<10)
+		time.Sleep(5 * time.Second)
+		fill(young, 600<<10)
+		fill(young, 300<<10) // 6 MiB of the old, 18 of the young: too much
+		time.Sleep(closeTime)
+		synctest.Wait()
+		count := func(conns []*hostEnd) (n int) {
+			for _, h := range conns {
+				h.mu.Lock()
+				if h.closed {
+					n++
+				}
+				h.mu.Unlock()
+			}
+			return n
+		}
+		if o, y := count(old), count(young); o == 0 || y > 0 {
+			t.Errorf("%d of those were closed that have stood still for longest, and %d others; want some and none", o, y)
+		}
+	})
+}
+
+// TestNoMemoryForMore refuses clients when those that are there, and do nothing,
+// have half of the memory.
+func TestNoMemoryForMore(t *testing.T) {
+	inWorld(t, Config{MaxQueued: 4 * mib, MaxFrame: mib, QueueLimit: mib}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		const fit = 2*mib/connCost + 1
+		var ends []net.Conn
+		for range fit {
+			ends = append(ends, w.rawDial(w.token(nil)))
+		}
+		synctest.Wait()
+		request := w.upgrade(w.token(nil))
+		response, err := handshake{w.server.Handler()}.RoundTrip(request)
+		if err != nil || response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
+			t.Errorf("one client more: %v, %v; want 503, with a time", response.Status, err)
+		}
+		_ = ends[0].Close()
+		synctest.Wait()
+		defer w.rawDial(w.token(nil)).Close() // there is room again
+		for _, c := range ends {
+			_ = c.Close()
 		}
 	})
 }

@@ -66,6 +66,8 @@ type client struct {
 	readEnd atomic.Bool                 // the reader has ended
 	reading atomic.Int64                // bytes of the message that is being read, beyond keepBuffer
 	latest  atomic.Pointer[auth.Client] // of the token that it has given since; nil: none
+	moved   atomic.Int64                // when something of what it sends last moved, Unix time in ns
+	kernel  atomic.Int64                // what the kernel holds of the connection, in bytes
 	cut     atomic.Bool                 // too much waited for all clients together, and this one is closed
 	probing atomic.Bool                 // somebody is looking whether it is still there
 	alive   vitals
@@ -109,6 +111,7 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, firstBuffer);
 // server is draining when its host knows of it: whoever drains finds it there.
 func (c *client) serve(draining func() bool) {
 	defer c.cancel()
+	defer c.budget.seat(c.sock.conn.isTLS())()
 	defer c.expireLater().Stop()
 	idle.Deep(func() { c.enter(draining) })
 	err := c.readLoop()
@@ -135,6 +138,7 @@ func (c *client) exit(err error) {
 	c.disconnect(end)
 	c.tickets.endOf(c)
 	c.stopParting()
+	c.setKernel(0)
 	c.metrics.count(c, end.code)
 	c.audit.write(c.line("disconnect", end))
 }

@@ -52,9 +52,9 @@ type Config struct {
 	MaxFrame      int           // bytes of the longest message, each way; default 32 MiB
 	MaxFirstFrame int           // the same until the host has answered initialize or reconnect; default 64 KiB, at most 256 KiB
 	QueueLimit    int           // bytes queued for a client that make it too slow; default 8 MiB, at least 1 MiB
-	MaxQueued     int           // bytes that wait for all clients and from all clients before those that have most are closed; default 1 GiB
-	Ping          time.Duration // clients are pinged that often, and given up after two without an answer; default 15 s
-	Stall         time.Duration // a client that takes no byte for that long is too slow; default 10 s
+	MaxQueued     int           // bytes in use for all clients together before those are closed that have stood still for longest; default 1 GiB
+	Ping          time.Duration // clients are pinged that often, and given up after three without an answer; default 15 s
+	Stall         time.Duration // a client that takes no byte for that long is given up; default 40 s
 	Resume        time.Duration // how long a host-agent may be out of reach unnoticed; default 15 s
 	HoldTime      time.Duration // how long a client waits for a host that is away; default 10 min
 	AgentTTL      time.Duration // lifetime of NATS credentials for host-agents; default 15 min
@@ -90,6 +90,12 @@ var DefaultOrigins = []string{
 	"vscode-file://vscode-app", // VS Code on the desktop
 }
 
+// defaultStall is for how long a client may take nothing. Stock clients give a
+// silent connection up after 25 s. But when a line was dead for 14 s and is back,
+// the kernel may send the first byte 13 s later, and a client that has just got
+// one waits for 25 s from then on.
+const defaultStall = 40 * time.Second
+
 // Bounds of limits.
 const (
 	// maxFirst is what a connection to a host takes without waiting for it.
@@ -116,7 +122,7 @@ func (cfg Config) withDefaults() Config {
 	size(&cfg.QueueLimit, 8<<20)
 	size(&cfg.MaxQueued, 1<<30)
 	duration(&cfg.Ping, 15*time.Second)
-	duration(&cfg.Stall, 10*time.Second)
+	duration(&cfg.Stall, defaultStall)
 	duration(&cfg.Resume, 15*time.Second)
 	duration(&cfg.HoldTime, 10*time.Minute)
 	cfg.Limits = cfg.Limits.withDefaults()

@@ -141,7 +141,7 @@ func TestStuckBothWays(t *testing.T) {
 		w.startAgent(routing.AgentConfig{})
 		conn := stuckOnHost(w)
 		defer conn.Close()
-		time.Sleep(15 * time.Second)
+		time.Sleep(15*time.Second + defaultStall) // from the first ping on
 		wantCut(w.T, conn)
 		w.wantGone()
 	})
@@ -172,10 +172,10 @@ func TestSlowClients(t *testing.T) {
 		for _, h := range hosts {
 			h.send(message)
 		}
-		time.Sleep(9 * time.Second)
+		time.Sleep(defaultStall - time.Second)
 		synctest.Wait()
 		if n := len(w.server.hosts.all()); n != 3 {
-			w.Errorf("after 9 s %d clients are left; want 3", n)
+			w.Errorf("shortly before the end of its time %d clients are left; want 3", n)
 		}
 		time.Sleep(2 * time.Second)
 		wantCut(w.T, stalled)
@@ -246,7 +246,7 @@ func TestPingFlood(t *testing.T) {
 				break
 			}
 		}
-		time.Sleep(20 * time.Second)
+		time.Sleep(defaultStall)
 		wantCut(w.T, conn)
 		w.wantGone()
 	})

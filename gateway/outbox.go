@@ -16,8 +16,9 @@ const writePiece = 64 << 10
 // keepQueue is how long an emptied queue may be to be used again, in frames.
 const keepQueue = 32
 
-// frameCost is what a frame counts against bounds besides its bytes.
-const frameCost = 64
+// frameCost is what a frame counts against bounds besides its bytes: its place
+// in the queue, which may be half empty, and what memory is rounded up to.
+const frameCost = 128
 
 // flushTime is how long a client may take for what is queued before a close.
 const flushTime = 30 * time.Second
@@ -37,6 +38,7 @@ type outbox struct {
 	queue   []routing.Frame // from head on
 	head    int
 	bytes   int    // of queue
+	leaving int    // bytes that are counted for what is being written
 	pushed  uint64 // bytes of all frames that were ever queued
 	passed  uint64 // and of those that the kernel has taken
 	writing bool
@@ -157,10 +159,19 @@ func (o *outbox) queued() int {
 	return o.bytes
 }
 
+// held returns how many bytes wait, and are being written.
+func (o *outbox) held() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bytes + o.leaving
+}
+
 // A lot is what is written in one call: several small frames, or one.
 type lot struct {
 	frames []routing.Frame
-	joined []byte // scratch, if there were several
+	joined *[]byte // of scratch, if there were several
+	bytes  int
+	credit int
 }
 
 var lots = sync.Pool{New: func() any { return new(lot) }}
@@ -177,7 +188,7 @@ func (o *outbox) run() {
 		if !more {
 			return
 		}
-		err := o.sock.write(l.bytes())
+		err := o.sock.write(o.join(l))
 		o.wrote(l, err)
 		if err != nil {
 			o.ended(o.fail(err))
@@ -218,39 +229,76 @@ func (o *outbox) take(l *lot) (end *closing, more bool) {
 	return nil, false
 }
 
-// bytes returns what is to be written, together.
-func (l *lot) bytes() []byte {
+// scratch are buffers to join frames in, each four times as large as those
+// before it: a client that takes nothing holds one for long.
+var scratch [3]sync.Pool
+
+func init() {
+	for i := range scratch {
+		scratch[i].New = func() any { b := make([]byte, 0, writePiece>>(2*(len(scratch)-1-i))); return &b }
+	}
+}
+
+// scratchFor returns the pool whose buffers have room for so many bytes.
+func scratchFor(n int) *sync.Pool {
+	for i := range scratch {
+		if n <= writePiece>>(2*(len(scratch)-1-i)) {
+			return &scratch[i]
+		}
+	}
+	return nil
+}
+
+// join returns what is to be written, together. Of several frames the copy
+// counts, and they no more.
+func (o *outbox) join(l *lot) []byte {
+	l.bytes, l.credit = 0, 0
+	for i := range l.frames {
+		l.bytes += len(l.frames[i].Data)
+		l.credit += l.frames[i].Credit
+	}
 	if len(l.frames) == 1 {
+		o.leave(l.bytes)
 		return l.frames[0].Data
 	}
-	if l.joined == nil {
-		l.joined = make([]byte, 0, writePiece)
+	l.joined = scratchFor(l.bytes).Get().(*[]byte)
+	joined := (*l.joined)[:0]
+	for i := range l.frames {
+		joined = append(joined, l.frames[i].Data...)
 	}
-	l.joined = l.joined[:0]
-	for _, f := range l.frames {
-		l.joined = append(l.joined, f.Data...)
-	}
-	return l.joined
+	o.budget.add(cap(joined))
+	o.budget.give(l.frames)
+	clear(l.frames)
+	l.frames = l.frames[:0]
+	o.leave(cap(joined))
+	return joined
+}
+
+// leave notes how much is counted for what is being written.
+func (o *outbox) leave(bytes int) {
+	o.mu.Lock()
+	o.leaving = bytes
+	o.mu.Unlock()
 }
 
 // wrote notes that a lot has been written, or has failed to be, and empties it.
 func (o *outbox) wrote(l *lot, err error) {
-	bytes, credit := 0, 0
-	for _, f := range l.frames {
-		bytes += len(f.Data)
-		credit += f.Credit
-	}
 	o.budget.give(l.frames)
 	clear(l.frames)
 	l.frames = l.frames[:0]
-	if err != nil {
-		return
+	if l.joined != nil {
+		o.budget.add(-cap(*l.joined))
+		scratchFor(cap(*l.joined)).Put(l.joined)
+		l.joined = nil
 	}
 	o.mu.Lock()
-	o.passed += uint64(bytes)
+	o.leaving = 0
+	if err == nil {
+		o.passed += uint64(l.bytes)
+	}
 	o.mu.Unlock()
-	if credit > 0 {
-		o.written(credit)
+	if err == nil && l.credit > 0 {
+		o.written(l.credit)
 	}
 }
 

@@ -19,9 +19,10 @@ type pacedConn struct {
 
 // A pace is how writing goes.
 type pace struct {
-	stall   atomic.Int64  // a Write fails when the kernel takes no byte for so many ns; 0: it has the deadline that was set
-	written atomic.Uint64 // bytes that the kernel has taken
-	waited  atomic.Int64  // when a Write last had to wait for the other side, Unix time in ns
+	stall    atomic.Int64  // a Write fails when the kernel takes no byte for so many ns; 0: it has the deadline that was set
+	written  atomic.Uint64 // bytes that the kernel has taken
+	waited   atomic.Int64  // when a Write last had to wait for the other side, Unix time in ns
+	standing atomic.Int64  // since when the Write that goes on has brought nothing, Unix time in ns; 0: none goes on
 }
 
 // paced returns conn with a pacedConn below it, and the pace of that.
@@ -43,6 +44,17 @@ func kernelConn(conn net.Conn) net.Conn {
 	return conn
 }
 
+// tcpConn returns the TCP connection below a pacedConn and TLS; nil if there is
+// none.
+func tcpConn(conn net.Conn) *net.TCPConn {
+	conn = kernelConn(conn)
+	if paced, ok := conn.(*pacedConn); ok {
+		conn = paced.Conn
+	}
+	tcp, _ := conn.(*net.TCPConn)
+	return tcp
+}
+
 // longWrite is how long a write takes for which there is no room: the other
 // side is slow, or gone.
 const longWrite = 50 * time.Millisecond
@@ -50,8 +62,21 @@ const longWrite = 50 * time.Millisecond
 // waitedSince reports whether a Write had to wait since then.
 func (p *pace) waitedSince(t time.Time) bool { return p.waited.Load() > t.UnixNano() }
 
-// stallLooks is how often a Write looks for progress in the time stall.
-const stallLooks = 4
+// writeLook is how often a Write that waits looks for progress, and stallLooks
+// how often at least in the time stall.
+const (
+	writeLook  = time.Second
+	stallLooks = 4
+)
+
+// standsSince is since when the kernel has taken nothing of what is being
+// written; zero if nothing waits to be.
+func (p *pace) standsSince() time.Time {
+	if at := p.standing.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
 
 // Write implements [net.Conn].
 func (c *pacedConn) Write(p []byte) (n int, err error) {
@@ -59,25 +84,27 @@ func (c *pacedConn) Write(p []byte) (n int, err error) {
 	if stall == 0 {
 		return c.Conn.Write(p)
 	}
-	for idle := 0; ; {
-		began := time.Now()
-		if err := c.SetWriteDeadline(began.Add(stall / stallLooks)); err != nil {
+	moved := time.Now()
+	c.standing.Store(moved.UnixNano())
+	defer c.standing.Store(0)
+	for began := moved; ; {
+		if err := c.SetWriteDeadline(began.Add(min(writeLook, stall/stallLooks))); err != nil {
 			return n, err
 		}
 		m, err := c.Conn.Write(p[n:])
 		n += m
-		if now := time.Now(); now.Sub(began) >= longWrite {
+		now := time.Now()
+		if now.Sub(began) >= longWrite {
 			c.waited.Store(now.UnixNano())
 		}
 		c.written.Add(uint64(m))
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
+		if m > 0 {
+			moved = now
+			c.standing.Store(now.UnixNano())
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || now.Sub(moved) >= stall {
 			return n, err
 		}
-		if idle++; m > 0 {
-			idle = 0
-		}
-		if idle == stallLooks {
-			return n, err
-		}
+		began = now
 	}
 }

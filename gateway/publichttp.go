@@ -64,6 +64,10 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 		s.unauthorized(w, r, err)
 		return
 	}
+	if s.budget.full() {
+		s.refuseFull(w, r, who)
+		return
+	}
 	seat, over := s.limits.connect(who, r.PathValue("host"), s.address(r))
 	if over != nil {
 		s.tooMany(w, over, auditLine{Host: r.PathValue("host"), Address: s.address(r)}.of(who))
@@ -131,6 +135,7 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 		ctx: ctx, cancel: cancel,
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn}
+	c.moved.Store(c.since.UnixNano())
 	sock.pong = c.pong
 	return c
 }

@@ -66,7 +66,7 @@ func accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 		return nil, err
 	}
 	ws.SetReadLimit(-1) // readAll counts, to close with our reason
-	setNotSentLowWater(h.conn.Conn)
+	setOptions(h.conn.Conn)
 	s.ws, s.conn = ws, h.conn
 	return s, nil
 }
@@ -174,6 +174,15 @@ func (s *socket) kill() {
 	_ = s.ws.CloseNow()
 }
 
+// drop is kill, and has the kernel forget what it holds: it would keep that for
+// minutes for a client that takes nothing.
+func (s *socket) drop() {
+	if tcp := tcpConn(s.conn.Conn); tcp != nil {
+		_ = tcp.SetLinger(0) // fails if it is closed
+	}
+	s.kill()
+}
+
 // closeLost stands for the close code of a connection that ended without one
 // (RFC 6455, section 7.4.1).
 const closeLost ahp.CloseCode = 1006
@@ -241,6 +250,9 @@ func newLockedConn(life context.Context, conn net.Conn, stall time.Duration) *lo
 		untie: context.AfterFunc(life, func() { _ = conn.Close() }),
 	}
 }
+
+// isTLS reports whether the connection is encrypted here.
+func (c *lockedConn) isTLS() bool { return kernelConn(c.Conn) != c.Conn }
 
 // Close closes the connection, and ends a Write.
 func (c *lockedConn) Close() error {

@@ -6,26 +6,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notSentLowWater is how much the kernel takes of what a client does not read,
-// in bytes, beyond what is on its way: without it, 4 MB.
-const notSentLowWater = 128 << 10
+const (
+	// notSentLowWater is how much the kernel takes of what a client does not read,
+	// in bytes, beyond what is on its way: without it, 4 MB. With less the kernel
+	// still takes one segment of its own, which may be 64 KiB.
+	notSentLowWater = 32 << 10
 
-// setNotSentLowWater bounds what the kernel holds for a client that has stopped
-// reading.
-func setNotSentLowWater(conn net.Conn) {
-	conn = kernelConn(conn)
-	if paced, ok := conn.(*pacedConn); ok {
-		conn = paced.Conn
-	}
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		return
-	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) { // an older kernel does without
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentLowWater)
+	// longestRetry is how often at least the kernel sends again what has been
+	// lost, in milliseconds. Else it waits for as long again as the line was away,
+	// up to 2 minutes, before a client hears anything.
+	longestRetry = 5000
+)
+
+// setOptions bounds what the kernel holds for a client that has stopped
+// reading, and how long it waits for one that was away.
+func setOptions(conn net.Conn) {
+	control(conn, func(fd int) { // an older kernel does without
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentLowWater)
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, longestRetry)
 	})
+}
+
+// kernelQueued returns how many bytes the kernel holds of what was written and
+// what is not read, of a connection.
+func kernelQueued(conn net.Conn) (n int) {
+	control(conn, func(fd int) {
+		for _, queue := range []uint{unix.SIOCOUTQ, unix.SIOCINQ} {
+			if held, err := unix.IoctlGetInt(fd, queue); err == nil {
+				n += held
+			}
+		}
+	})
+	return n
+}
+
+// control calls f with the descriptor of a TCP connection.
+func control(conn net.Conn, f func(fd int)) {
+	tcp := tcpConn(conn)
+	if tcp == nil {
+		return
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { f(int(fd)) }) // fails if it is closed
+	}
 }

@@ -8,8 +8,10 @@ import (
 )
 
 // Liveness. A client is pinged every Config.Ping, by one goroutine for all;
-// whatever is received from it is a sign of life. Two pings in a row without
-// one, and the client is given up: its connection is half open, or it hangs.
+// whatever is received from it is a sign of life. Three pings in a row without
+// one, and the client is given up: its connection is half open, or it hangs. A
+// line may be dead for 14 s, and TCP waits for as long again before it tries:
+// stock clients bear that, and so does the relay.
 //
 // A client that is slow is not dead. A ping waits behind all that the client is
 // to be sent: in the outbox, which has a time limit of its own (Config.Stall),
@@ -20,7 +22,7 @@ import (
 // wait to be read, and give the connection up.
 
 // maxMissed is how many pings in a row a client may leave unanswered.
-const maxMissed = 2
+const maxMissed = 3
 
 // probeTime is how long a client may take to answer when it has come again over
 // another connection.
@@ -40,6 +42,11 @@ type vitals struct {
 	heard  uint32    // lockedConn.heard at the last
 	mark   uint64    // of the last ping in the outbox; 0: none
 	missed int       // pings without an answer
+
+	// When it was last looked at, see noteLoad.
+	written uint64 // lockedConn.written
+	read    uint32 // lockedConn.heard
+	queued  int    // bytes for the host
 }
 
 // sweep pings clients until the server ends.
@@ -52,6 +59,7 @@ func (s *Server) sweep() {
 			return
 		case now := <-tick.C:
 			for _, c := range s.hosts.all() {
+				c.noteLoad(now)
 				if c.look(now) {
 					c.giveUp("pings", "answers no pings")
 				}

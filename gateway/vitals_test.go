@@ -69,13 +69,13 @@ func TestPings(t *testing.T) {
 			silent := w.mute()
 			defer silent.Close()
 			h := w.hostConn(3 + i)
-			for at := time.Duration(0); at < 46*time.Second; at += time.Second {
+			for at := time.Duration(0); at < 61*time.Second; at += time.Second {
 				time.Sleep(time.Second)
-				if trickle && at < 30*time.Second {
+				if trickle && at < 45*time.Second {
 					h.send(`{"method":"x"}`)
 				}
-				if gone := len(w.server.hosts.all()) == 2; gone && at < 30*time.Second {
-					t.Fatalf("given up after %v; want two unanswered pings first", at)
+				if gone := len(w.server.hosts.all()) == 2; gone && at < 45*time.Second {
+					t.Fatalf("given up after %v; want three unanswered pings first", at)
 				}
 			}
 			h.wantClosed(closeLost)

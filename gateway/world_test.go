@@ -327,8 +327,8 @@ func (w *world) handshake(token string) *websocket.Conn {
 	return ws
 }
 
-// rawDial returns a client's network connection behind the handshake.
-func (w *world) rawDial(token string) net.Conn {
+// upgrade returns a client's request for a WebSocket.
+func (w *world) upgrade(token string) *http.Request {
 	w.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://relay/ahp/"+testHost, nil)
 	if err != nil {
@@ -338,7 +338,13 @@ func (w *world) rawDial(token string) net.Conn {
 		"Authorization": {"Bearer " + token}, "Connection": {"Upgrade"}, "Upgrade": {"websocket"},
 		"Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
 	}
-	response, err := handshake{w.server.Handler()}.RoundTrip(r)
+	return r
+}
+
+// rawDial returns a client's network connection behind the handshake.
+func (w *world) rawDial(token string) net.Conn {
+	w.Helper()
+	response, err := handshake{w.server.Handler()}.RoundTrip(w.upgrade(token))
 	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
 		w.Fatalf("handshake: %v, status %d", err, response.StatusCode)
 	}
@@ -424,6 +430,9 @@ func (w *world) wantGone() {
 	synctest.Wait()
 	if n := len(w.server.hosts.all()); n != 0 {
 		w.Errorf("%d clients are left; want none", n)
+	}
+	if n := w.server.budget.conns.Load(); n != 0 {
+		w.Errorf("%d bytes are counted for clients that are gone; want none", n)
 	}
 	w.server.reports.mu.Lock()
 	defer w.server.reports.mu.Unlock()

@@ -34,7 +34,7 @@ type serveCmd struct {
 	Hold   time.Duration `help:"How long a client that wants to resume waits for a host that is away." default:"10m"`
 	Drain  time.Duration `help:"How long stopping may take: clients are told to reconnect, spread over half of it." default:"10s"`
 
-	Ping          time.Duration `help:"How often clients are pinged; one that does not answer twice is given up." default:"15s"`
+	Ping          time.Duration `help:"How often clients are pinged; one that does not answer three times is given up." default:"15s"`
 	CredentialTTL time.Duration `help:"How long the credentials are good that host-agents get with host-agent enroll; they renew them after a third of it." default:"2160h" name:"credential-ttl"`
 	MaxQueued     int           `help:"Bytes that may wait in the relay for all clients together and from them; above, those that have most are closed." default:"1073741824" placeholder:"BYTES"`
 }
