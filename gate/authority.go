@@ -19,7 +19,7 @@ type Authority struct {
 func newAuthority(p Policy, families *Families) *Authority {
 	a := &Authority{policy: p}
 	if len(p.Channels) > 0 {
-		a.reach = newReach(p.Channels, families)
+		a.reach = newReach(p.Channels, families, p.SharedFiles)
 	}
 	if !p.Writes() {
 		a.asked = new(requests)

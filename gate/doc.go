@@ -34,9 +34,7 @@
 // are made from. In reach is
 //
 //   - what a pattern takes;
-//   - what lies below that, by a slash: mock:/1/changeset/turn below mock:/1. A URI
-//     with "." or ".." in its path, however written, is taken only by a pattern
-//     that is the very same;
+//   - what lies below that, by a slash: mock:/1/changeset/turn below mock:/1;
 //   - what the host has said on this connection that it belongs to a channel in
 //     reach: chats, changesets, annotations, open canvases and their content,
 //     the channels of MCP servers; the terminals whose state says that they are
@@ -45,10 +43,40 @@
 //
 // So a token for a session reaches the session, and a token for
 // file:///home/ada/project/* the files there, but a token for a session alone no
-// files. A URI is compared as it is written; nobody asks where symbolic links
-// lead. An agent that a client may write to can do what it likes: limited
+// files. An agent that a client may write to can do what it likes: limited
 // channels keep one who writes to a session from others' sessions only as far as the
 // agent does.
+//
+// # How URIs are compared
+//
+// A check of a URI is only as good as its parser, as with JSON. A URI is
+// compared with the escapes of its parts decoded, and only if there is but one
+// way to read it; otherwise it is refused, with the reason:
+//
+//   - it has a scheme in lower case;
+//   - what RFC 3986 does not allow is percent-encoded, but for letters of other
+//     alphabets, and letters, digits, - . _ and ~ are not;
+//   - escapes are of UTF-8, and however often its path is decoded there are no
+//     slashes, backslashes and control characters in its parts, none of them is
+//     empty but the last, and none consists of dots and spaces alone;
+//   - of files (file:, vscode-remote: and such): file:///path, or file://server/path,
+//     without query and fragment. A drive is the same in both cases, all else is
+//     not, whatever the file system says.
+//
+// Other URIs than those of files also pass if they are, byte for byte, what a
+// pattern without * or the host says. A * in a pattern stands for any
+// characters, slashes included. The URIs of resource methods are strings: hosts
+// may read objects in ways of their own.
+//
+// Where the host's files are those of this machine ([Policy].SharedFiles), what
+// file: and vscode-remote: name is followed through symbolic links, and must
+// then be in reach of patterns whose folders are followed too; a file that does
+// not exist, to where its folder leads; a link that leads nowhere is refused.
+// What is left: somebody who may write there can put a link in place of a folder
+// between this look and the host's; links that a host follows itself below what
+// it was asked for, such as in a folder that it copies, are not seen; hard links
+// and mounts are not told from other files; and of a host on another machine
+// nobody knows where its links lead.
 //
 // A client that resumes with reconnect has been told nothing yet. What the host
 // has said on any earlier connection with limited channels holds then

@@ -23,7 +23,7 @@ func mapsOf(all ...map[string]method) map[string]method {
 var Teaches = teaches
 
 func Learns(channel string, action []byte) bool {
-	r := newReach([][]string{{channel}}, nil)
+	r := newReach([][]string{{channel}}, nil, false)
 	r.learnFrom(channel, action)
 	return len(r.learnt)+len(r.patterns)+len(r.hints) > 0
 }

@@ -15,12 +15,16 @@ type Policy struct {
 	// Lists of patterns: a channel, or a method, must be taken by each list.
 	// None: all are.
 	Channels, Methods [][]string
+
+	// SharedFiles says that the host's files are those of this machine:
+	// symbolic links are followed before a file is judged.
+	SharedFiles bool
 }
 
 // NewPolicy returns the policy of a token, or of flags. No channels or no
 // methods mean all. The patterns must be checked ([auth.CheckPatterns]).
 func NewPolicy(access auth.Access, channels, methods []string, reverse bool) Policy {
-	return Policy{access, reverse, lists(channels), lists(methods)}
+	return Policy{Access: access, Reverse: reverse, Channels: lists(channels), Methods: lists(methods)}
 }
 
 // lists returns the list, unless it takes everything.

@@ -1,7 +1,7 @@
 package gate
 
 import (
-	"net/url"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -21,10 +21,12 @@ const (
 )
 
 // A reach is which channels and files a client may reach: those that its
-// patterns take, and what belongs to them.
+// patterns take, and what belongs to them. URIs are compared as [canonical]
+// writes them; one that is not canonical is taken only as it is written.
 type reach struct {
-	lists    [][]string // patterns; each list must take it
+	lists    patternLists
 	families *Families
+	shared   bool            // symbolic links are followed before a file is judged
 	heard    map[string]bool // owned by FromHost's caller: channels that are in reach
 
 	mu       sync.RWMutex // guards the fields below
@@ -33,8 +35,15 @@ type reach struct {
 	hints    map[string]bool // terminals that may belong to what is in reach
 }
 
-func newReach(lists [][]string, families *Families) *reach {
-	return &reach{lists: lists, families: families, learnt: map[string]bool{}, hints: map[string]bool{}, heard: map[string]bool{}}
+// A patternList is a list of patterns, as given and canonical.
+type patternList struct{ given, canonical []string }
+
+func newReach(lists [][]string, families *Families, shared bool) *reach {
+	r := &reach{families: families, shared: shared, learnt: map[string]bool{}, hints: map[string]bool{}, heard: map[string]bool{}}
+	for _, list := range lists {
+		r.lists = append(r.lists, patternList{list, canonicalPatterns(list)})
+	}
+	return r
 }
 
 // maxHeard bounds what a connection remembers of where the host speaks.
@@ -58,34 +67,73 @@ func (r *reach) allowsNext(channel []byte) bool {
 }
 
 // allows reports whether a URI is in reach: it is named, or lies below what is.
-func (r *reach) allows(uri string) bool {
+func (r *reach) allows(uri string) bool { return r.objection(uri) == nil }
+
+// errOut reports a URI that is out of reach.
+var errOut = errors.New("out of reach")
+
+// objection says why a URI is out of reach. One of a file is never taken as it
+// is written: whatever it looks like, it is to lead below what is named.
+func (r *reach) objection(uri string) error {
 	if uri == "" || len(uri) > maxURI {
-		return false
+		return errOut
 	}
-	plain := isPlain(uri)
-	return r.named(uri, plain) || r.isLearnt(uri, plain)
+	file := isFile(uri)
+	if !file && (r.lists.take(uri) || r.hasLearnt(uri)) {
+		return nil
+	}
+	plain, err := canonical(uri)
+	switch {
+	case err != nil:
+		return err
+	case !r.lists.takeBelow(plain) && !r.hasLearntAbove(plain):
+		return errOut
+	case file && r.shared:
+		return r.lists.leadsInside(plain)
+	}
+	return nil
 }
 
-// named reports whether the patterns take a URI, or one that it lies below.
-func (r *reach) named(uri string, plain bool) bool {
-	for _, list := range r.lists {
-		if !slices.Contains(list, uri) && !(plain && above(uri, func(u string) bool { return auth.MatchesAny(list, u) })) {
+// patternLists are lists of patterns of which each must take a URI.
+type patternLists []patternList
+
+// take reports whether a URI stands there itself.
+func (lists patternLists) take(uri string) bool {
+	for _, list := range lists {
+		if !slices.Contains(list.given, uri) {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *reach) isLearnt(uri string, plain bool) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.learnt[uri] {
-		return true
+// takeBelow reports whether the patterns take a canonical URI, or one that it
+// lies below.
+func (lists patternLists) takeBelow(uri string) bool {
+	for _, list := range lists {
+		if !above(uri, func(u string) bool { return auth.MatchesAny(list.canonical, u) }) {
+			return false
+		}
 	}
-	return plain && (auth.MatchesAny(r.patterns, uri) || above(uri, func(u string) bool { return r.learnt[u] }))
+	return true
 }
 
-// above reports whether is holds for a URI, or for one that it lies below.
+func (r *reach) hasLearnt(uri string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.learnt[uri]
+}
+
+// hasLearntAbove reports whether the host has said that a canonical URI, or
+// one that it lies below, belongs to what is in reach.
+func (r *reach) hasLearntAbove(uri string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return auth.MatchesAny(r.patterns, uri) || above(uri, func(u string) bool { return r.learnt[u] })
+}
+
+// above reports whether is holds for a canonical URI, or for one that it lies
+// below.
 func above(uri string, is func(string) bool) bool {
 	for end := len(uri); end > 0; end = strings.LastIndexByte(uri[:end], '/') {
 		if is(uri[:end]) {
@@ -95,35 +143,22 @@ func above(uri string, is func(string) bool) bool {
 	return false
 }
 
-// isPlain reports whether a URI cannot mean another one than it seems to: no
-// part of its path is "." or "..", however that is written. Only a pattern
-// without * takes others.
-func isPlain(uri string) bool {
-	for range 3 { // some decode twice
-		if strings.ContainsAny(uri, "\\\x00") {
-			return false
-		}
-		for part := range strings.FieldsFuncSeq(uri, func(c rune) bool { return strings.ContainsRune("/?#:", c) }) {
-			if part == "." || part == ".." {
-				return false
-			}
-		}
-		decoded, err := url.PathUnescape(uri)
-		if err != nil || decoded == uri {
-			return true
-		}
-		uri = decoded
+// key is how a URI is noted: canonical if it is, else as it is written.
+func key(uri string) string {
+	if plain, err := canonical(uri); err == nil {
+		return plain
 	}
-	return false
+	return uri
 }
 
 // learn notes that the host has said on a channel in reach that a URI belongs
-// to it.
+// to it. Files never do.
 func (r *reach) learn(uri, channel string) {
-	if uri == "" || len(uri) > maxURI || uri == rootChannel || !strings.Contains(uri, ":") {
+	if uri == "" || len(uri) > maxURI || uri == rootChannel || !strings.Contains(uri, ":") || isFile(uri) {
 		return
 	}
-	r.families.learn(uri, channel)
+	uri = key(uri)
+	r.families.learn(uri, key(channel))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.learnt) < maxLearnt {
@@ -140,14 +175,14 @@ func (r *reach) hint(uri string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.hints) < maxLearnt {
-		r.hints[uri] = true
+		r.hints[key(uri)] = true
 	}
 }
 
 func (r *reach) hinted(uri string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.hints[uri]
+	return r.hints[key(uri)]
 }
 
 // learnTemplate notes a URI with {variables}. One that says nothing of its own
@@ -159,12 +194,12 @@ func (r *reach) learnTemplate(template, channel string) {
 		return
 	}
 	_, path, ok := strings.Cut(strings.TrimSuffix(before, "/"), ":/")
-	if len(template) > maxURI || !ok || strings.Trim(path, "/") == "" || strings.Contains(before, "*") {
+	if len(template) > maxURI || !ok || strings.Trim(path, "/") == "" || strings.Contains(before, "*") || isFile(before) {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if pattern := before + auth.All; len(r.patterns) < auth.MaxPatterns && !slices.Contains(r.patterns, pattern) {
+	if pattern := canonicalPattern(before) + auth.All; len(r.patterns) < auth.MaxPatterns && !slices.Contains(r.patterns, pattern) {
 		r.patterns = append(r.patterns, pattern)
 	}
 }
@@ -172,6 +207,7 @@ func (r *reach) learnTemplate(template, channel string) {
 // resumes reports whether a client may subscribe again to a channel: the host
 // may have said on an earlier connection that it belongs to one in reach.
 func (r *reach) resumes(channel string) bool {
+	channel = key(channel)
 	ancestor := channel
 	for range maxAncestors {
 		if ancestor == "" {
@@ -215,8 +251,11 @@ func (r *reach) judge(where place, env *ahp.Envelope) *refusal {
 }
 
 func (r *reach) judgeURI(uri string) *refusal {
-	if r.allows(uri) {
+	switch err := r.objection(uri); {
+	case err == nil:
 		return nil
+	case err != errOut:
+		return no("this token is not for %s: %v", quote(uri), err)
 	}
 	return no("this token is not for %s", quote(uri))
 }
@@ -287,14 +326,15 @@ func listOf(raw []byte) ([]ahp.Member, bool) {
 // resourceKeys are where the resource methods name URIs.
 var resourceKeys = []string{"uri", "source", "destination", "target", "from", "to", "root", "resource"}
 
-// judgeResource wants all URIs of a resource method in reach.
+// judgeResource wants all URIs of a resource method in reach. They are
+// strings: hosts that take objects for URIs read them in ways of their own.
 func (r *reach) judgeResource(env *ahp.Envelope) *refusal {
 	if env.Channel != nil && string(env.Channel) != rootChannel {
 		if no := r.judgeURI(string(env.Channel)); no != nil {
 			return no
 		}
 	}
-	named, no := r.judgeKeys(env.Params, resourceKeys, maxNested)
+	named, no := r.judgeKeys(env.Params, resourceKeys, textOnly)
 	if no == nil && named == 0 {
 		no = r.judgeURI("")
 	}
@@ -315,8 +355,11 @@ func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 	return no
 }
 
-// maxNested is how deep URIs may stand in params.
-const maxNested = 5
+// How deep URIs may stand in params.
+const (
+	textOnly  = 1
+	maxNested = 5
+)
 
 var unreadable = no("params that cannot be read")
 

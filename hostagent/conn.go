@@ -124,6 +124,7 @@ func (a *Agent) policy(open routing.Open) gate.Policy {
 	if a.cfg.Allow != nil {
 		policy = policy.Narrow(*a.cfg.Allow)
 	}
+	policy.SharedFiles = a.cfg.HostFiles.shared(a.cfg.Upstream)
 	return policy
 }
 

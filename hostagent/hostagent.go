@@ -34,6 +34,7 @@ type Config struct {
 	Strict   bool                // MCP and capabilities of clients are gated strictly, whatever relays say; see package mcpgate
 	Canvas   contentproxy.Config // what of the host's loopback interface canvases may show; the AHP host's own port is added
 
+	HostFiles HostFiles    // whether the host's files are this machine's; default: if the upstream is on it
 	Allow     *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
 	NoReverse bool         // the host may not ask clients for their files
 

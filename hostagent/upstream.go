@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
@@ -56,6 +57,38 @@ func (u Upstream) port() []string {
 		return []string{"443"}
 	}
 	return []string{"80"}
+}
+
+// HostFiles say whether the host's files are those of the host-agent's machine:
+// then symbolic links are followed before a file is judged.
+type HostFiles string
+
+// Whether they are.
+const (
+	HostFilesAuto     HostFiles = "auto"     // if the upstream is a command, a Unix socket or a loopback address
+	HostFilesShared   HostFiles = "shared"   // yes
+	HostFilesSeparate HostFiles = "separate" // no
+)
+
+// shared reports whether they are, of a host at an upstream.
+func (f HostFiles) shared(u Upstream) bool {
+	if f == HostFilesShared || f == HostFilesSeparate {
+		return f == HostFilesShared
+	}
+	return u.isHere()
+}
+
+// isHere reports whether the host is on this machine, as far as can be told.
+func (u Upstream) isHere() bool {
+	if len(u.Command) > 0 {
+		return true
+	}
+	parsed, err := url.Parse(u.URL)
+	if err != nil {
+		return true // nothing follows from it
+	}
+	at, err := netip.ParseAddr(parsed.Hostname())
+	return parsed.Scheme == "unix" || parsed.Hostname() == "localhost" || err == nil && at.Unmap().IsLoopback()
 }
 
 // Check reports what is wrong with an upstream that can be seen without

@@ -5,15 +5,17 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gate"
+	"ahprelay/hostagent"
 )
 
 // allowFlags say what clients may do at most, whatever their tokens and the
 // relay say.
 type allowFlags struct {
-	Allow        auth.Access `help:"What clients may do at most, whatever the relay says: read, write or admin." enum:"read,write,admin" default:"admin"`
-	AllowChannel []string    `help:"Channels, and files, that clients may reach at most; * stands for any characters. May be given several times. Default: all." placeholder:"URI" sep:"none"`
-	AllowMethod  []string    `help:"Methods that clients may call at most; * stands for any characters. May be given several times. Default: all." placeholder:"NAME"`
-	Reverse      bool        `help:"Let the host ask clients for the client's own files. --no-reverse refuses that in their place." default:"true" negatable:""`
+	Allow        auth.Access         `help:"What clients may do at most, whatever the relay says: read, write or admin." enum:"read,write,admin" default:"admin"`
+	AllowChannel []string            `help:"Channels, and files, that clients may reach at most; * stands for any characters. May be given several times. Default: all." placeholder:"URI" sep:"none"`
+	HostFiles    hostagent.HostFiles `help:"Whether the host's files are those of this machine: then symbolic links are followed before a file is judged by the channels of a token or of --allow-channel. auto says so of commands, Unix sockets and loopback addresses." enum:"auto,shared,separate" default:"auto"`
+	AllowMethod  []string            `help:"Methods that clients may call at most; * stands for any characters. May be given several times. Default: all." placeholder:"NAME"`
+	Reverse      bool                `help:"Let the host ask clients for the client's own files. --no-reverse refuses that in their place." default:"true" negatable:""`
 }
 
 // Validate refuses what is no pattern.

@@ -135,7 +135,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg.TakeOver, cfg.MaxFrame, cfg.MaxQueued, cfg.Resume = c.TakeOver, c.MaxFrame, c.MaxQueued, c.Resume
 	cfg.Canvas = contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts}
 	cfg.Control = c.controlPath(cfg.Token, s)
-	cfg.Allow, cfg.NoReverse = c.policy(), !c.Reverse
+	cfg.Allow, cfg.NoReverse, cfg.HostFiles = c.policy(), !c.Reverse, c.HostFiles
 	cfg.Strict = c.MCP == "strict"
 	if c.Compress != "off" {
 		cfg.Compress = c.Compress
