@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -36,13 +35,11 @@ func (s *Server) address(r *http.Request) string {
 	return at.String()
 }
 
-// connState bounds the connections of an address that are at HTTP. Those of a
-// trusted proxy are of many.
-func (s *Server) connState() func(net.Conn, http.ConnState) {
-	return newHTTPConns(func(address string) bool {
-		at, err := netip.ParseAddr(address)
-		return err == nil && s.trusts(at.Unmap().WithZone(""))
-	}).state
+// manyOf reports whether connections of an address are of many: it is a trusted
+// proxy's.
+func (s *Server) manyOf(address string) bool {
+	at, err := netip.ParseAddr(address)
+	return err == nil && s.trusts(at.Unmap().WithZone(""))
 }
 
 // parseHop reads an address, with a port or without.

@@ -68,6 +68,7 @@ func (s *Server) agentToken(w http.ResponseWriter, r *http.Request) (auth.Enrolm
 		s.unauthorized(w, r, err)
 		return auth.Enrolment{}, false
 	}
+	s.asking.proved(r)
 	return host, true
 }
 
@@ -114,7 +115,7 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		s.unauthorized(w, r, err)
 		return
 	}
-	s.audit.write(s.hostLine("enrol", host, r, "NATS credentials until "+expires.Format(time.RFC3339)))
+	s.audit.comings(s.hostLine("enrol", host, r, "NATS credentials until "+expires.Format(time.RFC3339)))
 	writeJSON(w, http.StatusOK, Credentials{jwt, expires, s.cfg.NATS != nil})
 }
 
@@ -165,14 +166,14 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 		_ = server.Close()
 		return false
 	}
-	s.audit.write(s.hostLine("host-connect", host, r, ""))
+	s.audit.comings(s.hostLine("host-connect", host, r, ""))
 	gone := s.hostLine("host-disconnect", host, r, "")
 	s.revokedNow() // who revoked it before it was there
 	if !s.spawn(func() {
 		defer leave()
 		defer s.agents.leave(sock)
 		gone.Reason = splice(sock, server, compressed != "").Error()
-		s.audit.write(gone)
+		s.audit.comings(gone)
 	}) {
 		s.agents.leave(sock)
 		sock.kill()

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,11 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/alike"
 	"ahprelay/auth"
 )
 
@@ -29,6 +29,7 @@ import (
 //	code     close code of a client's connection
 //	reason   why, for people
 //	detail   more of it: what was shared or revoked, what a connection carried
+//	count    the line stands for so many that were alike; without it, for one
 //
 // The events:
 //
@@ -46,6 +47,7 @@ type auditLine struct {
 
 	Code           ahp.CloseCode
 	Reason, Detail string
+	Count          int
 }
 
 // auditMessage is the message of all lines.
@@ -69,6 +71,9 @@ func (a auditLine) attrs() []slog.Attr {
 	if a.Detail != "" {
 		attrs = append(attrs, slog.String("detail", a.Detail))
 	}
+	if a.Count != 0 {
+		attrs = append(attrs, slog.Int("count", a.Count))
+	}
 	return attrs
 }
 
@@ -78,52 +83,51 @@ func (a auditLine) of(who auth.Client) auditLine {
 	return a
 }
 
-// Bounds of lines that are alike.
+// Lines that are alike. What one source does again and again is counted
+// together: the first lines are written at once, and what follows within
+// auditEvery is one line at its end, which is the last of them, with their
+// number as count. A source is a tenant, subject, token and address, the kind an
+// event, and why something was refused. So no source is left out, and none fills
+// a disk.
 const (
-	oftenEvery = 10 * time.Second // of those, one in that time
-	maxAlike   = 4096             // kinds that are told apart
+	auditEvery = 10 * time.Second
+
+	// What is written at once of a source: people come with some windows each,
+	// and a refusal says all that the next one says.
+	comingsAtOnce = 20
+	refusedAtOnce = 1
 )
 
 // An audit writes lines.
 type audit struct {
-	log  *slog.Logger
-	file *slog.Logger // nil: none
-
-	mu    sync.Mutex // guards alike
-	alike map[alikeKey]*alikeLines
+	log   *slog.Logger
+	file  *slog.Logger // nil: none
+	alike *alike.Table
 }
 
 // alikeKey is what lines have in common that are alike.
-type alikeKey struct{ event, address, subject, reason string }
-
-type alikeLines struct {
-	next   time.Time // when to write one again
-	missed int       // were not written since the last
+type alikeKey struct {
+	event, why, tenant, subject, token, address string
 }
 
-// often writes a line that somebody may cause all the time: not all of them.
-func (a *audit) often(line auditLine) {
-	key, now := alikeKey{line.Event, line.Address, line.Subject, line.Reason}, time.Now()
-	a.mu.Lock()
-	if len(a.alike) >= maxAlike {
-		clear(a.alike)
-	}
-	lines := a.alike[key]
-	if lines == nil {
-		lines = &alikeLines{}
-		a.alike[key] = lines
-	}
-	if now.Before(lines.next) {
-		lines.missed++
-		a.mu.Unlock()
-		return
-	}
-	if lines.missed > 0 {
-		line.Detail = strings.TrimSpace(fmt.Sprintf("%s (%d alike since the last line)", line.Detail, lines.missed))
-	}
-	lines.next, lines.missed = now.Add(oftenEvery), 0
-	a.mu.Unlock()
-	a.write(line)
+// refuse writes that something was refused. Why is one of few words, and none
+// that whoever was refused can choose.
+func (a *audit) refuse(why string, line auditLine) {
+	line.Event = "refuse"
+	a.often(why, refusedAtOnce, line)
+}
+
+// comings writes who comes and goes.
+func (a *audit) comings(line auditLine) { a.often("", comingsAtOnce, line) }
+
+// often writes a line that somebody may cause all the time.
+func (a *audit) often(why string, atOnce int, line auditLine) {
+	from := cmp.Or(addressGroup(line.Address), line.Address)
+	key := alikeKey{line.Event, why, line.Tenant, line.Subject, line.Token, from}
+	a.alike.Note(key, atOnce, func(more int) {
+		line.Count = more
+		a.write(line)
+	})
 }
 
 func (a *audit) write(line auditLine) {
@@ -156,7 +160,7 @@ func OpenAuditFile(path string) (*os.File, error) {
 
 // newAudit returns an audit that writes to a log, and to a file if not nil.
 func newAudit(log *slog.Logger, file io.Writer) *audit {
-	a := &audit{log: log, alike: map[alikeKey]*alikeLines{}}
+	a := &audit{log: log, alike: alike.New(auditEvery)}
 	if file != nil {
 		failing := &auditWriter{to: file, log: log}
 		a.file = slog.New(slog.NewJSONHandler(failing, nil))

@@ -2,6 +2,9 @@ package gateway
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,30 +16,58 @@ import (
 	"time"
 )
 
-// TestAuditOfMany writes one of many lines that are alike, and how many there
-// were; lines of others are not held back.
+// TestAuditOfMany writes the first of many lines that are alike, and at the end
+// of a time how many there were, in the file and in the log. Each source has
+// lines, whatever others do, and all that happened is in the counts.
 func TestAuditOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		a := newAudit(slog.New(slog.DiscardHandler), &out)
-		refuse := func(address string) { a.often(auditLine{Event: "refuse", Address: address, Reason: "too many"}) }
-		for range 100 {
-			refuse("192.0.2.1")
+		var file, log syncBuilder
+		a := newAudit(slog.New(slog.NewJSONHandler(&log, nil)), &file)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go a.alike.Run(ctx)
+		const sources, times = 1000, 40
+		for i := range sources {
+			from := fmt.Sprintf("192.0.%d.%d", i/256, i%256)
+			for range times {
+				a.refuse("forbidden", auditLine{Subject: "guest", Address: from, Reason: rand.Text()})
+				a.comings(auditLine{Event: "connect", Subject: "guest", Address: from, Conn: rand.Text()})
+			}
 		}
-		refuse("192.0.2.2")
-		if n := strings.Count(out.String(), "\n"); n != 2 {
-			t.Errorf("%d lines; want one of each address:\n%s", n, out.String())
+		atOnce := strings.Count(file.String(), "\n")
+		if want := sources * (refusedAtOnce + comingsAtOnce); atOnce != want {
+			t.Errorf("%d lines at once; want %d", atOnce, want)
 		}
-		time.Sleep(oftenEvery)
-		refuse("192.0.2.1")
-		if !strings.Contains(out.String(), "99 alike") {
-			t.Errorf("it does not say how many there were:\n%s", out.String())
-		}
-		for i := range 3 * maxAlike {
-			refuse(fmt.Sprint(i))
-		}
-		if n := len(a.alike); n > maxAlike {
-			t.Errorf("%d kinds are remembered; want at most %d", n, maxAlike)
+		time.Sleep(auditEvery)
+		synctest.Wait()
+		a.refuse("forbidden", auditLine{Subject: "guest", Address: "192.0.0.1", Reason: rand.Text()})
+		time.Sleep(auditEvery)
+		synctest.Wait()
+		for name, out := range map[string]string{"file": file.String(), "log": log.String()} {
+			counts := map[string]int{}
+			lines := 0
+			for text := range strings.Lines(out) {
+				var line struct {
+					Event, Address string
+					Count          int
+				}
+				if err := json.Unmarshal([]byte(text), &line); err != nil {
+					t.Fatal(err)
+				}
+				lines++
+				counts[line.Event+" "+line.Address] += max(1, line.Count)
+			}
+			if want := sources*(refusedAtOnce+comingsAtOnce+2) + 1; lines != want {
+				t.Errorf("%s: %d lines in all; want %d", name, lines, want)
+			}
+			if len(counts) != 2*sources {
+				t.Errorf("%s: lines of %d sources and events; want %d", name, len(counts), 2*sources)
+			}
+			for key, n := range counts {
+				if want := times; n != want && key != "refuse 192.0.0.1" || key == "refuse 192.0.0.1" && n != times+1 {
+					t.Fatalf("%s: %s is counted %d times; want %d", name, key, n, want)
+				}
+			}
 		}
 	})
 }

@@ -67,7 +67,7 @@ func BenchmarkLimits(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if over := s.take(b.Context(), 1000); over != nil {
+		if over := s.take(b.Context(), 1000, false); over != nil {
 			b.Fatal(over)
 		}
 	}

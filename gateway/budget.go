@@ -120,8 +120,7 @@ func (b *budget) give(frames []routing.Frame) {
 // 15.6.4).
 func (s *Server) refuseFull(w http.ResponseWriter, r *http.Request, who auth.Client) {
 	const reason = "this relay has no memory for more connections"
-	s.metrics.refused.WithLabelValues("memory").Inc()
-	s.audit.often(auditLine{Event: "refuse", Host: r.PathValue("host"), Address: s.address(r), Reason: reason}.of(who))
+	s.refused("memory", "", auditLine{Host: r.PathValue("host"), Address: s.address(r), Reason: reason}.of(who))
 	w.Header().Set("Retry-After", "5")
 	http.Error(w, ahp.CloseOverloaded.Reason()+": "+reason, http.StatusServiceUnavailable)
 }

@@ -57,6 +57,8 @@ type client struct {
 	revoked func(auth.Client) bool
 	spawn   func(func()) bool // starts a goroutine that the server waits for
 
+	begun bool // with initialize or reconnect; owned by readLoop
+
 	accepted                               atomic.Bool  // the host has taken the connection
 	ready                                  atomic.Bool  // and has answered initialize or reconnect
 	maxFrame                               int          // bytes of the longest message from then on; set before ready
@@ -140,7 +142,7 @@ func (c *client) exit(err error) {
 	c.stopParting()
 	c.setKernel(0)
 	c.metrics.count(c, end.code)
-	c.audit.write(c.line("disconnect", end))
+	c.audit.comings(c.line("disconnect", end))
 }
 
 // handOverTime is how long the way to the host may take to be there for what a
@@ -235,13 +237,23 @@ func (c *client) fromClient(message []byte) error {
 // await holds a message back that comes too fast, with all that follows it.
 func (c *client) await(env *ahp.Envelope, bytes int) error {
 	c.stuck.Store(true)
-	over := c.seat.take(c.ctx, bytes)
+	over := c.seat.take(c.ctx, bytes, c.beginsAnew(env))
 	c.stuck.Store(false)
 	if over == nil {
 		return nil
 	}
 	c.overRate(over, env)
 	return over
+}
+
+// beginsAnew reports whether a client does so that has begun already.
+func (c *client) beginsAnew(env *ahp.Envelope) bool {
+	if method := string(env.Method); env.Kind != ahp.Request || method != "initialize" && method != "reconnect" {
+		return false
+	}
+	again := c.begun
+	c.begun = true
+	return again
 }
 
 // pass sends a message to the host, or keeps it until there is one.

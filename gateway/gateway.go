@@ -200,6 +200,7 @@ type Server struct {
 	tickets *tickets
 	reports *reports
 	agents  agentSocks
+	asking  *httpConns
 	audit   *audit
 	limits  *limiter
 	revoked *broker.Revocations
@@ -248,10 +249,14 @@ func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host strin
 	s.reports = newReports(s.cfg.Log)
 	s.hosts.reports = s.reports
 	s.metrics = newMetrics(s)
+	s.asking = newHTTPConns(s.manyOf, func(address string) {
+		s.refused("unproven", "", auditLine{Address: address, Reason: unprovenReason})
+	})
 	s.public = s.publicHandler()
 	s.admin = s.adminHandler()
 	s.spawn(s.sweep)
 	s.spawn(s.relieve)
+	s.spawn(func() { s.audit.alike.Run(s.life) })
 	s.spawn(s.watchRevocations)
 	s.forget = revoked.Subscribe(s.revokedNow)
 	return s
@@ -291,4 +296,5 @@ func (s *Server) Close() {
 	s.closed = true
 	s.mu.Unlock()
 	s.running.Wait()
+	s.audit.alike.Flush()
 }

@@ -13,11 +13,11 @@ import (
 	"ahprelay/auth"
 )
 
-// Limits. What a client may use is counted for four parties that it belongs
-// to: its address, its token's subject, its host and its tenant; connections
-// also for its token. Each relay counts for itself.
+// Limits. What a client may use is counted for five parties that it belongs
+// to: its address, its token, that one's subject, its host and its tenant. Each
+// relay counts for itself.
 //
-// A connection too many is refused before the handshake: HTTP 429, with
+// A connection too many, at a time or in a time, is refused before the handshake: HTTP 429, with
 // Retry-After. Messages that come too fast are read later, so that the client
 // is slowed down by its own connection. If that would take longer than
 // maxDelay, it is told: the request with error 4290 and data {limit,
@@ -29,7 +29,7 @@ import (
 
 // Limits are how much clients may use.
 type Limits struct {
-	Address, Subject, Host, Tenant Limit
+	Address, Subject, Token, Host, Tenant Limit
 
 	// Failures is how many requests without a good token one address may send
 	// in a minute before it gets 429 instead of 401. Default: 120; below 0: any.
@@ -43,14 +43,16 @@ type Limit struct {
 	Pending     int // of these, not connected to their hosts yet
 	Frames      int // messages from clients in a second, on average over rateWindow
 	Bytes       int // the same of their bytes
+	Opens       int // times in a second, on the same average, that clients come: connections, and requests to begin anew on one
 }
 
 // defaultLimits are far from what clients do that mean no harm.
 var defaultLimits = Limits{
-	Address:  Limit{Connections: 4096, Pending: 1024, Frames: 10_000, Bytes: 128 << 20},
-	Subject:  Limit{Connections: 2048, Pending: 1024, Frames: 5_000, Bytes: 64 << 20},
-	Host:     Limit{Connections: 8192, Pending: 4096, Frames: 20_000, Bytes: 256 << 20},
-	Tenant:   Limit{Connections: 32768, Pending: 16384, Frames: 50_000, Bytes: 512 << 20},
+	Address:  Limit{Connections: 4096, Pending: 1024, Frames: 10_000, Bytes: 128 << 20, Opens: 200},
+	Subject:  Limit{Connections: 2048, Pending: 1024, Frames: 5_000, Bytes: 64 << 20, Opens: 20},
+	Token:    Limit{Opens: 10},
+	Host:     Limit{Connections: 8192, Pending: 4096, Frames: 20_000, Bytes: 256 << 20, Opens: 400},
+	Tenant:   Limit{Connections: 32768, Pending: 16384, Frames: 50_000, Bytes: 512 << 20, Opens: 1000},
 	Failures: 120,
 }
 
@@ -67,6 +69,10 @@ const (
 	// maxAgentConns is how many connections to NATS the agents of a host may
 	// have: each has one, or two while it changes.
 	maxAgentConns = 32
+
+	// agentOpens is how many they may make in a second: each waits longer from
+	// one to the next.
+	agentOpens = 5
 
 	// A host-agent changes its credential after weeks, or at once if the one
 	// that it got was lost.
@@ -88,12 +94,13 @@ func (l Limits) withDefaults() Limits {
 	}
 	for _, p := range []struct{ to, from *Limit }{
 		{&l.Address, &defaultLimits.Address}, {&l.Subject, &defaultLimits.Subject},
-		{&l.Host, &defaultLimits.Host}, {&l.Tenant, &defaultLimits.Tenant},
+		{&l.Token, &defaultLimits.Token}, {&l.Host, &defaultLimits.Host}, {&l.Tenant, &defaultLimits.Tenant},
 	} {
 		fill(&p.to.Connections, p.from.Connections)
 		fill(&p.to.Pending, p.from.Pending)
 		fill(&p.to.Frames, p.from.Frames)
 		fill(&p.to.Bytes, p.from.Bytes)
+		fill(&p.to.Opens, p.from.Opens)
 	}
 	fill(&l.Failures, defaultLimits.Failures)
 	return l
@@ -121,6 +128,7 @@ type party struct {
 	kind          string
 	limit         Limit
 	frames, bytes *rate.Limiter // nil: no limit
+	opens         *rate.Limiter
 
 	// Guarded by the mutex of limiter.
 	connections, pending int
@@ -161,14 +169,23 @@ func (l *limiter) connect(who auth.Client, host, address string) (*seat, *overLi
 	s := &seat{of: l, pending: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.joinLocked("address", addressGroup(address), l.limits.Address)
+	s.joinLocked("token", who.ID, l.ofToken(who))
 	s.joinLocked("subject", who.Tenant+" "+who.Subject, l.limits.Subject)
-	s.joinLocked("token", who.ID, Limit{Connections: who.MaxConnections})
 	if who.MayReach(who.Tenant, host) {
 		s.joinLocked("host", who.Tenant+" "+host, l.limits.Host)
 	}
 	s.joinLocked("tenant", who.Tenant, l.limits.Tenant)
+	s.joinLocked("address", addressGroup(address), l.limits.Address)
 	return s.fitLocked()
+}
+
+// ofToken returns the limits of a token: it may have one of its own.
+func (l *limiter) ofToken(who auth.Client) Limit {
+	limit := l.limits.Token
+	if own := who.MaxConnections; own > 0 && (limit.Connections <= 0 || own < limit.Connections) {
+		limit.Connections = own
+	}
+	return limit
 }
 
 // connectAgent takes a seat for a host-agent's connection to NATS.
@@ -176,13 +193,13 @@ func (l *limiter) connectAgent(host auth.Enrolment, address string) (*seat, *ove
 	s := &seat{of: l, pending: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	s.joinLocked("host's agents", host.Tenant+" "+host.Host, Limit{Connections: maxAgentConns, Opens: agentOpens})
 	s.joinLocked("address", addressGroup(address), l.limits.Address)
-	s.joinLocked("host's agents", host.Tenant+" "+host.Host, Limit{Connections: maxAgentConns})
 	s.openedLocked()
 	return s.fitLocked()
 }
 
-// fitLocked returns the seat, unless it is one too many.
+// fitLocked returns the seat, unless it is one too many, or comes too soon.
 func (s *seat) fitLocked() (*seat, *overLimit) {
 	for _, p := range s.parties {
 		for _, count := range []struct {
@@ -195,12 +212,44 @@ func (s *seat) fitLocked() (*seat, *overLimit) {
 			}
 		}
 	}
+	if over := s.comeLocked(time.Now()); over != nil {
+		s.leaveLocked()
+		return nil, over
+	}
 	return s, nil
+}
+
+// comeLocked counts that somebody comes, unless that is too often. Who is
+// refused is not counted: with one party's allowance nobody uses up another's.
+func (s *seat) comeLocked(now time.Time) *overLimit {
+	for _, p := range s.parties {
+		if lack := p.lackOf(now); lack > 0 {
+			return &overLimit{opensName + p.kind, p.limit.Opens, lack}
+		}
+	}
+	for _, p := range s.parties {
+		if p.opens != nil {
+			p.opens.AllowN(now, 1)
+		}
+	}
+	return nil
+}
+
+// opensName is what is limited, before the kind of party.
+const opensName = "connections made in a second of this "
+
+// lackOf returns after what time the party may come again.
+func (p *party) lackOf(now time.Time) time.Duration {
+	if p.opens == nil {
+		return 0
+	}
+	lack := 1 - p.opens.TokensAt(now)
+	return max(0, time.Duration(lack/float64(p.opens.Limit())*float64(time.Second)))
 }
 
 // joinLocked counts the connection for a party, if there are limits for it.
 func (s *seat) joinLocked(kind, name string, limit Limit) {
-	if name == "" || limit.Connections <= 0 && limit.Pending <= 0 && limit.Frames <= 0 && limit.Bytes <= 0 {
+	if name == "" || limit.Connections <= 0 && limit.Pending <= 0 && limit.Frames <= 0 && limit.Bytes <= 0 && limit.Opens <= 0 {
 		return
 	}
 	key := partyKey{kind, name}
@@ -209,6 +258,8 @@ func (s *seat) joinLocked(kind, name string, limit Limit) {
 		p = &party{
 			kind: kind, limit: limit,
 			frames: bucket(limit.Frames, 1), bytes: bucket(limit.Bytes, s.of.frame),
+			// Who was connected may come back at once.
+			opens: bucket(limit.Opens, max(limit.Connections, 1)),
 		}
 		s.of.parties[key] = p
 	}
@@ -279,19 +330,24 @@ func (l *limiter) forgetLocked() {
 }
 
 // take counts a message of so many bytes, and waits until there is room for
-// it. It returns an overLimit at once if that would take too long.
-func (s *seat) take(ctx context.Context, bytes int) *overLimit {
+// it. It returns an overLimit at once if that would take too long. A message
+// with which the client begins anew is as much work for the host as one more
+// connection, and counts as that too.
+func (s *seat) take(ctx context.Context, bytes int, anew bool) *overLimit {
 	now := time.Now()
 	var w waiting
 	for _, p := range s.parties {
-		if w.use(now, p.frames, 1) && w.use(now, p.bytes, bytes) {
+		if w.use(now, p.frames, 1) && w.use(now, p.bytes, bytes) && (!anew || w.use(now, p.opens, 1)) {
 			continue
 		}
 		w.cancel(now)
-		if w.refused == p.frames {
+		switch w.refused {
+		case p.frames:
 			return &overLimit{"messages a second of this " + p.kind, p.limit.Frames, w.delay}
+		case p.bytes:
+			return &overLimit{"bytes a second of this " + p.kind, p.limit.Bytes, w.delay}
 		}
-		return &overLimit{"bytes a second of this " + p.kind, p.limit.Bytes, w.delay}
+		return &overLimit{opensName + p.kind, p.limit.Opens, w.delay}
 	}
 	if w.delay > 0 {
 		timer := time.NewTimer(w.delay)

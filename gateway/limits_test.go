@@ -1,10 +1,10 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -20,8 +20,8 @@ import (
 
 // unlimited are limits that nobody meets, with a change.
 func unlimited(change func(*Limits)) Limits {
-	none := Limit{Connections: -1, Pending: -1, Frames: -1, Bytes: -1}
-	l := Limits{Address: none, Subject: none, Host: none, Tenant: none, Failures: -1}
+	none := Limit{Connections: -1, Pending: -1, Frames: -1, Bytes: -1, Opens: -1}
+	l := Limits{Address: none, Subject: none, Token: none, Host: none, Tenant: none, Failures: -1}
 	change(&l)
 	return l
 }
@@ -161,7 +161,7 @@ func TestRateLimits(t *testing.T) {
 					two, _ := l.connect(visitor("ada", "2", 0), testHost, "192.0.2.1")
 					begin := time.Now()
 					for range 100 { // what 10 s allow
-						if over := one.take(t.Context(), rate.bytes); over != nil {
+						if over := one.take(t.Context(), rate.bytes, false); over != nil {
 							t.Fatal(over)
 						}
 					}
@@ -169,7 +169,7 @@ func TestRateLimits(t *testing.T) {
 						t.Errorf("a burst waited %v", waited)
 					}
 					for range 20 {
-						if over := two.take(t.Context(), rate.bytes); over != nil {
+						if over := two.take(t.Context(), rate.bytes, false); over != nil {
 							t.Fatal(over)
 						}
 					}
@@ -179,12 +179,12 @@ func TestRateLimits(t *testing.T) {
 					gone, cancel := context.WithCancel(t.Context())
 					cancel()
 					for range 100 {
-						if over := one.take(gone, rate.bytes); over != nil {
+						if over := one.take(gone, rate.bytes, false); over != nil {
 							t.Fatal(over)
 						}
 					}
 					for range 2 { // a refused one takes nothing
-						over := two.take(t.Context(), rate.bytes)
+						over := two.take(t.Context(), rate.bytes, false)
 						if over == nil || over.Limit != rate.name+" of this "+of.name || over.Retry < maxDelay || over.Retry > maxDelay+time.Second {
 							t.Fatalf("too many: %+v", over)
 						}
@@ -195,16 +195,124 @@ func TestRateLimits(t *testing.T) {
 	}
 }
 
+// TestOpensAreLimited has each party come as often as it may: at once as often
+// as it may be connected, and then at its rate. What is refused takes nothing of
+// anybody's, so others are let in, and so is the same party after the time that
+// it was told.
+func TestOpensAreLimited(t *testing.T) {
+	limit := Limit{Connections: 30, Pending: -1, Frames: -1, Bytes: -1, Opens: 2}
+	for _, of := range []struct {
+		name string
+		set  func(*Limits)
+		who  auth.Client
+		host string
+		from string // where from
+	}{
+		{"address", func(l *Limits) { l.Address = limit }, visitor("bob", "2", 0), "desktop", "192.0.2.1"},
+		{"subject", func(l *Limits) { l.Subject = limit }, visitor("ada", "2", 0), "desktop", "192.0.2.2"},
+		{"token", func(l *Limits) { l.Token = limit }, visitor("ada", "1", 0), "desktop", "192.0.2.2"},
+		{"host", func(l *Limits) { l.Host = limit }, visitor("bob", "2", 0), testHost, "192.0.2.2"},
+		{"tenant", func(l *Limits) { l.Tenant = limit }, visitor("bob", "2", 0), "desktop", "192.0.2.2"},
+	} {
+		t.Run(of.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLimiter(unlimited(func(l *Limits) { of.set(l); l.Subject.Connections = cmp.Or(l.Subject.Connections, -1) }), 1<<20)
+				come := func(who auth.Client, host, from string) *overLimit {
+					s, over := l.connect(who, host, from)
+					if over == nil {
+						s.leave()
+					}
+					return over
+				}
+				ada := visitor("ada", "1", 0)
+				for i := range 30 {
+					if over := come(ada, testHost, "192.0.2.1"); over != nil {
+						t.Fatalf("connection %d: %v", i, over)
+					}
+				}
+				for range 1000 {
+					over := come(of.who, of.host, of.from)
+					if over == nil || over.Limit != opensName+of.name || over.Max != 2 || over.Retry <= 0 || over.Retry > 500*time.Millisecond {
+						t.Fatalf("one too many: %+v", over)
+					}
+				}
+				other := visitor("carol", "3", 0)
+				other.Tenant = "other"
+				if over := come(other, "server", "192.0.2.3"); over != nil {
+					t.Errorf("somebody else: %v", over)
+				}
+				time.Sleep(500 * time.Millisecond)
+				if over := come(of.who, of.host, of.from); over != nil {
+					t.Errorf("in its time: %v", over)
+				}
+				if over := come(ada, testHost, "192.0.2.1"); over == nil {
+					t.Error("two are let in for one")
+				}
+			})
+		})
+	}
+}
+
+// TestOneTokenLeavesItsAddress has somebody use up what a token may, again and
+// again; others with that address come as before.
+func TestOneTokenLeavesItsAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(Limits{}.withDefaults(), 1<<20)
+		in := 0
+		for range 5000 { // in a second
+			if s, over := l.connect(visitor("guest", "link", 64), testHost, "192.0.2.1"); over == nil {
+				in++
+				s.leave()
+			}
+			time.Sleep(200 * time.Microsecond)
+		}
+		if most := defaultLimits.Token.Opens * (int(rateWindow/time.Second) + 1); in < 1 || in > most {
+			t.Errorf("%d connections in a second; want some, and at most %d", in, most)
+		}
+		for i := range 500 { // an office comes back
+			if _, over := l.connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 0), testHost, "192.0.2.1"); over != nil {
+				t.Fatalf("visitor %d: %v", i, over)
+			}
+		}
+	})
+}
+
+// TestBeginningAnew on one connection counts like coming.
+func TestBeginningAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(unlimited(func(l *Limits) { l.Token = Limit{Opens: 1} }), 1<<20)
+		s, over := l.connect(visitor("ada", "1", 0), testHost, "")
+		if over != nil {
+			t.Fatal(over)
+		}
+		begin := time.Now()
+		for range 9 {
+			if over := s.take(t.Context(), 1, true); over != nil {
+				t.Fatal(over)
+			}
+		}
+		if time.Since(begin) > 0 {
+			t.Error("what is allowed at once waited")
+		}
+		if over := s.take(t.Context(), 1, true); over != nil || time.Since(begin) != time.Second {
+			t.Errorf("one more: %v after %v; want it after 1s", over, time.Since(begin))
+		}
+		if over := s.take(t.Context(), 1, false); over != nil || time.Since(begin) != time.Second {
+			t.Errorf("another message: %v after %v; want it at once", over, time.Since(begin))
+		}
+	})
+}
+
 // TestLongestMessage fits, whatever the limit.
 func TestLongestMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(unlimited(func(l *Limits) { l.Subject.Bytes = 1 << 20 }), 32<<20)
 		s, _ := l.connect(visitor("ada", "1", 0), testHost, "")
 		begin := time.Now()
-		if over := s.take(t.Context(), 32<<20); over != nil || time.Since(begin) > 0 {
+		if over := s.take(t.Context(), 32<<20, false); over != nil || time.Since(begin) > 0 {
 			t.Errorf("the first waits %v, %v", time.Since(begin), over)
 		}
-		if over := s.take(t.Context(), 1<<20); over != nil || time.Since(begin) != time.Second {
+		if over := s.take(t.Context(), 1<<20, false); over != nil || time.Since(begin) != time.Second {
 			t.Errorf("the next waits %v, %v; want 1s", time.Since(begin), over)
 		}
 	})
@@ -223,7 +331,7 @@ func TestStockClientMeetsNoLimit(t *testing.T) {
 			}
 			sizes := append(make([]int, 200), 32<<20)
 			for n, size := range sizes {
-				if over := s.take(t.Context(), max(size, 200)); over != nil {
+				if over := s.take(t.Context(), max(size, 200), false); over != nil {
 					t.Fatalf("window %d, message %d: %v", i, n, over)
 				}
 			}
@@ -236,7 +344,7 @@ func TestStockClientMeetsNoLimit(t *testing.T) {
 
 // TestLimitTablesAreBounded has ever new subjects and addresses come and go.
 func TestLimitTablesAreBounded(t *testing.T) {
-	l := newLimiter(Limits{}.withDefaults(), 1<<20)
+	l := newLimiter(Limits{Host: Limit{Opens: -1}, Tenant: Limit{Opens: -1}}.withDefaults(), 1<<20)
 	kept, over := l.connect(visitor("kept", "kept", 0), testHost, "192.0.2.1")
 	if over != nil {
 		t.Fatal(over)
@@ -284,6 +392,33 @@ func TestTooManyConnections(t *testing.T) {
 			t.Errorf("after one has left: HTTP %d %s", status, said)
 		}
 		w.dial(token).wantOpen() // the failed handshake has left its seat
+	})
+}
+
+// TestComesTooOften has a link's holder connect and leave all the time: it is
+// told to wait before the handshake, the audit has a line for that and not a
+// thousand, and another with a good token is let in.
+func TestComesTooOften(t *testing.T) {
+	var audit syncBuilder
+	inWorld(t, Config{AuditFile: &audit}, func(w *world) {
+		guest := w.token(func(c *auth.Client) { c.Subject, c.MaxConnections = "guest", 10 })
+		in := 0
+		for range 1000 {
+			if status, _ := w.handshakeStatus(guest); status == http.StatusUpgradeRequired {
+				in++
+			}
+		}
+		if want := defaultLimits.Token.Opens * int(rateWindow/time.Second); in != want {
+			w.Errorf("%d handshakes were answered as such; want %d", in, want)
+		}
+		w.wantTooMany(guest, "limit of 10 connections made in a second of this token")
+		w.dial(w.token(func(c *auth.Client) { c.Subject = "ada" })).wantOpen()
+		time.Sleep(2 * auditEvery)
+		synctest.Wait()
+		lines := strings.Split(strings.TrimSpace(audit.String()), "\n")
+		if len(lines) != 5 || !strings.Contains(audit.String(), `"count":900}`) { // and ada's
+			w.Errorf("the audit has %d lines; want the first and how many of handshakes and of limits, and one more:\n%s", len(lines), audit.String())
+		}
 	})
 }
 
@@ -347,7 +482,7 @@ func TestSlowedDown(t *testing.T) {
 		gone, cancel := context.WithCancel(w.Context())
 		cancel()
 		for range 20 { // other connections of the subject take what there is
-			if over := other.take(gone, 1); over != nil {
+			if over := other.take(gone, 1, false); over != nil {
 				w.Fatal(over)
 			}
 		}
@@ -466,59 +601,4 @@ func FuzzAddress(f *testing.F) {
 		}
 		addressGroup(got)
 	})
-}
-
-// An addressed connection says where it comes from.
-type addressed struct {
-	net.Conn
-	from   net.Addr
-	closed bool
-}
-
-func (a *addressed) RemoteAddr() net.Addr { return a.from }
-func (a *addressed) Close() error         { a.closed = true; return nil }
-
-// TestRequestConnectionsAreBounded has one address open connections and send
-// nothing.
-func TestRequestConnectionsAreBounded(t *testing.T) {
-	h := newHTTPConns(func(address string) bool { return address == "192.0.2.9" })
-	open := func(address string) *addressed {
-		c := &addressed{from: &net.TCPAddr{IP: net.ParseIP(address), Port: 1}}
-		h.state(c, http.StateNew)
-		return c
-	}
-	var conns []*addressed
-	for i := range maxRequests {
-		if conns = append(conns, open("192.0.2.1")); conns[i].closed {
-			t.Fatalf("connection %d is closed", i)
-		}
-	}
-	if !open("192.0.2.1").closed {
-		t.Error("one more is not closed")
-	}
-	for _, other := range []string{"192.0.2.2", "127.0.0.1", "192.0.2.9"} {
-		for range 2 {
-			if open(other).closed {
-				t.Errorf("one of %s is closed", other)
-			}
-		}
-	}
-	h.state(conns[0], http.StateActive)
-	if !open("192.0.2.1").closed {
-		t.Error("one whose request has begun does not count")
-	}
-	h.state(conns[0], http.StateHijacked) // a WebSocket
-	h.state(conns[1], http.StateClosed)
-	h.state(conns[1], http.StateClosed)
-	for i, want := range []bool{false, false, true} {
-		if got := open("192.0.2.1").closed; got != want {
-			t.Errorf("after two have left, connection %d is closed: %v; want %v", i, got, want)
-		}
-	}
-	for _, c := range conns[2:] {
-		h.state(c, http.StateClosed)
-	}
-	if len(h.by) != 2 {
-		t.Errorf("%d addresses are remembered: %v", len(h.by), h.by)
-	}
 }

@@ -54,6 +54,7 @@ func (s *Server) operator(serve http.HandlerFunc) http.HandlerFunc {
 			s.unauthorized(w, r, err)
 			return
 		}
+		s.asking.proved(r)
 		r.Body = http.MaxBytesReader(w, r.Body, maxOperator)
 		serve(w, r)
 	}

@@ -64,6 +64,7 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 		s.unauthorized(w, r, err)
 		return
 	}
+	s.asking.proved(r)
 	if s.budget.full() {
 		s.refuseFull(w, r, who)
 		return
@@ -76,8 +77,7 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 	sock, err := accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall)
 	if err != nil {
 		seat.leave()
-		s.metrics.refused.WithLabelValues("handshake").Inc()
-		s.audit.write(auditLine{Event: "refuse", Host: r.PathValue("host"), Address: s.address(r), Reason: err.Error()}.of(who))
+		s.refused("handshake", "", auditLine{Host: r.PathValue("host"), Address: s.address(r), Reason: err.Error()}.of(who))
 		return // the library has answered
 	}
 	host, remote := hostKey{who.Tenant, r.PathValue("host")}, s.address(r)
@@ -104,13 +104,12 @@ func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote strin
 	c := s.newClient(sock, who, host, remote)
 	c.seat = seat
 	if code, reason := s.admit(who, host); code != 0 {
-		s.metrics.refused.WithLabelValues(code.Reason()).Inc()
-		s.audit.write(c.line("refuse", closing{code: code, reason: reason}))
+		s.refused(code.Reason(), "", c.line("refuse", closing{code: code, reason: reason}))
 		sock.close(code, reason)
 		c.cancel()
 		return nil
 	}
-	s.audit.write(c.line("connect", closing{}))
+	s.audit.comings(c.line("connect", closing{}))
 	s.metrics.accepted.Inc()
 	return c
 }
@@ -185,8 +184,7 @@ func bearer(header string) (string, bool) {
 // unauthorized answers a request without a good token (RFC 6750, section 3).
 func (s *Server) unauthorized(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, auth.ErrIssuerAway) { // that is not the client's fault
-		s.metrics.refused.WithLabelValues("issuer away").Inc()
-		s.audit.often(auditLine{Event: "refuse", Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
+		s.refused("issuer away", "", auditLine{Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, auth.ErrIssuerAway.Error(), http.StatusServiceUnavailable)
 		return
@@ -195,8 +193,7 @@ func (s *Server) unauthorized(w http.ResponseWriter, r *http.Request, err error)
 		s.tooMany(w, over, auditLine{Address: s.address(r)})
 		return
 	}
-	s.metrics.refused.WithLabelValues("unauthorized").Inc()
-	s.audit.write(auditLine{Event: "refuse", Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
+	s.refused("unauthorized", troubleOf(err), auditLine{Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
 	challenge := `Bearer realm="ahp-relay"`
 	if !errors.Is(err, errNoToken) {
 		challenge += `, error="invalid_token"`
@@ -241,6 +238,7 @@ func (s *Server) apiClient(w http.ResponseWriter, r *http.Request) (auth.Client,
 		s.unauthorized(w, r, err)
 		return auth.Client{}, false
 	}
+	s.asking.proved(r)
 	return who, true
 }
 

@@ -152,7 +152,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		return nil, err
 	}
 	r.server.Store(server)
-	r.public.serve(server.Handler(), server.connState(), cfg.times, r.log)
+	r.public.serve(server.Handler(), server.asking, cfg.times, r.log)
 	if r.admin != nil {
 		r.admin.serve(server.AdminHandler(), nil, cfg.times, r.log)
 	}
@@ -405,7 +405,8 @@ func unwrapOp(err error) error {
 // secure has the listener speak TLS.
 func (l *listener) secure(config *tls.Config) { l.Listener = tlsListener{l.Listener, config} }
 
-func (l *listener) serve(handler http.Handler, state func(net.Conn, http.ConnState), times requestTimes, log *slog.Logger) {
+// serve serves requests; conns keeps their connections, if it is not nil.
+func (l *listener) serve(handler http.Handler, conns *httpConns, times requestTimes, log *slog.Logger) {
 	times = cmp.Or(times, defaultTimes)
 	l.http = &http.Server{
 		Handler:           handler,
@@ -414,8 +415,10 @@ func (l *listener) serve(handler http.Handler, state func(net.Conn, http.ConnSta
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ConnState:         state,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	if conns != nil {
+		l.http.ConnState, l.http.ConnContext = conns.state, conns.context
 	}
 	l.done.Go(func() {
 		if err := l.http.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {

@@ -221,6 +221,7 @@ func (s *Server) serveCanvas(w http.ResponseWriter, r *http.Request, id string) 
 		http.Error(w, "this canvas is not shown any more", http.StatusGone)
 		return
 	}
+	s.asking.proved(r)
 	select {
 	case s.tickets.reads <- struct{}{}:
 		defer func() { <-s.tickets.reads }()

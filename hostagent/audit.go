@@ -16,26 +16,43 @@ func (c *hostConn) audit(event string, fields ...any) {
 	c.log.Info(auditMessage, append([]any{"event", event}, fields...)...)
 }
 
-// refuseEvery is the time between two lines about what one client was refused:
-// one that tries on must not fill the log.
-const refuseEvery = 10 * time.Second
+// Lines that are alike. What one subject with one token does from one address
+// again and again is counted together, on all its connections: the first lines
+// are written at once, and what follows within auditEvery is one line at its end,
+// which is the last of them, with their number as count. So no client fills the
+// log.
+const (
+	auditEvery = 10 * time.Second
+
+	comingsAtOnce = 20 // people come with some windows each
+	refusedAtOnce = 1
+)
+
+// alikeKey is what lines have in common that are alike.
+type alikeKey struct{ event, why, subject, token, address string }
+
+// often writes a line that a client may cause all the time. Why is one of few
+// words, and none of the client's.
+func (c *hostConn) often(atOnce int, event, why string, fields ...any) {
+	key := alikeKey{event, why, c.open.Subject, c.open.Token, c.open.Remote}
+	c.agent.audits.Note(key, atOnce, func(more int) {
+		if more > 0 {
+			fields = append(fields, "count", more)
+		}
+		c.audit(event, fields...)
+	})
+}
 
 // counts are what passed on a connection.
 type counts struct {
 	in, out atomic.Int64 // messages from the client, and from the host
 	refused atomic.Int64 // of in
-
-	said  time.Time // when a refusal was last logged; owned by the writer
-	since int64     // how many there were then
 }
 
 // refused notes that a gate has stopped a message of the client's.
 func (c *hostConn) refused(env *ahp.Envelope) {
-	n := c.counts.refused.Add(1)
-	if now := time.Now(); c.counts.said.IsZero() || now.Sub(c.counts.said) >= refuseEvery {
-		c.audit("refuse", "method", shorten(string(env.Method)), "count", n-c.counts.since)
-		c.counts.said, c.counts.since = now, n
-	}
+	c.counts.refused.Add(1)
+	c.often(refusedAtOnce, "refuse", "message", "method", shorten(string(env.Method)))
 }
 
 // expelledReason is what a client hears that says another's clientId.
@@ -43,7 +60,7 @@ const expelledReason = "the clientId is not this token's"
 
 // expel answers what a client must not send, and ends its connection.
 func (c *hostConn) expel(env *ahp.Envelope, answer []byte) error {
-	c.audit("refuse", "method", string(env.Method), "reason", expelledReason, "code", ahp.CloseForbidden)
+	c.often(refusedAtOnce, "refuse", "clientId", "method", string(env.Method), "reason", expelledReason, "code", ahp.CloseForbidden)
 	if err := c.answerClient(env, answer); err != nil {
 		return err
 	}
@@ -54,7 +71,7 @@ func (c *hostConn) expel(env *ahp.Envelope, answer []byte) error {
 
 // turnAway ends a connection that does not reach the host.
 func (c *hostConn) turnAway(reason string) {
-	c.audit("refuse", "reason", reason, "code", ahp.CloseForbidden, "relay", c.conn.Relay(), "address", c.open.Remote)
+	c.often(refusedAtOnce, "refuse", "barred", "reason", reason, "code", ahp.CloseForbidden, "relay", c.conn.Relay(), "address", c.open.Remote)
 	c.conn.Close(ahp.CloseForbidden, reason)
 }
 

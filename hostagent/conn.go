@@ -221,7 +221,7 @@ func (c *hostConn) run(ctx context.Context) {
 		if bye := c.left(); bye != nil {
 			how = []any{"code", bye.code, "reason", bye.reason}
 		}
-		c.audit("disconnect", how...)
+		c.often(comingsAtOnce, "disconnect", "", how...)
 	})
 }
 
@@ -240,7 +240,7 @@ func (c *hostConn) dial(ctx context.Context) hostSocket {
 		sock.Close("client gone")
 		return nil
 	}
-	c.audit("connect", "relay", c.conn.Relay(), "access", c.policy.Access, "token", c.open.Token, "address", c.open.Remote)
+	c.often(comingsAtOnce, "connect", "", "relay", c.conn.Relay(), "access", c.policy.Access, "token", c.open.Token, "address", c.open.Remote)
 	return sock
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
+	"ahprelay/alike"
 	"ahprelay/broker"
 	"ahprelay/contentproxy"
 	"ahprelay/gate"
@@ -54,6 +55,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 			cfg:      Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
 			canvases: contentproxy.NewHost(contentproxy.Config{}),
 			mcp:      mcpgate.NewHost(),
+			audits:   alike.New(auditEvery),
 			access:   &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
 		}
 		w.agent.presence.init("1.0")
@@ -64,6 +66,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 		w.agent.monitor.gone = w.agent.hostGone
 		w.agent.routing = routing.NewAgent(routing.AgentConfig{Instance: "agent1", Connect: w.agent.connect})
 		w.running.Go(func() { w.agent.monitor.run(life) })
+		w.running.Go(func() { w.agent.audits.Run(life) })
 		synctest.Wait()
 		w.relay = w.link(life, "relay1")
 		defer func() {

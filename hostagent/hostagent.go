@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/alike"
 	"ahprelay/broker"
 	"ahprelay/contentproxy"
 	"ahprelay/gate"
@@ -74,6 +75,7 @@ type Agent struct {
 	routing  *routing.Agent
 	canvases *contentproxy.Host
 	mcp      *mcpgate.Host
+	audits   *alike.Table // of lines that may be many
 	sentinel *sentinel
 
 	clients  clientIndex
@@ -132,7 +134,7 @@ func New(cfg Config) (*Agent, error) {
 		access.file, access.hostKey = cfg.Credentials, cfg.Credentials.Key
 	}
 	access.compress = cfg.Compress
-	a := &Agent{access: access, cfg: cfg}
+	a := &Agent{access: access, cfg: cfg, audits: alike.New(auditEvery)}
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
 	a.presence.init(cfg.Version)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.will)
@@ -177,11 +179,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer a.audits.Flush()
 	defer a.canvases.Close()
 	defer a.conns.Wait()
 	var wg sync.WaitGroup
 	defer wg.Wait() // from then on, no connections are made
 	wg.Go(func() { a.monitor.run(life) })
+	wg.Go(func() { a.audits.Run(life) })
 	wg.Go(func() { a.presence.announce(life, holder.Update) })
 	if a.file != nil {
 		wg.Go(func() { a.renewLoop(life, conn.Redial, a.renewed) })

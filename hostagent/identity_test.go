@@ -3,6 +3,7 @@ package hostagent
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
@@ -222,6 +225,55 @@ func TestBarsAreBounded(t *testing.T) {
 	})
 }
 
+// TestAuditOfMany has one client come, ask for what it may not, and go, again and
+// again, on a connection of its own each time: the log has what it does at first,
+// and then how often it did. Another client has lines of its own.
+func TestAuditOfMany(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var log bytes.Buffer
+		w.agent.cfg.Log = slog.New(slog.NewJSONHandler(&log, nil))
+		visit := func(subject string) {
+			who := of(subject)
+			who.Access = "read"
+			c := w.openAs(w.relay, who)
+			c.send(`{"jsonrpc":"2.0","id":1,"method":"createSession","params":{"channel":"secret:/x"}}`)
+			synctest.Wait()
+			c.conn.Close(1000, "bye")
+			synctest.Wait()
+		}
+		const times = 100
+		for range times {
+			visit("guest")
+		}
+		visit("ada")
+		synctest.Wait()
+		time.Sleep(auditEvery)
+		synctest.Wait()
+		lines, counts := map[string]int{}, map[string]int{}
+		for text := range strings.Lines(log.String()) {
+			var line struct {
+				Msg, Event, Subject string
+				Count               int
+			}
+			if err := json.Unmarshal([]byte(text), &line); err != nil {
+				t.Fatal(err)
+			}
+			if line.Msg == auditMessage {
+				lines[line.Subject+" "+line.Event]++
+				counts[line.Subject+" "+line.Event] += max(1, line.Count)
+			}
+		}
+		want := map[string]int{"guest connect": comingsAtOnce + 1, "guest disconnect": comingsAtOnce + 1, "guest refuse": refusedAtOnce + 1, "ada connect": 1, "ada refuse": 1, "ada disconnect": 1}
+		if diff := cmp.Diff(want, lines); diff != "" {
+			t.Errorf("lines (-want +got):\n%s", diff)
+		}
+		want = map[string]int{"guest connect": times, "guest disconnect": times, "guest refuse": times, "ada connect": 1, "ada refuse": 1, "ada disconnect": 1}
+		if diff := cmp.Diff(want, counts); diff != "" {
+			t.Errorf("what they stand for (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // TestAuditLines wants one line for each connect, refusal, kick and end, with
 // nothing of what was said.
 func TestAuditLines(t *testing.T) {
@@ -251,7 +303,7 @@ func TestAuditLines(t *testing.T) {
 		want := []string{
 			`conn=c-ada subject=ada event=connect relay=relay1 access=write token=t-ada address=10.0.0.1:1`,
 			`conn=c-cleo subject=cleo event=connect relay=relay1 access=read token=t-cleo address=10.0.0.1:1`,
-			`conn=c-cleo subject=cleo event=refuse method=createSession count=1`,
+			`conn=c-cleo subject=cleo event=refuse method=createSession`,
 			`conn=c-bob subject=bob event=connect relay=relay1 access=write token=t-bob address=10.0.0.1:1`,
 			`conn=c-bob subject=bob event=refuse method=initialize reason="the clientId is not this token's" code=4503`,
 			`conn=c-bob subject=bob event=disconnect`,

@@ -15,14 +15,14 @@ import (
 // TestEdgeFlags has flags and a file say how the relay meets the network.
 func TestEdgeFlags(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "relay.yml")
-	text := "trust-proxy: [10.0.0.0/8, 192.0.2.1]\nlimit-subject: {connections: 5, frames: 0}\nlimit-failures: 0\n"
+	text := "trust-proxy: [10.0.0.0/8, 192.0.2.1]\nlimit-subject: {connections: 5, frames: 0, opens: 3}\nlimit-failures: 0\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var a app
 	audit := filepath.Join(t.TempDir(), "audit")
 	_, err := cli.Parse(&a, "relay", "", "AHP_RELAY", []string{
-		"serve", "--data-dir", "x", "--config", config, "--limit-address", "bytes=7,pending=8", "--listen-plain",
+		"serve", "--data-dir", "x", "--config", config, "--limit-address", "bytes=7,pending=8", "--limit-token", "opens=0", "--listen-plain",
 		"--acme-domain", "relay.example.com", "--acme-email", "ada@example.com", "--audit-file", audit,
 	}, os.Stdout, os.Stderr, parseVars)
 	if err != nil {
@@ -46,7 +46,7 @@ func TestEdgeFlags(t *testing.T) {
 		Gateway: gateway.Config{
 			TrustProxy: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32")},
 			Limits: gateway.Limits{
-				Address: gateway.Limit{Bytes: 7, Pending: 8}, Subject: gateway.Limit{Connections: 5, Frames: -1}, Failures: -1,
+				Address: gateway.Limit{Bytes: 7, Pending: 8}, Subject: gateway.Limit{Connections: 5, Frames: -1, Opens: 3}, Token: gateway.Limit{Opens: -1}, Failures: -1,
 			},
 		},
 	}

@@ -13,6 +13,7 @@ import (
 type limitFlags struct {
 	LimitAddress  map[string]int `help:"What clients of one address may use: ${limits}. 0 is no limit." placeholder:"WHAT=N,..." mapsep:","`
 	LimitSubject  map[string]int `help:"The same of one subject." placeholder:"WHAT=N,..." mapsep:","`
+	LimitToken    map[string]int `help:"The same of one token." placeholder:"WHAT=N,..." mapsep:","`
 	LimitHost     map[string]int `help:"The same of one host." placeholder:"WHAT=N,..." mapsep:","`
 	LimitTenant   map[string]int `help:"The same of one tenant." placeholder:"WHAT=N,..." mapsep:","`
 	LimitFailures int            `help:"Requests without a good token that one address may send in a minute. 0 is no limit." default:"120" placeholder:"N"`
@@ -24,10 +25,11 @@ var limitNames = map[string]func(*gateway.Limit) *int{
 	"pending":     func(l *gateway.Limit) *int { return &l.Pending },
 	"frames":      func(l *gateway.Limit) *int { return &l.Frames },
 	"bytes":       func(l *gateway.Limit) *int { return &l.Bytes },
+	"opens":       func(l *gateway.Limit) *int { return &l.Opens },
 }
 
 // limitHelp says so to users.
-const limitHelp = "connections, pending (those that wait for their host), frames and bytes (that they send, a second)"
+const limitHelp = "connections, pending (those that wait for their host), frames and bytes (that they send, a second), opens (connections that they make, a second)"
 
 // limits returns what the flags say.
 func (f *limitFlags) limits() (l gateway.Limits, err error) {
@@ -37,7 +39,7 @@ func (f *limitFlags) limits() (l gateway.Limits, err error) {
 		to   *gateway.Limit
 	}{
 		{"--limit-address", f.LimitAddress, &l.Address}, {"--limit-subject", f.LimitSubject, &l.Subject},
-		{"--limit-host", f.LimitHost, &l.Host}, {"--limit-tenant", f.LimitTenant, &l.Tenant},
+		{"--limit-token", f.LimitToken, &l.Token}, {"--limit-host", f.LimitHost, &l.Host}, {"--limit-tenant", f.LimitTenant, &l.Tenant},
 	} {
 		for name, n := range party.from {
 			field := limitNames[name]
