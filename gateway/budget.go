@@ -143,6 +143,7 @@ func (s *Server) relieve() {
 		if s.budget.excess() <= 0 {
 			continue
 		}
+		s.hosts.shed()
 		left := s.overload(time.Now(), s.budget.excess()+s.budget.limit/reliefShare)
 		s.budget.short.Store(left > 0)
 		rest := reliefTime

@@ -49,7 +49,7 @@ type Config struct {
 	// Default: DefaultOrigins.
 	Origins []string
 
-	MaxFrame      int           // bytes of the longest message, each way; default 32 MiB
+	MaxFrame      int           // bytes of the longest message, each way; default 32 MiB, or less for MaxQueued to have room for two
 	MaxFirstFrame int           // the same until the host has answered initialize or reconnect; default 64 KiB, at most 256 KiB
 	QueueLimit    int           // bytes queued for a client that make it too slow; default 8 MiB, at least 1 MiB
 	MaxQueued     int           // bytes in use for all clients together before those are closed that have stood still for longest; default 1 GiB
@@ -117,10 +117,10 @@ func (cfg Config) withDefaults() Config {
 			*d = v
 		}
 	}
-	size(&cfg.MaxFrame, 32<<20)
-	size(&cfg.MaxFirstFrame, min(64<<10, cfg.MaxFrame))
 	size(&cfg.QueueLimit, 8<<20)
 	size(&cfg.MaxQueued, 1<<30)
+	size(&cfg.MaxFrame, min(32<<20, max(1, (cfg.MaxQueued-cfg.QueueLimit)/2)))
+	size(&cfg.MaxFirstFrame, min(64<<10, cfg.MaxFrame))
 	duration(&cfg.Ping, 15*time.Second)
 	duration(&cfg.Stall, defaultStall)
 	duration(&cfg.Resume, 15*time.Second)
@@ -135,6 +135,14 @@ func (cfg Config) withDefaults() Config {
 	}
 	return cfg
 }
+
+// leastHeld is what is held of bodies, and of chunks, for each host however
+// short memory is, in bytes.
+const leastHeld = 4 << 20
+
+// ofMemory returns the n-th part of the bytes that may be in use for all
+// clients, within bounds.
+func (cfg *Config) ofMemory(n, most int) int { return min(max(cfg.MaxQueued/n, leastHeld), most) }
 
 func (cfg *Config) check() error {
 	switch {
@@ -245,7 +253,7 @@ func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host strin
 	}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
-	s.hosts.queued = s.budget.add
+	s.hosts.budget = s.budget
 	s.reports = newReports(s.cfg.Log)
 	s.hosts.reports = s.reports
 	s.metrics = newMetrics(s)

@@ -29,7 +29,7 @@ type hosts struct {
 	cfg     *Config
 	lookup  func(tenant, host string) (broker.Host, bool) // what the registry knows
 	spawn   func(func()) bool                             // starts a goroutine that the server waits for
-	queued  func(n int)                                   // is told how much more waits for hosts
+	budget  *budget                                       // of all clients
 	reports *reports
 
 	mu      sync.Mutex // guards all that follows; not held while clients are called
@@ -159,7 +159,8 @@ func (h *hosts) find(key hostKey) (broker.Host, linkUse) {
 func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	defer l.cancel(nil)
 	relay := routing.NewRelay(routing.RelayConfig{
-		Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame, Queued: h.queued,
+		Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep,
+		BodyLimit: h.cfg.ofMemory(32, 32<<20), ChunkLimit: h.cfg.ofMemory(16, 64<<20),
 		Report: func(r routing.Report) { h.reports.take(key, r) },
 	})
 	hello := relay.Hello()
@@ -275,6 +276,17 @@ func (h *hosts) clientsOf(key hostKey) []*client {
 		list = append(list, c)
 	}
 	return list
+}
+
+// shed has all links hold less.
+func (h *hosts) shed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.entries {
+		if e.link != nil && e.link.use.relay != nil {
+			e.link.use.relay.Shed()
+		}
+	}
 }
 
 // all returns all clients.

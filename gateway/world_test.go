@@ -74,6 +74,9 @@ func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 		w.server = newServer(cfg.withDefaults(), origin, w.registry, w.revoked)
 		defer func() {
 			w.server.Close()
+			if b := w.server.budget; b.used.Load() != 0 || b.beside.Load() != 0 || b.conns.Load() != 0 {
+				t.Errorf("%d bytes are said to wait when all is over, and %d to be in use beside, %d of them for connections; want none", b.used.Load(), b.beside.Load(), b.conns.Load())
+			}
 			if w.stopAgent != nil {
 				w.stopAgent()
 			}

@@ -92,14 +92,14 @@ type Agent struct {
 
 // New returns an Agent for the host that the token names. It asks nobody yet.
 func New(cfg Config) (*Agent, error) {
-	if cfg.MaxFrame == 0 {
-		cfg.MaxFrame = 32 << 20
-	}
 	if cfg.Resume == 0 {
 		cfg.Resume = 15 * time.Second
 	}
 	if cfg.MaxQueued == 0 {
 		cfg.MaxQueued = 512 << 20
+	}
+	if cfg.MaxFrame == 0 {
+		cfg.MaxFrame = min(32<<20, cfg.MaxQueued/2)
 	}
 	if cfg.HTTP == nil {
 		cfg.HTTP = newHTTPClient()

@@ -212,7 +212,13 @@ type chunkStore struct {
 	limit    int
 	chunks   map[uint64]*storedChunk
 	bytes    int
-	arriving uint64 // number of the one that comes; 0: none does
+	kept     func(n int) // is told how many bytes more are held
+	arriving uint64      // number of the one that comes; 0: none does
+}
+
+func (s *chunkStore) counted(n int) {
+	s.bytes += n
+	s.kept(n)
 }
 
 // A storedChunk is encoded for clients.
@@ -230,13 +236,13 @@ func (r *Relay) chunk(number, flags uint64, data []byte) error {
 	case ch == nil && s.arriving == 0:
 		ch = new(storedChunk)
 		s.chunks[number] = ch
-		s.bytes += frameCost
+		s.counted(frameCost)
 		s.arriving = number
 	case number != s.arriving:
 		return fmt.Errorf("%w: chunk %d out of place", broker.ErrBadPacket, number)
 	}
 	ch.size += len(data)
-	s.bytes += len(data)
+	s.counted(len(data))
 	if s.bytes > s.limit || ch.size > chunkSize || len(ch.frames) >= maxPieces {
 		return fmt.Errorf("%w: %d bytes of chunks, one of %d bytes in %d pieces", broker.ErrBadPacket, s.bytes, ch.size, len(ch.frames)+1)
 	}
@@ -258,7 +264,7 @@ func (r *Relay) drop(number uint64) error {
 		return fmt.Errorf("%w: chunk %d dropped out of place", broker.ErrBadPacket, number)
 	}
 	delete(s.chunks, number)
-	s.bytes -= ch.size + frameCost
+	s.counted(-ch.size - frameCost)
 	return nil
 }
 

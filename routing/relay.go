@@ -78,6 +78,10 @@ type RelayConfig struct {
 	// It is called under locks and must not block. May be nil.
 	Queued func(n int)
 
+	// Kept is told how many bytes more, or less, of bodies and chunks are held,
+	// and wait for bodies. It is called under locks and must not block. May be nil.
+	Kept func(n int)
+
 	// Report is told what the host-agent reports of a connection, which may be
 	// there no more. It is called under locks and must not block. May be nil.
 	Report func(Report)
@@ -95,6 +99,9 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	def(&c.BodyLimit, 32<<20)
 	def(&c.ChunkLimit, 64<<20)
 	def(&c.OwedLimit, 8<<20)
+	if c.Kept == nil {
+		c.Kept = func(int) {}
+	}
 	return c
 }
 
@@ -138,8 +145,8 @@ type Relay struct {
 func NewRelay(cfg RelayConfig) *Relay {
 	cfg = cfg.withDefaults()
 	return &Relay{
-		cfg: cfg, mux: mux{ownCredit: cfg.Credit, count: cfg.Queued}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit),
-		chunks:  chunkStore{limit: cfg.ChunkLimit, chunks: map[uint64]*storedChunk{}},
+		cfg: cfg, mux: mux{ownCredit: cfg.Credit, count: cfg.Queued}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit, cfg.Kept),
+		chunks:  chunkStore{limit: cfg.ChunkLimit, chunks: map[uint64]*storedChunk{}, kept: cfg.Kept},
 		watched: map[uint64]string{}, awaited: map[uint64][]place{}, unsolved: map[uint64]int{},
 	}
 }
@@ -230,6 +237,19 @@ func (r *Relay) Body(payload []byte) {
 	}
 }
 
+// shedShare is the part of its bodies that a Relay keeps when memory is short.
+const shedShare = 8
+
+// Shed drops most of the bodies that are held, because memory is short. What is
+// still needed of them is asked for again.
+func (r *Relay) Shed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended == nil {
+		r.bodies.shrink(r.cfg.BodyLimit / shedShare)
+	}
+}
+
 // Ended implements [broker.Traffic].
 func (r *Relay) Ended(reason error) {
 	r.mu.Lock()
@@ -246,6 +266,7 @@ func (r *Relay) Ended(reason error) {
 	for _, c := range r.conns {
 		c.finish(code, detail)
 	}
+	r.cfg.Kept(-r.bodies.bytes - r.chunks.bytes)
 	r.bodies, r.chunks, r.awaited = bodyStore{}, chunkStore{}, nil // a client may hold on to its connection
 }
 

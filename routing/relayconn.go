@@ -150,11 +150,17 @@ func (c *RelayConn) grown(n int) {
 	if c.client == nil {
 		return
 	}
-	c.owedBytes += n
+	c.owes(n)
 	c.pay()
 	if c.owedBytes > c.relay.cfg.OwedLimit {
 		c.lose("too much waits for a missing body")
 	}
+}
+
+// owes notes that the client is owed n bytes more.
+func (c *RelayConn) owes(n int) {
+	c.owedBytes += n
+	c.relay.cfg.Kept(n)
 }
 
 // pay sends the client what it is owed, up to the first missing body.
@@ -175,7 +181,7 @@ func (c *RelayConn) pay() {
 			d.size = d.row.bytes
 			c.client.Deliver(d.row.frames)
 		}
-		c.owedBytes -= d.size + debtCost
+		c.owes(-d.size - debtCost)
 		c.owed.pop()
 	}
 }
@@ -230,7 +236,7 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 			c.received = true
 		}
 	}
-	c.owedBytes = 0
+	c.owes(-c.owedBytes)
 	c.endAsks()
 	if c.received { // nobody is left to take it
 		r.mux.drop(&c.stream, nil)

@@ -10,10 +10,11 @@ type bodyStore struct {
 	frames map[uint64]Frame
 	order  fifo[uint64] // the numbers, as they came
 	bytes  int
+	kept   func(n int) // is told how many bytes more are held
 }
 
-func newBodyStore(limit int) bodyStore {
-	return bodyStore{limit: limit, frames: map[uint64]Frame{}}
+func newBodyStore(limit int, kept func(n int)) bodyStore {
+	return bodyStore{limit: limit, frames: map[uint64]Frame{}, kept: kept}
 }
 
 // put adds a body that is not there. The oldest make room for it; what a
@@ -21,10 +22,21 @@ func newBodyStore(limit int) bodyStore {
 func (s *bodyStore) put(number uint64, frame Frame) {
 	s.frames[number] = frame
 	s.order.push(number)
-	s.bytes += len(frame.Data) + frameCost
-	for s.bytes > s.limit && s.order.len() > 1 {
+	s.counted(len(frame.Data) + frameCost)
+	s.shrink(s.limit)
+}
+
+// shrink drops the oldest bodies until at most so many bytes are held, or one
+// body.
+func (s *bodyStore) shrink(bytes int) {
+	for s.bytes > bytes && s.order.len() > 1 {
 		s.drop()
 	}
+}
+
+func (s *bodyStore) counted(n int) {
+	s.bytes += n
+	s.kept(n)
 }
 
 // forgetBelow drops the bodies with numbers below floor, as far as they came
@@ -37,6 +49,6 @@ func (s *bodyStore) forgetBelow(floor uint64) {
 
 func (s *bodyStore) drop() {
 	number := s.order.pop()
-	s.bytes -= len(s.frames[number].Data) + frameCost
+	s.counted(-len(s.frames[number].Data) - frameCost)
 	delete(s.frames, number)
 }

@@ -119,12 +119,16 @@ type runCmd struct {
 	CanvasDenyPorts []string      `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
 	MCP             string        `help:"What becomes of requests that host or client have not declared: soft lets them pass and warns, strict refuses them. A relay may ask for strict, too." default:"soft" enum:"soft,strict" name:"mcp"`
 	Compress        string        `help:"How what goes to a relay is compressed, through its /nats: zstd, or off." default:"zstd" enum:"zstd,off"`
-	MaxQueued       int           `help:"Bytes that may wait for all clients together; above, the connections of those that have most are closed." default:"536870912" placeholder:"BYTES"`
+	MaxQueued       int           `help:"Bytes that may wait for all clients together; above, the connections are closed that have stood still for longest. Default: a quarter of the memory of this process's cgroup, or an eighth of the machine's and at most 536870912." placeholder:"BYTES"`
 	Sentinel        bool          `help:"Start a second, small process that tells relays if this one crashes. Without it clients hear of a crash when the resume time is over." default:"true" negatable:""`
 	Control         string        `help:"Where host-agent clients and kick reach this host-agent: a Unix socket, by default in a directory that is yours alone. off for none." placeholder:"PATH"`
 	allowFlags
 	hostFlags
 }
+
+// mostQueued is how much of a machine's memory clients get by default at most,
+// in bytes.
+const mostQueued = 512 << 20
 
 // Run serves a host until ctx ends.
 func (c *runCmd) Run(ctx context.Context, s *streams) error {
@@ -132,7 +136,10 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	cfg.TakeOver, cfg.MaxFrame, cfg.MaxQueued, cfg.Resume = c.TakeOver, c.MaxFrame, c.MaxQueued, c.Resume
+	if cfg.MaxQueued, err = cli.UseMemory(s.log).Queued(c.MaxQueued, mostQueued); err != nil {
+		return err
+	}
+	cfg.TakeOver, cfg.MaxFrame, cfg.Resume = c.TakeOver, c.MaxFrame, c.Resume
 	cfg.Canvas = contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts}
 	cfg.Control = c.controlPath(cfg.Token, s)
 	cfg.Allow, cfg.NoReverse, cfg.HostFiles = c.policy(), !c.Reverse, c.HostFiles

@@ -36,8 +36,12 @@ type serveCmd struct {
 
 	Ping          time.Duration `help:"How often clients are pinged; one that does not answer three times is given up." default:"15s"`
 	CredentialTTL time.Duration `help:"How long the credentials are good that host-agents get with host-agent enroll; they renew them after a third of it." default:"2160h" name:"credential-ttl"`
-	MaxQueued     int           `help:"Bytes that may wait in the relay for all clients together and from them; above, those that have most are closed." default:"1073741824" placeholder:"BYTES"`
+	MaxQueued     int           `help:"Bytes that may be in use for all clients together; above, those are closed that have stood still for longest. Default: a quarter of the memory of this process's cgroup, or an eighth of the machine's and at most 1073741824." placeholder:"BYTES"`
 }
+
+// mostQueued is how much of a machine's memory clients get by default at most,
+// in bytes.
+const mostQueued = 1 << 30
 
 func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 	origins := append([]string{}, gateway.DefaultOrigins...)
@@ -47,7 +51,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 		Gateway: gateway.Config{
 			Version: cli.BuildVersion(), Origins: append(origins, c.AllowOrigin...),
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
-			Ping: c.Ping, MaxQueued: c.MaxQueued, CanvasDomain: c.CanvasDomain, Strict: c.Strict,
+			Ping: c.Ping, CanvasDomain: c.CanvasDomain, Strict: c.Strict,
 			CredentialTTL: c.CredentialTTL,
 		},
 	}
@@ -57,6 +61,10 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	defer idle.GiveBack()()
 	cfg := c.config(s)
+	var err error
+	if cfg.Gateway.MaxQueued, err = cli.UseMemory(s.log).Queued(c.MaxQueued, mostQueued); err != nil {
+		return err
+	}
 	closeAudit, err := c.apply(&cfg)
 	if err != nil {
 		return err

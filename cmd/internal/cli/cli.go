@@ -56,12 +56,12 @@ const MinFrame = 64 << 10
 
 // FrameLimit is a flag for the longest message, in bytes.
 type FrameLimit struct {
-	MaxFrame int `help:"Longest message, in bytes." default:"33554432" placeholder:"BYTES"`
+	MaxFrame int `help:"Longest message, in bytes. Default: 33554432, or less where two of them would not fit into --max-queued." placeholder:"BYTES"`
 }
 
 // Validate reports a limit that is too small to work with.
 func (f *FrameLimit) Validate() error {
-	if f.MaxFrame < MinFrame {
+	if f.MaxFrame != 0 && f.MaxFrame < MinFrame {
 		return fmt.Errorf("--max-frame is %d bytes; want at least %d", f.MaxFrame, MinFrame)
 	}
 	return nil
