@@ -11,7 +11,7 @@ import (
 // stands before it; those on one line do not import each other.
 var layers = [][]string{
 	{"ahp", "alike", "idle"},
-	{"auth", "refhost"},
+	{"auth", "refhost", "view"},
 	{"auth/oidc"},
 	{"broker"},
 	{"routing", "contentproxy", "gate"},

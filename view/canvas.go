@@ -1,0 +1,67 @@
+package view
+
+import (
+	"strings"
+
+	"ahprelay/ahp"
+)
+
+// A Canvas is what the host has said of an open canvas.
+type Canvas struct {
+	Instance string
+	Hosted   bool // the host provides it, and no client
+
+	// Where its content is, as the host says it; "" if it does not.
+	URL, ContentURI string
+
+	Closed bool // it was open, and is not any more
+
+	seq int64
+}
+
+// Canvas returns what is known of a canvas.
+func (h *Host) Canvas(channel string) (Canvas, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c, ok := h.canvases.Get(channel)
+	if o, owned := h.owned.Get(channel); owned && len(o.links) > 0 {
+		c.Closed = len(h.ownersLocked(nil, channel, o, false)) == 0
+	}
+	return c, ok
+}
+
+// canvasLocked takes the state of a canvas, or a change of it.
+func (h *Host) canvasLocked(f *Fact) {
+	c, known := h.canvases.Get(f.Of)
+	if f.seq < c.seq {
+		return
+	}
+	m := [...]ahp.Member{{Name: "url"}, {Name: "contentUri"}, {Name: "instanceId"}, {Name: "provider"}, {Name: "extensionId"}, {Name: "identity"}}
+	if ahp.Members(f.Raw, m[:]) != nil {
+		h.canvases.Remove(f.Of)
+		return
+	}
+	switch f.Kind {
+	case CanvasIs:
+		c = Canvas{}
+		if c.Instance, _ = ahp.Text(m[2].Raw); c.Instance == "" {
+			c.Instance = text(m[5].Raw, "instanceId")
+		}
+		// Before canvases were registered, each said who provides it. Since then,
+		// extensions of the host do.
+		extension, _ := ahp.Text(m[4].Raw)
+		c.Hosted = text(m[3].Raw, "kind") == "server" || m[3].Raw == nil && extension != ""
+	case CanvasSource:
+		if !known {
+			c.Instance, c.Hosted = f.Of[strings.LastIndexAny(f.Of, ":/")+1:], true
+		}
+	}
+	c.seq = f.seq
+	if m[0].Raw != nil {
+		c.URL, _ = ahp.Text(m[0].Raw)
+	}
+	if m[1].Raw != nil {
+		c.ContentURI, _ = ahp.Text(m[1].Raw)
+	}
+	h.canvases.Add(f.Of, c)
+}

@@ -1,0 +1,122 @@
+package view
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// Bounds of what is known of a host.
+const (
+	maxOwned    = 16 << 10 // URIs of which it is known to what they belong, and channels whose lists are known
+	maxOwners   = 8        // of one URI
+	maxPrefixes = 4096
+	maxCanvases = 1024
+	maxClients  = 1024 // whose capabilities are remembered
+	maxClientID = 4 << 10
+)
+
+// A Host is what a host process has said to all of its clients. It is safe for
+// concurrent use.
+type Host struct {
+	changes atomic.Uint64 // how often something was taken out of reach
+
+	mu       sync.Mutex // guards the fields below
+	seq      int64      // the highest serverSeq on any connection
+	owned    *simplelru.LRU[string, *owned]
+	prefixes *simplelru.LRU[string, *owned] // templates, up to their first variable
+	lists    *simplelru.LRU[listKey, int64] // how far the host was when it listed all of a kind
+	floor    int64                          // the same of the lists that there is no room for
+	canvases *simplelru.LRU[string, Canvas]
+	clients  *simplelru.LRU[clientKey, hello]
+}
+
+type clientKey struct{ subject, clientID string }
+
+// NewHost returns a Host of which nothing is known.
+func NewHost() *Host {
+	h := new(Host)
+	h.forgetLocked()
+	return h
+}
+
+func (h *Host) forgetLocked() {
+	h.seq, h.floor = 0, 0
+	h.owned = newLRU[string, *owned](maxOwned, nil)
+	h.prefixes = newLRU[string, *owned](maxPrefixes, nil)
+	h.lists = newLRU(maxOwned, func(_ listKey, seq int64) { h.floor = max(h.floor, seq) })
+	h.canvases = newLRU[string, Canvas](maxCanvases, nil)
+	h.clients = newLRU[clientKey, hello](maxClients, nil)
+	h.changes.Add(1)
+}
+
+func newLRU[K comparable, V any](limit int, evicted func(K, V)) *simplelru.LRU[K, V] {
+	l, _ := simplelru.NewLRU(limit, evicted) // fails only where there is no limit
+	return l
+}
+
+// Ended says that the host process has ended: what it has said means nothing
+// to the next one.
+func (h *Host) Ended() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetLocked()
+}
+
+// Changes is another number than before when something may belong to a channel
+// no more.
+func (h *Host) Changes() uint64 { return h.changes.Load() }
+
+// reached returns how far the host is.
+func (h *Host) reached() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seq
+}
+
+// begins takes how far the host says that it is, when it is asked to begin with
+// a client. Less far than it was before it was asked is another process.
+func (h *Host) begins(seq, before int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if seq < before {
+		h.forgetLocked()
+	}
+}
+
+// learn takes what a message says. So far is the host on the connection that it
+// has come on.
+func (h *Host) learn(facts []Fact, seq int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seq = max(h.seq, seq)
+	for i := range facts {
+		f := &facts[i]
+		if f.seq == 0 {
+			f.seq = seq
+		}
+		switch f.Kind {
+		case Has, HasNot, Lists, Hints, Claims:
+			h.ownershipLocked(f)
+		case CanvasIs, CanvasChanges, CanvasSource:
+			h.canvasLocked(f)
+		}
+	}
+}
+
+// remember notes what a client has said of itself.
+func (h *Host) remember(subject string, one hello) {
+	if one.clientID == "" || len(one.clientID) > maxClientID {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clients.Add(clientKey{subject, one.clientID}, one)
+}
+
+func (h *Host) recall(subject, clientID string) (hello, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.clients.Get(clientKey{subject, clientID})
+}

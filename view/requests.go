@@ -1,0 +1,77 @@
+package view
+
+import (
+	"bytes"
+	"slices"
+
+	"ahprelay/ahp"
+)
+
+// maxCalls bounds the requests in one direction of a connection that are
+// without an answer.
+const maxCalls = 1000
+
+// A Call is a request that has gone on, by which its answer is read.
+type Call struct {
+	ID      []byte
+	Method  string
+	Channel string
+	URI     string // params.uri
+
+	hello   hello
+	resumed []string // the subscriptions of a reconnect
+	left    []string // what the client has unsubscribed from since
+	seq     int64    // how far the host was when it was sent
+}
+
+// hello is what a client says of itself when a connection begins.
+type hello struct {
+	clientID     string
+	capabilities []byte // nil: it has declared none
+}
+
+// calls are the requests of one side, the oldest first.
+type calls []Call
+
+func (c calls) find(id []byte) int {
+	return slices.IndexFunc(c, func(one Call) bool { return ahp.SameID(one.ID, id) })
+}
+
+// take returns the request that a response answers.
+func (c *calls) take(id []byte) (call Call, ok bool) {
+	i := c.find(id)
+	if i < 0 {
+		return Call{}, false
+	}
+	call = (*c)[i]
+	*c = slices.Delete(*c, i, i+1)
+	return call, true
+}
+
+// newCall reads a request.
+func newCall(env *ahp.Envelope) Call {
+	call := Call{ID: bytes.Clone(env.ID), Method: string(env.Method), Channel: string(env.Channel)}
+	m := [...]ahp.Member{{Name: "uri"}, {Name: "clientId"}, {Name: "capabilities"}, {Name: "subscriptions"}}
+	if env.Params == nil || ahp.Members(env.Params, m[:]) != nil {
+		return call
+	}
+	call.URI, _ = ahp.Text(m[0].Raw)
+	if !opens(call.Method) {
+		return call
+	}
+	call.hello.clientID, _ = ahp.Text(m[1].Raw)
+	if isObject(m[2].Raw) {
+		call.hello.capabilities = bytes.Clone(m[2].Raw)
+	}
+	for _, e := range elements(m[3].Raw) {
+		uri, ok := ahp.Text(e.Raw)
+		if !ok {
+			uri = text(e.Raw, "channel")
+		}
+		call.resumed = append(call.resumed, uri)
+	}
+	return call
+}
+
+// opens reports whether a request is one that a connection begins with.
+func opens(method string) bool { return method == "initialize" || method == "reconnect" }
