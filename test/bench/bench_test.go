@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 // TestParts runs each part with hardly any work: every connection stays and
 // every frame arrives, and each figure is there.
 func TestParts(t *testing.T) {
-	programs := t.TempDir()
-	if err := procs.Build(t.Context(), programs); err != nil {
+	programs, err := procs.Build(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	atOnce := make(chan struct{}, 4)

@@ -15,7 +15,7 @@ import (
 
 // Options say how parts are run.
 type Options struct {
-	Programs string // directory that procs.Build has filled
+	Programs string // directory of the programs that procs builds
 	Dir      string // for logs and state, one directory for each part
 	Rounds   int    // default 5
 	Progress io.Writer

@@ -1,3 +1,5 @@
+//go:build !race
+
 package browser_test
 
 import (
@@ -23,15 +25,15 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
-	"ahprelay/contentproxy"
 	"ahprelay/refhost"
+	"ahprelay/test/hostrpc"
 )
 
 // canvasSession has a canvas open from the beginning.
 const canvasSession = "demo:/notes"
 
 // demoCanvases are the demo's, and one with several pages.
-var demoCanvases = []refhost.Canvas{
+var demoCanvases = []hostrpc.Canvas{
 	{ID: "notes"},
 	{ID: "notes-loopback", Mode: refhost.CanvasLoopback},
 	{ID: "pages", Files: fstest.MapFS{
@@ -165,9 +167,9 @@ func (p *page) attach(id target.ID, condition string) *page {
 }
 
 // openCanvas opens a canvas at the host, and has the page show it.
-func (p *page) openCanvas(s *stack, id string) (channel string) {
+func (p *page) openCanvas(s *site, id string) (channel string) {
 	p.t.Helper()
-	channel, err := s.host.OpenCanvas(canvasSession, id, nil)
+	channel, err := s.host.OpenCanvas(canvasSession, id)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -176,7 +178,7 @@ func (p *page) openCanvas(s *stack, id string) (channel string) {
 }
 
 // canvasPage shows the session that has canvases.
-func canvasPage(t *testing.T, cfg stackConfig) (*page, *stack) {
+func canvasPage(t *testing.T, cfg stackConfig) (*page, *site) {
 	t.Helper()
 	p := newPage(t)
 	s := startStackWith(t, cfg)
@@ -207,6 +209,7 @@ func (p *page) colourAt(selector string, x, y int) color.RGBA {
 // TestCanvas renders an application of many files, whose host nobody can
 // reach, through the relay.
 func TestCanvas(t *testing.T) {
+	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
 	p.click("#canvases button")
 	p.wants("#canvas-badge", "ready")
@@ -312,6 +315,7 @@ func (p *page) wantsNotes(instance string) {
 // TestCanvasOfLoopback renders the application where the host serves it on its
 // own machine's loopback interface, and no reads.
 func TestCanvasOfLoopback(t *testing.T) {
+	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
 	channel := p.openCanvas(s, "notes-loopback")
 	f := p.frame("/canvas-inband.html")
@@ -328,6 +332,7 @@ func TestCanvasOfLoopback(t *testing.T) {
 // TestCanvasByURL renders the application at an origin of its own, which ends
 // with the connection.
 func TestCanvasByURL(t *testing.T) {
+	t.Parallel()
 	for _, id := range []string{"notes", "notes-loopback"} {
 		t.Run(id, func(t *testing.T) {
 			p, s := canvasPage(t, stackConfig{byURL: true})
@@ -345,7 +350,7 @@ func TestCanvasByURL(t *testing.T) {
 			f.wants("#notes", "Thank the testers.")
 			p.shot("canvas-by-url-" + id)
 			ticket := eval[string](f, "location.host")
-			s.proxy.cut()
+			p.drop(s, func() {})
 			p.newFrame("/index.html", "location.host !== "+strconv.Quote(ticket)+" && document.querySelector('#checks') !== null").wantsNotes(id + "-2")
 		})
 	}
@@ -361,6 +366,7 @@ func must(t *testing.T, err error) {
 // TestCanvasIsolation lets a canvas try to reach the console, other canvases
 // and the network.
 func TestCanvasIsolation(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var leaks []string
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -373,13 +379,13 @@ func TestCanvasIsolation(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { stun.Close() })
 	hostile := strings.NewReplacer("LEAK", web.Listener.Addr().String(), "STUN", stun.LocalAddr().String()).Replace(hostileCanvas)
-	testCanvas := refhost.Canvas{ID: "hostile", Files: fstest.MapFS{
+	testCanvas := hostrpc.Canvas{ID: "hostile", Files: fstest.MapFS{
 		"index.html": {Data: []byte(hostile)},
 		"data.txt":   {Data: []byte("its own")},
 	}}
 	p := newPage(t)
 	p.hostile = true
-	s := startStackWith(t, stackConfig{canvases: []refhost.Canvas{testCanvas}})
+	s := startStackWith(t, stackConfig{canvases: []hostrpc.Canvas{testCanvas}})
 	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
 	eval[any](p, "document.cookie = 'secret=1'; localStorage.setItem('secret', '1')")
 	p.openSession(canvasSession)
@@ -412,6 +418,7 @@ func TestCanvasIsolation(t *testing.T) {
 // TestCanvasPages follows links inside a canvas, and loads what refers to its
 // root, to its directory and through an import map.
 func TestCanvasPages(t *testing.T) {
+	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
 	p.openCanvas(s, "pages")
 	f := p.frame("/canvas-inband.html")
@@ -428,6 +435,7 @@ func TestCanvasPages(t *testing.T) {
 
 // TestCanvasAddresses shows what is loaded from where, and what is refused.
 func TestCanvasAddresses(t *testing.T) {
+	t.Parallel()
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(w, `<!doctype html><p id=got>%s|%s|%s</p><script>
@@ -436,7 +444,7 @@ func TestCanvasAddresses(t *testing.T) {
 			r.Header.Get("Cookie"), r.Header.Get("Authorization"), r.Referer())
 	}))
 	t.Cleanup(app.Close)
-	p, s := canvasPage(t, stackConfig{loopback: contentproxy.Config{Off: true}})
+	p, s := canvasPage(t, stackConfig{noLoopback: true})
 	p.click("#canvases button")
 	p.frame("/canvas-inband.html").wants("#state", "1 note")
 	channel := s.host.canvas(t)
@@ -491,16 +499,14 @@ func setCookie(url string) step {
 
 // TestCanvasSurvivesADrop cuts the connection under a canvas.
 func TestCanvasSurvivesADrop(t *testing.T) {
+	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
 	p.click("#canvases button")
 	f := p.frame("/canvas-inband.html")
 	f.wants("#state", "1 note")
 	eval[any](f, "window.mark = 1")
 	channel := s.host.canvas(t)
-	s.proxy.cut()
-	p.wants("#status-text", "Connection lost")
-	must(t, s.host.MessageCanvas(channel, "while away"))
-	p.wants("#status-text", "Live")
+	p.drop(s, func() { must(t, s.host.MessageCanvas(channel, "while away")) })
 	f.wants("#check-message", "while away")
 	eval[any](f, "document.querySelector('#add').click()")
 	f.wants("#state", "2 notes")
@@ -510,7 +516,7 @@ func TestCanvasSurvivesADrop(t *testing.T) {
 	// A host that was started anew has other canvases.
 	s.host.kill()
 	p.wants("#status-text", "waiting for the host")
-	s.restartHost()
+	s.host.start()
 	p.wants("#status-text", "Live")
 	p.until("the old canvas to go", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas').hidden") })
 	p.click("#canvases button")
@@ -520,7 +526,8 @@ func TestCanvasSurvivesADrop(t *testing.T) {
 // canvas returns the channel of the canvas that is open from the beginning.
 func (h *demoHost) canvas(t *testing.T) string {
 	t.Helper()
-	channels := h.Canvases(canvasSession)
+	channels, err := h.Canvases(canvasSession)
+	must(t, err)
 	if len(channels) == 0 {
 		t.Fatal("no canvas is open")
 	}

@@ -1,3 +1,5 @@
+//go:build !race
+
 package browser_test
 
 import (
@@ -9,6 +11,7 @@ import (
 
 // TestConsoleLogic runs what the console does without a page in Node.js.
 func TestConsoleLogic(t *testing.T) {
+	t.Parallel()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("no Node.js on the PATH: the console's logic is tested in the browser only")

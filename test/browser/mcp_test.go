@@ -1,3 +1,5 @@
+//go:build !race
+
 package browser_test
 
 import (
@@ -14,13 +16,14 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"ahprelay/refhost"
+	"ahprelay/test/hostrpc"
 )
 
 // appSession is where apps are shown. Its title is not that of another.
 const appSession = "demo:/login"
 
 // appPage shows the session, and asks the agent for something.
-func appPage(t *testing.T, cfg stackConfig, prompt string) (*page, *stack) {
+func appPage(t *testing.T, cfg stackConfig, prompt string) (*page, *site) {
 	t.Helper()
 	p := newPage(t)
 	s := startStackWith(t, cfg)
@@ -40,6 +43,7 @@ func (p *page) app() *page {
 // TestMCPApp shows an app of an MCP server beside the tool call that it is
 // for, and lets it use its server.
 func TestMCPApp(t *testing.T) {
+	t.Parallel()
 	p, s := appPage(t, stackConfig{replay: 1}, "show me an app")
 	f := p.app()
 	for fact, want := range map[string]string{
@@ -95,10 +99,7 @@ func TestMCPApp(t *testing.T) {
 	// The connection drops, the channel gets another address, and the page gets
 	// new snapshots of all: the app goes on.
 	p.do(desktop())
-	s.proxy.cut()
-	p.wants("#status-text", "Connection lost")
-	must(t, s.host.RestartMCP(appSession, "tasks"))
-	p.wants("#status-text", "Live")
+	p.drop(s, func() { must(t, s.host.RestartMCP(appSession, "tasks")) })
 	eval[any](f, "document.querySelector('#text').value = 'After the drop'; document.querySelector('#add').click()")
 	f.wants("#tasks", "After the drop")
 	if got := f.text("title"); got != "still here" {
@@ -125,6 +126,7 @@ func TestMCPApp(t *testing.T) {
 // TestMCPAppsApart shows the same app twice: what one of them asks for is asked
 // for once, and answered to it alone. Old ones are a click away.
 func TestMCPAppsApart(t *testing.T) {
+	t.Parallel()
 	p, _ := appPage(t, stackConfig{}, "mcp app")
 	first := p.app()
 	eval[any](first, "document.title = 'first'")
@@ -158,6 +160,7 @@ func TestMCPAppsApart(t *testing.T) {
 // TestMCPStepUp lets a tool call wait for more access, on a page and in the
 // list of sessions.
 func TestMCPStepUp(t *testing.T) {
+	t.Parallel()
 	p, _ := appPage(t, stackConfig{}, "mcp tool publish")
 	p.wants(lastTurn+" .tool .sign-in .name", "tasks needs more access than it has.")
 	p.wants(lastTurn+" .sign-in", "This needs the scope tasks.publish.")
@@ -206,6 +209,7 @@ func TestMCPStepUp(t *testing.T) {
 // TestMCPAppWithoutCapability shows an ordinary tool call where nothing is
 // promised, while the same session on another page shows the app.
 func TestMCPAppWithoutCapability(t *testing.T) {
+	t.Parallel()
 	p, s := appPage(t, stackConfig{}, "mcp app")
 	p.app()
 	other := newPage(t)
@@ -217,7 +221,7 @@ func TestMCPAppWithoutCapability(t *testing.T) {
 		WebSocket.prototype.send = function (data) { send.call(this, data.replace(',"mcpApps":{}', '')); };
 	})()`)
 	s.host.kill() // so that it initializes again
-	s.restartHost()
+	s.host.start()
 	p.wants("#turns", "500 runs")
 	other.openSession(appSession)
 	other.wants("#turns", "500 runs")
@@ -346,6 +350,7 @@ flood: stemmed`
 // TestMCPAppIsolation lets an app try to reach the console, other channels and
 // the network.
 func TestMCPAppIsolation(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var leaks []string
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -356,7 +361,7 @@ func TestMCPAppIsolation(t *testing.T) {
 	t.Cleanup(web.Close)
 	p := newPage(t)
 	p.hostile = true
-	s := startStackWith(t, stackConfig{mcp: []refhost.MCPServer{
+	s := startStackWith(t, stackConfig{mcp: []hostrpc.MCP{
 		{Name: "tasks", Apps: []refhost.MCPApp{{
 			Name: "hostile", HTML: strings.ReplaceAll(hostileApp, "LEAK", web.Listener.Addr().String()),
 			Meta: map[string]any{"ui": map[string]any{"csp": map[string]any{

@@ -1,3 +1,5 @@
+//go:build !race
+
 package browser_test
 
 import (
@@ -11,9 +13,9 @@ import (
 )
 
 // shared is a link as relay share prints it.
-func (s *stack) shared(session string, access auth.Access) (link, token string) {
+func (s *site) shared(session string, access auth.Access) (link, token string) {
 	s.t.Helper()
-	token, err := s.relay.Keys().IssueClient(auth.Client{
+	token, err := s.keys.IssueClient(auth.Client{
 		Tenant: "default", Subject: "link-1", Hosts: []string{hostName}, Channels: []string{session}, Access: access,
 		Expires: time.Now().Add(time.Hour),
 	})
@@ -31,6 +33,7 @@ func (p *page) shows(selector string) bool {
 // TestSharedToRead opens a link to one session: it is followed live, nothing
 // else of the host is there, and nothing is offered that would be refused.
 func TestSharedToRead(t *testing.T) {
+	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
 	link, token := s.shared("demo:/live", auth.AccessRead)
@@ -64,6 +67,7 @@ func TestSharedToRead(t *testing.T) {
 
 // TestSharedQuestion shows what an agent asks, and not the buttons that answer.
 func TestSharedQuestion(t *testing.T) {
+	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
 	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
@@ -85,6 +89,7 @@ func TestSharedQuestion(t *testing.T) {
 
 // TestSharedToWrite talks in one session, and begins no other.
 func TestSharedToWrite(t *testing.T) {
+	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
 	link, _ := s.shared("demo:/login", auth.AccessWrite)
@@ -99,6 +104,7 @@ func TestSharedToWrite(t *testing.T) {
 
 // TestSharedIsTakenBack ends the page of a link when that is revoked.
 func TestSharedIsTakenBack(t *testing.T) {
+	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
 	link, token := s.shared("demo:/live", auth.AccessRead)

@@ -1,3 +1,5 @@
+//go:build !race
+
 package browser_test
 
 import (
@@ -5,27 +7,36 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/contentproxy"
+	"ahprelay/broker"
 	"ahprelay/gateway"
-	"ahprelay/hostagent"
-	"ahprelay/refhost"
+	"ahprelay/test/hostrpc"
+	"ahprelay/test/procs"
+	"ahprelay/test/stack"
 )
 
-// A stack is a whole path in this process: relay – NATS – host-agent – demo
-// host. In front of the relay stands a proxy that can cut connections.
-type stack struct {
+// A site is a whole path of processes, built with the race detector: relay –
+// NATS – host-agent – demo host. In front of the relay stands a proxy that can
+// cut connections.
+type site struct {
 	t     *testing.T
-	relay *gateway.Relay
+	bench *procs.Bench
+	keys  *auth.Keys // the relay's
+	url   string     // of the relay
 	proxy *cutter
 	host  *demoHost
 	cfg   stackConfig
@@ -35,75 +46,125 @@ const hostName = "demo"
 
 // A stackConfig is what a stack is beyond the usual.
 type stackConfig struct {
-	canvases []refhost.Canvas    // of the host, beside those that all tests have
-	mcp      []refhost.MCPServer // of the host; nil for the demo's
-	replay   int                 // actions that the host can replay; 0 for the usual
-	byURL    bool                // canvases have origins of their own
-	loopback contentproxy.Config // what of the host's machine canvases may show
+	canvases   []hostrpc.Canvas // of the host, beside those that all tests have
+	mcp        []hostrpc.MCP    // of the host; nil for the demo's
+	replay     int              // actions that the host can replay; 0 for the usual
+	byURL      bool             // canvases have origins of their own
+	noLoopback bool             // canvases show nothing of the host's machine
 }
 
-func startStack(t *testing.T) *stack { return startStackWith(t, stackConfig{}) }
+// build builds the programs, once for all tests.
+var build = sync.OnceValues(func() (programs string, err error) {
+	ctx := context.Background()
+	if programs, err = procs.BuildRace(ctx); err != nil {
+		return "", err
+	}
+	return programs, procs.Sources(ctx, "ahprelay/test/browser") // see race_test.go: not all are part of what the go command knows
+})
 
-func startStackWith(t *testing.T, cfg stackConfig) *stack {
+func startStack(t *testing.T) *site { return startStackWith(t, stackConfig{}) }
+
+// startStackWith starts a stack, and returns when its host is online. Its
+// processes end with the test, which fails if one ends sooner or has a race.
+func startStackWith(t *testing.T, cfg stackConfig) *site {
 	t.Helper()
-	relayCfg := gateway.RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener}
-	if cfg.byURL {
-		relayCfg.Gateway.CanvasDomain = "http://localhost:0"
-	}
-	relay, err := gateway.StartRelay(t.Context(), relayCfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(relay.Close)
-	s := &stack{t: t, relay: relay, proxy: startCutter(t, relay.URL()[len("http://"):])}
-	s.cfg = cfg
-	s.host = startHost(t, "127.0.0.1:0", cfg)
-	t.Cleanup(func() { s.host.kill() })
+	programs, err := build()
+	must(t, err)
+	s := &site{t: t, cfg: cfg, bench: &procs.Bench{Programs: programs, Dir: t.TempDir()}}
+	t.Cleanup(func() {
+		s.bench.Kill()
+		if err := s.bench.Verify(); err != nil {
+			t.Error(err)
+		}
+	})
+	address, err := procs.FreeAddress()
+	must(t, err)
+	s.host = &demoHost{site: s, address: net.JoinHostPort(address, "18990"), control: net.JoinHostPort(address, "18991")}
+	s.host.prepare()
+	s.host.start()
+	s.startRelay()
+	s.proxy = startCutter(t, s.url[len("http://"):])
 	s.startAgent()
 	return s
 }
 
-func (s *stack) startAgent() {
+func (s *site) file(name string) string { return filepath.Join(s.bench.Dir, name) }
+
+// relayReady is the line of the relay's log that says where it is.
+var relayReady = regexp.MustCompile(`msg="relay ready" url=(\S+)`)
+
+func (s *site) startRelay() {
 	t := s.t
-	token, err := s.relay.Keys().IssueHost(auth.Enrolment{Tenant: "default", Host: hostName, Expires: time.Now().Add(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
+	t.Helper()
+	var err error
+	must(t, os.Mkdir(s.file("data"), 0o700))
+	s.keys, err = auth.LoadKeys(s.file("data"))
+	must(t, err)
+	flags := []string{"serve", "--data-dir", s.file("data"), "--listen", "127.0.0.1:0", "--admin-listen", gateway.NoListener, "--drain", "1s"}
+	if s.cfg.byURL {
+		flags = append(flags, "--canvas-domain", "http://localhost:0")
 	}
-	agent, err := hostagent.New(hostagent.Config{
-		Relays: []string{s.relay.URL()}, Token: func() (string, error) { return token, nil },
-		Upstream: hostagent.Upstream{URL: "ws://" + s.host.address}, Canvas: s.cfg.loopback,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := agent.Run(ctx); err != nil && ctx.Err() == nil {
-			t.Errorf("host-agent: %v", err)
+	relay := s.bench.Process("", "relay", procs.RelayProgram, flags...)
+	must(t, relay.Launch(t.Context(), func() error {
+		match := relayReady.FindStringSubmatch(relay.Log())
+		if match == nil {
+			return errors.New("the log does not say where it is")
 		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		wg.Wait()
-	})
+		s.url = match[1]
+		return nil
+	}))
+	t.Cleanup(func() { s.end(relay) })
+}
+
+func (s *site) startAgent() {
+	t := s.t
+	t.Helper()
+	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: "default", Host: hostName, Expires: time.Now().Add(time.Hour)})
+	must(t, err)
+	must(t, os.WriteFile(s.file("token"), []byte(token), 0o600))
+	flags := []string{"run", "--relay", s.url, "--token-file", s.file("token"), "--upstream", "ws://" + s.host.address, "--control", "off"}
+	if s.cfg.noLoopback {
+		flags = append(flags, "--no-canvas-loopback")
+	}
+	agent := s.bench.Process("", "host-agent", procs.AgentProgram, flags...)
+	t.Cleanup(func() { s.end(agent) })
+	seen := s.token(time.Hour)
+	must(t, agent.Launch(t.Context(), func() error { // a page that is too early has nothing to wait for: an unknown host
+		info, err := stack.GetJSON[gateway.HostInfo](t.Context(), s.url+"/api/hosts/"+hostName, seen)
+		if err == nil && info.State != broker.Online {
+			err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
+		}
+		return err
+	}))
+}
+
+// end asks a process to end in good order, if it has not ended yet.
+func (s *site) end(p *procs.Process) {
+	if p.Pid() == 0 {
+		return // Verify says why
+	}
+	if err := p.End(syscall.SIGTERM); err != nil {
+		s.t.Error(err)
+	} else if code := p.ExitCode(); code != 0 {
+		s.t.Errorf("exit status %d:\n%s", code, p.Log())
+	}
 }
 
 // token issues a client token that allows everything.
-func (s *stack) token(ttl time.Duration) string {
+func (s *site) token(ttl time.Duration) string {
 	s.t.Helper()
 	return s.tokenWith(func(c *auth.Client) { c.Expires = time.Now().Add(ttl) })
 }
 
 // tokenWith issues one that is changed.
-func (s *stack) tokenWith(change func(*auth.Client)) string {
+func (s *site) tokenWith(change func(*auth.Client)) string {
 	s.t.Helper()
 	c := auth.Client{
 		Tenant: "default", Subject: "browser", Hosts: []string{hostName}, Access: auth.AccessWrite,
 		Expires: time.Now().Add(time.Hour),
 	}
 	change(&c)
-	token, err := s.relay.Keys().IssueClient(c)
+	token, err := s.keys.IssueClient(c)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -111,73 +172,62 @@ func (s *stack) tokenWith(change func(*auth.Client)) string {
 }
 
 // console is the address that a user opens.
-func (s *stack) console(token string) string {
+func (s *site) console(token string) string {
 	return "http://" + s.proxy.Addr().String() + "/#" + url.Values{"host": {hostName}, "token": {token}}.Encode()
 }
 
-// restartHost starts a host where the killed one was. It knows the demo's
-// sessions, and nothing else of the past.
-func (s *stack) restartHost() { s.host = startHost(s.t, s.host.address, s.cfg) }
-
-// A demoHost is a demo host on a TCP address.
+// A demoHost is a demo host on a TCP address, which tests tell what to do.
 type demoHost struct {
-	*refhost.Host
-	address string
-	kill    func() // ends it as the end of its process would
+	*hostrpc.Client // of the process that runs
+
+	site             *site
+	address, control string
+	process          *procs.Process
 }
 
-func startHost(t *testing.T, address string, cfg stackConfig) *demoHost {
+// prepare says which process it is.
+func (h *demoHost) prepare() {
+	t, cfg := h.site.t, h.site.cfg
 	t.Helper()
-	host, err := refhost.New(refhost.Config{Demo: true, Canvases: slices.Concat(demoCanvases, cfg.canvases), MCP: cfg.mcp, ReplayBuffer: cfg.replay})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conns := &connSet{Listener: l}
-	server := &http.Server{Handler: host, ReadHeaderTimeout: 10 * time.Second}
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = server.Serve(conns) })
-	return &demoHost{Host: host, address: l.Addr().String(), kill: sync.OnceFunc(func() {
-		_ = l.Close()
-		conns.cut()
-		_ = server.Close()
-		_ = host.Close()
-		wg.Wait()
-	})}
+	text, err := json.Marshal(hostrpc.Config{Canvases: slices.Concat(demoCanvases, cfg.canvases), MCP: cfg.mcp, Replay: cfg.replay})
+	must(t, err)
+	must(t, os.WriteFile(h.site.file("host.json"), text, 0o600))
+	h.process = h.site.bench.Process("", "host", procs.HostProgram,
+		"--demo", "--listen", h.address, "--control", h.control, "--config", h.site.file("host.json"))
 }
 
-// A connSet is a listener that knows its connections.
-type connSet struct {
+// start starts the host, and returns when it takes connections. One that was
+// killed knows the demo's sessions, and nothing else of the past.
+func (h *demoHost) start() {
+	t := h.site.t
+	t.Helper()
+	must(t, h.process.Launch(t.Context(), func() error {
+		conn, err := net.DialTimeout("tcp", h.address, time.Second) // the last that it listens on
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	}))
+	var err error
+	h.Client, err = hostrpc.Dial(h.control)
+	must(t, err)
+	t.Cleanup(func() { _ = h.Client.Close() })
+}
+
+// kill ends it.
+func (h *demoHost) kill() {
+	h.process.Kill()
+	_ = h.Client.Close()
+}
+
+// A cutter is a TCP proxy that can be cut for a while.
+type cutter struct {
 	net.Listener
-	mu    sync.Mutex
+
+	mu    sync.Mutex // guards the fields below
 	conns []net.Conn
+	down  bool
 }
-
-func (s *connSet) Accept() (net.Conn, error) {
-	conn, err := s.Listener.Accept()
-	if err == nil {
-		s.mu.Lock()
-		s.conns = append(s.conns, conn)
-		s.mu.Unlock()
-	}
-	return conn, err
-}
-
-// cut ends all connections without a word.
-func (s *connSet) cut() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, conn := range s.conns {
-		_ = conn.Close()
-	}
-	s.conns = nil
-}
-
-// A cutter is a TCP proxy whose connections can be cut.
-type cutter struct{ connSet }
 
 func startCutter(t *testing.T, target string) *cutter {
 	t.Helper()
@@ -185,7 +235,7 @@ func startCutter(t *testing.T, target string) *cutter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cutter{connSet{Listener: l}}
+	c := &cutter{Listener: l}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -196,7 +246,9 @@ func startCutter(t *testing.T, target string) *cutter {
 				}
 				return
 			}
-			wg.Go(func() { forward(conn, target) })
+			if c.keep(conn) {
+				wg.Go(func() { forward(conn, target) })
+			}
 		}
 	})
 	t.Cleanup(func() {
@@ -205,6 +257,47 @@ func startCutter(t *testing.T, target string) *cutter {
 		wg.Wait()
 	})
 	return c
+}
+
+// keep remembers a connection, or ends it while the proxy is cut.
+func (c *cutter) keep(conn net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down {
+		_ = conn.Close()
+		return false
+	}
+	c.conns = append(c.conns, conn)
+	return true
+}
+
+// cut ends all connections without a word, and new ones, until restore.
+func (c *cutter) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = true
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+}
+
+func (c *cutter) restore() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = false
+}
+
+// drop cuts the page's connection, waits until the page says so, and runs what
+// happens meanwhile. A page that finds its way back at once says it too briefly
+// to be seen.
+func (p *page) drop(s *site, meanwhile func()) {
+	p.t.Helper()
+	s.proxy.cut()
+	p.wants("#status-text", "Connection lost")
+	meanwhile()
+	s.proxy.restore()
+	p.wants("#status-text", "Live")
 }
 
 func forward(conn net.Conn, target string) {
@@ -224,13 +317,13 @@ func forward(conn net.Conn, target string) {
 }
 
 // revoke takes a token back, as relay revoke does.
-func (s *stack) revoke(token string) {
+func (s *site) revoke(token string) {
 	s.t.Helper()
-	id, expires, err := s.relay.Keys().TokenID(token)
+	id, expires, err := s.keys.TokenID(token)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	operator, err := s.relay.Keys().IssueOperator("test")
+	operator, err := s.keys.IssueOperator("test")
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -238,7 +331,7 @@ func (s *stack) revoke(token string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.relay.URL()+"/operator/revocations", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/operator/revocations", bytes.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -34,8 +34,8 @@ var short = []string{
 
 // TestFaults runs a few rows, side by side.
 func TestFaults(t *testing.T) {
-	programs := t.TempDir()
-	if err := procs.Build(t.Context(), programs); err != nil {
+	programs, err := procs.Build(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	options := Options{Programs: programs, Dir: t.TempDir(), Clients: 3, Patience: 5}

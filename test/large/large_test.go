@@ -35,11 +35,12 @@ const (
 // directory that it returns.
 func newSite(tb testing.TB, noRecord bool) (site *procs.Site, root string) {
 	tb.Helper()
-	programs, root := tb.TempDir(), tb.TempDir()
-	if err := procs.Build(tb.Context(), programs); err != nil {
+	programs, err := procs.Build(tb.Context())
+	if err != nil {
 		tb.Fatal(err)
 	}
-	site, err := procs.Start(tb.Context(), procs.Config{
+	root = tb.TempDir()
+	site, err = procs.Start(tb.Context(), procs.Config{
 		Bench:     procs.Bench{Programs: programs, Dir: tb.TempDir()},
 		HostFlags: []string{"--root", root, "--writable"}, NoRecord: noRecord,
 	})

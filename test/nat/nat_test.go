@@ -39,10 +39,10 @@ func newSite(ctx context.Context, t *testing.T) *site {
 	s := &site{network: newNetwork(t)}
 	s.http = &http.Client{Transport: &http.Transport{DialContext: dialer(s.client), DisableKeepAlives: true}}
 	dir := t.TempDir()
-	s.bench = procs.Bench{Programs: t.TempDir(), Dir: dir}
+	programs, err := procs.Build(ctx)
+	check(t, err)
+	s.bench = procs.Bench{Programs: programs, Dir: dir}
 	t.Cleanup(s.bench.Kill)
-	check(t, procs.Build(ctx, s.bench.Programs))
-	var err error
 	s.keys, err = auth.LoadKeys(filepath.Join(dir, "relay"))
 	check(t, err)
 	enrolment, err := s.keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})

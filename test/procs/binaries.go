@@ -2,9 +2,13 @@ package procs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 )
 
 // Names of the programs.
@@ -15,18 +19,107 @@ const (
 	NATSProgram  = "nats-server"
 )
 
-// Build builds all programs into a directory.
-func Build(ctx context.Context, dir string) error {
-	for program, pkg := range map[string]string{
-		RelayProgram: "ahprelay/cmd/relay",
-		AgentProgram: "ahprelay/cmd/host-agent",
-		HostProgram:  "ahprelay/test/cmd/refhost",
-		NATSProgram:  "github.com/nats-io/nats-server/v2",
-	} {
-		out, err := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, program), pkg).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+// Packages of the programs. The last part of the path is the name, but for a
+// major version.
+const (
+	relayPackage = "ahprelay/cmd/relay"
+	agentPackage = "ahprelay/cmd/host-agent"
+	hostPackage  = "ahprelay/test/cmd/refhost"
+	natsPackage  = "github.com/nats-io/nats-server/v2"
+)
+
+// all are the packages of all programs.
+var all = []string{relayPackage, agentPackage, hostPackage, natsPackage}
+
+// Build builds all programs for a test, and returns the directory that has
+// them. It is that of all tests, and what is there already is not linked again.
+func Build(ctx context.Context) (dir string, err error) {
+	return share(ctx, "plain", nil, all)
+}
+
+// BuildTo builds all programs into a directory that is the caller's own: what
+// runs for long is not to find others when it starts them again.
+func BuildTo(ctx context.Context, dir string) error { return build(ctx, dir, nil, all) }
+
+// BuildRace is Build of relay, host-agent and host with the race detector:
+// they end where it finds something, and [Bench.Verify] says what.
+func BuildRace(ctx context.Context) (dir string, err error) {
+	return share(ctx, "race", []string{"-race"}, []string{relayPackage, agentPackage, hostPackage})
+}
+
+// share builds programs into a directory of the module's bin/test.
+func share(ctx context.Context, name string, flags, packages []string) (dir string, err error) {
+	root, err := goTool(ctx, "list", "-m", "-f", "{{.Dir}}")
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(root, "bin", "test", name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	return dir, errors.Join(build(ctx, dir, flags, packages), Sources(ctx, packages...))
+}
+
+func build(ctx context.Context, dir string, flags, packages []string) error {
+	// Without what debuggers read, linking takes half the time.
+	args := append([]string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}, flags...)
+	_, err := goTool(ctx, append(args, packages...)...)
+	return err
+}
+
+// Sources reads the directories of packages and of what they import, as far as
+// they are this module's. The go command repeats a test whose result it has
+// kept if that has read something that is not the same any more: programs that
+// a test builds are part of what it tests, and it would not know.
+func Sources(ctx context.Context, packages ...string) error {
+	list, err := goTool(ctx, append([]string{"list", "-deps", "-test", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}\n{{.Dir}}{{end}}{{end}}"}, packages...)...)
+	if err != nil {
+		return err
+	}
+	read := map[string]bool{}
+	for dir := range strings.Lines(list) {
+		if dir = strings.TrimSpace(dir); dir == "" || read[dir] {
+			continue
+		}
+		read[dir] = true
+		if _, err := os.ReadDir(dir); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// goTool runs the go command, and returns what it says.
+func goTool(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, exit.Stderr)
+		}
+		return "", err
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// lock waits until nobody else builds into a directory.
+func lock(dir string) (unlock func(), err error) {
+	f, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+		}
+	}
 }

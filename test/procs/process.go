@@ -1,6 +1,7 @@
 package procs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,10 +22,12 @@ type Process struct {
 	env     []string // more than this process has
 	log     string   // file that gets all that it says
 
-	mu   sync.Mutex // guards the fields below
-	cmd  *exec.Cmd  // nil while it does not run
-	code int        // of its last exit; -1: a signal ended it
-	done chan struct{}
+	mu    sync.Mutex // guards the fields below
+	cmd   *exec.Cmd  // nil while it does not run
+	code  int        // of its last exit; -1: a signal ended it
+	done  chan struct{}
+	asked bool  // to end
+	wrong error // it has ended unasked
 }
 
 // Start starts the program.
@@ -49,7 +52,7 @@ func (p *Process) Start() error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
-	p.cmd, p.done = cmd, make(chan struct{})
+	p.cmd, p.done, p.asked = cmd, make(chan struct{}), false
 	go p.wait(cmd, p.done) // ends with the process, which Stop sees to
 	return nil
 }
@@ -59,7 +62,30 @@ func (p *Process) wait(cmd *exec.Cmd, done chan<- struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cmd, p.code = nil, cmd.ProcessState.ExitCode()
+	if !p.asked {
+		p.wrong = fmt.Errorf("%s ended by itself: %v", p.name, cmd.ProcessState)
+	}
 	close(done)
+}
+
+// raceReport is how the race detector's reports begin.
+const raceReport = "WARNING: DATA RACE"
+
+// verify returns what the process did that none should do.
+func (p *Process) verify() error {
+	text, err := os.ReadFile(p.log)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // never started
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch at := bytes.Index(text, []byte(raceReport)); {
+	case at >= 0:
+		return fmt.Errorf("a data race in %s:\n%s", p.name, text[at:min(len(text), at+logEnd)])
+	case p.wrong != nil:
+		return fmt.Errorf("%w\n%s", p.wrong, end(text))
+	}
+	return nil
 }
 
 // Pid returns the process's number, or 0 if it does not run. In another
@@ -79,6 +105,9 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	defer p.mu.Unlock()
 	if p.cmd == nil {
 		return fmt.Errorf("%s does not run; its log: %s", p.name, p.log)
+	}
+	if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGKILL {
+		p.asked = true
 	}
 	return p.cmd.Process.Signal(sig)
 }
@@ -113,6 +142,7 @@ func (p *Process) ExitCode() int {
 func (p *Process) Kill() {
 	p.mu.Lock()
 	cmd, done := p.cmd, p.done
+	p.asked = cmd != nil
 	p.mu.Unlock()
 	if cmd == nil {
 		return
@@ -127,12 +157,17 @@ func (p *Process) Log() string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(text[max(0, len(text)-4<<10):])
+	return string(end(text))
 }
+
+// logEnd is how much of a log is shown.
+const logEnd = 4 << 10
+
+func end(text []byte) []byte { return text[max(0, len(text)-logEnd):] }
 
 // A Bench makes processes whose logs are in one directory.
 type Bench struct {
-	Programs string   // directory that Build has filled
+	Programs string   // directory of what Build builds
 	Dir      string   // for logs and state
 	Env      []string // more than this process has, for those that are made from now on
 
@@ -144,11 +179,21 @@ type Bench struct {
 func (b *Bench) Process(netns, name, program string, args ...string) *Process {
 	p := &Process{
 		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args,
-		env: append([]string{"XDG_RUNTIME_DIR=" + b.Dir}, b.Env...), // where control sockets are: not in the place of this user's own
+		env: append([]string{"GORACE=halt_on_error=1", "XDG_RUNTIME_DIR=" + b.Dir}, b.Env...), // where control sockets are: not in the place of this user's own
 		log: filepath.Join(b.Dir, name+".log"),
 	}
 	b.all = append(b.all, p)
 	return p
+}
+
+// Verify returns what went wrong in any process so far: it has ended though
+// nobody asked it to, or the race detector has found something in it.
+func (b *Bench) Verify() error {
+	var all []error
+	for _, p := range b.all {
+		all = append(all, p.verify())
+	}
+	return errors.Join(all...)
 }
 
 // Kill ends all processes, the last one first.

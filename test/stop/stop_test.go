@@ -124,8 +124,8 @@ func deaf(t *testing.T, site *procs.Site) (listen func()) {
 // newSite runs relay, host-agent and host.
 func newSite(t *testing.T) *procs.Site {
 	t.Helper()
-	programs := t.TempDir()
-	if err := procs.Build(t.Context(), programs); err != nil {
+	programs, err := procs.Build(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	site, err := procs.Start(t.Context(), procs.Config{

@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	fmt.Fprintln(stderr, "building")
-	if err := procs.Build(ctx, programs); err != nil {
+	if err := procs.BuildTo(ctx, programs); err != nil {
 		return err
 	}
 	figures, failed := bench.Run(ctx, bench.Options{

@@ -117,7 +117,7 @@ func runAll(ctx context.Context, f flags, rows []faults.Row, progress io.Writer)
 	}
 	defer os.RemoveAll(programs)
 	fmt.Fprintln(progress, "building")
-	if err := procs.Build(ctx, programs); err != nil {
+	if err := procs.BuildTo(ctx, programs); err != nil {
 		return nil, err
 	}
 	began := time.Now()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"ahprelay/refhost"
+	"ahprelay/test/hostrpc"
 )
 
 // flags are the command line.
@@ -35,6 +37,8 @@ type flags struct {
 	Terminals string `default:"echo" enum:"echo,shell" env:"REFHOST_TERMINALS" help:"What is behind a terminal: echo, or shell: a /bin/sh of this user, for whoever can connect (${default})."`
 	MCP       string `default:"" enum:",memory,stdio" env:"REFHOST_MCP" help:"Have an MCP server in every session, and talk to it by memory or stdio. Default: none, or memory with --demo."`
 	MCPServer bool   `hidden:"" help:"Be that MCP server, on standard input and output."`
+	Config    string `hidden:"" type:"path" help:"A JSON file, hostrpc.Config."`
+	Control   string `hidden:"" help:"TCP address where tests do what agent and user do, see hostrpc."`
 	Record    string `placeholder:"FILE" type:"path" env:"REFHOST_RECORD" help:"Write every frame received and sent to a new file, for tests."`
 	Verbose   bool   `short:"v" help:"Log more."`
 }
@@ -73,6 +77,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		}
 		return err
 	}
+	stopControl, err := control(f.Control, host)
+	if err != nil {
+		return err
+	}
+	defer stopControl()
 	listener, err := listen(f)
 	if err != nil {
 		return err
@@ -102,7 +111,7 @@ func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return refhost.New(refhost.Config{
+	cfg := refhost.Config{
 		Protocol:        refhost.Protocol(f.Protocol),
 		Recorder:        record,
 		Logger:          slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})),
@@ -112,7 +121,48 @@ func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
 		Writable:        f.Writable,
 		Terminals:       refhost.TerminalMode(f.Terminals),
 		MCP:             servers,
-	})
+	}
+	if err := moreConfig(f.Config, &cfg); err != nil {
+		return nil, err
+	}
+	return refhost.New(cfg)
+}
+
+// moreConfig reads the file of --config, if there is one.
+func moreConfig(file string, cfg *refhost.Config) error {
+	if file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var more hostrpc.Config
+	if err := json.Unmarshal(text, &more); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	more.Apply(cfg)
+	return nil
+}
+
+// control serves the calls of tests, if they are to be served.
+func control(address string, host *refhost.Host) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = hostrpc.Serve(l, host)
+	}()
+	return func() {
+		_ = l.Close()
+		<-ended
+	}, nil
 }
 
 // mcpServers is the MCP server that is asked for: by stdio, it is this program.

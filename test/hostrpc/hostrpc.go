@@ -1,0 +1,163 @@
+// Package hostrpc lets tests do what the agent and the user of a reference host
+// do, where that is another process: JSON-RPC calls of net/rpc, on a TCP
+// address of their own.
+package hostrpc
+
+import (
+	"errors"
+	"net"
+	"net/rpc"
+	"net/rpc/jsonrpc"
+	"testing/fstest"
+
+	"ahprelay/refhost"
+)
+
+// A Config is what such a host has beyond what flags say, as JSON.
+type Config struct {
+	Canvases []Canvas // none: those of the demo
+	MCP      []MCP    // none: those of the demo
+	Replay   int      // actions that can be replayed; 0: the usual
+}
+
+// A Canvas is a [refhost.Canvas].
+type Canvas struct {
+	ID    string
+	Mode  refhost.CanvasMode
+	Files fstest.MapFS
+}
+
+// An MCP is a [refhost.MCPServer].
+type MCP struct {
+	Name string
+	Apps []refhost.MCPApp
+}
+
+// Apply puts it into a host's configuration.
+func (c *Config) Apply(to *refhost.Config) {
+	for _, canvas := range c.Canvases {
+		made := refhost.Canvas{ID: canvas.ID, Mode: canvas.Mode}
+		if canvas.Files != nil {
+			made.Files = canvas.Files
+		}
+		to.Canvases = append(to.Canvases, made)
+	}
+	for _, server := range c.MCP {
+		to.MCP = append(to.MCP, refhost.MCPServer{Name: server.Name, Apps: server.Apps})
+	}
+	to.ReplayBuffer = c.Replay
+}
+
+// Args are those of all calls; each has some of them.
+type Args struct {
+	Session, Channel string
+	ID               string         // of a canvas, or the name of an MCP server
+	Update           map[string]any // nil: anew
+	Payload          any
+	Hidden           bool
+}
+
+// None is a result that says nothing.
+type None struct{}
+
+// service are the methods that can be called.
+type service struct{ host *refhost.Host }
+
+// serviceName stands before their names.
+const serviceName = "Host"
+
+func (s service) OpenCanvas(a Args, channel *string) (err error) {
+	*channel, err = s.host.OpenCanvas(a.Session, a.ID, nil)
+	return err
+}
+
+func (s service) Canvases(a Args, channels *[]string) error {
+	*channels = s.host.Canvases(a.Session)
+	return nil
+}
+
+func (s service) UpdateCanvas(a Args, _ *None) error { return s.host.UpdateCanvas(a.Channel, a.Update) }
+func (s service) StaleCanvas(a Args, _ *None) error  { return s.host.StaleCanvas(a.Channel) }
+func (s service) ReadyCanvas(a Args, _ *None) error  { return s.host.ReadyCanvas(a.Channel) }
+func (s service) MessageCanvas(a Args, _ *None) error {
+	return s.host.MessageCanvas(a.Channel, a.Payload)
+}
+func (s service) RestartMCP(a Args, _ *None) error { return s.host.RestartMCP(a.Session, a.ID) }
+func (s service) HideMCP(a Args, _ *None) error    { return s.host.HideMCP(a.Session, a.ID, a.Hidden) }
+
+// Serve serves a host until the listener is closed. Connections end when their
+// clients do, or with the process.
+func Serve(l net.Listener, host *refhost.Host) error {
+	server := rpc.NewServer()
+	if err := server.RegisterName(serviceName, service{host}); err != nil {
+		return err
+	}
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		go server.ServeCodec(jsonrpc.NewServerCodec(conn))
+	}
+}
+
+// A Client calls a host.
+type Client struct{ rpc *rpc.Client }
+
+// Dial connects to where a host is served.
+func Dial(address string) (*Client, error) {
+	c, err := jsonrpc.Dial("tcp", address)
+	return &Client{c}, err
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.rpc.Close() }
+
+func (c *Client) do(method string, a Args) error {
+	return c.rpc.Call(serviceName+"."+method, a, &None{})
+}
+
+// OpenCanvas is [refhost.Host.OpenCanvas], without input.
+func (c *Client) OpenCanvas(session, id string) (channel string, err error) {
+	err = c.rpc.Call(serviceName+".OpenCanvas", Args{Session: session, ID: id}, &channel)
+	return channel, err
+}
+
+// Canvases is [refhost.Host.Canvases].
+func (c *Client) Canvases(session string) (channels []string, err error) {
+	err = c.rpc.Call(serviceName+".Canvases", Args{Session: session}, &channels)
+	return channels, err
+}
+
+// UpdateCanvas is [refhost.Host.UpdateCanvas].
+func (c *Client) UpdateCanvas(channel string, update map[string]any) error {
+	return c.do("UpdateCanvas", Args{Channel: channel, Update: update})
+}
+
+// StaleCanvas is [refhost.Host.StaleCanvas].
+func (c *Client) StaleCanvas(channel string) error {
+	return c.do("StaleCanvas", Args{Channel: channel})
+}
+
+// ReadyCanvas is [refhost.Host.ReadyCanvas].
+func (c *Client) ReadyCanvas(channel string) error {
+	return c.do("ReadyCanvas", Args{Channel: channel})
+}
+
+// MessageCanvas is [refhost.Host.MessageCanvas].
+func (c *Client) MessageCanvas(channel string, payload any) error {
+	return c.do("MessageCanvas", Args{Channel: channel, Payload: payload})
+}
+
+// RestartMCP is [refhost.Host.RestartMCP].
+func (c *Client) RestartMCP(session, server string) error {
+	return c.do("RestartMCP", Args{Session: session, ID: server})
+}
+
+// HideMCP is [refhost.Host.HideMCP].
+func (c *Client) HideMCP(session, server string, hidden bool) error {
+	return c.do("HideMCP", Args{Session: session, ID: server, Hidden: hidden})
+}
