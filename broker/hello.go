@@ -41,6 +41,7 @@ type Hello struct {
 	MaxFrame int      `json:"maxFrame"`           // bytes of the longest frame that the sender of this passes on
 	Chunks   int      `json:"chunks,omitempty"`   // bytes of chunks of content that the relay keeps; 0: it does not know of them
 	Reports  bool     `json:"reports,omitempty"`  // the relay takes reports of connections
+	RefsCost bool     `json:"refsCost,omitempty"` // references to bodies take credit, and give it back, as the bytes do: if both say so
 	Reason   string   `json:"reason,omitempty"`   // of a refusal: who must do what
 
 	// How the relay proves itself, see linkauth.go.

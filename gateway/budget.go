@@ -252,6 +252,9 @@ func (c *client) noteLoad(now time.Time) {
 	if written != v.written || read != v.read || c.kernel.Load() > 0 {
 		c.setKernel(kernelCost(kernelQueued(conn.Conn)))
 	}
+	if host != nil && written != v.written {
+		host.Progress()
+	}
 	v.written, v.read, v.queued = written, read, queued
 }
 

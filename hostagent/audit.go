@@ -61,9 +61,7 @@ const expelledReason = "the clientId is not this token's"
 // expel answers what a client must not send, and ends its connection.
 func (c *hostConn) expel(env *ahp.Envelope, answer []byte) error {
 	c.often(refusedAtOnce, "refuse", "clientId", "method", string(env.Method), "reason", expelledReason, "code", ahp.CloseForbidden)
-	if err := c.answerClient(env, answer); err != nil {
-		return err
-	}
+	c.answerClient(env, answer)
 	c.conn.Close(ahp.CloseForbidden, expelledReason)
 	c.cancel()
 	return errExpelled

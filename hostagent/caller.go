@@ -19,11 +19,22 @@ import (
 // it. The host-agent's own connection has none.
 type caller struct {
 	tenant, subject, access, conn string
+
+	room roomFunc // for what the host sends there
 }
 
 // caller returns who the connection is for.
 func (c *hostConn) caller() *caller {
-	return &caller{c.agent.tenant, c.open.Subject, string(c.policy.Access), c.open.ID}
+	return &caller{tenant: c.agent.tenant, subject: c.open.Subject, access: string(c.policy.Access), conn: c.open.ID, room: c.room}
+}
+
+// roomFor says when a long message to the caller may be read. What the host
+// sends to the host-agent itself waits for nobody.
+func (who *caller) roomFor() roomFunc {
+	if who == nil {
+		return nil
+	}
+	return who.room
 }
 
 // fields are what a host is told: a name, and a text without control

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"ahprelay/routing"
 )
 
 // commandSocket is a hostSocket over the standard input and output of a
@@ -30,7 +32,7 @@ const (
 	outputTime = time.Second
 )
 
-func startCommand(command, environment []string, stderr io.Writer, limit int) (hostSocket, error) {
+func startCommand(command, environment []string, stderr io.Writer, limit int, room roomFunc) (hostSocket, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = environment
 	cmd.Stderr = stderr
@@ -47,7 +49,7 @@ func startCommand(command, environment []string, stderr io.Writer, limit int) (h
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("upstream: %w", err)
 	}
-	return &commandSocket{cmd: cmd, in: in, out: lineReader{bufio.NewReader(out), limit}}, nil
+	return &commandSocket{cmd: cmd, in: in, out: lineReader{bufio.NewReader(out), limit, room}}, nil
 }
 
 // Whole implements hostSocket.
@@ -97,6 +99,7 @@ func lineOf(message []byte) []byte {
 type lineReader struct {
 	in    *bufio.Reader
 	limit int // bytes of a message
+	room  roomFunc
 }
 
 // next returns the next line that is not empty, without its end. What is
@@ -105,6 +108,11 @@ func (r lineReader) next() ([]byte, error) {
 	var line []byte
 	for {
 		piece, err := r.in.ReadSlice('\n')
+		if len(line) <= routing.Reserved && len(line)+len(piece) > routing.Reserved {
+			if err := r.room.wait(r.limit); err != nil { // nobody knows how long it is
+				return nil, err
+			}
+		}
 		line = append(line, piece...)
 		if err == nil {
 			line = bytes.TrimRight(line, "\r\n")

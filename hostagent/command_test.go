@@ -17,7 +17,7 @@ import (
 func start(t *testing.T, how string, limit int) *commandSocket {
 	t.Helper()
 	var stderr bytes.Buffer
-	sock, err := startCommand(child(how), nil, &stderr, limit)
+	sock, err := startCommand(child(how), nil, &stderr, limit, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestCommandGoesOn(t *testing.T) {
 }
 
 func TestCommandThatIsNone(t *testing.T) {
-	if _, err := startCommand([]string{"/nonexistent/host"}, nil, nil, 1000); err == nil || !strings.Contains(err.Error(), "/nonexistent/host") {
+	if _, err := startCommand([]string{"/nonexistent/host"}, nil, nil, 1000, nil); err == nil || !strings.Contains(err.Error(), "/nonexistent/host") {
 		t.Errorf("start: %v; want an error that names the command", err)
 	}
 }
@@ -127,7 +127,7 @@ func FuzzLines(f *testing.F) {
 	f.Add([]byte(strings.Repeat("x", 5000)+"\r\n"), 5000)
 	f.Add([]byte(strings.Repeat("x", 4095)+"\r\ny\n"), 4095)
 	f.Fuzz(func(t *testing.T, data []byte, limit int) {
-		r := lineReader{bufio.NewReader(bytes.NewReader(data)), limit}
+		r := lineReader{bufio.NewReader(bytes.NewReader(data)), limit, nil}
 		if limit < 1 || limit > 1<<20 {
 			return
 		}

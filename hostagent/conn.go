@@ -30,6 +30,7 @@ type hostConn struct {
 	since  time.Time
 	log    *slog.Logger
 	cancel context.CancelFunc // ends the connection to the host
+	ended  <-chan struct{}    // closed when that was called
 
 	heard   atomic.Int64 // when the host last said something here, in Unix nanoseconds; 0: never
 	gates   gate.Chain
@@ -79,7 +80,7 @@ type delivery struct {
 func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 	ctx, cancel := context.WithCancel(a.life)
 	c := &hostConn{
-		agent: a, conn: conn, open: open, policy: a.policy(open), since: time.Now(), cancel: cancel, written: make(chan struct{}),
+		agent: a, conn: conn, open: open, policy: a.policy(open), since: time.Now(), cancel: cancel, ended: ctx.Done(), written: make(chan struct{}),
 		log:    a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
 		canvas: a.canvases.Conn(), reads: make(chan struct{}, maxReads),
 	}
@@ -326,17 +327,22 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 }
 
 // decide has the gates judge what the client, or the relay on its connection,
-// has sent, and lets them answer. What they know of how far the host has got is
+// has sent, and lets them answer: not before there is room for answers. What they know of how far the host has got is
 // right as long as it says nothing meanwhile: an answer that seems to be ahead of
 // it has clients take what follows for old.
 func (c *hostConn) decide(message []byte, env *ahp.Envelope) (gate.Decision, error) {
+	if err := c.conn.WaitToAnswer(c.ended); errors.Is(err, routing.ErrStalled) {
+		c.slow()
+		return gate.Decision{Verdict: gate.Answer}, err
+	} // the end of the client is no error here, as in answerClient
 	c.order.Lock()
 	defer c.order.Unlock()
 	decision := c.gates.FromClient(message, env)
 	if decision.Verdict != gate.Answer {
 		return decision, nil
 	}
-	return decision, c.answerClient(env, decision.Message)
+	c.answerClient(env, decision.Message)
+	return decision, nil
 }
 
 // errBadMessage reports a message that cannot be read.
@@ -345,18 +351,12 @@ var errBadMessage = errors.New("no message")
 // answerClient has a gate answer what the client, or the relay on its
 // connection, has sent. The end of the client is no error here: what it sent
 // before is still to be written.
-func (c *hostConn) answerClient(env *ahp.Envelope, answer []byte) error {
-	err := error(nil)
+func (c *hostConn) answerClient(env *ahp.Envelope, answer []byte) {
 	if ask, ok := c.asks.take(env.ID); ok && env.Kind == ahp.Request {
-		err = c.conn.Answer(ask, answer, 0, 0)
+		_ = c.conn.Answer(ask, answer, 0, 0)
 	} else if answer != nil {
-		err = c.conn.FromHost(answer, false, nil)
+		_ = c.conn.FromHost(answer, false, nil)
 	}
-	if errors.Is(err, routing.ErrQueueFull) {
-		c.slow()
-		return err
-	}
-	return nil
 }
 
 // noteSent looks at what the client sends to the host.
@@ -388,13 +388,19 @@ func (c *hostConn) noteGreeting(env *ahp.Envelope) {
 	c.agent.clients.move(c, former, clientID)
 }
 
-// readLoop passes on what the host sends, and returns why it ended.
+// readLoop passes on what the host sends, and returns why it ended. While the
+// client takes less than that, it reads no more: nothing is locked meanwhile, and
+// what the client sends goes on.
 func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+	defer c.conn.Unreserve()
 	for {
+		if err := c.conn.Wait(c.ended); err != nil {
+			return err
+		}
 		message, binary, err := sock.Read()
 		if err != nil {
 			return err
@@ -403,8 +409,12 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 		if err := c.passOn(ctx, &wg, sock, message, binary); err != nil {
 			return err
 		}
+		c.conn.Unreserve()
 	}
 }
+
+// room waits until there is room for a message of so many bytes of the host's.
+func (c *hostConn) room(bytes int) error { return c.conn.Reserve(c.ended, bytes) }
 
 // passOn passes on a message of the host's, and those that have come with it.
 func (c *hostConn) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSocket, message []byte, binary bool) error {
@@ -415,7 +425,7 @@ func (c *hostConn) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSock
 		if err := c.fromHost(ctx, wg, message, binary); err != nil {
 			return errors.Join(err, c.passRow())
 		}
-		if !sock.Whole() {
+		if !sock.Whole() || c.conn.HeldBack() {
 			return c.passRow()
 		}
 		var err error
@@ -546,7 +556,7 @@ func (c *hostConn) hostEnded(ctx context.Context, err error) bool {
 	switch {
 	case errors.Is(err, routing.ErrConnClosed):
 		return false // what the client has sent before it went is still to be written
-	case errors.Is(err, routing.ErrQueueFull):
+	case errors.Is(err, routing.ErrStalled):
 		c.slow()
 	case tooBig(err):
 		c.conn.Close(ahp.CloseMessageTooBig, fmt.Sprintf("from the host, more than %d bytes", c.agent.cfg.MaxFrame))
@@ -561,10 +571,10 @@ func (c *hostConn) hostEnded(ctx context.Context, err error) bool {
 	return true
 }
 
-// slow ends the connection of a client that takes too little.
+// slow ends the connection of a client that has taken nothing for too long.
 func (c *hostConn) slow() {
-	c.log.Warn("client takes too little")
-	c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
+	c.log.Warn("client takes nothing")
+	c.conn.Abort(ahp.CloseOverloaded, "slow consumer: takes nothing")
 }
 
 // closeText tells with which code a host closed a connection.

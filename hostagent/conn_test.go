@@ -378,23 +378,73 @@ func TestHostEnds(t *testing.T) {
 	})
 }
 
-// TestSlowClientFillsNothing has a client take nothing of much that the host
-// sends: it is closed, and the host's connection is ended.
-func TestSlowClientFillsNothing(t *testing.T) {
-	inWorld(t, func(w *world) {
-		r := w.open() // which gives no credit back
-		s := w.hostSide()
-		w.running.Go(func() {
-			for range 20 {
-				select {
-				case s.toUs <- strings.Repeat("x", 1<<20):
-				case <-s.closed:
+// TestSlowClientHoldsItsHostBack has a client take nothing of much that the host
+// sends: of the host nothing more is read, while what the client sends goes on,
+// refusals included. If the client goes on in time it gets everything; else it is
+// closed, and the host's connection is ended.
+func TestSlowClientHoldsItsHostBack(t *testing.T) {
+	for _, comesBack := range []bool{true, false} {
+		inWorld(t, func(w *world) {
+			w.host.set(func() { w.host.answers = nil })
+			r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "read"}) // which gives no credit back
+			s := w.hostSide()
+			const messages, size = 40, 1 << 20
+			for range messages {
+				s.toUs <- strings.Repeat("x", size)
+			}
+			synctest.Wait()
+			if left := len(s.toUs); left < messages-12 || left > messages-8 {
+				t.Errorf("%d of %d messages were not read", left, messages)
+			}
+			r.send(`{"id":7,"method":"ping","params":{"channel":"ahp-root://"}}`)
+			r.send(`{"id":8,"method":"disposeSession","params":{"channel":"ahp-session:/1"}}`)
+			if got := s.messages(); len(got) != 1 || !strings.Contains(got[0], "ping") {
+				t.Errorf("the host got %q", got)
+			}
+			time.Sleep(39 * time.Second)
+			r.wantClosed(0, "")
+			if comesBack {
+				for range 10 * messages {
+					r.conn.Written(1 << 18)
+					synctest.Wait()
 				}
+				if n := strings.Count(r.got, "x"); n != messages*size || !strings.Contains(r.got, "-32009") {
+					t.Errorf("client got %d bytes; want %d, and the refusal", n, messages*size)
+				}
+				time.Sleep(time.Minute)
+				r.wantClosed(0, "")
+				return
+			}
+			time.Sleep(2 * time.Second)
+			r.wantClosed(ahp.CloseOverloaded, "slow consumer: takes nothing")
+			if !s.isClosed() {
+				t.Error("the connection to the host is open")
 			}
 		})
-		r.wantClosed(ahp.CloseOverloaded, "slow consumer")
-		if !s.isClosed() {
-			t.Error("the connection to the host is open")
+	}
+}
+
+// TestRefusalsAreBounded has a client ask for what it may not, and take no
+// answers: what it sends waits then, too.
+func TestRefusalsAreBounded(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "read"})
+		s := w.hostSide()
+		request := `{"id":"` + strings.Repeat("i", 500<<10) + `","method":"disposeSession","params":{"channel":"ahp-session:/1"}}`
+		ctx, cancel := context.WithTimeout(context.Background(), 39*time.Second)
+		defer cancel()
+		sent := 0
+		for ; sent < 200 && r.conn.Send(ctx, []byte(request)) == nil; sent++ {
+			synctest.Wait()
+		}
+		if sent < 30 || sent > 60 {
+			t.Errorf("took %d requests of 500 KiB", sent)
+		}
+		r.wantClosed(0, "")
+		time.Sleep(3 * time.Second)
+		r.wantClosed(ahp.CloseOverloaded, "slow consumer: takes nothing")
+		if !s.isClosed() || len(s.messages()) > 0 {
+			t.Errorf("the connection to the host is open: %v; it got %d messages", !s.isClosed(), len(s.messages()))
 		}
 	})
 }

@@ -3,13 +3,11 @@ package hostagent
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 
 	"ahprelay/ahp"
 	"ahprelay/contentproxy"
-	"ahprelay/routing"
 )
 
 // maxReads is how many reads of canvas content a client may have under way.
@@ -33,9 +31,7 @@ func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []b
 	}
 	wg.Go(func() {
 		defer func() { <-c.reads }()
-		if err := answer(read.Answer(ctx)); errors.Is(err, routing.ErrQueueFull) {
-			c.slow()
-		}
+		_ = answer(read.Answer(ctx)) // fails if the client is gone
 	})
 	return nil
 }

@@ -52,6 +52,9 @@ type Config struct {
 	Log  *slog.Logger // default: none
 }
 
+// clientPatience is how long stock clients wait for a silent connection.
+const clientPatience = 25 * time.Second
+
 // Times of stopping.
 const (
 	// settleTime is how long a host-agent that stops tries to get out what it
@@ -148,7 +151,9 @@ func New(cfg Config) (*Agent, error) {
 	canvas.DenyPorts = append(slices.Clone(canvas.DenyPorts), cfg.Upstream.port()...)
 	a.canvases = contentproxy.NewHost(canvas)
 	a.mcp = mcpgate.NewHost()
-	a.routing = routing.NewAgent(routing.AgentConfig{Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued})
+	a.routing = routing.NewAgent(routing.AgentConfig{
+		Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume,
+	})
 	return a, nil
 }
 

@@ -331,7 +331,7 @@ func TestAuditLines(t *testing.T) {
 
 // TestCallerIsTold shows a host who its client is, in headers or variables.
 func TestCallerIsTold(t *testing.T) {
-	who := &caller{"default", "ada Løve\n%", "read", "c1"}
+	who := &caller{tenant: "default", subject: "ada Løve\n%", access: "read", conn: "c1"}
 	header := who.header()
 	for name, want := range map[string]string{
 		"Ahp-Relay-Subject": "ada%20L%C3%B8ve%0A%25", "Ahp-Relay-Tenant": "default", "Ahp-Relay-Access": "read", "Ahp-Relay-Connection": "c1",

@@ -162,13 +162,24 @@ type hostSocket interface {
 	Close(reason string)
 }
 
+// A roomFunc waits until a message of so many bytes, more than
+// [routing.Reserved], may be read; nil: it may always.
+type roomFunc func(bytes int) error
+
+func (f roomFunc) wait(bytes int) error {
+	if f == nil {
+		return nil
+	}
+	return f(bytes)
+}
+
 // dialTimeout bounds an attempt to connect to the host.
 const dialTimeout = 10 * time.Second
 
 // dial connects to the host.
 func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	if len(u.Command) > 0 {
-		return startCommand(u.Command, u.caller.environment(), u.Stderr, maxFrame)
+		return startCommand(u.Command, u.caller.environment(), u.Stderr, maxFrame, u.caller.roomFor())
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -195,7 +206,7 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	if err != nil {
 		return nil, u.dialError(response, err)
 	}
-	return newWebSocket(conn, stream, strings.HasPrefix(address, "wss:"), maxFrame), nil
+	return newWebSocket(conn, stream, strings.HasPrefix(address, "wss:"), maxFrame, u.caller.roomFor()), nil
 }
 
 // endpoint returns the URL to dial, and over which network: that of a Unix

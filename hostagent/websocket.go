@@ -27,6 +27,7 @@ type webSocket struct {
 	stream io.ReadWriteCloser // of frames: conn, perhaps TLS over it, and what came with the handshake
 	limit  int                // bytes of a message from the host
 	quiet  *idle.Reader       // of conn; nil: one must have a buffer to wait
+	room   roomFunc
 
 	reading  sync.Mutex // held while the fields below are used
 	buf      *[]byte    // what was read; nil while nothing is
@@ -54,8 +55,8 @@ var (
 )
 
 // newWebSocket takes over a stream, and the connection that it is on.
-func newWebSocket(conn net.Conn, stream io.ReadWriteCloser, encrypted bool, limit int) *webSocket {
-	s := &webSocket{conn: conn, stream: stream, limit: limit}
+func newWebSocket(conn net.Conn, stream io.ReadWriteCloser, encrypted bool, limit int, room roomFunc) *webSocket {
+	s := &webSocket{conn: conn, stream: stream, limit: limit, room: room}
 	if !encrypted {
 		s.quiet = idle.NewReader(conn, &readBuffers)
 	}
@@ -123,6 +124,7 @@ func (s *webSocket) readLocked() (message []byte, binary bool, err error) {
 // message reads the next message, and answers control frames before it and in
 // it.
 func (s *webSocket) message() (message []byte, binary bool, err error) {
+	reserved := false
 	for first := true; ; {
 		h, err := s.header()
 		if err != nil {
@@ -140,6 +142,16 @@ func (s *webSocket) message() (message []byte, binary bool, err error) {
 		if h.length > s.limit-len(message) {
 			s.goodbye(websocket.StatusMessageTooBig, "message too big")
 			return nil, false, fmt.Errorf("%w: more than %d bytes", errTooBig, s.limit)
+		}
+		if !reserved && len(message)+h.length > routing.Reserved {
+			whole := h.length
+			if !first || !h.fin { // nobody knows how long it is
+				whole = s.limit
+			}
+			if err := s.room.wait(whole); err != nil {
+				return nil, false, err
+			}
+			reserved = true
 		}
 		if first {
 			binary = h.opcode == opBinary

@@ -378,7 +378,7 @@ func FuzzReadFrames(f *testing.F) {
 			near, far := net.Pipe()
 			defer near.Close()
 			defer far.Close()
-			s := newWebSocket(near, memoryStream{in}, true, limit)
+			s := newWebSocket(near, memoryStream{in}, true, limit, nil)
 			for {
 				m, _, err := s.Read()
 				if err != nil {

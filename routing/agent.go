@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
@@ -51,15 +52,19 @@ type AgentConfig struct {
 
 	Credit     int // bytes that a relay may send ahead on each connection; default 1 MiB
 	MaxFrame   int // bytes of the longest message; default 32 MiB
-	QueueLimit int // bytes queued from the host behind the message being sent, for each connection; default 8 MiB
+	QueueLimit int // bytes queued from the host behind the message being sent, for each connection, before that is held back; default 8 MiB
 	Window     int // bytes of bodies kept; default 8 MiB
 	Pinned     int // bytes of bodies that wait to be published, or that a relay may still ask for, for each link; default 32 MiB
 
 	// MaxQueued bounds what waits for all clients and for the host together,
-	// bytes, beside the window: over it, the connection that has most is
-	// closed. Default 512 MiB; below a few times MaxFrame, large messages get
-	// their connections closed.
+	// bytes, beside the window: over it, the connection is closed that has
+	// stood still for longest. Default 512 MiB; at least twice MaxFrame.
 	MaxQueued int
+
+	// Stall is how long a client may take nothing while its host is held back.
+	// Default 40 s: stock clients give up after 25, and for a resume window
+	// nothing may be heard of one.
+	Stall time.Duration
 }
 
 func (c AgentConfig) withDefaults() AgentConfig {
@@ -69,11 +74,14 @@ func (c AgentConfig) withDefaults() AgentConfig {
 		}
 	}
 	def(&c.Credit, 1<<20)
-	def(&c.MaxFrame, 32<<20)
+	def(&c.MaxFrame, 128<<20)
 	def(&c.QueueLimit, 8<<20)
 	def(&c.Window, 8<<20)
 	def(&c.Pinned, 32<<20)
 	def(&c.MaxQueued, 512<<20)
+	if c.Stall == 0 {
+		c.Stall = 40 * time.Second
+	}
 	return c
 }
 
@@ -97,17 +105,24 @@ type Agent struct {
 	links    []*agentLink
 	conns    int
 	held     int // bytes of frames in the queues of all streams, and of fragmented messages on their way to the host
+	wholes   int // of those, bytes of messages that are whole
+
+	short    bool                    // more than half of the memory there is, is in use
+	waiters  map[*AgentConn]struct{} // that somebody waits for, held back
+	turns    []*turn                 // large messages that are to be read, next first
+	reserved int                     // bytes of those that are being read
+	uploads  []*AgentConn            // with a message on its way to the host that is not whole, oldest first
 }
 
 // NewAgent returns an Agent without links.
 func NewAgent(cfg AgentConfig) *Agent {
 	cfg = cfg.withDefaults()
-	return &Agent{cfg: cfg, bodies: newBodyTable(cfg.Window), channels: newChannelTable()}
+	return &Agent{cfg: cfg, bodies: newBodyTable(cfg.Window), channels: newChannelTable(), waiters: map[*AgentConn]struct{}{}}
 }
 
 // Hello returns the bounds to announce to relays.
 func (a *Agent) Hello() broker.Hello {
-	return broker.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame}
+	return broker.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame, RefsCost: true}
 }
 
 // Accept implements [broker.AgentTraffic].
@@ -118,6 +133,7 @@ func (a *Agent) Accept(relay string, offer broker.Hello, lines broker.Lines) bro
 	}
 	l.mux.ownCredit = a.cfg.Credit
 	l.mux.count = func(n int) { a.held += n }
+	l.mux.refsCost, l.mux.drained = offer.RefsCost, l.drained
 	l.mux.chunks.limit = max(0, offer.Chunks)
 	l.mux.batch.room = a.cfg.Pinned
 	l.mux.batch.floor = a.bodies.floor
@@ -171,7 +187,7 @@ func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []by
 	if c.stream.ended {
 		return false, ErrConnClosed
 	}
-	defer a.relieve()
+	defer a.grown()
 	// A client that is alone gains nothing from bodies.
 	if !share || a.conns < 2 {
 		return true, c.queue(item{frame: kept(message), whole: len(message), binary: binary})
@@ -192,7 +208,7 @@ func (a *Agent) notify(c *AgentConn, row []*Notification) (taken int, due bool, 
 	if c.stream.ended {
 		return 0, false, ErrConnClosed
 	}
-	defer a.relieve()
+	defer a.grown()
 	for i, n := range row {
 		look := true
 		if len(n.channel) == 0 || len(n.message) > maxBody || a.conns < 2 {
@@ -288,12 +304,18 @@ type AgentConn struct {
 	stream stream
 	host   HostConn
 
-	partial   []byte // of a message that comes in fragments
-	whole     int    // bytes of such messages that were delivered and not written
-	unwritten int    // credit of messages that were delivered and not written
-	heldBack  int    // credit of fragments, until all that was delivered is written
-	received  bool   // the relay's close
-	told      bool   // the host has been told that the client is gone
+	full     atomic.Bool   // held back, as far as is known: Wait looks
+	room     chan struct{} // closed when it is held back no more; nil: nobody waits
+	holds    atomic.Bool   // something is reserved
+	reserved int           // bytes of a message of the host's that is being read
+
+	fed       time.Time // when the host, or its part, last took something of such messages, or the relay brought some
+	partial   []byte    // of a message that comes in fragments
+	whole     int       // bytes of such messages that were delivered and not written
+	unwritten int       // credit of messages that were delivered and not written
+	kept      int       // credit of fragments, until all that was delivered is written
+	received  bool      // the relay's close
+	told      bool      // the host has been told that the client is gone
 
 	report func() Report // what the relay is to be told; nil: nothing
 }
@@ -332,8 +354,8 @@ func kept(message []byte) []byte {
 }
 
 // FromHost takes one whole message that the host sent on this connection. See
-// MaxLent for what becomes of it. Channel is its channel if it is a notification, else nil. The
-// error is [ErrQueueFull] if the client takes too little, and
+// MaxLent for what becomes of it. Channel is its channel if it is a notification, else nil. It
+// never waits: whoever reads the host asks Wait before. The error is
 // [ErrConnClosed] once the client is gone.
 func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error {
 	due, err := c.link.agent.fromHost(c, message, binary, channel)
@@ -391,21 +413,29 @@ func (c *AgentConn) Flushed() error { return c.tell(recordFlushed) }
 func (c *AgentConn) Written(n int) {
 	_ = c.link.with(func() error {
 		c.unwritten -= n
+		c.fed = time.Now()
 		if c.unwritten == 0 {
-			c.link.agent.held -= c.whole
-			c.whole = 0
+			c.wrote()
 		}
 		c.repay(n)
+		c.link.agent.eased()
 		return nil
 	})
 }
 
-// repay gives back credit n, and what was held back if the host has all that
-// was delivered.
+// wrote counts messages no more that came in fragments, and were whole.
+func (c *AgentConn) wrote() {
+	c.link.agent.held -= c.whole
+	c.link.agent.wholes -= c.whole
+	c.whole = 0
+}
+
+// repay gives back credit n, and what was kept of it if the host has all that
+// was delivered and the message has its turn.
 func (c *AgentConn) repay(n int) {
-	if c.unwritten == 0 {
-		n += c.heldBack
-		c.heldBack = 0
+	if c.unwritten == 0 && c.link.agent.mayUpload(c) {
+		n += c.kept
+		c.kept = 0
 	}
 	if c.link.mux.written(&c.stream, n) {
 		c.link.lines.Wake()
@@ -435,6 +465,7 @@ func (c *AgentConn) end(code ahp.CloseCode, reason string) {
 		c.link.agent.conns--
 		c.link.lines.Wake()
 	}
+	c.proceed()
 	c.forget()
 }
 
@@ -456,14 +487,16 @@ func (c *AgentConn) forget() {
 // queue puts an item at the end of the connection's queue. The link's writer is
 // to look then.
 func (c *AgentConn) queue(it item) error {
-	return c.link.mux.push(&c.stream, it, c.link.agent.cfg.QueueLimit)
+	err := c.link.mux.push(&c.stream, it, math.MaxInt)
+	c.filled()
+	return err
 }
 
 // refer queues a reference: straight into the batch if nothing is queued
 // before it. It returns whether the link's writer is to look.
 func (c *AgentConn) refer(b *body, a *arrival, now time.Time) (due bool, err error) {
 	batch := &c.link.mux.batch
-	if c.stream.items.len() > 0 || batch.full() {
+	if c.stream.items.len() > 0 || batch.full() || !c.link.mux.mayRefer(&c.stream) {
 		if err := c.queue(item{body: b}); err != nil {
 			return false, err
 		}
@@ -471,7 +504,7 @@ func (c *AgentConn) refer(b *body, a *arrival, now time.Time) (due bool, err err
 		return true, nil
 	}
 	first := len(batch.streams) == 0
-	batch.add(&c.stream, b)
+	c.link.mux.refer(&c.stream, b)
 	batch.expect(a, now)
 	return first || batch.missing == 0 || batch.full(), nil
 }

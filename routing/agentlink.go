@@ -75,6 +75,7 @@ func (l *agentLink) unask(ch *channel) {
 func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte, again time.Time) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
+	defer l.agent.eased()
 	if payload = l.answer(number); payload != nil || size == 0 || l.gone {
 		return payload, time.Time{}
 	}
@@ -150,6 +151,7 @@ func (l *agentLink) Released(number uint64) (more bool) {
 			more = true
 		}
 	}
+	l.agent.eased()
 	return more && l.waits()
 }
 
@@ -275,7 +277,7 @@ func (l *agentLink) fragment(number, flags uint64, data []byte) error {
 		return nil
 	case (flags&fragmentFirst != 0) != (c.partial == nil):
 		return fmt.Errorf("%w: fragment on connection %d out of place", broker.ErrBadPacket, number)
-	case len(c.partial)+len(data) > l.agent.cfg.MaxFrame:
+	case len(c.partial)+len(data) > l.agent.cfg.MaxFrame: // no relay that is in order sends it
 		c.forgetFragments()
 		reason := fmt.Sprintf("more than %d bytes for the host", l.agent.cfg.MaxFrame)
 		c.end(ahp.CloseMessageTooBig, reason)
@@ -283,18 +285,24 @@ func (l *agentLink) fragment(number, flags uint64, data []byte) error {
 		return nil
 	}
 	c.partial = append(c.partial, data...)
+	if flags&fragmentFirst != 0 && c.partial != nil {
+		l.agent.uploads = append(l.agent.uploads, c)
+	}
+	c.fed = time.Now()
 	l.agent.held += len(data)
 	if flags&fragmentLast == 0 {
-		c.heldBack += cost
+		c.kept += cost
 		c.repay(0)
-		l.agent.relieve()
+		l.agent.grown()
 		return nil
 	}
 	message := c.partial
-	c.partial = nil
+	c.endPartial()
 	c.whole += len(message)
+	l.agent.wholes += len(message)
 	c.unwritten += cost
 	c.host.Deliver(message, flags&fragmentBinary != 0, cost)
+	l.agent.grown()
 	return nil
 }
 
@@ -310,6 +318,7 @@ func (l *agentLink) closed(number uint64, code ahp.CloseCode, reason string) {
 	l.mux.drop(&c.stream, l.agent.bodies.release) // the client is gone
 	c.end(code, reason)
 	c.tellHost(code, reason)
+	l.agent.eased()
 }
 
 // need sends a body that the relay has missed.
@@ -335,6 +344,7 @@ func (l *agentLink) Ended(reason error) {
 	defer l.agent.mu.Unlock()
 	l.gone = true
 	l.agent.forgetLink(l)
+	defer l.agent.eased()
 	for _, c := range l.conns {
 		c.forgetFragments()
 		l.mux.drop(&c.stream, l.agent.bodies.release)
@@ -342,6 +352,7 @@ func (l *agentLink) Ended(reason error) {
 			c.stream.ended = true
 			l.agent.conns--
 		}
+		c.proceed()
 		c.received = true
 		c.tellHost(ahp.CloseResync, reason.Error())
 	}

@@ -3,8 +3,6 @@ package routing
 import (
 	"errors"
 	"math"
-
-	"ahprelay/ahp"
 )
 
 // A relay can ask the host something on a client's connection, with that
@@ -98,12 +96,7 @@ func (c *AgentConn) Answer(ask uint64, response []byte, from, to int) error {
 		if err := m.push(&c.stream, aside, math.MaxInt); err != nil {
 			return err
 		}
-		if c.stream.behind() > c.link.agent.cfg.QueueLimit { // the client takes too little
-			refusal := ahp.AppendError(nil, nil, ahp.CodeInternalError, "slow consumer", nil)
-			defer c.link.lines.Wake()
-			return m.push(&c.stream, item{frame: refusal, whole: len(refusal)}, math.MaxInt)
-		}
-		defer c.link.agent.relieve()
+		defer c.link.agent.grown()
 		return c.queueParts(response, from, to, sums)
 	})
 }

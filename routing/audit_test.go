@@ -3,9 +3,14 @@ package routing
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"ahprelay/broker"
 )
+
+// beside is what a model's host may have queued on a connection that is held
+// back: it looks before each row of messages only, and answers what relays ask.
+const beside = 64 << 10
 
 // Audit checks what must hold of an Agent at any time, and at rest that it
 // keeps nothing for anybody.
@@ -13,7 +18,11 @@ func (a *Agent) Audit(rest bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	uses := map[*body]int{}
-	open, held := 0, 0
+	open, held, wholes, reserved := 0, 0, 0, 0
+	uploads := map[*AgentConn]bool{}
+	for _, c := range a.uploads {
+		uploads[c] = true
+	}
 	relays := map[string]bool{}
 	for _, l := range a.links {
 		if relays[l.relay] {
@@ -31,6 +40,18 @@ func (a *Agent) Audit(rest bool) error {
 				open++
 			}
 			held += len(c.partial) + c.whole
+			wholes += c.whole
+			reserved += c.reserved
+			if uploads[c] != (c.partial != nil) {
+				return fmt.Errorf("connection %d: %d bytes of a message have come, and it is among those that wait: %v", c.stream.conn, len(c.partial), uploads[c])
+			}
+			delete(uploads, c)
+			if c.stream.ended && (c.room != nil || c.stream.waits) {
+				return fmt.Errorf("connection %d: somebody waits, and it has ended", c.stream.conn)
+			}
+			if _, waits := a.waiters[c]; c.stream.waits != waits || waits && rest {
+				return fmt.Errorf("connection %d: somebody waits for it: %v, and is counted: %v", c.stream.conn, c.stream.waits, waits)
+			}
 			for i := range c.stream.items.len() {
 				if it := c.stream.items.at(i); it.body == nil {
 					held += it.size()
@@ -41,7 +62,13 @@ func (a *Agent) Audit(rest bool) error {
 	if open != a.conns {
 		return fmt.Errorf("%d connections are open, and counted %d", open, a.conns)
 	}
-	if held != a.held || held+a.bodies.kept > a.cfg.MaxQueued && a.heaviest() != nil {
+	if wholes != a.wholes || reserved > a.reserved || len(uploads) > 0 {
+		return fmt.Errorf("%d bytes wait whole for the host, counted %d; %d are being read, counted %d; %d connections have ended in a message", wholes, a.wholes, reserved, a.reserved, len(uploads))
+	}
+	if rest && (len(a.turns) > 0 || a.reserved > 0 || a.short && a.total() <= a.cfg.MaxQueued*3/8) {
+		return fmt.Errorf("%d messages wait for their turn, %d bytes are being read, memory is short: %v", len(a.turns), a.reserved, a.short)
+	}
+	if worst, _ := a.worst(time.Now()); held != a.held || held+a.bodies.kept > a.cfg.MaxQueued && worst != nil {
 		return fmt.Errorf("%d bytes are held and %d of old bodies kept; counted %d, the limit is %d", held, a.bodies.kept, a.held, a.cfg.MaxQueued)
 	}
 	waiting := 0
@@ -110,7 +137,7 @@ func (l *agentLink) audit(uses map[*body]int, rest bool) error {
 				count(b)
 			}
 		}
-		if err := c.stream.audit(l.agent.cfg.QueueLimit, rest); err != nil {
+		if err := c.stream.audit(l.agent.cfg.QueueLimit+beside, rest); err != nil {
 			return err
 		}
 	}
@@ -160,8 +187,8 @@ func (l *agentLink) audit(uses map[*body]int, rest bool) error {
 			if c.stream.ended || c.received {
 				return fmt.Errorf("connection %d is half closed", c.stream.conn)
 			}
-			if c.partial != nil || c.whole+c.unwritten+c.heldBack != 0 {
-				return fmt.Errorf("connection %d: %d bytes wait for the host, credit of %d and %d", c.stream.conn, len(c.partial)+c.whole, c.unwritten, c.heldBack)
+			if c.partial != nil || c.whole+c.unwritten+c.kept != 0 {
+				return fmt.Errorf("connection %d: %d bytes wait for the host, credit of %d and %d", c.stream.conn, len(c.partial)+c.whole, c.unwritten, c.kept)
 			}
 		}
 	}

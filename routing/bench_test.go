@@ -16,7 +16,7 @@ const benchClients = 100
 // their channel.
 func benchAgent(b *testing.B) (*Agent, *agentLink) {
 	a := NewAgent(AgentConfig{Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
-	l := a.Accept("relay", broker.Hello{Credit: 1 << 30, MaxFrame: 1 << 20}, &still{}).(*agentLink)
+	l := a.Accept("relay", broker.Hello{Credit: 1 << 30, MaxFrame: 1 << 20, RefsCost: true}, &still{}).(*agentLink)
 	var start []byte
 	for i := range benchClients {
 		start = appendOpen(start, uint64(i+1), Open{ID: fmt.Sprint(i)})
@@ -99,7 +99,7 @@ func BenchmarkRelayShared(b *testing.B) {
 	a, l := benchAgent(b)
 	encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
 	r := NewRelay(RelayConfig{Agent: "agent", Encode: encode})
-	r.Start(broker.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, &still{})
+	r.Start(broker.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, RefsCost: true}, &still{})
 	for i := range benchClients {
 		if _, err := r.Open(Open{ID: fmt.Sprint(i)}, &stillClient{}); err != nil {
 			b.Fatal(err)

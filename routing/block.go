@@ -24,6 +24,7 @@ type block struct {
 type blockBody struct {
 	number     uint64
 	start, end int // in data
+	credit     int
 }
 
 // begin empties the block, to be filled for a row of so many bytes and others
@@ -45,7 +46,8 @@ func (b *block) drop() {
 }
 
 // add puts a body at the end, if there is room for it.
-func (b *block) add(number uint64, frame []byte) bool {
+func (b *block) add(number uint64, f Frame) bool {
+	frame := f.Data
 	if len(frame) > cap(b.data)-len(b.data) {
 		return false
 	}
@@ -53,7 +55,7 @@ func (b *block) add(number uint64, frame []byte) bool {
 		b.places = map[uint64]int{}
 	}
 	b.places[number] = len(b.bodies)
-	b.bodies = append(b.bodies, blockBody{number, len(b.data), len(b.data) + len(frame)})
+	b.bodies = append(b.bodies, blockBody{number, len(b.data), len(b.data) + len(frame), f.Credit})
 	b.data = append(b.data, frame...)
 	return true
 }
@@ -86,17 +88,19 @@ func (r *Relay) row(list []uint64) (n int, ok bool) {
 			r.frames = append(r.frames, frame)
 			return 1, true
 		}
-		if !b.add(list[0], frame.Data) {
+		if !b.add(list[0], frame) {
 			b.begin(len(list) * len(frame.Data))
-			b.add(list[0], frame.Data)
+			b.add(list[0], frame)
 		}
 		at = len(b.bodies) - 1
 	}
+	credit := b.bodies[at].credit
 	for n = 1; n < len(list); n++ {
 		if next := at + n; next < len(b.bodies) {
 			if b.bodies[next].number != list[n] {
 				break
 			}
+			credit += b.bodies[next].credit
 			continue
 		}
 		if _, known := b.places[list[n]]; known {
@@ -106,12 +110,13 @@ func (r *Relay) row(list []uint64) (n int, ok bool) {
 		if frame.Data == nil {
 			return 0, false
 		}
-		if len(frame.Data) > mostOfOne || !b.add(list[n], frame.Data) {
+		if len(frame.Data) > mostOfOne || !b.add(list[n], frame) {
 			break
 		}
+		credit += frame.Credit
 	}
 	r.frames = append(r.frames, Frame{
-		Data: b.data[b.bodies[at].start:b.bodies[at+n-1].end:b.bodies[at+n-1].end], Messages: n, Shared: b.shared,
+		Data: b.data[b.bodies[at].start:b.bodies[at+n-1].end:b.bodies[at+n-1].end], Messages: n, Credit: credit, Shared: b.shared,
 	})
 	return n, true
 }

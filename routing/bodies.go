@@ -20,6 +20,9 @@ type body struct {
 	place   uint64     // among all that were queued to be published; 0: it was not
 }
 
+// cost is what a reference to the body takes of credit: what the bytes would.
+func (b *body) cost() int { return b.size - frameCost + pieceCost }
+
 // An arrival counts the connections of one link on which the host has sent a
 // body.
 type arrival struct {

@@ -81,7 +81,7 @@ func (c *AgentConn) FromHostWith(message []byte, from, to int) error {
 		if c.stream.ended {
 			return ErrConnClosed
 		}
-		defer c.link.agent.relieve()
+		defer c.link.agent.grown()
 		return c.queueParts(message, from, to, sums)
 	})
 }
@@ -90,9 +90,6 @@ func (c *AgentConn) FromHostWith(message []byte, from, to int) error {
 // those, and the rest.
 func (c *AgentConn) queueParts(message []byte, from, to int, sums [][sha256.Size]byte) error {
 	m := &c.link.mux
-	if c.stream.behind() > c.link.agent.cfg.QueueLimit {
-		return ErrQueueFull
-	}
 	items := []item{{frame: message[:from], whole: from, more: true}}
 	for _, sum := range sums {
 		n := min(to-from, chunkSize)
@@ -111,6 +108,7 @@ func (c *AgentConn) queueParts(message []byte, from, to int, sums [][sha256.Size
 		m.counted(&it, it.size())
 	}
 	m.schedule(&c.stream)
+	c.filled()
 	c.link.lines.Wake()
 	return nil
 }
@@ -193,7 +191,7 @@ func (m *mux) sendChunk(b []byte, size int) []byte {
 func (m *mux) chunkRef(s *stream, it *item, b []byte) []byte {
 	b = appendRecord(b, recordChunkRef, s.conn, it.chunk.number)
 	it.chunk.uses--
-	s.credit -= it.chunk.size + pieceCost
+	s.spend(it.chunk.size + pieceCost)
 	s.queued -= it.size()
 	m.counted(it, -it.size())
 	s.next()
@@ -279,10 +277,13 @@ func (r *Relay) chunkRef(conn, number uint64) error {
 	if c == nil {
 		return fmt.Errorf("%w: chunk on connection %d, which is not there", broker.ErrBadPacket, conn)
 	}
+	if c.client == nil {
+		return nil
+	}
 	if !r.mux.tookLate(&c.stream, ch.size+pieceCost) {
 		return fmt.Errorf("%w: chunk on connection %d beyond its credit", broker.ErrBadPacket, conn)
 	}
-	if c.client == nil || c.aside != 0 {
+	if c.aside != 0 {
 		for _, data := range ch.data {
 			c.takeAside(data, false)
 		}

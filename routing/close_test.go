@@ -63,8 +63,9 @@ func TestEndsWithoutCredit(t *testing.T) {
 	}
 }
 
-// What a client was sent and has not taken when it leaves is credited: else the
-// host-agent could not send its close behind what comes before that.
+// What a client was sent and has not taken when it leaves is credited, and
+// whatever comes after it: else the host-agent could not send its close behind
+// that.
 func TestLeavingGivesCreditBack(t *testing.T) {
 	r := NewRelay(RelayConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
 	r.Start(broker.Hello{Credit: 10, MaxFrame: 1000}, &still{})
@@ -74,9 +75,17 @@ func TestLeavingGivesCreditBack(t *testing.T) {
 	}
 	handle(t, r, recordWith(strings.Repeat("x", 900), recordFrame, 1))
 	c.Close(1000, "bye")
-	c.Written(900 + pieceCost) // too late, and not to be counted twice
-	if c.stream.unpaid != 0 {
-		t.Errorf("%d bytes of credit are kept", c.stream.unpaid)
+	payload, _ := r.Next(1, 1000, time.Time{})
+	if want := record(recordCredit, 1, maxCredit); !bytes.Contains(payload, want) {
+		t.Errorf("the host-agent is told %x; want %x in it", payload, want)
+	}
+	c.Written(900 + pieceCost) // too late
+	c.Progress()
+	for range 3 {
+		handle(t, r, recordWith(strings.Repeat("x", 900), recordFrame, 1))
+	}
+	if payload, _ := r.Next(1, 1000, time.Time{}); payload != nil {
+		t.Errorf("then %x", payload)
 	}
 }
 

@@ -160,7 +160,9 @@ func (h *hostConn) send(message []byte, binary bool, channel string) error {
 	}
 	err := h.conn.FromHost(message, binary, uri)
 	if err == nil {
+		h.mu.Lock()
 		h.sent = append(h.sent, message)
+		h.mu.Unlock()
 	}
 	return err
 }

@@ -131,9 +131,12 @@ func makePlan(seed uint64) plan {
 		seed: seed, relays: 1 + dice.IntN(3), clients: 1 + dice.IntN(6),
 		bounds: bounds{
 			Credit: bound(1000, 16<<10), RelayCredit: bound(1000, 16<<10),
-			Queue: bound(8<<10, 256<<10), Window: bound(1<<10, 16<<10), Pinned: bound(1<<10, 64<<10), Total: bound(64<<10, 1<<20),
+			Queue: bound(8<<10, 256<<10), Window: bound(1<<10, 16<<10), Pinned: bound(1<<10, 64<<10), Total: bound(64<<10, enough, 2*enough),
 			Bodies: bound(1<<10, 16<<10), Owed: bound(4<<10, 64<<10), Link: bound(1, 16<<10), Chunks: bound(5000, 64<<10),
 		},
+	}
+	if p.bounds.Total >= enough { // what packets hold is no connection's
+		p.bounds.Pinned = min(orDefault(p.bounds.Pinned, 64<<10), 64<<10)
 	}
 	if dice.IntN(3) == 0 {
 		p.bounds = bounds{}
@@ -257,7 +260,7 @@ func (r *run) step(s step) {
 // largest is the size of messages for which the credit is enough, in not too
 // many turns.
 func (r *run) largest() int {
-	return 50 * min(orDefault(r.bounds.Credit, 1<<20), orDefault(r.bounds.RelayCredit, 1<<20))
+	return min(50, max(1, orDefault(r.bounds.Total, 4*enough)/40_000)) * min(orDefault(r.bounds.Credit, 1<<20), orDefault(r.bounds.RelayCredit, 1<<20))
 }
 
 // clientStep does what one client does, or suffers.

@@ -21,8 +21,9 @@ import (
 //     left;
 //   - links end only if a process ended, or was cut off for longer than the
 //     resume window; connections end only with their link (4100 if the peer was
-//     silent, else 1012), because host or client closed them, or because a bound
-//     was passed (1013, 1012 behind a missing body);
+//     silent, else 1012), because host or client closed them, because a bound
+//     was passed (1012 behind a missing body), or because the client took nothing
+//     for too long, or somebody was slow and memory short (1013);
 //   - the other side knows of each end;
 //   - nothing is kept for anybody;
 //   - if nothing was lost, bodies crossed once.
@@ -196,7 +197,7 @@ func (r *run) checkClient(c *client) error {
 func (r *run) owed(c *client, h *modelConn) (down, up bool, err error) {
 	link := r.linkEnded(c)
 	hostEnded := h.closing != 0 || h.full || h.dead || r.excused[h.agent] > 0
-	up = link == nil && !hostEnded && c.code == 0 && !c.slow && !c.killed && (r.bounds.Total == 0 || !c.endedLocked())
+	up = link == nil && !hostEnded && c.code == 0 && !c.killed && (r.bounds.Total == 0 || !c.endedLocked())
 	switch {
 	case c.code == 0 || c.killed:
 		return !c.endedLocked(), up, nil
@@ -211,15 +212,41 @@ func (r *run) owed(c *client, h *modelConn) (down, up bool, err error) {
 		return false, up, nil
 	case h.closing != 0 && c.code == h.closing && c.reason == h.reason, r.excused[h.agent] > 0 && c.code == ahp.CloseHostOffline && c.reason == agentStops:
 		return r.bounds.Total == 0, up, nil // what waits behind a close may be too much, too
-	case h.full && c.code == ahp.CloseOverloaded && h.total > orDefault(r.bounds.Queue, 8<<20):
+	case h.full && c.code == ahp.CloseOverloaded && r.tookNothing(c):
 		return false, up, nil
-	case r.bounds.Total > 0 && c.code == ahp.CloseOverloaded && strings.HasPrefix(c.reason, "too much is queued"):
+	case r.bounds.Total > 0 && c.code == ahp.CloseOverloaded && strings.HasPrefix(c.reason, "too much is queued") && r.wasSlow(c, h):
 		return false, false, nil
 	case (r.disturbed || r.bounds.Bodies > 0) && c.code == ahp.CloseResync && strings.HasPrefix(c.reason, "too much waits") && h.total > orDefault(r.bounds.Owed, 8<<20):
 		return false, up, nil
 	}
 	return false, up, fmt.Errorf("closed with %d (%s) for no reason", c.code, c.reason)
 }
+
+// tookNothing reports whether a client may be closed for that: it took nothing
+// for as long as stock clients wait, but for a cut, in which nobody knows.
+func (r *run) tookNothing(c *client) bool {
+	least := stall
+	if !r.faultUntil.IsZero() {
+		least -= resume
+	}
+	_, longest := c.pace.was()
+	return longest >= least-time.Second
+}
+
+// stall is how long a client may take nothing.
+const stall = 25 * time.Second
+
+// wasSlow reports whether a connection may be closed for want of memory: where
+// there is enough for what all connections may have beside what is held back,
+// only one that was slow may.
+func (r *run) wasSlow(c *client, h *modelConn) bool {
+	client, _ := c.pace.was()
+	host, _ := h.pace.was()
+	return client || host || r.bounds.Total < enough || !r.faultUntil.IsZero()
+}
+
+// enough memory for a plan.
+const enough = 4 << 20
 
 func orDefault(n, def int) int {
 	if n == 0 {
@@ -275,7 +302,7 @@ func (c *client) ended() bool {
 	return c.endedLocked()
 }
 
-func (c *client) endedLocked() bool { return c.code != 0 || c.left || c.slow || c.killed }
+func (c *client) endedLocked() bool { return c.code != 0 || c.left || c.killed }
 
 // crossOnce checks, with all at rest, that what several connections are sent
 // leaves the host-agent once.

@@ -86,16 +86,38 @@ type pace struct {
 	lag     time.Duration
 	stalled bool
 	change  chan struct{}
+
+	since   time.Time // it is stalled
+	longest time.Duration
+	slow    bool // it ever was
 }
 
 func (p *pace) set(lag time.Duration, stalled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.stalled {
+		p.longest = max(p.longest, time.Since(p.since))
+	}
+	if stalled && !p.stalled {
+		p.since = time.Now()
+	}
+	p.slow = p.slow || stalled || lag > 0
 	p.lag, p.stalled = lag, stalled
 	if p.change != nil {
 		close(p.change)
 		p.change = nil
 	}
+}
+
+// was returns whether somebody was ever slow, and for how long at a time it took
+// nothing.
+func (p *pace) was() (slow bool, longest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stalled {
+		return true, max(p.longest, time.Since(p.since))
+	}
+	return p.slow, p.longest
 }
 
 // wait returns when the next message may be taken.
@@ -166,8 +188,8 @@ type modelConn struct {
 	got      [][]byte
 	total    int // bytes of sent, with what frames cost
 	flushes  []flush
-	full     bool // FromHost said that the queue is full
-	over     bool // FromHost said that the client is gone
+	full     bool // Wait said that the client takes nothing
+	over     bool // the client is gone
 	closing  ahp.CloseCode
 	reason   string // of that
 	gone     bool   // Closed was called
@@ -269,11 +291,19 @@ func (h *modelHost) emit(c *modelConn, e emission) {
 func (c *modelConn) sendLoop() {
 	life := c.host.world.life
 	for {
+		if err := c.conn.Wait(life.Done()); err != nil {
+			c.noteSent(nil, err)
+			return
+		}
 		e, ok := c.out.take(life)
 		if !ok {
 			return
 		}
 		time.Sleep(e.after)
+		if len(e.frame) > routing.Reserved && c.conn.Reserve(life.Done(), len(e.frame)) != nil {
+			c.noteSent(nil, routing.ErrConnClosed)
+			return
+		}
 		if e.close != 0 {
 			c.conn.Close(e.close, e.reason)
 			return
@@ -281,7 +311,9 @@ func (c *modelConn) sendLoop() {
 		if e.ready {
 			_ = c.conn.Ready()
 		}
-		if !c.send(e) {
+		more := c.send(e)
+		c.conn.Unreserve()
+		if !more {
 			return
 		}
 	}
@@ -349,7 +381,7 @@ func (c *modelConn) send(e emission) bool {
 // noteSent notes what was passed on, and why no more was. It reports whether
 // more may follow.
 func (c *modelConn) noteSent(sent [][]byte, err error) bool {
-	if errors.Is(err, routing.ErrQueueFull) {
+	if errors.Is(err, routing.ErrStalled) {
 		c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
 	}
 	defer c.conn.Report(c.report)
@@ -362,7 +394,7 @@ func (c *modelConn) noteSent(sent [][]byte, err error) bool {
 	if err == nil {
 		return true
 	}
-	c.full = errors.Is(err, routing.ErrQueueFull)
+	c.full = errors.Is(err, routing.ErrStalled)
 	c.over = !c.full
 	return false
 }
@@ -505,7 +537,7 @@ type client struct {
 	in      *queue[routing.Frame]
 	out     *queue[[]byte]
 	pace    pace
-	limit   int
+	limit   int // bytes that may wait: more only comes if credit is not heeded
 	version int
 	begin   chan struct{} // closed when it may send, or is closed before that
 
@@ -525,7 +557,6 @@ type client struct {
 	code    ahp.CloseCode
 	reason  string
 	left    bool // it closed the connection itself
-	slow    bool // for it took too little
 	shut    bool // nothing may come any more
 	killed  bool // with its relay
 }
@@ -538,7 +569,7 @@ func (w *modelWorld) dial(p *relayProcess, version int) *client {
 	}
 	c := &client{
 		world: w, relay: p, link: relay, id: w.name("conn"), version: version,
-		in: newQueue[routing.Frame](), out: newQueue[[]byte](), limit: 8 << 20, ready: -1, begin: make(chan struct{}),
+		in: newQueue[routing.Frame](), out: newQueue[[]byte](), limit: orDefault(w.bounds.RelayCredit, 1<<20) + 3<<20, ready: -1, begin: make(chan struct{}),
 	}
 	c.mu.Lock() // the relay may call before c.conn is set
 	conn, err := relay.Open(routing.Open{ID: c.id, Subject: "ada"}, c)
@@ -595,7 +626,7 @@ func (c *client) ask(number, size int) {
 		defer c.mu.Unlock()
 		c.asks[i]++
 		switch {
-		case response == nil, bytes.Contains(response, []byte("slow consumer")):
+		case response == nil:
 		case string(response) != "reply to "+string(request):
 			c.world.fail("%s: %.60q is answered with %.60q", c.id, request, response)
 		}
@@ -701,9 +732,8 @@ func (c *client) Deliver(frames []routing.Frame) {
 		c.in.push(f)
 		c.queued += len(f.Data)
 	}
-	if c.queued > c.limit && !c.slow { // what a gateway does
-		c.slow = true
-		c.world.wg.Go(func() { c.close(ahp.CloseOverloaded) })
+	if c.queued > c.limit {
+		c.world.fail("%s: %d bytes wait for it", c.id, c.queued)
 	}
 }
 
@@ -738,6 +768,9 @@ func (c *client) readLoop() {
 		c.mu.Unlock()
 		if f.Credit > 0 {
 			c.conn.Written(f.Credit)
+		}
+		if f.Credit%3 == 0 {
+			c.conn.Progress()
 		}
 	}
 }

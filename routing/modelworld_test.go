@@ -162,7 +162,7 @@ func (w *modelWorld) startAgent() {
 	a := &agentProcess{name: name, bus: w.mesh.Connect(name), stop: stop, done: make(chan struct{})}
 	a.agent = routing.NewAgent(routing.AgentConfig{
 		Instance: name, Connect: w.host.connect(name),
-		Credit: w.bounds.Credit, QueueLimit: w.bounds.Queue, Window: w.bounds.Window, Pinned: w.bounds.Pinned, MaxQueued: w.bounds.Total,
+		Credit: w.bounds.Credit, QueueLimit: w.bounds.Queue, Window: w.bounds.Window, Pinned: w.bounds.Pinned, MaxQueued: w.bounds.Total, Stall: stall,
 	})
 	a.links = broker.NewAgentLinks(a.bus, broker.AgentLinksConfig{
 		Tenant: "t", Host: "h", Agent: name, Hello: a.agent.Hello(), Link: w.linkConfig(), Log: quiet,

@@ -66,7 +66,10 @@ type stream struct {
 	ended  bool // the close record is queued: nothing more is taken
 	left   bool // it has been sent: the peer may use the number anew
 
-	room chan struct{} // holds a token after frames have left, for one that waits for room; may be nil
+	moved time.Time // while there is no credit: when it ran out, or the peer last said that it goes on
+
+	room  chan struct{} // holds a token after frames have left, for one that waits for room; may be nil
+	waits bool          // the mux's owner wants to know when something has left
 
 	node *batchNode // the last body that the mux's batch has for this connection; nil: none
 }
@@ -115,12 +118,32 @@ func (s *stream) hasRoom() {
 	}
 }
 
+// spend takes credit for n bytes.
+func (s *stream) spend(n int) {
+	s.credit -= n
+	if s.credit <= 0 {
+		s.moved = time.Now()
+	}
+}
+
+// standing is how long a stream has waited for credit, and heard nothing from
+// the peer of its taking anything; 0: it does not wait for that.
+func (s *stream) standing(now time.Time) time.Duration {
+	if s.credit > 0 || s.items.len() == 0 {
+		return 0
+	}
+	return max(0, now.Sub(s.moved))
+}
+
 // A mux is the sending side of a link: a queue for each connection. They
 // have turns, so that a large frame does not hold up other connections. A
 // mux is not safe for concurrent use.
 type mux struct {
 	ownCredit int         // bytes that the peer may send on each stream ahead of what was written
 	count     func(n int) // is told how much more is queued, of frames of all streams; nil: nobody is
+	refsCost  bool        // references take credit, as the peer gives it back
+
+	drained func(s *stream) // is told when something has left of a stream whose owner waits for that
 
 	control fifo[[]byte]  // encoded records that wait for no connection
 	turns   fifo[*stream] // streams that have something to send, next first
@@ -176,6 +199,9 @@ func (m *mux) drop(s *stream, release func(*body)) {
 		}
 	}
 	s.queued, s.large = 0, 0
+	if s.waits {
+		m.drained(s)
+	}
 	if s.ended && last.raw != nil {
 		s.items.push(last)
 		m.schedule(s) // it may have waited for credit
@@ -185,8 +211,10 @@ func (m *mux) drop(s *stream, release func(*body)) {
 // say queues a record that waits for no connection.
 func (m *mux) say(record []byte) { m.control.push(record) }
 
-// grant takes credit from the peer.
+// grant takes credit from the peer. Even if that is none, it is a sign that what
+// was sent goes on.
 func (m *mux) grant(s *stream, n int) {
+	s.moved = time.Now()
 	s.credit = min(s.credit+n, maxCredit)
 	m.schedule(s)
 }
@@ -212,10 +240,17 @@ func (m *mux) written(s *stream, n int) (due bool) {
 	if s.owed < m.ownCredit/creditShare || s.left {
 		return false
 	}
+	m.repay(s, 0)
+	return true
+}
+
+// repay credits what is owed on this connection, and n more, however little that
+// is.
+func (m *mux) repay(s *stream, n int) {
+	s.owed += n
 	m.say(appendRecord(nil, recordCredit, s.conn, uint64(s.owed)))
 	s.unpaid -= s.owed
 	s.owed = 0
-	return true
 }
 
 // schedule gives a stream a turn if it can use one.
@@ -238,7 +273,7 @@ func (m *mux) sendable(s *stream) bool {
 	it := s.items.at(0)
 	switch {
 	case it.body != nil:
-		return true
+		return m.mayRefer(s) // grant goes on
 	case s.node != nil && m.batch.held():
 		return false // flushBatch goes on
 	case it.chunk != nil && !it.chunk.sent:
@@ -261,6 +296,9 @@ func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 		}
 		if m.sendable(s) { // it was when it got its turn
 			b = m.turn(s, b, size)
+			if s.waits {
+				m.drained(s)
+			}
 		}
 		m.schedule(s)
 	}
@@ -287,10 +325,10 @@ func (m *mux) nextControl(size int) []byte {
 func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	it := s.items.at(0)
 	if it.body != nil {
-		for s.items.len() > 0 && s.items.at(0).body != nil && !m.batch.full() {
+		for s.items.len() > 0 && s.items.at(0).body != nil && !m.batch.full() && m.mayRefer(s) {
 			it := s.next()
 			s.queued -= it.size()
-			m.batch.add(s, it.body)
+			m.refer(s, it.body)
 			it.body.uses-- // the batch holds it now
 		}
 		return b
@@ -311,6 +349,17 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 		return m.chunkRef(s, it, b)
 	}
 	return m.piece(s, it, b, size)
+}
+
+// mayRefer reports whether a stream has credit for a reference.
+func (m *mux) mayRefer(s *stream) bool { return !m.refsCost || s.credit > 0 }
+
+// refer notes a reference in the batch, for which there is credit.
+func (m *mux) refer(s *stream, b *body) {
+	m.batch.add(s, b)
+	if m.refsCost {
+		s.spend(b.cost())
+	}
 }
 
 // flushBatch sends the batch, and gives turns to those that waited for that.
@@ -344,7 +393,7 @@ func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 		}
 		b = appendBytes(appendRecord(b, recordFragment, s.conn, flags), it.frame[:n])
 	}
-	s.credit -= n + pieceCost
+	s.spend(n + pieceCost)
 	if n < len(it.frame) {
 		s.queued -= n
 		m.counted(it, -n)

@@ -104,41 +104,203 @@ func TestLargestMessageFits(t *testing.T) {
 	}
 }
 
-// TestSlowClientIsCut has a client take nothing of small messages, of large
-// ones, and of such that others take too: it is cut at about the bound.
-func TestSlowClientIsCut(t *testing.T) {
+// read has the host say messages of a size, one after the other, as a reader of
+// its connection takes them, and returns how many it takes before an end.
+func (h *hostConn) read(done <-chan struct{}, messages, size int, channel string) (n int, err error) {
+	for ; n < messages; n++ {
+		if err := h.conn.Wait(done); err != nil {
+			return n, err
+		}
+		if size > routing.Reserved {
+			if err := h.conn.Reserve(done, size); err != nil {
+				return n, err
+			}
+		}
+		err := h.send(message(n, size), false, channel)
+		h.conn.Unreserve()
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// TestSlowClientHoldsItsHostBack has a client take nothing of small messages, of
+// large ones, and of such that others take too. Its host is held back when about
+// the bound is queued, and another's is not. A client that goes on in time gets
+// all of it, one that does not is closed alone.
+func TestSlowClientHoldsItsHostBack(t *testing.T) {
 	for _, size := range []int{100, 64 << 10, 3 * mib} {
-		inBubble(t, func(t *testing.T) {
-			w := newWorld(1, routing.AgentConfig{})
-			defer w.end()
-			slow, other := w.dial(0), w.dial(0)
-			slow.stall()
-			sent := 0
-			for i := range 1 << 20 {
-				m := message(i, size)
-				if err := slow.host.send(m, false, ""); errors.Is(err, routing.ErrQueueFull) {
-					break
-				} else if err != nil {
-					t.Fatal(err)
-				}
-				if err := other.host.send(bytes.Clone(m), false, ""); err != nil {
-					t.Fatal(err)
-				}
-				sent += size
-				if i%100 == 0 {
-					time.Sleep(10 * time.Millisecond)
-				}
+		for _, channel := range []string{"", "ahp-chat:/1"} {
+			for _, goesOn := range []bool{true, false} {
+				t.Run(fmt.Sprint(size, channel, goesOn), func(t *testing.T) {
+					inBubble(t, func(t *testing.T) { slowClient(t, size, channel, goesOn) })
+				})
 			}
-			if most := 8*mib + 1*mib + 4*size; sent > most {
-				t.Errorf("messages of %d: took %d bytes; want at most %d", size, sent, most)
+		}
+	}
+}
+
+func slowClient(t *testing.T, size int, channel string, goesOn bool) {
+	w := newWorld(1, routing.AgentConfig{})
+	defer w.end()
+	slow, other := w.dial(0), w.dial(0)
+	for range 100 { // until the channel is shared
+		for _, c := range []*clientConn{slow, other} {
+			if err := c.host.send(message(1, 100), false, "ahp-chat:/1"); err != nil {
+				t.Fatal(err)
 			}
-			if size <= 64<<10 && sent < 5*mib {
-				t.Errorf("messages of %d: took %d bytes only", size, sent)
-			}
-			time.Sleep(time.Second)
-			other.wantAll(t, "other")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	slow.stall()
+	messages := 30 * mib / size
+	ended := make(chan error, 2)
+	for _, c := range []*clientConn{slow, other} {
+		w.wg.Go(func() {
+			_, err := c.host.read(w.ctx.Done(), messages, size, channel)
+			ended <- err
 		})
 	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(15 * time.Second)
+	other.wantAll(t, "other")
+	sent := 0
+	slow.host.mu.Lock()
+	for _, m := range slow.host.sent {
+		sent += len(m)
+	}
+	slow.host.mu.Unlock()
+	if most := 8*mib + 1*mib + 6*size; sent > most || sent < 3*mib {
+		t.Errorf("took %d bytes; want at most %d", sent, most)
+	}
+	if code := slow.closed(); code != 0 {
+		t.Fatalf("closed with %d", code)
+	}
+	if goesOn {
+		slow.takeAll()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		slow.wantAll(t, "slow")
+		return
+	}
+	time.Sleep(26 * time.Second)
+	if err := <-ended; !errors.Is(err, routing.ErrStalled) {
+		t.Errorf("reading ended with %v", err)
+	}
+	other.wantAll(t, "other")
+}
+
+// TestLittleProgress has a client take so little that no credit is due for a
+// long time: its relay says that it goes on.
+func TestLittleProgress(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1, routing.AgentConfig{})
+		defer w.end()
+		c := w.dial(0)
+		c.stall()
+		ended := make(chan error, 1)
+		w.wg.Go(func() {
+			_, err := c.host.read(w.ctx.Done(), 20, mib, "")
+			ended <- err
+		})
+		for range 60 {
+			time.Sleep(5 * time.Second)
+			c.mu.Lock()
+			c.untaken -= 1000
+			c.mu.Unlock()
+			c.conn.Written(1000)
+			c.conn.Progress()
+		}
+		if code := c.closed(); code != 0 {
+			t.Fatalf("closed with %d", code)
+		}
+		c.takeAll()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		c.wantAll(t, "client")
+	})
+}
+
+// TestLargeMessagesHaveTurns has the host say a message of 8 MiB to each of many
+// clients at once, with room for three: all come, and no more is ever held.
+func TestLargeMessagesHaveTurns(t *testing.T) {
+	const clients, size, bound = 30, 8 * mib, 32 * mib
+	for _, stalled := range []int{0, 3} {
+		inBubble(t, func(t *testing.T) {
+			w := newWorld(1, routing.AgentConfig{MaxQueued: bound, MaxFrame: size})
+			defer w.end()
+			var slow []*clientConn
+			for range stalled {
+				c := w.dial(0)
+				c.stall()
+				w.wg.Go(func() { _, _ = c.host.read(w.ctx.Done(), 1, size, "") })
+				slow = append(slow, c)
+			}
+			time.Sleep(time.Second)
+			var good []*clientConn
+			for range clients {
+				c := w.dial(0)
+				good = append(good, c)
+				w.wg.Go(func() {
+					if _, err := c.host.read(w.ctx.Done(), 1, size, ""); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			for i := range 200 {
+				time.Sleep(100 * time.Millisecond)
+				if err := w.agent.Audit(false); err != nil {
+					t.Fatal(err)
+				}
+				if i == 50 && stalled > 0 {
+					for i, c := range slow {
+						if code := c.closed(); code != 0 {
+							t.Errorf("stalled client %d was closed with %d after 6 s", i, code)
+						}
+					}
+				}
+			}
+			for i, c := range good {
+				c.wantAll(t, fmt.Sprint("client ", i))
+			}
+		})
+	}
+}
+
+// TestStandingStillLongest has memory run out: of connections that wait, those
+// are closed first that have taken nothing for longest, however little is queued
+// for them, and not the one that has most.
+func TestStandingStillLongest(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1, routing.AgentConfig{MaxQueued: 25 * mib})
+		defer w.end()
+		var list []*clientConn
+		for _, n := range []int{2 * mib, 3 * mib, 9 * mib} {
+			c := w.dial(0)
+			c.stall()
+			if err := c.host.send(message(1, n), false, ""); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, c)
+			time.Sleep(2 * time.Second)
+		}
+		first, second, most := list[0], list[1], list[2]
+		good := w.dial(0)
+		if err := good.host.send(message(1, 16*mib), false, ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if first.closed() != ahp.CloseOverloaded || second.closed() != ahp.CloseOverloaded || most.closed() != 0 || good.closed() != 0 {
+			t.Errorf("closed with %d, %d, %d and %d", first.closed(), second.closed(), most.closed(), good.closed())
+		}
+	})
 }
 
 // TestFlush asks whether all is written: the host has got what was sent before,
@@ -343,54 +505,59 @@ func TestAllStreamsAreBounded(t *testing.T) {
 }
 
 // TestFloodsToHungHostAreBounded has many clients send large messages to a host
-// that takes nothing.
+// that takes nothing: some wait at the host-agent and the others at the relay,
+// and all come when the host goes on. If there is no room for what each may send
+// ahead, some are closed.
 func TestFloodsToHungHostAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T) { floodHungHost(t, 64*mib, false) })
+	inBubble(t, func(t *testing.T) { floodHungHost(t, 24*mib, true) })
+}
+
+func floodHungHost(t *testing.T, bound int, some bool) {
 	const (
 		clients = 20
-		bound   = 24 * mib
 		size    = 4 * mib
 		beside  = clients*mib + 32*mib
 	)
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{MaxQueued: bound})
-		defer w.end()
-		m := message(1, size)
-		before := heap()
-		for range clients {
-			c := w.dial(0)
-			c.host.mu.Lock()
-			c.host.stuck = true
-			c.host.mu.Unlock()
-			if err := c.conn.Send(w.ctx, m); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-			c.host.mu.Lock()
-			if c.host.closed { // a host's connection that is closed holds nothing
-				c.host.got = nil
-			}
-			c.host.mu.Unlock()
+	w := newWorld(1, routing.AgentConfig{MaxQueued: bound, MaxFrame: size})
+	defer w.end()
+	m := message(1, size)
+	before := heap()
+	var list []*clientConn
+	for range clients {
+		c := w.dial(0)
+		list = append(list, c)
+		c.host.mu.Lock()
+		c.host.stuck = true
+		c.host.mu.Unlock()
+		c.send(t, m)
+		time.Sleep(time.Second)
+		if err := w.agent.Audit(false); err != nil {
+			t.Fatal(err)
 		}
-		for _, c := range w.hosts {
-			c.mu.Lock()
-			if c.closed {
-				c.got = nil
-			}
-			c.mu.Unlock()
+	}
+	time.Sleep(20 * time.Second)
+	if used := heap() - before; used > bound+beside {
+		t.Errorf("%d MiB are in use; want at most %d", used/mib, (bound+beside)/mib)
+	}
+	for _, c := range list {
+		c.host.mu.Lock()
+		c.host.stuck = false
+		credit := c.host.untaken
+		c.host.untaken = 0
+		c.host.mu.Unlock()
+		c.host.conn.Written(credit)
+	}
+	time.Sleep(time.Minute)
+	closed := 0
+	for i, c := range list {
+		if c.closed() == ahp.CloseOverloaded {
+			closed++
+			continue
 		}
-		if used := heap() - before; used > bound+beside {
-			t.Errorf("%d MiB are in use; want at most %d", used/mib, (bound+beside)/mib)
-		}
-		cut := 0
-		for _, h := range w.hosts {
-			h.mu.Lock()
-			if h.closed {
-				cut++
-			}
-			h.mu.Unlock()
-		}
-		if least := clients - bound/size - 1; cut < least || cut > clients-bound/size+1 {
-			t.Errorf("%d of %d connections were closed; want about %d", cut, clients, least)
-		}
-	})
+		c.wantAll(t, fmt.Sprint("client ", i))
+	}
+	if (closed > 0) != some || closed == clients {
+		t.Errorf("%d connections were closed; want some: %v", closed, some)
+	}
 }

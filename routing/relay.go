@@ -68,7 +68,7 @@ type RelayConfig struct {
 	Encode func(piece []byte, first, last, binary bool) []byte
 
 	Credit     int // bytes that the host-agent may send ahead on each connection; default 1 MiB
-	MaxFrame   int // bytes of the longest message; default 32 MiB
+	MaxFrame   int // bytes of the longest message; default 128 MiB
 	QueueLimit int // bytes queued for the host on each connection until Send waits; default 256 KiB
 	BodyLimit  int // bytes of bodies held; default 32 MiB
 	ChunkLimit int // bytes of chunks held; default 64 MiB
@@ -94,7 +94,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 		}
 	}
 	def(&c.Credit, 1<<20)
-	def(&c.MaxFrame, 32<<20)
+	def(&c.MaxFrame, 128<<20)
 	def(&c.QueueLimit, 256<<10)
 	def(&c.BodyLimit, 32<<20)
 	def(&c.ChunkLimit, 64<<20)
@@ -121,7 +121,8 @@ type Relay struct {
 	mu       sync.Mutex // guards all that follows, and the connections
 	lines    broker.RelayLines
 	mux      mux
-	credit   int // bytes that may be sent ahead on each connection
+	credit   int  // bytes that may be sent ahead on each connection
+	refsCost bool // references take credit, and give it back
 	conns    map[uint64]*RelayConn
 	free     []uint64 // numbers that were used and are free again
 	last     uint64   // highest number used
@@ -153,14 +154,14 @@ func NewRelay(cfg RelayConfig) *Relay {
 
 // Hello returns the bounds to announce to the host-agent.
 func (r *Relay) Hello() broker.Hello {
-	return broker.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Reports: true}
+	return broker.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Reports: true, RefsCost: true}
 }
 
 // Start joins the Relay to its link, before the link calls it.
 func (r *Relay) Start(answer broker.Hello, lines broker.RelayLines) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lines, r.credit = lines, min(answer.Credit, maxCredit)
+	r.lines, r.credit, r.refsCost = lines, min(answer.Credit, maxCredit), answer.RefsCost
 }
 
 // ErrTooManyConns reports that a link has no number for one more connection.
@@ -383,11 +384,13 @@ func (r *Relay) piece(conn uint64, data []byte, flags uint64) error {
 		return fmt.Errorf("%w: message on connection %d, which is not there", broker.ErrBadPacket, conn)
 	}
 	cost := len(data) + pieceCost
-	if !r.mux.took(&c.stream, cost) {
+	if c.client != nil && !r.mux.took(&c.stream, cost) {
 		return fmt.Errorf("%w: message on connection %d beyond its credit", broker.ErrBadPacket, conn)
 	}
-	// The client may be gone, and the host-agent about to hear of it.
-	if c.client == nil || c.takeAside(data, flags&fragmentLast != 0) {
+	if c.client == nil { // gone, and the host-agent is about to hear of it
+		return nil
+	}
+	if c.takeAside(data, flags&fragmentLast != 0) {
 		r.consumed(c, cost)
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 
 	"ahprelay/ahp"
 )
@@ -21,8 +22,10 @@ type RelayConn struct {
 	received  bool       // the host-agent's close has come
 	sentClose bool       // ours has left
 
-	asks       map[uint64]func(response []byte) // requests of the relay's own
-	lastAsk    uint64
+	asks    map[uint64]func(response []byte) // requests of the relay's own
+	lastAsk uint64
+	repaid  atomic.Int64 // credit of frames that were written, and not told yet
+
 	aside      uint64 // what the message that is coming answers; 0: it is the client's
 	asideData  []byte
 	asideBytes int
@@ -84,11 +87,28 @@ func (c *RelayConn) queue(message []byte) error {
 // Written gives back credit, of frames that have been written to the client.
 func (c *RelayConn) Written(credit int) {
 	r := c.relay
+	if c.repaid.Add(int64(credit)) < int64(r.cfg.Credit/creditShare) {
+		return // it would be kept anyway
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.client != nil && r.mux.written(&c.stream, credit) {
+	if n := c.repaid.Swap(0); c.client != nil && r.mux.written(&c.stream, int(n)) {
 		r.lines.Wake()
 	}
+}
+
+// Progress tells the host-agent that the client takes what it is sent, if that
+// could be in doubt: because credit for it is due later, when more of it is
+// written. Call it every few seconds while that is so.
+func (c *RelayConn) Progress() {
+	r := c.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.client == nil || c.stream.unpaid < r.cfg.Credit/2 {
+		return
+	}
+	r.mux.repay(&c.stream, int(c.repaid.Swap(0)))
+	r.lines.Wake()
 }
 
 // Flush asks for the event [Flushed], behind all that was sent.
@@ -179,6 +199,7 @@ func (c *RelayConn) pay() {
 			return
 		default:
 			d.size = d.row.bytes
+			c.stream.unpaid += creditOf(d.row.frames)
 			c.client.Deliver(d.row.frames)
 		}
 		c.owes(-d.size - debtCost)
@@ -226,9 +247,9 @@ func (c *RelayConn) tell(code ahp.CloseCode, reason string) {
 }
 
 // endStream ends the direction to the host and forgets what the client was
-// owed. What it was sent is credited, as is all that comes for it later: if the
-// host has ended the connection too, neither side's close may wait for credit
-// of the other.
+// owed. From now on nothing that comes for it takes credit: if the host has
+// ended the connection too, neither side's close may wait for credit of the
+// other.
 func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	r := c.relay
 	for c.owed.len() > 0 {
@@ -242,7 +263,9 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 		r.mux.drop(&c.stream, nil)
 	}
 	if r.ended == nil {
-		r.mux.written(&c.stream, c.stream.unpaid-c.stream.owed)
+		if !c.stream.ended {
+			r.mux.say(appendRecord(nil, recordCredit, c.stream.conn, maxCredit))
+		}
 		r.mux.end(&c.stream, code, reason)
 		r.lines.Wake()
 	}

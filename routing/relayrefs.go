@@ -65,12 +65,22 @@ func (r *Relay) entry(f *broker.Fields) error {
 		}
 		return nil
 	}
+	credit := creditOf(r.frames)
 	for _, c := range r.set {
 		if c.client != nil {
+			c.stream.unpaid += credit
 			c.deliver(r.frames)
 		}
 	}
 	return nil
+}
+
+// creditOf is what frames are to give back.
+func creditOf(frames []Frame) (credit int) {
+	for i := range frames {
+		credit += frames[i].Credit
+	}
+	return credit
 }
 
 // lookUp fills r.frames with the bodies of r.list. If some are missing, it
@@ -115,6 +125,9 @@ func (r *Relay) body(number uint64, message []byte) {
 	}
 	encoded := r.cfg.Encode(message, true, true, false)
 	frame := Frame{Data: encoded, Messages: 1, Shared: &Shared{Size: len(encoded)}}
+	if r.refsCost {
+		frame.Credit = len(message) + pieceCost
+	}
 	r.bodies.put(number, frame)
 	for _, p := range r.takeAwaited(number) {
 		p.row.missing--

@@ -349,3 +349,65 @@ func TestAgentStopsBehindWhatTheHostSaid(t *testing.T) {
 		t.Errorf("client got %d messages; want %d", n, 1+messages)
 	}
 }
+
+// TestFastHost has a host say much more at once than may be queued, to clients
+// that read at full speed, over a slow line, and of which one stops for a while:
+// all get all of it, as they would straight from the host.
+func TestFastHost(t *testing.T) {
+	for name, much := range map[string]struct{ messages, size int }{
+		"very many": {100_000, 1 << 10},
+		"many":      {150, 400 << 10},
+		"large":     {5, 12 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := newPuppet(t)
+			s := startStack(t, stack.Config{
+				Upstream: host.server.URL(),
+				Agent:    hostagent.Config{Upstream: hostagent.Upstream{URL: host.server.URL()}}, // past the tap, which has no bound
+			})
+			var wg sync.WaitGroup
+			lines := []*line{{}, {}, {rate: 16 << 20}, {}}
+			for i, network := range lines {
+				id := fmt.Sprint("c", i)
+				var next atomic.Int64 // the number that the next message is to have
+				all := make(chan struct{})
+				c := greet(t, s, stack.Host, id, network, func(frame []byte) {
+					n := next.Load()
+					if strings.Contains(string(frame[:min(len(frame), 200)]), fmt.Sprintf(`"n":%d,`, n)) {
+						if next.Add(1) == int64(much.messages) {
+							close(all)
+						}
+					}
+				})
+				thaw := func() {}
+				if i == 3 {
+					thaw = network.freeze()
+				}
+				defer thaw()
+				conn := host.conn(id, 0)
+				wg.Go(func() {
+					for n := range much.messages {
+						if err := conn.say(note("ahp-session:/1", n, much.size)); err != nil {
+							t.Errorf("%s: %v", id, err)
+							return
+						}
+					}
+				})
+				wg.Go(func() {
+					if i == 3 {
+						time.Sleep(3 * time.Second)
+						thaw()
+					}
+					select {
+					case <-all:
+					case <-c.Done():
+						t.Errorf("%s was closed behind %d messages: %v", id, next.Load(), c.Err())
+					case <-time.After(6 * stepTime):
+						t.Errorf("%s got %d messages", id, next.Load())
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
