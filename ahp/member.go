@@ -191,8 +191,12 @@ func unescape(inner []byte) ([]byte, bool) {
 	text := make([]byte, 0, len(inner))
 	for i := 0; i < len(inner); {
 		if inner[i] != '\\' {
-			text = append(text, inner[i])
-			i++
+			plain := bytes.IndexByte(inner[i:], '\\')
+			if plain < 0 {
+				plain = len(inner) - i
+			}
+			text = append(text, inner[i:i+plain]...)
+			i += plain
 			continue
 		}
 		if inner[i+1] != 'u' {

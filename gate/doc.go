@@ -133,7 +133,9 @@
 //     of another subject's client is answered with -32009: one in which the authority
 //     of a URI, in any string, object or channel name, can be read as another
 //     subject's clientId, or in which a URI of a client's file names no client of
-//     the subject's own. Other subjects' words in actions are not looked at: what
+//     the subject's own. Of a string above 32 KiB that is no URI as a whole, the
+//     beginning is looked at. What the search costs is bounded by the request's
+//     length; one that is made to cost more is refused. Other subjects' words in actions are not looked at: what
 //     comes of them is the next point.
 //   - Requests of the host's for a client's files (resource…, createResourceWatch)
 //     pass while no other subject has write access, or had. Then they pass only to

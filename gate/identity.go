@@ -74,6 +74,7 @@ const (
 	refusedMany    objection = "too many clientIds on one connection"
 	refusedClear   objection = "clientId is to be one text of 1 to 1024 bytes"
 	refusedFile    objection = "this is a file of another subject's client"
+	refusedLook    objection = "too much in this request could be a file of another subject's client"
 	refusedAsk     objection = "this client is not to be asked for its files: others use this host, or its owner says so"
 )
 
@@ -87,9 +88,11 @@ func (i *Identity) FromClient(_ []byte, env *ahp.Envelope) Decision {
 			return d
 		}
 	}
-	if env.Kind == ahp.Request && i.subjects.several.Load() && i.foreignFile(env) {
-		i.count(RefusedClientFile)
-		return Decision{Verdict: Answer, Message: refusedFile.answer(env, ahp.CodePermissionDenied)}
+	if env.Kind == ahp.Request && i.subjects.several.Load() {
+		if why := i.foreignFile(env); why != none {
+			i.count(RefusedClientFile)
+			return Decision{Verdict: Answer, Message: why.answer(env, ahp.CodePermissionDenied)}
+		}
 	}
 	return Decision{}
 }

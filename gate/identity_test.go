@@ -2,11 +2,14 @@ package gate
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -372,23 +375,133 @@ func TestAloneAllPasses(t *testing.T) {
 	}
 }
 
-// TestWorkIsBounded sends what takes long to understand.
-func TestWorkIsBounded(t *testing.T) {
+// shapes are texts of some size: such as people and programs send, and such
+// as are made to take long.
+var shapes = map[string]struct {
+	unit  string
+	plain bool // it is to be looked at to its end
+}{
+	"prose":               {"It was a dark and stormy night; the rain fell in torrents, except at 50% of times.\n", true},
+	"code":                {"\t// see https://example.com/a?b=c\n\tif (a / b > 0) { return `${x}:${y}` } // or not\n", true},
+	"links":               {"https://cdn.example.com/assets/images/2026/photograph%20one.jpeg\n", true},
+	"base64":              {"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ/AAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg", true},
+	"slashes":             {"/", false},
+	"backslashes":         {"\\", false},
+	"authorities":         {"//a", false},
+	"own length":          {"//abcde", false},
+	"colons":              {"a:", false},
+	"percents":            {"%25", false},
+	"percents of slashes": {"%252f%252f", false},
+	"ats":                 {"@", false},
+	"tabs":                {"/\t", false},
+	"packed slashes":      {"Ly8v", false},
+	"packed pieces":       {"Ly8vLy8v/", false},
+	"packed JSON":         {"eyJhIjoiLy94In0:", false},
+	"packed brackets":     {"W1tbW1tb/", false},
+	"quotes":              {"\"//a ", false},
+}
+
+// shaped is a request's params with a text of a shape, alone or in pieces.
+func shaped(t testing.TB, unit string, size int, pieces bool) []byte {
+	t.Helper()
+	var value any = "x " + strings.Repeat(unit, size/len(unit))
+	if pieces {
+		value = slices.Repeat([]string{unit}, size/(len(unit)+3))
+	}
+	params, err := json.Marshal(map[string]any{"text": value})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return params
+}
+
+// TestLookIsLinear counts the steps of looks at texts of all shapes, without a
+// bound: four times the text takes four times the steps. With the bound, no look
+// takes many more, and what people and programs send is looked at to its end.
+func TestLookIsLinear(t *testing.T) {
 	ada, _ := twoSubjects(t)
-	for _, text := range []string{
-		strings.Repeat("/", 1<<18),
-		strings.Repeat("//a", 1<<17),
-		strings.Repeat("a:", 1<<17),
-		strings.Repeat("%25", 1<<16),
-		"//" + strings.Repeat("@", 1<<17),
-		"//" + strings.Repeat("a:", 1<<17),
-		strings.Repeat("Ly8v", 1<<14),
-		strings.Repeat("Ly8v/", 1<<15),
-	} {
-		for _, params := range []string{`{"uri":"` + text + `"}`, `["` + strings.Repeat(text[:64]+`","`, 1<<10) + `"]`} {
-			ask(t, ada, "resourceRead", params) // what it says does not matter; that it ends does
+	const size = 1 << 16
+	for name, shape := range shapes {
+		for _, pieces := range []bool{false, true} {
+			var steps [2]int
+			for i, n := range []int{size, 4 * size} {
+				params := shaped(t, shape.unit, n, pieces)
+				l := newLook(ada.subjects, "ada", 0)
+				l.left = math.MaxInt
+				l.strings(params, false, 0)
+				steps[i] = math.MaxInt - l.left
+
+				l = newLook(ada.subjects, "ada", len(params))
+				all := l.left
+				found := l.strings(params, false, 0)
+				if used := all - l.left; used > all+8*maxPacked+2*len(params) {
+					t.Errorf("%s of %d: %d steps; want at most about %d", name, n, used, all)
+				}
+				if shape.plain && !pieces && (found || l.left < 0) {
+					t.Errorf("%s of %d: found %v, %d steps left; want it looked at to its end", name, n, found, l.left)
+				}
+			}
+			if steps[1] > 4*steps[0]+4*size {
+				t.Errorf("%s, in pieces %v: %d steps for %d bytes, and %d for four times as many", name, pieces, steps[0], size, steps[1])
+			}
 		}
 	}
+}
+
+// TestTooMuchIsRefused has a request that is made to take long be refused.
+func TestTooMuchIsRefused(t *testing.T) {
+	ada, _ := twoSubjects(t)
+	code, d := ask(t, ada, "resourceRead", string(shaped(t, "//abcde", 1<<20, true)))
+	if code != denied || !strings.Contains(string(d.Message), string(refusedLook)) {
+		t.Errorf("code %q, %.200s; want it refused as too much", code, d.Message)
+	}
+	for text, want := range map[string]string{
+		strings.Repeat(shapes["code"].unit, 1<<13):                                       passed,
+		"data:image/png;base64," + strings.Repeat("iVBORw0KGgoAAAANSUhEUgAA/AEA", 1<<11): passed,
+		"\n" + strings.Repeat("\t", 1<<17) + "vscode-agent-client://bob-1/x":             denied,
+		"vscode-agent-client://" + strings.Repeat("x", 1<<17) + "@bob-1/x":               denied,
+		"vscode-agent-client://bob-1/" + strings.Repeat("x y", 1<<16):                    denied,
+		"ahp-resource-watch://r/" + strings.Repeat("iVBORw0KGgoAAAANSUhEUgAA", 1<<12):    denied,
+	} {
+		params, err := json.Marshal(map[string]string{"text": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, _ := ask(t, ada, "createChat", string(params))
+		wantCode(t, text[:20], code, want)
+	}
+}
+
+// BenchmarkForeignFile is what it costs to look for URIs of others in a MiB:
+// processor time, whoever else uses the machine.
+func BenchmarkForeignFile(b *testing.B) {
+	ada, _ := twoSubjects(b)
+	for name, shape := range shapes {
+		for _, pieces := range []bool{false, true} {
+			env := ahp.Envelope{Kind: ahp.Request, Method: []byte("createChat"), Params: shaped(b, shape.unit, 1<<20, pieces)}
+			b.Run(fmt.Sprintf("%s/pieces=%v", strings.ReplaceAll(name, " ", "-"), pieces), func(b *testing.B) {
+				before := processorTime(b)
+				for b.Loop() {
+					ada.foreignFile(&env)
+				}
+				used := processorTime(b) - before
+				b.ReportMetric(used.Seconds()*1000/float64(b.N)/(float64(len(env.Params))/(1<<20)), "ms/MiB")
+				l := newLook(ada.subjects, "ada", len(env.Params))
+				all := l.left
+				l.strings(env.Params, false, 0)
+				b.ReportMetric(used.Seconds()*1e9/float64(b.N)/float64(all-l.left), "ns/step")
+			})
+		}
+	}
+}
+
+// processorTime is what the process has used.
+func processorTime(t testing.TB) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // TestReverseRequests is the matrix of who may be asked for files.
@@ -452,8 +565,8 @@ func FuzzFilesOfOthers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		ada, _ := twoSubjects(t)
-		l := look{subjects: ada.subjects, own: "ada", work: freeWork + workFactor*len(text)}
-		found := l.text(text, 0)
+		l := newLook(ada.subjects, "ada", len(text))
+		found := l.text([]byte(text), 0)
 		parts := codeURI.FindStringSubmatch(text)
 		if parts == nil {
 			return

@@ -38,7 +38,8 @@ const (
 // those that it has not used for longest and that have no connection. If there
 // are none, a new clientId is refused.
 type Subjects struct {
-	several atomic.Bool // more than one subject was there, since the host process started
+	several atomic.Bool                       // more than one subject was there, since the host process started
+	lengths [3*maxClientIDLen + 1]atomic.Bool // of clientIds in lower case, since then
 
 	mu      sync.Mutex // guards the fields below
 	known   map[string]*subject
@@ -55,7 +56,10 @@ type Subjects struct {
 // memory than another.
 type idHash [sha256.Size]byte
 
-func hashID(id string) idHash { return sha256.Sum256([]byte(strings.ToLower(id))) }
+func hashID(id string) idHash { return hashLower([]byte(strings.ToLower(id))) }
+
+// hashLower is hashID for a clientId in lower case.
+func hashLower(id []byte) idHash { return sha256.Sum256(id) }
 
 // A subject is one of those who use the host.
 type subject struct {
@@ -180,6 +184,9 @@ func (s *Subjects) forget() {
 	clear(s.owners)
 	clear(s.known)
 	s.several.Store(false)
+	for i := range s.lengths {
+		s.lengths[i].Store(false)
+	}
 	s.all, s.writers = party{}, party{}
 	for i := range s.conns { // they wait for the next process
 		i.owner = s.subject(i.who.Subject)
@@ -204,6 +211,7 @@ func (s *Subjects) bind(i *Identity, text string) objection {
 	case id == nil && !s.makeRoom():
 		return refusedFull
 	case id == nil:
+		s.lengths[len(strings.ToLower(text))].Store(true)
 		id = &clientID{hash: hash, owner: i.owner}
 		s.owners[hash] = id
 		i.owner.ids++
@@ -250,6 +258,10 @@ func (s *Subjects) owner(hash idHash) string {
 	}
 	return ""
 }
+
+// hasLength reports whether there may be a clientId of so many bytes in lower
+// case.
+func (s *Subjects) hasLength(n int) bool { return n < len(s.lengths) && s.lengths[n].Load() }
 
 // othersWrite reports whether another subject has, or had, write access.
 func (s *Subjects) othersWrite(subject string) bool {

@@ -136,7 +136,7 @@ func mayStand(r rune) bool {
 }
 
 // escapeAt decodes the escape that begins at i.
-func escapeAt(text string, i int) (byte, bool) {
+func escapeAt[T string | []byte](text T, i int) (byte, bool) {
 	if i+2 >= len(text) {
 		return 0, false
 	}
