@@ -307,6 +307,7 @@ func (c *Conn) openCanvases(session string, raw []byte) {
 // A Read is a request that is served here because the host does not.
 type Read struct {
 	host   *Host
+	client *Conn
 	id     []byte
 	method string
 	uri    string
@@ -320,7 +321,7 @@ func (c *Conn) read(w waiting, env *ahp.Envelope) *Read {
 	if w.uri == "" || env.Error == nil || c.host.cfg.Off || !c.unserved(w, env.Error) {
 		return nil
 	}
-	r := &Read{host: c.host, id: bytes.Clone(env.ID), method: w.method, uri: w.uri}
+	r := &Read{host: c.host, client: c, id: bytes.Clone(env.ID), method: w.method, uri: w.uri}
 	r.at, r.from, r.no = c.allow(w)
 	return r
 }
@@ -374,13 +375,13 @@ func (c *Conn) byInstance(instance string) *seen {
 	return nil
 }
 
-// Answer reads the content, and returns the response for the client. It takes
-// seconds at worst.
+// Answer reads the content, and returns the response for the client, when it is
+// this client's turn: see package fair.
 func (r *Read) Answer(ctx context.Context) Message {
 	if r.no != nil {
 		return r.failed(r.no)
 	}
-	c, no := r.host.fetcher.read(ctx, r.from, r.at)
+	c, no := r.host.fetcher.read(ctx, r.client, r.from, r.at)
 	if no != nil {
 		return r.failed(no)
 	}

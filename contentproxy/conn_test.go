@@ -2,17 +2,20 @@ package contentproxy
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"ahprelay/ahp"
 )
@@ -391,6 +394,102 @@ func TestReadsAreShared(t *testing.T) {
 		wg.Wait()
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times; want once", n)
+		}
+	})
+}
+
+// asks has a client read an address; got is called with what it gets.
+func (c *client) asks(ctx context.Context, wg *sync.WaitGroup, id int, uri string, got func(a answer)) {
+	c.t.Helper()
+	c.sends(`{"id":%d,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/1","uri":%q}}`, id, uri)
+	message := fmt.Appendf(nil, `{"id":%d,"error":{"code":-32601,"message":""}}`, id)
+	env, err := ahp.Peek(message)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	_, read := c.FromHost(message, &env)
+	wg.Go(func() {
+		var a answer
+		if err := json.Unmarshal(read.Answer(ctx).Bytes, &a); err != nil {
+			c.t.Error(err)
+		}
+		got(a)
+	})
+}
+
+// TestReadsWaitInTurn has one client read 200 pages of a server that takes its
+// time. Another client's one is read meanwhile, also if it is one of the 200 that
+// has not had its turn; and all 200 are read in the end. When a client goes that
+// waits, and nobody else wants what it wants, that is not read.
+func TestReadsWaitInTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const pages = 200
+		h, slow, asked := newHost(t, Config{}), make(chan struct{}), new(atomic.Int64)
+		var atOnce, most atomic.Int64
+		h.fetcher.client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+			asked.Add(1)
+			most.Store(max(most.Load(), atOnce.Add(1)))
+			defer atOnce.Add(-1)
+			if n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/")); n < pages-1 { // the others are quick
+				select {
+				case <-slow:
+				case <-r.Context().Done():
+					return nil, r.Context().Err()
+				}
+			}
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(r.URL.Path))}, nil
+		})
+		greedy, other, gone := h.client(t), h.client(t), h.client(t)
+		for _, c := range []*client{greedy, other, gone} {
+			c.opens("1", serverState("i1", "http://localhost"))
+		}
+		page := func(n int) string { return fmt.Sprint("ahp-canvas-content:/i1/", n) }
+		var wg sync.WaitGroup
+		var read, quick atomic.Int64
+		count := func(n *atomic.Int64) func(a answer) {
+			return func(a answer) {
+				if len(a.Result.Contents) == 1 {
+					n.Add(1)
+				} else {
+					t.Errorf("got error %d %q", a.Error.Code, a.Error.Message)
+				}
+			}
+		}
+		for i := range pages {
+			greedy.asks(t.Context(), &wg, i, page(i), count(&read))
+			synctest.Wait() // the last of them is behind in the queue
+		}
+		begin := time.Now()
+		other.asks(t.Context(), &wg, 1, page(pages), count(&quick))
+		other.asks(t.Context(), &wg, 2, page(pages-1), count(&quick))
+		synctest.Wait()
+		if quick.Load() != 2 || time.Since(begin) > 0 {
+			t.Errorf("another client has %d answers after %v; want 2 at once", quick.Load(), time.Since(begin))
+		}
+		if read.Load() != 1 { // what the other wanted too
+			t.Errorf("%d of the slow pages are read", read.Load())
+		}
+		leave, cancel := context.WithCancel(t.Context())
+		for i := range 20 {
+			gone.asks(leave, &wg, i, fmt.Sprint("ahp-canvas-content:/i1/0?", i), func(answer) {})
+		}
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		close(slow)
+		wg.Wait()
+		if read.Load() != pages {
+			t.Errorf("%d pages were read; want %d", read.Load(), pages)
+		}
+		if n := asked.Load(); n != pages+1+clientFetches {
+			t.Errorf("the server was asked %d times; want %d, and %d for the client that went", n, pages+1, clientFetches)
+		}
+		if most.Load() > hostFetches {
+			t.Errorf("%d at a time; want at most %d", most.Load(), hostFetches)
+		}
+		if n := len(h.fetcher.flights); n != 0 {
+			t.Errorf("%d flights are remembered", n)
 		}
 	})
 }

@@ -13,20 +13,24 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/gabriel-vasile/mimetype"
-	"golang.org/x/sync/singleflight"
 
 	"ahprelay/ahp"
+	"ahprelay/fair"
 )
 
 // Times and bounds of reading from an origin.
 const (
-	fetchTimeout = 20 * time.Second
-	fetchAtOnce  = 8  // reads of one host under way
-	fetchWaiting = 64 // reads that wait for their turn
+	fetchTimeout = 20 * time.Second // from its turn on
+
+	// Reads at a time. More wait in turn, so many of a client.
+	hostFetches   = 16
+	clientFetches = 8
+	fetchesWait   = 1024
 )
 
 // content is what was read, ready to be put into a result.
@@ -51,15 +55,32 @@ func refuse(code int, format string, args ...any) *refusal {
 
 // A fetcher reads from origins.
 type fetcher struct {
-	client  *http.Client
-	limit   int // bytes of one resource
-	flights singleflight.Group
-	turns   chan struct{} // one for each read under way
-	queue   chan struct{} // and for those that wait
+	client *http.Client
+	limit  int         // bytes of one resource
+	turns  *fair.Turns // of the host, and its clients
+
+	mu      sync.Mutex // guards flights
+	flights map[string]*flight
+}
+
+// A flight is a resource that some want at the same time: it is read once, as
+// soon as it is the turn of any of them, and for as long as one wants it.
+type flight struct {
+	life   context.Context // ends when nobody wants it
+	end    context.CancelFunc
+	landed context.Context // ends when content or no is there
+	land   context.CancelFunc
+
+	// Guarded by the mutex of the fetcher.
+	wanted int // by so many
+	begun  bool
+
+	content *content // set before landed ends, then read-only
+	no      *refusal
 }
 
 func newFetcher(limit int) *fetcher {
-	f := &fetcher{limit: limit, turns: make(chan struct{}, fetchAtOnce), queue: make(chan struct{}, fetchAtOnce+fetchWaiting)}
+	f := &fetcher{limit: limit, turns: fair.New(fetchesWait, hostFetches, clientFetches), flights: map[string]*flight{}}
 	f.client = &http.Client{
 		Timeout: fetchTimeout,
 		// A redirect could lead anywhere.
@@ -67,7 +88,7 @@ func newFetcher(limit int) *fetcher {
 		Transport: &http.Transport{
 			Proxy:                  nil,
 			DialContext:            dialLoopback,
-			MaxConnsPerHost:        fetchAtOnce,
+			MaxConnsPerHost:        hostFetches,
 			IdleConnTimeout:        10 * time.Second,
 			ResponseHeaderTimeout:  fetchTimeout,
 			MaxResponseHeaderBytes: 64 << 10,
@@ -97,43 +118,89 @@ func dialLoopback(ctx context.Context, _, address string) (net.Conn, error) {
 	return nil, failed
 }
 
-// read reads a resource. Reads of the same one at the same time are one.
-func (f *fetcher) read(ctx context.Context, o origin, a Address) (*content, *refusal) {
+// read reads a resource for a client, when it is its turn, or that of another
+// who wants the same.
+func (f *fetcher) read(ctx context.Context, client any, o origin, a Address) (*content, *refusal) {
 	target := o.url(a)
-	done := f.flights.DoChan(target, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
-		defer cancel()
-		c, r := f.fetch(ctx, target, a)
-		if r != nil {
-			return nil, r
-		}
-		return c, nil
-	})
+	one := f.join(ctx, target)
+	defer f.leave(target, one)
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(one.landed, stop)()
+	done, err := f.turns.Take(waiting, f, client)
+	switch {
+	case errors.Is(err, fair.ErrFull):
+		return nil, refuse(ahp.CodeRateLimited, "more than %d reads of canvas content are waiting", fetchesWait)
+	case err == nil && ctx.Err() == nil && f.begins(one):
+		go func() { // others may want it when this client is gone
+			defer done()
+			f.fly(one, target, a)
+		}()
+	case err == nil:
+		done()
+	}
 	select {
+	case <-one.landed.Done():
+		return one.content, one.no
 	case <-ctx.Done():
 		return nil, refuse(ahp.CodeNotFound, "the connection ended")
-	case result := <-done:
-		var r *refusal
-		if errors.As(result.Err, &r) {
-			return nil, r
-		}
-		return result.Val.(*content), nil
 	}
 }
 
+// join returns the flight for a resource.
+func (f *fetcher) join(ctx context.Context, target string) *flight {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	one := f.flights[target]
+	if one == nil {
+		one = &flight{}
+		ctx = context.WithoutCancel(ctx)
+		one.life, one.end = context.WithCancel(ctx)
+		one.landed, one.land = context.WithCancel(ctx)
+		f.flights[target] = one
+	}
+	one.wanted++
+	return one
+}
+
+// leave says that somebody wants a flight no more.
+func (f *fetcher) leave(target string, one *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if one.wanted--; one.wanted == 0 {
+		one.end()
+		f.forgetLocked(target, one)
+	}
+}
+
+// forgetLocked has who wants the resource from now on read it anew.
+func (f *fetcher) forgetLocked(target string, one *flight) {
+	if f.flights[target] == one {
+		delete(f.flights, target)
+	}
+}
+
+// begins reports whether nobody has begun a flight yet.
+func (f *fetcher) begins(one *flight) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := !one.begun
+	one.begun = true
+	return first
+}
+
+// fly reads a resource for all that want it.
+func (f *fetcher) fly(one *flight, target string, a Address) {
+	ctx, cancel := context.WithTimeout(one.life, fetchTimeout)
+	defer cancel()
+	one.content, one.no = f.fetch(ctx, target, a)
+	f.mu.Lock()
+	f.forgetLocked(target, one)
+	f.mu.Unlock()
+	one.land()
+}
+
 func (f *fetcher) fetch(ctx context.Context, target string, a Address) (*content, *refusal) {
-	select {
-	case f.queue <- struct{}{}:
-		defer func() { <-f.queue }()
-	default:
-		return nil, refuse(ahp.CodeRateLimited, "more than %d reads of canvas content at a time", cap(f.queue))
-	}
-	select {
-	case f.turns <- struct{}{}:
-		defer func() { <-f.turns }()
-	case <-ctx.Done():
-		return nil, refuse(ahp.CodeNotFound, "the canvas's server is slow: no answer within %v", fetchTimeout)
-	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return nil, refuse(ahp.CodeInvalidParams, "the address is malformed")

@@ -11,7 +11,7 @@ const DefaultLimit = 16 << 20
 // Bounds of what is remembered.
 const (
 	maxCanvases = 1024 // of a host, and of a connection
-	maxWaiting  = 256  // requests of a connection whose answers are awaited
+	maxWaiting  = 1024 // requests of a connection whose answers are awaited
 )
 
 // Config says what a [Host] may do.

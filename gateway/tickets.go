@@ -16,6 +16,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/contentproxy"
+	"ahprelay/fair"
 	"ahprelay/routing"
 )
 
@@ -37,8 +38,14 @@ const ticketMethod = "relay/canvasTicket"
 // Bounds of tickets.
 const (
 	maxTickets  = 64               // of a client
-	readsAtOnce = 64               // of all tickets
 	readTimeout = 30 * time.Second // of one
+
+	// Reads at a time. More wait in turn, so many of a client, until the browser
+	// gives up.
+	tenantReads = 64
+	hostReads   = 32
+	clientReads = 16
+	readsWait   = 256
 )
 
 // A canvasOrigin is where tickets are used.
@@ -88,7 +95,7 @@ type ticket struct {
 // tickets are those of all clients.
 type tickets struct {
 	origin canvasOrigin
-	reads  chan struct{} // one for each read under way
+	reads  *fair.Turns // of tenants, hosts and clients
 
 	mu       sync.Mutex
 	byID     map[string]ticket
@@ -96,7 +103,7 @@ type tickets struct {
 }
 
 func newTickets(origin canvasOrigin) *tickets {
-	return &tickets{origin: origin, reads: make(chan struct{}, readsAtOnce), byID: map[string]ticket{}, byClient: map[*client][]string{}}
+	return &tickets{origin: origin, reads: fair.New(readsWait, tenantReads, hostReads, clientReads), byID: map[string]ticket{}, byClient: map[*client][]string{}}
 }
 
 // issue returns the ticket for a canvas of a client.
@@ -222,17 +229,20 @@ func (s *Server) serveCanvas(w http.ResponseWriter, r *http.Request, id string) 
 		return
 	}
 	s.asking.proved(r)
-	select {
-	case s.tickets.reads <- struct{}{}:
-		defer func() { <-s.tickets.reads }()
-	case <-r.Context().Done():
+	done, err := s.tickets.reads.Take(r.Context(), t.client.host.tenant, t.client.host.name, t.client)
+	if err != nil {
+		// The browser is gone, or has many more reads waiting than pages have.
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
+	defer done()
 	content, status, err := t.read(r)
 	if err != nil {
 		http.Error(w, err.Error(), status)
 		return
 	}
+	s.budget.keep(len(content.data))
+	defer s.budget.keep(-len(content.data))
 	w.Header().Set("Content-Type", content.contentType())
 	_, _ = w.Write(content.data) // the browser may be gone
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,6 +193,68 @@ func TestTicketsWait(t *testing.T) {
 		})
 		if response, _ := w.get(address); response.StatusCode != http.StatusGone {
 			t.Errorf("%d; want %d", response.StatusCode, http.StatusGone)
+		}
+	})
+}
+
+// TestCanvasesOfOneHoldUpNobody has the page of one client read 200 pieces that
+// its host does not answer: another client's are read at once, and when the host
+// answers, all 200 are.
+func TestCanvasesOfOneHoldUpNobody(t *testing.T) {
+	var mu sync.Mutex
+	var held []string
+	stuck := true
+	respond := func(request string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if stuck && strings.Contains(request, "slow") {
+			held = append(held, request)
+			return ""
+		}
+		return respondContents(request)
+	}
+	withTickets(t, respond, func(w *world, c *clientEnd, h *hostEnd) {
+		slow := c.ticket("ahp-canvas:/1", "ahp-canvas-content:/i1/slow")
+		other := w.dial(w.token(func(c *auth.Client) { c.Subject = "bob" }))
+		other.send(`{"id":0,"method":"initialize"}`)
+		end := w.hostConn(2)
+		end.mu.Lock()
+		end.respond = respond
+		end.mu.Unlock()
+		synctest.Wait()
+		quick := other.ticket("ahp-canvas:/1", "ahp-canvas-content:/i1/quick")
+		var read atomic.Int64
+		for range 200 {
+			w.running.Go(func() {
+				if response, body := w.get(slow); response.StatusCode == http.StatusOK {
+					read.Add(1)
+				} else {
+					w.Errorf("HTTP %d %s", response.StatusCode, body)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := len(held); n != clientReads {
+			w.Errorf("the host has %d reads; want %d", n, clientReads)
+		}
+		begin := time.Now()
+		if response, body := w.get(quick); response.StatusCode != http.StatusOK || time.Since(begin) > 0 {
+			w.Errorf("another client: HTTP %d %s after %v", response.StatusCode, body, time.Since(begin))
+		}
+		mu.Lock()
+		stuck = false
+		mu.Unlock()
+		for i, request := range held { // asks count from 1
+			if err := h.conn.Answer(uint64(i+1), []byte(respondContents(request)), 0, 0); err != nil {
+				w.Error(err)
+			}
+		}
+		synctest.Wait()
+		if read.Load() != 200 {
+			w.Errorf("%d pieces were read; want 200", read.Load())
+		}
+		if n := w.server.budget.used.Load(); n != 0 {
+			w.Errorf("%d bytes are counted in the end", n)
 		}
 	})
 }

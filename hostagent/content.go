@@ -10,8 +10,9 @@ import (
 	"ahprelay/contentproxy"
 )
 
-// maxReads is how many reads of canvas content a client may have under way.
-const maxReads = 16
+// maxReads is how many reads of canvas content a client may have under way or
+// waiting for their turn.
+const maxReads = 1024
 
 // response passes a response of the host's on to whom asked: the client, or
 // the relay on its connection. What the host does not serve is served here.

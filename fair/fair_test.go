@@ -1,0 +1,167 @@
+package fair_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"ahprelay/fair"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// An asker has asked for a place.
+type asker struct {
+	path   [2]string
+	cancel context.CancelFunc
+	done   func() // set once it has one
+	ended  bool   // it has none, and gets none
+}
+
+func (a *asker) keys() []string { return []string{a.path[0], a.path[0] + "/" + a.path[1]} }
+
+// TestTurns has askers come, go and give up at random. Nobody has more than it
+// may, nobody waits for a place that is free for it, and in the end nothing is
+// remembered of anybody.
+func TestTurns(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(t *testing.T) {
+			limits := [2]int{rapid.IntRange(1, 4).Draw(rt, "of a host"), rapid.IntRange(1, 3).Draw(rt, "of a client")}
+			turns := fair.New(100, limits[0], limits[1])
+			var mu sync.Mutex // guards the askers
+			var askers []*asker
+			ask := func() {
+				a := &asker{path: [2]string{rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "host"), rapid.SampledFrom([]string{"1", "2", "3"}).Draw(rt, "client")}}
+				ctx, cancel := context.WithCancel(t.Context())
+				a.cancel = cancel
+				askers = append(askers, a)
+				go func() {
+					done, err := turns.Take(ctx, a.path[0], a.path[1])
+					mu.Lock()
+					defer mu.Unlock()
+					a.done, a.ended = done, err != nil
+					if err != nil && !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+				}()
+			}
+			drop := func(i int) {
+				mu.Lock()
+				a := askers[i]
+				askers = append(askers[:i:i], askers[i+1:]...)
+				mu.Unlock()
+				a.cancel()
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				if a.done != nil {
+					a.done()
+				} else if !a.ended {
+					t.Error("one that gave up still waits")
+				}
+			}
+			check := func() {
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				used := map[string]int{}
+				for _, a := range askers {
+					if a.done != nil {
+						for level, key := range a.keys() {
+							if used[key]++; used[key] > limits[level] {
+								t.Fatalf("%s has %d places; want at most %d", key, used[key], limits[level])
+							}
+						}
+					}
+				}
+				for _, a := range askers {
+					keys := a.keys()
+					if a.done == nil && used[keys[0]] < limits[0] && used[keys[1]] < limits[1] {
+						t.Fatalf("%s waits, and has %d of %d and %d of %d places", keys[1], used[keys[0]], limits[0], used[keys[1]], limits[1])
+					}
+				}
+			}
+			for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+				if len(askers) == 0 || rapid.IntRange(0, 2).Draw(rt, "ask") > 0 {
+					ask()
+				} else {
+					drop(rapid.IntRange(0, len(askers)-1).Draw(rt, "which"))
+				}
+				check()
+			}
+			for len(askers) > 0 {
+				drop(0)
+				check()
+			}
+			if left := turns.Known(); left != 0 {
+				t.Errorf("%d are remembered; want none", left)
+			}
+		})
+	})
+}
+
+// TestOneDoesNotHoldUpOthers has one client ask for 200 places, then another of
+// that host for one, and then one of another host: with each place that becomes
+// free it is another's turn.
+func TestOneDoesNotHoldUpOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := fair.New(200, 1, 1, 1) // a tenant has one place
+		var order []string
+		var wg sync.WaitGroup
+		first, err := turns.Take(t.Context(), "t", "a", "greedy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(host, client string) {
+			wg.Go(func() {
+				done, err := turns.Take(t.Context(), "t", host, client)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, host+"/"+client) // one at a time has a place
+				done()
+			})
+			synctest.Wait()
+		}
+		for range 200 {
+			ask("a", "greedy")
+		}
+		if _, err := turns.Take(t.Context(), "t", "a", "greedy"); !errors.Is(err, fair.ErrFull) {
+			t.Errorf("one more: %v; want %v", err, fair.ErrFull)
+		}
+		ask("a", "other")
+		ask("b", "third")
+		first()
+		wg.Wait()
+		if got, want := strings.Join(order[:4], " "), "a/greedy b/third a/other a/greedy"; got != want || len(order) != 202 {
+			t.Errorf("the turns of %d were %s …; want %s", len(order), got, want)
+		}
+	})
+}
+
+// TestTenantsDoNotMeet has a tenant use up all that it may: others wait for
+// nothing.
+func TestTenantsDoNotMeet(t *testing.T) {
+	turns := fair.New(10, 4, 2)
+	for i := range 4 {
+		if _, err := turns.Take(t.Context(), "greedy", fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := turns.Take(over, "greedy", "4"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a place too many: %v", err)
+	}
+	if _, err := turns.Take(over, "other", "0"); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+}
