@@ -41,7 +41,8 @@ type hostConn struct {
 	counts  counts
 	kicked  atomic.Bool // by the host's owner
 	canvas  *contentproxy.Conn
-	reads   chan struct{} // one for each read of canvas content that is under way
+	reads   chan struct{} // one for each read of canvas content that is under way or waits
+	reading chan struct{} // one for each that is under way
 	asks    asks          // the relay's own
 	report  *reporter
 	answers atomic.Int32 // of gates, that are to be written to the host
@@ -82,7 +83,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	c := &hostConn{
 		agent: a, conn: conn, open: open, policy: a.policy(open), since: time.Now(), cancel: cancel, ended: ctx.Done(), written: make(chan struct{}),
 		log:    a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
-		canvas: a.canvases.Conn(), reads: make(chan struct{}, maxReads),
+		canvas: a.canvases.Conn(), reads: make(chan struct{}, maxReads), reading: make(chan struct{}, readsAtOnce),
 	}
 	if !a.clients.enter(c) {
 		a.conns.Go(func() {

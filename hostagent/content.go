@@ -3,16 +3,21 @@ package hostagent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
 	"ahprelay/ahp"
 	"ahprelay/contentproxy"
+	"ahprelay/routing"
 )
 
-// maxReads is how many reads of canvas content a client may have under way or
-// waiting for their turn.
-const maxReads = 1024
+// Reads of canvas content on one connection. What is read waits in the stream to
+// the client: so more is read only when there is room for it.
+const (
+	maxReads    = 1024 // under way or waiting for their turn
+	readsAtOnce = 8    // under way
+)
 
 // response passes a response of the host's on to whom asked: the client, or
 // the relay on its connection. What the host does not serve is served here.
@@ -32,7 +37,17 @@ func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []b
 	}
 	wg.Go(func() {
 		defer func() { <-c.reads }()
-		_ = answer(read.Answer(ctx)) // fails if the client is gone
+		select {
+		case c.reading <- struct{}{}:
+			defer func() { <-c.reading }()
+		case <-ctx.Done():
+			return
+		}
+		if err := c.conn.WaitToAnswer(c.ended); errors.Is(err, routing.ErrStalled) {
+			c.slow()
+		} else if err == nil {
+			_ = answer(read.Answer(ctx)) // fails if the client is gone
+		}
 	})
 	return nil
 }

@@ -303,6 +303,30 @@ func TestCanvasReaders(t *testing.T) {
 	}
 }
 
+// TestManyReadsAtOnce has a page read 200 files at once, in which there is far
+// more together than is queued for a client: each is read, whole.
+func TestManyReadsAtOnce(t *testing.T) {
+	const files, size = 200, 128 << 10
+	site := fstest.MapFS{"index.html": {Data: []byte("x")}}
+	for i := range files {
+		site[fmt.Sprint(i, ".txt")] = &fstest.MapFile{Data: []byte(strings.Repeat(fmt.Sprintf("%7d ", i), size/8))}
+	}
+	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "app", Mode: refhost.CanvasLoopback, Files: site})
+	channel := w.open("app")
+	c := w.client("c")
+	base := strings.TrimSuffix(w.show(c, channel), "index.html")
+	var wg sync.WaitGroup
+	for i := range files {
+		wg.Go(func() {
+			name := fmt.Sprint(i, ".txt")
+			if content, err := w.read(c, channel, base+name); err != nil || content.Text != string(site[name].Data) {
+				t.Errorf("%s: %d bytes, %v", name, len(content.Text), err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // BenchmarkCanvasReaders has 200 clients read 1 MiB.
 func BenchmarkCanvasReaders(b *testing.B) {
 	for b.Loop() {
