@@ -245,6 +245,8 @@ func TestExpiry(t *testing.T) {
 	one, two := s.registry(t, shortTTL), s.registry(t, shortTTL)
 	heard := make(chan broker.Host, 100)
 	two.Subscribe(func(h broker.Host) { heard <- h })
+	held := make(chan broker.Host, 100)
+	one.Subscribe(func(h broker.Host) { held <- h })
 	first, _ := s.holder(t, named("first"))
 	acquire(t, first)
 	next(t, "online host", heard)
@@ -263,10 +265,9 @@ func TestExpiry(t *testing.T) {
 	if err := next(t, "lease of the second", acquired); err != nil {
 		t.Errorf("Acquire: %v", err)
 	}
-	eventually(t, "the host is held by second", func() bool {
-		h, _ := one.Lookup("acme", "laptop")
-		return h.State == broker.Online && h.AgentInstance == "second"
-	})
+	for h = next(t, "news", held); h.State != broker.Online || h.AgentInstance != "second"; { // not for long: it is not renewed
+		h = next(t, "news that the host is held by second", held)
+	}
 }
 
 // An instance that crashed has its host given up for it: another one gets it at

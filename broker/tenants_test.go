@@ -84,15 +84,23 @@ func TestTenantsBus(t *testing.T) {
 	}
 	defer cancel()
 	acme, umbrella := dialAgent(t, s.agentConfig(t, "acme", "laptop", 0)), dialAgent(t, s.agentConfig(t, "umbrella", "laptop", 0))
-	for _, from := range []*broker.Conn{acme, umbrella} {
-		if err := from.Publish("ahp.v1.umbrella.laptop.link.x", []byte("hello")); err != nil {
+	say := func(from *broker.Conn, what string) {
+		t.Helper()
+		if err := from.Publish("ahp.v1.umbrella.laptop.link.x", []byte(what)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	eventually(t, "the relay hears the host-agent", func() bool { // NATS knows of its interest a moment later
+		say(umbrella, "ours")
+		return len(in) > 0
+	})
+	say(acme, "theirs")
 	wantPassage(t, acme, s.relay(t), "ahp.v1.acme.laptop.x") // what acme sent before has arrived
-	next(t, "message", in)
-	if len(in) > 0 {
-		t.Error("a message of another tenant's host-agent was heard")
+	say(umbrella, "last")
+	for said := ""; said != "last"; {
+		if said = string(next(t, "message", in).Data); said == "theirs" {
+			t.Error("a message of another tenant's host-agent was heard")
+		}
 	}
 	heard := subscribe(t, umbrella, "ahp.v1.umbrella.laptop.down")
 	eventually(t, "the host-agent hears the relay", func() bool {

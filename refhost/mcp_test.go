@@ -398,15 +398,22 @@ func TestMCPToolCall(t *testing.T) {
 			_, url := serve(t, cfg)
 			c := joinMCP(t, url, "a")
 			mcpServer(t, c)
+			ends := func(turn string) { // or it makes way for the next, and is in no snapshot
+				t.Helper()
+				wantAction(t, c, testChat, "chat/turnComplete", turn)
+			}
 			startTurn(t, c, "t1", "mcp app")
 			wantAction(t, c, testChat, "chat/toolCallStart",
 				`"toolName":"show_board","displayName":"Task board","contributor":{"kind":"mcp","customizationId":"mcp-tasks"},"_meta":{"ui":{"resourceUri":"ui://tasks/board"}}`)
 			wantAction(t, c, testChat, "chat/toolCallComplete", `"structuredContent":{"tasks":["Read the report","Answer Ada"]}`)
+			ends("t1")
 			startTurn(t, c, "t2", `mcp tool count {"to":2}`)
 			wantAction(t, c, testChat, "chat/toolCallContentChanged", `2 of 2`)
 			wantAction(t, c, testChat, "chat/toolCallComplete", `Counted to 2.`)
+			ends("t2")
 			startTurn(t, c, "t3", `mcp tool fail`)
 			wantAction(t, c, testChat, "chat/toolCallComplete", `"success":false`)
+			ends("t3")
 			startTurn(t, c, "t4", `mcp tool none`)
 			wantAction(t, c, testChat, "chat/error", `No MCP server has this tool`)
 			startTurn(t, c, "t5", `mcp tool count {"to":1000,"pause":60000}`)
