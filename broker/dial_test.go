@@ -344,24 +344,26 @@ func TestGoodCredentialsAreKept(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	cfg := s.agentConfig(t, "acme", "laptop", 0)
-	var fetched, hangUps atomic.Int32
+	var fetched, dials atomic.Int32
 	fetch := cfg.Credentials
 	cfg.Credentials = func(ctx context.Context) (string, error) {
 		fetched.Add(1)
 		return fetch(ctx)
 	}
-	hangUps.Store(2)
+	const hangUps = 2
 	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, network, address)
-		if err == nil && hangUps.Add(-1) >= 0 {
+		if dials.Add(1) <= hangUps && err == nil {
 			c = &mute{Conn: c}
 		}
 		return c, err
 	}
 	dialAgent(t, cfg)
-	if n := fetched.Load(); n != 1 {
-		t.Errorf("credentials fetched %d times; want once", n)
+	// What was shown three times without an answer is believed no more: that is
+	// after these dials, unless others failed because the machine is busy.
+	if n, want := fetched.Load(), (dials.Load()+hangUps)/(hangUps+1); n < 1 || n > want {
+		t.Errorf("credentials fetched %d times for %d dials; want %d", n, dials.Load(), want)
 	}
 }
 
