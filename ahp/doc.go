@@ -56,7 +56,9 @@
 //     members are read, and in the strings that are read.
 //
 // Keys are compared after their escapes are decoded, and exactly: "\u0069d" is
-// id, "ID" is not.
+// id, "ID" is not. A frame that has a key such as that passes, but says so
+// ([Envelope].Misspelt): hosts in Go or .NET may take it for id. [Spelt] refuses
+// such keys.
 //
 // Every refusal is a [*FrameError]. It tells the offset and the rule, and
 // quotes nothing from the frame.

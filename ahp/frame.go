@@ -55,6 +55,10 @@ type Envelope struct {
 
 	// Said is what params say of an action.
 	Said Said
+
+	// Misspelt reports a key that differs in case only from one that Peek reads,
+	// where it reads it: parsers that do not mind case may read that one.
+	Misspelt bool
 }
 
 // Said is the rest of an action's params, {channel, action, serverSeq,
@@ -154,10 +158,11 @@ func Peek(frame []byte) (e Envelope, _ error) {
 		topError:   {Name: "error"},
 		topChannel: {Name: "channel"},
 	}
-	s := scanner{buf: frame}
+	s := scanner{buf: frame, spelling: true}
 	if err := s.document(top[:], params[:]); err != nil {
 		return Envelope{}, err
 	}
+	e.Misspelt = s.other != ""
 	e.ID, e.Params, e.Result, e.Error = top[topID].Raw, top[topParams].Raw, top[topResult].Raw, top[topError].Raw
 	if err := e.setTexts(&top[topMethod], &top[topChannel], &params[inChannel]); err != nil {
 		return Envelope{}, err

@@ -44,7 +44,7 @@ func TestPeek(t *testing.T) {
 				Params: []byte(`{"channe\u006C":"x:\/\ud83d\ude00\n"}`)}},
 		// Keys match exactly; what does not match passes.
 		{`{"Method":1,"ID":{},"iD":1,"id ":1,"method":"m","params":{"Channel":1,"channels":2}}`,
-			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Params: []byte(`{"Channel":1,"channels":2}`)}},
+			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Params: []byte(`{"Channel":1,"channels":2}`), Misspelt: true}},
 		// MCP messages carry the channel at the top, in responses too.
 		{`{"channel":"mcp://a","method":"tools/list","id":1}`,
 			ahp.Envelope{Kind: ahp.Request, ID: []byte("1"), Method: []byte("tools/list"), Channel: []byte("mcp://a")}},

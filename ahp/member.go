@@ -37,6 +37,20 @@ func Members(object []byte, want []Member) error {
 	return nil
 }
 
+// Spelt is [Members], and refuses a key too that is another spelling of a named
+// one: one that differs from it in case only. There are parsers that read both
+// as one, so that they may see a value that was not looked at.
+func Spelt(object []byte, want []Member) error {
+	s := scanner{buf: object, spelling: true}
+	if err := s.document(want, nil); err != nil {
+		return err
+	}
+	if s.other != "" {
+		return &FrameError{s.otherAt, strconv.Quote(s.other) + " in another spelling"}
+	}
+	return nil
+}
+
 // Offset is where Raw stands in the object that it was read from, in bytes.
 func (m *Member) Offset() int { return m.offset }
 

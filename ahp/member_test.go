@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"ahprelay/ahp"
 )
@@ -139,6 +140,53 @@ func FuzzText(f *testing.F) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("Text(%q) (-want +got):\n%s", raw, diff)
+		}
+	})
+}
+
+// TestSpelt refuses keys that encoding/json takes for another, however they
+// are written.
+func TestSpelt(t *testing.T) {
+	for object, ok := range map[string]bool{
+		`{"uri":1}`:                   true,
+		`{"uri":1,"x":{"URI":2}}`:     true, // another place
+		`{"uri":1,"urix":2,"ur":3}`:   true,
+		`{"":1,"\u00dcri":2}`:         true,
+		`{}`:                          true,
+		`{"uri":1,"URI":2}`:           false,
+		`{"URI":2}`:                   false,
+		`{"uri":1,"\u0055ri":2}`:      false,
+		`{"uri":1,"tasK":2}`:          false,
+		`{"uri":1,"ta\u017fk":2}`:     false, // which folds to s
+		`{"uri":1,"tas\u212a":2}`:     false, // and to k
+		"{\"uri\":1,\"tas\u212a\":2}": false,
+		`{"uri":1,"uri":2}`:           false,
+		`["uri"]`:                     false,
+	} {
+		want := []ahp.Member{{Name: "uri"}, {Name: "task"}}
+		if err := ahp.Spelt([]byte(object), want); err == nil != ok {
+			t.Errorf("Spelt(%s) = %v; want none: %v", object, err, ok)
+		}
+	}
+}
+
+// TestSpeltAsJSON compares with what encoding/json reads into a struct.
+func TestSpeltAsJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		key := rapid.StringMatching(`(?i)[tſx][aé]?[sſ\x{212a}k]{0,2}[kK\x{212a}]?`).Draw(t, "key")
+		object, err := json.Marshal(map[string]int{key: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read struct {
+			Task int `json:"task"`
+		}
+		if err := json.Unmarshal(object, &read); err != nil {
+			t.Fatal(err)
+		}
+		want := []ahp.Member{{Name: "task"}}
+		if err := ahp.Spelt(object, want); (err != nil) != (read.Task == 1 && key != "task") {
+			t.Errorf("Spelt(%s) = %v; encoding/json reads %d", object, err, read.Task)
 		}
 	})
 }

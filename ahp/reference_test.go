@@ -114,6 +114,8 @@ func reference(frame []byte) (e ahp.Envelope, ok bool) {
 	if params["channel"] != nil {
 		e.Said = saidOf(top["params"])
 	}
+	e.Misspelt = misspelt(frame, "id", "method", "params", "result", "error", "channel") ||
+		first(top["params"]) == '{' && misspelt(top["params"], "channel", "action", "serverSeq", "origin")
 	switch has(e.Method) + has(e.ID) + has(e.Result) + has(e.Error) {
 	case "++--":
 		e.Kind = ahp.Request
@@ -221,4 +223,21 @@ func textOf(raw json.RawMessage) ([]byte, bool) {
 		return nil, false
 	}
 	return []byte(text), true
+}
+
+// misspelt reports whether an object has a key that encoding/json would take
+// for one of the names, and that is another.
+func misspelt(object []byte, names ...string) bool {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(object, &keys); err != nil {
+		return false
+	}
+	for key := range keys {
+		for _, name := range names {
+			if key != name && strings.EqualFold(key, name) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -19,6 +20,10 @@ type scanner struct {
 	depth int                          // open objects and arrays
 	kinds [(MaxDepth + 63) / 64]uint64 // which of those that value opened are objects
 	err   *FrameError
+
+	spelling bool   // keys that differ from a wanted one in case are looked for
+	other    string // the wanted one that was found so last, or ""
+	otherAt  int
 }
 
 // failed is the position that a method returns after a failure.
@@ -115,6 +120,11 @@ func (s *scanner) name(i int, want []Member) (int, *Member) {
 		}
 	}
 	m := find(want, key)
+	if m == nil && s.spelling {
+		if alike := findFolded(want, key); alike != "" {
+			s.other, s.otherAt = alike, i
+		}
+	}
 	if m != nil && m.Raw != nil {
 		if !m.lenient {
 			return s.fail(i, strconv.Quote(m.Name)+" given twice"), nil
@@ -132,6 +142,22 @@ func find(want []Member, key []byte) *Member {
 		}
 	}
 	return nil
+}
+
+// findFolded returns the name of the member of want that key is another
+// spelling of for parsers that do not mind case, encoding/json's folding
+// included (which takes U+017F for s, and U+212A for k), or "".
+func findFolded(want []Member, key []byte) string {
+	for k := range want {
+		name := want[k].Name
+		if len(key) < len(name) || key[0]|0x20 != name[0]|0x20 && key[0] < utf8.RuneSelf {
+			continue // folding makes no key shorter, of names in ASCII
+		}
+		if strings.EqualFold(name, string(key)) {
+			return name
+		}
+	}
+	return ""
 }
 
 // value validates the value at i.

@@ -28,9 +28,9 @@ func newAuthority(p Policy, families *Families) *Authority {
 }
 
 // FromClient implements [Gate].
-func (a *Authority) FromClient(message []byte, env *ahp.Envelope) Decision {
+func (a *Authority) FromClient(_ []byte, env *ahp.Envelope) Decision {
 	if env.Kind == ahp.Response {
-		return a.answered(message, env)
+		return a.answered(env)
 	}
 	if no := a.judge(env); no != nil {
 		return a.refuse(env, no)
@@ -61,6 +61,7 @@ func no(format string, args ...any) *refusal {
 var (
 	noAccess = no("this token may look and not change anything")
 	noMethod = no("this token does not allow this method")
+	noCase   = no("a key that is read stands here in another case too")
 	noWord   = no("unknown method: a token that may not do everything allows only what is known")
 )
 
@@ -68,6 +69,8 @@ var (
 func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	m, known := methodOf(env)
 	switch {
+	case env.Misspelt:
+		return noCase
 	case !a.policy.Writes() && known && !m.reads, !a.policy.allowsSome():
 		return noAccess
 	case !known && (!a.policy.Writes() || a.reach != nil):
@@ -153,7 +156,10 @@ var answers = map[string]bool{
 
 // answered decides about an answer of the client's: one that may grant
 // something is replaced by a refusal.
-func (a *Authority) answered(_ []byte, env *ahp.Envelope) Decision {
+func (a *Authority) answered(env *ahp.Envelope) Decision {
+	if env.Misspelt { // it may be a request
+		return Decision{Replace, ahp.AppendError(nil, env.ID, noCase.code, noCase.reason, nil)}
+	}
 	if a.asked == nil {
 		return Decision{}
 	}

@@ -23,6 +23,10 @@
 //     acknowledgements of flow control need not be named.
 //   - Channels: patterns of the URIs that may be reached.
 //
+// A key that is read is not to stand there in another case too, however it is
+// written: hosts in Go or .NET would read that one. Where a policy is not full,
+// such a message is refused, wherever a gate reads the key.
+//
 // A method that is not in the matrix is unknown. With read access or
 // limited channels it is refused; otherwise it passes if the methods name it.
 //

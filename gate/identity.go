@@ -129,10 +129,7 @@ func clientIDOf(params []byte) (id string, ok bool) {
 		return "", true
 	}
 	member := [...]ahp.Member{{Name: "clientId"}}
-	if ahp.Members(params, member[:]) != nil {
-		return "", false
-	}
-	if alike := otherSpelling(params, "clientId"); alike {
+	if ahp.Spelt(params, member[:]) != nil {
 		return "", false
 	}
 	if member[0].Raw == nil {
@@ -140,16 +137,6 @@ func clientIDOf(params []byte) (id string, ok bool) {
 	}
 	id, ok = ahp.Text(member[0].Raw)
 	return id, ok && id != "" && len(id) <= maxClientIDLen
-}
-
-// otherSpelling reports whether an object has a key that differs from name in
-// case only: there are parsers that do not mind.
-func otherSpelling(object []byte, name string) (found bool) {
-	ahp.Strings(object, func(s ahp.StringAt) bool {
-		found = s.IsKey && s.Depth == 1 && string(s.Text) != name && strings.EqualFold(string(s.Text), name)
-		return !found
-	})
-	return found
 }
 
 // answer is the error that a request is answered with, nil for what gets no

@@ -274,7 +274,11 @@ func quote(uri string) string {
 // judgeRoot lets anybody subscribe to the root, whose state and actions are
 // made to fit; but not in frames of flow control, which are not.
 func (r *reach) judgeRoot(env *ahp.Envelope) *refusal {
-	if _, ok := member(env.Params, "flowControl"); ok {
+	m := [...]ahp.Member{{Name: "flowControl"}}
+	if ahp.Spelt(env.Params, m[:]) != nil {
+		return unreadable
+	}
+	if m[0].Raw != nil {
 		return r.judgeURI(rootChannel)
 	}
 	return nil
@@ -286,7 +290,7 @@ func (r *reach) judgeRoot(env *ahp.Envelope) *refusal {
 // what it needs.
 func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
 	m := [...]ahp.Member{{Name: "initialSubscriptions"}, {Name: "subscriptions"}}
-	if ahp.Members(env.Params, m[:]) != nil {
+	if ahp.Spelt(env.Params, m[:]) != nil {
 		return no("subscriptions that cannot be read")
 	}
 	for i := range m {
@@ -297,7 +301,11 @@ func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
 		for _, e := range list {
 			channel, ok := ahp.Text(e.Raw)
 			if !ok {
-				channel = text(e.Raw, "channel")
+				one := [...]ahp.Member{{Name: "channel"}}
+				if ahp.Spelt(e.Raw, one[:]) != nil {
+					return no("subscriptions that cannot be read")
+				}
+				channel, _ = ahp.Text(one[0].Raw)
 			}
 			switch {
 			case channel == rootChannel:
@@ -369,7 +377,7 @@ func (r *reach) judgeKeys(params []byte, keys []string, depth int) (named int, r
 	for i, key := range keys {
 		m[i].Name = key
 	}
-	if depth == 0 || ahp.Members(params, m) != nil {
+	if depth == 0 || ahp.Spelt(params, m) != nil {
 		return 0, unreadable
 	}
 	for i := range m {
