@@ -273,6 +273,10 @@ func hex4(digits []byte) (r rune, ok bool) {
 	return r, true
 }
 
+// IsNone reports whether a raw value is absent or null, as the origin and the
+// rejectionReason are of an action that is the host's own word.
+func IsNone(raw []byte) bool { return raw == nil || string(raw) == "null" }
+
 // Texts decodes a raw JSON array of strings; ok is false if it is none.
 func Texts(raw []byte) (list []string, ok bool) {
 	m := Member{Raw: raw}

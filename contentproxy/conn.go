@@ -2,10 +2,10 @@ package contentproxy
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"ahprelay/ahp"
 )
@@ -18,6 +18,7 @@ type Conn struct {
 	mu       sync.Mutex
 	waiting  []waiting        // requests of the client
 	canvases map[string]*seen // by channel; those that the client is subscribed to
+	asks     []Ask            // that are to be taken
 }
 
 // A waiting request is one whose answer matters here.
@@ -26,13 +27,18 @@ type waiting struct {
 	method  string
 	channel string
 	uri     string   // of a read
+	params  []byte   // of a subscribe
 	resumed []string // subscriptions of a reconnect
+	left    []string // what the client has unsubscribed from since
 }
 
 // seen is a canvas as this client sees it.
 type seen struct {
 	canvas
 	closed bool
+	params []byte        // with which the client has subscribed; nil: the host may not be asked with these
+	told   time.Time     // when the host has last said here what the canvas is
+	asked  chan struct{} // closed when the host has answered an Ask; nil: it is not being asked
 }
 
 // Conn returns a connection that has seen nothing yet.
@@ -46,12 +52,16 @@ const canvasChannel = "ahp-canvas:"
 // FromClient takes note of a message of the client's.
 func (c *Conn) FromClient(env *ahp.Envelope) {
 	switch string(env.Method) {
+	case "dispatchAction":
+		if bytes.HasPrefix(env.Channel, []byte(canvasChannel)) {
+			c.host.claimed(env)
+		}
 	case "unsubscribe":
-		c.mu.Lock()
-		delete(c.canvases, string(env.Channel))
-		c.mu.Unlock()
-	case "initialize", "subscribe":
+		c.unsubscribed(string(env.Channel))
+	case "initialize":
 		c.await(env, waiting{})
+	case "subscribe":
+		c.await(env, waiting{params: askParams(env.Params)})
 	case "reconnect":
 		if params, err := ahp.ReadReconnectParams(env.Params); err == nil {
 			c.await(env, waiting{resumed: params.Subscriptions})
@@ -75,6 +85,22 @@ func (c *Conn) await(env *ahp.Envelope, w waiting) {
 	if len(c.waiting) < maxWaiting {
 		w.id = bytes.Clone(env.ID)
 		c.waiting = append(c.waiting, w)
+	}
+}
+
+// unsubscribed notes that the client wants to hear no more of a canvas, not even
+// in answers that are still to come.
+func (c *Conn) unsubscribed(channel string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settle(channel)
+	delete(c.canvases, channel)
+	for i := range c.waiting {
+		w := &c.waiting[i]
+		concerned := w.channel == channel || slices.Contains(w.resumed, channel) || w.method == "initialize" && len(w.left) < maxCanvases
+		if concerned && !slices.Contains(w.left, channel) {
+			w.left = append(w.left, channel)
+		}
 	}
 }
 
@@ -159,6 +185,15 @@ func (c *Conn) response(r *rewriter, w waiting, result []byte, at int) {
 	}
 	each(snapshots, at, func(raw []byte, at int) { c.snapshot(r, raw, at) })
 	each(actions, at, func(raw []byte, at int) { c.action(r, raw, at) })
+	if s := c.canvases[w.channel]; s != nil && w.method == "subscribe" {
+		s.params = w.params
+	}
+	for _, channel := range w.left {
+		delete(c.canvases, channel)
+	}
+	if !c.host.cfg.Off {
+		c.askUnknown(w.resumed)
+	}
 }
 
 // each calls f with each element of an array.
@@ -181,7 +216,7 @@ func (c *Conn) subscribed(channel string) *seen {
 		if len(c.canvases) >= maxCanvases {
 			return new(seen)
 		}
-		s = new(seen)
+		s = &seen{params: askParams(quotedChannel(channel))}
 		c.canvases[channel] = s
 	}
 	if known, ok := c.host.known(channel); ok && s.instance == "" {
@@ -215,8 +250,8 @@ func (c *Conn) state(r *rewriter, channel string, raw []byte, at int) {
 	}
 	s := c.subscribed(channel)
 	s.instance, _ = ahp.Text(m[0].Raw)
-	s.closed, s.server, s.origin = false, isServer(m[1].Raw), origin{}
-	c.address(r, s, raw, at)
+	s.closed, s.server, s.origin, s.told = false, isServer(m[1].Raw), origin{}, time.Now()
+	c.address(r, s, raw, at, func(o origin) bool { return c.host.mayBeClients(channel, o) })
 	c.host.learn(channel, s.canvas)
 }
 
@@ -231,8 +266,8 @@ func isServer(provider []byte) bool {
 }
 
 // address looks at the url and contentUri of a canvas's state, or of a change
-// of it, and mints.
-func (c *Conn) address(r *rewriter, s *seen, raw []byte, at int) {
+// of it, and mints, but not what is doubtful.
+func (c *Conn) address(r *rewriter, s *seen, raw []byte, at int, doubtful func(origin) bool) {
 	m := [...]ahp.Member{{Name: "url"}, {Name: "contentUri"}}
 	if ahp.Members(raw, m[:]) != nil {
 		return
@@ -243,7 +278,7 @@ func (c *Conn) address(r *rewriter, s *seen, raw []byte, at int) {
 		}
 		text, _ := ahp.Text(m[i].Raw)
 		o, u, ok := splitLoopback(text)
-		if !ok || c.host.cfg.Off || !s.server || s.instance == "" || slices.Contains(c.host.cfg.DenyPorts, o.port) {
+		if !ok || c.host.cfg.Off || !s.server || s.instance == "" || slices.Contains(c.host.cfg.DenyPorts, o.port) || doubtful(o) {
 			s.origin = origin{} // what was minted before is no longer what the host shows
 			continue
 		}
@@ -252,10 +287,12 @@ func (c *Conn) address(r *rewriter, s *seen, raw []byte, at int) {
 	}
 }
 
-// action learns from {channel, action}.
+// action learns from {channel, action, origin?, rejectionReason?}. What a client
+// has said, accepted or not, and what was rejected, is not the host's own word:
+// it teaches nothing, and passes as it is.
 func (c *Conn) action(r *rewriter, raw []byte, at int) {
-	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}}
-	if ahp.Members(raw, m[:]) != nil || m[1].Raw == nil {
+	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "origin"}, {Name: "rejectionReason"}}
+	if ahp.Members(raw, m[:]) != nil || m[1].Raw == nil || !ahp.IsNone(m[2].Raw) || !ahp.IsNone(m[3].Raw) {
 		return
 	}
 	channel, _ := ahp.Text(m[0].Raw)
@@ -273,7 +310,7 @@ func (c *Conn) action(r *rewriter, raw []byte, at int) {
 			s = &seen{canvas: known}
 		}
 		before := s.canvas
-		c.address(r, s, m[1].Raw, at+m[1].Offset())
+		c.address(r, s, m[1].Raw, at+m[1].Offset(), func(origin) bool { return false })
 		if s.canvas != before {
 			c.host.learn(channel, s.canvas)
 		}
@@ -302,114 +339,4 @@ func (c *Conn) openCanvases(session string, raw []byte) {
 			c.host.forget(channel)
 		}
 	}
-}
-
-// A Read is a request that is served here because the host does not.
-type Read struct {
-	host   *Host
-	client *Conn
-	id     []byte
-	method string
-	uri    string
-	from   origin
-	at     Address
-	no     *refusal // set: it is refused
-}
-
-// read returns what to do about the answer to a read: nil if it stands.
-func (c *Conn) read(w waiting, env *ahp.Envelope) *Read {
-	if w.uri == "" || env.Error == nil || c.host.cfg.Off || !c.unserved(w, env.Error) {
-		return nil
-	}
-	r := &Read{host: c.host, client: c, id: bytes.Clone(env.ID), method: w.method, uri: w.uri}
-	r.at, r.from, r.no = c.allow(w)
-	return r
-}
-
-// unserved reports whether an error says that the host does not serve such
-// reads. resourceRead it does serve, but knows nothing of minted addresses: only
-// what it forbids stays forbidden.
-func (c *Conn) unserved(w waiting, failure []byte) bool {
-	m := [...]ahp.Member{{Name: "code"}}
-	if ahp.Members(failure, m[:]) != nil {
-		return false
-	}
-	code := string(m[0].Raw)
-	if w.method == "resourceRead" {
-		return strings.HasPrefix(w.uri, Scheme+":") && code != "-32009" && code != "-32007"
-	}
-	return code == "-32601"
-}
-
-// allow checks a read (Canvas proposal, §8).
-func (c *Conn) allow(w waiting) (Address, origin, *refusal) {
-	at, err := ParseAddress(w.uri)
-	if err != nil {
-		return at, origin{}, refuse(ahp.CodeInvalidParams, "%v", err)
-	}
-	s := c.canvases[w.channel]
-	if w.method == "resourceRead" { // its channel is the root
-		s = c.byInstance(at.Instance)
-	} else if !strings.HasPrefix(w.channel, canvasChannel) {
-		return at, origin{}, refuse(ahp.CodeInvalidParams, "channel: want %s/<id>", canvasChannel)
-	}
-	switch {
-	case s == nil:
-		return at, origin{}, refuse(ahp.CodePermissionDenied, "the client is not subscribed to that canvas")
-	case s.closed:
-		return at, origin{}, refuse(ahp.CodeNotFound, "the canvas is closed")
-	case s.instance != at.Instance:
-		return at, origin{}, refuse(ahp.CodeInvalidParams, "the address is of another instance than the channel")
-	case s.origin == origin{}:
-		return at, origin{}, refuse(ahp.CodeNotFound, "the canvas has no content that can be read here")
-	}
-	return at, s.origin, nil
-}
-
-func (c *Conn) byInstance(instance string) *seen {
-	for _, s := range c.canvases {
-		if s.instance == instance {
-			return s
-		}
-	}
-	return nil
-}
-
-// Answer reads the content, and returns the response for the client, when it is
-// this client's turn: see package fair.
-func (r *Read) Answer(ctx context.Context) Message {
-	if r.no != nil {
-		return r.failed(r.no)
-	}
-	c, no := r.host.fetcher.read(ctx, r.client, r.from, r.at)
-	if no != nil {
-		return r.failed(no)
-	}
-	return withContent(ahp.AppendResult(nil, r.id, r.result(c)))
-}
-
-// TooMany returns the response that refuses the read because others of the
-// client are under way.
-func (r *Read) TooMany() Message {
-	return r.failed(refuse(ahp.CodeRateLimited, "too many reads of canvas content at a time"))
-}
-
-func (r *Read) failed(no *refusal) Message {
-	return Message{Bytes: ahp.AppendError(nil, r.id, no.code, no.message, nil)}
-}
-
-// result puts the content into the form of the method's result.
-func (r *Read) result(c *content) []byte {
-	if r.method == "resourceRead" {
-		encoding := `"base64"`
-		if c.text {
-			encoding = `"utf-8"`
-		}
-		return slices.Concat([]byte(`{"data":`), c.data, []byte(`,"encoding":`+encoding+`,"contentType":`), c.mimeType, []byte("}"))
-	}
-	key := `,"blob":`
-	if c.text {
-		key = `,"text":`
-	}
-	return slices.Concat([]byte(`{"contents":[{"uri":`), quote(r.uri), []byte(`,"mimeType":`), c.mimeType, []byte(key), c.data, []byte("}]}"))
 }

@@ -53,6 +53,13 @@ func (c *client) gets(format string, args ...any) string {
 		c.t.Fatal(err)
 	}
 	out, read := c.FromHost(message, &env)
+	asks := c.Asks()
+	if read != nil {
+		asks = append(asks, read.Asks()...)
+	}
+	for _, ask := range asks {
+		c.Settle(ask) // the host has no more to say
+	}
 	if read != nil {
 		out = read.Answer(c.t.Context())
 	}

@@ -20,8 +20,15 @@
 //     from that web server and answers instead.
 //
 // Minted are only addresses of canvases whose provider is the host
-// (provider.kind is "server"): what a client provides could name anything on
-// the host's machine. Names that resolve to loopback addresses and other ways
+// (provider.kind is "server"), in the host's own words: what a client says could
+// name anything on the host's machine. So an action that has an origin, or was
+// rejected, teaches nothing, and passes as it came: in a client's words, an
+// address is that of the client's machine. Some hosts take into a canvas's state
+// what clients dispatch to it: an address there whose port a client has said, and
+// the host has not said before, is not minted. What clients have said to the
+// host in another way, or to another host-agent, is not known here.
+//
+// Names that resolve to loopback addresses and other ways
 // to write one are not loopback addresses here. https: and everything else
 // passes untouched.
 //
@@ -35,6 +42,13 @@
 //	-32602  the address is malformed, or of another instance than the channel
 //	-32009  not subscribed, or the origin may not be read
 //	-32008  the canvas is closed or has no such content, or its server does not answer
+//
+// Whether the canvas is still there the host says on that connection: if it has
+// said nothing in the last 2 s, it is asked ([Ask]). Where the client has a window
+// on the canvas's channel (flowControl), asking would begin that anew: there the
+// last state holds, until the canvas's session says that it has closed. After a
+// host-agent's restart, an address that comes in the replay of a reconnect itself
+// passes as it is: whose the canvas is, is not known before the host was asked.
 //
 // Reads are GET requests without credentials, cookies, proxies or redirects.
 // What pages served so cannot do: absolute paths of other origins, WebSockets,

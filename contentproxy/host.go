@@ -1,7 +1,11 @@
 package contentproxy
 
 import (
+	"bytes"
+	"maps"
 	"sync"
+
+	"ahprelay/ahp"
 )
 
 // DefaultLimit is how large a resource may be, in bytes: in base64 it fits
@@ -12,6 +16,7 @@ const DefaultLimit = 16 << 20
 const (
 	maxCanvases = 1024 // of a host, and of a connection
 	maxWaiting  = 1024 // requests of a connection whose answers are awaited
+	maxClaims   = 1024 // what clients have said of a host's canvases
 )
 
 // Config says what a [Host] may do.
@@ -29,7 +34,11 @@ type Host struct {
 	mu       sync.Mutex
 	canvases map[string]canvas // by channel, as last told on any connection
 	sessions map[string]string // by the channel of a canvas
+	claims   map[claim]bool
 }
+
+// A claim is a port of which a client has said that a canvas's content is there.
+type claim struct{ channel, port string }
 
 // A canvas is what the host has said about an instance.
 type canvas struct {
@@ -43,7 +52,7 @@ func NewHost(cfg Config) *Host {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit
 	}
-	return &Host{cfg: cfg, fetcher: newFetcher(cfg.Limit), canvases: map[string]canvas{}, sessions: map[string]string{}}
+	return &Host{cfg: cfg, fetcher: newFetcher(cfg.Limit), canvases: map[string]canvas{}, sessions: map[string]string{}, claims: map[claim]bool{}}
 }
 
 // Close ends the idle connections to origins.
@@ -69,6 +78,44 @@ func (h *Host) forget(channel string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.canvases, channel)
+	maps.DeleteFunc(h.claims, func(c claim, _ bool) bool { return c.channel == channel })
+}
+
+// claimed takes note of the addresses that a client dispatches to a canvas.
+func (h *Host) claimed(env *ahp.Envelope) {
+	channel := string(env.Channel)
+	ahp.Strings(env.Params, func(s ahp.StringAt) bool {
+		if o, ok := claimedOrigin(s); ok {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if len(h.claims) < maxClaims {
+				h.claims[claim{channel, o.port}] = true
+			}
+		}
+		return true
+	})
+}
+
+// claimedOrigin returns the origin that a member of an action names as that of a
+// canvas's content.
+func claimedOrigin(s ahp.StringAt) (origin, bool) {
+	if s.IsKey || !bytes.EqualFold(s.Key, []byte("url")) && !bytes.EqualFold(s.Key, []byte("contentUri")) {
+		return origin{}, false
+	}
+	o, _, ok := splitLoopback(string(s.Text))
+	return o, ok
+}
+
+// mayBeClients reports whether an address in the state of a canvas may have come
+// there from a client: one has said it, and the host has not said it before.
+// When there are too many to remember, any may.
+func (h *Host) mayBeClients(channel string, o origin) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.canvases[channel].origin == o {
+		return false
+	}
+	return h.claims[claim{channel, o.port}] || len(h.claims) >= maxClaims
 }
 
 // belongs notes the session of a canvas.

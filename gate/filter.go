@@ -269,7 +269,7 @@ func (r *reach) notification(message []byte, env *ahp.Envelope) Decision {
 func (r *reach) learnNotification(env *ahp.Envelope) {
 	switch string(env.Method) {
 	case "action":
-		if said := &env.Said; said.Action != nil && byHost(said.Origin) && teaches(said.Action) {
+		if said := &env.Said; said.Action != nil && ahp.IsNone(said.Origin) && teaches(said.Action) {
 			r.learnFrom(string(env.Channel), said.Action)
 		}
 	case "channel/frame":

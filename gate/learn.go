@@ -203,13 +203,10 @@ func (r *reach) learnTerminal(uri string, state []byte) bool {
 	return false
 }
 
-// byHost reports whether an action with this origin is the host's own.
-func byHost(origin []byte) bool { return origin == nil || string(origin) == "null" }
-
 // learnEnvelope learns from {channel, action, origin?}, if it is in reach.
 func (r *reach) learnEnvelope(raw []byte) {
 	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "origin"}}
-	if ahp.Members(raw, m[:]) != nil || m[1].Raw == nil || !byHost(m[2].Raw) {
+	if ahp.Members(raw, m[:]) != nil || m[1].Raw == nil || !ahp.IsNone(m[2].Raw) {
 		return
 	}
 	if channel, ok := ahp.Text(m[0].Raw); ok && channel != rootChannel && r.allows(channel) {

@@ -74,7 +74,8 @@ type delivery struct {
 	binary  bool
 	credit  int
 	flush   bool
-	own     bool // the host-agent's own answer to the host
+	own     bool              // the host-agent's own answer to the host
+	about   *contentproxy.Ask // the host-agent's own request
 }
 
 // connect is called for each client. It returns at once.
@@ -109,6 +110,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 		defer cancel()
 		defer a.clients.leave(c)
 		defer identity.Leave()
+		defer c.report.mcp.Leave()
 		c.run(ctx)
 	})
 	return c
@@ -312,7 +314,12 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 		c.cancel()
 		return errBadMessage
 	}
-	c.counts.in.Add(1)
+	if d.about == nil {
+		c.counts.in.Add(1)
+	} else if !c.canvas.Wants(*d.about) {
+		c.unasked(env.ID, d.about)
+		return nil
+	}
 	decision, err := c.decide(d.message, &env)
 	switch decision.Verdict {
 	case gate.Answer:
@@ -353,9 +360,13 @@ var errBadMessage = errors.New("no message")
 // connection, has sent. The end of the client is no error here: what it sent
 // before is still to be written.
 func (c *hostConn) answerClient(env *ahp.Envelope, answer []byte) {
-	if ask, ok := c.asks.take(env.ID); ok && env.Kind == ahp.Request {
-		_ = c.conn.Answer(ask, answer, 0, 0)
-	} else if answer != nil {
+	asked, ok := c.asks.take(env.ID)
+	switch ok = ok && env.Kind == ahp.Request; {
+	case ok && asked.about != nil:
+		c.canvas.Settle(*asked.about)
+	case ok:
+		_ = c.conn.Answer(asked.number, answer, 0, 0)
+	case answer != nil:
 		_ = c.conn.FromHost(answer, false, nil)
 	}
 }

@@ -3,7 +3,9 @@ package hostagent
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -22,11 +24,17 @@ const (
 // response passes a response of the host's on to whom asked: the client, or
 // the relay on its connection. What the host does not serve is served here.
 func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []byte, env *ahp.Envelope) error {
-	answer := c.toClient
-	if ask, ok := c.asks.take(env.ID); ok {
-		answer = func(m contentproxy.Message) error { return c.conn.Answer(ask, m.Bytes, m.From, m.To) }
-	}
+	asked, aside := c.asks.take(env.ID)
 	out, read := c.canvas.FromHost(message, env)
+	c.askAbout(c.canvas.Asks())
+	answer := c.toClient
+	switch {
+	case asked.about != nil:
+		c.canvas.Settle(*asked.about)
+		return nil
+	case aside:
+		answer = func(m contentproxy.Message) error { return c.conn.Answer(asked.number, m.Bytes, m.From, m.To) }
+	}
 	if read == nil {
 		return answer(out)
 	}
@@ -46,6 +54,7 @@ func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []b
 		if err := c.conn.WaitToAnswer(c.ended); errors.Is(err, routing.ErrStalled) {
 			c.slow()
 		} else if err == nil {
+			c.askAbout(read.Asks())
 			_ = answer(read.Answer(ctx)) // fails if the client is gone
 		}
 	})
@@ -59,23 +68,45 @@ func (c *hostConn) toClient(m contentproxy.Message) error {
 // Ask implements [routing.HostConn].
 func (c *hostConn) Ask(number uint64, request []byte) {
 	env, err := ahp.Peek(request)
-	if err == nil && env.Kind == ahp.Request && c.asks.add(ask{number, bytes.Clone(env.ID)}) {
+	if err == nil && env.Kind == ahp.Request && c.asks.add(ask{number: number, id: bytes.Clone(env.ID)}) {
 		c.queueUp(delivery{message: request}) // no relay sends anything else
 	}
 }
 
-// maxAsks bounds what a relay may ask for at a time; relays have a lower bound
-// of their own.
+// askAbout asks the host about canvases, as the client would. The gates judge it
+// like what the client says.
+func (c *hostConn) askAbout(list []contentproxy.Ask) {
+	for _, about := range list {
+		id := fmt.Appendf(nil, "%q", "host-agent-"+rand.Text())
+		if !c.asks.add(ask{id: id, about: &about}) {
+			c.canvas.Settle(about)
+			continue
+		}
+		request := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"subscribe","params":%s}`, id, about.Params)
+		c.queueUp(delivery{message: request, about: &about})
+	}
+}
+
+// unasked notes that an ask of the host-agent's own does not go to the host.
+func (c *hostConn) unasked(id []byte, about *contentproxy.Ask) {
+	c.asks.take(id)
+	c.canvas.Settle(*about)
+}
+
+// maxAsks bounds what is asked for at a time; relays have a lower bound of their
+// own.
 const maxAsks = 64
 
-// asks are the requests that relays have asked on a connection.
+// asks are the requests on a connection that are not the client's.
 type asks struct {
 	mu   sync.Mutex
 	list []ask
 }
 
+// An ask is a relay's, or the host-agent's own.
 type ask struct {
-	number uint64
+	number uint64            // as the relay knows it
+	about  *contentproxy.Ask // nil: it is the relay's
 	id     []byte
 }
 
@@ -91,14 +122,14 @@ func (a *asks) add(one ask) bool {
 }
 
 // take returns which request a response answers.
-func (a *asks) take(id []byte) (number uint64, ok bool) {
+func (a *asks) take(id []byte) (one ask, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	i := slices.IndexFunc(a.list, func(one ask) bool { return ahp.SameID(one.id, id) })
 	if i < 0 {
-		return 0, false
+		return ask{}, false
 	}
-	number = a.list[i].number
+	one = a.list[i]
 	a.list = slices.Delete(a.list, i, i+1)
-	return number, true
+	return one, true
 }

@@ -60,15 +60,16 @@ func TestGoneChannels(t *testing.T) {
 		w.action(session, `{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"ready"},"channel":"`+name(i)+`"}`)
 	}
 	for i := range n + 1 {
-		want := "pass" // long forgotten
-		switch {
-		case i == n:
+		want := "-32008" // even if it is long forgotten
+		if i == n {
 			want = "-32601"
-		case i >= n-256:
-			want = "-32008"
 		}
 		if got := w.call(name(i)); got != want {
 			t.Fatalf("channel %d: %s; want %s", i, got, want)
+		}
+		gone := strings.Contains(w.client(`{"id":1,"method":"x","channel":"`+name(i)+`"}`), "not available any more")
+		if known := n-256 <= i && i < n; gone != known {
+			t.Fatalf("channel %d: is known to have gone %v; want %v", i, gone, known)
 		}
 	}
 	if got := w.call("mcp://stays"); got != "-32601" {
@@ -114,7 +115,7 @@ func TestManyRequests(t *testing.T) {
 		w.host(fmt.Sprintf(`{"id":%d,"result":{"snapshot":{"resource":"ahp-session:/%d","state":{"customizations":[%s]}}}}`, i, i, mcpServer("s", channel, "ready", "")))
 		want := "-32601"
 		if i == 1024 {
-			want = "pass"
+			want = "-32008"
 		}
 		if got := w.call(channel); got != want {
 			t.Errorf("request %d: %s; want %s", i, got, want)

@@ -2,8 +2,6 @@ package mcpgate
 
 import (
 	"bytes"
-	"container/list"
-	"sync"
 
 	"ahprelay/ahp"
 )
@@ -67,7 +65,7 @@ func (d *declared) lacks(c capability) bool { return d.known && d.flags&c == 0 }
 // readDeclared reads the capabilities of a client, nil if it has sent none.
 func readDeclared(raw []byte, from string) declared {
 	d := declared{known: true, from: from}
-	if raw == nil || string(raw) == "null" {
+	if ahp.IsNone(raw) {
 		return d
 	}
 	m := [...]ahp.Member{{Name: "canvas"}, {Name: "mcpApps"}, {Name: "sampling"}, {Name: "elicitation"}, {Name: "roots"}}
@@ -83,58 +81,4 @@ func readDeclared(raw []byte, from string) declared {
 		d.raw = bytes.Clone(raw)
 	}
 	return d
-}
-
-// maxClients is how many clients' capabilities a host's gates remember.
-const maxClients = 1024
-
-// A Host is what the gates of all connections to a host share.
-type Host struct {
-	mu      sync.Mutex
-	clients map[clientKey]*list.Element
-	order   *list.List // of remembered, the last used first
-}
-
-type clientKey struct{ subject, clientID string }
-
-type remembered struct {
-	key      clientKey
-	declared declared
-}
-
-// NewHost returns a Host that knows of no clients.
-func NewHost() *Host {
-	return &Host{clients: map[clientKey]*list.Element{}, order: list.New()}
-}
-
-// remember notes what a client has declared.
-func (h *Host) remember(key clientKey, d declared) {
-	if key.clientID == "" || len(key.clientID) > maxName {
-		return
-	}
-	d.from = fromEarlier
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if e := h.clients[key]; e != nil {
-		e.Value = remembered{key, d}
-		h.order.MoveToFront(e)
-		return
-	}
-	h.clients[key] = h.order.PushFront(remembered{key, d})
-	if h.order.Len() > maxClients {
-		last := h.order.Back()
-		delete(h.clients, h.order.Remove(last).(remembered).key)
-	}
-}
-
-// recall returns what a client has declared before.
-func (h *Host) recall(key clientKey) declared {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e := h.clients[key]
-	if e == nil {
-		return declared{}
-	}
-	h.order.MoveToFront(e)
-	return e.Value.(remembered).declared
 }

@@ -28,7 +28,12 @@
 //	serves the method                                   passes            passes
 //	serves other methods, or none                       error -32601      ends here
 //	was named, and is not ready any more, or not yet    error -32008      ends here
-//	was never named                                     passes            passes
+//	was never named, nor any other by the host          passes            passes
+//	was never named                                     error -32008      ends here
+//
+// Until a host has named some channel to some client, it may use the scheme in
+// its own way; in strict mode it may not. notifications/progress and
+// notifications/cancelled pass on channels that were never named.
 //
 // initialize and notifications/initialized are never served. Responses pass:
 // they answer requests that have passed. What is answered here carries the
@@ -49,15 +54,24 @@
 //
 // Only what the host has said on that very connection counts: in snapshots (of
 // initialize, subscribe and reconnect), replayed actions, and actions, plain or
-// in channel/frame. A replay may change a customization of which there was no
-// snapshot: then its channel is known, its capabilities are not, and all
-// methods pass for as long as it is ready. What was last said of a session
-// stays in force when the client unsubscribes, until the host says otherwise
-// here. When a session is removed, its channels are not ready any more.
+// in channel/frame. Of an action with an origin, which is a client's, only what
+// clients may dispatch counts: that a server is turned on or off, or is to start
+// or stop. One that was rejected says nothing.
+//
+// A client that comes back with reconnect, and gets a replay, goes on with what
+// the host has said before, of the sessions that it resumes, on the last
+// connection on which the same subject used the same clientId: of 1024 clients,
+// and as far as those that are away have no more than 16384 servers together.
+//
+// A replay may change a customization of which nothing is known: then its channel
+// is known, its capabilities are not, and all methods pass for as long as it is
+// ready. What was last said of a session stays in force when the client
+// unsubscribes, until the host says otherwise here. When a session is removed, its
+// channels are not ready any more.
 //
 // A gate keeps up to 1024 servers and the last 256 channels that are named no
 // more. What is beyond that, or has names of more than 4 KiB, it does not
-// know; it is counted.
+// know: it serves nothing, and is counted.
 //
 // # Capabilities of clients
 //

@@ -76,6 +76,7 @@ type Conn struct {
 	mu       sync.Mutex // guards the fields below
 	register register
 	client   declared
+	key      clientKey // as which the client is remembered
 	greeted  bool      // the host has accepted initialize or reconnect
 	waiting  []waiting // requests of the client
 	events   []Event   // to be told when mu is free
@@ -89,6 +90,7 @@ type waiting struct {
 	channel  string // of a subscribe
 	clientID string
 	declared declared
+	resumed  []string // subscriptions of a reconnect
 }
 
 // maxWaiting bounds the requests of a client that wait. What the answers to
@@ -97,7 +99,17 @@ const maxWaiting = 1024
 
 // Conn returns the gate of a new connection.
 func (h *Host) Conn(cfg Config) *Conn {
-	return &Conn{cfg: cfg, host: h, register: newRegister()}
+	return &Conn{cfg: cfg, host: h, register: newRegister(h)}
+}
+
+// Leave says that the connection has ended. What the host has said to the client
+// is kept for when it comes again.
+func (c *Conn) Leave() {
+	c.mu.Lock()
+	key, heard := c.key, c.register
+	c.register = newRegister(c.host)
+	c.mu.Unlock()
+	c.host.ended(key, c, &heard)
 }
 
 // unlock ends a call, and tells what has come of it.
@@ -149,6 +161,9 @@ func (c *Conn) await(env *ahp.Envelope) {
 		w.clientID, w.declared = greeting(env.Params, fromInitialize)
 	case "reconnect":
 		w.clientID, w.declared = greeting(env.Params, fromReconnect)
+		if params, err := ahp.ReadReconnectParams(env.Params); err == nil {
+			w.resumed = params.Subscriptions
+		}
 	}
 	w.method, w.id = string(env.Method), bytes.Clone(env.ID)
 	c.mu.Lock()
@@ -187,7 +202,7 @@ func (c *Conn) served(ch *channel) (all surface, ready bool) {
 func (c *Conn) toServer(env *ahp.Envelope) gate.Decision {
 	ch := c.register.channels[string(env.Channel)]
 	if ch == nil {
-		return gate.Decision{}
+		return c.toUnknown(env)
 	}
 	sets, ready := c.served(ch)
 	yes, unsure := sets.serves(env.Method)
@@ -208,6 +223,16 @@ func (c *Conn) toServer(env *ahp.Envelope) gate.Decision {
 	}
 	ch.used = ch.used || env.Kind == ahp.Request
 	return gate.Decision{}
+}
+
+// toUnknown judges a message of the client's on a channel of the scheme mcp that
+// the host has not named to it. Where the host names none to anybody, it may use
+// that scheme in its own way.
+func (c *Conn) toUnknown(env *ahp.Envelope) gate.Decision {
+	if !c.host.advertises.Load() && !c.cfg.Strict || belongsToRequest(env.Method) {
+		return gate.Decision{}
+	}
+	return c.reject(env, channelUnavailable, ahp.CodeNotFound, "the host has not named this MCP server's channel to the client")
 }
 
 // unavailable says why a channel is not ready.
@@ -309,19 +334,23 @@ func (c *Conn) listChanged(env *ahp.Envelope) gate.Decision {
 
 // response learns from the answer to a request that waits.
 func (c *Conn) response(message []byte, env *ahp.Envelope) {
+	w, ok := c.answered(env.ID)
+	if !ok || env.Result == nil {
+		return
+	}
+	key := clientKey{c.cfg.Subject, w.clientID}
+	var before map[string]*session
+	if w.method == "reconnect" {
+		var known declared
+		if known, before = c.host.recall(key, w.resumed); !w.declared.known {
+			w.declared = known
+		}
+	}
 	c.mu.Lock()
 	defer c.unlock()
-	i := slices.IndexFunc(c.waiting, func(w waiting) bool { return ahp.SameID(w.id, env.ID) })
-	if i < 0 {
-		return
-	}
-	w := c.waiting[i]
-	c.waiting = slices.Delete(c.waiting, i, i+1)
-	if env.Result == nil {
-		return
-	}
 	if w.method != "subscribe" {
-		c.greet(w)
+		c.greet(key, w.declared)
+		c.resume(before, env.Result)
 	}
 	if c.register.sessions[w.channel] != nil || w.method != "subscribe" || mayConcern(message) {
 		var l lesson
@@ -330,18 +359,42 @@ func (c *Conn) response(message []byte, env *ahp.Envelope) {
 	}
 }
 
+// answered returns the request that a response answers, if it waits.
+func (c *Conn) answered(id []byte) (w waiting, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.waiting, func(w waiting) bool { return ahp.SameID(w.id, id) })
+	if i < 0 {
+		return waiting{}, false
+	}
+	w = c.waiting[i]
+	c.waiting = slices.Delete(c.waiting, i, i+1)
+	return w, true
+}
+
 // greet takes what a client has declared that the host has let in.
-func (c *Conn) greet(w waiting) {
-	key := clientKey{c.cfg.Subject, w.clientID}
-	if w.declared.known {
-		c.host.remember(key, w.declared)
-	} else if w.method == "reconnect" {
-		w.declared = c.host.recall(key)
+func (c *Conn) greet(key clientKey, d declared) {
+	if d.known {
+		c.client = d
 	}
-	if w.declared.known {
-		c.client = w.declared
-	}
+	c.key = key
+	c.host.remember(key, d, c)
 	c.greeted, c.changed = true, true
+}
+
+// resume takes over what the host has said on an earlier connection of the
+// sessions that the client goes on with, unless it tells all of it anew.
+func (c *Conn) resume(before map[string]*session, result []byte) {
+	m := [...]ahp.Member{{Name: "snapshots"}, {Name: "missing"}}
+	if ahp.Members(result, m[:]) != nil || m[0].Raw != nil {
+		return
+	}
+	missing, _ := ahp.Texts(m[1].Raw)
+	for uri, s := range before {
+		if c.register.sessions[uri] == nil && !slices.Contains(missing, uri) {
+			c.register.inherit(uri, s)
+		}
+	}
 }
 
 // learn takes note of an action, or of a frame of them.

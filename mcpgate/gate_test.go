@@ -394,19 +394,49 @@ func TestClientMethods(t *testing.T) {
 	}
 }
 
-// TestUnknownChannels has messages pass on channels that the host has not named
-// here, or that are none of MCP's.
+// TestUnknownChannels has channels that the host has not named to the client
+// serve nothing, once it has named any to anybody; before, in soft mode, it may
+// use the scheme in its own way. Channels that are none of MCP's are not looked
+// at.
 func TestUnknownChannels(t *testing.T) {
-	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: true})
-	w.greet("c", "")
-	w.subscribe(session, "["+mcpServer("s", uri, "ready", "")+","+mcpServer("t", "ahp-root://", "ready", "")+"]")
-	for _, channel := range []string{"mcp://host/1/other", "mcp://host/1/files/", "MCP://host/1/files", "ahp-root://", session, "mcp:", "mcpx://a"} {
-		for _, method := range []string{"tools/call", "initialize", "later"} {
-			if got := w.client(fmt.Sprintf(`{"id":"x","method":%q,"params":{"channel":%q}}`, method, channel)); got != "pass" {
-				t.Errorf("%s on %s: %s; want it to pass", method, channel, got)
+	try := func(w *wire, channels []string, request, notification string) {
+		t.Helper()
+		for _, channel := range channels {
+			for _, method := range clientMethods {
+				want := notification
+				if method == "notifications/progress" || method == "notifications/cancelled" {
+					want = "pass" // of requests that never were they say nothing
+				}
+				if got := verdict(w.client(fmt.Sprintf(`{"method":%q,"channel":%q}`, method, channel))); got != want {
+					t.Errorf("%s on %s: %s; want %s", method, channel, got, want)
+				}
+				if want == notification {
+					want = request
+				}
+				if got := verdict(w.client(fmt.Sprintf(`{"id":"x","method":%q,"params":{"channel":%q}}`, method, channel))); got != want {
+					t.Errorf("request %s on %s: %s; want %s", method, channel, got, want)
+				}
 			}
 		}
 	}
+	unknown, foreign := []string{"mcp://host/1/other", "mcp://host/1/files/", "MCP://host/1/files"}, []string{"ahp-root://", session, "mcp:", "mcpx://a"}
+	for _, strict := range []bool{false, true} {
+		host := mcpgate.NewHost()
+		w := newWire(t, host, mcpgate.Config{Strict: strict})
+		w.greet("c", `{"mcpApps":{}}`)
+		if try(w, foreign, "pass", "pass"); strict {
+			try(w, unknown, "-32008", "drop")
+		} else {
+			try(w, unknown, "pass", "pass")
+		}
+		other := newWire(t, host, mcpgate.Config{})
+		other.subscribe(session, "["+mcpServer("s", uri, "ready", "")+","+mcpServer("t", "ahp-root://", "ready", "")+"]")
+		for _, w := range []*wire{w, other} {
+			try(w, foreign, "pass", "pass")
+			try(w, unknown, "-32008", "drop")
+		}
+	}
+	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: true})
 	if got := w.client(`{"id":1,"method":"tools/call","params":{}}`); got != "pass" {
 		t.Errorf("without a channel: %s", got)
 	}

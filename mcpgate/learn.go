@@ -152,7 +152,7 @@ func readServer(l *lesson, raw []byte) *server {
 // kindOf returns the kind of a state, "" if there is no state. One that cannot
 // be read is not ready.
 func kindOf(raw []byte) string {
-	if raw == nil || string(raw) == "null" {
+	if ahp.IsNone(raw) {
 		return ""
 	}
 	m := [...]ahp.Member{{Name: "kind"}}
@@ -178,11 +178,12 @@ func isMCP(uri []byte) bool {
 	return len(uri) > 4 && uri[3] == ':' && bytes.EqualFold(uri[:3], []byte("mcp"))
 }
 
-// action learns from {channel, action}. One that the host has rejected changes
-// nothing.
+// action learns from {channel, action, origin?, rejectionReason?}. One that the
+// host has rejected changes nothing. Of a client's only those count that clients
+// may dispatch, which say nothing of what a server can do.
 func (r *register) action(l *lesson, raw []byte) {
-	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "rejectionReason"}}
-	if ahp.Members(raw, m[:]) != nil || !isObject(m[1].Raw) || m[2].Raw != nil && string(m[2].Raw) != "null" {
+	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "rejectionReason"}, {Name: "origin"}}
+	if ahp.Members(raw, m[:]) != nil || !isObject(m[1].Raw) || !ahp.IsNone(m[2].Raw) {
 		return
 	}
 	a := [...]ahp.Member{
@@ -194,6 +195,9 @@ func (r *register) action(l *lesson, raw []byte) {
 		return
 	}
 	kind, id, uri := text(&a[0]), text(&a[1]), text(&m[0])
+	if !ahp.IsNone(m[3].Raw) && !clientsMay[kind] {
+		return
+	}
 	switch kind {
 	case "session/customizationsChanged":
 		r.customizations(l, uri, a[2].Raw)
@@ -213,6 +217,11 @@ func (r *register) action(l *lesson, raw []byte) {
 	case "session/mcpServerStopRequested":
 		r.moved(l, uri, id, "stopped", "")
 	}
+}
+
+// clientsMay are the actions on customizations that clients may dispatch.
+var clientsMay = map[string]bool{
+	"session/customizationToggled": true, "session/mcpServerStartRequested": true, "session/mcpServerStopRequested": true,
 }
 
 // updated learns a customization of the top level, whole.

@@ -26,6 +26,9 @@ type model struct {
 	named    map[string]bool // channels, ever
 	used     map[string]bool
 	client   object // capabilities; nil: not known
+
+	greeted    bool // the client is known by its clientId
+	advertised bool // the host has named channels on earlier connections
 }
 
 type modelSession struct {
@@ -89,10 +92,11 @@ func (m *model) snapshot(v any) {
 
 func (m *model) action(v any) {
 	o := v.(object)
-	if o["rejectionReason"] != nil {
+	a, uri := o["action"].(object), o["channel"].(string)
+	clients := a["type"] == "session/customizationToggled" || a["type"] == "session/mcpServerStartRequested" || a["type"] == "session/mcpServerStopRequested"
+	if o["rejectionReason"] != nil || o["origin"] != nil && !clients {
 		return
 	}
-	a, uri := o["action"].(object), o["channel"].(string)
 	id, _ := a["id"].(string)
 	switch a["type"] {
 	case "session/customizationsChanged":
@@ -184,7 +188,13 @@ func (m *model) moved(uri, id string, state, channel any) {
 // method.
 func (m *model) judge(channel, method string, request bool) string {
 	if !m.named[channel] {
-		return "pass"
+		switch {
+		case len(m.named) == 0 && !m.advertised && !m.strict, method == "notifications/progress", method == "notifications/cancelled":
+			return "pass"
+		case request:
+			return "-32008"
+		}
+		return "drop"
 	}
 	ready, table, later := m.look(channel)
 	_, apps := m.client["mcpApps"]
@@ -359,6 +369,9 @@ func (s script) action() object {
 	if s.dice.IntN(10) == 0 {
 		o["rejectionReason"] = "no"
 	}
+	if s.dice.IntN(6) == 0 {
+		o["origin"] = object{"clientId": "c", "clientSeq": 1}
+	}
 	return o
 }
 
@@ -398,10 +411,19 @@ func TestModel(t *testing.T) {
 
 func converse(t *testing.T, rt *rapid.T, s script, steps int) {
 	strict := s.dice.IntN(4) == 0
-	m, w := newModel(strict), newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: strict})
+	host := mcpgate.NewHost()
+	m, w := newModel(strict), newWire(t, host, mcpgate.Config{Strict: strict})
 	var said []string
 	for id := range steps {
-		switch s.dice.IntN(8) {
+		switch s.dice.IntN(9) {
+		case 8:
+			if m.greeted {
+				if s.dice.IntN(2) == 0 {
+					w.gate.Leave() // else the earlier connection is still there
+				}
+				w = newWire(t, host, mcpgate.Config{Strict: strict})
+				said = append(said, m.resume(w, s, id))
+			}
 		case 0:
 			said = append(said, m.greet(w, s, id))
 		case 1, 2:
@@ -444,6 +466,33 @@ func converse(t *testing.T, rt *rapid.T, s script, steps int) {
 	}
 }
 
+// resume has the client come again on another connection, with a replay.
+func (m *model) resume(w *wire, s script, id int) string {
+	var subscriptions []string
+	kept := map[string]*modelSession{}
+	for _, uri := range []string{"ahp-session:/1", "mock:/2", "ahp-session:/3"} {
+		if s.dice.IntN(3) > 0 {
+			subscriptions = append(subscriptions, uri)
+			if m.sessions[uri] != nil {
+				kept[uri] = m.sessions[uri]
+			}
+		}
+	}
+	missing := s.session()
+	delete(kept, missing)
+	m.sessions, m.named, m.used, m.advertised = kept, map[string]bool{}, map[string]bool{}, m.advertised || len(m.named) > 0
+	m.note()
+	actions := []any{s.action(), s.action()}
+	ask := s.text(object{"id": id, "method": "reconnect", "params": object{"clientId": "c", "subscriptions": subscriptions}})
+	answer := s.text(object{"id": id, "result": object{"type": "replay", "actions": actions, "missing": []any{missing}}})
+	w.client(ask)
+	w.host(answer)
+	for _, o := range actions {
+		m.action(decoded(o))
+	}
+	return ask + "\n" + answer
+}
+
 // decoded is a copy of what a host says, as a client gets it.
 func decoded(v any) (copied any) {
 	data, _ := json.Marshal(v)
@@ -482,6 +531,7 @@ func (m *model) greet(w *wire, s script, id int) string {
 	if method == "initialize" {
 		m.client = caps
 	}
+	m.greeted = m.greeted || method != "subscribe"
 	if o := answer["snapshot"]; o != nil {
 		m.snapshot(decoded(o))
 	}

@@ -94,6 +94,7 @@ func (ch *channel) served() (all surface, ready bool) {
 
 // A register is what a connection's gate knows of sessions and channels.
 type register struct {
+	host     *Host
 	sessions map[string]*session
 	channels map[string]*channel
 	servers  int
@@ -107,8 +108,8 @@ type goneChannel struct {
 	number int
 }
 
-func newRegister() register {
-	return register{sessions: map[string]*session{}, channels: map[string]*channel{}}
+func newRegister(h *Host) register {
+	return register{host: h, sessions: map[string]*session{}, channels: map[string]*channel{}}
 }
 
 // of returns what is known of a session, nil if there is no room for it.
@@ -134,6 +135,46 @@ func (r *register) replace(s *session, tops []*container) (all bool) {
 	}
 	r.retire()
 	return all
+}
+
+// copyOf returns copies of what is known of sessions.
+func (r *register) copyOf(uris []string) map[string]*session {
+	copies := map[string]*session{}
+	for _, uri := range uris {
+		if s := r.sessions[uri]; s != nil {
+			copies[uri] = s.clone()
+		}
+	}
+	return copies
+}
+
+func (s *session) clone() *session {
+	other := &session{full: s.full}
+	for _, top := range s.tops {
+		t := &container{id: top.id, off: top.off}
+		if top.self != nil {
+			self := *top.self
+			t.self = &self
+		}
+		for _, child := range top.children {
+			child := *child
+			t.children = append(t.children, &child)
+		}
+		other.tops = append(other.tops, t)
+	}
+	return other
+}
+
+// inherit takes over what was known of a session elsewhere.
+func (r *register) inherit(uri string, from *session) {
+	s := r.of(uri)
+	if s == nil {
+		return
+	}
+	s.full = from.full
+	for _, top := range from.tops {
+		r.add(s, top)
+	}
 }
 
 // forget drops a session.
@@ -219,6 +260,7 @@ func (r *register) name(p place) {
 	if ch == nil {
 		ch = new(channel)
 		r.channels[p.channel] = ch
+		r.host.advertises.Store(true)
 	}
 	ch.named = append(ch.named, p)
 	ch.gone = 0

@@ -38,10 +38,12 @@ func newCanvasWorld(t testing.TB, canvas contentproxy.Config, canvases ...refhos
 	var meter *stack.Meter
 	relay := gateway.RelayConfig{Gateway: gateway.Config{CanvasDomain: "http://localhost:0"}}
 	s := startStackWith(t, stack.Config{Upstream: server.URL(), NATSOverTCP: true, Relay: relay}, func(relay *stack.Stack, cfg *hostagent.Config) (err error) {
-		if meter, err = stack.NewMeter(relay.Relay.NATSAddr().String()); err != nil {
-			return err
+		if meter == nil { // else the host-agent is started again
+			if meter, err = stack.NewMeter(relay.Relay.NATSAddr().String()); err != nil {
+				return err
+			}
+			t.Cleanup(meter.Close)
 		}
-		t.Cleanup(meter.Close)
 		cfg.Canvas, cfg.NATSURLs = canvas, []string{"nats://" + meter.Addr()}
 		return nil
 	})
@@ -178,35 +180,57 @@ func TestCanvasLoopbackLife(t *testing.T) {
 	_, err = w.read(c, channel, "ahp-canvas-content:/another/index.html")
 	wantRPCError(t, err, ahp.CodeInvalidParams)
 
-	// Who comes again with a replay reads on.
+	// Who comes again with a replay reads on, also through a host-agent that has
+	// seen no state of the canvas.
 	last := lastServerSeq(c)
 	_ = c.Abort()
-	again, err := throughRelay(t, w.stack)(t.Context(), refclient.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = again.Abort() })
-	if _, err := again.Reconnect(t.Context(), refclient.ReconnectParams{
-		ClientID: "c", LastSeenServerSeq: last, Subscriptions: []string{w.session, channel},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	again := w.resume("c", last, w.session, channel)
 	if _, err := w.read(again, channel, url); err != nil {
 		t.Errorf("after a reconnect: %v", err)
 	}
+	if err := errors.Join(w.stack.StopAgent(), w.stack.StartAgent()); err != nil {
+		t.Fatal(err)
+	}
+	again = w.resume("c", last, w.session, channel)
+	if _, err := w.read(again, channel, url); err != nil {
+		t.Errorf("after a restart of the host-agent: %v", err)
+	}
 
-	// Once closed, it is closed to all.
+	// Once closed, it is closed to all, also to who does not follow the session.
+	only := w.client("only")
+	w.show(only, channel)
+	if _, err := w.read(only, channel, url); err != nil {
+		t.Fatal(err)
+	}
 	if err := w.host.CloseCanvas(channel); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := again.WaitFor(t.Context(), refclient.IsAction(w.session, "session/openCanvasesChanged")); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(stepTime)
-	for err = nil; err == nil && time.Now().Before(deadline); {
-		_, err = w.read(again, channel, url)
+	for _, c := range []*refclient.Client{again, only} {
+		deadline := time.Now().Add(stepTime)
+		for err = nil; err == nil && time.Now().Before(deadline); {
+			_, err = w.read(c, channel, url)
+		}
+		wantRPCError(t, err, ahp.CodeNotFound)
 	}
-	wantRPCError(t, err, ahp.CodeNotFound)
+}
+
+// resume has a client come again on another connection.
+func (w *canvasWorld) resume(id string, last int64, subscriptions ...string) *refclient.Client {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), stepTime)
+	defer cancel()
+	c, err := throughRelay(w.t, w.stack)(ctx, refclient.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = c.Abort() })
+	if _, err := c.Reconnect(ctx, refclient.ReconnectParams{ClientID: id, LastSeenServerSeq: last, Subscriptions: subscriptions}); err != nil {
+		w.t.Fatal(err)
+	}
+	return c
 }
 
 // lastServerSeq is that of the last action that a client has got.

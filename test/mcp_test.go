@@ -139,8 +139,8 @@ func TestMCPGate(t *testing.T) {
 	if got := withConn.messages(); !strings.Contains(got[len(got)-2], "cancelled") || strings.Contains(strings.Join(got, "\n"), "notifications/message") {
 		t.Errorf("the host got %q", got)
 	}
-	// The host has named no channel to the other client: what that does is the host's business.
-	passes(without, withoutConn, "other", `{"id":"other","method":"resources/read","channel":"`+mcpURI+`"}`)
+	// To the other client the host has named no channel.
+	refused(without, withoutConn, "other", `{"id":"other","method":"resources/read","channel":"`+mcpURI+`"}`, "-32008")
 
 	if err := withConn.say(`{"method":"notifications/resources/list_changed","channel":"` + mcpURI + `"}`); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestMCPGate(t *testing.T) {
 		metrics := fetch(t, s.Relay.AdminURL()+"/metrics", "")
 		return strings.Contains(page, `"clientCapabilities":{"mcpApps":{}}`) && strings.Contains(page, `"channel":"`+mcpURI+`","state":"gone"`) &&
 			strings.Contains(metrics, `mcp_rejections_total{rejection_class="method_not_served"} 2`) &&
-			strings.Contains(metrics, `mcp_rejections_total{rejection_class="channel_unavailable"} 1`) &&
+			strings.Contains(metrics, `mcp_rejections_total{rejection_class="channel_unavailable"} 2`) &&
 			strings.Contains(metrics, `mcp_rejections_total{rejection_class="list_changed_not_served"} 1`) &&
 			strings.Contains(metrics, `mcp_rejections_total{rejection_class="notification_not_served"} 1`)
 	})

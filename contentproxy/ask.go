@@ -1,0 +1,111 @@
+package contentproxy
+
+import (
+	"bytes"
+	"slices"
+	"time"
+)
+
+// What a canvas is, and whether it is still there for this client, the host says
+// in its state. Who is not subscribed to the canvas's session is not told when it
+// closes; and to who resumes with a replay the host says nothing of a canvas that
+// has not changed. So before a read is served, the host is asked again, if it has
+// said nothing of late: with the client's own subscribe, on its connection, which
+// changes nothing where the client is subscribed already.
+
+const (
+	// fresh is for how long what the host has said of a canvas holds.
+	fresh = 2 * time.Second
+
+	// askTimeout is how long the host may take to say it.
+	askTimeout = 10 * time.Second
+
+	// maxAskParams bounds the params of a subscribe that are kept, in bytes.
+	maxAskParams = 2 << 10
+
+	// maxAsked is of how many canvases the host is asked at once when a client
+	// comes again. Of others it is when they are read.
+	maxAsked = 16
+)
+
+// An Ask is what the host is to be asked for on the connection: to subscribe.
+// The answer is shown to FromHost, like those that the client has asked for, and
+// is not for the client. Then, or if the host is not asked, Settle is called.
+type Ask struct {
+	Channel string
+	Params  []byte
+}
+
+// Asks returns what the host is to be asked after an answer of its own.
+func (c *Conn) Asks() []Ask {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.takeAsks()
+}
+
+func (c *Conn) takeAsks() []Ask {
+	asks := c.asks
+	c.asks = nil
+	return asks
+}
+
+// Wants reports whether what an Ask asks for is still wanted. If not, the client
+// is not subscribed any more, and must not be subscribed again.
+func (c *Conn) Wants(a Ask) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.canvases[a.Channel]
+	return s != nil && s.asked != nil
+}
+
+// Settle notes that the host has answered an Ask, or will not.
+func (c *Conn) Settle(a Ask) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settle(a.Channel)
+}
+
+func (c *Conn) settle(channel string) {
+	if s := c.canvases[channel]; s != nil && s.asked != nil {
+		close(s.asked)
+		s.asked = nil
+	}
+}
+
+// ask has the host asked about a canvas. It returns what is closed when it has
+// answered.
+func (c *Conn) ask(channel string, s *seen) <-chan struct{} {
+	if s.asked == nil {
+		s.asked = make(chan struct{})
+		c.asks = append(c.asks, Ask{channel, s.params})
+	}
+	return s.asked
+}
+
+// askUnknown has the host asked about those of the canvases of which nothing is
+// known.
+func (c *Conn) askUnknown(channels []string) {
+	for _, channel := range channels {
+		if s := c.canvases[channel]; s != nil && s.instance == "" && s.params != nil && len(c.asks) < maxAsked {
+			c.ask(channel, s)
+		}
+	}
+}
+
+// stale reports whether what the host has said of a canvas since then will not
+// do.
+func (s *seen) stale(since time.Time) bool { return s.params != nil && s.told.Before(since) }
+
+// askParams returns the params of a client's subscribe to ask the host with, nil
+// if that would change how it serves the client: flow control begins anew.
+func askParams(params []byte) []byte {
+	if _, windows := member(params, "flowControl"); windows || len(params) > maxAskParams {
+		return nil
+	}
+	return bytes.Clone(params)
+}
+
+// quotedChannel are the params of a plain subscribe.
+func quotedChannel(channel string) []byte {
+	return slices.Concat([]byte(`{"channel":`), quote(channel), []byte("}"))
+}

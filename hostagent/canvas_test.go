@@ -1,0 +1,372 @@
+package hostagent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// What a host-agent does with canvases, as client and host see it: raw messages
+// in, what passes out.
+
+const (
+	board   = "ahp-canvas:/1" // of the session
+	sharing = "ahp-session:/s"
+)
+
+// A canvasHost is a host with one canvas, which it provides itself. It serves no
+// content.
+type canvasHost struct {
+	state  string // of the canvas; "": it is closed
+	replay string // the actions with which it answers reconnect
+	lost   string // of the subscriptions, as elements of an array
+}
+
+func (h *canvasHost) answers(env ahp.Envelope) string {
+	result := "{}"
+	switch method := string(env.Method); {
+	case method == "ping":
+		result = "null"
+	case method == "subscribe" && string(env.Channel) == board && h.state == "":
+		return failure(env, -32008, "Canvas not open")
+	case method == "subscribe" && string(env.Channel) == board:
+		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"state":%s,"fromSeq":1}}`, board, h.state)
+	case method == "subscribe" && h.state == "":
+		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"openCanvases":[]},"fromSeq":1}}`, env.Channel)
+	case method == "subscribe":
+		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"openCanvases":[{"instanceId":"i","channel":%q}]},"fromSeq":1}}`, env.Channel, board)
+	case method == "reconnect":
+		result = fmt.Sprintf(`{"type":"replay","actions":[%s],"missing":[%s]}`, h.replay, h.lost)
+	case method == "canvasReadResource":
+		return failure(env, -32601, "Method not found")
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
+}
+
+func failure(env ahp.Envelope, code int, message string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, env.ID, code, message)
+}
+
+// stateAt is the state of the canvas whose content is at an address.
+func stateAt(url string) string {
+	return fmt.Sprintf(`{"instanceId":"i","canvasId":"c","provider":{"kind":"server"},"availability":"ready","url":%q}`, url)
+}
+
+// site is a web server on the loopback interface that says who it is.
+func site(t *testing.T, name string) (url string) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(name)) }))
+	s.Config.SetKeepAlivesEnabled(false)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// inCanvasWorld is inWorld with such a host.
+func inCanvasWorld(t *testing.T, state string, test func(w *world, host *canvasHost)) {
+	inWorld(t, func(w *world) {
+		host := &canvasHost{state: state}
+		w.host.set(func() { w.host.answers = host.answers })
+		test(w, host)
+	})
+}
+
+// hear returns what the client has got since it was last called.
+func (r *remote) hear() (got string) {
+	synctest.Wait()
+	r.note(func() { got, r.got = r.got, "" })
+	return got
+}
+
+// asks has the client send a request, and returns what it gets.
+func (r *remote) asks(method, params string) string {
+	r.w.Helper()
+	r.hear()
+	r.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params))
+	return r.hear()
+}
+
+// initializes lets a client in.
+func (w *world) initializes(clientID string) *remote {
+	r := w.open()
+	r.asks("initialize", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"]}`, clientID))
+	return r
+}
+
+// resumes has a client come again on a new connection.
+func (w *world) resumes(clientID string, subscriptions ...string) *remote {
+	r := w.open()
+	list, _ := json.Marshal(subscriptions)
+	r.asks("reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q,"lastSeenServerSeq":1,"subscriptions":%s}`, clientID, list))
+	return r
+}
+
+func (r *remote) subscribes(channel string) string {
+	return r.asks("subscribe", fmt.Sprintf(`{"channel":%q}`, channel))
+}
+
+// reads returns what is at the top of the canvas: content, or an error.
+func (r *remote) reads() string {
+	r.w.Helper()
+	got := r.asks("canvasReadResource", `{"channel":"`+board+`","uri":"ahp-canvas-content:/i/"}`)
+	var answer struct {
+		ID     int
+		Result struct{ Contents []struct{ Text string } }
+		Error  struct {
+			Code    int
+			Message string
+		}
+	}
+	if err := json.Unmarshal([]byte(got), &answer); err != nil || answer.ID != 7 {
+		r.w.Fatalf("the client got %s", got)
+	}
+	if len(answer.Result.Contents) == 1 {
+		return answer.Result.Contents[0].Text
+	}
+	return fmt.Sprint(answer.Error.Code, " ", answer.Error.Message)
+}
+
+func (r *remote) wantRead(when, want string) {
+	r.w.Helper()
+	if got := r.reads(); !strings.HasPrefix(got, want) {
+		r.w.Errorf("%s: %s; want %s", when, got, want)
+	}
+}
+
+// update is a change of the canvas's address. More is what else the host says
+// with it.
+func update(url, more string) string {
+	return fmt.Sprintf(`{"channel":%q,"serverSeq":2,"action":{"type":"canvas/updated","url":%q}%s}`, board, url, more)
+}
+
+func notify(params string) string {
+	return `{"jsonrpc":"2.0","method":"action","params":` + params + `}`
+}
+
+// TestClientsDoNotOpenPorts has a client say where a canvas's content is, and the
+// host repeat that, in every way. It passes as it came, and is read by nobody.
+func TestClientsDoNotOpenPorts(t *testing.T) {
+	own, secret := site(t, "own"), site(t, "secret")
+	const origin = `,"origin":{"clientId":"mallory","clientSeq":1}`
+	echoes := map[string]string{
+		"rejected":                      origin + `,"rejectionReason":"no"`,
+		"rejected, nobody's":            `,"rejectionReason":"no"`,
+		"rejected, and said to be null": `,"origin":null,"rejectionReason":"no"`,
+		"accepted":                      origin,
+		"with escapes":                  `,"or\u0069gin":{"clientId":"mallory"}`,
+		"with an origin twice":          `,"origin":{"clientId":"mallory"},"origin":null`,
+		"of an origin that is odd":      `,"origin":""`,
+	}
+	for name, more := range echoes {
+		for _, replayed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, replayed %v", name, replayed), func(t *testing.T) {
+				inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
+					c := w.initializes("mallory")
+					c.subscribes(board)
+					c.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":` + strings.Replace(update(secret, `,"clientSeq":1`), `"serverSeq":2,`, "", 1) + `}`)
+					echo := notify(update(secret, more))
+					if replayed {
+						host.replay = update(secret, more)
+						c = w.resumes("mallory", board)
+					} else {
+						c.hear()
+						if w.hostSide().toUs <- echo; c.hear() != echo {
+							t.Error("the echo did not pass as it came")
+						}
+					}
+					c.wantRead("who said it", "own")
+					w.resumes("other", board).wantRead("another", "own")
+				})
+			})
+		}
+	}
+}
+
+// TestClientsDoNotOpenPortsByState has a host take what a client says of a canvas
+// into the canvas's state.
+func TestClientsDoNotOpenPortsByState(t *testing.T) {
+	own, secret := site(t, "own"), site(t, "secret")
+	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
+		dispatch := func(c *remote, action string) {
+			c.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"` + board + `","clientSeq":1,"action":` + action + `}}`)
+		}
+		c := w.initializes("mallory")
+		dispatch(c, fmt.Sprintf(`{"type":"canvas/later","canvas":[{"u\u0072l":%q}]}`, secret+"/x"))
+		host.state = stateAt(secret)
+		if got := c.subscribes(board); !strings.Contains(got, host.state) {
+			t.Errorf("the state came as %s", got)
+		}
+		c.wantRead("a client's address in the state", "-32008 the canvas has no content")
+		w.resumes("other", board).wantRead("another", "-32008 the canvas has no content")
+
+		// The host's own words count, whatever clients have said before or after.
+		w.hostSide().toUs <- notify(update(own, ""))
+		c = w.initializes("mallory")
+		dispatch(c, fmt.Sprintf(`{"type":"canvas/updated","url":%q}`, own))
+		host.state = stateAt(own)
+		if got := c.subscribes(board); !strings.Contains(got, `"url":"ahp-canvas-content:/i/"`) {
+			t.Errorf("the state came as %s", got)
+		}
+		c.wantRead("the host's own address", "own")
+	})
+}
+
+// TestClientsDoNotCloseCanvases has a client say that a session has no canvases.
+func TestClientsDoNotCloseCanvases(t *testing.T) {
+	own := site(t, "own")
+	inCanvasWorld(t, stateAt(own), func(w *world, _ *canvasHost) {
+		c := w.initializes("c")
+		c.subscribes(sharing)
+		c.subscribes(board)
+		for _, more := range []string{`,"rejectionReason":"no"`, `,"origin":{"clientId":"mallory"}`} {
+			w.hostSide().toUs <- notify(`{"channel":"` + sharing + `","action":{"type":"session/openCanvasesChanged","openCanvases":[]}` + more + `}`)
+			c.wantRead("after what a client says", "own")
+		}
+	})
+}
+
+// TestClosedCanvas is read by nobody, whether they hear that it closes or not.
+func TestClosedCanvas(t *testing.T) {
+	own := site(t, "own")
+	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
+		follows, only := w.initializes("follows"), w.initializes("only")
+		follows.subscribes(sharing)
+		follows.subscribes(board)
+		followed := w.host.all()[1]
+		only.asks("subscribe", `{"delivery":{"maxLatencyMs":50},"channel":"`+board+`"}`)
+		time.Sleep(time.Minute)
+		follows.wantRead("open", "own")
+		only.wantRead("open", "own")
+		host.state = ""
+		followed.toUs <- notify(`{"channel":"` + sharing + `","action":{"type":"session/openCanvasesChanged","openCanvases":[]}}`)
+		follows.wantRead("closed", "-32008 the canvas is closed")
+		time.Sleep(2*time.Second + 1)
+		only.wantRead("closed, which it is not told", "-32008 the host does not show")
+
+		asked := slices.DeleteFunc(w.hostSide().messages(), func(m string) bool { return !strings.Contains(m, `"subscribe"`) })
+		if n := len(asked); n != 3 {
+			t.Errorf("the host was asked to subscribe %d times; want the client's, and one for each read: %q", n, asked)
+		}
+		for _, m := range asked {
+			if !strings.Contains(m, `"params":{"delivery":{"maxLatencyMs":50},"channel":"`+board+`"}`) {
+				t.Errorf("the host was asked %s; want what the client has asked for", m)
+			}
+		}
+	})
+}
+
+// TestCanvasOfAnEarlierHostAgent is read on by a client that resumes, where the
+// host-agent is another and has seen no state of the canvas.
+func TestCanvasOfAnEarlierHostAgent(t *testing.T) {
+	own, later := site(t, "own"), site(t, "later")
+	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
+		c := w.resumes("c", sharing, board)
+		if got := c.hear(); got != "" {
+			t.Errorf("the client got %s", got)
+		}
+		// What the host says of it from then on is minted.
+		w.hostSide().toUs <- notify(update(later, ""))
+		if got := c.hear(); !strings.Contains(got, `"url":"ahp-canvas-content:/i/"`) {
+			t.Errorf("the client got %s", got)
+		}
+		c.wantRead("open", "later")
+		time.Sleep(time.Minute)
+		c.wantRead("as the host says in the end", "own")
+
+		// The host decides, for each connection.
+		host.lost = `"` + board + `"`
+		w.resumes("d", board).wantRead("not the client's", "-32009 the client is not subscribed")
+		host.state, host.lost = "", ""
+		w.resumes("e", board).wantRead("closed meanwhile", "-32008 the host does not show")
+		host.state = `{"instanceId":"j","provider":{"kind":"server"},"url":"` + own + `"}`
+		w.resumes("f", board).wantRead("another instance", "-32602 the address is of another instance")
+		host.state = strings.Replace(stateAt(own), "server", "client", 1)
+		w.resumes("g", board).wantRead("a client's", "-32008 the canvas has no content")
+	})
+}
+
+// TestHostIsNotAskedInVain has nothing asked in a client's name that it does not
+// want, or that would change how the host serves it.
+func TestHostIsNotAskedInVain(t *testing.T) {
+	own := site(t, "own")
+	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
+		for name, test := range map[string]struct {
+			do   func(c *remote)
+			want string
+		}{
+			"who left": {func(c *remote) {
+				c.subscribes(board)
+				c.send(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"` + board + `"}}`)
+			}, "-32009"},
+			"who left before the answer": {func(c *remote) {
+				w.host.set(func() { w.host.answers = nil })
+				c.send(`{"jsonrpc":"2.0","id":5,"method":"subscribe","params":{"channel":"` + board + `"}}`)
+				c.send(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"` + board + `"}}`)
+				w.host.set(func() { w.host.answers = host.answers })
+				w.hostSide().toUs <- `{"id":5,"result":{"snapshot":{"resource":"` + board + `","state":` + stateAt(own) + `}}}`
+			}, "-32009"},
+			"who leaves while it reads": {func(c *remote) {
+				c.subscribes(board)
+				time.Sleep(time.Minute + time.Millisecond) // not when the host is pinged
+				busy := make(chan struct{})
+				w.host.set(func() { w.host.answers = nil })
+				c.send(`{"jsonrpc":"2.0","id":6,"method":"canvasReadResource","params":{"channel":"` + board + `","uri":"ahp-canvas-content:/i/"}}`)
+				w.host.set(func() { w.host.answers, w.host.gate = host.answers, busy })
+				c.send(`{"jsonrpc":"2.0","method":"x"}`)
+				c.send(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"` + board + `"}}`)
+				w.hostSide().toUs <- `{"id":6,"error":{"code":-32601,"message":"Method not found"}}`
+				synctest.Wait()
+				w.host.set(func() { w.host.gate = nil })
+				close(busy)
+				if got := c.hear(); !strings.Contains(got, `"id":6,"error":{"code":-32009`) {
+					t.Errorf("the client got %s", got)
+				}
+			}, "-32009"},
+			"who has a window": {func(c *remote) {
+				c.asks("subscribe", `{"channel":"`+board+`","flowControl":{"receive":{"windowBytes":1000}}}`)
+			}, "own"},
+		} {
+			c := w.initializes("c")
+			test.do(c)
+			time.Sleep(time.Minute)
+			c.wantRead(name, test.want)
+			said := strings.Join(w.hostSide().messages(), "\n")
+			if n := strings.Count(said, `"subscribe"`); n != 1 {
+				t.Errorf("%s: the host was asked %d times:\n%s", name, n, said)
+			}
+		}
+
+		// A host that says nothing is not waited for for ever.
+		c := w.initializes("c")
+		c.subscribes(board)
+		time.Sleep(time.Minute + time.Millisecond)
+		w.host.set(func() {
+			w.host.answers = func(env ahp.Envelope) string {
+				if string(env.Method) == "subscribe" {
+					return ""
+				}
+				return host.answers(env)
+			}
+		})
+		c.send(`{"jsonrpc":"2.0","id":6,"method":"canvasReadResource","params":{"channel":"` + board + `","uri":"ahp-canvas-content:/i/"}}`)
+		time.Sleep(10 * time.Second)
+		if got := c.hear(); !strings.Contains(got, `"id":6,"error":{"code":-32008,"message":"the host does not say`) {
+			t.Errorf("the client got %s", got)
+		}
+
+		// A token that does not reach the canvas has nothing asked.
+		c = w.openAs(w.relay, routing.Open{ID: "l", Subject: "eve", Access: "write", Channels: []string{"ahp-session:/other"}})
+		c.asks("reconnect", `{"channel":"ahp-root://","clientId":"l","lastSeenServerSeq":1,"subscriptions":["`+board+`"]}`)
+		c.asks("canvasReadResource", `{"channel":"`+board+`","uri":"ahp-canvas-content:/i/"}`)
+		if said := strings.Join(w.hostSide().messages(), "\n"); strings.Contains(said, "subscribe\"") {
+			t.Errorf("the host was asked\n%s", said)
+		}
+	})
+}
