@@ -168,7 +168,7 @@ const (
 // reliefSteps are how many bytes must wait on a client's account for it to be
 // closed: those with less come after all that have more. Hardly anything is won
 // by closing one that waits for its host with a small request.
-var reliefSteps = []int{64 << 10, 4 << 10, 1}
+var reliefSteps = []int{4 << 10, 1}
 
 // A burden is what waits on account of a client, and since when nothing of it
 // has moved.

@@ -62,9 +62,11 @@ const longWrite = 50 * time.Millisecond
 // waitedSince reports whether a Write had to wait since then.
 func (p *pace) waitedSince(t time.Time) bool { return p.waited.Load() > t.UnixNano() }
 
-// writeLook is how often a Write that waits looks for progress, and stallLooks
-// how often at least in the time stall.
+// A Write that waits looks for progress after firstLook, and then when it has
+// waited for as long again, up to writeLook: who moves is known to, and who does
+// not costs little. In the time stall there are at least stallLooks.
 const (
+	firstLook  = 20 * time.Millisecond
 	writeLook  = time.Second
 	stallLooks = 4
 )
@@ -84,17 +86,18 @@ func (c *pacedConn) Write(p []byte) (n int, err error) {
 	if stall == 0 {
 		return c.Conn.Write(p)
 	}
-	moved := time.Now()
-	c.standing.Store(moved.UnixNano())
+	start := time.Now()
+	c.standing.Store(start.UnixNano())
 	defer c.standing.Store(0)
-	for began := moved; ; {
-		if err := c.SetWriteDeadline(began.Add(min(writeLook, stall/stallLooks))); err != nil {
+	for moved, began := start, start; ; {
+		look := min(max(began.Sub(moved), firstLook), writeLook, stall/stallLooks)
+		if err := c.SetWriteDeadline(began.Add(look)); err != nil {
 			return n, err
 		}
 		m, err := c.Conn.Write(p[n:])
 		n += m
 		now := time.Now()
-		if now.Sub(began) >= longWrite {
+		if now.Sub(start) >= longWrite {
 			c.waited.Store(now.UnixNano())
 		}
 		c.written.Add(uint64(m))
