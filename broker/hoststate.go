@@ -138,7 +138,7 @@ func (k *knownHost) describe(version string) Host {
 		h.Reason, h.Released = p.Reason, k.Lease.Instance
 	case k.alive:
 		h.State, h.Since, h.Reason = p.State, k.Lease.Since, p.Reason
-		h.AgentInstance, h.Clients = k.Lease.Instance, p.Clients
+		h.AgentInstance, h.Clients, h.Silent = k.Lease.Instance, p.Clients, k.Lease.Silent
 		if _, err := CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", version); err != nil {
 			h.State, h.Since, h.Reason = Incompatible, k.Lease.Acquired, err.Error()
 		}

@@ -50,6 +50,7 @@ type Presence struct {
 	Reason       string `json:"reason,omitempty"`       // for people: why it is offline
 	AgentVersion string `json:"agentVersion,omitempty"` // of the host-agent
 	HostVersion  string `json:"hostVersion,omitempty"`  // of the AHP host, if known
+	Silent       int64  `json:"silent,omitempty"`       // online: the host does not answer; for how many milliseconds it had not when that was first said
 	Clients      int    `json:"clients,omitempty"`      // connected to the AHP host, through all relays
 	Wire         [2]int `json:"wire"`                   // lowest and highest wire version of the host-agent; default: this program's
 }
@@ -70,8 +71,8 @@ func (p Presence) check() error {
 			return err
 		}
 	}
-	if p.Clients < 0 {
-		return errors.New("clients is negative")
+	if p.Clients < 0 || p.Silent < 0 {
+		return errors.New("clients or silent is negative")
 	}
 	return nil
 }
@@ -148,6 +149,7 @@ type lease struct {
 	Seq      uint64    `json:"seq"`                // of the request that wrote this
 	Released bool      `json:"released,omitempty"` // the instance gave it up
 	Since    time.Time `json:"since"`              // when Presence.State was first said
+	Silent   time.Time `json:"silent,omitzero"`    // since when the host does not answer; zero: it does
 	Presence Presence  `json:"presence"`
 }
 
@@ -191,6 +193,7 @@ func decide(current *lease, downSince time.Time, revision uint64, req leaseReque
 	if own && current.held() {
 		next.Acquired = current.Acquired
 	}
+	next.Silent = next.Presence.silentSince(current, now)
 	switch {
 	case current != nil && current.Presence.State == next.Presence.State:
 		next.Since = current.Since
@@ -198,4 +201,19 @@ func decide(current *lease, downSince time.Time, revision uint64, req leaseReque
 		next.Since = downSince
 	}
 	return next, answer
+}
+
+// maxSilent bounds how far back a host-agent may say that its host fell silent.
+const maxSilent = time.Hour
+
+// silentSince returns since when the host has not answered, and the zero time if
+// it does. A lease that has said so already knows when.
+func (p Presence) silentSince(current *lease, now time.Time) time.Time {
+	switch {
+	case p.State != Online || p.Silent == 0:
+		return time.Time{}
+	case current != nil && !current.Silent.IsZero():
+		return current.Silent
+	}
+	return now.Add(-time.Duration(min(p.Silent, maxSilent.Milliseconds())) * time.Millisecond)
 }

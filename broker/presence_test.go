@@ -2,6 +2,7 @@ package broker
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,9 @@ func TestDecide(t *testing.T) {
 	hold := func(seq uint64, p Presence) leaseRequest {
 		return leaseRequest{Op: opHold, Instance: "me", Seq: seq, Presence: p}
 	}
+	silent := func(ms int64) Presence { return Presence{State: Online, Silent: ms} }
+	hushed := mine(5, silent(4000))
+	hushed.Silent = at(7)
 	takeOver := hold(1, up)
 	takeOver.TakeOver = true
 	release := leaseRequest{Op: opRelease, Instance: "me", Seq: 7}
@@ -56,6 +60,16 @@ func TestDecide(t *testing.T) {
 			&lease{Instance: "me", Acquired: at(1), Seq: 6, Since: at(2), Presence: up}, leaseHeld},
 		{"change of state", mine(5, up), time.Time{}, hold(6, down),
 			&lease{Instance: "me", Acquired: at(1), Seq: 6, Since: now, Presence: down}, leaseHeld},
+		{"falls silent", mine(5, up), time.Time{}, hold(6, silent(5000)),
+			&lease{Instance: "me", Acquired: at(1), Seq: 6, Since: at(2), Silent: now.Add(-5 * time.Second), Presence: silent(5000)}, leaseHeld},
+		{"is still silent", hushed, time.Time{}, hold(6, silent(5000)),
+			&lease{Instance: "me", Acquired: at(1), Seq: 6, Since: at(2), Silent: at(7), Presence: silent(5000)}, leaseHeld},
+		{"answers again", hushed, time.Time{}, hold(6, up),
+			&lease{Instance: "me", Acquired: at(1), Seq: 6, Since: at(2), Presence: up}, leaseHeld},
+		{"is gone", hushed, time.Time{}, hold(6, down),
+			&lease{Instance: "me", Acquired: at(1), Seq: 6, Since: now, Presence: down}, leaseHeld},
+		{"silent since before time", mine(5, up), time.Time{}, hold(6, silent(math.MaxInt64)),
+			&lease{Instance: "me", Acquired: at(1), Seq: 6, Since: at(2), Silent: now.Add(-maxSilent), Presence: silent(math.MaxInt64)}, leaseHeld},
 		{"the same request again", mine(5, up), time.Time{}, hold(5, up), nil, leaseHeld},
 		{"a request that was overtaken", mine(5, up), time.Time{}, hold(4, down), nil, leaseHeld},
 
@@ -106,12 +120,13 @@ func TestPresenceCheck(t *testing.T) {
 		"state":              {State: Incompatible},
 		"reason is 257":      {State: Online, Reason: strings.Repeat("r", maxReasonLen+1)},
 		"agentVersion is 65": {State: Online, AgentVersion: strings.Repeat("v", maxVersionLen+1)},
+		"silent is negative": {State: Online, Silent: -1},
 		"hostVersion has":    {State: Online, HostVersion: "1\n2"},
 	} {
 		if err := p.check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("check = %v; want an error with %q", err, want)
 		}
-		if p.State == Online {
+		if p.State == Online && p.Silent == 0 {
 			if err := fit(p).check(); err != nil {
 				t.Errorf("check after fit = %v", err)
 			}

@@ -60,6 +60,7 @@ type Host struct {
 	Tenant, Name  string
 	State         State
 	Since         time.Time // when it came into State
+	Silent        time.Time // online: since when the AHP host has not answered, though it is there; zero: it does
 	Reason        string    // for people: why it is not online
 	LastSeen      time.Time // when its host-agent was last heard; zero: never
 	Enrolled      time.Time // when it first got credentials

@@ -314,6 +314,24 @@ func (h *hosts) links() (n int) {
 	return n
 }
 
+// silent returns how many hosts with clients do not answer.
+func (h *hosts) silent() (n int) {
+	h.mu.Lock()
+	var used []hostKey
+	for key, e := range h.entries {
+		if len(e.clients) > 0 {
+			used = append(used, key)
+		}
+	}
+	h.mu.Unlock()
+	for _, key := range used {
+		if host, _ := h.lookup(key.tenant, key.name); !host.Silent.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
 // resumed tells all links of a tenant that the connection to NATS was away.
 func (h *hosts) resumed(tenant string) {
 	h.mu.Lock()

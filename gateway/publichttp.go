@@ -206,7 +206,8 @@ func (s *Server) unauthorized(w http.ResponseWriter, r *http.Request, err error)
 type HostInfo struct {
 	Host         string       `json:"host"`
 	State        broker.State `json:"state"`
-	Since        time.Time    `json:"since"`            // when it came into that state
+	Since        time.Time    `json:"since"` // when it came into that state
+	Silent       *time.Time   `json:"notAnsweringSince,omitempty"`
 	LastSeen     *time.Time   `json:"lastSeen"`         // null: never
 	Reason       string       `json:"reason,omitempty"` // why it is not online
 	AgentVersion string       `json:"agentVersion,omitempty"`
@@ -222,6 +223,10 @@ func infoOf(h broker.Host) HostInfo {
 	if !h.LastSeen.IsZero() {
 		seen := h.LastSeen.UTC()
 		info.LastSeen = &seen
+	}
+	if !h.Silent.IsZero() {
+		silent := h.Silent.UTC()
+		info.Silent = &silent
 	}
 	return info
 }

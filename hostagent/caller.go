@@ -77,11 +77,25 @@ func (who *caller) environment() (list []string) {
 	return list
 }
 
-// dialUpstream connects to the host, for a client or, if who is nil, for the
-// host-agent itself. That nobody is there says that the host process has ended.
-func (a *Agent) dialUpstream(ctx context.Context, who *caller) (hostSocket, error) {
+// dialForClient connects to the host for a client. The host may take its time,
+// as if the client had come to it straight.
+func (a *Agent) dialForClient(ctx context.Context, who *caller) (hostSocket, error) {
 	upstream := a.cfg.Upstream
 	upstream.caller = who
+	return a.dialUpstream(ctx, upstream)
+}
+
+// dialForMonitor connects to the host for the host-agent itself. The connection
+// ends when the host's machine acknowledges nothing for the resume time.
+func (a *Agent) dialForMonitor(ctx context.Context, accepted func()) (hostSocket, error) {
+	upstream := a.cfg.Upstream
+	upstream.accepted, upstream.unacked = accepted, a.cfg.Resume
+	return a.dialUpstream(ctx, upstream)
+}
+
+// dialUpstream connects to the host. That nobody is there says that the host
+// process has ended.
+func (a *Agent) dialUpstream(ctx context.Context, upstream Upstream) (hostSocket, error) {
 	sock, err := upstream.dial(ctx, a.cfg.MaxFrame)
 	if isNobodyThere(err) {
 		a.subjects.HostEnded()

@@ -53,14 +53,19 @@ func (a *Agent) checkHost(ctx context.Context) (version string, err error) {
 	defer cancel()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	m := newMonitor(a.cfg.Upstream.String(), a.dialHost, a.cfg.Resume, a.cfg.Log, func(_ broker.State, _, said string) {
-		if version = said; version == "" {
-			version = "AHP"
-		}
-		stop()
-	})
-	if err := m.watch(ctx, func() {}); version == "" {
-		return "", err
+	m := newMonitor(a.cfg.Upstream.String(), a.dialForMonitor, a.cfg.Resume, a.cfg.Log, func(condition) { stop() })
+	err = m.watch(ctx, func() {})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.version != "":
+		return m.version, nil
+	case m.pongs:
+		return "AHP", nil
+	case m.spoke:
+		return "", fmt.Errorf("upstream %s answers, but to no request of AHP: is this an AHP host's port?", a.cfg.Upstream)
+	case err == nil || ctx.Err() != nil:
+		return "", fmt.Errorf("upstream %s takes a connection, and answers nothing: is this an AHP host's port, or does the host hang?", a.cfg.Upstream)
 	}
-	return version, nil
+	return "", err
 }

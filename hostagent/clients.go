@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"ahprelay/ahp"
 )
@@ -102,21 +103,22 @@ func (x *clientIndex) forget(c *hostConn, id string) {
 	x.byID[id] = rest
 }
 
-// all returns the connections of all clients.
-func (x *clientIndex) all() (list []*hostConn) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, conns := range x.byID {
-		list = append(list, conns...)
-	}
-	return list
-}
-
 // every returns all connections, also those that have not said a clientId.
 func (x *clientIndex) every() []*hostConn {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Collect(maps.Keys(x.conns))
+}
+
+// heard returns when the host last said something to any client.
+func (x *clientIndex) heard() time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	latest := int64(0)
+	for c := range x.conns {
+		latest = max(latest, c.heard.Load())
+	}
+	return time.Unix(0, latest)
 }
 
 // greetingClient returns the clientId that initialize or reconnect says, "" if

@@ -47,7 +47,7 @@ func startCommand(command, environment []string, stderr io.Writer, limit int, ro
 		return nil, fmt.Errorf("upstream %s: %w", command[0], err)
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("upstream: %w", err)
+		return nil, fmt.Errorf("upstream: %w: %w", errStart, err)
 	}
 	return &commandSocket{cmd: cmd, in: in, out: lineReader{bufio.NewReader(out), limit, room}}, nil
 }
@@ -61,7 +61,7 @@ func (s *commandSocket) Read() ([]byte, bool, error) {
 	line, err := s.out.next()
 	if err != nil && !errors.Is(err, errTooBig) {
 		s.Close("")
-		err = fmt.Errorf("the program ended: %v", s.cmd.ProcessState)
+		err = &programError{s.cmd.ProcessState}
 	}
 	return line, false, err
 }

@@ -231,13 +231,15 @@ func (c *hostConn) run(ctx context.Context) {
 
 // dial connects to the host, or tells the client why not.
 func (c *hostConn) dial(ctx context.Context) hostSocket {
-	sock, err := c.agent.dialFor(ctx, c.caller())
+	opening, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	sock, err := c.agent.dialFor(opening, c.caller())
 	if err != nil {
 		if ctx.Err() == nil {
 			c.log.Warn("host does not take a connection", "error", err)
 			c.agent.monitor.suspect()
 		}
-		c.conn.Close(ahp.CloseHostOffline, err.Error())
+		c.conn.Close(ahp.CloseHostOffline, publicReason(err))
 		return nil
 	}
 	if err := c.conn.Opened(); err != nil {
@@ -256,19 +258,15 @@ func (c *hostConn) mayWrite(sock hostSocket) {
 	c.startLocked()
 }
 
-// hostGone tells clients that the host is gone: it has not answered for the
-// resume time, though it has closed nothing. Where it still speaks it may just
-// take no new connections; and a command runs once for each client, so that
-// one of them says nothing about the others.
+// hostGone tells clients that the host is gone: its machine has been out of
+// reach for the resume time, so that nobody closes their connections. What is
+// still heard on one of them counts for that.
 func (a *Agent) hostGone() {
-	if len(a.cfg.Upstream.Command) > 0 {
-		return
-	}
-	for _, c := range a.clients.all() {
+	for _, c := range a.clients.every() {
 		if time.Since(time.Unix(0, c.heard.Load())) < a.monitor.resume {
 			continue
 		}
-		c.log.Warn("host hangs")
+		c.log.Warn("host is out of reach")
 		c.conn.Close(ahp.CloseHostOffline, a.monitor.reason())
 		c.cancel()
 	}

@@ -2,13 +2,14 @@ package hostagent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,10 +61,9 @@ func inWorld(t *testing.T, test func(w *world)) {
 		}
 		w.agent.presence.init("1.0")
 		w.agent.subjects = gate.NewSubjects()
-		w.agent.dialHost = w.host.dial
 		w.agent.dialFor = func(ctx context.Context, _ *caller) (hostSocket, error) { return w.host.dial(ctx) }
-		w.agent.monitor = newMonitor("ws://host", w.host.dial, testResume, w.agent.cfg.Log, w.agent.presence.hostChanged)
-		w.agent.monitor.gone = w.agent.hostGone
+		w.agent.monitor = newMonitor("ws://host", w.host.dialNoting, testResume, w.agent.cfg.Log, w.agent.presence.hostChanged)
+		w.agent.monitor.gone, w.agent.monitor.heard = w.agent.hostGone, w.agent.clients.heard
 		w.agent.routing = routing.NewAgent(routing.AgentConfig{Instance: "agent1", Connect: w.agent.connect})
 		w.running.Go(func() { w.agent.monitor.run(life) })
 		w.running.Go(func() { w.agent.audits.Run(life) })
@@ -263,17 +263,79 @@ func TestUnreadableMessage(t *testing.T) {
 	})
 }
 
-// TestHostHangs tells clients of a host that answers nothing any more and
-// closes nothing, at the end of the resume time and not before. Who still hears
-// of it stays.
+// wantOpen fails if a client was closed.
+func (w *world) wantOpen(clients ...*remote) {
+	w.Helper()
+	synctest.Wait()
+	for _, r := range clients {
+		r.note(func() {
+			if r.code != 0 {
+				w.Errorf("a client was closed with %d %q", r.code, r.reason)
+			}
+		})
+	}
+}
+
+const anyGreeting = `{"id":1,"method":"initialize","params":{"clientId":%q}}`
+
+// TestHostHangs keeps the clients of a host that answers nothing any more and
+// closes nothing, and has new ones wait, as they would without a relay.
 func TestHostHangs(t *testing.T) {
-	const greeting = `{"id":1,"method":"initialize","params":{"clientId":%q}}`
-	hang := func(w *world) (silent, speaking *remote) {
+	inWorld(t, func(w *world) {
+		before := w.open()
+		before.send(fmt.Sprintf(anyGreeting, "a"))
+		hangs := make(chan struct{})
+		w.host.set(func() { w.host.mute, w.host.hangs = true, hangs })
+		time.Sleep(time.Minute)
+		w.wantOpen(before)
+		now := w.agent.presence.now()
+		if now.State != broker.Online || now.Silent != pingTimeout.Milliseconds() {
+			t.Errorf("presence = %+v; want online, and silent", now)
+		}
+		after := w.open()
+		after.send(fmt.Sprintf(anyGreeting, "b"))
+		time.Sleep(openTime - time.Second)
+		w.wantOpen(before, after)
+		if after.opened {
+			t.Error("a host that hangs has taken a client")
+		}
+		w.host.set(func() { w.host.mute, w.host.hangs = false, nil })
+		close(hangs)
+		time.Sleep(time.Hour)
+		w.wantOpen(before, after)
+		if got := w.hostSide().messages(); !after.opened || !slices.Equal(got, []string{fmt.Sprintf(anyGreeting, "b")}) {
+			t.Errorf("opened %v, host got %q of the client that waited", after.opened, got)
+		}
+		if now := w.agent.presence.now(); now.State != broker.Online || now.Silent != 0 {
+			t.Errorf("presence = %+v; want online, and not silent", now)
+		}
+	})
+	t.Run("for ever", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.host.set(func() { w.host.hangs = make(chan struct{}) })
+			r := w.open()
+			time.Sleep(openTime)
+			r.wantClosed(ahp.CloseHostOffline, "the host does not answer")
+		})
+	})
+	t.Run("and ends", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.host.set(func() { w.host.mute = true })
+			r := w.open()
+			time.Sleep(time.Minute)
+			w.host.crash()
+			r.wantClosed(ahp.CloseHostOffline, reasonEnded)
+		})
+	})
+}
+
+// TestHostIsOutOfReach tells clients when the host's machine has been out of
+// reach for the resume time, since nobody ends their connections. Who still
+// hears of the host stays, and so does everybody if somebody is there again.
+func TestHostIsOutOfReach(t *testing.T) {
+	start := func(w *world) (silent, speaking *remote) {
 		silent, speaking = w.open(), w.open()
-		silent.send(fmt.Sprintf(greeting, "a"))
-		speaking.send(fmt.Sprintf(greeting, "b"))
 		s := w.hostSide()
-		w.host.set(func() { w.host.mute = true })
 		w.running.Go(func() {
 			for {
 				select {
@@ -284,45 +346,41 @@ func TestHostHangs(t *testing.T) {
 				}
 			}
 		})
+		time.Sleep(time.Minute)
 		return silent, speaking
 	}
-	wantOpen := func(t *testing.T, clients ...*remote) {
-		t.Helper()
-		synctest.Wait()
-		for _, r := range clients {
-			r.note(func() {
-				if r.code != 0 {
-					t.Errorf("a client was closed with %d %q", r.code, r.reason)
-				}
-			})
-		}
-	}
-	t.Run("for long", func(t *testing.T) {
+	t.Run("acknowledges nothing", func(t *testing.T) {
 		inWorld(t, func(w *world) {
-			silent, speaking := hang(w)
-			time.Sleep(testResume - time.Second)
-			wantOpen(t, silent)
-			time.Sleep(pingEvery + time.Second)
-			silent.wantClosed(ahp.CloseHostOffline, w.agent.monitor.reason())
+			silent, speaking := start(w)
+			w.host.lose()
+			time.Sleep(time.Second)
+			silent.wantClosed(ahp.CloseHostOffline, reasonUnreachable)
 			time.Sleep(time.Minute)
-			wantOpen(t, speaking)
+			w.wantOpen(speaking)
 		})
 	})
-	t.Run("not so long", func(t *testing.T) {
+	unroutable := &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}
+	t.Run("has no route", func(t *testing.T) {
 		inWorld(t, func(w *world) {
-			silent, speaking := hang(w)
-			time.Sleep(testResume - time.Second)
-			w.host.set(func() { w.host.mute = false })
-			time.Sleep(time.Hour)
-			wantOpen(t, silent, speaking)
+			silent, speaking := start(w)
+			w.host.set(func() { w.host.down = unroutable })
+			w.host.all()[0].end(io.EOF)
+			time.Sleep(testResume)
+			w.wantOpen(silent)
+			time.Sleep(retryMost)
+			silent.wantClosed(ahp.CloseHostOffline, reasonUnreachable)
+			w.wantOpen(speaking)
 		})
 	})
-	t.Run("one of many commands", func(t *testing.T) {
+	t.Run("for a while", func(t *testing.T) {
 		inWorld(t, func(w *world) {
-			w.agent.cfg.Upstream.Command = []string{"host"}
-			silent, speaking := hang(w)
+			silent, speaking := start(w)
+			w.host.set(func() { w.host.down = unroutable })
+			w.host.all()[0].end(io.EOF)
+			time.Sleep(testResume - 2*retryMost)
+			w.host.set(func() { w.host.down = errRefused }) // by the machine
 			time.Sleep(time.Hour)
-			wantOpen(t, silent, speaking)
+			w.wantOpen(silent, speaking)
 		})
 	})
 }
@@ -356,7 +414,7 @@ func TestHostEnds(t *testing.T) {
 			w.host.set(func() { w.host.mute = true })
 			w.hostSide().end(lost)
 			time.Sleep(aliveWithin)
-			r.wantClosed(ahp.CloseHostOffline, "the host does not answer")
+			r.wantClosed(ahp.CloseResync, "the host closed this connection")
 		})
 	})
 	t.Run("too much", func(t *testing.T) {
@@ -368,9 +426,9 @@ func TestHostEnds(t *testing.T) {
 	})
 	t.Run("nobody there", func(t *testing.T) {
 		inWorld(t, func(w *world) {
-			w.host.set(func() { w.host.down = errors.New("connection refused") })
+			w.host.set(func() { w.host.down = errRefused })
 			r := w.open()
-			r.wantClosed(ahp.CloseHostOffline, "connection refused")
+			r.wantClosed(ahp.CloseHostOffline, reasonNobody)
 			if r.opened || w.agent.presence.now().Clients != 0 {
 				t.Errorf("opened %v, %d clients; want false, 0", r.opened, w.agent.presence.now().Clients)
 			}

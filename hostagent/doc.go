@@ -38,8 +38,17 @@
 //
 // When a client is gone, what it has sent is still written, for a few seconds
 // at most, and the connection to the host closed. When the host closes the
-// connection, the client is told so with CloseResync if the host still answers
-// the monitor, and with CloseHostOffline if not.
+// connection, the client is told so with CloseResync, or with CloseHostOffline if
+// the host has closed the monitor's as well.
+//
+// A host that does not answer is not gone. Its connections stay, and new ones
+// wait for it for 10 min; relays are told since when it is silent. Only if its
+// machine acknowledges nothing for the resume time are clients closed, with
+// CloseHostOffline, unless the host is still heard on their own connection.
+//
+// What clients and presence are told of a host that is away names no address,
+// no path and nothing else of the host's surroundings: that is in the log, and
+// in what [Agent.Check] says.
 //
 // # Ends of an Agent
 //

@@ -2,11 +2,13 @@ package hostagent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"testing/synctest"
 
 	"ahprelay/ahp"
@@ -17,6 +19,9 @@ type fakeHost struct {
 	mu      sync.Mutex
 	down    error         // why nobody can connect; nil: one can
 	mute    bool          // it answers nothing
+	hangs   chan struct{} // it takes connections, and does no handshake until this is closed; nil: it does
+	hanging bool          // it does so from the start
+	pongs   bool          // it has WebSockets: it answers their pings, unless it is mute
 	gate    chan struct{} // it reads nothing until this is closed; nil: it reads
 	answers func(env ahp.Envelope) string
 	socks   []*fakeSocket
@@ -48,18 +53,60 @@ type fakeSocket struct {
 	ending error // of Read, when the host has closed
 }
 
-var errClosed = errors.New("use of a closed connection")
+var errClosed = fmt.Errorf("fake socket: %w", net.ErrClosed)
 
-func (h *fakeHost) dial(context.Context) (hostSocket, error) {
+func (h *fakeHost) dial(ctx context.Context) (hostSocket, error) {
+	return h.dialNoting(ctx, func() {})
+}
+
+func (h *fakeHost) dialNoting(ctx context.Context, accepted func()) (hostSocket, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dials++
+	if hangs := h.hangs; hangs != nil && h.down == nil {
+		h.mu.Unlock()
+		accepted()
+		select {
+		case <-hangs:
+		case <-ctx.Done():
+		}
+		h.mu.Lock()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("upstream ws://host %w", errHangs)
+		}
+		if h.down != nil {
+			return nil, h.down
+		}
+	}
 	if h.down != nil {
 		return nil, h.down
 	}
 	s := &fakeSocket{host: h, toUs: make(chan string, 1000), closed: make(chan struct{}), ending: errClosed}
 	h.socks = append(h.socks, s)
+	if h.pongs {
+		return &pongingSocket{fakeSocket: s}, nil
+	}
 	return s, nil
+}
+
+// A pongingSocket is a WebSocket to a fakeHost.
+type pongingSocket struct {
+	*fakeSocket
+	life func()
+}
+
+// OnControl implements pinger.
+func (s *pongingSocket) OnControl(life func()) { s.life = life }
+
+// Ping implements pinger.
+func (s *pongingSocket) Ping() error {
+	s.host.mu.Lock()
+	mute := s.host.mute
+	s.host.mu.Unlock()
+	if !mute {
+		s.life()
+	}
+	return nil
 }
 
 func (h *fakeHost) set(change func()) {
@@ -143,13 +190,22 @@ func (s *fakeSocket) messages() []string {
 	return slices.Clone(s.got)
 }
 
+// lose has the host's machine vanish: nothing acknowledges anything.
+func (h *fakeHost) lose() {
+	h.set(func() { h.down = &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded} })
+	h.all()[0].end(fmt.Errorf("read: %w", syscall.ETIMEDOUT)) // the monitor's, for which the kernel was told to notice
+}
+
 // crash has the host end all connections and take no more.
 func (h *fakeHost) crash() {
-	h.set(func() { h.down = errors.New("connection refused") })
+	h.set(func() { h.down = errRefused })
 	for _, s := range h.all() {
 		s.end(io.EOF)
 	}
 }
+
+// errRefused is what a dial says where nobody listens.
+var errRefused = fmt.Errorf("upstream ws://10.1.2.3:7: %w", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 
 func (h *fakeHost) all() []*fakeSocket {
 	h.mu.Lock()

@@ -43,7 +43,7 @@ type Config struct {
 
 	MaxFrame  int           // bytes of the longest message, each way; default 32 MiB
 	MaxQueued int           // bytes that wait for all clients together before those that have most are closed; default 512 MiB
-	Resume    time.Duration // how long relays, or the host, may be out of reach unnoticed; default 15 s
+	Resume    time.Duration // how long relays, or the host's machine, may be out of reach unnoticed; default 15 s
 	Compress  string        // how what goes to relays is compressed, if they know how: broker.Zstandard; default: not
 
 	Sentinel SentinelCommand // tells relays if this process crashes
@@ -65,14 +65,10 @@ const (
 	releaseTime = 2 * time.Second
 )
 
-// A dialFunc connects to the host.
-type dialFunc func(ctx context.Context) (hostSocket, error)
-
 // An Agent makes one AHP host reachable through relays.
 type Agent struct {
 	*access
 	cfg      Config
-	dialHost dialFunc // for the host-agent itself
 	dialFor  func(ctx context.Context, who *caller) (hostSocket, error)
 	monitor  *monitor
 	routing  *routing.Agent
@@ -143,10 +139,9 @@ func New(cfg Config) (*Agent, error) {
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.will)
 	a.fetched = func() { signal(a.sentinel.news) } // the token may be another
 	a.subjects = gate.NewSubjects()
-	a.dialFor = a.dialUpstream
-	a.dialHost = func(ctx context.Context) (hostSocket, error) { return a.dialUpstream(ctx, nil) }
-	a.monitor = newMonitor(cfg.Upstream.String(), a.dialHost, cfg.Resume, a.cfg.Log, a.presence.hostChanged)
-	a.monitor.gone = a.hostGone
+	a.dialFor = a.dialForClient
+	a.monitor = newMonitor(cfg.Upstream.String(), a.dialForMonitor, cfg.Resume, a.cfg.Log, a.presence.hostChanged)
+	a.monitor.gone, a.monitor.heard = a.hostGone, a.clients.heard
 	canvas := cfg.Canvas
 	canvas.DenyPorts = append(slices.Clone(canvas.DenyPorts), cfg.Upstream.port()...)
 	a.canvases = contentproxy.NewHost(canvas)

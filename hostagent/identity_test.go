@@ -368,7 +368,7 @@ func TestDialTellsCaller(t *testing.T) {
 	defer server.Close()
 	a := &Agent{cfg: Config{Upstream: Upstream{URL: wsURL(server)}, MaxFrame: 1000}, subjects: gate.NewSubjects()}
 	for _, who := range []*caller{nil, {subject: "ada"}} {
-		_, _ = a.dialUpstream(t.Context(), who)
+		_, _ = a.dialForClient(t.Context(), who)
 		_, told := (<-got)["Ahp-Relay-Subject"]
 		if told != (who != nil) {
 			t.Errorf("with caller %v the host is told of one: %v", who, told)

@@ -1,7 +1,6 @@
 package hostagent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,42 +16,78 @@ import (
 
 // Times of the monitor.
 const (
-	pingEvery   = 5 * time.Second
-	pingTimeout = 5 * time.Second
-	aliveWithin = 500 * time.Millisecond // an answer that decides between two close codes
-	retryFirst  = 100 * time.Millisecond
-	retryMost   = 2 * time.Second
+	pingEvery    = 5 * time.Second
+	pingTimeout  = 5 * time.Second        // a host that shows no life for so long is silent
+	listenEvery  = time.Second            // for life of a silent host on the connections of clients
+	identifyTime = time.Second            // for a host to say which AHP it speaks, before others hear that it is there
+	aliveWithin  = 500 * time.Millisecond // the end of a host decides between two close codes
+	retryFirst   = 100 * time.Millisecond
+	retryMost    = 2 * time.Second
+
+	// openTime is how long a host may take to open a connection: as long as a
+	// client that resumes is held.
+	openTime = 10 * time.Minute
 )
 
-// A monitor keeps a connection of its own to the host, which is how a
-// host-agent knows that the host is up when no client is there. It asks what
-// every host answers at any time: ping; and which AHP versions the host
-// speaks, by an initialize that offers none, so that it is no client.
-type monitor struct {
-	upstream string // as messages name it
-	dial     dialFunc
-	log      *slog.Logger
-	resume   time.Duration                                    // how long the host may be silent before it counts as gone
-	gone     func()                                           // called when it does, and again as long as it does; nil: nobody cares
-	changed  func(state broker.State, reason, version string) // must not block
-	poke     chan struct{}                                    // holds one: do not wait, look now
-
-	mu      sync.Mutex // guards the fields below
-	sock    hostSocket // nil while the host is away
-	why     string     // it is away
-	version string     // of the host's software, or of the AHP that it speaks
-	last    uint64     // id of the last request
-	waiting map[uint64]chan ahp.Envelope
-
-	asked  time.Time   // when the ping was sent that has no answer; zero: there is none
-	silent *time.Timer // ends the host's time; nil while it is there
+// A condition is how the host is.
+type condition struct {
+	state   broker.State
+	reason  string        // for clients: why it is offline
+	silent  time.Duration // how long it had not answered when that was noticed; 0: it answers
+	version string        // of its software, or of the AHP that it speaks
 }
 
-func newMonitor(upstream string, dial dialFunc, resume time.Duration, log *slog.Logger, changed func(state broker.State, reason, version string)) *monitor {
+// A monitorDial connects to the host, for the monitor. It calls accepted when
+// somebody has taken the connection, and only the host's word is missing.
+type monitorDial func(ctx context.Context, accepted func()) (hostSocket, error)
+
+// A pinger is a hostSocket that can ask for life below AHP.
+type pinger interface {
+	// OnControl has life called for each ping and pong of the host. It must be
+	// called before the first Read.
+	OnControl(life func())
+	// Ping asks for one.
+	Ping() error
+}
+
+// A monitor keeps a connection of its own to the host, which is how a
+// host-agent knows how the host is when no client is there. It asks what every
+// host answers at any time: ping; and which AHP versions the host speaks, by an
+// initialize that offers none, so that it is no client.
+//
+// A host is gone when there is proof: its socket ended, or nobody takes
+// another, or its machine has acknowledged nothing for the resume time. One
+// that only does not answer is silent: others hear since when, and nothing
+// else happens. It has no duty to answer a ping before an initialize; any
+// message is life, and any control frame, and whatever it says to a client.
+type monitor struct {
+	upstream string // as messages name it
+	dial     monitorDial
+	log      *slog.Logger
+	resume   time.Duration       // how long the host's machine may be out of reach before connections count as gone
+	gone     func()              // called when it is, and again as long as it is; nil: nobody cares
+	heard    func() time.Time    // when the host last said something to a client; nil: there are none
+	changed  func(now condition) // called in order; must not block, nor call the monitor
+	poke     chan struct{}       // holds one: do not wait, look now
+
+	mu      sync.Mutex    // guards the fields below
+	sock    hostSocket    // nil while the host is away
+	err     error         // why it is; nil: it is there
+	version string        // of the host's software, or of the AHP that it speaks
+	spoke   bool          // it has shown life on this connection
+	pongs   bool          // and answered a ping of AHP
+	named   bool          // and answered the initialize
+	turn    chan struct{} // closed when it shows life, or goes away
+	asked   time.Time     // since when it owes a sign of life; zero: it does not
+	told    condition     // that others heard of last
+	silent  time.Duration // it does not answer: what asked had grown to when others were told
+	lost    *time.Timer   // ends the time of a machine that is out of reach; nil while it is not
+}
+
+func newMonitor(upstream string, dial monitorDial, resume time.Duration, log *slog.Logger, changed func(now condition)) *monitor {
 	return &monitor{
 		upstream: upstream, dial: dial, resume: resume, log: log, changed: changed,
-		poke: make(chan struct{}, 1), why: notYet,
-		waiting: map[uint64]chan ahp.Envelope{},
+		poke: make(chan struct{}, 1), turn: make(chan struct{}), err: errNotYet,
 	}
 }
 
@@ -60,13 +95,15 @@ func newMonitor(upstream string, dial dialFunc, resume time.Duration, log *slog.
 func (m *monitor) run(ctx context.Context) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = retryFirst, retryMost
-	defer m.back()
+	defer m.rest()
 	for ctx.Err() == nil {
 		err := m.watch(ctx, wait.Reset)
 		if ctx.Err() != nil {
 			return
 		}
-		m.away(err)
+		if !errors.Is(err, errHangs) {
+			m.away(err)
+		}
 		timer := time.NewTimer(wait.NextBackOff())
 		select {
 		case <-ctx.Done():
@@ -77,11 +114,22 @@ func (m *monitor) run(ctx context.Context) {
 	}
 }
 
-// watch connects to the host and pings it until that fails.
+// rest has nothing happen any more.
+func (m *monitor) rest() {
+	m.inReach()
+	m.mu.Lock()
+	m.asked = time.Time{}
+	m.mu.Unlock()
+}
+
+// watch connects to the host and looks after it until its connection ends.
 func (m *monitor) watch(ctx context.Context, up func()) error {
-	sock, err := m.dial(ctx)
+	sock, err := m.connect(ctx)
 	if err != nil {
 		return err
+	}
+	if p, ok := sock.(pinger); ok {
+		p.OnControl(m.life)
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -89,17 +137,17 @@ func (m *monitor) watch(ctx context.Context, up func()) error {
 	stop := context.AfterFunc(ctx, func() { sock.Close("host-agent stopped") })
 	defer stop()
 	m.mu.Lock()
-	m.sock = sock
+	m.sock, m.spoke, m.pongs, m.named = sock, false, false, false
 	m.mu.Unlock()
 	ended := make(chan error, 1)
 	wg.Go(func() { ended <- m.readLoop(sock) })
-	if err := m.identify(ctx, ended); err != nil {
-		return err
+	if err := m.identify(sock, ended); err != nil {
+		return fmt.Errorf("upstream %s does not speak AHP: %w", m.upstream, err)
 	}
 	up()
 	m.online()
 	for {
-		timer := time.NewTimer(pingEvery)
+		timer := time.NewTimer(m.pause())
 		select {
 		case err := <-ended:
 			timer.Stop()
@@ -108,48 +156,176 @@ func (m *monitor) watch(ctx context.Context, up func()) error {
 		case <-m.poke:
 			timer.Stop()
 		}
-		if err := m.ping(ctx); err != nil {
+		if err := m.look(sock); err != nil {
 			return err
 		}
 	}
 }
 
-// ping asks whether the host is there, and remembers since when it has not
-// said so.
-func (m *monitor) ping(ctx context.Context) error {
-	m.mu.Lock()
-	m.asked = time.Now()
-	m.mu.Unlock()
-	if _, err := m.request(ctx, "ping", `{"channel":"ahp-root://"}`, pingTimeout); err != nil {
+// connect dials the host. Somebody who takes the connection and says no more is
+// there, and silent.
+func (m *monitor) connect(ctx context.Context) (hostSocket, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	sock, err := m.dial(ctx, func() {
+		m.owes()
+		time.AfterFunc(pingTimeout, m.overdue) // which looks whether it still does
+	})
+	if _, ok := sock.(pinger); ok {
+		m.life() // it was a handshake
+	}
+	return sock, err
+}
+
+// Requests of the monitor. Their numbers tell their answers apart.
+const (
+	pingID       = 1
+	initializeID = 2
+
+	pingRequest       = `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"channel":"ahp-root://"}}`
+	initializeRequest = `{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"channel":"ahp-root://","clientId":"ahp-host-agent","protocolVersions":[]}}`
+)
+
+// identify asks what is at the other end. It returns when that has said which
+// AHP it speaks, or after a while: it may not want to.
+func (m *monitor) identify(sock hostSocket, ended <-chan error) error {
+	if err := m.ask(sock, pingRequest, initializeRequest); err != nil {
 		return err
 	}
-	m.back()
+	timer := time.NewTimer(identifyTime)
+	defer timer.Stop()
+	for {
+		m.mu.Lock()
+		named, turn := m.named, m.turn
+		m.mu.Unlock()
+		if named {
+			return nil
+		}
+		select {
+		case err := <-ended:
+			return err
+		case <-timer.C:
+			return nil
+		case <-turn:
+		}
+	}
+}
+
+// pause is how long the monitor does nothing.
+func (m *monitor) pause() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.asked.IsZero():
+		return pingEvery
+	case m.silent > 0:
+		return listenEvery
+	}
+	return max(time.Until(m.asked.Add(pingTimeout)), 0)
+}
+
+// look asks the host for a sign of life, or looks whether it has given one. As
+// long as it owes one it is not asked for more, which it might never read.
+func (m *monitor) look(sock hostSocket) error {
+	m.mu.Lock()
+	_, below := sock.(pinger)
+	asked, pongs := m.asked, m.pongs
+	m.mu.Unlock()
+	switch {
+	case !asked.IsZero():
+		m.overdue()
+		return nil
+	case below || pongs: // else nobody can know
+		return m.ask(sock, pingRequest)
+	}
 	return nil
 }
 
-// identify finds out whether there is an AHP host at the other end.
-func (m *monitor) identify(ctx context.Context, ended <-chan error) error {
-	answer, err := m.request(ctx, "ping", `{"channel":"ahp-root://"}`, pingTimeout)
-	if err != nil {
-		select {
-		case err = <-ended:
-		default:
+// ask sends requests, of which any sign of life is an answer.
+func (m *monitor) ask(sock hostSocket, requests ...string) error {
+	m.owes()
+	if p, ok := sock.(pinger); ok {
+		if err := p.Ping(); err != nil {
+			return err
 		}
-		return fmt.Errorf("upstream %s does not speak AHP, or hangs: %w", m.upstream, err)
 	}
-	if answer.Error != nil {
-		return fmt.Errorf("upstream %s speaks JSON-RPC but answers an AHP ping with an error: is this an AHP host's port?", m.upstream)
-	}
-	answer, err = m.request(ctx, "initialize",
-		`{"channel":"ahp-root://","clientId":"ahp-host-agent","protocolVersions":[]}`, pingTimeout)
-	if err == nil {
-		m.learnVersions(answer)
+	for _, request := range requests {
+		if err := sock.Write([]byte(request), false); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// owes notes that the host is to show that it is there.
+func (m *monitor) owes() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.asked.IsZero() {
+		m.asked = time.Now()
+	}
+}
+
+// overdue looks whether the host has been silent for too long.
+func (m *monitor) overdue() {
+	m.mu.Lock()
+	since, told, mute := m.asked, m.silent > 0, m.sock != nil && !m.spoke
+	if _, below := m.sock.(pinger); below {
+		mute = false
+	}
+	m.mu.Unlock()
+	switch {
+	case since.IsZero():
+		return
+	case mute, m.heard != nil && m.heard().After(since):
+		m.life()
+		return
+	case told, time.Since(since) < pingTimeout:
+		return
+	}
+	m.mu.Lock()
+	if m.asked != since {
+		m.mu.Unlock()
+		return
+	}
+	m.silent, m.err = time.Since(since), nil
+	m.tellLocked()
+	m.mu.Unlock()
+	m.log.Warn("host does not answer; its connections are kept", "upstream", m.upstream, "for", pingTimeout)
+}
+
+// life notes that the host has shown some.
+func (m *monitor) life() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.silent
+	m.asked, m.silent, m.spoke = time.Time{}, 0, true
+	m.turnLocked()
+	if was > 0 {
+		m.tellLocked()
+		m.log.Info("host answers again", "upstream", m.upstream)
+	}
+}
+
+func (m *monitor) turnLocked() {
+	close(m.turn)
+	m.turn = make(chan struct{})
+}
+
+// tellLocked tells others how the host is, if that is news.
+func (m *monitor) tellLocked() {
+	now := condition{state: broker.Online, silent: m.silent, version: m.version}
+	if m.err != nil {
+		now = condition{state: broker.Offline, reason: publicReason(m.err), version: m.version}
+	}
+	if now != m.told {
+		m.told = now
+		m.changed(now)
+	}
 }
 
 // learnVersions takes what the host says when no version suits it.
-func (m *monitor) learnVersions(answer ahp.Envelope) {
+func (m *monitor) learnVersions(answer *ahp.Envelope) {
 	data := [...]ahp.Member{{Name: "data"}}
 	versions := [...]ahp.Member{{Name: "supportedVersions"}}
 	if answer.Error == nil || ahp.Members(answer.Error, data[:]) != nil || data[0].Raw == nil ||
@@ -177,32 +353,79 @@ func (m *monitor) learn(result ahp.InitializeResult) {
 
 func (m *monitor) setVersion(version string) {
 	m.mu.Lock()
-	changed := version != m.version
+	defer m.mu.Unlock()
 	m.version = version
-	online := m.why == ""
-	m.mu.Unlock()
-	if changed && online {
-		m.changed(broker.Online, "", version)
+	if m.err == nil {
+		m.tellLocked()
 	}
 }
 
-// back says that the host is there, or that nobody asks any more.
-func (m *monitor) back() {
+// online tells others that the host is there.
+func (m *monitor) online() {
+	m.inReach()
+	m.mu.Lock()
+	m.err = nil
+	m.tellLocked()
+	version := m.version
+	m.mu.Unlock()
+	m.log.Info("host is up", "upstream", m.upstream, "version", version)
+	if version == "" {
+		m.log.Warn("the host does not say which AHP it speaks: is this an AHP host's port?", "upstream", m.upstream)
+	}
+}
+
+// away tells others that the host is gone.
+func (m *monitor) away(err error) {
+	m.mu.Lock()
+	news := m.err == nil || m.sock != nil || m.err.Error() != err.Error()
+	m.sock, m.err = nil, err
+	m.asked, m.silent = time.Time{}, 0
+	m.turnLocked()
+	m.tellLocked()
+	m.mu.Unlock()
+	if unacknowledged, outOfReach := reach(err); outOfReach {
+		m.outOfReach(unacknowledged)
+	} else {
+		m.inReach()
+	}
+	if news {
+		m.log.Warn("host is away; trying again", "error", err)
+	}
+}
+
+// outOfReach begins the time in which the host's machine may come back, unless
+// that is over.
+func (m *monitor) outOfReach(over bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = time.Time{}
-	if m.silent != nil {
-		m.silent.Stop()
-		m.silent = nil
+	if m.lost != nil {
+		return
+	}
+	left := m.resume
+	if over {
+		left = 0
+	}
+	m.lost = time.AfterFunc(left, m.expired)
+}
+
+// inReach says that there is a machine where the host's was, or that nobody
+// asks any more.
+func (m *monitor) inReach() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost != nil {
+		m.lost.Stop()
+		m.lost = nil
 	}
 }
 
-// expired is called when the host has not answered for the resume time.
+// expired is called when the host's machine has been out of reach for the
+// resume time.
 func (m *monitor) expired() {
 	m.mu.Lock()
-	away := m.silent != nil // it may just have come back
+	away := m.lost != nil // it may just have come back
 	if away {
-		m.silent.Reset(m.resume)
+		m.lost.Reset(m.resume)
 	}
 	m.mu.Unlock()
 	if away && m.gone != nil {
@@ -210,131 +433,82 @@ func (m *monitor) expired() {
 	}
 }
 
-func (m *monitor) online() {
-	m.back()
-	m.mu.Lock()
-	m.why = ""
-	version := m.version
-	m.mu.Unlock()
-	m.log.Info("host is up", "upstream", m.upstream, "version", version)
-	m.changed(broker.Online, "", version)
-}
-
-func (m *monitor) away(err error) {
-	m.mu.Lock()
-	news := m.sock != nil || m.why != err.Error()
-	m.sock = nil
-	m.why = err.Error()
-	if m.silent == nil {
-		if m.asked.IsZero() {
-			m.asked = time.Now()
-		}
-		m.silent = time.AfterFunc(time.Until(m.asked.Add(m.resume)), m.expired)
-	}
-	version := m.version
-	for id, answer := range m.waiting {
-		close(answer)
-		delete(m.waiting, id)
-	}
-	m.mu.Unlock()
-	if news {
-		m.log.Warn("host is away; trying again", "error", err)
-		m.changed(broker.Offline, err.Error(), version)
-	}
-}
-
-// reason says why the host is away.
+// reason says to clients why the host is away.
 func (m *monitor) reason() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.why == "" {
-		return "the host does not answer"
+	switch {
+	case m.err != nil:
+		return publicReason(m.err)
+	case m.sock == nil && m.silent == 0: // it has just ended
+		return reasonEnded
 	}
-	return m.why
+	return reasonSilent
 }
 
 // suspect has the monitor look at the host now.
 func (m *monitor) suspect() { signal(m.poke) }
 
-// alive reports whether the host answers.
+// alive reports whether the host is there, as far as can be seen at once.
 func (m *monitor) alive(ctx context.Context) bool {
-	_, err := m.request(ctx, "ping", `{"channel":"ahp-root://"}`, aliveWithin)
-	if err != nil {
-		m.suspect()
-	}
-	return err == nil
-}
-
-var errAway = errors.New("connection lost")
-
-// request asks the host on the monitor's connection.
-func (m *monitor) request(ctx context.Context, method, params string, timeout time.Duration) (ahp.Envelope, error) {
 	m.mu.Lock()
-	sock := m.sock
-	if sock == nil {
-		m.mu.Unlock()
-		return ahp.Envelope{}, errAway
-	}
-	m.last++
-	id := m.last
-	answer := make(chan ahp.Envelope, 1)
-	m.waiting[id] = answer
-	err := sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, id, method, params), false)
+	turn, there := m.turn, m.sock != nil
 	m.mu.Unlock()
-	if err != nil {
-		return ahp.Envelope{}, err
+	m.suspect()
+	if !there {
+		return false
 	}
-	timer := time.NewTimer(timeout)
+	timer := time.NewTimer(aliveWithin)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		err = context.Cause(ctx)
 	case <-timer.C:
-		err = fmt.Errorf("no answer to %s within %v", method, timeout)
-	case env, ok := <-answer:
-		if !ok {
-			return env, errAway
-		}
-		return env, nil
+	case <-turn:
 	}
 	m.mu.Lock()
-	delete(m.waiting, id)
-	m.mu.Unlock()
-	return ahp.Envelope{}, err
+	defer m.mu.Unlock()
+	return m.sock != nil
 }
 
-// readLoop takes the host's answers.
+// errNotYet is why the host is away when a host-agent has just started.
+var errNotYet = errors.New("not connected to the host yet")
+
+// readLoop takes what the host says. All of it is life.
 func (m *monitor) readLoop(sock hostSocket) error {
 	for {
 		message, _, err := sock.Read()
 		if err != nil {
-			m.lost(sock)
+			m.ended(sock)
 			return err
 		}
-		env, err := ahp.Peek(bytes.Clone(message)) // whoever waits for it gets it later
-		if err != nil || env.Kind != ahp.Response {
-			continue
+		if env, err := ahp.Peek(message); err == nil && env.Kind == ahp.Response {
+			m.answered(&env)
 		}
+		m.life()
+	}
+}
+
+// answered takes an answer of the host.
+func (m *monitor) answered(env *ahp.Envelope) {
+	switch {
+	case ahp.SameID(fmt.Append(nil, pingID), env.ID):
 		m.mu.Lock()
-		for id, answer := range m.waiting {
-			if ahp.SameID(fmt.Append(nil, id), env.ID) {
-				answer <- env
-				delete(m.waiting, id)
-			}
-		}
+		m.pongs = true
+		m.mu.Unlock()
+	case ahp.SameID(fmt.Append(nil, initializeID), env.ID):
+		m.learnVersions(env)
+		m.mu.Lock()
+		m.named = true
 		m.mu.Unlock()
 	}
 }
 
-// lost ends the requests that wait, as soon as the connection is gone.
-func (m *monitor) lost(sock hostSocket) {
+// ended notes the end of a connection as soon as it is there.
+func (m *monitor) ended(sock hostSocket) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.sock == sock {
-		m.sock = nil
-	}
-	for id, answer := range m.waiting {
-		close(answer)
-		delete(m.waiting, id)
+		m.sock, m.asked, m.silent = nil, time.Time{}, 0
+		m.turnLocked()
 	}
 }

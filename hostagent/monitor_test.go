@@ -2,12 +2,10 @@ package hostagent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,10 +29,23 @@ func underEyes(t *testing.T, host *fakeHost, test func(w *watched)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{T: t, host: host}
-		w.monitor = newMonitor("ws://host", host.dial, testResume, slog.New(slog.DiscardHandler), func(state broker.State, reason, version string) {
+		if host.hanging {
+			host.hangs = make(chan struct{})
+		}
+		w.monitor = newMonitor("ws://host", host.dialNoting, testResume, slog.New(slog.DiscardHandler), func(now condition) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.said = append(w.said, strings.TrimSpace(fmt.Sprintf("%s %s %s", state, reason, version)))
+			said := string(now.state)
+			if now.silent > 0 {
+				said += " silent for " + now.silent.String()
+			}
+			if now.reason != "" {
+				said += ": " + now.reason
+			}
+			if now.version != "" {
+				said += ", " + now.version
+			}
+			w.said = append(w.said, said)
 		})
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
@@ -48,6 +59,16 @@ func underEyes(t *testing.T, host *fakeHost, test func(w *watched)) {
 			}
 		}
 	})
+}
+
+// last returns what the monitor has said last.
+func (w *watched) last() string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := w.said[len(w.said)-1]
+	w.said = nil
+	return last
 }
 
 // wantSaid fails unless the monitor has said that, and nothing else, since the
@@ -64,9 +85,9 @@ func (w *watched) wantSaid(want ...string) {
 }
 
 func TestMonitorSeesHost(t *testing.T) {
-	host := &fakeHost{down: errors.New("connection refused"), answers: answersVersion}
+	host := &fakeHost{down: errRefused, answers: answersVersion}
 	underEyes(t, host, func(w *watched) {
-		w.wantSaid("offline connection refused")
+		w.wantSaid("offline: " + reasonNobody)
 		time.Sleep(time.Minute)
 		w.wantSaid() // no news
 		if host.dials < 30 || host.dials > 100 {
@@ -74,7 +95,7 @@ func TestMonitorSeesHost(t *testing.T) {
 		}
 		host.set(func() { host.down = nil })
 		time.Sleep(3 * time.Second)
-		w.wantSaid("online  AHP 0.9.0")
+		w.wantSaid("online, AHP 0.9.0")
 		if !w.alive(context.Background()) {
 			t.Error("alive = false; want true")
 		}
@@ -84,50 +105,119 @@ func TestMonitorSeesHost(t *testing.T) {
 			t.Errorf("%d connections in an hour; want 1", len(host.all()))
 		}
 		w.learn(ahp.InitializeResult{ProtocolVersion: "0.9.0", ServerInfo: []byte(`{"name":"refhost","version":"1.2"}`)})
-		w.wantSaid("online  refhost 1.2, AHP 0.9.0")
+		w.wantSaid("online, refhost 1.2, AHP 0.9.0")
 		w.learn(ahp.InitializeResult{ProtocolVersion: "0.9.0", ServerInfo: []byte(`{"name":"refhost","version":"1.2"}`)})
 		w.wantSaid()
 
 		host.crash()
-		w.wantSaid("offline upstream ws://host: connection lost: EOF refhost 1.2, AHP 0.9.0")
+		w.wantSaid("offline: " + reasonEnded + ", refhost 1.2, AHP 0.9.0")
 		if w.alive(context.Background()) {
 			t.Error("alive = true; want false")
 		}
 		time.Sleep(time.Second)
-		w.wantSaid("offline connection refused refhost 1.2, AHP 0.9.0")
+		w.wantSaid("offline: " + reasonNobody + ", refhost 1.2, AHP 0.9.0")
 		host.set(func() { host.down = nil })
 		time.Sleep(3 * time.Second)
-		w.wantSaid("online  AHP 0.9.0") // it may be another one now
+		w.wantSaid("online, AHP 0.9.0") // it may be another one now
 	})
 }
 
-// TestMonitorSeesHang has the host hang without closing anything.
+// TestMonitorSeesHang has the host hang without closing anything: it is there,
+// and silent, and nothing else happens.
 func TestMonitorSeesHang(t *testing.T) {
-	host := &fakeHost{answers: answersAll}
+	for _, kind := range []string{"program", "WebSocket"} {
+		t.Run(kind, func(t *testing.T) {
+			host := &fakeHost{answers: answersVersion, pongs: kind == "WebSocket"}
+			underEyes(t, host, func(w *watched) {
+				w.wantSaid("online, AHP 0.9.0")
+				host.set(func() { host.mute = true })
+				if !w.alive(context.Background()) {
+					t.Error("alive = false of a host that only does not answer")
+				}
+				if got := w.reason(); got != reasonSilent {
+					t.Errorf("reason = %q; want %q", got, reasonSilent)
+				}
+				// That has the monitor look at once.
+				time.Sleep(pingTimeout - aliveWithin - time.Millisecond)
+				w.wantSaid()
+				time.Sleep(time.Millisecond)
+				w.wantSaid("online silent for 5s, AHP 0.9.0")
+				sent := len(host.all()[0].messages())
+				time.Sleep(time.Hour)
+				w.wantSaid()
+				if got := len(host.all()[0].messages()); got != sent || len(host.all()) != 1 {
+					t.Errorf("%d messages and %d connections more for a host that reads none", got-sent, len(host.all())-1)
+				}
+				host.set(func() { host.mute = false })
+				host.all()[0].toUs <- `{"jsonrpc":"2.0","id":1,"result":null}` // late
+				w.wantSaid("online, AHP 0.9.0")
+				time.Sleep(time.Hour)
+				w.wantSaid()
+			})
+		})
+	}
+}
+
+// TestMonitorHearsClients has a host that does not read the monitor's
+// connection, and speaks on a client's.
+func TestMonitorHearsClients(t *testing.T) {
+	host := &fakeHost{answers: answersVersion}
 	underEyes(t, host, func(w *watched) {
-		w.wantSaid("online")
+		w.wantSaid("online, AHP 0.9.0")
+		var mu sync.Mutex
+		var said time.Time
+		w.mu.Lock()
+		w.heard = func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return said
+		}
+		w.mu.Unlock()
+		say := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			said = time.Now()
+		}
 		host.set(func() { host.mute = true })
-		began := time.Now()
-		if w.alive(context.Background()) {
-			t.Error("alive = true of a host that hangs")
+		for range 100 {
+			time.Sleep(time.Second)
+			say()
 		}
-		if took := time.Since(began); took != aliveWithin {
-			t.Errorf("alive took %v; want %v", took, aliveWithin)
-		}
-		if got := w.reason(); got != "the host does not answer" {
-			t.Errorf("reason = %q", got)
-		}
-		// That has the monitor look at once.
-		time.Sleep(pingTimeout - time.Second)
 		w.wantSaid()
-		time.Sleep(time.Second)
-		w.wantSaid("offline no answer to ping within 5s")
-		time.Sleep(pingTimeout + time.Second)
-		w.wantSaid("offline upstream ws://host does not speak AHP, or hangs: no answer to ping within 5s")
-		host.set(func() { host.mute = false })
-		time.Sleep(2*pingTimeout + retryMost)
-		w.wantSaid("online")
+		time.Sleep(pingEvery + pingTimeout)
+		w.wantSaid("online silent for 5s, AHP 0.9.0")
+		say()
+		time.Sleep(listenEvery)
+		w.wantSaid("online, AHP 0.9.0")
 	})
+}
+
+// TestMonitorWaits has the host take a connection and do no handshake: it is
+// there. When it ends instead, it is not.
+func TestMonitorWaits(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		host := &fakeHost{answers: answersVersion, hanging: true, pongs: true}
+		underEyes(t, host, func(w *watched) {
+			w.wantSaid()
+			time.Sleep(pingTimeout)
+			w.wantSaid("online silent for 5s")
+			time.Sleep(3 * openTime)
+			w.wantSaid()
+			if ends {
+				host.set(func() { host.down = errRefused })
+				close(host.hangs)
+				time.Sleep(retryMost)
+				w.wantSaid("offline: " + reasonNobody)
+				return
+			}
+			close(host.hangs)
+			synctest.Wait()
+			time.Sleep(retryMost)
+			if now := w.last(); now != "online, AHP 0.9.0" {
+				t.Errorf("monitor said %q; want that it is there", now)
+			}
+		})
+	}
 }
 
 // TestMonitorIsPoked has an attempt to connect fail: the monitor does not wait
@@ -155,33 +245,40 @@ func TestMonitorIsPoked(t *testing.T) {
 	})
 }
 
-// TestMonitorAtStrangers has the monitor look at what is no AHP host.
+// TestMonitorAtStrangers has the monitor look at hosts that do not answer ping
+// before they are greeted, and at what is no AHP host. They are there.
 func TestMonitorAtStrangers(t *testing.T) {
-	for name, test := range map[string]struct {
-		answers func(env ahp.Envelope) string
-		want    string
-	}{
-		"silent": {func(ahp.Envelope) string { return "" }, "upstream ws://host does not speak AHP, or hangs: no answer to ping within 5s"},
-		"echo": {func(env ahp.Envelope) string {
+	for name, answers := range map[string]func(env ahp.Envelope) string{
+		"silent": func(ahp.Envelope) string { return "" },
+		"echo": func(env ahp.Envelope) string {
 			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"ping","params":%s}`, env.ID, env.Params)
-		}, "upstream ws://host does not speak AHP, or hangs: no answer to ping within 5s"},
-		"not JSON": {func(ahp.Envelope) string { return "HELLO" }, "upstream ws://host does not speak AHP, or hangs: no answer to ping within 5s"},
-		"another id": {func(ahp.Envelope) string { return `{"id":"1","result":null}` },
-			"upstream ws://host does not speak AHP, or hangs: no answer to ping within 5s"},
-		"JSON-RPC without ping": {func(env ahp.Envelope) string {
+		},
+		"not JSON":   func(ahp.Envelope) string { return "HELLO" },
+		"another id": func(ahp.Envelope) string { return `{"id":"1","result":null}` },
+		"JSON-RPC without ping": func(env ahp.Envelope) string {
 			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"Method not found"}}`, env.ID)
-		}, "upstream ws://host speaks JSON-RPC but answers an AHP ping with an error: is this an AHP host's port?"},
+		},
+		"answers initialize alone": func(env ahp.Envelope) string {
+			if string(env.Method) != "initialize" {
+				return ""
+			}
+			return answersVersion(env)
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			host := &fakeHost{answers: test.answers}
-			underEyes(t, host, func(w *watched) {
-				time.Sleep(time.Minute)
-				w.wantSaid("offline " + test.want)
-				if got := w.reason(); got != test.want {
-					t.Errorf("reason = %q; want %q", got, test.want)
+		for _, kind := range []string{"program", "WebSocket"} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				want := "online"
+				if name == "answers initialize alone" {
+					want = "online, AHP 0.9.0"
 				}
+				underEyes(t, &fakeHost{answers: answers, pongs: kind == "WebSocket"}, func(w *watched) {
+					time.Sleep(identifyTime)
+					w.wantSaid(want)
+					time.Sleep(time.Hour)
+					w.wantSaid()
+				})
 			})
-		})
+		}
 	}
 	t.Run("hangs up", func(t *testing.T) {
 		host := &fakeHost{}
@@ -191,7 +288,7 @@ func TestMonitorAtStrangers(t *testing.T) {
 		}
 		underEyes(t, host, func(w *watched) {
 			time.Sleep(time.Minute)
-			w.wantSaid("offline upstream ws://host does not speak AHP, or hangs: EOF")
+			w.wantSaid("offline: " + reasonEnded)
 		})
 	})
 }
@@ -209,7 +306,7 @@ func TestPresenceIsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p presence
 		p.init("1.0")
-		if got := p.now(); got.State != broker.Offline || got.Reason != notYet || got.AgentVersion != "1.0" || got.Clients != 0 {
+		if got := p.now(); got.State != broker.Offline || got.Reason != errNotYet.Error() || got.AgentVersion != "1.0" || got.Clients != 0 {
 			t.Errorf("first presence = %+v", got)
 		}
 		var mu sync.Mutex
@@ -235,7 +332,7 @@ func TestPresenceIsAnnounced(t *testing.T) {
 			return told[max(times, 1)-1]
 		}
 		synctest.Wait()
-		p.hostChanged(broker.Online, "", "AHP 0.9.0")
+		p.hostChanged(condition{state: broker.Online, version: "AHP 0.9.0"})
 		if got := wantTold(1); got.State != broker.Online || got.HostVersion != "AHP 0.9.0" {
 			t.Errorf("told %+v; want the change, at once", got)
 		}
@@ -252,7 +349,7 @@ func TestPresenceIsAnnounced(t *testing.T) {
 		}
 		p.clients(+1)
 		synctest.Wait()
-		p.hostChanged(broker.Offline, "asleep", "AHP 0.9.0")
+		p.hostChanged(condition{state: broker.Offline, reason: "asleep", version: "AHP 0.9.0"})
 		if got := wantTold(3); got.State != broker.Offline || got.Reason != "asleep" || got.Clients != 10 {
 			t.Errorf("told %+v; want all of it at once", got)
 		}

@@ -8,9 +8,6 @@ import (
 	"ahprelay/broker"
 )
 
-// notYet is why the host is away when a host-agent has just started.
-const notYet = "not connected to the host yet"
-
 // countEvery is how often relays hear of a changed number of clients at most.
 const countEvery = time.Second
 
@@ -26,7 +23,7 @@ type presence struct {
 func (p *presence) init(version string) {
 	p.changed, p.counted = make(chan struct{}, 1), make(chan struct{}, 1)
 	p.current = broker.Presence{
-		State: broker.Offline, Reason: notYet, AgentVersion: version,
+		State: broker.Offline, Reason: errNotYet.Error(), AgentVersion: version,
 		Wire: [2]int{broker.WireMin, broker.WireMax},
 	}
 }
@@ -38,9 +35,10 @@ func (p *presence) now() broker.Presence {
 }
 
 // hostChanged notes how the host is.
-func (p *presence) hostChanged(state broker.State, reason, version string) {
+func (p *presence) hostChanged(now condition) {
 	p.mu.Lock()
-	p.current.State, p.current.Reason, p.current.HostVersion = state, reason, version
+	p.current.State, p.current.Reason, p.current.HostVersion = now.state, now.reason, now.version
+	p.current.Silent = now.silent.Milliseconds()
 	p.mu.Unlock()
 	signal(p.changed)
 }

@@ -175,7 +175,7 @@ func TestManyClassesAreBounded(t *testing.T) {
 		c := w.open()
 		c.greet("{}")
 		for i := range 100 {
-			w.agent.clients.all()[0].report.count(mcpgate.Rejection, fmt.Sprint("class_", i), "")
+			w.agent.clients.every()[0].report.count(mcpgate.Rejection, fmt.Sprint("class_", i), "")
 		}
 		counts, _ := w.reported.now()
 		if len(counts) > routing.MaxCounts || len(counts) < 32 {

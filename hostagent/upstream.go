@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -28,11 +30,12 @@ type Upstream struct {
 	// Stderr is where a Command's standard error goes. Default: nowhere.
 	Stderr io.Writer
 
-	caller *caller // who a connection is for; nil: the host-agent itself
+	caller   *caller       // who a connection is for; nil: the host-agent itself
+	accepted func()        // called when somebody has taken the connection; may be nil
+	unacked  time.Duration // how long the host's machine may acknowledge nothing; 0: as long as the system lets it
 }
 
-// String returns the upstream as messages name it, without secrets: clients
-// are told, too, why a host is away.
+// String returns the upstream as the log names it, without secrets.
 func (u Upstream) String() string {
 	if len(u.Command) > 0 {
 		return u.Command[0]
@@ -133,11 +136,11 @@ var errMalformed = errors.New("upstream: the URL is malformed; want ws://host:po
 func (u Upstream) token() (string, error) {
 	b, err := os.ReadFile(u.TokenFile)
 	if err != nil {
-		return "", fmt.Errorf("upstream token file: %w", err)
+		return "", fmt.Errorf("%w: %w", errUpstreamToken, err)
 	}
 	token := strings.TrimSpace(string(b))
 	if token == "" || strings.ContainsAny(token, " \t\r\n") {
-		return "", fmt.Errorf("upstream token file %s: want one token on one line", u.TokenFile)
+		return "", fmt.Errorf("%w %s: want one token on one line", errUpstreamToken, u.TokenFile)
 	}
 	return token, nil
 }
@@ -173,29 +176,26 @@ func (f roomFunc) wait(bytes int) error {
 	return f(bytes)
 }
 
-// dialTimeout bounds an attempt to connect to the host.
-const dialTimeout = 10 * time.Second
-
-// dial connects to the host.
+// dial connects to the host. It waits for a host that takes a connection and
+// says no more, until ctx ends.
 func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	if len(u.Command) > 0 {
 		return startCommand(u.Command, u.caller.environment(), u.Stderr, maxFrame, u.caller.roomFor())
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
 	address, network, path, err := u.endpoint()
 	if err != nil {
 		return nil, err
 	}
 	var conn net.Conn
+	var connected atomic.Bool
 	// Proxies are for the outside, and not asked.
 	transport := &http.Transport{DisableKeepAlives: true}
 	transport.DialContext = func(ctx context.Context, _, at string) (_ net.Conn, err error) {
 		if network == "unix" {
 			at = path
 		}
-		var d net.Dialer
-		conn, err = d.DialContext(ctx, network, at)
+		conn, err = u.connect(ctx, network, at)
+		connected.Store(err == nil)
 		return conn, err
 	}
 	stream, response, err := handshake(ctx, address, u.caller.header(), &http.Client{
@@ -204,9 +204,45 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	})
 	if err != nil {
-		return nil, u.dialError(response, err)
+		return nil, u.dialError(connected.Load(), response, err)
 	}
 	return newWebSocket(conn, stream, strings.HasPrefix(address, "wss:"), maxFrame, u.caller.roomFor()), nil
+}
+
+// fullEvery is the wait before a Unix socket is tried again that has too many
+// connections nobody has taken: a connection over TCP waits then.
+const fullEvery = 100 * time.Millisecond
+
+// connect makes the connection below the WebSocket.
+func (u Upstream) connect(ctx context.Context, network, at string) (net.Conn, error) {
+	d := net.Dialer{Timeout: u.unacked}
+	for told := false; ; {
+		conn, err := d.DialContext(ctx, network, at)
+		full := network == "unix" && errors.Is(err, syscall.EAGAIN)
+		if (err == nil || full) && !told && u.accepted != nil {
+			told = true
+			u.accepted()
+		}
+		if tcp, ok := conn.(*net.TCPConn); ok && u.unacked > 0 {
+			limitUnacked(tcp, u.unacked)
+		}
+		if !full {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("upstream %s %w", u, errHangs)
+		case <-time.After(fullEvery):
+		}
+	}
+}
+
+// probeEvery has the kernel look for the other machine when nothing is under
+// way, so that its absence is known in a time.
+func probeEvery(conn *net.TCPConn, limit time.Duration) {
+	third := max(limit/3, time.Second) // the least that systems know
+	// It fails if the connection is closed.
+	_ = conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: third, Interval: third, Count: 2})
 }
 
 // endpoint returns the URL to dial, and over which network: that of a Unix
@@ -235,20 +271,23 @@ func (u Upstream) endpoint() (address, network, path string, err error) {
 
 // dialError says what went wrong without the URL, in which there may be a
 // token.
-func (u Upstream) dialError(response *http.Response, err error) error {
+func (u Upstream) dialError(connected bool, response *http.Response, err error) error {
 	if response != nil && response.StatusCode != http.StatusSwitchingProtocols {
 		hint := "is this an AHP host's port?"
 		if response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden {
 			hint = "does the host want a token (--upstream-token-file)?"
 		}
-		return fmt.Errorf("upstream %s answers HTTP %d instead of a WebSocket: %s", u, response.StatusCode, hint)
+		return &httpError{response.StatusCode, fmt.Errorf("upstream %s answers HTTP %d instead of a WebSocket: %s", u, response.StatusCode, hint)}
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("upstream %s gives no answer: is this an AHP host's port?", u)
+	if connected && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("upstream %s %w", u, errHangs)
 	}
 	var inURL *url.Error
 	if errors.As(err, &inURL) {
 		err = inURL.Err
+	}
+	if connected {
+		err = handshakeError{err}
 	}
 	return fmt.Errorf("upstream %s: %w", u, err)
 }

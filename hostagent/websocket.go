@@ -28,6 +28,7 @@ type webSocket struct {
 	limit  int                // bytes of a message from the host
 	quiet  *idle.Reader       // of conn; nil: one must have a buffer to wait
 	room   roomFunc
+	life   func() // called for each ping and pong; may be nil
 
 	reading  sync.Mutex // held while the fields below are used
 	buf      *[]byte    // what was read; nil while nothing is
@@ -200,6 +201,9 @@ func (s *webSocket) control(h frameHeader) error {
 	if err != nil {
 		return err
 	}
+	if s.life != nil && h.opcode != opClose {
+		s.life()
+	}
 	switch h.opcode {
 	case opPing:
 		return s.writeControl(opPong, payload)
@@ -213,6 +217,12 @@ func (s *webSocket) control(h frameHeader) error {
 	_ = s.writeControl(opClose, payload[:min(len(payload), 2)]) // the host may be gone
 	return closed
 }
+
+// OnControl implements pinger.
+func (s *webSocket) OnControl(life func()) { s.life = life }
+
+// Ping implements pinger.
+func (s *webSocket) Ping() error { return s.writeControl(opPing, nil) }
 
 // violation ends the connection with a host that breaks the protocol.
 func (s *webSocket) violation(what string) error {

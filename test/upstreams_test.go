@@ -258,7 +258,7 @@ func TestCommandThatEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	const want = "upstream sh does not speak AHP, or hangs: the program ended: exit status 3"
+	const want = "the host's program ended: exit status 3"
 	for {
 		info, err := s.API(ctx)
 		if err == nil && info.Reason == want {

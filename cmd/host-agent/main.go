@@ -114,7 +114,7 @@ func onlyToken(b []byte, file string) (string, error) {
 type runCmd struct {
 	TakeOver bool `help:"Serve the host even if another host-agent does, which then stops."`
 	cli.FrameLimit
-	Resume          time.Duration `help:"How long relays may be out of reach, or the host silent, before connections are given up." default:"15s"`
+	Resume          time.Duration `help:"How long relays, or the machine of the host, may be out of reach before connections are given up." default:"15s"`
 	CanvasLoopback  bool          `help:"Let clients see canvases that the host serves on its own loopback interface. --no-canvas-loopback turns it off." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
 	MCP             string        `help:"What becomes of requests that host or client have not declared: soft lets them pass and warns, strict refuses them. A relay may ask for strict, too." default:"soft" enum:"soft,strict" name:"mcp"`

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/refhost"
+	"ahprelay/test/stack"
 )
 
 // TestMain runs the tests, or the program: tests start it in a process of its own,
@@ -25,6 +28,10 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "sentinel") {
 		main()
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == "serve-host" {
+		serveHost()
 		return
 	}
 	runtime, err := os.MkdirTemp("", "run")
@@ -36,6 +43,23 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(runtime)
 		os.Exit(code)
 	}))
+}
+
+// serveHost is a host in a process of its own: it prints its URL, and serves
+// until it is ended.
+func serveHost() {
+	host, err := refhost.New(refhost.Config{})
+	if err != nil {
+		panic(err)
+	}
+	server, err := stack.Serve(host)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(server.URL())
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, os.Interrupt)
+	<-end
 }
 
 // agent runs the command and returns what it printed.

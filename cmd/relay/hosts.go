@@ -46,9 +46,17 @@ func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
 	fmt.Fprintln(table, "HOST\tSTATE\tSINCE\tCLIENTS\tAGENT\tHOST SOFTWARE\tREASON")
 	for _, h := range hosts {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n",
-			h.Host, h.State, h.Since.Format(time.RFC3339), h.Clients, h.AgentVersion, h.HostVersion, h.Reason)
+			h.Host, h.State, h.Since.Format(time.RFC3339), h.Clients, h.AgentVersion, h.HostVersion, remark(h))
 	}
 	return table.Flush()
+}
+
+// remark says what is not as it should be with a host.
+func remark(h gateway.HostInfo) string {
+	if h.Silent == nil {
+		return h.Reason
+	}
+	return "not answering since " + h.Silent.Format(time.RFC3339)
 }
 
 // list asks the running relay for its hosts, with a token made for that.

@@ -159,8 +159,9 @@ export class View {
     const { button, name, badge, detail } = node.parts;
     setText(name, info.host);
     const { hostsStale, now } = this.#model;
-    setText(badge, hostsStale ? 'unknown' : info.state);
-    badge.dataset.tone = hostsStale ? '' : info.state === 'online' ? 'ok' : 'bad';
+    const silent = info.state === 'online' && info.notAnsweringSince;
+    setText(badge, hostsStale ? 'unknown' : silent ? 'not answering' : info.state);
+    badge.dataset.tone = hostsStale ? '' : silent ? 'wait' : info.state === 'online' ? 'ok' : 'bad';
     setText(detail, hostsStale ? `last known: ${info.state} since ${when(info.since, now)}` : hostDetail(info, now));
     setCurrent(button, info.host === this.#model.host);
   }
@@ -409,7 +410,7 @@ function toolOutput(call) {
 }
 
 function hostDetail(info, now) {
-  const parts = [`since ${when(info.since, now)}`];
+  const parts = [`since ${when(info.notAnsweringSince ?? info.since, now)}`];
   if (info.state !== 'online' && info.reason) parts.push(info.reason);
   if (info.state === 'online') parts.push(`${info.clients} ${info.clients === 1 ? 'client' : 'clients'}`);
   if (info.hostVersion) parts.push(`host ${info.hostVersion}`);

@@ -25,19 +25,24 @@ export function ago(iso, now = Date.now()) {
 /**
  * The state of a connection in words, with a tone for its colour: ok, wait or
  * bad. more is what changes each second. away tells that the host is not
- * online; host is what the relay says of it, if anything.
+ * online; host is what the relay says of it, if anything. A host that does not
+ * answer is online all the same.
  */
 export function describe(state, { away, host, now = Date.now() }) {
   const offline = host && host.state !== 'online'
     ? `Host ${host.state} since ${when(host.since, now)}`
     : 'Host offline';
+  const silent = host?.state === 'online' && host.notAnsweringSince
+    ? `Host has not answered since ${when(host.notAnsweringSince, now)}`
+    : '';
   switch (state?.name) {
     case 'live':
-      return { tone: 'ok', text: 'Live', more: '' };
+      return silent ? { tone: 'wait', text: silent, more: '' } : { tone: 'ok', text: 'Live', more: '' };
     case 'connecting':
       return { tone: 'wait', text: away ? `${offline} – reconnecting` : 'Connecting', more: '…' };
     case 'greeting':
       if (away) return { tone: 'bad', text: `${offline} – waiting for the host`, more: '' };
+      if (silent) return { tone: 'wait', text: `${silent} – waiting for it`, more: '' };
       return { tone: 'wait', text: state.resuming ? 'Catching up' : 'Connecting', more: '…' };
     case 'retrying': {
       const seconds = Math.max(1, Math.ceil((state.at - now) / 1000));

@@ -169,7 +169,7 @@ var links = []link{
 	{
 		place: "host-agent–host", proxy: func(s *procs.Site) *faultproxy.Proxy { return s.AgentHost },
 		short: cutOff.within(hostDies), most: cutOff.within(hostDies), long: cutOff.within(hostDies),
-		frozen:    [3]promise{unseen, {codes: []int{codeOffline}}, offline.within(hostHangs)},
+		frozen:    [3]promise{unseen, unseen, unseen},
 		forgotten: promise{codes: []int{load.EndSilent}, must: true}, forgottenFor: load.SilenceLimit + 3*time.Second,
 		reset: promise{codes: []int{codeResync}, must: true}, flap: cutOff,
 	},
@@ -188,13 +188,15 @@ func natsLink(place string, external bool, proxy func(*procs.Site) *faultproxy.P
 	}
 }
 
-// Times within which clients are told. A host that hangs answers no ping, of
-// which there is one every 5 s, for the resume window.
+// Times within which clients are told.
 const (
 	hostDies  = time.Second
-	hostHangs = 21 * time.Second
 	agentDies = 2 * time.Second
 )
+
+// silent is what clients see of a host that hangs: nothing but that it says
+// nothing, until they give it up, as they would without a relay.
+var silent = promise{codes: []int{load.EndSilent}, must: true}
 
 // A process is one that can die or hang.
 type process struct {
@@ -249,7 +251,7 @@ var processes = []process{
 	},
 	{
 		name: "host", process: func(s *procs.Site) *procs.Process { return s.Host }, start: (*procs.Site).StartHost,
-		killed: offline.within(hostDies), ended: offline.within(hostDies), longHung: offline.within(hostHangs),
+		killed: offline.within(hostDies), ended: offline.within(hostDies), longHung: silent,
 	},
 	{
 		name: "nats-server", external: true, process: func(s *procs.Site) *procs.Process { return s.NATS }, start: (*procs.Site).StartNATS,

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// startHost starts a host in a process of its own.
+func startHost(t *testing.T) (host *os.Process, url string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "serve-host")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Fatal("the host does not say where it is")
+	}
+	return cmd.Process, lines.Text()
+}
+
+// stop stops a process, and returns when it stands still.
+func stop(t *testing.T, p *os.Process) {
+	t.Helper()
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := slices.ContainsFunc(tasks, func(task string) bool {
+			stat, err := os.ReadFile(task)
+			return err == nil && !strings.Contains(string(stat), ") T ")
+		})
+		if !running {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the process does not stop")
+		}
+	}
+}
+
+// listed is what the relay says of the host.
+func listed(t *testing.T, relay *gateway.Relay) gateway.HostInfo {
+	t.Helper()
+	token, err := relay.Keys().IssueClient(auth.Client{
+		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stack.GetJSON[gateway.HostInfo](t.Context(), relay.URL()+"/api/hosts/laptop", token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// TestStoppedHost stops the host's process for longer than the resume time. It
+// is silent, and not gone: its clients stay, and what they asked is answered when
+// it goes on; so are those who came meanwhile.
+func TestStoppedHost(t *testing.T) {
+	relay, token := newRelay(t)
+	host, url := startHost(t)
+	start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", url, "--resume", "1s", "--log-level", "error")
+	awaitOnline(t, relay)
+	before := join(t, relay)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+
+	stopped := time.Now()
+	stop(t, host)
+	answers := make(chan error, 3)
+	ask := func(what string, call func() error) {
+		go func() {
+			err := call()
+			if err != nil {
+				err = fmt.Errorf("%s: %w", what, err)
+			}
+			answers <- err
+		}()
+	}
+	ask("ping of a client that was there", func() error {
+		_, err := before.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"})
+		return err
+	})
+	fresh, resuming := dial(t, relay), dial(t, relay)
+	ask("initialize", func() error {
+		_, err := fresh.Initialize(ctx, refclient.InitializeParams{ClientID: "b", ProtocolVersions: []string{"0.9.0"}})
+		return err
+	})
+	ask("reconnect", func() error {
+		_, err := resuming.Reconnect(ctx, refclient.ReconnectParams{ClientID: "a", Subscriptions: []string{"ahp-root://"}})
+		return err
+	})
+	var info gateway.HostInfo
+	for info.Silent == nil {
+		if info = listed(t, relay); info.State != "online" {
+			t.Fatalf("the host is listed as %+v; want online", info)
+		}
+		select {
+		case err := <-answers:
+			t.Fatalf("a host that is stopped has answered: %v", err)
+		case <-ctx.Done():
+			t.Fatal("the host is not listed as silent")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	if off := info.Silent.Sub(stopped).Abs(); off > 6*time.Second { // a ping may have been answered just before
+		t.Errorf("the host has not answered since %v; it was stopped at %v", info.Silent, stopped)
+	}
+	select {
+	case err := <-answers:
+		t.Fatalf("a host that is stopped has answered: %v", err)
+	case <-time.After(2 * time.Second): // the resume time is long over
+	}
+
+	if err := host.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	for listed(t, relay).Silent != nil {
+		if ctx.Err() != nil {
+			t.Fatal("the host is still listed as silent")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
