@@ -4,25 +4,21 @@ import (
 	"fmt"
 
 	"ahprelay/ahp"
+	"ahprelay/view"
 )
 
 // An Authority is the gate of a client that may not do everything: see the
 // package documentation. [Policy.Gate] makes it.
 type Authority struct {
 	policy Policy
-	seq    sequence
-	reach  *reach    // nil: all channels
-	asked  *requests // of the host, without an answer; nil: all answers may pass
-	calls  requests  // of the client, without an answer
+	view   *view.Conn
+	reach  *reach // nil: all channels
 }
 
-func newAuthority(p Policy, families *Families) *Authority {
-	a := &Authority{policy: p}
+func newAuthority(p Policy, v *view.Conn) *Authority {
+	a := &Authority{policy: p, view: v}
 	if len(p.Channels) > 0 {
-		a.reach = newReach(p.Channels, families, p.SharedFiles)
-	}
-	if !p.Writes() {
-		a.asked = new(requests)
+		a.reach = newReach(p.Channels, v.Host(), p.SharedFiles)
 	}
 	return a
 }
@@ -32,20 +28,36 @@ func (a *Authority) FromClient(_ []byte, env *ahp.Envelope) Decision {
 	if env.Kind == ahp.Response {
 		return a.answered(env)
 	}
-	if no := a.judge(env); no != nil {
+	no := a.judge(env)
+	if no == nil && env.Kind == ahp.Request && (a.reach != nil || opens[string(env.Method)]) {
+		no = a.tellApart(env)
+	}
+	if no != nil {
 		return a.refuse(env, no)
 	}
-	if env.Kind == ahp.Request && (a.reach != nil || opens[string(env.Method)]) {
-		if no := a.calls.add(env); no != nil {
-			return a.refuse(env, no)
-		}
-	}
-	a.seq.fromClient(env)
 	return Decision{}
 }
 
 // opens are the requests whose answers say how far the host is.
 var opens = map[string]bool{"initialize": true, "reconnect": true, "subscribe": true}
+
+// Refusals of requests whose answers could not be told apart, or not be
+// judged.
+var (
+	sameID  = &refusal{ahp.CodeInvalidRequest, "another request with this id is under way"}
+	tooMany = &refusal{ahp.CodeRateLimited, "too many requests are under way"}
+)
+
+// tellApart says why the answer to a request could not be told apart.
+func (a *Authority) tellApart(env *ahp.Envelope) *refusal {
+	switch waits, full := a.view.Waits(env.ID); {
+	case full:
+		return tooMany
+	case waits:
+		return sameID
+	}
+	return nil
+}
 
 // A refusal is why a request may not pass.
 type refusal struct {
@@ -90,62 +102,29 @@ func (a *Authority) refuse(env *ahp.Envelope, no *refusal) Decision {
 	case env.Kind == ahp.Request:
 		return Decision{Answer, ahp.AppendError(nil, env.ID, no.code, no.reason, nil)}
 	case string(env.Method) == "dispatchAction":
-		return Decision{Answer, a.seq.takeBack(env, no.reason)}
+		return Decision{Answer, a.takeBack(env, no.reason)}
 	}
 	return Decision{Verdict: Answer}
 }
 
 // FromHost implements [Gate].
-func (a *Authority) FromHost(message []byte, env *ahp.Envelope) Decision {
-	if env == nil {
-		if a.reach != nil {
-			return Decision{Verdict: Answer}
-		}
-		return Decision{}
-	}
-	switch env.Kind {
-	case ahp.Response:
-		return a.response(message, env)
-	case ahp.Request:
-		return a.asks(env)
-	}
-	a.seq.notification(env)
-	if a.reach == nil {
-		return Decision{}
-	}
-	return a.reach.notification(message, env)
-}
-
-// response decides about an answer of the host's.
-func (a *Authority) response(message []byte, env *ahp.Envelope) Decision {
-	call, known := a.calls.take(env.ID)
-	if opens[call.method] && env.Result != nil {
-		a.seq.result(env.Result)
-	}
+func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
 	switch {
 	case a.reach == nil:
 		return Decision{}
-	case !known && env.Error == nil: // what it answers decides about it
+	case env == nil:
 		return Decision{Verdict: Answer}
-	}
-	return a.reach.response(message, env, call)
-}
-
-// Answered takes note that the host does not get a request which has passed
-// here: a gate behind this one has answered it.
-func (a *Authority) Answered(id []byte) { a.calls.take(id) }
-
-// asks decides about a request of the host's.
-func (a *Authority) asks(env *ahp.Envelope) Decision {
-	if a.reach != nil {
+	case env.Kind == ahp.Request:
 		if no := a.reach.request(env); no != nil {
 			return Decision{Answer, ahp.AppendError(nil, env.ID, no.code, no.reason, nil)}
 		}
+		return Decision{}
+	case env.Kind == ahp.Notification:
+		return a.reach.notification(message, env, said)
+	case said == nil && env.Error == nil: // what it answers decides about it
+		return Decision{Verdict: Answer}
 	}
-	if a.asked != nil {
-		a.asked.remember(env) // an answer to what is not noted grants nothing
-	}
-	return Decision{}
+	return a.reach.response(env, said)
 }
 
 // answers are the requests of hosts that a client which only reads may answer:
@@ -160,14 +139,11 @@ func (a *Authority) answered(env *ahp.Envelope) Decision {
 	if env.Misspelt { // it may be a request
 		return Decision{Replace, ahp.AppendError(nil, env.ID, noCase.code, noCase.reason, nil)}
 	}
-	if a.asked == nil {
+	if a.policy.Writes() || env.Error != nil {
 		return Decision{}
 	}
-	call, known := a.asked.take(env.ID)
-	if env.Error != nil {
-		return Decision{}
-	}
-	if files, ok := answers[call.method]; known && ok && (!files || a.policy.Reverse) {
+	call, known := a.view.Answering(env.ID)
+	if files, ok := answers[call.Method]; known && ok && (!files || a.policy.Reverse) {
 		return Decision{}
 	}
 	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the client may only read", nil)}

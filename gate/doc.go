@@ -39,11 +39,14 @@
 //
 //   - what a pattern takes;
 //   - what lies below that, by a slash: mock:/1/changeset/turn below mock:/1;
-//   - what the host has said on this connection that it belongs to a channel in
-//     reach: chats, changesets, annotations, open canvases and their content,
-//     the channels of MCP servers; the terminals whose state says that they are
-//     claimed for it; watches of files in reach. Actions with an origin teach
-//     nothing: they are a client's words, which hosts repeat.
+//   - what the host has said that it belongs to a channel in reach, to this
+//     client or to others, for as long as it does: chats, changesets,
+//     annotations, open canvases and their content, the channels of MCP
+//     servers, the input and whole output of the host's own tools; the terminals
+//     whose state says that they are claimed for it; watches of files in reach.
+//     Package [ahprelay/view] reads what the host says. A chat that is moved to
+//     another session leaves the first one. Actions with an origin teach nothing:
+//     they are a client's words, which hosts repeat.
 //
 // So a token for a session reaches the session, and a token for
 // file:///home/ada/project/* the files there, but a token for a session alone no
@@ -82,14 +85,14 @@
 // and mounts are not told from other files; and of a host on another machine
 // nobody knows where its links lead.
 //
-// A client that resumes with reconnect has been told nothing yet. What the host
-// has said on any earlier connection with limited channels holds then
-// ([Families]); if that does not help, reconnect is refused with -32008, with
-// which hosts tell clients that they do not know them: clients begin anew with
-// initialize.
+// A client that resumes with reconnect has been told nothing yet on its new
+// connection, but what the host has said on others holds. If nothing is known of
+// a channel, reconnect is refused with -32008, with which hosts tell clients that
+// they do not know them: clients begin anew with initialize.
 //
 // What the host sends passes if its channel is in reach; what cannot be read does
-// not. The root, unless a pattern takes ahp-root:// itself, is seen in part, since
+// not. In answers to initialize, reconnect (in all forms) and subscribe, each
+// part is judged by its own channel. The root, unless a pattern takes ahp-root:// itself, is seen in part, since
 // no client can do without:
 //
 //   - its state has its agents, the terminals in reach, activeSessions 0, and

@@ -17,7 +17,7 @@ import (
 func shared(t *testing.T, channels ...string) *conn {
 	policy := gate.NewPolicy(auth.AccessWrite, channels, nil, false)
 	policy.SharedFiles = true
-	return &conn{TB: t, gate: policy.Gate(nil)}
+	return &conn{TB: t, gate: chainOf(policy, nil)}
 }
 
 // fileURI is the URI of a file.
@@ -122,7 +122,7 @@ func TestNamedFoldersAreFollowed(t *testing.T) {
 	// Two lists, of which one is narrower than the link's target.
 	policy := gate.NewPolicy(auth.AccessWrite, []string{at("allowed"), at("secret")}, nil, false).Narrow(gate.NewPolicy(auth.AccessWrite, []string{at("allowed")}, nil, false))
 	policy.SharedFiles = true
-	c = &conn{TB: t, gate: policy.Gate(nil)}
+	c = &conn{TB: t, gate: chainOf(policy, nil)}
 	c.want("a link into what one list names", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, at("allowed/out/file"))), false)
 }
 

@@ -1,48 +1,71 @@
 package gate
 
 import (
-	"bytes"
 	"slices"
 
 	"ahprelay/ahp"
+	"ahprelay/view"
 )
 
 // What a client with limited reach gets to see of what is not on a channel of
 // its own.
 
-// A rewriter replaces parts of a message, in their order, and leaves all other
-// bytes alone.
-type rewriter struct {
-	message []byte
-	out     []byte
-	done    int
-}
-
-func (w *rewriter) replace(at, length int, with []byte) {
-	w.out = append(append(w.out, w.message[w.done:at]...), with...)
-	w.done = at + length
-}
-
-// decision is what comes of it.
-func (w *rewriter) decision() Decision {
-	if w.done == 0 {
-		return Decision{}
+// fit leaves in a message what may be seen: the parts on channels in reach, and
+// of the root's what anybody may see.
+func (r *reach) fit(said *view.Reading) {
+	shown := make([]bool, len(said.Items))
+	for i := range said.Items {
+		item := &said.Items[i]
+		switch with := r.seen(item); {
+		case with == nil && item.List < 0:
+			said.Edit.Replace(item.Place, []byte("null"))
+		case with != nil && &with[0] != &item.Raw[0]:
+			said.Edit.Replace(item.Place, with)
+			shown[i] = true
+		default:
+			shown[i] = with != nil
+		}
 	}
-	return Decision{Replace, append(w.out, w.message[w.done:]...)}
+	for number := range said.Lists {
+		var of []bool
+		for i := range said.Items {
+			if said.Items[i].List == number {
+				of = append(of, shown[i])
+			}
+		}
+		if slices.Contains(of, false) {
+			said.Edit.Keep(said.Lists[number].Items, func(i int) bool { return of[i] })
+		}
+	}
 }
 
-// keep returns the elements of an array that are wanted, and whether that is
-// all of them.
-func keep(array []byte, wanted func(raw []byte) bool) (kept []byte, all bool) {
-	list, ok := ahp.Elements(array)
-	if !ok {
-		return []byte("[]"), false
+// seen is what may be seen of a part of a message: all of it, something else in
+// its place, or nothing.
+func (r *reach) seen(item *view.Item) []byte {
+	switch {
+	case item.Kind == view.Unclear:
+		return nil
+	case r.allows(item.Channel):
+		return item.Raw
+	case item.Channel != rootChannel:
+		return nil
 	}
-	all = true
+	switch item.Kind {
+	case view.Snapshot:
+		return r.rootSnapshot(item.Raw)
+	case view.Action:
+		return r.rootEnvelope(item.Raw)
+	case view.Replay: // its parts follow
+		return item.Raw
+	}
+	return nil
+}
+
+// keep returns the elements of an array that are wanted.
+func keep(array []byte, wanted func(raw []byte) bool) (kept []byte) {
 	kept = []byte{'['}
-	for _, e := range list {
+	for _, e := range elements(array) {
 		if !wanted(e.Raw) {
-			all = false
 			continue
 		}
 		if len(kept) > 1 {
@@ -50,153 +73,34 @@ func keep(array []byte, wanted func(raw []byte) bool) (kept []byte, all bool) {
 		}
 		kept = append(kept, e.Raw...)
 	}
-	return append(kept, ']'), all
-}
-
-// pruned returns an array without the elements that are not wanted, nil if
-// nothing is to be changed.
-func pruned(array []byte, wanted func(raw []byte) bool) []byte {
-	kept, all := keep(array, wanted)
-	if all {
-		return nil
-	}
-	return kept
+	return append(kept, ']')
 }
 
 // response makes the answer to a request of the client's fit.
-func (r *reach) response(message []byte, env *ahp.Envelope, to request) Decision {
+func (r *reach) response(env *ahp.Envelope, said *view.Reading) Decision {
 	if env.Result == nil {
 		return Decision{}
 	}
-	whole, _ := member(message, "result")
-	at := whole.Offset()
-	w := rewriter{message: message}
-	switch to.method {
+	switch said.Call.Method {
 	case "initialize", "reconnect":
-		r.openings(&w, env.Result, at)
+		r.fit(said)
 	case "subscribe":
-		return r.subscribed(&w, env, at, to.channel)
+		if channel := said.Call.Channel; channel != rootChannel {
+			if no := r.judgeURI(channel); no != nil { // it was only hinted at, and is somebody else's
+				return Decision{Replace, ahp.AppendError(nil, env.ID, no.code, no.reason, nil)}
+			}
+		}
+		r.fit(said)
 	case "listSessions":
-		r.sessions(&w, env.Result, at)
-	case "createResourceWatch":
-		r.learn(text(env.Result, "channel"), to.uri)
-	}
-	return w.decision()
-}
-
-// openings are the snapshots and actions with which a connection begins.
-func (r *reach) openings(w *rewriter, result []byte, at int) {
-	m := [...]ahp.Member{{Name: "snapshots"}, {Name: "actions"}}
-	if ahp.Members(result, m[:]) != nil {
-		w.replace(at, len(result), []byte("null"))
-		return
-	}
-	edits := [...]func(raw []byte) []byte{r.snapshots, r.actions}
-	order := [...]int{0, 1}
-	if m[1].Offset() < m[0].Offset() {
-		order = [...]int{1, 0}
-	}
-	for _, i := range order {
-		if m[i].Raw == nil {
-			continue
+		if r.allows(rootChannel) {
+			return Decision{}
 		}
-		if with := edits[i](m[i].Raw); with != nil {
-			w.replace(at+m[i].Offset(), len(m[i].Raw), with)
+		if items, ok := member(env.Result, "items"); !ok || items.Raw[0] != '[' {
+			return Decision{Replace, ahp.AppendResult(nil, env.ID, []byte(`{"items":[]}`))}
 		}
-	}
-}
-
-// snapshots returns the snapshots that are in reach, and the root's as far as
-// it may be seen; nil if those are all.
-func (r *reach) snapshots(array []byte) []byte {
-	return mapped(array, func(raw []byte) []byte {
-		channel := text(raw, "resource")
-		switch {
-		case r.allows(channel):
-			r.learnSnapshot(raw)
-			return raw
-		case channel == rootChannel:
-			return r.rootSnapshot(raw)
-		}
-		return nil
-	})
-}
-
-// actions does the same for envelopes of actions.
-func (r *reach) actions(array []byte) []byte {
-	return mapped(array, func(raw []byte) []byte {
-		channel := text(raw, "channel")
-		switch {
-		case r.allows(channel):
-			r.learnEnvelope(raw)
-			return raw
-		case channel == rootChannel:
-			return r.rootEnvelope(raw)
-		}
-		return nil
-	})
-}
-
-// mapped returns an array with what f makes of its elements, without those of
-// which it makes nil; nil if nothing is to be changed.
-func mapped(array []byte, f func(raw []byte) []byte) []byte {
-	list, ok := ahp.Elements(array)
-	if !ok {
-		return []byte("[]")
-	}
-	changed := false
-	out := []byte{'['}
-	for _, e := range list {
-		with := f(e.Raw)
-		changed = changed || !bytes.Equal(with, e.Raw)
-		if with == nil {
-			continue
-		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(out, with...)
-	}
-	if !changed {
-		return nil
-	}
-	return append(out, ']')
-}
-
-// subscribed is the answer to subscribe.
-func (r *reach) subscribed(w *rewriter, env *ahp.Envelope, at int, channel string) Decision {
-	snapshot, ok := member(env.Result, "snapshot")
-	switch {
-	case channel == rootChannel && !r.allows(rootChannel):
-		if ok {
-			w.replace(at+snapshot.Offset(), len(snapshot.Raw), r.rootSnapshot(snapshot.Raw))
-		}
-		return w.decision()
-	case !r.allows(channel):
-		state, _ := member(snapshot.Raw, "state")
-		if text(snapshot.Raw, "resource") != channel || !r.learnTerminal(channel, state.Raw) {
-			no := r.judgeURI(channel)
-			return Decision{Replace, ahp.AppendError(nil, env.ID, no.code, no.reason, nil)}
-		}
-	case ok:
-		r.learnSnapshot(snapshot.Raw)
+		r.fit(said)
 	}
 	return Decision{}
-}
-
-// sessions leaves in a list of sessions those in reach.
-func (r *reach) sessions(w *rewriter, result []byte, at int) {
-	if r.allows(rootChannel) {
-		return
-	}
-	items, ok := member(result, "items")
-	if !ok {
-		w.replace(at, len(result), []byte(`{"items":[]}`))
-		return
-	}
-	if with := pruned(items.Raw, func(raw []byte) bool { return r.allows(text(raw, "resource")) }); with != nil {
-		w.replace(at+items.Offset(), len(items.Raw), with)
-	}
 }
 
 // rootSnapshot is what anybody may see of the root's snapshot: which agents
@@ -227,9 +131,7 @@ func (r *reach) rootSnapshot(raw []byte) []byte {
 
 // terminals returns the terminals of a list that are in reach.
 func (r *reach) terminals(list []byte) []byte {
-	r.learnTerminals(list)
-	kept, _ := keep(list, func(raw []byte) bool { return r.allows(text(raw, "resource")) })
-	return kept
+	return keep(list, func(raw []byte) bool { return r.allows(text(raw, "resource")) })
 }
 
 // rootEnvelope is what anybody may see of {channel, action, serverSeq} of the
@@ -244,45 +146,30 @@ func (r *reach) rootEnvelope(raw []byte) []byte {
 		if !ok {
 			return nil
 		}
-		w := rewriter{message: raw}
-		w.replace(action.Offset()+list.Offset(), len(list.Raw), r.terminals(list.Raw))
-		return w.decision().Message
+		var e view.Editor
+		at := action.Offset() + list.Offset()
+		e.Replace(view.Place{At: at, End: at + len(list.Raw)}, r.terminals(list.Raw))
+		return e.Apply(raw)
 	}
 	return nil
 }
 
 // notification decides about a notification of the host's.
-func (r *reach) notification(message []byte, env *ahp.Envelope) Decision {
+func (r *reach) notification(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
 	allowed := r.allowsNext(env.Channel)
 	switch {
 	case string(env.Channel) == rootChannel && !allowed:
 		return r.rootNotification(message, env)
-	case !allowed:
+	case !allowed || said != nil && slices.ContainsFunc(said.Items, r.elsewhere):
 		return Decision{Verdict: Answer}
-	case string(env.Channel) != rootChannel:
-		r.learnNotification(env)
 	}
 	return Decision{}
 }
 
-// learnNotification learns from a notification on a channel in reach.
-func (r *reach) learnNotification(env *ahp.Envelope) {
-	switch string(env.Method) {
-	case "action":
-		if said := &env.Said; said.Action != nil && ahp.IsNone(said.Origin) && teaches(said.Action) {
-			r.learnFrom(string(env.Channel), said.Action)
-		}
-	case "channel/frame":
-		actions, _ := member(env.Params, "actions")
-		for _, e := range elements(actions.Raw) {
-			r.learnEnvelope(e.Raw)
-		}
-	case "channel/snapshot":
-		snapshot, ok := member(env.Params, "snapshot")
-		if ok {
-			r.learnSnapshot(snapshot.Raw)
-		}
-	}
+// elsewhere reports whether a part of a message is on a channel out of reach,
+// as no host puts it into a message that is on one in reach.
+func (r *reach) elsewhere(item view.Item) bool {
+	return item.Channel != "" && !r.allowsNext([]byte(item.Channel))
 }
 
 // rootNotification lets pass of the root's notifications what is about
@@ -297,14 +184,15 @@ func (r *reach) rootNotification(message []byte, env *ahp.Envelope) Decision {
 			return drop
 		}
 		with := r.rootEnvelope(params.Raw)
-		if with == nil {
+		switch {
+		case with == nil:
 			return drop
+		case &with[0] == &params.Raw[0]:
+			return Decision{}
 		}
-		w := rewriter{message: message}
-		if !bytes.Equal(with, params.Raw) {
-			w.replace(params.Offset(), len(params.Raw), with)
-		}
-		return w.decision()
+		var e view.Editor
+		e.Replace(view.Place{At: params.Offset(), End: params.Offset() + len(params.Raw)}, with)
+		return Decision{Replace, e.Apply(message)}
 	case "root/progress": // which answers a token of the client's
 		return Decision{}
 	case "root/sessionAdded":

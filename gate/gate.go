@@ -1,6 +1,9 @@
 package gate
 
-import "ahprelay/ahp"
+import (
+	"ahprelay/ahp"
+	"ahprelay/view"
+)
 
 // A Verdict is what becomes of a message.
 type Verdict int
@@ -19,63 +22,66 @@ type Decision struct {
 	Message []byte // the answer, nil for none; or what goes on in its place
 }
 
-// A Gate stands between a client and the host on one connection. One goroutine
-// may call FromClient while another calls FromHost. They must not keep or
-// change what they are given.
+// A Gate stands between a client and the host on one connection. Its methods
+// are not called at once. They must not keep or change what they are given.
 type Gate interface {
 	// FromClient judges a message of the client's.
 	FromClient(message []byte, env *ahp.Envelope) Decision
 
 	// FromHost judges a message of the host's. Env is nil for one that cannot
-	// be read.
-	FromHost(message []byte, env *ahp.Envelope) Decision
+	// be read. Said is what it says; nil: nothing that decides about anything. A
+	// gate may change the message by said.Edit, and let it pass.
+	FromHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision
 }
 
-// A Chain are the gates of one connection, from the client to the host. A
-// message goes on if all of them let it. One that a gate has answered is not
-// shown to those behind it; one that a gate has replaced is, as it is now.
-type Chain []Gate
-
-// A listener is a gate that remembers requests of the client's. It is told if
-// a gate behind it has answered one: then the host does not.
-type listener interface {
-	// Answered is called by who calls FromClient.
-	Answered(id []byte)
+// A Chain are the gates of one connection, from the client to the host, and the
+// view by which they decide. A message goes on if all of them let it. One that
+// a gate has answered is not shown to those behind it; one that a gate has
+// replaced is, as it is now.
+type Chain struct {
+	View  *view.Conn
+	Gates []Gate
 }
 
-// FromClient implements [Gate].
-func (c Chain) FromClient(message []byte, env *ahp.Envelope) Decision {
-	p := passage{message, env, false}
-	for i, g := range c {
+// FromClient judges a message of the client's, and takes note of it if it goes
+// on.
+func (c *Chain) FromClient(message []byte, env *ahp.Envelope) Decision {
+	p := passage{message: message, env: env}
+	for _, g := range c.Gates {
 		d := g.FromClient(p.message, p.env)
-		if p.goesOn(&d) {
-			continue
-		}
-		for _, before := range c[:i] {
-			if l, ok := before.(listener); ok && env.Kind == ahp.Request {
-				l.Answered(env.ID)
-			}
-		}
-		return d
-	}
-	return p.end()
-}
-
-// FromHost implements [Gate].
-func (c Chain) FromHost(message []byte, env *ahp.Envelope) Decision {
-	p := passage{message, env, false}
-	for i := len(c) - 1; i >= 0; i-- {
-		if d := c[i].FromHost(p.message, p.env); !p.goesOn(&d) {
+		if !p.goesOn(&d) {
 			return d
 		}
 	}
+	c.View.Sent(p.env)
 	return p.end()
+}
+
+// FromHost takes note of a message of the host's, and judges it. It returns what
+// the message says, too.
+func (c *Chain) FromHost(message []byte, env *ahp.Envelope) (Decision, *view.Reading) {
+	p := passage{message: message, env: env}
+	if env != nil {
+		p.said = c.View.FromHost(message, env)
+	}
+	said := p.said
+	for i := len(c.Gates) - 1; i >= 0; i-- {
+		d := c.Gates[i].FromHost(p.message, p.env, p.said)
+		if !p.goesOn(&d) {
+			return d, said
+		}
+	}
+	if env != nil && env.Kind == ahp.Request {
+		c.View.Asked(env)
+	}
+	return p.end(), said
 }
 
 // A passage is a message on its way through gates.
 type passage struct {
 	message  []byte
 	env      *ahp.Envelope
+	said     *view.Reading // nil for one that has been replaced
 	replaced bool
 }
 
@@ -91,7 +97,7 @@ func (p *passage) goesOn(d *Decision) bool {
 			*d = Decision{Verdict: Answer} // no gate that is in order does that
 			return false
 		}
-		p.message, p.env, p.replaced = d.Message, &env, true
+		*p = passage{message: d.Message, env: &env, replaced: true}
 		return true
 	}
 	return false
@@ -99,6 +105,9 @@ func (p *passage) goesOn(d *Decision) bool {
 
 // end is what becomes of a message that all gates let pass.
 func (p *passage) end() Decision {
+	if p.said != nil && p.said.Edit.Changes() {
+		return Decision{Replace, p.said.Edit.Apply(p.message)}
+	}
 	if p.replaced {
 		return Decision{Replace, p.message}
 	}

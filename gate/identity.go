@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"ahprelay/ahp"
+	"ahprelay/view"
 )
 
 // Who uses a connection, as the relay has verified it.
@@ -149,7 +150,7 @@ func (o objection) answer(env *ahp.Envelope, code int) []byte {
 }
 
 // FromHost implements [Gate].
-func (i *Identity) FromHost(_ []byte, env *ahp.Envelope) Decision {
+func (i *Identity) FromHost(_ []byte, env *ahp.Envelope, _ *view.Reading) Decision {
 	if env == nil || env.Kind != ahp.Request || !asksForFiles(env.Method) || i.mayBeAsked() {
 		return Decision{}
 	}

@@ -25,6 +25,11 @@ func ask(t *testing.T, g Gate, method, params string) (code string, d Decision) 
 	return judge(t, g.FromClient, message)
 }
 
+// hostSide judges what the host says, which says nothing that matters here.
+func hostSide(g Gate) func([]byte, *ahp.Envelope) Decision {
+	return func(message []byte, env *ahp.Envelope) Decision { return g.FromHost(message, env, nil) }
+}
+
 func judge(t *testing.T, side func([]byte, *ahp.Envelope) Decision, message string) (code string, d Decision) {
 	t.Helper()
 	env, err := ahp.Peek([]byte(message))
@@ -359,7 +364,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	greet(t, ada, "initialize", `7`)
 	greet(t, ada, "initialize", `"a"`)
 	ask(t, ada, "resourceRead", `{"uri":"x://b/"}`)
-	judge(t, ada.FromHost, `{"id":1,"method":"resourceRead","params":{}}`)
+	judge(t, hostSide(ada), `{"id":1,"method":"resourceRead","params":{}}`)
 	if !slices.Equal(got, RefusalClasses) {
 		t.Errorf("refused %q; want %q", got, RefusalClasses)
 	}
@@ -540,14 +545,14 @@ func TestReverseRequests(t *testing.T) {
 				"resourceOfTheFuture": c.want, "createResourceWatch": c.want,
 				"canvasOpen": passed, "vscode/requestWorkspaceTrust": passed, "ping": passed, "root/resource": passed,
 			} {
-				code, _ := judge(t, asked.FromHost, `{"id":"h1","method":"`+method+`","params":{"uri":"file:///x"}}`)
+				code, _ := judge(t, hostSide(asked), `{"id":"h1","method":"`+method+`","params":{"uri":"file:///x"}}`)
 				wantCode(t, fmt.Sprintf("%s, gone %v: %s", c.what, left, method), code, want)
 			}
-			code, _ := judge(t, asked.FromHost, `{"method":"resourceRead","params":{}}`)
+			code, _ := judge(t, hostSide(asked), `{"method":"resourceRead","params":{}}`)
 			wantCode(t, "a notification", code, passed)
-			code, _ = judge(t, asked.FromHost, `{"id":1,"result":{}}`)
+			code, _ = judge(t, hostSide(asked), `{"id":1,"result":{}}`)
 			wantCode(t, "an answer", code, passed)
-			if d := asked.FromHost([]byte("?"), nil); d.Verdict != Pass {
+			if d := asked.FromHost([]byte("?"), nil, nil); d.Verdict != Pass {
 				t.Error("what cannot be read was stopped")
 			}
 		}
@@ -590,7 +595,7 @@ func BenchmarkIdentity(b *testing.B) {
 		run  func()
 	}{
 		{"dispatchAction", func() { ada.FromClient(nil, &notice) }},
-		{"action", func() { ada.FromHost(nil, &notice) }},
+		{"action", func() { ada.FromHost(nil, &notice, nil) }},
 		{"resourceRead", func() { ada.FromClient(nil, &read) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"ahprelay/ahp"
 	"ahprelay/gate"
 )
 
@@ -65,36 +64,6 @@ func TestActionsTeach(t *testing.T) {
 			c.want(lesson.belongs+" after "+action, c.sees(lesson.belongs), true)
 		}
 	}
-}
-
-// TestTextTeachesNothing has most actions cost one cheap look.
-func TestTextTeachesNothing(t *testing.T) {
-	for _, action := range []string{
-		`{"type":"chat/delta","turnId":"1","partId":"p","content":"see mcp://1, \"chat\":{\"resource\":\"u:/1\"}"}`,
-		`{"result":"u:/1","part":7,"x":{"chat":"u:/1"},"Chat":"u:/1"}`, `{}`, `[]`, `"chat"`, `[{"chat":"u:/1"}]`,
-	} {
-		if gate.Teaches([]byte(action)) {
-			t.Errorf("%s may teach", action)
-		}
-	}
-}
-
-// FuzzTeaches looks for actions that the cheap look misses.
-func FuzzTeaches(f *testing.F) {
-	for _, lesson := range lessons {
-		for _, action := range spellings(lesson.member) {
-			f.Add([]byte(action))
-		}
-	}
-	f.Fuzz(func(t *testing.T, action []byte) {
-		env, err := ahp.Peek(fmt.Appendf(nil, `{"method":"action","params":{"channel":"x","action":%s}}`, action))
-		if err != nil || env.Said.Action == nil {
-			return
-		}
-		if gate.Learns(canvas, env.Said.Action) && !gate.Teaches(env.Said.Action) {
-			t.Errorf("%s teaches", env.Said.Action)
-		}
-	})
 }
 
 // TestManyChannels has the host speak on more channels than a connection

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"ahprelay/auth"
+	"ahprelay/view"
 )
 
 // A Policy says what a client may do on a connection. The zero Policy lets it
@@ -61,13 +62,12 @@ func (p Policy) allowsSome() bool { return rank(p.Access) >= 0 }
 func (p Policy) Full() bool { return p.Writes() && len(p.Channels) == 0 && len(p.Methods) == 0 }
 
 // Gate returns the gate that sees to the policy on one connection, nil if it
-// is full. The families are those of the host, for all its connections; nil:
-// none are known.
-func (p Policy) Gate(families *Families) Gate {
+// is full. It decides by what the host has said, as the view has it.
+func (p Policy) Gate(v *view.Conn) Gate {
 	if p.Full() {
 		return nil
 	}
-	return newAuthority(p, families)
+	return newAuthority(p, v)
 }
 
 // allowsMethod reports whether the lists of methods take one.

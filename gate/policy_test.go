@@ -5,6 +5,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gate"
+	"ahprelay/view"
 )
 
 func TestFullPoliciesNeedNoGate(t *testing.T) {
@@ -28,7 +29,7 @@ func TestFullPoliciesNeedNoGate(t *testing.T) {
 		if got := test.policy.Full(); got != test.full {
 			t.Errorf("%s: Full() = %v; want %v", test.name, got, test.full)
 		}
-		if g := test.policy.Gate(nil); (g == nil) != test.full {
+		if g := test.policy.Gate(view.NewHost(nil).Conn("")); (g == nil) != test.full {
 			t.Errorf("%s: Gate() = %v; want nil: %v", test.name, g, test.full)
 		}
 	}

@@ -4,42 +4,38 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/view"
 )
 
 // rootChannel is the channel of the whole host.
 const rootChannel = "ahp-root://"
 
-// Bounds of what a connection learns.
+// Bounds of what is looked at to judge a URI.
 const (
-	maxLearnt    = 4096
-	maxURI       = 4096 // bytes; longer ones are out of reach
-	maxAncestors = 4    // how far a client that resumes is followed back
+	maxURI    = 4096 // bytes; longer ones are out of reach
+	maxOwners = 32   // channels that it belongs to, directly or not
 )
 
 // A reach is which channels and files a client may reach: those that its
-// patterns take, and what belongs to them. URIs are compared as [canonical]
-// writes them; one that is not canonical is taken only as it is written.
+// patterns take, and what belongs to them, as the host has said. URIs are
+// compared as [canonical] writes them; one that is not canonical is taken only
+// as it is written.
 type reach struct {
-	lists    patternLists
-	families *Families
-	shared   bool            // symbolic links are followed before a file is judged
-	heard    map[string]bool // owned by FromHost's caller: channels that are in reach
-
-	mu       sync.RWMutex // guards the fields below
-	learnt   map[string]bool
-	patterns []string        // the same, where the host gives a template
-	hints    map[string]bool // terminals that may belong to what is in reach
+	lists   patternLists
+	host    *view.Host
+	shared  bool            // symbolic links are followed before a file is judged
+	heard   map[string]bool // channels that are in reach
+	changes uint64          // of host, when that was so
 }
 
 // A patternList is a list of patterns, as given and canonical.
 type patternList struct{ given, canonical []string }
 
-func newReach(lists [][]string, families *Families, shared bool) *reach {
-	r := &reach{families: families, shared: shared, learnt: map[string]bool{}, hints: map[string]bool{}, heard: map[string]bool{}}
+func newReach(lists [][]string, host *view.Host, shared bool) *reach {
+	r := &reach{host: host, shared: shared, heard: map[string]bool{}}
 	for _, list := range lists {
 		r.lists = append(r.lists, patternList{list, canonicalPatterns(list)})
 	}
@@ -50,8 +46,12 @@ func newReach(lists [][]string, families *Families, shared bool) *reach {
 const maxHeard = 64
 
 // allowsNext is allows for what the host says: it speaks on few channels, and
-// often. What is in reach once stays so.
+// often. What is in reach stays so until something may have left its owner.
 func (r *reach) allowsNext(channel []byte) bool {
+	if changes := r.host.Changes(); changes != r.changes {
+		r.changes = changes
+		clear(r.heard)
+	}
 	if r.heard[string(channel)] {
 		return true
 	}
@@ -79,19 +79,49 @@ func (r *reach) objection(uri string) error {
 		return errOut
 	}
 	file := isFile(uri)
-	if !file && (r.lists.take(uri) || r.hasLearnt(uri)) {
+	if err := r.taken(uri, file); err == nil || file || !r.belongs(uri, map[string]bool{}) {
+		return err
+	}
+	return nil
+}
+
+// taken says why the patterns do not take a URI.
+func (r *reach) taken(uri string, file bool) error {
+	if !file && r.lists.take(uri) {
 		return nil
 	}
 	plain, err := canonical(uri)
 	switch {
 	case err != nil:
 		return err
-	case !r.lists.takeBelow(plain) && !r.hasLearntAbove(plain):
+	case !r.lists.takeBelow(plain):
 		return errOut
 	case file && r.shared:
 		return r.lists.leadsInside(plain)
 	}
 	return nil
+}
+
+// belongs reports whether a URI, or one that it lies below, belongs to what the
+// patterns take, as the host has said. Seen are the channels that it belongs
+// to, as far as they were looked at. Files belong to nothing.
+func (r *reach) belongs(uri string, seen map[string]bool) (found bool) {
+	is := func(u string) bool {
+		return slices.ContainsFunc(r.host.Owners(u), func(owner string) bool { return r.owns(owner, seen) })
+	}
+	if plain, err := canonical(uri); err == nil {
+		return above(plain, is)
+	}
+	return is(uri)
+}
+
+func (r *reach) owns(owner string, seen map[string]bool) bool {
+	if seen[owner] || len(seen) >= maxOwners {
+		return false
+	}
+	seen[owner] = true
+	file := isFile(owner)
+	return r.taken(owner, file) == nil || !file && r.belongs(owner, seen)
 }
 
 // patternLists are lists of patterns of which each must take a URI.
@@ -118,20 +148,6 @@ func (lists patternLists) takeBelow(uri string) bool {
 	return true
 }
 
-func (r *reach) hasLearnt(uri string) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.learnt[uri]
-}
-
-// hasLearntAbove reports whether the host has said that a canonical URI, or
-// one that it lies below, belongs to what is in reach.
-func (r *reach) hasLearntAbove(uri string) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return auth.MatchesAny(r.patterns, uri) || above(uri, func(u string) bool { return r.learnt[u] })
-}
-
 // above reports whether is holds for a canonical URI, or for one that it lies
 // below.
 func above(uri string, is func(string) bool) bool {
@@ -143,86 +159,18 @@ func above(uri string, is func(string) bool) bool {
 	return false
 }
 
-// key is how a URI is noted: canonical if it is, else as it is written.
-func key(uri string) string {
+// Key is how URIs are compared: canonical if they are, else as they are
+// written.
+func Key(uri string) string {
 	if plain, err := canonical(uri); err == nil {
 		return plain
 	}
 	return uri
 }
 
-// learn notes that the host has said on a channel in reach that a URI belongs
-// to it. Files never do.
-func (r *reach) learn(uri, channel string) {
-	if uri == "" || len(uri) > maxURI || uri == rootChannel || !strings.Contains(uri, ":") || isFile(uri) {
-		return
-	}
-	uri = key(uri)
-	r.families.learn(uri, key(channel))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.learnt) < maxLearnt {
-		r.learnt[uri] = true
-	}
-}
-
-// hint notes a terminal that the client may ask for: its state tells whose it
-// is.
-func (r *reach) hint(uri string) {
-	if uri == "" || len(uri) > maxURI || uri == rootChannel {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.hints) < maxLearnt {
-		r.hints[key(uri)] = true
-	}
-}
-
-func (r *reach) hinted(uri string) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.hints[key(uri)]
-}
-
-// learnTemplate notes a URI with {variables}. One that says nothing of its own
-// before the first of them could be anybody's.
-func (r *reach) learnTemplate(template, channel string) {
-	before, _, ok := strings.Cut(template, "{")
-	if !ok {
-		r.learn(template, channel)
-		return
-	}
-	_, path, ok := strings.Cut(strings.TrimSuffix(before, "/"), ":/")
-	if len(template) > maxURI || !ok || strings.Trim(path, "/") == "" || strings.Contains(before, "*") || isFile(before) {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if pattern := canonicalPattern(before) + auth.All; len(r.patterns) < auth.MaxPatterns && !slices.Contains(r.patterns, pattern) {
-		r.patterns = append(r.patterns, pattern)
-	}
-}
-
-// resumes reports whether a client may subscribe again to a channel: the host
-// may have said on an earlier connection that it belongs to one in reach.
-func (r *reach) resumes(channel string) bool {
-	channel = key(channel)
-	ancestor := channel
-	for range maxAncestors {
-		if ancestor == "" {
-			return false
-		}
-		if r.allows(ancestor) {
-			if ancestor != channel {
-				r.learn(channel, r.families.parent(channel))
-			}
-			return true
-		}
-		ancestor = r.families.parent(ancestor)
-	}
-	return false
-}
+// hinted reports whether a client may ask for what may be a terminal that
+// belongs to what is in reach: its state tells whose it is.
+func (r *reach) hinted(uri string) bool { return slices.ContainsFunc(r.host.Hinted(uri), r.allows) }
 
 // judge says why a request or notification of the client's is out of reach.
 func (r *reach) judge(where place, env *ahp.Envelope) *refusal {
@@ -310,7 +258,7 @@ func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
 			switch {
 			case channel == rootChannel:
 			case string(env.Method) == "reconnect":
-				if !r.resumes(channel) {
+				if !r.allows(channel) {
 					return &refusal{ahp.CodeNotFound, "this token is not known to be for " + quote(channel) + "; begin with initialize"}
 				}
 			default:

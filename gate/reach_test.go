@@ -5,19 +5,39 @@ import (
 	"strings"
 	"testing"
 
+	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gate"
+	"ahprelay/view"
 )
 
 // A conn is a connection with a gate.
 type conn struct {
 	testing.TB
-	gate gate.Gate
+	gate *gate.Chain
 	id   int
 }
 
-func limited(t testing.TB, families *gate.Families, channels ...string) *conn {
-	return &conn{TB: t, gate: gate.NewPolicy(auth.AccessWrite, channels, nil, false).Gate(families)}
+func limited(t testing.TB, h *view.Host, channels ...string) *conn {
+	return &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessWrite, channels, nil, false), h)}
+}
+
+// chainOf is a connection with the gate of a policy; a nil host is a new one.
+func chainOf(policy gate.Policy, h *view.Host) *gate.Chain {
+	if h == nil {
+		h = view.NewHost(gate.Key)
+	}
+	chain := &gate.Chain{View: h.Conn("")}
+	if g := policy.Gate(chain.View); g != nil {
+		chain.Gates = []gate.Gate{g}
+	}
+	return chain
+}
+
+// fromHost is the decision about a message of the host's.
+func fromHost(chain *gate.Chain, message string, env *ahp.Envelope) gate.Decision {
+	d, _ := chain.FromHost([]byte(message), env)
+	return d
 }
 
 // ask sends a request, and returns what the client gets: the host's answer with
@@ -41,7 +61,7 @@ func (c *conn) passes(method, params string) bool {
 // host has the host say something, and returns what the client gets of it.
 func (c *conn) host(message string) string {
 	c.Helper()
-	switch d := c.gate.FromHost([]byte(message), peek(c, message)); d.Verdict {
+	switch d := fromHost(c.gate, message, peek(c, message)); d.Verdict {
 	case gate.Pass:
 		return message
 	case gate.Replace:
@@ -196,14 +216,14 @@ func TestRoot(t *testing.T) {
 
 // TestReconnect has a client resume what it has learnt on a connection before.
 func TestReconnect(t *testing.T) {
-	var families gate.Families
-	before := limited(t, &families, "mock:/1")
+	families := view.NewHost(gate.Key)
+	before := limited(t, families, "mock:/1")
 	before.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","state":`+sessionState+`}}`)
 
 	const resume = `{"channel":"ahp-root://","clientId":"c","subscriptions":["ahp-root://","mock:/1","ahp-chat:/main"]}`
 	const replay = `{"type":"replay","actions":[{"channel":"ahp-root://","action":{"type":"root/activeSessionsChanged"},"serverSeq":1},` +
 		`{"channel":"ahp-chat:/main","action":{"type":"x"},"serverSeq":2},{"channel":"mock:/2","action":{"type":"x"},"serverSeq":3}],"missing":[]}`
-	c := limited(t, &families, "mock:/1")
+	c := limited(t, families, "mock:/1")
 	got := c.ask("reconnect", resume, replay)
 	if want := `{"id":1,"result":{"type":"replay","actions":[{"channel":"ahp-chat:/main","action":{"type":"x"},"serverSeq":2}],"missing":[]}}`; got != want {
 		t.Errorf("reconnect: %s; want %s", got, want)
@@ -211,8 +231,8 @@ func TestReconnect(t *testing.T) {
 	c.want("notification of the chat", c.hears("ahp-chat:/main"), true)
 
 	for name, c := range map[string]*conn{
-		"another session's token":        limited(t, &families, "mock:/2"),
-		"a host-agent that knows nobody": limited(t, new(gate.Families), "mock:/1"),
+		"another session's token":        limited(t, families, "mock:/2"),
+		"a host-agent that knows nobody": limited(t, view.NewHost(gate.Key), "mock:/1"),
 	} {
 		if got := c.ask("reconnect", resume, replay); !strings.Contains(got, `"code":-32008`) {
 			t.Errorf("%s: reconnect: %s; want -32008", name, got)
@@ -222,9 +242,9 @@ func TestReconnect(t *testing.T) {
 
 // TestFamiliesAreBounded keeps the latest.
 func TestFamiliesAreBounded(t *testing.T) {
-	var families gate.Families
+	families := view.NewHost(gate.Key)
 	for i := range 5 {
-		c := limited(t, &families, fmt.Sprintf("mock:/%d", i))
+		c := limited(t, families, fmt.Sprintf("mock:/%d", i))
 		var chats []string
 		for j := range 4000 {
 			chats = append(chats, fmt.Sprintf(`{"resource":"ahp-chat:/%d-%d"}`, i, j))
@@ -232,7 +252,7 @@ func TestFamiliesAreBounded(t *testing.T) {
 		c.ask("subscribe", fmt.Sprintf(`{"channel":"mock:/%d"}`, i), fmt.Sprintf(`{"snapshot":{"resource":"mock:/%d","state":{"chats":[%s]}}}`, i, strings.Join(chats, ",")))
 	}
 	for session, want := range map[string]bool{"0": false, "4": true} {
-		c := limited(t, &families, "mock:/"+session)
+		c := limited(t, families, "mock:/"+session)
 		c.want("reconnect", c.passes("reconnect", fmt.Sprintf(`{"subscriptions":["ahp-chat:/%s-0"]}`, session)), want)
 	}
 }
@@ -310,7 +330,7 @@ func TestAnswersAreToldApart(t *testing.T) {
 	if got := c.host(`{"id":null,"error":{"code":-32700,"message":"Parse error"}}`); got == "" {
 		t.Error("the error for what cannot be parsed does not pass")
 	}
-	if d := c.gate.FromHost([]byte("\xff"), nil); d.Verdict != gate.Answer || d.Message != nil {
+	if d := fromHost(c.gate, "\xff", nil); d.Verdict != gate.Answer || d.Message != nil {
 		t.Errorf("what cannot be read: %v; want it dropped", d)
 	}
 }
@@ -334,7 +354,7 @@ func TestTooManyRequests(t *testing.T) {
 func TestNarrowed(t *testing.T) {
 	token := gate.NewPolicy(auth.AccessWrite, []string{"mock:/*"}, nil, false)
 	owner := gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, []string{"listSessions", "dispatchAction"}, false)
-	c := &conn{TB: t, gate: token.Narrow(owner).Gate(nil)}
+	c := &conn{TB: t, gate: chainOf(token.Narrow(owner), nil)}
 	c.want("mock:/1", c.subscribes("mock:/1"), true)
 	c.want("mock:/2", c.subscribes("mock:/2"), false)
 	c.want("disposeSession", c.passes("disposeSession", `{"channel":"mock:/1"}`), false)
@@ -351,7 +371,7 @@ func echo(t *testing.T, c *conn) string {
 // TestTakeBack has a refused action come back with the serverSeq up to which
 // the client has come, wherever it has that from.
 func TestTakeBack(t *testing.T) {
-	c := &conn{TB: t, gate: gate.NewPolicy(auth.AccessRead, nil, nil, false).Gate(nil)}
+	c := &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessRead, nil, nil, false), nil)}
 	want := func(seq int) {
 		t.Helper()
 		got := echo(t, c)

@@ -52,13 +52,8 @@ func TestOtherSpellingsAreRefused(t *testing.T) {
 		message := func(added string) string {
 			return strings.Replace(`{"id":7,"method":"`+test.method+`","params":`+test.params+`}`, "¶", added, 1)
 		}
-		var families gate.Families
 		judge := func(policy gate.Policy, text string) gate.Decision {
-			g := policy.Gate(&families)
-			if g == nil {
-				return gate.Decision{}
-			}
-			return g.FromClient([]byte(text), peek(t, text))
+			return chainOf(policy, nil).FromClient([]byte(text), peek(t, text))
 		}
 		narrow := gate.NewPolicy(auth.AccessWrite, []string{"mock:/1", "file:///home/ada/*"}, nil, false)
 		if d := judge(narrow, message("")); d.Verdict != gate.Pass {

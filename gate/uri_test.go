@@ -351,7 +351,7 @@ func TestNoFileIsLearnt(t *testing.T) {
 func TestOwnersFilesAreKept(t *testing.T) {
 	token := gate.NewPolicy(auth.AccessWrite, []string{"file:///home/*"}, nil, false)
 	owner := gate.NewPolicy(auth.AccessAdmin, []string{"file:///home/ada/*"}, nil, true)
-	c := &conn{TB: t, gate: token.Narrow(owner).Gate(nil)}
+	c := &conn{TB: t, gate: chainOf(token.Narrow(owner), nil)}
 	c.want("a file", c.passes("resourceWrite", `{"uri":"file:///home/ada/x"}`), true)
 	for _, uri := range []string{"file:///home/bob/x", "file:///home/ada/%2e%2e/bob/x?%zz", "file:///home/ada/../bob#%", "file:///home/ada/.\t./bob"} {
 		params, _ := json.Marshal(map[string]string{"uri": uri})

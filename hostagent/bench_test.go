@@ -41,7 +41,10 @@ func benchConn(t testing.TB, open routing.Open) *hostConn {
 func (c *hostConn) judge(message []byte) bool {
 	env := &c.said
 	var err error
-	if *env, err = ahp.Peek(message); err != nil || c.gates.FromHost(message, env).Verdict != gate.Pass {
+	if *env, err = ahp.Peek(message); err != nil {
+		return false
+	}
+	if d, _ := c.gates.FromHost(message, env); d.Verdict != gate.Pass {
 		return false
 	}
 	out, _ := c.canvas.FromHost(message, env)
@@ -119,7 +122,10 @@ func BenchmarkGates(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			known, env, err := c.look(frame)
-			if err != nil || known == nil || c.gates.FromHost(frame, env).Verdict != gate.Pass {
+			if err != nil || known == nil {
+				b.Fatal("the action is not known")
+			}
+			if d, _ := c.gates.FromHost(frame, env); d.Verdict != gate.Pass {
 				b.Fatal("the action does not pass")
 			}
 			if out, _ := c.canvas.FromHost(frame, env); len(out.Bytes) != len(frame) {

@@ -99,6 +99,7 @@ func (a *Agent) dialUpstream(ctx context.Context, upstream Upstream) (hostSocket
 	sock, err := upstream.dial(ctx, a.cfg.MaxFrame)
 	if isNobodyThere(err) {
 		a.subjects.HostEnded()
+		a.known.Ended()
 	}
 	return sock, err
 }

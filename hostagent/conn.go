@@ -18,6 +18,7 @@ import (
 	"ahprelay/gate"
 	"ahprelay/idle"
 	"ahprelay/routing"
+	"ahprelay/view"
 )
 
 // A hostConn is one client's connection to the host. It implements
@@ -32,8 +33,8 @@ type hostConn struct {
 	cancel context.CancelFunc // ends the connection to the host
 	ended  <-chan struct{}    // closed when that was called
 
-	heard   atomic.Int64 // when the host last said something here, in Unix nanoseconds; 0: never
-	gates   gate.Chain
+	heard   atomic.Int64            // when the host last said something here, in Unix nanoseconds; 0: never
+	gates   gate.Chain              // guarded by order
 	order   sync.Mutex              // held from when a message is judged until it, or its answer, is queued for the client
 	said    ahp.Envelope            // of the message that is being passed on; owned by the reader, as the two below
 	last    uint32                  // slot of the last notification that was known, or is now
@@ -118,8 +119,21 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 
 // chain returns the gates of a new connection.
 func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.Chain {
-	chain := append(gate.Chain{identity}, a.gates(c.policy)...)
-	return append(chain, a.mcpGate(c, open))
+	chain := gate.Chain{View: a.process().Conn(open.Subject), Gates: []gate.Gate{identity}}
+	if g := c.policy.Gate(chain.View); g != nil {
+		chain.Gates = append(chain.Gates, g)
+	}
+	chain.Gates = append(chain.Gates, a.mcpGate(c, open))
+	return chain
+}
+
+// process returns what is known of the host process of a new connection. A command
+// is a process of its own for each.
+func (a *Agent) process() *view.Host {
+	if len(a.cfg.Upstream.Command) > 0 {
+		return view.NewHost(gate.Key)
+	}
+	return a.known
 }
 
 // policy is what a client may do: what its token says, and the host's owner.
@@ -130,15 +144,6 @@ func (a *Agent) policy(open routing.Open) gate.Policy {
 	}
 	policy.SharedFiles = a.cfg.HostFiles.shared(a.cfg.Upstream)
 	return policy
-}
-
-// gates returns the gates of a new connection that depend on what the client
-// may do.
-func (a *Agent) gates(policy gate.Policy) gate.Chain {
-	if g := policy.Gate(&a.families); g != nil {
-		return gate.Chain{g}
-	}
-	return nil
 }
 
 // Deliver implements [routing.HostConn].
@@ -472,12 +477,12 @@ func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []b
 	c.counts.out.Add(1)
 	known, env, err := c.look(message)
 	if err != nil || binary {
-		if d := c.gates.FromHost(message, nil); d.Verdict != gate.Pass {
+		if d, _ := c.gates.FromHost(message, nil); d.Verdict != gate.Pass {
 			return nil
 		}
 		return c.passAlone(message, binary, nil) // the client decides
 	}
-	switch d := c.gates.FromHost(message, env); d.Verdict {
+	switch d, _ := c.gates.FromHost(message, env); d.Verdict {
 	case gate.Answer:
 		return c.answerHost(d.Message)
 	case gate.Replace:

@@ -24,6 +24,7 @@ import (
 	"ahprelay/mcpgate"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
+	"ahprelay/view"
 )
 
 // testResume is how long the host may be silent.
@@ -56,6 +57,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 			cfg:      Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
 			canvases: contentproxy.NewHost(contentproxy.Config{}),
 			mcp:      mcpgate.NewHost(),
+			known:    view.NewHost(gate.Key),
 			audits:   alike.New(auditEvery),
 			access:   &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
 		}

@@ -19,6 +19,7 @@ import (
 	"ahprelay/gate"
 	"ahprelay/mcpgate"
 	"ahprelay/routing"
+	"ahprelay/view"
 )
 
 // Config says how an [Agent] is to work. Durations and sizes of zero mean
@@ -79,7 +80,7 @@ type Agent struct {
 
 	clients  clientIndex
 	frames   frameCache
-	families gate.Families
+	known    *view.Host // what the host has said
 	subjects *gate.Subjects
 	bars     bars
 
@@ -145,6 +146,7 @@ func New(cfg Config) (*Agent, error) {
 	canvas := cfg.Canvas
 	canvas.DenyPorts = append(slices.Clone(canvas.DenyPorts), cfg.Upstream.port()...)
 	a.canvases = contentproxy.NewHost(canvas)
+	a.known = view.NewHost(gate.Key)
 	a.mcp = mcpgate.NewHost()
 	a.routing = routing.NewAgent(routing.AgentConfig{
 		Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume,

@@ -64,7 +64,7 @@ func BenchmarkFrame(b *testing.B) {
 				if bench.client {
 					w.gate.FromClient(message, env)
 				} else {
-					w.gate.FromHost(message, env)
+					w.gate.FromHost(message, env, nil)
 				}
 			}
 		})
@@ -80,7 +80,7 @@ func BenchmarkFrame(b *testing.B) {
 			b.SetBytes(int64(len(message)))
 			for b.Loop() {
 				w.gate.FromClient(ask, asked)
-				w.gate.FromHost(message, env)
+				w.gate.FromHost(message, env, nil)
 			}
 		})
 	}
@@ -92,7 +92,7 @@ func TestOrdinaryMessagesCostNoMemory(t *testing.T) {
 	action, actionEnv := peek(t, ordinary())
 	call, callEnv := peek(t, `{"jsonrpc":"2.0","id":7,"channel":"`+uri+`","method":"tools/call","params":{}}`)
 	n := testing.AllocsPerRun(100, func() {
-		w.gate.FromHost(action, actionEnv)
+		w.gate.FromHost(action, actionEnv, nil)
 		w.gate.FromClient(action, actionEnv)
 		w.gate.FromClient(call, callEnv)
 	})

@@ -205,7 +205,7 @@ func FuzzGate(f *testing.F) {
 			before := bytes.Clone(message)
 			for _, judge := range []func() (string, []byte){
 				func() (string, []byte) { d := g.FromClient(message, &env); return result(d), d.Message },
-				func() (string, []byte) { d := g.FromHost(message, &env); return result(d), d.Message },
+				func() (string, []byte) { d := g.FromHost(message, &env, nil); return result(d), d.Message },
 			} {
 				got, answer := judge()
 				if got != "pass" && !bytes.HasPrefix(bytes.ToLower(env.Channel), []byte("mcp:")) && !strict {

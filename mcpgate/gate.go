@@ -7,6 +7,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/gate"
+	"ahprelay/view"
 )
 
 // An Event is something that a gate has seen, to be counted and logged.
@@ -267,7 +268,7 @@ func refusal(env *ahp.Envelope, code int, message string) []byte {
 }
 
 // FromHost implements [gate.Gate].
-func (c *Conn) FromHost(message []byte, env *ahp.Envelope) gate.Decision {
+func (c *Conn) FromHost(message []byte, env *ahp.Envelope, _ *view.Reading) gate.Decision {
 	switch {
 	case env == nil:
 		return gate.Decision{}

@@ -57,7 +57,7 @@ func (w *wire) host(message string) string {
 	if err != nil {
 		w.Fatalf("%s: %v", message, err)
 	}
-	return result(w.gate.FromHost([]byte(message), &env))
+	return result(w.gate.FromHost([]byte(message), &env, nil))
 }
 
 func result(d gate.Decision) string {

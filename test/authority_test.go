@@ -190,7 +190,7 @@ func TestSessionToken(t *testing.T) {
 			t.Errorf("%s %s: %s, %v; want error -32009", method, params, result, err)
 		}
 	}
-	refused("subscribe", `{"channel":"`+mine["chat"]+`"}`) // of which it has heard nothing yet
+	call(t, guest, "subscribe", `{"channel":"`+mine["chat"]+`"}`) // of which only others have heard yet
 	watch(t, guest, mine)
 	say(t, guest, mine["chat"], 1, "stream 3 0 10")
 	awaitDeltas(t, []*refclient.Client{owner, guest}, 3)

@@ -24,8 +24,8 @@ func (h *Host) Canvas(channel string) (Canvas, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c, ok := h.canvases.Get(channel)
-	if o, owned := h.owned.Get(channel); owned && len(o.links) > 0 {
-		c.Closed = len(h.ownersLocked(nil, channel, o, false)) == 0
+	if o, owned := h.owned.Get(h.key(channel)); owned && len(o.links) > 0 {
+		c.Closed = len(h.ownersLocked(nil, h.key(channel), o, false)) == 0
 	}
 	return c, ok
 }

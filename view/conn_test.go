@@ -49,7 +49,7 @@ func wantTexts(t *testing.T, what string, r *view.Reading, want ...string) {
 
 // TestAnswers has requests answered whose results say something of their own.
 func TestAnswers(t *testing.T) {
-	w := newWire(t, view.NewHost())
+	w := newWire(t, view.NewHost(nil))
 	wantTexts(t, "createResourceWatch", w.asks(1, "createResourceWatch", `{"channel":"ahp-root://","uri":"file:///a"}`, `{"channel":"watch:/1"}`),
 		"has watch file:///a watch:/1")
 	wantTexts(t, "fetchTurns", w.asks(2, "fetchTurns", `{"channel":"ahp-chat:/c"}`, `{"turns":[{"responseParts":[`+tool("")+`]}]}`),
@@ -70,7 +70,7 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestNotifications(t *testing.T) {
-	w := newWire(t, view.NewHost())
+	w := newWire(t, view.NewHost(nil))
 	wantTexts(t, "sessionAdded", w.host(`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/s","defaultChat":"x:/2","chats":[{"resource":"x:/1"}]}}}`),
 		"has chat mock:/s x:/1", "has chat mock:/s x:/2")
 	wantTexts(t, "sessionSummaryChanged", w.host(`{"method":"root/sessionSummaryChanged","params":{"channel":"ahp-root://","session":"mock:/s","changes":{"chats":[{"resource":"x:/1"}]}}}`),
@@ -83,7 +83,7 @@ func TestNotifications(t *testing.T) {
 
 // TestWhatIsAnswered has requests of both sides with the same ids.
 func TestWhatIsAnswered(t *testing.T) {
-	w := newWire(t, view.NewHost())
+	w := newWire(t, view.NewHost(nil))
 	w.client(`{"id":1,"method":"resourceRead","params":{"channel":"ahp-root://","uri":"file:///a"}}`)
 	w.client(`{"id":"1","method":"ping","params":{"channel":"ahp-root://"}}`)
 	w.host(`{"id":1,"method":"resourceList","params":{"uri":"file:///b"}}`)
@@ -119,7 +119,7 @@ func TestWhatIsAnswered(t *testing.T) {
 
 // TestSubscribed is which subscriptions are granted.
 func TestSubscribed(t *testing.T) {
-	w := newWire(t, view.NewHost())
+	w := newWire(t, view.NewHost(nil))
 	want := func(when string, channels ...string) {
 		t.Helper()
 		for _, c := range []string{"a:/1", "a:/2", "a:/3", "a:/4"} {
@@ -144,10 +144,10 @@ func TestSubscribed(t *testing.T) {
 	w.host(`{"id":4,"result":{"snapshot":%s}}`, snapshot("a:/4"))
 	want("left before the answer", "a:/3")
 
-	w = newWire(t, view.NewHost())
+	w = newWire(t, view.NewHost(nil))
 	w.asks(1, "reconnect", `{"clientId":"c","subscriptions":["a:/1","a:/2","a:/3"]}`, `{"type":"replay","actions":[],"missing":["a:/2"]}`)
 	want("reconnect", "a:/1", "a:/3")
-	w = newWire(t, view.NewHost())
+	w = newWire(t, view.NewHost(nil))
 	w.asks(1, "reconnect", `{"clientId":"c","subscriptions":[{"channel":"a:/1"},{"channel":"a:/2"}]}`, `{"channels":[{"kind":"replay","channel":"a:/1","actions":[]},{"kind":"missing","channel":"a:/2"}]}`)
 	want("reconnect by channel", "a:/1")
 	w.host(`{"method":"channel/reset","params":{"channel":"a:/1"}}`)
@@ -156,7 +156,7 @@ func TestSubscribed(t *testing.T) {
 
 // TestDeclared is what is known of what clients can do.
 func TestDeclared(t *testing.T) {
-	h := view.NewHost()
+	h := view.NewHost(nil)
 	want := func(w wire, when, caps string, earlier, known bool) {
 		t.Helper()
 		if c, e, k := w.Declared(); string(c) != caps || e != earlier || k != known {
@@ -182,7 +182,7 @@ func TestDeclared(t *testing.T) {
 
 // TestPieces has messages come in pieces, in one another's way.
 func TestPieces(t *testing.T) {
-	w := newWire(t, view.NewHost())
+	w := newWire(t, view.NewHost(nil))
 	frame := func(channel, data string, final bool) *view.Reading {
 		return w.host(`{"method":"channel/frame","params":{"channel":%q,"data":%q,"final":%v}}`, channel, data, final)
 	}
@@ -215,7 +215,7 @@ func TestPieces(t *testing.T) {
 
 // TestLargePieces has a message come that there is no room for.
 func TestLargePieces(t *testing.T) {
-	w := newWire(t, view.NewHost())
+	w := newWire(t, view.NewHost(nil))
 	half := strings.Repeat("x", 20<<20)
 	for i := range 4 {
 		r := w.host(`{"method":"channel/frame","params":{"channel":"mock:/a","data":%q,"final":%v}}`, half, i == 3)
@@ -242,7 +242,7 @@ func TestOrdinaryActionsCostNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := view.NewHost().Conn("ada")
+	c := view.NewHost(nil).Conn("ada")
 	if n := testing.AllocsPerRun(100, func() {
 		if c.FromHost(message, &env) != nil {
 			t.Fatal("it is read")
@@ -258,7 +258,7 @@ func TestOrdinaryActionsCostNothing(t *testing.T) {
 func BenchmarkOrdinary(b *testing.B) {
 	message := ordinary()
 	env, _ := ahp.Peek(message)
-	c := view.NewHost().Conn("ada")
+	c := view.NewHost(nil).Conn("ada")
 	b.ReportAllocs()
 	for b.Loop() {
 		c.FromHost(message, &env)

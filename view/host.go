@@ -20,7 +20,8 @@ const (
 // A Host is what a host process has said to all of its clients. It is safe for
 // concurrent use.
 type Host struct {
-	changes atomic.Uint64 // how often something was taken out of reach
+	key     func(uri string) string
+	changes atomic.Uint64 // how often something may have ceased to belong to what it did
 
 	mu       sync.Mutex // guards the fields below
 	seq      int64      // the highest serverSeq on any connection
@@ -34,9 +35,13 @@ type Host struct {
 
 type clientKey struct{ subject, clientID string }
 
-// NewHost returns a Host of which nothing is known.
-func NewHost() *Host {
-	h := new(Host)
+// NewHost returns a Host of which nothing is known. Key returns the form in
+// which URIs are compared; nil: as they are written.
+func NewHost(key func(uri string) string) *Host {
+	if key == nil {
+		key = func(uri string) string { return uri }
+	}
+	h := &Host{key: key}
 	h.forgetLocked()
 	return h
 }

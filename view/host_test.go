@@ -24,7 +24,7 @@ func wantOwners(t *testing.T, h *view.Host, uri string, want ...string) {
 // TestMovedChat has a chat move to another session: it leaves the first one, for
 // clients that were not told too.
 func TestMovedChat(t *testing.T) {
-	h := view.NewHost()
+	h := view.NewHost(nil)
 	w, late := newWire(t, h), newWire(t, h)
 	w.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
 	wantOwners(t, h, "x:/1", "mock:/s")
@@ -46,7 +46,7 @@ func TestMovedChat(t *testing.T) {
 }
 
 func TestTerminals(t *testing.T) {
-	h := view.NewHost()
+	h := view.NewHost(nil)
 	w := newWire(t, h)
 	w.says(1, "ahp-chat:/c", `{"type":"chat/toolCallContentChanged","content":[{"type":"terminal","resource":"term:/1"}]}`)
 	wantOwners(t, h, "term:/1")
@@ -64,7 +64,7 @@ func TestTerminals(t *testing.T) {
 }
 
 func TestTemplates(t *testing.T) {
-	h := view.NewHost()
+	h := view.NewHost(nil)
 	w := newWire(t, h)
 	for i, template := range []string{"mock:/cs/s-{turn}", "other:/{any}", "more:/{a}/{b}", "star:/*{x}"} {
 		w.says(i+1, "mock:/s", fmt.Sprintf(`{"type":"session/changesetsChanged","changesets":[{"uriTemplate":%q}]}`, template))
@@ -78,7 +78,7 @@ func TestTemplates(t *testing.T) {
 
 // TestNextProcess has the host begin anew, which it tells by its serverSeq.
 func TestNextProcess(t *testing.T) {
-	h := view.NewHost()
+	h := view.NewHost(nil)
 	w := newWire(t, h)
 	w.says(100, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
 	w.client(`{"id":1,"method":"initialize","params":{"clientId":"c"}}`)
@@ -96,7 +96,7 @@ func TestNextProcess(t *testing.T) {
 
 // TestCanvases reads canvases in all forms.
 func TestCanvases(t *testing.T) {
-	h := view.NewHost()
+	h := view.NewHost(nil)
 	w := newWire(t, h)
 	want := func(channel string, want view.Canvas) {
 		t.Helper()
@@ -137,7 +137,7 @@ func TestCanvases(t *testing.T) {
 
 // TestManyOwners keeps to the bounds: what is forgotten is in nobody's reach.
 func TestManyOwners(t *testing.T) {
-	h := view.NewHost()
+	h := view.NewHost(nil)
 	w := newWire(t, h)
 	w.says(1, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/moved"}}`)
 	w.asks(1, "subscribe", `{"channel":"mock:/s"}`, `{"snapshot":{"resource":"mock:/s","fromSeq":2,"state":{"chats":[]}}}`)
@@ -175,7 +175,7 @@ func TestAnyOrder(tb *testing.T) {
 				}}
 			}
 		}
-		h, want := view.NewHost(), map[string]bool{}
+		h, want := view.NewHost(nil), map[string]bool{}
 		conns := []*teller{{wire: newWire(tb, h)}, {wire: newWire(tb, h)}, {wire: newWire(tb, h)}}
 		for i, one := range words {
 			one.apply(want)

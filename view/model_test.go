@@ -95,10 +95,11 @@ func facts(channel string, v any, state bool) (list []string) {
 			}
 		}
 	}
-	if !strings.HasPrefix(channel, "ahp-canvas:") {
-		list = append(list, canvases(channel, v, kind, state)...)
+	list = append(list, canvases(channel, v, kind, state)...)
+	if i := one(v, "instanceId"); i != "" && strings.HasPrefix(channel, "ahp-canvas:") {
+		say("has content", "ahp-canvas-content:/"+i)
 	}
-	if chats, ok := v.(object)["chats"]; ok && state {
+	if chats, ok := v.(object)["chats"]; ok && state && isList(chats) {
 		list = append(list, strings.TrimSpace("lists chat "+channel+" "+strings.Join(inOrder(chats, "resource"), " ")))
 	}
 	for _, path := range [][]string{{"chats", "*"}, {"chats", "*", "resource"}, {"defaultChat"}, {"defaultChat", "resource"}, {"chat"}, {"chat", "resource"},
@@ -127,6 +128,8 @@ var quiet = []string{"chat/delta", "chat/reasoning", "chat/toolCallDelta", "chat
 
 func hasNull(v any, name string) bool { _, ok := v.(object)[name]; return ok }
 
+func isList(v any) bool { _, ok := v.([]any); return ok || v == nil }
+
 func inOrder(v any, name string) (list []string) {
 	for _, e := range at(v, "*") {
 		if s, ok := e.(string); ok {
@@ -139,10 +142,13 @@ func inOrder(v any, name string) (list []string) {
 }
 
 func canvases(channel string, v any, kind string, state bool) (list []string) {
-	if open, ok := v.(object)["openCanvases"]; ok {
+	if open, ok := v.(object)["openCanvases"]; ok && isList(open) {
 		list = append(list, strings.TrimSpace("lists canvas "+channel+" "+strings.Join(inOrder(open, "channel"), " ")))
 	}
 	if kind == "chat/canvasesChanged" || state && hasNull(v, "turns") {
+		if !isList(v.(object)["canvases"]) {
+			return list
+		}
 		return append(list, strings.TrimSpace("lists canvas "+channel+" "+strings.Join(inOrder(v.(object)["canvases"], "resource"), " ")))
 	}
 	for _, uri := range uris(append(at(v, "canvases", "*", "resource"), at(v, "canvas", "resource")...)...) {
@@ -280,7 +286,7 @@ func TestModel(tb *testing.T) {
 		if carrier.Action && rapid.Bool().Draw(t, "typed") {
 			part["type"] = rapid.OneOf(rapid.Map(rapid.SampledFrom(lessons), func(l lesson) string { return l.kind }), rapid.SampledFrom(quiet)).Draw(t, "type")
 		}
-		w := newWire(tb, view.NewHost())
+		w := newWire(tb, view.NewHost(nil))
 		r, message := w.shows(carrier.Wrap(carriers.Part{Channel: channel, JSON: spelled(t, part), Seq: 3, ID: 1}))
 		want := facts(channel, part, !carrier.Action)
 		got := slices.DeleteFunc(texts(r), func(s string) bool {
@@ -321,7 +327,7 @@ func FuzzFromHost(f *testing.F) {
 		if err != nil {
 			return
 		}
-		w := newWire(t, view.NewHost())
+		w := newWire(t, view.NewHost(nil))
 		for _, method := range []string{"initialize", "reconnect", "subscribe", "listSessions", "resolveCanvasSource"} {
 			if env.Kind == ahp.Response {
 				w.client(`{"id":%s,"method":%q,"params":{"channel":"mock:/s"}}`, env.ID, method)
@@ -338,9 +344,9 @@ func FuzzFromHost(f *testing.F) {
 			return
 		}
 		// A replay is always looked at: it says no more than the action does.
-		r, _ := newWire(t, view.NewHost()).shows([]carriers.Message{
+		r, _ := newWire(t, view.NewHost(nil)).shows([]carriers.Message{
 			{Text: `{"id":1,"method":"reconnect"}`}, {FromHost: true, Text: fmt.Sprintf(`{"id":1,"result":{"actions":[%s]}}`, env.Params)}})
-		alone, _ := newWire(t, view.NewHost()).shows([]carriers.Message{{FromHost: true, Text: string(message)}})
+		alone, _ := newWire(t, view.NewHost(nil)).shows([]carriers.Message{{FromHost: true, Text: string(message)}})
 		if got, want := texts(alone), texts(r); !slices.Equal(got, want) {
 			t.Errorf("alone: %q; in a replay: %q", got, want)
 		}

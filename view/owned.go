@@ -38,13 +38,13 @@ func (h *Host) ownershipLocked(f *Fact) {
 	case HasNot:
 		h.linkLocked(f.URI, f.What, link{of: f.Of, seq: f.seq, gone: true})
 	case Claims:
-		if h.listsLocked(listKey{f.URI, Terminal}, f.seq) {
+		if h.listsLocked(listKey{h.key(f.URI), Terminal}, f.seq) {
 			for _, owner := range f.List {
 				h.linkLocked(f.URI, f.What, link{of: owner, seq: f.seq})
 			}
 		}
 	case Lists:
-		if h.listsLocked(listKey{f.Of, f.What}, f.seq) {
+		if h.listsLocked(listKey{h.key(f.Of), f.What}, f.seq) {
 			for _, uri := range f.List {
 				h.linkLocked(uri, f.What, link{of: f.Of, seq: f.seq})
 			}
@@ -72,7 +72,7 @@ func (h *Host) linkLocked(uri string, what What, l link) {
 		}
 		uri, table = before, h.prefixes
 	}
-	if uri == l.of {
+	if uri, l.of = h.key(uri), h.key(l.of); uri == l.of {
 		return
 	}
 	o, ok := table.Get(uri)
@@ -119,6 +119,7 @@ func (h *Host) holdsLocked(uri string, l *link, what What) bool {
 
 // Owners returns the channels that a URI belongs to, as the host has said.
 func (h *Host) Owners(uri string) []string {
+	uri = h.key(uri)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	o, ok := h.owned.Get(uri)
@@ -137,6 +138,7 @@ func (h *Host) Owners(uri string) []string {
 // Hinted returns the channels of which somebody says there that a URI belongs
 // to them.
 func (h *Host) Hinted(uri string) []string {
+	uri = h.key(uri)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	o, _ := h.owned.Get(uri)

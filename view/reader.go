@@ -157,8 +157,9 @@ func (r *reader) action(raw []byte, at int) {
 	default:
 		r.moved(kind, id, raw)
 	}
-	if !canvas {
-		r.canvases(&m, kind == "chat/canvasesChanged")
+	r.canvases(&m, kind == "chat/canvasesChanged")
+	if instance, _ := ahp.Text(m[inInstance].Raw); instance != "" && canvas {
+		r.has(Content, contentScheme+"/"+instance)
 	}
 	r.common(&m)
 }
@@ -221,8 +222,12 @@ func (r *reader) canvases(m *[inCount]ahp.Member, ofChat bool) {
 	r.has(CanvasRef, text(m[inCanvas].Raw, "resource"))
 }
 
-// list reads a list of all of a kind that belong to the channel.
+// list reads a list of all of a kind that belong to the channel; none: there
+// are none.
 func (r *reader) list(what What, raw []byte, name string) {
+	if !isNone(raw) && raw[0] != '[' {
+		return
+	}
 	f := Fact{Kind: Lists, What: what, At: -1}
 	for _, e := range elements(raw) {
 		uri, ok := ahp.Text(e.Raw)

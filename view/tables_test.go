@@ -209,7 +209,7 @@ func TestTables(t *testing.T) {
 
 func checkLesson(t *testing.T, version string, carrier carriers.Carrier, l *lesson, part string) {
 	t.Helper()
-	w := wire{t, view.NewHost().Conn("ada")}
+	w := wire{t, view.NewHost(nil).Conn("ada")}
 	w.shows(carriers.Greeting(version, "c", "{}"))
 	r, message := w.shows(carrier.Wrap(carriers.Part{Channel: l.channel, JSON: part, Seq: 7, ID: 1}))
 	if got := texts(r); !cmp.Equal(got, l.want) {
@@ -270,7 +270,7 @@ func TestWhoseWord(t *testing.T) {
 				mine = l.want
 			}
 			for more, want := range map[string][]string{origin: mine, rejected: nil, origin + rejected: nil, null: l.want} {
-				w := wire{t, view.NewHost().Conn("ada")}
+				w := wire{t, view.NewHost(nil).Conn("ada")}
 				r, message := w.shows(carrier.Wrap(carriers.Part{Channel: l.channel, JSON: part, Seq: 7, More: more, ID: 1}))
 				if got := texts(r); !cmp.Equal(got, want) {
 					t.Errorf("%s: %s says\n%s\nwant\n%s", carrier.Name, message, strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -34,6 +34,7 @@ const (
 	Action                       // {channel, action, serverSeq, origin?, rejectionReason?}
 	Replay                       // {kind, channel, actions | snapshot}: a channel of a reconnect; its items follow
 	Summary                      // {resource, …}: a session of a list
+	Unclear                      // one that may hold any of these, and can be read in more than one way
 )
 
 // A List is an array of items in a message.
@@ -54,6 +55,9 @@ type Reading struct {
 	// Lost says that not all could be read: there was no room, or it can be read
 	// in more than one way.
 	Lost bool
+
+	// Edit changes the message.
+	Edit Editor
 }
 
 // A walk reads one message into a Reading.
@@ -169,10 +173,11 @@ func (w *walk) carriers(raw []byte, at int) {
 	}
 	if ahp.Members(raw, m[:]) != nil {
 		w.Lost = true
+		w.item(Unclear, "", raw, nil, at, -1)
 		return
 	}
 	w.reaches(m[4].Raw)
-	if m[0].Raw != nil {
+	if !isNone(m[0].Raw) {
 		w.snapshot(m[0].Raw, at+m[0].Offset(), -1)
 	}
 	w.each(&m[1], at, w.snapshot)

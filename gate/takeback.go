@@ -1,0 +1,65 @@
+package gate
+
+import (
+	"encoding/json"
+
+	"ahprelay/ahp"
+)
+
+// takeBack is the echo with which hosts reject an action, so that a client
+// that has shown its effect already takes it back. It is nil for what is no
+// action.
+func (a *Authority) takeBack(env *ahp.Envelope, reason string) []byte {
+	fields := [...]ahp.Member{{Name: "action"}, {Name: "clientSeq"}}
+	if ahp.Members(env.Params, fields[:]) != nil || fields[0].Raw == nil || fields[1].Raw == nil {
+		return nil
+	}
+	type origin struct {
+		ClientID  string          `json:"clientId"`
+		ClientSeq json.RawMessage `json:"clientSeq"`
+	}
+	type params struct {
+		Channel         string          `json:"channel"`
+		Action          json.RawMessage `json:"action"`
+		ServerSeq       int64           `json:"serverSeq"`
+		Origin          origin          `json:"origin"`
+		RejectionReason string          `json:"rejectionReason"`
+	}
+	echo, err := json.Marshal(struct {
+		JSONRPC string `json:"jsonrpc"`
+		Method  string `json:"method"`
+		Params  params `json:"params"`
+	}{"2.0", "action", params{
+		string(env.Channel), fields[0].Raw, a.view.Seq(), origin{a.view.ClientID(), fields[1].Raw}, reason,
+	}})
+	if err != nil {
+		return nil
+	}
+	return echo
+}
+
+// member returns a member of a raw object that has it.
+func member(object []byte, name string) (ahp.Member, bool) {
+	if object == nil {
+		return ahp.Member{}, false
+	}
+	m := [...]ahp.Member{{Name: name}}
+	err := ahp.Members(object, m[:])
+	return m[0], err == nil && m[0].Raw != nil
+}
+
+// text returns a member of a raw object that is a string, or "".
+func text(object []byte, name string) string {
+	m, _ := member(object, name)
+	s, _ := ahp.Text(m.Raw)
+	return s
+}
+
+// elements returns the elements of a raw array, none for anything else.
+func elements(raw []byte) []ahp.Member {
+	if raw == nil {
+		return nil
+	}
+	list, _ := ahp.Elements(raw)
+	return list
+}
