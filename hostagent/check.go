@@ -54,12 +54,12 @@ func (a *Agent) checkHost(ctx context.Context) (version string, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	m := newMonitor(a.cfg.Upstream.String(), a.dialForMonitor, a.cfg.Resume, a.cfg.Log, func(condition) { stop() })
-	err = m.watch(ctx, func() {})
+	err = m.watch(ctx, true, func() {})
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case m.version != "":
-		return m.version, nil
+	case m.speaks != "":
+		return m.versionLocked(), nil
 	case m.pongs:
 		return "AHP", nil
 	case m.spoke:

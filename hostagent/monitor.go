@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,6 +61,10 @@ type pinger interface {
 // that only does not answer is silent: others hear since when, and nothing
 // else happens. It has no duty to answer a ping before an initialize; any
 // message is life, and any control frame, and whatever it says to a client.
+//
+// Hosts of AHP 1.0 close a connection whose offer they refuse. So one that ends
+// right behind that answer says nothing about the host: on the next one the
+// monitor asks for no versions.
 type monitor struct {
 	upstream string // as messages name it
 	dial     monitorDial
@@ -70,18 +75,19 @@ type monitor struct {
 	changed  func(now condition) // called in order; must not block, nor call the monitor
 	poke     chan struct{}       // holds one: do not wait, look now
 
-	mu      sync.Mutex    // guards the fields below
-	sock    hostSocket    // nil while the host is away
-	err     error         // why it is; nil: it is there
-	version string        // of the host's software, or of the AHP that it speaks
-	spoke   bool          // it has shown life on this connection
-	pongs   bool          // and answered a ping of AHP
-	named   bool          // and answered the initialize
-	turn    chan struct{} // closed when it shows life, or goes away
-	asked   time.Time     // since when it owes a sign of life; zero: it does not
-	told    condition     // that others heard of last
-	silent  time.Duration // it does not answer: what asked had grown to when others were told
-	lost    *time.Timer   // ends the time of a machine that is out of reach; nil while it is not
+	mu     sync.Mutex    // guards the fields below
+	sock   hostSocket    // nil while the host is away
+	err    error         // why it is; nil: it is there
+	name   string        // of the host's software, with its version
+	speaks string        // versions of AHP, as the host says them
+	spoke  bool          // it has shown life on this connection
+	pongs  bool          // and answered a ping of AHP
+	named  time.Time     // when it has answered the initialize; zero: it has not
+	turn   chan struct{} // closed when it shows life, or goes away
+	asked  time.Time     // since when it owes a sign of life; zero: it does not
+	told   condition     // that others heard of last
+	silent time.Duration // it does not answer: what asked had grown to when others were told
+	lost   *time.Timer   // ends the time of a machine that is out of reach; nil while it is not
 }
 
 func newMonitor(upstream string, dial monitorDial, resume time.Duration, log *slog.Logger, changed func(now condition)) *monitor {
@@ -96,10 +102,14 @@ func (m *monitor) run(ctx context.Context) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = retryFirst, retryMost
 	defer m.rest()
+	ask := true
 	for ctx.Err() == nil {
-		err := m.watch(ctx, wait.Reset)
+		err := m.watch(ctx, ask, wait.Reset)
 		if ctx.Err() != nil {
 			return
+		}
+		if ask = !errors.Is(err, errTurnedAway); !ask {
+			continue
 		}
 		if !errors.Is(err, errHangs) {
 			m.away(err)
@@ -122,8 +132,13 @@ func (m *monitor) rest() {
 	m.mu.Unlock()
 }
 
-// watch connects to the host and looks after it until its connection ends.
-func (m *monitor) watch(ctx context.Context, up func()) error {
+// errTurnedAway reports a connection that the host has ended because no version
+// that was offered suits it.
+var errTurnedAway = errors.New("the host has closed a connection whose offer it refused")
+
+// watch connects to the host and looks after it until its connection ends. It
+// asks for the versions that the host speaks, if it is to.
+func (m *monitor) watch(ctx context.Context, ask bool, up func()) error {
 	sock, err := m.connect(ctx)
 	if err != nil {
 		return err
@@ -137,11 +152,14 @@ func (m *monitor) watch(ctx context.Context, up func()) error {
 	stop := context.AfterFunc(ctx, func() { sock.Close("host-agent stopped") })
 	defer stop()
 	m.mu.Lock()
-	m.sock, m.spoke, m.pongs, m.named = sock, false, false, false
+	m.sock, m.spoke, m.pongs, m.named = sock, false, false, time.Time{}
 	m.mu.Unlock()
 	ended := make(chan error, 1)
 	wg.Go(func() { ended <- m.readLoop(sock) })
-	if err := m.identify(sock, ended); err != nil {
+	if err := m.identify(sock, ask, ended); err != nil {
+		if m.turnedAway() {
+			return errTurnedAway
+		}
 		return fmt.Errorf("upstream %s does not speak AHP: %w", m.upstream, err)
 	}
 	up()
@@ -151,6 +169,9 @@ func (m *monitor) watch(ctx context.Context, up func()) error {
 		select {
 		case err := <-ended:
 			timer.Stop()
+			if m.turnedAway() {
+				return errTurnedAway
+			}
 			return fmt.Errorf("upstream %s: connection lost: %w", m.upstream, err)
 		case <-timer.C:
 		case <-m.poke:
@@ -160,6 +181,14 @@ func (m *monitor) watch(ctx context.Context, up func()) error {
 			return err
 		}
 	}
+}
+
+// turnedAway reports whether the host has just refused the offer of the
+// connection that has ended.
+func (m *monitor) turnedAway() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.named.IsZero() && time.Since(m.named) < identifyTime
 }
 
 // connect dials the host. Somebody who takes the connection and says no more is
@@ -187,18 +216,23 @@ const (
 )
 
 // identify asks what is at the other end. It returns when that has said which
-// AHP it speaks, or after a while: it may not want to.
-func (m *monitor) identify(sock hostSocket, ended <-chan error) error {
-	if err := m.ask(sock, pingRequest, initializeRequest); err != nil {
+// AHP it speaks, or after a while: it may not want to. If it has said so before,
+// it is only to show life.
+func (m *monitor) identify(sock hostSocket, versions bool, ended <-chan error) error {
+	requests := []string{pingRequest, initializeRequest}
+	if !versions {
+		requests = requests[:1]
+	}
+	if err := m.ask(sock, requests...); err != nil {
 		return err
 	}
 	timer := time.NewTimer(identifyTime)
 	defer timer.Stop()
 	for {
 		m.mu.Lock()
-		named, turn := m.named, m.turn
+		known, turn := !m.named.IsZero() || !versions && m.spoke, m.turn
 		m.mu.Unlock()
-		if named {
+		if known {
 			return nil
 		}
 		select {
@@ -314,15 +348,18 @@ func (m *monitor) turnLocked() {
 
 // tellLocked tells others how the host is, if that is news.
 func (m *monitor) tellLocked() {
-	now := condition{state: broker.Online, silent: m.silent, version: m.version}
+	now := condition{state: broker.Online, silent: m.silent, version: m.versionLocked()}
 	if m.err != nil {
-		now = condition{state: broker.Offline, reason: publicReason(m.err), version: m.version}
+		now = condition{state: broker.Offline, reason: publicReason(m.err), version: m.versionLocked()}
 	}
 	if now != m.told {
 		m.told = now
 		m.changed(now)
 	}
 }
+
+// maxSpeaks is how many versions of AHP a host is said to speak at most.
+const maxSpeaks = 8
 
 // learnVersions takes what the host says when no version suits it.
 func (m *monitor) learnVersions(answer *ahp.Envelope) {
@@ -333,31 +370,48 @@ func (m *monitor) learnVersions(answer *ahp.Envelope) {
 		return
 	}
 	if list, ok := ahp.Texts(versions[0].Raw); ok && len(list) > 0 {
-		m.setVersion("AHP " + list[0])
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.name, m.speaks = "", strings.Join(list[:min(len(list), maxSpeaks)], ", ")
+		m.knownLocked()
 	}
 }
 
 // learn takes what a host told a client about itself.
 func (m *monitor) learn(result ahp.InitializeResult) {
 	info := [...]ahp.Member{{Name: "name"}, {Name: "version"}}
-	version := "AHP " + result.ProtocolVersion
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if result.ServerInfo != nil && ahp.Members(result.ServerInfo, info[:]) == nil {
 		name, _ := ahp.Text(info[0].Raw)
 		number, _ := ahp.Text(info[1].Raw)
 		if name != "" {
-			version = name + " " + number + ", " + version
+			m.name = strings.TrimSpace(name + " " + number)
 		}
 	}
-	m.setVersion(version)
+	if m.speaks == "" {
+		m.speaks = result.ProtocolVersion
+	}
+	m.knownLocked()
 }
 
-func (m *monitor) setVersion(version string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.version = version
+// knownLocked tells others what is known of the host now.
+func (m *monitor) knownLocked() {
 	if m.err == nil {
 		m.tellLocked()
 	}
+}
+
+// versionLocked is what is known of the host's software and of the AHP that it
+// speaks.
+func (m *monitor) versionLocked() string {
+	switch {
+	case m.speaks == "":
+		return m.name
+	case m.name == "":
+		return "AHP " + m.speaks
+	}
+	return m.name + ", AHP " + m.speaks
 }
 
 // online tells others that the host is there.
@@ -366,7 +420,7 @@ func (m *monitor) online() {
 	m.mu.Lock()
 	m.err = nil
 	m.tellLocked()
-	version := m.version
+	version := m.versionLocked()
 	m.mu.Unlock()
 	m.log.Info("host is up", "upstream", m.upstream, "version", version)
 	if version == "" {
@@ -498,7 +552,7 @@ func (m *monitor) answered(env *ahp.Envelope) {
 	case ahp.SameID(fmt.Append(nil, initializeID), env.ID):
 		m.learnVersions(env)
 		m.mu.Lock()
-		m.named = true
+		m.named = time.Now()
 		m.mu.Unlock()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -95,7 +96,7 @@ func TestMonitorSeesHost(t *testing.T) {
 		}
 		host.set(func() { host.down = nil })
 		time.Sleep(3 * time.Second)
-		w.wantSaid("online, AHP 0.9.0")
+		w.wantSaid("online, AHP 0.9.0, 0.8.0")
 		if !w.alive(context.Background()) {
 			t.Error("alive = false; want true")
 		}
@@ -105,20 +106,20 @@ func TestMonitorSeesHost(t *testing.T) {
 			t.Errorf("%d connections in an hour; want 1", len(host.all()))
 		}
 		w.learn(ahp.InitializeResult{ProtocolVersion: "0.9.0", ServerInfo: []byte(`{"name":"refhost","version":"1.2"}`)})
-		w.wantSaid("online, refhost 1.2, AHP 0.9.0")
+		w.wantSaid("online, refhost 1.2, AHP 0.9.0, 0.8.0")
 		w.learn(ahp.InitializeResult{ProtocolVersion: "0.9.0", ServerInfo: []byte(`{"name":"refhost","version":"1.2"}`)})
 		w.wantSaid()
 
 		host.crash()
-		w.wantSaid("offline: " + reasonEnded + ", refhost 1.2, AHP 0.9.0")
+		w.wantSaid("offline: " + reasonEnded + ", refhost 1.2, AHP 0.9.0, 0.8.0")
 		if w.alive(context.Background()) {
 			t.Error("alive = true; want false")
 		}
 		time.Sleep(time.Second)
-		w.wantSaid("offline: " + reasonNobody + ", refhost 1.2, AHP 0.9.0")
+		w.wantSaid("offline: " + reasonNobody + ", refhost 1.2, AHP 0.9.0, 0.8.0")
 		host.set(func() { host.down = nil })
 		time.Sleep(3 * time.Second)
-		w.wantSaid("online, AHP 0.9.0") // it may be another one now
+		w.wantSaid("online, AHP 0.9.0, 0.8.0") // it may be another one now
 	})
 }
 
@@ -129,7 +130,7 @@ func TestMonitorSeesHang(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			host := &fakeHost{answers: answersVersion, pongs: kind == "WebSocket"}
 			underEyes(t, host, func(w *watched) {
-				w.wantSaid("online, AHP 0.9.0")
+				w.wantSaid("online, AHP 0.9.0, 0.8.0")
 				host.set(func() { host.mute = true })
 				if !w.alive(context.Background()) {
 					t.Error("alive = false of a host that only does not answer")
@@ -141,7 +142,7 @@ func TestMonitorSeesHang(t *testing.T) {
 				time.Sleep(pingTimeout - aliveWithin - time.Millisecond)
 				w.wantSaid()
 				time.Sleep(time.Millisecond)
-				w.wantSaid("online silent for 5s, AHP 0.9.0")
+				w.wantSaid("online silent for 5s, AHP 0.9.0, 0.8.0")
 				sent := len(host.all()[0].messages())
 				time.Sleep(time.Hour)
 				w.wantSaid()
@@ -150,7 +151,7 @@ func TestMonitorSeesHang(t *testing.T) {
 				}
 				host.set(func() { host.mute = false })
 				host.all()[0].toUs <- `{"jsonrpc":"2.0","id":1,"result":null}` // late
-				w.wantSaid("online, AHP 0.9.0")
+				w.wantSaid("online, AHP 0.9.0, 0.8.0")
 				time.Sleep(time.Hour)
 				w.wantSaid()
 			})
@@ -163,7 +164,7 @@ func TestMonitorSeesHang(t *testing.T) {
 func TestMonitorHearsClients(t *testing.T) {
 	host := &fakeHost{answers: answersVersion}
 	underEyes(t, host, func(w *watched) {
-		w.wantSaid("online, AHP 0.9.0")
+		w.wantSaid("online, AHP 0.9.0, 0.8.0")
 		var mu sync.Mutex
 		var said time.Time
 		w.mu.Lock()
@@ -185,10 +186,10 @@ func TestMonitorHearsClients(t *testing.T) {
 		}
 		w.wantSaid()
 		time.Sleep(pingEvery + pingTimeout)
-		w.wantSaid("online silent for 5s, AHP 0.9.0")
+		w.wantSaid("online silent for 5s, AHP 0.9.0, 0.8.0")
 		say()
 		time.Sleep(listenEvery)
-		w.wantSaid("online, AHP 0.9.0")
+		w.wantSaid("online, AHP 0.9.0, 0.8.0")
 	})
 }
 
@@ -213,7 +214,7 @@ func TestMonitorWaits(t *testing.T) {
 			close(host.hangs)
 			synctest.Wait()
 			time.Sleep(retryMost)
-			if now := w.last(); now != "online, AHP 0.9.0" {
+			if now := w.last(); now != "online, AHP 0.9.0, 0.8.0" {
 				t.Errorf("monitor said %q; want that it is there", now)
 			}
 		})
@@ -269,7 +270,7 @@ func TestMonitorAtStrangers(t *testing.T) {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				want := "online"
 				if name == "answers initialize alone" {
-					want = "online, AHP 0.9.0"
+					want = "online, AHP 0.9.0, 0.8.0"
 				}
 				underEyes(t, &fakeHost{answers: answers, pongs: kind == "WebSocket"}, func(w *watched) {
 					time.Sleep(identifyTime)
@@ -302,6 +303,38 @@ func TestMonitorStops(t *testing.T) {
 
 // TestPresenceIsAnnounced passes changes of the host on at once, and those of
 // the number of clients in a while, together.
+// TestMonitorIsTurnedAway has a host close connections whose offer it refuses, as
+// those of AHP 1.0 do: it is there all the same, and is not asked again. When it
+// is another one, it is.
+func TestMonitorIsTurnedAway(t *testing.T) {
+	host := &fakeHost{pongs: true}
+	host.answers = func(env ahp.Envelope) string {
+		if string(env.Method) == "initialize" {
+			socks := host.all()
+			sock := socks[len(socks)-1]
+			sock.toUs <- answersVersion(env)
+			go sock.end(io.EOF)
+			return ""
+		}
+		return answersAll(env)
+	}
+	underEyes(t, host, func(w *watched) {
+		w.wantSaid("online, AHP 0.9.0, 0.8.0")
+		time.Sleep(time.Hour)
+		w.wantSaid()
+		if got := len(host.all()); got != 2 {
+			t.Errorf("%d connections in an hour; want 2", got)
+		}
+		host.crash()
+		w.wantSaid("offline: " + reasonEnded + ", AHP 0.9.0, 0.8.0")
+		host.set(func() { host.down, host.answers = nil, answersAll })
+		time.Sleep(3 * time.Second)
+		if now := w.last(); !strings.HasPrefix(now, "online") {
+			t.Errorf("monitor said %q; want online", now)
+		}
+	})
+}
+
 func TestPresenceIsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p presence

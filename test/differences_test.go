@@ -16,7 +16,10 @@ import (
 // subscribe options watch one session: each gets what the host sent to it, in
 // its order, although much of that is the same for all.
 func TestDifferences(t *testing.T) {
-	_, server := newRefhost(t, func(cfg *refhost.Config) { cfg.MCP = []refhost.MCPServer{{Name: "tasks"}} })
+	_, server := newRefhost(t, func(cfg *refhost.Config) {
+		cfg.Protocol = refhost.NewestProtocol
+		cfg.MCP = []refhost.MCPServer{{Name: "tasks"}}
+	})
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	dial := throughRelay(t, s)
 	vars := flowVars("demo", "00000000")
@@ -26,13 +29,13 @@ func TestDifferences(t *testing.T) {
 		capabilities string
 		subscribe    string // members beside channel
 	}{
-		{"plain", "0.9.0", `{}`, ``},
-		{"older", "0.8.0", `{}`, ``},
+		{"plain", "1.1.0", `{}`, ``},
+		{"older", "0.9.0", `{}`, ``},
 		{"canvas", "0.9.0", `{"canvas":{}}`, ``},
-		{"lazy", "0.9.0", `{}`, `,"delivery":{"maxLatencyMs":40}`},
-		{"framed", "0.9.0", `{}`, `,"flowControl":{"receive":{"windowBytes":100000000,"maximumFrameBytes":2000,"maximumMessageBytes":1000000}}`},
-		{"same", "0.9.0", `{}`, ``},
-		{"apps", "0.9.0", `{"mcpApps":{}}`, ``},
+		{"lazy", "1.1.0", `{}`, `,"delivery":{"maxLatencyMs":40}`},
+		{"framed", "1.1.0", `{}`, `,"flowControl":{"receive":{"windowBytes":100000000,"maximumFrameBytes":2000,"maximumMessageBytes":1000000}}`},
+		{"same", "1.1.0", `{}`, ``},
+		{"apps", "1.1.0", `{"mcpApps":{}}`, ``},
 	}
 	var clients []*refclient.Client
 	for i, v := range viewers {
@@ -76,12 +79,13 @@ func TestDifferences(t *testing.T) {
 	}
 	wantDifferent(0, 1)
 	wantDifferent(0, 3)
+	wantDifferent(0, 4)
 	for i, v := range viewers {
 		if has := bytes.Contains(bytes.Join(clients[i].Frames(), nil), []byte("mcp://")); has != (v.name == "apps") {
 			t.Errorf("%s sees a channel of an MCP server: %t", v.name, has)
 		}
 	}
-	if x, y := clients[0].Frames(), clients[2].Frames(); bytes.Contains(bytes.Join(x, nil), []byte(`"canvases"`)) || !bytes.Contains(bytes.Join(y, nil), []byte(`"canvases"`)) {
+	if x, y := clients[0].Frames(), clients[2].Frames(); bytes.Contains(bytes.Join(x, nil), []byte(`"openCanvases"`)) || !bytes.Contains(bytes.Join(y, nil), []byte(`"openCanvases"`)) {
 		t.Error("canvases are not only in the state of the client that has the capability")
 	}
 }
