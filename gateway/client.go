@@ -199,9 +199,13 @@ func (c *client) read(r io.Reader) error {
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
 	defer c.doneReading()
-	message, err := readAll(r, (*buf)[:0], c.limit(), c.readMore)
+	ready, limit := c.ready.Load(), c.limit()
+	message, err := readAll(r, (*buf)[:0], limit, c.readMore)
 	if cap(message) <= keepBuffer {
 		*buf = message[:0]
+	}
+	if errors.Is(err, errTooBig) && ready {
+		return c.skip(r, message, limit)
 	}
 	if err != nil {
 		return err

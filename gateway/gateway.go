@@ -49,7 +49,7 @@ type Config struct {
 	// Default: DefaultOrigins.
 	Origins []string
 
-	MaxFrame      int           // bytes of the longest message, each way; default 32 MiB, or less for MaxQueued to have room for two
+	MaxFrame      int           // bytes of the longest message, each way; default 128 MiB, or less for MaxQueued to have room for four
 	MaxFirstFrame int           // the same until the host has answered initialize or reconnect; default 64 KiB, at most 256 KiB
 	QueueLimit    int           // bytes queued for a client that make it too slow; default 8 MiB, at least 1 MiB
 	MaxQueued     int           // bytes in use for all clients together before those are closed that have stood still for longest; default 1 GiB
@@ -119,7 +119,7 @@ func (cfg Config) withDefaults() Config {
 	}
 	size(&cfg.QueueLimit, 8<<20)
 	size(&cfg.MaxQueued, 1<<30)
-	size(&cfg.MaxFrame, min(32<<20, max(1, (cfg.MaxQueued-cfg.QueueLimit)/2)))
+	size(&cfg.MaxFrame, min(128<<20, max(1, (cfg.MaxQueued-cfg.QueueLimit)/4)))
 	size(&cfg.MaxFirstFrame, min(64<<10, cfg.MaxFrame))
 	duration(&cfg.Ping, 15*time.Second)
 	duration(&cfg.Stall, defaultStall)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"ahprelay/ahp"
 	"ahprelay/routing"
 )
 
@@ -103,11 +104,20 @@ type lineReader struct {
 }
 
 // next returns the next line that is not empty, without its end. What is
-// behind the last end of a line is no message: the rest of it is missing.
+// behind the last end of a line is no message: the rest of it is missing. A line
+// that is too long is skipped, and the error is a [*skippedError] if it was a
+// request or response.
 func (r lineReader) next() ([]byte, error) {
 	var line []byte
 	for {
 		piece, err := r.in.ReadSlice('\n')
+		text := piece
+		if err == nil {
+			text = bytes.TrimRight(piece, "\r\n")
+		}
+		if len(line)+len(text) > r.limit+len("\r") {
+			return nil, r.skip(line, piece, err)
+		}
 		if len(line) <= routing.Reserved && len(line)+len(piece) > routing.Reserved {
 			if err := r.room.wait(r.limit); err != nil { // nobody knows how long it is
 				return nil, err
@@ -118,12 +128,28 @@ func (r lineReader) next() ([]byte, error) {
 			line = bytes.TrimRight(line, "\r\n")
 		}
 		switch {
-		case len(line) > r.limit && (err == nil || len(line) > r.limit+len("\r")):
-			return nil, fmt.Errorf("%w: a line of more than %d bytes", errTooBig, r.limit)
+		case len(line) > r.limit && err == nil:
+			return nil, r.skip(line, nil, nil)
 		case err == nil && len(line) > 0:
 			return line, nil
 		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
 			return nil, err
 		}
 	}
+}
+
+// skip reads the rest of a line that is too long, behind what has been read of
+// it, with the error of that.
+func (r lineReader) skip(line, piece []byte, err error) error {
+	var skim ahp.Skimmer
+	_, _ = skim.Write(line)
+	_, _ = skim.Write(bytes.TrimRight(piece, "\r\n"))
+	for errors.Is(err, bufio.ErrBufferFull) && !skim.Over() {
+		piece, err = r.in.ReadSlice('\n')
+		_, _ = skim.Write(bytes.TrimRight(piece, "\r\n"))
+	}
+	if err != nil && !skim.Over() {
+		return err
+	}
+	return skipped(&skim, r.limit)
 }

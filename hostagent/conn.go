@@ -418,6 +418,13 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 		}
 		message, binary, err := sock.Read()
 		if err != nil {
+			message, err = c.inPlaceOf(err)
+		}
+		if errors.Is(err, errAnswered) {
+			c.conn.Unreserve()
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		c.heard.Store(time.Now().UnixNano())
@@ -426,6 +433,29 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 		}
 		c.conn.Unreserve()
 	}
+}
+
+// errAnswered reports a message that the host-agent has answered.
+var errAnswered = errors.New("answered")
+
+// inPlaceOf returns what takes the place of a response of the host's that is too
+// long: an error response to the same request. A request it answers, with
+// errAnswered. Other errors of reading it returns as they are.
+func (c *hostConn) inPlaceOf(err error) ([]byte, error) {
+	var skip *skippedError
+	if !errors.As(err, &skip) {
+		return nil, err
+	}
+	c.log.Warn("message of the host is too long", "kind", skip.env.Kind, "method", shorten(string(skip.env.Method)), "bytes", skip.size, "limit", skip.limit)
+	answer := ahp.AppendTooLong(nil, &skip.env, skip.size, skip.limit)
+	if skip.env.Kind == ahp.Response {
+		return answer, nil
+	}
+	c.counts.out.Add(1)
+	if err := c.answerHost(answer); err != nil {
+		return nil, err
+	}
+	return nil, errAnswered
 }
 
 // room waits until there is room for a message of so many bytes of the host's.
@@ -437,14 +467,11 @@ func (c *hostConn) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSock
 	defer c.order.Unlock()
 	defer func() { c.said = ahp.Envelope{} }() // else the message stays with an idle connection
 	for {
-		if err := c.fromHost(ctx, wg, message, binary); err != nil {
+		err := c.fromHost(ctx, wg, message, binary)
+		if err != nil || !sock.Whole() || c.conn.HeldBack() {
 			return errors.Join(err, c.passRow())
 		}
-		if !sock.Whole() || c.conn.HeldBack() {
-			return c.passRow()
-		}
-		var err error
-		if message, binary, err = sock.Read(); err != nil {
+		if message, binary, err = sock.Read(); err != nil { // whole, and so not too long
 			return errors.Join(err, c.passRow())
 		}
 	}

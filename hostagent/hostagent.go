@@ -42,7 +42,7 @@ type Config struct {
 
 	Control string // path of the control socket; "": none
 
-	MaxFrame  int           // bytes of the longest message, each way; default 32 MiB
+	MaxFrame  int           // bytes of the longest message, each way; default 128 MiB, or a quarter of MaxQueued if that is less
 	MaxQueued int           // bytes that wait for all clients together before those that have most are closed; default 512 MiB
 	Resume    time.Duration // how long relays, or the host's machine, may be out of reach unnoticed; default 15 s
 	Compress  string        // how what goes to relays is compressed, if they know how: broker.Zstandard; default: not
@@ -99,7 +99,7 @@ func New(cfg Config) (*Agent, error) {
 		cfg.MaxQueued = 512 << 20
 	}
 	if cfg.MaxFrame == 0 {
-		cfg.MaxFrame = min(32<<20, cfg.MaxQueued/2)
+		cfg.MaxFrame = min(128<<20, cfg.MaxQueued/4)
 	}
 	if cfg.HTTP == nil {
 		cfg.HTTP = newHTTPClient()

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"ahprelay/ahp"
 )
 
 // An Upstream says where the AHP host is. Exactly one of URL and Command is
@@ -149,7 +151,9 @@ func (u Upstream) token() (string, error) {
 // One goroutine may read while another writes. Close ends both.
 type hostSocket interface {
 	// Read returns the next message. One of up to [routing.MaxLent] bytes is
-	// good until the next Read; a longer one is the caller's.
+	// good until the next Read; a longer one is the caller's. A request or
+	// response over the limit is skipped: the error is a [*skippedError], and
+	// the next Read goes on behind it.
 	Read() (message []byte, binary bool, err error)
 
 	// Whole reports whether the next Read returns a message without waiting. It
@@ -294,6 +298,38 @@ func (u Upstream) dialError(connected bool, response *http.Response, err error) 
 
 // errTooBig reports a message of the host that is over the limit.
 var errTooBig = errors.New("message too big")
+
+// A skippedError is a request or response of the host's over the limit, of which
+// nothing is kept but its envelope, as [ahp.Skimmer] reads it.
+type skippedError struct {
+	env         ahp.Envelope
+	size, limit int
+}
+
+// Error says how long it was.
+func (e *skippedError) Error() string {
+	return fmt.Sprintf("%v: a %v of %d bytes; at most %d pass", errTooBig, e.env.Kind, e.size, e.limit)
+}
+
+// Unwrap returns why it was skipped.
+func (e *skippedError) Unwrap() error { return errTooBig }
+
+func isSkipped(err error) bool {
+	var skip *skippedError
+	return errors.As(err, &skip)
+}
+
+// skipped returns the error for a message that was skimmed.
+func skipped(skim *ahp.Skimmer, limit int) error {
+	env, err := skim.Envelope()
+	if err != nil {
+		return fmt.Errorf("%w: more than %d bytes: %w", errTooBig, limit, err)
+	}
+	if env.Kind == ahp.Notification {
+		return fmt.Errorf("%w: more than %d bytes: a notification of %d", errTooBig, limit, skim.Size())
+	}
+	return &skippedError{env, skim.Size(), limit}
+}
 
 // tooBig reports whether reading failed because of the limit.
 func tooBig(err error) bool { return errors.Is(err, errTooBig) }

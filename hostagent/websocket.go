@@ -14,6 +14,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"ahprelay/ahp"
 	"ahprelay/idle"
 	"ahprelay/routing"
 )
@@ -114,35 +115,45 @@ func (s *webSocket) skip() error {
 
 func (s *webSocket) readLocked() (message []byte, binary bool, err error) {
 	if s.err == nil {
-		message, binary, s.err = s.message()
+		if message, binary, err = s.message(); err == nil || isSkipped(err) {
+			return message, binary, err
+		}
+		s.err = err
 	}
-	if s.err != nil {
-		s.putBack()
-	}
-	return message, binary, s.err
+	s.putBack()
+	return nil, false, s.err
 }
 
-// message reads the next message, and answers control frames before it and in
-// it.
+// dataHeader reads the beginning of the next frame of a message, and answers
+// control frames before it.
+func (s *webSocket) dataHeader(first bool) (h frameHeader, err error) {
+	for {
+		if h, err = s.header(); err != nil {
+			return h, err
+		}
+		if h.opcode < opClose {
+			break
+		}
+		if err := s.control(h); err != nil {
+			return h, err
+		}
+	}
+	if first == (h.opcode == opContinuation) {
+		return h, s.violation("a frame of a message is out of place")
+	}
+	return h, nil
+}
+
+// message reads the next message.
 func (s *webSocket) message() (message []byte, binary bool, err error) {
 	reserved := false
 	for first := true; ; {
-		h, err := s.header()
+		h, err := s.dataHeader(first)
 		if err != nil {
 			return nil, false, err
 		}
-		if h.opcode >= opClose {
-			if err := s.control(h); err != nil {
-				return nil, false, err
-			}
-			continue
-		}
-		if first == (h.opcode == opContinuation) {
-			return nil, false, s.violation("a frame of a message is out of place")
-		}
 		if h.length > s.limit-len(message) {
-			s.goodbye(websocket.StatusMessageTooBig, "message too big")
-			return nil, false, fmt.Errorf("%w: more than %d bytes", errTooBig, s.limit)
+			return nil, false, s.skipLong(h, message, binary || first && h.opcode == opBinary)
 		}
 		if !reserved && len(message)+h.length > routing.Reserved {
 			whole := h.length
@@ -166,6 +177,41 @@ func (s *webSocket) message() (message []byte, binary bool, err error) {
 			return message, binary, err
 		}
 	}
+}
+
+// skipLong reads the rest of a message that is too long, from a frame on whose
+// header has been read, and keeps nothing of it but what it is. If it is neither
+// request nor response, that is the end of the connection.
+func (s *webSocket) skipLong(h frameHeader, begun []byte, binary bool) error {
+	var skim ahp.Skimmer
+	_, _ = skim.Write(begun)
+	for {
+		endless := h.length > ahp.MaxSkim
+		for n := h.length; n > 0 && !endless && !skim.Over(); {
+			if s.from == s.to {
+				if err := s.buffer(1); err != nil {
+					return err
+				}
+			}
+			part := (*s.buf)[s.from:min(s.to, s.from+n)]
+			_, _ = skim.Write(part)
+			s.from += len(part)
+			n -= len(part)
+		}
+		if h.fin || endless || skim.Over() {
+			break
+		}
+		var err error
+		if h, err = s.dataHeader(false); err != nil {
+			return err
+		}
+	}
+	err := skipped(&skim, s.limit)
+	if binary || !isSkipped(err) {
+		s.goodbye(websocket.StatusMessageTooBig, "message too big")
+		return fmt.Errorf("%w: more than %d bytes", errTooBig, s.limit)
+	}
+	return err
 }
 
 // header reads the beginning of the next frame.

@@ -365,6 +365,50 @@ type memoryStream struct{ io.Reader }
 func (memoryStream) Write(p []byte) (int, error) { return len(p), nil }
 func (memoryStream) Close() error                { return nil }
 
+// TestTooLong skips requests and responses that are too long, in one frame or in
+// several with control frames between, and goes on behind them. What they are is
+// known, wherever it says so.
+func TestTooLong(t *testing.T) {
+	pad := strings.Repeat(`{\"id\":1}`, 10_000)
+	for message, want := range map[string]string{
+		`{"id":7,"result":{"id":8,"data":"` + pad + `"}}`:              "response 7",
+		`{"result":{"id":8,"data":"` + pad + `"},"id":"x"}`:            `response "x"`,
+		`{"params":{"id":8,"data":"` + pad + `"},"method":"m","id":9}`: "request 9",
+	} {
+		for _, pieces := range []int{1, 2, 50} {
+			sock, host := dialRaw(t, 1000, nil)
+			go func() {
+				for i := range pieces {
+					part := message[i*len(message)/pieces : (i+1)*len(message)/pieces]
+					first := byte(opContinuation)
+					if i == 0 {
+						first = opText
+					}
+					if i == pieces-1 {
+						first |= finBit
+					}
+					_, _ = host.Write(hostFrame(first, part))
+					if i%10 == 1 {
+						_, _ = host.Write(hostFrame(finBit|opPong, "between"))
+					}
+				}
+				_, _ = host.Write(hostFrame(finBit|opText, `{"method":"next"}`))
+			}()
+			_, _, err := sock.Read()
+			var skip *skippedError
+			if !errors.As(err, &skip) {
+				t.Fatalf("in %d pieces: %v", pieces, err)
+			}
+			if got := fmt.Sprintf("%v %s", skip.env.Kind, skip.env.ID); got != want || skip.size != len(message) || skip.limit != 1000 {
+				t.Errorf("in %d pieces: %s of %d bytes, limit %d; want %s of %d", pieces, got, skip.size, skip.limit, want, len(message))
+			}
+			if next, _, err := sock.Read(); err != nil || string(next) != `{"method":"next"}` {
+				t.Errorf("then %q, %v", next, err)
+			}
+		}
+	}
+}
+
 // FuzzReadFrames reads anything, in pieces: no message is longer than the limit,
 // and pieces make no difference.
 func FuzzReadFrames(f *testing.F) {

@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// maxMessage is the longest message that passes by default, in bytes.
+	// maxMessage is the longest message of the host, in bytes.
 	maxMessage = 32 << 20
 
 	// smallClients are others on the same host, who exchange small messages.

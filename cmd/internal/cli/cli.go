@@ -56,7 +56,7 @@ const MinFrame = 64 << 10
 
 // FrameLimit is a flag for the longest message, in bytes.
 type FrameLimit struct {
-	MaxFrame int `help:"Longest message, in bytes. Default: 33554432, or less where two of them would not fit into --max-queued." placeholder:"BYTES"`
+	MaxFrame int `help:"Longest message, in bytes. Default: 134217728, or less where four of them would not fit into --max-queued." placeholder:"BYTES"`
 }
 
 // Validate reports a limit that is too small to work with.
