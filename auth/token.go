@@ -69,6 +69,7 @@ type Client struct {
 	Channels []string // patterns of channels; none: all
 	Methods  []string // patterns of methods; none: all that Access allows
 
+	Files          bool // it also reaches the files in the working directories of sessions that it may see
 	Reverse        bool // the host may ask the client for the client's own files
 	MaxConnections int  // at a time, over all hosts; 0: as the relay is set
 }
@@ -134,6 +135,7 @@ type claims struct {
 
 	Channels       []string `json:"channels,omitempty"`
 	Methods        []string `json:"methods,omitempty"`
+	Files          bool     `json:"files,omitempty"`
 	Reverse        bool     `json:"reverse,omitempty"`
 	MaxConnections int      `json:"maxConnections,omitempty"`
 
@@ -150,7 +152,7 @@ func (k *Keys) IssueClient(c Client) (string, error) {
 	}
 	cl := k.newClaims(c.ID, c.Subject, c.Tenant, c.IssuedAt, c.Expires)
 	cl.Hosts, cl.Access, cl.Channels, cl.Methods = c.Hosts, c.Access, c.Channels, c.Methods
-	cl.Reverse, cl.MaxConnections = c.Reverse, c.MaxConnections
+	cl.Files, cl.Reverse, cl.MaxConnections = c.Files, c.Reverse, c.MaxConnections
 	if _, err := cl.client(); err != nil {
 		return "", fmt.Errorf("client token: %w", err)
 	}
@@ -323,7 +325,7 @@ func (cl *claims) client() (Client, error) {
 	c := Client{
 		ID: cl.ID, Tenant: cl.Tenant, Subject: cl.Subject, Hosts: cl.Hosts, Access: cl.Access,
 		IssuedAt: cl.IssuedAt.UTC(), Expires: cl.ExpiresAt.UTC(),
-		Channels: cl.Channels, Methods: cl.Methods, Reverse: cl.Reverse, MaxConnections: cl.MaxConnections,
+		Channels: cl.Channels, Methods: cl.Methods, Files: cl.Files, Reverse: cl.Reverse, MaxConnections: cl.MaxConnections,
 	}
 	return c, c.CheckAuthority()
 }

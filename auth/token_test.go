@@ -25,7 +25,7 @@ func client() auth.Client {
 	return auth.Client{
 		ID: "id-1", Tenant: "acme", Subject: "ann@example.com", Hosts: []string{"laptop", "build-1"},
 		Access: auth.AccessWrite, IssuedAt: start, Expires: start.Add(time.Hour),
-		Channels: []string{"ahp-session:/*", "mock:/1"}, Methods: []string{"resource*"}, Reverse: true, MaxConnections: 3,
+		Channels: []string{"ahp-session:/*", "mock:/1"}, Methods: []string{"resource*"}, Files: true, Reverse: true, MaxConnections: 3,
 	}
 }
 

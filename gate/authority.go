@@ -12,13 +12,17 @@ import (
 type Authority struct {
 	policy Policy
 	view   *view.Conn
-	reach  *reach // nil: all channels
+	reach  *reach     // nil: all channels
+	files  *fileReach // nil: all files
 }
 
 func newAuthority(p Policy, v *view.Conn) *Authority {
 	a := &Authority{policy: p, view: v}
 	if len(p.Channels) > 0 {
-		a.reach = newReach(p.Channels, v.Host(), p.SharedFiles)
+		a.reach = newReach(p.Channels, v.Host())
+	}
+	if len(p.files) > 0 {
+		a.files = newFileReach(p, a.reach, v)
 	}
 	return a
 }
@@ -29,7 +33,7 @@ func (a *Authority) FromClient(_ []byte, env *ahp.Envelope) Decision {
 		return a.answered(env)
 	}
 	no := a.judge(env)
-	if no == nil && env.Kind == ahp.Request && (a.reach != nil || opens[string(env.Method)]) {
+	if no == nil && env.Kind == ahp.Request && (a.reach != nil || a.files != nil || opens[string(env.Method)]) {
 		no = a.tellApart(env)
 	}
 	if no != nil {
@@ -89,7 +93,16 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 		return noWord
 	case !m.basic && !a.policy.allowsMethod(string(env.Method)):
 		return noMethod
-	case a.reach == nil:
+	}
+	if a.files != nil {
+		if m.where == onResource {
+			return a.files.judgeResource(env)
+		}
+		if no := a.files.judgeOthers(env); no != nil {
+			return no
+		}
+	}
+	if a.reach == nil {
 		return nil
 	}
 	return a.reach.judge(m.where, env)
@@ -109,6 +122,9 @@ func (a *Authority) refuse(env *ahp.Envelope, no *refusal) Decision {
 
 // FromHost implements [Gate].
 func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
+	if a.files != nil && env != nil {
+		a.files.learn(env, said)
+	}
 	switch {
 	case a.reach == nil:
 		return Decision{}

@@ -23,6 +23,22 @@
 //     acknowledgements of flow control need not be named.
 //   - Channels: patterns of the URIs that may be reached.
 //
+// # Files
+//
+// Where access is read, or channels are limited, files are reached only if they
+// are named: by a pattern of channels that says of which scheme it is, and, if
+// the policy has folders ([Policy.WithFolders]), in the working directories of
+// sessions that may be seen, as the host has told them on this connection: in the
+// list of sessions, in their state, or when they were added. With policies that
+// are narrowed, each must allow a file. This holds for the resource methods, for
+// channels that are files or watches of them, and for URIs of files that are read
+// on channels of canvases and of MCP.
+//
+// The resource methods also read what is no file: with limited channels, what is
+// in reach; else ahp-…: and what lies below channels that the client is subscribed
+// to. And what VS Code keeps of a session in reach: session-db: and git-blob: with
+// its URI. All else needs to be named.
+//
 // A key that is read is not to stand there in another case too, however it is
 // written: hosts in Go or .NET would read that one. Where a policy is not full,
 // such a message is refused, wherever a gate reads the key.
@@ -43,7 +59,7 @@
 //     client or to others, for as long as it does: chats, changesets,
 //     annotations, open canvases and their content, the channels of MCP
 //     servers, the input and whole output of the host's own tools; the terminals
-//     whose state says that they are claimed for it; watches of files in reach.
+//     whose state says that they are claimed for it; watches of files in reach; never files.
 //     Package [ahprelay/view] reads what the host says. A chat that is moved to
 //     another session leaves the first one. Actions with an origin teach nothing:
 //     they are a client's words, which hosts repeat.

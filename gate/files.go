@@ -28,25 +28,28 @@ import (
 var errLocal = errors.New("it is on a server, or a drive, that this machine does not have")
 
 // leadsInside says why the canonical URI of a file leads elsewhere than the
-// patterns say.
-func (lists patternLists) leadsInside(uri string) error {
-	if schemeOf(uri) != fileScheme && schemeOf(uri) != remoteScheme {
+// patterns of a list and some folders say.
+func leadsInside(uri string, patterns, folders []string) error {
+	scheme := schemeOf(uri)
+	if scheme != fileScheme && scheme != remoteScheme {
 		return nil
 	}
 	target, err := follow(uri)
 	if err != nil {
 		return err
 	}
-	for _, list := range lists {
-		leads := func(pattern string) bool {
-			followed := followPattern(pattern, schemeOf(uri))
-			return above(target, func(u string) bool { return auth.Matches(followed, u) })
-		}
-		if !slices.ContainsFunc(list.canonical, leads) {
-			return errOut
-		}
+	leads := func(pattern string) bool {
+		followed := followPattern(pattern, scheme)
+		return above(target, func(u string) bool { return auth.Matches(followed, u) })
 	}
-	return nil
+	within := func(folder string) bool {
+		followed, err := follow(folder)
+		return err == nil && above(target, func(u string) bool { return u == followed })
+	}
+	if slices.ContainsFunc(patterns, leads) || slices.ContainsFunc(folders, within) {
+		return nil
+	}
+	return errOut
 }
 
 func schemeOf(uri string) string {

@@ -75,6 +75,7 @@ func TestMatrix(t *testing.T) {
 			}
 			allow := matrix.Tokens[token].Allow
 			g := chainOf(gate.NewPolicy(allow.Access, allow.Channels, allow.Methods, allow.Reverse), nil)
+			(&conn{TB: t, gate: g, id: 100}).subscribes("mock:/s")
 			message := row.Message(token, 7)
 			verdict := fromClient
 			if row.FromHost {

@@ -17,15 +17,33 @@ type Policy struct {
 	// None: all are.
 	Channels, Methods [][]string
 
+	files []fileRule // each must allow a file; none: all may be reached
+
 	// SharedFiles says that the host's files are those of this machine:
 	// symbolic links are followed before a file is judged.
 	SharedFiles bool
 }
 
 // NewPolicy returns the policy of a token, or of flags. No channels or no
-// methods mean all. The patterns must be checked ([auth.CheckPatterns]).
+// methods mean all. The patterns must be checked ([auth.CheckPatterns]). Files
+// are those that channels name, and, if only some do or nothing may be changed,
+// no others.
 func NewPolicy(access auth.Access, channels, methods []string, reverse bool) Policy {
-	return Policy{Access: access, Reverse: reverse, Channels: lists(channels), Methods: lists(methods)}
+	p := Policy{Access: access, Reverse: reverse, Channels: lists(channels), Methods: lists(methods)}
+	if !p.Full() && (!p.Writes() || len(p.Channels) > 0) {
+		p.files = []fileRule{newFileRule(channels, p.Writes())}
+	}
+	return p
+}
+
+// WithFolders returns the policy that also allows the files in the working
+// directories of the sessions that may be seen, where it allows some only.
+func (p Policy) WithFolders() Policy {
+	p.files = slices.Clone(p.files)
+	for i := range p.files {
+		p.files[i].folders = true
+	}
+	return p
 }
 
 // lists returns the list, unless it takes everything.
@@ -44,6 +62,7 @@ func (p Policy) Narrow(q Policy) Policy {
 	p.Reverse = p.Reverse && q.Reverse
 	p.Channels = slices.Concat(p.Channels, q.Channels)
 	p.Methods = slices.Concat(p.Methods, q.Methods)
+	p.files = slices.Concat(p.files, q.files)
 	return p
 }
 

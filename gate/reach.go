@@ -26,7 +26,6 @@ const (
 type reach struct {
 	lists   patternLists
 	host    *view.Host
-	shared  bool            // symbolic links are followed before a file is judged
 	heard   map[string]bool // channels that are in reach
 	changes uint64          // of host, when that was so
 }
@@ -34,10 +33,12 @@ type reach struct {
 // A patternList is a list of patterns, as given and canonical.
 type patternList struct{ given, canonical []string }
 
-func newReach(lists [][]string, host *view.Host, shared bool) *reach {
-	r := &reach{host: host, shared: shared, heard: map[string]bool{}}
+func newPatternList(list []string) patternList { return patternList{list, canonicalPatterns(list)} }
+
+func newReach(lists [][]string, host *view.Host) *reach {
+	r := &reach{host: host, heard: map[string]bool{}}
 	for _, list := range lists {
-		r.lists = append(r.lists, patternList{list, canonicalPatterns(list)})
+		r.lists = append(r.lists, newPatternList(list))
 	}
 	return r
 }
@@ -96,8 +97,6 @@ func (r *reach) taken(uri string, file bool) error {
 		return err
 	case !r.lists.takeBelow(plain):
 		return errOut
-	case file && r.shared:
-		return r.lists.leadsInside(plain)
 	}
 	return nil
 }
@@ -175,12 +174,10 @@ func (r *reach) hinted(uri string) bool { return slices.ContainsFunc(r.host.Hint
 // judge says why a request or notification of the client's is out of reach.
 func (r *reach) judge(where place, env *ahp.Envelope) *refusal {
 	switch where {
-	case onAny, onList:
+	case onAny, onList, onResource: // of which files are judged alike, whatever channels are
 		return nil
 	case onSubscribe:
 		return r.judgeSubscriptions(env)
-	case onResource:
-		return r.judgeResource(env)
 	case onHost:
 		return r.judgeURI(rootChannel)
 	}
@@ -199,13 +196,18 @@ func (r *reach) judge(where place, env *ahp.Envelope) *refusal {
 }
 
 func (r *reach) judgeURI(uri string) *refusal {
-	switch err := r.objection(uri); {
-	case err == nil:
+	return notFor(uri, r.objection(uri))
+}
+
+// notFor is the refusal of a URI, nil if there is no objection to it.
+func notFor(uri string, objection error) *refusal {
+	switch objection {
+	case nil:
 		return nil
-	case err != errOut:
-		return no("this token is not for %s: %v", quote(uri), err)
+	case errOut:
+		return no("this token is not for %s", quote(uri))
 	}
-	return no("this token is not for %s", quote(uri))
+	return no("this token is not for %s: %v", quote(uri), objection)
 }
 
 // quote shortens a URI for an error.
@@ -237,38 +239,52 @@ func (r *reach) judgeRoot(env *ahp.Envelope) *refusal {
 // what hosts tell clients that they do not know: it begins anew, and learns
 // what it needs.
 func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
+	list, no := subscriptionsOf(env)
+	if no != nil {
+		return no
+	}
+	for _, channel := range list {
+		switch {
+		case channel == rootChannel:
+		case string(env.Method) == "reconnect":
+			if !r.allows(channel) {
+				return &refusal{ahp.CodeNotFound, "this token is not known to be for " + quote(channel) + "; begin with initialize"}
+			}
+		default:
+			if no := r.judgeURI(channel); no != nil {
+				return no
+			}
+		}
+	}
+	return nil
+}
+
+// subscriptionsOf returns the channels with which a connection begins, in all
+// forms of them.
+func subscriptionsOf(env *ahp.Envelope) (channels []string, refused *refusal) {
+	unclear := no("subscriptions that cannot be read")
 	m := [...]ahp.Member{{Name: "initialSubscriptions"}, {Name: "subscriptions"}}
-	if ahp.Spelt(env.Params, m[:]) != nil {
-		return no("subscriptions that cannot be read")
+	if env.Params == nil || ahp.Spelt(env.Params, m[:]) != nil {
+		return nil, unclear
 	}
 	for i := range m {
 		list, ok := listOf(m[i].Raw)
 		if !ok {
-			return no("subscriptions that cannot be read")
+			return nil, unclear
 		}
 		for _, e := range list {
 			channel, ok := ahp.Text(e.Raw)
 			if !ok {
 				one := [...]ahp.Member{{Name: "channel"}}
 				if ahp.Spelt(e.Raw, one[:]) != nil {
-					return no("subscriptions that cannot be read")
+					return nil, unclear
 				}
 				channel, _ = ahp.Text(one[0].Raw)
 			}
-			switch {
-			case channel == rootChannel:
-			case string(env.Method) == "reconnect":
-				if !r.allows(channel) {
-					return &refusal{ahp.CodeNotFound, "this token is not known to be for " + quote(channel) + "; begin with initialize"}
-				}
-			default:
-				if no := r.judgeURI(channel); no != nil {
-					return no
-				}
-			}
+			channels = append(channels, channel)
 		}
 	}
-	return nil
+	return channels, nil
 }
 
 // listOf returns the elements of a list that may be absent.
@@ -277,24 +293,6 @@ func listOf(raw []byte) ([]ahp.Member, bool) {
 		return nil, true
 	}
 	return ahp.Elements(raw)
-}
-
-// resourceKeys are where the resource methods name URIs.
-var resourceKeys = []string{"uri", "source", "destination", "target", "from", "to", "root", "resource"}
-
-// judgeResource wants all URIs of a resource method in reach. They are
-// strings: hosts that take objects for URIs read them in ways of their own.
-func (r *reach) judgeResource(env *ahp.Envelope) *refusal {
-	if env.Channel != nil && string(env.Channel) != rootChannel {
-		if no := r.judgeURI(string(env.Channel)); no != nil {
-			return no
-		}
-	}
-	named, no := r.judgeKeys(env.Params, resourceKeys, textOnly)
-	if no == nil && named == 0 {
-		no = r.judgeURI("")
-	}
-	return no
 }
 
 // sourceKeys are where methods name what something is made from.
@@ -307,7 +305,7 @@ func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 	if string(env.Method) == "moveChat" {
 		keys = append([]string{"chat"}, keys...)
 	}
-	_, no := r.judgeKeys(env.Params, keys, maxNested)
+	_, no := judgeKeys(env.Params, keys, maxNested, r.judgeURI)
 	return no
 }
 
@@ -319,8 +317,8 @@ const (
 
 var unreadable = no("params that cannot be read")
 
-// judgeKeys wants the URIs below some keys in reach, and counts them.
-func (r *reach) judgeKeys(params []byte, keys []string, depth int) (named int, refused *refusal) {
+// judgeKeys wants the URIs below some keys to be allowed, and counts them.
+func judgeKeys(params []byte, keys []string, depth int, judge func(uri string) *refusal) (named int, refused *refusal) {
 	m := make([]ahp.Member, len(keys))
 	for i, key := range keys {
 		m[i].Name = key
@@ -332,7 +330,7 @@ func (r *reach) judgeKeys(params []byte, keys []string, depth int) (named int, r
 		if m[i].Raw == nil {
 			continue
 		}
-		n, no := r.judgeValue(m[i].Raw, depth-1)
+		n, no := judgeValue(m[i].Raw, depth-1, judge)
 		if no != nil {
 			return 0, no
 		}
@@ -344,20 +342,20 @@ func (r *reach) judgeKeys(params []byte, keys []string, depth int) (named int, r
 // nestedKeys are where an object names a URI.
 var nestedKeys = []string{"channel", "chat", "session", "resource", "uri", "source", "automation"}
 
-// judgeValue wants a URI, or those in an object or array, in reach.
-func (r *reach) judgeValue(raw []byte, depth int) (named int, refused *refusal) {
+// judgeValue wants a URI, or those in an object or array, to be allowed.
+func judgeValue(raw []byte, depth int, judge func(uri string) *refusal) (named int, refused *refusal) {
 	switch raw[0] {
 	case '"':
 		uri, _ := ahp.Text(raw)
-		return 1, r.judgeURI(uri)
+		return 1, judge(uri)
 	case '{':
-		return r.judgeKeys(raw, nestedKeys, depth)
+		return judgeKeys(raw, nestedKeys, depth, judge)
 	case '[':
 		if depth == 0 {
 			return 0, unreadable
 		}
 		for _, e := range elements(raw) {
-			n, no := r.judgeValue(e.Raw, depth-1)
+			n, no := judgeValue(e.Raw, depth-1, judge)
 			if no != nil {
 				return 0, no
 			}

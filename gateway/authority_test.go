@@ -16,12 +16,12 @@ func TestHostAgentIsTold(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentConfig{})
 		c := w.dial(w.token(func(c *auth.Client) {
-			c.Access, c.Channels, c.Methods, c.Reverse = auth.AccessRead, []string{"mock:/1", "ahp-chat:/*"}, []string{"resource*"}, true
+			c.Access, c.Channels, c.Methods, c.Files, c.Reverse = auth.AccessRead, []string{"mock:/1", "ahp-chat:/*"}, []string{"resource*"}, true, true
 		}))
 		c.send(`{"id":0,"method":"initialize"}`)
 		got := w.hostConn(1).open
 		want := routing.Open{
-			Subject: "ada", Access: "read", Channels: []string{"mock:/1", "ahp-chat:/*"}, Methods: []string{"resource*"}, Reverse: true,
+			Subject: "ada", Access: "read", Channels: []string{"mock:/1", "ahp-chat:/*"}, Methods: []string{"resource*"}, Files: true, Reverse: true,
 			ID: got.ID, Token: got.Token, Expires: got.Expires, Remote: got.Remote, // of the connection
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -417,7 +417,7 @@ func (c *client) openLocked(link linkUse) {
 	conn, err := link.relay.Open(routing.Open{
 		ID: c.id, Subject: who.Subject, Token: who.ID, Access: string(who.Access),
 		Expires: &who.Expires, Remote: c.remote, Strict: c.cfg.strict(c.host),
-		Channels: who.Channels, Methods: who.Methods, Reverse: who.Reverse,
+		Channels: who.Channels, Methods: who.Methods, Files: who.Files, Reverse: who.Reverse,
 	}, clientEvents{c})
 	switch {
 	case errors.Is(err, routing.ErrTooManyConns):

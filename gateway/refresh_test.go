@@ -118,6 +118,7 @@ func TestBadRefresh(t *testing.T) {
 			{"fewer channels", other(func(c *auth.Client) { c.Channels = c.Channels[:1] }), "-32009"},
 			{"methods", other(func(c *auth.Client) { c.Methods = []string{"ping"} }), "-32009"},
 			{"reverse", other(func(c *auth.Client) { c.Reverse = true }), "-32009"},
+			{"files", other(func(c *auth.Client) { c.Files = true }), "-32009"},
 		} {
 			got := c.refresh(test.token)
 			if !strings.Contains(got, `"code":`+test.want) {

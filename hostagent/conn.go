@@ -139,6 +139,9 @@ func (a *Agent) process() *view.Host {
 // policy is what a client may do: what its token says, and the host's owner.
 func (a *Agent) policy(open routing.Open) gate.Policy {
 	policy := gate.NewPolicy(auth.Access(open.Access), open.Channels, open.Methods, open.Reverse)
+	if open.Files {
+		policy = policy.WithFolders()
+	}
 	if a.cfg.Allow != nil {
 		policy = policy.Narrow(*a.cfg.Allow)
 	}

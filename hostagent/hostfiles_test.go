@@ -58,3 +58,40 @@ func TestLinksBesideTheHost(t *testing.T) {
 		})
 	}
 }
+
+// TestReadersFiles has a reader ask for a file: a token names it, or has the
+// files of sessions, and the owner allows that.
+func TestReadersFiles(t *testing.T) {
+	const file = `{"jsonrpc":"2.0","id":5,"method":"resourceRead","params":{"uri":"file:///home/ada/x"}}`
+	reader := gate.NewPolicy(auth.AccessRead, nil, nil, true)
+	folders := reader.WithFolders()
+	for _, c := range []struct {
+		name     string
+		files    bool
+		channels []string
+		allow    *gate.Policy
+		want     int
+	}{
+		{"nothing", false, nil, nil, 0},
+		{"a file", false, []string{"*", "file:///home/ada/*"}, nil, 1},
+		{"the owner does not", false, []string{"*", "file:///home/ada/*"}, &reader, 0},
+		{"of sessions", true, nil, nil, 1},
+		{"of sessions, the owner too", true, nil, &folders, 1},
+		{"of sessions, the owner does not", true, nil, &reader, 0},
+		{"the owner alone", false, nil, &folders, 0},
+	} {
+		inWorld(t, func(w *world) {
+			w.agent.cfg.Allow, w.agent.cfg.HostFiles = c.allow, HostFilesSeparate
+			ada := of("ada")
+			ada.Access, ada.Channels, ada.Files = "read", c.channels, c.files
+			r := w.openAs(w.relay, ada)
+			hostSide := w.hostSide()
+			hostSide.toUs <- `{"jsonrpc":"2.0","method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/1","workingDirectories":["file:///home/ada"]}}}`
+			r.said()
+			r.send(file)
+			if got := hostSide.messages(); len(got) != c.want {
+				t.Errorf("%s: the host got %q; want %d messages", c.name, got, c.want)
+			}
+		})
+	}
+}

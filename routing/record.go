@@ -78,6 +78,7 @@ type Open struct {
 	Channels []string `json:"channels,omitempty"`
 	Methods  []string `json:"methods,omitempty"`
 
+	Files   bool `json:"files,omitempty"`   // the client also reaches files in the working directories of sessions that it may see
 	Reverse bool `json:"reverse,omitempty"` // the host may ask the client for the client's files
 }
 

@@ -33,6 +33,7 @@ type Rule struct {
 	Access   auth.Access `yaml:"access"` // required
 	Channels []string    `yaml:"channels"`
 	Methods  []string    `yaml:"methods"`
+	Files    bool        `yaml:"files"`
 	Reverse  bool        `yaml:"reverse"`
 
 	MaxConnections int           `yaml:"max-connections"` // at a time; default: as the relay is set
@@ -137,7 +138,7 @@ func (r *Rule) check() error {
 func (r *Rule) client() auth.Client {
 	return auth.Client{
 		Tenant: r.Tenant, Hosts: r.Hosts, Access: r.Access, Channels: r.Channels, Methods: r.Methods,
-		Reverse: r.Reverse, MaxConnections: r.MaxConnections,
+		Files: r.Files, Reverse: r.Reverse, MaxConnections: r.MaxConnections,
 	}
 }
 

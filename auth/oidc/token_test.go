@@ -30,7 +30,7 @@ func TestTokensSay(t *testing.T) {
 					{Claim: "email_verified", Equals: "true"}, {Claim: "level", Equals: "3"}, {Claim: "sub", Equals: "ann"},
 				},
 				Tenant: "acme", Hosts: []string{"build-*"}, Access: auth.AccessRead, Channels: []string{"mock:/*"}, Methods: []string{"resource*"},
-				Reverse: true, MaxConnections: 2, MaxTTL: 10 * time.Minute,
+				Files: true, Reverse: true, MaxConnections: 2, MaxTTL: 10 * time.Minute,
 			},
 			{Hosts: []string{"*"}, Access: auth.AccessWrite},
 		}
@@ -42,7 +42,7 @@ func TestTokensSay(t *testing.T) {
 	}
 	want := auth.Client{
 		ID: got.ID, Tenant: "acme", Subject: "ann@" + place, Hosts: []string{"build-*"}, Access: auth.AccessRead,
-		IssuedAt: start, Expires: start.Add(10 * time.Minute), Channels: []string{"mock:/*"}, Methods: []string{"resource*"}, Reverse: true, MaxConnections: 2,
+		IssuedAt: start, Expires: start.Add(10 * time.Minute), Channels: []string{"mock:/*"}, Methods: []string{"resource*"}, Files: true, Reverse: true, MaxConnections: 2,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("client (-want +got):\n%s", diff)

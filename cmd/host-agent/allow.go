@@ -14,6 +14,7 @@ type allowFlags struct {
 	Allow        auth.Access         `help:"What clients may do at most, whatever the relay says: read, write or admin." enum:"read,write,admin" default:"admin"`
 	AllowChannel []string            `help:"Channels, and files, that clients may reach at most; * stands for any characters. May be given several times. Default: all." placeholder:"URI" sep:"none"`
 	HostFiles    hostagent.HostFiles `help:"Whether the host's files are those of this machine: then symbolic links are followed before a file is judged by the channels of a token or of --allow-channel. auto says so of commands, Unix sockets and loopback addresses." enum:"auto,shared,separate" default:"auto"`
+	AllowFiles   bool                `help:"With --allow read, or --allow-channel: the files in the working directories of sessions that a client may see, too, if its token allows them. Others need to be named by --allow-channel."`
 	AllowMethod  []string            `help:"Methods that clients may call at most; * stands for any characters. May be given several times. Default: all." placeholder:"NAME"`
 	Reverse      bool                `help:"Let the host ask clients for the client's own files. --no-reverse refuses that in their place." default:"true" negatable:""`
 }
@@ -32,5 +33,8 @@ func (f *allowFlags) Validate() error {
 func (f *allowFlags) policy() *gate.Policy {
 	// Of files, the token has a say of its own.
 	policy := gate.NewPolicy(f.Allow, f.AllowChannel, f.AllowMethod, true)
+	if f.AllowFiles {
+		policy = policy.WithFolders()
+	}
 	return &policy
 }

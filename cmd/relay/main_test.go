@@ -35,12 +35,12 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, _, err := relay(t, "token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--ttl", "1h", "--access", "read")
+	out, _, err := relay(t, "token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--ttl", "1h", "--access", "read", "--files")
 	if err != nil {
 		t.Fatal(err)
 	}
 	client, err := keys.VerifyClient(strings.TrimSuffix(out, "\n"))
-	if err != nil || client.Subject != "ada" || client.Access != auth.AccessRead || client.Tenant != "default" {
+	if err != nil || client.Subject != "ada" || client.Access != auth.AccessRead || client.Tenant != "default" || !client.Files {
 		t.Errorf("client token says %+v, %v", client, err)
 	}
 	if left := time.Until(client.Expires); left > time.Hour || left < 59*time.Minute {

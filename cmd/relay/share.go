@@ -31,6 +31,7 @@ type shareCmd struct {
 	Channel string        `help:"The session, such as ahp-session:/…: what belongs to it is shared too, and nothing else." required:"" placeholder:"URI"`
 	Read    bool          `help:"Who has the link may look, and change nothing. The default." xor:"access"`
 	Write   bool          `help:"Who has the link may also talk to the agent, which can do what it likes on its machine." xor:"access"`
+	Files   bool          `help:"The files in the session's working directories, too."`
 	TTL     time.Duration `help:"How long the link is good." default:"1h" name:"ttl"`
 	Subject string        `help:"Who the link is for, as it stands in logs. Default: a name of the link's own." placeholder:"NAME"`
 	URL     string        `help:"Base URL of the relay as others reach it. Default: what --relay says." placeholder:"URL" name:"url"`
@@ -79,7 +80,7 @@ func (c *shareCmd) client() (who auth.Client, err error) {
 		return who, err
 	}
 	who = auth.Client{
-		ID: rand.Text(), Tenant: c.Tenant, Subject: c.Subject, Hosts: []string{c.Host}, Channels: []string{c.Channel},
+		ID: rand.Text(), Tenant: c.Tenant, Subject: c.Subject, Hosts: []string{c.Host}, Channels: []string{c.Channel}, Files: c.Files,
 		Access: auth.AccessRead, Expires: time.Now().Add(c.TTL), MaxConnections: c.MaxConnections,
 	}
 	if c.Write {

@@ -18,6 +18,7 @@ type clientTokenCmd struct {
 
 	Channel        []string `help:"Session, or other channel or file, that the token is for, with what belongs to it; * stands for any characters. May be repeated; without it, all." placeholder:"URI" sep:"none"`
 	Method         []string `help:"Method that the token allows; * stands for any characters. May be repeated; without it, all that --access allows." placeholder:"NAME"`
+	Files          bool     `help:"Files in the working directories of the sessions that the token is for, too. Without it, --access read and --channel reach only files that --channel names."`
 	Reverse        bool     `help:"The host may ask this client for the client's own files."`
 	MaxConnections int      `help:"How many connections the token is good for at a time; 0: as the relay is set." placeholder:"N"`
 }
@@ -30,7 +31,7 @@ func (c *clientTokenCmd) Run(s *streams) error {
 	return c.print(s, func(keys *auth.Keys) (string, error) {
 		return keys.IssueClient(auth.Client{
 			Tenant: c.Tenant, Subject: c.Subject, Hosts: c.Host, Access: c.Access, Expires: time.Now().Add(c.TTL),
-			Channels: c.Channel, Methods: c.Method, Reverse: c.Reverse, MaxConnections: c.MaxConnections,
+			Channels: c.Channel, Methods: c.Method, Files: c.Files, Reverse: c.Reverse, MaxConnections: c.MaxConnections,
 		})
 	})
 }
