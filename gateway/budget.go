@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,12 +17,14 @@ import (
 // counts nothing.
 type budget struct {
 	limit int64
-	over  chan struct{} // holds one: more is in use than the limit
+	over  chan struct{} // holds one: memory is short
 
 	used   atomic.Int64 // what waits
 	beside atomic.Int64 // connections, what kernels hold of them, bodies and chunks
 	conns  atomic.Int64 // of those, what connections take that do nothing
 	short  atomic.Bool  // nothing is left that could be given up
+
+	held atomic.Pointer[chan struct{}] // sources are held back until it is closed; nil: they are not
 }
 
 func newBudget(limit int) *budget {
@@ -48,9 +51,9 @@ func (b *budget) count(what *atomic.Int64, n int) {
 	}
 }
 
-// alarm calls for relief if more is in use than may be.
+// alarm calls for relief if memory is short.
 func (b *budget) alarm() {
-	if b.excess() > 0 {
+	if b.pressure() > 0 {
 		select {
 		case b.over <- struct{}{}:
 		default:
@@ -129,10 +132,33 @@ func (s *Server) refuseFull(w http.ResponseWriter, r *http.Request, who auth.Cli
 // room.
 func (b *budget) excess() int64 { return b.used.Load() + b.beside.Load() - b.limit }
 
-// relieve closes clients whenever too much is in use for all together, until the
-// server ends. A source is held back long before, and a client that takes nothing
-// is closed for itself when other ends have given up: this is for very many
-// that take too little at once.
+// pressure is how many bytes more are in use than should be: memory is short
+// before all of it is in use.
+func (b *budget) pressure() int64 { return b.excess() + b.limit/reliefShare }
+
+// hold waits while sources are held back.
+func (b *budget) hold() {
+	if b == nil {
+		return
+	}
+	if held := b.held.Load(); held != nil {
+		<-*held
+	}
+}
+
+// holdBack holds sources back until the returned function is called.
+func (b *budget) holdBack() (release func()) {
+	held := make(chan struct{})
+	b.held.Store(&held)
+	return func() {
+		b.held.Store(nil)
+		close(held)
+	}
+}
+
+// relieve makes room whenever memory is short, until the server ends. Sources are
+// held back meanwhile: so those that take what they are sent get on, and those
+// that take nothing are soon known, and closed.
 func (s *Server) relieve() {
 	for {
 		select {
@@ -140,30 +166,50 @@ func (s *Server) relieve() {
 			return
 		case <-s.budget.over:
 		}
-		if s.budget.excess() <= 0 {
-			continue
+		if s.budget.pressure() > 0 {
+			s.makeRoom()
+			s.budget.alarm()
 		}
-		s.hosts.shed()
-		left := s.overload(time.Now(), s.budget.excess()+s.budget.limit/reliefShare)
-		s.budget.short.Store(left > 0)
-		rest := reliefTime
-		if left > 0 {
-			rest = shortTime
-		}
-		wait(s.life, time.After(rest)) // what was given up has a moment to go
-		s.budget.alarm()
 	}
 }
 
 const (
-	// reliefShare is the part of the limit that is free after relief.
-	reliefShare = 16
+	// reliefShare is the part of the limit from which on memory is short.
+	reliefShare = 4
 
-	// reliefTime is how long relief rests, and shortTime if there was nothing to
-	// be had.
-	reliefTime = 5 * time.Millisecond
-	shortTime  = 100 * time.Millisecond
+	// provenTime is how long a client has stood still that takes nothing, as far
+	// as can be told, and patience how long sources are held back at most to know.
+	provenTime = 1500 * time.Millisecond
+	patience   = 2500 * time.Millisecond
+
+	// lookTime is how often that is looked at, and shortTime how often if nothing
+	// was to be had.
+	lookTime  = 10 * time.Millisecond
+	shortTime = 100 * time.Millisecond
 )
+
+// makeRoom closes clients until memory is no longer short: those that have stood
+// still for provenTime, and only if all of the memory is in use, or patience has
+// not helped, any others.
+func (s *Server) makeRoom() {
+	release := sync.OnceFunc(s.budget.holdBack())
+	defer release()
+	s.hosts.shed()
+	for began := time.Now(); s.budget.pressure() > 0 && s.life.Err() == nil; {
+		now := time.Now()
+		s.overload(now, s.budget.pressure(), provenTime)
+		if s.budget.excess() > 0 || now.Sub(began) >= patience {
+			left := s.overload(now, s.budget.pressure(), 0)
+			s.budget.short.Store(left > 0)
+			if left > 0 || now.Sub(began) >= patience {
+				release()
+				wait(s.life, time.After(shortTime))
+				return
+			}
+		}
+		wait(s.life, time.After(lookTime)) // what was given up has a moment to go
+	}
+}
 
 // reliefSteps are how many bytes must wait on a client's account for it to be
 // closed: those with less come after all that have more. Hardly anything is won
@@ -178,17 +224,17 @@ type burden struct {
 	since time.Time
 }
 
-// overload closes clients until so many bytes will be free: of those with
-// something to win, first those that have stood still for longest, and among
-// those that move the ones that have most. It returns how many bytes are still
-// to be found.
-func (s *Server) overload(now time.Time, want int64) (left int64) {
+// overload closes clients that have stood still for that long, until so many
+// bytes will be free: of those with something to win, first those that have stood
+// still for longest, and among those that move the ones that have most. It returns
+// how many bytes are still to be found.
+func (s *Server) overload(now time.Time, want int64, still time.Duration) (left int64) {
 	var burdens []burden
 	for _, c := range s.hosts.all() {
 		b := c.burden(now)
 		if c.cut.Load() {
 			want -= int64(b.bytes) // it is going
-		} else if b.bytes > 0 {
+		} else if b.bytes > 0 && now.Sub(b.since) >= still {
 			burdens = append(burdens, b)
 		}
 	}
@@ -293,6 +339,7 @@ func (c *client) abort(end closing) {
 
 // readMore counts n bytes more of a message that is being read.
 func (c *client) readMore(n int) error {
+	c.budget.hold()
 	c.reading.Add(int64(n))
 	c.moved.Store(time.Now().UnixNano())
 	c.budget.add(n)

@@ -77,24 +77,34 @@ func TestManyStalledViewers(t *testing.T) {
 				w.mu.Unlock()
 				before := heap()
 				const messages = 100
-				for i := range messages {
-					pad := strings.Repeat("x", 30<<10)
-					for j, h := range conns {
-						own := j
-						var channel []byte
-						if shared {
-							own, channel = 0, []byte("ahp-chat:/1")
+				pad := strings.Repeat("x", 30<<10)
+				for j, h := range conns { // each is read as fast as it may be
+					w.running.Go(func() {
+						for i := range messages {
+							own := j
+							var channel []byte
+							if shared {
+								own, channel = 0, []byte("ahp-chat:/1")
+							}
+							message := fmt.Sprintf(`{"method":"x","params":{"n":%d,"own":%d,"pad":%q}}`, i, own, pad)
+							err := h.conn.Wait(nil)
+							if err == nil {
+								err = h.conn.FromHost([]byte(message), false, channel)
+							}
+							if err != nil {
+								if j == 0 {
+									t.Errorf("host, to the client that reads: %v", err)
+								}
+								h.conn.Close(ahp.CloseOverloaded, "")
+								return
+							}
+							time.Sleep(10 * time.Millisecond)
 						}
-						message := fmt.Sprintf(`{"method":"x","params":{"n":%d,"own":%d,"pad":%q}}`, i, own, pad)
-						err := h.conn.FromHost([]byte(message), false, channel)
-						if j == 0 && err != nil {
-							t.Fatal(err)
-						}
-					}
-					time.Sleep(10 * time.Millisecond)
-					if i%20 == 0 {
-						w.wantBudget(beside, before)
-					}
+					})
+				}
+				for range messages {
+					time.Sleep(100 * time.Millisecond)
+					w.wantBudget(beside, before)
 				}
 				synctest.Wait()
 				if n := len(good.messages()); n != messages {
@@ -239,7 +249,7 @@ func TestStalledGoFirst(t *testing.T) {
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(10 * time.Second) // they were held back for some of it
 		for i, c := range good {
 			c.wantOpen()
 			if n := len(c.messages()); n != answers {

@@ -159,7 +159,7 @@ func (h *hosts) find(key hostKey) (broker.Host, linkUse) {
 func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	defer l.cancel(nil)
 	relay := routing.NewRelay(routing.RelayConfig{
-		Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep,
+		Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep, Hold: h.budget.hold,
 		BodyLimit: h.cfg.ofMemory(32, 32<<20), ChunkLimit: h.cfg.ofMemory(16, 64<<20),
 		Report: func(r routing.Report) { h.reports.take(key, r) },
 	})

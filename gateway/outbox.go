@@ -142,7 +142,10 @@ func (o *outbox) endLocked(end closing) {
 func (o *outbox) startLocked() {
 	if !o.writing {
 		o.writing = true
-		o.spawn(o.run)
+		if !o.spawn(o.run) { // the server has ended
+			o.dropLocked()
+			o.closing = &closing{code: closeLost, lost: true}
+		}
 	}
 }
 

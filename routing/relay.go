@@ -82,6 +82,10 @@ type RelayConfig struct {
 	// and wait for bodies. It is called under locks and must not block. May be nil.
 	Kept func(n int)
 
+	// Hold may block for some seconds, because memory is short: it is called
+	// before anything is taken of the host-agent, under no lock. May be nil.
+	Hold func()
+
 	// Report is told what the host-agent reports of a connection, which may be
 	// there no more. It is called under locks and must not block. May be nil.
 	Report func(Report)
@@ -273,6 +277,9 @@ func (r *Relay) Ended(reason error) {
 
 // Handle implements [broker.Traffic].
 func (r *Relay) Handle(packet uint64, payload []byte) (done bool, err error) {
+	if r.cfg.Hold != nil {
+		r.cfg.Hold()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.packet, r.budget = packet, 2*maxRefs
