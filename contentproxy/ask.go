@@ -20,9 +20,6 @@ const (
 	// askTimeout is how long the host may take to say it.
 	askTimeout = 10 * time.Second
 
-	// maxAskParams bounds the params of a subscribe that are kept, in bytes.
-	maxAskParams = 2 << 10
-
 	// maxAsked is of how many canvases the host is asked at once when a client
 	// comes again. Of others it is when they are read.
 	maxAsked = 16
@@ -86,7 +83,8 @@ func (c *Conn) ask(channel string, s *seen) <-chan struct{} {
 // known.
 func (c *Conn) askUnknown(channels []string) {
 	for _, channel := range channels {
-		if s := c.canvases[channel]; s != nil && s.instance == "" && s.params != nil && len(c.asks) < maxAsked {
+		s := c.canvases[channel]
+		if _, known := c.known.Canvas(channel); s != nil && !known && s.params != nil && len(c.asks) < maxAsked {
 			c.ask(channel, s)
 		}
 	}
@@ -99,7 +97,7 @@ func (s *seen) stale(since time.Time) bool { return s.params != nil && s.told.Be
 // askParams returns the params of a client's subscribe to ask the host with, nil
 // if that would change how it serves the client: flow control begins anew.
 func askParams(params []byte) []byte {
-	if _, windows := member(params, "flowControl"); windows || len(params) > maxAskParams {
+	if _, windows := member(params, "flowControl"); windows || params == nil {
 		return nil
 	}
 	return bytes.Clone(params)

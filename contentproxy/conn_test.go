@@ -18,13 +18,18 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/view"
 )
 
 // A client is one client's connection, seen from between it and the host.
 type client struct {
 	*Conn
-	t *testing.T
+	view *view.Conn
+	t    *testing.T
 }
+
+// views has what is known of the process of each Host here.
+var views sync.Map
 
 func newHost(t *testing.T, cfg Config) *Host {
 	h := NewHost(cfg)
@@ -32,7 +37,21 @@ func newHost(t *testing.T, cfg Config) *Host {
 	return h
 }
 
-func (h *Host) client(t *testing.T) *client { return &client{h.Conn(), t} }
+func (h *Host) client(t *testing.T) *client {
+	known, _ := views.LoadOrStore(h, view.NewHost(nil))
+	v := known.(*view.Host).Conn("ada")
+	return &client{Conn: h.Conn(v.Host()), view: v, t: t}
+}
+
+// FromHost has a message of the host's pass, as the host-agent does it.
+func (c *client) FromHost(message []byte, env *ahp.Envelope) (Message, *Read) {
+	said := c.view.FromHost(message, env)
+	c.Conn.FromHost(said)
+	if said != nil {
+		message = said.Edit.Apply(message)
+	}
+	return c.Answer(message, env, said)
+}
 
 // sends shows a message of the client's.
 func (c *client) sends(format string, args ...any) {
@@ -42,6 +61,7 @@ func (c *client) sends(format string, args ...any) {
 		c.t.Fatal(err)
 	}
 	c.FromClient(&env)
+	c.view.Sent(&env)
 }
 
 // gets shows a message of the host's, and returns what the client gets.

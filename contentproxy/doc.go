@@ -19,8 +19,10 @@
 //   - serves: where the host answers canvasReadResource with -32601, it reads
 //     from that web server and answers instead.
 //
-// Minted are only addresses of canvases whose provider is the host
-// (provider.kind is "server"), in the host's own words: what a client says could
+// What the host says is read by package [ahprelay/view], in whatever message and
+// form it says it. Minted are only addresses of canvases that the host provides
+// (provider.kind is "server"; or, as canvases are registered since AHP 0.10, an
+// extensionId and no provider), in the host's own words: what a client says could
 // name anything on the host's machine. So an action that has an origin, or was
 // rejected, teaches nothing, and passes as it came: in a client's words, an
 // address is that of the client's machine. Some hosts take into a canvas's state
@@ -30,14 +32,16 @@
 //
 // Names that resolve to loopback addresses and other ways
 // to write one are not loopback addresses here. https: and everything else
-// passes untouched.
+// passes untouched, as does what comes in pieces (channel/frame), which hosts do
+// only if they are asked to.
 //
 // # Who may read
 //
 // The host has the first word on each read. A read is served only on a
 // connection whose client is subscribed to the canvas, as the host has
 // confirmed on that connection, and from the scheme, host and port that the
-// host gave for it. Everything else is refused (§8):
+// host gave for it, to this client or, later, to another. Everything else is
+// refused (§8):
 //
 //	-32602  the address is malformed, or of another instance than the channel
 //	-32009  not subscribed, or the origin may not be read

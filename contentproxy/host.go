@@ -3,9 +3,12 @@ package contentproxy
 import (
 	"bytes"
 	"maps"
+	"net/url"
+	"slices"
 	"sync"
 
 	"ahprelay/ahp"
+	"ahprelay/view"
 )
 
 // DefaultLimit is how large a resource may be, in bytes: in base64 it fits
@@ -14,9 +17,8 @@ const DefaultLimit = 16 << 20
 
 // Bounds of what is remembered.
 const (
-	maxCanvases = 1024 // of a host, and of a connection
-	maxWaiting  = 1024 // requests of a connection whose answers are awaited
-	maxClaims   = 1024 // what clients have said of a host's canvases
+	maxCanvases = 1024 // of a connection
+	maxClaims   = 1024 // what clients have said of a host's canvases, and what the host has
 )
 
 // Config says what a [Host] may do.
@@ -31,20 +33,15 @@ type Host struct {
 	cfg     Config
 	fetcher *fetcher
 
-	mu       sync.Mutex
-	canvases map[string]canvas // by channel, as last told on any connection
-	sessions map[string]string // by the channel of a canvas
-	claims   map[claim]bool
+	mu      sync.Mutex
+	claims  map[claim]bool // of clients
+	vouched map[claim]bool // what the host has said before a client has
 }
 
-// A claim is a port of which a client has said that a canvas's content is there.
-type claim struct{ channel, port string }
-
-// A canvas is what the host has said about an instance.
-type canvas struct {
-	instance string
-	server   bool   // its provider is the host
-	origin   origin // of its content; zero: not minted
+// A claim is a port that a canvas's content is said to be at.
+type claim struct {
+	of            *view.Host // the host process
+	channel, port string
 }
 
 // NewHost returns what connects the connections to one AHP host.
@@ -52,44 +49,51 @@ func NewHost(cfg Config) *Host {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit
 	}
-	return &Host{cfg: cfg, fetcher: newFetcher(cfg.Limit), canvases: map[string]canvas{}, sessions: map[string]string{}, claims: map[claim]bool{}}
+	return &Host{cfg: cfg, fetcher: newFetcher(cfg.Limit), claims: map[claim]bool{}, vouched: map[claim]bool{}}
 }
 
 // Close ends the idle connections to origins.
 func (h *Host) Close() { h.fetcher.client.CloseIdleConnections() }
 
-// known returns what was last said about a canvas.
-func (h *Host) known(channel string) (canvas, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c, ok := h.canvases[channel]
-	return c, ok
+// loopback takes the address of a canvas's content apart; ok is false if it is
+// not to be read here.
+func (h *Host) loopback(canvas view.Canvas, address string) (o origin, u *url.URL, ok bool) {
+	o, u, ok = splitLoopback(address)
+	return o, u, ok && canvas.Hosted && canvas.Instance != "" && !slices.Contains(h.cfg.DenyPorts, o.port)
 }
 
-func (h *Host) learn(channel string, c canvas) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	remember(h.canvases, channel, c)
+// origin returns where the content of a canvas is to be read, if the host vouches
+// for that.
+func (h *Host) origin(known *view.Host, channel string, canvas view.Canvas) origin {
+	for _, address := range []string{canvas.ContentURI, canvas.URL} {
+		if o, _, ok := h.loopback(canvas, address); ok && !h.mayBeClients(known, channel, o) {
+			return o
+		}
+	}
+	return origin{}
 }
 
-// forget forgets a canvas that is closed, but not whose it was: other
-// connections have still to hear that it is closed.
-func (h *Host) forget(channel string) {
+// closed forgets what was said of canvases that are closed.
+func (h *Host) closed(known *view.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.canvases, channel)
-	maps.DeleteFunc(h.claims, func(c claim, _ bool) bool { return c.channel == channel })
+	gone := func(c claim, _ bool) bool {
+		canvas, _ := known.Canvas(c.channel)
+		return c.of == known && canvas.Closed
+	}
+	maps.DeleteFunc(h.claims, gone)
+	maps.DeleteFunc(h.vouched, gone)
 }
 
 // claimed takes note of the addresses that a client dispatches to a canvas.
-func (h *Host) claimed(env *ahp.Envelope) {
+func (h *Host) claimed(known *view.Host, env *ahp.Envelope) {
 	channel := string(env.Channel)
 	ahp.Strings(env.Params, func(s ahp.StringAt) bool {
 		if o, ok := claimedOrigin(s); ok {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			if len(h.claims) < maxClaims {
-				h.claims[claim{channel, o.port}] = true
+				h.claims[claim{known, channel, o.port}] = true
 			}
 		}
 		return true
@@ -106,39 +110,21 @@ func claimedOrigin(s ahp.StringAt) (origin, bool) {
 	return o, ok
 }
 
+// vouch notes that the host has said an address.
+func (h *Host) vouch(known *view.Host, channel string, o origin) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.vouched) < maxClaims {
+		h.vouched[claim{known, channel, o.port}] = true
+	}
+}
+
 // mayBeClients reports whether an address in the state of a canvas may have come
 // there from a client: one has said it, and the host has not said it before.
 // When there are too many to remember, any may.
-func (h *Host) mayBeClients(channel string, o origin) bool {
+func (h *Host) mayBeClients(known *view.Host, channel string, o origin) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.canvases[channel].origin == o {
-		return false
-	}
-	return h.claims[claim{channel, o.port}] || len(h.claims) >= maxClaims
-}
-
-// belongs notes the session of a canvas.
-func (h *Host) belongs(channel, session string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	remember(h.sessions, channel, session)
-}
-
-func (h *Host) sessionOf(channel string) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.sessions[channel]
-}
-
-// remember puts something into a map that is bounded. What goes for it is
-// learnt again with the next snapshot.
-func remember[V any](m map[string]V, key string, value V) {
-	if _, ok := m[key]; !ok && len(m) >= maxCanvases {
-		for other := range m {
-			delete(m, other)
-			break
-		}
-	}
-	m[key] = value
+	c := claim{known, channel, o.port}
+	return !h.vouched[c] && (h.claims[c] || len(h.claims) >= maxClaims)
 }

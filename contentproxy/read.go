@@ -1,30 +1,22 @@
 package contentproxy
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"strings"
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/view"
 )
 
 // A Read is a request that is served here because the host does not.
 type Read struct {
 	conn  *Conn
 	id    []byte
-	of    waiting
+	of    view.Call
 	since time.Time         // what the host has said of canvases before then is too old
 	asked []<-chan struct{} // closed when it has said more
-}
-
-// read returns what to do about the answer to a read: nil if it stands.
-func (c *Conn) read(w waiting, env *ahp.Envelope) *Read {
-	if w.uri == "" || env.Error == nil || c.host.cfg.Off || !c.unserved(w, env.Error) {
-		return nil
-	}
-	return &Read{conn: c, id: bytes.Clone(env.ID), of: w}
 }
 
 // Asks returns what the host is to be asked before the read is answered. It is
@@ -34,7 +26,7 @@ func (r *Read) Asks() []Ask {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.since = time.Now().Add(-fresh)
-	for _, channel := range c.mayBeOf(r.of) {
+	for _, channel := range c.mayBeOf(&r.of) {
 		if s := c.canvases[channel]; s.stale(r.since) {
 			r.asked = append(r.asked, c.ask(channel, s))
 		}
@@ -45,34 +37,34 @@ func (r *Read) Asks() []Ask {
 // unserved reports whether an error says that the host does not serve such
 // reads. resourceRead it does serve, but knows nothing of minted addresses: only
 // what it forbids stays forbidden.
-func (c *Conn) unserved(w waiting, failure []byte) bool {
+func unserved(call *view.Call, failure []byte) bool {
 	m := [...]ahp.Member{{Name: "code"}}
 	if ahp.Members(failure, m[:]) != nil {
 		return false
 	}
 	code := string(m[0].Raw)
-	if w.method == "resourceRead" {
-		return strings.HasPrefix(w.uri, Scheme+":") && code != "-32009" && code != "-32007"
+	if call.Method == "resourceRead" {
+		return strings.HasPrefix(call.URI, Scheme+":") && code != "-32009" && code != "-32007"
 	}
 	return code == "-32601"
 }
 
 // mayBeOf returns the channels of the canvases that a read may be of: that
 // which it names, or those that have the instance, or may have it.
-func (c *Conn) mayBeOf(w waiting) (list []string) {
-	if w.method != "resourceRead" {
-		if c.canvases[w.channel] != nil {
-			list = append(list, w.channel)
+func (c *Conn) mayBeOf(call *view.Call) (list []string) {
+	if call.Method != "resourceRead" {
+		if c.canvases[call.Channel] != nil {
+			list = append(list, call.Channel)
 		}
 		return list
 	}
-	at, err := ParseAddress(w.uri)
+	at, err := ParseAddress(call.URI)
 	if err != nil {
 		return nil
 	}
 	var unknown []string
-	for channel, s := range c.canvases {
-		switch s.instance {
+	for channel := range c.canvases {
+		switch canvas, _ := c.known.Canvas(channel); canvas.Instance {
 		case at.Instance:
 			return []string{channel}
 		case "":
@@ -84,41 +76,46 @@ func (c *Conn) mayBeOf(w waiting) (list []string) {
 
 // allow checks a read (Canvas proposal, §8).
 func (r *Read) allow() (Address, origin, *refusal) {
-	c, w := r.conn, &r.of
-	at, err := ParseAddress(w.uri)
+	c, call := r.conn, &r.of
+	at, err := ParseAddress(call.URI)
 	if err != nil {
 		return at, origin{}, refuse(ahp.CodeInvalidParams, "%v", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.canvases[w.channel]
-	if w.method == "resourceRead" { // its channel is the root
-		s = c.byInstance(at.Instance)
-	} else if !strings.HasPrefix(w.channel, canvasChannel) {
+	channel := call.Channel
+	if call.Method == "resourceRead" { // its channel is the root
+		channel = c.byInstance(at.Instance)
+	} else if !isCanvas(channel) {
 		return at, origin{}, refuse(ahp.CodeInvalidParams, "channel: want %s/<id>", canvasChannel)
 	}
+	s := c.canvases[channel]
+	canvas, _ := c.known.Canvas(channel)
+	from := c.host.origin(c.known, channel, canvas)
 	switch {
 	case s == nil:
 		return at, origin{}, refuse(ahp.CodePermissionDenied, "the client is not subscribed to that canvas")
-	case s.closed:
+	case canvas.Closed:
 		return at, origin{}, refuse(ahp.CodeNotFound, "the canvas is closed")
 	case s.stale(r.since):
 		return at, origin{}, refuse(ahp.CodeNotFound, "the host does not show the client that canvas any more")
-	case s.instance != at.Instance:
+	case canvas.Instance != at.Instance:
 		return at, origin{}, refuse(ahp.CodeInvalidParams, "the address is of another instance than the channel")
-	case s.origin == origin{}:
+	case from == origin{}:
 		return at, origin{}, refuse(ahp.CodeNotFound, "the canvas has no content that can be read here")
 	}
-	return at, s.origin, nil
+	return at, from, nil
 }
 
-func (c *Conn) byInstance(instance string) *seen {
-	for _, s := range c.canvases {
-		if s.instance == instance {
-			return s
+// byInstance returns the channel of the canvas with an instance, "" if the client
+// is subscribed to none.
+func (c *Conn) byInstance(instance string) string {
+	for channel := range c.canvases {
+		if canvas, _ := c.known.Canvas(channel); canvas.Instance == instance {
+			return channel
 		}
 	}
-	return nil
+	return ""
 }
 
 // Answer reads the content, and returns the response for the client, when it is
@@ -165,7 +162,7 @@ func (r *Read) failed(no *refusal) Message {
 
 // result puts the content into the form of the method's result.
 func (r *Read) result(c *content) []byte {
-	if r.of.method == "resourceRead" {
+	if r.of.Method == "resourceRead" {
 		encoding := `"base64"`
 		if c.text {
 			encoding = `"utf-8"`
@@ -176,5 +173,5 @@ func (r *Read) result(c *content) []byte {
 	if c.text {
 		key = `,"text":`
 	}
-	return slices.Concat([]byte(`{"contents":[{"uri":`), quote(r.of.uri), []byte(`,"mimeType":`), c.mimeType, []byte(key), c.data, []byte("}]}"))
+	return slices.Concat([]byte(`{"contents":[{"uri":`), quote(r.of.URI), []byte(`,"mimeType":`), c.mimeType, []byte(key), c.data, []byte("}]}"))
 }

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,9 @@ type canvasHost struct {
 	lost   string // of the subscriptions, as elements of an array
 }
 
+// seq is the serverSeq of all hosts here.
+var seq atomic.Int64
+
 func (h *canvasHost) answers(env ahp.Envelope) string {
 	result := "{}"
 	switch method := string(env.Method); {
@@ -39,11 +43,11 @@ func (h *canvasHost) answers(env ahp.Envelope) string {
 	case method == "subscribe" && string(env.Channel) == board && h.state == "":
 		return failure(env, -32008, "Canvas not open")
 	case method == "subscribe" && string(env.Channel) == board:
-		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"state":%s,"fromSeq":1}}`, board, h.state)
+		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"state":%s,"fromSeq":%d}}`, board, h.state, seq.Add(1))
 	case method == "subscribe" && h.state == "":
-		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"openCanvases":[]},"fromSeq":1}}`, env.Channel)
+		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"openCanvases":[]},"fromSeq":%d}}`, env.Channel, seq.Add(1))
 	case method == "subscribe":
-		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"openCanvases":[{"instanceId":"i","channel":%q}]},"fromSeq":1}}`, env.Channel, board)
+		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"openCanvases":[{"instanceId":"i","channel":%q}]},"fromSeq":%d}}`, env.Channel, board, seq.Add(1))
 	case method == "reconnect":
 		result = fmt.Sprintf(`{"type":"replay","actions":[%s],"missing":[%s]}`, h.replay, h.lost)
 	case method == "canvasReadResource":
@@ -143,10 +147,13 @@ func (r *remote) wantRead(when, want string) {
 // update is a change of the canvas's address. More is what else the host says
 // with it.
 func update(url, more string) string {
-	return fmt.Sprintf(`{"channel":%q,"serverSeq":2,"action":{"type":"canvas/updated","url":%q}%s}`, board, url, more)
+	return fmt.Sprintf(`{"channel":%q,"serverSeq":%d,"action":{"type":"canvas/updated","url":%q}%s}`, board, seq.Add(1), url, more)
 }
 
 func notify(params string) string {
+	if !strings.Contains(params, "serverSeq") {
+		params = fmt.Sprintf(`{"serverSeq":%d,%s`, seq.Add(1), params[1:])
+	}
 	return `{"jsonrpc":"2.0","method":"action","params":` + params + `}`
 }
 
@@ -170,7 +177,7 @@ func TestClientsDoNotOpenPorts(t *testing.T) {
 				inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
 					c := w.initializes("mallory")
 					c.subscribes(board)
-					c.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":` + strings.Replace(update(secret, `,"clientSeq":1`), `"serverSeq":2,`, "", 1) + `}`)
+					c.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":` + strings.Replace(update(secret, ""), "serverSeq", "clientSeq", 1) + `}`)
 					echo := notify(update(secret, more))
 					if replayed {
 						host.replay = update(secret, more)
@@ -248,7 +255,7 @@ func TestClosedCanvas(t *testing.T) {
 		followed.toUs <- notify(`{"channel":"` + sharing + `","action":{"type":"session/openCanvasesChanged","openCanvases":[]}}`)
 		follows.wantRead("closed", "-32008 the canvas is closed")
 		time.Sleep(2*time.Second + 1)
-		only.wantRead("closed, which it is not told", "-32008 the host does not show")
+		only.wantRead("closed, which others are told", "-32008 the canvas is closed")
 
 		asked := slices.DeleteFunc(w.hostSide().messages(), func(m string) bool { return !strings.Contains(m, `"subscribe"`) })
 		if n := len(asked); n != 3 {

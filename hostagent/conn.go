@@ -84,8 +84,8 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	ctx, cancel := context.WithCancel(a.life)
 	c := &hostConn{
 		agent: a, conn: conn, open: open, policy: a.policy(open), since: time.Now(), cancel: cancel, ended: ctx.Done(), written: make(chan struct{}),
-		log:    a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
-		canvas: a.canvases.Conn(), reads: make(chan struct{}, maxReads), reading: make(chan struct{}, readsAtOnce),
+		log:   a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
+		reads: make(chan struct{}, maxReads), reading: make(chan struct{}, readsAtOnce),
 	}
 	if !a.clients.enter(c) {
 		a.conns.Go(func() {
@@ -119,11 +119,13 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 
 // chain returns the gates of a new connection.
 func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.Chain {
-	chain := gate.Chain{View: a.process().Conn(open.Subject), Gates: []gate.Gate{identity}}
+	known := a.process()
+	c.canvas = a.canvases.Conn(known)
+	chain := gate.Chain{View: known.Conn(open.Subject), Gates: []gate.Gate{identity}}
 	if g := c.policy.Gate(chain.View); g != nil {
 		chain.Gates = append(chain.Gates, g)
 	}
-	chain.Gates = append(chain.Gates, a.mcpGate(c, open))
+	chain.Gates = append(chain.Gates, a.mcpGate(c, open), canvasGate{c.canvas})
 	return chain
 }
 
@@ -379,7 +381,6 @@ func (c *hostConn) answerClient(env *ahp.Envelope, answer []byte) {
 
 // noteSent looks at what the client sends to the host.
 func (c *hostConn) noteSent(env *ahp.Envelope) {
-	c.canvas.FromClient(env)
 	c.mu.Lock()
 	greeted := c.greeted
 	c.mu.Unlock()
@@ -512,7 +513,8 @@ func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []b
 		}
 		return c.passAlone(message, binary, nil) // the client decides
 	}
-	switch d, _ := c.gates.FromHost(message, env); d.Verdict {
+	d, said := c.gates.FromHost(message, env)
+	switch d.Verdict {
 	case gate.Answer:
 		return c.answerHost(d.Message)
 	case gate.Replace:
@@ -528,10 +530,9 @@ func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []b
 			return err
 		}
 		c.noteAnswer(env)
-		return c.response(ctx, wg, message, env)
+		return c.response(ctx, wg, message, env, said)
 	}
-	out, _ := c.canvas.FromHost(message, env) // which serves nothing but responses
-	if known != nil && &out.Bytes[0] == &message[0] {
+	if known != nil {
 		c.row = append(c.row, known.shared)
 		return nil
 	}
@@ -539,7 +540,7 @@ func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []b
 	if env.Kind == ahp.Notification {
 		channel = env.Channel
 	}
-	return c.passAlone(out.Bytes, false, channel)
+	return c.passAlone(message, false, channel)
 }
 
 // passAlone passes on a message behind the row.

@@ -11,7 +11,9 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/contentproxy"
+	"ahprelay/gate"
 	"ahprelay/routing"
+	"ahprelay/view"
 )
 
 // Reads of canvas content on one connection. What is read waits in the stream to
@@ -21,11 +23,26 @@ const (
 	readsAtOnce = 8    // under way
 )
 
+// A canvasGate has addresses minted on the way to the client.
+type canvasGate struct{ canvas *contentproxy.Conn }
+
+// FromClient implements [gate.Gate].
+func (g canvasGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
+	g.canvas.FromClient(env)
+	return gate.Decision{}
+}
+
+// FromHost implements [gate.Gate].
+func (g canvasGate) FromHost(_ []byte, _ *ahp.Envelope, said *view.Reading) gate.Decision {
+	g.canvas.FromHost(said)
+	return gate.Decision{}
+}
+
 // response passes a response of the host's on to whom asked: the client, or
 // the relay on its connection. What the host does not serve is served here.
-func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []byte, env *ahp.Envelope) error {
+func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []byte, env *ahp.Envelope, said *view.Reading) error {
 	asked, aside := c.asks.take(env.ID)
-	out, read := c.canvas.FromHost(message, env)
+	out, read := c.canvas.Answer(message, env, said)
 	c.askAbout(c.canvas.Asks())
 	answer := c.toClient
 	switch {

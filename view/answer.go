@@ -103,8 +103,9 @@ func (w *walk) subscribed(call *Call, missing []string) {
 		}
 	}
 	for _, channel := range granted {
-		if !slices.Contains(call.left, channel) {
+		if channel != "" && !slices.Contains(call.left, channel) {
 			w.conn.subscribe(channel)
+			w.Granted = append(w.Granted, channel)
 		}
 	}
 }

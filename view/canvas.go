@@ -16,7 +16,7 @@ type Canvas struct {
 
 	Closed bool // it was open, and is not any more
 
-	seq int64
+	when stamp
 }
 
 // Canvas returns what is known of a canvas.
@@ -24,8 +24,12 @@ func (h *Host) Canvas(channel string) (Canvas, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c, ok := h.canvases.Get(channel)
-	if o, owned := h.owned.Get(h.key(channel)); owned && len(o.links) > 0 {
-		c.Closed = len(h.ownersLocked(nil, h.key(channel), o, false)) == 0
+	if o, owned := h.owned.Get(h.key(channel)); owned {
+		c.Closed = len(o.links) > 0
+		for i := range o.links { // it is open if one says so, or its own state has come since
+			holds, said := h.holdsLocked(h.key(channel), &o.links[i], o.what)
+			c.Closed = c.Closed && !holds && c.when.before(said)
+		}
 	}
 	return c, ok
 }
@@ -33,7 +37,7 @@ func (h *Host) Canvas(channel string) (Canvas, bool) {
 // canvasLocked takes the state of a canvas, or a change of it.
 func (h *Host) canvasLocked(f *Fact) {
 	c, known := h.canvases.Get(f.Of)
-	if f.seq < c.seq {
+	if f.when.before(c.when) {
 		return
 	}
 	m := [...]ahp.Member{{Name: "url"}, {Name: "contentUri"}, {Name: "instanceId"}, {Name: "provider"}, {Name: "extensionId"}, {Name: "identity"}}
@@ -56,7 +60,7 @@ func (h *Host) canvasLocked(f *Fact) {
 			c.Instance, c.Hosted = f.Of[strings.LastIndexAny(f.Of, ":/")+1:], true
 		}
 	}
-	c.seq = f.seq
+	c.when = f.when
 	if m[0].Raw != nil {
 		c.URL, _ = ahp.Text(m[0].Raw)
 	}

@@ -55,7 +55,7 @@ func (c *Conn) Declared() (capabilities []byte, earlier, known bool) {
 func (c *Conn) Subscribed(channel string) bool { return c.subscribed[channel] }
 
 func (c *Conn) subscribe(channel string) {
-	if channel != "" && (len(c.subscribed) < maxSubscribed || c.subscribed[channel]) {
+	if len(c.subscribed) < maxSubscribed || c.subscribed[channel] {
 		c.subscribed[channel] = true
 	}
 }

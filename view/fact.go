@@ -13,8 +13,21 @@ type Fact struct {
 	Raw []byte
 	At  int
 
-	seq int64 // how far the host was
+	// Own says that the host says it itself, in an action. What stands in a state
+	// it may have taken over from a client.
+	Own bool
+
+	when stamp
 }
+
+// A stamp is when the host has said something: how far it was, and of what it
+// said there, or of what says nothing of that, what was heard first.
+type stamp struct {
+	seq   int64
+	heard uint64
+}
+
+func (a stamp) before(b stamp) bool { return a.seq < b.seq || a.seq == b.seq && a.heard < b.heard }
 
 // A Kind is what a [Fact] says.
 type Kind uint8

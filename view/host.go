@@ -27,8 +27,9 @@ type Host struct {
 	seq      int64      // the highest serverSeq on any connection
 	owned    *simplelru.LRU[string, *owned]
 	prefixes *simplelru.LRU[string, *owned] // templates, up to their first variable
-	lists    *simplelru.LRU[listKey, int64] // how far the host was when it listed all of a kind
-	floor    int64                          // the same of the lists that there is no room for
+	lists    *simplelru.LRU[listKey, stamp] // when the host has listed all of a kind
+	floor    stamp                          // the same of the lists that there is no room for
+	heard    uint64                         // messages
 	canvases *simplelru.LRU[string, Canvas]
 	clients  *simplelru.LRU[clientKey, hello]
 }
@@ -47,13 +48,20 @@ func NewHost(key func(uri string) string) *Host {
 }
 
 func (h *Host) forgetLocked() {
-	h.seq, h.floor = 0, 0
+	h.seq, h.floor = 0, stamp{}
 	h.owned = newLRU[string, *owned](maxOwned, nil)
 	h.prefixes = newLRU[string, *owned](maxPrefixes, nil)
-	h.lists = newLRU(maxOwned, func(_ listKey, seq int64) { h.floor = max(h.floor, seq) })
+	h.lists = newLRU(maxOwned, func(_ listKey, when stamp) { h.floor = later(h.floor, when) })
 	h.canvases = newLRU[string, Canvas](maxCanvases, nil)
 	h.clients = newLRU[clientKey, hello](maxClients, nil)
 	h.changes.Add(1)
+}
+
+func later(a, b stamp) stamp {
+	if a.before(b) {
+		return b
+	}
+	return a
 }
 
 func newLRU[K comparable, V any](limit int, evicted func(K, V)) *simplelru.LRU[K, V] {
@@ -96,10 +104,12 @@ func (h *Host) learn(facts []Fact, seq int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seq = max(h.seq, seq)
+	h.heard++
 	for i := range facts {
 		f := &facts[i]
-		if f.seq == 0 {
-			f.seq = seq
+		f.when.heard = h.heard
+		if f.when.seq == 0 {
+			f.when.seq = seq
 		}
 		switch f.Kind {
 		case Has, HasNot, Lists, Hints, Claims:

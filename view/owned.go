@@ -23,7 +23,7 @@ type owned struct {
 // host has said last, as its serverSeq tells.
 type link struct {
 	of   string
-	seq  int64
+	when stamp
 	gone bool
 	hint bool
 }
@@ -32,21 +32,21 @@ type link struct {
 func (h *Host) ownershipLocked(f *Fact) {
 	switch f.Kind {
 	case Has:
-		h.linkLocked(f.URI, f.What, link{of: f.Of, seq: f.seq})
+		h.linkLocked(f.URI, f.What, link{of: f.Of, when: f.when})
 	case Hints:
-		h.linkLocked(f.URI, f.What, link{of: f.Of, seq: f.seq, hint: true})
+		h.linkLocked(f.URI, f.What, link{of: f.Of, when: f.when, hint: true})
 	case HasNot:
-		h.linkLocked(f.URI, f.What, link{of: f.Of, seq: f.seq, gone: true})
+		h.linkLocked(f.URI, f.What, link{of: f.Of, when: f.when, gone: true})
 	case Claims:
-		if h.listsLocked(listKey{h.key(f.URI), Terminal}, f.seq) {
+		if h.listsLocked(listKey{h.key(f.URI), Terminal}, f.when) {
 			for _, owner := range f.List {
-				h.linkLocked(f.URI, f.What, link{of: owner, seq: f.seq})
+				h.linkLocked(f.URI, f.What, link{of: owner, when: f.when})
 			}
 		}
 	case Lists:
-		if h.listsLocked(listKey{h.key(f.Of), f.What}, f.seq) {
+		if h.listsLocked(listKey{h.key(f.Of), f.What}, f.when) {
 			for _, uri := range f.List {
-				h.linkLocked(uri, f.What, link{of: f.Of, seq: f.seq})
+				h.linkLocked(uri, f.What, link{of: f.Of, when: f.when})
 			}
 		}
 	}
@@ -54,11 +54,11 @@ func (h *Host) ownershipLocked(f *Fact) {
 
 // listsLocked notes that the host has listed all of a kind, and reports whether
 // no later list is known.
-func (h *Host) listsLocked(key listKey, seq int64) bool {
-	if last, _ := h.lists.Peek(key); seq < last {
+func (h *Host) listsLocked(key listKey, when stamp) bool {
+	if last, _ := h.lists.Peek(key); when.before(last) {
 		return false
 	}
-	h.lists.Add(key, seq)
+	h.lists.Add(key, when)
 	h.changes.Add(1)
 	return true
 }
@@ -85,7 +85,7 @@ func (h *Host) linkLocked(uri string, what What, l link) {
 	}
 	i := slices.IndexFunc(o.links, func(k link) bool { return k.of == l.of && k.hint == l.hint })
 	switch {
-	case i >= 0 && o.links[i].seq <= l.seq:
+	case i >= 0 && !l.when.before(o.links[i].when):
 		o.links[i] = l
 	case i >= 0:
 	case len(o.links) < maxOwners:
@@ -104,8 +104,8 @@ func saysOwn(before string) bool {
 }
 
 // holdsLocked reports whether a link holds still: the host has not listed all
-// of its kind since, without it.
-func (h *Host) holdsLocked(uri string, l *link, what What) bool {
+// of its kind since, without it. Said is when the host has last said whether.
+func (h *Host) holdsLocked(uri string, l *link, what What) (holds bool, said stamp) {
 	key := listKey{l.of, what}
 	if what == Terminal {
 		key.of = uri
@@ -114,7 +114,7 @@ func (h *Host) holdsLocked(uri string, l *link, what What) bool {
 	if !ok {
 		listed = h.floor
 	}
-	return !l.gone && l.seq >= listed
+	return !l.gone && !l.when.before(listed), later(l.when, listed)
 }
 
 // Owners returns the channels that a URI belongs to, as the host has said.
@@ -150,7 +150,8 @@ func (h *Host) ownersLocked(list []string, uri string, o *owned, hints bool) []s
 		return list
 	}
 	for i := range o.links {
-		if l := &o.links[i]; l.hint == hints && h.holdsLocked(uri, l, o.what) {
+		l := &o.links[i]
+		if holds, _ := h.holdsLocked(uri, l, o.what); holds && l.hint == hints {
 			list = append(list, l.of)
 		}
 	}

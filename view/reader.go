@@ -11,10 +11,11 @@ type reader struct {
 	*walk
 	of  string // the channel
 	seq int64
+	own bool
 }
 
 func (r *reader) say(f Fact) {
-	f.Of, f.seq = r.of, r.seq
+	f.Of, f.Own, f.when.seq = r.of, r.own, r.seq
 	r.fact(f)
 }
 

@@ -11,12 +11,16 @@ import (
 // without an answer.
 const maxCalls = 1000
 
+// maxParams bounds the params of a request that are kept, in bytes.
+const maxParams = 2 << 10
+
 // A Call is a request that has gone on, by which its answer is read.
 type Call struct {
 	ID      []byte
 	Method  string
 	Channel string
 	URI     string // params.uri
+	Params  []byte // of a subscribe; nil if they are long
 
 	hello   hello
 	resumed []string // the subscriptions of a reconnect
@@ -56,6 +60,9 @@ func newCall(env *ahp.Envelope) Call {
 		return call
 	}
 	call.URI, _ = ahp.Text(m[0].Raw)
+	if call.Method == "subscribe" && len(env.Params) <= maxParams {
+		call.Params = bytes.Clone(env.Params)
+	}
 	if !opens(call.Method) {
 		return call
 	}

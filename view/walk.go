@@ -45,9 +45,10 @@ type List struct {
 
 // A Reading is what a message of the host's says.
 type Reading struct {
-	Call     Call // that a response answers
-	Answers  bool // it answers one that is known
-	Accepted bool // and grants it
+	Call     Call     // that a response answers
+	Answers  bool     // it answers one that is known
+	Accepted bool     // and grants it
+	Granted  []string // subscriptions that it grants
 	Items    []Item
 	Lists    []List
 	Facts    []Fact
@@ -256,6 +257,7 @@ func (w *walk) action(raw []byte, at, list int) {
 		r.moves(m[1].Raw)
 		return
 	}
+	r.own = true
 	r.action(m[1].Raw, at+m[1].Offset())
 }
 

@@ -1,0 +1,116 @@
+package contentproxy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/test/carriers"
+)
+
+// passes has messages pass, and returns what the client gets of the last.
+func (c *client) passes(list []carriers.Message) (got string) {
+	c.t.Helper()
+	for _, m := range list {
+		if !m.FromHost {
+			c.sends("%s", m.Text)
+			continue
+		}
+		env, err := ahp.Peek([]byte(m.Text))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		out, _ := c.FromHost([]byte(m.Text), &env)
+		got = string(out.Bytes)
+	}
+	return got
+}
+
+// forms are states of canvases that the host provides, in the forms that hosts
+// have used, and the actions that tell of them.
+var forms = []struct{ name, state, action string }{
+	{"as first proposed", `{"instanceId":"i","canvasId":"c","provider":{"kind":"server"},"url":%q}`, `{"type":"canvas/updated","url":%q}`},
+	{"with contentUri", `{"instanceId":"i","canvasId":"c","provider":{"kind":"server"},"contentUri":%q}`, `{"type":"canvas/updated","contentUri":%q}`},
+	{"as registered since 0.10", `{"instanceId":"i","extensionId":"team.kanban","canvasId":"c","url":%q}`,
+		`{"type":"canvas/stateChanged","canvas":{"instanceId":"i","extensionId":"team.kanban","canvasId":"c","url":%q}}`},
+}
+
+// TestCarriersMint has every carrier of every version carry canvases in all
+// forms: what the host says is minted and read, and nothing that a client says,
+// or that was rejected. What comes in pieces cannot be changed.
+func TestCarriersMint(t *testing.T) {
+	t.Parallel()
+	s, _ := site(t)
+	const address = "ahp-canvas-content:/i/app/index.html"
+	for _, version := range carriers.Versions {
+		for _, carrier := range carriers.Of(version) {
+			for _, form := range forms {
+				t.Run(version+" "+carrier.Name+" "+form.name, func(t *testing.T) {
+					for _, more := range []string{"", `,"origin":{"clientId":"x","clientSeq":1}`, `,"rejectionReason":"no"`} {
+						if more != "" && !carrier.Action {
+							continue
+						}
+						c := newHost(t, Config{}).client(t)
+						c.passes(carriers.Greeting(version, "c", "{}"))
+						c.opens("1", fmt.Sprintf(form.state, "https://example.com/"))
+						json := form.state
+						if carrier.Action {
+							json = form.action
+						}
+						json = fmt.Sprintf(json, s.URL+"/app/index.html")
+						got := c.passes(carrier.Wrap(carriers.Part{Channel: "ahp-canvas:/1", JSON: json, Seq: 7, More: more, ID: 1}))
+						if minted := strings.Contains(got, address); minted != (more == "" && !carrier.Pieces) {
+							t.Errorf("the client gets %s", got)
+						}
+						a := c.reads("1", address, -32601)
+						if served := a.Error.Code == 0; served != (more == "") {
+							t.Errorf("with %q: the read is answered %+v", more, a)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestResolvedCanvas has a host say where a canvas's content is when it is asked
+// for that, as hosts did for a while.
+func TestResolvedCanvas(t *testing.T) {
+	t.Parallel()
+	s, _ := site(t)
+	c := newHost(t, Config{}).client(t)
+	c.opens("k7", `{"resource":"ahp-canvas:/k7","identity":{"instanceId":"i"},"extensionId":"e"}`)
+	c.sends(`{"id":1,"method":"resolveCanvasSource","params":{"channel":"ahp-canvas:/k7"}}`)
+	if got := c.gets(`{"id":1,"result":{"availability":"ready","source":{"kind":"url","url":%q}}}`, s.URL+"/app/index.html"); !strings.Contains(got, `"ahp-canvas-content:/i/app/index.html"`) {
+		t.Errorf("the client gets %s", got)
+	}
+	c.reads("k7", "ahp-canvas-content:/i/app/index.html?x=1", -32601).wantText(t, "text/html; charset=utf-8", "<p>ä &amp; \u2028</p>x=1")
+}
+
+// TestClosedEverywhere has a canvas close in each way in which hosts say so.
+func TestClosedEverywhere(t *testing.T) {
+	t.Parallel()
+	s, _ := site(t)
+	for owner, forms := range map[string][4]string{
+		"ahp-session:/s": {`{"openCanvases":[{"channel":"ahp-canvas:/1"}]}`, `{"openCanvases":[]}`,
+			`{"type":"session/openCanvasesChanged","openCanvases":[{"channel":"ahp-canvas:/1"}]}`, `{"type":"session/openCanvasesChanged","openCanvases":[]}`},
+		"ahp-chat:/c": {`{"turns":[],"canvases":[{"resource":"ahp-canvas:/1"}]}`, `{"turns":[]}`,
+			`{"type":"chat/canvasesChanged","canvases":[{"resource":"ahp-canvas:/1"}]}`, `{"type":"chat/canvasesChanged"}`},
+	} {
+		for _, carrier := range carriers.All {
+			t.Run(owner+" "+carrier.Name, func(t *testing.T) {
+				c := newHost(t, Config{}).client(t)
+				c.opens("1", serverState("i", s.URL+"/app/index.html"))
+				at := 0
+				if carrier.Action {
+					at = 2
+				}
+				c.passes(carrier.Wrap(carriers.Part{Channel: owner, JSON: forms[at], Seq: 5, ID: 1}))
+				c.reads("1", "ahp-canvas-content:/i/app/style.css", -32601).wantText(t, "text/css; charset=utf-8", "p{}")
+				c.passes(carrier.Wrap(carriers.Part{Channel: owner, JSON: forms[at+1], Seq: 6, ID: 2}))
+				c.reads("1", "ahp-canvas-content:/i/app/style.css", -32601).wantRefused(t, ahp.CodeNotFound, "closed")
+			})
+		}
+	}
+}
