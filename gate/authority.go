@@ -140,7 +140,7 @@ func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Readi
 	case said == nil && env.Error == nil: // what it answers decides about it
 		return Decision{Verdict: Answer}
 	}
-	return a.reach.response(env, said)
+	return a.reach.response(message, env, said)
 }
 
 // answers are the requests of hosts that a client which only reads may answer:

@@ -107,7 +107,8 @@
 // they do not know them: clients begin anew with initialize.
 //
 // What the host sends passes if its channel is in reach; what cannot be read does
-// not. In answers to initialize, reconnect (in all forms) and subscribe, each
+// not. Of the answers to initialize, reconnect, subscribe and listSessions, the
+// members that are known pass: what a host adds some day may be about anything. In answers to initialize, reconnect (in all forms) and subscribe, each
 // part is judged by its own channel. The root, unless a pattern takes ahp-root:// itself, is seen in part, since
 // no client can do without:
 //

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"slices"
 
 	"ahprelay/ahp"
@@ -76,10 +77,44 @@ func keep(array []byte, wanted func(raw []byte) bool) (kept []byte) {
 	return append(kept, ']')
 }
 
+// known are the members of answers that may be about nothing but the connection,
+// or what is in reach. What a host adds to them some day may be about anything.
+var known = map[string][]string{
+	"initialize":   {"protocolVersion", "serverSeq", "serverInfo", "snapshots", "completionTriggerCharacters", "terminalCommandPrefix"},
+	"reconnect":    {"protocolVersion", "serverSeq", "type", "actions", "missing", "snapshots", "channels", "windows"},
+	"subscribe":    {"snapshot", "flowControl"},
+	"listSessions": {"items", "nextCursor"},
+}
+
+// onlyKnown leaves in an answer the members that are known, and reports whether
+// it can be read.
+func onlyKnown(message []byte, names []string, said *view.Reading) bool {
+	result, ok := member(message, "result")
+	if !ok || result.Raw[0] != '{' {
+		return ok && string(result.Raw) == "null"
+	}
+	list, err := ahp.AllMembers(result.Raw)
+	if err != nil {
+		return false
+	}
+	places := make([]view.Place, len(list))
+	at := 1 // behind the brace, or a comma
+	for i := range list {
+		end := list[i].Offset() + len(list[i].Raw)
+		places[i] = view.Place{At: result.Offset() + at, End: result.Offset() + end}
+		at = end + bytes.IndexByte(result.Raw[end:], ',') + 1
+	}
+	said.Edit.Keep(places, func(i int) bool { return slices.Contains(names, list[i].Name) })
+	return true
+}
+
 // response makes the answer to a request of the client's fit.
-func (r *reach) response(env *ahp.Envelope, said *view.Reading) Decision {
+func (r *reach) response(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
 	if env.Result == nil {
 		return Decision{}
+	}
+	if names := known[said.Call.Method]; names != nil && !r.allows(rootChannel) && !onlyKnown(message, names, said) {
+		return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the host's answer cannot be read, so that it is not known what may be seen of it", nil)}
 	}
 	switch said.Call.Method {
 	case "initialize", "reconnect":
