@@ -80,6 +80,13 @@ func (t *Turns) Take(ctx context.Context, path ...any) (done func(), err error) 
 	return nil, ctx.Err()
 }
 
+// Contended reports whether somebody waits for a place now.
+func (t *Turns) Contended() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.root.waits()
+}
+
 // findLocked returns the node of a path, which is made if it is not there.
 func (t *Turns) findLocked(path []any) *node {
 	if len(path) != len(t.limits) {

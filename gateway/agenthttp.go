@@ -172,7 +172,7 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 	if !s.spawn(func() {
 		defer leave()
 		defer s.agents.leave(sock)
-		gone.Reason = splice(sock, server, compressed != "").Error()
+		gone.Reason = s.splice(sock, host, server, compressed != "").Error()
 		s.audit.comings(gone)
 	}) {
 		s.agents.leave(sock)
@@ -190,7 +190,7 @@ func (s *Server) hostLine(event string, host auth.Enrolment, r *http.Request, de
 
 // splice copies both ways until one side ends, and says which. What comes from
 // the host-agent may be compressed.
-func splice(sock *socket, server net.Conn, compressed bool) error {
+func (s *Server) splice(sock *socket, host auth.Enrolment, server net.Conn, compressed bool) error {
 	agent := websocket.NetConn(context.Background(), sock.ws, websocket.MessageBinary)
 	from := io.NopCloser(agent)
 	if compressed {
@@ -209,8 +209,9 @@ func splice(sock *socket, server net.Conn, compressed bool) error {
 		_ = server.Close()
 		sock.close(ahp.CloseCode(websocket.StatusNormalClosure), "")
 	}
+	inTurn := s.turns.writer(s.life, host, server)
 	var wg sync.WaitGroup
-	wg.Go(func() { end("host-agent", pump(server, from)) })
+	wg.Go(func() { end("host-agent", pump(inTurn, from)) })
 	wg.Go(func() { end("NATS", pump(agent, server)) })
 	wg.Wait()
 	return reason

@@ -209,6 +209,7 @@ type Server struct {
 	reports *reports
 	agents  agentSocks
 	asking  *httpConns
+	turns   natsTurns
 	audit   *audit
 	limits  *limiter
 	revoked *broker.Revocations
@@ -257,6 +258,7 @@ func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host strin
 	s.reports = newReports(s.cfg.Log)
 	s.hosts.reports = s.reports
 	s.metrics = newMetrics(s)
+	s.turns = newNATSTurns()
 	s.asking = newHTTPConns(s.manyOf, func(address string) {
 		s.refused("unproven", "", auditLine{Address: address, Reason: unprovenReason})
 	})

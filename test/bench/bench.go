@@ -23,6 +23,7 @@ var parts = []part{
 	{"latency", latency},
 	{"memory", memory},
 	{"large", large},
+	{"neighbour", neighbour},
 	{"stalled", stalled},
 	{"growth", growth},
 	{"gate", gates},

@@ -26,8 +26,10 @@ const (
 
 // A siteConfig says what a site consists of.
 type siteConfig struct {
-	name       string // default: site
-	hosts      int    // default 1; all of them are the lab's host
+	name       string   // default: site
+	hosts      int      // default 1; all of them are the lab's host
+	tenants    []string // that hosts belong to, one for each; default: all to stack.Tenant
+	upstreams  []string // of hosts, one for each; default: the lab's host
 	relayFlags []string
 	agentFlags []string
 
@@ -139,11 +141,11 @@ func (s *site) startAgents() error {
 			return err
 		}
 	}
-	tokens, err := s.tokens()
-	if err != nil {
-		return err
-	}
 	for i, agent := range s.agents {
+		tokens, err := s.tokens(i)
+		if err != nil {
+			return err
+		}
 		if err := s.online(i, agent, tokens[0]); err != nil {
 			return err
 		}
@@ -153,7 +155,7 @@ func (s *site) startAgents() error {
 
 // addAgent starts the host-agent of host i.
 func (s *site) addAgent(i int) error {
-	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: hostName(i), Expires: time.Now().Add(time.Hour)})
+	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: s.tenant(i), Host: hostName(i), Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		return err
 	}
@@ -161,7 +163,7 @@ func (s *site) addAgent(i int) error {
 	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
 		return err
 	}
-	flags := []string{"run", "--relay", s.url(), "--token-file", file, "--upstream", s.lab.hostURL}
+	flags := []string{"run", "--relay", s.url(), "--token-file", file, "--upstream", s.upstream(i)}
 	if s.cfg.natsTCP {
 		nats := s.at(natsPort)
 		if s.cfg.between != nil {
@@ -204,11 +206,25 @@ func (s *site) online(i int, agent *procs.Process, token string) error {
 // of them may use.
 const subjects = 16
 
-// tokens returns client tokens for all hosts.
-func (s *site) tokens() (tokens []string, err error) {
-	for i := range subjects {
+func (s *site) tenant(i int) string {
+	if len(s.cfg.tenants) == 0 {
+		return stack.Tenant
+	}
+	return s.cfg.tenants[i]
+}
+
+func (s *site) upstream(i int) string {
+	if len(s.cfg.upstreams) == 0 {
+		return s.lab.hostURL
+	}
+	return s.cfg.upstreams[i]
+}
+
+// tokens returns client tokens for all hosts of the tenant of host i.
+func (s *site) tokens(i int) (tokens []string, err error) {
+	for n := range subjects {
 		token, err := s.keys.IssueClient(auth.Client{
-			Tenant: stack.Tenant, Subject: fmt.Sprintf("ada-%d", i), Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+			Tenant: s.tenant(i), Subject: fmt.Sprintf("ada-%d", n), Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
 		})
 		if err != nil {
 			return nil, err
@@ -228,7 +244,7 @@ func (s *site) end() {
 
 // system returns the way to clients of host i.
 func (s *site) system(i int) (*system, error) {
-	tokens, err := s.tokens()
+	tokens, err := s.tokens(i)
 	return &system{
 		name: "relay", kind: loadgen.AHP, url: "ws" + s.secure() + "://" + s.at(relayPort) + "/ahp/" + hostName(i), tokens: tokens, pid: s.relay.Pid(),
 	}, err

@@ -1,0 +1,131 @@
+package gateway
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// A slowServer reads like the NATS server: what it is given is work, and it
+// reads on when that is done.
+type slowServer struct {
+	conn net.Conn
+	each time.Duration // for a read of more than a byte
+}
+
+// serve reads until the other side closes, and tells what it works on.
+func (s slowServer) serve(begin, end func(), got io.Writer) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := s.conn.Read(buf)
+		if err != nil {
+			return
+		}
+		begin()
+		_, _ = got.Write(buf[:n])
+		if n > 1 {
+			time.Sleep(s.each)
+		}
+		end()
+	}
+}
+
+// TestHostAgentsTakeTurns has a host-agent with many connections send as fast as
+// it can. Of its connections one at a time has work in the server, and the one
+// message of another tenant's host-agent is in after a turn of each. What arrives
+// is what was sent.
+func TestHostAgentsTakeTurns(t *testing.T) {
+	const conns, chunks, work = 8, 50, 500 * time.Microsecond
+	synctest.Test(t, func(t *testing.T) {
+		turns := newNATSTurns()
+		var mu sync.Mutex
+		busy, most := 0, 0
+		begin := func() { mu.Lock(); busy++; most = max(most, busy); mu.Unlock() }
+		end := func() { mu.Lock(); busy--; mu.Unlock() }
+		var wg sync.WaitGroup
+		join := func(host auth.Enrolment, send func(w io.Writer)) (got *syncBuilder) {
+			here, there := net.Pipe()
+			got = &syncBuilder{}
+			wg.Go(func() { slowServer{there, work}.serve(begin, end, got) })
+			w := turns.writer(t.Context(), host, here)
+			wg.Go(func() {
+				defer here.Close()
+				send(w)
+			})
+			return got
+		}
+		var all []*syncBuilder
+		for range conns {
+			all = append(all, join(auth.Enrolment{Tenant: "busy", Host: "h"}, func(w io.Writer) {
+				for i := range chunks {
+					if n, err := fmt.Fprintf(w, "message %d\n", i); err != nil || n == 0 {
+						t.Errorf("wrote %d: %v", n, err)
+					}
+				}
+			}))
+		}
+		time.Sleep(10 * work)
+		came := time.Now()
+		other := join(auth.Enrolment{Tenant: "quiet", Host: "h"}, func(w io.Writer) { _, _ = w.Write([]byte("hello")) })
+		for other.String() != "hello" {
+			time.Sleep(work / 10)
+			synctest.Wait()
+		}
+		if waited := time.Since(came); waited > 3*work {
+			t.Errorf("another tenant's message waited %v; turns take %v", waited, work)
+		}
+		wg.Wait()
+		if most > 3 { // the one whose turn it is, and what was left by the last before somebody waited
+			t.Errorf("%d connections were worked on at a time", most)
+		}
+		want := ""
+		for i := range chunks {
+			want += fmt.Sprintf("message %d\n", i)
+		}
+		for i, got := range all {
+			if got.String() != want {
+				t.Errorf("connection %d: %d bytes have arrived; want %d", i, len(got.String()), len(want))
+			}
+		}
+	})
+}
+
+// TestTurnsEnd has the server not read what one host-agent sends: that holds up
+// another for longestTurn, and no more.
+func TestTurnsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newNATSTurns()
+		var stuck []net.Conn
+		var wg sync.WaitGroup
+		for i := range 20 {
+			here, _ := net.Pipe()
+			stuck = append(stuck, here)
+			w := turns.writer(t.Context(), auth.Enrolment{Tenant: fmt.Sprint(i), Host: "h"}, here)
+			wg.Go(func() { _, _ = w.Write([]byte("stuck")) })
+		}
+		synctest.Wait()
+		here, there := net.Pipe()
+		got := make([]byte, 5)
+		began := time.Now()
+		wg.Go(func() { _, _ = io.ReadFull(there, got) })
+		if _, err := turns.writer(t.Context(), auth.Enrolment{Tenant: "quiet", Host: "h"}, here).Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(began); waited > time.Duration(len(stuck)+1)*longestTurn {
+			t.Errorf("it waited %v", waited)
+		}
+		for _, conn := range stuck {
+			_ = conn.Close()
+		}
+		wg.Wait()
+		if string(got) != "hello" {
+			t.Errorf("the server got %q", got)
+		}
+	})
+}
