@@ -28,6 +28,7 @@ CMD ["serve"]
 
 FROM base AS host-agent
 COPY --from=build /out/host-agent /host-agent
+COPY --from=build --chown=65532:65532 /out/data /data
 ENTRYPOINT ["/host-agent"]
 CMD ["run"]
 

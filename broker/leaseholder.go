@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -50,6 +51,10 @@ type LeaseConfig struct {
 	Presence Presence      // required; what to say at first
 	TakeOver bool          // take the host from another instance, which then gives up
 	Renew    time.Duration // default 5 s, a third of DefaultLeaseTTL
+
+	// Former are instances that are known to have ended without releasing the
+	// host: Acquire does that in their name, in place of waiting for their lease.
+	Former []string
 
 	// Gone is told which relay instances have crashed within the last minute,
 	// after each answer that says so. Their links are no use any more. May be
@@ -137,6 +142,7 @@ func printable(r rune) rune {
 // been made before, and this relay have heard of it late: it takes two.
 func (h *LeaseHolder) Acquire(ctx context.Context) error {
 	var rival leaseAnswer
+	former := slices.Clone(h.cfg.Former)
 	for failures, renewals := 0, 0; ; {
 		answer, err := h.ask(ctx, opHold, h.cfg.TakeOver)
 		wait := rivalEvery
@@ -149,6 +155,13 @@ func (h *LeaseHolder) Acquire(ctx context.Context) error {
 			return nil
 		case answer.Result != leaseTaken:
 			return h.refusal(answer)
+		case slices.Contains(former, answer.Holder):
+			wait = 0
+			if err := h.releaseFormer(ctx, answer.Holder); err != nil {
+				wait = rivalEvery
+				h.trouble(err)
+			}
+			former = slices.DeleteFunc(former, func(f string) bool { return f == answer.Holder && wait == 0 })
 		case rival.Holder == "":
 			rival = answer
 			h.trouble(fmt.Errorf("%w; waiting to see whether that one is alive", h.taken(answer)))
@@ -250,6 +263,18 @@ func ReleaseCrashed(ctx context.Context, cfg LeaseConfig, reason string) error {
 	}
 	h.seq, h.reason = crashSeq, cut(reason, maxReasonLen)
 	return h.Release(ctx)
+}
+
+// ReasonCrashed is what clients hear of a host whose host-agent has crashed.
+const ReasonCrashed = "host-agent crashed"
+
+// releaseFormer releases the host in the name of an instance that has ended.
+func (h *LeaseHolder) releaseFormer(ctx context.Context, instance string) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	defer cancel()
+	cfg := h.cfg
+	cfg.Instance = instance
+	return ReleaseCrashed(ctx, cfg, ReasonCrashed)
 }
 
 // renewal returns when to renew, not in step with others.

@@ -100,6 +100,35 @@ func wantHost(t *testing.T, r *broker.Registry, want broker.State, reason string
 	return h
 }
 
+// TestSuccessor has one host-agent know that another has ended: it does not wait for
+// that one's lease, and what that one still sends comes too late. An instance that
+// it does not know of keeps the host.
+func TestSuccessor(t *testing.T) {
+	s := newSite(t)
+	r := s.registry(t, 0)
+	first, _ := s.holder(t, named("first"))
+	acquire(t, first)
+	next, _ := s.holder(t, func(cfg *broker.LeaseConfig) { cfg.Instance, cfg.Former = "next", []string{"before", "first"} })
+	start := time.Now()
+	acquire(t, next)
+	if took := time.Since(start); took > broker.DefaultLeaseTTL/2 {
+		t.Errorf("the successor waited %v", took)
+	}
+	if h, _ := r.Lookup("acme", "laptop"); h.State != broker.Online || h.AgentInstance != "next" {
+		t.Errorf("host = %+v; want it served by the successor", h)
+	}
+	run(t, next)
+	late, _ := s.holder(t, func(cfg *broker.LeaseConfig) { cfg.Instance, cfg.Former = "late", []string{"first"} })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := late.Acquire(ctx); !errors.Is(err, broker.ErrHostTaken) {
+		t.Errorf("one that knows of another's end: %v; want ErrHostTaken", err)
+	}
+	if h, _ := r.Lookup("acme", "laptop"); h.AgentInstance != "next" {
+		t.Errorf("host = %+v; want it served by the one that is there", h)
+	}
+}
+
 func TestRegistryLifecycle(t *testing.T) {
 	s := newSite(t)
 	one, two := s.registry(t, 0), s.registry(t, 0)

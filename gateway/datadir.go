@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 )
 
 // Files in the data directory beside the keys. A relay of a cluster has its own.
@@ -41,7 +42,7 @@ func openDataDir(path string) (*dataDir, error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	d := &dataDir{path: path, lock: f}
-	locked, err := lockFile(f)
+	locked, err := auth.LockFile(f)
 	if err != nil {
 		err = fmt.Errorf("data directory %s is used by another relay (%w); each has its own, with a copy of the keys if they are to serve the same hosts", path, err)
 		return nil, errors.Join(err, f.Close())

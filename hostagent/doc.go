@@ -73,5 +73,8 @@
 // signals that ask programs to end. It ends by itself: with its host-agent, or as
 // soon as relays know of a crash, or 30 s after it. When everything is killed
 // together, as the processes of a container are, there is nobody left to tell
-// relays, and the resume window has to pass.
+// relays. Then the next host-agent does, if it has the same state directory: a file
+// there says which instance runs, and is locked by it. Who gets the lock knows that
+// the instance has ended, and releases the host in its name. Else the resume window
+// has to pass.
 package hostagent

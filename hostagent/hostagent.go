@@ -40,6 +40,8 @@ type Config struct {
 	Allow     *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
 	NoReverse bool         // the host may not ask clients for their files
 
+	StateDir string // where it is noted which instance runs, for the one that comes after a crash; "": nowhere
+
 	Control string // path of the control socket; "": none
 
 	MaxFrame  int           // bytes of the longest message, each way; default 128 MiB, or a quarter of MaxQueued if that is less
@@ -160,6 +162,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	a.life = life
+	run := a.enter()
+	defer run.close()
 	userJWT, err := a.credentials(ctx)
 	if err != nil && !temporary(err) {
 		return err // better now than in the background for ever
@@ -175,6 +179,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	holder, err := broker.NewLeaseHolder(broker.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
 		Presence: a.presence.now(),
+		Former:   run.former(),
 		Gone:     links.RelaysGone,
 		Trouble:  a.trouble,
 	})
@@ -201,6 +206,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		stop(err)
 		return ended(ctx, err)
 	}
+	run.holds()
 	a.cfg.Log.Info("serving")
 	if a.cfg.Control != "" {
 		wg.Go(func() { a.serveControl(life) })
@@ -209,7 +215,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err = holder.Run(serve); err == nil {
 		err = context.Cause(serve)
 	}
-	a.goodbye(links, holder)
+	if a.goodbye(links, holder) {
+		run.released()
+	}
 	stop(err)
 	return ended(ctx, err)
 }
@@ -225,7 +233,8 @@ func (a *Agent) trouble(err error) {
 
 // goodbye tells clients and relays that the host cannot be reached any more:
 // clients behind what the host has said. What they have sent goes to the host.
-func (a *Agent) goodbye(links *broker.AgentLinks, holder *broker.LeaseHolder) {
+// It reports whether relays know.
+func (a *Agent) goodbye(links *broker.AgentLinks, holder *broker.LeaseHolder) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
 	none := a.clients.close()
@@ -237,9 +246,11 @@ func (a *Agent) goodbye(links *broker.AgentLinks, holder *broker.LeaseHolder) {
 	links.Settle(ctx)
 	ctx, cancel = context.WithTimeout(context.Background(), releaseTime)
 	defer cancel()
-	if err := holder.Release(ctx); err != nil {
+	err := holder.Release(ctx)
+	if err != nil {
 		a.cfg.Log.Warn("could not say goodbye to the relays", "error", err)
 	}
+	return err == nil
 }
 
 // stoppedReason is why the host is away when its host-agent was told to stop.

@@ -45,9 +45,6 @@ const (
 	askAgain = time.Second
 )
 
-// reasonCrashed is what clients hear of a host whose host-agent has crashed.
-const reasonCrashed = "host-agent crashed"
-
 // RunSentinel waits until the host-agent at the other end of a pipe has ended. If
 // that did not say farewell, it gives the host up in its name, so that clients
 // are told and another host-agent can serve the host at once. It tries that for
@@ -106,7 +103,7 @@ func (w *will) execute(ctx context.Context) error {
 	}
 	return broker.ReleaseCrashed(ctx, broker.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: w.Instance,
-	}, reasonCrashed)
+	}, broker.ReasonCrashed)
 }
 
 // access is the sentinel's own.

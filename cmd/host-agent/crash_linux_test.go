@@ -195,6 +195,59 @@ func stopped(t *testing.T, p *process, c *refclient.Client) {
 	}
 }
 
+// TestContainerDies kills host-agent and sentinel at once, as the end of a container
+// does, and starts the next one with the same state directory: the clients of the
+// first are told, and resume, at once, and not when its lease has run out.
+func TestContainerDies(t *testing.T) {
+	relay, token := newRelay(t)
+	state := t.TempDir()
+	args := []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", newHost(t, refhost.Config{}), "--state-dir", state}
+	agent := start(t, args...)
+	awaitOnline(t, relay)
+	c := join(t, relay)
+
+	// While it lives, none takes its place.
+	rival := start(t, args...)
+	if err := rival.cmd.Wait(); err == nil || !strings.Contains(rival.said.String(), "served by another host-agent") {
+		t.Fatalf("a second host-agent ended with %v:\n%s", err, rival.said.String())
+	}
+
+	sentinel := agent.sentinel(t)
+	for deadline := time.Now().Add(patience); sentinel == 0; sentinel = agent.sentinel(t) {
+		if time.Now().After(deadline) {
+			t.Fatal("no sentinel")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := errors.Join(syscall.Kill(sentinel, syscall.SIGKILL), agent.cmd.Process.Kill()); err != nil {
+		t.Fatal(err)
+	}
+	_ = agent.cmd.Wait()
+	died := time.Now()
+	next := start(t, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+		t.Fatal("client's connection is still open")
+	}
+	// The relay may hear of the end of the one and of the next at once.
+	if code, reason := c.CloseStatus(); code != int(ahp.CloseHostOffline) && code != int(ahp.CloseResync) {
+		t.Errorf("client was closed with %d %q; want to be told to come again", code, reason)
+	}
+	again := dial(t, relay)
+	if _, err := again.Reconnect(ctx, refclient.ReconnectParams{ClientID: "a", Subscriptions: []string{"ahp-root://"}}); err != nil {
+		t.Errorf("reconnect: %v", err)
+	}
+	took := time.Since(died)
+	t.Logf("whole after %v", took.Round(time.Millisecond))
+	if took > 10*time.Second { // the promise is 2 s; the lease would take 15
+		t.Errorf("whole after %v; want 2 s", took)
+	}
+	stopped(t, next, again) // and it has not warned of anything
+}
+
 // TestNoSentinel runs without one.
 func TestNoSentinel(t *testing.T) {
 	relay, token := newRelay(t)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -121,6 +122,7 @@ type runCmd struct {
 	Compress        string        `help:"How what goes to a relay is compressed, through its /nats: zstd, or off." default:"zstd" enum:"zstd,off"`
 	MaxQueued       int           `help:"Bytes that may wait for all clients together; above, the connections are closed that have stood still for longest. Default: a quarter of the memory of this process's cgroup, or an eighth of the machine's and at most 536870912." placeholder:"BYTES"`
 	Sentinel        bool          `help:"Start a second, small process that tells relays if this one crashes. Without it clients hear of a crash when the resume time is over." default:"true" negatable:""`
+	StateDir        string        `help:"Directory where it is noted which host-agent runs, so that the next one serves at once after a crash: by default that of --credentials-file, or one in your state directory. In a container a volume. off for none." placeholder:"DIR"`
 	Control         string        `help:"Where host-agent clients and kick reach this host-agent: a Unix socket, by default in a directory that is yours alone. off for none." placeholder:"PATH"`
 	allowFlags
 	hostFlags
@@ -141,6 +143,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	}
 	cfg.TakeOver, cfg.MaxFrame, cfg.Resume = c.TakeOver, c.MaxFrame, c.Resume
 	cfg.Canvas = contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts}
+	cfg.StateDir = c.stateDir(s)
 	cfg.Control = c.controlPath(cfg.Token, s)
 	cfg.Allow, cfg.NoReverse, cfg.HostFiles = c.policy(), !c.Reverse, c.HostFiles
 	cfg.Strict = c.MCP == "strict"
@@ -161,6 +164,28 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	return nil
+}
+
+// stateDir is where it is noted which host-agent runs; "" for nowhere.
+func (c *runCmd) stateDir(s *streams) string {
+	switch {
+	case c.StateDir == "off":
+		return ""
+	case c.StateDir != "":
+		return c.StateDir
+	case c.CredentialsFile != "":
+		return filepath.Dir(c.CredentialsFile)
+	}
+	state := os.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			s.log.Debug("no state directory", "error", err)
+			return ""
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(state, "ahp-host-agent")
 }
 
 type checkCmd struct {

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
+	_ = os.Setenv("XDG_STATE_HOME", runtime)
 	_ = os.Setenv("XDG_RUNTIME_DIR", runtime) // control sockets are not in the place of this user's own
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(runtime)

@@ -1,0 +1,12 @@
+package hostagent
+
+import "golang.org/x/sys/unix"
+
+// bootID names this run of this machine's kernel.
+func bootID() string {
+	id, err := unix.Sysctl("kern.bootsessionuuid")
+	if err != nil {
+		return ""
+	}
+	return id
+}

@@ -1,0 +1,114 @@
+package hostagent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func openRun(t *testing.T, dir string) *runFile {
+	t.Helper()
+	r, err := openRunFile(dir, "default", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	return r
+}
+
+// TestRunFile has one host-agent after another note that it runs: each knows those
+// before it that may still have the host.
+func TestRunFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := func(want ...string) *runFile {
+		t.Helper()
+		r := openRun(t, dir)
+		if !slices.Equal(r.former, want) {
+			t.Errorf("former = %q; want %q", r.former, want)
+		}
+		return r
+	}
+	first := next()
+	check(first.note("a"))
+	if _, err := openRunFile(dir, "default", "laptop"); !errors.Is(err, errRunning) {
+		t.Errorf("while one runs: %v; want errRunning", err)
+	}
+	other, err := openRunFile(dir, "default", "tower")
+	check(err)
+	other.close()
+	first.close() // it dies before it has the host
+
+	second := next("a")
+	check(second.note("b"))
+	second.close() // so does this one
+
+	third := next("b", "a")
+	check(third.note("c"))
+	check(third.holds("c"))
+	third.close() // this one has it
+
+	fourth := next("c")
+	check(fourth.note("d"))
+	check(fourth.holds("d"))
+	check(fourth.released())
+	fourth.close() // in good order
+
+	fifth := next()
+	for i := range 3 * maxFormer {
+		check(fifth.note("e" + strings.Repeat("x", i)))
+		fifth.former = fifth.read()
+	}
+	if len(fifth.former) != maxFormer {
+		t.Errorf("%d instances are remembered; want %d", len(fifth.former), maxFormer)
+	}
+}
+
+// TestRunFileElsewhere proves nothing: a copy, a note of another kernel, and what
+// is no note.
+func TestRunFileElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	r := openRun(t, dir)
+	if err := r.note("a"); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(r.f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Base(r.f.Name())
+	for what, test := range map[string]struct {
+		copied bool
+		text   string
+	}{
+		"copy":           {true, string(good)},
+		"another kernel": {false, strings.Replace(string(good), bootID(), "6f4b0d3e-0000-4000-8000-000000000000", 1)},
+		"half":           {false, string(good[:len(good)/2])},
+		"nothing":        {false, ""},
+		"no instances":   {false, strings.Replace(string(good), `"a"`, `"../A b","",7`, 1)},
+		"bad names":      {false, strings.Replace(string(good), `"a"`, `"../A b",""`, 1)},
+	} {
+		at := dir
+		if test.copied {
+			at = t.TempDir()
+		} else {
+			r.close()
+		}
+		if err := os.WriteFile(filepath.Join(at, name), []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if again := openRun(t, at); len(again.former) > 0 {
+			t.Errorf("%s: former = %q; want none", what, again.former)
+		} else {
+			again.close()
+		}
+	}
+}

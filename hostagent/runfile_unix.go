@@ -1,0 +1,21 @@
+//go:build unix
+
+package hostagent
+
+import (
+	"os"
+	"syscall"
+)
+
+// inodeOf returns which file an open file is.
+func inodeOf(f *os.File) (uint64, bool) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return uint64(stat.Ino), true
+}
