@@ -137,6 +137,7 @@ func (s *sharedBuffer) String() string {
 // TestAudit does all that is to be audited, and reads what is written of it:
 // in the file, and the same in the log. No token is in either.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	_, host := newRefhost(t, nil)
 	a := &auditTrail{t: t, path: filepath.Join(t.TempDir(), "audit"), names: map[string]string{}}
 	file, err := gateway.OpenAuditFile(a.path)

@@ -60,6 +60,7 @@ type judgeOf struct {
 // What begins a connection, and MCP, whose channels another gate sees to, have tests
 // of their own.
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	rows, err := matrix.Read("../gate/testdata/matrix.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -169,6 +170,7 @@ func (j *judgeOf) hostHears(from, id int) string {
 // TestSessionToken has a token for one session see it, with all that belongs to
 // it, write to it, and resume; and nothing of another session.
 func TestSessionToken(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, func(c *refhost.Config) { c.Files = map[string]string{"/secret.txt": "secret"} })
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	owner := join(t, throughRelay(t, s), "owner", nil)
@@ -285,6 +287,7 @@ func stateOf(t testing.TB, c *refclient.Client, channels ...string) string {
 // TestReaderChangesNothing has a reader send whatever clients send, in any
 // order: the host's state stays as it is.
 func TestReaderChangesNothing(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, func(c *refhost.Config) { c.Files = map[string]string{"/dir/a.txt": "text", "/dir/b.txt": "more"} })
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	vars := flowVars("demo", "00000000")
@@ -351,6 +354,7 @@ func readerMessage(rt *rapid.T, id int, channels []string) string {
 // TestEchoesAreInOrder has a reader be refused actions while the host streams:
 // no echo is ahead of what the host says after it.
 func TestEchoesAreInOrder(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	vars := flowVars("demo", "00000000")

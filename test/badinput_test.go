@@ -19,6 +19,7 @@ import (
 // TestBadFrames has clients send what no AHP client sends. Each is told, the
 // host hears nothing of it, and nobody else notices.
 func TestBadFrames(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{
 		Upstream: server.URL(),
@@ -88,6 +89,7 @@ func dialOnly(t *testing.T, dial dialer) *refclient.Client {
 // TestFrameLimits sends frames at the limit, which pass, and one byte above
 // it, which do not.
 func TestFrameLimits(t *testing.T) {
+	t.Parallel()
 	const first, limit = 2000, 1 << 20
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{
@@ -134,6 +136,7 @@ func TestFrameLimits(t *testing.T) {
 
 // TestTokens passes tokens in each of the ways, and bad ones.
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	token := func(change func(*auth.Client)) string {
@@ -216,6 +219,7 @@ func TestTokens(t *testing.T) {
 
 // TestOrigins has browsers let in from where they may come.
 func TestOrigins(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{
 		Upstream: server.URL(),
@@ -255,6 +259,7 @@ func TestOrigins(t *testing.T) {
 // TestReadAccess has a client that may only read look at a session, and
 // refuses what it tries to change.
 func TestReadAccess(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	vars := flowVars("demo", "00000000")

@@ -134,6 +134,7 @@ func wantRPCError(t *testing.T, err error, code int) {
 // TestCanvasContent shows the same application in both ways to address its
 // content: what clients read is the same.
 func TestCanvasContent(t *testing.T) {
+	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "notes"}, refhost.Canvas{ID: "notes-loopback", Mode: refhost.CanvasLoopback})
 	c := w.client("c")
 	texts := map[string][]canvasContent{}
@@ -167,6 +168,7 @@ func TestCanvasContent(t *testing.T) {
 // TestCanvasLoopbackLife is the life of an address: other clients, closing,
 // coming again.
 func TestCanvasLoopbackLife(t *testing.T) {
+	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "app", Mode: refhost.CanvasLoopback})
 	c, other := w.client("c"), w.client("other")
 	w.call(c, "subscribe", map[string]any{"channel": w.session})
@@ -245,6 +247,7 @@ func lastServerSeq(c *refclient.Client) (last int64) {
 
 // TestCanvasByURL reads an application as a browser does.
 func TestCanvasByURL(t *testing.T) {
+	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "notes"}, refhost.Canvas{ID: "notes-loopback", Mode: refhost.CanvasLoopback})
 	for _, id := range []string{"notes", "notes-loopback"} {
 		c, other := w.client("c-"+id), w.client("other-"+id)
@@ -309,6 +312,7 @@ func (w *canvasWorld) get(address string) (status int, header http.Header, body 
 
 // TestCanvasTurnedOff leaves loopback addresses alone.
 func TestCanvasTurnedOff(t *testing.T) {
+	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{Off: true}, refhost.Canvas{ID: "app", Mode: refhost.CanvasLoopback})
 	c := w.client("c")
 	channel := w.open("app")
@@ -322,6 +326,7 @@ func TestCanvasTurnedOff(t *testing.T) {
 // TestCanvasReaders has many clients read something large at the same time: it
 // crosses to the relay once, whoever serves it.
 func TestCanvasReaders(t *testing.T) {
+	t.Parallel()
 	for mode, id := range map[refhost.CanvasMode]string{refhost.CanvasChannel: "channel", refhost.CanvasLoopback: "loopback"} {
 		t.Run(id, func(t *testing.T) { manyRead(t, mode, 20) })
 	}
@@ -330,6 +335,7 @@ func TestCanvasReaders(t *testing.T) {
 // TestManyReadsAtOnce has a page read 200 files at once, in which there is far
 // more together than is queued for a client: each is read, whole.
 func TestManyReadsAtOnce(t *testing.T) {
+	t.Parallel()
 	const files, size = 200, 128 << 10
 	site := fstest.MapFS{"index.html": {Data: []byte("x")}}
 	for i := range files {
@@ -523,6 +529,7 @@ func (w *canvasWorld) await(c *refclient.Client, channel, kind, text string) {
 // TestCanvasReadsAreTheHostsToAllow has a client read what the relay holds
 // already, and the host would not give it.
 func TestCanvasReadsAreTheHostsToAllow(t *testing.T) {
+	t.Parallel()
 	large := strings.Repeat("0123456789abcde-", 1<<12)
 	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "app", Files: fstest.MapFS{"index.html": {Data: []byte(large)}}})
 	channel := w.open("app")

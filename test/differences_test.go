@@ -16,6 +16,7 @@ import (
 // subscribe options watch one session: each gets what the host sent to it, in
 // its order, although much of that is the same for all.
 func TestDifferences(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, func(cfg *refhost.Config) {
 		cfg.Protocol = refhost.NewestProtocol
 		cfg.MCP = []refhost.MCPServer{{Name: "tasks"}}

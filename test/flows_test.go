@@ -115,6 +115,7 @@ func direct(url string) dialer {
 // connection, and the host gets what the client sent. And where the host does
 // the same each time, each client gets byte for byte what it gets directly.
 func TestFlows(t *testing.T) {
+	t.Parallel()
 	real := os.Getenv("AHP_UPSTREAM") != ""
 	dir := t.TempDir()
 	for _, f := range readFlows(t) {
@@ -184,6 +185,7 @@ func timeless(frames [][]byte) (list [][]byte) {
 
 // TestFlowsTogether runs all flows at once through one relay.
 func TestFlowsTogether(t *testing.T) {
+	t.Parallel()
 	host := upstream(t, t.TempDir())
 	s := startStack(t, stack.Config{Upstream: host.url})
 	dial := throughRelay(t, s)

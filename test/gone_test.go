@@ -17,6 +17,7 @@ import (
 // TestPipelinedAndGone has clients write all that they want and close at once,
 // without reading anything: the host gets all of it, and the end.
 func TestPipelinedAndGone(t *testing.T) {
+	t.Parallel()
 	host := newPuppet(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL()})
 	token, err := s.Token(nil)

@@ -93,6 +93,7 @@ func tellClient(t *testing.T, host *puppetConn, c *refclient.Client, message str
 // TestMCPGate has a host that checks nothing behind the relay, with two clients
 // on one session, of which one has mcpApps.
 func TestMCPGate(t *testing.T) {
+	t.Parallel()
 	host := newPuppet(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL()})
 	with, withConn := mcpClient(t, s, host, "with", map[string]any{"mcpApps": map[string]any{}})
@@ -169,6 +170,7 @@ func TestMCPGate(t *testing.T) {
 // TestMCPModes has a host ask a client for sampling that has not declared it,
 // softly and strictly.
 func TestMCPModes(t *testing.T) {
+	t.Parallel()
 	const ask = `{"jsonrpc":"2.0","id":"ask","method":"sampling/createMessage","params":{"channel":"` + mcpURI + `"}}`
 	for _, strict := range []bool{false, true} {
 		host := newPuppet(t)
@@ -224,6 +226,7 @@ func (l *lockedLog) String() string {
 // tokens of all kinds, and looks for them wherever relay and host-agent say
 // anything. JSON Web Tokens all begin alike.
 func TestNoTokenIsShown(t *testing.T) {
+	t.Parallel()
 	const secret, refusedSecret = "s3cret-grant", "s3cret-refused"
 	_, server := newRefhost(t, func(cfg *refhost.Config) {
 		cfg.MCP = []refhost.MCPServer{{Name: "tasks", Tokens: map[string][]string{secret: {"tasks.read", "tasks.publish"}}}}

@@ -59,6 +59,7 @@ func startIssuer(t *testing.T) (url string, token func(sub, group string, ttl ti
 // TestOIDC has clients come with tokens of a provider: what they may do is what
 // the rules say, and they go on with new ones.
 func TestOIDC(t *testing.T) {
+	t.Parallel()
 	url, token := startIssuer(t)
 	rule := func(group string, access auth.Access) oidc.Rule {
 		return oidc.Rule{When: []oidc.Condition{{Claim: "groups", Contains: group}}, Hosts: []string{"lap*"}, Access: access}

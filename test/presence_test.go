@@ -40,6 +40,7 @@ func awaitState(t *testing.T, s *stack.Stack, state string) {
 // TestHostDies is what tunnels do not tell: the host dies, and its clients
 // hear of it at once; it comes back, and those that waited go on.
 func TestHostDies(t *testing.T) {
+	t.Parallel()
 	host, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	dial := throughRelay(t, s)
@@ -115,6 +116,7 @@ func TestHostDies(t *testing.T) {
 
 // TestHostNotUpYet starts the host-agent before its host.
 func TestHostNotUpYet(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, nil)
 	server.Stop()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -150,6 +152,7 @@ func TestHostNotUpYet(t *testing.T) {
 
 // TestClientsAreCounted has relays know how many clients a host has.
 func TestClientsAreCounted(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	dial := throughRelay(t, s)
@@ -175,6 +178,7 @@ func awaitClients(t *testing.T, s *stack.Stack, n int) {
 
 // TestAgentStops tells clients at once that a host-agent was stopped.
 func TestAgentStops(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	c := join(t, throughRelay(t, s), "a", nil)
@@ -192,6 +196,7 @@ func TestAgentStops(t *testing.T) {
 
 // TestDrain tells clients to go elsewhere, behind what they are still to get.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
 	dial := throughRelay(t, s)

@@ -131,6 +131,7 @@ func (p *pair) revoke(ask gateway.RevokeRequest) {
 // TestRevocationAcrossRelays ends the connections at the other relay within
 // two seconds, which is what is promised.
 func TestRevocationAcrossRelays(t *testing.T) {
+	t.Parallel()
 	p := startPair(t)
 	var took []time.Duration
 	for range 20 {
@@ -154,6 +155,7 @@ func TestRevocationAcrossRelays(t *testing.T) {
 // TestRevokedWhileCutOff revokes while the relays do not see each other: the
 // other learns it when they meet.
 func TestRevokedWhileCutOff(t *testing.T) {
+	t.Parallel()
 	p := startPair(t)
 	named := func(subject string) func(*auth.Client) { return func(c *auth.Client) { c.Subject = subject } }
 	ada, token := p.client(named("ada"))

@@ -130,6 +130,7 @@ func unique(name string) string { return fmt.Sprintf("%s-%d", name, time.Now().U
 
 // TestClientIDTheft has one subject try another's clientId, in any order.
 func TestClientIDTheft(t *testing.T) {
+	t.Parallel()
 	s := startStack(t, stack.Config{Upstream: hostURL(t)})
 	ada, bob := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}, &person{t: t, s: s, who: auth.Client{Subject: "bob"}}
 	for _, pair := range [][2]*person{{ada, bob}, {bob, ada}} {
@@ -154,6 +155,7 @@ func TestClientIDTheft(t *testing.T) {
 
 // TestClientIDRace has two subjects say one clientId at the same moment.
 func TestClientIDRace(t *testing.T) {
+	t.Parallel()
 	s := startStack(t, stack.Config{Upstream: hostURL(t)})
 	ada, bob := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}, &person{t: t, s: s, who: auth.Client{Subject: "bob"}}
 	for range 10 {
@@ -174,6 +176,7 @@ func TestClientIDRace(t *testing.T) {
 // TestClientIDAfterHostRestart frees clientIds with the end of the host
 // process, and not before.
 func TestClientIDAfterHostRestart(t *testing.T) {
+	t.Parallel()
 	host, server := newRefhost(t, nil)
 	cfg := stack.Config{Upstream: server.URL()}
 	cfg.Agent.Upstream.URL = server.URL() // without the tap, which would go on to listen
@@ -220,6 +223,7 @@ func awaitReason(t *testing.T, s *stack.Stack, why string) {
 
 // TestFilesOfClients is who may have the host ask whom for files, end to end.
 func TestFilesOfClients(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		ada     auth.Client // whose file it is
@@ -286,6 +290,7 @@ func TestFilesOfClients(t *testing.T) {
 
 // TestOwnerKicks lists a client and ends its connection, within a second.
 func TestOwnerKicks(t *testing.T) {
+	t.Parallel()
 	cfg := stack.Config{Upstream: hostURL(t)}
 	dir, err := os.MkdirTemp("", "c") // short: the path of a socket is bounded
 	if err != nil {
@@ -395,6 +400,7 @@ func TestCredentialRotates(t *testing.T) {
 
 // TestEnrolmentIsUsedOnce tries a token again at another relay of the cluster.
 func TestEnrolmentIsUsedOnce(t *testing.T) {
+	t.Parallel()
 	dir, first, second := t.TempDir(), freePort(t), freePort(t)
 	start := func(dir, listen string) *gateway.Relay {
 		ctx, cancel := context.WithTimeout(t.Context(), stepTime)

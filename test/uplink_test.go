@@ -18,6 +18,7 @@ import (
 // TestUplink is why a host does not want a tunnel: 50 clients watch one chat,
 // in which the host says 500 things of 1 KB, and that crosses to NATS once.
 func TestUplink(t *testing.T) {
+	t.Parallel()
 	const clients, actions, limit = 50, 500, 650_000
 	_, server := newRefhost(t, nil)
 	s := &stack.Stack{}
@@ -183,6 +184,7 @@ func deltaSize(t *testing.T, c *refclient.Client) (size int) {
 // through the relay's port: clients get the same, and less than half of the
 // bytes cross.
 func TestCompressedUplink(t *testing.T) {
+	t.Parallel()
 	const clients, actions = 5, 200
 	_, server := newRefhost(t, nil)
 	bytes := map[string]int64{}

@@ -32,6 +32,7 @@ import (
 // TestUpstreams runs the flows with the host behind a Unix socket and behind
 // TLS. It wants a connection token, which the host-agent has in a file.
 func TestUpstreams(t *testing.T) {
+	t.Parallel()
 	const token = "s3cret"
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(tokenFile, []byte(token+"\n"), 0o600); err != nil {
@@ -174,6 +175,7 @@ func readLines(t *testing.T, file string) (lines [][]byte) {
 // TestStdioUpstream runs the flows of one client with a command as the host,
 // of which each client has its own. What it sends arrives byte for byte.
 func TestStdioUpstream(t *testing.T) {
+	t.Parallel()
 	host := newStdioHost(t)
 	s := startStackWith(t, stack.Config{Upstream: "ws://127.0.0.1:1"}, func(_ *stack.Stack, cfg *hostagent.Config) error {
 		cfg.Upstream = hostagent.Upstream{Command: host.command}
@@ -220,6 +222,7 @@ func TestStdioUpstream(t *testing.T) {
 // TestStdioUpstreamCrashes ends the process of one client: it is told, and
 // nobody else.
 func TestStdioUpstreamCrashes(t *testing.T) {
+	t.Parallel()
 	host := newStdioHost(t)
 	s := startStackWith(t, stack.Config{Upstream: "ws://127.0.0.1:1"}, func(_ *stack.Stack, cfg *hostagent.Config) error {
 		cfg.Upstream = hostagent.Upstream{Command: host.command}
@@ -248,6 +251,7 @@ func TestStdioUpstreamCrashes(t *testing.T) {
 // TestCommandThatEnds has a command as the host that is none: relays say why
 // the host is away.
 func TestCommandThatEnds(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
 	s, err := stack.Launch(ctx, stack.Config{
@@ -273,6 +277,7 @@ func TestCommandThatEnds(t *testing.T) {
 // TestAgentBeforeRelay starts a host-agent while there is no relay, and has
 // the relay come, go and come back.
 func TestAgentBeforeRelay(t *testing.T) {
+	t.Parallel()
 	_, host := newRefhost(t, nil)
 	l := listen(t, "tcp", "127.0.0.1:0")
 	address := l.Addr().String()
@@ -351,6 +356,7 @@ func startNATS(t *testing.T, dataDir, listen, more string) {
 // own, in plain and over TLS: clients of both see the same, and one relay's end
 // is no concern of the other's clients.
 func TestExternalNATS(t *testing.T) {
+	t.Parallel()
 	for _, scheme := range []string{"nats", "tls"} {
 		t.Run(scheme, func(t *testing.T) {
 			l := listen(t, "tcp", "127.0.0.1:0")
@@ -427,6 +433,7 @@ func testTwoRelays(t *testing.T, relay gateway.RelayConfig) {
 // TestAgentNeedsNATSURL starts a host-agent without saying where the NATS
 // cluster of its relay is.
 func TestAgentNeedsNATSURL(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l := listen(t, "tcp", "127.0.0.1:0")
 	address := l.Addr().String()

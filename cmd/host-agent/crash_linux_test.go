@@ -119,6 +119,7 @@ func wantClosed(t *testing.T, c *refclient.Client, reason string) {
 // TestCrash has host-agents die in several ways: their clients are told within 2 s,
 // and resume with the next host-agent.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, refhost.Config{})
 	args := []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host}
@@ -250,9 +251,10 @@ func TestContainerDies(t *testing.T) {
 
 // TestNoSentinel runs without one.
 func TestNoSentinel(t *testing.T) {
+	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, refhost.Config{})
-	agent := start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--no-sentinel")
+	agent := start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--no-sentinel", "--control", "off")
 	awaitOnline(t, relay)
 	if pid := agent.sentinel(t); pid != 0 {
 		t.Errorf("there is a sentinel: %d", pid)

@@ -121,6 +121,7 @@ func newHost(t *testing.T, cfg refhost.Config) string {
 
 // TestCheck finds everything in order.
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, refhost.Config{ConnectionToken: "s3cret"})
 	out, err := agent(t.Context(), t, "check", "--relay", relay.URL(), "--token-file", token,
@@ -154,6 +155,7 @@ func TestSeveralRelays(t *testing.T) {
 
 // TestBadCommands says what is wrong, and what to do.
 func TestBadCommands(t *testing.T) {
+	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, refhost.Config{ConnectionToken: "s3cret"})
 	page := httptest.NewServer(http.NotFoundHandler())
@@ -219,15 +221,16 @@ func TestBadCommands(t *testing.T) {
 
 // TestRun serves a host until it is stopped, and refuses a second host-agent.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, refhost.Config{})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host}, io.Discard, io.Discard)
+		ended <- run(ctx, []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off"}, io.Discard, io.Discard)
 	}()
 	awaitOnline(t, relay)
-	_, err := agent(t.Context(), t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host)
+	_, err := agent(t.Context(), t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off")
 	if err == nil || !strings.Contains(err.Error(), "another host-agent") || !strings.Contains(err.Error(), "--take-over") {
 		t.Errorf("second host-agent: %v; want a refusal that names --take-over", err)
 	}
