@@ -67,7 +67,11 @@ func (c *conn) connect() bool {
 	if c.gate.wait(c.ctx) != nil {
 		return false
 	}
-	to, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(c.ctx, "tcp", c.proxy.target)
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	if c.proxy.source != nil {
+		dialer.LocalAddr = c.proxy.source
+	}
+	to, err := dialer.DialContext(c.ctx, "tcp", c.proxy.target)
 	if err != nil {
 		return false
 	}

@@ -11,6 +11,7 @@
 //   - [Proxy.ResetAfter]: connections are reset in the middle of what is being
 //     sent.
 //   - [Proxy.Shape]: bytes arrive later, or not faster than a rate.
+//   - [Proxy.Drop]: the kernel drops packets, as a radio link does.
 //
 // [Proxy.Heal] ends all of these. What was on its way through a frozen
 // connection then arrives, in order and complete: a frozen network loses
@@ -20,6 +21,7 @@ package faultproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -33,6 +35,7 @@ const dialTimeout = 5 * time.Second
 // methods are safe for concurrent use.
 type Proxy struct {
 	listen, target string
+	source         *net.TCPAddr // of connections to the target; nil: any
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -42,6 +45,7 @@ type Proxy struct {
 	listener net.Listener
 	conns    map[*conn]bool
 	frozen   bool // so are new connections
+	dropping bool // the kernel drops packets
 	shape    Shape
 }
 
@@ -56,7 +60,7 @@ type Shape struct {
 // passes connections on to target.
 func New(listen, target string) (*Proxy, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Proxy{listen: listen, target: target, ctx: ctx, cancel: cancel, conns: map[*conn]bool{}}
+	p := &Proxy{listen: listen, target: target, source: source(), ctx: ctx, cancel: cancel, conns: map[*conn]bool{}}
 	if err := p.open(); err != nil {
 		cancel()
 		return nil, err
@@ -177,7 +181,7 @@ func (p *Proxy) Heal() error {
 	for _, c := range p.current() {
 		c.gate.open()
 	}
-	return p.open()
+	return errors.Join(p.deliver(), p.open())
 }
 
 // Conns returns how many connections there are.
@@ -197,5 +201,6 @@ func (p *Proxy) current() []*conn {
 func (p *Proxy) Close() {
 	p.cancel()
 	p.Cut()
+	_ = p.deliver() // what it drops is nobody's any more
 	p.wg.Wait()
 }

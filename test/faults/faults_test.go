@@ -2,6 +2,9 @@ package faults
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -10,11 +13,20 @@ import (
 
 	"go.uber.org/goleak"
 
+	"ahprelay/test/faultproxy"
 	"ahprelay/test/load"
 	"ahprelay/test/procs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain has all of it run in a network of its own, where that can be: see
+// [faultproxy.OwnNetwork]. Programs are built before, with the network of all.
+func TestMain(m *testing.M) {
+	_, err := procs.Build(context.Background())
+	if err = errors.Join(err, faultproxy.OwnNetwork()); err != nil {
+		fmt.Println("faults that need a network of their own are left out:", err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // short are the rows that every test run does; make faults does all.
 var short = []string{
@@ -25,6 +37,8 @@ var short = []string{
 	"host-agent–NATS, through the relay's port: cut 3s",
 	"host-agent–NATS over TCP: connections forgotten, 12s",
 	"host-agent–host: cut 3s",
+	"client–relay: all packets lost, 14s",
+	"host-agent–NATS, through the relay's port: all packets lost, 14s",
 	"relay: kill -9",
 	"host: kill -9",
 	"nats-server: kill -9",
@@ -43,6 +57,13 @@ func TestFaults(t *testing.T) {
 	if len(rows) != len(short) {
 		t.Fatalf("%d rows of %d are there", len(rows), len(short))
 	}
+	rows = slices.DeleteFunc(rows, func(r Row) bool {
+		why := r.Skip()
+		if why != nil {
+			t.Logf("%s is left out: %v", r.Name(), why)
+		}
+		return why != nil
+	})
 	results := make([]Result, len(rows))
 	atOnce := make(chan struct{}, 4)
 	var wg sync.WaitGroup

@@ -22,6 +22,15 @@ type Row struct {
 	heal     func(context.Context, *procs.Site) error // ends it
 	during   func(context.Context, *procs.Site) error // if set, runs in place of waiting for hold
 	promise  promise
+	needs    func() error // why the fault cannot be made here; nil: it can
+}
+
+// Skip reports why the row cannot be run here.
+func (r Row) Skip() error {
+	if r.needs == nil {
+		return nil
+	}
+	return r.needs()
 }
 
 // Name identifies the row.
@@ -33,6 +42,7 @@ type promise struct {
 	must  bool          // and are
 	told  time.Duration // within which they are closed, from the fault's beginning; 0: no promise
 	pause time.Duration // longest time without news; 0: no promise
+	later time.Duration // until clients are whole, more than usual
 }
 
 // whole is how soon all clients must be whole again after a fault has ended,
@@ -93,6 +103,16 @@ type link struct {
 	forgottenFor      time.Duration
 	slow              promise
 	reset, flap       promise
+	lost              promise // all packets, for just less than the resume window
+}
+
+// retry is how long TCP may wait until it sends again when all packets were lost
+// for [shorter]: as long again, at most.
+const retry = shorter + time.Second
+
+func (p promise) laterBy(d time.Duration) promise {
+	p.later = d
+	return p
 }
 
 // The resume window is 15 s.
@@ -124,6 +144,15 @@ func (l link) rows() []Row {
 			row(fmt.Sprintf("cut %v", d), d, p, (*proxy).Cut),
 			row(fmt.Sprintf("frozen %v", d), d, l.frozen[i], (*proxy).Freeze))
 	}
+	drop := func(fault string, hold time.Duration, promised promise, percent int) Row {
+		r := row(fault, hold, promised.laterBy(retry), nil)
+		r.needs = faultproxy.CanDrop
+		r.inject = func(_ context.Context, s *procs.Site) error { return l.proxy(s).Drop(percent) }
+		return r
+	}
+	rows = append(rows,
+		drop(fmt.Sprintf("all packets lost, %v", shorter), shorter, l.lost, 100),
+		drop("one packet in ten lost, 8s", 8*time.Second, l.slow, 10))
 	flap := row("cut 1s every 3s, 4 times", 0, l.flap, func(*proxy) {})
 	flap.during = func(ctx context.Context, s *procs.Site) error { return flapping(ctx, l.proxy(s)) }
 	return append(rows,
@@ -161,7 +190,7 @@ var links = []link{
 		short: cut, most: cut, long: cut,
 		frozen:    [3]promise{unseen, unseen, {codes: []int{codeSlow, load.EndCut}}},
 		forgotten: promise{codes: []int{load.EndSilent}, must: true}, forgottenFor: load.SilenceLimit + 3*time.Second,
-		reset: cut, flap: cut,
+		reset: cut, flap: cut, lost: unseen,
 	},
 	natsLink("relay–NATS", true, func(s *procs.Site) *faultproxy.Proxy { return s.RelayNATS }),
 	natsLink("host-agent–NATS, through the relay's port", false, func(s *procs.Site) *faultproxy.Proxy { return s.AgentNATS }),
@@ -171,7 +200,7 @@ var links = []link{
 		short: cutOff.within(hostDies), most: cutOff.within(hostDies), long: cutOff.within(hostDies),
 		frozen:    [3]promise{unseen, unseen, unseen},
 		forgotten: promise{codes: []int{load.EndSilent}, must: true}, forgottenFor: load.SilenceLimit + 3*time.Second,
-		reset: promise{codes: []int{codeResync}, must: true}, flap: cutOff,
+		reset: promise{codes: []int{codeResync}, must: true}, flap: cutOff, lost: promise{codes: []int{codeOffline}},
 	},
 }
 
@@ -184,7 +213,7 @@ func natsLink(place string, external bool, proxy func(*procs.Site) *faultproxy.P
 		short: unseen, most: unseen, long: long,
 		frozen:    [3]promise{unseen, unseen, long},
 		forgotten: unseen.silentAtMost(10 * time.Second), forgottenFor: 12 * time.Second,
-		reset: unseen, flap: unseen,
+		reset: unseen, flap: unseen, lost: unseen,
 	}
 }
 

@@ -161,8 +161,8 @@ func (r *Result) check(o Options) {
 	if p.pause > 0 && r.Pause > slack*p.pause {
 		r.broken("nothing came for %v; want at most %v", r.Pause, p.pause)
 	}
-	if r.Whole > slack*whole {
-		r.broken("whole again after %v; want %v", r.Whole, whole)
+	if want := whole + p.later; r.Whole > slack*want {
+		r.broken("whole again after %v; want %v", r.Whole, want)
 	}
 }
 

@@ -12,12 +12,14 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"ahprelay/test/faultproxy"
 	"ahprelay/test/faults"
 	"ahprelay/test/procs"
 )
@@ -62,6 +64,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return nil
 	}
+	if _, err := procs.Build(ctx); err != nil { // with the network of all
+		return err
+	}
+	if err := faultproxy.OwnNetwork(); err != nil {
+		fmt.Fprintln(stderr, "no network of its own:", err)
+	}
+	rows = slices.DeleteFunc(rows, func(r faults.Row) bool {
+		why := r.Skip()
+		if why != nil {
+			fmt.Fprintf(stderr, "left out: %s: %v\n", r.Name(), why)
+		}
+		return why != nil
+	})
 	results, err := runAll(ctx, f, rows, stderr)
 	if err != nil {
 		return err
