@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"errors"
 	"fmt"
 	"io"
 
@@ -24,16 +23,9 @@ const CompressHeader = "Ahp-Compress"
 // Zstandard is the name of the method.
 const Zstandard = "zstd"
 
-const (
-	// compressWindow is how far back a compressed stream refers, bytes: both
-	// ends keep that much for each connection.
-	compressWindow = 64 << 10
-
-	// maxRatio is how many times longer than itself a compressed stream may
-	// become, beside maxAhead bytes: real ones stay far below.
-	maxRatio = 200
-	maxAhead = 4 << 20
-)
+// compressWindow is how far back a compressed stream refers, bytes: both
+// ends keep that much for each connection.
+const compressWindow = 64 << 10
 
 // Compresses returns the method to answer a handshake with; "" is none.
 func Compresses(asked string) string {
@@ -65,52 +57,14 @@ func (p *packer) Write(b []byte) (int, error) {
 	return n, p.to.Flush()
 }
 
-// ErrExpands reports a compressed stream that is longer than real ones can be.
-var ErrExpands = errors.New("compressed stream expands too much")
-
 // NewUnpacker returns a reader of what a host-agent has compressed. Close frees
-// it. It needs some hundred KiB, however the stream is made.
+// it. It needs some hundred KiB, however the stream is made, and reads no
+// further than it is read. How much longer a stream becomes has no bound: a host
+// may say the same again and again. Who passes it on bounds its share of time.
 func NewUnpacker(from io.Reader) (io.ReadCloser, error) {
-	u := &unpacker{from: from}
-	d, err := zstd.NewReader(u.counted(), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(compressWindow))
+	d, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(compressWindow))
 	if err != nil {
 		return nil, fmt.Errorf("compression: %w", err)
 	}
-	u.decoder = d
-	return u, nil
-}
-
-type unpacker struct {
-	from    io.Reader
-	decoder *zstd.Decoder
-	in, out int64
-}
-
-// counted is where the decoder reads.
-func (u *unpacker) counted() io.Reader { return readFunc(u.read) }
-
-type readFunc func(p []byte) (int, error)
-
-// Read implements [io.Reader].
-func (f readFunc) Read(p []byte) (int, error) { return f(p) }
-
-func (u *unpacker) read(p []byte) (int, error) {
-	n, err := u.from.Read(p)
-	u.in += int64(n)
-	return n, err
-}
-
-// Read implements [io.Reader].
-func (u *unpacker) Read(p []byte) (int, error) {
-	n, err := u.decoder.Read(p)
-	if u.out += int64(n); u.out > maxRatio*u.in+maxAhead {
-		return 0, ErrExpands
-	}
-	return n, err
-}
-
-// Close implements [io.Closer].
-func (u *unpacker) Close() error {
-	u.decoder.Close()
-	return nil
+	return d.IOReadCloser(), nil
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -88,28 +89,28 @@ func compressed(t testing.TB, n, window int) []byte {
 // TestUnpackerIsBounded refuses what is far longer than it looks, and what needs
 // more memory than both ends have agreed on.
 func TestUnpackerIsBounded(t *testing.T) {
-	if n, err := unpack(t, compressed(t, maxAhead, compressWindow)); n != maxAhead || err != nil {
-		t.Errorf("%d bytes of zeros came as %d, %v", maxAhead, n, err)
+	const length = 64 << 20 // of zeros, which compress to a few KiB
+	short := compressed(t, length, compressWindow)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if n, err := unpack(t, short); n != length || err != nil {
+		t.Errorf("%d zeros came as %d, %v", length, n, err)
 	}
-	bomb := compressed(t, 256<<20, compressWindow)
-	if n, err := unpack(t, bomb); !errors.Is(err, ErrExpands) || n > maxRatio*int64(len(bomb))+maxAhead {
-		t.Errorf("of a bomb of %d bytes came %d, %v; want %v", len(bomb), n, err, ErrExpands)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
+		t.Errorf("%d bytes of memory for a stream of %d bytes; want less than 4 MiB", took, len(short))
 	}
 	if _, err := unpack(t, compressed(t, 10<<20, 8<<20)); !errors.Is(err, zstd.ErrWindowSizeExceeded) {
 		t.Errorf("a window of 8 MiB: %v; want %v", err, zstd.ErrWindowSizeExceeded)
 	}
 }
 
-// FuzzUnpacker reads anything: it ends, and within bounds.
+// FuzzUnpacker reads anything: it ends.
 func FuzzUnpacker(f *testing.F) {
 	f.Add(compressed(f, 1000, compressWindow))
 	f.Add(compressed(f, 8<<20, compressWindow))
 	f.Add([]byte("PUB ahp.v1.default.laptop.x 1\r\nx\r\n"))
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		if n, _ := unpack(t, stream); n > maxRatio*int64(len(stream))+maxAhead {
-			t.Errorf("%d bytes of %d", n, len(stream))
-		}
-	})
+	f.Fuzz(func(t *testing.T, stream []byte) { _, _ = unpack(t, stream) })
 }
 
 // TestCompressionIsAskedFor compresses what goes to a relay that knows how, and
