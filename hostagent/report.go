@@ -9,6 +9,7 @@ import (
 	"ahprelay/gate"
 	"ahprelay/mcpgate"
 	"ahprelay/routing"
+	"ahprelay/view"
 )
 
 // A reporter tells the relay of one connection: what the gates have seen
@@ -119,9 +120,9 @@ func encode(state connState) []byte {
 
 // mcpGate returns the gate of a new connection for MCP, whose events are
 // reported.
-func (a *Agent) mcpGate(c *hostConn, open routing.Open) *mcpgate.Conn {
+func (a *Agent) mcpGate(c *hostConn, v *view.Conn, open routing.Open) *mcpgate.Conn {
 	r := &reporter{id: open.ID, conn: c.conn, log: c.log}
-	r.mcp = a.mcp.Conn(mcpgate.Config{
+	r.mcp = a.mcp.Conn(v, mcpgate.Config{
 		Subject: open.Subject, Strict: a.cfg.Strict || open.Strict,
 		Event:   func(e mcpgate.Event) { r.count(e.Kind, e.Class, e.Method) },
 		Changed: r.changed,

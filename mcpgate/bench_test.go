@@ -62,9 +62,9 @@ func BenchmarkFrame(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if bench.client {
-					w.gate.FromClient(message, env)
+					w.chain.FromClient(message, env)
 				} else {
-					w.gate.FromHost(message, env, nil)
+					w.chain.FromHost(message, env)
 				}
 			}
 		})
@@ -79,8 +79,8 @@ func BenchmarkFrame(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(message)))
 			for b.Loop() {
-				w.gate.FromClient(ask, asked)
-				w.gate.FromHost(message, env, nil)
+				w.chain.FromClient(ask, asked)
+				w.chain.FromHost(message, env)
 			}
 		})
 	}
@@ -92,7 +92,7 @@ func TestOrdinaryMessagesCostNoMemory(t *testing.T) {
 	action, actionEnv := peek(t, ordinary())
 	call, callEnv := peek(t, `{"jsonrpc":"2.0","id":7,"channel":"`+uri+`","method":"tools/call","params":{}}`)
 	n := testing.AllocsPerRun(100, func() {
-		w.gate.FromHost(action, actionEnv, nil)
+		w.chain.FromHost(action, actionEnv)
 		w.gate.FromClient(action, actionEnv)
 		w.gate.FromClient(call, callEnv)
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"ahprelay/ahp"
+	"ahprelay/gate"
 	"ahprelay/mcpgate"
 )
 
@@ -104,17 +105,17 @@ func TestLongNames(t *testing.T) {
 // TestManyRequests bounds the requests whose answers are awaited.
 func TestManyRequests(t *testing.T) {
 	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
-	for i := range 1025 {
+	for i := range 1001 {
 		w.client(fmt.Sprintf(`{"id":%d,"method":"subscribe","params":{"channel":"ahp-session:/%d"}}`, i, i))
 	}
 	if got := w.took(); got != "observation:state_not_kept" {
 		t.Errorf("events %q; want one, of the last", got)
 	}
-	for _, i := range []int{0, 1023, 1024} {
+	for _, i := range []int{0, 999, 1000} {
 		channel := fmt.Sprint("mcp://h/", i)
 		w.host(fmt.Sprintf(`{"id":%d,"result":{"snapshot":{"resource":"ahp-session:/%d","state":{"customizations":[%s]}}}}`, i, i, mcpServer("s", channel, "ready", "")))
 		want := "-32601"
-		if i == 1024 {
+		if i == 1000 {
 			want = "-32008"
 		}
 		if got := w.call(channel); got != want {
@@ -192,11 +193,13 @@ func FuzzGate(f *testing.F) {
 		[]byte(`{"method":"channel/frame","params":{"actions":[{"channel":"a","action":{"type":"session/customizationRemoved","id":"y"}}]}}`), []byte(`{}`), false)
 	f.Fuzz(func(t *testing.T, first, second, third []byte, strict bool) {
 		events := 0
-		g := mcpgate.NewHost().Conn(mcpgate.Config{Strict: strict, Event: func(e mcpgate.Event) {
+		w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+		g := mcpgate.NewHost().Conn(w.chain.View, mcpgate.Config{Strict: strict, Event: func(e mcpgate.Event) {
 			if events++; len(e.Method) > 64 {
 				t.Fatalf("event with a method of %d bytes", len(e.Method))
 			}
 		}})
+		w.chain.Gates = []gate.Gate{g}
 		for _, message := range [][]byte{first, second, third, first, third} {
 			env, err := ahp.Peek(message)
 			if err != nil {
@@ -204,8 +207,8 @@ func FuzzGate(f *testing.F) {
 			}
 			before := bytes.Clone(message)
 			for _, judge := range []func() (string, []byte){
-				func() (string, []byte) { d := g.FromClient(message, &env); return result(d), d.Message },
-				func() (string, []byte) { d := g.FromHost(message, &env, nil); return result(d), d.Message },
+				func() (string, []byte) { d := w.chain.FromClient(message, &env); return result(d), d.Message },
+				func() (string, []byte) { d, _ := w.chain.FromHost(message, &env); return result(d), d.Message },
 			} {
 				got, answer := judge()
 				if got != "pass" && !bytes.HasPrefix(bytes.ToLower(env.Channel), []byte("mcp:")) && !strict {

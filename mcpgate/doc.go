@@ -52,11 +52,11 @@
 //
 // # What a gate knows
 //
-// Only what the host has said on that very connection counts: in snapshots (of
-// initialize, subscribe and reconnect), replayed actions, and actions, plain or
-// in channel/frame. Of an action with an origin, which is a client's, only what
-// clients may dispatch counts: that a server is turned on or off, or is to start
-// or stop. One that was rejected says nothing.
+// Only what the host has said on that very connection counts, in whatever
+// message and form, as package [ahprelay/view] reads it. Of an action with an
+// origin, which is a client's, only what clients may dispatch counts: that a
+// server is turned on or off, or is to start or stop. One that was rejected says
+// nothing.
 //
 // A client that comes back with reconnect, and gets a replay, goes on with what
 // the host has said before, of the sessions that it resumes, on the last
@@ -96,6 +96,6 @@
 //
 // # Concurrency
 //
-// One goroutine may call [Conn.FromClient] while another calls
-// [Conn.FromHost]. All else is safe for concurrent use.
+// [Conn.FromClient] and [Conn.FromHost] are not called at once. All else is safe
+// for concurrent use.
 package mcpgate

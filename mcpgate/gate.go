@@ -1,7 +1,6 @@
 package mcpgate
 
 import (
-	"bytes"
 	"slices"
 	"sync"
 
@@ -73,34 +72,20 @@ type Config struct {
 type Conn struct {
 	cfg  Config
 	host *Host
+	view *view.Conn
 
 	mu       sync.Mutex // guards the fields below
 	register register
 	client   declared
 	key      clientKey // as which the client is remembered
 	greeted  bool      // the host has accepted initialize or reconnect
-	waiting  []waiting // requests of the client
 	events   []Event   // to be told when mu is free
 	changed  bool
 }
 
-// A waiting request is one whose answer says something.
-type waiting struct {
-	id       []byte
-	method   string
-	channel  string // of a subscribe
-	clientID string
-	declared declared
-	resumed  []string // subscriptions of a reconnect
-}
-
-// maxWaiting bounds the requests of a client that wait. What the answers to
-// more say is not known.
-const maxWaiting = 1024
-
-// Conn returns the gate of a new connection.
-func (h *Host) Conn(cfg Config) *Conn {
-	return &Conn{cfg: cfg, host: h, register: newRegister(h)}
+// Conn returns the gate of a new connection, of which v reads what is said.
+func (h *Host) Conn(v *view.Conn, cfg Config) *Conn {
+	return &Conn{cfg: cfg, host: h, view: v, register: newRegister(h)}
 }
 
 // Leave says that the connection has ended. What the host has said to the client
@@ -144,50 +129,22 @@ func (c *Conn) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 		c.mu.Lock()
 		defer c.unlock()
 		return c.toServer(env)
-	case env.Kind == ahp.Request:
-		c.await(env)
+	case env.Kind == ahp.Request && saysState(string(env.Method)):
+		if _, full := c.view.Waits(env.ID); full { // what the answer says will not be known
+			c.mu.Lock()
+			defer c.unlock()
+			c.note(Observation, notKept, env.Method)
+		}
 	}
 	return gate.Decision{}
 }
 
-// await notes a request whose answer says something.
-func (c *Conn) await(env *ahp.Envelope) {
-	w := waiting{}
-	switch string(env.Method) {
-	default:
-		return
-	case "subscribe":
-		w.channel = string(env.Channel)
-	case "initialize":
-		w.clientID, w.declared = greeting(env.Params, fromInitialize)
-	case "reconnect":
-		w.clientID, w.declared = greeting(env.Params, fromReconnect)
-		if params, err := ahp.ReadReconnectParams(env.Params); err == nil {
-			w.resumed = params.Subscriptions
-		}
-	}
-	w.method, w.id = string(env.Method), bytes.Clone(env.ID)
-	c.mu.Lock()
-	defer c.unlock()
-	if len(c.waiting) >= maxWaiting {
-		c.note(Observation, notKept, env.Method)
-		return
-	}
-	c.waiting = append(c.waiting, w)
-}
+// saysState reports whether the answer to a request may say what servers there
+// are.
+func saysState(method string) bool { return opens(method) || method == "subscribe" }
 
-// greeting reads who a client says it is, and what it can do. In a reconnect
-// that is not usual: without it, nothing is known.
-func greeting(params []byte, from string) (clientID string, d declared) {
-	m := [...]ahp.Member{{Name: "clientId"}, {Name: "capabilities"}}
-	if ahp.Members(params, m[:]) != nil {
-		return "", declared{}
-	}
-	if from == fromInitialize || m[1].Raw != nil {
-		d = readDeclared(m[1].Raw, from)
-	}
-	return text(&m[0]), d
-}
+// opens reports whether a request is one that a connection begins with.
+func opens(method string) bool { return method == "initialize" || method == "reconnect" }
 
 // served returns what a channel serves in the mode of this connection, and
 // whether it is ready at all.
@@ -268,7 +225,7 @@ func refusal(env *ahp.Envelope, code int, message string) []byte {
 }
 
 // FromHost implements [gate.Gate].
-func (c *Conn) FromHost(message []byte, env *ahp.Envelope, _ *view.Reading) gate.Decision {
+func (c *Conn) FromHost(_ []byte, env *ahp.Envelope, said *view.Reading) gate.Decision {
 	switch {
 	case env == nil:
 		return gate.Decision{}
@@ -278,19 +235,9 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope, _ *view.Reading) gate
 			defer c.unlock()
 			return c.toClient(env, need)
 		}
-	case env.Kind == ahp.Response:
-		c.response(message, env)
-	case string(env.Method) == "action":
-		if env.Said.MayBeOf("session/") && mayConcern(message) { // all that is learnt from is a session's
-			c.learn(env)
-		}
-	case string(env.Method) == "channel/frame":
-		if mayConcern(message) {
-			c.learn(env)
-		}
-	case string(env.Method) == "root/sessionRemoved":
-		c.removed(env)
-	case isMCP(env.Channel) && isListChanged(env.Method):
+	case said != nil:
+		c.learn(env, said)
+	case env.Kind == ahp.Notification && isMCP(env.Channel) && isListChanged(env.Method):
 		c.mu.Lock()
 		defer c.unlock()
 		return c.listChanged(env)
@@ -333,85 +280,59 @@ func (c *Conn) listChanged(env *ahp.Envelope) gate.Decision {
 	return gate.Decision{}
 }
 
-// response learns from the answer to a request that waits.
-func (c *Conn) response(message []byte, env *ahp.Envelope) {
-	w, ok := c.answered(env.ID)
-	if !ok || env.Result == nil {
-		return
+// learn takes note of what the host says.
+func (c *Conn) learn(env *ahp.Envelope, said *view.Reading) {
+	method := said.Call.Method
+	if !said.Answers {
+		method = string(env.Method)
 	}
-	key := clientKey{c.cfg.Subject, w.clientID}
+	key := clientKey{c.cfg.Subject, c.view.ClientID()}
+	greets := said.Accepted && opens(method)
 	var before map[string]*session
-	if w.method == "reconnect" {
-		var known declared
-		if known, before = c.host.recall(key, w.resumed); !w.declared.known {
-			w.declared = known
-		}
+	if greets && method == "reconnect" {
+		before = c.host.recall(key, said.Granted)
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	if w.method != "subscribe" {
-		c.greet(key, w.declared)
-		c.resume(before, env.Result)
+	if greets {
+		c.greet(key, method)
+		c.resume(before, said)
 	}
-	if c.register.sessions[w.channel] != nil || w.method != "subscribe" || mayConcern(message) {
-		var l lesson
-		c.register.result(&l, env.Result)
-		c.learnt(l, w.method)
+	l := lesson{lost: said.Lost}
+	for i := range said.Facts {
+		c.register.learn(&l, &said.Facts[i])
 	}
-}
-
-// answered returns the request that a response answers, if it waits.
-func (c *Conn) answered(id []byte) (w waiting, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	i := slices.IndexFunc(c.waiting, func(w waiting) bool { return ahp.SameID(w.id, id) })
-	if i < 0 {
-		return waiting{}, false
-	}
-	w = c.waiting[i]
-	c.waiting = slices.Delete(c.waiting, i, i+1)
-	return w, true
+	c.learnt(l, method)
 }
 
 // greet takes what a client has declared that the host has let in.
-func (c *Conn) greet(key clientKey, d declared) {
-	if d.known {
-		c.client = d
+func (c *Conn) greet(key clientKey, method string) {
+	if capabilities, earlier, known := c.view.Declared(); earlier {
+		c.client = readDeclared(capabilities, fromEarlier)
+	} else if known {
+		c.client = readDeclared(capabilities, method)
 	}
 	c.key = key
-	c.host.remember(key, d, c)
+	c.host.remember(key, c)
 	c.greeted, c.changed = true, true
 }
 
 // resume takes over what the host has said on an earlier connection of the
-// sessions that the client goes on with, unless it tells all of it anew.
-func (c *Conn) resume(before map[string]*session, result []byte) {
-	m := [...]ahp.Member{{Name: "snapshots"}, {Name: "missing"}}
-	if ahp.Members(result, m[:]) != nil || m[0].Raw != nil {
+// sessions that the client goes on with, but of those whose state it tells anew.
+func (c *Conn) resume(before map[string]*session, said *view.Reading) {
+	if said.Anew {
 		return
 	}
-	missing, _ := ahp.Texts(m[1].Raw)
+	for _, item := range said.Items {
+		if item.Kind == view.Snapshot {
+			delete(before, item.Channel)
+		}
+	}
 	for uri, s := range before {
-		if c.register.sessions[uri] == nil && !slices.Contains(missing, uri) {
+		if c.register.sessions[uri] == nil {
 			c.register.inherit(uri, s)
 		}
 	}
-}
-
-// learn takes note of an action, or of a frame of them.
-func (c *Conn) learn(env *ahp.Envelope) {
-	c.mu.Lock()
-	defer c.unlock()
-	var l lesson
-	if string(env.Method) == "action" {
-		c.register.action(&l, env.Params)
-	} else {
-		m := [...]ahp.Member{{Name: "actions"}}
-		if ahp.Members(env.Params, m[:]) == nil {
-			each(m[0].Raw, func(raw []byte) { c.register.action(&l, raw) })
-		}
-	}
-	c.learnt(l, string(env.Method))
 }
 
 // learnt counts what came with a message.
@@ -423,16 +344,4 @@ func (c *Conn) learnt(l lesson, method string) {
 	if l.apps > 0 && c.client.lacks(mcpApps) {
 		c.note(Warning, classOf[mcpApps], []byte(method))
 	}
-}
-
-// removed takes note of the end of a session.
-func (c *Conn) removed(env *ahp.Envelope) {
-	m := [...]ahp.Member{{Name: "session"}}
-	if ahp.Members(env.Params, m[:]) != nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.unlock()
-	c.register.forget(text(&m[0]))
-	c.changed = true
 }

@@ -3,6 +3,7 @@ package mcpgate_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,6 +11,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/gate"
 	"ahprelay/mcpgate"
+	"ahprelay/view"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -18,6 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type wire struct {
 	testing.TB
 	gate   *mcpgate.Conn
+	chain  gate.Chain
 	events []mcpgate.Event
 	ids    int
 }
@@ -25,9 +28,15 @@ type wire struct {
 func newWire(t testing.TB, host *mcpgate.Host, cfg mcpgate.Config) *wire {
 	w := &wire{TB: t}
 	cfg.Event = func(e mcpgate.Event) { w.events = append(w.events, e) }
-	w.gate = host.Conn(cfg)
+	known, _ := views.LoadOrStore(host, view.NewHost(nil))
+	w.chain.View = known.(*view.Host).Conn(cfg.Subject)
+	w.gate = host.Conn(w.chain.View, cfg)
+	w.chain.Gates = []gate.Gate{w.gate}
 	return w
 }
+
+// views has what is known of the process of each Host here.
+var views sync.Map
 
 // took returns the events since it was last called, as kind:class.
 func (w *wire) took() string {
@@ -47,7 +56,7 @@ func (w *wire) client(message string) string {
 	if err != nil {
 		w.Fatalf("%s: %v", message, err)
 	}
-	return result(w.gate.FromClient([]byte(message), &env))
+	return result(w.chain.FromClient([]byte(message), &env))
 }
 
 // host has the host send a message.
@@ -57,7 +66,8 @@ func (w *wire) host(message string) string {
 	if err != nil {
 		w.Fatalf("%s: %v", message, err)
 	}
-	return result(w.gate.FromHost([]byte(message), &env, nil))
+	d, _ := w.chain.FromHost([]byte(message), &env)
+	return result(d)
 }
 
 func result(d gate.Decision) string {

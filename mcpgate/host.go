@@ -1,9 +1,10 @@
 package mcpgate
 
 import (
-	"container/list"
 	"sync"
 	"sync/atomic"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // Bounds of what is remembered of clients.
@@ -17,73 +18,60 @@ type Host struct {
 	advertises atomic.Bool // it has named a channel of the scheme mcp
 
 	mu      sync.Mutex
-	clients map[clientKey]*list.Element
-	order   *list.List // of *remembered, the last used first
-	kept    int        // servers in what was heard
+	clients *simplelru.LRU[clientKey, *remembered]
+	kept    int // servers in what was heard
 }
 
 type clientKey struct{ subject, clientID string }
 
-// remembered is what is known of a client, for when it comes again.
+// remembered is where the host speaks to a client, or has, for when it comes
+// again.
 type remembered struct {
-	key      clientKey
-	declared declared
-	last     *Conn     // on which the host speaks to it; nil: none
-	heard    *register // what the host has said on the last, which has ended; nil: nothing, or it has not
+	last  *Conn     // on which the host speaks to it; nil: none
+	heard *register // what the host has said on the last, which has ended; nil: nothing, or it has not
 }
 
 // NewHost returns a Host that knows of no clients.
 func NewHost() *Host {
-	return &Host{clients: map[clientKey]*list.Element{}, order: list.New()}
+	h := new(Host)
+	h.clients, _ = simplelru.NewLRU(maxClients, func(_ clientKey, r *remembered) { h.drop(r) }) // fails only without a limit
+	return h
 }
 
-// remember notes what a client has declared, and where the host speaks to it.
-func (h *Host) remember(key clientKey, d declared, last *Conn) {
+// remember notes where the host speaks to a client.
+func (h *Host) remember(key clientKey, last *Conn) {
 	if key.clientID == "" || len(key.clientID) > maxName {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := h.clients[key]
-	if e == nil {
-		e = h.order.PushFront(&remembered{key: key})
-		h.clients[key] = e
-	}
-	h.order.MoveToFront(e)
-	r := e.Value.(*remembered)
-	h.drop(r)
-	if r.last = last; d.known {
-		d.from = fromEarlier
-		r.declared = d
-	}
-	if h.order.Len() > maxClients {
-		r := h.order.Remove(h.order.Back()).(*remembered)
+	if r, ok := h.clients.Get(key); ok {
 		h.drop(r)
-		delete(h.clients, r.key)
+		r.last = last
+		return
 	}
+	h.clients.Add(key, &remembered{last: last})
 }
 
-// recall returns what a client has declared before, and what the host has said
-// to it of sessions.
-func (h *Host) recall(key clientKey, uris []string) (declared, map[string]*session) {
+// recall returns what the host has said to a client of sessions.
+func (h *Host) recall(key clientKey, uris []string) map[string]*session {
 	h.mu.Lock()
-	e := h.clients[key]
-	if e == nil {
+	r, ok := h.clients.Get(key)
+	if !ok {
 		h.mu.Unlock()
-		return declared{}, nil
+		return nil
 	}
-	h.order.MoveToFront(e)
-	r := *e.Value.(*remembered)
+	last, heard := r.last, r.heard
 	h.mu.Unlock()
 	switch {
-	case r.heard != nil: // in which nothing changes any more
-		return r.declared, r.heard.copyOf(uris)
-	case r.last != nil:
-		r.last.mu.Lock()
-		defer r.last.mu.Unlock()
-		return r.declared, r.last.register.copyOf(uris)
+	case heard != nil: // in which nothing changes any more
+		return heard.copyOf(uris)
+	case last != nil:
+		last.mu.Lock()
+		defer last.mu.Unlock()
+		return last.register.copyOf(uris)
 	}
-	return r.declared, nil
+	return nil
 }
 
 // ended takes what the host has said on a connection that has ended. What there
@@ -92,15 +80,18 @@ func (h *Host) recall(key clientKey, uris []string) (declared, map[string]*sessi
 func (h *Host) ended(key clientKey, last *Conn, heard *register) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := h.clients[key]
-	if e == nil || e.Value.(*remembered).last != last {
+	r, ok := h.clients.Peek(key)
+	if !ok || r.last != last {
 		return // the client has come again
 	}
-	r := e.Value.(*remembered)
 	r.last, r.heard = nil, heard
 	h.kept += heard.servers
-	for e := h.order.Back(); e != nil && h.kept > maxKept; e = e.Prev() {
-		h.drop(e.Value.(*remembered))
+	for _, oldest := range h.clients.Keys() {
+		if h.kept <= maxKept {
+			break
+		}
+		r, _ := h.clients.Peek(oldest)
+		h.drop(r)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"ahprelay/ahp"
+	"ahprelay/view"
 )
 
 // lesson is what was learnt from one message.
@@ -11,32 +12,6 @@ type lesson struct {
 	changed bool // something about channels
 	apps    int  // customizations with mcpApp
 	lost    bool // something could not be kept, or not be read
-}
-
-// mayConcern is a cheap look at a message: whether it may say anything about
-// customizations. Letters may be written as escapes.
-func mayConcern(message []byte) bool {
-	return has(message, "ustomi", "zation") || has(message, "mcp", "Server") || hidesLetters(message)
-}
-
-// has reports whether a message has a word. Its end begins with a letter that
-// texts seldom have, and so is found fast.
-func has(message []byte, start, end string) bool {
-	return bytes.Contains(message, []byte(end)) && bytes.Contains(message, []byte(start+end))
-}
-
-// hidesLetters reports whether a message has ASCII letters written as \u00xx.
-func hidesLetters(message []byte) bool {
-	for {
-		i := bytes.Index(message, []byte(`\u00`))
-		if i < 0 || i+4 >= len(message) {
-			return false
-		}
-		if c := message[i+4]; '4' <= c && c <= '7' {
-			return true
-		}
-		message = message[i+5:]
-	}
 }
 
 // text returns the text of a member that is a string of a length that is
@@ -49,45 +24,12 @@ func text(m *ahp.Member) string {
 	return s
 }
 
-// result learns from the result of initialize, subscribe or reconnect.
-func (r *register) result(l *lesson, result []byte) {
-	m := [...]ahp.Member{{Name: "snapshot"}, {Name: "snapshots"}, {Name: "actions"}}
-	if ahp.Members(result, m[:]) != nil {
-		l.lost = l.lost || isObject(result)
-		return
-	}
-	if m[0].Raw != nil {
-		r.snapshot(l, m[0].Raw)
-	}
-	each(m[1].Raw, func(raw []byte) { r.snapshot(l, raw) })
-	each(m[2].Raw, func(raw []byte) { r.action(l, raw) })
-}
-
 // each calls f with each element of an array.
 func each(array []byte, f func(raw []byte)) {
 	elements, _ := ahp.Elements(array)
 	for i := range elements {
 		f(elements[i].Raw)
 	}
-}
-
-// snapshot learns from {resource, state}. A state without customizations has
-// none.
-func (r *register) snapshot(l *lesson, raw []byte) {
-	m := [...]ahp.Member{{Name: "resource"}, {Name: "state"}}
-	if ahp.Members(raw, m[:]) != nil || !isObject(m[1].Raw) {
-		return
-	}
-	uri := text(&m[0])
-	c := [...]ahp.Member{{Name: "customizations"}}
-	if ahp.Members(m[1].Raw, c[:]) != nil {
-		l.lost = true
-		return
-	}
-	if c[0].Raw == nil && r.sessions[uri] == nil {
-		return // no session, or one without
-	}
-	r.customizations(l, uri, c[0].Raw)
 }
 
 // customizations learns the list of all of a session's.
@@ -178,50 +120,43 @@ func isMCP(uri []byte) bool {
 	return len(uri) > 4 && uri[3] == ':' && bytes.EqualFold(uri[:3], []byte("mcp"))
 }
 
-// action learns from {channel, action, origin?, rejectionReason?}. One that the
-// host has rejected changes nothing. Of a client's only those count that clients
-// may dispatch, which say nothing of what a server can do.
-func (r *register) action(l *lesson, raw []byte) {
-	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "rejectionReason"}, {Name: "origin"}}
-	if ahp.Members(raw, m[:]) != nil || !isObject(m[1].Raw) || !ahp.IsNone(m[2].Raw) {
+// learn takes what the host says of a session. A state without customizations
+// has none.
+func (r *register) learn(l *lesson, f *view.Fact) {
+	if len(f.Of) > maxName || len(f.URI) > maxName {
+		l.lost = l.lost || f.Kind >= view.Customizations
 		return
 	}
-	a := [...]ahp.Member{
-		{Name: "type"}, {Name: "id"}, {Name: "customizations"}, {Name: "customization"},
-		{Name: "enabled"}, {Name: "state"}, {Name: "channel"},
-	}
-	if ahp.Members(m[1].Raw, a[:]) != nil {
-		l.lost = true
-		return
-	}
-	kind, id, uri := text(&a[0]), text(&a[1]), text(&m[0])
-	if !ahp.IsNone(m[3].Raw) && !clientsMay[kind] {
-		return
-	}
-	switch kind {
-	case "session/customizationsChanged":
-		r.customizations(l, uri, a[2].Raw)
-	case "session/customizationUpdated":
-		r.updated(l, uri, a[3].Raw)
-	case "session/customizationRemoved":
-		if s := r.sessions[uri]; s != nil {
-			r.remove(s, id)
+	switch f.Kind {
+	case view.Customizations:
+		if f.Raw != nil || f.Own || r.sessions[f.Of] != nil {
+			r.customizations(l, f.Of, f.Raw)
+		}
+	case view.Customization:
+		r.updated(l, f.Of, f.Raw)
+	case view.CustomizationGone:
+		if s := r.sessions[f.Of]; s != nil {
+			r.remove(s, f.URI)
 			l.changed = true
 		}
-	case "session/customizationToggled":
-		r.toggled(l, uri, id, string(a[4].Raw))
-	case "session/mcpServerStateChanged":
-		r.moved(l, uri, id, kindOf(a[5].Raw), mcpChannel(l, &a[6]))
-	case "session/mcpServerStartRequested":
-		r.moved(l, uri, id, "starting", "")
-	case "session/mcpServerStopRequested":
-		r.moved(l, uri, id, "stopped", "")
+	case view.CustomizationToggled:
+		m := [...]ahp.Member{{Name: "enabled"}}
+		if ahp.Members(f.Raw, m[:]) == nil {
+			r.toggled(l, f.Of, f.URI, string(m[0].Raw))
+		}
+	case view.ServerIs:
+		m := [...]ahp.Member{{Name: "state"}, {Name: "channel"}}
+		if ahp.Members(f.Raw, m[:]) == nil {
+			r.moved(l, f.Of, f.URI, kindOf(m[0].Raw), mcpChannel(l, &m[1]))
+		}
+	case view.ServerStarts:
+		r.moved(l, f.Of, f.URI, "starting", "")
+	case view.ServerStops:
+		r.moved(l, f.Of, f.URI, "stopped", "")
+	case view.SessionGone:
+		r.forget(f.Of)
+		l.changed = true
 	}
-}
-
-// clientsMay are the actions on customizations that clients may dispatch.
-var clientsMay = map[string]bool{
-	"session/customizationToggled": true, "session/mcpServerStartRequested": true, "session/mcpServerStopRequested": true,
 }
 
 // updated learns a customization of the top level, whole.

@@ -63,7 +63,7 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 func (w *walk) greeted(call *Call, result []byte) {
 	c := w.conn
 	c.greeted = true
-	declared := call.Method == "initialize" || call.hello.capabilities != nil
+	declared := (call.Method == "initialize" || call.hello.capabilities != nil) && !call.hello.unclear
 	if call.Method == "initialize" {
 		if m, ok := member(result, "serverSeq"); ok {
 			c.host.begins(seqOf(m.Raw), call.seq)
@@ -72,7 +72,7 @@ func (w *walk) greeted(call *Call, result []byte) {
 	if declared {
 		c.hello, c.known, c.earlier = call.hello, true, false
 		c.host.remember(c.subject, call.hello)
-	} else if before, ok := c.host.recall(c.subject, call.hello.clientID); ok {
+	} else if before, ok := c.host.recall(c.subject, call.hello.clientID); ok && call.Method == "reconnect" {
 		c.hello, c.known, c.earlier = before, true, true
 	}
 }

@@ -43,7 +43,7 @@ func (c *Conn) ClientID() string { return c.hello.clientID }
 // Greeted reports whether the host has accepted initialize or reconnect.
 func (c *Conn) Greeted() bool { return c.greeted }
 
-// Declared returns the capabilities that the client has declared, a raw object
+// Declared returns the capabilities that the client has declared, as they came,
 // or nil for none; known is false if nobody has told. Earlier says that it was
 // on another connection: with reconnect, clients declare nothing.
 func (c *Conn) Declared() (capabilities []byte, earlier, known bool) {

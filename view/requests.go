@@ -31,7 +31,8 @@ type Call struct {
 // hello is what a client says of itself when a connection begins.
 type hello struct {
 	clientID     string
-	capabilities []byte // nil: it has declared none
+	capabilities []byte // as it came; nil: it has declared none
+	unclear      bool   // it can be read in more than one way
 }
 
 // calls are the requests of one side, the oldest first.
@@ -56,7 +57,11 @@ func (c *calls) take(id []byte) (call Call, ok bool) {
 func newCall(env *ahp.Envelope) Call {
 	call := Call{ID: bytes.Clone(env.ID), Method: string(env.Method), Channel: string(env.Channel)}
 	m := [...]ahp.Member{{Name: "uri"}, {Name: "clientId"}, {Name: "capabilities"}, {Name: "subscriptions"}}
-	if env.Params == nil || ahp.Members(env.Params, m[:]) != nil {
+	if !isObject(env.Params) {
+		return call
+	}
+	if ahp.Members(env.Params, m[:]) != nil {
+		call.hello.unclear = true
 		return call
 	}
 	call.URI, _ = ahp.Text(m[0].Raw)
@@ -67,7 +72,7 @@ func newCall(env *ahp.Envelope) Call {
 		return call
 	}
 	call.hello.clientID, _ = ahp.Text(m[1].Raw)
-	if isObject(m[2].Raw) {
+	if !isNone(m[2].Raw) {
 		call.hello.capabilities = bytes.Clone(m[2].Raw)
 	}
 	for _, e := range elements(m[3].Raw) {

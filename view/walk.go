@@ -49,6 +49,7 @@ type Reading struct {
 	Answers  bool     // it answers one that is known
 	Accepted bool     // and grants it
 	Granted  []string // subscriptions that it grants
+	Anew     bool     // it has a list of states: of channels that are not in it, what was said before does not hold
 	Items    []Item
 	Lists    []List
 	Facts    []Fact
@@ -181,6 +182,7 @@ func (w *walk) carriers(raw []byte, at int) {
 	if !isNone(m[0].Raw) {
 		w.snapshot(m[0].Raw, at+m[0].Offset(), -1)
 	}
+	w.Anew = w.Anew || m[1].Raw != nil
 	w.each(&m[1], at, w.snapshot)
 	w.each(&m[2], at, w.action)
 	w.each(&m[3], at, w.replay)

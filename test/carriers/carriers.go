@@ -50,7 +50,7 @@ type Carrier struct {
 // All are all carriers.
 var All = []Carrier{
 	{Name: "initialize", Method: "initialize", Since: "0.8.0", Wrap: func(p Part) []Message {
-		return asked(p, "initialize", `"clientId":"c","protocolVersions":["1.1.0"],"initialSubscriptions":[`+quote(p.Channel)+`]`,
+		return asked(p, "initialize", `"clientId":"c","protocolVersions":["1.1.0"],"capabilities":{"canvas":{},"mcpApps":{}},"initialSubscriptions":[`+quote(p.Channel)+`]`,
 			`{"protocolVersion":"1.1.0","serverSeq":`+strconv.Itoa(p.Seq)+`,"snapshots":[`+p.snapshot()+`]}`)
 	}},
 	{Name: "subscribe", Method: "subscribe", Since: "0.8.0", Wrap: func(p Part) []Message {
