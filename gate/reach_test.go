@@ -312,7 +312,7 @@ func TestTricks(t *testing.T) {
 // TestAnswersAreToldApart has a client ask two things with one id, so that one
 // passes for the other.
 func TestAnswersAreToldApart(t *testing.T) {
-	for _, ids := range [][2]string{{"1", "1"}, {"1", "1.0"}, {`"a"`, `"\u0061"`}, {"null", "null"}} {
+	for _, ids := range [][2]string{{"1", "1"}, {"1", "1.0"}, {`"a"`, `"\u0061"`}, {"null", "null"}, {"null", "1e999"}, {"1e999", "-1e999"}} {
 		c := limited(t, nil, "mock:/1")
 		first := `{"id":` + ids[0] + `,"method":"ping"}`
 		second := `{"id":` + ids[1] + `,"method":"listSessions"}`

@@ -3,7 +3,7 @@
 //
 //   frame,<frame>,<params>,<result>,<error>  the envelope, and whether the raw
 //                                            values are those in the frame
-//   id,<id>,<id>                             whether the two ids are the same
+//   id,<id>,<id>                             whether the two ids come back as the same
 'use strict';
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
@@ -34,7 +34,7 @@ const questions = {
         raw[i] === '' ? !(key in message) : JSON.stringify(parse(raw[i])) === JSON.stringify(message[key])),
     };
   },
-  id: (a, b) => ({ same: parse(a) === parse(b) }),
+  id: (a, b) => ({ same: JSON.stringify(parse(a)) === JSON.stringify(parse(b)) }),
 };
 
 const answer = (line) => {
