@@ -22,7 +22,9 @@ type Conn struct {
 	known       bool // what the client has declared
 	earlier     bool // on another connection
 	greeted     bool // the host has accepted initialize or reconnect
-	seq         int64
+
+	seq  int64 // told to the client, or said to be by it
+	told int64 // how far the host was at least when it last said something here: its own word alone
 }
 
 // Conn returns the view of a new connection of a subject's client.
@@ -138,7 +140,9 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) *Reading {
 		w.message(message, env)
 	}
 	c.seq = max(c.seq, w.seq)
-	c.host.learn(r.Facts, c.seq)
+	// Who answers is as far as it was when it was asked.
+	c.told = max(c.told, w.seq, w.Call.seq)
+	c.host.learn(r.Facts, c.told)
 	return r
 }
 
@@ -148,7 +152,7 @@ func (c *Conn) saysSomething(env *ahp.Envelope) bool {
 	case "action":
 		seq, err := env.Said.Seq()
 		if err == nil {
-			c.seq = max(c.seq, seq)
+			c.seq, c.told = max(c.seq, seq), max(c.told, seq)
 		}
 		return concerns(&env.Said)
 	case "channel/frame", "channel/snapshot", "channel/reset", "root/sessionAdded", "root/sessionSummaryChanged", "root/sessionRemoved":

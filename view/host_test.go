@@ -94,6 +94,42 @@ func TestNextProcess(t *testing.T) {
 	wantOwners(t, h, "x:/1")
 }
 
+// TestClientsSayNothingOfTheHost has a client say that it has seen more than
+// the host has ever said: that is its own affair.
+func TestClientsSayNothingOfTheHost(t *testing.T) {
+	const resume = `{"id":1,"method":"reconnect","params":{"clientId":"x","lastSeenServerSeq":9000000000000000,"subscriptions":[]}}`
+	for name, answer := range map[string]string{
+		"replay":  `{"id":1,"result":{"type":"replay","actions":[],"missing":[]}}`,
+		"refused": `{"id":1,"error":{"code":-32008,"message":"no"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := view.NewHost(nil)
+			good, bad := newWire(t, h), newWire(t, h)
+			good.asks(1, "initialize", `{"clientId":"c"}`, `{"serverSeq":2,"snapshots":[]}`)
+			good.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
+			bad.client("%s", resume)
+			bad.host("%s", answer)
+			bad.asks(2, "listSessions", `{}`, `{"items":[{"resource":"mock:/s","chats":[{"resource":"x:/1"}]}]}`)
+			newWire(t, h).asks(1, "initialize", `{"clientId":"d"}`, `{"serverSeq":3,"snapshots":[]}`)
+			wantOwners(t, h, "x:/1", "mock:/s") // it is no other process
+			good.says(4, "mock:/s", `{"type":"session/chatRemoved","chat":"x:/1"}`)
+			wantOwners(t, h, "x:/1")
+		})
+	}
+}
+
+// TestAnswersAreNotOlderThanTheQuestion has a client, which was told nothing yet,
+// ask for what others were told was otherwise.
+func TestAnswersAreNotOlderThanTheQuestion(t *testing.T) {
+	h := view.NewHost(nil)
+	w := newWire(t, h)
+	w.says(5, "mock:/s", `{"type":"session/chatRemoved","chat":"x:/1"}`)
+	late := newWire(t, h)
+	late.asks(1, "reconnect", `{"clientId":"c","subscriptions":[]}`, `{"type":"replay","actions":[],"missing":[]}`)
+	late.asks(2, "listSessions", `{}`, `{"items":[{"resource":"mock:/s","chats":[{"resource":"x:/1"}]}]}`)
+	wantOwners(t, h, "x:/1", "mock:/s")
+}
+
 // TestCanvases reads canvases in all forms.
 func TestCanvases(t *testing.T) {
 	h := view.NewHost(nil)
