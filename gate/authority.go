@@ -105,7 +105,10 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	if a.reach == nil {
 		return nil
 	}
-	return a.reach.judge(m.where, env)
+	if no := a.reach.judge(m.where, env); no != nil {
+		return no
+	}
+	return a.judgeAttachments(env)
 }
 
 // refuse answers a request; of notifications, dispatchAction has an answer of

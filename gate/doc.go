@@ -51,7 +51,8 @@
 // With limited channels, a message of the client's passes if its channel and
 // whatever else its params name are in reach: initialSubscriptions and
 // subscriptions, the URIs of the resource methods, what sessions, chats and runs
-// are made from. In reach is
+// are made from, and what is attached to what it says to an agent, in requests and
+// actions (chats of other sessions, files). In reach is
 //
 //   - what a pattern takes;
 //   - what lies below that, by a slash: mock:/1/changeset/turn below mock:/1;

@@ -1,0 +1,59 @@
+package gate
+
+import (
+	"bytes"
+	"strings"
+
+	"ahprelay/ahp"
+)
+
+// What a client says to an agent may have attachments: chats, annotations and
+// files, which the host reads for the agent. A chat may be another session's, of
+// which the agent then gets the whole transcript. So where channels are limited,
+// attachments are to be in reach like what a client asks for itself, wherever
+// they stand: in chat/turnStarted, chat/pendingMessageSet, a draft, the
+// initialMessage of createChat, and what comes later.
+
+// judgeAttachments says why what a message has attached is out of reach.
+func (a *Authority) judgeAttachments(env *ahp.Envelope) (no *refusal) {
+	if bytes.HasPrefix(env.Channel, []byte(mcpScheme)) {
+		return nil // which carries what is no message to an agent
+	}
+	const nowhere = 1 << 30
+	inside := nowhere // strings that are deeper than this are attached
+	ahp.Strings(env.Params, func(s ahp.StringAt) bool {
+		if s.Depth <= inside {
+			inside = nowhere
+		}
+		switch {
+		case s.IsKey && inside == nowhere:
+			if isText(s.Text, "attachments") {
+				inside = s.Depth
+			}
+		case inside == nowhere, s.IsKey && s.Text != nil:
+		case s.Text == nil:
+			no = unreadable
+		case isText(s.Key, "resource"), isText(s.Key, "uri"):
+			no = a.judgeAttachment(string(s.Text))
+		}
+		return no == nil
+	})
+	return no
+}
+
+// isText reports whether a text is a word, in whatever case.
+func isText(text []byte, word string) bool { return bytes.EqualFold(text, []byte(word)) }
+
+// judgeAttachment says why one thing may not be attached. The web is not the
+// host's; and whose a file of a client is, [Identity] sees to.
+func (a *Authority) judgeAttachment(uri string) *refusal {
+	scheme, _, _ := strings.Cut(uri, ":")
+	switch scheme {
+	case "http", "https", "data", "vscode-" + clientScheme:
+		return nil
+	}
+	if a.files != nil {
+		return a.files.judgeURI(uri)
+	}
+	return a.reach.judgeURI(uri)
+}
