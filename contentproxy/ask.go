@@ -1,7 +1,6 @@
 package contentproxy
 
 import (
-	"bytes"
 	"slices"
 	"time"
 )
@@ -93,15 +92,6 @@ func (c *Conn) askUnknown(channels []string) {
 // stale reports whether what the host has said of a canvas since then will not
 // do.
 func (s *seen) stale(since time.Time) bool { return s.params != nil && s.told.Before(since) }
-
-// askParams returns the params of a client's subscribe to ask the host with, nil
-// if that would change how it serves the client: flow control begins anew.
-func askParams(params []byte) []byte {
-	if _, windows := member(params, "flowControl"); windows || params == nil {
-		return nil
-	}
-	return bytes.Clone(params)
-}
 
 // quotedChannel are the params of a plain subscribe.
 func quotedChannel(channel string) []byte {

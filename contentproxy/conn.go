@@ -70,7 +70,7 @@ func (c *Conn) FromHost(said *view.Reading) {
 	defer c.mu.Unlock()
 	for _, channel := range said.Granted {
 		if isCanvas(channel) && c.canvases[channel] == nil && len(c.canvases) < maxCanvases {
-			c.canvases[channel] = &seen{params: askParams(quotedChannel(channel))}
+			c.canvases[channel] = &seen{params: quotedChannel(channel)}
 		}
 	}
 	for i := range said.Facts {
@@ -89,7 +89,7 @@ func (c *Conn) FromHost(said *view.Reading) {
 		}
 	}
 	if s := c.canvases[said.Call.Channel]; s != nil && said.Call.Method == "subscribe" {
-		s.params = askParams(said.Call.Params)
+		s.params = said.Call.Params
 	}
 	if said.Call.Method == "reconnect" && !c.host.cfg.Off {
 		c.askUnknown(said.Granted)

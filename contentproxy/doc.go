@@ -48,11 +48,10 @@
 //	-32008  the canvas is closed or has no such content, or its server does not answer
 //
 // Whether the canvas is still there the host says on that connection: if it has
-// said nothing in the last 2 s, it is asked ([Ask]). Where the client has a window
-// on the canvas's channel (flowControl), asking would begin that anew: there the
-// last state holds, until the canvas's session says that it has closed. After a
-// host-agent's restart, an address that comes in the replay of a reconnect itself
-// passes as it is: whose the canvas is, is not known before the host was asked.
+// said nothing in the last 2 s, it is asked ([Ask]), unless the client's own
+// subscribe was longer than 2 KiB. After a host-agent's restart, an address that
+// comes in the replay of a reconnect itself passes as it is: whose the canvas is,
+// is not known before the host was asked.
 //
 // Reads are GET requests without credentials, cookies, proxies or redirects.
 // What pages served so cannot do: absolute paths of other origins, WebSockets,

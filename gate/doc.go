@@ -119,7 +119,8 @@
 //   - listSessions is answered with the sessions in reach; root/sessionAdded,
 //     root/sessionRemoved and root/sessionSummaryChanged pass if the session is in
 //     reach, root/progress always, and no other notification;
-//   - subscribe to the root with flowControl is refused.
+//   - subscribe to the root with flowControl is refused, where [Windows] has not
+//     taken that out.
 //
 // A request of the host's on a channel out of reach is answered with -32009.
 // Requests without a channel, or on the root, are about the client itself, and

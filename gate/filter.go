@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"bytes"
 	"slices"
 
 	"ahprelay/ahp"
@@ -97,14 +96,7 @@ func onlyKnown(message []byte, names []string, said *view.Reading) bool {
 	if err != nil {
 		return false
 	}
-	places := make([]view.Place, len(list))
-	at := 1 // behind the brace, or a comma
-	for i := range list {
-		end := list[i].Offset() + len(list[i].Raw)
-		places[i] = view.Place{At: result.Offset() + at, End: result.Offset() + end}
-		at = end + bytes.IndexByte(result.Raw[end:], ',') + 1
-	}
-	said.Edit.Keep(places, func(i int) bool { return slices.Contains(names, list[i].Name) })
+	said.Edit.Keep(places(list, result), func(i int) bool { return slices.Contains(names, list[i].Name) })
 	return true
 }
 

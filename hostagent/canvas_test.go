@@ -336,9 +336,6 @@ func TestHostIsNotAskedInVain(t *testing.T) {
 					t.Errorf("the client got %s", got)
 				}
 			}, "-32009"},
-			"who has a window": {func(c *remote) {
-				c.asks("subscribe", `{"channel":"`+board+`","flowControl":{"receive":{"windowBytes":1000}}}`)
-			}, "own"},
 		} {
 			c := w.initializes("c")
 			test.do(c)

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"ahprelay/ahp"
 )
 
 // A clientIndex has the connections of clients. And it knows which a client
@@ -119,15 +117,4 @@ func (x *clientIndex) heard() time.Time {
 		latest = max(latest, c.heard.Load())
 	}
 	return time.Unix(0, latest)
-}
-
-// greetingClient returns the clientId that initialize or reconnect says, "" if
-// none.
-func greetingClient(params []byte) string {
-	id := [...]ahp.Member{{Name: "clientId"}}
-	if ahp.Members(params, id[:]) != nil {
-		return ""
-	}
-	text, _ := ahp.Text(id[0].Raw)
-	return text
 }

@@ -57,9 +57,6 @@ type hostConn struct {
 	writing  bool       // there is a writer, or was the last
 	gone     *goodbye   // nil while the client is there
 	clientID string     // as the client's last initialize or reconnect says
-	greeting []byte     // id of that request
-	initial  bool       // that was an initialize
-	greeted  bool       // the host has accepted it
 }
 
 // A goodbye is how a client went.
@@ -121,7 +118,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.Chain {
 	known := a.process()
 	c.canvas = a.canvases.Conn(known)
-	chain := gate.Chain{View: known.Conn(open.Subject), Gates: []gate.Gate{identity}}
+	chain := gate.Chain{View: known.Conn(open.Subject), Gates: []gate.Gate{identity, gate.Windows{}}}
 	if g := c.policy.Gate(chain.View); g != nil {
 		chain.Gates = append(chain.Gates, g)
 	}
@@ -336,7 +333,7 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 	case gate.Expel:
 		return c.expel(&env, decision.Message)
 	case gate.Replace:
-		return sock.Write(decision.Message, false)
+		d.message = decision.Message
 	}
 	c.noteSent(&env)
 	return sock.Write(d.message, false)
@@ -379,28 +376,19 @@ func (c *hostConn) answerClient(env *ahp.Envelope, answer []byte) {
 	}
 }
 
-// noteSent looks at what the client sends to the host.
+// noteSent has the client's earlier connections looked at, when it says who it is
+// to be let in by the host.
 func (c *hostConn) noteSent(env *ahp.Envelope) {
-	c.mu.Lock()
-	greeted := c.greeted
-	c.mu.Unlock()
-	if !greeted && env.Kind == ahp.Request {
-		c.noteGreeting(env)
-	}
-}
-
-// noteGreeting remembers the id of the request that the connection begins
-// with: the host's answer tells that the client is let in. And it has the
-// client's earlier connections looked at.
-func (c *hostConn) noteGreeting(env *ahp.Envelope) {
-	method := string(env.Method)
-	if method != "initialize" && method != "reconnect" {
+	if env.Kind != ahp.Request || string(env.Method) != "initialize" && string(env.Method) != "reconnect" {
 		return
 	}
-	clientID := greetingClient(env.Params)
+	c.order.Lock()
+	greeted, clientID := c.gates.View.Greeted(), c.gates.View.ClientID()
+	c.order.Unlock()
+	if greeted {
+		return
+	}
 	c.mu.Lock()
-	c.greeting = append([]byte(nil), env.ID...)
-	c.initial = method == "initialize"
 	former := c.clientID
 	c.clientID = clientID
 	c.mu.Unlock()
@@ -529,7 +517,7 @@ func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []b
 		if err := c.passRow(); err != nil {
 			return err
 		}
-		c.noteAnswer(env)
+		c.noteAnswer(env, said)
 		return c.response(ctx, wg, message, env, said)
 	}
 	if known != nil {
@@ -578,17 +566,12 @@ func (c *hostConn) answerHost(answer []byte) error {
 }
 
 // noteAnswer lets the client's larger messages in once the host has accepted
-// the greeting.
-func (c *hostConn) noteAnswer(env *ahp.Envelope) {
-	c.mu.Lock()
-	accepted := !c.greeted && env.Result != nil && ahp.SameID(c.greeting, env.ID)
-	initial := c.initial
-	c.greeted = c.greeted || accepted
-	c.mu.Unlock()
-	if !accepted {
+// that it begins.
+func (c *hostConn) noteAnswer(env *ahp.Envelope, said *view.Reading) {
+	if said == nil || !said.Greets {
 		return
 	}
-	if initial {
+	if said.Call.Method == "initialize" {
 		if result, err := ahp.ReadInitializeResult(env.Result); err == nil {
 			c.agent.monitor.learn(result)
 		}

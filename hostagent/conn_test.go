@@ -236,6 +236,10 @@ func TestMessagesPass(t *testing.T) {
 			{`{"id":"\u0061","result":null}`, true},
 			{"\xff is no message", true},
 		} {
+			if step.ready && !r.ready {
+				r.send(sent[1])
+				synctest.Wait()
+			}
 			s.toUs <- step.message
 			synctest.Wait()
 			if r.ready != step.ready {

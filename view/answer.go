@@ -62,7 +62,7 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 // reconnect, what it declared before holds.
 func (w *walk) greeted(call *Call, result []byte) {
 	c := w.conn
-	c.greeted = true
+	w.Greets, c.greeted = !c.greeted, true
 	declared := (call.Method == "initialize" || call.hello.capabilities != nil) && !call.hello.unclear
 	if call.Method == "initialize" {
 		if m, ok := member(result, "serverSeq"); ok {

@@ -48,6 +48,7 @@ type Reading struct {
 	Call     Call     // that a response answers
 	Answers  bool     // it answers one that is known
 	Accepted bool     // and grants it
+	Greets   bool     // it is the first that lets the client in
 	Granted  []string // subscriptions that it grants
 	Anew     bool     // it has a list of states: of channels that are not in it, what was said before does not hold
 	Items    []Item

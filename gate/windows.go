@@ -1,0 +1,65 @@
+package gate
+
+import (
+	"bytes"
+	"strings"
+
+	"ahprelay/ahp"
+	"ahprelay/view"
+)
+
+// Windows is the gate that declines windowed delivery for its clients: since AHP
+// 1.1 they may ask with flowControl to get a channel in pieces of their own
+// (channel/frame), and hosts may decline. Pieces are each client's own, so that
+// nothing could be shared between those that watch the same. It takes flowControl
+// out of subscribe, and windows out of reconnect, before the host sees it; the
+// host then delivers as always. Raw connections (ahp-tcp:), for which there is no
+// other delivery, keep it.
+//
+// What the client sends passes unchanged otherwise, also if it can be read in more
+// than one way.
+type Windows struct{}
+
+// windowed are the members with which requests ask for windows.
+var windowed = map[string]string{"subscribe": "flowControl", "reconnect": "windows"}
+
+// tcpScheme begins the channels of raw connections.
+const tcpScheme = "ahp-tcp:"
+
+// FromClient implements [Gate].
+func (Windows) FromClient(message []byte, env *ahp.Envelope) Decision {
+	name := windowed[string(env.Method)]
+	if name == "" || env.Kind != ahp.Request || bytes.HasPrefix(env.Channel, []byte(tcpScheme)) {
+		return Decision{}
+	}
+	params, ok := member(message, "params")
+	if !ok || !strings.Contains(string(params.Raw), name) && !strings.Contains(string(params.Raw), `\u`) {
+		return Decision{}
+	}
+	list, err := ahp.AllMembers(params.Raw)
+	if err != nil {
+		return Decision{}
+	}
+	var e view.Editor
+	e.Keep(places(list, params), func(i int) bool { return list[i].Name != name })
+	if !e.Changes() {
+		return Decision{}
+	}
+	return Decision{Replace, e.Apply(message)}
+}
+
+// FromHost implements [Gate].
+func (Windows) FromHost([]byte, *ahp.Envelope, *view.Reading) Decision { return Decision{} }
+
+// places returns where the members of an object stand, with their keys, in the
+// message that the object is a member of.
+func places(list []ahp.Member, object ahp.Member) []view.Place {
+	out := make([]view.Place, len(list))
+	at := 1 // behind the brace, or a comma
+	for i := range list {
+		end := list[i].Offset() + len(list[i].Raw)
+		out[i] = view.Place{At: object.Offset() + at, End: object.Offset() + end}
+		at = end + bytes.IndexByte(object.Raw[end:], ',') + 1
+	}
+	return out
+}
