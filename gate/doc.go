@@ -49,8 +49,8 @@
 // # What is in reach
 //
 // With limited channels, a message of the client's passes if its channel and
-// whatever else its params name are in reach: initialSubscriptions and
-// subscriptions, the URIs of the resource methods, what sessions, chats and runs
+// whatever else its params name are in reach: initialSubscriptions, subscriptions
+// and windows, the URIs of the resource methods, what sessions, chats and runs
 // are made from, and what is attached to what it says to an agent, in requests and
 // actions (chats of other sessions, files). In reach is
 //

@@ -131,11 +131,11 @@ func (f *fileReach) objection(uri string) error {
 	if isFile(uri) {
 		return f.fileObjection(uri)
 	}
-	if session, ok := sessionOf(uri); ok {
-		if f.reach == nil || f.reach.allows(session) {
+	if isSessions(uri) {
+		if session, ok := sessionOf(uri); ok && (f.reach == nil || f.reach.allows(session)) {
 			return nil
 		}
-		return errOut
+		return errOut // whatever somebody is subscribed to: hosts make commands of it
 	}
 	if f.reach != nil {
 		return f.reach.objection(uri)
@@ -179,16 +179,21 @@ func (f *fileReach) fileObjection(uri string) error {
 // and after an edit, and in the session's repository. Which session and what of
 // it stands in the query, as JSON.
 const (
-	editScheme = "session-db:"
-	blobScheme = "git-blob:"
+	editScheme = "session-db"
+	blobScheme = "git-blob"
 )
 
-// sessionOf returns whose content a URI is; ok is false if it is no session's.
+// isSessions reports whether a URI is of what is kept of a session, however
+// carelessly its scheme is written.
+func isSessions(uri string) bool {
+	scheme := bareScheme(uri)
+	return scheme == editScheme || scheme == blobScheme
+}
+
+// sessionOf returns whose content a URI of those is; ok is false if that is not
+// clear.
 func sessionOf(uri string) (session string, ok bool) {
 	before, query, _ := strings.Cut(uri, "?")
-	if !strings.HasPrefix(uri, editScheme) && !strings.HasPrefix(uri, blobScheme) {
-		return "", false
-	}
 	if _, err := canonical(before); err != nil || strings.Contains(query, "#") || checkText(query) != nil {
 		return "", false
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"ahprelay/auth"
@@ -20,6 +21,7 @@ func (c *conn) wants(files map[string]bool) {
 		watch := "ahp-resource-watch://r/" + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"root":%q,"recursive":true}`, uri))
 		c.want("a watch of "+uri, c.subscribes(watch), want)
 		c.want("one to begin with", c.passes("initialize", fmt.Sprintf(`{"clientId":"c","initialSubscriptions":[%q]}`, watch)), want)
+		c.want("one to go on with, in windows", c.passes("reconnect", fmt.Sprintf(`{"clientId":"c","subscriptions":[],"windows":{"items":[{"channel":%q}]}}`, watch)), want)
 		c.want("the file as a channel", c.subscribes(uri), want)
 		c.want("it as a canvas's", c.passes("canvasReadResource", fmt.Sprintf(`{"channel":"ahp-canvas:/1","uri":%q}`, uri)), want)
 		c.want("it as a server's", c.passes("resources/read", fmt.Sprintf(`{"channel":"mcp://x","uri":%q}`, uri)), want)
@@ -71,6 +73,26 @@ func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 	c.want("beside it", read("mock:/1/../2"), false)
 	c.want("below another", read("mock:/2/notes.txt"), false)
 	c.want("turns", c.passes("fetchTurns", `{"channel":"ahp-chat:/1"}`), true)
+
+	// Whatever the client is subscribed to, or says that it is.
+	const option = "git-blob:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F1%22%2C%22sha%22%3A%22--output%3D%2Fx%22%7D"
+	for _, begin := range []func(channel string) string{
+		func(ch string) string {
+			return c.ask("initialize", `{"clientId":"c","subscriptions":["`+ch+`"]}`, `{"snapshots":[]}`)
+		},
+		func(ch string) string {
+			return c.ask("reconnect", `{"clientId":"c","subscriptions":["`+ch+`"]}`, `{"type":"snapshot","snapshots":[]}`)
+		},
+		func(ch string) string { return c.ask("subscribe", `{"channel":"`+ch+`"}`, `{}`) },
+	} {
+		c.want("an option for git", read(option), false)
+		begin("git-blob:/home")
+		begin("GIT-blob:/home")
+		c.want("an option for git below a channel", read(option), false)
+		c.want("it in capitals", read(strings.Replace(option, "git", "GIT", 1)), false)
+		c.want("what was never granted", read("unheard-of:/etc/passwd"), false)
+		c.ask("initialize", `{"clientId":"c","subscriptions":["unheard-of:/etc"]}`, `{"snapshots":[]}`)
+	}
 
 	// Of a token for one session, that session's.
 	c = of(t, gate.NewPolicy(auth.AccessRead, []string{"mock:/1"}, nil, true))

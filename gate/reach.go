@@ -263,12 +263,13 @@ func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
 // forms of them.
 func subscriptionsOf(env *ahp.Envelope) (channels []string, refused *refusal) {
 	unclear := no("subscriptions that cannot be read")
-	m := [...]ahp.Member{{Name: "initialSubscriptions"}, {Name: "subscriptions"}}
-	if env.Params == nil || ahp.Spelt(env.Params, m[:]) != nil {
+	m := [...]ahp.Member{{Name: "initialSubscriptions"}, {Name: "subscriptions"}, {Name: "windows"}}
+	w := [...]ahp.Member{{Name: "items"}}
+	if env.Params == nil || ahp.Spelt(env.Params, m[:]) != nil || !ahp.IsNone(m[2].Raw) && ahp.Spelt(m[2].Raw, w[:]) != nil {
 		return nil, unclear
 	}
-	for i := range m {
-		list, ok := listOf(m[i].Raw)
+	for _, raw := range [][]byte{m[0].Raw, m[1].Raw, w[0].Raw} {
+		list, ok := listOf(raw)
 		if !ok {
 			return nil, unclear
 		}
@@ -276,7 +277,7 @@ func subscriptionsOf(env *ahp.Envelope) (channels []string, refused *refusal) {
 			channel, ok := ahp.Text(e.Raw)
 			if !ok {
 				one := [...]ahp.Member{{Name: "channel"}}
-				if ahp.Spelt(e.Raw, one[:]) != nil {
+				if ahp.Spelt(e.Raw, one[:]) != nil || one[0].Raw == nil {
 					return nil, unclear
 				}
 				channel, _ = ahp.Text(one[0].Raw)

@@ -40,6 +40,8 @@ func TestOtherSpellingsAreRefused(t *testing.T) {
 		{"initialize", `{"channel":"ahp-root://","initialSubscriptions":[{"channel":` + in + `¶}]}`, "channel", out},
 		{"reconnect", `{"channel":"ahp-root://","subscriptions":[` + in + `]¶}`, "subscriptions", `[` + out + `]`},
 		{"reconnect", `{"channel":"ahp-root://","subscriptions":[{"channel":` + in + `¶}]}`, "channel", out},
+		{"reconnect", `{"channel":"ahp-root://","subscriptions":[]¶}`, "windows", `{"items":[{"channel":` + out + `}]}`},
+		{"reconnect", `{"channel":"ahp-root://","windows":{"items":[{"channel":` + in + `}]¶}}`, "items", `[{"channel":` + out + `}]`},
 		{"resourceRead", `{"uri":` + file + `¶}`, "uri", `"file:///etc/passwd"`},
 		{"resourceMove", `{"source":` + file + `,"destination":` + file + `¶}`, "source", `"file:///etc/passwd"`},
 		{"resourceMove", `{"source":` + file + `,"destination":` + file + `¶}`, "destination", `"file:///etc/passwd"`},

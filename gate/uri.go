@@ -28,15 +28,18 @@ var fileSchemes = []string{
 
 // isFile reports whether a URI may stand for a file, however carelessly its
 // scheme is written.
-func isFile(uri string) bool {
+func isFile(uri string) bool { return slices.Contains(fileSchemes, bareScheme(uri)) }
+
+// bareScheme returns the scheme of a URI as careless parsers read it: in lower
+// case, without blanks and control characters.
+func bareScheme(uri string) string {
 	scheme, _, _ := strings.Cut(uri, ":")
-	scheme = strings.ToLower(strings.Map(func(r rune) rune {
+	return strings.ToLower(strings.Map(func(r rune) rune {
 		if r <= ' ' {
 			return -1
 		}
 		return r
 	}, scheme))
-	return slices.Contains(fileSchemes, scheme)
 }
 
 // Why a URI is not canonical.

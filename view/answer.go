@@ -23,11 +23,10 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	case "initialize", "reconnect":
 		w.greeted(&call, raw)
 		w.carriers(raw, at)
-		w.subscribed(&call, missing(raw))
+		w.subscribed(&call, takenUp(raw, call.resumed))
 	case "subscribe":
 		w.carriers(raw, at)
-		call.resumed = []string{call.Channel}
-		w.subscribed(&call, nil)
+		w.subscribed(&call, []string{call.Channel})
 	case "listSessions":
 		if items, ok := member(raw, "items"); ok {
 			w.each(&items, at, func(raw []byte, at, list int) {
@@ -77,26 +76,39 @@ func (w *walk) greeted(call *Call, result []byte) {
 	}
 }
 
-// missing returns the channels that a client cannot resume.
-func missing(result []byte) (list []string) {
-	m := [...]ahp.Member{{Name: "missing"}, {Name: "channels"}}
+// takenUp returns the subscriptions that the host goes on with, of those that the
+// client resumes. A list of all channels says which; a list of snapshots too, but
+// for those that come in windows; replayed actions come with what is missing.
+func takenUp(result []byte, asked []string) []string {
+	m := [...]ahp.Member{{Name: "missing"}, {Name: "channels"}, {Name: "snapshots"}, {Name: "windows"}}
 	if !isObject(result) || ahp.Members(result, m[:]) != nil {
 		return nil
 	}
-	list, _ = ahp.Texts(m[0].Raw)
-	for _, e := range elements(m[1].Raw) {
-		if text(e.Raw, "kind") == "missing" {
-			list = append(list, text(e.Raw, "channel"))
+	var named []string
+	among := func(list []ahp.Member) {
+		for i := range list {
+			if text(list[i].Raw, "kind") != "missing" {
+				named = append(named, text(list[i].Raw, "channel"))
+			}
 		}
 	}
-	return list
+	switch {
+	case !isNone(m[1].Raw):
+		among(elements(m[1].Raw))
+	case !isNone(m[2].Raw):
+		windows, _ := member(m[3].Raw, "items")
+		among(elements(windows.Raw))
+	default:
+		missing, _ := ahp.Texts(m[0].Raw)
+		return slices.DeleteFunc(asked, func(channel string) bool { return slices.Contains(missing, channel) })
+	}
+	return slices.DeleteFunc(asked, func(channel string) bool { return !slices.Contains(named, channel) })
 }
 
-// subscribed takes note of the subscriptions that the host has granted: those
-// that the client has asked for and are not missing, and those of which it
-// has sent the state. The client may have left some since.
-func (w *walk) subscribed(call *Call, missing []string) {
-	granted := slices.DeleteFunc(call.resumed, func(channel string) bool { return slices.Contains(missing, channel) })
+// subscribed takes note of the subscriptions that the host has granted: some that
+// the client has asked for, and those of which it has sent the state. The client
+// may have left some since.
+func (w *walk) subscribed(call *Call, granted []string) {
 	for _, item := range w.Items {
 		if item.Kind == Snapshot {
 			granted = append(granted, item.Channel)

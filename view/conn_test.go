@@ -152,6 +152,18 @@ func TestSubscribed(t *testing.T) {
 	want("reconnect by channel", "a:/1")
 	w.host(`{"method":"channel/reset","params":{"channel":"a:/1"}}`)
 	want("reset")
+
+	for _, c := range []struct{ method, params, result, channel string }{
+		{"reconnect", `"subscriptions":["a:/1","a:/2"]`, `{"type":"snapshot","snapshots":[` + snapshot("a:/1") + `]}`, "a:/1"},
+		{"reconnect", `"subscriptions":["a:/1","a:/2"],"windows":{"items":[{"channel":"a:/1"}]}`, `{"type":"snapshot","snapshots":[],"windows":{"items":[{"channel":"a:/1"}]}}`, "a:/1"},
+		{"reconnect", `"subscriptions":[{"channel":"a:/1"},{"channel":"a:/2"}]`, `{"channels":[{"kind":"replay","channel":"a:/1","actions":[]}]}`, "a:/1"},
+		{"reconnect", `"subscriptions":["a:/2"]`, `{"type":"replay","type":"snapshot","missing":[],"missing":["a:/2"]}`, ""},
+		{"initialize", `"subscriptions":["a:/2"]`, `{"serverSeq":1,"snapshots":[` + snapshot("a:/1") + `]}`, "a:/1"},
+	} {
+		w = newWire(t, view.NewHost(nil))
+		w.asks(1, c.method, `{"clientId":"c",`+c.params+`}`, c.result)
+		want(c.method+" with "+c.params+" answered by "+c.result, c.channel)
+	}
 }
 
 // TestDeclared is what is known of what clients can do.
@@ -178,6 +190,9 @@ func TestDeclared(t *testing.T) {
 	w = newWire(t, h)
 	w.asks(1, "reconnect", `{"clientId":"c","subscriptions":[]}`, `{"type":"replay","actions":[]}`)
 	want(w, "another process", "", false, false)
+	w = newWire(t, h)
+	w.asks(1, "initialize", `{"clientId":"c","capabilities":{"x":"`+strings.Repeat("x", 16<<10)+`"}}`, `{}`)
+	want(w, "too many", "", false, false)
 }
 
 // TestPieces has messages come in pieces, in one another's way.

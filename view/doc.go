@@ -89,6 +89,7 @@
 //	4,096    templates of URIs
 //	1,024    canvases; clients whose capabilities are known
 //	4 KiB    of a URI or a clientId
+//	16 KiB   of a client's capabilities
 //
 // Of a host, what was not used for longest makes room. On a connection, what
 // there is no room for is not known; of the host's requests, the oldest make

@@ -14,6 +14,10 @@ const maxCalls = 1000
 // maxParams bounds the params of a request that are kept, in bytes.
 const maxParams = 2 << 10
 
+// maxCapabilities bounds the capabilities of a client, in bytes: of one that has
+// more, they are not known.
+const maxCapabilities = 16 << 10
+
 // A Call is a request that has gone on, by which its answer is read.
 type Call struct {
 	ID      []byte
@@ -32,7 +36,7 @@ type Call struct {
 type hello struct {
 	clientID     string
 	capabilities []byte // as it came; nil: it has declared none
-	unclear      bool   // it can be read in more than one way
+	unclear      bool   // it can be read in more than one way, or is too long
 }
 
 // calls are the requests of one side, the oldest first.
@@ -75,7 +79,16 @@ func newCall(env *ahp.Envelope) Call {
 	if !isNone(m[2].Raw) {
 		call.hello.capabilities = bytes.Clone(m[2].Raw)
 	}
+	if len(call.hello.capabilities) > maxCapabilities {
+		call.hello.capabilities, call.hello.unclear = nil, true
+	}
+	if call.Method != "reconnect" {
+		return call
+	}
 	for _, e := range elements(m[3].Raw) {
+		if len(call.resumed) == maxSubscribed {
+			break
+		}
 		uri, ok := ahp.Text(e.Raw)
 		if !ok {
 			uri = text(e.Raw, "channel")
