@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"fmt"
 
 	"ahprelay/ahp"
@@ -78,6 +79,7 @@ var (
 	noAccess = no("this token may look and not change anything")
 	noMethod = no("this token does not allow this method")
 	noCase   = no("a key that is read stands here in another case too")
+	noFrame  = no("what comes in frames is not looked into: this token allows them on raw connections alone")
 	noWord   = no("unknown method: a token that may not do everything allows only what is known")
 )
 
@@ -93,6 +95,8 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 		return noWord
 	case !m.basic && !a.policy.allowsMethod(string(env.Method)):
 		return noMethod
+	case string(env.Method) == "channel/frame" && !bytes.HasPrefix(env.Channel, []byte(tcpScheme)):
+		return noFrame // nobody has windows to send them in
 	}
 	if a.files != nil {
 		if m.where == onResource {

@@ -43,6 +43,10 @@
 // written: hosts in Go or .NET would read that one. Where a policy is not full,
 // such a message is refused, wherever a gate reads the key.
 //
+// Frames of clients (channel/frame) are not looked into. Windowed delivery is
+// declined ([Windows]), so that nobody has any to send but on raw connections
+// (ahp-tcp:): where a policy is not full, no others pass.
+//
 // A method that is not in the matrix is unknown. With read access or
 // limited channels it is refused; otherwise it passes if the methods name it.
 //

@@ -309,6 +309,27 @@ func TestTricks(t *testing.T) {
 	}
 }
 
+// TestFramesHideNothing has a client say in a frame what it may not say.
+func TestFramesHideNothing(t *testing.T) {
+	const inner = `{\"method\":\"dispatchAction\",\"params\":{\"channel\":\"mock:/2\",\"clientSeq\":1,\"action\":{\"type\":\"x\"}}}`
+	for name, policy := range map[string]gate.Policy{
+		"channels": gate.NewPolicy(auth.AccessWrite, []string{"mock:/1", "ahp-tcp:/*"}, nil, false),
+		"methods":  gate.NewPolicy(auth.AccessWrite, nil, []string{"channel/*", "subscribe"}, false),
+		"read":     gate.NewPolicy(auth.AccessRead, nil, nil, false),
+	} {
+		frame := func(channel string) gate.Verdict {
+			text := `{"method":"channel/frame","params":{"channel":"` + channel + `","data":"` + inner + `","final":true}}`
+			return chainOf(policy, nil).FromClient([]byte(text), peek(t, text)).Verdict
+		}
+		if frame("mock:/1") != gate.Answer {
+			t.Errorf("limited by %s: a frame passes", name)
+		}
+		if got, want := frame("ahp-tcp:/1") == gate.Pass, name != "read"; got != want {
+			t.Errorf("limited by %s: a frame of a raw connection passes: %v", name, got)
+		}
+	}
+}
+
 // TestAnswersAreToldApart has a client ask two things with one id, so that one
 // passes for the other.
 func TestAnswersAreToldApart(t *testing.T) {
