@@ -18,7 +18,9 @@ const DefaultLimit = 16 << 20
 // Bounds of what is remembered.
 const (
 	maxCanvases = 1024 // of a connection
-	maxClaims   = 1024 // what clients have said of a host's canvases, and what the host has
+	maxClaims   = 4096 // canvases of which clients have said where they are
+	maxPorts    = 16   // that they have said of one; with more, any port may be theirs
+	maxVouched  = 1024 // what the host has said of where canvases are
 )
 
 // Config says what a [Host] may do.
@@ -34,14 +36,20 @@ type Host struct {
 	fetcher *fetcher
 
 	mu      sync.Mutex
-	claims  map[claim]bool // of clients
-	vouched map[claim]bool // what the host has said before a client has
+	claims  map[canvasKey][]string // ports that clients have said
+	vouched map[claim]bool         // what the host has said before a client has
+}
+
+// A canvasKey is a canvas of a host process.
+type canvasKey struct {
+	of      *view.Host
+	channel string
 }
 
 // A claim is a port that a canvas's content is said to be at.
 type claim struct {
-	of            *view.Host // the host process
-	channel, port string
+	canvasKey
+	port string
 }
 
 // NewHost returns what connects the connections to one AHP host.
@@ -49,7 +57,7 @@ func NewHost(cfg Config) *Host {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit
 	}
-	return &Host{cfg: cfg, fetcher: newFetcher(cfg.Limit), claims: map[claim]bool{}, vouched: map[claim]bool{}}
+	return &Host{cfg: cfg, fetcher: newFetcher(cfg.Limit), claims: map[canvasKey][]string{}, vouched: map[claim]bool{}}
 }
 
 // Close ends the idle connections to origins.
@@ -77,23 +85,35 @@ func (h *Host) origin(known *view.Host, channel string, canvas view.Canvas) orig
 func (h *Host) closed(known *view.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	gone := func(c claim, _ bool) bool {
-		canvas, _ := known.Canvas(c.channel)
-		return c.of == known && canvas.Closed
-	}
-	maps.DeleteFunc(h.claims, gone)
-	maps.DeleteFunc(h.vouched, gone)
+	h.forgetLocked(func(c canvasKey) bool {
+		is, _ := known.Canvas(c.channel)
+		return c.of == known && is.Closed
+	})
+}
+
+// Ended says that a host process has ended: what was said of its canvases means
+// nothing any more.
+func (h *Host) Ended(known *view.Host) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetLocked(func(c canvasKey) bool { return c.of == known })
+}
+
+func (h *Host) forgetLocked(gone func(canvasKey) bool) {
+	maps.DeleteFunc(h.claims, func(c canvasKey, _ []string) bool { return gone(c) })
+	maps.DeleteFunc(h.vouched, func(c claim, _ bool) bool { return gone(c.canvasKey) })
 }
 
 // claimed takes note of the addresses that a client dispatches to a canvas.
 func (h *Host) claimed(known *view.Host, env *ahp.Envelope) {
-	channel := string(env.Channel)
+	of := canvasKey{known, string(env.Channel)}
 	ahp.Strings(env.Params, func(s ahp.StringAt) bool {
 		if o, ok := claimedOrigin(s); ok {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			if len(h.claims) < maxClaims {
-				h.claims[claim{known, channel, o.port}] = true
+			ports, there := h.claims[of]
+			if !slices.Contains(ports, o.port) && len(ports) <= maxPorts && (there || len(h.claims) < maxClaims) {
+				h.claims[of] = append(ports, o.port)
 			}
 		}
 		return true
@@ -114,17 +134,19 @@ func claimedOrigin(s ahp.StringAt) (origin, bool) {
 func (h *Host) vouch(known *view.Host, channel string, o origin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.vouched) < maxClaims {
-		h.vouched[claim{known, channel, o.port}] = true
+	if len(h.vouched) < maxVouched {
+		h.vouched[claim{canvasKey{known, channel}, o.port}] = true
 	}
 }
 
 // mayBeClients reports whether an address in the state of a canvas may have come
 // there from a client: one has said it, and the host has not said it before.
-// When there are too many to remember, any may.
+// Of what there is no room for, any may.
 func (h *Host) mayBeClients(known *view.Host, channel string, o origin) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := claim{known, channel, o.port}
-	return !h.vouched[c] && (h.claims[c] || len(h.claims) >= maxClaims)
+	c := claim{canvasKey{known, channel}, o.port}
+	ports, there := h.claims[c.canvasKey]
+	may := slices.Contains(ports, o.port) || len(ports) > maxPorts || !there && len(h.claims) >= maxClaims
+	return may && !h.vouched[c]
 }

@@ -100,6 +100,7 @@ func (a *Agent) dialUpstream(ctx context.Context, upstream Upstream) (hostSocket
 	if isNobodyThere(err) {
 		a.subjects.HostEnded()
 		a.known.Ended()
+		a.canvases.Ended(a.known)
 	}
 	return sock, err
 }

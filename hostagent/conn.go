@@ -108,6 +108,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 		defer cancel()
 		defer a.clients.leave(c)
 		defer identity.Leave()
+		defer a.processLeft(c.gates.View.Host())
 		defer c.report.mcp.Leave()
 		c.run(ctx)
 	})
@@ -133,6 +134,13 @@ func (a *Agent) process() *view.Host {
 		return view.NewHost(gate.Key)
 	}
 	return a.known
+}
+
+// processLeft says that the connection to a host process has ended.
+func (a *Agent) processLeft(known *view.Host) {
+	if known != a.known {
+		a.canvases.Ended(known)
+	}
 }
 
 // policy is what a client may do: what its token says, and the host's owner.

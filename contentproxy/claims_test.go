@@ -1,0 +1,77 @@
+package contentproxy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/view"
+)
+
+// claims has a client say that a canvas is at a port.
+func (c *client) claims(id string, port int) {
+	c.t.Helper()
+	c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/%s","clientSeq":1,"action":{"type":"canvas/updated","url":"http://127.0.0.1:%d/"}}}`, id, port)
+}
+
+// mints reports whether the address in a canvas's state is minted.
+func (c *client) mints(id string, port int) bool {
+	c.t.Helper()
+	return strings.Contains(c.opens(id, serverState("i"+id, fmt.Sprintf("http://127.0.0.1:%d/", port))), Scheme)
+}
+
+// TestClaimsAreOfOneCanvas has a client say of one canvas whatever it can: what
+// others are is not put in doubt by it.
+func TestClaimsAreOfOneCanvas(t *testing.T) {
+	h := newHost(t, Config{})
+	c := h.client(t)
+	for port := range 2000 {
+		c.claims("1", 4000+port)
+	}
+	for _, port := range []int{4000, 4001, 5999, 9000} {
+		if c.mints("1", port) {
+			t.Errorf("port %d, which may be a client's, is minted", port)
+		}
+	}
+	if !h.client(t).mints("2", 4000) {
+		t.Error("a client has kept another canvas from being shown")
+	}
+	if n := len(h.claims[canvasKey{c.known, "ahp-canvas:/1"}]); n != maxPorts+1 {
+		t.Errorf("%d ports are remembered", n)
+	}
+}
+
+// TestClaimsAreBounded has clients speak of more canvases than are remembered.
+func TestClaimsAreBounded(t *testing.T) {
+	h := newHost(t, Config{})
+	c := h.client(t)
+	for i := range maxClaims + 1 {
+		c.claims(fmt.Sprint("c", i), 4000)
+	}
+	if len(h.claims) != maxClaims || c.mints(fmt.Sprint("c", maxClaims), 4000) {
+		t.Errorf("%d canvases are remembered, and of another any address counts", len(h.claims))
+	}
+}
+
+// TestEndedProcessesAreForgotten has each connection be to a process of its own.
+func TestEndedProcessesAreForgotten(t *testing.T) {
+	h := newHost(t, Config{})
+	var first *view.Host
+	for range 2 {
+		v := view.NewHost(nil).Conn("ada")
+		c := &client{Conn: h.Conn(v.Host()), view: v, t: t}
+		c.claims("1", 4000)
+		if c.opens("1", serverState("i1", "http://127.0.0.1:4001/")); first == nil {
+			first = v.Host()
+		}
+	}
+	h.Ended(first)
+	if len(h.claims) != 1 || len(h.vouched) != 1 {
+		t.Errorf("%d claims and %d words of the host are kept; want one of each, of the process that is there", len(h.claims), len(h.vouched))
+	}
+	for c := range h.vouched {
+		if c.of == first {
+			t.Error("what is kept is of the process that has ended")
+		}
+	}
+}
