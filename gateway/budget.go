@@ -24,11 +24,17 @@ type budget struct {
 	conns  atomic.Int64 // of those, what connections take that do nothing
 	short  atomic.Bool  // nothing is left that could be given up
 
-	held atomic.Pointer[chan struct{}] // sources are held back until it is closed; nil: they are not
+	held  atomic.Pointer[chan struct{}] // sources are held back until it is closed; nil: they are not
+	since atomic.Int64                  // when that began, Unix time in ns; 0: they are not
+
+	uploads uploads
 }
 
-func newBudget(limit int) *budget {
-	return &budget{limit: int64(limit), over: make(chan struct{}, 1)}
+// newBudget returns a budget of so many bytes, for messages of at most longest.
+func newBudget(limit, longest int) *budget {
+	b := &budget{limit: int64(limit), over: make(chan struct{}, 1)}
+	b.uploads = uploads{budget: b, claim: int64(longest), eased: make(chan struct{}, 1)}
+	return b
 }
 
 // add counts n bytes more, or less, that wait.
@@ -46,8 +52,14 @@ func (b *budget) count(what *atomic.Int64, n int) {
 		return
 	}
 	what.Add(int64(n))
-	if n > 0 {
+	switch {
+	case n > 0:
 		b.alarm()
+	case b.uploads.waits.Load() > 0:
+		select {
+		case b.uploads.eased <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -149,8 +161,10 @@ func (b *budget) hold() {
 // holdBack holds sources back until the returned function is called.
 func (b *budget) holdBack() (release func()) {
 	held := make(chan struct{})
+	b.since.Store(time.Now().UnixNano())
 	b.held.Store(&held)
 	return func() {
+		b.since.Store(0)
 		b.held.Store(nil)
 		close(held)
 	}
@@ -267,18 +281,45 @@ func (c *client) burden(now time.Time) burden {
 	c.mu.Lock()
 	conn, in := c.conn, c.bytes
 	c.mu.Unlock()
+	queued := 0
 	if conn != nil {
-		in += conn.Queued()
+		queued = conn.Queued()
 	}
-	in += int(c.reading.Load())
-	if moved := time.Unix(0, c.moved.Load()); in > 0 && moved.Before(b.since) {
-		b.since = moved
+	in += queued + int(c.whole.Load())
+	if in > 0 && !c.slowed.Load() {
+		b.standsFrom(c.lastMoved(now, queued))
 	}
-	if since := c.sock.conn.standsSince(); !since.IsZero() && since.Before(b.since) {
+	coming, moved := c.budget.uploads.state(&c.upload, now)
+	if coming > 0 {
+		b.standsFrom(moved)
+	}
+	if since := c.sock.conn.standsSince(); !since.IsZero() {
+		b.standsFrom(since)
+	}
+	b.bytes = in + coming + c.out.held() + int(c.kernel.Load())
+	return b
+}
+
+func (b *burden) standsFrom(since time.Time) {
+	if since.Before(b.since) {
 		b.since = since
 	}
-	b.bytes = in + c.out.held() + int(c.kernel.Load())
-	return b
+}
+
+// lastMoved is since when nothing has moved of what a client has sent, so many
+// bytes of which are queued for the host. While a host takes another large
+// message, those that wait for their turn there do not stand still, nor does
+// anything while the relay takes no host's word that more may come.
+func (c *client) lastMoved(now time.Time, queued int) time.Time {
+	moved := c.moved.Load()
+	if queued > keepBuffer {
+		moved = max(moved, c.entry.moved.Load())
+	}
+	at := time.Unix(0, moved)
+	if held := c.budget.since.Load(); held != 0 {
+		at = at.Add(now.Sub(time.Unix(0, max(held, moved))))
+	}
+	return at
 }
 
 // noteLoad looks how much of a client's the kernel holds, and whether anything
@@ -294,6 +335,9 @@ func (c *client) noteLoad(now time.Time) {
 	written, read := conn.written.Load(), conn.heard.Load()
 	if read != v.read || queued != v.queued {
 		c.moved.Store(now.UnixNano())
+	}
+	if v.queued > keepBuffer && queued < v.queued {
+		c.entry.moved.Store(now.UnixNano())
 	}
 	if written != v.written || read != v.read || c.kernel.Load() > 0 {
 		c.setKernel(kernelCost(kernelQueued(conn.Conn)))
@@ -336,18 +380,3 @@ func (c *client) abort(end closing) {
 	}
 	c.disconnect(end)
 }
-
-// readMore counts n bytes more of a message that is being read.
-func (c *client) readMore(n int) error {
-	c.budget.hold()
-	c.reading.Add(int64(n))
-	c.moved.Store(time.Now().UnixNano())
-	c.budget.add(n)
-	if c.cut.Load() {
-		return errCut
-	}
-	return nil
-}
-
-// doneReading counts the message no more that was being read.
-func (c *client) doneReading() { c.budget.add(-int(c.reading.Swap(0))) }

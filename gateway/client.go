@@ -66,18 +66,22 @@ type client struct {
 
 	stuck   atomic.Bool                 // the reader waits for the host, and hears nothing of the client
 	readEnd atomic.Bool                 // the reader has ended
-	reading atomic.Int64                // bytes of the message that is being read, beyond keepBuffer
+	slowed  atomic.Bool                 // what it sends waits for the limits of its rate
+	whole   atomic.Int64                // bytes of the message that has come, beyond keepBuffer, until it waits for the host
 	latest  atomic.Pointer[auth.Client] // of the token that it has given since; nil: none
 	moved   atomic.Int64                // when something of what it sends last moved, Unix time in ns
 	kernel  atomic.Int64                // what the kernel holds of the connection, in bytes
 	cut     atomic.Bool                 // too much waited for all clients together, and this one is closed
 	probing atomic.Bool                 // somebody is looking whether it is still there
 	alive   vitals
+	upload  upload // the message that is being read, if it is large
 
 	reported atomic.Pointer[json.RawMessage] // by the host-agent, how the connection is; nil: nothing yet
 	warnings []string                        // classes that the host-agent has reported; the mutex of reports guards it
 
 	counted bool // in the totals of metrics, whose mutex guards it
+
+	entry *hostEntry // of its host; set by join
 
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
@@ -201,6 +205,9 @@ func (c *client) read(r io.Reader) error {
 	defer c.doneReading()
 	ready, limit := c.ready.Load(), c.limit()
 	message, err := readAll(r, (*buf)[:0], limit, c.readMore)
+	if err == nil {
+		c.hasCome()
+	}
 	if cap(message) <= keepBuffer {
 		*buf = message[:0]
 	}
@@ -241,7 +248,10 @@ func (c *client) fromClient(message []byte) error {
 // await holds a message back that comes too fast, with all that follows it.
 func (c *client) await(env *ahp.Envelope, bytes int) error {
 	c.stuck.Store(true)
+	c.slowed.Store(true)
 	over := c.seat.take(c.ctx, bytes, c.beginsAnew(env))
+	c.moved.Store(time.Now().UnixNano())
+	c.slowed.Store(false)
 	c.stuck.Store(false)
 	if over == nil {
 		return nil
@@ -269,9 +279,13 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 		if cap(message) <= keepBuffer {
 			message = slices.Clone(message) // the buffer is used again
 		}
+		counted := int(c.whole.Swap(0))
 		c.stuck.Store(true)
-		err := conn.Send(c.ctx, message)
+		err := conn.SendCounted(c.ctx, message, counted)
 		c.stuck.Store(false)
+		if err != nil {
+			c.budget.add(-counted)
+		}
 		if errors.Is(err, routing.ErrConnClosed) {
 			return nil // Closed has been told why
 		}
@@ -522,6 +536,7 @@ func (c *client) disconnect(end closing) {
 		c.hold.Stop()
 	}
 	c.mu.Unlock()
+	c.budget.uploads.stop(&c.upload)
 	if conn != nil {
 		conn.Close(end.code, end.reason)
 	}

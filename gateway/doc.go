@@ -16,8 +16,10 @@
 // for the host-agent to see to: for a client that may not do everything, it
 // answers, leaves out and replaces messages as package gate says. Connections of
 // such clients are opened only at host-agents that say that they do. Large messages to a client come as
-// continuation frames. Pings of the WebSocket are answered in their
-// turn, behind what is queued.
+// continuation frames. Large messages of clients take turns: one is read on only
+// while there is room for it, and whoever waits for that is not closed for
+// standing still. Pings of the WebSocket are answered in their turn, behind what
+// is queued.
 //
 // # Ends
 //

@@ -248,7 +248,7 @@ func New(cfg Config) (*Server, error) {
 // newServer returns a Server that looks hosts up with the given function.
 func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host string) (broker.Host, bool), revoked *broker.Revocations) *Server {
 	s := &Server{
-		cfg: cfg, budget: newBudget(cfg.MaxQueued), tickets: newTickets(canvases), quiet: func() {},
+		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), tickets: newTickets(canvases), quiet: func() {},
 		audit: newAudit(cfg.Log, cfg.AuditFile), limits: newLimiter(cfg.Limits, cfg.MaxFrame),
 		revoked: revoked, revoking: make(chan struct{}, 1),
 	}
@@ -266,6 +266,7 @@ func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host strin
 	s.admin = s.adminHandler()
 	s.spawn(s.sweep)
 	s.spawn(s.relieve)
+	s.spawn(s.takeTurns)
 	s.spawn(func() { s.audit.alike.Run(s.life) })
 	s.spawn(s.watchRevocations)
 	s.forget = revoked.Subscribe(s.revokedNow)

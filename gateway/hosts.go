@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ahprelay/broker"
@@ -41,6 +42,7 @@ type hosts struct {
 type hostEntry struct {
 	clients map[*client]bool
 	link    *hostLink
+	moved   atomic.Int64 // when some of a client's large message last left for it, Unix time in ns
 }
 
 // A hostLink is the link to the host-agent instance that serves a host.
@@ -79,6 +81,7 @@ func (h *hosts) join(c *client) {
 		h.entries[c.host] = e
 	}
 	e.clients[c] = true
+	c.entry = e
 	if e.link != nil && e.link.idle != nil {
 		e.link.idle.Stop()
 		e.link.idle = nil

@@ -48,7 +48,7 @@ func BenchmarkRows(b *testing.B) {
 			done := make(chan struct{}, clients)
 			for range clients {
 				sock := &socket{conn: newLockedConn(context.Background(), sink{}, time.Second)}
-				out := &outbox{sock: sock, limit: 8 << 20, budget: newBudget(1 << 30), spawn: func(run func()) bool {
+				out := &outbox{sock: sock, limit: 8 << 20, budget: newBudget(1<<30, 128<<20), spawn: func(run func()) bool {
 					go func() { run(); done <- struct{}{} }()
 					return true
 				}}

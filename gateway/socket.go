@@ -98,18 +98,22 @@ func (s *socket) next() (io.Reader, error) {
 	return r, err
 }
 
-// readAll appends all of r to buf, at most limit bytes. It asks more whenever
-// the buffer has become larger than keepBuffer by so many bytes.
+// readAll appends all of r to buf, at most limit bytes. It asks more before the
+// buffer becomes larger than keepBuffer by so many bytes, or so many more.
 func readAll(r io.Reader, buf []byte, limit int, more func(bytes int) error) ([]byte, error) {
 	for {
 		if len(buf) == cap(buf) {
-			before := max(cap(buf), keepBuffer)
-			buf = append(buf, 0)[:len(buf)]
-			if cap(buf) > before {
-				if err := more(cap(buf) - before); err != nil {
+			size := cap(buf) + cap(buf)/2
+			if cap(buf) < keepBuffer {
+				size = min(max(4*cap(buf), firstBuffer), keepBuffer)
+			}
+			size = min(size, limit+1)
+			if size > keepBuffer {
+				if err := more(size - max(cap(buf), keepBuffer)); err != nil {
 					return buf, err
 				}
 			}
+			buf = append(make([]byte, 0, size), buf...)
 		}
 		n, err := r.Read(buf[len(buf):min(cap(buf), limit+1)]) // which waits for all of that
 		buf = buf[:len(buf)+n]
@@ -236,6 +240,7 @@ type lockedConn struct {
 	untie func() bool
 
 	heard atomic.Uint32 // counts reads that brought something
+	taken atomic.Uint64 // bytes that they brought
 
 	mu   sync.Mutex  // held during a Write
 	mute atomic.Bool // the close frame is written: nothing may follow; set under mu
@@ -265,6 +270,7 @@ func (c *lockedConn) Read(p []byte) (n int, err error) {
 	n, err = c.Conn.Read(p)
 	if n > 0 {
 		c.heard.Add(1)
+		c.taken.Add(uint64(n))
 	}
 	return n, err
 }

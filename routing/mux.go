@@ -155,13 +155,16 @@ type mux struct {
 
 // push queues an item. It takes one more while at most limit bytes are queued
 // behind the item being sent.
-func (m *mux) push(s *stream, it item, limit int) error {
+func (m *mux) push(s *stream, it item, limit int) error { return m.pushCounted(s, it, limit, 0) }
+
+// pushCounted is push of an item that the owner has counted as so many bytes.
+func (m *mux) pushCounted(s *stream, it item, limit, counted int) error {
 	if s.behind() > limit {
 		return ErrQueueFull
 	}
 	s.items.push(it)
 	s.pushed(it.size())
-	m.counted(&it, it.size())
+	m.counted(&it, it.size()-counted)
 	m.schedule(s)
 	return nil
 }

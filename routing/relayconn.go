@@ -53,8 +53,14 @@ type closing struct {
 // while the host takes too little. The error is [ErrConnClosed] once the
 // connection has ended. One goroutine at a time may Send.
 func (c *RelayConn) Send(ctx context.Context, message []byte) error {
+	return c.SendCounted(ctx, message, 0)
+}
+
+// SendCounted is Send for a message of which so many bytes are counted already:
+// that is what [RelayConfig.Queued] is told less, unless there is an error.
+func (c *RelayConn) SendCounted(ctx context.Context, message []byte, counted int) error {
 	for {
-		err := c.trySend(message)
+		err := c.trySend(message, counted)
 		if !errors.Is(err, ErrQueueFull) {
 			return err
 		}
@@ -66,22 +72,22 @@ func (c *RelayConn) Send(ctx context.Context, message []byte) error {
 	}
 }
 
-func (c *RelayConn) trySend(message []byte) error {
-	if err := c.queue(message); err != nil {
+func (c *RelayConn) trySend(message []byte, counted int) error {
+	if err := c.queue(message, counted); err != nil {
 		return err
 	}
 	c.relay.lines.Hurry()
 	return nil
 }
 
-func (c *RelayConn) queue(message []byte) error {
+func (c *RelayConn) queue(message []byte, counted int) error {
 	r := c.relay
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.client == nil {
 		return ErrConnClosed
 	}
-	return r.mux.push(&c.stream, item{frame: message, whole: len(message)}, r.cfg.QueueLimit)
+	return r.mux.pushCounted(&c.stream, item{frame: message, whole: len(message)}, r.cfg.QueueLimit, counted)
 }
 
 // Written gives back credit, of frames that have been written to the client.

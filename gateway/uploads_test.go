@@ -1,0 +1,188 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// uploader connects a client whose host has taken its initialize, and which reads
+// all that it is sent.
+func (w *world) uploader(n int) (net.Conn, *hostEnd) {
+	w.Helper()
+	conn := w.mute()
+	writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"initialize"}`))
+	h := w.hostConn(n)
+	synctest.Wait()
+	h.accept(1)
+	synctest.Wait()
+	return conn, h
+}
+
+// largeMessage is a notification of so many bytes, as a client sends it.
+func largeMessage(n, size int) (frame []byte, message string) {
+	begin := fmt.Sprintf(`{"method":"x","n":%d,"pad":"`, n)
+	message = begin + strings.Repeat("x", size-len(begin)-2) + `"}`
+	return append(frameHeader(finBit|opText, size), message...), message
+}
+
+// slowWrite writes at a pace of a MiB in 50 ms, and so together with others.
+func slowWrite(conn net.Conn, data []byte) {
+	const step = 256 << 10
+	for len(data) > 0 {
+		n := min(step, len(data))
+		if _, err := conn.Write(data[:n]); err != nil {
+			return
+		}
+		data = data[n:]
+		time.Sleep(50 * time.Millisecond / 4)
+	}
+}
+
+// wantUploads fails unless the host gets a message on each connection within a
+// minute; what waits at the relay never makes memory short.
+func (w *world) wantUploads(ends []*hostEnd, messages []string) {
+	w.Helper()
+	for range 6000 {
+		time.Sleep(10 * time.Millisecond)
+		if over := w.server.budget.pressure(); over > 0 {
+			w.Fatalf("memory is short by %d bytes", over)
+		}
+	}
+	for i, h := range ends {
+		if got := h.messages(); len(got) != 2 || got[1] != messages[i] {
+			w.Errorf("host got %d messages on connection %d; want its initialize and the large one", len(got), i)
+		}
+	}
+}
+
+// TestLargeUploadsTakeTurns has several clients send at once what the relay has no
+// memory for together: all of it arrives, and nobody is closed.
+func TestLargeUploadsTakeTurns(t *testing.T) {
+	for name, hostQueued := range map[string]int{"host-agent with memory": 512 * mib, "host-agent without": 50 * mib} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{MaxQueued: 50 * mib, MaxFrame: 24 * mib, QueueLimit: mib}, func(w *world) {
+				w.startAgent(routing.AgentConfig{MaxQueued: hostQueued, MaxFrame: 24 * mib})
+				var ends []*hostEnd
+				var messages []string
+				for i := range 6 {
+					conn, h := w.uploader(i + 1)
+					defer conn.Close()
+					frame, message := largeMessage(i, 20*mib+i)
+					ends, messages = append(ends, h), append(messages, message)
+					w.running.Go(func() { slowWrite(conn, frame) })
+				}
+				w.wantUploads(ends, messages)
+				if n := w.closedWith(ahp.CloseOverloaded); n > 0 {
+					t.Errorf("%d clients were closed; want none", n)
+				}
+				for _, h := range ends {
+					h.got = nil
+				}
+			})
+		})
+	}
+}
+
+// TestStalledUploadGivesWay has a client stop in the middle of a large message. The
+// others go on. It is closed only if there is no room for what another has to say;
+// else its message arrives too, once it goes on.
+func TestStalledUploadGivesWay(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		begun  int // bytes that it has sent
+		closed int
+	}{
+		{"with room for others", 8 * mib, 0},
+		{"without", 19 * mib, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, Config{MaxQueued: 52 * mib, MaxFrame: 24 * mib, QueueLimit: mib, Ping: time.Hour}, func(w *world) {
+				w.startAgent(routing.AgentConfig{MaxFrame: 24 * mib})
+				stalled, stalledEnd := w.uploader(1)
+				defer stalled.Close()
+				begun, whole := largeMessage(0, 20*mib)
+				w.running.Go(func() { slowWrite(stalled, begun[:c.begun]) })
+				time.Sleep(2*time.Second + turnTime)
+				var ends []*hostEnd
+				var messages []string
+				for i := range 4 {
+					conn, h := w.uploader(i + 2)
+					defer conn.Close()
+					frame, message := largeMessage(i, 20*mib)
+					ends, messages = append(ends, h), append(messages, message)
+					w.running.Go(func() { slowWrite(conn, frame) })
+				}
+				w.wantUploads(ends, messages)
+				if n := w.closedWith(ahp.CloseOverloaded); n != c.closed {
+					t.Errorf("%d clients were closed; want %d", n, c.closed)
+				}
+				if c.closed == 0 {
+					w.running.Go(func() { slowWrite(stalled, begun[c.begun:]) })
+					w.wantUploads([]*hostEnd{stalledEnd}, []string{whole})
+				}
+			})
+		})
+	}
+}
+
+// TestUploadsNeverLock has many messages of any length and pace ask for room: all
+// of them come to their end, whoever stalls in between, and less than the budget is in use.
+func TestUploadsNeverLock(t *testing.T) {
+	const limit, longest = 4000, 1400
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			draw := rand.New(rand.NewPCG(seed, 0))
+			b := newBudget(limit, longest)
+			beside := int(seed%3) * limit * 3 / 10 // with most, there is less than one may take
+			b.keep(beside)
+			ctx, cancel := context.WithCancel(t.Context())
+			s := &Server{budget: b, life: ctx, hosts: &hosts{}}
+			go s.takeTurns()
+			ended := make(chan bool, 20)
+			for range cap(ended) {
+				size, draw := draw.IntN(longest)+1, rand.New(rand.NewPCG(draw.Uint64(), 0))
+				go func() {
+					time.Sleep(time.Duration(draw.Int64N(int64(5 * time.Second))))
+					u := &upload{conn: new(lockedConn)}
+					for read := 0; read < size; {
+						n := min(draw.IntN(size)+1, size-read)
+						if err := b.uploads.more(ctx, u, n); err != nil {
+							t.Errorf("seed %d: %v", seed, err)
+							break
+						}
+						read += n
+						if b.excess() > 0 || b.pressure() > 0 && beside < limit/2 {
+							t.Errorf("seed %d: %d bytes are in use, and %d beside", seed, b.used.Load(), beside)
+						}
+						time.Sleep(time.Duration(draw.Int64N(int64(4 * time.Second)))) // more than turnTime, at times
+					}
+					held := b.uploads.end(u)
+					time.Sleep(time.Duration(draw.Int64N(int64(time.Second)))) // it waits for its host
+					b.add(-int(held))
+					ended <- true
+				}()
+			}
+			timeout := time.After(10 * time.Minute)
+			for i := range cap(ended) {
+				select {
+				case <-ended:
+				case <-timeout:
+					t.Fatalf("seed %d: %d messages have come to their end; want %d", seed, i, cap(ended))
+				}
+			}
+			if used, waits := b.used.Load(), b.uploads.waits.Load(); used != 0 || waits != 0 {
+				t.Errorf("seed %d: %d bytes are in use and %d messages wait when all is over; want none", seed, used, waits)
+			}
+			cancel()
+		})
+	}
+}
