@@ -29,8 +29,8 @@ const Reserved = 64 << 10
 const leastShare = 4 << 10
 
 // shortStall is how long a stream may make no progress while others wait for
-// room.
-const shortStall = 10 * time.Second
+// room: as long as stock clients wait for a connection that says nothing.
+const shortStall = 25 * time.Second
 
 // total is how many bytes wait for clients and host.
 func (a *Agent) total() int { return a.held + a.bodies.kept }

@@ -274,6 +274,61 @@ func TestLargeMessagesHaveTurns(t *testing.T) {
 	}
 }
 
+// TestFrozenWhileOthersWait has clients be out of reach for 20 s with all the memory
+// there is, while others wait for some: nobody is closed. Who is out of reach for
+// longer makes room.
+func TestFrozenWhileOthersWait(t *testing.T) {
+	const size, bound = 8 * mib, 32 * mib
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1, routing.AgentConfig{MaxQueued: bound, MaxFrame: size})
+		defer w.end()
+		read := func(c *clientConn) {
+			w.wg.Go(func() { _, _ = c.host.read(w.ctx.Done(), 1, size, "") })
+		}
+		var frozen, others []*clientConn
+		for range bound / size {
+			c := w.dial(0)
+			c.stall()
+			frozen = append(frozen, c)
+			read(c)
+		}
+		time.Sleep(time.Second)
+		for range 4 {
+			c := w.dial(0)
+			others = append(others, c)
+			read(c)
+		}
+		time.Sleep(19 * time.Second)
+		for i, c := range frozen {
+			if code := c.closed(); code != 0 {
+				t.Errorf("client %d, out of reach for 20 s, was closed with %d", i, code)
+			}
+			if i > 0 {
+				c.takeAll()
+			}
+		}
+		time.Sleep(5 * time.Second)
+		for i, c := range append(others, frozen[1:]...) {
+			c.wantAll(t, fmt.Sprint("client ", i))
+		}
+	})
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1, routing.AgentConfig{MaxQueued: size + size/2, MaxFrame: size})
+		defer w.end()
+		gone, waits := w.dial(0), w.dial(0)
+		gone.stall()
+		for _, c := range []*clientConn{gone, waits} {
+			w.wg.Go(func() { _, _ = c.host.read(w.ctx.Done(), 1, size, "") })
+			time.Sleep(time.Second)
+		}
+		time.Sleep(30 * time.Second)
+		if code := gone.closed(); code != ahp.CloseOverloaded {
+			t.Errorf("a client out of reach for 30 s while others wait: closed with %d", code)
+		}
+		waits.wantAll(t, "who has waited")
+	})
+}
+
 // TestStandingStillLongest has memory run out: of connections that wait, those
 // are closed first that have taken nothing for longest, however little is queued
 // for them, and not the one that has most.
