@@ -300,32 +300,14 @@ func listOf(raw []byte) ([]ahp.Member, bool) {
 var sourceKeys = []string{"session", "source", "fork", "parent", "target", "destination", "automation"}
 
 // judgeSources wants what something is made from in reach. What it is made to
-// be is the host's to decide, unless that is known to be somebody else's.
+// be is the host's to decide.
 func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 	keys := sourceKeys
-	switch string(env.Method) {
-	case "moveChat":
+	if string(env.Method) == "moveChat" {
 		keys = append([]string{"chat"}, keys...)
-	case "createChat":
-		if no := r.judgeNew(env, "chat"); no != nil {
-			return no
-		}
 	}
 	_, no := judgeKeys(env.Params, keys, maxNested, r.judgeURI)
 	return no
-}
-
-// judgeNew wants what is to be made not to be there already as somebody else's:
-// a host that takes it for what the client has made shows it to the client.
-func (r *reach) judgeNew(env *ahp.Envelope, key string) *refusal {
-	m := [...]ahp.Member{{Name: key}}
-	if ahp.Spelt(env.Params, m[:]) != nil {
-		return unreadable
-	}
-	if uri, _ := ahp.Text(m[0].Raw); len(r.host.Owners(uri)) > 0 {
-		return r.judgeURI(uri)
-	}
-	return nil
 }
 
 // How deep URIs may stand in params.

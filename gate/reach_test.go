@@ -309,19 +309,6 @@ func TestTricks(t *testing.T) {
 	}
 }
 
-// TestOthersChatsAreNotMadeAnew has a client make a chat with the name of one that
-// another session has.
-func TestOthersChatsAreNotMadeAnew(t *testing.T) {
-	h := view.NewHost(gate.Key)
-	limited(t, h, "mock:/2").ask("subscribe", `{"channel":"mock:/2"}`, `{"snapshot":{"resource":"mock:/2","state":{"chats":[{"resource":"ahp-chat:/of-2"}]}}}`)
-	c := limited(t, h, "mock:/1")
-	c.want("a chat of its own", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/new"}`), true)
-	c.host(`{"method":"action","params":{"channel":"mock:/1","serverSeq":2,"action":{"type":"session/chatAdded","summary":{"resource":"ahp-chat:/new"}}}}`)
-	c.want("that once more", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/new"}`), true)
-	c.want("another's", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/of-2"}`), false)
-	c.want("it in two ways", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/x","Chat":"ahp-chat:/of-2"}`), false)
-}
-
 // TestFramesHideNothing has a client say in a frame what it may not say.
 func TestFramesHideNothing(t *testing.T) {
 	const inner = `{\"method\":\"dispatchAction\",\"params\":{\"channel\":\"mock:/2\",\"clientSeq\":1,\"action\":{\"type\":\"x\"}}}`

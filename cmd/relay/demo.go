@@ -95,7 +95,7 @@ func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) 
 
 // startDemoHost starts a host on a loopback address, and returns its URL.
 func startDemoHost(log *slog.Logger) (address string, stop func(), err error) {
-	host, err := refhost.New(refhost.Config{Demo: true, Logger: log})
+	host, err := refhost.New(refhost.Config{Demo: true, Protocol: refhost.NewestProtocol, Logger: log})
 	if err != nil {
 		return "", nil, err
 	}

@@ -234,7 +234,8 @@ function synced(sync) {
 
 function action(envelope) {
   store.apply(envelope);
-  if (app.session && envelope?.channel === app.session) enter(); // its chat may be new
+  const listed = envelope?.action?.type === 'chat/canvasesChanged' && envelope.channel === chatUri();
+  if (app.session && (envelope?.channel === app.session || listed)) enter(); // its chat, or what is open there, may be new
   deliver();
   draw();
 }

@@ -58,11 +58,13 @@ export class Store {
 
   /**
    * The canvases that are open in a session: as the session lists them, or,
-   * since AHP 0.10, its first chat, which says nothing but where they are.
+   * since AHP 0.10, its first chat, which says nothing but where they are: what
+   * one is called is known when it has been looked at.
    */
   canvasesOf(session) {
     const listed = array(this.get(this.chatOf(session))?.canvases).filter((c) => typeof c?.resource === 'string');
-    const registered = listed.map(({ resource }) => ({ ...this.get(resource), channel: resource, registered: true }));
+    const registered = listed.map(({ resource }, i) => (
+      { title: listed.length > 1 ? `Canvas ${i + 1}` : 'Canvas', ...this.get(resource), channel: resource, registered: true }));
     return [...array(this.get(session)?.openCanvases).filter((c) => isObject(c) && typeof c.channel === 'string'), ...registered];
   }
 

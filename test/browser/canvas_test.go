@@ -184,7 +184,11 @@ func canvasPage(t *testing.T, cfg stackConfig) (*page, *site) {
 	s := startStackWith(t, cfg)
 	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
 	p.openSession(canvasSession)
-	p.wants("#canvases", "Notes")
+	name := "Notes"
+	if cfg.protocol != "" {
+		name = "Canvas" // the list has no names
+	}
+	p.wants("#canvases", name)
 	return p, s
 }
 
@@ -298,6 +302,14 @@ func TestCanvas(t *testing.T) {
 // wantsNotes waits for all that the application of notes uses to have worked.
 func (p *page) wantsNotes(instance string) {
 	p.t.Helper()
+	p.wantsContent()
+	p.wants("#check-pong", instance) // the provider answers
+	p.wants("#state", "note")        // modules that import each other, and the bridge
+}
+
+// wantsContent wants all of the application's own content to be there.
+func (p *page) wantsContent() {
+	p.t.Helper()
 	for check, want := range map[string]string{
 		"classic": "true",                 // a script before the body is there
 		"fetch":   "Notes of this canvas", // JSON
@@ -305,11 +317,9 @@ func (p *page) wantsNotes(instance string) {
 		"xhr":     "Notes of this canvas",
 		"import":  "late",    // a module, when it is needed
 		"image":   "32 × 32", // one that a script adds
-		"pong":    instance,  // the provider answers
 	} {
 		p.wants("#check-"+check, want)
 	}
-	p.wants("#state", "note") // modules that import each other, and the bridge
 }
 
 // TestCanvasOfLoopback renders the application where the host serves it on its
@@ -327,6 +337,39 @@ func TestCanvasOfLoopback(t *testing.T) {
 	must(t, s.host.ReadyCanvas(channel))
 	p.wants("#canvas-badge", "ready")
 	p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark").wantsNotes("notes-loopback-2")
+}
+
+// TestCanvasAsRegistered renders canvases as AHP has them since 0.10: the chat
+// lists them, and their content lies on the loopback interface of the host's
+// own machine. Nobody but the agent closes one.
+func TestCanvasAsRegistered(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []refhost.Protocol{refhost.Protocol10, refhost.Protocol11} {
+		for _, byURL := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s by URL %t", protocol, byURL), func(t *testing.T) {
+				p, s := canvasPage(t, stackConfig{protocol: protocol, byURL: byURL})
+				channel := p.openCanvas(s, "notes-loopback")
+				address, loaded := "/canvas-inband.html", "document.querySelector('#checks') !== null"
+				if byURL {
+					address, loaded = "/index.html", loaded+" && location.hostname.endsWith('.localhost')"
+				}
+				f := p.newFrame(address, loaded)
+				f.wantsContent()
+				p.until("no way to close it", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas-close').hidden") })
+				p.shot(fmt.Sprintf("canvas-registered-%s-%t", protocol, byURL))
+				eval[any](f, "window.mark = 1")
+				must(t, s.host.StaleCanvas(channel)) // its address goes with it
+				p.wants("#canvas-badge", "stale")
+				must(t, s.host.ReadyCanvas(channel))
+				if byURL {
+					address += "?round=2"
+				}
+				p.newFrame(address, loaded+" && !window.mark").wantsContent()
+				must(t, s.host.CloseCanvas(channel))
+				p.until("the canvas to go", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas').hidden") })
+			})
+		}
+	}
 }
 
 // TestCanvasByURL renders the application at an origin of its own, which ends

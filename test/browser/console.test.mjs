@@ -341,7 +341,7 @@ test('canvases since 0.10 are listed by the chat, and replaced whole', () => {
   const [session, chat, canvas] = ['mock:/1', 'ahp-chat:/1', 'ahp-canvas:/x'];
   store.snapshot({ resource: session, state: { chats: [{ resource: chat }] }, fromSeq: 1 });
   store.snapshot({ resource: chat, state: { turns: [], canvases: [{ resource: canvas }, null] }, fromSeq: 1 });
-  assert.deepEqual(store.canvasesOf(session), [{ channel: canvas, registered: true }]);
+  assert.deepEqual(store.canvasesOf(session), [{ title: 'Canvas', channel: canvas, registered: true }]);
   store.snapshot({ resource: canvas, state: { instanceId: 'i', title: 'T', url: 'u' }, fromSeq: 1 });
   assert.equal(store.canvasesOf(session)[0].title, 'T');
   store.apply({ channel: canvas, serverSeq: 2, action: { type: 'canvas/stateChanged', canvas: { instanceId: 'i', url: 'v' } } });

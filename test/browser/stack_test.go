@@ -24,6 +24,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/gateway"
+	"ahprelay/refhost"
 	"ahprelay/test/hostrpc"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
@@ -51,6 +52,7 @@ type stackConfig struct {
 	replay     int              // actions that the host can replay; 0 for the usual
 	byURL      bool             // canvases have origins of their own
 	noLoopback bool             // canvases show nothing of the host's machine
+	protocol   refhost.Protocol // that the host speaks; "" for the usual
 }
 
 // build builds the programs, once for all tests.
@@ -192,8 +194,11 @@ func (h *demoHost) prepare() {
 	text, err := json.Marshal(hostrpc.Config{Canvases: slices.Concat(demoCanvases, cfg.canvases), MCP: cfg.mcp, Replay: cfg.replay})
 	must(t, err)
 	must(t, os.WriteFile(h.site.file("host.json"), text, 0o600))
-	h.process = h.site.bench.Process("", "host", procs.HostProgram,
-		"--demo", "--listen", h.address, "--control", h.control, "--config", h.site.file("host.json"))
+	args := []string{"--demo", "--listen", h.address, "--control", h.control, "--config", h.site.file("host.json")}
+	if cfg.protocol != "" {
+		args = append(args, "--protocol", string(cfg.protocol))
+	}
+	h.process = h.site.bench.Process("", "host", procs.HostProgram, args...)
 }
 
 // start starts the host, and returns when it takes connections. One that was

@@ -78,6 +78,7 @@ func (s service) Canvases(a Args, channels *[]string) error {
 
 func (s service) UpdateCanvas(a Args, _ *None) error { return s.host.UpdateCanvas(a.Channel, a.Update) }
 func (s service) StaleCanvas(a Args, _ *None) error  { return s.host.StaleCanvas(a.Channel) }
+func (s service) CloseCanvas(a Args, _ *None) error  { return s.host.CloseCanvas(a.Channel) }
 func (s service) ReadyCanvas(a Args, _ *None) error  { return s.host.ReadyCanvas(a.Channel) }
 func (s service) MessageCanvas(a Args, _ *None) error {
 	return s.host.MessageCanvas(a.Channel, a.Payload)
@@ -140,6 +141,11 @@ func (c *Client) UpdateCanvas(channel string, update map[string]any) error {
 // StaleCanvas is [refhost.Host.StaleCanvas].
 func (c *Client) StaleCanvas(channel string) error {
 	return c.do("StaleCanvas", Args{Channel: channel})
+}
+
+// CloseCanvas is [refhost.Host.CloseCanvas].
+func (c *Client) CloseCanvas(channel string) error {
+	return c.do("CloseCanvas", Args{Channel: channel})
 }
 
 // ReadyCanvas is [refhost.Host.ReadyCanvas].
