@@ -2,6 +2,7 @@ package gate
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"ahprelay/ahp"
@@ -21,24 +22,38 @@ func (a *Authority) judgeAttachments(env *ahp.Envelope) (no *refusal) {
 	}
 	const nowhere = 1 << 30
 	inside := nowhere // strings that are deeper than this are attached
+	names := nowhere  // the string before is a key, so deep, whose value is a URI
 	ahp.Strings(env.Params, func(s ahp.StringAt) bool {
 		if s.Depth <= inside {
 			inside = nowhere
+		}
+		object := s.Depth > names // in place of a URI: hosts read these in ways of their own
+		if !object {
+			names = nowhere
 		}
 		switch {
 		case s.IsKey && inside == nowhere:
 			if isText(s.Text, "attachments") {
 				inside = s.Depth
 			}
-		case inside == nowhere, s.IsKey && s.Text != nil:
-		case s.Text == nil:
+		case inside == nowhere:
+		case s.Text == nil, s.IsKey && object:
 			no = unreadable
-		case isText(s.Key, "resource"), isText(s.Key, "uri"):
+		case s.IsKey:
+			if namesURI(s.Text) {
+				names = s.Depth
+			}
+		case namesURI(s.Key):
 			no = a.judgeAttachment(string(s.Text))
 		}
 		return no == nil
 	})
 	return no
+}
+
+// namesURI reports whether a key of an attachment is that of a URI.
+func namesURI(key []byte) bool {
+	return slices.ContainsFunc([]string{"resource", "uri", "chat", "session", "channel"}, func(name string) bool { return isText(key, name) })
 }
 
 // isText reports whether a text is a word, in whatever case.
