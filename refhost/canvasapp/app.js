@@ -20,6 +20,7 @@ function show(notes) {
     return li;
   }));
   at('state').textContent = count(notes.length);
+  at('add').disabled = at('text').disabled = false;
 }
 
 async function attempt(name, work) {
@@ -61,5 +62,11 @@ await attempt('image', () => new Promise((resolve, reject) => {
   image.id = 'added';
   document.body.append(image);
 }));
+// Since AHP 0.10 nobody passes messages between canvases and providers.
+setTimeout(() => {
+  if (at('state').textContent !== 'loading…') return;
+  at('state').textContent = 'to look at';
+  at('add').disabled = at('text').disabled = true;
+}, 2000);
 send({ type: 'ping', at: 1 });
 send({ type: 'list' });
