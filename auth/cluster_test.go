@@ -58,7 +58,7 @@ func handshake(server, client *tls.Config) error {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	_, _ = a.SetDeadline(deadline), b.SetDeadline(deadline)
 	served := make(chan error, 1)
 	go func() {

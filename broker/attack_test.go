@@ -29,7 +29,7 @@ func newThief(t *testing.T, s *site, opts ...nats.Option) (*nats.Conn, chan erro
 	opts = append(opts,
 		nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, cfg.Sign), nats.NoReconnect(),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { errs <- err }))
-	nc, err := nats.Connect(s.url(), opts...)
+	nc, err := natsConn(s.url(), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestForgedUsers(t *testing.T) {
 	ownPublic, _ := own.PublicKey()
 	login := func(userJWT string) {
 		t.Helper()
-		nc, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return userJWT, nil }, key.Sign))
+		nc, err := natsConn(s.url(), nats.UserJWT(func() (string, error) { return userJWT, nil }, key.Sign))
 		if err == nil {
 			nc.Close()
 			t.Error("connected")

@@ -258,7 +258,7 @@ func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	}
 	ends := time.Now().Add(life)
 	gone := make(chan time.Time, 1)
-	nc, err := nats.Connect(s.url(), nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { gone <- time.Now() }),
+	nc, err := natsConn(s.url(), nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { gone <- time.Now() }),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 		nats.UserJWT(func() (string, error) { return userJWT, nil }, cfg.Sign))
 	if err != nil {
@@ -270,7 +270,7 @@ func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	}
 	// To the second: in the one in which they expire, they still open a door.
 	eventually(t, "expired credentials are refused", func() bool {
-		nc, err := nats.Connect(s.url(), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+		nc, err := natsConn(s.url(), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 			nats.UserJWT(func() (string, error) { return userJWT, nil }, cfg.Sign))
 		if err == nil {
 			nc.Close()
@@ -392,7 +392,7 @@ func TestFrozenLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sys, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return system.JWT, nil }, system.Sign))
+	sys, err := natsConn(s.url(), nats.UserJWT(func() (string, error) { return system.JWT, nil }, system.Sign))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func TestExternalTenants(t *testing.T) {
 	}
 	stolen := nats.UserJWT(func() (string, error) { return bad.Credentials(t.Context()) }, bad.Sign)
 	refused := func() bool {
-		nc, err := nats.Connect(dial.URL, stolen)
+		nc, err := natsConn(dial.URL, stolen)
 		if err == nil {
 			nc.Close()
 		}

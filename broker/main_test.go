@@ -15,6 +15,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	_ "ahprelay/test/fixedseed"
@@ -31,7 +32,12 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long tests wait for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
+
+// natsConn is [nats.Connect] where it is not to matter how fast the machine is.
+func natsConn(url string, opts ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect(url, append(opts, nats.Timeout(patience))...)
+}
 
 // site is an embedded server and its keys.
 type site struct {

@@ -526,7 +526,7 @@ func TestBadLeaseRequests(t *testing.T) {
 	relay := s.relay(t)
 	victim := subscribe(t, relay, "ahp.v1.acme.server.link.>")
 	wantPassage(t, s.relay(t), relay, "ahp.v1.acme.server.link.ready")
-	raw, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return agent.Credentials(t.Context()) }, agent.Sign))
+	raw, err := natsConn(s.url(), nats.UserJWT(func() (string, error) { return agent.Credentials(t.Context()) }, agent.Sign))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -221,7 +221,7 @@ func TestReplySubjectsAreNotChecked(t *testing.T) {
 	in := subscribe(t, relay, "ahp.v1.acme.laptop.ctl.x")
 	wantPassage(t, dialAgent(t, s.agentConfig(t, "acme", "laptop", 0)), relay, "ahp.v1.acme.laptop.ready")
 	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
-	raw, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, cfg.Sign))
+	raw, err := natsConn(s.url(), nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, cfg.Sign))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,11 +244,11 @@ func TestStolenCredentialsAreUseless(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, thief.SignNonce))
+	_, err = natsConn(s.url(), nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, thief.SignNonce))
 	if !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("Connect = %v; want %v", err, nats.ErrAuthorization)
 	}
-	if nc, err := nats.Connect(s.url()); err == nil {
+	if nc, err := natsConn(s.url()); err == nil {
 		nc.Close()
 		t.Error("connected without credentials")
 	}

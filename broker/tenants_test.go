@@ -52,7 +52,7 @@ func TestNewTenant(t *testing.T) {
 	s := newSite(t)
 	r := s.registry(t, 0)
 	early := s.agentConfig(t, "umbrella", "laptop", 0)
-	if nc, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return early.Credentials(t.Context()) }, early.Sign)); err == nil {
+	if nc, err := natsConn(s.url(), nats.UserJWT(func() (string, error) { return early.Credentials(t.Context()) }, early.Sign)); err == nil {
 		nc.Close()
 		t.Error("a user of an unknown tenant is connected")
 	}
@@ -188,7 +188,7 @@ func TestRevokedAgent(t *testing.T) {
 	}
 	for _, s := range []*site{one, two} {
 		eventually(t, "stolen credentials are refused", func() bool {
-			nc, err := nats.Connect(s.url(), nats.UserJWT(func() (string, error) { return stolen, nil }, bad.Sign))
+			nc, err := natsConn(s.url(), nats.UserJWT(func() (string, error) { return stolen, nil }, bad.Sign))
 			if err == nil {
 				nc.Close()
 			}
@@ -214,7 +214,7 @@ func TestRevokedAgent(t *testing.T) {
 	}
 	t.Cleanup(server.Close)
 	alone := &site{keys: keys, server: server}
-	if nc, err := nats.Connect(alone.url(), nats.UserJWT(func() (string, error) { return stolen, nil }, bad.Sign)); err == nil {
+	if nc, err := natsConn(alone.url(), nats.UserJWT(func() (string, error) { return stolen, nil }, bad.Sign)); err == nil {
 		nc.Close()
 		t.Error("stolen credentials are good again after a restart")
 	}

@@ -175,7 +175,7 @@ func get(t *testing.T, address string, header http.Header) (status int, body str
 
 func do(t *testing.T, r *http.Request) (status int, body string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	response, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -313,9 +313,9 @@ func TestAPI(t *testing.T) {
 // await returns when a condition holds.
 func await(t *testing.T, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("waited for 10 s")
+			t.Fatal("waited for a minute")
 		}
 	}
 }

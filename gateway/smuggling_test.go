@@ -22,7 +22,7 @@ func raw(t *testing.T, r *Relay, request string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(conn, request); err != nil {
@@ -139,7 +139,7 @@ func TestSlowRequests(t *testing.T) {
 			}()
 			trickle := time.NewTicker(50 * time.Millisecond)
 			defer trickle.Stop()
-			limit := time.After(20 * time.Second)
+			limit := time.After(time.Minute)
 			for {
 				select {
 				case <-ended:

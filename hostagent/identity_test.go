@@ -430,7 +430,7 @@ func TestControl(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { a.serveControl(ctx); close(done) }()
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 			now, err := os.Lstat(control.Path)
 			if err == nil && !os.SameFile(former, now) {
 				return func() { cancel(); <-done }

@@ -79,7 +79,7 @@ func (h *rawHost) say(t *testing.T, frames ...[]byte) {
 // hear reads a frame, which must be masked.
 func (h *rawHost) hear(t *testing.T) (first byte, payload string) {
 	t.Helper()
-	_ = h.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = h.SetReadDeadline(time.Now().Add(time.Minute))
 	read := func(n int) []byte {
 		b := make([]byte, n)
 		if _, err := io.ReadFull(h.in, b); err != nil {

@@ -166,6 +166,7 @@ func TestHostCountsFromTheStart(t *testing.T) {
 		for _, c := range all {
 			wantClosed(t, c, ahp.CloseHostOffline, "host offline")
 		}
+		awaitState(t, s, "offline") // which the relay hears after its clients do
 		cfg := refhost.Config{}
 		deterministic(&cfg)
 		startAnew(t, s, server, cfg)

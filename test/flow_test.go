@@ -79,7 +79,7 @@ type flowClient struct {
 }
 
 // stepTime bounds the wait of one step.
-const stepTime = 20 * time.Second
+const stepTime = time.Minute
 
 // play runs a flow and returns its clients, in the order in which they came.
 func play(t *testing.T, f flow, dial dialer, vars map[string]string) []*flowClient {

@@ -78,7 +78,7 @@ func upstream(t *testing.T, dir string) target {
 func startStack(t *testing.T, cfg stack.Config) *stack.Stack {
 	t.Helper()
 	cfg.DataDir = t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
 	s, err := stack.Start(ctx, cfg)
 	if err != nil {

@@ -63,7 +63,7 @@ func wantAllOf(t *testing.T, name string, c *refclient.Client, conn *stack.TapCo
 // meteredStack starts a stack whose host-agent reaches NATS through a meter.
 func meteredStack(t *testing.T, upstream string, s **stack.Stack) *stack.Meter {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
 	var meter *stack.Meter
 	started, err := stack.StartWith(ctx, stack.Config{DataDir: t.TempDir(), Upstream: upstream, NATSOverTCP: true},
@@ -189,7 +189,7 @@ func TestCompressedUplink(t *testing.T) {
 	_, server := newRefhost(t, nil)
 	bytes := map[string]int64{}
 	for _, method := range []string{"", broker.Zstandard} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 		defer cancel()
 		var meter *stack.Meter
 		s, err := stack.StartWith(ctx, stack.Config{DataDir: t.TempDir(), Upstream: server.URL()}, func(relay *stack.Stack, cfg *hostagent.Config) (err error) {

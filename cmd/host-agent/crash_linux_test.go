@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long tests wait for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // A process is a host-agent in a process of its own.
 type process struct {

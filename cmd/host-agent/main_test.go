@@ -248,7 +248,7 @@ func awaitOnline(t *testing.T, relay *gateway.Relay) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, relay.URL()+"/api/hosts/laptop", nil)
 		if err != nil {
 			t.Fatal(err)

@@ -184,7 +184,7 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 // await returns all that was written, once it contains a text.
 func (b *syncBuffer) await(t *testing.T, want string) string {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for !strings.Contains(b.all, want) {
 		select {
 		case text := <-b.text:

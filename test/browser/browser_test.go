@@ -104,7 +104,7 @@ func (p *page) text(selector string) string {
 }
 
 // patience is the longest wait for what has no deadline of its own.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // until waits for a condition, and fails the test if it takes too long.
 func (p *page) until(what string, within time.Duration, holds func() bool) {

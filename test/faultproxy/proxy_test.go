@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long anything may take; silence is long enough for a byte
 // that passes to arrive.
 const (
-	patience = 30 * time.Second
+	patience = time.Minute
 	silence  = 100 * time.Millisecond
 )
 

@@ -174,7 +174,7 @@ func GetJSON[T any](ctx context.Context, address, token string) (answer T, err e
 
 // GetJSONBy is GetJSON by a client of the caller's.
 func GetJSONBy[T any](ctx context.Context, client *http.Client, address, token string) (answer T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
