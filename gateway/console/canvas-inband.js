@@ -1,7 +1,7 @@
 // Rebuilds a canvas inside its sandbox. It runs in the canvas's own realm,
-// before anything of the canvas does; all it has that the canvas should not
-// is a port to ask for the canvas's own content, and a canvas that takes it
-// gains nothing.
+// before anything of the canvas does, and keeps no secrets from it: the port by
+// which it asks for the canvas's content lets nobody do more than that, since
+// canvas.js looks at all that is asked for.
 //
 // Whatever the document refers to is read first, and becomes a blob: URL: the
 // sandbox has an origin of its own, so blobs must be made here. Modules keep
@@ -12,8 +12,9 @@
 // What does not work: workers, frames, forms, storage, WebSockets, and all
 // that is not below the canvas's own address.
 
+/* global parseModule */
 /* exported rebuild */
-async function rebuild(port, entry) {
+async function rebuild(port, { entry, content }) {
   const root = entry.replace(/^(ahp-canvas-content:\/[^/?#]+).*$/s, '$1/');
   const inBand = root !== entry || entry.startsWith('ahp-canvas-content:');
   const here = new URL('.', location.href).href; // what scripts take for the document's directory
@@ -34,16 +35,15 @@ async function rebuild(port, entry) {
 
   const reads = new Map();
 
-  /** The content {data, type, imports} at an address: data is a string or bytes. */
-  function read(uri, asModule = false) {
-    const key = `${asModule} ${uri}`;
-    if (!reads.has(key)) {
-      reads.set(key, new Promise((resolve, reject) => {
+  /** The content {data, type} at an address: data is a string or bytes. */
+  function read(uri) {
+    if (!reads.has(uri)) {
+      reads.set(uri, new Promise((resolve, reject) => {
         waiting.set(++asked, { resolve, reject });
-        port.postMessage({ id: asked, uri, asModule });
+        port.postMessage({ id: asked, uri });
       }));
     }
-    return reads.get(key);
+    return reads.get(uri);
   }
 
   /** The address of content that a reference means, null if it means something else. */
@@ -106,7 +106,20 @@ async function rebuild(port, entry) {
 
   // ---- modules
 
-  const modules = new Map(); // address to a promise of {url, imports}
+  /** The imports in a module. One that cannot be read has none: the browser will say why. */
+  function importsOf(source) {
+    try {
+      return parseModule(source)[0];
+    } catch {
+      return [];
+    }
+  }
+
+  function isScript(type) {
+    return /javascript|ecmascript|^text\/plain$|^application\/octet-stream$/.test(type);
+  }
+
+  const modules = new Map(); // address to a promise of {url, needed}
   const mapped = new Set(); // addresses that an import map has
   let named = {}; // the document's own import map
 
@@ -120,12 +133,12 @@ async function rebuild(port, entry) {
   }
 
   /** Replaces the specifiers in a module. */
-  function rewrite(source, imports, from) {
+  function rewrite(source, from) {
     const needed = [];
     let out = '';
     let done = 0;
     let meta = false;
-    for (const { n, s, e, ss, d } of imports) {
+    for (const { n, s, e, ss, d } of importsOf(source)) {
       if (d === -2) meta = true;
       else if (d >= 0) { // import(…): the specifier is known when it runs
         out += `${source.slice(done, ss)}importInBand(${JSON.stringify(from)}, `;
@@ -144,9 +157,9 @@ async function rebuild(port, entry) {
 
   function module(uri) {
     if (!modules.has(uri)) {
-      modules.set(uri, read(uri, true).then(({ data, type, imports }) => {
-        if (!imports) return { url: blob(data, type), needed: [] }; // JSON and the like
-        const { source, needed } = rewrite(data, imports, uri);
+      modules.set(uri, read(uri).then(({ data, type }) => {
+        if (typeof data !== 'string' || !isScript(type)) return { url: blob(data, type), needed: [] }; // JSON and the like
+        const { source, needed } = rewrite(data, uri);
         return { url: blob(source, 'text/javascript'), needed };
       }).catch((err) => ({
         url: blob(`throw new TypeError(${JSON.stringify(`${uri}: ${err.message}`)})`, 'text/javascript'), needed: [],
@@ -308,11 +321,7 @@ async function rebuild(port, entry) {
       } else if (uri) {
         setAttribute.call(script, 'src', await blobFor(uri));
       } else if (asModule && !script.hasAttribute('src')) {
-        const { imports } = await new Promise((resolve, reject) => {
-          waiting.set(++asked, { resolve, reject });
-          port.postMessage({ id: asked, source: script.textContent });
-        });
-        const inline = rewrite(script.textContent, imports, base);
+        const inline = rewrite(script.textContent, base);
         needed.push(...inline.needed);
         script.textContent = inline.source;
       }
@@ -366,7 +375,7 @@ async function rebuild(port, entry) {
   }
 
   async function load() {
-    if (inBand) return read(entry);
+    if (content) return content;
     const response = await nativeFetch(entry); // data:
     const type = response.headers.get('content-type') ?? '';
     return { type, data: type.startsWith('text/') ? await response.text() : new Uint8Array(await response.arrayBuffer()) };
@@ -388,8 +397,8 @@ async function rebuild(port, entry) {
     } else {
       throw new Error(`Content of the type ${type} cannot be shown.`);
     }
-    port.postMessage({ loaded: true });
-  } catch (err) {
-    port.postMessage({ failed: err.message });
+    port.postMessage({ ended: 'shown' });
+  } catch {
+    port.postMessage({ ended: 'failed' });
   }
 }

@@ -2,14 +2,15 @@
 // this page. What is in one is untrusted. It runs in a sandboxed frame with an
 // origin of its own; all that it shares with this page is messages.
 
-import { parse } from './vendor/es-module-lexer.js';
-
 const scheme = 'ahp-canvas-content:';
 const maxMessage = 256 * 1024; // characters of JSON, from the canvas to its provider
 const messagesPerSecond = 50; // on average, from the canvas
 const maxBurst = 200;
+const pagesPerSecond = 1; // on average, that the canvas has shown in place of one another
+const maxPages = 20;
 const maxReads = 8; // of one canvas at a time
 const maxWaiting = 5000; // reads of one canvas that wait for their turn
+const maxAddress = 8192; // characters
 
 function isLoopback(hostname) {
   return hostname === 'localhost' || hostname === '127.0.0.1';
@@ -66,6 +67,18 @@ function instanceOf(uri) {
   }
 }
 
+/** Whether something is an address of an instance's own content. */
+export function isContentOf(uri, instanceId) {
+  if (typeof uri !== 'string' || uri.length > maxAddress || instanceOf(uri) !== instanceId) return false;
+  let path;
+  try {
+    path = decodeURIComponent(uri.replace(/[?#].*$/s, ''));
+  } catch {
+    return false;
+  }
+  return !/[\\\p{Cc}]/u.test(path) && !path.split('/').includes('..');
+}
+
 /** What a host says of a resource, as {data, type}: data is a string or bytes. */
 export function contentOf(result) {
   const content = Array.isArray(result?.contents) ? result.contents[0] : undefined;
@@ -102,13 +115,19 @@ export class Bucket {
   }
 }
 
-let code; // of canvas-inband.js, once it was needed
+let code; // that runs in the sandbox, once it was needed
 
+async function load(file) {
+  const answer = await fetch(file);
+  if (!answer.ok) throw new Error(`The relay answered ${answer.status}.`);
+  return answer.text();
+}
+
+/** A script: canvas-inband.js, and before it what it reads modules with, as parseModule. */
 async function inBandCode() {
-  code ??= fetch('canvas-inband.js').then((answer) => {
-    if (!answer.ok) throw new Error(`The relay answered ${answer.status}.`);
-    return answer.text();
-  });
+  // The lexer is a module, and must not be loaded as one: some browsers take no import map after that.
+  code ??= Promise.all([load('canvas-inband.js'), load('vendor/es-module-lexer.js')]).then(([text, lexer]) => (
+    `const parseModule = (() => {\n${lexer.replace(/\bexport (?=const |function )/g, '')}\nreturn parse;\n})();\n${text}`));
   try {
     return await code;
   } catch (err) {
@@ -134,7 +153,9 @@ export class Frame {
   #ticketed = false;
   #iframe = null;
   #port = null;
+  #loading = false; // it has yet to say how that went
   #bucket = new Bucket(messagesPerSecond, maxBurst, performance.now());
+  #turns = new Bucket(pagesPerSecond, maxPages, performance.now());
   #reading = 0;
   #queue = [];
   #listen = (event) => this.#heard(event);
@@ -199,22 +220,27 @@ export class Frame {
     this.#iframe?.remove();
     this.#port?.close();
     this.#iframe = this.#port = null;
+    this.#loading = false;
     this.#queue = [];
   }
 
-  // The frame has loaded our own page, with nothing of the canvas in it yet.
+  // The frame has loaded our own page, with nothing of the canvas in it yet. That
+  // takes what comes with a port for the beginning: nothing else that is posted
+  // there has one.
   async #begin(iframe, { name, entry }) {
     const message = { entry };
     try {
       if (name === 'inband') message.code = await inBandCode();
+      if (name === 'inband' && entry.startsWith(scheme)) message.content = contentOf(await this.#on.read(entry));
     } catch (err) {
       if (iframe === this.#iframe) this.#on.state({ name: 'failed', why: err.message });
       return;
     }
     if (iframe !== this.#iframe) return;
     const { port1, port2 } = new MessageChannel();
-    port1.onmessage = ({ data }) => this.#asked(port1, data);
+    if (name === 'inband') port1.onmessage = ({ data }) => this.#asked(port1, data);
     this.#port = port1;
+    this.#loading = name === 'inband';
     iframe.contentWindow.postMessage(message, '*', [port2]);
     if (name === 'direct') this.#on.state({ name: 'shown', why: '' });
   }
@@ -235,46 +261,40 @@ export class Frame {
     this.#on.message(JSON.parse(json));
   }
 
-  // What the sandbox asks for. The canvas could have got hold of the port.
-  #asked(port, { id, uri, asModule, source, loaded, failed, navigate }) {
-    if (port !== this.#port) return;
-    if (loaded) this.#on.state({ name: 'shown', why: '' });
-    else if (typeof failed === 'string') this.#on.state({ name: 'failed', why: failed });
-    else if (typeof navigate === 'string') this.load(navigate);
-    else if (typeof source === 'string') port.postMessage({ id, imports: importsOf(source) });
-    else if (instanceOf(String(uri)) !== this.#instance) port.postMessage({ id, error: 'not content of this canvas' });
+  // What the sandbox asks for. Whoever speaks there, it may read the canvas's own
+  // content, have another page of that shown in this frame, and say once that it
+  // is ready or cannot be shown. No word of it is shown outside of the frame, and
+  // nothing is trusted.
+  #asked(port, asked) {
+    if (port !== this.#port || asked === null || typeof asked !== 'object') return;
+    const { id, uri, navigate, ended } = asked;
+    if (ended === 'shown' || ended === 'failed') this.#ended(ended);
+    else if (navigate !== undefined) {
+      if (isContentOf(navigate, this.#instance) && this.#turns.take(performance.now())) this.load(navigate);
+    } else if (!Number.isSafeInteger(id)) return;
+    else if (!isContentOf(uri, this.#instance)) port.postMessage({ id, error: 'not content of this canvas' });
     else if (this.#queue.length >= maxWaiting) port.postMessage({ id, error: 'too many reads at once' });
     else {
-      this.#queue.push({ port, id, uri: String(uri), asModule });
+      this.#queue.push({ port, id, uri });
       this.#pump();
     }
   }
 
+  #ended(name) {
+    if (this.#loading) this.#on.state({ name, why: name === 'failed' ? 'It is nothing that can be shown here.' : '' });
+    this.#loading = false;
+  }
+
   async #pump() {
     if (this.#reading >= maxReads || this.#queue.length === 0) return;
-    const { port, id, uri, asModule } = this.#queue.shift();
+    const { port, id, uri } = this.#queue.shift();
     this.#reading++;
     try {
-      const content = contentOf(await this.#on.read(uri));
-      if (asModule && typeof content.data === 'string' && isScript(content.type)) content.imports = importsOf(content.data);
-      port.postMessage({ id, ...content });
+      port.postMessage({ id, ...contentOf(await this.#on.read(uri)) });
     } catch (err) {
       port.postMessage({ id, error: err.message, code: err.code });
     }
     this.#reading--;
     this.#pump();
-  }
-}
-
-function isScript(type) {
-  return /javascript|ecmascript|^text\/plain$|^application\/octet-stream$/.test(type);
-}
-
-/** The imports in a module. One that cannot be read has none: the browser will say why. */
-function importsOf(source) {
-  try {
-    return parse(source)[0];
-  } catch {
-    return [];
   }
 }

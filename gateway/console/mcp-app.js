@@ -356,7 +356,7 @@ export class App {
       resize: (height) => { iframe.height = Math.ceil(height); },
     }, `app-${++count}`);
     iframe.addEventListener('load', () => {
-      iframe.contentWindow.postMessage({ html }, '*');
+      iframe.contentWindow.postMessage({ html }, '*', [new MessageChannel().port2]); // that begins; see the page
       this.#on.state({ name: 'shown', why: '' });
     }, { once: true });
     this.#iframe = iframe;

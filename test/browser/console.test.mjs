@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
 
 import { afterClose, backoff, Connection, offersFor, ROOT } from './ahp.js';
-import { Bucket, contentOf, wayTo } from './canvas.js';
+import { Bucket, contentOf, isContentOf, wayTo } from './canvas.js';
 import { appOf, argumentsOf, Bridge, htmlOf, resultOf, sandboxFor } from './mcp-app.js';
 import { answerOf, Store, text, version } from './state.js';
 import { describe as inWords, statusWord, toolWord } from './words.js';
@@ -319,6 +319,32 @@ test('how canvases are loaded is decided by their address', () => {
     assert.equal(way.name, name, `${url} on ${page}: ${JSON.stringify(way)}`);
     if (why) assert.match(way.why, new RegExp(why));
   }
+});
+
+test('a canvas has its own content, and nothing else', () => {
+  for (const [uri, is] of [
+    ['ahp-canvas-content:/c%201/', true],
+    ['ahp-canvas-content:/c 1/a/b.js?x=..#/../', true],
+    ['ahp-canvas-content:/c%201/a..b/...', true],
+    ['ahp-canvas-content:/c%201', true],
+    ['ahp-canvas-content:/c%201/../d/', false],
+    ['ahp-canvas-content:/c%201/%2e%2E/d/', false],
+    ['ahp-canvas-content:/c%201/..%2fd/', false],
+    ['ahp-canvas-content:/c%201/..%5cd/', false],
+    ['ahp-canvas-content:/c%201/a\u0000', false],
+    ['ahp-canvas-content:/c%201/%0a', false],
+    ['ahp-canvas-content:/c%201/%zz', false],
+    ['ahp-canvas-content:/c%201%2f../', false],
+    ['ahp-canvas-content:/d/', false],
+    [' ahp-canvas-content:/c%201/', false],
+    ['AHP-CANVAS-CONTENT:/c%201/', false],
+    ['https://example.com/ahp-canvas-content:/c%201/', false],
+    [`ahp-canvas-content:/c%201/${'x'.repeat(9000)}`, false],
+    [{ toString: () => 'ahp-canvas-content:/c%201/' }, false],
+    [undefined, false],
+    [null, false],
+  ]) assert.equal(isContentOf(uri, 'c 1'), is, String(uri));
+  assert.equal(isContentOf('ahp-canvas-content:///', ''), false);
 });
 
 test('content comes as text or as bytes', () => {
