@@ -45,6 +45,8 @@ func console() http.Handler {
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-DNS-Prefetch-Control", "off")
 		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin") // who opens it, or is opened by it, has no hold on it
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-cache")
 		serve.ServeHTTP(w, r)

@@ -32,6 +32,7 @@ const app = {
   opening: '', // URI of the session that is being opened
   entering: '', // channel of the canvas that is being subscribed to
   openError: '',
+  swap: null, // what a link wants to change: {token, host, session, now, then}
   canvas: '', // channel of the canvas that is shown
   canvasNote: '', // why there is nothing to show
   composerNote: '',
@@ -41,7 +42,7 @@ let conn = null;
 let store = new Store('');
 
 const view = new View({
-  useToken, forget: () => forget(''), chooseHost, openSession, newSession, retry, send, sendAgain,
+  useToken, forget: () => forget(''), keep, swap, chooseHost, openSession, newSession, retry, send, sendAgain,
   discard: (pending) => { store.discard(pending); draw(); },
   stop, answer, earlier, chooseCanvas, closeCanvas, readCanvas, canvasTicket, tellCanvas,
   mcp, mcpNotify, authenticate, draw,
@@ -58,19 +59,24 @@ function useToken(given) {
     draw();
     return;
   }
+  adopt(token, params.get('host') ?? '');
+}
+
+/** Goes on with a token, at a host if one is named. */
+function adopt(token, named) {
   app.token = token;
   app.grant = null;
   app.tokenWhy = '';
   sessionStorage.setItem(tokenKey, token);
-  const host = params.get('host') || app.host;
+  const host = named || app.host;
   if (conn?.live && host === app.host) {
     refresh(token);
-    route();
+    follow();
     return;
   }
   disconnect();
-  if (params.get('host')) setAddress(params.get('host'), '');
-  route();
+  if (named) setAddress(named, '');
+  follow();
 }
 
 /** Goes on with another token; where it allows something else, on a new connection. */
@@ -81,7 +87,7 @@ async function refresh(token) {
   } catch {
     if (conn !== current) return;
     disconnect();
-    route();
+    follow();
   }
 }
 
@@ -96,23 +102,45 @@ function forget(why) {
   draw();
 }
 
+// Entries of the history that this page has been at, or has made.
+const ours = { ours: true };
+
 function setAddress(host, session, how = 'replaceState') {
   const params = new URLSearchParams();
   if (host) params.set('host', host);
   if (session) params.set('session', session);
-  history[how](null, '', `#${params}`);
+  history[how](ours, '', `#${params}`);
 }
 
-/** Goes where the address says. */
+/**
+ * Goes where the address says. A link may lead anywhere, and anybody can make
+ * one: where there is a token or a host already, it does not get another without
+ * the user's word.
+ */
 function route() {
   const params = new URLSearchParams(location.hash.slice(1));
   const host = params.get('host') ?? '';
   const session = params.get('session') ?? '';
-  if (params.has('token')) {
-    setAddress(host, session); // before anything can read it from there
-    useToken(params.get('token'));
+  const token = (params.get('token') ?? '').trim();
+  const isLink = history.state?.ours !== true;
+  const otherToken = token !== '' && token !== app.token;
+  const otherHost = host !== '' && host !== app.host && app.host !== '';
+  if (app.token !== '' && (otherToken || (isLink && otherHost))) {
+    setAddress(app.host, app.session); // a token must not stay there
+    propose({ token, host, session });
+  } else if (params.has('token')) {
+    setAddress(host, session);
+    useToken(token);
     return;
-  }
+  } else if (isLink) setAddress(host, session);
+  follow();
+}
+
+/** Goes where the address says, which is known to be all right. */
+function follow() {
+  const params = new URLSearchParams(location.hash.slice(1));
+  const host = params.get('host') ?? '';
+  const session = params.get('session') ?? '';
   if (host !== app.host) {
     disconnect();
     app.host = host;
@@ -123,15 +151,60 @@ function route() {
   draw();
 }
 
+/** Asks the user about a link, with what the relay says of the tokens. */
+async function propose({ token, host, session }) {
+  const round = { token, host, session, now: null, then: null, why: '' };
+  app.swap = round;
+  draw();
+  const [now, then] = await Promise.all([looked(app.token), token ? looked(token) : null]);
+  if (app.swap !== round) return;
+  const said = then ?? now;
+  round.now = { grant: now.grant, host: app.host };
+  round.then = { grant: said.grant, host: host || app.host };
+  round.why = said.why;
+  draw();
+}
+
+/** What the relay says of a token: {grant, why}. */
+async function looked(token) {
+  try {
+    if (!tokenForm.test(token)) throw new Error('That does not look like a token.');
+    const answer = await fetch('/api/hosts', { headers: { Authorization: `Bearer ${token}` }, cache: 'no-store' });
+    if (answer.status === 401) throw new Error('The relay does not accept the token of the link.');
+    if (!answer.ok) throw new Error(`The relay answered ${answer.status}.`);
+    const { token: grant } = await answer.json();
+    return { grant, why: '' };
+  } catch (err) {
+    return { why: err.message };
+  }
+}
+
+function keep(asked) {
+  if (app.swap === asked) app.swap = null; // else there is another question by now
+  draw();
+}
+
+function swap() {
+  const { token, host, session } = app.swap;
+  app.swap = null;
+  if (token) {
+    adopt(token, host);
+    if (session) openSession(session);
+    return;
+  }
+  setAddress(host, session, 'pushState');
+  follow();
+}
+
 function chooseHost(host) {
   setAddress(host, '', 'pushState');
-  route();
+  follow();
 }
 
 function openSession(session) {
   if (session === app.session) return;
   setAddress(app.host, session, 'pushState');
-  route();
+  follow();
 }
 
 // ---- hosts
@@ -177,7 +250,7 @@ function hostsKnown() {
   }
   if (!app.host && app.hosts.length === 1) {
     setAddress(app.hosts[0].host, '');
-    route();
+    follow();
   }
 }
 
@@ -535,6 +608,7 @@ function model() {
   return {
     now: Date.now(),
     hasToken: app.token !== '',
+    swap: app.swap,
     tokenWhy: app.tokenWhy,
     conn: conn?.state,
     away: app.away,

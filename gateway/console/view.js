@@ -49,6 +49,11 @@ export class View {
     at['new-session'].addEventListener('click', () => this.#do.newSession());
     at.about.parentElement.addEventListener('toggle', () => this.#renderAbout(this.#model.about));
     at.forget.addEventListener('click', () => this.#do.forget());
+    at['swap-keep'].addEventListener('click', () => this.#do.keep(this.#model.swap));
+    at['swap-take'].addEventListener('click', () => this.#do.swap());
+    at.swap.addEventListener('close', () => { // by the Escape key too
+      if (this.#model?.swap) this.#do.keep(this.#model.swap);
+    });
     at.earlier.addEventListener('click', () => this.#do.earlier());
     at.stop.addEventListener('click', () => {
       this.#do.stop();
@@ -108,6 +113,7 @@ export class View {
     setText(this.#at['token-why'], model.tokenWhy);
     this.#at.app.dataset.pane = model.session ? 'chat' : 'list';
     this.#at.back.hidden = !model.session;
+    this.#renderSwap(model);
     this.#renderStatus(model);
     this.#renderSide(model);
     this.#renderChat(model);
@@ -122,6 +128,21 @@ export class View {
   #moveFocus(model) {
     if (model.session) this.#at['chat-title'].focus({ preventScroll: true });
     else this.#at.sessions.querySelector('button')?.focus({ preventScroll: true });
+  }
+
+  #renderSwap({ swap, now }) {
+    const { swap: dialog } = this.#at;
+    if (!swap) {
+      if (dialog.open) dialog.close();
+      return;
+    }
+    const lines = swap.then ? changes(swap, now) : [];
+    this.#at['swap-what'].replaceChildren(...lines.flatMap(([term, value, other]) => [
+      el('dt', {}, term), el('dd', { className: value === other ? 'dim' : 'name' }, value === other ? value : `${value} → ${other}`),
+    ]));
+    setText(this.#at['swap-note'], swap.then ? swap.why : 'Asking the relay…');
+    this.#at['swap-take'].disabled = !swap.then || swap.why !== '';
+    if (!dialog.open) dialog.showModal();
   }
 
   #renderStatus({ conn, hasToken, away, hostInfo, now }) {
@@ -407,6 +428,20 @@ function toolOutput(call) {
   const lines = content.map((c) => (c.type === 'text' ? text(c.text) : `[${text(c.title) || text(c.type) || 'something'}: not shown here]`));
   if (text(call.error?.message)) lines.push(text(call.error.message));
   return lines.join('\n');
+}
+
+/** What a link would change: [term, value, other]. */
+function changes({ now: is, then: wanted }, time) {
+  const word = (grant, f) => (grant ? f(grant) : 'unknown');
+  const rows = [['Signed in as', (g) => text(g.subject) || 'nobody in particular'], ['May', mayDo], ['Until', (g) => when(g.expires, time)]];
+  return [
+    ['Host', is.host || 'none', wanted.host || 'none'],
+    ...rows.map(([term, f]) => [term, word(is.grant, f), word(wanted.grant, f)]),
+  ];
+}
+
+function mayDo({ access, channels }) {
+  return [text(access) || 'all', ...(Array.isArray(channels) ? channels : [])].join(', ');
 }
 
 function hostDetail(info, now) {

@@ -218,7 +218,8 @@ func TestConsoleToken(t *testing.T) {
 }
 
 // TestConsoleRefresh has an address with another token come while a host is
-// live: the connection goes on, unless the token allows something else.
+// live, and the user take it: the connection goes on, unless the token allows
+// something else.
 func TestConsoleRefresh(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -235,6 +236,7 @@ func TestConsoleRefresh(t *testing.T) {
 		token := s.tokenWith(func(c *auth.Client) { c.Access = access })
 		_, fragment, _ := strings.Cut(s.console(token), "#")
 		eval[bool](p, fmt.Sprintf("(location.hash = %q, true)", fragment))
+		p.click("#swap-take")
 		p.until("the token to be taken", patience, func() bool {
 			return eval[bool](p, fmt.Sprintf("sessionStorage.getItem('ahp-relay-token') === %q && window.opened === %d", token, want))
 		})

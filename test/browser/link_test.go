@@ -1,0 +1,152 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/auth"
+)
+
+// stored is the token that a page goes on with when it is loaded anew.
+func (p *page) stored() string { return eval[string](p, "sessionStorage.getItem('ahp-relay-token')") }
+
+// follows has the page come to a fragment as by a link in it.
+func (p *page) follows(fragment url.Values) {
+	p.t.Helper()
+	eval[any](p, fmt.Sprintf("Object.assign(document.createElement('a'), {href: %q}).click()", "#"+fragment.Encode()))
+}
+
+// TestLinksAreAsked has links with another token, or to another host, come to a
+// console that has both: nothing changes without the user's word, who is told
+// what would.
+func TestLinksAreAsked(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStack(t)
+	mine := s.tokenWith(func(c *auth.Client) { c.Subject = "ada" })
+	theirs := s.tokenWith(func(c *auth.Client) { c.Subject, c.Access = "mallory", auth.AccessRead })
+	p.do(desktop(), chromedp.Navigate(s.console(mine)))
+	p.wants("#status-text", "Live")
+	p.openSession("demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	was := eval[string](p, "location.href")
+
+	unchanged := func(what string) {
+		t.Helper()
+		p.until("no question", patience, func() bool { return eval[bool](p, "!document.querySelector('#swap').open") })
+		if p.stored() != mine || eval[string](p, "location.href") != was || p.text("#hosts [aria-current] .name") != "demo" {
+			t.Errorf("%s: the page is at %s", what, eval[string](p, "location.href"))
+		}
+	}
+	asked := func(words ...string) {
+		t.Helper()
+		for _, word := range words {
+			p.wants("#swap[open]", word)
+		}
+		if got := eval[string](p, "location.href"); strings.Contains(got, "token") {
+			t.Errorf("the token stays in the address %s", got)
+		}
+		if p.stored() != mine {
+			t.Error("the token has changed while the user is asked")
+		}
+	}
+
+	p.follows(url.Values{"token": {theirs}, "host": {"elsewhere"}})
+	asked("ada → mallory", "write → read", "demo → elsewhere")
+	p.shot("link-asked")
+	p.click("#swap-keep")
+	unchanged("kept")
+
+	p.follows(url.Values{"token": {theirs}})
+	asked("ada → mallory")
+	eval[any](p, "document.querySelector('#swap').requestClose()") // as the Escape key does
+	unchanged("escaped")
+
+	p.follows(url.Values{"token": {"not.a.token"}})
+	asked("does not accept")
+	if eval[bool](p, "!document.querySelector('#swap-take').disabled") {
+		t.Error("a token that the relay does not accept can be taken")
+	}
+	p.click("#swap-keep")
+	unchanged("a bad token")
+
+	p.follows(url.Values{"host": {"elsewhere"}, "session": {"demo:/login"}})
+	asked("demo → elsewhere")
+	p.click("#swap-keep")
+	unchanged("another host")
+
+	// A page that is loaded anew in this tab still has its token.
+	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.console(theirs)))
+	asked("ada → mallory")
+	p.click("#swap-take")
+	p.until("the other token", patience, func() bool { return p.stored() == theirs })
+	p.wants("#status-text", "Live")
+	p.wants("#read-only", "read-only")
+
+	// What the user does oneself needs no question.
+	p.openSession("demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	eval[any](p, "history.back()")
+	p.wants("#chat-title", "No session open")
+	if eval[bool](p, "document.querySelector('#swap').open") {
+		t.Error("the user is asked about the own history")
+	}
+}
+
+// front shows a tab: others are not drawn.
+func front(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+	_, err := cdp.Call(ctx, target, cdppage.BringToFront, cdp.Empty{})
+	return chromedp.Void{}, err
+}
+
+// TestOpenersHaveNoHold has another site open the console: it keeps nothing that
+// leads there, so it cannot have it come to a link, nor put itself in its place.
+func TestOpenersHaveNoHold(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStack(t)
+	theirs := s.tokenWith(func(c *auth.Client) { c.Subject = "mallory" })
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<!doctype html><title>other</title><button id=open>Open</button><script>
+			document.querySelector("#open").onclick = () => { window.held = window.open(%q, "console"); };
+		</script>`, s.console(s.token(time.Hour)))
+	}))
+	t.Cleanup(other.Close)
+	p.do(chromedp.Navigate(strings.Replace(other.URL, "127.0.0.1", "localhost", 1)))
+	p.click("#open")
+	p.until("the opener to lose it", patience, func() bool { return eval[bool](p, "window.held !== undefined && window.held.closed") })
+	eval[any](p, fmt.Sprintf("try { held.location = %q } catch {}", s.console(theirs)))
+
+	var console *page
+	p.until("the console", patience, func() bool {
+		infos, err := chromedp.Targets(p.ctx)
+		must(t, err)
+		for _, info := range infos {
+			if info.Type == "page" && strings.HasPrefix(info.URL, "http://"+s.proxy.Addr().String()) {
+				console = p.attach(info.TargetID, "true")
+			}
+		}
+		return console != nil
+	})
+	console.do(front)
+	console.wants("#status-text", "Live")
+	if got := eval[string](console, "String(window.opener)"); got != "null" {
+		t.Errorf("the console has an opener: %s", got)
+	}
+	if eval[bool](console, "document.querySelector('#swap').open") {
+		t.Error("the opener has led the console to a link")
+	}
+}
