@@ -17,6 +17,7 @@ type Enrolment struct {
 	Relays []string     // required; base URLs of the relays of one cluster
 	Token  string       // required; the enrolment token, which is used up
 	File   string       // required; path of the credentials file, which must not be there yet
+	Plain  bool         // as of Config
 	HTTP   *http.Client // for the relays' base URLs; default: as of Config
 }
 
@@ -25,6 +26,9 @@ type Enrolment struct {
 // for, and how long the credential is good.
 func Enroll(ctx context.Context, e Enrolment) (tenant, host string, expires time.Time, err error) {
 	if err := checkRelays(e.Relays); err != nil {
+		return "", "", expires, err
+	}
+	if err := checkPlain(e.Relays, nil); err != nil && !e.Plain {
 		return "", "", expires, err
 	}
 	if e.HTTP == nil {

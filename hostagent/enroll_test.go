@@ -139,7 +139,7 @@ func enrolled(t *testing.T, r *keyRelay) *access {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "credential")
-	e := Enrolment{Relays: []string{"http://relay"}, Token: token, File: path, HTTP: &http.Client{Transport: r}}
+	e := Enrolment{Relays: []string{"https://relay"}, Token: token, File: path, HTTP: &http.Client{Transport: r}}
 	tenant, host, expires, err := Enroll(t.Context(), e)
 	if err != nil || tenant != "acme" || host != "laptop" || time.Until(expires).Round(time.Hour) != r.ttl {
 		t.Fatalf("Enroll: %s/%s until %v, %v", tenant, host, expires, err)
@@ -316,10 +316,11 @@ func TestEnrollRefuses(t *testing.T) {
 		down                           bool
 	}{
 		{"no relay", "", token, "new", "want a URL", false},
-		{"no token", "http://relay", "x", "new", "want what relay token host prints", false},
-		{"a file", "http://relay", token, there, "is there already", false},
-		{"no directory", "http://relay", token, filepath.Join(dir, "no", "dir"), "no such file", false},
-		{"relay away", "http://relay", token, filepath.Join(dir, "new"), "cannot be reached", true},
+		{"plain", "http://relay", token, filepath.Join(dir, "new"), "--relay-plain", false},
+		{"no token", "https://relay", "x", "new", "want what relay token host prints", false},
+		{"a file", "https://relay", token, there, "is there already", false},
+		{"no directory", "https://relay", token, filepath.Join(dir, "no", "dir"), "no such file", false},
+		{"relay away", "https://relay", token, filepath.Join(dir, "new"), "cannot be reached", true},
 	} {
 		r.down = c.down
 		_, _, _, err := Enroll(t.Context(), Enrolment{Relays: []string{c.relay}, Token: c.token, File: c.file, HTTP: &http.Client{Transport: r}})

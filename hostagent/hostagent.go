@@ -30,6 +30,7 @@ type Config struct {
 	Credentials *CredentialFile        // in place of Token
 
 	NATSURLs []string            // where NATS is, if not behind the relays' /nats
+	Plain    bool                // relays and NATS may be elsewhere and without TLS
 	Upstream Upstream            // required; the AHP host
 	TakeOver bool                // serve the host even if another host-agent does, which then stops
 	Version  string              // of the program
@@ -123,6 +124,9 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("host-agent: Resume is %v; want a time above zero", cfg.Resume)
 	}
 	if err := checkRelays(cfg.Relays); err != nil {
+		return nil, err
+	}
+	if err := checkPlain(cfg.Relays, cfg.NATSURLs); err != nil && !cfg.Plain {
 		return nil, err
 	}
 	if err := cfg.Upstream.Check(); err != nil {

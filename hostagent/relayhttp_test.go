@@ -40,6 +40,24 @@ func newAgent(t testing.TB, change func(*Config)) (*Agent, error) {
 	return New(cfg)
 }
 
+// TestPlainIsNamed takes relays and NATS without TLS on this machine, and
+// elsewhere where it is told to.
+func TestPlainIsNamed(t *testing.T) {
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Relays = []string{"http://localhost:1", "http://127.3.2.1", "http://[::1]:8484"} },
+		func(c *Config) { c.Relays, c.NATSURLs = []string{"https://relay.example.com"}, []string{"tls://nats.example.com"} },
+		func(c *Config) { c.NATSURLs = []string{"nats://127.0.0.1:4222", "nats://localhost"} },
+		func(c *Config) { c.Relays, c.NATSURLs = []string{"https://relay.example.com"}, []string{"wss://nats.example.com"} },
+		func(c *Config) {
+			c.Relays, c.NATSURLs, c.Plain = []string{"http://relay.example.com"}, []string{"nats://nats.example.com"}, true
+		},
+	} {
+		if _, err := newAgent(t, change); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	broken := errors.New("--token-file: no such file")
 	for _, test := range []struct {
@@ -57,6 +75,13 @@ func TestNewRefuses(t *testing.T) {
 		{"another scheme", func(c *Config) { c.Relays = []string{"ws://relay.example.com"} }, `want a URL that begins with http://`},
 		{"capitals", func(c *Config) { c.Relays = []string{"HTTP://relay.example.com"} }, `want a URL that begins with http://`},
 		{"no host", func(c *Config) { c.Relays = []string{"http://:8484"} }, "no host in the URL"},
+		{"plain", func(c *Config) { c.Relays = []string{"http://relay.example.com"} }, "relay http://relay.example.com: nothing is encrypted"},
+		{"plain, by number", func(c *Config) { c.Relays = []string{"http://10.1.2.3:8484"} }, "want https://, or --relay-plain"},
+		{"plain, the second", func(c *Config) { c.Relays = []string{"http://127.0.0.1:1", "http://[fe80::1]:2"} }, "relay http://[fe80::1]:2: nothing"},
+		{"plain, a name like ours", func(c *Config) { c.Relays = []string{"http://localhost.example.com"} }, "nothing is encrypted"},
+		{"plain NATS", func(c *Config) { c.NATSURLs = []string{"nats://127.0.0.1", "nats://me:secret@nats.example.com"} },
+			"NATS nats://nats.example.com: nothing is encrypted on the way there, the token neither; want tls:// or wss://"},
+		{"plain NATS over WebSocket", func(c *Config) { c.NATSURLs = []string{"ws://nats.example.com/nats"} }, "NATS ws://nats.example.com"},
 		{"password", func(c *Config) { c.Relays = []string{"https://me:secret@relay.example.com"} }, "nothing secret"},
 		{"token", func(c *Config) { c.Relays = []string{"https://relay.example.com?token=secret"} }, "nothing secret"},
 		{"malformed", func(c *Config) { c.Relays = []string{"http://relay:port"} }, "want http://host:port or https://host"},

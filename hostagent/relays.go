@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -58,6 +60,35 @@ func checkRelays(urls []string) error {
 		}
 	}
 	return nil
+}
+
+// checkPlain reports which of the URLs of relays and of NATS leads over a network
+// without encryption. The tokens that go there, and all that host and clients
+// say, could be read and changed on the way.
+func checkPlain(relays, nats []string) error {
+	for _, list := range []struct {
+		what, want, plain string
+		urls              []string
+	}{
+		{"relay", "https://", "http://", relays},
+		{"NATS", "tls:// or wss://", "nats:// ws://", nats},
+	} {
+		for _, text := range list.urls {
+			u, err := url.Parse(text)
+			if err != nil || !slices.Contains(strings.Fields(list.plain), u.Scheme+"://") || isLoopback(u.Hostname()) {
+				continue // what else is wrong with it is said elsewhere
+			}
+			return fmt.Errorf("%s %s://%s: nothing is encrypted on the way there, the token neither; want %s, or --relay-plain where the network is private", list.what, u.Scheme, u.Host, list.want)
+		}
+	}
+	return nil
+}
+
+// isLoopback reports whether a URL's host is this machine, as far as can be told
+// without DNS.
+func isLoopback(host string) bool {
+	at, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && at.Unmap().IsLoopback()
 }
 
 // natsURL is where NATS is behind a relay.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
@@ -92,8 +91,7 @@ func (u Upstream) isHere() bool {
 	if err != nil {
 		return true // nothing follows from it
 	}
-	at, err := netip.ParseAddr(parsed.Hostname())
-	return parsed.Scheme == "unix" || parsed.Hostname() == "localhost" || err == nil && at.Unmap().IsLoopback()
+	return parsed.Scheme == "unix" || isLoopback(parsed.Hostname())
 }
 
 // Check reports what is wrong with an upstream that can be seen without

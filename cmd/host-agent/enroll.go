@@ -15,6 +15,7 @@ type enrollCmd struct {
 	Relay           []string `help:"Base URL of the relay. Give it several times for the relays of a cluster." required:"" placeholder:"URL"`
 	TokenFile       string   `help:"File with the enrolment token (relay token host), or - for the standard input." required:"" placeholder:"FILE"`
 	CredentialsFile string   `help:"File to write, which must not be there yet. It is for host-agent run --credentials-file." required:"" type:"path" placeholder:"FILE"`
+	plainFlag
 }
 
 // Run gets a credential, and writes it to its file.
@@ -36,7 +37,7 @@ func (c *enrollCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	tenant, host, expires, err := hostagent.Enroll(ctx, hostagent.Enrolment{Relays: c.Relay, Token: token, File: c.CredentialsFile})
+	tenant, host, expires, err := hostagent.Enroll(ctx, hostagent.Enrolment{Relays: c.Relay, Token: token, File: c.CredentialsFile, Plain: c.RelayPlain})
 	if err != nil {
 		return err
 	}

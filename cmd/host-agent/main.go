@@ -73,7 +73,13 @@ type hostFlags struct {
 	Upstream          string   `help:"Where the AHP host is: ws://, wss:// or unix:/path. Or give a command behind --, which speaks AHP on its standard input and output and is started for each client." placeholder:"URL"`
 	UpstreamTokenFile string   `help:"File with the connection token that the host wants (?tkn=)." type:"path" placeholder:"FILE"`
 	NATSURL           []string `help:"Where NATS is, if not behind the relay: nats://, tls://, ws:// or wss://. May be given several times, for the servers of a cluster." placeholder:"URL" name:"nats-url"`
-	Command           []string `arg:"" optional:"" passthrough:"" help:"Command that is the host."`
+	plainFlag
+	Command []string `arg:"" optional:"" passthrough:"" help:"Command that is the host."`
+}
+
+// plainFlag lets secrets pass a network.
+type plainFlag struct {
+	RelayPlain bool `help:"Allow http:// to relays, and nats:// or ws:// to NATS, on other than loopback addresses. Only where the network is private: who can read there has the token and sees all that passes."`
 }
 
 func (f *hostFlags) config(s *streams) (cfg hostagent.Config, err error) {
@@ -82,7 +88,7 @@ func (f *hostFlags) config(s *streams) (cfg hostagent.Config, err error) {
 		command = command[1:]
 	}
 	cfg = hostagent.Config{
-		Relays: f.Relay, NATSURLs: f.NATSURL, Token: f.token, Version: cli.BuildVersion(), Log: s.log,
+		Relays: f.Relay, NATSURLs: f.NATSURL, Plain: f.RelayPlain, Token: f.token, Version: cli.BuildVersion(), Log: s.log,
 		Upstream: hostagent.Upstream{URL: f.Upstream, Command: command, TokenFile: f.UpstreamTokenFile, Stderr: s.err},
 	}
 	if f.CredentialsFile != "" {

@@ -153,6 +153,32 @@ func TestSeveralRelays(t *testing.T) {
 	check()
 }
 
+// TestPlainRelay goes to relays without TLS on this machine only, unless it is
+// told to.
+func TestPlainRelay(t *testing.T) {
+	_, token := newRelay(t)
+	nobody := httptest.NewServer(nil)
+	nobody.Close()
+	elsewhere := strings.Replace(nobody.URL, "127.0.0.1", "0.0.0.0", 1) // where nobody listens either
+	for command, args := range map[string][]string{
+		"run":    {"--upstream", "ws://127.0.0.1:1"},
+		"check":  {"--upstream", "ws://127.0.0.1:1"},
+		"enroll": {"--credentials-file", filepath.Join(t.TempDir(), "credential")},
+	} {
+		args = append([]string{command, "--relay", elsewhere, "--token-file", token}, args...)
+		_, err := agent(t.Context(), t, args...)
+		if err == nil || !strings.Contains(err.Error(), elsewhere) || !strings.Contains(err.Error(), "--relay-plain") {
+			t.Errorf("%s: %v; want an error that says where and what to do", command, err)
+		}
+		if command == "run" {
+			continue // which would try on
+		}
+		if _, err = agent(t.Context(), t, append(args, "--relay-plain")...); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
+			t.Errorf("%s --relay-plain: %v; want to hear that nobody is there", command, err)
+		}
+	}
+}
+
 // TestBadCommands says what is wrong, and what to do.
 func TestBadCommands(t *testing.T) {
 	t.Parallel()
@@ -188,6 +214,7 @@ func TestBadCommands(t *testing.T) {
 		{"two upstreams", with("--relay", relay.URL(), "--token-file", token, "--upstream", host, "--", "cat"), []string{"upstream", "either"}},
 		{"bad upstream", with("--relay", relay.URL(), "--token-file", token, "--upstream", "http://x"), []string{"upstream", "http", "ws://"}},
 		{"no such command", with("--relay", relay.URL(), "--token-file", token, "--", "no-such-program"), []string{"no-such-program"}},
+		{"plain relay", with("--relay", "http://192.0.2.1", "--token-file", token, "--upstream", host), []string{"http://192.0.2.1", "https://", "--relay-plain"}},
 		{"bad relay", with("--relay", "ftp://x", "--token-file", token, "--upstream", host), []string{"relay", "ftp", "http://"}},
 		{"no token file", with("--relay", relay.URL(), "--token-file", "/no/such", "--upstream", host), []string{"--token-file", "/no/such"}},
 		{"empty token file", with("--relay", relay.URL(), "--token-file", write(t, ""), "--upstream", host), []string{"empty", "relay token host"}},

@@ -53,7 +53,7 @@ func newSite(ctx context.Context, t *testing.T) *site {
 	host := s.bench.Process(s.home, "host", procs.HostProgram, "--listen", "127.0.0.1:18990", "--record", s.record)
 	relay := s.bench.Process(s.relay, "relay", procs.RelayProgram, "serve", "--data-dir", filepath.Join(dir, "relay"),
 		"--listen", "0.0.0.0:8484", "--listen-plain", "--admin-listen", gateway.NoListener)
-	agent := s.bench.Process(s.home, "host-agent", procs.AgentProgram, "run", "--relay", "http://"+relayForRouters+":8484",
+	agent := s.bench.Process(s.home, "host-agent", procs.AgentProgram, "run", "--relay", "http://"+relayForRouters+":8484", "--relay-plain",
 		"--token-file", tokenFile, "--upstream", "ws://127.0.0.1:18990")
 	check(t, host.Launch(ctx, func() error { return s.reach(ctx, s.home, "127.0.0.1:18990") }))
 	check(t, relay.Launch(ctx, func() error { return s.reach(ctx, s.client, relayForClients+":8484") }))
