@@ -45,9 +45,13 @@ func newAgent(t testing.TB, change func(*Config)) (*Agent, error) {
 func TestPlainIsNamed(t *testing.T) {
 	for _, change := range []func(*Config){
 		func(c *Config) { c.Relays = []string{"http://localhost:1", "http://127.3.2.1", "http://[::1]:8484"} },
-		func(c *Config) { c.Relays, c.NATSURLs = []string{"https://relay.example.com"}, []string{"tls://nats.example.com"} },
+		func(c *Config) {
+			c.Relays, c.NATSURLs = []string{"https://relay.example.com"}, []string{"tls://nats.example.com"}
+		},
 		func(c *Config) { c.NATSURLs = []string{"nats://127.0.0.1:4222", "nats://localhost"} },
-		func(c *Config) { c.Relays, c.NATSURLs = []string{"https://relay.example.com"}, []string{"wss://nats.example.com"} },
+		func(c *Config) {
+			c.Relays, c.NATSURLs = []string{"https://relay.example.com"}, []string{"wss://nats.example.com"}
+		},
 		func(c *Config) {
 			c.Relays, c.NATSURLs, c.Plain = []string{"http://relay.example.com"}, []string{"nats://nats.example.com"}, true
 		},
