@@ -3,6 +3,7 @@ package ahp
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -202,9 +203,25 @@ func number(raw []byte) (float64, bool) {
 // unescape decodes the inside of a JSON string whose escapes are valid. It
 // reports false for a surrogate that is not half of a pair.
 func unescape(inner []byte) ([]byte, bool) {
-	text := make([]byte, 0, len(inner))
+	return appendUnescaped(make([]byte, 0, len(inner)), inner)
+}
+
+// shortRun is up to where a run without escapes is looked through byte by byte: most
+// are short where there are many.
+const shortRun = 16
+
+// appendUnescaped is unescape into a buffer, which it returns; nil for false.
+func appendUnescaped(text, inner []byte) ([]byte, bool) {
+	text = slices.Grow(text, len(inner))
 	for i := 0; i < len(inner); {
 		if inner[i] != '\\' {
+			end := min(i+shortRun, len(inner))
+			for ; i < end && inner[i] != '\\'; i++ {
+				text = append(text, inner[i])
+			}
+			if i < end || i == len(inner) {
+				continue
+			}
 			plain := bytes.IndexByte(inner[i:], '\\')
 			if plain < 0 {
 				plain = len(inner) - i

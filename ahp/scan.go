@@ -358,6 +358,15 @@ func (s *scanner) string(i int) (end int, plain bool) {
 			if i = s.escape(i); i == failed {
 				return failed, false
 			}
+			for i+2 < len(buf) { // escapes come together, or nearly
+				if buf[i] != '\\' && isPlain[buf[i]] {
+					i++
+				}
+				if buf[i] != '\\' || !shortEscapes[buf[i+1]] {
+					break
+				}
+				i += 2
+			}
 		case c < ' ':
 			return s.fail(i, "control character in a string"), false
 		default:
@@ -380,6 +389,17 @@ func specials(word uint64) uint64 {
 	backslash := word ^ '\\'*lowBits
 	return ((word - ' '*lowBits) | (quote - lowBits) | (backslash - lowBits)) &^ word & highBits
 }
+
+// isPlain is true for the ASCII characters that stand for themselves in a string.
+var isPlain = func() (plain [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		plain[c] = c != '"' && c != '\\'
+	}
+	return plain
+}()
+
+// shortEscapes are the characters that make an escape with a backslash.
+var shortEscapes = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
 // escape validates the escape that starts at i (RFC 8259, section 7). Whether
 // surrogates are paired is unescape's matter.

@@ -14,6 +14,7 @@ type StringAt struct {
 func Strings(raw []byte, visit func(StringAt) bool) {
 	s := scanner{buf: raw}
 	var key []byte
+	var free, kept []byte // buffers for texts with escapes, and for keys
 	depth := 0
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
@@ -22,16 +23,21 @@ func Strings(raw []byte, visit func(StringAt) bool) {
 		case '}', ']':
 			depth--
 		case '"':
-			end, _ := s.string(i)
+			end, plain := s.string(i)
 			if end == failed {
 				return
 			}
-			text, _ := decode(raw[i:end])
+			text := raw[i+1 : end-1 : end-1]
+			if !plain {
+				text, _ = appendUnescaped(free[:0], text)
+				free = text
+			}
 			after, c := s.token(end)
 			i = after - 1
 			at := StringAt{Text: text, Key: key, Depth: depth}
 			if c == ':' {
 				key = text
+				free, kept = kept, free // the key stays
 				at.Key, at.IsKey = nil, true
 			}
 			if !visit(at) {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestStrings(t *testing.T) {
-	const text = ` {"a":"x","b":{"c":["y",1,"z\u0062"], "\u0064":"\ud800"},"e":true , "f" : "g"}`
+	const text = ` {"a":"x","b":{"c":["y",1,"z\u0062"], "\u0064":"\ud800"},"e":true , "f" : "g","\u0068":["\u0069","\u006a",{"\u006b":"\u006c"}]}`
 	var got []string
 	ahp.Strings([]byte(text), func(s ahp.StringAt) bool {
 		form := "%d %s=%s"
@@ -25,6 +25,7 @@ func TestStrings(t *testing.T) {
 	})
 	want := []string{
 		"1 a:", "1 a=x", "1 b:", "2 c:", "3 c=y", "3 c=zb", "2 d:", "2 d=none", "1 e:", "1 f:", "1 f=g",
+		"1 h:", "2 h=i", "2 h=j", "3 k:", "3 k=l",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("Strings = %q; want %q", got, want)

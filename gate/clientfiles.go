@@ -2,6 +2,8 @@ package gate
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"strings"
 	"unicode/utf8"
 
@@ -31,21 +33,24 @@ const (
 	maxStarts  = 8        // where base64 with slashes may start: with the text, or in scheme://user@name:port/ behind any of them
 )
 
-// Steps are what a look costs: one is about a nanosecond, or less. A request has so
-// many for each of its bytes that any text of people or programs is looked at to
-// its end; one that is made to cost more is refused, so that it costs its
-// sender and nobody else.
+// Steps are what a look costs: one is about a nanosecond, or less, but for what it
+// takes to read a text's JSON. A request has so many for each of its bytes that any
+// text of people or programs is looked at to its end, in one string or in many; one
+// that is made to cost more is refused, so that it costs its sender and nobody else.
 const (
 	freeSteps    = 128 << 10 // of each request,
-	stepsPerByte = 4         // and for each byte of its params
+	stepsPerByte = 3         // and for each byte of its params
 
-	perString    = 32  // besides a step for each byte
-	perSlash     = 12  // or what else takes a text apart
-	perAuthority = 64  // that begins somewhere,
+	perString    = 16  // besides half a step for each byte
+	perMarked    = 20  // that could name a file, besides half a step for each byte
+	perSlash     = 4   // or what else takes a text apart
+	perAuthority = 20  // that begins somewhere,
 	perOwner     = 600 // and could be somebody's by its length
-	perPiece     = 16  // that could be base64
-	perEscape    = 12
-	perPacked    = 12 // for each byte of base64 that is decoded, and read as JSON
+	perPiece     = 10  // that could be base64
+	perEscape    = 8
+	perRound     = 30  // of decoding escapes, besides
+	perUnpacked  = 250 // that begins like a URI or JSON, and is decoded and read
+	perPacked    = 12  // for each byte of base64 that is decoded, and read as JSON
 )
 
 // foreignFile says why a request may not pass: it names a file of another
@@ -67,6 +72,8 @@ type look struct {
 	subjects *Subjects
 	own      string // who asks
 	left     int    // steps that may still be taken
+
+	escapedAuthority bool // authorities has found one with an escape
 }
 
 // newLook begins a look at so many bytes.
@@ -93,7 +100,7 @@ func (l *look) strings(raw []byte, data bool, nested int) (found bool) {
 		case len(s.Text) > maxLooked:
 			found = l.long(s.Text, nested)
 		case len(s.Key) == len("authority") && bytes.EqualFold(s.Key, []byte("authority")):
-			found = l.authority(s.Text, hasClientScheme(raw)) || l.tooMuch(len(raw)) || l.text(s.Text, nested)
+			found = l.authority(s.Text, hasClientScheme(raw), authorityClassOf(s.Text)) || l.tooMuch(len(raw)) || l.text(s.Text, nested)
 		default:
 			found = l.text(s.Text, nested)
 		}
@@ -141,11 +148,23 @@ func hasClientScheme(raw []byte) (found bool) {
 // percent-encoded.
 func (l *look) text(text []byte, nested int) bool {
 	for range maxEscapes {
-		if !hasAny(text, `/\:%`) {
+		has := marksOf(text)
+		if has == 0 {
 			return false
 		}
-		if l.authorities(text) || l.packed(text, nested) {
+		if l.tooMuch(perMarked + len(text)/2) {
 			return true
+		}
+		l.escapedAuthority = false
+		if has&markSlash != 0 && l.authorities(text) {
+			return true
+		}
+		again := l.escapedAuthority
+		if l.packed(text, nested) {
+			return true
+		}
+		if has&markEscape == 0 || !again && l.escapesNothing(text) {
+			return l.left < 0
 		}
 		plain, escaped := l.unescape(text)
 		if !escaped {
@@ -156,41 +175,74 @@ func (l *look) text(text []byte, nested int) bool {
 	return true
 }
 
-// hasAny reports whether a text has one of some characters.
-func hasAny(text []byte, of string) bool {
-	for i := range len(of) {
-		if bytes.IndexByte(text, of[i]) >= 0 {
-			return true
-		}
+// A marks says which bytes a text has that could make it name a file.
+type marks uint8
+
+const (
+	markSlash marks = 1 << iota // a slash or backslash
+	markColon
+	markEscape // a percent sign
+)
+
+const (
+	lowBits  = 0x0101010101010101
+	highBits = 0x8080808080808080
+)
+
+// marksOf looks at each byte of a text once, eight at a time.
+func marksOf(text []byte) (has marks) {
+	var slash, colon, escape uint64
+	i := 0
+	for ; i+8 <= len(text); i += 8 {
+		word := binary.LittleEndian.Uint64(text[i:])
+		s, b, c, e := word^'/'*lowBits, word^'\\'*lowBits, word^':'*lowBits, word^'%'*lowBits
+		slash |= (s-lowBits)&^s | (b-lowBits)&^b
+		colon |= (c - lowBits) &^ c
+		escape |= (e - lowBits) &^ e
 	}
-	return false
+	if slash&highBits != 0 {
+		has |= markSlash
+	}
+	if colon&highBits != 0 {
+		has |= markColon
+	}
+	if escape&highBits != 0 {
+		has |= markEscape
+	}
+	for ; i < len(text); i++ {
+		has |= markOf[text[i]]
+	}
+	return has
 }
+
+var markOf = [256]marks{'/': markSlash, '\\': markSlash, ':': markColon, '%': markEscape}
 
 // isSlash reports whether parsers may take a byte for a slash.
 func isSlash(c byte) bool { return c == '/' || c == '\\' }
 
-// A finder finds the next of some bytes in a text, and looks at each byte of it
-// once for each of them.
-type finder struct {
-	text []byte
-	want []byte
-	next [3]int // of each in want, if it is at or behind what was asked for last
-}
-
-// after returns where the next one stands, at or behind a place; the length of
-// the text for none.
-func (f *finder) after(at int) int {
-	nearest := len(f.text)
-	for i, c := range f.want {
-		if f.next[i] < at || at == 0 {
-			f.next[i] = len(f.text)
-			if found := bytes.IndexByte(f.text[at:], c); found >= 0 {
-				f.next[i] = at + found
-			}
-		}
-		nearest = min(nearest, f.next[i])
+// nextSlash returns where the next slash or backslash of a text stands, at or
+// behind a place; the length of the text for none. If colons is set, a colon does
+// too.
+func nextSlash(text []byte, at int, colons bool) int {
+	want := markSlash
+	colon := uint64('/' * lowBits)
+	if colons {
+		want |= markColon
+		colon = ':' * lowBits
 	}
-	return nearest
+	for ; at+8 <= len(text); at += 8 {
+		word := binary.LittleEndian.Uint64(text[at:])
+		s, b, c := word^'/'*lowBits, word^'\\'*lowBits, word^colon
+		if found := ((s-lowBits)&^s | (b-lowBits)&^b | (c-lowBits)&^c) & highBits; found != 0 {
+			return at + bits.TrailingZeros64(found)/8 // the lowest mark is exact
+		}
+	}
+	for ; at < len(text); at++ {
+		if markOf[text[at]]&want != 0 {
+			return at
+		}
+	}
+	return len(text)
 }
 
 // isDropped reports whether some parsers of URIs drop a byte.
@@ -199,11 +251,7 @@ func isDropped(c byte) bool { return c == '\t' || c == '\n' || c == '\r' }
 // authorities looks at whatever follows two slashes. Of three slashes, the
 // last two may be meant.
 func (l *look) authorities(text []byte) bool {
-	if l.tooMuch(len(text) / 4) {
-		return true
-	}
-	slashes := finder{text: text, want: []byte(`/\`)}
-	for i := slashes.after(0); i < len(text); i = slashes.after(i + 1) {
+	for i := nextSlash(text, 0, false); i < len(text); i = nextSlash(text, i+1, false) {
 		if l.tooMuch(perSlash) {
 			return true
 		}
@@ -227,20 +275,26 @@ func (l *look) authorities(text []byte) bool {
 // stand in a URI; or with a backslash, once what some parsers drop is gone.
 func (l *look) authorityAt(before, rest []byte, plain bool) bool {
 	end, lenient, drops := -1, -1, false
+	var class authorityClass
 scan:
 	for i, c := range rest {
-		switch c {
-		case '/', '?', '#':
+		one := classOf[c]
+		if one == 0 {
+			continue
+		}
+		class |= one
+		switch {
+		case one&ends != 0:
 			rest = rest[:i]
 			break scan
-		case ' ', '"', '\'', '<', '>':
+		case one&mayEnd != 0:
 			end = first(end, i)
-		case '\\':
+		case c == '\\':
 			if lenient = first(lenient, i); !plain {
 				rest = rest[:i]
 				break scan
 			}
-		case '\t', '\n', '\r':
+		case one&isLost != 0:
 			drops = drops || end < 0 && lenient < 0
 		}
 	}
@@ -251,7 +305,8 @@ scan:
 		return true
 	}
 	client := ofClient(before)
-	if l.authority(rest, client) || end >= 0 && l.authority(rest[:end], client) {
+	l.escapedAuthority = l.escapedAuthority || class&escapes != 0
+	if l.authority(rest, client, class) || end >= 0 && l.authority(rest[:end], client, class) {
 		return true
 	}
 	if end >= 0 {
@@ -262,7 +317,7 @@ scan:
 	} else if !drops {
 		return false
 	}
-	return l.authority(dropped(rest), client)
+	return l.authority(dropped(rest), client, class)
 }
 
 // first is at, if there is none yet.
@@ -318,11 +373,52 @@ func ofScheme(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '+' || c == '-' || c == '.'
 }
 
+// An authorityClass says what an authority has.
+type authorityClass uint8
+
+const (
+	severalReadings authorityClass = 1 << iota // an escape, or what could end a user or begin a port
+	escapes
+	notASCII
+	ends   // a slash, a query or a fragment begins
+	mayEnd // it cannot stand in a URI
+	isLost // some parsers drop it
+	isBack // a backslash
+)
+
+var classOf = func() (class [256]authorityClass) {
+	for c := range class {
+		if c >= utf8.RuneSelf {
+			class[c] = notASCII
+		}
+	}
+	for of, chars := range map[authorityClass]string{
+		severalReadings: "@:", severalReadings | escapes: "%", ends: "/?#", mayEnd: " \"'<>", isLost: "\t\n\r", isBack: "\\",
+	} {
+		for _, c := range []byte(chars) {
+			class[c] = of
+		}
+	}
+	return class
+}()
+
+// authorityClassOf returns what a text has.
+func authorityClassOf(text []byte) (class authorityClass) {
+	for _, c := range text {
+		class |= classOf[c]
+	}
+	return class
+}
+
 // authority reports whether an authority is a clientId of another subject. One
 // that has to be a client's is also refused if nobody has said it yet: it could
 // become another's.
-func (l *look) authority(text []byte, client bool) bool {
-	if !client && !hasAny(text, "%@:") {
+// It has at most what class says.
+func (l *look) authority(text []byte, client bool, class authorityClass) bool {
+	if !client && class&severalReadings == 0 {
+		if class&notASCII == 0 && !l.subjects.hasLength(len(text)) {
+			return l.left < 0
+		}
 		owner := l.owner(text)
 		return owner != "" && owner != l.own || l.left < 0
 	}
@@ -353,7 +449,7 @@ func (l *look) owner(id []byte) string {
 	switch {
 	case len(id) > 3*maxClientIDLen: // in lower case it may be a third as long
 		return ""
-	case bytes.ContainsFunc(id, func(r rune) bool { return r >= utf8.RuneSelf }):
+	case !isASCII(id):
 		id = bytes.ToLower(id)
 		if !l.subjects.hasLength(len(id)) {
 			return ""
@@ -367,6 +463,15 @@ func (l *look) owner(id []byte) string {
 		return ""
 	}
 	return l.subjects.owner(hashLower(id))
+}
+
+func isASCII(text []byte) bool {
+	for _, c := range text {
+		if c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // readings are what may be meant by an authority: with or without what could
@@ -402,14 +507,15 @@ func (l *look) packed(text []byte, nested int) bool {
 			text = text[:at]
 		}
 	}
-	if l.tooMuch(len(text) / 4) {
-		return true
-	}
-	ends := finder{text: text, want: []byte(`:/\`)}
 	for at, starts := 0, 0; ; starts++ {
-		end := ends.after(at)
-		if l.tooMuch(perSlash) || starts < maxStarts && end < len(text) && l.base64(text[at:], nested) || l.base64(text[at:end], nested) {
+		end := nextSlash(text, at, true)
+		if l.tooMuch(perSlash) {
 			return true
+		}
+		if rest := text[at:]; len(rest) >= minPacked && mayBegin(rest[0], rest[1]) && begins(rest, minPacked) {
+			if starts < maxStarts && end < len(text) && l.base64(rest, nested) || l.base64(text[at:end], nested) {
+				return true
+			}
 		}
 		if end == len(text) {
 			return false
@@ -418,7 +524,8 @@ func (l *look) packed(text []byte, nested int) bool {
 	}
 }
 
-// base64 looks at what a text is in base64, of either alphabet.
+// base64 looks at what a text is in base64, of either alphabet, whose first
+// characters begin something.
 func (l *look) base64(text []byte, nested int) bool {
 	if len(text) < minPacked || len(text) > maxPacked {
 		return false
@@ -426,13 +533,13 @@ func (l *look) base64(text []byte, nested int) bool {
 	if l.tooMuch(perPiece) {
 		return true
 	}
-	if !begins(text, minPacked) || !begins(text, maxBeginning) {
+	if !begins(text, maxBeginning) {
 		return false
 	}
-	if l.tooMuch(perPacked * len(text)) {
+	if l.tooMuch(perUnpacked + perPacked*len(text)) {
 		return true
 	}
-	data, whole := decodeBase64(nil, text)
+	data, whole := decodeBase64(make([]byte, 0, len(text)), text)
 	if !whole {
 		return false
 	}
@@ -440,10 +547,33 @@ func (l *look) base64(text []byte, nested int) bool {
 	if l.text(inner, nested+1) {
 		return true
 	}
-	message := append(append([]byte(`{"method":"","params":[`), inner...), "]}"...)
+	message := make([]byte, 0, len(inner)+32)
+	message = append(append(append(message, `{"method":"","params":[`...), inner...), "]}"...)
 	env, err := ahp.Peek(message)
 	return err == nil && l.strings(env.Params, false, nested+1)
 }
+
+// mayBegin reports whether two characters of base64 may be the first of what
+// begins accepts. Most of those of a text may not.
+func mayBegin(first, second byte) bool {
+	high, low := base64Values[first], base64Values[second]
+	switch {
+	case high == 65 || low == 65:
+		return false
+	case high == 64 || low == 64: // what they decode to is further behind
+		return true
+	}
+	return beginning[high<<2|low>>4]
+}
+
+// beginning is true for the bytes that begins accepts first: also 0xEF, of a byte
+// order mark.
+var beginning = func() (may [256]bool) {
+	for c := range may {
+		may[c] = c <= ' ' || ofScheme(byte(c)) || strings.IndexByte("{[\"/\\%\xEF", byte(c)) >= 0
+	}
+	return may
+}()
 
 // maxBeginning is how much base64 is decoded to see whether it is worth more.
 const maxBeginning = 64
@@ -510,6 +640,22 @@ func decodeBase64(data, text []byte) (_ []byte, ok bool) {
 	return data, true
 }
 
+// escapesNothing reports whether all that is escaped in a text is such as makes no
+// difference outside of an authority: no part of a scheme, of base64 or of an
+// escape, and nothing that an authority or a path begins or ends with.
+func (l *look) escapesNothing(text []byte) bool {
+	for at := 0; ; at++ {
+		next := bytes.IndexByte(text[at:], '%')
+		if next < 0 {
+			return true
+		}
+		at += next
+		if c, ok := escapeAt(text, at); l.tooMuch(perEscape) || ok && (markOf[c] != 0 || c == '?' || c == '#' || c == '@' || base64Values[c] != 65 || ofScheme(c)) {
+			return false
+		}
+	}
+}
+
 // unescape decodes each escape of a text once, and reports whether there are
 // any.
 func (l *look) unescape(text []byte) (plain []byte, escaped bool) {
@@ -525,6 +671,9 @@ func (l *look) unescape(text []byte) (plain []byte, escaped bool) {
 		at += next
 		if c, ok := escapeAt(text, at); ok {
 			if plain == nil {
+				if l.tooMuch(perRound) {
+					return nil, false
+				}
 				plain = make([]byte, 0, len(text)-2)
 			}
 			plain = append(append(plain, text[copied:at]...), c)

@@ -442,8 +442,8 @@ func TestLookIsLinear(t *testing.T) {
 				if used := all - l.left; used > all+8*maxPacked+2*len(params) {
 					t.Errorf("%s of %d: %d steps; want at most about %d", name, n, used, all)
 				}
-				if shape.plain && !pieces && (found || l.left < 0) {
-					t.Errorf("%s of %d: found %v, %d steps left; want it looked at to its end", name, n, found, l.left)
+				if shape.plain && (found || l.left < 0) {
+					t.Errorf("%s of %d, in pieces %v: found %v, %d steps left of %d; want it looked at to its end", name, n, pieces, found, l.left, all)
 				}
 			}
 			if steps[1] > 4*steps[0]+4*size {
