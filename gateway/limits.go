@@ -169,13 +169,18 @@ func (l *limiter) connect(who auth.Client, host, address string) (*seat, *overLi
 	s := &seat{of: l, pending: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.joinLocked("token", who.ID, l.ofToken(who))
-	s.joinLocked("subject", who.Tenant+" "+who.Subject, l.limits.Subject)
-	if who.MayReach(who.Tenant, host) {
-		s.joinLocked("host", who.Tenant+" "+host, l.limits.Host)
+	ofToken := l.ofToken(who)
+	most := ofToken.Connections // that there may have been of the token
+	if most <= 0 {
+		most = l.limits.Subject.Connections
 	}
-	s.joinLocked("tenant", who.Tenant, l.limits.Tenant)
-	s.joinLocked("address", addressGroup(address), l.limits.Address)
+	s.joinLocked("token", who.ID, ofToken, most)
+	s.joinLocked("subject", who.Tenant+" "+who.Subject, l.limits.Subject, l.limits.Subject.Connections)
+	if who.MayReach(who.Tenant, host) {
+		s.joinLocked("host", who.Tenant+" "+host, l.limits.Host, l.limits.Host.Connections)
+	}
+	s.joinLocked("tenant", who.Tenant, l.limits.Tenant, l.limits.Tenant.Connections)
+	s.joinLocked("address", addressGroup(address), l.limits.Address, l.limits.Address.Connections)
 	return s.fitLocked()
 }
 
@@ -193,8 +198,8 @@ func (l *limiter) connectAgent(host auth.Enrolment, address string) (*seat, *ove
 	s := &seat{of: l, pending: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.joinLocked("host's agents", host.Tenant+" "+host.Host, Limit{Connections: maxAgentConns, Opens: agentOpens})
-	s.joinLocked("address", addressGroup(address), l.limits.Address)
+	s.joinLocked("host's agents", host.Tenant+" "+host.Host, Limit{Connections: maxAgentConns, Opens: agentOpens}, maxAgentConns)
+	s.joinLocked("address", addressGroup(address), l.limits.Address, l.limits.Address.Connections)
 	s.openedLocked()
 	return s.fitLocked()
 }
@@ -248,7 +253,8 @@ func (p *party) lackOf(now time.Time) time.Duration {
 }
 
 // joinLocked counts the connection for a party, if there are limits for it.
-func (s *seat) joinLocked(kind, name string, limit Limit) {
+// Back is how many of it may come at once: who was connected comes back.
+func (s *seat) joinLocked(kind, name string, limit Limit, back int) {
 	if name == "" || limit.Connections <= 0 && limit.Pending <= 0 && limit.Frames <= 0 && limit.Bytes <= 0 && limit.Opens <= 0 {
 		return
 	}
@@ -258,8 +264,7 @@ func (s *seat) joinLocked(kind, name string, limit Limit) {
 		p = &party{
 			kind: kind, limit: limit,
 			frames: bucket(limit.Frames, 1), bytes: bucket(limit.Bytes, s.of.frame),
-			// Who was connected may come back at once.
-			opens: bucket(limit.Opens, max(limit.Connections, 1)),
+			opens: bucket(limit.Opens, max(back, 1)),
 		}
 		s.of.parties[key] = p
 	}

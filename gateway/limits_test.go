@@ -253,6 +253,32 @@ func TestOpensAreLimited(t *testing.T) {
 	}
 }
 
+// TestAllComeBackAtOnce has a relay restart: all connections that a token may
+// have had come at once, and more do not.
+func TestAllComeBackAtOnce(t *testing.T) {
+	for name, test := range map[string]struct{ max, want int }{
+		"the token says how many": {300, 300},
+		"the token has no limit":  {0, 500},
+		"the rate allows as many": {5, 20}, // one after another
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(Limits{Subject: Limit{Connections: 500}, Token: Limit{Opens: 2}}.withDefaults(), 1<<20)
+			for i := range test.want {
+				s, over := l.connect(visitor("ci", "1", test.max), testHost, "")
+				if over != nil {
+					t.Fatalf("%s: connection %d: %v", name, i, over)
+				}
+				if test.max > 0 && test.max < test.want {
+					s.leave()
+				}
+			}
+			if _, over := l.connect(visitor("ci", "1", test.max), testHost, ""); over == nil {
+				t.Errorf("%s: %d come at once; want that to be the most", name, test.want+1)
+			}
+		})
+	}
+}
+
 // TestOneTokenLeavesItsAddress has somebody use up what a token may, again and
 // again; others with that address come as before.
 func TestOneTokenLeavesItsAddress(t *testing.T) {
