@@ -87,7 +87,8 @@ func dialOnly(t *testing.T, dial dialer) *refclient.Client {
 }
 
 // TestFrameLimits sends frames at the limit, which pass, and one byte above
-// it, which do not.
+// it, which do not: a request gets an error, and what nobody waits for ends
+// the connection, as does the first message.
 func TestFrameLimits(t *testing.T) {
 	t.Parallel()
 	const first, limit = 2000, 1 << 20
@@ -97,36 +98,39 @@ func TestFrameLimits(t *testing.T) {
 		Relay:    gateway.RelayConfig{Gateway: gateway.Config{MaxFrame: limit, MaxFirstFrame: first}},
 	})
 	dial := throughRelay(t, s)
-	ping := func(size int) []byte {
-		head, tail := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"channel":"ahp-root://","pad":"`, `"}}`
+	const ping, note = `"id":1,"method":"ping"`, `"method":"later/said"`
+	frame := func(what string, size int) []byte {
+		head, tail := `{"jsonrpc":"2.0",`+what+`,"params":{"channel":"ahp-root://","pad":"`, `"}}`
 		return []byte(head + strings.Repeat("x", size-len(head)-len(tail)) + tail)
 	}
 	for _, test := range []struct {
 		name        string
 		initialized bool
+		what        string
 		size        int
-		passes      bool
+		answer      string // "": the connection ends
 	}{
-		{"first at the limit", false, first, true},
-		{"first above it", false, first + 1, false},
-		{"later at the limit", true, limit, true},
-		{"later above it", true, limit + 1, false},
+		{"first at the limit", false, ping, first, "answer"},
+		{"first above it", false, ping, first + 1, ""},
+		{"later at the limit", true, ping, limit, "answer"},
+		{"later above it", true, ping, limit + 1, "error"},
+		{"notification above it", true, note, limit + 1, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := dialOnly(t, dial)
 			if test.initialized {
 				call(t, c, "initialize", `{"channel":"ahp-root://","clientId":"x","protocolVersions":["0.9.0"]}`)
 			}
-			if err := c.SendRaw(ping(test.size)); err != nil {
+			if err := c.SendRaw(frame(test.what, test.size)); err != nil {
 				t.Fatal(err)
 			}
-			if !test.passes {
+			if test.answer == "" {
 				wantClosed(t, c, ahp.CloseMessageTooBig, "message too big")
 				return
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 			defer cancel()
-			if _, err := c.WaitFor(ctx, func(f []byte) bool { return fits(f, []string{"answer", "1"}) }); err != nil {
+			if _, err := c.WaitFor(ctx, func(f []byte) bool { return fits(f, []string{test.answer, "1", "-32603"}) }); err != nil {
 				code, reason := c.CloseStatus()
 				t.Errorf("no answer: %v (close %d %s)", err, code, reason)
 			}
