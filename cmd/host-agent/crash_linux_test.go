@@ -122,7 +122,7 @@ func TestCrash(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, refhost.Config{})
-	args := []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host}
+	args := []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--state-dir", t.TempDir()}
 	for _, death := range []struct {
 		name string
 		kill func(p *process) error
