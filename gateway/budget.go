@@ -211,9 +211,9 @@ func (s *Server) makeRoom() {
 	s.hosts.shed()
 	for began := time.Now(); s.budget.pressure() > 0 && s.life.Err() == nil; {
 		now := time.Now()
-		s.overload(now, s.budget.pressure(), provenTime)
+		s.overload(now, s.budget.pressure(), provenTime, false)
 		if s.budget.excess() > 0 || now.Sub(began) >= patience {
-			left := s.overload(now, s.budget.pressure(), 0)
+			left := s.overload(now, s.budget.pressure(), 0, s.budget.excess() > 0)
 			s.budget.short.Store(left > 0)
 			if left > 0 || now.Sub(began) >= patience {
 				release()
@@ -234,21 +234,23 @@ var reliefSteps = []int{4 << 10, 1}
 // has moved.
 type burden struct {
 	*client
-	bytes int
-	since time.Time
+	bytes   int
+	since   time.Time
+	inTurns bool // it sends a large message, which goes on or waits
 }
 
 // overload closes clients that have stood still for that long, until so many
 // bytes will be free: of those with something to win, first those that have stood
-// still for longest, and among those that move the ones that have most. It returns
-// how many bytes are still to be found.
-func (s *Server) overload(now time.Time, want int64, still time.Duration) (left int64) {
+// still for longest, and among those that move the ones that have most. Those that
+// take turns are closed only if turns is set. It returns how many bytes are still to
+// be found.
+func (s *Server) overload(now time.Time, want int64, still time.Duration, turns bool) (left int64) {
 	var burdens []burden
 	for _, c := range s.hosts.all() {
 		b := c.burden(now)
 		if c.cut.Load() {
 			want -= int64(b.bytes) // it is going
-		} else if b.bytes > 0 && now.Sub(b.since) >= still {
+		} else if b.bytes > 0 && now.Sub(b.since) >= still && (!b.inTurns || turns) {
 			burdens = append(burdens, b)
 		}
 	}
@@ -287,11 +289,14 @@ func (c *client) burden(now time.Time) burden {
 	}
 	in += queued + int(c.whole.Load())
 	if in > 0 && !c.slowed.Load() {
-		b.standsFrom(c.lastMoved(now, queued))
+		moved := c.lastMoved(now, queued)
+		b.standsFrom(moved)
+		b.inTurns = in > keepBuffer && now.Sub(moved) < turnTime
 	}
 	coming, moved := c.budget.uploads.state(&c.upload, now)
 	if coming > 0 {
 		b.standsFrom(moved)
+		b.inTurns = b.inTurns || now.Sub(moved) < turnTime
 	}
 	if since := c.sock.conn.standsSince(); !since.IsZero() {
 		b.standsFrom(since)

@@ -135,7 +135,6 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn}
 	c.upload.conn = sock.conn
-	setWindow(sock.conn.Conn, min(max(s.cfg.MaxQueued/windowShare, leastWindow), mostWindow))
 	c.moved.Store(c.since.UnixNano())
 	sock.pong = c.pong
 	return c

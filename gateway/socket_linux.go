@@ -27,13 +27,6 @@ func setOptions(conn net.Conn) {
 	})
 }
 
-// setWindow bounds what the kernel takes of a client that is not read, in bytes.
-func setWindow(conn net.Conn, n int) {
-	control(conn, func(fd int) {
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, n) // what it has is never taken back
-	})
-}
-
 // kernelQueued returns how many bytes the kernel holds of what was written and
 // what is not read, of a connection.
 func kernelQueued(conn net.Conn) (n int) {

@@ -9,6 +9,3 @@ func setOptions(net.Conn) {}
 
 // kernelQueued is not known here.
 func kernelQueued(net.Conn) int { return 0 }
-
-// setWindow does nothing where there is no such socket option.
-func setWindow(net.Conn, int) {}

@@ -31,12 +31,6 @@ const (
 	// uploadLook is how often that is looked at.
 	uploadLook = time.Second
 
-	// What kernels take of each client that is not read: a part of all memory for
-	// clients, within bounds, in bytes. The most is 80 Mbit/s with a round trip of 100 ms.
-	windowShare = 512
-	leastWindow = 128 << 10
-	mostWindow  = 1 << 20
-
 	// stillTime is how long a client stands still that is closed for a large
 	// message that waits.
 	stillTime = 10 * time.Second
@@ -51,6 +45,7 @@ type uploads struct {
 
 	mu   sync.Mutex // guards the fields below, and those of all uploads
 	line []*upload  // the one that began first is in front
+	went time.Time  // when one of them last was let go on
 }
 
 // An upload is a large message of a client that is being read.
@@ -158,26 +153,33 @@ func (t *uploads) giveLocked(now time.Time) {
 func (t *uploads) goOnLocked(u *upload, now time.Time) {
 	u.held += u.wants
 	t.budget.add(int(u.wants))
-	u.moved = now
+	u.moved, t.went = now, now
 	t.waitsNoMoreLocked(u)
 }
 
 // giveOne has the message go on that has come furthest, if there is any memory for
-// it, and all that is there waits with it: what is in use beside, by connections and
-// so on, leaves less than was kept for one.
-func (t *uploads) giveOne(now time.Time) {
+// it, all others wait too, and hardly anything else does: what is in use beside, by
+// connections and by kernels for those that wait, leaves less than was kept for one.
+// It reports whether there is none, and for stillTime none of them went on.
+func (t *uploads) giveOne(now time.Time) (locked bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	waits := t.budget.used.Load()
 	for _, u := range t.line {
 		if u.wants == 0 {
-			return // it may end, or is closed
+			return false // it may end, or is closed
 		}
 		waits -= u.held
 	}
-	if u := t.firstLocked(now); waits == 0 && u != nil && t.budget.excess()+u.wants <= 0 {
-		t.goOnLocked(u, now)
+	u := t.firstLocked(now)
+	if u == nil || waits > t.budget.limit/16 {
+		return false // what else waits leaves
 	}
+	if t.budget.excess()+u.wants <= 0 {
+		t.goOnLocked(u, now)
+		return false
+	}
+	return now.Sub(t.went) >= stillTime
 }
 
 // firstLocked returns the message that has come furthest, of those that wait or are on
@@ -230,7 +232,8 @@ func (t *uploads) look(now time.Time) (lacks int64) {
 // takeTurns has large messages go on until the server ends. While some wait and
 // none is on its way, those are closed on whose account something waits that has
 // stood still for stillTime: so one that has stalled does not stop the others for
-// ever.
+// ever. If there is none, and memory is so short that none can go on, one that waits
+// is closed.
 func (s *Server) takeTurns() {
 	t := &s.budget.uploads
 	tick := time.NewTicker(uploadLook)
@@ -242,8 +245,8 @@ func (s *Server) takeTurns() {
 		case <-t.eased:
 			t.give(time.Now())
 		case now := <-tick.C:
-			if lacks := t.look(now); lacks > 0 && s.overload(now, lacks, stillTime) > 0 {
-				t.giveOne(now)
+			if lacks := t.look(now); lacks > 0 && s.overload(now, lacks, stillTime, false) > 0 && t.giveOne(now) {
+				s.overload(now, lacks, 0, true)
 			}
 		}
 	}

@@ -109,12 +109,12 @@ func newLargeClient(b *testing.B, site *procs.Site, url, root string) *largeClie
 	ws.SetReadLimit(-1)
 	c := &largeClient{ws: ws}
 	c.exchange(b, []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"large","protocolVersions":["0.9.0"]}}`))
-	params, err := json.Marshal(blob(largeBlob(200)))
+	params, err := json.Marshal(blob(largeBlob(200, maxMessage)))
 	if err != nil {
 		b.Fatal(err)
 	}
 	c.read = []byte(`{"jsonrpc":"2.0","id":2,"method":"resourceRead","params":` + string(params) + `}`)
-	c.write, _ = writeRequest("large", filepath.Join(root, "large"))
+	c.write, _ = writeRequest("large", filepath.Join(root, "large"), maxMessage)
 	return c
 }
 

@@ -33,6 +33,7 @@ type flags struct {
 	Protocol  string `default:"0.9" enum:"0.8,0.9,0.10,1.0,1.1" env:"REFHOST_PROTOCOL" help:"Version of AHP that the host speaks: ${enum} (${default})."`
 	Demo      bool   `env:"REFHOST_DEMO" help:"Make sessions with a past, in one of which something is always going on."`
 	Root      string `placeholder:"DIR" type:"existingdir" env:"REFHOST_ROOT" help:"Directory that file: URIs may reach. Default: a few files in memory."`
+	MaxFrame  int    `env:"REFHOST_MAX_FRAME" placeholder:"BYTES" help:"Longest message, both ways. Default: 32 MiB."`
 	Writable  bool   `env:"REFHOST_WRITABLE" help:"Let clients write below --root."`
 	Terminals string `default:"echo" enum:"echo,shell" env:"REFHOST_TERMINALS" help:"What is behind a terminal: echo, or shell: a /bin/sh of this user, for whoever can connect (${default})."`
 	MCP       string `default:"" enum:",memory,stdio" env:"REFHOST_MCP" help:"Have an MCP server in every session, and talk to it by memory or stdio. Default: none, or memory with --demo."`
@@ -118,6 +119,7 @@ func newHost(f flags, stderr io.Writer) (*refhost.Host, error) {
 		ConnectionToken: f.Token,
 		Demo:            f.Demo,
 		Root:            root,
+		MaxFrame:        f.MaxFrame,
 		Writable:        f.Writable,
 		Terminals:       refhost.TerminalMode(f.Terminals),
 		MCP:             servers,
