@@ -81,6 +81,7 @@ var (
 	noCase   = no("a key that is read stands here in another case too")
 	noFrame  = no("what comes in frames is not looked into: this token allows them on raw connections alone")
 	noWord   = no("unknown method: a token that may not do everything allows only what is known")
+	noAsk    = no("unknown method: a client that may not see everything gets only what is known")
 )
 
 // judge says why a message of the client's may not pass, nil if it may.

@@ -111,24 +111,31 @@
 // a channel, reconnect is refused with -32008, with which hosts tell clients that
 // they do not know them: clients begin anew with initialize.
 //
-// What the host sends passes if its channel is in reach; what cannot be read does
-// not. Of the answers to initialize, reconnect, subscribe and listSessions, the
-// members that are known pass: what a host adds some day may be about anything. In answers to initialize, reconnect (in all forms) and subscribe, each
-// part is judged by its own channel. The root, unless a pattern takes ahp-root:// itself, is seen in part, since
-// no client can do without:
+// What the host sends passes if its channel is in reach, and as far as it is
+// known: what a host adds some day may be about anything. What cannot be read does
+// not pass, nor notifications and requests that are not in the matrix; of others,
+// the members of the message and of its params pass that are known, and what is
+// below these as it is, whatever stands in an action. Of answers, the members pass
+// that the request is known to be answered with. What MCP servers say is their
+// own. A pattern that takes ahp-root:// itself lifts all this for what is in reach.
+//
+// In answers to initialize, reconnect (in all forms) and subscribe, each part is
+// judged by its own channel. The root, unless a pattern takes it, is seen in part,
+// since no client can do without:
 //
 //   - its state has its agents, the terminals in reach, activeSessions 0, and
 //     nothing else; of its actions, root/agentsChanged passes, and
 //     root/terminalsChanged with the terminals in reach;
 //   - listSessions is answered with the sessions in reach; root/sessionAdded,
 //     root/sessionRemoved and root/sessionSummaryChanged pass if the session is in
-//     reach, root/progress always, and no other notification;
+//     reach, root/progress if it names nothing that is not, and no other
+//     notification;
 //   - subscribe to the root with flowControl is refused, where [Windows] has not
 //     taken that out.
 //
-// A request of the host's on a channel out of reach is answered with -32009.
-// Requests without a channel, or on the root, are about the client itself, and
-// pass.
+// A request of the host's that is unknown, or on a channel out of reach, is
+// answered with -32009. Known ones without a channel, or on the root, are about the
+// client itself, and pass.
 //
 // # What refused clients see
 //

@@ -10,6 +10,11 @@ func KnownMethods() []string {
 	return slices.Collect(maps.Keys(mapsOf(methods, mcpMethods)))
 }
 
+// KnownOfHosts are the notifications and requests of hosts that the gate knows.
+func KnownOfHosts() []string {
+	return slices.Concat(slices.Collect(maps.Keys(notes)), mcpNotes, asks)
+}
+
 func mapsOf(all ...map[string]method) map[string]method {
 	one := map[string]method{}
 	for _, m := range all {

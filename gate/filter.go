@@ -76,36 +76,12 @@ func keep(array []byte, wanted func(raw []byte) bool) (kept []byte) {
 	return append(kept, ']')
 }
 
-// known are the members of answers that may be about nothing but the connection,
-// or what is in reach. What a host adds to them some day may be about anything.
-var known = map[string][]string{
-	"initialize":   {"protocolVersion", "serverSeq", "serverInfo", "snapshots", "completionTriggerCharacters", "terminalCommandPrefix"},
-	"reconnect":    {"protocolVersion", "serverSeq", "type", "actions", "missing", "snapshots", "channels", "windows"},
-	"subscribe":    {"snapshot", "flowControl"},
-	"listSessions": {"items", "nextCursor"},
-}
-
-// onlyKnown leaves in an answer the members that are known, and reports whether
-// it can be read.
-func onlyKnown(message []byte, names []string, said *view.Reading) bool {
-	result, ok := member(message, "result")
-	if !ok || result.Raw[0] != '{' {
-		return ok && string(result.Raw) == "null"
-	}
-	list, err := ahp.AllMembers(result.Raw)
-	if err != nil {
-		return false
-	}
-	said.Edit.Keep(places(list, result), func(i int) bool { return slices.Contains(names, list[i].Name) })
-	return true
-}
-
 // response makes the answer to a request of the client's fit.
 func (r *reach) response(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
 	if env.Result == nil {
 		return Decision{}
 	}
-	if names := known[said.Call.Method]; names != nil && !r.allows(rootChannel) && !onlyKnown(message, names, said) {
+	if !r.root && !knownResult(&said.Edit, message, &said.Call) {
 		return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the host's answer cannot be read, so that it is not known what may be seen of it", nil)}
 	}
 	switch said.Call.Method {
@@ -119,7 +95,7 @@ func (r *reach) response(message []byte, env *ahp.Envelope, said *view.Reading) 
 		}
 		r.fit(said)
 	case "listSessions":
-		if r.allows(rootChannel) {
+		if r.root {
 			return Decision{}
 		}
 		if items, ok := member(env.Result, "items"); !ok || items.Raw[0] != '[' {
@@ -161,34 +137,51 @@ func (r *reach) terminals(list []byte) []byte {
 	return keep(list, func(raw []byte) bool { return r.allows(text(raw, "resource")) })
 }
 
+// rootActions are the actions of the root of which anybody may see something, by
+// their members.
+var rootActions = map[string][]string{
+	"root/agentsChanged":    {"type", "agents"},
+	"root/terminalsChanged": {"type", "terminals"},
+}
+
 // rootEnvelope is what anybody may see of {channel, action, serverSeq} of the
 // root, nil for nothing.
 func (r *reach) rootEnvelope(raw []byte) []byte {
 	action, _ := member(raw, "action")
-	switch text(action.Raw, "type") {
-	case "root/agentsChanged":
-		return raw
-	case "root/terminalsChanged":
-		list, ok := member(action.Raw, "terminals")
-		if !ok {
-			return nil
-		}
-		var e view.Editor
+	names := rootActions[text(action.Raw, "type")]
+	var e view.Editor
+	if names == nil || !keepMembers(&e, ahp.Member{Raw: raw}, notes["action"]) || !keepMembers(&e, action, names) {
+		return nil
+	}
+	if list, ok := member(action.Raw, "terminals"); ok {
 		at := action.Offset() + list.Offset()
 		e.Replace(view.Place{At: at, End: at + len(list.Raw)}, r.terminals(list.Raw))
-		return e.Apply(raw)
 	}
-	return nil
+	return e.Apply(raw)
 }
 
 // notification decides about a notification of the host's.
 func (r *reach) notification(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
+	drop := Decision{Verdict: Answer}
 	allowed := r.allowsNext(env.Channel)
 	switch {
-	case string(env.Channel) == rootChannel && !allowed:
-		return r.rootNotification(message, env)
-	case !allowed || said != nil && slices.ContainsFunc(said.Items, r.elsewhere):
-		return Decision{Verdict: Answer}
+	case !allowed && string(env.Channel) != rootChannel:
+		return drop
+	case allowed && said != nil && slices.ContainsFunc(said.Items, r.elsewhere):
+		return drop
+	case allowed && r.root:
+		return Decision{}
+	}
+	var own view.Editor
+	e := &own
+	if said != nil {
+		e = &said.Edit
+	}
+	if !allowed && !r.rootNotification(e, message, env) || !knownNote(e, message, env) {
+		return drop
+	}
+	if own.Changes() {
+		return Decision{Replace, own.Apply(message)}
 	}
 	return Decision{}
 }
@@ -199,45 +192,39 @@ func (r *reach) elsewhere(item view.Item) bool {
 	return item.Channel != "" && !r.allowsNext([]byte(item.Channel))
 }
 
-// rootNotification lets pass of the root's notifications what is about
-// sessions in reach.
-func (r *reach) rootNotification(message []byte, env *ahp.Envelope) Decision {
-	drop := Decision{Verdict: Answer}
-	session := ""
+// rootNotification leaves of the root's notifications what is about sessions in
+// reach, and says whether that is anything.
+func (r *reach) rootNotification(e *view.Editor, message []byte, env *ahp.Envelope) bool {
 	switch string(env.Method) {
 	case "action":
-		params, ok := member(message, "params")
-		if !ok {
-			return drop
-		}
+		params, _ := member(message, "params")
 		with := r.rootEnvelope(params.Raw)
-		switch {
-		case with == nil:
-			return drop
-		case &with[0] == &params.Raw[0]:
-			return Decision{}
+		if with != nil && &with[0] != &params.Raw[0] {
+			e.Replace(view.Place{At: params.Offset(), End: params.Offset() + len(params.Raw)}, with)
 		}
-		var e view.Editor
-		e.Replace(view.Place{At: params.Offset(), End: params.Offset() + len(params.Raw)}, with)
-		return Decision{Replace, e.Apply(message)}
-	case "root/progress": // which answers a token of the client's
-		return Decision{}
+		return with != nil
+	case "root/progress": // which answers a token of the client's, or is about what it names
+		_, no := judgeKeys(env.Params, progressKeys, maxNested, r.judgeURI)
+		return no == nil
 	case "root/sessionAdded":
 		summary, _ := member(env.Params, "summary")
-		session = text(summary.Raw, "resource")
+		return r.allows(text(summary.Raw, "resource"))
 	case "root/sessionRemoved", "root/sessionSummaryChanged":
-		session = text(env.Params, "session")
+		return r.allows(text(env.Params, "session"))
 	}
-	if r.allows(session) {
-		return Decision{}
-	}
-	return drop
+	return false
 }
 
-// request says why a request of the host's may not pass: one about the
+// progressKeys are where a progress may say what it is about.
+var progressKeys = []string{"session", "chat", "resource", "uri", "source", "automation"}
+
+// request says why a request of the host's may not pass: a known one about the
 // connection or the client itself may.
 func (r *reach) request(env *ahp.Envelope) *refusal {
-	if env.Channel == nil || string(env.Channel) == rootChannel {
+	switch {
+	case !r.root && !slices.Contains(asks, string(env.Method)):
+		return noAsk
+	case env.Channel == nil || string(env.Channel) == rootChannel:
 		return nil
 	}
 	return r.judgeURI(string(env.Channel))

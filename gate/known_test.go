@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/gate"
 )
 
 // TestOnlyKnownMembersAreSeen has hosts add members to their answers that
@@ -44,5 +47,106 @@ func TestOnlyKnownMembersAreSeen(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	if got := c.ask("listSessions", `{}`, `{"items":[],"x":"mock:/2","x":1}`); strings.Contains(got, "mock:/2") {
 		t.Errorf("members that stand there twice: %s", got)
+	}
+}
+
+// TestUnknownResultsAreNotSeen has a host answer every request with what nobody
+// has heard of.
+func TestUnknownResultsAreNotSeen(t *testing.T) {
+	for _, method := range gate.KnownMethods() {
+		for _, result := range []string{`{"other":{"resource":"mock:/2"}}`, `["mock:/2"]`, `"mock:/2"`, `{"x":1,"x":"mock:/2"}`} {
+			c := limited(t, nil, "mock:/1")
+			if got := c.ask(method, `{"channel":"mock:/1","uri":"mock:/1/x"}`, result); strings.Contains(got, "mock:/2") {
+				t.Errorf("%s: %s", method, got)
+			}
+		}
+	}
+	for _, test := range []struct{ method, params, result, want string }{
+		{"fetchTurns", `{"channel":"mock:/1"}`, `{"turns":[{"id":"1"}],"others":["mock:/2"]}`, `{"turns":[{"id":"1"}]}`},
+		{"completions", `{"channel":"mock:/1"}`, `{ "new":7, "items":[{"insertText":"x"}] }`, `{ "items":[{"insertText":"x"}] }`},
+		{"resourceRead", `{"uri":"mock:/1/x"}`, `{"data":"x","encoding":"utf-8","folder":"mock:/2"}`, `{"data":"x","encoding":"utf-8"}`},
+		{"disposeChat", `{"channel":"mock:/1/chat"}`, `{"left":["mock:/2"]}`, `{}`},
+		{"disposeChat", `{"channel":"mock:/1/chat"}`, `null`, `null`},
+	} {
+		c := limited(t, nil, "mock:/1")
+		if got, want := c.ask(test.method, test.params, test.result), fmt.Sprintf(`{"id":1,"result":%s}`, test.want); got != want {
+			t.Errorf("%s: %s; want %s", test.method, got, want)
+		}
+	}
+	c := limited(t, nil, "mcp://s/*") // what an MCP server says is its own
+	if got := c.ask("tools/list", `{"channel":"mcp://s/1"}`, `{"tools":[],"new":1}`); got != `{"id":1,"result":{"tools":[],"new":1}}` {
+		t.Errorf("tools/list: %s", got)
+	}
+	c.host(`{"id":9,"result":{}}`)
+	if got := c.ask("subscribe", `{"channel":"mcp://s/1"}`, `{"of":"mock:/2"}`); strings.Contains(got, "mock:/2") {
+		t.Errorf("subscribe to an MCP server: %s", got)
+	}
+}
+
+// TestOnlyKnownIsHeard has a host say what nobody has heard of, on channels in
+// reach and on the root: who may see one session hears none of it, and who may
+// see the root all of it.
+func TestOnlyKnownIsHeard(t *testing.T) {
+	for _, test := range []struct{ message, want string }{
+		{`{"method":"later/unknown","params":{"channel":"mock:/1","other":{"resource":"mock:/2"}}}`, ``},
+		{`{"method":"later/unknown","params":{"channel":"ahp-root://"}}`, ``},
+		{`{"method":"root/later","params":{"channel":"mock:/1"}}`, ``},
+		{
+			`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"chat/delta","new":1},"serverSeq":5,"x":"mock:/2"}}`,
+			`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"chat/delta","new":1},"serverSeq":5}}`,
+		},
+		{
+			`{"jsonrpc":"2.0","x":"mock:/2","method":"action","params":{"channel":"mock:/1","action":{"type":"session/x","chat":"ahp-chat:/1"},"serverSeq":5,"origin":{"clientId":"c"}}}`,
+			`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"session/x","chat":"ahp-chat:/1"},"serverSeq":5,"origin":{"clientId":"c"}}}`,
+		},
+		{
+			`{ "method" : "action", "params" : { "channel":"mock:/1", "x" : "mock:/2" , "action":{}, "serverSeq":5 } }`,
+			`{ "method" : "action", "params" : { "channel":"mock:/1", "action":{}, "serverSeq":5 } }`,
+		},
+		{`{"method":"action","params":{"channel":"mock:/1","action":{},"action":{"of":"mock:/2"}}}`, ``},
+		{
+			`{"method":"action","params":{"channel":"ahp-root://","action":{"type":"root/agentsChanged","agents":[],"sessions":["mock:/2"]},"all":"mock:/2","serverSeq":5}}`,
+			`{"method":"action","params":{"channel":"ahp-root://","action":{"type":"root/agentsChanged","agents":[]},"serverSeq":5}}`,
+		},
+		{
+			`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/1","new":1},"next":{"resource":"mock:/2"}}}`,
+			`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/1","new":1}}}`,
+		},
+		{
+			`{"method":"root/progress","params":{"channel":"ahp-root://","progressToken":"t","progress":1,"of":{"x":"mock:/2"}}}`,
+			`{"method":"root/progress","params":{"channel":"ahp-root://","progressToken":"t","progress":1}}`,
+		},
+		{
+			`{"method":"root/progress","params":{"channel":"ahp-root://","progressToken":"t","session":"mock:/1"}}`,
+			`{"method":"root/progress","params":{"channel":"ahp-root://","progressToken":"t","session":"mock:/1"}}`,
+		},
+		{`{"method":"root/progress","params":{"channel":"ahp-root://","progressToken":"t","session":"mock:/2"}}`, ``},
+		{`{"method":"root/progress","params":{"channel":"ahp-root://","progressToken":"t","resource":{"uri":"mock:/2"}}}`, ``},
+		{`{"method":"root/progress","params":["mock:/2"]}`, ``},
+		{`{"method":"later/unknown","channel":"mcp://s/1","params":{}}`, ``},
+		{`{"method":"notifications/message","channel":"mcp://s/1","params":{"data":1},"of":"mock:/2"}`, `{"method":"notifications/message","channel":"mcp://s/1","params":{"data":1}}`},
+	} {
+		if got := limited(t, nil, "mock:/1", "mcp://s/*").host(test.message); got != test.want {
+			t.Errorf("%s:\n%s; want\n%s", test.message, got, test.want)
+		}
+		if env := peek(t, test.message); env.Channel != nil {
+			if got := limited(t, nil, "mock:/1", "mcp://s/*", "ahp-root://").host(test.message); got != test.message {
+				t.Errorf("%s: who sees the root gets %s", test.message, got)
+			}
+		}
+	}
+}
+
+// TestUnknownRequestsAreRefused has a host ask what nobody has heard of.
+func TestUnknownRequestsAreRefused(t *testing.T) {
+	for _, params := range []string{`{"channel":"ahp-root://","of":"mock:/2"}`, `{"of":"mock:/2"}`, `{"channel":"mock:/1"}`} {
+		message := `{"id":7,"method":"later/ask","params":` + params + `}`
+		d := fromHost(limited(t, nil, "mock:/1").gate, message, peek(t, message))
+		if env, err := ahp.Peek(d.Message); d.Verdict != gate.Answer || err != nil || string(env.ID) != "7" || !strings.Contains(string(env.Error), "-32009") {
+			t.Errorf("%s: %v %s; want it refused", message, d.Verdict, d.Message)
+		}
+		if limited(t, nil, "mock:/1", "ahp-root://").host(message) != message {
+			t.Errorf("%s: who sees the root is not asked", message)
+		}
 	}
 }

@@ -25,6 +25,7 @@ const (
 // as it is written.
 type reach struct {
 	lists   patternLists
+	root    bool // the root itself is in reach
 	host    *view.Host
 	heard   map[string]bool // channels that are in reach
 	changes uint64          // of host, when that was so
@@ -40,6 +41,7 @@ func newReach(lists [][]string, host *view.Host) *reach {
 	for _, list := range lists {
 		r.lists = append(r.lists, newPatternList(list))
 	}
+	r.root = r.allows(rootChannel)
 	return r
 }
 

@@ -122,7 +122,7 @@ func (j *judgeOf) fromHost(message string, id int) string {
 	j.Helper()
 	heard, seen := len(j.host.messages()), len(j.client.Frames())
 	j.marks++
-	mark := fmt.Sprintf(`{"method":"action","params":{"channel":"mock:/s","mark":%d}}`, j.marks)
+	mark := fmt.Sprintf(`{"method":"action","params":{"channel":"mock:/s","action":{"type":"mark","n":%d},"serverSeq":1}}`, j.marks)
 	for _, m := range []string{message, mark} {
 		if err := j.host.say(m); err != nil {
 			j.Fatal(err)
