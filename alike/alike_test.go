@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ahprelay/alike"
+	_ "ahprelay/test/fixedseed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

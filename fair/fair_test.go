@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ahprelay/fair"
+	_ "ahprelay/test/fixedseed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

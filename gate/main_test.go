@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	_ "ahprelay/test/fixedseed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

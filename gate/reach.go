@@ -139,10 +139,20 @@ func (lists patternLists) take(uri string) bool {
 }
 
 // takeBelow reports whether the patterns take a canonical URI, or one that it
-// lies below.
+// lies below. Who decodes before taking a URI apart takes an encoded ? or # for
+// the end of the path: so no star stands for it, unless what is before it is
+// taken too.
 func (lists patternLists) takeBelow(uri string) bool {
+	cut := len(uri)
+	for _, mark := range []string{"%3F", "%23"} {
+		if i := strings.Index(uri, mark); i >= 0 {
+			cut = min(cut, i)
+		}
+	}
 	for _, list := range lists {
-		if !above(uri, func(u string) bool { return auth.MatchesAny(list.canonical, u) }) {
+		takes := func(u string) bool { return auth.MatchesAny(list.canonical, u) }
+		named := func(u string) bool { return !strings.Contains(u, "*") && slices.Contains(list.canonical, u) }
+		if !above(uri, takes) || !above(uri[:cut], takes) && !above(uri, named) {
 			return false
 		}
 	}

@@ -269,6 +269,9 @@ func TestFilesThatPass(t *testing.T) {
 		{"file:///home/ada", "file:///home/ada/x", true},
 		{"file:///home/ada/what%3F", "file:///home/ada/what%3F", true},
 		{"file:///home/ada/what%3F", "file:///home/ada/what%3f", true},
+		{"file:///home/ada/*", "file:///home/ada/what%3F", true},
+		{"file:///home/a*a/*", "file:///home/ada%20.%23a/x", false}, // who decodes first sees /home/ada .
+		{"file:///home/a*a/*", "file:///home/ada/x%23y", true},
 		{"file:///home/ada/%2A/x", "file:///home/ada/*/x", true},
 		{"file:///home/ada/%2A/x", "file:///home/ada/y/x", false},
 		{"file:///home/ada/*", "file:///home/ada/%2Fx", false},

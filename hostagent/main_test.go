@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	_ "ahprelay/test/fixedseed"
 )
 
 // TestMain runs the tests, or the program that a test has as its host: see
