@@ -55,7 +55,8 @@
 // With limited channels, a message of the client's passes if its channel and
 // whatever else its params name are in reach: initialSubscriptions, subscriptions
 // and windows, the URIs of the resource methods, what sessions, chats and runs
-// are made from, and what is attached to what it says to an agent, in requests and
+// are made from, a chat that is to be made unless it is an ahp-chat: that no other
+// session has or is named in, and what is attached to what it says to an agent, in requests and
 // actions (chats of other sessions, files). In reach is
 //
 //   - what a pattern takes;

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"encoding/base64"
 	"errors"
 	"slices"
 	"strings"
@@ -312,14 +313,58 @@ func listOf(raw []byte) ([]ahp.Member, bool) {
 var sourceKeys = []string{"session", "source", "fork", "parent", "target", "destination", "automation"}
 
 // judgeSources wants what something is made from in reach. What it is made to
-// be is the host's to decide.
+// be is the host's to decide, unless that is known to be somebody else's.
 func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 	keys := sourceKeys
-	if string(env.Method) == "moveChat" {
+	switch string(env.Method) {
+	case "moveChat":
 		keys = append([]string{"chat"}, keys...)
+	case "createChat":
+		if no := r.judgeNew(env); no != nil {
+			return no
+		}
 	}
 	_, no := judgeKeys(env.Params, keys, maxNested, r.judgeURI)
 	return no
+}
+
+// chatScheme is that of chats, and never that of sessions, which have those of
+// their providers.
+const chatScheme = "ahp-chat:"
+
+// judgeNew wants a chat that is to be made not to be there already as somebody
+// else's, nor to be what may be another session: a host that takes it for what the
+// client has made shows it to the client.
+func (r *reach) judgeNew(env *ahp.Envelope) *refusal {
+	m := [...]ahp.Member{{Name: "chat"}}
+	if ahp.Spelt(env.Params, m[:]) != nil {
+		return unreadable
+	}
+	uri, ok := ahp.Text(m[0].Raw)
+	switch {
+	case m[0].Raw == nil: // the host names it
+		return nil
+	case !ok:
+		return unreadable
+	case !strings.HasPrefix(uri, chatScheme), len(r.host.Owners(uri)) > 0:
+		return r.judgeURI(uri)
+	}
+	if session := sessionIn(uri); session != "" {
+		return r.judgeURI(session)
+	}
+	return nil
+}
+
+// sessionIn returns the session that the URI of a chat says, as those of VS Code
+// do, ahp-chat://name/base64 of the session's; "" for none.
+func sessionIn(chat string) string {
+	name := chat[strings.LastIndexByte(chat, '/')+1:]
+	session, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(name, "="))
+	scheme, _, ok := strings.Cut(string(session), ":")
+	if err != nil || !ok || !isScheme(strings.ToLower(scheme)) {
+		return ""
+	}
+	return string(session)
 }
 
 // How deep URIs may stand in params.

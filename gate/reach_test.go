@@ -309,6 +309,30 @@ func TestTricks(t *testing.T) {
 	}
 }
 
+// TestOthersChatsAreNotMadeAnew has a client make a chat with the name of one that
+// another session has.
+func TestOthersChatsAreNotMadeAnew(t *testing.T) {
+	h := view.NewHost(gate.Key)
+	limited(t, h, "mock:/2").ask("subscribe", `{"channel":"mock:/2"}`, `{"snapshot":{"resource":"mock:/2","state":{"chats":[{"resource":"ahp-chat:/of-2"}]}}}`)
+	c := limited(t, h, "mock:/1")
+	c.want("a chat of its own", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/new"}`), true)
+	c.host(`{"method":"action","params":{"channel":"mock:/1","serverSeq":2,"action":{"type":"session/chatAdded","summary":{"resource":"ahp-chat:/new"}}}}`)
+	c.want("that once more", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/new"}`), true)
+	c.want("another's", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/of-2"}`), false)
+	c.want("it in two ways", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/x","Chat":"ahp-chat:/of-2"}`), false)
+	for chat, want := range map[string]bool{
+		`"mock:/1/chat"`: true, // below the session
+		// As VS Code names them: base64 of mock:/1, and of mock:/2.
+		`"ahp-chat://new/bW9jazovMQ"`: true, `"ahp-chat://new/bW9jazovMg"`: false, `"ahp-chat://default/bW9jazovMg=="`: false,
+		`"ahp-chat:/0d0f3c6e-4f9a-4a52-9d1c-6a3d35a8f0b1"`: true,
+		`"mock:/2"`: false, `"mock:/2/chat"`: false, `"other-provider:/2"`: false, `"AHP-CHAT:/2"`: false, `"ahp-root://"`: false, `""`: false,
+		`{"uri":"mock:/2"}`: false, `["mock:/2"]`: false, `null`: false, `7`: false,
+	} {
+		c.want("createChat "+chat, c.passes("createChat", `{"channel":"mock:/1","chat":`+chat+`}`), want)
+	}
+	c.want("a chat that the host names", c.passes("createChat", `{"channel":"mock:/1"}`), true)
+}
+
 // TestFramesHideNothing has a client say in a frame what it may not say.
 func TestFramesHideNothing(t *testing.T) {
 	const inner = `{\"method\":\"dispatchAction\",\"params\":{\"channel\":\"mock:/2\",\"clientSeq\":1,\"action\":{\"type\":\"x\"}}}`
