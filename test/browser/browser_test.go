@@ -5,6 +5,7 @@ package browser_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,6 +96,15 @@ func eval[T any](p *page, js string) T {
 		p.t.Fatalf("%s: %v", js, err)
 	}
 	return v
+}
+
+// leave evaluates what has a frame go elsewhere, which it may have done before it
+// answers.
+func (p *page) leave(js string) {
+	p.t.Helper()
+	if _, err := chromedp.Run(p.ctx, chromedp.Evaluate[any](js)); err != nil && !errors.Is(err, chromedp.ErrTargetDetached) {
+		p.t.Fatalf("%s: %v", js, err)
+	}
 }
 
 // text returns the text of the first element that matches, "" if none does.

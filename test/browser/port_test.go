@@ -122,7 +122,7 @@ func TestCanvasWithThePort(t *testing.T) {
 		t.Errorf("the console says for it: %s", got)
 	}
 	// Where it may go, it may.
-	eval[any](f, `(() => {
+	f.leave(`(() => {
 		const real = MessagePort.prototype.postMessage;
 		MessagePort.prototype.postMessage = function (...args) {
 			setTimeout(() => real.call(this, { navigate: "ahp-canvas-content:/thief-2/second.html" }));
@@ -153,7 +153,7 @@ func TestCanvasInAnAppsPlace(t *testing.T) {
 	channel := p.openCanvas(s, "guest")
 	f := p.frame("/canvas-inband.html")
 	f.wants("title", "guest")
-	eval[any](f, `setTimeout(() => { location = "mcp-app.html?connect=https://example.com"; })`)
+	f.leave(`setTimeout(() => { location = "mcp-app.html?connect=https://example.com"; })`)
 	f = p.newFrame("mcp-app.html?connect=https://example.com", "document.title === 'MCP App'")
 	eval[any](f, `addEventListener("message", () => { window.heard = true; })`)
 	must(t, s.host.MessageCanvas(channel, map[string]any{"html": "<title>begun</title>"}))
