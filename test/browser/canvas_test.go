@@ -442,7 +442,7 @@ func TestCanvasIsolation(t *testing.T) {
 	p.shot("canvas-hostile")
 
 	// It can leave, but for nowhere else than this relay.
-	f.leave("setTimeout(() => { location = 'http://"+web.Listener.Addr().String()+"/navigated'; })")
+	f.leave("setTimeout(() => { location = 'http://" + web.Listener.Addr().String() + "/navigated'; })")
 	p.until("the frame to be refused", patience, func() bool {
 		infos, err := chromedp.Targets(p.ctx)
 		return err == nil && !slices.ContainsFunc(infos, func(i *target.Info) bool { return strings.HasSuffix(i.URL, "/canvas-inband.html") })
