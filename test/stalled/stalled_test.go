@@ -29,8 +29,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	clientsFlag = flag.Int("clients", 250, "clients that take nothing")
-	memoryFlag  = flag.Int("memory", 160, "MiB of the relay's cgroup")
+	clientsFlag = flag.Int("clients", 600, "clients that take nothing")
+	memoryFlag  = flag.Int("memory", 512, "MiB of the relay's cgroup")
 	queuedFlag  = flag.String("max-queued", "", "--max-queued of the relay; none: not given")
 )
 
