@@ -83,7 +83,7 @@ type monitor struct {
 	spoke  bool          // it has shown life on this connection
 	pongs  bool          // and answered a ping of AHP
 	named  time.Time     // when it has answered the initialize; zero: it has not
-	turn   chan struct{} // closed when it shows life, or goes away
+	turn   chan struct{} // closed when it shows life here, or goes away
 	asked  time.Time     // since when it owes a sign of life; zero: it does not
 	told   condition     // that others heard of last
 	silent time.Duration // it does not answer: what asked had grown to when others were told
@@ -309,12 +309,14 @@ func (m *monitor) overdue() {
 	}
 	m.mu.Unlock()
 	switch {
-	case since.IsZero():
+	case since.IsZero(), !told && time.Since(since) < pingTimeout:
 		return
 	case mute, m.heard != nil && m.heard().After(since):
-		m.life()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.livesLocked() // which does not say that it still does: that may have waited here to be read
 		return
-	case told, time.Since(since) < pingTimeout:
+	case told:
 		return
 	}
 	m.mu.Lock()
@@ -328,13 +330,18 @@ func (m *monitor) overdue() {
 	m.log.Warn("host does not answer; its connections are kept", "upstream", m.upstream, "for", pingTimeout)
 }
 
-// life notes that the host has shown some.
+// life notes that the host has shown some on the monitor's connection.
 func (m *monitor) life() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.livesLocked()
+	m.turnLocked()
+}
+
+// livesLocked notes that the host owes no sign of life.
+func (m *monitor) livesLocked() {
 	was := m.silent
 	m.asked, m.silent, m.spoke = time.Time{}, 0, true
-	m.turnLocked()
 	if was > 0 {
 		m.tellLocked()
 		m.log.Info("host answers again", "upstream", m.upstream)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,6 +191,34 @@ func TestMonitorHearsClients(t *testing.T) {
 		say()
 		time.Sleep(listenEvery)
 		w.wantSaid("online, AHP 0.9.0, 0.8.0")
+	})
+}
+
+// TestMonitorTrustsItself has a host die of which more is still read on a client's
+// connection, behind the end of others: it is gone for all of them.
+func TestMonitorTrustsItself(t *testing.T) {
+	host := &fakeHost{answers: answersVersion}
+	underEyes(t, host, func(w *watched) {
+		w.wantSaid("online, AHP 0.9.0, 0.8.0")
+		var said atomic.Pointer[time.Time]
+		said.Store(&time.Time{})
+		w.mu.Lock()
+		w.heard = func() time.Time { return *said.Load() }
+		w.mu.Unlock()
+		host.set(func() { host.mute = true })
+		var clients sync.WaitGroup
+		for range 3 {
+			clients.Go(func() {
+				if w.alive(context.Background()) {
+					t.Error("alive = true of a host that has died")
+				}
+			})
+			time.Sleep(time.Millisecond)
+			now := time.Now()
+			said.Store(&now)
+		}
+		host.crash()
+		clients.Wait()
 	})
 }
 
