@@ -290,6 +290,30 @@ func hex4(digits []byte) (r rune, ok bool) {
 	return r, true
 }
 
+// MemberOf returns a member of a raw object that has it. It reports false for
+// what is no object, or has the member twice.
+func MemberOf(object []byte, name string) (Member, bool) {
+	m := [...]Member{{Name: name}}
+	err := Members(object, m[:])
+	return m[0], err == nil && m[0].Raw != nil
+}
+
+// TextOf returns a member of a raw object that is a string, or "".
+func TextOf(object []byte, name string) string {
+	m, _ := MemberOf(object, name)
+	s, _ := Text(m.Raw)
+	return s
+}
+
+// ElementsOf returns the elements of a raw array, none for anything else.
+func ElementsOf(raw []byte) []Member {
+	list, _ := Elements(raw)
+	return list
+}
+
+// IsObject reports whether a raw value is an object.
+func IsObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }
+
 // IsNone reports whether a raw value is absent or null, as the origin and the
 // rejectionReason are of an action that is the host's own word.
 func IsNone(raw []byte) bool { return raw == nil || string(raw) == "null" }

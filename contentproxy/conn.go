@@ -131,20 +131,9 @@ func (c *Conn) Answer(message []byte, env *ahp.Envelope, said *view.Reading) (Me
 	return withContent(message), nil
 }
 
-// member returns a member of a raw object that has it.
-func member(object []byte, name string) (ahp.Member, bool) {
-	m := [...]ahp.Member{{Name: name}}
-	err := ahp.Members(object, m[:])
-	return m[0], err == nil && m[0].Raw != nil
-}
-
 // each calls f with each element of an array.
 func each(array *ahp.Member, at int, f func(raw []byte, at int)) {
-	if array.Raw == nil {
-		return
-	}
-	elements, _ := ahp.Elements(array.Raw)
-	for i := range elements {
-		f(elements[i].Raw, at+array.Offset()+elements[i].Offset())
+	for _, e := range ahp.ElementsOf(array.Raw) {
+		f(e.Raw, at+array.Offset()+e.Offset())
 	}
 }

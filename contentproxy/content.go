@@ -6,7 +6,7 @@ import "ahprelay/ahp"
 // result.contents[].text or .blob, or result.data.
 func withContent(message []byte) Message {
 	out := Message{Bytes: message}
-	result, ok := member(message, "result")
+	result, ok := ahp.MemberOf(message, "result")
 	if !ok {
 		return out
 	}

@@ -210,8 +210,8 @@ func sessionOf(uri string) (session string, ok bool) {
 // the client: lists of sessions, their state, and that one was added.
 func (f *fileReach) learn(env *ahp.Envelope, said *view.Reading) {
 	if env.Kind == ahp.Notification && string(env.Method) == "root/sessionAdded" {
-		summary, _ := member(env.Params, "summary")
-		f.learnSession(text(summary.Raw, "resource"), summary.Raw)
+		summary, _ := ahp.MemberOf(env.Params, "summary")
+		f.learnSession(ahp.TextOf(summary.Raw, "resource"), summary.Raw)
 	}
 	if said == nil {
 		return
@@ -221,9 +221,9 @@ func (f *fileReach) learn(env *ahp.Envelope, said *view.Reading) {
 		case view.Summary:
 			f.learnSession(item.Channel, item.Raw)
 		case view.Snapshot:
-			state, _ := member(item.Raw, "state")
+			state, _ := ahp.MemberOf(item.Raw, "state")
 			f.learnSession(item.Channel, state.Raw)
-			summary, _ := member(state.Raw, "summary")
+			summary, _ := ahp.MemberOf(state.Raw, "summary")
 			f.learnSession(item.Channel, summary.Raw)
 		}
 	}

@@ -64,7 +64,7 @@ func (r *reach) seen(item *view.Item) []byte {
 // keep returns the elements of an array that are wanted.
 func keep(array []byte, wanted func(raw []byte) bool) (kept []byte) {
 	kept = []byte{'['}
-	for _, e := range elements(array) {
+	for _, e := range ahp.ElementsOf(array) {
 		if !wanted(e.Raw) {
 			continue
 		}
@@ -98,7 +98,7 @@ func (r *reach) response(message []byte, env *ahp.Envelope, said *view.Reading) 
 		if r.root {
 			return Decision{}
 		}
-		if items, ok := member(env.Result, "items"); !ok || items.Raw[0] != '[' {
+		if items, ok := ahp.MemberOf(env.Result, "items"); !ok || items.Raw[0] != '[' {
 			return Decision{Replace, ahp.AppendResult(nil, env.ID, []byte(`{"items":[]}`))}
 		}
 		r.fit(said)
@@ -134,7 +134,7 @@ func (r *reach) rootSnapshot(raw []byte) []byte {
 
 // terminals returns the terminals of a list that are in reach.
 func (r *reach) terminals(list []byte) []byte {
-	return keep(list, func(raw []byte) bool { return r.allows(text(raw, "resource")) })
+	return keep(list, func(raw []byte) bool { return r.allows(ahp.TextOf(raw, "resource")) })
 }
 
 // rootActions are the actions of the root of which anybody may see something, by
@@ -147,13 +147,13 @@ var rootActions = map[string][]string{
 // rootEnvelope is what anybody may see of {channel, action, serverSeq} of the
 // root, nil for nothing.
 func (r *reach) rootEnvelope(raw []byte) []byte {
-	action, _ := member(raw, "action")
-	names := rootActions[text(action.Raw, "type")]
+	action, _ := ahp.MemberOf(raw, "action")
+	names := rootActions[ahp.TextOf(action.Raw, "type")]
 	var e view.Editor
 	if names == nil || !keepMembers(&e, ahp.Member{Raw: raw}, notes["action"]) || !keepMembers(&e, action, names) {
 		return nil
 	}
-	if list, ok := member(action.Raw, "terminals"); ok {
+	if list, ok := ahp.MemberOf(action.Raw, "terminals"); ok {
 		at := action.Offset() + list.Offset()
 		e.Replace(view.Place{At: at, End: at + len(list.Raw)}, r.terminals(list.Raw))
 	}
@@ -197,7 +197,7 @@ func (r *reach) elsewhere(item view.Item) bool {
 func (r *reach) rootNotification(e *view.Editor, message []byte, env *ahp.Envelope) bool {
 	switch string(env.Method) {
 	case "action":
-		params, _ := member(message, "params")
+		params, _ := ahp.MemberOf(message, "params")
 		with := r.rootEnvelope(params.Raw)
 		if with != nil && &with[0] != &params.Raw[0] {
 			e.Replace(view.Place{At: params.Offset(), End: params.Offset() + len(params.Raw)}, with)
@@ -207,10 +207,10 @@ func (r *reach) rootNotification(e *view.Editor, message []byte, env *ahp.Envelo
 		_, no := judgeKeys(env.Params, progressKeys, maxNested, r.judgeURI)
 		return no == nil
 	case "root/sessionAdded":
-		summary, _ := member(env.Params, "summary")
-		return r.allows(text(summary.Raw, "resource"))
+		summary, _ := ahp.MemberOf(env.Params, "summary")
+		return r.allows(ahp.TextOf(summary.Raw, "resource"))
 	case "root/sessionRemoved", "root/sessionSummaryChanged":
-		return r.allows(text(env.Params, "session"))
+		return r.allows(ahp.TextOf(env.Params, "session"))
 	}
 	return false
 }

@@ -119,7 +119,7 @@ func knownResult(e *view.Editor, message []byte, call *view.Call) bool {
 // onlyKnown leaves in a message, and in one member of it, which is an object or
 // null, what is known. It reports whether they can be read.
 func onlyKnown(e *view.Editor, message []byte, key string, names []string) bool {
-	m, ok := member(message, key)
+	m, ok := ahp.MemberOf(message, key)
 	if !ok || !keepMembers(e, ahp.Member{Raw: message}, wire) {
 		return false
 	}

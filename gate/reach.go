@@ -303,7 +303,7 @@ func subscriptionsOf(env *ahp.Envelope) (channels []string, refused *refusal) {
 
 // listOf returns the elements of a list that may be absent.
 func listOf(raw []byte) ([]ahp.Member, bool) {
-	if raw == nil || string(raw) == "null" {
+	if ahp.IsNone(raw) {
 		return nil, true
 	}
 	return ahp.Elements(raw)
@@ -412,7 +412,7 @@ func judgeValue(raw []byte, depth int, judge func(uri string) *refusal) (named i
 		if depth == 0 {
 			return 0, unreadable
 		}
-		for _, e := range elements(raw) {
+		for _, e := range ahp.ElementsOf(raw) {
 			n, no := judgeValue(e.Raw, depth-1, judge)
 			if no != nil {
 				return 0, no

@@ -32,7 +32,7 @@ func (Windows) FromClient(message []byte, env *ahp.Envelope) Decision {
 	if name == "" || env.Kind != ahp.Request || bytes.HasPrefix(env.Channel, []byte(tcpScheme)) {
 		return Decision{}
 	}
-	params, ok := member(message, "params")
+	params, ok := ahp.MemberOf(message, "params")
 	if !ok || !strings.Contains(string(params.Raw), name) && !strings.Contains(string(params.Raw), `\u`) {
 		return Decision{}
 	}

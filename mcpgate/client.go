@@ -73,7 +73,7 @@ func readDeclared(raw []byte, from string) declared {
 		return declared{}
 	}
 	for i := range m {
-		if isObject(m[i].Raw) || string(m[i].Raw) == "true" {
+		if ahp.IsObject(m[i].Raw) || string(m[i].Raw) == "true" {
 			d.flags |= 1 << i
 		}
 	}

@@ -123,7 +123,7 @@ func readSurface(customization []byte) (s surface, app bool) {
 		set := capabilities(m.Raw)
 		switch {
 		case m.Name == "mcpApp":
-			app = isObject(m.Raw)
+			app = ahp.IsObject(m.Raw)
 			s |= readSet(set)
 		case !knownMembers[m.Name] && set != nil:
 			s |= laterSet
@@ -135,7 +135,7 @@ func readSurface(customization []byte) (s surface, app bool) {
 // capabilities returns the member of that name of an object, if it is an object.
 func capabilities(raw []byte) []byte {
 	m := [...]ahp.Member{{Name: "capabilities"}}
-	if !isObject(raw) || ahp.Members(raw, m[:]) != nil || !isObject(m[0].Raw) {
+	if !ahp.IsObject(raw) || ahp.Members(raw, m[:]) != nil || !ahp.IsObject(m[0].Raw) {
 		return nil
 	}
 	return m[0].Raw
@@ -150,7 +150,7 @@ func readSet(raw []byte) (s surface) {
 		return partial
 	}
 	for _, m := range members {
-		if !isObject(m.Raw) {
+		if !ahp.IsObject(m.Raw) {
 			continue // a capability is there by being an object
 		}
 		flags, known := knownCapabilities[m.Name]
@@ -166,5 +166,3 @@ func readSet(raw []byte) (s surface) {
 	}
 	return s
 }
-
-func isObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }

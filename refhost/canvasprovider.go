@@ -87,7 +87,7 @@ func (s *session) activeClientLocked(c *conn, env envelope) {
 	s.host.publishLocked(env, nil)
 	had, _ := s.clients.get(id)
 	s.clients.remove(id)
-	if isObject(a.ActiveClient) && json.Unmarshal(a.ActiveClient, &entry) == nil {
+	if ahp.IsObject(a.ActiveClient) && json.Unmarshal(a.ActiveClient, &entry) == nil {
 		ac := &activeClient{id: id, entry: a.ActiveClient}
 		for _, d := range entry.Providers {
 			d.ExtensionID, d.ExtensionName, d.Source = "client:"+id, "", canvasSource{"client", id}

@@ -71,7 +71,7 @@ func (h *Host) createChatLocked(_ *conn, raw json.RawMessage) (any, error) {
 	var message struct {
 		Text string `json:"text"`
 	}
-	if isObject(params.InitialMessage) && json.Unmarshal(params.InitialMessage, &message) == nil {
+	if ahp.IsObject(params.InitialMessage) && json.Unmarshal(params.InitialMessage, &message) == nil {
 		a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), params.InitialMessage}
 		ch.startTurnLocked(a, own(ch.uri, a), message.Text)
 	}

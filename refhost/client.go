@@ -1,6 +1,10 @@
 package refhost
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"ahprelay/ahp"
+)
 
 // A client is what the host knows under one clientId. It outlives its
 // connections, so that the client can come back with reconnect.
@@ -122,9 +126,5 @@ func readCapabilities(raw json.RawMessage) offer {
 	if json.Unmarshal(raw, &flags) != nil {
 		return offer{}
 	}
-	return offer{canvas: isObject(flags["canvas"]), mcpApps: isObject(flags["mcpApps"])}
-}
-
-func isObject(raw json.RawMessage) bool {
-	return len(raw) > 0 && raw[0] == '{'
+	return offer{canvas: ahp.IsObject(flags["canvas"]), mcpApps: ahp.IsObject(flags["mcpApps"])}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"ahprelay/ahp"
 )
 
 type dispatchParams struct {
@@ -26,7 +28,7 @@ var activeClientActions = []string{"session/activeClientChanged", "session/activ
 // to the host. A malformed one gets no answer.
 func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 	params, err := decodeParams[dispatchParams](raw)
-	if err != nil || !isObject(params.Action) {
+	if err != nil || !ahp.IsObject(params.Action) {
 		return
 	}
 	kind := actionType(params.Action)
@@ -99,7 +101,7 @@ func (ch *chat) clientTurnLocked(env envelope) {
 		Text string `json:"text"`
 	}
 	if json.Unmarshal(env.action, &a) != nil || a.TurnID == "" || a.StartedAt == "" ||
-		!isObject(a.Message) || json.Unmarshal(a.Message, &message) != nil {
+		!ahp.IsObject(a.Message) || json.Unmarshal(a.Message, &message) != nil {
 		return
 	}
 	ch.startTurnLocked(a, env, message.Text)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"ahprelay/ahp"
 )
 
 // A contributor tells where a tool comes from.
@@ -80,7 +82,7 @@ func (s *script) callMCP(name, input string) {
 	h := s.chat.session.host
 	h.mu.Lock()
 	m, tool, err := s.chat.session.mcpTool(name)
-	if err == nil && !isObject(json.RawMessage(input)) || !json.Valid([]byte(input)) {
+	if err == nil && !ahp.IsObject(json.RawMessage(input)) || !json.Valid([]byte(input)) {
 		err = fmt.Errorf("not a JSON object: %s", input)
 	}
 	if err != nil {

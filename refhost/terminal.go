@@ -149,7 +149,7 @@ func (h *Host) addTerminalLocked(params terminalParams) (*terminal, error) {
 	if t.title == "" {
 		t.title = string(h.cfg.Terminals)
 	}
-	if !isObject(t.claim) {
+	if !ahp.IsObject(t.claim) {
 		t.claim = json.RawMessage(`{"kind":"client","clientId":""}`)
 	}
 	if err := h.openBackendLocked(t); err != nil {
@@ -226,7 +226,7 @@ func (h *Host) terminalActionLocked(env envelope) {
 	case "terminal/cleared":
 		t.content = nil
 	case "terminal/claimed":
-		if isObject(a.Claim) {
+		if ahp.IsObject(a.Claim) {
 			t.claim = a.Claim
 			h.terminalsChangedLocked()
 		}

@@ -18,11 +18,11 @@ type Protocol string
 // The protocols that the host can be told to speak; see the package
 // documentation.
 const (
-	Protocol08 Protocol = "0.8"
-	Protocol09 Protocol = "0.9"
-	Protocol10 Protocol = "0.10"
-	Protocol1  Protocol = "1.0"
-	Protocol11 Protocol = "1.1"
+	Protocol08  Protocol = "0.8"
+	Protocol09  Protocol = "0.9"
+	Protocol010 Protocol = "0.10"
+	Protocol10  Protocol = "1.0"
+	Protocol11  Protocol = "1.1"
 
 	// NewestProtocol is the newest of them.
 	NewestProtocol = Protocol11
@@ -44,11 +44,11 @@ type dialect struct {
 }
 
 var dialects = map[Protocol]dialect{
-	Protocol08: {own: []version{{0, 8, 0}}},
-	Protocol09: {own: []version{{0, 9, 0}, {0, 8, 0}}},
-	Protocol10: {own: []version{{0, 10, 0}}},
-	Protocol1:  {own: []version{{1, 0, 0}, {0, 9, 0}}, wide: true},
-	Protocol11: {own: []version{{1, 1, 0}, {1, 0, 0}, {0, 9, 0}}, wide: true, windows: true, perChannel: true},
+	Protocol08:  {own: []version{{0, 8, 0}}},
+	Protocol09:  {own: []version{{0, 9, 0}, {0, 8, 0}}},
+	Protocol010: {own: []version{{0, 10, 0}}},
+	Protocol10:  {own: []version{{1, 0, 0}, {0, 9, 0}}, wide: true},
+	Protocol11:  {own: []version{{1, 1, 0}, {1, 0, 0}, {0, 9, 0}}, wide: true, windows: true, perChannel: true},
 }
 
 // registers reports whether some version of the host's has canvases as they are
@@ -80,13 +80,8 @@ var (
 // actionSince holds the actions that not every version knows: a client of an
 // older version is not sent them.
 var actionSince = map[string]version{
-	actionUsage:                  {0, 9, 0},
-	"chat/canvasesChanged":       canvasesRegistered,
-	"canvas/stateChanged":        canvasesRegistered,
-	"session/chatsReordered":     firstStable,
-	"chat/backgroundWorkSet":     firstStable,
-	"chat/backgroundWorkRemoved": firstStable,
-	"chat/movableChanged":        firstStable,
+	actionUsage:              {0, 9, 0},
+	"session/chatsReordered": firstStable,
 }
 
 // knows reports whether an action can be sent to a client of version v.

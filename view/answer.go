@@ -17,7 +17,7 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	if !w.Accepted {
 		return true
 	}
-	m, _ := member(message, "result")
+	m, _ := ahp.MemberOf(message, "result")
 	raw, at := m.Raw, m.Offset()
 	switch call.Method {
 	case "initialize", "reconnect":
@@ -28,28 +28,28 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 		w.carriers(raw, at)
 		w.subscribed(&call, []string{call.Channel})
 	case "listSessions":
-		if items, ok := member(raw, "items"); ok {
+		if items, ok := ahp.MemberOf(raw, "items"); ok {
 			w.each(&items, at, func(raw []byte, at, list int) {
-				session := text(raw, "resource")
+				session := ahp.TextOf(raw, "resource")
 				w.item(Summary, session, raw, nil, at, list)
 				w.summary(raw, session)
 			})
 		}
 	case "fetchTurns":
-		if turns, ok := member(raw, "turns"); ok {
+		if turns, ok := ahp.MemberOf(raw, "turns"); ok {
 			r := reader{walk: w, of: call.Channel}
-			for _, e := range elements(turns.Raw) {
+			for _, e := range ahp.ElementsOf(turns.Raw) {
 				r.turn(e.Raw)
 			}
 		}
 	case "createResourceWatch":
-		w.has(Watch, call.URI, text(raw, "channel"))
+		w.has(Watch, call.URI, ahp.TextOf(raw, "channel"))
 	case "openCanvas":
-		if c, ok := member(raw, "canvas"); ok {
-			w.has(CanvasRef, call.Channel, text(c.Raw, "resource"))
+		if c, ok := ahp.MemberOf(raw, "canvas"); ok {
+			w.has(CanvasRef, call.Channel, ahp.TextOf(c.Raw, "resource"))
 		}
 	case "resolveCanvasSource":
-		if source, ok := member(raw, "source"); ok && isObject(source.Raw) {
+		if source, ok := ahp.MemberOf(raw, "source"); ok && ahp.IsObject(source.Raw) {
 			r := reader{walk: w, of: call.Channel}
 			r.raw(CanvasSource, source.Raw, at+source.Offset())
 		}
@@ -64,7 +64,7 @@ func (w *walk) greeted(call *Call, result []byte) {
 	w.Greets, c.greeted = !c.greeted, true
 	declared := (call.Method == "initialize" || call.hello.capabilities != nil) && !call.hello.unclear
 	if call.Method == "initialize" {
-		if m, ok := member(result, "serverSeq"); ok {
+		if m, ok := ahp.MemberOf(result, "serverSeq"); ok {
 			c.host.begins(seqOf(m.Raw), call.seq)
 		}
 	}
@@ -81,23 +81,23 @@ func (w *walk) greeted(call *Call, result []byte) {
 // for those that come in windows; replayed actions come with what is missing.
 func takenUp(result []byte, asked []string) []string {
 	m := [...]ahp.Member{{Name: "missing"}, {Name: "channels"}, {Name: "snapshots"}, {Name: "windows"}}
-	if !isObject(result) || ahp.Members(result, m[:]) != nil {
+	if !ahp.IsObject(result) || ahp.Members(result, m[:]) != nil {
 		return nil
 	}
 	var named []string
 	among := func(list []ahp.Member) {
 		for i := range list {
-			if text(list[i].Raw, "kind") != "missing" {
-				named = append(named, text(list[i].Raw, "channel"))
+			if ahp.TextOf(list[i].Raw, "kind") != "missing" {
+				named = append(named, ahp.TextOf(list[i].Raw, "channel"))
 			}
 		}
 	}
 	switch {
-	case !isNone(m[1].Raw):
-		among(elements(m[1].Raw))
-	case !isNone(m[2].Raw):
-		windows, _ := member(m[3].Raw, "items")
-		among(elements(windows.Raw))
+	case !ahp.IsNone(m[1].Raw):
+		among(ahp.ElementsOf(m[1].Raw))
+	case !ahp.IsNone(m[2].Raw):
+		windows, _ := ahp.MemberOf(m[3].Raw, "items")
+		among(ahp.ElementsOf(windows.Raw))
 	default:
 		missing, _ := ahp.Texts(m[0].Raw)
 		return slices.DeleteFunc(asked, func(channel string) bool { return slices.Contains(missing, channel) })

@@ -49,12 +49,12 @@ func (h *Host) canvasLocked(f *Fact) {
 	case CanvasIs:
 		c = Canvas{}
 		if c.Instance, _ = ahp.Text(m[2].Raw); c.Instance == "" {
-			c.Instance = text(m[5].Raw, "instanceId")
+			c.Instance = ahp.TextOf(m[5].Raw, "instanceId")
 		}
 		// Before canvases were registered, each said who provides it. Since then,
 		// extensions of the host do.
 		extension, _ := ahp.Text(m[4].Raw)
-		c.Hosted = text(m[3].Raw, "kind") == "server" || m[3].Raw == nil && extension != ""
+		c.Hosted = ahp.TextOf(m[3].Raw, "kind") == "server" || m[3].Raw == nil && extension != ""
 	case CanvasSource:
 		if !known {
 			c.Instance, c.Hosted = f.Of[strings.LastIndexAny(f.Of, ":/")+1:], true

@@ -93,7 +93,7 @@ func (c *Conn) Sent(env *ahp.Envelope) {
 		call.seq = c.host.reached()
 		if opens(call.Method) {
 			c.hello.clientID = call.hello.clientID
-			if m, ok := member(env.Params, "lastSeenServerSeq"); ok {
+			if m, ok := ahp.MemberOf(env.Params, "lastSeenServerSeq"); ok {
 				c.seq = max(c.seq, seqOf(m.Raw))
 			}
 		}

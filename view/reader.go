@@ -132,7 +132,7 @@ func (r *reader) action(raw []byte, at int) {
 	switch kind {
 	case "session/chatRemoved":
 		uri := m[inChat].Raw
-		if c, ok := member(uri, "resource"); ok {
+		if c, ok := ahp.MemberOf(uri, "resource"); ok {
 			uri = c.Raw
 		}
 		if chat, _ := ahp.Text(uri); isURI(chat) {
@@ -148,7 +148,7 @@ func (r *reader) action(raw []byte, at int) {
 	case "session/mcpServerStateChanged":
 		r.about(ServerIs, id, raw)
 	case "canvas/stateChanged":
-		if canvas && isObject(m[inCanvas].Raw) {
+		if canvas && ahp.IsObject(m[inCanvas].Raw) {
 			r.canvas(CanvasIs, m[inCanvas].Raw, at+m[inCanvas].Offset())
 		}
 	case "canvas/updated":
@@ -168,8 +168,8 @@ func (r *reader) action(raw []byte, at int) {
 // root reads what is known of the terminals of all, and reports whether that is
 // all there is: nothing belongs to the root.
 func (r *reader) root(m *[inCount]ahp.Member) bool {
-	for _, e := range elements(m[inTerminals].Raw) {
-		r.claim(text(e.Raw, "resource"), e.Raw)
+	for _, e := range ahp.ElementsOf(m[inTerminals].Raw) {
+		r.claim(ahp.TextOf(e.Raw, "resource"), e.Raw)
 	}
 	return r.of == rootChannel
 }
@@ -202,7 +202,7 @@ func (r *reader) moved(kind, id string, raw []byte) {
 // canvas reads the state of a canvas, or a change of it.
 func (r *reader) canvas(kind Kind, raw []byte, at int) {
 	r.raw(kind, raw, at)
-	if instance := text(raw, "instanceId"); instance != "" {
+	if instance := ahp.TextOf(raw, "instanceId"); instance != "" {
 		r.has(Content, contentScheme+"/"+instance)
 	}
 }
@@ -217,23 +217,23 @@ func (r *reader) canvases(m *[inCount]ahp.Member, ofChat bool) {
 		r.list(CanvasRef, m[inCanvases].Raw, "resource")
 		return
 	}
-	for _, e := range elements(m[inCanvases].Raw) {
-		r.has(CanvasRef, text(e.Raw, "resource"))
+	for _, e := range ahp.ElementsOf(m[inCanvases].Raw) {
+		r.has(CanvasRef, ahp.TextOf(e.Raw, "resource"))
 	}
-	r.has(CanvasRef, text(m[inCanvas].Raw, "resource"))
+	r.has(CanvasRef, ahp.TextOf(m[inCanvas].Raw, "resource"))
 }
 
 // list reads a list of all of a kind that belong to the channel; none: there
 // are none.
 func (r *reader) list(what What, raw []byte, name string) {
-	if !isNone(raw) && raw[0] != '[' {
+	if !ahp.IsNone(raw) && raw[0] != '[' {
 		return
 	}
 	f := Fact{Kind: Lists, What: what, At: -1}
-	for _, e := range elements(raw) {
+	for _, e := range ahp.ElementsOf(raw) {
 		uri, ok := ahp.Text(e.Raw)
 		if !ok {
-			uri = text(e.Raw, name)
+			uri = ahp.TextOf(e.Raw, name)
 		}
 		if isURI(uri) {
 			f.List = append(f.List, uri)
@@ -245,15 +245,15 @@ func (r *reader) list(what What, raw []byte, name string) {
 // common reads the members that say the same wherever they stand.
 func (r *reader) common(m *[inCount]ahp.Member) {
 	r.chats(m)
-	for _, e := range elements(m[inChangesets].Raw) {
-		r.has(Changeset, text(e.Raw, "uriTemplate"))
+	for _, e := range ahp.ElementsOf(m[inChangesets].Raw) {
+		r.has(Changeset, ahp.TextOf(e.Raw, "uriTemplate"))
 	}
-	for _, e := range elements(m[inCustomizations].Raw) {
+	for _, e := range ahp.ElementsOf(m[inCustomizations].Raw) {
 		r.servers(e.Raw)
 	}
 	r.servers(m[inCustomization].Raw)
 	r.server(m[inChannel].Raw)
-	r.has(Channel, text(m[inAnnotations].Raw, "resource"))
+	r.has(Channel, ahp.TextOf(m[inAnnotations].Raw, "resource"))
 	if m[inClaim].Raw != nil {
 		r.claimed(r.of, m[inClaim].Raw)
 	}
@@ -262,23 +262,23 @@ func (r *reader) common(m *[inCount]ahp.Member) {
 
 // chats reads where the chats of a session are named.
 func (r *reader) chats(m *[inCount]ahp.Member) {
-	for _, e := range elements(m[inChats].Raw) {
+	for _, e := range ahp.ElementsOf(m[inChats].Raw) {
 		r.uriOr(Chat, &e, "resource")
 	}
 	r.uriOr(Chat, &m[inDefaultChat], "resource")
 	r.uriOr(Chat, &m[inChat], "resource")
-	r.has(Chat, text(m[inSummary].Raw, "resource"))
-	for _, e := range elements(m[inWaiting].Raw) {
-		r.has(Chat, text(e.Raw, "chat"))
+	r.has(Chat, ahp.TextOf(m[inSummary].Raw, "resource"))
+	for _, e := range ahp.ElementsOf(m[inWaiting].Raw) {
+		r.has(Chat, ahp.TextOf(e.Raw, "chat"))
 	}
-	r.has(Chat, text(m[inWaitingOne].Raw, "chat"))
+	r.has(Chat, ahp.TextOf(m[inWaitingOne].Raw, "chat"))
 }
 
 // uriOr reads a URI that stands for itself, or that a member of an object is.
 func (r *reader) uriOr(what What, m *ahp.Member, name string) {
 	uri, ok := ahp.Text(m.Raw)
 	if !ok {
-		uri = text(m.Raw, name)
+		uri = ahp.TextOf(m.Raw, name)
 	}
 	r.has(what, uri)
 }
@@ -286,12 +286,12 @@ func (r *reader) uriOr(what What, m *ahp.Member, name string) {
 // servers reads the channel of an MCP server, and of those in a container.
 func (r *reader) servers(raw []byte) {
 	m := [...]ahp.Member{{Name: "channel"}, {Name: "children"}}
-	if !isObject(raw) || ahp.Members(raw, m[:]) != nil {
+	if !ahp.IsObject(raw) || ahp.Members(raw, m[:]) != nil {
 		return
 	}
 	r.server(m[0].Raw)
-	for _, e := range elements(m[1].Raw) {
-		if channel, ok := member(e.Raw, "channel"); ok {
+	for _, e := range ahp.ElementsOf(m[1].Raw) {
+		if channel, ok := ahp.MemberOf(e.Raw, "channel"); ok {
 			r.server(channel.Raw)
 		}
 	}
@@ -305,16 +305,16 @@ func (r *reader) server(raw []byte) {
 
 // claim reads whose a terminal is, of an object with a claim.
 func (r *reader) claim(uri string, raw []byte) {
-	if claim, ok := member(raw, "claim"); ok && uri != "" {
+	if claim, ok := ahp.MemberOf(raw, "claim"); ok && uri != "" {
 		r.claimed(uri, claim.Raw)
 	}
 }
 
 func (r *reader) claimed(uri string, claim []byte) {
 	f := Fact{Kind: Claims, What: Terminal, URI: uri, At: -1}
-	if text(claim, "kind") == "session" {
+	if ahp.TextOf(claim, "kind") == "session" {
 		for _, name := range []string{"session", "chat"} {
-			if owner := text(claim, name); isURI(owner) {
+			if owner := ahp.TextOf(claim, name); isURI(owner) {
 				f.List = append(f.List, owner)
 			}
 		}
@@ -326,45 +326,45 @@ func (r *reader) claimed(uri string, claim []byte) {
 
 // turns reads a chat: what its tools and its background work name.
 func (r *reader) turns(m *[inCount]ahp.Member) {
-	for _, e := range elements(m[inTurns].Raw) {
+	for _, e := range ahp.ElementsOf(m[inTurns].Raw) {
 		r.turn(e.Raw)
 	}
 	r.turn(m[inActiveTurn].Raw)
 	r.part(m[inPart].Raw)
 	r.content(m[inContent].Raw, true)
-	if content, ok := member(m[inResult].Raw, "content"); ok {
+	if content, ok := ahp.MemberOf(m[inResult].Raw, "content"); ok {
 		r.content(content.Raw, true)
 	}
-	r.has(Content, text(m[inToolInput].Raw, "uri"))
-	for _, e := range elements(m[inBackground].Raw) {
-		r.hints(Terminal, text(e.Raw, "terminal"))
+	r.has(Content, ahp.TextOf(m[inToolInput].Raw, "uri"))
+	for _, e := range ahp.ElementsOf(m[inBackground].Raw) {
+		r.hints(Terminal, ahp.TextOf(e.Raw, "terminal"))
 	}
-	r.hints(Terminal, text(m[inWork].Raw, "terminal"))
+	r.hints(Terminal, ahp.TextOf(m[inWork].Raw, "terminal"))
 }
 
 func (r *reader) turn(raw []byte) {
-	parts, ok := member(raw, "responseParts")
+	parts, ok := ahp.MemberOf(raw, "responseParts")
 	if !ok {
 		return
 	}
-	for _, e := range elements(parts.Raw) {
+	for _, e := range ahp.ElementsOf(parts.Raw) {
 		r.part(e.Raw)
 	}
 }
 
 func (r *reader) part(raw []byte) {
-	call, ok := member(raw, "toolCall")
+	call, ok := ahp.MemberOf(raw, "toolCall")
 	if !ok {
 		return
 	}
 	m := [...]ahp.Member{{Name: "content"}, {Name: "toolInput"}, {Name: "contributor"}}
-	if !isObject(call.Raw) || ahp.Members(call.Raw, m[:]) != nil {
+	if !ahp.IsObject(call.Raw) || ahp.Members(call.Raw, m[:]) != nil {
 		return
 	}
-	own := isNone(m[2].Raw) // a tool of the host's
+	own := ahp.IsNone(m[2].Raw) // a tool of the host's
 	r.content(m[0].Raw, own)
 	if own {
-		r.has(Content, text(m[1].Raw, "uri"))
+		r.has(Content, ahp.TextOf(m[1].Raw, "uri"))
 	}
 }
 
@@ -372,14 +372,14 @@ func (r *reader) part(raw []byte) {
 // hints, whose own state must say the same, and where the whole output is to
 // be read counts only if the tool is the host's.
 func (r *reader) content(raw []byte, own bool) {
-	for _, e := range elements(raw) {
-		if text(e.Raw, "type") != "terminal" {
+	for _, e := range ahp.ElementsOf(raw) {
+		if ahp.TextOf(e.Raw, "type") != "terminal" {
 			continue
 		}
-		r.hints(Terminal, text(e.Raw, "resource"))
-		if result, ok := member(e.Raw, "result"); ok && own {
-			if output, ok := member(result.Raw, "fullOutput"); ok {
-				r.has(Content, text(output.Raw, "uri"))
+		r.hints(Terminal, ahp.TextOf(e.Raw, "resource"))
+		if result, ok := ahp.MemberOf(e.Raw, "result"); ok && own {
+			if output, ok := ahp.MemberOf(result.Raw, "fullOutput"); ok {
+				r.has(Content, ahp.TextOf(output.Raw, "uri"))
 			}
 		}
 	}

@@ -61,7 +61,7 @@ func (c *calls) take(id []byte) (call Call, ok bool) {
 func newCall(env *ahp.Envelope) Call {
 	call := Call{ID: bytes.Clone(env.ID), Method: string(env.Method), Channel: string(env.Channel)}
 	m := [...]ahp.Member{{Name: "uri"}, {Name: "clientId"}, {Name: "capabilities"}, {Name: "subscriptions"}}
-	if !isObject(env.Params) {
+	if !ahp.IsObject(env.Params) {
 		return call
 	}
 	if ahp.Members(env.Params, m[:]) != nil {
@@ -76,7 +76,7 @@ func newCall(env *ahp.Envelope) Call {
 		return call
 	}
 	call.hello.clientID, _ = ahp.Text(m[1].Raw)
-	if !isNone(m[2].Raw) {
+	if !ahp.IsNone(m[2].Raw) {
 		call.hello.capabilities = bytes.Clone(m[2].Raw)
 	}
 	if len(call.hello.capabilities) > maxCapabilities {
@@ -85,13 +85,13 @@ func newCall(env *ahp.Envelope) Call {
 	if call.Method != "reconnect" {
 		return call
 	}
-	for _, e := range elements(m[3].Raw) {
+	for _, e := range ahp.ElementsOf(m[3].Raw) {
 		if len(call.resumed) == maxSubscribed {
 			break
 		}
 		uri, ok := ahp.Text(e.Raw)
 		if !ok {
-			uri = text(e.Raw, "channel")
+			uri = ahp.TextOf(e.Raw, "channel")
 		}
 		call.resumed = append(call.resumed, uri)
 	}

@@ -119,7 +119,7 @@ func concerns(said *ahp.Said) (may bool) {
 // message reads a message of the host's. Offset is where it stands.
 func (w *walk) message(message []byte, env *ahp.Envelope) {
 	params := func() (raw []byte, at int) {
-		m, _ := member(message, "params")
+		m, _ := ahp.MemberOf(message, "params")
 		return m.Raw, m.Offset()
 	}
 	switch string(env.Method) {
@@ -137,15 +137,15 @@ func (w *walk) message(message []byte, env *ahp.Envelope) {
 		w.conn.frames.drop(string(env.Channel))
 		delete(w.conn.subscribed, string(env.Channel))
 	case "root/sessionAdded":
-		if m, ok := member(env.Params, "summary"); ok {
-			w.summary(m.Raw, text(m.Raw, "resource"))
+		if m, ok := ahp.MemberOf(env.Params, "summary"); ok {
+			w.summary(m.Raw, ahp.TextOf(m.Raw, "resource"))
 		}
 	case "root/sessionSummaryChanged":
-		if m, ok := member(env.Params, "changes"); ok {
-			w.summary(m.Raw, text(env.Params, "session"))
+		if m, ok := ahp.MemberOf(env.Params, "changes"); ok {
+			w.summary(m.Raw, ahp.TextOf(env.Params, "session"))
 		}
 	case "root/sessionRemoved":
-		w.fact(Fact{Kind: SessionGone, Of: text(env.Params, "session"), At: -1})
+		w.fact(Fact{Kind: SessionGone, Of: ahp.TextOf(env.Params, "session"), At: -1})
 	}
 }
 
@@ -171,7 +171,7 @@ func (w *walk) frame(env *ahp.Envelope) {
 // notification, or of one channel of a reconnect.
 func (w *walk) carriers(raw []byte, at int) {
 	m := [...]ahp.Member{{Name: "snapshot"}, {Name: "snapshots"}, {Name: "actions"}, {Name: "channels"}, {Name: "serverSeq"}}
-	if !isObject(raw) {
+	if !ahp.IsObject(raw) {
 		return
 	}
 	if ahp.Members(raw, m[:]) != nil {
@@ -180,7 +180,7 @@ func (w *walk) carriers(raw []byte, at int) {
 		return
 	}
 	w.reaches(m[4].Raw)
-	if !isNone(m[0].Raw) {
+	if !ahp.IsNone(m[0].Raw) {
 		w.snapshot(m[0].Raw, at+m[0].Offset(), -1)
 	}
 	w.Anew = w.Anew || m[1].Raw != nil
@@ -192,7 +192,7 @@ func (w *walk) carriers(raw []byte, at int) {
 // each calls f with each element of an array, where it stands, and which list
 // it is one of.
 func (w *walk) each(array *ahp.Member, at int, f func(raw []byte, at, list int)) {
-	list := elements(array.Raw)
+	list := ahp.ElementsOf(array.Raw)
 	if len(list) == 0 {
 		return
 	}
@@ -210,7 +210,7 @@ func (w *walk) each(array *ahp.Member, at int, f func(raw []byte, at, list int))
 
 // replay reads {kind, channel, actions | snapshot} of a reconnect.
 func (w *walk) replay(raw []byte, at, list int) {
-	w.item(Replay, text(raw, "channel"), raw, nil, at, list)
+	w.item(Replay, ahp.TextOf(raw, "channel"), raw, nil, at, list)
 	w.carriers(raw, at)
 }
 
@@ -222,15 +222,15 @@ func (w *walk) item(kind ItemKind, channel string, raw, body []byte, at, list in
 // snapshot reads {resource, state, fromSeq}.
 func (w *walk) snapshot(raw []byte, at, list int) {
 	m := [...]ahp.Member{{Name: "resource"}, {Name: "state"}, {Name: "fromSeq"}}
-	if !isObject(raw) || ahp.Members(raw, m[:]) != nil {
-		w.Lost = w.Lost || !isNone(raw)
+	if !ahp.IsObject(raw) || ahp.Members(raw, m[:]) != nil {
+		w.Lost = w.Lost || !ahp.IsNone(raw)
 		w.item(Snapshot, "", raw, nil, at, list)
 		return
 	}
 	channel, _ := ahp.Text(m[0].Raw)
 	w.item(Snapshot, channel, raw, m[1].Raw, at, list)
 	w.reaches(m[2].Raw)
-	if isObject(m[1].Raw) && channel != "" {
+	if ahp.IsObject(m[1].Raw) && channel != "" {
 		r := reader{walk: w, of: channel, seq: seqOf(m[2].Raw)}
 		r.state(m[1].Raw, at+m[1].Offset())
 	}
@@ -240,7 +240,7 @@ func (w *walk) snapshot(raw []byte, at, list int) {
 // host has rejected says nothing, and a client's words little.
 func (w *walk) action(raw []byte, at, list int) {
 	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "origin"}, {Name: "rejectionReason"}}
-	if !isObject(raw) || ahp.Members(raw, m[:]) != nil {
+	if !ahp.IsObject(raw) || ahp.Members(raw, m[:]) != nil {
 		w.Lost = true
 		w.item(Action, "", raw, nil, at, list)
 		return
@@ -248,15 +248,15 @@ func (w *walk) action(raw []byte, at, list int) {
 	channel, _ := ahp.Text(m[0].Raw)
 	w.item(Action, channel, raw, m[1].Raw, at, list)
 	var seq int64
-	if s, ok := member(raw, "serverSeq"); ok {
+	if s, ok := ahp.MemberOf(raw, "serverSeq"); ok {
 		w.reaches(s.Raw)
 		seq = seqOf(s.Raw)
 	}
-	if !isObject(m[1].Raw) || channel == "" || !isNone(m[3].Raw) {
+	if !ahp.IsObject(m[1].Raw) || channel == "" || !ahp.IsNone(m[3].Raw) {
 		return
 	}
 	r := reader{walk: w, of: channel, seq: seq}
-	if !isNone(m[2].Raw) {
+	if !ahp.IsNone(m[2].Raw) {
 		r.moves(m[1].Raw)
 		return
 	}
@@ -279,11 +279,11 @@ func (w *walk) summary(raw []byte, session string) {
 	if session == "" {
 		return
 	}
-	m, _ := member(raw, "chats")
-	for _, e := range elements(m.Raw) {
-		w.has(Chat, session, text(e.Raw, "resource"))
+	m, _ := ahp.MemberOf(raw, "chats")
+	for _, e := range ahp.ElementsOf(m.Raw) {
+		w.has(Chat, session, ahp.TextOf(e.Raw, "resource"))
 	}
-	if m, ok := member(raw, "defaultChat"); ok {
+	if m, ok := ahp.MemberOf(raw, "defaultChat"); ok {
 		uri, _ := ahp.Text(m.Raw)
 		w.has(Chat, session, uri)
 	}

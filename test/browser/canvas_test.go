@@ -344,7 +344,7 @@ func TestCanvasOfLoopback(t *testing.T) {
 // own machine. Nobody but the agent closes one.
 func TestCanvasAsRegistered(t *testing.T) {
 	t.Parallel()
-	for _, protocol := range []refhost.Protocol{refhost.Protocol10, refhost.Protocol11} {
+	for _, protocol := range []refhost.Protocol{refhost.Protocol010, refhost.Protocol11} {
 		for _, byURL := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s by URL %t", protocol, byURL), func(t *testing.T) {
 				p, s := canvasPage(t, stackConfig{protocol: protocol, byURL: byURL})
