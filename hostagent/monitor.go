@@ -22,7 +22,6 @@ const (
 	listenEvery  = time.Second            // for life of a silent host on the connections of clients
 	identifyTime = time.Second            // for a host to say which AHP it speaks, before others hear that it is there
 	aliveWithin  = 500 * time.Millisecond // the end of a host decides between two close codes
-	endWithin    = 100 * time.Millisecond // and comes behind what it has said
 	retryFirst   = 100 * time.Millisecond
 	retryMost    = 2 * time.Second
 
@@ -522,23 +521,14 @@ func (m *monitor) alive(ctx context.Context) bool {
 	}
 	timer := time.NewTimer(aliveWithin)
 	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case <-turn:
-			m.mu.Lock()
-			turn, there = m.turn, m.sock != nil
-			m.mu.Unlock()
-			if there { // it may have said so before it ended
-				timer.Reset(endWithin)
-				continue
-			}
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return m.sock != nil
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-turn:
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sock != nil
 }
 
 // errNotYet is why the host is away when a host-agent has just started.
