@@ -38,16 +38,6 @@ var (
 	ErrTokenInvalid = errors.New("token invalid")
 )
 
-// Access is what a client may do at the hosts that it may reach.
-type Access string
-
-// The levels of access.
-const (
-	AccessRead  Access = "read"  // look at everything, change nothing
-	AccessWrite Access = "write" // use the host: run code there
-	AccessAdmin Access = "admin" // write, and see to others' connections
-)
-
 // AllHosts in Client.Hosts stands for every host of the tenant.
 const AllHosts = All
 
@@ -82,7 +72,7 @@ func (c Client) MayReach(tenant, host string) bool {
 // Restricted reports whether the token allows less than everything at its
 // hosts.
 func (c Client) Restricted() bool {
-	return c.Access != AccessWrite && c.Access != AccessAdmin || len(c.Channels) > 0 || len(c.Methods) > 0
+	return !c.Access.Includes(AccessWrite) || len(c.Channels) > 0 || len(c.Methods) > 0
 }
 
 // An Enrolment is what a host-agent's token says.
@@ -332,10 +322,8 @@ func (cl *claims) client() (Client, error) {
 
 // CheckAuthority reports what is wrong with what a client may do where.
 func (c *Client) CheckAuthority() error {
-	switch c.Access {
-	case AccessRead, AccessWrite, AccessAdmin:
-	default:
-		return fmt.Errorf("access is not %s, %s or %s", AccessRead, AccessWrite, AccessAdmin)
+	if c.Access.rank() < 0 {
+		return errors.New("access is none of look, talk, approve, operate and own")
 	}
 	if c.MaxConnections < 0 || c.MaxConnections > MaxConnections {
 		return fmt.Errorf("maxConnections is %d; want at most %d, or 0 for no limit of the token's own", c.MaxConnections, MaxConnections)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/view"
 )
 
@@ -76,7 +77,6 @@ func no(format string, args ...any) *refusal {
 
 // Reasons of refusals.
 var (
-	noAccess = no("this token may look and not change anything")
 	noMethod = no("this token does not allow this method")
 	noCase   = no("a key that is read stands here in another case too")
 	noFrame  = no("what comes in frames is not looked into: this token allows them on raw connections alone")
@@ -90,14 +90,19 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	switch {
 	case env.Misspelt:
 		return noCase
-	case !a.policy.Writes() && known && !m.reads, !a.policy.allowsSome():
-		return noAccess
+	case known && !a.policy.Access.Includes(m.level()), !a.policy.Access.Includes(auth.AccessRead):
+		return a.noAccess(m.level())
 	case !known && (!a.policy.Writes() || a.reach != nil):
 		return noWord
 	case !m.basic && !a.policy.allowsMethod(string(env.Method)):
 		return noMethod
 	case string(env.Method) == "channel/frame" && !bytes.HasPrefix(env.Channel, []byte(tcpScheme)):
 		return noFrame // nobody has windows to send them in
+	}
+	if !a.policy.Writes() {
+		if no := a.judgeAction(env); no != nil {
+			return no
+		}
 	}
 	if a.files != nil {
 		if m.where == onResource {
@@ -107,13 +112,23 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 			return no
 		}
 	}
-	if a.reach == nil {
+	if a.reach != nil {
+		if no := a.reach.judge(m.where, env); no != nil {
+			return no
+		}
+	}
+	if a.reach == nil && a.files == nil {
 		return nil
 	}
-	if no := a.reach.judge(m.where, env); no != nil {
-		return no
-	}
 	return a.judgeAttachments(env)
+}
+
+// noAccess is the refusal of what takes more than the token has.
+func (a *Authority) noAccess(needs auth.Access) *refusal {
+	if !a.policy.Speaks() {
+		return no("this token may look and not change anything")
+	}
+	return no("this takes the level %s, and here is %s only", needs.Level(), a.policy.Access.Level())
 }
 
 // refuse answers a request; of notifications, dispatchAction has an answer of
@@ -151,7 +166,7 @@ func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Readi
 	return a.reach.response(message, env, said)
 }
 
-// answers are the requests of hosts that a client which only reads may answer:
+// answers are the requests of hosts that a client which does not operate may answer:
 // true if only where its policy says that it may be asked for its files.
 var answers = map[string]bool{
 	"ping": false, "resourceRead": true, "resourceList": true, "resourceResolve": true,
@@ -170,5 +185,5 @@ func (a *Authority) answered(env *ahp.Envelope) Decision {
 	if files, ok := answers[call.Method]; known && ok && (!files || a.policy.Reverse) {
 		return Decision{}
 	}
-	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the client may only read", nil)}
+	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "what may grant something takes the level operate", nil)}
 }

@@ -14,18 +14,32 @@
 //
 // A policy has three parts, and a request needs all of them:
 //
-//   - Access. "write" and "admin" allow everything, "read" what looks and changes
-//     nothing: the methods marked so in testdata/matrix.txt. Of MCP, on mcp://
-//     channels, lists, resources/read and prompts/get are reading, tools/call
-//     is not.
+//   - Access, one of five levels ([auth.Access]), each of which includes those before
+//     it: look (older name: read) is what changes nothing; talk adds turns, the queue,
+//     drafts, marks of what was read, and answers to questions; approve adds whether an
+//     agent may do what it asks for; operate (write) allows everything, and own
+//     (admin) is no more to a host. testdata/matrix.txt has what each is, method by method and
+//     action by action. Of MCP, on mcp:// channels, lists, resources/read and prompts/get
+//     are looking, tools/call is operating.
 //   - Methods: patterns of what may be called, of all that access allows.
 //     initialize, reconnect, ping, subscribe, unsubscribe and the
 //     acknowledgements of flow control need not be named.
 //   - Channels: patterns of the URIs that may be reached.
 //
+// # Talking without operating
+//
+// Who may talk or approve says actions, of which only those pass, with the members, that
+// are known. What is a command of the speaker's own, and not a word to an agent, is
+// operating: a message that begins with what the host has announced as its
+// terminalCommandPrefix, or with ! or /, one that chooses another agent, and a tool
+// call whose input was changed before it was approved. A host asks no questions there. Where a plan is
+// put to a vote as a tool call, approving it takes approve; where a host asks by a
+// question, it is a question. And whatever an agent does unasked, it does for whoever may talk
+// to it.
+//
 // # Files
 //
-// Where access is read, or channels are limited, files are reached only if they
+// Where access is below operate, or channels are limited, files are reached only if they
 // are named: by a pattern of channels that says of which scheme it is, and, if
 // the policy has folders ([Policy.WithFolders]), in the working directories of
 // sessions that may be seen, as the host has told them on this connection: in the
@@ -47,8 +61,8 @@
 // declined ([Windows]), so that nobody has any to send but on raw connections
 // (ahp-tcp:): where a policy is not full, no others pass.
 //
-// A method that is not in the matrix is unknown. With read access or
-// limited channels it is refused; otherwise it passes if the methods name it.
+// A method that is not in the matrix is unknown. Below the level operate, or with
+// limited channels, it is refused; otherwise it passes if the methods name it.
 //
 // # What is in reach
 //
@@ -147,7 +161,7 @@
 // dropped. Two requests with one id at a time are refused (-32600): answers
 // could not be told apart.
 //
-// A client that only reads gets the host's requests, but an answer of its that
+// A client that may not operate gets the host's requests, but an answer of its that
 // may grant something is replaced by error -32009: that is any result but that of
 // ping, and, if its token says reverse, of resourceRead, resourceList and
 // resourceResolve.
@@ -176,6 +190,6 @@
 //     length; one that is made to cost more is refused. Other subjects' words in actions are not looked at: what
 //     comes of them is the next point.
 //   - Requests of the host's for a client's files (resource…, createResourceWatch)
-//     pass while no other subject has write access, or had. Then they pass only to
+//     pass while no other subject may talk to agents, or might. Then they pass only to
 //     clients whose token says reverse; the host is answered -32009 for others.
 package gate

@@ -19,7 +19,7 @@ func FuzzAuthority(f *testing.F) {
 	f.Add([]byte(`{"method":"dispatchAction","params":{"channel":"x","clientSeq":{},"action":"\ud800"}}`), []byte(`{"method":"channel/frame","params":{"channel":"mock:/1","actions":[{"channel":"mock:/1","action":{"result":{"content":[{"type":"terminal","resource":"t:1"}]}}}]}}`))
 	f.Add([]byte(`{"id":1,"method":"createChat","params":{"channel":"mock:/1","source":[[[[[[["mock:/2"]]]]]]]}}`), []byte(`{"id":"x","method":"canvasOpen","params":{"channel":"mock:/2"}}`))
 	f.Fuzz(func(t *testing.T, client, host []byte) {
-		for _, access := range []auth.Access{auth.AccessRead, auth.AccessWrite} {
+		for _, access := range []auth.Access{auth.AccessRead, auth.AccessApprove, auth.AccessWrite} {
 			for _, channels := range [][]string{nil, {"mock:/1", "file:///*"}} {
 				g := chainOf(gate.NewPolicy(access, channels, []string{"*"}, true), nil)
 				for range 2 {

@@ -10,7 +10,7 @@ import (
 // Who uses a connection, as the relay has verified it.
 type Who struct {
 	Subject string
-	Write   bool // may change something at the host
+	Write   bool // may have an agent of the host do something
 	Reverse Reverse
 
 	// Refused is called with the class of each message that is refused, see

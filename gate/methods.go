@@ -4,13 +4,22 @@ import (
 	"bytes"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 )
 
 // A method is what is known of a request or notification of clients.
 type method struct {
-	reads bool // it looks and changes nothing
-	basic bool // lists of methods need not name it: without it there is no connection, or nothing to see on it
+	needs auth.Access // the level that allows it; "": as what changes anything
+	basic bool        // lists of methods need not name it: without it there is no connection, or nothing to see on it
 	where place
+}
+
+// level is the level of access that a method needs.
+func (m method) level() auth.Access {
+	if m.needs == "" {
+		return auth.AccessWrite
+	}
+	return m.needs
 }
 
 // A place is where a method names what it is about.
@@ -29,26 +38,26 @@ const (
 // methods are the requests and notifications of AHP that clients send. All
 // others are unknown.
 var methods = map[string]method{
-	"initialize":  {reads: true, basic: true, where: onSubscribe},
-	"reconnect":   {reads: true, basic: true, where: onSubscribe},
-	"ping":        {reads: true, basic: true, where: onAny},
-	"subscribe":   {reads: true, basic: true, where: onChannel},
-	"unsubscribe": {reads: true, basic: true, where: onAny},
+	"initialize":  {needs: auth.AccessRead, basic: true, where: onSubscribe},
+	"reconnect":   {needs: auth.AccessRead, basic: true, where: onSubscribe},
+	"ping":        {needs: auth.AccessRead, basic: true, where: onAny},
+	"subscribe":   {needs: auth.AccessRead, basic: true, where: onChannel},
+	"unsubscribe": {needs: auth.AccessRead, basic: true, where: onAny},
 
 	// Flow control of a subscription.
-	"channel/ack":    {reads: true, basic: true, where: onChannel},
-	"channel/credit": {reads: true, basic: true, where: onChannel},
+	"channel/ack":    {needs: auth.AccessRead, basic: true, where: onChannel},
+	"channel/credit": {needs: auth.AccessRead, basic: true, where: onChannel},
 	"channel/reset":  {where: onChannel},
 	"channel/frame":  {where: onChannel},
 
-	"listSessions":       {reads: true, where: onList},
-	"fetchTurns":         {reads: true, where: onChannel},
-	"canvasReadResource": {reads: true, where: onChannel},
-	"resourceRead":       {reads: true, where: onResource},
-	"resourceList":       {reads: true, where: onResource},
-	"resourceResolve":    {reads: true, where: onResource},
+	"listSessions":       {needs: auth.AccessRead, where: onList},
+	"fetchTurns":         {needs: auth.AccessRead, where: onChannel},
+	"canvasReadResource": {needs: auth.AccessRead, where: onChannel},
+	"resourceRead":       {needs: auth.AccessRead, where: onResource},
+	"resourceList":       {needs: auth.AccessRead, where: onResource},
+	"resourceResolve":    {needs: auth.AccessRead, where: onResource},
 
-	"dispatchAction": {where: onChannel},
+	"dispatchAction": {needs: auth.AccessTalk, where: onChannel}, // and as its action says, see actions
 	"createSession":  {where: onSource},
 	"disposeSession": {where: onChannel},
 	"createChat":     {where: onSource},
@@ -74,9 +83,9 @@ var methods = map[string]method{
 	"authenticate":                     {where: onHost},
 	"resolveSessionConfig":             {where: onHost},
 	"sessionConfigCompletions":         {where: onHost},
-	"listAutomationTriggerDefinitions": {reads: true, where: onHost},
+	"listAutomationTriggerDefinitions": {needs: auth.AccessRead, where: onHost},
 	"runAutomation":                    {where: onSource},
-	"fetchAutomationRuns":              {reads: true, where: onSource},
+	"fetchAutomationRuns":              {needs: auth.AccessRead, where: onSource},
 
 	// A provider's, which a client may not ask of a host.
 	"canvasOpen":            {where: onChannel},
@@ -88,13 +97,13 @@ var methods = map[string]method{
 // mcpMethods are the requests and notifications of MCP that clients send on
 // mcp:// channels.
 var mcpMethods = map[string]method{
-	"ping":                     {reads: true},
-	"tools/list":               {reads: true},
-	"resources/list":           {reads: true},
-	"resources/templates/list": {reads: true},
-	"resources/read":           {reads: true},
-	"prompts/list":             {reads: true},
-	"prompts/get":              {reads: true},
+	"ping":                     {needs: auth.AccessRead},
+	"tools/list":               {needs: auth.AccessRead},
+	"resources/list":           {needs: auth.AccessRead},
+	"resources/templates/list": {needs: auth.AccessRead},
+	"resources/read":           {needs: auth.AccessRead},
+	"prompts/list":             {needs: auth.AccessRead},
+	"prompts/get":              {needs: auth.AccessRead},
 
 	"tools/call":              {},
 	"logging/setLevel":        {},

@@ -56,9 +56,7 @@ func lists(patterns []string) [][]string {
 
 // Narrow returns the policy that allows what both allow.
 func (p Policy) Narrow(q Policy) Policy {
-	if rank(q.Access) < rank(p.Access) {
-		p.Access = q.Access
-	}
+	p.Access = p.Access.Less(q.Access)
 	p.Reverse = p.Reverse && q.Reverse
 	p.Channels = slices.Concat(p.Channels, q.Channels)
 	p.Methods = slices.Concat(p.Methods, q.Methods)
@@ -66,16 +64,11 @@ func (p Policy) Narrow(q Policy) Policy {
 	return p
 }
 
-// rank orders the levels of access. What is none of them allows nothing.
-func rank(a auth.Access) int {
-	return slices.Index([]auth.Access{auth.AccessRead, auth.AccessWrite, auth.AccessAdmin}, a)
-}
+// Writes reports whether the policy allows everything that access is about.
+func (p Policy) Writes() bool { return p.Access.Includes(auth.AccessWrite) }
 
-// Writes reports whether the policy allows to change something.
-func (p Policy) Writes() bool { return rank(p.Access) >= rank(auth.AccessWrite) }
-
-// allowsSome reports whether the policy allows anything.
-func (p Policy) allowsSome() bool { return rank(p.Access) >= 0 }
+// Speaks reports whether the policy allows to have an agent do something.
+func (p Policy) Speaks() bool { return p.Access.Includes(auth.AccessTalk) }
 
 // Full reports whether the policy allows everything: then no gate is needed.
 func (p Policy) Full() bool { return p.Writes() && len(p.Channels) == 0 && len(p.Methods) == 0 }

@@ -253,13 +253,14 @@ func (s *Server) apiClient(w http.ResponseWriter, r *http.Request) (auth.Client,
 type grant struct {
 	Subject  string      `json:"subject"`
 	Access   auth.Access `json:"access"`
+	Level    string      `json:"level"`              // the same, by its name
 	Channels []string    `json:"channels,omitempty"` // none: all
 	Methods  []string    `json:"methods,omitempty"`  // none: all that Access allows
 	Expires  time.Time   `json:"expires"`
 }
 
 func grantOf(who auth.Client) grant {
-	return grant{who.Subject, who.Access, who.Channels, who.Methods, who.Expires}
+	return grant{who.Subject, who.Access, who.Access.Level(), who.Channels, who.Methods, who.Expires}
 }
 
 // serveHosts lists the hosts that the token may see, and what it allows there.

@@ -152,6 +152,9 @@ func (a *Agent) policy(open routing.Open) gate.Policy {
 	if a.cfg.Allow != nil {
 		policy = policy.Narrow(*a.cfg.Allow)
 	}
+	if len(a.cfg.ApproveOnly) > 0 && !auth.MatchesAny(a.cfg.ApproveOnly, open.Subject) {
+		policy = policy.Narrow(gate.NewPolicy(auth.AccessTalk, nil, nil, true))
+	}
 	policy.SharedFiles = a.cfg.HostFiles.shared(a.cfg.Upstream)
 	return policy
 }

@@ -22,7 +22,7 @@
 //
 //	AHP-Relay-Subject     of the client's token
 //	AHP-Relay-Tenant
-//	AHP-Relay-Access      read, write or admin: what is left of the token's by --allow
+//	AHP-Relay-Access      read, talk, approve, write or admin: what is left of the token's by --allow and --approve-only
 //	AHP-Relay-Connection  id of the connection, as in all logs
 //
 // and a command the variables AHP_REMOTE_SUBJECT, AHP_REMOTE_TENANT,

@@ -37,9 +37,10 @@ type Config struct {
 	Strict   bool                // MCP and capabilities of clients are gated strictly, whatever relays say; see package mcpgate
 	Canvas   contentproxy.Config // what of the host's loopback interface canvases may show; the AHP host's own port is added
 
-	HostFiles HostFiles    // whether the host's files are this machine's; default: if the upstream is on it
-	Allow     *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
-	NoReverse bool         // the host may not ask clients for their files
+	HostFiles   HostFiles    // whether the host's files are this machine's; default: if the upstream is on it
+	Allow       *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
+	ApproveOnly []string     // patterns of subjects: nobody else may approve what agents ask for, nor operate; none: whoever their tokens let
+	NoReverse   bool         // the host may not ask clients for their files
 
 	StateDir string // where it is noted which instance runs, for the one that comes after a crash; "": nowhere
 

@@ -126,6 +126,35 @@ func TestAllow(t *testing.T) {
 	}
 }
 
+// TestApproveOnly keeps approvals, and what could stand for them, for those whom
+// the host's owner names, whatever tokens say.
+func TestApproveOnly(t *testing.T) {
+	say := func(action string) string {
+		return `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":1,"action":` + action + `}}`
+	}
+	talk := say(`{"type":"chat/turnStarted","message":{"text":"hello"}}`)
+	messages := []string{
+		talk, say(`{"type":"chat/toolCallConfirmed","turnId":"1","toolCallId":"1","approved":true}`),
+		say(`{"type":"session/configChanged","config":{"autoApprove":true}}`), say(`{"type":"chat/turnStarted","message":{"text":"!ls"}}`),
+		`{"jsonrpc":"2.0","id":5,"method":"createTerminal","params":{"channel":"t:/1"}}`,
+	}
+	for subject, passes := range map[string][]string{"ada": messages, "ada@login.example.com": messages, "bob": {talk}, "Ada": {talk}} {
+		inWorld(t, func(w *world) {
+			w.agent.cfg.ApproveOnly = []string{"ada", "*@login.example.com"}
+			who := of(subject)
+			who.Access = "admin"
+			r := w.openAs(w.relay, who)
+			hostSide := w.hostSide()
+			for _, m := range messages {
+				r.send(m)
+			}
+			if got := hostSide.messages(); !slices.Equal(got, passes) {
+				t.Errorf("%s: the host got %q; want %q", subject, got, passes)
+			}
+		})
+	}
+}
+
 // TestNoReverse answers the host in every client's place.
 func TestNoReverse(t *testing.T) {
 	inWorld(t, func(w *world) {

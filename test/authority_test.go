@@ -78,7 +78,7 @@ func TestMatrix(t *testing.T) {
 				if want == "-" || row.Method == "initialize" || row.Method == "reconnect" || strings.Contains(message, "mcp://") {
 					continue
 				}
-				if strings.HasPrefix(row.Method, "resource") { // who only reads may read below what it is subscribed to
+				if strings.HasPrefix(row.Method, "resource") || row.Method == "dispatchAction" { // who does not operate reaches, and attaches, what is below what it is subscribed to
 					call(t, client, "subscribe", `{"channel":"mock:/s"}`)
 				}
 				judge := j.fromClient

@@ -67,6 +67,7 @@ func (w *walk) greeted(call *Call, result []byte) {
 		if m, ok := ahp.MemberOf(result, "serverSeq"); ok {
 			c.host.begins(seqOf(m.Raw), call.seq)
 		}
+		c.host.commandsBegin(ahp.TextOf(result, "terminalCommandPrefix"))
 	}
 	if declared {
 		c.hello, c.known, c.earlier = call.hello, true, false

@@ -32,6 +32,7 @@ type Host struct {
 	heard    uint64                         // messages
 	canvases *simplelru.LRU[string, Canvas]
 	clients  *simplelru.LRU[clientKey, hello]
+	command  *string // what begins a command to the host; nil: it has not said
 }
 
 type clientKey struct{ subject, clientID string }
@@ -48,7 +49,7 @@ func NewHost(key func(uri string) string) *Host {
 }
 
 func (h *Host) forgetLocked() {
-	h.seq, h.floor = 0, stamp{}
+	h.seq, h.floor, h.command = 0, stamp{}, nil
 	h.owned = newLRU[string, *owned](maxOwned, nil)
 	h.prefixes = newLRU[string, *owned](maxPrefixes, nil)
 	h.lists = newLRU(maxOwned, func(_ listKey, when stamp) { h.floor = later(h.floor, when) })
@@ -96,6 +97,24 @@ func (h *Host) begins(seq, before int64) {
 	if seq < before {
 		h.forgetLocked()
 	}
+}
+
+// CommandPrefix is what begins a message that the host takes for a command to run,
+// "" for nothing; known is false if it has not said yet.
+func (h *Host) CommandPrefix() (prefix string, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.command == nil {
+		return "", false
+	}
+	return *h.command, true
+}
+
+// commandsBegin takes what begins a command.
+func (h *Host) commandsBegin(prefix string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.command = &prefix
 }
 
 // learn takes what a message says. So far is the host on the connection that it

@@ -152,6 +152,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg.StateDir = c.stateDir(s)
 	cfg.Control = c.controlPath(cfg.Token, s)
 	cfg.Allow, cfg.NoReverse, cfg.HostFiles = c.policy(), !c.Reverse, c.HostFiles
+	cfg.ApproveOnly = c.ApproveOnly
 	cfg.Strict = c.MCP == "strict"
 	if c.Compress != "off" {
 		cfg.Compress = c.Compress

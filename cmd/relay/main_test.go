@@ -43,6 +43,15 @@ func TestTokens(t *testing.T) {
 	if err != nil || client.Subject != "ada" || client.Access != auth.AccessRead || client.Tenant != "default" || !client.Files {
 		t.Errorf("client token says %+v, %v", client, err)
 	}
+	for level, want := range map[string]auth.Access{"look": auth.AccessRead, "talk": auth.AccessTalk, "approve": auth.AccessApprove, "operate": auth.AccessWrite, "own": auth.AccessAdmin} {
+		out, _, err := relay(t, "token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--level", level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if client, err := keys.VerifyClient(strings.TrimSuffix(out, "\n")); err != nil || client.Access != want {
+			t.Errorf("--level %s: the token says %+v, %v; want access %s", level, client, err, want)
+		}
+	}
 	if left := time.Until(client.Expires); left > time.Hour || left < 59*time.Minute {
 		t.Errorf("client token is good for %v; want 1h", left)
 	}

@@ -29,8 +29,9 @@ type shareCmd struct {
 	relayFlag
 	Host    string        `help:"Host of the session." required:"" placeholder:"HOST"`
 	Channel string        `help:"The session, such as ahp-session:/…: what belongs to it is shared too, and nothing else." required:"" placeholder:"URI"`
-	Read    bool          `help:"Who has the link may look, and change nothing. The default." xor:"access"`
-	Write   bool          `help:"Who has the link may also talk to the agent, which can do what it likes on its machine." xor:"access"`
+	Level   auth.Access   `help:"What who has the link may do: look, talk, approve (what the agent asks for), or operate, and so do what it likes on its machine. Default: look. --read and --write are look and operate." enum:"look,talk,approve,operate,read,write," default:""`
+	Read    bool          `help:"As --level look, the default." xor:"access"`
+	Write   bool          `help:"As --level operate." xor:"access"`
 	Files   bool          `help:"The files in the session's working directories, too."`
 	TTL     time.Duration `help:"How long the link is good." default:"1h" name:"ttl"`
 	Subject string        `help:"Who the link is for, as it stands in logs. Default: a name of the link's own." placeholder:"NAME"`
@@ -79,12 +80,18 @@ func (c *shareCmd) client() (who auth.Client, err error) {
 	if err := ahp.CheckName("--host", c.Host); err != nil {
 		return who, err
 	}
+	level := c.Level
+	switch {
+	case level != "" && (c.Read || c.Write):
+		return who, errors.New("--level cannot be used with --read or --write")
+	case c.Write:
+		level = auth.AccessWrite
+	case level == "":
+		level = auth.AccessRead
+	}
 	who = auth.Client{
 		ID: rand.Text(), Tenant: c.Tenant, Subject: c.Subject, Hosts: []string{c.Host}, Channels: []string{c.Channel}, Files: c.Files,
-		Access: auth.AccessRead, Expires: time.Now().Add(c.TTL), MaxConnections: c.MaxConnections,
-	}
-	if c.Write {
-		who.Access = auth.AccessWrite
+		Access: level, Expires: time.Now().Add(c.TTL), MaxConnections: c.MaxConnections,
 	}
 	if who.Subject == "" {
 		// Links do not know each other: one subject for all would let who has

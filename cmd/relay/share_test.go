@@ -35,6 +35,7 @@ func TestShare(t *testing.T) {
 	}{
 		"as is":    {nil, "http://127.0.0.1:1/", auth.AccessRead, time.Hour, "", shareConnections},
 		"to read":  {[]string{"--read", "--url", "https://relay.example.com"}, "https://relay.example.com/", auth.AccessRead, time.Hour, "", shareConnections},
+		"to talk":  {[]string{"--level", "talk", "--url", "https://relay.example.com"}, "https://relay.example.com/", auth.AccessTalk, time.Hour, "", shareConnections},
 		"to write": {[]string{"--write", "--max-connections", "3", "--ttl", "5m", "--subject", "bob", "--url", "https://example.com/relay/"}, "https://example.com/relay/", auth.AccessWrite, 5 * time.Minute, "bob", 3},
 	} {
 		channel := strings.ReplaceAll(session, " ", "_") // patterns have no spaces

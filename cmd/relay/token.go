@@ -13,12 +13,13 @@ type clientTokenCmd struct {
 	Host    []string      `help:"Host that the token is for; * in it stands for any characters, alone for all hosts. May be repeated." required:"" placeholder:"HOST"`
 	Subject string        `help:"Who uses the token: a name for each person or program. Those with one name are one to the host and share their files; it stands in logs, and relay revoke takes it." required:"" placeholder:"NAME"`
 	TTL     time.Duration `help:"How long the token is good." default:"720h" name:"ttl"`
-	Access  auth.Access   `help:"What the token allows: read or write. A token with write is a shell on its hosts." enum:"read,write" default:"write"`
+	Level   auth.Access   `help:"What the token allows: look (sessions and chats), talk (and turns, the queue, answers), approve (and what agents ask for), operate (everything at the host: a shell there), own (and sharing)." enum:"look,talk,approve,operate,own,read,write,admin" default:"operate"`
+	Access  auth.Access   `help:"The older name of --level: read is look, write is operate." enum:"read,write," default:"" hidden:""`
 	Tenant  string        `help:"Tenant that the hosts belong to." default:"default"`
 
 	Channel        []string `help:"Session, or other channel or file, that the token is for, with what belongs to it; * stands for any characters. May be repeated; without it, all." placeholder:"URI" sep:"none"`
-	Method         []string `help:"Method that the token allows; * stands for any characters. May be repeated; without it, all that --access allows." placeholder:"NAME"`
-	Files          bool     `help:"Files in the working directories of the sessions that the token is for, too. Without it, --access read and --channel reach only files that --channel names."`
+	Method         []string `help:"Method that the token allows; * stands for any characters. May be repeated; without it, all that --level allows." placeholder:"NAME"`
+	Files          bool     `help:"Files in the working directories of the sessions that the token is for, too. Without it, levels below operate and --channel reach only files that --channel names."`
 	Reverse        bool     `help:"The host may ask this client for the client's own files."`
 	MaxConnections int      `help:"How many connections the token is good for at a time; 0: as the relay is set." placeholder:"N"`
 }
@@ -28,9 +29,13 @@ func (c *clientTokenCmd) Run(s *streams) error {
 	if c.TTL <= 0 {
 		return fmt.Errorf("--ttl is %v; want more than 0, such as 720h", c.TTL)
 	}
+	level := c.Level
+	if c.Access != "" {
+		level = level.Less(c.Access)
+	}
 	return c.print(s, func(keys *auth.Keys) (string, error) {
 		return keys.IssueClient(auth.Client{
-			Tenant: c.Tenant, Subject: c.Subject, Hosts: c.Host, Access: c.Access, Expires: time.Now().Add(c.TTL),
+			Tenant: c.Tenant, Subject: c.Subject, Hosts: c.Host, Access: level, Expires: time.Now().Add(c.TTL),
 			Channels: c.Channel, Methods: c.Method, Files: c.Files, Reverse: c.Reverse, MaxConnections: c.MaxConnections,
 		})
 	})

@@ -17,10 +17,12 @@ var Tokens = []struct {
 	Name  string
 	Allow auth.Client // what it may do
 }{
-	{"read", auth.Client{Access: auth.AccessRead}},
+	{"look", auth.Client{Access: auth.AccessRead}},
+	{"talk", auth.Client{Access: auth.AccessTalk}},
+	{"approve", auth.Client{Access: auth.AccessApprove}},
+	{"operate", auth.Client{Access: auth.AccessWrite}},
+	{"own", auth.Client{Access: auth.AccessAdmin}},
 	{"reverse", auth.Client{Access: auth.AccessRead, Reverse: true}},
-	{"write", auth.Client{Access: auth.AccessWrite}},
-	{"admin", auth.Client{Access: auth.AccessAdmin}},
 	{"named", auth.Client{Access: auth.AccessWrite, Methods: []string{"listSessions"}}},
 	{"in", auth.Client{Access: auth.AccessWrite, Channels: limited}},
 	{"out", auth.Client{Access: auth.AccessWrite, Channels: limited}},
@@ -70,7 +72,7 @@ func Read(path string) (rows []Row, err error) {
 		fields := strings.Fields(line)
 		first := 3 + len(Tokens)
 		if len(fields) <= first || !strings.HasPrefix(fields[first], "{") {
-			return nil, fmt.Errorf("%s:%d: want 10 words and params", path, n)
+			return nil, fmt.Errorf("%s:%d: want 12 words and params", path, n)
 		}
 		rows = append(rows, Row{
 			Line: n, FromHost: fields[0] == "h", Request: fields[1] == "req", Method: fields[2],

@@ -1,0 +1,39 @@
+package auth_test
+
+import (
+	"testing"
+
+	"ahprelay/auth"
+)
+
+func TestLevels(t *testing.T) {
+	for name, want := range map[string]auth.Access{
+		"look": auth.AccessRead, "read": auth.AccessRead, "talk": auth.AccessTalk, "approve": auth.AccessApprove,
+		"operate": auth.AccessWrite, "write": auth.AccessWrite, "own": auth.AccessAdmin, "admin": auth.AccessAdmin,
+	} {
+		var got auth.Access
+		if err := got.UnmarshalText([]byte(name)); err != nil || got != want {
+			t.Errorf("%s is read as %q, %v; want %q", name, got, err, want)
+		}
+	}
+	levels := auth.Levels()
+	for i, a := range levels {
+		var again auth.Access
+		if err := again.UnmarshalText([]byte(a.Level())); err != nil || again != a {
+			t.Errorf("%q is called %q, which is read as %q", a, a.Level(), again)
+		}
+		for j, b := range levels {
+			if got := a.Includes(b); got != (i >= j) {
+				t.Errorf("%s includes %s: %v", a.Level(), b.Level(), got)
+			}
+			if got := a.Less(b); got != levels[min(i, j)] {
+				t.Errorf("the lower of %s and %s is %q", a.Level(), b.Level(), got)
+			}
+		}
+		for _, none := range []auth.Access{"", "root", "Write", "look "} {
+			if none.Includes(a) || none.Less(a).Includes(levels[0]) || a.Less(none).Includes(levels[0]) {
+				t.Errorf("%q, which is no level, includes something", none)
+			}
+		}
+	}
+}
