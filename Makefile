@@ -15,7 +15,7 @@ SOAK    ?= 10m
 FUZZ    ?= .
 FUZZTIME ?= 30s
 PKGS    := ./...
-PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./mcpgate ./routing
+PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
 .PHONY: all build test lint bench microbench demo faults soak fuzz interop deps
 

@@ -13,7 +13,9 @@ var layers = [][]string{
 	{"ahp", "alike", "fair", "idle"},
 	{"auth", "refhost", "view"},
 	{"auth/oidc"},
+	{"link"},
 	{"broker"},
+	{"broker/embedded", "registry"},
 	{"routing", "contentproxy", "gate"},
 	{"mcpgate"},
 	{"gateway", "hostagent"},
@@ -48,5 +50,14 @@ func TestImportsPointDown(t *testing.T) {
 			}
 		}
 		below = append(below, layer...)
+	}
+}
+
+// TestHostAgentHasNoServer fails if host-agents link the NATS server.
+func TestHostAgentHasNoServer(t *testing.T) {
+	for _, dep := range dependencies(t, "cmd/host-agent") {
+		if strings.HasPrefix(dep, "github.com/nats-io/nats-server/") {
+			t.Errorf("host-agent depends on %s", dep)
+		}
 	}
 }

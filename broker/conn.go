@@ -14,9 +14,12 @@ import (
 
 // Settings of NATS connections.
 const (
-	// dialTimeout bounds each step of an attempt: connection, TLS and
+	// PingInterval: both ends of a connection ask each other this often.
+	PingInterval = 2 * time.Second
+
+	// DialTimeout bounds each step of an attempt: connection, TLS and
 	// WebSocket handshake together, then the login.
-	dialTimeout = 5 * time.Second
+	DialTimeout = 5 * time.Second
 
 	// closeTimeout is how long Close tries to get out what was published.
 	closeTimeout = 2 * time.Second
@@ -56,7 +59,7 @@ type Events struct {
 }
 
 // A Conn is a connection to NATS, which comes back by itself for ever. It is a
-// [Bus], and safe for concurrent use.
+// [link.Bus], and safe for concurrent use.
 //
 // Nothing is kept for later while the connection is away: Publish fails then,
 // at once. Else it may take as long as the other side accepts bytes slowly.
@@ -97,7 +100,7 @@ func (c *Conn) start(url string, opts ...nats.Option) error {
 		nats.CustomReconnectDelay(c.beforeRetry),
 		nats.IgnoreAuthErrorAbort(), // else two refusals in a row end it for good
 		nats.ReconnectBufSize(-1),   // keep nothing: links know better what to send again
-		nats.Timeout(dialTimeout),
+		nats.Timeout(DialTimeout),
 		nats.NoEcho(),
 		nats.ConnectHandler(func(nc *nats.Conn) { c.connected(nc, c.events.Connected) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) { c.connected(nc, c.events.Reconnected) }),
@@ -171,7 +174,7 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 	if c.creds != nil {
 		c.creds.ready(refuses(c.nc.LastError()))
 	}
-	wait := retryDelay(attempt)
+	wait := RetryDelay(attempt)
 	if time.Since(time.Unix(0, c.lostAt.Load())) < quickTime {
 		wait = delayUpTo(attempt, quickCeiling)
 	}
@@ -215,21 +218,21 @@ func (c *Conn) attemptFailed(err error) {
 // failed remembers why the server could not be reached.
 func (c *Conn) failed(err error) { c.lastError.Store(&err) }
 
-// retryDelay returns how long to wait before an attempt, counted from 1: 125
+// RetryDelay returns how long to wait before an attempt, counted from 1: 125
 // to 500 ms, then up to twice as long each time, and 1.25 to 5 s in the end.
 // Three quarters of it are random, so that of a thousand host-agents that lost the
 // same relay about 300 come back in the busiest 100 ms, however short it was away.
-func retryDelay(attempt int) time.Duration { return delayUpTo(attempt, retryCeiling) }
+func RetryDelay(attempt int) time.Duration { return delayUpTo(attempt, retryCeiling) }
 
-// delayUpTo is retryDelay with another limit.
+// delayUpTo is RetryDelay with another limit.
 func delayUpTo(attempt int, most time.Duration) time.Duration {
 	ceiling := min(retryFirst<<min(attempt-1, 10), most)
 	floor := max(retryFloor, ceiling/4)
 	return floor + rand.N(ceiling-floor)
 }
 
-// nextLogin returns a channel that is closed at the next login.
-func (c *Conn) nextLogin() <-chan struct{} {
+// NextLogin returns a channel that is closed at the next login.
+func (c *Conn) NextLogin() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.up
@@ -242,7 +245,7 @@ func (c *Conn) Connected() bool { return c.nc.IsConnected() }
 // when ctx ends.
 func (c *Conn) AwaitConnected(ctx context.Context) error {
 	for {
-		up := c.nextLogin()
+		up := c.NextLogin()
 		if c.Connected() {
 			return nil
 		}
@@ -275,6 +278,25 @@ func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), er
 		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
 	return func() { _ = sub.Unsubscribe() }, nil // fails if the Conn is closed, and needs nothing then
+}
+
+// QueueSubscribe is Subscribe for one of a group, of which one gets each message:
+// one that is connected to the server where it comes in, if there is one.
+func (c *Conn) QueueSubscribe(subject, group string, into chan *nats.Msg) (cancel func(), err error) {
+	sub, err := c.nc.ChanQueueSubscribe(subject, group, into)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil
+}
+
+// Flush returns when the server has taken what was said to it so far, or after a
+// time.
+func (c *Conn) Flush(limit time.Duration) error { return c.nc.FlushTimeout(limit) }
+
+// PublishRequest is Publish of a message that wants its answers on reply.
+func (c *Conn) PublishRequest(subject, reply string, data []byte) error {
+	return c.nc.PublishRequest(subject, reply, data)
 }
 
 // Request publishes and returns the first answer.

@@ -145,7 +145,7 @@ func (c *Conn) renewLoop(ctx context.Context) {
 		wait := idle
 		switch {
 		case failures > 0:
-			wait = retryDelay(failures)
+			wait = RetryDelay(failures)
 		case !due.IsZero():
 			wait = time.Until(due)
 		case !c.Connected():

@@ -14,6 +14,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/link"
 
 	"github.com/nats-io/nats.go"
 )
@@ -23,12 +24,21 @@ import (
 // netConn.
 const maxUnansweredPings = 30
 
+// A Server is a NATS server within this process: see package embedded.
+type Server interface {
+	nats.InProcessConnProvider
+
+	// SetTenant has the server accept users of a tenant's account, except those
+	// that are revoked: see [auth.Keys.TenantAccountJWT].
+	SetTenant(tenant string, revoked map[string]time.Time) error
+}
+
 // RelayConfig says how a relay connects to NATS.
 type RelayConfig struct {
 	Keys     *auth.Keys  // required; the relay makes its own credentials
 	Instance string      // required; the name of this run of the relay
 	Tenant   string      // whose account to be in; default: that of relays among themselves
-	Server   *Server     // connect to this server, within the process
+	Server   Server      // connect to this server, within the process
 	URL      string      // or to these, separated by commas: nats://host:port, tls://host:port
 	TLS      *tls.Config // for URL; default: the system's authorities
 
@@ -108,7 +118,7 @@ func (cfg *RelayConfig) check() error {
 		return nil
 	}
 	for u := range strings.SplitSeq(cfg.URL, ",") {
-		if err := checkURL(u, "nats", "tls"); err != nil {
+		if err := CheckURL(u, "nats", "tls"); err != nil {
 			return err
 		}
 	}
@@ -223,7 +233,7 @@ func (cfg *AgentConfig) options(life context.Context, c *Conn) []nats.Option {
 	return append(network,
 		nats.Name(cfg.Instance),
 		login(c.creds.show, cfg.Sign),
-		nats.CustomInboxPrefix(HostPrefix(cfg.Tenant, cfg.Host)+"inbox."+cfg.Instance),
+		nats.CustomInboxPrefix(link.HostPrefix(cfg.Tenant, cfg.Host)+"inbox."+cfg.Instance),
 		nats.IgnoreDiscoveredServers(), // their addresses are those of the inside
 	)
 }
@@ -264,7 +274,7 @@ func checkURLs(rawURLs []string) error {
 	}
 	schemes := []string{"nats", "tls", "ws", "wss"}
 	for _, u := range rawURLs {
-		if err := checkURL(u, schemes...); err != nil {
+		if err := CheckURL(u, schemes...); err != nil {
 			return err
 		}
 		scheme, _, _ := strings.Cut(u, "://")
@@ -273,8 +283,8 @@ func checkURLs(rawURLs []string) error {
 	return nil
 }
 
-// checkURL reports why rawURL is not the address of a NATS server.
-func checkURL(rawURL string, schemes ...string) error {
+// CheckURL reports why rawURL is not the address of a NATS server.
+func CheckURL(rawURL string, schemes ...string) error {
 	want := strings.Join(schemes, "://, ") + "://"
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Hostname() == "" {
@@ -310,7 +320,7 @@ func networkOptions(d dialer, rawURL string, tlsConfig *tls.Config) []nats.Optio
 		nats.SetCustomDialer(d),
 		nats.SkipHostLookup(), // the dialer does it, off the library's lock
 		nats.FlusherTimeout(writeTimeout),
-		nats.PingInterval(pingInterval),
+		nats.PingInterval(PingInterval),
 		nats.MaxPingsOutstanding(maxUnansweredPings),
 	}
 	if isTLS(rawURL) {

@@ -16,14 +16,16 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/broker/embedded"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/natssite"
 
 	"github.com/coder/websocket"
 	"github.com/nats-io/nats.go"
 )
 
 func TestDialRefusesConfiguration(t *testing.T) {
-	s := newSite(t)
+	s := natssite.New(t)
 	agents := map[string]func(*broker.AgentConfig){
 		"no URLs":        func(c *broker.AgentConfig) { c.URLs = nil },
 		"one of nats://": func(c *broker.AgentConfig) { c.URLs = []string{"nats://a:1", "tls://b:1"} },
@@ -37,7 +39,7 @@ func TestDialRefusesConfiguration(t *testing.T) {
 		"no Sign":        func(c *broker.AgentConfig) { c.Sign = nil },
 	}
 	for want, spoil := range agents {
-		cfg := s.agentConfig(t, "acme", "laptop", 0)
+		cfg := s.AgentConfig(t, "acme", "laptop", 0)
 		spoil(&cfg)
 		_, err := broker.DialAgent(t.Context(), cfg)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
@@ -45,11 +47,11 @@ func TestDialRefusesConfiguration(t *testing.T) {
 		}
 	}
 	relays := map[string]broker.RelayConfig{
-		"no Keys":                  {Server: s.server, Instance: "r"},
-		"Instance":                 {Server: s.server, Keys: s.keys},
-		"either Server or URL":     {Keys: s.keys, Instance: "r"},
-		"nats://, tls://":          {Keys: s.keys, Instance: "r", URL: "nats://a:1,ws://b"},
-		"no address of a NATS ser": {Keys: s.keys, Instance: "r", URL: "nats://a:1,"},
+		"no Keys":                  {Server: s.Server, Instance: "r"},
+		"Instance":                 {Server: s.Server, Keys: s.Keys},
+		"either Server or URL":     {Keys: s.Keys, Instance: "r"},
+		"nats://, tls://":          {Keys: s.Keys, Instance: "r", URL: "nats://a:1,ws://b"},
+		"no address of a NATS ser": {Keys: s.Keys, Instance: "r", URL: "nats://a:1,"},
 	}
 	for want, cfg := range relays {
 		if _, err := broker.DialRelay(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
@@ -60,19 +62,19 @@ func TestDialRefusesConfiguration(t *testing.T) {
 
 func TestDialRelaySaysWhyNot(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	url := s.url()
-	stranger := newSite(t)
+	s := natssite.New(t)
+	url := s.URL()
+	stranger := natssite.New(t)
 	dial := func(url string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
-		_, err := broker.DialRelay(ctx, broker.RelayConfig{URL: url, Keys: stranger.keys, Instance: "r"})
+		_, err := broker.DialRelay(ctx, broker.RelayConfig{URL: url, Keys: stranger.Keys, Instance: "r"})
 		return err
 	}
 	if err := dial(url); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("DialRelay with other keys = %v; want %v", err, nats.ErrAuthorization)
 	}
-	s.server.Close()
+	s.Server.Close()
 	if err := dial(url); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("DialRelay without a server = %v; want connection refused", err)
 	}
@@ -81,17 +83,17 @@ func TestDialRelaySaysWhyNot(t *testing.T) {
 // A host-agent that starts before its relay, and outlives two runs of it.
 func TestAgentComesBack(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
-	addr := s.server.Addr().String()
-	s.server.Close()
+	s := natssite.New(t)
+	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
+	addr := s.Server.Addr().String()
+	s.Server.Close()
 
 	agent, err := broker.DialAgent(t.Context(), cfg)
 	if err != nil {
 		t.Fatalf("DialAgent: %v", err)
 	}
 	t.Cleanup(agent.Close)
-	if err := next(t, "retry", evs.retrying); !strings.Contains(err.Error(), "connection refused") {
+	if err := natssite.Next(t, "retry", evs.Retrying); !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("Retrying(%v); want connection refused", err)
 	}
 	if err := agent.Publish("ahp.v1.acme.laptop.x", nil); err == nil {
@@ -101,19 +103,19 @@ func TestAgentComesBack(t *testing.T) {
 	if _, err := agent.Subscribe("ahp.v1.acme.laptop.down", in); err != nil {
 		t.Fatalf("Subscribe without a connection: %v", err)
 	}
-	s.start(t, addr)
-	next(t, "Connected", evs.connected)
-	wantPassage(t, s.relay(t), agent, "ahp.v1.acme.laptop.ready")
+	s.Start(t, addr)
+	natssite.Next(t, "Connected", evs.Connected)
+	natssite.WantPassage(t, s.Relay(t), agent, "ahp.v1.acme.laptop.ready")
 
-	s.restart(t)
-	next(t, "Disconnected", evs.disconnected)
-	next(t, "Reconnected", evs.reconnected)
-	relay := s.relay(t)
-	eventually(t, "the subscription is back", func() bool {
+	s.Restart(t)
+	natssite.Next(t, "Disconnected", evs.Disconnected)
+	natssite.Next(t, "Reconnected", evs.Reconnected)
+	relay := s.Relay(t)
+	natssite.Eventually(t, "the subscription is back", func() bool {
 		_ = relay.Publish("ahp.v1.acme.laptop.down", nil)
 		return len(in) > 0
 	})
-	if len(evs.connected) > 0 {
+	if len(evs.Connected) > 0 {
 		t.Error("Connected a second time")
 	}
 }
@@ -122,9 +124,9 @@ func TestAgentComesBack(t *testing.T) {
 // without a wait.
 func TestAgentGoesToTheNextServer(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	first := s.server
-	second, err := broker.StartServer(broker.ServerConfig{Keys: s.keys, Listen: "127.0.0.1:0", Tenants: acme})
+	s := natssite.New(t)
+	first := s.Server
+	second, err := embedded.Start(embedded.Config{Keys: s.Keys, Listen: "127.0.0.1:0", Tenants: natssite.Acme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +137,7 @@ func TestAgentGoesToTheNextServer(t *testing.T) {
 	}
 	_ = nobody.Close()
 	firstURL, secondURL := "nats://"+first.Addr().String(), "nats://"+second.Addr().String()
-	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	cfg.URLs = []string{"nats://" + nobody.Addr().String(), firstURL, secondURL}
 	connected := make(chan string, 10)
 	waits := make(chan time.Duration, 1000)
@@ -144,21 +146,21 @@ func TestAgentGoesToTheNextServer(t *testing.T) {
 		Reconnected: func(url string) { connected <- url },
 		Retrying:    func(_ int, _ error, wait time.Duration) { waits <- wait },
 	}
-	agent := dialAgent(t, cfg)
-	if got := next(t, "connection", connected); got != firstURL {
+	agent := natssite.DialAgent(t, cfg)
+	if got := natssite.Next(t, "connection", connected); got != firstURL {
 		t.Errorf("connected to %s; want the first that is there, %s", got, firstURL)
 	}
 	first.Close()
-	if got := next(t, "connection", connected); got != secondURL {
+	if got := natssite.Next(t, "connection", connected); got != secondURL {
 		t.Errorf("connected to %s; want the next one, %s", got, secondURL)
 	}
 	agent.Redial() // stays where it is
-	if got := next(t, "connection", connected); got != secondURL {
+	if got := natssite.Next(t, "connection", connected); got != secondURL {
 		t.Errorf("connected to %s after Redial; want %s", got, secondURL)
 	}
 	second.Close()
-	s.start(t, strings.TrimPrefix(firstURL, "nats://"))
-	if got := next(t, "connection", connected); got != firstURL {
+	s.Start(t, strings.TrimPrefix(firstURL, "nats://"))
+	if got := natssite.Next(t, "connection", connected); got != firstURL {
 		t.Errorf("connected to %s; want %s again", got, firstURL)
 	}
 	if len(waits) < 4 {
@@ -175,8 +177,8 @@ func TestAgentGoesToTheNextServer(t *testing.T) {
 // asking, and says why there is no connection.
 func TestAgentWithoutCredentials(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	s := natssite.New(t)
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	fetch := cfg.Credentials
 	var away atomic.Bool
 	away.Store(true)
@@ -186,43 +188,43 @@ func TestAgentWithoutCredentials(t *testing.T) {
 		}
 		return fetch(ctx)
 	}
-	evs, cfg := watched(cfg)
+	evs, cfg := natssite.Watched(cfg)
 	agent, err := broker.DialAgent(t.Context(), cfg)
 	if err != nil {
 		t.Fatalf("DialAgent: %v", err)
 	}
 	t.Cleanup(agent.Close)
-	for err := range evs.retrying {
+	for err := range evs.Retrying {
 		if strings.Contains(err.Error(), "relay is away") {
 			break
 		}
 	}
 	away.Store(false)
-	next(t, "Connected", evs.connected)
-	wantPassage(t, agent, s.relay(t), "ahp.v1.acme.laptop.x")
+	natssite.Next(t, "Connected", evs.Connected)
+	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
 }
 
 // Credentials that live for four seconds are renewed before they end: no server
 // cuts the host-agent off, so that hardly a message is late.
 func TestCredentialsAreRenewed(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	cfg := s.agentConfig(t, "acme", "laptop", 4*time.Second)
+	s := natssite.New(t)
+	cfg := s.AgentConfig(t, "acme", "laptop", 4*time.Second)
 	var fetched atomic.Int32
 	fetch := cfg.Credentials
 	cfg.Credentials = func(ctx context.Context) (string, error) {
 		fetched.Add(1)
 		return fetch(ctx)
 	}
-	evs, cfg := watched(cfg)
-	agent := dialAgent(t, cfg)
-	relay := s.relay(t)
-	in := subscribe(t, relay, "ahp.v1.acme.laptop.tick")
+	evs, cfg := natssite.Watched(cfg)
+	agent := natssite.DialAgent(t, cfg)
+	relay := s.Relay(t)
+	in := natssite.Subscribe(t, relay, "ahp.v1.acme.laptop.tick")
 	var last time.Time
 	var gap time.Duration
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for fetched.Load() < 3 || len(evs.reconnected) < 2 {
+	for fetched.Load() < 3 || len(evs.Reconnected) < 2 {
 		<-tick.C
 		_ = agent.Publish("ahp.v1.acme.laptop.tick", nil)
 		select {
@@ -235,9 +237,9 @@ func TestCredentialsAreRenewed(t *testing.T) {
 		default:
 		}
 	}
-	t.Logf("longest gap around %d renewals: %v", len(evs.reconnected), gap)
-	for len(evs.disconnected) > 0 {
-		if err := <-evs.disconnected; err != nil {
+	t.Logf("longest gap around %d renewals: %v", len(evs.Reconnected), gap)
+	for len(evs.Disconnected) > 0 {
+		if err := <-evs.Disconnected; err != nil {
 			t.Errorf("cut off (%v); want reconnects of our own choice only", err)
 		}
 	}
@@ -246,8 +248,8 @@ func TestCredentialsAreRenewed(t *testing.T) {
 // A server ends the connection when the credentials do.
 func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	cfg := s.agentConfig(t, "acme", "laptop", 2*time.Second)
+	s := natssite.New(t)
+	cfg := s.AgentConfig(t, "acme", "laptop", 2*time.Second)
 	userJWT, err := cfg.Credentials(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -258,19 +260,19 @@ func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	}
 	ends := time.Now().Add(life)
 	gone := make(chan time.Time, 1)
-	nc, err := natsConn(s.url(), nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { gone <- time.Now() }),
+	nc, err := natssite.Connect(s.URL(), nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { gone <- time.Now() }),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 		nats.UserJWT(func() (string, error) { return userJWT, nil }, cfg.Sign))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if late := next(t, "end of the connection", gone).Sub(ends); late > time.Second {
+	if late := natssite.Next(t, "end of the connection", gone).Sub(ends); late > time.Second {
 		t.Errorf("cut off %v after expiry", late)
 	}
 	// To the second: in the one in which they expire, they still open a door.
-	eventually(t, "expired credentials are refused", func() bool {
-		nc, err := natsConn(s.url(), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+	natssite.Eventually(t, "expired credentials are refused", func() bool {
+		nc, err := natssite.Connect(s.URL(), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 			nats.UserJWT(func() (string, error) { return userJWT, nil }, cfg.Sign))
 		if err == nil {
 			nc.Close()
@@ -283,8 +285,8 @@ func TestExpiredCredentialsAreCutOff(t *testing.T) {
 // off at their end, and the host-agent is back as soon as it gets new ones.
 func TestCredentialsComeTooLate(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	cfg := s.agentConfig(t, "acme", "laptop", 2*time.Second)
+	s := natssite.New(t)
+	cfg := s.AgentConfig(t, "acme", "laptop", 2*time.Second)
 	fetch := cfg.Credentials
 	var away atomic.Bool
 	cfg.Credentials = func(ctx context.Context) (string, error) {
@@ -293,25 +295,25 @@ func TestCredentialsComeTooLate(t *testing.T) {
 		}
 		return fetch(ctx)
 	}
-	evs, cfg := watched(cfg)
-	agent := dialAgent(t, cfg)
+	evs, cfg := natssite.Watched(cfg)
+	agent := natssite.DialAgent(t, cfg)
 	away.Store(true)
-	next(t, "Disconnected", evs.disconnected)
-	for err := range evs.retrying {
+	natssite.Next(t, "Disconnected", evs.Disconnected)
+	for err := range evs.Retrying {
 		if strings.Contains(err.Error(), "relay is away") {
 			break
 		}
 	}
 	away.Store(false)
-	next(t, "Reconnected", evs.reconnected)
-	wantPassage(t, agent, s.relay(t), "ahp.v1.acme.laptop.x")
+	natssite.Next(t, "Reconnected", evs.Reconnected)
+	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
 }
 
 // Credentials that the server refuses are fetched anew, not shown for ever.
 func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
 	t.Parallel()
-	s, stranger := newSite(t), newSite(t)
-	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	s, stranger := natssite.New(t), natssite.New(t)
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	fetch := cfg.Credentials
 	var calls atomic.Int32
 	cfg.Credentials = func(ctx context.Context) (string, error) {
@@ -321,16 +323,16 @@ func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
 			if err != nil {
 				return "", err
 			}
-			userJWT, _, err := stranger.keys.AgentUser("acme", "laptop", key.Public(), 0)
+			userJWT, _, err := stranger.Keys.AgentUser("acme", "laptop", key.Public(), 0)
 			return userJWT, err
 		case 2:
 			return "no JWT", nil
 		}
 		return fetch(ctx)
 	}
-	evs, cfg := watched(cfg)
-	dialAgent(t, cfg)
-	if err := next(t, "retry", evs.retrying); err == nil {
+	evs, cfg := natssite.Watched(cfg)
+	natssite.DialAgent(t, cfg)
+	if err := natssite.Next(t, "retry", evs.Retrying); err == nil {
 		t.Error("Retrying(nil); want a reason")
 	}
 	if n := calls.Load(); n != 3 {
@@ -342,8 +344,8 @@ func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
 // to it again.
 func TestGoodCredentialsAreKept(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	s := natssite.New(t)
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	var fetched, dials atomic.Int32
 	fetch := cfg.Credentials
 	cfg.Credentials = func(ctx context.Context) (string, error) {
@@ -359,7 +361,7 @@ func TestGoodCredentialsAreKept(t *testing.T) {
 		}
 		return c, err
 	}
-	dialAgent(t, cfg)
+	natssite.DialAgent(t, cfg)
 	// What was shown three times without an answer is believed no more: that is
 	// after these dials, unless others failed because the machine is busy.
 	if n, want := fetched.Load(), (dials.Load()+hangUps)/(hangUps+1); n < 1 || n > want {
@@ -378,21 +380,21 @@ func (c *mute) Write([]byte) (int, error) {
 // A link that goes silent without being closed is given up by both sides.
 func TestFrozenLink(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	var f freezer
-	cfg := s.agentConfig(t, "acme", "laptop", 0)
-	cfg.Dial = f.dial
-	evs, cfg := watched(cfg)
-	agent := dialAgent(t, cfg)
-	system, err := s.keys.SystemUser()
+	s := natssite.New(t)
+	var f natssite.Freezer
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
+	cfg.Dial = f.Dial
+	evs, cfg := natssite.Watched(cfg)
+	agent := natssite.DialAgent(t, cfg)
+	system, err := s.Keys.SystemUser()
 	if err != nil {
 		t.Fatal(err)
 	}
-	account, err := s.keys.TenantAccount("acme")
+	account, err := s.Keys.TenantAccount("acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	sys, err := natsConn(s.url(), nats.UserJWT(func() (string, error) { return system.JWT, nil }, system.Sign))
+	sys, err := natssite.Connect(s.URL(), nats.UserJWT(func() (string, error) { return system.JWT, nil }, system.Sign))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,16 +407,16 @@ func TestFrozenLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	frozen := time.Now()
-	f.freeze()
-	if err := next(t, "Disconnected", evs.disconnected); !strings.Contains(err.Error(), "nothing received") {
+	f.Freeze()
+	if err := natssite.Next(t, "Disconnected", evs.Disconnected); !strings.Contains(err.Error(), "nothing received") {
 		t.Errorf("Disconnected(%v); want nothing received", err)
 	}
-	back := next(t, "Reconnected", evs.reconnected).Sub(frozen)
+	back := natssite.Next(t, "Reconnected", evs.Reconnected).Sub(frozen)
 	t.Logf("back after %v", back)
 	if back > 10*time.Second {
 		t.Errorf("back after %v; want less than 10 s", back)
 	}
-	wantPassage(t, agent, s.relay(t), "ahp.v1.acme.laptop.x")
+	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
 	for msg := range cut {
 		if strings.Contains(string(msg.Data), cfg.Instance) {
 			break
@@ -430,17 +432,17 @@ func TestFrozenLink(t *testing.T) {
 // server. The promise is 10 s, and 7 s are usual.
 func TestFrozenNetwork(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pipeToServer(w, r, s.server) }))
+	s := natssite.New(t)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pipeToServer(w, r, s.Server) }))
 	t.Cleanup(front.Close)
-	wantRedial := func(t *testing.T, network *faultproxy.Proxy, evs *events) {
+	wantRedial := func(t *testing.T, network *faultproxy.Proxy, evs *natssite.EventChannels) {
 		t.Helper()
 		frozen := time.Now()
 		network.FreezeOpen()
-		if err := next(t, "Disconnected", evs.disconnected); !strings.Contains(err.Error(), "nothing received") {
+		if err := natssite.Next(t, "Disconnected", evs.Disconnected); !strings.Contains(err.Error(), "nothing received") {
 			t.Errorf("Disconnected(%v); want nothing received", err)
 		}
-		back := next(t, "Reconnected", evs.reconnected).Sub(frozen)
+		back := natssite.Next(t, "Reconnected", evs.Reconnected).Sub(frozen)
 		t.Logf("back after %v", back)
 		if back > 15*time.Second {
 			t.Errorf("back after %v; want 10 s", back)
@@ -449,20 +451,20 @@ func TestFrozenNetwork(t *testing.T) {
 	t.Run("host-agent over WebSocket", func(t *testing.T) {
 		t.Parallel()
 		network := newNetwork(t, front.Listener.Addr())
-		cfg := s.agentConfig(t, "acme", "laptop", 0)
+		cfg := s.AgentConfig(t, "acme", "laptop", 0)
 		cfg.URLs = []string{"ws://" + network.Addr() + "/nats"}
-		evs, cfg := watched(cfg)
-		agent := dialAgent(t, cfg)
+		evs, cfg := natssite.Watched(cfg)
+		agent := natssite.DialAgent(t, cfg)
 		wantRedial(t, network, evs)
-		wantPassage(t, agent, s.relay(t), "ahp.v1.acme.laptop.x")
+		natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
 	})
 	t.Run("relay", func(t *testing.T) {
 		t.Parallel()
-		network := newNetwork(t, s.server.Addr())
-		evs, events := newEvents()
-		relay := dialRelay(t, broker.RelayConfig{URL: "nats://" + network.Addr(), Keys: s.keys, Instance: "r", Tenant: "acme", Events: events})
+		network := newNetwork(t, s.Server.Addr())
+		evs, events := natssite.NewEvents()
+		relay := natssite.DialRelay(t, broker.RelayConfig{URL: "nats://" + network.Addr(), Keys: s.Keys, Instance: "r", Tenant: "acme", Events: events})
 		wantRedial(t, network, evs)
-		wantPassage(t, relay, dialAgent(t, s.agentConfig(t, "acme", "desktop", 0)), "ahp.v1.acme.desktop.x")
+		natssite.WantPassage(t, relay, natssite.DialAgent(t, s.AgentConfig(t, "acme", "desktop", 0)), "ahp.v1.acme.desktop.x")
 	})
 }
 
@@ -480,18 +482,18 @@ func newNetwork(t *testing.T, to net.Addr) *faultproxy.Proxy {
 // Through a relay's public port: WebSocket on a path, headers, and HTTP
 // proxies on the way.
 func TestAgentOverWebSocket(t *testing.T) {
-	s := newSite(t)
+	s := natssite.New(t)
 	var authorization atomic.Value
 	mux := http.NewServeMux()
 	mux.HandleFunc("/nats", func(w http.ResponseWriter, r *http.Request) {
 		authorization.Store(r.Header.Get("Authorization"))
-		pipeToServer(w, r, s.server)
+		pipeToServer(w, r, s.Server)
 	})
 	plain, secure := httptest.NewServer(mux), httptest.NewTLSServer(mux)
 	t.Cleanup(plain.Close)
 	t.Cleanup(secure.Close)
 	roots := secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-	relay := s.relay(t)
+	relay := s.Relay(t)
 
 	tests := []struct {
 		name  string
@@ -505,7 +507,7 @@ func TestAgentOverWebSocket(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			cfg := s.agentConfig(t, "acme", "laptop", 0)
+			cfg := s.AgentConfig(t, "acme", "laptop", 0)
 			cfg.URLs = []string{"ws" + strings.TrimPrefix(test.front.URL, "http") + "/nats"}
 			cfg.TLS = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 			cfg.Headers = func() (http.Header, error) {
@@ -521,9 +523,9 @@ func TestAgentOverWebSocket(t *testing.T) {
 				}
 				return p.url, nil
 			}
-			agent := dialAgent(t, cfg)
-			wantPassage(t, agent, relay, "ahp.v1.acme.laptop.up")
-			wantPassage(t, relay, agent, "ahp.v1.acme.laptop.down")
+			agent := natssite.DialAgent(t, cfg)
+			natssite.WantPassage(t, agent, relay, "ahp.v1.acme.laptop.up")
+			natssite.WantPassage(t, relay, agent, "ahp.v1.acme.laptop.down")
 			if got := authorization.Load(); got != "Bearer "+test.name {
 				t.Errorf("Authorization = %q", got)
 			}
@@ -535,7 +537,7 @@ func TestAgentOverWebSocket(t *testing.T) {
 }
 
 func TestProxyRefuses(t *testing.T) {
-	s := newSite(t)
+	s := natssite.New(t)
 	p := newProxy(t)
 	p.url.User = url.UserPassword("ann", "wrong")
 	for want, proxy := range map[string]*url.URL{
@@ -543,7 +545,7 @@ func TestProxyRefuses(t *testing.T) {
 		"not http":   {Scheme: "socks5", Host: p.url.Host},
 		"for 127.0.": nil,
 	} {
-		cfg := s.agentConfig(t, "acme", "laptop", 0)
+		cfg := s.AgentConfig(t, "acme", "laptop", 0)
 		cfg.URLs = []string{"ws://127.0.0.1:1/nats"}
 		cfg.Proxy = func(*url.URL) (*url.URL, error) {
 			if proxy == nil {
@@ -551,12 +553,12 @@ func TestProxyRefuses(t *testing.T) {
 			}
 			return proxy, nil
 		}
-		evs, cfg := watched(cfg)
+		evs, cfg := natssite.Watched(cfg)
 		agent, err := broker.DialAgent(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := next(t, "retry", evs.retrying); !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "wrong") {
+		if err := natssite.Next(t, "retry", evs.Retrying); !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "wrong") {
 			t.Errorf("Retrying(%v); want an error with %q and no password", err, want)
 		}
 		agent.Close()
@@ -567,7 +569,7 @@ func TestProxyRefuses(t *testing.T) {
 // library forgets them.
 func TestFailedHandshakesAreClosed(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := natssite.New(t)
 	var open, made atomic.Int32
 	away := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)
@@ -583,7 +585,7 @@ func TestFailedHandshakesAreClosed(t *testing.T) {
 	}
 	away.Start()
 	t.Cleanup(away.Close)
-	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	cfg.URLs = []string{"ws" + strings.TrimPrefix(away.URL, "http") + "/nats"}
 	agent, err := broker.DialAgent(t.Context(), cfg)
 	if err != nil {
@@ -594,7 +596,7 @@ func TestFailedHandshakesAreClosed(t *testing.T) {
 		agent.Redial() // do not wait
 		time.Sleep(5 * time.Millisecond)
 	}
-	eventually(t, "all but the last connection are closed", func() bool { return open.Load() <= 1 })
+	natssite.Eventually(t, "all but the last connection are closed", func() bool { return open.Load() <= 1 })
 }
 
 // Close does not wait for an attempt that hangs.
@@ -605,9 +607,9 @@ func TestCloseEndsAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hole.Close()
-	s := newSite(t)
+	s := natssite.New(t)
 	for _, scheme := range []string{"nats", "tls", "ws", "wss"} {
-		cfg := s.agentConfig(t, "acme", "laptop", 0)
+		cfg := s.AgentConfig(t, "acme", "laptop", 0)
 		cfg.URLs = []string{scheme + "://" + hole.Addr().String()}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		start := time.Now()
@@ -627,8 +629,8 @@ func TestPublishWhileAttemptHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hole.Close()
-	s := newSite(t)
-	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	s := natssite.New(t)
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	made := make(chan net.Conn, 1) // the first connection; those that follow get no answer
 	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		var d net.Dialer
@@ -643,11 +645,11 @@ func TestPublishWhileAttemptHangs(t *testing.T) {
 		}
 		return d.DialContext(ctx, network, hole.Addr().String())
 	}
-	evs, cfg := watched(cfg)
-	agent := dialAgent(t, cfg)
+	evs, cfg := natssite.Watched(cfg)
+	agent := natssite.DialAgent(t, cfg)
 	_ = (<-made).Close()
 	made <- nil
-	next(t, "Disconnected", evs.disconnected)
+	natssite.Next(t, "Disconnected", evs.Disconnected)
 	attempt, err := hole.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -667,88 +669,88 @@ func TestPublishWhileAttemptHangs(t *testing.T) {
 }
 
 func TestConnClosed(t *testing.T) {
-	s := newSite(t)
-	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
-	agent := dialAgent(t, cfg)
-	relay := s.relay(t)
-	in := subscribe(t, relay, "ahp.v1.acme.laptop.last")
-	wantPassage(t, agent, relay, "ahp.v1.acme.laptop.x")
+	s := natssite.New(t)
+	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
+	agent := natssite.DialAgent(t, cfg)
+	relay := s.Relay(t)
+	in := natssite.Subscribe(t, relay, "ahp.v1.acme.laptop.last")
+	natssite.WantPassage(t, agent, relay, "ahp.v1.acme.laptop.x")
 	if err := agent.Publish("ahp.v1.acme.laptop.last", nil); err != nil {
 		t.Fatal(err)
 	}
 	agent.Close()
 	agent.Close()
 	<-agent.Done()
-	next(t, "the last message", in)
+	natssite.Next(t, "the last message", in)
 	if err := agent.Publish("ahp.v1.acme.laptop.x", nil); err == nil {
 		t.Error("Publish after Close succeeded")
 	}
 	if err := agent.AwaitConnected(t.Context()); err == nil {
 		t.Error("AwaitConnected after Close succeeded")
 	}
-	if len(evs.disconnected) > 0 {
+	if len(evs.Disconnected) > 0 {
 		t.Error("Disconnected was called for Close")
 	}
 }
 
 // A full receiver loses messages, and that is said.
 func TestDropped(t *testing.T) {
-	s := newSite(t)
-	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
-	agent := dialAgent(t, cfg)
-	relay := s.relay(t)
+	s := natssite.New(t)
+	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
+	agent := natssite.DialAgent(t, cfg)
+	relay := s.Relay(t)
 	small := make(chan *nats.Msg, 1)
 	if _, err := agent.Subscribe("ahp.v1.acme.laptop.down", small); err != nil {
 		t.Fatal(err)
 	}
-	wantPassage(t, relay, agent, "ahp.v1.acme.laptop.ready")
+	natssite.WantPassage(t, relay, agent, "ahp.v1.acme.laptop.ready")
 	for range 10 {
 		if err := relay.Publish("ahp.v1.acme.laptop.down", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := next(t, "Dropped", evs.dropped); got != "ahp.v1.acme.laptop.down" {
+	if got := natssite.Next(t, "Dropped", evs.Dropped); got != "ahp.v1.acme.laptop.down" {
 		t.Errorf("Dropped(%q)", got)
 	}
 }
 
 func TestRedial(t *testing.T) {
-	s := newSite(t)
-	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
-	agent := dialAgent(t, cfg)
+	s := natssite.New(t)
+	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
+	agent := natssite.DialAgent(t, cfg)
 	agent.Redial()
-	if err := next(t, "Disconnected", evs.disconnected); err != nil {
+	if err := natssite.Next(t, "Disconnected", evs.Disconnected); err != nil {
 		t.Errorf("Disconnected(%v); want nil", err)
 	}
-	next(t, "Reconnected", evs.reconnected)
+	natssite.Next(t, "Reconnected", evs.Reconnected)
 }
 
 // A machine that wakes up makes its connections anew, host-agent and relay.
 func TestRedialAfterSleep(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := natssite.New(t)
 	var slept atomic.Int64
 	wall := func() time.Time { return time.Now().Add(time.Duration(slept.Load())) }
-	agentEvents, agent := watched(s.agentConfig(t, "acme", "laptop", 0))
+	agentEvents, agent := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
 	agent.WallClock = wall
-	a := dialAgent(t, agent)
-	relayEvents, relay := newEvents()
-	r := dialRelay(t, broker.RelayConfig{URL: s.url(), Keys: s.keys, Instance: "r", Tenant: "acme", WallClock: wall, Events: relay})
-	eventually(t, "both connections are given up", func() bool {
+	a := natssite.DialAgent(t, agent)
+	relayEvents, relay := natssite.NewEvents()
+	r := natssite.DialRelay(t, broker.RelayConfig{URL: s.URL(), Keys: s.Keys, Instance: "r", Tenant: "acme", WallClock: wall, Events: relay})
+	natssite.Eventually(t, "both connections are given up", func() bool {
 		slept.Add(int64(time.Minute)) // the clocks may not have been looked at before
-		return len(agentEvents.disconnected) > 0 && len(relayEvents.disconnected) > 0
+		return len(agentEvents.Disconnected) > 0 && len(relayEvents.Disconnected) > 0
 	})
-	for _, evs := range []*events{agentEvents, relayEvents} {
-		if err := next(t, "Disconnected", evs.disconnected); err != nil {
+	for _, evs := range []*natssite.EventChannels{agentEvents, relayEvents} {
+		if err := natssite.Next(t, "Disconnected", evs.Disconnected); err != nil {
 			t.Errorf("Disconnected(%v); want nil: nobody was cut off", err)
 		}
-		next(t, "Reconnected", evs.reconnected)
+		natssite.Next(t, "Reconnected", evs.Reconnected)
 	}
-	wantPassage(t, a, r, "ahp.v1.acme.laptop.x")
+	natssite.WantPassage(t, a, r, "ahp.v1.acme.laptop.x")
 }
 
 // pipeToServer does what a relay's /nats endpoint does.
-func pipeToServer(w http.ResponseWriter, r *http.Request, server *broker.Server) {
+func pipeToServer(w http.ResponseWriter, r *http.Request, server *embedded.Server) {
 	ws, err := websocket.Accept(w, r, nil)
 	if err != nil {
 		return

@@ -1,11 +1,6 @@
-// Package broker is all that relays and host-agents have to do with NATS: the
-// embedded server, connections that come back, the registry of hosts, and the
-// links over which everything else travels.
-//
-// # Subjects
-//
-// All subjects of a host lie below ahp.v1.<tenant>.<host>., which is what the
-// credentials of its host-agent allow and nothing else. See [HostPrefix].
+// Package broker has the connections of relays and host-agents to NATS, and the
+// accounts of tenants there. The server itself, where it is embedded in a relay,
+// is package embedded below it: host-agents do not have it.
 //
 // # Connections
 //
@@ -21,77 +16,5 @@
 // Each tenant has a NATS account of its own, and relays one for themselves. A
 // relay has a connection to each that it needs ([Tenants]): those of which a
 // host-agent has credentials that are good. It tells NATS which of them to
-// refuse, because their enrolment was revoked ([Registry.Admit]).
-//
-// # Registry
-//
-// The lease says what host-agent instance serves a host, and ends by itself if
-// it is not renewed. Host-agents ask a relay for it ([LeaseHolder],
-// [Registry]). Every relay keeps the leases of all hosts, and what is known of
-// those that nobody serves, in memory and in a file; relays tell each other
-// below ahp.relays.v1 in their own account, where no host-agent can be. None needs another.
-//
-// # Cluster
-//
-// Embedded servers can be routed to each other ([ClusterConfig]). They share
-// nothing but messages.
-//
-// # Links
-//
-// A [Link] joins one run of a relay to one run of a host-agent. Both processes
-// have a random instance name, so that a restarted one is never taken for its
-// former self:
-//
-//	relay                                      host-agent
-//	  hello {epoch, versions, bounds} ── down ──▶
-//	  ◀── up ── challenge; the relay proves itself, see linkauth.go
-//	  ◀── up ── welcome {epoch, version, bounds}, or refuse {reason}
-//	  data 1, 2, 3 …                  ── down ──▶
-//	  ◀── up ── data 1, 2, 3 …
-//	  ack {released, have, last}      ◀── both ──▶
-//	  bye {reason}                    ◀── either
-//
-// The relay repeats its hello until it is answered. A higher epoch replaces
-// the link of before and all that it carried. Each direction numbers its data
-// packets from 1. The receiver takes them in order and once each; it reports a
-// gap by an ack with the gap flag, and the sender sends again from there.
-// Core NATS may lose messages but, of one connection, never reorders them:
-// what comes after a gap is therefore dropped, not kept. An ack tells how far
-// the sender of the ack needs nothing more ("released"), how far it has got
-// everything ("have"), and what it has sent ("last"), so that the loss of the
-// last packet is noticed too: by the heartbeat every 2 s, by a probe when
-// something stays unreleased for 500 ms or the peer's heartbeat is 500 ms late,
-// and by a probe after each reconnect. So a cut shorter than the resume window
-// (15 s) is over in time whoever knew of it; a peer that is not heard for 18 s
-// is lost.
-//
-// A host-agent knows relays by their key, which its token names, and each of their
-// packets by a tag. A relay knows a host-agent by the subject on which it
-// publishes, where NATS lets nobody else: so whoever runs the NATS servers can
-// pose as a host, but not as a relay.
-//
-// What a packet carries is the business of a [Traffic], which package routing
-// implements: it is asked for the next payload when there is room in the
-// window, so that small things which are ready together travel together.
-//
-// # What somebody can do who should not be there
-//
-// With stolen NATS credentials of a host-agent, and the private nkey that they
-// are for: what that host-agent can, for the 15 minutes that they last, or until
-// its enrolment is revoked. That is to read and forge what the host says to
-// clients, hold or give up its lease, and read what clients say to it. It opens no
-// link to the host and adds to none. In the tenant's account nothing else is open
-// to it: no subject of another host, no inbox of a relay, no JetStream, no import
-// or export; and nothing of other tenants is in that account at all.
-//
-// As a NATS server, one that is not embedded in a relay: read everything that
-// passes, in every account, and drop it; forge what hosts say, bodies included,
-// and leases; so pose as any host to clients. It cannot say anything to a host.
-//
-// With the keys of relays: everything.
-//
-// # Concurrency
-//
-// A [RelayLink], as [AgentLinks], has a reader and a writer goroutine, both
-// within Run. A slow network stops the writer only.
+// refuse, because their enrolment was revoked (registry.Registry.Admit).
 package broker

@@ -13,7 +13,7 @@ import (
 // When a network connection is given up.
 const (
 	// idleTimeout: nothing arrived for that long, although the server has to
-	// answer a ping every pingInterval. With the wait before the next attempt,
+	// answer a ping every PingInterval. With the wait before the next attempt,
 	// a frozen link is redialled within 7 s.
 	idleTimeout = 6500 * time.Millisecond
 

@@ -17,7 +17,7 @@ import (
 func livePair(t *testing.T) (*netConn, net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
-	c, err := newNetConn(t.Context(), near, dialTimeout)
+	c, err := newNetConn(t.Context(), near, DialTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestReadBeganInHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		defer far.Close()
-		c, err := newNetConn(t.Context(), near, dialTimeout)
+		c, err := newNetConn(t.Context(), near, DialTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,13 +113,13 @@ func TestHandshakeHasDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		defer far.Close()
-		c, err := newNetConn(t.Context(), near, dialTimeout)
+		c, err := newNetConn(t.Context(), near, DialTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != dialTimeout {
-			t.Errorf("Read = %v after %v; want a timeout after %v", err, time.Since(start), dialTimeout)
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != DialTimeout {
+			t.Errorf("Read = %v after %v; want a timeout after %v", err, time.Since(start), DialTimeout)
 		}
 		if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 			t.Fatal(err)
@@ -128,7 +128,7 @@ func TestHandshakeHasDeadline(t *testing.T) {
 		if _, err := c.Read(make([]byte, 1)); err == nil || time.Since(start) != time.Second {
 			t.Errorf("Read = %v after %v; want a timeout after 1s", err, time.Since(start))
 		}
-		if err := c.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(DialTimeout)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Write([]byte("x")); err == nil {
@@ -142,7 +142,7 @@ func TestNetConnEndsWithLife(t *testing.T) {
 		life, end := context.WithCancel(t.Context())
 		near, far := net.Pipe()
 		defer far.Close()
-		c, err := newNetConn(life, near, dialTimeout)
+		c, err := newNetConn(life, near, DialTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestRetryDelay(t *testing.T) {
 	for attempt := 1; attempt < 100; attempt++ {
 		least, most := time.Hour, time.Duration(0)
 		for range 200 {
-			d := retryDelay(attempt)
+			d := RetryDelay(attempt)
 			least, most = min(least, d), max(most, d)
 		}
 		ceiling := min(retryFirst<<min(attempt-1, 20), retryCeiling)

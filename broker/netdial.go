@@ -31,7 +31,7 @@ func newDialer(life context.Context, dial dialFunc, failed func(error)) dialer {
 		if last != nil {
 			_ = last.Close() // fails if it was closed, as it should have been
 		}
-		ctx, cancel := context.WithTimeout(life, dialTimeout)
+		ctx, cancel := context.WithTimeout(life, DialTimeout)
 		defer cancel()
 		c, err := dial(ctx, network, address)
 		last = c
@@ -60,7 +60,7 @@ func dialLive(ctx, life context.Context, dial dialFunc, network, address string)
 	if err != nil {
 		return nil, err
 	}
-	return newNetConn(life, c, dialTimeout)
+	return newNetConn(life, c, DialTimeout)
 }
 
 // dialTCP is the default way to reach a server.

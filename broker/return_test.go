@@ -1,6 +1,8 @@
 package broker_test
 
 import (
+	"ahprelay/broker/embedded"
+	"ahprelay/test/natssite"
 	"context"
 	"fmt"
 	"net/http"
@@ -11,8 +13,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"ahprelay/broker"
 )
 
 // BenchmarkReturn restarts a NATS server that a thousand host-agents are connected
@@ -57,10 +57,10 @@ type returned struct {
 // awaits them.
 func measureReturn(t testing.TB, n int, outage time.Duration, webSocket bool) returned {
 	t.Helper()
-	s := newSite(t)
-	url := s.url()
-	var server atomic.Pointer[broker.Server]
-	server.Store(s.server)
+	s := natssite.New(t)
+	url := s.URL()
+	var server atomic.Pointer[embedded.Server]
+	server.Store(s.Server)
 	if webSocket {
 		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if to := server.Load(); to != nil {
@@ -77,7 +77,7 @@ func measureReturn(t testing.TB, n int, outage time.Duration, webSocket bool) re
 	var back []time.Time
 	all := make(chan struct{})
 	for i := range n {
-		cfg := s.agentConfig(t, "acme", fmt.Sprintf("host-%d", i), 0)
+		cfg := s.AgentConfig(t, "acme", fmt.Sprintf("host-%d", i), 0)
 		cfg.URLs = []string{url}
 		fetch := cfg.Credentials
 		cfg.Credentials = func(ctx context.Context) (string, error) {
@@ -91,15 +91,15 @@ func measureReturn(t testing.TB, n int, outage time.Duration, webSocket bool) re
 				close(all)
 			}
 		}
-		dialAgent(t, cfg)
+		natssite.DialAgent(t, cfg)
 	}
 	fetched.Store(0)
 	server.Store(nil)
-	listen := s.server.Addr().String()
-	s.server.Close()
+	listen := s.Server.Addr().String()
+	s.Server.Close()
 	time.Sleep(outage)
-	s.start(t, listen)
-	server.Store(s.server)
+	s.Start(t, listen)
+	server.Store(s.Server)
 	up := time.Now()
 	select {
 	case <-all:

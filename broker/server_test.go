@@ -18,36 +18,35 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/broker/embedded"
+	"ahprelay/link"
+	"ahprelay/test/natssite"
 
 	"github.com/nats-io/nats.go"
 )
 
-func cluster(listen string, routes ...string) broker.ClusterConfig {
-	return broker.ClusterConfig{Listen: listen, Routes: routes}
-}
-
 func TestStartServerRefuses(t *testing.T) {
-	s := newSite(t)
-	taken := s.server.Addr().String()
+	s := natssite.New(t)
+	taken := s.Server.Addr().String()
 	tests := []struct {
 		name string
-		cfg  broker.ServerConfig
+		cfg  embedded.Config
 		want []string
 	}{
-		{"no keys", broker.ServerConfig{}, []string{"no Keys"}},
-		{"port in use", broker.ServerConfig{Keys: s.keys, Listen: taken}, []string{taken, "in use"}},
-		{"no such address", broker.ServerConfig{Keys: s.keys, Listen: "192.0.2.1:4222"}, []string{"192.0.2.1:4222"}},
-		{"no port", broker.ServerConfig{Keys: s.keys, Listen: "localhost"}, []string{`"localhost"`, "host:port"}},
-		{"port too high", broker.ServerConfig{Keys: s.keys, Listen: "localhost:65536"}, []string{"65535"}},
-		{"cluster port in use", broker.ServerConfig{Keys: s.keys, Cluster: cluster(taken)}, []string{taken, "cluster"}},
-		{"no cluster port", broker.ServerConfig{Keys: s.keys, Cluster: cluster("localhost")}, []string{"Cluster.Listen", "host:port"}},
-		{"route without a port", broker.ServerConfig{Keys: s.keys, Cluster: cluster("127.0.0.1:0", "nats://x")}, []string{"nats://x", "no port"}},
-		{"route without a host", broker.ServerConfig{Keys: s.keys, Cluster: cluster("127.0.0.1:0", "http://x:1")}, []string{"http"}},
-		{"route without a listener", broker.ServerConfig{Keys: s.keys, Cluster: cluster("", "x:1")}, []string{"x:1", "listener"}},
+		{"no keys", embedded.Config{}, []string{"no Keys"}},
+		{"port in use", embedded.Config{Keys: s.Keys, Listen: taken}, []string{taken, "in use"}},
+		{"no such address", embedded.Config{Keys: s.Keys, Listen: "192.0.2.1:4222"}, []string{"192.0.2.1:4222"}},
+		{"no port", embedded.Config{Keys: s.Keys, Listen: "localhost"}, []string{`"localhost"`, "host:port"}},
+		{"port too high", embedded.Config{Keys: s.Keys, Listen: "localhost:65536"}, []string{"65535"}},
+		{"cluster port in use", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster(taken)}, []string{taken, "cluster"}},
+		{"no cluster port", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster("localhost")}, []string{"Cluster.Listen", "host:port"}},
+		{"route without a port", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster("127.0.0.1:0", "nats://x")}, []string{"nats://x", "no port"}},
+		{"route without a host", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster("127.0.0.1:0", "http://x:1")}, []string{"http"}},
+		{"route without a listener", embedded.Config{Keys: s.Keys, Cluster: natssite.Cluster("", "x:1")}, []string{"x:1", "listener"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			server, err := broker.StartServer(test.cfg)
+			server, err := embedded.Start(test.cfg)
 			if err == nil {
 				server.Close()
 				t.Fatal("StartServer succeeded")
@@ -60,12 +59,12 @@ func TestStartServerRefuses(t *testing.T) {
 		})
 	}
 	// A start that failed leaves nothing behind.
-	cfg := broker.ServerConfig{Keys: s.keys, Listen: taken}
-	if _, err := broker.StartServer(cfg); err == nil {
+	cfg := embedded.Config{Keys: s.Keys, Listen: taken}
+	if _, err := embedded.Start(cfg); err == nil {
 		t.Fatal("StartServer on a taken port succeeded")
 	}
 	cfg.Listen = "127.0.0.1:0"
-	again, err := broker.StartServer(cfg)
+	again, err := embedded.Start(cfg)
 	if err != nil {
 		t.Fatalf("StartServer after a failure: %v", err)
 	}
@@ -78,7 +77,7 @@ func TestServerWithoutListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := broker.StartServer(broker.ServerConfig{Keys: keys, Name: "n1", Tenants: acme})
+	server, err := embedded.Start(embedded.Config{Keys: keys, Name: "n1", Tenants: natssite.Acme})
 	if err != nil {
 		t.Fatalf("StartServer: %v", err)
 	}
@@ -86,11 +85,11 @@ func TestServerWithoutListener(t *testing.T) {
 	if server.Addr() != nil || server.Name() != "n1" {
 		t.Errorf("Addr = %v, Name = %q; want none and n1", server.Addr(), server.Name())
 	}
-	s := &site{keys: keys, server: server}
-	relay := s.relay(t)
-	cfg := s.inProcess(t, "acme", "laptop")
-	agent := dialAgent(t, cfg)
-	wantPassage(t, agent, relay, "ahp.v1.acme.laptop.ctl.x")
+	s := &natssite.Site{Keys: keys, Server: server}
+	relay := s.Relay(t)
+	cfg := inProcess(t, s, "acme", "laptop")
+	agent := natssite.DialAgent(t, cfg)
+	natssite.WantPassage(t, agent, relay, "ahp.v1.acme.laptop.ctl.x")
 
 	server.Close()
 	if _, err := server.InProcessConn(); err == nil {
@@ -100,10 +99,10 @@ func TestServerWithoutListener(t *testing.T) {
 
 // inProcess is an agentConfig for a way such as the relay's own WebSocket
 // endpoint, which hands the bytes on within the process.
-func (s *site) inProcess(t *testing.T, tenant, host string) broker.AgentConfig {
-	saved := s.server
+func inProcess(t *testing.T, s *natssite.Site, tenant, host string) broker.AgentConfig {
+	saved := s.Server
 	cfg := broker.AgentConfig{
-		URLs: []string{"nats://relay:4222"}, Tenant: tenant, Host: host, Instance: broker.NewInstance(),
+		URLs: []string{"nats://relay:4222"}, Tenant: tenant, Host: host, Instance: link.NewInstance(),
 		Dial: func(context.Context, string, string) (net.Conn, error) { return saved.InProcessConn() },
 	}
 	key, err := auth.NewAgentKey()
@@ -112,48 +111,20 @@ func (s *site) inProcess(t *testing.T, tenant, host string) broker.AgentConfig {
 	}
 	cfg.Sign = key.SignNonce
 	cfg.Credentials = func(context.Context) (string, error) {
-		userJWT, _, err := s.keys.AgentUser(tenant, host, key.Public(), 0)
+		userJWT, _, err := s.Keys.AgentUser(tenant, host, key.Public(), 0)
 		return userJWT, err
 	}
 	return cfg
 }
 
-// wantPassage sends one message from a to b.
-func wantPassage(t *testing.T, a, b *broker.Conn, subject string) {
-	t.Helper()
-	in := subscribe(t, b, subject)
-	eventually(t, "a message on "+subject, func() bool {
-		if err := a.Publish(subject, []byte("x")); err != nil {
-			return false
-		}
-		select {
-		case <-in:
-			return true
-		case <-time.After(10 * time.Millisecond):
-			return false
-		}
-	})
-}
-
-func subscribe(t *testing.T, c *broker.Conn, subject string) chan *nats.Msg {
-	t.Helper()
-	in := make(chan *nats.Msg, 10000)
-	cancel, err := c.Subscribe(subject, in)
-	if err != nil {
-		t.Fatalf("Subscribe: %v", err)
-	}
-	t.Cleanup(cancel)
-	return in
-}
-
 // What a host-agent may not do, over a real connection.
 func TestAgentStaysOnItsSubjects(t *testing.T) {
-	s := newSite(t)
-	relay := s.relay(t)
-	everything := subscribe(t, relay, ">")
-	wantPassage(t, s.relay(t), relay, "ahp.v1.acme.laptop.ctl.ready")
-	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
-	agent := dialAgent(t, cfg)
+	s := natssite.New(t)
+	relay := s.Relay(t)
+	everything := natssite.Subscribe(t, relay, ">")
+	natssite.WantPassage(t, s.Relay(t), relay, "ahp.v1.acme.laptop.ctl.ready")
+	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
+	agent := natssite.DialAgent(t, cfg)
 
 	foreign := []string{
 		"ahp.v1.acme.server.ctl.lease", "ahp.v1.acme.laptop2.chan.x", "ahp.v1.acme.laptop", "ahp.v1.other.laptop.chan.x",
@@ -164,9 +135,9 @@ func TestAgentStaysOnItsSubjects(t *testing.T) {
 		if err := agent.Publish(subject, []byte("stolen")); err != nil {
 			t.Errorf("Publish: %v", err)
 		}
-		wantViolation(t, evs.errs, subject)
+		wantViolation(t, evs.Errs, subject)
 	}
-	wantPassage(t, agent, relay, "ahp.v1.acme.laptop.up.ok")
+	natssite.WantPassage(t, agent, relay, "ahp.v1.acme.laptop.up.ok")
 	for len(everything) > 0 {
 		if msg := <-everything; string(msg.Data) == "stolen" {
 			t.Errorf("a message on %s got through", msg.Subject)
@@ -180,7 +151,7 @@ func TestAgentStaysOnItsSubjects(t *testing.T) {
 		if _, err := agent.Subscribe(subject, heard); err != nil {
 			t.Errorf("Subscribe: %v", err)
 		}
-		wantViolation(t, evs.errs, subject)
+		wantViolation(t, evs.Errs, subject)
 	}
 	for _, subject := range foreign {
 		if !strings.HasPrefix(subject, "$") {
@@ -189,7 +160,7 @@ func TestAgentStaysOnItsSubjects(t *testing.T) {
 			}
 		}
 	}
-	wantPassage(t, relay, agent, "ahp.v1.acme.laptop.down.ok")
+	natssite.WantPassage(t, relay, agent, "ahp.v1.acme.laptop.down.ok")
 	if len(heard) > 0 {
 		t.Errorf("the host-agent read %s", (<-heard).Subject)
 	}
@@ -198,16 +169,9 @@ func TestAgentStaysOnItsSubjects(t *testing.T) {
 	}
 }
 
-// watched adds events to the configuration.
-func watched(cfg broker.AgentConfig) (*events, broker.AgentConfig) {
-	evs, tell := newEvents()
-	cfg.Events = tell
-	return evs, cfg
-}
-
 func wantViolation(t *testing.T, errs <-chan error, subject string) {
 	t.Helper()
-	err := next(t, "complaint about "+subject, errs)
+	err := natssite.Next(t, "complaint about "+subject, errs)
 	if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) {
 		t.Errorf("%s: %v; want a violation", subject, err)
 	}
@@ -216,12 +180,12 @@ func wantViolation(t *testing.T, errs <-chan error, subject string) {
 // A request may name any subject for its answer. Whoever answers with more
 // rights than the one who asks has to look: NATS does not.
 func TestReplySubjectsAreNotChecked(t *testing.T) {
-	s := newSite(t)
-	relay := s.relay(t)
-	in := subscribe(t, relay, "ahp.v1.acme.laptop.ctl.x")
-	wantPassage(t, dialAgent(t, s.agentConfig(t, "acme", "laptop", 0)), relay, "ahp.v1.acme.laptop.ready")
-	evs, cfg := watched(s.agentConfig(t, "acme", "laptop", 0))
-	raw, err := natsConn(s.url(), nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, cfg.Sign))
+	s := natssite.New(t)
+	relay := s.Relay(t)
+	in := natssite.Subscribe(t, relay, "ahp.v1.acme.laptop.ctl.x")
+	natssite.WantPassage(t, natssite.DialAgent(t, s.AgentConfig(t, "acme", "laptop", 0)), relay, "ahp.v1.acme.laptop.ready")
+	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
+	raw, err := natssite.Connect(s.URL(), nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, cfg.Sign))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,26 +193,26 @@ func TestReplySubjectsAreNotChecked(t *testing.T) {
 	if err := raw.PublishRequest("ahp.v1.acme.laptop.ctl.x", "ahp.v1.other.host.link.a.b.down", nil); err != nil {
 		t.Fatal(err)
 	}
-	if msg := next(t, "request", in); msg.Reply != "ahp.v1.other.host.link.a.b.down" {
+	if msg := natssite.Next(t, "request", in); msg.Reply != "ahp.v1.other.host.link.a.b.down" {
 		t.Errorf("reply subject %q", msg.Reply)
 	}
-	if len(evs.errs) > 0 {
-		t.Errorf("unexpected: %v; if NATS checks reply subjects now, the relay need not", <-evs.errs)
+	if len(evs.Errs) > 0 {
+		t.Errorf("unexpected: %v; if NATS checks reply subjects now, the relay need not", <-evs.Errs)
 	}
 }
 
 func TestStolenCredentialsAreUseless(t *testing.T) {
-	s := newSite(t)
-	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	s := natssite.New(t)
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	thief, err := auth.NewAgentKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = natsConn(s.url(), nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, thief.SignNonce))
+	_, err = natssite.Connect(s.URL(), nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, thief.SignNonce))
 	if !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("Connect = %v; want %v", err, nats.ErrAuthorization)
 	}
-	if nc, err := natsConn(s.url()); err == nil {
+	if nc, err := natssite.Connect(s.URL()); err == nil {
 		nc.Close()
 		t.Error("connected without credentials")
 	}
@@ -259,16 +223,16 @@ func TestServerLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := logLines{lines: make(chan string, 1000)}
-	server, err := broker.StartServer(broker.ServerConfig{
-		Keys: keys, Listen: "127.0.0.1:0", Tenants: acme, Log: slog.New(log),
+	log := natssite.LogLines{Lines: make(chan string, 1000)}
+	server, err := embedded.Start(embedded.Config{
+		Keys: keys, Listen: "127.0.0.1:0", Tenants: natssite.Acme, Log: slog.New(log),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	s := &site{keys: keys, server: server}
-	agent := dialAgent(t, s.agentConfig(t, "acme", "laptop", 0))
+	s := &natssite.Site{Keys: keys, Server: server}
+	agent := natssite.DialAgent(t, s.AgentConfig(t, "acme", "laptop", 0))
 	if err := agent.Publish("ahp.v1.acme.other.x", []byte("SECRET")); err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +246,7 @@ func TestServerLog(t *testing.T) {
 	}
 	var violation, parser bool
 	for !violation || !parser {
-		line := next(t, "log line", log.lines)
+		line := natssite.Next(t, "log line", log.Lines)
 		if strings.Contains(line, "SECRET") {
 			t.Errorf("log has contents: %s", line)
 		}
@@ -296,9 +260,9 @@ func TestServerLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "flood seen", func() bool { return len(log.lines) > 10 })
-	wantPassage(t, agent, s.relay(t), "ahp.v1.acme.laptop.ctl.x")
-	if n := len(log.lines); n > 400 {
+	natssite.Eventually(t, "flood seen", func() bool { return len(log.Lines) > 10 })
+	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.ctl.x")
+	if n := len(log.Lines); n > 400 {
 		t.Errorf("%d lines for %d violations; want a limit", n, flood)
 	}
 }
@@ -309,32 +273,32 @@ func TestServerTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	cert, pool := certificate(t)
-	server, err := broker.StartServer(broker.ServerConfig{
-		Keys: keys, Listen: "127.0.0.1:0", Tenants: acme,
+	server, err := embedded.Start(embedded.Config{
+		Keys: keys, Listen: "127.0.0.1:0", Tenants: natssite.Acme,
 		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	s := &site{keys: keys, server: server}
-	relay := s.relay(t) // in process, without TLS
-	cfg := s.agentConfig(t, "acme", "laptop", 0)
+	s := &natssite.Site{Keys: keys, Server: server}
+	relay := s.Relay(t) // in process, without TLS
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	cfg.URLs = []string{"tls://" + server.Addr().String()}
 	cfg.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	wantPassage(t, dialAgent(t, cfg), relay, "ahp.v1.acme.laptop.ctl.x")
-	outer := dialRelay(t, broker.RelayConfig{URL: cfg.URLs[0], TLS: cfg.TLS, Keys: keys, Instance: "r2", Tenant: "acme"})
-	wantPassage(t, outer, relay, "ahp.v1.acme.laptop.ctl.y")
+	natssite.WantPassage(t, natssite.DialAgent(t, cfg), relay, "ahp.v1.acme.laptop.ctl.x")
+	outer := natssite.DialRelay(t, broker.RelayConfig{URL: cfg.URLs[0], TLS: cfg.TLS, Keys: keys, Instance: "r2", Tenant: "acme"})
+	natssite.WantPassage(t, outer, relay, "ahp.v1.acme.laptop.ctl.y")
 
 	cfg.TLS = nil // the system does not know the authority
-	evs, cfg := watched(cfg)
+	evs, cfg := natssite.Watched(cfg)
 	untrusting, err := broker.DialAgent(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer untrusting.Close()
-	eventually(t, "complaint about the certificate", func() bool {
-		return strings.Contains(next(t, "retry", evs.retrying).Error(), "certificate")
+	natssite.Eventually(t, "complaint about the certificate", func() bool {
+		return strings.Contains(natssite.Next(t, "retry", evs.Retrying).Error(), "certificate")
 	})
 }
 

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/link"
 
 	"github.com/nats-io/nats.go"
 )
@@ -46,7 +46,7 @@ type TenantsConfig struct {
 // each tenant of which host-agents may be there. Accounts share no subject: what
 // is published in one cannot be heard in another.
 //
-// Tenants are a [Bus] that takes the account from the subject. They are safe for
+// Tenants are a [link.Bus] that takes the account from the subject. They are safe for
 // concurrent use.
 type Tenants struct {
 	// Set by StartTenants, then read-only.
@@ -230,7 +230,7 @@ var errNotOpen = errors.New("account is not open")
 
 // Publish implements Bus.
 func (t *Tenants) Publish(subject string, data []byte) error {
-	a := t.find(tenantOf(subject))
+	a := t.find(link.TenantOf(subject))
 	if a == nil {
 		return fmt.Errorf("publish on %s: %w", subject, errNotOpen)
 	}
@@ -244,7 +244,7 @@ func (t *Tenants) Publish(subject string, data []byte) error {
 // Subscribe implements Bus. It waits a moment for an account that is being
 // opened.
 func (t *Tenants) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
-	a := t.find(tenantOf(subject))
+	a := t.find(link.TenantOf(subject))
 	if a == nil {
 		return nil, fmt.Errorf("subscribe to %s: %w", subject, errNotOpen)
 	}
@@ -263,16 +263,6 @@ func (t *Tenants) find(tenant string) *account {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.accounts[tenant]
-}
-
-// tenantOf returns the tenant in a subject of a host, "" if it is none.
-func tenantOf(subject string) string {
-	rest, ok := strings.CutPrefix(subject, subjectRoot)
-	tenant, _, more := strings.Cut(rest, ".")
-	if !ok || !more {
-		return ""
-	}
-	return tenant
 }
 
 // tellAgain has NATS told of all accounts once more.
@@ -295,7 +285,7 @@ func (t *Tenants) run(ctx context.Context, a *account) {
 		var again <-chan time.Time
 		if err != nil && ctx.Err() == nil {
 			failures++
-			again = time.After(retryDelay(failures))
+			again = time.After(RetryDelay(failures))
 			t.cfg.Log.Warn("account of a tenant", "tenant", a.tenant, "error", err)
 		} else {
 			failures = 0
@@ -363,7 +353,7 @@ func (t *Tenants) tell(ctx context.Context, a *account) error {
 	}
 	var err error
 	if t.cfg.Relay.Server != nil {
-		err = t.cfg.Relay.Server.setTenant(a.tenant, revoked)
+		err = t.cfg.Relay.Server.SetTenant(a.tenant, revoked)
 	} else {
 		err = t.claim(ctx, a.tenant, revoked)
 	}

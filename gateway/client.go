@@ -14,8 +14,8 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/broker"
 	"ahprelay/idle"
+	"ahprelay/registry"
 	"ahprelay/routing"
 )
 
@@ -397,7 +397,7 @@ func (c *client) reconsider() {
 	host, link := c.hosts.find(c.host)
 	switch {
 	case c.phase >= phaseOpening:
-	case host.State != broker.Online:
+	case host.State != registry.Online:
 		c.hostAwayLocked(host.Reason)
 	default:
 		if c.phase == phaseNew {

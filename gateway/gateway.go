@@ -16,17 +16,18 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/broker"
+	"ahprelay/link"
+	"ahprelay/registry"
 )
 
 // Config says how a [Server] is to work. Durations and sizes of zero mean
 // their defaults.
 type Config struct {
-	Keys     *auth.Keys       // required; whose tokens are accepted
-	Bus      broker.Bus       // required; the relay's connections to NATS
-	Registry *broker.Registry // required
-	Instance string           // required; the name of this run of the relay
-	Version  string           // of the program
+	Keys     *auth.Keys         // required; whose tokens are accepted
+	Bus      link.Bus           // required; the relay's connections to NATS
+	Registry *registry.Registry // required
+	Instance string             // required; the name of this run of the relay
+	Version  string             // of the program
 
 	// Issuers verify the tokens of other issuers, by their iss: see package
 	// oidc. They outlive the Server. Default: none.
@@ -212,7 +213,7 @@ type Server struct {
 	turns   natsTurns
 	audit   *audit
 	limits  *limiter
-	revoked *broker.Revocations
+	revoked *registry.Revocations
 	public  http.Handler
 	admin   http.Handler
 
@@ -246,7 +247,7 @@ func New(cfg Config) (*Server, error) {
 }
 
 // newServer returns a Server that looks hosts up with the given function.
-func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host string) (broker.Host, bool), revoked *broker.Revocations) *Server {
+func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host string) (registry.Host, bool), revoked *registry.Revocations) *Server {
 	s := &Server{
 		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), tickets: newTickets(canvases), quiet: func() {},
 		audit: newAudit(cfg.Log, cfg.AuditFile), limits: newLimiter(cfg.Limits, cfg.MaxFrame),

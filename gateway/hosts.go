@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ahprelay/broker"
+	"ahprelay/link"
+	"ahprelay/registry"
 	"ahprelay/routing"
 )
 
@@ -28,9 +29,9 @@ const (
 type hosts struct {
 	life    context.Context // the server's
 	cfg     *Config
-	lookup  func(tenant, host string) (broker.Host, bool) // what the registry knows
-	spawn   func(func()) bool                             // starts a goroutine that the server waits for
-	budget  *budget                                       // of all clients
+	lookup  func(tenant, host string) (registry.Host, bool) // what the registry knows
+	spawn   func(func()) bool                               // starts a goroutine that the server waits for
+	budget  *budget                                         // of all clients
 	reports *reports
 
 	mu      sync.Mutex // guards all that follows; not held while clients are called
@@ -51,7 +52,7 @@ type hostLink struct {
 	cancel context.CancelCauseFunc
 	idle   *time.Timer // ends a link without clients; nil while there are some
 	use    linkUse
-	link   *broker.RelayLink
+	link   *link.RelayLink
 }
 
 // linkUse is what clients need of a link.
@@ -68,7 +69,7 @@ var (
 	errRelayClosed   = errors.New("relay closed")
 )
 
-func newHosts(life context.Context, cfg *Config, lookup func(tenant, host string) (broker.Host, bool), spawn func(func()) bool) *hosts {
+func newHosts(life context.Context, cfg *Config, lookup func(tenant, host string) (registry.Host, bool), spawn func(func()) bool) *hosts {
 	return &hosts{life: life, cfg: cfg, lookup: lookup, spawn: spawn, entries: map[hostKey]*hostEntry{}}
 }
 
@@ -131,7 +132,7 @@ func (h *hosts) retry(c *client) {
 
 // find returns how a host is, and the link to it. If the host is online and
 // has clients, a link is made.
-func (h *hosts) find(key hostKey) (broker.Host, linkUse) {
+func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
 	host, _ := h.lookup(key.tenant, key.name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,7 +147,7 @@ func (h *hosts) find(key hostKey) (broker.Host, linkUse) {
 		l.cancel(errAgentReplaced)
 		return host, linkUse{} // runLink tells the clients when it has ended
 	}
-	if host.State == broker.Online && len(e.clients) > 0 {
+	if host.State == registry.Online && len(e.clients) > 0 {
 		ctx, cancel := context.WithCancelCause(h.life)
 		l := &hostLink{agent: host.AgentInstance, cancel: cancel}
 		if h.spawn(func() { h.runLink(ctx, key, l) }) {
@@ -168,17 +169,17 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
-	hello.Features = []string{broker.FeatureAuthority}
+	hello.Features = []string{link.FeatureAuthority}
 	log := h.cfg.Log.With("tenant", key.tenant, "host", key.name, "agent", l.agent)
 	linked := false
-	link := broker.NewRelayLink(h.cfg.Bus, broker.RelayLinkConfig{
+	link := link.NewRelayLink(h.cfg.Bus, link.RelayLinkConfig{
 		Tenant: key.tenant, Host: key.name, Agent: l.agent, Relay: h.cfg.Instance,
-		Hello: hello, Prove: h.cfg.Keys.ProveLink, Link: broker.LinkConfig{Resume: h.cfg.Resume}, Log: log,
-	}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
+		Hello: hello, Prove: h.cfg.Keys.ProveLink, Link: link.Config{Resume: h.cfg.Resume}, Log: log,
+	}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
 		linked = true
 		relay.Start(answer, lines)
 		log.Info("linked", "agent_version", answer.Version)
-		h.use(key, l, linkUse{relay, h.maxFrame(answer), answer.Has(broker.FeatureAuthority)})
+		h.use(key, l, linkUse{relay, h.maxFrame(answer), answer.Has(link.FeatureAuthority)})
 		return relay
 	})
 	h.mu.Lock()
@@ -201,7 +202,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 
 // maxFrame is the longest message that a client may send to a host, in bytes:
 // a host-agent takes a longer one for a fault of the relay, and ends the link.
-func (h *hosts) maxFrame(agent broker.Hello) int {
+func (h *hosts) maxFrame(agent link.Hello) int {
 	if agent.MaxFrame <= 0 {
 		return h.cfg.MaxFrame
 	}
@@ -220,8 +221,8 @@ func (h *hosts) use(key hostKey, l *hostLink, use linkUse) {
 // unreachable tells the clients that wait why there is no link.
 func (h *hosts) unreachable(key hostKey, err error) {
 	why := "its host-agent does not answer"
-	var untrusted *broker.UntrustedError
-	if errors.Is(err, broker.ErrIncompatible) || errors.As(err, &untrusted) {
+	var untrusted *link.UntrustedError
+	if errors.Is(err, link.ErrIncompatible) || errors.As(err, &untrusted) {
 		why = err.Error()
 	}
 	for _, c := range h.clientsOf(key) {
@@ -246,13 +247,13 @@ func (h *hosts) drop(key hostKey, l *hostLink) {
 // changed is called by the registry when a host has changed. The link to a
 // host-agent instance that gave the host up ends at once; if a lease only ran
 // out, the link may still work, and notices itself if it does not.
-func (h *hosts) changed(host broker.Host) {
+func (h *hosts) changed(host registry.Host) {
 	key := hostKey{host.Tenant, host.Name}
 	h.mu.Lock()
 	e := h.entries[key]
 	known := e != nil
 	if known && e.link != nil && e.link.agent == host.Released {
-		e.link.cancel(&broker.AgentGoneError{Reason: host.Reason})
+		e.link.cancel(&link.AgentGoneError{Reason: host.Reason})
 	}
 	h.mu.Unlock()
 	if known {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/broker"
+	"ahprelay/registry"
 )
 
 // What commands on a relay's machine ask of the running relay. All requests
@@ -84,7 +84,7 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
 		s.audit.write(line)
 	}
 	switch {
-	case errors.Is(err, broker.ErrTooManyRevocations):
+	case errors.Is(err, registry.ErrTooManyRevocations):
 		writeError(w, http.StatusInsufficientStorage, err)
 	case err != nil:
 		writeError(w, http.StatusInternalServerError, fmt.Errorf("revoked, but that could not be written down, so it ends with this run of the relay: %w", err))

@@ -8,7 +8,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/broker"
+	"ahprelay/registry"
 	"ahprelay/routing"
 )
 
@@ -126,7 +126,7 @@ func TestLinkEndsWhileOpening(t *testing.T) {
 // its host-agent does not answer the relay.
 func TestHostAgentUnreachable(t *testing.T) {
 	inWorld(t, Config{Resume: 5 * time.Second}, func(w *world) {
-		w.setState(broker.Online, "agent1", "")
+		w.setState(registry.Online, "agent1", "")
 		fresh, resuming := w.dial(w.token(nil)), w.dial(w.token(nil))
 		fresh.request(1, "initialize")
 		resuming.request(1, "ping")
@@ -194,7 +194,7 @@ func TestForbiddenAndUnknown(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		c := w.dial(w.token(func(c *auth.Client) { c.Hosts = []string{"desktop"} }))
 		c.wantClosed(ahp.CloseForbidden, "forbidden: this token is not for that host")
-		w.host = broker.Host{}
+		w.host = registry.Host{}
 		c = w.dial(w.token(nil))
 		c.wantClosed(ahp.CloseUnknownHost, "unknown host: no host-agent has ever enrolled under that name")
 	})
@@ -246,7 +246,7 @@ func TestLeaseRunsOut(t *testing.T) {
 		c.request(1, "initialize")
 		h := w.hostConn(1)
 		h.accept(1)
-		w.setState(broker.Offline, "", "host-agent unreachable")
+		w.setState(registry.Offline, "", "host-agent unreachable")
 		time.Sleep(time.Minute)
 		c.wantMessages(answerTo(1))
 		c.wantOpen()
@@ -298,7 +298,7 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 				wantAll(w, h)
 			})
 			inWorld(t, Config{}, func(w *world) { // the link is being made
-				w.setState(broker.Online, "agent1", "")
+				w.setState(registry.Online, "agent1", "")
 				leave(w, closeFrame)
 				time.Sleep(5 * time.Second)
 				w.startAgent(routing.AgentConfig{})

@@ -12,8 +12,8 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/broker"
 	"ahprelay/idle"
+	"ahprelay/registry"
 )
 
 // publicHandler serves the public listener.
@@ -205,18 +205,18 @@ func (s *Server) unauthorized(w http.ResponseWriter, r *http.Request, err error)
 
 // A HostInfo is a host as the API shows it.
 type HostInfo struct {
-	Host         string       `json:"host"`
-	State        broker.State `json:"state"`
-	Since        time.Time    `json:"since"` // when it came into that state
-	Silent       *time.Time   `json:"notAnsweringSince,omitempty"`
-	LastSeen     *time.Time   `json:"lastSeen"`         // null: never
-	Reason       string       `json:"reason,omitempty"` // why it is not online
-	AgentVersion string       `json:"agentVersion,omitempty"`
-	HostVersion  string       `json:"hostVersion,omitempty"`
-	Clients      int          `json:"clients"` // connected now
+	Host         string         `json:"host"`
+	State        registry.State `json:"state"`
+	Since        time.Time      `json:"since"` // when it came into that state
+	Silent       *time.Time     `json:"notAnsweringSince,omitempty"`
+	LastSeen     *time.Time     `json:"lastSeen"`         // null: never
+	Reason       string         `json:"reason,omitempty"` // why it is not online
+	AgentVersion string         `json:"agentVersion,omitempty"`
+	HostVersion  string         `json:"hostVersion,omitempty"`
+	Clients      int            `json:"clients"` // connected now
 }
 
-func infoOf(h broker.Host) HostInfo {
+func infoOf(h registry.Host) HostInfo {
 	info := HostInfo{
 		Host: h.Name, State: h.State, Since: h.Since.UTC(), Reason: h.Reason,
 		AgentVersion: h.AgentVersion, HostVersion: h.HostVersion, Clients: h.Clients,

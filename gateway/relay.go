@@ -17,6 +17,9 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/broker/embedded"
+	"ahprelay/link"
+	"ahprelay/registry"
 )
 
 // RelayConfig says how a [Relay] is to work. Everything but DataDir has a
@@ -30,7 +33,7 @@ type RelayConfig struct {
 
 	// The embedded NATS server's connections to those of other relays with the
 	// same keys: where it listens for them (default: nowhere), and where it
-	// looks for them. See [broker.ClusterConfig].
+	// looks for them. See [embedded.Cluster].
 	ClusterListen string
 	ClusterRoutes []string
 
@@ -81,11 +84,11 @@ type Relay struct {
 	log      *slog.Logger
 	keys     *auth.Keys
 	dir      *dataDir
-	nats     *broker.Server // nil with an external cluster
-	conn     *broker.Conn   // for what relays tell each other
+	nats     *embedded.Server // nil with an external cluster
+	conn     *broker.Conn     // for what relays tell each other
 	tenants  *broker.Tenants
-	revoked  *broker.Revocations
-	registry *broker.Registry
+	revoked  *registry.Revocations
+	registry *registry.Registry
 	server   atomic.Pointer[Server]
 	certs    certificates // nil: no TLS
 	public   *listener
@@ -131,11 +134,11 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	if err = r.useTLS(&cfg); err != nil {
 		return nil, err
 	}
-	cfg.Gateway.Instance = broker.NewInstance()
+	cfg.Gateway.Instance = link.NewInstance()
 	if err = cfg.checkCluster(); err != nil {
 		return nil, err
 	}
-	if r.revoked, err = broker.LoadRevocations(filepath.Join(cfg.DataDir, revokedName), r.log); err != nil {
+	if r.revoked, err = registry.LoadRevocations(filepath.Join(cfg.DataDir, revokedName), r.log); err != nil {
 		return nil, err
 	}
 	if err = r.startNATS(ctx, &cfg); err != nil {
@@ -221,10 +224,10 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 // startServer starts the embedded server. A relay of a cluster gives others a
 // moment to be found, and starts alone if there are none.
 func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
-	r.nats, err = broker.StartServer(broker.ServerConfig{
+	r.nats, err = embedded.Start(embedded.Config{
 		Keys: r.keys, Listen: cfg.NATSListen, TLS: r.natsTLS(ctx, cfg.NATSListen), Name: "relay-" + cfg.Gateway.Instance, Log: r.log,
-		Cluster: broker.ClusterConfig{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes},
-		Tenants: broker.StoredTenants(filepath.Join(cfg.DataDir, hostsName), r.revoked),
+		Cluster: embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes},
+		Tenants: registry.StoredTenants(filepath.Join(cfg.DataDir, hostsName), r.revoked),
 	})
 	if err != nil || len(cfg.ClusterRoutes) == 0 {
 		return err
@@ -240,9 +243,9 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 // startRegistry starts the registry, and fills in what the gateway needs.
 func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
-	r.registry, err = broker.StartRegistry(ctx, broker.RegistryConfig{
+	r.registry, err = registry.Start(ctx, registry.Config{
 		Conn: r.conn, Tenants: r.tenants, Instance: g.Instance, Version: g.Version, Log: r.log,
-		LeaseTTL: max(g.Resume, broker.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
+		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
 		File:     filepath.Join(cfg.DataDir, hostsName), Former: r.dir.former,
 		Revocations: r.revoked,
 		Cluster:     cfg.ClusterListen != "", Linked: r.nats != nil && r.nats.Linked(),
@@ -300,7 +303,7 @@ func (r *Relay) Done() <-chan struct{} { return r.conn.Done() }
 func (r *Relay) Keys() *auth.Keys { return r.keys }
 
 // Revocations returns what the relay knows to be revoked.
-func (r *Relay) Revocations() *broker.Revocations { return r.registry.Revocations() }
+func (r *Relay) Revocations() *registry.Revocations { return r.registry.Revocations() }
 
 // URL returns the base URL of the public listener.
 func (r *Relay) URL() string {

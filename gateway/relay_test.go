@@ -17,7 +17,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/auth"
-	"ahprelay/broker"
+	"ahprelay/registry"
 )
 
 // TestStartRelayFails starts relays that cannot work: each says what to do,
@@ -246,11 +246,11 @@ func FuzzProof(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	revoked, err := broker.LoadRevocations("", nil)
+	revoked, err := registry.LoadRevocations("", nil)
 	if err != nil {
 		f.Fatal(err)
 	}
-	unknown := func(string, string) (broker.Host, bool) { return broker.Host{}, false }
+	unknown := func(string, string) (registry.Host, bool) { return registry.Host{}, false }
 	server := newServer(Config{Keys: keys, Instance: "relay1"}.withDefaults(), canvasOrigin{}, unknown, revoked)
 	f.Cleanup(server.Close)
 	f.Add([]byte(`{"challenge":"x","nkey":"U","signature":"eA=="}`))

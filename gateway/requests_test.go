@@ -18,7 +18,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/broker"
+	"ahprelay/registry"
 )
 
 func TestRequestToken(t *testing.T) {
@@ -290,7 +290,7 @@ func TestAPI(t *testing.T) {
 		var names []string
 		for _, h := range answer.Hosts {
 			names = append(names, h.Host)
-			if h.State != broker.Offline || h.LastSeen != nil || h.Reason == "" || h.Since.IsZero() {
+			if h.State != registry.Offline || h.LastSeen != nil || h.Reason == "" || h.Since.IsZero() {
 				t.Errorf("host that never connected = %+v; want offline, never seen, and why", h)
 			}
 			if status, _ := get(t, r.URL()+"/api/hosts/"+h.Host, bearerOf(test.token)); status != http.StatusOK {

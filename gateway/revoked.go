@@ -8,7 +8,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/broker"
+	"ahprelay/registry"
 )
 
 // verifyClient checks a client token, and that it is not revoked.
@@ -107,7 +107,7 @@ func RevokeForNextStart(dataDir string, ask RevokeRequest) (rev auth.Revocation,
 	if !dir.locked {
 		return rev, errors.New("on this system it cannot be known whether a relay runs; start it, and revoke then")
 	}
-	revoked, err := broker.LoadRevocations(filepath.Join(dataDir, revokedName), nil)
+	revoked, err := registry.LoadRevocations(filepath.Join(dataDir, revokedName), nil)
 	if err != nil {
 		return rev, err
 	}

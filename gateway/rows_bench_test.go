@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/link"
 	"ahprelay/routing"
 )
 
@@ -44,7 +44,7 @@ func BenchmarkRows(b *testing.B) {
 	for name, spread := range map[string]int{"same": 1, "spread": 32} {
 		b.Run(name, func(b *testing.B) {
 			relay := routing.NewRelay(routing.RelayConfig{Agent: "agent", Encode: encodePiece})
-			relay.Start(broker.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, quietLines{})
+			relay.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, quietLines{})
 			done := make(chan struct{}, clients)
 			for range clients {
 				sock := &socket{conn: newLockedConn(context.Background(), sink{}, time.Second)}

@@ -21,7 +21,8 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/broker"
+	"ahprelay/link"
+	"ahprelay/registry"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
 )
@@ -34,11 +35,11 @@ type world struct {
 	net    membus.Net
 	server *Server
 
-	revoked *broker.Revocations
+	revoked *registry.Revocations
 
 	mu     sync.Mutex
-	host   broker.Host // nothing in it: never enrolled
-	lookup func()      // called by each look at the registry; may be nil
+	host   registry.Host // nothing in it: never enrolled
+	lookup func()        // called by each look at the registry; may be nil
 	conns  []*hostEnd
 	refuse string // why the host-agent does not connect to the host; empty: it does
 	silent bool   // the host-agent does not say whether it does
@@ -61,9 +62,9 @@ func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &world{T: t, keys: keys, host: broker.Host{Tenant: testTenant, Name: testHost, State: broker.Offline, Reason: "asleep"}}
+		w := &world{T: t, keys: keys, host: registry.Host{Tenant: testTenant, Name: testHost, State: registry.Offline, Reason: "asleep"}}
 		cfg.Keys, cfg.Bus, cfg.Instance = keys, &w.net, "relay1"
-		w.revoked, err = broker.LoadRevocations("", nil)
+		w.revoked, err = registry.LoadRevocations("", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +87,7 @@ func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 	})
 }
 
-func (w *world) registry(tenant, host string) (broker.Host, bool) {
+func (w *world) registry(tenant, host string) (registry.Host, bool) {
 	w.mu.Lock()
 	known, look := w.host, w.lookup
 	w.mu.Unlock()
@@ -97,7 +98,7 @@ func (w *world) registry(tenant, host string) (broker.Host, bool) {
 }
 
 // setState changes what the registry says of the host.
-func (w *world) setState(state broker.State, agent, reason string) {
+func (w *world) setState(state registry.State, agent, reason string) {
 	w.mu.Lock()
 	w.host.State, w.host.AgentInstance, w.host.Reason = state, agent, reason
 	host := w.host
@@ -110,7 +111,7 @@ func (w *world) setReleased(agent, reason string) {
 	w.mu.Lock()
 	w.host.Released = agent
 	w.mu.Unlock()
-	w.setState(broker.Offline, "", reason)
+	w.setState(registry.Offline, "", reason)
 }
 
 // startAgent starts a host-agent in front of a host, and says so.
@@ -119,9 +120,9 @@ func (w *world) startAgent(cfg routing.AgentConfig) {
 	agent := routing.NewAgent(cfg)
 	hello := agent.Hello()
 	if !w.old {
-		hello.Features = []string{broker.FeatureAuthority}
+		hello.Features = []string{link.FeatureAuthority}
 	}
-	links := broker.NewAgentLinks(&w.net, broker.AgentLinksConfig{
+	links := link.NewAgentLinks(&w.net, link.AgentLinksConfig{
 		Tenant: testTenant, Host: testHost, Agent: "agent1", Hello: hello, Log: slog.New(slog.DiscardHandler),
 		Trust: func() ([]ed25519.PublicKey, error) { return []ed25519.PublicKey{w.keys.RelayKey()}, nil },
 	}, agent)
@@ -129,7 +130,7 @@ func (w *world) startAgent(cfg routing.AgentConfig) {
 	w.stopAgent = cancel
 	w.running.Go(func() { _ = links.Run(ctx) })
 	synctest.Wait()
-	w.setState(broker.Online, "agent1", "")
+	w.setState(registry.Online, "agent1", "")
 }
 
 // A hostEnd is a client's connection, at the host.

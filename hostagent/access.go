@@ -8,6 +8,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/link"
 )
 
 // access is what it takes to reach relays and their NATS as the agent of one
@@ -46,7 +47,7 @@ func newAccess(relayURLs, natsURLs []string, token func() (string, error), clien
 	}
 	return &access{
 		relays: newRelays(relayURLs), elsewhere: natsURLs, token: token, http: client,
-		tenant: tenant, host: host, instance: broker.NewInstance(), key: key,
+		tenant: tenant, host: host, instance: link.NewInstance(), key: key,
 	}, nil
 }
 

@@ -18,10 +18,11 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/alike"
-	"ahprelay/broker"
 	"ahprelay/contentproxy"
 	"ahprelay/gate"
+	"ahprelay/link"
 	"ahprelay/mcpgate"
+	"ahprelay/registry"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
 	"ahprelay/view"
@@ -91,7 +92,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 // link joins a relay to the host-agent.
 func (w *world) link(life context.Context, name string) *routing.Relay {
 	bus, log := new(membus.Net), w.agent.cfg.Log
-	links := broker.NewAgentLinks(bus, broker.AgentLinksConfig{
+	links := link.NewAgentLinks(bus, link.AgentLinksConfig{
 		Tenant: "default", Host: "laptop", Agent: "agent1", Hello: w.agent.routing.Hello(), Log: log,
 	}, w.agent.routing)
 	w.running.Go(func() { _ = links.Run(life) })
@@ -101,9 +102,9 @@ func (w *world) link(life context.Context, name string) *routing.Relay {
 		Encode: func(piece []byte, _, _, _ bool) []byte { return piece },
 		Report: w.reported.add,
 	})
-	link := broker.NewRelayLink(bus, broker.RelayLinkConfig{
+	link := link.NewRelayLink(bus, link.RelayLinkConfig{
 		Tenant: "default", Host: "laptop", Agent: "agent1", Relay: name, Hello: relay.Hello(), Log: log,
-	}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
+	}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
 		relay.Start(answer, lines)
 		return relay
 	})
@@ -295,7 +296,7 @@ func TestHostHangs(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.wantOpen(before)
 		now := w.agent.presence.now()
-		if now.State != broker.Online || now.Silent != pingTimeout.Milliseconds() {
+		if now.State != registry.Online || now.Silent != pingTimeout.Milliseconds() {
 			t.Errorf("presence = %+v; want online, and silent", now)
 		}
 		after := w.open()
@@ -312,7 +313,7 @@ func TestHostHangs(t *testing.T) {
 		if got := w.hostSide().messages(); !after.opened || !slices.Equal(got, []string{fmt.Sprintf(anyGreeting, "b")}) {
 			t.Errorf("opened %v, host got %q of the client that waited", after.opened, got)
 		}
-		if now := w.agent.presence.now(); now.State != broker.Online || now.Silent != 0 {
+		if now := w.agent.presence.now(); now.State != registry.Online || now.Silent != 0 {
 			t.Errorf("presence = %+v; want online, and not silent", now)
 		}
 	})

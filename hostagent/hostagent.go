@@ -17,7 +17,9 @@ import (
 	"ahprelay/broker"
 	"ahprelay/contentproxy"
 	"ahprelay/gate"
+	"ahprelay/link"
 	"ahprelay/mcpgate"
+	"ahprelay/registry"
 	"ahprelay/routing"
 	"ahprelay/view"
 )
@@ -181,7 +183,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer conn.Close()
 	defer watch(conn, stop)()
-	holder, err := broker.NewLeaseHolder(broker.LeaseConfig{
+	holder, err := registry.NewLeaseHolder(registry.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
 		Presence: a.presence.now(),
 		Former:   run.former(),
@@ -229,7 +231,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // trouble tells of what keeps clients away though there is a connection.
 func (a *Agent) trouble(err error) {
-	if errors.Is(err, broker.ErrIncompatible) {
+	if errors.Is(err, link.ErrIncompatible) {
 		a.cfg.Log.Error("clients cannot reach the host", "error", err)
 		return
 	}
@@ -239,7 +241,7 @@ func (a *Agent) trouble(err error) {
 // goodbye tells clients and relays that the host cannot be reached any more:
 // clients behind what the host has said. What they have sent goes to the host.
 // It reports whether relays know.
-func (a *Agent) goodbye(links *broker.AgentLinks, holder *broker.LeaseHolder) bool {
+func (a *Agent) goodbye(links *link.AgentLinks, holder *registry.LeaseHolder) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
 	none := a.clients.close()
@@ -263,8 +265,8 @@ const stoppedReason = "host-agent stopped"
 
 // dial connects to NATS, at first with the given credentials, if there are any.
 // The connection comes back by itself.
-func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *broker.AgentLinks, error) {
-	var made atomic.Pointer[broker.AgentLinks]
+func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *link.AgentLinks, error) {
+	var made atomic.Pointer[link.AgentLinks]
 	resumed := func() {
 		if links := made.Load(); links != nil {
 			links.Resumed()
@@ -297,10 +299,10 @@ func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *broker
 	}
 	hello := a.routing.Hello()
 	hello.Version = a.cfg.Version
-	hello.Features = []string{broker.FeatureAuthority}
-	links := broker.NewAgentLinks(conn, broker.AgentLinksConfig{
+	hello.Features = []string{link.FeatureAuthority}
+	links := link.NewAgentLinks(conn, link.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance,
-		Hello: hello, Trust: a.trusted, Link: broker.LinkConfig{Resume: a.cfg.Resume}, Log: a.cfg.Log,
+		Hello: hello, Trust: a.trusted, Link: link.Config{Resume: a.cfg.Resume}, Log: a.cfg.Log,
 	}, a.routing)
 	made.Store(links)
 	return conn, links, nil

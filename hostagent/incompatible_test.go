@@ -12,8 +12,9 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/broker"
 	"ahprelay/gateway"
+	"ahprelay/link"
+	"ahprelay/registry"
 	"ahprelay/test/refclient"
 )
 
@@ -39,8 +40,8 @@ func TestIncompatible(t *testing.T) {
 		wire [2]int
 		want string
 	}{
-		{"old", [2]int{-1, broker.WireMin - 1}, "host-agent 4.2 speaks -1 to 0, relay 5.0 speaks 1 to 1; upgrade the host-agent 4.2"},
-		{"new", [2]int{broker.WireMax + 1, broker.WireMax + 2}, "upgrade the relay 5.0"},
+		{"old", [2]int{-1, link.WireMin - 1}, "host-agent 4.2 speaks -1 to 0, relay 5.0 speaks 1 to 1; upgrade the host-agent 4.2"},
+		{"new", [2]int{link.WireMax + 1, link.WireMax + 2}, "upgrade the relay 5.0"},
 	} {
 		t.Run(test.host, func(t *testing.T) {
 			enrolment, err := relay.Keys().IssueHost(auth.Enrolment{Tenant: "default", Host: test.host, Expires: time.Now().Add(time.Hour)})
@@ -62,7 +63,7 @@ func TestIncompatible(t *testing.T) {
 			go func() { ended <- agent.Run(ctx) }()
 			said.await(t, test.want, 1)
 			info := hostInfo(t, relay.URL()+"/api/hosts/"+test.host, token)
-			if info.State != broker.Incompatible || !strings.Contains(info.Reason, test.want) {
+			if info.State != registry.Incompatible || !strings.Contains(info.Reason, test.want) {
 				t.Errorf("host is %+v; want incompatible, %q", info, test.want)
 			}
 			wantRefusal(t, relay.URL()+"/ahp/"+test.host, token, test.want)

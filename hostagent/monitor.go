@@ -12,7 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/registry"
 )
 
 // Times of the monitor.
@@ -32,7 +32,7 @@ const (
 
 // A condition is how the host is.
 type condition struct {
-	state   broker.State
+	state   registry.State
 	reason  string        // for clients: why it is offline
 	silent  time.Duration // how long it had not answered when that was noticed; 0: it answers
 	version string        // of its software, or of the AHP that it speaks
@@ -355,9 +355,9 @@ func (m *monitor) turnLocked() {
 
 // tellLocked tells others how the host is, if that is news.
 func (m *monitor) tellLocked() {
-	now := condition{state: broker.Online, silent: m.silent, version: m.versionLocked()}
+	now := condition{state: registry.Online, silent: m.silent, version: m.versionLocked()}
 	if m.err != nil {
-		now = condition{state: broker.Offline, reason: publicReason(m.err), version: m.versionLocked()}
+		now = condition{state: registry.Offline, reason: publicReason(m.err), version: m.versionLocked()}
 	}
 	if now != m.told {
 		m.told = now

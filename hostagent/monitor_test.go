@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/registry"
 )
 
 // A watched is a host under the eyes of a monitor.
@@ -368,22 +368,22 @@ func TestPresenceIsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p presence
 		p.init("1.0")
-		if got := p.now(); got.State != broker.Offline || got.Reason != errNotYet.Error() || got.AgentVersion != "1.0" || got.Clients != 0 {
+		if got := p.now(); got.State != registry.Offline || got.Reason != errNotYet.Error() || got.AgentVersion != "1.0" || got.Clients != 0 {
 			t.Errorf("first presence = %+v", got)
 		}
 		var mu sync.Mutex
-		var told []broker.Presence
+		var told []registry.Presence
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			p.announce(ctx, func(now broker.Presence) {
+			p.announce(ctx, func(now registry.Presence) {
 				mu.Lock()
 				defer mu.Unlock()
 				told = append(told, now)
 			})
 		})
 		// wantTold checks how often relays were told, and returns what last.
-		wantTold := func(times int) broker.Presence {
+		wantTold := func(times int) registry.Presence {
 			t.Helper()
 			synctest.Wait()
 			mu.Lock()
@@ -394,8 +394,8 @@ func TestPresenceIsAnnounced(t *testing.T) {
 			return told[max(times, 1)-1]
 		}
 		synctest.Wait()
-		p.hostChanged(condition{state: broker.Online, version: "AHP 0.9.0"})
-		if got := wantTold(1); got.State != broker.Online || got.HostVersion != "AHP 0.9.0" {
+		p.hostChanged(condition{state: registry.Online, version: "AHP 0.9.0"})
+		if got := wantTold(1); got.State != registry.Online || got.HostVersion != "AHP 0.9.0" {
 			t.Errorf("told %+v; want the change, at once", got)
 		}
 		for range 10 {
@@ -411,8 +411,8 @@ func TestPresenceIsAnnounced(t *testing.T) {
 		}
 		p.clients(+1)
 		synctest.Wait()
-		p.hostChanged(condition{state: broker.Offline, reason: "asleep", version: "AHP 0.9.0"})
-		if got := wantTold(3); got.State != broker.Offline || got.Reason != "asleep" || got.Clients != 10 {
+		p.hostChanged(condition{state: registry.Offline, reason: "asleep", version: "AHP 0.9.0"})
+		if got := wantTold(3); got.State != registry.Offline || got.Reason != "asleep" || got.Clients != 10 {
 			t.Errorf("told %+v; want all of it at once", got)
 		}
 		cancel()

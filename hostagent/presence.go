@@ -1,11 +1,11 @@
 package hostagent
 
 import (
+	"ahprelay/link"
+	"ahprelay/registry"
 	"context"
 	"sync"
 	"time"
-
-	"ahprelay/broker"
 )
 
 // countEvery is how often relays hear of a changed number of clients at most.
@@ -17,18 +17,18 @@ type presence struct {
 	counted chan struct{} // the number of clients has; holds one
 
 	mu      sync.Mutex
-	current broker.Presence
+	current registry.Presence
 }
 
 func (p *presence) init(version string) {
 	p.changed, p.counted = make(chan struct{}, 1), make(chan struct{}, 1)
-	p.current = broker.Presence{
-		State: broker.Offline, Reason: errNotYet.Error(), AgentVersion: version,
-		Wire: [2]int{broker.WireMin, broker.WireMax},
+	p.current = registry.Presence{
+		State: registry.Offline, Reason: errNotYet.Error(), AgentVersion: version,
+		Wire: [2]int{link.WireMin, link.WireMax},
 	}
 }
 
-func (p *presence) now() broker.Presence {
+func (p *presence) now() registry.Presence {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.current
@@ -60,7 +60,7 @@ func signal(c chan struct{}) {
 
 // announce passes changes on until ctx ends: those of the host at once, those
 // of the number of clients in a while.
-func (p *presence) announce(ctx context.Context, update func(broker.Presence)) {
+func (p *presence) announce(ctx context.Context, update func(registry.Presence)) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -13,6 +13,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/registry"
 )
 
 // At a NATS server, a host-agent that has crashed and one whose network was cut
@@ -101,9 +102,9 @@ func (w *will) execute(ctx context.Context) error {
 	if err := conn.AwaitConnected(ctx); err != nil {
 		return err
 	}
-	return broker.ReleaseCrashed(ctx, broker.LeaseConfig{
+	return registry.ReleaseCrashed(ctx, registry.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: w.Instance,
-	}, broker.ReasonCrashed)
+	}, registry.ReasonCrashed)
 }
 
 // access is the sentinel's own.

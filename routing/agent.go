@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/link"
 )
 
 // A HostConn is a host-agent's connection to the local host, on behalf of one
@@ -91,7 +91,7 @@ const maxBody = 512 << 10
 
 // An Agent is the host-agent's end of all that the links carry: it takes what
 // the host sends on each connection, and has equal bytes cross only once. It
-// implements [broker.AgentTraffic] and is safe for concurrent use.
+// implements [link.AgentTraffic] and is safe for concurrent use.
 type Agent struct {
 	cfg AgentConfig
 
@@ -121,12 +121,12 @@ func NewAgent(cfg AgentConfig) *Agent {
 }
 
 // Hello returns the bounds to announce to relays.
-func (a *Agent) Hello() broker.Hello {
-	return broker.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame, RefsCost: true}
+func (a *Agent) Hello() link.Hello {
+	return link.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame, RefsCost: true}
 }
 
-// Accept implements [broker.AgentTraffic].
-func (a *Agent) Accept(relay string, offer broker.Hello, lines broker.Lines) broker.Traffic {
+// Accept implements [link.AgentTraffic].
+func (a *Agent) Accept(relay string, offer link.Hello, lines link.Lines) link.Traffic {
 	l := &agentLink{
 		agent: a, relay: relay, lines: lines, credit: min(offer.Credit, maxCredit),
 		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{}, takesReports: offer.Reports,
@@ -144,7 +144,7 @@ func (a *Agent) Accept(relay string, offer broker.Hello, lines broker.Lines) bro
 	return l
 }
 
-// NextBody implements [broker.AgentTraffic].
+// NextBody implements [link.AgentTraffic].
 func (a *Agent) NextBody() (token string, payload []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +160,7 @@ func (a *Agent) NextBody() (token string, payload []byte) {
 	return "", nil
 }
 
-// Published implements [broker.AgentTraffic].
+// Published implements [link.AgentTraffic].
 func (a *Agent) Published() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -513,7 +513,7 @@ func (c *AgentConn) refer(b *body, a *arrival, now time.Time) (due bool, err err
 func decodeOpen(data []byte) (Open, error) {
 	var open Open
 	if err := json.Unmarshal(data, &open); err != nil {
-		return open, fmt.Errorf("%w: open: %w", broker.ErrBadPacket, err)
+		return open, fmt.Errorf("%w: open: %w", link.ErrBadPacket, err)
 	}
 	return open, nil
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/link"
 )
 
 // An agentLink is the host-agent's end of what one link carries. It
-// implements [broker.Traffic]. The agent's mutex guards it.
+// implements [link.Traffic]. The agent's mutex guards it.
 type agentLink struct {
 	agent  *Agent
 	relay  string
-	lines  broker.Lines
+	lines  link.Lines
 	credit int // bytes that each connection may send ahead
 
 	mux     mux
@@ -71,7 +71,7 @@ func (l *agentLink) unask(ch *channel) {
 	l.lines.Wake()
 }
 
-// Next implements [broker.Traffic].
+// Next implements [link.Traffic].
 func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte, again time.Time) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
@@ -106,7 +106,7 @@ func (l *agentLink) answer(number uint64) []byte {
 	if l.answers.len() == 0 || l.given > l.agent.cfg.Pinned+maxBody {
 		return nil
 	}
-	b := make([]byte, broker.HeaderRoom, broker.HeaderRoom+256)
+	b := make([]byte, link.HeaderRoom, link.HeaderRoom+256)
 	var bodies []*body
 	for l.answers.len() > 0 && len(b) < answerSize {
 		a := l.answers.pop()
@@ -139,7 +139,7 @@ func (l *agentLink) pin(answer bool, n int) {
 	l.mux.batch.room = l.agent.cfg.Pinned - l.pinned
 }
 
-// Released implements [broker.Traffic].
+// Released implements [link.Traffic].
 func (l *agentLink) Released(number uint64) (more bool) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
@@ -160,15 +160,15 @@ func (l *agentLink) waits() bool {
 	return l.answers.len() > 0 || l.mux.control.len() > 0 || l.mux.turns.len() > 0 || len(l.mux.batch.streams) > 0
 }
 
-// Handle implements [broker.Traffic].
+// Handle implements [link.Traffic].
 func (l *agentLink) Handle(_ uint64, payload []byte) (done bool, err error) {
-	f := broker.Fields{B: payload}
+	f := link.Fields{B: payload}
 	for len(f.B) > 0 {
 		if err := l.record(&f); err != nil {
 			return false, err
 		}
 		if f.Bad {
-			return false, fmt.Errorf("%w: cut short", broker.ErrBadPacket)
+			return false, fmt.Errorf("%w: cut short", link.ErrBadPacket)
 		}
 	}
 	return true, nil
@@ -176,7 +176,7 @@ func (l *agentLink) Handle(_ uint64, payload []byte) (done bool, err error) {
 
 // record takes one record from the relay. If it is cut short, it does
 // nothing but mark f as bad.
-func (l *agentLink) record(f *broker.Fields) error {
+func (l *agentLink) record(f *link.Fields) error {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
 	if l.gone {
@@ -224,14 +224,14 @@ func (l *agentLink) record(f *broker.Fields) error {
 			c.host.Flush()
 		}
 	default:
-		return fmt.Errorf("%w: record %d from a relay", broker.ErrBadPacket, kind)
+		return fmt.Errorf("%w: record %d from a relay", link.ErrBadPacket, kind)
 	}
 	return nil
 }
 
 func (l *agentLink) open(number uint64, data []byte) error {
 	if l.conns[number] != nil || number >= maxConns {
-		return fmt.Errorf("%w: connection %d opened twice or out of range", broker.ErrBadPacket, number)
+		return fmt.Errorf("%w: connection %d opened twice or out of range", link.ErrBadPacket, number)
 	}
 	open, err := decodeOpen(data)
 	if err != nil {
@@ -250,9 +250,9 @@ func (l *agentLink) frame(number uint64, message []byte) error {
 	cost := len(message) + pieceCost
 	switch {
 	case c == nil || c.received || c.partial != nil:
-		return fmt.Errorf("%w: message on connection %d out of place", broker.ErrBadPacket, number)
+		return fmt.Errorf("%w: message on connection %d out of place", link.ErrBadPacket, number)
 	case !l.mux.took(&c.stream, cost):
-		return fmt.Errorf("%w: message on connection %d beyond its credit", broker.ErrBadPacket, number)
+		return fmt.Errorf("%w: message on connection %d beyond its credit", link.ErrBadPacket, number)
 	}
 	if !c.told {
 		c.unwritten += cost
@@ -270,13 +270,13 @@ func (l *agentLink) fragment(number, flags uint64, data []byte) error {
 	cost := len(data) + pieceCost
 	switch {
 	case c == nil || c.received:
-		return fmt.Errorf("%w: fragment on connection %d out of place", broker.ErrBadPacket, number)
+		return fmt.Errorf("%w: fragment on connection %d out of place", link.ErrBadPacket, number)
 	case !l.mux.took(&c.stream, cost):
-		return fmt.Errorf("%w: fragment on connection %d beyond its credit", broker.ErrBadPacket, number)
+		return fmt.Errorf("%w: fragment on connection %d beyond its credit", link.ErrBadPacket, number)
 	case c.told:
 		return nil
 	case (flags&fragmentFirst != 0) != (c.partial == nil):
-		return fmt.Errorf("%w: fragment on connection %d out of place", broker.ErrBadPacket, number)
+		return fmt.Errorf("%w: fragment on connection %d out of place", link.ErrBadPacket, number)
 	case len(c.partial)+len(data) > l.agent.cfg.MaxFrame: // no relay that is in order sends it
 		c.forgetFragments()
 		reason := fmt.Sprintf("more than %d bytes for the host", l.agent.cfg.MaxFrame)
@@ -324,7 +324,7 @@ func (l *agentLink) closed(number uint64, code ahp.CloseCode, reason string) {
 // need sends a body that the relay has missed.
 func (l *agentLink) need(number uint64) error {
 	if l.answers.len() >= maxAsked {
-		return fmt.Errorf("%w: more than %d bodies asked for", broker.ErrBadPacket, maxAsked)
+		return fmt.Errorf("%w: more than %d bodies asked for", link.ErrBadPacket, maxAsked)
 	}
 	b := l.agent.bodies.numbered(number)
 	if b != nil && b.frame == nil {
@@ -338,7 +338,7 @@ func (l *agentLink) need(number uint64) error {
 	return nil
 }
 
-// Ended implements [broker.Traffic].
+// Ended implements [link.Traffic].
 func (l *agentLink) Ended(reason error) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()

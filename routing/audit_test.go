@@ -1,11 +1,10 @@
 package routing
 
 import (
+	"ahprelay/link"
 	"errors"
 	"fmt"
 	"time"
-
-	"ahprelay/broker"
 )
 
 // beside is what a model's host may have queued on a connection that is held
@@ -330,7 +329,7 @@ func (c *RelayConn) audit(rest bool) error {
 // CountAnswers returns how many bodies a packet from a host-agent has that were
 // asked for.
 func CountAnswers(packet []byte) (n int) {
-	f := broker.Fields{B: packet}
+	f := link.Fields{B: packet}
 	if version, kind := f.Byte(), f.Byte(); version == 0 || kind != 1 {
 		return 0 // of the handshake, or without records
 	}

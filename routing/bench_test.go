@@ -1,13 +1,12 @@
 package routing
 
 import (
+	"ahprelay/link"
 	"bytes"
 	"encoding/binary"
 	"fmt"
 	"testing"
 	"time"
-
-	"ahprelay/broker"
 )
 
 const benchClients = 100
@@ -16,7 +15,7 @@ const benchClients = 100
 // their channel.
 func benchAgent(b *testing.B) (*Agent, *agentLink) {
 	a := NewAgent(AgentConfig{Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
-	l := a.Accept("relay", broker.Hello{Credit: 1 << 30, MaxFrame: 1 << 20, RefsCost: true}, &still{}).(*agentLink)
+	l := a.Accept("relay", link.Hello{Credit: 1 << 30, MaxFrame: 1 << 20, RefsCost: true}, &still{}).(*agentLink)
 	var start []byte
 	for i := range benchClients {
 		start = appendOpen(start, uint64(i+1), Open{ID: fmt.Sprint(i)})
@@ -67,7 +66,7 @@ func drain(a *Agent, l *agentLink, body, packet func(payload []byte)) {
 			break
 		}
 		if packet != nil {
-			packet(payload[broker.HeaderRoom:])
+			packet(payload[link.HeaderRoom:])
 		}
 	}
 	l.Released(1)
@@ -99,7 +98,7 @@ func BenchmarkRelayShared(b *testing.B) {
 	a, l := benchAgent(b)
 	encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
 	r := NewRelay(RelayConfig{Agent: "agent", Encode: encode})
-	r.Start(broker.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, RefsCost: true}, &still{})
+	r.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, RefsCost: true}, &still{})
 	for i := range benchClients {
 		if _, err := r.Open(Open{ID: fmt.Sprint(i)}, &stillClient{}); err != nil {
 			b.Fatal(err)

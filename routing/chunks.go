@@ -1,11 +1,10 @@
 package routing
 
 import (
+	"ahprelay/link"
 	"crypto/sha256"
 	"fmt"
 	"slices"
-
-	"ahprelay/broker"
 )
 
 // Content that several clients read is in answers that are each client's own,
@@ -237,12 +236,12 @@ func (r *Relay) chunk(number, flags uint64, data []byte) error {
 		s.counted(frameCost)
 		s.arriving = number
 	case number != s.arriving:
-		return fmt.Errorf("%w: chunk %d out of place", broker.ErrBadPacket, number)
+		return fmt.Errorf("%w: chunk %d out of place", link.ErrBadPacket, number)
 	}
 	ch.size += len(data)
 	s.counted(len(data))
 	if s.bytes > s.limit || ch.size > chunkSize || len(ch.frames) >= maxPieces {
-		return fmt.Errorf("%w: %d bytes of chunks, one of %d bytes in %d pieces", broker.ErrBadPacket, s.bytes, ch.size, len(ch.frames)+1)
+		return fmt.Errorf("%w: %d bytes of chunks, one of %d bytes in %d pieces", link.ErrBadPacket, s.bytes, ch.size, len(ch.frames)+1)
 	}
 	encoded := r.cfg.Encode(data, false, false, false)
 	ch.data = append(ch.data, encoded[len(encoded)-len(data):])
@@ -259,7 +258,7 @@ func (r *Relay) drop(number uint64) error {
 	s := &r.chunks
 	ch := s.chunks[number]
 	if ch == nil || number == s.arriving {
-		return fmt.Errorf("%w: chunk %d dropped out of place", broker.ErrBadPacket, number)
+		return fmt.Errorf("%w: chunk %d dropped out of place", link.ErrBadPacket, number)
 	}
 	delete(s.chunks, number)
 	s.counted(-ch.size - frameCost)
@@ -271,17 +270,17 @@ func (r *Relay) chunkRef(conn, number uint64) error {
 	s := &r.chunks
 	ch := s.chunks[number]
 	if ch == nil || number == s.arriving {
-		return fmt.Errorf("%w: chunk %d is not here", broker.ErrBadPacket, number)
+		return fmt.Errorf("%w: chunk %d is not here", link.ErrBadPacket, number)
 	}
 	c := r.conns[conn]
 	if c == nil {
-		return fmt.Errorf("%w: chunk on connection %d, which is not there", broker.ErrBadPacket, conn)
+		return fmt.Errorf("%w: chunk on connection %d, which is not there", link.ErrBadPacket, conn)
 	}
 	if c.client == nil {
 		return nil
 	}
 	if !r.mux.tookLate(&c.stream, ch.size+pieceCost) {
-		return fmt.Errorf("%w: chunk on connection %d beyond its credit", broker.ErrBadPacket, conn)
+		return fmt.Errorf("%w: chunk on connection %d beyond its credit", link.ErrBadPacket, conn)
 	}
 	if c.aside != 0 {
 		for _, data := range ch.data {

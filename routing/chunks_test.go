@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"ahprelay/broker"
+	"ahprelay/link"
 	"ahprelay/routing"
 )
 
@@ -199,14 +199,14 @@ func TestBadChunks(t *testing.T) {
 		if strings.HasPrefix(name, "too large") {
 			relay = routing.NewRelay(routing.RelayConfig{Agent: "a", Encode: encode})
 		}
-		relay.Start(broker.Hello{Credit: 1000}, nil)
+		relay.Start(link.Hello{Credit: 1000}, nil)
 		var err error
 		for i, r := range records {
 			if _, err = relay.Handle(uint64(i+1), r); err != nil {
 				break
 			}
 		}
-		if !errors.Is(err, broker.ErrBadPacket) || !strings.Contains(err.Error(), "chunk") {
+		if !errors.Is(err, link.ErrBadPacket) || !strings.Contains(err.Error(), "chunk") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/link"
 )
 
 // Both sides have ended a connection, in whatever order, and neither has credit
@@ -45,7 +45,7 @@ func TestEndsWithoutCredit(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := NewRelay(RelayConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
-			r.Start(broker.Hello{Credit: 10, MaxFrame: 1000}, &still{})
+			r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
 			c, err := r.Open(Open{ID: "x"}, &stillClient{})
 			if err != nil {
 				t.Fatal(err)
@@ -68,7 +68,7 @@ func TestEndsWithoutCredit(t *testing.T) {
 // that.
 func TestLeavingGivesCreditBack(t *testing.T) {
 	r := NewRelay(RelayConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
-	r.Start(broker.Hello{Credit: 10, MaxFrame: 1000}, &still{})
+	r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
 	c, err := r.Open(Open{ID: "x"}, &stillClient{})
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestLeavingGivesCreditBack(t *testing.T) {
 // connection has ended.
 func TestNumbersAreUsedAnew(t *testing.T) {
 	r := NewRelay(RelayConfig{Agent: "agent"})
-	r.Start(broker.Hello{Credit: 10, MaxFrame: 1000}, &still{})
+	r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
 	open := func() uint64 {
 		t.Helper()
 		c, err := r.Open(Open{ID: "x"}, &stillClient{})

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/link"
 )
 
 // still is everything that a Relay or an Agent may call, and does nothing.
@@ -58,7 +58,7 @@ func FuzzRelayHandle(f *testing.F) {
 		lines, client := &still{}, &stillClient{}
 		encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
 		r := NewRelay(RelayConfig{Agent: "agent", Encode: encode, Credit: 1000, BodyLimit: 2000, ChunkLimit: 2000, OwedLimit: 2000, Report: wantBounded(t)})
-		r.Start(broker.Hello{Credit: 100, MaxFrame: 1000}, lines)
+		r.Start(link.Hello{Credit: 100, MaxFrame: 1000}, lines)
 		for range 3 {
 			if _, err := r.Open(Open{ID: "x"}, client); err != nil {
 				t.Fatal(err)
@@ -93,7 +93,7 @@ func FuzzRelayHandle(f *testing.F) {
 		if lines.watched > maxChannels {
 			t.Fatalf("%d subscriptions", lines.watched)
 		}
-		r.Ended(broker.ErrBye)
+		r.Ended(link.ErrBye)
 	})
 }
 
@@ -121,7 +121,7 @@ func FuzzAgentHandle(f *testing.F) {
 			Instance: "agent", Credit: 1000, MaxFrame: 2000, QueueLimit: 2000, Window: 2000, Pinned: 2000,
 			Connect: func(*AgentConn, Open) HostConn { return &stillHost{} },
 		})
-		l := a.Accept("relay", broker.Hello{Credit: 100, MaxFrame: 1000, Chunks: 2000, Reports: true}, &still{}).(*agentLink)
+		l := a.Accept("relay", link.Hello{Credit: 100, MaxFrame: 1000, Chunks: 2000, Reports: true}, &still{}).(*agentLink)
 		start := append(appendOpen(nil, 1, Open{ID: "a"}), appendOpen(nil, 2, Open{ID: "b"})...)
 		if _, err := l.Handle(1, start); err != nil {
 			t.Fatal(err)
@@ -153,7 +153,7 @@ func FuzzAgentHandle(f *testing.F) {
 				}
 			}
 		}
-		l.Ended(broker.ErrBye)
+		l.Ended(link.ErrBye)
 		publish(a)
 		if err := a.Audit(true); err != nil {
 			t.Fatal(err)
@@ -183,15 +183,15 @@ func FuzzRefs(f *testing.F) {
 	f.Add(set.append(nil), uint64(5))
 	f.Add([]byte{setRuns, 2, 1, 0xff, 0xff, 3, 1, 1}, uint64(0))
 	f.Fuzz(func(t *testing.T, data []byte, floor uint64) {
-		if list, _, err := readBodyList(&broker.Fields{B: data}, nil, floor); err == nil {
+		if list, _, err := readBodyList(&link.Fields{B: data}, nil, floor); err == nil {
 			again, last := appendBodyList(nil, list, floor)
-			got, end, err := readBodyList(&broker.Fields{B: again}, nil, floor)
+			got, end, err := readBodyList(&link.Fields{B: again}, nil, floor)
 			if err != nil || end != last || len(got) != len(list) || len(list) > maxRefs {
 				t.Fatalf("list %v came back as %v, %v", list, got, err)
 			}
 		}
 		var s connSet
-		if readConnSet(&broker.Fields{B: data}, func(conn uint64) {
+		if readConnSet(&link.Fields{B: data}, func(conn uint64) {
 			if conn >= 3*maxConns {
 				t.Fatalf("connection %d", conn)
 			}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/link"
 	"ahprelay/routing"
 )
 
@@ -25,7 +25,7 @@ type world struct {
 	ctx   context.Context
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
-	links []*broker.RelayLink
+	links []*link.RelayLink
 
 	agent  *routing.Agent
 	relays []*routing.Relay
@@ -47,16 +47,16 @@ func newWorldWith(relays int, agentCfg routing.AgentConfig, relayCfg routing.Rel
 	agentCfg.Instance = "agent1"
 	agentCfg.Connect = w.connect
 	w.agent = routing.NewAgent(agentCfg)
-	links := broker.NewAgentLinks(w.net.bus("agent", ctx.Done()), broker.AgentLinksConfig{
+	links := link.NewAgentLinks(w.net.bus("agent", ctx.Done()), link.AgentLinksConfig{
 		Tenant: "t", Host: "h", Agent: "agent1", Hello: w.agent.Hello(), Log: log,
 	}, w.agent)
 	w.wg.Go(func() { _ = links.Run(ctx) })
 	for i := range relays {
 		relay := routing.NewRelay(relayCfg)
 		up := make(chan struct{})
-		link := broker.NewRelayLink(w.net.bus(fmt.Sprint("relay", i), ctx.Done()), broker.RelayLinkConfig{
+		link := link.NewRelayLink(w.net.bus(fmt.Sprint("relay", i), ctx.Done()), link.RelayLinkConfig{
 			Tenant: "t", Host: "h", Agent: "agent1", Relay: fmt.Sprint("relay", i), Hello: relay.Hello(), Log: log,
-		}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
+		}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
 			relay.Start(answer, lines)
 			close(up)
 			return relay

@@ -1,13 +1,12 @@
 package routing_test
 
 import (
+	"ahprelay/link"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"ahprelay/broker"
 )
 
 // A memoryNet is a NATS of one server in memory: every bus on it hears every other.
@@ -107,4 +106,4 @@ func matches(pattern, subject string) bool {
 	return true
 }
 
-var _ broker.Bus = (*memoryBus)(nil)
+var _ link.Bus = (*memoryBus)(nil)

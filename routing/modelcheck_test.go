@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/link"
 )
 
 // The oracle. At rest, with all faults over:
@@ -195,15 +195,15 @@ func (r *run) checkClient(c *client) error {
 // the host all that the client sent. An error says that the connection has
 // ended for no good reason.
 func (r *run) owed(c *client, h *modelConn) (down, up bool, err error) {
-	link := r.linkEnded(c)
+	ended := r.linkEnded(c)
 	hostEnded := h.closing != 0 || h.full || h.dead || r.excused[h.agent] > 0
-	up = link == nil && !hostEnded && c.code == 0 && !c.killed && (r.bounds.Total == 0 || !c.endedLocked())
+	up = ended == nil && !hostEnded && c.code == 0 && !c.killed && (r.bounds.Total == 0 || !c.endedLocked())
 	switch {
 	case c.code == 0 || c.killed:
 		return !c.endedLocked(), up, nil
-	case link != nil && strings.HasSuffix(link.Error(), c.reason):
+	case ended != nil && strings.HasSuffix(ended.Error(), c.reason):
 		want := ahp.CloseResync
-		if errors.Is(link, broker.ErrSilent) {
+		if errors.Is(ended, link.ErrSilent) {
 			want = ahp.CloseHostOffline
 		}
 		if c.code != want {

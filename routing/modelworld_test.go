@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"ahprelay/broker"
+	"ahprelay/link"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
 )
@@ -143,14 +143,14 @@ func (w *modelWorld) end() {
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-func (w *modelWorld) linkConfig() broker.LinkConfig { return broker.LinkConfig{Window: w.bounds.Link} }
+func (w *modelWorld) linkConfig() link.Config { return link.Config{Window: w.bounds.Link} }
 
 // An agentProcess is one run of a host-agent.
 type agentProcess struct {
 	name  string
 	bus   *membus.Conn
 	agent *routing.Agent
-	links *broker.AgentLinks
+	links *link.AgentLinks
 	stop  context.CancelFunc
 	done  chan struct{}
 }
@@ -164,7 +164,7 @@ func (w *modelWorld) startAgent() {
 		Instance: name, Connect: w.host.connect(name),
 		Credit: w.bounds.Credit, QueueLimit: w.bounds.Queue, Window: w.bounds.Window, Pinned: w.bounds.Pinned, MaxQueued: w.bounds.Total, Stall: stall,
 	})
-	a.links = broker.NewAgentLinks(a.bus, broker.AgentLinksConfig{
+	a.links = link.NewAgentLinks(a.bus, link.AgentLinksConfig{
 		Tenant: "t", Host: "h", Agent: name, Hello: a.agent.Hello(), Link: w.linkConfig(), Log: quiet,
 	}, a.agent)
 	w.wg.Go(func() {
@@ -195,7 +195,7 @@ type relayProcess struct {
 	done  chan struct{}
 
 	mu    sync.Mutex
-	link  *broker.RelayLink
+	link  *link.RelayLink
 	relay *routing.Relay // nil while there is no link
 	agent string
 }
@@ -235,9 +235,9 @@ func (p *relayProcess) keepLink(ctx context.Context) {
 		Credit: w.bounds.RelayCredit, BodyLimit: w.bounds.Bodies, OwedLimit: w.bounds.Owed, ChunkLimit: w.bounds.Chunks,
 		Report: w.report,
 	})
-	link := broker.NewRelayLink(p.bus, broker.RelayLinkConfig{
+	link := link.NewRelayLink(p.bus, link.RelayLinkConfig{
 		Tenant: "t", Host: "h", Agent: agent.name, Relay: p.name, Hello: relay.Hello(), Link: w.linkConfig(), Log: quiet,
-	}, func(answer broker.Hello, lines broker.RelayLines) broker.RelayTraffic {
+	}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
 		relay.Start(answer, lines)
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/link"
 )
 
 // ErrQueueFull reports a frame for which a connection's queue has no room.
@@ -308,7 +308,7 @@ func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 	if m.batch.due(now) {
 		b = m.flushBatch(b)
 	}
-	if len(b) == broker.HeaderRoom {
+	if len(b) == link.HeaderRoom {
 		return nil, m.batch.deadline()
 	}
 	return b, time.Time{}
@@ -316,7 +316,7 @@ func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 
 // nextControl returns a payload of the records that wait for no connection.
 func (m *mux) nextControl(size int) []byte {
-	b := make([]byte, broker.HeaderRoom, broker.HeaderRoom+256)
+	b := make([]byte, link.HeaderRoom, link.HeaderRoom+256)
 	for m.control.len() > 0 && len(b) < size {
 		b = append(b, m.control.pop()...)
 	}

@@ -1,9 +1,8 @@
 package routing
 
 import (
+	"ahprelay/link"
 	"testing"
-
-	"ahprelay/broker"
 )
 
 // BenchmarkBodyTable is the table of bodies for one frame of 512 bytes: of each
@@ -68,7 +67,7 @@ func BenchmarkRefsRead(b *testing.B) {
 	var list []uint64
 	b.ReportAllocs()
 	for b.Loop() {
-		f := &broker.Fields{B: record}
+		f := &link.Fields{B: record}
 		f.Byte()
 		last, entries := f.Uvarint(), f.Uvarint()
 		for range entries {

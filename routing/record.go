@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/link"
 )
 
 // A record is one step of the stream between a relay and a host-agent: a
@@ -74,7 +74,7 @@ type Open struct {
 
 	// What the client may do is less if these are set: patterns, see package
 	// auth. Relays send them only to host-agents that see to them
-	// ([broker.FeatureAuthority]).
+	// ([link.FeatureAuthority]).
 	Channels []string `json:"channels,omitempty"`
 	Methods  []string `json:"methods,omitempty"`
 
@@ -119,7 +119,7 @@ func appendBody(b []byte, agent string, number uint64, frame []byte) []byte {
 // readBody decodes the message that publishes a body; ok is false if it is
 // not one of this host-agent instance and version.
 func readBody(data []byte, agent string) (number uint64, frame []byte, ok bool) {
-	f := broker.Fields{B: data}
+	f := link.Fields{B: data}
 	if f.Byte() != bodyVersion || string(f.Bytes()) != agent {
 		return 0, nil, false
 	}

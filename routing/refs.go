@@ -1,11 +1,10 @@
 package routing
 
 import (
+	"ahprelay/link"
 	"encoding/binary"
 	"errors"
 	"math/bits"
-
-	"ahprelay/broker"
 )
 
 // A refs record says which connections are sent which bodies. It is the floor
@@ -111,7 +110,7 @@ func (s *connSet) runs() (n int) {
 func (s *connSet) octet(i int) byte { return byte(s.words[i/8] >> (i % 8 * 8)) }
 
 // readConnSet calls visit for each member of an encoded set.
-func readConnSet(f *broker.Fields, visit func(conn uint64)) error {
+func readConnSet(f *link.Fields, visit func(conn uint64)) error {
 	switch f.Byte() {
 	case setRuns:
 		return readRuns(f, visit)
@@ -131,7 +130,7 @@ func readConnSet(f *broker.Fields, visit func(conn uint64)) error {
 	return errBadRefs
 }
 
-func readRuns(f *broker.Fields, visit func(conn uint64)) error {
+func readRuns(f *link.Fields, visit func(conn uint64)) error {
 	var at uint64
 	for runs := f.Uvarint(); runs > 0; runs-- {
 		first, more := f.Uvarint(), f.Uvarint()
@@ -171,7 +170,7 @@ func appendBodyList(b []byte, numbers []uint64, last uint64) ([]byte, uint64) {
 
 // readBodyList decodes a list of at most maxRefs body numbers, appending to
 // list, and returns the number after the list's final one.
-func readBodyList(f *broker.Fields, list []uint64, last uint64) ([]uint64, uint64, error) {
+func readBodyList(f *link.Fields, list []uint64, last uint64) ([]uint64, uint64, error) {
 	for runs := f.Uvarint(); runs > 0; runs-- {
 		first := last + uint64(f.Varint())
 		more := f.Uvarint()

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"ahprelay/link"
 	"maps"
 	"slices"
 	"testing"
@@ -8,8 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	"ahprelay/broker"
 )
 
 func connSets() *rapid.Generator[[]uint64] {
@@ -33,7 +32,7 @@ func TestConnSet(t *testing.T) {
 			s.add(c)
 		}
 		b := s.append([]byte("before"))[len("before"):]
-		f := &broker.Fields{B: append(slices.Clip(b), "after"...)}
+		f := &link.Fields{B: append(slices.Clip(b), "after"...)}
 		var got []uint64
 		if err := readConnSet(f, func(conn uint64) { got = append(got, conn) }); err != nil {
 			t.Fatal(err)
@@ -76,7 +75,7 @@ func TestBodyList(t *testing.T) {
 		}
 		floor := number.Draw(t, "floor")
 		b, last := appendBodyList(nil, want, floor)
-		f := &broker.Fields{B: b}
+		f := &link.Fields{B: b}
 		got, end, err := readBodyList(f, nil, floor)
 		if err != nil || !slices.Equal(got, want) || end != last || len(f.B) > 0 {
 			t.Fatalf("list %v came back as %v, %v; the next is relative to %d, %d", want, got, err, last, end)
@@ -108,7 +107,7 @@ func TestBatch(t *testing.T) {
 		for _, b := range bodies {
 			uses += b.uses
 		}
-		f := &broker.Fields{B: batch.append(nil)}
+		f := &link.Fields{B: batch.append(nil)}
 		if kind := recordKind(f.Byte()); kind != recordRefs {
 			t.Fatalf("record of kind %d", kind)
 		}
@@ -215,7 +214,7 @@ func TestBodyListIsBounded(t *testing.T) {
 		if test.name == "over the end" {
 			floor = 0
 		}
-		if list, _, err := readBodyList(&broker.Fields{B: test.list}, nil, floor); err == nil {
+		if list, _, err := readBodyList(&link.Fields{B: test.list}, nil, floor); err == nil {
 			t.Errorf("%s: a list of %d is taken", test.name, len(list))
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
+	"ahprelay/link"
 )
 
 // A Frame is output for a client, of one or more pieces as [RelayConfig.Encode]
@@ -118,12 +118,12 @@ const (
 
 // A Relay is the relay's end of what one link carries: it puts each client's
 // stream together from the frames, references and bodies that come. It
-// implements [broker.RelayTraffic] and is safe for concurrent use.
+// implements [link.RelayTraffic] and is safe for concurrent use.
 type Relay struct {
 	cfg RelayConfig
 
 	mu       sync.Mutex // guards all that follows, and the connections
-	lines    broker.RelayLines
+	lines    link.RelayLines
 	mux      mux
 	credit   int  // bytes that may be sent ahead on each connection
 	refsCost bool // references take credit, and give it back
@@ -157,12 +157,12 @@ func NewRelay(cfg RelayConfig) *Relay {
 }
 
 // Hello returns the bounds to announce to the host-agent.
-func (r *Relay) Hello() broker.Hello {
-	return broker.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Reports: true, RefsCost: true}
+func (r *Relay) Hello() link.Hello {
+	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Reports: true, RefsCost: true}
 }
 
 // Start joins the Relay to its link, before the link calls it.
-func (r *Relay) Start(answer broker.Hello, lines broker.RelayLines) {
+func (r *Relay) Start(answer link.Hello, lines link.RelayLines) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lines, r.credit, r.refsCost = lines, min(answer.Credit, maxCredit), answer.RefsCost
@@ -208,7 +208,7 @@ func (r *Relay) number() (uint64, error) {
 	return r.last, nil
 }
 
-// Next implements [broker.Traffic].
+// Next implements [link.Traffic].
 func (r *Relay) Next(_ uint64, size int, now time.Time) (payload []byte, again time.Time) {
 	if size == 0 {
 		return nil, time.Time{} // host-agents wait for nothing
@@ -226,10 +226,10 @@ func (r *Relay) Next(_ uint64, size int, now time.Time) (payload []byte, again t
 	return payload, again
 }
 
-// Released implements [broker.Traffic].
+// Released implements [link.Traffic].
 func (r *Relay) Released(uint64) (more bool) { return false }
 
-// Body implements [broker.RelayTraffic].
+// Body implements [link.RelayTraffic].
 func (r *Relay) Body(payload []byte) {
 	number, frame, ok := readBody(payload, r.cfg.Agent)
 	if !ok {
@@ -255,16 +255,16 @@ func (r *Relay) Shed() {
 	}
 }
 
-// Ended implements [broker.Traffic].
+// Ended implements [link.Traffic].
 func (r *Relay) Ended(reason error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	code, detail := ahp.CloseResync, reason.Error()
-	var gone *broker.AgentGoneError
+	var gone *link.AgentGoneError
 	switch {
 	case errors.As(reason, &gone):
 		code, detail = ahp.CloseHostOffline, gone.Reason
-	case errors.Is(reason, broker.ErrSilent):
+	case errors.Is(reason, link.ErrSilent):
 		code = ahp.CloseHostOffline
 	}
 	r.ended = reason
@@ -275,7 +275,7 @@ func (r *Relay) Ended(reason error) {
 	r.bodies, r.chunks, r.awaited = bodyStore{}, chunkStore{}, nil // a client may hold on to its connection
 }
 
-// Handle implements [broker.Traffic].
+// Handle implements [link.Traffic].
 func (r *Relay) Handle(packet uint64, payload []byte) (done bool, err error) {
 	if r.cfg.Hold != nil {
 		r.cfg.Hold()
@@ -283,17 +283,17 @@ func (r *Relay) Handle(packet uint64, payload []byte) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.packet, r.budget = packet, 2*maxRefs
-	f := broker.Fields{B: payload}
+	f := link.Fields{B: payload}
 	for len(f.B) > 0 && r.ended == nil {
 		if err := r.record(&f); err != nil {
 			return false, err
 		}
 		if f.Bad {
-			return false, fmt.Errorf("%w: cut short", broker.ErrBadPacket)
+			return false, fmt.Errorf("%w: cut short", link.ErrBadPacket)
 		}
 	}
 	if r.places > maxPlaces || r.mux.control.len() > maxControl {
-		return false, fmt.Errorf("%w: %d references to missing bodies, %d records to answer with", broker.ErrBadPacket, r.places, r.mux.control.len())
+		return false, fmt.Errorf("%w: %d references to missing bodies, %d records to answer with", link.ErrBadPacket, r.places, r.mux.control.len())
 	}
 	r.packet = 0
 	r.block.drop()
@@ -302,7 +302,7 @@ func (r *Relay) Handle(packet uint64, payload []byte) (done bool, err error) {
 
 // record takes one record from the host-agent. If it is cut short, it does
 // nothing but mark f as bad.
-func (r *Relay) record(f *broker.Fields) error {
+func (r *Relay) record(f *link.Fields) error {
 	kind, number := recordKind(f.Byte()), f.Uvarint()
 	switch kind {
 	case recordOpened:
@@ -379,7 +379,7 @@ func (r *Relay) record(f *broker.Fields) error {
 	case recordUnwatch:
 		r.unwatch(number)
 	default:
-		return fmt.Errorf("%w: record %d from a host-agent", broker.ErrBadPacket, kind)
+		return fmt.Errorf("%w: record %d from a host-agent", link.ErrBadPacket, kind)
 	}
 	return nil
 }
@@ -388,11 +388,11 @@ func (r *Relay) record(f *broker.Fields) error {
 func (r *Relay) piece(conn uint64, data []byte, flags uint64) error {
 	c := r.conns[conn]
 	if c == nil {
-		return fmt.Errorf("%w: message on connection %d, which is not there", broker.ErrBadPacket, conn)
+		return fmt.Errorf("%w: message on connection %d, which is not there", link.ErrBadPacket, conn)
 	}
 	cost := len(data) + pieceCost
 	if c.client != nil && !r.mux.took(&c.stream, cost) {
-		return fmt.Errorf("%w: message on connection %d beyond its credit", broker.ErrBadPacket, conn)
+		return fmt.Errorf("%w: message on connection %d beyond its credit", link.ErrBadPacket, conn)
 	}
 	if c.client == nil { // gone, and the host-agent is about to hear of it
 		return nil
@@ -424,7 +424,7 @@ func (r *Relay) consumed(c *RelayConn, cost int) {
 // arrived, the subscription has.
 func (r *Relay) watch(number uint64, token string) error {
 	if !validToken(token) || r.watched[number] != "" || len(r.watched) >= maxChannels {
-		return fmt.Errorf("%w: watch %d after %d others", broker.ErrBadPacket, number, len(r.watched))
+		return fmt.Errorf("%w: watch %d after %d others", link.ErrBadPacket, number, len(r.watched))
 	}
 	if err := r.lines.Watch(token); err != nil {
 		return fmt.Errorf("watch a channel: %w", err)

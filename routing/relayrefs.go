@@ -1,9 +1,8 @@
 package routing
 
 import (
+	"ahprelay/link"
 	"fmt"
-
-	"ahprelay/broker"
 )
 
 // A row is what an entry of a refs record has connections sent, some of which
@@ -24,7 +23,7 @@ type place struct {
 
 // refs takes a refs record: each connection of an entry is sent the bodies of
 // its list.
-func (r *Relay) refs(floor uint64, f *broker.Fields) error {
+func (r *Relay) refs(floor uint64, f *link.Fields) error {
 	entries := f.Uvarint()
 	r.bodies.forgetBelow(floor)
 	last := floor
@@ -41,7 +40,7 @@ func (r *Relay) refs(floor uint64, f *broker.Fields) error {
 }
 
 // entry has the connections that f names next sent the bodies of r.list.
-func (r *Relay) entry(f *broker.Fields) error {
+func (r *Relay) entry(f *link.Fields) error {
 	r.budget -= len(r.list)
 	r.set = r.set[:0]
 	err := readConnSet(f, func(conn uint64) {

@@ -1,12 +1,11 @@
 package routing
 
 import (
+	"ahprelay/link"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
-
-	"ahprelay/broker"
 )
 
 // A host-agent tells the relay what it sees of a connection that the relay
@@ -124,17 +123,17 @@ func (r *Relay) report(data []byte) error {
 func readReport(data []byte) (Report, error) {
 	var r Report
 	if len(data) > MaxReport {
-		return r, fmt.Errorf("%w: report of %d bytes", broker.ErrBadPacket, len(data))
+		return r, fmt.Errorf("%w: report of %d bytes", link.ErrBadPacket, len(data))
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
-		return r, fmt.Errorf("%w: report: %w", broker.ErrBadPacket, err)
+		return r, fmt.Errorf("%w: report: %w", link.ErrBadPacket, err)
 	}
 	if len(r.State) > 0 && r.State[0] != '{' || len(r.Counts) > MaxCounts {
-		return r, fmt.Errorf("%w: report with %d counts, or a state that is no object", broker.ErrBadPacket, len(r.Counts))
+		return r, fmt.Errorf("%w: report with %d counts, or a state that is no object", link.ErrBadPacket, len(r.Counts))
 	}
 	for _, c := range r.Counts {
 		if !validLabel(c.Kind) || !validLabel(c.Class) || c.N < 1 || c.N > maxCount {
-			return r, fmt.Errorf("%w: report counts %d of %.70q %.70q", broker.ErrBadPacket, c.N, c.Kind, c.Class)
+			return r, fmt.Errorf("%w: report counts %d of %.70q %.70q", link.ErrBadPacket, c.N, c.Kind, c.Class)
 		}
 	}
 	return r, nil

@@ -1,13 +1,12 @@
 package routing
 
 import (
+	"ahprelay/link"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"ahprelay/broker"
 )
 
 // TestReadReport has a relay refuse reports beyond the bounds.
@@ -43,7 +42,7 @@ func TestReadReport(t *testing.T) {
 		{"no JSON", `{`, false},
 	} {
 		_, err := readReport([]byte(test.data))
-		if (err == nil) != test.ok || err != nil && !errors.Is(err, broker.ErrBadPacket) {
+		if (err == nil) != test.ok || err != nil && !errors.Is(err, link.ErrBadPacket) {
 			t.Errorf("%s: %v; want it taken: %v", test.name, err, test.ok)
 		}
 	}
@@ -53,7 +52,7 @@ func TestReadReport(t *testing.T) {
 func TestOldRelaysGetNoReports(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		a := NewAgent(AgentConfig{Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
-		l := a.Accept("relay", broker.Hello{Credit: 1000, MaxFrame: 1000, Reports: takes}, &still{}).(*agentLink)
+		l := a.Accept("relay", link.Hello{Credit: 1000, MaxFrame: 1000, Reports: takes}, &still{}).(*agentLink)
 		if _, err := l.Handle(1, appendOpen(nil, 1, Open{ID: "x"})); err != nil {
 			t.Fatal(err)
 		}

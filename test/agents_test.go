@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
 	"ahprelay/hostagent"
 	"ahprelay/refhost"
+	"ahprelay/registry"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -49,8 +49,8 @@ func wantTaken(t *testing.T, ended <-chan error) {
 	t.Helper()
 	select {
 	case err := <-ended:
-		if !errors.Is(err, broker.ErrHostTaken) {
-			t.Errorf("Run = %v; want %v", err, broker.ErrHostTaken)
+		if !errors.Is(err, registry.ErrHostTaken) {
+			t.Errorf("Run = %v; want %v", err, registry.ErrHostTaken)
 		}
 	case <-time.After(60 * time.Second):
 		t.Fatal("host-agent still runs, although another one has the host")

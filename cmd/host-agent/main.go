@@ -15,11 +15,11 @@ import (
 	"syscall"
 	"time"
 
-	"ahprelay/broker"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/contentproxy"
 	"ahprelay/hostagent"
 	"ahprelay/idle"
+	"ahprelay/registry"
 )
 
 const description = "Makes an AHP host reachable through a relay, without a way in: it dials out only. " +
@@ -165,7 +165,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	if err := agent.Run(ctx); errors.Is(err, broker.ErrHostTaken) {
+	if err := agent.Run(ctx); errors.Is(err, registry.ErrHostTaken) {
 		return fmt.Errorf("%w; stop that one, or start this one with --take-over", err)
 	} else if err != nil {
 		return err

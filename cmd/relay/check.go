@@ -1,12 +1,11 @@
 package main
 
 import (
+	"ahprelay/registry"
 	"context"
 	"fmt"
 	"net/http"
 	"strings"
-
-	"ahprelay/broker"
 )
 
 type checkCmd struct {
@@ -55,7 +54,7 @@ func (c *checkCmd) checkHosts(ctx context.Context) (string, error) {
 	}
 	online := 0
 	for _, h := range hosts {
-		if h.State == broker.Online {
+		if h.State == registry.Online {
 			online++
 		}
 	}

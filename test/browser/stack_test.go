@@ -22,9 +22,9 @@ import (
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/broker"
 	"ahprelay/gateway"
 	"ahprelay/refhost"
+	"ahprelay/registry"
 	"ahprelay/test/hostrpc"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
@@ -133,7 +133,7 @@ func (s *site) startAgent() {
 	seen := s.token(time.Hour)
 	must(t, agent.Launch(t.Context(), func() error { // a page that is too early has nothing to wait for: an unknown host
 		info, err := stack.GetJSON[gateway.HostInfo](t.Context(), s.url+"/api/hosts/"+hostName, seen)
-		if err == nil && info.State != broker.Online {
+		if err == nil && info.State != registry.Online {
 			err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
 		}
 		return err

@@ -2,16 +2,15 @@
 package membus
 
 import (
+	"ahprelay/link"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
-
-	"ahprelay/broker"
 )
 
-// A Net is what all who share it publish on and hear: it is a [broker.Bus] of
+// A Net is what all who share it publish on and hear: it is a [link.Bus] of
 // each of them. Its zero value is ready for use. Messages arrive at once, in
 // order, and are dropped where a receiver's channel is full, as by NATS.
 type Net struct {
@@ -33,7 +32,7 @@ func (n *Net) Lose(drop func(subject string) bool) {
 	n.lose = drop
 }
 
-// Publish implements [broker.Bus].
+// Publish implements [link.Bus].
 func (n *Net) Publish(subject string, data []byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -53,7 +52,7 @@ func (n *Net) Publish(subject string, data []byte) error {
 	return nil
 }
 
-// Subscribe implements [broker.Bus]. The wildcard * is understood.
+// Subscribe implements [link.Bus]. The wildcard * is understood.
 func (n *Net) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
 	s := &sub{strings.Split(subject, "."), into}
 	n.mu.Lock()
@@ -66,4 +65,4 @@ func (n *Net) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err
 	}, nil
 }
 
-var _ broker.Bus = (*Net)(nil)
+var _ link.Bus = (*Net)(nil)

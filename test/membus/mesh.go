@@ -1,6 +1,7 @@
 package membus
 
 import (
+	"ahprelay/link"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -9,8 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"ahprelay/broker"
 )
 
 // ErrAway is what Publish says while a connection is cut.
@@ -51,7 +50,7 @@ func (m *Mesh) Repeat(n int) {
 	m.twice = n
 }
 
-// A Conn is one process's connection. It is a [broker.Bus].
+// A Conn is one process's connection. It is a [link.Bus].
 type Conn struct {
 	mesh     *Mesh
 	name     string
@@ -109,7 +108,7 @@ func (m *Mesh) Connect(name string) *Conn {
 	return c
 }
 
-// Publish implements [broker.Bus].
+// Publish implements [link.Bus].
 func (c *Conn) Publish(subject string, data []byte) error {
 	m := c.mesh
 	m.mu.Lock()
@@ -159,7 +158,7 @@ func (c *Conn) send(subject string, data []byte) {
 
 func (m *Mesh) chance(n int) bool { return n > 0 && m.dice.IntN(n) == 0 }
 
-// Subscribe implements [broker.Bus].
+// Subscribe implements [link.Bus].
 func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
 	s := &meshSub{conn: c, pattern: strings.Split(subject, "."), into: into}
 	m := c.mesh
@@ -323,4 +322,4 @@ func (c *Conn) Restore() {
 	c.backlog = nil
 }
 
-var _ broker.Bus = (*Conn)(nil)
+var _ link.Bus = (*Conn)(nil)

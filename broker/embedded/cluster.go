@@ -1,0 +1,115 @@
+package embedded
+
+import (
+	"ahprelay/broker"
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// clusterName is the same at all relays: their keys keep clusters apart.
+const clusterName = "ahp-relays"
+
+// routePoll is how often AwaitRoute looks.
+const routePoll = 20 * time.Millisecond
+
+// A ClusterConfig joins embedded servers: what one of them is sent, clients of
+// the others get too. They need nobody in the lead, and none of the others.
+//
+// Servers of a cluster have the same keys, and prove it to each other: routes
+// are TLS connections with a certificate that is derived from the keys on both
+// ends.
+type Cluster struct {
+	Listen string   // host:port for the other servers, port 0 picks one; default: no cluster
+	Routes []string // nats://host:port or host:port of some others, or all; this server itself may be among them
+}
+
+// listens describes the listener for messages.
+func (c *Cluster) listens() string {
+	if c.Listen == "" {
+		return ""
+	}
+	return fmt.Sprintf(", cluster %q", c.Listen)
+}
+
+func setCluster(opts *server.Options, cfg Config) (err error) {
+	c := cfg.Cluster
+	if c.Listen == "" {
+		if len(c.Routes) > 0 {
+			return fmt.Errorf("a cluster route (%s) needs a cluster listener too", c.Routes[0])
+		}
+		return nil
+	}
+	o := &opts.Cluster
+	if o.Host, o.Port, err = listenAddress("Cluster.Listen", c.Listen); err != nil {
+		return err
+	}
+	if o.TLSConfig, err = cfg.Keys.ClusterTLS(); err != nil {
+		return err
+	}
+	o.Name = clusterName
+	o.TLSTimeout = broker.DialTimeout.Seconds()
+	o.NoAdvertise = true // host-agents know their relays
+	o.PoolSize = 1       // one connection to each, whatever the tenant
+	o.PingInterval, o.MaxPingsOut = broker.PingInterval, maxPingsOut
+	o.WriteDeadline, o.WriteTimeout = writeDeadline, server.WriteTimeoutPolicyRetry
+	for _, r := range c.Routes {
+		u, err := routeURL(r)
+		if err != nil {
+			return err
+		}
+		opts.Routes = append(opts.Routes, u)
+	}
+	if opts.DontListen {
+		// The server waits for its listener before it starts to route. It takes
+		// nobody in without good credentials there either.
+		opts.DontListen = false
+		opts.Host, opts.Port = "127.0.0.1", server.RANDOM_PORT
+	}
+	return nil
+}
+
+func routeURL(route string) (*url.URL, error) {
+	if !strings.Contains(route, "://") {
+		route = "nats://" + route
+	}
+	if err := broker.CheckURL(route, "nats"); err != nil {
+		return nil, fmt.Errorf("cluster route: %w", err)
+	}
+	u, err := url.Parse(route)
+	if err == nil && u.Port() == "" {
+		err = fmt.Errorf("cluster route %s has no port", (&url.URL{Scheme: u.Scheme, Host: u.Host}).String())
+	}
+	return u, err
+}
+
+// ClusterAddr returns the address for other servers of the cluster, "" if there
+// is none.
+func (s *Server) ClusterAddr() string {
+	if a := s.nats.ClusterAddr(); a != nil {
+		return a.String()
+	}
+	return ""
+}
+
+// Linked reports whether another server of the cluster is connected.
+func (s *Server) Linked() bool { return s.nats.NumRoutes() > 0 }
+
+// AwaitRoute returns when another server of the cluster is connected, or ctx
+// ends.
+func (s *Server) AwaitRoute(ctx context.Context) error {
+	tick := time.NewTicker(routePoll)
+	defer tick.Stop()
+	for !s.Linked() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+	return nil
+}

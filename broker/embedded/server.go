@@ -1,0 +1,254 @@
+package embedded
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/link"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Settings of the embedded NATS server.
+const (
+	// The server cuts a client that has been silent for four ping intervals at
+	// the latest (it looks once an interval, and forgives two pings): 8 s.
+	maxPingsOut = 2
+
+	// writeDeadline: the server cuts a client that accepted not one byte in
+	// this time. One that accepts some, however slowly, is left alone.
+	writeDeadline = 5 * time.Second
+
+	// maxPending bounds what the server queues for one client, in bytes: two
+	// link windows. Above three quarters of it messages for that client are
+	// dropped, above all of it the client is cut.
+	maxPending = 32 << 20
+
+	// maxServerPayload is the longest NATS message, in bytes: the default, and
+	// more than a link packet needs.
+	maxServerPayload = 1 << 20
+
+	startTimeout = 10 * time.Second
+	startPoll    = 50 * time.Millisecond
+)
+
+// ServerConfig says how to run a [Server].
+type Config struct {
+	Keys    *auth.Keys                      // required; whose users the server accepts
+	Name    string                          // unique in a cluster; default: random
+	Listen  string                          // host:port for NATS over TCP, port 0 picks one; default: connections within the process only
+	TLS     *tls.Config                     // for the TCP listener; default: none
+	Tenants map[string]map[string]time.Time // accounts known from the start, with the users that are refused: see [registry.StoredTenants]
+	Cluster Cluster                         // servers that this one exchanges messages with; default: none
+	Log     *slog.Logger                    // default: none
+}
+
+// A Server is a NATS server within this process. It accepts users signed with
+// its keys, and has no mode without authentication.
+type Server struct {
+	nats     *server.Server
+	keys     *auth.Keys
+	accounts *server.MemAccResolver // the accounts that it accepts users of
+	listen   string                 // "": none that is for others
+
+	close sync.Once
+}
+
+// StartServer starts a NATS server and returns when it accepts connections.
+// The errors name the address or directory that it cannot use.
+func Start(cfg Config) (*Server, error) {
+	accounts := &server.MemAccResolver{}
+	opts, err := serverOptions(cfg, accounts)
+	if err != nil {
+		return nil, fmt.Errorf("NATS server: %w", err)
+	}
+	ns, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("NATS server: %w", err)
+	}
+	log := newServerLog(cfg.Log)
+	ns.SetLoggerV2(log, false, false, false)
+	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, listen: cfg.Listen}
+	for tenant, revoked := range cfg.Tenants {
+		if err := s.SetTenant(tenant, revoked); err != nil {
+			return nil, fmt.Errorf("NATS server: %w", err)
+		}
+	}
+	ns.Start()
+	if err := awaitReady(ns, log); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("NATS server (listen %q%s): %w", cfg.Listen, cfg.Cluster.listens(), err)
+	}
+	return s, nil
+}
+
+// awaitReady returns when the server's listeners are there, or cannot be.
+func awaitReady(ns *server.Server, log *serverLog) error {
+	for until := time.Now().Add(startTimeout); ; {
+		ready := ns.ReadyForConnections(startPoll)
+		if fatal := log.fatal(); fatal != "" {
+			return errors.New(fatal)
+		}
+		if ready {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("not ready after %v", startTimeout)
+		}
+	}
+}
+
+// Close ends all connections and returns when nothing of the server is left.
+func (s *Server) Close() {
+	s.close.Do(func() {
+		s.nats.Shutdown()
+		s.nats.WaitForShutdown()
+	})
+}
+
+// InProcessConn opens a connection as from the network, with the NATS protocol
+// in plain on it. The server does not learn an address: log the remote one
+// where it is known.
+func (s *Server) InProcessConn() (net.Conn, error) {
+	c, err := s.nats.InProcessConn()
+	if err != nil {
+		return nil, fmt.Errorf("NATS server: connect in process: %w", err)
+	}
+	return c, nil
+}
+
+// Addr returns the address of the TCP listener, nil if there is none.
+func (s *Server) Addr() net.Addr {
+	if s.listen == "" {
+		return nil
+	}
+	return s.nats.Addr()
+}
+
+// Name returns the server's name in its cluster.
+func (s *Server) Name() string { return s.nats.Name() }
+
+func serverOptions(cfg Config, accounts *server.MemAccResolver) (*server.Options, error) {
+	if cfg.Keys == nil {
+		return nil, errors.New("no Keys given")
+	}
+	if cfg.Name == "" {
+		cfg.Name = "relay-" + link.NewInstance()
+	}
+	opts := &server.Options{
+		ServerName: cfg.Name,
+		NoSigs:     true, // signals are the program's
+
+		PingInterval:  broker.PingInterval,
+		MaxPingsOut:   maxPingsOut,
+		AuthTimeout:   broker.DialTimeout.Seconds(),
+		WriteDeadline: writeDeadline,
+		WriteTimeout:  server.WriteTimeoutPolicyRetry, // cuts those only that took nothing at all
+		MaxPayload:    maxServerPayload,
+		MaxPending:    maxPending,
+
+		// One reader that stalls must not slow down everybody who sends to it.
+		// It loses messages instead until it reads again or is cut, and links
+		// repair that: they number what they send.
+		NoFastProducerStall: true,
+	}
+	if err := setListener(opts, cfg); err != nil {
+		return nil, err
+	}
+	if err := setCluster(opts, cfg); err != nil {
+		return nil, err
+	}
+	return opts, setTrust(opts, cfg.Keys, accounts)
+}
+
+func setListener(opts *server.Options, cfg Config) error {
+	if cfg.Listen == "" {
+		opts.DontListen = true
+		return nil
+	}
+	var err error
+	if opts.Host, opts.Port, err = listenAddress("Listen", cfg.Listen); err != nil {
+		return err
+	}
+	if cfg.TLS != nil {
+		opts.TLSConfig = cfg.TLS
+		opts.TLSTimeout = broker.DialTimeout.Seconds()
+	}
+	return nil
+}
+
+// listenAddress splits host:port, as the NATS server wants it.
+func listenAddress(what, address string) (host string, port int, err error) {
+	host, digits, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("bad %s %q: want host:port", what, address)
+	}
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("bad %s %q: port is no number up to 65535", what, address)
+	}
+	if n == 0 {
+		return host, server.RANDOM_PORT, nil
+	}
+	return host, int(n), nil
+}
+
+// setTrust puts the server into operator mode, with the accounts that no
+// host-agent can be in.
+func setTrust(opts *server.Options, keys *auth.Keys, accounts *server.MemAccResolver) error {
+	operatorJWT, err := keys.OperatorJWT()
+	if err != nil {
+		return err
+	}
+	operator, err := jwt.DecodeOperatorClaims(operatorJWT)
+	if err != nil {
+		return fmt.Errorf("operator: %w", err)
+	}
+	for public, sign := range map[string]func() (string, error){
+		keys.SystemAccount(): keys.SystemAccountJWT,
+		keys.RelaysAccount(): keys.RelaysAccountJWT,
+	} {
+		accountJWT, err := sign()
+		if err != nil {
+			return err
+		}
+		if err := accounts.Store(public, accountJWT); err != nil {
+			return fmt.Errorf("account %s: %w", public, err)
+		}
+	}
+	opts.TrustedOperators = []*jwt.OperatorClaims{operator}
+	opts.SystemAccount = keys.SystemAccount()
+	opts.AccountResolver = accounts
+	return nil
+}
+
+// SetTenant has the server accept users of a tenant's account, except those
+// that are revoked, whose connections end. See [auth.Keys.TenantAccountJWT].
+func (s *Server) SetTenant(tenant string, revoked map[string]time.Time) error {
+	accountJWT, err := s.keys.TenantAccountJWT(tenant, revoked)
+	if err != nil {
+		return err
+	}
+	claims, err := jwt.DecodeAccountClaims(accountJWT)
+	if err != nil {
+		return fmt.Errorf("account of tenant %s: %w", tenant, err)
+	}
+	if err := s.accounts.Store(claims.Subject, accountJWT); err != nil {
+		return fmt.Errorf("account of tenant %s: %w", tenant, err)
+	}
+	account, err := s.nats.LookupAccount(claims.Subject) // makes it if it is new
+	if err != nil {
+		return fmt.Errorf("account of tenant %s: %w", tenant, err)
+	}
+	s.nats.UpdateAccountClaims(account, claims)
+	return nil
+}

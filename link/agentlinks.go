@@ -1,0 +1,347 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// AgentTraffic makes the host-agent's ends of what links carry, and the
+// bodies that all of them share.
+type AgentTraffic interface {
+	// Accept makes the traffic for the link that a relay instance has opened.
+	Accept(relay string, offer Hello, lines Lines) Traffic
+
+	// NextBody returns the next body to publish, and the token of its channel;
+	// nil if there is none. It returns the same until Published.
+	NextBody() (token string, payload []byte)
+
+	// Published says that the body has left: references to it may follow.
+	Published()
+}
+
+// An AgentLinksConfig names the host-agent's end of its links.
+type AgentLinksConfig struct {
+	Tenant, Host string
+	Agent        string // instance
+
+	Hello Hello  // the host-agent's answer; Epoch and Wire are filled in, and of Features those are said that the relay has too
+	Trust Trust  // whom to have links with; required, but for a bus that only relays can reach
+	Link  Config // times and bounds
+	Log   *slog.Logger
+}
+
+// maxLinks bounds the relay instances that a host-agent serves at a time.
+const maxLinks = 256
+
+// bodyRound is how many bytes of bodies are published until the links have
+// their turn, each with one packet: neither holds up the others for long,
+// however slow the network.
+const bodyRound = 256 << 10
+
+// AgentLinks are a host-agent's ends of the links that relays open to it. All
+// of them leave through one writer.
+type AgentLinks struct {
+	bus     Bus
+	cfg     AgentLinksConfig
+	traffic AgentTraffic
+	in      chan *nats.Msg
+	writer  *writer
+	trials  map[string]*trial    // by relay instance, at most maxLinks; owned by Run
+	refused map[string]time.Time // when an untrusted relay was last told of in the log; like trials
+
+	mu      sync.Mutex
+	links   map[string]*boundLink // by relay instance
+	order   []*boundLink          // the same, for the writer
+	settled chan struct{}         // closed by the writer when nothing is left to do; nil: nobody waits
+	gone    []string              // relay instances that RelaysGone last told of
+}
+
+// NewAgentLinks returns the links of a host-agent, which Run serves.
+func NewAgentLinks(bus Bus, cfg AgentLinksConfig, traffic AgentTraffic) *AgentLinks {
+	cfg.Link = cfg.Link.withDefaults()
+	a := &AgentLinks{
+		bus: bus, cfg: cfg, traffic: traffic,
+		in:    make(chan *nats.Msg, inboxSize),
+		links: map[string]*boundLink{}, trials: map[string]*trial{}, refused: map[string]time.Time{},
+	}
+	a.writer = newWriter(a.flush)
+	return a
+}
+
+// Run serves links until ctx ends. No link outlives it.
+func (a *AgentLinks) Run(ctx context.Context) error {
+	cancel, err := a.bus.Subscribe(linkSubject(a.cfg.Tenant, a.cfg.Host, a.cfg.Agent, "*", "down"), a.in)
+	if err != nil {
+		return fmt.Errorf("serve links of %s/%s: %w", a.cfg.Tenant, a.cfg.Host, err)
+	}
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() { _ = a.writer.run(ctx) })
+	for {
+		select {
+		case <-ctx.Done():
+			a.endAll(context.Cause(ctx))
+			return context.Cause(ctx)
+		case msg := <-a.in:
+			a.receive(msg)
+		}
+	}
+}
+
+// Wake has the writer look for work.
+func (a *AgentLinks) Wake() { a.writer.wake() }
+
+// Settle returns when relays have got all that there is to send, or when ctx
+// ends.
+func (a *AgentLinks) Settle(ctx context.Context) {
+	a.mu.Lock()
+	if a.settled == nil {
+		a.settled = make(chan struct{})
+	}
+	settled := a.settled
+	a.mu.Unlock()
+	a.Wake()
+	select {
+	case <-settled:
+	case <-ctx.Done():
+	}
+}
+
+// Resumed tells the links that the NATS connection was away.
+func (a *AgentLinks) Resumed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range a.order {
+		b.probe()
+	}
+}
+
+// errRelayGone ends a link whose relay crashed.
+var errRelayGone = errors.New("relay is gone")
+
+// RelaysGone ends the links of relay instances that are known to have crashed,
+// at once. A name counts when it comes up; being told again changes nothing,
+// because a relay that is linked after all was cut off, and not gone.
+func (a *AgentLinks) RelaysGone(relays []string) {
+	a.mu.Lock()
+	var ended []*boundLink
+	for _, relay := range relays {
+		if b := a.links[relay]; b != nil && !slices.Contains(a.gone, relay) {
+			ended = append(ended, b)
+		}
+	}
+	a.gone = relays
+	a.mu.Unlock()
+	for _, b := range ended {
+		_ = a.bus.Publish(b.subject, Bye(b.link.version, b.link.epoch, errRelayGone.Error()))
+		a.end(b, errRelayGone)
+	}
+}
+
+// flush publishes some bodies and a packet of each link.
+func (a *AgentLinks) flush() (more bool, again time.Time, err error) {
+	more, none := a.publishBodies()
+	idle := none
+	a.mu.Lock()
+	links := a.order
+	a.mu.Unlock()
+	again = time.Now().Add(time.Hour)
+	for _, b := range links {
+		m, at, err := b.flush()
+		if err != nil {
+			a.end(b, err)
+			continue
+		}
+		more = more || m
+		if at.Before(again) {
+			again = at
+		}
+		idle = idle && b.idle
+	}
+	if none { // by now there may be one, for which a link waits that says no time
+		_, body := a.traffic.NextBody()
+		more = more || body != nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if idle && a.settled != nil {
+		close(a.settled)
+		a.settled = nil
+	}
+	return more, again, nil
+}
+
+// publishBodies publishes bodies, and returns whether there may be more to
+// publish now, and whether none is left.
+func (a *AgentLinks) publishBodies() (more, none bool) {
+	for sent := 0; sent < bodyRound; {
+		token, body := a.traffic.NextBody()
+		if body == nil {
+			return false, true
+		}
+		err := a.bus.Publish(ChannelSubject(a.cfg.Tenant, a.cfg.Host, token), body)
+		if err != nil && !errors.Is(err, nats.ErrMaxPayload) {
+			return false, false // it leaves when the connection is back
+		}
+		// One that gets lost is asked for by the relays that need it.
+		a.traffic.Published()
+		sent += len(body)
+	}
+	return true, false
+}
+
+// receive takes one message of any relay.
+func (a *AgentLinks) receive(msg *nats.Msg) {
+	relay, err := relayOf(msg.Subject)
+	if err != nil {
+		a.cfg.Log.Warn("message on a strange subject", "subject", msg.Subject, "error", err)
+		return
+	}
+	a.mu.Lock()
+	b := a.links[relay]
+	a.mu.Unlock()
+	defer a.settle()
+	switch {
+	case isHello(msg.Data):
+		a.hello(relay, b, msg.Data)
+	case b != nil:
+		if err := b.receive(msg.Data); err != nil {
+			a.end(b, err)
+		}
+	default:
+		a.refuseStray(relay, msg.Data)
+	}
+}
+
+// settle has the writer look whether all is settled, if somebody waits for that.
+func (a *AgentLinks) settle() {
+	a.mu.Lock()
+	waited := a.settled != nil
+	a.mu.Unlock()
+	if waited {
+		a.Wake()
+	}
+}
+
+// refuseStray tells a relay that the link which it uses is no more.
+func (a *AgentLinks) refuseStray(relay string, packet []byte) {
+	r := Fields{B: packet}
+	version, kind, epoch := r.Byte(), packetKind(r.Byte()), r.Uvarint()
+	if !r.Bad && kind != packetBye {
+		a.publish(relay, Bye(version, epoch, "host-agent has no such link"))
+	}
+}
+
+// hello answers a relay's offer.
+func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
+	kind, offer, err := readHello(packet)
+	if err != nil || kind != helloHello {
+		a.cfg.Log.Warn("bad handshake", "relay", relay, "error", err)
+		return
+	}
+	answer := a.cfg.Hello
+	answer.Epoch = offer.Epoch
+	answer.Features = common(offer.Features, a.cfg.Hello.Features)
+	version, err := CommonWire(offer.Wire, "relay", offer.Version, "host-agent", a.cfg.Hello.Version)
+	if err == nil {
+		err = offer.check()
+	}
+	if err != nil {
+		a.cfg.Log.Warn("relay refused", "relay", relay, "error", err)
+		answer.Wire, answer.Reason = [2]int{WireMin, WireMax}, err.Error()
+		a.publish(relay, appendHello(helloRefuse, answer))
+		return
+	}
+	answer.Wire = [2]int{int(version), int(version)}
+	if b != nil && b.link.epoch >= offer.Epoch {
+		if b.link.epoch == offer.Epoch { // our answer was late or lost
+			a.publish(relay, appendHello(helloWelcome, answer))
+		}
+		return
+	}
+	tags, proved := a.proved(relay, offer)
+	if !proved {
+		return
+	}
+	if b != nil {
+		a.end(b, ErrReplaced)
+	}
+	if err := a.open(relay, version, offer, tags); err != nil {
+		a.cfg.Log.Warn("link refused", "relay", relay, "error", err)
+		return
+	}
+	a.publish(relay, appendHello(helloWelcome, answer))
+}
+
+func (a *AgentLinks) open(relay string, version byte, offer Hello, tags *linkSeal) error {
+	b := &boundLink{
+		bus: a.bus, subject: a.subject(relay), writer: a.writer,
+		link: New(a.cfg.Link, version, offer.Epoch, time.Now()),
+	}
+	b.link.tags = tags
+	a.mu.Lock()
+	full := len(a.links) >= maxLinks
+	a.mu.Unlock()
+	if full {
+		return fmt.Errorf("%d relays are linked already", maxLinks)
+	}
+	b.traffic = a.traffic.Accept(relay, offer, b)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.links[relay] = b
+	a.order = append(a.order[:len(a.order):len(a.order)], b)
+	a.Wake() // for its heartbeats
+	return nil
+}
+
+// end forgets a link and ends its traffic, once.
+func (a *AgentLinks) end(b *boundLink, reason error) {
+	a.mu.Lock()
+	known := false
+	for relay, l := range a.links {
+		if l == b {
+			delete(a.links, relay)
+			known = true
+		}
+	}
+	rest := make([]*boundLink, 0, len(a.order))
+	for _, l := range a.order {
+		if l != b {
+			rest = append(rest, l)
+		}
+	}
+	a.order = rest
+	a.mu.Unlock()
+	if known {
+		a.cfg.Log.Info("link ended", "epoch", b.link.epoch, "reason", reason)
+		b.traffic.Ended(reason)
+	}
+}
+
+func (a *AgentLinks) endAll(reason error) {
+	a.mu.Lock()
+	links := a.order
+	a.mu.Unlock()
+	for _, b := range links {
+		_ = a.bus.Publish(b.subject, Bye(b.link.version, b.link.epoch, "host-agent stopped"))
+		a.end(b, reason)
+	}
+}
+
+func (a *AgentLinks) subject(relay string) string {
+	return linkSubject(a.cfg.Tenant, a.cfg.Host, a.cfg.Agent, relay, "up")
+}
+
+func (a *AgentLinks) publish(relay string, packet []byte) {
+	_ = a.bus.Publish(a.subject(relay), packet) // the relay asks again
+}

@@ -1,0 +1,55 @@
+package link
+
+import "encoding/binary"
+
+// Fields takes the fields of a packet off the front of B. After the first
+// field that is not there, Bad is set and all later ones are zero.
+type Fields struct {
+	B   []byte
+	Bad bool
+}
+
+// Byte takes one byte.
+func (f *Fields) Byte() byte {
+	if len(f.B) == 0 {
+		f.Bad = true
+		return 0
+	}
+	c := f.B[0]
+	f.B = f.B[1:]
+	return c
+}
+
+// Uvarint takes an unsigned varint.
+func (f *Fields) Uvarint() uint64 {
+	v, n := binary.Uvarint(f.B)
+	if n <= 0 {
+		f.Bad, f.B = true, nil
+		return 0
+	}
+	f.B = f.B[n:]
+	return v
+}
+
+// Varint takes a signed (zigzag) varint.
+func (f *Fields) Varint() int64 {
+	v, n := binary.Varint(f.B)
+	if n <= 0 {
+		f.Bad, f.B = true, nil
+		return 0
+	}
+	f.B = f.B[n:]
+	return v
+}
+
+// Bytes takes a length and that many bytes, which alias B.
+func (f *Fields) Bytes() []byte {
+	n := f.Uvarint()
+	if n > uint64(len(f.B)) {
+		f.Bad, f.B = true, nil
+		return nil
+	}
+	b := f.B[:n:n]
+	f.B = f.B[n:]
+	return b
+}

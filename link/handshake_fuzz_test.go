@@ -1,0 +1,71 @@
+package link
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A deaf bus keeps what is published.
+type deafBus struct{ published [][]byte }
+
+func (b *deafBus) Publish(_ string, data []byte) error {
+	b.published = append(b.published, bytes.Clone(data))
+	return nil
+}
+
+func (b *deafBus) Subscribe(string, chan *nats.Msg) (func(), error) { return func() {}, nil }
+
+// Accept implements AgentTraffic.
+func (b *deafBus) Accept(string, Hello, Lines) Traffic { return idleTraffic{} }
+
+// NextBody implements AgentTraffic.
+func (b *deafBus) NextBody() (string, []byte) { return "", nil }
+
+// Published implements AgentTraffic.
+func (b *deafBus) Published() {}
+
+type idleTraffic struct{}
+
+func (idleTraffic) Next(uint64, int, time.Time) ([]byte, time.Time) { return nil, time.Time{} }
+func (idleTraffic) Handle(uint64, []byte) (bool, error)             { return true, nil }
+func (idleTraffic) Released(uint64) bool                            { return false }
+func (idleTraffic) Ended(error)                                     {}
+
+// FuzzHandshake has both ends take any message while there is no link: each
+// is answered with one short message at most, and a link that comes of it can
+// carry something.
+func FuzzHandshake(f *testing.F) {
+	hello := Hello{Epoch: 3, Version: "test", Wire: [2]int{1, 1}, Credit: 1, MaxFrame: 1}
+	f.Add(appendHello(helloHello, hello))
+	f.Add(appendHello(helloWelcome, hello))
+	f.Add(appendHello(helloRefuse, Hello{Epoch: 3, Reason: strings.Repeat("x", 1000)}))
+	f.Add([]byte("\x00\x01" + `{"epoch":18446744073709551615,"wire":[1,999999],"credit":-1}`))
+	f.Add([]byte{1, 1, 3, 1, 0})
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		bus := &deafBus{}
+		agent := NewAgentLinks(bus, AgentLinksConfig{Agent: "agent1", Hello: hello, Log: slog.New(slog.DiscardHandler)}, bus)
+		agent.receive(&nats.Msg{Subject: "ahp.v1.t.h.link.agent1.relay1.down", Data: packet})
+		if len(bus.published) > 1 {
+			t.Fatalf("%d answers to %q", len(bus.published), packet)
+		}
+		for _, answer := range bus.published {
+			if limit := 1000 + 6*len(packet); len(answer) > limit {
+				t.Fatalf("an answer of %d bytes to %d", len(answer), len(packet))
+			}
+		}
+		relay := NewRelayLink(bus, RelayLinkConfig{}, nil)
+		relay.cfg.Hello.Epoch = 3
+		answer, done, err := relay.answer(packet)
+		if done && err == nil && (answer.Wire[0] != 1 || answer.Credit < 1 || answer.MaxFrame < 1) {
+			t.Fatalf("answer %+v taken", answer)
+		}
+		if err != nil && len(err.Error()) > 1000 {
+			t.Fatalf("an error of %d bytes", len(err.Error()))
+		}
+	})
+}

@@ -1,0 +1,321 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdh"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/auth"
+
+	"github.com/nats-io/nats.go"
+)
+
+// RelayTraffic is the relay's end of what a link carries.
+type RelayTraffic interface {
+	Traffic
+
+	// Body takes a message from a watched channel's subject, and may keep it.
+	// The link's reader calls it.
+	Body(payload []byte)
+}
+
+// RelayLines is what a [RelayTraffic] may ask of its link.
+type RelayLines interface {
+	Lines
+
+	// Watch has the bodies of a channel delivered, given as a NATS token. What
+	// Next returns after Watch leaves the relay after the subscription.
+	Watch(token string) error
+
+	// Unwatch ends that.
+	Unwatch(token string)
+}
+
+// A RelayLinkConfig names the two ends of a link, seen from the relay.
+type RelayLinkConfig struct {
+	Tenant, Host string
+	Agent, Relay string // instances
+
+	Hello Hello         // the relay's offer; Epoch, Wire and what proves the relay are filled in
+	Prove Proof         // required, but for a bus that only relays can reach
+	Link  Config        // times and bounds
+	Retry time.Duration // a hello without an answer is sent again; default 250 ms
+	Log   *slog.Logger
+}
+
+// A RelayLink is a relay's end of the link to one host-agent instance.
+type RelayLink struct {
+	bus    Bus
+	cfg    RelayLinkConfig
+	accept func(answer Hello, lines RelayLines) RelayTraffic
+	in     chan *nats.Msg // link packets and bodies, in order
+	done   chan struct{}  // closed when Run returns
+	share  *ecdh.PrivateKey
+	tags   *linkSeal // of the challenge that was answered; owned by Run
+
+	mu      sync.Mutex
+	bound   *boundLink        // nil until the host-agent has answered
+	watched map[string]func() // token to the subscription's cancel; nil when closed
+}
+
+// epochs counts the offers of this process, so that each has a higher epoch.
+var epochs atomic.Uint64
+
+// NewRelayLink returns a link that is not running yet. Accept is called once,
+// when the host-agent has answered, and makes the traffic.
+func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines RelayLines) RelayTraffic) *RelayLink {
+	if cfg.Retry == 0 {
+		cfg.Retry = 250 * time.Millisecond
+	}
+	cfg.Link = cfg.Link.withDefaults()
+	cfg.Hello.Epoch = epochs.Add(1)
+	cfg.Hello.Wire = [2]int{WireMin, WireMax}
+	share := newShare()
+	cfg.Hello.Share = share.PublicKey().Bytes()
+	return &RelayLink{
+		bus: bus, cfg: cfg, accept: accept, share: share,
+		in: make(chan *nats.Msg, inboxSize), done: make(chan struct{}),
+		watched: map[string]func(){},
+	}
+}
+
+// Run keeps the link until ctx ends, the peer is silent for too long or ends
+// it, and returns why. No subscription or goroutine of the link outlives it.
+func (l *RelayLink) Run(ctx context.Context) error {
+	defer close(l.done)
+	defer l.unwatchAll()
+	cancel, err := l.bus.Subscribe(l.subject("up"), l.in)
+	if err != nil {
+		return fmt.Errorf("link to %s/%s: %w", l.cfg.Tenant, l.cfg.Host, err)
+	}
+	defer cancel()
+	answer, err := l.handshake(ctx)
+	if err != nil {
+		return fmt.Errorf("link to %s/%s: %w", l.cfg.Tenant, l.cfg.Host, err)
+	}
+	bound := &boundLink{
+		bus: l.bus, subject: l.subject("down"),
+		link: New(l.cfg.Link, byte(answer.Wire[0]), l.cfg.Hello.Epoch, time.Now()),
+	}
+	bound.link.tags = l.tags
+	bound.writer = newWriter(bound.flush)
+	l.mu.Lock()
+	l.bound = bound
+	l.mu.Unlock()
+	<-bound.writer.turn // until there is something to flush
+	traffic := l.accept(answer, relayLines{bound, l})
+	bound.traffic = traffic
+	bound.writer.turn <- struct{}{}
+	err = l.carry(ctx, bound, traffic)
+	traffic.Ended(err)
+	return fmt.Errorf("link to %s/%s: %w", l.cfg.Tenant, l.cfg.Host, err)
+}
+
+func (l *RelayLink) carry(ctx context.Context, bound *boundLink, traffic RelayTraffic) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { cancel(bound.writer.run(ctx)) })
+	wg.Go(func() { cancel(l.readLoop(ctx, bound, traffic)) })
+	wg.Wait()
+	err := context.Cause(ctx)
+	if !errors.Is(err, ErrBye) {
+		_ = l.bus.Publish(bound.subject, Bye(bound.link.version, bound.link.epoch, "relay closed the link"))
+	}
+	return err
+}
+
+func (l *RelayLink) readLoop(ctx context.Context, bound *boundLink, traffic RelayTraffic) error {
+	up := l.subject("up")
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case msg := <-l.in:
+			if msg.Subject != up {
+				traffic.Body(msg.Data)
+			} else if isHello(msg.Data) {
+				continue // the answer to a repeated offer
+			} else if err := bound.receive(msg.Data); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// handshake offers the link until the host-agent answers.
+func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
+	offer := appendHello(helloHello, l.cfg.Hello)
+	retry := time.NewTicker(l.cfg.Retry)
+	defer retry.Stop()
+	limit := time.NewTimer(l.cfg.Link.Resume)
+	defer limit.Stop()
+	_ = l.bus.Publish(l.subject("down"), offer) // tried again
+	for {
+		select {
+		case <-ctx.Done():
+			return Hello{}, context.Cause(ctx)
+		case <-limit.C:
+			return Hello{}, ErrSilent
+		case <-retry.C:
+			_ = l.bus.Publish(l.subject("down"), offer)
+		case msg := <-l.in:
+			answer, done, err := l.answer(msg.Data)
+			if done {
+				return answer, err
+			}
+			if len(answer.Share) > 0 {
+				if err := l.prove(answer.Share); err != nil {
+					l.cfg.Log.Warn("challenge of a host-agent", "error", err)
+					continue
+				}
+				offer = appendHello(helloHello, l.cfg.Hello)
+				_ = l.bus.Publish(l.subject("down"), offer)
+			}
+		}
+	}
+}
+
+// answer reads a message that came before the link was agreed.
+func (l *RelayLink) answer(packet []byte) (answer Hello, done bool, err error) {
+	kind, answer, err := readHello(packet)
+	if err != nil || answer.Epoch != l.cfg.Hello.Epoch {
+		return Hello{}, false, nil
+	}
+	switch kind {
+	case helloChallenge:
+		return answer, false, nil
+	case helloWelcome:
+		if l.cfg.Prove != nil && l.tags == nil {
+			return answer, true, fmt.Errorf("%w: the host-agent does not ask who the relay is", ErrIncompatible)
+		}
+		v := answer.Wire[0]
+		if v < WireMin || v > WireMax {
+			return answer, true, fmt.Errorf("%w: host-agent chose %d", ErrIncompatible, v)
+		}
+		return answer, true, answer.check()
+	case helloRefuse:
+		if answer.Untrusted {
+			return answer, true, &UntrustedError{strings.ToValidUTF8(answer.Reason[:min(len(answer.Reason), maxReason)], "?")}
+		}
+		reason := strings.TrimPrefix(answer.Reason, ErrIncompatible.Error()+": ")
+		return answer, true, fmt.Errorf("%w: %s", ErrIncompatible, reason[:min(len(reason), maxReason)])
+	}
+	return Hello{}, false, nil
+}
+
+// prove answers a challenge from now on.
+func (l *RelayLink) prove(agentShare []byte) error {
+	h := &l.cfg.Hello
+	if bytes.Equal(h.Peer, agentShare) {
+		return nil
+	}
+	if l.cfg.Prove == nil {
+		return errors.New("this relay cannot prove itself")
+	}
+	id := auth.LinkID{
+		Tenant: l.cfg.Tenant, Host: l.cfg.Host, Agent: l.cfg.Agent, Relay: l.cfg.Relay, Epoch: h.Epoch,
+		RelayShare: h.Share, AgentShare: agentShare,
+	}
+	tags, err := newLinkSeal(l.share, agentShare, id, "down", "up")
+	if err != nil {
+		return err
+	}
+	key, proof, err := l.cfg.Prove(id)
+	if err != nil {
+		return err
+	}
+	l.tags, h.Peer, h.Key, h.Proof = tags, agentShare, key, proof
+	return nil
+}
+
+// An UntrustedError says that a host-agent does not take this relay for one
+// that it may have a link with.
+type UntrustedError struct {
+	Reason string // as the host-agent says it
+}
+
+// Error implements error.
+func (e *UntrustedError) Error() string { return "host-agent refuses this relay: " + e.Reason }
+
+// Resumed tells the link that its NATS connection was away.
+func (l *RelayLink) Resumed() {
+	l.mu.Lock()
+	bound := l.bound
+	l.mu.Unlock()
+	if bound != nil {
+		bound.probe()
+	}
+}
+
+// Settle returns when the host-agent has got all that there is to send, when
+// the link ends, or ctx.
+func (l *RelayLink) Settle(ctx context.Context) {
+	l.mu.Lock()
+	bound := l.bound
+	l.mu.Unlock()
+	if bound == nil {
+		return // nothing was sent
+	}
+	settled := make(chan struct{})
+	bound.mu.Lock()
+	bound.settled = append(bound.settled, settled)
+	bound.mu.Unlock()
+	bound.Wake()
+	select {
+	case <-settled:
+	case <-l.done:
+	case <-ctx.Done():
+	}
+}
+
+func (l *RelayLink) subject(direction string) string {
+	return linkSubject(l.cfg.Tenant, l.cfg.Host, l.cfg.Agent, l.cfg.Relay, direction)
+}
+
+func (l *RelayLink) watch(token string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.watched == nil || l.watched[token] != nil {
+		return nil
+	}
+	cancel, err := l.bus.Subscribe(ChannelSubject(l.cfg.Tenant, l.cfg.Host, token), l.in)
+	if err != nil {
+		return err
+	}
+	l.watched[token] = cancel
+	return nil
+}
+
+func (l *RelayLink) unwatch(token string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if cancel := l.watched[token]; cancel != nil {
+		cancel()
+		delete(l.watched, token)
+	}
+}
+
+func (l *RelayLink) unwatchAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, cancel := range l.watched {
+		cancel()
+	}
+	l.watched = nil
+}
+
+// relayLines adds the relay's subscriptions to a bound link.
+type relayLines struct {
+	*boundLink
+	relay *RelayLink
+}
+
+func (r relayLines) Watch(token string) error { return r.relay.watch(token) }
+func (r relayLines) Unwatch(token string)     { r.relay.unwatch(token) }

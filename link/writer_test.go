@@ -1,0 +1,142 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// work is what a writer has to do.
+type work struct {
+	mu      sync.Mutex
+	waiting int           // pieces to send
+	takes   time.Duration // how long one does
+	again   time.Duration // when to look again if there are none
+	fail    error
+
+	flushing atomic.Bool
+	twice    atomic.Bool // two flushed at once
+	last     time.Time   // of flushes
+}
+
+func (w *work) flush() (more bool, again time.Time, err error) {
+	if w.flushing.Swap(true) {
+		w.twice.Store(true)
+	}
+	defer w.flushing.Store(false)
+	time.Sleep(w.takes)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = time.Now()
+	if w.waiting > 0 {
+		w.waiting--
+	}
+	return w.waiting > 0, time.Now().Add(w.again), w.fail
+}
+
+func (w *work) state() (waiting int, last time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.waiting, w.last
+}
+
+func (w *work) add(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiting += n
+}
+
+// TestWriterLeavesNothing has several goroutines bring work, and wake the writer
+// or hurry: all is done, by one at a time, long before it looks by itself.
+func TestWriterLeavesNothing(t *testing.T) {
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			dice := rand.New(rand.NewPCG(seed, 0))
+			k := &work{again: time.Hour, takes: time.Duration(dice.IntN(2)) * time.Millisecond}
+			w := newWriter(k.flush)
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- w.run(ctx) }()
+			var all sync.WaitGroup
+			for range 1 + dice.IntN(4) {
+				plan := dice.Perm(1 + dice.IntN(10))
+				all.Go(func() {
+					for _, n := range plan {
+						time.Sleep(time.Duration(n%4) * time.Millisecond)
+						k.add(n%3*hurryRounds + 1)
+						if n%5 < 3 {
+							w.hurry()
+						} else {
+							w.wake()
+						}
+					}
+				})
+			}
+			all.Wait()
+			time.Sleep(time.Minute)
+			if n, _ := k.state(); n > 0 || k.twice.Load() {
+				t.Errorf("seed %d: %d pieces were left; two flushed at once: %v", seed, n, k.twice.Load())
+			}
+			stop()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("run: %v", err)
+			}
+			k.add(1)
+			w.hurry()
+			if n, _ := k.state(); n != 1 {
+				t.Error("somebody has flushed after the end")
+			}
+		})
+	}
+}
+
+// TestWriterLooksInTime has it look when a flush in a hurry says, though it was
+// going to sleep for longer.
+func TestWriterLooksInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &work{again: time.Hour}
+		w := newWriter(k.flush)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.run(ctx) }()
+		synctest.Wait()
+		k.mu.Lock()
+		k.again = time.Second
+		k.mu.Unlock()
+		w.hurry()
+		began := time.Now()
+		time.Sleep(1500 * time.Millisecond)
+		if _, last := k.state(); last.Sub(began) != time.Second {
+			t.Errorf("it last looked after %v; want 1 s", last.Sub(began))
+		}
+		stop()
+		<-ended
+	})
+}
+
+// TestWriterEnds ends with an error of a flush, whoever flushes.
+func TestWriterEnds(t *testing.T) {
+	for _, ask := range []func(w *writer){(*writer).wake, (*writer).hurry} {
+		synctest.Test(t, func(t *testing.T) {
+			k := &work{again: time.Hour}
+			w := newWriter(k.flush)
+			ended := make(chan error)
+			go func() { ended <- w.run(t.Context()) }()
+			synctest.Wait()
+			k.mu.Lock()
+			k.fail = errors.New("no")
+			k.mu.Unlock()
+			ask(w)
+			if err := <-ended; !errors.Is(err, k.fail) {
+				t.Errorf("run: %v; want %v", err, k.fail)
+			}
+			w.hurry()
+			w.wake()
+		})
+	}
+}

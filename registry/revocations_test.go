@@ -1,0 +1,298 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"pgregory.net/rapid"
+
+	"ahprelay/auth"
+)
+
+func loadRevocations(t testing.TB, path string) *Revocations {
+	t.Helper()
+	r, err := LoadRevocations(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestRevocationsAreKept adds what another run must know, and reads what a
+// crash would have left behind.
+func TestRevocationsAreKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "revocations.json")
+	r := loadRevocations(t, path)
+	at := time.Now()
+	subject := auth.Revocation{Tenant: "acme", Subject: "ada", At: at}
+	for _, rev := range []auth.Revocation{
+		{Token: "ABC", At: at, Until: at.Add(time.Hour)}, subject, {Tenant: "acme", Host: "laptop", At: at},
+	} {
+		if err := r.Add(rev); err != nil {
+			t.Fatal(err)
+		}
+		if again := loadRevocations(t, path); again.Digest() != r.Digest() {
+			t.Fatalf("after %+v the file holds %+v; want %+v", rev, again.List(), r.List())
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode of the file: %v, %v", info.Mode(), err)
+	}
+	again := loadRevocations(t, path)
+	ada := auth.Client{ID: "other", Tenant: "acme", Subject: "ada"}
+	switch {
+	case !again.Revoked(at.Add(-time.Minute), ada.Keys()...):
+		t.Error("an old token of the subject is good")
+	case again.Revoked(at.Add(time.Minute), ada.Keys()...):
+		t.Error("a new token of the subject is revoked")
+	case again.Revoked(at.Add(-time.Minute), auth.Client{ID: "other", Tenant: "umbrella", Subject: "ada"}.Keys()...):
+		t.Error("a token of a subject of that name in another tenant is revoked")
+	case !again.Revoked(at.Add(time.Minute), auth.Client{ID: "ABC", Tenant: "umbrella", Subject: "bob"}.Keys()...):
+		t.Error("the token is good")
+	case !again.Revoked(at.Add(-time.Minute), auth.Enrolment{ID: "e", Tenant: "acme", Host: "laptop"}.Keys()...):
+		t.Error("an enrolment of the host is good")
+	}
+}
+
+// TestDamagedRevocations starts no relay that would take revoked tokens.
+func TestDamagedRevocations(t *testing.T) {
+	for name, text := range map[string]string{
+		"cut off": `[{"token":"AB`, "empty": "", "no revocation": `[{"at":"2026-03-04T00:00:00Z"}]`,
+	} {
+		path := filepath.Join(t.TempDir(), "revocations.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LoadRevocations(path, nil); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: LoadRevocations: %v; want an error that names %s", name, err, path)
+		}
+	}
+}
+
+// TestRevocationsCannotBeKept has a revocation work, and say that it will not
+// for long.
+func TestRevocationsCannotBeKept(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	r := loadRevocations(t, filepath.Join(dir, "revocations.json"))
+	if err := r.Add(auth.Revocation{Token: "ABC", At: time.Now()}); err == nil {
+		t.Error("Add says nothing of a file that cannot be written")
+	}
+	if !r.Revoked(time.Now(), auth.RevocationKey{Token: "ABC"}) {
+		t.Error("the token is good")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.save(); err != nil || len(loadRevocations(t, r.file).List()) != 1 {
+		t.Errorf("once it can be written, the file does not hold it (%v)", err)
+	}
+}
+
+func TestRevocationsAreBounded(t *testing.T) {
+	r := loadRevocations(t, "")
+	now := time.Now()
+	fill := func(to int) {
+		for i := len(r.entries); i < to; i++ {
+			rev := auth.Revocation{Token: fmt.Sprint(i), At: now}
+			r.entries[rev.Key()] = rev
+		}
+	}
+	fill(MaxRevocations/2 - 1)
+	if first, err := r.Spend("last", now); !first || err != nil {
+		t.Errorf("the last is spent: %v, %v", first, err)
+	}
+	if first, err := r.Spend("more", now); first || !errors.Is(err, ErrTooManyRevocations) {
+		t.Errorf("one more is spent: %v, %v", first, err)
+	}
+	if first, err := r.Spend("last", now); first || err != nil {
+		t.Errorf("the last is spent again: %v, %v", first, err)
+	}
+	fill(MaxRevocations - 1)
+	if err := r.Add(auth.Revocation{Token: "last of all", At: now}); err != nil {
+		t.Errorf("an operator's, when tokens that were spent fill half: %v", err)
+	}
+	if err := r.Add(auth.Revocation{Token: "more", At: now}); !errors.Is(err, ErrTooManyRevocations) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := r.Add(auth.Revocation{Token: "0", At: now.Add(time.Hour)}); err != nil {
+		t.Errorf("one that is known: %v", err)
+	}
+	r.hear([]auth.Revocation{{Token: "other relay's", At: now}})
+	if !r.Revoked(now, auth.RevocationKey{Token: "other relay's"}) {
+		t.Error("what another relay took is not taken over")
+	}
+}
+
+// TestSpendOnce has many spend one token at the same time.
+func TestSpendOnce(t *testing.T) {
+	r := loadRevocations(t, filepath.Join(t.TempDir(), "revocations.json"))
+	var firsts atomic.Int32
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if first, err := r.Spend("ABC", time.Now().Add(time.Hour)); err != nil {
+				t.Error(err)
+			} else if first {
+				firsts.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := firsts.Load(); n != 1 {
+		t.Errorf("%d were first", n)
+	}
+}
+
+// TestRevocationsAreForgotten forgets only what revokes nothing any more.
+func TestRevocationsAreForgotten(t *testing.T) {
+	r := loadRevocations(t, "")
+	empty, now := r.Digest(), time.Now()
+	for _, rev := range []auth.Revocation{
+		{Token: "short", At: now, Until: now.Add(time.Minute)},
+		{Token: "long", At: now, Until: now.Add(time.Hour)},
+		{Token: "unknown", At: now, Until: now.Add(time.Minute)},
+		{Token: "unknown", At: now}, // by its ID alone: nobody knows until when
+	} {
+		if err := r.Add(rev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.prune(now.Add(time.Minute))
+	if n := len(r.List()); n != 3 {
+		t.Errorf("%d are left while a relay with a slow clock may take the token; want 3", n)
+	}
+	r.prune(now.Add(time.Minute + auth.Leeway + time.Second))
+	if text := fmt.Sprint(r.List()); strings.Contains(text, "short") || len(r.List()) != 2 {
+		t.Errorf("left are %v", text)
+	}
+	r.hear([]auth.Revocation{{Token: "over", At: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour)}})
+	r.prune(now.Add(2 * time.Hour))
+	delete(r.entries, auth.RevocationKey{Token: "unknown"})
+	r.mixLocked(auth.Revocation{Token: "unknown", At: now.UTC().Round(0)})
+	if len(r.entries) > 0 || r.Digest() != empty {
+		t.Errorf("in the end there are %v, digest %s; want %s", r.entries, r.Digest(), empty)
+	}
+}
+
+// TestRevocationsConverge has relays that revoke, and tell each other now and
+// then, know the same in the end, in whatever order they heard it.
+func TestRevocationsConverge(t *testing.T) {
+	base := time.Now().UTC().Round(0)
+	rapid.Check(t, func(t *rapid.T) {
+		relays := []*Revocations{loadRevocations(&testing.T{}, ""), loadRevocations(&testing.T{}, ""), loadRevocations(&testing.T{}, "")}
+		one := rapid.IntRange(0, len(relays)-1)
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			from, to := relays[one.Draw(t, "from")], relays[one.Draw(t, "to")]
+			if from != to {
+				to.hear(overWire(t, from.List()))
+				continue
+			}
+			at := base.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "at")) * time.Millisecond)
+			rev := auth.Revocation{Tenant: "acme", At: at}
+			if until := rapid.IntRange(0, 2).Draw(t, "until"); until > 0 {
+				rev.Until = base.Add(time.Duration(until) * time.Hour)
+			}
+			name := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name")
+			if rapid.Bool().Draw(t, "of subject") {
+				rev.Subject = name
+			} else {
+				rev.Host = name
+			}
+			if err := from.Add(rev); err != nil {
+				t.Fatal(err)
+			}
+			if !from.Revoked(at, rev.Key()) {
+				t.Fatalf("%+v does not work", rev)
+			}
+		}
+		for range 2 {
+			for _, from := range relays {
+				for _, to := range relays {
+					to.hear(overWire(t, from.List()))
+				}
+			}
+		}
+		for _, r := range relays[1:] {
+			if r.Digest() != relays[0].Digest() {
+				t.Fatalf("relays know %+v and %+v", relays[0].List(), r.List())
+			}
+		}
+	})
+}
+
+func overWire(t *rapid.T, list []auth.Revocation) (heard []auth.Revocation) {
+	text, err := json.Marshal(list)
+	if err == nil {
+		err = json.Unmarshal(text, &heard)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return heard
+}
+
+// TestLostRevocation has a relay miss one, and tell from the next sign of life
+// that the other knows less or more than it does.
+func TestLostRevocation(t *testing.T) {
+	server := newTestServer(t)
+	r := newTestRegistry(t, Config{})
+	r.cfg.Conn = dialTest(t, server, "me")
+	others := dialTest(t, server, "other")
+	sent := make(chan *nats.Msg, 100)
+	if _, err := others.Subscribe(relaySubject("other", "news"), sent); err != nil {
+		t.Fatal(err)
+	}
+	if err := others.Flush(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	other := loadRevocations(t, "")
+	beat := func() { r.say(t, relayNews{From: "other", RevokedDigest: other.Digest()}) }
+	beat() // they meet
+	if err := r.cfg.Revocations.Add(auth.Revocation{Token: "ABC", At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	r.peers["other"].revoked = time.Now().Add(-revokedEvery) // they have met long ago
+	beat()
+	other.hear(nextRevoked(t, sent))
+	if other.Digest() != r.cfg.Revocations.Digest() {
+		t.Errorf("the other relay knows %+v; want %+v", other.List(), r.cfg.Revocations.List())
+	}
+	if err := other.Add(auth.Revocation{Token: "DEF", At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	r.say(t, relayNews{From: "other", Revoked: other.List()})
+	if !r.cfg.Revocations.Revoked(time.Now(), auth.RevocationKey{Token: "DEF"}) {
+		t.Error("what another relay says does not count")
+	}
+	later := time.Now().Add(2 * revokedEvery)
+	if r.knowsOthers(relayNews{From: "other", RevokedDigest: other.Digest()}, later) {
+		t.Error("a relay that knows the same is told it all")
+	}
+	if r.knowsOthers(relayNews{From: "other"}, later) {
+		t.Error("a relay that says nothing of what it knows is told it all, which it may not understand")
+	}
+}
+
+func nextRevoked(t *testing.T, sent <-chan *nats.Msg) []auth.Revocation {
+	t.Helper()
+	for limit := time.After(time.Minute); ; {
+		select {
+		case msg := <-sent:
+			var news relayNews
+			if json.Unmarshal(msg.Data, &news) == nil && news.Revoked != nil {
+				return news.Revoked
+			}
+		case <-limit:
+			t.Fatal("a relay that knows less was told nothing")
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// How long changes wait to be written, so that many are written together.
+const (
+	saveSoon = time.Second     // what must outlive a crash
+	saveLate = 5 * time.Second // renewals of leases
+)
+
+// A stateFile keeps what a relay knows of hosts from one run to the next: a
+// JSON array of hostState, replaced as a whole.
+type stateFile struct {
+	path string // "": nothing is kept
+	log  *slog.Logger
+	wake chan struct{} // holds one
+
+	mu  sync.Mutex
+	due time.Time // when to write; zero: nothing has changed
+}
+
+func newStateFile(path string, log *slog.Logger) *stateFile {
+	return &stateFile{path: path, log: log, wake: make(chan struct{}, 1)}
+}
+
+// load reads the file; nothing if there is none. One that cannot be understood
+// is put aside: hosts are known again when their host-agents connect.
+func (f *stateFile) load() ([]hostState, error) {
+	states, damaged, err := f.read()
+	if err == nil || !damaged {
+		return states, err
+	}
+	aside := f.path + ".damaged"
+	if err := os.Rename(f.path, aside); err != nil {
+		return nil, err
+	}
+	f.log.Error("what was known of hosts cannot be read, and was put aside", "file", aside, "error", err)
+	return nil, nil
+}
+
+// read reads the file, and says whether an error is one of what is in it.
+func (f *stateFile) read() (states []hostState, damaged bool, err error) {
+	if f.path == "" {
+		return nil, false, nil
+	}
+	data, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if err = json.Unmarshal(data, &states); err == nil {
+		for i := range states {
+			err = errors.Join(err, states[i].check())
+		}
+	}
+	if err != nil {
+		return nil, true, err
+	}
+	return states, false, nil
+}
+
+// changed says that there is something to write.
+func (f *stateFile) changed(soon bool) {
+	wait := saveLate
+	if soon {
+		wait = saveSoon
+	}
+	due := time.Now().Add(wait)
+	f.mu.Lock()
+	news := f.due.IsZero() || due.Before(f.due)
+	if news {
+		f.due = due
+	}
+	f.mu.Unlock()
+	if news {
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run writes what states returns when it is due, until ctx ends.
+func (f *stateFile) run(ctx context.Context, states func() []hostState) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+		case <-timer.C:
+		}
+		f.mu.Lock()
+		wait := time.Until(f.due)
+		if f.due.IsZero() {
+			wait = time.Hour
+		}
+		write := wait <= 0
+		if write {
+			f.due, wait = time.Time{}, time.Hour
+		}
+		f.mu.Unlock()
+		timer.Reset(wait)
+		if write {
+			f.save(states())
+		}
+	}
+}
+
+// save replaces the file.
+func (f *stateFile) save(states []hostState) {
+	if f.path == "" {
+		return
+	}
+	if err := replaceJSON(f.path, states); err != nil {
+		f.log.Error("what is known of hosts cannot be kept", "error", err)
+		f.changed(false) // try again
+	}
+}
+
+// replaceJSON puts a value into a file in the place of what was there, so that
+// a crash leaves one of the two.
+func replaceJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", "\t")
+	if err != nil {
+		return err
+	}
+	return auth.ReplaceFile(path, append(data, '\n'), 0o600)
+}

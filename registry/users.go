@@ -1,0 +1,107 @@
+package registry
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/auth"
+
+	"github.com/nats-io/nkeys"
+)
+
+// maxUsers bounds the NATS users of one host that are known by name. Of more,
+// those that end first are counted as auth.AllUsers: to cut them off, all users
+// of the tenant have to log in again.
+const maxUsers = 16
+
+// userSlack is how much later than said a user may end, by the clock of a NATS
+// server.
+const userSlack = time.Minute
+
+// A natsUser is a NATS user that a host-agent was given, for an enrolment token.
+type natsUser struct {
+	NKey    string    `json:"nkey"`    // public, or auth.AllUsers
+	Token   string    `json:"token"`   // its ID; empty for auth.AllUsers
+	Issued  time.Time `json:"issued"`  // when the token was; the earliest one of auth.AllUsers
+	Expires time.Time `json:"expires"` // the credentials
+}
+
+// newer reports whether u is what is to be known of two users with one nkey.
+func (u natsUser) newer(than natsUser) bool {
+	return cmp.Or(u.Expires.Compare(than.Expires), u.Issued.Compare(than.Issued), strings.Compare(u.Token, than.Token)) > 0
+}
+
+// natsUsers are the users of one host that may not have expired, by NKey. They
+// are never changed in place.
+type natsUsers []natsUser
+
+// with returns the users that are in u or in more.
+func (u natsUsers) with(more ...natsUser) natsUsers {
+	if len(more) == 0 {
+		return u
+	}
+	all := slices.Clone(u)
+	for _, m := range more {
+		i, found := slices.BinarySearchFunc(all, m.NKey, func(a natsUser, key string) int { return strings.Compare(a.NKey, key) })
+		switch {
+		case !found:
+			all = slices.Insert(all, i, m)
+		case m.NKey == auth.AllUsers:
+			all[i].Issued, all[i].Expires = earlier(all[i].Issued, m.Issued), later(all[i].Expires, m.Expires)
+		case m.newer(all[i]):
+			all[i] = m
+		}
+	}
+	return all.bounded()
+}
+
+// bounded counts as auth.AllUsers what is too much.
+func (u natsUsers) bounded() natsUsers {
+	named := slices.DeleteFunc(slices.Clone(u), func(user natsUser) bool { return user.NKey == auth.AllUsers })
+	if len(named) <= maxUsers {
+		return u
+	}
+	slices.SortFunc(named, func(a, b natsUser) int { return cmp.Or(a.Expires.Compare(b.Expires), strings.Compare(a.NKey, b.NKey)) })
+	rest := named[:len(named)-maxUsers]
+	kept := slices.DeleteFunc(slices.Clone(u), func(user natsUser) bool { return slices.Contains(rest, user) })
+	for i := range rest {
+		rest[i].NKey, rest[i].Token = auth.AllUsers, ""
+	}
+	return kept.with(rest...)
+}
+
+// current returns the users that have not expired.
+func (u natsUsers) current(now time.Time) natsUsers {
+	over := func(user natsUser) bool { return now.After(user.Expires.Add(userSlack)) }
+	if !slices.ContainsFunc(u, over) {
+		return u
+	}
+	return slices.DeleteFunc(slices.Clone(u), over)
+}
+
+// check reports users that no relay would tell of.
+func (u natsUsers) check() error {
+	if len(u) > maxUsers+1 {
+		return errors.New("too many NATS users")
+	}
+	for i, user := range u {
+		if user.NKey != auth.AllUsers && !nkeys.IsValidPublicUserKey(user.NKey) {
+			return errors.New("NATS user without an nkey")
+		}
+		if i > 0 && u[i-1].NKey >= user.NKey {
+			return errors.New("NATS users are not in order")
+		}
+	}
+	return nil
+}
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

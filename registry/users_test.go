@@ -1,0 +1,109 @@
+package registry
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nkeys"
+	"pgregory.net/rapid"
+
+	"ahprelay/auth"
+)
+
+var someNKeys = func() (keys []string) {
+	for range 2 * maxUsers {
+		pair, err := nkeys.CreateUser()
+		if err != nil {
+			panic(err)
+		}
+		public, err := pair.PublicKey()
+		if err != nil {
+			panic(err)
+		}
+		keys = append(keys, public)
+	}
+	return keys
+}()
+
+func drawUsers(t *rapid.T, name string) (users natsUsers) {
+	start := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	for range rapid.IntRange(0, 2*maxUsers).Draw(t, name) {
+		issued := start.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "issued")) * time.Minute)
+		users = users.with(natsUser{
+			NKey: rapid.SampledFrom(someNKeys).Draw(t, "nkey"), Token: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "token"),
+			Issued: issued, Expires: issued.Add(time.Duration(rapid.IntRange(1, 30).Draw(t, "life")) * time.Minute),
+		})
+	}
+	return users
+}
+
+// Users that relays tell each other stay within bounds, and nobody is forgotten
+// who may still be there: at least auth.AllUsers stands for each.
+func TestUsersMerge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := drawUsers(t, "a"), drawUsers(t, "b")
+		before := slices.Clone(a)
+		both := a.with(b...)
+		if !slices.Equal(a, before) {
+			t.Fatal("users were changed in place")
+		}
+		if err := both.check(); err != nil {
+			t.Fatalf("%v: %d users", err, len(both))
+		}
+		again := both.with(b...).with(a...) // of those that are too many, more may be known now
+		if third := again.with(b...).with(a...); !slices.Equal(third, again) || len(a)+len(b) <= maxUsers && !slices.Equal(again, both) {
+			t.Fatalf("told again: %v; was %v", third, again)
+		}
+		if other := b.with(a...); len(a)+len(b) <= maxUsers && !slices.Equal(other, both) {
+			t.Fatalf("in the other order: %v; was %v", other, both)
+		}
+		i := slices.IndexFunc(both, func(u natsUser) bool { return u.NKey == auth.AllUsers })
+		all := slices.Concat(a, b)
+		for _, u := range all {
+			if slices.ContainsFunc(all, func(o natsUser) bool { return o.NKey == u.NKey && o.newer(u) }) {
+				continue // it has got others since
+			}
+			named := slices.ContainsFunc(both, func(o natsUser) bool { return o.NKey == u.NKey && !o.Expires.Before(u.Expires) })
+			if !named && (i < 0 || both[i].Expires.Before(u.Expires) || both[i].Issued.After(u.Issued)) {
+				t.Fatalf("%+v is not in %+v", u, both)
+			}
+		}
+	})
+}
+
+// TestUnusedTenants has accounts closed in which no host-agent can be any more,
+// and not before.
+func TestUnusedTenants(t *testing.T) {
+	r := newTestRegistry(t, Config{})
+	now := time.Now()
+	admit := func(tenant string, until time.Time) {
+		t.Helper()
+		e := auth.Enrolment{ID: "x", Tenant: tenant, Host: "h", IssuedAt: now}
+		if err := r.Admit(t.Context(), e, someNKeys[0], until); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admit("short", now.Add(15*time.Minute))
+	admit("long", now.Add(time.Hour))
+	if err := r.Enrol("shown", "h"); err != nil {
+		t.Fatal(err)
+	}
+	r.hold("held.h", leaseRequest{Op: opHold, Instance: "i", Seq: 1, Presence: Presence{State: Online}})
+	r.hear([]hostState{{Key: "told.h", Enrolled: now, Users: natsUsers{{NKey: someNKeys[1], Token: "x", Issued: now, Expires: now.Add(15 * time.Minute)}}}})
+	r.hear([]hostState{{Key: "over.h", Enrolled: now, Users: natsUsers{{NKey: someNKeys[2], Token: "x", Issued: now, Expires: now.Add(-time.Hour)}}}})
+	want := func(after time.Duration, names ...string) {
+		t.Helper()
+		r.tidyTenants(now.Add(after))
+		got := r.cfg.Tenants.Names()
+		slices.Sort(got)
+		if fmt.Sprint(got) != fmt.Sprint(names) {
+			t.Errorf("after %v: %v are open; want %v", after, got, names)
+		}
+	}
+	want(0, "held", "long", "short", "shown", "told")
+	want(15*time.Minute, "held", "long", "short", "shown", "told")
+	r.sweep(now.Add(time.Minute)) // the lease was not renewed
+	want(17*time.Minute, "long")
+}

@@ -1,0 +1,354 @@
+// Package natssite has what tests of NATS need: embedded servers with their
+// keys, connections of relays and host-agents, and connections that freeze.
+package natssite
+
+import (
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/embedded"
+	"ahprelay/link"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Patience is how long tests wait for what must happen.
+const Patience = time.Minute
+
+// Connect is [nats.Connect] where it is not to matter how fast the machine is.
+func Connect(url string, opts ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect(url, append(opts, nats.Timeout(Patience))...)
+}
+
+// A Site is an embedded server and its keys.
+type Site struct {
+	Keys   *auth.Keys
+	Server *embedded.Server
+}
+
+// New starts a server that listens on a port of the system's choice.
+func New(t testing.TB) *Site {
+	t.Helper()
+	s := &Site{Keys: NewKeys(t)}
+	s.Start(t, "127.0.0.1:0")
+	return s
+}
+
+func (s *Site) Start(t testing.TB, listen string) {
+	t.Helper()
+	server, err := embedded.Start(embedded.Config{Keys: s.Keys, Listen: listen, Tenants: Acme})
+	if err != nil {
+		t.Fatalf("StartServer: %v", err)
+	}
+	s.Server = server
+	t.Cleanup(server.Close)
+}
+
+// Acme is the tenant that sites know from the start.
+var Acme = map[string]map[string]time.Time{"acme": nil}
+
+// tenants are those of a relay at the site's server.
+func (s *Site) Tenants(t testing.TB) *broker.Tenants {
+	t.Helper()
+	tenants, err := broker.StartTenants(t.Context(), broker.TenantsConfig{
+		Relay: broker.RelayConfig{Server: s.Server, Keys: s.Keys, Instance: link.NewInstance()},
+	})
+	if err != nil {
+		t.Fatalf("StartTenants: %v", err)
+	}
+	t.Cleanup(tenants.Close)
+	return tenants
+}
+
+// Open opens accounts and awaits that.
+func Open(t testing.TB, tenants *broker.Tenants, names ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	for _, name := range names {
+		if err := errors.Join(tenants.Open(name, nil), tenants.Await(ctx, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Restart stops the server and starts another on the same port.
+func (s *Site) Restart(t *testing.T) {
+	t.Helper()
+	addr := s.Server.Addr().String()
+	s.Server.Close()
+	s.Start(t, addr)
+}
+
+func (s *Site) URL() string { return "nats://" + s.Server.Addr().String() }
+
+// relay connects a relay within the process to the account of the tenant Acme.
+func (s *Site) Relay(t *testing.T) *broker.Conn {
+	t.Helper()
+	return DialRelay(t, broker.RelayConfig{Server: s.Server, Keys: s.Keys, Instance: link.NewInstance(), Tenant: "acme"})
+}
+
+// relays connects a relay to the account of relays among themselves.
+func (s *Site) Relays(t *testing.T) *broker.Conn {
+	t.Helper()
+	return DialRelay(t, broker.RelayConfig{Server: s.Server, Keys: s.Keys, Instance: link.NewInstance()})
+}
+
+func DialRelay(t *testing.T, cfg broker.RelayConfig) *broker.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	c, err := broker.DialRelay(ctx, cfg)
+	if err != nil {
+		t.Fatalf("DialRelay: %v", err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// AgentConfig is the configuration of a host-agent with a key of its own.
+func (s *Site) AgentConfig(t testing.TB, tenant, host string, ttl time.Duration) broker.AgentConfig {
+	t.Helper()
+	return s.AgentConfigAt(t, s.URL(), tenant, host, ttl)
+}
+
+func (s *Site) AgentConfigAt(t testing.TB, url, tenant, host string, ttl time.Duration) broker.AgentConfig {
+	t.Helper()
+	key, err := auth.NewAgentKey()
+	if err != nil {
+		t.Fatalf("NewAgentKey: %v", err)
+	}
+	return broker.AgentConfig{
+		URLs: []string{url}, Tenant: tenant, Host: host, Instance: link.NewInstance(), Sign: key.SignNonce,
+		Credentials: func(context.Context) (string, error) {
+			userJWT, _, err := s.Keys.AgentUser(tenant, host, key.Public(), ttl)
+			return userJWT, err
+		},
+	}
+}
+
+// DialAgent connects a host-agent and awaits the connection.
+func DialAgent(t testing.TB, cfg broker.AgentConfig) *broker.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	c, err := broker.DialAgent(ctx, cfg)
+	if err != nil {
+		t.Fatalf("DialAgent: %v", err)
+	}
+	t.Cleanup(c.Close)
+	if err := c.AwaitConnected(ctx); err != nil {
+		t.Fatalf("AwaitConnected: %v", err)
+	}
+	return c
+}
+
+// Eventually polls until the condition holds.
+func Eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("still not so after %v: %s", Patience, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// Next returns what comes next, or ends the test.
+func Next[T any](t *testing.T, what string, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(Patience):
+		t.Fatalf("no %s in %v", what, Patience)
+		panic("unreachable")
+	}
+}
+
+// EventChannels are Events as channels.
+type EventChannels struct {
+	Connected, Reconnected chan time.Time
+	Disconnected, Errs     chan error
+	Dropped                chan string
+	Retrying               chan error
+}
+
+func NewEvents() (*EventChannels, broker.Events) {
+	const room = 1000
+	e := &EventChannels{
+		Connected: make(chan time.Time, room), Reconnected: make(chan time.Time, room),
+		Disconnected: make(chan error, room), Errs: make(chan error, room),
+		Dropped: make(chan string, room), Retrying: make(chan error, room),
+	}
+	return e, broker.Events{
+		Connected:    func(string) { e.Connected <- time.Now() },
+		Reconnected:  func(string) { e.Reconnected <- time.Now() },
+		Disconnected: func(err error) { e.Disconnected <- err },
+		Dropped:      func(subject string) { e.Dropped <- subject },
+		Error:        func(err error) { e.Errs <- err },
+		Retrying:     func(_ int, err error, _ time.Duration) { e.Retrying <- err },
+	}
+}
+
+// LogLines is a handler that keeps what is logged.
+type LogLines struct {
+	slog.Handler
+	Lines chan string
+}
+
+func (l LogLines) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l LogLines) Handle(_ context.Context, r slog.Record) error {
+	line := r.Level.String() + " " + r.Message
+	r.Attrs(func(a slog.Attr) bool { line += " " + a.String(); return true })
+	select {
+	case l.Lines <- line:
+		return nil
+	default:
+		return errors.New("log is full")
+	}
+}
+
+// A Freezer makes connections that can be frozen: what arrives is thrown away,
+// and so is what is sent, while both ends stay open.
+type Freezer struct {
+	mu    sync.Mutex
+	conns []*freezable
+}
+
+type freezable struct {
+	net.Conn
+	frozen atomic.Bool
+	closed chan struct{}
+	once   sync.Once
+
+	mu     sync.Mutex
+	readBy time.Time
+}
+
+func (f *Freezer) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.conns = append(f.conns, &freezable{Conn: c, closed: make(chan struct{})})
+	return f.conns[len(f.conns)-1], nil
+}
+
+// Freeze freezes the connections made so far.
+func (f *Freezer) Freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.conns {
+		c.frozen.Store(true)
+	}
+}
+
+func (c *freezable) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if !c.frozen.Load() {
+			return n, err
+		}
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+			return 0, err
+		}
+		c.mu.Lock() // not even the end gets through
+		wait := time.Until(c.readBy)
+		c.mu.Unlock()
+		select {
+		case <-time.After(wait):
+			return 0, os.ErrDeadlineExceeded
+		case <-c.closed:
+			return 0, net.ErrClosed
+		}
+	}
+}
+
+func (c *freezable) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.readBy = t
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *freezable) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+func (c *freezable) Write(p []byte) (int, error) {
+	if c.frozen.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// NewKeys makes keys of relays.
+func NewKeys(t testing.TB) *auth.Keys {
+	t.Helper()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatalf("LoadKeys: %v", err)
+	}
+	return keys
+}
+
+func Subscribe(t *testing.T, c *broker.Conn, subject string) chan *nats.Msg {
+	t.Helper()
+	in := make(chan *nats.Msg, 10000)
+	cancel, err := c.Subscribe(subject, in)
+	if err != nil {
+		t.Fatalf("Subscribe: %v", err)
+	}
+	t.Cleanup(cancel)
+	return in
+}
+
+// WantPassage sends one message from a to b.
+func WantPassage(t *testing.T, a, b *broker.Conn, subject string) {
+	t.Helper()
+	in := Subscribe(t, b, subject)
+	Eventually(t, "a message on "+subject, func() bool {
+		if err := a.Publish(subject, []byte("x")); err != nil {
+			return false
+		}
+		select {
+		case <-in:
+			return true
+		case <-time.After(10 * time.Millisecond):
+			return false
+		}
+	})
+}
+
+func Cluster(listen string, routes ...string) embedded.Cluster {
+	return embedded.Cluster{Listen: listen, Routes: routes}
+}
+
+// Watched adds events to the configuration.
+func Watched(cfg broker.AgentConfig) (*EventChannels, broker.AgentConfig) {
+	evs, tell := NewEvents()
+	cfg.Events = tell
+	return evs, cfg
+}
