@@ -24,10 +24,16 @@ type budget struct {
 	conns  atomic.Int64 // of those, what connections take that do nothing
 	short  atomic.Bool  // nothing is left that could be given up
 
-	held  atomic.Pointer[chan struct{}] // sources are held back until it is closed; nil: they are not
-	since atomic.Int64                  // when that began, Unix time in ns; 0: they are not
+	held atomic.Pointer[holding] // nil: sources have never been held back
 
 	uploads uploads
+}
+
+// A holding is what is known of holding sources back. It does not change.
+type holding struct {
+	before time.Duration // for how long they were held back, in all
+	since  time.Time     // when they began to be held back once more
+	over   chan struct{} // and until when: closed then; nil: they are not held back
 }
 
 // newBudget returns a budget of so many bytes, for messages of at most longest.
@@ -153,21 +159,36 @@ func (b *budget) hold() {
 	if b == nil {
 		return
 	}
-	if held := b.held.Load(); held != nil {
-		<-*held
+	if held := b.held.Load(); held != nil && held.over != nil {
+		<-held.over
 	}
 }
 
-// holdBack holds sources back until the returned function is called.
+// holdBack holds sources back until the returned function is called. Only relieve
+// may call it.
 func (b *budget) holdBack() (release func()) {
-	held := make(chan struct{})
-	b.since.Store(time.Now().UnixNano())
-	b.held.Store(&held)
-	return func() {
-		b.since.Store(0)
-		b.held.Store(nil)
-		close(held)
+	held := &holding{since: time.Now(), over: make(chan struct{})}
+	if former := b.held.Load(); former != nil {
+		held.before = former.before
 	}
+	b.held.Store(held)
+	return func() {
+		b.held.Store(&holding{before: held.before + time.Since(held.since)})
+		close(held.over)
+	}
+}
+
+// clock is the time in ns, but stands while sources are held back: who waits for what
+// they say cannot show meanwhile that it goes on.
+func (b *budget) clock(now time.Time) (ns int64) {
+	ns = now.UnixNano()
+	if held := b.held.Load(); held != nil {
+		ns -= int64(held.before)
+		if held.over != nil {
+			ns -= max(0, int64(now.Sub(held.since)))
+		}
+	}
+	return ns
 }
 
 // relieve makes room whenever memory is short, until the server ends. Sources are
@@ -209,6 +230,9 @@ func (s *Server) makeRoom() {
 	release := sync.OnceFunc(s.budget.holdBack())
 	defer release()
 	s.hosts.shed()
+	for _, c := range s.hosts.all() {
+		c.noteLoad()
+	}
 	for began := time.Now(); s.budget.pressure() > 0 && s.life.Err() == nil; {
 		now := time.Now()
 		s.overload(now, s.budget.pressure(), provenTime, false)
@@ -236,7 +260,7 @@ type burden struct {
 	*client
 	bytes   int
 	since   time.Time
-	inTurns bool // it sends a large message, which goes on or waits
+	inTurns bool // it sends a large message, which goes on, or waits for others or its host, for less than stillTime
 }
 
 // overload closes clients that have stood still for that long, until so many
@@ -245,8 +269,12 @@ type burden struct {
 // take turns are closed only if turns is set. It returns how many bytes are still to
 // be found.
 func (s *Server) overload(now time.Time, want int64, still time.Duration, turns bool) (left int64) {
+	clients := s.hosts.all()
+	for _, c := range clients {
+		c.noteMoved(now)
+	}
 	var burdens []burden
-	for _, c := range s.hosts.all() {
+	for _, c := range clients {
 		b := c.burden(now)
 		if c.cut.Load() {
 			want -= int64(b.bytes) // it is going
@@ -281,17 +309,18 @@ func reliefStep(bytes int) int {
 func (c *client) burden(now time.Time) burden {
 	b := burden{client: c, since: now}
 	c.mu.Lock()
-	conn, in := c.conn, c.bytes
+	in := c.bytes
 	c.mu.Unlock()
-	queued := 0
-	if conn != nil {
-		queued = conn.Queued()
-	}
-	in += queued + int(c.whole.Load())
-	if in > 0 && !c.slowed.Load() {
+	_, queued := c.toHost()
+	in += queued + int(c.whole.Load()+c.sending.Load())
+	switch {
+	case in == 0:
+	case c.slowed.Load():
+		b.inTurns = true
+	default:
 		moved := c.lastMoved(now, queued)
 		b.standsFrom(moved)
-		b.inTurns = in > keepBuffer && now.Sub(moved) < turnTime
+		b.inTurns = in > keepBuffer && now.Sub(moved) < stillTime
 	}
 	coming, moved := c.budget.uploads.state(&c.upload, now)
 	if coming > 0 {
@@ -320,37 +349,64 @@ func (c *client) lastMoved(now time.Time, queued int) time.Time {
 	if queued > keepBuffer {
 		moved = max(moved, c.entry.moved.Load())
 	}
-	at := time.Unix(0, moved)
-	if held := c.budget.since.Load(); held != 0 {
-		at = at.Add(now.Sub(time.Unix(0, max(held, moved))))
-	}
-	return at
+	return now.Add(min(0, time.Duration(moved-c.budget.clock(now))))
 }
 
-// noteLoad looks how much of a client's the kernel holds, and whether anything
-// moves of what it sends. The sweeper calls it.
-func (c *client) noteLoad(now time.Time) {
-	v, conn := &c.alive, c.sock.conn
-	c.mu.Lock()
-	host, queued := c.conn, 0
-	c.mu.Unlock()
-	if host != nil {
-		queued = host.Queued()
+// progressed notes that something has moved of what a client sends.
+func (c *client) progressed(now time.Time) { c.moved.Store(c.budget.clock(now)) }
+
+// A load is what was last seen of what a client sends and is sent.
+type load struct {
+	mu      sync.Mutex // guards all that follows
+	written uint64     // lockedConn.written, by noteLoad
+	heard   uint64     // lockedConn.taken, by noteLoad
+	read    uint64     // the same, by noteMoved
+	queued  int        // bytes for the host, by noteMoved
+}
+
+// noteMoved looks whether anything moves of what a client sends: who judges that
+// looks first.
+func (c *client) noteMoved(now time.Time) {
+	_, queued := c.toHost()
+	read := c.sock.conn.taken.Load()
+	c.load.mu.Lock()
+	defer c.load.mu.Unlock()
+	if read != c.load.read || queued != c.load.queued {
+		c.progressed(now)
 	}
-	written, read := conn.written.Load(), conn.heard.Load()
-	if read != v.read || queued != v.queued {
-		c.moved.Store(now.UnixNano())
+	if c.load.queued > keepBuffer && queued < c.load.queued {
+		c.entry.moved.Store(c.budget.clock(now))
 	}
-	if v.queued > keepBuffer && queued < v.queued {
-		c.entry.moved.Store(now.UnixNano())
-	}
-	if written != v.written || read != v.read || c.kernel.Load() > 0 {
+	c.load.read, c.load.queued = read, queued
+}
+
+// noteLoad looks how much of a client's the kernel holds, and tells the host-agent
+// if it takes what it is sent. The sweeper calls it, and who is to judge that.
+func (c *client) noteLoad() {
+	conn := c.sock.conn
+	host, _ := c.toHost()
+	c.load.mu.Lock()
+	defer c.load.mu.Unlock()
+	written, heard := conn.written.Load(), conn.taken.Load()
+	if written != c.load.written || heard != c.load.heard || c.kernel.Load() > 0 {
 		c.setKernel(kernelCost(kernelQueued(conn.Conn)))
 	}
-	if host != nil && written != v.written {
+	if host != nil && written != c.load.written {
 		host.Progress()
 	}
-	v.written, v.read, v.queued = written, read, queued
+	c.load.written, c.load.heard = written, heard
+}
+
+// toHost returns a client's connection to its host, nil if there is none, and how
+// many bytes are queued there.
+func (c *client) toHost() (conn *routing.RelayConn, queued int) {
+	c.mu.Lock()
+	conn = c.conn
+	c.mu.Unlock()
+	if conn != nil {
+		queued = conn.Queued()
+	}
+	return conn, queued
 }
 
 // kernelCost is what bytes in its queues cost the kernel: it keeps them in

@@ -325,3 +325,24 @@ func TestNoMemoryForMore(t *testing.T) {
 		}
 	})
 }
+
+// TestClockStandsWhileHeldBack holds sources back again and again: none of that
+// counts as time in which somebody could have shown that it goes on.
+func TestClockStandsWhileHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(mib, mib)
+		began, moved := time.Now(), b.clock(time.Now())
+		for range 5 {
+			release := b.holdBack()
+			time.Sleep(time.Second)
+			if at := b.clock(time.Now()); at != b.clock(time.Now().Add(-time.Second)) {
+				t.Errorf("the clock says %v, and while sources are held back something else", at)
+			}
+			release()
+			time.Sleep(100 * time.Millisecond)
+		}
+		if passed := time.Duration(b.clock(time.Now()) - moved); passed != 500*time.Millisecond {
+			t.Errorf("%v have passed by the clock, and %v in all; want 500ms", passed, time.Since(began))
+		}
+	})
+}

@@ -68,11 +68,13 @@ type client struct {
 	readEnd atomic.Bool                 // the reader has ended
 	slowed  atomic.Bool                 // what it sends waits for the limits of its rate
 	whole   atomic.Int64                // bytes of the message that has come, beyond keepBuffer, until it waits for the host
+	sending atomic.Int64                // of the message that waits for those before it to leave
 	latest  atomic.Pointer[auth.Client] // of the token that it has given since; nil: none
-	moved   atomic.Int64                // when something of what it sends last moved, Unix time in ns
+	moved   atomic.Int64                // when something of what it sends last moved, by budget.clock
 	kernel  atomic.Int64                // what the kernel holds of the connection, in bytes
 	cut     atomic.Bool                 // too much waited for all clients together, and this one is closed
 	probing atomic.Bool                 // somebody is looking whether it is still there
+	load    load
 	alive   vitals
 	upload  upload // the message that is being read, if it is large
 
@@ -250,7 +252,7 @@ func (c *client) await(env *ahp.Envelope, bytes int) error {
 	c.stuck.Store(true)
 	c.slowed.Store(true)
 	over := c.seat.take(c.ctx, bytes, c.beginsAnew(env))
-	c.moved.Store(time.Now().UnixNano())
+	c.progressed(time.Now())
 	c.slowed.Store(false)
 	c.stuck.Store(false)
 	if over == nil {
@@ -281,7 +283,9 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 		}
 		counted := int(c.whole.Swap(0))
 		c.stuck.Store(true)
+		c.sending.Store(int64(counted))
 		err := conn.SendCounted(c.ctx, message, counted)
+		c.sending.Store(0)
 		c.stuck.Store(false)
 		if err != nil {
 			c.budget.add(-counted)

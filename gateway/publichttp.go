@@ -135,7 +135,7 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn}
 	c.upload.conn = sock.conn
-	c.moved.Store(c.since.UnixNano())
+	c.progressed(c.since)
 	sock.pong = c.pong
 	return c
 }

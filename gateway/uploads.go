@@ -261,7 +261,7 @@ func (c *client) readMore(n int) error {
 
 // hasCome takes a message out of the line that is whole. It still counts.
 func (c *client) hasCome() {
-	c.moved.Store(time.Now().UnixNano())
+	c.progressed(time.Now())
 	c.whole.Add(c.budget.uploads.end(&c.upload))
 }
 

@@ -70,13 +70,16 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		hostQueued int
-		beside     int // bytes that kernels come to hold of those that wait
+		slow       time.Duration // for each message at the host
+		beside     int           // bytes that kernels come to hold of those that wait
+		after      time.Duration // when they do
 		closed     bool
 	}{
-		{"host-agent with memory", 512 * mib, 0, false},
-		{"host-agent without", 50 * mib, 0, false},
-		{"less than when they began", 512 * mib, 8 * mib, false},
-		{"too little", 512 * mib, 17 * mib, true},
+		{"host-agent with memory", 512 * mib, 0, 0, 0, false},
+		{"host-agent without", 50 * mib, 0, 0, 0, false},
+		{"less than when they began", 512 * mib, 0, 8 * mib, time.Second / 2, false},
+		{"slow host, and less", 50 * mib, 7 * time.Second, 12 * mib, 4 * time.Second, false},
+		{"too little", 512 * mib, 0, 17 * mib, time.Second / 2, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, Config{MaxQueued: 50 * mib, MaxFrame: 24 * mib, QueueLimit: mib}, func(w *world) {
@@ -86,11 +89,12 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 				for i := range 6 {
 					conn, h := w.uploader(i + 1)
 					defer conn.Close()
+					h.slow = c.slow
 					frame, message := largeMessage(i, 20*mib+i)
 					ends, messages = append(ends, h), append(messages, message)
 					w.running.Go(func() { slowWrite(conn, frame) })
 				}
-				time.Sleep(500 * time.Millisecond)
+				time.Sleep(c.after)
 				w.server.budget.keep(c.beside)
 				if c.closed {
 					time.Sleep(2 * time.Minute)

@@ -42,11 +42,6 @@ type vitals struct {
 	heard  uint32    // lockedConn.heard at the last
 	mark   uint64    // of the last ping in the outbox; 0: none
 	missed int       // pings without an answer
-
-	// When it was last looked at, see noteLoad.
-	written uint64 // lockedConn.written
-	read    uint32 // lockedConn.heard
-	queued  int    // bytes for the host
 }
 
 // sweep pings clients until the server ends.
@@ -59,7 +54,8 @@ func (s *Server) sweep() {
 			return
 		case now := <-tick.C:
 			for _, c := range s.hosts.all() {
-				c.noteLoad(now)
+				c.noteMoved(now)
+				c.noteLoad()
 				if c.look(now) {
 					c.giveUp("pings", "answers no pings")
 				}

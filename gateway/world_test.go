@@ -140,8 +140,9 @@ type hostEnd struct {
 	open routing.Open
 
 	mu      sync.Mutex
-	stuck   bool // the host takes nothing
-	untaken int  // credit of that
+	stuck   bool          // the host takes nothing
+	slow    time.Duration // the host takes so long for a message
+	untaken int           // credit of that
 	got     []string
 	asked   []string                    // by the relay itself
 	respond func(request string) string // to that; nil: does not
@@ -175,7 +176,10 @@ func (h *hostEnd) Deliver(message []byte, _ bool, credit int) {
 		h.untaken += credit
 		return
 	}
-	h.w.running.Go(func() { h.conn.Written(credit) })
+	h.w.running.Go(func() {
+		time.Sleep(h.slow)
+		h.conn.Written(credit)
+	})
 }
 
 // Flush implements [routing.HostConn].

@@ -131,3 +131,32 @@ func leave(r *Relay) {
 		}
 	}
 }
+
+// TestCreditIsNotHeldBack has memory be short at a relay: what the host-agent says
+// waits, but not the credit in front of it.
+func TestCreditIsNotHeldBack(t *testing.T) {
+	var conn *RelayConn
+	client, held := &stillClient{}, false
+	r := NewRelay(RelayConfig{Agent: "agent", Encode: func(piece []byte, _, _, _ bool) []byte { return piece }, Hold: func() {
+		held = true
+		if conn.stream.credit != 110 {
+			t.Errorf("while sources are held back there is credit for %d bytes; want 110", conn.stream.credit)
+		}
+		if client.frames != 0 {
+			t.Error("a message has passed though sources are held back")
+		}
+	}})
+	r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
+	conn, err := r.Open(Open{ID: "x"}, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle(t, r, record(recordCredit, 1, 100))
+	if held {
+		t.Error("credit alone was held back")
+	}
+	handle(t, r, recordWith("hello", recordFrame, 1), record(recordCredit, 1, 1))
+	if !held || client.frames != 1 || conn.stream.credit != 111 {
+		t.Errorf("held back %v, %d messages and credit for %d; want true, 1 and 111", held, client.frames, conn.stream.credit)
+	}
+}

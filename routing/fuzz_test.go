@@ -21,9 +21,12 @@ func (s *still) Event(Event)                  {}
 func (s *still) Closed(ahp.CloseCode, string) {}
 func (s *still) Flush()                       {}
 
-type stillClient struct{ still }
+type stillClient struct {
+	still
+	frames int // that were delivered
+}
 
-func (s *stillClient) Deliver([]Frame) {}
+func (s *stillClient) Deliver(frames []Frame) { s.frames += len(frames) }
 
 type stillHost struct{ still }
 

@@ -83,7 +83,8 @@ type RelayConfig struct {
 	Kept func(n int)
 
 	// Hold may block for some seconds, because memory is short: it is called
-	// before anything is taken of the host-agent, under no lock. May be nil.
+	// before anything is taken of the host-agent that takes memory, under no lock.
+	// May be nil.
 	Hold func()
 
 	// Report is told what the host-agent reports of a connection, which may be
@@ -275,17 +276,34 @@ func (r *Relay) Ended(reason error) {
 	r.bodies, r.chunks, r.awaited = bodyStore{}, chunkStore{}, nil // a client may hold on to its connection
 }
 
-// Handle implements [link.Traffic].
+// Handle implements [link.Traffic]. Where memory is short it waits before the first
+// record that brings more of it, but not before credit: that lets what clients have
+// sent leave, which makes room.
 func (r *Relay) Handle(packet uint64, payload []byte) (done bool, err error) {
+	f := link.Fields{B: payload}
+	if done, err = r.records(packet, &f, bringsNothing); err != nil || len(f.B) == 0 {
+		return done, err
+	}
 	if r.cfg.Hold != nil {
 		r.cfg.Hold()
 	}
+	return r.records(packet, &f, func(recordKind) bool { return true })
+}
+
+// bringsNothing reports whether records of a kind leave the relay with nothing more to
+// keep.
+func bringsNothing(kind recordKind) bool {
+	return kind == recordCredit || kind == recordFlushed || kind == recordReady || kind == recordOpened
+}
+
+// records takes the records of a packet, up to the first whose kind take does not
+// want, and reports whether none of them waits for a body.
+func (r *Relay) records(packet uint64, f *link.Fields, take func(recordKind) bool) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.packet, r.budget = packet, 2*maxRefs
-	f := link.Fields{B: payload}
-	for len(f.B) > 0 && r.ended == nil {
-		if err := r.record(&f); err != nil {
+	for len(f.B) > 0 && r.ended == nil && take(recordKind(f.B[0])) {
+		if err := r.record(f); err != nil {
 			return false, err
 		}
 		if f.Bad {
