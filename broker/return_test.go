@@ -1,8 +1,6 @@
 package broker_test
 
 import (
-	"ahprelay/broker/embedded"
-	"ahprelay/test/natssite"
 	"context"
 	"fmt"
 	"net/http"
@@ -13,6 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"ahprelay/broker/embedded"
+	"ahprelay/test/natssite"
 )
 
 // BenchmarkReturn restarts a NATS server that a thousand host-agents are connected

@@ -1,11 +1,12 @@
 package hostagent
 
 import (
-	"ahprelay/link"
-	"ahprelay/registry"
 	"context"
 	"sync"
 	"time"
+
+	"ahprelay/link"
+	"ahprelay/registry"
 )
 
 // countEvery is how often relays hear of a changed number of clients at most.

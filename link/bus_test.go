@@ -1,7 +1,6 @@
 package link_test
 
 import (
-	"ahprelay/link"
 	"bytes"
 	"context"
 	"errors"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"ahprelay/link"
 )
 
 // A bus is a NATS in memory, on which publishing may fail or take long.

@@ -1,10 +1,11 @@
 package link_test
 
 import (
-	"ahprelay/link"
 	"bytes"
 	"testing"
 	"time"
+
+	"ahprelay/link"
 )
 
 // FuzzLinkReceive has a link that has sent and received something take

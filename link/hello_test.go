@@ -1,12 +1,13 @@
 package link_test
 
 import (
-	"ahprelay/link"
 	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"ahprelay/link"
 )
 
 func TestCommonWire(t *testing.T) {

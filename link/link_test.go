@@ -1,7 +1,6 @@
 package link_test
 
 import (
-	"ahprelay/link"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"ahprelay/link"
 )
 
 // epoch of the links in these tests, and the time when they begin.

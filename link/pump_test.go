@@ -1,7 +1,6 @@
 package link_test
 
 import (
-	"ahprelay/link"
 	"context"
 	"fmt"
 	"strings"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"ahprelay/link"
 )
 
 func TestLinkCarries(t *testing.T) {

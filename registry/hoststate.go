@@ -1,11 +1,12 @@
 package registry
 
 import (
-	"ahprelay/link"
 	"cmp"
 	"slices"
 	"strings"
 	"time"
+
+	"ahprelay/link"
 )
 
 // A hostState is what relays know of one host, tell each other and keep.

@@ -1,8 +1,6 @@
 package registry_test
 
 import (
-	"ahprelay/registry"
-	"ahprelay/test/natssite"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -10,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ahprelay/registry"
+	"ahprelay/test/natssite"
 )
 
 // A relay that crashes has written down what must outlive it.

@@ -1,10 +1,11 @@
 package routing
 
 import (
-	"ahprelay/link"
 	"errors"
 	"fmt"
 	"time"
+
+	"ahprelay/link"
 )
 
 // beside is what a model's host may have queued on a connection that is held

@@ -1,12 +1,13 @@
 package routing
 
 import (
-	"ahprelay/link"
 	"bytes"
 	"encoding/binary"
 	"fmt"
 	"testing"
 	"time"
+
+	"ahprelay/link"
 )
 
 const benchClients = 100

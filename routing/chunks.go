@@ -1,10 +1,11 @@
 package routing
 
 import (
-	"ahprelay/link"
 	"crypto/sha256"
 	"fmt"
 	"slices"
+
+	"ahprelay/link"
 )
 
 // Content that several clients read is in answers that are each client's own,

@@ -1,12 +1,13 @@
 package routing_test
 
 import (
-	"ahprelay/link"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"ahprelay/link"
 )
 
 // A memoryNet is a NATS of one server in memory: every bus on it hears every other.

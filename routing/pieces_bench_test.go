@@ -1,8 +1,9 @@
 package routing
 
 import (
-	"ahprelay/link"
 	"testing"
+
+	"ahprelay/link"
 )
 
 // BenchmarkBodyTable is the table of bodies for one frame of 512 bytes: of each

@@ -1,10 +1,11 @@
 package routing
 
 import (
-	"ahprelay/link"
 	"encoding/binary"
 	"errors"
 	"math/bits"
+
+	"ahprelay/link"
 )
 
 // A refs record says which connections are sent which bodies. It is the floor

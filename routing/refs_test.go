@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"ahprelay/link"
 	"maps"
 	"slices"
 	"testing"
@@ -9,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"ahprelay/link"
 )
 
 func connSets() *rapid.Generator[[]uint64] {

@@ -1,8 +1,9 @@
 package routing
 
 import (
-	"ahprelay/link"
 	"fmt"
+
+	"ahprelay/link"
 )
 
 // A row is what an entry of a refs record has connections sent, some of which

@@ -1,11 +1,12 @@
 package routing
 
 import (
-	"ahprelay/link"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"ahprelay/link"
 )
 
 // A host-agent tells the relay what it sees of a connection that the relay

@@ -1,12 +1,13 @@
 package routing
 
 import (
-	"ahprelay/link"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"ahprelay/link"
 )
 
 // TestReadReport has a relay refuse reports beyond the bounds.

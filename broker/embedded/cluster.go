@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"ahprelay/broker"
 	"context"
 	"fmt"
 	"net/url"
@@ -9,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"ahprelay/broker"
 )
 
 // clusterName is the same at all relays: their keys keep clusters apart.

@@ -1,11 +1,12 @@
 package main
 
 import (
-	"ahprelay/registry"
 	"context"
 	"fmt"
 	"net/http"
 	"strings"
+
+	"ahprelay/registry"
 )
 
 type checkCmd struct {

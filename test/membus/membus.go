@@ -2,12 +2,13 @@
 package membus
 
 import (
-	"ahprelay/link"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
+
+	"ahprelay/link"
 )
 
 // A Net is what all who share it publish on and hear: it is a [link.Bus] of

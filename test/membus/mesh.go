@@ -1,7 +1,6 @@
 package membus
 
 import (
-	"ahprelay/link"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"ahprelay/link"
 )
 
 // ErrAway is what Publish says while a connection is cut.

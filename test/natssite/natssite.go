@@ -3,10 +3,6 @@
 package natssite
 
 import (
-	"ahprelay/auth"
-	"ahprelay/broker"
-	"ahprelay/broker/embedded"
-	"ahprelay/link"
 	"context"
 	"errors"
 	"log/slog"
@@ -18,6 +14,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/embedded"
+	"ahprelay/link"
 )
 
 // Patience is how long tests wait for what must happen.
