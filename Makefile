@@ -15,6 +15,8 @@ SOAK    ?= 10m
 FUZZ    ?= .
 FUZZTIME ?= 30s
 PKGS    := ./...
+# Those that take longest, or wait for most of their time, begin first.
+LONG    := ./test/browser ./test ./routing ./gateway ./test/large ./test/faults ./test/nat
 PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
 .PHONY: all build test lint bench microbench demo faults soak fuzz interop deps
@@ -27,7 +29,7 @@ build:
 # lint has vetted. Tests wait for some of their time, so one more package than
 # there are processors is at work.
 test: deps lint
-	@GO="$(GO)" sh test/run.sh -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 20m $(PKGS)
+	@GO="$(GO)" sh test/run.sh -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 20m $(LONG) $(PKGS)
 
 lint:
 	@out="$$(gofmt -l .)"; if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
