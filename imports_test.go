@@ -12,7 +12,7 @@ import (
 var layers = [][]string{
 	{"ahp", "alike", "fair", "idle"},
 	{"auth", "refhost", "view"},
-	{"auth/oidc"},
+	{"auth/oidc", "people"},
 	{"link"},
 	{"broker"},
 	{"broker/embedded", "registry"},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
 
 	"ahprelay/ahp"
@@ -18,14 +19,16 @@ import (
 // that is off for longer has to enroll again.
 const DefaultCredentialTTL = 90 * 24 * time.Hour
 
-// confirmation is the claim cnf (RFC 7800) with an Ed25519 key as a JWK (RFC
-// 8037).
+// confirmation is the claim cnf (RFC 7800): of a credential with an Ed25519 key as
+// a JWK (RFC 8037).
 type confirmation struct {
 	JWK struct {
 		Type  string `json:"kty"`
 		Curve string `json:"crv"`
 		X     string `json:"x"`
-	} `json:"jwk"`
+	} `json:"jwk,omitzero"`
+
+	Thumbprint string `json:"jkt,omitempty"` // of a device's key (RFC 9449, section 6.1)
 }
 
 // A Former is the credential that one was renewed from.
@@ -215,4 +218,27 @@ func CheckCredential(credential, before string, key ed25519.PublicKey) error {
 		return nil
 	}
 	return errors.New("credential: it is not signed by a relay that this host-agent trusts; who answers is not that relay")
+}
+
+// PublicText is the public part of a host-agent's key, as it is sent to relays.
+func (h *HostKey) PublicText() string { return base64.RawURLEncoding.EncodeToString(h.Public()) }
+
+// Fingerprint is that of the key, as people compare it.
+func (h *HostKey) Fingerprint() string {
+	_, thumbprint, err := ReadHostPublic(h.PublicText())
+	if err != nil {
+		panic(err) // it is a key
+	}
+	return Fingerprint(thumbprint)
+}
+
+// ReadHostPublic reads what PublicText has returned, and the key's thumbprint (RFC 7638).
+func ReadHostPublic(text string) (key ed25519.PublicKey, thumbprint string, err error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) != ed25519.PublicKeySize {
+		return nil, "", errors.New("key is no Ed25519 key in base64url")
+	}
+	key = b
+	thumbprint, err = thumbprintOf(&jose.JSONWebKey{Key: key})
+	return key, thumbprint, err
 }

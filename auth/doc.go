@@ -24,7 +24,9 @@
 // aud (both "ahp-relay"), sub, iat, exp, jti, tenant, and:
 //
 //	typ ahp-client+jwt   sub: who uses it; hosts: patterns of names; access:
-//	                     "read", "talk", "approve", "write" or "admin"
+//	                     "read", "talk", "approve", "write" or "admin"; device: whose
+//	                     it is; cnf: jkt, the thumbprint of the key that the
+//	                     device proves with each use (RFC 9449)
 //	typ ahp-host+jwt     sub: the name of the host; relay_keys: the public keys
 //	                     of the relays that its host-agent is to trust, Ed25519
 //	                     in base64url

@@ -14,7 +14,7 @@ var ErrTokenRevoked = errors.New("token revoked")
 // A Revocation ends tokens before they expire: one token, or all that a
 // subject or a host had got by some time. It names exactly one of the three.
 type Revocation struct {
-	Token   string `json:"token,omitempty"`   // the ID of a token of any kind
+	Token   string `json:"token,omitempty"`   // the ID of a token of any kind, or of the device whose tokens they are
 	Subject string `json:"subject,omitempty"` // of client tokens of Tenant
 	Host    string `json:"host,omitempty"`    // of enrolments of Tenant
 	Tenant  string `json:"tenant,omitempty"`  // of Subject or Host
@@ -94,7 +94,11 @@ func (r Revocation) Merge(o Revocation) Revocation {
 
 // Keys returns what revocations of the client's token may be about.
 func (c Client) Keys() []RevocationKey {
-	return []RevocationKey{{Token: c.ID}, {Tenant: c.Tenant, Subject: c.Subject}}
+	keys := []RevocationKey{{Token: c.ID}, {Tenant: c.Tenant, Subject: c.Subject}}
+	if c.Device != "" {
+		keys = append(keys, RevocationKey{Token: c.Device})
+	}
+	return keys
 }
 
 // Keys returns what revocations of the enrolment may be about.

@@ -38,6 +38,9 @@ var (
 	ErrTokenInvalid = errors.New("token invalid")
 )
 
+// DefaultTenant is the tenant where nobody says which.
+const DefaultTenant = "default"
+
 // AllHosts in Client.Hosts stands for every host of the tenant.
 const AllHosts = All
 
@@ -62,6 +65,10 @@ type Client struct {
 	Files          bool // it also reaches the files in the working directories of sessions that it may see
 	Reverse        bool // the host may ask the client for the client's own files
 	MaxConnections int  // at a time, over all hosts; 0: as the relay is set
+
+	// Of a device's token: with the device, all of its tokens are revoked.
+	Device string // its ID; "": none
+	Key    string // thumbprint of the key that is to be proved with each use (RFC 9449); "": whoever has the token may use it
 }
 
 // MayReach reports whether the token is for the host of that tenant.
@@ -128,6 +135,7 @@ type claims struct {
 	Files          bool     `json:"files,omitempty"`
 	Reverse        bool     `json:"reverse,omitempty"`
 	MaxConnections int      `json:"maxConnections,omitempty"`
+	Device         string   `json:"device,omitempty"`
 
 	RelayKeys []string `json:"relay_keys,omitempty"` // of host-agents' tokens
 
@@ -142,7 +150,10 @@ func (k *Keys) IssueClient(c Client) (string, error) {
 	}
 	cl := k.newClaims(c.ID, c.Subject, c.Tenant, c.IssuedAt, c.Expires)
 	cl.Hosts, cl.Access, cl.Channels, cl.Methods = c.Hosts, c.Access, c.Channels, c.Methods
-	cl.Files, cl.Reverse, cl.MaxConnections = c.Files, c.Reverse, c.MaxConnections
+	cl.Files, cl.Reverse, cl.MaxConnections, cl.Device = c.Files, c.Reverse, c.MaxConnections, c.Device
+	if c.Key != "" {
+		cl.Confirmation = &confirmation{Thumbprint: c.Key}
+	}
 	if _, err := cl.client(); err != nil {
 		return "", fmt.Errorf("client token: %w", err)
 	}
@@ -316,6 +327,16 @@ func (cl *claims) client() (Client, error) {
 		ID: cl.ID, Tenant: cl.Tenant, Subject: cl.Subject, Hosts: cl.Hosts, Access: cl.Access,
 		IssuedAt: cl.IssuedAt.UTC(), Expires: cl.ExpiresAt.UTC(),
 		Channels: cl.Channels, Methods: cl.Methods, Files: cl.Files, Reverse: cl.Reverse, MaxConnections: cl.MaxConnections,
+	}
+	c.Device = cl.Device
+	if cl.Device != "" && CheckSubject(cl.Device) != nil {
+		return Client{}, errors.New("device is longer than a name, or cannot be printed")
+	}
+	if cl.Confirmation != nil {
+		c.Key = cl.Confirmation.Thumbprint
+		if err := CheckThumbprint(c.Key); err != nil {
+			return Client{}, fmt.Errorf("cnf: %w", err)
+		}
 	}
 	return c, c.CheckAuthority()
 }

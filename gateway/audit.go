@@ -39,7 +39,11 @@ import (
 //	host-connect, host-disconnect   the same of host-agents that come over /nats
 //	enrol         a host-agent got credentials for NATS
 //	share         relay share made a link
-//	revoke        relay revoke took something back
+//	revoke        relay revoke, or a person, took something back
+//	setup         somebody was let in by a link, with a new device
+//	device        a device was approved
+//	deny          a request to be let in was refused
+//	token         a device made a token for another client
 //
 // Lines go to the log, and as JSON to Config.AuditFile.
 type auditLine struct {

@@ -18,6 +18,7 @@ const (
 	hostsName = "hosts.json" // what the registry knows
 
 	revokedName = "revocations.json" // what is revoked
+	peopleName  = "people.json"      // people, devices and who asks to be let in
 	runsName    = "instances"        // the instance that runs, and those that crashed before it; gone after a proper end
 )
 

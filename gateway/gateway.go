@@ -17,6 +17,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/link"
+	"ahprelay/people"
 	"ahprelay/registry"
 )
 
@@ -32,6 +33,13 @@ type Config struct {
 	// Issuers verify the tokens of other issuers, by their iss: see package
 	// oidc. They outlive the Server. Default: none.
 	Issuers map[string]auth.Verifier
+
+	// People knows who has devices, which get tokens for their keys. Default: nobody.
+	People *people.Desk
+
+	// PublicURL is the base URL of the relay as people reach it, for links. Default: where
+	// a request for one came to.
+	PublicURL string
 
 	// NATS opens a connection to the NATS server for a host-agent that comes
 	// over WebSocket. Without it, /nats is not there.
@@ -214,6 +222,9 @@ type Server struct {
 	audit   *audit
 	limits  *limiter
 	revoked *registry.Revocations
+	proofs  *proofs
+	codes   *buckets // wrong codes, of people and addresses
+	asks    *buckets // requests to be let in, of addresses
 	public  http.Handler
 	admin   http.Handler
 
@@ -257,6 +268,7 @@ func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host strin
 	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
 	s.hosts.budget = s.budget
 	s.reports = newReports(s.cfg.Log)
+	s.proofs, s.codes, s.asks = newProofs(), newBuckets(codeEvery, codesAtOnce), newBuckets(askEvery, asksAtOnce)
 	s.hosts.reports = s.reports
 	s.metrics = newMetrics(s)
 	s.turns = newNATSTurns()

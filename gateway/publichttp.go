@@ -32,6 +32,9 @@ func (s *Server) publicHandler() http.Handler {
 		mux.HandleFunc("GET /nats", s.serveNATS)
 	}
 	s.operatorRoutes(mux)
+	if s.cfg.People != nil {
+		s.peopleRoutes(mux)
+	}
 	mux.Handle("GET /", console())
 	return closeUpgrades(s.onCanvasDomain(mux))
 }
@@ -59,7 +62,7 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 		s.unauthorized(w, r, err)
 		return
 	}
-	who, err := s.verifyClient(r.Context(), token)
+	who, err := s.authenticate(r, token)
 	if err != nil {
 		s.unauthorized(w, r, err)
 		return
@@ -176,10 +179,11 @@ func requestToken(r *http.Request) (string, error) {
 	return found[0], nil
 }
 
-// bearer returns the token in an Authorization header.
+// bearer returns the token in an Authorization header. A device's may stand there
+// by its own scheme (RFC 9449, section 7.1).
 func bearer(header string) (string, bool) {
 	scheme, token, ok := strings.Cut(header, " ")
-	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
+	return strings.TrimSpace(token), ok && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "DPoP"))
 }
 
 // unauthorized answers a request without a good token (RFC 6750, section 3).
@@ -188,6 +192,10 @@ func (s *Server) unauthorized(w http.ResponseWriter, r *http.Request, err error)
 		s.refused("issuer away", "", auditLine{Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, auth.ErrIssuerAway.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	if s.wantsProof(w, err) { // which is how a device learns the nonce
+		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return
 	}
 	if over := s.limits.failed(s.address(r)); over != nil {
@@ -239,7 +247,7 @@ func (s *Server) apiClient(w http.ResponseWriter, r *http.Request) (auth.Client,
 		s.unauthorized(w, r, errNoToken)
 		return auth.Client{}, false
 	}
-	who, err := s.verifyClient(r.Context(), token)
+	who, err := s.authenticate(r, token)
 	if err != nil {
 		s.unauthorized(w, r, err)
 		return auth.Client{}, false

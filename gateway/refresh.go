@@ -107,6 +107,8 @@ func (c *client) sameAuthority(who auth.Client) error {
 	switch {
 	case who.Tenant != before.Tenant || who.Subject != before.Subject:
 		return errors.New("the token is of another subject; connect anew with it")
+	case who.Key != before.Key:
+		return errors.New("the token is bound to another key; connect anew with it")
 	case !who.MayReach(c.host.tenant, c.host.name):
 		return errors.New("the token is not for this host")
 	case who.Access != before.Access || who.Files != before.Files || who.Reverse != before.Reverse || !same(who.Channels, before.Channels) || !same(who.Methods, before.Methods):

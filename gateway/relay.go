@@ -19,6 +19,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/broker/embedded"
 	"ahprelay/link"
+	"ahprelay/people"
 	"ahprelay/registry"
 )
 
@@ -140,6 +141,13 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	}
 	if r.revoked, err = registry.LoadRevocations(filepath.Join(cfg.DataDir, revokedName), r.log); err != nil {
 		return nil, err
+	}
+	if cfg.Gateway.People == nil {
+		store, err := people.OpenFileStore(filepath.Join(cfg.DataDir, peopleName))
+		if err != nil {
+			return nil, err
+		}
+		cfg.Gateway.People = people.NewDesk(store)
 	}
 	if err = r.startNATS(ctx, &cfg); err != nil {
 		return nil, err
@@ -311,6 +319,31 @@ func (r *Relay) URL() string {
 		return "https://" + r.public.Addr().String()
 	}
 	return "http://" + r.public.Addr().String()
+}
+
+// PublicURL returns the base URL of the relay as people reach it, as far as it is
+// known.
+func (r *Relay) PublicURL() string {
+	if url := r.server.Load().cfg.PublicURL; url != "" {
+		return strings.TrimSuffix(url, "/")
+	}
+	return r.URL()
+}
+
+// SetupLink returns a link by which somebody comes to own the default tenant, or "" if
+// somebody does. Each takes the place of the one before. Subject is who that is: "" for "owner".
+func (r *Relay) SetupLink(subject string) (string, error) {
+	desk := r.server.Load().cfg.People
+	if owned, err := desk.HasOwner(auth.DefaultTenant); err != nil || owned {
+		return "", err
+	}
+	secret, err := desk.Invite(people.Invite{
+		Person: OwnerOf(auth.DefaultTenant, cmp.Or(subject, "owner")), Setup: true, Expires: time.Now().Add(inviteTTL),
+	})
+	if err != nil {
+		return "", err
+	}
+	return SetupLink(r.PublicURL(), secret), nil
 }
 
 // AdminURL returns the base URL of the admin listener, "" if there is none.

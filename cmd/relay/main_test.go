@@ -232,6 +232,13 @@ func TestServe(t *testing.T) {
 	if out, _, err := relay(t, "hosts", "--relay", url, "--json"); err != nil || !strings.Contains(out, `"hosts":[]`) {
 		t.Errorf("hosts = %q, %v; want none", out, err)
 	}
+	if first := logs.await(t, "/setup#"); !strings.Contains(first, url+"/setup#") {
+		t.Errorf("the first start shows %q; want a link to %s", first, url)
+	}
+	out, said, err := relay(t, "setup-link", "--relay", url, "--no-qr")
+	if err != nil || !strings.HasPrefix(out, url+"/setup#") || strings.Count(out, "\n") != 1 || !strings.Contains(said, "owns the relay") {
+		t.Errorf("setup-link = %q, %q, %v", out, said, err)
+	}
 	t.Setenv("AHP_RELAY_DATA_DIR", strangers)
 	if _, _, err := relay(t, "hosts", "--relay", url); err == nil || !strings.Contains(err.Error(), "other keys") {
 		t.Errorf("hosts with a stranger's keys: %v; want to hear of the keys", err)

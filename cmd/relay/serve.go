@@ -28,6 +28,7 @@ type serveCmd struct {
 	OIDC          issuers  `help:"OpenID Connect providers whose tokens are accepted, and what they allow: a YAML file with a list; in the file of --config, the list itself." placeholder:"FILE" name:"oidc"`
 	CanvasDomain  string   `help:"Domain whose names below it all lead here, for canvases by URL: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
 	Strict        []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, where requests that host or client have not declared are refused. Elsewhere their host-agents decide." placeholder:"TENANT/HOST"`
+	PublicURL     string   `help:"Base URL of the relay as people and host-agents reach it, for links. Default: of --acme-domain, or of where a request came to." placeholder:"URL" name:"public-url"`
 	edgeFlags
 	cli.FrameLimit
 	Resume time.Duration `help:"How long a host-agent may be out of reach before clients are told." default:"15s"`
@@ -52,7 +53,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 			Version: cli.BuildVersion(), Origins: append(origins, c.AllowOrigin...),
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
 			Ping: c.Ping, CanvasDomain: c.CanvasDomain, Strict: c.Strict,
-			CredentialTTL: c.CredentialTTL,
+			CredentialTTL: c.CredentialTTL, PublicURL: c.publicURL(),
 		},
 	}
 }
@@ -87,6 +88,9 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	defer relay.Close()
 	s.log.Info("relay ready", "url", relay.URL(), "admin", relay.AdminURL(), "nats", fmt.Sprint(relay.NATSAddr()),
 		"cluster", relay.ClusterAddr(), "data_dir", c.DataDir)
+	if err := welcomeOwner(s, relay); err != nil {
+		return err
+	}
 	select {
 	case <-ctx.Done():
 	case <-relay.Done():
@@ -97,6 +101,25 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	defer cancel()
 	relay.Drain(drain, c.Drain/2)
 	return nil
+}
+
+// publicURL is where people reach the relay, as far as it is known.
+func (c *serveCmd) publicURL() string {
+	if c.PublicURL == "" && len(c.ACMEDomain) > 0 {
+		return "https://" + c.ACMEDomain[0]
+	}
+	return c.PublicURL
+}
+
+// welcomeOwner prints the link by which somebody comes to own the relay, while nobody
+// does.
+func welcomeOwner(s *streams, relay *gateway.Relay) error {
+	link, err := relay.SetupLink("")
+	if err != nil || link == "" {
+		return err
+	}
+	fmt.Fprintf(s.err, "Nobody owns this relay yet. Whoever opens this link first does; it is good for a day, or until the next start:\n\n  %s\n\n", link)
+	return cli.PrintQR(s.err, s.err, link)
 }
 
 // closeShare is the part of --drain, one of so many, that is kept for closing

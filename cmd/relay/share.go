@@ -5,19 +5,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-	"rsc.io/qr"
-
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
 )
 
 // shareConnections is how many connections a link is good for at a time, unless
@@ -66,7 +62,10 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	c.tell(ctx, s, keys, token, local)
-	return c.printQR(s, text)
+	if c.NoQR {
+		return nil
+	}
+	return cli.PrintQR(s.out, s.err, text)
 }
 
 // client returns what the link allows.
@@ -132,58 +131,4 @@ func (c *shareCmd) tell(ctx context.Context, s *streams, keys *auth.Keys, token 
 	} else if err != nil {
 		fmt.Fprintln(s.err, "The link is not in the relay's audit:", err)
 	}
-}
-
-// printQR prints a QR code on a terminal that has room for it.
-func (c *shareCmd) printQR(s *streams, text string) error {
-	f, ok := s.out.(*os.File)
-	if c.NoQR || !ok || !term.IsTerminal(int(f.Fd())) {
-		return nil
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return nil // it says nothing of its size
-	}
-	code, err := qr.Encode(text, qr.L)
-	if err != nil {
-		fmt.Fprintln(s.err, "No QR code:", err)
-		return nil
-	}
-	if need := code.Size + 2*qrMargin; width < need {
-		fmt.Fprintf(s.err, "For a QR code the terminal must be %d columns wide; it has %d.\n", need, width)
-		return nil
-	}
-	return writeQR(f, code)
-}
-
-// qrMargin is how much white is around a QR code, in modules (ISO/IEC 18004
-// asks for 4; readers are content with less).
-const qrMargin = 2
-
-// writeQR writes two rows of modules in each line, black on white whatever the
-// colours of the terminal are.
-func writeQR(w io.Writer, code *qr.Code) error {
-	var b strings.Builder
-	for y := -qrMargin; y < code.Size+qrMargin; y += 2 {
-		b.WriteString("\x1b[30;107m")
-		for x := -qrMargin; x < code.Size+qrMargin; x++ {
-			b.WriteString(halfBlock(code.Black(x, y), code.Black(x, y+1)))
-		}
-		b.WriteString("\x1b[0m\n")
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// halfBlock is the character for two modules, one above the other.
-func halfBlock(upper, lower bool) string {
-	switch {
-	case upper && lower:
-		return "█"
-	case upper:
-		return "▀"
-	case lower:
-		return "▄"
-	}
-	return " "
 }

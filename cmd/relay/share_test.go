@@ -1,16 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"net/url"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
-	"rsc.io/qr"
 
 	"ahprelay/auth"
 )
@@ -127,70 +124,6 @@ func TestBadShare(t *testing.T) {
 		}
 		if _, _, err := relay(t, append(args, test.flag, test.value)...); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s %s: %v; want %q in it", test.flag, test.value, err, test.want)
-		}
-	}
-}
-
-// TestQRCode draws every module, and the margin.
-func TestQRCode(t *testing.T) {
-	code, err := qr.Encode("https://relay.example.com/#host=laptop&token=x", qr.L)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	if err := writeQR(&out, code); err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	if want := (code.Size + 2*qrMargin + 1) / 2; len(lines) != want {
-		t.Fatalf("%d lines; want %d", len(lines), want)
-	}
-	black := map[rune][2]bool{' ': {}, '▀': {true, false}, '▄': {false, true}, '█': {true, true}}
-	for i, line := range lines {
-		line = strings.TrimSuffix(strings.TrimPrefix(line, "\x1b[30;107m"), "\x1b[0m")
-		for x, r := range []rune(line) {
-			for half := range 2 {
-				if want := code.Black(x-qrMargin, 2*i+half-qrMargin); black[r][half] != want {
-					t.Fatalf("module %d, %d is black: %v; want %v", x-qrMargin, 2*i+half-qrMargin, !want, want)
-				}
-			}
-		}
-	}
-}
-
-// TestQRCodeOnTerminals is printed where there is a terminal with room for it.
-func TestQRCodeOnTerminals(t *testing.T) {
-	for _, test := range []struct {
-		columns uint16
-		noQR    bool
-		want    bool
-	}{{200, false, true}, {200, true, false}, {40, false, false}} {
-		terminal, tty, err := pty.Open()
-		if err != nil {
-			t.Skip("no pseudo terminals here:", err)
-		}
-		if err := pty.Setsize(tty, &pty.Winsize{Cols: test.columns, Rows: 60}); err != nil {
-			t.Fatal(err)
-		}
-		read := make(chan string, 1)
-		go func() {
-			var all bytes.Buffer
-			_, _ = all.ReadFrom(terminal) // ends with an error when tty is closed
-			read <- all.String()
-		}()
-		var said bytes.Buffer
-		c := &shareCmd{NoQR: test.noQR}
-		if err := c.printQR(&streams{out: tty, err: &said}, "https://relay.example.com/#host=laptop&session=mock%3A%2F1&token="+strings.Repeat("x", 450)); err != nil {
-			t.Error(err)
-		}
-		_ = tty.Close()
-		got := <-read
-		_ = terminal.Close()
-		if strings.Contains(got, "█") != test.want {
-			t.Errorf("%d columns, without %v: printed %q", test.columns, test.noQR, got)
-		}
-		if !test.want && !test.noQR && !strings.Contains(said.String(), "columns wide") {
-			t.Errorf("%d columns: said %q", test.columns, said.String())
 		}
 	}
 }

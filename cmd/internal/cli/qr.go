@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+	"rsc.io/qr"
+)
+
+// PrintQR prints a QR code on out, if that is a terminal that has room for it.
+func PrintQR(out, errs io.Writer, text string) error {
+	f, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return nil // it says nothing of its size
+	}
+	code, err := qr.Encode(text, qr.L)
+	if err != nil {
+		fmt.Fprintln(errs, "No QR code:", err)
+		return nil
+	}
+	if need := code.Size + 2*qrMargin; width < need {
+		fmt.Fprintf(errs, "For a QR code the terminal must be %d columns wide; it has %d.\n", need, width)
+		return nil
+	}
+	return WriteQR(f, code)
+}
+
+// QRWidth is how many columns the QR code of a text takes, 0 if there is none.
+func QRWidth(text string) int {
+	code, err := qr.Encode(text, qr.L)
+	if err != nil {
+		return 0
+	}
+	return code.Size + 2*qrMargin
+}
+
+// qrMargin is how much white is around a QR code, in modules (ISO/IEC 18004
+// asks for 4; readers are content with less).
+const qrMargin = 2
+
+// WriteQR writes two rows of modules in each line, black on white whatever the
+// colours of the terminal are.
+func WriteQR(w io.Writer, code *qr.Code) error {
+	var b strings.Builder
+	for y := -qrMargin; y < code.Size+qrMargin; y += 2 {
+		b.WriteString("\x1b[30;107m")
+		for x := -qrMargin; x < code.Size+qrMargin; x++ {
+			b.WriteString(halfBlock(code.Black(x, y), code.Black(x, y+1)))
+		}
+		b.WriteString("\x1b[0m\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// halfBlock is the character for two modules, one above the other.
+func halfBlock(upper, lower bool) string {
+	switch {
+	case upper && lower:
+		return "█"
+	case upper:
+		return "▀"
+	case lower:
+		return "▄"
+	}
+	return " "
+}

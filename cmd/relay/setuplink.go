@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
+)
+
+type setupLinkCmd struct {
+	dataFlag
+	relayFlag
+	Subject string `help:"Who that is." default:"owner" placeholder:"NAME"`
+	NoQR    bool   `help:"Print no QR code." name:"no-qr"`
+}
+
+// Run prints a link, and, on a terminal, a QR code of it.
+func (c *setupLinkCmd) Run(ctx context.Context, s *streams) error {
+	keys, err := c.keys()
+	if err != nil {
+		return err
+	}
+	if err := auth.CheckSubject(c.Subject); err != nil {
+		return fmt.Errorf("--subject: %w", err)
+	}
+	var made struct {
+		Link    string
+		Expires time.Time
+	}
+	err = c.operate(ctx, keys, http.MethodPost, "/operator/invites", "relay setup-link", map[string]string{"tenant": c.Tenant, "subject": c.Subject}, &made)
+	if errors.Is(err, errNoRelay) {
+		return fmt.Errorf("%w (the link is the running relay's)", err)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(s.out, made.Link); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.err, "Who opens it first owns the relay, until %s.\n", made.Expires.Local().Format(time.DateTime))
+	if c.NoQR {
+		return nil
+	}
+	return cli.PrintQR(s.out, s.err, made.Link)
+}

@@ -1,0 +1,144 @@
+import { call, forget, newKeys, send, signIn, stored } from './keys.js';
+import { deviceName, make, qrCode, say } from './words.js';
+
+const at = (id) => document.getElementById(id);
+const wait = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+const time = (text) => new Date(text).toLocaleString();
+
+/** Has a button do something, and says what went wrong. */
+function on(id, event, act) {
+  at(id).addEventListener(event, async (e) => {
+    e.preventDefault();
+    say('');
+    try {
+      await act(e);
+    } catch (error) {
+      say(error.message, true);
+    }
+  });
+}
+
+async function start() {
+  const self = await stored();
+  at('in').hidden = !self;
+  at('out').hidden = Boolean(self);
+  const id = location.hash.slice(1);
+  try {
+    if (!self) {
+      if (id === 'ask') await ask();
+      return;
+    }
+    await refresh();
+    if (id && id !== 'ask') await show(id);
+  } catch (e) {
+    say(e.message, true);
+    if (e.name === 'invalid_grant') { // it was removed
+      await forget();
+      at('in').hidden = true;
+      at('out').hidden = false;
+    }
+  }
+}
+
+async function refresh() {
+  const me = await call('GET', 'api/me');
+  at('who').textContent = `${me.subject}, level ${me.level}`;
+  at('hosts').replaceChildren(...me.hosts.map((host) => {
+    const open = make('button', 'Open', { type: 'button' });
+    open.addEventListener('click', () => openHost(host.host));
+    return make('li', [make('b', host.host), ` ${host.state} `, open]);
+  }));
+  if (!me.hosts.length) at('hosts').append(make('li', 'None yet. On the host’s machine, run host-agent up and this relay’s address.', { class: 'dim' }));
+  const { devices } = await call('GET', 'api/devices');
+  at('devices').replaceChildren(...devices.map((device) => {
+    const own = device.id === me.device;
+    const remove = make('button', own ? 'Sign out' : 'Remove', { type: 'button' });
+    remove.addEventListener('click', () => removeDevice(device, own));
+    return make('li', [make('b', device.name || device.id), own ? ' (this one)' : '', make('div', `${device.subject}, last here ${time(device.seen)} from ${device.place}`, { class: 'dim' }), remove]);
+  }));
+}
+
+async function openHost(host) {
+  try {
+    const { token } = await call('POST', 'api/tokens', { hosts: [host] });
+    location.assign(new URL(`../#${new URLSearchParams({ host, token })}`, import.meta.url));
+  } catch (e) {
+    say(e.message, true);
+  }
+}
+
+async function removeDevice(device, own) {
+  if (!confirm(own ? 'Sign this device out?' : `Remove ${device.name}? It is signed out at once.`)) return;
+  try {
+    await call('DELETE', `api/devices/${device.id}`);
+    if (own) {
+      await forget();
+      location.reload();
+    } else {
+      await refresh();
+    }
+  } catch (e) {
+    say(e.message, true);
+  }
+}
+
+let waiting; // what is being decided about
+
+async function show(which) {
+  waiting = await call('GET', `api/requests/${encodeURIComponent(which)}`);
+  const host = waiting.kind === 'host';
+  at('waiting').hidden = false;
+  at('waiting-title').textContent = host ? 'A host wants to be reachable here' : 'A device wants to sign in as you';
+  at('naming').hidden = !host;
+  at('host').required = host;
+  at('host').value = host ? (waiting.name || waiting.machine || '').toLowerCase().replace(/[^a-z0-9-]+/g, '-').slice(0, 63) : '';
+  const rows = { Name: waiting.name, Machine: waiting.machine, User: waiting.user, From: waiting.address, Fingerprint: waiting.fingerprint, Asked: time(waiting.made) };
+  at('what').replaceChildren(...Object.entries(rows).filter(([, v]) => v).flatMap(([k, v]) => [make('dt', k), make('dd', v)]));
+  at('end').value = '';
+  at('end').focus();
+}
+
+async function decide(approve) {
+  await call('POST', `api/requests/${waiting.id}`, { approve, code: at('end').value, host: waiting.kind === 'host' ? at('host').value : '', replace: at('replace').checked });
+  at('waiting').hidden = true;
+  history.replaceState(null, '', location.pathname);
+  say(approve ? 'Approved.' : 'Refused.');
+  await refresh();
+}
+
+on('lookup', 'submit', async () => {
+  await show(at('code').value);
+  at('end').value = at('code').value; // typed, and not sent by somebody
+});
+on('decide', 'submit', () => decide(true));
+on('deny', 'click', () => decide(false));
+on('add', 'click', async () => {
+  const { link, qr } = await call('POST', 'api/invites', {});
+  at('link').replaceChildren(make('p', 'Scan this with the other device, or open the address there. It shows a code then: type that above.'), qrCode(qr), make('code', link));
+  at('link').hidden = false;
+});
+on('ask', 'click', ask);
+
+async function ask() {
+  const keys = await newKeys();
+  const asked = await send(keys, 'POST', 'auth/device', { form: { kind: 'device', name: deviceName() } });
+  at('ask').hidden = true;
+  at('asking').hidden = false;
+  at('ask-code').textContent = asked.user_code;
+  at('ask-key').textContent = asked.fingerprint;
+  for (let pause = asked.interval; ; ) {
+    await wait(pause);
+    try {
+      await signIn(keys, await send(keys, 'POST', 'auth/token', {
+        form: { grant_type: 'urn:ietf:params:oauth:grant-type:device_code', device_code: asked.device_code },
+      }));
+      return start();
+    } catch (e) {
+      if (e.name === 'slow_down') pause += 5;
+      else if (e.name !== 'authorization_pending') throw e;
+    }
+  }
+}
+
+window.addEventListener('hashchange', start);
+start();

@@ -1,0 +1,121 @@
+// The key of this device, and what it is good for. The key is made here, cannot be read
+// out, and is kept by the browser (IndexedDB): whoever copies that has no key. Requests carry
+// a proof of it (RFC 9449).
+
+const base = new URL('../', import.meta.url); // where the relay is
+
+/** In the database there is one record: {keys, device, tenant, subject}. */
+function database() {
+  return new Promise((resolve, reject) => {
+    const open = indexedDB.open('ahp-device', 1);
+    open.onupgradeneeded = () => open.result.createObjectStore('device');
+    open.onsuccess = () => resolve(open.result);
+    open.onerror = () => reject(open.error);
+  });
+}
+
+async function record(mode, act) {
+  const db = await database();
+  try {
+    return await new Promise((resolve, reject) => {
+      const transaction = db.transaction('device', mode);
+      const request = act(transaction.objectStore('device'));
+      transaction.oncomplete = () => resolve(request.result);
+      transaction.onabort = transaction.onerror = () => reject(transaction.error);
+    });
+  } finally {
+    db.close();
+  }
+}
+
+export const stored = () => record('readonly', (s) => s.get('self'));
+const store = (value) => record('readwrite', (s) => s.put(value, 'self'));
+export const forget = () => record('readwrite', (s) => s.delete('self'));
+
+const bytes = (text) => new TextEncoder().encode(text);
+const base64url = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
+const part = (value) => base64url(bytes(JSON.stringify(value)));
+
+/** Makes a key. */
+export async function newKeys() {
+  if (!globalThis.crypto?.subtle) throw new Error('This browser gives keys to pages over https:// only. Open the relay by its https:// address.');
+  return crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-256' }, false, ['sign', 'verify']);
+}
+
+/** A proof of a key for one request. */
+export async function proof(keys, method, url, token, nonce) {
+  const { kty, crv, x, y } = await crypto.subtle.exportKey('jwk', keys.publicKey);
+  const claims = { jti: base64url(crypto.getRandomValues(new Uint8Array(16))), htm: method, htu: url.origin + url.pathname, iat: Math.floor(Date.now() / 1000), nonce };
+  if (token) claims.ath = base64url(await crypto.subtle.digest('SHA-256', bytes(token)));
+  const text = part({ typ: 'dpop+jwt', alg: 'ES256', jwk: { kty, crv, x, y } }) + '.' + part(claims);
+  return text + '.' + base64url(await crypto.subtle.sign({ name: 'ECDSA', hash: 'SHA-256' }, keys.privateKey, bytes(text)));
+}
+
+let nonce = '';
+
+/** An answer that is none: name is the error's, in short. */
+export class Refused extends Error {
+  constructor(status, name, text) {
+    super(text);
+    Object.assign(this, { status, name });
+  }
+}
+
+/** Sends a request with a proof. Once more, with the relay's nonce, if it has another. */
+export async function send(keys, method, path, { token, json, form } = {}) {
+  const url = new URL(path, base);
+  for (let again = true; ; again = false) {
+    const headers = { DPoP: await proof(keys, method, url, token, nonce) };
+    if (token) headers.Authorization = `DPoP ${token}`;
+    if (json) headers['Content-Type'] = 'application/json';
+    const body = json ? JSON.stringify(json) : form ? new URLSearchParams(form) : undefined;
+    const answer = await fetch(url, { method, headers, body, cache: 'no-store', credentials: 'omit' });
+    const fresh = answer.headers.get('DPoP-Nonce');
+    if (fresh) nonce = fresh;
+    if (answer.status === 401 && fresh && again) continue;
+    const text = await answer.text();
+    if (answer.ok) return JSON.parse(text);
+    let said = {};
+    try {
+      said = JSON.parse(text);
+    } catch {
+      said.error = text.trim();
+    }
+    throw new Refused(answer.status, said.error, said.error_description || said.error || answer.statusText);
+  }
+}
+
+let access; // {token, until}
+
+function took(answer) {
+  access = { token: answer.access_token, until: Date.now() + (answer.expires_in - 60) * 1000 };
+  return access.token;
+}
+
+/** Signs this device in with what an answer of the relay says. */
+export async function signIn(keys, answer) {
+  await store({ keys, device: answer.device, tenant: answer.tenant, subject: answer.subject });
+  await navigator.storage?.persist?.();
+  took(answer);
+}
+
+/** A token for this moment. Made for a connection, it wants a proof of its own: see proof. */
+export async function accessToken() {
+  if (access && Date.now() < access.until) return access.token;
+  const self = await stored();
+  if (!self) throw new Refused(401, 'signed_out', 'This device is not signed in.');
+  return took(await send(self.keys, 'POST', 'auth/token', { form: { grant_type: 'device', device: self.device } }));
+}
+
+/** A request of the device that is signed in. */
+export async function call(method, path, json) {
+  const self = await stored();
+  return send(self?.keys, method, path, { token: await accessToken(), json });
+}
+
+/** Subprotocols for a WebSocket to a host of this relay. */
+export async function subprotocols(path) {
+  const self = await stored();
+  const token = await accessToken();
+  return ['ahp', `bearer.${token}`, `dpop.${await proof(self.keys, 'GET', new URL(path, base), token, nonce)}`];
+}

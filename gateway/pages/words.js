@@ -1,0 +1,37 @@
+/** What this device may be called. */
+export function deviceName() {
+  const agent = navigator.userAgent;
+  const browser = /Firefox|Edg|OPR|Chrome|Safari/.exec(agent)?.[0] ?? 'Browser';
+  const system = /iPhone|iPad|Android|Windows|Mac OS|Linux/.exec(agent)?.[0] ?? '';
+  return [browser.replace('Edg', 'Edge').replace('OPR', 'Opera'), system && `on ${system}`].filter(Boolean).join(' ');
+}
+
+/** Shows what there is to say. */
+export function say(text, bad = false) {
+  const said = document.getElementById('said');
+  said.textContent = text;
+  said.className = bad ? 'bad' : '';
+}
+
+/** Makes an element with text, or others, in it. */
+export function make(tag, inside = [], attributes = {}) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  e.append(...[inside].flat());
+  return e;
+}
+
+/** A QR code of rows of 0 and 1. */
+export function qrCode(rows) {
+  const size = rows.length + 8;
+  const space = 'http://www.w3.org/2000/svg';
+  const svg = document.createElementNS(space, 'svg');
+  svg.setAttribute('viewBox', `0 0 ${size} ${size}`);
+  svg.setAttribute('role', 'img');
+  svg.setAttribute('aria-label', 'QR code of the link');
+  svg.setAttribute('class', 'qr');
+  const path = document.createElementNS(space, 'path');
+  path.setAttribute('d', rows.flatMap((row, y) => [...row].map((c, x) => (c === '1' ? `M${x + 4} ${y + 4}h1v1h-1z` : ''))).join(''));
+  svg.append(path);
+  return svg;
+}

@@ -1,0 +1,411 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/auth"
+	"ahprelay/people"
+)
+
+// A phone is a device, as a test has it.
+type phone struct {
+	*testing.T
+	relay *Relay
+	key   *auth.DeviceKey
+	nonce string
+	in    Access
+}
+
+func newPhone(t *testing.T, relay *Relay) *phone {
+	key, err := auth.NewDeviceKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &phone{T: t, relay: relay, key: key}
+}
+
+// proof is one for a request to the relay.
+func (p *phone) proof(method, path, token string) string {
+	p.Helper()
+	proof, err := p.key.Prove("http", auth.Asked{Method: method, Host: p.relay.public.Addr().String(), Path: path, Token: token}, p.nonce)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return proof
+}
+
+// ask sends a request with a proof, and once more with the relay's nonce.
+func (p *phone) ask(method, path, token string, body any, answer any) (status int, said string) {
+	p.Helper()
+	for range 2 {
+		status, said = p.send(method, path, token, p.proof(method, path, token), body, answer)
+		if status != http.StatusUnauthorized || !strings.Contains(said, "nonce") {
+			break
+		}
+	}
+	return status, said
+}
+
+func (p *phone) send(method, path, token, proof string, body any, answer any) (status int, said string) {
+	p.Helper()
+	var content io.Reader
+	form, isForm := body.(url.Values)
+	switch {
+	case isForm:
+		content = strings.NewReader(form.Encode())
+	case body != nil:
+		content = strings.NewReader(string(encode(p.T, body)))
+	}
+	request, err := http.NewRequestWithContext(p.Context(), method, p.relay.URL()+path, content)
+	if err != nil {
+		p.Fatal(err)
+	}
+	if isForm {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if proof != "" {
+		request.Header.Set("DPoP", proof)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "DPoP "+token)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		p.Fatal(err)
+	}
+	if nonce := response.Header.Get("DPoP-Nonce"); nonce != "" {
+		p.nonce = nonce
+	}
+	if answer != nil && response.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(text, answer); err != nil {
+			p.Fatalf("%s %s: %s: %v", method, path, text, err)
+		}
+	}
+	return response.StatusCode, string(text)
+}
+
+// do is an ask that works, with the device's token.
+func (p *phone) do(method, path string, body, answer any) {
+	p.Helper()
+	if status, said := p.ask(method, path, p.in.Token, body, answer); status != http.StatusOK {
+		p.Fatalf("%s %s: %d %s", method, path, status, said)
+	}
+}
+
+// refused is an ask that does not, and says why.
+func (p *phone) refused(want int, why, method, path string, body any) {
+	p.Helper()
+	if status, said := p.ask(method, path, p.in.Token, body, nil); status != want || !strings.Contains(said, why) {
+		p.Errorf("%s %s: %d %s; want %d, %q", method, path, status, said, want, why)
+	}
+}
+
+// renew gets a token.
+func (p *phone) renew() (status int, said string) {
+	p.Helper()
+	return p.ask("POST", "/auth/token", "", url.Values{"grant_type": {grantDevice}, "device": {p.in.Device}}, &p.in)
+}
+
+// setUp starts a relay whose owner has a phone.
+func setUp(t *testing.T) (*Relay, *phone) {
+	relay, err := StartRelay(t.Context(), RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(relay.Close)
+	link, err := relay.SetupLink("")
+	if err != nil || link == "" {
+		t.Fatalf("setup link %q, %v", link, err)
+	}
+	p := newPhone(t, relay)
+	_, secret, _ := strings.Cut(link, "#")
+	if status, said := p.ask("POST", "/auth/setup", "", map[string]string{"invite": secret, "name": "Ada's phone"}, &p.in); status != http.StatusOK {
+		t.Fatalf("setup: %d %s", status, said)
+	}
+	late := newPhone(t, relay)
+	late.refused(400, "used up", "POST", "/auth/setup", map[string]string{"invite": secret, "name": "late"})
+	if link, err := relay.SetupLink(""); err != nil || link != "" {
+		t.Errorf("with an owner there is a setup link %q, %v", link, err)
+	}
+	return relay, p
+}
+
+// TestDevices: a device comes in by the setup link, lets another in by its code, and ends it.
+func TestDevices(t *testing.T) {
+	relay, ada := setUp(t)
+	if ada.in.Level != "own" || ada.in.Seconds != 900 || ada.in.Type != "DPoP" {
+		t.Errorf("the owner's device got %+v", ada.in)
+	}
+	laptop := newPhone(t, relay)
+	poll := url.Values{"grant_type": {grantDeviceCode}}
+	var code DeviceCode
+	if status, said := laptop.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}, "name": {"Ada's laptop\x1b[31m"}}, &code); status != http.StatusOK {
+		t.Fatalf("ask: %d %s", status, said)
+	}
+	poll.Set("device_code", code.DeviceCode)
+	if strings.Contains(code.Complete, strings.ReplaceAll(code.UserCode, "-", "")) || strings.Contains(code.Complete, code.UserCode) {
+		t.Errorf("the link %s has the code %s: whoever gets it sent would approve", code.Complete, code.UserCode)
+	}
+
+	var waiting Waiting
+	ada.do("GET", "/api/requests/"+strings.ToLower(code.UserCode), nil, &waiting)
+	if waiting.Name != "Ada's laptop[31m" || waiting.Fingerprint != code.Key || waiting.Address != "127.0.0.1" {
+		t.Errorf("who decides is shown %+v; the device has %+v", waiting, code)
+	}
+	at := "/api/requests/" + waiting.ID
+	ada.refused(403, people.ErrWrong.Error(), "POST", at, map[string]any{"approve": true})
+	ada.refused(403, people.ErrWrong.Error(), "POST", at, map[string]any{"approve": true, "code": "BBBB"})
+	ada.do("POST", at, map[string]any{"approve": true, "code": code.UserCode[5:]}, nil)
+	thief := newPhone(t, relay)
+	thief.refused(400, "invalid_grant", "POST", "/auth/token", poll) // it has the code, and not the key
+	if status, said := laptop.ask("POST", "/auth/token", "", poll, &laptop.in); status != http.StatusOK {
+		t.Fatalf("poll: %d %s", status, said)
+	}
+	if laptop.in.Subject != ada.in.Subject || laptop.in.Device == ada.in.Device {
+		t.Errorf("the laptop is %+v", laptop.in)
+	}
+
+	var list struct{ Devices []people.Device }
+	ada.do("GET", "/api/devices", nil, &list)
+	if len(list.Devices) != 2 || list.Devices[0].ID != laptop.in.Device || list.Devices[0].Seen.IsZero() || list.Devices[0].Place == "" {
+		t.Errorf("devices %+v", list.Devices)
+	}
+	var made struct{ Token string }
+	laptop.do("POST", "/api/tokens", map[string]any{"seconds": 3600, "level": "look"}, &made)
+	if status, said := ada.send("GET", "/api/hosts", made.Token, "", nil, nil); status != http.StatusOK {
+		t.Errorf("a token for a stock client: %d %s", status, said)
+	}
+	ada.do("DELETE", "/api/devices/"+laptop.in.Device, nil, nil)
+	if status, said := laptop.ask("GET", "/api/hosts", laptop.in.Token, nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {
+		t.Errorf("a removed device: %d %s", status, said)
+	}
+	if status, said := ada.send("GET", "/api/hosts", made.Token, "", nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {
+		t.Errorf("a token that a removed device has made: %d %s", status, said)
+	}
+	if status, said := laptop.renew(); status != http.StatusBadRequest || !strings.Contains(said, "removed") {
+		t.Errorf("a removed device that renews: %d %s", status, said)
+	}
+}
+
+// TestProofs has tokens of a device shown with what proves nothing, or something else.
+func TestProofs(t *testing.T) {
+	relay, ada := setUp(t)
+	if status, said := ada.renew(); status != http.StatusOK {
+		t.Fatalf("renew: %d %s", status, said)
+	}
+	token, mallory := ada.in.Token, newPhone(t, relay)
+	mallory.nonce = ada.nonce
+	replayed := ada.proof("GET", "/api/hosts", token)
+	if status, said := ada.send("GET", "/api/hosts", token, replayed, nil, nil); status != http.StatusOK {
+		t.Fatalf("with a good proof: %d %s", status, said)
+	}
+	stale := func() string {
+		defer func(nonce string) { ada.nonce = nonce }(ada.nonce)
+		ada.nonce = "made-an-hour-ago"
+		return ada.proof("GET", "/api/hosts", token)
+	}()
+	for name, test := range map[string]struct{ proof, want string }{
+		"none":            {"", "show a proof of it"},
+		"shown before":    {replayed, "shown before"},
+		"another's key":   {mallory.proof("GET", "/api/hosts", token), "another device's key"},
+		"another method":  {ada.proof("POST", "/api/hosts", token), "another request"},
+		"another path":    {ada.proof("GET", "/api/devices", token), "another request"},
+		"another token":   {ada.proof("GET", "/api/hosts", token+"x"), "another token"},
+		"no token":        {ada.proof("GET", "/api/hosts", ""), "another token"},
+		"old nonce":       {stale, "nonce"},
+		"the token in it": {token, "not good"},
+		"cut short":       {ada.proof("GET", "/api/hosts", token)[:200], "not good"},
+		"of another relay's": {func() string {
+			proof, err := ada.key.Prove("http", auth.Asked{Method: "GET", Host: "relay.example.net", Path: "/api/hosts", Token: token}, ada.nonce)
+			return errorOr(err, proof)
+		}(), "another request"},
+	} {
+		if status, said := ada.send("GET", "/api/hosts", token, test.proof, nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, test.want) {
+			t.Errorf("%s: %d %s; want 401, %q", name, status, said, test.want)
+		}
+	}
+	if _, err := relay.Keys().VerifyClient(token); err != nil {
+		t.Errorf("the token itself: %v", err)
+	}
+	// A WebSocket of a browser has subprotocols only.
+	dial := func(protocols ...string) error {
+		conn, response, err := websocket.Dial(t.Context(), relay.URL()+"/ahp/nowhere", &websocket.DialOptions{Subprotocols: append([]string{"ahp", "bearer." + token}, protocols...)})
+		if err != nil {
+			return err
+		}
+		_ = response
+		return conn.CloseNow()
+	}
+	if err := dial(); err == nil {
+		t.Error("a WebSocket without a proof is let in")
+	}
+	proof := ada.proof("GET", "/ahp/nowhere", token)
+	if err := dial("dpop." + proof); err != nil {
+		t.Errorf("a WebSocket with a proof: %v", err)
+	}
+	if err := dial("dpop." + proof); err == nil {
+		t.Error("a proof is good for a second WebSocket")
+	}
+}
+
+func errorOr(err error, text string) string {
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// TestHostIsApproved has a host-agent ask for its credential, and somebody name it.
+func TestHostIsApproved(t *testing.T) {
+	relay, ada := setUp(t)
+	key := auth.NewHostKey()
+	agent := newPhone(t, relay)
+	var code DeviceCode
+	ask := url.Values{"kind": {"host"}, "machine": {"build-7"}, "user": {"ada"}, "key": {key.PublicText()}}
+	if status, said := agent.send("POST", "/auth/device", "", "", ask, &code); status != http.StatusOK {
+		t.Fatalf("ask: %d %s", status, said)
+	}
+	if code.Key != key.Fingerprint() {
+		t.Errorf("the relay says fingerprint %s, the agent %s", code.Key, key.Fingerprint())
+	}
+	_, id, _ := strings.Cut(code.Complete, "#")
+	var waiting Waiting
+	ada.do("GET", "/api/requests/"+id, nil, &waiting)
+	if waiting.Machine != "build-7" || waiting.User != "ada" || waiting.Fingerprint != key.Fingerprint() {
+		t.Errorf("who decides is shown %+v", waiting)
+	}
+	at := "/api/requests/" + id
+	ada.refused(400, "host", "POST", at, map[string]any{"approve": true, "code": code.UserCode, "host": "No Name"})
+	ada.do("POST", at, map[string]any{"approve": true, "code": code.UserCode, "host": "build-7"}, nil)
+	var got HostCredential
+	poll := url.Values{"grant_type": {grantDeviceCode}, "device_code": {code.DeviceCode}, "key": {auth.NewHostKey().PublicText()}}
+	if status, said := agent.send("POST", "/auth/token", "", "", poll, &got); status != http.StatusBadRequest {
+		t.Errorf("with another key: %d %s", status, said)
+	}
+	poll.Set("key", key.PublicText())
+	if status, said := agent.send("POST", "/auth/token", "", "", poll, &got); status != http.StatusOK {
+		t.Fatalf("poll: %d %s", status, said)
+	}
+	e, err := relay.Keys().VerifyAgent(got.Credential.Credential)
+	if err != nil || e.Host != "build-7" || !e.Key.Equal(key.Public()) {
+		t.Errorf("credential %+v, %v", e, err)
+	}
+	if status, said := agent.send("POST", "/auth/token", "", "", poll, nil); status != http.StatusBadRequest || strings.Contains(said, "credential\"") {
+		t.Errorf("a second time: %d %s", status, said)
+	}
+}
+
+// TestWhoMaySeeToPeople: only who owns the tenant invites others, lets hosts in and
+// sees all devices; and nobody gives away more than they have.
+func TestWhoMaySeeToPeople(t *testing.T) {
+	relay, ada := setUp(t)
+	var invite struct{ Link string }
+	ada.do("POST", "/api/invites", map[string]any{"subject": "bob", "level": "talk", "hosts": []string{"laptop"}}, &invite)
+	bob := newPhone(t, relay)
+	_, secret, _ := strings.Cut(invite.Link, "#")
+	if status, said := bob.ask("POST", "/auth/setup", "", map[string]string{"invite": secret, "name": "Bob's"}, &bob.in); status != http.StatusOK {
+		t.Fatalf("bob: %d %s", status, said)
+	}
+	if bob.in.Level != "talk" || bob.in.Subject != "bob" || len(bob.in.Hosts) != 1 {
+		t.Errorf("bob got %+v", bob.in)
+	}
+	var list struct{ Devices []people.Device }
+	if bob.do("GET", "/api/devices", nil, &list); len(list.Devices) != 1 || list.Devices[0].Subject != "bob" {
+		t.Errorf("bob sees %+v", list.Devices)
+	}
+	bob.refused(404, "", "DELETE", "/api/devices/"+ada.in.Device, nil)
+	bob.refused(403, "owns", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "own"})
+	bob.refused(400, "more than you have", "POST", "/api/tokens", map[string]any{"level": "own"})
+	bob.refused(400, "more than you have", "POST", "/api/tokens", map[string]any{"level": "approve"})
+	bob.refused(400, "no host", "POST", "/api/tokens", map[string]any{"hosts": []string{"other"}})
+	bob.refused(400, "seconds", "POST", "/api/tokens", map[string]any{"seconds": 1 << 30})
+	ada.refused(409, "other name", "POST", "/api/invites", map[string]any{"subject": "bob", "level": "own"})
+	ada.refused(400, "access", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "root"})
+
+	agent := newPhone(t, relay)
+	var code DeviceCode
+	if status, said := agent.send("POST", "/auth/device", "", "", url.Values{"kind": {"host"}, "key": {auth.NewHostKey().PublicText()}}, &code); status != http.StatusOK {
+		t.Fatalf("ask: %d %s", status, said)
+	}
+	bob.refused(404, "", "GET", "/api/requests/"+code.UserCode, nil)
+	_, id, _ := strings.Cut(code.Complete, "#")
+	bob.refused(404, "", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": "mine"})
+
+	// A token that was not made for it is none, whatever it allows.
+	token, err := relay.Keys().IssueClient(auth.Client{Tenant: "default", Subject: "ann", Hosts: []string{"*"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, said := agent.send("GET", "/api/devices", token, "", nil, nil); status != http.StatusForbidden {
+		t.Errorf("with a token to operate: %d %s", status, said)
+	}
+}
+
+// TestGuessedCodes: five wrong codes end a request, and a person's looks.
+func TestGuessedCodes(t *testing.T) {
+	relay, ada := setUp(t)
+	agent := newPhone(t, relay)
+	var code DeviceCode
+	ask := url.Values{"kind": {"device"}}
+	if status, said := agent.ask("POST", "/auth/device", "", ask, &code); status != http.StatusOK {
+		t.Fatalf("ask: %d %s", status, said)
+	}
+	_, id, _ := strings.Cut(code.Complete, "#")
+	for i := range people.MaxTries {
+		why := people.ErrWrong
+		if i == people.MaxTries-1 {
+			why = people.ErrTries
+		}
+		ada.refused(403, why.Error(), "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": "BBBB-BBBB"})
+	}
+	ada.refused(404, "", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode})
+	agent.refused(400, "access_denied", "POST", "/auth/token", url.Values{"grant_type": {grantDeviceCode}, "device_code": {code.DeviceCode}})
+	ada.refused(404, "", "GET", "/api/requests/BBBB-BBBC", nil)
+	ada.refused(429, "wrong codes", "GET", "/api/requests/BBBB-BBBC", nil)
+}
+
+// TestPeopleOutliveTheRelay: devices stay in over a restart, and with a damaged file
+// the relay does not begin anew.
+func TestPeopleOutliveTheRelay(t *testing.T) {
+	dir := t.TempDir()
+	store, err := people.OpenFileStore(dir + "/people.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := people.NewDesk(store).Invite(people.Invite{Person: OwnerOf("default", "owner"), Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := auth.NewDeviceKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, err := people.NewDesk(store).Accept(secret, people.Device{Key: key.Thumbprint(), Name: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := people.OpenFileStore(dir + "/people.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, person, err := people.NewDesk(again).Device(device.ID); err != nil || got.Key != device.Key || !person.Owns() {
+		t.Errorf("after a restart: %+v, %+v, %v", got, person, err)
+	}
+	if _, _, err := people.NewDesk(again).Device("device-none"); !errors.Is(err, people.ErrNone) {
+		t.Errorf("a device that never was: %v", err)
+	}
+}

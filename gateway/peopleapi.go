@@ -1,0 +1,324 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/people"
+)
+
+// serveMe tells somebody who they are.
+func (s *Server) serveMe(w http.ResponseWriter, _ *http.Request, who people.Person, device string) {
+	hosts := []HostInfo{}
+	client := who.Client()
+	for _, h := range s.cfg.Registry.Hosts(who.Tenant) {
+		if client.MayReach(h.Tenant, h.Name) {
+			hosts = append(hosts, infoOf(h))
+		}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{
+		"tenant": who.Tenant, "subject": who.Subject, "level": who.Access.Level(), "device": device, "hosts": hosts,
+	})
+}
+
+func (s *Server) serveDevices(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
+	subject := who.Subject
+	if who.Owns() {
+		subject = ""
+	}
+	list, err := s.cfg.People.Devices(who.Tenant, subject)
+	if err != nil {
+		s.failed(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"devices": append([]people.Device{}, list...)})
+}
+
+// failed answers that something is wrong here.
+func (s *Server) failed(w http.ResponseWriter, err error) {
+	s.cfg.Log.Error("people and devices", "error", err)
+	writeError(w, http.StatusInternalServerError, errors.New("the relay cannot read or keep what it knows of people; see its log"))
+}
+
+// serveRemoveDevice ends a device, here and at all relays.
+func (s *Server) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
+	device, _, err := s.cfg.People.Device(r.PathValue("id"))
+	if err != nil || device.Tenant != who.Tenant || device.Subject != who.Subject && !who.Owns() {
+		writeError(w, http.StatusNotFound, people.ErrNone)
+		return
+	}
+	if err := s.cfg.People.Remove(device.ID); err != nil {
+		s.failed(w, err)
+		return
+	}
+	s.audit.write(auditLine{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Token: device.ID, Address: s.address(r), Detail: "device of " + device.Subject + ": " + device.Name})
+	err = s.revoked.Add(newRevocation(RevokeRequest{Token: device.ID, Expires: time.Now().Add(maxTokenTTL + time.Hour)}))
+	if err != nil {
+		s.failed(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+// guess counts a code that may be wrong, and answers if there were too many.
+func (s *Server) guess(w http.ResponseWriter, r *http.Request, who people.Person) bool {
+	wait := s.codes.take("subject " + who.Tenant + " " + who.Subject)
+	if group := addressGroup(s.address(r)); wait == 0 && group != "" {
+		wait = s.codes.take("address " + group)
+	}
+	if wait > 0 {
+		s.tooMany(w, &overLimit{"wrong codes", codesAtOnce, wait}, auditLine{Tenant: who.Tenant, Subject: who.Subject, Address: s.address(r)})
+	}
+	return wait == 0
+}
+
+// serveWaiting shows a request to who may decide about it.
+func (s *Server) serveWaiting(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
+	request, err := s.cfg.People.Find(r.PathValue("which"), &who)
+	if err == nil && request.Kind == people.OfHost && !who.Owns() {
+		err = people.ErrNone
+	}
+	switch {
+	case errors.Is(err, people.ErrNone):
+		if s.guess(w, r, who) {
+			writeError(w, http.StatusNotFound, err)
+		}
+	case err != nil:
+		s.failed(w, err)
+	default:
+		writeJSON(w, http.StatusOK, Waiting{
+			request.ID, request.Kind, request.Name, request.Machine, request.User, request.Fingerprint(), request.Address, request.Made, request.Expires,
+		})
+	}
+}
+
+// serveDecide approves or denies a request.
+func (s *Server) serveDecide(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
+	var say struct {
+		Approve    bool
+		Code, Host string
+		Replace    bool
+	}
+	if err := json.NewDecoder(r.Body).Decode(&say); err != nil {
+		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of approve, code and host"))
+		return
+	}
+	request, err := s.cfg.People.Find(r.PathValue("id"), &who)
+	if err == nil && request.Kind == people.OfHost {
+		err = s.mayEnrol(who, say.Host, say.Approve, say.Replace)
+	}
+	if err == nil {
+		request, err = s.cfg.People.Decide(request.ID, &who, say.Approve, say.Code, say.Host)
+	}
+	line := auditLine{Event: "device", Tenant: who.Tenant, Subject: who.Subject, Host: say.Host, Token: device, Address: s.address(r)}
+	line.Detail = fmt.Sprintf("%s %s, from %s", request.Kind, request.Fingerprint(), request.Address)
+	switch {
+	case errors.Is(err, people.ErrNone):
+		writeError(w, http.StatusNotFound, err)
+	case errors.Is(err, people.ErrWrong), errors.Is(err, people.ErrTries):
+		line.Event, line.Reason = "deny", err.Error()
+		s.audit.often("", refusedAtOnce, line)
+		if errors.Is(err, people.ErrTries) || s.guess(w, r, who) {
+			writeError(w, http.StatusForbidden, err)
+		}
+	case errors.Is(err, errHostThere):
+		writeError(w, http.StatusConflict, err)
+	case err != nil:
+		writeError(w, http.StatusBadRequest, err)
+	default:
+		if !say.Approve {
+			line.Event = "deny"
+		}
+		s.audit.write(line)
+		writeJSON(w, http.StatusOK, struct{}{})
+	}
+}
+
+// errHostThere reports a name that another host-agent has.
+var errHostThere = errors.New("there is a host of that name: choose another, or say that this one takes its place")
+
+// mayEnrol says why somebody may not let a host in by a name.
+func (s *Server) mayEnrol(who people.Person, host string, approve, replace bool) error {
+	if !who.Owns() {
+		return people.ErrNone
+	}
+	if !approve {
+		return nil
+	}
+	if err := ahp.CheckName("host", host); err != nil {
+		return err
+	}
+	client := who.Client()
+	if !client.MayReach(who.Tenant, host) {
+		return errors.New("that name is for hosts which you may not reach")
+	}
+	if _, there := s.hosts.lookup(who.Tenant, host); there && !replace {
+		return errHostThere
+	}
+	return nil
+}
+
+// serveInvite makes a link by which somebody else comes in, if who asks owns the tenant. For
+// another device of one's own, the link is no secret: it leads to where the device asks, shows a
+// code, and is approved.
+func (s *Server) serveInvite(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
+	var ask struct {
+		Subject string
+		Level   auth.Access
+		Hosts   []string
+	}
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of subject, level and hosts"))
+		return
+	}
+	person := people.Person{Tenant: who.Tenant, Subject: ask.Subject, Access: ask.Level, Hosts: ask.Hosts}
+	if len(person.Hosts) == 0 {
+		person.Hosts = who.Hosts
+	}
+	switch {
+	case ask.Subject == "":
+		link := s.publicURL(r) + "/device#ask"
+		writeJSON(w, http.StatusOK, map[string]any{"link": link, "qr": qrRows(link)})
+		return
+	case !who.Owns():
+		writeError(w, http.StatusForbidden, errors.New("only who owns the tenant invites others"))
+		return
+	case s.isThere(person):
+		writeError(w, http.StatusConflict, errors.New("somebody of that name is in, and may do something else; remove their devices first, or choose another name"))
+		return
+	}
+	s.invite(w, r, people.Invite{Person: person, Expires: time.Now().Add(inviteTTL)}, device)
+}
+
+// isThere reports whether somebody has the name, and may do something else.
+func (s *Server) isThere(person people.Person) bool {
+	for _, p := range s.peopleOf(person.Tenant) {
+		if p.Subject == person.Subject {
+			return p.Access != person.Access || !slices.Equal(p.Hosts, person.Hosts)
+		}
+	}
+	return false
+}
+
+func (s *Server) peopleOf(tenant string) []people.Person {
+	list, err := s.cfg.People.People(tenant)
+	if err != nil {
+		s.cfg.Log.Error("people and devices", "error", err)
+	}
+	return list
+}
+
+// invite answers with the link of an invitation.
+func (s *Server) invite(w http.ResponseWriter, r *http.Request, i people.Invite, by string) {
+	secret, err := s.cfg.People.Invite(i)
+	switch {
+	case errors.Is(err, people.ErrTooMany), errors.Is(err, people.ErrFull):
+		writeError(w, http.StatusServiceUnavailable, err)
+		return
+	case err != nil:
+		writeError(w, http.StatusBadRequest, err)
+		return
+	}
+	s.audit.write(auditLine{
+		Event: "share", Tenant: i.Person.Tenant, Subject: i.Person.Subject, Token: by, Address: s.address(r),
+		Detail: fmt.Sprintf("invitation, %s, until %s", i.Person.Access.Level(), i.Expires.UTC().Format(time.RFC3339)),
+	})
+	link := SetupLink(s.publicURL(r), secret)
+	writeJSON(w, http.StatusOK, map[string]any{"link": link, "qr": qrRows(link), "expires": i.Expires.UTC()})
+}
+
+// SetupLink is the link of an invitation. Its secret is in the fragment, which browsers do not
+// send.
+func SetupLink(base, secret string) string { return base + "/setup#" + secret }
+
+// serveOperatorInvite lets somebody in who can read the relay's keys.
+func (s *Server) serveOperatorInvite(w http.ResponseWriter, r *http.Request) {
+	var ask struct{ Tenant, Subject string }
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of tenant and subject"))
+		return
+	}
+	s.invite(w, r, people.Invite{Person: OwnerOf(ask.Tenant, ask.Subject), Expires: time.Now().Add(inviteTTL)}, "relay setup-link")
+}
+
+// OwnerOf is who owns a tenant.
+func OwnerOf(tenant, subject string) people.Person {
+	return people.Person{Tenant: tenant, Subject: subject, Access: auth.AccessAdmin, Hosts: []string{auth.AllHosts}, Files: true}
+}
+
+// serveMakeToken makes a token for a client that cannot prove a key. It allows no more than
+// who asks, and ends with their device.
+func (s *Server) serveMakeToken(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
+	var ask struct {
+		Level    auth.Access
+		Hosts    []string
+		Channels []string
+		Seconds  int
+	}
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of level, hosts, channels and seconds"))
+		return
+	}
+	client, err := narrowed(who, ask.Level, ask.Hosts, ask.Channels)
+	ttl := time.Duration(ask.Seconds) * time.Second
+	switch {
+	case err != nil:
+	case ttl == 0:
+		ttl = defaultToken
+	case ttl < 0 || ttl > maxTokenTTL:
+		err = fmt.Errorf("seconds are %d; want 1 to %d", ask.Seconds, int(maxTokenTTL.Seconds()))
+	}
+	client.Device, client.Expires = device, time.Now().Add(ttl)
+	var token, id string
+	if err == nil {
+		token, err = s.cfg.Keys.IssueClient(client)
+	}
+	if err == nil {
+		id, _, err = s.cfg.Keys.TokenID(token)
+	}
+	if err != nil {
+		writeError(w, http.StatusBadRequest, err)
+		return
+	}
+	s.audit.write(auditLine{
+		Event: "token", Tenant: who.Tenant, Subject: who.Subject, Token: id, Address: s.address(r),
+		Detail: fmt.Sprintf("by device %s, %s, until %s", device, client.Access.Level(), client.Expires.UTC().Format(time.RFC3339)),
+	})
+	writeJSON(w, http.StatusOK, map[string]any{"token": token, "id": id, "expires": client.Expires.UTC().Truncate(time.Second)})
+}
+
+// narrowed is what somebody may give of what they may do themselves: no level gives all but
+// to own, no hosts all, no channels theirs.
+func narrowed(who people.Person, level auth.Access, hosts, channels []string) (auth.Client, error) {
+	client := who.Client()
+	if level == "" {
+		level = auth.AccessWrite
+	}
+	if !who.Access.Includes(level) && level != auth.AccessWrite {
+		return client, fmt.Errorf("level %s is more than you have", level.Level())
+	}
+	client.Access = who.Access.Less(level)
+	for _, host := range hosts {
+		if !client.MayReach(who.Tenant, host) || auth.CheckPatterns("host", []string{host}) != nil {
+			return client, fmt.Errorf("%q is no host that you may reach", host)
+		}
+	}
+	if len(hosts) > 0 {
+		client.Hosts = hosts
+	}
+	for _, channel := range channels {
+		if len(who.Channels) > 0 && !slices.Contains(who.Channels, channel) {
+			return client, fmt.Errorf("%q is no channel that you may give to others", channel)
+		}
+	}
+	if len(channels) > 0 {
+		client.Channels = channels
+	}
+	return client, nil
+}

@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// maxProofs bounds how many proofs are remembered. More in so short a time are
+// refused.
+const maxProofs = 64 << 10
+
+// Why a proof is refused beside what [auth.Keys.CheckProof] says.
+var (
+	errNoProof    = errors.New("this token is bound to a device's key: show a proof of it (DPoP), in the header DPoP or as subprotocol dpop.<proof>")
+	errOtherKey   = errors.New("this token is bound to another device's key: somebody has copied it")
+	errProofAgain = errors.New("this proof was shown before")
+	errProofsFull = errors.New("too many proofs in so short a time; try again")
+)
+
+// proofs are those that were shown: each is good once.
+type proofs struct {
+	mu    sync.Mutex // guards shown
+	shown map[string]time.Time
+}
+
+func newProofs() *proofs { return &proofs{shown: map[string]time.Time{}} }
+
+// first notes a proof that is good.
+func (p *proofs) first(id string, now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.shown) >= maxProofs {
+		for one, until := range p.shown {
+			if now.After(until) {
+				delete(p.shown, one)
+			}
+		}
+	}
+	until, again := p.shown[id]
+	switch {
+	case again && !now.After(until):
+		return errProofAgain
+	case len(p.shown) >= maxProofs:
+		return errProofsFull
+	}
+	p.shown[id] = now.Add(auth.ChallengeTTL + auth.Leeway) // when its nonce is good no more
+	return nil
+}
+
+// authenticate checks a client token, and the proof that a device's wants beside it.
+func (s *Server) authenticate(r *http.Request, token string) (auth.Client, error) {
+	who, err := s.verifyClient(r.Context(), token)
+	if err != nil || who.Key == "" {
+		return who, err
+	}
+	key, err := s.provenKey(r, token)
+	if err == nil && key != who.Key {
+		err = errOtherKey
+	}
+	return who, err
+}
+
+// provenKey returns the thumbprint of the key that a request proves. Token is what is
+// shown with it, "" for none.
+func (s *Server) provenKey(r *http.Request, token string) (thumbprint string, err error) {
+	text := r.Header.Get("DPoP")
+	for _, header := range r.Header.Values("Sec-WebSocket-Protocol") {
+		for p := range strings.SplitSeq(header, ",") {
+			if proof, ok := strings.CutPrefix(strings.TrimSpace(p), "dpop."); ok && text == "" {
+				text = proof
+			}
+		}
+	}
+	if text == "" {
+		return "", errNoProof
+	}
+	proof, err := s.cfg.Keys.CheckProof(text, auth.Asked{Method: r.Method, Host: r.Host, Path: r.URL.Path, Token: token})
+	if err != nil {
+		return "", err
+	}
+	return proof.Thumbprint, s.proofs.first(proof.ID, time.Now())
+}
+
+// wantsProof says in an answer which nonce a proof is to have, if that is what is
+// missing (RFC 9449, sections 7.1 and 8).
+func (s *Server) wantsProof(w http.ResponseWriter, err error) bool {
+	if !errors.Is(err, auth.ErrProofStale) && !errors.Is(err, errNoProof) {
+		return false
+	}
+	w.Header().Set("DPoP-Nonce", s.cfg.Keys.NewChallenge())
+	w.Header().Set("WWW-Authenticate", `DPoP error="use_dpop_nonce", algs="ES256"`)
+	return true
+}

@@ -1,0 +1,329 @@
+package people
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+)
+
+// How long things are good.
+const (
+	AccessTTL  = 15 * time.Minute // tokens of devices
+	RequestTTL = 10 * time.Minute
+	MaxTries   = 5               // wrong codes of a request
+	PollEvery  = 2 * time.Second // how often what asks may look whether it was approved
+
+	seenEvery = time.Minute // how exactly it is known when a device was there last
+)
+
+// Bounds.
+const (
+	maxName       = 128 // bytes of what things are called by those who ask
+	maxRequests   = 256 // that wait, of a tenant
+	maxOfPerson   = 64  // devices
+	maxInvitesOut = 256 // of a tenant
+)
+
+// Reasons why something is refused.
+var (
+	ErrNone     = errors.New("there is no such thing, or it is over")
+	ErrUsed     = errors.New("this link is used up, or its time is over; ask for another (relay setup-link, on the relay's machine)")
+	ErrWrong    = errors.New("that is not the code which the other side shows")
+	ErrTries    = errors.New("too many wrong codes: the request is over")
+	ErrTooMany  = errors.New("too many at a time; try again later")
+	ErrPending  = errors.New("nobody has decided yet")
+	ErrSlowDown = errors.New("asked too often; wait longer")
+	ErrDenied   = errors.New("refused by who was asked")
+	ErrGone     = errors.New("the code's time is over; begin anew")
+)
+
+// A Person is somebody who uses hosts of a tenant.
+type Person struct {
+	Tenant   string      `json:"tenant"`
+	Subject  string      `json:"subject"`
+	Access   auth.Access `json:"access"`
+	Hosts    []string    `json:"hosts"`
+	Channels []string    `json:"channels,omitempty"`
+	Methods  []string    `json:"methods,omitempty"`
+	Files    bool        `json:"files,omitempty"`
+	Added    time.Time   `json:"added"`
+}
+
+// Client returns what a token of the person's allows.
+func (p *Person) Client() auth.Client {
+	return auth.Client{Tenant: p.Tenant, Subject: p.Subject, Access: p.Access, Hosts: p.Hosts, Channels: p.Channels, Methods: p.Methods, Files: p.Files}
+}
+
+// Owns reports whether the person sees to who may use the tenant's hosts.
+func (p *Person) Owns() bool { return p.Access.Includes(auth.AccessAdmin) }
+
+func (p *Person) check() error {
+	if err := errors.Join(ahp.CheckName("tenant", p.Tenant), auth.CheckSubject(p.Subject)); err != nil {
+		return err
+	}
+	c := p.Client()
+	return c.CheckAuthority()
+}
+
+// A Device acts for a person.
+type Device struct {
+	ID      string    `json:"id"`
+	Tenant  string    `json:"tenant"`
+	Subject string    `json:"subject"`
+	Name    string    `json:"name"`
+	Key     string    `json:"key"` // thumbprint
+	Added   time.Time `json:"added"`
+	Seen    time.Time `json:"seen"`
+	Place   string    `json:"place"` // address that it was seen at
+}
+
+// An Invite lets a device in that has its secret.
+type Invite struct {
+	Person  Person    `json:"person"`
+	Setup   bool      `json:"setup,omitempty"` // of a new relay: over as soon as somebody is in
+	Expires time.Time `json:"expires"`
+}
+
+// A Desk lets people and devices in. It is safe for concurrent use.
+type Desk struct {
+	store Store
+	now   func() time.Time
+
+	mu     sync.Mutex           // guards polled
+	polled map[string]time.Time // when who asks may look again, by what they show
+}
+
+// NewDesk returns a Desk.
+func NewDesk(store Store) *Desk {
+	return &Desk{store: store, now: time.Now, polled: map[string]time.Time{}}
+}
+
+// Keys of records. What is secret, or of any length, is in them as a hash.
+const (
+	personPrefix  = "person."
+	devicePrefix  = "device."
+	invitePrefix  = "invite."
+	requestPrefix = "request."
+)
+
+func personKey(tenant, subject string) string { return personPrefix + tenant + "." + hashed(subject) }
+
+func hashed(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// update changes a record of a type; change gets nil for none, and returns nil for
+// none.
+func update[T any](s Store, key string, change func(old *T) (*T, error)) error {
+	return s.Update(key, func(raw []byte) ([]byte, error) {
+		var old *T
+		if raw != nil {
+			old = new(T)
+			if err := json.Unmarshal(raw, old); err != nil {
+				return nil, fmt.Errorf("record %s: %w", key, err)
+			}
+		}
+		changed, err := change(old)
+		if err != nil || changed == nil {
+			return nil, err
+		}
+		return json.Marshal(changed)
+	})
+}
+
+// all returns the records of a type.
+func all[T any](s Store, prefix string) (list map[string]T, err error) {
+	raws, err := s.All(prefix)
+	list = make(map[string]T, len(raws))
+	for key, raw := range raws {
+		var one T
+		if e := json.Unmarshal(raw, &one); e != nil {
+			err = errors.Join(err, fmt.Errorf("record %s: %w", key, e))
+			continue
+		}
+		list[key] = one
+	}
+	return list, err
+}
+
+// get returns one record.
+func get[T any](s Store, key string) (one T, err error) {
+	list, err := all[T](s, key)
+	found, ok := list[key]
+	if err == nil && !ok {
+		err = ErrNone
+	}
+	return found, err
+}
+
+// Invite makes an invitation, and returns its secret. For setup, it takes the place of those
+// that there were.
+func (d *Desk) Invite(i Invite) (secret string, err error) {
+	if i.Person.Added.IsZero() {
+		i.Person.Added = d.now().UTC()
+	}
+	if err := i.Person.check(); err != nil {
+		return "", err
+	}
+	there, err := all[Invite](d.store, invitePrefix)
+	if err != nil {
+		return "", err
+	}
+	out := 0
+	for key, other := range there {
+		if other.Setup && i.Setup || d.now().After(other.Expires) {
+			if err := d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
+				return "", err
+			}
+		} else if other.Person.Tenant == i.Person.Tenant {
+			out++
+		}
+	}
+	if out >= maxInvitesOut {
+		return "", ErrTooMany
+	}
+	secret = rand.Text()
+	return secret, update(d.store, invitePrefix+hashed(secret), func(*Invite) (*Invite, error) { return &i, nil })
+}
+
+// HasOwner reports whether somebody owns a tenant.
+func (d *Desk) HasOwner(tenant string) (bool, error) {
+	people, err := all[Person](d.store, personPrefix+tenant+".")
+	for _, p := range people {
+		if p.Owns() {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+// Accept lets a device in that has the secret of an invitation, which is used up: of
+// several, the first.
+func (d *Desk) Accept(secret string, device Device) (Device, error) {
+	var invite Invite
+	err := update(d.store, invitePrefix+hashed(secret), func(old *Invite) (*Invite, error) {
+		if old == nil || d.now().After(old.Expires) {
+			return nil, ErrUsed
+		}
+		invite = *old
+		return nil, nil
+	})
+	if err != nil {
+		return Device{}, err
+	}
+	if invite.Setup {
+		if owned, err := d.HasOwner(invite.Person.Tenant); err != nil || owned {
+			return Device{}, errors.Join(err, ErrUsed)
+		}
+	}
+	err = update(d.store, personKey(invite.Person.Tenant, invite.Person.Subject), func(*Person) (*Person, error) { return &invite.Person, nil })
+	if err != nil {
+		return Device{}, err
+	}
+	device.Tenant, device.Subject = invite.Person.Tenant, invite.Person.Subject
+	return d.add(device)
+}
+
+// add keeps a new device.
+func (d *Desk) add(device Device) (Device, error) {
+	if err := auth.CheckThumbprint(device.Key); err != nil {
+		return Device{}, err
+	}
+	theirs, err := d.Devices(device.Tenant, device.Subject)
+	if err != nil {
+		return Device{}, err
+	}
+	if len(theirs) >= maxOfPerson {
+		return Device{}, ErrTooMany
+	}
+	device.ID, device.Added = "device-"+strings.ToLower(rand.Text()[:16]), d.now().UTC()
+	device.Seen, device.Name = device.Added, Clean(device.Name)
+	return device, update(d.store, devicePrefix+device.ID, func(*Device) (*Device, error) { return &device, nil })
+}
+
+// Clean makes of what somebody calls a thing what can be shown: of a bounded length, and
+// without characters that cannot be printed.
+func Clean(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if auth.CheckSubject(string(r)) != nil || r == '\ufffd' {
+			return -1
+		}
+		return r
+	}, name)
+	for len(name) > maxName {
+		runes := []rune(name)
+		name = string(runes[:len(runes)-1])
+	}
+	return strings.TrimSpace(name)
+}
+
+// Device returns a device, and its person.
+func (d *Desk) Device(id string) (Device, Person, error) {
+	if strings.ContainsAny(id, " ") || len(id) > maxName {
+		return Device{}, Person{}, ErrNone
+	}
+	device, err := get[Device](d.store, devicePrefix+id)
+	if err != nil {
+		return Device{}, Person{}, err
+	}
+	person, err := get[Person](d.store, personKey(device.Tenant, device.Subject))
+	return device, person, err
+}
+
+// Seen notes where a device was, now and then.
+func (d *Desk) Seen(id, place string) error {
+	return update(d.store, devicePrefix+id, func(old *Device) (*Device, error) {
+		if old == nil {
+			return nil, ErrNone
+		}
+		if now := d.now().UTC(); now.Sub(old.Seen) >= seenEvery || old.Place != place {
+			old.Seen, old.Place = now, place
+		}
+		return old, nil
+	})
+}
+
+// Devices returns the devices of a person, or of all of a tenant for "", the newest
+// first.
+func (d *Desk) Devices(tenant, subject string) (list []Device, err error) {
+	found, err := all[Device](d.store, devicePrefix)
+	for _, one := range found {
+		if one.Tenant == tenant && (subject == "" || one.Subject == subject) {
+			list = append(list, one)
+		}
+	}
+	slices.SortFunc(list, func(a, b Device) int { return b.Added.Compare(a.Added) })
+	return list, err
+}
+
+// Remove forgets a device: it gets no more tokens. Those that it has, the caller
+// revokes.
+func (d *Desk) Remove(id string) error {
+	return update(d.store, devicePrefix+id, func(old *Device) (*Device, error) {
+		if old == nil {
+			return nil, ErrNone
+		}
+		return nil, nil
+	})
+}
+
+// People returns those of a tenant, by their names.
+func (d *Desk) People(tenant string) (list []Person, err error) {
+	found, err := all[Person](d.store, personPrefix+tenant+".")
+	for _, one := range found {
+		list = append(list, one)
+	}
+	slices.SortFunc(list, func(a, b Person) int { return strings.Compare(a.Subject, b.Subject) })
+	return list, err
+}

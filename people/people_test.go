@@ -1,0 +1,212 @@
+package people
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ahprelay/auth"
+)
+
+func newDesk(t testing.TB) *Desk {
+	t.Helper()
+	store, err := OpenFileStore("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewDesk(store)
+}
+
+func owner() Person {
+	return Person{Tenant: "default", Subject: "owner", Access: auth.AccessAdmin, Hosts: []string{"*"}}
+}
+
+func newKey(t testing.TB) string {
+	t.Helper()
+	key, err := auth.NewDeviceKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key.Thumbprint()
+}
+
+// TestOnlyTheFirstIsIn: of many browsers that race for one link, one is in.
+func TestOnlyTheFirstIsIn(t *testing.T) {
+	for _, setup := range []bool{false, true} {
+		d := newDesk(t)
+		secret, err := d.Invite(Invite{Person: owner(), Setup: setup, Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		results := make(chan error, 16)
+		for range cap(results) {
+			key := newKey(t)
+			wg.Go(func() {
+				_, err := d.Accept(secret, Device{Key: key})
+				results <- err
+			})
+		}
+		wg.Wait()
+		close(results)
+		in := 0
+		for err := range results {
+			switch {
+			case err == nil:
+				in++
+			case !errors.Is(err, ErrUsed):
+				t.Errorf("who comes late is told %v", err)
+			}
+		}
+		if devices, err := d.Devices("default", ""); in != 1 || len(devices) != 1 || err != nil {
+			t.Errorf("%d are in, with %d devices, %v; want 1", in, len(devices), err)
+		}
+	}
+}
+
+// TestSetupLinksAreOver: the next setup link ends the one before, and an owner ends all.
+func TestSetupLinksAreOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		invite := func(setup bool) string {
+			secret, err := d.Invite(Invite{Person: owner(), Setup: setup, Expires: time.Now().Add(time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return secret
+		}
+		want := func(what, secret string, want error) {
+			t.Helper()
+			if _, err := d.Accept(secret, Device{Key: newKey(t)}); !errors.Is(err, want) {
+				t.Errorf("%s: %v; want %v", what, err, want)
+			}
+		}
+		first, second := invite(true), invite(true)
+		want("the first link", first, ErrUsed)
+		late := invite(false)
+		want("a link that is not for setup", late, nil)
+		want("the second, when there is an owner", second, ErrUsed)
+		old := invite(false)
+		time.Sleep(time.Hour + time.Second)
+		want("a link that is over", old, ErrUsed)
+		want("none", "", ErrUsed)
+	})
+}
+
+// TestRequests has a request go its way, by the clock.
+func TestRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, who := newDesk(t), owner()
+		key := newKey(t)
+		r, err := d.Ask(Request{Kind: OfDevice, Key: key, Name: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		poll := func(secret, key string, want error) {
+			t.Helper()
+			if _, _, err := d.Poll(r.ID, secret, key); !errors.Is(err, want) {
+				t.Errorf("poll: %v; want %v", err, want)
+			}
+		}
+		poll(r.Secret, key, ErrPending)
+		poll(r.Secret, key, ErrSlowDown)
+		poll(r.Secret, newKey(t), ErrNone) // which slows nobody else down
+		time.Sleep(PollEvery - time.Millisecond)
+		poll(r.Secret, key, ErrSlowDown)
+		time.Sleep(PollEvery)
+		poll(r.Secret, key, ErrPending)
+		if _, err := d.Decide(r.ID, &who, true, r.Code, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Decide(r.ID, &who, true, r.Code, ""); !errors.Is(err, ErrNone) {
+			t.Errorf("approved twice: %v", err)
+		}
+		time.Sleep(PollEvery)
+		poll(r.Secret, key, nil)
+		time.Sleep(PollEvery)
+		poll(r.Secret, key, ErrGone)
+
+		if r, err = d.Ask(Request{Kind: OfDevice, Key: key}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Find(strings.ToLower(ShowCode(r.Code)), &who); err != nil {
+			t.Errorf("by its code: %v", err)
+		}
+		time.Sleep(RequestTTL)
+		if _, err := d.Find(r.ID, &who); !errors.Is(err, ErrNone) {
+			t.Errorf("after its time: %v", err)
+		}
+		if _, err := d.Decide(r.ID, &who, true, r.Code, ""); !errors.Is(err, ErrNone) {
+			t.Errorf("decided after its time: %v", err)
+		}
+		poll(r.Secret, key, ErrGone)
+	})
+}
+
+// TestNobodyElsesRequest: what is for one tenant or person, another cannot see or decide.
+func TestNobodyElsesRequest(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		d := newDesk(t)
+		name := rapid.SampledFrom([]string{"", "a", "b"})
+		r, err := d.Ask(Request{Kind: OfDevice, Key: newKey(t), Tenant: name.Draw(rt, "tenant"), Subject: name.Draw(rt, "subject")})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		who := Person{Tenant: "a", Subject: "b", Access: auth.AccessTalk, Hosts: []string{"*"}}
+		may := (r.Tenant == "" || r.Tenant == "a") && (r.Subject == "" || r.Subject == "b")
+		typed := rapid.SampledFrom([]string{r.Code, ShowCode(r.Code), r.Code[4:], " " + strings.ToLower(r.Code), r.Code[:4], r.Code[1:], ""}).Draw(rt, "typed")
+		right := ReadCode(typed) == r.Code || ReadCode(typed) == r.Code[4:]
+		_, err = d.Decide(r.ID, &who, true, typed, "")
+		switch {
+		case may && right && err != nil, may && !right && !errors.Is(err, ErrWrong), !may && !errors.Is(err, ErrNone):
+			rt.Fatalf("%+v decides with %q about a request of %q, %q: %v", who, typed, r.Tenant, r.Subject, err)
+		}
+	})
+}
+
+func TestTooManyRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, key := newDesk(t), newKey(t)
+		for range maxRequests {
+			if _, err := d.Ask(Request{Kind: OfDevice, Key: key}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := d.Ask(Request{Kind: OfDevice, Key: key}); !errors.Is(err, ErrTooMany) {
+			t.Errorf("one more: %v", err)
+		}
+		time.Sleep(RequestTTL)
+		if _, err := d.Ask(Request{Kind: OfDevice, Key: key}); err != nil {
+			t.Errorf("when they are over: %v", err)
+		}
+	})
+}
+
+func TestClean(t *testing.T) {
+	for name, want := range map[string]string{
+		"Ada's phone": "Ada's phone", "a\x1b[2Jb\nc": "a[2Jbc", "\xff\xfe": "", " x ": "x", "\u202eevil": "evil",
+		strings.Repeat("ä", 200): strings.Repeat("ä", maxName/2),
+	} {
+		if got := Clean(name); got != want {
+			t.Errorf("Clean(%q) = %q; want %q", name, got, want)
+		}
+	}
+}
+
+// TestDamagedStore: a file that cannot be read gives the relay to nobody.
+func TestDamagedStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "people.json")
+	if err := os.WriteFile(path, []byte(`{"person.`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenFileStore(path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a damaged file: %v", err)
+	}
+}

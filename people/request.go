@@ -1,0 +1,237 @@
+package people
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/subtle"
+	"maps"
+	"math/big"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+)
+
+// A Kind is what asks to be let in.
+type Kind string
+
+// The kinds.
+const (
+	OfDevice Kind = "device" // a browser, or a command-line client: it acts for who approves
+	OfHost   Kind = "host"   // a host-agent, for the credential of a host that who approves names
+)
+
+// A Request waits until somebody approves it.
+type Request struct {
+	ID      string            `json:"id"` // of links, no secret
+	Kind    Kind              `json:"kind"`
+	Tenant  string            `json:"tenant,omitempty"`  // that alone may approve; "": any
+	Subject string            `json:"subject,omitempty"` // who alone may; "": whoever knows the code
+	Key     string            `json:"key"`               // thumbprint
+	HostKey ed25519.PublicKey `json:"hostKey,omitempty"` // of a host-agent
+	Name    string            `json:"name"`              // that it would like
+	Machine string            `json:"machine,omitempty"` // as it says of itself: nobody has looked
+	User    string            `json:"user,omitempty"`
+	Address string            `json:"address"` // where it asks from, as the relay sees it
+	Made    time.Time         `json:"made"`
+	Expires time.Time         `json:"expires"`
+
+	Code   string `json:"code"` // as it is typed
+	Secret string `json:"secret"`
+	Wrong  int    `json:"wrong,omitempty"` // codes that were typed
+
+	Denied   bool      `json:"denied,omitempty"`
+	Approved *Approval `json:"approved,omitempty"`
+}
+
+// An Approval is what was said to a request.
+type Approval struct {
+	Tenant  string `json:"tenant"`
+	Subject string `json:"by"`
+	Host    string `json:"host,omitempty"` // the name, of a host-agent
+}
+
+// Fingerprint is that of the key, which the other side shows too.
+func (r *Request) Fingerprint() string { return auth.Fingerprint(r.Key) }
+
+// Codes have eight letters that are not mistaken for each other, and spell nothing
+// (RFC 8628, section 6.1).
+const (
+	codeLetters = "BCDFGHJKLMNPQRSTVWXZ"
+	codeLength  = 8
+	typedLength = 4 // of its end, which are typed by who came with a link
+)
+
+func newCode() string {
+	var b strings.Builder
+	for b.Len() < codeLength {
+		n, err := rand.Int(rand.Reader, big.NewInt(int64(len(codeLetters))))
+		if err != nil {
+			panic(err) // crypto/rand never fails
+		}
+		b.WriteByte(codeLetters[n.Int64()])
+	}
+	return b.String()
+}
+
+// ShowCode writes a code as people read it: BCDF-GHJK.
+func ShowCode(code string) string {
+	return code[:codeLength-typedLength] + "-" + code[codeLength-typedLength:]
+}
+
+// ReadCode is a code as it was typed, without what does not matter.
+func ReadCode(typed string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(codeLetters, r) {
+			return r
+		}
+		return -1
+	}, strings.ToUpper(typed))
+}
+
+// Ask keeps a request, and returns it with its code and secret. Key is the thumbprint
+// of what asks.
+func (d *Desk) Ask(r Request) (Request, error) {
+	if err := auth.CheckThumbprint(r.Key); err != nil {
+		return Request{}, err
+	}
+	waiting, err := d.requests()
+	if err != nil {
+		return Request{}, err
+	}
+	if len(waiting) >= maxRequests {
+		return Request{}, ErrTooMany
+	}
+	r.ID, r.Secret, r.Code = strings.ToLower(rand.Text()[:10]), rand.Text(), newCode()
+	r.Name, r.Machine, r.User = Clean(r.Name), Clean(r.Machine), Clean(r.User)
+	r.Made = d.now().UTC()
+	r.Expires = r.Made.Add(RequestTTL)
+	r.Wrong, r.Denied, r.Approved = 0, false, nil
+	kept := r
+	kept.Secret = hashed(r.Secret)
+	return r, update(d.store, requestPrefix+r.ID, func(*Request) (*Request, error) { return &kept, nil })
+}
+
+// requests returns those that wait, and forgets those that are over.
+func (d *Desk) requests() (waiting map[string]Request, err error) {
+	found, err := all[Request](d.store, requestPrefix)
+	if err != nil {
+		return nil, err
+	}
+	for key, r := range found {
+		if d.now().Before(r.Expires) {
+			continue
+		}
+		delete(found, key)
+		if err := d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// Find returns a request that somebody may decide about, by its ID or its code.
+func (d *Desk) Find(idOrCode string, who *Person) (Request, error) {
+	waiting, err := d.requests()
+	if err != nil {
+		return Request{}, err
+	}
+	code := ReadCode(idOrCode)
+	for _, r := range waiting {
+		byCode := len(code) == codeLength && subtle.ConstantTimeCompare([]byte(code), []byte(r.Code)) == 1
+		if (r.ID == idOrCode || byCode) && r.isFor(who) && r.Approved == nil && !r.Denied {
+			return r, nil
+		}
+	}
+	return Request{}, ErrNone
+}
+
+// isFor reports whether it is somebody's to decide.
+func (r *Request) isFor(who *Person) bool {
+	return (r.Tenant == "" || r.Tenant == who.Tenant) && (r.Subject == "" || r.Subject == who.Subject)
+}
+
+// Decide approves a request, or denies it. To approve, the code is to be typed, or
+// its end. Host is the name for a host-agent.
+func (d *Desk) Decide(id string, who *Person, approve bool, typed, host string) (Request, error) {
+	var decided Request
+	var wrong error
+	err := update(d.store, requestPrefix+id, func(r *Request) (*Request, error) {
+		wrong = nil
+		if r == nil || !r.isFor(who) || r.Approved != nil || r.Denied || d.now().After(r.Expires) {
+			return nil, ErrNone
+		}
+		code := ReadCode(typed)
+		switch {
+		case !approve:
+			r.Denied = true
+		case code != r.Code && code != r.Code[codeLength-typedLength:]:
+			if r.Wrong++; r.Wrong >= MaxTries {
+				r.Denied = true
+				wrong = ErrTries
+			} else {
+				wrong = ErrWrong
+			}
+		case r.Kind == OfHost && ahp.CheckName("host", host) != nil:
+			return nil, ahp.CheckName("host", host)
+		default:
+			r.Approved = &Approval{Tenant: who.Tenant, Subject: who.Subject, Host: host}
+		}
+		decided = *r
+		return r, nil
+	})
+	if err == nil {
+		err = wrong
+	}
+	return decided, err
+}
+
+// Poll is how what asks looks whether it was approved: with its secret, and the
+// thumbprint of the key that it has proved. A request that was approved is handed out
+// once; of a device, as the device that it is now.
+func (d *Desk) Poll(id, secret, key string) (r Request, device Device, err error) {
+	if err := d.mayPoll(hashed(id + " " + secret + " " + key)); err != nil {
+		return r, device, err
+	}
+	err = update(d.store, requestPrefix+id, func(old *Request) (*Request, error) {
+		switch {
+		case old == nil:
+			return nil, ErrGone
+		case subtle.ConstantTimeCompare([]byte(old.Secret), []byte(hashed(secret))) != 1 || old.Key != key:
+			return nil, ErrNone
+		case d.now().After(old.Expires):
+			return nil, ErrGone
+		case old.Denied:
+			return nil, ErrDenied
+		case old.Approved == nil:
+			return nil, ErrPending
+		}
+		r = *old
+		return nil, nil // used up
+	})
+	if err != nil || r.Kind != OfDevice {
+		return r, device, err
+	}
+	device, err = d.add(Device{Tenant: r.Approved.Tenant, Subject: r.Approved.Subject, Name: r.Name, Key: key, Place: r.Address})
+	return r, device, err
+}
+
+// mayPoll sees to it that nobody looks too often, who is somebody by what they show.
+func (d *Desk) mayPoll(who string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.now()
+	next, ok := d.polled[who]
+	if !ok && len(d.polled) >= 4*maxRequests {
+		maps.DeleteFunc(d.polled, func(_ string, next time.Time) bool { return !now.Before(next) })
+	}
+	if !ok && len(d.polled) >= 4*maxRequests {
+		return ErrSlowDown
+	}
+	d.polled[who] = now.Add(PollEvery)
+	if ok && now.Before(next) {
+		return ErrSlowDown
+	}
+	return nil
+}
