@@ -10,7 +10,7 @@ import (
 // TestConsoleHeaders has each page, and what belongs to it, come with what keeps
 // others from it.
 func TestConsoleHeaders(t *testing.T) {
-	for _, path := range []string{"/", "/main.js", "/canvas-inband.html", "/canvas-direct.html", "/mcp-app.html?connect=https://example.com"} {
+	for _, path := range []string{"/", "/sw.js", "/canvas-inband.html", "/terminal.html", "/canvas-direct.html", "/mcp-app.html?connect=https://example.com"} {
 		w := httptest.NewRecorder()
 		console().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		for name, want := range map[string]string{

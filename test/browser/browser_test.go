@@ -177,9 +177,18 @@ func (p *page) openSession(uri string) {
 	eval[any](p, button+".click()")
 }
 
-// say sends a prompt.
+// begin begins a session, as the page proposes it.
+func (p *page) begin() {
+	p.t.Helper()
+	p.click("#new-session")
+	p.click("#create")
+	p.wants("#chat-note", "Nothing has been said yet.")
+}
+
+// say sends a prompt to an agent that does nothing.
 func (p *page) say(prompt string) {
 	p.t.Helper()
+	p.until("the agent to rest", patience, func() bool { return eval[bool](p, "document.querySelector('#stop') === null") })
 	p.do(chromedp.SendKeys(chromedp.CSS("#prompt"), prompt))
 	p.click("#send")
 }

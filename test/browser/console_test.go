@@ -41,8 +41,7 @@ func TestConsole(t *testing.T) {
 	p.shot("live")
 
 	// A session of our own.
-	p.click("#new-session")
-	p.wants("#chat-note", "Nothing has been said yet.")
+	p.begin()
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	p.wants("#chat-title", "hello")
@@ -145,8 +144,7 @@ func TestConsoleResumes(t *testing.T) {
 	p := newPage(t)
 	s := startStack(t)
 	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
-	p.click("#new-session")
-	p.wants("#chat-note", "Nothing has been said yet.")
+	p.begin()
 	const deltas = 150
 	p.say(fmt.Sprintf("stream %d 20 8", deltas))
 	p.wants(lastTurn+" .parts", "10 xxxxx")
@@ -183,7 +181,9 @@ func TestConsoleRefused(t *testing.T) {
 	p.click(lastTurn + " .outcome button:last-child") // discard
 	p.until("the prompt to go", patience, func() bool { return !strings.Contains(p.text("#turns"), "Refused") })
 	p.click("#new-session")
-	p.wants("#sessions-note", "No session was made")
+	p.click("#create")
+	p.wants("#new-note", "No session was made")
+	p.click("#new [aria-label=Close]")
 	p.openSession("demo:/live")
 	p.click("#stop")
 	p.wants("#composer-note", "Refused: ")

@@ -1,0 +1,227 @@
+// Package bundle makes the files of the web console out of its sources and the
+// libraries in console/npm. It needs Go alone: esbuild is a library of Go.
+package bundle
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evanw/esbuild/pkg/api"
+)
+
+// libraries say which file of npm/ an import means.
+var libraries = map[string]string{
+	"preact":             "preact/dist/preact.module.js",
+	"preact/hooks":       "preact/hooks/dist/hooks.module.js",
+	"preact/jsx-runtime": "preact/jsx-runtime/dist/jsxRuntime.module.js",
+	"marked":             "marked/lib/marked.esm.js",
+	"dompurify":          "dompurify/dist/purify.es.mjs",
+	"diff":               "diff/libesm/diff/line.js",
+	"highlight.js/core":  "highlight.js/lib/core.js",
+	"@xterm/xterm":       "@xterm/xterm/lib/xterm.mjs",
+	"@xterm/addon-fit":   "@xterm/addon-fit/lib/addon-fit.mjs",
+}
+
+// options are those of all bundles.
+func options(dir string) api.BuildOptions {
+	alias := map[string]string{}
+	for name, file := range libraries {
+		alias[name] = "./npm/" + file
+	}
+	for _, l := range languages {
+		alias["highlight.js/"+l] = "./npm/highlight.js/es/languages/" + l + ".js"
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		abs = dir
+	}
+	return api.BuildOptions{
+		AbsWorkingDir: abs, Outdir: filepath.Join(abs, "out"), Bundle: true, Write: false, Metafile: true,
+		MinifyWhitespace: true, MinifyIdentifiers: true, MinifySyntax: true, LegalComments: api.LegalCommentsNone,
+		Charset: api.CharsetUTF8, Engines: []api.Engine{{Name: api.EngineChrome, Version: "111"}, {Name: api.EngineFirefox, Version: "113"}, {Name: api.EngineSafari, Version: "16.4"}},
+		JSX: api.JSXAutomatic, JSXImportSource: "preact", Alias: alias, Tsconfig: filepath.Join(abs, "tsconfig.json"), LogLevel: api.LogLevelSilent,
+	}
+}
+
+// Files returns the files of the console, whose directory is dir, by name.
+func Files(dir string) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	names := map[string]string{} // of a source, the path that it is served at
+	worker := options(dir)
+	worker.EntryPoints = []string{"src/highlight-worker.ts"}
+	worker.Format = api.FormatIIFE
+	worker.EntryNames = "[name]-[hash]"
+	if err := add(worker, files, names); err != nil {
+		return nil, err
+	}
+	page := options(dir)
+	page.EntryPoints = []string{"src/main.tsx"}
+	page.Format, page.Splitting = api.FormatESModule, true
+	page.EntryNames, page.ChunkNames = "[name]-[hash]", "[name]-[hash]"
+	page.Define = map[string]string{"HIGHLIGHT_WORKER": quote("/" + names["src/highlight-worker.ts"])}
+	if err := add(page, files, names); err != nil {
+		return nil, err
+	}
+	if err := frames(dir, files); err != nil {
+		return nil, err
+	}
+	if err := terminal(dir, files); err != nil {
+		return nil, err
+	}
+	if err := index(dir, files, names); err != nil {
+		return nil, err
+	}
+	return files, serviceWorker(dir, files)
+}
+
+// add bundles, and notes what came out.
+func add(o api.BuildOptions, files map[string][]byte, names map[string]string) error {
+	result := api.Build(o)
+	if len(result.Errors) > 0 {
+		return errors.New(strings.Join(api.FormatMessages(result.Errors, api.FormatMessagesOptions{}), "\n"))
+	}
+	for _, f := range result.OutputFiles {
+		name, err := filepath.Rel(o.Outdir, f.Path)
+		if err != nil {
+			return err
+		}
+		files[filepath.ToSlash(name)] = f.Contents
+	}
+	var meta struct {
+		Outputs map[string]struct {
+			EntryPoint string `json:"entryPoint"`
+			CSSBundle  string `json:"cssBundle"`
+		} `json:"outputs"`
+	}
+	if err := json.Unmarshal([]byte(result.Metafile), &meta); err != nil {
+		return err
+	}
+	for out, m := range meta.Outputs {
+		if m.EntryPoint != "" {
+			names[m.EntryPoint] = path.Base(out)
+		}
+		if m.CSSBundle != "" {
+			names[m.EntryPoint+".css"] = path.Base(m.CSSBundle)
+		}
+	}
+	return nil
+}
+
+func quote(s string) string {
+	q, _ := json.Marshal(s) // a string can be
+	return string(q)
+}
+
+// frames copies what is served as it is.
+func frames(dir string, files map[string][]byte) error {
+	root := filepath.Join(dir, "frames")
+	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		files[filepath.ToSlash(rel)], err = os.ReadFile(name)
+		return err
+	})
+}
+
+// terminal makes the page that shows a terminal. It has an origin of its own,
+// from which it can load nothing: so script and style stand in it.
+func terminal(dir string, files map[string][]byte) error {
+	o := options(dir)
+	o.EntryPoints = []string{"src/terminal-frame.ts"}
+	o.Format = api.FormatIIFE
+	made, names := map[string][]byte{}, map[string]string{}
+	if err := add(o, made, names); err != nil {
+		return err
+	}
+	script, style := made[names["src/terminal-frame.ts"]], made[names["src/terminal-frame.ts.css"]]
+	if bytes.Contains(bytes.ToLower(script), []byte("</script")) || bytes.Contains(bytes.ToLower(style), []byte("</style")) {
+		return errors.New("terminal-frame: its text would end its element")
+	}
+	html, err := os.ReadFile(filepath.Join(dir, "src", "terminal.html"))
+	if err != nil {
+		return err
+	}
+	html = bytes.Replace(html, []byte("/*STYLE*/"), style, 1)
+	files["terminal.html"] = bytes.Replace(html, []byte("/*SCRIPT*/"), script, 1)
+	return nil
+}
+
+func index(dir string, files map[string][]byte, names map[string]string) error {
+	html, err := os.ReadFile(filepath.Join(dir, "src", "index.html"))
+	if err != nil {
+		return err
+	}
+	text := strings.ReplaceAll(string(html), "main.css", names["src/main.tsx.css"])
+	files["index.html"] = []byte(strings.ReplaceAll(text, "main.js", names["src/main.tsx"]))
+	return nil
+}
+
+// serviceWorker makes sw.js, which keeps the page and what it is made of.
+func serviceWorker(dir string, files map[string][]byte) error {
+	var shell []string
+	for name := range files {
+		if strings.HasSuffix(name, ".js") && !strings.HasPrefix(name, "canvas-") && !strings.HasPrefix(name, "vendor/") || strings.HasSuffix(name, ".css") {
+			shell = append(shell, "/"+name)
+		}
+	}
+	slices.Sort(shell)
+	list, err := json.Marshal(shell)
+	if err != nil {
+		return err
+	}
+	o := options(dir)
+	o.EntryPoints = []string{"src/sw.ts"}
+	o.Format = api.FormatIIFE
+	o.Define = map[string]string{"SHELL": string(list)}
+	return add(o, files, map[string]string{})
+}
+
+// packedTypes are compressed: the others are already, or small.
+var packedTypes = []string{".js", ".css", ".html", ".svg", ".webmanifest"}
+
+// Pack returns the name and content that a file is stored with.
+func Pack(name string, content []byte) (string, []byte, error) {
+	if !slices.Contains(packedTypes, path.Ext(name)) || len(content) < 512 {
+		return name, content, nil
+	}
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return "", nil, err
+	}
+	if _, err := w.Write(content); err != nil {
+		return "", nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := w.Close(); err != nil {
+		return "", nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return name + ".gz", b.Bytes(), nil
+}
+
+// Test returns a program for Node.js that runs a file of tests.
+func Test(dir, file string) ([]byte, error) {
+	o := options(dir)
+	o.EntryPoints = []string{file}
+	o.Format, o.Platform = api.FormatESModule, api.PlatformNode
+	o.MinifyWhitespace, o.MinifyIdentifiers, o.MinifySyntax, o.Engines = false, false, false, nil
+	o.Define = map[string]string{"HIGHLIGHT_WORKER": quote("/worker.js")}
+	files, names := map[string][]byte{}, map[string]string{}
+	if err := add(o, files, names); err != nil {
+		return nil, err
+	}
+	return files[names[file]], nil
+}

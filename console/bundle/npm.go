@@ -1,0 +1,94 @@
+package bundle
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// kept are the files of packages that are bundled, and their licences.
+var kept = map[string][]string{
+	"preact":           {"dist/preact.module.js", "hooks/dist/hooks.module.js", "jsx-runtime/dist/jsxRuntime.module.js", "LICENSE"},
+	"marked":           {"lib/marked.esm.js", "LICENSE*"},
+	"dompurify":        {"dist/purify.es.mjs", "LICENSE"},
+	"diff":             {"libesm/diff/base.js", "libesm/diff/line.js", "libesm/util/*.js", "LICENSE"},
+	"highlight.js":     append([]string{"lib/core.js", "LICENSE"}, languageFiles()...),
+	"@xterm/xterm":     {"lib/xterm.mjs", "css/xterm.css", "LICENSE"},
+	"@xterm/addon-fit": {"lib/addon-fit.mjs", "LICENSE"},
+	"axe-core":         {"axe.min.js", "LICENSE"}, // for the tests
+}
+
+// languages are those that code is highlighted in.
+var languages = strings.Fields(`bash c cpp csharp css diff dockerfile go graphql ini java javascript json kotlin lua makefile
+	markdown objectivec perl php plaintext powershell protobuf python r ruby rust scala scss sql swift typescript xml yaml`)
+
+func languageFiles() []string {
+	var files []string
+	for _, l := range languages {
+		files = append(files, "es/languages/"+l+".js")
+	}
+	return files
+}
+
+// GetLibraries has npm fetch what package-lock.json names, which it checks by
+// its hashes, without running any script, and keeps what is bundled.
+func GetLibraries(dir string) error {
+	tmp, err := os.MkdirTemp("", "console-npm-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	for _, name := range []string{"package.json", "package-lock.json"} {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(tmp, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	cmd := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = tmp, os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("npm ci: %w", err)
+	}
+	target := filepath.Join(dir, "npm")
+	if err := os.RemoveAll(target); err != nil {
+		return err
+	}
+	for pkg, patterns := range kept {
+		from := filepath.Join(tmp, "node_modules", pkg)
+		for _, pattern := range patterns {
+			if err := copyMatching(from, filepath.Join(target, pkg), pattern); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func copyMatching(from, to, pattern string) error {
+	names, err := fs.Glob(os.DirFS(from), pattern)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%s has no %s", from, pattern)
+	}
+	for _, name := range names {
+		content, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Join(to, filepath.Dir(name)), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

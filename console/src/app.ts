@@ -1,0 +1,708 @@
+// What the page is about: who we are, which hosts there are, what is shown of
+// which, and what the user may do. The address is #host=NAME&session=URI; a
+// token in it is taken out at once.
+
+import { code, ROOT } from './rpc';
+import { Link } from './link';
+import { array, text, type Pending } from './store';
+import { status, type Json } from './reduce';
+import { randomId, sentence } from './words';
+
+const tokenKey = 'ahp-relay-token';
+const untaken = 20_000; // ms after which a prompt that the host has not taken is given up
+const hostsEvery = 15_000; // ms between looks at the hosts
+const hostsSoon = 2_000; // the same while ours cannot be reached
+const linksMax = 16; // hosts that are followed at a time
+const undoTime = 6_000; // ms in which a deletion can be taken back
+
+// A token stands in the list of subprotocols, which allows no more (RFC 9110, section 5.6.2).
+const tokenForm = /^[\w.~-]+$/;
+
+/** What is shown beside a chat. */
+export interface Pane { kind: 'canvas' | 'changes' | 'terminal' | 'file'; channel: string; title?: string }
+
+export interface Attachment { label: string; data: string; contentType: string }
+
+export class App {
+  token = stored();
+  tokenWhy = '';
+  hosts: Json[] = [];
+  hostsNote = '';
+  hostsStale = false; // the relay could not be asked again
+  grant: Json = null; // what the relay says that the token allows
+  offline = false; // this device says that it has no network
+  links = new Map<string, Link>();
+
+  host = '';
+  session = ''; // URI of the session that is open
+  chat = ''; // URI of the chat of it that is shown, '' for its first
+  pane: Pane | null = null;
+  dialog: Json = null; // {kind: 'new' | 'palette' | 'sign-in' | 'rename' | 'help', …}
+  swap: Json = null; // what a link wants to change: {key, token, host, session, now, then, why}
+  composerNote = '';
+  search = '';
+  onlyHost = ''; // whose sessions are listed, '' for all
+  deleted: { link: Link; session: string; timer: ReturnType<typeof setTimeout> } | null = null;
+  models = new Map<string, Json>(); // session to the model that is chosen for it
+
+  draw: () => void = () => {};
+  mcpSaid: (channel: string, method: string, params: Json) => void = () => {};
+  deliver: (channel: string, payload: Json) => void = () => {};
+
+  get link(): Link | undefined {
+    return this.links.get(this.host);
+  }
+
+  get hostInfo(): Json {
+    return this.hosts.find((h) => h.host === this.host);
+  }
+
+  /** Whether the token lets us look only. The host-agent refuses the rest; we need not offer it. */
+  get readOnly(): boolean {
+    return this.grant?.access === 'read';
+  }
+
+  /** Whether it is for some sessions: others cannot be begun. */
+  get narrow(): boolean {
+    return array(this.grant?.channels).length > 0;
+  }
+
+  get chatUri(): string | undefined {
+    if (!this.session) return undefined;
+    return this.chat || this.link?.store.chatOf(this.session);
+  }
+
+  // ---- the token and the address
+
+  useToken(given: string): void {
+    // The address that the relay printed will do as well.
+    const params = new URLSearchParams(given.slice(given.indexOf('#') + 1));
+    const token = (params.get('token') ?? given).trim();
+    if (!tokenForm.test(token)) {
+      this.tokenWhy = 'That does not look like a token.';
+      this.draw();
+      return;
+    }
+    this.adopt(token, params.get('host') ?? '');
+  }
+
+  /** Goes on with a token, at a host if one is named. */
+  adopt(token: string, named: string): void {
+    this.token = token;
+    this.grant = null;
+    this.tokenWhy = '';
+    keepToken(token);
+    const host = named || this.host;
+    if (this.link?.live && host === this.host) {
+      for (const link of this.links.values()) this.#refresh(link, token);
+      this.follow();
+      return;
+    }
+    this.disconnect();
+    if (named) setAddress(named, '');
+    this.follow();
+  }
+
+  /** Goes on with another token; where it allows something else, on a new connection. */
+  async #refresh(link: Link, token: string): Promise<void> {
+    const { conn } = link;
+    try {
+      await conn?.request('relay/refreshToken', { channel: ROOT, token });
+    } catch {
+      if (link.conn !== conn) return;
+      link.stop();
+      link.connect();
+    }
+  }
+
+  forget(why = ''): void {
+    this.#round++;
+    keepToken('');
+    this.token = '';
+    this.tokenWhy = why;
+    this.hosts = [];
+    this.grant = null;
+    this.dialog = null;
+    this.disconnect();
+    this.draw();
+  }
+
+  /** Whether the token outlives the tab. */
+  get kept(): boolean {
+    return localStorage.getItem(tokenKey) !== null;
+  }
+
+  keep(on: boolean): void {
+    if (on) localStorage.setItem(tokenKey, this.token);
+    else localStorage.removeItem(tokenKey);
+    this.draw();
+  }
+
+  /**
+   * Goes where the address says. A link may lead anywhere, and anybody can make
+   * one: where there is a token or a host already, it does not get another without
+   * the user's word.
+   */
+  route(): void {
+    const params = new URLSearchParams(location.hash.slice(1));
+    const host = params.get('host') ?? '';
+    const session = params.get('session') ?? '';
+    const token = (params.get('token') ?? '').trim();
+    const isLink = history.state?.ours !== true;
+    const otherToken = token !== '' && token !== this.token;
+    const otherHost = host !== '' && host !== this.host && this.host !== '';
+    if (this.token !== '' && (otherToken || (isLink && otherHost))) {
+      setAddress(this.host, this.session); // a token must not stay there
+      this.#propose({ token, host, session });
+    } else if (params.has('token')) {
+      setAddress(host, session);
+      this.useToken(token);
+      return;
+    } else if (isLink) setAddress(host, session);
+    this.follow();
+  }
+
+  /** Goes where the address says, which is known to be all right. */
+  follow(): void {
+    const params = new URLSearchParams(location.hash.slice(1));
+    const host = params.get('host') ?? '';
+    const session = params.get('session') ?? '';
+    const moved = host !== this.host || session !== this.session;
+    const before = this.link;
+    this.host = host;
+    this.session = session;
+    if (moved) {
+      this.chat = '';
+      this.pane = null;
+      this.composerNote = '';
+      before?.errors.clear();
+      before?.tidy();
+    }
+    if (this.token && host) {
+      const link = this.#linkTo(host);
+      if (!link.conn) link.connect();
+      if (moved) this.#enter(link);
+    }
+    if (this.token) this.refreshHosts();
+    this.draw();
+  }
+
+  #linkTo(host: string): Link {
+    let link = this.links.get(host);
+    if (!link) {
+      link = new Link(host, {
+        token: () => this.token,
+        wanted: (l) => this.#wanted(l),
+        state: (l, state) => this.#changed(l, state),
+        action: (l, envelope) => this.#action(l, envelope),
+        notification: (l, method, params) => this.#notified(l, method, params),
+        mcp: (l, channel, method, params) => { if (l === this.link) this.mcpSaid(channel, method, params); },
+        draw: () => this.draw(),
+      });
+      this.links.set(host, link);
+    }
+    return link;
+  }
+
+  #wanted(link: Link): string[] {
+    if (link !== this.link || !this.session) return [];
+    return [this.session, this.chatUri, this.pane?.kind === 'file' ? '' : this.pane?.channel].filter(Boolean) as string[];
+  }
+
+  #enter(link = this.link): void {
+    if (!link) return;
+    link.tidy();
+    link.enter();
+  }
+
+  disconnect(): void {
+    for (const link of this.links.values()) link.stop();
+    this.links.clear();
+    this.pane = null;
+    this.composerNote = '';
+  }
+
+  /** Asks the user about a link, with what the relay says of the tokens. */
+  async #propose({ token, host, session }: Json): Promise<void> {
+    const round: Json = { key: {}, token, host, session, now: null, then: null, why: '' };
+    this.swap = round;
+    this.draw();
+    const [now, then] = await Promise.all([looked(this.token), token ? looked(token) : null]);
+    if (this.swap !== round) return;
+    const said: Json = then ?? now;
+    this.swap = { ...round, now: { grant: now.grant, host: this.host }, then: { grant: said.grant, host: host || this.host }, why: said.why };
+    this.draw();
+  }
+
+  keepAsIs(): void {
+    this.swap = null;
+    this.draw();
+  }
+
+  takeSwap(): void {
+    const { token, host, session } = this.swap;
+    this.swap = null;
+    if (token) {
+      this.adopt(token, host);
+      if (session) this.openSession(host || this.host, session);
+      return;
+    }
+    setAddress(host, session, 'pushState');
+    this.follow();
+  }
+
+  chooseHost(host: string): void {
+    this.onlyHost = this.onlyHost === host && this.host === host ? '' : host;
+    setAddress(host, '', 'pushState');
+    this.follow();
+  }
+
+  openSession(host: string, session: string): void {
+    if (session === this.session && host === this.host) return;
+    setAddress(host, session, 'pushState');
+    this.follow();
+    if (session) this.#markRead(host, session);
+  }
+
+  /** Back to the list. */
+  leave(): void {
+    if (this.pane) this.showPane(null);
+    else this.openSession(this.host, '');
+  }
+
+  chooseChat(chat: string): void {
+    this.chat = chat;
+    this.composerNote = '';
+    this.#enter();
+    this.draw();
+  }
+
+  showPane(pane: Pane | null): void {
+    this.pane = pane && this.pane?.channel === pane.channel ? null : pane;
+    if (this.pane) this.link?.errors.delete(this.pane.channel);
+    this.#enter();
+    this.draw();
+  }
+
+  open(dialog: Json): void {
+    this.dialog = dialog;
+    this.draw();
+  }
+
+  // ---- hosts
+
+  #asked = 0; // when
+  #round = 0; // answers to all but the latest question are stale
+
+  async refreshHosts(): Promise<void> {
+    this.#asked = Date.now();
+    const round = ++this.#round;
+    let answer;
+    try {
+      answer = await fetch('/api/hosts', { headers: { Authorization: `Bearer ${this.token}` }, cache: 'no-store' });
+      const body = answer.ok ? await answer.json() : {};
+      if (round !== this.#round) return;
+      if (answer.status === 401) {
+        this.forget('The relay does not accept this token (any more).');
+        return;
+      }
+      if (!answer.ok) throw new Error(`The relay answered ${answer.status}.`);
+      this.hosts = array(body.hosts);
+      this.grant = body.token ?? null;
+      this.hostsNote = this.hosts.length ? '' : 'This token opens no host that the relay knows.';
+      this.hostsStale = false;
+      this.#hostsKnown();
+    } catch (err) {
+      if (round !== this.#round) return;
+      this.hostsStale = true;
+      this.hostsNote = answer ? (err as Error).message : 'The relay cannot be reached.';
+    }
+    this.draw();
+  }
+
+  /** Draws conclusions from what the relay says of its hosts. */
+  #hostsKnown(): void {
+    if (!this.host && this.hosts.length === 1) {
+      setAddress(this.hosts[0].host, '');
+      this.follow();
+    }
+    for (const info of this.hosts) {
+      const link = this.links.get(info.host);
+      const { name, code: closed } = link?.conn?.state ?? {};
+      if (info.state !== 'online') {
+        // The relay may close a moment before its list says why.
+        if (link) link.away = link.listedAway = true;
+        if (link?.conn && info.host !== this.host && !link.live) link.stop();
+      } else if (!link || !link.conn) {
+        if (this.links.size < linksMax || link) this.#linkTo(info.host).connect();
+      } else if (link.listedAway || closed !== code.hostOffline) {
+        if (link.away && name === 'retrying') link.conn.wake();
+        link.away = link.listedAway = false;
+      }
+    }
+  }
+
+  #changed(link: Link, state: Json): void {
+    if (state.name === 'ended' && state.action === 'token') {
+      this.forget(`${sentence(state.reason || 'token expired')} Please paste a new one.`);
+      return;
+    }
+    // Browsers do not tell why a WebSocket was refused; this does.
+    if (state.name !== 'connecting' && (link.host === this.host || state.name !== 'greeting')) this.refreshHosts();
+    this.draw();
+  }
+
+  #action(link: Link, envelope: Json): void {
+    if (link === this.link && this.session) {
+      const what = envelope?.action?.type;
+      // Its chat, or what is open there, may be new.
+      if (what === undefined || envelope.channel === this.session || what === 'chat/canvasesChanged') {
+        this.#closedCanvas(link);
+        link.enter();
+      }
+      for (const { channel, payload } of link.store.takeMessages()) this.deliver(channel, payload);
+    } else link.store.takeMessages();
+    this.draw();
+  }
+
+  #closedCanvas(link: Link): void {
+    if (this.pane?.kind !== 'canvas' || !link.store.get(this.session) || !link.store.get(this.chatUri)) return;
+    if (link.store.canvasesOf(this.session).some((c) => c.channel === this.pane!.channel)) return;
+    this.pane = null; // it was closed
+    link.tidy();
+  }
+
+  #notified(link: Link, method: string, params: Json): void {
+    if (method === 'auth/required') {
+      const resource = text(params?.resource) || text(params?.resource?.resource);
+      const token = link.tokens.get(resource);
+      if (token && params?.reason !== 'expired') link.authenticate(resource, token).catch(() => {});
+      else link.tokens.delete(resource);
+    }
+    this.draw();
+  }
+
+  retry(): void {
+    const { link } = this;
+    if (link?.conn?.state.name === 'ended') {
+      link.stop();
+      link.connect();
+    } else link?.conn?.wake(true);
+    this.refreshHosts();
+  }
+
+  // ---- sessions
+
+  /** All sessions that are known, of all hosts. */
+  sessions(): { link: Link; session: Json }[] {
+    const all = [];
+    for (const link of this.links.values()) {
+      if (this.onlyHost && link.host !== this.onlyHost) continue;
+      for (const session of link.store.sessions.values()) {
+        if (this.deleted?.link !== link || this.deleted.session !== session.resource) all.push({ link, session });
+      }
+    }
+    return all;
+  }
+
+  /** Begins a session, and goes there. Rejects where the host refuses. */
+  async createSession(link: Link, { provider, directory, model, config }: Json): Promise<void> {
+    const channel = `${provider}:/${randomId()}`;
+    await link.conn!.request('createSession', {
+      channel, provider,
+      ...(directory ? { workingDirectories: [directory] } : {}),
+      ...(model ? { model } : {}),
+      ...(config && Object.keys(config).length ? { config } : {}),
+    });
+    if (model) this.models.set(channel, model);
+    this.dialog = null;
+    this.openSession(link.host, channel);
+    this.draw();
+  }
+
+  #tell(link: Link, channel: string, action: Json, quiet = false): void {
+    try {
+      const clientSeq = link.conn?.dispatch(channel, action);
+      if (quiet && clientSeq !== undefined) link.store.quiet.add(clientSeq);
+    } catch {
+      this.composerNote = 'Not connected.';
+    }
+    this.draw();
+  }
+
+  #markRead(host: string, session: string): void {
+    const link = this.links.get(host);
+    const summary = link?.store.sessions.get(session);
+    if (!link?.live || this.readOnly || !summary || summary.status & status.read) return;
+    this.#tell(link, session, { type: 'session/isReadChanged', isRead: true }, true);
+  }
+
+  rename(link: Link, session: string, title: string): void {
+    this.#tell(link, session, { type: 'session/titleChanged', title });
+  }
+
+  archive(link: Link, session: string, on: boolean): void {
+    this.#tell(link, session, { type: 'session/isArchivedChanged', isArchived: on });
+  }
+
+  /** Deletes a session, unless the user takes that back in time. */
+  remove(link: Link, session: string): void {
+    this.#removeNow();
+    this.deleted = { link, session, timer: setTimeout(() => this.#removeNow(), undoTime) };
+    if (this.session === session) this.openSession(this.host, '');
+    this.draw();
+  }
+
+  undo(): void {
+    if (this.deleted) clearTimeout(this.deleted.timer);
+    this.deleted = null;
+    this.draw();
+  }
+
+  #removeNow(): void {
+    const { deleted } = this;
+    if (!deleted) return;
+    clearTimeout(deleted.timer);
+    this.deleted = null;
+    deleted.link.conn?.request('disposeSession', { channel: deleted.session }).catch((err: Error) => {
+      deleted.link.note = `The session was not deleted: ${err.message}`;
+      this.draw();
+    });
+    this.draw();
+  }
+
+  // ---- the chat
+
+  perform(channel: string | undefined, action: Json): number | undefined {
+    const { link } = this;
+    this.composerNote = '';
+    if (!link?.conn || !channel) return undefined;
+    link.store.refusal = '';
+    try {
+      return link.conn.dispatch(channel, action);
+    } catch (err) {
+      this.composerNote = (err as Error).message;
+      return undefined;
+    } finally {
+      this.draw();
+    }
+  }
+
+  #message(prompt: string, attachments: Attachment[]): Json {
+    const model = this.models.get(this.session);
+    return {
+      text: prompt,
+      origin: { kind: 'user' },
+      ...(model ? { model } : {}),
+      ...(attachments.length ? { attachments: attachments.map((a) => ({ type: 'embeddedResource', displayKind: 'image', ...a })) } : {}),
+    };
+  }
+
+  /**
+   * Sends a prompt: at once, or, while the agent works, to be taken when it is
+   * done ('queued') or when it can ('steering'). False if it cannot be sent now.
+   */
+  send(prompt: string, attachments: Attachment[] = [], how: 'queued' | 'steering' = 'queued'): boolean {
+    const channel = this.chatUri;
+    const chat = this.link?.store.get(channel);
+    if (!this.link?.live || !chat || !channel) return false;
+    const message = this.#message(prompt, attachments);
+    if (chat.activeTurn) {
+      const sent = this.perform(channel, { type: 'chat/pendingMessageSet', kind: how, id: randomId(), message });
+      return sent !== undefined;
+    }
+    if (this.link.store.pending.some((p) => p.channel === channel && !p.failed)) return false;
+    const action = { type: 'chat/turnStarted', turnId: randomId(), startedAt: new Date().toISOString(), message };
+    const clientSeq = this.perform(channel, action);
+    if (clientSeq !== undefined) this.link.store.sent(channel, clientSeq, action);
+    this.draw();
+    return clientSeq !== undefined;
+  }
+
+  sendAgain(pending: Pending): void {
+    const { message } = pending.turn;
+    if (this.send(message.text, array(message.attachments).filter((a) => a.data))) this.link?.store.discard(pending);
+    this.draw();
+  }
+
+  discard(pending: Pending): void {
+    this.link?.store.discard(pending);
+    this.draw();
+  }
+
+  unqueue(kind: 'queued' | 'steering', id: string): void {
+    this.perform(this.chatUri, { type: 'chat/pendingMessageRemoved', kind, id });
+  }
+
+  stop(): void {
+    const turn = this.link?.store.get(this.chatUri)?.activeTurn;
+    if (!turn) return;
+    const duration = Math.max(0, Date.now() - Date.parse(turn.startedAt)) || 0;
+    this.perform(this.chatUri, { type: 'chat/turnCancelled', turnId: turn.id, duration });
+  }
+
+  resume(turn: Json): void {
+    this.perform(this.chatUri, { type: 'chat/turnResume', turnId: turn.id });
+  }
+
+  /** Answers what a tool call waits for. */
+  answer(turn: Json, call: Json, approved: boolean, option?: Json, editedToolInput?: string): void {
+    const { toolCallId, status: now } = call;
+    const result = now === 'pending-result-confirmation';
+    const sent = this.perform(this.chatUri, {
+      type: result ? 'chat/toolCallResultConfirmed' : 'chat/toolCallConfirmed',
+      turnId: turn.id, toolCallId, approved,
+      ...(result ? {} : approved ? { confirmed: 'user-action' } : { reason: 'denied' }),
+      ...(option && !result ? { selectedOptionId: option.id } : {}),
+      ...(approved && editedToolInput !== undefined ? { editedToolInput } : {}),
+    });
+    if (sent !== undefined) this.link?.store.answered(this.chatUri!, toolCallId, option?.label ?? (approved ? 'allow' : 'deny'));
+    navigator.vibrate?.(10);
+    this.draw();
+  }
+
+  /** Answers a question of the agent's. */
+  reply(request: Json, response: 'accept' | 'decline' | 'cancel', answers?: Json): void {
+    const sent = this.perform(this.chatUri, { type: 'chat/inputCompleted', requestId: request.id, response, ...(answers ? { answers } : {}) });
+    if (sent !== undefined) this.link?.store.answered(this.chatUri!, request.id, response);
+    this.draw();
+  }
+
+  async earlier(): Promise<void> {
+    const channel = this.chatUri;
+    const cursor = this.link?.store.get(channel)?.turnsNextCursor;
+    if (!cursor) return;
+    try {
+      await this.link!.conn!.request('fetchTurns', { channel, cursor }); // they come as an action
+    } catch (err) {
+      this.composerNote = (err as Error).message;
+    }
+    this.draw();
+  }
+
+  // ---- what else a host is asked
+
+  /** Asks the host of the open session; rejects where there is no connection. */
+  request(method: string, params: Json): Promise<Json> {
+    if (!this.link?.live) return Promise.reject(new Error('not connected'));
+    return this.link.conn!.request(method, params);
+  }
+
+  /** A text that the host keeps elsewhere. */
+  async read(uri: string): Promise<Json> {
+    return this.request('resourceRead', { channel: ROOT, uri });
+  }
+
+  closeCanvas(channel: string): void {
+    this.perform(channel, { type: 'canvas/closeRequested' });
+  }
+
+  readCanvas(channel: string, uri: string): Promise<Json> {
+    return this.request('canvasReadResource', { channel, uri });
+  }
+
+  /** An address on the web for content, '' if the relay gives none. */
+  async canvasTicket(channel: string, uri: string): Promise<string> {
+    try {
+      const { url } = await this.request('relay/canvasTicket', { channel, uri });
+      return typeof url === 'string' ? url : '';
+    } catch {
+      return ''; // it has no domain for canvases
+    }
+  }
+
+  /** What a canvas says to its provider. Since AHP 0.10 there is no way to it. */
+  tellCanvas(channel: string, payload: Json): void {
+    const { link } = this;
+    const registered = link?.store.canvasesOf(this.session).some((c) => c.channel === channel && c.registered);
+    if (link?.live && !this.readOnly && !registered) link.conn!.dispatch(channel, { type: 'canvas/message', payload });
+  }
+
+  /** Asks an MCP server: {result: a promise, cancel}. */
+  mcp(channel: string, method: string, params: Json): Json {
+    if (!this.link?.live) return { result: Promise.reject(new Error('not connected')), cancel() {} };
+    return this.link.conn!.mcp(channel, method, params);
+  }
+
+  mcpNotify(channel: string, method: string, params: Json): void {
+    if (this.link?.live) this.link.conn!.mcpNotify(channel, method, params);
+  }
+
+  authenticate(resource: string, token: string): Promise<void> {
+    return this.link ? this.link.authenticate(resource, token) : Promise.reject(new Error('not connected'));
+  }
+
+  // ---- what comes from outside
+
+  start(): void {
+    addEventListener('hashchange', () => this.route());
+    addEventListener('popstate', () => this.route());
+    addEventListener('online', () => this.#network(true));
+    addEventListener('offline', () => this.#network(false));
+    let hiddenAt = 0;
+    document.addEventListener('visibilitychange', () => {
+      if (document.hidden) hiddenAt = Date.now();
+      else for (const link of this.links.values()) link.conn?.wake(Date.now() - hiddenAt > 5000);
+      this.draw();
+    });
+    addEventListener('pagehide', () => this.#removeNow());
+    setInterval(() => this.#tick(), 1000);
+    this.route();
+  }
+
+  /** What this device says of its network is believed at once, unless the relay is on it. */
+  #network(there: boolean): void {
+    this.offline = !there && !/^(localhost|127\.0\.0\.1|\[::1\])$/.test(location.hostname);
+    for (const link of this.links.values()) link.conn?.wake(true);
+    if (there && this.token) this.refreshHosts();
+    this.draw();
+  }
+
+  #tick(): void {
+    for (const link of this.links.values()) link.store.expire(untaken);
+    const pause = this.link?.conn && !this.link.live ? hostsSoon : hostsEvery;
+    if (this.token && !document.hidden && Date.now() - this.#asked > pause) this.refreshHosts();
+    this.draw(); // times and countdowns go on
+  }
+}
+
+function stored(): string {
+  return sessionStorage.getItem(tokenKey) ?? localStorage.getItem(tokenKey) ?? '';
+}
+
+/** Keeps the token in the tab, and on the device if one is kept there. */
+function keepToken(token: string): void {
+  if (token) {
+    sessionStorage.setItem(tokenKey, token);
+    if (localStorage.getItem(tokenKey) !== null) localStorage.setItem(tokenKey, token);
+    return;
+  }
+  sessionStorage.removeItem(tokenKey);
+  localStorage.removeItem(tokenKey);
+}
+
+// Entries of the history that this page has been at, or has made.
+const ours = { ours: true };
+
+function setAddress(host: string, session: string, how: 'replaceState' | 'pushState' = 'replaceState'): void {
+  const params = new URLSearchParams();
+  if (host) params.set('host', host);
+  if (session) params.set('session', session);
+  history[how](ours, '', `#${params}`);
+}
+
+/** What the relay says of a token: {grant, why}. */
+async function looked(token: string): Promise<Json> {
+  try {
+    if (!tokenForm.test(token)) throw new Error('That does not look like a token.');
+    const answer = await fetch('/api/hosts', { headers: { Authorization: `Bearer ${token}` }, cache: 'no-store' });
+    if (answer.status === 401) throw new Error('The relay does not accept the token of the link.');
+    if (!answer.ok) throw new Error(`The relay answered ${answer.status}.`);
+    const { token: grant } = await answer.json();
+    return { grant, why: '' };
+  } catch (err) {
+    return { why: (err as Error).message };
+  }
+}
+
+export const app = new App();

@@ -1,0 +1,300 @@
+// Renders canvases: surfaces that an agent has opened, and that know nothing of
+// this page. What is in one is untrusted. It runs in a sandboxed frame with an
+// origin of its own; all that it shares with this page is messages.
+
+const scheme = 'ahp-canvas-content:';
+const maxMessage = 256 * 1024; // characters of JSON, from the canvas to its provider
+const messagesPerSecond = 50; // on average, from the canvas
+const maxBurst = 200;
+const pagesPerSecond = 1; // on average, that the canvas has shown in place of one another
+const maxPages = 20;
+const maxReads = 8; // of one canvas at a time
+const maxWaiting = 5000; // reads of one canvas that wait for their turn
+const maxAddress = 8192; // characters
+
+function isLoopback(hostname) {
+  return hostname === 'localhost' || hostname === '127.0.0.1';
+}
+
+/**
+ * How a canvas is loaded: the one place that decides it. Returns {name, entry},
+ * name being
+ *
+ *   inband  its content is read over its channel, and rebuilt in the sandbox
+ *   direct  the browser loads it from where it is
+ *   none    it is not loaded; why says the reason
+ *
+ * url is the canvas's, instanceId the canvas's own, page the address of this
+ * page. Data URLs are rebuilt too, so that they reach as little.
+ */
+export function wayTo(url: string, instanceId: string, page: string): any {
+  const no = (why: string): any => ({ name: 'none', why });
+  if (!url) return no('It has no address at the moment.');
+  let parsed;
+  try {
+    parsed = new URL(url);
+  } catch {
+    return no('Its address cannot be read.');
+  }
+  const from = new URL(page);
+  if (parsed.username || parsed.password) return no('Its address has a user name or a password in it.');
+  switch (parsed.protocol) {
+    case scheme:
+      if (instanceOf(url) !== instanceId) return no('Its address is that of another canvas.');
+      return { name: 'inband', entry: url };
+    case 'data:':
+      return { name: 'inband', entry: url };
+    case 'http:':
+      if (!isLoopback(parsed.hostname)) return no('Its address begins with http:, which is not safe.');
+      if (!isLoopback(from.hostname)) return no("Its address is on the host's own machine, which cannot be reached from here.");
+      break;
+    case 'https:':
+      break;
+    default:
+      return no(`Addresses that begin with ${parsed.protocol} are not opened here.`);
+  }
+  if (parsed.origin === from.origin) return no('Its address is on this relay itself.');
+  return { name: 'direct', entry: parsed.href };
+}
+
+/** The instance that an address of content names, undefined if none. */
+function instanceOf(uri) {
+  const [, name] = /^ahp-canvas-content:\/([^/?#]+)/.exec(uri) ?? [];
+  try {
+    return name && decodeURIComponent(name);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether something is an address of an instance's own content. */
+export function isContentOf(uri, instanceId) {
+  if (typeof uri !== 'string' || uri.length > maxAddress || instanceOf(uri) !== instanceId) return false;
+  let path;
+  try {
+    path = decodeURIComponent(uri.replace(/[?#].*$/s, ''));
+  } catch {
+    return false;
+  }
+  return !/[\\\p{Cc}]/u.test(path) && !path.split('/').includes('..');
+}
+
+/** What a host says of a resource, as {data, type}: data is a string or bytes. */
+export function contentOf(result) {
+  const content = Array.isArray(result?.contents) ? result.contents[0] : undefined;
+  const type = typeof content?.mimeType === 'string' ? content.mimeType.split(';')[0].trim().toLowerCase() : '';
+  if (typeof content?.text === 'string') return { data: content.text, type: type || 'text/plain' };
+  if (typeof content?.blob !== 'string') throw new Error('The host has sent no content.');
+  const binary = atob(content.blob);
+  const data = Uint8Array.from(binary, (c) => c.charCodeAt(0));
+  // Text may come as bytes, too.
+  if (/^text\/|javascript|json|xml/.test(type) && type !== 'image/svg+xml') return { data: new TextDecoder().decode(data), type };
+  return { data, type: type || 'application/octet-stream' };
+}
+
+/** Allows so many things per second, on average. */
+export class Bucket {
+  #rate: number;
+  #most: number;
+  #left: number;
+  #at: number;
+
+  constructor(rate, most, now) {
+    this.#rate = rate;
+    this.#most = most;
+    this.#left = most;
+    this.#at = now;
+  }
+
+  take(now) {
+    this.#left = Math.min(this.#most, this.#left + ((now - this.#at) / 1000) * this.#rate);
+    this.#at = now;
+    if (this.#left < 1) return false;
+    this.#left--;
+    return true;
+  }
+}
+
+let code: any; // that runs in the sandbox, once it was needed
+
+async function load(file) {
+  const answer = await fetch(file);
+  if (!answer.ok) throw new Error(`The relay answered ${answer.status}.`);
+  return answer.text();
+}
+
+/** A script: canvas-inband.js, and before it what it reads modules with, as parseModule. */
+async function inBandCode() {
+  // The lexer is a module, and must not be loaded as one: some browsers take no import map after that.
+  code ??= Promise.all([load('canvas-inband.js'), load('vendor/es-module-lexer.js')]).then(([text, lexer]) => (
+    `const parseModule = (() => {\n${lexer.replace(/\bexport (?=const |function )/g, '')}\nreturn parse;\n})();\n${text}`));
+  try {
+    return await code;
+  } catch (err) {
+    code = undefined; // to be tried again
+    throw err;
+  }
+}
+
+/**
+ * A Frame shows one canvas in a node. `on` has the callbacks
+ *
+ *   read(uri)         asks the host for content: a promise of what it says
+ *   ticket(uri)       asks the relay for an address on the web of content: a
+ *                     promise, of '' where the relay gives none
+ *   message(payload)  the canvas says something to its provider
+ *   state({name, why}) name is loading, shown, refused or failed
+ */
+export class Frame {
+  #parent: any;
+  #on: any;
+  #instance: string;
+  #turn = 0;
+  #ticketed = false;
+  #iframe: any = null;
+  #port: any = null;
+  #loading = false; // it has yet to say how that went
+  #bucket = new Bucket(messagesPerSecond, maxBurst, performance.now());
+  #turns = new Bucket(pagesPerSecond, maxPages, performance.now());
+  #reading = 0;
+  #queue: any[] = [];
+  #listen = (event: any) => this.#heard(event);
+
+  constructor(parent, instanceId, on) {
+    this.#parent = parent;
+    this.#instance = instanceId;
+    this.#on = on;
+    addEventListener('message', this.#listen);
+  }
+
+  /** Whether the canvas is loaded by a ticket, which ends with the connection. */
+  get ticketed() {
+    return this.#ticketed;
+  }
+
+  /** Loads the canvas from an address, in place of what was there. */
+  async load(url) {
+    this.#clear();
+    const turn = ++this.#turn;
+    let way = wayTo(url, this.#instance, location.href);
+    if (way.name === 'none') {
+      this.#on.state({ name: 'refused', why: way.why });
+      return;
+    }
+    this.#on.state({ name: 'loading', why: '' });
+    // Content of a host is best at an origin of its own, where there is one:
+    // then it is a page like any other.
+    if (way.name === 'inband' && url.startsWith(scheme)) {
+      const entry = await this.#on.ticket(url);
+      if (turn !== this.#turn) return; // there is something else to load by now
+      this.#ticketed = entry !== '';
+      if (this.#ticketed) way = { name: 'direct', entry };
+    }
+    const page = { inband: 'canvas-inband.html', direct: 'canvas-direct.html' }[way.name];
+    const iframe = document.createElement('iframe');
+    iframe.title = 'Canvas';
+    iframe.sandbox.value = 'allow-scripts'; // and never allow-same-origin
+    iframe.referrerPolicy = 'no-referrer';
+    iframe.src = page;
+    iframe.addEventListener('load', () => this.#begin(iframe, way), { once: true });
+    this.#iframe = iframe;
+    this.#parent.append(iframe);
+  }
+
+  /** Gives the canvas a message of its provider. */
+  deliver(payload) {
+    // A sandboxed frame has no origin to name. What is in it is the canvas.
+    this.#iframe?.contentWindow?.postMessage(payload, '*');
+  }
+
+  /** Ends all. No callback is called any more. */
+  close() {
+    removeEventListener('message', this.#listen);
+    this.#clear();
+    this.#on = { read: () => Promise.reject(new Error('closed')), ticket: () => Promise.resolve(''), message() {}, state() {} };
+  }
+
+  #clear() {
+    this.#turn++;
+    this.#ticketed = false;
+    this.#iframe?.remove();
+    this.#port?.close();
+    this.#iframe = this.#port = null;
+    this.#loading = false;
+    this.#queue = [];
+  }
+
+  // The frame has loaded our own page, with nothing of the canvas in it yet. That
+  // takes what comes with a port for the beginning: nothing else that is posted
+  // there has one.
+  async #begin(iframe, { name, entry }) {
+    const message: any = { entry };
+    try {
+      if (name === 'inband') message.code = await inBandCode();
+      if (name === 'inband' && entry.startsWith(scheme)) message.content = contentOf(await this.#on.read(entry));
+    } catch (err) {
+      if (iframe === this.#iframe) this.#on.state({ name: 'failed', why: err.message });
+      return;
+    }
+    if (iframe !== this.#iframe) return;
+    const { port1, port2 } = new MessageChannel();
+    if (name === 'inband') port1.onmessage = ({ data }) => this.#asked(port1, data);
+    this.#port = port1;
+    this.#loading = name === 'inband';
+    iframe.contentWindow.postMessage(message, '*', [port2]);
+    if (name === 'direct') this.#on.state({ name: 'shown', why: '' });
+  }
+
+  // What the canvas says to its provider. Anybody can post messages to a page.
+  #heard({ source, origin, data }) {
+    if (!this.#iframe || source !== this.#iframe.contentWindow || origin !== 'null') return;
+    let json;
+    try {
+      json = JSON.stringify(data);
+    } catch {
+      return; // it is no JSON
+    }
+    if (json === undefined || json.length > maxMessage || !this.#bucket.take(performance.now())) {
+      this.#on.state({ name: 'shown', why: 'It sends too much: some of it was left out.' });
+      return;
+    }
+    this.#on.message(JSON.parse(json));
+  }
+
+  // What the sandbox asks for. Whoever speaks there, it may read the canvas's own
+  // content, have another page of that shown in this frame, and say once that it
+  // is ready or cannot be shown. No word of it is shown outside of the frame, and
+  // nothing is trusted.
+  #asked(port, asked) {
+    if (port !== this.#port || asked === null || typeof asked !== 'object') return;
+    const { id, uri, navigate, ended } = asked;
+    if (ended === 'shown' || ended === 'failed') this.#ended(ended);
+    else if (navigate !== undefined) {
+      if (isContentOf(navigate, this.#instance) && this.#turns.take(performance.now())) this.load(navigate);
+    } else if (!Number.isSafeInteger(id)) return;
+    else if (!isContentOf(uri, this.#instance)) port.postMessage({ id, error: 'not content of this canvas' });
+    else if (this.#queue.length >= maxWaiting) port.postMessage({ id, error: 'too many reads at once' });
+    else {
+      this.#queue.push({ port, id, uri });
+      this.#pump();
+    }
+  }
+
+  #ended(name) {
+    if (this.#loading) this.#on.state({ name, why: name === 'failed' ? 'It is nothing that can be shown here.' : '' });
+    this.#loading = false;
+  }
+
+  async #pump() {
+    if (this.#reading >= maxReads || this.#queue.length === 0) return;
+    const { port, id, uri } = this.#queue.shift();
+    this.#reading++;
+    try {
+      port.postMessage({ id, ...contentOf(await this.#on.read(uri)) });
+    } catch (err) {
+      port.postMessage({ id, error: err.message, code: err.code });
+    }
+    this.#reading--;
+    this.#pump();
+  }
+}

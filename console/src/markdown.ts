@@ -1,0 +1,93 @@
+// Markdown of agents, made into nodes. Hosts are not trusted: HTML in it is shown
+// as the text that it is, what remains is cleaned, links open elsewhere and
+// nothing is loaded from anywhere.
+
+import DOMPurify from 'dompurify';
+import { Marked } from 'marked';
+
+const mostBlock = 100_000; // characters of one block that are read as Markdown
+
+const escape = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+
+const marked = new Marked({
+  gfm: true,
+  breaks: false,
+  renderer: {
+    html: ({ text }: any) => (/^<br\s*\/?>$/i.test(text.trim()) ? '<br>' : escape(text)),
+    code: ({ text, lang }: any) => `<pre class="code" data-lang="${escape((lang ?? '').split(/\s/)[0])}"><code>${escape(text)}</code></pre>`,
+    image: ({ href, text }: any) => `<a href="${escape(href)}">${escape(text || 'picture')}</a>`, // pictures are not loaded from elsewhere
+    checkbox: ({ checked }: any) => (checked ? '☑ ' : '☐ '),
+  },
+});
+
+const allowed = {
+  ALLOWED_TAGS: ['a', 'blockquote', 'br', 'code', 'del', 'em', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'hr', 'li', 'ol', 'p', 'pre', 'strong', 'table', 'tbody', 'td', 'th', 'thead', 'tr', 'ul'],
+  ALLOWED_ATTR: ['href', 'title', 'start', 'align', 'data-lang', 'class'],
+  ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+  ALLOW_ARIA_ATTR: false,
+  ALLOW_DATA_ATTR: false,
+  RETURN_DOM_FRAGMENT: true as const,
+};
+
+DOMPurify.addHook('afterSanitizeAttributes', (node) => {
+  if (node.getAttribute('class') !== 'code') node.removeAttribute('class');
+  if (node.tagName !== 'A') return;
+  node.setAttribute('target', '_blank');
+  node.setAttribute('rel', 'noopener noreferrer');
+  const href = node.getAttribute('href');
+  if (href) node.setAttribute('title', href); // where it leads, whatever it says
+});
+
+/** The blocks of a text: each is a piece of it. What was read before is not read again. */
+export class Blocks {
+  #text = '';
+  #raws: string[] = [];
+
+  of(text: string): string[] {
+    let keep: string[] = [];
+    if (text.length >= this.#text.length && text.startsWith(this.#text)) keep = this.#raws.slice(0, -2); // the last may yet become another
+    const from = keep.reduce((n, raw) => n + raw.length, 0);
+    const raws = keep;
+    const rest = text.slice(from);
+    if (rest.length > mostBlock) raws.push(rest);
+    else {
+      for (const { type, raw } of marked.lexer(rest)) {
+        if (type === 'space' && raws.length > 0) raws[raws.length - 1] += raw;
+        else raws.push(raw);
+      }
+    }
+    // The lexer may have normalized: then the pieces do not add up, and all is one.
+    if (raws.reduce((n, raw) => n + raw.length, 0) !== text.length) {
+      this.#text = '';
+      this.#raws = [];
+      return [text];
+    }
+    this.#text = text;
+    this.#raws = raws;
+    return raws;
+  }
+}
+
+/** One block as nodes. */
+export function nodesOf(raw: string): DocumentFragment {
+  if (raw.length > mostBlock) {
+    const plain = document.createDocumentFragment();
+    const p = document.createElement('p');
+    p.className = 'text';
+    p.textContent = raw;
+    plain.append(p);
+    return plain;
+  }
+  const html = marked.parse(raw, { async: false }) as string;
+  const nodes = DOMPurify.sanitize(html.trim(), allowed) as unknown as DocumentFragment;
+  for (const table of nodes.querySelectorAll('table')) { // wide ones scroll by themselves
+    const around = document.createElement('div');
+    around.className = 'wide';
+    around.tabIndex = 0;
+    around.setAttribute('role', 'group');
+    around.setAttribute('aria-label', 'Table');
+    table.replaceWith(around);
+    around.append(table);
+  }
+  return nodes;
+}

@@ -1,0 +1,395 @@
+// Shows MCP Apps (SEP-1865): user interfaces that come from MCP servers, each
+// with the tool call that it is for. What is in one is untrusted. It runs in a
+// sandboxed frame with an origin of its own, and its only way out is the
+// Bridge: JSON-RPC with this page, which answers ui/… itself and passes what
+// the host has promised on to the app's own server, over its mcp:// channel.
+
+import { Bucket } from './canvas';
+
+const versions = ['2026-01-26', '2025-11-21']; // of MCP Apps, best first
+const maxMessage = 256 * 1024; // characters of JSON, from the app
+const messagesPerSecond = 50; // on average, from the app
+const maxBurst = 200;
+const maxCalls = 16; // of the app at a time
+const maxWaiting = 100; // things to tell an app that does not begin
+const maxToken = 200; // characters of a progress token
+const teardownTime = 500; // ms that an app gets to end
+const leastHeight = 48; // px
+const mostHeight = 640;
+
+const refused = -32000;
+const invalidParams = -32602;
+const methodNotFound = -32601;
+
+// What a server's methods need of AhpMcpUiHostCapabilities.
+const needs = {
+  'tools/list': 'serverTools',
+  'tools/call': 'serverTools',
+  'resources/list': 'serverResources',
+  'resources/templates/list': 'serverResources',
+  'resources/read': 'serverResources',
+  'logging/setLevel': 'logging',
+  'sampling/createMessage': 'sampling',
+};
+const lists = {
+  'notifications/tools/list_changed': 'serverTools',
+  'notifications/resources/list_changed': 'serverResources',
+};
+
+/** The address of the app that a tool call is shown with, '' if none. */
+export function appOf(call) {
+  if (call?.contributor?.kind !== 'mcp') return '';
+  const uri = call._meta?.ui?.resourceUri ?? call._meta?.['ui/resourceUri'];
+  return typeof uri === 'string' && uri.startsWith('ui://') ? uri : '';
+}
+
+/** The arguments of a tool call. */
+export function argumentsOf(call) {
+  try {
+    const input = JSON.parse(call.toolInput);
+    return isObject(input) ? input : {};
+  } catch {
+    return {};
+  }
+}
+
+/** What a tool call ended with, as MCP says it: CallToolResult. */
+export function resultOf(call) {
+  const known = ['text', 'image', 'audio', 'resource', 'resource_link'];
+  const content = (Array.isArray(call.content) ? call.content : []).filter((c) => known.includes(c?.type));
+  if (content.length === 0 && typeof call.error?.message === 'string') content.push({ type: 'text', text: call.error.message });
+  const result = { content };
+  if (call.structuredContent !== undefined) result.structuredContent = call.structuredContent;
+  if (call.success === false) result.isError = true;
+  return result;
+}
+
+/** The HTML of an app, and what it wants of its sandbox: {html, meta}. */
+export function htmlOf(result, uri) {
+  const contents = Array.isArray(result?.contents) ? result.contents : [];
+  const found = contents.find((c) => c?.uri === uri) ?? contents[0];
+  const type = String(found?.mimeType ?? '').replaceAll(' ', '').toLowerCase();
+  if (!type.startsWith('text/html;') || !type.includes('profile=mcp-app')) throw new Error('The server has sent something that is no app.');
+  const meta = isObject(found._meta?.ui) ? found._meta.ui : {};
+  if (typeof found.text === 'string') return { html: found.text, meta };
+  if (typeof found.blob !== 'string') throw new Error('The server has sent an empty app.');
+  return { html: new TextDecoder().decode(Uint8Array.from(atob(found.blob), (c) => c.charCodeAt(0))), meta };
+}
+
+/** The address of a sandbox that lets an app reach what it has declared. The relay decides what of that it may. */
+export function sandboxFor(meta) {
+  const params = new URLSearchParams();
+  for (const [name, domains] of [['connect', meta?.csp?.connectDomains], ['resource', meta?.csp?.resourceDomains]]) {
+    for (const domain of Array.isArray(domains) ? domains : []) if (typeof domain === 'string') params.append(name, domain);
+  }
+  return params.size ? `mcp-app.html?${params}` : 'mcp-app.html';
+}
+
+function failure(code, message) {
+  return Object.assign(new Error(message), { code });
+}
+
+function isObject(value) {
+  return value !== null && typeof value === 'object' && !Array.isArray(value);
+}
+
+/**
+ * A Bridge speaks with one app. `on` has the callbacks
+ *
+ *   send(message)         posts a message to the app
+ *   capabilities()        AhpMcpUiHostCapabilities of now, {} if none
+ *   context()             what the app is told of its surroundings: hostContext
+ *   call(method, params)  asks the server: {result: a promise, cancel(reason)}
+ *   notify(method, params) tells the server
+ *   tools()               a promise of the tools that the server lists
+ *   say(text)             a promise of whether the user has it said to the agent
+ *   open(url)             a promise of whether the user has a page opened
+ *   resize(height)
+ *   called(name)          the app has had a tool called
+ *   ended()               the app asks to be closed
+ */
+export class Bridge {
+  #on;
+  #begun = false; // the app has initialized
+  #waiting = []; // what it is told then
+  #bucket;
+  #calls = new Map(); // id of the app's to {cancel}
+  #asked = new Map(); // id of ours to resolve
+  #ids = 0;
+  #tokens = new Map(); // for progress: ours to the app's
+  #tokenCount = 0;
+  #name; // sets its tokens apart from those of other apps
+  #closed = false;
+
+  constructor(on, name, now = performance.now()) {
+    this.#on = on;
+    this.#name = name;
+    this.#bucket = new Bucket(messagesPerSecond, maxBurst, now);
+  }
+
+  /** Tells the app something, once it is ready for it. */
+  tell(method, params) {
+    if (this.#begun) this.#notify(method, params);
+    else if (this.#waiting.length < maxWaiting) this.#waiting.push([method, params]);
+  }
+
+  /** Takes a notification of the server's on the app's channel. */
+  serverSaid(method, params) {
+    if (Object.hasOwn(lists, method)) {
+      if (this.#on.capabilities()[lists[method]]?.listChanged === true) this.tell(method, params);
+    } else if (method === 'notifications/progress' && this.#tokens.has(params?.progressToken)) {
+      this.tell(method, { ...params, progressToken: this.#tokens.get(params.progressToken) });
+    }
+  }
+
+  /** Asks the app to end, and waits for that a little. */
+  async teardown() {
+    if (!this.#begun || this.#closed) return;
+    const id = `console-${++this.#ids}`;
+    const answered = new Promise((resolve) => this.#asked.set(id, resolve));
+    this.#on.send({ jsonrpc: '2.0', id, method: 'ui/resource-teardown', params: {} });
+    await Promise.race([answered, new Promise((resolve) => setTimeout(resolve, teardownTime))]);
+  }
+
+  /** Ends all. Nothing is sent any more, and nobody waits for the app's calls. */
+  close() {
+    this.#closed = true;
+    for (const { cancel } of this.#calls.values()) cancel?.('The app was closed.');
+    this.#calls.clear();
+  }
+
+  /** Takes what the app has posted. */
+  async heard(data, now = performance.now()) {
+    if (this.#closed || !isObject(data) || data.jsonrpc !== '2.0') return;
+    let message;
+    try {
+      const json = JSON.stringify(data);
+      if (json.length > maxMessage) throw new Error();
+      message = JSON.parse(json); // without anything that is no JSON
+    } catch {
+      this.#refuse(data.id, 'The message is too large, or no JSON.');
+      return;
+    }
+    const { id, method, params } = message;
+    const isRequest = id !== undefined;
+    if (isRequest && typeof id !== 'string' && !Number.isFinite(id)) return;
+    if (typeof method !== 'string') {
+      this.#asked.get(id)?.();
+      this.#asked.delete(id);
+    } else if (!this.#bucket.take(now)) {
+      if (isRequest) this.#refuse(id, 'Too many messages.');
+    } else if (isRequest) await this.#request(id, method, isObject(params) ? params : {});
+    else this.#notified(method, isObject(params) ? params : {});
+  }
+
+  #notify(method, params) {
+    if (!this.#closed) this.#on.send({ jsonrpc: '2.0', method, params });
+  }
+
+  #refuse(id, message, code = refused) {
+    if (!this.#closed && (typeof id === 'string' || Number.isFinite(id))) this.#on.send({ jsonrpc: '2.0', id, error: { code, message } });
+  }
+
+  async #request(id, method, params) {
+    if (this.#calls.size >= maxCalls) return this.#refuse(id, 'Too many requests at once.');
+    if (this.#calls.has(id)) return this.#refuse(id, 'The id is in use.', -32600);
+    const entry = {};
+    this.#calls.set(id, entry);
+    let answer;
+    try {
+      answer = { result: (await this.#served(entry, method, params)) ?? {} };
+    } catch (err) {
+      answer = { error: { code: Number.isInteger(err.code) ? err.code : refused, message: err.message, ...(err.data === undefined ? {} : { data: err.data }) } };
+    }
+    if (this.#calls.get(id) === entry) this.#calls.delete(id);
+    if (!this.#closed) this.#on.send({ jsonrpc: '2.0', id, ...answer });
+  }
+
+  #served(entry, method, params) {
+    switch (method) {
+      case 'ping':
+        return {};
+      case 'ui/initialize':
+        return this.#initialized(params);
+      case 'ui/request-display-mode':
+        return { mode: 'inline' };
+      case 'ui/open-link':
+        return this.#open(params.url);
+      case 'ui/message':
+        return this.#say(params);
+      case 'tools/call':
+        return this.#callTool(entry, params);
+    }
+    return this.#passOn(entry, method, params);
+  }
+
+  #initialized({ protocolVersion }) {
+    const caps = this.#on.capabilities();
+    const hostCapabilities = { openLinks: {}, message: { text: {} }, sandbox: {} };
+    for (const name of ['serverTools', 'serverResources']) {
+      if (isObject(caps[name])) hostCapabilities[name] = caps[name].listChanged === true ? { listChanged: true } : {};
+    }
+    if (isObject(caps.logging)) hostCapabilities.logging = {};
+    if (isObject(caps.sampling)) hostCapabilities.sampling = isObject(caps.sampling.tools) ? { tools: {} } : {};
+    return {
+      protocolVersion: versions.includes(protocolVersion) ? protocolVersion : versions[0],
+      hostInfo: { name: 'ahp-relay-console', version: '1' },
+      hostCapabilities,
+      hostContext: this.#on.context(),
+    };
+  }
+
+  async #open(url) {
+    let parsed;
+    try {
+      parsed = new URL(url);
+    } catch {
+      throw failure(invalidParams, 'Not an address.');
+    }
+    if (parsed.protocol !== 'https:' || parsed.username || parsed.password) return { isError: true };
+    return (await this.#on.open(parsed.href)) ? {} : { isError: true };
+  }
+
+  async #say({ role, content }) {
+    const blocks = Array.isArray(content) ? content : [content];
+    const text = blocks.map((b) => (b?.type === 'text' && typeof b.text === 'string' ? b.text : '')).join('\n').trim();
+    if (role !== 'user' || text === '') throw failure(invalidParams, 'Only text of the user can be sent.');
+    return (await this.#on.say(text)) ? {} : { isError: true };
+  }
+
+  // What a tool is for the model only, an app must not call.
+  async #callTool(entry, params) {
+    this.#check('tools/call');
+    const tool = (await this.#on.tools()).find((t) => t?.name === params.name);
+    const visible = tool?._meta?.ui?.visibility;
+    if (Array.isArray(visible) && !visible.includes('app')) throw failure(invalidParams, `Not a tool for apps: ${params.name}`);
+    if (entry.cancelled || this.#closed) throw failure(refused, 'cancelled');
+    this.#on.called(String(params.name));
+    return this.#passOn(entry, 'tools/call', params);
+  }
+
+  #check(method) {
+    const need = Object.hasOwn(needs, method) ? needs[method] : undefined;
+    if (!need || !isObject(this.#on.capabilities()[need])) throw failure(methodNotFound, `Method not found: ${method}`);
+  }
+
+  async #passOn(entry, method, params) {
+    this.#check(method);
+    const { channel, ...rest } = params; // the app does not choose where it goes
+    let token;
+    const own = rest._meta?.progressToken;
+    if (Number.isFinite(own) || (typeof own === 'string' && own.length <= maxToken)) {
+      token = `${this.#name}-${++this.#tokenCount}`;
+      this.#tokens.set(token, own);
+      rest._meta = { ...rest._meta, progressToken: token };
+    }
+    const { result, cancel } = this.#on.call(method, rest);
+    entry.cancel = cancel;
+    if (entry.cancelled) cancel(entry.cancelled);
+    try {
+      return await result;
+    } finally {
+      this.#tokens.delete(token);
+    }
+  }
+
+  #notified(method, params) {
+    switch (method) {
+      case 'ui/notifications/initialized':
+        this.#begun = true;
+        for (const [method, params] of this.#waiting.splice(0)) this.#notify(method, params);
+        break;
+      case 'ui/notifications/size-changed':
+        if (Number.isFinite(params.height)) this.#on.resize(Math.min(mostHeight, Math.max(leastHeight, params.height)));
+        break;
+      case 'ui/notifications/request-teardown':
+        this.#on.ended();
+        break;
+      case 'notifications/message':
+        if (isObject(this.#on.capabilities().logging)) {
+          const { channel, ...rest } = params;
+          this.#on.notify(method, rest);
+        }
+        break;
+      case 'notifications/cancelled': {
+        const entry = this.#calls.get(params.requestId);
+        if (!entry) break;
+        entry.cancelled = typeof params.reason === 'string' ? params.reason : 'cancelled';
+        entry.cancel?.(entry.cancelled);
+      }
+    }
+  }
+}
+
+let count = 0; // of apps, ever
+
+/** An App shows one app in a node, with a Bridge of its own; on is the Bridge's, and state({name, why}). */
+export class App {
+  #parent;
+  #on;
+  #iframe = null;
+  #bridge = null;
+  #listen = ({ source, origin, data }) => {
+    // Anybody can post messages to a page: other frames of this page too.
+    if (this.#iframe && source === this.#iframe.contentWindow && origin === 'null') this.#bridge?.heard(data);
+  };
+
+  constructor(parent, on) {
+    this.#parent = parent;
+    this.#on = on;
+    addEventListener('message', this.#listen);
+  }
+
+  /** Shows the app {html, meta}, in place of what was there. */
+  load({ html, meta }) {
+    this.#clear();
+    const iframe = document.createElement('iframe');
+    iframe.title = 'MCP App';
+    iframe.sandbox.value = 'allow-scripts'; // and never allow-same-origin
+    iframe.referrerPolicy = 'no-referrer';
+    iframe.allow = ''; // no camera, no microphone, no place
+    iframe.src = sandboxFor(meta);
+    this.#bridge = new Bridge({
+      ...this.#on,
+      // A sandboxed frame has no origin to name. What is in it is the app.
+      send: (message) => iframe.contentWindow?.postMessage(message, '*'),
+      resize: (height) => { iframe.height = Math.ceil(height); },
+    }, `app-${++count}`);
+    iframe.addEventListener('load', () => {
+      iframe.contentWindow.postMessage({ html }, '*', [new MessageChannel().port2]); // that begins; see the page
+      this.#on.state({ name: 'shown', why: '' });
+    }, { once: true });
+    this.#iframe = iframe;
+    this.#parent.append(iframe);
+  }
+
+  get frame() {
+    return this.#iframe;
+  }
+
+  tell(method, params) {
+    this.#bridge?.tell(method, params);
+  }
+
+  serverSaid(method, params) {
+    this.#bridge?.serverSaid(method, params);
+  }
+
+  /** Lets the app end in good order, and ends all. */
+  async leave() {
+    await this.#bridge?.teardown();
+    this.close();
+  }
+
+  /** Ends all at once. No callback is called any more. */
+  close() {
+    removeEventListener('message', this.#listen);
+    this.#clear();
+  }
+
+  #clear() {
+    this.#bridge?.close();
+    this.#iframe?.remove();
+    this.#bridge = this.#iframe = null;
+  }
+}

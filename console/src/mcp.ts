@@ -1,0 +1,405 @@
+// What a tool call of an MCP server shows beside what all tool calls show: the
+// server's app, and a way to sign in where the server wants that first.
+
+import { el, setText } from './dom';
+import { App, appOf, argumentsOf, htmlOf, resultOf } from './mcp-app';
+import { text } from './store';
+import { toolTone, toolWord } from './words';
+
+const loadedAtOnce = 4; // apps, of the latest tool calls; the others are a click away
+const maxQuestions = 3; // of one app that wait for the user
+
+const signIn = {
+  required: ['Sign in', (name) => `${name} wants you to sign in.`],
+  expired: ['Sign in again', (name) => `Your sign-in to ${name} has expired.`],
+  insufficientScope: ['Grant access', (name) => `${name} needs more access than it has.`],
+};
+
+/** All tool calls of the page that come from MCP servers. */
+export class McpCalls {
+  #do;
+  #calls = new Map(); // the node of a tool call to what it shows
+  #tools = new Map(); // channel to a promise of the server's tools
+  #model;
+
+  constructor(actions) {
+    this.#do = actions;
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#each((c) => c.dress()));
+    addEventListener('resize', () => this.#each((c) => c.dress()));
+  }
+
+  /** Notes that a node, which has parts.extra for us, shows a tool call. */
+  show(node, call) {
+    if (call.contributor?.kind !== 'mcp') return;
+    let shown = this.#calls.get(node);
+    if (!shown) this.#calls.set(node, (shown = new McpCall(node, this.#do, (channel) => this.#toolsOf(channel))));
+    shown.call = call;
+  }
+
+  /** Brings everything in step with a model: see main.js. */
+  render(model) {
+    const lost = this.#model?.live && !model.live;
+    this.#model = model;
+    if (lost) this.#tools.clear();
+    for (const [node, shown] of this.#calls) {
+      if (node.isConnected) continue;
+      shown.close(); // another session is shown, or the turn is gone
+      this.#calls.delete(node);
+    }
+    const apps = [...this.#calls.values()].filter((c) => appOf(c.call)).sort((a, b) => a.isBefore(b));
+    apps.forEach((c, i) => { c.isRecent = i >= apps.length - loadedAtOnce; });
+    this.#each((c) => c.render(model));
+  }
+
+  /** Takes a notification of a server's. */
+  serverSaid(channel, method, params) {
+    if (method === 'notifications/tools/list_changed') this.#tools.delete(channel);
+    this.#each((c) => c.serverSaid(channel, method, params));
+  }
+
+  #each(f) {
+    for (const shown of this.#calls.values()) f(shown);
+  }
+
+  #toolsOf(channel) {
+    if (!this.#tools.has(channel)) {
+      const all = this.#listTools(channel);
+      this.#tools.set(channel, all);
+      all.catch(() => this.#tools.delete(channel));
+    }
+    return this.#tools.get(channel);
+  }
+
+  async #listTools(channel) {
+    const tools = [];
+    let cursor;
+    do {
+      const page = await this.#do.mcp(channel, 'tools/list', cursor === undefined ? {} : { cursor }).result;
+      tools.push(...(Array.isArray(page.tools) ? page.tools : []));
+      cursor = page.nextCursor;
+    } while (typeof cursor === 'string' && cursor !== '' && tools.length < 1000);
+    return tools;
+  }
+}
+
+/** One tool call. */
+class McpCall {
+  call;
+  isRecent = false;
+  #node;
+  #do;
+  #toolsOf;
+  #model;
+  #server; // its customization, undefined if there is none
+  #app = null;
+  #loading = ''; // the address that is being read
+  #shown = { name: '', why: '' }; // how loading went
+  #asked = false; // the user wants to see the app
+  #left = false; // the user, or the app, has closed it
+  #told = { input: undefined, end: undefined }; // what the app knows
+  #context;
+  #tool; // what the server says of the tool
+  #form = null;
+  #questions = [];
+  #at;
+
+  constructor(node, actions, toolsOf) {
+    this.#node = node;
+    this.#do = actions;
+    this.#toolsOf = toolsOf;
+    const at = {
+      auth: el('div', { hidden: true }),
+      frame: el('div', { className: 'app-frame', hidden: true }),
+      questions: el('div', { className: 'app-questions' }),
+      note: el('p', { className: 'dim', role: 'status', hidden: true }),
+      open: el('button', { type: 'button', hidden: true }, 'Show the app'),
+      close: el('button', { type: 'button', hidden: true }, 'Close the app'),
+    };
+    at.open.addEventListener('click', () => this.#reopen());
+    at.close.addEventListener('click', () => this.#leave());
+    node.parts.extra.replaceChildren(at.auth, at.frame, at.questions, el('div', { className: 'row start app-row' }, at.note, at.open, at.close));
+    this.#at = at;
+  }
+
+  isBefore(other) {
+    return this.#node.compareDocumentPosition(other.#node) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1;
+  }
+
+  render(model) {
+    this.#model = model;
+    this.#server = model.mcpServer(this.call.contributor.customizationId);
+    this.#renderApp();
+    this.#renderAuth();
+  }
+
+  close() {
+    this.#app?.close();
+    this.#app = null;
+  }
+
+  serverSaid(channel, method, params) {
+    if (this.#app && channel === this.#server?.channel) this.#app.serverSaid(method, params);
+  }
+
+  /** Tells the app how the page looks now. */
+  dress() {
+    if (!this.#app || !this.#context) return;
+    const now = this.#surroundings();
+    const changed = Object.fromEntries(Object.entries(now).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(this.#context[name])));
+    this.#context = { ...this.#context, ...now };
+    if (Object.keys(changed).length) this.#app.tell('ui/notifications/host-context-changed', changed);
+  }
+
+  // ---- the app
+
+  #renderApp() {
+    const uri = appOf(this.call);
+    const runs = !['streaming', 'pending-confirmation'].includes(this.call.status);
+    const can = uri !== '' && runs && Boolean(this.#server?.mcpApp);
+    const ready = can && this.#model.live && text(this.#server.channel) !== '';
+    const wanted = (this.isRecent || this.#asked) && !this.#left;
+    if (ready && wanted && !this.#app && this.#loading === '' && this.#shown.name !== 'failed') this.#load(uri, this.#server.channel);
+    this.#tell();
+    this.#node.classList.toggle('has-app', this.#app !== null);
+    this.#at.frame.hidden = this.#app === null;
+    this.#at.close.hidden = this.#app === null;
+    this.#at.open.hidden = !ready || this.#app !== null || this.#loading !== '' || (wanted && this.#shown.name !== 'failed');
+    setText(this.#at.open, this.#shown.name === 'failed' ? 'Try again' : 'Show the app');
+    const note = this.#note(can, ready, wanted);
+    setText(this.#at.note, note);
+    this.#at.note.hidden = note === '';
+  }
+
+  #note(can, ready, wanted) {
+    if (this.#shown.name === 'failed') return `The app could not be loaded: ${this.#shown.why}`;
+    if (this.#app && !ready) return this.#model.live ? 'Its MCP server is not ready: the app can do nothing now.' : 'Not connected: the app can do nothing now.';
+    if (this.#loading) return 'Loading the app…';
+    if (this.#shown.why) return this.#shown.why;
+    if (can && wanted && !ready && this.#model.live) return 'It has an app, which is shown when its MCP server is ready.';
+    return '';
+  }
+
+  async #load(uri, channel) {
+    this.#loading = uri;
+    this.#shown = { name: '', why: '' };
+    let content;
+    try {
+      const [read, tools] = await Promise.all([this.#do.mcp(channel, 'resources/read', { uri }).result, this.#toolsOf(channel).catch(() => [])]);
+      content = htmlOf(read, uri);
+      this.#tool = tools.find((t) => t?.name === this.call.toolName);
+    } catch (err) {
+      this.#loading = '';
+      // A drop is no failure of the app's: it is read again.
+      if (this.#model.live && this.#server?.channel === channel) this.#shown = { name: 'failed', why: err.message };
+      this.#do.draw();
+      return;
+    }
+    this.#loading = '';
+    if (!this.#node.isConnected || this.#left) return;
+    this.#told = { input: undefined, end: undefined };
+    this.#app = new App(this.#at.frame, this.#bridge());
+    this.#app.load(content);
+    this.#at.frame.classList.toggle('bare', content.meta.prefersBorder === false);
+    this.#do.draw();
+  }
+
+  /** What the app can ask of the page: see Bridge. */
+  #bridge() {
+    return {
+      capabilities: () => this.#server?.mcpApp?.capabilities ?? {},
+      context: () => {
+        this.#context = { ...this.#surroundings(), ...(this.#tool ? { toolInfo: { tool: this.#tool } } : {}) };
+        return this.#context;
+      },
+      call: (method, params) => {
+        const channel = text(this.#server?.channel);
+        if (!channel || !this.#model.live) throw new Error('The MCP server cannot be reached at the moment.');
+        return this.#do.mcp(channel, method, params);
+      },
+      notify: (method, params) => {
+        const channel = text(this.#server?.channel);
+        if (channel && this.#model.live) this.#do.mcpNotify(channel, method, params);
+      },
+      tools: () => this.#toolsOf(text(this.#server?.channel)),
+      say: (words) => this.#ask('The app wants to tell the agent:', words, 'Send', () => this.#do.send(words)),
+      open: (url) => this.#ask('The app wants to open a page:', url, 'Open', () => {
+        window.open(url, '_blank', 'noopener,noreferrer');
+        return true;
+      }),
+      called: (name) => {
+        this.#shown = { name: 'shown', why: `The app has called ${name}.` };
+        this.#do.draw();
+      },
+      state: (shown) => {
+        this.#shown = shown;
+        this.#do.draw();
+      },
+      ended: () => this.#leave(),
+    };
+  }
+
+  /** Tells the app what the tool was given, and what it ended with. */
+  #tell() {
+    if (!this.#app) return;
+    const { status, toolInput } = this.call;
+    if (this.#told.input === undefined || this.#told.input !== toolInput) {
+      this.#told.input = toolInput ?? '';
+      this.#app.tell('ui/notifications/tool-input', { arguments: argumentsOf(this.call) });
+    }
+    if (this.#told.end === status) return;
+    if (status === 'completed') this.#app.tell('ui/notifications/tool-result', resultOf(this.call));
+    else if (status === 'cancelled') this.#app.tell('ui/notifications/tool-cancelled', { reason: text(this.call.reason) || 'cancelled' });
+    else return;
+    this.#told.end = status;
+  }
+
+  #surroundings() {
+    const style = getComputedStyle(document.documentElement);
+    const variables = {};
+    for (const [theirs, ours] of [
+      ['--color-background-primary', '--raised'], ['--color-background-secondary', '--ground'], ['--color-background-tertiary', '--sunk'],
+      ['--color-text-primary', '--ink'], ['--color-text-secondary', '--dim'], ['--color-border-primary', '--line'],
+      ['--color-text-success', '--ok'], ['--color-text-warning', '--wait'], ['--color-text-danger', '--bad'], ['--color-ring-primary', '--accent'],
+    ]) variables[theirs] = style.getPropertyValue(ours).trim();
+    variables['--font-sans'] = getComputedStyle(document.body).fontFamily;
+    const coarse = matchMedia('(pointer: coarse)').matches;
+    return {
+      theme: matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light',
+      styles: { variables },
+      displayMode: 'inline',
+      availableDisplayModes: ['inline'],
+      containerDimensions: { width: this.#at.frame.clientWidth || this.#node.clientWidth, maxHeight: 640 },
+      locale: navigator.language,
+      timeZone: Intl.DateTimeFormat().resolvedOptions().timeZone,
+      userAgent: 'ahp-relay-console',
+      platform: 'web',
+      deviceCapabilities: { touch: coarse, hover: !coarse },
+    };
+  }
+
+  /** Asks the user about something that the app wants: a promise of what became of it. */
+  #ask(question, words, yes, act) {
+    if (this.#questions.length >= maxQuestions) return Promise.resolve(false);
+    return new Promise((resolve) => {
+      const end = (done) => {
+        this.#questions = this.#questions.filter((q) => q !== node);
+        node.remove();
+        resolve(done);
+      };
+      const button = (label, className, done) => {
+        const made = el('button', { type: 'button', className }, label);
+        made.addEventListener('click', () => end(done()));
+        return made;
+      };
+      const node = el('div', { className: 'question', role: 'group', 'aria-label': question },
+        el('p', { className: 'name' }, question), el('p', { className: 'text quoted' }, words),
+        button(yes, 'primary', act), button('No', '', () => false));
+      this.#questions.push(node);
+      this.#at.questions.append(node);
+    });
+  }
+
+  #reopen() {
+    this.#left = false;
+    this.#asked = true;
+    this.#shown = { name: '', why: '' };
+    this.#do.draw();
+  }
+
+  async #leave() {
+    const app = this.#app;
+    this.#left = true;
+    this.#asked = false;
+    this.#shown = { name: '', why: '' };
+    for (const node of this.#questions.splice(0)) node.remove();
+    await app?.leave();
+    if (this.#app === app) this.#app = null;
+    this.#do.draw();
+  }
+
+  // ---- signing in
+
+  /** What the server wants, undefined if nothing that concerns this call. */
+  #wants() {
+    if (this.#model?.readOnly) return undefined; // somebody else must
+    if (!['running', 'auth-required'].includes(this.call.status) && !this.#app) return undefined;
+    const { state } = this.#server ?? {};
+    if (state?.kind === 'authRequired') return state;
+    return this.call.status === 'auth-required' ? this.call.auth : undefined;
+  }
+
+  #renderAuth() {
+    const wants = this.#wants();
+    const waits = wants !== undefined && ['running', 'auth-required'].includes(this.call.status);
+    this.#node.toggleAttribute('data-waits', waits);
+    const badge = this.#node.querySelector('.badge');
+    const word = waits ? 'waits for you' : toolWord(this.call);
+    setText(badge, word);
+    badge.dataset.tone = toolTone(word);
+    this.#at.auth.hidden = wants === undefined;
+    if (wants === undefined) {
+      this.#form?.node.remove();
+      this.#form = null;
+      return;
+    }
+    if (!this.#form) {
+      this.#form = makeSignIn((token) => this.#signIn(token));
+      this.#at.auth.append(this.#form.node);
+    }
+    const { title, why, scopes, where, field, button } = this.#form;
+    const [label, says] = signIn[wants.reason] ?? signIn.required;
+    setText(title, says(text(this.#server?.name) || 'The MCP server'));
+    setText(why, text(wants.description));
+    scopes.hidden = !Array.isArray(wants.requiredScopes) || wants.requiredScopes.length === 0;
+    setText(scopes, scopes.hidden ? '' : `Needed: ${wants.requiredScopes.filter((s) => typeof s === 'string').join(' ')}`);
+    setText(where, whereTo(wants.resource));
+    setText(button, label);
+    field.disabled = button.disabled = !this.#model.live;
+  }
+
+  async #signIn(token) {
+    const resource = text(this.#wants()?.resource?.resource);
+    const form = this.#form;
+    if (!resource || token === '') return;
+    setText(form.said, 'Sending…');
+    let said = '';
+    try {
+      await this.#do.authenticate(resource, token);
+    } catch (err) {
+      said = err.message;
+    }
+    setText(form.said, said);
+    this.#do.draw();
+  }
+}
+
+/** Where a token is for, and where one comes from. */
+function whereTo(resource) {
+  const name = text(resource?.resource_name);
+  const from = (Array.isArray(resource?.authorization_servers) ? resource.authorization_servers : []).filter((s) => typeof s === 'string');
+  return [[name, text(resource?.resource)].filter(Boolean).join(' – '), from.length ? `Tokens come from ${from.join(', ')}` : ''].filter(Boolean).join('. ');
+}
+
+let forms = 0;
+
+function makeSignIn(send) {
+  const id = `sign-in-${++forms}`;
+  const title = el('p', { className: 'name' });
+  const why = el('p', { className: 'text' });
+  const scopes = el('p', { className: 'dim scopes' });
+  const where = el('p', { className: 'dim' });
+  const field = el('input', { id, type: 'password', autocomplete: 'off', autocapitalize: 'off', spellcheck: false, required: true });
+  const button = el('button', { type: 'submit', className: 'primary' });
+  const said = el('p', { className: 'error', role: 'status' });
+  const node = el('form', { className: 'sign-in', autocomplete: 'off' },
+    title, why, scopes, where,
+    el('label', { htmlFor: id, className: 'dim' }, 'Access token. It goes to the host, and is not kept on this page.'),
+    el('div', { className: 'row' }, field, button), said);
+  node.addEventListener('submit', (event) => {
+    event.preventDefault();
+    const token = field.value.trim();
+    field.value = '';
+    send(token);
+  });
+  return { node, title, why, scopes, where, field, button, said };
+}

@@ -1,0 +1,625 @@
+// How actions change states: the reducers of AHP 0.9 to 1.1 as pure functions.
+// None changes what it is given; one that has nothing to do returns that very
+// state, so that whoever compares by identity sees what is new.
+//
+// reduce() picks the reducer by the family of the action's type. It returns
+// undefined for a type that no reducer knows, which is not the same as an action
+// that has no effect.
+
+/** What a host says: any JSON. It is looked at where it is used. */
+export type Json = any; // eslint-disable-line @typescript-eslint/no-explicit-any
+export type Action = { type: string; [name: string]: Json };
+export type Reducer = (state: Json, action: Action) => Json;
+type Table = Record<string, Reducer>;
+
+// Bits of the status of sessions and chats.
+export const status = { idle: 1, error: 2, working: 8, needsInput: 24, read: 32, archived: 64 };
+const activity = 31;
+
+function withFlag(bits: number, flag: number, on: boolean): number {
+  return on ? bits | flag : bits & ~flag;
+}
+
+function isObject(v: Json): boolean {
+  return v !== null && typeof v === 'object';
+}
+
+function list(v: Json): Json[] {
+  return Array.isArray(v) ? v : [];
+}
+
+/** A copy of an object without a member. */
+function without(o: Json, name: string): Json {
+  const { [name]: _, ...rest } = o;
+  return rest;
+}
+
+/** Puts an item in place of the one with its key, or at the end. */
+function put(items: Json, item: Json, key: (i: Json) => Json): Json[] {
+  const all = list(items);
+  const i = all.findIndex((other) => key(other) === key(item));
+  return i < 0 ? [...all, item] : all.with(i, item);
+}
+
+/** Takes the first item that fits out; the same array if there is none. */
+function take(items: Json, fits: (i: Json) => boolean): Json {
+  const i = list(items).findIndex(fits);
+  return i < 0 ? items : items.toSpliced(i, 1);
+}
+
+function config(state: Json, a: Action): Json {
+  if (!state.config) return state;
+  return { ...state, config: { ...state.config, values: a.replace ? { ...a.config } : { ...state.config.values, ...a.config } } };
+}
+
+function addDirectory(state: Json, directory: string): Json {
+  const had = list(state.workingDirectories);
+  return had.includes(directory) ? state : { ...state, workingDirectories: [...had, directory] };
+}
+
+function dropDirectory(state: Json, directory: string): Json {
+  const rest = take(state.workingDirectories, (d) => d === directory);
+  return rest === state.workingDirectories ? state : { ...state, workingDirectories: rest };
+}
+
+// ---- the root
+
+const root: Table = {
+  'root/agentsChanged': (s, a) => ({ ...s, agents: a.agents }),
+  'root/activeSessionsChanged': (s, a) => ({ ...s, activeSessions: a.activeSessions }),
+  'root/terminalsChanged': (s, a) => ({ ...s, terminals: a.terminals }),
+  'root/configChanged': config,
+};
+
+// ---- sessions
+
+/** The status of a session that waits for these. What a client's machine does by itself is no need of anybody's. */
+function waiting(bits: number, needed: Json[]): number {
+  return needed.some((r) => r.kind !== 'toolClientExecution') ? (bits & ~activity) | status.needsInput : bits & ~16;
+}
+
+/** Changes one customization, by itself or in a container. */
+function customization(state: Json, id: string, change: (c: Json) => Json): Json {
+  const all = state.customizations;
+  if (!all) return state;
+  const i = all.findIndex((c: Json) => c?.id === id);
+  if (i >= 0) {
+    const next = change(all[i]);
+    return next === all[i] ? state : { ...state, customizations: all.with(i, next) };
+  }
+  const changed = all.map((c: Json) => {
+    if (c?.type === 'mcpServer' || !Array.isArray(c?.children)) return c;
+    const j = c.children.findIndex((child: Json) => child?.id === id);
+    if (j < 0) return c;
+    const next = change(c.children[j]);
+    return next === c.children[j] ? c : { ...c, children: c.children.with(j, next) };
+  });
+  return changed.some((c: Json, n: number) => c !== all[n]) ? { ...state, customizations: changed } : state;
+}
+
+function mcpServer(state: Json, id: string, change: (c: Json) => Json): Json {
+  return customization(state, id, (c) => (c.type === 'mcpServer' ? change(c) : c));
+}
+
+/** Since 0.9 the action says enablement for plugins and servers; before, enabled. */
+function toggled(c: Json, a: Action): Json {
+  if (!Array.isArray(a.enablement)) return typeof a.enabled === 'boolean' ? { ...c, enabled: a.enabled } : c;
+  if (c.type !== 'plugin' && c.type !== 'mcpServer') return { ...c, enabled: a.enablement[0]?.enabled ?? true };
+  return a.enablement.length > 0 ? { ...c, enablement: [...a.enablement] } : without(c, 'enablement');
+}
+
+function replaceDirectory(s: Json, a: Action): Json {
+  const had = s.workingDirectories;
+  const i = list(had).indexOf(a.directory);
+  if (i < 0) return s;
+  const other = had.indexOf(a.replacement);
+  if (other >= 0 && other < i) return { ...s, workingDirectories: had.toSpliced(i, 1) };
+  return { ...s, workingDirectories: had.with(i, a.replacement).filter((d: string, n: number) => n === i || d !== a.replacement) };
+}
+
+function reorder(items: Json[], order: Json, key: (i: Json) => Json): Json[] {
+  const byKey = new Map(items.map((i) => [key(i), i]));
+  const first = [...new Set(list(order))].filter((k) => byKey.has(k));
+  return [...first.map((k) => byKey.get(k)), ...items.filter((i) => !first.includes(key(i)))];
+}
+
+const session: Table = {
+  'session/ready': (s) => ({ ...s, lifecycle: 'ready' }),
+  'session/creationFailed': (s, a) => ({ ...s, lifecycle: 'failed', creationError: a.error }),
+  'session/titleChanged': (s, a) => ({ ...s, title: a.title }),
+  'session/isReadChanged': (s, a) => ({ ...s, status: withFlag(s.status, status.read, a.isRead) }),
+  'session/isArchivedChanged': (s, a) => ({ ...s, status: withFlag(s.status, status.archived, a.isArchived) }),
+  'session/activityChanged': (s, a) => ({ ...s, activity: a.activity }),
+  'session/metaChanged': (s, a) => ({ ...s, _meta: a._meta }),
+  'session/configChanged': config,
+  'session/changesetsChanged': (s, a) => (a.changesets ? { ...s, changesets: a.changesets } : without(s, 'changesets')),
+  'session/serverToolsChanged': (s, a) => ({ ...s, serverTools: a.tools }),
+
+  'session/chatAdded': (s, a) => ({ ...s, chats: put(s.chats, a.summary, (c) => c?.resource) }),
+  'session/chatRemoved': (s, a) => {
+    const chats = take(s.chats, (c) => c?.resource === a.chat);
+    if (chats === s.chats) return s;
+    return s.defaultChat === a.chat ? without({ ...s, chats }, 'defaultChat') : { ...s, chats };
+  },
+  'session/chatUpdated': (s, a) => {
+    const i = list(s.chats).findIndex((c) => c?.resource === a.chat);
+    return i < 0 ? s : { ...s, chats: s.chats.with(i, { ...s.chats[i], ...without(a.changes, 'resource') }) };
+  },
+  'session/chatsReordered': (s, a) => ({ ...s, chats: reorder(list(s.chats), a.chats, (c) => c?.resource) }),
+  'session/defaultChatChanged': (s, a) => ({ ...s, defaultChat: a.defaultChat }),
+
+  'session/activeClientSet': (s, a) => ({ ...s, activeClients: put(s.activeClients, a.activeClient, (c) => c?.clientId) }),
+  'session/activeClientRemoved': (s, a) => {
+    const activeClients = take(s.activeClients, (c) => c?.clientId === a.clientId);
+    return activeClients === s.activeClients ? s : { ...s, activeClients };
+  },
+  'session/activeClientChanged': (s, a) => ({ ...s, activeClient: a.activeClient ?? undefined }), // before 0.9
+
+  'session/workingDirectorySet': (s, a) => addDirectory(s, a.directory),
+  'session/workingDirectoryRemoved': (s, a) => dropDirectory(s, a.directory),
+  'session/workingDirectoryReplaced': replaceDirectory,
+
+  'session/inputNeededSet': (s, a) => {
+    const inputNeeded = put(s.inputNeeded, a.request, (r) => r?.id);
+    return { ...s, inputNeeded, status: waiting(s.status, inputNeeded) };
+  },
+  'session/inputNeededRemoved': (s, a) => {
+    const inputNeeded = take(s.inputNeeded, (r) => r?.id === a.id);
+    if (inputNeeded === s.inputNeeded) return s;
+    const next = { ...s, inputNeeded, status: waiting(s.status, inputNeeded) };
+    return inputNeeded.length > 0 ? next : without(next, 'inputNeeded');
+  },
+
+  'session/artifactSet': (s, a) => ({ ...s, artifacts: put(s.artifacts, a.artifact, (x) => x?.uri) }),
+  'session/artifactRemoved': (s, a) => {
+    const artifacts = take(s.artifacts, (x) => x?.uri === (a.uri ?? a.artifact?.uri));
+    return artifacts === s.artifacts ? s : { ...s, artifacts };
+  },
+
+  'session/customizationsChanged': (s, a) => ({ ...s, customizations: a.customizations }),
+  'session/customizationToggled': (s, a) => customization(s, a.id, (c) => toggled(c, a)),
+  'session/customizationUpdated': (s, a) => (isObject(a.customization) ? { ...s, customizations: put(s.customizations, a.customization, (c) => c?.id) } : s),
+  'session/customizationRemoved': (s, a) => {
+    const rest = take(s.customizations, (c) => c?.id === a.id);
+    if (rest !== s.customizations) return { ...s, customizations: rest };
+    const changed = list(s.customizations).map((c) => {
+      if (c?.type === 'mcpServer' || !Array.isArray(c?.children)) return c;
+      const children = take(c.children, (child) => child?.id === a.id);
+      return children === c.children ? c : { ...c, children };
+    });
+    return changed.some((c, i) => c !== s.customizations[i]) ? { ...s, customizations: changed } : s;
+  },
+  'session/mcpServerStateChanged': (s, a) => mcpServer(s, a.id, (c) => ({ ...c, state: a.state, channel: a.channel })), // a channel that is absent is no more
+  'session/mcpServerStartRequested': (s, a) => mcpServer(s, a.id, (c) => ({ ...c, state: { kind: 'starting' }, channel: undefined })),
+  'session/mcpServerStopRequested': (s, a) => mcpServer(s, a.id, (c) => ({ ...c, state: { kind: 'stopped' }, channel: undefined })),
+  'session/mcpServerBackgroundRequested': (s, a) => mcpServer(s, a.id, (c) => (
+    c.state?.kind === 'starting' && c.state.blocking ? { ...c, state: { ...c.state, blocking: false } } : c)),
+
+  'session/canvasesChanged': (s, a) => ({ ...s, canvases: a.canvases }), // the proposal's
+  'session/openCanvasesChanged': (s, a) => ({ ...s, openCanvases: a.openCanvases }),
+};
+
+// ---- chats
+
+function blocks(part: Json): boolean {
+  if (part.kind === 'inputRequest') return part.response === undefined;
+  return part.kind === 'toolCall' && ['pending-confirmation', 'pending-result-confirmation', 'auth-required'].includes(part.toolCall?.status);
+}
+
+function chatStatus(s: Json, ended?: number): number {
+  const now = ended ?? (!s.activeTurn ? status.idle : s.activeTurn.responseParts.some(blocks) ? status.needsInput : status.working);
+  return (s.status & ~activity) | now;
+}
+
+function fresh(s: Json): Json {
+  const now = chatStatus(s);
+  return now === s.status ? s : { ...s, status: now };
+}
+
+function inTurn(s: Json, turnId: string, change: (turn: Json) => Json): Json {
+  const turn = s.activeTurn;
+  if (!turn || turn.id !== turnId) return s;
+  const next = change(turn);
+  return next === turn ? s : { ...s, activeTurn: next };
+}
+
+function addPart(s: Json, turnId: string, part: Json): Json {
+  return inTurn(s, turnId, (turn) => ({ ...turn, responseParts: [...turn.responseParts, part] }));
+}
+
+/** Makes a text longer. */
+function grow(s: Json, a: Action, kind: string): Json {
+  return inTurn(s, a.turnId, (turn) => {
+    // What grows is mostly the last.
+    const i = turn.responseParts.findLastIndex((p: Json) => (p.kind === 'toolCall' ? p.toolCall?.toolCallId : p.id) === a.partId);
+    const part = turn.responseParts[i];
+    if (part?.kind !== kind) return turn;
+    return { ...turn, responseParts: turn.responseParts.with(i, { ...part, content: part.content + a.content }) };
+  });
+}
+
+function inTool(s: Json, a: Action, from: string[], change: (call: Json) => Json): Json {
+  return inTurn(s, a.turnId, (turn) => {
+    const i = turn.responseParts.findIndex((p: Json) => p.kind === 'toolCall' && p.toolCall?.toolCallId === a.toolCallId);
+    const call = turn.responseParts[i]?.toolCall;
+    if (!call || !from.includes(call.status)) return turn;
+    const next = change(call);
+    return next === call ? turn : { ...turn, responseParts: turn.responseParts.with(i, { ...turn.responseParts[i], toolCall: next }) };
+  });
+}
+
+/** What a tool call keeps through its life. */
+function base(call: Json, meta?: Json): Json {
+  const { toolCallId, toolName, displayName, intention, contributor, _meta } = call;
+  return { toolCallId, toolName, displayName, intention, contributor, _meta: meta ?? _meta };
+}
+
+/** What it keeps once somebody has said yes. */
+function confirmed(call: Json): Json {
+  const { invocationMessage, toolInput, confirmed: how, selectedOption } = call;
+  return { invocationMessage, toolInput, confirmed: how, ...(selectedOption ? { selectedOption } : {}) };
+}
+
+/** Who runs a client's tool is settled at its start. */
+function contributorOf(had: Json, now: Json): Json {
+  if (!now) return had;
+  if (had?.kind === 'client') return now.kind === 'client' && now.clientId === had.clientId ? now : had;
+  return now.kind === 'client' ? had : now;
+}
+
+function toolReady(call: Json, a: Action): Json {
+  const kept = { ...base(call, a._meta), contributor: contributorOf(call.contributor, a.contributor), intention: a.intention ?? call.intention };
+  const toolInput = a.toolInput ?? (call.status === 'streaming' ? undefined : call.toolInput);
+  if (a.confirmed) return { status: 'running', ...kept, invocationMessage: a.invocationMessage, toolInput, confirmed: a.confirmed };
+  const was = call.status === 'pending-confirmation' ? call : {};
+  const options = a.options ?? was.options;
+  return {
+    status: 'pending-confirmation', ...kept, invocationMessage: a.invocationMessage, toolInput,
+    confirmationTitle: a.confirmationTitle ?? was.confirmationTitle,
+    riskAssessment: a.riskAssessment ?? was.riskAssessment,
+    edits: a.edits ?? was.edits,
+    editable: a.editable ?? was.editable,
+    ...(options ? { options } : {}),
+  };
+}
+
+function toolConfirmed(call: Json, a: Action): Json {
+  const selectedOption = a.selectedOptionId && list(call.options).find((o) => o.id === a.selectedOptionId);
+  const kept = { ...base(call, a._meta), invocationMessage: call.invocationMessage };
+  const chosen = selectedOption ? { selectedOption } : {};
+  if (!a.approved) {
+    return { status: 'cancelled', ...kept, toolInput: call.toolInput, reason: a.reason, reasonMessage: a.reasonMessage, userSuggestion: a.userSuggestion, ...chosen };
+  }
+  // Input that is referred to is changed where it lies.
+  const toolInput = a.editedToolInput !== undefined && typeof call.toolInput !== 'object' ? a.editedToolInput : call.toolInput;
+  return { status: 'running', ...kept, toolInput, confirmed: a.confirmed, ...chosen };
+}
+
+function toolComplete(call: Json, a: Action): Json {
+  const paused = call.status === 'auth-required';
+  if (paused && a.result?.success) return call; // it never went on
+  const said = call.status === 'pending-confirmation' ? { ...confirmed(call), confirmed: 'not-needed', selectedOption: undefined } : confirmed(call);
+  if (said.selectedOption === undefined) delete said.selectedOption;
+  return {
+    status: a.requiresResultConfirmation && !paused ? 'pending-result-confirmation' : 'completed',
+    ...base(call, a._meta), ...said,
+    ...(paused && call.content ? { content: call.content } : {}),
+    ...a.result,
+  };
+}
+
+function toolResultConfirmed(call: Json, a: Action): Json {
+  const kept = { ...base(call, a._meta), ...confirmed(call) };
+  if (!a.approved) return { status: 'cancelled', ...without(kept, 'confirmed'), reason: 'result-denied' };
+  const { success, pastTenseMessage, content, structuredContent, error } = call;
+  return { status: 'completed', ...kept, success, pastTenseMessage, content, structuredContent, error };
+}
+
+/** A pause for a token, and its end. */
+function paused(call: Json, a: Action, now: Json): Json {
+  return { ...base(call, a._meta), ...confirmed(call), ...(call.content ? { content: call.content } : {}), ...now };
+}
+
+function startTurn(s: Json, a: Action): Json {
+  const next = { ...s, activeTurn: { id: a.turnId, startedAt: a.startedAt, message: a.message, responseParts: [], usage: undefined }, modifiedAt: a.startedAt };
+  next.status = withFlag(chatStatus(next), status.read, false);
+  if (a.queuedMessageId) {
+    if (next.steeringMessage?.id === a.queuedMessageId) next.steeringMessage = undefined;
+    if (next.queuedMessages) {
+      const rest = next.queuedMessages.filter((m: Json) => m.id !== a.queuedMessageId);
+      next.queuedMessages = rest.length > 0 ? rest : undefined;
+    }
+  }
+  return next;
+}
+
+function endTurn(s: Json, a: Action, state: string): Json {
+  const active = s.activeTurn;
+  if (!active || active.id !== a.turnId) return s;
+  const responseParts = active.responseParts.map((part: Json) => {
+    const call = part.toolCall;
+    if (part.kind !== 'toolCall' || ['completed', 'cancelled'].includes(call?.status)) return part;
+    const streaming = call.status === 'streaming';
+    return {
+      kind: 'toolCall',
+      toolCall: {
+        status: 'cancelled', ...base(call), invocationMessage: streaming ? call.invocationMessage ?? '' : call.invocationMessage,
+        toolInput: streaming ? undefined : call.toolInput, reason: 'skipped',
+      },
+    };
+  });
+  if (isObject(a.part)) responseParts.push(a.part);
+  const duration = Math.max(0, a.duration ?? 0);
+  const turn: Json = { id: active.id, startedAt: active.startedAt, duration, message: active.message, responseParts, usage: active.usage, state };
+  if (a.error) turn.error = a.error; // VS Code's host tells the error in a field, others in a part
+  const began = Date.parse(active.startedAt);
+  const next = { ...s, turns: [...s.turns, turn], activeTurn: undefined, modifiedAt: Number.isNaN(began) ? s.modifiedAt : new Date(began + duration).toISOString() };
+  return { ...next, status: chatStatus(next, state === 'error' ? status.error : undefined) };
+}
+
+function resume(s: Json, a: Action): Json {
+  const last = s.turns.at(-1);
+  const end = last?.responseParts.at(-1);
+  if (s.activeTurn || !last || last.id !== a.turnId || last.state !== 'error' || end?.kind !== 'error' || end.resumable !== true) return s;
+  const { id, startedAt, message, responseParts, usage } = last;
+  const next = { ...s, turns: s.turns.slice(0, -1), activeTurn: { id, startedAt: startedAt ?? s.modifiedAt, message, responseParts, usage } };
+  return { ...next, status: withFlag(chatStatus(next), status.read, false) };
+}
+
+function truncate(s: Json, a: Action): Json {
+  const keep = a.turnId === undefined ? 0 : s.turns.findIndex((t: Json) => t.id === a.turnId) + 1;
+  if (a.turnId !== undefined && keep === 0) return s;
+  const next = { ...s, turns: s.turns.slice(0, keep), activeTurn: undefined };
+  if (a.turnId === undefined) delete next.turnsNextCursor;
+  return { ...next, status: chatStatus(next) };
+}
+
+/** Changes a question that nobody has answered. */
+function inQuestion(s: Json, id: string, change: (part: Json) => Json): Json {
+  const i = list(s.activeTurn?.responseParts).findIndex((p) => p.kind === 'inputRequest' && p.response === undefined && p.request?.id === id);
+  if (i < 0) return s;
+  return { ...s, activeTurn: { ...s.activeTurn, responseParts: s.activeTurn.responseParts.with(i, change(s.activeTurn.responseParts[i])) } };
+}
+
+function some(answers: Json): Json {
+  return Object.keys(answers).length > 0 ? answers : undefined;
+}
+
+function inputRequested(s: Json, a: Action): Json {
+  if (!s.activeTurn || !isObject(a.request)) return s;
+  const asked = inQuestion(s, a.request.id, (p) => ({ kind: 'inputRequest', request: { ...a.request, answers: a.request.answers ?? p.request.answers } }));
+  const next = asked !== s ? asked : addPart(s, s.activeTurn.id, { kind: 'inputRequest', request: a.request });
+  return { ...next, status: withFlag(chatStatus(next), status.read, false) };
+}
+
+function pendingSet(s: Json, a: Action): Json {
+  const entry = { id: a.id, message: a.message };
+  return a.kind === 'steering' ? { ...s, steeringMessage: entry } : { ...s, queuedMessages: put(s.queuedMessages, entry, (m) => m?.id) };
+}
+
+function pendingRemoved(s: Json, a: Action): Json {
+  if (a.kind === 'steering') return s.steeringMessage?.id === a.id ? { ...s, steeringMessage: undefined } : s;
+  const rest = list(s.queuedMessages).filter((m) => m?.id !== a.id);
+  if (rest.length === list(s.queuedMessages).length) return s;
+  return { ...s, queuedMessages: rest.length > 0 ? rest : undefined };
+}
+
+const chat: Table = {
+  'chat/turnStarted': startTurn,
+  'chat/turnComplete': (s, a) => endTurn(s, a, 'complete'),
+  'chat/turnCancelled': (s, a) => endTurn(s, a, 'cancelled'),
+  'chat/error': (s, a) => endTurn(s, a, 'error'),
+  'chat/turnResume': resume,
+  'chat/responsePart': (s, a) => (isObject(a.part) && a.part.kind !== 'error' ? addPart(s, a.turnId, a.part) : s), // errors come with their own action
+  'chat/delta': (s, a) => grow(s, a, 'markdown'),
+  'chat/reasoning': (s, a) => grow(s, a, 'reasoning'),
+  'chat/usage': (s, a) => inTurn(s, a.turnId, (turn) => ({ ...turn, usage: a.usage })),
+  'chat/activityChanged': (s, a) => ({ ...s, activity: a.activity }),
+  'chat/truncated': truncate,
+  'chat/turnsLoaded': (s, a) => {
+    const known = new Set(s.turns.map((t: Json) => t.id));
+    return { ...s, turns: [...list(a.turns).filter((t) => isObject(t) && !known.has(t.id)), ...s.turns], turnsNextCursor: a.turnsNextCursor };
+  },
+
+  'chat/toolCallStart': (s, a) => addPart(s, a.turnId, { kind: 'toolCall', toolCall: { ...base(a), status: 'streaming' } }),
+  'chat/toolCallDelta': (s, a) => inTool(s, a, ['streaming'], (call) => ({
+    ...call,
+    ...(a._meta !== undefined ? { _meta: a._meta } : {}),
+    ...(a.content !== undefined ? { partialInput: (call.partialInput ?? '') + a.content } : {}),
+    invocationMessage: a.invocationMessage ?? call.invocationMessage,
+  })),
+  'chat/toolCallReady': (s, a) => fresh(inTool(s, a, ['streaming', 'running', 'pending-confirmation'], (call) => toolReady(call, a))),
+  'chat/toolCallConfirmed': (s, a) => fresh(inTool(s, a, ['pending-confirmation'], (call) => toolConfirmed(call, a))),
+  'chat/toolCallComplete': (s, a) => fresh(inTool(s, a, ['running', 'pending-confirmation', 'auth-required'], (call) => toolComplete(call, a))),
+  'chat/toolCallResultConfirmed': (s, a) => fresh(inTool(s, a, ['pending-result-confirmation'], (call) => toolResultConfirmed(call, a))),
+  'chat/toolCallContentChanged': (s, a) => inTool(s, a, ['running'], (call) => (
+    { ...call, ...(a._meta !== undefined ? { _meta: a._meta } : {}), content: a.content })),
+  'chat/toolCallAuthRequired': (s, a) => fresh(inTool(s, a, ['running'], (call) => (
+    call.contributor?.kind === 'mcp' ? paused(call, a, { status: 'auth-required', auth: a.auth }) : call))),
+  'chat/toolCallAuthResolved': (s, a) => fresh(inTool(s, a, ['auth-required'], (call) => paused(call, a, { status: 'running' }))),
+
+  'chat/inputRequested': inputRequested,
+  'chat/inputAnswerChanged': (s, a) => inQuestion(s, a.requestId, (p) => {
+    const answers = { ...p.request.answers, [a.questionId]: a.answer };
+    if (a.answer === undefined) delete answers[a.questionId];
+    return { ...p, request: { ...p.request, answers: some(answers) } };
+  }),
+  'chat/inputCompleted': (s, a) => {
+    const next = inQuestion(s, a.requestId, (p) => (
+      { ...p, request: { ...p.request, answers: some({ ...p.request.answers, ...a.answers }) }, response: a.response }));
+    return next === s ? s : fresh(next);
+  },
+
+  'chat/pendingMessageSet': pendingSet,
+  'chat/pendingMessageRemoved': pendingRemoved,
+  'chat/queuedMessagesReordered': (s, a) => (s.queuedMessages ? { ...s, queuedMessages: reorder(s.queuedMessages, a.order, (m) => m?.id) } : s),
+  'chat/draftChanged': (s, a) => ({ ...s, draft: a.draft }),
+  'chat/configChanged': config,
+  'chat/workingDirectorySet': (s, a) => addDirectory(s, a.directory),
+  'chat/workingDirectoryRemoved': (s, a) => dropDirectory(s, a.directory),
+
+  'chat/backgroundWorkSet': (s, a) => {
+    const work = a.work ?? a.backgroundWork;
+    return isObject(work) ? { ...s, backgroundWork: put(s.backgroundWork, work, (w) => w?.id) } : s;
+  },
+  'chat/backgroundWorkRemoved': (s, a) => {
+    const backgroundWork = take(s.backgroundWork, (w) => w?.id === a.id);
+    if (backgroundWork === s.backgroundWork) return s;
+    return backgroundWork.length > 0 ? { ...s, backgroundWork } : without(s, 'backgroundWork');
+  },
+  'chat/movableChanged': (s, a) => ({ ...s, movable: a.movable }),
+  'chat/changesetsChanged': (s, a) => (a.changesets ? { ...s, changesets: a.changesets } : without(s, 'changesets')),
+  'chat/canvasesChanged': (s, a) => (a.canvases ? { ...s, canvases: a.canvases } : without(s, 'canvases')),
+  'chat/isReadChanged': (s, a) => ({ ...s, status: withFlag(s.status, status.read, a.isRead) }),
+  'chat/isArchivedChanged': (s, a) => ({ ...s, status: withFlag(s.status, status.archived, a.isArchived) }),
+};
+
+// ---- changesets, annotations, terminals, canvases, watches, automations
+
+function operation(o: Json, a: Action): Json {
+  return a.status === 'error' ? { ...o, status: a.status, error: a.error } : { ...without(o, 'error'), status: a.status };
+}
+
+const changeset: Table = {
+  'changeset/statusChanged': operation,
+  'changeset/fileSet': (s, a) => ({ ...s, files: put(s.files, a.file, (f) => f?.id) }),
+  'changeset/fileRemoved': (s, a) => {
+    const files = take(s.files, (f) => f?.id === a.fileId);
+    return files === s.files ? s : { ...s, files };
+  },
+  'changeset/filesReviewChanged': (s, a) => {
+    const named = new Set(list(a.files));
+    const files = s.files.map((f: Json) => (!named.has(f.id) || f.reviewed === a.reviewed ? f : { ...f, reviewed: a.reviewed }));
+    return files.some((f: Json, i: number) => f !== s.files[i]) ? { ...s, files } : s;
+  },
+  'changeset/contentChanged': (s, a) => ({ ...s, files: a.files, ...(a.operations === undefined ? {} : { operations: a.operations }) }),
+  'changeset/operationsChanged': (s, a) => (a.operations === undefined ? without(s, 'operations') : { ...s, operations: a.operations }),
+  'changeset/operationStatusChanged': (s, a) => {
+    const i = list(s.operations).findIndex((o) => o.id === a.operationId);
+    return i < 0 ? s : { ...s, operations: s.operations.with(i, operation(s.operations[i], a)) };
+  },
+  'changeset/cleared': (s) => (s.files.length === 0 ? s : { ...s, files: [] }),
+};
+
+function inAnnotation(s: Json, id: string, change: (a: Json) => Json): Json {
+  const i = s.annotations.findIndex((x: Json) => x.id === id);
+  if (i < 0) return s;
+  const next = change(s.annotations[i]);
+  return next === s.annotations[i] ? s : { ...s, annotations: s.annotations.with(i, next) };
+}
+
+const annotations: Table = {
+  'annotations/set': (s, a) => ({ ...s, annotations: put(s.annotations, a.annotation, (x) => x?.id) }),
+  'annotations/updated': (s, a) => inAnnotation(s, a.annotationId, (x) => {
+    const next = { ...x };
+    for (const name of ['turnId', 'origin', 'resource', 'range', 'resolved']) if (a[name] !== undefined) next[name] = a[name];
+    return next;
+  }),
+  'annotations/removed': (s, a) => {
+    const rest = take(s.annotations, (x) => x?.id === a.annotationId);
+    return rest === s.annotations ? s : { ...s, annotations: rest };
+  },
+  'annotations/entrySet': (s, a) => inAnnotation(s, a.annotationId, (x) => ({ ...x, entries: put(x.entries, a.entry, (e) => e?.id) })),
+  'annotations/entryRemoved': (s, a) => inAnnotation(s, a.annotationId, (x) => {
+    const entries = take(x.entries, (e) => e?.id === a.entryId);
+    return entries === x.entries ? x : { ...x, entries };
+  }),
+};
+
+const mostTerminal = 4 << 20; // characters that are kept of a terminal's output
+
+function terminalData(s: Json, a: Action): Json {
+  const content = list(s.content);
+  const tail = content.at(-1);
+  if (tail?.type === 'command' && !tail.isComplete) return { ...s, content: content.with(-1, { ...tail, output: (tail.output + a.data).slice(-mostTerminal) }) };
+  if (tail?.type === 'unclassified') return { ...s, content: content.with(-1, { ...tail, value: (tail.value + a.data).slice(-mostTerminal) }) };
+  return { ...s, content: [...content, { type: 'unclassified', value: a.data }] };
+}
+
+const terminal: Table = {
+  'terminal/data': terminalData,
+  'terminal/input': (s) => s, // what comes of it is data
+  'terminal/resized': (s, a) => ({ ...s, cols: a.cols, rows: a.rows }),
+  'terminal/claimed': (s, a) => ({ ...s, claim: a.claim }),
+  'terminal/titleChanged': (s, a) => ({ ...s, title: a.title }),
+  'terminal/cwdChanged': (s, a) => ({ ...s, cwd: a.cwd }),
+  'terminal/exited': (s, a) => (s.lifecycle ? { ...s, lifecycle: { status: 'exited', exitCode: a.exitCode } } : { ...s, exitCode: a.exitCode }),
+  'terminal/cleared': (s) => ({ ...s, content: [] }),
+  'terminal/commandDetectionAvailable': (s) => ({ ...s, supportsCommandDetection: true }),
+  'terminal/commandExecuted': (s, a) => ({
+    ...s, supportsCommandDetection: true,
+    content: [...list(s.content), { type: 'command', commandId: a.commandId, commandLine: a.commandLine, output: '', timestamp: a.timestamp, isComplete: false }],
+  }),
+  'terminal/commandFinished': (s, a) => ({
+    ...s,
+    content: s.content.map((p: Json) => (
+      p.type === 'command' && p.commandId === a.commandId ? { ...p, isComplete: true, exitCode: a.exitCode, durationMs: a.durationMs } : p)),
+  }),
+};
+
+const canvas: Table = {
+  'canvas/updated': (s, a) => { // the proposal's: null clears
+    const next = { ...s };
+    for (const name of ['title', 'status', 'url', 'contentUri', 'availability']) {
+      if (a[name] === null) delete next[name];
+      else if (a[name] !== undefined) next[name] = a[name];
+    }
+    return next;
+  },
+  'canvas/stateChanged': (s, a) => (isObject(a.canvas) ? { ...a.canvas } : s),
+  'canvas/message': (s) => s, // goes to whoever shows it
+  'canvas/closeRequested': (s) => s,
+};
+
+const resourceWatch: Table = { 'resourceWatch/changed': (s) => s };
+
+const automation: Table = {
+  'automation/createRequested': (s) => s,
+  'automation/updateRequested': (s) => s,
+  'automation/set': (s, a) => ({ ...s, [entriesOf(s)]: put(s[entriesOf(s)], a.automation, (x) => x?.resource) }),
+  'automation/removed': (s, a) => {
+    const rest = take(s[entriesOf(s)], (x) => x?.resource === a.resource);
+    return rest === s[entriesOf(s)] ? s : { ...s, [entriesOf(s)]: rest };
+  },
+};
+
+/** The catalogue was renamed within 0.9. */
+function entriesOf(s: Json): string {
+  return 'automations' in s ? 'automations' : 'entries';
+}
+
+const automationRun: Table = {
+  'automationRun/lifecycleChanged': (s, a) => ({ ...s, lifecycle: a.lifecycle }),
+  'automationRun/sessionSet': (s, a) => (s.sessions.includes(a.session) ? s : { ...s, sessions: [...s.sessions, a.session] }),
+  'automationRun/sessionRemoved': (s, a) => {
+    const sessions = take(s.sessions, (x) => x === a.session);
+    if (sessions === s.sessions) return s;
+    return s.primarySession === a.session ? without({ ...s, sessions }, 'primarySession') : { ...s, sessions };
+  },
+  'automationRun/primarySessionChanged': (s, a) => (a.primarySession === undefined ? without(s, 'primarySession') : { ...s, primarySession: a.primarySession }),
+  'automationRun/cancelRequested': (s) => s,
+};
+
+const families: Record<string, Table> = { root, session, chat, changeset, annotations, terminal, canvas, resourceWatch, automation, automationRun };
+
+/** The types of all actions that are known. */
+export const actionTypes: string[] = Object.values(families).flatMap((table) => Object.keys(table));
+
+function reducerFor(type: Json): Reducer | undefined {
+  if (typeof type !== 'string') return undefined;
+  const name = type.slice(0, type.indexOf('/'));
+  const table = Object.hasOwn(families, name) ? families[name] : undefined;
+  return table && Object.hasOwn(table, type) ? table[type] : undefined;
+}
+
+/** The state after an action; undefined if the action's type is not known. */
+export function reduce(state: Json, action: Action): Json | undefined {
+  return reducerFor(action?.type)?.(state, action);
+}
+
+function only(name: string): Reducer {
+  return (state, action) => (Object.hasOwn(families[name], action.type) ? families[name][action.type](state, action) : state);
+}
+
+/** One reducer for each kind of channel: an action that it does not know leaves the state as it is. */
+export const reducers: Record<string, Reducer> = Object.fromEntries(Object.keys(families).map((name) => [name, only(name)]));

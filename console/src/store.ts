@@ -1,0 +1,257 @@
+// What one host has said: its sessions, and the states of the channels that are
+// followed. Everything is replaced, never changed in place.
+
+import { ROOT } from './rpc';
+import { reduce, type Action, type Json } from './reduce';
+
+const maxUnknown = 50; // kinds of actions that are told apart
+const maxKept = 20; // of each kind, to look at
+
+/** A prompt that the host has not confirmed. */
+export interface Pending { channel: string; clientSeq: number; turn: Json; sent: number; failed: string }
+
+/** A kind of action that is not known: how many came, and the latest. */
+export interface Unknown { count: number; latest: Json[] }
+
+export class Store {
+  sessions = new Map<string, Json>(); // URI to summary
+  unknown = new Map<string, Unknown>();
+  unknownCount = 0;
+  refusal = ''; // why the latest thing asked for, other than a prompt, was refused
+  messages: { channel: string; payload: Json }[] = []; // of providers of canvases; whoever shows them takes them out
+  pending: Pending[] = [];
+  quiet = new Set<number>(); // clientSeq of what the user has not asked for, whose refusal is nobody's business
+  revision = 0; // counts changes
+
+  #channels = new Map<string, { state: Json; fromSeq: number }>();
+  #answers = new Map<string, string>(); // what the user said to a question, until the host says so too
+  #clientId: string;
+
+  constructor(clientId: string) {
+    this.#clientId = clientId;
+  }
+
+  /** The state of a channel, undefined if there is none. */
+  get(channel: string | undefined): Json {
+    return channel === undefined ? undefined : this.#channels.get(channel)?.state;
+  }
+
+  get agents(): Json[] {
+    return array(this.get(ROOT)?.agents);
+  }
+
+  /**
+   * The canvases that are open in a session: as the session lists them, or,
+   * since AHP 0.10, its first chat, which says nothing but where they are: what
+   * one is called is known when it has been looked at.
+   */
+  canvasesOf(session: string): Json[] {
+    const listed = array(this.get(this.chatOf(session))?.canvases).filter((c) => typeof c?.resource === 'string');
+    const registered = listed.map(({ resource }, i) => (
+      { title: listed.length > 1 ? `Canvas ${i + 1}` : 'Canvas', ...this.get(resource), channel: resource, registered: true }));
+    return [...array(this.get(session)?.openCanvases).filter((c) => isObject(c) && typeof c.channel === 'string'), ...registered];
+  }
+
+  /** An MCP server of a session, by its id; undefined if there is none. */
+  mcpServer(session: string, id: string): Json {
+    return this.mcpServers(session).find((c) => c.id === id);
+  }
+
+  mcpServers(session: string): Json[] {
+    const all = array(this.get(session)?.customizations).filter(isObject);
+    return all.concat(all.flatMap((c) => array(c.children).filter(isObject)));
+  }
+
+  /** Takes the messages of providers that have come. */
+  takeMessages(): { channel: string; payload: Json }[] {
+    return this.messages.splice(0);
+  }
+
+  /** The URI of the chat that a session shows first, undefined if it has none. */
+  chatOf(session: string): string | undefined {
+    const state = this.get(session);
+    return state?.defaultChat ?? array(state?.chats)[0]?.resource;
+  }
+
+  snapshot({ resource, state, fromSeq }: Json): void {
+    if (!isObject(state)) return;
+    this.#channels.set(resource, { state: normal(state), fromSeq: fromSeq ?? 0 });
+    this.revision++;
+    this.#settlePending(resource);
+  }
+
+  drop(channel: string): void {
+    this.#channels.delete(channel);
+    this.revision++;
+  }
+
+  /** Takes the outcome of a handshake: see Connection. */
+  sync({ fresh, snapshots, actions, missing }: Json): void {
+    if (fresh) {
+      this.#channels.clear();
+      this.messages = [];
+    }
+    for (const s of snapshots) this.snapshot(s);
+    for (const a of actions) this.apply(a);
+    for (const m of missing) this.drop(m);
+    for (const p of this.pending) this.#fail(p, 'The connection was lost before the host had taken this.');
+    this.#answers.clear();
+    this.revision++;
+  }
+
+  /** Applies an action envelope. */
+  apply(envelope: Json): void {
+    const { channel, action, serverSeq, origin, rejectionReason } = envelope ?? {};
+    const entry = this.#channels.get(channel);
+    // The relay refuses in the host's stead, without a number of its own: so this comes first.
+    if (origin?.clientId === this.#clientId) this.#confirm(origin.clientSeq, rejectionReason);
+    if (!entry || !isObject(action) || rejectionReason !== undefined) return;
+    if (serverSeq <= entry.fromSeq) return; // it is in the snapshot
+    entry.fromSeq = serverSeq;
+    // What a client said to the provider comes back to all, and has an origin.
+    if (action.type === 'canvas/message' && !origin) this.messages.push({ channel, payload: action.payload });
+    this.#reduce(entry, action);
+    if (action.toolCallId !== undefined) this.#answers.delete(answerKey(channel, action.toolCallId));
+    if (action.requestId !== undefined && action.type === 'chat/inputCompleted') this.#answers.delete(answerKey(channel, action.requestId));
+  }
+
+  #reduce(entry: { state: Json }, action: Action): void {
+    if (typeof action.type === 'string' && action.type.startsWith('chat/') && !entry.state.turns) return;
+    let next;
+    try {
+      next = reduce(entry.state, action);
+    } catch {
+      // An action that is not what its type says changes nothing, and is shown as it is.
+    }
+    if (next === undefined) this.#ignore(action);
+    else if (next !== entry.state) {
+      entry.state = next;
+      this.revision++;
+    }
+  }
+
+  /** Applies a notification about the list of sessions. */
+  notification(method: string, params: Json): void {
+    switch (method) {
+      case 'root/sessionAdded':
+        if (params?.summary?.resource) this.sessions.set(params.summary.resource, params.summary);
+        break;
+      case 'root/sessionSummaryChanged': {
+        const known = this.sessions.get(params?.session);
+        if (known && isObject(params.changes)) this.sessions.set(params.session, { ...known, ...params.changes });
+        break;
+      }
+      case 'root/sessionRemoved':
+        this.sessions.delete(params?.session);
+        break;
+      default:
+        return;
+    }
+    this.revision++;
+  }
+
+  /** Takes the list of all sessions. */
+  listed(items: Json[]): void {
+    this.sessions = new Map(items.filter((s) => s?.resource).map((s) => [s.resource, s]));
+    this.revision++;
+  }
+
+  /** Notes a prompt that was sent, to show it until the host has it. */
+  sent(channel: string, clientSeq: number, { turnId, startedAt, message }: Json): void {
+    const turn = { id: turnId, startedAt, message, responseParts: [] };
+    this.pending = [...this.pending, { channel, clientSeq, turn, sent: Date.now(), failed: '' }];
+    this.revision++;
+  }
+
+  discard(pending: Pending): void {
+    this.pending = this.pending.filter((p) => p.turn !== pending.turn);
+    this.revision++;
+  }
+
+  /** Notes what the user said to a question: a tool call's, or one of the agent's. */
+  answered(channel: string, id: string, answer: string): void {
+    this.#answers.set(answerKey(channel, id), answer);
+    this.revision++;
+  }
+
+  /** What the user said, if the host has not confirmed it. */
+  answerOf(channel: string, id: string): string | undefined {
+    return this.#answers.get(answerKey(channel, id));
+  }
+
+  /** Gives prompts up that the host has not taken for so long, in ms. */
+  expire(age: number): void {
+    const before = Date.now() - age;
+    for (const p of this.pending) {
+      if (p.sent < before) this.#fail(p, 'The host has not taken this.');
+    }
+  }
+
+  #fail(pending: Pending, failed: string): void {
+    if (pending.failed) return;
+    this.pending = this.pending.map((p) => (p === pending ? { ...p, failed } : p));
+    this.revision++;
+  }
+
+  #confirm(clientSeq: number, rejectionReason: Json): void {
+    const p = this.pending.find((other) => other.clientSeq === clientSeq);
+    const quiet = this.quiet.delete(clientSeq);
+    if (rejectionReason === undefined || quiet) {
+      if (p) this.discard(p);
+      return;
+    }
+    const why = `Refused: ${text(rejectionReason) || 'no reason given'}.`;
+    if (p) this.#fail(p, why);
+    else this.refusal = why;
+    this.#answers.clear();
+    this.revision++;
+  }
+
+  // A snapshot may show that a prompt has arrived.
+  #settlePending(channel: string): void {
+    const { turns, activeTurn } = this.get(channel);
+    const ids = new Set([...array(turns), activeTurn].map((t) => t?.id));
+    this.pending = this.pending.filter((p) => p.channel !== channel || !ids.has(p.turn.id));
+  }
+
+  #ignore(action: Action): void {
+    this.unknownCount++;
+    this.revision++;
+    const type = String(action.type);
+    const known = this.unknown.get(type);
+    if (!known && this.unknown.size >= maxUnknown) return;
+    this.unknown.set(type, { count: (known?.count ?? 0) + 1, latest: [...(known?.latest ?? []), action].slice(-maxKept) });
+  }
+}
+
+function answerKey(channel: string, id: string): string {
+  return `${channel}\n${id}`;
+}
+
+/** A chat's turns have parts, whatever was sent. */
+function normal(state: Json): Json {
+  if (!Array.isArray(state.turns) && !isObject(state.activeTurn)) return state;
+  return {
+    ...state,
+    turns: array(state.turns).filter(isObject).map(normalTurn),
+    activeTurn: isObject(state.activeTurn) ? normalTurn(state.activeTurn) : undefined,
+  };
+}
+
+function normalTurn(turn: Json): Json {
+  return { ...turn, responseParts: array(turn.responseParts).filter(isObject) };
+}
+
+/** A text of a host: a string, or markdown, which is shown as it is written. */
+export function text(value: Json): string {
+  if (typeof value === 'string') return value;
+  return typeof value?.markdown === 'string' ? value.markdown : '';
+}
+
+export function isObject(value: Json): boolean {
+  return value !== null && typeof value === 'object';
+}
+
+export function array(value: Json): Json[] {
+  return Array.isArray(value) ? value : [];
+}

@@ -1,0 +1,36 @@
+// Runs in the frame around a terminal: draws what the page sends, and sends what
+// is typed. It has no origin and no network, whatever is printed here.
+
+import '../npm/@xterm/xterm/css/xterm.css';
+import { FitAddon } from '@xterm/addon-fit';
+import { Terminal } from '@xterm/xterm';
+
+function begin({ theme, readOnly }: any, port: MessagePort): void {
+  const terminal = new Terminal({
+    theme, convertEol: true, disableStdin: readOnly, fontSize: 13, scrollback: 10_000, screenReaderMode: false,
+    fontFamily: 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace',
+    linkHandler: { activate: () => {} }, // links of programs lead nowhere
+  });
+  const fit = new FitAddon();
+  terminal.loadAddon(fit);
+  terminal.open(document.body);
+  const size = () => {
+    fit.fit();
+    port.postMessage({ cols: terminal.cols, rows: terminal.rows });
+  };
+  new ResizeObserver(size).observe(document.documentElement);
+  size();
+  terminal.onData((input) => port.postMessage({ input }));
+  port.onmessage = ({ data }) => {
+    if (data.reset) terminal.reset();
+    if (typeof data.write === 'string') terminal.write(data.write, () => { document.body.dataset.printed = String(Number(document.body.dataset.printed ?? 0) + data.write.length); });
+    if (typeof data.readOnly === 'boolean') terminal.options.disableStdin = data.readOnly;
+  };
+  port.start();
+}
+
+addEventListener('message', function first({ source, data, ports }: MessageEvent) {
+  if (source !== parent || ports.length !== 1) return;
+  removeEventListener('message', first);
+  begin(data, ports[0]);
+});

@@ -1,0 +1,81 @@
+// Small pieces that many parts of the page use.
+
+import type { ComponentChildren } from 'preact';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+
+const paths: Record<string, string> = {
+  back: 'M15 5l-7 7 7 7', more: 'M5 12h.01M12 12h.01M19 12h.01', plus: 'M12 5v14M5 12h14', close: 'M6 6l12 12M18 6L6 18',
+  command: 'M5 7l5 5-5 5M12 17h7', edit: 'M4 20l1-4L16 5l3 3L8 19zM14 7l3 3', search: 'M11 4a7 7 0 100 14 7 7 0 000-14zM16 16l4 4',
+  web: 'M12 3a9 9 0 100 18 9 9 0 000-18zM3 12h18M12 3c3 3 3 15 0 18M12 3c-3 3-3 15 0 18', agent: 'M8 8h8v8H8zM12 4v4M4 12h4M16 12h4M12 16v4',
+  tool: 'M14 6a4 4 0 105 5l-8 8-3-3 8-8', app: 'M4 5h16v14H4zM4 9h16', read: 'M6 3h9l4 4v14H6zM14 3v5h5', canvas: 'M4 4h16v12H4zM8 20h8',
+  copy: 'M9 9h11v11H9zM5 15H4V4h11v1', up: 'M12 19V5M6 11l6-6 6 6', stop: 'M7 7h10v10H7z', clip: 'M8 12l6-6a3 3 0 014 4l-8 8a5 5 0 01-7-7l8-8',
+  check: 'M5 13l4 4L19 7', alert: 'M12 8v5M12 16.5v.01M12 3l10 18H2z', down: 'M6 9l6 6 6-6', file: 'M6 3h9l4 4v14H6z', bell: 'M6 17V11a6 6 0 0112 0v6l2 2H4zM10 21h4',
+  key: 'M8 15a4 4 0 110-8 4 4 0 010 8zM12 11h9M18 11v4', folder: 'M3 6h6l2 2h10v11H3z', diff: 'M12 4v8M8 8h8M8 19h8', list: 'M8 6h12M8 12h12M8 18h12M4 6h.01M4 12h.01M4 18h.01',
+};
+
+export function Icon({ name }: { name: string }) {
+  return <svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d={paths[name] ?? paths.tool} /></svg>;
+}
+
+export function Badge({ tone, children }: { tone?: string; children: ComponentChildren }) {
+  return <span class="badge" data-tone={tone ?? ''}>{children}</span>;
+}
+
+/** A dialog above the page. It closes by its button, by Escape, and by a press beside it. */
+export function Dialog({ title, id, onClose, children }: { title: string; id?: string; onClose: () => void; children: ComponentChildren }) {
+  const at = useRef<HTMLDialogElement>(null);
+  useLayoutEffect(() => {
+    const node = at.current!;
+    if (!node.open) node.showModal();
+    return () => node.close();
+  }, []);
+  return (
+    <dialog ref={at} id={id} class="sheet" aria-label={title} onClose={onClose} onMouseDown={(e) => { if (e.target === at.current) onClose(); }}>
+      <div class="sheet-body">
+        <header class="row"><h2>{title}</h2><button type="button" class="quiet round" aria-label="Close" onClick={onClose}><Icon name="close" /></button></header>
+        {children}
+      </div>
+    </dialog>
+  );
+}
+
+/** Buttons behind one button. */
+export function Menu({ label, children }: { label: string; children: ComponentChildren }) {
+  const at = useRef<HTMLDetailsElement>(null);
+  useEffect(() => {
+    const close = (e: Event) => {
+      if (at.current?.open && !(e.type === 'pointerdown' && at.current.contains(e.target as Node)) && (e as KeyboardEvent).key !== 'Tab') at.current.open = false;
+    };
+    const key = (e: KeyboardEvent) => { if (e.key === 'Escape') close(e); };
+    addEventListener('pointerdown', close);
+    addEventListener('keydown', key);
+    return () => {
+      removeEventListener('pointerdown', close);
+      removeEventListener('keydown', key);
+    };
+  }, []);
+  return (
+    <details class="menu" ref={at} onClick={(e) => { if ((e.target as Element).closest('.menu-items button')) at.current!.open = false; }}>
+      <summary aria-label={label}><Icon name="more" /></summary>
+      <div class="menu-items">{children}</div>
+    </details>
+  );
+}
+
+export function Copy({ text, label = 'Copy' }: { text: () => string; label?: string }) {
+  const [done, setDone] = useState(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+      setDone(true);
+      setTimeout(() => setDone(false), 1500);
+    } catch {
+      // The browser does not let us: what is shown can be selected.
+    }
+  };
+  return <button type="button" class="quiet small" aria-label={label} title={label} onClick={copy}><Icon name={done ? 'check' : 'copy'} /></button>;
+}
+
+export function isTouch(): boolean {
+  return matchMedia('(pointer: coarse)').matches;
+}

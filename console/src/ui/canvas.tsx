@@ -1,0 +1,105 @@
+// The canvas that stands beside a session.
+
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { app } from '../app';
+import { Frame } from '../canvas';
+import { text } from '../store';
+import type { Json } from '../reduce';
+import { canvasTitle, isStale } from './session';
+
+interface Shown { name: string; why: string }
+
+/** Keeps the frame in step with the canvas that is to be shown. */
+class Holder {
+  node: HTMLElement | null = null;
+  frame: Frame | null = null;
+  shown: Shown = { name: '', why: '' }; // how loading went
+  #channel = '';
+  #url = ''; // that it was loaded from
+  #live = false;
+
+  follow(channel: string, state: Json, live: boolean): void {
+    const url = text(state?.url) || text(state?.contentUri);
+    if (channel !== this.#channel || !state) {
+      this.frame?.close();
+      this.frame = null;
+      this.#channel = channel;
+      this.shown = { name: '', why: '' };
+    }
+    const back = live && !this.#live;
+    this.#live = live;
+    if (!state || !this.node) return;
+    this.frame ??= new Frame(this.node, text(state.instanceId), {
+      read: (uri: string) => app.readCanvas(channel, uri),
+      ticket: (uri: string) => app.canvasTicket(channel, uri),
+      message: (payload: Json) => app.tellCanvas(channel, payload),
+      state: (shown: Shown) => {
+        this.shown = shown;
+        app.draw();
+      },
+    });
+    if (this.shown.name === '' || (back && (this.shown.name === 'failed' || this.frame.ticketed))) this.load(url);
+    // Who has gone takes its address along; what is shown may stay.
+    else if (url !== this.#url && !(isStale(state) && url === '')) this.load(url);
+  }
+
+  load(url = this.#url): void {
+    this.#url = url;
+    this.frame!.load(url);
+  }
+
+  deliver(channel: string, payload: Json): void {
+    if (channel === this.#channel) this.frame?.deliver(payload);
+  }
+}
+
+export function CanvasPane() {
+  const holder = useRef<Holder>();
+  holder.current ??= new Holder();
+  const { current } = holder;
+  const title = useRef<HTMLHeadingElement>(null);
+  const { link } = app;
+  const channel = app.pane?.kind === 'canvas' ? app.pane.channel : '';
+  const state = channel ? link?.store.get(channel) : undefined;
+  const live = Boolean(link?.live);
+  const ref = channel && link ? link.store.canvasesOf(app.session).find((c) => c.channel === channel) : undefined;
+  useEffect(() => {
+    app.deliver = (to, payload) => current.deliver(to, payload);
+    return () => { // the page without a token has none
+      app.deliver = () => {};
+      current.follow('', undefined, false);
+    };
+  }, []);
+  useLayoutEffect(() => current.follow(channel, state, live));
+  useLayoutEffect(() => { if (channel) title.current?.focus({ preventScroll: true }); }, [channel]);
+  const stale = isStale(state ?? ref);
+  const { shown } = current;
+  const note = channel ? noteOf(link?.errors.get(channel) ?? '', state, shown, live) : '';
+  return (
+    <section id="canvas" class="beside canvas" aria-labelledby="canvas-title" hidden={channel === ''}>
+      <header class="beside-head">
+        <div class="row">
+          <h2 id="canvas-title" tabIndex={-1} ref={title}>{canvasTitle(state ?? ref)}</h2>
+          <span id="canvas-badge" class="badge" data-tone={stale ? 'wait' : 'ok'}>{stale ? 'stale' : text(state?.availability)}</span>
+          <button id="canvas-close" class="danger" type="button" disabled={!live} hidden={app.readOnly || ref?.registered === true} onClick={() => app.closeCanvas(channel)}>Close</button>
+          <button id="canvas-hide" type="button" onClick={() => app.showPane(null)}>Hide</button>
+        </div>
+        <p id="canvas-status" class="dim" role="status">{[text(state?.status), shown.name === 'shown' && shown.why].filter(Boolean).join(' · ')}</p>
+      </header>
+      <div id="canvas-body" class="canvas-body">
+        <div id="canvas-frame" class="canvas-frame" hidden={shown.name !== 'shown' && shown.name !== 'loading'} ref={(node) => { current.node = node; }} />
+        <p id="canvas-note" class="empty" role="status" hidden={note === ''}>{note}</p>
+        {state && shown.name === 'failed' && live && <button id="canvas-again" type="button" onClick={() => current.load()}>Try again</button>}
+        <p id="canvas-stale" class="canvas-stale" role="status" hidden={!state || !stale}>Stale: what provides this canvas is gone. It shows what there was last.</p>
+      </div>
+    </section>
+  );
+}
+
+function noteOf(error: string, state: Json, { name, why }: Shown, live: boolean): string {
+  if (error) return `This canvas cannot be shown: ${error}`;
+  if (!state) return live ? 'Opening…' : 'This canvas opens when the host is there.';
+  if (name === 'refused') return `Not shown. ${why}`;
+  if (name === 'failed') return `This canvas could not be loaded: ${why}`;
+  return name === 'loading' ? 'Loading…' : '';
+}

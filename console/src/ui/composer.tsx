@@ -1,0 +1,111 @@
+// What the user writes to the agent.
+
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { app, type Attachment } from '../app';
+import type { Json } from '../reduce';
+import { array } from '../store';
+import { Icon, isTouch } from './bits';
+import { draftOf, keepDraft } from './drafts';
+
+const mostPicture = 8 << 20; // bytes
+const mostPictures = 8;
+
+export function Composer({ chat }: { chat: Json }) {
+  const { link, chatUri } = app;
+  const at = useRef<HTMLTextAreaElement>(null);
+  const files = useRef<HTMLInputElement>(null);
+  const [value, setValue] = useState(() => draftOf(chatUri!));
+  const [pictures, setPictures] = useState<Attachment[]>([]);
+  const [said, setSaid] = useState('');
+  const live = Boolean(link?.live);
+  const works = Boolean(chat.activeTurn);
+  const waits = Boolean(link?.store.pending.some((p) => p.channel === chatUri && !p.failed));
+  const empty = value.trim() === '' && pictures.length === 0;
+
+  const write = (text: string) => {
+    setValue(text);
+    keepDraft(chatUri!, text);
+  };
+  const send = (how: 'queued' | 'steering' = 'queued') => {
+    const text = at.current!.value;
+    if ((text.trim() === '' && pictures.length === 0) || !app.send(text, pictures, how)) return;
+    write('');
+    setPictures([]);
+    (document.querySelector('#log') as HTMLElement).scrollTop = 1e9;
+    toPrompt();
+  };
+  // Send and Stop take turns: the one that was pressed goes, and the focus
+  // with it. On a touch screen, getting it would call up the keyboard.
+  const toPrompt = () => { if (!isTouch()) at.current?.focus({ preventScroll: true }); };
+  const add = async (list: Iterable<File>) => {
+    const added: Attachment[] = [];
+    for (const file of list) {
+      if (!file.type.startsWith('image/')) setSaid(`${file.name}: only pictures can be attached.`);
+      else if (file.size > mostPicture) setSaid(`${file.name} is larger than 8 MB.`);
+      else added.push({ label: file.name || 'picture', data: await base64(file), contentType: file.type });
+    }
+    setPictures((had) => [...had, ...added].slice(0, mostPictures));
+  };
+  useLayoutEffect(() => {
+    const node = at.current!;
+    if (CSS.supports('field-sizing', 'content')) return;
+    node.style.height = 'auto';
+    node.style.height = `${Math.min(node.scrollHeight + 2, 200)}px`;
+  }, [value]);
+
+  return (
+    <form id="composer" class="composer" onSubmit={(e) => { e.preventDefault(); send(); }}
+      onDragOver={(e) => e.preventDefault()} onDrop={(e) => { e.preventDefault(); add(e.dataTransfer?.files ?? []); }}>
+      {pictures.length > 0 && (
+        <ul class="pictures">
+          {pictures.map((p, i) => (
+            <li key={p.label + i}><img src={`data:${p.contentType};base64,${p.data}`} alt={p.label} /><button type="button" class="round" aria-label={`Remove ${p.label}`} onClick={() => setPictures(pictures.toSpliced(i, 1))}><Icon name="close" /></button></li>
+          ))}
+        </ul>
+      )}
+      <div class="composer-row">
+        <button type="button" class="quiet round" aria-label="Attach a picture" title="Attach a picture" onClick={() => files.current!.click()}><Icon name="clip" /></button>
+        <input ref={files} type="file" accept="image/*" multiple hidden onChange={(e) => { add(e.currentTarget.files ?? []); e.currentTarget.value = ''; }} />
+        <label class="unseen" for="prompt">Message to the agent</label>
+        <textarea id="prompt" ref={at} rows={1} value={value} placeholder={works ? 'Say what comes next' : 'Message to the agent'} enterkeyhint="send" aria-describedby="composer-note"
+          onInput={(e) => write(e.currentTarget.value)}
+          onPaste={(e) => { const list = [...(e.clipboardData?.files ?? [])]; if (list.length) { e.preventDefault(); add(list); } }}
+          onKeyDown={(e) => {
+            // On a touch keyboard Enter is the only way to begin a new line.
+            if (e.key !== 'Enter' || e.shiftKey || e.isComposing || isTouch()) return;
+            e.preventDefault();
+            send(e.ctrlKey || e.metaKey ? 'steering' : 'queued');
+          }} />
+        {works && !empty && <button type="button" id="steer" disabled={!live} onClick={() => send('steering')}>Steer</button>}
+        {(!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || (!works && waits)} aria-label={works ? 'Send when it is done' : 'Send'} title={works ? 'Send when it is done' : 'Send'}><Icon name="up" /></button>}
+        {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label="Stop" title="Stop" onClick={() => { app.stop(); toPrompt(); }}><Icon name="stop" /></button>}
+      </div>
+      <p id="composer-note" class="dim" role="status">{said || note(chat, live)}</p>
+    </form>
+  );
+}
+
+async function base64(file: File): Promise<string> {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  let binary = '';
+  for (let i = 0; i < bytes.length; i += 0x8000) binary += String.fromCharCode(...bytes.subarray(i, i + 0x8000));
+  return btoa(binary);
+}
+
+function note(chat: Json, live: boolean): string {
+  const { link } = app;
+  if (live && link?.store.refusal) return link.store.refusal;
+  if (!live) return 'Not connected. You can write, and send it once the page is live again.';
+  if (app.composerNote) return app.composerNote;
+  if (array(chat?.activeTurn?.responseParts).some(waitsForUser)) return 'The agent waits for your answer.';
+  return '';
+}
+
+function waitsForUser(part: Json): boolean {
+  if (part.kind === 'inputRequest') return part.response === undefined;
+  const call = part.toolCall;
+  if (call?.status === 'running' && call.contributor?.kind === 'mcp') {
+    return app.link?.store.mcpServer(app.session, call.contributor.customizationId)?.state?.kind === 'authRequired';
+  }
+  return call?.status === 'auth-required' || String(call?.status).startsWith('pending-');
+}

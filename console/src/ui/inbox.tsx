@@ -1,0 +1,188 @@
+// All sessions of all hosts, with those first that need somebody.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { app } from '../app';
+import { text } from '../store';
+import type { Json } from '../reduce';
+import { ago, statusWord, when } from '../words';
+import { Badge, Icon } from './bits';
+import { memo } from './memo';
+import { folderOf, groups, type Group } from './order';
+
+const atFirst = 60; // rows that are drawn, and as many more each time that the end comes near
+
+export function Inbox({ now }: { now: number }) {
+  const all = groups();
+  const many = app.hosts.length > 1;
+  const minute = Math.floor(now / 30_000); // rows are drawn again this often, for their times
+  return (
+    <aside class="side" aria-label="Sessions">
+      <div class="side-head">
+        <div class="search"><Icon name="search" />
+          <input id="search" type="search" placeholder="Search sessions" aria-label="Search sessions" value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>
+        {!app.readOnly && !app.narrow && (
+          <button id="new-session" class="primary" type="button" disabled={!canCreate()} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>New session</span></button>
+        )}
+      </div>
+      <ul id="hosts" class={many ? 'hosts many' : 'hosts'} aria-label="Hosts">
+        {app.hosts.map((h) => <Host key={h.host} info={h} now={now} />)}
+      </ul>
+      {app.hostsNote && <p id="hosts-note" class="dim" role="status">{app.hostsNote}</p>}
+      <SignInNotes />
+      <p id="sessions-note" class="dim" role="status">{note(all)}</p>
+      <div id="sessions" data-live={app.link?.live || !app.host ? 'yes' : 'no'}>
+        <Groups all={all} many={many} minute={minute} />
+      </div>
+      <About now={now} />
+    </aside>
+  );
+}
+
+function canCreate(): boolean {
+  return [...app.links.values()].some((l) => l.live && l.store.agents.length > 0);
+}
+
+function note(all: Group[]): string {
+  const own = [...app.links.values()].map((l) => l.note).find(Boolean);
+  if (own) return own;
+  if (all.length > 0) return app.host && !app.link?.live ? 'As last seen:' : '';
+  if (app.search) return 'No session has these words.';
+  if ([...app.links.values()].some((l) => l.listing)) return 'Loading…';
+  return [...app.links.values()].some((l) => l.live) ? 'There are no sessions yet.' : '';
+}
+
+function Groups({ all, many, minute }: { all: Group[]; many: boolean; minute: number }) {
+  const [most, setMost] = useState(atFirst);
+  const [archived, showArchived] = useState(false);
+  const end = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const seen = new IntersectionObserver((e) => { if (e.some((x) => x.isIntersecting)) setMost((n) => n + atFirst); }, { rootMargin: '600px' });
+    if (end.current) seen.observe(end.current);
+    return () => seen.disconnect();
+  }, [most]);
+  let left = most;
+  return (
+    <>
+      {all.map((g) => {
+        const folded = g.name === 'archived' && !archived && !app.search;
+        const rows = folded ? [] : g.rows.slice(0, Math.max(0, left));
+        left -= rows.length;
+        return (
+          <section key={g.name} data-group={g.name}>
+            <h2>{g.name === 'archived'
+              ? <button type="button" class="quiet small" aria-expanded={!folded} onClick={() => showArchived(!archived)}>{g.title} ({g.rows.length})</button>
+              : <>{g.title} <span class="dim">{g.rows.length}</span></>}</h2>
+            <ul class="list">
+              {rows.map(({ link, session }) => (
+                <SessionRow key={`${link.host} ${session.resource}`} host={link.host} session={session} many={many} minute={minute}
+                  current={session.resource === app.session && link.host === app.host} live={link.live} />
+              ))}
+            </ul>
+          </section>
+        );
+      })}
+      {left <= 0 && <div ref={end} class="end" />}
+    </>
+  );
+}
+
+const SessionRow = memo(({ host, session, many, current, live }: { host: string; session: Json; many: boolean; current: boolean; live: boolean; minute: number }) => {
+  const word = statusWord(session.status);
+  const tone = { 'needs you': 'wait', working: 'ok', failed: 'bad' }[word as string] ?? '';
+  const unread = (session.status & 32) === 0 && (session.status & 8) === 0;
+  const changes = session.changes;
+  return (
+    <li data-session={session.resource} data-host-of={host} data-unread={unread ? '' : undefined} data-stale={live ? undefined : ''}>
+      <button type="button" class="item" aria-current={current ? 'true' : undefined} onClick={() => app.openSession(host, session.resource)}>
+        <span class="row"><span class="name">{text(session.title) || 'New session'}</span>{word && <Badge tone={tone}>{word}</Badge>}</span>
+        {text(session.activity) && word !== '' && <span class="activity">{text(session.activity)}</span>}
+        <span class="dim">
+          {[ago(session.modifiedAt), folderOf(session), many ? host : ''].filter(Boolean).join(' · ')}
+          {changes?.files > 0 && <span class="stat"> <span class="added">+{changes.additions ?? 0}</span> <span class="removed">−{changes.deletions ?? 0}</span></span>}
+        </span>
+      </button>
+    </li>
+  );
+});
+
+function Host({ info, now }: { info: Json; now: number }) {
+  const { hostsStale } = app;
+  const silent = info.state === 'online' && info.notAnsweringSince;
+  const tone = hostsStale ? '' : silent ? 'wait' : info.state === 'online' ? 'ok' : 'bad';
+  const detail = hostsStale ? `last known: ${info.state} since ${when(info.since, now)}` : hostDetail(info, now);
+  return (
+    <li data-host={info.host}>
+      <button type="button" class="item" aria-current={info.host === app.host ? 'true' : undefined} aria-pressed={app.hosts.length > 1 ? info.host === app.onlyHost : undefined}
+        title={detail} onClick={() => app.chooseHost(info.host)}>
+        <span class="row"><span class="name">{info.host}</span><Badge tone={tone}>{hostsStale ? 'unknown' : silent ? 'not answering' : info.state}</Badge></span>
+        <span class="dim">{detail}</span>
+      </button>
+    </li>
+  );
+}
+
+function hostDetail(info: Json, now: number): string {
+  const parts = [`since ${when(info.notAnsweringSince ?? info.since, now)}`];
+  if (info.state !== 'online' && info.reason) parts.push(info.reason);
+  if (info.state === 'online') parts.push(`${info.clients} ${info.clients === 1 ? 'client' : 'clients'}`);
+  if (info.hostVersion) parts.push(`host ${info.hostVersion}`);
+  if (info.agentVersion) parts.push(`agent ${info.agentVersion}`);
+  return parts.join(' · ');
+}
+
+/** Agents that want to be signed in before they can do anything. */
+function SignInNotes() {
+  if (app.readOnly) return null;
+  const wanted = [];
+  for (const link of app.links.values()) {
+    if (!link.live) continue;
+    for (const agent of link.store.agents) {
+      const needs = (agent?.protectedResources ?? []).filter((r: Json) => r?.required !== false && !link.tokens.has(r.resource));
+      if (needs.length > 0) wanted.push({ link, agent, needs });
+    }
+  }
+  return (
+    <>
+      {wanted.map(({ link, agent, needs }) => (
+        <button key={`${link.host} ${agent.provider}`} type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, agent, resources: needs })}>
+          <Icon name="key" /><span>{text(agent.displayName) || agent.provider} may want you to sign in to {text(needs[0].resource_name) || needs[0].resource}</span>
+        </button>
+      ))}
+    </>
+  );
+}
+
+function About({ now }: { now: number }) {
+  const [open, setOpen] = useState(false);
+  const { link } = app;
+  const { serverInfo, protocolVersion } = link?.conn?.info ?? {};
+  const lines: [string, string][] = !open ? [] : [
+    ['Protocol', protocolVersion ?? 'not agreed yet'],
+    ...(serverInfo ? [['Host software', `${serverInfo.name ?? ''} ${serverInfo.version ?? ''}`] as [string, string]] : []),
+    ['Client id', link?.conn?.clientId ?? 'none'],
+    ['Last serverSeq', String(link?.conn?.lastSeen ?? 'none')],
+    ...(app.grant ? [['Signed in as', `${text(app.grant.subject) || 'nobody in particular'}, until ${when(app.grant.expires, now)}`] as [string, string]] : []),
+  ];
+  return (
+    <details class="about" onToggle={(e) => setOpen(e.currentTarget.open)}>
+      <summary>This connection</summary>
+      <dl id="about">{lines.map(([term, value]) => [<dt>{term}</dt>, <dd>{value}</dd>])}</dl>
+      {open && link && link.store.unknownCount > 0 && <Unknown />}
+      <label class="check"><input type="checkbox" checked={app.kept} onChange={(e) => app.keep(e.currentTarget.checked)} /> Stay signed in on this device</label>
+      <div class="row start"><button type="button" onClick={() => app.open({ kind: 'help' })}>Check</button><button id="forget" type="button" onClick={() => app.forget()}>Forget the token</button></div>
+    </details>
+  );
+}
+
+/** What the host has said that this page does not know. */
+function Unknown() {
+  const { store } = app.link!;
+  return (
+    <details>
+      <summary>Updates not understood: {store.unknownCount}</summary>
+      {[...store.unknown].map(([type, { count, latest }]) => (
+        <details key={type}><summary><code>{type}</code> ({count})</summary><pre>{latest.map((a) => JSON.stringify(a, null, 1)).join('\n')}</pre></details>
+      ))}
+    </details>
+  );
+}

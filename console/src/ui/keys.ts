@@ -1,0 +1,37 @@
+// What keys do, wherever the focus is.
+
+import { app } from '../app';
+import { nextNeeding } from './order';
+
+export function nextOne(): void {
+  const next = nextNeeding();
+  if (next) app.openSession(next.link.host, next.session.resource);
+}
+
+/** Brings the first question into view, and the focus to its first answer. */
+export function toQuestion(): void {
+  const ask = document.querySelector('[data-ask]');
+  ask?.scrollIntoView({ block: 'nearest' });
+  ask?.querySelector<HTMLElement>('button:not(:disabled), input, textarea')?.focus();
+}
+
+function typing(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName));
+}
+
+/** Listens until the function that it returns is called. */
+export function keys(): () => void {
+  const pressed = (e: KeyboardEvent) => {
+    if (app.token === '' || document.querySelector('dialog[open]:not(#palette)')) return;
+    const command = e.ctrlKey || e.metaKey;
+    if (command && e.key.toLowerCase() === 'k') app.open(app.dialog?.kind === 'palette' ? null : { kind: 'palette' });
+    else if (command && e.key === '.') app.stop();
+    else if (e.altKey && e.key.toLowerCase() === 'n') nextOne();
+    else if (e.altKey && e.key.toLowerCase() === 'a') toQuestion();
+    else if (e.key === '/' && !typing(e.target) && !command) (document.querySelector('#search') as HTMLElement)?.focus();
+    else return;
+    e.preventDefault();
+  };
+  addEventListener('keydown', pressed);
+  return () => removeEventListener('keydown', pressed);
+}

@@ -1,0 +1,54 @@
+import { memo } from './memo';
+import { useLayoutEffect, useRef } from 'preact/hooks';
+import { highlight } from '../highlight';
+import { Blocks, nodesOf } from '../markdown';
+
+const mostLive = 20_000; // characters of a block that still grows, above which it is shown plainly
+
+/** A text of an agent. Of one that grows, only the end is made anew. */
+export function Markdown({ text, live = false }: { text: string; live?: boolean }) {
+  const blocks = useRef<Blocks>();
+  blocks.current ??= new Blocks();
+  const raws = blocks.current.of(text);
+  return <div class="md">{raws.map((raw, i) => <Block key={i} raw={raw} live={live && i >= raws.length - 2} />)}</div>;
+}
+
+const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
+  const at = useRef<HTMLDivElement>(null);
+  const plain = live && raw.length > mostLive;
+  useLayoutEffect(() => {
+    const node = at.current!;
+    if (plain) {
+      // Texts only grow.
+      const shown = node.firstChild instanceof Text ? node.firstChild : node.replaceChildren('') ?? node.firstChild as Text;
+      if (shown.length <= raw.length) shown.appendData(raw.slice(shown.length));
+      else shown.data = raw;
+      return;
+    }
+    node.replaceChildren(nodesOf(raw));
+    for (const pre of node.querySelectorAll<HTMLElement>('pre.code')) {
+      const code = pre.querySelector('code')!;
+      if (!live) highlight(code, pre.dataset.lang ?? '');
+      pre.tabIndex = 0;
+      pre.append(copyButton(() => code.textContent ?? ''));
+    }
+  }, [raw, plain, live]);
+  return <div ref={at} class={plain ? 'text' : ''} />;
+});
+
+function copyButton(text: () => string): HTMLElement {
+  const button = document.createElement('button');
+  button.type = 'button';
+  button.className = 'copy-code';
+  button.setAttribute('aria-label', 'Copy the code');
+  button.addEventListener('click', async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+      button.classList.add('done');
+      setTimeout(() => button.classList.remove('done'), 1500);
+    } catch {
+      // The browser does not let us: what is shown can be selected.
+    }
+  });
+  return button;
+}

@@ -1,0 +1,27 @@
+// The tool calls of MCP servers, which show more than others: see mcp.ts.
+
+import { app } from '../app';
+import { McpCalls } from '../mcp';
+
+const calls = new McpCalls({
+  draw: () => app.draw(),
+  send: (words: string) => app.send(words),
+  mcp: (channel: string, method: string, params: unknown) => app.mcp(channel, method, params),
+  mcpNotify: (channel: string, method: string, params: unknown) => app.mcpNotify(channel, method, params),
+  authenticate: (resource: string, token: string) => app.authenticate(resource, token),
+});
+
+app.mcpSaid = (channel, method, params) => calls.serverSaid(channel, method, params);
+
+export function showMcp(node: HTMLElement, call: unknown): void {
+  calls.show(node, call);
+}
+
+/** Brings them in step, after the page was drawn. */
+export function settled(): void {
+  calls.render({
+    live: Boolean(app.link?.live),
+    readOnly: app.readOnly,
+    mcpServer: (id: string) => app.link?.store.mcpServer(app.session, id),
+  });
+}

@@ -1,0 +1,117 @@
+// What stands beside a session, other than a canvas: changes, a terminal, a file.
+
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { app } from '../app';
+import { highlight } from '../highlight';
+import { array, isObject, text } from '../store';
+import type { Json } from '../reduce';
+import { baseName, pathOf } from '../words';
+import { Badge, Icon } from './bits';
+import { Diff, Stat, uriOfEdit, whatOfEdit } from './edits';
+import { Terminal } from './terminal';
+import { atobText } from './tool';
+
+export function SidePane() {
+  const { pane, link } = app;
+  const title = useRef<HTMLHeadingElement>(null);
+  useLayoutEffect(() => { if (pane && pane.kind !== 'canvas') title.current?.focus({ preventScroll: true }); }, [pane?.channel]);
+  if (!pane || pane.kind === 'canvas') return null;
+  const state = link?.store.get(pane.channel);
+  const error = link?.errors.get(pane.channel);
+  const name = pane.kind === 'file' ? baseName(pane.channel) : text(state?.title) || pane.title || '';
+  return (
+    <section id="beside" class="beside" data-kind={pane.kind} aria-labelledby="beside-title">
+      <header class="beside-head">
+        <div class="row"><h2 id="beside-title" tabIndex={-1} ref={title}>{name}</h2><button id="beside-hide" type="button" onClick={() => app.showPane(null)}>Hide</button></div>
+      </header>
+      <div class="beside-body">
+        {error ? <p class="empty">This cannot be shown: {error}</p>
+          : pane.kind === 'file' ? <File key={pane.channel} uri={pane.channel} />
+            : !state ? <p class="empty">Opening…</p>
+              : pane.kind === 'changes' ? <Changes key={pane.channel} channel={pane.channel} state={state} />
+                : <Terminal key={pane.channel} channel={pane.channel} state={state} />}
+      </div>
+    </section>
+  );
+}
+
+function Changes({ channel, state }: { channel: string; state: Json }) {
+  const [said, setSaid] = useState('');
+  const files = array(state.files).filter((f) => isObject(f?.edit));
+  const may = app.link?.live && !app.readOnly;
+  const catalogue = [...array(app.link?.store.get(app.session)?.changesets), ...array(app.link?.store.get(app.chatUri)?.changesets)].find((c) => c?.uriTemplate === channel);
+  const reviewable = may && catalogue?.capabilities?.review !== undefined;
+  const invoke = async (op: Json, file?: Json) => {
+    if (text(op.confirmation) && !confirm(text(op.confirmation))) return;
+    setSaid('');
+    try {
+      const done = await app.request('invokeChangesetOperation', { channel, operationId: op.id, ...(file ? { target: { kind: 'resource', resource: uriOfEdit(file.edit), side: file.edit.after ? 'after' : 'before' } } : {}) });
+      setSaid(text(done?.message));
+    } catch (err) {
+      setSaid((err as Error).message);
+    }
+  };
+  const buttons = (scope: string, file?: Json) => array(state.operations).filter((o) => array(o?.scopes).includes(scope)).map((o) => (
+    <button key={o.id} type="button" class={o.confirmation ? 'danger small' : 'small'} title={text(o.description)} disabled={!may || o.status === 'running' || o.status === 'disabled'} onClick={() => invoke(o, file)}>
+      {text(o.label) || o.id}{o.status === 'running' ? '…' : ''}
+    </button>
+  ));
+  const wide = matchMedia('(min-width: 90rem)').matches;
+  const seen = files.filter((f) => f.reviewed).length;
+  return (
+    <div class="changes">
+      <div class="row wrap">
+        <p class="dim" role="status">{state.status === 'computing' ? 'Being computed…' : state.status === 'error' ? text(state.error?.message) || 'This could not be computed.' : `${files.length} ${files.length === 1 ? 'file' : 'files'}${reviewable && files.length ? `, ${seen} looked at` : ''}`}</p>
+        <div class="row">{buttons('changeset')}</div>
+      </div>
+      {said && <p class="dim" role="status">{said}</p>}
+      {array(state.operations).filter((o) => o?.error?.message).map((o) => <p key={o.id} class="error">{text(o.label)}: {text(o.error.message)}</p>)}
+      <ul class="edits">
+        {files.map((f) => (
+          <li key={f.id} class="edit">
+            <FileChange file={f} open={files.length <= 3 && !f.reviewed} wide={wide}>
+              {reviewable && <label class="check small"><input type="checkbox" checked={f.reviewed === true} onChange={(e) => app.perform(channel, { type: 'changeset/filesReviewChanged', files: [f.id], reviewed: e.currentTarget.checked })} /> Looked at</label>}
+              {buttons('resource', f)}
+            </FileChange>
+          </li>
+        ))}
+      </ul>
+      {files.length === 0 && state.status !== 'computing' && <p class="empty">Nothing has changed.</p>}
+    </div>
+  );
+}
+
+function FileChange({ file, open, wide, children }: { file: Json; open: boolean; wide: boolean; children: any }) {
+  const [shown, setShown] = useState(open);
+  const what = whatOfEdit(file.edit);
+  return (
+    <details open={open} onToggle={(e) => setShown(e.currentTarget.open)}>
+      <summary title={pathOf(uriOfEdit(file.edit))}><span class="name path">{pathOf(uriOfEdit(file.edit))}</span>{what && <Badge>{what}</Badge>} <Stat edit={file.edit} />{file.reviewed && <Icon name="check" />}</summary>
+      <div class="row start wrap">{children}</div>
+      {shown && <Diff edit={file.edit} wide={wide} />}
+    </details>
+  );
+}
+
+const pictures: Record<string, string> = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: 'image/gif', webp: 'image/webp', svg: 'image/svg+xml' };
+
+function File({ uri }: { uri: string }) {
+  const [read, setRead] = useState<{ text?: string; picture?: string; why?: string }>({});
+  const at = useRef<HTMLElement>(null);
+  useEffect(() => {
+    let gone = false;
+    app.read(uri).then((r) => {
+      if (gone) return;
+      const ending = uri.slice(uri.lastIndexOf('.') + 1).toLowerCase();
+      const type = /^image\/[a-z+]+$/.test(text(r.contentType)) ? r.contentType : pictures[ending];
+      if (r.encoding === 'base64' && type && /^[A-Za-z0-9+/=]*$/.test(r.data)) setRead({ picture: `data:${type};base64,${r.data}` });
+      else setRead({ text: r.encoding === 'base64' ? atobText(r.data) : text(r.data) });
+    }, (err) => { if (!gone) setRead({ why: err.message }); });
+    return () => { gone = true; };
+  }, [uri]);
+  useEffect(() => { if (read.text && at.current) highlight(at.current, uri.slice(uri.lastIndexOf('.') + 1)); }, [read.text]);
+  if (read.why) return <p class="empty">It could not be read: {read.why}</p>;
+  if (read.picture) return <img class="picture" src={read.picture} alt={baseName(uri)} />;
+  if (read.text === undefined) return <p class="empty">Reading…</p>;
+  return <><p class="dim path">{pathOf(uri)}</p><pre class="file" tabIndex={0}><code ref={at}>{read.text.slice(0, 500_000)}</code></pre></>;
+}

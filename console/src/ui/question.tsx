@@ -1,0 +1,156 @@
+// A question of the agent's: texts, numbers, choices, or a page to look at.
+
+import { useState } from 'preact/hooks';
+import { app } from '../app';
+import { array, isObject, text } from '../store';
+import type { Json } from '../reduce';
+import { Markdown } from './markdown';
+
+interface Props { part: Json; readOnly: boolean; connected: boolean; ended: boolean; answer?: string }
+
+/** What the user has entered, by the question's id. */
+type Entered = Record<string, { value?: Json; free?: string }>;
+
+export function Question({ part, readOnly, connected, ended, answer }: Props) {
+  const request = part.request ?? {};
+  const questions = array(request.questions).filter(isObject);
+  if (part.response !== undefined || ended) return <Answered part={part} questions={questions} />;
+  return (
+    <section class="ask" data-request={text(request.id)}>
+      {text(request.message) && <Markdown text={text(request.message)} />}
+      {readOnly ? <p class="dim">Waits for somebody who may answer.</p>
+        : <Form request={request} questions={questions} connected={connected} answer={answer} />}
+    </section>
+  );
+}
+
+function Form({ request, questions, connected, answer }: { request: Json; questions: Json[]; connected: boolean; answer?: string }) {
+  const [entered, setEntered] = useState<Entered>(() => Object.fromEntries(questions.map((q) => [q.id, begin(q, request.answers?.[q.id])])));
+  const set = (id: string, change: { value?: Json; free?: string }) => setEntered((had) => ({ ...had, [id]: { ...had[id], ...change } }));
+  const url = safeUrl(request.url);
+  const missing = questions.some((q) => q.required && !answerFor(q, entered[q.id] ?? {}));
+  const single = questions.length === 1 && questions[0].kind === 'single-select' && !questions[0].allowFreeformInput;
+  const accept = (with_: Entered) => {
+    const answers: Json = {};
+    for (const q of questions) answers[q.id] = answerFor(q, with_[q.id] ?? {}) ?? { state: 'skipped' };
+    app.reply(request, 'accept', questions.length ? answers : undefined);
+  };
+  const busy = answer !== undefined || !connected;
+  return (
+    <form class="question" data-ask onSubmit={(e) => { e.preventDefault(); accept(entered); }}>
+      {url && <p><a class="button" href={url} target="_blank" rel="noopener noreferrer">Open {new URL(url).host}</a> <span class="dim">{url}</span></p>}
+      {text(request.url) && !url && <p class="dim">It wants to show an address that is not opened here: {text(request.url)}</p>}
+      {questions.map((q) => <Field key={q.id} q={q} entered={entered[q.id] ?? {}} set={(c) => set(q.id, c)} busy={busy}
+        choose={single ? (id) => accept({ [q.id]: { value: id } }) : undefined} />)}
+      <div class="answers">
+        {!single && <button type="submit" class="primary" disabled={busy || missing}>{questions.length ? 'Answer' : url ? 'Done' : 'Yes'}</button>}
+        <button type="button" disabled={busy} onClick={() => app.reply(request, 'decline')}>{questions.length ? 'Skip' : 'No'}</button>
+      </div>
+      {answer && <span class="dim" role="status">sent…</span>}
+    </form>
+  );
+}
+
+function begin(q: Json, draft: Json): { value?: Json; free?: string } {
+  if (isObject(draft?.value)) return { value: draft.value.value, free: draft.value.freeformValues?.[0] };
+  if (q.defaultValue !== undefined) return { value: q.defaultValue };
+  const best = array(q.options).filter((o) => o?.recommended).map((o) => o.id);
+  if (q.kind === 'multi-select') return { value: best };
+  return q.kind === 'single-select' && best.length ? { value: best[0] } : {};
+}
+
+/** The answer in the protocol's form, undefined if there is none. */
+export function answerFor(q: Json, { value, free }: { value?: Json; free?: string }): Json {
+  const submitted = (v: Json) => ({ state: 'submitted', value: v });
+  const freeform = free?.trim() ? { freeformValues: [free.trim()] } : {};
+  switch (q.kind) {
+    case 'number':
+    case 'integer': {
+      const n = typeof value === 'number' ? value : value === undefined || value === '' ? NaN : Number(value);
+      return Number.isFinite(n) && (q.kind === 'number' || Number.isInteger(n)) ? submitted({ kind: 'number', value: n }) : undefined;
+    }
+    case 'boolean':
+      return submitted({ kind: 'boolean', value: value === true });
+    case 'single-select':
+      return value !== undefined || free?.trim() ? submitted({ kind: 'selected', value: value ?? '', ...freeform }) : undefined;
+    case 'multi-select': {
+      const all = array(value);
+      if (all.length < (q.min ?? 0) || (q.max !== undefined && all.length > q.max)) return undefined;
+      return all.length || free?.trim() ? submitted({ kind: 'selected-many', value: all, ...freeform }) : undefined;
+    }
+  }
+  return typeof value === 'string' && value !== '' ? submitted({ kind: 'text', value }) : undefined;
+}
+
+const inputTypes: Record<string, string> = { email: 'email', uri: 'url', date: 'date', 'date-time': 'datetime-local', password: 'password' };
+
+function Field({ q, entered, set, busy, choose }: { q: Json; entered: { value?: Json; free?: string }; set: (c: { value?: Json; free?: string }) => void; busy: boolean; choose?: (id: string) => void }) {
+  const id = `q-${text(q.id)}`;
+  const label = <>{text(q.title) && text(q.title) !== text(q.message) && <span class="name">{text(q.title)} </span>}<span>{text(q.message)}</span>{q.required && <span class="dim"> (needed)</span>}</>;
+  if (q.kind === 'single-select' || q.kind === 'multi-select') {
+    const many = q.kind === 'multi-select';
+    const chosen = many ? array(entered.value) : [entered.value];
+    const toggle = (o: string) => (many ? set({ value: chosen.includes(o) ? chosen.filter((c) => c !== o) : [...chosen, o] }) : set({ value: o, free: '' }));
+    return (
+      <fieldset class="field" disabled={busy}>
+        <legend>{label}</legend>
+        <div class="options">
+          {array(q.options).filter(isObject).map((o) => (choose
+            ? <button key={o.id} type="button" class={o.recommended ? 'option primary' : 'option'} onClick={() => choose(o.id)}><span class="name">{text(o.label)}</span>{text(o.description) && <span class="dim">{text(o.description)}</span>}</button>
+            : (
+              <label key={o.id} class="option">
+                <input type={many ? 'checkbox' : 'radio'} name={id} checked={chosen.includes(o.id)} onChange={() => toggle(o.id)} />
+                <span><span class="name">{text(o.label)}</span>{o.recommended && <span class="badge">recommended</span>}{text(o.description) && <span class="dim block">{text(o.description)}</span>}</span>
+              </label>
+            )))}
+        </div>
+        {q.allowFreeformInput && <input type="text" aria-label={many ? 'Something more' : 'Something else'} placeholder={many ? 'Something more' : 'Something else'} value={entered.free ?? ''} onInput={(e) => set(many ? { free: e.currentTarget.value } : { free: e.currentTarget.value, value: undefined })} />}
+      </fieldset>
+    );
+  }
+  if (q.kind === 'boolean') {
+    return <label class="field check"><input type="checkbox" disabled={busy} checked={entered.value === true} onChange={(e) => set({ value: e.currentTarget.checked })} /> <span>{label}</span></label>;
+  }
+  const number = q.kind === 'number' || q.kind === 'integer';
+  const common = { id, disabled: busy, value: String(entered.value ?? ''), required: Boolean(q.required), onInput: (e: any) => set({ value: e.currentTarget.value }) };
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      {number ? <input {...common} type="number" min={q.min} max={q.max} step={q.kind === 'integer' ? 1 : 'any'} inputmode={q.kind === 'integer' ? 'numeric' : 'decimal'} />
+        : inputTypes[q.format] ? <input {...common} type={inputTypes[q.format]} minLength={q.min} maxLength={q.max} />
+          : <textarea {...common} rows={2} minLength={q.min} maxLength={q.max} />}
+    </div>
+  );
+}
+
+/** An address that may be opened, '' for others. */
+export function safeUrl(url: Json): string {
+  try {
+    const parsed = new URL(text(url));
+    return ['http:', 'https:'].includes(parsed.protocol) && !parsed.username ? parsed.href : '';
+  } catch {
+    return '';
+  }
+}
+
+function Answered({ part, questions }: { part: Json; questions: Json[] }) {
+  const answers = part.request?.answers ?? {};
+  const word = { accept: '', decline: 'Skipped.', cancel: 'Cancelled.' }[text(part.response) as string] ?? 'Not answered.';
+  return (
+    <section class="ask answered">
+      {text(part.request?.message) && <p class="dim text">{text(part.request.message)}</p>}
+      {part.response === 'accept' && questions.map((q) => <p key={q.id}><span class="dim">{text(q.title) || text(q.message)}: </span>{shown(q, answers[q.id])}</p>)}
+      {word && <p class="dim">{word}</p>}
+    </section>
+  );
+}
+
+function shown(q: Json, answer: Json): string {
+  const v = answer?.value;
+  if (!isObject(v)) return answer?.state === 'skipped' ? 'skipped' : '–';
+  const name = (id: Json) => text(array(q.options).find((o) => o?.id === id)?.label) || String(id);
+  const free = array(v.freeformValues).map(text);
+  if (v.kind === 'selected') return [v.value ? name(v.value) : '', ...free].filter(Boolean).join(', ');
+  if (v.kind === 'selected-many') return [...array(v.value).map(name), ...free].join(', ');
+  return v.kind === 'boolean' ? (v.value ? 'yes' : 'no') : String(v.value);
+}

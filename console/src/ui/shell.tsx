@@ -1,0 +1,164 @@
+// The page as a whole: the bar, the list, the session, what stands beside it, and
+// what lies above.
+
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { app } from '../app';
+import { array, text } from '../store';
+import { describe, when } from '../words';
+import { Icon } from './bits';
+import { CanvasPane } from './canvas';
+import { Dialogs } from './dialogs';
+import { Inbox } from './inbox';
+import { keys } from './keys';
+import { SidePane } from './pane';
+import { Session, titleOf } from './session';
+import { needing } from './order';
+
+export function Shell({ now }: { now: number }) {
+  const open = app.session !== '';
+  useTitle();
+  useFocus(open);
+  useEffect(() => keys(), []);
+  const hasToken = app.token !== '';
+  return (
+    <div class="page" data-pane={open ? 'chat' : 'list'} data-side={app.pane ? app.pane.kind : ''}>
+      {hasToken && <a class="skip" href="#prompt" onClick={(e) => { e.preventDefault(); (document.querySelector('#prompt') as HTMLElement ?? document.querySelector('#new-session'))?.focus(); }}>To the message</a>}
+      <Bar now={now} />
+      {!hasToken && <Gate />}
+      {hasToken && (
+        <div id="app" class="app">
+          <Inbox now={now} />
+          <Session now={now} />
+          <CanvasPane />
+          <SidePane />
+        </div>
+      )}
+      <Swap now={now} />
+      <Dialogs now={now} />
+      <Undo />
+    </div>
+  );
+}
+
+function Bar({ now }: { now: number }) {
+  const { link } = app;
+  const state = link?.conn?.state;
+  const said = app.offline
+    ? { tone: 'bad', text: 'No network', more: '' }
+    : app.host ? describe(state, { away: Boolean(link?.away), host: app.hostInfo, now }) : overview();
+  const canRetry = !app.offline && (state?.name === 'retrying' || state?.name === 'ended');
+  return (
+    <header class="bar">
+      <h1>AHP relay</h1>
+      {app.readOnly && <span id="read-only" class="badge" data-tone="wait">read-only</span>}
+      {app.token !== '' && (
+        <div id="status" class="status" data-tone={said.tone} data-state={state?.name ?? 'none'}>
+          <span class="dot" aria-hidden="true" />
+          <span id="status-text" role="status">{said.text}</span>
+          <span id="status-more" aria-hidden="true">{said.more}</span>
+          {canRetry && <button id="retry" class="quiet small" type="button" onClick={() => app.retry()}>Try now</button>}
+        </div>
+      )}
+      {app.token !== '' && <button class="quiet round wide-only" type="button" aria-label="Commands" title="Commands (Ctrl K)" onClick={() => app.open({ kind: 'palette' })}><Icon name="list" /></button>}
+    </header>
+  );
+}
+
+/** Of all hosts, where none is chosen. */
+function overview() {
+  const live = [...app.links.values()].filter((l) => l.live).length;
+  if (app.hostsStale) return { tone: 'bad', text: 'The relay cannot be reached', more: '' };
+  if (app.hosts.length === 0) return { tone: 'wait', text: app.hostsNote ? 'No host' : 'Connecting', more: app.hostsNote ? '' : '…' };
+  return { tone: live === app.hosts.length ? 'ok' : 'wait', text: `${live} of ${app.hosts.length} hosts live`, more: '' };
+}
+
+function Gate() {
+  const at = useRef<HTMLInputElement>(null);
+  useEffect(() => at.current?.focus(), []);
+  const submit = (e: Event) => {
+    e.preventDefault();
+    const given = at.current!.value;
+    at.current!.value = '';
+    app.useToken(given);
+  };
+  return (
+    <main id="gate">
+      <form id="token-form" class="card" autocomplete="off" onSubmit={submit}>
+        <h2>Connect to a relay</h2>
+        <p id="token-why" role="alert">{app.tokenWhy}</p>
+        <label for="token">Client token</label>
+        <input id="token" ref={at} type="password" autocomplete="off" autocapitalize="off" spellcheck={false} required aria-describedby="token-help" />
+        <p id="token-help" class="dim">Paste a token, or the whole address that <code>relay demo</code> printed. It is kept in this tab only, unless you have it kept on this device.</p>
+        <button class="primary" type="submit">Connect</button>
+      </form>
+    </main>
+  );
+}
+
+function Swap({ now }: { now: number }) {
+  const { swap } = app;
+  const at = useRef<HTMLDialogElement>(null);
+  useLayoutEffect(() => {
+    const node = at.current!;
+    if (swap && !node.open) node.showModal();
+    else if (!swap && node.open) node.close();
+  });
+  const lines = swap?.then ? changes(swap, now) : [];
+  return (
+    <dialog id="swap" ref={at} aria-labelledby="swap-title" onClose={() => { if (app.swap && app.swap.key === swap?.key) app.keepAsIs(); /* else there is another question by now */ }}>
+      <h2 id="swap-title">A link wants to change what this page is connected to</h2>
+      <dl id="swap-what">
+        {lines.map(([term, is, wanted]) => [<dt>{term}</dt>, <dd class={is === wanted ? 'dim' : 'name'}>{is === wanted ? is : `${is} → ${wanted}`}</dd>])}
+      </dl>
+      <p id="swap-note" class="dim" role="status">{swap?.then ? swap.why : 'Asking the relay…'}</p>
+      <div class="row start">
+        <button id="swap-keep" class="primary" type="button" autofocus onClick={() => app.keepAsIs()}>Keep it as it is</button>
+        <button id="swap-take" type="button" disabled={!swap?.then || swap.why !== ''} onClick={() => app.takeSwap()}>Change it</button>
+      </div>
+    </dialog>
+  );
+}
+
+/** What a link would change: [term, value, other]. */
+function changes({ now: is, then: wanted }: any, time: number): [string, string, string][] {
+  const word = (grant: any, f: (g: any) => string) => (grant ? f(grant) : 'unknown');
+  const rows: [string, (g: any) => string][] = [
+    ['Signed in as', (g) => text(g.subject) || 'nobody in particular'], ['May', mayDo], ['Until', (g) => when(g.expires, time)]];
+  return [
+    ['Host', is.host || 'none', wanted.host || 'none'],
+    ...rows.map(([term, f]): [string, string, string] => [term, word(is.grant, f), word(wanted.grant, f)]),
+  ];
+}
+
+export function mayDo({ access, channels }: any): string {
+  return [text(access) || 'all', ...array(channels)].join(', ');
+}
+
+function Undo() {
+  if (!app.deleted) return null;
+  return <div class="toast" role="status">Session deleted. <button type="button" onClick={() => app.undo()}>Undo</button></div>;
+}
+
+let badge = -1;
+
+function useTitle(): void {
+  const title = app.session ? titleOf() : app.host;
+  const n = needing();
+  document.title = `${n > 0 ? `(${n}) ` : ''}${title ? `${title} – AHP relay` : 'AHP relay'}`;
+  if (n === badge) return;
+  badge = n;
+  (navigator as any).setAppBadge?.(n).catch(() => {});
+}
+
+/** Where the focus goes when another session is shown. */
+function useFocus(open: boolean): void {
+  const had = useRef<string | null>(null);
+  useLayoutEffect(() => {
+    const is = open ? app.session : '';
+    if (had.current !== null && had.current !== is) {
+      if (open) (document.querySelector('#chat-title') as HTMLElement)?.focus({ preventScroll: true });
+      else (document.querySelector('#sessions button') as HTMLElement)?.focus({ preventScroll: true });
+    }
+    had.current = is;
+  });
+}

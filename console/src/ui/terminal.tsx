@@ -1,0 +1,65 @@
+// A terminal, in a frame with an origin of its own: what programs print there is
+// nobody's word, and what draws it wants styles that this page does not allow.
+
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { app } from '../app';
+import { array } from '../store';
+import type { Json } from '../reduce';
+
+/** All that a terminal has printed. */
+function printed(state: Json): string {
+  return array(state.content).map((p) => (p?.type === 'command' ? p.output : p?.value) ?? '').join('');
+}
+
+export function Terminal({ channel, state }: { channel: string; state: Json }) {
+  const frame = useRef<HTMLIFrameElement>(null);
+  const port = useRef<MessagePort | null>(null);
+  const shown = useRef('');
+  const may = Boolean(app.link?.live) && !app.readOnly && state.lifecycle?.status !== 'exited' && state.exitCode === undefined;
+  const mayNow = useRef(may);
+  mayNow.current = may;
+
+  const print = () => {
+    if (!port.current) return;
+    const all = printed(state);
+    if (all.startsWith(shown.current)) {
+      if (all.length > shown.current.length) port.current.postMessage({ write: all.slice(shown.current.length) });
+    } else port.current.postMessage({ reset: true, write: all });
+    shown.current = all;
+  };
+  const begin = () => {
+    const { port1, port2 } = new MessageChannel();
+    port.current = port1;
+    shown.current = '';
+    port1.onmessage = ({ data }) => heard(data);
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name: string) => style.getPropertyValue(name).trim();
+    frame.current!.contentWindow!.postMessage({ theme: { background: colour('--sunk'), foreground: colour('--ink'), cursor: colour('--accent') }, readOnly: !may }, '*', [port2]);
+    print();
+  };
+  // Whoever speaks there may type into this one terminal and say how large it is, as the user may.
+  const heard = (data: any) => {
+    if (!mayNow.current || data === null || typeof data !== 'object') return;
+    if (typeof data.input === 'string' && data.input.length < 65_536) app.perform(channel, { type: 'terminal/input', data: data.input });
+    else if (Number.isInteger(data.cols) && Number.isInteger(data.rows) && data.cols > 1 && data.cols < 1000 && data.rows > 1 && data.rows < 1000) {
+      if (state.claim?.kind === 'client' && state.claim.clientId === app.link?.conn?.clientId) app.perform(channel, { type: 'terminal/resized', cols: data.cols, rows: data.rows });
+    }
+  };
+  useLayoutEffect(print);
+  useEffect(() => { port.current?.postMessage({ readOnly: !may }); }, [may]);
+  useEffect(() => () => port.current?.close(), []);
+  const ended = state.lifecycle?.exitCode ?? state.exitCode;
+  return (
+    <div class="terminal">
+      <iframe ref={frame} title="Terminal" sandbox="allow-scripts" src="/terminal.html" onLoad={begin} />
+      {ended !== undefined && <p class="dim" role="status">It has ended with {ended}.</p>}
+      {may && (
+        <div class="keys" role="group" aria-label="Keys">
+          {[['Esc', '\x1b'], ['Tab', '\t'], ['Ctrl C', '\x03'], ['Ctrl D', '\x04'], ['↑', '\x1b[A'], ['↓', '\x1b[B'], ['⏎', '\r']].map(([label, input]) => (
+            <button key={label} type="button" class="small" onClick={() => app.perform(channel, { type: 'terminal/input', data: input })}>{label}</button>
+          ))}
+        </div>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,127 @@
+// A turn: what was asked, what the agent did, and how it ended.
+
+import { app } from '../app';
+import { array, text, type Pending } from '../store';
+import type { Json } from '../reduce';
+import { lasted, roughly, when } from '../words';
+import { Copy, Icon } from './bits';
+import { Markdown } from './markdown';
+import { memo } from './memo';
+import { Question } from './question';
+import { Tool } from './tool';
+
+interface Props {
+  turn: Json; agent: string; channel: string; pending?: Pending; active: boolean; live: boolean; connected: boolean; last: boolean; readOnly: boolean;
+  day: number; // when times are written anew
+  answers: number; // a count of changes, of the turn that may have questions
+}
+
+export const Turn = memo(({ turn, agent, channel, pending, active, live, connected, last, readOnly }: Props) => {
+  const parts = array(turn.responseParts);
+  const doing = live ? 'working…' : active ? 'The connection was lost while the agent worked.' : '';
+  const who = turn.message?.origin?.kind;
+  return (
+    <article class={`turn${pending ? ' pending' : ''}${live ? ' live' : ''}`} aria-busy={live} data-turn={turn.id}>
+      <div class="prompt">
+        <h3 class="unseen">{who === 'user' || !who ? 'User' : who}</h3>
+        <p class="text">{text(turn.message?.text)}</p>
+        <Attachments of={turn.message} />
+        <span class="dim time">{when(turn.startedAt)}</span>
+      </div>
+      {!pending && (
+        <div class="reply">
+          <h3 class="unseen">{agent}</h3>
+          <div class="parts">
+            {parts.map((part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} answer={answerOf(channel, part)} />)}
+          </div>
+          {doing && <p class="progress">{doing}</p>}
+        </div>
+      )}
+      <div class="outcome">
+        <Outcome turn={turn} pending={pending} last={last} connected={connected} readOnly={readOnly} />
+        {!active && !pending && turn.state && <Foot turn={turn} parts={parts} />}
+      </div>
+    </article>
+  );
+});
+
+function keyOf(part: Json, i: number): string {
+  return part.kind === 'toolCall' ? `call ${part.toolCall?.toolCallId}` : `${part.kind} ${i}`;
+}
+
+/** What the user said to it, if the host has not confirmed that. */
+function answerOf(channel: string, part: Json): string | undefined {
+  const id = part.toolCall?.toolCallId ?? part.request?.id;
+  return id === undefined ? undefined : app.link?.store.answerOf(channel, id);
+}
+
+interface PartProps { part: Json; turn: Json; channel: string; live: boolean; readOnly: boolean; connected: boolean; answer?: string }
+
+const Part = memo(({ part, turn, live, readOnly, connected, answer }: PartProps) => {
+  switch (part.kind) {
+    case 'markdown':
+      return <Markdown text={text(part.content)} live={live} />;
+    case 'reasoning':
+      return <details class="thinking"><summary>Thinking</summary><Markdown text={text(part.content)} live={live} /></details>;
+    case 'toolCall':
+      return <Tool turnId={turn.id} call={part.toolCall ?? {}} readOnly={readOnly} connected={connected} answer={answer} />;
+    case 'inputRequest':
+      return <Question part={part} readOnly={readOnly} connected={connected} ended={turn.state !== undefined} answer={answer} />;
+    case 'error':
+      return <p class="text error">{text(part.error?.message) || 'Something failed.'}</p>;
+    case 'systemNotification':
+      return <div class="system dim">{typeof part.content === 'string' ? <p class="text">{part.content}</p> : <Markdown text={text(part.content)} />}</div>;
+    case 'contentRef':
+      return <button type="button" class="chip" onClick={() => app.showPane({ kind: 'file', channel: text(part.uri) })}><Icon name="file" /><span>{text(part.uri)}</span></button>;
+  }
+  return <Raw what={text(part.kind) || 'something'} value={part} />;
+});
+
+/** What this page does not know, as it is. */
+export function Raw({ what, value }: { what: string; value: Json }) {
+  return <details class="raw dim"><summary>{what}: not known to this page</summary><pre>{JSON.stringify(value, null, 1)}</pre></details>;
+}
+
+function Attachments({ of }: { of: Json }) {
+  const all = array(of?.attachments);
+  if (all.length === 0) return null;
+  return (
+    <ul class="pictures">
+      {all.map((a, i) => (
+        <li key={i}>{isPicture(a) ? <img src={`data:${a.contentType};base64,${a.data}`} alt={text(a.label)} /> : <span class="chip"><Icon name="file" />{text(a.label) || text(a.type)}</span>}</li>
+      ))}
+    </ul>
+  );
+}
+
+export function isPicture(a: Json): boolean {
+  return /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/.test(text(a?.contentType)) && /^[A-Za-z0-9+/=\s]*$/.test(text(a?.data)) && text(a?.data) !== '';
+}
+
+function Outcome({ turn, pending, last, connected, readOnly }: { turn: Json; pending?: Pending; last: boolean; connected: boolean; readOnly: boolean }) {
+  if (pending && !pending.failed) return <p class="dim">sending…</p>;
+  if (pending) {
+    return (
+      <>
+        <p class="error">{pending.failed}</p>
+        <div class="row start"><button type="button" onClick={() => app.sendAgain(pending)}>Send again</button><button type="button" onClick={() => app.discard(pending)}>Discard</button></div>
+      </>
+    );
+  }
+  if (turn.state === 'cancelled') return <p class="dim">Stopped.</p>;
+  if (turn.state !== 'error') return null;
+  const end = array(turn.responseParts).at(-1);
+  return (
+    <>
+      {!array(turn.responseParts).some((p) => p.kind === 'error') && <p class="error">{text(turn.error?.message) || 'This turn failed.'}</p>}
+      {last && connected && !readOnly && end?.kind === 'error' && end.resumable === true && <button type="button" onClick={() => app.resume(turn)}>Try again from here</button>}
+    </>
+  );
+}
+
+function Foot({ turn, parts }: { turn: Json; parts: Json[] }) {
+  const { inputTokens, outputTokens, model } = turn.usage ?? {};
+  const said = parts.filter((p) => p.kind === 'markdown').map((p) => text(p.content)).join('\n\n');
+  const facts = [text(model), inputTokens !== undefined || outputTokens !== undefined ? `${roughly(inputTokens ?? 0)} → ${roughly(outputTokens ?? 0)} tokens` : '', lasted(turn.duration)].filter(Boolean);
+  return <p class="foot dim">{said && <Copy text={() => said} label="Copy the answer" />}{facts.join(' · ')}</p>;
+}

@@ -1,0 +1,150 @@
+// How states are put into words. None of this touches the page.
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
+const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+
+/** A point in time: the time of today, else the day. '' if it is none. */
+export function when(iso, now = Date.now()) {
+  const date = new Date(iso ?? NaN);
+  if (Number.isNaN(date.getTime())) return '';
+  if (date.toDateString() !== new Date(now).toDateString()) return `${day.format(date)}, ${clock.format(date)}`;
+  return clock.format(date);
+}
+
+/** The time between, roughly: "now", "5 min ago". '' if iso is no time. */
+export function ago(iso, now = Date.now()) {
+  const date = new Date(iso ?? NaN);
+  if (Number.isNaN(date.getTime())) return '';
+  const minutes = Math.floor((now - date.getTime()) / 60_000);
+  if (minutes < 1) return 'now';
+  if (minutes < 60) return `${minutes} min ago`;
+  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h ago`;
+  return day.format(date);
+}
+
+/**
+ * The state of a connection in words, with a tone for its colour: ok, wait or
+ * bad. more is what changes each second. away tells that the host is not
+ * online; host is what the relay says of it, if anything. A host that does not
+ * answer is online all the same.
+ */
+export function describe(state, { away, host, now = Date.now() }) {
+  const offline = host && host.state !== 'online'
+    ? `Host ${host.state} since ${when(host.since, now)}`
+    : 'Host offline';
+  const silent = host?.state === 'online' && host.notAnsweringSince
+    ? `Host has not answered since ${when(host.notAnsweringSince, now)}`
+    : '';
+  switch (state?.name) {
+    case 'live':
+      return silent ? { tone: 'wait', text: silent, more: '' } : { tone: 'ok', text: 'Live', more: '' };
+    case 'connecting':
+      return { tone: 'wait', text: away ? `${offline} – reconnecting` : 'Connecting', more: '…' };
+    case 'greeting':
+      if (away) return { tone: 'bad', text: `${offline} – waiting for the host`, more: '' };
+      if (silent) return { tone: 'wait', text: `${silent} – waiting for it`, more: '' };
+      return { tone: 'wait', text: state.resuming ? 'Catching up' : 'Connecting', more: '…' };
+    case 'retrying': {
+      const seconds = Math.max(1, Math.ceil((state.at - now) / 1000));
+      const why = away ? offline : `Connection lost${reasonOf(state)}`;
+      return { tone: 'bad', text: `${why} – reconnecting`, more: `in ${seconds} s` };
+    }
+    case 'ended':
+      return { tone: 'bad', text: `Not connected: ${state.reason || `closed with code ${state.code}`}`, more: '' };
+  }
+  return { tone: 'wait', text: 'No host chosen', more: '' };
+}
+
+// 1006 stands for "no close frame came", which says nothing to anybody.
+function reasonOf({ code, reason }) {
+  if (reason) return ` (${reason})`;
+  return code && code !== 1006 ? ` (code ${code})` : '';
+}
+
+// Bits of the status of a session.
+const failed = 2;
+const working = 8;
+const needsInput = 16;
+const archived = 64;
+
+/** The status of a session in words, '' for one that rests. */
+export function statusWord(status) {
+  if (status & needsInput) return 'needs you';
+  if (status & working) return 'working';
+  if (status & failed) return 'failed';
+  return status & archived ? 'archived' : '';
+}
+
+const toolWords = {
+  'streaming': 'preparing',
+  'pending-confirmation': 'waits for you',
+  'running': 'running',
+  'auth-required': 'waits for you',
+  'pending-result-confirmation': 'result waits for you',
+  'completed': 'done',
+  'cancelled': 'not run',
+};
+
+/** The state of a tool call in words. */
+export function toolWord(call) {
+  if (call.status === 'completed' && call.success === false) return 'failed';
+  if (call.status === 'cancelled' && call.reason === 'denied') return 'denied';
+  return Object.hasOwn(toolWords, call.status) ? toolWords[call.status] : String(call.status ?? '');
+}
+
+/** The tone of a tool call's word. */
+export function toolTone(word) {
+  if (word.includes('waits')) return 'wait';
+  if (word === 'done') return 'ok';
+  return word === 'failed' || word === 'denied' ? 'bad' : '';
+}
+
+/** The last part of a path or file URI. */
+export function baseName(uri) {
+  const path = String(uri ?? '').replace(/\/+$/, '');
+  try {
+    return decodeURIComponent(path.slice(path.lastIndexOf('/') + 1));
+  } catch {
+    return path;
+  }
+}
+
+/** A random UUID. crypto.randomUUID is there on https and localhost only. */
+export function randomId(): string {
+  const b = crypto.getRandomValues(new Uint8Array(16));
+  b[6] = (b[6] & 0x0f) | 0x40;
+  b[8] = (b[8] & 0x3f) | 0x80;
+  return [...b].map((x, i) => ([4, 6, 8, 10].includes(i) ? '-' : '') + x.toString(16).padStart(2, '0')).join('');
+}
+
+/** The same with an end. */
+export function sentence(s: string): string {
+  return s ? `${s[0].toUpperCase()}${s.slice(1)}.` : '';
+}
+
+/** A path as people write it. */
+export function pathOf(uri: string): string {
+  if (!uri?.startsWith('file://')) return String(uri ?? '');
+  try {
+    return decodeURIComponent(uri.slice('file://'.length));
+  } catch {
+    return uri;
+  }
+}
+
+export function uriOf(path: string): string {
+  return path.startsWith('/') ? `file://${path.split('/').map(encodeURIComponent).join('/')}` : path;
+}
+
+/** A number of tokens or bytes, roughly. */
+export function roughly(n: number): string {
+  if (!(n >= 1000)) return String(n ?? '');
+  return n < 1e6 ? `${Math.round(n / 100) / 10}k` : `${Math.round(n / 1e5) / 10}M`;
+}
+
+/** A time in ms, roughly. */
+export function lasted(ms: number): string {
+  const s = Math.round(ms / 1000);
+  if (!(s >= 1)) return '';
+  return s < 60 ? `${s} s` : `${Math.floor(s / 60)} min ${s % 60} s`;
+}

@@ -1,0 +1,628 @@
+// The parts of the console that need no page. TestConsoleLogic runs this with
+// `node --test`.
+
+import assert from 'node:assert/strict';
+import { mock, test } from 'node:test';
+
+import { afterClose, backoff, Connection, offersFor, ROOT } from '../src/rpc';
+import { Bucket, contentOf, isContentOf, wayTo } from '../src/canvas';
+import { appOf, argumentsOf, Bridge, htmlOf, resultOf, sandboxFor } from '../src/mcp-app';
+import { Store, text } from '../src/store';
+import { describe as inWords, statusWord, toolWord } from '../src/words';
+
+const chat = 'ahp-chat:/1';
+
+function storeWith(state, fromSeq = 10) {
+  const store = new Store('me');
+  store.snapshot({ resource: chat, state: { turns: [], ...state }, fromSeq });
+  return store;
+}
+
+/** Applies actions to the chat, numbered from 11. */
+function play(store, ...actions) {
+  actions.forEach((action, i) => store.apply({ channel: chat, action, serverSeq: 11 + i }));
+  return store.get(chat);
+}
+
+const started = { type: 'chat/turnStarted', turnId: 't', startedAt: '2026-01-01T00:00:00Z', message: { text: 'hi' } };
+const part = { type: 'chat/responsePart', turnId: 't', part: { kind: 'markdown', id: 'p', content: 'a' } };
+const delta = { type: 'chat/delta', turnId: 't', partId: 'p', content: 'b' };
+const tool = [
+  { type: 'chat/toolCallStart', turnId: 't', toolCallId: 'c', toolName: 'shell' },
+  { type: 'chat/toolCallReady', turnId: 't', toolCallId: 'c', invocationMessage: { markdown: 'run' } },
+];
+
+test('a turn grows and ends', () => {
+  const store = storeWith();
+  assert.equal(play(store, started, part, delta, delta).activeTurn.responseParts[0].content, 'abb');
+  store.apply({ channel: chat, action: { type: 'chat/turnComplete', turnId: 't', duration: 5 }, serverSeq: 20 });
+  const state = store.get(chat);
+  assert.equal(state.activeTurn, undefined);
+  assert.equal(state.turns[0].state, 'complete');
+});
+
+test('what the snapshot holds is not applied again', () => {
+  const state = storeWith({ activeTurn: { id: 't', responseParts: [{ kind: 'markdown', id: 'p', content: 'a' }] } });
+  state.apply({ channel: chat, action: delta, serverSeq: 10 });
+  state.apply({ channel: chat, action: delta, serverSeq: 11 });
+  state.apply({ channel: chat, action: delta, serverSeq: 11 });
+  assert.equal(state.get(chat).activeTurn.responseParts[0].content, 'ab');
+});
+
+test('a tool call waits, and the first answer counts', () => {
+  const confirm = (approved) => ({ type: 'chat/toolCallConfirmed', turnId: 't', toolCallId: 'c', approved });
+  const state = play(storeWith(), started, ...tool, confirm(true), confirm(false));
+  const call = state.activeTurn.responseParts[0].toolCall;
+  assert.equal(call.status, 'running');
+  assert.equal(text(call.invocationMessage), 'run');
+});
+
+test('a turn that ends takes its tool calls along', () => {
+  const end = { type: 'chat/turnCancelled', turnId: 't', duration: 1 };
+  assert.equal(play(storeWith(), started, ...tool, end).turns[0].responseParts[0].toolCall.status, 'cancelled');
+});
+
+test('errors come in a field or in a part', () => {
+  const error = { errorType: 'x', message: 'broken' };
+  assert.equal(play(storeWith(), started, { type: 'chat/error', turnId: 't', error }).turns[0].error.message, 'broken');
+  const inPart = { type: 'chat/error', turnId: 't', part: { kind: 'error', error } };
+  assert.equal(play(storeWith(), started, inPart).turns[0].responseParts[0].error.message, 'broken');
+});
+
+test('earlier turns are put in front, once', () => {
+  const store = storeWith({ turns: [{ id: '3' }], turnsNextCursor: 'x' });
+  const state = play(store, { type: 'chat/turnsLoaded', turns: [{ id: '2' }, { id: '3' }] });
+  assert.deepEqual(state.turns.map((t) => t.id), ['2', '3']);
+  assert.equal(state.turnsNextCursor, undefined);
+});
+
+test('truncating keeps what came before', () => {
+  const turns = [{ id: '1' }, { id: '2' }];
+  const ids = (action) => play(storeWith({ turns: [...turns] }), { type: 'chat/truncated', ...action }).turns.map((t) => t.id);
+  assert.deepEqual(ids({ turnId: '1' }), ['1']);
+  assert.deepEqual(ids({ turnId: 'no such' }), ['1', '2']);
+  assert.deepEqual(ids({}), []);
+});
+
+test('unknown actions are counted, and nothing breaks on strange ones', () => {
+  const store = storeWith();
+  const odd = ['chat/new', '__proto__', 'constructor', 7, undefined].map((type) => ({ type }));
+  play(store, ...odd, started, { type: 'chat/responsePart', turnId: 't', part: null }, { ...delta, turnId: 5 });
+  assert.equal(store.unknownCount, 5);
+  store.apply(null);
+  store.apply({ channel: chat, action: null, serverSeq: 99 });
+  store.snapshot({ resource: 'x', state: null });
+  store.notification('root/sessionAdded', {});
+  store.notification('no/such', null);
+});
+
+test('a prompt is shown until the host has it', () => {
+  const send = (store) => store.sent(chat, 1, { turnId: 't', startedAt: '', message: { text: 'hi' } });
+  const origin = { clientId: 'me', clientSeq: 1 };
+  let store = storeWith();
+  send(store);
+  store.apply({ channel: chat, action: started, serverSeq: 11, origin: { clientId: 'other', clientSeq: 1 } });
+  assert.equal(store.pending.length, 1);
+  store.apply({ channel: chat, action: started, serverSeq: 12, origin });
+  assert.equal(store.pending.length, 0);
+
+  store = storeWith();
+  send(store);
+  store.apply({ channel: chat, action: started, serverSeq: 11, origin, rejectionReason: 'no' });
+  assert.match(store.pending[0].failed, /Refused: no/);
+  assert.equal(store.get(chat).activeTurn, undefined);
+
+  store = storeWith(); // the connection drops: replayed, it has arrived
+  send(store);
+  store.sync({ fresh: false, snapshots: [], actions: [{ channel: chat, action: started, serverSeq: 11, origin }], missing: [] });
+  assert.equal(store.pending.length, 0);
+
+  store = storeWith(); // or it has not
+  send(store);
+  store.sync({ fresh: false, snapshots: [], actions: [], missing: [] });
+  assert.match(store.pending[0].failed, /lost/);
+  store.snapshot({ resource: chat, state: { turns: [{ id: 't' }] }, fromSeq: 12 }); // or it has after all
+  assert.equal(store.pending.length, 0);
+});
+
+test('what the user said to a tool is taken back when refused', () => {
+  const store = storeWith();
+  const { activeTurn } = play(store, started, ...tool);
+  const [waiting] = activeTurn.responseParts;
+  const { toolCallId } = waiting.toolCall;
+  store.answered(chat, toolCallId, 'allow');
+  assert.equal(store.answerOf(chat, toolCallId), 'allow');
+  // The relay refuses with a number that has been seen.
+  const origin = { clientId: 'me', clientSeq: 7 };
+  store.apply({ channel: chat, action: { type: 'x' }, serverSeq: 11, origin, rejectionReason: 'may only read' });
+  assert.equal(store.answerOf(chat, toolCallId), undefined);
+  assert.match(store.refusal, /may only read/);
+});
+
+test('what close codes ask for', () => {
+  for (const [code, want] of [[1001, 'now'], [1006, 'later'], [1009, 'later'], [1012, 'now'], [1013, 'later'], [4100, 'later'],
+    [4499, 'later'], [4500, 'stop'], [4501, 'token'], [4999, 'stop'], [5000, 'later']]) assert.equal(afterClose(code), want, code);
+  assert.equal(backoff(0, () => 0), 250);
+  assert.equal(backoff(50, () => 1), 15_000);
+  assert.deepEqual(offersFor(['^0.7.0', '1.2.3']), ['0.7.0', '1.2.3']);
+  assert.deepEqual(offersFor(undefined), []);
+});
+
+test('words', () => {
+  assert.equal(statusWord(24 | 32), 'needs you');
+  assert.equal(statusWord(8), 'working');
+  assert.equal(statusWord('odd'), '');
+  assert.equal(toolWord({ status: 'completed', success: false }), 'failed');
+  const host = { state: 'offline', since: '2020-01-01T00:00:00Z' };
+  const said = inWords({ name: 'greeting', resuming: true }, { away: true, host });
+  assert.match(said.text, /^Host offline since .* waiting for the host$/);
+});
+
+// ---- the connection, on a socket that is none
+
+class FakeSocket {
+  readyState = 0;
+  sent = [];
+  open() {
+    this.readyState = 1;
+    this.onopen();
+  }
+  send(data) {
+    this.sent.push(JSON.parse(data));
+  }
+  close() {
+    this.readyState = 3;
+  }
+  lose(code, reason = '') {
+    this.readyState = 3;
+    this.onclose({ code, reason });
+  }
+  give(message) {
+    this.onmessage({ data: JSON.stringify(message) });
+  }
+  /** Answers the latest request, whose method must be this. */
+  async answer(method, answer) {
+    const request = this.sent.at(-1);
+    assert.equal(request.method, method);
+    this.give({ jsonrpc: '2.0', id: request.id, ...answer });
+    await new Promise((done) => { setImmediate(done); });
+    return request.params;
+  }
+}
+
+function connection() {
+  const made = { sockets: [], syncs: [], get socket() { return this.sockets.at(-1); } };
+  const conn = new Connection({
+    clientId: 'me',
+    open: () => made.sockets[made.sockets.push(new FakeSocket()) - 1],
+    on: { state() {}, sync: (s) => made.syncs.push(s), action() {}, notification() {} },
+  });
+  made.conn = conn;
+  return made;
+}
+
+async function live() {
+  const c = connection();
+  c.conn.start();
+  c.socket.open();
+  await c.socket.answer('initialize', { result: { protocolVersion: '0.9.0', serverSeq: 5, snapshots: [] } });
+  assert.equal(c.conn.state.name, 'live');
+  return c;
+}
+
+test('a host of another version is offered that', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  t.after(() => mock.timers.reset());
+  const c = connection();
+  c.conn.start();
+  c.socket.open();
+  const refusal = { error: { code: -32005, message: 'no', data: { supportedVersions: ['^0.7.0'] } } };
+  assert.deepEqual((await c.socket.answer('initialize', refusal)).protocolVersions, ['1.1.0', '1.0.0', '0.10.0', '0.9.0', '0.8.0']);
+  assert.deepEqual((await c.socket.answer('initialize', refusal)).protocolVersions, ['0.7.0']);
+  assert.equal(c.conn.state.name, 'ended');
+});
+
+test('after a drop, the host is asked for what was missed', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  t.after(() => mock.timers.reset());
+  const c = await live();
+  c.socket.give({ jsonrpc: '2.0', method: 'action', params: { channel: ROOT, serverSeq: 9 } });
+  const call = c.conn.request('listSessions', {});
+  c.socket.lose(1012, 'resync');
+  await assert.rejects(call, /lost/);
+  mock.timers.tick(500);
+  c.socket.open();
+  const replay = { type: 'replay', actions: [{ channel: ROOT, serverSeq: 10 }], missing: ['gone'] };
+  const params = await c.socket.answer('reconnect', { result: replay });
+  assert.deepEqual([params.clientId, params.lastSeenServerSeq, params.subscriptions], ['me', 9, [ROOT]]);
+  assert.deepEqual(c.syncs.at(-1), { fresh: false, snapshots: [], actions: replay.actions, missing: ['gone'] });
+  assert.equal(c.conn.lastSeen, 10);
+
+  c.socket.lose(4100, 'host offline'); // the host is started anew, and knows nobody
+  mock.timers.tick(15_000);
+  c.socket.open();
+  await c.socket.answer('reconnect', { error: { code: -32008, message: 'who?' } });
+  await c.socket.answer('initialize', { result: { serverSeq: 1 } });
+  assert.equal(c.syncs.at(-1).fresh, true);
+  assert.equal(c.conn.lastSeen, 1);
+  c.conn.stop();
+});
+
+test('codes from 4500 on end it', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  t.after(() => mock.timers.reset());
+  const c = await live();
+  c.socket.lose(4503, 'forbidden');
+  mock.timers.tick(60_000);
+  assert.equal(c.sockets.length, 1);
+  assert.deepEqual([c.conn.state.name, c.conn.state.action], ['ended', 'stop']);
+});
+
+test('silence is answered by a ping, and then by leaving', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'] });
+  t.after(() => mock.timers.reset());
+  const c = await live();
+  mock.timers.tick(15_000);
+  assert.equal(c.socket.sent.at(-1).method, 'ping');
+  mock.timers.tick(30_000);
+  assert.equal(c.conn.state.name, 'retrying');
+  c.conn.stop();
+});
+
+test('requests of the host are refused with their own id', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  t.after(() => mock.timers.reset());
+  const c = await live();
+  for (const id of [1, 'one', null]) {
+    c.socket.give({ jsonrpc: '2.0', id, method: 'resourceRead', params: { uri: 'file:///etc/passwd' } });
+    assert.deepEqual([c.socket.sent.at(-1).id, c.socket.sent.at(-1).error.code], [id, -32601]);
+  }
+  c.socket.onmessage({ data: 'not JSON' });
+  c.socket.onmessage({ data: '[]' });
+  c.conn.stop();
+});
+
+test('how canvases are loaded is decided by their address', () => {
+  const there = 'https://relay.example/#host=a';
+  const here = 'http://127.0.0.1:8484/';
+  for (const [url, page, name, why] of [
+    ['ahp-canvas-content:/c%201/index.html?x#y', there, 'inband'],
+    ['ahp-canvas-content:/c 1/', there, 'inband'],
+    ['ahp-canvas-content:/c', there, 'none', 'another'],
+    ['ahp-canvas-content:/c%25201/', there, 'none', 'another'],
+    ['ahp-canvas-content:///c%201/', there, 'none', 'another'],
+    ['ahp-canvas-content:/%zz/', there, 'none', 'another'],
+    ['data:text/html,hello', there, 'inband'],
+    ['https://example.com/app', there, 'direct'],
+    ['HTTPS://EXAMPLE.com/app', here, 'direct'],
+    ['https://relay.example/', there, 'none', 'relay itself'],
+    ['https://relay.example:8443/', there, 'direct'],
+    ['https://me@example.com/', there, 'none', 'user name'],
+    ['http://127.0.0.1:8484/', here, 'none', 'relay itself'],
+    ['http://127.0.0.1:3000/app', here, 'direct'],
+    ['http://localhost:3000/app', here, 'direct'],
+    ['http://127.0.0.1:3000/app', there, 'none', 'own machine'],
+    ['http://localhost.example/', here, 'none', 'not safe'],
+    ['http://127.0.0.1.example/', here, 'none', 'not safe'],
+    ['http://127.1/', here, 'direct'], // which is 127.0.0.1
+    ['http://10.0.0.1/', here, 'none', 'not safe'],
+    ['javascript:alert(1)', here, 'none', 'javascript:'],
+    ['java\nscript:alert(1)', here, 'none', 'javascript:'],
+    [' file:///etc/passwd', here, 'none', 'file:'],
+    ['about:blank', here, 'none', 'about:'],
+    ['blob:http://127.0.0.1:8484/1', here, 'none', 'blob:'],
+    ['/relative', here, 'none', 'cannot be read'],
+    ['', here, 'none', 'no address'],
+    [undefined, here, 'none', 'no address'],
+  ]) {
+    const way = wayTo(url, 'c 1', page);
+    assert.equal(way.name, name, `${url} on ${page}: ${JSON.stringify(way)}`);
+    if (why) assert.match(way.why, new RegExp(why));
+  }
+});
+
+test('a canvas has its own content, and nothing else', () => {
+  for (const [uri, is] of [
+    ['ahp-canvas-content:/c%201/', true],
+    ['ahp-canvas-content:/c 1/a/b.js?x=..#/../', true],
+    ['ahp-canvas-content:/c%201/a..b/...', true],
+    ['ahp-canvas-content:/c%201', true],
+    ['ahp-canvas-content:/c%201/../d/', false],
+    ['ahp-canvas-content:/c%201/%2e%2E/d/', false],
+    ['ahp-canvas-content:/c%201/..%2fd/', false],
+    ['ahp-canvas-content:/c%201/..%5cd/', false],
+    ['ahp-canvas-content:/c%201/a\u0000', false],
+    ['ahp-canvas-content:/c%201/%0a', false],
+    ['ahp-canvas-content:/c%201/%zz', false],
+    ['ahp-canvas-content:/c%201%2f../', false],
+    ['ahp-canvas-content:/d/', false],
+    [' ahp-canvas-content:/c%201/', false],
+    ['AHP-CANVAS-CONTENT:/c%201/', false],
+    ['https://example.com/ahp-canvas-content:/c%201/', false],
+    [`ahp-canvas-content:/c%201/${'x'.repeat(9000)}`, false],
+    [{ toString: () => 'ahp-canvas-content:/c%201/' }, false],
+    [undefined, false],
+    [null, false],
+  ]) assert.equal(isContentOf(uri, 'c 1'), is, String(uri));
+  assert.equal(isContentOf('ahp-canvas-content:///', ''), false);
+});
+
+test('content comes as text or as bytes', () => {
+  const content = (c) => contentOf({ contents: [c] });
+  assert.deepEqual(content({ text: '' }), { data: '', type: 'text/plain' });
+  assert.deepEqual(content({ text: 'a', mimeType: 'Text/HTML; charset=utf-8' }), { data: 'a', type: 'text/html' });
+  assert.deepEqual(content({ blob: 'AAH/', mimeType: 'image/png' }), { data: new Uint8Array([0, 1, 255]), type: 'image/png' });
+  assert.deepEqual(content({ blob: 'w6k=', mimeType: 'text/css' }), { data: 'é', type: 'text/css' });
+  for (const bad of [undefined, {}, { contents: [] }, { contents: [{}] }, { contents: [{ blob: 1 }] }]) assert.throws(() => contentOf(bad));
+});
+
+test('a bucket allows bursts, and so much per second', () => {
+  const bucket = new Bucket(10, 3, 0);
+  assert.deepEqual([0, 0, 0, 0].map((t) => bucket.take(t)), [true, true, true, false]);
+  assert.deepEqual([50, 100, 101, 10_000].map((t) => bucket.take(t)), [false, true, false, true]);
+});
+
+test('canvases since 0.10 are listed by the chat, and replaced whole', () => {
+  const store = new Store('me');
+  const [session, chat, canvas] = ['mock:/1', 'ahp-chat:/1', 'ahp-canvas:/x'];
+  store.snapshot({ resource: session, state: { chats: [{ resource: chat }] }, fromSeq: 1 });
+  store.snapshot({ resource: chat, state: { turns: [], canvases: [{ resource: canvas }, null] }, fromSeq: 1 });
+  assert.deepEqual(store.canvasesOf(session), [{ title: 'Canvas', channel: canvas, registered: true }]);
+  store.snapshot({ resource: canvas, state: { instanceId: 'i', title: 'T', url: 'u' }, fromSeq: 1 });
+  assert.equal(store.canvasesOf(session)[0].title, 'T');
+  store.apply({ channel: canvas, serverSeq: 2, action: { type: 'canvas/stateChanged', canvas: { instanceId: 'i', url: 'v' } } });
+  assert.deepEqual(store.get(canvas), { instanceId: 'i', url: 'v' });
+  store.apply({ channel: chat, serverSeq: 3, action: { type: 'chat/canvasesChanged' } });
+  assert.deepEqual(store.canvasesOf(session), []);
+});
+
+test('canvases are listed, updated, and spoken to', () => {
+  const store = storeWith({});
+  const session = 'ahp-session:/1';
+  const canvas = 'ahp-canvas:/x';
+  store.snapshot({ resource: session, state: { openCanvases: null }, fromSeq: 10 });
+  assert.deepEqual(store.canvasesOf(session), []);
+  store.apply({ channel: session, serverSeq: 11, action: { type: 'session/openCanvasesChanged', openCanvases: [{ channel: canvas }, null, {}] } });
+  assert.deepEqual(store.canvasesOf(session), [{ channel: canvas }]);
+  store.snapshot({ resource: canvas, state: { title: 'T', status: 'S', url: 'u', availability: 'ready' }, fromSeq: 11 });
+  store.apply({ channel: canvas, serverSeq: 12, action: { type: 'canvas/updated', status: null, url: 'v', provider: 'other' } });
+  assert.deepEqual(store.get(canvas), { title: 'T', url: 'v', availability: 'ready' });
+  const said = (serverSeq, payload, more) => store.apply({ channel: canvas, serverSeq, action: { type: 'canvas/message', payload }, ...more });
+  said(12, 'seen before');
+  said(13, 'from a view', { origin: { clientId: 'me', clientSeq: 1 } });
+  said(14, 'from the provider');
+  store.apply({ channel: 'ahp-canvas:/other', serverSeq: 15, action: { type: 'canvas/message', payload: 'not subscribed' } });
+  assert.deepEqual(store.takeMessages(), [{ channel: canvas, payload: 'from the provider' }]);
+  assert.deepEqual(store.takeMessages(), []);
+});
+
+// ---- MCP servers
+
+const session = 'demo:/1';
+const ready = { type: 'mcpServer', id: 'm', name: 'tasks', enabled: true, state: { kind: 'ready' }, channel: 'mcp://h/1', mcpApp: { capabilities: {} } };
+
+function sessionWith(customizations) {
+  const store = new Store('me');
+  store.snapshot({ resource: session, state: { customizations }, fromSeq: 1 });
+  let seq = 1;
+  const act = (action) => store.apply({ channel: session, action, serverSeq: ++seq });
+  return { store, act, server: (id = 'm') => store.mcpServer(session, id) };
+}
+
+test('MCP servers are found, alone or in a container, and follow actions', () => {
+  for (const nested of [false, true]) {
+    const { act, server } = sessionWith(nested ? [null, { type: 'plugin', id: 'p', children: [null, { ...ready }] }] : [{ ...ready }]);
+    assert.equal(server().channel, 'mcp://h/1');
+    act({ type: 'session/mcpServerStateChanged', id: 'm', state: { kind: 'authRequired', reason: 'expired' } });
+    assert.deepEqual([server().state.kind, server().channel], ['authRequired', undefined]);
+    act({ type: 'session/mcpServerStateChanged', id: 'm', state: { kind: 'ready' }, channel: 'mcp://h/2' });
+    assert.equal(server().channel, 'mcp://h/2');
+    act({ type: 'session/mcpServerStateChanged', id: 'other', state: { kind: 'ready' }, channel: 'mcp://h/3' });
+    act({ type: 'session/customizationToggled', id: 'm', enabled: false });
+    assert.deepEqual([server().channel, server().enabled], ['mcp://h/2', false]);
+    act({ type: 'session/customizationRemoved', id: 'm' });
+    assert.equal(server(), undefined);
+    act({ type: 'session/customizationUpdated', customization: { ...ready, name: 'again' } });
+    assert.equal(server().name, 'again');
+    act({ type: 'session/customizationUpdated', customization: { ...ready, name: 'and again' } });
+    assert.equal(server().name, 'and again');
+    act({ type: 'session/customizationsChanged', customizations: [] });
+    assert.equal(server(), undefined);
+  }
+});
+
+test('a tool call of an MCP server waits for a token, as later versions say it', () => {
+  const contributor = { kind: 'mcp', customizationId: 'm' };
+  const begin = [{ ...tool[0], contributor, _meta: { ui: { resourceUri: 'ui://a/b' } } }, { ...tool[1], confirmed: 'not-needed' }];
+  const about = { turnId: 't', toolCallId: 'c' };
+  const store = storeWith();
+  const now = () => store.get(chat).activeTurn.responseParts[0].toolCall;
+  play(store, started, ...begin, { type: 'chat/toolCallAuthRequired', ...about, auth: { reason: 'expired' } });
+  let call = now();
+  assert.deepEqual([call.status, call.auth.reason, toolWord(call), appOf(call)], ['auth-required', 'expired', 'waits for you', 'ui://a/b']);
+  store.apply({ channel: chat, action: { type: 'chat/toolCallAuthResolved', ...about }, serverSeq: 20 });
+  call = now();
+  assert.deepEqual([call.status, call.auth], ['running', undefined]);
+  store.apply({ channel: chat, action: { type: 'chat/toolCallComplete', ...about, result: { success: false, content: [{ type: 'terminal' }], structuredContent: { a: 1 }, error: { message: 'no' } } }, serverSeq: 21 });
+  call = now();
+  assert.deepEqual(resultOf(call), { content: [{ type: 'text', text: 'no' }], structuredContent: { a: 1 }, isError: true });
+});
+
+test('what is an app, and what a tool call gives it', () => {
+  const mcp = { contributor: { kind: 'mcp', customizationId: 'm' } };
+  assert.equal(appOf({ ...mcp, _meta: { 'ui/resourceUri': 'ui://a/b' } }), 'ui://a/b');
+  for (const call of [undefined, {}, mcp, { _meta: { ui: { resourceUri: 'ui://a/b' } } }, { ...mcp, _meta: { ui: { resourceUri: 'https://a/b' } } },
+    { ...mcp, _meta: { ui: { resourceUri: 1 } } }, { contributor: { kind: 'client' }, _meta: { ui: { resourceUri: 'ui://a/b' } } }]) {
+    assert.equal(appOf(call), '');
+  }
+  assert.deepEqual(argumentsOf({ toolInput: '{"a":1}' }), { a: 1 });
+  for (const toolInput of [undefined, '', 'x', '[1]', 'null', '1', { uri: 'x' }]) assert.deepEqual(argumentsOf({ toolInput }), {});
+  const type = 'text/html;profile=mcp-app';
+  assert.deepEqual(htmlOf({ contents: [{ uri: 'ui://x', mimeType: type, text: 'no' }, { uri: 'ui://a', mimeType: type, text: '<p>', _meta: { ui: { prefersBorder: false } } }] }, 'ui://a'),
+    { html: '<p>', meta: { prefersBorder: false } });
+  assert.equal(htmlOf({ contents: [{ uri: 'ui://a', mimeType: 'text/html; profile=mcp-app', blob: btoa('<p>') }] }, 'ui://a').html, '<p>');
+  for (const contents of [undefined, [], [{ uri: 'ui://a', mimeType: 'text/html', text: '<p>' }], [{ uri: 'ui://a', mimeType: type }], [null]]) {
+    assert.throws(() => htmlOf({ contents }, 'ui://a'));
+  }
+  assert.equal(sandboxFor({}), 'mcp-app.html');
+  assert.equal(sandboxFor({ csp: { connectDomains: ['https://a.b', 7], resourceDomains: ['x&y=z'] } }), 'mcp-app.html?connect=https%3A%2F%2Fa.b&resource=x%26y%3Dz');
+});
+
+const everything = { serverTools: { listChanged: true }, serverResources: {}, logging: {}, sampling: { tools: {} } };
+
+/** A bridge, with what it has sent to the app and asked of the server. */
+function bridgeTo(capabilities = everything, more = {}) {
+  const sent = [];
+  const calls = [];
+  const bridge = new Bridge({
+    send: (m) => sent.push(m),
+    capabilities: () => capabilities,
+    context: () => ({ theme: 'dark' }),
+    call: (method, params) => {
+      const call = { method, params, cancelled: undefined };
+      call.result = new Promise((resolve, reject) => Object.assign(call, { resolve, reject }));
+      calls.push(call);
+      return { result: call.result, cancel: (reason) => { call.cancelled = reason; } };
+    },
+    notify: (method, params) => calls.push({ method, params }),
+    tools: async () => [{ name: 'both' }, { name: 'model', _meta: { ui: { visibility: ['model'] } } }],
+    say: async (text) => text !== 'no',
+    open: async () => true,
+    resize: (height) => calls.push({ height }),
+    called: () => {},
+    ended: () => calls.push({ ended: true }),
+    ...more,
+  }, 'app', 0);
+  let now = 0;
+  const ask = (id, method, params) => bridge.heard({ jsonrpc: '2.0', id, method, params }, (now += 100));
+  const tell = (method, params) => bridge.heard({ jsonrpc: '2.0', method, params }, (now += 100));
+  return { bridge, sent, calls, ask, tell, last: () => sent.at(-1) };
+}
+
+test('an app is told what its host can do, and then what has happened', async () => {
+  const { bridge, sent, ask, tell, last } = bridgeTo();
+  bridge.tell('ui/notifications/tool-input', { arguments: {} });
+  await ask(1, 'ui/initialize', { protocolVersion: '2025-11-21' });
+  assert.equal(last().result.protocolVersion, '2025-11-21');
+  assert.deepEqual(last().result.hostCapabilities, { openLinks: {}, message: { text: {} }, sandbox: {}, serverTools: { listChanged: true }, serverResources: {}, logging: {}, sampling: { tools: {} } });
+  assert.deepEqual(last().result.hostContext, { theme: 'dark' });
+  assert.equal(sent.length, 1);
+  await tell('ui/notifications/initialized');
+  assert.deepEqual(last(), { jsonrpc: '2.0', method: 'ui/notifications/tool-input', params: { arguments: {} } });
+  await ask('x', 'ui/initialize', { protocolVersion: '1999-01-01' });
+  assert.equal(last().result.protocolVersion, '2026-01-26');
+});
+
+test('an app asks for what was promised, and for nothing else', async () => {
+  const methods = { 'tools/list': 'serverTools', 'tools/call': 'serverTools', 'resources/list': 'serverResources', 'resources/templates/list': 'serverResources',
+    'resources/read': 'serverResources', 'logging/setLevel': 'logging', 'sampling/createMessage': 'sampling',
+    'initialize': 0, 'prompts/list': 0, 'resources/subscribe': 0, 'listSessions': 0, 'dispatchAction': 0, 'authenticate': 0, 'constructor': 0, '__proto__': 0, 'ui/unknown': 0 };
+  for (const [method, need] of Object.entries(methods)) {
+    for (const has of [true, false]) {
+      const { calls, ask, last } = bridgeTo(has ? everything : { ...everything, [need]: undefined });
+      const done = ask(1, method, { name: 'both', channel: 'mcp://other', a: 1 });
+      await new Promise(setImmediate);
+      if (!has || !need) {
+        await done;
+        assert.equal(last().error.code, -32601, method);
+        assert.equal(calls.length, 0, method);
+        continue;
+      }
+      assert.deepEqual([calls[0].method, calls[0].params], [method, { name: 'both', a: 1 }]); // no channel of its own
+      calls[0].resolve({ ok: method });
+      await done;
+      assert.deepEqual(last(), { jsonrpc: '2.0', id: 1, result: { ok: method } });
+    }
+  }
+});
+
+test('what an app may not do is refused', async () => {
+  const { calls, ask, tell, last, bridge, sent } = bridgeTo();
+  await ask(1, 'tools/call', { name: 'model' });
+  assert.equal(last().error.code, -32602);
+  assert.equal(calls.length, 0);
+  for (const url of ['javascript:x', 'http://a.b/', 'file:///x', 'https://u:p@a.b/', 'data:,x']) {
+    await ask(1, 'ui/open-link', { url });
+    assert.deepEqual(last().result, { isError: true }, url);
+  }
+  await ask(1, 'ui/open-link', { url: 'https://a.b/' });
+  assert.deepEqual(last().result, {});
+  await ask(1, 'ui/message', { role: 'user', content: [{ type: 'text', text: 'no' }] });
+  assert.deepEqual(last().result, { isError: true });
+  for (const params of [{ role: 'assistant', content: [{ type: 'text', text: 'x' }] }, { role: 'user', content: [{ type: 'image' }] }, {}]) {
+    await ask(1, 'ui/message', params);
+    assert.equal(last().error.code, -32602);
+  }
+  await tell('ui/notifications/size-changed', { height: 1e9 });
+  await tell('ui/notifications/size-changed', { height: 'x' });
+  await tell('notifications/message', { level: 'info', channel: 'mcp://other' });
+  assert.deepEqual(calls, [{ height: 640 }, { method: 'notifications/message', params: { level: 'info' } }]);
+  const before = sent.length;
+  for (const data of [null, 'x', [], {}, { jsonrpc: '1.0', id: 1, method: 'ping' }, { jsonrpc: '2.0', id: {}, method: 'ping' }, { jsonrpc: '2.0', id: 5, result: {} }]) await bridge.heard(data, 1e6);
+  assert.equal(sent.length, before);
+  await bridge.heard({ jsonrpc: '2.0', id: 9, method: 'ping', params: { x: 'y'.repeat(300_000) } }, 1e6);
+  assert.equal(last().error.code, -32000);
+});
+
+test('an app that asks too much is stemmed', async () => {
+  const { bridge, ask, sent, calls } = bridgeTo();
+  for (let i = 0; i < 20; i++) ask(i, 'resources/list', {});
+  await new Promise(setImmediate);
+  assert.deepEqual([calls.length, sent.length, sent[0].error.code], [16, 4, -32000]);
+  for (let i = 0; i < 1000; i++) bridge.heard({ jsonrpc: '2.0', method: 'notifications/message', params: {} }, 10_000);
+  assert.equal(calls.length, 16 + 200);
+});
+
+test('progress and the end of a call find the app that asked', async () => {
+  const { bridge, calls, ask, tell, sent, last } = bridgeTo();
+  await tell('ui/notifications/initialized');
+  const done = ask(7, 'tools/call', { name: 'both', _meta: { progressToken: 'mine', x: 1 } });
+  await new Promise(setImmediate);
+  const { progressToken } = calls[0].params._meta;
+  assert.notEqual(progressToken, 'mine');
+  bridge.serverSaid('notifications/progress', { progressToken: 'mine', progress: 1 });
+  assert.equal(sent.length, 0);
+  bridge.serverSaid('notifications/progress', { progressToken, progress: 1 });
+  assert.deepEqual(last().params, { progressToken: 'mine', progress: 1 });
+  bridge.serverSaid('notifications/tools/list_changed', {});
+  bridge.serverSaid('notifications/resources/list_changed', {}); // was not promised
+  bridge.serverSaid('notifications/message', {});
+  assert.equal(sent.length, 2);
+  await tell('notifications/cancelled', { requestId: 8 });
+  assert.equal(calls[0].cancelled, undefined);
+  await tell('notifications/cancelled', { requestId: 7, reason: 'enough' });
+  assert.equal(calls[0].cancelled, 'enough');
+  calls[0].reject(Object.assign(new Error('gone'), { code: -32603, data: { a: 1 } }));
+  await done;
+  assert.deepEqual(last().error, { code: -32603, message: 'gone', data: { a: 1 } });
+  const other = ask(8, 'tools/list', {});
+  await new Promise(setImmediate);
+  bridge.close();
+  assert.equal(calls[1].cancelled, 'The app was closed.');
+  calls[1].resolve({});
+  await other;
+  assert.equal(last().error.code, -32603); // nothing more is sent
+});
+
+test('what is on mcp:// channels stands beside the message, and is told apart', () => {
+  const sent = [];
+  const told = [];
+  const socket = { readyState: 1, send: (m) => sent.push(JSON.parse(m)), close() {} };
+  const conn = new Connection({ clientId: 'c', open: () => socket, on: { state() {}, sync() {}, action: () => told.push('action'), notification: (m) => told.push(m), mcp: (...said) => told.push(said) } });
+  conn.start();
+  const { cancel } = conn.mcp('mcp://h/1', 'tools/list', {});
+  assert.deepEqual(sent.at(-1), { jsonrpc: '2.0', id: 1, channel: 'mcp://h/1', method: 'tools/list', params: {} });
+  cancel('enough');
+  assert.deepEqual(sent.at(-1), { jsonrpc: '2.0', channel: 'mcp://h/1', method: 'notifications/cancelled', params: { requestId: 1, reason: 'enough' } });
+  socket.onmessage({ data: '{"jsonrpc":"2.0","channel":"mcp://h/1","id":1,"result":{}}' });
+  cancel('too late');
+  assert.equal(sent.length, 2);
+  for (const message of [
+    { channel: 'mcp://h/1', method: 'notifications/tools/list_changed' },
+    { method: 'notifications/progress', params: { channel: 'mcp://h/1', progress: 1 } },
+    { method: 'action', params: { channel: 'demo:/1' } },
+    { method: 'root/sessionAdded', params: { channel: 'ahp-root://' } },
+  ]) socket.onmessage({ data: JSON.stringify({ jsonrpc: '2.0', ...message }) });
+  assert.deepEqual(told, [['mcp://h/1', 'notifications/tools/list_changed', undefined], ['mcp://h/1', 'notifications/progress', { channel: 'mcp://h/1', progress: 1 }], 'action', 'root/sessionAdded']);
+  conn.stop();
+});

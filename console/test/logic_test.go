@@ -1,0 +1,99 @@
+// Package console_test tests the console without a page.
+package console_test
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"ahprelay/console/bundle"
+)
+
+// TestConsoleLogic runs what the console does without a page in Node.js.
+func TestConsoleLogic(t *testing.T) {
+	t.Parallel()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("no Node.js on the PATH: the console's logic is tested in the browser only")
+	}
+	files, err := filepath.Glob("*.test.ts")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no tests: %v", err)
+	}
+	dir := t.TempDir()
+	args := []string{"--test"}
+	for _, file := range files {
+		program, err := bundle.Test("..", "test/"+file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, file+".mjs")
+		if err := os.WriteFile(path, program, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, path)
+	}
+	if out, err := exec.CommandContext(t.Context(), node, args...).CombinedOutput(); err != nil {
+		t.Fatalf("node --test: %v\n%s", err, out)
+	}
+}
+
+// TestDistIsBuilt fails if what is embedded is not what the sources give.
+func TestDistIsBuilt(t *testing.T) {
+	t.Parallel()
+	made, err := bundle.Files("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for name, content := range made {
+		stored, packed, err := bundle.Pack(name, content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, stored)
+		got, err := os.ReadFile(filepath.Join("..", "dist", filepath.FromSlash(stored)))
+		if err != nil {
+			t.Errorf("%v; go run ./console/build writes it", err)
+		} else if !bytes.Equal(got, packed) {
+			t.Errorf("dist/%s is not what the sources give: go run ./console/build", stored)
+		}
+	}
+	err = fs.WalkDir(os.DirFS(filepath.Join("..", "dist")), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !slices.Contains(want, name) {
+			t.Errorf("dist/%s is nothing that the sources give: go run ./console/build", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// firstLoad is how many bytes a browser gets before it shows something.
+const firstLoad = 150_000
+
+// TestFirstLoadIsSmall bounds what every visitor waits for.
+func TestFirstLoadIsSmall(t *testing.T) {
+	t.Parallel()
+	total := int64(0)
+	for _, pattern := range []string{"index.html*", "main-*.js.gz", "main-*.css.gz"} {
+		names, err := filepath.Glob(filepath.Join("..", "dist", pattern))
+		if err != nil || len(names) != 1 {
+			t.Fatalf("%s: %q, %v", pattern, names, err)
+		}
+		info, err := os.Stat(names[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += info.Size()
+	}
+	t.Logf("%d bytes", total)
+	if total > firstLoad {
+		t.Errorf("%d bytes before anything is shown; want at most %d", total, firstLoad)
+	}
+}
