@@ -55,6 +55,13 @@ func Spelt(object []byte, want []Member) error {
 // Offset is where Raw stands in the object that it was read from, in bytes.
 func (m *Member) Offset() int { return m.offset }
 
+// In returns the member as one of what the object or array is a member of that it
+// stands in: its offset is there.
+func (m Member) In(object Member) Member {
+	m.offset += object.offset
+	return m
+}
+
 // Elements returns the elements of a raw JSON array as members without a name;
 // ok is false if it is none.
 func Elements(raw []byte) (list []Member, ok bool) {
@@ -294,8 +301,10 @@ func hex4(digits []byte) (r rune, ok bool) {
 // what is no object, or has the member twice.
 func MemberOf(object []byte, name string) (Member, bool) {
 	m := [...]Member{{Name: name}}
-	err := Members(object, m[:])
-	return m[0], err == nil && m[0].Raw != nil
+	if Members(object, m[:]) != nil || m[0].Raw == nil {
+		return Member{}, false
+	}
+	return m[0], true
 }
 
 // TextOf returns a member of a raw object that is a string, or "".

@@ -160,8 +160,6 @@ func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Readi
 		return Decision{}
 	case env.Kind == ahp.Notification:
 		return a.reach.notification(message, env, said)
-	case said == nil && env.Error == nil: // what it answers decides about it
-		return Decision{Verdict: Answer}
 	}
 	return a.reach.response(message, env, said)
 }

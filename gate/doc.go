@@ -68,8 +68,8 @@
 //
 // With limited channels, a message of the client's passes if its channel and
 // whatever else its params name are in reach: initialSubscriptions, subscriptions
-// and windows, the URIs of the resource methods, what sessions, chats and runs
-// are made from, a chat that is to be made unless it is an ahp-chat: that no other
+// and windows, the URIs of the resource methods, a session, chat or claim that is
+// named beside the channel, what sessions, chats and runs are made from, a chat that is to be made unless it is an ahp-chat: that no other
 // session has or is named in, and what is attached to what it says to an agent, in requests and
 // actions (chats of other sessions, files). In reach is
 //
@@ -126,19 +126,23 @@
 // a channel, reconnect is refused with -32008, with which hosts tell clients that
 // they do not know them: clients begin anew with initialize.
 //
-// What the host sends passes if its channel is in reach, and as far as it is
-// known: what a host adds some day may be about anything. What cannot be read does
-// not pass, nor notifications and requests that are not in the matrix; of others,
-// the members of the message and of its params pass that are known, and what is
-// below these as it is, whatever stands in an action. Of answers, the members pass
-// that the request is known to be answered with. What MCP servers say is their
-// own. A pattern that takes ahp-root:// itself lifts all this for what is in reach.
+// What the host sends passes if its channel is in reach, and as far as it has the
+// shape that is known (known.go): what a host adds some day may be about anything.
+// What cannot be read, or in two ways, does not pass, nor notifications and requests
+// that are not in the matrix, nor answers to nothing. Of the others, errors among
+// them, members pass that are known. Where one of these holds what it never does,
+// an object for a text or something on a channel out of reach, what it stands in does
+// not pass: the element of a list, or the whole message. States, actions on
+// channels in reach, and what is read of files pass as they are, whatever is in
+// them. channel/frame passes on raw connections alone: nobody asks for others
+// ([Windows]). What MCP servers say is their own. A pattern that takes ahp-root://
+// itself lifts all this for what is in reach.
 //
 // In answers to initialize, reconnect (in all forms) and subscribe, each part is
 // judged by its own channel. The root, unless a pattern takes it, is seen in part,
 // since no client can do without:
 //
-//   - its state has its agents, the terminals in reach, activeSessions 0, and
+//   - its state has its agents, the terminals in reach, 0 for activeSessions, and
 //     nothing else; of its actions, root/agentsChanged passes, and
 //     root/terminalsChanged with the terminals in reach;
 //   - listSessions is answered with the sessions in reach; root/sessionAdded,

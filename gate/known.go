@@ -9,56 +9,99 @@ import (
 	"ahprelay/view"
 )
 
-// What a client with limited reach may get of a host, as far as it is known: what
-// a host adds some day may be about anything, and does not pass.
+// What a client with limited channels may see of each kind of message of a host.
 
-// wire are the members of messages.
-var wire = []string{"jsonrpc", "id", "method", "params", "channel", "result", "error"}
+// Parts of messages.
+var (
+	snapshot = about("resource",
+		object{"resource": plain, "state": whole, "fromSeq": plain}.seen,
+		object{"resource": plain, "state": rootState.seen, "fromSeq": plain}.seen)
+	envelope = about("channel",
+		object{"channel": plain, "action": whole, "serverSeq": plain, "origin": whole, "rejectionReason": plain}.seen,
+		object{"channel": plain, "action": oneOf("type", rootActions), "serverSeq": plain, "origin": whole, "rejectionReason": plain}.seen)
+	summary  = about("resource", whole, never)
+	terminal = about("resource", whole, never)
 
-// results are the members of answers that may be about nothing but the
-// connection, what was asked for, or what is in reach. Of all others that a
-// client may ask, the answers have none.
-var results = map[string][]string{
-	"initialize":   {"protocolVersion", "serverSeq", "serverInfo", "snapshots", "completionTriggerCharacters", "terminalCommandPrefix"},
-	"reconnect":    {"protocolVersion", "serverSeq", "type", "actions", "missing", "snapshots", "channels", "windows"},
-	"subscribe":    {"snapshot", "flowControl"},
-	"listSessions": {"items", "nextCursor"},
+	// Of the root anybody may see which agents there are, since no client can do
+	// without, and the terminals in reach.
+	rootState   = object{"agents": whole, "activeSessions": zero, "terminals": each(terminal)}
+	rootActions = map[string]object{
+		"root/agentsChanged":    {"type": plain, "agents": whole},
+		"root/terminalsChanged": {"type": plain, "terminals": each(terminal)},
+	}
 
-	"fetchTurns":               {"turns", "turnsNextCursor", "nextCursor", "hasMore"},
-	"completions":              {"items"},
-	"moveChat":                 {"session"},
-	"invokeChangesetOperation": {"message", "followUp"},
-	"runAutomation":            {"resource"},
+	// A channel of a reconnect.
+	resumed = object{"kind": plain, "channel": known, "actions": each(envelope), "snapshot": snapshot}.seen
 
-	"resourceRead":        {"data", "encoding", "contentType"},
-	"resourceList":        {"entries"},
-	"resourceResolve":     {"uri", "type", "size", "mtime", "ctime", "contentType", "etag"},
-	"createResourceWatch": {"channel"},
-	"canvasReadResource":  {"contents"},
+	limits  = object{"windowBytes": plain, "maximumFrameBytes": plain, "maximumMessageBytes": plain}.seen
+	control = object{"clientReceive": limits, "hostReceive": limits}.seen
+	windows = object{"items": each(object{"channel": known, "recovery": plain, "flowControl": control}.seen)}.seen
+
+	failure = object{"code": plain, "message": plain, "data": orNull(object{
+		"supportedVersions": each(plain),
+		"bytes":             plain, "limit": plain, // of what is too long to pass
+	}.seen)}.seen
+)
+
+// results are those of the requests that a client may ask. Of all others the
+// results have nothing that may be seen. What may be about nothing but what was
+// asked for is whole.
+var results = map[string]object{
+	"initialize": {
+		"protocolVersion": plain, "serverSeq": plain, "snapshots": each(snapshot),
+		"serverInfo":                  object{"name": plain, "title": plain, "version": plain}.seen,
+		"completionTriggerCharacters": each(plain), "terminalCommandPrefix": plain,
+	},
+	"reconnect": {
+		"protocolVersion": plain, "serverSeq": plain, "type": plain, "actions": each(envelope), "missing": each(known),
+		"snapshots": each(snapshot), "channels": each(resumed), "windows": windows,
+	},
+	"subscribe":    {"snapshot": orNull(snapshot), "flowControl": control},
+	"listSessions": {"items": each(summary), "nextCursor": plain},
+
+	"fetchTurns":               {"turns": whole, "turnsNextCursor": plain, "nextCursor": plain, "hasMore": plain},
+	"completions":              {"items": whole},
+	"moveChat":                 {"session": plain},
+	"invokeChangesetOperation": {"message": whole, "followUp": whole},
+	"runAutomation":            {"resource": plain},
+
+	"resourceRead":        {"data": whole, "encoding": plain, "contentType": plain},
+	"resourceList":        {"entries": whole},
+	"resourceResolve":     {"uri": plain, "type": plain, "size": plain, "mtime": plain, "ctime": plain, "contentType": plain, "etag": plain},
+	"createResourceWatch": {"channel": plain},
+	"canvasReadResource":  {"contents": whole},
 }
 
-// notes are the notifications of hosts, by the members of their params.
-var notes = map[string][]string{
-	"action": {"channel", "action", "serverSeq", "origin", "rejectionReason"},
+// notes are the params of the notifications of hosts, which are on a channel in
+// reach or, if rootNotes has them, on the root. Nobody has asked for channel/frame,
+// which carries anything, but on raw connections.
+var notes = map[string]shape{
+	"action": envelope,
 
-	"root/sessionAdded":          {"channel", "summary"},
-	"root/sessionRemoved":        {"channel", "session"},
-	"root/sessionSummaryChanged": {"channel", "session", "changes"},
-	"root/progress":              {"channel", "progressToken", "progress", "total", "message", "session", "chat"},
+	"root/sessionAdded":          object{"channel": plain, "summary": summary}.seen,
+	"root/sessionRemoved":        object{"channel": plain, "session": reached}.seen,
+	"root/sessionSummaryChanged": object{"channel": plain, "session": reached, "changes": whole}.seen,
+	"root/progress": object{
+		"channel": plain, "progressToken": plain, "progress": plain, "total": plain, "message": plain,
+		"session": reached, "chat": reached, "resource": reached, "uri": reached, "source": reached, "automation": reached,
+	}.seen,
 
-	"channel/frame":    {"channel", "data", "final", "frame", "actions"},
-	"channel/credit":   {"channel", "consumedBytes"},
-	"channel/ready":    {"channel"},
-	"channel/reset":    {"channel", "reason"},
-	"channel/snapshot": {"channel", "snapshot"},
-	"tcp/data":         {"channel", "data"},
-	"tcp/eof":          {"channel"},
+	"channel/frame":    onTCP(object{"channel": plain, "data": plain, "final": plain}.seen),
+	"channel/credit":   object{"channel": plain, "consumedBytes": plain}.seen,
+	"channel/ready":    object{"channel": plain}.seen,
+	"channel/reset":    object{"channel": plain, "reason": plain}.seen,
+	"channel/snapshot": object{"channel": plain, "snapshot": snapshot}.seen,
+	"tcp/data":         object{"channel": plain, "data": plain}.seen,
+	"tcp/eof":          object{"channel": plain}.seen,
 
-	"auth/required":      {"channel", "resource", "reason"},
-	"otlp/exportLogs":    {"channel", "resourceLogs"},
-	"otlp/exportTraces":  {"channel", "resourceSpans"},
-	"otlp/exportMetrics": {"channel", "resourceMetrics"},
+	"auth/required":      object{"channel": plain, "resource": plain, "reason": plain}.seen,
+	"otlp/exportLogs":    object{"channel": plain, "resourceLogs": whole}.seen,
+	"otlp/exportTraces":  object{"channel": plain, "resourceSpans": whole}.seen,
+	"otlp/exportMetrics": object{"channel": plain, "resourceMetrics": whole}.seen,
 }
+
+// rootNotes are those that may be seen on the root.
+var rootNotes = []string{"action", "root/progress", "root/sessionAdded", "root/sessionRemoved", "root/sessionSummaryChanged"}
 
 // mcpNotes are those of MCP servers, on mcp:// channels: a server's own words,
 // and not the host's.
@@ -74,12 +117,19 @@ var asks = []string{
 	"canvasClose", "sampling/createMessage", "vscode/requestWorkspaceTrust",
 }
 
+// wire are the members of messages, beside the one that says something.
+func wire(key string, of shape) object {
+	o := object{"jsonrpc": plain, "id": plain, "method": plain, "channel": plain}
+	o[key] = of
+	return o
+}
+
 // plainAction begins actions as most hosts write them.
 const plainAction = `{"jsonrpc":"2.0","method":"action","params":`
 
-// plain is the cheap look at an action: whether it has no members but those
+// usual is the cheap look at an action: whether it has no members but those
 // that are known, as their lengths tell.
-func plain(message []byte, env *ahp.Envelope) bool {
+func usual(message []byte, env *ahp.Envelope) bool {
 	said := &env.Said
 	if said.Action == nil {
 		return false
@@ -94,45 +144,28 @@ func plain(message []byte, env *ahp.Envelope) bool {
 	return len(env.Params) == length && len(message) == len(plainAction)+length+len(`}`) && bytes.HasPrefix(message, []byte(plainAction))
 }
 
-// knownNote leaves of a notification what is known, and says whether it is
-// known at all.
-func knownNote(e *view.Editor, message []byte, env *ahp.Envelope) bool {
-	if plain(message, env) {
-		return true
+// answer leaves of an answer what may be seen, and reports whether that is
+// anything. What an MCP server answers is its own.
+func (s *sight) answer(message []byte, env *ahp.Envelope, call *view.Call) bool {
+	key, of := "result", shape(results[call.Method].seen)
+	if env.Result == nil {
+		key, of = "error", failure
 	}
-	if names, ok := notes[string(env.Method)]; ok {
-		return onlyKnown(e, message, "params", names)
+	if strings.HasPrefix(call.Channel, mcpScheme) && !mcpMethods[call.Method].basic || string(env.Result) == "null" {
+		of = whole
 	}
-	return bytes.HasPrefix(env.Channel, []byte(mcpScheme)) && slices.Contains(mcpNotes, string(env.Method)) &&
-		keepMembers(e, ahp.Member{Raw: message}, wire)
+	return wire(key, of).seen(s, ahp.Member{Raw: message})
 }
 
-// knownResult leaves of the answer to a request what is known. What an MCP
-// server answers is its own.
-func knownResult(e *view.Editor, message []byte, call *view.Call) bool {
-	if strings.HasPrefix(call.Channel, mcpScheme) && !mcpMethods[call.Method].basic {
-		return keepMembers(e, ahp.Member{Raw: message}, wire)
+// note leaves of a notification what may be seen, and reports whether that is
+// anything.
+func (s *sight) note(message []byte, env *ahp.Envelope) bool {
+	params := notes[string(env.Method)]
+	if params == nil {
+		if !bytes.HasPrefix(env.Channel, []byte(mcpScheme)) || !slices.Contains(mcpNotes, string(env.Method)) {
+			return false
+		}
+		params = whole
 	}
-	return onlyKnown(e, message, "result", results[call.Method])
-}
-
-// onlyKnown leaves in a message, and in one member of it, which is an object or
-// null, what is known. It reports whether they can be read.
-func onlyKnown(e *view.Editor, message []byte, key string, names []string) bool {
-	m, ok := ahp.MemberOf(message, key)
-	if !ok || !keepMembers(e, ahp.Member{Raw: message}, wire) {
-		return false
-	}
-	return string(m.Raw) == "null" || keepMembers(e, m, names)
-}
-
-// keepMembers leaves the members of an object that have a name among those, and
-// reports whether it is one that can be read.
-func keepMembers(e *view.Editor, object ahp.Member, names []string) bool {
-	list, err := ahp.AllMembers(object.Raw)
-	if err != nil {
-		return false
-	}
-	e.Keep(places(list, object), func(i int) bool { return slices.Contains(names, list[i].Name) })
-	return true
+	return wire("params", params).seen(s, ahp.Member{Raw: message})
 }

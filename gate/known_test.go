@@ -23,7 +23,7 @@ func TestOnlyKnownMembersAreSeen(t *testing.T) {
 			"reconnect", `{"clientId":"c","subscriptions":[{"channel":"ahp-root://","lastSeenServerSeq":0},{"channel":"mock:/1","lastSeenServerSeq":0}]}`,
 			`{"channels":[{"kind":"snapshot","channel":"ahp-root://","snapshot":{"resource":"ahp-root://","state":{"agents":[],"config":"mock:/2"},"fromSeq":3}},` +
 				`{"kind":"replay","channel":"mock:/2","actions":[]},{"kind":"snapshot","channel":"mock:/1","snapshot":` + snapshot + `}],"others":["mock:/2"]}`,
-			`{"channels":[{"kind":"snapshot","channel":"ahp-root://","snapshot":{"resource":"ahp-root://","state":{"agents":[],"activeSessions":0},"fromSeq":3}},` +
+			`{"channels":[{"kind":"snapshot","channel":"ahp-root://","snapshot":{"resource":"ahp-root://","state":{"agents":[]},"fromSeq":3}},` +
 				`{"kind":"snapshot","channel":"mock:/1","snapshot":` + snapshot + `}]}`,
 		},
 		{"subscribe", `{"channel":"ahp-root://"}`, `{"sessions":["mock:/2"]}`, `{}`},

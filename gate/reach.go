@@ -202,8 +202,11 @@ func (r *reach) judge(where place, env *ahp.Envelope) *refusal {
 			return nil // the answer tells
 		}
 	}
-	if no := r.judgeURI(string(env.Channel)); no != nil || where == onChannel {
+	if no := r.judgeURI(string(env.Channel)); no != nil {
 		return no
+	}
+	if where == onChannel {
+		return r.judgeMore(env)
 	}
 	return r.judgeSources(env)
 }
@@ -307,6 +310,19 @@ func listOf(raw []byte) ([]ahp.Member, bool) {
 		return nil, true
 	}
 	return ahp.Elements(raw)
+}
+
+// moreKeys are where a method may name something beside its channel, what a
+// terminal is claimed for among it.
+var moreKeys = []string{"session", "chat", "claim"}
+
+// judgeMore wants what a method names beside its channel in reach.
+func (r *reach) judgeMore(env *ahp.Envelope) *refusal {
+	if !ahp.IsObject(env.Params) {
+		return nil
+	}
+	_, no := judgeKeys(env.Params, moreKeys, maxNested, r.judgeURI)
+	return no
 }
 
 // sourceKeys are where methods name what something is made from.

@@ -183,8 +183,8 @@ func TestRoot(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	const root = `{"resource":"ahp-root://","state":{"agents":[{"provider":"mock"}],"activeSessions":3,"config":{"values":{"secret":1}},
 		"terminals":[{"resource":"agenthost-terminal:/1","claim":{"kind":"session","session":"mock:/1"}},{"resource":"agenthost-terminal:/2","claim":{"kind":"session","session":"mock:/2"}}],"_meta":{"x":1}},"fromSeq":9}`
-	const fit = `{"resource":"ahp-root://","state":{"agents":[{"provider":"mock"}],"activeSessions":0,` +
-		`"terminals":[{"resource":"agenthost-terminal:/1","claim":{"kind":"session","session":"mock:/1"}}]},"fromSeq":9}`
+	const fit = `{"resource":"ahp-root://","state":{"agents":[{"provider":"mock"}],"activeSessions":0,
+		"terminals":[{"resource":"agenthost-terminal:/1","claim":{"kind":"session","session":"mock:/1"}}]},"fromSeq":9}`
 	if got, want := c.ask("initialize", `{"channel":"ahp-root://","initialSubscriptions":["ahp-root://"]}`, `{"protocolVersion":"0.9.0","snapshots":[`+root+`],"serverSeq":9}`),
 		`{"id":1,"result":{"protocolVersion":"0.9.0","snapshots":[`+fit+`],"serverSeq":9}}`; got != want {
 		t.Errorf("initialize:\n%s; want\n%s", got, want)

@@ -23,7 +23,7 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	case "initialize", "reconnect":
 		w.greeted(&call, raw)
 		w.carriers(raw, at)
-		w.subscribed(&call, takenUp(raw, call.resumed))
+		w.subscribed(&call, takenUp(raw, call.Resumed))
 	case "subscribe":
 		w.carriers(raw, at)
 		w.subscribed(&call, []string{call.Channel})

@@ -23,13 +23,13 @@ type Call struct {
 	ID      []byte
 	Method  string
 	Channel string
-	URI     string // params.uri
-	Params  []byte // of a subscribe; nil if they are long
+	URI     string   // params.uri
+	Params  []byte   // of a subscribe; nil if they are long
+	Resumed []string // the subscriptions of a reconnect
 
-	hello   hello
-	resumed []string // the subscriptions of a reconnect
-	left    []string // what the client has unsubscribed from since
-	seq     int64    // how far the host was when it was sent
+	hello hello
+	left  []string // what the client has unsubscribed from since
+	seq   int64    // how far the host was when it was sent
 }
 
 // hello is what a client says of itself when a connection begins.
@@ -86,14 +86,14 @@ func newCall(env *ahp.Envelope) Call {
 		return call
 	}
 	for _, e := range ahp.ElementsOf(m[3].Raw) {
-		if len(call.resumed) == maxSubscribed {
+		if len(call.Resumed) == maxSubscribed {
 			break
 		}
 		uri, ok := ahp.Text(e.Raw)
 		if !ok {
 			uri = ahp.TextOf(e.Raw, "channel")
 		}
-		call.resumed = append(call.resumed, uri)
+		call.Resumed = append(call.Resumed, uri)
 	}
 	return call
 }
