@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +60,7 @@ type Tenants struct {
 
 	mu       sync.RWMutex // guards the fields below
 	accounts map[string]*account
-	serve    func(tenant string, c *Conn) (stop func(), err error) // nil: nobody serves
+	servers  []*server
 	closed   bool
 }
 
@@ -73,9 +74,14 @@ type account struct {
 
 	mu      sync.Mutex // guards the fields below
 	revoked map[string]time.Time
-	told    bool          // NATS knows of revoked
-	settled chan struct{} // closed when told; replaced when it is not any more
-	stop    func()        // of serve; nil: nobody serves
+	told    bool               // NATS knows of revoked
+	settled chan struct{}      // closed when told; replaced when it is not any more
+	stops   map[*server]func() // of those that serve it
+}
+
+// A server is told of each account.
+type server struct {
+	serve func(tenant string, c *Conn) (stop func(), err error)
 }
 
 // StartTenants returns Tenants of which none is open. With an external NATS
@@ -111,11 +117,12 @@ func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 }
 
 // Serve has the given function called with the connection of each account that
-// is open, before it returns, and of each that will be, until cancel, which calls what it returned and awaits
-// that. There is one server at a time.
+// is open, before it returns, and of each that will be, until cancel, which calls
+// what it returned and awaits that.
 func (t *Tenants) Serve(serve func(tenant string, c *Conn) (stop func(), err error)) (cancel func()) {
+	s := &server{serve}
 	t.mu.Lock()
-	t.serve = serve
+	t.servers = append(t.servers, s)
 	open := t.listLocked()
 	t.mu.Unlock()
 	for _, a := range open {
@@ -125,12 +132,12 @@ func (t *Tenants) Serve(serve func(tenant string, c *Conn) (stop func(), err err
 	}
 	return func() {
 		t.mu.Lock()
-		t.serve = nil
+		t.servers = slices.DeleteFunc(t.servers, func(other *server) bool { return other == s })
 		open := t.listLocked()
 		t.mu.Unlock()
 		var wg sync.WaitGroup
 		for _, a := range open {
-			if stop := a.takeStop(); stop != nil {
+			if stop := a.takeStop(s); stop != nil {
 				wg.Go(stop)
 			}
 		}
@@ -159,7 +166,7 @@ func (t *Tenants) Open(tenant string, revoked map[string]time.Time) error {
 		ctx, cancel := context.WithCancel(t.life)
 		a = &account{
 			tenant: tenant, cancel: cancel, revoked: revoked,
-			ready: make(chan struct{}), settled: make(chan struct{}), wake: make(chan struct{}, 1),
+			ready: make(chan struct{}), settled: make(chan struct{}), wake: make(chan struct{}, 1), stops: map[*server]func(){},
 		}
 		t.accounts[tenant] = a
 		t.running.Go(func() { t.run(ctx, a) })
@@ -298,9 +305,7 @@ func (t *Tenants) run(ctx context.Context, a *account) {
 		case <-a.ended():
 			t.cfg.Log.Error("connection to NATS ended for good; making another", "tenant", a.tenant)
 			a.conn.Load().Close()
-			if stop := a.takeStop(); stop != nil {
-				stop()
-			}
+			a.stopServing()
 			a.conn.Store(nil)
 		}
 	}
@@ -330,17 +335,26 @@ func (t *Tenants) attach(a *account) error {
 
 // attachQuietly is attach. It returns the connection if that is news.
 func (t *Tenants) attachQuietly(a *account) (*Conn, error) {
-	t.mu.RLock() // until stop is set, which the end of Serve calls
+	t.mu.RLock() // until stops are set, which the end of Serve calls
 	defer t.mu.RUnlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.conn.Load()
-	if t.serve == nil || a.stop != nil || c == nil {
+	if c == nil {
 		return nil, nil
 	}
-	var err error
-	a.stop, err = t.serve(a.tenant, c)
-	return c, err
+	var news *Conn
+	for _, s := range t.servers {
+		if a.stops[s] != nil {
+			continue
+		}
+		stop, err := s.serve(a.tenant, c)
+		if err != nil {
+			return nil, err
+		}
+		a.stops[s], news = stop, c
+	}
+	return news, nil
 }
 
 // tell tells NATS of the account, if it does not know.
@@ -418,9 +432,7 @@ func (t *Tenants) connect(ctx context.Context, a *account) error {
 
 // end ends what run has made.
 func (t *Tenants) end(a *account) {
-	if stop := a.takeStop(); stop != nil {
-		stop()
-	}
+	a.stopServing()
 	if c := a.conn.Load(); c != nil {
 		c.Close()
 	}
@@ -443,12 +455,24 @@ func (a *account) unsettleLocked() {
 	}
 }
 
-func (a *account) takeStop() func() {
+// takeStop returns what ends that s serves the account; nil: it does not.
+func (a *account) takeStop(s *server) func() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	stop := a.stop
-	a.stop = nil
+	stop := a.stops[s]
+	delete(a.stops, s)
 	return stop
+}
+
+// stopServing ends that anybody serves the account.
+func (a *account) stopServing() {
+	a.mu.Lock()
+	stops := slices.Collect(maps.Values(a.stops))
+	clear(a.stops)
+	a.mu.Unlock()
+	for _, stop := range stops {
+		stop()
+	}
 }
 
 // ended returns a channel that is closed when the connection is gone for good.

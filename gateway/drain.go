@@ -33,6 +33,7 @@ const drainTail = 16
 // when ctx ends.
 func (s *Server) Drain(ctx context.Context, spread time.Duration) {
 	s.draining.Store(true)
+	s.endStreams()
 	tail := time.Hour
 	if deadline, ok := ctx.Deadline(); ok {
 		tail = time.Until(deadline) / drainTail

@@ -17,6 +17,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/link"
+	"ahprelay/notify"
 	"ahprelay/people"
 	"ahprelay/registry"
 )
@@ -225,6 +226,8 @@ type Server struct {
 	proofs  *proofs
 	codes   *buckets // wrong codes, of people and addresses
 	asks    *buckets // requests to be let in, of addresses
+	board   *notify.Board
+	streams streams
 	public  http.Handler
 	admin   http.Handler
 
@@ -234,6 +237,8 @@ type Server struct {
 	forget func() // ends those of revoked
 
 	draining atomic.Bool
+	over     chan struct{} // closed when streams of events are to end
+	ending   sync.Once     // for over
 	renewing sync.Mutex    // held while it is noted which credential is in use
 	revoking chan struct{} // for watchRevocations: something was revoked; holds one
 
@@ -263,6 +268,7 @@ func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host strin
 		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), tickets: newTickets(canvases), quiet: func() {},
 		audit: newAudit(cfg.Log, cfg.AuditFile), limits: newLimiter(cfg.Limits, cfg.MaxFrame),
 		revoked: revoked, revoking: make(chan struct{}, 1),
+		board: notify.NewBoard(), streams: streams{of: map[[2]string]int{}}, over: make(chan struct{}),
 	}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
@@ -312,6 +318,7 @@ func (s *Server) spawn(run func()) bool {
 // nothing of the Server is running any more.
 func (s *Server) Close() {
 	s.draining.Store(true)
+	s.endStreams()
 	s.quiet()
 	s.forget()
 	s.cancel() // closes all sockets

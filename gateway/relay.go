@@ -19,6 +19,7 @@ import (
 	"ahprelay/broker"
 	"ahprelay/broker/embedded"
 	"ahprelay/link"
+	"ahprelay/notify"
 	"ahprelay/people"
 	"ahprelay/registry"
 )
@@ -91,6 +92,7 @@ type Relay struct {
 	revoked  *registry.Revocations
 	registry *registry.Registry
 	server   atomic.Pointer[Server]
+	desk     *notify.Desk
 	certs    certificates // nil: no TLS
 	public   *listener
 	admin    *listener // nil: none
@@ -163,6 +165,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		return nil, err
 	}
 	r.server.Store(server)
+	r.desk = notify.StartDesk(notify.DeskConfig{Board: server.board, Tenants: r.tenants, Registry: r.registry, Log: r.log})
 	r.public.serve(server.Handler(), server.asking, cfg.times, r.log)
 	if r.admin != nil {
 		r.admin.serve(server.AdminHandler(), nil, cfg.times, r.log)
@@ -380,6 +383,9 @@ func (r *Relay) Drain(ctx context.Context, spread time.Duration) {
 // Close ends everything, in the reverse order of dependence, and returns when
 // nothing is left.
 func (r *Relay) Close() {
+	if server := r.server.Load(); server != nil {
+		server.endStreams()
+	}
 	if r.public != nil {
 		r.public.stop()
 	}
@@ -388,6 +394,9 @@ func (r *Relay) Close() {
 	}
 	if r.admin != nil {
 		r.admin.stop()
+	}
+	if r.desk != nil {
+		r.desk.Close()
 	}
 	if r.registry != nil {
 		r.registry.Close()

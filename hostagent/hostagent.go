@@ -19,9 +19,11 @@ import (
 	"ahprelay/gate"
 	"ahprelay/link"
 	"ahprelay/mcpgate"
+	"ahprelay/notice"
 	"ahprelay/registry"
 	"ahprelay/routing"
 	"ahprelay/view"
+	"ahprelay/watch"
 )
 
 // Config says how an [Agent] is to work. Durations and sizes of zero mean
@@ -43,6 +45,7 @@ type Config struct {
 	Allow       *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
 	ApproveOnly []string     // patterns of subjects: nobody else may approve what agents ask for, nor operate; none: whoever their tokens let
 	NoReverse   bool         // the host may not ask clients for their files
+	Notify      Notify       // of what people are told while they look at nothing; default: nothing
 
 	StateDir string // where it is noted which instance runs, for the one that comes after a crash; "": nowhere
 
@@ -94,6 +97,9 @@ type Agent struct {
 	conns sync.WaitGroup  // the connections to the host
 
 	presence presence
+
+	ledger *notice.Ledger // of events that relays are to know
+	watch  *watch.Watch   // nil: nobody is told of anything
 }
 
 // New returns an Agent for the host that the token names. It asks nobody yet.
@@ -157,6 +163,8 @@ func New(cfg Config) (*Agent, error) {
 	a.canvases = contentproxy.NewHost(canvas)
 	a.known = view.NewHost(gate.Key)
 	a.mcp = mcpgate.NewHost()
+	a.ledger = notice.NewLedger(a.instance)
+	a.watch = a.newWatch()
 	a.routing = routing.NewAgent(routing.AgentConfig{
 		Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume,
 	})
@@ -182,7 +190,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return ended(ctx, err)
 	}
 	defer conn.Close()
-	defer watch(conn, stop)()
+	defer watchConn(conn, stop)()
 	holder, err := registry.NewLeaseHolder(registry.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
 		Presence: a.presence.now(),
@@ -217,6 +225,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.cfg.Log.Info("serving")
 	if a.cfg.Control != "" {
 		wg.Go(func() { a.serveControl(life) })
+	}
+	if a.watch != nil {
+		wg.Go(func() { a.notices(life, conn) })
 	}
 	wg.Go(func() { stop(links.Run(life)) })
 	if err = holder.Run(serve); err == nil {
@@ -311,8 +322,8 @@ func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *link.A
 // errNATS reports a connection to NATS that does not come back.
 var errNATS = errors.New("the NATS server broke the protocol; see the log")
 
-// watch calls fail if the connection is gone for good, until stopped.
-func watch(conn *broker.Conn, fail func(error)) (stop func()) {
+// watchConn calls fail if the connection is gone for good, until stopped.
+func watchConn(conn *broker.Conn, fail func(error)) (stop func()) {
 	stopped := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

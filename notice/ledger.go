@@ -1,0 +1,156 @@
+package notice
+
+import (
+	"slices"
+	"sync"
+)
+
+// A Ledger is what a host-agent has to tell relays. It is safe for concurrent use.
+type Ledger struct {
+	instance string
+	wake     chan struct{} // holds one
+
+	mu     sync.Mutex // guards the fields below
+	seq    uint64
+	open   []Event         // oldest first
+	over   []Event         // that are not open, and not confirmed
+	known  map[string]bool // open ones that are confirmed
+	inward map[string]bool // in the report under way
+	dirty  bool            // the list of open ones is not confirmed
+	ready  bool            // it is known what is open
+}
+
+// NewLedger returns an empty Ledger of a host-agent instance.
+func NewLedger(instance string) *Ledger {
+	return &Ledger{instance: instance, wake: make(chan struct{}, 1), known: map[string]bool{}, dirty: true}
+}
+
+// Tell notes an event. One that is open already is replaced, and told anew if it
+// says something else now. When there are too many, the oldest give way.
+func (l *Ledger) Tell(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := &l.over
+	if e.Kind.Needs() {
+		list = &l.open
+	}
+	if i := slices.IndexFunc(*list, func(o Event) bool { return o.ID == e.ID }); i >= 0 {
+		if (*list)[i].Digest() == e.Digest() {
+			return
+		}
+		e.At = (*list)[i].At
+		(*list)[i] = e
+	} else {
+		if len(*list) >= MaxOpen {
+			*list = slices.Delete(*list, 0, 1)
+		}
+		*list = append(*list, e)
+	}
+	delete(l.known, e.ID)
+	delete(l.inward, e.ID)
+	l.dirty = true
+	l.signal()
+}
+
+// Ready says that all that is open has been told: only from then on there are
+// reports.
+func (l *Ledger) Ready() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ready {
+		l.ready = true
+		l.signal()
+	}
+}
+
+// Withdraw notes that an event is not open any more.
+func (l *Ledger) Withdraw(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.open)
+	l.open = slices.DeleteFunc(l.open, func(e Event) bool { return e.ID == id })
+	delete(l.known, id)
+	if len(l.open) != n {
+		l.dirty = true
+		l.signal()
+	}
+}
+
+// Open returns an event that is open.
+func (l *Ledger) Open(id string) (Event, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.IndexFunc(l.open, func(e Event) bool { return e.ID == id }); i >= 0 {
+		return l.open[i], true
+	}
+	return Event{}, false
+}
+
+// Wake returns a channel on which something comes when there may be a report to
+// send.
+func (l *Ledger) Wake() <-chan struct{} { return l.wake }
+
+func (l *Ledger) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Report returns what is to be told now; ok is false if relays know it all and
+// always is.
+func (l *Ledger) Report(always bool) (r Report, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ready || !l.dirty && !(always && len(l.open) > 0) {
+		return r, false
+	}
+	l.seq++
+	r = Report{Instance: l.instance, Seq: l.seq, Open: make([]string, 0, len(l.open)), Events: []Event{}}
+	l.inward = map[string]bool{}
+	take := func(e Event) {
+		if len(r.Events) < MaxEvents {
+			r.Events = append(r.Events, e)
+			l.inward[e.ID] = true
+		}
+	}
+	for _, e := range l.open {
+		r.Open = append(r.Open, e.ID)
+		if !l.known[e.ID] {
+			take(e)
+		}
+	}
+	for _, e := range l.over {
+		take(e)
+	}
+	l.dirty = false
+	return r, true
+}
+
+// Sent takes the answer to the last report; nil: there was none.
+func (l *Ledger) Sent(ack *Ack) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ack == nil || ack.Seq != l.seq {
+		l.dirty = true
+		return
+	}
+	for id := range l.inward {
+		if slices.ContainsFunc(l.open, func(e Event) bool { return e.ID == id }) {
+			l.known[id] = true
+		}
+	}
+	l.over = slices.DeleteFunc(l.over, func(e Event) bool { return l.inward[e.ID] })
+	if ack.Again {
+		for _, e := range l.open {
+			if !l.inward[e.ID] {
+				delete(l.known, e.ID)
+			}
+		}
+	}
+	l.inward = nil
+	if len(l.over) > 0 || slices.ContainsFunc(l.open, func(e Event) bool { return !l.known[e.ID] }) {
+		l.dirty = true
+		l.signal()
+	}
+}

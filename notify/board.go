@@ -1,0 +1,254 @@
+package notify
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/notice"
+)
+
+// Bounds of a Board.
+const (
+	keepItems = 4096 // of each tenant
+	keepOver  = 512  // ids of events of a host that were told and are over
+	maxHosts  = 1 << 17
+)
+
+// A Change is what has happened to an event.
+type Change string
+
+// The changes.
+const (
+	Raised    Change = "event"     // it is told
+	Withdrawn Change = "withdrawn" // it was open, and is not any more
+)
+
+// An Item is one change of a Board.
+type Item struct {
+	Seq    uint64
+	Tenant string
+	Host   string
+	Change Change
+	Event  notice.Event // all of it, of one that is withdrawn too
+	At     time.Time
+}
+
+// A Board is what a relay knows of events. It is safe for concurrent use.
+type Board struct {
+	mu      sync.Mutex // guards all that follows; not held while followers are called
+	seq     uint64
+	hosts   map[hostKey]*hostEvents
+	tenants map[string]*tenantItems
+	heard   []*follower
+}
+
+type hostKey struct{ tenant, host string }
+
+// hostEvents are those of one host.
+type hostEvents struct {
+	instance string
+	seq      uint64
+	open     map[string]notice.Event // as the host-agent tells them
+	own      map[string]notice.Event // as the relay has seen them
+	over     []string                // ids, the oldest first
+}
+
+// tenantItems are the latest changes of a tenant, the oldest first.
+type tenantItems struct {
+	items []Item
+	first uint64        // everything after this number is in items
+	more  chan struct{} // closed and replaced with each item
+}
+
+type follower struct{ tell func(Item) }
+
+// NewBoard returns an empty Board.
+func NewBoard() *Board {
+	return &Board{hosts: map[hostKey]*hostEvents{}, tenants: map[string]*tenantItems{}}
+}
+
+// Subscribe has tell called with each item, in order, until cancel. It must not
+// block, nor call back.
+func (b *Board) Subscribe(tell func(Item)) (cancel func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := &follower{tell}
+	b.heard = append(b.heard, f)
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.heard = slices.DeleteFunc(b.heard, func(other *follower) bool { return other == f })
+	}
+}
+
+// Take takes a report of the host-agent that serves a host.
+func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ack := notice.Ack{Seq: r.Seq}
+	h := b.hostLocked(hostKey{tenant, host})
+	if h == nil || h.instance == r.Instance && r.Seq <= h.seq {
+		return ack
+	}
+	h.instance, h.seq = r.Instance, r.Seq
+	now := time.Now().UTC()
+	for _, e := range r.Events {
+		item := Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now}
+		if !e.Kind.Needs() {
+			if !slices.Contains(h.over, e.ID) {
+				h.over = append(h.over, e.ID)
+				h.over = h.over[max(len(h.over)-keepOver, 0):]
+				b.addLocked(item)
+			}
+			continue
+		}
+		if before, known := h.open[e.ID]; known && before.Digest() == e.Digest() || !slices.Contains(r.Open, e.ID) {
+			continue
+		}
+		h.open[e.ID] = e
+		b.addLocked(item)
+	}
+	for id, e := range h.open {
+		if !slices.Contains(r.Open, id) {
+			delete(h.open, id)
+			b.addLocked(Item{Tenant: tenant, Host: host, Change: Withdrawn, Event: e, At: now})
+		}
+	}
+	ack.Again = len(h.open) < len(r.Open)
+	return ack
+}
+
+// Add tells an event that the relay has seen itself. One that is open stays so
+// until Remove.
+func (b *Board) Add(tenant, host string, e notice.Event, open bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.hostLocked(hostKey{tenant, host})
+	if h == nil {
+		return
+	}
+	if _, known := h.own[e.ID]; known {
+		return
+	}
+	if open {
+		h.own[e.ID] = e
+	}
+	b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: time.Now().UTC()})
+}
+
+// Remove withdraws an event of Add's.
+func (b *Board) Remove(tenant, host, id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.hosts[hostKey{tenant, host}]
+	if h == nil {
+		return
+	}
+	if e, known := h.own[id]; known {
+		delete(h.own, id)
+		b.addLocked(Item{Tenant: tenant, Host: host, Change: Withdrawn, Event: e, At: time.Now().UTC()})
+	}
+}
+
+// hostLocked returns the events of a host; nil if there are too many hosts.
+func (b *Board) hostLocked(key hostKey) *hostEvents {
+	h := b.hosts[key]
+	if h == nil && len(b.hosts) < maxHosts {
+		h = &hostEvents{open: map[string]notice.Event{}, own: map[string]notice.Event{}}
+		b.hosts[key] = h
+	}
+	return h
+}
+
+func (b *Board) tenantLocked(tenant string) *tenantItems {
+	t := b.tenants[tenant]
+	if t == nil {
+		t = &tenantItems{first: b.seq, more: make(chan struct{})}
+		b.tenants[tenant] = t
+	}
+	return t
+}
+
+// addLocked numbers an item, and tells it.
+func (b *Board) addLocked(item Item) {
+	t := b.tenantLocked(item.Tenant)
+	b.seq++
+	item.Seq = b.seq
+	t.items = append(t.items, item)
+	if over := len(t.items) - keepItems; over > 0 {
+		t.first = t.items[over-1].Seq
+		t.items = slices.Delete(t.items, 0, over)
+	}
+	close(t.more)
+	t.more = make(chan struct{})
+	for _, f := range b.heard {
+		f.tell(item)
+	}
+}
+
+// After returns what has changed in a tenant after a number, and a channel that is
+// closed when there is more. If the Board does not know any more what that was, or
+// never did, lost says so, and the items are all that is open, with the number to
+// go on from.
+func (b *Board) After(tenant string, seq uint64) (items []Item, next uint64, more <-chan struct{}, lost bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.tenantLocked(tenant)
+	if seq < t.first || seq > b.seq {
+		return b.openLocked(tenant), b.seq, t.more, true
+	}
+	i, _ := slices.BinarySearchFunc(t.items, seq+1, func(item Item, seq uint64) int { return int(int64(item.Seq) - int64(seq)) })
+	return slices.Clone(t.items[i:]), b.seq, t.more, false
+}
+
+// Open returns an event that is open.
+func (b *Board) Open(tenant, host, id string) (notice.Event, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.hosts[hostKey{tenant, host}]
+	if h == nil {
+		return notice.Event{}, false
+	}
+	e, ok := h.open[id]
+	if !ok {
+		e, ok = h.own[id]
+	}
+	return e, ok
+}
+
+// openLocked returns what is open in a tenant, the oldest first.
+func (b *Board) openLocked(tenant string) (items []Item) {
+	for key, h := range b.hosts {
+		if key.tenant != tenant {
+			continue
+		}
+		for _, list := range []map[string]notice.Event{h.open, h.own} {
+			for _, e := range list {
+				items = append(items, Item{Seq: b.seq, Tenant: tenant, Host: key.host, Change: Raised, Event: e, At: e.At})
+			}
+		}
+	}
+	slices.SortFunc(items, func(a, b Item) int {
+		if c := a.At.Compare(b.At); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Event.ID, b.Event.ID)
+	})
+	return items
+}
+
+// MayHear reports whether who has a token may hear of an event.
+func MayHear(who auth.Client, tenant, host string, e *notice.Event) bool {
+	switch {
+	case !who.MayReach(tenant, host):
+		return false
+	case e.Session == "":
+		return true
+	case len(who.Methods) > 0 && !auth.MatchesAny(who.Methods, "listSessions"):
+		return false
+	}
+	return len(who.Channels) == 0 || auth.MatchesAny(who.Channels, e.Session)
+}

@@ -1,0 +1,15 @@
+// Package notify is what a relay knows of events (package notice): which are open,
+// what has just happened, and who may hear of it.
+//
+// A [Board] has the events of all hosts in memory. Host-agents tell every relay, so
+// any relay has the same; one that has just started asks for what is open. Each
+// change is an [Item] with a number, and the latest 4,096 of each tenant are kept
+// for followers, who ask for what came after a number. The numbers are the relay's
+// own: whoever comes from another relay, or too late, is told what is open now.
+//
+// # Who may hear
+//
+// [MayHear] says whether a token may: that is for the host, and lets its owner list
+// sessions; and, if it names channels, takes the session. What the host's owner
+// lets nobody see, the host-agent does not tell.
+package notify

@@ -1,0 +1,265 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/hostagent"
+	"ahprelay/notice"
+	"ahprelay/refhost"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// A told is what a stream of events has told.
+type told struct {
+	ID    string // of the stream
+	Event string
+	Data  struct {
+		notice.Event
+		Host     string `json:"host"`
+		NeedsYou bool   `json:"needsYou"`
+	}
+}
+
+// A follower follows /api/events.
+type follower struct {
+	t      *testing.T
+	status int
+	told   chan told // closed at the end of the stream
+}
+
+// follow follows the events of a stack, after one, with a token.
+func follow(t *testing.T, s *stack.Stack, after string, change func(*auth.Client)) *follower {
+	t.Helper()
+	token, err := s.Token(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Relay.URL()+"/api/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Last-Event-ID", after)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &follower{t: t, status: response.StatusCode, told: make(chan told, 100)}
+	go func() {
+		defer response.Body.Close()
+		defer close(f.told)
+		var one told
+		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+			name, value, _ := strings.Cut(lines.Text(), ": ")
+			switch name {
+			case "id":
+				one.ID = value
+			case "event":
+				one.Event = value
+			case "data":
+				if err := json.Unmarshal([]byte(value), &one.Data); err != nil {
+					t.Errorf("data %s: %v", value, err)
+				}
+				f.told <- one
+				one = told{}
+			}
+		}
+	}()
+	return f
+}
+
+// next returns the next event.
+func (f *follower) next() told {
+	f.t.Helper()
+	select {
+	case one, ok := <-f.told:
+		if !ok {
+			f.t.Fatal("the stream has ended")
+		}
+		return one
+	case <-time.After(stepTime):
+		f.t.Fatal("no event")
+	}
+	return told{}
+}
+
+func (f *follower) want(event string, kind notice.Kind) told {
+	f.t.Helper()
+	one := f.next()
+	if one.Event != event || one.Data.Kind != kind || one.Data.Host != stack.Host {
+		f.t.Fatalf("told %+v; want %s of %s", one, event, kind)
+	}
+	return one
+}
+
+// startNotifying starts a stack whose host-agent tells of all.
+func startNotifying(t *testing.T, protocol refhost.Protocol, relay gateway.RelayConfig) *stack.Stack {
+	t.Helper()
+	_, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Protocol = protocol })
+	return startStack(t, stack.Config{Upstream: server.URL(), Relay: relay, Agent: hostagent.Config{Notify: hostagent.NotifyAll}})
+}
+
+// ask has the agent ask for permission in a session, which it begins.
+func ask(t *testing.T, c *refclient.Client, session, turn string) (chat string) {
+	t.Helper()
+	call(t, c, "createSession", `{"channel":"`+session+`","provider":"demo"}`)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	snapshot, err := c.Subscribe(ctx, session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state struct{ DefaultChat string }
+	if err := json.Unmarshal(snapshot.State, &state); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Subscribe(ctx, state.DefaultChat); err != nil {
+		t.Fatal(err)
+	}
+	begin(t, c, state.DefaultChat, turn, "permission")
+	return state.DefaultChat
+}
+
+func begin(t *testing.T, c *refclient.Client, chat, turn, prompt string) {
+	t.Helper()
+	if _, err := c.Dispatch(chat, map[string]any{
+		"type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-22T00:00:00.000Z", "message": map[string]any{"text": prompt, "origin": map[string]any{"kind": "user"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func allow(t *testing.T, c *refclient.Client, chat, turn string) {
+	t.Helper()
+	if _, err := c.Dispatch(chat, map[string]any{
+		"type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": "tc-perm", "approved": true, "confirmed": "user-action",
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEvents has an agent ask and be answered: who may hear of it does, once, in
+// order, and after a break too; nobody else does.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	s := startNotifying(t, refhost.Protocol10, gateway.RelayConfig{})
+	c := join(t, throughRelay(t, s), "user", nil)
+	all := follow(t, s, "", nil)
+	one := follow(t, s, "", func(c *auth.Client) { c.Channels, c.Access = []string{"demo:/two*"}, auth.AccessRead })
+	elsewhere := follow(t, s, "", func(c *auth.Client) { c.Hosts = []string{"other"} })
+	stranger := follow(t, s, "", func(c *auth.Client) { c.Tenant = "other" })
+	noList := follow(t, s, "", func(c *auth.Client) { c.Methods = []string{"subscribe"} })
+
+	chat := ask(t, c, "demo:/one", "t1")
+	asked := all.want("event", notice.Approval)
+	if asked.Data.Session != "demo:/one" || asked.Data.Detail != "echo test" || !asked.Data.NeedsYou {
+		t.Errorf("told %+v; want what is asked in demo:/one", asked.Data)
+	}
+	// Who comes now hears what is open; who comes again what came after.
+	if now := follow(t, s, "", nil).want("event", notice.Approval); now.Data.ID != asked.Data.ID {
+		t.Errorf("told of %s; want %s", now.Data.ID, asked.Data.ID)
+	}
+	allow(t, c, chat, "t1")
+	gone := all.want("withdrawn", notice.Approval)
+	if gone.Data.ID != asked.Data.ID {
+		t.Errorf("withdrawn is %s; want %s", gone.Data.ID, asked.Data.ID)
+	}
+	all.want("event", notice.Done)
+	again := follow(t, s, asked.ID, nil)
+	if got := again.want("withdrawn", notice.Approval); got.ID != gone.ID {
+		t.Errorf("the stream goes on with %s; want %s", got.ID, gone.ID)
+	}
+	again.want("event", notice.Done)
+
+	ask(t, c, "demo:/two", "t2")
+	if got := one.want("event", notice.Approval); got.Data.Session != "demo:/two" {
+		t.Errorf("who may see demo:/two only is told of %s", got.Data.Session)
+	}
+	all.want("event", notice.Approval)
+	for name, f := range map[string]*follower{"another host": elsewhere, "another tenant": stranger, "no list": noList} {
+		if f.status != http.StatusOK || len(f.told) > 0 {
+			t.Errorf("%s: HTTP %d, %d events; want none", name, f.status, len(f.told))
+		}
+	}
+}
+
+// TestEventsSurviveRelay stops the relay while something is open, and starts
+// another: that knows it, and tells nothing that was over.
+func TestEventsSurviveRelay(t *testing.T) {
+	t.Parallel()
+	s := startNotifying(t, refhost.Protocol09, gateway.RelayConfig{Listen: freePort(t)})
+	c := join(t, throughRelay(t, s), "user", nil)
+	asked := func() told {
+		all := follow(t, s, "", nil)
+		return all.want("event", notice.Approval)
+	}
+	ask(t, c, "demo:/one", "t1")
+	before := asked()
+	s.Relay.Close()
+	if err := s.StartRelay(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, s, "online")
+	if after := asked(); after.Data.ID != before.Data.ID || after.ID == before.ID {
+		t.Errorf("after a restart the relay tells %+v; want %s with another number", after, before.Data.ID)
+	}
+}
+
+// TestNotifyOff has nothing told, and no connection more at the host.
+func TestNotifyOff(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	conns := map[hostagent.Notify]int{}
+	for _, level := range []hostagent.Notify{hostagent.NotifyOff, hostagent.NotifyNeeds} {
+		s := startStack(t, stack.Config{Upstream: server.URL(), Agent: hostagent.Config{Notify: level}})
+		c := join(t, throughRelay(t, s), "user", nil)
+		f := follow(t, s, "", nil)
+		chat := ask(t, c, "demo:/"+string(level), "t1")
+		awaitFrame(t, c, "chat/toolCallReady")
+		if level == hostagent.NotifyNeeds {
+			f.want("event", notice.Approval)
+		}
+		allow(t, c, chat, "t1")
+		if level == hostagent.NotifyNeeds {
+			f.want("withdrawn", notice.Approval)
+		}
+		awaitFrame(t, c, `"turnId":"t1"`, "chat/turnComplete")
+		conns[level] = len(s.Tap.Conns())
+		if len(f.told) > 0 {
+			t.Errorf("--notify %s: told %+v", level, <-f.told)
+		}
+		s.Close()
+	}
+	if conns[hostagent.NotifyNeeds] != conns[hostagent.NotifyOff]+1 {
+		t.Errorf("connections at the host: %v; want one more", conns)
+	}
+}
+
+// awaitFrame waits for a frame with all these texts.
+func awaitFrame(t *testing.T, c *refclient.Client, texts ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if _, err := c.WaitFor(ctx, func(frame []byte) bool {
+		for _, text := range texts {
+			if !bytes.Contains(frame, []byte(text)) {
+				return false
+			}
+		}
+		return true
+	}); err != nil {
+		t.Fatalf("no frame with %q: %v", texts, err)
+	}
+}
