@@ -25,9 +25,10 @@ const (
 
 // Config says what a [Host] may do.
 type Config struct {
-	Off       bool     // loopback addresses pass as they are
-	DenyPorts []string // ports of origins that are never read; the AHP host's own belongs here
-	Limit     int      // bytes of one resource; default DefaultLimit
+	Off       bool            // loopback addresses pass as they are
+	DenyPorts []string        // ports of origins that are never read
+	Own       func() []string // the AHP host's own, as of now, which are not either; nil: none
+	Limit     int             // bytes of one resource; default DefaultLimit
 }
 
 // A Host is what the connections to one AHP host have in common.
@@ -67,7 +68,8 @@ func (h *Host) Close() { h.fetcher.client.CloseIdleConnections() }
 // not to be read here.
 func (h *Host) loopback(canvas view.Canvas, address string) (o origin, u *url.URL, ok bool) {
 	o, u, ok = splitLoopback(address)
-	return o, u, ok && canvas.Hosted && canvas.Instance != "" && !slices.Contains(h.cfg.DenyPorts, o.port)
+	return o, u, ok && canvas.Hosted && canvas.Instance != "" && !slices.Contains(h.cfg.DenyPorts, o.port) &&
+		(h.cfg.Own == nil || !slices.Contains(h.cfg.Own(), o.port))
 }
 
 // origin returns where the content of a canvas is to be read, if the host vouches

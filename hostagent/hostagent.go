@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -159,7 +158,7 @@ func New(cfg Config) (*Agent, error) {
 	a.monitor = newMonitor(cfg.Upstream.String(), a.dialForMonitor, cfg.Resume, a.cfg.Log, a.presence.hostChanged)
 	a.monitor.gone, a.monitor.heard = a.hostGone, a.clients.heard
 	canvas := cfg.Canvas
-	canvas.DenyPorts = append(slices.Clone(canvas.DenyPorts), cfg.Upstream.port()...)
+	canvas.Own = cfg.Upstream.port
 	a.canvases = contentproxy.NewHost(canvas)
 	a.known = view.NewHost(gate.Key)
 	a.mcp = mcpgate.NewHost()

@@ -21,7 +21,7 @@ import (
 // An Upstream says where the AHP host is. Exactly one of URL and Command is
 // set.
 type Upstream struct {
-	URL     string   // ws://…, wss://…, or unix:/path for a WebSocket over a Unix socket
+	URL     string   // ws://…, wss://…, unix:/path for a WebSocket over a Unix socket, or lock:/path of VS Code's lock file
 	Command []string // a program that speaks AHP on its standard input and output, one message a line
 
 	// TokenFile holds the connection token that the host wants (?tkn=), if it
@@ -51,6 +51,10 @@ func (u Upstream) String() string {
 
 // port returns the port of the host, if it has one.
 func (u Upstream) port() []string {
+	u, _, err := u.locked()
+	if err != nil {
+		return nil
+	}
 	parsed, err := url.Parse(u.URL)
 	switch {
 	case err != nil || parsed.Host == "":
@@ -91,7 +95,7 @@ func (u Upstream) isHere() bool {
 	if err != nil {
 		return true // nothing follows from it
 	}
-	return parsed.Scheme == "unix" || isLoopback(parsed.Hostname())
+	return parsed.Scheme == "unix" || parsed.Scheme == lockScheme || isLoopback(parsed.Hostname())
 }
 
 // Check reports what is wrong with an upstream that can be seen without
@@ -119,9 +123,11 @@ func (u Upstream) Check() error {
 		return errMalformed
 	}
 	switch {
-	case parsed.Scheme == "unix" && parsed.Path == "":
-		return fmt.Errorf("upstream %q: want unix:/path/to/socket", u)
-	case parsed.Scheme == "unix":
+	case (parsed.Scheme == "unix" || parsed.Scheme == lockScheme) && parsed.Path == "":
+		return fmt.Errorf("upstream %q: want %s:/path/to/it", u, parsed.Scheme)
+	case parsed.Scheme == lockScheme && u.TokenFile != "":
+		return fmt.Errorf("upstream %q: the token is in the lock file; leave the token file out", u)
+	case parsed.Scheme == "unix", parsed.Scheme == lockScheme:
 		return nil
 	case parsed.Scheme != "ws" && parsed.Scheme != "wss":
 		return fmt.Errorf("upstream %q: scheme is %q; want ws://, wss:// or unix:/path", u, parsed.Scheme)
@@ -250,6 +256,10 @@ func probeEvery(conn *net.TCPConn, limit time.Duration) {
 // endpoint returns the URL to dial, and over which network: that of a Unix
 // socket has a path.
 func (u Upstream) endpoint() (address, network, path string, err error) {
+	u, token, err := u.locked()
+	if err != nil {
+		return "", "", "", err
+	}
 	parsed, err := url.Parse(u.URL)
 	if err != nil {
 		return "", "", "", errMalformed
@@ -260,10 +270,11 @@ func (u Upstream) endpoint() (address, network, path string, err error) {
 		parsed = &url.URL{Scheme: "ws", Host: "localhost", Path: "/"}
 	}
 	if u.TokenFile != "" {
-		token, err := u.token()
-		if err != nil {
+		if token, err = u.token(); err != nil {
 			return "", "", "", err
 		}
+	}
+	if token != "" {
 		query := parsed.Query()
 		query.Set("tkn", token)
 		parsed.RawQuery = query.Encode()

@@ -28,7 +28,13 @@ const description = "Makes an AHP host reachable through a relay, without a way 
 type app struct {
 	cli.Common
 
-	Run     runCmd     `cmd:"" help:"Serve a host until stopped."`
+	Run runCmd `cmd:"" help:"Serve a host until stopped."`
+	Up  upCmd  `cmd:"" help:"Join a relay by a code that somebody approves there, find the AHP host of this machine, and serve it."`
+
+	Install   installCmd   `cmd:"" help:"Have the system run it: with this user's session, or with the machine (systemd, launchd, Windows services and others)."`
+	Uninstall uninstallCmd `cmd:"" help:"Have the system forget that."`
+	Status    statusCmd    `cmd:"" help:"Say whether the system runs it."`
+
 	Check   checkCmd   `cmd:"" help:"Look for what is wrong with relay, token and host, without serving."`
 	Enroll  enrollCmd  `cmd:"" help:"Trade an enrolment token, which is used up, for a credential that is bound to a key of this machine's own."`
 	Clients clientsCmd `cmd:"" help:"List who is connected to the host through the host-agent that runs here."`
@@ -70,7 +76,7 @@ type hostFlags struct {
 	Relay             []string `help:"Base URL of the relay. Give it several times for the relays of a cluster: the host-agent goes from one to the next." required:"" placeholder:"URL"`
 	TokenFile         string   `help:"File with the enrolment token (relay token host)." xor:"token" required:"" type:"path" placeholder:"FILE"`
 	CredentialsFile   string   `help:"File that host-agent enroll has written, in place of --token-file. The host-agent renews what is in it." xor:"token" required:"" type:"path" placeholder:"FILE"`
-	Upstream          string   `help:"Where the AHP host is: ws://, wss:// or unix:/path. Or give a command behind --, which speaks AHP on its standard input and output and is started for each client." placeholder:"URL"`
+	Upstream          string   `help:"Where the AHP host is: ws://, wss:// or unix:/path, or lock:/path of VS Code's lock file. Or give a command behind --, which speaks AHP on its standard input and output and is started for each client." placeholder:"URL"`
 	UpstreamTokenFile string   `help:"File with the connection token that the host wants (?tkn=)." type:"path" placeholder:"FILE"`
 	NATSURL           []string `help:"Where NATS is, if not behind the relay: nats://, tls://, ws:// or wss://. May be given several times, for the servers of a cluster." placeholder:"URL" name:"nats-url"`
 	plainFlag
@@ -119,6 +125,12 @@ func onlyToken(b []byte, file string) (string, error) {
 }
 
 type runCmd struct {
+	serveFlags
+	hostFlags
+}
+
+// serveFlags say how a host is served.
+type serveFlags struct {
 	TakeOver bool `help:"Serve the host even if another host-agent does, which then stops."`
 	cli.FrameLimit
 	Resume          time.Duration `help:"How long relays, or the machine of the host, may be out of reach before connections are given up." default:"15s"`
@@ -132,7 +144,6 @@ type runCmd struct {
 	Notify          string        `help:"Of what people are told while they look at nothing: needs, that an agent waits for somebody; all, and that it is done or has failed; or off. Titles of sessions and what is asked go to the relay, and from there where people have set." default:"all" enum:"off,needs,all"`
 	Control         string        `help:"Where host-agent clients and kick reach this host-agent: a Unix socket, by default in a directory that is yours alone. off for none." placeholder:"PATH"`
 	allowFlags
-	hostFlags
 }
 
 // mostQueued is how much of a machine's memory clients get by default at most,
@@ -167,7 +178,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	if err := agent.Run(ctx); errors.Is(err, registry.ErrHostTaken) {
+	if err := asService(ctx, agent.Run); errors.Is(err, registry.ErrHostTaken) {
 		return fmt.Errorf("%w; stop that one, or start this one with --take-over", err)
 	} else if err != nil {
 		return err
@@ -185,16 +196,11 @@ func (c *runCmd) stateDir(s *streams) string {
 	case c.CredentialsFile != "":
 		return filepath.Dir(c.CredentialsFile)
 	}
-	state := os.Getenv("XDG_STATE_HOME")
-	if state == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			s.log.Debug("no state directory", "error", err)
-			return ""
-		}
-		state = filepath.Join(home, ".local", "state")
+	dir, err := stateHome()
+	if err != nil {
+		s.log.Debug("no state directory", "error", err)
 	}
-	return filepath.Join(state, "ahp-host-agent")
+	return dir
 }
 
 type checkCmd struct {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"sync"
@@ -30,6 +31,7 @@ const (
 
 type demoCmd struct {
 	Listen  string `help:"Address of the public listener; if it is taken, a free port." default:"${listen}" placeholder:"HOST:PORT"`
+	LAN     bool   `help:"Show it to phones and others on the same network, without TLS: whoever is there can read what passes." name:"lan"`
 	Verbose bool   `help:"Log what relay and host-agent do." short:"v"`
 }
 
@@ -39,6 +41,11 @@ func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 	log := s.log
 	if !c.Verbose {
 		log = slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	if c.LAN {
+		if err := c.showOnLAN(); err != nil {
+			return err
+		}
 	}
 	dir, err := os.MkdirTemp("", "ahp-relay-demo-")
 	if err != nil {
@@ -79,7 +86,7 @@ func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 // startRelay starts the relay on the wanted address, or on a free one.
 func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) (*gateway.Relay, error) {
 	cfg := gateway.RelayConfig{
-		DataDir: dir, Listen: c.Listen, AdminListen: "127.0.0.1:0",
+		DataDir: dir, Listen: c.Listen, AdminListen: "127.0.0.1:0", ListenPlain: c.LAN,
 		Gateway: gateway.Config{
 			Version: cli.BuildVersion(), Log: log,
 			CanvasDomain: "http://localhost:0", // browsers know that all names below it are here
@@ -87,7 +94,8 @@ func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) 
 	}
 	relay, err := gateway.StartRelay(ctx, cfg)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		cfg.Listen = "127.0.0.1:0"
+		host, _, _ := net.SplitHostPort(c.Listen)
+		cfg.Listen = net.JoinHostPort(host, "0")
 		return gateway.StartRelay(ctx, cfg)
 	}
 	return relay, err
@@ -119,6 +127,7 @@ func newDemoAgent(relay *gateway.Relay, upstream string, log *slog.Logger) (*hos
 		return nil, err
 	}
 	return hostagent.New(hostagent.Config{
+		Plain:  true, // it is this process
 		Relays: []string{relay.URL()}, Token: func() (string, error) { return token, nil },
 		Upstream: hostagent.Upstream{URL: upstream}, Version: cli.BuildVersion(), Log: log,
 	})
@@ -135,7 +144,7 @@ func (c *demoCmd) welcome(out io.Writer, relay *gateway.Relay) error {
 	}
 	console := relay.URL() + "/#" + url.Values{"host": {demoHost}, "token": {token}}.Encode()
 	ws := "ws" + relay.URL()[len("http"):] + "/ahp/" + demoHost
-	_, err = fmt.Fprintf(out, `A relay, NATS, a host-agent and a demo host are running in this process.
+	if _, err = fmt.Fprintf(out, `A relay, NATS, a host-agent and a demo host are running in this process.
 
 Open the console:
   %s
@@ -145,6 +154,58 @@ Or point any AHP client at it:
 
 Metrics and connections: %s/metrics, %s/admin/connections?details=1
 Ctrl-C ends the demo; nothing of it is kept.
-`, console, ws, token, relay.AdminURL(), relay.AdminURL())
-	return err
+`, console, ws, token, relay.AdminURL(), relay.AdminURL()); err != nil || !c.LAN {
+		return err
+	}
+	if _, err := fmt.Fprintln(out, "On a phone in the same network, open the console's address, or scan this:"); err != nil {
+		return err
+	}
+	return cli.PrintQR(out, out, console)
+}
+
+// showOnLAN has the demo listen on this machine's address in its network, in place of
+// the loopback one.
+func (c *demoCmd) showOnLAN() error {
+	host, port, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen %s: %w", c.Listen, err)
+	}
+	if at, err := netip.ParseAddr(host); err == nil && !at.IsLoopback() && !at.IsUnspecified() {
+		return nil // it says which
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return err
+	}
+	at, ok := lanAddress(addresses)
+	if !ok {
+		return errors.New("--lan: this machine has no address in a network; say one with --listen")
+	}
+	c.Listen = net.JoinHostPort(at.String(), port)
+	return nil
+}
+
+// lanAddress is the address at which others in the network reach this machine: a private
+// one, if there is one, of IPv4 if there is one.
+func lanAddress(addresses []net.Addr) (best netip.Addr, ok bool) {
+	rank := func(a netip.Addr) int {
+		switch {
+		case !a.IsValid() || !a.IsGlobalUnicast():
+			return 0
+		case a.Is4() && a.IsPrivate():
+			return 4
+		case a.Is4():
+			return 3
+		case a.IsPrivate():
+			return 2
+		}
+		return 1
+	}
+	for _, address := range addresses {
+		p, err := netip.ParsePrefix(address.String())
+		if a := p.Addr().Unmap(); err == nil && rank(a) > rank(best) {
+			best, ok = a, true
+		}
+	}
+	return best, ok
 }

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"ahprelay/cmd/internal/cli"
+	"ahprelay/hostagent"
+)
+
+type upCmd struct {
+	URL               string   `arg:"" help:"Base URL of the relay." placeholder:"URL"`
+	Upstream          string   `help:"Where the AHP host is, as for run. Default: what is found on this machine." placeholder:"URL"`
+	UpstreamTokenFile string   `help:"File with the connection token that the host wants (?tkn=)." type:"path" placeholder:"FILE"`
+	CredentialsFile   string   `help:"File for the credential. Default: one for this relay, in your state directory." type:"path" placeholder:"FILE"`
+	Name              string   `help:"Name that the host would like; who approves decides." placeholder:"HOST"`
+	NoQR              bool     `help:"Print no QR code." name:"no-qr"`
+	Enroll            bool     `help:"Only join the relay and find the host, and print how to serve it." name:"only-join"`
+	Command           []string `arg:"" optional:"" passthrough:"" help:"Command that is the host, behind --."`
+	serveFlags
+	plainFlag
+}
+
+// maxQRColumns is how wide a QR code may be: narrow terminals have room for it.
+const maxQRColumns = 40
+
+// Run joins the relay, unless that was done before, and serves the host until ctx
+// ends.
+func (c *upCmd) Run(ctx context.Context, s *streams) error {
+	file, err := c.credentialsFile()
+	if err != nil {
+		return err
+	}
+	serve := &runCmd{serveFlags: c.serveFlags, hostFlags: hostFlags{
+		Relay: []string{c.URL}, CredentialsFile: file, Upstream: c.Upstream, UpstreamTokenFile: c.UpstreamTokenFile, Command: c.Command, plainFlag: c.plainFlag,
+	}}
+	if c.Upstream == "" && len(c.Command) == 0 {
+		if serve.Upstream, err = c.find(s); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+		if err := c.join(ctx, s, file); err != nil {
+			return err
+		}
+	}
+	if c.Enroll {
+		_, err := fmt.Fprintf(s.out, "host-agent run --relay %s --credentials-file %s --upstream %s\n", c.URL, file, serve.Upstream)
+		return err
+	}
+	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C ends it; host-agent install has it start by itself.\n", hostagent.Upstream{URL: serve.Upstream, Command: c.Command}, c.URL)
+	return serve.Run(ctx, s)
+}
+
+// credentialsFile is where the credential for this relay is.
+func (c *upCmd) credentialsFile() (string, error) {
+	if c.CredentialsFile != "" {
+		return c.CredentialsFile, nil
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "", fmt.Errorf("%q: want the relay's URL, such as https://relay.example.com", c.URL)
+	}
+	dir, err := stateHome()
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, strings.NewReplacer(":", "_", "[", "", "]", "").Replace(u.Host)+".credential"), nil
+}
+
+// stateHome is the directory of this user's for host-agents.
+func stateHome() (string, error) {
+	state := os.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(state, "ahp-host-agent"), nil
+}
+
+// join has somebody approve this machine.
+func (c *upCmd) join(ctx context.Context, s *streams, file string) error {
+	machine, _ := os.Hostname() // what is not known is not shown
+	name := ""
+	if who, err := user.Current(); err == nil {
+		name = who.Username
+	}
+	tenant, host, expires, err := hostagent.Pair(ctx, hostagent.Pairing{
+		Relay: c.URL, File: file, Machine: machine, User: name, Name: c.Name, Plain: c.RelayPlain,
+		Show: func(code hostagent.Code) { c.show(s, code) },
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.err, "This is host %s of tenant %s now; %s is good until %s, and renewed before.\n", host, tenant, file, expires.Local().Format(time.DateOnly))
+	return err
+}
+
+// show says what somebody is to do.
+func (c *upCmd) show(s *streams, code hostagent.Code) {
+	fmt.Fprintf(s.err, "On a device that is signed in, open\n\n  %s\n\nand type the code\n\n  %s\n\nThe fingerprint there is to be %s. The code is good until %s.\n",
+		code.Page, code.Code, code.Fingerprint, code.Expires.Local().Format(time.TimeOnly))
+	if c.NoQR || cli.QRWidth(code.Link) > maxQRColumns {
+		return
+	}
+	if err := cli.PrintQR(s.err, s.err, code.Link); err != nil {
+		s.log.Debug("no QR code", "error", err)
+	}
+}
+
+// find returns the AHP host of this machine. If there are several, it asks.
+func (c *upCmd) find(s *streams) (string, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", err
+	}
+	found := hostagent.FindHosts(home)
+	switch len(found) {
+	case 0:
+		return "", errors.New("no AHP host was found on this machine: start one, such as code agent host, or say where it is with --upstream")
+	case 1:
+		fmt.Fprintln(s.err, "Found", found[0].What)
+		return found[0].Upstream, nil
+	}
+	return choose(os.Stdin, s.err, term.IsTerminal(int(os.Stdin.Fd())), found)
+}
+
+// choose asks which of several hosts is meant.
+func choose(in io.Reader, out io.Writer, asked bool, found []hostagent.Found) (string, error) {
+	fmt.Fprintln(out, "There are several hosts on this machine:")
+	for i, f := range found {
+		fmt.Fprintf(out, "  %d  %s (--upstream %s)\n", i+1, f.What, f.Upstream)
+	}
+	if !asked {
+		return "", errors.New("say which with --upstream")
+	}
+	lines := bufio.NewScanner(in)
+	for {
+		fmt.Fprintf(out, "Which one? [1-%d] ", len(found))
+		if !lines.Scan() {
+			return "", errors.New("say which with --upstream")
+		}
+		if n, err := strconv.Atoi(strings.TrimSpace(lines.Text())); err == nil && n >= 1 && n <= len(found) {
+			return found[n-1].Upstream, nil
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/hostagent"
+	"ahprelay/refhost"
+)
+
+// A screen is what a command shows.
+type screen struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+	new chan struct{} // holds one
+}
+
+func newScreen() *screen { return &screen{new: make(chan struct{}, 1)} }
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case s.new <- struct{}{}:
+	default:
+	}
+	return s.all.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.String()
+}
+
+// await returns what a pattern finds, once it is there.
+func (s *screen) await(t *testing.T, pattern string) []string {
+	t.Helper()
+	find := regexp.MustCompile(pattern)
+	for {
+		if found := find.FindStringSubmatch(s.String()); found != nil {
+			return found
+		}
+		select {
+		case <-s.new:
+		case <-time.After(time.Minute):
+			t.Fatalf("no %q in %q", pattern, s.String())
+		}
+	}
+}
+
+// asOwner asks the relay something as who owns it.
+func asOwner(t *testing.T, relay *gateway.Relay, method, path string, body, answer any) {
+	t.Helper()
+	token, err := relay.Keys().IssueClient(auth.Client{
+		Tenant: "default", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), method, relay.URL()+path, bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s: %d %s, %v", method, path, response.StatusCode, text, err)
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUp joins a relay by a code, finds the host by VS Code's lock file, and serves it; and
+// when it is started again asks nobody.
+func TestUp(t *testing.T) {
+	relay, _ := newRelay(t)
+	host := newHost(t, refhost.Config{ConnectionToken: "s3cret"})
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_STATE_HOME", filepath.Join(home, "state"))
+	cli := filepath.Join(home, ".vscode", "cli")
+	if err := os.MkdirAll(cli, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock := fmt.Sprintf(`{"address":%q,"pid":%d,"connection_token":"s3cret"}`, host+"/", os.Getpid())
+	if err := os.WriteFile(filepath.Join(cli, "agent-host-stable.lock"), []byte(lock), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	up := func() (show *screen, stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		show = newScreen()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- run(ctx, []string{"up", "--no-qr", "--control", "off", relay.URL()}, io.Discard, show)
+		}()
+		return show, func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("up ended with %v", err)
+			}
+		}
+	}
+	show, stop := up()
+	show.await(t, `Found VS Code's agent host`)
+	code := show.await(t, `\n  ([B-Z]{4}-[B-Z]{4})\n`)[1]
+	fingerprint := show.await(t, `fingerprint there is to be (\S+)\.`)[1]
+	if !strings.Contains(show.String(), relay.URL()+"/device") {
+		t.Errorf("it does not say where to go: %q", show.String())
+	}
+	var waiting gateway.Waiting
+	asOwner(t, relay, "GET", "/api/requests/"+code, nil, &waiting)
+	if waiting.Fingerprint != fingerprint || waiting.Machine == "" {
+		t.Errorf("who decides is shown %+v; the terminal %s", waiting, fingerprint)
+	}
+	asOwner(t, relay, "POST", "/api/requests/"+waiting.ID, map[string]any{"approve": true, "code": code, "host": "laptop"}, &struct{}{})
+	show.await(t, `This is host laptop of tenant default now`)
+	awaitOnline(t, relay)
+	stop()
+
+	show, stop = up()
+	show.await(t, `Serving lock:`)
+	awaitOnline(t, relay)
+	stop()
+	if strings.Contains(show.String(), "type the code") {
+		t.Errorf("the second start asks again: %q", show.String())
+	}
+}
+
+// TestUpIsRefused says why.
+func TestUpIsRefused(t *testing.T) {
+	relay, _ := newRelay(t)
+	show := newScreen()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(t.Context(), []string{"up", "--no-qr", "--upstream", "ws://127.0.0.1:1", "--credentials-file", filepath.Join(t.TempDir(), "c"), relay.URL()}, io.Discard, show)
+	}()
+	code := show.await(t, `\n  ([B-Z]{4}-[B-Z]{4})\n`)[1]
+	var waiting gateway.Waiting
+	asOwner(t, relay, "GET", "/api/requests/"+code, nil, &waiting)
+	asOwner(t, relay, "POST", "/api/requests/"+waiting.ID, map[string]any{"approve": false}, &struct{}{})
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "refused by who was asked") {
+		t.Errorf("up: %v", err)
+	}
+}
+
+// TestChoose asks which host is meant, until there is an answer.
+func TestChoose(t *testing.T) {
+	found := []hostagent.Found{{Upstream: "ws://127.0.0.1:1", What: "a"}, {Upstream: "lock:/x", What: "b"}}
+	if got, err := choose(strings.NewReader("\n7\nx\n2\n"), io.Discard, true, found); err != nil || got != "lock:/x" {
+		t.Errorf("choose = %q, %v", got, err)
+	}
+	for _, asked := range []bool{true, false} {
+		if got, err := choose(strings.NewReader(""), io.Discard, asked, found); err == nil || !strings.Contains(err.Error(), "--upstream") {
+			t.Errorf("with nobody there: %q, %v", got, err)
+		}
+	}
+}
+
+// TestService has systemd, as far as its command goes, know the service, and forget it.
+func TestService(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("systemd is Linux's")
+	}
+	home := t.TempDir()
+	bin := filepath.Join(home, "bin")
+	state := filepath.Join(home, ".local", "state", "ahp-host-agent")
+	for _, dir := range []string{bin, state} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls := filepath.Join(home, "calls")
+	scripts := map[string]string{
+		"systemctl":  "#!/bin/sh\necho \"$@\" >> " + calls + "\n[ \"$1\" = is-active ] && echo active\n[ \"$1\" = --version ] && echo systemd 255\nexit 0\n",
+		"rpm-ostree": "#!/bin/sh\n", // whose presence stands for systemd's
+	}
+	for name, script := range scripts {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+		cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+bin+":/usr/bin:/bin", "XDG_STATE_HOME=", "AHP_TEST_PROGRAM=1")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "host-agent up https://relay.example.com first") {
+		t.Errorf("before it has joined: %s, %v", out, err)
+	}
+	if out, err := do("install", "rm", "-rf"); err == nil || !strings.Contains(out, "not what a service runs") {
+		t.Errorf("something else: %s, %v", out, err)
+	}
+	key := auth.NewHostKey()
+	credential, err := json.Marshal(map[string]any{"credential": "x", "key": key.Seed()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(state, "relay.example.com.credential")
+	if err := os.WriteFile(file, credential, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := do("install", "up", "https://relay.example.com"); err != nil || !strings.Contains(out, "journalctl --user") {
+		t.Fatalf("install: %s, %v", out, err)
+	}
+	unit := filepath.Join(home, ".config", "systemd", "user", serviceName+".service")
+	text, err := os.ReadFile(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ExecStart=", "https://relay.example.com", file, "Restart=always"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the unit has no %q:\n%s", want, text)
+		}
+	}
+	if out, err := do("status"); err != nil || !strings.Contains(out, "running") {
+		t.Errorf("status: %s, %v", out, err)
+	}
+	if out, err := do("uninstall"); err != nil {
+		t.Errorf("uninstall: %s, %v", out, err)
+	}
+	if _, err := os.Stat(unit); !os.IsNotExist(err) {
+		t.Errorf("the unit is left: %v", err)
+	}
+	asked, err := os.ReadFile(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"enable --user", "start --user", "disable --user"} {
+		if !strings.Contains(string(asked), want) {
+			t.Errorf("systemctl was asked %q; want %q in it", asked, want)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// TestLANAddress picks the address that a phone in the same network reaches.
+func TestLANAddress(t *testing.T) {
+	for _, test := range []struct{ addresses, want string }{
+		{"127.0.0.1/8 ::1/128", ""},
+		{"127.0.0.1/8 fe80::1/64 192.168.1.7/24", "192.168.1.7"},
+		{"2001:db8::7/64 10.0.0.7/8 127.0.0.1/8", "10.0.0.7"},
+		{"203.0.113.7/24 192.168.1.7/24", "192.168.1.7"},
+		{"203.0.113.7/24 2001:db8::7/64", "203.0.113.7"},
+		{"2001:db8::7/64 fd00::7/64", "fd00::7"},
+		{"169.254.1.1/16", ""},
+	} {
+		var list []net.Addr
+		for text := range strings.FieldsSeq(test.addresses) {
+			p := netip.MustParsePrefix(text)
+			list = append(list, &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())})
+		}
+		got, ok := lanAddress(list)
+		if ok != (test.want != "") || ok && got.String() != test.want {
+			t.Errorf("%s: %v, %v; want %q", test.addresses, got, ok, test.want)
+		}
+	}
+}
+
+// TestDemoOnLAN shows itself where it says, and wants no other flag.
+func TestDemoOnLAN(t *testing.T) {
+	c := demoCmd{Listen: "0.0.0.0:8484"}
+	if err := c.showOnLAN(); err == nil && (strings.HasPrefix(c.Listen, "0.0.0.0") || !strings.HasSuffix(c.Listen, ":8484")) {
+		t.Errorf("listens on %s", c.Listen)
+	}
+	c = demoCmd{Listen: "192.0.2.7:1"}
+	if err := c.showOnLAN(); err != nil || c.Listen != "192.0.2.7:1" {
+		t.Errorf("listens on %s, %v; want what was said", c.Listen, err)
+	}
+}

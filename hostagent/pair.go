@@ -1,0 +1,166 @@
+package hostagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// findTime bounds a look whether something listens on this machine.
+const findTime = time.Second
+
+// A Pairing says how to have somebody who is signed in at a relay approve a
+// host-agent (RFC 8628).
+type Pairing struct {
+	Relay   string // required; base URL
+	File    string // required; path of the credentials file, which must not be there yet
+	Machine string // what who approves is shown
+	User    string
+	Name    string       // that the host would like
+	Plain   bool         // as of Config
+	HTTP    *http.Client // default: as of Config
+
+	// Show tells what is to be done; required.
+	Show func(Code)
+}
+
+// A Code is what is shown while somebody is to approve.
+type Code struct {
+	Code        string // to be typed
+	Page        string // where
+	Link        string // there, with what else is shown; without the code
+	Fingerprint string // of the key, which is shown there too
+	Expires     time.Time
+}
+
+// grantAnswer are answers of /auth, with an error or without.
+type grantAnswer struct {
+	Error       string
+	Description string `json:"error_description"`
+
+	DeviceCode string `json:"device_code"`
+	UserCode   string `json:"user_code"`
+	Page       string `json:"verification_uri"`
+	Link       string `json:"verification_uri_complete"`
+	Seconds    int    `json:"expires_in"`
+	Interval   int
+
+	Credential string
+	Expires    time.Time
+	Tenant     string
+	Host       string
+}
+
+// slowDown is how much longer is waited after a relay has said so (RFC 8628, section
+// 3.5).
+const slowDown = 5 * time.Second
+
+// Bounds of what a relay may say of times.
+const (
+	minPoll = time.Second
+	maxPoll = time.Minute
+	maxPair = time.Hour
+)
+
+// Pair asks to be let in, and returns when somebody has approved: for which host, and
+// how long the credential is good that it has written. It trusts who answers at the relay's URL.
+func Pair(ctx context.Context, p Pairing) (tenant, host string, expires time.Time, err error) {
+	if err := checkRelays([]string{p.Relay}); err != nil {
+		return "", "", expires, err
+	}
+	if err := checkPlain([]string{p.Relay}, nil); err != nil && !p.Plain {
+		return "", "", expires, err
+	}
+	if p.HTTP == nil {
+		p.HTTP = newHTTPClient()
+	}
+	file, key := &CredentialFile{p.File}, auth.NewHostKey()
+	if err := file.makeable(); err != nil {
+		return "", "", expires, err
+	}
+	got, err := p.approved(ctx, key)
+	if err != nil {
+		return "", "", expires, err
+	}
+	if err := auth.CheckCredential(got.Credential, got.Credential, key.Public()); err != nil {
+		return "", "", expires, err
+	}
+	tenant, host, err = auth.PeekHost(got.Credential)
+	if err != nil {
+		return "", "", expires, err
+	}
+	return tenant, host, got.Expires, file.write(got.Credential, key)
+}
+
+// approved asks, and looks until somebody has decided.
+func (p *Pairing) approved(ctx context.Context, key *auth.HostKey) (got grantAnswer, err error) {
+	ask := url.Values{"kind": {"host"}, "machine": {p.Machine}, "user": {p.User}, "name": {p.Name}, "key": {key.PublicText()}}
+	asked, err := p.post(ctx, "/auth/device", ask)
+	if err != nil {
+		return got, err
+	}
+	if asked.DeviceCode == "" || asked.UserCode == "" {
+		return got, fmt.Errorf("%w: no code in it", notRelay(p.Relay))
+	}
+	life := min(time.Duration(asked.Seconds)*time.Second, maxPair)
+	p.Show(Code{asked.UserCode, asked.Page, asked.Link, key.Fingerprint(), time.Now().Add(life)})
+	ctx, cancel := context.WithTimeoutCause(ctx, life, errors.New("nobody has approved in time; begin anew"))
+	defer cancel()
+	wait := min(max(time.Duration(asked.Interval)*time.Second, minPoll), maxPoll)
+	poll := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {asked.DeviceCode}, "key": {key.PublicText()}}
+	for {
+		select {
+		case <-ctx.Done():
+			return got, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+		got, err = p.post(ctx, "/auth/token", poll)
+		switch {
+		case err == nil:
+			return got, nil
+		case got.Error == "slow_down":
+			wait = min(wait+slowDown, maxPoll)
+		case got.Error == "authorization_pending", got.Error == "" && temporary(err):
+		default:
+			return got, err
+		}
+	}
+}
+
+// post sends a form, and returns the answer; with an error too, as far as it can be
+// read.
+func (p *Pairing) post(ctx context.Context, path string, form url.Values) (answer grantAnswer, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(p.Relay, "/")+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		return answer, fmt.Errorf("relay: %w", err)
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := p.HTTP.Do(request)
+	if err != nil {
+		return answer, fmt.Errorf("relay %s cannot be reached: %w", p.Relay, unwrapURL(err))
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return answer, fmt.Errorf("relay %s: %w", p.Relay, err)
+	}
+	readable := json.Unmarshal(data, &answer) == nil
+	switch {
+	case readable && answer.Error != "" && response.StatusCode < 500:
+		return answer, &RefusedError{Status: response.StatusCode, Text: shorten(answer.Description)}
+	case response.StatusCode != http.StatusOK:
+		answer.Error = ""
+		return answer, refusal(p.Relay, response, data)
+	case !readable:
+		return answer, notRelay(p.Relay)
+	}
+	return answer, nil
+}
