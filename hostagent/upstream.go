@@ -124,7 +124,7 @@ func (u Upstream) Check() error {
 	}
 	switch {
 	case (parsed.Scheme == "unix" || parsed.Scheme == lockScheme) && parsed.Path == "":
-		return fmt.Errorf("upstream %q: want %s:/path/to/it", u, parsed.Scheme)
+		return fmt.Errorf("upstream %q: want %s:/path/to/%s", u, parsed.Scheme, map[string]string{"unix": "socket", lockScheme: "file"}[parsed.Scheme])
 	case parsed.Scheme == lockScheme && u.TokenFile != "":
 		return fmt.Errorf("upstream %q: the token is in the lock file; leave the token file out", u)
 	case parsed.Scheme == "unix", parsed.Scheme == lockScheme:
