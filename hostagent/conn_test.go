@@ -21,7 +21,6 @@ import (
 	"ahprelay/contentproxy"
 	"ahprelay/gate"
 	"ahprelay/link"
-	"ahprelay/mcpgate"
 	"ahprelay/registry"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
@@ -57,7 +56,6 @@ func inWorld(t *testing.T, test func(w *world)) {
 		w.agent = &Agent{
 			cfg:      Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
 			canvases: contentproxy.NewHost(contentproxy.Config{}),
-			mcp:      mcpgate.NewHost(),
 			known:    view.NewHost(gate.Key),
 			audits:   alike.New(auditEvery),
 			access:   &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,

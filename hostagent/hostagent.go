@@ -17,7 +17,6 @@ import (
 	"ahprelay/contentproxy"
 	"ahprelay/gate"
 	"ahprelay/link"
-	"ahprelay/mcpgate"
 	"ahprelay/notice"
 	"ahprelay/registry"
 	"ahprelay/routing"
@@ -82,7 +81,6 @@ type Agent struct {
 	monitor  *monitor
 	routing  *routing.Agent
 	canvases *contentproxy.Host
-	mcp      *mcpgate.Host
 	audits   *alike.Table // of lines that may be many
 	sentinel *sentinel
 
@@ -161,7 +159,6 @@ func New(cfg Config) (*Agent, error) {
 	canvas.Own = cfg.Upstream.port
 	a.canvases = contentproxy.NewHost(canvas)
 	a.known = view.NewHost(gate.Key)
-	a.mcp = mcpgate.NewHost()
 	a.ledger = notice.NewLedger(a.instance)
 	a.watch = a.newWatch()
 	a.routing = routing.NewAgent(routing.AgentConfig{

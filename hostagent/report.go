@@ -122,8 +122,8 @@ func encode(state connState) []byte {
 // reported.
 func (a *Agent) mcpGate(c *hostConn, v *view.Conn, open routing.Open) *mcpgate.Conn {
 	r := &reporter{id: open.ID, conn: c.conn, log: c.log}
-	r.mcp = a.mcp.Conn(v, mcpgate.Config{
-		Subject: open.Subject, Strict: a.cfg.Strict || open.Strict,
+	r.mcp = mcpgate.New(v, mcpgate.Config{
+		Strict:  a.cfg.Strict || open.Strict,
 		Event:   func(e mcpgate.Event) { r.count(e.Kind, e.Class, e.Method) },
 		Changed: r.changed,
 	})

@@ -7,11 +7,12 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/mcpgate"
+	"ahprelay/view"
 )
 
 // busy is a connection on which a session with servers was seen.
 func busy(t testing.TB) *wire {
-	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.greet("c", `{"mcpApps":{}}`)
 	w.subscribe(session, "["+mcpServer("s", uri, "ready", adverts[12].json)+","+mcpServer("t", uri+"2", "ready", adverts[3].json)+"]")
 	return w

@@ -10,6 +10,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/gate"
 	"ahprelay/mcpgate"
+	"ahprelay/view"
 )
 
 // call tries a method that no channel serves here.
@@ -21,7 +22,7 @@ func (w *wire) call(channel string) string {
 // nothing is known of the others.
 func TestManyServers(t *testing.T) {
 	for _, sessions := range []int{1, 64} {
-		w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 		channel := func(i int) string { return fmt.Sprint("mcp://h/", i) }
 		for s := range sessions {
 			var list []string
@@ -53,7 +54,7 @@ func TestManyServers(t *testing.T) {
 
 // TestGoneChannels keeps the channels that have gone last.
 func TestGoneChannels(t *testing.T) {
-	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	const n = 2000
 	name := func(i int) string { return fmt.Sprint("mcp://h/", i) }
 	w.subscribe(session, "["+mcpServer("s", name(0), "ready", "")+","+mcpServer("other", "mcp://stays", "ready", "")+"]")
@@ -90,7 +91,7 @@ func TestGoneChannels(t *testing.T) {
 // TestLongNames does not keep what has long names.
 func TestLongNames(t *testing.T) {
 	for size, want := range map[int]string{4 << 10: "-32601", 4<<10 + 1: "pass"} {
-		w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 		channel := "mcp://" + strings.Repeat("x", size-len("mcp://"))
 		w.subscribe(session, "["+mcpServer("s", channel, "ready", "")+"]")
 		if got := w.call(channel); got != want {
@@ -104,7 +105,7 @@ func TestLongNames(t *testing.T) {
 
 // TestManyRequests bounds the requests whose answers are awaited.
 func TestManyRequests(t *testing.T) {
-	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	for i := range 1001 {
 		w.client(fmt.Sprintf(`{"id":%d,"method":"subscribe","params":{"channel":"ahp-session:/%d"}}`, i, i))
 	}
@@ -136,7 +137,7 @@ func encode(s mcpgate.State) ([]byte, error) {
 // TestStateIsBounded has the state of a gate that knows as much as it can fit
 // into a report.
 func TestStateIsBounded(t *testing.T) {
-	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.greet("c", `{"mcpApps":{},"x":"`+strings.Repeat("<", 4000)+`"}`)
 	for _, size := range []int{20, 200, 4000} {
 		var list []string
@@ -161,7 +162,7 @@ func TestStateIsBounded(t *testing.T) {
 
 // TestState tells what a gate knows.
 func TestState(t *testing.T) {
-	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.greet("c", `{"mcpApps": {}}`)
 	w.subscribe(session, "["+strings.Join([]string{
 		mcpServer("a", "mcp://a", "ready", adverts[4].json), mcpServer("b", "mcp://b", "authRequired", adverts[4].json),
@@ -193,8 +194,8 @@ func FuzzGate(f *testing.F) {
 		[]byte(`{"method":"channel/frame","params":{"actions":[{"channel":"a","action":{"type":"session/customizationRemoved","id":"y"}}]}}`), []byte(`{}`), false)
 	f.Fuzz(func(t *testing.T, first, second, third []byte, strict bool) {
 		events := 0
-		w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
-		g := mcpgate.NewHost().Conn(w.chain.View, mcpgate.Config{Strict: strict, Event: func(e mcpgate.Event) {
+		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
+		g := mcpgate.New(w.chain.View, mcpgate.Config{Strict: strict, Event: func(e mcpgate.Event) {
 			if events++; len(e.Method) > 64 {
 				t.Fatalf("event with a method of %d bytes", len(e.Method))
 			}

@@ -5,6 +5,7 @@ import (
 
 	"ahprelay/mcpgate"
 	"ahprelay/test/carriers"
+	"ahprelay/view"
 )
 
 func (w *wire) passes(list []carriers.Message) {
@@ -33,7 +34,7 @@ func TestCarriers(t *testing.T) {
 					} else if more != "" {
 						continue
 					}
-					w := newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: true})
+					w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: true})
 					w.passes(carriers.Greeting(version, "c", `{"mcpApps":{}}`))
 					want := func(when, method, want string) {
 						t.Helper()
@@ -60,7 +61,7 @@ func TestCarriers(t *testing.T) {
 
 // TestRemovedSession has the host remove a session in its notification to all.
 func TestRemovedSession(t *testing.T) {
-	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.subscribe(session, "["+mcpServer("s", uri, "ready", adverts[4].json)+"]")
 	w.host(`{"method":"root/sessionRemoved","params":{"channel":"ahp-root://","session":"` + session + `"}}`)
 	if got := w.call(uri); got != "-32008" {

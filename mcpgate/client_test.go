@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"ahprelay/mcpgate"
+	"ahprelay/view"
 )
 
 // needs are what hosts ask of clients, and the capability that it takes.
@@ -29,7 +30,7 @@ func TestNeeds(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		for _, declared := range []string{"", "null", "{}", "unknown", `{"canvas":{}}`, `{"sampling":{}}`, `{"sampling":null,"elicitation":true}`, all} {
 			for i, need := range needs {
-				w := newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: strict})
+				w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: strict})
 				if declared != "unknown" {
 					w.greet("c", declared)
 				}
@@ -66,7 +67,7 @@ func TestNeeds(t *testing.T) {
 // TestRefusalWithoutChannel answers a host's request on a channel of AHP as AHP
 // does.
 func TestRefusalWithoutChannel(t *testing.T) {
-	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: true})
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: true})
 	w.greet("c", "")
 	got := w.host(`{"id":"a","method":"canvasOpen","params":{"channel":"ahp-session:/1"}}`)
 	if got != `{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"message":"the client has not declared the capability canvas"}}` {
@@ -76,7 +77,7 @@ func TestRefusalWithoutChannel(t *testing.T) {
 
 // TestInitializeRefused has capabilities count that the host has accepted.
 func TestInitializeRefused(t *testing.T) {
-	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.client(`{"id":1,"method":"initialize","params":{"clientId":"c","capabilities":{"sampling":{}}}}`)
 	w.host(`{"id":1,"error":{"code":-32005,"message":"no"}}`)
 	if s := w.gate.State(); s.Initialized || s.From != "" {
@@ -96,8 +97,8 @@ func TestInitializeRefused(t *testing.T) {
 // TestReconnect has capabilities of earlier connections hold for the same
 // client, and nobody else.
 func TestReconnect(t *testing.T) {
-	host := mcpgate.NewHost()
-	first := newWire(t, host, mcpgate.Config{Subject: "ada"})
+	host := view.NewHost(nil)
+	first := newWire(t, host, mcpgate.Config{}, "ada")
 	first.greet("phone", `{"sampling":{}}`)
 	for _, test := range []struct{ subject, clientID, capabilities, from, events string }{
 		{"ada", "phone", "", "earlier connection", ""},
@@ -107,7 +108,7 @@ func TestReconnect(t *testing.T) {
 		{"ada", "phone", `,"capabilities":{}`, "reconnect", "warning:sampling_without_client_capability"},
 		{"ada", "phone", "", "earlier connection", "warning:sampling_without_client_capability"}, // what it said last
 	} {
-		w := newWire(t, host, mcpgate.Config{Subject: test.subject})
+		w := newWire(t, host, mcpgate.Config{}, test.subject)
 		w.ask("reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q%s}`, test.clientID, test.capabilities), `{"type":"replay","actions":[],"missing":[]}`)
 		w.host(`{"id":1,"method":"sampling/createMessage","params":{"channel":"mcp://x"}}`)
 		if s := w.gate.State(); s.From != test.from || !s.Initialized {
@@ -125,7 +126,7 @@ func TestAppsInState(t *testing.T) {
 	app := "[" + mcpServer("s", uri, "ready", `,"mcpApp":{"capabilities":{"serverTools":{}}}`) + "]"
 	for _, strict := range []bool{false, true} {
 		for _, declared := range []string{`{"mcpApps":{}}`, `{}`, "unknown"} {
-			w := newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: strict})
+			w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: strict})
 			if declared != "unknown" {
 				w.greet("c", declared)
 			}
@@ -152,7 +153,7 @@ func TestAppsInState(t *testing.T) {
 // TestLargeCapabilities keeps what is large by its flags only.
 func TestLargeCapabilities(t *testing.T) {
 	for _, size := range []int{4 << 10, 4<<10 + 1} {
-		w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 		raw := `{"sampling":{},"x":"` + strings.Repeat("x", size-len(`{"sampling":{},"x":""}`)) + `"}`
 		w.greet("c", raw)
 		s := w.gate.State()
@@ -169,7 +170,7 @@ func TestLargeCapabilities(t *testing.T) {
 
 // TestRemembersSomeClients bounds the clients that a host's gates remember.
 func TestRemembersSomeClients(t *testing.T) {
-	host := mcpgate.NewHost()
+	host := view.NewHost(nil)
 	for i := range 2000 {
 		newWire(t, host, mcpgate.Config{}).greet(fmt.Sprint("c", i), "{}")
 		if i > 1000 { // the first comes again and again
@@ -181,6 +182,37 @@ func TestRemembersSomeClients(t *testing.T) {
 		w.ask("reconnect", fmt.Sprintf(`{"clientId":%q}`, id), `{}`)
 		if got := w.gate.State().From != ""; got != known {
 			t.Errorf("%s is known: %v; want %v", id, got, known)
+		}
+	}
+}
+
+// TestHostEnded has the host process end: what it has said to clients means nothing
+// to the next one.
+func TestHostEnded(t *testing.T) {
+	host := view.NewHost(nil)
+	list := "[" + mcpServer("s", uri, "ready", `,"mcpApp":{"capabilities":{"serverTools":{}}}`) + "]"
+	for _, ended := range []bool{false, true} {
+		w := newWire(t, host, mcpgate.Config{})
+		w.greet("phone", `{"sampling":{}}`)
+		w.subscribe(session, list)
+		w.gate.Leave()
+		want, from := "pass", "earlier connection"
+		if ended {
+			host.Ended()
+			want, from = "-32008", ""
+		}
+		again := newWire(t, host, mcpgate.Config{})
+		again.ask("reconnect", fmt.Sprintf(`{"clientId":"phone","subscriptions":[%q]}`, session), `{"type":"replay","actions":[],"missing":[]}`)
+		if got := again.gate.State().From; got != from {
+			t.Errorf("ended %v: capabilities are known by %q; want %q", ended, got, from)
+		}
+		other := newWire(t, host, mcpgate.Config{})
+		if got := other.call(uri); (got == "pass") != ended {
+			t.Errorf("ended %v: a channel that was named to others: %s", ended, got)
+		}
+		other.subscribe("ahp-session:/other", "["+mcpServer("o", "mcp://other", "ready", "")+"]")
+		if got := verdict(again.client(`{"id":9,"method":"tools/call","channel":"` + uri + `"}`)); got != want {
+			t.Errorf("ended %v: a call on a channel of before is %s; want %s", ended, got, want)
 		}
 	}
 }

@@ -20,7 +20,8 @@
 // notifications/progress and notifications/cancelled belong to requests: they
 // pass where anything is served, or once was that this client has used. A
 // customization is ready if it names a channel, its state is ready (or it has
-// none), and neither it nor its container is disabled.
+// none), and neither it nor its container is disabled: by the first of its
+// enablement, or, where it has none, by enabled, which hosts had to AHP 0.8.
 //
 // # What becomes of a message of the client's
 //
@@ -31,7 +32,7 @@
 //	was never named, nor any other by the host          passes            passes
 //	was never named                                     error -32008      ends here
 //
-// Until a host has named some channel to some client, it may use the scheme in
+// Until a host process has named some channel to some client, it may use the scheme in
 // its own way; in strict mode it may not. notifications/progress and
 // notifications/cancelled pass on channels that were never named.
 //
@@ -61,7 +62,8 @@
 // A client that comes back with reconnect, and gets a replay, goes on with what
 // the host has said before, of the sessions that it resumes, on the last
 // connection on which the same subject used the same clientId: of 1024 clients,
-// and as far as those that are away have no more than 16384 servers together.
+// as far as those that are away have no more than 16384 servers together, and
+// until the host process ends ([view.Host]).
 //
 // A replay may change a customization of which nothing is known: then its channel
 // is known, its capabilities are not, and all methods pass for as long as it is
@@ -90,12 +92,12 @@
 // client nothing.
 //
 // A client that comes back with reconnect declares nothing. What it declared
-// before holds, on any connection to this host-agent on which the same subject
+// before holds, on any connection to this host process on which the same subject
 // used the same clientId, as far as the last 1024 of these are remembered.
 // Otherwise its capabilities are not known, and nothing is refused for them.
 //
 // # Concurrency
 //
-// [Conn.FromClient] and [Conn.FromHost] are not called at once. All else is safe
-// for concurrent use.
+// [Conn.FromClient], [Conn.FromHost] and [Conn.Leave] are not called at once. All
+// else is safe for concurrent use.
 package mcpgate

@@ -2,7 +2,6 @@ package mcpgate
 
 import (
 	"slices"
-	"sync"
 
 	"ahprelay/ahp"
 	"ahprelay/gate"
@@ -57,8 +56,7 @@ func missing() (list []string) {
 
 // Config says how the gate of a connection is to work.
 type Config struct {
-	Subject string // of the client's token
-	Strict  bool
+	Strict bool
 
 	// Event is told what the gate has seen, Changed that [Conn.State] is
 	// another. Both may be nil, and are called by the callers of FromClient and
@@ -71,38 +69,35 @@ type Config struct {
 // [gate.Gate].
 type Conn struct {
 	cfg  Config
-	host *Host
 	view *view.Conn
 
-	mu       sync.Mutex // guards the fields below
-	register register
+	register *register // the fields below are guarded by its lock
 	client   declared
-	key      clientKey // as which the client is remembered
-	greeted  bool      // the host has accepted initialize or reconnect
-	events   []Event   // to be told when mu is free
+	greeted  bool    // the host has accepted initialize or reconnect
+	events   []Event // to be told when the lock is free
 	changed  bool
 }
 
-// Conn returns the gate of a new connection, of which v reads what is said.
-func (h *Host) Conn(v *view.Conn, cfg Config) *Conn {
-	return &Conn{cfg: cfg, host: h, view: v, register: newRegister(h)}
+// New returns the gate of a new connection, of which v reads what is said.
+func New(v *view.Conn, cfg Config) *Conn {
+	return &Conn{cfg: cfg, view: v, register: newRegister()}
 }
 
 // Leave says that the connection has ended. What the host has said to the client
 // is kept for when it comes again.
 func (c *Conn) Leave() {
-	c.mu.Lock()
-	key, heard := c.key, c.register
-	c.register = newRegister(c.host)
-	c.mu.Unlock()
-	c.host.ended(key, c, &heard)
+	c.register.mu.Lock()
+	servers := c.register.servers
+	c.register.channels = nil
+	c.register.mu.Unlock()
+	c.view.Weigh(c.register, servers)
 }
 
 // unlock ends a call, and tells what has come of it.
 func (c *Conn) unlock() {
 	events, changed := c.events, c.changed
 	c.events, c.changed = nil, false
-	c.mu.Unlock()
+	c.register.mu.Unlock()
 	if c.cfg.Event != nil {
 		for _, e := range events {
 			c.cfg.Event(e)
@@ -126,12 +121,12 @@ func (c *Conn) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	case env.Kind == ahp.Response:
 		return gate.Decision{}
 	case isMCP(env.Channel):
-		c.mu.Lock()
+		c.register.mu.Lock()
 		defer c.unlock()
 		return c.toServer(env)
 	case env.Kind == ahp.Request && saysState(string(env.Method)):
 		if _, full := c.view.Waits(env.ID); full { // what the answer says will not be known
-			c.mu.Lock()
+			c.register.mu.Lock()
 			defer c.unlock()
 			c.note(Observation, notKept, env.Method)
 		}
@@ -187,7 +182,7 @@ func (c *Conn) toServer(env *ahp.Envelope) gate.Decision {
 // the host has not named to it. Where the host names none to anybody, it may use
 // that scheme in its own way.
 func (c *Conn) toUnknown(env *ahp.Envelope) gate.Decision {
-	if !c.host.advertises.Load() && !c.cfg.Strict || belongsToRequest(env.Method) {
+	if !c.view.Host().HasServers() && !c.cfg.Strict || belongsToRequest(env.Method) {
 		return gate.Decision{}
 	}
 	return c.reject(env, channelUnavailable, ahp.CodeNotFound, "the host has not named this MCP server's channel to the client")
@@ -199,7 +194,7 @@ func unavailable(ch *channel) string {
 	switch {
 	case len(ch.named) == 0:
 		return why + " any more"
-	case ch.named[0].top.off || ch.named[0].off:
+	case ch.named[0].off:
 		return why + ": the server is disabled"
 	}
 	return why + ": the server's state is " + ch.named[0].state
@@ -231,14 +226,14 @@ func (c *Conn) FromHost(_ []byte, env *ahp.Envelope, said *view.Reading) gate.De
 		return gate.Decision{}
 	case env.Kind == ahp.Request:
 		if need := neededFor[string(env.Method)]; need != 0 {
-			c.mu.Lock()
+			c.register.mu.Lock()
 			defer c.unlock()
 			return c.toClient(env, need)
 		}
 	case said != nil:
 		c.learn(env, said)
 	case env.Kind == ahp.Notification && isMCP(env.Channel) && isListChanged(env.Method):
-		c.mu.Lock()
+		c.register.mu.Lock()
 		defer c.unlock()
 		return c.listChanged(env)
 	}
@@ -286,16 +281,18 @@ func (c *Conn) learn(env *ahp.Envelope, said *view.Reading) {
 	if !said.Answers {
 		method = string(env.Method)
 	}
-	key := clientKey{c.cfg.Subject, c.view.ClientID()}
 	greets := said.Accepted && opens(method)
 	var before map[string]*session
-	if greets && method == "reconnect" {
-		before = c.host.recall(key, said.Granted)
+	if greets {
+		if kept, _ := c.view.Kept().(*register); kept != nil && kept != c.register && method == "reconnect" {
+			before = kept.some(said.Granted)
+		}
+		c.view.Keep(c.register)
 	}
-	c.mu.Lock()
+	c.register.mu.Lock()
 	defer c.unlock()
 	if greets {
-		c.greet(key, method)
+		c.greet(method)
 		c.resume(before, said)
 	}
 	l := lesson{lost: said.Lost}
@@ -306,14 +303,12 @@ func (c *Conn) learn(env *ahp.Envelope, said *view.Reading) {
 }
 
 // greet takes what a client has declared that the host has let in.
-func (c *Conn) greet(key clientKey, method string) {
+func (c *Conn) greet(method string) {
 	if capabilities, earlier, known := c.view.Declared(); earlier {
 		c.client = readDeclared(capabilities, fromEarlier)
 	} else if known {
 		c.client = readDeclared(capabilities, method)
 	}
-	c.key = key
-	c.host.remember(key, c)
 	c.greeted, c.changed = true, true
 }
 
@@ -330,7 +325,7 @@ func (c *Conn) resume(before map[string]*session, said *view.Reading) {
 	}
 	for uri, s := range before {
 		if c.register.sessions[uri] == nil {
-			c.register.inherit(uri, s)
+			c.register.put(uri, s)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package mcpgate_test
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -25,18 +24,14 @@ type wire struct {
 	ids    int
 }
 
-func newWire(t testing.TB, host *mcpgate.Host, cfg mcpgate.Config) *wire {
+func newWire(t testing.TB, host *view.Host, cfg mcpgate.Config, subject ...string) *wire {
 	w := &wire{TB: t}
 	cfg.Event = func(e mcpgate.Event) { w.events = append(w.events, e) }
-	known, _ := views.LoadOrStore(host, view.NewHost(nil))
-	w.chain.View = known.(*view.Host).Conn(cfg.Subject)
-	w.gate = host.Conn(w.chain.View, cfg)
+	w.chain.View = host.Conn(strings.Join(subject, ""))
+	w.gate = mcpgate.New(w.chain.View, cfg)
 	w.chain.Gates = []gate.Gate{w.gate}
 	return w
 }
-
-// views has what is known of the process of each Host here.
-var views sync.Map
 
 // took returns the events since it was last called, as kind:class.
 func (w *wire) took() string {
@@ -383,7 +378,7 @@ func TestClientMethods(t *testing.T) {
 		for _, state := range states {
 			for _, advert := range adverts {
 				for _, strict := range []bool{false, true} {
-					w := newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: strict})
+					w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: strict})
 					w.greet("c", `{"mcpApps":{}}`)
 					state.apply(w, advert.json)
 					used := false
@@ -431,7 +426,7 @@ func TestUnknownChannels(t *testing.T) {
 	}
 	unknown, foreign := []string{"mcp://host/1/other", "mcp://host/1/files/", "MCP://host/1/files"}, []string{"ahp-root://", session, "mcp:", "mcpx://a"}
 	for _, strict := range []bool{false, true} {
-		host := mcpgate.NewHost()
+		host := view.NewHost(nil)
 		w := newWire(t, host, mcpgate.Config{Strict: strict})
 		w.greet("c", `{"mcpApps":{}}`)
 		if try(w, foreign, "pass", "pass"); strict {
@@ -446,7 +441,7 @@ func TestUnknownChannels(t *testing.T) {
 			try(w, unknown, "-32008", "drop")
 		}
 	}
-	w := newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: true})
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: true})
 	if got := w.client(`{"id":1,"method":"tools/call","params":{}}`); got != "pass" {
 		t.Errorf("without a channel: %s", got)
 	}
@@ -470,7 +465,7 @@ func TestListChanged(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		for _, state := range states {
 			for _, advert := range adverts {
-				w := newWire(t, mcpgate.NewHost(), mcpgate.Config{Strict: strict})
+				w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: strict})
 				state.apply(w, advert.json)
 				for _, of := range []string{"tools", "resources", "prompts", "later/things"} {
 					want := "drop"
@@ -501,7 +496,7 @@ func TestTypesAreFound(t *testing.T) {
 		`{"type":"session/customizationsChanged",` + list + `},"serverSeq":6`, // which the wire says again
 		` { "n" : {"type":"chat/delta"}, "t\u0079pe" : "\u0073ession\/customizations\u0043hanged" ,` + list + `}`,
 	} {
-		w := newWire(t, mcpgate.NewHost(), mcpgate.Config{})
+		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 		w.action(session, action)
 		if got := w.client(`{"jsonrpc":"2.0","id":1,"channel":"` + uri + `","method":"resources/list"}`); got == "pass" {
 			t.Errorf("after %s the channel is not known", action)

@@ -2,6 +2,7 @@ package mcpgate
 
 import (
 	"bytes"
+	"slices"
 
 	"ahprelay/ahp"
 	"ahprelay/view"
@@ -24,71 +25,48 @@ func text(m *ahp.Member) string {
 	return s
 }
 
-// each calls f with each element of an array.
-func each(array []byte, f func(raw []byte)) {
-	elements, _ := ahp.Elements(array)
-	for i := range elements {
-		f(elements[i].Raw)
-	}
-}
-
-// customizations learns the list of all of a session's.
-func (r *register) customizations(l *lesson, uri string, raw []byte) {
-	s := r.of(uri)
-	if s == nil {
-		l.lost = true
-		return
-	}
-	var tops []*container
-	each(raw, func(one []byte) {
-		if top := readContainer(l, one); top != nil {
-			tops = append(tops, top)
-		}
-	})
-	if !r.replace(s, tops) {
-		l.lost = true
-	}
-	l.changed = true
-}
-
-// readContainer reads a customization of the top level; nil if it has no id.
-func readContainer(l *lesson, raw []byte) *container {
-	m := [...]ahp.Member{{Name: "type"}, {Name: "id"}, {Name: "enabled"}, {Name: "children"}}
+// read reads a customization, with its children if it is of the top level. It
+// reports false for one that is not known, because it has no id.
+func (l *lesson) read(raw []byte, top bool) (c customization, ok bool) {
+	m := [...]ahp.Member{{Name: "type"}, {Name: "id"}, {Name: "enabled"}, {Name: "enablement"}, {Name: "state"}, {Name: "channel"}, {Name: "children"}}
 	if ahp.Members(raw, m[:]) != nil || text(&m[1]) == "" {
 		l.lost = true
-		return nil
+		return c, false
 	}
-	top := &container{id: text(&m[1]), off: string(m[2].Raw) == "false"}
-	if text(&m[0]) == "mcpServer" {
-		if top.self = readServer(l, raw); top.self != nil {
-			top.self.off = false // top says that
+	c = customization{id: text(&m[1]), server: text(&m[0]) == "mcpServer"}
+	c.off, _ = disabled(&m[2], &m[3])
+	if c.server {
+		c.state, c.channel = kindOf(m[4].Raw), l.channel(&m[5])
+		app := false
+		if c.sets, app = readSurface(raw); app {
+			l.apps++
 		}
-		return top
-	}
-	each(m[3].Raw, func(child []byte) {
-		t := [...]ahp.Member{{Name: "type"}}
-		if ahp.Members(child, t[:]) == nil && text(&t[0]) == "mcpServer" {
-			if s := readServer(l, child); s != nil {
-				top.children = append(top.children, s)
+	} else if top {
+		for _, e := range ahp.ElementsOf(m[6].Raw) {
+			if ahp.TextOf(e.Raw, "type") != "mcpServer" {
+				continue
+			}
+			if child, ok := l.read(e.Raw, false); ok {
+				c.children = append(c.children, child)
 			}
 		}
-	})
-	return top
+	}
+	return c, true
 }
 
-// readServer reads a customization of type mcpServer; nil if it has no id.
-func readServer(l *lesson, raw []byte) *server {
-	m := [...]ahp.Member{{Name: "id"}, {Name: "enabled"}, {Name: "state"}, {Name: "channel"}}
-	if ahp.Members(raw, m[:]) != nil || text(&m[0]) == "" {
-		l.lost = true
-		return nil
+// disabled reads whether a customization is disabled; known is false if it says
+// nothing of that. Since AHP 0.9, enablement lists what was decided, and the first
+// counts.
+func disabled(enabled, enablement *ahp.Member) (off, known bool) {
+	if list, ok := ahp.Elements(enablement.Raw); ok {
+		if len(list) == 0 {
+			return false, true
+		}
+		first, _ := ahp.MemberOf(list[0].Raw, "enabled")
+		return string(first.Raw) == "false", true
 	}
-	s := &server{id: text(&m[0]), off: string(m[1].Raw) == "false", state: kindOf(m[2].Raw), channel: mcpChannel(l, &m[3])}
-	app := false
-	if s.sets, app = readSurface(raw); app {
-		l.apps++
-	}
-	return s
+	off = string(enabled.Raw) == "false"
+	return off, off || string(enabled.Raw) == "true"
 }
 
 // kindOf returns the kind of a state, "" if there is no state. One that cannot
@@ -97,16 +75,15 @@ func kindOf(raw []byte) string {
 	if ahp.IsNone(raw) {
 		return ""
 	}
-	m := [...]ahp.Member{{Name: "kind"}}
-	if ahp.Members(raw, m[:]) != nil || len(text(&m[0])) == 0 || len(text(&m[0])) > 64 {
-		return "unknown"
+	if kind := ahp.TextOf(raw, "kind"); kind != "" && len(kind) <= 64 {
+		return kind
 	}
-	return text(&m[0])
+	return "unknown"
 }
 
-// mcpChannel returns the channel that a customization names, "" if none or one
+// channel returns the channel that a customization names, "" if none or one
 // of another scheme: those belong to AHP.
-func mcpChannel(l *lesson, m *ahp.Member) string {
+func (l *lesson) channel(m *ahp.Member) string {
 	uri := text(m)
 	if !isMCP([]byte(uri)) {
 		l.lost = l.lost || uri == "" && len(m.Raw) > maxName
@@ -120,6 +97,9 @@ func isMCP(uri []byte) bool {
 	return len(uri) > 4 && uri[3] == ':' && bytes.EqualFold(uri[:3], []byte("mcp"))
 }
 
+func anyOne(*customization) bool     { return true }
+func isServer(c *customization) bool { return c.server }
+
 // learn takes what the host says of a session. A state without customizations
 // has none.
 func (r *register) learn(l *lesson, f *view.Fact) {
@@ -127,84 +107,72 @@ func (r *register) learn(l *lesson, f *view.Fact) {
 		l.lost = l.lost || f.Kind >= view.Customizations
 		return
 	}
+	s, known := r.sessions[f.Of]
+	if !known {
+		s = new(session)
+	}
 	switch f.Kind {
 	case view.Customizations:
-		if f.Raw != nil || f.Own || r.sessions[f.Of] != nil {
-			r.customizations(l, f.Of, f.Raw)
+		known = known || f.Raw != nil || f.Own
+		s = &session{full: true}
+		for _, e := range ahp.ElementsOf(f.Raw) {
+			if top, ok := l.read(e.Raw, true); ok {
+				s.tops = append(s.tops, top)
+			}
 		}
 	case view.Customization:
-		r.updated(l, f.Of, f.Raw)
+		top, ok := l.read(f.Raw, true)
+		s, known = s.upsert(top), ok
 	case view.CustomizationGone:
-		if s := r.sessions[f.Of]; s != nil {
-			r.remove(s, f.URI)
-			l.changed = true
-		}
+		s, _ = s.with(f.URI, anyOne, func(customization) []customization { return nil })
 	case view.CustomizationToggled:
-		m := [...]ahp.Member{{Name: "enabled"}}
-		if ahp.Members(f.Raw, m[:]) == nil {
-			r.toggled(l, f.Of, f.URI, string(m[0].Raw))
+		m := [...]ahp.Member{{Name: "enabled"}, {Name: "enablement"}}
+		_ = ahp.Members(f.Raw, m[:]) // the view has looked at them
+		off, said := disabled(&m[0], &m[1])
+		if known = known && said; known {
+			s, _ = s.with(f.URI, anyOne, func(c customization) []customization {
+				c.off = off
+				return []customization{c}
+			})
 		}
 	case view.ServerIs:
 		m := [...]ahp.Member{{Name: "state"}, {Name: "channel"}}
-		if ahp.Members(f.Raw, m[:]) == nil {
-			r.moved(l, f.Of, f.URI, kindOf(m[0].Raw), mcpChannel(l, &m[1]))
-		}
+		_ = ahp.Members(f.Raw, m[:])
+		channel := l.channel(&m[1])
+		s, known = s.moved(f.URI, kindOf(m[0].Raw), channel), known || channel != ""
 	case view.ServerStarts:
-		r.moved(l, f.Of, f.URI, "starting", "")
+		s = s.moved(f.URI, "starting", "")
 	case view.ServerStops:
-		r.moved(l, f.Of, f.URI, "stopped", "")
+		s = s.moved(f.URI, "stopped", "")
 	case view.SessionGone:
-		r.forget(f.Of)
+		s = nil
+	default:
+		return
+	}
+	if known {
+		l.lost = !r.put(f.Of, s) || l.lost
 		l.changed = true
 	}
 }
 
-// updated learns a customization of the top level, whole.
-func (r *register) updated(l *lesson, uri string, raw []byte) {
-	s := r.of(uri)
-	if s == nil {
-		l.lost = true
-		return
-	}
-	if top := readContainer(l, raw); top != nil {
-		l.lost = !r.upsert(s, top) || l.lost
-		l.changed = true
-	}
+// upsert returns the session with a customization of the top level in place of
+// what had its id, and of what only changes were known that it holds.
+func (s *session) upsert(top customization) *session {
+	tops := slices.DeleteFunc(slices.Clone(s.tops), func(c customization) bool {
+		return c.id == top.id || c.sets == partial && slices.ContainsFunc(top.children, func(child customization) bool { return child.id == c.id })
+	})
+	return &session{s.full, append(tops, top)}
 }
 
-// toggled learns that a container or a server was enabled or disabled.
-func (r *register) toggled(l *lesson, uri, id, enabled string) {
-	s := r.sessions[uri]
-	if s == nil || enabled != "true" && enabled != "false" {
-		return
+// moved returns the session with another state and channel of a server. Of one that
+// was not described before, nothing else is known.
+func (s *session) moved(id, state, channel string) *session {
+	moved, ok := s.with(id, isServer, func(c customization) []customization {
+		c.state, c.channel = state, channel
+		return []customization{c}
+	})
+	if !ok && !s.full && channel != "" {
+		return &session{tops: append(slices.Clone(s.tops), customization{id: id, server: true, sets: partial, state: state, channel: channel})}
 	}
-	l.changed = true
-	for _, top := range s.tops {
-		if top.id == id {
-			top.off = enabled == "false"
-			return
-		}
-	}
-	if p, ok := s.locate(id); ok {
-		p.off = enabled == "false"
-	}
-}
-
-// moved learns the state and the channel of a server. Of one that was not
-// described before, nothing else is known.
-func (r *register) moved(l *lesson, uri, id, state, channel string) {
-	s := r.sessions[uri]
-	if s == nil && channel != "" {
-		s = r.of(uri)
-	}
-	if s == nil || id == "" {
-		return
-	}
-	l.changed = true
-	if p, ok := s.locate(id); ok {
-		r.change(p, func(s *server) { s.state, s.channel = state, channel })
-	} else if !s.full && channel != "" {
-		top := &container{id: id, self: &server{id: id, sets: partial, state: state, channel: channel}}
-		l.lost = !r.add(s, top) || l.lost
-	}
+	return moved
 }

@@ -12,6 +12,7 @@ import (
 
 	"ahprelay/mcpgate"
 	_ "ahprelay/test/fixedseed"
+	"ahprelay/view"
 )
 
 // The model decodes everything, keeps whole states as clients do, and looks at
@@ -64,18 +65,30 @@ func (s *modelSession) servers() (list []object) {
 	for _, one := range s.list {
 		top := one.(object)
 		if top["type"] == "mcpServer" {
-			list = append(list, object{"of": top, "off": top["enabled"] == false, "channel": top["channel"], "id": top["id"]})
+			list = append(list, object{"of": top, "off": isOff(top), "channel": top["channel"], "id": top["id"]})
 			continue
 		}
 		children, _ := top["children"].([]any)
 		for _, one := range children {
 			c := one.(object)
 			if c["type"] == "mcpServer" {
-				list = append(list, object{"of": c, "off": top["enabled"] == false || c["enabled"] == false, "channel": c["channel"], "id": c["id"]})
+				list = append(list, object{"of": c, "off": isOff(top) || isOff(c), "channel": c["channel"], "id": c["id"]})
 			}
 		}
 	}
 	return list
+}
+
+// isOff reports whether a customization is disabled.
+func isOff(o object) bool {
+	list, ok := o["enablement"].([]any)
+	switch {
+	case !ok:
+		return o["enabled"] == false
+	case len(list) == 0:
+		return false
+	}
+	return list[0].(object)["enabled"] == false
 }
 
 func (m *model) snapshot(v any) {
@@ -110,7 +123,9 @@ func (m *model) action(v any) {
 	case "session/customizationToggled":
 		if s := m.sessions[uri]; s != nil {
 			if c := s.find(id); c != nil {
-				c["enabled"] = a["enabled"]
+				off := isOff(a)
+				delete(c, "enablement")
+				c["enabled"] = !off
 			}
 		}
 	case "session/mcpServerStateChanged":
@@ -171,6 +186,7 @@ func (m *model) moved(uri, id string, state, channel any) {
 	if text, _ := channel.(string); !strings.HasPrefix(text, "mcp:") {
 		channel = nil // one of AHP's own
 	}
+	m.advertised = m.advertised || channel != nil // whatever becomes of it
 	if m.sessions[uri] == nil && channel == nil {
 		return
 	}
@@ -277,7 +293,7 @@ func (s script) server(id string) object {
 		o["channel"] = s.uri()
 	}
 	if s.dice.IntN(6) == 0 {
-		o["enabled"] = s.dice.IntN(2) == 0
+		s.able(o)
 	}
 	if s.dice.IntN(4) > 0 {
 		sets := object{}
@@ -302,6 +318,18 @@ func (s script) server(id string) object {
 	return o
 }
 
+// able enables or disables a customization, in the form of AHP to 0.8 or since.
+func (s script) able(o object) {
+	switch is := s.dice.IntN(2) == 0; s.dice.IntN(3) {
+	case 0:
+		o["enabled"] = is
+	case 1:
+		o["enablement"] = []any{object{"kind": "session", "enabled": is}, object{"kind": "global", "enabled": !is}}
+	default:
+		o["enablement"] = []any{}
+	}
+}
+
 // container is a customization of the top level. The ids of children are those
 // of one container only.
 func (s script) container() object {
@@ -312,7 +340,7 @@ func (s script) container() object {
 	}
 	o := object{"type": s.oneOf("plugin", "directory"), "id": id}
 	if s.dice.IntN(5) == 0 {
-		o["enabled"] = s.dice.IntN(2) == 0
+		s.able(o)
 	}
 	var children []any
 	for i := range s.dice.IntN(3) {
@@ -354,7 +382,8 @@ func (s script) action() object {
 	case "session/customizationUpdated":
 		a["customization"] = s.container()
 	case "session/customizationToggled":
-		a["id"], a["enabled"] = s.id(), s.dice.IntN(2) == 0
+		a["id"] = s.id()
+		s.able(a)
 	case "session/mcpServerStateChanged":
 		a["id"], a["state"] = s.oneOf("top0", "top1", "top2-0", "top2-1", "top3-0"), s.state()
 		if s.dice.IntN(3) > 0 {
@@ -411,7 +440,7 @@ func TestModel(t *testing.T) {
 
 func converse(t *testing.T, rt *rapid.T, s script, steps int) {
 	strict := s.dice.IntN(4) == 0
-	host := mcpgate.NewHost()
+	host := view.NewHost(nil)
 	m, w := newModel(strict), newWire(t, host, mcpgate.Config{Strict: strict})
 	var said []string
 	for id := range steps {

@@ -1,6 +1,10 @@
 package mcpgate
 
-import "slices"
+import (
+	"maps"
+	"slices"
+	"sync"
+)
 
 // Bounds of what a connection's gate keeps.
 const (
@@ -10,75 +14,71 @@ const (
 	maxName     = 4 << 10 // bytes of a URI or an id
 )
 
-// A session is what is known of a session's customizations.
-type session struct {
-	full bool // the host has said what there is; else only what has changed is known
-	tops []*container
-}
-
-// A container is a customization at the top level of a session that has to do
-// with MCP servers: one itself, or what holds some.
-type container struct {
+// A customization is one of a session's that has to do with MCP servers: it is one
+// itself, or holds some. It does not change: another takes its place.
+type customization struct {
 	id       string
-	off      bool    // disabled
-	self     *server // nil: it is none
-	children []*server
-}
+	off      bool            // disabled
+	children []customization // which are servers
 
-// A server is an MCP server of a session, as the host has described it.
-type server struct {
-	id      string
+	server  bool
 	sets    surface
 	state   string // kind; "" if it has none
 	channel string // "" if it names none
-	off     bool   // disabled, beside what its container is
 }
 
-// A place is a server in its container.
+// servers is how many there are.
+func (c *customization) servers() int {
+	if c.server {
+		return 1
+	}
+	return len(c.children)
+}
+
+// A session is what is known of a session's customizations. It does not change
+// either.
+type session struct {
+	full bool // the host has said what there is; else only what has changed is known
+	tops []customization
+}
+
+// with returns the session with something else in the place of the customization
+// that has an id, and whether it has that; as for reducers, the top level comes
+// first.
+func (s *session) with(id string, is func(*customization) bool, put func(customization) []customization) (*session, bool) {
+	in := func(list []customization) ([]customization, bool) {
+		i := slices.IndexFunc(list, func(c customization) bool { return c.id == id && is(&c) })
+		if i < 0 {
+			return list, false
+		}
+		return slices.Concat(list[:i], put(list[i]), list[i+1:]), true
+	}
+	if tops, ok := in(s.tops); ok {
+		return &session{s.full, tops}, true
+	}
+	for i := range s.tops {
+		if children, ok := in(s.tops[i].children); ok {
+			tops := slices.Clone(s.tops)
+			tops[i].children = children
+			return &session{s.full, tops}, true
+		}
+	}
+	return s, false
+}
+
+// A place is a server, and whether it, or what holds it, is disabled.
 type place struct {
-	top *container
-	*server
+	*customization
+	off bool
 }
 
 // ready reports whether what the server's customization says holds.
-func (p place) ready() bool {
-	return !p.top.off && !p.off && (p.state == "" || p.state == "ready")
-}
-
-// places returns the servers of a container.
-func (top *container) places() (list []place) {
-	if top.self != nil {
-		list = append(list, place{top, top.self})
-	}
-	for _, s := range top.children {
-		list = append(list, place{top, s})
-	}
-	return list
-}
-
-// locate returns the server with that id; as for reducers, the top level comes
-// first.
-func (s *session) locate(id string) (place, bool) {
-	for _, top := range s.tops {
-		if top.self != nil && top.id == id {
-			return place{top, top.self}, true
-		}
-	}
-	for _, top := range s.tops {
-		for _, child := range top.children {
-			if child.id == id {
-				return place{top, child}, true
-			}
-		}
-	}
-	return place{}, false
-}
+func (p place) ready() bool { return !p.off && (p.state == "" || p.state == "ready") }
 
 // A channel is one that a customization names or has named.
 type channel struct {
 	named []place // by these
 	used  bool    // a request has passed on it
-	gone  int     // since when nobody names it, an entry of register.gone; 0: somebody does
 }
 
 // served returns what a channel serves, and whether it is ready at all.
@@ -92,203 +92,110 @@ func (ch *channel) served() (all surface, ready bool) {
 	return all, ready
 }
 
-// A register is what a connection's gate knows of sessions and channels.
+// A register is what a connection's gate knows of sessions and channels. It is
+// kept for when the client comes again.
 type register struct {
-	host     *Host
+	mu       sync.Mutex // guards the fields below, and those of the Conn
 	sessions map[string]*session
+	order    []string // of the sessions
 	channels map[string]*channel
+	gone     []string // channels that nobody names any more, oldest first
 	servers  int
-	gone     []goneChannel // oldest first
-	count    int           // of all that have gone
 }
 
-// A goneChannel is one that nobody names.
-type goneChannel struct {
-	uri    string
-	number int
+func newRegister() *register {
+	return &register{sessions: map[string]*session{}, channels: map[string]*channel{}}
 }
 
-func newRegister(h *Host) register {
-	return register{host: h, sessions: map[string]*session{}, channels: map[string]*channel{}}
-}
-
-// of returns what is known of a session, nil if there is no room for it.
-func (r *register) of(uri string) *session {
-	s := r.sessions[uri]
-	if s == nil && len(r.sessions) < maxSessions && len(uri) <= maxName {
-		s = new(session)
-		r.sessions[uri] = s
-	}
-	return s
-}
-
-// replace puts containers in the place of all that a session had, and reports
-// whether there was room for them.
-func (r *register) replace(s *session, tops []*container) (all bool) {
-	for _, top := range s.tops {
-		r.release(top)
-	}
-	s.full, s.tops = true, nil
-	all = true
-	for _, top := range tops {
-		all = r.add(s, top) && all
-	}
-	r.retire()
-	return all
-}
-
-// copyOf returns copies of what is known of sessions.
-func (r *register) copyOf(uris []string) map[string]*session {
-	copies := map[string]*session{}
+// some returns what is known of sessions.
+func (r *register) some(uris []string) map[string]*session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	some := map[string]*session{}
 	for _, uri := range uris {
 		if s := r.sessions[uri]; s != nil {
-			copies[uri] = s.clone()
+			some[uri] = s
 		}
 	}
-	return copies
+	return some
 }
 
-func (s *session) clone() *session {
-	other := &session{full: s.full}
-	for _, top := range s.tops {
-		t := &container{id: top.id, off: top.off}
-		if top.self != nil {
-			self := *top.self
-			t.self = &self
+// put takes what is known of a session now, nil for nothing, as far as there is
+// room, and reports whether there was.
+func (r *register) put(uri string, s *session) (all bool) {
+	old := r.sessions[uri]
+	switch {
+	case old != nil:
+		for i := range old.tops {
+			r.servers -= old.tops[i].servers()
 		}
-		for _, child := range top.children {
-			child := *child
-			t.children = append(t.children, &child)
-		}
-		other.tops = append(other.tops, t)
+	case s == nil:
+		return true
+	case len(r.sessions) >= maxSessions || len(uri) > maxName:
+		return false
+	default:
+		r.order = append(r.order, uri)
 	}
-	return other
-}
-
-// inherit takes over what was known of a session elsewhere.
-func (r *register) inherit(uri string, from *session) {
-	s := r.of(uri)
+	all = true
 	if s == nil {
-		return
-	}
-	s.full = from.full
-	for _, top := range from.tops {
-		r.add(s, top)
-	}
-}
-
-// forget drops a session.
-func (r *register) forget(uri string) {
-	if s := r.sessions[uri]; s != nil {
-		r.replace(s, nil)
 		delete(r.sessions, uri)
-	}
-}
-
-// upsert puts a container in the place of what had its id, or that of a server
-// in it, and reports whether there was room for it.
-func (r *register) upsert(s *session, top *container) (all bool) {
-	r.drop(s, top.id)
-	for _, child := range top.children {
-		if old, ok := s.locate(child.id); ok && old.sets == partial {
-			r.drop(s, child.id) // of which only a change was known
+		r.order = slices.DeleteFunc(r.order, func(other string) bool { return other == uri })
+	} else {
+		kept := &session{full: s.full}
+		for _, top := range s.tops {
+			switch n := top.servers(); {
+			case n == 0:
+			case r.servers+n > maxServers:
+				all = false
+			default:
+				r.servers += n
+				kept.tops = append(kept.tops, top)
+			}
 		}
+		r.sessions[uri] = kept
 	}
-	all = r.add(s, top)
-	r.retire()
+	r.name()
 	return all
 }
 
-// remove drops a container, or a server in one.
-func (r *register) remove(s *session, id string) {
-	if !r.drop(s, id) {
-		if p, ok := s.locate(id); ok {
-			r.unname(p)
-			r.servers--
-			p.top.children = slices.DeleteFunc(p.top.children, func(o *server) bool { return o == p.server })
+// name finds out who names which channel, and keeps those that nobody names any
+// more, unless there are too many.
+func (r *register) name() {
+	before := r.channels
+	r.channels = make(map[string]*channel, len(before))
+	for _, uri := range r.order {
+		tops := r.sessions[uri].tops
+		for i := range tops {
+			top := &tops[i]
+			r.nameOne(before, place{top, top.off})
+			for j := range top.children {
+				r.nameOne(before, place{&top.children[j], top.off || top.children[j].off})
+			}
 		}
 	}
-	r.retire()
-}
-
-// change has f change a server.
-func (r *register) change(p place, f func(s *server)) {
-	r.unname(p)
-	f(p.server)
-	r.name(p)
-	r.retire()
-}
-
-// drop takes a container out of a session, if it is there.
-func (r *register) drop(s *session, id string) bool {
-	i := slices.IndexFunc(s.tops, func(top *container) bool { return top.id == id })
-	if i < 0 {
-		return false
+	r.gone = slices.DeleteFunc(r.gone, func(uri string) bool { return r.channels[uri] != nil })
+	for _, uri := range slices.Sorted(maps.Keys(before)) {
+		if r.channels[uri] == nil && len(before[uri].named) > 0 {
+			r.gone = append(r.gone, uri)
+		}
 	}
-	r.release(s.tops[i])
-	s.tops = slices.Delete(s.tops, i, i+1)
-	return true
-}
-
-// add puts a container into a session, if there is room for it.
-func (r *register) add(s *session, top *container) bool {
-	places := top.places()
-	if len(places) == 0 || r.servers+len(places) > maxServers {
-		return len(places) == 0
-	}
-	r.servers += len(places)
-	s.tops = append(s.tops, top)
-	for _, p := range places {
-		r.name(p)
-	}
-	return true
-}
-
-// release takes the servers of a container out of the channels that they name.
-func (r *register) release(top *container) {
-	for _, p := range top.places() {
-		r.servers--
-		r.unname(p)
+	r.gone = slices.Delete(r.gone, 0, max(0, len(r.gone)-maxGone))
+	for _, uri := range r.gone {
+		r.channels[uri] = &channel{used: before[uri].used}
 	}
 }
 
-func (r *register) name(p place) {
-	if p.channel == "" {
+func (r *register) nameOne(before map[string]*channel, p place) {
+	if !p.server || p.channel == "" {
 		return
 	}
 	ch := r.channels[p.channel]
 	if ch == nil {
 		ch = new(channel)
+		if was := before[p.channel]; was != nil {
+			ch.used = was.used
+		}
 		r.channels[p.channel] = ch
-		r.host.advertises.Store(true)
 	}
 	ch.named = append(ch.named, p)
-	ch.gone = 0
-}
-
-// unname takes a server out of the channel that it names.
-func (r *register) unname(p place) {
-	ch := r.channels[p.channel]
-	if ch == nil {
-		return
-	}
-	ch.named = slices.DeleteFunc(ch.named, func(o place) bool { return o.server == p.server })
-	if len(ch.named) == 0 {
-		r.count++
-		ch.gone = r.count
-		r.gone = append(r.gone, goneChannel{p.channel, r.count})
-	}
-}
-
-// retire forgets the channels that have been named by nobody for longest, if
-// there are too many.
-func (r *register) retire() {
-	r.gone = slices.DeleteFunc(r.gone, func(g goneChannel) bool {
-		ch := r.channels[g.uri]
-		return ch == nil || ch.gone != g.number // it was named since
-	})
-	for len(r.gone) > maxGone {
-		delete(r.channels, r.gone[0].uri)
-		r.gone = slices.Delete(r.gone, 0, 1)
-	}
 }

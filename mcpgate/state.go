@@ -53,8 +53,8 @@ func lengthAsJSON(text string) (n int) {
 // State returns what the gate knows. It takes less than 24 KiB as JSON, in which
 // <, > and & are not escaped.
 func (c *Conn) State() State {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.register.mu.Lock()
+	defer c.register.mu.Unlock()
 	s := State{Initialized: c.greeted, Mode: "soft", Capabilities: c.client.raw, From: c.client.from}
 	if c.cfg.Strict {
 		s.Mode = "strict"
@@ -78,7 +78,7 @@ func (c *Conn) channelState(uri string) ChannelState {
 	case len(ch.named) == 0:
 		s.State = "gone"
 	case ready:
-	case ch.named[0].top.off || ch.named[0].off:
+	case ch.named[0].off:
 		s.State = "disabled"
 	default:
 		s.State = ch.named[0].state

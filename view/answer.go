@@ -69,10 +69,12 @@ func (w *walk) greeted(call *Call, result []byte) {
 		}
 		c.host.commandsBegin(ahp.TextOf(result, "terminalCommandPrefix"))
 	}
-	if declared {
+	c.client = clientKey{c.subject, call.hello.clientID}
+	before, known := c.host.greet(c.client, call.hello, declared)
+	switch {
+	case declared:
 		c.hello, c.known, c.earlier = call.hello, true, false
-		c.host.remember(c.subject, call.hello)
-	} else if before, ok := c.host.recall(c.subject, call.hello.clientID); ok && call.Method == "reconnect" {
+	case known && call.Method == "reconnect":
 		c.hello, c.known, c.earlier = before, true, true
 	}
 }

@@ -18,6 +18,7 @@ type Conn struct {
 	calls, asks calls // of the client, and of the host
 	frames      pieces
 	subscribed  map[string]bool
+	client      clientKey // that the host has let in
 	hello       hello
 	known       bool // what the client has declared
 	earlier     bool // on another connection
@@ -50,6 +51,44 @@ func (c *Conn) Greeted() bool { return c.greeted }
 // on another connection: with reconnect, clients declare nothing.
 func (c *Conn) Declared() (capabilities []byte, earlier, known bool) {
 	return c.hello.capabilities, c.earlier, c.known
+}
+
+// Keep keeps something for the client, for when it comes again on another
+// connection: in place of what was kept, until the host process ends or there is no
+// room for it. It weighs nothing until [Conn.Weigh].
+func (c *Conn) Keep(what any) { c.keep(what, 0, true) }
+
+// Weigh says how much of the room something takes, if it is what is kept.
+func (c *Conn) Weigh(what any, weight int) { c.keep(what, weight, false) }
+
+func (c *Conn) keep(what any, weight int, anew bool) {
+	h := c.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	one := h.clientLocked(c.client)
+	if one == nil || !anew && one.kept != what {
+		return
+	}
+	h.kept += weight - one.weight
+	one.kept, one.weight = what, weight
+	for _, oldest := range h.clients.Keys() {
+		if h.kept <= maxKept {
+			break
+		}
+		other, _ := h.clients.Peek(oldest)
+		h.kept -= other.weight
+		other.kept, other.weight = nil, 0
+	}
+}
+
+// Kept is what is kept for the client, nil for nothing.
+func (c *Conn) Kept() any {
+	c.host.mu.Lock()
+	defer c.host.mu.Unlock()
+	if one := c.host.clientLocked(c.client); one != nil {
+		return one.kept
+	}
+	return nil
 }
 
 // Subscribed reports whether the client is subscribed to a channel, as the host

@@ -72,9 +72,10 @@
 // granted; who the client is and what it can do; how far the host is.
 //
 // A [Host] remembers, for all connections to one host process, what belongs to
-// what, what canvases are, and what clients have declared. Connections hear of
-// things at different times: what the host has said last counts, by serverSeq,
-// whoever hears of it first. So a chat that is moved to another session leaves
+// what, what canvases are, what clients have declared, and what gates keep for
+// clients that come again ([Conn.Keep]). Connections hear of things at different
+// times: what the host has said last counts, by serverSeq, whoever hears of it
+// first. So a chat that is moved to another session leaves
 // the first one for everybody, and a client that resumes and is told nothing
 // anew is known as before. A process has ended if who carries the messages
 // says so ([Host.Ended]), or if the host answers initialize with a serverSeq
@@ -87,7 +88,8 @@
 //	64 MiB   of pieces of messages, on 64 channels of a connection
 //	16,384   URIs that belong to something, each to 8 at most; as many lists
 //	4,096    templates of URIs
-//	1,024    canvases; clients whose capabilities are known
+//	1,024    canvases; clients that are remembered
+//	16,384   the weight of what is kept for them
 //	4 KiB    of a URI or a clientId
 //	16 KiB   of a client's capabilities
 //

@@ -13,7 +13,8 @@ const (
 	maxOwners   = 8        // of one URI
 	maxPrefixes = 4096
 	maxCanvases = 1024
-	maxClients  = 1024 // whose capabilities are remembered
+	maxClients  = 1024     // that are remembered
+	maxKept     = 16 << 10 // of the weight of what is kept for clients
 	maxClientID = 4 << 10
 )
 
@@ -22,6 +23,7 @@ const (
 type Host struct {
 	key     func(uri string) string
 	changes atomic.Uint64 // how often something may have ceased to belong to what it did
+	servers atomic.Bool   // it has named a channel of an MCP server
 
 	mu       sync.Mutex // guards the fields below
 	seq      int64      // the highest serverSeq on any connection
@@ -31,11 +33,20 @@ type Host struct {
 	floor    stamp                          // the same of the lists that there is no room for
 	heard    uint64                         // messages
 	canvases *simplelru.LRU[string, Canvas]
-	clients  *simplelru.LRU[clientKey, hello]
+	clients  *simplelru.LRU[clientKey, *client]
+	kept     int     // weight of what is kept for clients
 	command  *string // what begins a command to the host; nil: it has not said
 }
 
 type clientKey struct{ subject, clientID string }
+
+// A client is what is remembered of one for when it comes again.
+type client struct {
+	hello  hello
+	known  bool // it has declared that
+	kept   any
+	weight int
+}
 
 // NewHost returns a Host of which nothing is known. Key returns the form in
 // which URIs are compared; nil: as they are written.
@@ -54,7 +65,9 @@ func (h *Host) forgetLocked() {
 	h.prefixes = newLRU[string, *owned](maxPrefixes, nil)
 	h.lists = newLRU(maxOwned, func(_ listKey, when stamp) { h.floor = later(h.floor, when) })
 	h.canvases = newLRU[string, Canvas](maxCanvases, nil)
-	h.clients = newLRU[clientKey, hello](maxClients, nil)
+	h.clients = newLRU(maxClients, func(_ clientKey, c *client) { h.kept -= c.weight })
+	h.kept = 0
+	h.servers.Store(false)
 	h.changes.Add(1)
 }
 
@@ -132,6 +145,9 @@ func (h *Host) learn(facts []Fact, seq int64) {
 		}
 		switch f.Kind {
 		case Has, HasNot, Lists, Hints, Claims:
+			if f.What == Server {
+				h.servers.Store(true)
+			}
 			h.ownershipLocked(f)
 		case CanvasIs, CanvasChanges, CanvasSource:
 			h.canvasLocked(f)
@@ -139,18 +155,34 @@ func (h *Host) learn(facts []Fact, seq int64) {
 	}
 }
 
-// remember notes what a client has said of itself.
-func (h *Host) remember(subject string, one hello) {
-	if one.clientID == "" || len(one.clientID) > maxClientID {
-		return
+// HasServers reports whether the host has named the channel of an MCP server to any
+// client.
+func (h *Host) HasServers() bool { return h.servers.Load() }
+
+// clientLocked returns what is remembered of a client, nil for one that cannot be.
+func (h *Host) clientLocked(key clientKey) *client {
+	if key.clientID == "" || len(key.clientID) > maxClientID {
+		return nil
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.clients.Add(clientKey{subject, one.clientID}, one)
+	c, ok := h.clients.Get(key)
+	if !ok {
+		c = new(client)
+		h.clients.Add(key, c)
+	}
+	return c
 }
 
-func (h *Host) recall(subject, clientID string) (hello, bool) {
+// greet remembers what a client has declared, if it has. Else it returns what the
+// client declared before.
+func (h *Host) greet(key clientKey, says hello, declares bool) (before hello, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.clients.Get(clientKey{subject, clientID})
+	c := h.clientLocked(key)
+	switch {
+	case c == nil:
+		return hello{}, false
+	case declares:
+		c.hello, c.known = says, true
+	}
+	return c.hello, c.known
 }
