@@ -3,6 +3,7 @@
 # make demo     relay, NATS, host-agent and a demo host in one process
 # make bench    relay and host-agent beside other ways; ARGS='fanout latency --json FILE' picks parts, ARGS='--out README.md' keeps the table
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
+# make pictures  the states of the console, in artifacts/: desktop and phone, light and dark
 # make faults   breaks every network and process under load; writes the table in docs/faults.md
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
@@ -19,7 +20,7 @@ PKGS    := ./...
 LONG    := ./test/browser ./test ./routing ./gateway ./test/large ./test/faults ./test/nat
 PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
-.PHONY: all build test lint bench microbench demo faults soak fuzz interop deps
+.PHONY: all build test lint bench microbench demo faults soak fuzz interop deps pictures
 
 all: build
 
@@ -57,6 +58,9 @@ fuzz:
 
 demo:
 	$(GO) run ./cmd/relay demo
+
+pictures:
+	PICTURES=1 $(GO) test -count=1 -run '^TestConsoleStates$$' ./test/browser
 
 faults:
 	$(GO) run ./test/cmd/faults --out docs/faults.md

@@ -52,6 +52,9 @@ type toolReadyAction struct {
 	Confirmed         string          `json:"confirmed,omitempty"`
 	ConfirmationTitle string          `json:"confirmationTitle,omitempty"`
 	Options           []confirmOption `json:"options,omitempty"`
+	Risk              json.RawMessage `json:"riskAssessment,omitempty"`
+	Edits             json.RawMessage `json:"edits,omitempty"`
+	Editable          bool            `json:"editable,omitempty"`
 }
 
 type toolContentAction struct {

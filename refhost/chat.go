@@ -21,18 +21,33 @@ type chat struct {
 	active   *turn   // nil between turns
 	script   *script // plays the active turn; nil between turns
 	draft    json.RawMessage
+	queued   []pendingMessage
+	steering *pendingMessage
+
+	// Of a chat that the agent made.
+	title         string
+	origin        chatOrigin
+	interactivity string
+}
+
+// chatOrigin tells who made a chat.
+type chatOrigin struct {
+	Kind       string `json:"kind"`
+	Chat       string `json:"chat,omitempty"`
+	ToolCallID string `json:"toolCallId,omitempty"`
 }
 
 type chatSummary struct {
-	Resource   string      `json:"resource"`
-	Title      string      `json:"title"`
-	Status     int         `json:"status"`
-	ModifiedAt string      `json:"modifiedAt"`
-	Origin     plainOrigin `json:"origin"`
-	Movable    bool        `json:"movable,omitempty"` // since 1.0
+	Resource      string     `json:"resource"`
+	Title         string     `json:"title"`
+	Status        int        `json:"status"`
+	ModifiedAt    string     `json:"modifiedAt"`
+	Origin        chatOrigin `json:"origin"`
+	Interactivity string     `json:"interactivity,omitempty"`
+	Movable       bool       `json:"movable,omitempty"` // since 1.0
 }
 
-// plainOrigin tells that the user made the chat.
+// plainOrigin tells who wrote a message.
 type plainOrigin struct {
 	Kind string `json:"kind"`
 }
@@ -44,6 +59,9 @@ type chatState struct {
 	ActiveTurn      *turn           `json:"activeTurn,omitempty"`
 	Draft           json.RawMessage `json:"draft,omitempty"`
 
+	QueuedMessages  []pendingMessage `json:"queuedMessages,omitempty"`
+	SteeringMessage *pendingMessage  `json:"steeringMessage,omitempty"`
+
 	// For clients whose version has canvases.
 	Canvases []canvasResource `json:"canvases,omitzero"`
 }
@@ -54,7 +72,7 @@ type turn struct {
 	StartedAt     string          `json:"startedAt"`
 	Duration      *int64          `json:"duration,omitempty"` // ms, from the end on
 	Message       json.RawMessage `json:"message"`
-	ResponseParts []any           `json:"responseParts"` // *markdownPart, *toolPart or *errorPart
+	ResponseParts []any           `json:"responseParts"` // *markdownPart, *toolPart, *questionPart, *errorPart, or JSON
 	Usage         *usage          `json:"usage,omitempty"`
 	State         string          `json:"state,omitempty"` // complete, cancelled or error, from the end on
 
@@ -62,17 +80,24 @@ type turn struct {
 }
 
 func (ch *chat) summary() chatSummary {
+	origin := ch.origin
+	if origin.Kind == "" {
+		origin.Kind = "user"
+	}
 	return chatSummary{
-		Resource:   ch.uri,
-		Status:     ch.status,
-		ModifiedAt: timestamp(ch.modified),
-		Origin:     plainOrigin{"user"},
-		Movable:    ch != ch.session.chat && ch.session.host.dialect.own[0].compare(firstStable) >= 0,
+		Resource:      ch.uri,
+		Title:         ch.title,
+		Status:        ch.status,
+		ModifiedAt:    timestamp(ch.modified),
+		Origin:        origin,
+		Interactivity: ch.interactivity,
+		Movable:       ch != ch.session.chat && ch.session.host.dialect.own[0].compare(firstStable) >= 0,
 	}
 }
 
 func (ch *chat) state(v view) chatState {
-	state := chatState{chatSummary: ch.summary(), Turns: ch.turns, ActiveTurn: ch.active, Draft: ch.draft}
+	state := chatState{chatSummary: ch.summary(), Turns: ch.turns, ActiveTurn: ch.active, Draft: ch.draft,
+		QueuedMessages: ch.queued, SteeringMessage: ch.steering}
 	if v.Turns != nil {
 		state.Turns = ch.turns[max(0, len(ch.turns)-max(0, *v.Turns)):]
 		if len(state.Turns) < len(ch.turns) {
@@ -165,7 +190,7 @@ func (ch *chat) applyLocked(action any, env envelope) {
 func (ch *chat) updateStatusLocked() {
 	status := statusIdle
 	switch {
-	case ch.active != nil && len(ch.active.pending())+len(ch.active.blocked()) > 0:
+	case ch.active != nil && (len(ch.active.pending())+len(ch.active.blocked()) > 0 || ch.active.question("") != nil):
 		status = statusInputNeeded
 	case ch.active != nil:
 		status = statusInProgress

@@ -77,6 +77,10 @@ func (h *Host) chatActionLocked(env envelope) {
 		ch.clientCancelLocked(env)
 	case "chat/toolCallConfirmed":
 		ch.clientConfirmLocked(env)
+	case "chat/inputCompleted":
+		ch.clientAnswerLocked(env)
+	case "chat/pendingMessageSet", "chat/pendingMessageRemoved":
+		ch.clientPendingLocked(env)
 	case "chat/draftChanged":
 		var a struct {
 			Draft *json.RawMessage `json:"draft"`
@@ -145,6 +149,7 @@ func (ch *chat) clientCancelLocked(env envelope) {
 	}
 	ch.stopLocked()
 	ch.applyLocked(turnEndAction{Type: "chat/turnCancelled", TurnID: a.TurnID, Duration: int64(*a.Duration)}, env)
+	ch.nextLocked()
 }
 
 type toolConfirmedAction struct {

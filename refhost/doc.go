@@ -109,6 +109,13 @@
 //	permission        asks before it uses one: the first answer counts
 //	terminal          uses a tool with a terminal, which stays
 //	error             fails
+//	show everything   says parts of all kinds, one that nobody knows too
+//	edit, danger      asks before it changes two files; before a command that a judge warns of
+//	ask               asks the user; also ask choice, ask url
+//	subagent          has another chat of the session do something
+//	hostile           says what a host that means harm would
+//	history N         puts N turns before those that there are
+//	sessions N        adds N sessions
 //	canvas ID         opens a canvas
 //	canvas VERB …     does something with the latest: see Canvases
 //	mcp VERB …        does something with an MCP server: see MCP servers
@@ -116,7 +123,9 @@
 //	anything else     says it again, word by word
 //
 // A turn ends with chat/usage and chat/turnComplete or chat/error.
-// A turn that starts while another is active takes its place.
+// A turn that starts while another is active takes its place. Messages that are
+// queued begin a turn when there is none; one that steers is said to be read at
+// once.
 //
 // # Canvases
 //

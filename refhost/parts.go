@@ -2,6 +2,7 @@ package refhost
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -54,6 +55,9 @@ type toolCall struct {
 	ToolInput         string          `json:"toolInput,omitempty"`
 	ConfirmationTitle string          `json:"confirmationTitle,omitempty"`
 	Options           []confirmOption `json:"options,omitempty"`
+	Risk              json.RawMessage `json:"riskAssessment,omitempty"`
+	Edits             json.RawMessage `json:"edits,omitempty"`
+	Editable          bool            `json:"editable,omitempty"`
 	Confirmed         string          `json:"confirmed,omitempty"`
 	SelectedOption    *confirmOption  `json:"selectedOption,omitempty"`
 	Reason            string          `json:"reason,omitempty"`
@@ -139,6 +143,8 @@ func (t *turn) reduce(action any) {
 				Contributor: a.Contributor, Meta: a.Meta,
 			}})
 		}
+	case inputRequestedAction, inputCompletedAction:
+		t.reduceQuestion(action)
 	default:
 		t.reduceTool(action)
 	}
@@ -151,6 +157,7 @@ func (t *turn) reduceTool(action any) {
 		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolStreaming {
 			tc.InvocationMessage, tc.ToolInput, tc.Confirmed = a.InvocationMessage, a.ToolInput, a.Confirmed
 			tc.ConfirmationTitle, tc.Options = a.ConfirmationTitle, a.Options
+			tc.Risk, tc.Edits, tc.Editable = a.Risk, a.Edits, a.Editable
 			tc.Status = toolPending
 			if a.Confirmed != "" {
 				tc.Status = toolRunning
@@ -179,6 +186,7 @@ func (tc *toolCall) confirm(a toolConfirmedAction) {
 		tc.SelectedOption = &tc.Options[i]
 	}
 	tc.ConfirmationTitle, tc.Options = "", nil
+	tc.Risk, tc.Edits, tc.Editable = nil, nil, false
 	if *a.Approved {
 		tc.Status, tc.Confirmed = toolRunning, a.Confirmed
 	} else {
@@ -224,6 +232,7 @@ func (t *turn) cancelTools() {
 		if tc.Status != toolCompleted && tc.Status != toolCancelled {
 			tc.Status, tc.Reason = toolCancelled, "skipped"
 			tc.ConfirmationTitle, tc.Options, tc.Confirmed, tc.Content = "", nil, "", nil
+			tc.Risk, tc.Edits, tc.Editable = nil, nil, false
 		}
 	}
 }
@@ -234,7 +243,8 @@ type inputRequest struct {
 	Kind     string          `json:"kind"`
 	Chat     string          `json:"chat"`
 	TurnID   string          `json:"turnId"`
-	ToolCall json.RawMessage `json:"toolCall"`
+	ToolCall json.RawMessage `json:"toolCall,omitempty"`
+	Request  map[string]any  `json:"request,omitempty"` // of a question
 }
 
 // updateWaitingLocked publishes what the session began or ceased to wait for.
@@ -250,6 +260,9 @@ func (s *session) updateWaitingLocked() {
 		}
 		for _, tc := range t.blocked() {
 			now = append(now, ch.inputRequest("toolAuthentication", t, tc))
+		}
+		if q := t.question(""); q != nil {
+			now = append(now, inputRequest{ID: fmt.Sprint("chatInput:", ch.uri, ":", q.Request["id"]), Kind: "chatInput", Chat: ch.uri, TurnID: t.ID, Request: q.Request})
 		}
 	}
 	before := s.waiting

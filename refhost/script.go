@@ -19,6 +19,8 @@ type script struct {
 	stop      chan struct{} // closed when the turn is cancelled or given up
 	confirmed chan bool     // the user's answer to a tool's confirmation; capacity 1
 
+	answered chan inputCompletedAction // the user's answer to a question; capacity 1
+
 	output int // tokens that were said; owned by the script
 }
 
@@ -36,6 +38,7 @@ func (ch *chat) runLocked(input int, play func(*script)) {
 		input:     input,
 		stop:      make(chan struct{}),
 		confirmed: make(chan bool, 1),
+		answered:  make(chan inputCompletedAction, 1),
 	}
 	ch.script = s
 	ch.session.host.goLocked(func() { play(s) })
@@ -63,6 +66,10 @@ func (s *script) play(prompt string) {
 	}
 	if appPattern.MatchString(prompt) && s.firstMCP() != "" {
 		s.callMCP("show_board", "")
+		return
+	}
+	if show := showPrompt(strings.TrimSpace(prompt)); show != nil {
+		show(s)
 		return
 	}
 	switch strings.TrimSpace(prompt) {
@@ -143,6 +150,7 @@ func (s *script) end(action turnEndAction) {
 	if s.emitLocked(usageAction{actionUsage, s.turnID, usage{s.input, s.output}}) {
 		s.emitLocked(action)
 		s.chat.script = nil
+		s.chat.nextLocked()
 	}
 }
 

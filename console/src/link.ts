@@ -41,6 +41,11 @@ export class Link {
     return Boolean(this.conn?.live);
   }
 
+  /** What an agent wants to be signed in to, and is not by this page. */
+  unsigned(agent: Json): Json[] {
+    return array(agent?.protectedResources).filter((r) => r?.required !== false && !this.tokens.has(r?.resource));
+  }
+
   connect(): void {
     // One id for each time the page is loaded, not for the tab: browsers copy
     // what a tab has stored when it is duplicated, and a host sends what

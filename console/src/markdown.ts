@@ -16,6 +16,10 @@ const marked = new Marked({
     html: ({ text }: any) => (/^<br\s*\/?>$/i.test(text.trim()) ? '<br>' : escape(text)),
     code: ({ text, lang }: any) => `<pre class="code" data-lang="${escape((lang ?? '').split(/\s/)[0])}"><code>${escape(text)}</code></pre>`,
     image: ({ href, text }: any) => `<a href="${escape(href)}">${escape(text || 'picture')}</a>`, // pictures are not loaded from elsewhere
+    heading({ tokens, depth }: any): string { // below those of the page
+      const name = `h${Math.min(6, depth + 2)}`;
+      return `<${name}>${(this as any).parser.parseInline(tokens)}</${name}>`;
+    },
     checkbox: ({ checked }: any) => (checked ? '☑ ' : '☐ '),
   },
 });
@@ -23,6 +27,7 @@ const marked = new Marked({
 const allowed = {
   ALLOWED_TAGS: ['a', 'blockquote', 'br', 'code', 'del', 'em', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'hr', 'li', 'ol', 'p', 'pre', 'strong', 'table', 'tbody', 'td', 'th', 'thead', 'tr', 'ul'],
   ALLOWED_ATTR: ['href', 'title', 'start', 'align', 'data-lang', 'class'],
+  ADD_URI_SAFE_ATTR: ['start', 'align', 'data-lang'], // are no addresses
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
   ALLOW_ARIA_ATTR: false,
   ALLOW_DATA_ATTR: false,

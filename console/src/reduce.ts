@@ -338,7 +338,7 @@ function endTurn(s: Json, a: Action, state: string): Json {
   if (!active || active.id !== a.turnId) return s;
   const responseParts = active.responseParts.map((part: Json) => {
     const call = part.toolCall;
-    if (part.kind !== 'toolCall' || ['completed', 'cancelled'].includes(call?.status)) return part;
+    if (part.kind !== 'toolCall' || !isObject(call) || ['completed', 'cancelled'].includes(call.status)) return part;
     const streaming = call.status === 'streaming';
     return {
       kind: 'toolCall',

@@ -11,6 +11,7 @@ function begin({ theme, readOnly }: any, port: MessagePort): void {
     fontFamily: 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace',
     linkHandler: { activate: () => {} }, // links of programs lead nowhere
   });
+  document.body.style.background = theme.background;
   const fit = new FitAddon();
   terminal.loadAddon(fit);
   terminal.open(document.body);

@@ -16,7 +16,7 @@ export function Inbox({ now }: { now: number }) {
   const many = app.hosts.length > 1;
   const minute = Math.floor(now / 30_000); // rows are drawn again this often, for their times
   return (
-    <aside class="side" aria-label="Sessions">
+    <div class="side" role={app.session ? 'complementary' : 'main'} aria-label="Sessions">
       <div class="side-head">
         <div class="search"><Icon name="search" />
           <input id="search" type="search" placeholder="Search sessions" aria-label="Search sessions" value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>
@@ -34,7 +34,7 @@ export function Inbox({ now }: { now: number }) {
         <Groups all={all} many={many} minute={minute} />
       </div>
       <About now={now} />
-    </aside>
+    </div>
   );
 }
 
@@ -137,7 +137,7 @@ function SignInNotes() {
   for (const link of app.links.values()) {
     if (!link.live) continue;
     for (const agent of link.store.agents) {
-      const needs = (agent?.protectedResources ?? []).filter((r: Json) => r?.required !== false && !link.tokens.has(r.resource));
+      const needs = link.unsigned(agent);
       if (needs.length > 0) wanted.push({ link, agent, needs });
     }
   }

@@ -48,7 +48,7 @@ function Form({ link }: { link: Link }) {
   const [said, setSaid] = useState('');
   const directory = folder.trim() ? uriOf(folder.trim()) : '';
   const schema = useSchema(link, provider, directory, config);
-  const wants = array(agent.protectedResources).filter((r) => r?.required !== false && !link.tokens.has(r.resource));
+  const wants = link.unsigned(agent);
 
   const submit = async (e: Event) => {
     e.preventDefault();
@@ -117,7 +117,7 @@ function Property({ name, p, value, set, complete }: { name: string; p: Json; va
   if (Array.isArray(p.enum) && !complete) {
     const labels = array(p.enumLabels);
     const about = array(p.enumDescriptions)[p.enum.indexOf(value)];
-    return <><label for={id}>{label}</label><select id={id} value={String(value ?? '')} title={text(p.description)} onChange={(e) => set(p.enum.find((v: Json) => String(v) === e.currentTarget.value))}>{value === undefined && <option value="" />}{p.enum.map((v: Json, i: number) => <option key={String(v)} value={String(v)}>{text(labels[i]) || String(v)}</option>)}</select>{text(about) && <p class="dim">{text(about)}</p>}</>;
+    return <><label for={id}>{label}</label><select id={id} value={String(value ?? '')} title={text(p.description)} onChange={(e) => set(p.enum.find((v: Json) => String(v) === e.currentTarget.value))}>{value === undefined && <option value="">As the host has it</option>}{p.enum.map((v: Json, i: number) => <option key={String(v)} value={String(v)}>{text(labels[i]) || String(v)}</option>)}</select>{text(about) && <p class="dim">{text(about)}</p>}</>;
   }
   if (p.type === 'boolean') return <label class="check"><input type="checkbox" checked={value === true} onChange={(e) => set(e.currentTarget.checked)} /> {label}</label>;
   return (

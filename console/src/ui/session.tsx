@@ -29,13 +29,13 @@ export function Session({ now }: { now: number }) {
   const chat = link?.store.get(chatUri);
   const agent = agentName(state ?? link?.store.sessions.get(session));
   return (
-    <main class="chat" aria-labelledby="chat-title">
+    <div class="chat" role={session ? 'main' : 'region'} aria-labelledby="chat-title">
       <Head agent={agent} state={state} />
       <Log key={`${app.host} ${session} ${chatUri}`} chat={chat} agent={agent} now={now} />
       {chat && app.readOnly && <p id="looking" class="looking">You can look at this, and change nothing. Good until {when(app.grant?.expires, now)}.</p>}
       {chat && !app.readOnly && chat.interactivity === 'read-only' && <p class="looking">This is the work of another agent: you can look at it.</p>}
       {chat && !app.readOnly && chat.interactivity !== 'read-only' && <Composer key={chatUri} chat={chat} />}
-    </main>
+    </div>
   );
 }
 
@@ -44,7 +44,7 @@ function Head({ agent, state }: { agent: string; state: Json }) {
   const summary = link?.store.sessions.get(session);
   const sub = !session ? '' : [agent, link?.live && statusWord(summary?.status), folderOf(state ?? summary), app.hosts.length > 1 ? app.host : ''].filter(Boolean).join(' · ');
   return (
-    <header class="chat-head">
+    <div class="chat-head">
       <div class="row">
         {session && <button id="back" class="quiet round" type="button" aria-label="Back to the list of sessions" onClick={() => app.leave()}><Icon name="back" /></button>}
         <div class="grow">
@@ -54,7 +54,7 @@ function Head({ agent, state }: { agent: string; state: Json }) {
         {session && link && <SessionMenu archived={Boolean((summary?.status ?? 0) & 64)} />}
       </div>
       <Chips state={state} />
-    </header>
+    </div>
   );
 }
 

@@ -22,7 +22,7 @@ export function Shell({ now }: { now: number }) {
   const hasToken = app.token !== '';
   return (
     <div class="page" data-pane={open ? 'chat' : 'list'} data-side={app.pane ? app.pane.kind : ''}>
-      {hasToken && <a class="skip" href="#prompt" onClick={(e) => { e.preventDefault(); (document.querySelector('#prompt') as HTMLElement ?? document.querySelector('#new-session'))?.focus(); }}>To the message</a>}
+      {hasToken && open && <nav class="skip" aria-label="Skip"><button type="button" onClick={() => (document.querySelector('#prompt') as HTMLElement ?? document.querySelector('#chat-title'))?.focus()}>To the message</button></nav>}
       <Bar now={now} />
       {!hasToken && <Gate />}
       {hasToken && (

@@ -53,7 +53,7 @@ export function Tool({ turnId, call, readOnly, connected, answer }: Props) {
         <details open={open}>
           <summary class="row">
             <Icon name={kind} /><span class="name">{text(call.displayName) || text(call.toolName) || 'Tool'}</span>
-            {said && said !== asked && <span class="says">{said}</span>}
+            {said && said !== asked && !pending && <span class="says">{said}</span>}
             <Badge tone={toolTone(state)}>{state}</Badge>
           </summary>
           {!pending && <Inside call={call} kind={kind} />}
@@ -239,7 +239,7 @@ function Approval({ turnId, call, kind, readOnly, connected, answer }: Props & {
       {shown && edited === undefined && <div class="input"><pre tabIndex={0} class={kind === 'command' ? 'command' : ''} aria-label="Input">{shown}</pre><Copy text={() => shown} /></div>}
       {edited !== undefined && <textarea class="command" aria-label="Input to approve" value={edited} onInput={(e) => setEdited(e.currentTarget.value)} />}
       {(risk.text || risk.loading) && (
-        <p class={`risk${risk.danger ? ' danger' : ''}`} role="note"><Icon name="alert" /><span>{risk.loading ? 'The risk is being looked at…' : risk.text}</span></p>
+        <p class={`risk${risk.danger ? ' danger' : risk.loading ? '' : ' low'}`} role="note"><Icon name="alert" /><span>{risk.loading ? 'The risk is being looked at…' : risk.text}</span></p>
       )}
       {readOnly ? <p class="dim">Waits for somebody who may answer.</p> : (
         <div class="question" role="group" aria-label={title} data-ask>

@@ -23,14 +23,14 @@ export const Turn = memo(({ turn, agent, channel, pending, active, live, connect
   return (
     <article class={`turn${pending ? ' pending' : ''}${live ? ' live' : ''}`} aria-busy={live} data-turn={turn.id}>
       <div class="prompt">
-        <h3 class="unseen">{who === 'user' || !who ? 'User' : who}</h3>
+        <span class="unseen">{who === 'user' || !who ? 'User' : who}: </span>
         <p class="text">{text(turn.message?.text)}</p>
         <Attachments of={turn.message} />
         <span class="dim time">{when(turn.startedAt)}</span>
       </div>
       {!pending && (
         <div class="reply">
-          <h3 class="unseen">{agent}</h3>
+          <span class="unseen">{agent}: </span>
           <div class="parts">
             {parts.map((part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} answer={answerOf(channel, part)} />)}
           </div>
@@ -114,9 +114,20 @@ function Outcome({ turn, pending, last, connected, readOnly }: { turn: Json; pen
   return (
     <>
       {!array(turn.responseParts).some((p) => p.kind === 'error') && <p class="error">{text(turn.error?.message) || 'This turn failed.'}</p>}
+      {last && connected && !readOnly && <SignInAgain />}
       {last && connected && !readOnly && end?.kind === 'error' && end.resumable === true && <button type="button" onClick={() => app.resume(turn)}>Try again from here</button>}
     </>
   );
+}
+
+/** An agent that has failed may have wanted a token. */
+function SignInAgain() {
+  const { link, session } = app;
+  const provider = link?.store.get(session)?.provider;
+  const agent = link?.store.agents.find((a) => a?.provider === provider);
+  const resources = agent ? link!.unsigned(agent) : [];
+  if (resources.length === 0) return null;
+  return <button type="button" class="primary" onClick={() => app.open({ kind: 'sign-in', link, agent, resources })}>Sign in to {text(resources[0].resource_name) || resources[0].resource}</button>;
 }
 
 function Foot({ turn, parts }: { turn: Json; parts: Json[] }) {

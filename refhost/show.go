@@ -1,0 +1,381 @@
+package refhost
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// showPrompt returns what the agent does to show what a host can say, nil for
+// other prompts.
+func showPrompt(prompt string) func(*script) {
+	switch prompt {
+	case "show everything":
+		return (*script).showEverything
+	case "edit":
+		return (*script).askEdit
+	case "danger":
+		return (*script).askDanger
+	case "ask":
+		return func(s *script) { s.askUser(askAll) }
+	case "ask choice":
+		return func(s *script) { s.askUser(askChoice) }
+	case "ask url":
+		return func(s *script) { s.askUser(askURL) }
+	case "subagent":
+		return (*script).useSubagent
+	case "hostile":
+		return (*script).showHostile
+	}
+	name, number, _ := strings.Cut(prompt, " ")
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 || n > maxShown {
+		return nil
+	}
+	switch name {
+	case "history":
+		return func(s *script) { s.addHistory(n) }
+	case "sessions":
+		return func(s *script) { s.addSessions(n) }
+	}
+	return nil
+}
+
+// maxShown bounds what a prompt can have made.
+const maxShown = 10_000
+
+// part adds a part that never changes, as JSON.
+func (s *script) part(raw string) {
+	s.emit(partAction{"chat/responsePart", s.turnID, json.RawMessage(raw)})
+}
+
+const showMarkdown = "# What was found\n\nThe test reads the **clock twice**. See [the notes](https://example.com/notes), and `session.go`.\n\n" +
+	"| package | tests | time |\n|---|---:|---:|\n| cart | 318 | 2.1 s |\n| session | 41 | 0.3 s |\n\n" +
+	"1. Pass the clock in.\n2. Run it 500 times:\n   - with `-race`,\n   - without.\n\n" +
+	"```go\nfunc newSession(now time.Time) session {\n\treturn session{expires: now.Add(time.Hour)} // one hour\n}\n```\n\n> Nothing else depends on it.\n\n- [x] found\n- [ ] mended\n"
+
+// onePixel is a picture.
+const onePixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+// showEverything says all kinds of parts, one that nobody knows too.
+func (s *script) showEverything() {
+	s.part(`{"kind":"reasoning","id":"think","content":"The test fails once in twenty runs. That smells of **time**."}`)
+	s.say(showMarkdown)
+	s.part(`{"kind":"systemNotification","content":{"markdown":"The build in the background has **ended**."}}`)
+	s.part(`{"kind":"contentRef","uri":"file:///demo/shop/README.md","contentType":"text/markdown"}`)
+	s.part(`{"kind":"x-hologram","shape":"cube","note":"of a version to come"}`)
+	s.quickTool("search", "grep", "Search", `{"pattern":"time.Now","path":"/demo/shop"}`, "Searched for time.Now", textContent{"text", "session.go:8: func newSession(now time.Time) session {"})
+	s.quickTool("web", "web_fetch", "Fetch", `{"url":"https://example.com/notes"}`, "Read a page", textContent{"text", "Notes on clocks"})
+	s.quickTool("image", "screenshot", "Screenshot", "", "Took a picture", json.RawMessage(`{"type":"embeddedResource","contentType":"image/png","data":"`+onePixel+`"}`), json.RawMessage(`{"type":"x-smell","of":"roses"}`))
+	s.quickTool("edited", "edit_file", "Edit", "", "Changed session.go", json.RawMessage(`{"type":"fileEdit",`+editOf+`}`))
+	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: "tc-failed", ToolName: "bash", DisplayName: "Shell"})
+	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: "tc-failed", InvocationMessage: "go test ./cart", ToolInput: `{"command":"go test ./cart"}`, Confirmed: "setting"})
+	s.emit(toolCompleteAction{"chat/toolCallComplete", s.turnID, "tc-failed", toolResult{
+		PastTenseMessage: "Ran go test ./cart", Content: []any{textContent{"text", "\x1b[31mFAIL\x1b[0m cart 2.1s\n"}}, Error: &toolError{"exit status 1"},
+	}})
+	s.say("That is everything.")
+	s.complete()
+}
+
+// quickTool uses a tool that needs nobody's word.
+func (s *script) quickTool(id, name, display, input, past string, content ...any) {
+	id = "tc-" + id
+	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: id, ToolName: name, DisplayName: display})
+	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: id, InvocationMessage: past, ToolInput: input, Confirmed: "not-needed"})
+	s.completeTool(id, past, content...)
+}
+
+func dataURI(text string) string {
+	return "data:text/plain;base64," + base64.StdEncoding.EncodeToString([]byte(text))
+}
+
+const sessionGo = "package shop\n\nimport \"time\"\n\ntype session struct{ expires time.Time }\n\nfunc newSession() session {\n\treturn session{expires: time.Now().Add(time.Hour)}\n}\n"
+
+// editOf is the members of a FileEdit.
+var editOf = fmt.Sprintf(`"before":{"uri":"file:///demo/shop/session.go","content":{"uri":%q}},"after":{"uri":"file:///demo/shop/session.go","content":{"uri":%q}},"diff":{"added":2,"removed":2}`,
+	dataURI(sessionGo), dataURI(strings.NewReplacer("newSession()", "newSession(now time.Time)", "time.Now()", "now").Replace(sessionGo)))
+
+var newFileOf = fmt.Sprintf(`"after":{"uri":"file:///demo/shop/session_test.go","content":{"uri":%q}},"diff":{"added":3,"removed":0}`,
+	dataURI("package shop\n\n// Tests come here.\n"))
+
+// askEdit asks before it changes two files.
+func (s *script) askEdit() {
+	s.ask(toolReadyAction{
+		ToolCallID: "tc-edit", InvocationMessage: "Edit session.go and add a test", ConfirmationTitle: "Change 2 files?", Options: confirmOptions,
+		Edits: json.RawMessage(`{"items":[{` + editOf + `},{` + newFileOf + `}]}`),
+		Risk:  json.RawMessage(`{"kind":"judge","status":"complete","reason":"Changes stay in the folder.","safety":0.9}`),
+	}, "edit_file", "Edit")
+}
+
+// askDanger asks before it does what a judge warns of, and says so a moment
+// after it has asked.
+func (s *script) askDanger() {
+	s.ask(toolReadyAction{
+		ToolCallID: "tc-danger", InvocationMessage: "Delete the build directory", ConfirmationTitle: "Run in the terminal?", ToolInput: `rm -rf "$BUILD"/*`,
+		Options: confirmOptions, Editable: true,
+		Risk: json.RawMessage(`{"kind":"judge","status":"complete","reason":{"markdown":"If BUILD is empty, this deletes everything below /."},"safety":0.1}`),
+	}, "bash", "Shell")
+}
+
+// ask starts a tool, and waits for the first answer of any client.
+func (s *script) ask(ready toolReadyAction, name, display string) {
+	ready.Type, ready.TurnID = "chat/toolCallReady", s.turnID
+	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: ready.ToolCallID, ToolName: name, DisplayName: display})
+	s.emit(ready)
+	var approved bool
+	select {
+	case approved = <-s.confirmed:
+	case <-s.stop:
+		return
+	case <-s.chat.session.host.done:
+		return
+	}
+	if approved {
+		s.completeTool(ready.ToolCallID, "Done", textContent{"text", "ok"})
+		s.say("Done, as you allowed.")
+	} else {
+		s.say("Then not.")
+	}
+	s.complete()
+}
+
+const (
+	askAll = `"message":"Before I begin, **a few things**:","questions":[` +
+		`{"id":"name","kind":"text","title":"Name","message":"What is the branch called?","required":true,"max":40},` +
+		`{"id":"runs","kind":"integer","title":"Runs","message":"How often shall I run it?","min":1,"max":1000,"defaultValue":500},` +
+		`{"id":"race","kind":"boolean","title":"Race detector","message":"With the race detector?","defaultValue":true},` +
+		`{"id":"where","kind":"single-select","title":"Where","message":"Where does it run?","options":[{"id":"here","label":"Here","recommended":true},{"id":"ci","label":"CI","description":"Slower, and cleaner"}],"allowFreeformInput":true},` +
+		`{"id":"what","kind":"multi-select","title":"What","message":"Which packages?","options":[{"id":"cart","label":"cart"},{"id":"session","label":"session"},{"id":"web","label":"web"}],"min":1}]`
+	askChoice = `"message":"The plan is ready.","questions":[{"id":"plan","kind":"single-select","message":"How shall I go on?","required":true,` +
+		`"options":[{"id":"go","label":"Do it","recommended":true},{"id":"step","label":"Step by step","description":"Ask before each change"},{"id":"no","label":"Plan anew"}]}]`
+	askURL = `"message":"Please look at the preview.","url":"https://example.com/preview"`
+)
+
+// A questionPart is a question of the agent's to the user.
+type questionPart struct {
+	Kind     string         `json:"kind"`
+	Request  map[string]any `json:"request"`
+	Response string         `json:"response,omitempty"`
+}
+
+type inputRequestedAction struct {
+	Type    string         `json:"type"`
+	Request map[string]any `json:"request"`
+}
+
+// inputCompletedAction is a client's answer.
+type inputCompletedAction struct {
+	RequestID string         `json:"requestId"`
+	Response  string         `json:"response"`
+	Answers   map[string]any `json:"answers"`
+}
+
+// askUser asks a question, and says what was answered.
+func (s *script) askUser(members string) {
+	h := s.chat.session.host
+	h.mu.Lock()
+	request := map[string]any{}
+	if err := json.Unmarshal([]byte(`{`+members+`}`), &request); err != nil {
+		panic(err) // it is a constant
+	}
+	request["id"] = h.cfg.NewID()
+	s.emitLocked(inputRequestedAction{"chat/inputRequested", request})
+	h.mu.Unlock()
+	select {
+	case a := <-s.answered:
+		s.say(fmt.Sprintf("You answered: %s %s", a.Response, encode(a.Answers)))
+	case <-s.stop:
+		return
+	case <-h.done:
+		return
+	}
+	s.complete()
+}
+
+// reduceQuestion changes the questions of a turn.
+func (t *turn) reduceQuestion(action any) {
+	switch a := action.(type) {
+	case inputRequestedAction:
+		t.ResponseParts = append(t.ResponseParts, &questionPart{Kind: "inputRequest", Request: a.Request})
+	case inputCompletedAction:
+		if q := t.question(a.RequestID); q != nil {
+			q.Response = a.Response
+			q.Request["answers"] = a.Answers
+		}
+	}
+}
+
+// question returns a question that nobody has answered; any, if the id is empty.
+func (t *turn) question(id string) *questionPart {
+	for _, part := range t.ResponseParts {
+		if q, ok := part.(*questionPart); ok && q.Response == "" && (id == "" || q.Request["id"] == id) {
+			return q
+		}
+	}
+	return nil
+}
+
+// clientAnswerLocked handles chat/inputCompleted. The first answer counts; later
+// ones come back all the same.
+func (ch *chat) clientAnswerLocked(env envelope) {
+	var a inputCompletedAction
+	if json.Unmarshal(env.action, &a) != nil || a.RequestID == "" || a.Response == "" {
+		return
+	}
+	if ch.active != nil && ch.script != nil && ch.active.question(a.RequestID) != nil {
+		ch.script.answered <- a // one question waits at a time
+	}
+	ch.applyLocked(a, env)
+}
+
+// useSubagent has another chat do something, which the session lists.
+func (s *script) useSubagent() {
+	h := s.chat.session.host
+	h.mu.Lock()
+	uri := chatScheme + "/" + h.cfg.NewID()
+	worker := &chat{
+		session: s.chat.session, uri: uri, status: statusIdle, modified: h.cfg.Now(), title: "Look for other clocks",
+		origin: chatOrigin{Kind: "tool", Chat: s.chat.uri, ToolCallID: "tc-agent"}, interactivity: "read-only",
+	}
+	h.chats[uri] = worker
+	worker.session.listed = append(worker.session.listed, worker)
+	h.emitLocked(worker.session.uri, chatAddedAction{"session/chatAdded", worker.summary()})
+	worker.session.touchLocked()
+	a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), encode(map[string]any{"text": "Look for other clocks", "origin": plainOrigin{"tool"}})}
+	worker.startTurnLocked(a, own(uri, a), "there are none")
+	h.mu.Unlock()
+	s.quickTool("agent", "task", "Task", "", "Asked another agent",
+		json.RawMessage(fmt.Sprintf(`{"type":"subagent","resource":%q,"title":"Look for other clocks","description":"in all packages"}`, uri)))
+	s.say("Another agent has looked.")
+	s.complete()
+}
+
+// showHostile says what a host that means harm would.
+func (s *script) showHostile() {
+	const script = `<img src=x onerror="window.owned=1"><script>window.owned=1</script><svg onload="window.owned=1">`
+	s.say(script + "\n\n[click](javascript:window.owned=1) [data](data:text/html,<script>window.owned=1</script>) ![leak](https://leak.invalid/picture.png)\n\n" +
+		"<style>*{display:none}</style><form action=https://leak.invalid><button style=\"position:fixed;inset:0\">Allow</button></form>\n\n" +
+		"<a id=prompt name=send class=composer href=\"https://leak.invalid\">x</a> [x](https://leak.invalid \"\\\" onmouseover=window.owned=1 x=\")\n\n" +
+		"```\"><script>window.owned=1</script>\n</code></pre><script>window.owned=1</script>\n```")
+	s.quickTool("hostile", script, script, script, script, textContent{"text", "\x1b]0;owned\x07\x1b]8;;javascript:window.owned=1\x07link\x1b]8;;\x07 " + script},
+		json.RawMessage(`{"type":"embeddedResource","contentType":"image/svg+xml","data":"`+base64.StdEncoding.EncodeToString([]byte(`<svg xmlns="http://www.w3.org/2000/svg"><script>parent.owned=1</script><image href="https://leak.invalid/x.png"/></svg>`))+`"}`),
+		json.RawMessage(`{"type":"embeddedResource","contentType":"image/png\" onerror=\"window.owned=1","data":"x"}`),
+		json.RawMessage(`{"type":"resource","uri":"javascript:window.owned=1"}`))
+	s.part(`{"kind":"` + strings.ReplaceAll(script, `"`, `\"`) + `"}`)
+	s.part(`{"kind":"toolCall","toolCall":null}`)
+	s.complete()
+}
+
+// addHistory puts so many turns before those that there are.
+func (s *script) addHistory(n int) {
+	defer s.complete()
+	h := s.chat.session.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	past := make([]*turn, n)
+	for i := range past {
+		at := s.started.Add(-time.Duration(n-i) * time.Minute)
+		past[i] = h.pastTurnLocked(demoTurn{fmt.Sprintf("Question %d", i), fmt.Sprintf("Answer **%d**\n\n```go\nreturn %d\n```", i, i)}, at)
+	}
+	s.chat.turns = append(past, s.chat.turns...)
+	h.emitLocked(s.chat.uri, turnsLoadedAction{Type: "chat/turnsLoaded", Turns: past})
+}
+
+// addSessions adds so many sessions.
+func (s *script) addSessions(n int) {
+	defer s.complete()
+	h := s.chat.session.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range min(n, maxSessions-len(h.sessions.keys)) {
+		added := h.addSessionLocked(providerName+":/"+h.cfg.NewID(), []string{"file:///demo/shop"}, s.started.Add(-time.Duration(i)*time.Hour))
+		added.title = fmt.Sprintf("Session %d", i)
+		h.announceLocked(added)
+	}
+}
+
+// ---- what waits to be said
+
+// A pendingMessage waits to be said to the agent.
+type pendingMessage struct {
+	ID      string          `json:"id"`
+	Message json.RawMessage `json:"message"`
+}
+
+type pendingAction struct {
+	Kind    string          `json:"kind"` // queued or steering
+	ID      string          `json:"id"`
+	Message json.RawMessage `json:"message"`
+}
+
+// clientPendingLocked handles chat/pendingMessageSet and chat/pendingMessageRemoved.
+func (ch *chat) clientPendingLocked(env envelope) {
+	var a pendingAction
+	if json.Unmarshal(env.action, &a) != nil || a.ID == "" {
+		return
+	}
+	rest := ch.queued[:0:0]
+	for _, m := range ch.queued {
+		if m.ID != a.ID {
+			rest = append(rest, m)
+		}
+	}
+	set := env.kind == "chat/pendingMessageSet"
+	switch {
+	case a.Kind == "steering" && set:
+		ch.steering = &pendingMessage{a.ID, a.Message}
+	case a.Kind == "steering":
+		ch.steering = nil
+	case set:
+		ch.queued = append(rest, pendingMessage{a.ID, a.Message})
+	default:
+		ch.queued = rest
+	}
+	ch.session.host.publishLocked(env, nil)
+	ch.steerLocked()
+	ch.nextLocked()
+}
+
+// steerLocked has the agent take what steers it, while it works.
+func (ch *chat) steerLocked() {
+	if ch.steering == nil || ch.script == nil {
+		return
+	}
+	m := *ch.steering
+	ch.steering = nil
+	h := ch.session.host
+	h.emitLocked(ch.uri, struct {
+		Type string `json:"type"`
+		Kind string `json:"kind"`
+		ID   string `json:"id"`
+	}{"chat/pendingMessageRemoved", "steering", m.ID})
+	h.parts++
+	ch.emitLocked(partAction{"chat/responsePart", ch.active.ID, newMarkdown(partID(h.parts), "I have read: "+textOf(m.Message))})
+}
+
+// nextLocked begins a turn with what waits, if there is none.
+func (ch *chat) nextLocked() {
+	if len(ch.queued) == 0 || ch.active != nil {
+		return
+	}
+	m := ch.queued[0]
+	ch.queued = ch.queued[1:]
+	h := ch.session.host
+	a := turnStartedAction{"chat/turnStarted", h.cfg.NewID(), timestamp(h.cfg.Now()), m.Message}
+	said := struct {
+		turnStartedAction
+		QueuedMessageID string `json:"queuedMessageId"`
+	}{a, m.ID}
+	ch.startTurnLocked(a, own(ch.uri, said), textOf(m.Message))
+}
+
+func textOf(message json.RawMessage) string {
+	var m struct {
+		Text string `json:"text"`
+	}
+	_ = json.Unmarshal(message, &m) // what is no message says nothing
+	return m.Text
+}

@@ -1,0 +1,284 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// pictures says that states are to be kept as pictures, in all forms: see make
+// pictures.
+var pictures = os.Getenv("PICTURES") != ""
+
+// forms are how people look at the console.
+var forms = []struct {
+	name    string
+	size    step
+	colours string
+}{
+	{"desktop-light", chromedp.EmulateViewport(1440, 900), "light"},
+	{"desktop-dark", chromedp.EmulateViewport(1440, 900), "dark"},
+	{"phone-light", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), "light"},
+	{"phone-dark", chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), "dark"},
+}
+
+// seen has a state looked at: by axe-core, which knows what makes a page hard to
+// use for some, in two forms, and by people, where pictures are wanted.
+func (p *page) seen(name string) {
+	p.t.Helper()
+	for i, f := range forms {
+		if !pictures && i != 0 && i != 3 {
+			continue
+		}
+		p.do(f.size, colours(f.colours))
+		p.settles()
+		p.accessible(name + " " + f.name)
+		if pictures {
+			p.shot(name + "-" + f.name)
+		}
+	}
+	p.do(forms[0].size, colours("light"))
+	p.settles()
+}
+
+// settles waits until what was asked for is drawn.
+func (p *page) settles() {
+	p.t.Helper()
+	eval[any](p, "window.drawn = false; requestAnimationFrame(() => requestAnimationFrame(() => { window.drawn = true; })); null")
+	p.until("the page to be drawn", patience, func() bool { return eval[bool](p, "window.drawn") })
+}
+
+// accessible fails for what axe-core finds.
+func (p *page) accessible(state string) {
+	p.t.Helper()
+	if !eval[bool](p, "'axe' in window") {
+		script, err := os.ReadFile("../../console/npm/axe-core/axe.min.js")
+		must(p.t, err)
+		eval[any](p, string(script)+"; null")
+	}
+	eval[any](p, `window.found = ''; axe.run({exclude: ['iframe']}, {resultTypes: ['violations']}).then((r) => {
+		window.found = JSON.stringify(r.violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.html.slice(0, 160) + ' ' + n.any.concat(n.all).map((c) => c.message).join(' ').slice(0, 200)).join(' | ')));
+	}, (e) => { window.found = JSON.stringify([String(e)]); }); null`)
+	p.until("axe-core", patience, func() bool { return eval[string](p, "window.found") != "" })
+	var found []string
+	must(p.t, json.Unmarshal([]byte(eval[string](p, "window.found")), &found))
+	for _, f := range found {
+		p.t.Errorf("%s: %s", state, f)
+	}
+}
+
+// count returns how many elements match.
+func (p *page) count(selector string) int {
+	return eval[int](p, fmt.Sprintf("document.querySelectorAll(%q).length", selector))
+}
+
+// enter fills a field in.
+func (p *page) enter(selector, text string) {
+	p.t.Helper()
+	p.await(selector)
+	p.do(chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+// TestConsoleStates goes through what an agent can ask and say, and answers it.
+// In each state the page can be used by all.
+func TestConsoleStates(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStack(t)
+	p.do(chromedp.EmulateViewport(1440, 900), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.wants("#sessions", "Fix the flaky login test")
+	p.seen("inbox")
+	p.click("#new-session")
+	p.await("#create")
+	p.seen("new-session")
+	p.click("#create")
+	p.wants("#chat-note", "Nothing has been said yet.")
+
+	// All that can be said is shown; what is not known, folded.
+	p.say("show everything")
+	p.wants(lastTurn+" .parts", "That is everything.")
+	for _, want := range []string{".md table td", ".md pre.code .hl-keyword", ".md a[target=_blank][rel~=noopener]", ".thinking", ".system", ".picture", ".edits", ".tool[data-kind=command] .error"} {
+		p.until(want, patience, func() bool { return p.count(lastTurn+" "+want) > 0 })
+	}
+	p.wants(lastTurn+" .parts > .raw", "of a version to come")
+	p.wants(lastTurn+" .tool .raw", "x-smell")
+	p.wants(lastTurn+" .tool[data-kind=command] pre.command", "go test ./cart")
+	if got := p.text(lastTurn + ` [data-call=tc-failed] [aria-label=Output]`); got != "FAIL cart 2.1s\n" {
+		t.Errorf("the terminal's colours are shown as %q", got)
+	}
+	p.seen("everything")
+
+	p.approves()
+	p.asks()
+	p.queues()
+
+	// Another chat, of another agent.
+	p.say("subagent")
+	p.wants(lastTurn+" .parts", "Another agent has looked.")
+	p.seen("subagent")
+	p.click(lastTurn + " .tool summary")
+	p.click(lastTurn + " .tool .chip")
+	p.wants("#turns", "You said: there are none")
+	if p.shows("#composer") {
+		t.Error("one can talk in the chat of a worker")
+	}
+	p.click(".chat-chip")
+
+	eval[any](p, `document.activeElement.blur(); dispatchEvent(new KeyboardEvent("keydown", {key: "k", ctrlKey: true}))`)
+	p.enter("#palette input", "flaky")
+	p.wants("#palette-list", "Fix the flaky login test")
+	p.seen("palette")
+	p.do(chromedp.SendKeys(chromedp.CSS("#palette input"), "\r"))
+	p.wants("#chat-title", "Fix the flaky login test")
+	p.click(".about summary")
+	p.click(".about button:first-child")
+	p.wants("#help", "Host-agent")
+	p.seen("help")
+	p.click("#help [aria-label=Close]")
+}
+
+// approves answers what the agent wants to do.
+func (p *page) approves() {
+	p.t.Helper()
+	p.say("edit")
+	p.wants(lastTurn+" .diff .added", "func newSession(now time.Time)")
+	p.wants(lastTurn+" .diff .removed", "func newSession()")
+	p.wants(lastTurn+" .approval", "session_test.go")
+	p.wants(lastTurn+" .risk", "Changes stay in the folder.")
+	p.wants(lastTurn+" .answers.wider", "Allow in this Session")
+	p.wants("#sessions [data-group=needs]", "show everything")
+	p.until("a count in the title", patience, func() bool { return strings.HasPrefix(p.text("title"), "(1) ") })
+	p.seen("approve-edit")
+	p.click(lastTurn + " .answers.wider button")
+	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+	p.wants(lastTurn+" .tool", "Answered: Allow in this Session")
+
+	// What the host marks as dangerous wants a second look.
+	p.say("danger")
+	p.wants(lastTurn+" .risk.danger", "deletes everything")
+	p.seen("approve-danger")
+	p.click(lastTurn + " .question button.primary")
+	p.wants(lastTurn+" .question button.armed", "Yes, Allow Once")
+	if got := p.text(lastTurn + " .tool .badge"); got != "waits for you" {
+		p.t.Errorf("after the first press, the tool is %q", got)
+	}
+	p.seen("approve-danger-armed")
+	p.click(lastTurn + " .question button.armed")
+	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+}
+
+// asks answers the agent's questions.
+func (p *page) asks() {
+	p.t.Helper()
+	p.say("ask")
+	p.wants(lastTurn+" .ask", "What is the branch called?")
+	p.seen("ask")
+	if eval[bool](p, "!document.querySelector('.ask button.primary').disabled") {
+		p.t.Error("an answer without what is needed can be given")
+	}
+	p.enter(lastTurn+" #q-name", "clock")
+	p.click(lastTurn + " .field:last-of-type .option:first-child input")
+	p.click(lastTurn + " .ask button.primary")
+	p.wants(lastTurn+" .parts", `You answered: accept {"name":{"state":"submitted","value":{"kind":"text","value":"clock"}},"race":{"state":"submitted","value":{"kind":"boolean","value":true}},`+
+		`"runs":{"state":"submitted","value":{"kind":"number","value":500}},"what":{"state":"submitted","value":{"kind":"selected-many","value":["cart"]}},"where":{"state":"submitted","value":{"kind":"selected","value":"here"}}}`)
+	p.wants(lastTurn+" .ask.answered", "Runs: 500")
+	p.say("ask choice")
+	p.wants(lastTurn+" .ask", "How shall I go on?")
+	p.seen("ask-choice")
+	p.click(lastTurn + " .ask .option:nth-child(2)")
+	p.wants(lastTurn+" .parts", `"value":"step"`)
+	p.say("ask url")
+	p.wants(lastTurn+" .ask a", "Open example.com")
+	p.click(lastTurn + " .ask .answers button:last-child")
+	p.wants(lastTurn+" .parts", "You answered: decline")
+}
+
+// queues says something while the agent works: for later, and at once.
+func (p *page) queues() {
+	p.t.Helper()
+	p.say("stream 100000 20")
+	p.await("#stop")
+	p.enter("#prompt", "hello")
+	p.click("#send")
+	p.wants(".waiting", "hello")
+	p.enter("#prompt", "be brief")
+	p.seen("queue")
+	p.click("#steer")
+	p.wants(lastTurn+" .parts", "I have read: be brief")
+	p.click("#stop")
+	p.wants(lastTurn+" .prompt", "hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+	if p.shows(".waiting") {
+		p.t.Error("what was said still waits")
+	}
+}
+
+// TestConsoleHostile lets a host say what it likes: nothing of it runs, leaves or
+// is more than text.
+func TestConsoleHostile(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	p.hostile = true
+	s := startStack(t)
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.begin()
+	eval[any](p, `window.loaded = []; new PerformanceObserver((l) => window.loaded.push(...l.getEntries().map((e) => e.name))).observe({type: 'resource'}); null`)
+	p.say("hostile")
+	p.wants(lastTurn+" .parts > .raw", "onerror")
+	p.until("the end", patience, func() bool { return p.count("#stop") == 0 })
+	p.settles()
+	for what, bad := range map[string]string{
+		"a script ran":                  "window.owned !== undefined",
+		"an element can run something":  "[...document.querySelectorAll('#turns *')].some((e) => [...e.attributes].some((a) => a.name.startsWith('on')))",
+		"there is a script":             "document.querySelector('#turns script, #turns style, #turns form, #turns iframe, #turns svg:not(.icon), #turns object') !== null",
+		"something was taken as styled": "document.querySelector('#turns [style]') !== null",
+		"a link leads to a script":      "[...document.querySelectorAll('#turns a[href]')].some((a) => !/^https?:|^mailto:/.test(a.href))",
+		"a link keeps its opener":       "[...document.querySelectorAll('#turns a[href]')].some((a) => a.target !== '_blank' || !a.relList.contains('noopener'))",
+		"an id was taken":               "document.querySelectorAll('#prompt').length !== 1 || document.querySelectorAll('.composer').length !== 1",
+		"something was loaded":          "window.loaded.some((n) => !n.startsWith(location.origin) && !n.startsWith('data:'))",
+		"a button is covered":           "(b => document.elementFromPoint(b.x + b.width / 2, b.y + b.height / 2)?.closest('#send, #prompt') === null)(document.querySelector('#prompt').getBoundingClientRect())",
+	} {
+		if eval[bool](p, bad) {
+			t.Error(what)
+		}
+	}
+	p.shot("hostile")
+}
+
+// TestConsoleMany has a long chat and many sessions: what is drawn is what is near.
+func TestConsoleMany(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStack(t)
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.begin()
+	p.say("history 5000")
+	p.say("sessions 900")
+	p.wants(lastTurn+" .prompt", "sessions 900")
+	p.wants("#sessions h2:last-of-type .dim", "")
+	p.until("many sessions", patience, func() bool { return strings.Contains(p.text("#sessions"), "Session 1") })
+	if n := p.count("#sessions li"); n > 400 {
+		t.Errorf("%d sessions are drawn", n)
+	}
+	if n := p.count("#turns > article"); n > 100 {
+		t.Errorf("%d turns are drawn", n)
+	}
+	p.enter("#search", "session 777")
+	p.until("the one session", patience, func() bool { return p.count("#sessions li") == 1 && strings.Contains(p.text("#sessions"), "Session 777") })
+
+	// Opened anew it begins at its end, and goes back as far as one likes.
+	p.do(chromedp.Reload())
+	p.wants(lastTurn+" .prompt", "sessions 900")
+	for n := 0; n < 4; n++ {
+		before := p.count("#turns > article")
+		p.click("#earlier")
+		p.until("earlier turns", patience, func() bool { return p.count("#turns > article") > before })
+	}
+}
