@@ -56,6 +56,10 @@ type Hello struct {
 // opens connections of clients that may not do everything only there.
 const FeatureAuthority = "authority"
 
+// FeatureCanvas says that a host-agent takes streams of bytes to canvases: see
+// package routing.
+const FeatureCanvas = "canvas"
+
 // Has reports whether a welcome says that both ends have a feature.
 func (h *Hello) Has(feature string) bool { return slices.Contains(h.Features, feature) }
 

@@ -131,7 +131,6 @@ func (a *Agent) Accept(relay string, offer link.Hello, lines link.Lines) link.Tr
 		agent: a, relay: relay, lines: lines, credit: min(offer.Credit, maxCredit),
 		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{}, takesReports: offer.Reports,
 	}
-	l.mux.ownCredit = a.cfg.Credit
 	l.mux.count = func(n int) { a.held += n }
 	l.mux.refsCost, l.mux.drained = offer.RefsCost, l.drained
 	l.mux.chunks.limit = max(0, offer.Chunks)
@@ -303,6 +302,7 @@ type AgentConn struct {
 	link   *agentLink
 	stream stream
 	host   HostConn
+	bytes  bool // it carries no messages: see ByteConn
 
 	full     atomic.Bool   // held back, as far as is known: Wait looks
 	room     chan struct{} // closed when it is held back no more; nil: nobody waits
@@ -462,11 +462,18 @@ func (c *AgentConn) Abort(code ahp.CloseCode, reason string) {
 func (c *AgentConn) end(code ahp.CloseCode, reason string) {
 	if !c.stream.ended {
 		c.link.mux.end(&c.stream, code, reason)
-		c.link.agent.conns--
+		c.counted(-1)
 		c.link.lines.Wake()
 	}
 	c.proceed()
 	c.forget()
+}
+
+// counted counts the connection among those that clients have.
+func (c *AgentConn) counted(n int) {
+	if !c.bytes {
+		c.link.agent.conns += n
+	}
 }
 
 // tellHost says that the client is gone.

@@ -237,9 +237,12 @@ func (l *agentLink) open(number uint64, data []byte) error {
 	if err != nil {
 		return err
 	}
-	c := &AgentConn{link: l, stream: stream{conn: number, credit: l.credit}}
+	c := &AgentConn{link: l, stream: stream{conn: number, credit: l.credit, window: l.agent.cfg.Credit}, bytes: open.Canvas != nil}
+	if c.bytes {
+		c.stream.ofBytes()
+	}
 	l.conns[number] = c
-	l.agent.conns++
+	c.counted(+1)
 	c.host = l.agent.cfg.Connect(c, open)
 	return nil
 }
@@ -350,7 +353,7 @@ func (l *agentLink) Ended(reason error) {
 		l.mux.drop(&c.stream, l.agent.bodies.release)
 		if !c.stream.ended {
 			c.stream.ended = true
-			l.agent.conns--
+			c.counted(-1)
 		}
 		c.proceed()
 		c.received = true

@@ -96,6 +96,13 @@
 // pieces of at most a packet. See hold.go and relief.go for what becomes of a stream that has queued
 // too much, and the table of queues in ARCHITECTURE.md for all bounds.
 //
+// # Streams of bytes
+//
+// A connection whose Open names a canvas carries no messages but bytes, each way: its frames
+// are pieces of a stream, and at either end it is a [ByteConn]. It has half the credit, so
+// that what it lets wait is less, and takes its turns like any other. Relays open them only
+// where the host-agent's hello has [link.FeatureCanvas].
+//
 // # Order of locks
 //
 // [Agent] and [Relay] have one mutex each. Methods of HostConn and ClientConn are called

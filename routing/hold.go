@@ -2,6 +2,7 @@ package routing
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"time"
 )
@@ -86,7 +87,11 @@ func (a *Agent) fits(n int) bool {
 // over reports whether more is queued than so many times what a connection is
 // allowed.
 func (c *AgentConn) over(times int) bool {
-	return !c.stream.ended && c.stream.behind() > times*c.link.agent.allowance()
+	most := c.link.agent.allowance()
+	if c.bytes {
+		most = min(most, bytesQueue)
+	}
+	return !c.stream.ended && c.stream.behind() > times*most
 }
 
 // filled notes that something was queued.
@@ -134,7 +139,7 @@ func (c *AgentConn) Wait(done <-chan struct{}) error {
 	if !c.full.Load() {
 		return nil
 	}
-	return c.wait(done, 1)
+	return c.wait(done, nil, 1)
 }
 
 // WaitToAnswer is Wait for whoever answers what the client asks in place of the
@@ -144,10 +149,10 @@ func (c *AgentConn) WaitToAnswer(done <-chan struct{}) error {
 	if !c.full.Load() {
 		return nil
 	}
-	return c.wait(done, 2)
+	return c.wait(done, nil, 2)
 }
 
-func (c *AgentConn) wait(done <-chan struct{}, times int) error {
+func (c *AgentConn) wait(done, late <-chan struct{}, times int) error {
 	for {
 		room, patience, err := c.look(times)
 		if room == nil {
@@ -159,6 +164,8 @@ func (c *AgentConn) wait(done <-chan struct{}, times int) error {
 		case <-timer.C:
 		case <-done:
 			err = ErrConnClosed
+		case <-late:
+			err = os.ErrDeadlineExceeded
 		}
 		timer.Stop()
 		if err != nil {
@@ -181,6 +188,9 @@ func (c *AgentConn) look(times int) (room <-chan struct{}, patience time.Duratio
 			c.full.Store(false)
 		}
 		return nil, 0, nil
+	}
+	if c.bytes { // somebody may have stopped a film: what waits has its bound
+		return c.wakened(), a.cfg.Stall, nil
 	}
 	standing := c.stream.standing(time.Now())
 	if standing >= a.cfg.Stall {

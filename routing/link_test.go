@@ -45,7 +45,9 @@ func newWorldWith(relays int, agentCfg routing.AgentConfig, relayCfg routing.Rel
 	w := &world{net: &memoryNet{sent: map[string]int{}}, ctx: ctx, stop: stop, hosts: map[string]*hostConn{}}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	agentCfg.Instance = "agent1"
-	agentCfg.Connect = w.connect
+	if agentCfg.Connect == nil {
+		agentCfg.Connect = w.connect
+	}
 	w.agent = routing.NewAgent(agentCfg)
 	links := link.NewAgentLinks(w.net.bus("agent", ctx.Done()), link.AgentLinksConfig{
 		Tenant: "t", Host: "h", Agent: "agent1", Hello: w.agent.Hello(), Log: log,

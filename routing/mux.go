@@ -62,6 +62,7 @@ type stream struct {
 	credit int  // cost of frames that may be sent
 	owed   int  // cost of the other direction's that were written and not credited yet
 	unpaid int  // cost of the other direction's that came and were not credited yet
+	window int  // what the peer may send ahead
 	ready  bool // waits for its turn in mux.turns
 	ended  bool // the close record is queued: nothing more is taken
 	left   bool // it has been sent: the peer may use the number anew
@@ -72,6 +73,11 @@ type stream struct {
 	waits bool          // the mux's owner wants to know when something has left
 
 	node *batchNode // the last body that the mux's batch has for this connection; nil: none
+}
+
+// ofBytes has the stream carry bytes: it has a window of its own, each way.
+func (s *stream) ofBytes() {
+	s.credit, s.window = min(s.credit, bytesWindow), min(s.window, bytesWindow)
 }
 
 // largeItem is the size from which one item does not count against its
@@ -139,9 +145,8 @@ func (s *stream) standing(now time.Time) time.Duration {
 // have turns, so that a large frame does not hold up other connections. A
 // mux is not safe for concurrent use.
 type mux struct {
-	ownCredit int         // bytes that the peer may send on each stream ahead of what was written
-	count     func(n int) // is told how much more is queued, of frames of all streams; nil: nobody is
-	refsCost  bool        // references take credit, as the peer gives it back
+	count    func(n int) // is told how much more is queued, of frames of all streams; nil: nobody is
+	refsCost bool        // references take credit, as the peer gives it back
 
 	drained func(s *stream) // is told when something has left of a stream whose owner waits for that
 
@@ -226,12 +231,12 @@ func (m *mux) grant(s *stream, n int) {
 // whether the peer had credit for it.
 func (m *mux) took(s *stream, n int) bool {
 	s.unpaid += n
-	return s.unpaid <= m.ownCredit+pieceCost // the last piece may cost that more
+	return s.unpaid <= s.window+pieceCost // the last piece may cost that more
 }
 
 // tookLate is took for what needs only some credit, however large it is.
 func (m *mux) tookLate(s *stream, n int) bool {
-	had := s.unpaid < m.ownCredit+pieceCost
+	had := s.unpaid < s.window+pieceCost
 	s.unpaid += n
 	return had
 }
@@ -240,7 +245,7 @@ func (m *mux) tookLate(s *stream, n int) bool {
 // connection is off our hands, and credits it in larger pieces.
 func (m *mux) written(s *stream, n int) (due bool) {
 	s.owed += n
-	if s.owed < m.ownCredit/creditShare || s.left {
+	if s.owed < s.window/creditShare || s.left {
 		return false
 	}
 	m.repay(s, 0)

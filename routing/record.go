@@ -1,8 +1,12 @@
 package routing
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"slices"
+	"strconv"
 	"time"
 
 	"ahprelay/ahp"
@@ -80,6 +84,31 @@ type Open struct {
 
 	Files   bool `json:"files,omitempty"`   // the client also reaches files in the working directories of sessions that it may see
 	Reverse bool `json:"reverse,omitempty"` // the host may ask the client for the client's files
+
+	// Canvas says that the connection is no client's: it carries bytes, to a
+	// canvas that a client is shown. Relays send it only to host-agents that know
+	// of it ([link.FeatureCanvas]).
+	Canvas *Canvas `json:"canvas,omitempty"`
+}
+
+// A Canvas is a canvas in view of a client.
+type Canvas struct {
+	Channel   string `json:"channel"`
+	Instance  string `json:"instance"`
+	ClientID  string `json:"clientId"`  // that the client has said on its connection to the host
+	Authority string `json:"authority"` // what that connection's Open allows, as Authority tells it
+
+	Check bool `json:"check,omitempty"` // it is only asked whether and how the canvas may be seen
+}
+
+// Authority is a name for what the client may do: those of which it is the same
+// may do the same.
+func (o *Open) Authority() string {
+	sum := sha256.New()
+	for _, list := range [][]string{{o.Access}, {strconv.FormatBool(o.Files)}, {strconv.FormatBool(o.Reverse)}, o.Channels, o.Methods} {
+		_ = json.NewEncoder(sum).Encode(slices.Sorted(slices.Values(list))) // never fails
+	}
+	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
 }
 
 func appendRecord(b []byte, kind recordKind, numbers ...uint64) []byte {

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -151,7 +152,7 @@ type Relay struct {
 func NewRelay(cfg RelayConfig) *Relay {
 	cfg = cfg.withDefaults()
 	return &Relay{
-		cfg: cfg, mux: mux{ownCredit: cfg.Credit, count: cfg.Queued}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit, cfg.Kept),
+		cfg: cfg, mux: mux{count: cfg.Queued}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit, cfg.Kept),
 		chunks:  chunkStore{limit: cfg.ChunkLimit, chunks: map[uint64]*storedChunk{}, kept: cfg.Kept},
 		watched: map[uint64]string{}, awaited: map[uint64][]place{}, unsolved: map[uint64]int{},
 	}
@@ -175,6 +176,10 @@ var ErrTooManyConns = errors.New("too many connections")
 // Open has the host-agent connect a client to the host. The client's Opened
 // or Closed follows.
 func (r *Relay) Open(open Open, client ClientConn) (*RelayConn, error) {
+	return r.open(open, client, false)
+}
+
+func (r *Relay) open(open Open, client ClientConn, ofBytes bool) (*RelayConn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != nil {
@@ -186,7 +191,11 @@ func (r *Relay) Open(open Open, client ClientConn) (*RelayConn, error) {
 	}
 	c := &RelayConn{
 		relay: r, client: client,
-		stream: stream{conn: number, credit: r.credit, room: make(chan struct{}, 1)},
+		stream: stream{conn: number, credit: r.credit, window: r.cfg.Credit, room: make(chan struct{}, 1)},
+		bytes:  ofBytes,
+	}
+	if ofBytes {
+		c.stream.ofBytes()
 	}
 	r.conns[number] = c
 	if err := r.mux.push(&c.stream, item{raw: appendOpen(nil, number, open)}, r.cfg.QueueLimit); err != nil {
@@ -420,8 +429,12 @@ func (r *Relay) piece(conn uint64, data []byte, flags uint64) error {
 		return nil
 	}
 	last := flags&fragmentLast != 0
-	encoded := r.cfg.Encode(data, flags&fragmentFirst != 0, last, flags&fragmentBinary != 0)
-	frame := Frame{Data: encoded, Credit: cost}
+	frame := Frame{Credit: cost}
+	if c.bytes {
+		frame.Data = bytes.Clone(data)
+	} else {
+		frame.Data = r.cfg.Encode(data, flags&fragmentFirst != 0, last, flags&fragmentBinary != 0)
+	}
 	if last {
 		frame.Messages = 1
 	}

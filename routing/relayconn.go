@@ -18,6 +18,7 @@ type RelayConn struct {
 
 	owed      fifo[debt] // what a missing body holds up
 	owedBytes int        // sizes of owed, and debtCost for each
+	bytes     bool       // it carries no messages: see ByteConn
 	opened    bool       // the client has been told that the host takes messages
 	received  bool       // the host-agent's close has come
 	sentClose bool       // ours has left
@@ -93,7 +94,7 @@ func (c *RelayConn) queue(message []byte, counted int) error {
 // Written gives back credit, of frames that have been written to the client.
 func (c *RelayConn) Written(credit int) {
 	r := c.relay
-	if c.repaid.Add(int64(credit)) < int64(r.cfg.Credit/creditShare) {
+	if c.repaid.Add(int64(credit)) < int64(c.stream.window/creditShare) {
 		return // it would be kept anyway
 	}
 	r.mu.Lock()
@@ -110,7 +111,7 @@ func (c *RelayConn) Progress() {
 	r := c.relay
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.client == nil || c.stream.unpaid < r.cfg.Credit/2 {
+	if c.client == nil || c.stream.unpaid < c.stream.window/2 {
 		return
 	}
 	r.mux.repay(&c.stream, int(c.repaid.Swap(0)))

@@ -1,0 +1,398 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"ahprelay/ahp"
+)
+
+// A connection of a link can carry bytes in place of messages: Open says of
+// which canvas. Its frames are pieces of the two streams, in their order; credit
+// and the end are as for messages. At either end it is a [ByteConn].
+
+const (
+	// bytesWindow is how much of a stream of bytes may be under way: the credit
+	// of such a connection, whatever the hello says of others. So what one lets
+	// wait is less, and a download has no more in front of others' messages.
+	bytesWindow = 512 << 10
+
+	// bytesQueue is how much of one waits at a host-agent to leave.
+	bytesQueue = 256 << 10
+
+	// bytesPiece is the most that is one frame.
+	bytesPiece = 32 << 10
+)
+
+// CloseBytes is the code of a stream of bytes that ended in good order.
+const CloseBytes ahp.CloseCode = 1000
+
+// A ByteConn is a [net.Conn] that travels on a link. Read and Write may run at
+// once, each in one goroutine. After Close, what was written still leaves.
+type ByteConn struct {
+	name    byteAddr
+	end     byteEnd
+	count   func(n int)   // is told how many bytes more, or less, wait to be read
+	arrived chan struct{} // holds a token after something has come, or the end
+	over    chan struct{} // closed when this end is closed, or the other has
+
+	reading, writing timeout
+
+	mu      sync.Mutex // guards the fields below; the routing package's locks may be held
+	in      fifo[byteChunk]
+	waiting int   // bytes of in
+	ended   error // of the other end; nil: it goes on
+	closed  bool  // here
+}
+
+// A byteChunk is what has come, and the credit to give back when it is read.
+type byteChunk struct {
+	data   []byte
+	credit int
+}
+
+// A byteEnd is the connection that a ByteConn is made of.
+type byteEnd interface {
+	// send queues a piece, which it keeps, or waits until one of these is closed.
+	send(piece []byte, over, late <-chan struct{}) error
+	written(credit int)
+	close(code ahp.CloseCode, reason string)
+}
+
+// byteAddr is the address of a ByteConn: the id of its connection.
+type byteAddr string
+
+func (byteAddr) Network() string  { return "ahp-link" }
+func (a byteAddr) String() string { return string(a) }
+
+func newByteConn(id string, count func(n int)) *ByteConn {
+	return &ByteConn{name: byteAddr(id), count: count, reading: newTimeout(), writing: newTimeout(), arrived: make(chan struct{}, 1), over: make(chan struct{})}
+}
+
+// deliver takes what has come.
+func (b *ByteConn) deliver(data []byte, credit int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.in.push(byteChunk{data, credit})
+		b.waiting += len(data)
+		b.count(len(data))
+		b.tell()
+	}
+}
+
+func (b *ByteConn) tell() {
+	select {
+	case b.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// ends notes that the other end has closed.
+func (b *ByteConn) ends(code ahp.CloseCode, reason string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended != nil {
+		return
+	}
+	b.ended = io.EOF
+	if code != CloseBytes {
+		b.ended = &CutError{code, reason}
+	}
+	if !b.closed {
+		close(b.over)
+	}
+	b.tell()
+}
+
+// A CutError reports a stream of bytes that the other end, or the end of the
+// link, has cut off.
+type CutError struct {
+	Code   ahp.CloseCode
+	Reason string
+}
+
+// Error returns the reason.
+func (e *CutError) Error() string { return fmt.Sprintf("stream cut off: %d %s", e.Code, e.Reason) }
+
+// Done is closed when either end has closed.
+func (b *ByteConn) Done() <-chan struct{} { return b.over }
+
+// Read implements [net.Conn].
+func (b *ByteConn) Read(p []byte) (int, error) {
+	for {
+		n, credit, err := b.take(p)
+		if credit > 0 {
+			b.end.written(credit)
+		}
+		if n > 0 || err != nil || len(p) == 0 {
+			return n, err
+		}
+		select {
+		case <-b.arrived:
+		case <-b.reading.passed():
+			return 0, os.ErrDeadlineExceeded
+		}
+	}
+}
+
+// take reads what is there.
+func (b *ByteConn) take(p []byte) (n, credit int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return 0, 0, net.ErrClosed
+	case b.reading.isPast():
+		return 0, 0, os.ErrDeadlineExceeded
+	}
+	for n < len(p) && b.in.len() > 0 {
+		c := b.in.at(0)
+		m := copy(p[n:], c.data)
+		n, c.data = n+m, c.data[m:]
+		if len(c.data) == 0 {
+			credit += c.credit
+			b.in.pop()
+		}
+	}
+	b.waiting -= n
+	b.count(-n)
+	if n == 0 && b.ended != nil {
+		b.tell() // for whoever reads next
+		return 0, credit, b.ended
+	}
+	if b.in.len() > 0 {
+		b.tell()
+	}
+	return n, credit, nil
+}
+
+// Write implements [net.Conn]. It waits while the other end takes too little.
+func (b *ByteConn) Write(p []byte) (n int, err error) {
+	for len(p) > n {
+		piece := p[n:min(len(p), n+bytesPiece)]
+		if err := b.write(slices.Clone(piece)); err != nil {
+			return n, err
+		}
+		n += len(piece)
+	}
+	return n, nil
+}
+
+func (b *ByteConn) write(piece []byte) error {
+	if b.writing.isPast() {
+		return os.ErrDeadlineExceeded
+	}
+	err := b.end.send(piece, b.over, b.writing.passed())
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var cut *CutError
+	switch {
+	case b.closed:
+		return net.ErrClosed
+	case errors.As(b.ended, &cut):
+		return cut
+	}
+	return io.ErrClosedPipe
+}
+
+// Close implements [net.Conn].
+func (b *ByteConn) Close() error {
+	b.closeWith(CloseBytes, "")
+	return nil
+}
+
+// Cut closes the connection and tells the other end why.
+func (b *ByteConn) Cut(code ahp.CloseCode, reason string) { b.closeWith(code, reason) }
+
+func (b *ByteConn) closeWith(code ahp.CloseCode, reason string) {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return
+	}
+	b.closed = true
+	if b.ended == nil {
+		close(b.over)
+	}
+	b.count(-b.waiting)
+	b.in, b.waiting = fifo[byteChunk]{}, 0
+	b.tell()
+	b.mu.Unlock()
+	b.end.close(code, reason)
+}
+
+// LocalAddr implements [net.Conn].
+func (b *ByteConn) LocalAddr() net.Addr { return b.name }
+
+// RemoteAddr implements [net.Conn].
+func (b *ByteConn) RemoteAddr() net.Addr { return b.name }
+
+// SetDeadline implements [net.Conn].
+func (b *ByteConn) SetDeadline(t time.Time) error {
+	b.reading.set(t)
+	b.writing.set(t)
+	return nil
+}
+
+// SetReadDeadline implements [net.Conn].
+func (b *ByteConn) SetReadDeadline(t time.Time) error {
+	b.reading.set(t)
+	b.tell() // whoever reads looks at the new one
+	return nil
+}
+
+// SetWriteDeadline implements [net.Conn].
+func (b *ByteConn) SetWriteDeadline(t time.Time) error {
+	b.writing.set(t)
+	return nil
+}
+
+// A timeout is the deadline of one direction, as that of [net.Pipe]: setting it
+// concerns who waits already, too.
+type timeout struct {
+	mu    sync.Mutex // guards the fields below
+	timer *time.Timer
+	past  chan struct{} // closed when it has passed
+}
+
+func newTimeout() timeout { return timeout{past: make(chan struct{})} }
+
+func (t *timeout) set(at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.timer != nil && !t.timer.Stop() {
+		<-t.past // is being closed
+	}
+	t.timer = nil
+	wait := time.Until(at)
+	switch passed := isClosed(t.past); {
+	case !at.IsZero() && wait <= 0:
+		if !passed {
+			close(t.past)
+		}
+		return
+	case passed:
+		t.past = make(chan struct{})
+	}
+	if !at.IsZero() {
+		past := t.past
+		t.timer = time.AfterFunc(wait, func() { close(past) })
+	}
+}
+
+// passed is closed when the deadline has passed.
+func (t *timeout) passed() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.past
+}
+
+func (t *timeout) isPast() bool { return isClosed(t.passed()) }
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// OpenBytes has the host-agent open a stream of bytes, which open says the
+// purpose of. What is written at once goes with that.
+func (r *Relay) OpenBytes(open Open) (*ByteConn, error) {
+	b := newByteConn(open.ID, r.cfg.Kept)
+	conn, err := r.open(open, byteClient{b}, true)
+	if err != nil {
+		return nil, err
+	}
+	b.end = relayBytes{conn}
+	return b, nil
+}
+
+// relayBytes is the relay's end.
+type relayBytes struct{ conn *RelayConn }
+
+func (e relayBytes) send(piece []byte, over, late <-chan struct{}) error {
+	for {
+		err := e.conn.trySend(piece, 0)
+		if !errors.Is(err, ErrQueueFull) {
+			return err
+		}
+		select {
+		case <-over:
+			return ErrConnClosed
+		case <-late:
+			return os.ErrDeadlineExceeded
+		case <-e.conn.stream.room:
+		}
+	}
+}
+
+func (e relayBytes) written(credit int) { e.conn.Written(credit) }
+
+func (e relayBytes) close(code ahp.CloseCode, reason string) { e.conn.Close(code, reason) }
+
+// byteClient is what the Relay sees of a ByteConn.
+type byteClient struct{ bytes *ByteConn }
+
+// Event implements [ClientConn].
+func (byteClient) Event(Event) {}
+
+// Deliver implements [ClientConn].
+func (c byteClient) Deliver(frames []Frame) {
+	for _, f := range frames {
+		c.bytes.deliver(f.Data, f.Credit)
+	}
+}
+
+// Closed implements [ClientConn].
+func (c byteClient) Closed(code ahp.CloseCode, reason string) { c.bytes.ends(code, reason) }
+
+// Bytes returns the stream of bytes that a connection is, and what Connect
+// returns for it. Call it before that returns, if the connection was opened for
+// one.
+func (c *AgentConn) Bytes(id string) (*ByteConn, HostConn) {
+	b := newByteConn(id, func(int) {})
+	b.end = agentBytes{c}
+	return b, byteHost{b}
+}
+
+// agentBytes is the host-agent's end.
+type agentBytes struct{ conn *AgentConn }
+
+func (e agentBytes) send(piece []byte, over, late <-chan struct{}) error {
+	if err := e.conn.wait(over, late, 1); err != nil {
+		return err
+	}
+	return e.conn.FromHost(piece, false, nil)
+}
+
+func (e agentBytes) written(credit int) { e.conn.Written(credit) }
+
+func (e agentBytes) close(code ahp.CloseCode, reason string) { e.conn.Close(code, reason) }
+
+// byteHost is what the Agent sees of a ByteConn.
+type byteHost struct{ bytes *ByteConn }
+
+// Deliver implements [HostConn].
+func (h byteHost) Deliver(message []byte, _ bool, credit int) { h.bytes.deliver(message, credit) }
+
+// Flush implements [HostConn]. No relay asks for it.
+func (byteHost) Flush() {}
+
+// Ask implements [HostConn]. No relay asks anything here.
+func (byteHost) Ask(uint64, []byte) {}
+
+// Closed implements [HostConn].
+func (h byteHost) Closed(code ahp.CloseCode, reason string) { h.bytes.ends(code, reason) }
