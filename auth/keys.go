@@ -20,6 +20,7 @@ type Keys struct {
 	token     ed25519.PrivateKey
 	tokenID   string // kid of what token signs
 	challenge []byte // MAC key of challenges
+	canvases  []byte // MAC key of canvases' names
 
 	tenants []byte // secret from which the keys of tenants' accounts are derived
 
@@ -38,6 +39,10 @@ func newKeys(token ed25519.PrivateKey, nk map[string]natsKey) (*Keys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("derive the challenge key: %w", err)
 	}
+	canvases, err := hkdf.Key(sha256.New, token.Seed(), nil, "ahp-relay canvas names v1", sha256.Size)
+	if err != nil {
+		return nil, fmt.Errorf("derive the key of canvases' names: %w", err)
+	}
 	tenants, err := rawSeed(nk[accountFile])
 	if err != nil {
 		return nil, fmt.Errorf("derive the tenants' secret: %w", err)
@@ -46,6 +51,7 @@ func newKeys(token ed25519.PrivateKey, nk map[string]natsKey) (*Keys, error) {
 		token:     token,
 		tokenID:   thumbprint(token.Public().(ed25519.PublicKey)),
 		challenge: challenge,
+		canvases:  canvases,
 		tenants:   tenants,
 		operator:  nk[operatorFile],
 		system:    nk[systemFile],

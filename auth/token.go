@@ -119,6 +119,8 @@ func (k tokenKind) String() string {
 		return "a host enrolment token (relay token host)"
 	case credentialKind:
 		return "a host-agent's credential (host-agent enroll)"
+	case ticketKind, sessionKind:
+		return "a grant for a canvas"
 	}
 	return "no token of a relay"
 }
@@ -138,6 +140,8 @@ type claims struct {
 	Device         string   `json:"device,omitempty"`
 
 	RelayKeys []string `json:"relay_keys,omitempty"` // of host-agents' tokens
+
+	Canvas *CanvasClaims `json:"canvas,omitempty"`
 
 	credentialClaims
 }
@@ -223,7 +227,7 @@ func (k *Keys) issue(kind tokenKind, cl *claims) (string, error) {
 	if !cl.ExpiresAt.After(k.now()) {
 		return "", fmt.Errorf("token would expire at %s, which is past", stamp(cl.ExpiresAt.Time))
 	}
-	if kind != clientKind { // a host-agent's: whom it is to trust
+	if kind == hostKind || kind == credentialKind { // a host-agent's: whom it is to trust
 		cl.RelayKeys = []string{base64.RawURLEncoding.EncodeToString(k.RelayKey())}
 	}
 	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, cl)

@@ -26,6 +26,7 @@ type seen struct {
 	params []byte        // with which the client has subscribed; nil: the host may not be asked with these
 	told   time.Time     // when the host has last said here what the canvas is
 	asked  chan struct{} // closed when the host has answered an Ask; nil: it is not being asked
+	vain   bool          // and it has been asked since told, by StillShows
 }
 
 // Conn returns a connection that has seen nothing yet, to a host process of
@@ -77,7 +78,7 @@ func (c *Conn) FromHost(said *view.Reading) {
 		switch f := &said.Facts[i]; f.Kind {
 		case view.CanvasIs:
 			if s := c.canvases[f.Of]; s != nil {
-				s.told = time.Now()
+				s.told, s.vain = time.Now(), false
 			}
 			c.mint(said, f)
 		case view.CanvasChanges, view.CanvasSource:

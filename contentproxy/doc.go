@@ -56,4 +56,11 @@
 // Reads are GET requests without credentials, cookies, proxies or redirects.
 // What pages served so cannot do: absolute paths of other origins, WebSockets,
 // POST, and anything that depends on the origin being that of the web server.
+//
+// # By URL
+//
+// Where a relay has a domain for canvases, [Host.Serve] is a reverse proxy to the
+// very same origins, and [Look] the same check, for each request: see
+// docs/canvases.md for what changes on the way. It may not lead anywhere else, and
+// dials nothing that has to be looked up.
 package contentproxy

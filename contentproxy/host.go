@@ -3,6 +3,8 @@ package contentproxy
 import (
 	"bytes"
 	"maps"
+	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"slices"
 	"sync"
@@ -35,6 +37,7 @@ type Config struct {
 type Host struct {
 	cfg     Config
 	fetcher *fetcher
+	proxy   *httputil.ReverseProxy // of what is shown by URL
 
 	mu      sync.Mutex
 	claims  map[canvasKey][]string // ports that clients have said
@@ -58,11 +61,14 @@ func NewHost(cfg Config) *Host {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit
 	}
-	return &Host{cfg: cfg, fetcher: newFetcher(cfg.Limit), claims: map[canvasKey][]string{}, vouched: map[claim]bool{}}
+	return &Host{cfg: cfg, fetcher: newFetcher(cfg.Limit), proxy: newProxy(), claims: map[canvasKey][]string{}, vouched: map[claim]bool{}}
 }
 
 // Close ends the idle connections to origins.
-func (h *Host) Close() { h.fetcher.client.CloseIdleConnections() }
+func (h *Host) Close() {
+	h.fetcher.client.CloseIdleConnections()
+	h.proxy.Transport.(*http.Transport).CloseIdleConnections()
+}
 
 // loopback takes the address of a canvas's content apart; ok is false if it is
 // not to be read here.

@@ -13,6 +13,10 @@ type origin struct {
 	port string // "80" where the URL has none
 }
 
+// loopbackNames are the hosts of the URLs that name one: no other way to write
+// it, and no name that would have to be looked up.
+var loopbackNames = []string{"localhost", "127.0.0.1", "[::1]"}
+
 // splitLoopback takes the URL of a canvas apart, if it names a web server on
 // the loopback interface literally.
 func splitLoopback(text string) (origin, *url.URL, bool) {
@@ -27,8 +31,7 @@ func splitLoopback(text string) (origin, *url.URL, bool) {
 	if o.port == "" {
 		o.port = "80"
 	}
-	loopback := []string{"localhost", "127.0.0.1", "[::1]"}
-	return o, u, slices.Contains(loopback, o.host) && checkPath(strings.TrimPrefix(u.EscapedPath(), "/")) == nil
+	return o, u, slices.Contains(loopbackNames, o.host) && checkPath(strings.TrimPrefix(u.EscapedPath(), "/")) == nil
 }
 
 // mint returns the address in band of a canvas's URL.

@@ -89,22 +89,30 @@ func (r *Read) allow() (Address, origin, *refusal) {
 	} else if !isCanvas(channel) {
 		return at, origin{}, refuse(ahp.CodeInvalidParams, "channel: want %s/<id>", canvasChannel)
 	}
+	from, no := c.shows(channel, at.Instance, r.since)
+	if no == nil && from == (origin{}) {
+		no = refuse(ahp.CodeNotFound, "the canvas has no content that can be read here")
+	}
+	return at, from, no
+}
+
+// shows reports why the client is not shown an instance of a canvas, as the host
+// has said since then, or where its content is: nowhere, if the host itself is to
+// be asked for it.
+func (c *Conn) shows(channel, instance string, since time.Time) (origin, *refusal) {
 	s := c.canvases[channel]
 	canvas, _ := c.known.Canvas(channel)
-	from := c.host.origin(c.known, channel, canvas)
 	switch {
 	case s == nil:
-		return at, origin{}, refuse(ahp.CodePermissionDenied, "the client is not subscribed to that canvas")
+		return origin{}, refuse(ahp.CodePermissionDenied, "the client is not subscribed to that canvas")
 	case canvas.Closed:
-		return at, origin{}, refuse(ahp.CodeNotFound, "the canvas is closed")
-	case s.stale(r.since):
-		return at, origin{}, refuse(ahp.CodeNotFound, "the host does not show the client that canvas any more")
-	case canvas.Instance != at.Instance:
-		return at, origin{}, refuse(ahp.CodeInvalidParams, "the address is of another instance than the channel")
-	case from == origin{}:
-		return at, origin{}, refuse(ahp.CodeNotFound, "the canvas has no content that can be read here")
+		return origin{}, refuse(ahp.CodeNotFound, "the canvas is closed")
+	case s.stale(since):
+		return origin{}, refuse(ahp.CodeNotFound, "the host does not show the client that canvas any more")
+	case canvas.Instance != instance:
+		return origin{}, refuse(ahp.CodeInvalidParams, "the address is of another instance than the channel")
 	}
-	return at, from, nil
+	return c.host.origin(c.known, channel, canvas), nil
 }
 
 // byInstance returns the channel of the canvas with an instance, "" if the client

@@ -70,6 +70,14 @@ func (p Policy) Writes() bool { return p.Access.Includes(auth.AccessWrite) }
 // Speaks reports whether the policy allows to have an agent do something.
 func (p Policy) Speaks() bool { return p.Access.Includes(auth.AccessTalk) }
 
+// Canvas reports whether the policy allows to look at the pages of canvases, and
+// to use them: who may not read their content, or not act on their channels, may
+// not do so over HTTP either.
+func (p Policy) Canvas() (look, use bool) {
+	look = p.Access.Includes(auth.AccessRead) && p.allowsMethod("canvasReadResource")
+	return look, look && p.Writes() && p.allowsMethod("dispatchAction")
+}
+
 // Full reports whether the policy allows everything: then no gate is needed.
 func (p Policy) Full() bool { return p.Writes() && len(p.Channels) == 0 && len(p.Methods) == 0 }
 

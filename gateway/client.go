@@ -39,25 +39,29 @@ func (p phase) String() string {
 // A client is one connection of a client to a host.
 type client struct {
 	// Set by newClient, then read-only.
-	id      string
-	who     auth.Client // of the token that it came with; whoNow is of the latest
-	host    hostKey
-	remote  string
-	since   time.Time
-	sock    *socket
-	seat    *seat // of the limits
-	out     *outbox
-	hosts   *hosts
-	cfg     *Config
-	metrics *metrics
-	budget  *budget
-	tickets *tickets
-	verify  func(ctx context.Context, token string) (auth.Client, error)
-	audit   *audit
-	revoked func(auth.Client) bool
-	spawn   func(func()) bool // starts a goroutine that the server waits for
+	id       string
+	who      auth.Client // of the token that it came with; whoNow is of the latest
+	host     hostKey
+	remote   string
+	since    time.Time
+	sock     *socket
+	seat     *seat // of the limits
+	out      *outbox
+	hosts    *hosts
+	cfg      *Config
+	metrics  *metrics
+	budget   *budget
+	canvases *canvases
+	verify   func(ctx context.Context, token string) (auth.Client, error)
+	audit    *audit
+	revoked  func(auth.Client) bool
+	spawn    func(func()) bool // starts a goroutine that the server waits for
 
-	begun bool // with initialize or reconnect; owned by readLoop
+	page string // origin of the page that has connected, "" if there is none that a browser could show
+
+	begun    bool         // with initialize or reconnect; owned by readLoop
+	clientID string       // that the client has said last; owned by readLoop
+	checks   atomic.Int32 // of canvases, that tickets wait for
 
 	accepted                               atomic.Bool  // the host has taken the connection
 	ready                                  atomic.Bool  // and has answered initialize or reconnect
@@ -144,7 +148,6 @@ func (c *client) exit(err error) {
 	}
 	c.handOver()
 	c.disconnect(end)
-	c.tickets.endOf(c)
 	c.stopParting()
 	c.setKernel(0)
 	c.metrics.count(c, end.code)
@@ -268,7 +271,7 @@ func (c *client) beginsAnew(env *ahp.Envelope) bool {
 		return false
 	}
 	again := c.begun
-	c.begun = true
+	c.begun, c.clientID = true, ahp.TextOf(env.Params, "clientId")
 	return again
 }
 
@@ -432,11 +435,7 @@ func (c *client) openLocked(link linkUse) {
 		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "the host-agent is too old to see to what this token allows; upgrade it"))
 		return
 	}
-	conn, err := link.relay.Open(routing.Open{
-		ID: c.id, Subject: who.Subject, Token: who.ID, Access: string(who.Access),
-		Expires: &who.Expires, Remote: c.remote, Strict: c.cfg.strict(c.host),
-		Channels: who.Channels, Methods: who.Methods, Files: who.Files, Reverse: who.Reverse,
-	}, clientEvents{c})
+	conn, err := link.relay.Open(c.openAs(who), clientEvents{c})
 	switch {
 	case errors.Is(err, routing.ErrTooManyConns):
 		c.phase = phaseClosed
@@ -447,6 +446,15 @@ func (c *client) openLocked(link linkUse) {
 		c.phase = phaseOpening
 	}
 	// Otherwise the link has ended, and hosts calls again.
+}
+
+// openAs is what the host-agent is told of the client.
+func (c *client) openAs(who auth.Client) routing.Open {
+	return routing.Open{
+		ID: c.id, Subject: who.Subject, Token: who.ID, Access: string(who.Access),
+		Expires: &who.Expires, Remote: c.remote, Strict: c.cfg.strict(c.host),
+		Channels: who.Channels, Methods: who.Methods, Files: who.Files, Reverse: who.Reverse,
+	}
 }
 
 // opened sends what waited, now that the host takes messages.

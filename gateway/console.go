@@ -2,17 +2,18 @@ package gateway
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 
 	web "ahprelay/console"
 )
 
 // consolePolicy lets the console run its own scripts and style, talk to this
-// relay, show pictures that it has made itself, and frame the pages below;
-// nothing else. Text becomes markup or script only by the two policies that are
+// relay, show pictures that it has made itself, and frame the pages below and
+// canvases at their own origins; nothing else. Text becomes markup or script only by the two policies that are
 // named: DOMPurify's, and the page's own, which knows its scripts by name.
 const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; " +
-	"frame-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	"frame-src 'self'%s; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types console dompurify"
 
 // sandboxPolicies are those of the pages that stand around what is not to be
@@ -32,14 +33,19 @@ var sandboxPolicies = map[string]string{
 
 // console serves the web console. It is the same for everybody: the token is
 // in the fragment of the URL, which browsers do not send.
-func console() http.Handler {
+func console(canvases canvasOrigin) http.Handler {
+	frames := ""
+	if canvases.domain != "" {
+		frames = " " + canvases.of("*")
+	}
+	own := fmt.Sprintf(consolePolicy, frames)
 	files, err := web.Files()
 	if err != nil {
 		panic(err) // they are embedded
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		policy := cmp.Or(sandboxPolicies[r.URL.Path], consolePolicy)
+		policy := cmp.Or(sandboxPolicies[r.URL.Path], own)
 		if r.URL.Path == appPage {
 			policy = appPolicy(r.URL.Query(), r.Host)
 		}

@@ -12,7 +12,7 @@ import (
 func TestConsoleHeaders(t *testing.T) {
 	for _, path := range []string{"/", "/sw.js", "/canvas-inband.html", "/terminal.html", "/canvas-direct.html", "/mcp-app.html?connect=https://example.com"} {
 		w := httptest.NewRecorder()
-		console().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		console(canvasOrigin{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		for name, want := range map[string]string{
 			"Cross-Origin-Opener-Policy":   "same-origin",
 			"Cross-Origin-Resource-Policy": "same-origin",

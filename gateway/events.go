@@ -105,9 +105,12 @@ func (s *Server) afterEvent(r *http.Request) uint64 {
 // unknownEvent is a number that no event has.
 const unknownEvent = 1 << 63
 
-// endStreams ends all streams of events: their clients come again, elsewhere if
+// endStreams ends all streams of events, and canvases by URL: their clients come again, elsewhere if
 // this relay stops.
-func (s *Server) endStreams() { s.ending.Do(func() { close(s.over) }) }
+func (s *Server) endStreams() {
+	s.ending.Do(func() { close(s.over) })
+	s.canvases.close()
+}
 
 // An eventStream is one client that follows.
 type eventStream struct {

@@ -211,25 +211,25 @@ func (cfg *Config) checkTimes() error {
 // A Server is the relay's edge: it serves clients and host-agents over HTTP
 // and WebSocket.
 type Server struct {
-	cfg     Config
-	hosts   *hosts
-	metrics *metrics
-	budget  *budget
-	tickets *tickets
-	reports *reports
-	agents  agentSocks
-	asking  *httpConns
-	turns   natsTurns
-	audit   *audit
-	limits  *limiter
-	revoked *registry.Revocations
-	proofs  *proofs
-	codes   *buckets // wrong codes, of people and addresses
-	asks    *buckets // requests to be let in, of addresses
-	board   *notify.Board
-	streams streams
-	public  http.Handler
-	admin   http.Handler
+	cfg      Config
+	hosts    *hosts
+	metrics  *metrics
+	budget   *budget
+	canvases *canvases
+	reports  *reports
+	agents   agentSocks
+	asking   *httpConns
+	turns    natsTurns
+	audit    *audit
+	limits   *limiter
+	revoked  *registry.Revocations
+	proofs   *proofs
+	codes    *buckets // wrong codes, of people and addresses
+	asks     *buckets // requests to be let in, of addresses
+	board    *notify.Board
+	streams  streams
+	public   http.Handler
+	admin    http.Handler
 
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
@@ -263,9 +263,9 @@ func New(cfg Config) (*Server, error) {
 }
 
 // newServer returns a Server that looks hosts up with the given function.
-func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host string) (registry.Host, bool), revoked *registry.Revocations) *Server {
+func newServer(cfg Config, origin canvasOrigin, lookup func(tenant, host string) (registry.Host, bool), revoked *registry.Revocations) *Server {
 	s := &Server{
-		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), tickets: newTickets(canvases), quiet: func() {},
+		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), quiet: func() {},
 		audit: newAudit(cfg.Log, cfg.AuditFile), limits: newLimiter(cfg.Limits, cfg.MaxFrame),
 		revoked: revoked, revoking: make(chan struct{}, 1),
 		board: notify.NewBoard(), streams: streams{of: map[[2]string]int{}}, over: make(chan struct{}),
@@ -276,6 +276,7 @@ func newServer(cfg Config, canvases canvasOrigin, lookup func(tenant, host strin
 	s.reports = newReports(s.cfg.Log)
 	s.proofs, s.codes, s.asks = newProofs(), newBuckets(codeEvery, codesAtOnce), newBuckets(askEvery, asksAtOnce)
 	s.hosts.reports = s.reports
+	s.canvases = newCanvases(origin, s)
 	s.metrics = newMetrics(s)
 	s.turns = newNATSTurns()
 	s.asking = newHTTPConns(s.manyOf, func(address string) {

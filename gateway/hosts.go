@@ -42,9 +42,14 @@ type hosts struct {
 // A hostEntry is a host that has clients or a link.
 type hostEntry struct {
 	clients map[*client]bool
+	guests  int           // others that use the link: see borrow
+	told    chan struct{} // closed when clients are told of the host; nil: no guest waits for that
 	link    *hostLink
 	moved   atomic.Int64 // when some of a client's large message last left for it, Unix time in ns
 }
+
+// used reports whether somebody wants the link.
+func (e *hostEntry) used() bool { return len(e.clients)+e.guests > 0 }
 
 // A hostLink is the link to the host-agent instance that serves a host.
 type hostLink struct {
@@ -60,6 +65,7 @@ type linkUse struct {
 	relay    *routing.Relay // nil until the host-agent has answered
 	maxFrame int            // bytes of the longest message that it takes
 	sees     bool           // the host-agent sees to what clients may do
+	canvases bool           // it takes streams to canvases
 }
 
 // Reasons for the relay to end a link.
@@ -76,20 +82,26 @@ func newHosts(life context.Context, cfg *Config, lookup func(tenant, host string
 // join adds a client, which is told of its host from now on.
 func (h *hosts) join(c *client) {
 	h.mu.Lock()
-	e := h.entries[c.host]
-	if e == nil {
-		e = &hostEntry{clients: map[*client]bool{}}
-		h.entries[c.host] = e
-	}
+	e := h.entryLocked(c.host)
 	e.clients[c] = true
 	c.entry = e
+	h.mu.Unlock()
+	h.reports.add(c)
+	c.reconsider()
+}
+
+// entryLocked returns a host's entry for somebody who uses it.
+func (h *hosts) entryLocked(key hostKey) *hostEntry {
+	e := h.entries[key]
+	if e == nil {
+		e = &hostEntry{clients: map[*client]bool{}}
+		h.entries[key] = e
+	}
 	if e.link != nil && e.link.idle != nil {
 		e.link.idle.Stop()
 		e.link.idle = nil
 	}
-	h.mu.Unlock()
-	h.reports.add(c)
-	c.reconsider()
+	return e
 }
 
 // leave removes a client.
@@ -99,22 +111,67 @@ func (h *hosts) leave(c *client) {
 	defer h.mu.Unlock()
 	e := h.entries[c.host]
 	delete(e.clients, c)
-	if len(e.clients) > 0 {
+	h.leftLocked(c.host, e)
+}
+
+// leftLocked sees to the entry of a host that somebody has left.
+func (h *hosts) leftLocked(key hostKey, e *hostEntry) {
+	if e.used() {
 		return
 	}
 	if e.link == nil {
-		delete(h.entries, c.host)
+		delete(h.entries, key)
 		return
 	}
 	l := e.link
-	l.idle = time.AfterFunc(linkIdle, func() { h.endIdle(c.host, l) })
+	l.idle = time.AfterFunc(linkIdle, func() { h.endIdle(key, l) })
+}
+
+// errHostAway reports a host that is not online.
+var errHostAway = errors.New("host offline")
+
+// borrow returns the link to a host for somebody who is no client of it, which is
+// made if need be. It is kept until release is called, once.
+func (h *hosts) borrow(ctx context.Context, key hostKey) (_ linkUse, release func(), err error) {
+	h.mu.Lock()
+	e := h.entryLocked(key)
+	e.guests++
+	h.mu.Unlock()
+	release = func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		e.guests--
+		h.leftLocked(key, e)
+	}
+	for {
+		h.mu.Lock()
+		if e.told == nil {
+			e.told = make(chan struct{})
+		}
+		told := e.told
+		h.mu.Unlock()
+		host, link := h.find(key)
+		switch {
+		case link.relay != nil:
+			return link, release, nil
+		case host.State != registry.Online:
+			release()
+			return linkUse{}, nil, errHostAway
+		}
+		select {
+		case <-told:
+		case <-ctx.Done():
+			release()
+			return linkUse{}, nil, ctx.Err()
+		}
+	}
 }
 
 // endIdle ends a link if there are still no clients.
 func (h *hosts) endIdle(key hostKey, l *hostLink) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e := h.entries[key]; e != nil && e.link == l && len(e.clients) == 0 {
+	if e := h.entries[key]; e != nil && e.link == l && !e.used() {
 		l.use.relay = nil // nobody comes back to it
 		l.cancel(errLinkIdle)
 	}
@@ -147,7 +204,7 @@ func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
 		l.cancel(errAgentReplaced)
 		return host, linkUse{} // runLink tells the clients when it has ended
 	}
-	if host.State == registry.Online && len(e.clients) > 0 {
+	if host.State == registry.Online && e.used() {
 		ctx, cancel := context.WithCancelCause(h.life)
 		l := &hostLink{agent: host.AgentInstance, cancel: cancel}
 		if h.spawn(func() { h.runLink(ctx, key, l) }) {
@@ -169,7 +226,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
-	hello.Features = []string{link.FeatureAuthority}
+	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas}
 	log := h.cfg.Log.With("tenant", key.tenant, "host", key.name, "agent", l.agent)
 	linked := false
 	link := link.NewRelayLink(h.cfg.Bus, link.RelayLinkConfig{
@@ -179,7 +236,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 		linked = true
 		relay.Start(answer, lines)
 		log.Info("linked", "agent_version", answer.Version)
-		h.use(key, l, linkUse{relay, h.maxFrame(answer), answer.Has(link.FeatureAuthority)})
+		h.use(key, l, linkUse{relay, h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas)})
 		return relay
 	})
 	h.mu.Lock()
@@ -239,7 +296,7 @@ func (h *hosts) drop(key hostKey, l *hostLink) {
 	if l.idle != nil {
 		l.idle.Stop()
 	}
-	if len(e.clients) == 0 {
+	if !e.used() {
 		delete(h.entries, key)
 	}
 }
@@ -261,8 +318,14 @@ func (h *hosts) changed(host registry.Host) {
 	}
 }
 
-// tellAll reconsiders all clients of a host.
+// tellAll reconsiders all clients of a host, and has its guests look.
 func (h *hosts) tellAll(key hostKey) {
+	h.mu.Lock()
+	if e := h.entries[key]; e != nil && e.told != nil {
+		close(e.told)
+		e.told = nil
+	}
+	h.mu.Unlock()
 	for _, c := range h.clientsOf(key) {
 		c.reconsider()
 	}

@@ -36,7 +36,7 @@ func (s *Server) publicHandler() http.Handler {
 	if s.cfg.People != nil {
 		s.peopleRoutes(mux)
 	}
-	mux.Handle("GET /", console())
+	mux.Handle("GET /", console(s.canvases.origin))
 	return closeUpgrades(s.onCanvasDomain(mux))
 }
 
@@ -133,8 +133,8 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 	ctx, cancel := context.WithCancel(s.life)
 	id := rand.Text()[:12]
 	c := &client{
-		id: id, who: who, host: host, remote: remote, since: time.Now(), sock: sock,
-		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: s.tickets, audit: s.audit, revoked: s.isRevoked, verify: s.verifyClient,
+		id: id, who: who, host: host, remote: remote, since: time.Now(), sock: sock, page: sock.page,
+		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, canvases: s.canvases, audit: s.audit, revoked: s.isRevoked, verify: s.verifyClient,
 		ctx: ctx, cancel: cancel,
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn}

@@ -63,6 +63,7 @@ func (s *Server) endRevoked() {
 	for _, c := range s.hosts.all() {
 		c.endIfRevoked()
 	}
+	s.canvases.endRevoked()
 	for sock, host := range s.agents.all() {
 		if s.isEnrolmentRevoked(host) {
 			s.spawn(func() { sock.close(ahp.CloseTokenEnded, auth.ErrTokenRevoked.Error()) })

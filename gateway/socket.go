@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,7 @@ const subprotocol = "ahp"
 type socket struct {
 	ws   *websocket.Conn
 	conn *lockedConn
+	page string // origin of the page that has asked for it; "" if there is none on the web
 
 	// pong queues the answer to a ping; nil: the library writes it. That waits
 	// for what is being written, and gives the connection up after 5 s. It is
@@ -67,8 +69,19 @@ func accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 	}
 	ws.SetReadLimit(-1) // readAll counts, to close with our reason
 	setOptions(h.conn.Conn)
-	s.ws, s.conn = ws, h.conn
+	s.ws, s.conn, s.page = ws, h.conn, pageOf(r)
 	return s, nil
+}
+
+// pageOf returns the origin of the page on the web that sends a request, "" if it
+// is none.
+func pageOf(r *http.Request) string {
+	u, err := url.Parse(r.Header.Get("Origin"))
+	odd := func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789.-:[]", r) }
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.ContainsFunc(u.Host, odd) {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // pinged takes a ping, and reports whether the library is to answer it.

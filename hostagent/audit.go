@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/routing"
 )
 
 // auditMessage is the message of the lines that tell the host's owner who did
@@ -34,12 +35,16 @@ type alikeKey struct{ event, why, subject, token, address string }
 // often writes a line that a client may cause all the time. Why is one of few
 // words, and none of the client's.
 func (c *hostConn) often(atOnce int, event, why string, fields ...any) {
-	key := alikeKey{event, why, c.open.Subject, c.open.Token, c.open.Remote}
-	c.agent.audits.Note(key, atOnce, func(more int) {
+	c.agent.often(&c.open, atOnce, event, why, fields...)
+}
+
+func (a *Agent) often(open *routing.Open, atOnce int, event, why string, fields ...any) {
+	key := alikeKey{event, why, open.Subject, open.Token, open.Remote}
+	a.audits.Note(key, atOnce, func(more int) {
 		if more > 0 {
 			fields = append(fields, "count", more)
 		}
-		c.audit(event, fields...)
+		a.connLog(open).Info(auditMessage, append([]any{"event", event}, fields...)...)
 	})
 }
 

@@ -101,6 +101,15 @@ func (x *clientIndex) forget(c *hostConn, id string) {
 	x.byID[id] = rest
 }
 
+// of returns the connections of a client, the latest first.
+func (x *clientIndex) of(id string) []*hostConn {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	list := slices.Clone(x.byID[id])
+	slices.Reverse(list)
+	return list
+}
+
 // every returns all connections, also those that have not said a clientId.
 func (x *clientIndex) every() []*hostConn {
 	x.mu.Lock()

@@ -78,10 +78,13 @@ type delivery struct {
 
 // connect is called for each client. It returns at once.
 func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
+	if open.Canvas != nil {
+		return a.live.connect(conn, open)
+	}
 	ctx, cancel := context.WithCancel(a.life)
 	c := &hostConn{
 		agent: a, conn: conn, open: open, policy: a.policy(open), since: time.Now(), cancel: cancel, ended: ctx.Done(), written: make(chan struct{}),
-		log:   a.cfg.Log.With("conn", open.ID, "subject", open.Subject),
+		log:   a.connLog(&open),
 		reads: make(chan struct{}, maxReads), reading: make(chan struct{}, readsAtOnce),
 	}
 	if !a.clients.enter(c) {
@@ -115,6 +118,11 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 	return c
 }
 
+// connLog is the log of what concerns a connection.
+func (a *Agent) connLog(open *routing.Open) *slog.Logger {
+	return a.cfg.Log.With("conn", open.ID, "subject", open.Subject)
+}
+
 // chain returns the gates of a new connection.
 func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.Chain {
 	known := a.process()
@@ -123,7 +131,7 @@ func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.C
 	if g := c.policy.Gate(chain.View); g != nil {
 		chain.Gates = append(chain.Gates, g)
 	}
-	chain.Gates = append(chain.Gates, a.mcpGate(c, chain.View, open), canvasGate{c.canvas})
+	chain.Gates = append(chain.Gates, a.mcpGate(c, chain.View, open), canvasGate{c.canvas, func(channel string) { a.live.forget(c, channel) }})
 	return chain
 }
 
@@ -238,7 +246,8 @@ func (c *hostConn) run(ctx context.Context) {
 		c.mayWrite(nil)
 		sock.Close("client gone")
 		c.writers.Wait()
-		c.agent.clients.forget(c, c.clientID) // which only writers have set
+		c.agent.live.left(c, c.clientID) // which only writers have set
+		c.agent.clients.forget(c, c.clientID)
 		var how []any
 		if bye := c.left(); bye != nil {
 			how = []any{"code", bye.code, "reason", bye.reason}
@@ -380,6 +389,8 @@ func (c *hostConn) answerClient(env *ahp.Envelope, answer []byte) {
 	switch ok = ok && env.Kind == ahp.Request; {
 	case ok && asked.about != nil:
 		c.canvas.Settle(*asked.about)
+	case ok && asked.reply != nil:
+		asked.reply <- answer
 	case ok:
 		_ = c.conn.Answer(asked.number, answer, 0, 0)
 	case answer != nil:

@@ -60,6 +60,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 			audits:   alike.New(auditEvery),
 			access:   &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
 		}
+		w.agent.live = newLive(w.agent)
 		w.agent.presence.init("1.0")
 		w.agent.subjects = gate.NewSubjects()
 		w.agent.dialFor = func(ctx context.Context, _ *caller) (hostSocket, error) { return w.host.dial(ctx) }
@@ -68,6 +69,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 		w.agent.routing = routing.NewAgent(routing.AgentConfig{Instance: "agent1", Connect: w.agent.connect})
 		w.running.Go(func() { w.agent.monitor.run(life) })
 		w.running.Go(func() { w.agent.audits.Run(life) })
+		w.running.Go(func() { w.agent.live.serve(life) })
 		synctest.Wait()
 		w.relay = w.link(life, "relay1")
 		defer func() {

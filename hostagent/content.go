@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,11 +25,17 @@ const (
 )
 
 // A canvasGate has addresses minted on the way to the client.
-type canvasGate struct{ canvas *contentproxy.Conn }
+type canvasGate struct {
+	canvas *contentproxy.Conn
+	left   func(channel string) // is told of what the client unsubscribes
+}
 
 // FromClient implements [gate.Gate].
 func (g canvasGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	g.canvas.FromClient(env)
+	if string(env.Method) == "unsubscribe" {
+		g.left(string(env.Channel))
+	}
 	return gate.Decision{}
 }
 
@@ -49,6 +56,11 @@ func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []b
 	case asked.about != nil:
 		c.canvas.Settle(*asked.about)
 		return nil
+	case asked.reply != nil:
+		answer = func(m contentproxy.Message) error {
+			asked.reply <- bytes.Clone(m.Bytes)
+			return nil
+		}
 	case aside:
 		answer = func(m contentproxy.Message) error { return c.conn.Answer(asked.number, m.Bytes, m.From, m.To) }
 	}
@@ -123,9 +135,36 @@ type asks struct {
 // An ask is a relay's, or the host-agent's own.
 type ask struct {
 	number uint64            // as the relay knows it
-	about  *contentproxy.Ask // nil: it is the relay's
+	about  *contentproxy.Ask // about a canvas; nil: it is another's
+	reply  chan<- []byte     // gets the answer to a read of content by URL, and has room for it; nil: it is another's
 	id     []byte
 }
+
+// read asks the host for content, as the client would, and returns the answer.
+func (c *hostConn) read(ctx context.Context, channel, uri string) ([]byte, error) {
+	id := fmt.Appendf(nil, "%q", "host-agent-"+rand.Text())
+	params, err := json.Marshal(map[string]string{"channel": channel, "uri": uri})
+	if err != nil {
+		return nil, err
+	}
+	reply := make(chan []byte, 1)
+	if !c.asks.add(ask{id: id, reply: reply}) {
+		return nil, errTooManyAsks
+	}
+	c.queueUp(delivery{message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"canvasReadResource","params":%s}`, id, params)})
+	select {
+	case answer := <-reply:
+		return answer, nil
+	case <-c.ended:
+		return nil, routing.ErrConnClosed
+	case <-ctx.Done():
+		c.asks.take(id) // the answer goes to nobody
+		return nil, ctx.Err()
+	}
+}
+
+// errTooManyAsks reports a request for which there is no room.
+var errTooManyAsks = errors.New("too many requests of the host-agent's own")
 
 // add notes a request, and reports whether there is room for it.
 func (a *asks) add(one ask) bool {

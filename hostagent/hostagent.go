@@ -39,6 +39,9 @@ type Config struct {
 	Strict   bool                // MCP and capabilities of clients are gated strictly, whatever relays say; see package mcpgate
 	Canvas   contentproxy.Config // what of the host's loopback interface canvases may show; the AHP host's own port is added
 
+	CanvasLive    CanvasLive // what clients may do with canvases by URL; default: CanvasOn
+	CanvasSockets bool       // clients that may only look may open WebSockets to them
+
 	HostFiles   HostFiles    // whether the host's files are this machine's; default: if the upstream is on it
 	Allow       *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
 	ApproveOnly []string     // patterns of subjects: nobody else may approve what agents ask for, nor operate; none: whoever their tokens let
@@ -81,6 +84,7 @@ type Agent struct {
 	monitor  *monitor
 	routing  *routing.Agent
 	canvases *contentproxy.Host
+	live     *live
 	audits   *alike.Table // of lines that may be many
 	sentinel *sentinel
 
@@ -129,6 +133,9 @@ func New(cfg Config) (*Agent, error) {
 	case cfg.Resume < 0:
 		return nil, fmt.Errorf("host-agent: Resume is %v; want a time above zero", cfg.Resume)
 	}
+	if err := cfg.CanvasLive.check(); err != nil {
+		return nil, err
+	}
 	if err := checkRelays(cfg.Relays); err != nil {
 		return nil, err
 	}
@@ -161,6 +168,7 @@ func New(cfg Config) (*Agent, error) {
 	a.known = view.NewHost(gate.Key)
 	a.ledger = notice.NewLedger(a.instance)
 	a.watch = a.newWatch()
+	a.live = newLive(a)
 	a.routing = routing.NewAgent(routing.AgentConfig{
 		Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume,
 	})
@@ -204,6 +212,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer wg.Wait() // from then on, no connections are made
 	wg.Go(func() { a.monitor.run(life) })
 	wg.Go(func() { a.audits.Run(life) })
+	wg.Go(func() { a.live.serve(life) })
+	wg.Go(func() { a.live.watch(life) })
 	wg.Go(func() { a.presence.announce(life, holder.Update) })
 	if a.file != nil {
 		wg.Go(func() { a.renewLoop(life, conn.Redial, a.renewed) })
@@ -306,7 +316,7 @@ func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *link.A
 	}
 	hello := a.routing.Hello()
 	hello.Version = a.cfg.Version
-	hello.Features = []string{link.FeatureAuthority}
+	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas}
 	links := link.NewAgentLinks(conn, link.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance,
 		Hello: hello, Trust: a.trusted, Link: link.Config{Resume: a.cfg.Resume}, Log: a.cfg.Log,

@@ -26,6 +26,10 @@ type Canvas struct {
 	// Mode says how clients get at the content. Default: [CanvasChannel].
 	Mode CanvasMode
 
+	// URL is where the content is, if the host does not serve it itself: on a
+	// server of somebody else's. Mode and Files do not matter then.
+	URL string
+
 	// Files is the content; index.html is what is shown. Default: an
 	// application that keeps notes, and uses whatever applications use.
 	Files fs.FS `json:"-"`
@@ -120,6 +124,10 @@ func (v *canvas) openURLLocked() (string, error) {
 	entry := "index.html"
 	if v.round > 1 {
 		entry += fmt.Sprintf("?round=%d", v.round)
+	}
+	if v.app.URL != "" {
+		v.web = v.app.URL
+		return v.web, nil
 	}
 	h := v.session.host
 	if v.app.Mode == CanvasLoopback || h.dialect.registers() {

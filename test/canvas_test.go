@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/contentproxy"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
@@ -54,9 +53,19 @@ func newCanvasWorld(t testing.TB, canvas contentproxy.Config, canvases ...refhos
 
 func (w *canvasWorld) client(id string) *refclient.Client {
 	w.t.Helper()
+	return w.clientWith(id, nil)
+}
+
+// clientWith is client, with a token that is changed if change is not nil.
+func (w *canvasWorld) clientWith(id string, change func(*auth.Client)) *refclient.Client {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), stepTime)
 	defer cancel()
-	c, err := throughRelay(w.t, w.stack)(ctx, refclient.Options{})
+	token, err := w.stack.Token(change)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c, err := throughRelay(w.t, w.stack)(ctx, refclient.Options{Token: token})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -245,7 +254,7 @@ func lastServerSeq(c *refclient.Client) (last int64) {
 	return last
 }
 
-// TestCanvasByURL reads an application as a browser does.
+// TestCanvasByURL reads an application as a browser does, whoever serves it.
 func TestCanvasByURL(t *testing.T) {
 	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "notes"}, refhost.Canvas{ID: "notes-loopback", Mode: refhost.CanvasLoopback})
@@ -253,61 +262,32 @@ func TestCanvasByURL(t *testing.T) {
 		c, other := w.client("c-"+id), w.client("other-"+id)
 		channel := w.open(id)
 		ask := map[string]any{"channel": channel, "uri": w.show(c, channel)}
-		var ticket, foreign struct{ URL string }
-		if err := errors.Join(json.Unmarshal(w.call(c, "relay/canvasTicket", ask), &ticket), json.Unmarshal(w.call(other, "relay/canvasTicket", ask), &foreign)); err != nil {
-			t.Fatal(err)
+		b := w.browser()
+		page := b.open(w.ticket(c, ask))
+		if page.status != http.StatusOK {
+			t.Fatalf("%s: %d %.80q", id, page.status, page.body)
 		}
 		for name, kind := range map[string]string{"index.html": "text/html", "app.js": "text/javascript", "style.css": "text/css"} {
 			inBand, err := w.read(c, channel, strings.TrimSuffix(ask["uri"].(string), "index.html")+name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			status, header, body := w.get(strings.TrimSuffix(ticket.URL, "index.html") + name)
-			if status != http.StatusOK || body != inBand.Text || !strings.HasPrefix(header.Get("Content-Type"), kind) {
-				t.Errorf("%s: %d %s, %.80q", name, status, header.Get("Content-Type"), body)
+			got := b.open(strings.TrimSuffix(page.url, "index.html") + name)
+			if got.status != http.StatusOK || got.body != inBand.Text || !strings.HasPrefix(got.header.Get("Content-Type"), kind) {
+				t.Errorf("%s: %d %s, %.80q", name, got.status, got.header.Get("Content-Type"), got.body)
 			}
 		}
-		if status, _, body := w.get(ticket.URL + "x"); status != http.StatusNotFound {
-			t.Errorf("what is not there: %d %q", status, body)
+		if got := b.open(page.url + "x"); got.status != http.StatusNotFound {
+			t.Errorf("what is not there: %d %q", got.status, got.body)
 		}
-		// Who is not subscribed has a ticket for nothing.
-		if status, _, body := w.get(foreign.URL); status != http.StatusForbidden {
-			t.Errorf("%s, not subscribed: %d %q", id, status, body)
-		}
-		_ = c.Abort()
-		deadline := time.Now().Add(stepTime)
-		status := 0
-		for status != http.StatusGone && time.Now().Before(deadline) {
-			status, _, _ = w.get(ticket.URL)
-		}
-		if status != http.StatusGone {
-			t.Errorf("after the end of the connection: %d", status)
+		// Who is not subscribed gets no ticket.
+		_, err := w.try(other, "relay/canvasTicket", ask)
+		wantRPCError(t, err, ahp.CodePermissionDenied)
+		// The address alone opens nothing elsewhere, the ticket neither, once it was used.
+		if got := w.browser().open(page.url); got.status != http.StatusForbidden {
+			t.Errorf("another browser: %d %q", got.status, got.body)
 		}
 	}
-}
-
-// get fetches a URL of the canvas domain, as a browser that knows where
-// localhost is.
-func (w *canvasWorld) get(address string) (status int, header http.Header, body string) {
-	w.t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, address, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	request.URL.Host, request.Host = "127.0.0.1:"+u.Port(), u.Host
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	data, err := io.ReadAll(response.Body)
-	if err := errors.Join(err, response.Body.Close()); err != nil {
-		w.t.Fatal(err)
-	}
-	return response.StatusCode, response.Header, string(data)
 }
 
 // TestCanvasTurnedOff leaves loopback addresses alone.

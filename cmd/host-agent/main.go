@@ -136,6 +136,8 @@ type serveFlags struct {
 	Resume          time.Duration `help:"How long relays, or the machine of the host, may be out of reach before connections are given up." default:"15s"`
 	CanvasLoopback  bool          `help:"Let clients see canvases that the host serves on its own loopback interface. --no-canvas-loopback turns it off." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
+	CanvasLive      string        `help:"What clients may do with canvases by URL, where a relay has a domain for them: on, what they may do with them otherwise; read, look; off, nothing." default:"on" enum:"on,read,off"`
+	CanvasSockets   bool          `help:"Let clients that may only look open WebSockets to canvases by URL." name:"canvas-read-sockets"`
 	MCP             string        `help:"What becomes of requests that host or client have not declared: soft lets them pass and warns, strict refuses them. A relay may ask for strict, too." default:"soft" enum:"soft,strict" name:"mcp"`
 	Compress        string        `help:"How what goes to a relay is compressed, through its /nats: zstd, or off." default:"zstd" enum:"zstd,off"`
 	MaxQueued       int           `help:"Bytes that may wait for all clients together; above, the connections are closed that have stood still for longest. Default: a quarter of the memory of this process's cgroup, or an eighth of the machine's and at most 536870912." placeholder:"BYTES"`
@@ -161,6 +163,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	}
 	cfg.TakeOver, cfg.MaxFrame, cfg.Resume = c.TakeOver, c.MaxFrame, c.Resume
 	cfg.Canvas = contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts}
+	cfg.CanvasLive, cfg.CanvasSockets = hostagent.CanvasLive(c.CanvasLive), c.CanvasSockets
 	cfg.StateDir = c.stateDir(s)
 	cfg.Control = c.controlPath(cfg.Token, s)
 	cfg.Allow, cfg.NoReverse, cfg.HostFiles = c.policy(), !c.Reverse, c.HostFiles

@@ -22,6 +22,7 @@ function isLoopback(hostname) {
  *
  *   inband  its content is read over its channel, and rebuilt in the sandbox
  *   direct  the browser loads it from where it is
+ *   live    the same, at an origin that the relay has given it: see Frame
  *   none    it is not loaded; why says the reason
  *
  * url is the canvas's, instanceId the canvas's own, page the address of this
@@ -150,7 +151,7 @@ export class Frame {
   #on: any;
   #instance: string;
   #turn = 0;
-  #ticketed = false;
+  #origin = 'null'; // of what is in the frame
   #iframe: any = null;
   #port: any = null;
   #loading = false; // it has yet to say how that went
@@ -165,11 +166,6 @@ export class Frame {
     this.#instance = instanceId;
     this.#on = on;
     addEventListener('message', this.#listen);
-  }
-
-  /** Whether the canvas is loaded by a ticket, which ends with the connection. */
-  get ticketed() {
-    return this.#ticketed;
   }
 
   /** Loads the canvas from an address, in place of what was there. */
@@ -187,24 +183,31 @@ export class Frame {
     if (way.name === 'inband' && url.startsWith(scheme)) {
       const entry = await this.#on.ticket(url);
       if (turn !== this.#turn) return; // there is something else to load by now
-      this.#ticketed = entry !== '';
-      if (this.#ticketed) way = { name: 'direct', entry };
+      if (entry !== '') way = { name: 'live', entry };
     }
-    const page = { inband: 'canvas-inband.html', direct: 'canvas-direct.html' }[way.name];
+    const page = { inband: 'canvas-inband.html', direct: 'canvas-direct.html', live: way.entry }[way.name];
     const iframe = document.createElement('iframe');
     iframe.title = 'Canvas';
-    iframe.sandbox.value = 'allow-scripts'; // and never allow-same-origin
+    iframe.sandbox.value = 'allow-scripts'; // and allow-same-origin only where that is an origin of its own
+    if (way.name === 'live') {
+      iframe.sandbox.value = 'allow-scripts allow-same-origin allow-forms allow-modals';
+      iframe.allow = 'fullscreen; clipboard-write';
+      this.#origin = new URL(way.entry).origin;
+    }
     iframe.referrerPolicy = 'no-referrer';
     iframe.src = page;
-    iframe.addEventListener('load', () => this.#begin(iframe, way), { once: true });
+    iframe.addEventListener('load', () => {
+      if (way.name !== 'live') this.#begin(iframe, way);
+      else if (iframe === this.#iframe) this.#on.state({ name: 'shown', why: '' });
+    }, { once: true });
     this.#iframe = iframe;
     this.#parent.append(iframe);
   }
 
   /** Gives the canvas a message of its provider. */
   deliver(payload) {
-    // A sandboxed frame has no origin to name. What is in it is the canvas.
-    this.#iframe?.contentWindow?.postMessage(payload, '*');
+    // A sandboxed frame may have no origin to name. What is in it is the canvas.
+    this.#iframe?.contentWindow?.postMessage(payload, this.#origin === 'null' ? '*' : this.#origin);
   }
 
   /** Ends all. No callback is called any more. */
@@ -216,7 +219,7 @@ export class Frame {
 
   #clear() {
     this.#turn++;
-    this.#ticketed = false;
+    this.#origin = 'null';
     this.#iframe?.remove();
     this.#port?.close();
     this.#iframe = this.#port = null;
@@ -247,7 +250,7 @@ export class Frame {
 
   // What the canvas says to its provider. Anybody can post messages to a page.
   #heard({ source, origin, data }) {
-    if (!this.#iframe || source !== this.#iframe.contentWindow || origin !== 'null') return;
+    if (!this.#iframe || source !== this.#iframe.contentWindow || origin !== this.#origin) return;
     let json;
     try {
       json = JSON.stringify(data);

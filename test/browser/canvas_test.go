@@ -372,8 +372,8 @@ func TestCanvasAsRegistered(t *testing.T) {
 	}
 }
 
-// TestCanvasByURL renders the application at an origin of its own, which ends
-// with the connection.
+// TestCanvasByURL renders the application at an origin of its own, which outlives
+// the connection.
 func TestCanvasByURL(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"notes", "notes-loopback"} {
@@ -382,9 +382,11 @@ func TestCanvasByURL(t *testing.T) {
 			p.openCanvas(s, id)
 			f := p.newFrame("/index.html", "location.hostname.endsWith('.localhost') && document.querySelector('#checks') !== null")
 			f.wantsNotes(id + "-2")
-			if got := eval[string](f, "String(document.querySelector('#logo').naturalWidth) + ' ' + self.origin"); got != "32 null" {
-				t.Errorf("logo and origin: %q; want 32 pixels, and no origin", got)
+			if got := eval[string](f, "String(document.querySelector('#logo').naturalWidth) + ' ' + (self.origin === location.origin) + ' ' + document.cookie"); got != "32 true " {
+				t.Errorf("logo, origin and cookies: %q; want 32 pixels, its own, and none", got)
 			}
+			eval[any](f, keeps)
+			f.until("storage of its own, and nothing of the console", patience, func() bool { return eval[string](f, "document.body.dataset.keeps ?? ''") == "kept true, refused" })
 			if got := eval[bool](f, "[...performance.getEntriesByType('resource')].every((e) => new URL(e.name).host === location.host)"); !got {
 				t.Error("something was loaded from elsewhere")
 			}
@@ -392,12 +394,24 @@ func TestCanvasByURL(t *testing.T) {
 			eval[any](f, "document.querySelector('#text').value = 'Thank the testers.'; document.querySelector('#add').click()")
 			f.wants("#notes", "Thank the testers.")
 			p.shot("canvas-by-url-" + id)
-			ticket := eval[string](f, "location.host")
+			eval[any](f, "document.querySelector('#text').value = 'half a'")
 			p.drop(s, func() {})
-			p.newFrame("/index.html", "location.host !== "+strconv.Quote(ticket)+" && document.querySelector('#checks') !== null").wantsNotes(id + "-2")
+			eval[any](f, "document.querySelector('#text').value += ' sentence'; document.querySelector('#add').click()")
+			f.wants("#notes", "half a sentence")
+			eval[any](f, "fetch('style.css').then((r) => { document.body.dataset.status = r.status; }); 0")
+			f.until("a file after the drop", patience, func() bool { return eval[string](f, "document.body.dataset.status ?? ''") == "200" })
 		})
 	}
 }
+
+// keeps tries what a page of an origin of its own may do, and what it may not.
+const keeps = `(async () => {
+	localStorage.setItem('a', 'kept');
+	const db = await new Promise((done) => { indexedDB.open('x').onsuccess = () => done(true); });
+	let parent = 'refused';
+	try { parent = window.parent.document.title; } catch {}
+	document.body.dataset.keeps = localStorage.getItem('a') + ' ' + db + ', ' + parent;
+})(); 0`
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -38,7 +38,7 @@ class Holder {
         app.draw();
       },
     });
-    if (this.shown.name === '' || (back && (this.shown.name === 'failed' || this.frame.ticketed))) this.load(url);
+    if (this.shown.name === '' || (back && this.shown.name === 'failed')) this.load(url);
     // Who has gone takes its address along; what is shown may stay.
     else if (url !== this.#url && !(isStale(state) && url === '')) this.load(url);
   }

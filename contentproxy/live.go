@@ -1,0 +1,162 @@
+package contentproxy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/view"
+)
+
+// What is shown by URL is a reverse proxy to the one origin where the canvas's
+// content is. Towards the application, the request is one of a browser on the
+// host's machine: Host, Origin and Referer name the application's origin where
+// they named the canvas's. It may not redirect anywhere else.
+
+// placeKey is where the context of a request has its Place.
+type placeKey struct{}
+
+// newProxy returns the proxy to all places.
+func newProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: rewrite,
+		Transport: &http.Transport{
+			Proxy:                  nil,
+			DialContext:            dialLoopback,
+			DisableCompression:     true,
+			MaxIdleConnsPerHost:    32,
+			IdleConnTimeout:        10 * time.Second,
+			MaxResponseHeaderBytes: 256 << 10,
+			WriteBufferSize:        32 << 10,
+			ReadBufferSize:         32 << 10,
+		},
+		FlushInterval:  -1,
+		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		ModifyResponse: keepWithin,
+		ErrorHandler:   proxyFailed,
+	}
+}
+
+// Serve answers a request with what is at a place that is not [Place.AtHost].
+func (h *Host) Serve(w http.ResponseWriter, r *http.Request, p Place) {
+	if len(r.URL.Path) == 0 || r.URL.Path[0] != '/' || r.Method == http.MethodConnect {
+		http.Error(w, "the address is malformed", http.StatusBadRequest)
+		return
+	}
+	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), placeKey{}, p)))
+}
+
+// PlaceOf returns where the content of an instance of a canvas is, if that is
+// still open as far as is known.
+func (h *Host) PlaceOf(known *view.Host, channel, instance string) (Place, error) {
+	canvas, _ := known.Canvas(channel)
+	switch {
+	case canvas.Instance != instance:
+		return Place{}, refuse(ahp.CodeNotFound, "the host does not show the client that canvas any more")
+	case canvas.Closed:
+		return Place{}, refuse(ahp.CodeNotFound, "the canvas is closed")
+	case h.cfg.Off:
+		return Place{}, nil
+	}
+	return Place{h.origin(known, channel, canvas)}, nil
+}
+
+// base is the origin as a URL.
+func (o origin) base() *url.URL {
+	u := &url.URL{Scheme: "http", Host: o.host}
+	if o.port != "80" {
+		u.Host += ":" + o.port
+	}
+	return u
+}
+
+// rewrite makes a request to the canvas's origin one to the application's.
+func rewrite(pr *httputil.ProxyRequest) {
+	place, _ := pr.In.Context().Value(placeKey{}).(Place)
+	to := place.at.base()
+	pr.Out.URL.Scheme, pr.Out.URL.Host = to.Scheme, to.Host
+	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it came
+	pr.Out.Host = to.Host
+	h := pr.Out.Header
+	if at, ok := within(h.Get("Origin"), pr.In.Host); ok && at.Path == "" {
+		h.Set("Origin", to.String())
+	}
+	if at, ok := within(h.Get("Referer"), pr.In.Host); ok {
+		at.Scheme, at.Host = to.Scheme, to.Host
+		h.Set("Referer", at.String())
+	} else {
+		h.Del("Referer") // whoever shows the canvas is nobody's business
+	}
+}
+
+// within returns an address that is at a host.
+func within(text, host string) (*url.URL, bool) {
+	u, err := url.Parse(text)
+	ok := err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, host)
+	return u, ok
+}
+
+// errLeads reports a redirect to another origin.
+var errLeads = errors.New("the canvas's server redirects to another origin, which is not followed")
+
+// keepWithin has redirects stay at the canvas's origin.
+func keepWithin(response *http.Response) error {
+	place, _ := response.Request.Context().Value(placeKey{}).(Place)
+	h := response.Header
+	if leads := h["Location"]; len(leads) > 0 {
+		to, err := place.at.local(leads[0])
+		if err != nil || len(leads) > 1 {
+			return errLeads
+		}
+		h.Set("Location", to)
+	}
+	if h.Get("Refresh") != "" {
+		h.Del("Refresh") // it could lead anywhere too
+	}
+	return nil
+}
+
+// local returns an address of this origin without the origin.
+func (o origin) local(address string) (string, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Opaque != "" || u.User != nil || strings.ContainsRune(address, '\\'):
+		return "", errLeads
+	case u.Scheme == "" && u.Host == "" && !strings.HasPrefix(u.Path, "//"):
+		return address, nil
+	case u.Scheme != "http" && u.Scheme != "":
+		return "", errLeads
+	}
+	port := u.Port()
+	if port == "" {
+		port = "80"
+	}
+	if !slices.Contains(loopbackNames, strings.TrimSuffix(u.Host, ":"+u.Port())) || port != o.port {
+		return "", errLeads
+	}
+	path := u.EscapedPath()
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
+		path = "/" + strings.TrimLeft(path, "/")
+	}
+	local := url.URL{RawQuery: u.RawQuery, ForceQuery: u.ForceQuery, Fragment: u.Fragment, RawFragment: u.RawFragment}
+	return path + local.String(), nil
+}
+
+// proxyFailed answers a request that has no answer of the application's.
+func proxyFailed(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, errLeads):
+		http.Error(w, err.Error(), http.StatusBadGateway)
+	case r.Context().Err() != nil: // nobody is left to answer
+		w.WriteHeader(http.StatusBadGateway)
+	default:
+		http.Error(w, "the canvas's server on the host does not answer", http.StatusBadGateway)
+	}
+}

@@ -1,0 +1,121 @@
+package hostagent
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/contentproxy"
+)
+
+// liveRead is how long the host may take for a piece of content.
+const liveRead = 30 * time.Second
+
+// serveFromHost answers a request with content that the host itself serves: it is
+// asked on the client's own connection.
+func (l *live) serveFromHost(w http.ResponseWriter, r *http.Request, s *canvasStream, seen *sight) {
+	if seen.conn == nil {
+		w.Header().Set("Retry-After", "1")
+		refuseLive(w, http.StatusServiceUnavailable, errAway.Error())
+		return
+	}
+	at := contentproxy.Address{Instance: s.open.Canvas.Instance, Path: strings.TrimPrefix(r.URL.EscapedPath(), "/"), Query: r.URL.RawQuery}
+	if _, err := contentproxy.ParseAddress(at.String()); err != nil {
+		refuseLive(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), liveRead)
+	defer cancel()
+	done, err := l.reads.Take(r.Context(), l, s.viewer())
+	if err != nil {
+		refuseLive(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	defer done()
+	answer, err := seen.conn.read(ctx, s.open.Canvas.Channel, at.String())
+	if err != nil {
+		refuseLive(w, http.StatusGatewayTimeout, "the host does not answer")
+		return
+	}
+	content, status, err := readContent(answer)
+	if err != nil {
+		refuseLive(w, status, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", content.contentType())
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content.data))
+}
+
+// canvasContent is an element of the contents of a canvasReadResource.
+type canvasContent struct {
+	mimeType string
+	data     []byte
+}
+
+// contentType is the type to serve content as.
+func (c *canvasContent) contentType() string {
+	if _, _, err := mime.ParseMediaType(c.mimeType); err != nil {
+		return "application/octet-stream"
+	}
+	return c.mimeType
+}
+
+// readContent reads the host's answer.
+func readContent(response []byte) (canvasContent, int, error) {
+	var answer struct {
+		Result struct {
+			Contents []struct {
+				MimeType string
+				Text     *string
+				Blob     *string
+			}
+		}
+		Error *struct {
+			Code    int
+			Message string
+		}
+	}
+	err := json.Unmarshal(response, &answer)
+	switch {
+	case err != nil:
+	case answer.Error != nil:
+		return canvasContent{}, statusOfCode(answer.Error.Code), errors.New(answer.Error.Message)
+	case len(answer.Result.Contents) == 0:
+	case answer.Result.Contents[0].Text != nil:
+		c := answer.Result.Contents[0]
+		return canvasContent{c.MimeType, []byte(*c.Text)}, 0, nil
+	case answer.Result.Contents[0].Blob != nil:
+		c := answer.Result.Contents[0]
+		data, err := base64.StdEncoding.DecodeString(*c.Blob)
+		if err == nil {
+			return canvasContent{c.MimeType, data}, 0, nil
+		}
+	}
+	return canvasContent{}, http.StatusBadGateway, errors.New("the host's answer holds no content")
+}
+
+// statusOfCode is the HTTP status for an AHP error code.
+func statusOfCode(code int) int {
+	switch code {
+	case ahp.CodeInvalidParams:
+		return http.StatusBadRequest
+	case ahp.CodePermissionDenied, ahp.CodeAuthRequired:
+		return http.StatusForbidden
+	case ahp.CodeNotFound, ahp.CodeContentNotFound:
+		return http.StatusNotFound
+	case ahp.CodeRateLimited:
+		return http.StatusServiceUnavailable
+	case ahp.CodeMethodNotFound:
+		return http.StatusNotImplemented
+	}
+	return http.StatusBadGateway
+}

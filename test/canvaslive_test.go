@@ -1,0 +1,498 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/contentproxy"
+	"ahprelay/refhost"
+	"ahprelay/test/refclient"
+)
+
+// A browser is one that knows where names below localhost are, and keeps cookies.
+type browser struct {
+	t      testing.TB
+	client *http.Client
+}
+
+// got is what a browser got, and where.
+type got struct {
+	url    string
+	status int
+	header http.Header
+	body   string
+}
+
+// toLoopback dials the loopback interface, whatever the name.
+func toLoopback(ctx context.Context, network, address string) (net.Conn, error) {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, network, "127.0.0.1:"+port)
+}
+
+// A safeJar takes cookies for safe origins on this machine, as browsers do.
+type safeJar struct{ *cookiejar.Jar }
+
+func safe(u *url.URL) *url.URL {
+	at := *u
+	at.Scheme = "https"
+	return &at
+}
+
+func (j safeJar) SetCookies(u *url.URL, cookies []*http.Cookie) { j.Jar.SetCookies(safe(u), cookies) }
+func (j safeJar) Cookies(u *url.URL) []*http.Cookie             { return j.Jar.Cookies(safe(u)) }
+
+func (w *canvasWorld) browser() *browser {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	transport := &http.Transport{DialContext: toLoopback, DisableCompression: true}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	return &browser{w.t, &http.Client{Transport: transport, Jar: safeJar{jar}}}
+}
+
+// ticket returns the address for a client's view of a canvas.
+func (w *canvasWorld) ticket(c *refclient.Client, ask map[string]any) string {
+	w.t.Helper()
+	var ticket struct{ URL string }
+	if err := json.Unmarshal(w.call(c, "relay/canvasTicket", ask), &ticket); err != nil {
+		w.t.Fatal(err)
+	}
+	return ticket.URL
+}
+
+func (b *browser) open(address string) got { return b.send(http.MethodGet, address, nil, nil) }
+
+// send sends a request, and reads the answer.
+func (b *browser) send(method, address string, header map[string]string, body io.Reader) got {
+	b.t.Helper()
+	request, err := http.NewRequestWithContext(b.t.Context(), method, address, body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for name, value := range header {
+		request.Header.Set(name, value)
+	}
+	response, err := b.client.Do(request)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	data, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if err != nil {
+		b.t.Fatalf("%s %s: %v after %d bytes", method, address, err, len(data))
+	}
+	return got{response.Request.URL.String(), response.StatusCode, response.Header, string(data)}
+}
+
+// An app is a web server on the host's machine, as development tools have it.
+type app struct {
+	*httptest.Server
+	release chan struct{} // lets the event stream go on
+}
+
+func newApp(t testing.TB) *app {
+	a := &app{release: make(chan struct{}, 16)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "<p>app "+r.URL.RequestURI()) })
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_ = json.NewEncoder(w).Encode(map[string]any{"method": r.Method, "host": r.Host, "header": r.Header, "body": string(body), "uri": r.RequestURI})
+	})
+	mux.HandleFunc("/events", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := 0; ; i++ {
+			_, _ = fmt.Fprintf(w, "data: %d\n\n", i)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-a.release:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	mux.HandleFunc("/socket", func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil) // of the same origin only
+		if err != nil {
+			return
+		}
+		defer func() { _ = ws.CloseNow() }()
+		for {
+			kind, message, err := ws.Read(r.Context())
+			if err != nil || ws.Write(r.Context(), kind, append([]byte("echo "), message...)) != nil {
+				return
+			}
+		}
+	})
+	mux.HandleFunc("/large", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "large.bin", time.Time{}, bytes.NewReader(large))
+	})
+	mux.HandleFunc("/to", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", r.FormValue("at"))
+		w.WriteHeader(302)
+	})
+	mux.HandleFunc("/headers", func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		for _, name := range []string{"X-Frame-Options", "Strict-Transport-Security", "Clear-Site-Data", "Alt-Svc", "NEL", "X-App", "Cross-Origin-Opener-Policy"} {
+			h.Set(name, "said")
+		}
+		h.Set("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; report-uri /x")
+		h.Set("Cache-Control", "public, max-age=60")
+		h.Add("Set-Cookie", "a=b; Domain=localhost; Path=/headers")
+		h.Add("Set-Cookie", "ahp-canvas=mine; Path=/")
+	})
+	a.Server = httptest.NewServer(mux)
+	t.Cleanup(a.Server.Close)
+	return a
+}
+
+var large = bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16)
+
+// liveApp opens a canvas at an application, and a page of it in a browser.
+func liveApp(t *testing.T, change func(*auth.Client)) (w *canvasWorld, a *app, c *refclient.Client, channel string, b *browser, base string) {
+	t.Helper()
+	a = newApp(t)
+	w = newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "app", URL: a.URL + "/start?x=1#frag"})
+	channel = w.open("app")
+	c = w.clientWith("c", change)
+	b = w.browser()
+	page := b.open(w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)}))
+	if page.status != http.StatusOK || page.body != "<p>app /start?x=1" || !strings.HasSuffix(page.url, "/start?x=1") {
+		t.Fatalf("%s: %d %q", page.url, page.status, page.body)
+	}
+	return w, a, c, channel, b, strings.TrimSuffix(page.url, "/start?x=1")
+}
+
+// TestCanvasLive does with an application what a browser on the host's machine
+// could.
+func TestCanvasLive(t *testing.T) {
+	t.Parallel()
+	_, a, _, _, b, base := liveApp(t, nil)
+	host := strings.TrimPrefix(a.URL, "http://")
+
+	// Methods, bodies, and what the application sees of the browser.
+	var seen struct {
+		Method, Host, Body, URI string
+		Header                  http.Header
+	}
+	echo := b.send("PUT", base+"/echo?a=1;b=2", map[string]string{
+		"Origin": base, "Referer": base + "/start", "X-App": "y", "Cookie": "theirs=1", "X-Forwarded-For": "1.2.3.4", "Content-Type": "text/plain",
+	}, strings.NewReader("hello"))
+	if err := json.Unmarshal([]byte(echo.body), &seen); err != nil {
+		t.Fatalf("%d %q", echo.status, echo.body)
+	}
+	if seen.Method != "PUT" || seen.Body != "hello" || seen.Host != host || seen.URI != "/echo?a=1;b=2" {
+		t.Errorf("the application saw %+v", seen)
+	}
+	for name, want := range map[string]string{
+		"Origin": a.URL, "Referer": a.URL + "/start", "X-App": "y", "Cookie": "theirs=1", "X-Forwarded-For": "", "Forwarded": "", "Content-Type": "text/plain",
+	} {
+		if got := seen.Header.Get(name); got != want {
+			t.Errorf("the application saw %s %q; want %q", name, got, want)
+		}
+	}
+
+	// Range, and all of it.
+	part := b.send("GET", base+"/large", map[string]string{"Range": "bytes=1000-1999"}, nil)
+	if part.status != http.StatusPartialContent || part.body != string(large[1000:2000]) {
+		t.Errorf("a range: %d, %d bytes", part.status, len(part.body))
+	}
+	if all := b.open(base + "/large"); all.body != string(large) {
+		t.Errorf("%d bytes; want %d", len(all.body), len(large))
+	}
+	if up := b.send("POST", base+"/echo", nil, bytes.NewReader(large)); json.Unmarshal([]byte(up.body), &seen) != nil || seen.Body != string(large) {
+		t.Errorf("an upload came as %d bytes", len(seen.Body))
+	}
+
+	// Redirects, within the origin only.
+	for at, want := range map[string]int{
+		"/there?y=2": 200, a.URL + "/there?y=2": 200, "there?y=2": 200,
+		"http://127.0.0.1:1/": 502, "https://example.com/": 502, "//example.com/": 502, "http://[::1]/": 502, "/\\example.com": 502, "javascript:alert(1)": 502,
+	} {
+		if r := b.open(base + "/to?at=" + url.QueryEscape(at)); r.status != want || want == 200 && r.url != base+"/there?y=2" {
+			t.Errorf("a redirect to %s: %d at %s", at, r.status, r.url)
+		}
+	}
+
+	// Headers.
+	h := b.open(base + "/headers").header
+	for name, want := range map[string]string{
+		"X-App": "said", "Cross-Origin-Opener-Policy": "said",
+		"X-Frame-Options": "", "Strict-Transport-Security": "", "Clear-Site-Data": "", "Alt-Svc": "", "Nel": "",
+		"Content-Security-Policy": "default-src 'self'", "Cache-Control": "private, max-age=60", "Referrer-Policy": "same-origin",
+	} {
+		if got := h.Get(name); got != want {
+			t.Errorf("%s: %q; want %q", name, got, want)
+		}
+	}
+	if got := h["Set-Cookie"]; len(got) != 1 || got[0] != "a=b; Path=/headers; Secure; SameSite=None; Partitioned" {
+		t.Errorf("cookies %q", got)
+	}
+}
+
+// TestCanvasLiveStreams has an event stream and a WebSocket say something while
+// they last.
+func TestCanvasLiveStreams(t *testing.T) {
+	t.Parallel()
+	w, a, c, channel, b, base := liveApp(t, nil)
+	events := w.events(b, base)
+	for i := range 3 {
+		if line := events.next(); line != fmt.Sprintf("data: %d", i) {
+			t.Fatalf("event %d: %q", i, line)
+		}
+		a.release <- struct{}{}
+	}
+	events.next()
+	ws := b.socket(base)
+	for i := range 3 {
+		if got := ws.say(fmt.Sprint(i)); got != fmt.Sprint("echo ", i) {
+			t.Fatalf("socket: %q", got)
+		}
+	}
+	// When the client's connection is gone for a while, it all goes on.
+	_ = c.Abort()
+	a.release <- struct{}{}
+	if line := events.next(); line != "data: 4" {
+		t.Errorf("after the client's connection: %q", line)
+	}
+	if got := ws.say("x"); got != "echo x" {
+		t.Errorf("after the client's connection: %q", got)
+	}
+	if got := b.open(base + "/start"); got.status != http.StatusOK {
+		t.Errorf("after the client's connection: %d", got.status)
+	}
+	again := w.resume("c", lastServerSeq(c), w.session, channel)
+	if got := b.open(base + "/start"); got.status != http.StatusOK {
+		t.Errorf("when the client is back: %d", got.status)
+	}
+	// It ends with the canvas.
+	if err := w.host.CloseCanvas(channel); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.WaitFor(t.Context(), refclient.IsAction(w.session, "session/openCanvasesChanged")); err != nil {
+		t.Fatal(err)
+	}
+	events.ends()
+	ws.ends()
+	if got := b.open(base + "/start"); got.status != http.StatusGone {
+		t.Errorf("closed: %d %q", got.status, got.body)
+	}
+}
+
+// An eventStream is read line by line.
+type eventStream struct {
+	t     testing.TB
+	lines *bufio.Scanner
+}
+
+func (w *canvasWorld) events(b *browser, base string) *eventStream {
+	w.t.Helper()
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, base+"/events", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response, err := b.client.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = response.Body.Close() })
+	if response.StatusCode != http.StatusOK {
+		w.t.Fatalf("events: %d", response.StatusCode)
+	}
+	return &eventStream{w.t, bufio.NewScanner(response.Body)}
+}
+
+// next returns the next line that is not empty, "" at the end.
+func (e *eventStream) next() string {
+	for e.lines.Scan() {
+		if text := e.lines.Text(); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+func (e *eventStream) ends() {
+	e.t.Helper()
+	if line := e.next(); line != "" {
+		e.t.Errorf("the event stream goes on: %q", line)
+	}
+}
+
+// A socketPage is a page's WebSocket.
+type socketPage struct {
+	t  testing.TB
+	ws *websocket.Conn
+}
+
+func (b *browser) dial(base, origin string) (*websocket.Conn, int) {
+	b.t.Helper()
+	ws, response, err := websocket.Dial(b.t.Context(), base+"/socket", &websocket.DialOptions{HTTPClient: b.client, HTTPHeader: http.Header{"Origin": {origin}}})
+	if err == nil {
+		b.t.Cleanup(func() { _ = ws.CloseNow() })
+		return ws, http.StatusSwitchingProtocols
+	}
+	if response == nil {
+		b.t.Fatal(err)
+	}
+	return nil, response.StatusCode
+}
+
+func (b *browser) socket(base string) *socketPage {
+	b.t.Helper()
+	ws, status := b.dial(base, base)
+	if ws == nil {
+		b.t.Fatalf("socket: %d", status)
+	}
+	return &socketPage{b.t, ws}
+}
+
+func (p *socketPage) say(text string) string {
+	p.t.Helper()
+	if err := p.ws.Write(p.t.Context(), websocket.MessageText, []byte(text)); err != nil {
+		p.t.Fatal(err)
+	}
+	_, answer, err := p.ws.Read(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(answer)
+}
+
+func (p *socketPage) ends() {
+	p.t.Helper()
+	if _, answer, err := p.ws.Read(p.t.Context()); err == nil {
+		p.t.Errorf("the socket goes on: %q", answer)
+	}
+}
+
+// TestCanvasLiveGate has those ask who may not.
+func TestCanvasLiveGate(t *testing.T) {
+	t.Parallel()
+	w, _, c, channel, b, base := liveApp(t, nil)
+
+	// Other pages, with this browser's cookies.
+	for name, header := range map[string]map[string]string{
+		"fetch of another site":      {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Origin": "https://example.com"},
+		"picture of a canvas beside": {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
+	} {
+		if got := b.send("GET", base+"/start", header, nil); got.status != http.StatusForbidden {
+			t.Errorf("%s: %d", name, got.status)
+		}
+	}
+	if got := b.send("POST", base+"/echo", map[string]string{"Origin": "https://example.com"}, strings.NewReader("x")); got.status != http.StatusForbidden {
+		t.Errorf("a form of another site: %d", got.status)
+	}
+	if _, status := b.dial(base, "https://example.com"); status != http.StatusForbidden {
+		t.Errorf("a socket of another site: %d", status)
+	}
+
+	// Another name, with this one's cookie.
+	other := strings.Replace(base, "http://c", "http://d", 1)
+	request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, other+"/start", nil)
+	for _, cookie := range b.client.Jar.Cookies(mustURL(t, base)) {
+		request.AddCookie(cookie)
+	}
+	response, err := b.client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusForbidden {
+		t.Errorf("another canvas's name: %d", response.StatusCode)
+	}
+
+	// A ticket is used once.
+	ticket := w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)})
+	if got := w.browser().open(ticket); got.status != http.StatusOK {
+		t.Errorf("a ticket: %d", got.status)
+	}
+	if got := w.browser().open(ticket); got.status != http.StatusForbidden {
+		t.Errorf("a used ticket: %d", got.status)
+	}
+
+	// Another client of the same subject is shown nothing for it; nor is one that may do less.
+	second := w.clientWith("second", nil)
+	_, err = w.try(second, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/app-1/"})
+	wantRPCError(t, err, ahp.CodePermissionDenied)
+	weaker := w.clientWith("c", func(c *auth.Client) { c.Access = auth.AccessRead })
+	_, err = w.try(weaker, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/app-1/"})
+	wantRPCError(t, err, ahp.CodePermissionDenied)
+
+	// Unsubscribed, it is gone.
+	events := w.events(b, base)
+	events.next()
+	if err := c.Unsubscribe(channel); err != nil {
+		t.Fatal(err)
+	}
+	events.ends()
+	if got := b.open(base + "/start"); got.status != http.StatusForbidden {
+		t.Errorf("unsubscribed: %d", got.status)
+	}
+}
+
+func mustURL(t testing.TB, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// TestCanvasLiveReadOnly has a client that may only look do no more.
+func TestCanvasLiveReadOnly(t *testing.T) {
+	t.Parallel()
+	_, _, _, _, b, base := liveApp(t, func(c *auth.Client) { c.Access = auth.AccessRead })
+	if got := b.send("HEAD", base+"/start", nil, nil); got.status != http.StatusOK {
+		t.Errorf("HEAD: %d", got.status)
+	}
+	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND"} {
+		if got := b.send(method, base+"/echo", map[string]string{"Origin": base}, nil); got.status != http.StatusMethodNotAllowed {
+			t.Errorf("%s: %d %q", method, got.status, got.body)
+		}
+	}
+	if got := b.send("GET", base+"/echo", nil, strings.NewReader("x")); got.status != http.StatusBadRequest {
+		t.Errorf("GET with a body: %d", got.status)
+	}
+	if _, status := b.dial(base, base); status != http.StatusForbidden {
+		t.Errorf("a socket: %d", status)
+	}
+}
+
+// TestCanvasLiveRevoked revokes the token of a client whose page is open.
+func TestCanvasLiveRevoked(t *testing.T) {
+	t.Parallel()
+	w, _, _, _, b, base := liveApp(t, func(c *auth.Client) { c.Subject = "bob" })
+	events, ws := w.events(b, base), b.socket(base)
+	events.next()
+	ws.say("x")
+	if err := w.stack.Relay.Revocations().Add(auth.Revocation{Tenant: "default", Subject: "bob", At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	events.ends()
+	ws.ends()
+	if got := b.open(base + "/start"); got.status != http.StatusGone {
+		t.Errorf("revoked: %d %q", got.status, got.body)
+	}
+}
