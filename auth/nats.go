@@ -41,7 +41,7 @@ func TenantSubjects(tenant string) string { return "ahp.v1." + tenant + ".>" }
 
 // What relays need in the accounts that no host-agent can be in.
 var (
-	relaySubjects  = []string{"ahp.relays.v1.>", "_INBOX.>"}
+	relaySubjects  = []string{"ahp.relays.v1.>", "_INBOX.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>", "$KV.>"}
 	systemSubjects = []string{"$SYS.>", "_INBOX.>"}
 )
 
@@ -66,7 +66,8 @@ func (k *Keys) SystemAccountJWT() (string, error) {
 	return k.accountJWT("SYS", k.system.public, nil)
 }
 
-// RelaysAccountJWT returns the claim of the account of [Keys.RelaysAccount].
+// RelaysAccountJWT returns the claim of the account of [Keys.RelaysAccount], the only
+// one that may use JetStream.
 func (k *Keys) RelaysAccountJWT() (string, error) {
 	return k.accountJWT("AHP relays", k.account.public, nil)
 }

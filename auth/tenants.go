@@ -57,8 +57,11 @@ func (k *Keys) tenantKey(tenant string) (natsKey, error) {
 	return natsKey{pair, public}, err
 }
 
-// accountJWT returns the claim of an account without leaf nodes, JetStream,
-// imports and exports: nothing gets in or out but through its own users.
+// relayStreams is how many streams relays may have: the registry is one.
+const relayStreams = 8
+
+// accountJWT returns the claim of an account without leaf nodes, JetStream (but for
+// that of relays), imports and exports: nothing gets in or out but through its own users.
 func (k *Keys) accountJWT(name, public string, revoked map[string]time.Time) (string, error) {
 	c := jwt.NewAccountClaims(public)
 	c.Name = name
@@ -67,6 +70,10 @@ func (k *Keys) accountJWT(name, public string, revoked map[string]time.Time) (st
 	c.Limits.Conn = tenantConns
 	if public != k.system.public { // which has exports of the server's own
 		c.Limits.Imports, c.Limits.Exports, c.Limits.WildcardExports = 0, 0, false
+	}
+	if public == k.account.public {
+		c.Limits.MemoryStorage, c.Limits.DiskStorage = jwt.NoLimit, jwt.NoLimit
+		c.Limits.Streams, c.Limits.Consumer = relayStreams, jwt.NoLimit
 	}
 	for user, before := range revoked {
 		c.RevokeAt(user, before)

@@ -10,6 +10,10 @@ import (
 // looks for it in its working directory.
 const AccountsDir = "ahp-relay-accounts"
 
+// StoreDir is the directory in which such servers keep what relays know together,
+// likewise.
+const StoreDir = "ahp-relay-store"
+
 const trustConfig = `# Trust of a NATS server in the keys of an AHP relay. It holds nothing secret.
 # Include it in the server's configuration:
 #
@@ -25,6 +29,11 @@ resolver: {
   dir: "%[4]s"
   allow_delete: false
   interval: "2m"
+}
+# What relays know together of hosts. A jetstream of your own after the include
+# takes its place.
+jetstream: {
+  store_dir: "%[8]s"
 }
 resolver_preload: {
   %[3]s: %[5]s
@@ -48,7 +57,7 @@ func (k *Keys) WriteTrustConfig(path string) error {
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf(trustConfig, filepath.Base(path), operator, k.system.public, AccountsDir, system, k.account.public, relays)
+	text := fmt.Sprintf(trustConfig, filepath.Base(path), operator, k.system.public, AccountsDir, system, k.account.public, relays, StoreDir)
 	if err := ReplaceFile(path, []byte(text), 0o644); err != nil { // everybody may read it
 		return fmt.Errorf("write NATS configuration: %w", err)
 	}

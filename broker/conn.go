@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Settings of NATS connections.
@@ -334,4 +335,13 @@ func (c *Conn) Close() {
 	c.cancel()
 	<-c.gone
 	c.running.Wait()
+}
+
+// JetStream returns the way to what the servers keep for this account.
+func (c *Conn) JetStream() (jetstream.JetStream, error) {
+	js, err := jetstream.New(c.nc)
+	if err != nil {
+		return nil, fmt.Errorf("JetStream: %w", err)
+	}
+	return js, nil
 }

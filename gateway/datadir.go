@@ -10,12 +10,16 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/link"
 )
 
 // Files in the data directory beside the keys. A relay of a cluster has its own.
 const (
 	lockName  = "lock"       // held by the relay that runs
 	hostsName = "hosts.json" // what the registry knows
+
+	storeName = "jetstream" // the embedded NATS server's
+	nodeName  = "node"      // what the embedded NATS server is called among those of the cluster, for ever
 
 	revokedName = "revocations.json" // what is revoked
 	peopleName  = "people.json"      // people, devices and who asks to be let in
@@ -69,6 +73,24 @@ func readRuns(path string) (runs []string, err error) {
 		}
 	}
 	return runs, err
+}
+
+// node returns the name of this directory's NATS server: servers that have the store
+// together know each other by their names, so it outlives the process.
+func (d *dataDir) node() (string, error) {
+	path := filepath.Join(d.path, nodeName)
+	data, err := os.ReadFile(path)
+	if name := strings.TrimSpace(string(data)); err == nil && ahp.CheckName("node", name) == nil {
+		return name, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("data directory: %w", err)
+	}
+	name := "relay-" + link.NewInstance()
+	if err := auth.ReplaceFile(path, []byte(name+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("data directory: %w", err)
+	}
+	return name, nil
 }
 
 // note writes down that an instance runs, so that its successor knows if it

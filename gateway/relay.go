@@ -235,8 +235,13 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 // startServer starts the embedded server. A relay of a cluster gives others a
 // moment to be found, and starts alone if there are none.
 func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
+	node, err := r.dir.node()
+	if err != nil {
+		return err
+	}
 	r.nats, err = embedded.Start(embedded.Config{
-		Keys: r.keys, Listen: cfg.NATSListen, TLS: r.natsTLS(ctx, cfg.NATSListen), Name: "relay-" + cfg.Gateway.Instance, Log: r.log,
+		Keys: r.keys, Listen: cfg.NATSListen, TLS: r.natsTLS(ctx, cfg.NATSListen), Name: node, Log: r.log,
+		Store:   filepath.Join(cfg.DataDir, storeName),
 		Cluster: embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes},
 		Tenants: registry.StoredTenants(filepath.Join(cfg.DataDir, hostsName), r.revoked),
 	})
@@ -254,12 +259,16 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 // startRegistry starts the registry, and fills in what the gateway needs.
 func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
+	var neighbours registry.Neighbours
+	if cfg.ClusterListen != "" {
+		neighbours = r.nats
+	}
 	r.registry, err = registry.Start(ctx, registry.Config{
 		Conn: r.conn, Tenants: r.tenants, Instance: g.Instance, Version: g.Version, Log: r.log,
 		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
 		File:     filepath.Join(cfg.DataDir, hostsName), Former: r.dir.former,
 		Revocations: r.revoked,
-		Cluster:     cfg.ClusterListen != "", Linked: r.nats != nil && r.nats.Linked(),
+		Cluster:     neighbours != nil, Neighbours: neighbours,
 	})
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ func startNATS(t *testing.T, keys *auth.Keys, listen, more string) *natsServer {
 		more = fmt.Sprintf("resolver: {type: full, dir: %q}", s.accounts)
 	}
 	conf := filepath.Join(s.dir, "nats.conf")
-	if err := os.WriteFile(conf, []byte(fmt.Sprintf("listen: %q\ninclude \"nats-trust.conf\"\n%s\n", listen, more)), 0o600); err != nil {
+	if err := os.WriteFile(conf, []byte(fmt.Sprintf("listen: %q\ninclude \"nats-trust.conf\"\njetstream: {store_dir: %q}\n%s\n", listen, filepath.Join(s.dir, "jetstream"), more)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	opts, err := server.ProcessConfigFile(conf)

@@ -1,82 +1,89 @@
 package registry
 
 import (
-	"cmp"
-	"slices"
+	"container/list"
+	"errors"
 	"strings"
 	"time"
 
+	"ahprelay/ahp"
 	"ahprelay/link"
 )
 
-// A hostState is what relays know of one host, tell each other and keep.
-// [hostState.newer] says which of two counts.
+// A hostState is what the store has of one host. Times in it are for people:
+// no relay compares them with its clock.
 type hostState struct {
 	Key      string    `json:"host"` // "<tenant>.<name>"
 	Enrolled time.Time `json:"enrolled"`
-	LastSeen time.Time `json:"lastSeen,omitzero"`  // when Lease was last renewed or released, by the clock of the relay that was asked
-	Lease    *lease    `json:"lease,omitempty"`    // the last one, which may have ended; nil: nobody ever held the host. Never changed in place
-	Revision uint64    `json:"revision,omitempty"` // higher after each change, wherever it is made
-	Age      int64     `json:"age,omitempty"`      // on the wire: milliseconds since Lease was renewed
-	Users    natsUsers `json:"users,omitempty"`    // that its host-agents were given
+	LastSeen time.Time `json:"lastSeen,omitzero"` // when its host-agent was last heard, as of the last change
+	Lease    *lease    `json:"lease,omitempty"`   // the last one, which may have ended; nil: nobody ever held the host. Never changed in place
+	Users    natsUsers `json:"users,omitempty"`   // that its host-agents were given
 }
 
-// A knownHost is a hostState at one relay.
+// A knownHost is a host at one relay.
 type knownHost struct {
-	hostState
-	renewed time.Time // when Lease was, by this process's clock
-	alive   bool      // Lease is held, and has not run out
+	hostState        // as the store has it, as far as is known
+	rev       uint64 // of that in the store; 0: it has none
+	epoch     uint64 // of the watch that last saw it
+
+	// What this relay says beyond the store. Own replaces Lease, while the store
+	// does not have it, and while this relay keeps the lease.
+	own       *lease
+	kept      *list.Element // in Registry.kept; nil: this relay does not keep the lease
+	renewed   time.Time     // when the lease that is kept was
+	renewals  uint64        // of that lease
+	dirty     bool          // own is to be written
+	unwritten natsUsers     // of Users: those that the store does not have
+
+	indexed []string // tokens under which Registry.tokens has the host
 
 	last Host // what subscribers were told, without times that only progress
 }
 
-// empty reports whether a state says nothing.
-func (s *hostState) empty() bool { return s.Enrolled.IsZero() && s.Lease == nil }
-
 // hostKey is the key of a host.
 func hostKey(tenant, host string) string { return tenant + "." + host }
 
-// newer reports whether a counts, of two states of the same host. Requests of
-// one instance are numbered. A lease that is renewed comes before one that has
-// run out, which relays that could not hear the renewals may not know. Else the
-// later change counts; where two relays made one at the same time, all relays
-// must agree on any of the two.
-func (k *knownHost) newer(than *knownHost) bool {
-	a, b := k.Lease, than.Lease
-	switch {
-	case a == nil || b == nil:
-		return a != nil
-	case a.Instance == b.Instance:
-		return a.Seq > b.Seq
-	case k.alive != than.alive:
-		return k.alive
-	case !k.alive && !k.LastSeen.Equal(than.LastSeen):
-		return k.LastSeen.After(than.LastSeen)
-	}
-	return cmp.Or(cmp.Compare(k.Revision, than.Revision), strings.Compare(a.Instance, b.Instance)) > 0
+func tenantOfKey(key string) string {
+	tenant, _, _ := strings.Cut(key, ".")
+	return tenant
 }
 
-// merge takes what another relay, or the run before this, knows of the host. It
-// reports whether that was something new, and whether more than a renewal.
-func (k *knownHost) merge(o *knownHost) (changed, news bool) {
-	take := o.newer(k)
-	k.Revision = max(k.Revision, o.Revision)
-	if first := earlier(k.Enrolled, o.Enrolled); !first.Equal(k.Enrolled) {
-		k.Enrolled, changed, news = first, true, true
+// tenant returns whose host it is.
+func (s *hostState) tenant() string { return tenantOfKey(s.Key) }
+
+// check reports a state that no relay would write.
+func (s *hostState) check() error {
+	tenant, host, _ := strings.Cut(s.Key, ".")
+	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
+		return err
 	}
-	if users := k.Users.with(o.Users...); !slices.Equal(users, k.Users) {
-		k.Users, changed = users, true
+	if err := s.Users.check(); err != nil {
+		return err
 	}
-	if take {
-		news = news || !o.renews(k)
-		k.Lease, k.LastSeen, k.renewed, k.alive = o.Lease, o.LastSeen, o.renewed, o.alive
+	if s.Lease.held() {
+		return errors.Join(ahp.CheckName("instance", s.Lease.Instance), s.Lease.Presence.check())
 	}
-	return changed || take, news
+	return nil
 }
 
-// renews reports whether k says nothing new but that the lease goes on.
-func (k *knownHost) renews(o *knownHost) bool {
-	return k.alive && o.alive && k.Lease.Instance == o.Lease.Instance && k.Lease.Presence == o.Lease.Presence
+// lease returns the lease as this relay knows it.
+func (k *knownHost) lease() *lease {
+	if k.own != nil {
+		return k.own
+	}
+	return k.Lease
+}
+
+// fence returns the number of the lease among all that the host ever had: that
+// of the change by which its instance got it.
+func (k *knownHost) fence() uint64 {
+	switch l := k.lease(); {
+	case !l.held():
+		return 0
+	case l.Fence != 0:
+		return l.Fence
+	}
+	return k.rev
 }
 
 // earlier returns the earlier of two times, of which zero ones do not count.
@@ -87,62 +94,41 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// known returns a state as of now, that came from elsewhere.
-func (s *hostState) known(now time.Time, ttl time.Duration) *knownHost {
-	age := time.Duration(min(max(s.Age, 0), 2*ttl.Milliseconds())) * time.Millisecond
-	k := &knownHost{hostState: *s, renewed: now.Add(-age), alive: s.Lease.held() && age < ttl}
-	k.Age, k.Users = 0, s.Users.current(now)
-	return k
-}
-
-// wire returns the state for other relays.
-func (k *knownHost) wire(now time.Time) hostState {
-	s := k.hostState
-	s.Age = max(now.Sub(k.renewed).Milliseconds(), 0)
-	return s
-}
-
-// current returns the lease that a request meets: nil if there is none, or if
-// it ran out.
-func (k *knownHost) current() *lease {
-	if k.Lease.held() && !k.alive {
-		return nil
-	}
-	return k.Lease
-}
-
 // downSince returns since when a host is offline that nobody holds.
 func (k *knownHost) downSince() time.Time {
-	switch {
-	case k.Lease == nil:
+	switch l := k.lease(); {
+	case l == nil:
 		return k.Enrolled
-	case k.Lease.Presence.State == Offline:
-		return k.Lease.Since
+	case l.Presence.State == Offline:
+		return l.Since
 	}
 	return k.LastSeen
 }
 
-// describe says what a state comes to, for a relay of the given version.
-func (k *knownHost) describe(version string) Host {
+// describe says what is known of a host, for a relay of the given version. Alive
+// says that its lease is held, and seen when its host-agent was heard, if that is
+// known to be later than LastSeen.
+func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 	tenant, name, _ := strings.Cut(k.Key, ".")
 	h := Host{
 		Tenant: tenant, Name: name, State: Offline, Since: k.downSince(), Reason: reasonLost,
-		LastSeen: k.LastSeen, Enrolled: k.Enrolled,
+		LastSeen: later(k.LastSeen, seen), Enrolled: k.Enrolled,
 	}
-	if k.Lease == nil {
+	l := k.lease()
+	if l == nil {
 		h.Reason = reasonNever
 		return h
 	}
-	p := k.Lease.Presence
+	p := l.Presence
 	h.AgentVersion, h.HostVersion = p.AgentVersion, p.HostVersion
 	switch {
-	case k.Lease.Released:
-		h.Reason, h.Released = p.Reason, k.Lease.Instance
-	case k.alive:
-		h.State, h.Since, h.Reason = p.State, k.Lease.Since, p.Reason
-		h.AgentInstance, h.Clients, h.Silent = k.Lease.Instance, p.Clients, k.Lease.Silent
+	case l.Released:
+		h.Reason, h.Released = p.Reason, l.Instance
+	case alive:
+		h.State, h.Since, h.Reason = p.State, l.Since, p.Reason
+		h.AgentInstance, h.Clients, h.Silent, h.Fence = l.Instance, p.Clients, l.Silent, k.fence()
 		if _, err := link.CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", version); err != nil {
-			h.State, h.Since, h.Reason = Incompatible, k.Lease.Acquired, err.Error()
+			h.State, h.Since, h.Reason = Incompatible, l.Acquired, err.Error()
 		}
 	}
 	return h

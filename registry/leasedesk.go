@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -19,24 +20,32 @@ import (
 
 // Settings of a leaseDesk.
 const (
-	// leaseQueue is the group of relays that share the requests of host-agents.
+	// leaseQueue is the group of relays that share the requests of host-agents. NATS
+	// gives each to one that is connected where the host-agent is, if there is one.
 	leaseQueue = "relays"
 
-	deskWorkers   = 8           // requests of other relays that are answered at a time
-	tenantWorkers = 2           // the same of a tenant's host-agents
-	deskRoom      = 1024        // requests that wait, of other relays and of each tenant; more are dropped, and come again
-	deskFlush     = time.Second // for the NATS server to stop sending requests
+	deskRoom  = 1024        // requests that wait, of other relays and of each tenant; more are dropped, and come again
+	deskFlush = time.Second // for the NATS server to stop sending requests
 
-	// deskForward is how long another relay has to decide.
+	// deskWrites is how many requests may wait for the store at a time. Renewals do
+	// not; who asks for more is told to come again in a while.
+	deskWrites = 256
+	comeAgain  = 2 * time.Second
+
+	// deskForward is how long another relay has to answer.
 	deskForward = time.Second
 )
 
-// A leaseDesk answers the lease requests of host-agents, those of each tenant
-// apart, so that none has to wait for another's. It has the relay decide that
-// all relays agree on, and decides itself if that does not answer.
+// A leaseDesk answers the lease requests of host-agents: at once, if this relay keeps
+// the lease and it goes on; else when the store knows.
 type leaseDesk struct {
 	registry *Registry
 	log      *slog.Logger
+	writes   chan struct{} // a token for each request that waits for the store
+}
+
+func newLeaseDesk(r *Registry) *leaseDesk {
+	return &leaseDesk{registry: r, log: r.cfg.Log, writes: make(chan struct{}, deskWrites)}
 }
 
 // A counter takes the requests that come through one connection.
@@ -49,38 +58,37 @@ type counter struct {
 	running sync.WaitGroup
 }
 
-// A forwardedRequest is a host-agent's request, on its way between relays. The
-// relay that decides is to know what the other does, and the other way round.
+// A forwardedRequest is a host-agent's request, on its way to the relay that keeps
+// the lease which it is about.
 type forwardedRequest struct {
-	State   hostState    `json:"state"`
+	Key     string       `json:"host"`
+	From    string       `json:"from"` // the relay that was asked
 	Request leaseRequest `json:"request"`
 }
 
-// A forwardedAnswer goes back.
-type forwardedAnswer struct {
-	State  hostState   `json:"state"`
-	Answer leaseAnswer `json:"answer"`
-}
-
-// serveRelays decides for other relays, until stop.
+// serveRelays answers other relays, until stop.
 func (d *leaseDesk) serveRelays(conn *broker.Conn) (stop func(), err error) {
 	c := d.newCounter("", conn)
 	unsubscribe, err := conn.Subscribe(relaySubject(d.registry.cfg.Instance, "lease"), c.in)
 	if err != nil {
 		return nil, err
 	}
-	return c.start(deskWorkers, unsubscribe), nil
+	return c.start(unsubscribe), nil
 }
 
 // serveTenant answers the host-agents of a tenant, until stop.
 func (d *leaseDesk) serveTenant(tenant string, conn *broker.Conn) (stop func(), err error) {
 	c := d.newCounter(tenant, conn)
-	subject := leaseSubject(tenant, "*")
-	unsubscribe, err := conn.QueueSubscribe(subject, leaseQueue, c.in)
+	any, err := conn.QueueSubscribe(leaseSubject(tenant, "*"), leaseQueue, c.in)
 	if err != nil {
 		return nil, err
 	}
-	return c.start(tenantWorkers, unsubscribe), nil
+	one, err := conn.Subscribe(leaseSubjectOf(tenant, "*", d.registry.cfg.Instance), c.in)
+	if err != nil {
+		any()
+		return nil, err
+	}
+	return c.start(func() { any(); one() }), nil
 }
 
 func (d *leaseDesk) newCounter(tenant string, conn *broker.Conn) *counter {
@@ -91,10 +99,8 @@ func (d *leaseDesk) newCounter(tenant string, conn *broker.Conn) *counter {
 }
 
 // start begins to answer. Stop answers what has come in, and then ends.
-func (c *counter) start(workers int, unsubscribe func()) (stop func()) {
-	for range workers {
-		c.running.Go(c.work)
-	}
+func (c *counter) start(unsubscribe func()) (stop func()) {
+	c.running.Go(c.work)
 	return func() {
 		// These fail if the connection is away, and then nothing comes in.
 		unsubscribe()
@@ -122,14 +128,14 @@ func (c *counter) work() {
 	}
 }
 
-// serve answers one message.
+// serve answers one message, or has a goroutine do that.
 func (c *counter) serve(msg *nats.Msg) {
-	d := c.desk
 	if c.tenant == "" {
 		c.serveRelay(msg)
 		return
 	}
-	host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
+	d := c.desk
+	host := strings.Split(msg.Subject, ".")[3] // the subscriptions have six tokens or more
 	if err := ahp.CheckName("host", host); err != nil {
 		d.log.Warn("lease request on a strange subject", "subject", msg.Subject, "error", err)
 		return
@@ -140,15 +146,53 @@ func (c *counter) serve(msg *nats.Msg) {
 		d.log.Warn("lease request with a reply subject of somebody else", "tenant", c.tenant, "host", host, "reply", msg.Reply)
 		return
 	}
-	answer := d.answer(hostKey(c.tenant, host), msg.Data)
-	if answer.Error != "" {
-		d.log.Warn("lease request", "tenant", c.tenant, "host", host, "result", string(answer.Result), "error", answer.Error)
+	key := hostKey(c.tenant, host)
+	req, err := readLease(msg.Data)
+	if err != nil {
+		c.reply(msg, key, leaseAnswer{Result: leaseRefused, Error: err.Error()})
+		return
 	}
-	answer.Gone = d.registry.goneRelays()
-	c.reply(msg, answer)
+	if answer, done := d.registry.renew(key, req, d.registry.cfg.Instance); done {
+		c.reply(msg, key, d.complete(answer, req))
+		return
+	}
+	c.wait(func(ctx context.Context) {
+		c.reply(msg, key, d.complete(d.decide(ctx, key, req), req))
+	}, func() {
+		c.reply(msg, key, d.busy())
+	})
 }
 
-func (c *counter) reply(msg *nats.Msg, answer any) {
+// wait has something done that may wait for the store, unless too much does already.
+// It is given up when whoever asked has given up.
+func (c *counter) wait(do func(ctx context.Context), tooMany func()) {
+	select {
+	case c.desk.writes <- struct{}{}:
+	default:
+		tooMany()
+		return
+	}
+	c.running.Go(func() {
+		defer func() { <-c.desk.writes }()
+		ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+		defer cancel()
+		do(ctx)
+	})
+}
+
+// busy has somebody come again, not together with others.
+func (d *leaseDesk) busy() leaseAnswer {
+	d.registry.mu.Lock()
+	d.registry.refused++
+	d.registry.mu.Unlock()
+	after := comeAgain/2 + rand.N(comeAgain)
+	return leaseAnswer{Result: leaseRetry, Error: "relay is busy", After: after.Milliseconds()}
+}
+
+func (c *counter) reply(msg *nats.Msg, key string, answer leaseAnswer) {
+	if answer.Error != "" {
+		c.desk.log.Warn("lease request", "host", key, "result", string(answer.Result), "error", answer.Error)
+	}
 	body, err := json.Marshal(answer)
 	if err == nil {
 		err = c.conn.Publish(msg.Reply, body)
@@ -158,18 +202,23 @@ func (c *counter) reply(msg *nats.Msg, answer any) {
 	}
 }
 
-func (d *leaseDesk) answer(key string, body []byte) leaseAnswer {
-	var req leaseRequest
+// readLease reads a request.
+func readLease(body []byte) (req leaseRequest, err error) {
 	if len(body) > maxLeaseBody {
-		return leaseAnswer{Result: leaseRefused, Error: fmt.Sprintf("request of %d bytes; want at most %d", len(body), maxLeaseBody)}
+		return req, fmt.Errorf("request of %d bytes; want at most %d", len(body), maxLeaseBody)
 	}
 	if err := json.Unmarshal(body, &req); err != nil {
-		return leaseAnswer{Result: leaseRefused, Error: "request is no JSON of the right form"}
+		return req, errors.New("request is no JSON of the right form")
 	}
-	if err := req.check(); err != nil {
-		return leaseAnswer{Result: leaseRefused, Error: err.Error()}
+	return req, req.check()
+}
+
+// complete adds to an answer what every holder of a lease is told.
+func (d *leaseDesk) complete(answer leaseAnswer, req leaseRequest) leaseAnswer {
+	answer.Gone = d.registry.goneRelays()
+	if answer.Result == leaseHeld {
+		answer.Relay = d.registry.cfg.Instance
 	}
-	answer := d.decide(key, req)
 	p := req.Presence
 	if _, err := link.CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", d.registry.cfg.Version); err != nil && req.Op == opHold {
 		answer.Upgrade = err.Error()
@@ -177,53 +226,79 @@ func (d *leaseDesk) answer(key string, body []byte) leaseAnswer {
 	return answer
 }
 
-// decide carries a request out, or has another relay do so.
-func (d *leaseDesk) decide(key string, req leaseRequest) leaseAnswer {
-	if decider := d.registry.decider(); decider != "" {
-		answer, err := d.forward(decider, key, req)
+// decide carries a request out. About a host that another instance holds, the relay
+// is asked that keeps its lease: it knows whether that is renewed.
+func (d *leaseDesk) decide(ctx context.Context, key string, req leaseRequest) leaseAnswer {
+	if keeper := d.registry.keeper(key, req.Instance); keeper != "" && req.Op == opHold {
+		answer, err := d.forward(ctx, keeper, key, req)
 		if err == nil {
 			return answer
 		}
-		d.log.Info("a relay that is to decide about leases does not answer; deciding here", "relay", decider, "error", err)
-		d.registry.doubt(decider)
+		d.log.Info("the relay that keeps a lease does not answer", "host", key, "relay", keeper, "error", err)
 	}
-	return d.registry.hold(key, req)
+	return d.registry.hold(ctx, key, req, d.registry.cfg.Instance)
 }
 
-// forward has another relay decide.
-func (d *leaseDesk) forward(relay, key string, req leaseRequest) (answer leaseAnswer, err error) {
-	body, err := json.Marshal(forwardedRequest{d.registry.state(key), req})
+// keeper returns the other relay that keeps the lease of another instance, "" if
+// there is none.
+func (r *Registry) keeper(key, instance string) string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	k := r.hosts[key]
+	if k == nil || k.kept != nil || !r.aliveLocked(k) {
+		return ""
+	}
+	l := k.lease()
+	p := r.peers[l.Keeper]
+	if l.Instance == instance || l.Keeper == r.cfg.Instance || p == nil || p.rev == 0 || p.Bye {
+		return ""
+	}
+	return l.Keeper
+}
+
+// forward has another relay decide, and keeps the lease if it is granted.
+func (d *leaseDesk) forward(ctx context.Context, relay, key string, req leaseRequest) (answer leaseAnswer, err error) {
+	body, err := json.Marshal(forwardedRequest{key, d.registry.cfg.Instance, req})
 	if err != nil {
 		return answer, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), deskForward)
+	ctx, cancel := context.WithTimeout(ctx, deskForward)
 	defer cancel()
 	reply, err := d.registry.cfg.Conn.Request(ctx, relaySubject(relay, "lease"), body)
 	if err != nil {
 		return answer, err
 	}
-	var f forwardedAnswer
-	if err := json.Unmarshal(reply, &f); err != nil {
+	if err := json.Unmarshal(reply, &answer); err != nil {
 		return answer, err
 	}
-	d.registry.hear([]hostState{f.State})
-	return f.Answer, nil
+	if answer.Result != leaseHeld {
+		return answer, nil
+	}
+	// By what the store says it is this relay's now.
+	if err := d.registry.refresh(ctx, key); err != nil {
+		return answer, err
+	}
+	if again, done := d.registry.renew(key, req, d.registry.cfg.Instance); done {
+		return again, nil
+	}
+	return answer, nil
 }
 
-// serveRelay decides for another relay. It does not ask a third: while relays
-// have not heard of each other they may think different ones the eldest.
+// serveRelay decides for another relay.
 func (c *counter) serveRelay(msg *nats.Msg) {
 	d := c.desk
 	var f forwardedRequest
 	err := json.Unmarshal(msg.Data, &f)
 	if err == nil {
-		err = errors.Join(f.State.check(), f.Request.check())
+		err = errors.Join((&hostState{Key: f.Key}).check(), ahp.CheckName("from", f.From), f.Request.check())
 	}
 	if err != nil {
 		d.log.Warn("lease request of another relay", "error", err)
 		return
 	}
-	d.registry.hear([]hostState{f.State})
-	answer := d.registry.hold(f.State.Key, f.Request)
-	c.reply(msg, forwardedAnswer{d.registry.state(f.State.Key), answer})
+	c.wait(func(ctx context.Context) {
+		c.reply(msg, f.Key, d.registry.hold(ctx, f.Key, f.Request, f.From))
+	}, func() {
+		c.reply(msg, f.Key, d.busy())
+	})
 }

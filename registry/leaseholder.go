@@ -32,6 +32,9 @@ const (
 	// more, until it asks again: time for relays to hear each other.
 	takenAgain = 1500 * time.Millisecond
 
+	// maxAfter bounds how long a relay can have a holder wait.
+	maxAfter = 10 * time.Second
+
 	// rivalEvery is how often a holder is looked at that may be dead.
 	rivalEvery = 500 * time.Millisecond
 )
@@ -79,8 +82,10 @@ type LeaseHolder struct {
 
 	// Owned by the caller of Acquire, Run and Release.
 	seq     uint64
-	reason  string // of Release; default: the host-agent stopped
-	upgrade string // last told
+	reason  string        // of Release; default: the host-agent stopped
+	upgrade string        // last told
+	keeper  string        // relay that is asked; "": any
+	after   time.Duration // a relay has said to wait that long; 0: none has
 
 	mu       sync.Mutex
 	presence Presence
@@ -151,7 +156,7 @@ func (h *LeaseHolder) Acquire(ctx context.Context) error {
 		switch {
 		case err != nil:
 			failures++
-			wait = broker.RetryDelay(failures)
+			wait = h.again(failures)
 			h.trouble(err)
 		case answer.Result == leaseHeld:
 			return nil
@@ -194,6 +199,7 @@ func (h *LeaseHolder) Run(ctx context.Context) error {
 		}
 		if login {
 			failures = 0
+			h.keeper = "" // the nearest one from now on
 		}
 		answer, err := h.ask(ctx, opHold, false)
 		switch {
@@ -208,7 +214,7 @@ func (h *LeaseHolder) Run(ctx context.Context) error {
 			return h.refusal(answer)
 		case ctx.Err() == nil:
 			failures++
-			wait = broker.RetryDelay(failures)
+			wait = h.again(failures)
 			h.trouble(err)
 		}
 	}
@@ -279,6 +285,14 @@ func (h *LeaseHolder) releaseFormer(ctx context.Context, instance string) error 
 	return ReleaseCrashed(ctx, cfg, ReasonCrashed)
 }
 
+// again returns how long to wait after so many failures: as long as a relay has said,
+// if it has.
+func (h *LeaseHolder) again(failures int) time.Duration {
+	wait := max(broker.RetryDelay(failures), h.after)
+	h.after = 0
+	return wait
+}
+
 // renewal returns when to renew, not in step with others.
 func (h *LeaseHolder) renewal() time.Duration {
 	return h.cfg.Renew - rand.N(h.cfg.Renew/10+1)
@@ -315,8 +329,13 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
-	reply, err := h.cfg.Conn.Request(ctx, h.subject, body)
+	subject := h.subject
+	if h.keeper != "" {
+		subject = leaseSubjectOf(h.cfg.Tenant, h.cfg.Host, h.keeper)
+	}
+	reply, err := h.cfg.Conn.Request(ctx, subject, body)
 	if err != nil {
+		h.keeper = "" // any other may know
 		return leaseAnswer{}, err
 	}
 	var answer leaseAnswer
@@ -327,7 +346,12 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 		h.cfg.Gone(answer.Gone)
 	}
 	h.noteUpgrade(answer.Upgrade)
+	h.keeper = ""
+	if answer.Result == leaseHeld && ahp.CheckName("relay", answer.Relay) == nil {
+		h.keeper = answer.Relay
+	}
 	if answer.Result == leaseRetry {
+		h.after = min(max(time.Duration(answer.After)*time.Millisecond, 0), maxAfter)
 		return leaseAnswer{}, fmt.Errorf("relay: %s", answer.Error)
 	}
 	return answer, nil

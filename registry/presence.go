@@ -24,11 +24,21 @@ import (
 // difference which relay answers, and whether an answer got lost: requests are
 // numbered, and repeating one changes nothing.
 //
-// Relays keep what comes of that as the hostState of each host, and tell each
-// other, see relayNews. All times in it are those of relays, never of
+// The relay that answers keeps the lease: as long as it is asked again, that is all
+// that happens. It says in its answer who it is, and is asked on
+//
+//	ahp.v1.<tenant>.<host>.ctl.lease.<relay>
+//
+// from then on, until a connection is made anew. What changes goes into the store,
+// as the hostState of the host. All times in it are those of relays, never of
 // host-agents.
 
 func leaseSubject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.lease" }
+
+// leaseSubjectOf is where one relay is asked.
+func leaseSubjectOf(tenant, host, relay string) string {
+	return leaseSubject(tenant, host) + "." + relay
+}
 
 // State says whether a host can be reached.
 type State string
@@ -141,15 +151,20 @@ type leaseAnswer struct {
 	Since    time.Time   `json:"since,omitzero"`     // taken: when it began to
 	Revision uint64      `json:"revision,omitempty"` // taken: differs after each renewal of the holder
 	Gone     []string    `json:"gone,omitempty"`     // relay instances that crashed within the last minute
+	Relay    string      `json:"relay,omitempty"`    // held: who keeps the lease, and is to be asked from now on
+	After    int64       `json:"after,omitempty"`    // retry: milliseconds to wait
 	Upgrade  string      `json:"upgrade,omitempty"`  // held: why clients cannot come all the same, and who must be upgraded
 }
 
 // A lease says which host-agent instance serves a host. It ends a lease time
-// after it was last renewed.
+// after it was last renewed, or when the relay that keeps it is lost.
 type lease struct {
 	Instance string    `json:"instance"`
 	Acquired time.Time `json:"acquired"`           // when the instance got it
 	Seq      uint64    `json:"seq"`                // of the request that wrote this
+	Keeper   string    `json:"keeper,omitempty"`   // the relay that is asked to renew it, and that says when it has run out
+	Fence    uint64    `json:"fence,omitempty"`    // revision by which the instance got it; 0: the one that wrote this
+	Lost     bool      `json:"lost,omitempty"`     // it ran out
 	Released bool      `json:"released,omitempty"` // the instance gave it up
 	Since    time.Time `json:"since"`              // when Presence.State was first said
 	Silent   time.Time `json:"silent,omitzero"`    // since when the host does not answer; zero: it does

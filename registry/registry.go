@@ -2,13 +2,13 @@ package registry
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,27 +30,34 @@ const (
 	sweepShare = 5
 )
 
-// RegistryConfig says how to run a [Registry].
+// joinTimeout is how long Start waits for the store of a cluster, which may have
+// to wait for other relays.
+const joinTimeout = 3 * time.Second
+
+// soloTimeout is the same where the store needs nobody else.
+const soloTimeout = 15 * time.Second
+
+// Config says how to run a [Registry].
 type Config struct {
 	Conn     *broker.Conn    // required; a relay's, in the account of relays
 	Tenants  *broker.Tenants // required; the registry opens and closes their accounts
 	Instance string          // of this relay; default: random
 	Version  string          // of this relay, for messages about wire versions
 	LeaseTTL time.Duration   // the same at all relays; default DefaultLeaseTTL
-	File     string          // keeps what is known, for the next run; default: nothing is kept
+	File     string          // keeps what is known, for while the store is away and for another one; default: nothing is kept
 	Log      *slog.Logger    // default: none
 
 	// Revocations are told to other relays, and hear of theirs.
 	// Default: some that are not kept.
 	Revocations *Revocations
 
-	// Cluster: this relay's NATS server is embedded and one of a cluster, so
-	// that a relay of which nothing is heard is gone with its server.
+	// Cluster: this relay's NATS server is one of several that have the store
+	// together, and may have to wait for the others.
 	Cluster bool
 
-	// Linked: another relay's NATS server is connected already, so that at
-	// least one relay will soon say what it knows.
-	Linked bool
+	// Neighbours tells of the other servers of a cluster, so that a relay that has
+	// crashed can be told from one that is silent. Default: they cannot.
+	Neighbours Neighbours
 
 	// Former are instances that ended without Close, and cannot be running any
 	// more: their successor has their data directory.
@@ -67,48 +74,74 @@ type Host struct {
 	LastSeen      time.Time // when its host-agent was last heard; zero: never
 	Enrolled      time.Time // when it first got credentials
 	AgentInstance string    // of the host-agent that serves it; empty: none does
+	Fence         uint64    // higher for each instance that has served the host; 0: none does
 	Released      string    // the instance that served it last, if that is known to have ended; it gave the host up
 	AgentVersion  string    // of the host-agent, or of the last one
 	HostVersion   string    // of the AHP host, if known
 	Clients       int       // connected to the AHP host, through all relays
 }
 
-// A Registry is a relay's view of all hosts. It answers the lease requests of
-// host-agents, and relays tell each other what came of them: each has the whole
-// view in memory, so that reading it costs nothing, and none needs another. It
-// is safe for concurrent use.
+// A Registry is a relay's view of all hosts, and its hand in it: it answers the
+// lease requests of the host-agents that are connected where it is. It has all that
+// the store has in memory, so that reading costs nothing and goes on while the store
+// is away. It is safe for concurrent use.
 type Registry struct {
-	// Set by StartRegistry, then read-only.
-	cfg     Config
-	started time.Time
-	desk    *leaseDesk
-	in      chan *nats.Msg // from other relays
-	wake    chan struct{}  // for run: there are changes to tell; holds one
-	revoke  chan struct{}  // for run: something was revoked; holds one
-	file    *stateFile
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	stop    []func()  // of the desk; owned by Start and Close
-	keep    sync.Once // for Close
+	// Set by Start, then read-only.
+	cfg       Config
+	started   time.Time
+	beatEvery time.Duration // of sessions
+	patience  int           // beats that are missed in the time of a lease
+	desk      *leaseDesk
+	store     *store
+	told      chan *nats.Msg // revocations of other relays
+	wake      chan struct{}  // for run: there are changes to tell; holds one
+	write     chan struct{}  // for flush: there is something to write; holds one
+	opened    chan struct{}  // for beats: the store was found; holds one
+	ready     chan struct{}  // closed when all was taken that the store had
+	revoke    chan struct{}  // for run: something was revoked; holds one
+	file      *stateFile
+	life      context.Context // until Close
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+	stop      []func()  // of the desk; owned by Start and Close
+	keep      sync.Once // for Close
 
-	// Owned by run.
-	clock relayClock
+	clock  relayClock        // owned by run
+	routed map[string]string // addresses of servers that are or were connected, by name; like clock
+	probed chan string       // instances that have proved to be gone
 
-	mu      sync.RWMutex // guards the fields below
-	hosts   map[string]*knownHost
-	changed map[string]bool // hosts of which subscribers may have to be told
-	told    []*subscriber
-	peers   map[string]*peer
-	gone    map[string]time.Time // relay instances that have crashed; since when this is known
-	joined  bool                 // a peer was heard at some time
-	shown   map[string]time.Time // by tenant: when a host-agent last showed a token here
+	mu          sync.RWMutex // guards the fields below
+	hosts       map[string]*knownHost
+	tenants     map[string]*tenant
+	tokens      map[string]map[string]bool // hosts whose users have a token, by its ID
+	kept        list.List                  // of *knownHost: whose leases this relay keeps, by when they were renewed
+	dirty       map[string]bool            // hosts of which something is to be written
+	changed     map[string]bool            // hosts of which subscribers may have to be told
+	subscribers []*subscriber
+	peers       map[string]*peer     // relays, by instance
+	gone        map[string]time.Time // relay instances that have crashed; since when this is known
+	beaten      time.Time            // when this relay's session was last heard of from the store
+	wrote       time.Time            // when it was last written
+	epoch       uint64               // of the watch
+	storeID     string               // of the bucket that was last taken whole
+	isSynced    bool                 // one was, in this run
+	storeErr    error                // why the store is away; nil: it is there
+	status      storeStatus
+	refused     uint64 // requests that were refused or put off because there were too many
+	writes      uint64 // into the store
+}
+
+// A relayClock is what a relay does in time.
+type relayClock struct {
+	turned, tidied time.Time
+	listening      time.Time // since when nothing that was said can have been missed, as far as known
 }
 
 type subscriber struct{ tell func(Host) }
 
-// StartRegistry reads what was kept, asks other relays for what they know and
-// starts to answer host-agents. It returns when the view is as complete as it
-// can be: a relay that is alone does not wait. Close ends it.
+// Start reads what was kept, takes what the store has and starts to answer
+// host-agents. It returns when the view is as complete as it can be: where the store
+// waits for other relays, it goes on with what it has kept. Close ends it.
 func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	switch {
 	case cfg.Conn == nil:
@@ -126,13 +159,17 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &Registry{
-		cfg: cfg, started: time.Now(), cancel: cancel,
-		in: make(chan *nats.Msg, newsRoom), wake: make(chan struct{}, 1), revoke: make(chan struct{}, 1), file: newStateFile(cfg.File, cfg.Log),
-		hosts: map[string]*knownHost{}, changed: map[string]bool{},
-		peers: map[string]*peer{}, gone: map[string]time.Time{}, shown: map[string]time.Time{},
+		cfg: cfg, started: time.Now(), life: life, cancel: cancel, beatEvery: min(beatEvery, cfg.LeaseTTL/sweepShare),
+		told: make(chan *nats.Msg, toldRoom), wake: make(chan struct{}, 1), write: make(chan struct{}, 1), revoke: make(chan struct{}, 1),
+		opened: make(chan struct{}, 1), ready: make(chan struct{}), file: newStateFile(cfg.File, cfg.Log),
+		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, tokens: map[string]map[string]bool{},
+		dirty: map[string]bool{}, changed: map[string]bool{},
+		routed: map[string]string{}, probed: make(chan string),
+		peers: map[string]*peer{}, gone: map[string]time.Time{},
+		storeErr: errors.New("it was not reached yet"),
 	}
-	r.desk = &leaseDesk{registry: r, log: cfg.Log}
-	cfg.Revocations.announce(r.tellRevoked)
+	r.patience = int(cfg.LeaseTTL / r.beatEvery)
+	r.desk = newLeaseDesk(r)
 	if err := r.begin(ctx, life); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("registry: %w", err)
@@ -144,20 +181,29 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	if err := r.load(); err != nil {
 		return err
 	}
-	r.seeToTenants(time.Now())
-	r.clock.tidied = time.Now() // others have yet to say whom they gave credentials
-	unsubscribe, err := r.join(ctx)
+	r.openTenants()
+	r.clock.tidied = time.Now() // the store has yet to say to whom others gave credentials
+	var err error
+	if r.store, err = newStore(r.cfg.Conn); err != nil {
+		return err
+	}
+	deaf := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoke); wakeUp(r.write) })
+	unsubscribe, err := r.cfg.Conn.Subscribe(revokedSubject, r.told)
 	if err != nil {
+		deaf()
+		return err
+	}
+	r.stop = append(r.stop, unsubscribe, deaf)
+	r.cfg.Revocations.announce(r.tellRevoked)
+	r.running.Go(func() { r.follow(life) })
+	r.running.Go(func() { r.beats(life) })
+	if err := r.awaitStore(ctx); err != nil {
 		return err
 	}
 	r.tellChanges() // to nobody: what is known from the start is no change
-	deaf := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoke) })
-	r.running.Go(func() {
-		defer unsubscribe()
-		defer deaf()
-		r.run(life)
-	})
-	r.running.Go(func() { r.file.run(life, r.states) })
+	r.running.Go(func() { r.run(life) })
+	r.running.Go(func() { r.flush(life) })
+	r.running.Go(func() { r.file.run(life, r.snapshot) })
 	r.running.Go(func() { r.cfg.Revocations.run(life) })
 	stop, err := r.desk.serveRelays(r.cfg.Conn)
 	if err != nil {
@@ -167,17 +213,48 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	return nil
 }
 
+// awaitStore returns when what the store has was taken, or when that takes long and
+// may be because of others.
+func (r *Registry) awaitStore(ctx context.Context) error {
+	limit := soloTimeout
+	if r.cfg.Cluster {
+		limit = joinTimeout
+	}
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	select {
+	case <-r.ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-r.cfg.Conn.Done():
+		return errors.New("the connection to NATS is closed")
+	case <-timeout.C:
+	}
+	r.mu.RLock()
+	err := r.storeErr
+	r.mu.RUnlock()
+	if !r.cfg.Cluster {
+		return err
+	}
+	r.cfg.Log.Warn("the store of the registry is not there yet: starting with what this relay knew", "error", err)
+	return nil
+}
+
 // load takes what the run before this has kept.
 func (r *Registry) load() error {
-	states, err := r.file.load()
+	kept, err := r.file.load()
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	for _, s := range states {
-		s.Age = max(now.Sub(s.LastSeen), 0).Milliseconds()
-		r.hosts[s.Key] = s.known(now, r.cfg.LeaseTTL)
-		r.changed[s.Key] = true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.storeID = kept.Store
+	for _, s := range kept.Hosts {
+		k := &knownHost{hostState: hostState{Key: s.Key}}
+		r.addLocked(k)
+		s.Users = s.Users.current(time.Now())
+		r.putLocked(k, s, 0)
 	}
 	return nil
 }
@@ -186,13 +263,21 @@ func (r *Registry) load() error {
 // one ends, keeps what is known and returns when nothing of the registry runs
 // any more.
 func (r *Registry) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+	defer cancel()
+	if len(r.stop) > 0 {
+		for _, stop := range slices.Backward(r.stop) {
+			stop()
+		}
+		r.stop = nil
+		if r.cfg.Conn.Connected() && r.store.bucket() != nil && r.Degraded() == "" {
+			r.flushAll(ctx)
+			r.writeSession(ctx, true)
+		}
+	}
 	r.cancel()
 	r.running.Wait()
-	for _, stop := range r.stop {
-		stop()
-	}
-	r.stop = nil
-	r.keep.Do(func() { r.file.save(r.states()) })
+	r.keep.Do(func() { r.file.save(r.snapshot()) })
 }
 
 // Revocations returns what is revoked.
@@ -206,21 +291,45 @@ func (r *Registry) Lookup(tenant, host string) (Host, bool) {
 	if !ok {
 		return Host{}, false
 	}
-	return k.describe(r.cfg.Version), true
+	return r.describeLocked(k), true
 }
 
 // Hosts returns the hosts of a tenant, by name.
 func (r *Registry) Hosts(tenant string) []Host {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	var hosts []Host
-	for key, k := range r.hosts {
-		if strings.HasPrefix(key, tenant+".") {
-			hosts = append(hosts, k.describe(r.cfg.Version))
-		}
+	t := r.tenants[tenant]
+	if t == nil {
+		return nil
+	}
+	hosts := make([]Host, 0, len(t.hosts))
+	for _, k := range t.hosts {
+		hosts = append(hosts, r.describeLocked(k))
 	}
 	slices.SortFunc(hosts, func(a, b Host) int { return cmp.Compare(a.Name, b.Name) })
 	return hosts
+}
+
+func (r *Registry) describeLocked(k *knownHost) Host {
+	var seen time.Time
+	alive := r.aliveLocked(k)
+	switch l := k.lease(); {
+	case k.kept != nil:
+		seen = k.renewed
+	case alive:
+		if p := r.peers[l.Keeper]; p != nil && p.rev != 0 {
+			seen = p.heard
+		}
+	}
+	return k.describe(r.cfg.Version, alive, seen.UTC().Round(0))
+}
+
+// aliveLocked reports whether a host's lease is held, by one who renews it as far as
+// this relay can know: it keeps the lease itself, or the relay that does is not
+// lost.
+func (r *Registry) aliveLocked(k *knownHost) bool {
+	l := k.lease()
+	return l.held() && !l.Lost && (k.kept != nil || !r.lostLocked(l.Keeper))
 }
 
 // Subscribe has tell called with each host of which more than LastSeen has
@@ -233,136 +342,119 @@ func (r *Registry) Subscribe(tell func(Host)) (cancel func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &subscriber{tell}
-	r.told = append(slices.Clone(r.told), s)
+	r.subscribers = append(slices.Clone(r.subscribers), s)
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.told = slices.DeleteFunc(slices.Clone(r.told), func(o *subscriber) bool { return o == s })
+		r.subscribers = slices.DeleteFunc(slices.Clone(r.subscribers), func(o *subscriber) bool { return o == s })
 	}
 }
 
 // Enrol makes a host known: call it when a host-agent gets credentials. It
-// does nothing for a host that is known already.
+// does nothing for a host that is known already. The error wraps ErrStoreAway while
+// the store is away.
 func (r *Registry) Enrol(tenant, host string) error {
 	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
 		return fmt.Errorf("enrol: %w", err)
 	}
 	key, now := hostKey(tenant, host), time.Now()
 	r.mu.Lock()
-	r.shown[tenant] = now
-	if _, ok := r.hosts[key]; ok {
-		r.mu.Unlock()
-		r.seeToTenants(now, tenant)
+	r.tenantLocked(tenant).shown = now
+	_, known := r.hosts[key]
+	r.mu.Unlock()
+	r.openTenant(tenant)
+	if known {
 		return nil
 	}
-	k := &knownHost{hostState: hostState{Key: key, Enrolled: now.UTC()}}
-	r.hosts[key] = k
-	r.changedLocked(key, true)
-	news := k.wire(now)
-	r.mu.Unlock()
-	r.seeToTenants(now, tenant)
-	r.tellRelays(news)
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+	defer cancel()
+	err := r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
+		if k.rev != 0 {
+			return nil
+		}
+		return &hostState{Key: key, Enrolled: now.UTC()}
+	})
+	if err != nil {
+		return fmt.Errorf("enrol %s/%s: %w", tenant, host, err)
+	}
 	return nil
 }
 
-// hold carries out a request of a host-agent.
-func (r *Registry) hold(key string, req leaseRequest) leaseAnswer {
-	now := time.Now()
-	r.mu.Lock()
-	k := r.hosts[key]
-	if k == nil {
-		k = &knownHost{hostState: hostState{Key: key}}
+// Degraded says what this relay lacks, "" if nothing.
+func (r *Registry) Degraded() string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	switch {
+	case r.storeErr != nil:
+		return fmt.Sprintf("the store of the registry is away (%v): hosts that are there go on, new ones, enrolments and changes wait", r.storeErr)
+	case len(r.status.away) > 0:
+		return fmt.Sprintf("the store of the registry has %d of %d copies: %v", r.status.current, r.status.copies, r.status.away)
 	}
-	next, answer := decide(k.current(), k.downSince(), k.Revision, req, now.UTC())
-	if next == nil {
-		r.mu.Unlock()
-		return answer
-	}
-	was := *k
-	k.Enrolled = earlier(k.Enrolled, now.UTC())
-	k.Lease, k.LastSeen, k.renewed, k.alive = next, now.UTC(), now, next.held()
-	k.Revision++
-	r.hosts[key] = k
-	r.changedLocked(key, !k.renews(&was))
-	news := k.wire(now)
-	r.mu.Unlock()
-	if next.held() && !was.alive { // another relay may have been asked
-		r.seeToTenants(now, was.tenant())
-	}
-	r.tellRelays(news)
-	return answer
+	return ""
 }
 
-// hear takes what another relay knows of hosts.
-func (r *Registry) hear(states []hostState) {
-	now := time.Now()
-	if tenants := r.takeStates(states, now); len(tenants) > 0 {
-		r.seeToTenants(now, tenants...)
-	}
-}
-
-// takeStates takes what another relay knows, and returns the tenants whose
-// accounts are to be looked at.
-func (r *Registry) takeStates(states []hostState, now time.Time) (tenants []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range states {
-		if s.empty() {
-			continue
+// run sees to what is due and tells subscribers, until ctx ends.
+func (r *Registry) run(ctx context.Context) {
+	turn := time.NewTicker(min(time.Second, r.cfg.LeaseTTL/sweepShare))
+	defer turn.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case msg := <-r.told:
+			r.hearRevoked(msg)
+		case instance := <-r.probed:
+			r.proved(instance)
+		case <-r.wake:
+		case <-r.revoke:
+			r.endRevoked(time.Now())
+		case <-turn.C:
+			r.turn(time.Now())
 		}
-		if err := s.check(); err != nil {
-			r.cfg.Log.Warn("news of another relay", "host", s.Key, "error", err)
-			continue
-		}
-		heard := s.known(now, r.cfg.LeaseTTL)
-		k := r.hosts[s.Key]
-		if k == nil {
-			r.hosts[s.Key] = heard
-			r.changedLocked(s.Key, true)
-			tenants = append(tenants, heard.tenant())
-			continue
-		}
-		was := *k
-		if changed, news := k.merge(heard); changed {
-			r.changedLocked(s.Key, news)
-		}
-		if was.alive != k.alive || !slices.Equal(was.Users, k.Users) {
-			tenants = append(tenants, k.tenant())
-		}
-	}
-	return tenants
-}
-
-// sweep ends the leases that were not renewed.
-func (r *Registry) sweep(now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for key, k := range r.hosts {
-		if k.alive && now.Sub(k.renewed) > r.cfg.LeaseTTL {
-			k.alive = false
-			r.changedLocked(key, true)
-		}
+		r.tellChanges()
 	}
 }
 
-// changedLocked notes that a host has changed, and whether that is worth
-// keeping soon.
-func (r *Registry) changedLocked(key string, soon bool) {
-	r.file.changed(soon)
-	r.changed[key] = true
-	select {
-	case r.wake <- struct{}{}:
-	default:
+// turn does what is due.
+func (r *Registry) turn(now time.Time) {
+	c := &r.clock
+	// After a pause of this process, or of its connection, silence says nothing.
+	paused := !c.turned.IsZero() && now.Sub(c.turned) > max(2*time.Second, r.cfg.LeaseTTL/4)
+	c.turned = now
+	r.mu.RLock()
+	away := r.storeErr != nil
+	r.mu.RUnlock()
+	if paused || away || !r.cfg.Conn.Connected() {
+		c.listening = now
+	}
+	if now.Sub(c.listening) > r.cfg.LeaseTTL/2 {
+		r.sweep(now)
+	}
+	r.missNeighbours(now)
+	if now.Sub(c.tidied) >= tidyEvery {
+		c.tidied = now
+		r.tidyTenants(now)
 	}
 }
 
-// tellChanges tells subscribers what has changed. Only run calls it.
+// changedLocked notes that hosts have changed.
+func (r *Registry) changedLocked(keys ...string) {
+	for _, key := range keys {
+		r.changed[key] = true
+	}
+	wakeUp(r.wake)
+}
+
+// tellChanges tells subscribers what has changed.
 func (r *Registry) tellChanges() {
 	r.mu.Lock()
 	var news []Host
 	for key := range r.changed {
 		k := r.hosts[key]
-		now := k.describe(r.cfg.Version)
+		if k == nil {
+			continue
+		}
+		now := r.describeLocked(k)
 		same := now
 		same.LastSeen, same.Enrolled = time.Time{}, time.Time{}
 		if same != k.last {
@@ -371,7 +463,7 @@ func (r *Registry) tellChanges() {
 		}
 	}
 	clear(r.changed)
-	told := r.told
+	told := r.subscribers
 	r.mu.Unlock()
 	for _, h := range news {
 		for _, s := range told {
@@ -380,26 +472,20 @@ func (r *Registry) tellChanges() {
 	}
 }
 
-// state returns what is known of one host, an empty state if nothing is.
-func (r *Registry) state(key string) hostState {
+// snapshot returns what is known, for the next run.
+func (r *Registry) snapshot() keptState {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if k := r.hosts[key]; k != nil {
-		return k.wire(time.Now())
-	}
-	return hostState{Key: key}
-}
-
-// states returns what is known, for other relays or the next run.
-func (r *Registry) states() []hostState {
-	now := time.Now()
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	states := make([]hostState, 0, len(r.hosts))
+	kept := keptState{Version: keptVersion, Store: r.storeID, Hosts: make([]hostState, 0, len(r.hosts))}
 	for _, key := range slices.Sorted(maps.Keys(r.hosts)) {
-		states = append(states, r.hosts[key].wire(now))
+		k := r.hosts[key]
+		s := k.hostState
+		if k.kept != nil {
+			s.LastSeen = later(s.LastSeen, k.renewed.UTC().Round(0))
+		}
+		kept.Hosts = append(kept.Hosts, s)
 	}
-	return states
+	return kept
 }
 
 // wakeUp has a goroutine look for work, once.

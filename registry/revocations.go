@@ -2,8 +2,6 @@ package registry
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,9 +22,9 @@ const (
 	// What other relays took counts too, but is not refused.
 	MaxRevocations = 1 << 18
 
-	// newsRevocations is how many go in one message between relays, each less
-	// than 2 KiB.
-	newsRevocations = 250
+	// toldRoom is how many may wait that other relays tell of. What is lost comes
+	// from the store.
+	toldRoom = 1024
 
 	// pruneEvery is how often those are forgotten that revoke only what has
 	// expired.
@@ -40,9 +38,9 @@ var ErrTooManyRevocations = errors.New("too many tokens, subjects and hosts are 
 // but for what revokes nothing any more; so relays that have not seen each
 // other know both's together when they do. It is safe for concurrent use.
 //
-// Relays tell each other a revocation when it is made, all of them when they
-// meet, and with each sign of life a digest of all that they know: one that
-// hears another digest than its own tells all it knows.
+// Relays tell each other a revocation when it is made, and write it into the store,
+// where those find it that did not hear of it; while the store is away it waits for
+// that in the relay's file.
 type Revocations struct {
 	file string // "": nothing is kept
 	log  *slog.Logger
@@ -52,7 +50,9 @@ type Revocations struct {
 
 	mu      sync.RWMutex // guards the fields below
 	entries map[auth.RevocationKey]auth.Revocation
-	digest  [sha256.Size]byte // of all entries: their hashes, xored
+	revs    map[auth.RevocationKey]uint64 // as which the store has them
+	behind  map[auth.RevocationKey]bool   // of which the store has less
+	news    []auth.Revocation             // not looked at by the registry
 	unsaved bool
 	told    []*revocationSubscriber
 	others  func(auth.Revocation) // tells other relays; may be nil
@@ -67,7 +67,9 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	r := &Revocations{file: path, log: log, wake: make(chan struct{}, 1), entries: map[auth.RevocationKey]auth.Revocation{}}
+	r := &Revocations{file: path, log: log, wake: make(chan struct{}, 1),
+		entries: map[auth.RevocationKey]auth.Revocation{}, revs: map[auth.RevocationKey]uint64{}, behind: map[auth.RevocationKey]bool{},
+	}
 	if path == "" {
 		return r, nil
 	}
@@ -165,28 +167,60 @@ func (r *Revocations) hear(list []auth.Revocation) {
 func (r *Revocations) mergeLocked(rev auth.Revocation) bool {
 	rev.At, rev.Until = rev.At.UTC().Round(0), rev.Until.UTC().Round(0) // as after JSON
 	key := rev.Key()
-	was, known := r.entries[key]
-	if known {
+	if was, known := r.entries[key]; known {
 		rev = was.Merge(rev)
 		if rev == was {
 			return false
 		}
-		r.mixLocked(was)
 	}
 	r.entries[key] = rev
-	r.mixLocked(rev)
+	r.behind[key] = true
+	r.news = append(r.news, rev)
 	r.unsaved = true
 	return true
 }
 
-// mixLocked puts a revocation into the digest, or takes it out.
-func (r *Revocations) mixLocked(rev auth.Revocation) {
-	text, err := json.Marshal(rev)
-	if err != nil {
-		return // times beyond the year 9999 only, which Check's caller cannot have read
+// takeNews returns what has come since it was last called.
+func (r *Revocations) takeNews() []auth.Revocation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	news := r.news
+	r.news = nil
+	return news
+}
+
+// stored takes what the store has, in its revision.
+func (r *Revocations) stored(rev auth.Revocation, revision uint64) {
+	r.hear([]auth.Revocation{rev})
+	key := rev.Key()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.revs[key] = revision
+	if r.entries[key] == rev {
+		delete(r.behind, key)
+	} else if _, known := r.entries[key]; known {
+		r.behind[key] = true
 	}
-	for i, b := range sha256.Sum256(text) {
-		r.digest[i] ^= b
+}
+
+// toStore returns what the store does not have, and the revisions of what it has in
+// place of that.
+func (r *Revocations) toStore() (list []auth.Revocation, revs []uint64) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for key := range r.behind {
+		list, revs = append(list, r.entries[key]), append(revs, r.revs[key])
+	}
+	return list, revs
+}
+
+// otherStore says that the store is another than before.
+func (r *Revocations) otherStore() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.revs)
+	for key := range r.entries {
+		r.behind[key] = true
 	}
 }
 
@@ -196,8 +230,8 @@ func (r *Revocations) prune(now time.Time) {
 	defer r.mu.Unlock()
 	for key, rev := range r.entries {
 		if rev.Expired(now) {
-			r.mixLocked(rev)
 			delete(r.entries, key)
+			delete(r.behind, key)
 			r.unsaved = true
 		}
 	}
@@ -229,13 +263,6 @@ func (r *Revocations) List() []auth.Revocation {
 	list := slices.Collect(maps.Values(r.entries))
 	slices.SortFunc(list, func(a, b auth.Revocation) int { return b.At.Compare(a.At) })
 	return list
-}
-
-// Digest is the same at relays that know the same.
-func (r *Revocations) Digest() string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return hex.EncodeToString(r.digest[:16])
 }
 
 // Subscribe has tell called after each change, until cancel. It must not

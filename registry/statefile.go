@@ -1,9 +1,11 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -19,8 +21,19 @@ const (
 	saveLate = 5 * time.Second // renewals of leases
 )
 
+// keptVersion is the form of the file.
+const keptVersion = 2
+
+// A keptState is what a relay keeps of what it knows: for the time that the store is
+// away, and for another store, which begins with it.
+type keptState struct {
+	Version int         `json:"version"`
+	Store   string      `json:"store"` // the bucket that this came from
+	Hosts   []hostState `json:"hosts"`
+}
+
 // A stateFile keeps what a relay knows of hosts from one run to the next: a
-// JSON array of hostState, replaced as a whole.
+// keptState, replaced as a whole. Relays that had no store wrote a JSON array of hosts.
 type stateFile struct {
 	path string // "": nothing is kept
 	log  *slog.Logger
@@ -36,40 +49,45 @@ func newStateFile(path string, log *slog.Logger) *stateFile {
 
 // load reads the file; nothing if there is none. One that cannot be understood
 // is put aside: hosts are known again when their host-agents connect.
-func (f *stateFile) load() ([]hostState, error) {
-	states, damaged, err := f.read()
+func (f *stateFile) load() (keptState, error) {
+	kept, damaged, err := f.read()
 	if err == nil || !damaged {
-		return states, err
+		return kept, err
 	}
 	aside := f.path + ".damaged"
 	if err := os.Rename(f.path, aside); err != nil {
-		return nil, err
+		return keptState{}, err
 	}
 	f.log.Error("what was known of hosts cannot be read, and was put aside", "file", aside, "error", err)
-	return nil, nil
+	return keptState{}, nil
 }
 
 // read reads the file, and says whether an error is one of what is in it.
-func (f *stateFile) read() (states []hostState, damaged bool, err error) {
+func (f *stateFile) read() (kept keptState, damaged bool, err error) {
 	if f.path == "" {
-		return nil, false, nil
+		return kept, false, nil
 	}
 	data, err := os.ReadFile(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
+		return kept, false, nil
 	}
 	if err != nil {
-		return nil, false, err
+		return kept, false, err
 	}
-	if err = json.Unmarshal(data, &states); err == nil {
-		for i := range states {
-			err = errors.Join(err, states[i].check())
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
+		err = json.Unmarshal(data, &kept.Hosts)
+	} else if err = json.Unmarshal(data, &kept); err == nil && kept.Version != keptVersion {
+		err = fmt.Errorf("is of version %d; want %d", kept.Version, keptVersion)
+	}
+	for i := range kept.Hosts {
+		if err == nil {
+			err = kept.Hosts[i].check()
 		}
 	}
 	if err != nil {
-		return nil, true, err
+		return keptState{}, true, err
 	}
-	return states, false, nil
+	return kept, false, nil
 }
 
 // changed says that there is something to write.
@@ -93,8 +111,8 @@ func (f *stateFile) changed(soon bool) {
 	}
 }
 
-// run writes what states returns when it is due, until ctx ends.
-func (f *stateFile) run(ctx context.Context, states func() []hostState) {
+// run writes what state returns when it is due, until ctx ends.
+func (f *stateFile) run(ctx context.Context, state func() keptState) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -116,17 +134,17 @@ func (f *stateFile) run(ctx context.Context, states func() []hostState) {
 		f.mu.Unlock()
 		timer.Reset(wait)
 		if write {
-			f.save(states())
+			f.save(state())
 		}
 	}
 }
 
 // save replaces the file.
-func (f *stateFile) save(states []hostState) {
+func (f *stateFile) save(kept keptState) {
 	if f.path == "" {
 		return
 	}
-	if err := replaceJSON(f.path, states); err != nil {
+	if err := replaceJSON(f.path, kept); err != nil {
 		f.log.Error("what is known of hosts cannot be kept", "error", err)
 		f.changed(false) // try again
 	}

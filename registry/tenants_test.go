@@ -135,22 +135,23 @@ func TestTenantsBus(t *testing.T) {
 // whichever gave it credentials, and others of the tenant left alone.
 func TestRevokedAgent(t *testing.T) {
 	t.Parallel()
-	keys := natssite.NewKeys(t)
-	one := node(t, keys, nil, "127.0.0.1:0")
-	two := node(t, keys, nil, "127.0.0.1:0", one.Server.ClusterAddr())
-	awaitRoute(t, two)
 	dir := t.TempDir()
-	config := func(name string) registry.Config {
-		revoked, err := registry.LoadRevocations(filepath.Join(dir, name+".revoked"), nil)
+	members := newCluster(t, 2, registry.Config{})
+	for _, m := range members {
+		revoked, err := registry.LoadRevocations(filepath.Join(dir, m.name+".revoked"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return registry.Config{Instance: name, Cluster: true, Revocations: revoked, File: filepath.Join(dir, name)}
+		m.config.Revocations, m.config.File = revoked, filepath.Join(dir, m.name)
+		m.serve(t)
 	}
-	first := registryWith(t, one, config("a"))
-	linked := config("b")
-	linked.Linked = true
-	second := registryWith(t, two, linked)
+	for _, m := range members {
+		m.join(t)
+	}
+	for _, m := range members {
+		awaitStore(t, m)
+	}
+	keys, one, two, first, second := members[0].Keys, members[0].Site, members[1].Site, members[0].Registry, members[1].Registry
 
 	issued := time.Now().Add(-time.Hour)
 	laptop := auth.Enrolment{ID: "t1", Tenant: "acme", Host: "laptop", IssuedAt: issued}

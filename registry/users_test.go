@@ -76,7 +76,7 @@ func TestUsersMerge(t *testing.T) {
 // TestUnusedTenants has accounts closed in which no host-agent can be any more,
 // and not before.
 func TestUnusedTenants(t *testing.T) {
-	r := newTestRegistry(t, Config{})
+	r := startTest(t, newTestServer(t), Config{})
 	now := time.Now()
 	admit := func(tenant string, until time.Time) {
 		t.Helper()
@@ -90,9 +90,18 @@ func TestUnusedTenants(t *testing.T) {
 	if err := r.Enrol("shown", "h"); err != nil {
 		t.Fatal(err)
 	}
-	r.hold("held.h", leaseRequest{Op: opHold, Instance: "i", Seq: 1, Presence: Presence{State: Online}})
-	r.hear([]hostState{{Key: "told.h", Enrolled: now, Users: natsUsers{{NKey: someNKeys[1], Token: "x", Issued: now, Expires: now.Add(15 * time.Minute)}}}})
-	r.hear([]hostState{{Key: "over.h", Enrolled: now, Users: natsUsers{{NKey: someNKeys[2], Token: "x", Issued: now, Expires: now.Add(-time.Hour)}}}})
+	if answer := r.hold(t.Context(), "held.h", leaseRequest{Op: opHold, Instance: "i", Seq: 1, Presence: Presence{State: Online}}, r.cfg.Instance); answer.Result != leaseHeld {
+		t.Fatalf("hold: %+v", answer)
+	}
+	tell := func(s hostState) {
+		rev, err := r.store.write(t.Context(), hostKeys+s.Key, s, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.takeHost(s, rev, 0, false)
+	}
+	tell(hostState{Key: "told.h", Enrolled: now, Users: natsUsers{{NKey: someNKeys[1], Token: "x", Issued: now, Expires: now.Add(15 * time.Minute)}}})
+	tell(hostState{Key: "over.h", Enrolled: now, Users: natsUsers{{NKey: someNKeys[2], Token: "x", Issued: now, Expires: now.Add(-time.Hour)}}})
 	want := func(after time.Duration, names ...string) {
 		t.Helper()
 		r.tidyTenants(now.Add(after))

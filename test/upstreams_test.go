@@ -328,8 +328,8 @@ func startNATS(t *testing.T, dataDir, listen, more string) {
 	t.Helper()
 	file := filepath.Join(dataDir, "nats.conf")
 	// A resolver after the include is taken in place of the one in it.
-	conf := fmt.Sprintf("listen: %q\ninclude %q\nresolver: {type: full, dir: %q}\n%s\n",
-		listen, gateway.TrustFile, filepath.Join(dataDir, auth.AccountsDir), more)
+	conf := fmt.Sprintf("listen: %q\ninclude %q\nresolver: {type: full, dir: %q}\njetstream: {store_dir: %q}\n%s\n",
+		listen, gateway.TrustFile, filepath.Join(dataDir, auth.AccountsDir), filepath.Join(dataDir, auth.StoreDir), more)
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,9 @@ package embedded
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,6 +60,14 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 	o.PoolSize = 1       // one connection to each, whatever the tenant
 	o.PingInterval, o.MaxPingsOut = broker.PingInterval, maxPingsOut
 	o.WriteDeadline, o.WriteTimeout = writeDeadline, server.WriteTimeoutPolicyRetry
+	if cfg.Store != "" && len(c.Routes) == 0 {
+		// JetStream wants to know of some other server. One that is found by others
+		// knows of itself only.
+		if err := routeToItself(o); err != nil {
+			return err
+		}
+		c.Routes = []string{net.JoinHostPort(loopback(o.Host), strconv.Itoa(o.Port))}
+	}
 	for _, r := range c.Routes {
 		u, err := routeURL(r)
 		if err != nil {
@@ -72,6 +82,27 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 		opts.Host, opts.Port = "127.0.0.1", server.RANDOM_PORT
 	}
 	return nil
+}
+
+// routeToItself has a port chosen now that is to be any.
+func routeToItself(o *server.ClusterOpts) error {
+	if o.Port != server.RANDOM_PORT {
+		return nil
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(o.Host, "0"))
+	if err != nil {
+		return fmt.Errorf("cluster listener: %w", err)
+	}
+	o.Port = l.Addr().(*net.TCPAddr).Port
+	return l.Close()
+}
+
+// loopback returns where a listener on all addresses is found.
+func loopback(host string) string {
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return "127.0.0.1"
+	}
+	return host
 }
 
 func routeURL(route string) (*url.URL, error) {
@@ -113,4 +144,18 @@ func (s *Server) AwaitRoute(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Routes returns the servers of the cluster that are connected: their addresses by
+// their names, without ports.
+func (s *Server) Routes() map[string]string {
+	routes := map[string]string{}
+	z, err := s.nats.Routez(nil)
+	if err != nil {
+		return routes
+	}
+	for _, r := range z.Routes {
+		routes[r.RemoteName] = r.IP
+	}
+	return routes
 }

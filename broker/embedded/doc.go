@@ -2,6 +2,7 @@
 //
 // # Cluster
 //
-// Embedded servers can be routed to each other ([Cluster]). They share
-// nothing but messages.
+// Embedded servers can be routed to each other ([Cluster]). They share messages, and
+// what JetStream keeps for relays, of which most must be there to change it. For that a
+// server has a name that outlives it, and a directory.
 package embedded

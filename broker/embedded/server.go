@@ -37,6 +37,15 @@ const (
 	// more than a link packet needs.
 	maxServerPayload = 1 << 20
 
+	// maxStoreMemory and maxStoreDisk bound what JetStream takes: a registry of
+	// 100,000 hosts is 100 MB.
+	maxStoreMemory = 256 << 20
+	maxStoreDisk   = 16 << 30
+
+	// syncInterval is how much of what was written a crash of the machine may
+	// cost: hosts come again, and revocations are in a file of the relay's.
+	syncInterval = time.Second
+
 	startTimeout = 10 * time.Second
 	startPoll    = 50 * time.Millisecond
 )
@@ -48,6 +57,7 @@ type Config struct {
 	Listen  string                          // host:port for NATS over TCP, port 0 picks one; default: connections within the process only
 	TLS     *tls.Config                     // for the TCP listener; default: none
 	Tenants map[string]map[string]time.Time // accounts known from the start, with the users that are refused: see [registry.StoredTenants]
+	Store   string                          // directory for JetStream; default: none
 	Cluster Cluster                         // servers that this one exchanges messages with; default: none
 	Log     *slog.Logger                    // default: none
 }
@@ -57,16 +67,22 @@ type Config struct {
 type Server struct {
 	nats     *server.Server
 	keys     *auth.Keys
-	accounts *server.MemAccResolver // the accounts that it accepts users of
-	listen   string                 // "": none that is for others
+	accounts *resolver // the accounts that it accepts users of
+	listen   string    // "": none that is for others
 
 	close sync.Once
 }
 
-// StartServer starts a NATS server and returns when it accepts connections.
+// A resolver knows accounts. It is a type of its own because the server takes a
+// MemAccResolver to know all that there will ever be: what it hears from other
+// servers of the interest of accounts that come later it forgets, and is not told
+// again.
+type resolver struct{ server.MemAccResolver }
+
+// Start starts a NATS server and returns when it accepts connections.
 // The errors name the address or directory that it cannot use.
 func Start(cfg Config) (*Server, error) {
-	accounts := &server.MemAccResolver{}
+	accounts := &resolver{}
 	opts, err := serverOptions(cfg, accounts)
 	if err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
@@ -87,6 +103,12 @@ func Start(cfg Config) (*Server, error) {
 	if err := awaitReady(ns, log); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("NATS server (listen %q%s): %w", cfg.Listen, cfg.Cluster.listens(), err)
+	}
+	if cfg.Store != "" { // what it has is read when the account is known
+		if _, err := ns.LookupAccount(cfg.Keys.RelaysAccount()); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("NATS server: account of relays: %w", err)
+		}
 	}
 	return s, nil
 }
@@ -137,7 +159,7 @@ func (s *Server) Addr() net.Addr {
 // Name returns the server's name in its cluster.
 func (s *Server) Name() string { return s.nats.Name() }
 
-func serverOptions(cfg Config, accounts *server.MemAccResolver) (*server.Options, error) {
+func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
 	if cfg.Keys == nil {
 		return nil, errors.New("no Keys given")
 	}
@@ -160,6 +182,11 @@ func serverOptions(cfg Config, accounts *server.MemAccResolver) (*server.Options
 		// It loses messages instead until it reads again or is cut, and links
 		// repair that: they number what they send.
 		NoFastProducerStall: true,
+	}
+	if cfg.Store != "" {
+		opts.JetStream, opts.StoreDir = true, cfg.Store
+		opts.JetStreamMaxMemory, opts.JetStreamMaxStore = maxStoreMemory, maxStoreDisk
+		opts.SyncInterval = syncInterval
 	}
 	if err := setListener(opts, cfg); err != nil {
 		return nil, err
@@ -204,7 +231,7 @@ func listenAddress(what, address string) (host string, port int, err error) {
 
 // setTrust puts the server into operator mode, with the accounts that no
 // host-agent can be in.
-func setTrust(opts *server.Options, keys *auth.Keys, accounts *server.MemAccResolver) error {
+func setTrust(opts *server.Options, keys *auth.Keys, accounts *resolver) error {
 	operatorJWT, err := keys.OperatorJWT()
 	if err != nil {
 		return err

@@ -106,7 +106,7 @@ func (l *serverLog) Warnf(format string, v ...any) { l.write(slog.LevelWarn, for
 func (l *serverLog) Errorf(format string, v ...any) { l.write(slog.LevelError, format, v) }
 
 // Fatalf implements the logger interface of the NATS server, which comes here
-// instead of starting. StartServer returns it as an error.
+// instead of starting. Start returns it as an error.
 func (l *serverLog) Fatalf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -32,20 +32,21 @@ func Connect(url string, opts ...nats.Option) (*nats.Conn, error) {
 // A Site is an embedded server and its keys.
 type Site struct {
 	Keys   *auth.Keys
+	Store  string // of the server
 	Server *embedded.Server
 }
 
 // New starts a server that listens on a port of the system's choice.
 func New(t testing.TB) *Site {
 	t.Helper()
-	s := &Site{Keys: NewKeys(t)}
+	s := &Site{Keys: NewKeys(t), Store: t.TempDir()}
 	s.Start(t, "127.0.0.1:0")
 	return s
 }
 
 func (s *Site) Start(t testing.TB, listen string) {
 	t.Helper()
-	server, err := embedded.Start(embedded.Config{Keys: s.Keys, Listen: listen, Tenants: Acme})
+	server, err := embedded.Start(embedded.Config{Keys: s.Keys, Listen: listen, Tenants: Acme, Store: s.Store})
 	if err != nil {
 		t.Fatalf("StartServer: %v", err)
 	}

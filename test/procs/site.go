@@ -148,8 +148,8 @@ func (s *Site) startNATS(ctx context.Context) error {
 		return err
 	}
 	config := filepath.Join(dir, "nats.conf")
-	text := fmt.Sprintf("listen: %q\nserver_name: faults\ninclude %q\nresolver: {type: full, dir: %q}\n",
-		s.at(natsPort), gateway.TrustFile, filepath.Join(dir, auth.AccountsDir))
+	text := fmt.Sprintf("listen: %q\nserver_name: faults\ninclude %q\nresolver: {type: full, dir: %q}\njetstream: {store_dir: %q}\n",
+		s.at(natsPort), gateway.TrustFile, filepath.Join(dir, auth.AccountsDir), filepath.Join(dir, auth.StoreDir))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}

@@ -1,0 +1,58 @@
+package registry
+
+import (
+	"context"
+	"testing"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/embedded"
+)
+
+// newTestServer starts a server and returns how relays connect to it.
+func newTestServer(t testing.TB) broker.RelayConfig {
+	t.Helper()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := embedded.Start(embedded.Config{Keys: keys, Store: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	return broker.RelayConfig{Keys: keys, Server: server}
+}
+
+func dialTest(t testing.TB, cfg broker.RelayConfig, instance string) *broker.Conn {
+	t.Helper()
+	cfg.Instance = instance
+	conn, err := broker.DialRelay(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+// startTest starts a registry at a server, on connections of its own.
+func startTest(t testing.TB, server broker.RelayConfig, cfg Config) *Registry {
+	t.Helper()
+	if cfg.Instance == "" {
+		cfg.Instance = "me"
+	}
+	cfg.Conn = dialTest(t, server, cfg.Instance)
+	server.Instance = cfg.Instance
+	tenants, err := broker.StartTenants(context.Background(), broker.TenantsConfig{Relay: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tenants.Close)
+	cfg.Tenants = tenants
+	r, err := Start(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}

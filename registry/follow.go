@@ -1,0 +1,375 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/auth"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// follow keeps this relay's view what the store has, until ctx ends.
+func (r *Registry) follow(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		err := r.followOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		r.away(err)
+		if failures == 1 {
+			r.cfg.Log.Warn("store of the registry", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(openRetry):
+		}
+	}
+}
+
+// followOnce takes what the store has, and each change, until that ends.
+func (r *Registry) followOnce(ctx context.Context) error {
+	id, err := r.store.open(ctx)
+	if err != nil {
+		return fmt.Errorf("store of the registry: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wakeUp(r.opened)
+	watch, err := r.store.bucket().WatchAll(ctx)
+	if err != nil {
+		return fmt.Errorf("store of the registry: %w", err)
+	}
+	defer watch.Stop()
+	epoch := r.newEpoch(id)
+	stale := time.NewTicker(r.beatEvery)
+	defer stale.Stop()
+	for synced := false; ; {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-stale.C:
+			if synced && r.deaf() {
+				return errors.New("store of the registry: what is written is not heard of")
+			}
+		case entry, open := <-watch.Updates():
+			if !open {
+				return errors.New("store of the registry: the watch has ended")
+			}
+			if entry == nil {
+				synced = true
+				r.synced(epoch, id)
+				continue
+			}
+			r.take(entry, epoch)
+		}
+	}
+}
+
+// newEpoch begins to take what a bucket has from the start.
+func (r *Registry) newEpoch(id string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epoch++
+	if id != r.storeID { // revisions of another bucket say nothing
+		r.cfg.Revocations.otherStore()
+		for _, k := range r.hosts {
+			k.rev = 0
+		}
+		for _, p := range r.peers {
+			p.rev = 0
+		}
+	}
+	return r.epoch
+}
+
+// deaf reports whether this relay has written, long ago, what the watch has not
+// brought.
+func (r *Registry) deaf() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.wrote.Sub(r.beaten) > 5*r.beatEvery
+}
+
+// take takes one entry of the store.
+func (r *Registry) take(entry jetstream.KeyValueEntry, epoch uint64) {
+	gone := entry.Operation() != jetstream.KeyValuePut
+	key, now := entry.Key(), time.Now()
+	bad := func(err error) { r.cfg.Log.Warn("store of the registry", "key", key, "error", err) }
+	switch {
+	case strings.HasPrefix(key, hostKeys):
+		s := hostState{Key: strings.TrimPrefix(key, hostKeys)}
+		if !gone {
+			err := json.Unmarshal(entry.Value(), &s)
+			if err == nil {
+				err = s.check()
+			}
+			if err == nil && hostKeys+s.Key != key {
+				err = errors.New("is of another host")
+			}
+			if err != nil {
+				bad(err)
+				return
+			}
+		}
+		r.takeHost(s, entry.Revision(), epoch, gone)
+	case strings.HasPrefix(key, relayKeys):
+		var s session
+		rev := entry.Revision()
+		if gone {
+			rev = 0
+		} else if err := json.Unmarshal(entry.Value(), &s); err != nil {
+			bad(err)
+			return
+		}
+		r.hearSession(strings.TrimPrefix(key, relayKeys), s, rev, epoch, now)
+	case strings.HasPrefix(key, revokedKeys) && !gone:
+		var rev auth.Revocation
+		if err := json.Unmarshal(entry.Value(), &rev); err != nil {
+			bad(err)
+			return
+		}
+		r.cfg.Revocations.stored(rev, entry.Revision())
+	}
+}
+
+// takeHost takes a host as the store has it, from the watch or because this relay
+// has just written it.
+func (r *Registry) takeHost(s hostState, rev, epoch uint64, gone bool) {
+	r.mu.Lock()
+	k := r.hosts[s.Key]
+	known := k != nil
+	if !known {
+		k = &knownHost{hostState: hostState{Key: s.Key}}
+	}
+	k.epoch = max(k.epoch, epoch)
+	if rev <= k.rev {
+		r.mu.Unlock()
+		return
+	}
+	if gone {
+		r.forgetLocked(k)
+		r.mu.Unlock()
+		return
+	}
+	if !known {
+		r.addLocked(k)
+	}
+	r.putLocked(k, s, rev)
+	wanted := len(k.Users.current(time.Now())) > 0 || r.aliveLocked(k)
+	r.mu.Unlock()
+	if wanted {
+		r.openTenant(s.tenant())
+	}
+}
+
+// addLocked makes a host known.
+func (r *Registry) addLocked(k *knownHost) {
+	r.hosts[k.Key] = k
+	r.tenantLocked(k.tenant()).hosts[k.Key] = k
+}
+
+// putLocked replaces what is known of a host by what the store has.
+func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
+	r.keptByLocked(k.Lease, k.Key, false)
+	s.LastSeen = later(s.LastSeen, k.LastSeen)
+	s.Users = s.Users.with(k.unwritten...)
+	users, was := !slices.Equal(s.Users, k.Users), k.Lease
+	k.hostState, k.rev = s, rev
+	r.keptByLocked(k.Lease, k.Key, true)
+	if k.own != nil && k.own.overtaken(was, k.Lease, r.cfg.Instance) {
+		r.dropLocked(k)
+	}
+	if users {
+		r.tokensLocked(k)
+	}
+	r.changedLocked(k.Key)
+	r.file.changed(true)
+}
+
+// keptByLocked notes who keeps a lease.
+func (r *Registry) keptByLocked(l *lease, key string, keeps bool) {
+	switch {
+	case !l.held():
+	case keeps:
+		r.peerLocked(l.Keeper).keeps[key] = true
+	default:
+		delete(r.peerLocked(l.Keeper).keeps, key)
+	}
+}
+
+// overtaken reports whether what this relay says of a lease is out of date by a
+// change of what the store has: somebody else has come in between.
+func (l *lease) overtaken(was, stored *lease, relay string) bool {
+	switch {
+	case !stored.held() || stored.Instance != l.Instance:
+		return true
+	case stored.Seq > l.Seq:
+		return true
+	case was.held() && was.Instance == stored.Instance && was.Keeper == stored.Keeper && was.Lost == stored.Lost:
+		return false // something else has changed
+	}
+	return stored.Keeper != relay
+}
+
+// dropLocked has this relay keep a lease no more.
+func (r *Registry) dropLocked(k *knownHost) {
+	k.own, k.dirty = nil, false
+	if k.kept != nil {
+		r.kept.Remove(k.kept)
+		k.kept = nil
+	}
+	delete(r.dirty, k.Key)
+}
+
+// forgetLocked forgets a host that the store has no more.
+func (r *Registry) forgetLocked(k *knownHost) {
+	if r.hosts[k.Key] != k {
+		return
+	}
+	r.keptByLocked(k.Lease, k.Key, false)
+	r.dropLocked(k)
+	k.Users = nil
+	r.tokensLocked(k)
+	delete(r.hosts, k.Key)
+	t := r.tenantLocked(k.tenant())
+	delete(t.hosts, k.Key)
+	if len(t.hosts) == 0 {
+		delete(r.tenants, k.tenant())
+	}
+	r.file.changed(true)
+}
+
+// synced is called when all that the store had has been taken. What it does not
+// have is forgotten, or written if the bucket is one that this relay has not
+// seen before.
+func (r *Registry) synced(epoch uint64, id string) {
+	r.mu.Lock()
+	fresh := id != r.storeID
+	r.storeID = id
+	var missing []string
+	for key, k := range r.hosts {
+		if k.epoch == epoch {
+			continue
+		}
+		if fresh {
+			k.rev = 0
+			missing = append(missing, key)
+		} else if k.rev != 0 {
+			r.forgetLocked(k)
+		}
+	}
+	for _, p := range r.peers {
+		if p.epoch != epoch {
+			p.rev = 0
+		}
+	}
+	for _, key := range missing {
+		r.dirty[key] = true
+	}
+	first := !r.isSynced
+	r.isSynced = true
+	r.mu.Unlock()
+	r.file.changed(true)
+	wakeUp(r.write)
+	if first {
+		close(r.ready)
+	}
+	if len(missing) > 0 {
+		r.cfg.Log.Info("hosts are written into the store of the registry, which did not have them", "hosts", len(missing))
+	}
+	r.away(nil)
+}
+
+// away notes whether the store can be used.
+func (r *Registry) away(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err != nil && r.storeErr == nil:
+		r.cfg.Log.Warn("the store of the registry is away: hosts that are there go on, others wait", "error", err)
+	case err == nil && r.storeErr != nil && r.isSynced:
+		r.cfg.Log.Info("the store of the registry is there")
+	}
+	r.storeErr = err
+}
+
+// beats writes this relay's session again and again, and sees to the store, until
+// ctx ends.
+func (r *Registry) beats(ctx context.Context) {
+	tick := time.NewTicker(r.beatEvery)
+	defer tick.Stop()
+	tended := time.Now()
+	for {
+		if r.store.bucket() != nil {
+			r.writeSession(ctx, false)
+			if now := time.Now(); now.Sub(tended) > tendEvery {
+				tended = now
+				r.tend(ctx)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.opened:
+		case <-tick.C:
+		}
+	}
+}
+
+// writeSession says that this relay is there, or that it ends.
+func (r *Registry) writeSession(ctx context.Context, bye bool) {
+	r.mu.RLock()
+	s := session{Instance: r.cfg.Instance, Version: r.cfg.Version, Started: r.started.UTC(), Former: r.formerLocked(time.Now()), Bye: bye}
+	r.mu.RUnlock()
+	if n := r.cfg.Neighbours; n != nil {
+		s.Node = n.Name()
+		_, s.Port, _ = net.SplitHostPort(n.ClusterAddr())
+	}
+	err := r.store.put(ctx, relayKeys+r.cfg.Instance, s)
+	if ctx.Err() != nil || bye {
+		return
+	}
+	if err == nil {
+		r.mu.Lock()
+		r.wrote = time.Now()
+		r.mu.Unlock()
+	}
+	r.away(err)
+}
+
+// tend sees to the store: one relay for all.
+func (r *Registry) tend(ctx context.Context) {
+	status, err := r.store.tend(ctx, r.first())
+	if err == nil {
+		r.mu.Lock()
+		r.status = status
+		r.mu.Unlock()
+	}
+	if !r.first() {
+		return
+	}
+	for key, rev := range r.silentSessions() {
+		if err := r.store.remove(ctx, key, rev); err != nil && !errors.Is(err, errConflict) {
+			return
+		}
+	}
+}
+
+// first reports whether this relay is the one that does what one is to do.
+func (r *Registry) first() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for instance, p := range r.peers {
+		if p.missed <= r.patience && p.rev != 0 && !p.Bye && instance < r.cfg.Instance {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,262 @@
+package registry
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The store is one JetStream bucket that all relays share:
+//
+//	host.<tenant>.<name>     hostState
+//	relay.<instance>         session, written again and again by that relay
+//	revoked.<SHA-256>        auth.Revocation
+//
+// Hosts and revocations are written when they change only. Each write names the
+// revision that it changes, so of two that change one thing the second is told.
+const (
+	bucket      = "ahp-registry"
+	hostKeys    = "host."
+	relayKeys   = "relay."
+	revokedKeys = "revoked."
+
+	maxReplicas = 3
+
+	// markerTTL is how long the store remembers that something was removed.
+	markerTTL = time.Hour
+)
+
+// Times of the store.
+const (
+	writeTimeout = 2 * time.Second // for one write
+	openTimeout  = 5 * time.Second // for each step of finding the bucket
+	openRetry    = 500 * time.Millisecond
+	tendEvery    = 20 * time.Second // how often it is looked at whether there are as many copies as can be
+)
+
+// ErrStoreAway reports something that cannot be done while the store is away.
+var ErrStoreAway = errors.New("the store of the registry cannot be written now")
+
+// ErrNoStore reports NATS servers that cannot have the store.
+var ErrNoStore = errors.New("the NATS servers have no JetStream for relays")
+
+// errConflict reports that something in the store is not as the writer thought.
+var errConflict = errors.New("changed meanwhile")
+
+// A store is one relay's way to the bucket.
+type store struct {
+	js jetstream.JetStream
+
+	mu sync.RWMutex
+	kv jetstream.KeyValue // nil: not found yet
+}
+
+func newStore(conn *broker.Conn) (*store, error) {
+	js, err := conn.JetStream()
+	if err != nil {
+		return nil, err
+	}
+	return &store{js: js}, nil
+}
+
+// open finds the bucket, or makes it with as many copies as can be. It returns the
+// name of this bucket among all that there ever were.
+func (s *store) open(ctx context.Context) (id string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	kv, err := s.js.KeyValue(ctx, bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		kv, err = s.create(ctx)
+	}
+	if err != nil {
+		if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+			return "", fmt.Errorf("%w: %w", ErrNoStore, err)
+		}
+		return "", err
+	}
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	s.kv = kv
+	s.mu.Unlock()
+	return streamInfo(status).Created.UTC().Format(time.RFC3339Nano), nil
+}
+
+func (s *store) config(replicas int) jetstream.KeyValueConfig {
+	return jetstream.KeyValueConfig{
+		Bucket: bucket, Description: "what AHP relays know of hosts", History: 1,
+		Storage: jetstream.FileStorage, Replicas: replicas, LimitMarkerTTL: markerTTL,
+	}
+}
+
+func (s *store) create(ctx context.Context) (kv jetstream.KeyValue, err error) {
+	for replicas := maxReplicas; replicas > 0; replicas-- {
+		kv, err = s.js.CreateKeyValue(ctx, s.config(replicas))
+		if errors.Is(err, jetstream.ErrBucketExists) {
+			return s.js.KeyValue(ctx, bucket)
+		}
+		var refused *jetstream.APIError
+		if err == nil || !errors.As(err, &refused) {
+			break // only a server that answers can have too few others
+		}
+	}
+	return kv, err
+}
+
+func streamInfo(status jetstream.KeyValueStatus) *jetstream.StreamInfo {
+	if s, ok := status.(*jetstream.KeyValueBucketStatus); ok && s.StreamInfo() != nil {
+		return s.StreamInfo()
+	}
+	return &jetstream.StreamInfo{}
+}
+
+// A storeStatus says how the store is.
+type storeStatus struct {
+	copies  int      // that there are to be
+	current int      // that are there
+	away    []string // servers whose copy is not there
+}
+
+// tend has the store have more copies, if there are servers for them, and says how
+// it is.
+func (s *store) tend(ctx context.Context, grow bool) (storeStatus, error) {
+	kv := s.bucket()
+	if kv == nil {
+		return storeStatus{}, ErrStoreAway
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return storeStatus{}, err
+	}
+	info := streamInfo(status)
+	if copies := info.Config.Replicas; grow && info.Cluster != nil && copies < maxReplicas {
+		for more := maxReplicas; more > copies; more-- {
+			if _, err := s.js.UpdateKeyValue(ctx, s.config(more)); err == nil {
+				break
+			}
+		}
+	}
+	st := storeStatus{copies: max(info.Config.Replicas, 1), current: 1}
+	if info.Cluster == nil {
+		return st, nil
+	}
+	for _, peer := range info.Cluster.Replicas {
+		if peer.Offline {
+			st.away = append(st.away, peer.Name)
+		} else {
+			st.current++
+		}
+	}
+	return st, nil
+}
+
+func (s *store) bucket() jetstream.KeyValue {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.kv
+}
+
+// write changes a key from the given revision, 0 for one that is not there, and
+// returns the new one. The error is errConflict if it has another, and wraps
+// ErrStoreAway if it cannot be known what happened.
+func (s *store) write(ctx context.Context, key string, value any, rev uint64) (uint64, error) {
+	kv := s.bucket()
+	if kv == nil {
+		return 0, ErrStoreAway
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if rev == 0 {
+		rev, err = kv.Create(ctx, key, data)
+	} else {
+		rev, err = kv.Update(ctx, key, data, rev)
+	}
+	return rev, storeError(err)
+}
+
+// put sets a key that nobody else writes.
+func (s *store) put(ctx context.Context, key string, value any) error {
+	kv := s.bucket()
+	if kv == nil {
+		return ErrStoreAway
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	_, err = kv.Put(ctx, key, data)
+	return storeError(err)
+}
+
+// remove takes a key away that has the given revision.
+func (s *store) remove(ctx context.Context, key string, rev uint64) error {
+	kv := s.bucket()
+	if kv == nil {
+		return ErrStoreAway
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return storeError(kv.Purge(ctx, key, jetstream.LastRevision(rev), jetstream.PurgeTTL(markerTTL)))
+}
+
+// read returns a key and its revision; revision 0 says that it is not there.
+func (s *store) read(ctx context.Context, key string, value any) (uint64, error) {
+	kv := s.bucket()
+	if kv == nil {
+		return 0, ErrStoreAway
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	entry, err := kv.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, storeError(err)
+	}
+	if err := json.Unmarshal(entry.Value(), value); err != nil {
+		return 0, fmt.Errorf("%s in the store: %w", key, err)
+	}
+	return entry.Revision(), nil
+}
+
+func storeError(err error) error {
+	var refused *jetstream.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jetstream.ErrKeyExists),
+		errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant):
+		return errConflict
+	}
+	return fmt.Errorf("%w: %w", ErrStoreAway, err)
+}
+
+// revokedKey is the key of a revocation.
+func revokedKey(rev auth.Revocation) string {
+	k := rev.Key()
+	sum := sha256.Sum256([]byte(strings.Join([]string{k.Token, k.Tenant, k.Subject, k.Host}, "\x00")))
+	return revokedKeys + hex.EncodeToString(sum[:])
+}
