@@ -65,9 +65,11 @@ func (r *Registry) hearSession(instance string, s session, rev, epoch uint64, no
 	r.mu.Lock()
 	p := r.peerLocked(instance)
 	was := r.lostLocked(instance)
-	news := rev > p.rev || epoch != p.epoch
+	news := rev > p.rev // else a new watch has brought again what is old
 	p.rev, p.epoch = rev, epoch
-	if rev != 0 && !s.Bye {
+	if news && s.Bye {
+		p.session = s
+	} else if news {
 		met := p.Started.IsZero()
 		p.session, p.missed, p.heard = s, 0, now
 		delete(r.gone, instance)

@@ -1,0 +1,103 @@
+package registry
+
+import (
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+)
+
+// newSessions returns a registry of which only what it knows of relays is used.
+func newSessions(former ...string) *Registry {
+	r := &Registry{
+		cfg: Config{Instance: "me", Former: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
+		beatEvery: beatEvery, patience: int(DefaultLeaseTTL / beatEvery),
+		wake: make(chan struct{}, 1), hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, changed: map[string]bool{},
+		peers: map[string]*peer{}, gone: map[string]time.Time{},
+	}
+	r.addLocked(&knownHost{hostState: hostState{Key: "t.h"}})
+	return r
+}
+
+func (r *Registry) lost(instance string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lostLocked(instance)
+}
+
+// A relay is missed by what the store brings meanwhile, not by time.
+func TestSilenceIsCounted(t *testing.T) {
+	r := newSessions()
+	now, rev := time.Now(), uint64(1)
+	other := func() { rev++; r.hearSession("other", session{Started: now}, rev, 1, now) }
+	beat := func(n int) {
+		for range n {
+			rev++
+			now = now.Add(beatEvery)
+			r.hearSession("me", session{}, rev, 1, now)
+		}
+	}
+	other()
+	r.peers["other"].keeps["t.h"] = true
+	now = now.Add(time.Hour) // the store was away, or this process stopped
+	beat(1)
+	if r.lost("other") {
+		t.Error("a relay is lost after a pause of this one")
+	}
+	other()
+	for range 5 { // a burst of beats that were held up
+		rev++
+		r.hearSession("me", session{}, rev, 1, now)
+	}
+	beat(r.patience)
+	if r.lost("other") {
+		t.Errorf("a relay is lost after %d beats; a lease takes %d", r.peers["other"].missed, r.patience)
+	}
+	clear(r.changed)
+	beat(1)
+	if !r.lost("other") || !r.changed["t.h"] {
+		t.Errorf("after %d beats without it: lost %v, hosts to be told of %v", r.peers["other"].missed, r.lost("other"), r.changed)
+	}
+	r.hearSession("other", r.peers["other"].session, r.peers["other"].rev, 2, now) // as a new watch brings it
+	if !r.lost("other") {
+		t.Error("a relay is there because its last word was brought again")
+	}
+	clear(r.changed)
+	other()
+	if r.lost("other") || !r.changed["t.h"] {
+		t.Errorf("after it was heard again: lost %v, hosts to be told of %v", r.lost("other"), r.changed)
+	}
+	if len(r.gone) > 0 {
+		t.Errorf("%v are taken for crashed; they were silent only", r.gone)
+	}
+}
+
+// An instance whose successor has started is gone as soon as it is not heard any
+// more. If it is, the data directory was copied.
+func TestSuccessorIsProof(t *testing.T) {
+	r := newSessions("mine")
+	now, rev := time.Now(), uint64(1)
+	hear := func(instance string, s session) { rev++; r.hearSession(instance, s, rev, 1, now) }
+	turns := func(n int, each func()) {
+		for range n {
+			now = now.Add(beatEvery)
+			each()
+			hear("me", session{})
+		}
+	}
+	claim := func() { hear("new", session{Former: []string{"old", "older", "me"}}) }
+	turns(5, func() { hear("old", session{}); claim() })
+	gone := r.goneRelays()
+	slices.Sort(gone)
+	if !slices.Equal(gone, []string{"mine", "older"}) {
+		t.Errorf("gone: %q; want mine and older", gone)
+	}
+	turns(formerAfter+2, claim)
+	if gone := r.goneRelays(); len(gone) != 3 {
+		t.Errorf("gone: %v; want old too, and not me", gone)
+	}
+	hear("old", session{})
+	if gone := r.goneRelays(); len(gone) != 2 {
+		t.Errorf("gone: %v; one was heard again", gone)
+	}
+}
