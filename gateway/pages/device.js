@@ -104,6 +104,17 @@ async function decide(approve) {
   history.replaceState(null, '', location.pathname);
   say(approve ? 'Approved.' : 'Refused.');
   await refresh();
+  if (approve && waiting.kind === 'host') await goTo(at('host').value);
+}
+
+/** Opens a host that was let in, once it is there. */
+async function goTo(host) {
+  for (const end = Date.now() + 60_000; Date.now() < end; await wait(1)) {
+    const { hosts } = await call('GET', 'api/me');
+    if (hosts.some((h) => h.host === host && h.state === 'online')) return openHost(host);
+    say(`Approved. Waiting for ${host}…`);
+  }
+  say(`${host} has not come yet. It is listed below when it has.`);
 }
 
 on('lookup', 'submit', async () => {
@@ -141,4 +152,8 @@ async function ask() {
 }
 
 window.addEventListener('hashchange', start);
-start();
+await start();
+for (;;) { // what others do is seen too
+  await wait(3);
+  if (!document.hidden && !at('in').hidden && (await stored())) await refresh().catch((e) => say(e.message, true));
+}

@@ -1,0 +1,170 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"errors"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/gateway"
+	"ahprelay/test/procs"
+	"ahprelay/test/stack"
+)
+
+// TestFirstPhone begins with nothing, and ends with a phone that is live at a host: the commands
+// and taps on the way are counted. Then a second device comes in by a code, and goes.
+func TestFirstPhone(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	programs, err := build()
+	must(t, err)
+	s := &site{t: t, bench: &procs.Bench{Programs: programs, Dir: t.TempDir()}}
+	t.Cleanup(func() {
+		s.bench.Kill()
+		if err := s.bench.Verify(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.host = &demoHost{site: s, address: freeAddress(t), control: freeAddress(t)}
+	s.host.prepare()
+	s.host.start()
+	began, steps := time.Now(), 0
+	does := func(what string) {
+		steps++
+		t.Logf("%d  %s, after %v", steps, what, time.Since(began).Round(time.Millisecond))
+	}
+	shown := func(process *procs.Process, pattern string) (found []string) {
+		t.Helper()
+		p.until(pattern+" in the terminal", patience, func() bool {
+			found = regexp.MustCompile(pattern).FindStringSubmatch(process.Log())
+			return found != nil
+		})
+		return found
+	}
+
+	does("command: relay serve")
+	relay := s.bench.Process("", "relay", procs.RelayProgram, "serve", "--data-dir", s.file("data"), "--listen", "127.0.0.1:0", "--admin-listen", gateway.NoListener, "--drain", "1s")
+	link := ""
+	must(t, relay.Launch(t.Context(), func() error {
+		if found := regexp.MustCompile(`(http://\S+)/setup#\S+`).FindStringSubmatch(relay.Log()); found != nil {
+			link, s.url = found[0], found[1]
+			return nil
+		}
+		return errors.New("no setup link")
+	}))
+	t.Cleanup(func() { s.end(relay) })
+
+	does("tap: the link")
+	p.do(phone(), chromedp.Navigate(link))
+	p.await("#form button")
+	if at := eval[string](p, "location.href"); strings.Contains(at, "#") {
+		t.Errorf("the secret stays in the address %s", at)
+	}
+	p.shot("people-setup")
+	does("tap: Sign in")
+	p.click("#form button")
+	p.wants("#who", "owner, level own")
+	p.wants("#hosts", "None yet")
+	p.shot("people-device")
+	if got := p.later("(async () => { const {stored} = await import('/pages/keys.js'); const {keys} = await stored();" +
+		" return crypto.subtle.exportKey('jwk', keys.privateKey).then(() => 'read', (e) => e.name); })()"); got != "InvalidAccessError" {
+		t.Errorf("the key that the browser keeps: %s; want one that cannot be read", got)
+	}
+
+	does("command: host-agent up")
+	agent := s.bench.Process("", "host-agent", procs.AgentProgram, "up", s.url, "--upstream", "ws://"+s.host.address, "--control", "off", "--no-qr",
+		"--credentials-file", filepath.Join(s.bench.Dir, "credential"))
+	must(t, agent.Launch(t.Context(), func() error {
+		if !strings.Contains(agent.Log(), "type the code") {
+			return errors.New("no code")
+		}
+		return nil
+	}))
+	t.Cleanup(func() { s.end(agent) })
+	code := shown(agent, `\n  ([B-Z]{4}-([B-Z]{4}))\n`)
+	fingerprint := shown(agent, `fingerprint there is to be (\S+)\.`)[1]
+
+	does("tap: the code, typed")
+	p.do(chromedp.SendKeys(chromedp.CSS("#code"), strings.ToLower(code[1])))
+	p.click("#lookup button[type=submit]")
+	p.wants("#what", fingerprint)
+	p.do(chromedp.SetValue(chromedp.CSS("#host"), hostName))
+	p.shot("people-approve")
+	does("tap: Approve")
+	p.click("#decide button[type=submit]")
+	p.wants("#status-text", "Live")
+	p.wants("#hosts", hostName)
+	p.shot("people-console")
+	t.Logf("live at the host with %d commands and taps, after %v", steps, time.Since(began).Round(time.Millisecond))
+	if steps > 6 {
+		t.Errorf("%d commands and taps; want at most 6", steps)
+	}
+	secondDevice(t, p, s)
+}
+
+// later is the text that a promise comes to.
+func (p *page) later(promise string) (text string) {
+	p.t.Helper()
+	eval[any](p, "globalThis.came = null, void "+promise+".then((text) => { globalThis.came = String(text); }, (e) => { globalThis.came = 'failed: ' + e; })")
+	p.until(promise, patience, func() bool {
+		text = eval[string](p, "globalThis.came ?? ''")
+		return text != ""
+	})
+	return text
+}
+
+// freeAddress returns an address of this machine's own.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	address, err := procs.FreeAddress()
+	must(t, err)
+	return address + ":18990"
+}
+
+// secondDevice has another browser ask, the first approve it, and remove it.
+func secondDevice(t *testing.T, p *page, s *site) {
+	t.Helper()
+	second := newPage(t)
+	second.do(desktop(), chromedp.Navigate(s.url+"/device#ask"))
+	second.until("a code", patience, func() bool { return len(second.text("#ask-code")) == 9 })
+	second.shot("people-second")
+	fingerprint := second.text("#ask-key")
+
+	p.do(chromedp.Navigate(s.url + "/device")) // it is still signed in
+	p.wants("#who", "owner")
+	p.do(chromedp.SendKeys(chromedp.CSS("#code"), "BBBB-BBBB"))
+	p.click("#lookup button[type=submit]")
+	p.wants("#said", "no such thing")
+	p.do(chromedp.SetValue(chromedp.CSS("#code"), second.text("#ask-code")))
+	p.click("#lookup button[type=submit]")
+	p.wants("#what", fingerprint)
+	p.click("#decide button[type=submit]")
+	second.wants("#who", "owner, level own")
+	second.wants("#hosts", hostName)
+
+	token := second.later("(async () => (await import('/pages/keys.js')).accessToken())()")
+	if _, err := stack.GetJSON[gateway.HostInfo](t.Context(), s.url+"/api/hosts/"+hostName, token); err == nil {
+		t.Error("a device's token is good without its key")
+	}
+	open := "(async () => { const {subprotocols} = await import('/pages/keys.js'); const path = '/ahp/" + hostName + "';" +
+		" globalThis.ws = new WebSocket(location.origin.replace('http', 'ws') + path, await subprotocols(path));" +
+		" ws.onclose = (e) => { globalThis.endCode = e.code; }; return new Promise((r) => { ws.onopen = () => r(ws.protocol); ws.onerror = () => r('failed'); }); })()"
+	if got := second.later(open); got != "ahp" {
+		t.Errorf("a WebSocket of the device: %s", got)
+	}
+
+	eval[any](p, "globalThis.confirm = () => true, 0")
+	p.until("two devices", patience, func() bool { return eval[int](p, "document.querySelectorAll('#devices li').length") == 2 })
+	p.shot("people-devices")
+	eval[any](p, "[...document.querySelectorAll('#devices li')].find((li) => !li.textContent.includes('this one')).querySelector('button').click()")
+	p.until("one device", patience, func() bool { return eval[int](p, "document.querySelectorAll('#devices li').length") == 1 })
+	second.until("the connection to end with 4501", patience, func() bool { return eval[int](second, "globalThis.endCode ?? 0") == 4501 })
+	second.do(chromedp.Reload())
+	second.wants("#out", "not signed in")
+}
