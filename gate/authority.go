@@ -145,8 +145,8 @@ func (a *Authority) refuse(env *ahp.Envelope, no *refusal) Decision {
 
 // FromHost implements [Gate].
 func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
-	if a.files != nil && env != nil {
-		a.files.learn(env, said)
+	if a.files != nil {
+		a.files.learn(said)
 	}
 	switch {
 	case a.reach == nil:

@@ -56,15 +56,16 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// An editor is a gate that puts something else in the place of each part.
+// An editor is a gate that puts something else in the place of the snapshot.
 type editor struct{ with string }
 
 func (e editor) FromClient([]byte, *ahp.Envelope) gate.Decision { return gate.Decision{} }
-func (e editor) FromHost(_ []byte, _ *ahp.Envelope, said *view.Reading) gate.Decision {
+func (e editor) FromHost(message []byte, _ *ahp.Envelope, said *view.Reading) gate.Decision {
 	if said != nil {
-		for _, item := range said.Items {
-			said.Edit.Replace(item.Place, []byte(e.with))
-		}
+		result, _ := ahp.MemberOf(message, "result")
+		snapshot, _ := ahp.MemberOf(result.Raw, "snapshot")
+		at := snapshot.In(result)
+		said.Edit.Replace(view.Place{At: at.Offset(), End: at.Offset() + len(at.Raw)}, []byte(e.with))
 	}
 	return gate.Decision{}
 }

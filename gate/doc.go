@@ -77,9 +77,10 @@
 //   - what lies below that, by a slash: mock:/1/changeset/turn below mock:/1;
 //   - what the host has said that it belongs to a channel in reach, to this
 //     client or to others, for as long as it does: chats, changesets,
-//     annotations, open canvases and their content, the channels of MCP
-//     servers, the input and whole output of the host's own tools; the terminals
-//     whose state says that they are claimed for it; watches of files in reach; never files.
+//     annotations, open canvases, the channels of MCP servers; the terminals
+//     whose state says that they are claimed for it; watches of files in reach; never
+//     files. What canvases show, and the input and whole output of the host's own
+//     tools, may be read, and is no channel.
 //     Package [ahprelay/view] reads what the host says. A chat that is moved to
 //     another session leaves the first one. Actions with an origin teach nothing:
 //     they are a client's words, which hosts repeat.

@@ -138,7 +138,7 @@ func (f *fileReach) objection(uri string) error {
 		return errOut // whatever somebody is subscribed to: hosts make commands of it
 	}
 	if f.reach != nil {
-		return f.reach.objection(uri)
+		return f.reach.contentObjection(uri)
 	}
 	plain, err := canonical(uri)
 	if err != nil {
@@ -206,45 +206,16 @@ func sessionOf(uri string) (session string, ok bool) {
 	return session, ok && !strings.HasPrefix(sha, "-") // which git takes for an option
 }
 
-// learn learns the working directories of sessions from what the host says to
-// the client: lists of sessions, their state, and that one was added.
-func (f *fileReach) learn(env *ahp.Envelope, said *view.Reading) {
-	if env.Kind == ahp.Notification && string(env.Method) == "root/sessionAdded" {
-		summary, _ := ahp.MemberOf(env.Params, "summary")
-		f.learnSession(ahp.TextOf(summary.Raw, "resource"), summary.Raw)
-	}
+// learn learns the working directories of sessions in reach from what the host
+// says to the client: lists of sessions, their state, and that one was added.
+func (f *fileReach) learn(said *view.Reading) {
 	if said == nil {
 		return
 	}
-	for i := range said.Items {
-		switch item := &said.Items[i]; item.Kind {
-		case view.Summary:
-			f.learnSession(item.Channel, item.Raw)
-		case view.Snapshot:
-			state, _ := ahp.MemberOf(item.Raw, "state")
-			f.learnSession(item.Channel, state.Raw)
-			summary, _ := ahp.MemberOf(state.Raw, "summary")
-			f.learnSession(item.Channel, summary.Raw)
-		}
-	}
-}
-
-// learnSession learns the working directories of a session, if it is in reach.
-func (f *fileReach) learnSession(session string, raw []byte) {
-	if session == "" || session == rootChannel || raw == nil || f.reach != nil && !f.reach.allows(session) {
-		return
-	}
-	m := [...]ahp.Member{{Name: "workingDirectories"}, {Name: "workingDirectory"}}
-	if ahp.Members(raw, m[:]) != nil {
-		return
-	}
-	list, _ := ahp.Texts(m[0].Raw)
-	if one, ok := ahp.Text(m[1].Raw); ok {
-		list = append(list, one)
-	}
-	for _, folder := range list {
-		if isFile(folder) {
-			f.learnFolder(strings.TrimSuffix(folder, "/"))
+	for i := range said.Facts {
+		fact := &said.Facts[i]
+		if fact.What == view.Folder && isFile(fact.URI) && fact.Of != rootChannel && (f.reach == nil || f.reach.allows(fact.Of)) {
+			f.learnFolder(strings.TrimSuffix(fact.URI, "/"))
 		}
 	}
 }

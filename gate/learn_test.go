@@ -45,10 +45,14 @@ func spellings(member string) []string {
 	}
 }
 
-// sees reports whether the client may subscribe to what belongs to the canvas.
+// sees reports whether the client may subscribe to what belongs to the canvas, or
+// read it.
 // The state of a terminal must say that it does.
 func (c *conn) sees(channel string) bool {
 	c.Helper()
+	if strings.HasPrefix(channel, "ahp-canvas-content:") {
+		return c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, channel+"/index.html"))
+	}
 	state := `{"claim":{"kind":"session","session":"` + canvas + `"}}`
 	got := c.ask("subscribe", fmt.Sprintf(`{"channel":%q}`, channel), fmt.Sprintf(`{"snapshot":{"resource":%q,"state":%s}}`, channel, state))
 	return !strings.Contains(got, `"error"`)
@@ -79,5 +83,18 @@ func TestManyChannels(t *testing.T) {
 				t.Fatalf("%d channels are remembered", n)
 			}
 		}
+	}
+}
+
+// TestContentIsNoChannel has what a tool has made name another session as its
+// output: that may be read, if the host serves it, and is no session in reach.
+func TestContentIsNoChannel(t *testing.T) {
+	for _, uri := range []string{"mock:/2", "ahp-chat:/2"} {
+		c := limited(t, nil, "mock:/1")
+		c.host(fmt.Sprintf(`{"method":"action","params":{"channel":"mock:/1/chat","action":{"type":"chat/toolCallComplete","result":{"content":[{"type":"terminal","resource":"term:/1","result":{"fullOutput":{"uri":%q}}}]}},"serverSeq":6}}`, uri))
+		c.want("reading "+uri, c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, uri)), true)
+		c.want("subscribe to "+uri, c.subscribes(uri), false)
+		c.want("notification of "+uri, c.hears(uri), false)
+		c.want("a turn in "+uri, c.passes("fetchTurns", fmt.Sprintf(`{"channel":%q}`, uri)), false)
 	}
 }

@@ -89,6 +89,16 @@ func (r *reach) objection(uri string) error {
 	return nil
 }
 
+// contentObjection says why what a URI names may not be read: it is out of reach,
+// and no content of what is in reach.
+func (r *reach) contentObjection(uri string) error {
+	is := func(u string) bool { return slices.ContainsFunc(r.host.ContentOf(u), r.allows) }
+	if above(Key(uri), is) || is(uri) {
+		return nil
+	}
+	return r.objection(uri)
+}
+
 // taken says why the patterns do not take a URI.
 func (r *reach) taken(uri string, file bool) error {
 	if !file && r.lists.take(uri) {

@@ -318,10 +318,8 @@ func (c *Conn) resume(before map[string]*session, said *view.Reading) {
 	if said.Anew {
 		return
 	}
-	for _, item := range said.Items {
-		if item.Kind == view.Snapshot {
-			delete(before, item.Channel)
-		}
+	for _, told := range said.Told {
+		delete(before, told)
 	}
 	for uri, s := range before {
 		if c.register.sessions[uri] == nil {

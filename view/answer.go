@@ -17,41 +17,29 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	if !w.Accepted {
 		return true
 	}
-	m, _ := ahp.MemberOf(message, "result")
-	raw, at := m.Raw, m.Offset()
+	result, _ := ahp.MemberOf(message, "result")
+	r := reader{walk: w, of: call.Channel}
 	switch call.Method {
 	case "initialize", "reconnect":
-		w.greeted(&call, raw)
-		w.carriers(raw, at)
-		w.subscribed(&call, takenUp(raw, call.Resumed))
+		w.greeted(&call, result.Raw)
+		w.carriers(result)
+		w.subscribed(&call, takenUp(result.Raw, call.Resumed))
 	case "subscribe":
-		w.carriers(raw, at)
+		w.carriers(result)
 		w.subscribed(&call, []string{call.Channel})
 	case "listSessions":
-		if items, ok := ahp.MemberOf(raw, "items"); ok {
-			w.each(&items, at, func(raw []byte, at, list int) {
-				session := ahp.TextOf(raw, "resource")
-				w.item(Summary, session, raw, nil, at, list)
-				w.summary(raw, session)
-			})
-		}
+		items, _ := ahp.MemberOf(result.Raw, "items")
+		each(items, func(item ahp.Member) { w.summary(ahp.TextOf(item.Raw, "resource"), item.Raw) })
 	case "fetchTurns":
-		if turns, ok := ahp.MemberOf(raw, "turns"); ok {
-			r := reader{walk: w, of: call.Channel}
-			for _, e := range ahp.ElementsOf(turns.Raw) {
-				r.turn(e.Raw)
-			}
-		}
+		r.follow(saysTurns, result.Raw)
 	case "createResourceWatch":
-		w.has(Watch, call.URI, ahp.TextOf(raw, "channel"))
+		r.of = call.URI
+		r.has(Watch, ahp.TextOf(result.Raw, "channel"))
 	case "openCanvas":
-		if c, ok := ahp.MemberOf(raw, "canvas"); ok {
-			w.has(CanvasRef, call.Channel, ahp.TextOf(c.Raw, "resource"))
-		}
+		r.follow(saysCanvases, result.Raw)
 	case "resolveCanvasSource":
-		if source, ok := ahp.MemberOf(raw, "source"); ok && ahp.IsObject(source.Raw) {
-			r := reader{walk: w, of: call.Channel}
-			r.raw(CanvasSource, source.Raw, at+source.Offset())
+		if source, ok := ahp.MemberOf(result.Raw, "source"); ok && ahp.IsObject(source.Raw) {
+			r.part(CanvasSource, source.In(result))
 		}
 	}
 	return true
@@ -112,12 +100,7 @@ func takenUp(result []byte, asked []string) []string {
 // the client has asked for, and those of which it has sent the state. The client
 // may have left some since.
 func (w *walk) subscribed(call *Call, granted []string) {
-	for _, item := range w.Items {
-		if item.Kind == Snapshot {
-			granted = append(granted, item.Channel)
-		}
-	}
-	for _, channel := range granted {
+	for _, channel := range append(granted, w.Told...) {
 		if channel != "" && !slices.Contains(call.left, channel) {
 			w.conn.subscribe(channel)
 			w.Granted = append(w.Granted, channel)

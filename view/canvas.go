@@ -1,6 +1,7 @@
 package view
 
 import (
+	"slices"
 	"strings"
 
 	"ahprelay/ahp"
@@ -24,10 +25,11 @@ func (h *Host) Canvas(channel string) (Canvas, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c, ok := h.canvases.Get(channel)
-	if o, owned := h.owned.Get(h.key(channel)); owned {
-		c.Closed = len(o.links) > 0
-		for i := range o.links { // it is open if one says so, or its own state has come since
-			holds, said := h.holdsLocked(h.key(channel), &o.links[i], o.what)
+	if o, listed := h.owned.Get(h.key(channel)); listed {
+		refs := slices.DeleteFunc(slices.Clone(o.links), func(l link) bool { return l.what != CanvasRef })
+		c.Closed = len(refs) > 0
+		for i := range refs { // it is open if one says so, or its own state has come since
+			holds, said := h.holdsLocked(h.key(channel), &refs[i])
 			c.Closed = c.Closed && !holds && c.when.before(said)
 		}
 	}

@@ -53,16 +53,13 @@ func TestAnswers(t *testing.T) {
 	wantTexts(t, "createResourceWatch", w.asks(1, "createResourceWatch", `{"channel":"ahp-root://","uri":"file:///a"}`, `{"channel":"watch:/1"}`),
 		"has watch file:///a watch:/1")
 	wantTexts(t, "fetchTurns", w.asks(2, "fetchTurns", `{"channel":"ahp-chat:/c"}`, `{"turns":[{"responseParts":[`+tool("")+`]}]}`),
-		"hints terminal ahp-chat:/c term:/1", "has content ahp-chat:/c out:/1")
+		"has hint ahp-chat:/c term:/1", "has content ahp-chat:/c out:/1")
 	wantTexts(t, "openCanvas", w.asks(3, "openCanvas", `{"channel":"mock:/s","canvas":"ahp-canvas:/1"}`, `{"canvas":{"resource":"ahp-canvas:/2"}}`),
 		"has canvas mock:/s ahp-canvas:/2")
 	wantTexts(t, "resolveCanvasSource", w.asks(4, "resolveCanvasSource", `{"channel":"ahp-canvas:/k"}`, `{"availability":"ready","source":{"url":"http://localhost:1/"}}`),
 		`canvas source ahp-canvas:/k {"url":"http://localhost:1/"}`)
-	r := w.asks(5, "listSessions", `{"channel":"ahp-root://"}`, `{"items":[{"resource":"mock:/s","chats":[{"resource":"ahp-chat:/1"}]},{"resource":"mock:/t"}]}`)
-	wantTexts(t, "listSessions", r, "has chat mock:/s ahp-chat:/1")
-	if len(r.Items) != 2 || r.Items[1].Channel != "mock:/t" || r.Items[1].Kind != view.Summary || len(r.Lists[0].Items) != 2 {
-		t.Errorf("listSessions has %+v", r.Items)
-	}
+	r := w.asks(5, "listSessions", `{"channel":"ahp-root://"}`, `{"items":[{"resource":"mock:/s","chats":[{"resource":"ahp-chat:/1"}]},{"resource":"mock:/t","workingDirectory":"file:///a"}]}`)
+	wantTexts(t, "listSessions", r, "has chat mock:/s ahp-chat:/1", "has folder mock:/t file:///a")
 	wantTexts(t, "another method", w.asks(6, "resourceRead", `{"channel":"ahp-root://","uri":"file:///a"}`, `{"snapshots":[{"resource":"mock:/s","state":{"defaultChat":"x:/1"}}]}`))
 	if r := w.host(`{"id":99,"result":{"snapshots":[{"resource":"mock:/s","state":{"defaultChat":"x:/1"}}]}}`); r != nil {
 		t.Errorf("an answer to nothing says %q", texts(r))

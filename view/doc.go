@@ -5,15 +5,15 @@
 // # What is read
 //
 // A [Conn] is shown every message of one connection, in its order. It reads
-// these parts, its [Item]s, wherever a host may put them:
+// these parts, wherever a host may put them:
 //
 //	part      is                                                   stands in
 //	snapshot  {resource, state, fromSeq}                           results: .snapshot, .snapshots[], .channels[].snapshot
 //	                                                               channel/snapshot: .snapshot
 //	action    {channel, action, serverSeq, origin?,                action, as its params
 //	           rejectionReason?}                                   results: .actions[], .channels[].actions[]
-//	replay    {kind, channel, actions | snapshot}                  results: .channels[]
-//	summary   {resource, …} of a session                           listSessions: .items[]
+//	summary   {resource, …} of a session                           listSessions: .items[]; root/sessionAdded: .summary;
+//	                                                               root/sessionSummaryChanged: .changes
 //
 // Results are those of initialize, reconnect and subscribe. Of reconnect there
 // are three forms: actions and missing, or snapshots; the same with windows,
@@ -50,9 +50,14 @@
 //	  customization, channel: with the scheme mcp     Has, Server
 //	claim, terminals[].claim                          Claims, Terminal
 //	content[] of tools with type terminal: .resource,
-//	  backgroundWork[].terminal, work.terminal        Hints, Terminal
+//	  backgroundWork[].terminal, work.terminal        Has, Hint
 //	toolInput.uri, content[].result.fullOutput.uri    Has, Content; of the host's own tools only
 //	instanceId of a canvas                            Has, Content: ahp-canvas-content:/<instanceId>
+//	workingDirectories[], workingDirectory, and these
+//	  of summary; in states and summaries only        Has, Folder
+//
+// Content may be read, if the host serves it, and is no channel for that: what a
+// tool has made may name anything.
 //
 // In content, tools speak, which may be a client's: that a terminal stands
 // there is a hint, and its claim says whose it is. Further facts are about the

@@ -37,7 +37,6 @@ const (
 	Has    Kind = iota + 1 // URI belongs to Of
 	HasNot                 // URI does not belong to Of any more
 	Lists                  // of What, only List belong to Of
-	Hints                  // somebody says that URI belongs to Of: URI's own state tells
 	Claims                 // URI belongs to those of List, and to nobody else
 
 	CanvasIs      // Raw is the whole state of the canvas Of
@@ -68,4 +67,6 @@ const (
 	Server                // the channel of an MCP server
 	Content               // something that can be read, and is no channel
 	Watch                 // of files
+	Hint                  // somebody says that it belongs there: its own state tells
+	Folder                // in which a session works; nobody owns it
 )

@@ -144,7 +144,7 @@ func (h *Host) learn(facts []Fact, seq int64) {
 			f.when.seq = seq
 		}
 		switch f.Kind {
-		case Has, HasNot, Lists, Hints, Claims:
+		case Has, HasNot, Lists, Claims:
 			if f.What == Server {
 				h.servers.Store(true)
 			}

@@ -116,6 +116,11 @@ func facts(channel string, v any, state bool) (list []string) {
 			}
 		}
 	}
+	if state {
+		for _, path := range [][]string{{"workingDirectories", "*"}, {"workingDirectory"}, {"summary", "workingDirectories", "*"}, {"summary", "workingDirectory"}} {
+			say("has folder", uris(at(v, path...)...)...)
+		}
+	}
 	if at(v, "claim") != nil || hasNull(v, "claim") {
 		list = append(list, claims(channel, channel, v)...)
 	}
@@ -180,7 +185,7 @@ func tools(channel string, v any) (list []string) {
 			return
 		}
 		for _, uri := range uris(at(c, "resource")...) {
-			list = append(list, "hints terminal "+channel+" "+uri)
+			list = append(list, "has hint "+channel+" "+uri)
 		}
 		for _, uri := range uris(at(c, "result", "fullOutput", "uri")...) {
 			if own {
@@ -201,7 +206,7 @@ func tools(channel string, v any) (list []string) {
 		}
 	}
 	for _, uri := range uris(append(at(v, "backgroundWork", "*", "terminal"), at(v, "work", "terminal")...)...) {
-		list = append(list, "hints terminal "+channel+" "+uri)
+		list = append(list, "has hint "+channel+" "+uri)
 	}
 	return list
 }
@@ -240,7 +245,7 @@ func anything(t *rapid.T, depth int) any {
 
 var members = []string{"chats", "defaultChat", "chat", "summary", "resource", "channel", "changesets", "uriTemplate", "openCanvases", "canvases", "canvas",
 	"customizations", "customization", "children", "annotations", "inputNeeded", "request", "turns", "activeTurn", "responseParts", "part", "toolCall", "content",
-	"result", "fullOutput", "uri", "toolInput", "contributor", "instanceId", "claim", "kind", "session", "terminals", "backgroundWork", "work", "terminal", "type", "id"}
+	"result", "fullOutput", "uri", "toolInput", "contributor", "instanceId", "claim", "kind", "session", "terminals", "backgroundWork", "work", "terminal", "type", "id", "workingDirectories", "workingDirectory"}
 
 // typical draws a part in which known members stand in their places more often.
 func typical(t *rapid.T) object {

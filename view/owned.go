@@ -13,41 +13,38 @@ type listKey struct {
 }
 
 // owned is to what a URI belongs, or has belonged.
-type owned struct {
-	what  What
-	links []link
-}
+type owned struct{ links []link }
 
-// A link says that a URI belongs to a channel; or no more; or that somebody
-// says so. Connections hear of it at different times: the one counts that the
-// host has said last, as its serverSeq tells.
+// A link says that a URI belongs to a channel; or no more. Connections hear of it at
+// different times: the one counts that the host has said last, as its serverSeq
+// tells.
 type link struct {
 	of   string
+	what What
 	when stamp
 	gone bool
-	hint bool
 }
 
 // ownershipLocked takes what the host says of what belongs to what.
 func (h *Host) ownershipLocked(f *Fact) {
+	l := link{of: f.Of, what: f.What, when: f.when, gone: f.Kind == HasNot}
 	switch f.Kind {
-	case Has:
-		h.linkLocked(f.URI, f.What, link{of: f.Of, when: f.when})
-	case Hints:
-		h.linkLocked(f.URI, f.What, link{of: f.Of, when: f.when, hint: true})
-	case HasNot:
-		h.linkLocked(f.URI, f.What, link{of: f.Of, when: f.when, gone: true})
 	case Claims:
 		if h.listsLocked(listKey{h.key(f.URI), Terminal}, f.when) {
 			for _, owner := range f.List {
-				h.linkLocked(f.URI, f.What, link{of: owner, when: f.when})
+				l.of = owner
+				h.linkLocked(f.URI, l)
 			}
 		}
 	case Lists:
 		if h.listsLocked(listKey{h.key(f.Of), f.What}, f.when) {
 			for _, uri := range f.List {
-				h.linkLocked(uri, f.What, link{of: f.Of, when: f.when})
+				h.linkLocked(uri, l)
 			}
+		}
+	default:
+		if f.What != Folder {
+			h.linkLocked(f.URI, l)
 		}
 	}
 }
@@ -64,7 +61,7 @@ func (h *Host) listsLocked(key listKey, when stamp) bool {
 }
 
 // linkLocked takes one link, unless a later one is known.
-func (h *Host) linkLocked(uri string, what What, l link) {
+func (h *Host) linkLocked(uri string, l link) {
 	table := h.owned
 	if before, _, template := strings.Cut(uri, "{"); template {
 		if !saysOwn(before) {
@@ -77,13 +74,13 @@ func (h *Host) linkLocked(uri string, what What, l link) {
 	}
 	o, ok := table.Get(uri)
 	if !ok {
-		o = &owned{what: what}
+		o = new(owned)
 		table.Add(uri, o)
 	}
 	if l.gone {
 		h.changes.Add(1)
 	}
-	i := slices.IndexFunc(o.links, func(k link) bool { return k.of == l.of && k.hint == l.hint })
+	i := slices.IndexFunc(o.links, func(k link) bool { return k.of == l.of && k.what == l.what })
 	switch {
 	case i >= 0 && !l.when.before(o.links[i].when):
 		o.links[i] = l
@@ -105,9 +102,9 @@ func saysOwn(before string) bool {
 
 // holdsLocked reports whether a link holds still: the host has not listed all
 // of its kind since, without it. Said is when the host has last said whether.
-func (h *Host) holdsLocked(uri string, l *link, what What) (holds bool, said stamp) {
-	key := listKey{l.of, what}
-	if what == Terminal {
+func (h *Host) holdsLocked(uri string, l *link) (holds bool, said stamp) {
+	key := listKey{l.of, l.what}
+	if l.what == Terminal {
 		key.of = uri
 	}
 	listed, ok := h.lists.Peek(key)
@@ -119,40 +116,40 @@ func (h *Host) holdsLocked(uri string, l *link, what What) (holds bool, said sta
 
 // Owners returns the channels that a URI belongs to, as the host has said.
 func (h *Host) Owners(uri string) []string {
-	uri = h.key(uri)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	o, ok := h.owned.Get(uri)
-	list := h.ownersLocked(nil, uri, o, false)
-	if ok || h.prefixes.Len() == 0 {
-		return list
-	}
-	for end := len(uri); end > 0; end-- {
-		if o, ok := h.prefixes.Get(uri[:end]); ok {
-			list = h.ownersLocked(list, uri, o, false)
-		}
-	}
-	return list
+	return h.owners(uri, func(what What) bool { return what != Content && what != Hint })
+}
+
+// ContentOf returns the channels of which a URI is something that can be read: it
+// may be anything, and is no channel for that.
+func (h *Host) ContentOf(uri string) []string {
+	return h.owners(uri, func(what What) bool { return what == Content })
 }
 
 // Hinted returns the channels of which somebody says there that a URI belongs
 // to them.
 func (h *Host) Hinted(uri string) []string {
+	return h.owners(uri, func(what What) bool { return what == Hint })
+}
+
+func (h *Host) owners(uri string, as func(What) bool) (list []string) {
 	uri = h.key(uri)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	o, _ := h.owned.Get(uri)
-	return h.ownersLocked(nil, uri, o, true)
-}
-
-func (h *Host) ownersLocked(list []string, uri string, o *owned, hints bool) []string {
-	if o == nil {
+	add := func(o *owned) {
+		for i := range o.links {
+			l := &o.links[i]
+			if holds, _ := h.holdsLocked(uri, l); holds && as(l.what) {
+				list = append(list, l.of)
+			}
+		}
+	}
+	if o, ok := h.owned.Get(uri); ok {
+		add(o)
 		return list
 	}
-	for i := range o.links {
-		l := &o.links[i]
-		if holds, _ := h.holdsLocked(uri, l, o.what); holds && l.hint == hints {
-			list = append(list, l.of)
+	for end := len(uri); end > 0 && h.prefixes.Len() > 0; end-- {
+		if o, ok := h.prefixes.Get(uri[:end]); ok {
+			add(o)
 		}
 	}
 	return list

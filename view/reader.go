@@ -6,12 +6,134 @@ import (
 	"ahprelay/ahp"
 )
 
+// What the members of a state, or of an action of the host's own, say of their
+// channel. A path is of names, and of [] for all elements of an array; [type] for
+// those elements only that have that type. What stands there is a URI.
+var (
+	says = tree(append([]rule{
+		{Chat, "chats[] chats[].resource defaultChat defaultChat.resource chat chat.resource summary.resource inputNeeded[].chat request.chat"},
+		{Changeset, "changesets[].uriTemplate"},
+		{Channel, "annotations.resource"},
+		{Server, "channel customizations[].channel customizations[].children[].channel customization.channel customization.children[].channel"},
+		{Hint, "backgroundWork[].terminal work.terminal"},
+	}, ofTools("turns[].responseParts[].toolCall.", "activeTurn.responseParts[].toolCall.", "part.toolCall.", "", "result.")...))
+
+	// Of a state, the folders too in which the session works.
+	saysState = tree([]rule{{Folder, "workingDirectories[] workingDirectory summary.workingDirectories[] summary.workingDirectory"}})
+
+	// The same of what a list has of a session.
+	saysSummary = tree([]rule{{Chat, "chats[].resource defaultChat"}, {Folder, "workingDirectories[] workingDirectory"}})
+
+	saysTurns = tree(ofTools("turns[].responseParts[].toolCall."))
+
+	// A seed's session lists in canvases what could be opened: that has no resource.
+	saysCanvases = tree([]rule{{CanvasRef, "canvases[].resource canvas.resource"}})
+)
+
+// A rule is what the URIs at some paths are.
+type rule struct {
+	what  What
+	paths string
+}
+
+// ofTools are rules of calls of tools. These speak there, and may be a client's:
+// that a terminal stands there is a hint, and its claim says whose it is. What is
+// to be read counts of the host's own tools only.
+func ofTools(calls ...string) (list []rule) {
+	for _, call := range calls {
+		list = append(list, rule{Hint, call + "content[terminal].resource"}, rule{Content, call + "content[terminal].result.fullOutput.uri " + call + "toolInput.uri"})
+	}
+	return list
+}
+
+// A node is a place in a state or an action to which paths lead.
+type node struct {
+	says    []What
+	names   []string // of members
+	members []*node  // by these
+	kind    string   // the type that an object must have; "": any
+	each    *node    // of an array
+}
+
+func tree(rules []rule) *node {
+	root := new(node)
+	for _, r := range rules {
+		for path := range strings.FieldsSeq(r.paths) {
+			n := root
+			for name := range strings.SplitSeq(path, ".") {
+				name, kind, array := strings.Cut(name, "[")
+				if n = n.member(name); array {
+					if n.each == nil {
+						n.each = &node{kind: strings.TrimSuffix(kind, "]")}
+					}
+					n = n.each
+				}
+			}
+			n.says = append(n.says, r.what)
+		}
+	}
+	return root
+}
+
+func (n *node) member(name string) *node {
+	for i, known := range n.names {
+		if known == name {
+			return n.members[i]
+		}
+	}
+	n.names, n.members = append(n.names, name), append(n.members, new(node))
+	return n.members[len(n.members)-1]
+}
+
 // A reader reads the state of a channel, or an action on it.
 type reader struct {
 	*walk
-	of  string // the channel
-	seq int64
-	own bool
+	of    string // the channel
+	seq   int64
+	own   bool
+	their bool // what is read is a client's tool's
+}
+
+// follow reads what stands at the paths from a node on.
+func (r *reader) follow(n *node, raw []byte) {
+	if raw == nil {
+		return
+	}
+	switch {
+	case raw[0] == '[' && n.each != nil:
+		for _, e := range ahp.ElementsOf(raw) {
+			r.follow(n.each, e.Raw)
+		}
+	case raw[0] == '{' && n.names != nil && (n.kind == "" || ahp.TextOf(raw, "type") == n.kind):
+		var list [24]ahp.Member
+		m := list[:len(n.names)]
+		for i, name := range n.names {
+			m[i].Name = name
+		}
+		if ahp.Members(raw, m) != nil {
+			r.Lost = true
+			return
+		}
+		for i := range m {
+			their := r.their
+			r.their = their || n.names[i] == "toolCall" && !isHosts(m[i].Raw)
+			r.follow(n.members[i], m[i].Raw)
+			r.their = their
+		}
+	case raw[0] == '"' && n.says != nil:
+		uri, _ := ahp.Text(raw)
+		for _, what := range n.says {
+			if what != Content || !r.their {
+				r.has(what, uri)
+			}
+		}
+	}
+}
+
+// isHosts reports whether a call is of a tool of the host's own.
+func isHosts(call []byte) bool {
+	m := [...]ahp.Member{{Name: "contributor"}}
+	return ahp.IsObject(call) && ahp.Members(call, m[:]) == nil && ahp.IsNone(m[0].Raw)
 }
 
 func (r *reader) say(f Fact) {
@@ -19,14 +141,20 @@ func (r *reader) say(f Fact) {
 	r.fact(f)
 }
 
-// raw says something that a part of the message describes.
-func (r *reader) raw(kind Kind, raw []byte, at int) {
-	if r.at < 0 {
-		at = -1
-	} else {
-		at += r.at
+// has notes what belongs to the channel, if that can be a URI.
+func (r *reader) has(what What, uri string) {
+	if isURI(uri) && (what != Server || strings.EqualFold(uri[:min(len(uri), len(mcpScheme))], mcpScheme)) {
+		r.say(Fact{Kind: Has, What: what, URI: uri, At: -1})
 	}
-	r.say(Fact{Kind: kind, Raw: raw, At: at})
+}
+
+// part says something that a part of the message describes.
+func (r *reader) part(kind Kind, m ahp.Member) {
+	at := m.Offset()
+	if r.pieces {
+		at = -1
+	}
+	r.say(Fact{Kind: kind, Raw: m.Raw, At: at})
 }
 
 // about says something of a customization.
@@ -36,140 +164,107 @@ func (r *reader) about(kind Kind, id string, raw []byte) {
 	}
 }
 
-func (r *reader) has(what What, uri string) {
-	if isURI(uri) {
-		r.say(Fact{Kind: Has, What: what, URI: uri, At: -1})
-	}
-}
-
-func (r *reader) hints(what What, uri string) {
-	if isURI(uri) {
-		r.say(Fact{Kind: Hints, What: what, URI: uri, At: -1})
-	}
-}
-
-// Members of states and of actions that say something.
+// Members that are read in ways of their own.
 const (
 	inType = iota
 	inID
 	inChats
-	inDefaultChat
 	inChat
-	inSummary
-	inChangesets
 	inOpenCanvases
 	inCanvases
 	inCanvas
 	inCustomizations
 	inCustomization
-	inAnnotations
-	inWaiting
-	inWaitingOne
 	inTurns
-	inActiveTurn
-	inPart
-	inContent
-	inResult
-	inToolInput
-	inInstance
-	inChannel
 	inClaim
 	inTerminals
-	inBackground
-	inWork
+	inInstance
 	inCount
 )
 
-func names() [inCount]ahp.Member {
-	return [...]ahp.Member{
-		inType: {Name: "type"}, inID: {Name: "id"},
-		inChats: {Name: "chats"}, inDefaultChat: {Name: "defaultChat"}, inChat: {Name: "chat"}, inSummary: {Name: "summary"},
-		inChangesets: {Name: "changesets"}, inOpenCanvases: {Name: "openCanvases"}, inCanvases: {Name: "canvases"}, inCanvas: {Name: "canvas"},
-		inCustomizations: {Name: "customizations"}, inCustomization: {Name: "customization"},
-		inAnnotations: {Name: "annotations"}, inWaiting: {Name: "inputNeeded"}, inWaitingOne: {Name: "request"},
-		inTurns: {Name: "turns"}, inActiveTurn: {Name: "activeTurn"}, inPart: {Name: "part"},
-		inContent: {Name: "content"}, inResult: {Name: "result"}, inToolInput: {Name: "toolInput"},
-		inInstance: {Name: "instanceId"}, inChannel: {Name: "channel"},
-		inClaim: {Name: "claim"}, inTerminals: {Name: "terminals"}, inBackground: {Name: "backgroundWork"}, inWork: {Name: "work"},
+// members returns these of a state or an action; ok is false if that is all that
+// can be read of it.
+func (r *reader) members(whole ahp.Member) (m [inCount]ahp.Member, ok bool) {
+	for i, name := range [inCount]string{
+		"type", "id", "chats", "chat", "openCanvases", "canvases", "canvas", "customizations", "customization", "turns", "claim", "terminals", "instanceId",
+	} {
+		m[i].Name = name
 	}
+	if ahp.Members(whole.Raw, m[:]) != nil {
+		r.Lost = true
+		return m, false
+	}
+	for i := range m {
+		m[i] = m[i].In(whole)
+	}
+	return m, true
 }
 
 // state reads the whole state of a channel.
-func (r *reader) state(raw []byte, at int) {
-	m := names()
-	if ahp.Members(raw, m[:]) != nil {
-		r.Lost = true
+func (r *reader) state(whole ahp.Member) {
+	m, ok := r.members(whole)
+	if !ok || r.root(&m) {
 		return
 	}
-	switch {
-	case r.root(&m):
-		return
-	case strings.HasPrefix(r.of, canvasScheme):
-		r.canvas(CanvasIs, raw, at)
+	if r.isCanvas() {
+		r.canvas(CanvasIs, whole)
 		return
 	}
-	r.raw(Customizations, m[inCustomizations].Raw, at+m[inCustomizations].Offset())
+	r.part(Customizations, m[inCustomizations])
 	if m[inChats].Raw != nil {
 		r.list(Chat, m[inChats].Raw, "resource")
 	}
-	r.canvases(&m, m[inTurns].Raw != nil)
-	r.common(&m)
+	r.common(whole.Raw, &m, m[inTurns].Raw != nil)
+	r.follow(saysState, whole.Raw)
 }
 
 // action reads an action of the host's own.
-func (r *reader) action(raw []byte, at int) {
-	m := names()
-	if ahp.Members(raw, m[:]) != nil {
-		r.Lost = true
-		return
-	}
-	if kind, _ := ahp.Text(m[inType].Raw); quiet([]byte(kind)) || r.root(&m) {
+func (r *reader) action(whole ahp.Member) {
+	m, ok := r.members(whole)
+	kind, _ := ahp.Text(m[inType].Raw)
+	if !ok || quiet([]byte(kind)) || r.root(&m) {
 		return
 	}
 	id, _ := ahp.Text(m[inID].Raw)
-	kind, _ := ahp.Text(m[inType].Raw)
-	canvas := strings.HasPrefix(r.of, canvasScheme)
 	switch kind {
 	case "session/chatRemoved":
-		uri := m[inChat].Raw
-		if c, ok := ahp.MemberOf(uri, "resource"); ok {
-			uri = c.Raw
-		}
-		if chat, _ := ahp.Text(uri); isURI(chat) {
-			r.say(Fact{Kind: HasNot, What: Chat, URI: chat, At: -1})
+		uri := uriOf(m[inChat].Raw, "resource")
+		if isURI(uri) {
+			r.say(Fact{Kind: HasNot, What: Chat, URI: uri, At: -1})
 		}
 		return
 	case "session/customizationsChanged":
-		r.raw(Customizations, m[inCustomizations].Raw, at+m[inCustomizations].Offset())
+		r.part(Customizations, m[inCustomizations])
 	case "session/customizationUpdated":
-		r.raw(Customization, m[inCustomization].Raw, at+m[inCustomization].Offset())
+		r.part(Customization, m[inCustomization])
 	case "session/customizationRemoved":
 		r.about(CustomizationGone, id, nil)
 	case "session/mcpServerStateChanged":
-		r.about(ServerIs, id, raw)
+		r.about(ServerIs, id, whole.Raw)
 	case "canvas/stateChanged":
-		if canvas && ahp.IsObject(m[inCanvas].Raw) {
-			r.canvas(CanvasIs, m[inCanvas].Raw, at+m[inCanvas].Offset())
+		if r.isCanvas() && ahp.IsObject(m[inCanvas].Raw) {
+			r.canvas(CanvasIs, m[inCanvas])
 		}
 	case "canvas/updated":
-		if canvas {
-			r.canvas(CanvasChanges, raw, at)
+		if r.isCanvas() {
+			r.part(CanvasChanges, whole)
 		}
 	default:
-		r.moved(kind, id, raw)
+		r.moved(kind, id, whole.Raw)
 	}
-	r.canvases(&m, kind == "chat/canvasesChanged")
-	if instance, _ := ahp.Text(m[inInstance].Raw); instance != "" && canvas {
-		r.has(Content, contentScheme+"/"+instance)
+	if r.isCanvas() {
+		r.instance(m[inInstance].Raw)
 	}
-	r.common(&m)
+	r.common(whole.Raw, &m, kind == "chat/canvasesChanged")
 }
 
 // root reads what is known of the terminals of all, and reports whether that is
 // all there is: nothing belongs to the root.
 func (r *reader) root(m *[inCount]ahp.Member) bool {
 	for _, e := range ahp.ElementsOf(m[inTerminals].Raw) {
-		r.claim(ahp.TextOf(e.Raw, "resource"), e.Raw)
+		if claim, ok := ahp.MemberOf(e.Raw, "claim"); ok {
+			r.claimed(ahp.TextOf(e.Raw, "resource"), claim.Raw)
+		}
 	}
 	return r.of == rootChannel
 }
@@ -177,15 +272,12 @@ func (r *reader) root(m *[inCount]ahp.Member) bool {
 // moves reads an action of a client's that the host has accepted. It names
 // nothing that is believed: all that a client can do is to turn on and off
 // what the host has described.
-func (r *reader) moves(raw []byte) {
-	m := [...]ahp.Member{{Name: "type"}, {Name: "id"}}
-	if ahp.Members(raw, m[:]) != nil {
-		r.Lost = true
-		return
+func (r *reader) moves(whole ahp.Member) {
+	if m, ok := r.members(whole); ok {
+		kind, _ := ahp.Text(m[inType].Raw)
+		id, _ := ahp.Text(m[inID].Raw)
+		r.moved(kind, id, whole.Raw)
 	}
-	kind, _ := ahp.Text(m[0].Raw)
-	id, _ := ahp.Text(m[1].Raw)
-	r.moved(kind, id, raw)
 }
 
 func (r *reader) moved(kind, id string, raw []byte) {
@@ -199,28 +291,36 @@ func (r *reader) moved(kind, id string, raw []byte) {
 	}
 }
 
-// canvas reads the state of a canvas, or a change of it.
-func (r *reader) canvas(kind Kind, raw []byte, at int) {
-	r.raw(kind, raw, at)
-	if instance := ahp.TextOf(raw, "instanceId"); instance != "" {
+func (r *reader) isCanvas() bool { return strings.HasPrefix(r.of, canvasScheme) }
+
+// canvas reads the whole state of a canvas.
+func (r *reader) canvas(kind Kind, state ahp.Member) {
+	r.part(kind, state)
+	instance, _ := ahp.MemberOf(state.Raw, "instanceId")
+	r.instance(instance.Raw)
+}
+
+func (r *reader) instance(raw []byte) {
+	if instance, _ := ahp.Text(raw); instance != "" {
 		r.has(Content, contentScheme+"/"+instance)
 	}
 }
 
-// canvases reads which canvases a session or a chat has open. A seed's session
-// lists in canvases what could be opened: that has no resource.
-func (r *reader) canvases(m *[inCount]ahp.Member, ofChat bool) {
+// common reads what says the same in states and in actions. Canvases of a chat are
+// a list of all.
+func (r *reader) common(raw []byte, m *[inCount]ahp.Member, ofChat bool) {
 	if m[inOpenCanvases].Raw != nil {
 		r.list(CanvasRef, m[inOpenCanvases].Raw, "channel")
 	}
 	if ofChat {
 		r.list(CanvasRef, m[inCanvases].Raw, "resource")
-		return
+	} else {
+		r.follow(saysCanvases, raw)
 	}
-	for _, e := range ahp.ElementsOf(m[inCanvases].Raw) {
-		r.has(CanvasRef, ahp.TextOf(e.Raw, "resource"))
+	r.follow(says, raw)
+	if m[inClaim].Raw != nil {
+		r.claimed(r.of, m[inClaim].Raw)
 	}
-	r.has(CanvasRef, ahp.TextOf(m[inCanvas].Raw, "resource"))
 }
 
 // list reads a list of all of a kind that belong to the channel; none: there
@@ -231,85 +331,22 @@ func (r *reader) list(what What, raw []byte, name string) {
 	}
 	f := Fact{Kind: Lists, What: what, At: -1}
 	for _, e := range ahp.ElementsOf(raw) {
-		uri, ok := ahp.Text(e.Raw)
-		if !ok {
-			uri = ahp.TextOf(e.Raw, name)
-		}
-		if isURI(uri) {
+		if uri := uriOf(e.Raw, name); isURI(uri) {
 			f.List = append(f.List, uri)
 		}
 	}
 	r.say(f)
 }
 
-// common reads the members that say the same wherever they stand.
-func (r *reader) common(m *[inCount]ahp.Member) {
-	r.chats(m)
-	for _, e := range ahp.ElementsOf(m[inChangesets].Raw) {
-		r.has(Changeset, ahp.TextOf(e.Raw, "uriTemplate"))
+// uriOf reads a URI that stands for itself, or that a member of an object is.
+func uriOf(raw []byte, name string) string {
+	if uri, ok := ahp.Text(raw); ok {
+		return uri
 	}
-	for _, e := range ahp.ElementsOf(m[inCustomizations].Raw) {
-		r.servers(e.Raw)
-	}
-	r.servers(m[inCustomization].Raw)
-	r.server(m[inChannel].Raw)
-	r.has(Channel, ahp.TextOf(m[inAnnotations].Raw, "resource"))
-	if m[inClaim].Raw != nil {
-		r.claimed(r.of, m[inClaim].Raw)
-	}
-	r.turns(m)
+	return ahp.TextOf(raw, name)
 }
 
-// chats reads where the chats of a session are named.
-func (r *reader) chats(m *[inCount]ahp.Member) {
-	for _, e := range ahp.ElementsOf(m[inChats].Raw) {
-		r.uriOr(Chat, &e, "resource")
-	}
-	r.uriOr(Chat, &m[inDefaultChat], "resource")
-	r.uriOr(Chat, &m[inChat], "resource")
-	r.has(Chat, ahp.TextOf(m[inSummary].Raw, "resource"))
-	for _, e := range ahp.ElementsOf(m[inWaiting].Raw) {
-		r.has(Chat, ahp.TextOf(e.Raw, "chat"))
-	}
-	r.has(Chat, ahp.TextOf(m[inWaitingOne].Raw, "chat"))
-}
-
-// uriOr reads a URI that stands for itself, or that a member of an object is.
-func (r *reader) uriOr(what What, m *ahp.Member, name string) {
-	uri, ok := ahp.Text(m.Raw)
-	if !ok {
-		uri = ahp.TextOf(m.Raw, name)
-	}
-	r.has(what, uri)
-}
-
-// servers reads the channel of an MCP server, and of those in a container.
-func (r *reader) servers(raw []byte) {
-	m := [...]ahp.Member{{Name: "channel"}, {Name: "children"}}
-	if !ahp.IsObject(raw) || ahp.Members(raw, m[:]) != nil {
-		return
-	}
-	r.server(m[0].Raw)
-	for _, e := range ahp.ElementsOf(m[1].Raw) {
-		if channel, ok := ahp.MemberOf(e.Raw, "channel"); ok {
-			r.server(channel.Raw)
-		}
-	}
-}
-
-func (r *reader) server(raw []byte) {
-	if uri, ok := ahp.Text(raw); ok && strings.HasPrefix(strings.ToLower(uri[:min(len(uri), len(mcpScheme))]), mcpScheme) {
-		r.has(Server, uri)
-	}
-}
-
-// claim reads whose a terminal is, of an object with a claim.
-func (r *reader) claim(uri string, raw []byte) {
-	if claim, ok := ahp.MemberOf(raw, "claim"); ok && uri != "" {
-		r.claimed(uri, claim.Raw)
-	}
-}
-
+// claimed reads whose a terminal is.
 func (r *reader) claimed(uri string, claim []byte) {
 	f := Fact{Kind: Claims, What: Terminal, URI: uri, At: -1}
 	if ahp.TextOf(claim, "kind") == "session" {
@@ -321,66 +358,5 @@ func (r *reader) claimed(uri string, claim []byte) {
 	}
 	if isURI(uri) {
 		r.say(f)
-	}
-}
-
-// turns reads a chat: what its tools and its background work name.
-func (r *reader) turns(m *[inCount]ahp.Member) {
-	for _, e := range ahp.ElementsOf(m[inTurns].Raw) {
-		r.turn(e.Raw)
-	}
-	r.turn(m[inActiveTurn].Raw)
-	r.part(m[inPart].Raw)
-	r.content(m[inContent].Raw, true)
-	if content, ok := ahp.MemberOf(m[inResult].Raw, "content"); ok {
-		r.content(content.Raw, true)
-	}
-	r.has(Content, ahp.TextOf(m[inToolInput].Raw, "uri"))
-	for _, e := range ahp.ElementsOf(m[inBackground].Raw) {
-		r.hints(Terminal, ahp.TextOf(e.Raw, "terminal"))
-	}
-	r.hints(Terminal, ahp.TextOf(m[inWork].Raw, "terminal"))
-}
-
-func (r *reader) turn(raw []byte) {
-	parts, ok := ahp.MemberOf(raw, "responseParts")
-	if !ok {
-		return
-	}
-	for _, e := range ahp.ElementsOf(parts.Raw) {
-		r.part(e.Raw)
-	}
-}
-
-func (r *reader) part(raw []byte) {
-	call, ok := ahp.MemberOf(raw, "toolCall")
-	if !ok {
-		return
-	}
-	m := [...]ahp.Member{{Name: "content"}, {Name: "toolInput"}, {Name: "contributor"}}
-	if !ahp.IsObject(call.Raw) || ahp.Members(call.Raw, m[:]) != nil {
-		return
-	}
-	own := ahp.IsNone(m[2].Raw) // a tool of the host's
-	r.content(m[0].Raw, own)
-	if own {
-		r.has(Content, ahp.TextOf(m[1].Raw, "uri"))
-	}
-}
-
-// content reads what a tool has made. It may be a client's tool: terminals are
-// hints, whose own state must say the same, and where the whole output is to
-// be read counts only if the tool is the host's.
-func (r *reader) content(raw []byte, own bool) {
-	for _, e := range ahp.ElementsOf(raw) {
-		if ahp.TextOf(e.Raw, "type") != "terminal" {
-			continue
-		}
-		r.hints(Terminal, ahp.TextOf(e.Raw, "resource"))
-		if result, ok := ahp.MemberOf(e.Raw, "result"); ok && own {
-			if output, ok := ahp.MemberOf(result.Raw, "fullOutput"); ok {
-				r.has(Content, ahp.TextOf(output.Raw, "uri"))
-			}
-		}
 	}
 }

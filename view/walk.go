@@ -15,34 +15,6 @@ const (
 	mcpScheme     = "mcp:"
 )
 
-// An Item is a part of a message that carries state.
-type Item struct {
-	Kind    ItemKind
-	Channel string
-	Raw     []byte // the whole of it
-	Body    []byte // the state, or the action
-	Place   Place  // of Raw
-	List    int    // the array that it stands in, an index of [Reading.Lists]; -1: none
-}
-
-// An ItemKind tells what an [Item] is.
-type ItemKind uint8
-
-// The kinds of items.
-const (
-	Snapshot ItemKind = iota + 1 // {resource, state, fromSeq}
-	Action                       // {channel, action, serverSeq, origin?, rejectionReason?}
-	Replay                       // {kind, channel, actions | snapshot}: a channel of a reconnect; its items follow
-	Summary                      // {resource, …}: a session of a list
-	Unclear                      // one that may hold any of these, and can be read in more than one way
-)
-
-// A List is an array of items in a message.
-type List struct {
-	Place Place
-	Items []Place
-}
-
 // A Reading is what a message of the host's says.
 type Reading struct {
 	Call     Call     // that a response answers
@@ -51,8 +23,7 @@ type Reading struct {
 	Greets   bool     // it is the first that lets the client in
 	Granted  []string // subscriptions that it grants
 	Anew     bool     // it has a list of states: of channels that are not in it, what was said before does not hold
-	Items    []Item
-	Lists    []List
+	Told     []string // channels of which it has the whole state
 	Facts    []Fact
 
 	// Lost says that not all could be read: there was no room, or it can be read
@@ -66,16 +37,10 @@ type Reading struct {
 // A walk reads one message into a Reading.
 type walk struct {
 	*Reading
-	conn *Conn
-	seq  int64 // how far the host is, as the message says
-	at   int   // where the text that is read stands in the message; in pieces: far below
+	conn   *Conn
+	seq    int64 // how far the host is, as the message says
+	pieces bool  // it came in pieces, and cannot be changed
 }
-
-// inPieces is where the text of a message stands that came in pieces: it
-// cannot be changed there.
-const inPieces = -1 << 40
-
-func (w *walk) place(at, length int) Place { return Place{w.at + at, w.at + at + length} }
 
 // quiet reports whether actions of a type say nothing of what is a fact,
 // whatever stands in them: those that hosts send most, a few words of a text.
@@ -116,36 +81,28 @@ func concerns(said *ahp.Said) (may bool) {
 	return may
 }
 
-// message reads a message of the host's. Offset is where it stands.
+// message reads a message of the host's.
 func (w *walk) message(message []byte, env *ahp.Envelope) {
-	params := func() (raw []byte, at int) {
-		m, _ := ahp.MemberOf(message, "params")
-		return m.Raw, m.Offset()
-	}
+	params, _ := ahp.MemberOf(message, "params")
 	switch string(env.Method) {
 	case "action":
-		raw, at := params()
-		w.action(raw, at, -1)
+		w.action(params)
 	case "channel/snapshot":
-		raw, at := params()
-		w.carriers(raw, at)
+		w.carriers(params)
 	case "channel/frame":
-		raw, at := params()
-		w.carriers(raw, at)
+		w.carriers(params)
 		w.frame(env)
 	case "channel/reset":
 		w.conn.frames.drop(string(env.Channel))
 		delete(w.conn.subscribed, string(env.Channel))
 	case "root/sessionAdded":
-		if m, ok := ahp.MemberOf(env.Params, "summary"); ok {
-			w.summary(m.Raw, ahp.TextOf(m.Raw, "resource"))
-		}
+		summary, _ := ahp.MemberOf(params.Raw, "summary")
+		w.summary(ahp.TextOf(summary.Raw, "resource"), summary.Raw)
 	case "root/sessionSummaryChanged":
-		if m, ok := ahp.MemberOf(env.Params, "changes"); ok {
-			w.summary(m.Raw, ahp.TextOf(env.Params, "session"))
-		}
+		changes, _ := ahp.MemberOf(params.Raw, "changes")
+		w.summary(ahp.TextOf(params.Raw, "session"), changes.Raw)
 	case "root/sessionRemoved":
-		w.fact(Fact{Kind: SessionGone, Of: ahp.TextOf(env.Params, "session"), At: -1})
+		w.fact(Fact{Kind: SessionGone, Of: ahp.TextOf(params.Raw, "session"), At: -1})
 	}
 }
 
@@ -161,107 +118,81 @@ func (w *walk) frame(env *ahp.Envelope) {
 		w.Lost = true
 		return
 	}
-	at := w.at
-	w.at = inPieces
+	w.pieces = true
 	w.message(whole, &inner)
-	w.at = at
+}
+
+// members returns some members of an object, where they stand in the message; ok is
+// false if it cannot be read.
+func (w *walk) members(object ahp.Member, want []ahp.Member) (ok bool) {
+	if !ahp.IsObject(object.Raw) || ahp.Members(object.Raw, want) != nil {
+		w.Lost = w.Lost || !ahp.IsNone(object.Raw)
+		return false
+	}
+	for i := range want {
+		want[i] = want[i].In(object)
+	}
+	return true
 }
 
 // carriers reads the members that carry state: of a result, of the params of a
 // notification, or of one channel of a reconnect.
-func (w *walk) carriers(raw []byte, at int) {
+func (w *walk) carriers(object ahp.Member) {
 	m := [...]ahp.Member{{Name: "snapshot"}, {Name: "snapshots"}, {Name: "actions"}, {Name: "channels"}, {Name: "serverSeq"}}
-	if !ahp.IsObject(raw) {
-		return
-	}
-	if ahp.Members(raw, m[:]) != nil {
-		w.Lost = true
-		w.item(Unclear, "", raw, nil, at, -1)
+	if !w.members(object, m[:]) {
 		return
 	}
 	w.reaches(m[4].Raw)
-	if !ahp.IsNone(m[0].Raw) {
-		w.snapshot(m[0].Raw, at+m[0].Offset(), -1)
-	}
+	w.snapshot(m[0])
 	w.Anew = w.Anew || m[1].Raw != nil
-	w.each(&m[1], at, w.snapshot)
-	w.each(&m[2], at, w.action)
-	w.each(&m[3], at, w.replay)
+	each(m[1], w.snapshot)
+	each(m[2], w.action)
+	each(m[3], w.carriers)
 }
 
-// each calls f with each element of an array, where it stands, and which list
-// it is one of.
-func (w *walk) each(array *ahp.Member, at int, f func(raw []byte, at, list int)) {
-	list := ahp.ElementsOf(array.Raw)
-	if len(list) == 0 {
-		return
+// each calls f with each element of an array, where it stands in the message.
+func each(array ahp.Member, f func(ahp.Member)) {
+	for _, e := range ahp.ElementsOf(array.Raw) {
+		f(e.In(array))
 	}
-	start := at + array.Offset()
-	l := List{Place: w.place(start, len(array.Raw))}
-	for i := range list {
-		l.Items = append(l.Items, w.place(start+list[i].Offset(), len(list[i].Raw)))
-	}
-	number := len(w.Lists)
-	w.Lists = append(w.Lists, l)
-	for i := range list {
-		f(list[i].Raw, start+list[i].Offset(), number)
-	}
-}
-
-// replay reads {kind, channel, actions | snapshot} of a reconnect.
-func (w *walk) replay(raw []byte, at, list int) {
-	w.item(Replay, ahp.TextOf(raw, "channel"), raw, nil, at, list)
-	w.carriers(raw, at)
-}
-
-// item notes a part of the message.
-func (w *walk) item(kind ItemKind, channel string, raw, body []byte, at, list int) {
-	w.Items = append(w.Items, Item{kind, channel, raw, body, w.place(at, len(raw)), list})
 }
 
 // snapshot reads {resource, state, fromSeq}.
-func (w *walk) snapshot(raw []byte, at, list int) {
+func (w *walk) snapshot(snapshot ahp.Member) {
 	m := [...]ahp.Member{{Name: "resource"}, {Name: "state"}, {Name: "fromSeq"}}
-	if !ahp.IsObject(raw) || ahp.Members(raw, m[:]) != nil {
-		w.Lost = w.Lost || !ahp.IsNone(raw)
-		w.item(Snapshot, "", raw, nil, at, list)
+	if !w.members(snapshot, m[:]) {
 		return
 	}
-	channel, _ := ahp.Text(m[0].Raw)
-	w.item(Snapshot, channel, raw, m[1].Raw, at, list)
 	w.reaches(m[2].Raw)
+	channel, _ := ahp.Text(m[0].Raw)
+	w.Told = append(w.Told, channel)
 	if ahp.IsObject(m[1].Raw) && channel != "" {
 		r := reader{walk: w, of: channel, seq: seqOf(m[2].Raw)}
-		r.state(m[1].Raw, at+m[1].Offset())
+		r.state(m[1])
 	}
 }
 
 // action reads {channel, action, serverSeq, origin?, rejectionReason?}. What the
 // host has rejected says nothing, and a client's words little.
-func (w *walk) action(raw []byte, at, list int) {
+func (w *walk) action(envelope ahp.Member) {
 	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "origin"}, {Name: "rejectionReason"}}
-	if !ahp.IsObject(raw) || ahp.Members(raw, m[:]) != nil {
-		w.Lost = true
-		w.item(Action, "", raw, nil, at, list)
+	if !w.members(envelope, m[:]) {
 		return
 	}
 	channel, _ := ahp.Text(m[0].Raw)
-	w.item(Action, channel, raw, m[1].Raw, at, list)
-	var seq int64
-	if s, ok := ahp.MemberOf(raw, "serverSeq"); ok {
-		w.reaches(s.Raw)
-		seq = seqOf(s.Raw)
+	r := reader{walk: w, of: channel}
+	if seq, ok := ahp.MemberOf(envelope.Raw, "serverSeq"); ok {
+		w.reaches(seq.Raw)
+		r.seq = seqOf(seq.Raw)
 	}
-	if !ahp.IsObject(m[1].Raw) || channel == "" || !ahp.IsNone(m[3].Raw) {
-		return
+	switch {
+	case !ahp.IsObject(m[1].Raw), channel == "", !ahp.IsNone(m[3].Raw):
+	case !ahp.IsNone(m[2].Raw):
+		r.moves(m[1])
+	default:
+		r.own = true
+		r.action(m[1])
 	}
-	r := reader{walk: w, of: channel, seq: seq}
-	if !ahp.IsNone(m[2].Raw) {
-		r.moves(m[1].Raw)
-		return
-	}
-	r.own = true
-	r.action(m[1].Raw, at+m[1].Offset())
 }
 
 // seqOf reads a serverSeq; 0 for what is none.
@@ -275,28 +206,14 @@ func seqOf(raw []byte) int64 {
 func (w *walk) reaches(raw []byte) { w.seq = max(w.seq, seqOf(raw)) }
 
 // summary reads what a list says of a session.
-func (w *walk) summary(raw []byte, session string) {
-	if session == "" {
-		return
-	}
-	m, _ := ahp.MemberOf(raw, "chats")
-	for _, e := range ahp.ElementsOf(m.Raw) {
-		w.has(Chat, session, ahp.TextOf(e.Raw, "resource"))
-	}
-	if m, ok := ahp.MemberOf(raw, "defaultChat"); ok {
-		uri, _ := ahp.Text(m.Raw)
-		w.has(Chat, session, uri)
+func (w *walk) summary(session string, raw []byte) {
+	if session != "" {
+		r := reader{walk: w, of: session}
+		r.follow(saysSummary, raw)
 	}
 }
 
 func (w *walk) fact(f Fact) { w.Facts = append(w.Facts, f) }
-
-// has notes what belongs to a channel, if that can be a URI.
-func (w *walk) has(what What, of, uri string) {
-	if isURI(uri) {
-		w.fact(Fact{Kind: Has, What: what, Of: of, URI: uri, At: -1})
-	}
-}
 
 // maxURI bounds the URIs that are known, in bytes.
 const maxURI = 4096
