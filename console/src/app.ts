@@ -2,6 +2,7 @@
 // which, and what the user may do. The address is #host=NAME&session=URI; a
 // token in it is taken out at once.
 
+import * as device from './device';
 import { code, ROOT } from './rpc';
 import { Link } from './link';
 import { array, text, type Pending } from './store';
@@ -125,6 +126,11 @@ export class App {
     this.dialog = null;
     this.disconnect();
     this.draw();
+  }
+
+  /** Whether it is the device that is signed in, and not a token. */
+  get byDevice(): boolean {
+    return this.token === device.DEVICE;
   }
 
   /** Whether the token outlives the tab. */
@@ -299,14 +305,14 @@ export class App {
     const round = ++this.#round;
     let answer;
     try {
-      answer = await fetch('/api/hosts', { headers: { Authorization: `Bearer ${this.token}` }, cache: 'no-store' });
-      const body = answer.ok ? await answer.json() : {};
+      answer = await hostsOf(this.token);
+      const { status: said, body } = answer;
       if (round !== this.#round) return;
-      if (answer.status === 401) {
-        this.forget('The relay does not accept this token (any more).');
+      if (said === 401) {
+        this.forget(this.token === device.DEVICE ? 'This device is not signed in (any more).' : 'The relay does not accept this token (any more).');
         return;
       }
-      if (!answer.ok) throw new Error(`The relay answered ${answer.status}.`);
+      if (said !== 200) throw new Error(`The relay answered ${said}.`);
       this.hosts = array(body.hosts);
       this.grant = body.token ?? null;
       this.hostsNote = this.hosts.length ? '' : 'This token opens no host that the relay knows.';
@@ -343,6 +349,11 @@ export class App {
   }
 
   #changed(link: Link, state: Json): void {
+    if (state.name === 'ended' && state.action === 'token' && this.token === device.DEVICE) {
+      link.stop(); // a device has another, unless it was removed: then the list of hosts says so
+      this.refreshHosts().then(() => { if (this.token === device.DEVICE && !link.conn) link.connect(); });
+      return;
+    }
     if (state.name === 'ended' && state.action === 'token') {
       this.forget(`${sentence(state.reason || 'token expired')} Please paste a new one.`);
       return;
@@ -648,6 +659,28 @@ export class App {
     addEventListener('pagehide', () => this.#removeNow());
     setInterval(() => this.#tick(), 1000);
     this.route();
+    if (this.token === '') this.#byDevice();
+  }
+
+  /** Goes on as the device that this is, if it is signed in. */
+  async #byDevice(): Promise<void> {
+    if (!(await device.signedIn()) || this.token !== '') return;
+    this.adopt(device.DEVICE, '');
+  }
+
+  #deviceToken = ''; // that connections have now
+
+  /** Gives connections the device's next token before the one that they have ends. */
+  async #renew(): Promise<void> {
+    try {
+      const next = await device.token();
+      const had = this.#deviceToken;
+      this.#deviceToken = next;
+      if (had === '' || had === next) return;
+      for (const link of this.links.values()) if (link.live) this.#refresh(link, next);
+    } catch {
+      // The relay is asked again with the next look at its hosts.
+    }
   }
 
   /** What this device says of its network is believed at once, unless the relay is on it. */
@@ -662,6 +695,7 @@ export class App {
     for (const link of this.links.values()) link.store.expire(untaken);
     const pause = this.link?.conn && !this.link.live ? hostsSoon : hostsEvery;
     if (this.token && !document.hidden && Date.now() - this.#asked > pause) this.refreshHosts();
+    if (this.token === device.DEVICE) this.#renew();
     this.draw(); // times and countdowns go on
   }
 }
@@ -672,6 +706,7 @@ function stored(): string {
 
 /** Keeps the token in the tab, and on the device if one is kept there. */
 function keepToken(token: string): void {
+  if (token === device.DEVICE) return; // which the browser keeps otherwise
   if (token) {
     sessionStorage.setItem(tokenKey, token);
     if (localStorage.getItem(tokenKey) !== null) localStorage.setItem(tokenKey, token);
@@ -691,15 +726,21 @@ function setAddress(host: string, session: string, how: 'replaceState' | 'pushSt
   history[how](ours, '', `#${params}`);
 }
 
+/** What the relay says of the hosts of a token. */
+async function hostsOf(token: string): Promise<{ status: number; body: Json }> {
+  if (token === device.DEVICE) return device.hosts();
+  const answer = await fetch('/api/hosts', { headers: { Authorization: `Bearer ${token}` }, cache: 'no-store' });
+  return { status: answer.status, body: answer.ok ? await answer.json() : {} };
+}
+
 /** What the relay says of a token: {grant, why}. */
 async function looked(token: string): Promise<Json> {
   try {
     if (!tokenForm.test(token)) throw new Error('That does not look like a token.');
-    const answer = await fetch('/api/hosts', { headers: { Authorization: `Bearer ${token}` }, cache: 'no-store' });
-    if (answer.status === 401) throw new Error('The relay does not accept the token of the link.');
-    if (!answer.ok) throw new Error(`The relay answered ${answer.status}.`);
-    const { token: grant } = await answer.json();
-    return { grant, why: '' };
+    const { status: said, body } = await hostsOf(token);
+    if (said === 401) throw new Error('The relay does not accept the token of the link.');
+    if (said !== 200) throw new Error(`The relay answered ${said}.`);
+    return { grant: body.token, why: '' };
   } catch (err) {
     return { why: (err as Error).message };
   }

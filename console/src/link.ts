@@ -1,5 +1,6 @@
 // One host: the connection to it, and what it has said.
 
+import * as device from './device';
 import { code, Connection, ROOT } from './rpc';
 import { array, Store } from './store';
 import type { Json } from './reduce';
@@ -58,7 +59,11 @@ export class Link {
     this.errors.clear();
     const conn: Connection = new Connection({
       clientId,
-      open: () => new WebSocket(`${location.origin.replace(/^http/, 'ws')}/ahp/${encodeURIComponent(this.host)}`, ['ahp', `bearer.${this.#on.token()}`]),
+      open: () => {
+        const base = location.origin.replace(/^http/, 'ws');
+        if (this.#on.token() === device.DEVICE) return device.open(this.host, base);
+        return new WebSocket(`${base}/ahp/${encodeURIComponent(this.host)}`, ['ahp', `bearer.${this.#on.token()}`]);
+      },
       on: {
         state: (state: Json) => {
           if (state.name === 'live') this.away = false;

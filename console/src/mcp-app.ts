@@ -58,7 +58,7 @@ export function resultOf(call) {
   const known = ['text', 'image', 'audio', 'resource', 'resource_link'];
   const content = (Array.isArray(call.content) ? call.content : []).filter((c) => known.includes(c?.type));
   if (content.length === 0 && typeof call.error?.message === 'string') content.push({ type: 'text', text: call.error.message });
-  const result = { content };
+  const result: any = { content };
   if (call.structuredContent !== undefined) result.structuredContent = call.structuredContent;
   if (call.success === false) result.isError = true;
   return result;
@@ -225,7 +225,7 @@ export class Bridge {
 
   #initialized({ protocolVersion }) {
     const caps = this.#on.capabilities();
-    const hostCapabilities = { openLinks: {}, message: { text: {} }, sandbox: {} };
+    const hostCapabilities: any = { openLinks: {}, message: { text: {} }, sandbox: {} };
     for (const name of ['serverTools', 'serverResources']) {
       if (isObject(caps[name])) hostCapabilities[name] = caps[name].listChanged === true ? { listChanged: true } : {};
     }
@@ -353,7 +353,7 @@ export class App {
       ...this.#on,
       // A sandboxed frame has no origin to name. What is in it is the app.
       send: (message) => iframe.contentWindow?.postMessage(message, '*'),
-      resize: (height) => { iframe.height = Math.ceil(height); },
+      resize: (height) => { iframe.height = String(Math.ceil(height)); },
     }, `app-${++count}`);
     iframe.addEventListener('load', () => {
       iframe.contentWindow.postMessage({ html }, '*', [new MessageChannel().port2]); // that begins; see the page

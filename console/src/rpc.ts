@@ -78,7 +78,7 @@ export class Connection {
   subscriptions = new Set<string>();
   lastSeen: number | null = null; // serverSeq; null before initialize
 
-  #open: () => WebSocket;
+  #open: () => WebSocket | Promise<WebSocket>;
   #on: any;
   #clientId: string;
   #socket: any = null;
@@ -92,7 +92,7 @@ export class Connection {
   #retry: any;
   #watch: any;
 
-  /** open returns a new WebSocket to the host. */
+  /** open returns a new WebSocket to the host, or a promise of one. */
   constructor({ open, clientId, on }) {
     this.#open = open;
     this.#clientId = clientId;
@@ -201,18 +201,29 @@ export class Connection {
     clearTimeout(this.#retry);
     this.#heard = 0;
     this.#asked = Date.now();
-    let socket;
+    let opened;
     try {
-      socket = this.#open();
+      opened = this.#open();
     } catch (err) {
       this.#end('stop', 0, err.message); // the URL or the token cannot be used at all
       return;
     }
+    this.#setState({ name: 'connecting' });
+    if (!(opened instanceof Promise)) {
+      this.#attach(opened);
+      return;
+    }
+    const mine = this.state; // there may be another attempt by then, or none
+    opened.then(
+      (socket) => (this.state === mine ? this.#attach(socket) : socket.close()),
+      (err) => { if (this.state === mine) this.#lost(1006, err.message); });
+  }
+
+  #attach(socket: WebSocket) {
     this.#socket = socket;
     socket.onopen = () => this.#greet(socket);
     socket.onmessage = ({ data }) => this.#receive(data);
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);
-    this.#setState({ name: 'connecting' });
   }
 
   async #greet(socket) {

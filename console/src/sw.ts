@@ -1,6 +1,8 @@
 // Keeps the page itself, and nothing of what it shows: so it opens at once, and
 // without a network, to say that there is none.
 
+export {};
+
 declare const SHELL: string[];
 declare const self: any;
 

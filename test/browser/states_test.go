@@ -271,7 +271,9 @@ func TestConsoleMany(t *testing.T) {
 		t.Errorf("%d turns are drawn", n)
 	}
 	p.enter("#search", "session 777")
-	p.until("the one session", patience, func() bool { return p.count("#sessions li") == 1 && strings.Contains(p.text("#sessions"), "Session 777") })
+	p.until("the one session", patience, func() bool {
+		return p.count("#sessions li") == 1 && strings.Contains(p.text("#sessions"), "Session 777")
+	})
 
 	// Opened anew it begins at its end, and goes back as far as one likes.
 	p.do(chromedp.Reload())

@@ -20,7 +20,8 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
     const node = at.current!;
     if (plain) {
       // Texts only grow.
-      const shown = node.firstChild instanceof Text ? node.firstChild : node.replaceChildren('') ?? node.firstChild as Text;
+      if (!(node.firstChild instanceof Text)) node.replaceChildren('');
+      const shown = node.firstChild as Text;
       if (shown.length <= raw.length) shown.appendData(raw.slice(shown.length));
       else shown.data = raw;
       return;

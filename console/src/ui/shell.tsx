@@ -90,6 +90,7 @@ function Gate() {
         <input id="token" ref={at} type="password" autocomplete="off" autocapitalize="off" spellcheck={false} required aria-describedby="token-help" />
         <p id="token-help" class="dim">Paste a token, or the whole address that <code>relay demo</code> printed. It is kept in this tab only, unless you have it kept on this device.</p>
         <button class="primary" type="submit">Connect</button>
+        <p class="dim">Or <a href="/device">let this device in with another one</a>, and it stays signed in.</p>
       </form>
     </main>
   );

@@ -1,0 +1,59 @@
+// A device that is signed in, by a key that the browser keeps: see the relay's
+// pages/keys.js, which makes tokens of a few minutes with it. They are bound to
+// the key, so nobody else can use them.
+
+import type { Json } from './reduce';
+
+/** Stands for the tokens of this device, where a token is named. */
+export const DEVICE = 'device';
+
+interface Keys {
+  stored(): Promise<Json>;
+  call(method: string, path: string): Promise<Json>;
+  accessToken(): Promise<string>;
+  subprotocols(path: string): Promise<string[]>;
+}
+
+const address = '/pages/keys.js'; // it is served by the relay, and no part of this page
+let keys: Promise<Keys> | undefined;
+
+function load(): Promise<Keys> {
+  keys ??= import(address).catch((err) => {
+    keys = undefined; // to be tried again
+    throw err;
+  });
+  return keys!;
+}
+
+/** Whether this device is signed in. */
+export async function signedIn(): Promise<boolean> {
+  if (!globalThis.crypto?.subtle || !('indexedDB' in globalThis)) return false;
+  try {
+    return Boolean(await (await load()).stored());
+  } catch {
+    return false;
+  }
+}
+
+/** What the relay says of its hosts, as its answer to a token would be: {status, body}. */
+export async function hosts(): Promise<{ status: number; body: Json }> {
+  const k = await load();
+  try {
+    return { status: 200, body: await k.call('GET', 'api/hosts') };
+  } catch (err) {
+    const { status, message } = err as Error & { status?: number };
+    if (typeof status !== 'number') throw err;
+    return { status, body: { error: message } };
+  }
+}
+
+/** A token for a connection that there is already. */
+export async function token(): Promise<string> {
+  return (await load()).accessToken();
+}
+
+/** A new WebSocket to a host, with a proof of its own. */
+export async function open(host: string, base: string): Promise<WebSocket> {
+  const path = `ahp/${encodeURIComponent(host)}`;
+  return new WebSocket(`${base}/${path}`, await (await load()).subprotocols(path));
+}
