@@ -7,6 +7,7 @@
 # make faults   breaks every network and process under load; writes the table in docs/faults.md
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
+# make apps     development servers and viewers from npm, as canvases in Chromium; APPS=DIR keeps what is installed
 # make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop
 
 GO      ?= go
@@ -15,12 +16,13 @@ COUNT   ?= 6
 SOAK    ?= 10m
 FUZZ    ?= .
 FUZZTIME ?= 30s
+APPS    ?= $(HOME)/.cache/ahp-relay-apps
 PKGS    := ./...
 # Those that take longest, or wait for most of their time, begin first.
 LONG    := ./test/browser ./test ./routing ./gateway ./test/large ./test/faults ./test/nat
 PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
-.PHONY: all build test lint bench microbench demo faults soak fuzz interop deps pictures
+.PHONY: all build test lint bench microbench demo faults soak fuzz apps interop deps pictures
 
 all: build
 
@@ -64,6 +66,9 @@ pictures:
 
 faults:
 	$(GO) run ./test/cmd/faults --out docs/faults.md
+
+apps:
+	AHP_TEST_APPS=$(APPS) $(GO) test -count=1 -v -run '^TestApp' ./test/browser
 
 interop:
 	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi

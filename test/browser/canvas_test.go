@@ -488,6 +488,9 @@ func TestCanvasPages(t *testing.T) {
 	f.until("the module", patience, func() bool {
 		return eval[string](f, "document.body.dataset.name ?? ''") == "named ahp-canvas-content:/pages-2/more/x"
 	})
+	// It can only be read, and says so.
+	eval[any](f, "{ const x = new XMLHttpRequest(); x.open('POST', '/pic.svg'); x.onload = () => { document.body.dataset.post = [x.status, x.readyState, x.responseText].join(); }; x.send('a'); } 0")
+	f.until("what becomes of a POST", patience, func() bool { return eval[string](f, "document.body.dataset.post ?? ''") == "405,4," })
 }
 
 // TestCanvasAddresses shows what is loaded from where, and what is refused.

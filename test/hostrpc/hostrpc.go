@@ -24,6 +24,7 @@ type Config struct {
 type Canvas struct {
 	ID    string
 	Mode  refhost.CanvasMode
+	URL   string
 	Files fstest.MapFS
 }
 
@@ -36,7 +37,7 @@ type MCP struct {
 // Apply puts it into a host's configuration.
 func (c *Config) Apply(to *refhost.Config) {
 	for _, canvas := range c.Canvases {
-		made := refhost.Canvas{ID: canvas.ID, Mode: canvas.Mode}
+		made := refhost.Canvas{ID: canvas.ID, Mode: canvas.Mode, URL: canvas.URL}
 		if canvas.Files != nil {
 			made.Files = canvas.Files
 		}

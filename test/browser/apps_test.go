@@ -1,0 +1,193 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/test/hostrpc"
+)
+
+// Applications that others wrote, from npm. They are shown only if asked for, by a
+// directory to install them in, which is kept: make apps.
+const appsVariable = "AHP_TEST_APPS"
+
+// appsManifest says which.
+const appsManifest = `{"private":true,"dependencies":{"vite":"7.1.12","vitest":"3.2.4","@vitest/ui":"3.2.4","playwright-core":"1.56.1"}}
+`
+
+// installApps returns the directory with the applications' node_modules.
+func installApps(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv(appsVariable)
+	if dir == "" {
+		t.Skipf("%s names no directory for applications: they are not shown (make apps)", appsVariable)
+	}
+	manifest := filepath.Join(dir, "package.json")
+	if was, err := os.ReadFile(manifest); err == nil && string(was) == appsManifest {
+		if _, err := os.Stat(filepath.Join(dir, "node_modules", ".package-lock.json")); err == nil {
+			return dir
+		}
+	}
+	must(t, os.MkdirAll(dir, 0o755))
+	must(t, os.WriteFile(manifest, []byte(appsManifest), 0o644))
+	install := exec.CommandContext(t.Context(), "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund")
+	install.Dir = dir
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("npm install: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// A project is a directory with an application.
+type project struct {
+	t    *testing.T
+	dir  string
+	port string
+}
+
+func newProject(t *testing.T, files map[string]string) *project {
+	t.Helper()
+	apps := installApps(t)
+	p := &project{t: t, dir: t.TempDir()}
+	must(t, os.Symlink(filepath.Join(apps, "node_modules"), filepath.Join(p.dir, "node_modules")))
+	for name, text := range files {
+		p.write(name, text)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	_, p.port, err = net.SplitHostPort(l.Addr().String())
+	must(t, err)
+	must(t, l.Close())
+	return p
+}
+
+func (p *project) write(name, text string) {
+	p.t.Helper()
+	must(p.t, os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o644))
+}
+
+// run starts a program of node's, which ends with the test, and waits until it
+// answers at a path.
+func (p *project) run(path string, args ...string) (url string) {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var out bytes.Buffer
+	node := exec.CommandContext(ctx, "node", args...)
+	node.Dir, node.Stdout, node.Stderr = p.dir, &out, &out
+	must(p.t, node.Start())
+	p.t.Cleanup(func() {
+		cancel()
+		_ = node.Wait()
+		if p.t.Failed() {
+			p.t.Logf("%s", out.String())
+		}
+	})
+	url = "http://localhost:" + p.port + path
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		response, err := http.Get(url)
+		if err == nil {
+			_ = response.Body.Close()
+			return url
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("%v does not answer: %v", args, err)
+		}
+	}
+}
+
+// shown shows what is at a URL of the host's machine in the console.
+func shown(t *testing.T, url, suffix, condition string) *page {
+	t.Helper()
+	p, s := canvasPage(t, stackConfig{byURL: true, canvases: []hostrpc.Canvas{{ID: "app", URL: url}}})
+	p.openCanvas(s, "app")
+	return p.newFrame(suffix, "location.hostname.endsWith('.localhost') && "+condition)
+}
+
+// wantsOwn wants nothing that a page has loaded to be from this machine past the
+// relay: a browser elsewhere would not have it.
+func (p *page) wantsOwn() {
+	p.t.Helper()
+	if eval[bool](p, "[...performance.getEntriesByType('resource')].some((e) => ['localhost', '127.0.0.1'].includes(new URL(e.name).hostname))") {
+		p.t.Error("something was loaded past the relay")
+	}
+}
+
+// TestAppVite edits a module of a page that Vite's development server shows: the
+// page changes, and is not loaded anew.
+func TestAppVite(t *testing.T) {
+	t.Parallel()
+	module := func(text string) string {
+		return fmt.Sprintf("document.querySelector('#text').textContent = %q;\nimport.meta.hot.accept();\n", text)
+	}
+	p := newProject(t, map[string]string{
+		"index.html": `<!doctype html><p id="text">none</p><script type="module" src="/main.js"></script>`, "main.js": module("one"),
+	})
+	url := p.run("/", "node_modules/vite/bin/vite.js", "--port", p.port, "--strictPort")
+	f := shown(t, url, "/", "document.querySelector('#text')?.textContent === 'one'")
+	eval[any](f, "window.mark = 1")
+	for i := range 3 {
+		text := fmt.Sprint("edited ", i)
+		begun := time.Now()
+		p.write("main.js", module(text))
+		f.wants("#text", text)
+		t.Logf("an edit was shown after %v", time.Since(begun).Round(time.Millisecond))
+	}
+	if !eval[bool](f, "window.mark === 1") {
+		t.Error("the page was loaded anew")
+	}
+	f.wantsOwn()
+}
+
+// TestAppVitest shows Vitest's user interface, which runs a test.
+func TestAppVitest(t *testing.T) {
+	t.Parallel()
+	p := newProject(t, map[string]string{"sum.test.js": `import { test, expect } from "vitest";
+test("adds up well", () => expect(1 + 2).toBe(3));`})
+	url := p.run("/__vitest__/", "node_modules/vitest/vitest.mjs", "--ui", "--open=false", "--watch", "--api.port", p.port, "--api.host", "localhost", "--api.strictPort")
+	f := shown(t, url, "/__vitest__/", "document.body.innerText.includes('sum.test.js')")
+	f.until("that it has passed", patience, func() bool { return strings.Contains(eval[string](f, "document.body.innerText"), "1\nPass") })
+	f.wantsOwn()
+}
+
+// TestAppTraceViewer shows a trace in Playwright's viewer, which is a service
+// worker and frames.
+func TestAppTraceViewer(t *testing.T) {
+	t.Parallel()
+	p := newProject(t, map[string]string{"record.js": `const { chromium } = require("playwright-core");
+(async () => {
+  const browser = await chromium.launch({ executablePath: process.argv[2], args: ["--no-sandbox"] });
+  const context = await browser.newContext();
+  await context.tracing.start({ snapshots: true, screenshots: true });
+  const page = await context.newPage();
+  await page.setContent("<h1>Recorded heading</h1><button>Press me</button>");
+  await page.click("button");
+  await context.tracing.stop({ path: "trace.zip" });
+  await browser.close();
+})();`})
+	browser, err := exec.LookPath("chromium")
+	must(t, err)
+	record := exec.CommandContext(t.Context(), "node", "record.js", browser)
+	record.Dir = p.dir
+	if out, err := record.CombinedOutput(); err != nil {
+		t.Fatalf("record: %v\n%s", err, out)
+	}
+	p.run("/", "node_modules/playwright-core/cli.js", "show-trace", "--host", "localhost", "--port", p.port, "trace.zip")
+	trace := "http://localhost:" + p.port + "/trace/index.html?trace=" + filepath.Join(p.dir, "trace.zip")
+	f := shown(t, trace, "trace.zip", "document.body.innerText.includes('Click')")
+	f.until("the recorded page", patience, func() bool { return strings.Contains(eval[string](f, snapshotText), "Recorded heading") })
+	f.wantsOwn()
+}
+
+// snapshotText is what the frames within a page show.
+const snapshotText = `[...document.querySelectorAll('iframe')].map((f) => { try { return f.contentDocument.body.innerText; } catch { return ''; } }).join(' ')`
