@@ -229,9 +229,19 @@ async function rebuild(port, { entry, content }) {
   const NativeRequest = XMLHttpRequest;
   window.XMLHttpRequest = class XMLHttpRequest extends NativeRequest {
     #uri = null;
+    #writes = false; // content can only be read
+    #refused = false; // and so the answer is 405
+
+    get readyState() { return this.#refused ? 4 : super.readyState; }
+    get status() { return this.#refused ? 405 : super.status; }
+    get statusText() { return this.#refused ? 'Method Not Allowed' : super.statusText; }
+    get response() { return this.#refused ? '' : super.response; }
+    get responseText() { return this.#refused ? '' : super.responseText; }
 
     open(method, url, ...rest) {
       this.#uri = resolve(String(url));
+      this.#writes = !/^(get|head)$/i.test(method);
+      this.#refused = false;
       super.open(method, this.#uri ? missing : url, ...rest);
     }
 
@@ -239,6 +249,13 @@ async function rebuild(port, { entry, content }) {
       const uri = this.#uri;
       if (!uri) {
         super.send(body);
+        return;
+      }
+      if (this.#writes) {
+        setTimeout(() => {
+          this.#refused = true;
+          for (const type of ['readystatechange', 'load', 'loadend']) this.dispatchEvent(new ProgressEvent(type));
+        });
         return;
       }
       Promise.resolve(blobFor(uri)).then((url) => {
