@@ -8,7 +8,7 @@
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
 # make apps     development servers and viewers from npm, as canvases in Chromium; APPS=DIR keeps what is installed
-# make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop
+# make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop; AHP_VERSION=0.8.0 for one of that version
 
 GO      ?= go
 BENCH   ?= .

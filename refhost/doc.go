@@ -25,7 +25,8 @@
 //
 // Otherwise the error is -32005 with data.supportedVersions; hosts of 1.0 and
 // 1.1 close the connection then, and refuse an offer with an entry that is no
-// version. A client of 0.8 is not sent chat/usage. Since 0.10 clients see
+// version. A host of 0.8 says by exitCode that a terminal has exited, and has no
+// lifecycle of it. A client of 0.8 is not sent chat/usage. Since 0.10 clients see
 // canvases as they are registered; before, with capabilities.canvas, in the
 // seed's form. Since 1.0 summaries of sessions have chats and defaultChat, and
 // moveChat is served. With capabilities.mcpApps, MCP servers in state have

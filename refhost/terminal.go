@@ -36,10 +36,17 @@ type backend interface {
 }
 
 type terminalInfo struct {
-	Resource  string          `json:"resource"`
-	Title     string          `json:"title"`
-	Claim     json.RawMessage `json:"claim"`
-	Lifecycle lifecycle       `json:"lifecycle"`
+	Resource string          `json:"resource"`
+	Title    string          `json:"title"`
+	Claim    json.RawMessage `json:"claim"`
+	ending
+}
+
+// An ending is how a terminal says whether its process lives: to AHP 0.8 by an exit
+// code, if it does not, since then by its lifecycle.
+type ending struct {
+	Lifecycle *lifecycle `json:"lifecycle,omitempty"`
+	ExitCode  *int       `json:"exitCode,omitempty"`
 }
 
 type lifecycle struct {
@@ -48,12 +55,12 @@ type lifecycle struct {
 }
 
 type terminalState struct {
-	Title                    string          `json:"title"`
-	Cwd                      string          `json:"cwd,omitempty"`
-	Cols                     int             `json:"cols"`
-	Rows                     int             `json:"rows"`
-	Content                  []*terminalPart `json:"content"`
-	Lifecycle                lifecycle       `json:"lifecycle"`
+	Title   string          `json:"title"`
+	Cwd     string          `json:"cwd,omitempty"`
+	Cols    int             `json:"cols"`
+	Rows    int             `json:"rows"`
+	Content []*terminalPart `json:"content"`
+	ending
 	Claim                    json.RawMessage `json:"claim"`
 	SupportsCommandDetection bool            `json:"supportsCommandDetection"`
 	IsPty                    bool            `json:"isPty"`
@@ -73,16 +80,19 @@ type terminalPart struct {
 	DurationMs *int64  `json:"durationMs,omitempty"`
 }
 
-func (t *terminal) lifecycle() lifecycle {
-	if t.exitCode != nil {
-		return lifecycle{"exited", t.exitCode}
+func (t *terminal) ending() ending {
+	switch {
+	case t.host.dialect.own[0].compare(lifecycleSince) < 0:
+		return ending{ExitCode: t.exitCode}
+	case t.exitCode != nil:
+		return ending{Lifecycle: &lifecycle{"exited", t.exitCode}}
 	}
-	return lifecycle{Status: "running"}
+	return ending{Lifecycle: &lifecycle{Status: "running"}}
 }
 
 func (t *terminal) state() terminalState {
 	state := terminalState{
-		Title: t.title, Cwd: t.cwd, Cols: t.cols, Rows: t.rows, Content: t.content, Lifecycle: t.lifecycle(), Claim: t.claim,
+		Title: t.title, Cwd: t.cwd, Cols: t.cols, Rows: t.rows, Content: t.content, Claim: t.claim, ending: t.ending(),
 		SupportsCommandDetection: t.host.cfg.Terminals == EchoTerminals,
 		IsPty:                    t.host.cfg.Terminals == ShellTerminals,
 	}
@@ -95,7 +105,7 @@ func (t *terminal) state() terminalState {
 func (h *Host) terminalInfosLocked() []terminalInfo {
 	infos := []terminalInfo{}
 	for _, t := range h.terminals.all() {
-		infos = append(infos, terminalInfo{t.uri, t.title, t.claim, t.lifecycle()})
+		infos = append(infos, terminalInfo{t.uri, t.title, t.claim, t.ending()})
 	}
 	return infos
 }

@@ -69,6 +69,9 @@ func (v version) compare(w version) int {
 }
 
 var (
+	// lifecycleSince is the version since which terminals have a lifecycle.
+	lifecycleSince = version{0, 9, 0}
+
 	// canvasesRegistered is the version since which canvases are part of AHP.
 	canvasesRegistered = version{0, 10, 0}
 

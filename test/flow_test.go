@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"encoding/base64"
@@ -298,9 +299,10 @@ func (p *player) tail(line string) string {
 	return b.String()
 }
 
-// flowVars are the variables that a flow begins with. The salt has 8 digits.
+// flowVars are the variables that a flow begins with. The salt has 8 digits. A host
+// of another version than 0.9.0 needs AHP_VERSION.
 func flowVars(provider, salt string) map[string]string {
-	vars := map[string]string{"provider": provider, "now": "2026-11-21T12:00:00.000Z"}
+	vars := map[string]string{"provider": provider, "now": "2026-11-21T12:00:00.000Z", "version": cmp.Or(os.Getenv("AHP_VERSION"), "0.9.0")}
 	for i := 1; i <= 9; i++ {
 		vars["uuid"+strconv.Itoa(i)] = fmt.Sprintf("00000000-0000-4000-8000-%s%04d", salt, i)
 	}
