@@ -227,6 +227,7 @@ type Server struct {
 	codes    *buckets // wrong codes, of people and addresses
 	asks     *buckets // requests to be let in, of addresses
 	board    *notify.Board
+	teller   *notify.Teller // nil: nobody is told; set before anything is served
 	streams  streams
 	public   http.Handler
 	admin    http.Handler

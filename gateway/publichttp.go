@@ -23,6 +23,7 @@ func (s *Server) publicHandler() http.Handler {
 	mux.HandleFunc("GET /api/hosts", s.serveHosts)
 	mux.HandleFunc("GET /api/hosts/{host}", s.serveHost)
 	mux.HandleFunc("GET /api/events", s.serveEvents)
+	s.notifyRoutes(mux)
 	mux.HandleFunc("GET /healthz", serveHealthy)
 	mux.HandleFunc("GET /readyz", s.serveReady)
 	mux.HandleFunc("POST /agent/challenge", s.serveChallenge)

@@ -44,6 +44,8 @@ type RelayConfig struct {
 	TLS         TLSConfig
 	ListenPlain bool
 
+	Notify NotifyConfig // how people are told while they look at nothing
+
 	Gateway Config // Keys, Bus, Registry, Instance, NATS, Ready and Degraded are filled in
 
 	times requestTimes // default: defaultTimes
@@ -93,6 +95,8 @@ type Relay struct {
 	registry *registry.Registry
 	server   atomic.Pointer[Server]
 	desk     *notify.Desk
+	teller   *notify.Teller
+	queue    *notify.FileQueue
 	certs    certificates // nil: no TLS
 	public   *listener
 	admin    *listener // nil: none
@@ -165,7 +169,9 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		return nil, err
 	}
 	r.server.Store(server)
-	r.desk = notify.StartDesk(notify.DeskConfig{Board: server.board, Tenants: r.tenants, Registry: r.registry, Log: r.log})
+	if err = r.startNotify(&cfg, server); err != nil {
+		return nil, err
+	}
 	r.public.serve(server.Handler(), server.asking, cfg.times, r.log)
 	if r.admin != nil {
 		r.admin.serve(server.AdminHandler(), nil, cfg.times, r.log)
@@ -404,9 +410,7 @@ func (r *Relay) Close() {
 	if r.admin != nil {
 		r.admin.stop()
 	}
-	if r.desk != nil {
-		r.desk.Close()
-	}
+	r.stopNotify()
 	if r.registry != nil {
 		r.registry.Close()
 	}

@@ -252,3 +252,11 @@ func MayHear(who auth.Client, tenant, host string, e *notice.Event) bool {
 	}
 	return len(who.Channels) == 0 || auth.MatchesAny(who.Channels, e.Session)
 }
+
+// Heard reports whether a host's host-agent has said what is open.
+func (b *Board) Heard(tenant, host string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.hosts[hostKey{tenant, host}]
+	return h != nil && h.instance != ""
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/notice"
+	"ahprelay/notify"
 	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -261,5 +263,103 @@ func awaitFrame(t *testing.T, c *refclient.Client, texts ...string) {
 		return true
 	}); err != nil {
 		t.Fatalf("no frame with %q: %v", texts, err)
+	}
+}
+
+// api asks the relay's API with a token, and decodes the answer.
+func api[T any](t *testing.T, s *stack.Stack, method, path string, body any, change func(*auth.Client)) (answer T, status int) {
+	t.Helper()
+	token, err := s.Token(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, s.Relay.URL()+path, bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusNoContent {
+		if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+			t.Fatalf("%s %s: HTTP %d, %v", method, path, response.StatusCode, err)
+		}
+	}
+	return answer, response.StatusCode
+}
+
+// onLoopback lets ways be on this machine.
+func onLoopback() gateway.RelayConfig {
+	return gateway.RelayConfig{Notify: gateway.NotifyConfig{Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
+}
+
+// subscribe has a browser be told.
+func subscribe(t *testing.T, s *stack.Stack, service *pushService, details bool, change func(*auth.Client)) notify.Way {
+	t.Helper()
+	settings, _ := api[gateway.Notifying](t, s, "GET", "/api/notify", nil, change)
+	service.relayKey = settings.PushKey
+	way, status := api[notify.Way](t, s, "POST", "/api/notify/ways", service.way(details), change)
+	if status != http.StatusOK {
+		t.Fatalf("POST /api/notify/ways: HTTP %d", status)
+	}
+	return way
+}
+
+// TestPush has an agent ask while nobody looks: a browser's push service has it, and
+// that it was answered, encrypted to the browser; what is shown of the way is no
+// secret; and other tokens are told of nothing.
+func TestPush(t *testing.T) {
+	t.Parallel()
+	s := startNotifying(t, refhost.Protocol10, onLoopback())
+	c := join(t, throughRelay(t, s), "user", nil)
+	service, other := newPushService(t), newPushService(t)
+	way := subscribe(t, s, service, false, nil)
+	subscribe(t, s, other, true, func(c *auth.Client) { c.Subject, c.Channels, c.Access = "eve", []string{"demo:/two"}, auth.AccessRead })
+	if tried, _ := api[notify.Delivery](t, s, "POST", "/api/notify/ways/"+way.ID+"/test", nil, nil); tried.Outcome != "ok" {
+		t.Errorf("test: %+v", tried)
+	}
+	if p := service.next(); p.Kind != notice.Test {
+		t.Errorf("pushed %+v; want a test", p)
+	}
+	if _, status := api[map[string]string](t, s, "POST", "/api/notify/ways/"+way.ID+"/test", nil, func(c *auth.Client) { c.Subject = "eve" }); status != http.StatusNotFound {
+		t.Errorf("test of another's way: HTTP %d; want 404", status)
+	}
+
+	chat := ask(t, c, "demo:/one", "t1")
+	p := service.next()
+	if p.Kind != notice.Approval || p.Host != stack.Host || p.Session != "demo:/one" || p.Detail != "" || p.urgency != "high" || p.Withdrawn {
+		t.Errorf("pushed %+v; want that demo:/one needs an approval, and no more", p)
+	}
+	allow(t, c, chat, "t1")
+	end, done := service.next(), service.next()
+	if done.Withdrawn { // those are of two events, in no order
+		end, done = done, end
+	}
+	if !end.Withdrawn || end.ID != p.ID || end.topic != p.topic || done.Kind != notice.Done {
+		t.Errorf("pushed %+v and %+v; want that %s is withdrawn, and the turn done", end, done, p.ID)
+	}
+	settings, _ := api[gateway.Notifying](t, s, "GET", "/api/notify", nil, nil)
+	if len(settings.Ways) != 1 || settings.Ways[0].Keys != nil || strings.Contains(settings.Ways[0].URL, "push") || len(settings.Deliveries) < 3 {
+		t.Errorf("GET /api/notify = %+v; want one way without its secrets, and deliveries", settings)
+	}
+	if len(other.pushed) != 0 {
+		t.Errorf("who may see another session was told %+v", <-other.pushed)
+	}
+	if _, status := api[struct{}](t, s, "DELETE", "/api/notify/ways/"+way.ID, nil, nil); status != http.StatusNoContent {
+		t.Errorf("DELETE: HTTP %d", status)
+	}
+	ask(t, c, "demo:/two", "t2")
+	if p := other.next(); p.Session != "demo:/two" || p.Detail != "echo test" {
+		t.Errorf("pushed %+v; want what is asked in demo:/two", p)
+	}
+	if len(service.pushed) != 0 {
+		t.Errorf("a way that was removed was told %+v", <-service.pushed)
 	}
 }

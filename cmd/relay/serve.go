@@ -30,6 +30,7 @@ type serveCmd struct {
 	Strict        []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, where requests that host or client have not declared are refused. Elsewhere their host-agents decide." placeholder:"TENANT/HOST"`
 	PublicURL     string   `help:"Base URL of the relay as people and host-agents reach it, for links. Default: of --acme-domain, or of where a request came to." placeholder:"URL" name:"public-url"`
 	edgeFlags
+	notifyFlags
 	cli.FrameLimit
 	Resume time.Duration `help:"How long a host-agent may be out of reach before clients are told." default:"15s"`
 	Hold   time.Duration `help:"How long a client that wants to resume waits for a host that is away." default:"10m"`
@@ -75,6 +76,9 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 			s.log.Error("audit file", "error", err)
 		}
 	}()
+	if cfg.Notify, err = c.notifyFlags.config(); err != nil {
+		return err
+	}
 	others, endOthers, err := c.OIDC.verifiers(oidc.Options{Log: s.log})
 	if err != nil {
 		return err

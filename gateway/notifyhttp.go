@@ -1,0 +1,187 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/notify"
+)
+
+// How people set in what ways they are told, for any client token; what is set is the
+// subject's. A way is told what the token may hear with which it was set, as long as that
+// is good: of a device, as long as it is one of the person's.
+//
+//	GET    /api/notify                 Notifying
+//	POST   /api/notify/ways            notify.Way → notify.Way: adds one; its secret is shown here only
+//	PUT    /api/notify/ways/{id}       notify.Way → notify.Way: what is secret and not given stays
+//	DELETE /api/notify/ways/{id}
+//	POST   /api/notify/ways/{id}/test  → notify.Delivery
+//	PUT    /api/notify/times           {"quiet", "mutes"} → Notifying
+//	POST   /api/notify/looking         somebody looks, for 30 s: who does is told 10 s later
+//
+// Errors are {"error"}.
+
+// Notifying is what somebody has set, and was told.
+type Notifying struct {
+	Ways       []notify.Way      `json:"ways"`
+	Mutes      []notify.Mute     `json:"mutes"`
+	Quiet      *notify.Quiet     `json:"quiet,omitempty"`
+	PushKey    string            `json:"pushKey,omitempty"` // for the browser's subscription
+	Mail       bool              `json:"mail"`              // the relay sends mail
+	Deliveries []notify.Delivery `json:"deliveries"`        // the last ten, the latest first
+}
+
+func (s *Server) notifyRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /api/notify", s.told(s.serveNotify))
+	mux.HandleFunc("POST /api/notify/ways", s.told(s.serveSetWay))
+	mux.HandleFunc("PUT /api/notify/ways/{id}", s.told(s.serveSetWay))
+	mux.HandleFunc("DELETE /api/notify/ways/{id}", s.told(s.serveRemoveWay))
+	mux.HandleFunc("POST /api/notify/ways/{id}/test", s.told(s.serveTestWay))
+	mux.HandleFunc("PUT /api/notify/times", s.told(s.serveTimes))
+	mux.HandleFunc("POST /api/notify/looking", s.told(s.serveLooking))
+}
+
+// maxNotify bounds a request's body, in bytes.
+const maxNotify = 64 << 10
+
+type toldHandler func(w http.ResponseWriter, r *http.Request, who auth.Client)
+
+// told serves who has a token, if this relay tells anybody of anything.
+func (s *Server) told(serve toldHandler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		who, ok := s.apiClient(w, r)
+		if !ok {
+			return
+		}
+		if s.teller == nil {
+			writeError(w, http.StatusNotFound, errors.New("this relay notifies nobody"))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxNotify)
+		serve(w, r, who)
+	}
+}
+
+// notifyErrors are the status of errors; of all others it is 400.
+var notifyErrors = []struct {
+	err    error
+	status int
+}{
+	{notify.ErrNoWay, http.StatusNotFound}, {notify.ErrTooMany, http.StatusConflict}, {notify.ErrTooOften, http.StatusTooManyRequests},
+}
+
+// refuseNotify answers what cannot be set.
+func refuseNotify(w http.ResponseWriter, err error) {
+	status := http.StatusBadRequest
+	for _, one := range notifyErrors {
+		if errors.Is(err, one.err) {
+			status = one.status
+		}
+	}
+	writeError(w, status, err)
+}
+
+// shownWay returns a way without what is secret: whoever has a URL of a push service
+// or a webhook can use it.
+func shownWay(way notify.Way) notify.Way {
+	if u, err := url.Parse(way.URL); err == nil && way.URL != "" {
+		way.URL = u.Scheme + "://" + u.Host + "/…"
+		if way.Kind == notify.Ntfy {
+			way.URL = u.Scheme + "://" + u.Host + u.Path
+		}
+	}
+	way.Keys, way.Secret, way.Token, way.Who = nil, "", "", auth.Client{Access: way.Who.Access, Expires: way.Who.Expires}
+	return way
+}
+
+func (s *Server) serveNotify(w http.ResponseWriter, _ *http.Request, who auth.Client) {
+	p := s.teller.Person(who.Tenant, who.Subject)
+	shown := Notifying{
+		Ways: []notify.Way{}, Mutes: append([]notify.Mute{}, p.Mutes...), Quiet: p.Quiet,
+		PushKey: s.teller.PushKey(), Mail: s.teller.SendsMail(), Deliveries: append([]notify.Delivery{}, s.teller.Deliveries(who.Tenant, who.Subject)...),
+	}
+	for _, way := range p.Ways {
+		shown.Ways = append(shown.Ways, shownWay(way))
+	}
+	writeJSON(w, http.StatusOK, shown)
+}
+
+func (s *Server) serveSetWay(w http.ResponseWriter, r *http.Request, who auth.Client) {
+	var way notify.Way
+	if err := json.NewDecoder(r.Body).Decode(&way); err != nil {
+		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of a way: kind, url and so on"))
+		return
+	}
+	way.ID = r.PathValue("id")
+	given := way.Secret
+	way, err := s.teller.SetWay(r.Context(), who, way)
+	if err != nil {
+		refuseNotify(w, err)
+		return
+	}
+	shown := shownWay(way)
+	if given == "" && r.Method == http.MethodPost {
+		shown.Secret = way.Secret
+	}
+	writeJSON(w, http.StatusOK, shown)
+}
+
+func (s *Server) serveRemoveWay(w http.ResponseWriter, r *http.Request, who auth.Client) {
+	if err := s.teller.RemoveWay(who.Tenant, who.Subject, r.PathValue("id")); err != nil {
+		refuseNotify(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *Server) serveTestWay(w http.ResponseWriter, r *http.Request, who auth.Client) {
+	d, err := s.teller.Try(r.Context(), who, r.PathValue("id"))
+	if err != nil {
+		refuseNotify(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, d)
+}
+
+func (s *Server) serveTimes(w http.ResponseWriter, r *http.Request, who auth.Client) {
+	var body struct {
+		Quiet *notify.Quiet `json:"quiet"`
+		Mutes []notify.Mute `json:"mutes"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of quiet and mutes"))
+		return
+	}
+	if err := s.teller.SetTimes(who, body.Quiet, body.Mutes); err != nil {
+		refuseNotify(w, err)
+		return
+	}
+	s.serveNotify(w, r, who)
+}
+
+func (s *Server) serveLooking(w http.ResponseWriter, _ *http.Request, who auth.Client) {
+	s.teller.Looking(who.Tenant, who.Subject)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// standing returns what a token that has set a way may hear and do now. Tokens of
+// devices last for minutes: there it is the device that counts.
+func (s *Server) standing(who auth.Client) (auth.Client, bool) {
+	switch {
+	case s.isRevoked(who):
+		return who, false
+	case who.Device == "" || who.Key == "" || s.cfg.People == nil:
+		return who, time.Now().Before(who.Expires)
+	}
+	_, person, err := s.cfg.People.Device(who.Device)
+	if err != nil || person.Tenant != who.Tenant || person.Subject != who.Subject {
+		return who, false
+	}
+	now := person.Client()
+	now.ID, now.Device, now.Key, now.IssuedAt = who.ID, who.Device, who.Key, who.IssuedAt
+	return now, true
+}

@@ -1,0 +1,184 @@
+package notify_test
+
+import (
+	"bufio"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/notice"
+	"ahprelay/notify"
+	"ahprelay/people"
+)
+
+// startWays starts a Teller that really sends, to this machine.
+func startWays(t *testing.T, mail *notify.MailConfig) (*notify.Teller, *notify.Board) {
+	store, err := people.OpenFileStore("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue, err := notify.OpenQueue("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	board := notify.NewBoard()
+	teller, err := notify.StartTeller(notify.TellerConfig{
+		Board: board, Store: store, Queue: queue, Log: slog.New(slog.DiscardHandler), PublicURL: "https://relay.example.com", Mail: mail,
+		Standing:   func(who auth.Client) (auth.Client, bool) { return who, true },
+		Capability: func(_ *notify.Job, _ auth.Client, o notice.Option) string { return "cap-" + o.ID },
+		Private:    []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(teller.Close)
+	return teller, board
+}
+
+// hostile is an event whose texts would like to be something else.
+func hostile() notice.Event {
+	e := event(1, notice.Approval)
+	e.Title, e.Text, e.Detail = "<!channel> *fix*\r\nBcc: eve@example.com", "Run <https://evil.example|this>", "rm -rf /"
+	e.Answer, e.Options = notice.Choice, []notice.Option{{ID: "yes", Label: "Allow"}, {ID: "no", Label: "Deny", Deny: true}}
+	e.Fit()
+	return e
+}
+
+// TestWays sends to ntfy, Slack and a webhook, and looks at what comes.
+func TestWays(t *testing.T) {
+	type request struct {
+		path, body string
+		header     http.Header
+	}
+	got := make(chan request, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- request{r.URL.Path, string(body), r.Header}
+	}))
+	defer server.Close()
+	teller, board := startWays(t, nil)
+	var secret string
+	for _, w := range []notify.Way{
+		{Kind: notify.Ntfy, URL: server.URL + "/topic", Token: "tk_1", Details: true},
+		{Kind: notify.Slack, URL: server.URL + "/slack", Details: true},
+		{Kind: notify.Webhook, URL: server.URL + "/hook"},
+	} {
+		w, err := teller.SetWay(t.Context(), ada, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret += w.Secret
+	}
+	e := hostile()
+	board.Take("t", "h", notice.Report{Instance: "a", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
+	for range 3 {
+		r := <-got
+		switch r.path {
+		case "/":
+			var m struct {
+				Topic, Title, Message, Click string
+				Actions                      []struct{ Label, URL string }
+			}
+			if err := json.Unmarshal([]byte(r.body), &m); err != nil || m.Topic != "topic" || r.header.Get("Authorization") != "Bearer tk_1" ||
+				len(m.Actions) != 2 || m.Actions[0].URL != "https://relay.example.com/api/answers/cap-yes" || !strings.Contains(m.Message, "rm -rf /") ||
+				m.Click != "https://relay.example.com/#host=h&session=s%3A%2F1" {
+				t.Errorf("ntfy got %s", r.body)
+			}
+		case "/slack":
+			var m struct{ Text string }
+			if err := json.Unmarshal([]byte(r.body), &m); err != nil || strings.Contains(m.Text, "<!") || strings.Contains(m.Text, "<https://evil") || !strings.Contains(m.Text, "&lt;!channel&gt;") {
+				t.Errorf("Slack got %s", r.body)
+			}
+		case "/hook":
+			key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			mac := hmac.New(sha256.New, key)
+			fmt.Fprintf(mac, "%s.%s.%s", r.header.Get("webhook-id"), r.header.Get("webhook-timestamp"), r.body)
+			if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); r.header.Get("webhook-signature") != want {
+				t.Errorf("webhook is signed %s; want %s", r.header.Get("webhook-signature"), want)
+			}
+			// Without details nobody can say yes: it is not shown to what.
+			if strings.Contains(r.body, "rm -rf") || strings.Contains(r.body, "cap-yes") || !strings.Contains(r.body, "cap-no") {
+				t.Errorf("webhook got %s", r.body)
+			}
+		}
+	}
+}
+
+// TestMail sends mail to a server that knows little.
+func TestMail(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mails := make(chan string, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		lines := bufio.NewScanner(conn)
+		fmt.Fprint(conn, "220 here\r\n")
+		var mail strings.Builder
+		for data := false; lines.Scan(); {
+			line := lines.Text()
+			switch {
+			case data && line == ".":
+				data = false
+				mails <- mail.String()
+				fmt.Fprint(conn, "250 ok\r\n")
+			case data:
+				mail.WriteString(line + "\n")
+			case line == "DATA":
+				data = true
+				fmt.Fprint(conn, "354 go on\r\n")
+			case line == "QUIT":
+				fmt.Fprint(conn, "221 bye\r\n")
+				return
+			default:
+				fmt.Fprint(conn, "250 ok\r\n")
+			}
+		}
+	}()
+	cfg := &notify.MailConfig{URL: "smtp://" + l.Addr().String() + "?tls=no", From: "relay@example.com"}
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	teller, board := startWays(t, cfg)
+	if _, err := teller.SetWay(t.Context(), ada, notify.Way{Kind: notify.Mail, To: "ada@example.com\r\nBcc: eve@example.com"}); err == nil {
+		t.Error("an address with a line break was taken")
+	}
+	if _, err := teller.SetWay(t.Context(), ada, notify.Way{Kind: notify.Mail, To: "ada@example.com", Details: true}); err != nil {
+		t.Fatal(err)
+	}
+	e := hostile()
+	board.Take("t", "h", notice.Report{Instance: "a", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
+	select {
+	case mail := <-mails:
+		head, body, _ := strings.Cut(mail, "\n\n")
+		if strings.Contains(head, "\nBcc:") || !strings.Contains(head, "<ada@example.com>") || !strings.Contains(body, "rm -rf /") {
+			t.Errorf("mail:\n%s", mail)
+		}
+	case <-time.After(time.Minute):
+		t.Errorf("no mail; %+v", teller.Deliveries("t", "ada"))
+	}
+	_ = l.Close()
+	<-done
+}

@@ -1,0 +1,161 @@
+package test
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"ahprelay/notify"
+)
+
+// A pushService is a push service (RFC 8030) with one browser: it takes only what is
+// from whom the browser has subscribed to (RFC 8292), and reads it as the browser
+// would (RFC 8291).
+type pushService struct {
+	*httptest.Server
+	t        testing.TB
+	key      *ecdh.PrivateKey
+	secret   []byte
+	relayKey string
+	pushed   chan pushed
+}
+
+// A pushed is a message that has come.
+type pushed struct {
+	notify.Message
+	topic, urgency string
+}
+
+func newPushService(t testing.TB) *pushService {
+	key, err := ecdh.P256().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &pushService{t: t, key: key, secret: make([]byte, 16), pushed: make(chan pushed, 10000)}
+	rand.Read(s.secret)
+	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// way is the browser's subscription.
+func (s *pushService) way(details bool) notify.Way {
+	encode := base64.RawURLEncoding.EncodeToString
+	return notify.Way{
+		Kind: notify.WebPush, URL: s.URL + "/push/1", Details: details,
+		Keys: &notify.PushKeys{P256dh: encode(s.key.PublicKey().Bytes()), Auth: encode(s.secret)},
+	}
+}
+
+func (s *pushService) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = s.checkSender(r.Header.Get("Authorization"))
+	}
+	var text []byte
+	if err == nil {
+		text, err = s.decrypt(body)
+	}
+	p := pushed{topic: r.Header.Get("Topic"), urgency: r.Header.Get("Urgency")}
+	if err == nil {
+		err = json.Unmarshal(text, &p.Message)
+	}
+	if err != nil || r.Header.Get("TTL") == "" || len(body) > 4096+100 {
+		s.t.Errorf("push of %d bytes: %v", len(body), err)
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	s.pushed <- p
+	w.WriteHeader(http.StatusCreated)
+}
+
+// checkSender checks who has sent a message.
+func (s *pushService) checkSender(header string) error {
+	fields := map[string]string{}
+	for part := range strings.SplitSeq(strings.TrimPrefix(header, "vapid "), ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		fields[name] = value
+	}
+	if fields["k"] != s.relayKey {
+		return errors.New("another key than the browser has subscribed to")
+	}
+	point, err := base64.RawURLEncoding.DecodeString(fields["k"])
+	if err != nil {
+		return err
+	}
+	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), point)
+	if err != nil {
+		return err
+	}
+	_, err = jwt.Parse(fields["t"], func(*jwt.Token) (any, error) { return key, nil },
+		jwt.WithAudience(s.URL), jwt.WithExpirationRequired(), jwt.WithValidMethods([]string{"ES256"}))
+	return err
+}
+
+// decrypt reads a message of one record.
+func (s *pushService) decrypt(body []byte) ([]byte, error) {
+	if len(body) < 86 || body[20] != 65 {
+		return nil, errors.New("no header of aes128gcm")
+	}
+	salt, from, record := body[:16], body[21:86], body[86:]
+	sender, err := ecdh.P256().NewPublicKey(from)
+	if err != nil {
+		return nil, err
+	}
+	shared, err := s.key.ECDH(sender)
+	if err != nil {
+		return nil, err
+	}
+	derive := func(secret, salt []byte, info string, n int) []byte {
+		out, e := hkdf.Key(sha256.New, secret, salt, info, n)
+		err = errors.Join(err, e)
+		return out
+	}
+	ikm := derive(shared, s.secret, "WebPush: info\x00"+string(s.key.PublicKey().Bytes())+string(from), 32)
+	block, e := aes.NewCipher(derive(ikm, salt, "Content-Encoding: aes128gcm\x00", 16))
+	if err = errors.Join(err, e); err != nil {
+		return nil, err
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, err
+	}
+	text, err := gcm.Open(nil, derive(ikm, salt, "Content-Encoding: nonce\x00", 12), record, nil)
+	if err != nil {
+		return nil, err
+	}
+	text = bytes.TrimRight(text, "\x00")
+	if len(text) == 0 || text[len(text)-1] != 2 {
+		return nil, errors.New("the record is not the last")
+	}
+	return text[:len(text)-1], nil
+}
+
+// next returns the next message.
+func (s *pushService) next() pushed {
+	s.t.Helper()
+	select {
+	case p := <-s.pushed:
+		return p
+	case <-time.After(stepTime):
+		s.t.Fatal("nothing was pushed")
+	}
+	return pushed{}
+}
