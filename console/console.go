@@ -87,6 +87,14 @@ func typeOf(name string) string {
 	return mime.TypeByExtension(path.Ext(name))
 }
 
+// Size is how many bytes a client gets.
+func (f *File) Size() int {
+	if f.packed != nil {
+		return len(f.packed)
+	}
+	return len(f.plain)
+}
+
 // ServeHTTP answers with the file: 304 to who has it.
 func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()

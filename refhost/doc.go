@@ -117,6 +117,7 @@
 //	hostile           says what a host that means harm would
 //	history N         puts N turns before those that there are
 //	sessions N        adds N sessions
+//	talk N            says N words, 5 ms apart, with all that Markdown has
 //	canvas ID         opens a canvas
 //	canvas VERB …     does something with the latest: see Canvases
 //	mcp VERB …        does something with an MCP server: see MCP servers

@@ -40,6 +40,8 @@ func showPrompt(prompt string) func(*script) {
 		return func(s *script) { s.addHistory(n) }
 	case "sessions":
 		return func(s *script) { s.addSessions(n) }
+	case "talk":
+		return func(s *script) { s.talk(n) }
 	}
 	return nil
 }
@@ -266,6 +268,21 @@ func (s *script) showHostile() {
 		json.RawMessage(`{"type":"resource","uri":"javascript:window.owned=1"}`))
 	s.part(`{"kind":"` + strings.ReplaceAll(script, `"`, `\"`) + `"}`)
 	s.part(`{"kind":"toolCall","toolCall":null}`)
+	s.complete()
+}
+
+// talkPause is between two words of a long answer.
+const talkPause = 5 * time.Millisecond
+
+// talk says so many words, as agents do: in paragraphs, lists and code.
+func (s *script) talk(n int) {
+	words := strings.SplitAfter(strings.Repeat(showMarkdown+"\nIt has been run on both machines, with the detector and without, and has not failed again in all the time that it ran; what remains is to say so.\n\n", 1+n/60), " ")
+	part := s.say("")
+	for _, word := range words[:n] {
+		if !s.delta(part, word) || !s.sleep(talkPause) {
+			return
+		}
+	}
 	s.complete()
 }
 

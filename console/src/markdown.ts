@@ -50,6 +50,13 @@ export class Blocks {
 
   of(text: string): string[] {
     let keep: string[] = [];
+    if (text === this.#text) return this.#raws;
+    const grown = this.#raws.length > 0 && text.length > this.#text.length && text.startsWith(this.#text) ? text.slice(this.#text.length) : '\n';
+    if (!grown.includes('\n')) { // the last block goes on
+      this.#text = text;
+      this.#raws = this.#raws.with(-1, this.#raws.at(-1) + grown);
+      return this.#raws;
+    }
     if (text.length >= this.#text.length && text.startsWith(this.#text)) keep = this.#raws.slice(0, -2); // the last may yet become another
     const from = keep.reduce((n, raw) => n + raw.length, 0);
     const raws = keep;
@@ -95,4 +102,40 @@ export function nodesOf(raw: string): DocumentFragment {
     around.append(table);
   }
   return nodes;
+}
+
+// What may mean something in Markdown, or make a link.
+const special = /[\n*_`[\]<>~|\\&!:@/=#]/;
+const leastLine = 8; // characters of a line after which it begins nothing else any more
+
+/**
+ * A block's text in a node. Where it grows by plain words they are appended, and
+ * nothing is read anew: most of what agents say comes so.
+ */
+export class Growing {
+  #raw = '';
+  #tail: Text | null = null;
+
+  /** Shows the block. */
+  show(node: HTMLElement, raw: string): void {
+    const more = raw.startsWith(this.#raw) ? raw.slice(this.#raw.length) : '';
+    const lineLength = this.#raw.length - this.#raw.lastIndexOf('\n') - 1;
+    if (this.#tail?.isConnected && more !== '' && lineLength >= leastLine && !special.test(more)) {
+      this.#tail.appendData(more);
+      this.#raw = raw;
+      return;
+    }
+    node.replaceChildren(nodesOf(raw));
+    this.#raw = raw;
+    this.#tail = lastText(node);
+    const end = /[ \t]+$/.exec(raw)?.[0];
+    if (end && this.#tail && !this.#tail.data.endsWith(end)) this.#tail.appendData(end);
+  }
+}
+
+/** The text at the very end of a node, null if something else is there. */
+function lastText(node: Node): Text | null {
+  let at: Node | null = node;
+  while (at && !(at instanceof Text)) at = at.lastChild;
+  return at as Text | null;
 }

@@ -148,3 +148,22 @@ export function lasted(ms: number): string {
   if (!(s >= 1)) return '';
   return s < 60 ? `${s} s` : `${Math.floor(s / 60)} min ${s % 60} s`;
 }
+
+// What terminals are told besides what is to be read.
+const escapes = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f]/g;
+
+/** A text without what only terminals understand. */
+export function plain(value: string): string {
+  return value.replace(/\r\n/g, '\n').replace(escapes, '');
+}
+
+/** The command in the input of a tool that runs one. */
+export function commandOf(input: string): string {
+  try {
+    const parsed = JSON.parse(input);
+    const command = parsed?.command ?? parsed?.cmd ?? parsed?.script;
+    return Array.isArray(command) ? command.join(' ') : typeof command === 'string' ? command : '';
+  } catch {
+    return input;
+  }
+}

@@ -29,6 +29,7 @@ var parts = []part{
 	{"gate", gates},
 	{"flap", flap},
 	{"storm", storm},
+	{"console", consolePart},
 }
 
 // Names returns the names of all parts.

@@ -1,6 +1,7 @@
 // What lies above the page: a new session, signing in, a name, commands, a check.
 
 import { useRef, useState } from 'preact/hooks';
+import { safeUrl } from '../answers';
 import { app } from '../app';
 import { array, text } from '../store';
 import type { Json } from '../reduce';
@@ -8,7 +9,6 @@ import { Copy, Dialog } from './bits';
 import { nextOne, toQuestion } from './keys';
 import { NewSession } from './newsession';
 import { groups } from './order';
-import { safeUrl } from './question';
 import { mayDo } from './shell';
 import { when } from '../words';
 

@@ -2,14 +2,14 @@
 
 import { useEffect, useState } from 'preact/hooks';
 import { app } from '../app';
-import { array, isObject, text } from '../store';
+import { linesOf, pairs, type Line } from '../differences';
+import { isObject, text } from '../store';
 import type { Json } from '../reduce';
 import { baseName, pathOf } from '../words';
 import { atobText } from './tool';
 
 const mostText = 1_000_000; // characters of a side that are compared
 const mostLines = 400; // that are drawn at first
-const context = 3;
 
 export function uriOfEdit(edit: Json): string {
   return text(edit?.after?.uri) || text(edit?.before?.uri);
@@ -47,40 +47,6 @@ function Edit({ edit, open }: { edit: Json; open: boolean }) {
       </details>
     </li>
   );
-}
-
-/** A line of a difference: kind is '+', '-', ' ' or '@', for lines that are left out. */
-export interface Line { kind: string; text: string; old?: number; now?: number }
-
-interface Change { added?: boolean; removed?: boolean; value: string }
-
-/** The lines of a difference, with some around each change. */
-export function linesOf(changes: Change[]): Line[] {
-  const all: Line[] = [];
-  let old = 1;
-  let now = 1;
-  for (const c of changes) {
-    const lines = c.value.split('\n');
-    if (lines.at(-1) === '') lines.pop();
-    for (const t of lines) {
-      if (c.added) all.push({ kind: '+', text: t, now: now++ });
-      else if (c.removed) all.push({ kind: '-', text: t, old: old++ });
-      else all.push({ kind: ' ', text: t, old: old++, now: now++ });
-    }
-  }
-  const near = new Uint8Array(all.length);
-  all.forEach((l, i) => { if (l.kind !== ' ') near.fill(1, Math.max(0, i - context), i + context + 1); });
-  const out: Line[] = [];
-  let skipped = 0;
-  all.forEach((l, i) => {
-    if (near[i]) {
-      if (skipped > 0) out.push({ kind: '@', text: `${skipped} lines` });
-      skipped = 0;
-      out.push(l);
-    } else skipped++;
-  });
-  if (skipped > 0 && out.length > 0) out.push({ kind: '@', text: `${skipped} lines` });
-  return out;
 }
 
 /** The text of one side of an edit, '' where there is none. */
@@ -137,28 +103,6 @@ function Inline({ lines }: { lines: Line[] }) {
   );
 }
 
-/** Pairs of what was and what is. */
-export function pairs(lines: Line[]): [Line | null, Line | null][] {
-  const out: [Line | null, Line | null][] = [];
-  let gone: Line[] = [];
-  let come: Line[] = [];
-  const flush = () => {
-    for (let i = 0; i < Math.max(gone.length, come.length); i++) out.push([gone[i] ?? null, come[i] ?? null]);
-    gone = [];
-    come = [];
-  };
-  for (const l of lines) {
-    if (l.kind === '-') gone.push(l);
-    else if (l.kind === '+') come.push(l);
-    else {
-      flush();
-      out.push([l, l]);
-    }
-  }
-  flush();
-  return out;
-}
-
 function SideBySide({ lines }: { lines: Line[] }) {
   const cell = (l: Line | null, side: 'old' | 'now') => (
     <><span role="cell" class={`no ${l ? words[l.kind] : ''}`}>{l?.[side] ?? ''}</span><span role="cell" class={`code ${l ? words[l.kind] : 'none'}`}>{l?.kind === '@' ? `⋯ ${l.text}` : l?.text ?? ''}</span></>
@@ -169,5 +113,3 @@ function SideBySide({ lines }: { lines: Line[] }) {
     </div>
   );
 }
-
-export { array };

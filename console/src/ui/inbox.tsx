@@ -168,11 +168,11 @@ function About({ now }: { now: number }) {
       <summary>This connection</summary>
       <dl id="about">{lines.map(([term, value]) => [<dt>{term}</dt>, <dd>{value}</dd>])}</dl>
       {open && link && link.store.unknownCount > 0 && <Unknown />}
-      {!app.byDevice && <label class="check"><input type="checkbox" checked={app.kept} onChange={(e) => app.keep(e.currentTarget.checked)} /> Keep the token on this device</label>}
-      <div class="row start">
+      {open && !app.byDevice && <label class="check"><input type="checkbox" checked={app.kept} onChange={(e) => app.keep(e.currentTarget.checked)} /> Keep the token on this device</label>}
+      {open && <div class="row start">
         <button type="button" onClick={() => app.open({ kind: 'help' })}>Check</button>
         {app.byDevice ? <a class="button" href="/device">Devices, sign out</a> : <button id="forget" type="button" onClick={() => app.forget()}>Forget the token</button>}
-      </div>
+      </div>}
     </details>
   );
 }

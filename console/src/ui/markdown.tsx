@@ -1,20 +1,21 @@
 import { memo } from './memo';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { highlight } from '../highlight';
-import { Blocks, nodesOf } from '../markdown';
+import { Blocks, Growing } from '../markdown';
 
 const mostLive = 20_000; // characters of a block that still grows, above which it is shown plainly
 
 /** A text of an agent. Of one that grows, only the end is made anew. */
 export function Markdown({ text, live = false }: { text: string; live?: boolean }) {
   const blocks = useRef<Blocks>();
-  blocks.current ??= new Blocks();
-  const raws = blocks.current.of(text);
+  if (live) blocks.current ??= new Blocks();
+  const raws = blocks.current ? blocks.current.of(text) : [text]; // what has ended is made at once
   return <div class="md">{raws.map((raw, i) => <Block key={i} raw={raw} live={live && i >= raws.length - 2} />)}</div>;
 }
 
 const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
   const at = useRef<HTMLDivElement>(null);
+  const growing = useRef<Growing>();
   const plain = live && raw.length > mostLive;
   useLayoutEffect(() => {
     const node = at.current!;
@@ -26,10 +27,12 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
       else shown.data = raw;
       return;
     }
-    node.replaceChildren(nodesOf(raw));
+    growing.current ??= new Growing();
+    growing.current.show(node, raw);
+    if (live) return; // what is added to it would be in the way of what comes
     for (const pre of node.querySelectorAll<HTMLElement>('pre.code')) {
       const code = pre.querySelector('code')!;
-      if (!live) highlight(code, pre.dataset.lang ?? '');
+      highlight(code, pre.dataset.lang ?? '');
       pre.tabIndex = 0;
       pre.append(copyButton(() => code.textContent ?? ''));
     }

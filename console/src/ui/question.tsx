@@ -1,6 +1,7 @@
 // A question of the agent's: texts, numbers, choices, or a page to look at.
 
 import { useState } from 'preact/hooks';
+import { answerFor, safeUrl } from '../answers';
 import { app } from '../app';
 import { array, isObject, text } from '../store';
 import type { Json } from '../reduce';
@@ -59,29 +60,6 @@ function begin(q: Json, draft: Json): { value?: Json; free?: string } {
   return q.kind === 'single-select' && best.length ? { value: best[0] } : {};
 }
 
-/** The answer in the protocol's form, undefined if there is none. */
-export function answerFor(q: Json, { value, free }: { value?: Json; free?: string }): Json {
-  const submitted = (v: Json) => ({ state: 'submitted', value: v });
-  const freeform = free?.trim() ? { freeformValues: [free.trim()] } : {};
-  switch (q.kind) {
-    case 'number':
-    case 'integer': {
-      const n = typeof value === 'number' ? value : value === undefined || value === '' ? NaN : Number(value);
-      return Number.isFinite(n) && (q.kind === 'number' || Number.isInteger(n)) ? submitted({ kind: 'number', value: n }) : undefined;
-    }
-    case 'boolean':
-      return submitted({ kind: 'boolean', value: value === true });
-    case 'single-select':
-      return value !== undefined || free?.trim() ? submitted({ kind: 'selected', value: value ?? '', ...freeform }) : undefined;
-    case 'multi-select': {
-      const all = array(value);
-      if (all.length < (q.min ?? 0) || (q.max !== undefined && all.length > q.max)) return undefined;
-      return all.length || free?.trim() ? submitted({ kind: 'selected-many', value: all, ...freeform }) : undefined;
-    }
-  }
-  return typeof value === 'string' && value !== '' ? submitted({ kind: 'text', value }) : undefined;
-}
-
 const inputTypes: Record<string, string> = { email: 'email', uri: 'url', date: 'date', 'date-time': 'datetime-local', password: 'password' };
 
 function Field({ q, entered, set, busy, choose }: { q: Json; entered: { value?: Json; free?: string }; set: (c: { value?: Json; free?: string }) => void; busy: boolean; choose?: (id: string) => void }) {
@@ -121,16 +99,6 @@ function Field({ q, entered, set, busy, choose }: { q: Json; entered: { value?: 
           : <textarea {...common} rows={2} minLength={q.min} maxLength={q.max} />}
     </div>
   );
-}
-
-/** An address that may be opened, '' for others. */
-export function safeUrl(url: Json): string {
-  try {
-    const parsed = new URL(text(url));
-    return ['http:', 'https:'].includes(parsed.protocol) && !parsed.username ? parsed.href : '';
-  } catch {
-    return '';
-  }
 }
 
 function Answered({ part, questions }: { part: Json; questions: Json[] }) {

@@ -11,7 +11,7 @@ import { folderOf } from './order';
 import { Turn } from './turn';
 
 const atEnd = 48; // px from the end that still count as being there
-const atFirst = 40; // turns that are drawn, and as many more each time that the beginning comes near
+const atFirst = 20; // turns that are drawn, and as many more each time that the beginning comes near
 
 export function titleOf(): string {
   const { link, session } = app;

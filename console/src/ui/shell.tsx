@@ -145,7 +145,8 @@ let badge = -1;
 function useTitle(): void {
   const title = app.session ? titleOf() : app.host;
   const n = needing();
-  document.title = `${n > 0 ? `(${n}) ` : ''}${title ? `${title} – AHP relay` : 'AHP relay'}`;
+  const now = `${n > 0 ? `(${n}) ` : ''}${title ? `${title} – AHP relay` : 'AHP relay'}`;
+  if (document.title !== now) document.title = now;
   if (n === badge) return;
   badge = n;
   (navigator as any).setAppBadge?.(n).catch(() => {});

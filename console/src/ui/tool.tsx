@@ -1,10 +1,11 @@
 // A tool call: what it does, what it was given, what came of it, and what it waits for.
 
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { sortOptions } from '../answers';
 import { app } from '../app';
 import { array, isObject, text } from '../store';
 import type { Json } from '../reduce';
-import { baseName, pathOf, toolTone, toolWord } from '../words';
+import { baseName, commandOf, plain, toolTone, toolWord } from '../words';
 import { Badge, Copy, Icon } from './bits';
 import { FileEdits } from './edits';
 import { Markdown } from './markdown';
@@ -117,13 +118,6 @@ function Content({ content }: { content: Json }) {
 
 const mostOutput = 20_000; // characters that are shown at first
 
-// What terminals are told besides what is to be read.
-const escapes = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f]/g;
-
-export function plain(value: string): string {
-  return value.replace(/\r\n/g, '\n').replace(escapes, '');
-}
-
 function Output({ value }: { value: string }) {
   const [all, setAll] = useState(false);
   const clean = plain(value);
@@ -164,16 +158,6 @@ export function atobText(data: string): string {
   return new TextDecoder().decode(Uint8Array.from(atob(data), (c) => c.charCodeAt(0)));
 }
 
-export function commandOf(input: string): string {
-  try {
-    const parsed = JSON.parse(input);
-    const command = parsed?.command ?? parsed?.cmd ?? parsed?.script;
-    return Array.isArray(command) ? command.join(' ') : text(command);
-  } catch {
-    return input;
-  }
-}
-
 function pretty(input: string): string {
   try {
     const parsed = JSON.parse(input);
@@ -192,20 +176,6 @@ function riskOf(call: Json): { text: string; danger: boolean; loading: boolean }
   if (!isObject(risk)) return { text: '', danger: false, loading: false };
   if (risk.status === 'loading') return { text: '', danger: false, loading: true };
   return { text: text(risk.reason), danger: typeof risk.safety === 'number' && risk.safety < dangerous, loading: false };
-}
-
-/**
- * The options of a host, narrowest first: to allow once, to refuse, and what
- * reaches further. What a host calls an option is never changed.
- */
-export function sortOptions(options: Json[]): { once: Json[]; deny: Json[]; wider: Json[] } {
-  const deny = options.filter((o) => o.kind === 'deny');
-  const approve = options.filter((o) => o.kind !== 'deny');
-  const isOnce = (o: Json) => /\bonce\b/i.test(`${o.id} ${text(o.label)}`.replace(/[-_]/g, ' '));
-  const isWide = (o: Json) => /session|always|workspace|all\b|remember|every|user|global/i.test(`${o.id} ${text(o.label)}`.replace(/[-_]/g, ' '));
-  let once = approve.filter(isOnce);
-  if (once.length === 0) once = approve.filter((o) => !isWide(o));
-  return { once, deny, wider: approve.filter((o) => !once.includes(o)) };
 }
 
 function Approval({ turnId, call, kind, readOnly, connected, answer }: Props & { kind: string }) {
@@ -275,5 +245,3 @@ function ResultApproval({ turnId, call, readOnly, connected, answer }: Props) {
     </div>
   );
 }
-
-export { pathOf };

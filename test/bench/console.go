@@ -1,0 +1,260 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	web "ahprelay/console"
+	"ahprelay/test/procs"
+)
+
+// What the console is measured with: a phone with a slow processor.
+const (
+	slowdown      = 4 // times slower than this machine
+	consoleTurns  = 5000
+	consoleStream = 6 * time.Second
+	deltasApart   = 5 // ms, of the prompt talk
+)
+
+// consolePart measures the console in Chromium, on a phone's screen with a
+// processor that is slowed down.
+func consolePart(l *lab) ([]Figure, error) {
+	size, err := firstLoad()
+	if err != nil {
+		return nil, err
+	}
+	figures := []Figure{newFigure("what a browser gets before anything is shown, compressed", "KB", series{size}).want(atMost(150)).means("It opens on a bad line, too.")}
+	if l.o.Tiny {
+		return figures, nil // there may be no browser
+	}
+	host, err := l.demoHost()
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.site(siteConfig{upstreams: []string{"ws://" + host}})
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := s.tokens(0)
+	if err != nil {
+		return nil, err
+	}
+	address := s.url() + "/#" + url.Values{"host": {hostName(0)}, "token": {tokens[0]}}.Encode()
+	var shown, opened, frames, grown series
+	err = l.rounds(func(int) error {
+		b, err := l.browser()
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		got, err := b.measure(address)
+		shown, opened, frames, grown = append(shown, got.Shown), append(opened, got.Opened), append(frames, got.Frame), append(grown, got.Grown)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(figures,
+		newFigure("from the address to the list of sessions, nothing cached", "ms", shown).want(atMost(1500)).means("One looks, and sees."),
+		newFigure(fmt.Sprintf("a session of %d turns opened", consoleTurns), "ms", opened).want(atMost(500)).means("Long sessions open like short ones."),
+		newFigure("200 deltas/s of one answer: work for a frame, p95", "ms", frames).want(atMost(16)).means("Words come smoothly."),
+		newFigure("memory of the page that 1200 deltas leave", "KB", grown),
+	), nil
+}
+
+func firstLoad() (float64, error) {
+	files, err := web.Files()
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	for name, f := range files {
+		if name == "/" || strings.HasPrefix(name, "/main-") {
+			total += f.Size()
+		}
+	}
+	return float64(total) / 1000, nil
+}
+
+// demoHost starts a host with sessions, and returns where it is.
+func (l *lab) demoHost() (string, error) {
+	ip, err := procs.FreeAddress()
+	if err != nil {
+		return "", err
+	}
+	address := net.JoinHostPort(ip, "18990")
+	host := l.bench.Process("", "demo", procs.HostProgram, "--demo", "--listen", address)
+	return address, host.Launch(l.ctx, func() error {
+		conn, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+}
+
+// A browser is Chromium with one page.
+type browser struct {
+	ctx   context.Context
+	close func()
+}
+
+func (l *lab) browser() (*browser, error) {
+	var path string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		return nil, errors.New("no Chromium on the PATH")
+	}
+	allocated, endAllocator := chromedp.NewExecAllocator(l.ctx, chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.NoFirstRun, chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("js-flags", "--expose-gc"), chromedp.Flag("enable-precise-memory-info", true))
+	ctx, end := chromedp.NewContext(allocated)
+	return &browser{ctx, func() {
+		_ = chromedp.Cancel(ctx) // waits for its end
+		end()
+		endAllocator()
+	}}, nil
+}
+
+// measured is what one round says: times in ms, memory in KB.
+type measured struct{ Shown, Opened, Frame, Grown float64 }
+
+func (b *browser) measure(address string) (m measured, err error) {
+	slow := func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		return cdp.Call(ctx, target, emulation.SetCPUThrottlingRate, emulation.SetCPUThrottlingRateParams{Rate: slowdown})
+	}
+	phone := chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile)
+	if err := chromedp.Do(b.ctx, phone, slow, chromedp.Navigate(address)); err != nil {
+		return m, err
+	}
+	if err := b.until(`[...document.querySelectorAll("#sessions li")].length > 0`); err != nil {
+		return m, err
+	}
+	if m.Shown, err = b.number(`performance.now()`); err != nil {
+		return m, err
+	}
+	if err := b.prepare(); err != nil {
+		return m, err
+	}
+	if m.Opened, err = b.open(); err != nil {
+		return m, err
+	}
+	m.Frame, m.Grown, err = b.stream()
+	return m, err
+}
+
+// prepare makes a session with a long past, and goes back to the list.
+func (b *browser) prepare() error {
+	return errors.Join(
+		b.do(`document.querySelector("#new-session").click()`, `document.querySelector("#create") !== null`),
+		b.do(`document.querySelector("#create").click()`, `document.querySelector("#composer") !== null`),
+		b.say(fmt.Sprintf("history %d", consoleTurns)),
+		b.until(`document.querySelectorAll("#turns > article").length >= 20 && document.querySelector("#stop") === null`),
+		b.do(`document.querySelector("#back").click()`, `document.querySelector("#turns").children.length === 0`),
+	)
+}
+
+// open opens it, from the press to the frame that shows its end.
+func (b *browser) open() (float64, error) {
+	err := b.do(`window.took = 0; (() => {
+		const row = [...document.querySelectorAll("#sessions li")].find((li) => li.textContent.includes("history"));
+		const from = performance.now();
+		const look = () => {
+			if (document.querySelectorAll("#turns > article").length >= 20) requestAnimationFrame(() => setTimeout(() => { window.took = performance.now() - from; }));
+			else requestAnimationFrame(look);
+		};
+		row.querySelector("button").click();
+		look();
+	})()`, `window.took > 0`)
+	if err != nil {
+		return 0, err
+	}
+	return b.number(`window.took`)
+}
+
+// stream has the agent say much, and measures the work for each frame: from its
+// beginning to after it was drawn.
+func (b *browser) stream() (frame, grown float64, err error) {
+	before, err := b.number(`gc(), performance.memory.usedJSHeapSize / 1000`)
+	if err != nil {
+		return 0, 0, err
+	}
+	n := int(consoleStream.Milliseconds()) / deltasApart
+	err = errors.Join(
+		b.do(`window.frames_ = []; (() => {
+			const { port1, port2 } = new MessageChannel();
+			let began = 0;
+			port1.onmessage = () => { window.frames_.push(performance.now() - began); };
+			const next = (at) => { began = at; port2.postMessage(0); requestAnimationFrame(next); };
+			requestAnimationFrame(next);
+		})()`, `true`),
+		b.say(fmt.Sprintf("talk %d", n)),
+		b.until(`document.querySelector("#stop") !== null`),
+		b.do(`window.frames_.length = 0`, `document.querySelector("#stop") === null`),
+	)
+	if err != nil {
+		return 0, 0, err
+	}
+	if frame, err = b.number(`(window.frames_.sort((a, b) => a - b), window.frames_[Math.floor(window.frames_.length * 0.95)])`); err != nil {
+		return 0, 0, err
+	}
+	after, err := b.number(`gc(), performance.memory.usedJSHeapSize / 1000`)
+	return frame, max(0, after-before), err
+}
+
+func (b *browser) say(prompt string) error {
+	return b.do(fmt.Sprintf(`(() => {
+		const at = document.querySelector("#prompt");
+		at.value = %q;
+		at.dispatchEvent(new Event("input", {bubbles: true}));
+		setTimeout(() => document.querySelector("#send").click(), 100);
+	})()`, prompt), `document.querySelector("#turns").textContent.includes(`+fmt.Sprintf("%q", prompt)+`)`)
+}
+
+// do runs a script, and waits until something holds.
+func (b *browser) do(js, holds string) error {
+	if _, err := chromedp.Run(b.ctx, chromedp.Evaluate[any](js+"; null")); err != nil {
+		return fmt.Errorf("%s: %w", js, err)
+	}
+	return b.until(holds)
+}
+
+// patience is how long anything may take.
+const patience = time.Minute
+
+func (b *browser) until(holds string) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); time.Now().Before(end); <-tick.C {
+		ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](holds))
+		if err != nil {
+			return fmt.Errorf("%s: %w", holds, err)
+		}
+		if ok {
+			return nil
+		}
+	}
+	return fmt.Errorf("waited %v for %s", patience, holds)
+}
+
+func (b *browser) number(js string) (float64, error) {
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[float64](js))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", js, err)
+	}
+	return v, nil
+}
