@@ -7,6 +7,7 @@
 # make faults   breaks every network and process under load; writes the table in docs/faults.md
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
+# make release  archives, packages, images, a Helm chart, SBOMs and checksums of this commit, in dist/; ARGS='-only linux_amd64' for one system
 # make apps     development servers and viewers from npm, as canvases in Chromium; APPS=DIR keeps what is installed
 # make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop; AHP_VERSION=0.8.0 for one of that version
 
@@ -22,7 +23,7 @@ PKGS    := ./...
 LONG    := ./test/browser ./test ./routing ./gateway ./test/large ./test/faults ./test/nat
 PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
-.PHONY: all build test lint bench microbench demo faults soak fuzz apps interop deps pictures
+.PHONY: all build test lint bench microbench demo faults soak fuzz apps interop deps pictures release
 
 all: build
 
@@ -57,6 +58,10 @@ fuzz:
 			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 		done; \
 	done
+
+# A module of its own: what it needs to pack is nothing that the programs have.
+release:
+	cd release && $(GO) vet ./... && $(GO) run ./chartcheck ../packaging/helm/ahp-relay && $(GO) run . -out ../dist $(ARGS)
 
 demo:
 	$(GO) run ./cmd/relay demo

@@ -18,9 +18,16 @@ import (
 // Version is the version of this program.
 const Version = "0.1.0"
 
+// commit is what make release builds from: the go command knows it only in some
+// working trees.
+var commit string
+
 // BuildVersion returns the version, and the commit it was built from if that
 // is known.
 func BuildVersion() string {
+	if commit != "" {
+		return Version + "+" + commit
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return Version

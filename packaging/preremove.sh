@@ -1,0 +1,5 @@
+#!/bin/sh
+# $1 is "upgrade" or "1" when another version takes its place.
+if [ -d /run/systemd/system ] && [ "$1" != upgrade ] && [ "$1" != 1 ]; then
+	systemctl disable --now ahp-relay.service || true
+fi

@@ -1,0 +1,288 @@
+// Command release builds what is given to people: archives, packages, images,
+// an SBOM and checksums, of the commit that is checked out. Two runs give equal
+// bytes. It runs with make release, and is a module of its own, so that what it needs is
+// nothing that the programs have.
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// targets are the systems and processors that archives are built for.
+var targets = []target{
+	{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"},
+}
+
+type target struct{ system, processor string }
+
+func (t target) String() string { return t.system + "_" + t.processor }
+
+// programs are what is built.
+var programs = []string{"relay", "host-agent"}
+
+// A release is one run.
+type release struct {
+	root, out string
+	version   string
+	commit    string
+	when      time.Time // of the commit; what is made says no other time
+	made      []string  // names of files in out
+	built     map[target][]file
+}
+
+func main() {
+	log.SetFlags(0)
+	out := flag.String("out", "dist", "directory for what is made, which is emptied first")
+	only := flag.String("only", "", "one target, such as linux_amd64; default: all")
+	flag.Parse()
+	if err := run(*out, *only); err != nil {
+		log.Fatal("release: ", err)
+	}
+}
+
+func run(out, only string) error {
+	r, err := begin(out)
+	if err != nil {
+		return err
+	}
+	if only != "" {
+		targets = slices.DeleteFunc(targets, func(t target) bool { return t.String() != only })
+	}
+	for _, t := range targets {
+		if err := r.target(t); err != nil {
+			return fmt.Errorf("%v: %w", t, err)
+		}
+	}
+	if err := r.images(); err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	if err := r.chart(); err != nil {
+		return fmt.Errorf("chart: %w", err)
+	}
+	return r.checksums()
+}
+
+// begin reads what the release is of.
+func begin(out string) (*release, error) {
+	root, err := output("", "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		return nil, err
+	}
+	r := &release{root: root, built: map[target][]file{}}
+	if r.out, err = filepath.Abs(out); err != nil {
+		return nil, err
+	}
+	if r.commit, err = output(root, "git", "rev-parse", "HEAD"); err != nil {
+		return nil, err
+	}
+	changed, err := output(root, "git", "status", "--porcelain", "--untracked-files=no")
+	if err != nil {
+		return nil, err
+	}
+	if changed != "" {
+		log.Print("not all that is built is in the commit: what it says of itself is not true")
+	}
+	seconds, err := output(root, "git", "log", "-1", "--format=%ct")
+	if err != nil {
+		return nil, err
+	}
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	r.when = time.Unix(unix, 0).UTC()
+	text, err := os.ReadFile(filepath.Join(root, "cmd/internal/cli/cli.go"))
+	if err != nil {
+		return nil, err
+	}
+	_, rest, ok := strings.Cut(string(text), "const Version = \"")
+	if !ok {
+		return nil, errors.New("no version in cmd/internal/cli/cli.go")
+	}
+	r.version, _, _ = strings.Cut(rest, "\"")
+	return r, errors.Join(os.RemoveAll(r.out), os.MkdirAll(r.out, 0o755))
+}
+
+func output(dir, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// A file is one that is given to people.
+type file struct {
+	name string
+	mode int64
+	data []byte
+}
+
+// target makes what there is for one system and processor.
+func (r *release) target(t target) error {
+	log.Print("building for ", t)
+	files, err := r.build(t)
+	if err != nil {
+		return err
+	}
+	if err := r.sbom(t, files); err != nil {
+		return err
+	}
+	for _, name := range []string{"README.md", "SECURITY.md", "LICENSE"} {
+		data, err := os.ReadFile(filepath.Join(r.root, name))
+		if err != nil {
+			return err
+		}
+		files = append(files, file{name, 0o644, data})
+	}
+	if t.system == "windows" {
+		return r.zip(t, files)
+	}
+	if err := r.tar(t, files); err != nil || t.system != "linux" {
+		return err
+	}
+	return r.packages(t, files)
+}
+
+// build builds the programs, once.
+func (r *release) build(t target) (files []file, err error) {
+	if built := r.built[t]; built != nil {
+		return slices.Clone(built), nil
+	}
+	dir, err := os.MkdirTemp("", "ahp-release-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	for _, name := range programs {
+		path := filepath.Join(dir, name)
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid= -X ahprelay/cmd/internal/cli.commit="+r.commit[:8], "-o", path, "./cmd/"+name)
+		cmd.Dir, cmd.Stderr = r.root, os.Stderr
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+t.system, "GOARCH="+t.processor)
+		if err := cmd.Run(); err != nil {
+			return nil, err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if t.system == "windows" {
+			name += ".exe"
+		}
+		files = append(files, file{name, 0o755, data})
+	}
+	r.built[t] = slices.Clone(files)
+	return files, nil
+}
+
+// write puts a file among what is made.
+func (r *release) write(name string, data []byte) error {
+	r.made = append(r.made, name)
+	path := filepath.Join(r.out, name)
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644))
+}
+
+func (r *release) name(t target) string { return fmt.Sprintf("ahp-relay_%s_%v", r.version, t) }
+
+func (r *release) tar(t target, files []file) error {
+	data, err := r.tarOf(r.name(t)+"/", files, 0)
+	if err != nil {
+		return err
+	}
+	packed, err := gzipped(data)
+	if err != nil {
+		return err
+	}
+	return r.write(r.name(t)+".tar.gz", packed)
+}
+
+// tarOf is an archive of files, owned by somebody.
+func (r *release) tarOf(prefix string, files []file, owner int) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		header := &tar.Header{Name: prefix + f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: r.when, Format: tar.FormatPAX, Uid: owner, Gid: owner}
+		if strings.HasSuffix(f.name, "/") {
+			header.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.data); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close() // which writes the end
+	return b.Bytes(), err
+}
+
+func gzipped(data []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(data); err != nil {
+		return nil, err
+	}
+	err = w.Close()
+	return b.Bytes(), err
+}
+
+func (r *release) zip(t target, files []file) error {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, f := range files {
+		header := &zip.FileHeader{Name: r.name(t) + "/" + f.name, Method: zip.Deflate, Modified: r.when}
+		header.SetMode(os.FileMode(f.mode))
+		one, err := w.CreateHeader(header)
+		if err != nil {
+			return err
+		}
+		if _, err := one.Write(f.data); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return r.write(r.name(t)+".zip", b.Bytes())
+}
+
+// checksums writes those of all that was made, as sha256sum reads them.
+func (r *release) checksums() error {
+	slices.Sort(r.made)
+	var b strings.Builder
+	for _, name := range r.made {
+		f, err := os.Open(filepath.Join(r.out, name))
+		if err != nil {
+			return err
+		}
+		sum := sha256.New()
+		_, err = io.Copy(sum, f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%s  %s\n", hex.EncodeToString(sum.Sum(nil)), name)
+	}
+	return r.write("SHA256SUMS", []byte(b.String()))
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/goreleaser/nfpm/v2"
+	_ "github.com/goreleaser/nfpm/v2/deb" // which registers itself
+	"github.com/goreleaser/nfpm/v2/files"
+	_ "github.com/goreleaser/nfpm/v2/rpm"
+)
+
+// packages makes a .deb and a .rpm: the programs, units, and what stands where a package
+// puts it.
+func (r *release) packages(t target, built []file) error {
+	dir, err := os.MkdirTemp("", "ahp-release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var contents files.Contents
+	add := func(from, to string, mode os.FileMode, kind string) {
+		contents = append(contents, &files.Content{Source: from, Destination: to, Type: kind, FileInfo: &files.ContentFileInfo{Mode: mode, MTime: r.when}})
+	}
+	for _, f := range built {
+		path := filepath.Join(dir, f.name)
+		if err := os.WriteFile(path, f.data, 0o600); err != nil {
+			return err
+		}
+		switch {
+		case f.mode == 0o755:
+			add(path, "/usr/bin/"+f.name, 0o755, "")
+		default:
+			add(path, "/usr/share/doc/ahp-relay/"+f.name, 0o644, "")
+		}
+	}
+	packaging := filepath.Join(r.root, "packaging")
+	for _, unit := range []string{"ahp-relay.service", "ahp-host-agent@.service"} {
+		add(filepath.Join(packaging, "systemd", unit), "/usr/lib/systemd/system/"+unit, 0o644, "")
+	}
+	add(filepath.Join(packaging, "relay.env"), "/etc/ahp-relay/relay.env", 0o640, "config|noreplace")
+	for _, format := range []string{"deb", "rpm"} {
+		info := &nfpm.Info{
+			Name: "ahp-relay", Version: r.version, Arch: t.processor, Platform: t.system, Section: "net", Priority: "optional",
+			Maintainer: "The AHP relay's maintainers <maintainers@localhost>", Vendor: "AHP relay", License: "Apache-2.0", MTime: r.when,
+			Description: "Relay and host-agent for the Agent Host Protocol\nReach the AI agent host in your private network from browser, phone or editor.",
+			Overridables: nfpm.Overridables{
+				Contents: contents,
+				Scripts: nfpm.Scripts{
+					PostInstall: filepath.Join(packaging, "postinstall.sh"), PreRemove: filepath.Join(packaging, "preremove.sh"),
+				},
+				RPM: nfpm.RPM{BuildHost: "localhost", Compression: "gzip:9"},
+			},
+		}
+		if err := r.pack(format, nfpm.WithDefaults(info)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *release) pack(format string, info *nfpm.Info) error {
+	packager, err := nfpm.Get(format)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := packager.Package(info, &b); err != nil {
+		return err
+	}
+	return r.write(strings.TrimSpace(packager.ConventionalFileName(info)), b.Bytes())
+}
