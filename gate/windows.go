@@ -9,12 +9,21 @@ import (
 )
 
 // Windows is the gate that declines windowed delivery for its clients: since AHP
-// 1.1 they may ask with flowControl to get a channel in pieces of their own
-// (channel/frame), and hosts may decline. Pieces are each client's own, so that
-// nothing could be shared between those that watch the same. It takes flowControl
-// out of subscribe, and windows out of reconnect, before the host sees it; the
-// host then delivers as always. Raw connections (ahp-tcp:), for which there is no
-// other delivery, keep it.
+// 1.1 they may ask with flowControl to get a channel in pieces (channel/frame), for
+// which they give credit, and hosts may decline. It takes flowControl out of
+// subscribe, and windows out of reconnect, before the host sees it; the host then
+// delivers as always. Raw connections (ahp-tcp:), for which there is no other
+// delivery, keep it.
+//
+// Pieces that are alike would be shared like other messages, as long as clients ask
+// for the same: what decides is what they cost. To 50 viewers of one chat, 200
+// actions of 250 B take 0.14 MB of the host's line without windows and 0.17 with
+// them, over plain TCP (compressed, 0.05 either way), 0.20 s and 0.27 of the
+// host-agent's processor, and 0.17 s and 0.24 of the host's (make bench
+// ARGS=windows). A message in pieces cannot be changed on its way either, so that no
+// address in it would be minted and nothing left out for who may not see all of it.
+// And slow clients have credit of their own between relay and host-agent, which
+// holds the host back.
 //
 // What the client sends passes unchanged otherwise, also if it can be read in more
 // than one way.

@@ -20,6 +20,7 @@ var parts = []part{
 	{"fanout", fanout},
 	{"bursts", bursts},
 	{"uplink", uplink},
+	{"windows", windows},
 	{"latency", latency},
 	{"memory", memory},
 	{"large", large},
