@@ -50,6 +50,8 @@ func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 		h.sessionActionLocked(c, env)
 	case "terminal":
 		h.terminalActionLocked(env)
+	case "changeset":
+		h.changesetActionLocked(env)
 	case "canvas":
 		h.canvasActionLocked(c, env)
 	case "root":

@@ -111,7 +111,7 @@
 //	terminal          uses a tool with a terminal, which stays
 //	error             fails
 //	show everything   says parts of all kinds, one that nobody knows too
-//	edit, danger      asks before it changes two files; before a command that a judge warns of
+//	edit, danger      asks before it changes two files, which the session's changeset has then; before a command that a judge warns of
 //	ask               asks the user; also ask choice, ask url
 //	subagent          has another chat of the session do something
 //	hostile           says what a host that means harm would

@@ -29,14 +29,15 @@ type Host struct {
 	connCount int64
 	reverse   reverseCalls
 
-	sessions  catalog[*session]
-	terminals catalog[*terminal]
-	canvases  catalog[*canvas]
-	chats     map[string]*chat
-	deleted   []string // sessions deleted, oldest first
-	active    int      // sessions with a turn in progress
-	parts     int      // number of the latest response part
-	logSubs   int      // subscriptions to log channels
+	sessions   catalog[*session]
+	terminals  catalog[*terminal]
+	canvases   catalog[*canvas]
+	chats      map[string]*chat
+	changesets map[string]*changeset
+	deleted    []string // sessions deleted, oldest first
+	active     int      // sessions with a turn in progress
+	parts      int      // number of the latest response part
+	logSubs    int      // subscriptions to log channels
 
 	canvasCount  int           // canvases ever opened
 	canvasServer *canvasServer // nil until it is needed
@@ -61,15 +62,16 @@ func New(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	return &Host{
-		cfg:     cfg,
-		dialect: dialects[cfg.Protocol],
-		log:     cfg.Logger,
-		files:   files,
-		done:    make(chan struct{}),
-		conns:   make(map[*conn]bool),
-		timers:  make(map[*timer]bool),
-		clients: make(map[string]*client),
-		chats:   make(map[string]*chat),
+		cfg:        cfg,
+		dialect:    dialects[cfg.Protocol],
+		log:        cfg.Logger,
+		files:      files,
+		done:       make(chan struct{}),
+		conns:      make(map[*conn]bool),
+		timers:     make(map[*timer]bool),
+		clients:    make(map[string]*client),
+		chats:      make(map[string]*chat),
+		changesets: make(map[string]*changeset),
 	}, nil
 }
 

@@ -42,7 +42,7 @@ func (h *Host) rootStateLocked() rootState {
 			Models: []model{{
 				ID: "demo-model", Provider: providerName, Name: "Demo Model", MaxContextWindow: 128000,
 			}},
-			Capabilities: json.RawMessage(`{"multipleChats":{}}`),
+			Capabilities: json.RawMessage(`{"multipleChats":{"fork":true}}`),
 		}},
 		ActiveSessions: h.active,
 		Config: configState{

@@ -24,8 +24,9 @@ type session struct {
 	waiting     []inputRequest
 	clients     catalog[*activeClient]
 	mcp         []*mcpServer
-	announced   summary // as clients know it
-	announcer   *timer  // of the next root/sessionSummaryChanged; nil if none is due
+	changed     *changeset // nil: nothing was
+	announced   summary    // as clients know it
+	announcer   *timer     // of the next root/sessionSummaryChanged; nil if none is due
 }
 
 type summary struct {
@@ -71,6 +72,7 @@ type sessionState struct {
 	Meta               json.RawMessage   `json:"_meta,omitempty"`
 	InputNeeded        []inputRequest    `json:"inputNeeded,omitempty"`
 	ServerTools        json.RawMessage   `json:"serverTools"`
+	Changesets         []changesetInfo   `json:"changesets,omitempty"`
 
 	// On hosts with MCP servers only.
 	Customizations []any `json:"customizations,omitzero"`
@@ -108,6 +110,7 @@ func (s *session) state(o offer) sessionState {
 		WorkingDirectories: s.directories,
 		InputNeeded:        s.waiting,
 		ServerTools:        serverTools,
+		Changesets:         s.changesets(),
 	}
 	if len(s.directories) > 0 {
 		state.Config = &sessionConfig
@@ -255,6 +258,9 @@ func (h *Host) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 	}
 	for _, v := range s.canvases() {
 		h.canvases.remove(v.channel)
+	}
+	if s.changed != nil {
+		delete(h.changesets, s.changed.uri)
 	}
 	h.sessions.remove(s.uri)
 	h.deleted = append(h.deleted, s.uri)

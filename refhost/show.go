@@ -135,6 +135,10 @@ func (s *script) ask(ready toolReadyAction, name, display string) {
 	case <-s.chat.session.host.done:
 		return
 	}
+	if approved && ready.Edits != nil {
+		s.changeSession(changedFile{ID: "file:///demo/shop/session.go", Edit: json.RawMessage("{" + editOf + "}")},
+			changedFile{ID: "file:///demo/shop/session_test.go", Edit: json.RawMessage("{" + newFileOf + "}")})
+	}
 	if approved {
 		s.completeTool(ready.ToolCallID, "Done", textContent{"text", "ok"})
 		s.say("Done, as you allowed.")
@@ -142,6 +146,13 @@ func (s *script) ask(ready toolReadyAction, name, display string) {
 		s.say("Then not.")
 	}
 	s.complete()
+}
+
+func (s *script) changeSession(files ...changedFile) {
+	h := s.chat.session.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.chat.session.changeLocked(files...)
 }
 
 const (

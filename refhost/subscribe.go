@@ -134,6 +134,9 @@ func (h *Host) stateLocked(c *conn, uri string, v view) (any, error) {
 	if t, ok := h.terminals.get(uri); ok {
 		return t.state(), nil
 	}
+	if c := h.changesets[uri]; c != nil {
+		return c.state(), nil
+	}
 	return nil, h.noSessionLocked(uri)
 }
 

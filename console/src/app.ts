@@ -552,6 +552,35 @@ export class App {
     this.perform(this.chatUri, { type: 'chat/turnCancelled', turnId: turn.id, duration });
   }
 
+  /** Says once more what a turn began with. */
+  again(turn: Json): void {
+    this.send(text(turn.message?.text), array(turn.message?.attachments).filter((a) => a?.type === 'embeddedResource'));
+  }
+
+  /** Forgets all that came after a turn. */
+  backTo(turn: Json): void {
+    this.perform(this.chatUri, { type: 'chat/truncated', turnId: turn.id });
+  }
+
+  /** Whether the agent of the open session can go on from a turn in another chat. */
+  get mayFork(): boolean {
+    const provider = this.link?.store.get(this.session)?.provider;
+    return Boolean(this.link?.store.agents.find((a) => a?.provider === provider)?.capabilities?.multipleChats?.fork);
+  }
+
+  /** Goes on from a turn in another chat of the session. */
+  async fork(turn: Json): Promise<void> {
+    const { session, chatUri } = this;
+    const chat = `ahp-chat:/${randomId()}`;
+    try {
+      await this.request('createChat', { channel: session, chat, source: { kind: 'fork', chat: chatUri, turnId: turn.id } });
+      if (this.session === session) this.chooseChat(chat);
+    } catch (err) {
+      this.composerNote = `No other chat was made: ${(err as Error).message}`;
+    }
+    this.draw();
+  }
+
   resume(turn: Json): void {
     this.perform(this.chatUri, { type: 'chat/turnResume', turnId: turn.id });
   }

@@ -11,7 +11,11 @@ function begin({ theme, readOnly }: any, port: MessagePort): void {
     fontFamily: 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace',
     linkHandler: { activate: () => {} }, // links of programs lead nowhere
   });
-  document.body.style.background = theme.background;
+  const dress = (now: any) => {
+    terminal.options.theme = now;
+    document.body.style.background = now.background;
+  };
+  dress(theme);
   const fit = new FitAddon();
   terminal.loadAddon(fit);
   terminal.open(document.body);
@@ -24,6 +28,7 @@ function begin({ theme, readOnly }: any, port: MessagePort): void {
   terminal.onData((input) => port.postMessage({ input }));
   port.onmessage = ({ data }) => {
     if (data.reset) terminal.reset();
+    if (data.theme) dress(data.theme);
     if (typeof data.write === 'string') terminal.write(data.write, () => { document.body.dataset.printed = String(Number(document.body.dataset.printed ?? 0) + data.write.length); });
     if (typeof data.readOnly === 'boolean') terminal.options.disableStdin = data.readOnly;
   };

@@ -116,8 +116,10 @@ func TestConsoleStates(t *testing.T) {
 	p.seen("everything")
 
 	p.approves()
+	p.looks()
 	p.asks()
 	p.queues()
+	p.forks()
 
 	// Another chat, of another agent.
 	p.say("subagent")
@@ -172,6 +174,47 @@ func (p *page) approves() {
 	p.seen("approve-danger-armed")
 	p.click(lastTurn + " .question button.armed")
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+}
+
+// looks looks at what the agent has changed, and at a terminal of its.
+func (p *page) looks() {
+	p.t.Helper()
+	p.click("[aria-label=Work] .chip")
+	p.wants("#beside .diff", "func newSession(now time.Time)")
+	p.wants("#beside", "2 files, 0 looked at")
+	p.seen("changes")
+	p.click("#beside .edit:first-child input[type=checkbox]")
+	p.wants("#beside", "2 files, 1 looked at")
+	p.click("#beside .edit:last-child button")
+	p.wants("#beside", "Reverted.")
+	p.wants("#beside", "1 file,")
+	p.click("#beside .changes > .row button")
+	p.wants("#beside", "Nothing has changed.")
+	p.click("#beside-hide")
+
+	p.say("terminal")
+	p.wants(lastTurn+" .parts", "Terminal done.")
+	p.click(lastTurn + " .tool summary")
+	p.click(lastTurn + " .tool .chip")
+	f := p.newFrame("/terminal.html", "document.body.dataset.printed > 0")
+	f.wants(".xterm-rows", "hello from the terminal")
+	if got := eval[string](f, "self.origin"); got != "null" {
+		p.t.Errorf("the terminal has the origin %s", got)
+	}
+	p.do(chromedp.SendKeys(chromedp.CSS("#beside .keys button:nth-child(3)"), "")) // is there to be pressed
+	p.seen("terminal")
+	p.click("#beside-hide")
+}
+
+// forks goes on from a turn in another chat, and forgets what came after one.
+func (p *page) forks() {
+	p.t.Helper()
+	turns := p.count("#turns > article")
+	p.click("#turns > article:nth-child(2) .foot .menu summary")
+	p.click("#turns > article:nth-child(2) .menu-items button")
+	p.until("another chat, with two turns", patience, func() bool { return p.count("#turns > article") == 2 && p.count(".chat-chip") == 2 })
+	p.click(".chat-chip")
+	p.until("the first chat", patience, func() bool { return p.count("#turns > article") == turns })
 }
 
 // asks answers the agent's questions.
@@ -282,5 +325,31 @@ func TestConsoleMany(t *testing.T) {
 		before := p.count("#turns > article")
 		p.click("#earlier")
 		p.until("earlier turns", patience, func() bool { return p.count("#turns > article") > before })
+	}
+}
+
+// TestConsoleWithoutRelay opens the console where there is no relay to be
+// reached: it opens, and says so.
+func TestConsoleWithoutRelay(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStack(t)
+	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	p.enter("#prompt", "a thought")
+	p.until("the page to be kept", patience, func() bool { return eval[bool](p, "navigator.serviceWorker.controller !== null") })
+	s.proxy.cut()
+	p.do(chromedp.Reload())
+	p.wants("#hosts-note", "The relay cannot be reached.")
+	p.wants("#chat-note", "opens when the host is there")
+	if got := eval[string](p, "JSON.stringify(performance.getEntriesByType('resource').filter((e) => e.transferSize > 0 && !e.name.includes('/api/')).map((e) => e.name))"); got != "[]" {
+		t.Errorf("the network gave %s", got)
+	}
+	s.proxy.restore()
+	p.wants("#status-text", "Live")
+	p.wants("#turns", "Done. 500 runs")
+	if got := eval[string](p, "document.querySelector('#prompt').value"); got != "a thought" {
+		t.Errorf("of what was written there is %q", got)
 	}
 }

@@ -16,7 +16,7 @@ export function Inbox({ now }: { now: number }) {
   const many = app.hosts.length > 1;
   const minute = Math.floor(now / 30_000); // rows are drawn again this often, for their times
   return (
-    <div class="side" role={app.session ? 'complementary' : 'main'} aria-label="Sessions">
+    <div class="side" role="navigation" aria-label="Sessions">
       <div class="side-head">
         <div class="search"><Icon name="search" />
           <input id="search" type="search" placeholder="Search sessions" aria-label="Search sessions" value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>

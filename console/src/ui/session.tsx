@@ -29,7 +29,7 @@ export function Session({ now }: { now: number }) {
   const chat = link?.store.get(chatUri);
   const agent = agentName(state ?? link?.store.sessions.get(session));
   return (
-    <div class="chat" role={session ? 'main' : 'region'} aria-labelledby="chat-title">
+    <div class="chat" role="region" aria-labelledby="chat-title">
       <Head agent={agent} state={state} />
       <Log key={`${app.host} ${session} ${chatUri}`} chat={chat} agent={agent} now={now} />
       {chat && app.readOnly && <p id="looking" class="looking">You can look at this, and change nothing. Good until {when(app.grant?.expires, now)}.</p>}

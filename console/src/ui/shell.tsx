@@ -26,12 +26,12 @@ export function Shell({ now }: { now: number }) {
       <Bar now={now} />
       {!hasToken && <Gate />}
       {hasToken && (
-        <div id="app" class="app">
+        <main id="app" class="app">
           <Inbox now={now} />
           <Session now={now} />
           <CanvasPane />
           <SidePane />
-        </div>
+        </main>
       )}
       <Swap now={now} />
       <Dialogs now={now} />

@@ -11,6 +11,12 @@ function printed(state: Json): string {
   return array(state.content).map((p) => (p?.type === 'command' ? p.output : p?.value) ?? '').join('');
 }
 
+function theme() {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name: string) => style.getPropertyValue(name).trim();
+  return { background: colour('--sunk'), foreground: colour('--ink'), cursor: colour('--accent') };
+}
+
 export function Terminal({ channel, state }: { channel: string; state: Json }) {
   const frame = useRef<HTMLIFrameElement>(null);
   const port = useRef<MessagePort | null>(null);
@@ -32,9 +38,7 @@ export function Terminal({ channel, state }: { channel: string; state: Json }) {
     port.current = port1;
     shown.current = '';
     port1.onmessage = ({ data }) => heard(data);
-    const style = getComputedStyle(document.documentElement);
-    const colour = (name: string) => style.getPropertyValue(name).trim();
-    frame.current!.contentWindow!.postMessage({ theme: { background: colour('--sunk'), foreground: colour('--ink'), cursor: colour('--accent') }, readOnly: !may }, '*', [port2]);
+    frame.current!.contentWindow!.postMessage({ theme: theme(), readOnly: !may }, '*', [port2]);
     print();
   };
   // Whoever speaks there may type into this one terminal and say how large it is, as the user may.
@@ -47,7 +51,15 @@ export function Terminal({ channel, state }: { channel: string; state: Json }) {
   };
   useLayoutEffect(print);
   useEffect(() => { port.current?.postMessage({ readOnly: !may }); }, [may]);
-  useEffect(() => () => port.current?.close(), []);
+  useEffect(() => {
+    const dark = matchMedia('(prefers-color-scheme: dark)');
+    const dress = () => port.current?.postMessage({ theme: theme() });
+    dark.addEventListener('change', dress);
+    return () => {
+      dark.removeEventListener('change', dress);
+      port.current?.close();
+    };
+  }, []);
   const ended = state.lifecycle?.exitCode ?? state.exitCode;
   return (
     <div class="terminal">

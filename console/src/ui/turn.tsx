@@ -4,7 +4,7 @@ import { app } from '../app';
 import { array, text, type Pending } from '../store';
 import type { Json } from '../reduce';
 import { lasted, roughly, when } from '../words';
-import { Copy, Icon } from './bits';
+import { Copy, Icon, Menu } from './bits';
 import { Markdown } from './markdown';
 import { memo } from './memo';
 import { Question } from './question';
@@ -39,7 +39,7 @@ export const Turn = memo(({ turn, agent, channel, pending, active, live, connect
       )}
       <div class="outcome">
         <Outcome turn={turn} pending={pending} last={last} connected={connected} readOnly={readOnly} />
-        {!active && !pending && turn.state && <Foot turn={turn} parts={parts} />}
+        {!active && !pending && turn.state && <Foot turn={turn} parts={parts} last={last} may={connected && !readOnly} />}
       </div>
     </article>
   );
@@ -130,9 +130,21 @@ function SignInAgain() {
   return <button type="button" class="primary" onClick={() => app.open({ kind: 'sign-in', link, agent, resources })}>Sign in to {text(resources[0].resource_name) || resources[0].resource}</button>;
 }
 
-function Foot({ turn, parts }: { turn: Json; parts: Json[] }) {
+function Foot({ turn, parts, last, may }: { turn: Json; parts: Json[]; last: boolean; may: boolean }) {
   const { inputTokens, outputTokens, model } = turn.usage ?? {};
   const said = parts.filter((p) => p.kind === 'markdown').map((p) => text(p.content)).join('\n\n');
   const facts = [text(model), inputTokens !== undefined || outputTokens !== undefined ? `${roughly(inputTokens ?? 0)} → ${roughly(outputTokens ?? 0)} tokens` : '', lasted(turn.duration)].filter(Boolean);
-  return <p class="foot dim">{said && <Copy text={() => said} label="Copy the answer" />}{facts.join(' · ')}</p>;
+  return (
+    <div class="foot dim">
+      {said && <Copy text={() => said} label="Copy the answer" />}
+      <span>{facts.join(' · ')}</span>
+      {may && (
+        <Menu label="More about this turn">
+          {last && <button type="button" onClick={() => app.again(turn)}>Say it once more</button>}
+          {app.mayFork && <button type="button" onClick={() => app.fork(turn)}>Go on from here in another chat</button>}
+          {!last && <button type="button" class="danger" onClick={() => { if (confirm('All that came after this is forgotten.')) app.backTo(turn); }}>Forget what came after</button>}
+        </Menu>
+      )}
+    </div>
+  );
 }
