@@ -33,17 +33,30 @@ type canvasWorld struct {
 
 func newCanvasWorld(t testing.TB, canvas contentproxy.Config, canvases ...refhost.Canvas) *canvasWorld {
 	t.Helper()
+	return newCanvasWorldWith(t, func(cfg *hostagent.Config) { cfg.Canvas = canvas }, canvases...)
+}
+
+// newCanvasWorldWith is newCanvasWorld, with a host-agent that is changed.
+func newCanvasWorldWith(t testing.TB, change func(*hostagent.Config), canvases ...refhost.Canvas) *canvasWorld {
+	t.Helper()
+	return newCanvasWorldAt(t, gateway.RelayConfig{}, change, canvases...)
+}
+
+// newCanvasWorldAt is newCanvasWorldWith, with a relay that is as it says.
+func newCanvasWorldAt(t testing.TB, relay gateway.RelayConfig, change func(*hostagent.Config), canvases ...refhost.Canvas) *canvasWorld {
+	t.Helper()
+	relay.Gateway.CanvasDomain = "http://localhost:0"
 	host, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Canvases = canvases })
 	var meter *stack.Meter
-	relay := gateway.RelayConfig{Gateway: gateway.Config{CanvasDomain: "http://localhost:0"}}
-	s := startStackWith(t, stack.Config{Upstream: server.URL(), NATSOverTCP: true, Relay: relay}, func(relay *stack.Stack, cfg *hostagent.Config) (err error) {
+	s := startStackWith(t, stack.Config{DataDir: relay.DataDir, Upstream: server.URL(), NATSOverTCP: true, Relay: relay}, func(relay *stack.Stack, cfg *hostagent.Config) (err error) {
 		if meter == nil { // else the host-agent is started again
 			if meter, err = stack.NewMeter(relay.Relay.NATSAddr().String()); err != nil {
 				return err
 			}
 			t.Cleanup(meter.Close)
 		}
-		cfg.Canvas, cfg.NATSURLs = canvas, []string{"nats://" + meter.Addr()}
+		cfg.NATSURLs = []string{"nats://" + meter.Addr()}
+		change(cfg)
 		return nil
 	})
 	w := &canvasWorld{t, host, s, meter, flowVars("demo", "ca17a500")["session"]}

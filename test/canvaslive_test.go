@@ -21,6 +21,8 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/contentproxy"
+	"ahprelay/gateway"
+	"ahprelay/hostagent"
 	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 )
@@ -171,8 +173,14 @@ var large = bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16)
 // liveApp opens a canvas at an application, and a page of it in a browser.
 func liveApp(t *testing.T, change func(*auth.Client)) (w *canvasWorld, a *app, c *refclient.Client, channel string, b *browser, base string) {
 	t.Helper()
+	return liveAppWith(t, change, func(*hostagent.Config) {})
+}
+
+// liveAppWith is liveApp, with a host-agent that is changed.
+func liveAppWith(t *testing.T, change func(*auth.Client), agent func(*hostagent.Config)) (w *canvasWorld, a *app, c *refclient.Client, channel string, b *browser, base string) {
+	t.Helper()
 	a = newApp(t)
-	w = newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{ID: "app", URL: a.URL + "/start?x=1#frag"})
+	w = newCanvasWorldWith(t, agent, refhost.Canvas{ID: "app", URL: a.URL + "/start?x=1#frag"})
 	channel = w.open("app")
 	c = w.clientWith("c", change)
 	b = w.browser()
@@ -494,5 +502,148 @@ func TestCanvasLiveRevoked(t *testing.T) {
 	ws.ends()
 	if got := b.open(base + "/start"); got.status != http.StatusGone {
 		t.Errorf("revoked: %d %q", got.status, got.body)
+	}
+}
+
+// TestCanvasLiveOwner has the host's owner say what clients may do.
+func TestCanvasLiveOwner(t *testing.T) {
+	t.Parallel()
+	t.Run("read", func(t *testing.T) {
+		t.Parallel()
+		_, _, _, _, b, base := liveAppWith(t, nil, func(cfg *hostagent.Config) { cfg.CanvasLive = hostagent.CanvasRead })
+		if got := b.send("POST", base+"/echo", map[string]string{"Origin": base}, nil); got.status != http.StatusMethodNotAllowed {
+			t.Errorf("POST: %d", got.status)
+		}
+		if _, status := b.dial(base, base); status != http.StatusForbidden {
+			t.Errorf("a socket: %d", status)
+		}
+	})
+	t.Run("sockets", func(t *testing.T) {
+		t.Parallel()
+		_, _, _, _, b, base := liveAppWith(t, func(c *auth.Client) { c.Access = auth.AccessRead }, func(cfg *hostagent.Config) { cfg.CanvasSockets = true })
+		if got := b.socket(base).say("x"); got != "echo x" {
+			t.Errorf("socket: %q", got)
+		}
+		if got := b.send("POST", base+"/echo", map[string]string{"Origin": base}, nil); got.status != http.StatusMethodNotAllowed {
+			t.Errorf("POST: %d", got.status)
+		}
+	})
+	t.Run("off", func(t *testing.T) {
+		t.Parallel()
+		w := newCanvasWorldWith(t, func(cfg *hostagent.Config) { cfg.CanvasLive = hostagent.CanvasOff }, refhost.Canvas{ID: "app", URL: newApp(t).URL})
+		c, channel := w.client("c"), w.open("app")
+		ask := map[string]any{"channel": channel, "uri": w.show(c, channel)}
+		_, err := w.try(c, "relay/canvasTicket", ask)
+		wantRPCError(t, err, ahp.CodePermissionDenied)
+		if _, err := w.read(c, channel, ask["uri"].(string)); err != nil {
+			t.Errorf("in band: %v", err)
+		}
+	})
+	t.Run("ports", func(t *testing.T) {
+		t.Parallel()
+		a := newApp(t)
+		_, port, _ := net.SplitHostPort(a.Listener.Addr().String())
+		w := newCanvasWorld(t, contentproxy.Config{DenyPorts: []string{port}}, refhost.Canvas{ID: "app", URL: a.URL})
+		c, channel := w.client("c"), w.open("app")
+		if url := w.show(c, channel); !strings.HasPrefix(url, "http:") { // it means nothing to clients
+			t.Errorf("a denied port is at %s", url)
+		}
+		ticket, err := w.try(c, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/app-1/"})
+		var got struct{ URL string }
+		if err == nil && json.Unmarshal(ticket, &got) == nil {
+			if page := w.browser().open(got.URL); strings.Contains(page.body, "<p>app") {
+				t.Errorf("a denied port: %d %q", page.status, page.body)
+			}
+		}
+	})
+}
+
+// TestCanvasLiveElsewhere has the host say addresses that are not literally those
+// of its loopback interface: nothing there is reached.
+func TestCanvasLiveElsewhere(t *testing.T) {
+	t.Parallel()
+	a := newApp(t)
+	_, port, _ := net.SplitHostPort(a.Listener.Addr().String())
+	var canvases []refhost.Canvas
+	for i, host := range []string{"0.0.0.0", "127.1", "2130706433", "0x7f000001", "[::ffff:127.0.0.1]", "localhost.", "LOCALHOST", "a.localhost", "127.0.0.2", "user@127.0.0.1", "localtest.me"} {
+		canvases = append(canvases, refhost.Canvas{ID: fmt.Sprint("app", i), URL: "http://" + host + ":" + port + "/"})
+	}
+	canvases = append(canvases, refhost.Canvas{ID: "tls", URL: "https://localhost:" + port + "/"}, refhost.Canvas{ID: "file", URL: "file:///etc/passwd"})
+	w := newCanvasWorld(t, contentproxy.Config{}, canvases...)
+	c := w.client("c")
+	for _, canvas := range canvases {
+		channel := w.open(canvas.ID)
+		if url := w.show(c, channel); url != canvas.URL {
+			t.Errorf("%s is at %s", canvas.URL, url)
+		}
+		ticket, err := w.try(c, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/" + strings.TrimPrefix(channel, "ahp-canvas:/") + "/"})
+		var got struct{ URL string }
+		if err == nil && json.Unmarshal(ticket, &got) == nil {
+			if page := w.browser().open(got.URL); strings.Contains(page.body, "<p>app") {
+				t.Errorf("%s: %d %q", canvas.URL, page.status, page.body)
+			}
+		}
+	}
+}
+
+// TestCanvasLiveKicked has the host's owner send a client away.
+func TestCanvasLiveKicked(t *testing.T) {
+	t.Parallel()
+	control := hostagent.Control{Path: t.TempDir() + "/control"}
+	w, _, _, channel, b, base := liveAppWith(t, nil, func(cfg *hostagent.Config) { cfg.Control = control.Path })
+	events, ws := w.events(b, base), b.socket(base)
+	events.next()
+	ws.say("x")
+	if _, err := control.KickSubject(t.Context(), "ada", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	events.ends()
+	ws.ends()
+	if got := b.open(base + "/start"); got.status != http.StatusForbidden {
+		t.Errorf("kicked, a canvas %s: %d %q", channel, got.status, got.body)
+	}
+}
+
+// TestCanvasLiveCluster has another relay than that which gave the ticket serve
+// the page.
+func TestCanvasLiveCluster(t *testing.T) {
+	t.Parallel()
+	a, keys, first := newApp(t), t.TempDir(), freePort(t)
+	config := gateway.RelayConfig{
+		DataDir: copyKeys(t, keys), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, NATSListen: "127.0.0.1:0",
+		ClusterListen: first, Gateway: gateway.Config{CanvasDomain: "http://localhost:0"},
+	}
+	other, err := gateway.StartRelay(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	config.DataDir, config.ClusterListen, config.ClusterRoutes = keys, freePort(t), []string{first}
+	w := newCanvasWorldAt(t, config, func(*hostagent.Config) {}, refhost.Canvas{ID: "app", URL: a.URL + "/start"})
+	c, channel, b := w.client("c"), w.open("app"), w.browser()
+	ask := map[string]any{"channel": channel, "uri": w.show(c, channel)}
+	one, two := mustURL(t, w.ticket(c, ask)), mustURL(t, w.ticket(c, ask))
+	if one.Host != two.Host || one.Path == two.Path {
+		t.Fatalf("tickets %s and %s: want one origin", one, two)
+	}
+	elsewhere := func(u *url.URL) string {
+		at := *u
+		at.Host = u.Hostname() + ":" + mustURL(t, other.URL()).Port()
+		return at.String()
+	}
+	// It may have to hear of the host first.
+	page := b.open(one.String())
+	deadline := time.Now().Add(stepTime)
+	for page.status = 0; page.status != http.StatusOK && time.Now().Before(deadline); {
+		page = b.open(elsewhere(mustURL(t, "http://"+one.Host+"/start")))
+	}
+	if page.status != http.StatusOK || page.body != "<p>app /start" {
+		t.Errorf("a page at the other relay: %d %q", page.status, page.body)
+	}
+	if page := w.browser().open(elsewhere(two)); page.status != http.StatusOK {
+		t.Errorf("a ticket at the other relay: %d %q", page.status, page.body)
+	}
+	if got := b.socket(elsewhere(mustURL(t, "http://"+one.Host))).say("x"); got != "echo x" {
+		t.Errorf("a socket at the other relay: %q", got)
 	}
 }
