@@ -87,6 +87,7 @@ func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte
 		return payload, again
 	}
 	payload, batch := l.mux.next(size, now)
+	l.mux.share.left(number, now)
 	if again.IsZero() || !batch.IsZero() && batch.Before(again) {
 		again = batch
 	}
@@ -151,6 +152,7 @@ func (l *agentLink) Released(number uint64) (more bool) {
 			more = true
 		}
 	}
+	more = l.mux.released(number) || more
 	l.agent.eased()
 	return more && l.waits()
 }

@@ -27,7 +27,7 @@ const (
 	bytesQueue = 256 << 10
 
 	// bytesPiece is the most that is one frame.
-	bytesPiece = 32 << 10
+	bytesPiece = 16 << 10
 )
 
 // CloseBytes is the code of a stream of bytes that ended in good order.

@@ -100,7 +100,8 @@
 //
 // A connection whose Open names a canvas carries no messages but bytes, each way: its frames
 // are pieces of a stream, and at either end it is a [ByteConn]. It has half the credit, so
-// that what it lets wait is less, and takes its turns like any other. Relays open them only
+// that what it lets wait is less, and takes its turns like any other. All of them have a share of
+// the link, so that what others send does not wait behind a download (share.go). Relays open them only
 // where the host-agent's hello has [link.FeatureCanvas].
 //
 // # Order of locks

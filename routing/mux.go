@@ -63,6 +63,8 @@ type stream struct {
 	owed   int  // cost of the other direction's that were written and not credited yet
 	unpaid int  // cost of the other direction's that came and were not credited yet
 	window int  // what the peer may send ahead
+	bytes  bool // it carries bytes, which have a share of the link
+	shares bool // and waits for room in that
 	ready  bool // waits for its turn in mux.turns
 	ended  bool // the close record is queued: nothing more is taken
 	left   bool // it has been sent: the peer may use the number anew
@@ -77,6 +79,7 @@ type stream struct {
 
 // ofBytes has the stream carry bytes: it has a window of its own, each way.
 func (s *stream) ofBytes() {
+	s.bytes = true
 	s.credit, s.window = min(s.credit, bytesWindow), min(s.window, bytesWindow)
 }
 
@@ -154,6 +157,7 @@ type mux struct {
 	turns   fifo[*stream] // streams that have something to send, next first
 	chunks  chunkTable    // parts of messages that the relay has; of host-agents only
 	batch   batch         // references that wait for company
+	share   share         // of streams of bytes
 	closed  []uint64      // connections whose close record has left, since the owner last looked
 	freed   []*stream     // scratch of flushBatch
 }
@@ -268,9 +272,22 @@ func (m *mux) schedule(s *stream) {
 	case m.sendable(s):
 		s.ready = true
 		m.turns.push(s)
-	case s.items.len() > 0:
+	case s.items.len() == 0:
+	case s.bytes && !m.share.room():
+		m.share.wait(s)
+	default:
 		s.items.at(0).chunk.wait(s)
 	}
+}
+
+// released notes that the peer has packets up to a number, and reports whether
+// streams go on that waited for that.
+func (m *mux) released(number uint64) (more bool) {
+	for _, s := range m.share.released(number, time.Now()) {
+		m.schedule(s)
+		more = true
+	}
+	return more
 }
 
 // sendable reports whether a stream's first item may leave.
@@ -287,7 +304,7 @@ func (m *mux) sendable(s *stream) bool {
 	case it.chunk != nil && !it.chunk.sent:
 		return false // sendChunk goes on
 	}
-	return it.raw != nil || s.credit > 0 // grant goes on
+	return it.raw != nil || s.credit > 0 && (!s.bytes || m.share.room()) // grant goes on, or released
 }
 
 // next returns the next payload of about size bytes, behind room for the
@@ -402,6 +419,9 @@ func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 		b = appendBytes(appendRecord(b, recordFragment, s.conn, flags), it.frame[:n])
 	}
 	s.spend(n + pieceCost)
+	if s.bytes {
+		m.share.leaving += n
+	}
 	if n < len(it.frame) {
 		s.queued -= n
 		m.counted(it, -n)

@@ -219,13 +219,14 @@ func (r *Relay) number() (uint64, error) {
 }
 
 // Next implements [link.Traffic].
-func (r *Relay) Next(_ uint64, size int, now time.Time) (payload []byte, again time.Time) {
+func (r *Relay) Next(number uint64, size int, now time.Time) (payload []byte, again time.Time) {
 	if size == 0 {
 		return nil, time.Time{} // host-agents wait for nothing
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	payload, again = r.mux.next(size, now)
+	r.mux.share.left(number, now)
 	for _, number := range r.mux.closed {
 		if c := r.conns[number]; c != nil {
 			c.sentClose = true
@@ -237,7 +238,14 @@ func (r *Relay) Next(_ uint64, size int, now time.Time) (payload []byte, again t
 }
 
 // Released implements [link.Traffic].
-func (r *Relay) Released(uint64) (more bool) { return false }
+func (r *Relay) Released(number uint64) (more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mux.share.sent.len() == 0 {
+		return false
+	}
+	return r.mux.released(number)
+}
 
 // Body implements [link.RelayTraffic].
 func (r *Relay) Body(payload []byte) {

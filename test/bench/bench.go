@@ -31,6 +31,7 @@ var parts = []part{
 	{"flap", flap},
 	{"storm", storm},
 	{"console", consolePart},
+	{"canvas", canvas},
 }
 
 // Names returns the names of all parts.

@@ -1,0 +1,59 @@
+package routing
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestShare has streams of bytes fill a line: it is used, and what is sent behind
+// them is there soon after what it takes the line for one piece.
+func TestShare(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := rapid.Float64Range(250_000, 100e6).Draw(t, "bytes a second")
+		way := time.Duration(rapid.IntRange(1, 150).Draw(t, "ms there and back")) * time.Millisecond
+		var h share
+		now := time.Unix(0, 0)
+		free := now // when the line is
+		type arrival struct {
+			number uint64
+			at     time.Time
+		}
+		var line []arrival
+		var number uint64
+		var behind time.Duration
+		arrived, since := 0, now.Add(15*time.Second)
+		end := since.Add(10 * time.Second)
+		for now.Before(end) {
+			for h.room() {
+				number++
+				h.leaving = bytesPiece
+				h.left(number, now)
+				if free.Before(now) {
+					free = now
+				}
+				free = free.Add(time.Duration(float64(bytesPiece) / rate * 1e9))
+				line = append(line, arrival{number, free.Add(way)})
+			}
+			if now.After(since) {
+				behind = max(behind, free.Sub(now))
+				arrived += bytesPiece
+			}
+			now = line[0].at
+			h.released(line[0].number, now)
+			line = line[1:]
+		}
+		used := float64(arrived) / end.Sub(since).Seconds()
+		possible := min(rate, mostWindow/(way.Seconds()+bytesPiece/rate))
+		if used < 0.6*possible {
+			t.Errorf("%.0f bytes a second of %.0f were used", used, possible)
+		}
+		if most := 3*shareDelay + time.Duration(float64(4*bytesPiece)/rate*1e9); behind > most {
+			t.Errorf("what comes next waits for %v; want at most %v", behind, most)
+		}
+		if h.out > mostWindow+bytesPiece {
+			t.Errorf("%d bytes are on their way", h.out)
+		}
+	})
+}

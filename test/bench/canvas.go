@@ -1,0 +1,372 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/test/hostrpc"
+	"ahprelay/test/procs"
+	"ahprelay/test/refclient"
+)
+
+// Sizes of what a canvas shows.
+const (
+	canvasModules = 300
+	canvasModule  = 20 << 10
+	canvasLarge   = 64 << 20
+)
+
+// canvas is what it costs to see an application of the host's machine through a
+// relay, and what that costs another client of the host.
+func canvas(l *lab) ([]Figure, error) {
+	large := canvasLarge
+	if l.o.Tiny {
+		large = 1 << 20
+	}
+	app := canvasApp(large)
+	l.ends = append(l.ends, app.Close)
+	w, err := l.canvasWorld(app.URL)
+	if err != nil {
+		return nil, err
+	}
+	straight := &canvasWay{base: app.URL, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	var m [2]canvasSeries
+	var alone, beside [2]series
+	err = l.rounds(func(int) error {
+		for i, way := range []*canvasWay{straight, w.way} {
+			if err := way.measure(l, &m[i], large); err != nil {
+				return err
+			}
+		}
+		before, err := w.keystrokes(l, nil)
+		if err != nil {
+			return err
+		}
+		during, err := w.keystrokes(l, func(ctx context.Context) error { return w.way.download(ctx) })
+		for i := range before {
+			alone[i], beside[i] = append(alone[i], before[i]), append(beside[i], during[i])
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	const direct = "straight on the host"
+	figures := []Figure{
+		newFigure("echo of 100 B over a canvas's WebSocket, p50", "ms", m[1].echo).beside(direct, m[1].echo, m[0].echo).means("What is typed into an application is there as soon as in a chat."),
+		newFigure("request and answer of AHP on the same way, p50", "ms", alone[0]),
+		newFigure("a download", "MB/s", m[1].download).beside(direct, m[1].download, m[0].download).means("Large files come at the pace of the network."),
+		newFigure(fmt.Sprintf("%d modules of %d KiB, %d at a time", canvasModules, canvasModule>>10, canvasAtOnce), "ms", m[1].modules).beside(direct, m[1].modules, m[0].modules).means("What a development server's page loads beside what it takes to run it; none is refused."),
+	}
+	for i, name := range []string{"p50", "p99"} {
+		added := beside[i].less(alone[i])
+		f := newFigure("request and answer of another client during a download, added "+name, "ms", added).beside("without it", beside[i], alone[i])
+		if i == 1 {
+			f = f.want(atMost(20)).means("Who types next to a download hardly notices.")
+		}
+		figures = append(figures, f)
+	}
+	return figures, nil
+}
+
+// canvasApp is an application: modules, a download, and an echo.
+func canvasApp(large int) *httptest.Server {
+	module, all := bytes.Repeat([]byte("export const a = 1;\n"), canvasModule/20), bytes.Repeat([]byte("x"), large)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/module/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript")
+		_, _ = w.Write(module)
+	})
+	mux.HandleFunc("/large", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "large.bin", time.Time{}, bytes.NewReader(all))
+	})
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer func() { _ = ws.CloseNow() }()
+		for {
+			kind, message, err := ws.Read(r.Context())
+			if err != nil || ws.Write(r.Context(), kind, message) != nil {
+				return
+			}
+		}
+	})
+	return httptest.NewServer(mux)
+}
+
+// A canvasWorld is a host with a canvas, a client that is shown it, and another.
+type canvasWorld struct {
+	way   *canvasWay
+	other *refclient.Client
+}
+
+// canvasSession is where the canvas is opened.
+const canvasSession = "demo:/notes"
+
+func (l *lab) canvasWorld(app string) (*canvasWorld, error) {
+	address, err := procs.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	config, err := json.Marshal(hostrpc.Config{Canvases: []hostrpc.Canvas{{ID: "notes"}, {ID: "app", URL: app + "/"}}})
+	if err != nil {
+		return nil, err
+	}
+	file, control := filepath.Join(l.dir, "host.json"), net.JoinHostPort(address, "18991")
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		return nil, err
+	}
+	host := l.bench.Process("", "canvas-host", procs.HostProgram, "--demo", "--listen", net.JoinHostPort(address, "18990"), "--control", control, "--config", file)
+	if err := host.Launch(l.ctx, func() error {
+		conn, err := net.Dial("tcp", control)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	s, err := l.site(siteConfig{upstreams: []string{"ws://" + net.JoinHostPort(address, "18990")}, relayFlags: []string{"--canvas-domain", "http://localhost:" + relayPort}})
+	if err != nil {
+		return nil, err
+	}
+	return l.showCanvas(s, control)
+}
+
+// showCanvas opens the canvas, and a page of it.
+func (l *lab) showCanvas(s *site, control string) (*canvasWorld, error) {
+	rpc, err := hostrpc.Dial(control)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rpc.Close() }()
+	channel, err := rpc.OpenCanvas(canvasSession, "app")
+	if err != nil {
+		return nil, err
+	}
+	system, err := s.system(0)
+	if err != nil {
+		return nil, err
+	}
+	var clients []*refclient.Client
+	for i := range 2 {
+		c, err := refclient.Dial(l.ctx, system.url, refclient.Options{Token: system.tokens[i]})
+		if err != nil {
+			return nil, err
+		}
+		l.ends = append(l.ends, func() { _ = c.Close() })
+		params := refclient.InitializeParams{ClientID: fmt.Sprint("c", i), ProtocolVersions: []string{"0.9.0"}, Capabilities: map[string]any{"canvas": map[string]any{}}}
+		if _, err := c.Initialize(l.ctx, params); err != nil {
+			return nil, err
+		}
+		clients = append(clients, c)
+	}
+	var shown struct {
+		Snapshot struct{ State struct{ URL string } }
+	}
+	if err := call(l.ctx, clients[0], "subscribe", map[string]any{"channel": channel}, &shown); err != nil {
+		return nil, err
+	}
+	var ticket struct{ URL, Origin string }
+	if err := call(l.ctx, clients[0], "relay/canvasTicket", map[string]any{"channel": channel, "uri": shown.Snapshot.State.URL}, &ticket); err != nil {
+		return nil, err
+	}
+	way, err := newCanvasWay(l.ctx, ticket.URL, ticket.Origin, s.at(relayPort))
+	if err != nil {
+		return nil, err
+	}
+	l.ends = append(l.ends, way.client.CloseIdleConnections)
+	return &canvasWorld{way, clients[1]}, nil
+}
+
+func call(ctx context.Context, c *refclient.Client, method string, params, result any) error {
+	raw, err := c.Call(ctx, method, params)
+	if err == nil {
+		err = json.Unmarshal(raw, result)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return nil
+}
+
+// A canvasWay is how an application is reached.
+type canvasWay struct {
+	base   string
+	client *http.Client
+}
+
+// newCanvasWay uses a ticket, at a relay that all names lead to.
+func newCanvasWay(ctx context.Context, ticket, origin, relay string) (*canvasWay, error) {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, relay)
+	}}
+	way := &canvasWay{origin, &http.Client{Transport: transport, Jar: localJar{jar}}}
+	_, err = way.get(ctx, strings.TrimPrefix(ticket, origin))
+	var status *statusError
+	if errors.As(err, &status) && status.code == http.StatusNotFound { // the application has no page there
+		err = nil
+	}
+	return way, err
+}
+
+// A localJar takes secure cookies on this machine, as browsers do.
+type localJar struct{ *cookiejar.Jar }
+
+func (j localJar) at(u *url.URL) *url.URL {
+	safe := *u
+	safe.Scheme = "https"
+	return &safe
+}
+
+func (j localJar) SetCookies(u *url.URL, cookies []*http.Cookie) { j.Jar.SetCookies(j.at(u), cookies) }
+func (j localJar) Cookies(u *url.URL) []*http.Cookie             { return j.Jar.Cookies(j.at(u)) }
+
+type statusError struct{ code int }
+
+func (e *statusError) Error() string { return fmt.Sprint("status ", e.code) }
+
+// get returns how many bytes came.
+func (w *canvasWay) get(ctx context.Context, path string) (int64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	n, err := io.Copy(io.Discard, response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = &statusError{response.StatusCode}
+	}
+	return n, err
+}
+
+// download loads something large, again and again, until ctx ends.
+func (w *canvasWay) download(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if _, err := w.get(ctx, "/large"); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// canvasSeries is what is measured of a way.
+type canvasSeries struct{ echo, download, modules series }
+
+// canvasAtOnce is how many modules a page loads at a time.
+const canvasAtOnce = 32
+
+func (w *canvasWay) measure(l *lab, to *canvasSeries, large int) error {
+	echo, err := w.echo(l)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	n, err := w.get(l.ctx, "/large")
+	if err == nil && n != int64(large) {
+		err = fmt.Errorf("%d bytes of %d", n, large)
+	}
+	if err != nil {
+		return err
+	}
+	rate := float64(n) / time.Since(began).Seconds() / 1e6
+	began = time.Now()
+	if err := w.modules(l); err != nil {
+		return err
+	}
+	to.echo, to.download, to.modules = append(to.echo, ms(echo)), append(to.download, rate), append(to.modules, ms(time.Since(began)))
+	return nil
+}
+
+// modules loads them all.
+func (w *canvasWay) modules(l *lab) error {
+	var wg sync.WaitGroup
+	failed := make([]error, canvasAtOnce)
+	for i := range canvasAtOnce {
+		wg.Go(func() {
+			for n := i; n < canvasModules && failed[i] == nil; n += canvasAtOnce {
+				_, failed[i] = w.get(l.ctx, fmt.Sprint("/module/", n))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(failed...)
+}
+
+// echo returns the median of what there and back takes.
+func (w *canvasWay) echo(l *lab) (time.Duration, error) {
+	ws, _, err := websocket.Dial(l.ctx, w.base+"/echo", &websocket.DialOptions{HTTPClient: w.client, HTTPHeader: http.Header{"Origin": {w.base}}})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = ws.CloseNow() }()
+	var took []time.Duration
+	message := bytes.Repeat([]byte("k"), 100)
+	for range l.many(200) {
+		began := time.Now()
+		if err := ws.Write(l.ctx, websocket.MessageText, message); err != nil {
+			return 0, err
+		}
+		if _, _, err := ws.Read(l.ctx); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	return took[len(took)/2], nil
+}
+
+// keystrokes returns the p50 and p99, in ms, of what another client asks, while
+// something else goes on.
+func (w *canvasWorld) keystrokes(l *lab, meanwhile func(ctx context.Context) error) (p [2]float64, err error) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	var wg sync.WaitGroup
+	var failed error
+	if meanwhile != nil {
+		wg.Go(func() { failed = meanwhile(ctx) })
+	}
+	var took []time.Duration
+	for range l.many(100) {
+		began := time.Now()
+		if _, err = w.other.Call(l.ctx, "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
+			break
+		}
+		took = append(took, time.Since(began))
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	wg.Wait()
+	if err = errors.Join(err, failed); err != nil {
+		return p, err
+	}
+	slices.Sort(took)
+	return [2]float64{ms(took[len(took)/2]), ms(took[len(took)*99/100])}, nil
+}
