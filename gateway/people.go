@@ -110,6 +110,7 @@ func (s *Server) peopleRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/invites", s.person(s.serveInvite))
 	mux.HandleFunc("POST /api/tokens", s.person(s.serveMakeToken))
 	mux.HandleFunc("POST /operator/invites", s.operator(s.serveOperatorInvite))
+	s.shareRoutes(mux)
 	pages := pagesHandler()
 	mux.Handle("GET /setup", pages)
 	mux.Handle("GET /device", pages)

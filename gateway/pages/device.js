@@ -49,6 +49,13 @@ async function refresh() {
     return make('li', [make('b', host.host), ` ${host.state} `, open]);
   }));
   if (!me.hosts.length) at('hosts').append(make('li', 'None yet. On the host’s machine, run host-agent up and this relay’s address.', { class: 'dim' }));
+  const { shares } = await call('GET', 'api/shares');
+  at('shares').replaceChildren(...shares.map((share) => {
+    const end = make('button', 'Take back', { type: 'button' });
+    end.addEventListener('click', () => takeBack(share));
+    return make('li', [make('b', `${share.host} ${share.session}`), make('div', `${share.level}, by ${share.by}, until ${time(share.expires)}; ${share.watching.length} of ${share.people} there now`, { class: 'dim' }), end]);
+  }));
+  if (!shares.length) at('shares').append(make('li', 'Nothing.', { class: 'dim' }));
   const { devices } = await call('GET', 'api/devices');
   at('devices').replaceChildren(...devices.map((device) => {
     const own = device.id === me.device;
@@ -62,6 +69,15 @@ async function openHost(host) {
   try {
     const { token } = await call('POST', 'api/tokens', { hosts: [host] });
     location.assign(new URL(`../#${new URLSearchParams({ host, token })}`, import.meta.url));
+  } catch (e) {
+    say(e.message, true);
+  }
+}
+
+async function takeBack(share) {
+  try {
+    await call('DELETE', `api/shares/${share.id}`);
+    await refresh();
   } catch (e) {
     say(e.message, true);
   }

@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"ahprelay/auth"
+)
+
+// TestShares: who is in shares a session and takes it back; nobody shares more than they
+// have.
+func TestShares(t *testing.T) {
+	relay, ada := setUp(t)
+	share := func(ask map[string]any) (id, token string) {
+		var made struct{ ID, Link string }
+		ada.do("POST", "/api/shares", ask, &made)
+		_, fragment, _ := strings.Cut(made.Link, "#")
+		params, err := url.ParseQuery(fragment)
+		if err != nil || params.Get("host") != "laptop" || params.Get("session") != "mock:/1" {
+			t.Fatalf("link %s: %v", made.Link, err)
+		}
+		return made.ID, params.Get("token")
+	}
+	id, token := share(map[string]any{"host": "laptop", "session": "mock:/1", "level": "talk", "people": 3})
+	who, err := relay.Keys().VerifyClient(token)
+	if err != nil || who.Access != auth.AccessTalk || len(who.Channels) != 1 || who.Channels[0] != "mock:/1" || who.MaxConnections != 3 || who.ID != id || who.Device != ada.in.Device {
+		t.Errorf("the link allows %+v, %v", who, err)
+	}
+	_, other := share(map[string]any{"host": "laptop", "session": "mock:/1"})
+	if who, err := relay.Keys().VerifyClient(other); err != nil || who.Access != auth.AccessRead {
+		t.Errorf("a link without a level allows %+v, %v", who, err)
+	}
+	opens := func(token string) bool {
+		status, _ := ada.send("GET", "/api/hosts", token, "", nil, nil)
+		return status == http.StatusOK
+	}
+	var list struct {
+		Shares []struct{ ID, Level, Session, By string }
+	}
+	if ada.do("GET", "/api/shares", nil, &list); len(list.Shares) != 2 || !opens(token) || !opens(other) {
+		t.Errorf("shares %+v, good %v and %v", list.Shares, opens(token), opens(other))
+	}
+
+	var invite struct{ Link string }
+	ada.do("POST", "/api/invites", map[string]any{"subject": "bob", "level": "talk", "hosts": []string{"laptop"}}, &invite)
+	bob := newPhone(t, relay)
+	_, secret, _ := strings.Cut(invite.Link, "#")
+	if status, said := bob.ask("POST", "/auth/setup", "", map[string]string{"invite": secret}, &bob.in); status != http.StatusOK {
+		t.Fatalf("bob: %d %s", status, said)
+	}
+	for why, ask := range map[string]map[string]any{
+		"more than you have": {"host": "laptop", "session": "mock:/1", "level": "operate"},
+		"no host":            {"host": "other", "session": "mock:/1"},
+		"one host":           {"host": "*", "session": "mock:/1"},
+		"one session":        {"host": "laptop", "session": "mock:/*"},
+		"seconds":            {"host": "laptop", "session": "mock:/1", "seconds": 1 << 30},
+		"not shared":         {"host": "laptop", "session": "mock:/1", "level": "own"},
+	} {
+		bob.refused(400, why, "POST", "/api/shares", ask)
+	}
+	bob.refused(404, "", "DELETE", "/api/shares/"+id, nil) // it is ada's
+	if bob.do("DELETE", "/api/shares", nil, nil); !opens(token) {
+		t.Error("bob has taken ada's links back")
+	}
+	ada.do("DELETE", "/api/shares/"+id, nil, nil)
+	if opens(token) || !opens(other) {
+		t.Errorf("after one was taken back, they are good: %v and %v", opens(token), opens(other))
+	}
+	ada.do("DELETE", "/api/shares", nil, nil)
+	if opens(other) {
+		t.Error("after all were taken back, one is good")
+	}
+	if ada.do("GET", "/api/shares", nil, &list); len(list.Shares) != 0 {
+		t.Errorf("shares that are left: %+v", list.Shares)
+	}
+}
