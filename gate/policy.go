@@ -90,6 +90,16 @@ func (p Policy) Gate(v *view.Conn) Gate {
 	return newAuthority(p, v)
 }
 
+// Takes reports whether the policy's lists take a channel and a method.
+func (p Policy) Takes(channel, method string) bool {
+	for _, list := range p.Channels {
+		if !auth.MatchesAny(list, channel) {
+			return false
+		}
+	}
+	return p.allowsMethod(method)
+}
+
 // allowsMethod reports whether the lists of methods take one.
 func (p Policy) allowsMethod(method string) bool {
 	for _, list := range p.Methods {

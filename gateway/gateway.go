@@ -17,6 +17,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/link"
+	"ahprelay/notice"
 	"ahprelay/notify"
 	"ahprelay/people"
 	"ahprelay/registry"
@@ -227,7 +228,8 @@ type Server struct {
 	codes    *buckets // wrong codes, of people and addresses
 	asks     *buckets // requests to be let in, of addresses
 	board    *notify.Board
-	teller   *notify.Teller // nil: nobody is told; set before anything is served
+	teller   *notify.Teller                                               // nil: nobody is told; set before anything is served
+	answer   func(context.Context, notice.Answer) (notice.Outcome, error) // set with teller
 	streams  streams
 	public   http.Handler
 	admin    http.Handler

@@ -51,13 +51,18 @@ func (r *Relay) startNotify(cfg *RelayConfig, server *Server) (err error) {
 	}
 	public := strings.TrimSuffix(cfg.Gateway.PublicURL, "/")
 	if r.teller, err = notify.StartTeller(notify.TellerConfig{
-		Board: server.board, Store: store, Queue: r.queue, Log: r.log, Standing: server.standing,
+		Board: server.board, Store: store, Queue: r.queue, Log: r.log, Standing: server.standing, Capability: server.capability,
 		PublicURL: public, Contact: cmp.Or(cfg.Notify.Contact, public, "relay@localhost"), Push: key, Mail: cfg.Notify.Mail, Private: cfg.Notify.Private,
 	}); err != nil {
 		return err
 	}
 	server.teller = r.teller
-	r.desk = notify.StartDesk(notify.DeskConfig{Board: server.board, Tenants: r.tenants, Registry: r.registry, Log: r.log, Keep: r.teller.Keep})
+	r.desk = notify.StartDesk(notify.DeskConfig{
+		Board: server.board, Tenants: r.tenants, Registry: r.registry, Log: r.log, Keep: r.teller.Keep,
+		Instance: cfg.Gateway.Instance,
+		Sign:     func(body []byte) (key, signature []byte) { return r.keys.Sign(auth.AnswerRequest, body) },
+	})
+	server.answer = r.desk.Answer
 	return nil
 }
 

@@ -24,6 +24,7 @@ func (s *Server) publicHandler() http.Handler {
 	mux.HandleFunc("GET /api/hosts/{host}", s.serveHost)
 	mux.HandleFunc("GET /api/events", s.serveEvents)
 	s.notifyRoutes(mux)
+	mux.HandleFunc("POST /api/answers/{id}", s.serveAnswer)
 	mux.HandleFunc("GET /healthz", serveHealthy)
 	mux.HandleFunc("GET /readyz", s.serveReady)
 	mux.HandleFunc("POST /agent/challenge", s.serveChallenge)

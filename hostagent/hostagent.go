@@ -48,6 +48,8 @@ type Config struct {
 	NoReverse   bool         // the host may not ask clients for their files
 	Notify      Notify       // of what people are told while they look at nothing; default: nothing
 
+	NotifyAnswers NotifyAnswers // what may be answered from there; default: AnswersSafe
+
 	StateDir string // where it is noted which instance runs, for the one that comes after a crash; "": nowhere
 
 	Control string // path of the control socket; "": none
@@ -101,6 +103,8 @@ type Agent struct {
 
 	ledger *notice.Ledger // of events that relays are to know
 	watch  *watch.Watch   // nil: nobody is told of anything
+
+	outcomes outcomes // of answers from notifications
 }
 
 // New returns an Agent for the host that the token names. It asks nobody yet.

@@ -3,11 +3,9 @@ package hostagent
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"sync"
 	"time"
 
-	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/notice"
 	"ahprelay/watch"
@@ -39,6 +37,7 @@ const (
 func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 	var watching sync.WaitGroup
 	watching.Go(func() { a.watch.Run(ctx) })
+	watching.Go(func() { a.takeAnswers(ctx, conn) })
 	a.report(ctx, conn)
 	watching.Wait()
 }
@@ -49,7 +48,7 @@ func (a *Agent) newWatch() *watch.Watch {
 		return nil
 	}
 	return watch.New(watch.Config{
-		Ledger: a.ledger, Log: a.cfg.Log, Moments: a.cfg.Notify == NotifyAll, Tells: a.tells,
+		Ledger: a.ledger, Log: a.cfg.Log, Moments: a.cfg.Notify == NotifyAll, Tells: a.tells, Answers: a.mayAnswer,
 		Dial: func(ctx context.Context) (watch.Socket, error) {
 			ctx, cancel := context.WithTimeout(ctx, openTime)
 			defer cancel()
@@ -60,13 +59,7 @@ func (a *Agent) newWatch() *watch.Watch {
 
 // tells reports whether the host's owner lets anybody see a session.
 func (a *Agent) tells(session string) bool {
-	if a.cfg.Allow == nil {
-		return true
-	}
-	takes := func(lists [][]string, text string) bool {
-		return !slices.ContainsFunc(lists, func(list []string) bool { return !auth.MatchesAny(list, text) })
-	}
-	return takes(a.cfg.Allow.Channels, session) && takes(a.cfg.Allow.Methods, "listSessions")
+	return a.cfg.Allow == nil || a.cfg.Allow.Takes(session, "listSessions")
 }
 
 // report sends reports until ctx ends.

@@ -33,6 +33,9 @@ type DeskConfig struct {
 	Registry *registry.Registry // required
 	Log      *slog.Logger       // required
 
+	Instance string                                    // required; of the relay, where host-agents tell what became of answers
+	Sign     func(body []byte) (key, signature []byte) // required; signs answers for host-agents
+
 	// Keep is called with each report after the Board has it, and before it is
 	// confirmed; if it fails the report is not. Default: nothing is kept.
 	Keep func() error
@@ -45,6 +48,8 @@ type Desk struct {
 
 	mu     sync.Mutex // guards the fields below
 	hosts  map[hostKey]*away
+	conns  map[string]*broker.Conn          // by tenant
+	asked  map[string]chan<- notice.Outcome // answers of which nobody knows yet, by their nonces
 	closed bool
 }
 
@@ -57,7 +62,7 @@ type away struct {
 
 // StartDesk begins. Close ends it.
 func StartDesk(cfg DeskConfig) *Desk {
-	d := &Desk{cfg: cfg, hosts: map[hostKey]*away{}}
+	d := &Desk{cfg: cfg, hosts: map[hostKey]*away{}, conns: map[string]*broker.Conn{}, asked: map[string]chan<- notice.Outcome{}}
 	d.stop = append(d.stop, cfg.Registry.Subscribe(d.hostChanged), cfg.Tenants.Serve(d.serve))
 	return d
 }
@@ -129,11 +134,17 @@ func (d *Desk) tellAway(key hostKey, h *away, timer *time.Timer, host registry.H
 
 // serve takes the reports of a tenant's host-agents, until stop.
 func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
-	in, quiet := make(chan *nats.Msg, deskRoom), make(chan struct{})
+	in, outcomes, quiet := make(chan *nats.Msg, deskRoom), make(chan *nats.Msg, deskRoom), make(chan struct{})
 	unsubscribe, err := conn.Subscribe(notice.Subject(tenant, "*"), in)
 	if err != nil {
 		return nil, err
 	}
+	deaf, err := conn.Subscribe(notice.OutcomeSubject(tenant, "*", d.cfg.Instance), outcomes)
+	if err != nil {
+		unsubscribe()
+		return nil, err
+	}
+	leave := d.join(tenant, conn)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -145,7 +156,19 @@ func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) 
 			}
 		}
 	})
+	running.Go(func() {
+		for {
+			select {
+			case msg := <-outcomes:
+				d.hear(msg)
+			case <-quiet:
+				return
+			}
+		}
+	})
 	return func() {
+		leave()
+		deaf()
 		// These fail if the connection is away, and then nothing comes in.
 		unsubscribe()
 		_ = conn.Flush(deskFlush)

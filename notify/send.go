@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,7 +99,8 @@ type Message struct {
 type Answer struct {
 	Label string `json:"label"`
 	Deny  bool   `json:"deny,omitempty"`
-	URL   string `json:"url"` // without a public URL of the relay its path
+	Text  bool   `json:"text,omitempty"` // with words, as {"text": "…"}
+	URL   string `json:"url"`            // without a public URL of the relay its path
 }
 
 // says are the words for kinds.
@@ -125,12 +127,16 @@ func (t *Teller) message(job *Job, w *Way, who auth.Client) Message {
 	}
 	m.Says = what + ": " + says[e.Kind]
 	// Nobody can say yes to what is not shown; no can be said to anything.
-	for _, o := range e.Options {
-		if job.Withdrawn || e.Answer != notice.Choice || t.cfg.Capability == nil || !w.Details && !o.Deny {
+	options := e.Options
+	if e.Answer == notice.Text {
+		options = append(slices.Clone(options), notice.Option{Label: "Reply"})
+	}
+	for _, o := range options {
+		if job.Withdrawn || e.Answer == notice.NoForm || t.cfg.Capability == nil || !w.Details && !o.Deny {
 			continue
 		}
 		if capability := t.cfg.Capability(job, who, o); capability != "" {
-			m.Answers = append(m.Answers, Answer{o.Label, o.Deny, t.cfg.PublicURL + "/api/answers/" + capability})
+			m.Answers = append(m.Answers, Answer{o.Label, o.Deny, o.ID == "", t.cfg.PublicURL + "/api/answers/" + capability})
 		}
 	}
 	return m
@@ -259,7 +265,7 @@ func (t *Teller) ntfy(ctx context.Context, w *Way, m *Message) (*http.Response, 
 	}
 	actions := []map[string]any{}
 	for _, a := range m.Answers {
-		if t.cfg.PublicURL != "" && len(actions) < 3 {
+		if t.cfg.PublicURL != "" && !a.Text && len(actions) < 3 {
 			actions = append(actions, map[string]any{"action": "http", "label": a.Label, "url": a.URL, "method": "POST", "clear": true})
 		}
 	}

@@ -49,6 +49,9 @@ type Config struct {
 	// Moments: events that need nobody are told, too.
 	Moments bool
 
+	// Answers leaves of an event what may be answered from afar. Default: all of it.
+	Answers func(*notice.Event)
+
 	// Tells reports whether events of a session may be told. Default: all may.
 	Tells func(session string) bool
 }
@@ -157,14 +160,14 @@ func (w *Watch) watch(ctx context.Context, good func()) error {
 	}
 }
 
-// versions are offered in this order.
-const versions = `["1.1.0","1.0.0","0.10.0","0.9.0","0.8.0"]`
+// Versions are what is offered to the host, in this order.
+const Versions = `["1.1.0","1.0.0","0.10.0","0.9.0","0.8.0"]`
 
 // greet makes the Watch a client of the host, and asks for its sessions.
 func (w *Watch) greet(sock Socket) error {
 	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,` +
 		`"clientInfo":{"name":"ahp-host-agent","version":"1"},"protocolVersions":%s,"capabilities":{}}}`
-	if err := sock.Write(fmt.Appendf(nil, hello, w.clientID, versions), false); err != nil {
+	if err := sock.Write(fmt.Appendf(nil, hello, w.clientID, Versions), false); err != nil {
 		return err
 	}
 	for {
@@ -449,6 +452,9 @@ func (w *Watch) askedLocked(s *session, raw []byte) {
 		return
 	}
 	e.Title, e.At = s.title, time.Now().UTC()
+	if w.cfg.Answers != nil {
+		w.cfg.Answers(&e)
+	}
 	e.Fit()
 	if before := s.asks[q.name]; before != nil {
 		q.gone = before.gone

@@ -144,6 +144,7 @@ type serveFlags struct {
 	Sentinel        bool          `help:"Start a second, small process that tells relays if this one crashes. Without it clients hear of a crash when the resume time is over." default:"true" negatable:""`
 	StateDir        string        `help:"Directory where it is noted which host-agent runs, so that the next one serves at once after a crash: by default that of --credentials-file, or one in your state directory. In a container a volume. off for none." placeholder:"DIR"`
 	Notify          string        `help:"Of what people are told while they look at nothing: needs, that an agent waits for somebody; all, and that it is done or has failed; or off. Titles of sessions and what is asked go to the relay, and from there where people have set." default:"all" enum:"off,needs,all"`
+	NotifyAnswers   string        `help:"What may be answered from a notification: safe, what the host does not think risky, changes no files and is shown whole, and no to anything; all; or none." default:"safe" enum:"none,safe,all"`
 	Control         string        `help:"Where host-agent clients and kick reach this host-agent: a Unix socket, by default in a directory that is yours alone. off for none." placeholder:"PATH"`
 	allowFlags
 }
@@ -168,6 +169,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg.Control = c.controlPath(cfg.Token, s)
 	cfg.Allow, cfg.NoReverse, cfg.HostFiles = c.policy(), !c.Reverse, c.HostFiles
 	cfg.ApproveOnly = c.ApproveOnly
+	cfg.NotifyAnswers = hostagent.NotifyAnswers(c.NotifyAnswers)
 	cfg.Notify = hostagent.Notify(c.Notify)
 	cfg.Strict = c.MCP == "strict"
 	if c.Compress != "off" {

@@ -1,0 +1,137 @@
+package hostagent
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ahprelay/auth"
+	"ahprelay/gate"
+	"ahprelay/notice"
+	"ahprelay/routing"
+)
+
+// TestMayAnswer is the table of what may be answered from afar.
+func TestMayAnswer(t *testing.T) {
+	yes, no := notice.Option{ID: "yes"}, notice.Option{ID: "no", Deny: true}
+	for _, test := range []struct {
+		policy       NotifyAnswers
+		risky, edits bool
+		want         []notice.Option
+	}{
+		{AnswersSafe, false, false, []notice.Option{yes, no}},
+		{"", false, false, []notice.Option{yes, no}},
+		{AnswersSafe, true, false, []notice.Option{no}},
+		{AnswersSafe, false, true, []notice.Option{no}},
+		{"", true, false, []notice.Option{no}},
+		{AnswersAll, true, true, []notice.Option{yes, no}},
+		{AnswersNone, false, false, nil},
+	} {
+		a := &Agent{cfg: Config{NotifyAnswers: test.policy}}
+		e := notice.Event{Risky: test.risky, Edits: test.edits, Answer: notice.Choice, Options: []notice.Option{yes, no}}
+		a.mayAnswer(&e)
+		if diff := cmp.Diff(test.want, e.Options); diff != "" || (e.Answer == notice.NoForm) != (test.want == nil) {
+			t.Errorf("%q, risky %v, edits %v: %q (-want +got):\n%s", test.policy, test.risky, test.edits, e.Answer, diff)
+		}
+	}
+	a := &Agent{cfg: Config{NotifyAnswers: AnswersSafe}}
+	words := notice.Event{Risky: true, Answer: notice.Text}
+	if a.mayAnswer(&words); words.Answer != notice.NoForm {
+		t.Error("words may be said to what is risky")
+	}
+}
+
+// TestLetsAnswer is the table of who may answer, by token and by the host's owner.
+func TestLetsAnswer(t *testing.T) {
+	all := gate.NewPolicy(auth.AccessWrite, nil, nil, true)
+	look := gate.NewPolicy(auth.AccessRead, nil, nil, true)
+	one := gate.NewPolicy(auth.AccessWrite, []string{"s:/1"}, nil, true)
+	for _, test := range []struct {
+		name  string
+		open  routing.Open
+		allow gate.Policy
+		only  []string
+		tells bool // of an approval
+		asks  bool // of a question
+	}{
+		{"write", routing.Open{Access: "write"}, all, nil, true, true},
+		{"approve", routing.Open{Access: "approve"}, all, nil, true, true},
+		{"talk", routing.Open{Access: "talk"}, all, nil, false, true},
+		{"read", routing.Open{Access: "read"}, all, nil, false, false},
+		{"nothing", routing.Open{}, all, nil, false, false},
+		{"owner lets look", routing.Open{Access: "write"}, look, nil, false, false},
+		{"owner names ada", routing.Open{Access: "write", Subject: "bob"}, all, []string{"ada"}, false, true},
+		{"owner names bob", routing.Open{Access: "write", Subject: "bob"}, all, []string{"bob"}, true, true},
+		{"owner shows another session", routing.Open{Access: "write"}, gate.NewPolicy(auth.AccessWrite, []string{"s:/2"}, nil, true), nil, false, false},
+		{"owner shows the session", routing.Open{Access: "write"}, one, nil, true, true},
+		{"token for another session", routing.Open{Access: "write", Channels: []string{"s:/2"}}, all, nil, false, false},
+		{"token without dispatchAction", routing.Open{Access: "write", Methods: []string{"subscribe"}}, all, nil, false, false},
+	} {
+		a := &Agent{cfg: Config{Allow: &test.allow, ApproveOnly: test.only, Upstream: Upstream{URL: "ws://127.0.0.1:1"}}}
+		for kind, want := range map[notice.Kind]bool{notice.Approval: test.tells, notice.Question: test.asks} {
+			if got := a.letsAnswer(test.open, &notice.Event{Kind: kind, Session: "s:/1"}); got != want {
+				t.Errorf("%s: %s may be answered: %v; want %v", test.name, kind, got, want)
+			}
+		}
+	}
+}
+
+// TestAnswersAreProved takes answers of the relay's only, and those for itself.
+func TestAnswersAreProved(t *testing.T) {
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := newAgent(t, func(cfg *Config) {
+		token, err := keys.IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Token = func() (string, error) { return token, nil }
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := notice.Answer{Tenant: "default", Host: "laptop", Agent: a.instance, Relay: "relay", Nonce: "n", Event: "e"}
+	sign := func(keys *auth.Keys, what auth.Statement, change func(*notice.Answer)) []byte {
+		answer := good
+		if change != nil {
+			change(&answer)
+		}
+		body, err := json.Marshal(answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, signature := keys.Sign(what, body)
+		data, err := json.Marshal(notice.SignedAnswer{Body: body, Key: key, Signature: signature})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	if got, err := a.readAnswer(sign(keys, auth.AnswerRequest, nil)); err != nil || got.Event != "e" {
+		t.Errorf("readAnswer of the relay's = %v, %v", got, err)
+	}
+	for name, data := range map[string][]byte{
+		"another relay":       sign(others, auth.AnswerRequest, nil),
+		"another statement":   sign(keys, auth.AnswerCapability, nil),
+		"another host":        sign(keys, auth.AnswerRequest, func(a *notice.Answer) { a.Host = "tower" }),
+		"another tenant":      sign(keys, auth.AnswerRequest, func(a *notice.Answer) { a.Tenant = "other" }),
+		"another host-agent":  sign(keys, auth.AnswerRequest, func(a *notice.Answer) { a.Agent = "former" }),
+		"a relay of no name":  sign(keys, auth.AnswerRequest, func(a *notice.Answer) { a.Relay = "a.*.>" }),
+		"a nonce of no form":  sign(keys, auth.AnswerRequest, func(a *notice.Answer) { a.Nonce = "" }),
+		"an event of no form": sign(keys, auth.AnswerRequest, func(a *notice.Answer) { a.Event = "<" }),
+		"no JSON":             []byte("{"),
+		"too long":            make([]byte, notice.MaxAnswer+1),
+	} {
+		if _, err := a.readAnswer(data); err == nil {
+			t.Errorf("readAnswer of %s = nil; want an error", name)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"ahprelay/auth"
+	"ahprelay/notice"
+	"ahprelay/refhost"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// An answered is what the relay says of an answer.
+type answered struct {
+	Status            int
+	Result, Error, By string
+}
+
+// post answers with nothing but the address that came with a notification.
+func post(t *testing.T, s *stack.Stack, path, body string) (a answered) {
+	t.Helper()
+	response, err := http.Post(s.Relay.URL()+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return a
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err == nil {
+		err = json.Unmarshal(data, &a)
+	}
+	if err != nil {
+		t.Errorf("answer %s: %v", data, err)
+	}
+	a.Status = response.StatusCode
+	return a
+}
+
+// options are the answers that were pushed, by their labels.
+func options(p pushed) map[string]string {
+	list := map[string]string{}
+	for _, a := range p.Answers {
+		list[a.Label] = a.URL
+	}
+	return list
+}
+
+// confirmations counts the answers that a client has seen at the host.
+func confirmations(c *refclient.Client) (n int) {
+	for _, frame := range c.Frames() {
+		if bytes.Contains(frame, []byte(`"chat/toolCallConfirmed"`)) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestAnswer answers from a notification: two devices at once, again and again, and
+// late; the host hears one answer, with the name of whose it is.
+func TestAnswer(t *testing.T) {
+	t.Parallel()
+	s := startNotifying(t, refhost.Protocol10, onLoopback())
+	c := join(t, throughRelay(t, s), "user", nil)
+	phone, tablet, viewer := newPushService(t), newPushService(t), newPushService(t)
+	approver := func(c *auth.Client) { c.Subject, c.Access = "bob", auth.AccessApprove }
+	subscribe(t, s, phone, true, approver)
+	way := subscribe(t, s, tablet, true, approver)
+	subscribe(t, s, viewer, true, func(c *auth.Client) { c.Subject, c.Access = "eve", auth.AccessTalk })
+
+	chat := ask(t, c, "demo:/one", "t1")
+	first, second := phone.next(), tablet.next()
+	yes, no := options(first)["Allow Once"], options(second)["Skip"]
+	if len(first.Answers) != 3 || yes == "" || no == "" {
+		t.Fatalf("pushed %+v; want the host's three options", first)
+	}
+	if p := viewer.next(); len(p.Answers) != 0 {
+		t.Errorf("who may not approve was pushed %+v", p.Answers)
+	}
+
+	var mu sync.Mutex
+	results := map[string]int{}
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			for range 10 {
+				a := post(t, s, []string{yes, no}[i%2], "")
+				mu.Lock()
+				results[a.Result]++
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if results["given"] != 1 || results["given"]+results["answered"] != 1000 {
+		t.Errorf("of 1,000 answers: %v; want one given", results)
+	}
+	awaitFrame(t, c, `"turnId":"t1"`, "chat/turnComplete")
+	if n := confirmations(c); n != 1 {
+		t.Errorf("the host heard %d answers; want one", n)
+	}
+	if late := post(t, s, yes, ""); late.Status != http.StatusConflict || late.By != "bob" || late.Error != "answered already by bob" {
+		t.Errorf("a late answer: %+v; want that bob was first", late)
+	}
+
+	// Answered on the page: it is gone.
+	begin(t, c, chat, "t2", "permission")
+	for p := first; p.ID == first.ID || p.Kind != notice.Approval; {
+		p = tablet.next()
+		yes = options(p)["Allow Once"]
+	}
+	allow(t, c, chat, "t2")
+	awaitFrame(t, c, `"turnId":"t2"`, "chat/turnComplete")
+	if late := post(t, s, yes, ""); late.Status != http.StatusGone {
+		t.Errorf("an answer to what was answered elsewhere: %+v; want HTTP 410", late)
+	}
+	if n := confirmations(c); n != 2 {
+		t.Errorf("the host heard %d answers; want two", n)
+	}
+
+	// A way that is gone answers nothing, nor does what nobody has made.
+	_, _ = api[struct{}](t, s, "DELETE", "/api/notify/ways/"+way.ID, nil, approver)
+	forged := strings.Replace(yes, "/eyJ0", "/eyJ1", 1)
+	for _, path := range []string{yes, forged, yes[:len(yes)-4], "/api/answers/x", "/api/answers/" + strings.Repeat("A", 9000)} {
+		if a := post(t, s, path, ""); a.Status != http.StatusNotFound {
+			t.Errorf("POST %.40s…: %+v; want HTTP 404", path, a)
+		}
+	}
+}
+
+// TestAnswerWithToken is the table of who may answer, with a token of their own.
+func TestAnswerWithToken(t *testing.T) {
+	t.Parallel()
+	s := startNotifying(t, refhost.Protocol09, onLoopback())
+	c := join(t, throughRelay(t, s), "user", nil)
+	all := follow(t, s, "", nil)
+	ask(t, c, "demo:/one", "t1")
+	e := all.want("event", notice.Approval)
+	for _, test := range []struct {
+		name   string
+		change func(*auth.Client)
+		option string
+		want   int
+	}{
+		{"look", func(c *auth.Client) { c.Access = auth.AccessRead }, "allow-once", http.StatusForbidden},
+		{"talk", func(c *auth.Client) { c.Access = auth.AccessTalk }, "allow-once", http.StatusForbidden},
+		{"another session", func(c *auth.Client) { c.Channels = []string{"demo:/two"} }, "allow-once", http.StatusGone},
+		{"another host", func(c *auth.Client) { c.Hosts = []string{"other"} }, "allow-once", http.StatusGone},
+		{"another tenant", func(c *auth.Client) { c.Tenant = "other" }, "allow-once", http.StatusGone},
+		{"methods", func(c *auth.Client) { c.Methods = []string{"listSessions"} }, "allow-once", http.StatusForbidden},
+		{"no option", nil, "", http.StatusBadRequest},
+		{"another option", nil, "other", http.StatusBadRequest},
+		{"this session", func(c *auth.Client) { c.Channels, c.Access = []string{"demo:/one"}, auth.AccessApprove }, "skip", http.StatusOK},
+		{"again", nil, "skip", http.StatusConflict},
+	} {
+		body := map[string]string{"host": stack.Host, "option": test.option}
+		got, status := api[answered](t, s, "POST", "/api/answers/"+e.Data.ID, body, test.change)
+		gone := test.want == http.StatusConflict && status == http.StatusGone // the host has said so already
+		if status != test.want && !gone {
+			t.Errorf("%s: HTTP %d, %+v; want %d", test.name, status, got, test.want)
+		}
+	}
+	awaitFrame(t, c, "Denied.")
+	if n := confirmations(c); n != 1 {
+		t.Errorf("the host heard %d answers; want one", n)
+	}
+}
