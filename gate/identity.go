@@ -100,8 +100,8 @@ func (i *Identity) FromClient(_ []byte, env *ahp.Envelope) Decision {
 
 // greeting judges what a connection begins with.
 func (i *Identity) greeting(env *ahp.Envelope) Decision {
-	id, ok := clientIDOf(env.Params)
-	if !ok {
+	id, ok := view.ClientIDOf(env.Params)
+	if !ok || len(id) > maxClientIDLen {
 		i.count(RefusedGreeting)
 		return Decision{Verdict: Answer, Message: refusedClear.answer(env, ahp.CodeInvalidParams)}
 	}
@@ -120,24 +120,6 @@ func (i *Identity) count(class string) {
 	if i.who.Refused != nil {
 		i.who.Refused(class)
 	}
-}
-
-// clientIDOf returns the clientId of initialize or reconnect: ok is false for
-// one that not every host reads alike. To say none is to have one too, that of
-// all who say none: hosts may take them for one client.
-func clientIDOf(params []byte) (id string, ok bool) {
-	if len(params) == 0 || params[0] != '{' {
-		return "", true
-	}
-	member := [...]ahp.Member{{Name: "clientId"}}
-	if ahp.Spelt(params, member[:]) != nil {
-		return "", false
-	}
-	if member[0].Raw == nil {
-		return "", true
-	}
-	id, ok = ahp.Text(member[0].Raw)
-	return id, ok && id != "" && len(id) <= maxClientIDLen
 }
 
 // answer is the error that a request is answered with, nil for what gets no

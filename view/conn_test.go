@@ -276,3 +276,40 @@ func BenchmarkOrdinary(b *testing.B) {
 		c.FromHost(message, &env)
 	}
 }
+
+// TestClientIDOf reads who a client says it is where all hosts read the same.
+func TestClientIDOf(t *testing.T) {
+	for _, test := range []struct {
+		params, id string
+		clear      bool
+	}{
+		{`{"clientId":"c"}`, "c", true},
+		{`{"cli\u0065ntId":"\u0063"}`, "c", true},
+		{`{}`, "", true},
+		{`[]`, "", true},
+		{``, "", true},
+		{`{"clientId":""}`, "", false},
+		{`{"clientId":null}`, "", false},
+		{`{"clientId":["c"]}`, "", false},
+		{`{"clientId":"c","clientId":"c"}`, "", false},
+		{`{"clientId":"c","ClientId":"d"}`, "", false},
+	} {
+		if id, clear := view.ClientIDOf([]byte(test.params)); id != test.id || clear != test.clear {
+			t.Errorf("%s: %q, %v; want %q, %v", test.params, id, clear, test.id, test.clear)
+		}
+	}
+}
+
+// TestUnclearClient has a client that hosts may take for another be remembered as
+// nobody.
+func TestUnclearClient(t *testing.T) {
+	h := view.NewHost(nil)
+	newWire(t, h).asks(1, "initialize", `{"clientId":"c","ClientId":"d","capabilities":{"x":{}}}`, `{"serverSeq":1}`)
+	for _, id := range []string{"c", "d"} {
+		w := newWire(t, h)
+		w.asks(1, "reconnect", `{"clientId":"`+id+`","subscriptions":[]}`, `{"type":"replay","actions":[]}`)
+		if _, _, known := w.Declared(); known {
+			t.Errorf("%s is known", id)
+		}
+	}
+}

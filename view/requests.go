@@ -60,7 +60,7 @@ func (c *calls) take(id []byte) (call Call, ok bool) {
 // newCall reads a request.
 func newCall(env *ahp.Envelope) Call {
 	call := Call{ID: bytes.Clone(env.ID), Method: string(env.Method), Channel: string(env.Channel)}
-	m := [...]ahp.Member{{Name: "uri"}, {Name: "clientId"}, {Name: "capabilities"}, {Name: "subscriptions"}}
+	m := [...]ahp.Member{{Name: "uri"}, {Name: "capabilities"}, {Name: "subscriptions"}}
 	if !ahp.IsObject(env.Params) {
 		return call
 	}
@@ -75,17 +75,15 @@ func newCall(env *ahp.Envelope) Call {
 	if !opens(call.Method) {
 		return call
 	}
-	call.hello.clientID, _ = ahp.Text(m[1].Raw)
-	if !ahp.IsNone(m[2].Raw) {
-		call.hello.capabilities = bytes.Clone(m[2].Raw)
-	}
-	if len(call.hello.capabilities) > maxCapabilities {
-		call.hello.capabilities, call.hello.unclear = nil, true
+	id, clear := ClientIDOf(env.Params)
+	call.hello.clientID, call.hello.unclear = id, !clear || len(m[1].Raw) > maxCapabilities
+	if !ahp.IsNone(m[1].Raw) && !call.hello.unclear {
+		call.hello.capabilities = bytes.Clone(m[1].Raw)
 	}
 	if call.Method != "reconnect" {
 		return call
 	}
-	for _, e := range ahp.ElementsOf(m[3].Raw) {
+	for _, e := range ahp.ElementsOf(m[2].Raw) {
 		if len(call.Resumed) == maxSubscribed {
 			break
 		}
@@ -96,6 +94,21 @@ func newCall(env *ahp.Envelope) Call {
 		call.Resumed = append(call.Resumed, uri)
 	}
 	return call
+}
+
+// ClientIDOf returns the clientId in the params of initialize or reconnect: clear is
+// false for one that not every host reads alike. To say none is to have one too, that
+// of all who say none: hosts may take them for one client.
+func ClientIDOf(params []byte) (id string, clear bool) {
+	if !ahp.IsObject(params) {
+		return "", true
+	}
+	m := [...]ahp.Member{{Name: "clientId"}}
+	if ahp.Spelt(params, m[:]) != nil {
+		return "", false
+	}
+	id, _ = ahp.Text(m[0].Raw)
+	return id, id != "" || m[0].Raw == nil
 }
 
 // opens reports whether a request is one that a connection begins with.
