@@ -672,6 +672,13 @@ export class App {
     return this.link ? this.link.authenticate(resource, token) : Promise.reject(new Error('not connected'));
   }
 
+  /** Asks the relay itself; rejects where it refuses. */
+  async relay(method: string, path: string, json?: Json): Promise<Json> {
+    const { status: said, body } = await ask(this.token, method, path, json);
+    if (said !== 200) throw new Error(text(body?.error) || `The relay answered ${said}.`);
+    return body;
+  }
+
   // ---- what comes from outside
 
   start(): void {
@@ -686,6 +693,10 @@ export class App {
       this.draw();
     });
     addEventListener('pagehide', () => this.#removeNow());
+    navigator.serviceWorker?.addEventListener('message', ({ data }) => { // a notification was pressed
+      const { host, session } = data?.open ?? {};
+      if (this.token && host) this.openSession(text(host), text(session));
+    });
     setInterval(() => this.#tick(), 1000);
     this.route();
     if (this.token === '') this.#byDevice();
@@ -755,11 +766,23 @@ function setAddress(host: string, session: string, how: 'replaceState' | 'pushSt
   history[how](ours, '', `#${params}`);
 }
 
+/** Asks the relay, with a token. */
+async function ask(token: string, method: string, path: string, json?: Json): Promise<{ status: number; body: Json }> {
+  if (token === device.DEVICE) return device.call(method, path, json);
+  const answer = await fetch(`/${path}`, {
+    method, cache: 'no-store', headers: { Authorization: `Bearer ${token}`, ...(json ? { 'Content-Type': 'application/json' } : {}) }, body: json && JSON.stringify(json),
+  });
+  const said = await answer.text();
+  try {
+    return { status: answer.ok ? 200 : answer.status, body: said ? JSON.parse(said) : {} };
+  } catch {
+    return { status: answer.ok ? 200 : answer.status, body: { error: said } };
+  }
+}
+
 /** What the relay says of the hosts of a token. */
-async function hostsOf(token: string): Promise<{ status: number; body: Json }> {
-  if (token === device.DEVICE) return device.hosts();
-  const answer = await fetch('/api/hosts', { headers: { Authorization: `Bearer ${token}` }, cache: 'no-store' });
-  return { status: answer.status, body: answer.ok ? await answer.json() : {} };
+function hostsOf(token: string): Promise<{ status: number; body: Json }> {
+  return ask(token, 'GET', 'api/hosts');
 }
 
 /** What the relay says of a token: {grant, why}. */

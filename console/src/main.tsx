@@ -2,6 +2,7 @@
 
 import './style.css';
 import { render } from 'preact';
+import { look } from './push';
 import { app } from './app';
 import { Shell } from './ui/shell';
 import { settled } from './ui/mcpcalls';
@@ -23,3 +24,4 @@ app.draw = () => {
 shared();
 app.start();
 registerWorker();
+look();

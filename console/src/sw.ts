@@ -1,5 +1,6 @@
 // Keeps the page itself, and nothing of what it shows: so it opens at once, and
-// without a network, to say that there is none.
+// without a network, to say that there is none. And it shows what the relay
+// pushes, and takes it away when somebody has answered.
 
 export {};
 
@@ -41,4 +42,46 @@ async function page(request: Request): Promise<Response> {
   if (!ours) return fetch(request);
   const late = new Promise<Response>((resolve) => { setTimeout(() => resolve(ours), 2500); });
   return Promise.race([fetch(request).catch(() => ours), late]);
+}
+
+self.addEventListener('push', (event: any) => {
+  let told: any = {};
+  try {
+    told = event.data?.json() ?? {};
+  } catch {
+    // It is shown as what it is: something.
+  }
+  event.waitUntil(show(told));
+});
+
+const text = (value: any) => (typeof value === 'string' ? value : '');
+
+async function show(told: any): Promise<void> {
+  const tag = text(told.id) || 'event';
+  const before = await self.registration.getNotifications({ tag });
+  for (const notification of before) notification.close();
+  if (told.withdrawn === true) return;
+  await self.registration.showNotification(text(told.title) || text(told.says) || 'An agent needs you', {
+    body: [text(told.title) && text(told.says), text(told.text), text(told.detail)].filter(Boolean).join('\n'),
+    tag, icon: '/icon-192.png', badge: '/icon-192.png', data: { host: text(told.host), session: text(told.session) },
+  });
+}
+
+self.addEventListener('notificationclick', (event: any) => {
+  event.notification.close();
+  event.waitUntil(open(event.notification.data ?? {}));
+});
+
+/** Shows the session: in the page that is there, or in a new one. */
+async function open({ host, session }: any): Promise<void> {
+  const [page] = (await self.clients.matchAll({ type: 'window' })).filter((c: any) => new URL(c.url).pathname === '/');
+  if (page) {
+    await page.focus();
+    page.postMessage({ open: { host, session } });
+    return;
+  }
+  const params = new URLSearchParams();
+  if (host) params.set('host', host);
+  if (session) params.set('session', session);
+  await self.clients.openWindow(`/#${params}`);
 }

@@ -53,6 +53,7 @@ type stackConfig struct {
 	byURL      bool             // canvases have origins of their own
 	noLoopback bool             // canvases show nothing of the host's machine
 	protocol   refhost.Protocol // that the host speaks; "" for the usual
+	tells      bool             // the relay may tell services on this machine
 }
 
 // build builds the programs, once for all tests.
@@ -105,6 +106,9 @@ func (s *site) startRelay() {
 	flags := []string{"serve", "--data-dir", s.file("data"), "--listen", "127.0.0.1:0", "--admin-listen", gateway.NoListener, "--drain", "1s"}
 	if s.cfg.byURL {
 		flags = append(flags, "--canvas-domain", "http://localhost:0")
+	}
+	if s.cfg.tells {
+		flags = append(flags, "--notify-private", "127.0.0.0/8")
 	}
 	relay := s.bench.Process("", "relay", procs.RelayProgram, flags...)
 	must(t, relay.Launch(t.Context(), func() error {

@@ -27,6 +27,7 @@ export function Dialog({ title, id, onClose, children }: { title: string; id?: s
   useLayoutEffect(() => {
     const node = at.current!;
     if (!node.open) node.showModal();
+    node.querySelector<HTMLElement>('[data-focus]')?.focus();
     return () => node.close();
   }, []);
   return (

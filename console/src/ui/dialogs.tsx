@@ -3,6 +3,7 @@
 import { useRef, useState } from 'preact/hooks';
 import { safeUrl } from '../answers';
 import { app } from '../app';
+import * as push from '../push';
 import { array, text } from '../store';
 import type { Json } from '../reduce';
 import { Copy, Dialog } from './bits';
@@ -19,6 +20,7 @@ export function Dialogs({ now }: { now: number }) {
     case 'sign-in': return <SignIn {...dialog} />;
     case 'rename': return <Rename title={dialog.title} />;
     case 'palette': return <Palette />;
+    case 'told': return <Told />;
     case 'help': return <Help now={now} />;
   }
   return null;
@@ -35,7 +37,7 @@ function Rename({ title }: { title: string }) {
   };
   return (
     <Dialog title="Rename the session" onClose={close}>
-      <form class="fields" onSubmit={submit}><label for="new-title">Name</label><input id="new-title" ref={at} defaultValue={title} autofocus maxLength={200} /><div class="row start"><button class="primary" type="submit">Rename</button></div></form>
+      <form class="fields" onSubmit={submit}><label for="new-title">Name</label><input id="new-title" ref={at} defaultValue={title} data-focus maxLength={200} /><div class="row start"><button class="primary" type="submit">Rename</button></div></form>
     </Dialog>
   );
 }
@@ -83,6 +85,39 @@ function SignIn({ link, agent, resources }: Json) {
   );
 }
 
+/** Being told on this device. */
+function Told() {
+  const [on, setOn] = useState(push.isOn());
+  const [details, setDetails] = useState(true);
+  const [said, setSaid] = useState('');
+  const [busy, setBusy] = useState(false);
+  const act = async (what: () => Promise<string>) => {
+    setBusy(true);
+    try {
+      setSaid(await what());
+    } catch (err) {
+      setSaid((err as Error).message);
+    }
+    setOn(push.isOn());
+    setBusy(false);
+  };
+  return (
+    <Dialog title="Be told on this device" id="told" onClose={close}>
+      <div class="fields">
+        <p>When an agent waits for you, is done or has failed, this device says so, whether the page is open or not. A press on it opens the session.</p>
+        {!push.possible() && <p class="error">This browser cannot be told. On an iPhone, add the page to the home screen first, and open it there.</p>}
+        {!on && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetails(e.currentTarget.checked)} /> Show what is asked on the locked screen</label>}
+        <p id="told-note" class="dim" role="status">{said}</p>
+        <div class="row start">
+          {!on && <button id="told-on" type="button" class="primary" disabled={busy || !push.possible()} onClick={() => act(async () => { await push.turnOn(details); return 'This device is told from now on.'; })}>Turn on</button>}
+          {on && <button id="told-try" type="button" class="primary" disabled={busy} onClick={() => act(async () => ({ ok: 'A test is on its way.' })[await push.tryIt()] ?? 'The test did not go out.')}>Send a test</button>}
+          {on && <button id="told-off" type="button" disabled={busy} onClick={() => act(async () => { await push.turnOff(); return 'This device is told nothing any more.'; })}>Turn off</button>}
+        </div>
+      </div>
+    </Dialog>
+  );
+}
+
 interface Command { name: string; hint?: string; run: () => void }
 
 function commands(): Command[] {
@@ -96,6 +131,7 @@ function commands(): Command[] {
   if (session && may) {
     all.push({ name: 'Stop the agent', hint: 'Ctrl .', run: () => app.stop() }, { name: 'Archive this session', run: () => app.archive(link!, session, true) });
   }
+  all.push({ name: 'Be told on this device', run: () => app.open({ kind: 'told' }) });
   all.push({ name: 'Check the connection', run: () => app.open({ kind: 'help' }) });
   for (const { rows } of groups()) {
     for (const { link: of, session: s } of rows.slice(0, 200)) all.push({ name: text(s.title) || 'New session', hint: of.host, run: () => app.openSession(of.host, s.resource) });
@@ -115,7 +151,7 @@ function Palette() {
   };
   return (
     <Dialog title="Commands" id="palette" onClose={close}>
-      <input role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={found.length ? `palette-${chosen}` : undefined} aria-label="Command or session" placeholder="Command or session" autofocus value={query}
+      <input role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={found.length ? `palette-${chosen}` : undefined} aria-label="Command or session" placeholder="Command or session" data-focus value={query}
         onInput={(e) => { setQuery(e.currentTarget.value); setAt(0); }}
         onKeyDown={(e) => {
           if (e.key === 'ArrowDown') setAt(Math.min(chosen + 1, found.length - 1));

@@ -169,8 +169,9 @@ function About({ now }: { now: number }) {
       <dl id="about">{lines.map(([term, value]) => [<dt>{term}</dt>, <dd>{value}</dd>])}</dl>
       {open && link && link.store.unknownCount > 0 && <Unknown />}
       {open && !app.byDevice && <label class="check"><input type="checkbox" checked={app.kept} onChange={(e) => app.keep(e.currentTarget.checked)} /> Keep the token on this device</label>}
-      {open && <div class="row start">
+      {open && <div class="row start wrap">
         <button type="button" onClick={() => app.open({ kind: 'help' })}>Check</button>
+        <button type="button" onClick={() => app.open({ kind: 'told' })}><Icon name="bell" /> Be told</button>
         {app.byDevice ? <a class="button" href="/device">Devices, sign out</a> : <button id="forget" type="button" onClick={() => app.forget()}>Forget the token</button>}
       </div>}
     </details>

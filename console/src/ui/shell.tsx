@@ -113,7 +113,7 @@ function Swap({ now }: { now: number }) {
       </dl>
       <p id="swap-note" class="dim" role="status">{swap?.then ? swap.why : 'Asking the relay…'}</p>
       <div class="row start">
-        <button id="swap-keep" class="primary" type="button" autofocus onClick={() => app.keepAsIs()}>Keep it as it is</button>
+        <button id="swap-keep" class="primary" type="button" onClick={() => app.keepAsIs()}>Keep it as it is</button>
         <button id="swap-take" type="button" disabled={!swap?.then || swap.why !== ''} onClick={() => app.takeSwap()}>Change it</button>
       </div>
     </dialog>
