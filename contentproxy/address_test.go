@@ -86,6 +86,7 @@ func TestOnlyLiteralLoopbackAddressesAreMinted(t *testing.T) {
 		"http://user@localhost/x", "http://localhost@evil.example/x", "http://evil.example#@localhost/", "http://10.0.0.1/x",
 		"http://localhost:80:80/x", "http://localhost/../x", "http://localhost/%2e%2e/x", "http://0.0.0.0/", "http://[::]/", "ws://localhost/",
 		"http:localhost", "http:///x", "http://", "file:///etc/passwd", "http://LOCALHOST/",
+		"http://localhost:03000/", "http://127.0.0.1:0080/", "http://[::1]:0/", "http://localhost:65536/", "http://localhost:68536/",
 	} {
 		if _, _, ok := splitLoopback(text); ok {
 			t.Errorf("%q is taken for a loopback address", text)

@@ -41,6 +41,26 @@ func TestClaimsAreOfOneCanvas(t *testing.T) {
 	}
 }
 
+// TestClaimsInOtherWords has a client write an address in a way that is not read here:
+// a host that writes it anew vouches for nothing by that.
+func TestClaimsInOtherWords(t *testing.T) {
+	for _, said := range []string{
+		"http://127.0.0.1:04000/", "http://LOCALHOST:4000", "HTTP://127.1:4000/x", "http://2130706433:4000?x", `http:\\\\localhost:4000\\x`,
+		"\\thttp://local\\nhost:40\\t00/", "http:localhost:4000", "http://user:4000@localhost:4000/", "http://[0::1]:4000/", "http://localhost:4000#/",
+	} {
+		c := newHost(t, Config{}).client(t)
+		c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/1","clientSeq":1,"action":{"type":"canvas/updated","url":"%s"}}}`, said)
+		if c.mints("1", 4000) || !c.mints("2", 4000) {
+			t.Errorf("%s: what the client says is minted, or another canvas is not", said)
+		}
+	}
+	c := newHost(t, Config{}).client(t)
+	c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/1","clientSeq":1,"action":{"type":"canvas/updated","url":"http://LOCALHOST/"}}}`)
+	if c.mints("1", 80) {
+		t.Error("the port that is not written is minted")
+	}
+}
+
 // TestClaimsAreBounded has clients speak of more canvases than are remembered.
 func TestClaimsAreBounded(t *testing.T) {
 	h := newHost(t, Config{})

@@ -301,6 +301,7 @@ func TestPassesUntouched(t *testing.T) {
 		"https":              serverState("i1", "https://localhost:3000/x"),
 		"in band":            serverState("i1", "ahp-canvas-content:/i1/x"),
 		"denied port":        serverState("i1", "http://localhost:4000/x"),
+		"the same, with 0":   serverState("i1", "http://localhost:04000/x"),
 		"other IP notation":  serverState("i1", "http://0x7f000001:3000/x"),
 		"a name":             serverState("i1", "http://localtest.me:3000/x"),
 		"no string":          `{"instanceId":"i1","provider":{"kind":"server"},"url":7}`,

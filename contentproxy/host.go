@@ -116,26 +116,25 @@ func (h *Host) forgetLocked(gone func(canvasKey) bool) {
 func (h *Host) claimed(known *view.Host, env *ahp.Envelope) {
 	of := canvasKey{known, string(env.Channel)}
 	ahp.Strings(env.Params, func(s ahp.StringAt) bool {
-		if o, ok := claimedOrigin(s); ok {
+		if port, ok := claimedPort(s); ok {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			ports, there := h.claims[of]
-			if !slices.Contains(ports, o.port) && len(ports) <= maxPorts && (there || len(h.claims) < maxClaims) {
-				h.claims[of] = append(ports, o.port)
+			if !slices.Contains(ports, port) && len(ports) <= maxPorts && (there || len(h.claims) < maxClaims) {
+				h.claims[of] = append(ports, port)
 			}
 		}
 		return true
 	})
 }
 
-// claimedOrigin returns the origin that a member of an action names as that of a
-// canvas's content.
-func claimedOrigin(s ahp.StringAt) (origin, bool) {
+// claimedPort returns the port of the web server that a member of an action names as
+// that of a canvas's content.
+func claimedPort(s ahp.StringAt) (string, bool) {
 	if s.IsKey || !bytes.EqualFold(s.Key, []byte("url")) && !bytes.EqualFold(s.Key, []byte("contentUri")) {
-		return origin{}, false
+		return "", false
 	}
-	o, _, ok := splitLoopback(string(s.Text))
-	return o, ok
+	return portOf(string(s.Text))
 }
 
 // vouch notes that the host has said an address.

@@ -3,6 +3,7 @@ package contentproxy
 import (
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -31,7 +32,41 @@ func splitLoopback(text string) (origin, *url.URL, bool) {
 	if o.port == "" {
 		o.port = "80"
 	}
-	return o, u, slices.Contains(loopbackNames, o.host) && checkPath(strings.TrimPrefix(u.EscapedPath(), "/")) == nil
+	return o, u, slices.Contains(loopbackNames, o.host) && isPort(o.port) && checkPath(strings.TrimPrefix(u.EscapedPath(), "/")) == nil
+}
+
+// isPort reports whether a port is written in the only way that is read here: ports
+// are compared as they are written, and 0080 would be dialled as 80.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0 && strconv.FormatUint(n, 10) == text
+}
+
+// portOf returns the port of whatever a browser, or a host that writes addresses
+// anew, may read as an http URL: of any name, in any notation (WHATWG URL).
+func portOf(text string) (string, bool) {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r <= ' ':
+			return -1
+		case r == '\\':
+			return '/'
+		}
+		return r
+	}, text)
+	scheme, rest, ok := strings.Cut(text, ":")
+	if !ok || !strings.EqualFold(scheme, "http") {
+		return "", false
+	}
+	rest = strings.TrimLeft(rest, "/")
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	port := strings.TrimLeft(rest[strings.LastIndex(rest, ":")+1:], "0")
+	if !isPort(port) { // there is none, or it is of an IPv6 address
+		return "80", true
+	}
+	return port, true
 }
 
 // mint returns the address in band of a canvas's URL.
