@@ -382,7 +382,7 @@ func (c *canvases) ask(ctx context.Context, grant auth.CanvasGrant, remote strin
 	request.Close = true
 	response, err := c.transport.RoundTrip(request)
 	if err != nil {
-		return "", fail(ahp.CodeHostOffline, "the host-agent cannot be asked: %v", errors.Unwrap(err))
+		return "", fail(ahp.CodeHostOffline, "the host-agent cannot be asked: %v", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode == http.StatusNoContent {

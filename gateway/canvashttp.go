@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -280,6 +281,10 @@ var droppedHeaders = []string{
 	"Strict-Transport-Security", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Expect-Ct", "Alt-Svc", // of the relay's names and ports
 	"Clear-Site-Data",                                                 // would end the session
 	"Nel", "Report-To", "Reporting-Endpoints", "Origin-Agent-Cluster", // reports go elsewhere; canvases are apart
+
+	// Proxies that stand before relays do what these say: they would send files of
+	// theirs, or what they keep from everybody.
+	"X-Sendfile", "X-Lighttpd-Send-File", "X-Lighttpd-Send-Tempfile", "X-Reproxy-Url", "X-Reproxy-File", "Fly-Replay",
 }
 
 // framable makes the headers of an answer those of a page in a frame of its own
@@ -288,9 +293,12 @@ func (c *canvases) framable(h http.Header, page string) {
 	for _, name := range droppedHeaders {
 		h.Del(name)
 	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { // as above, for nginx; that it is to keep nothing back may be said
+		return strings.HasPrefix(name, "X-Accel-") && name != "X-Accel-Buffering"
+	})
 	h.Set("Origin-Agent-Cluster", "?1")
 	for _, name := range []string{"Content-Security-Policy", "Content-Security-Policy-Report-Only"} {
-		policies := h[name]
+		policies := strings.Split(strings.Join(h[name], ","), ",")
 		h.Del(name)
 		for _, policy := range policies {
 			if policy = withoutFraming(policy); policy != "" {
@@ -322,7 +330,10 @@ func withoutFraming(policy string) string {
 	var kept []string
 	for directive := range strings.SplitSeq(policy, ";") {
 		directive = strings.TrimSpace(directive)
-		name, _, _ := strings.Cut(directive, " ")
+		name := directive
+		if end := strings.IndexAny(directive, " \t\f"); end >= 0 {
+			name = directive[:end]
+		}
 		switch strings.ToLower(name) {
 		case "", "frame-ancestors", "report-uri", "report-to":
 		default:
