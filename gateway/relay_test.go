@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -103,10 +104,12 @@ func TestStartRelayFails(t *testing.T) {
 	r.Close() // does nothing
 }
 
-// freePort returns an address that was free a moment ago.
+// freePort returns an address where nobody listens. It is of this machine's own and not
+// 127.0.0.1, from where others' connections come: the port stays free meanwhile.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	own := fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	l, err := net.Listen("tcp", own)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/test/procs"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -184,10 +186,15 @@ func copyKeys(t *testing.T, from string) (to string) {
 	return to
 }
 
-// freePort returns an address that was free a moment ago.
+// freePort returns an address where nobody listens. It is of this machine's own and not
+// 127.0.0.1, from where others' connections come: the port stays free meanwhile.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l := listen(t, "tcp", "127.0.0.1:0")
+	address, err := procs.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := listen(t, "tcp", net.JoinHostPort(address, "0"))
 	defer l.Close()
 	return l.Addr().String()
 }
