@@ -263,9 +263,9 @@ func (p *page) queues() {
 	}
 }
 
-// TestConsoleHostile lets a host say what it likes: nothing of it runs, leaves or
-// is more than text.
-func TestConsoleHostile(t *testing.T) {
+// TestConsoleExtremes lets a host say what it likes: nothing of it runs, leaves or
+// is more than text. And it lets it say much.
+func TestConsoleExtremes(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	p.hostile = true
@@ -293,14 +293,12 @@ func TestConsoleHostile(t *testing.T) {
 		}
 	}
 	p.shot("hostile")
+	p.many()
 }
 
-// TestConsoleMany has a long chat and many sessions: what is drawn is what is near.
-func TestConsoleMany(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := startStack(t)
-	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
+// many has a long chat and many sessions: what is drawn is what is near.
+func (p *page) many() {
+	p.t.Helper()
 	p.begin()
 	p.say("history 5000")
 	p.say("sessions 900")
@@ -308,10 +306,10 @@ func TestConsoleMany(t *testing.T) {
 	p.wants("#sessions h2:last-of-type .dim", "")
 	p.until("many sessions", patience, func() bool { return strings.Contains(p.text("#sessions"), "Session 1") })
 	if n := p.count("#sessions li"); n > 400 {
-		t.Errorf("%d sessions are drawn", n)
+		p.t.Errorf("%d sessions are drawn", n)
 	}
 	if n := p.count("#turns > article"); n > 100 {
-		t.Errorf("%d turns are drawn", n)
+		p.t.Errorf("%d turns are drawn", n)
 	}
 	p.enter("#search", "session 777")
 	p.until("the one session", patience, func() bool {
@@ -325,31 +323,5 @@ func TestConsoleMany(t *testing.T) {
 		before := p.count("#turns > article")
 		p.click("#earlier")
 		p.until("earlier turns", patience, func() bool { return p.count("#turns > article") > before })
-	}
-}
-
-// TestConsoleWithoutRelay opens the console where there is no relay to be
-// reached: it opens, and says so.
-func TestConsoleWithoutRelay(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := startStack(t)
-	p.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
-	p.openSession("demo:/login")
-	p.wants("#turns", "Done. 500 runs")
-	p.enter("#prompt", "a thought")
-	p.until("the page to be kept", patience, func() bool { return eval[bool](p, "navigator.serviceWorker.controller !== null") })
-	s.proxy.cut()
-	p.do(chromedp.Reload())
-	p.wants("#hosts-note", "The relay cannot be reached.")
-	p.wants("#chat-note", "opens when the host is there")
-	if got := eval[string](p, "JSON.stringify(performance.getEntriesByType('resource').filter((e) => e.transferSize > 0 && !e.name.includes('/api/')).map((e) => e.name))"); got != "[]" {
-		t.Errorf("the network gave %s", got)
-	}
-	s.proxy.restore()
-	p.wants("#status-text", "Live")
-	p.wants("#turns", "Done. 500 runs")
-	if got := eval[string](p, "document.querySelector('#prompt').value"); got != "a thought" {
-		t.Errorf("of what was written there is %q", got)
 	}
 }

@@ -32,7 +32,7 @@ func (p *page) notifications() string {
 }
 
 // TestConsoleTold has this device told what agents want, while nobody looks, and
-// no more once somebody has answered.
+// no more once somebody has answered. What tells it keeps the page, too.
 func TestConsoleTold(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -89,4 +89,25 @@ func TestConsoleTold(t *testing.T) {
 	// What is pressed is opened.
 	eval[any](p, fmt.Sprintf(`navigator.serviceWorker.dispatchEvent(new MessageEvent("message", {data: {open: {host: %q, session: "demo:/login"}}})); null`, hostName))
 	p.wants("#turns", "Done. 500 runs")
+	p.withoutRelay(s)
+}
+
+// withoutRelay opens the console where there is no relay to be reached: it opens,
+// and says so.
+func (p *page) withoutRelay(s *site) {
+	p.t.Helper()
+	p.enter("#prompt", "a thought")
+	s.proxy.cut()
+	p.do(chromedp.Reload())
+	p.wants("#hosts-note", "The relay cannot be reached.")
+	p.wants("#chat-note", "opens when the host is there")
+	if got := eval[string](p, "JSON.stringify(performance.getEntriesByType('resource').filter((e) => e.transferSize > 0 && !e.name.includes('/api/')).map((e) => e.name))"); got != "[]" {
+		p.t.Errorf("the network gave %s", got)
+	}
+	s.proxy.restore()
+	p.wants("#status-text", "Live")
+	p.wants("#turns", "Done. 500 runs")
+	if got := eval[string](p, "document.querySelector('#prompt').value"); got != "a thought" {
+		p.t.Errorf("of what was written there is %q", got)
+	}
 }
