@@ -24,6 +24,7 @@ import (
 //	host     by name
 //	subject  who: of a client's token
 //	token    its ID (jti), never the token itself
+//	device   whose token it is (package people)
 //	conn     id of the connection, as in all other lines
 //	address  where it came from, see Config.TrustProxy
 //	code     close code of a client's connection
@@ -47,7 +48,7 @@ import (
 //
 // Lines go to the log, and as JSON to Config.AuditFile.
 type auditLine struct {
-	Event, Tenant, Host, Subject, Token, Conn, Address string
+	Event, Tenant, Host, Subject, Token, Device, Conn, Address string
 
 	Code           ahp.CloseCode
 	Reason, Detail string
@@ -60,7 +61,7 @@ const auditMessage = "audit"
 func (a auditLine) attrs() []slog.Attr {
 	attrs := []slog.Attr{slog.String("event", a.Event)}
 	for _, f := range []struct{ name, value string }{
-		{"tenant", a.Tenant}, {"host", a.Host}, {"subject", a.Subject}, {"token", a.Token}, {"conn", a.Conn}, {"address", a.Address},
+		{"tenant", a.Tenant}, {"host", a.Host}, {"subject", a.Subject}, {"token", a.Token}, {"device", a.Device}, {"conn", a.Conn}, {"address", a.Address},
 	} {
 		if f.value != "" {
 			attrs = append(attrs, slog.String(f.name, f.value))
@@ -83,7 +84,7 @@ func (a auditLine) attrs() []slog.Attr {
 
 // of fills in who a client token is for.
 func (a auditLine) of(who auth.Client) auditLine {
-	a.Tenant, a.Subject, a.Token = who.Tenant, who.Subject, who.ID
+	a.Tenant, a.Subject, a.Token, a.Device = who.Tenant, who.Subject, who.ID, who.Device
 	return a
 }
 
@@ -144,11 +145,11 @@ func (a *audit) write(line auditLine) {
 
 // OpenAuditFile opens a file to append audit lines to, which only its owner
 // may read. It may be rotated by copying and truncating it.
-func OpenAuditFile(path string) (*os.File, error) {
+func OpenAuditFile(path string) (*AuditFile, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("--audit-file: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("--audit-file: %w", err)
 	}
@@ -159,7 +160,11 @@ func OpenAuditFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return f, nil
+	a := &AuditFile{file: f}
+	if err := a.findLast(); err != nil {
+		return nil, errors.Join(fmt.Errorf("--audit-file: %w", err), f.Close())
+	}
+	return a, nil
 }
 
 // newAudit returns an audit that writes to a log, and to a file if not nil.

@@ -34,6 +34,8 @@ type app struct {
 	Revoke      revokeCmd      `cmd:"" help:"Take back a token, or all that a subject or a host has got: its connections end at once, on all relays."`
 	Revocations revocationsCmd `cmd:"" help:"List what is revoked."`
 
+	Audit auditCmd `cmd:"" help:"Look at audit files."`
+
 	SetupLink setupLinkCmd `cmd:"" help:"Print a link by which somebody comes to own the relay: the first, or who has lost the last device."`
 
 	Hosts hostsCmd `cmd:"" help:"List the hosts that the running relay knows."`

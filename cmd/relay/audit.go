@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"ahprelay/gateway"
+)
+
+type auditCmd struct {
+	Verify auditVerifyCmd `cmd:"" help:"See that no line of audit files was changed or taken out: each names the one before it by its hash."`
+	Export auditExportCmd `cmd:"" help:"Print lines of audit files, as JSON or CSV."`
+}
+
+// auditFiles are files of one relay, the oldest first.
+type auditFiles struct {
+	Files []string `arg:"" help:"Audit files of one relay (--audit-file), the oldest first if they were rotated." type:"existingfile" placeholder:"FILE"`
+}
+
+// read calls visit with each line, and returns how many there are and the hash of the
+// last.
+func (f *auditFiles) read(visit func(gateway.AuditEntry) error) (n int, last string, err error) {
+	for _, path := range f.Files {
+		file, err := os.Open(path)
+		if err != nil {
+			return n, last, err
+		}
+		last, err = gateway.ReadAudit(file, last, func(e gateway.AuditEntry) error {
+			n++
+			return visit(e)
+		})
+		if err = errors.Join(err, file.Close()); err != nil {
+			return n, last, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return n, last, nil
+}
+
+type auditVerifyCmd struct {
+	auditFiles
+	Last string `help:"Hash that the last line is to have, as verify has said before, or a line after it." placeholder:"HASH"`
+}
+
+// Run says how many lines follow each other.
+func (c *auditVerifyCmd) Run(s *streams) error {
+	n, last, err := c.read(func(gateway.AuditEntry) error { return nil })
+	if err != nil {
+		return err
+	}
+	if c.Last != "" && c.Last != last {
+		return fmt.Errorf("the last line's hash is %s; want %s: lines were added, or taken from the end", last, c.Last)
+	}
+	_, err = fmt.Fprintf(s.out, "%d lines follow each other; the last is %s\n", n, last)
+	return err
+}
+
+type auditExportCmd struct {
+	auditFiles
+	Since   time.Time `help:"Only lines from this time on, such as 2026-11-22T08:00:00Z." placeholder:"TIME"`
+	Until   time.Time `help:"Only lines before this time." placeholder:"TIME"`
+	Event   []string  `help:"Only of these events." placeholder:"EVENT"`
+	Subject []string  `help:"Only of these subjects." placeholder:"NAME"`
+	Host    []string  `help:"Only of these hosts." placeholder:"HOST"`
+	Format  string    `help:"json, a line for each, or csv." enum:"json,csv" default:"json"`
+}
+
+// auditColumns are the columns of CSV.
+var auditColumns = []string{"time", "event", "tenant", "host", "subject", "token", "device", "conn", "address", "code", "reason", "detail", "count"}
+
+// Run prints the lines that are wanted, and stops where the chain is broken.
+func (c *auditExportCmd) Run(s *streams) error {
+	table := csv.NewWriter(s.out)
+	if c.Format == "csv" {
+		if err := table.Write(auditColumns); err != nil {
+			return err
+		}
+	}
+	_, _, err := c.read(func(e gateway.AuditEntry) error {
+		if !c.wants(e) {
+			return nil
+		}
+		return c.print(s.out, table, e)
+	})
+	table.Flush()
+	return errors.Join(err, table.Error())
+}
+
+func (c *auditExportCmd) wants(e gateway.AuditEntry) bool {
+	if e.Fields == nil {
+		return false
+	}
+	text, _ := e.Fields["time"].(string)
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil || at.Before(c.Since) || !c.Until.IsZero() && !at.Before(c.Until) {
+		return false
+	}
+	for name, values := range map[string][]string{"event": c.Event, "subject": c.Subject, "host": c.Host} {
+		if len(values) == 0 {
+			continue
+		}
+		found := false
+		for _, v := range values {
+			found = found || e.Fields[name] == v
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *auditExportCmd) print(out io.Writer, table *csv.Writer, e gateway.AuditEntry) error {
+	if c.Format != "csv" {
+		_, err := fmt.Fprintf(out, "%s\n", e.Raw)
+		return err
+	}
+	row := make([]string, len(auditColumns))
+	for i, name := range auditColumns {
+		if v := e.Fields[name]; v != nil {
+			row[i] = fmt.Sprint(v)
+		}
+	}
+	return table.Write(row)
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ahprelay/gateway"
+)
+
+// TestAudit verifies and prints audit files, over a rotation, and sees what was changed.
+func TestAudit(t *testing.T) {
+	dir := t.TempDir()
+	path, old := filepath.Join(dir, "audit"), filepath.Join(dir, "audit.1")
+	write := func(events ...string) {
+		f, err := gateway.OpenAuditFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := slog.New(slog.NewJSONHandler(f, nil))
+		for _, event := range events {
+			log.Info("audit", "event", event, "subject", "ada")
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("connect", "share", "revoke")
+	out, _, err := relay(t, "audit", "verify", path)
+	if err != nil || !strings.HasPrefix(out, "3 lines follow each other") {
+		t.Fatalf("verify = %q, %v", out, err)
+	}
+	last := strings.TrimSuffix(out[strings.LastIndex(out, " ")+1:], "\n")
+	if _, _, err := relay(t, "audit", "verify", path, "--last", last); err != nil {
+		t.Errorf("with its last hash: %v", err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(old, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gateway.OpenAuditFile(path) // which the relay has open while it is copied and truncated
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	slog.New(slog.NewJSONHandler(f, nil)).Info("audit", "event", "setup", "subject", "bob")
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, err := relay(t, "audit", "verify", old, path); err != nil || !strings.HasPrefix(out, "4 lines") {
+		t.Errorf("over a rotation: %q, %v", out, err)
+	}
+	if _, _, err := relay(t, "audit", "verify", path, old); err == nil {
+		t.Error("in the wrong order nothing is wrong")
+	}
+	out, _, err = relay(t, "audit", "export", old, path, "--event", "share", "--event", "setup", "--format", "csv", "--since", "2020-01-01T00:00:00Z")
+	if err != nil || strings.Count(out, "\n") != 3 || !strings.Contains(out, ",share,,,ada,") || !strings.Contains(out, ",setup,,,bob,") {
+		t.Errorf("export = %q, %v", out, err)
+	}
+	if out, _, err := relay(t, "audit", "export", old, "--subject", "bob"); err != nil || out != "" {
+		t.Errorf("export of nobody = %q, %v", out, err)
+	}
+	if err := os.WriteFile(old, []byte(strings.Replace(string(text), "share", "sharE", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := relay(t, "audit", "verify", old); err == nil || !strings.Contains(err.Error(), "line 3 does not follow") {
+		t.Errorf("after a change: %v", err)
+	}
+	if _, _, err := relay(t, "audit", "verify", path, "--last", last); err == nil {
+		t.Error("with another last line nothing is wrong")
+	}
+}

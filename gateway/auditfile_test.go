@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestAuditIsAChain: a file that is written by many, and goes on after a restart, follows itself; and any line
+// that is changed, moved, put in or taken out breaks it.
+func TestAuditIsAChain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit")
+	for run := range 3 {
+		f, err := OpenAuditFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := newAudit(slog.New(slog.DiscardHandler), f)
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() { a.write(auditLine{Event: "connect", Subject: fmt.Sprint(run, i), Reason: "\"}\n{"}) })
+		}
+		wg.Wait()
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(text []byte) (n int, err error) {
+		_, err = ReadAudit(bytes.NewReader(text), "", func(AuditEntry) error { n++; return nil })
+		return n, err
+	}
+	if n, err := read(text); n != 24 || err != nil {
+		t.Fatalf("%d lines, %v; want 24 that follow each other", n, err)
+	}
+	lines := strings.SplitAfter(string(text), "\n")[:24]
+	rapid.Check(t, func(rt *rapid.T) {
+		i := rapid.IntRange(0, 21).Draw(rt, "line") // of the last two nobody knows what was
+		changed := append([]string{}, lines...)
+		switch rapid.SampledFrom([]string{"change", "take out", "put in", "swap"}).Draw(rt, "how") {
+		case "change":
+			changed[i] = strings.Replace(changed[i], "connect", "connecT", 1)
+		case "take out":
+			changed = append(changed[:i+1], changed[i+2:]...)
+		case "put in":
+			changed = append(changed[:i+1], append([]string{changed[i]}, changed[i+1:]...)...)
+		case "swap":
+			changed[i], changed[i+1] = changed[i+1], changed[i]
+		}
+		if _, err := read([]byte(strings.Join(changed, ""))); err == nil {
+			rt.Fatal("nobody sees it")
+		}
+	})
+}
+
+// TestAuditAfterACrash goes on behind a line that has no end.
+func TestAuditAfterACrash(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit")
+	if err := os.WriteFile(path, []byte(`{"event":"connect","prev":""}`+"\n"+`{"event":"conn`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenAuditFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newAudit(slog.New(slog.DiscardHandler), f).write(auditLine{Event: "revoke"})
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	var events []any
+	_, err = ReadAudit(text, "", func(e AuditEntry) error { events = append(events, e.Fields["event"]); return nil })
+	if fmt.Sprint(events) != "[connect <nil> revoke]" || err != nil {
+		t.Errorf("events %v, %v", events, err)
+	}
+}
