@@ -5,6 +5,7 @@
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
 # make pictures  the states of the console, in artifacts/: desktop and phone, light and dark
 # make faults   breaks every network and process under load; writes the table in docs/faults.md
+# make scale    measures clusters of relays with many hosts
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
 # make release  archives, packages, images, a Helm chart, SBOMs and checksums of this commit, in dist/; ARGS='-only linux_amd64' for one system
@@ -23,7 +24,7 @@ PKGS    := ./...
 LONG    := ./test/browser ./test ./routing ./gateway ./test/large ./test/faults ./test/nat
 PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
-.PHONY: all build test lint bench microbench demo faults soak fuzz apps interop deps pictures release
+.PHONY: all build test lint bench microbench demo faults scale soak fuzz apps interop deps pictures release
 
 all: build
 
@@ -68,6 +69,9 @@ demo:
 
 pictures:
 	PICTURES=1 $(GO) test -count=1 -run '^TestConsoleStates$$' ./test/browser
+
+scale:
+	$(GO) run ./test/cmd/scale
 
 faults:
 	$(GO) run ./test/cmd/faults --out docs/faults.md

@@ -239,7 +239,7 @@ func readNkey(path string, kind nkeys.PrefixByte) (natsKey, error) {
 	return natsKey{pair, public}, nil
 }
 
-// readSecret reads a file that only its owner may read.
+// readSecret reads a file that only its owner may read, or a group that it was given to.
 func readSecret(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -251,7 +251,7 @@ func readSecret(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() || info.Size() > maxKeyFile {
 		return nil, fmt.Errorf("%s is no key file", path)
 	}
-	if perm := info.Mode().Perm(); perm&0o077 != 0 && runtime.GOOS != "windows" {
+	if perm := info.Mode().Perm(); perm&0o077 != 0 && !mayGroupUse(path, info) && runtime.GOOS != "windows" {
 		return nil, fmt.Errorf("%s has mode %04o, so others than its owner may use it; run: chmod 600 %[1]s", path, perm)
 	}
 	data, err := os.ReadFile(path)

@@ -26,6 +26,16 @@ const (
 	runsName    = "instances"        // the instance that runs, and those that crashed before it; gone after a proper end
 )
 
+// OfThisRun reports whether a file or directory, named from the data directory, is of
+// no use in another one: what belongs to one machine, and what is known from other files.
+func OfThisRun(name string) bool {
+	switch first, _, _ := strings.Cut(filepath.ToSlash(name), "/"); first {
+	case lockName, runsName, nodeName, storeName:
+		return true
+	}
+	return false
+}
+
 // maxFormer is how many crashed instances are remembered.
 const maxFormer = 8
 

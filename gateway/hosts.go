@@ -302,15 +302,21 @@ func (h *hosts) drop(key hostKey, l *hostLink) {
 }
 
 // changed is called by the registry when a host has changed. The link to a
-// host-agent instance that gave the host up ends at once; if a lease only ran
-// out, the link may still work, and notices itself if it does not.
+// host-agent instance that gave the host up, or that another has come after, ends at
+// once; if a lease only ran out, the link may still work, and notices itself if it
+// does not.
 func (h *hosts) changed(host registry.Host) {
 	key := hostKey{host.Tenant, host.Name}
 	h.mu.Lock()
 	e := h.entries[key]
 	known := e != nil
-	if known && e.link != nil && e.link.agent == host.Released {
-		e.link.cancel(&link.AgentGoneError{Reason: host.Reason})
+	if known && e.link != nil {
+		switch agent := e.link.agent; {
+		case agent == host.Released:
+			e.link.cancel(&link.AgentGoneError{Reason: host.Reason})
+		case host.AgentInstance != "" && agent != host.AgentInstance:
+			e.link.cancel(&link.AgentGoneError{Reason: "host is served by another host-agent now"})
+		}
 	}
 	h.mu.Unlock()
 	if known {

@@ -56,6 +56,9 @@ func newMetrics(s *Server) *metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		m.accepted, m.refused, m.closed, m.givenUp, clientStats{s}, s.reports,
 	)
+	if s.cfg.Registry != nil {
+		m.registry.MustRegister(registryStats{s.cfg.Registry})
+	}
 	return m
 }
 

@@ -18,6 +18,7 @@ import (
 //
 //	POST /operator/revocations  RevokeRequest → auth.Revocation
 //	GET  /operator/revocations  → {"revocations": [auth.Revocation]}
+//	POST /operator/forget       {"tenant", "host"} → {}
 //	POST /operator/shares       {"token"} → {}; only for the audit
 //
 // An error is {"error"}.
@@ -39,6 +40,7 @@ const maxOperator = 16 << 10
 func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /operator/revocations", s.operator(s.serveRevoke))
 	mux.HandleFunc("GET /operator/revocations", s.operator(s.serveRevocations))
+	mux.HandleFunc("POST /operator/forget", s.operator(s.serveForget))
 	mux.HandleFunc("POST /operator/shares", s.operator(s.serveShare))
 }
 
@@ -95,6 +97,31 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) serveRevocations(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"revocations": s.revoked.List()})
+}
+
+// serveForget has all relays forget a host.
+func (s *Server) serveForget(w http.ResponseWriter, r *http.Request) {
+	var ask struct{ Tenant, Host string }
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of a host"))
+		return
+	}
+	err := s.cfg.Registry.Forget(r.Context(), ask.Tenant, ask.Host)
+	line := auditLine{Event: "forget", Tenant: ask.Tenant, Host: ask.Host, Address: s.address(r)}
+	if err != nil {
+		line.Reason = err.Error()
+	}
+	s.audit.write(line)
+	switch {
+	case errors.Is(err, registry.ErrUnknownHost):
+		writeError(w, http.StatusNotFound, err)
+	case errors.Is(err, registry.ErrHostThere):
+		writeError(w, http.StatusConflict, err)
+	case err != nil:
+		writeError(w, http.StatusServiceUnavailable, err)
+	default:
+		writeJSON(w, http.StatusOK, struct{}{})
+	}
 }
 
 // serveShare notes that a link was made. What it says is read from the token,

@@ -33,6 +33,10 @@ type RelayConfig struct {
 	NATSListen  string // NATS over TCP for host-agents, with TLS as the public listener unless it is a loopback address; default: none, they come over /nats
 	NATSURL     string // an external NATS cluster to join; default: the embedded server
 
+	// ForgetAfter is how long a host may not be seen until it is forgotten. Default:
+	// for ever.
+	ForgetAfter time.Duration
+
 	// The embedded NATS server's connections to those of other relays with the
 	// same keys: where it listens for them (default: nowhere), and where it
 	// looks for them. See [embedded.Cluster].
@@ -179,6 +183,50 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	return r, nil
 }
 
+// A Witness is a member of a cluster that serves nobody: it has a copy of what relays
+// know together, so that most of them are there when one is away.
+type Witness struct {
+	log  *slog.Logger
+	dir  *dataDir
+	nats *embedded.Server
+}
+
+// StartWitness starts a witness. Of the configuration it takes the data directory,
+// which has the keys of the relays, and what is said of the cluster.
+func StartWitness(ctx context.Context, cfg RelayConfig) (*Witness, error) {
+	if cfg.ClusterListen == "" || len(cfg.ClusterRoutes) == 0 {
+		return nil, errors.New("--witness is of use to other relays only: add --cluster-listen and --cluster-route")
+	}
+	cfg.Gateway = cfg.Gateway.withDefaults()
+	keys, err := auth.ExistingKeys(cfg.DataDir) // with keys of its own nobody would let it in
+	if err != nil {
+		return nil, err
+	}
+	r := &Relay{log: cfg.Gateway.Log, keys: keys}
+	if r.dir, err = openDataDir(cfg.DataDir); err != nil {
+		return nil, err
+	}
+	cfg.NATSListen = ""
+	if r.revoked, err = registry.LoadRevocations("", nil); err != nil {
+		return nil, errors.Join(err, r.dir.close())
+	}
+	if err := r.startServer(ctx, &cfg); err != nil {
+		return nil, errors.Join(err, r.dir.close())
+	}
+	return &Witness{r.log, r.dir, r.nats}, nil
+}
+
+// ClusterAddr returns the address for the relays of the cluster.
+func (w *Witness) ClusterAddr() string { return w.nats.ClusterAddr() }
+
+// Close ends the witness.
+func (w *Witness) Close() {
+	w.nats.Close()
+	if err := w.dir.close(); err != nil {
+		w.log.Warn("data directory", "error", err)
+	}
+}
+
 // useTLS puts TLS into the public listener, if there is to be any.
 func (r *Relay) useTLS(cfg *RelayConfig) error {
 	if !cfg.TLS.on() {
@@ -273,8 +321,8 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 		Conn: r.conn, Tenants: r.tenants, Instance: g.Instance, Version: g.Version, Log: r.log,
 		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
 		File:     filepath.Join(cfg.DataDir, hostsName), Former: r.dir.former,
-		Revocations: r.revoked,
-		Cluster:     neighbours != nil, Neighbours: neighbours,
+		Revocations: r.revoked, ForgetAfter: cfg.ForgetAfter,
+		Cluster: neighbours != nil, Neighbours: neighbours,
 	})
 	if err != nil {
 		return err

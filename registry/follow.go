@@ -42,11 +42,15 @@ func (r *Registry) followOnce(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wakeUp(r.opened)
+	late := time.AfterFunc(openTimeout, cancel) // what is asked of a server that is just not in the lead gets no answer
 	watch, err := r.store.bucket().WatchAll(ctx)
 	if err != nil {
 		return fmt.Errorf("store of the registry: %w", err)
 	}
 	defer watch.Stop()
+	if !late.Stop() {
+		return errors.New("store of the registry: no answer")
+	}
 	epoch := r.newEpoch(id)
 	stale := time.NewTicker(r.beatEvery)
 	defer stale.Stop()
@@ -180,6 +184,10 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	r.keptByLocked(k.Lease, k.Key, false)
 	s.LastSeen = later(s.LastSeen, k.LastSeen)
 	s.Users = s.Users.with(k.unwritten...)
+	if s.Lease.held() && s.Lease.Fence == 0 && rev != 0 { // from now on all writes say it
+		l := *s.Lease
+		l.Fence, s.Lease = rev, &l
+	}
 	users, was := !slices.Equal(s.Users, k.Users), k.Lease
 	k.hostState, k.rev = s, rev
 	r.keptByLocked(k.Lease, k.Key, true)
@@ -355,6 +363,8 @@ func (r *Registry) tend(ctx context.Context) {
 	if !r.first() {
 		return
 	}
+	r.replaceCopies(ctx, status)
+	r.forgetUnseen(ctx, time.Now())
 	for key, rev := range r.silentSessions() {
 		if err := r.store.remove(ctx, key, rev); err != nil && !errors.Is(err, errConflict) {
 			return
@@ -362,12 +372,31 @@ func (r *Registry) tend(ctx context.Context) {
 	}
 }
 
+// replaceCopies gives up servers whose copy of the store has been away for long, while
+// most are there: those of relays that were replaced by others without their
+// directory. The store is copied to others then.
+func (r *Registry) replaceCopies(ctx context.Context, status storeStatus) {
+	missing := map[string]int{}
+	for _, node := range status.away {
+		missing[node] = r.missing[node] + 1
+		if missing[node] < giveUpAfter || r.cfg.Neighbours == nil || len(r.cfg.Neighbours.Routes())+1 < maxReplicas {
+			continue
+		}
+		r.cfg.Log.Warn("a server of the cluster is given up: its copy of the store is made elsewhere", "server", node)
+		if err := r.cfg.Neighbours.GiveUp(ctx, node); err != nil {
+			r.cfg.Log.Warn("a server of the cluster cannot be given up", "server", node, "error", err)
+		}
+		delete(missing, node)
+	}
+	r.missing = missing
+}
+
 // first reports whether this relay is the one that does what one is to do.
 func (r *Registry) first() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for instance, p := range r.peers {
-		if p.missed <= r.patience && p.rev != 0 && !p.Bye && instance < r.cfg.Instance {
+		if p.thereLocked(r.patience) && instance < r.cfg.Instance {
 			return false
 		}
 	}

@@ -173,6 +173,9 @@ func (r *Registry) keptLocked(k *knownHost, now time.Time) {
 			l.Keeper = r.cfg.Instance
 			k.own = &l
 		}
+		if k.Lease.Keeper != r.cfg.Instance { // also if the request was a repeated one
+			k.dirty = true
+		}
 		return
 	}
 	r.kept.MoveToBack(k.kept)
@@ -183,11 +186,11 @@ func (r *Registry) keepLease(key string, written *lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.hosts[key]
-	if k == nil || k.Lease != written { // somebody else has changed it since
+	if k == nil || !k.Lease.held() || k.Lease.Instance != written.Instance || k.Lease.Seq != written.Seq { // somebody else has changed it since
 		return
 	}
 	r.dropLocked(k)
-	own := *written
+	own := *k.Lease
 	k.own = &own
 	r.keptLocked(k, time.Now())
 	r.changedLocked(key)

@@ -13,6 +13,9 @@ type Neighbours interface {
 	Name() string              // of this relay's server
 	ClusterAddr() string       // where it listens for others
 	Routes() map[string]string // addresses of those that are connected, without ports, by name
+
+	// GiveUp takes a server out of those that have the store.
+	GiveUp(ctx context.Context, name string) error
 }
 
 // probeTimeout is how long a server may take to refuse a connection. One that is cut

@@ -59,6 +59,10 @@ type Config struct {
 	// crashed can be told from one that is silent. Default: they cannot.
 	Neighbours Neighbours
 
+	// ForgetAfter is how long a host may not be seen until it is forgotten. Default:
+	// for ever.
+	ForgetAfter time.Duration
+
 	// Former are instances that ended without Close, and cannot be running any
 	// more: their successor has their data directory.
 	Former []string
@@ -105,6 +109,8 @@ type Registry struct {
 	running   sync.WaitGroup
 	stop      []func()  // of the desk; owned by Start and Close
 	keep      sync.Once // for Close
+
+	missing map[string]int // how often the copies of servers were found to be away in a row; owned by beats
 
 	clock  relayClock        // owned by run
 	routed map[string]string // addresses of servers that are or were connected, by name; like clock

@@ -170,16 +170,3 @@ func (r *Registry) silentSessions() map[string]uint64 {
 	}
 	return old
 }
-
-// Relays returns how many relays there are, this one included.
-func (r *Registry) Relays() int {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	n := 1
-	for instance, p := range r.peers {
-		if instance != r.cfg.Instance && p.rev != 0 && !p.Bye && p.missed <= r.patience {
-			n++
-		}
-	}
-	return n
-}

@@ -18,7 +18,11 @@ import (
 // How long changes wait to be written, so that many are written together.
 const (
 	saveSoon = time.Second     // what must outlive a crash
-	saveLate = 5 * time.Second // renewals of leases
+	saveLate = 5 * time.Second // what can be lost
+
+	// saveShare bounds the share of the time that is spent writing: what changes is
+	// in the store too.
+	saveShare = 50
 )
 
 // keptVersion is the form of the file.
@@ -39,8 +43,9 @@ type stateFile struct {
 	log  *slog.Logger
 	wake chan struct{} // holds one
 
-	mu  sync.Mutex
-	due time.Time // when to write; zero: nothing has changed
+	mu   sync.Mutex
+	due  time.Time     // when to write; zero: nothing has changed
+	took time.Duration // the last time
 }
 
 func newStateFile(path string, log *slog.Logger) *stateFile {
@@ -96,8 +101,8 @@ func (f *stateFile) changed(soon bool) {
 	if soon {
 		wait = saveSoon
 	}
-	due := time.Now().Add(wait)
 	f.mu.Lock()
+	due := time.Now().Add(max(wait, saveShare*f.took))
 	news := f.due.IsZero() || due.Before(f.due)
 	if news {
 		f.due = due
@@ -144,7 +149,12 @@ func (f *stateFile) save(kept keptState) {
 	if f.path == "" {
 		return
 	}
-	if err := replaceJSON(f.path, kept); err != nil {
+	start := time.Now()
+	err := replaceJSON(f.path, kept)
+	f.mu.Lock()
+	f.took = time.Since(start)
+	f.mu.Unlock()
+	if err != nil {
 		f.log.Error("what is known of hosts cannot be kept", "error", err)
 		f.changed(false) // try again
 	}

@@ -41,10 +41,14 @@ const (
 // Times of the store.
 const (
 	writeTimeout = 2 * time.Second // for one write
-	openTimeout  = 5 * time.Second // for each step of finding the bucket
+	openTimeout  = 2 * time.Second // for each step of finding the bucket
 	openRetry    = 500 * time.Millisecond
 	tendEvery    = 20 * time.Second // how often it is looked at whether there are as many copies as can be
 )
+
+// giveUpAfter is how often, in a row, a copy must have been found to be away until its
+// server is given up: 10 minutes.
+const giveUpAfter = 30
 
 // ErrStoreAway reports something that cannot be done while the store is away.
 var ErrStoreAway = errors.New("the store of the registry cannot be written now")

@@ -275,3 +275,26 @@ func TestStoreAway(t *testing.T) {
 	}
 	wantHost(t, b.Registry, registry.Offline, "stopped")
 }
+
+// TestWitness has one of two relays crash, with a server beside them that serves
+// nobody: everything goes on, also what is new.
+func TestWitness(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 3, registry.Config{})
+	a, b := members[0], members[1] // and the third
+	for _, m := range members {
+		m.serve(t)
+	}
+	a.join(t)
+	b.join(t)
+	awaitStore(t, a)
+	awaitStore(t, b)
+	witnessed := func() bool { return a.Enrol("acme", "new") == nil }
+	b.crash()
+	natssite.Eventually(t, "a new host is enrolled", witnessed)
+	held, _ := holderOf(t, "new", []*member{a}, nil)
+	acquire(t, held)
+	if h, _ := a.Lookup("acme", "new"); h.State != registry.Online {
+		t.Errorf("the new host is %+v", h)
+	}
+}

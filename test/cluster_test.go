@@ -121,7 +121,7 @@ func startClusterOf(t *testing.T, change func(*refhost.Config)) *cluster {
 		Agent: hostagent.Config{Resume: patientResume},
 	}, func(s *stack.Stack, cfg *hostagent.Config) error {
 		if c.both {
-			cfg.Relays, cfg.NATSURLs = []string{c.first.URL, "http://" + public}, nil
+			cfg.Relays, cfg.NATSURLs = []string{"http://" + public, c.first.URL}, nil
 			return nil
 		}
 		var err error
@@ -249,8 +249,15 @@ func TestClusterAgentMovesOn(t *testing.T) {
 	if err := c.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
+	c.Relay.Close()
 	c.both = true
-	if err := c.StartAgent(); err != nil { // goes to the first
+	if err := c.StartAgent(); err != nil { // finds the first only, and waits for the store
+		t.Fatal(err)
+	}
+	c.first.awaitLog(t, "event=host-connect")
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if err := c.StartRelay(ctx); err != nil {
 		t.Fatal(err)
 	}
 	c.first.await(t, "online")

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ type relayProcess struct {
 	keys *auth.Keys
 	cmd  *exec.Cmd
 	in   io.Closer
+	log  string // file
 	gone sync.Once
 }
 
@@ -73,7 +75,7 @@ func startRelayProcess(t *testing.T, cfg gateway.RelayConfig) *relayProcess {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &relayProcess{cmd: exec.Command(os.Args[0])}
+	p := &relayProcess{cmd: exec.Command(os.Args[0]), log: log.Name()}
 	p.cmd.Env = append(os.Environ(), relayEnv+"="+string(config))
 	p.cmd.Stderr = log
 	stdin, err := p.cmd.StdinPipe()
@@ -107,6 +109,15 @@ func startRelayProcess(t *testing.T, cfg gateway.RelayConfig) *relayProcess {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// awaitLog awaits a line of the relay's log.
+func (p *relayProcess) awaitLog(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, "the log of "+p.URL+" says "+text, func() bool {
+		said, err := os.ReadFile(p.log)
+		return err == nil && strings.Contains(string(said), text)
+	})
 }
 
 // kill ends the process as a crash does.

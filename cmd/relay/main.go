@@ -38,8 +38,11 @@ type app struct {
 
 	SetupLink setupLinkCmd `cmd:"" help:"Print a link by which somebody comes to own the relay: the first, or who has lost the last device."`
 
-	Hosts hostsCmd `cmd:"" help:"List the hosts that the running relay knows."`
-	Check checkCmd `cmd:"" help:"Look for what is wrong with a relay's data directory and listeners."`
+	Hosts   hostsCmd   `cmd:"" help:"List the hosts that the running relay knows."`
+	Forget  forgetCmd  `cmd:"" help:"Have all relays forget a host that is not there."`
+	Backup  backupCmd  `cmd:"" help:"Write what a data directory has into one file: the keys, and what is known. The relay may run."`
+	Restore restoreCmd `cmd:"" help:"Make a data directory of what relay backup has written."`
+	Check   checkCmd   `cmd:"" help:"Look for what is wrong with a relay's data directory and listeners."`
 }
 
 // streams is where a command writes.

@@ -24,6 +24,7 @@ type serveCmd struct {
 	NATSURL       string   `help:"External NATS cluster to use instead of the embedded server." placeholder:"URL" name:"nats-url"`
 	ClusterListen string   `help:"Address for other relays with the same keys, whose embedded NATS servers join this one's." placeholder:"HOST:PORT"`
 	ClusterRoute  []string `help:"Such addresses of other relays, of one or all. This relay's own may be among them." placeholder:"nats://HOST:PORT"`
+	Witness       bool     `help:"Serve nobody: only have a copy of what the relays of the cluster know together. With one, two relays lose nothing when one of them is away."`
 	AllowOrigin   []string `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
 	OIDC          issuers  `help:"OpenID Connect providers whose tokens are accepted, and what they allow: a YAML file with a list; in the file of --config, the list itself." placeholder:"FILE" name:"oidc"`
 	CanvasDomain  string   `help:"Domain whose names below it all lead here, for canvases by URL: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
@@ -38,6 +39,7 @@ type serveCmd struct {
 
 	Ping          time.Duration `help:"How often clients are pinged; one that does not answer three times is given up." default:"15s"`
 	CredentialTTL time.Duration `help:"How long the credentials are good that host-agents get with host-agent enroll; they renew them after a third of it." default:"2160h" name:"credential-ttl"`
+	ForgetAfter   time.Duration `help:"How long a host may not be seen until it is forgotten. Default: for ever." placeholder:"DURATION"`
 	MaxQueued     int           `help:"Bytes that may be in use for all clients together; above, those are closed that have stood still for longest. Default: a quarter of the memory of this process's cgroup, or an eighth of the machine's and at most 1073741824." placeholder:"BYTES"`
 }
 
@@ -50,6 +52,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 	return gateway.RelayConfig{
 		DataDir: c.DataDir, Listen: c.Listen, AdminListen: c.AdminListen,
 		NATSListen: c.NATSListen, NATSURL: c.NATSURL, ClusterListen: c.ClusterListen, ClusterRoutes: c.ClusterRoute,
+		ForgetAfter: c.ForgetAfter,
 		Gateway: gateway.Config{
 			Version: cli.BuildVersion(), Origins: append(origins, c.AllowOrigin...),
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
@@ -63,6 +66,9 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	defer idle.GiveBack()()
 	cfg := c.config(s)
+	if c.Witness {
+		return witness(ctx, s, cfg)
+	}
 	var err error
 	if cfg.Gateway.MaxQueued, err = cli.UseMemory(s.log).Queued(c.MaxQueued, mostQueued); err != nil {
 		return err
@@ -104,6 +110,18 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain-c.Drain/closeShare)
 	defer cancel()
 	relay.Drain(drain, c.Drain/2)
+	return nil
+}
+
+// witness runs a witness until ctx ends.
+func witness(ctx context.Context, s *streams, cfg gateway.RelayConfig) error {
+	w, err := gateway.StartWitness(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	s.log.Info("witness ready", "cluster", w.ClusterAddr(), "data_dir", cfg.DataDir)
+	<-ctx.Done()
 	return nil
 }
 

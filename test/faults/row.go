@@ -17,6 +17,7 @@ type Row struct {
 	Fault string
 
 	external bool                                     // needs NATS as a process of its own
+	others   int                                      // relays of a cluster beside that of the clients
 	hold     time.Duration                            // how long the fault stays
 	inject   func(context.Context, *procs.Site) error // begins the fault
 	heal     func(context.Context, *procs.Site) error // ends it
@@ -231,11 +232,13 @@ var silent = promise{codes: []int{load.EndSilent}, must: true}
 type process struct {
 	name     string
 	external bool
+	others   int
 	process  func(*procs.Site) *procs.Process
 	start    func(*procs.Site, context.Context) error
 
 	killed, ended       promise // SIGKILL, SIGTERM
 	shortHung, longHung promise // SIGSTOP for 5 s and 30 s
+	mostHung            promise // SIGSTOP for just less than the resume window
 }
 
 // downTime is how long a process that has died is away.
@@ -253,17 +256,22 @@ func (p process) rows() []Row {
 	}
 	start := func(ctx context.Context, s *procs.Site) error { return p.start(s, ctx) }
 	row := func(fault string, hold time.Duration, promised promise, inject, heal func(context.Context, *procs.Site) error) Row {
-		return Row{Place: p.name, Fault: fault, external: p.external, hold: hold, promise: promised, inject: inject, heal: heal}
+		return Row{Place: p.name, Fault: fault, external: p.external, others: p.others, hold: hold, promise: promised, inject: inject, heal: heal}
 	}
 	return []Row{
 		row("kill -9", downTime, p.killed, end(syscall.SIGKILL), start),
 		row("SIGTERM", downTime, p.ended, end(syscall.SIGTERM), start),
 		row("stopped 5s", 5*time.Second, p.shortHung, signal(syscall.SIGSTOP), signal(syscall.SIGCONT)),
+		row(fmt.Sprintf("stopped %v", shorter), shorter, p.mostHung, signal(syscall.SIGSTOP), signal(syscall.SIGCONT)),
 		row("stopped 30s", 30*time.Second, p.longHung, signal(syscall.SIGSTOP), signal(syscall.SIGCONT)),
 	}
 }
 
 var processes = []process{
+	{
+		name: "another relay of three", others: 2, process: func(s *procs.Site) *procs.Process { return s.Others[0] },
+		start: func(s *procs.Site, ctx context.Context) error { return s.StartOther(ctx, 0) },
+	},
 	{
 		name: "relay", process: func(s *procs.Site) *procs.Process { return s.Relay }, start: (*procs.Site).StartRelay,
 		killed: cut, ended: promise{codes: []int{codeShutdown}, must: true},

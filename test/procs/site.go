@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"ahprelay/auth"
@@ -26,11 +28,17 @@ const (
 	relayNATSPort   = "9002"
 	agentNATSPort   = "9003"
 	agentHostPort   = "9004"
+	clusterPort     = "6222"
+
+	// Others listen at ports behind these.
+	otherPorts        = 8500
+	otherClusterPorts = 6300
 )
 
 // A Config says what a [Site] consists of.
 type Config struct {
 	Bench
+	Others       int      // more relays of a cluster, without clients
 	ExternalNATS bool     // NATS is a process of its own
 	RelayFlags   []string // more of them
 	AgentFlags   []string
@@ -38,10 +46,12 @@ type Config struct {
 	NoRecord     bool // the host keeps no frames: Records has no files
 }
 
-// A Site is one relay with one host. NATS and RelayNATS are nil unless NATS is
-// external.
+// A Site is one relay with one host, and the others of its cluster, if it has some:
+// the host-agent knows the first of those too. NATS and RelayNATS are nil unless NATS
+// is external.
 type Site struct {
 	Relay, Agent, Host, NATS                     *Process
+	Others                                       []*Process
 	ClientRelay, RelayNATS, AgentNATS, AgentHost *faultproxy.Proxy
 
 	cfg     Config
@@ -128,6 +138,13 @@ func (s *Site) startProcesses(ctx context.Context) error {
 	} else {
 		agent = append(agent, "--relay", "http://"+s.at(agentNATSPort))
 	}
+	if s.cfg.Others > 0 {
+		agent = append(agent, "--relay", "http://"+s.other(0))
+		relay = append(relay, "--cluster-listen", s.at(clusterPort), "--cluster-route", s.routes())
+		if err := s.startOthers(ctx); err != nil {
+			return err
+		}
+	}
 	s.Relay = s.cfg.Process("", "relay", RelayProgram, relay...)
 	s.Agent = s.cfg.Process("", "host-agent", AgentProgram, agent...)
 	if err := s.StartHost(ctx); err != nil {
@@ -137,6 +154,59 @@ func (s *Site) startProcesses(ctx context.Context) error {
 		return err
 	}
 	return s.StartAgent(ctx)
+}
+
+func (s *Site) other(i int) string { return s.at(strconv.Itoa(otherPorts + i)) }
+
+// routes are where all relays of the cluster listen for each other.
+func (s *Site) routes() string {
+	routes := []string{s.at(clusterPort)}
+	for i := range s.cfg.Others {
+		routes = append(routes, s.at(strconv.Itoa(otherClusterPorts+i)))
+	}
+	return strings.Join(routes, ",")
+}
+
+// startOthers starts the other relays, with copies of the keys.
+func (s *Site) startOthers(ctx context.Context) error {
+	for i := range s.cfg.Others {
+		dir := fmt.Sprintf("%s-%d", s.dataDir(), i)
+		if err := copyKeys(filepath.Join(s.dataDir(), "keys"), filepath.Join(dir, "keys")); err != nil {
+			return err
+		}
+		s.Others = append(s.Others, s.cfg.Process("", fmt.Sprintf("other-%d", i), RelayProgram, "serve", "--data-dir", dir, "--listen", s.other(i),
+			"--admin-listen", gateway.NoListener, "--cluster-listen", s.at(strconv.Itoa(otherClusterPorts+i)), "--cluster-route", s.routes()))
+		if err := s.StartOther(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyKeys copies a directory of keys, for nobody else to read.
+func copyKeys(from, to string) error {
+	files, err := os.ReadDir(from)
+	if err == nil {
+		err = os.MkdirAll(to, 0o700)
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(filepath.Join(from, f.Name()))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, f.Name()), data, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StartOther starts one of the others, and returns when it takes clients.
+func (s *Site) StartOther(ctx context.Context, i int) error {
+	return s.Others[i].Launch(ctx, func() error { return Ready(http.DefaultClient, "http://"+s.other(i)) })
 }
 
 func (s *Site) startNATS(ctx context.Context) error {

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+)
+
+type backupCmd struct {
+	dataFlag
+	File string `arg:"" help:"File to write, which must not be there; - is the standard output. Whoever can read it has the keys." placeholder:"FILE"`
+}
+
+// Run writes a data directory into a file.
+func (c *backupCmd) Run(_ context.Context, s *streams) (err error) {
+	if _, err := c.keys(); err != nil {
+		return err
+	}
+	out := s.out
+	if c.File != "-" {
+		f, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return fmt.Errorf("backup: %w", err)
+		}
+		defer func() {
+			err = errors.Join(err, f.Sync(), f.Close())
+			if err != nil {
+				_ = os.Remove(c.File)
+			}
+		}()
+		out = f
+	}
+	if err := backUp(out, c.DataDir); err != nil {
+		return fmt.Errorf("backup of %s: %w", c.DataDir, err)
+	}
+	return nil
+}
+
+// backUp writes the files of a data directory that another one needs.
+func backUp(w io.Writer, dir string) error {
+	zip := gzip.NewWriter(w)
+	files := tar.NewWriter(zip)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, path)
+		switch {
+		case err != nil && errors.Is(err, fs.ErrNotExist):
+			return nil // a running relay has replaced it
+		case err != nil:
+			return err
+		case gateway.OfThisRun(name):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case !d.Type().IsRegular():
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			err = files.WriteHeader(&tar.Header{Name: filepath.ToSlash(name), Mode: 0o600, Size: int64(len(data)), Typeflag: tar.TypeReg})
+		}
+		if err == nil {
+			_, err = files.Write(data)
+		}
+		return err
+	})
+	return errors.Join(err, files.Close(), zip.Close())
+}
+
+type restoreCmd struct {
+	DataDir string `help:"Directory to make. It must not be there, or be empty." required:"" type:"path" placeholder:"DIR"`
+	File    string `arg:"" help:"What relay backup has written; - is the standard input." placeholder:"FILE"`
+}
+
+// Run makes a data directory of what backup has written.
+func (c *restoreCmd) Run(_ context.Context, s *streams) error {
+	in := io.Reader(os.Stdin)
+	if c.File != "-" {
+		f, err := os.Open(c.File)
+		if err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	if there, err := os.ReadDir(c.DataDir); err == nil && len(there) > 0 {
+		return fmt.Errorf("restore: %s is not empty", c.DataDir)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("restore: %w", err)
+	}
+	err := restore(in, c.DataDir)
+	if err == nil {
+		_, err = auth.ExistingKeys(c.DataDir)
+	}
+	if err != nil {
+		return fmt.Errorf("restore into %s: %w", c.DataDir, err)
+	}
+	_, err = fmt.Fprintf(s.out, "restored into %s; what was revoked since the backup is good again at a relay that is alone\n", c.DataDir)
+	return err
+}
+
+// maxRestored is far more than a file of a data directory has, in bytes.
+const maxRestored = 4 << 30
+
+// restore makes the files of a backup, below dir only, for nobody else to read.
+func restore(r io.Reader, dir string) error {
+	zip, err := gzip.NewReader(r)
+	if err != nil {
+		return fmt.Errorf("no backup: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for files := tar.NewReader(zip); ; {
+		head, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("no backup: %w", err)
+		}
+		if head.Typeflag != tar.TypeReg || head.Size > maxRestored || strings.Contains(head.Name, "\\") || gateway.OfThisRun(filepath.FromSlash(head.Name)) {
+			return fmt.Errorf("no backup: it has %q", head.Name)
+		}
+		if err := restoreFile(root, filepath.FromSlash(head.Name), files); err != nil {
+			return err
+		}
+	}
+}
+
+func restoreFile(root *os.Root, name string, from io.Reader) error {
+	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Sync(), f.Close())
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ahprelay/auth"
+)
+
+// TestBackup has a data directory come back whole from its backup, without what
+// belongs to the machine that it was on.
+func TestBackup(t *testing.T) {
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "backup")
+	keys, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"hosts.json": "[]", "lock": "", "node": "n", "instances": "i", "jetstream/x/y": "store", "people/a": "b"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"backup", "--data-dir", dir, file}, &out, &out); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the backup: %v, %v; want that nobody else reads it", info.Mode(), err)
+	}
+	if err := run(t.Context(), []string{"backup", "--data-dir", dir, file}, &out, &out); err == nil {
+		t.Error("a backup was written over another")
+	}
+	to := filepath.Join(t.TempDir(), "new")
+	if err := run(t.Context(), []string{"restore", "--data-dir", to, file}, &out, &out); err != nil {
+		t.Fatal(err)
+	}
+	restored, err := auth.ExistingKeys(to)
+	if err != nil || !restored.RelayKey().Equal(keys.RelayKey()) {
+		t.Errorf("the keys are others: %v", err)
+	}
+	for name, want := range map[string]bool{"hosts.json": true, "people/a": true, "lock": false, "node": false, "instances": false, "jetstream": false} {
+		if _, err := os.Stat(filepath.Join(to, name)); (err == nil) != want {
+			t.Errorf("%s is there: %v; want %v", name, err == nil, want)
+		}
+	}
+	if err := run(t.Context(), []string{"restore", "--data-dir", to, file}, &out, &out); err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("restore into a directory that has something: %v", err)
+	}
+}
+
+// TestRestoreStaysBelow has nothing written outside of the directory.
+func TestRestoreStaysBelow(t *testing.T) {
+	for _, name := range []string{"../x", "/tmp/x", "a/../../x", "node", "a\\b"} {
+		var file bytes.Buffer
+		zip := gzip.NewWriter(&file)
+		files := tar.NewWriter(zip)
+		if err := files.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: 1, Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = files.Write([]byte("x"))
+		_, _ = files.Close(), zip.Close()
+		dir := filepath.Join(t.TempDir(), "a", "b")
+		if err := restore(&file, dir); err == nil {
+			t.Errorf("%s was restored", name)
+		}
+	}
+}

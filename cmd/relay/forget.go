@@ -1,0 +1,27 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+)
+
+type forgetCmd struct {
+	dataFlag
+	relayFlag
+	Host string `arg:"" help:"Host to forget." placeholder:"HOST"`
+}
+
+// Run has the running relay, and so all of its cluster, forget a host.
+func (c *forgetCmd) Run(ctx context.Context, s *streams) error {
+	keys, err := c.keys()
+	if err != nil {
+		return err
+	}
+	ask := map[string]string{"tenant": c.Tenant, "host": c.Host}
+	if err := c.operate(ctx, keys, http.MethodPost, "/operator/forget", "relay forget", ask, &struct{}{}); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.out, "forgotten %s/%s; tokens that it has stay good: relay revoke --host %[2]s ends them\n", c.Tenant, c.Host)
+	return err
+}

@@ -1,0 +1,45 @@
+package gateway
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"ahprelay/auth"
+)
+
+// TestWitness starts with the keys of relays only, has a place in their cluster, and
+// keeps its name there.
+func TestWitness(t *testing.T) {
+	t.Parallel()
+	cfg := RelayConfig{DataDir: t.TempDir(), ClusterListen: "127.0.0.1:0", ClusterRoutes: []string{"127.0.0.1:1"}}
+	if _, err := StartWitness(t.Context(), cfg); !errors.Is(err, auth.ErrNoKeys) {
+		t.Errorf("without keys: %v; want ErrNoKeys", err)
+	}
+	if _, err := auth.LoadKeys(cfg.DataDir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StartWitness(t.Context(), RelayConfig{DataDir: cfg.DataDir}); err == nil {
+		t.Error("a witness of nobody was started")
+	}
+	var names [2]string
+	for i := range names {
+		w, err := StartWitness(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if names[i] = w.nats.Name(); w.ClusterAddr() == "" {
+			t.Error("no address for others")
+		}
+		if _, err := openDataDir(cfg.DataDir); err == nil {
+			t.Error("the directory is not locked")
+		}
+		w.Close()
+	}
+	if names[0] != names[1] {
+		t.Errorf("its names are %v; want one", names)
+	}
+	if stores, err := filepath.Glob(filepath.Join(cfg.DataDir, storeName, "*")); err != nil || len(stores) == 0 {
+		t.Errorf("nothing is kept: %v, %v", stores, err)
+	}
+}

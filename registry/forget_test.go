@@ -1,0 +1,35 @@
+package registry
+
+import (
+	"testing"
+	"time"
+)
+
+// TestForgetUnseen forgets hosts that nobody has seen for long, and no others.
+func TestForgetUnseen(t *testing.T) {
+	r := startTest(t, newTestServer(t), Config{ForgetAfter: time.Hour})
+	now := time.Now().UTC()
+	for key, s := range map[string]hostState{
+		"t.old":   {Enrolled: now.Add(-3 * time.Hour), LastSeen: now.Add(-2 * time.Hour)},
+		"t.never": {Enrolled: now.Add(-2 * time.Hour)},
+		"t.new":   {Enrolled: now},
+		"t.seen":  {Enrolled: now.Add(-3 * time.Hour), LastSeen: now},
+		"t.there": {Enrolled: now.Add(-3 * time.Hour), LastSeen: now.Add(-2 * time.Hour), Lease: &lease{Instance: "i", Presence: Presence{State: Online}, Keeper: "me"}},
+	} {
+		s.Key = key
+		rev, err := r.store.write(t.Context(), hostKeys+key, s, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.takeHost(s, rev, 0, false)
+	}
+	r.forgetUnseen(t.Context(), now)
+	for name, want := range map[string]bool{"old": false, "never": false, "new": true, "seen": true, "there": true} {
+		if _, known := r.Lookup("t", name); known != want {
+			t.Errorf("%s is known: %v; want %v", name, known, want)
+		}
+	}
+	if s := r.Stats(); s.Hosts != 3 || s.Relays != 1 || !s.Store {
+		t.Errorf("Stats = %+v", s)
+	}
+}

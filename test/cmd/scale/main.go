@@ -1,0 +1,159 @@
+// Command scale measures a cluster of relays with many hosts, prints a table, and ends
+// with status 1 if that breaks a promise.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"ahprelay/auth"
+	"ahprelay/test/scale"
+)
+
+type flags struct {
+	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, restart, idle."`
+	Few     int    `default:"${few}" help:"Hosts between which costs are compared (${default})."`
+	Many    int    `default:"${many}" help:"Hosts between which costs are compared (${default})."`
+	Restart int    `default:"${restart}" help:"Hosts of a cluster that is restarted (${default})."`
+	Hosts   int    `default:"${hosts}" help:"Idle hosts (${default})."`
+	Relays  int    `default:"${relays}" help:"Relays of idle hosts (${default})."`
+
+	Fleet string `hidden:"" help:"Be so many hosts of the keys in a directory, at these URLs: HOSTS,DIR,URL,…"`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+var errBroken = errors.New("promises are broken")
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags{}
+	size := func(n int) string { return strconv.Itoa(n) }
+	parser, err := kong.New(&f, kong.Name("scale"), kong.Description("Measures a cluster of relays with many hosts."), kong.Writers(stdout, stderr), kong.Vars{
+		"few": size(scale.Full.Few), "many": size(scale.Full.Many), "restart": size(scale.Full.Restart), "hosts": size(scale.Full.Hosts), "relays": size(scale.Full.Relays),
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := parser.Parse(args); err != nil {
+		return err
+	}
+	if f.Fleet != "" {
+		return beFleet(ctx, f.Fleet)
+	}
+	only, err := regexp.Compile(f.Only)
+	if err != nil {
+		return err
+	}
+	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch}
+	return table(ctx, stdout, only, sizes, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+}
+
+// limit is for all that one measurement does.
+const limit = 10 * time.Minute
+
+func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Sizes, log *slog.Logger) error {
+	fmt.Fprintln(out, "| what | measured | must be | |\n|---|---|---|---|")
+	broken := false
+	for _, m := range []struct {
+		name   string
+		relays int
+		run    func(context.Context, *scale.Cluster) ([]scale.Row, error)
+	}{
+		{"costs", 1, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return scale.Costs(ctx, c, s) }},
+		{"restart", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
+			return scale.Restart(ctx, c, s, startFleet)
+		}},
+		{"idle", s.Relays, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
+			return scale.Idle(ctx, c, s, startFleet)
+		}},
+	} {
+		if !only.MatchString(m.name) {
+			continue
+		}
+		rows, err := measure(ctx, m.relays, log, m.run)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		for _, r := range rows {
+			verdict := "ok"
+			if !r.Good {
+				verdict, broken = "BROKEN", true
+			}
+			fmt.Fprintf(out, "| %s | %s | %s | %s |\n", r.Name, r.Got, r.Wanted, verdict)
+		}
+	}
+	if broken {
+		return errBroken
+	}
+	return nil
+}
+
+func measure(ctx context.Context, relays int, log *slog.Logger, run func(context.Context, *scale.Cluster) ([]scale.Row, error)) ([]scale.Row, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "ahp-scale-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	c, err := scale.NewCluster(dir, relays, log)
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, c)
+}
+
+// startFleet has a process be the host-agents, so that what they cost is not counted.
+func startFleet(ctx context.Context, c *scale.Cluster, hosts int) (stop func(), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, "--fleet", strings.Join(append([]string{strconv.Itoa(hosts), c.KeyDir()}, c.URLs()...), ","))
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}, nil
+}
+
+// beFleet is such a process.
+func beFleet(ctx context.Context, what string) error {
+	fields := strings.Split(what, ",")
+	if len(fields) < 3 {
+		return errors.New("--fleet: want HOSTS,DIR,URL")
+	}
+	hosts, err := strconv.Atoi(fields[0])
+	if err != nil {
+		return err
+	}
+	keys, err := auth.ExistingKeys(fields[1])
+	if err != nil {
+		return err
+	}
+	f := &scale.Fleet{Keys: keys, URLs: fields[2:], Hosts: hosts, Tenants: scale.FleetTenants}
+	return f.Run(ctx)
+}

@@ -1,0 +1,53 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// An asker asks for hosts of one tenant, one after the other.
+type asker struct {
+	*nats.Conn
+	tenant  string
+	answers chan *nats.Msg
+}
+
+func newAsker(f *Fleet, tenant string) (*asker, error) {
+	user, err := f.Keys.RelayUser(tenant)
+	if err != nil {
+		return nil, err
+	}
+	nc, err := nats.Connect(f.URLs[0], nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign))
+	if err != nil {
+		return nil, err
+	}
+	a := &asker{nc, tenant, make(chan *nats.Msg, 1)}
+	if _, err = nc.ChanSubscribe("ahp.v1."+tenant+".*.inbox.asker", a.answers); err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// ask sends one lease request, and awaits its answer.
+func (a *asker) ask(ctx context.Context, host, body string) error {
+	prefix := "ahp.v1." + a.tenant + "." + host + "."
+	if err := a.PublishRequest(prefix+"ctl.lease", prefix+"inbox.asker", []byte(body)); err != nil {
+		return err
+	}
+	select {
+	case <-a.answers:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(10 * time.Second):
+		return fmt.Errorf("no answer about %s", host)
+	}
+}
+
+func keysOf[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }

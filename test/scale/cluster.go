@@ -1,0 +1,198 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/embedded"
+	"ahprelay/link"
+	"ahprelay/registry"
+)
+
+// A Relay is what a relay has to do with hosts: the NATS server, its connections, and
+// the registry.
+type Relay struct {
+	Server   *embedded.Server
+	Registry *registry.Registry
+
+	conn    *broker.Conn
+	tenants *broker.Tenants
+	dir     string
+	config  embedded.Config
+}
+
+// A Cluster is several relays in this process.
+type Cluster struct {
+	Keys   *auth.Keys
+	Relays []*Relay
+
+	dir    string
+	routes []string
+	log    *slog.Logger
+}
+
+// KeyDir is the directory with the keys of the relays.
+func (c *Cluster) KeyDir() string { return filepath.Join(c.dir, "keys") }
+
+// NewCluster returns a cluster of so many relays, which are not started.
+func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
+	keys, err := auth.LoadKeys(filepath.Join(dir, "keys"))
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{Keys: keys, dir: dir, log: log}
+	var held []net.Listener
+	defer func() {
+		for _, l := range held {
+			_ = l.Close()
+		}
+	}()
+	for range relays {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, l)
+		c.routes = append(c.routes, l.Addr().String())
+	}
+	for i := range relays {
+		c.add(i, c.routes[i])
+	}
+	return c, nil
+}
+
+func (c *Cluster) add(i int, listen string) *Relay {
+	dir := filepath.Join(c.dir, fmt.Sprint("relay-", i))
+	r := &Relay{dir: dir, config: embedded.Config{
+		Keys: c.Keys, Name: fmt.Sprint("relay-", i), Listen: "127.0.0.1:0", Store: filepath.Join(dir, "jetstream"),
+	}}
+	if len(c.routes) > 1 {
+		r.config.Cluster = embedded.Cluster{Listen: listen, Routes: c.routes}
+	}
+	c.Relays = append(c.Relays, r)
+	return r
+}
+
+// Start starts all relays, and returns when they have the store.
+func (c *Cluster) Start(ctx context.Context) error {
+	for _, r := range c.Relays {
+		var err error
+		if r.Server, err = embedded.Start(r.config); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Relays {
+		if err := c.join(ctx, r); err != nil {
+			return err
+		}
+	}
+	if err := c.AwaitStore(ctx); err != nil {
+		return err
+	}
+	for _, r := range c.Relays { // as when host-agents come for credentials
+		for i := range FleetTenants {
+			if err := r.Registry.Enrol(Tenant(i), fmt.Sprintf("host-%d", i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// AwaitStore returns when all relays have the store.
+func (c *Cluster) AwaitStore(ctx context.Context) error {
+	for _, r := range c.Relays {
+		if err := await(ctx, func() bool { return r.Registry.Degraded() == "" }); err != nil {
+			return fmt.Errorf("%s: %w: %s", r.config.Name, err, r.Registry.Degraded())
+		}
+	}
+	return nil
+}
+
+// Join adds a relay to the cluster, with nothing but the keys, and returns when it
+// serves.
+func (c *Cluster) Join(ctx context.Context) (*Relay, error) {
+	r := c.add(len(c.Relays), "127.0.0.1:0")
+	var err error
+	if r.Server, err = embedded.Start(r.config); err != nil {
+		return nil, err
+	}
+	return r, c.join(ctx, r)
+}
+
+func (c *Cluster) join(ctx context.Context, r *Relay) (err error) {
+	dial := broker.RelayConfig{Keys: c.Keys, Instance: link.NewInstance(), Server: r.Server}
+	if r.conn, err = broker.DialRelay(ctx, dial); err != nil {
+		return err
+	}
+	if r.tenants, err = broker.StartTenants(ctx, broker.TenantsConfig{Relay: dial}); err != nil {
+		return err
+	}
+	cfg := registry.Config{
+		Conn: r.conn, Tenants: r.tenants, Instance: dial.Instance, File: filepath.Join(r.dir, "hosts.json"), Log: c.log,
+	}
+	if len(c.routes) > 1 {
+		cfg.Cluster, cfg.Neighbours = true, r.Server
+	}
+	r.Registry, err = registry.Start(ctx, cfg)
+	return err
+}
+
+// Stop ends all relays. They can be started again.
+func (c *Cluster) Stop() {
+	for _, r := range c.Relays {
+		if r.Registry != nil {
+			r.Registry.Close()
+		}
+		if r.tenants != nil {
+			r.tenants.Close()
+		}
+		if r.conn != nil {
+			r.conn.Close()
+		}
+		if r.Server != nil {
+			r.Server.Close()
+		}
+		r.Registry, r.tenants, r.conn, r.Server = nil, nil, nil, nil
+	}
+}
+
+// URLs are where host-agents reach the relays.
+func (c *Cluster) URLs() (urls []string) {
+	for _, r := range c.Relays {
+		urls = append(urls, "nats://"+r.Server.Addr().String())
+	}
+	return urls
+}
+
+// Online returns how many hosts a relay lists as online.
+func (r *Relay) Online(tenants int) (n int) {
+	for i := range tenants {
+		for _, h := range r.Registry.Hosts(Tenant(i)) {
+			if h.State == registry.Online {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+var errLate = errors.New("not so in time")
+
+func await(ctx context.Context, holds func() bool) error {
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			return errLate
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/auth"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A Fleet is the lease requests of many host-agents, each of one host.
+type Fleet struct {
+	Keys    *auth.Keys
+	URLs    []string // of relays: hosts are spread over them
+	Hosts   int
+	Tenants int           // that they are spread over
+	Renew   time.Duration // default 5 s
+
+	Held atomic.Int64 // hosts that were told at least once that their lease is held
+
+	hosts []simulated
+}
+
+// simulated is one host-agent.
+type simulated struct {
+	mu     sync.Mutex
+	conn   *nats.Conn
+	host   string // prefix of its subjects
+	seq    uint64
+	keeper string
+	held   bool
+}
+
+// Tenant names one of the tenants of a fleet.
+func Tenant(i int) string { return fmt.Sprintf("tenant-%d", i) }
+
+// Run has all hosts ask for their leases, and renew them, until ctx ends.
+func (f *Fleet) Run(ctx context.Context) error {
+	if f.Renew == 0 {
+		f.Renew = 5 * time.Second
+	}
+	f.hosts = make([]simulated, f.Hosts)
+	type at struct{ tenant, url int }
+	conns := map[at]*nats.Conn{}
+	defer func() {
+		for _, nc := range conns {
+			nc.Close()
+		}
+	}()
+	for i := range f.hosts {
+		where := at{i % f.Tenants, i % len(f.URLs)}
+		if conns[where] == nil {
+			nc, err := f.connect(where.tenant, where.url)
+			if err != nil {
+				return err
+			}
+			conns[where] = nc
+		}
+		f.hosts[i].seq = uint64(time.Now().UnixMilli()) // they are what they were before a restart
+		f.hosts[i].conn, f.hosts[i].host = conns[where], fmt.Sprintf("ahp.v1.%s.host-%d.", Tenant(where.tenant), i)
+	}
+	return f.drive(ctx)
+}
+
+// connect connects hosts of one tenant to one relay, as relays do: what one user may
+// do stands for what each of many may.
+func (f *Fleet) connect(tenant, url int) (*nats.Conn, error) {
+	user, err := f.Keys.RelayUser(Tenant(tenant))
+	if err != nil {
+		return nil, err
+	}
+	nc, err := nats.Connect(f.URLs[url], nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign),
+		nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond), nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort(), nats.Timeout(10*time.Second))
+	if err != nil {
+		return nil, err
+	}
+	_, err = nc.Subscribe(fmt.Sprintf("ahp.v1.%s.*.inbox.fleet.*", Tenant(tenant)), f.answered)
+	return nc, err
+}
+
+// answered takes the answer to one request.
+func (f *Fleet) answered(msg *nats.Msg) {
+	var i int
+	var answer struct{ Result, Relay string }
+	if _, err := fmt.Sscan(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], &i); err != nil || json.Unmarshal(msg.Data, &answer) != nil {
+		return
+	}
+	h := &f.hosts[i]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.keeper = ""
+	if answer.Result == "held" {
+		h.keeper = answer.Relay
+		if !h.held {
+			h.held = true
+			f.Held.Add(1)
+		}
+	}
+}
+
+// drive sends each host's request once in the time of a renewal, those of hosts
+// without a lease again after a second.
+func (f *Fleet) drive(ctx context.Context) error {
+	const step = 10 * time.Millisecond
+	tick := time.NewTicker(step)
+	defer tick.Stop()
+	due, start := 0.0, time.Now()
+	for next := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for due = float64(f.Hosts) * float64(time.Since(start)) / float64(f.Renew); float64(next) < due; next++ {
+			if err := f.ask(next % f.Hosts); err != nil && !errors.Is(err, nats.ErrReconnectBufExceeded) {
+				return err
+			}
+		}
+	}
+}
+
+func (f *Fleet) ask(i int) error {
+	h := &f.hosts[i]
+	h.mu.Lock()
+	h.seq++
+	subject := h.host + "ctl.lease"
+	if h.keeper != "" {
+		subject += "." + h.keeper
+	}
+	body := fmt.Sprintf(`{"op":"hold","instance":"agent-%d","seq":%d,"presence":{"state":"online","agentVersion":"1","wire":[1,1]}}`, i, h.seq)
+	h.mu.Unlock()
+	return h.conn.PublishRequest(subject, fmt.Sprintf("%sinbox.fleet.%d", h.host, i), []byte(body))
+}

@@ -1,0 +1,229 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"ahprelay/auth"
+
+	"github.com/nats-io/nkeys"
+)
+
+// Sizes say how much there is to be.
+type Sizes struct {
+	Few, Many int           // hosts between which costs are compared
+	Restart   int           // hosts of a cluster of three that is restarted
+	Hosts     int           // idle hosts
+	Relays    int           // that they are spread over
+	Watch     time.Duration // how long the idle ones are watched
+}
+
+// Full are the sizes of what is promised.
+var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second}
+
+// A Row is one thing that is measured.
+type Row struct {
+	Name   string
+	Got    string
+	Wanted string
+	Good   bool
+}
+
+// FleetTenants is how many tenants hosts are spread over.
+const FleetTenants = 10
+
+// Costs measures one credential, one lease and one change of presence at a relay that
+// knows few hosts and at one that knows many.
+func Costs(ctx context.Context, c *Cluster, s Sizes) ([]Row, error) {
+	if err := c.Start(ctx); err != nil {
+		return nil, err
+	}
+	defer c.Stop()
+	r := c.Relays[0]
+	var before map[string]time.Duration
+	var rows []Row
+	for known, n := range []int{s.Few, s.Many} {
+		for i := known * s.Few; i < n; i++ {
+			if err := r.Registry.Enrol("costs", fmt.Sprintf("host-%d", i)); err != nil {
+				return nil, err
+			}
+		}
+		took, err := r.costs(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		if before == nil {
+			before = took
+			continue
+		}
+		for _, what := range slices.Sorted(keysOf(took)) {
+			ratio := float64(took[what]) / float64(before[what])
+			rows = append(rows, Row{
+				Name: fmt.Sprintf("cost of %s at %d and at %d hosts", what, s.Few, s.Many),
+				Got:  fmt.Sprintf("%v, %v: × %.2f", before[what].Round(time.Microsecond), took[what].Round(time.Microsecond), ratio), Wanted: "≤ × 1.2", Good: ratio < 1.2,
+			})
+		}
+	}
+	return rows, nil
+}
+
+// costs measures the median of each step.
+func (r *Relay) costs(ctx context.Context, hosts int) (map[string]time.Duration, error) {
+	const rounds = 500
+	fleet := &Fleet{Keys: r.config.Keys, URLs: []string{"nats://" + r.Server.Addr().String()}}
+	asker, err := newAsker(fleet, "costs")
+	if err != nil {
+		return nil, err
+	}
+	defer asker.Close()
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, err
+	}
+	nkey, err := pair.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]time.Duration{}
+	for i := range rounds {
+		host := fmt.Sprintf("host-%d", i*hosts/rounds)
+		for what, do := range map[string]func() error{
+			"a credential": func() error {
+				e := auth.Enrolment{ID: "t", Tenant: "costs", Host: host, IssuedAt: time.Now()}
+				return r.Registry.Admit(ctx, e, nkey, time.Now().Add(time.Hour))
+			},
+		} {
+			if err := timed(all, what, do); err != nil {
+				return nil, err
+			}
+		}
+		instance := fmt.Sprintf("agent-%d-%d", hosts, i)
+		for seq, step := range []struct{ what, op, state string }{
+			{"a lease", "hold", "online"}, {"a renewal", "hold", "online"}, {"a change of presence", "hold", "offline"}, {"the end of a lease", "release", "offline"},
+		} {
+			body := fmt.Sprintf(`{"op":%q,"instance":%q,"seq":%d,"presence":{"state":%q,"wire":[1,1]}}`, step.op, instance, seq+1, step.state)
+			if err := timed(all, step.what, func() error { return asker.ask(ctx, host, body) }); err != nil {
+				return nil, err
+			}
+		}
+	}
+	took := map[string]time.Duration{}
+	for what, list := range all {
+		slices.Sort(list)
+		took[what] = list[len(list)/2]
+	}
+	return took, nil
+}
+
+func timed(all map[string][]time.Duration, what string, do func() error) error {
+	start := time.Now()
+	err := do()
+	all[what] = append(all[what], time.Since(start))
+	return err
+}
+
+// Restart has all relays of a cluster stop and start again with many hosts.
+func Restart(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error)) ([]Row, error) {
+	if err := c.Start(ctx); err != nil {
+		return nil, err
+	}
+	defer c.Stop()
+	row := func(name string, start time.Time, err error, wanted time.Duration) (Row, error) {
+		took := time.Since(start)
+		return Row{Name: name, Got: took.Round(10 * time.Millisecond).String(), Wanted: "≤ " + wanted.String(), Good: took <= wanted}, err
+	}
+	online := func() bool {
+		return !slices.ContainsFunc(c.Relays, func(r *Relay) bool { return r.Online(FleetTenants) < s.Restart })
+	}
+	start := time.Now()
+	stop, err := fleet(ctx, c, s.Restart)
+	if err != nil {
+		return nil, err
+	}
+	first, err := row(fmt.Sprintf("%d new hosts online, as three relays see it", s.Restart), start, await(ctx, online), time.Minute)
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	c.Stop()
+	start = time.Now()
+	if err := c.Start(ctx); err != nil {
+		return nil, err
+	}
+	if stop, err = fleet(ctx, c, s.Restart); err != nil {
+		return nil, err
+	}
+	defer stop()
+	kept := func() bool {
+		n := 0
+		for _, r := range c.Relays {
+			n += r.Registry.Stats().Kept
+		}
+		return n >= s.Restart && online()
+	}
+	second, err := row(fmt.Sprintf("whole cluster restarted with %d hosts: all online", s.Restart), start, await(ctx, kept), 30*time.Second)
+	return []Row{first, second}, err
+}
+
+// Idle watches many hosts that renew their leases and do nothing else, and has another
+// relay join.
+func Idle(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error)) ([]Row, error) {
+	if err := c.Start(ctx); err != nil {
+		return nil, err
+	}
+	defer c.Stop()
+	stop, err := fleet(ctx, c, s.Hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if err := await(ctx, func() bool {
+		return !slices.ContainsFunc(c.Relays, func(r *Relay) bool { return r.Online(FleetTenants) < s.Hosts })
+	}); err != nil {
+		return nil, fmt.Errorf("hosts come online: %w", err)
+	}
+	wait(ctx, 2*s.Watch) // files are written, and memory is given back
+	writes, cpu, began := c.writes(), processorTime(), time.Now()
+	wait(ctx, s.Watch)
+	cores := float64(processorTime()-cpu) / float64(time.Since(began))
+	writes = c.writes() - writes
+	rows := []Row{{
+		Name: fmt.Sprintf("%d idle hosts at %d relays: processors, of all relays and their NATS servers", s.Hosts, s.Relays),
+		Got:  fmt.Sprintf("%.2f (%d writes in %v)", cores, writes, s.Watch), Wanted: "≤ 1", Good: cores <= 1,
+	}}
+	began = time.Now()
+	joined, err := c.Join(ctx)
+	if err == nil {
+		err = await(ctx, func() bool { return joined.Registry.Stats().Hosts >= s.Hosts })
+	}
+	took := time.Since(began)
+	return append(rows, Row{
+		Name: fmt.Sprintf("another relay joins, and knows all %d hosts", s.Hosts), Got: took.Round(10 * time.Millisecond).String(), Wanted: "≤ 2s", Good: took <= 2*time.Second,
+	}), err
+}
+
+func (c *Cluster) writes() (n uint64) {
+	for _, r := range c.Relays {
+		n += r.Registry.Stats().Writes
+	}
+	return n
+}
+
+// processorTime is what this process has used.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,52 @@
+package scale
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+)
+
+// TestRows measures a little of each, and judges no times.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	small := Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond}
+	fleet := func(ctx context.Context, c *Cluster, hosts int) (stop func(), err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		f := &Fleet{Keys: c.Keys, URLs: c.URLs(), Hosts: hosts, Tenants: FleetTenants, Renew: time.Second}
+		done := make(chan error, 1)
+		go func() { done <- f.Run(ctx) }()
+		return func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}, nil
+	}
+	for name, run := range map[string]func(context.Context, *Cluster) ([]Row, error){
+		"costs":   func(ctx context.Context, c *Cluster) ([]Row, error) { return Costs(ctx, c, small) },
+		"restart": func(ctx context.Context, c *Cluster) ([]Row, error) { return Restart(ctx, c, small, fleet) },
+		"idle":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Idle(ctx, c, small, fleet) },
+	} {
+		relays := 1
+		if name != "costs" {
+			relays = 3
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			c, err := NewCluster(t.TempDir(), relays, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows, err := run(ctx, c)
+			if err != nil || len(rows) == 0 {
+				t.Fatalf("%v, %v", rows, err)
+			}
+			for _, r := range rows {
+				t.Logf("%s: %s", r.Name, r.Got)
+			}
+		})
+	}
+}
