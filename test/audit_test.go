@@ -40,13 +40,16 @@ func (a *auditTrail) lines() (lines []string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
+	if _, err := gateway.ReadAudit(strings.NewReader(string(data)), "", func(gateway.AuditEntry) error { return nil }); err != nil {
+		a.t.Errorf("the audit does not follow itself: %v", err)
+	}
 	for line := range strings.Lines(string(data)) {
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(line), &fields); err != nil || fields["msg"] != "audit" || fields["time"] == nil {
 			a.t.Fatalf("line of the audit: %s (%v)", line, err)
 		}
 		var words []string
-		for _, name := range []string{"event", "tenant", "host", "subject", "token", "conn", "address", "code", "reason", "detail"} {
+		for _, name := range []string{"event", "tenant", "host", "subject", "token", "device", "conn", "address", "code", "reason", "detail"} {
 			value, ok := fields[name]
 			if !ok {
 				continue
@@ -55,7 +58,7 @@ func (a *auditTrail) lines() (lines []string) {
 			words = append(words, name+"="+a.name(name, fmt.Sprint(value)))
 		}
 		for _, extra := range slices.Sorted(maps.Keys(fields)) {
-			if extra != "msg" && extra != "time" && extra != "level" {
+			if extra != "msg" && extra != "time" && extra != "level" && extra != "prev" {
 				a.t.Errorf("field %s is not documented", extra)
 			}
 		}
