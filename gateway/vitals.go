@@ -64,7 +64,10 @@ func (s *Server) sweep() {
 	}
 }
 
-// look pings a client that is due, and reports whether it is dead.
+// look pings a client that is due, and reports whether it is dead. One that is in the
+// middle of a large message, and goes on, is not pinged: its answer could not come before
+// the end of that, and some clients give their connection up when it waits (coder/websocket
+// after 5 s).
 func (c *client) look(now time.Time) (dead bool) {
 	v := &c.alive
 	if v.due.IsZero() { // the first ping comes in the second half of the time
@@ -79,6 +82,10 @@ func (c *client) look(now time.Time) (dead bool) {
 		return false
 	}
 	heard := c.sock.conn.heard.Load()
+	if held, _ := c.budget.uploads.state(&c.upload, now); held > 0 && heard != v.heard {
+		v.heard, v.mark, v.missed = heard, 0, 0
+		return false
+	}
 	switch {
 	case heard != v.heard, v.mark == 0, c.sock.conn.waitedSince(now.Add(-slowTime)):
 		v.heard, v.missed = heard, 0

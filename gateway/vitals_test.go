@@ -92,6 +92,54 @@ func TestPings(t *testing.T) {
 	})
 }
 
+// TestNoPingIntoALargeMessage has a client send a large message over a slow line: it is
+// pinged when that has come, or has stopped to come, and not before.
+func TestNoPingIntoALargeMessage(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		conn := w.rawDial(w.token(nil))
+		defer conn.Close()
+		pings := make(chan time.Time, 100)
+		w.running.Go(func() {
+			for r := bufio.NewReader(conn); ; {
+				header := make([]byte, 2)
+				if _, err := io.ReadFull(r, header); err != nil {
+					return
+				}
+				if header[0] == finBit|opPing {
+					pings <- time.Now()
+				}
+				_, _ = io.CopyN(io.Discard, r, int64(header[1]))
+			}
+		})
+		writeFrame(t, conn, finBit|opText, []byte(`{"id":1,"method":"initialize"}`))
+		h := w.hostConn(1)
+		synctest.Wait()
+		h.accept(1)
+		frame, message := largeMessage(0, 8*mib)
+		for part := range slices.Chunk(frame[:len(frame)-1], 32<<10) { // 256 of them
+			if _, err := conn.Write(part); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if n := len(pings); n > 0 {
+			t.Errorf("%d pings while a message was coming; want none", n)
+		}
+		time.Sleep(2 * w.server.cfg.Ping)
+		if len(pings) == 0 {
+			t.Error("no ping though the message has stopped to come")
+		}
+		if _, err := conn.Write(frame[len(frame)-1:]); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := h.messages(); len(got) != 2 || got[1] != message {
+			t.Errorf("host got %d messages; want its initialize and the large one", len(got))
+		}
+	})
+}
+
 // TestPingsAreSpread connects many clients at once: their pings do not go out
 // together.
 func TestPingsAreSpread(t *testing.T) {

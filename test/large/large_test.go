@@ -54,7 +54,12 @@ func newSiteOf(tb testing.TB, cfg procs.Config) (site *procs.Site, root string) 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(site.Close)
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("relay:\n%s\nhost-agent:\n%s", site.Relay.Log(), site.Agent.Log())
+		}
+		site.Close()
+	})
 	return site, root
 }
 
