@@ -21,7 +21,7 @@ FUZZTIME ?= 30s
 APPS    ?= $(HOME)/.cache/ahp-relay-apps
 PKGS    := ./...
 # Those that take longest, or wait for most of their time, begin first.
-LONG    := ./test/browser ./test ./routing ./gateway ./test/large ./test/faults ./test/nat
+LONG    := ./test/browser ./test ./registry ./routing ./gateway ./test/large ./test/faults ./test/nat
 PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
 .PHONY: all build test lint bench microbench demo faults scale soak fuzz apps interop deps pictures release

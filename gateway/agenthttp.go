@@ -16,6 +16,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/registry"
 )
 
 // How a host-agent gets NATS credentials. Both requests carry its enrolment
@@ -106,7 +107,11 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := s.cfg.Registry.Admit(r.Context(), host, proof.NKey, expires); err != nil {
 		s.cfg.Log.Error("credentials cannot be given", "tenant", host.Tenant, "host", host.Host, "error", err)
-		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "NATS does not take this tenant's account now; try again"})
+		why := "NATS does not take this tenant's account now; try again"
+		if errors.Is(err, registry.ErrStoreAway) {
+			why = "relays cannot take a host that they do not know, because most of their cluster is away; try again"
+		}
+		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": why})
 		return
 	}
 	// Its NATS user is that of the new credential by now: the end of the former
@@ -143,7 +148,7 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 	// Its credentials may come from another relay: have the account open.
 	if err := s.cfg.Registry.Enrol(host.Tenant, host.Host); err != nil {
 		s.cfg.Log.Error("host-agent refused", "tenant", host.Tenant, "host", host.Host, "error", err)
-		http.Error(w, "the registry does not take this host", http.StatusInternalServerError)
+		http.Error(w, "the registry does not take this host now; try again", http.StatusServiceUnavailable)
 		return false
 	}
 	server, err := s.cfg.NATS(r.Context())
