@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -262,6 +263,35 @@ func TestProofs(t *testing.T) {
 	}
 }
 
+// TestManyProofs has one key take no room from others, and what is over make room.
+func TestManyProofs(t *testing.T) {
+	p, now := newProofs(), time.Now()
+	show := func(key string, i int, want error) {
+		t.Helper()
+		if err := p.first(auth.Proof{Thumbprint: key, ID: fmt.Sprint(key, " ", i)}, now); !errors.Is(err, want) {
+			t.Fatalf("%s's proof %d: %v; want %v", key, i, err, want)
+		}
+	}
+	for i := range maxProofsOfKey {
+		show("mallory", i, nil)
+	}
+	show("mallory", maxProofsOfKey, errProofsFull)
+	show("mallory", 0, errProofAgain)
+	show("ada", 0, nil)
+	now = now.Add(auth.ChallengeTTL + auth.Leeway + time.Second)
+	for key := range maxProofs / maxProofsOfKey {
+		for i := range maxProofsOfKey {
+			show(fmt.Sprint("key", key), i, nil)
+		}
+	}
+	show("ada", 1, errProofsFull)
+	now = now.Add(auth.ChallengeTTL + auth.Leeway + time.Second)
+	show("ada", 1, nil)
+	if len(p.shown) != 1 || len(p.queue) != 1 || len(p.ofKey) != 1 {
+		t.Errorf("%d proofs of %d keys are remembered, %d in the queue; want 1", len(p.shown), len(p.ofKey), len(p.queue))
+	}
+}
+
 func errorOr(err error, text string) string {
 	if err != nil {
 		return err.Error()
@@ -336,6 +366,18 @@ func TestWhoMaySeeToPeople(t *testing.T) {
 	ada.refused(409, "other name", "POST", "/api/invites", map[string]any{"subject": "bob", "level": "own"})
 	ada.refused(400, "access", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "root"})
 
+	// Who owns some hosts invites nobody to others.
+	ada.do("POST", "/api/invites", map[string]any{"subject": "carol", "level": "own", "hosts": []string{"lab-*"}}, &invite)
+	carol := newPhone(t, relay)
+	_, secret, _ = strings.Cut(invite.Link, "#")
+	if status, said := carol.ask("POST", "/auth/setup", "", map[string]string{"invite": secret}, &carol.in); status != http.StatusOK {
+		t.Fatalf("carol: %d %s", status, said)
+	}
+	for _, hosts := range [][]string{{"*"}, {"laptop"}, {"lab-1", "l*"}, {auth.AllHosts}} {
+		carol.refused(400, "no host", "POST", "/api/invites", map[string]any{"subject": "dan", "level": "look", "hosts": hosts})
+	}
+	carol.do("POST", "/api/invites", map[string]any{"subject": "dan", "level": "own", "hosts": []string{"lab-1"}}, nil)
+
 	agent := newPhone(t, relay)
 	var code DeviceCode
 	if status, said := agent.send("POST", "/auth/device", "", "", url.Values{"kind": {"host"}, "key": {auth.NewHostKey().PublicText()}}, &code); status != http.StatusOK {
@@ -374,7 +416,7 @@ func TestGuessedCodes(t *testing.T) {
 	}
 	ada.refused(404, "", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode})
 	agent.refused(400, "access_denied", "POST", "/auth/token", url.Values{"grant_type": {grantDeviceCode}, "device_code": {code.DeviceCode}})
-	ada.refused(404, "", "GET", "/api/requests/BBBB-BBBC", nil)
+	ada.refused(429, "wrong codes", "POST", "/api/requests/BBBB-BBBC", map[string]any{"approve": true, "code": "BBBB-BBBC"})
 	ada.refused(429, "wrong codes", "GET", "/api/requests/BBBB-BBBC", nil)
 }
 

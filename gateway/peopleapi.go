@@ -114,13 +114,15 @@ func (s *Server) serveDecide(w http.ResponseWriter, r *http.Request, who people.
 		err = s.mayEnrol(who, say.Host, say.Approve, say.Replace)
 	}
 	if err == nil {
-		request, err = s.cfg.People.Decide(request.ID, &who, say.Approve, say.Code, say.Host)
+		request, err = s.cfg.People.Decide(request.ID, &who, device, say.Approve, say.Code, say.Host)
 	}
 	line := auditLine{Event: "device", Tenant: who.Tenant, Subject: who.Subject, Host: say.Host, Token: device, Address: s.address(r)}
 	line.Detail = fmt.Sprintf("%s %s, from %s", request.Kind, request.Fingerprint(), request.Address)
 	switch {
-	case errors.Is(err, people.ErrNone):
-		writeError(w, http.StatusNotFound, err)
+	case errors.Is(err, people.ErrNone): // as in serveWaiting
+		if s.guess(w, r, who) {
+			writeError(w, http.StatusNotFound, err)
+		}
 	case errors.Is(err, people.ErrWrong), errors.Is(err, people.ErrTries):
 		line.Event, line.Reason = "deny", err.Error()
 		s.audit.often("", refusedAtOnce, line)
@@ -177,10 +179,8 @@ func (s *Server) serveInvite(w http.ResponseWriter, r *http.Request, who people.
 		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of subject, level and hosts"))
 		return
 	}
-	person := people.Person{Tenant: who.Tenant, Subject: ask.Subject, Access: ask.Level, Hosts: ask.Hosts}
-	if len(person.Hosts) == 0 {
-		person.Hosts = who.Hosts
-	}
+	gives, err := narrowed(who, ask.Level, ask.Hosts, nil)
+	person := people.Person{Tenant: who.Tenant, Subject: ask.Subject, Access: ask.Level, Hosts: gives.Hosts, Channels: gives.Channels, Methods: gives.Methods}
 	switch {
 	case ask.Subject == "":
 		link := s.publicURL(r) + "/device#ask"
@@ -189,18 +189,21 @@ func (s *Server) serveInvite(w http.ResponseWriter, r *http.Request, who people.
 	case !who.Owns():
 		writeError(w, http.StatusForbidden, errors.New("only who owns the tenant invites others"))
 		return
+	case err != nil:
+		writeError(w, http.StatusBadRequest, err)
+		return
 	case s.isThere(person):
 		writeError(w, http.StatusConflict, errors.New("somebody of that name is in, and may do something else; remove their devices first, or choose another name"))
 		return
 	}
-	s.invite(w, r, people.Invite{Person: person, Expires: time.Now().Add(inviteTTL)}, device)
+	s.invite(w, r, people.Invite{Person: person, By: device, Expires: time.Now().Add(inviteTTL)}, device)
 }
 
 // isThere reports whether somebody has the name, and may do something else.
 func (s *Server) isThere(person people.Person) bool {
 	for _, p := range s.peopleOf(person.Tenant) {
 		if p.Subject == person.Subject {
-			return p.Access != person.Access || !slices.Equal(p.Hosts, person.Hosts)
+			return p.Access != person.Access || !slices.Equal(p.Hosts, person.Hosts) || !slices.Equal(p.Channels, person.Channels) || !slices.Equal(p.Methods, person.Methods)
 		}
 	}
 	return false

@@ -10,9 +10,12 @@ import (
 	"ahprelay/auth"
 )
 
-// maxProofs bounds how many proofs are remembered. More in so short a time are
-// refused.
-const maxProofs = 64 << 10
+// Bounds of how many proofs are remembered, in all and of one key: more in so short
+// a time are refused.
+const (
+	maxProofs      = 64 << 10
+	maxProofsOfKey = 1 << 10
+)
 
 // Why a proof is refused beside what [auth.Keys.CheckProof] says.
 var (
@@ -24,31 +27,41 @@ var (
 
 // proofs are those that were shown: each is good once.
 type proofs struct {
-	mu    sync.Mutex // guards shown
-	shown map[string]time.Time
+	mu    sync.Mutex // guards the fields below
+	shown map[string]bool
+	ofKey map[string]int
+	queue []shownProof // those of shown, the oldest first
 }
 
-func newProofs() *proofs { return &proofs{shown: map[string]time.Time{}} }
+// A shownProof is remembered until its nonce is good no more.
+type shownProof struct {
+	auth.Proof
+	until time.Time
+}
+
+func newProofs() *proofs { return &proofs{shown: map[string]bool{}, ofKey: map[string]int{}} }
 
 // first notes a proof that is good.
-func (p *proofs) first(id string, now time.Time) error {
+func (p *proofs) first(proof auth.Proof, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.shown) >= maxProofs {
-		for one, until := range p.shown {
-			if now.After(until) {
-				delete(p.shown, one)
-			}
+	for len(p.queue) > 0 && now.After(p.queue[0].until) {
+		old := p.queue[0]
+		p.queue = p.queue[1:]
+		delete(p.shown, old.ID)
+		if p.ofKey[old.Thumbprint]--; p.ofKey[old.Thumbprint] == 0 {
+			delete(p.ofKey, old.Thumbprint)
 		}
 	}
-	until, again := p.shown[id]
 	switch {
-	case again && !now.After(until):
+	case p.shown[proof.ID]:
 		return errProofAgain
-	case len(p.shown) >= maxProofs:
+	case len(p.shown) >= maxProofs, p.ofKey[proof.Thumbprint] >= maxProofsOfKey:
 		return errProofsFull
 	}
-	p.shown[id] = now.Add(auth.ChallengeTTL + auth.Leeway) // when its nonce is good no more
+	p.shown[proof.ID] = true
+	p.ofKey[proof.Thumbprint]++
+	p.queue = append(p.queue, shownProof{proof, now.Add(auth.ChallengeTTL + auth.Leeway)})
 	return nil
 }
 
@@ -83,7 +96,7 @@ func (s *Server) provenKey(r *http.Request, token string) (thumbprint string, er
 	if err != nil {
 		return "", err
 	}
-	return proof.Thumbprint, s.proofs.first(proof.ID, time.Now())
+	return proof.Thumbprint, s.proofs.first(proof, time.Now())
 }
 
 // wantsProof says in an answer which nonce a proof is to have, if that is what is

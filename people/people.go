@@ -91,6 +91,7 @@ type Device struct {
 type Invite struct {
 	Person  Person    `json:"person"`
 	Setup   bool      `json:"setup,omitempty"` // of a new relay: over as soon as somebody is in
+	By      string    `json:"by,omitempty"`    // device that made it, and without which it is over; "": none
 	Expires time.Time `json:"expires"`
 }
 
@@ -100,7 +101,7 @@ type Desk struct {
 	now   func() time.Time
 
 	mu     sync.Mutex           // guards polled
-	polled map[string]time.Time // when who asks may look again, by what they show
+	polled map[string]time.Time // when it may be looked again, by requests' IDs
 }
 
 // NewDesk returns a Desk.
@@ -168,7 +169,7 @@ func get[T any](s Store, key string) (one T, err error) {
 }
 
 // Invite makes an invitation, and returns its secret. For setup, it takes the place of those
-// that there were.
+// that there were for the tenant.
 func (d *Desk) Invite(i Invite) (secret string, err error) {
 	if i.Person.Added.IsZero() {
 		i.Person.Added = d.now().UTC()
@@ -182,7 +183,7 @@ func (d *Desk) Invite(i Invite) (secret string, err error) {
 	}
 	out := 0
 	for key, other := range there {
-		if other.Setup && i.Setup || d.now().After(other.Expires) {
+		if other.Setup && i.Setup && other.Person.Tenant == i.Person.Tenant || d.now().After(other.Expires) {
 			if err := d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
 				return "", err
 			}
@@ -222,6 +223,9 @@ func (d *Desk) Accept(secret string, device Device) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
+	if err := d.stillIn(invite.By); err != nil {
+		return Device{}, errors.Join(err, ErrUsed)
+	}
 	if invite.Setup {
 		if owned, err := d.HasOwner(invite.Person.Tenant); err != nil || owned {
 			return Device{}, errors.Join(err, ErrUsed)
@@ -233,6 +237,21 @@ func (d *Desk) Accept(secret string, device Device) (Device, error) {
 	}
 	device.Tenant, device.Subject = invite.Person.Tenant, invite.Person.Subject
 	return d.add(device)
+}
+
+// errByRemoved reports what a device has said yes to that is not in any more.
+var errByRemoved = errors.New("the device that let you in was removed")
+
+// stillIn reports whether a device may still let others in; "" stands for none.
+func (d *Desk) stillIn(device string) error {
+	if device == "" {
+		return nil
+	}
+	_, err := get[Device](d.store, devicePrefix+device)
+	if errors.Is(err, ErrNone) {
+		return errByRemoved
+	}
+	return err
 }
 
 // add keeps a new device.
@@ -307,8 +326,8 @@ func (d *Desk) Devices(tenant, subject string) (list []Device, err error) {
 	return list, err
 }
 
-// Remove forgets a device: it gets no more tokens. Those that it has, the caller
-// revokes.
+// Remove forgets a device: it gets no more tokens, and whom it has let in who has not come
+// yet does not come in. The tokens that it has, the caller revokes.
 func (d *Desk) Remove(id string) error {
 	return update(d.store, devicePrefix+id, func(old *Device) (*Device, error) {
 		if old == nil {

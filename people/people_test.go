@@ -2,6 +2,7 @@ package people
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,6 +101,98 @@ func TestSetupLinksAreOver(t *testing.T) {
 	})
 }
 
+// TestRemovedLetsNobodyIn has a device invite and approve, and removed before they come.
+func TestRemovedLetsNobodyIn(t *testing.T) {
+	d, who := newDesk(t), owner()
+	enter := func() Device {
+		secret, err := d.Invite(Invite{Person: who, Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		device, err := d.Accept(secret, Device{Key: newKey(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return device
+	}
+	stays, goes := enter(), enter()
+	for _, by := range []Device{stays, goes} {
+		left := by.ID == stays.ID
+		secret, err := d.Invite(Invite{Person: who, By: by.ID, Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := newKey(t)
+		asked, err := d.Ask(Request{Kind: OfDevice, Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, err := d.Ask(Request{Kind: OfHost, Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []Request{asked, host} {
+			if _, err := d.Decide(r.ID, &who, by.ID, true, r.Code, "laptop"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !left {
+			if err := d.Remove(by.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := d.Accept(secret, Device{Key: newKey(t)}); left != (err == nil) || !left && !errors.Is(err, ErrUsed) {
+			t.Errorf("the inviting device is in: %v; the invited gets %v", left, err)
+		}
+		for _, r := range []Request{asked, host} {
+			if _, _, err := d.Poll(r.ID, r.Secret, key); left != (err == nil) || !left && !errors.Is(err, ErrDenied) {
+				t.Errorf("the approving device is in: %v; the %s gets %v", left, r.Kind, err)
+			}
+		}
+	}
+}
+
+// TestSetupOfOneTenant: a setup link of a tenant says nothing of another's.
+func TestSetupOfOneTenant(t *testing.T) {
+	d := newDesk(t)
+	var secrets []string
+	for _, tenant := range []string{"a", "b"} {
+		who := owner()
+		who.Tenant = tenant
+		secret, err := d.Invite(Invite{Person: who, Setup: true, Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets = append(secrets, secret)
+	}
+	for _, secret := range secrets {
+		if _, err := d.Accept(secret, Device{Key: newKey(t)}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestVainLooks: who looks after requests that there are not, or are another's, keeps
+// nobody from looking after theirs.
+func TestVainLooks(t *testing.T) {
+	d, key := newDesk(t), newKey(t)
+	r, err := d.Ask(Request{Kind: OfDevice, Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 * maxRequests {
+		if _, _, err := d.Poll(fmt.Sprint("none", i), "x", key); !errors.Is(err, ErrGone) {
+			t.Fatal(err)
+		}
+		if _, _, err := d.Poll(r.ID, fmt.Sprint("x", i), key); !errors.Is(err, ErrNone) {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := d.Poll(r.ID, r.Secret, key); !errors.Is(err, ErrPending) {
+		t.Errorf("its own: %v", err)
+	}
+}
+
 // TestRequests has a request go its way, by the clock.
 func TestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -122,10 +215,10 @@ func TestRequests(t *testing.T) {
 		poll(r.Secret, key, ErrSlowDown)
 		time.Sleep(PollEvery)
 		poll(r.Secret, key, ErrPending)
-		if _, err := d.Decide(r.ID, &who, true, r.Code, ""); err != nil {
+		if _, err := d.Decide(r.ID, &who, "", true, r.Code, ""); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.Decide(r.ID, &who, true, r.Code, ""); !errors.Is(err, ErrNone) {
+		if _, err := d.Decide(r.ID, &who, "", true, r.Code, ""); !errors.Is(err, ErrNone) {
 			t.Errorf("approved twice: %v", err)
 		}
 		time.Sleep(PollEvery)
@@ -143,7 +236,7 @@ func TestRequests(t *testing.T) {
 		if _, err := d.Find(r.ID, &who); !errors.Is(err, ErrNone) {
 			t.Errorf("after its time: %v", err)
 		}
-		if _, err := d.Decide(r.ID, &who, true, r.Code, ""); !errors.Is(err, ErrNone) {
+		if _, err := d.Decide(r.ID, &who, "", true, r.Code, ""); !errors.Is(err, ErrNone) {
 			t.Errorf("decided after its time: %v", err)
 		}
 		poll(r.Secret, key, ErrGone)
@@ -163,7 +256,7 @@ func TestNobodyElsesRequest(t *testing.T) {
 		may := (r.Tenant == "" || r.Tenant == "a") && (r.Subject == "" || r.Subject == "b")
 		typed := rapid.SampledFrom([]string{r.Code, ShowCode(r.Code), r.Code[4:], " " + strings.ToLower(r.Code), r.Code[:4], r.Code[1:], ""}).Draw(rt, "typed")
 		right := ReadCode(typed) == r.Code || ReadCode(typed) == r.Code[4:]
-		_, err = d.Decide(r.ID, &who, true, typed, "")
+		_, err = d.Decide(r.ID, &who, "", true, typed, "")
 		switch {
 		case may && right && err != nil, may && !right && !errors.Is(err, ErrWrong), !may && !errors.Is(err, ErrNone):
 			rt.Fatalf("%+v decides with %q about a request of %q, %q: %v", who, typed, r.Tenant, r.Subject, err)

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/subtle"
+	"errors"
 	"maps"
 	"math/big"
 	"strings"
@@ -49,7 +50,8 @@ type Request struct {
 type Approval struct {
 	Tenant  string `json:"tenant"`
 	Subject string `json:"by"`
-	Host    string `json:"host,omitempty"` // the name, of a host-agent
+	Device  string `json:"device,omitempty"` // that said so; "": none
+	Host    string `json:"host,omitempty"`   // the name, of a host-agent
 }
 
 // Fingerprint is that of the key, which the other side shows too.
@@ -153,8 +155,8 @@ func (r *Request) isFor(who *Person) bool {
 }
 
 // Decide approves a request, or denies it. To approve, the code is to be typed, or
-// its end. Host is the name for a host-agent.
-func (d *Desk) Decide(id string, who *Person, approve bool, typed, host string) (Request, error) {
+// its end. Device is who's, "" for none; host is the name for a host-agent.
+func (d *Desk) Decide(id string, who *Person, device string, approve bool, typed, host string) (Request, error) {
 	var decided Request
 	var wrong error
 	err := update(d.store, requestPrefix+id, func(r *Request) (*Request, error) {
@@ -176,7 +178,7 @@ func (d *Desk) Decide(id string, who *Person, approve bool, typed, host string) 
 		case r.Kind == OfHost && ahp.CheckName("host", host) != nil:
 			return nil, ahp.CheckName("host", host)
 		default:
-			r.Approved = &Approval{Tenant: who.Tenant, Subject: who.Subject, Host: host}
+			r.Approved = &Approval{Tenant: who.Tenant, Subject: who.Subject, Device: device, Host: host}
 		}
 		decided = *r
 		return r, nil
@@ -191,15 +193,21 @@ func (d *Desk) Decide(id string, who *Person, approve bool, typed, host string) 
 // thumbprint of the key that it has proved. A request that was approved is handed out
 // once; of a device, as the device that it is now.
 func (d *Desk) Poll(id, secret, key string) (r Request, device Device, err error) {
-	if err := d.mayPoll(hashed(id + " " + secret + " " + key)); err != nil {
+	switch asked, err := get[Request](d.store, requestPrefix+id); {
+	case errors.Is(err, ErrNone):
+		return r, device, ErrGone
+	case err != nil:
+		return r, device, err
+	case subtle.ConstantTimeCompare([]byte(asked.Secret), []byte(hashed(secret))) != 1 || asked.Key != key:
+		return r, device, ErrNone
+	}
+	if err := d.mayPoll(id); err != nil {
 		return r, device, err
 	}
 	err = update(d.store, requestPrefix+id, func(old *Request) (*Request, error) {
 		switch {
 		case old == nil:
 			return nil, ErrGone
-		case subtle.ConstantTimeCompare([]byte(old.Secret), []byte(hashed(secret))) != 1 || old.Key != key:
-			return nil, ErrNone
 		case d.now().After(old.Expires):
 			return nil, ErrGone
 		case old.Denied:
@@ -210,6 +218,11 @@ func (d *Desk) Poll(id, secret, key string) (r Request, device Device, err error
 		r = *old
 		return nil, nil // used up
 	})
+	if err == nil {
+		if err = d.stillIn(r.Approved.Device); errors.Is(err, errByRemoved) {
+			err = errors.Join(err, ErrDenied)
+		}
+	}
 	if err != nil || r.Kind != OfDevice {
 		return r, device, err
 	}
@@ -217,19 +230,19 @@ func (d *Desk) Poll(id, secret, key string) (r Request, device Device, err error
 	return r, device, err
 }
 
-// mayPoll sees to it that nobody looks too often, who is somebody by what they show.
-func (d *Desk) mayPoll(who string) error {
+// mayPoll sees to it that nobody looks too often after a request.
+func (d *Desk) mayPoll(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
-	next, ok := d.polled[who]
+	next, ok := d.polled[id]
 	if !ok && len(d.polled) >= 4*maxRequests {
 		maps.DeleteFunc(d.polled, func(_ string, next time.Time) bool { return !now.Before(next) })
 	}
 	if !ok && len(d.polled) >= 4*maxRequests {
 		return ErrSlowDown
 	}
-	d.polled[who] = now.Add(PollEvery)
+	d.polled[id] = now.Add(PollEvery)
 	if ok && now.Before(next) {
 		return ErrSlowDown
 	}
