@@ -207,7 +207,7 @@ func (r *reader) state(whole ahp.Member) {
 		return
 	}
 	if r.isCanvas() {
-		r.canvas(CanvasIs, whole)
+		r.canvas(whole)
 		return
 	}
 	r.part(Customizations, m[inCustomizations])
@@ -243,7 +243,7 @@ func (r *reader) action(whole ahp.Member) {
 		r.about(ServerIs, id, whole.Raw)
 	case "canvas/stateChanged":
 		if r.isCanvas() && ahp.IsObject(m[inCanvas].Raw) {
-			r.canvas(CanvasIs, m[inCanvas])
+			r.canvas(m[inCanvas])
 		}
 	case "canvas/updated":
 		if r.isCanvas() {
@@ -294,8 +294,8 @@ func (r *reader) moved(kind, id string, raw []byte) {
 func (r *reader) isCanvas() bool { return strings.HasPrefix(r.of, canvasScheme) }
 
 // canvas reads the whole state of a canvas.
-func (r *reader) canvas(kind Kind, state ahp.Member) {
-	r.part(kind, state)
+func (r *reader) canvas(state ahp.Member) {
+	r.part(CanvasIs, state)
 	instance, _ := ahp.MemberOf(state.Raw, "instanceId")
 	r.instance(instance.Raw)
 }
