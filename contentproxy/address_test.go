@@ -57,7 +57,7 @@ func TestMintedAddressesLeadBack(t *testing.T) {
 		path := rapid.StringMatching(`(/([a-z.]{1,4}|%20|%41|ä|%2F)+){0,3}/?`).Draw(t, "path")
 		query := rapid.StringMatching(`(\?[a-z=&%20]{0,9})?`).Draw(t, "query")
 		text := "http://" + host + port + path + query
-		o, u, ok := splitLoopback(text)
+		o, u, ok := (&Config{}).split(text)
 		if !ok {
 			if !strings.Contains(path, "..") && !strings.Contains(query, "%") {
 				t.Fatalf("%q is not taken for a loopback address", text)
@@ -71,7 +71,7 @@ func TestMintedAddressesLeadBack(t *testing.T) {
 		if a.Instance != instance {
 			t.Fatalf("instance %q came back as %q", instance, a.Instance)
 		}
-		back, again, ok := splitLoopback(o.url(a))
+		back, again, ok := (&Config{}).split(o.url(a))
 		if !ok || back != o || again.Path != strings.TrimSuffix("/"+strings.TrimPrefix(u.Path, "/"), "") || again.RawQuery != u.RawQuery {
 			t.Fatalf("%q leads to %q", text, o.url(a))
 		}
@@ -88,7 +88,7 @@ func TestOnlyLiteralLoopbackAddressesAreMinted(t *testing.T) {
 		"http:localhost", "http:///x", "http://", "file:///etc/passwd", "http://LOCALHOST/",
 		"http://localhost:03000/", "http://127.0.0.1:0080/", "http://[::1]:0/", "http://localhost:65536/", "http://localhost:68536/",
 	} {
-		if _, _, ok := splitLoopback(text); ok {
+		if _, _, ok := (&Config{}).split(text); ok {
 			t.Errorf("%q is taken for a loopback address", text)
 		}
 	}

@@ -31,8 +31,8 @@
 // host in another way, or to another host-agent, is not known here.
 //
 // Names that resolve to loopback addresses and other ways
-// to write one are not loopback addresses here. https: and everything else
-// passes untouched, as does what comes in pieces (channel/frame), which hosts do
+// to write one are not loopback addresses here. Those, https: and everything else
+// pass untouched, unless the host's owner allows such an origin ([Allowed]), as does what comes in pieces (channel/frame), which hosts do
 // only if they are asked to.
 //
 // # Who may read

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"path"
 	"strings"
@@ -79,15 +78,16 @@ type flight struct {
 	no      *refusal
 }
 
-func newFetcher(limit int) *fetcher {
-	f := &fetcher{limit: limit, turns: fair.New(fetchesWait, hostFetches, clientFetches), flights: map[string]*flight{}}
+func newFetcher(cfg *Config) *fetcher {
+	f := &fetcher{limit: cfg.Limit, turns: fair.New(fetchesWait, hostFetches, clientFetches), flights: map[string]*flight{}}
 	f.client = &http.Client{
 		Timeout: fetchTimeout,
 		// A redirect could lead anywhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:                  nil,
-			DialContext:            dialLoopback,
+			DialContext:            cfg.dial,
+			TLSClientConfig:        cfg.tls(),
 			MaxConnsPerHost:        hostFetches,
 			IdleConnTimeout:        10 * time.Second,
 			ResponseHeaderTimeout:  fetchTimeout,
@@ -95,27 +95,6 @@ func newFetcher(limit int) *fetcher {
 		},
 	}
 	return f
-}
-
-// dialLoopback dials the addresses that a URL's host means here.
-func dialLoopback(ctx context.Context, _, address string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	var failed error
-	for _, at := range (origin{host, port}).dialAddresses() {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "tcp", at)
-		if err == nil {
-			return conn, nil
-		}
-		failed = errors.Join(failed, err)
-	}
-	return nil, failed
 }
 
 // read reads a resource for a client, when it is its turn, or that of another

@@ -2,6 +2,7 @@ package contentproxy
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"maps"
 	"net/http"
 	"net/http/httputil"
@@ -31,6 +32,10 @@ type Config struct {
 	DenyPorts []string        // ports of origins that are never read
 	Own       func() []string // the AHP host's own, as of now, which are not either; nil: none
 	Limit     int             // bytes of one resource; default DefaultLimit
+
+	Allow    []Allowed           // origins beyond literal loopback that may be read
+	Pins     [][sha256.Size]byte // of certificates that origins with TLS must have; none: as browsers want it
+	Insecure bool                // certificates of origins are not looked at
 }
 
 // A Host is what the connections to one AHP host have in common.
@@ -61,7 +66,9 @@ func NewHost(cfg Config) *Host {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit
 	}
-	return &Host{cfg: cfg, fetcher: newFetcher(cfg.Limit), proxy: newProxy(), claims: map[canvasKey][]string{}, vouched: map[claim]bool{}}
+	h := &Host{cfg: cfg, claims: map[canvasKey][]string{}, vouched: map[claim]bool{}}
+	h.fetcher, h.proxy = newFetcher(&h.cfg), newProxy(&h.cfg)
+	return h
 }
 
 // Close ends the idle connections to origins.
@@ -73,7 +80,7 @@ func (h *Host) Close() {
 // loopback takes the address of a canvas's content apart; ok is false if it is
 // not to be read here.
 func (h *Host) loopback(canvas view.Canvas, address string) (o origin, u *url.URL, ok bool) {
-	o, u, ok = splitLoopback(address)
+	o, u, ok = h.cfg.split(address)
 	return o, u, ok && canvas.Hosted && canvas.Instance != "" && !slices.Contains(h.cfg.DenyPorts, o.port) &&
 		(h.cfg.Own == nil || !slices.Contains(h.cfg.Own(), o.port))
 }

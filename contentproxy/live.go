@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,12 +23,13 @@ import (
 type placeKey struct{}
 
 // newProxy returns the proxy to all places.
-func newProxy() *httputil.ReverseProxy {
+func newProxy(cfg *Config) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: rewrite,
 		Transport: &http.Transport{
 			Proxy:                  nil,
-			DialContext:            dialLoopback,
+			DialContext:            cfg.dial,
+			TLSClientConfig:        cfg.tls(),
 			DisableCompression:     true,
 			MaxIdleConnsPerHost:    32,
 			IdleConnTimeout:        10 * time.Second,
@@ -70,8 +70,8 @@ func (h *Host) PlaceOf(known *view.Host, channel, instance string) (Place, error
 
 // base is the origin as a URL.
 func (o origin) base() *url.URL {
-	u := &url.URL{Scheme: "http", Host: o.host}
-	if o.port != "80" {
+	u := &url.URL{Scheme: o.scheme, Host: o.host}
+	if o.port != defaultPorts[o.scheme] {
 		u.Host += ":" + o.port
 	}
 	return u
@@ -131,14 +131,11 @@ func (o origin) local(address string) (string, error) {
 		return "", errLeads
 	case u.Scheme == "" && u.Host == "" && !strings.HasPrefix(u.Path, "//"):
 		return address, nil
-	case u.Scheme != "http" && u.Scheme != "":
-		return "", errLeads
+	case u.Scheme == "":
+		u.Scheme = o.scheme
 	}
-	port := u.Port()
-	if port == "" {
-		port = "80"
-	}
-	if !slices.Contains(loopbackNames, strings.TrimSuffix(u.Host, ":"+u.Port())) || port != o.port {
+	to, _, ok := splitOrigin(u.String())
+	if !ok || to != o && !(to.loopback() && o.loopback() && to.port == o.port) {
 		return "", errLeads
 	}
 	path := u.EscapedPath()

@@ -8,31 +8,42 @@ import (
 )
 
 // An origin is a web server on the host's loopback interface, as an http URL
-// names it.
+// names it, or one that the host's owner allows.
 type origin struct {
-	host string // localhost, 127.0.0.1 or [::1]
-	port string // "80" where the URL has none
+	scheme string // http, or https if it is allowed
+	host   string // localhost, 127.0.0.1 or [::1], or what is allowed
+	port   string // "80" or "443" where the URL has none
 }
 
 // loopbackNames are the hosts of the URLs that name one: no other way to write
 // it, and no name that would have to be looked up.
 var loopbackNames = []string{"localhost", "127.0.0.1", "[::1]"}
 
-// splitLoopback takes the URL of a canvas apart, if it names a web server on
-// the loopback interface literally.
-func splitLoopback(text string) (origin, *url.URL, bool) {
-	if !strings.HasPrefix(text, "http://") || len(text) > maxAddress {
+// splitOrigin takes the URL of a canvas apart, if it names a web server.
+func splitOrigin(text string) (origin, *url.URL, bool) {
+	scheme, _, _ := strings.Cut(text, "://")
+	if defaultPorts[scheme] == "" || len(text) > maxAddress {
 		return origin{}, nil, false
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.User != nil {
+	if err != nil || u.User != nil || u.Host == "" {
 		return origin{}, nil, false
 	}
-	o := origin{host: strings.TrimSuffix(u.Host, ":"+u.Port()), port: u.Port()}
+	o := origin{scheme, strings.TrimSuffix(u.Host, ":"+u.Port()), u.Port()}
 	if o.port == "" {
-		o.port = "80"
+		o.port = defaultPorts[scheme]
 	}
-	return o, u, slices.Contains(loopbackNames, o.host) && isPort(o.port) && checkPath(strings.TrimPrefix(u.EscapedPath(), "/")) == nil
+	return o, u, isPort(o.port) && checkPath(strings.TrimPrefix(u.EscapedPath(), "/")) == nil
+}
+
+// loopback reports whether the origin is literally one of the loopback interface.
+func (o origin) loopback() bool { return o.scheme == "http" && slices.Contains(loopbackNames, o.host) }
+
+// split takes the URL of a canvas apart, if it names a web server that canvases
+// may show.
+func (cfg *Config) split(text string) (origin, *url.URL, bool) {
+	o, u, ok := splitOrigin(text)
+	return o, u, ok && (o.loopback() || slices.ContainsFunc(cfg.Allow, func(a Allowed) bool { return a.takes(o) }))
 }
 
 // isPort reports whether a port is written in the only way that is read here: ports
@@ -43,7 +54,7 @@ func isPort(text string) bool {
 }
 
 // portOf returns the port of whatever a browser, or a host that writes addresses
-// anew, may read as an http URL: of any name, in any notation (WHATWG URL).
+// anew, may read as an http or https URL: of any name, in any notation (WHATWG URL).
 func portOf(text string) (string, bool) {
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -55,7 +66,8 @@ func portOf(text string) (string, bool) {
 		return r
 	}, text)
 	scheme, rest, ok := strings.Cut(text, ":")
-	if !ok || !strings.EqualFold(scheme, "http") {
+	scheme = strings.ToLower(scheme)
+	if !ok || defaultPorts[scheme] == "" {
 		return "", false
 	}
 	rest = strings.TrimLeft(rest, "/")
@@ -64,7 +76,7 @@ func portOf(text string) (string, bool) {
 	}
 	port := strings.TrimLeft(rest[strings.LastIndex(rest, ":")+1:], "0")
 	if !isPort(port) { // there is none, or it is of an IPv6 address
-		return "80", true
+		return defaultPorts[scheme], true
 	}
 	return port, true
 }
@@ -80,20 +92,21 @@ func mint(instance string, u *url.URL) string {
 
 // url returns where the content at an address is.
 func (o origin) url(a Address) string {
-	s := "http://" + o.host + ":" + o.port + "/" + a.Path
+	s := o.scheme + "://" + o.host + ":" + o.port + "/" + a.Path
 	if a.Query != "" {
 		s += "?" + a.Query
 	}
 	return s
 }
 
-// dialAddresses returns what to dial, without asking DNS.
+// dialAddresses returns what to dial: without asking DNS, unless the host's owner
+// has allowed another name.
 func (o origin) dialAddresses() []string {
-	switch o.host {
-	case "127.0.0.1":
+	switch {
+	case o.host == "localhost" || strings.HasSuffix(o.host, ".localhost"):
+		return []string{"127.0.0.1:" + o.port, "[::1]:" + o.port}
+	case o.host == "0.0.0.0":
 		return []string{"127.0.0.1:" + o.port}
-	case "[::1]":
-		return []string{"[::1]:" + o.port}
 	}
-	return []string{"127.0.0.1:" + o.port, "[::1]:" + o.port}
+	return []string{o.host + ":" + o.port}
 }

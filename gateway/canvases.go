@@ -86,6 +86,38 @@ func parseCanvasDomain(text string) (canvasOrigin, error) {
 	return canvasOrigin{u.Scheme, strings.ToLower(u.Hostname()), u.Port()}, nil
 }
 
+// CheckCanvasDomain reports why names below a canvas domain do not lead browsers to
+// a relay that has it. Names below localhost they know to be here.
+func CheckCanvasDomain(ctx context.Context, text string) error {
+	origin, err := parseCanvasDomain(text)
+	if err != nil {
+		return err
+	}
+	address := origin.of("check") + "/"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	if origin.domain == "localhost" {
+		transport.DialContext = func(ctx context.Context, network, at string) (net.Conn, error) {
+			_, port, _ := net.SplitHostPort(at)
+			var d net.Dialer
+			return d.DialContext(ctx, network, net.JoinHostPort("localhost", port))
+		}
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return fmt.Errorf("canvas domain: %s: %w; want DNS for *.%s that leads to the relay, and a certificate for it", address, err, origin.domain)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusForbidden || response.Header.Get("Content-Security-Policy") != refusedPolicy {
+		return fmt.Errorf("canvas domain: what answers at %s is no relay with that domain (HTTP %d); want --canvas-domain of relay serve, and a proxy that passes Host on", address, response.StatusCode)
+	}
+	return nil
+}
+
 // of returns the origin with a name: "*" for a pattern of all.
 func (o canvasOrigin) of(name string) string {
 	host := name + "." + o.domain

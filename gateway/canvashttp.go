@@ -25,13 +25,16 @@ func (s *Server) onCanvasDomain(next http.Handler) http.Handler {
 	})
 }
 
+// refusedPolicy is that of answers in place of the application.
+const refusedPolicy = "default-src 'none'; frame-ancestors *"
+
 // refuseCanvas answers in place of the application.
 func refuseCanvas(w http.ResponseWriter, status int, why string) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "default-src 'none'")
+	h.Set("Content-Security-Policy", refusedPolicy)
 	http.Error(w, why, status)
 }
 

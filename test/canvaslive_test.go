@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -488,6 +489,22 @@ func TestCanvasLiveReadOnly(t *testing.T) {
 	}
 }
 
+// TestCanvasDomain looks whether the names lead to the relay.
+func TestCanvasDomain(t *testing.T) {
+	t.Parallel()
+	w := newCanvasWorld(t, contentproxy.Config{})
+	port := mustURL(t, w.stack.Relay.URL()).Port()
+	if err := gateway.CheckCanvasDomain(t.Context(), "http://localhost:"+port); err != nil {
+		t.Error(err)
+	}
+	_, other, _ := net.SplitHostPort(newApp(t).Listener.Addr().String())
+	for _, domain := range []string{"http://localhost:" + other, "http://localhost:1", "http://127.0.0.1:" + port} {
+		if err := gateway.CheckCanvasDomain(t.Context(), domain); err == nil {
+			t.Errorf("%s is said to be good", domain)
+		}
+	}
+}
+
 // TestCanvasLiveRevoked revokes the token of a client whose page is open.
 func TestCanvasLiveRevoked(t *testing.T) {
 	t.Parallel()
@@ -645,5 +662,61 @@ func TestCanvasLiveCluster(t *testing.T) {
 	}
 	if got := b.socket(elsewhere(mustURL(t, "http://"+one.Host))).say("x"); got != "echo x" {
 		t.Errorf("a socket at the other relay: %q", got)
+	}
+}
+
+// TestCanvasLiveAllowed has the owner allow origins that are not literally those of
+// the loopback interface.
+func TestCanvasLiveAllowed(t *testing.T) {
+	t.Parallel()
+	plain := newApp(t)
+	secure := httptest.NewTLSServer(plain.Config.Handler)
+	t.Cleanup(secure.Close)
+	_, port, _ := net.SplitHostPort(plain.Listener.Addr().String())
+	_, securePort, _ := net.SplitHostPort(secure.Listener.Addr().String())
+	canvases := []refhost.Canvas{
+		{ID: "name", URL: "http://app.localhost:" + port + "/start"}, {ID: "any", URL: "http://0.0.0.0:" + port + "/start"},
+		{ID: "tls", URL: "https://localhost:" + securePort + "/start"}, {ID: "other", URL: "http://127.0.0.2:" + port + "/start"},
+	}
+	allow := func(cfg *hostagent.Config, pin [32]byte) {
+		for _, text := range []string{"http://*.localhost:*", "http://0.0.0.0:" + port, "https://localhost:*"} {
+			allowed, err := contentproxy.ParseAllowed(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.Canvas.Allow = append(cfg.Canvas.Allow, allowed)
+		}
+		cfg.Canvas.Pins = [][32]byte{pin}
+	}
+	for name, pin := range map[string][32]byte{"pinned": sha256.Sum256(secure.Certificate().Raw), "of another": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newCanvasWorldWith(t, func(cfg *hostagent.Config) { allow(cfg, pin) }, canvases...)
+			c := w.client("c")
+			for _, canvas := range canvases[:3] {
+				channel := w.open(canvas.ID)
+				b := w.browser()
+				page := b.open(w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)}))
+				if canvas.ID == "tls" && name != "pinned" {
+					if page.status != http.StatusBadGateway {
+						t.Errorf("%s, with another certificate: %d %q", canvas.URL, page.status, page.body)
+					}
+					continue
+				}
+				if page.status != http.StatusOK || page.body != "<p>app /start" {
+					t.Fatalf("%s: %d %q", canvas.URL, page.status, page.body)
+				}
+				base := strings.TrimSuffix(page.url, "/start")
+				if got := b.socket(base).say("x"); got != "echo x" {
+					t.Errorf("%s: a socket says %q", canvas.URL, got)
+				}
+				if r := b.open(base + "/to?at=" + url.QueryEscape(strings.TrimSuffix(canvas.URL, "start")+"there")); r.body != "<p>app /there" {
+					t.Errorf("%s: a redirect: %d %q", canvas.URL, r.status, r.body)
+				}
+			}
+			if at := w.show(c, w.open("other")); at != canvases[3].URL {
+				t.Errorf("%s, which is not allowed, is at %s", canvases[3].URL, at)
+			}
+		})
 	}
 }

@@ -136,6 +136,9 @@ type serveFlags struct {
 	Resume          time.Duration `help:"How long relays, or the machine of the host, may be out of reach before connections are given up." default:"15s"`
 	CanvasLoopback  bool          `help:"Let clients see canvases that the host serves on its own loopback interface. --no-canvas-loopback turns it off." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
+	CanvasAllow     []string      `help:"Origins beyond http://localhost, 127.0.0.1 and [::1] that canvases may show, if the host says so: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. What a name means, DNS says." placeholder:"ORIGIN" name:"canvas-allow"`
+	CanvasPins      []string      `help:"SHA-256 of the certificates that such origins must have; others are refused then." placeholder:"HEX" name:"canvas-pin"`
+	CanvasInsecure  bool          `help:"Do not look at the certificates of such origins."`
 	CanvasLive      string        `help:"What clients may do with canvases by URL, where a relay has a domain for them: on, what they may do with them otherwise; read, look; off, nothing." default:"on" enum:"on,read,off"`
 	CanvasSockets   bool          `help:"Let clients that may only look open WebSockets to canvases by URL." name:"canvas-read-sockets"`
 	MCP             string        `help:"What becomes of requests that host or client have not declared: soft lets them pass and warns, strict refuses them. A relay may ask for strict, too." default:"soft" enum:"soft,strict" name:"mcp"`
@@ -153,6 +156,29 @@ type serveFlags struct {
 // in bytes.
 const mostQueued = 512 << 20
 
+// canvas is what canvases may show.
+func (c *runCmd) canvas() (contentproxy.Config, error) {
+	cfg := contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts, Insecure: c.CanvasInsecure}
+	for _, text := range c.CanvasAllow {
+		allowed, err := contentproxy.ParseAllowed(text)
+		if err != nil {
+			return cfg, fmt.Errorf("--canvas-allow: %w", err)
+		}
+		cfg.Allow = append(cfg.Allow, allowed)
+	}
+	for _, text := range c.CanvasPins {
+		pin, err := contentproxy.ParsePin(text)
+		if err != nil {
+			return cfg, fmt.Errorf("--canvas-pin: %w", err)
+		}
+		cfg.Pins = append(cfg.Pins, pin)
+	}
+	if cfg.Insecure && len(cfg.Pins) > 0 {
+		return cfg, errors.New("--canvas-insecure and --canvas-pin: certificates are looked at, or not; choose one")
+	}
+	return cfg, nil
+}
+
 // Run serves a host until ctx ends.
 func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg, err := c.config(s)
@@ -163,7 +189,9 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	cfg.TakeOver, cfg.MaxFrame, cfg.Resume = c.TakeOver, c.MaxFrame, c.Resume
-	cfg.Canvas = contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts}
+	if cfg.Canvas, err = c.canvas(); err != nil {
+		return err
+	}
 	cfg.CanvasLive, cfg.CanvasSockets = hostagent.CanvasLive(c.CanvasLive), c.CanvasSockets
 	cfg.StateDir = c.stateDir(s)
 	cfg.Control = c.controlPath(cfg.Token, s)

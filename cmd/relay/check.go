@@ -6,18 +6,23 @@ import (
 	"net/http"
 	"strings"
 
+	"ahprelay/gateway"
 	"ahprelay/registry"
 )
 
 type checkCmd struct {
 	dataFlag
 	relayFlag
+	CanvasDomain string `help:"Look whether this canvas domain, as of relay serve, leads to a relay too." placeholder:"DOMAIN" env:"-"` // a health check is about the relay alone
 }
 
 // Run looks at one thing after the other, and says what to do about the first
 // that is wrong.
 func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 	steps := []func(context.Context) (string, error){c.checkKeys, c.checkRelay, c.checkHosts}
+	if c.CanvasDomain != "" {
+		steps = append(steps, c.checkCanvases)
+	}
 	for _, step := range steps {
 		said, err := step(ctx)
 		if err != nil {
@@ -46,6 +51,13 @@ func (c *checkCmd) checkRelay(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("what answers at %s is no relay (HTTP %d)", c.Relay, status)
 	}
 	return "relay at " + c.Relay + ": " + strings.TrimSpace(string(body)), nil
+}
+
+func (c *checkCmd) checkCanvases(ctx context.Context) (string, error) {
+	if err := gateway.CheckCanvasDomain(ctx, c.CanvasDomain); err != nil {
+		return "", err
+	}
+	return "canvases at " + c.CanvasDomain, nil
 }
 
 func (c *checkCmd) checkHosts(ctx context.Context) (string, error) {

@@ -1,0 +1,115 @@
+package contentproxy
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// An Allowed is a pattern of origins beyond literal loopback that canvases may
+// show because the host's owner says so: https://localhost:*,
+// http://192.168.1.7:3000, http://*.localhost:*. What a name means there, DNS says.
+type Allowed struct{ scheme, host, port string }
+
+// ParseAllowed reads one.
+func ParseAllowed(text string) (Allowed, error) {
+	scheme, rest, _ := strings.Cut(text, "://")
+	any, port := strings.CutSuffix(rest, ":*")
+	if port {
+		rest = any
+	}
+	u, err := url.Parse("http://" + strings.Replace(rest, "*.", "any.", 1))
+	a := Allowed{scheme, strings.ToLower(strings.TrimSuffix(rest, ":"+urlPort(u))), urlPort(u)}
+	switch {
+	case port:
+		a.port = "*"
+	case a.port == "":
+		a.port = defaultPorts[scheme]
+	}
+	if err != nil || defaultPorts[scheme] == "" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" ||
+		port && u.Port() != "" || strings.Contains(strings.TrimPrefix(a.host, "*."), "*") {
+		return Allowed{}, fmt.Errorf("%q is no origin that canvases may show; want one such as https://localhost:*, http://192.168.1.7:3000 or http://*.localhost:*", text)
+	}
+	return a, nil
+}
+
+func urlPort(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
+	return u.Port()
+}
+
+var defaultPorts = map[string]string{"http": "80", "https": "443"}
+
+// takes reports whether the pattern takes an origin.
+func (a Allowed) takes(o origin) bool {
+	host := strings.ToLower(o.host)
+	if under, any := strings.CutPrefix(a.host, "*"); any {
+		if !strings.HasSuffix(host, under) || len(host) == len(under) {
+			return false
+		}
+	} else if host != a.host {
+		return false
+	}
+	return a.scheme == o.scheme && (a.port == "*" || a.port == o.port)
+}
+
+// ParsePin reads the SHA-256 of a certificate, as openssl x509 -fingerprint
+// -sha256 writes it, or in lower case without colons.
+func ParsePin(text string) (pin [sha256.Size]byte, err error) {
+	b, err := hex.DecodeString(strings.ToLower(strings.ReplaceAll(text, ":", "")))
+	if err != nil || len(b) != len(pin) {
+		return pin, fmt.Errorf("%q is no SHA-256 of a certificate: want 64 hexadecimal digits", text)
+	}
+	return [sha256.Size]byte(b), nil
+}
+
+// tls returns how certificates of origins are checked; nil: as usual.
+func (cfg *Config) tls() *tls.Config {
+	switch {
+	case cfg.Insecure:
+		return &tls.Config{InsecureSkipVerify: true}
+	case len(cfg.Pins) == 0:
+		return nil
+	}
+	return &tls.Config{
+		InsecureSkipVerify: true, // instead:
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 || !slices.Contains(cfg.Pins, sha256.Sum256(state.PeerCertificates[0].Raw)) {
+				return errors.New("the certificate is none of those that the host's owner has named")
+			}
+			return nil
+		},
+	}
+}
+
+// dial dials what a URL's host means here. Only names that the host's owner has
+// allowed are looked up.
+func (cfg *Config) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	o := origin{host: host, port: port}
+	if strings.Contains(host, ":") {
+		o.host = "[" + host + "]"
+	}
+	var d net.Dialer
+	var failed error
+	for _, at := range o.dialAddresses() {
+		conn, err := d.DialContext(ctx, network, at)
+		if err == nil {
+			return conn, nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return nil, failed
+}
