@@ -24,6 +24,23 @@ const (
 	streamPiece      = 64 << 10         // bytes that are written at a time, or one event more
 )
 
+// joinedEvery is how often it is told at most that somebody has come to a session.
+const joinedEvery = 10 * time.Minute
+
+// tellJoined tells that somebody has come who was let into one session only.
+func (s *Server) tellJoined(who auth.Client, host hostKey) {
+	if len(who.Channels) == 0 || strings.Contains(who.Channels[0], "*") {
+		return
+	}
+	now := time.Now().UTC()
+	e := notice.Event{
+		ID: notice.ID(who.Channels[0], "joined "+who.Subject+" "+now.Truncate(joinedEvery).Format(time.RFC3339)), Kind: notice.Joined,
+		Session: who.Channels[0], Text: who.Subject, At: now,
+	}
+	e.Fit()
+	s.board.Add(host.tenant, host.name, e, false)
+}
+
 // A shownEvent is an event as the API has it.
 type shownEvent struct {
 	Host string `json:"host"`

@@ -117,6 +117,7 @@ func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote strin
 	}
 	s.audit.comings(c.line("connect", closing{}))
 	s.metrics.accepted.Inc()
+	s.tellJoined(who, host)
 	return c
 }
 

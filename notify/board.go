@@ -98,9 +98,7 @@ func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	for _, e := range r.Events {
 		item := Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now}
 		if !e.Kind.Needs() {
-			if !slices.Contains(h.over, e.ID) {
-				h.over = append(h.over, e.ID)
-				h.over = h.over[max(len(h.over)-keepOver, 0):]
+			if h.isOver(e.ID) {
 				b.addLocked(item)
 			}
 			continue
@@ -130,13 +128,23 @@ func (b *Board) Add(tenant, host string, e notice.Event, open bool) {
 	if h == nil {
 		return
 	}
-	if _, known := h.own[e.ID]; known {
+	if _, known := h.own[e.ID]; known || !open && !h.isOver(e.ID) {
 		return
 	}
 	if open {
 		h.own[e.ID] = e
 	}
 	b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: time.Now().UTC()})
+}
+
+// isOver notes an event that is over, and reports whether that is news.
+func (h *hostEvents) isOver(id string) bool {
+	if slices.Contains(h.over, id) {
+		return false
+	}
+	h.over = append(h.over, id)
+	h.over = h.over[max(len(h.over)-keepOver, 0):]
+	return true
 }
 
 // Remove withdraws an event of Add's.

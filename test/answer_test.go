@@ -2,14 +2,18 @@ package test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"ahprelay/auth"
+	"ahprelay/hostagent"
 	"ahprelay/notice"
 	"ahprelay/refhost"
 	"ahprelay/test/refclient"
@@ -168,5 +172,42 @@ func TestAnswerWithToken(t *testing.T) {
 	awaitFrame(t, c, "Denied.")
 	if n := confirmations(c); n != 1 {
 		t.Errorf("the host heard %d answers; want one", n)
+	}
+}
+
+// TestAnswerRealHost has the host of AHP_UPSTREAM, with its scripted agent, ask for
+// permission; it is given by the address that comes with the notification, and the
+// tool runs.
+func TestAnswerRealHost(t *testing.T) {
+	upstream := os.Getenv("AHP_UPSTREAM")
+	if upstream == "" {
+		t.Skip("AHP_UPSTREAM names no host")
+	}
+	s := startStack(t, stack.Config{Upstream: upstream, Relay: onLoopback(), Agent: hostagent.Config{Notify: hostagent.NotifyAll}})
+	c := join(t, throughRelay(t, s), "user-"+rand.Text(), nil)
+	service := newPushService(t)
+	subscribe(t, s, service, true, nil)
+	began := time.Now()
+	turn := strings.ToLower(rand.Text())
+	ask(t, c, "mock:/"+strings.ToLower(rand.Text()), turn)
+	p := service.next()
+	t.Logf("pushed after %v: %+v", time.Since(began).Round(time.Millisecond), p.Message)
+	yes := options(p)["Allow Once"]
+	if p.Kind != notice.Approval || yes == "" {
+		t.Fatalf("pushed %+v; want an approval with the host's options", p)
+	}
+	if a := post(t, s, yes, ""); a.Result != "given" {
+		t.Fatalf("answer: %+v", a)
+	}
+	awaitFrame(t, c, turn, "chat/toolCallComplete", `"success":true`)
+	awaitFrame(t, c, "Allowed.")
+	if again := post(t, s, yes, ""); again.Status != http.StatusConflict {
+		t.Errorf("again: %+v; want HTTP 409", again)
+	}
+	if n := confirmations(c); n != 1 {
+		t.Errorf("the host heard %d answers; want one", n)
+	}
+	for p := service.next(); !p.Withdrawn; p = service.next() {
+		t.Logf("pushed %s", p.Kind)
 	}
 }

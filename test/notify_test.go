@@ -116,7 +116,8 @@ func startNotifying(t *testing.T, protocol refhost.Protocol, relay gateway.Relay
 // ask has the agent ask for permission in a session, which it begins.
 func ask(t *testing.T, c *refclient.Client, session, turn string) (chat string) {
 	t.Helper()
-	call(t, c, "createSession", `{"channel":"`+session+`","provider":"demo"}`)
+	provider, _, _ := strings.Cut(session, ":")
+	call(t, c, "createSession", `{"channel":"`+session+`","provider":"`+provider+`"}`)
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
 	snapshot, err := c.Subscribe(ctx, session)
@@ -184,6 +185,25 @@ func TestEvents(t *testing.T) {
 		t.Errorf("the stream goes on with %s; want %s", got.ID, gone.ID)
 	}
 	again.want("event", notice.Done)
+
+	guest, err := s.Token(func(c *auth.Client) {
+		c.Subject, c.Channels, c.Access = "guest", []string{"demo:/one"}, auth.AccessRead
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // it is told once
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		visitor, err := refclient.Dial(ctx, s.URL(stack.Host), refclient.Options{Token: guest})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = visitor.Abort()
+	}
+	if got := all.want("event", notice.Joined); got.Data.Text != "guest" || got.Data.Session != "demo:/one" {
+		t.Errorf("told %+v; want that a guest came to demo:/one", got.Data)
+	}
 
 	ask(t, c, "demo:/two", "t2")
 	if got := one.want("event", notice.Approval); got.Data.Session != "demo:/two" {

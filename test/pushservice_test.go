@@ -41,6 +41,7 @@ type pushService struct {
 type pushed struct {
 	notify.Message
 	topic, urgency string
+	at             time.Time // when it came
 }
 
 func newPushService(t testing.TB) *pushService {
@@ -73,7 +74,7 @@ func (s *pushService) serve(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		text, err = s.decrypt(body)
 	}
-	p := pushed{topic: r.Header.Get("Topic"), urgency: r.Header.Get("Urgency")}
+	p := pushed{at: time.Now(), topic: r.Header.Get("Topic"), urgency: r.Header.Get("Urgency")}
 	if err == nil {
 		err = json.Unmarshal(text, &p.Message)
 	}
