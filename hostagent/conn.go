@@ -356,6 +356,9 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 		d.message = decision.Message
 	}
 	c.noteSent(&env)
+	if d.about == nil {
+		c.did(&env)
+	}
 	return sock.Write(d.message, false)
 }
 
