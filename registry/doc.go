@@ -18,11 +18,12 @@
 //   - Who changes something names the revision that it has seen. So of two instances
 //     that want a host one gets it, and of two relays that think differently of a host
 //     one is right. No relay compares its clock with another's.
-//   - The revision by which an instance got its host is the lease's fence: of two
-//     instances the one with the higher one is the later.
+//   - A lease has a number, one more than the lease before: of two instances the one
+//     with the higher one is the later, also in a store that is new and that a relay
+//     began with what it knew long ago.
 //   - A relay is there while its session, a key of its own, is written again and again.
-//     Others count their own writes that have come back since, not time: after as many
-//     as fit into the time of a lease the leases that it kept have run out. Whoever
+//     Others count their own writes that have come back since, not time: after two more
+//     than fit into the time of a lease the leases that it kept have run out. Whoever
 //     cannot write, or was stopped, misses nobody.
 //
 // # While the store is away

@@ -41,6 +41,7 @@ func (r *Registry) followOnce(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	epoch := r.newEpoch(id) // before the watch begins, so that it brings all that is not of this epoch
 	wakeUp(r.opened)
 	late := time.AfterFunc(openTimeout, cancel) // what is asked of a server that is just not in the lead gets no answer
 	watch, err := r.store.bucket().WatchAll(ctx)
@@ -51,7 +52,6 @@ func (r *Registry) followOnce(ctx context.Context) error {
 	if !late.Stop() {
 		return errors.New("store of the registry: no answer")
 	}
-	epoch := r.newEpoch(id)
 	stale := time.NewTicker(r.beatEvery)
 	defer stale.Stop()
 	for synced := false; ; {
@@ -76,15 +76,21 @@ func (r *Registry) followOnce(ctx context.Context) error {
 	}
 }
 
-// newEpoch begins to take what a bucket has from the start.
+// newEpoch begins to take what a bucket has from the start. Revisions that are known say
+// nothing then: it may be another bucket, or have lost its last changes, as NATS servers
+// do that lose their power.
 func (r *Registry) newEpoch(id string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.epoch++
-	if id != r.storeID { // revisions of another bucket say nothing
-		r.cfg.Revocations.otherStore()
-		for _, k := range r.hosts {
-			k.rev = 0
+	r.cfg.Revocations.watched(false)
+	for _, k := range r.hosts {
+		k.rev = 0
+	}
+	if id != r.storeID {
+		for key, k := range r.hosts {
+			k.unwritten = k.Users.current(time.Now())
+			r.dirty[key] = true // until it is known that the bucket has all of it
 		}
 		for _, p := range r.peers {
 			p.rev = 0
@@ -132,8 +138,14 @@ func (r *Registry) take(entry jetstream.KeyValueEntry, epoch uint64) {
 			bad(err)
 			return
 		}
-		r.hearSession(strings.TrimPrefix(key, relayKeys), s, rev, epoch, now)
-	case strings.HasPrefix(key, revokedKeys) && !gone:
+		instance := strings.TrimPrefix(key, relayKeys)
+		if instance != r.cfg.Instance {
+			now = earlier(now, entry.Created()) // a new watch brings what is old
+		}
+		r.hearSession(instance, s, rev, epoch, now)
+	case strings.HasPrefix(key, revokedKeys) && gone:
+		r.cfg.Revocations.removed(key)
+	case strings.HasPrefix(key, revokedKeys):
 		var rev auth.Revocation
 		if err := json.Unmarshal(entry.Value(), &rev); err != nil {
 			bad(err)
@@ -143,10 +155,13 @@ func (r *Registry) take(entry jetstream.KeyValueEntry, epoch uint64) {
 	}
 }
 
-// takeHost takes a host as the store has it, from the watch or because this relay
-// has just written it.
+// takeHost takes a host as the store has it, from the watch or, of epoch 0, because this
+// relay has just written or read it.
 func (r *Registry) takeHost(s hostState, rev, epoch uint64, gone bool) {
 	r.mu.Lock()
+	if epoch == 0 {
+		epoch = r.epoch
+	}
 	k := r.hosts[s.Key]
 	known := k != nil
 	if !known {
@@ -183,17 +198,26 @@ func (r *Registry) addLocked(k *knownHost) {
 func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	r.keptByLocked(k.Lease, k.Key, false)
 	s.LastSeen = later(s.LastSeen, k.LastSeen)
-	s.Users = s.Users.with(k.unwritten...)
-	if s.Lease.held() && s.Lease.Fence == 0 && rev != 0 { // from now on all writes say it
-		l := *s.Lease
-		l.Fence, s.Lease = rev, &l
+	all := s.Users.with(k.unwritten...)
+	if slices.Equal(all, s.Users) {
+		k.unwritten = nil
 	}
-	users, was := !slices.Equal(s.Users, k.Users), k.Lease
+	s.Users = all
+	users := !slices.Equal(s.Users, k.Users)
+	overtaken := k.own != nil && k.overtaken(s.Lease, r.cfg.Instance)
 	k.hostState, k.rev = s, rev
 	r.keptByLocked(k.Lease, k.Key, true)
-	if k.own != nil && k.own.overtaken(was, k.Lease, r.cfg.Instance) {
+	switch {
+	case overtaken:
 		r.dropLocked(k)
+	case k.own != nil && (k.Lease == nil || !k.own.says(k.Lease)):
+		k.dirty = true
 	}
+	if k.dirty || len(k.unwritten) > 0 {
+		r.dirty[k.Key] = true
+		wakeUp(r.write)
+	}
+	r.entrustedLocked(k)
 	if users {
 		r.tokensLocked(k)
 	}
@@ -204,26 +228,12 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 // keptByLocked notes who keeps a lease.
 func (r *Registry) keptByLocked(l *lease, key string, keeps bool) {
 	switch {
-	case !l.held():
+	case !l.runs():
 	case keeps:
 		r.peerLocked(l.Keeper).keeps[key] = true
 	default:
 		delete(r.peerLocked(l.Keeper).keeps, key)
 	}
-}
-
-// overtaken reports whether what this relay says of a lease is out of date by a
-// change of what the store has: somebody else has come in between.
-func (l *lease) overtaken(was, stored *lease, relay string) bool {
-	switch {
-	case !stored.held() || stored.Instance != l.Instance:
-		return true
-	case stored.Seq > l.Seq:
-		return true
-	case was.held() && was.Instance == stored.Instance && was.Keeper == stored.Keeper && was.Lost == stored.Lost:
-		return false // something else has changed
-	}
-	return stored.Keeper != relay
 }
 
 // dropLocked has this relay keep a lease no more.
@@ -254,10 +264,11 @@ func (r *Registry) forgetLocked(k *knownHost) {
 	r.file.changed(true)
 }
 
-// synced is called when all that the store had has been taken. What it does not
-// have is forgotten, or written if the bucket is one that this relay has not
-// seen before.
+// synced is called when all that the store had has been taken. What it does not have is
+// forgotten, or written if the bucket is one that this relay has not seen before, or if
+// the host-agent is heard here.
 func (r *Registry) synced(epoch uint64, id string) {
+	r.cfg.Revocations.watched(true)
 	r.mu.Lock()
 	fresh := id != r.storeID
 	r.storeID = id
@@ -266,10 +277,10 @@ func (r *Registry) synced(epoch uint64, id string) {
 		if k.epoch == epoch {
 			continue
 		}
-		if fresh {
+		if fresh || k.kept != nil {
 			k.rev = 0
 			missing = append(missing, key)
-		} else if k.rev != 0 {
+		} else {
 			r.forgetLocked(k)
 		}
 	}
@@ -282,7 +293,7 @@ func (r *Registry) synced(epoch uint64, id string) {
 		r.dirty[key] = true
 	}
 	first := !r.isSynced
-	r.isSynced = true
+	r.isSynced, r.taken = true, epoch
 	r.mu.Unlock()
 	r.file.changed(true)
 	wakeUp(r.write)
@@ -365,10 +376,8 @@ func (r *Registry) tend(ctx context.Context) {
 	}
 	r.replaceCopies(ctx, status)
 	r.forgetUnseen(ctx, time.Now())
-	for key, rev := range r.silentSessions() {
-		if err := r.store.remove(ctx, key, rev); err != nil && !errors.Is(err, errConflict) {
-			return
-		}
+	if err := r.tidyStore(ctx); err != nil && ctx.Err() == nil {
+		r.cfg.Log.Warn("store of the registry: what is over is not removed yet", "error", err)
 	}
 }
 

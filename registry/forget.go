@@ -63,7 +63,8 @@ func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time
 func (s *hostState) seen() time.Time { return later(s.Enrolled, s.LastSeen) }
 
 // forgetUnseen forgets hosts that nobody has seen for as long as is configured. One
-// relay does that for all.
+// relay does that for all. A host whose lease has not run out was seen until its relay
+// fell silent, which is noted when the lease is said to have run out (tidyStore).
 func (r *Registry) forgetUnseen(ctx context.Context, now time.Time) {
 	if r.cfg.ForgetAfter == 0 {
 		return
@@ -72,7 +73,7 @@ func (r *Registry) forgetUnseen(ctx context.Context, now time.Time) {
 	r.mu.RLock()
 	var old []string
 	for key, k := range r.hosts {
-		if len(old) < forgetAtOnce && k.rev != 0 && !k.seen().After(since) && !r.aliveLocked(k) {
+		if len(old) < forgetAtOnce && k.rev != 0 && !k.seen().After(since) && !k.lease().runs() {
 			old = append(old, key)
 		}
 	}

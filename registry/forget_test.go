@@ -10,11 +10,12 @@ func TestForgetUnseen(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{ForgetAfter: time.Hour})
 	now := time.Now().UTC()
 	for key, s := range map[string]hostState{
-		"t.old":   {Enrolled: now.Add(-3 * time.Hour), LastSeen: now.Add(-2 * time.Hour)},
-		"t.never": {Enrolled: now.Add(-2 * time.Hour)},
-		"t.new":   {Enrolled: now},
-		"t.seen":  {Enrolled: now.Add(-3 * time.Hour), LastSeen: now},
-		"t.there": {Enrolled: now.Add(-3 * time.Hour), LastSeen: now.Add(-2 * time.Hour), Lease: &lease{Instance: "i", Presence: Presence{State: Online}, Keeper: "me"}},
+		"t.old":    {Enrolled: now.Add(-3 * time.Hour), LastSeen: now.Add(-2 * time.Hour)},
+		"t.never":  {Enrolled: now.Add(-2 * time.Hour)},
+		"t.new":    {Enrolled: now},
+		"t.seen":   {Enrolled: now.Add(-3 * time.Hour), LastSeen: now},
+		"t.silent": {Enrolled: now.Add(-3 * time.Hour), LastSeen: now.Add(-2 * time.Hour), Lease: &lease{Instance: "i", Presence: Presence{State: Online}, Keeper: "lost"}},
+		"t.there":  {Enrolled: now.Add(-3 * time.Hour), LastSeen: now.Add(-2 * time.Hour), Lease: &lease{Instance: "i", Presence: Presence{State: Online}, Keeper: "me"}},
 	} {
 		s.Key = key
 		rev, err := r.store.write(t.Context(), hostKeys+key, s, 0)
@@ -23,13 +24,16 @@ func TestForgetUnseen(t *testing.T) {
 		}
 		r.takeHost(s, rev, 0, false)
 	}
+	r.mu.Lock()
+	r.peers["lost"].missed = r.patience + 1 // a moment ago it was there, and so was its host
+	r.mu.Unlock()
 	r.forgetUnseen(t.Context(), now)
-	for name, want := range map[string]bool{"old": false, "never": false, "new": true, "seen": true, "there": true} {
+	for name, want := range map[string]bool{"old": false, "never": false, "new": true, "seen": true, "silent": true, "there": true} {
 		if _, known := r.Lookup("t", name); known != want {
 			t.Errorf("%s is known: %v; want %v", name, known, want)
 		}
 	}
-	if s := r.Stats(); s.Hosts != 3 || s.Relays != 1 || !s.Store {
+	if s := r.Stats(); s.Hosts != 4 || s.Relays != 1 || !s.Store {
 		t.Errorf("Stats = %+v", s)
 	}
 }

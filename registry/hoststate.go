@@ -74,16 +74,24 @@ func (k *knownHost) lease() *lease {
 	return k.Lease
 }
 
-// fence returns the number of the lease among all that the host ever had: that
-// of the change by which its instance got it.
-func (k *knownHost) fence() uint64 {
-	switch l := k.lease(); {
-	case !l.held():
-		return 0
-	case l.Fence != 0:
-		return l.Fence
+// overtaken reports whether what this relay says of the host's lease is out of date,
+// now that the store has another: somebody else has come in between.
+func (k *knownHost) overtaken(stored *lease, relay string) bool {
+	own, was := k.own, k.Lease
+	switch {
+	case stored == nil:
+		return k.kept == nil
+	case stored.Instance != own.Instance:
+		// The store may be a new one, that began with what some relay knew long ago.
+		return k.kept == nil || stored.number() >= own.number()
+	case stored.Released, stored.Seq > own.Seq:
+		return true
+	case stored.Lost && k.kept != nil:
+		return false // for the relay that said so: its holder is heard here
+	case was.held() && was.Instance == stored.Instance && was.Keeper == stored.Keeper && was.Lost == stored.Lost:
+		return false // something else has changed
 	}
-	return k.rev
+	return stored.Keeper != relay
 }
 
 // earlier returns the earlier of two times, of which zero ones do not count.
@@ -126,7 +134,7 @@ func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 		h.Reason, h.Released = p.Reason, l.Instance
 	case alive:
 		h.State, h.Since, h.Reason = p.State, l.Since, p.Reason
-		h.AgentInstance, h.Clients, h.Silent, h.Fence = l.Instance, p.Clients, l.Silent, k.fence()
+		h.AgentInstance, h.Clients, h.Silent, h.Fence = l.Instance, p.Clients, l.Silent, l.number()
 		if _, err := link.CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", version); err != nil {
 			h.State, h.Since, h.Reason = Incompatible, l.Acquired, err.Error()
 		}

@@ -102,8 +102,9 @@ func (r *Registry) hold(ctx context.Context, key string, req leaseRequest, keepe
 		next.Keeper = keeper
 		s := k.hostState
 		s.Lease, s.LastSeen, s.Enrolled = next, now, earlier(k.Enrolled, now)
-		if next.held() && current.held() && current.Instance == next.Instance {
-			next.Fence = k.fence()
+		next.Fence = k.lease().number()
+		if current == nil || current.Released || current.Instance != next.Instance {
+			next.Fence++
 		}
 		return &s
 	})
@@ -114,7 +115,6 @@ func (r *Registry) hold(ctx context.Context, key string, req leaseRequest, keepe
 		return leaseAnswer{Result: leaseRetry, Error: err.Error()}
 	}
 	if next.held() && keeper == r.cfg.Instance {
-		r.keepLease(key, next)
 		r.openTenant(tenantOfKey(key))
 	}
 	return answer
@@ -134,15 +134,20 @@ func (r *Registry) renew(key string, req leaseRequest, keeper string) (answer le
 	}
 	was, now := k.lease(), time.Now()
 	next, answer := decide(was, k.downSince(), k.renewals, req, now.UTC())
-	if next != nil {
-		next.Keeper, next.Fence = keeper, k.fence()
-		k.own = next
-		if !next.says(was) {
-			k.dirty = true
-		}
-		if k.dirty || next.Presence.Clients != was.Presence.Clients {
-			r.changedLocked(key)
-		}
+	if next == nil && req.Seq < was.Seq { // later ones came before it, maybe at another relay, which keeps the lease then
+		return answer, true
+	}
+	if next == nil { // a repeated one
+		same := *was
+		next = &same
+	}
+	next.Keeper, next.Fence = keeper, was.number()
+	k.own = next
+	if !next.says(was) {
+		k.dirty = true
+	}
+	if k.dirty || next.Presence.Clients != was.Presence.Clients {
+		r.changedLocked(key)
 	}
 	r.keptLocked(k, now)
 	if k.dirty || k.Lease.Presence.Clients != k.lease().Presence.Clients {
@@ -159,7 +164,7 @@ func (r *Registry) renew(key string, req leaseRequest, keeper string) (answer le
 func (l *lease) says(o *lease) bool {
 	a, b := l.Presence, o.Presence
 	a.Clients, b.Clients, a.Silent, b.Silent = 0, 0, 0, 0
-	return a == b && l.Instance == o.Instance && l.Keeper == o.Keeper && l.Released == o.Released && l.Silent.Equal(o.Silent)
+	return a == b && l.Instance == o.Instance && l.Keeper == o.Keeper && l.Released == o.Released && l.Lost == o.Lost && l.Silent.Equal(o.Silent)
 }
 
 // keptLocked notes that this relay has just heard the holder of a lease.
@@ -168,32 +173,22 @@ func (r *Registry) keptLocked(k *knownHost, now time.Time) {
 	k.renewals++
 	if k.kept == nil {
 		k.kept = r.kept.PushBack(k)
-		if k.own == nil {
-			l := *k.Lease
-			l.Keeper = r.cfg.Instance
-			k.own = &l
-		}
-		if k.Lease.Keeper != r.cfg.Instance { // also if the request was a repeated one
-			k.dirty = true
-		}
 		return
 	}
 	r.kept.MoveToBack(k.kept)
 }
 
-// keepLease has this relay keep a lease that it has written.
-func (r *Registry) keepLease(key string, written *lease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	k := r.hosts[key]
-	if k == nil || !k.Lease.held() || k.Lease.Instance != written.Instance || k.Lease.Seq != written.Seq { // somebody else has changed it since
+// entrustedLocked has this relay keep a lease of which the store says that it does: it
+// was granted here, or by another relay for this one. Whether the word of that came
+// back does not matter: nobody else ends the lease.
+func (r *Registry) entrustedLocked(k *knownHost) {
+	l := k.Lease
+	if k.own != nil || !l.runs() || l.Keeper != r.cfg.Instance {
 		return
 	}
-	r.dropLocked(k)
-	own := *k.Lease
+	own := *l
 	k.own = &own
 	r.keptLocked(k, time.Now())
-	r.changedLocked(key)
 }
 
 // releaseHere notes that an instance gives its host up, while the store is away.
@@ -208,7 +203,7 @@ func (r *Registry) releaseHere(key string, req leaseRequest) bool {
 	if next == nil {
 		return false
 	}
-	next.Keeper = r.cfg.Instance
+	next.Keeper, next.Fence = r.cfg.Instance, k.lease().number()
 	r.dropLocked(k)
 	k.own, k.dirty = next, true
 	r.dirty[key] = true
@@ -262,11 +257,21 @@ func (r *Registry) flush(ctx context.Context) {
 // flushAll writes everything that there is to write.
 func (r *Registry) flushAll(ctx context.Context) { _ = r.flushOnce(ctx, true) }
 
+// errReading reports a store of which it is not known yet what it has.
+var errReading = errors.New("the store is being read")
+
 // flushOnce writes what is to be written, with all what can wait.
 func (r *Registry) flushOnce(ctx context.Context, all bool) error {
-	if err := r.writeRevocations(ctx); err != nil {
-		return err
+	r.mu.RLock()
+	away, reading := r.storeErr, r.taken != r.epoch
+	r.mu.RUnlock()
+	switch {
+	case away != nil:
+		return away
+	case reading:
+		return errReading
 	}
+	failed := r.writeRevocations(ctx)
 	r.mu.RLock()
 	var keys []string
 	for key := range r.dirty {
@@ -274,16 +279,11 @@ func (r *Registry) flushOnce(ctx context.Context, all bool) error {
 			keys = append(keys, key)
 		}
 	}
-	away := r.storeErr
 	r.mu.RUnlock()
 	if len(keys) == 0 {
-		return nil
-	}
-	if away != nil {
-		return away
+		return failed
 	}
 	var mu sync.Mutex
-	var failed error
 	next := make(chan string)
 	var wg sync.WaitGroup
 	for range min(flushers, len(keys)) {
@@ -313,7 +313,7 @@ func (r *Registry) flushHost(ctx context.Context, key string) error {
 		s := k.hostState
 		wrote = k.own
 		switch {
-		case k.own == nil && k.rev != 0 && len(k.unwritten) == 0:
+		case k.rev != 0 && len(k.unwritten) == 0 && (k.own == nil || k.Lease != nil && k.own.says(k.Lease) && k.own.Presence.Clients == k.Lease.Presence.Clients):
 			return nil // all is there
 		case k.own != nil:
 			own := *k.own

@@ -1,9 +1,153 @@
 package registry
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
 )
+
+// newKeeper returns a registry, without a store, that is about to keep leases.
+func newKeeper(t *testing.T) *Registry {
+	t.Helper()
+	r := newSessions()
+	r.write, r.dirty, r.tokens = make(chan struct{}, 1), map[string]bool{}, map[string]map[string]bool{}
+	r.file = newStateFile("", nil)
+	r.cfg.LeaseTTL = DefaultLeaseTTL
+	r.cfg.Revocations, _ = LoadRevocations("", nil)
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay := broker.RelayConfig{Keys: keys, Instance: "me", Server: struct{ broker.Server }{}}
+	if r.cfg.Tenants, err = broker.StartTenants(t.Context(), broker.TenantsConfig{Relay: relay}); err != nil {
+		t.Fatal(err)
+	}
+	r.cfg.Tenants.Close() // no accounts
+	return r
+}
+
+// online is what a host-agent says.
+var online = fit(Presence{State: Online})
+
+// leased is what the store has of a host.
+func leased(instance, keeper string, seq, number uint64) hostState {
+	return hostState{Key: "t.h", Lease: &lease{Instance: instance, Keeper: keeper, Seq: seq, Fence: number, Presence: online}}
+}
+
+func (r *Registry) asks(instance string, seq uint64) (leaseAnswer, bool) {
+	return r.renew("t.h", leaseRequest{Op: opHold, Instance: instance, Seq: seq, Presence: online}, "me")
+}
+
+// A lease of which the store says that this relay keeps it runs out here if it is not
+// renewed, whoever wrote that, and also if the answer to the write was lost: no other
+// relay would ever end it.
+func TestKeepsWhatTheStoreSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeeper(t)
+		r.takeHost(leased("agent", "me", 1, 1), 7, 1, false)
+		if h, _ := r.Lookup("t", "h"); h.State != Online {
+			t.Fatalf("the host is %+v", h)
+		}
+		time.Sleep(DefaultLeaseTTL + time.Second)
+		r.sweep(time.Now())
+		if h, _ := r.Lookup("t", "h"); h.State != Offline || !r.dirty["t.h"] {
+			t.Errorf("the host is %+v, to be written %v", h, r.dirty)
+		}
+	})
+}
+
+// A request that comes late, after others that another relay has answered, has this one
+// not keep the lease.
+func TestLateRequest(t *testing.T) {
+	r := newKeeper(t)
+	r.takeHost(leased("agent", "other", 9, 1), 7, 1, false)
+	answer, done := r.asks("agent", 8)
+	if !done || answer.Result != leaseHeld || r.kept.Len() > 0 {
+		t.Errorf("answer %+v, %v; %d leases are kept", answer, done, r.kept.Len())
+	}
+	if _, done := r.asks("agent", 10); !done || r.kept.Len() != 1 || !r.dirty["t.h"] {
+		t.Errorf("a later one is answered: %v; %d leases are kept", done, r.kept.Len())
+	}
+}
+
+// A host-agent that is heard here keeps its host, whatever a relay says that did not
+// hear it, or that begins a new store with what it knew long ago.
+func TestHeardIsNotOvertaken(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		stored hostState
+		holder string
+	}{
+		{"the other side of a partition has taken it for lost", func() hostState {
+			s := leased("agent", "other", 5, 3)
+			s.Lease.Lost = true
+			return s
+		}(), "agent"},
+		{"a new store begins with a lease of long ago", leased("older", "ancient", 500, 2), "agent"},
+		{"a new store has the host without a lease", hostState{Key: "t.h"}, "agent"},
+		{"the other side of a partition has given it to another", leased("later", "other", 1, 4), "later"},
+		{"its host-agent is at another relay now", leased("agent", "other", 50, 3), "agent"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newKeeper(t)
+			r.takeHost(leased("agent", "me", 1, 3), 7, 1, false)
+			r.asks("agent", 10)
+			r.newEpoch("new store")
+			r.takeHost(test.stored, 9, 2, false)
+			h, _ := r.Lookup("t", "h")
+			if h.AgentInstance != test.holder || h.State != Online {
+				t.Errorf("the host is %+v; want %s", h, test.holder)
+			}
+			_, held := r.asks("agent", 60)
+			if held != (test.holder == "agent") {
+				t.Errorf("the host-agent is answered from memory: %v", held)
+			}
+			if k := r.hosts["t.h"]; held && !k.dirty && test.stored.Lease != nil && test.stored.Lease.Seq != 50 {
+				t.Error("the store is not told")
+			}
+		})
+	}
+}
+
+// What a store has again, or not any more, when a watch begins anew.
+func TestNewWatch(t *testing.T) {
+	r := newKeeper(t)
+	r.opened, r.ready = make(chan struct{}, 1), make(chan struct{})
+	r.storeErr = context.Canceled
+	r.storeID = "store"
+	r.hosts["t.h"].rev = 0 // of the file: it was removed since
+	epoch := r.newEpoch("store")
+	written := leased("agent", "me", 1, 1)
+	written.Key = "t.new"
+	r.takeHost(written, 8, 0, false) // while the watch brings what there was before
+	r.synced(epoch, "store")
+	if _, known := r.Lookup("t", "h"); known {
+		t.Error("a host is known that the store does not have any more")
+	}
+	if h, _ := r.Lookup("t", "new"); h.State != Online {
+		t.Errorf("a host that was just written is %+v", h)
+	}
+
+	// The store has lost its last changes.
+	r.asks("agent", 2)
+	epoch = r.newEpoch("store")
+	older := leased("agent", "other", 1, 1)
+	older.Key = "t.new"
+	r.takeHost(older, 3, epoch, false)
+	if k := r.hosts["t.new"]; k.rev != 3 {
+		t.Errorf("revision %d is known; the store has 3", k.rev)
+	}
+	r.synced(epoch, "store")
+	r.takeHost(written, 4, 0, false)
+	r.synced(r.newEpoch("store"), "store")
+	if h, _ := r.Lookup("t", "new"); h.State != Online || !r.dirty["t.new"] {
+		t.Errorf("a host that is heard and that the store has lost is %+v; to be written: %v", h, r.dirty)
+	}
+}
 
 // TestLeaseIsTakenOver has a host-agent come to another relay: that answers from memory,
 // and the store says soon who keeps the lease, even if the request was a repeated one. The
@@ -25,13 +169,13 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	}
 	eventually("two knows the host", func() bool { _, ok := two.Lookup("t", "h"); return ok })
 	before, _ := two.look("t.h")
-	fence := before.fence()
+	fence := before.lease().number()
 	if answer, done := two.renew("t.h", req, "two"); !done || answer.Result != leaseHeld {
 		t.Fatalf("the same request at another relay: %+v, %v", answer, done)
 	}
 	eventually("one knows that two keeps the lease", func() bool {
 		k, alive := one.look("t.h")
-		return alive && k.kept == nil && k.Lease.Keeper == "two" && k.fence() == fence
+		return alive && k.kept == nil && k.Lease.Keeper == "two" && k.lease().number() == fence
 	})
 	rival := leaseRequest{Op: opHold, Instance: "rival", Seq: 1, Presence: Presence{State: Online}}
 	if answer := one.desk.decide(t.Context(), "t.h", rival); answer.Result != leaseTaken || answer.Holder != "agent" {
@@ -42,7 +186,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	}
 	eventually("two has dropped the lease", func() bool {
 		k, _ := two.look("t.h")
-		return k.kept == nil && k.own == nil && k.lease().Instance == "rival" && k.fence() > fence
+		return k.kept == nil && k.own == nil && k.lease().Instance == "rival" && k.lease().number() > fence
 	})
 	if answer := two.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "agent", Seq: 8, Presence: req.Presence}, "two"); answer.Result != leaseTaken {
 		t.Errorf("the one that was taken over: %+v", answer)

@@ -327,15 +327,17 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 	if err != nil {
 		return leaseAnswer{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	asking, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	subject := h.subject
 	if h.keeper != "" {
 		subject = leaseSubjectOf(h.cfg.Tenant, h.cfg.Host, h.keeper)
 	}
-	reply, err := h.cfg.Conn.Request(ctx, subject, body)
+	reply, err := h.cfg.Conn.Request(asking, subject, body)
 	if err != nil {
-		h.keeper = "" // any other may know
+		if ctx.Err() == nil {
+			h.keeper = "" // any other may know
+		}
 		return leaseAnswer{}, err
 	}
 	var answer leaseAnswer

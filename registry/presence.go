@@ -163,7 +163,7 @@ type lease struct {
 	Acquired time.Time `json:"acquired"`           // when the instance got it
 	Seq      uint64    `json:"seq"`                // of the request that wrote this
 	Keeper   string    `json:"keeper,omitempty"`   // the relay that is asked to renew it, and that says when it has run out
-	Fence    uint64    `json:"fence,omitempty"`    // revision by which the instance got it; 0: the one that wrote this
+	Fence    uint64    `json:"fence,omitempty"`    // its number among all leases that the host ever had; see number
 	Lost     bool      `json:"lost,omitempty"`     // it ran out
 	Released bool      `json:"released,omitempty"` // the instance gave it up
 	Since    time.Time `json:"since"`              // when Presence.State was first said
@@ -173,6 +173,19 @@ type lease struct {
 
 // held reports whether l is a lease that an instance has.
 func (l *lease) held() bool { return l != nil && !l.Released }
+
+// runs reports whether l is a lease that has not run out, as far as anybody said.
+func (l *lease) runs() bool { return l.held() && !l.Lost }
+
+// number returns the lease's number among all that the host ever had, which is higher
+// for each instance that gets it: by any store, because it is kept with the lease. 0:
+// there was none.
+func (l *lease) number() uint64 {
+	if l == nil {
+		return 0
+	}
+	return max(l.Fence, 1) // relays that had no store did not count
+}
 
 // Reasons for being offline that no host-agent gives.
 const (

@@ -129,6 +129,7 @@ type Registry struct {
 	beaten      time.Time            // when this relay's session was last heard of from the store
 	wrote       time.Time            // when it was last written
 	epoch       uint64               // of the watch
+	taken       uint64               // the last one that brought all that there was
 	storeID     string               // of the bucket that was last taken whole
 	isSynced    bool                 // one was, in this run
 	storeErr    error                // why the store is away; nil: it is there
@@ -174,7 +175,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		peers: map[string]*peer{}, gone: map[string]time.Time{},
 		storeErr: errors.New("it was not reached yet"),
 	}
-	r.patience = int(cfg.LeaseTTL / r.beatEvery)
+	r.patience = patience(cfg.LeaseTTL, r.beatEvery)
 	r.desk = newLeaseDesk(r)
 	if err := r.begin(ctx, life); err != nil {
 		r.Close()
@@ -237,9 +238,7 @@ func (r *Registry) awaitStore(ctx context.Context) error {
 		return errors.New("the connection to NATS is closed")
 	case <-timeout.C:
 	}
-	r.mu.RLock()
-	err := r.storeErr
-	r.mu.RUnlock()
+	err := r.storeAway()
 	if !r.cfg.Cluster {
 		return err
 	}
@@ -276,7 +275,7 @@ func (r *Registry) Close() {
 			stop()
 		}
 		r.stop = nil
-		if r.cfg.Conn.Connected() && r.store.bucket() != nil && r.Degraded() == "" {
+		if r.cfg.Conn.Connected() && r.store.bucket() != nil && r.storeAway() == nil {
 			r.flushAll(ctx)
 			r.writeSession(ctx, true)
 		}
@@ -322,10 +321,8 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 	switch l := k.lease(); {
 	case k.kept != nil:
 		seen = k.renewed
-	case alive:
-		if p := r.peers[l.Keeper]; p != nil && p.rev != 0 {
-			seen = p.heard
-		}
+	case l.runs():
+		seen = r.heardLocked(l.Keeper)
 	}
 	return k.describe(r.cfg.Version, alive, seen.UTC().Round(0))
 }
@@ -335,7 +332,7 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 // lost.
 func (r *Registry) aliveLocked(k *knownHost) bool {
 	l := k.lease()
-	return l.held() && !l.Lost && (k.kept != nil || !r.lostLocked(l.Keeper))
+	return l.runs() && (k.kept != nil || !r.lostLocked(l.Keeper))
 }
 
 // Subscribe has tell called with each host of which more than LastSeen has
@@ -386,6 +383,13 @@ func (r *Registry) Enrol(tenant, host string) error {
 	return nil
 }
 
+// storeAway returns why the store is away, nil if it is there.
+func (r *Registry) storeAway() error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.storeErr
+}
+
 // Degraded says what this relay lacks, "" if nothing.
 func (r *Registry) Degraded() string {
 	r.mu.RLock()
@@ -427,10 +431,7 @@ func (r *Registry) turn(now time.Time) {
 	// After a pause of this process, or of its connection, silence says nothing.
 	paused := !c.turned.IsZero() && now.Sub(c.turned) > max(2*time.Second, r.cfg.LeaseTTL/4)
 	c.turned = now
-	r.mu.RLock()
-	away := r.storeErr != nil
-	r.mu.RUnlock()
-	if paused || away || !r.cfg.Conn.Connected() {
+	if paused || r.storeAway() != nil || !r.cfg.Conn.Connected() {
 		c.listening = now
 	}
 	if now.Sub(c.listening) > r.cfg.LeaseTTL/2 {

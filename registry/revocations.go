@@ -50,9 +50,10 @@ type Revocations struct {
 
 	mu      sync.RWMutex // guards the fields below
 	entries map[auth.RevocationKey]auth.Revocation
-	revs    map[auth.RevocationKey]uint64 // as which the store has them
-	behind  map[auth.RevocationKey]bool   // of which the store has less
-	news    []auth.Revocation             // not looked at by the registry
+	revs    map[string]uint64           // as which the store has them, by its keys
+	over    map[string]uint64           // of those: that revoke nothing any more
+	behind  map[auth.RevocationKey]bool // of which the store has less
+	news    []auth.Revocation           // not looked at by the registry
 	unsaved bool
 	told    []*revocationSubscriber
 	others  func(auth.Revocation) // tells other relays; may be nil
@@ -68,7 +69,7 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	r := &Revocations{file: path, log: log, wake: make(chan struct{}, 1),
-		entries: map[auth.RevocationKey]auth.Revocation{}, revs: map[auth.RevocationKey]uint64{}, behind: map[auth.RevocationKey]bool{},
+		entries: map[auth.RevocationKey]auth.Revocation{}, revs: map[string]uint64{}, over: map[string]uint64{}, behind: map[auth.RevocationKey]bool{},
 	}
 	if path == "" {
 		return r, nil
@@ -192,15 +193,36 @@ func (r *Revocations) takeNews() []auth.Revocation {
 // stored takes what the store has, in its revision.
 func (r *Revocations) stored(rev auth.Revocation, revision uint64) {
 	r.hear([]auth.Revocation{rev})
-	key := rev.Key()
+	key, stored := rev.Key(), revokedKey(rev)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.revs[key] = revision
-	if r.entries[key] == rev {
+	r.revs[stored] = revision
+	delete(r.over, stored)
+	was, known := r.entries[key]
+	switch {
+	case !known:
+		r.over[stored] = revision
+	case was == rev:
 		delete(r.behind, key)
-	} else if _, known := r.entries[key]; known {
+	default:
 		r.behind[key] = true
 	}
+}
+
+// removed takes that the store does not have a key any more.
+func (r *Revocations) removed(stored string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.revs, stored)
+	delete(r.over, stored)
+}
+
+// toRemove returns keys of the store that revoke nothing any more, with their
+// revisions.
+func (r *Revocations) toRemove() map[string]uint64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return maps.Clone(r.over)
 }
 
 // toStore returns what the store does not have, and the revisions of what it has in
@@ -209,18 +231,26 @@ func (r *Revocations) toStore() (list []auth.Revocation, revs []uint64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for key := range r.behind {
-		list, revs = append(list, r.entries[key]), append(revs, r.revs[key])
+		rev := r.entries[key]
+		list, revs = append(list, rev), append(revs, r.revs[revokedKey(rev)])
 	}
 	return list, revs
 }
 
-// otherStore says that the store is another than before.
-func (r *Revocations) otherStore() {
+// watched says that the store is about to be looked through from the start, or that
+// this is done.
+func (r *Revocations) watched(done bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clear(r.revs)
-	for key := range r.entries {
-		r.behind[key] = true
+	if !done {
+		clear(r.revs)
+		clear(r.over)
+		return
+	}
+	for key, rev := range r.entries {
+		if r.revs[revokedKey(rev)] == 0 {
+			r.behind[key] = true
+		}
 	}
 }
 
@@ -233,6 +263,9 @@ func (r *Revocations) prune(now time.Time) {
 			delete(r.entries, key)
 			delete(r.behind, key)
 			r.unsaved = true
+			if stored := revokedKey(rev); r.revs[stored] != 0 {
+				r.over[stored] = r.revs[stored]
+			}
 		}
 	}
 }

@@ -16,6 +16,12 @@ const (
 	forgetAfter = 5 * time.Minute // the session of a relay that was not heard for so long is removed, in beats
 )
 
+// patience is how many beats a relay may miss until leases have run out that it alone
+// has kept. Those of one that was stopped, and is back within the time of a lease, have
+// not: it may have been stopped just before its next beat, and the one that misses it
+// may have counted one right after its last.
+func patience(lease, beat time.Duration) int { return int(lease/beat) + 2 }
+
 // A session says that a relay runs. It is in the store, and proves nothing by what
 // it says, but by being written again and again.
 type session struct {
@@ -57,6 +63,21 @@ func (r *Registry) peerLocked(instance string) *peer {
 func (r *Registry) lostLocked(instance string) bool {
 	p := r.peers[instance]
 	return p != nil && p.missed > r.patience
+}
+
+// heardLocked returns when a relay was last heard, for people; zero if that is not
+// known.
+func (r *Registry) heardLocked(instance string) time.Time {
+	if p := r.peers[instance]; p != nil && p.rev != 0 {
+		return p.heard.UTC().Round(0)
+	}
+	return time.Time{}
+}
+
+func (r *Registry) heard(instance string) time.Time {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.heardLocked(instance)
 }
 
 // hearSession takes a session as the store has it. One that is gone (rev 0) leaves
@@ -155,18 +176,4 @@ func (r *Registry) goneRelays() []string {
 	}
 	slices.SortFunc(names, func(a, b string) int { return r.gone[b].Compare(r.gone[a]) })
 	return names[:min(len(names), maxGone)]
-}
-
-// silent returns the sessions in the store of relays that have been silent for
-// long.
-func (r *Registry) silentSessions() map[string]uint64 {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	old := map[string]uint64{}
-	for instance, p := range r.peers {
-		if p.rev != 0 && (p.Bye || p.missed > int(forgetAfter/r.beatEvery)) {
-			old[relayKeys+instance] = p.rev
-		}
-	}
-	return old
 }

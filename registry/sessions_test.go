@@ -11,7 +11,7 @@ import (
 func newSessions(former ...string) *Registry {
 	r := &Registry{
 		cfg: Config{Instance: "me", Former: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
-		beatEvery: beatEvery, patience: int(DefaultLeaseTTL / beatEvery),
+		beatEvery: beatEvery, patience: patience(DefaultLeaseTTL, beatEvery),
 		wake: make(chan struct{}, 1), hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, changed: map[string]bool{},
 		peers: map[string]*peer{}, gone: map[string]time.Time{},
 	}
@@ -69,6 +69,25 @@ func TestSilenceIsCounted(t *testing.T) {
 	}
 	if len(r.gone) > 0 {
 		t.Errorf("%v are taken for crashed; they were silent only", r.gone)
+	}
+}
+
+// A relay that is stopped for less than the time of a lease, at the worst moment, is
+// not lost.
+func TestStoppedIsNotLost(t *testing.T) {
+	r := newSessions()
+	start, rev := time.Now(), uint64(0)
+	hear := func(instance string, at time.Duration) {
+		rev++
+		r.hearSession(instance, session{Started: start}, rev, 1, start.Add(at))
+	}
+	const stopped = DefaultLeaseTTL - time.Second
+	hear("other", 0)
+	for at := time.Millisecond; at < beatEvery+stopped; at += beatEvery { // it is stopped just before its next beat
+		hear("me", at)
+		if r.lost("other") {
+			t.Fatalf("a relay is lost %v after its last beat, and %v after it was stopped", at, at-beatEvery)
+		}
 	}
 }
 

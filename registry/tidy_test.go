@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// What is over does not stay in the store: sessions and leases of relays that are gone
+// without a word, and revocations of what has expired.
+func TestTidyStore(t *testing.T) {
+	t.Parallel()
+	r := startTest(t, newTestServer(t), Config{})
+	ctx := t.Context()
+	await := func(what string, done func() bool) {
+		t.Helper()
+		for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			r.mu.RLock()
+			ok := done()
+			r.mu.RUnlock()
+			if ok {
+				return
+			}
+			if time.Now().After(until) {
+				t.Fatalf("%s: not so", what)
+			}
+		}
+	}
+	s := leased("agent", "other", 1, 1)
+	if _, err := r.store.write(ctx, hostKeys+s.Key, s, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.put(ctx, relayKeys+"other", session{Instance: "other", Started: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	rev := auth.Revocation{Token: "spent", At: time.Now(), Until: time.Now().Add(time.Hour)}
+	if err := r.Revocations().Add(rev); err != nil {
+		t.Fatal(err)
+	}
+	stored := func() bool {
+		r.cfg.Revocations.mu.RLock()
+		defer r.cfg.Revocations.mu.RUnlock()
+		return r.cfg.Revocations.revs[revokedKey(rev)] != 0
+	}
+	await("the store has all", func() bool {
+		return stored() && r.hosts["t.h"] != nil && r.peers["other"] != nil && r.peers["other"].rev != 0
+	})
+	if h, _ := r.Lookup("t", "h"); h.State != Online {
+		t.Fatalf("the host is %+v", h)
+	}
+	if err := r.tidyStore(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var kept auth.Revocation
+	if at, err := r.store.read(ctx, revokedKey(rev), &kept); at == 0 || err != nil {
+		t.Fatalf("a revocation that counts is not in the store any more: %v", err)
+	}
+
+	r.mu.Lock()
+	heard := r.peers["other"].heard.UTC().Round(0)
+	r.peers["other"].missed = 1 << 20
+	r.mu.Unlock()
+	r.cfg.Revocations.prune(time.Now().Add(2 * time.Hour))
+	if err := r.tidyStore(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var now hostState
+	if _, err := r.store.read(ctx, hostKeys+s.Key, &now); err != nil || !now.Lease.Lost || now.LastSeen.Before(heard) {
+		t.Errorf("the store has %+v, lease %+v, %v; want that it ran out", now, now.Lease, err)
+	}
+	var none struct{}
+	for _, key := range []string{relayKeys + "other", revokedKey(rev)} {
+		if at, err := r.store.read(ctx, key, &none); at != 0 || err != nil {
+			t.Errorf("%s is still in the store: %d, %v", key, at, err)
+		}
+	}
+	await("nothing is remembered", func() bool { return len(r.peers["other"].keeps) == 0 && r.peers["other"].rev == 0 && !stored() })
+	if len(r.cfg.Revocations.toRemove()) > 0 {
+		t.Error("what was removed is to be removed again")
+	}
+}
