@@ -314,15 +314,19 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
 	var neighbours registry.Neighbours
+	var revive func() error
 	if cfg.ClusterListen != "" {
 		neighbours = r.nats
+	}
+	if r.nats != nil {
+		revive = r.nats.ReviveStore
 	}
 	r.registry, err = registry.Start(ctx, registry.Config{
 		Conn: r.conn, Tenants: r.tenants, Instance: g.Instance, Version: g.Version, Log: r.log,
 		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
 		File:     filepath.Join(cfg.DataDir, hostsName), Former: r.dir.former,
 		Revocations: r.revoked, ForgetAfter: cfg.ForgetAfter,
-		Cluster: neighbours != nil, Neighbours: neighbours,
+		Cluster: neighbours != nil, Neighbours: neighbours, Revive: revive,
 	})
 	if err != nil {
 		return err

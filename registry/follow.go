@@ -324,13 +324,21 @@ func (r *Registry) away(err error) {
 func (r *Registry) beats(ctx context.Context) {
 	tick := time.NewTicker(r.beatEvery)
 	defer tick.Stop()
-	tended := time.Now()
+	tended, written := time.Now(), time.Now()
 	for {
 		if r.store.bucket() != nil {
-			r.writeSession(ctx, false)
+			if r.writeSession(ctx, false) {
+				written = time.Now()
+			}
 			if now := time.Now(); now.Sub(tended) > tendEvery {
 				tended = now
 				r.tend(ctx)
+			}
+		}
+		if r.cfg.Revive != nil && time.Since(written) > reviveAfter*r.beatEvery {
+			written = time.Now()
+			if err := r.cfg.Revive(); err != nil {
+				r.cfg.Log.Warn("the store of the registry cannot begin anew", "error", err)
 			}
 		}
 		select {
@@ -342,8 +350,13 @@ func (r *Registry) beats(ctx context.Context) {
 	}
 }
 
-// writeSession says that this relay is there, or that it ends.
-func (r *Registry) writeSession(ctx context.Context, bye bool) {
+// reviveAfter is for how many beats the store cannot have been written when a server of
+// this relay's own is told to begin anew.
+const reviveAfter = 5
+
+// writeSession says that this relay is there, or that it ends. It reports whether the
+// store has that.
+func (r *Registry) writeSession(ctx context.Context, bye bool) bool {
 	r.mu.RLock()
 	s := session{Instance: r.cfg.Instance, Version: r.cfg.Version, Started: r.started.UTC(), Former: r.formerLocked(time.Now()), Bye: bye}
 	r.mu.RUnlock()
@@ -353,7 +366,7 @@ func (r *Registry) writeSession(ctx context.Context, bye bool) {
 	}
 	err := r.store.put(ctx, relayKeys+r.cfg.Instance, s)
 	if ctx.Err() != nil || bye {
-		return
+		return err == nil
 	}
 	if err == nil {
 		r.mu.Lock()
@@ -361,6 +374,7 @@ func (r *Registry) writeSession(ctx context.Context, bye bool) {
 		r.mu.Unlock()
 	}
 	r.away(err)
+	return err == nil
 }
 
 // tend sees to the store: one relay for all.

@@ -55,6 +55,10 @@ type Config struct {
 	// together, and may have to wait for the others.
 	Cluster bool
 
+	// Revive has the store begin anew that this relay's own server has, after it could
+	// not be written for a while. Default: nothing can.
+	Revive func() error
+
 	// Neighbours tells of the other servers of a cluster, so that a relay that has
 	// crashed can be told from one that is silent. Default: they cannot.
 	Neighbours Neighbours

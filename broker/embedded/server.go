@@ -69,6 +69,7 @@ type Server struct {
 	keys     *auth.Keys
 	accounts *resolver // the accounts that it accepts users of
 	listen   string    // "": none that is for others
+	store    string    // directory of JetStream; "": none
 
 	close sync.Once
 }
@@ -93,7 +94,7 @@ func Start(cfg Config) (*Server, error) {
 	}
 	log := newServerLog(cfg.Log)
 	ns.SetLoggerV2(log, false, false, false)
-	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, listen: cfg.Listen}
+	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, listen: cfg.Listen, store: cfg.Store}
 	for tenant, revoked := range cfg.Tenants {
 		if err := s.SetTenant(tenant, revoked); err != nil {
 			return nil, fmt.Errorf("NATS server: %w", err)
