@@ -17,7 +17,7 @@ import (
 //
 //	GET    /api/notify                 Notifying
 //	POST   /api/notify/ways            notify.Way → notify.Way: adds one; its secret is shown here only
-//	PUT    /api/notify/ways/{id}       notify.Way → notify.Way: what is secret and not given stays
+//	PUT    /api/notify/ways/{id}       notify.Way → notify.Way: what is secret and not given stays, a token with its server only
 //	DELETE /api/notify/ways/{id}
 //	POST   /api/notify/ways/{id}/test  → notify.Delivery
 //	PUT    /api/notify/times           {"quiet", "mutes"} → Notifying

@@ -265,9 +265,14 @@ func (t *Teller) SetWay(ctx context.Context, who auth.Client, w Way) (Way, error
 	return w, err
 }
 
-// keep takes over what is not shown.
+// keep takes over what is not shown. The token is sent to no other server than the one
+// that it was given for: who changes the way may be another who is called the same,
+// and may do less.
 func (w *Way) keep(old *Way) {
-	for _, s := range []struct{ to, from *string }{{&w.URL, &old.URL}, {&w.Token, &old.Token}, {&w.Secret, &old.Secret}, {&w.To, &old.To}} {
+	if w.Token == "" && (w.URL == "" || serverOf(w.URL) == serverOf(old.URL)) {
+		w.Token = old.Token
+	}
+	for _, s := range []struct{ to, from *string }{{&w.URL, &old.URL}, {&w.Secret, &old.Secret}, {&w.To, &old.To}} {
 		if *s.to == "" {
 			*s.to = *s.from
 		}
@@ -275,6 +280,15 @@ func (w *Way) keep(old *Way) {
 	if w.Keys == nil {
 		w.Keys = old.Keys
 	}
+}
+
+// serverOf is what of a URL names the server, with the scheme.
+func serverOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // RemoveWay removes a way.

@@ -119,6 +119,33 @@ func TestWays(t *testing.T) {
 	}
 }
 
+// TestTokenStaysWithItsServer: who changes where a way leads does not get what was
+// given for another server.
+func TestTokenStaysWithItsServer(t *testing.T) {
+	teller, _ := startWays(t, nil)
+	for _, test := range []struct{ url, token, want string }{
+		{"", "", "tk_1"},
+		{"http://127.0.0.1:8001/other", "", "tk_1"},
+		{"http://127.0.0.1:8002/topic", "", ""},
+		{"http://127.0.0.2:8001/topic", "", ""},
+		{"http://127.0.0.2:8001/topic", "tk_2", "tk_2"},
+	} {
+		way, err := teller.SetWay(t.Context(), ada, notify.Way{Kind: notify.Ntfy, URL: "http://127.0.0.1:8001/topic", Token: "tk_1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		less := ada
+		less.Access = auth.AccessRead
+		changed, err := teller.SetWay(t.Context(), less, notify.Way{ID: way.ID, Kind: notify.Ntfy, URL: test.url, Token: test.token})
+		if err != nil || changed.Token != test.want {
+			t.Errorf("%+v: the token is %q, %v", test, changed.Token, err)
+		}
+		if err := teller.RemoveWay(ada.Tenant, ada.Subject, way.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestMail sends mail to a server that knows little.
 func TestMail(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
