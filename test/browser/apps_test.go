@@ -138,10 +138,15 @@ func TestAppVite(t *testing.T) {
 	eval[any](f, "window.mark = 1")
 	for i := range 3 {
 		text := fmt.Sprint("edited ", i)
-		begun := time.Now()
-		p.write("main.js", module(text))
-		f.wants("#text", text)
-		t.Logf("an edit was shown after %v", time.Since(begun).Round(time.Millisecond))
+		var written time.Time
+		f.until(text, patience, func() bool {
+			if time.Since(written) > time.Second { // what watches files may take two edits in a row for one
+				p.write("main.js", module(text))
+				written = time.Now()
+			}
+			return f.text("#text") == text
+		})
+		t.Logf("an edit was shown after %v", time.Since(written).Round(time.Millisecond))
 	}
 	if !eval[bool](f, "window.mark === 1") {
 		t.Error("the page was loaded anew")
