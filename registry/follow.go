@@ -335,11 +335,9 @@ func (r *Registry) beats(ctx context.Context) {
 				r.tend(ctx)
 			}
 		}
-		if r.cfg.Revive != nil && time.Since(written) > reviveAfter*r.beatEvery {
+		if time.Since(written) > reviveAfter*r.beatEvery {
 			written = time.Now()
-			if err := r.cfg.Revive(); err != nil {
-				r.cfg.Log.Warn("the store of the registry cannot begin anew", "error", err)
-			}
+			r.revive()
 		}
 		select {
 		case <-ctx.Done():
@@ -347,6 +345,16 @@ func (r *Registry) beats(ctx context.Context) {
 		case <-r.opened:
 		case <-tick.C:
 		}
+	}
+}
+
+// revive has the store of this relay's own server begin anew.
+func (r *Registry) revive() {
+	if r.cfg.Revive == nil {
+		return
+	}
+	if err := r.cfg.Revive(); err != nil {
+		r.cfg.Log.Warn("the store of the registry cannot begin anew", "error", err)
 	}
 }
 
@@ -379,6 +387,9 @@ func (r *Registry) writeSession(ctx context.Context, bye bool) bool {
 
 // tend sees to the store: one relay for all.
 func (r *Registry) tend(ctx context.Context) {
+	if r.cfg.Cluster { // the store goes on without this relay's copy, if that has stopped
+		r.revive()
+	}
 	status, err := r.store.tend(ctx, r.first())
 	if err == nil {
 		r.mu.Lock()

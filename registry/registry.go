@@ -56,7 +56,8 @@ type Config struct {
 	Cluster bool
 
 	// Revive has the store begin anew that this relay's own server has, after it could
-	// not be written for a while. Default: nothing can.
+	// not be written for a while; in a cluster only if that server's part of it has
+	// stopped, as is asked again and again. Default: nothing can.
 	Revive func() error
 
 	// Neighbours tells of the other servers of a cluster, so that a relay that has

@@ -80,3 +80,15 @@ func TestTidyStore(t *testing.T) {
 		t.Error("what was removed is to be removed again")
 	}
 }
+
+// In a cluster the store can be written without the copy of a relay whose JetStream has
+// stopped, and that is looked after all the same.
+func TestOwnCopyIsLookedAfter(t *testing.T) {
+	t.Parallel()
+	revived := 0
+	r := startTest(t, newTestServer(t), Config{Cluster: true, Revive: func() error { revived++; return nil }})
+	r.tend(t.Context())
+	if revived == 0 {
+		t.Error("nobody looked after the copy of this relay")
+	}
+}
