@@ -193,6 +193,10 @@ func (r *remote) send(message string) {
 func (r *remote) wantClosed(code ahp.CloseCode, reason string) {
 	r.w.Helper()
 	synctest.Wait()
+	if code == ahp.CloseResync {
+		time.Sleep(endWithin) // the host's own end could follow
+		synctest.Wait()
+	}
 	r.note(func() {
 		if r.code != code || r.reason != reason {
 			r.w.Errorf("client was closed with %d %q; want %d %q", r.code, r.reason, code, reason)
@@ -596,6 +600,7 @@ func TestClientsComeAndGo(t *testing.T) {
 			w.host.set(func() { w.host.down = nil })
 			c.conn.Close(1000, "")
 			b.conn.Close(1000, "")
+			time.Sleep(endWithin) // whose connection the host has ended waits for the host's own end
 			synctest.Wait()
 			if n := w.agent.presence.now().Clients; n != 0 {
 				t.Fatalf("round %d: %d clients; want none", i, n)

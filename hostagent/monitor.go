@@ -22,6 +22,7 @@ const (
 	listenEvery  = time.Second            // for life of a silent host on the connections of clients
 	identifyTime = time.Second            // for a host to say which AHP it speaks, before others hear that it is there
 	aliveWithin  = 500 * time.Millisecond // the end of a host decides between two close codes
+	endWithin    = 200 * time.Millisecond // and may follow an answer of one that is shutting down
 	retryFirst   = 100 * time.Millisecond
 	retryMost    = 2 * time.Second
 
@@ -510,25 +511,45 @@ func (m *monitor) reason() string {
 // suspect has the monitor look at the host now.
 func (m *monitor) suspect() { signal(m.poke) }
 
-// alive reports whether the host is there, as far as can be seen at once.
+// alive reports whether the host is there, as far as can be seen at once. A host that
+// is shutting down ends one connection after the other, and may answer here when it has
+// ended that of a client: so its answer counts only if its own end does not follow.
 func (m *monitor) alive(ctx context.Context) bool {
-	m.mu.Lock()
-	turn, there := m.turn, m.sock != nil
-	m.mu.Unlock()
+	turn, there := m.present()
 	m.suspect()
 	if !there {
 		return false
 	}
-	timer := time.NewTimer(aliveWithin)
-	defer timer.Stop()
+	silent := time.NewTimer(aliveWithin)
+	defer silent.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+		return true
+	case <-silent.C:
+		_, there = m.present()
+		return there
 	case <-turn:
 	}
+	settled := time.NewTimer(endWithin)
+	defer settled.Stop()
+	for turn, there = m.present(); there; turn, there = m.present() {
+		select {
+		case <-ctx.Done():
+			return true
+		case <-settled.C:
+			return true
+		case <-turn: // more life is no news
+		}
+	}
+	return false
+}
+
+// present reports whether the host is connected to, and returns what is closed when it
+// shows life, or goes away.
+func (m *monitor) present() (turn <-chan struct{}, there bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.sock != nil
+	return m.turn, m.sock != nil
 }
 
 // errNotYet is why the host is away when a host-agent has just started.

@@ -222,6 +222,38 @@ func TestMonitorTrustsItself(t *testing.T) {
 	})
 }
 
+// TestMonitorWaitsForTheEnd has a host that shuts down still answer the monitor, again
+// and again, when it has ended the connections of clients: it is gone for them. One that
+// only answers is there, and that is known soon.
+func TestMonitorWaitsForTheEnd(t *testing.T) {
+	for _, ends := range []bool{true, false} {
+		host := &fakeHost{answers: answersVersion}
+		underEyes(t, host, func(w *watched) {
+			w.wantSaid("online, AHP 0.9.0, 0.8.0")
+			var clients sync.WaitGroup
+			asked := time.Now()
+			for range 3 {
+				clients.Go(func() {
+					if w.alive(context.Background()) == ends {
+						t.Errorf("alive = %v of a host that ends: %v", ends, ends)
+					}
+				})
+			}
+			for range 10 {
+				time.Sleep(endWithin / 20)
+				w.life()
+			}
+			if ends {
+				host.crash()
+			}
+			clients.Wait()
+			if took := time.Since(asked); took > aliveWithin {
+				t.Errorf("it took %v to know; want at most %v", took, aliveWithin)
+			}
+		})
+	}
+}
+
 // TestMonitorWaits has the host take a connection and do no handshake: it is
 // there. When it ends instead, it is not.
 func TestMonitorWaits(t *testing.T) {

@@ -89,6 +89,9 @@ func (h *Host) Close() error {
 		for _, term := range h.terminals.all() {
 			term.backend.kill()
 		}
+		for c := range h.conns { // a process that dies says nothing to anybody once somebody hears of it
+			c.out.close()
+		}
 		for c := range h.conns {
 			c.end(errHostClosed)
 		}
