@@ -1,0 +1,76 @@
+package ahprelay
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	mdLink    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	mdHeading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	mdCode    = regexp.MustCompile("(?s)```.*?```")
+	notAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors are the names of a document's headings in links, as GitHub makes them.
+func anchors(text string) (names []string) {
+	for _, heading := range mdHeading.FindAllStringSubmatch(mdCode.ReplaceAllString(text, ""), -1) {
+		name := notAnchor.ReplaceAllString(strings.ToLower(heading[1]), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
+}
+
+// TestLinksOfDocuments fails if a document links to a file, or to a heading of one, that is not there.
+func TestLinksOfDocuments(t *testing.T) {
+	documents, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := 0
+	for _, document := range append(top, documents...) {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, link := range mdLink.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(link[1], "://") || strings.HasPrefix(link[1], "mailto:") {
+				continue
+			}
+			links++
+			path, anchor, _ := strings.Cut(link[1], "#")
+			target := document
+			if path != "" {
+				target = filepath.Join(filepath.Dir(document), path)
+			}
+			there, err := os.ReadFile(target)
+			if err != nil {
+				t.Errorf("%s links to %s: %v", document, link[1], err)
+			} else if anchor != "" && !slices.Contains(anchors(string(there)), anchor) {
+				t.Errorf("%s links to %s: there is no such heading", document, link[1])
+			}
+		}
+	}
+	if links < 20 {
+		t.Errorf("%d links looked at; want all", links)
+	}
+}
+
+// TestReadmeIsShort holds the README to what somebody reads who has just come: 10 KB.
+func TestReadmeIsShort(t *testing.T) {
+	info, err := os.Stat("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > 10<<10 {
+		t.Errorf("README.md has %d bytes; want at most %d: what is longer belongs in docs/", info.Size(), 10<<10)
+	}
+}
