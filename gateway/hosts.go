@@ -315,7 +315,7 @@ func (h *hosts) changed(host registry.Host) {
 		case agent == host.Released:
 			e.link.cancel(&link.AgentGoneError{Reason: host.Reason})
 		case host.AgentInstance != "" && agent != host.AgentInstance:
-			e.link.cancel(&link.AgentGoneError{Reason: "host is served by another host-agent now"})
+			e.link.cancel(errAgentReplaced) // the host is there: clients come again
 		}
 	}
 	h.mu.Unlock()

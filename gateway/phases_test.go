@@ -330,3 +330,17 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 		})
 	}
 }
+
+// TestAnotherAgentTakesTheHost has another host-agent take a host: its clients are told to
+// come again, since the host is there.
+func TestAnotherAgentTakesTheHost(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.startAgent(routing.AgentConfig{})
+		c := w.dial(w.token(nil))
+		c.request(1, "initialize")
+		w.hostConn(1).accept(1)
+		synctest.Wait()
+		w.setState(registry.Online, "agent2", "")
+		c.wantClosed(ahp.CloseResync, "resync: "+errAgentReplaced.Error())
+	})
+}
