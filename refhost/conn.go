@@ -169,7 +169,7 @@ type outbox struct {
 	frames  [][]byte
 	waiting int   // bytes in frames
 	ended   error // no more frames will come
-	closed  bool  // and those that wait are not wanted
+	closed  bool  // those that wait, or come, are not wanted
 }
 
 func newOutbox(limit int) *outbox {
@@ -224,13 +224,18 @@ func (o *outbox) finish(reason error) {
 	o.wake()
 }
 
-// close drops what waits.
-func (o *outbox) close() {
-	o.finish(io.EOF)
+// mute drops what waits, and what comes.
+func (o *outbox) mute() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
 	o.frames = nil
+}
+
+// close drops what waits.
+func (o *outbox) close() {
+	o.finish(io.EOF)
+	o.mute()
 }
 
 // wake signals next. It needs o.mu.

@@ -90,7 +90,7 @@ func (h *Host) Close() error {
 			term.backend.kill()
 		}
 		for c := range h.conns { // a process that dies says nothing to anybody once somebody hears of it
-			c.out.close()
+			c.out.mute()
 		}
 		for c := range h.conns {
 			c.end(errHostClosed)
