@@ -305,13 +305,15 @@ func reliefStep(bytes int) int {
 	return slices.IndexFunc(reliefSteps, func(least int) bool { return bytes >= least })
 }
 
-// burden returns what waits on account of a client.
+// burden returns what waits on account of a client, as noteMoved has just seen it.
 func (c *client) burden(now time.Time) burden {
 	b := burden{client: c, since: now}
 	c.mu.Lock()
 	in := c.bytes
 	c.mu.Unlock()
-	_, queued := c.toHost()
+	c.load.mu.Lock()
+	queued := c.load.queued
+	c.load.mu.Unlock()
 	in += queued + int(c.whole.Load()+c.sending.Load())
 	switch {
 	case in == 0:
@@ -367,7 +369,10 @@ type load struct {
 // noteMoved looks whether anything moves of what a client sends: who judges that
 // looks first.
 func (c *client) noteMoved(now time.Time) {
-	_, queued := c.toHost()
+	queued := 0
+	if host := c.toHost(); host != nil {
+		queued = host.Queued()
+	}
 	read := c.sock.conn.taken.Load()
 	c.load.mu.Lock()
 	defer c.load.mu.Unlock()
@@ -384,7 +389,7 @@ func (c *client) noteMoved(now time.Time) {
 // if it takes what it is sent. The sweeper calls it, and who is to judge that.
 func (c *client) noteLoad() {
 	conn := c.sock.conn
-	host, _ := c.toHost()
+	host := c.toHost()
 	c.load.mu.Lock()
 	defer c.load.mu.Unlock()
 	written, heard := conn.written.Load(), conn.taken.Load()
@@ -397,16 +402,11 @@ func (c *client) noteLoad() {
 	c.load.written, c.load.heard = written, heard
 }
 
-// toHost returns a client's connection to its host, nil if there is none, and how
-// many bytes are queued there.
-func (c *client) toHost() (conn *routing.RelayConn, queued int) {
+// toHost returns a client's connection to its host; nil if there is none.
+func (c *client) toHost() *routing.RelayConn {
 	c.mu.Lock()
-	conn = c.conn
-	c.mu.Unlock()
-	if conn != nil {
-		queued = conn.Queued()
-	}
-	return conn, queued
+	defer c.mu.Unlock()
+	return c.conn
 }
 
 // kernelCost is what bytes in its queues cost the kernel: it keeps them in
@@ -433,10 +433,7 @@ func (c *client) overload(standing time.Duration) {
 
 // abort is disconnect, and drops what has not left for the host.
 func (c *client) abort(end closing) {
-	c.mu.Lock()
-	conn := c.conn
-	c.mu.Unlock()
-	if conn != nil {
+	if conn := c.toHost(); conn != nil {
 		conn.Abort(end.code, end.reason)
 	}
 	c.disconnect(end)

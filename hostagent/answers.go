@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/notice"
@@ -260,18 +259,9 @@ func (a *Agent) dispatch(ctx context.Context, open routing.Open, answer *watch.A
 
 // greeted waits for the answer to initialize.
 func greeted(sock hostSocket) error {
-	for {
-		message, _, err := sock.Read()
-		if err != nil {
-			return err
-		}
-		env, err := ahp.Peek(message)
-		if err != nil || env.Kind != ahp.Response {
-			continue
-		}
-		if env.Error != nil {
-			return errors.New("the host refuses the connection for an answer")
-		}
-		return nil
+	env, err := watch.FirstAnswer(sock)
+	if err == nil && env.Error != nil {
+		err = errors.New("the host refuses the connection for an answer")
 	}
+	return err
 }

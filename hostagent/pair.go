@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -143,14 +142,9 @@ func (p *Pairing) post(ctx context.Context, path string, form url.Values) (answe
 		return answer, fmt.Errorf("relay: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	response, err := p.HTTP.Do(request)
+	response, data, err := exchange(p.HTTP, p.Relay, request)
 	if err != nil {
-		return answer, fmt.Errorf("relay %s cannot be reached: %w", p.Relay, unwrapURL(err))
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return answer, fmt.Errorf("relay %s: %w", p.Relay, err)
+		return answer, err
 	}
 	readable := json.Unmarshal(data, &answer) == nil
 	switch {

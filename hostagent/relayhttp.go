@@ -165,14 +165,9 @@ func (a *access) post(ctx context.Context, relay, path string, body, answer any)
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
 	request.Header.Set("Content-Type", "application/json")
-	response, err := a.http.Do(request)
+	response, data, err := exchange(a.http, relay, request)
 	if err != nil {
-		return fmt.Errorf("relay %s cannot be reached: %w", relay, unwrapURL(err))
-	}
-	defer response.Body.Close()
-	data, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("relay %s: %w", relay, err)
+		return err
 	}
 	if response.StatusCode != http.StatusOK {
 		err := refusal(relay, response, data)
@@ -186,6 +181,21 @@ func (a *access) post(ctx context.Context, relay, path string, body, answer any)
 		return fmt.Errorf("%w: %w", notRelay(relay), err)
 	}
 	return nil
+}
+
+// exchange sends a request to a relay, and returns the answer with what was read of
+// its body, which is closed.
+func exchange(client *http.Client, relay string, request *http.Request) (response *http.Response, data []byte, err error) {
+	response, err = client.Do(request)
+	if err != nil {
+		return nil, nil, fmt.Errorf("relay %s cannot be reached: %w", relay, unwrapURL(err))
+	}
+	defer response.Body.Close()
+	data, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, nil, fmt.Errorf("relay %s: %w", relay, err)
+	}
+	return response, data, nil
 }
 
 func notRelay(relay string) error {

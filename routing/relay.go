@@ -298,8 +298,10 @@ func (r *Relay) Ended(reason error) {
 // sent leave, which makes room.
 func (r *Relay) Handle(packet uint64, payload []byte) (done bool, err error) {
 	f := link.Fields{B: payload}
-	if done, err = r.records(packet, &f, bringsNothing); err != nil || len(f.B) == 0 {
-		return done, err
+	if len(payload) > 0 && bringsNothing(recordKind(payload[0])) {
+		if done, err = r.records(packet, &f, bringsNothing); err != nil || len(f.B) == 0 {
+			return done, err
+		}
 	}
 	if r.cfg.Hold != nil {
 		r.cfg.Hold()

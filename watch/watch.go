@@ -170,19 +170,12 @@ func (w *Watch) greet(sock Socket) error {
 	if err := sock.Write(fmt.Appendf(nil, hello, w.clientID, Versions), false); err != nil {
 		return err
 	}
-	for {
-		message, _, err := sock.Read()
-		if err != nil {
-			return err
-		}
-		env, err := ahp.Peek(message)
-		if err != nil || env.Kind != ahp.Response {
-			continue
-		}
-		if env.Error != nil {
-			return fmt.Errorf("%w: %s", errRefused, notice.Cut(ahp.TextOf(env.Error, "message"), notice.MaxText))
-		}
-		break
+	env, err := FirstAnswer(sock)
+	if err != nil {
+		return err
+	}
+	if env.Error != nil {
+		return fmt.Errorf("%w: %s", errRefused, notice.Cut(ahp.TextOf(env.Error, "message"), notice.MaxText))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,6 +184,20 @@ func (w *Watch) greet(sock Socket) error {
 		s.follows = false
 	}
 	return w.askLocked("listSessions", "ahp-root://", "")
+}
+
+// FirstAnswer returns the host's first response on a connection, which is to the only
+// request that was sent: initialize. What else it says before is skipped.
+func FirstAnswer(sock Socket) (ahp.Envelope, error) {
+	for {
+		message, _, err := sock.Read()
+		if err != nil {
+			return ahp.Envelope{}, err
+		}
+		if env, err := ahp.Peek(message); err == nil && env.Kind == ahp.Response {
+			return env, nil
+		}
+	}
 }
 
 // lost notes that the connection has ended.
