@@ -116,6 +116,7 @@ func TestNoPingIntoALargeMessage(t *testing.T) {
 		h := w.hostConn(1)
 		synctest.Wait()
 		h.accept(1)
+		synctest.Wait() // from then on messages may be large
 		frame, message := largeMessage(0, 8*mib)
 		for part := range slices.Chunk(frame[:len(frame)-1], 32<<10) { // 256 of them
 			if _, err := conn.Write(part); err != nil {
