@@ -43,7 +43,7 @@ const (
 
 	perString    = 16  // besides half a step for each byte
 	perMarked    = 20  // that could name a file, besides half a step for each byte
-	perSlash     = 4   // or what else takes a text apart
+	perMark      = 5   // slash or colon
 	perAuthority = 20  // that begins somewhere,
 	perOwner     = 600 // and could be somebody's by its length
 	perPiece     = 10  // that could be base64
@@ -156,14 +156,10 @@ func (l *look) text(text []byte, nested int) bool {
 			return true
 		}
 		l.escapedAuthority = false
-		if has&markSlash != 0 && l.authorities(text) {
+		if l.parts(text, nested) {
 			return true
 		}
-		again := l.escapedAuthority
-		if l.packed(text, nested) {
-			return true
-		}
-		if has&markEscape == 0 || !again && l.escapesNothing(text) {
+		if has&markEscape == 0 || !l.escapedAuthority && l.escapesNothing(text) {
 			return l.left < 0
 		}
 		plain, escaped := l.unescape(text)
@@ -220,25 +216,18 @@ var markOf = [256]marks{'/': markSlash, '\\': markSlash, ':': markColon, '%': ma
 // isSlash reports whether parsers may take a byte for a slash.
 func isSlash(c byte) bool { return c == '/' || c == '\\' }
 
-// nextSlash returns where the next slash or backslash of a text stands, at or
-// behind a place; the length of the text for none. If colons is set, a colon does
-// too.
-func nextSlash(text []byte, at int, colons bool) int {
-	want := markSlash
-	colon := uint64('/' * lowBits)
-	if colons {
-		want |= markColon
-		colon = ':' * lowBits
-	}
+// nextMark returns where the next slash, backslash or colon of a text stands, at
+// or behind a place; the length of the text for none.
+func nextMark(text []byte, at int) int {
 	for ; at+8 <= len(text); at += 8 {
 		word := binary.LittleEndian.Uint64(text[at:])
-		s, b, c := word^'/'*lowBits, word^'\\'*lowBits, word^colon
+		s, b, c := word^'/'*lowBits, word^'\\'*lowBits, word^':'*lowBits
 		if found := ((s-lowBits)&^s | (b-lowBits)&^b | (c-lowBits)&^c) & highBits; found != 0 {
 			return at + bits.TrailingZeros64(found)/8 // the lowest mark is exact
 		}
 	}
 	for ; at < len(text); at++ {
-		if markOf[text[at]]&want != 0 {
+		if markOf[text[at]]&(markSlash|markColon) != 0 {
 			return at
 		}
 	}
@@ -248,26 +237,49 @@ func nextSlash(text []byte, at int, colons bool) int {
 // isDropped reports whether some parsers of URIs drop a byte.
 func isDropped(c byte) bool { return c == '\t' || c == '\n' || c == '\r' }
 
-// authorities looks at whatever follows two slashes. Of three slashes, the
-// last two may be meant.
-func (l *look) authorities(text []byte) bool {
-	for i := nextSlash(text, 0, false); i < len(text); i = nextSlash(text, i+1, false) {
-		if l.tooMuch(perSlash) {
-			return true
-		}
-		next := i + 1
-		for next < len(text) && isDropped(text[next]) {
-			next++
-		}
-		if next == len(text) || !isSlash(text[next]) {
-			continue
-		}
-		plain := next == i+1 && text[i] == '/' && text[next] == '/'
-		if l.authorityAt(text[:i], text[next+1:], plain) {
-			return true
+// parts looks at what slashes and colons part a text into: at whatever follows
+// two slashes, and at what could be base64, which stands before a query or
+// fragment.
+func (l *look) parts(text []byte, nested int) bool {
+	path := text
+	for _, end := range []byte("?#") {
+		if at := bytes.IndexByte(path, end); at >= 0 {
+			path = path[:at]
 		}
 	}
-	return false
+	if nested == maxPacks {
+		path = nil
+	}
+	for at, starts := 0, 0; ; starts++ {
+		end := nextMark(text, at)
+		if l.tooMuch(perMark) {
+			return true
+		}
+		if at < len(path) && l.packed(path, at, min(end, len(path)), starts, nested) {
+			return true
+		}
+		if end == len(text) {
+			return false
+		}
+		if isSlash(text[end]) && l.authorityBehind(text, end) {
+			return true
+		}
+		at = end + 1
+	}
+}
+
+// authorityBehind looks at what follows two slashes, the first of which stands at
+// a place. Of three slashes, the last two may be meant.
+func (l *look) authorityBehind(text []byte, at int) bool {
+	next := at + 1
+	for next < len(text) && isDropped(text[next]) {
+		next++
+	}
+	if next == len(text) || !isSlash(text[next]) {
+		return false
+	}
+	plain := next == at+1 && text[at] == '/' && text[next] == '/'
+	return l.authorityAt(text[:at], text[next+1:], plain)
 }
 
 // authorityAt looks at an authority that may end in several ways: with a
@@ -496,32 +508,15 @@ func readings(text []byte) (list [6][]byte, n int) {
 	return list, n
 }
 
-// packed looks at what is in base64 behind a colon or slash: channels of
-// resource watches are named so. Base64 may have slashes of its own.
-func (l *look) packed(text []byte, nested int) bool {
-	if nested == maxPacks {
+// packed looks at what is in base64 between two marks, or from the first of them
+// to the end, since base64 may have slashes of its own: channels of resource
+// watches are named so. starts is how many marks were before.
+func (l *look) packed(text []byte, at, end, starts, nested int) bool {
+	rest := text[at:]
+	if len(rest) < minPacked || !mayBegin(rest[0], rest[1]) || !begins(rest, minPacked) {
 		return false
 	}
-	for _, end := range []byte("?#") {
-		if at := bytes.IndexByte(text, end); at >= 0 {
-			text = text[:at]
-		}
-	}
-	for at, starts := 0, 0; ; starts++ {
-		end := nextSlash(text, at, true)
-		if l.tooMuch(perSlash) {
-			return true
-		}
-		if rest := text[at:]; len(rest) >= minPacked && mayBegin(rest[0], rest[1]) && begins(rest, minPacked) {
-			if starts < maxStarts && end < len(text) && l.base64(rest, nested) || l.base64(text[at:end], nested) {
-				return true
-			}
-		}
-		if end == len(text) {
-			return false
-		}
-		at = end + 1
-	}
+	return starts < maxStarts && end < len(text) && l.base64(rest, nested) || l.base64(text[at:end], nested)
 }
 
 // base64 looks at what a text is in base64, of either alphabet, whose first
@@ -544,6 +539,7 @@ func (l *look) base64(text []byte, nested int) bool {
 		return false
 	}
 	inner := bytes.TrimPrefix(bytes.ToValidUTF8(data, []byte("\uFFFD")), []byte("\uFEFF")) // as JavaScript does
+	defer func(outside bool) { l.escapedAuthority = outside }(l.escapedAuthority)
 	if l.text(inner, nested+1) {
 		return true
 	}
