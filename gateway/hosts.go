@@ -231,7 +231,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	linked := false
 	link := link.NewRelayLink(h.cfg.Bus, link.RelayLinkConfig{
 		Tenant: key.tenant, Host: key.name, Agent: l.agent, Relay: h.cfg.Instance,
-		Hello: hello, Prove: h.cfg.Keys.ProveLink, Link: link.Config{Resume: h.cfg.Resume}, Log: log,
+		Hello: hello, Fence: func() uint64 { return h.fence(key) }, Prove: h.cfg.Keys.ProveLink, Link: link.Config{Resume: h.cfg.Resume}, Log: log,
 	}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
 		linked = true
 		relay.Start(answer, lines)
@@ -244,7 +244,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	h.mu.Unlock()
 	err := link.Run(ctx)
 	log.Info("link ended", "reason", err)
-	if !linked && ctx.Err() == nil {
+	if !linked && ctx.Err() == nil && !outdated(err) {
 		h.unreachable(key, err)
 	}
 	if ctx.Err() == nil { // else the relay itself wanted that
@@ -256,6 +256,16 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	h.drop(key, l)
 	h.tellAll(key)
 }
+
+// fence returns the number of the newest lease of a host that is known.
+func (h *hosts) fence(key hostKey) uint64 {
+	host, _ := h.lookup(key.tenant, key.name)
+	return host.Fence
+}
+
+// outdated reports whether a link came to nothing because its host-agent is not the
+// newest: the newest is known, and clients wait for that one.
+func outdated(err error) bool { return errors.Is(err, link.ErrOutdated) }
 
 // maxFrame is the longest message that a client may send to a host, in bytes:
 // a host-agent takes a longer one for a fault of the relay, and ends the link.

@@ -193,7 +193,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.cfg.Log.Info("connecting", "relay", strings.Join(a.cfg.Relays, " "), "upstream", a.cfg.Upstream.String())
 
-	conn, links, err := a.dial(ctx, userJWT)
+	var made atomic.Pointer[link.AgentLinks]
+	conn, err := a.dial(ctx, userJWT, func() {
+		if links := made.Load(); links != nil {
+			links.Resumed()
+		}
+	})
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -203,12 +208,14 @@ func (a *Agent) Run(ctx context.Context) error {
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
 		Presence: a.presence.now(),
 		Former:   run.former(),
-		Gone:     links.RelaysGone,
+		Gone:     func(relays []string) { made.Load().RelaysGone(relays) },
 		Trouble:  a.trouble,
 	})
 	if err != nil {
 		return err
 	}
+	links := a.newLinks(conn, holder)
+	made.Store(links)
 	defer a.audits.Flush()
 	defer a.canvases.Close()
 	defer a.conns.Wait()
@@ -285,15 +292,9 @@ func (a *Agent) goodbye(links *link.AgentLinks, holder *registry.LeaseHolder) bo
 const stoppedReason = "host-agent stopped"
 
 // dial connects to NATS, at first with the given credentials, if there are any.
-// The connection comes back by itself.
-func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *link.AgentLinks, error) {
-	var made atomic.Pointer[link.AgentLinks]
-	resumed := func() {
-		if links := made.Load(); links != nil {
-			links.Resumed()
-		}
-	}
-	conn, err := broker.DialAgent(ctx, a.natsConfig(a.natsURLs(), userJWT, broker.Events{
+// The connection comes back by itself; resumed is called when it has been away.
+func (a *Agent) dial(ctx context.Context, userJWT string, resumed func()) (*broker.Conn, error) {
+	return broker.DialAgent(ctx, a.natsConfig(a.natsURLs(), userJWT, broker.Events{
 		Connected:    func(url string) { a.cfg.Log.Info("connected to the relay", "nats", url) },
 		Disconnected: func(err error) { a.cfg.Log.Warn("connection to the relay lost", "error", err) },
 		Reconnected: func(url string) {
@@ -315,18 +316,18 @@ func (a *Agent) dial(ctx context.Context, userJWT string) (*broker.Conn, *link.A
 			a.cfg.Log.Info("connecting again", "attempt", attempt, "in", wait.Round(time.Millisecond), "because", err)
 		},
 	}))
-	if err != nil {
-		return nil, nil, err
-	}
+}
+
+// newLinks are the links to relays, while a lease says that this instance serves the
+// host.
+func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	hello := a.routing.Hello()
 	hello.Version = a.cfg.Version
 	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas}
-	links := link.NewAgentLinks(conn, link.AgentLinksConfig{
-		Tenant: a.tenant, Host: a.host, Agent: a.instance,
+	return link.NewAgentLinks(conn, link.AgentLinksConfig{
+		Tenant: a.tenant, Host: a.host, Agent: a.instance, Lease: lease,
 		Hello: hello, Trust: a.trusted, Link: link.Config{Resume: a.cfg.Resume}, Log: a.cfg.Log,
 	}, a.routing)
-	made.Store(links)
-	return conn, links, nil
 }
 
 // errNATS reports a connection to NATS that does not come back.

@@ -31,11 +31,23 @@ type AgentLinksConfig struct {
 	Tenant, Host string
 	Agent        string // instance
 
-	Hello Hello  // the host-agent's answer; Epoch and Wire are filled in, and of Features those are said that the relay has too
+	Hello Hello  // the host-agent's answer; Epoch, Wire and Fence are filled in, and of Features those are said that the relay has too
 	Trust Trust  // whom to have links with; required, but for a bus that only relays can reach
 	Link  Config // times and bounds
+	Lease Lease  // default: none that has a number
 	Log   *slog.Logger
 }
+
+// A Lease is what lets a host-agent instance serve its host.
+type Lease interface {
+	Fence() uint64 // its number, 0 if it is not known
+	Recheck()      // has it asked whether there is a newer one; does not block
+}
+
+type unnumbered struct{}
+
+func (unnumbered) Fence() uint64 { return 0 }
+func (unnumbered) Recheck()      {}
 
 // maxLinks bounds the relay instances that a host-agent serves at a time.
 const maxLinks = 256
@@ -66,6 +78,9 @@ type AgentLinks struct {
 // NewAgentLinks returns the links of a host-agent, which Run serves.
 func NewAgentLinks(bus Bus, cfg AgentLinksConfig, traffic AgentTraffic) *AgentLinks {
 	cfg.Link = cfg.Link.withDefaults()
+	if cfg.Lease == nil {
+		cfg.Lease = unnumbered{}
+	}
 	a := &AgentLinks{
 		bus: bus, cfg: cfg, traffic: traffic,
 		in:    make(chan *nats.Msg, inboxSize),
@@ -250,7 +265,7 @@ func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
 		return
 	}
 	answer := a.cfg.Hello
-	answer.Epoch = offer.Epoch
+	answer.Epoch, answer.Fence = offer.Epoch, a.cfg.Lease.Fence()
 	answer.Features = common(offer.Features, a.cfg.Hello.Features)
 	version, err := CommonWire(offer.Wire, "relay", offer.Version, "host-agent", a.cfg.Hello.Version)
 	if err == nil {
@@ -267,6 +282,10 @@ func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
 		if b.link.epoch == offer.Epoch { // our answer was late or lost
 			a.publish(relay, appendHello(helloWelcome, answer))
 		}
+		return
+	}
+	if answer.Fence != 0 && answer.Fence < offer.Fence { // it offers again, and by then this one may know of a new lease, or has given up
+		a.cfg.Lease.Recheck()
 		return
 	}
 	tags, proved := a.proved(relay, offer)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,6 +209,8 @@ type ends struct {
 
 	agent *link.AgentLinks
 	prove link.Proof // of relays that are started; nil: they do not
+	lease numbered
+	fence atomic.Uint64 // that relays know of
 
 	mu       sync.Mutex
 	accepted []*cargo // at the host-agent, in the order of the hellos
@@ -227,12 +230,24 @@ func newEndsThat(t *testing.T, cfg link.Config, trust link.Trust, log *slog.Logg
 	e := &ends{t: t, net: &bus{took: map[string]time.Duration{}}, cfg: cfg}
 	e.life, e.stop = context.WithCancel(context.Background())
 	e.agent = link.NewAgentLinks(e.net, link.AgentLinksConfig{
-		Tenant: "t", Host: "h", Agent: "agent1", Hello: testHello, Trust: trust, Link: cfg, Log: log,
+		Tenant: "t", Host: "h", Agent: "agent1", Hello: testHello, Trust: trust, Link: cfg, Log: log, Lease: &e.lease,
 	}, e)
 	e.wg.Go(func() { _ = e.agent.Run(e.life) })
 	synctest.Wait() // until it listens
 	return e
 }
+
+// A numbered lease.
+type numbered struct {
+	fence   atomic.Uint64
+	recheck atomic.Int64 // how often it was to be asked about
+}
+
+// Fence implements [link.Lease].
+func (n *numbered) Fence() uint64 { return n.fence.Load() }
+
+// Recheck implements [link.Lease].
+func (n *numbered) Recheck() { n.recheck.Add(1) }
 
 func (e *ends) close() {
 	e.stop()
@@ -287,7 +302,7 @@ func (e *ends) startWith(name string, hello link.Hello, first func(*cargo)) *rel
 	ctx, cancel := context.WithCancel(e.life)
 	r := &relayEnd{cargo: &cargo{}, cancel: cancel, result: make(chan error, 1), joined: make(chan link.Hello, 1)}
 	r.link = link.NewRelayLink(e.net, link.RelayLinkConfig{
-		Tenant: "t", Host: "h", Agent: "agent1", Relay: name, Hello: hello, Prove: e.prove, Link: e.cfg, Log: slog.New(slog.DiscardHandler),
+		Tenant: "t", Host: "h", Agent: "agent1", Relay: name, Hello: hello, Fence: e.fence.Load, Prove: e.prove, Link: e.cfg, Log: slog.New(slog.DiscardHandler),
 	}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
 		r.lines = lines
 		first(r.cargo)

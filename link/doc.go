@@ -14,15 +14,18 @@
 // former self:
 //
 //	relay                                      host-agent
-//	  hello {epoch, versions, bounds} ── down ──▶
+//	  hello {epoch, versions, bounds, fence} ── down ──▶
 //	  ◀── up ── challenge; the relay proves itself, see linkauth.go
-//	  ◀── up ── welcome {epoch, version, bounds}, or refuse {reason}
+//	  ◀── up ── welcome {epoch, version, bounds, fence}, or refuse {reason}
 //	  data 1, 2, 3 …                  ── down ──▶
 //	  ◀── up ── data 1, 2, 3 …
 //	  ack {released, have, last}      ◀── both ──▶
 //	  bye {reason}                    ◀── either
 //
-// The relay repeats its hello until it is answered. A higher epoch replaces
+// The relay repeats its hello until it is answered. The fence is the number of the
+// host's newest lease: a host-agent that has an older one than the relay knows of does
+// not answer, and asks relays whether it still has the host; a relay takes no welcome of
+// such a one. A higher epoch replaces
 // the link of before and all that it carried. Each direction numbers its data
 // packets from 1. The receiver takes them in order and once each; it reports a
 // gap by an ack with the gap flag, and the sender sends again from there.

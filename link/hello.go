@@ -28,6 +28,10 @@ const (
 	WireMax = 1
 )
 
+// ErrOutdated reports a host-agent instance after which another, or the same one anew,
+// was given the host.
+var ErrOutdated = errors.New("host-agent has an older lease than the relay knows of")
+
 // ErrIncompatible reports peers without a common wire version.
 var ErrIncompatible = errors.New("no common wire version")
 
@@ -43,6 +47,11 @@ type Hello struct {
 	Reports  bool     `json:"reports,omitempty"`  // the relay takes reports of connections
 	RefsCost bool     `json:"refsCost,omitempty"` // references to bodies take credit, and give it back, as the bytes do: if both say so
 	Reason   string   `json:"reason,omitempty"`   // of a refusal: who must do what
+
+	// Fence is the number of the newest lease of the host, as far as the sender knows:
+	// the relay from the registry, the host-agent of its own. 0: it does not say. No
+	// link is made to a host-agent that has a lower one.
+	Fence uint64 `json:"fence,omitempty"`
 
 	// How the relay proves itself, see linkauth.go.
 	Share     []byte `json:"share,omitempty"`     // of this end, in a hello or challenge

@@ -43,7 +43,8 @@ type RelayLinkConfig struct {
 	Tenant, Host string
 	Agent, Relay string // instances
 
-	Hello Hello         // the relay's offer; Epoch, Wire and what proves the relay are filled in
+	Hello Hello         // the relay's offer; Epoch, Wire, Fence and what proves the relay are filled in
+	Fence func() uint64 // number of the host's newest lease, as far as the relay knows; default: that is not known
 	Prove Proof         // required, but for a bus that only relays can reach
 	Link  Config        // times and bounds
 	Retry time.Duration // a hello without an answer is sent again; default 250 ms
@@ -75,6 +76,9 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 		cfg.Retry = 250 * time.Millisecond
 	}
 	cfg.Link = cfg.Link.withDefaults()
+	if cfg.Fence == nil {
+		cfg.Fence = func() uint64 { return 0 }
+	}
 	cfg.Hello.Epoch = epochs.Add(1)
 	cfg.Hello.Wire = [2]int{WireMin, WireMax}
 	share := newShare()
@@ -151,12 +155,11 @@ func (l *RelayLink) readLoop(ctx context.Context, bound *boundLink, traffic Rela
 
 // handshake offers the link until the host-agent answers.
 func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
-	offer := appendHello(helloHello, l.cfg.Hello)
 	retry := time.NewTicker(l.cfg.Retry)
 	defer retry.Stop()
 	limit := time.NewTimer(l.cfg.Link.Resume)
 	defer limit.Stop()
-	_ = l.bus.Publish(l.subject("down"), offer) // tried again
+	l.offer()
 	for {
 		select {
 		case <-ctx.Done():
@@ -164,7 +167,7 @@ func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 		case <-limit.C:
 			return Hello{}, ErrSilent
 		case <-retry.C:
-			_ = l.bus.Publish(l.subject("down"), offer)
+			l.offer()
 		case msg := <-l.in:
 			answer, done, err := l.answer(msg.Data)
 			if done {
@@ -175,11 +178,16 @@ func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 					l.cfg.Log.Warn("challenge of a host-agent", "error", err)
 					continue
 				}
-				offer = appendHello(helloHello, l.cfg.Hello)
-				_ = l.bus.Publish(l.subject("down"), offer)
+				l.offer()
 			}
 		}
 	}
+}
+
+// offer sends a hello, with what is known now. It is tried again.
+func (l *RelayLink) offer() {
+	l.cfg.Hello.Fence = l.cfg.Fence()
+	_ = l.bus.Publish(l.subject("down"), appendHello(helloHello, l.cfg.Hello))
 }
 
 // answer reads a message that came before the link was agreed.
@@ -198,6 +206,9 @@ func (l *RelayLink) answer(packet []byte) (answer Hello, done bool, err error) {
 		v := answer.Wire[0]
 		if v < WireMin || v > WireMax {
 			return answer, true, fmt.Errorf("%w: host-agent chose %d", ErrIncompatible, v)
+		}
+		if newest := l.cfg.Fence(); answer.Fence != 0 && answer.Fence < newest {
+			return answer, true, fmt.Errorf("%w: %d, and not %d", ErrOutdated, answer.Fence, newest)
 		}
 		return answer, true, answer.check()
 	case helloRefuse:

@@ -19,8 +19,9 @@
 //     that want a host one gets it, and of two relays that think differently of a host
 //     one is right. No relay compares its clock with another's.
 //   - A lease has a number, one more than the lease before: of two instances the one
-//     with the higher one is the later, also in a store that is new and that a relay
-//     began with what it knew long ago.
+//     with the higher one is the later. No relay goes back to a lower one, also with a
+//     store that is new and that another began with what it knew long ago: it writes what
+//     it knows. Links say the number, too, see package link.
 //   - A relay is there while its session, a key of its own, is written again and again.
 //     Others count their own writes that have come back since, not time: after two more
 //     than fit into the time of a lease the leases that it kept have run out. Whoever

@@ -87,7 +87,8 @@ func (r *Registry) newEpoch(id string) uint64 {
 	for _, k := range r.hosts {
 		k.rev = 0
 	}
-	if id != r.storeID {
+	r.newStore = id != r.storeID
+	if r.newStore {
 		for key, k := range r.hosts {
 			k.unwritten = k.Users.current(time.Now())
 			r.dirty[key] = true // until it is known that the bucket has all of it
@@ -204,7 +205,11 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	}
 	s.Users = all
 	users := !slices.Equal(s.Users, k.Users)
-	overtaken := k.own != nil && k.overtaken(s.Lease, r.cfg.Instance)
+	older := k.outdates(&s, r.newStore)
+	overtaken := k.own != nil && !older && k.overtaken(s.Lease, r.cfg.Instance)
+	if older && k.own == nil {
+		k.own = k.Lease // it is written again
+	}
 	k.hostState, k.rev = s, rev
 	r.keptByLocked(k.Lease, k.Key, true)
 	switch {
@@ -271,7 +276,7 @@ func (r *Registry) synced(epoch uint64, id string) {
 	r.cfg.Revocations.watched(true)
 	r.mu.Lock()
 	fresh := id != r.storeID
-	r.storeID = id
+	r.storeID, r.newStore = id, false
 	var missing []string
 	for key, k := range r.hosts {
 		if k.epoch == epoch {

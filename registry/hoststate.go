@@ -74,6 +74,16 @@ func (k *knownHost) lease() *lease {
 	return k.Lease
 }
 
+// outdates reports whether this relay knows of a later lease than the store has: one
+// that was begun anew with what some relay knew long ago, or that has lost its last
+// changes with the power of its servers. Who was given the host since is not forgotten
+// for that. A host that was forgotten and enrolled again in one and the same store begins
+// to count again.
+func (k *knownHost) outdates(stored *hostState, newStore bool) bool {
+	again := !newStore && stored.Enrolled.After(k.Enrolled)
+	return !again && stored.Lease.number() < k.lease().number()
+}
+
 // overtaken reports whether what this relay says of the host's lease is out of date,
 // now that the store has another: somebody else has come in between.
 func (k *knownHost) overtaken(stored *lease, relay string) bool {
@@ -82,8 +92,7 @@ func (k *knownHost) overtaken(stored *lease, relay string) bool {
 	case stored == nil:
 		return k.kept == nil
 	case stored.Instance != own.Instance:
-		// The store may be a new one, that began with what some relay knew long ago.
-		return k.kept == nil || stored.number() >= own.number()
+		return true
 	case stored.Released, stored.Seq > own.Seq:
 		return true
 	case stored.Lost && k.kept != nil:
@@ -128,13 +137,13 @@ func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 		return h
 	}
 	p := l.Presence
-	h.AgentVersion, h.HostVersion = p.AgentVersion, p.HostVersion
+	h.AgentVersion, h.HostVersion, h.Fence = p.AgentVersion, p.HostVersion, l.number()
 	switch {
 	case l.Released:
 		h.Reason, h.Released = p.Reason, l.Instance
 	case alive:
 		h.State, h.Since, h.Reason = p.State, l.Since, p.Reason
-		h.AgentInstance, h.Clients, h.Silent, h.Fence = l.Instance, p.Clients, l.Silent, l.number()
+		h.AgentInstance, h.Clients, h.Silent = l.Instance, p.Clients, l.Silent
 		if _, err := link.CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", version); err != nil {
 			h.State, h.Since, h.Reason = Incompatible, l.Acquired, err.Error()
 		}

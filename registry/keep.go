@@ -96,6 +96,7 @@ func (r *Registry) hold(ctx context.Context, key string, req leaseRequest, keepe
 			current = nil
 		}
 		next, answer = decide(current, k.downSince(), k.renewals, req, now)
+		answer.Fence = k.lease().number()
 		if next == nil {
 			return nil
 		}
@@ -106,6 +107,7 @@ func (r *Registry) hold(ctx context.Context, key string, req leaseRequest, keepe
 		if current == nil || current.Released || current.Instance != next.Instance {
 			next.Fence++
 		}
+		answer.Fence = next.Fence
 		return &s
 	})
 	switch {
@@ -135,6 +137,7 @@ func (r *Registry) renew(key string, req leaseRequest, keeper string) (answer le
 	was, now := k.lease(), time.Now()
 	next, answer := decide(was, k.downSince(), k.renewals, req, now.UTC())
 	if next == nil && req.Seq < was.Seq { // later ones came before it, maybe at another relay, which keeps the lease then
+		answer.Fence = was.number()
 		return answer, true
 	}
 	if next == nil { // a repeated one
@@ -142,6 +145,7 @@ func (r *Registry) renew(key string, req leaseRequest, keeper string) (answer le
 		next = &same
 	}
 	next.Keeper, next.Fence = keeper, was.number()
+	answer.Fence = next.Fence
 	k.own = next
 	if !next.says(was) {
 		k.dirty = true

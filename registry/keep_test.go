@@ -2,9 +2,12 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"ahprelay/auth"
 	"ahprelay/broker"
@@ -111,6 +114,56 @@ func TestHeardIsNotOvertaken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A relay never goes back from a host-agent instance to one that had the host before,
+// whatever a store has that was begun anew or has lost its last changes, until the host
+// is forgotten and enrolled again.
+func TestNeverAnOlderHolder(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		r := newKeeper(t)
+		start := time.Now().UTC()
+		life, rev, epoch, bucket, seq := 0, uint64(1), uint64(1), 0, uint64(0)
+		newest := map[int]uint64{} // by life
+		r.storeID = "0"
+		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
+			rev++
+			number := rapid.Uint64Range(1, 6).Draw(rt, "number")
+			instance := fmt.Sprint("agent-", number)
+			switch rapid.IntRange(0, 5).Draw(rt, "step") {
+			case 0: // a new bucket, which begins with what a relay knew
+				bucket++
+				epoch = r.newEpoch(fmt.Sprint(bucket))
+			case 1: // the same one again
+				epoch = r.newEpoch(fmt.Sprint(bucket))
+			case 2:
+				seq++
+				r.asks(instance, seq)
+			case 3:
+				if !r.newStore { // forgotten while this relay did not look
+					life++
+				}
+				fallthrough
+			default:
+				s := leased(instance, rapid.SampledFrom([]string{"me", "other"}).Draw(rt, "keeper"), seq, number)
+				s.Enrolled = start.Add(time.Duration(life) * time.Hour)
+				s.Lease.Lost = rapid.Bool().Draw(rt, "lost")
+				s.Lease.Released = rapid.Bool().Draw(rt, "released")
+				r.takeHost(s, rev, epoch, false)
+				newest[life] = max(newest[life], number)
+			}
+			h, _ := r.Lookup("t", "h")
+			if h.Fence < newest[life] {
+				rt.Fatalf("the host is %+v; its lease number %d was known", h, newest[life])
+			}
+			if h.AgentInstance != "" && h.AgentInstance != fmt.Sprint("agent-", h.Fence) {
+				rt.Fatalf("lease %d is that of %s", h.Fence, h.AgentInstance)
+			}
+			if k := r.hosts["t.h"]; k.Lease != nil && h.Fence > k.Lease.number() && (!k.dirty || !r.dirty["t.h"]) {
+				rt.Fatal("the store is not told")
+			}
+		}
+	})
 }
 
 // What a store has again, or not any more, when a watch begins anew.

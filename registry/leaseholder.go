@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -74,7 +75,7 @@ type LeaseConfig struct {
 
 // A LeaseHolder makes a host-agent instance the one that serves a host, and
 // tells relays how the host is. First call Acquire, then Run, and Release in
-// the end; Update may be called at any time, by any goroutine.
+// the end; Update, Fence and Recheck may be called at any time, by any goroutine.
 type LeaseHolder struct {
 	cfg     LeaseConfig
 	subject string
@@ -86,6 +87,8 @@ type LeaseHolder struct {
 	upgrade string        // last told
 	keeper  string        // relay that is asked; "": any
 	after   time.Duration // a relay has said to wait that long; 0: none has
+
+	fence atomic.Uint64 // of the lease, as it was last told; 0: it was not
 
 	mu       sync.Mutex
 	presence Presence
@@ -191,7 +194,7 @@ func (h *LeaseHolder) Acquire(ctx context.Context) error {
 // meanwhile, and is asked for again as soon as one answers.
 func (h *LeaseHolder) Run(ctx context.Context) error {
 	wait := h.renewal()
-	taken := false
+	var taken time.Time // when this was first said; zero: it was not
 	for failures := 0; ; {
 		login, err := h.pause(ctx, wait)
 		if err != nil {
@@ -204,12 +207,14 @@ func (h *LeaseHolder) Run(ctx context.Context) error {
 		answer, err := h.ask(ctx, opHold, false)
 		switch {
 		case err == nil && answer.Result == leaseHeld:
-			failures, taken = 0, false
+			failures, taken = 0, time.Time{}
 			wait = h.renewal()
-		case err == nil && answer.Result == leaseTaken && taken:
-			return h.taken(answer)
+		case err == nil && answer.Result == leaseTaken && taken.IsZero():
+			taken, wait = time.Now(), takenAgain
 		case err == nil && answer.Result == leaseTaken:
-			taken, wait = true, takenAgain
+			if wait = time.Until(taken.Add(takenAgain)); wait <= 0 {
+				return h.taken(answer)
+			}
 		case err == nil:
 			return h.refusal(answer)
 		case ctx.Err() == nil:
@@ -226,11 +231,16 @@ func (h *LeaseHolder) Update(p Presence) {
 	h.mu.Lock()
 	h.presence = fit(p)
 	h.mu.Unlock()
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
+	wakeUp(h.wake)
 }
+
+// Fence returns the number of the lease that this instance was last told it has, 0 if
+// relays did not say. Of two instances the one with the higher number is the newer.
+func (h *LeaseHolder) Fence() uint64 { return h.fence.Load() }
+
+// Recheck has Run ask at once whether this instance still has the host. It may be
+// called by any goroutine.
+func (h *LeaseHolder) Recheck() { wakeUp(h.wake) }
 
 // Release gives the host up, so that it is listed as offline at once and
 // another instance can hold it. It tries until ctx ends; the lease ends by
@@ -349,8 +359,11 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 	}
 	h.noteUpgrade(answer.Upgrade)
 	h.keeper = ""
-	if answer.Result == leaseHeld && ahp.CheckName("relay", answer.Relay) == nil {
-		h.keeper = answer.Relay
+	if answer.Result == leaseHeld {
+		h.fence.Store(answer.Fence)
+		if ahp.CheckName("relay", answer.Relay) == nil {
+			h.keeper = answer.Relay
+		}
 	}
 	if answer.Result == leaseRetry {
 		h.after = min(max(time.Duration(answer.After)*time.Millisecond, 0), maxAfter)

@@ -151,6 +151,7 @@ type leaseAnswer struct {
 	Since    time.Time   `json:"since,omitzero"`     // taken: when it began to
 	Revision uint64      `json:"revision,omitempty"` // taken: differs after each renewal of the holder
 	Gone     []string    `json:"gone,omitempty"`     // relay instances that crashed within the last minute
+	Fence    uint64      `json:"fence,omitempty"`    // held: the number of that lease, see lease
 	Relay    string      `json:"relay,omitempty"`    // held: who keeps the lease, and is to be asked from now on
 	After    int64       `json:"after,omitempty"`    // retry: milliseconds to wait
 	Upgrade  string      `json:"upgrade,omitempty"`  // held: why clients cannot come all the same, and who must be upgraded

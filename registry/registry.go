@@ -83,7 +83,7 @@ type Host struct {
 	LastSeen      time.Time // when its host-agent was last heard; zero: never
 	Enrolled      time.Time // when it first got credentials
 	AgentInstance string    // of the host-agent that serves it; empty: none does
-	Fence         uint64    // higher for each instance that has served the host; 0: none does
+	Fence         uint64    // number of the last lease: higher for each instance that has served the host; 0: none ever did
 	Released      string    // the instance that served it last, if that is known to have ended; it gave the host up
 	AgentVersion  string    // of the host-agent, or of the last one
 	HostVersion   string    // of the AHP host, if known
@@ -136,6 +136,7 @@ type Registry struct {
 	epoch       uint64               // of the watch
 	taken       uint64               // the last one that brought all that there was
 	storeID     string               // of the bucket that was last taken whole
+	newStore    bool                 // another than that is being taken
 	isSynced    bool                 // one was, in this run
 	storeErr    error                // why the store is away; nil: it is there
 	status      storeStatus
