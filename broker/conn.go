@@ -281,6 +281,28 @@ func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), er
 	return func() { _ = sub.Unsubscribe() }, nil // fails if the Conn is closed, and needs nothing then
 }
 
+// Hear has take called with what is said on a subject, by one goroutine, until end, which
+// waits for it. Of more than room messages that wait, the later ones are lost.
+func (c *Conn) Hear(subject string, room int, take func(data []byte)) (end func(), err error) {
+	into, over := make(chan *nats.Msg, room), make(chan struct{})
+	cancel, err := c.Subscribe(subject, into)
+	if err != nil {
+		return nil, err
+	}
+	var hearing sync.WaitGroup
+	hearing.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case msg := <-into:
+				take(msg.Data)
+			}
+		}
+	})
+	return sync.OnceFunc(func() { cancel(); close(over); hearing.Wait() }), nil
+}
+
 // QueueSubscribe is Subscribe for one of a group, of which one gets each message:
 // one that is connected to the server where it comes in, if there is one.
 func (c *Conn) QueueSubscribe(subject, group string, into chan *nats.Msg) (cancel func(), err error) {

@@ -134,6 +134,7 @@ var oauthErrors = []struct {
 	{people.ErrGone, "expired_token", http.StatusBadRequest},
 	{people.ErrTooMany, "temporarily_unavailable", http.StatusServiceUnavailable},
 	{people.ErrFull, "temporarily_unavailable", http.StatusServiceUnavailable},
+	{people.ErrAway, "temporarily_unavailable", http.StatusServiceUnavailable},
 }
 
 // refuseGrant answers a request of /auth that gets nothing.
@@ -144,7 +145,7 @@ func (s *Server) refuseGrant(w http.ResponseWriter, r *http.Request, err error) 
 			name, status = one.name, one.status
 		}
 	}
-	quiet := errors.Is(err, people.ErrPending) || errors.Is(err, people.ErrSlowDown) || s.wantsProof(w, err)
+	quiet := errors.Is(err, people.ErrPending) || errors.Is(err, people.ErrAway) || errors.Is(err, people.ErrSlowDown) || s.wantsProof(w, err)
 	if !quiet {
 		if over := s.limits.failed(s.address(r)); over != nil {
 			s.tooMany(w, over, auditLine{Address: s.address(r)})
@@ -178,6 +179,9 @@ func (s *Server) serveSetup(w http.ResponseWriter, r *http.Request) {
 // giveAccess answers with a token for a device that has proved its key.
 func (s *Server) giveAccess(w http.ResponseWriter, r *http.Request, id, key string) {
 	device, person, err := s.cfg.People.Device(id)
+	if err == nil && s.isRemoved(device) {
+		err = people.ErrNone
+	}
 	switch {
 	case errors.Is(err, people.ErrNone):
 		err = errors.New("no such device: it was removed; be let in anew")
@@ -202,6 +206,12 @@ func (s *Server) giveAccess(w http.ResponseWriter, r *http.Request, id, key stri
 	}
 	w.Header().Set("DPoP-Nonce", s.cfg.Keys.NewChallenge())
 	writeJSON(w, http.StatusOK, Access{token, "DPoP", int(people.AccessTTL.Seconds()), device.ID, device.Tenant, device.Subject, person.Access.Level(), person.Hosts})
+}
+
+// isRemoved reports whether a device was removed whose record is there all the same: a relay
+// knew it that was away, or the store was.
+func (s *Server) isRemoved(device people.Device) bool {
+	return s.revoked.Revoked(time.Now(), auth.RevocationKey{Token: device.ID})
 }
 
 // serveAsk takes a request to be let in.

@@ -37,11 +37,16 @@ func (s *Server) serveDevices(w http.ResponseWriter, _ *http.Request, who people
 		s.failed(w, err)
 		return
 	}
+	list = slices.DeleteFunc(list, s.isRemoved)
 	writeJSON(w, http.StatusOK, map[string]any{"devices": append([]people.Device{}, list...)})
 }
 
 // failed answers that something is wrong here.
 func (s *Server) failed(w http.ResponseWriter, err error) {
+	if errors.Is(err, people.ErrAway) {
+		writeError(w, http.StatusServiceUnavailable, err)
+		return
+	}
 	s.cfg.Log.Error("people and devices", "error", err)
 	writeError(w, http.StatusInternalServerError, errors.New("the relay cannot read or keep what it knows of people; see its log"))
 }
@@ -53,15 +58,14 @@ func (s *Server) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who p
 		writeError(w, http.StatusNotFound, people.ErrNone)
 		return
 	}
-	if err := s.cfg.People.Remove(device.ID); err != nil {
-		s.failed(w, err)
-		return
-	}
 	s.audit.write(auditLine{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Token: device.ID, Address: s.address(r), Detail: "device of " + device.Subject + ": " + device.Name})
 	err = s.revoked.Add(newRevocation(RevokeRequest{Token: device.ID, Expires: time.Now().Add(maxTokenTTL + time.Hour)}))
 	if err != nil {
 		s.failed(w, err)
 		return
+	}
+	if err := s.cfg.People.Remove(device.ID); err != nil && !errors.Is(err, people.ErrNone) { // it is out all the same
+		s.cfg.Log.Warn("a removed device stays in the store", "device", device.ID, "error", err)
 	}
 	writeJSON(w, http.StatusOK, struct{}{})
 }
@@ -131,6 +135,8 @@ func (s *Server) serveDecide(w http.ResponseWriter, r *http.Request, who people.
 		}
 	case errors.Is(err, errHostThere):
 		writeError(w, http.StatusConflict, err)
+	case errors.Is(err, people.ErrAway):
+		s.failed(w, err)
 	case err != nil:
 		writeError(w, http.StatusBadRequest, err)
 	default:
@@ -221,7 +227,7 @@ func (s *Server) peopleOf(tenant string) []people.Person {
 func (s *Server) invite(w http.ResponseWriter, r *http.Request, i people.Invite, by string) {
 	secret, err := s.cfg.People.Invite(i)
 	switch {
-	case errors.Is(err, people.ErrTooMany), errors.Is(err, people.ErrFull):
+	case errors.Is(err, people.ErrTooMany), errors.Is(err, people.ErrFull), errors.Is(err, people.ErrAway):
 		writeError(w, http.StatusServiceUnavailable, err)
 		return
 	case err != nil:

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -25,8 +26,12 @@ var (
 	errProofsFull = errors.New("too many proofs in so short a time; try again")
 )
 
-// proofs are those that were shown: each is good once.
+// proofs are those that were shown: each is good once. Relays of a cluster tell each other: one
+// that is shown at two of them within the time that word takes, or while they do not hear
+// each other, is good at both.
 type proofs struct {
+	others func(auth.Proof) // tells other relays; nil: there are none. Set before the first proof
+
 	mu    sync.Mutex // guards the fields below
 	shown map[string]bool
 	ofKey map[string]int
@@ -43,6 +48,15 @@ func newProofs() *proofs { return &proofs{shown: map[string]bool{}, ofKey: map[s
 
 // first notes a proof that is good.
 func (p *proofs) first(proof auth.Proof, now time.Time) error {
+	err := p.note(proof, now)
+	if err == nil && p.others != nil {
+		p.others(proof)
+	}
+	return err
+}
+
+// note notes a proof that was shown, here or at another relay.
+func (p *proofs) note(proof auth.Proof, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(p.queue) > 0 && now.After(p.queue[0].until) {
@@ -63,6 +77,30 @@ func (p *proofs) first(proof auth.Proof, now time.Time) error {
 	p.ofKey[proof.Thumbprint]++
 	p.queue = append(p.queue, shownProof{proof, now.Add(auth.ChallengeTTL + auth.Leeway)})
 	return nil
+}
+
+// proofSubject is where relays tell each other of proofs that were shown, in their own
+// account.
+const proofSubject = "ahp.relays.v1.proof"
+
+// proofRoom is how many may wait that other relays tell of. What is more is lost: it may be
+// good once more here.
+const proofRoom = 4096
+
+// hearProofs has the relay tell others of proofs, and hear of theirs, its own too.
+func (r *Relay) hearProofs(server *Server) (err error) {
+	server.proofs.others = func(proof auth.Proof) {
+		if body, err := json.Marshal(proof); err == nil {
+			_ = r.conn.Publish(proofSubject, body) // the Conn's own events tell
+		}
+	}
+	r.deaf, err = r.conn.Hear(proofSubject, proofRoom, func(body []byte) {
+		var proof auth.Proof
+		if json.Unmarshal(body, &proof) == nil && proof.ID != "" {
+			_ = server.proofs.note(proof, time.Now()) // it is known here, or there is no room
+		}
+	})
+	return err
 }
 
 // authenticate checks a client token, and the proof that a device's wants beside it.

@@ -97,6 +97,8 @@ type Relay struct {
 	tenants  *broker.Tenants
 	revoked  *registry.Revocations
 	registry *registry.Registry
+	people   *registry.Records
+	deaf     func() // ends hearing of proofs
 	server   atomic.Pointer[Server]
 	desk     *notify.Desk
 	teller   *notify.Teller
@@ -152,21 +154,20 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	if r.revoked, err = registry.LoadRevocations(filepath.Join(cfg.DataDir, revokedName), r.log); err != nil {
 		return nil, err
 	}
-	if cfg.Gateway.People == nil {
-		store, err := people.OpenFileStore(filepath.Join(cfg.DataDir, peopleName))
-		if err != nil {
-			return nil, err
-		}
-		cfg.Gateway.People = people.NewDesk(store)
-	}
 	if err = r.startNATS(ctx, &cfg); err != nil {
 		return nil, err
 	}
 	if err = r.startRegistry(ctx, &cfg); err != nil {
 		return nil, err
 	}
+	if err = r.startPeople(ctx, &cfg); err != nil {
+		return nil, err
+	}
 	server, err := New(cfg.Gateway)
 	if err != nil {
+		return nil, err
+	}
+	if err = r.hearProofs(server); err != nil {
 		return nil, err
 	}
 	if err = r.dir.note(cfg.Gateway.Instance); err != nil {
@@ -338,7 +339,19 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 		}
 		return nil
 	}
-	g.Degraded = r.registry.Degraded
+	return nil
+}
+
+// startPeople starts what relays know of people together.
+func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig) (err error) {
+	r.people, err = registry.StartRecords(ctx, registry.RecordsConfig{
+		Conn: r.conn, File: filepath.Join(cfg.DataDir, peopleName), Log: r.log, Cluster: cfg.ClusterListen != "", Tends: r.registry.Tends,
+	})
+	if err != nil {
+		return err
+	}
+	cfg.Gateway.People = people.NewDesk(r.people)
+	cfg.Gateway.Degraded = func() string { return cmp.Or(r.registry.Degraded(), r.people.Degraded()) }
 	return nil
 }
 
@@ -400,15 +413,24 @@ func (r *Relay) PublicURL() string {
 	return r.URL()
 }
 
+// PeopleKnown returns a channel that is closed when the relay has taken what others know of
+// people.
+func (r *Relay) PeopleKnown() <-chan struct{} { return r.people.Ready() }
+
 // SetupLink returns a link by which somebody comes to own the default tenant, or "" if
-// somebody does. Each takes the place of the one before. Subject is who that is: "" for "owner".
+// somebody does. Each takes the place of this relay's one before. Subject is who that is: "" for
+// "owner". Call it when PeopleKnown is closed.
 func (r *Relay) SetupLink(subject string) (string, error) {
 	desk := r.server.Load().cfg.People
+	node, err := r.dir.node()
+	if err != nil {
+		return "", err
+	}
 	if owned, err := desk.HasOwner(auth.DefaultTenant); err != nil || owned {
 		return "", err
 	}
 	secret, err := desk.Invite(people.Invite{
-		Person: OwnerOf(auth.DefaultTenant, cmp.Or(subject, "owner")), Setup: true, Expires: time.Now().Add(inviteTTL),
+		Person: OwnerOf(auth.DefaultTenant, cmp.Or(subject, "owner")), Setup: true, Relay: node, Expires: time.Now().Add(inviteTTL),
 	})
 	if err != nil {
 		return "", err
@@ -463,6 +485,12 @@ func (r *Relay) Close() {
 		r.admin.stop()
 	}
 	r.stopNotify()
+	if r.deaf != nil {
+		r.deaf()
+	}
+	if r.people != nil {
+		r.people.Close()
+	}
 	if r.registry != nil {
 		r.registry.Close()
 	}

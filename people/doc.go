@@ -27,5 +27,6 @@
 // # Records
 //
 // All of it is in a [Store], records of JSON by their key, each changed alone and as a whole.
-// [FileStore] is one in a file, of one relay.
+// registry.Records is one that all relays have together; [FileStore] is one in a file, of one
+// relay.
 package people

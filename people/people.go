@@ -91,6 +91,8 @@ type Device struct {
 type Invite struct {
 	Person  Person    `json:"person"`
 	Setup   bool      `json:"setup,omitempty"` // of a new relay: over as soon as somebody is in
+	Relay   string    `json:"relay,omitempty"` // that has made it, for setup
+	Key     string    `json:"key,omitempty"`   // thumbprint of the device that has opened it: nobody else's any more
 	By      string    `json:"by,omitempty"`    // device that made it, and without which it is over; "": none
 	Expires time.Time `json:"expires"`
 }
@@ -160,16 +162,21 @@ func all[T any](s Store, prefix string) (list map[string]T, err error) {
 
 // get returns one record.
 func get[T any](s Store, key string) (one T, err error) {
-	list, err := all[T](s, key)
-	found, ok := list[key]
-	if err == nil && !ok {
-		err = ErrNone
+	raw, err := s.Get(key)
+	switch {
+	case err != nil:
+		return one, err
+	case raw == nil:
+		return one, ErrNone
 	}
-	return found, err
+	if err := json.Unmarshal(raw, &one); err != nil {
+		return one, fmt.Errorf("record %s: %w", key, err)
+	}
+	return one, nil
 }
 
 // Invite makes an invitation, and returns its secret. For setup, it takes the place of those
-// that there were for the tenant.
+// that there were for the tenant from the same relay.
 func (d *Desk) Invite(i Invite) (secret string, err error) {
 	if i.Person.Added.IsZero() {
 		i.Person.Added = d.now().UTC()
@@ -183,7 +190,7 @@ func (d *Desk) Invite(i Invite) (secret string, err error) {
 	}
 	out := 0
 	for key, other := range there {
-		if other.Setup && i.Setup && other.Person.Tenant == i.Person.Tenant || d.now().After(other.Expires) {
+		if other.Setup && i.Setup && other.Relay == i.Relay && other.Person.Tenant == i.Person.Tenant || d.now().After(other.Expires) {
 			if err := d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
 				return "", err
 			}
@@ -210,33 +217,63 @@ func (d *Desk) HasOwner(tenant string) (bool, error) {
 }
 
 // Accept lets a device in that has the secret of an invitation, which is used up: of
-// several, the first.
+// several, the first. It may try again where the store went away in the middle.
 func (d *Desk) Accept(secret string, device Device) (Device, error) {
+	key := invitePrefix + hashed(secret)
 	var invite Invite
-	err := update(d.store, invitePrefix+hashed(secret), func(old *Invite) (*Invite, error) {
-		if old == nil || d.now().After(old.Expires) {
+	var again bool
+	err := update(d.store, key, func(old *Invite) (*Invite, error) {
+		if old == nil || d.now().After(old.Expires) || old.Key != "" && old.Key != device.Key {
 			return nil, ErrUsed
 		}
+		again = old.Key != ""
+		old.Key = device.Key
 		invite = *old
-		return nil, nil
+		return old, nil
 	})
 	if err != nil {
 		return Device{}, err
 	}
-	if err := d.stillIn(invite.By); err != nil {
+	if err := d.stillIn(invite.By); errors.Is(err, errByRemoved) {
 		return Device{}, errors.Join(err, ErrUsed)
+	} else if err != nil {
+		return Device{}, err
 	}
-	if invite.Setup {
-		if owned, err := d.HasOwner(invite.Person.Tenant); err != nil || owned {
-			return Device{}, errors.Join(err, ErrUsed)
-		}
-	}
-	err = update(d.store, personKey(invite.Person.Tenant, invite.Person.Subject), func(*Person) (*Person, error) { return &invite.Person, nil })
-	if err != nil {
+	if err := d.enter(&invite, again); err != nil {
 		return Device{}, err
 	}
 	device.Tenant, device.Subject = invite.Person.Tenant, invite.Person.Subject
-	return d.add(device)
+	if device, err = d.add(device); err != nil {
+		return Device{}, err
+	}
+	_ = d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }) // else it stays used up, until its time is over
+	return device, nil
+}
+
+// enter makes somebody known who was invited. For setup, that is the first only, unless it is
+// the same device again, and no other has come in.
+func (d *Desk) enter(invite *Invite, again bool) error {
+	person := &invite.Person
+	if invite.Setup {
+		owned, err := d.HasOwner(person.Tenant)
+		if err == nil && owned && again {
+			var devices []Device
+			devices, err = d.Devices(person.Tenant, "")
+			owned = len(devices) > 0
+		}
+		if err != nil {
+			return err
+		}
+		if owned {
+			return ErrUsed
+		}
+	}
+	return update(d.store, personKey(person.Tenant, person.Subject), func(old *Person) (*Person, error) {
+		if invite.Setup && !again && old != nil {
+			return nil, ErrUsed // somebody was first, at another relay
+		}
+		return person, nil
+	})
 }
 
 // errByRemoved reports what a device has said yes to that is not in any more.
@@ -254,7 +291,7 @@ func (d *Desk) stillIn(device string) error {
 	return err
 }
 
-// add keeps a new device.
+// add keeps a new device; one whose key is known of the person is that.
 func (d *Desk) add(device Device) (Device, error) {
 	if err := auth.CheckThumbprint(device.Key); err != nil {
 		return Device{}, err
@@ -262,6 +299,11 @@ func (d *Desk) add(device Device) (Device, error) {
 	theirs, err := d.Devices(device.Tenant, device.Subject)
 	if err != nil {
 		return Device{}, err
+	}
+	for _, known := range theirs {
+		if known.Key == device.Key {
+			return known, nil
+		}
 	}
 	if len(theirs) >= maxOfPerson {
 		return Device{}, ErrTooMany
@@ -302,6 +344,9 @@ func (d *Desk) Device(id string) (Device, Person, error) {
 
 // Seen notes where a device was, now and then.
 func (d *Desk) Seen(id, place string) error {
+	if known, err := get[Device](d.store, devicePrefix+id); err != nil || d.now().Sub(known.Seen) < seenEvery && known.Place == place {
+		return err
+	}
 	return update(d.store, devicePrefix+id, func(old *Device) (*Device, error) {
 		if old == nil {
 			return nil, ErrNone

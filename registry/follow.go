@@ -430,6 +430,9 @@ func (r *Registry) replaceCopies(ctx context.Context, status storeStatus) {
 	r.missing = missing
 }
 
+// Tends reports whether this relay is the one that does for the stores of all what one is to do.
+func (r *Registry) Tends() bool { return r.first() }
+
 // first reports whether this relay is the one that does what one is to do.
 func (r *Registry) first() bool {
 	r.mu.RLock()

@@ -197,7 +197,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.openTenants()
 	r.clock.tidied = time.Now() // the store has yet to say to whom others gave credentials
 	var err error
-	if r.store, err = newStore(r.cfg.Conn); err != nil {
+	if r.store, err = newStore(r.cfg.Conn, bucket, "what AHP relays know of hosts"); err != nil {
 		return err
 	}
 	deaf := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoke); wakeUp(r.write) })
@@ -216,7 +216,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.tellChanges() // to nobody: what is known from the start is no change
 	r.running.Go(func() { r.run(life) })
 	r.running.Go(func() { r.flush(life) })
-	r.running.Go(func() { r.file.run(life, r.snapshot) })
+	r.running.Go(func() { r.file.run(life, func() any { return r.snapshot() }) })
 	r.running.Go(func() { r.cfg.Revocations.run(life) })
 	stop, err := r.desk.serveRelays(r.cfg.Conn)
 	if err != nil {

@@ -36,8 +36,8 @@ type keptState struct {
 	Hosts   []hostState `json:"hosts"`
 }
 
-// A stateFile keeps what a relay knows of hosts from one run to the next: a
-// keptState, replaced as a whole. Relays that had no store wrote a JSON array of hosts.
+// A stateFile keeps what a relay knows from one run to the next, replaced as a whole: of
+// hosts, a keptState. Relays that had no store wrote a JSON array of hosts.
 type stateFile struct {
 	path string // "": nothing is kept
 	log  *slog.Logger
@@ -117,7 +117,7 @@ func (f *stateFile) changed(soon bool) {
 }
 
 // run writes what state returns when it is due, until ctx ends.
-func (f *stateFile) run(ctx context.Context, state func() keptState) {
+func (f *stateFile) run(ctx context.Context, state func() any) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -145,7 +145,7 @@ func (f *stateFile) run(ctx context.Context, state func() keptState) {
 }
 
 // save replaces the file.
-func (f *stateFile) save(kept keptState) {
+func (f *stateFile) save(kept any) {
 	if f.path == "" {
 		return
 	}
@@ -155,7 +155,7 @@ func (f *stateFile) save(kept keptState) {
 	f.took = time.Since(start)
 	f.mu.Unlock()
 	if err != nil {
-		f.log.Error("what is known of hosts cannot be kept", "error", err)
+		f.log.Error("what is known cannot be kept for the next start", "file", f.path, "error", err)
 		f.changed(false) // try again
 	}
 }

@@ -59,20 +59,22 @@ var ErrNoStore = errors.New("the NATS servers have no JetStream for relays")
 // errConflict reports that something in the store is not as the writer thought.
 var errConflict = errors.New("changed meanwhile")
 
-// A store is one relay's way to the bucket.
+// A store is one relay's way to a bucket.
 type store struct {
-	js jetstream.JetStream
+	js    jetstream.JetStream
+	name  string // of the bucket
+	about string // what is in it, for people
 
 	mu sync.RWMutex
 	kv jetstream.KeyValue // nil: not found yet
 }
 
-func newStore(conn *broker.Conn) (*store, error) {
+func newStore(conn *broker.Conn, name, about string) (*store, error) {
 	js, err := conn.JetStream()
 	if err != nil {
 		return nil, err
 	}
-	return &store{js: js}, nil
+	return &store{js: js, name: name, about: about}, nil
 }
 
 // open finds the bucket, or makes it with as many copies as can be. It returns the
@@ -80,7 +82,7 @@ func newStore(conn *broker.Conn) (*store, error) {
 func (s *store) open(ctx context.Context) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	kv, err := s.js.KeyValue(ctx, bucket)
+	kv, err := s.js.KeyValue(ctx, s.name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		kv, err = s.create(ctx)
 	}
@@ -102,7 +104,7 @@ func (s *store) open(ctx context.Context) (id string, err error) {
 
 func (s *store) config(replicas int) jetstream.KeyValueConfig {
 	return jetstream.KeyValueConfig{
-		Bucket: bucket, Description: "what AHP relays know of hosts", History: 1,
+		Bucket: s.name, Description: s.about, History: 1,
 		Storage: jetstream.FileStorage, Replicas: replicas, LimitMarkerTTL: markerTTL,
 	}
 }
@@ -111,7 +113,7 @@ func (s *store) create(ctx context.Context) (kv jetstream.KeyValue, err error) {
 	for replicas := maxReplicas; replicas > 0; replicas-- {
 		kv, err = s.js.CreateKeyValue(ctx, s.config(replicas))
 		if errors.Is(err, jetstream.ErrBucketExists) {
-			return s.js.KeyValue(ctx, bucket)
+			return s.js.KeyValue(ctx, s.name)
 		}
 		var refused *jetstream.APIError
 		if err == nil || !errors.As(err, &refused) {

@@ -98,19 +98,33 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	defer relay.Close()
 	s.log.Info("relay ready", "url", relay.URL(), "admin", relay.AdminURL(), "nats", fmt.Sprint(relay.NATSAddr()),
 		"cluster", relay.ClusterAddr(), "data_dir", c.DataDir)
-	if err := welcomeOwner(s, relay); err != nil {
+	if err := await(ctx, s, relay); err != nil {
 		return err
-	}
-	select {
-	case <-ctx.Done():
-	case <-relay.Done():
-		return errors.New("the connection to NATS ended for good; see the log")
 	}
 	s.log.Info("stopping", "within", c.Drain)
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain-c.Drain/closeShare)
 	defer cancel()
 	relay.Drain(drain, c.Drain/2)
 	return nil
+}
+
+// await returns when ctx ends. Meanwhile it welcomes the owner, as soon as it is known that there is
+// none.
+func await(ctx context.Context, s *streams, relay *gateway.Relay) error {
+	known := relay.PeopleKnown()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-relay.Done():
+			return errors.New("the connection to NATS ended for good; see the log")
+		case <-known:
+			known = nil
+			if err := welcomeOwner(s, relay); err != nil {
+				s.log.Error("no setup link could be made; ask for one with relay setup-link", "error", err)
+			}
+		}
+	}
 }
 
 // witness runs a witness until ctx ends.

@@ -1,0 +1,161 @@
+package gateway
+
+import (
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/auth"
+	"ahprelay/people"
+)
+
+// pair starts two relays that have one store. The first has the NATS server.
+func pair(t *testing.T) (one, two *Relay) {
+	t.Helper()
+	start := func(cfg RelayConfig) *Relay {
+		cfg.Listen, cfg.AdminListen = "127.0.0.1:0", NoListener
+		relay, err := StartRelay(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(relay.Close)
+		return relay
+	}
+	one = start(RelayConfig{DataDir: t.TempDir(), NATSListen: "127.0.0.1:0"})
+	dir := t.TempDir()
+	from, to := os.DirFS(filepath.Join(one.dir.path, "keys")), filepath.Join(dir, "keys")
+	if err := os.CopyFS(to, from); err != nil {
+		t.Fatal(err)
+	}
+	err := fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			err = os.Chmod(filepath.Join(to, name), 0o600)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return one, start(RelayConfig{DataDir: dir, NATSURL: "nats://" + one.NATSAddr().String()})
+}
+
+// at is the device at another relay, which has told it no nonce.
+func (p *phone) at(relay *Relay) *phone {
+	other := *p
+	other.relay, other.nonce = relay, ""
+	return &other
+}
+
+// setUp opens a setup link.
+func (p *phone) setUp(link string) (status int, said string) {
+	p.Helper()
+	_, secret, _ := strings.Cut(link, "#")
+	return p.ask("POST", "/auth/setup", "", map[string]string{"invite": secret, "name": "a phone"}, &p.in)
+}
+
+// TestDevicesOfACluster: a device that came in at one relay renews at another, lets others in there
+// who asked at the first, and is out at both at once when it is removed at either; one proof is good
+// at one of them.
+func TestDevicesOfACluster(t *testing.T) {
+	one, two := pair(t)
+	var links []string
+	for _, relay := range []*Relay{one, two} {
+		link, err := relay.SetupLink("")
+		if err != nil || link == "" {
+			t.Fatalf("setup link %q, %v", link, err)
+		}
+		links = append(links, link)
+	}
+	ada := newPhone(t, one)
+	if status, said := ada.setUp(links[0]); status != http.StatusOK {
+		t.Fatalf("setup: %d %s", status, said)
+	}
+	if status, said := newPhone(t, two).setUp(links[1]); status != http.StatusBadRequest || !strings.Contains(said, "used up") {
+		t.Errorf("with an owner, the other relay's link: %d %s", status, said)
+	}
+	there := ada.at(two)
+	if status, said := there.renew(); status != http.StatusOK {
+		t.Fatalf("a device renews at another relay: %d %s", status, said)
+	}
+
+	// One asks at one, is let in at the other, and hears of it at the first.
+	laptop, poll := newPhone(t, one), url.Values{"grant_type": {grantDeviceCode}}
+	var code DeviceCode
+	if status, said := laptop.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
+		t.Fatalf("ask: %d %s", status, said)
+	}
+	_, id, _ := strings.Cut(code.Complete, "#")
+	poll.Set("device_code", code.DeviceCode)
+	if status, said := laptop.at(two).ask("POST", "/auth/token", "", poll, nil); !strings.Contains(said, "authorization_pending") {
+		t.Errorf("asked at the other relay at once: %d %s", status, said)
+	}
+	await(t, func() bool {
+		status, _ := there.ask("GET", "/api/requests/"+id, there.in.Token, nil, nil)
+		return status == http.StatusOK
+	})
+	there.do("POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode}, nil)
+	if status, said := laptop.ask("POST", "/auth/token", "", poll, &laptop.in); status != http.StatusOK {
+		t.Fatalf("poll: %d %s", status, said)
+	}
+
+	// A proof is good at one relay: the other has been told. Both are behind one name.
+	asked := auth.Asked{Method: "GET", Host: "relay.example.com", Path: "/api/hosts", Token: ada.in.Token}
+	proof, err := ada.key.Prove("https", asked, ada.nonce)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, err := one.Keys().CheckProof(proof, asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := one.server.Load().proofs.first(checked, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool {
+		p := two.server.Load().proofs
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.shown[checked.ID]
+	})
+	if err := two.server.Load().proofs.first(checked, time.Now()); err != errProofAgain {
+		t.Errorf("a proof that another relay was shown: %v; want %v", err, errProofAgain)
+	}
+
+	// Removed at one, it is out at the other: what it has open, too.
+	laptop = laptop.at(two)
+	if status, said := laptop.renew(); status != http.StatusOK {
+		t.Fatalf("the laptop renews at the other relay: %d %s", status, said)
+	}
+	conn, _, err := websocket.Dial(t.Context(), two.URL()+"/ahp/nowhere", &websocket.DialOptions{
+		Subprotocols: []string{"ahp", "bearer." + laptop.in.Token, "dpop." + laptop.proof("GET", "/ahp/nowhere", laptop.in.Token)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.CloseNow()
+	start := time.Now()
+	ada.do("DELETE", "/api/devices/"+laptop.in.Device, nil, nil)
+	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) == -1 {
+		t.Errorf("what a removed device has open ends with %v", err)
+	}
+	if status, said := laptop.renew(); status != http.StatusBadRequest || !strings.Contains(said, "removed") {
+		t.Errorf("a removed device renews at the other relay: %d %s", status, said)
+	}
+	t.Logf("out at the other relay after %v", time.Since(start))
+
+	// With the store away, who is in renews, and nobody is let in.
+	one.nats.Close()
+	if status, said := there.renew(); status != http.StatusOK {
+		t.Errorf("with the store away a device gets %d %s", status, said)
+	}
+	if status, said := there.ask("POST", "/api/invites", there.in.Token, map[string]any{"subject": "bob", "level": "look"}, nil); status != http.StatusServiceUnavailable || !strings.Contains(said, people.ErrAway.Error()) {
+		t.Errorf("with the store away an invitation is %d %s", status, said)
+	}
+}
