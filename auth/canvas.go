@@ -37,6 +37,7 @@ type CanvasClaims struct {
 	Instance  string `json:"instance,omitempty"`
 	Authority string `json:"authority,omitempty"` // see routing.Open.Authority
 	Page      string `json:"page,omitempty"`      // origin of the page that shows the canvas; "": it is not known
+	Preview   bool   `json:"preview,omitempty"`   // it is no canvas, but a port of the host's machine: see routing.Canvas
 }
 
 // Client returns the client whose token the grant follows from, as far as

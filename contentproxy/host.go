@@ -81,8 +81,13 @@ func (h *Host) Close() {
 // not to be read here.
 func (h *Host) loopback(canvas view.Canvas, address string) (o origin, u *url.URL, ok bool) {
 	o, u, ok = h.cfg.split(address)
-	return o, u, ok && canvas.Hosted && canvas.Instance != "" && !slices.Contains(h.cfg.DenyPorts, o.port) &&
-		(h.cfg.Own == nil || !slices.Contains(h.cfg.Own(), o.port))
+	return o, u, ok && canvas.Hosted && canvas.Instance != "" && !h.denied(o.port)
+}
+
+// denied reports whether a port is never read: the host's owner says so, or it is
+// the AHP host's own.
+func (h *Host) denied(port string) bool {
+	return slices.Contains(h.cfg.DenyPorts, port) || h.cfg.Own != nil && slices.Contains(h.cfg.Own(), port)
 }
 
 // origin returns where the content of a canvas is to be read, if the host vouches

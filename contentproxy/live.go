@@ -68,6 +68,15 @@ func (h *Host) PlaceOf(known *view.Host, channel, instance string) (Place, error
 	return Place{h.origin(known, channel, canvas)}, nil
 }
 
+// PlaceAt returns the place that is a port of the loopback interface, unless it is
+// one that is never read.
+func (h *Host) PlaceAt(port string) (Place, error) {
+	if h.denied(port) {
+		return Place{}, refuse(ahp.CodePermissionDenied, "this port of the host is never shown")
+	}
+	return Place{origin{"http", "localhost", port}}, nil
+}
+
 // base is the origin as a URL.
 func (o origin) base() *url.URL {
 	u := &url.URL{Scheme: o.scheme, Host: o.host}

@@ -78,6 +78,12 @@ func (p Policy) Canvas() (look, use bool) {
 	return look, look && p.Writes() && p.allowsMethod("dispatchAction")
 }
 
+// Previews reports whether the policy allows to open ports of the host's machine as
+// pages: that is no less than to open raw connections there.
+func (p Policy) Previews() bool {
+	return p.Writes() && p.Takes(tcpScheme+"/preview", "createTcpConnection")
+}
+
 // Full reports whether the policy allows everything: then no gate is needed.
 func (p Policy) Full() bool { return p.Writes() && len(p.Channels) == 0 && len(p.Methods) == 0 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -279,13 +280,15 @@ func (c *canvases) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !link.canvases {
+	if !link.canvases || s.Preview && !link.previews {
 		release()
 		return nil, errOldAgent
 	}
 	stream, err := link.relay.OpenBytes(routing.Open{
 		ID: rand.Text()[:12], Subject: s.Subject, Token: s.Token, Access: string(auth.AccessRead), Expires: &s.Expires, Remote: s.remote,
-		Canvas: &routing.Canvas{Channel: s.Channel, Instance: s.Instance, ClientID: s.ClientID, Authority: s.Authority, Check: s.check},
+		Canvas: &routing.Canvas{
+			Channel: s.Channel, Instance: s.Instance, ClientID: s.ClientID, Authority: s.Authority, Check: s.check, Preview: s.Preview,
+		},
 	})
 	if err != nil {
 		release()
@@ -294,23 +297,31 @@ func (c *canvases) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return &canvasStream{stream, sync.OnceFunc(release)}, nil
 }
 
-// errOldAgent reports a host-agent that knows nothing of canvases by URL.
-var errOldAgent = errors.New("the host-agent is too old to show canvases by URL; upgrade it")
+// errOldAgent reports a host-agent that knows nothing of canvases by URL, or of
+// previews.
+var errOldAgent = errors.New("the host-agent is too old for that; upgrade it")
 
-// answerTicket answers a client's request for a ticket, and reports whether
-// that is what the message was.
+// answerTicket answers a client's request for a ticket, or about previews, and
+// reports whether that is what the message was.
 func (c *client) answerTicket(env *ahp.Envelope) bool {
-	if c.canvases.origin.domain == "" || env.Kind != ahp.Request || string(env.Method) != ticketMethod {
+	if c.canvases.origin.domain == "" || env.Kind != ahp.Request {
+		return false
+	}
+	answer, ok, err := c.previewAnswer(env)
+	if !ok && string(env.Method) == ticketMethod {
+		answer, err = c.ticketAnswer(env)
+		ok = true
+	}
+	if !ok {
 		return false
 	}
 	id := append([]byte(nil), env.ID...)
-	grant, uri, err := c.canvasGrant(env)
 	if err == nil && c.checks.Add(1) > maxChecks {
 		c.checks.Add(-1)
 		err = fail(ahp.CodeRateLimited, "more than %d requests for tickets at a time", maxChecks)
 	} else if err == nil && c.spawn(func() {
 		defer c.checks.Add(-1)
-		result, err := c.canvases.ticket(c.ctx, grant, uri, c.remote)
+		result, err := answer(c.ctx)
 		c.answerWith(id, result, err)
 	}) {
 		return true
@@ -344,26 +355,36 @@ func fail(code int, format string, args ...any) error {
 	return &ticketError{code, fmt.Sprintf(format, args...)}
 }
 
-// canvasGrant returns what a client asks for.
-func (c *client) canvasGrant(env *ahp.Envelope) (grant auth.CanvasGrant, uri string, err error) {
+// ticketAnswer returns what answers a client's request for a ticket.
+func (c *client) ticketAnswer(env *ahp.Envelope) (answer func(context.Context) ([]byte, error), err error) {
 	m := [...]ahp.Member{{Name: "uri"}}
 	if err := ahp.Members(env.Params, m[:]); err != nil {
-		return grant, "", fail(ahp.CodeInvalidParams, "params: want {channel, uri}")
+		return nil, fail(ahp.CodeInvalidParams, "params: want {channel, uri}")
 	}
-	uri, _ = ahp.Text(m[0].Raw)
+	uri, _ := ahp.Text(m[0].Raw)
 	at, err := contentproxy.ParseAddress(uri)
 	if err != nil {
-		return grant, "", fail(ahp.CodeInvalidParams, "%v", err)
+		return nil, fail(ahp.CodeInvalidParams, "%v", err)
 	}
 	channel := string(env.Channel)
 	if !strings.HasPrefix(channel, "ahp-canvas:") {
-		return grant, "", fail(ahp.CodeInvalidParams, "channel: want ahp-canvas:/<id>")
+		return nil, fail(ahp.CodeInvalidParams, "channel: want ahp-canvas:/<id>")
 	}
+	grant, err := c.grantFor(channel)
+	if err != nil {
+		return nil, err
+	}
+	grant.Instance = at.Instance
+	return func(ctx context.Context) ([]byte, error) { return c.canvases.ticket(ctx, grant, uri, c.remote) }, nil
+}
+
+// grantFor returns what a client may have a browser see of a channel.
+func (c *client) grantFor(channel string) (grant auth.CanvasGrant, err error) {
 	if c.clientID == "" {
-		return grant, "", fail(ahp.CodeInvalidParams, "the client has not said a clientId yet: initialize first")
+		return grant, fail(ahp.CodeInvalidParams, "the client has not said a clientId yet: initialize first")
 	}
 	if c.canvases.tickets.take(c.who.Tenant+" "+c.who.Subject) > 0 {
-		return grant, "", fail(ahp.CodeRateLimited, "too many tickets in so short a time")
+		return grant, fail(ahp.CodeRateLimited, "too many tickets in so short a time")
 	}
 	who := c.whoNow()
 	authority := c.openAs(who)
@@ -371,17 +392,40 @@ func (c *client) canvasGrant(env *ahp.Envelope) (grant auth.CanvasGrant, uri str
 		Tenant: who.Tenant, Subject: who.Subject, Expires: who.Expires,
 		CanvasClaims: auth.CanvasClaims{
 			Host: c.host.name, Token: who.ID, Device: who.Device, Issued: who.IssuedAt.Unix(), Until: who.Expires.Unix(), ClientID: c.clientID,
-			Channel: channel, Instance: at.Instance, Authority: authority.Authority(), Page: c.page,
+			Channel: channel, Authority: authority.Authority(), Page: c.page,
 		},
-	}, uri, nil
+	}, nil
 }
 
 // ticket returns a ticket, if the host-agent agrees.
 func (c *canvases) ticket(ctx context.Context, grant auth.CanvasGrant, uri, remote string) ([]byte, error) {
-	access, err := c.ask(ctx, grant, remote)
+	response, body, err := c.consult(ctx, grant, remote, http.MethodGet, "/")
 	if err != nil {
 		return nil, err
 	}
+	if response.StatusCode != http.StatusNoContent {
+		return nil, refusedBy(response, body)
+	}
+	_, place, _ := strings.Cut(strings.TrimPrefix(uri, contentproxy.Scheme+":/"), "/") // path, query and fragment
+	at, err := c.address(grant, place)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(struct {
+		*canvasAddress
+		Access  string    `json:"access"`
+		Expires time.Time `json:"expires"`
+	}{at, response.Header.Get(canvasAccessHeader), grant.Expires})
+}
+
+// A canvasAddress is where a browser begins.
+type canvasAddress struct {
+	URL    string `json:"url"`
+	Origin string `json:"origin"`
+}
+
+// address returns the address of a page with a ticket in it.
+func (c *canvases) address(grant auth.CanvasGrant, page string) (*canvasAddress, error) {
 	keys := c.server.cfg.Keys
 	session, err := keys.IssueCanvasSession(grant)
 	if err == nil && len(session) > maxCanvasCookie {
@@ -395,33 +439,40 @@ func (c *canvases) ticket(ctx context.Context, grant auth.CanvasGrant, uri, remo
 		return nil, err
 	}
 	origin := c.origin.of(keys.CanvasName(&grant))
-	_, place, _ := strings.Cut(strings.TrimPrefix(uri, contentproxy.Scheme+":/"), "/") // path, query and fragment
-	return json.Marshal(map[string]any{
-		"url": origin + enterPath + ticket + "/" + place, "origin": origin, "access": access, "expires": grant.Expires,
-	})
+	return &canvasAddress{origin + enterPath + ticket + "/" + page, origin}, nil
 }
 
-// ask asks the host-agent whether and how a canvas may be seen.
-func (c *canvases) ask(ctx context.Context, grant auth.CanvasGrant, remote string) (access string, err error) {
+// canvasAccessHeader is where a host-agent says what may be done: look or use.
+const canvasAccessHeader = "Ahp-Canvas-Access"
+
+// maxConsulted bounds a host-agent's answer to the relay itself, in bytes.
+const maxConsulted = 256 << 10
+
+// consult asks the host-agent whether and how a canvas may be seen, or about
+// previews.
+func (c *canvases) consult(ctx context.Context, grant auth.CanvasGrant, remote, method, target string) (*http.Response, []byte, error) {
 	s := newCanvasSession(grant, "", remote)
 	s.check = true
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, sessionKey{}, s), checkTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.pool+"/", nil)
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+s.pool+target, nil)
 	if err != nil {
-		return "", err
+		return nil, nil, err
 	}
 	request.Close = true
 	response, err := c.transport.RoundTrip(request)
-	if err != nil {
-		return "", fail(ahp.CodeHostOffline, "the host-agent cannot be asked: %v", err)
+	if err == nil {
+		defer func() { _ = response.Body.Close() }()
+		var body []byte
+		if body, err = io.ReadAll(io.LimitReader(response.Body, maxConsulted)); err == nil {
+			return response, body, nil
+		}
 	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode == http.StatusNoContent {
-		return response.Header.Get("Ahp-Canvas-Access"), nil
-	}
-	why := make([]byte, 200)
-	n, _ := response.Body.Read(why)
+	return nil, nil, fail(ahp.CodeHostOffline, "the host-agent cannot be asked: %v", err)
+}
+
+// refusedBy is why a host-agent does not agree.
+func refusedBy(response *http.Response, body []byte) error {
 	code := ahp.CodePermissionDenied
 	switch response.StatusCode {
 	case http.StatusGone:
@@ -429,5 +480,5 @@ func (c *canvases) ask(ctx context.Context, grant auth.CanvasGrant, remote strin
 	case http.StatusNotFound:
 		code = ahp.CodeInvalidParams
 	}
-	return "", fail(code, "%s", strings.TrimSpace(string(why[:n])))
+	return fail(code, "%s", strings.TrimSpace(string(body[:min(len(body), 200)])))
 }

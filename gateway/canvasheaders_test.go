@@ -47,7 +47,7 @@ func TestWhyThereIsNoTicket(t *testing.T) {
 	inWorld(t, Config{CanvasDomain: "canvas.example.com"}, func(w *world) {
 		ask := func(want string) {
 			t.Helper()
-			_, err := w.server.canvases.ask(w.Context(), auth.CanvasGrant{Tenant: testTenant, CanvasClaims: auth.CanvasClaims{Host: testHost}}, "")
+			_, _, err := w.server.canvases.consult(w.Context(), auth.CanvasGrant{Tenant: testTenant, CanvasClaims: auth.CanvasClaims{Host: testHost}}, "", "GET", "/")
 			var failed *ticketError
 			if !errors.As(err, &failed) || failed.code != ahp.CodeHostOffline || !strings.Contains(failed.why, want) {
 				t.Errorf("got %v; want %q", err, want)

@@ -66,6 +66,7 @@ type linkUse struct {
 	maxFrame int            // bytes of the longest message that it takes
 	sees     bool           // the host-agent sees to what clients may do
 	canvases bool           // it takes streams to canvases
+	previews bool           // and to previews
 }
 
 // Reasons for the relay to end a link.
@@ -226,7 +227,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
-	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas}
+	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview}
 	log := h.cfg.Log.With("tenant", key.tenant, "host", key.name, "agent", l.agent)
 	linked := false
 	link := link.NewRelayLink(h.cfg.Bus, link.RelayLinkConfig{
@@ -236,7 +237,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 		linked = true
 		relay.Start(answer, lines)
 		log.Info("linked", "agent_version", answer.Version)
-		h.use(key, l, linkUse{relay, h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas)})
+		h.use(key, l, linkUse{relay, h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview)})
 		return relay
 	})
 	h.mu.Lock()

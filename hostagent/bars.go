@@ -72,7 +72,19 @@ const kickedReason = "the host's owner does not want this client"
 type kick struct {
 	Conn    string        `json:"conn,omitempty"`
 	Subject string        `json:"subject,omitempty"`
-	For     time.Duration `json:"for"` // for which they may not come back, in nanoseconds
+	Preview string        `json:"preview,omitempty"` // or one of these, by its id
+	For     time.Duration `json:"for"`               // for which they may not come back, in nanoseconds
+}
+
+// names reports whether it says whom, and in one way only.
+func (k *kick) names() bool {
+	ways := 0
+	for _, way := range []string{k.Conn, k.Subject, k.Preview} {
+		if way != "" {
+			ways++
+		}
+	}
+	return ways == 1
 }
 
 // errNobody reports a kick that meets nobody.
@@ -81,6 +93,14 @@ var errNobody = errors.New("nobody is connected so")
 // kick ends connections, and returns how many. Those who were kicked, the
 // subject or who has the token of the connection, may not come back for a while.
 func (a *Agent) kick(k kick) (ended int, err error) {
+	if k.Preview != "" {
+		ended = a.live.previews.end(func(one *openPreview) bool { return one.ID == k.Preview })
+		if ended == 0 {
+			return 0, errNobody
+		}
+		a.cfg.Log.Info(auditMessage, "event", "kick", "preview", k.Preview)
+		return ended, nil
+	}
 	until := time.Now().Add(k.For)
 	if k.Subject != "" && k.For > 0 { // before looking who is there
 		if err := a.bars.put(barred{subject: k.Subject}, until); err != nil {
@@ -101,10 +121,14 @@ func (a *Agent) kick(k kick) (ended int, err error) {
 			}
 		}
 		c.kicked.Store(true)
+		a.live.previews.end(func(one *openPreview) bool { return one.Subject == c.open.Subject })
 		c.audit("kick", "code", ahp.CloseForbidden)
 		c.conn.Abort(ahp.CloseForbidden, kickedReason)
 		c.cancel()
 		ended++
+	}
+	if k.Subject != "" { // those of who is away just now
+		ended += a.live.previews.end(func(one *openPreview) bool { return one.Subject == k.Subject })
 	}
 	if ended == 0 && (k.Subject == "" || k.For == 0) {
 		return 0, errNobody

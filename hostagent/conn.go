@@ -131,7 +131,7 @@ func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.C
 	if g := c.policy.Gate(chain.View); g != nil {
 		chain.Gates = append(chain.Gates, g)
 	}
-	chain.Gates = append(chain.Gates, a.mcpGate(c, chain.View, open), canvasGate{c.canvas, func(channel string) { a.live.forget(c, channel) }})
+	chain.Gates = append(chain.Gates, a.mcpGate(c, chain.View, open), canvasGate{c.canvas, a.live, c})
 	return chain
 }
 

@@ -24,17 +24,19 @@ const (
 	readsAtOnce = 8    // under way
 )
 
-// A canvasGate has addresses minted on the way to the client.
+// A canvasGate has addresses minted on the way to the client, and tells what is
+// shown by URL of what ends.
 type canvasGate struct {
 	canvas *contentproxy.Conn
-	left   func(channel string) // is told of what the client unsubscribes
+	live   *live
+	conn   *hostConn
 }
 
 // FromClient implements [gate.Gate].
 func (g canvasGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	g.canvas.FromClient(env)
 	if string(env.Method) == "unsubscribe" {
-		g.left(string(env.Channel))
+		g.live.forget(g.conn, string(env.Channel))
 	}
 	return gate.Decision{}
 }
@@ -42,6 +44,7 @@ func (g canvasGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 // FromHost implements [gate.Gate].
 func (g canvasGate) FromHost(_ []byte, _ *ahp.Envelope, said *view.Reading) gate.Decision {
 	g.canvas.FromHost(said)
+	g.live.previews.sessionsGone(said)
 	return gate.Decision{}
 }
 

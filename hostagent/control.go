@@ -19,7 +19,7 @@ import (
 // connections: HTTP over a Unix socket that only the owner can reach.
 //
 //	GET  /clients  → Clients
-//	POST /kick     {"conn"} or {"subject"}, and "for" in nanoseconds → {"ended"}
+//	POST /kick     {"conn"} or {"subject"}, and "for" in nanoseconds; or {"preview"} → {"ended"}
 //
 // An error is {"error"}.
 
@@ -30,6 +30,8 @@ type Clients struct {
 	Agent   string       `json:"agent"`   // instance of the host-agent
 	Clients []ClientInfo `json:"clients"` // who came first is the first
 	Barred  []BarInfo    `json:"barred"`  // who may not connect now
+
+	Previews []Preview `json:"previews"` // ports that clients have opened
 }
 
 // ClientInfo is a client's connection, as the host-agent sees it.
@@ -68,6 +70,7 @@ func (c *hostConn) info() ClientInfo {
 // list returns who is connected now.
 func (a *Agent) list() Clients {
 	list := Clients{Tenant: a.tenant, Host: a.host, Agent: a.instance, Clients: []ClientInfo{}, Barred: a.bars.list()}
+	list.Previews = a.live.previews.list(func(*openPreview) bool { return true })
 	for _, c := range a.clients.every() {
 		if !c.kicked.Load() {
 			list.Clients = append(list.Clients, c.info())
@@ -94,8 +97,8 @@ func (a *Agent) serveKick(w http.ResponseWriter, r *http.Request) {
 	var k kick
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAnswer)).Decode(&k)
 	switch {
-	case err != nil, (k.Conn == "") == (k.Subject == ""), k.For < 0:
-		sayError(w, http.StatusBadRequest, errors.New("want JSON with either conn or subject, and for in nanoseconds"))
+	case err != nil, !k.names(), k.For < 0:
+		sayError(w, http.StatusBadRequest, errors.New("want JSON with either conn, subject or preview, and for in nanoseconds"))
 		return
 	}
 	ended, err := a.kick(k)
@@ -163,6 +166,11 @@ func (c Control) KickConn(ctx context.Context, id string, bar time.Duration) (en
 // KickSubject ends all connections of a subject, and bars it for a time.
 func (c Control) KickSubject(ctx context.Context, subject string, bar time.Duration) (ended int, err error) {
 	return c.kick(ctx, kick{Subject: subject, For: bar})
+}
+
+// ClosePreview closes a preview, by its id.
+func (c Control) ClosePreview(ctx context.Context, id string) (ended int, err error) {
+	return c.kick(ctx, kick{Preview: id})
 }
 
 func (c Control) kick(ctx context.Context, k kick) (ended int, err error) {

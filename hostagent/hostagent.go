@@ -42,6 +42,8 @@ type Config struct {
 	CanvasLive    CanvasLive // what clients may do with canvases by URL; default: CanvasOn
 	CanvasSockets bool       // clients that may only look may open WebSockets to them
 
+	PreviewPorts []PortRange // of the loopback interface, that clients who may operate the host may open by URL; default: none
+
 	HostFiles   HostFiles    // whether the host's files are this machine's; default: if the upstream is on it
 	Allow       *gate.Policy // what clients may do at most, whatever relays say; nil: whatever they say
 	ApproveOnly []string     // patterns of subjects: nobody else may approve what agents ask for, nor operate; none: whoever their tokens let
@@ -323,7 +325,7 @@ func (a *Agent) dial(ctx context.Context, userJWT string, resumed func()) (*brok
 func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	hello := a.routing.Hello()
 	hello.Version = a.cfg.Version
-	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas}
+	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview}
 	return link.NewAgentLinks(conn, link.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance, Lease: lease,
 		Hello: hello, Trust: a.trusted, Link: link.Config{Resume: a.cfg.Resume}, Log: a.cfg.Log,

@@ -450,6 +450,7 @@ func TestControl(t *testing.T) {
 		cfg:    Config{Log: slog.New(slog.DiscardHandler), Control: filepath.Join(t.TempDir(), "c.sock")},
 		access: &access{tenant: "default", host: "laptop", instance: "agent1"},
 	}
+	a.live = newLive(a)
 	control := Control{a.cfg.Control}
 	if _, err := control.Clients(t.Context()); err == nil || !strings.Contains(err.Error(), ErrNoAgent.Error()) {
 		t.Errorf("without an agent: %v", err)

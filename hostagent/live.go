@@ -28,6 +28,7 @@ import (
 // while it lasts every checkEvery: the client has a connection with the very same
 // authority, on which the host has confirmed that it is subscribed to that open
 // instance; or it had one, not longer than awayTime ago, and has not unsubscribed.
+// Streams to previews are served in the same way: see previews.go.
 
 // CanvasLive says what clients may do with canvases by URL, at most.
 type CanvasLive string
@@ -68,6 +69,8 @@ type live struct {
 	once   sync.Once
 	reads  *fair.Turns
 
+	previews previews
+
 	mu      sync.Mutex // guards the fields below
 	streams map[*canvasStream]bool
 	away    *simplelru.LRU[viewer, map[string]shown]
@@ -94,7 +97,10 @@ func (s *canvasStream) viewer() viewer {
 }
 
 func newLive(a *Agent) *live {
-	l := &live{agent: a, conns: make(chan net.Conn), closed: make(chan struct{}), reads: fair.New(readsWait, hostReads, clientReads), streams: map[*canvasStream]bool{}}
+	l := &live{
+		agent: a, conns: make(chan net.Conn), closed: make(chan struct{}), reads: fair.New(readsWait, hostReads, clientReads),
+		previews: previews{open: map[string]*openPreview{}}, streams: map[*canvasStream]bool{},
+	}
 	l.away, _ = simplelru.NewLRU[viewer, map[string]shown](maxAway, nil) // fails only without a limit
 	l.server = &http.Server{
 		Handler:        l,
@@ -249,17 +255,22 @@ func (l *live) connsOf(who viewer) (list []*hostConn) {
 var errBarred = errors.New(kickedReason)
 
 // A sight is what is shown to a browser: where the content is, what may be done
-// with it, and the connection on which the host shows it; nil: the client is away.
+// with it, and the connection on which the host shows it; nil: the client is away,
+// or it is a preview.
 type sight struct {
-	place  contentproxy.Place
-	policy gate.Policy
-	conn   *hostConn
+	place   contentproxy.Place
+	policy  gate.Policy
+	conn    *hostConn
+	preview bool
 }
 
 // look returns what a stream shows, or why it shows nothing.
 func (l *live) look(ctx context.Context, s *canvasStream) (sight, error) {
 	if _, barred := l.agent.bars.on(s.open); barred {
 		return sight{}, errBarred
+	}
+	if s.open.Canvas.Preview {
+		return l.lookPreview(s)
 	}
 	who, at := s.viewer(), s.open.Canvas
 	var why error
@@ -268,7 +279,7 @@ func (l *live) look(ctx context.Context, s *canvasStream) (sight, error) {
 		c.askAbout(asks)
 		place, err := looked.Place(ctx)
 		if contentproxy.Code(err) != ahp.CodePermissionDenied { // it is subscribed
-			return sight{place, c.policy, c}, err
+			return sight{place: place, policy: c.policy, conn: c}, err
 		}
 		why = err
 	}
@@ -280,7 +291,7 @@ func (l *live) look(ctx context.Context, s *canvasStream) (sight, error) {
 		return sight{}, why
 	}
 	place, err := l.agent.canvases.PlaceOf(was.known, at.Channel, at.Instance)
-	return sight{place, was.policy, nil}, err
+	return sight{place: place, policy: was.policy}, err
 }
 
 // errAway reports a client that has no connection, and had none of late.
@@ -295,6 +306,7 @@ func (l *live) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			l.previews.endIdle()
 			for _, s := range l.all() {
 				if !l.mayStay(s) {
 					s.Cut(ahp.CloseForbidden, "the canvas is not shown any more")
@@ -308,6 +320,10 @@ func (l *live) watch(ctx context.Context) {
 func (l *live) mayStay(s *canvasStream) bool {
 	if _, barred := l.agent.bars.on(s.open); barred || s.open.Expires != nil && !time.Now().Before(*s.open.Expires) {
 		return false
+	}
+	if s.open.Canvas.Preview {
+		_, err := l.lookPreview(s)
+		return err == nil || s.open.Canvas.Check
 	}
 	who, at := s.viewer(), s.open.Canvas
 	for _, c := range l.connsOf(who) {
@@ -330,6 +346,10 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s, ok := r.Context().Value(streamKey{}).(*canvasStream)
 	if !ok {
 		http.Error(w, "no stream", http.StatusInternalServerError)
+		return
+	}
+	if _, barred := l.agent.bars.on(s.open); !barred && s.open.Canvas.Preview && s.open.Canvas.Check {
+		l.servePreviews(w, r, s)
 		return
 	}
 	seen, err := l.look(r.Context(), s)
@@ -370,7 +390,10 @@ type usage struct{ look, use, sockets bool }
 // do with the canvas otherwise, and the host's owner lets canvases do.
 func (l *live) allows(seen *sight) usage {
 	look, use := seen.policy.Canvas()
-	if seen.place.AtHost() { // it is as in band
+	if seen.preview {
+		look = seen.policy.Previews()
+		use = look
+	} else if seen.place.AtHost() { // it is as in band
 		return usage{look: look}
 	}
 	cfg := &l.agent.cfg
@@ -396,6 +419,14 @@ func (u usage) refuses(r *http.Request) (status int, why string) {
 	return 0, ""
 }
 
+// word is what a ticket calls it.
+func (u usage) word() string {
+	if u.use {
+		return "use"
+	}
+	return "look"
+}
+
 // accessHeader is where an answer to a check says what may be done: look or use.
 const accessHeader = "Ahp-Canvas-Access"
 
@@ -405,11 +436,7 @@ func (l *live) checked(w http.ResponseWriter, s *canvasStream, use usage) {
 		refuseLive(w, http.StatusForbidden, "canvases may not be looked at by URL here")
 		return
 	}
-	access := "look"
-	if use.use {
-		access = "use"
-	}
-	at := s.open.Canvas
+	at, access := s.open.Canvas, use.word()
 	l.agent.often(&s.open, comingsAtOnce, "canvas", "", "canvas", shorten(at.Channel), "instance", shorten(at.Instance), "access", access, "address", s.open.Remote)
 	w.Header().Set(accessHeader, access)
 	w.WriteHeader(http.StatusNoContent)
@@ -417,6 +444,9 @@ func (l *live) checked(w http.ResponseWriter, s *canvasStream, use usage) {
 
 // statusOf is the HTTP status for why nothing is shown.
 func statusOf(err error) int {
+	if known, ok := err.(*liveError); ok {
+		return known.status
+	}
 	switch contentproxy.Code(err) {
 	case ahp.CodeNotFound:
 		return http.StatusGone

@@ -69,6 +69,9 @@ const FeatureAuthority = "authority"
 // package routing.
 const FeatureCanvas = "canvas"
 
+// FeaturePreview says that a host-agent takes streams of bytes to previews.
+const FeaturePreview = "preview"
+
 // Has reports whether a welcome says that both ends have a feature.
 func (h *Hello) Has(feature string) bool { return slices.Contains(h.Features, feature) }
 

@@ -102,7 +102,8 @@
 // are pieces of a stream, and at either end it is a [ByteConn]. It has half the credit, so
 // that what it lets wait is less, and takes its turns like any other. All of them have a share of
 // the link, so that what others send does not wait behind a download (share.go). Relays open them only
-// where the host-agent's hello has [link.FeatureCanvas].
+// where the host-agent's hello has [link.FeatureCanvas], and to ports that clients open where it has
+// [link.FeaturePreview].
 //
 // # Order of locks
 //

@@ -99,6 +99,11 @@ type Canvas struct {
 	Authority string `json:"authority"` // what that connection's Open allows, as Authority tells it
 
 	Check bool `json:"check,omitempty"` // it is only asked whether and how the canvas may be seen
+
+	// Preview says that it is none, but a port of the host's machine that the client
+	// has opened: channel is of a session, instance of the preview. Only to
+	// host-agents with [link.FeaturePreview].
+	Preview bool `json:"preview,omitempty"`
 }
 
 // Authority is a name for what the client may do: those of which it is the same

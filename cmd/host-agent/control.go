@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -87,6 +88,9 @@ func (c *clientsCmd) Run(ctx context.Context, s *streams) error {
 		}
 		fmt.Fprintf(s.err, "Kept away until %s: %s\n", bar.Until.Local().Format(time.RFC3339), who)
 	}
+	for _, one := range list.Previews {
+		fmt.Fprintf(s.err, "Port %d is open for %s since %s, as preview %s\n", one.Port, one.Subject, one.Since.Local().Format(time.RFC3339), one.ID)
+	}
 	if len(list.Clients) == 0 {
 		fmt.Fprintf(s.err, "Nobody is connected to host %s.\n", list.Host)
 		return nil
@@ -116,13 +120,14 @@ type kickCmd struct {
 	controlFlags
 	ID      string        `arg:"" optional:"" help:"Id of the connection, as host-agent clients lists it."`
 	Subject string        `help:"End all connections of a subject instead." placeholder:"NAME"`
+	Preview string        `help:"Close a preview instead, by its id." placeholder:"ID"`
 	For     time.Duration `help:"How long who was kicked cannot come back: the subject, or who has the token of the connection. 0 for not at all: some clients come back at once." default:"1m" placeholder:"TIME"`
 }
 
 // Run ends connections.
 func (c *kickCmd) Run(ctx context.Context, s *streams) error {
-	if (c.ID == "") == (c.Subject == "") {
-		return errors.New("kick: give either the id of a connection, or --subject")
+	if given := slices.DeleteFunc([]string{c.ID, c.Subject, c.Preview}, func(s string) bool { return s == "" }); len(given) != 1 {
+		return errors.New("kick: give the id of a connection, or --subject, or --preview")
 	}
 	if c.For < 0 {
 		return fmt.Errorf("--for is %v; want 0 or more", c.For)
@@ -132,9 +137,12 @@ func (c *kickCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	var ended int
-	if c.ID != "" {
+	switch {
+	case c.Preview != "":
+		ended, err = control.ClosePreview(ctx, c.Preview)
+	case c.ID != "":
 		ended, err = control.KickConn(ctx, c.ID, c.For)
-	} else {
+	default:
 		ended, err = control.KickSubject(ctx, c.Subject, c.For)
 	}
 	if err != nil {

@@ -141,6 +141,7 @@ type serveFlags struct {
 	CanvasInsecure  bool          `help:"Do not look at the certificates of such origins."`
 	CanvasLive      string        `help:"What clients may do with canvases by URL, where a relay has a domain for them: on, what they may do with them otherwise; read, look; off, nothing." default:"on" enum:"on,read,off"`
 	CanvasSockets   bool          `help:"Let clients that may only look open WebSockets to canvases by URL." name:"canvas-read-sockets"`
+	PreviewPorts    []string      `help:"Ports of the loopback interface, such as 3000-5999, that clients who may operate the host may open by URL, where a relay has a domain for canvases. Default: none." placeholder:"PORTS" name:"preview-port"`
 	MCP             string        `help:"What becomes of requests that host or client have not declared: soft lets them pass and warns, strict refuses them. A relay may ask for strict, too." default:"soft" enum:"soft,strict" name:"mcp"`
 	Compress        string        `help:"How what goes to a relay is compressed, through its /nats: zstd, or off." default:"zstd" enum:"zstd,off"`
 	MaxQueued       int           `help:"Bytes that may wait for all clients together; above, the connections are closed that have stood still for longest. Default: a quarter of the memory of this process's cgroup, or an eighth of the machine's and at most 536870912." placeholder:"BYTES"`
@@ -179,6 +180,18 @@ func (c *runCmd) canvas() (contentproxy.Config, error) {
 	return cfg, nil
 }
 
+// previewPorts are those that clients may open.
+func (c *runCmd) previewPorts() (list []hostagent.PortRange, err error) {
+	for _, text := range c.PreviewPorts {
+		ports, err := hostagent.ParsePorts(text)
+		if err != nil {
+			return nil, fmt.Errorf("--preview-port: %w", err)
+		}
+		list = append(list, ports)
+	}
+	return list, nil
+}
+
 // Run serves a host until ctx ends.
 func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg, err := c.config(s)
@@ -190,6 +203,9 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	}
 	cfg.TakeOver, cfg.MaxFrame, cfg.Resume = c.TakeOver, c.MaxFrame, c.Resume
 	if cfg.Canvas, err = c.canvas(); err != nil {
+		return err
+	}
+	if cfg.PreviewPorts, err = c.previewPorts(); err != nil {
 		return err
 	}
 	cfg.CanvasLive, cfg.CanvasSockets = hostagent.CanvasLive(c.CanvasLive), c.CanvasSockets

@@ -137,13 +137,19 @@ func (p *page) frame(suffix string) *page {
 // on its way out.
 func (p *page) newFrame(suffix, condition string) (f *page) {
 	p.t.Helper()
-	p.until("a frame "+suffix+" in which "+condition, patience, func() bool {
+	return p.newTarget("iframe", suffix, condition)
+}
+
+// newTarget is newFrame, for a tab too: a "page".
+func (p *page) newTarget(kind, suffix, condition string) (f *page) {
+	p.t.Helper()
+	p.until("a "+kind+" "+suffix+" in which "+condition, patience, func() bool {
 		infos, err := chromedp.Targets(p.ctx)
 		if err != nil {
 			p.t.Fatal(err)
 		}
 		for _, info := range infos {
-			if info.Type == "iframe" && strings.HasSuffix(info.URL, suffix) && f == nil {
+			if info.Type == kind && strings.HasSuffix(info.URL, suffix) && f == nil {
 				f = p.attach(info.TargetID, condition)
 			}
 		}

@@ -114,7 +114,8 @@ func serveLiveApp(t *testing.T) *httptest.Server {
 func TestCanvasApp(t *testing.T) {
 	t.Parallel()
 	app := serveLiveApp(t)
-	p, s := canvasPage(t, stackConfig{byURL: true, canvases: []hostrpc.Canvas{{ID: "app", URL: app.URL + "/start"}}})
+	port := strings.TrimPrefix(app.URL, "http://127.0.0.1:")
+	p, s := canvasPage(t, stackConfig{byURL: true, preview: port, canvases: []hostrpc.Canvas{{ID: "app", URL: app.URL + "/start"}}})
 	channel := p.openCanvas(s, "app")
 	f := p.newFrame("/start", "document.title.includes('socket')")
 	f.until("all of it", patience, func() bool { return len(eval[string](f, "document.title")) >= len(liveSaid) })
@@ -134,4 +135,27 @@ func TestCanvasApp(t *testing.T) {
 	}
 	must(t, s.host.CloseCanvas(channel))
 	p.until("the canvas to go", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas')?.hidden ?? true") })
+	p.previews(s, port)
+}
+
+// previews opens a port of the host's machine in a tab, where there is no canvas of
+// it, and closes it.
+func (p *page) previews(s *site, port string) {
+	p.t.Helper()
+	p.click(".chat-head .menu summary")
+	eval[any](p, "[...document.querySelectorAll('.chat-head .menu button')].find((b) => b.textContent === 'Ports of the host').click()")
+	p.wants("#previews", "development server")
+	eval[any](p, "document.querySelector('#preview-port').value = "+port)
+	p.click("#previews button[type=submit]")
+	tab := p.newTarget("page", strings.TrimPrefix(s.url, "http://127.0.0.1")+"/", "document.title.includes('\"module\":\"imported\"')")
+	if got := eval[string](tab, "String(window.opener)"); got != "null" {
+		p.t.Errorf("a preview has an opener: %s", got)
+	}
+	p.do(front)
+	p.wants("#previews", port+" since")
+	p.shot("previews")
+	p.click("#previews [data-preview] .danger")
+	p.until("the preview to go", patience, func() bool { return eval[bool](p, "document.querySelector('#previews [data-preview]') === null") })
+	eval[any](tab, "fetch('/there').then(({ status }) => { document.title = status; }); 0")
+	tab.until("that it is closed", patience, func() bool { return eval[string](tab, "document.title") == "410" })
 }

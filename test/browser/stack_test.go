@@ -51,6 +51,7 @@ type stackConfig struct {
 	mcp        []hostrpc.MCP    // of the host; nil for the demo's
 	replay     int              // actions that the host can replay; 0 for the usual
 	byURL      bool             // canvases have origins of their own
+	preview    string           // ports of the host's machine that may be opened
 	noLoopback bool             // canvases show nothing of the host's machine
 	protocol   refhost.Protocol // that the host speaks; "" for the usual
 	tells      bool             // the relay may tell services on this machine
@@ -129,6 +130,9 @@ func (s *site) startAgent() {
 	must(t, err)
 	must(t, os.WriteFile(s.file("token"), []byte(token), 0o600))
 	flags := []string{"run", "--relay", s.url, "--token-file", s.file("token"), "--upstream", "ws://" + s.host.address, "--control", "off"}
+	if s.cfg.preview != "" {
+		flags = append(flags, "--preview-port", s.cfg.preview)
+	}
 	if s.cfg.noLoopback {
 		flags = append(flags, "--no-canvas-loopback")
 	}

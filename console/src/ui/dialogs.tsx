@@ -10,6 +10,7 @@ import { Copy, Dialog } from './bits';
 import { nextOne, toQuestion } from './keys';
 import { NewSession } from './newsession';
 import { groups } from './order';
+import { Previews } from './preview';
 import { mayDo } from './shell';
 import { when } from '../words';
 
@@ -21,6 +22,7 @@ export function Dialogs({ now }: { now: number }) {
     case 'rename': return <Rename title={dialog.title} />;
     case 'palette': return <Palette />;
     case 'told': return <Told />;
+    case 'previews': return <Previews />;
     case 'help': return <Help now={now} />;
   }
   return null;

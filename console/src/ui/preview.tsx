@@ -1,0 +1,62 @@
+// Ports of the host's machine, which a session's work may be looked at on.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { app } from '../app';
+import { array, text } from '../store';
+import type { Json } from '../reduce';
+import { Dialog } from './bits';
+import { when } from '../words';
+
+export function Previews() {
+  const [open, setOpen] = useState<Json[]>([]);
+  const [said, setSaid] = useState('');
+  const port = useRef<HTMLInputElement>(null);
+  const channel = app.session;
+  const act = async (work: () => Promise<void>) => {
+    try {
+      await work();
+      setOpen(array((await app.request('relay/previews', { channel })).previews));
+      setSaid('');
+    } catch (err) {
+      setSaid((err as Error).message);
+    }
+  };
+  useEffect(() => { act(async () => {}); }, [channel]);
+  // The tab has to be there while the browser knows that somebody has pressed something.
+  const show = (number: number) => {
+    const tab = window.open('', '_blank');
+    act(async () => {
+      try {
+        const { url } = await app.request('relay/preview', { channel, port: number });
+        if (!tab) throw new Error('The browser opens no tab for this page: allow it to.');
+        tab.opener = null;
+        tab.location.replace(url);
+      } catch (err) {
+        tab?.close();
+        throw err;
+      }
+    });
+  };
+  const submit = (e: Event) => {
+    e.preventDefault();
+    show(port.current!.valueAsNumber);
+  };
+  return (
+    <Dialog title="Ports of the host" id="previews" onClose={() => app.open(null)}>
+      <form class="fields" onSubmit={submit}>
+        <p class="dim">What listens on the host’s own machine, such as a development server, as a page of this browser.</p>
+        <label for="preview-port">Port</label>
+        <input id="preview-port" ref={port} type="number" inputMode="numeric" min={1} max={65535} required data-focus />
+        <p class="error" role="status">{said}</p>
+        <div class="row start"><button class="primary" type="submit">Open</button></div>
+        {open.map((p) => (
+          <div key={p.id} class="row" data-preview={p.port}>
+            <span class="grow">{p.port} <span class="dim">since {when(p.since)}</span></span>
+            <button type="button" onClick={() => show(p.port)}>Open</button>
+            <button type="button" class="danger" onClick={() => act(async () => { await app.request('relay/previewClose', { channel, id: text(p.id) }); })}>Close</button>
+          </div>
+        ))}
+      </form>
+    </Dialog>
+  );
+}

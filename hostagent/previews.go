@@ -1,0 +1,290 @@
+package hostagent
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/contentproxy"
+	"ahprelay/gate"
+	"ahprelay/view"
+)
+
+// Previews. Where a host shows no canvas, a client may open a port of the host's
+// loopback interface in the same way, of those that the owner names: one whose token
+// would let it open a raw connection there (createTcpConnection). It belongs to a
+// session, to which the client is subscribed when it opens it, and to the subject: a
+// page in a tab of its own outlives the page that opened it. Relays ask on a stream
+// that is for a check:
+//
+//	POST   /?port=3000  opens it, or finds the one that is open already → Preview
+//	GET    /            → those of the subject, of that session, or of all for ahp-root://
+//	DELETE /?id=…       closes one of these
+//
+// It is open until somebody closes it, the session is removed, the owner kicks its
+// subject, or nobody has used it for previewIdle. Its ID is new each time, so nothing
+// that has ended comes back.
+
+// Bounds of previews.
+const (
+	maxPreviews      = 256 // of a host
+	subjectsPreviews = 32  // of a subject
+	previewIdle      = time.Hour
+)
+
+// A PortRange are the ports that previews may show.
+type PortRange struct{ From, To uint16 }
+
+// ParsePorts reads "3000-5999", or one port.
+func ParsePorts(text string) (PortRange, error) {
+	from, to, span := strings.Cut(text, "-")
+	if !span {
+		to = from
+	}
+	first, err := parsePort(from)
+	last, err2 := parsePort(to)
+	if errors.Join(err, err2) != nil || first > last {
+		return PortRange{}, fmt.Errorf("%q are no ports; want one such as 3000, or a range such as 3000-5999", text)
+	}
+	return PortRange{first, last}, nil
+}
+
+// parsePort reads a port as it is usually written, and in no other way.
+func parsePort(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
+		return 0, fmt.Errorf("%q is no port", text)
+	}
+	return uint16(n), nil
+}
+
+// Has reports whether a port is one of them.
+func (r PortRange) Has(port uint16) bool { return r.From <= port && port <= r.To }
+
+// A Preview is a port of the host's loopback interface that a client has opened.
+type Preview struct {
+	ID      string    `json:"id"`
+	Port    uint16    `json:"port"`
+	Channel string    `json:"channel"` // of the session
+	Subject string    `json:"subject"`
+	Since   time.Time `json:"since"`
+}
+
+// previews are those of a host.
+type previews struct {
+	mu   sync.Mutex // guards the field below
+	open map[string]*openPreview
+}
+
+type openPreview struct {
+	Preview
+	authority string // of whom it is for
+	policy    gate.Policy
+	used      time.Time // when a browser last had something of it
+}
+
+// isFor reports whether a client is one of those that it is for.
+func (p *openPreview) isFor(who viewer) bool {
+	return p.Subject == who.subject && p.authority == who.authority
+}
+
+// errPreviews reports that there is no room for another.
+var errPreviews = fmt.Errorf("too many previews are open: close one first (%d of a subject, %d in all)", subjectsPreviews, maxPreviews)
+
+// add opens a preview, or finds the same.
+func (p *previews) add(who viewer, channel string, port uint16, policy gate.Policy) (Preview, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own := 0
+	for _, one := range p.open {
+		if one.isFor(who) && one.Channel == channel && one.Port == port {
+			one.used = time.Now()
+			return one.Preview, nil
+		}
+		if one.Subject == who.subject {
+			own++
+		}
+	}
+	if own >= subjectsPreviews || len(p.open) >= maxPreviews {
+		return Preview{}, errPreviews
+	}
+	now := time.Now()
+	one := &openPreview{
+		Preview:   Preview{ID: strings.ToLower(rand.Text()), Port: port, Channel: channel, Subject: who.subject, Since: now.UTC()},
+		authority: who.authority, policy: policy, used: now,
+	}
+	p.open[one.ID] = one
+	return one.Preview, nil
+}
+
+// use finds a preview for a browser.
+func (p *previews) use(who viewer, id string) (port uint16, policy gate.Policy, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.open[id]
+	if one == nil || !one.isFor(who) {
+		return 0, gate.Policy{}, false
+	}
+	one.used = time.Now()
+	return one.Port, one.policy, true
+}
+
+// list returns those that are wanted, the oldest first.
+func (p *previews) list(wanted func(*openPreview) bool) []Preview {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := []Preview{}
+	for _, one := range p.open {
+		if wanted(one) {
+			list = append(list, one.Preview)
+		}
+	}
+	slices.SortFunc(list, func(a, b Preview) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
+	return list
+}
+
+// end closes those that are over, and returns how many. Their streams end with them.
+func (p *previews) end(over func(*openPreview) bool) (ended int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, one := range p.open {
+		if over(one) {
+			delete(p.open, id)
+			ended++
+		}
+	}
+	return ended
+}
+
+// sessionsGone closes the previews of sessions that the host says are removed.
+func (p *previews) sessionsGone(said *view.Reading) {
+	if said == nil {
+		return
+	}
+	for _, fact := range said.Facts {
+		if fact.Kind == view.SessionGone {
+			p.end(func(one *openPreview) bool { return one.Channel == fact.Of })
+		}
+	}
+}
+
+// endIdle closes those that nobody has used for long.
+func (p *previews) endIdle() {
+	since := time.Now().Add(-previewIdle)
+	p.end(func(one *openPreview) bool { return !one.used.After(since) })
+}
+
+// errNoPreview reports a preview that is not open.
+var errNoPreview = &liveError{http.StatusGone, "the preview is closed"}
+
+// A liveError is why nothing is shown, as a status of HTTP.
+type liveError struct {
+	status int
+	why    string
+}
+
+func (e *liveError) Error() string { return e.why }
+
+// lookPreview returns what a stream to a preview shows.
+func (l *live) lookPreview(s *canvasStream) (sight, error) {
+	port, policy, ok := l.previews.use(s.viewer(), s.open.Canvas.Instance)
+	if !ok {
+		return sight{}, errNoPreview
+	}
+	place, err := l.mayPreview(policy, port)
+	return sight{place: place, policy: policy, preview: true}, err
+}
+
+// mayPreview returns where a port is, if one who may do so much may open it.
+func (l *live) mayPreview(policy gate.Policy, port uint16) (contentproxy.Place, error) {
+	if !policy.Previews() {
+		return contentproxy.Place{}, &liveError{http.StatusForbidden, "the token does not let you open ports of the host"}
+	}
+	if !slices.ContainsFunc(l.agent.cfg.PreviewPorts, func(r PortRange) bool { return r.Has(port) }) {
+		return contentproxy.Place{}, &liveError{http.StatusForbidden, "the host's owner does not let this port be opened (host-agent run --preview-port)"}
+	}
+	return l.agent.canvases.PlaceAt(strconv.Itoa(int(port)))
+}
+
+// servePreviews answers what a relay asks about previews for a client.
+func (l *live) servePreviews(w http.ResponseWriter, r *http.Request, s *canvasStream) {
+	who, at := s.viewer(), s.open.Canvas
+	ofSubject := func(one *openPreview) bool {
+		return one.Subject == who.subject && (at.Channel == one.Channel || at.Channel == "ahp-root://")
+	}
+	conns := l.connsOf(who)
+	if len(conns) == 0 {
+		refuseLive(w, http.StatusForbidden, errAway.Error())
+		return
+	}
+	if !conns[0].policy.Previews() {
+		refuseLive(w, http.StatusForbidden, "the token does not let you open ports of the host")
+		return
+	}
+	switch r.Method {
+	case http.MethodPost:
+		l.openPreview(w, r, s, conns)
+	case http.MethodGet:
+		say(w, http.StatusOK, l.previews.list(ofSubject))
+	case http.MethodDelete:
+		id := r.URL.Query().Get("id")
+		if l.previews.end(func(one *openPreview) bool { return one.ID == id && ofSubject(one) }) == 0 {
+			refuseLive(w, http.StatusGone, errNoPreview.why)
+			return
+		}
+		l.agent.often(&s.open, deedsAtOnce, "port", "closed", "closed", id, "token", s.open.Token)
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		refuseLive(w, http.StatusMethodNotAllowed, "want POST, GET or DELETE")
+	}
+}
+
+// openPreview opens one for a client that has these connections.
+func (l *live) openPreview(w http.ResponseWriter, r *http.Request, s *canvasStream, conns []*hostConn) {
+	port, err := parsePort(r.URL.Query().Get("port"))
+	if err != nil {
+		refuseLive(w, http.StatusNotFound, err.Error())
+		return
+	}
+	channel := s.open.Canvas.Channel
+	if channel == "ahp-root://" || !slices.ContainsFunc(conns, func(c *hostConn) bool { return c.subscribed(channel) }) {
+		refuseLive(w, http.StatusForbidden, "subscribe to the session first")
+		return
+	}
+	policy := conns[0].policy // that of all: they have the same authority
+	use := usage{}
+	if _, err = l.mayPreview(policy, port); err == nil {
+		use = l.allows(&sight{policy: policy, preview: true})
+		if !use.look {
+			err = &liveError{http.StatusForbidden, "the host's owner does not want canvases by URL"}
+		}
+	}
+	var one Preview
+	if err == nil {
+		one, err = l.previews.add(s.viewer(), channel, port, policy)
+	}
+	if err != nil {
+		refuseLive(w, statusOf(err), err.Error())
+		return
+	}
+	l.agent.often(&s.open, deedsAtOnce, "port", "", "port", port, "preview", one.ID, "channel", shorten(channel), "token", s.open.Token, "address", s.open.Remote)
+	w.Header().Set(accessHeader, use.word())
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(one) // fails if nobody waits for it
+}
+
+// subscribed reports whether the host has confirmed a subscription.
+func (c *hostConn) subscribed(channel string) bool {
+	c.order.Lock()
+	defer c.order.Unlock()
+	return c.gates.View.Subscribed(channel)
+}

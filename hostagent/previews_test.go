@@ -1,0 +1,65 @@
+package hostagent
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/gate"
+)
+
+// TestParsePorts reads what the owner says of ports.
+func TestParsePorts(t *testing.T) {
+	for text, want := range map[string]PortRange{"3000": {3000, 3000}, "3000-5999": {3000, 5999}, "1-65535": {1, 65535}} {
+		if got, err := ParsePorts(text); err != nil || got != want {
+			t.Errorf("ParsePorts(%q) = %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "0", "-", "1-", "-1", "2-1", "0-9", "1-65536", "080", "+80", "80 ", "1-2-3", "http"} {
+		if got, err := ParsePorts(text); err == nil {
+			t.Errorf("ParsePorts(%q) = %v; want an error", text, got)
+		}
+	}
+}
+
+// TestPreviewsAreBounded opens as many as there may be, of one subject and in all, and
+// lets them be forgotten.
+func TestPreviewsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := previews{open: map[string]*openPreview{}}
+		add := func(subject string, port int) error {
+			_, err := p.add(viewer{subject: subject, authority: "a"}, "demo:/1", uint16(port), gate.Policy{})
+			return err
+		}
+		for i := range maxPreviews {
+			if err := add(fmt.Sprint(i/subjectsPreviews), i+1); err != nil {
+				t.Fatalf("preview %d: %v", i, err)
+			}
+		}
+		if err := add("another", 1); !errors.Is(err, errPreviews) {
+			t.Errorf("above all: %v", err)
+		}
+		p.end(func(one *openPreview) bool { return one.Subject == "1" })
+		if err := add("0", 9999); !errors.Is(err, errPreviews) {
+			t.Errorf("above what a subject has: %v", err)
+		}
+		if err := add("0", 1); err != nil {
+			t.Errorf("one that is open: %v", err)
+		}
+		time.Sleep(previewIdle - time.Second)
+		used := p.list(func(one *openPreview) bool { return one.Subject == "2" })[0]
+		if _, _, ok := p.use(viewer{subject: "2", authority: "b"}, used.ID); ok {
+			t.Error("one with another authority has it")
+		}
+		if _, _, ok := p.use(viewer{subject: "2", authority: "a"}, used.ID); !ok {
+			t.Error("it is gone too soon")
+		}
+		time.Sleep(time.Second)
+		p.endIdle()
+		if left := p.list(func(*openPreview) bool { return true }); len(left) != 1 || left[0].ID != used.ID {
+			t.Errorf("%d are left; want the one that was used", len(left))
+		}
+	})
+}

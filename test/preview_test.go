@@ -1,0 +1,283 @@
+package test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/hostagent"
+	"ahprelay/test/refclient"
+)
+
+// portOf is the port of an address.
+func portOf(t testing.TB, address string) uint16 {
+	t.Helper()
+	n, err := strconv.ParseUint(mustURL(t, address).Port(), 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint16(n)
+}
+
+// A previewWorld is a host on whose machine an application runs that no canvas shows.
+type previewWorld struct {
+	*canvasWorld
+	app     *app
+	control hostagent.Control
+}
+
+// newPreviewWorld has the host's owner let the application's port be opened, and
+// others: of an application that is denied, and the AHP host's own.
+func newPreviewWorld(t *testing.T, change func(*hostagent.Config)) (w *previewWorld, denied, own uint16) {
+	w = &previewWorld{app: newApp(t), control: hostagent.Control{Path: t.TempDir() + "/control"}}
+	port := portOf(t, w.app.URL)
+	denied = portOf(t, newApp(t).URL)
+	w.canvasWorld = newCanvasWorldWith(t, func(cfg *hostagent.Config) {
+		own = portOf(t, strings.Replace(cfg.Upstream.URL, "ws://", "http://", 1))
+		cfg.PreviewPorts = []hostagent.PortRange{{From: port, To: port}, {From: denied, To: denied}, {From: own, To: own}}
+		cfg.Canvas.DenyPorts = []string{strconv.Itoa(int(denied))}
+		cfg.Control = w.control.Path
+		change(cfg)
+	})
+	return w, denied, own
+}
+
+// operator is a client that is subscribed to the session.
+func (w *previewWorld) operator(id string, change func(*auth.Client)) *refclient.Client {
+	w.t.Helper()
+	c := w.clientWith(id, change)
+	w.call(c, "subscribe", map[string]any{"channel": w.session})
+	return c
+}
+
+// A preview is what a relay says of one.
+type preview struct {
+	ID, URL, Origin, Access string
+	Port                    uint16
+}
+
+func (w *previewWorld) preview(c *refclient.Client) (p preview) {
+	w.t.Helper()
+	raw := w.call(c, "relay/preview", map[string]any{"channel": w.session, "port": portOf(w.t, w.app.URL), "path": "/start?x=1#part"})
+	if err := json.Unmarshal(raw, &p); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// open returns the IDs of the previews that a client is shown.
+func (w *previewWorld) open(c *refclient.Client, channel string) (ids []string) {
+	w.t.Helper()
+	var list struct{ Previews []hostagent.Preview }
+	if err := json.Unmarshal(w.call(c, "relay/previews", map[string]any{"channel": channel}), &list); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, one := range list.Previews {
+		ids = append(ids, one.ID)
+	}
+	return ids
+}
+
+// TestPreview opens a port of the host's machine, which no canvas shows.
+func TestPreview(t *testing.T) {
+	t.Parallel()
+	w, _, _ := newPreviewWorld(t, func(*hostagent.Config) {})
+	c := w.operator("c", nil)
+	p := w.preview(c)
+	if again := w.preview(c); again.ID != p.ID || again.Origin != p.Origin || again.URL == p.URL || p.Access != "use" {
+		t.Errorf("opened twice: %+v and %+v", p, again)
+	}
+	b := w.browser()
+	page := b.open(p.URL)
+	if page.status != http.StatusOK || page.body != "<p>app /start?x=1" || !strings.HasPrefix(page.url, p.Origin+"/") {
+		t.Fatalf("%s: %d %q", page.url, page.status, page.body)
+	}
+	if echo := b.send("POST", p.Origin+"/echo", map[string]string{"Origin": p.Origin}, strings.NewReader("said")); !strings.Contains(echo.body, `"body":"said"`) ||
+		!strings.Contains(echo.body, `"host":"localhost:`) {
+		t.Errorf("a form: %d %q", echo.status, echo.body)
+	}
+	events, ws := w.events(b, p.Origin), b.socket(p.Origin)
+	events.next()
+	if got := ws.say("x"); got != "echo x" {
+		t.Errorf("socket: %q", got)
+	}
+
+	// The same subject has it with any client; another subject does not, and cannot close it.
+	other, stranger := w.operator("other", nil), w.operator("stranger", func(c *auth.Client) { c.Subject = "bob" })
+	for _, channel := range []string{w.session, "ahp-root://"} {
+		if ids := w.open(other, channel); len(ids) != 1 || ids[0] != p.ID {
+			t.Errorf("%s: another client sees %q; want %q", channel, ids, p.ID)
+		}
+		if ids := w.open(stranger, channel); len(ids) != 0 {
+			t.Errorf("%s: another subject sees %q", channel, ids)
+		}
+	}
+	if same := w.preview(other); same.ID != p.ID || same.Origin != p.Origin {
+		t.Errorf("another client opens %+v", same)
+	}
+	if theirs := w.preview(stranger); theirs.ID == p.ID || theirs.Origin == p.Origin {
+		t.Errorf("another subject opens %+v", theirs)
+	}
+	ask := map[string]any{"channel": w.session, "id": p.ID}
+	_, err := w.try(stranger, "relay/previewClose", ask)
+	wantRPCError(t, err, ahp.CodeNotFound)
+
+	// It goes on while its client is away, and ends when somebody closes it.
+	_ = c.Abort()
+	w.app.release <- struct{}{}
+	if line := events.next(); line != "data: 1" {
+		t.Errorf("after the client's connection: %q", line)
+	}
+	w.call(other, "relay/previewClose", ask)
+	events.ends()
+	ws.ends()
+	if got := b.open(p.Origin + "/start"); got.status != http.StatusGone {
+		t.Errorf("closed: %d %q", got.status, got.body)
+	}
+	// The next is another.
+	c = w.operator("c", nil)
+	if next := w.preview(c); next.ID == p.ID || next.Origin == p.Origin {
+		t.Errorf("opened again: %+v", next)
+	}
+	if got := b.open(p.Origin + "/start"); got.status != http.StatusGone {
+		t.Errorf("closed, and another is open: %d", got.status)
+	}
+}
+
+// TestPreviewGate has those ask who may not, and for what may not be.
+func TestPreviewGate(t *testing.T) {
+	t.Parallel()
+	w, denied, own := newPreviewWorld(t, func(*hostagent.Config) {})
+	port := portOf(t, w.app.URL)
+	refused := func(c *refclient.Client, what string, port any, code int) {
+		t.Helper()
+		answer, err := w.try(c, "relay/preview", map[string]any{"channel": w.session, "port": port})
+		if err == nil {
+			t.Errorf("%s: %s", what, answer)
+			return
+		}
+		wantRPCError(t, err, code)
+	}
+	for name, change := range map[string]func(*auth.Client){
+		"looks":     func(c *auth.Client) { c.Access = auth.AccessRead },
+		"talks":     func(c *auth.Client) { c.Access = auth.AccessTalk },
+		"approves":  func(c *auth.Client) { c.Access = auth.AccessApprove },
+		"a session": func(c *auth.Client) { c.Channels = []string{w.session} },
+		"methods":   func(c *auth.Client) { c.Methods = []string{"dispatchAction", "relay/preview"} },
+	} {
+		c := w.operator(name, change)
+		refused(c, name, port, ahp.CodePermissionDenied)
+		_, err := w.try(c, "relay/previews", map[string]any{"channel": w.session})
+		wantRPCError(t, err, ahp.CodePermissionDenied)
+	}
+	c := w.operator("c", nil)
+	refused(c, "a port that is denied", denied, ahp.CodePermissionDenied)
+	refused(c, "the AHP host's own port", own, ahp.CodePermissionDenied)
+	refused(c, "a port that is not named", port-1, ahp.CodePermissionDenied)
+	for _, port := range []any{0, 65536, -1, "80", 80.5, nil} {
+		refused(c, "no port", port, ahp.CodeInvalidParams)
+	}
+	for _, path := range []string{"x", "//example.com/", "http://example.com/", "/\x00", "/" + strings.Repeat("x", 5000)} {
+		_, err := w.try(c, "relay/preview", map[string]any{"channel": w.session, "port": port, "path": path})
+		wantRPCError(t, err, ahp.CodeInvalidParams)
+	}
+	refused(w.client("not subscribed"), "not subscribed", port, ahp.CodePermissionDenied)
+
+	// Nothing was opened; and what a canvas has is no preview.
+	if ids := w.open(c, "ahp-root://"); len(ids) != 0 {
+		t.Errorf("open are %q", ids)
+	}
+
+	// Who may open raw connections, and no more, may open this.
+	may := w.operator("may", func(c *auth.Client) {
+		c.Channels, c.Methods = []string{w.session, "ahp-tcp:*"}, []string{"createTcpConnection"}
+	})
+	if got := w.browser().open(w.preview(may).URL); got.status != http.StatusOK {
+		t.Errorf("one who may open raw connections: %d", got.status)
+	}
+}
+
+// TestPreviewEnds has a preview end in all ways but one: see TestPreview.
+func TestPreviewEnds(t *testing.T) {
+	t.Parallel()
+	w, _, _ := newPreviewWorld(t, func(*hostagent.Config) {})
+	for name, end := range map[string]func(preview) error{
+		"the owner closes it": func(p preview) error {
+			list, err := w.control.Clients(t.Context())
+			if err != nil || len(list.Previews) != 1 || list.Previews[0].ID != p.ID || list.Previews[0].Subject == "" {
+				t.Errorf("the owner sees %+v, %v", list.Previews, err)
+			}
+			_, err = w.control.ClosePreview(t.Context(), p.ID)
+			return err
+		},
+		"the token is revoked": func(preview) error {
+			return w.stack.Relay.Revocations().Add(auth.Revocation{Tenant: "default", Subject: "the token is revoked", At: time.Now()})
+		},
+		"the owner kicks the subject": func(preview) error {
+			_, err := w.control.KickSubject(t.Context(), "the owner kicks the subject", time.Hour)
+			return err
+		},
+		"the session is removed": func(preview) error {
+			w.call(w.client("remover"), "disposeSession", map[string]any{"channel": w.session})
+			return nil
+		},
+	} {
+		// One after the other: each is the only one that is open; the session goes last.
+		if name != "the session is removed" {
+			w.ends(name, end)
+		} else {
+			defer w.ends(name, end)
+		}
+	}
+}
+
+func (w *previewWorld) ends(name string, end func(preview) error) {
+	w.t.Helper()
+	c := w.operator(name, func(c *auth.Client) { c.Subject = name })
+	p, b := w.preview(c), w.browser()
+	if page := b.open(p.URL); page.status != http.StatusOK {
+		w.t.Fatalf("%s: at first %d", name, page.status)
+	}
+	events := w.events(b, p.Origin)
+	events.next()
+	if err := end(p); err != nil {
+		w.t.Fatalf("%s: %v", name, err)
+	}
+	events.ends()
+	if got := b.open(p.Origin + "/start"); got.status != http.StatusGone && got.status != http.StatusForbidden {
+		w.t.Errorf("%s: %d %q", name, got.status, got.body)
+	}
+}
+
+// TestPreviewOwner has the host's owner say nothing of ports, or nothing by URL.
+func TestPreviewOwner(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*hostagent.Config){
+		"no ports": func(cfg *hostagent.Config) { cfg.PreviewPorts = nil },
+		"off":      func(cfg *hostagent.Config) { cfg.CanvasLive = hostagent.CanvasOff },
+		"read":     func(cfg *hostagent.Config) { cfg.CanvasLive = hostagent.CanvasRead },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _, _ := newPreviewWorld(t, change)
+			c := w.operator("c", nil)
+			if name == "read" {
+				p, b := w.preview(c), w.browser()
+				if page := b.open(p.URL); page.status != http.StatusOK || p.Access != "look" {
+					t.Errorf("%s: %d", p.Access, page.status)
+				}
+				if got := b.send("POST", p.Origin+"/echo", map[string]string{"Origin": p.Origin}, nil); got.status != http.StatusMethodNotAllowed {
+					t.Errorf("POST: %d", got.status)
+				}
+				return
+			}
+			_, err := w.try(c, "relay/preview", map[string]any{"channel": w.session, "port": portOf(t, w.app.URL)})
+			wantRPCError(t, err, ahp.CodePermissionDenied)
+		})
+	}
+}
