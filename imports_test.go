@@ -17,7 +17,7 @@ var layers = [][]string{
 	{"broker", "notice"},
 	{"broker/embedded", "registry"},
 	{"routing", "contentproxy", "gate", "watch", "notify"},
-	{"mcpgate"},
+	{"mcpgate", "audience"},
 	{"gateway", "hostagent"},
 	{"cmd/internal/cli"},
 	{"cmd/relay", "cmd/host-agent"},

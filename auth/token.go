@@ -66,6 +66,11 @@ type Client struct {
 	Reverse        bool // the host may ask the client for the client's own files
 	MaxConnections int  // at a time, over all hosts; 0: as the relay is set
 
+	// Audience is the name of those with whom the client watches on one connection to
+	// the host, which is theirs all; "": it has its own. It is for who may look and no
+	// more. The host knows the client by this name. See package audience.
+	Audience string
+
 	// Of a device's token: with the device, all of its tokens are revoked.
 	Device string // its ID; "": none
 	Key    string // thumbprint of the key that is to be proved with each use (RFC 9449); "": whoever has the token may use it
@@ -138,6 +143,7 @@ type claims struct {
 	Reverse        bool     `json:"reverse,omitempty"`
 	MaxConnections int      `json:"maxConnections,omitempty"`
 	Device         string   `json:"device,omitempty"`
+	Watches        string   `json:"audience,omitempty"`
 
 	RelayKeys []string `json:"relay_keys,omitempty"` // of host-agents' tokens
 
@@ -155,6 +161,7 @@ func (k *Keys) IssueClient(c Client) (string, error) {
 	cl := k.newClaims(c.ID, c.Subject, c.Tenant, c.IssuedAt, c.Expires)
 	cl.Hosts, cl.Access, cl.Channels, cl.Methods = c.Hosts, c.Access, c.Channels, c.Methods
 	cl.Files, cl.Reverse, cl.MaxConnections, cl.Device = c.Files, c.Reverse, c.MaxConnections, c.Device
+	cl.Watches = c.Audience
 	if c.Key != "" {
 		cl.Confirmation = &confirmation{Thumbprint: c.Key}
 	}
@@ -332,7 +339,7 @@ func (cl *claims) client() (Client, error) {
 		IssuedAt: cl.IssuedAt.UTC(), Expires: cl.ExpiresAt.UTC(),
 		Channels: cl.Channels, Methods: cl.Methods, Files: cl.Files, Reverse: cl.Reverse, MaxConnections: cl.MaxConnections,
 	}
-	c.Device = cl.Device
+	c.Device, c.Audience = cl.Device, cl.Watches
 	if cl.Device != "" && CheckSubject(cl.Device) != nil {
 		return Client{}, errors.New("device is longer than a name, or cannot be printed")
 	}
@@ -352,6 +359,14 @@ func (c *Client) CheckAuthority() error {
 	}
 	if c.MaxConnections < 0 || c.MaxConnections > MaxConnections {
 		return fmt.Errorf("maxConnections is %d; want at most %d, or 0 for no limit of the token's own", c.MaxConnections, MaxConnections)
+	}
+	if c.Audience != "" {
+		if c.Access != AccessRead || c.Reverse {
+			return errors.New("an audience is for the level look, without reverse")
+		}
+		if err := CheckSubject(c.Audience); err != nil {
+			return fmt.Errorf("audience: %w", err)
+		}
 	}
 	if err := checkHosts(c.Hosts); err != nil {
 		return err

@@ -151,6 +151,9 @@ func TestIssueRefuses(t *testing.T) {
 		"method: has":    func(c *auth.Client) { c.Methods = []string{"a b"} },
 		"1025 bytes":     func(c *auth.Client) { c.Channels = []string{strings.Repeat("x", auth.MaxPatternLen+1)} },
 		"maxConnections": func(c *auth.Client) { c.MaxConnections = -1 },
+		"an audience is": func(c *auth.Client) { c.Audience = "room" },
+		"reverse":        func(c *auth.Client) { c.Access, c.Audience = auth.AccessRead, "room" },
+		"audience: subj": func(c *auth.Client) { c.Access, c.Reverse, c.Audience = auth.AccessRead, false, "a\nb" },
 		"want at most 81": func(c *auth.Client) {
 			c.Channels = strings.Split(strings.Repeat(strings.Repeat("x", 200)+" ", 63)+"x", " ")
 		},
@@ -168,6 +171,10 @@ func TestIssueRefuses(t *testing.T) {
 	c := client()
 	c.Subject = strings.Repeat("x", auth.MaxSubjectLen)
 	issue(t, k, c)
+	c.Access, c.Reverse, c.Audience = auth.AccessRead, false, "room"
+	if who, err := k.VerifyClient(issue(t, k, c)); err != nil || who.Audience != "room" {
+		t.Errorf("VerifyClient = %+v, %v; want the audience", who, err)
+	}
 }
 
 // forge signs claims and headers of the test's choice. A nil value removes.

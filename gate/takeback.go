@@ -6,10 +6,15 @@ import (
 	"ahprelay/ahp"
 )
 
-// takeBack is the echo with which hosts reject an action, so that a client
+// takeBack is [TakeBack] for the client of this connection.
+func (a *Authority) takeBack(env *ahp.Envelope, reason string) []byte {
+	return TakeBack(env, a.view.ClientID(), a.view.Seq(), reason)
+}
+
+// TakeBack is the echo with which hosts reject an action of a client's, so that a client
 // that has shown its effect already takes it back. It is nil for what is no
 // action.
-func (a *Authority) takeBack(env *ahp.Envelope, reason string) []byte {
+func TakeBack(env *ahp.Envelope, clientID string, seq int64, reason string) []byte {
 	fields := [...]ahp.Member{{Name: "action"}, {Name: "clientSeq"}}
 	if ahp.Members(env.Params, fields[:]) != nil || fields[0].Raw == nil || fields[1].Raw == nil {
 		return nil
@@ -30,7 +35,7 @@ func (a *Authority) takeBack(env *ahp.Envelope, reason string) []byte {
 		Method  string `json:"method"`
 		Params  params `json:"params"`
 	}{"2.0", "action", params{
-		string(env.Channel), fields[0].Raw, a.view.Seq(), origin{a.view.ClientID(), fields[1].Raw}, reason,
+		string(env.Channel), fields[0].Raw, seq, origin{clientID, fields[1].Raw}, reason,
 	}})
 	if err != nil {
 		return nil

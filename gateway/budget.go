@@ -403,7 +403,7 @@ func (c *client) noteLoad() {
 }
 
 // toHost returns a client's connection to its host; nil if there is none.
-func (c *client) toHost() *routing.RelayConn {
+func (c *client) toHost() way {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.conn

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"ahprelay/ahp"
+	"ahprelay/audience"
 	"ahprelay/auth"
 	"ahprelay/contentproxy"
 	"ahprelay/fair"
@@ -387,11 +388,14 @@ func (c *client) grantFor(channel string) (grant auth.CanvasGrant, err error) {
 		return grant, fail(ahp.CodeRateLimited, "too many tickets in so short a time")
 	}
 	who := c.whoNow()
-	authority := c.openAs(who)
+	authority, clientID := c.openAs(who), c.clientID
+	if viewer, ok := c.toHost().(*audience.Viewer); ok { // the host-agent knows the audience
+		who.Subject, clientID = who.Audience, viewer.HostClient()
+	}
 	return auth.CanvasGrant{
 		Tenant: who.Tenant, Subject: who.Subject, Expires: who.Expires,
 		CanvasClaims: auth.CanvasClaims{
-			Host: c.host.name, Token: who.ID, Device: who.Device, Issued: who.IssuedAt.Unix(), Until: who.Expires.Unix(), ClientID: c.clientID,
+			Host: c.host.name, Token: who.ID, Device: who.Device, Issued: who.IssuedAt.Unix(), Until: who.Expires.Unix(), ClientID: clientID,
 			Channel: channel, Authority: authority.Authority(), Page: c.page,
 		},
 	}, nil

@@ -94,16 +94,29 @@ type client struct {
 
 	mu      sync.Mutex // guards all that follows; taken before the routing package's locks
 	phase   phase
-	conn    *routing.RelayConn // from phaseOpening on
-	pending [][]byte           // messages that wait for phaseOpen
-	bytes   int                // of pending
-	resumes bool               // a reconnect is among them
-	away    string             // why the host was, when last heard
-	hold    *time.Timer        // ends phaseHeld
-	expiry  *time.Timer        // ends the connection with its token
-	leaving bool               // to be flushed and closed once it is open
-	handed  chan struct{}      // set when the client has gone before what it sent: closed when that is decided
-	parting *time.Timer        // from the close frame on: ends the connection
+	conn    way           // from phaseOpening on
+	pending [][]byte      // messages that wait for phaseOpen
+	bytes   int           // of pending
+	resumes bool          // a reconnect is among them
+	away    string        // why the host was, when last heard
+	hold    *time.Timer   // ends phaseHeld
+	expiry  *time.Timer   // ends the connection with its token
+	leaving bool          // to be flushed and closed once it is open
+	handed  chan struct{} // set when the client has gone before what it sent: closed when that is decided
+	parting *time.Timer   // from the close frame on: ends the connection
+}
+
+// A way is a client's way to its host: a connection of its own, *[routing.RelayConn], or
+// its part in that of an audience, an *audience.Viewer.
+type way interface {
+	Send(ctx context.Context, message []byte) error
+	SendCounted(ctx context.Context, message []byte, counted int) error
+	Written(credit int)
+	Progress()
+	Flush()
+	Queued() int
+	Close(code ahp.CloseCode, reason string)
+	Abort(code ahp.CloseCode, reason string)
 }
 
 // log is made when there is something to say, which is seldom.
@@ -433,6 +446,12 @@ func (c *client) openLocked(link linkUse) {
 	if who.Restricted() && !link.sees {
 		c.phase = phaseClosed
 		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "the host-agent is too old to see to what this token allows; upgrade it"))
+		return
+	}
+	if who.Audience != "" {
+		c.maxFrame = link.maxFrame
+		c.phase = phaseOpening
+		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c})
 		return
 	}
 	conn, err := link.relay.Open(c.openAs(who), clientEvents{c})

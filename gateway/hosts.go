@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ahprelay/audience"
 	"ahprelay/link"
 	"ahprelay/registry"
 	"ahprelay/routing"
@@ -33,6 +34,7 @@ type hosts struct {
 	spawn   func(func()) bool                               // starts a goroutine that the server waits for
 	budget  *budget                                         // of all clients
 	reports *reports
+	viewers *audience.Memory // who has been in an audience
 
 	mu      sync.Mutex // guards all that follows; not held while clients are called
 	entries map[hostKey]*hostEntry
@@ -62,11 +64,12 @@ type hostLink struct {
 
 // linkUse is what clients need of a link.
 type linkUse struct {
-	relay    *routing.Relay // nil until the host-agent has answered
-	maxFrame int            // bytes of the longest message that it takes
-	sees     bool           // the host-agent sees to what clients may do
-	canvases bool           // it takes streams to canvases
-	previews bool           // and to previews
+	relay     *routing.Relay // nil until the host-agent has answered
+	audiences *audience.Hall // of clients that share a connection to the host
+	maxFrame  int            // bytes of the longest message that it takes
+	sees      bool           // the host-agent sees to what clients may do
+	canvases  bool           // it takes streams to canvases
+	previews  bool           // and to previews
 }
 
 // Reasons for the relay to end a link.
@@ -77,7 +80,7 @@ var (
 )
 
 func newHosts(life context.Context, cfg *Config, lookup func(tenant, host string) (registry.Host, bool), spawn func(func()) bool) *hosts {
-	return &hosts{life: life, cfg: cfg, lookup: lookup, spawn: spawn, entries: map[hostKey]*hostEntry{}}
+	return &hosts{life: life, cfg: cfg, lookup: lookup, spawn: spawn, viewers: audience.NewMemory(), entries: map[hostKey]*hostEntry{}}
 }
 
 // join adds a client, which is told of its host from now on.
@@ -237,7 +240,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 		linked = true
 		relay.Start(answer, lines)
 		log.Info("linked", "agent_version", answer.Version)
-		h.use(key, l, linkUse{relay, h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview)})
+		h.use(key, l, linkUse{relay, h.newHall(relay), h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview)})
 		return relay
 	})
 	h.mu.Lock()
@@ -267,6 +270,34 @@ func (h *hosts) fence(key hostKey) uint64 {
 // outdated reports whether a link came to nothing because its host-agent is not the
 // newest: the newest is known, and clients wait for that one.
 func outdated(err error) bool { return errors.Is(err, link.ErrOutdated) }
+
+// newHall returns the place for audiences of a link's host.
+func (h *hosts) newHall(relay *routing.Relay) *audience.Hall {
+	return audience.New(audience.Config{
+		Open: func(open routing.Open, client routing.ClientConn) (audience.Upstream, error) {
+			conn, err := relay.Open(open, client)
+			if err != nil {
+				return nil, err // and no Upstream that is a nil *RelayConn
+			}
+			return conn, nil
+		},
+		Encode: encodePiece, Decode: decodePieces, Life: h.life, Spawn: h.spawn,
+		Queued: h.budget.add, Kept: h.budget.keep, Memory: h.viewers,
+	})
+}
+
+// watching returns how many audiences there are, and how many are in them.
+func (h *hosts) watching() (audiences, viewers int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.entries {
+		if e.link != nil && e.link.use.audiences != nil {
+			a, v := e.link.use.audiences.Stats()
+			audiences, viewers = audiences+a, viewers+v
+		}
+	}
+	return audiences, viewers
+}
 
 // maxFrame is the longest message that a client may send to a host, in bytes:
 // a host-agent takes a longer one for a fault of the relay, and ends the link.

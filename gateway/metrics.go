@@ -105,17 +105,19 @@ func (m *metrics) handler() http.Handler {
 type clientStats struct{ server *Server }
 
 var (
-	clientsDesc = prometheus.NewDesc("ahp_relay_clients", "Clients connected, by phase.", []string{"phase"}, nil)
-	queuedDesc  = prometheus.NewDesc("ahp_relay_queued_bytes", "Bytes that wait for clients and from clients; those that several are to get count once.", nil, nil)
-	silentDesc  = prometheus.NewDesc("ahp_relay_hosts_silent", "Hosts with clients here that are there and do not answer.", nil, nil)
-	linksDesc   = prometheus.NewDesc("ahp_relay_links", "Links to host-agents.", nil, nil)
-	framesDesc  = prometheus.NewDesc("ahp_relay_frames_total", "Messages of clients and hosts.", []string{"direction"}, nil)
-	bytesDesc   = prometheus.NewDesc("ahp_relay_frame_bytes_total", "Bytes of those messages.", []string{"direction"}, nil)
+	clientsDesc   = prometheus.NewDesc("ahp_relay_clients", "Clients connected, by phase.", []string{"phase"}, nil)
+	queuedDesc    = prometheus.NewDesc("ahp_relay_queued_bytes", "Bytes that wait for clients and from clients; those that several are to get count once.", nil, nil)
+	silentDesc    = prometheus.NewDesc("ahp_relay_hosts_silent", "Hosts with clients here that are there and do not answer.", nil, nil)
+	linksDesc     = prometheus.NewDesc("ahp_relay_links", "Links to host-agents.", nil, nil)
+	audiencesDesc = prometheus.NewDesc("ahp_relay_audiences", "Connections to hosts that several clients share who only look.", nil, nil)
+	viewersDesc   = prometheus.NewDesc("ahp_relay_viewers", "Clients that are in audiences.", nil, nil)
+	framesDesc    = prometheus.NewDesc("ahp_relay_frames_total", "Messages of clients and hosts.", []string{"direction"}, nil)
+	bytesDesc     = prometheus.NewDesc("ahp_relay_frame_bytes_total", "Bytes of those messages.", []string{"direction"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (clientStats) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{clientsDesc, queuedDesc, linksDesc, silentDesc, framesDesc, bytesDesc} {
+	for _, d := range []*prometheus.Desc{clientsDesc, queuedDesc, linksDesc, audiencesDesc, viewersDesc, silentDesc, framesDesc, bytesDesc} {
 		out <- d
 	}
 }
@@ -137,6 +139,9 @@ func (g clientStats) Collect(out chan<- prometheus.Metric) {
 	}
 	send(queuedDesc, prometheus.GaugeValue, float64(g.server.budget.used.Load()))
 	send(linksDesc, prometheus.GaugeValue, float64(g.server.hosts.links()))
+	audiences, viewers := g.server.hosts.watching()
+	send(audiencesDesc, prometheus.GaugeValue, float64(audiences))
+	send(viewersDesc, prometheus.GaugeValue, float64(viewers))
 	send(silentDesc, prometheus.GaugeValue, float64(g.server.hosts.silent()))
 	t := g.server.metrics.total(clients)
 	send(framesDesc, prometheus.CounterValue, float64(t.framesIn), toHost)

@@ -111,7 +111,7 @@ func (c *client) sameAuthority(who auth.Client) error {
 		return errors.New("the token is bound to another key; connect anew with it")
 	case !who.MayReach(c.host.tenant, c.host.name):
 		return errors.New("the token is not for this host")
-	case who.Access != before.Access || who.Files != before.Files || who.Reverse != before.Reverse || !same(who.Channels, before.Channels) || !same(who.Methods, before.Methods):
+	case who.Audience != before.Audience || who.Access != before.Access || who.Files != before.Files || who.Reverse != before.Reverse || !same(who.Channels, before.Channels) || !same(who.Methods, before.Methods):
 		return errors.New("the token allows something else than the one of before; connect anew with it")
 	}
 	return nil

@@ -86,6 +86,9 @@ func (ask *shareAsk) client(who people.Person, device string) (auth.Client, erro
 	c.ID = rand.Text()
 	c.Subject = "link-" + strings.ToLower(c.ID[:10]) // links do not know each other
 	c.Files, c.MaxConnections, c.Device = ask.Files, ask.People, device
+	if c.Access == auth.AccessRead {
+		c.Audience, c.Reverse = c.Subject, false
+	}
 	c.Expires = time.Now().Add(ttl)
 	return c, err
 }

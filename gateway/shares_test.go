@@ -29,7 +29,7 @@ func TestShares(t *testing.T) {
 		t.Errorf("the link allows %+v, %v", who, err)
 	}
 	_, other := share(map[string]any{"host": "laptop", "session": "mock:/1"})
-	if who, err := relay.Keys().VerifyClient(other); err != nil || who.Access != auth.AccessRead {
+	if who, err := relay.Keys().VerifyClient(other); err != nil || who.Access != auth.AccessRead || who.Audience != who.Subject {
 		t.Errorf("a link without a level allows %+v, %v", who, err)
 	}
 	opens := func(token string) bool {

@@ -35,6 +35,23 @@ func encodePiece(piece []byte, first, last, binary bool) []byte {
 	return appendFrame(make([]byte, 0, len(piece)+10), opcode, piece)
 }
 
+// decodePieces reads pieces that encodePiece has made, one behind the other. Whole is
+// the piece as it is encoded.
+func decodePieces(encoded []byte, piece func(payload, whole []byte, first, last, binary bool)) {
+	for len(encoded) >= 2 {
+		head, size := 2, int(encoded[1])
+		switch {
+		case size == 126 && len(encoded) >= 4:
+			head, size = 4, int(binary.BigEndian.Uint16(encoded[2:]))
+		case size == 127 && len(encoded) >= 10:
+			head, size = 10, int(binary.BigEndian.Uint64(encoded[2:]))
+		}
+		opcode, end := encoded[0]&^finBit, head+size
+		piece(encoded[head:end:end], encoded[:end], opcode != opContinuation, encoded[0]&finBit != 0, opcode == opBinary)
+		encoded = encoded[end:]
+	}
+}
+
 // appendFrame appends a frame whose first byte is given.
 func appendFrame(b []byte, first byte, payload []byte) []byte {
 	switch n := len(payload); {

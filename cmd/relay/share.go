@@ -97,6 +97,9 @@ func (c *shareCmd) client() (who auth.Client, err error) {
 		// one take over what another began.
 		who.Subject = "link-" + strings.ToLower(who.ID[:10])
 	}
+	if who.Access == auth.AccessRead {
+		who.Audience = who.Subject
+	}
 	return who, nil
 }
 

@@ -64,6 +64,9 @@ func TestShare(t *testing.T) {
 		if test.subject == "" {
 			want.Subject = "link-" + strings.ToLower(who.ID[:10])
 		}
+		if test.access == auth.AccessRead {
+			want.Audience = want.Subject
+		}
 		if diff := cmp.Diff(want, who); diff != "" {
 			t.Errorf("%s: token (-want +got):\n%s", name, diff)
 		}

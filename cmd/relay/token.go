@@ -21,6 +21,7 @@ type clientTokenCmd struct {
 	Method         []string `help:"Method that the token allows; * stands for any characters. May be repeated; without it, all that --level allows." placeholder:"NAME"`
 	Files          bool     `help:"Files in the working directories of the sessions that the token is for, too. Without it, levels below operate and --channel reach only files that --channel names."`
 	Reverse        bool     `help:"The host may ask this client for the client's own files."`
+	Audience       string   `help:"With the level look: who has the token watches with all whose tokens name the same audience, on one connection to the host. The host knows them by this name." placeholder:"NAME"`
 	MaxConnections int      `help:"How many connections the token is good for at a time; 0: as the relay is set." placeholder:"N"`
 }
 
@@ -37,6 +38,7 @@ func (c *clientTokenCmd) Run(s *streams) error {
 		return keys.IssueClient(auth.Client{
 			Tenant: c.Tenant, Subject: c.Subject, Hosts: c.Host, Access: level, Expires: time.Now().Add(c.TTL),
 			Channels: c.Channel, Methods: c.Method, Files: c.Files, Reverse: c.Reverse, MaxConnections: c.MaxConnections,
+			Audience: c.Audience,
 		})
 	})
 }

@@ -15,10 +15,14 @@ import (
 // shared is a link as relay share prints it.
 func (s *site) shared(session string, access auth.Access) (link, token string) {
 	s.t.Helper()
-	token, err := s.keys.IssueClient(auth.Client{
+	who := auth.Client{
 		Tenant: "default", Subject: "link-1", Hosts: []string{hostName}, Channels: []string{session}, Access: access,
 		Expires: time.Now().Add(time.Hour),
-	})
+	}
+	if access == auth.AccessRead {
+		who.Audience = who.Subject
+	}
+	token, err := s.keys.IssueClient(who)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,0 +1,415 @@
+package audience
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+const rootChannel = "ahp-root://"
+
+// An audience is viewers that share a connection to the host.
+type audience struct {
+	// Set by openLocked, then read-only.
+	hall *Hall
+	kind
+	clientID string // at the host
+	ctx      context.Context
+	cancel   context.CancelFunc
+	up       Upstream
+
+	// Guarded by the hall's mutex.
+	base      []byte      // members of the host's answer to initialize but those that are each viewer's; nil: it has not come
+	greetings []*greeting // that wait for it
+	viewers   []*Viewer
+	touched   []*Viewer // that are to be sent something
+	feeds     map[string]*feed
+	questions map[string]*question // by what they ask; see question
+	underWay  map[int64]*question  // by the id of their request
+	line      []*question          // that wait until fewer are under way
+	lastID    int64
+	seq       int64  // the highest serverSeq that has come
+	at        uint64 // counts messages of the host
+	ended     bool
+	idle      *time.Timer
+	out       [][]byte // to be sent to the host, by send
+	sending   bool
+
+	in inboxState
+}
+
+// A feed is a channel that viewers are subscribed to, or have been.
+type feed struct {
+	channel string
+	seats   []*seat
+	asked   int  // questions that may open it
+	open    bool // the host has let the audience subscribe
+}
+
+// A seat is a viewer's subscription to a channel.
+type seat struct {
+	viewer *Viewer
+	feed   *feed
+	index  int    // in feed.seats; -1: it is gone
+	asks   int    // requests for it without an answer
+	asked  int    // those of them that are under way at the host
+	taken  bool   // the viewer is subscribed
+	floor  int64  // what comes up to this serverSeq is in its snapshot
+	at     uint64 // when the answer came
+}
+
+// inboxState is what has come from the link, and has not been looked at. It is bounded
+// by the credit of the connection.
+type inboxState struct {
+	mu      sync.Mutex // guards all that follows; taken under the routing package's
+	frames  []routing.Frame
+	end     *ending
+	working bool
+
+	// Owned by work.
+	pieces []byte // of a message that comes in several
+	shared []said
+}
+
+// ending is how the connection to the host has ended.
+type ending struct {
+	code   ahp.CloseCode
+	reason string
+}
+
+// inbox is what the link's reader sees of an audience.
+type inbox audience
+
+// Event implements [routing.ClientConn]. What is sent before the host takes messages
+// waits in the link, and the audience is never without a life sign.
+func (b *inbox) Event(routing.Event) {}
+
+// Deliver implements [routing.ClientConn].
+func (b *inbox) Deliver(frames []routing.Frame) {
+	b.in.mu.Lock()
+	defer b.in.mu.Unlock()
+	b.in.frames = append(b.in.frames, frames...)
+	b.startLocked()
+}
+
+// Closed implements [routing.ClientConn].
+func (b *inbox) Closed(code ahp.CloseCode, reason string) {
+	b.in.mu.Lock()
+	defer b.in.mu.Unlock()
+	b.in.end = &ending{code, reason}
+	b.startLocked()
+}
+
+func (b *inbox) startLocked() {
+	if !b.in.working {
+		b.in.working = b.hall.cfg.Spawn((*audience)(b).work)
+	}
+}
+
+// take returns what has come; false if that is nothing.
+func (a *audience) take() (frames []routing.Frame, end *ending, ok bool) {
+	a.in.mu.Lock()
+	defer a.in.mu.Unlock()
+	frames, end = a.in.frames, a.in.end
+	a.in.frames, a.in.end = nil, nil
+	a.in.working = frames != nil || end != nil
+	return frames, end, a.in.working
+}
+
+// said is a message of the host's.
+type said struct {
+	env   ahp.Envelope
+	frame routing.Frame // as it came; none if that was in pieces
+}
+
+// work passes on what comes, until there is no more for now.
+func (a *audience) work() {
+	for {
+		frames, end, ok := a.take()
+		if !ok {
+			return
+		}
+		credit := 0
+		for _, f := range frames {
+			a.read(f)
+			credit += f.Credit
+		}
+		a.hall.mu.Lock()
+		for i := range a.in.shared {
+			a.fromHost(&a.in.shared[i])
+		}
+		a.flush()
+		up := a.up
+		if end != nil {
+			a.endLocked(end.code, end.reason)
+			a.hall.cfg.Kept(-len(a.in.pieces))
+			a.in.pieces = nil
+		}
+		a.hall.mu.Unlock()
+		clear(a.in.shared)
+		a.in.shared = a.in.shared[:0]
+		up.Written(credit)
+	}
+}
+
+// read appends the messages that end in a frame to those that have come.
+func (a *audience) read(f routing.Frame) {
+	if f.Shared == nil {
+		f.Shared = &routing.Shared{Size: len(f.Data)}
+	}
+	a.hall.cfg.Decode(f.Data, func(payload, whole []byte, first, last, binary bool) {
+		message, in := payload, &a.in
+		if !first || !last {
+			a.hall.cfg.Kept(len(payload))
+			in.pieces = append(in.pieces, payload...)
+			if !last {
+				return
+			}
+			a.hall.cfg.Kept(-len(in.pieces))
+			message, in.pieces, whole = in.pieces, nil, nil
+		}
+		// What cannot be read, no gate has let pass to one who may only look.
+		if env, err := ahp.Peek(message); err == nil && !binary {
+			s := said{env: env}
+			if whole != nil {
+				s.frame = routing.Frame{Data: whole, Messages: 1, Shared: f.Shared}
+			} else if env.Kind == ahp.Notification {
+				s.frame = a.share(message)
+			}
+			in.shared = append(in.shared, s)
+		}
+	})
+}
+
+// share returns a message as a frame for several.
+func (a *audience) share(message []byte) routing.Frame {
+	data := a.hall.cfg.Encode(message, true, true, false)
+	return routing.Frame{Data: data, Messages: 1, Shared: &routing.Shared{Size: len(data)}}
+}
+
+// fromHost takes one message.
+func (a *audience) fromHost(s *said) {
+	if a.ended {
+		return
+	}
+	a.at++
+	switch s.env.Kind {
+	case ahp.Request:
+		a.answerHost(&s.env)
+	case ahp.Response:
+		a.answered(&s.env)
+	case ahp.Notification:
+		a.notified(s)
+	}
+}
+
+// answerHost answers a request of the host's: nobody in an audience does anything.
+func (a *audience) answerHost(env *ahp.Envelope) {
+	answer := ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "this client only looks", nil)
+	if string(env.Method) == "ping" {
+		answer = ahp.AppendResult(nil, env.ID, nil)
+	}
+	if params, ok := ahp.MemberOf(env.Params, "channel"); env.Channel != nil && (!ok || params.Raw == nil) {
+		answer = ahp.AppendChannel(answer, env.Channel)
+	}
+	a.send(answer)
+}
+
+// notified passes a notification on: to those who are subscribed to its channel, or to
+// all where the host tells all.
+func (a *audience) notified(s *said) {
+	i := item{frame: s.frame, at: a.at}
+	isAction := string(s.env.Method) == "action"
+	if isAction {
+		if seq, err := s.env.Said.Seq(); err == nil {
+			i.seq = seq
+		}
+		a.seq = max(a.seq, i.seq)
+	}
+	f := a.feeds[string(s.env.Channel)]
+	switch {
+	case f != nil && (isAction || f.channel != rootChannel):
+		i.feed = f
+		for _, seat := range f.seats {
+			seat.viewer.offer(seat, &i)
+		}
+	case isAction: // of a channel that nobody is subscribed to
+	default:
+		for _, v := range a.viewers {
+			if v.phase == live {
+				v.deliver(&i)
+			}
+		}
+	}
+}
+
+// flush hands over what viewers are to be sent.
+func (a *audience) flush() {
+	for _, v := range a.touched {
+		v.touched = false
+		v.hand()
+		if v.failed && v.in == a {
+			v.end(ahp.CloseResync, "too much has come before a snapshot")
+		}
+		if v.ready {
+			v.ready = false
+			v.client.Event(routing.Ready)
+		}
+	}
+	clear(a.touched)
+	a.touched = a.touched[:0]
+}
+
+// enter adds a viewer.
+func (a *audience) enter(v *Viewer) {
+	v.in, v.index = a, len(a.viewers)
+	a.viewers = append(a.viewers, v)
+	if a.idle != nil {
+		a.idle.Stop()
+		a.idle = nil
+	}
+}
+
+// leave removes a viewer with its subscriptions.
+func (a *audience) leave(v *Viewer) {
+	for _, s := range v.seats {
+		a.rise(s)
+	}
+	last := len(a.viewers) - 1
+	a.viewers[v.index] = a.viewers[last]
+	a.viewers[v.index].index = v.index
+	a.viewers[last] = nil
+	a.viewers = a.viewers[:last]
+	v.drop()
+	v.in = nil
+	if last == 0 && !a.ended {
+		a.idle = time.AfterFunc(linger, a.endIdle)
+	}
+}
+
+// endIdle ends an audience that nobody is in.
+func (a *audience) endIdle() {
+	a.hall.mu.Lock()
+	defer a.hall.mu.Unlock()
+	if len(a.viewers) == 0 && !a.ended {
+		a.closeLocked()
+	}
+}
+
+// closeLocked ends the connection to the host.
+func (a *audience) closeLocked() {
+	up := a.up
+	a.endLocked(ahp.CloseShuttingDown, "")
+	a.hall.cfg.Spawn(func() { up.Close(1000, "nobody watches") })
+}
+
+// endLocked ends the audience, and all viewers with it.
+func (a *audience) endLocked(code ahp.CloseCode, reason string) {
+	if a.ended {
+		return
+	}
+	a.ended = true
+	a.cancel()
+	a.hall.forgetLocked(a)
+	if a.idle != nil {
+		a.idle.Stop()
+	}
+	for _, q := range a.questions {
+		if q.rest != nil {
+			q.rest.Stop()
+		}
+	}
+	for len(a.viewers) > 0 {
+		a.viewers[len(a.viewers)-1].end(code, reason)
+	}
+	a.flush()
+}
+
+// feed returns that of a channel, which is made if need be; nil: there are too many.
+func (a *audience) feed(channel string) *feed {
+	f := a.feeds[channel]
+	if f == nil && len(a.feeds) >= maxChannels {
+		for name, old := range a.feeds { // those that nobody is subscribed to may be told to all again
+			if len(old.seats) == 0 && old.asked == 0 {
+				delete(a.feeds, name)
+			}
+		}
+		if len(a.feeds) >= maxChannels {
+			return nil
+		}
+	}
+	if f == nil {
+		f = &feed{channel: channel}
+		a.feeds[channel] = f
+	}
+	return f
+}
+
+// sit returns a viewer's seat at a channel.
+func (a *audience) sit(v *Viewer, f *feed) *seat {
+	s := v.seats[f.channel]
+	if s == nil {
+		s = &seat{viewer: v, feed: f, index: len(f.seats)}
+		f.seats = append(f.seats, s)
+		v.seats[f.channel] = s
+	}
+	return s
+}
+
+// rise ends a viewer's subscription.
+func (a *audience) rise(s *seat) {
+	if s.index < 0 {
+		return
+	}
+	f := s.feed
+	last := len(f.seats) - 1
+	f.seats[s.index] = f.seats[last]
+	f.seats[s.index].index = s.index
+	f.seats[last] = nil
+	f.seats = f.seats[:last]
+	s.index, s.taken = -1, false
+	delete(s.viewer.seats, f.channel)
+	a.leaveFeed(f)
+}
+
+// leaveFeed unsubscribes from a channel that nobody watches.
+func (a *audience) leaveFeed(f *feed) {
+	if len(f.seats) > 0 || f.asked > 0 || !f.open || a.ended {
+		return
+	}
+	f.open = false
+	params, _ := json.Marshal(map[string]string{"channel": f.channel}) // never fails
+	a.send(append(append([]byte(`{"jsonrpc":"2.0","method":"unsubscribe","params":`), params...), '}'))
+}
+
+// send queues a message for the host.
+func (a *audience) send(message []byte) {
+	a.out = append(a.out, message)
+	if !a.sending {
+		a.sending = a.hall.cfg.Spawn(a.sendAll)
+	}
+}
+
+// sendAll sends what is queued for the host: that may have to wait for it.
+func (a *audience) sendAll() {
+	for {
+		a.hall.mu.Lock()
+		out := a.out
+		a.out = nil
+		a.sending = len(out) > 0 && !a.ended
+		sending, up := a.sending, a.up
+		a.hall.mu.Unlock()
+		if !sending {
+			return
+		}
+		for _, message := range out {
+			if up.Send(a.ctx, message) != nil {
+				break // the connection has ended, which the inbox is told
+			}
+		}
+	}
+}

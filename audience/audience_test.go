@@ -1,0 +1,303 @@
+package audience
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// start has a viewer begin at a host that answers the audience's initialize.
+func start(w *world) (*hostEnd, *clientEnd) {
+	w.Helper()
+	first := w.begun("ada")
+	h := w.hostConn(0)
+	h.messages()
+	h.say(result(0, greets))
+	first.want(greeted(5))
+	return h, first
+}
+
+// TestOneConnection: viewers of one link, who say the same of themselves, are one client to
+// the host, which never hears who they are. Others are not of it.
+func TestOneConnection(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.begun("ada"), w.begun("bob")
+		h := w.hostConn(0)
+		got := h.messages()
+		if len(got) != 1 || !strings.Contains(got[0], `"protocolVersions":["1.0.0"],"capabilities":{"canvas":{}}`) || strings.Contains(got[0], "ada") {
+			t.Fatalf("the host got %q", got)
+		}
+		h.say(result(0, greets))
+		a.want(greeted(5))
+		b.want(greeted(5))
+		if !slices.Contains(a.events, routing.Ready) || h.open.Subject != "link" || h.open.Access != "read" {
+			t.Errorf("events %v, opened with %+v", a.events, h.open)
+		}
+		c := w.begun("cleo")
+		c.want(greeted(5))
+
+		w.enter("link", look).send(strings.Replace(hello("dan"), "1.0.0", "0.9.0", 1))
+		w.enter("link", routing.Open{Access: "read", Channels: []string{"mock:/2"}}).send(hello("eve"))
+		w.enter("other", look).send(hello("fred"))
+		w.hostConn(3)
+		if len(w.all()) != 4 {
+			t.Errorf("%d connections at the host; want 4", len(w.all()))
+		}
+	})
+}
+
+// TestSnapshotThenActions: each viewer has its snapshot, which is asked anew, and then what
+// follows, in order and once.
+func TestSnapshotThenActions(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		a.ask(1, "subscribe", `{"channel":"mock:/1","delivery":{"maxLatencyMs":9},"view":{"turns":3}}`)
+		if got := h.messages(); len(got) != 1 || got[0] != `{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"channel":"mock:/1","view":{"turns":3}}}` {
+			t.Fatalf("the host got %q", got)
+		}
+		h.say(result(1, `{"snapshot":`+snapshot("mock:/1", 7)+`}`), action("mock:/1", 8), action("mock:/2", 9), action("mock:/1", 10))
+		a.want(result(1, `{"snapshot":`+snapshot("mock:/1", 7)+`}`), action("mock:/1", 8), action("mock:/1", 10))
+
+		// Three come within the time: the host is asked once more.
+		b, c, d := w.begun("bob", "mock:/1"), w.begun("cleo", "mock:/1"), w.begun("dan", "mock:/1")
+		if got := h.messages(); len(got) != 1 {
+			t.Fatalf("at once the host is asked %q; want once", got)
+		}
+		h.say(action("mock:/1", 11)) // the host's snapshot has it
+		h.say(action("mock:/1", 12)) // and not this, but its answer comes later
+		h.say(result(2, `{"snapshot":`+snapshot("mock:/1", 11)+`}`), action("mock:/1", 13))
+		b.want(greeted(11, snapshot("mock:/1", 11)), action("mock:/1", 12), action("mock:/1", 13))
+		a.want(action("mock:/1", 11), action("mock:/1", 12), action("mock:/1", 13))
+		c.want()
+		spaced()
+		if got := h.messages(); len(got) != 1 {
+			t.Fatalf("then it is asked %q; want once", got)
+		}
+		h.say(result(3, `{"snapshot":`+snapshot("mock:/1", 13)+`}`))
+		c.want(greeted(13, snapshot("mock:/1", 13)))
+		d.want(greeted(13, snapshot("mock:/1", 13)))
+	})
+}
+
+// TestReadsAreShared: what several ask is asked once, and never before all of them have.
+func TestReadsAreShared(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		b := w.begun("bob")
+		b.messages()
+		const params = `{"channel":"mock:/1", "uri":"x"}`
+		a.ask(1, "resourceRead", params)
+		b.ask("1", "resourceRead", params)
+		if got := h.messages(); len(got) != 1 || !strings.Contains(got[0], `"method":"resourceRead","params":{"channel":"mock:/1","uri":"x"}`) {
+			t.Fatalf("the host got %q", got)
+		}
+		spaced()
+		h.say(result(1, `{"data":"old"}`))
+		a.want(result(1, `{"data":"old"}`))
+		b.want()
+		if got := h.messages(); len(got) != 1 {
+			t.Fatalf("the host got %q", got)
+		}
+		h.say(`{"jsonrpc":"2.0","id":2,"error":{"code":-32006,"message":"gone"}}`)
+		b.want(`{"jsonrpc":"2.0","id":"1","error":{"code":-32006,"message":"gone"}}`)
+
+		b.send(`{"jsonrpc":"2.0","id":9,"method":"resources/read","channel":"mcp://s/1","params":{"uri":"ui://x"}}`)
+		h.messages()
+		h.say(`{"jsonrpc":"2.0","id":3,"result":{"contents":[]},"channel":"mcp://s/1"}`)
+		b.want(`{"jsonrpc":"2.0","id":9,"result":{"contents":[]},"channel":"mcp://s/1"}`)
+	})
+}
+
+// TestNothingChanges: what would change anything never reaches the host, whose own
+// requests nobody answers.
+func TestNothingChanges(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		for _, method := range []string{"createSession", "resourceWrite", "createTerminal", "authenticate", "createResourceWatch", "unheard/of", "tools/call"} {
+			a.ask(1, method, `{"channel":"mock:/1"}`)
+			if got := a.messages(); len(got) != 1 || !strings.Contains(got[0], `"code":-32009`) {
+				t.Errorf("%s is answered with %q", method, got)
+			}
+		}
+		a.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":3,"action":{"type":"chat/turnStarted"}}}`)
+		a.want(`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"chat/turnStarted"},"serverSeq":5,"origin":{"clientId":"ada","clientSeq":3},"rejectionReason":"this link only looks"}}`)
+		a.send(`{"jsonrpc":"2.0","method":"channel/frame","params":{"channel":"mock:/1","data":"x"}}`)
+		a.send(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		if got := h.messages(); len(got) != 0 {
+			t.Errorf("the host got %q; want nothing", got)
+		}
+		h.say(`{"jsonrpc":"2.0","id":1,"method":"resourceRead","params":{"uri":"file:///etc/passwd"}}`, `{"jsonrpc":"2.0","id":2,"method":"ping","params":{"channel":"ahp-root://"}}`)
+		if got := h.messages(); len(got) != 2 || !strings.Contains(got[0], `"code":-32009`) || got[1] != `{"jsonrpc":"2.0","id":2,"result":null}` {
+			t.Errorf("the host is answered %q", got)
+		}
+		a.want()
+	})
+}
+
+// TestWhoIsTold: notifications go to those who watch their channel, and to all where the host
+// tells all.
+func TestWhoIsTold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		b := w.begun("bob")
+		b.messages()
+		a.ask(1, "subscribe", `{"channel":"ahp-root://"}`)
+		a.ask(2, "subscribe", `{"channel":"ahp-otlp://logs"}`)
+		h.messages()
+		h.say(result(1, `{"snapshot":`+snapshot("ahp-root://", 5)+`}`), result(2, `{}`))
+		a.messages()
+		added := `{"jsonrpc":"2.0","method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{}}}`
+		logs := `{"jsonrpc":"2.0","method":"otlp/exportLogs","params":{"channel":"ahp-otlp://logs"}}`
+		h.say(action("ahp-root://", 6), added, logs)
+		a.want(action("ahp-root://", 6), added, logs)
+		b.want(added)
+
+		// The last who leaves a channel leaves it for the audience, and stray words are lost.
+		a.send(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"ahp-otlp://logs"}}`)
+		if got := h.messages(); len(got) != 1 || got[0] != `{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"ahp-otlp://logs"}}` {
+			t.Errorf("the host got %q", got)
+		}
+		h.say(logs)
+		a.want()
+		b.want()
+	})
+}
+
+// TestReconnect: who comes again gets snapshots, in the form that it asks for; who is not
+// known begins anew.
+func TestReconnect(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		again := func(clientID, subscriptions string) *clientEnd {
+			c := w.enter("link", look)
+			c.ask(1, "reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q,"lastSeenServerSeq":3,"subscriptions":%s}`, clientID, subscriptions))
+			return c
+		}
+		if got := again("nobody", `[]`).messages(); len(got) != 1 || !strings.Contains(got[0], `"code":-32008`) {
+			t.Errorf("a stranger gets %q", got)
+		}
+		a.v.Close(1000, "")
+		h.client.Closed(ahp.CloseResync, "gone")
+		synctest.Wait()
+		b := again("ada", `["mock:/1","mock:/none"]`)
+		h = w.hostConn(1)
+		h.say(result(0, greets))
+		h.messages()
+		h.say(result(1, `{"snapshot":`+snapshot("mock:/1", 9)+`}`), `{"jsonrpc":"2.0","id":2,"error":{"code":-32008,"message":"no"}}`, action("mock:/1", 10))
+		b.want(result(1, `{"type":"snapshot","snapshots":[`+snapshot("mock:/1", 9)+`]}`), action("mock:/1", 10))
+		spaced()
+		c := again("ada", `[{"channel":"mock:/1","lastSeenServerSeq":3},{"channel":"mock:/none","lastSeenServerSeq":3}]`)
+		h.messages()
+		h.say(result(3, `{"snapshot":`+snapshot("mock:/1", 11)+`}`), `{"jsonrpc":"2.0","id":4,"error":{"code":-32008,"message":"no"}}`)
+		c.want(result(1, `{"channels":[{"kind":"snapshot","channel":"mock:/1","snapshot":`+snapshot("mock:/1", 11)+`},{"kind":"missing","channel":"mock:/none"}]}`))
+	})
+}
+
+// TestHostRefuses: all are told what the host says to initialize, and may say something else.
+func TestHostRefuses(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.begun("ada"), w.begun("bob")
+		h := w.hostConn(0)
+		h.say(`{"jsonrpc":"2.0","id":0,"error":{"code":-32005,"message":"no","data":{"supportedVersions":["9"]}}}`)
+		want := `{"jsonrpc":"2.0","id":"hello","error":{"code":-32005,"message":"no","data":{"supportedVersions":["9"]}}}`
+		a.want(want)
+		b.want(want)
+		if !h.isClosed() {
+			t.Error("the connection is kept")
+		}
+		a.send(strings.Replace(hello("ada"), "1.0.0", "9", 1))
+		h = w.hostConn(1)
+		h.say(result(0, greets))
+		a.want(greeted(5))
+	})
+}
+
+// TestEnds: the host's end is every viewer's; that of the last viewer is the connection's, a while later.
+func TestEnds(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		b := w.begun("bob")
+		a.v.Close(1000, "")
+		b.v.Close(1000, "")
+		time.Sleep(linger / 2)
+		c := w.begun("cleo")
+		c.want(greeted(5))
+		c.v.Close(1000, "")
+		time.Sleep(linger - time.Millisecond)
+		if h.isClosed() {
+			t.Error("closed too soon")
+		}
+		time.Sleep(time.Millisecond)
+		if !h.isClosed() {
+			t.Error("the connection is kept for nobody")
+		}
+		d := w.begun("dan")
+		h = w.hostConn(1)
+		h.say(result(0, greets))
+		d.want(greeted(5))
+		h.client.Closed(ahp.CloseHostOffline, "died")
+		if !slices.Equal(d.closes(), []ahp.CloseCode{ahp.CloseHostOffline}) {
+			t.Errorf("closed with %v", d.closes())
+		}
+	})
+}
+
+// TestBounds: who wants too much gets an error, and keeps nobody else from anything.
+func TestBounds(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		for n := range maxAsked + 1 {
+			a.ask(n, "resourceRead", fmt.Sprintf(`{"uri":"x:/%d"}`, n))
+		}
+		if got := a.messages(); len(got) != 1 || !strings.Contains(got[0], `"code":4290`) {
+			t.Errorf("one request too many is answered with %q", got)
+		}
+		for n := range maxKinds {
+			w.enter("link", look).send(strings.Replace(hello("x"), "1.0.0", fmt.Sprint(n), 1))
+		}
+		synctest.Wait()
+		if n := len(w.all()); n != maxKinds {
+			t.Errorf("%d connections at the host; want %d", n, maxKinds)
+		}
+		b := w.begun("bob")
+		b.want(greeted(5))
+		b.ask(1, "subscribe", `{"channel":"mock:/1"}`)
+		h.messages()
+		long := strings.Replace(action("mock:/1", 9), "delta", strings.Repeat("x", 1<<20), 1)
+		for range maxHeldBytes >> 20 {
+			h.say(long)
+		}
+		if !slices.Equal(b.closes(), []ahp.CloseCode{ahp.CloseResync}) {
+			t.Errorf("a viewer for which %d bytes were to be kept was closed with %v", maxHeldBytes, b.closes())
+		}
+		if len(a.closes()) != 0 {
+			t.Error("and others with it")
+		}
+	})
+}
+
+// TestInPieces: a message that comes in pieces is one, and credit is given back.
+func TestInPieces(t *testing.T) {
+	inWorld(t, func(w *world) {
+		h, a := start(w)
+		a.ask(1, "listSessions", `{"channel":"ahp-root://"}`)
+		h.messages()
+		text := result(1, `{"items":["`+strings.Repeat("x", 1000)+`"]}`)
+		before := h.paid()
+		for at := 0; at < len(text); at += 100 {
+			end := min(at+100, len(text))
+			h.client.Deliver([]routing.Frame{{Data: encode([]byte(text[at:end]), at == 0, end == len(text), false), Credit: 7}})
+		}
+		a.want(text)
+		if h.paid() == before || !json.Valid([]byte(text)) {
+			t.Error("no credit was given back")
+		}
+	})
+}

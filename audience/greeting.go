@@ -1,0 +1,257 @@
+package audience
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// greetID is the id of the audience's own initialize.
+const greetID = 0
+
+// A greeting is an initialize or a reconnect that is to be answered.
+type greeting struct {
+	viewer   *Viewer
+	id       []byte // raw
+	form     form
+	channels []string // that the answer is to have
+	answers  []*answer
+	left     int // of these that are awaited
+}
+
+// A form is how an answer has its snapshots.
+type form int
+
+const (
+	toInitialize form = iota
+	toReconnect       // {type: "snapshot", snapshots[]}
+	toChannels        // {channels[]}, where subscriptions[] are objects
+)
+
+// initialize begins a viewer's conversation.
+func (v *Viewer) initialize(env *ahp.Envelope) {
+	m := [...]ahp.Member{{Name: "clientId"}, {Name: "initialSubscriptions"}, {Name: "protocolVersions"}, {Name: "capabilities"}}
+	if ahp.Members(env.Params, m[:]) != nil {
+		v.refuse(env, ahp.CodeInvalidParams, "a member of params stands there twice")
+		return
+	}
+	clientID, ok := ahp.Text(m[0].Raw)
+	channels, listed := ahp.Texts(m[1].Raw)
+	if !ok || !listed && m[1].Raw != nil {
+		v.refuse(env, ahp.CodeInvalidParams, "want a clientId, and a list of initialSubscriptions")
+		return
+	}
+	greeting := append([]byte(`"protocolVersions":`), or(compact(m[2].Raw), "[]")...)
+	if m[3].Raw != nil {
+		greeting = append(append(greeting, `,"capabilities":`...), compact(m[3].Raw)...)
+	}
+	v.begin(env, toInitialize, clientID, string(greeting), channels)
+}
+
+func or(raw []byte, other string) []byte {
+	if raw == nil {
+		return []byte(other)
+	}
+	return raw
+}
+
+// reconnect begins again where an audience knows the viewer: the answer has snapshots.
+func (v *Viewer) reconnect(env *ahp.Envelope) {
+	clientID := ahp.TextOf(env.Params, "clientId")
+	said, ok := v.hall.cfg.Memory.recall(v.name, clientID)
+	if !ok || clientID == "" {
+		v.refuse(env, ahp.CodeNotFound, "this relay does not know the client: initialize")
+		return
+	}
+	subscriptions, _ := ahp.MemberOf(env.Params, "subscriptions")
+	channels, form := []string(nil), toReconnect
+	for _, e := range ahp.ElementsOf(subscriptions.Raw) {
+		if ahp.IsObject(e.Raw) {
+			form = toChannels
+			channels = append(channels, ahp.TextOf(e.Raw, "channel"))
+		} else if channel, ok := ahp.Text(e.Raw); ok {
+			channels = append(channels, channel)
+		}
+	}
+	v.begin(env, form, clientID, said, channels)
+}
+
+// begin puts the viewer into the audience of its kind.
+func (v *Viewer) begin(env *ahp.Envelope, form form, clientID, greets string, channels []string) {
+	if v.phase != fresh {
+		v.refuse(env, ahp.CodeInvalidRequest, "the connection has begun already")
+		return
+	}
+	if len(channels) > maxSeats {
+		v.refuse(env, ahp.CodeInvalidParams, fmt.Sprintf("more than %d channels", maxSeats))
+		return
+	}
+	a, err := v.hall.joinLocked(v, greets)
+	if err != nil {
+		v.refuse(env, ahp.CodeRateLimited, err.Error())
+		return
+	}
+	v.phase, v.clientID = joining, clientID
+	slices.Sort(channels)
+	g := &greeting{viewer: v, id: bytes.Clone(env.ID), form: form, channels: slices.Compact(channels)}
+	if a.base == nil {
+		a.greetings = append(a.greetings, g)
+		return
+	}
+	a.begin(g)
+}
+
+// greetHost says initialize for all viewers.
+func (a *audience) greetHost() {
+	hello, _ := json.Marshal(map[string]string{"name": "ahp-relay audience"}) // never fails
+	a.send(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"channel":%q,"clientId":%q,"clientInfo":%s,%s}}`,
+		greetID, rootChannel, a.clientID, hello, a.greeting))
+}
+
+// greeted takes the host's answer to initialize.
+func (a *audience) greeted(env *ahp.Envelope) {
+	greetings := a.greetings
+	a.greetings = nil
+	if env.Error != nil {
+		for _, g := range greetings {
+			if v := g.viewer; v.in == a {
+				ans := answer{hall: a.hall, env: *env}
+				ans.to(&waiter{viewer: v, id: g.id}, v.push)
+				a.flush()
+				a.leave(v)
+				v.phase = fresh // it may try otherwise
+			}
+		}
+		a.closeLocked()
+		return
+	}
+	a.base = []byte{}
+	ahp.Values(env.Result, func(key, value []byte) bool {
+		switch string(key) {
+		case "snapshots":
+		case "serverSeq":
+			a.seq = max(a.seq, seqOf(value))
+		default:
+			name, _ := json.Marshal(string(key)) // never fails
+			a.base = append(append(append(append(a.base, name...), ':'), value...), ',')
+		}
+		return true
+	})
+	for _, g := range greetings {
+		if g.viewer.in == a {
+			a.begin(g)
+		}
+	}
+}
+
+// begin asks for what a greeting's answer is to have.
+func (a *audience) begin(g *greeting) {
+	g.answers, g.left = make([]*answer, len(g.channels)), len(g.channels)+1
+	for n, channel := range g.channels {
+		w := &waiter{viewer: g.viewer, greet: g, place: n}
+		g.viewer.join(channel, nil, w, func(string) { g.left-- })
+	}
+	g.done()
+}
+
+// part takes the answer for one of the channels.
+func (g *greeting) part(place int, ans *answer) {
+	if ans.env.Error == nil {
+		g.answers[place] = ans
+	}
+	g.done()
+}
+
+// done answers the viewer if nothing is awaited any more.
+func (g *greeting) done() {
+	if g.left--; g.left > 0 {
+		return
+	}
+	v, a := g.viewer, g.viewer.in
+	g.answer()
+	v.phase, v.ready = live, true
+	a.hall.cfg.Memory.remember(v.name, v.clientID, a.greeting)
+	v.release()
+}
+
+// answer sends the answer in pieces, of which snapshots are the same for all.
+func (g *greeting) answer() {
+	v, a := g.viewer, g.viewer.in
+	head := append(append([]byte(`{"jsonrpc":"2.0","id":`), g.id...), `,"result":{`...)
+	switch g.form {
+	case toInitialize:
+		head = append(append(head, a.base...), `"serverSeq":`...)
+		head = append(strconv.AppendInt(head, g.seq(), 10), `,"snapshots":[`...)
+	case toReconnect:
+		head = append(head, `"type":"snapshot","snapshots":[`...)
+	case toChannels:
+		head = append(head, `"channels":[`...)
+	}
+	text, first, some := head, true, false
+	piece := func(last bool) {
+		f := routing.Frame{Data: a.hall.cfg.Encode(text, first, last, false)}
+		if last {
+			f.Messages = 1
+		}
+		v.push(f)
+		text, first = nil, false
+	}
+	for n, ans := range g.answers {
+		before, after, ok := g.frame(n, ans)
+		if !ok {
+			continue
+		}
+		if some {
+			text = append(text, ',')
+		}
+		text, some = append(text, before...), true
+		if ans != nil && ans.snapshot != nil {
+			piece(false)
+			v.push(ans.show())
+		}
+		text = append(text, after...)
+	}
+	text = append(text, `]}}`...)
+	piece(true)
+}
+
+// frame returns what stands around a channel's snapshot in the answer; ok is false if
+// there is nothing to say of it.
+func (g *greeting) frame(n int, ans *answer) (before, after string, ok bool) {
+	if g.form != toChannels {
+		return "", "", ans != nil && ans.snapshot != nil
+	}
+	channel, _ := json.Marshal(g.channels[n]) // never fails
+	switch {
+	case ans == nil:
+		return `{"kind":"missing","channel":` + string(channel) + `}`, "", true
+	case ans.snapshot == nil: // there is no state
+		return `{"kind":"replay","channel":` + string(channel) + `,"actions":[]}`, "", true
+	}
+	return `{"kind":"snapshot","channel":` + string(channel) + `,"snapshot":`, "}", true
+}
+
+// show returns the snapshot as a piece of a message.
+func (ans *answer) show() routing.Frame {
+	if ans.shown.Data == nil {
+		ans.shown = shared(ans.hall.cfg.Encode(ans.snapshot, false, false, false), 0)
+	}
+	return ans.shown
+}
+
+// seq is how far the host was, as far as the viewer has been told: not further than
+// any of its snapshots.
+func (g *greeting) seq() int64 {
+	seq := g.viewer.in.seq
+	for _, ans := range g.answers {
+		if ans != nil && ans.snapshot != nil {
+			seq = min(seq, ans.seq)
+		}
+	}
+	return seq
+}

@@ -1,0 +1,284 @@
+package audience
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// What viewers may ask that changes nothing, and is answered to all alike. Gates at
+// the host-agent judge it again, by what the link allows.
+var (
+	reads = names("listSessions", "fetchTurns", "canvasReadResource", "resourceRead", "resourceList", "resourceResolve",
+		"listAutomationTriggerDefinitions", "fetchAutomationRuns")
+	mcpReads = names("ping", "tools/list", "resources/list", "resources/templates/list", "resources/read", "prompts/list", "prompts/get")
+)
+
+func names(list ...string) map[string]bool {
+	set := map[string]bool{}
+	for _, name := range list {
+		set[name] = true
+	}
+	return set
+}
+
+// A question is a request that the audience asks the host for all viewers that ask
+// the same. One request of it at a time is under way, and they are at least spacing
+// apart: who asks meanwhile waits for the next, so an answer is never older than what
+// it answers.
+type question struct {
+	key     string
+	request []byte // without its id
+	feed    *feed  // of subscribe
+	waiting []*waiter
+	flying  []*waiter
+	asked   bool        // a request is under way
+	inLine  bool        // it waits for others to be answered
+	rested  bool        // spacing is over
+	rest    *time.Timer // ends that
+}
+
+// A waiter is a viewer that has asked.
+type waiter struct {
+	viewer *Viewer
+	id     []byte    // raw, of its request; nil: it is for a greeting
+	seat   *seat     // that it asks for
+	greet  *greeting // that it is part of
+	place  int       // in there
+}
+
+// subscribe asks for a channel. Of its params, what shapes a snapshot counts.
+func (v *Viewer) subscribe(env *ahp.Envelope) {
+	view, _ := ahp.MemberOf(env.Params, "view")
+	channel := string(env.Channel)
+	if channel == "" {
+		v.refuse(env, ahp.CodeInvalidParams, "no channel")
+		return
+	}
+	v.join(channel, view.Raw, &waiter{viewer: v, id: bytes.Clone(env.ID)}, func(why string) { v.refuse(env, ahp.CodeRateLimited, why) })
+}
+
+// join has the host asked for a channel on behalf of a viewer.
+func (v *Viewer) join(channel string, view []byte, w *waiter, refuse func(why string)) {
+	a := v.in
+	f := a.feed(channel)
+	if f == nil || v.seats[channel] == nil && len(v.seats) >= maxSeats {
+		refuse("too many channels")
+		return
+	}
+	w.seat = a.sit(v, f)
+	name, _ := json.Marshal(channel) // never fails
+	params := append([]byte(`{"channel":`), name...)
+	if view != nil {
+		params = append(append(params, `,"view":`...), compact(view)...)
+	}
+	a.ask("subscribe", append(params, '}'), nil, w)
+}
+
+// ask asks the host what others may ask too.
+func (v *Viewer) ask(env *ahp.Envelope) {
+	w := &waiter{viewer: v, id: bytes.Clone(env.ID)}
+	var top []byte
+	if isTop(env) {
+		top = env.Channel
+	}
+	v.in.ask(string(env.Method), compact(env.Params), top, w)
+}
+
+// compact returns raw JSON without space between, so that the same looks the same.
+func compact(raw []byte) []byte {
+	var b bytes.Buffer
+	if raw == nil || json.Compact(&b, raw) != nil {
+		return nil
+	}
+	return b.Bytes()
+}
+
+// ask puts a viewer to those who ask the same.
+func (a *audience) ask(method string, params, channel []byte, w *waiter) {
+	name, _ := json.Marshal(method) // never fails
+	request := append([]byte(`"method":`), name...)
+	if params != nil {
+		request = append(append(request, `,"params":`...), params...)
+	}
+	request = append(request, '}')
+	if channel != nil {
+		request = ahp.AppendChannel(request, channel)
+	}
+	key := string(request)
+	q := a.questions[key]
+	if q == nil {
+		q = &question{key: key, request: request, rested: true}
+		if w.seat != nil {
+			q.feed = w.seat.feed
+		}
+		a.questions[key] = q
+	}
+	w.viewer.asked++
+	q.waiting = append(q.waiting, w)
+	if q.feed != nil {
+		q.feed.asked++
+		w.seat.asks++
+	}
+	a.turn(q)
+}
+
+// turn asks a question if it is to be asked now, and forgets it if it is over.
+func (a *audience) turn(q *question) {
+	switch {
+	case q.asked, q.inLine, !q.rested:
+	case len(q.waiting) == 0:
+		delete(a.questions, q.key)
+	case len(a.underWay) >= maxUnderWay:
+		q.inLine = true
+		a.line = append(a.line, q)
+	default:
+		a.lastID++
+		a.underWay[a.lastID] = q
+		q.asked, q.rested = true, false
+		q.flying, q.waiting = q.waiting, nil
+		for _, w := range q.flying {
+			if w.seat != nil {
+				w.seat.asked++
+				w.viewer.flying++
+			}
+		}
+		q.rest = time.AfterFunc(spacing, func() { a.rested(q) })
+		id := strconv.AppendInt([]byte(`{"jsonrpc":"2.0","id":`), a.lastID, 10)
+		a.send(append(append(id, ','), q.request...))
+	}
+}
+
+// rested lets a question be asked again.
+func (a *audience) rested(q *question) {
+	a.hall.mu.Lock()
+	defer a.hall.mu.Unlock()
+	if !a.ended {
+		q.rested = true
+		a.turn(q)
+	}
+}
+
+// An answer is what the host says to a question, for several viewers: encoded once.
+type answer struct {
+	hall     *Hall
+	env      ahp.Envelope
+	rest     routing.Frame // of the whole answer, behind its id
+	snapshot []byte        // raw; nil: there is none
+	shown    routing.Frame // the snapshot, as a piece
+	seq      int64         // of the snapshot
+}
+
+// answered takes an answer of the host's.
+func (a *audience) answered(env *ahp.Envelope) {
+	id, err := strconv.ParseInt(string(env.ID), 10, 64)
+	if err == nil && id == greetID && a.base == nil {
+		a.greeted(env)
+		return
+	}
+	q := a.underWay[id]
+	if err != nil || q == nil {
+		return
+	}
+	delete(a.underWay, id)
+	flying := q.flying
+	q.flying, q.asked = nil, false
+	ans := a.understand(q, *env)
+	for _, w := range flying {
+		a.answerOne(w, ans)
+	}
+	if q.feed != nil {
+		q.feed.asked -= len(flying)
+		a.leaveFeed(q.feed)
+	}
+	a.turn(q)
+	for len(a.line) > 0 && len(a.underWay) < maxUnderWay {
+		next := a.line[0]
+		a.line = a.line[1:]
+		next.inLine = false
+		a.turn(next)
+	}
+}
+
+// understand reads an answer, and what it says of a channel.
+func (a *audience) understand(q *question, env ahp.Envelope) *answer {
+	ans := &answer{hall: a.hall, env: env}
+	if q.feed == nil || env.Error != nil {
+		return ans
+	}
+	q.feed.open = true
+	if m, ok := ahp.MemberOf(env.Result, "snapshot"); ok && ahp.IsObject(m.Raw) {
+		ans.snapshot = m.Raw
+		from, _ := ahp.MemberOf(m.Raw, "fromSeq")
+		ans.seq = seqOf(from.Raw)
+		a.seq = max(a.seq, ans.seq)
+	}
+	return ans
+}
+
+// seqOf reads a serverSeq, 0 for what is none.
+func seqOf(raw []byte) int64 {
+	seq, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return seq
+}
+
+// answerOne gives a viewer its answer.
+func (a *audience) answerOne(w *waiter, ans *answer) {
+	v, s := w.viewer, w.seat
+	if s != nil {
+		s.asks--
+		s.asked--
+		v.flying--
+	}
+	if v.in != a {
+		return // it has gone
+	}
+	v.asked--
+	switch {
+	case s == nil || s.index < 0: // or it has unsubscribed since
+	case ans.env.Error == nil:
+		s.taken, s.floor, s.at = true, ans.seq, a.at
+	case !s.taken && s.asks == 0:
+		a.rise(s)
+	}
+	switch {
+	case w.greet != nil:
+		w.greet.part(w.place, ans)
+	case s != nil:
+		ans.to(w, v.push) // before what is held
+	default:
+		ans.to(w, func(f routing.Frame) { v.deliver(&item{frame: f}) })
+	}
+	v.release()
+}
+
+// to sends an answer: the beginning with the viewer's id, and the rest, which is the
+// same for all.
+func (ans *answer) to(w *waiter, push func(routing.Frame)) {
+	head := append(append([]byte(`{"jsonrpc":"2.0","id":`), w.id...), ',')
+	push(routing.Frame{Data: ans.hall.cfg.Encode(head, true, false, false)})
+	if ans.rest.Data == nil {
+		body, name := ans.env.Result, `"result":`
+		if body == nil {
+			body, name = ans.env.Error, `"error":`
+		}
+		rest := append(append([]byte(name), body...), '}')
+		if ans.env.Channel != nil {
+			rest = ahp.AppendChannel(rest, ans.env.Channel)
+		}
+		ans.rest = shared(ans.hall.cfg.Encode(rest, false, true, false), 1)
+	}
+	push(ans.rest)
+}
+
+// shared returns output as a frame for several.
+func shared(data []byte, messages int) routing.Frame {
+	return routing.Frame{Data: data, Messages: messages, Shared: &routing.Shared{Size: len(data)}}
+}

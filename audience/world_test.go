@@ -1,0 +1,314 @@
+package audience
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+// A world is a hall, and a host that does what the test says.
+type world struct {
+	*testing.T
+	hall   *Hall
+	cancel context.CancelFunc
+	wait   sync.WaitGroup
+
+	mu     sync.Mutex
+	hosts  []*hostEnd
+	queued int
+	kept   int
+}
+
+// inWorld runs a test in fake time.
+func inWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		w := &world{T: t, cancel: cancel}
+		w.hall = New(Config{
+			Open: w.open, Encode: encode, Decode: decode, Life: ctx,
+			Spawn:  func(f func()) bool { w.wait.Go(f); return true },
+			Queued: func(n int) { w.count(&w.queued, n) },
+			Kept:   func(n int) { w.count(&w.kept, n) },
+		})
+		defer func() {
+			for _, h := range w.all() {
+				h.client.Closed(ahp.CloseResync, "over")
+			}
+			cancel()
+			synctest.Wait()
+			w.wait.Wait()
+			if audiences, viewers := w.hall.Stats(); audiences != 0 || viewers != 0 || w.kept != 0 {
+				w.Errorf("when all is over there are %d audiences, %d viewers and %d bytes; want none", audiences, viewers, w.kept)
+			}
+		}()
+		test(w)
+	})
+}
+
+func (w *world) count(what *int, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	*what += n
+}
+
+func (w *world) all() []*hostEnd {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.hosts)
+}
+
+// A piece is encoded as its length and two flags before it: no WebSocket is needed.
+func encode(piece []byte, first, last, _ bool) []byte {
+	return fmt.Appendf(nil, "%08d%t,%t;%s", len(piece), first, last, piece)
+}
+
+func decode(encoded []byte, piece func(payload, whole []byte, first, last, binary bool)) {
+	for len(encoded) > 0 {
+		var n int
+		_, _ = fmt.Sscanf(string(encoded[:8]), "%d", &n)
+		flags, _, _ := strings.Cut(string(encoded[8:]), ";")
+		first, last, _ := strings.Cut(flags, ",")
+		end := 8 + len(flags) + 1 + n
+		piece(encoded[end-n:end:end], encoded[:end], first == "true", last == "true", false)
+		encoded = encoded[end:]
+	}
+}
+
+// A hostEnd is an audience's connection, at the host.
+type hostEnd struct {
+	open   routing.Open
+	client routing.ClientConn
+	answer func(h *hostEnd, id, method, channel string, params json.RawMessage) // to a request
+
+	mu     sync.Mutex
+	got    []string
+	credit int
+	closed bool
+}
+
+func (w *world) open(open routing.Open, client routing.ClientConn) (Upstream, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := &hostEnd{open: open, client: client}
+	w.hosts = append(w.hosts, h)
+	return h, nil
+}
+
+// Send implements [Upstream].
+func (h *hostEnd) Send(_ context.Context, message []byte) error {
+	h.mu.Lock()
+	h.got = append(h.got, string(message))
+	answer := h.answer
+	h.mu.Unlock()
+	if env, err := ahp.Peek(message); answer != nil && err == nil && env.Kind == ahp.Request {
+		answer(h, string(env.ID), string(env.Method), string(env.Channel), env.Params)
+	}
+	return nil
+}
+
+// Written implements [Upstream].
+func (h *hostEnd) Written(credit int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.credit += credit
+}
+
+// Close implements [Upstream].
+func (h *hostEnd) Close(ahp.CloseCode, string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+}
+
+// say sends messages to the audience, in one frame.
+func (h *hostEnd) say(messages ...string) {
+	var data []byte
+	for _, m := range messages {
+		data = append(data, encode([]byte(m), true, true, false)...)
+	}
+	h.client.Deliver([]routing.Frame{{Data: data, Messages: len(messages), Credit: len(data)}})
+}
+
+// messages returns what has come so far, and forgets it.
+func (h *hostEnd) messages() []string {
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	got := h.got
+	h.got = nil
+	return got
+}
+
+// hostConn is the n-th connection to the host.
+func (w *world) hostConn(n int) *hostEnd {
+	w.Helper()
+	synctest.Wait()
+	hosts := w.all()
+	if len(hosts) <= n {
+		w.Fatalf("there are %d connections at the host; want %d", len(hosts), n+1)
+	}
+	return hosts[n]
+}
+
+func (h *hostEnd) isClosed() bool {
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.closed
+}
+
+// paid is how much credit was given back.
+func (h *hostEnd) paid() int {
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.credit
+}
+
+// A clientEnd is a viewer, as it hears.
+type clientEnd struct {
+	w *world
+	v *Viewer
+
+	mu     sync.Mutex
+	got    []string
+	piece  []byte
+	events []routing.Event
+	closed []ahp.CloseCode
+}
+
+// enter has somebody come.
+func (w *world) enter(name string, open routing.Open) *clientEnd {
+	c := &clientEnd{w: w}
+	c.v = w.hall.Enter(name, open, c)
+	return c
+}
+
+var look = routing.Open{Access: "read", Channels: []string{"mock:/1"}}
+
+// begun has somebody come who says initialize, while the host answers by itself.
+func (w *world) begun(clientID string, channels ...string) *clientEnd {
+	c := w.enter("link", look)
+	c.send(hello(clientID, channels...))
+	return c
+}
+
+func hello(clientID string, channels ...string) string {
+	list, _ := json.Marshal(append([]string{}, channels...))
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":["1.0.0"],"capabilities":{"canvas":{}},"initialSubscriptions":%s}}`, clientID, list)
+}
+
+// Event implements [routing.ClientConn].
+func (c *clientEnd) Event(e routing.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, e)
+}
+
+// Deliver implements [routing.ClientConn].
+func (c *clientEnd) Deliver(frames []routing.Frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range frames {
+		n := 0
+		decode(f.Data, func(payload, _ []byte, first, last, _ bool) {
+			if first != (len(c.piece) == 0) {
+				c.w.Errorf("a piece that is first: %t, behind %q", first, c.piece)
+			}
+			if c.piece = append(c.piece, payload...); last {
+				c.got = append(c.got, string(c.piece))
+				c.piece = nil
+				n++
+			}
+		})
+		if n != f.Messages {
+			c.w.Errorf("a frame has %d messages and says %d", n, f.Messages)
+		}
+	}
+}
+
+// Closed implements [routing.ClientConn].
+func (c *clientEnd) Closed(code ahp.CloseCode, _ string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = append(c.closed, code)
+}
+
+// closes returns how the viewer was closed: once at most.
+func (c *clientEnd) closes() []ahp.CloseCode {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+func (c *clientEnd) send(message string) {
+	c.w.Helper()
+	if err := c.v.Send(context.Background(), []byte(message)); err != nil {
+		c.w.Errorf("send %s: %v", message, err)
+	}
+}
+
+// ask sends a request.
+func (c *clientEnd) ask(id any, method, params string) {
+	c.w.Helper()
+	raw, _ := json.Marshal(id)
+	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, raw, method, params))
+}
+
+// messages returns what has come so far, and forgets it.
+func (c *clientEnd) messages() []string {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	got := c.got
+	c.got = nil
+	return got
+}
+
+// want fails unless just that has come.
+func (c *clientEnd) want(want ...string) {
+	c.w.Helper()
+	if got := c.messages(); !slices.Equal(got, want) {
+		c.w.Errorf("the viewer got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+// action is one of the host's.
+func action(channel string, seq int) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"action":{"type":"chat/delta"},"serverSeq":%d}}`, channel, seq)
+}
+
+// snapshot is of a channel.
+func snapshot(channel string, seq int) string {
+	return fmt.Sprintf(`{"resource":%q,"state":{"n":%d},"fromSeq":%d}`, channel, seq, seq)
+}
+
+func result(id any, result string) string {
+	raw, _ := json.Marshal(id)
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, raw, result)
+}
+
+// greets is how a host answers initialize.
+const greets = `{"protocolVersion":"1.0.0","serverSeq":5,"snapshots":[],"serverInfo":{"name":"x"},"later":[1, 2]}`
+
+// greeted is how an audience answers it.
+func greeted(seq int, snapshots ...string) string {
+	return result("hello", fmt.Sprintf(`{"protocolVersion":"1.0.0","serverInfo":{"name":"x"},"later":[1, 2],"serverSeq":%d,"snapshots":[%s]}`, seq, strings.Join(snapshots, ",")))
+}
+
+// spaced waits until the same may be asked again.
+func spaced() {
+	time.Sleep(spacing)
+	synctest.Wait()
+}

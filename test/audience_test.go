@@ -1,0 +1,100 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/auth"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// TestAudience: viewers who come by one link, while the agent speaks, are one client to the host.
+// Each has a snapshot, and then byte for byte what the host says of the chat from there on.
+func TestAudience(t *testing.T) {
+	t.Parallel()
+	const viewers, actions = 12, 200
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	vars := flowVars("demo", "00000000")
+	driver := join(t, throughRelay(t, s), "driver", vars)
+	create(t, driver, vars)
+	watch(t, driver, vars)
+	token, err := s.Token(func(c *auth.Client) {
+		c.Subject, c.Access, c.Channels, c.Audience = "link-1", auth.AccessRead, []string{vars["session"]}, "link-1"
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, driver, vars["chat"], 1, fmt.Sprintf("stream %d 2 100", actions))
+	var all []*refclient.Client
+	var from []int64
+	for i := range viewers {
+		c := dialWith(t, s, token, refclient.Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		answer, err := c.Initialize(ctx, refclient.InitializeParams{
+			ClientID: fmt.Sprintf("viewer-%d", i), ProtocolVersions: []string{"0.9.0"}, InitialSubscriptions: []string{"ahp-root://", vars["session"]},
+		})
+		if err != nil || len(answer.Snapshots) != 2 {
+			t.Fatalf("initialize: %d snapshots, %v", len(answer.Snapshots), err)
+		}
+		snapshot, err := c.Subscribe(ctx, vars["chat"])
+		cancel()
+		if err != nil || snapshot == nil {
+			t.Fatalf("subscribe: %v", err)
+		}
+		all, from = append(all, c), append(from, snapshot.FromSeq)
+	}
+	awaitDeltas(t, []*refclient.Client{driver}, actions)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if _, err := driver.WaitFor(ctx, refclient.IsAction(vars["chat"], "chat/turnComplete")); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range all {
+		want := chatActions(driver, vars["chat"], from[i])
+		n := 0
+		for range want {
+			_, seen, err := c.WaitAfter(ctx, n, func(frame []byte) bool { return onChat(frame, vars["chat"], 0) })
+			if err != nil {
+				t.Fatalf("viewer %d: %v", i, err)
+			}
+			n = seen
+		}
+		wantSameFrames(t, fmt.Sprint("viewer ", i), chatActions(c, vars["chat"], 0), want)
+	}
+	conns := s.Tap.Conns()
+	if len(conns) != 2 {
+		t.Errorf("the host has %d connections; want the driver's and the audience's", len(conns))
+	}
+	asked := bytes.Join(conns[1].ToHost(), []byte("\n"))
+	if strings.Contains(string(asked), "viewer-") {
+		t.Errorf("the host is told of a viewer:\n%s", asked)
+	}
+
+	// Nobody in an audience changes anything, or sees another session.
+	if _, err := all[0].Call(ctx, "createSession", map[string]any{"channel": "demo:/x", "provider": "demo"}); err == nil || !strings.Contains(err.Error(), "-32009") {
+		t.Errorf("createSession: %v", err)
+	}
+	if _, err := all[0].Subscribe(ctx, "demo:/another"); err == nil || !strings.Contains(err.Error(), "-32009") {
+		t.Errorf("subscribe to another session: %v", err)
+	}
+}
+
+// chatActions returns a client's actions of a chat, with serverSeq above from.
+func chatActions(c *refclient.Client, chat string, from int64) (list [][]byte) {
+	for _, frame := range c.Frames() {
+		if onChat(frame, chat, from) {
+			list = append(list, frame)
+		}
+	}
+	return list
+}
+
+func onChat(frame []byte, chat string, from int64) bool {
+	a, ok := refclient.ReadAction(frame)
+	return ok && a.Channel == chat && a.ServerSeq > from
+}
