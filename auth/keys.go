@@ -21,6 +21,7 @@ type Keys struct {
 	tokenID   string // kid of what token signs
 	challenge []byte // MAC key of challenges
 	canvases  []byte // MAC key of canvases' names
+	signIns   []byte // MAC key of sign-ins at identity providers
 
 	tenants []byte // secret from which the keys of tenants' accounts are derived
 
@@ -43,6 +44,10 @@ func newKeys(token ed25519.PrivateKey, nk map[string]natsKey) (*Keys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("derive the key of canvases' names: %w", err)
 	}
+	signIns, err := hkdf.Key(sha256.New, token.Seed(), nil, "ahp-relay sign-in v1", sha256.Size)
+	if err != nil {
+		return nil, fmt.Errorf("derive the key of sign-ins: %w", err)
+	}
 	tenants, err := rawSeed(nk[accountFile])
 	if err != nil {
 		return nil, fmt.Errorf("derive the tenants' secret: %w", err)
@@ -52,6 +57,7 @@ func newKeys(token ed25519.PrivateKey, nk map[string]natsKey) (*Keys, error) {
 		tokenID:   thumbprint(token.Public().(ed25519.PublicKey)),
 		challenge: challenge,
 		canvases:  canvases,
+		signIns:   signIns,
 		tenants:   tenants,
 		operator:  nk[operatorFile],
 		system:    nk[systemFile],

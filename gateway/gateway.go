@@ -16,6 +16,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/auth/oidc"
 	"ahprelay/link"
 	"ahprelay/notice"
 	"ahprelay/notify"
@@ -35,6 +36,9 @@ type Config struct {
 	// Issuers verify the tokens of other issuers, by their iss: see package
 	// oidc. They outlive the Server. Default: none.
 	Issuers map[string]auth.Verifier
+
+	// SignIn are identity providers where people sign in with a browser. Default: none.
+	SignIn []*oidc.SignIn
 
 	// People knows who has devices, which get tokens for their keys. Default: nobody.
 	People *people.Desk
@@ -277,6 +281,9 @@ func newServer(cfg Config, origin canvasOrigin, lookup func(tenant, host string)
 	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
 	s.hosts.budget = s.budget
 	s.reports = newReports(s.cfg.Log)
+	if cfg.People != nil {
+		cfg.People.Removed = s.isRemoved
+	}
 	s.proofs, s.codes, s.asks = newProofs(), newBuckets(codeEvery, codesAtOnce), newBuckets(askEvery, asksAtOnce)
 	s.hosts.reports = s.reports
 	s.canvases = newCanvases(origin, s)

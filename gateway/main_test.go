@@ -6,6 +6,11 @@ import (
 	"go.uber.org/goleak"
 
 	_ "ahprelay/test/fixedseed"
+	"ahprelay/test/idp"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if !idp.Main() {
+		goleak.VerifyTestMain(m)
+	}
+}

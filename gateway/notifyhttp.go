@@ -181,7 +181,10 @@ func (s *Server) standing(who auth.Client) (auth.Client, bool) {
 	if err != nil || person.Tenant != who.Tenant || person.Subject != who.Subject {
 		return who, false
 	}
-	now := person.Client()
+	now, _, err := s.allowed(person)
+	if err != nil {
+		return who, false
+	}
 	now.ID, now.Device, now.Key, now.IssuedAt = who.ID, who.Device, who.Key, who.IssuedAt
 	return now, true
 }

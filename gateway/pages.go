@@ -14,7 +14,7 @@ var pageFiles embed.FS
 // pagePolicy lets the pages run their own script and style, and talk to this relay.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// pagesHandler serves the pages where people sign in (/setup) and see to devices
+// pagesHandler serves the pages where people sign in (/setup, /signin) and see to devices
 // (/device), and what these consist of (/pages/…).
 func pagesHandler() http.Handler {
 	files, err := fs.Sub(pageFiles, "pages")
@@ -31,6 +31,8 @@ func pagesHandler() http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-cache")
 		switch r.URL.Path {
+		case "/signin":
+			http.ServeFileFS(w, r, files, "device.html")
 		case "/setup", "/device":
 			http.ServeFileFS(w, r, files, r.URL.Path[1:]+".html")
 		default:

@@ -110,10 +110,12 @@ func (s *Server) peopleRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/invites", s.person(s.serveInvite))
 	mux.HandleFunc("POST /api/tokens", s.person(s.serveMakeToken))
 	mux.HandleFunc("POST /operator/invites", s.operator(s.serveOperatorInvite))
+	s.signInRoutes(mux)
 	s.shareRoutes(mux)
 	pages := pagesHandler()
 	mux.Handle("GET /setup", pages)
 	mux.Handle("GET /device", pages)
+	mux.Handle("GET /signin", pages)
 	mux.Handle("GET /pages/", pages)
 }
 
@@ -134,6 +136,9 @@ var oauthErrors = []struct {
 	{people.ErrGone, "expired_token", http.StatusBadRequest},
 	{people.ErrTooMany, "temporarily_unavailable", http.StatusServiceUnavailable},
 	{people.ErrFull, "temporarily_unavailable", http.StatusServiceUnavailable},
+	{errSignInAgain, "login_required", http.StatusBadRequest},
+	{errTokenNotMade, "server_error", http.StatusInternalServerError},
+	{errProviderAway, "temporarily_unavailable", http.StatusServiceUnavailable},
 	{people.ErrAway, "temporarily_unavailable", http.StatusServiceUnavailable},
 }
 
@@ -145,7 +150,7 @@ func (s *Server) refuseGrant(w http.ResponseWriter, r *http.Request, err error) 
 			name, status = one.name, one.status
 		}
 	}
-	quiet := errors.Is(err, people.ErrPending) || errors.Is(err, people.ErrAway) || errors.Is(err, people.ErrSlowDown) || s.wantsProof(w, err)
+	quiet := errors.Is(err, people.ErrPending) || errors.Is(err, people.ErrAway) || errors.Is(err, errProviderAway) || errors.Is(err, people.ErrSlowDown) || s.wantsProof(w, err)
 	if !quiet {
 		if over := s.limits.failed(s.address(r)); over != nil {
 			s.tooMany(w, over, auditLine{Address: s.address(r)})
@@ -176,17 +181,22 @@ func (s *Server) serveSetup(w http.ResponseWriter, r *http.Request) {
 	s.giveAccess(w, r, device.ID, key)
 }
 
+// errTokenNotMade reports that something is wrong here, and not with the device.
+var errTokenNotMade = errors.New("the relay cannot make a token; see its log")
+
 // giveAccess answers with a token for a device that has proved its key.
 func (s *Server) giveAccess(w http.ResponseWriter, r *http.Request, id, key string) {
 	device, person, err := s.cfg.People.Device(id)
-	if err == nil && s.isRemoved(device) {
-		err = people.ErrNone
-	}
 	switch {
 	case errors.Is(err, people.ErrNone):
 		err = errors.New("no such device: it was removed; be let in anew")
 	case err == nil && device.Key != key:
 		err = errOtherKey
+	}
+	var who auth.Client
+	var until time.Time
+	if err == nil {
+		who, until, err = s.allowed(person)
 	}
 	if err != nil {
 		s.refuseGrant(w, r, err)
@@ -196,32 +206,45 @@ func (s *Server) giveAccess(w http.ResponseWriter, r *http.Request, id, key stri
 	if err := s.cfg.People.Seen(id, s.address(r)); err != nil {
 		s.cfg.Log.Warn("it could not be noted when a device was here", "device", id, "error", err)
 	}
-	who := person.Client()
 	who.Device, who.Key, who.Expires = device.ID, device.Key, time.Now().Add(people.AccessTTL)
+	if !until.IsZero() && until.Before(who.Expires) {
+		who.Expires = until
+	}
 	token, err := s.cfg.Keys.IssueClient(who)
 	if err != nil {
 		s.cfg.Log.Error("no token could be made", "device", id, "error", err)
-		s.refuseGrant(w, r, errors.New("the relay cannot make a token; see its log"))
+		s.refuseGrant(w, r, errTokenNotMade)
 		return
 	}
 	w.Header().Set("DPoP-Nonce", s.cfg.Keys.NewChallenge())
-	writeJSON(w, http.StatusOK, Access{token, "DPoP", int(people.AccessTTL.Seconds()), device.ID, device.Tenant, device.Subject, person.Access.Level(), person.Hosts})
+	writeJSON(w, http.StatusOK, Access{token, "DPoP", int(time.Until(who.Expires).Round(time.Second).Seconds()), device.ID, device.Tenant, device.Subject, who.Access.Level(), who.Hosts})
 }
 
-// isRemoved reports whether a device was removed whose record is there all the same: a relay
-// knew it that was away, or the store was.
+// isRemoved reports whether a device was removed, or its person revoked since it came in: the
+// record may be there all the same.
 func (s *Server) isRemoved(device people.Device) bool {
-	return s.revoked.Revoked(time.Now(), auth.RevocationKey{Token: device.ID})
+	who := auth.Client{ID: device.ID, Tenant: device.Tenant, Subject: device.Subject}
+	return s.revoked.Revoked(device.Added, who.Keys()...)
+}
+
+// mayAsk counts who asks to be let in, by address, and answers if there were too many.
+func (s *Server) mayAsk(w http.ResponseWriter, r *http.Request) bool {
+	group := addressGroup(s.address(r))
+	if group == "" {
+		return true
+	}
+	wait := s.asks.take(group)
+	if wait > 0 {
+		s.tooMany(w, &overLimit{"requests to be let in, from this address", asksAtOnce, wait}, auditLine{Address: s.address(r)})
+	}
+	return wait == 0
 }
 
 // serveAsk takes a request to be let in.
 func (s *Server) serveAsk(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxProof)
-	if group := addressGroup(s.address(r)); group != "" {
-		if wait := s.asks.take(group); wait > 0 {
-			s.tooMany(w, &overLimit{"requests to be let in, from this address", asksAtOnce, wait}, auditLine{Address: s.address(r)})
-			return
-		}
+	if !s.mayAsk(w, r) {
+		return
 	}
 	ask := people.Request{
 		Kind: people.Kind(r.PostFormValue("kind")), Name: r.PostFormValue("name"), Machine: r.PostFormValue("machine"),
@@ -339,7 +362,7 @@ func (s *Server) person(serve personHandler) http.HandlerFunc {
 		r.Body = http.MaxBytesReader(w, r.Body, maxOperator)
 		serve(w, r, people.Person{
 			Tenant: client.Tenant, Subject: client.Subject, Access: client.Access, Hosts: client.Hosts,
-			Channels: client.Channels, Methods: client.Methods, Files: client.Files,
+			Channels: client.Channels, Methods: client.Methods, Files: client.Files, Reverse: client.Reverse, Most: client.MaxConnections,
 		}, client.Device)
 	}
 }

@@ -115,6 +115,14 @@ func (p *phone) refused(want int, why, method, path string, body any) {
 	}
 }
 
+// denied is a request for a token that gets none, and says why.
+func (p *phone) denied(want int, why, method, path string, body any) {
+	p.Helper()
+	if status, said := p.ask(method, path, "", body, nil); status != want || !strings.Contains(said, why) {
+		p.Errorf("%s %s: %d %s; want %d, %q", method, path, status, said, want, why)
+	}
+}
+
 // renew gets a token.
 func (p *phone) renew() (status int, said string) {
 	p.Helper()

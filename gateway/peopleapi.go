@@ -37,7 +37,6 @@ func (s *Server) serveDevices(w http.ResponseWriter, _ *http.Request, who people
 		s.failed(w, err)
 		return
 	}
-	list = slices.DeleteFunc(list, s.isRemoved)
 	writeJSON(w, http.StatusOK, map[string]any{"devices": append([]people.Device{}, list...)})
 }
 
@@ -209,7 +208,7 @@ func (s *Server) serveInvite(w http.ResponseWriter, r *http.Request, who people.
 func (s *Server) isThere(person people.Person) bool {
 	for _, p := range s.peopleOf(person.Tenant) {
 		if p.Subject == person.Subject {
-			return p.Access != person.Access || !slices.Equal(p.Hosts, person.Hosts) || !slices.Equal(p.Channels, person.Channels) || !slices.Equal(p.Methods, person.Methods)
+			return p.Issuer != "" || p.Access != person.Access || !slices.Equal(p.Hosts, person.Hosts) || !slices.Equal(p.Channels, person.Channels) || !slices.Equal(p.Methods, person.Methods)
 		}
 	}
 	return false
@@ -283,7 +282,7 @@ func (s *Server) serveMakeToken(w http.ResponseWriter, r *http.Request, who peop
 	case ttl < 0 || ttl > maxTokenTTL:
 		err = fmt.Errorf("seconds are %d; want 1 to %d", ask.Seconds, int(maxTokenTTL.Seconds()))
 	}
-	client.Device, client.Expires = device, time.Now().Add(ttl)
+	client.Device, client.Expires = device, s.atMost(time.Now().Add(ttl), device)
 	var token, id string
 	if err == nil {
 		token, err = s.cfg.Keys.IssueClient(client)

@@ -100,6 +100,7 @@ func (s *Server) serveMakeShare(w http.ResponseWriter, r *http.Request, who peop
 		return
 	}
 	client, err := ask.client(who, device)
+	client.Expires = s.atMost(client.Expires, device)
 	var token string
 	if err == nil {
 		token, err = s.cfg.Keys.IssueClient(client)

@@ -56,12 +56,29 @@ type Person struct {
 	Channels []string    `json:"channels,omitempty"`
 	Methods  []string    `json:"methods,omitempty"`
 	Files    bool        `json:"files,omitempty"`
+	Reverse  bool        `json:"reverse,omitempty"`
+	Most     int         `json:"maxConnections,omitempty"` // at a time; 0: as the relay is set
 	Added    time.Time   `json:"added"`
+
+	// Of who has come by an identity provider.
+	Name     string          `json:"name,omitempty"`   // as people call them
+	Issuer   string          `json:"issuer,omitempty"` // the provider
+	Claims   json.RawMessage `json:"claims,omitempty"` // what it has said that rules are about
+	SignedIn time.Time       `json:"signedIn,omitzero"`
 }
 
 // Client returns what a token of the person's allows.
 func (p *Person) Client() auth.Client {
-	return auth.Client{Tenant: p.Tenant, Subject: p.Subject, Access: p.Access, Hosts: p.Hosts, Channels: p.Channels, Methods: p.Methods, Files: p.Files}
+	return auth.Client{
+		Tenant: p.Tenant, Subject: p.Subject, Access: p.Access, Hosts: p.Hosts, Channels: p.Channels, Methods: p.Methods, Files: p.Files,
+		Reverse: p.Reverse, MaxConnections: p.Most,
+	}
+}
+
+// May has the person be allowed what a token allows, in its tenant.
+func (p *Person) May(c auth.Client) {
+	p.Tenant, p.Access, p.Hosts, p.Channels, p.Methods, p.Files = c.Tenant, c.Access, c.Hosts, c.Channels, c.Methods, c.Files
+	p.Reverse, p.Most = c.Reverse, c.MaxConnections
 }
 
 // Owns reports whether the person sees to who may use the tenant's hosts.
@@ -99,6 +116,10 @@ type Invite struct {
 
 // A Desk lets people and devices in. It is safe for concurrent use.
 type Desk struct {
+	// Removed reports a device whose tokens are revoked: it is out, whatever the store has, which may
+	// have been away. Set it before anything else uses the Desk. Default: none is.
+	Removed func(Device) bool
+
 	store Store
 	now   func() time.Time
 
@@ -108,7 +129,7 @@ type Desk struct {
 
 // NewDesk returns a Desk.
 func NewDesk(store Store) *Desk {
-	return &Desk{store: store, now: time.Now, polled: map[string]time.Time{}}
+	return &Desk{store: store, now: time.Now, polled: map[string]time.Time{}, Removed: func(Device) bool { return false }}
 }
 
 // Keys of records. What is secret, or of any length, is in them as a hash.
@@ -276,6 +297,28 @@ func (d *Desk) enter(invite *Invite, again bool) error {
 	})
 }
 
+// SignIn lets a device in of somebody who has signed in at an identity provider.
+func (d *Desk) SignIn(p Person, device Device) (Device, error) {
+	p.Name = Clean(p.Name)
+	if err := p.check(); err != nil {
+		return Device{}, err
+	}
+	err := update(d.store, personKey(p.Tenant, p.Subject), func(old *Person) (*Person, error) {
+		if p.Added = d.now().UTC(); old != nil {
+			p.Added = old.Added
+		}
+		if old != nil && old.Issuer != p.Issuer {
+			return nil, errors.New("somebody was invited by that name; who owns the relay removes them first")
+		}
+		return &p, nil
+	})
+	if err != nil {
+		return Device{}, err
+	}
+	device.Tenant, device.Subject = p.Tenant, p.Subject
+	return d.add(device)
+}
+
 // errByRemoved reports what a device has said yes to that is not in any more.
 var errByRemoved = errors.New("the device that let you in was removed")
 
@@ -284,8 +327,8 @@ func (d *Desk) stillIn(device string) error {
 	if device == "" {
 		return nil
 	}
-	_, err := get[Device](d.store, devicePrefix+device)
-	if errors.Is(err, ErrNone) {
+	by, err := get[Device](d.store, devicePrefix+device)
+	if errors.Is(err, ErrNone) || err == nil && d.Removed(by) {
 		return errByRemoved
 	}
 	return err
@@ -335,6 +378,9 @@ func (d *Desk) Device(id string) (Device, Person, error) {
 		return Device{}, Person{}, ErrNone
 	}
 	device, err := get[Device](d.store, devicePrefix+id)
+	if err == nil && d.Removed(device) {
+		err = ErrNone
+	}
 	if err != nil {
 		return Device{}, Person{}, err
 	}
@@ -363,7 +409,7 @@ func (d *Desk) Seen(id, place string) error {
 func (d *Desk) Devices(tenant, subject string) (list []Device, err error) {
 	found, err := all[Device](d.store, devicePrefix)
 	for _, one := range found {
-		if one.Tenant == tenant && (subject == "" || one.Subject == subject) {
+		if one.Tenant == tenant && (subject == "" || one.Subject == subject) && !d.Removed(one) {
 			list = append(list, one)
 		}
 	}

@@ -21,6 +21,12 @@ type Config struct {
 	Algorithms []string `yaml:"algorithms"` // of signatures; default RS256 and ES256
 	Types      []string `yaml:"types"`      // of tokens, as typ says; default JWT and at+jwt
 	Rules      []Rule   `yaml:"rules"`      // required; the first that fits counts
+
+	// For people who sign in in a browser.
+	ClientID         string   `yaml:"client-id"`          // the relay's at the provider, for the address …/signin; default: nobody signs in so
+	ClientSecretFile string   `yaml:"client-secret-file"` // default: the client is public
+	Scopes           []string `yaml:"scopes"`             // beside openid; default profile and email
+	Name             string   `yaml:"name"`               // that people know; default: the issuer
 }
 
 // A Rule says what tokens allow for which all conditions hold; without
@@ -68,6 +74,9 @@ func (c Config) withDefaults() Config {
 	if len(c.Types) == 0 {
 		c.Types = []string{"JWT", "at+jwt"}
 	}
+	if c.Scopes == nil {
+		c.Scopes = []string{"profile", "email"}
+	}
 	c.Rules = slices.Clone(c.Rules)
 	for i := range c.Rules {
 		if c.Rules[i].Tenant == "" {
@@ -83,6 +92,9 @@ func (c *Config) check() error {
 	}
 	if c.Audience == "" {
 		return errors.New("no audience: without one, tokens made for others would be accepted")
+	}
+	if c.ClientID == "" && c.ClientSecretFile != "" {
+		return errors.New("client-secret-file without client-id")
 	}
 	for _, alg := range c.Algorithms {
 		if !slices.Contains(algorithms, alg) {

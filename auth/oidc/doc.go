@@ -38,5 +38,13 @@
 // are known stay good, for up to keepAge: a provider may be down for a day.
 // Keys that the provider names no more are forgotten at the next fetch.
 //
+// # Signing in
+//
+// A [SignIn] is for people in browsers: OpenID Connect's authorization code flow, with PKCE, by
+// go-oidc and x/oauth2. State, nonce and verifier follow from the relay's keys
+// ([auth.Keys.NewSignIn]) and are bound to the key of the device that begins: who is sent an address
+// that somebody else has begun with ends nowhere. Of the ID token those claims are kept that rules are
+// about, so a rule that is changed counts at once, and the provider may be away.
+//
 // Only public keys count: RSA from 2048 bits, P-256, P-384, P-521 and Ed25519.
 package oidc

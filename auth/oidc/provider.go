@@ -194,12 +194,11 @@ func (p *Provider) client(token string, claims jwt.MapClaims) (auth.Client, erro
 	}
 	i := slices.IndexFunc(p.cfg.Rules, func(r Rule) bool { return r.fits(claims) })
 	if i < 0 {
-		return auth.Client{}, errors.New("no rule of the relay's configuration is for it")
+		return auth.Client{}, ErrNoRule
 	}
 	rule := &p.cfg.Rules[i]
 	c := rule.client()
-	_, place, _ := strings.Cut(p.cfg.Issuer, "://")
-	c.Subject = sub + "@" + place
+	c.Subject = sub + "@" + place(p.cfg.Issuer)
 	if err := auth.CheckSubject(c.Subject); err != nil {
 		return auth.Client{}, err
 	}

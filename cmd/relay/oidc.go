@@ -48,6 +48,21 @@ func (i *issuers) read(r io.Reader) error {
 	return nil
 }
 
+// signIns returns where people sign in.
+func (i issuers) signIns() (list []*oidc.SignIn, err error) {
+	for _, cfg := range i {
+		if cfg.ClientID == "" {
+			continue
+		}
+		in, err := oidc.NewSignIn(cfg)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, in)
+	}
+	return list, nil
+}
+
 // verifiers returns what verifies the providers' tokens, and a function that
 // ends it.
 func (i issuers) verifiers(o oidc.Options) (map[string]auth.Verifier, func(), error) {

@@ -91,6 +91,9 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	}
 	defer endOthers()
 	cfg.Gateway.Issuers = others
+	if cfg.Gateway.SignIn, err = c.OIDC.signIns(); err != nil {
+		return err
+	}
 	relay, err := gateway.StartRelay(ctx, cfg)
 	if err != nil {
 		return err

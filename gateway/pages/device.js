@@ -1,4 +1,4 @@
-import { call, forget, newKeys, send, signIn, stored } from './keys.js';
+import { begin, begun, call, forget, newKeys, send, signIn, stored } from './keys.js';
 import { deviceName, make, qrCode, say } from './words.js';
 
 const at = (id) => document.getElementById(id);
@@ -18,13 +18,47 @@ function on(id, event, act) {
   });
 }
 
+/** Comes back from an identity provider: what it says is in the address, and goes from there. */
+async function comeBack() {
+  const said = new URLSearchParams(location.search);
+  history.replaceState(null, '', new URL('../device', import.meta.url));
+  if (said.has('error')) throw new Error(`The identity provider refuses: ${said.get('error_description') || said.get('error')}`);
+  const { keys, issuer } = (await begun()) ?? {};
+  if (!keys) throw new Error('This sign-in was not begun in this browser. Begin it here.');
+  await signIn(keys, await send(keys, 'POST', 'auth/code', { json: { issuer, state: said.get('state'), code: said.get('code'), name: deviceName() } }));
+}
+
+/** Shows where one can sign in. */
+async function showProviders() {
+  const { providers } = await (await fetch(new URL('../auth/providers', import.meta.url))).json();
+  at('providers').replaceChildren(...providers.map(({ issuer, name }) => {
+    const go = make('button', `Sign in with ${name}`, { type: 'submit' });
+    go.addEventListener('click', () => goToProvider(issuer));
+    return go;
+  }));
+  at('ask').type = providers.length ? 'button' : 'submit'; // what stands first is what most want
+}
+
+async function goToProvider(issuer) {
+  try {
+    const keys = (await stored())?.keys ?? (await newKeys());
+    const { url } = await send(keys, 'POST', 'auth/signin', { json: { issuer } });
+    await begin({ keys, issuer });
+    location.assign(url);
+  } catch (e) {
+    say(e.message, true);
+  }
+}
+
 async function start() {
+  if (location.pathname.endsWith('/signin') && location.search) await comeBack().catch((e) => say(e.message, true));
   const self = await stored();
   at('in').hidden = !self;
   at('out').hidden = Boolean(self);
   const id = location.hash.slice(1);
   try {
     if (!self) {
+      await showProviders();
       if (id === 'ask') await ask();
       return;
     }
@@ -34,8 +68,11 @@ async function start() {
     say(e.message, true);
     if (e.name === 'invalid_grant') { // it was removed
       await forget();
+    }
+    if (e.name === 'invalid_grant' || e.name === 'login_required') {
       at('in').hidden = true;
       at('out').hidden = false;
+      await showProviders();
     }
   }
 }

@@ -4,7 +4,7 @@
 
 const base = new URL('../', import.meta.url); // where the relay is
 
-/** In the database there is one record: {keys, device, tenant, subject}. */
+/** In the database there are two records: self is {keys, device, tenant, subject}, begun is {keys, issuer} while its user signs in elsewhere. */
 function database() {
   return new Promise((resolve, reject) => {
     const open = indexedDB.open('ahp-device', 1);
@@ -30,6 +30,8 @@ async function record(mode, act) {
 
 export const stored = () => record('readonly', (s) => s.get('self'));
 const store = (value) => record('readwrite', (s) => s.put(value, 'self'));
+export const begun = () => record('readonly', (s) => s.get('begun'));
+export const begin = (value) => record('readwrite', (s) => s.put(value, 'begun'));
 export const forget = () => record('readwrite', (s) => s.delete('self'));
 
 const bytes = (text) => new TextEncoder().encode(text);
@@ -95,6 +97,7 @@ function took(answer) {
 /** Signs this device in with what an answer of the relay says. */
 export async function signIn(keys, answer) {
   await store({ keys, device: answer.device, tenant: answer.tenant, subject: answer.subject });
+  await record('readwrite', (s) => s.delete('begun'));
   await navigator.storage?.persist?.();
   took(answer);
 }

@@ -6,6 +6,12 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"ahprelay/test/idp"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if !idp.Main() {
+		goleak.VerifyTestMain(m)
+	}
+}

@@ -4,6 +4,7 @@ package browser_test
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"ahprelay/gateway"
+	"ahprelay/test/idp"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
 )
@@ -49,7 +51,7 @@ func TestFirstPhone(t *testing.T) {
 	}
 
 	does("command: relay serve")
-	relay := s.bench.Process("", "relay", procs.RelayProgram, "serve", "--data-dir", s.file("data"), "--listen", "127.0.0.1:0", "--admin-listen", gateway.NoListener, "--drain", "1s")
+	relay := s.bench.Process("", "relay", procs.RelayProgram, "serve", "--data-dir", s.file("data"), "--listen", "127.0.0.1:0", "--admin-listen", gateway.NoListener, "--drain", "1s", "--oidc", providerFile(t, s))
 	link := ""
 	must(t, relay.Launch(t.Context(), func() error {
 		if found := regexp.MustCompile(`(http://\S+)/setup#\S+`).FindStringSubmatch(relay.Log()); found != nil {
@@ -106,6 +108,42 @@ func TestFirstPhone(t *testing.T) {
 		t.Errorf("%d commands and taps; want at most 6", steps)
 	}
 	secondDevice(t, p, s)
+	signsIn(t, s)
+}
+
+// providerFile configures an identity provider that runs beside the relay.
+func providerFile(t *testing.T, s *site) string {
+	t.Helper()
+	issuer, _ := idp.Start(t, "")
+	secret, file := s.file("secret"), s.file("oidc.yaml")
+	must(t, os.WriteFile(secret, []byte(idp.Secret), 0o600))
+	must(t, os.WriteFile(file, []byte("- issuer: "+issuer+"\n  audience: ahp\n  name: Example Inc\n  client-id: "+idp.ClientID+"\n  client-secret-file: "+secret+
+		"\n  rules:\n    - when: [{claim: groups, contains: dev}]\n      hosts: [\"*\"]\n      access: talk\n"), 0o600))
+	return file
+}
+
+// signsIn has somebody else sign in at the identity provider, and be sent away by it.
+func signsIn(t *testing.T, s *site) {
+	t.Helper()
+	p := newPage(t)
+	p.do(phone(), chromedp.Navigate(s.url+"/device"))
+	p.await("#providers button")
+	p.shot("people-signin")
+	p.click("#providers button")
+	p.await("#sub")
+	p.click("button") // without saying who
+	p.wants("#said", "The identity provider refuses")
+	p.click("#providers button")
+	p.await("#sub")
+	p.do(chromedp.SendKeys(chromedp.CSS("#sub"), "ann"), chromedp.SendKeys(chromedp.CSS("#group"), "dev"))
+	p.click("button")
+	p.wants("#who", "level talk")
+	p.wants("#hosts", hostName)
+	if at := eval[string](p, "location.href"); at != s.url+"/device" {
+		t.Errorf("what the identity provider said stays in the address %s", at)
+	}
+	p.do(chromedp.Reload())
+	p.wants("#who", "ann@")
 }
 
 // later is the text that a promise comes to.

@@ -1,0 +1,247 @@
+package oidc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	goidc "github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"ahprelay/auth"
+)
+
+// Bounds of signing in.
+const (
+	exchangeTimeout = 10 * time.Second
+	maxKept         = 4 << 10 // bytes of claims that are kept of a person
+)
+
+// A SignIn has people sign in at a provider in their browsers, with the authorization code flow
+// and PKCE. What they may do is what the rules say of their ID token's claims, at the time that it is
+// asked. It is safe for concurrent use.
+type SignIn struct {
+	cfg    Config
+	secret string
+	http   *http.Client
+
+	mu       sync.Mutex // guards the fields below
+	provider *goidc.Provider
+	fetched  time.Time
+}
+
+// An Identity is who has signed in.
+type Identity struct {
+	Subject string          // as in tokens of the provider
+	Name    string          // as people call them; "": the provider does not say
+	Claims  json.RawMessage // those that the rules are about
+	At      time.Time       // when the provider said so
+}
+
+// NewSignIn returns what signs in at a provider with a ClientID. It asks nobody yet.
+func NewSignIn(cfg Config) (*SignIn, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("oidc: %w", err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DisableKeepAlives = true // people sign in now and then
+	s := &SignIn{cfg: cfg, http: &http.Client{Transport: bounded{transport}, Timeout: exchangeTimeout}}
+	s.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if cfg.ClientSecretFile != "" {
+		secret, err := os.ReadFile(cfg.ClientSecretFile)
+		if err != nil {
+			return nil, fmt.Errorf("oidc: client-secret-file: %w", err)
+		}
+		s.secret = strings.TrimSpace(string(secret))
+	}
+	return s, nil
+}
+
+// Issuer names the provider.
+func (s *SignIn) Issuer() string { return s.cfg.Issuer }
+
+// Name is what the provider is called on the page.
+func (s *SignIn) Name() string {
+	if s.cfg.Name != "" {
+		return s.cfg.Name
+	}
+	return place(s.cfg.Issuer)
+}
+
+// URL is where a browser signs in, to come back to redirect.
+func (s *SignIn) URL(ctx context.Context, redirect string, in auth.SignIn) (string, error) {
+	ctx = goidc.ClientContext(ctx, s.http)
+	provider, err := s.discover(ctx)
+	if err != nil {
+		return "", err
+	}
+	return s.client(provider, redirect).AuthCodeURL(in.State, goidc.Nonce(in.Nonce), oauth2.S256ChallengeOption(in.Verifier)), nil
+}
+
+// Finish trades the code that the browser has brought back. An error wraps [auth.ErrIssuerAway] if
+// the provider cannot be asked.
+func (s *SignIn) Finish(ctx context.Context, redirect, code string, in auth.SignIn) (Identity, error) {
+	ctx = goidc.ClientContext(ctx, s.http)
+	provider, err := s.discover(ctx)
+	if err != nil {
+		return Identity{}, err
+	}
+	token, err := s.client(provider, redirect).Exchange(ctx, code, oauth2.VerifierOption(in.Verifier))
+	var refused *oauth2.RetrieveError
+	switch {
+	case errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError:
+		return Identity{}, fmt.Errorf("the identity provider does not take the code: %q", refused.ErrorCode)
+	case err != nil:
+		return Identity{}, fmt.Errorf("%w: %w", auth.ErrIssuerAway, err)
+	}
+	raw, _ := token.Extra("id_token").(string)
+	id, err := provider.VerifierContext(ctx, &goidc.Config{ClientID: s.cfg.ClientID, SupportedSigningAlgs: s.cfg.Algorithms}).Verify(ctx, raw)
+	if err != nil {
+		return Identity{}, errors.New("the identity provider's ID token is not good")
+	}
+	if id.Nonce != in.Nonce {
+		return Identity{}, errors.New("the identity provider's ID token is of another sign-in")
+	}
+	return s.identity(id)
+}
+
+// identity is who an ID token is of, if a rule is for them.
+func (s *SignIn) identity(id *goidc.IDToken) (Identity, error) {
+	var raw json.RawMessage
+	if err := id.Claims(&raw); err != nil {
+		return Identity{}, err
+	}
+	claims, err := readClaims(raw)
+	if err != nil {
+		return Identity{}, err
+	}
+	who := Identity{Subject: id.Subject + "@" + place(s.cfg.Issuer), At: id.IssuedAt.UTC().Truncate(time.Second)}
+	if id.Subject == "" || auth.CheckSubject(who.Subject) != nil {
+		return Identity{}, errors.New("sub is missing, too long, or cannot be printed")
+	}
+	for _, name := range []string{"name", "preferred_username", "email"} {
+		if text, _ := claims[name].(string); who.Name == "" {
+			who.Name = text
+		}
+	}
+	kept := map[string]any{}
+	for _, rule := range s.cfg.Rules {
+		for _, condition := range rule.When {
+			outer, _, _ := strings.Cut(condition.Claim, ".")
+			for _, name := range []string{condition.Claim, outer} {
+				if value, ok := claims[name]; ok {
+					kept[name] = value
+				}
+			}
+		}
+	}
+	if who.Claims, err = json.Marshal(kept); err != nil {
+		return Identity{}, err
+	}
+	if len(who.Claims) > maxKept {
+		return Identity{}, fmt.Errorf("the claims %s have more than %d bytes", strings.Join(slices.Sorted(maps.Keys(kept)), ", "), maxKept)
+	}
+	_, _, err = s.Allows(who.Claims, who.At)
+	return who, err
+}
+
+// Allows is what somebody may do by the rules, of whom these claims were kept, and until when,
+// zero for as long as they like.
+func (s *SignIn) Allows(claims json.RawMessage, at time.Time) (allowed auth.Client, until time.Time, err error) {
+	read, err := readClaims(claims)
+	if err != nil {
+		return auth.Client{}, until, err
+	}
+	i := slices.IndexFunc(s.cfg.Rules, func(r Rule) bool { return r.fits(read) })
+	if i < 0 {
+		return auth.Client{}, until, ErrNoRule
+	}
+	rule := &s.cfg.Rules[i]
+	if rule.MaxTTL > 0 {
+		until = at.Add(rule.MaxTTL)
+	}
+	return rule.client(), until, nil
+}
+
+// ErrNoRule reports somebody whom a provider knows and the relay's configuration does not.
+var ErrNoRule = errors.New("no rule of the relay's configuration is for it")
+
+func readClaims(raw []byte) (claims map[string]any, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber() // as conditions want
+	if err := d.Decode(&claims); err != nil {
+		return nil, fmt.Errorf("claims: %w", err)
+	}
+	return claims, nil
+}
+
+// place is an issuer without its scheme, as it stands in subjects.
+func place(issuer string) string {
+	_, place, _ := strings.Cut(issuer, "://")
+	return place
+}
+
+func (s *SignIn) client(provider *goidc.Provider, redirect string) *oauth2.Config {
+	return &oauth2.Config{
+		ClientID: s.cfg.ClientID, ClientSecret: s.secret, RedirectURL: redirect, Endpoint: provider.Endpoint(),
+		Scopes: append([]string{goidc.ScopeOpenID}, s.cfg.Scopes...),
+	}
+}
+
+// discover asks the provider where it is signed in, now and then.
+func (s *SignIn) discover(ctx context.Context) (*goidc.Provider, error) {
+	s.mu.Lock()
+	known, fresh := s.provider, time.Since(s.fetched) < refreshAge
+	s.mu.Unlock()
+	if known != nil && fresh {
+		return known, nil
+	}
+	provider, err := goidc.NewProvider(ctx, s.cfg.Issuer)
+	if err == nil {
+		err = s.checkEndpoints(provider.Endpoint())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", auth.ErrIssuerAway, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.provider, s.fetched = provider, time.Now()
+	return provider, nil
+}
+
+// checkEndpoints wants https, but on this very machine, as [checkIssuer] does.
+func (s *SignIn) checkEndpoints(e oauth2.Endpoint) error {
+	for _, text := range []string{e.AuthURL, e.TokenURL} {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" || !isSafe(u) || strings.HasPrefix(s.cfg.Issuer, "https:") && u.Scheme != "https" {
+			return errors.New("its discovery document names an endpoint without https")
+		}
+	}
+	return nil
+}
+
+// bounded is a transport whose answers have a bound.
+type bounded struct{ to http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := b.to.RoundTrip(r)
+	if err == nil {
+		response.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(response.Body, maxDocument), response.Body}
+	}
+	return response, err
+}

@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/auth/oidc"
+	"ahprelay/test/idp"
+)
+
+// rulesOf are those of a provider where a group of people may do something.
+func rulesOf(group string, access auth.Access) []oidc.Rule {
+	return []oidc.Rule{{When: []oidc.Condition{{Claim: "groups", Contains: group}}, Hosts: []string{"lap*"}, Access: access, MaxConnections: 3}}
+}
+
+// signInAt returns where people sign in at a provider of tests.
+func signInAt(t *testing.T, issuer string, rules []oidc.Rule) *oidc.SignIn {
+	t.Helper()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(idp.Secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in, err := oidc.NewSignIn(oidc.Config{Issuer: issuer, Audience: "ahp", ClientID: idp.ClientID, ClientSecretFile: secret, Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+// signIn is what a phone does to sign in at a provider: it returns what comes back.
+func (p *phone) signIn(issuer, sub, group string) (back map[string]string) {
+	p.Helper()
+	var at struct{ URL string }
+	if status, said := p.ask("POST", "/auth/signin", "", map[string]string{"issuer": issuer}, &at); status != http.StatusOK {
+		p.Fatalf("sign-in: %d %s", status, said)
+	}
+	came := idp.SignIn(p.T, at.URL, sub, group)
+	if want := p.relay.URL() + "/signin"; !strings.HasPrefix(came.String(), want+"?") {
+		p.Fatalf("the browser comes back to %s; want %s", came, want)
+	}
+	q := came.Query()
+	return map[string]string{"issuer": issuer, "state": q.Get("state"), "code": q.Get("code"), "name": sub + "'s phone"}
+}
+
+// TestSignIn: who signs in at an identity provider, a process of its own, has a device that may do what
+// the rules say, now and when they change, whether or not the provider is there; and what somebody else has
+// begun ends nowhere.
+func TestSignIn(t *testing.T) {
+	issuer, stop := idp.Start(t, "")
+	in := signInAt(t, issuer, rulesOf("dev", auth.AccessWrite))
+	relay, err := StartRelay(t.Context(), RelayConfig{
+		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener, Gateway: Config{SignIn: []*oidc.SignIn{in}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(relay.Close)
+
+	ann := newPhone(t, relay)
+	back := ann.signIn(issuer, "ann", "dev")
+	mallory := newPhone(t, relay)
+	mallory.denied(400, auth.ErrSignInOver.Error(), "POST", "/auth/code", back) // sent an address that ann has begun with, or the code
+	if status, said := ann.ask("POST", "/auth/code", "", back, &ann.in); status != http.StatusOK {
+		t.Fatalf("ann: %d %s", status, said)
+	}
+	place := strings.TrimPrefix(issuer, "http://")
+	if ann.in.Subject != "ann@"+place || ann.in.Level != "operate" || ann.in.Hosts[0] != "lap*" {
+		t.Errorf("ann got %+v", ann.in)
+	}
+	if who, err := relay.Keys().VerifyClient(ann.in.Token); err != nil || who.MaxConnections != 3 {
+		t.Errorf("ann's token is %+v, %v", who, err)
+	}
+	ann.denied(400, "does not take the code", "POST", "/auth/code", back) // a second time
+	for what, change := range map[string]map[string]string{
+		"another state":       {"state": back["state"][:20] + "x" + back["state"][21:]},
+		"no state":            {"state": ""},
+		"a state of no relay": {"state": strings.Repeat("A", len(back["state"]))},
+	} {
+		ask := map[string]string{"issuer": issuer, "code": back["code"], "state": change["state"]}
+		if status, said := ann.ask("POST", "/auth/code", "", ask, nil); status != 400 || !strings.Contains(said, auth.ErrSignInOver.Error()) {
+			t.Errorf("%s: %d %s", what, status, said)
+		}
+	}
+	ann.denied(400, errNoProvider.Error(), "POST", "/auth/signin", map[string]string{"issuer": "https://login.example.net"})
+	eve := newPhone(t, relay)
+	eve.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/code", eve.signIn(issuer, "eve", "guests"))
+
+	// Revoked by who runs the relay, a device is out.
+	bob := newPhone(t, relay)
+	if status, said := bob.ask("POST", "/auth/code", "", bob.signIn(issuer, "bob", "dev"), &bob.in); status != http.StatusOK {
+		t.Fatalf("bob: %d %s", status, said)
+	}
+	if err := relay.Revocations().Add(newRevocation(RevokeRequest{Tenant: "default", Subject: bob.in.Subject})); err != nil {
+		t.Fatal(err)
+	}
+	if status, said := bob.renew(); status != 400 || !strings.Contains(said, "removed") {
+		t.Errorf("a device of a subject that was revoked: %d %s", status, said)
+	}
+
+	begun := ann.signIn(issuer, "ann", "dev")
+	stop() // the provider is away
+	if status, said := ann.renew(); status != http.StatusOK {
+		t.Errorf("with the provider away a device gets %d %s", status, said)
+	}
+	ann.denied(503, errProviderAway.Error(), "POST", "/auth/code", begun)
+
+	// Rules that have changed count at once.
+	server := relay.server.Load()
+	set := func(rules []oidc.Rule) { server.cfg.SignIn = []*oidc.SignIn{signInAt(t, issuer, rules)} }
+	set(rulesOf("dev", auth.AccessRead))
+	if status, said := ann.renew(); status != http.StatusOK || ann.in.Level != "look" {
+		t.Errorf("by another rule ann gets %d %s", status, said)
+	}
+	set(rulesOf("boss", auth.AccessWrite))
+	ann.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/token", url.Values{"grant_type": {grantDevice}, "device": {ann.in.Device}})
+	short := rulesOf("dev", auth.AccessWrite)
+	short[0].MaxTTL = time.Hour
+	set(short)
+	_, person, err := relay.server.Load().cfg.People.Device(ann.in.Device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, until, err := server.allowed(person); err != nil || !until.Equal(person.SignedIn.Add(time.Hour)) {
+		t.Errorf("by a rule with max-ttl ann is in until %v, %v", until, err)
+	}
+	var made struct{ Expires time.Time }
+	if status, said := ann.renew(); status != http.StatusOK {
+		t.Fatalf("renew: %d %s", status, said)
+	}
+	if ann.do("POST", "/api/tokens", map[string]any{"seconds": 8 * 3600}, &made); made.Expires.After(person.SignedIn.Add(time.Hour)) {
+		t.Errorf("a token that ann makes is good until %v, ann until %v", made.Expires, person.SignedIn.Add(time.Hour))
+	}
+	person.SignedIn = time.Now().Add(-2 * time.Hour)
+	if _, _, err := server.allowed(person); !errors.Is(err, errSignInAgain) {
+		t.Errorf("after max-ttl: %v; want %v", err, errSignInAgain)
+	}
+	server.cfg.SignIn = nil
+	ann.denied(400, errNoProvider.Error(), "POST", "/auth/token", url.Values{"grant_type": {grantDevice}, "device": {ann.in.Device}})
+}

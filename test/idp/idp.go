@@ -1,0 +1,218 @@
+// Package idp is an OpenID Connect provider for tests, as small as one can be that does it in
+// earnest: authorization codes that are good once, PKCE, a client's secret, and a page where one says
+// who one is. It is for a process of its own: see [Main].
+package idp
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+// What the relay is at the provider.
+const (
+	ClientID = "ahp-relay"
+	Secret   = "not so secret"
+)
+
+// env has a test binary be a provider: the value is its address.
+const env = "AHP_TEST_IDP"
+
+// Main is for TestMain: it reports whether this process is a provider, which has ended then.
+func Main() bool {
+	address := os.Getenv(env)
+	if address == "" {
+		return false
+	}
+	if err := serve(address); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return true
+}
+
+// Start runs a provider in a process of its own, and returns its issuer. Stop ends it, as the end
+// of the test does; Start with the same address begins anew, with other keys.
+func Start(t *testing.T, address string) (issuer string, stop func()) {
+	t.Helper()
+	if address == "" {
+		address = "127.0.0.1:0"
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), env+"="+address), os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	t.Cleanup(stop)
+	if _, err := fmt.Fscanln(out, &issuer); err != nil {
+		t.Fatal("the identity provider does not start: ", err)
+	}
+	return issuer, stop
+}
+
+// A login is what was said of who, until its code is traded.
+type login struct {
+	redirect, challenge, nonce string
+	claims                     map[string]any
+}
+
+type provider struct {
+	issuer string
+	key    *ecdsa.PrivateKey
+
+	mu    sync.Mutex // guards codes
+	codes map[string]login
+}
+
+// serve is a provider until standard input ends.
+func serve(address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	p := &provider{issuer: "http://" + listener.Addr().String(), codes: map[string]login{}}
+	if p.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/openid-configuration", p.discovery)
+	mux.HandleFunc("GET /keys", p.keys)
+	mux.HandleFunc("GET /authorize", p.page)
+	mux.HandleFunc("POST /authorize", p.authorize)
+	mux.HandleFunc("POST /token", p.token)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	fmt.Println(p.issuer)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = server.Shutdown(context.Background())
+	}()
+	_ = server.Serve(listener)
+	return nil
+}
+
+func answer(w http.ResponseWriter, status int, document any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(document)
+}
+
+func (p *provider) discovery(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, map[string]any{
+		"issuer": p.issuer, "jwks_uri": p.issuer + "/keys", "authorization_endpoint": p.issuer + "/authorize", "token_endpoint": p.issuer + "/token",
+		"id_token_signing_alg_values_supported": []string{"ES256"}, "response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"},
+	})
+}
+
+func (p *provider) keys(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{KeyID: "one", Key: p.key.Public(), Algorithm: "ES256", Use: "sig"}}})
+}
+
+var page = template.Must(template.New("").Parse(`<!doctype html><title>Provider</title><form method="post">
+<label>Who are you? <input id="sub" name="sub" autofocus></label> <label>Group <input id="group" name="group"></label> <button>Sign in</button></form>`))
+
+func (p *provider) page(w http.ResponseWriter, _ *http.Request) { _ = page.Execute(w, nil) }
+
+// authorize has somebody signed in who says who they are, and sends them back with a code.
+func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if q.Get("client_id") != ClientID || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" || q.Get("nonce") == "" {
+		http.Error(w, "not a request for a code with PKCE and nonce", http.StatusBadRequest)
+		return
+	}
+	back := url.Values{"state": {q.Get("state")}}
+	if sub := r.FormValue("sub"); sub == "" {
+		back.Set("error", "access_denied")
+	} else {
+		code := rand.Text()
+		back.Set("code", code)
+		p.mu.Lock()
+		p.codes[code] = login{q.Get("redirect_uri"), q.Get("code_challenge"), q.Get("nonce"), map[string]any{
+			"sub": sub, "name": "Dr " + sub, "groups": []string{r.FormValue("group")}, "nonce": q.Get("nonce"),
+		}}
+		p.mu.Unlock()
+	}
+	http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusSeeOther)
+}
+
+// token trades a code, once.
+func (p *provider) token(w http.ResponseWriter, r *http.Request) {
+	id, secret, _ := r.BasicAuth()
+	if id == "" {
+		id, secret = r.FormValue("client_id"), r.FormValue("client_secret")
+	} else {
+		secret, _ = url.QueryUnescape(secret)
+	}
+	p.mu.Lock()
+	l, ok := p.codes[r.FormValue("code")]
+	delete(p.codes, r.FormValue("code"))
+	p.mu.Unlock()
+	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
+	if id != ClientID || secret != Secret {
+		answer(w, http.StatusUnauthorized, map[string]string{"error": "invalid_client"})
+		return
+	}
+	if !ok || l.redirect != r.FormValue("redirect_uri") || l.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) {
+		answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
+		return
+	}
+	now := time.Now()
+	l.claims["iss"], l.claims["aud"], l.claims["iat"], l.claims["exp"] = p.issuer, ClientID, now.Unix(), now.Add(time.Minute).Unix()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.key, KeyID: "one"}}, nil)
+	var text string
+	if err == nil {
+		text, err = jwt.Signed(signer).Claims(l.claims).Serialize()
+	}
+	if err != nil {
+		answer(w, http.StatusInternalServerError, map[string]string{"error": err.Error()})
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 60, "id_token": text})
+}
+
+// SignIn does what a browser does at the address that a relay has given: somebody says who they are.
+// It returns where they are sent back to.
+func SignIn(t *testing.T, address, sub, group string) *url.URL {
+	t.Helper()
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.PostForm(address, url.Values{"sub": {sub}, "group": {group}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	back, err := response.Location()
+	if err != nil {
+		t.Fatalf("the identity provider sends nobody back (HTTP %d): %v", response.StatusCode, err)
+	}
+	client.CloseIdleConnections()
+	return back
+}
