@@ -16,11 +16,15 @@ import (
 // An Allowed is a pattern of origins beyond literal loopback that canvases may
 // show because the host's owner says so: https://localhost:*,
 // http://192.168.1.7:3000, http://*.localhost:*. What a name means there, DNS says.
-type Allowed struct{ scheme, host, port string }
+// Or a folder, file:///home/ada/project/dist.
+type Allowed struct{ scheme, host, port string } // of a folder: its path, and where that leads
 
 // ParseAllowed reads one.
 func ParseAllowed(text string) (Allowed, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
+	if scheme == filesScheme {
+		return parseFolder(text)
+	}
 	any, port := strings.CutSuffix(rest, ":*")
 	if port {
 		rest = any
@@ -35,7 +39,7 @@ func ParseAllowed(text string) (Allowed, error) {
 	}
 	if err != nil || defaultPorts[scheme] == "" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" ||
 		port && u.Port() != "" || strings.Contains(strings.TrimPrefix(a.host, "*."), "*") {
-		return Allowed{}, fmt.Errorf("%q is no origin that canvases may show; want one such as https://localhost:*, http://192.168.1.7:3000 or http://*.localhost:*", text)
+		return Allowed{}, fmt.Errorf("%q is no origin that canvases may show; want one such as https://localhost:*, http://192.168.1.7:3000, http://*.localhost:* or file:///home/ada/project/dist", text)
 	}
 	return a, nil
 }

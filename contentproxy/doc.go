@@ -53,6 +53,8 @@
 // comes in the replay of a reconnect itself passes as it is: whose the canvas is,
 // is not known before the host was asked.
 //
+// What is at file: of a folder that the owner allows is read from there: see files.go.
+//
 // Reads are GET requests without credentials, cookies, proxies or redirects.
 // What pages served so cannot do: absolute paths of other origins, WebSockets,
 // POST, and anything that depends on the origin being that of the web server.

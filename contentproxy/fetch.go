@@ -10,7 +10,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"path"
 	"strings"
 	"sync"
 	"time"
@@ -113,7 +112,7 @@ func (f *fetcher) read(ctx context.Context, client any, o origin, a Address) (*c
 	case err == nil && ctx.Err() == nil && f.begins(one):
 		go func() { // others may want it when this client is gone
 			defer done()
-			f.fly(one, target, a)
+			f.fly(one, o, target, a)
 		}()
 	case err == nil:
 		done()
@@ -169,10 +168,14 @@ func (f *fetcher) begins(one *flight) bool {
 }
 
 // fly reads a resource for all that want it.
-func (f *fetcher) fly(one *flight, target string, a Address) {
+func (f *fetcher) fly(one *flight, o origin, target string, a Address) {
 	ctx, cancel := context.WithTimeout(one.life, fetchTimeout)
 	defer cancel()
-	one.content, one.no = f.fetch(ctx, target, a)
+	if o.scheme == filesScheme {
+		one.content, one.no = f.readFile(ctx, o.host, a)
+	} else {
+		one.content, one.no = f.fetch(ctx, target, a)
+	}
 	f.mu.Lock()
 	f.forgetLocked(target, one)
 	f.mu.Unlock()
@@ -202,15 +205,15 @@ func (f *fetcher) fetch(ctx context.Context, target string, a Address) (*content
 	case len(body) > f.limit:
 		return nil, refuse(ahp.CodePermissionDenied, "the content is larger than %d bytes", f.limit)
 	}
-	return newContent(body, mimeType(response.Header.Get("Content-Type"), a, body)), nil
+	return newContent(body, mimeType(response.Header.Get("Content-Type"), a.Path, body)), nil
 }
 
 // mimeType is what the origin says, or what name and bytes look like.
-func mimeType(said string, a Address, body []byte) string {
+func mimeType(said, name string, body []byte) string {
 	if said != "" {
 		return said
 	}
-	if byName := mime.TypeByExtension(path.Ext("/" + a.Path)); byName != "" {
+	if byName := typeByName("/" + name); byName != "" {
 		return byName
 	}
 	return mimetype.Detect(body).String()

@@ -50,6 +50,10 @@ func (h *Host) Serve(w http.ResponseWriter, r *http.Request, p Place) {
 		http.Error(w, "the address is malformed", http.StatusBadRequest)
 		return
 	}
+	if p.at.scheme == filesScheme {
+		serveFile(w, r, p.at.host)
+		return
+	}
 	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), placeKey{}, p)))
 }
 

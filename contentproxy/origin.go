@@ -8,11 +8,11 @@ import (
 )
 
 // An origin is a web server on the host's loopback interface, as an http URL
-// names it, or one that the host's owner allows.
+// names it, or one that the host's owner allows, or a folder that they allow.
 type origin struct {
-	scheme string // http, or https if it is allowed
-	host   string // localhost, 127.0.0.1 or [::1], or what is allowed
-	port   string // "80" or "443" where the URL has none
+	scheme string // http, or https or file if it is allowed
+	host   string // localhost, 127.0.0.1 or [::1], or what is allowed; of a folder its path
+	port   string // "80" or "443" where the URL has none; of a folder filesScheme
 }
 
 // loopbackNames are the hosts of the URLs that name one: no other way to write
@@ -40,8 +40,11 @@ func splitOrigin(text string) (origin, *url.URL, bool) {
 func (o origin) loopback() bool { return o.scheme == "http" && slices.Contains(loopbackNames, o.host) }
 
 // split takes the URL of a canvas apart, if it names a web server that canvases
-// may show.
+// may show, or a file.
 func (cfg *Config) split(text string) (origin, *url.URL, bool) {
+	if strings.HasPrefix(text, filesScheme+":") {
+		return cfg.splitFile(text)
+	}
 	o, u, ok := splitOrigin(text)
 	return o, u, ok && (o.loopback() || slices.ContainsFunc(cfg.Allow, func(a Allowed) bool { return a.takes(o) }))
 }
@@ -55,6 +58,7 @@ func isPort(text string) bool {
 
 // portOf returns the port of whatever a browser, or a host that writes addresses
 // anew, may read as an http or https URL: of any name, in any notation (WHATWG URL).
+// That of a file is filesScheme.
 func portOf(text string) (string, bool) {
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -67,6 +71,9 @@ func portOf(text string) (string, bool) {
 	}, text)
 	scheme, rest, ok := strings.Cut(text, ":")
 	scheme = strings.ToLower(scheme)
+	if ok && scheme == filesScheme {
+		return filesScheme, true
+	}
 	if !ok || defaultPorts[scheme] == "" {
 		return "", false
 	}

@@ -136,7 +136,7 @@ type serveFlags struct {
 	Resume          time.Duration `help:"How long relays, or the machine of the host, may be out of reach before connections are given up." default:"15s"`
 	CanvasLoopback  bool          `help:"Let clients see canvases that the host serves on its own loopback interface. --no-canvas-loopback turns it off." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
-	CanvasAllow     []string      `help:"Origins beyond http://localhost, 127.0.0.1 and [::1] that canvases may show, if the host says so: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. What a name means, DNS says." placeholder:"ORIGIN" name:"canvas-allow"`
+	CanvasAllow     []string      `help:"Origins beyond http://localhost, 127.0.0.1 and [::1] that canvases may show, if the host says so: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. What a name means, DNS says. Or a folder whose files they may show, if the host says so: file:///home/ada/project/dist." placeholder:"ORIGIN" name:"canvas-allow"`
 	CanvasPins      []string      `help:"SHA-256 of the certificates that such origins must have; others are refused then." placeholder:"HEX" name:"canvas-pin"`
 	CanvasInsecure  bool          `help:"Do not look at the certificates of such origins."`
 	CanvasLive      string        `help:"What clients may do with canvases by URL, where a relay has a domain for them: on, what they may do with them otherwise; read, look; off, nothing." default:"on" enum:"on,read,off"`

@@ -1,0 +1,234 @@
+package contentproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"ahprelay/ahp"
+)
+
+// Files of a workspace. Where the host's owner allows a folder of the host-agent's
+// machine, a canvas whose address is file:///<folder>/<path> shows what is in it: the
+// folder is the origin's root, so that absolute paths of a page that was built for a
+// web server are found. Only files that are below the folder when all symbolic links
+// are followed, and have no name that begins with a dot in their path then: .git and
+// .env lie in workspaces. Whoever changes links meanwhile does not get out of it either
+// (os.Root). The folder is the one that its name led to when it was allowed:
+// whoever puts a link in its place shows nothing.
+
+// filesScheme is that of such addresses, and, as a port, what they are compared by.
+const filesScheme = "file"
+
+// parseFolder reads the URL of a folder that canvases may show.
+func parseFolder(text string) (Allowed, error) {
+	folder, ok := filePath(text)
+	if !ok || folder == filepath.VolumeName(folder)+string(filepath.Separator) {
+		return Allowed{}, fmt.Errorf("%q is no folder that canvases may show; want one such as file:///home/ada/project/dist", text)
+	}
+	real, err := resolve(folder)
+	if err != nil {
+		return Allowed{}, fmt.Errorf("%q: %w", text, err)
+	}
+	return Allowed{filesScheme, folder, real}, nil
+}
+
+// filePath returns the path that a file: URL of this machine names, in the one way
+// to write it; ok is false for any other.
+func filePath(text string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(text, filesScheme+":///")
+	if !ok || len(text) > maxAddress || strings.ContainsAny(rest, "?#") || checkPath(rest) != nil {
+		return "", false
+	}
+	decoded, err := url.PathUnescape(rest)
+	name = "/" + decoded
+	if runtime.GOOS == "windows" { // file:///C:/Users
+		name = decoded
+	}
+	clean := filepath.Clean(filepath.FromSlash(name))
+	return clean, err == nil && filepath.ToSlash(clean) == strings.TrimSuffix(name, "/") && filepath.IsAbs(clean)
+}
+
+// resolve follows the symbolic links of a path, as far as there is something.
+func resolve(name string) (string, error) {
+	real, err := filepath.EvalSymlinks(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return real, err
+	}
+	if _, err := os.Lstat(name); err == nil {
+		return "", fmt.Errorf("%s is a link that leads nowhere", name)
+	}
+	parent, err := resolve(filepath.Dir(name))
+	return filepath.Join(parent, filepath.Base(name)), err
+}
+
+// splitFile takes the URL of a file apart that canvases may show: the folder, and
+// what its path is below that.
+func (cfg *Config) splitFile(text string) (origin, *url.URL, bool) {
+	address, fragment, _ := strings.Cut(text, "#")
+	address, query, _ := strings.Cut(address, "?")
+	name, ok := filePath(address)
+	if !ok || strings.ContainsFunc(query+fragment, control) {
+		return origin{}, nil, false
+	}
+	for _, a := range cfg.Allow {
+		if a.scheme != filesScheme {
+			continue
+		}
+		for _, folder := range []string{a.host, a.port} { // as it was named, and where that led
+			below, err := filepath.Rel(folder, name)
+			if err != nil || !filepath.IsLocal(below) {
+				continue
+			}
+			u := &url.URL{Path: "/", RawQuery: query, Fragment: fragment}
+			if below != "." {
+				u.Path += filepath.ToSlash(below)
+			}
+			if strings.HasSuffix(address, "/") {
+				u.Path = strings.TrimSuffix(u.Path, "/") + "/"
+			}
+			return origin{filesScheme, a.port, filesScheme}, u, true
+		}
+	}
+	return origin{}, nil, false
+}
+
+// errNoFile reports a path at which there is no file that may be shown.
+var errNoFile = errors.New("there is no such file")
+
+// errFolder reports a path that is a folder's, and has no slash at its end.
+var errFolder = errors.New("it is a folder")
+
+// hidden reports whether a part of a path begins with a dot.
+func hidden(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(part, ".") && part != "." && part != ".well-known" {
+			return true
+		}
+	}
+	return false
+}
+
+// openFile opens what is at a path of a folder, as decoded from a URL: of a folder in
+// it, its index.html.
+func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
+	name := strings.TrimPrefix(at, "/")
+	if name == "" || strings.HasSuffix(name, "/") {
+		name += "index.html"
+	}
+	if !fs.ValidPath(name) || strings.ContainsAny(name, "\\\x00") || hidden(name) {
+		return nil, nil, errNoFile
+	}
+	if real, err := filepath.EvalSymlinks(folder); err != nil || real != folder {
+		return nil, nil, errNoFile
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, nil, errNoFile
+	}
+	defer func() { _ = root.Close() }()
+	real, err := filepath.EvalSymlinks(filepath.Join(folder, filepath.FromSlash(name)))
+	if err != nil {
+		return nil, nil, errNoFile
+	}
+	name, err = filepath.Rel(folder, real)
+	if err != nil || !filepath.IsLocal(name) || hidden(filepath.ToSlash(name)) {
+		return nil, nil, errNoFile
+	}
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would be waited for
+	if err != nil {
+		return nil, nil, errNoFile
+	}
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		err = errNoFile
+	case info.IsDir():
+		err = errFolder
+	case !info.Mode().IsRegular():
+		err = errNoFile
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, nil, err
+	}
+	return file, info, nil
+}
+
+// serveFile answers a request with a file of a folder.
+func serveFile(w http.ResponseWriter, r *http.Request, folder string) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "files can be read, and nothing else", http.StatusMethodNotAllowed)
+		return
+	}
+	file, info, err := openFile(folder, r.URL.Path)
+	h := w.Header()
+	if errors.Is(err, errFolder) {
+		h.Set("Location", url.PathEscape(path.Base(r.URL.Path))+"/")
+		w.WriteHeader(http.StatusMovedPermanently)
+		return
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	defer func() { _ = file.Close() }()
+	if kind := typeByName(info.Name()); kind != "" {
+		h.Set("Content-Type", kind) // else it is what it looks like
+	}
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Etag", fmt.Sprintf(`"%x-%x"`, info.ModTime().UnixNano(), info.Size()))
+	http.ServeContent(w, r, "", info.ModTime(), file)
+}
+
+// readFile reads a file of a folder for a client, in band.
+func (f *fetcher) readFile(ctx context.Context, folder string, a Address) (*content, *refusal) {
+	at, err := url.PathUnescape(a.Path)
+	if err != nil {
+		return nil, refuse(ahp.CodeInvalidParams, "the address is malformed")
+	}
+	file, info, err := openFile(folder, at)
+	if err != nil {
+		return nil, refuse(ahp.CodeNotFound, "%v", err)
+	}
+	defer func() { _ = file.Close() }()
+	body, err := io.ReadAll(io.LimitReader(file, int64(f.limit)+1))
+	switch {
+	case err != nil || ctx.Err() != nil:
+		return nil, refuse(ahp.CodeNotFound, "the file cannot be read")
+	case len(body) > f.limit:
+		return nil, refuse(ahp.CodePermissionDenied, "the content is larger than %d bytes", f.limit)
+	}
+	return newContent(body, mimeType("", info.Name(), body)), nil
+}
+
+// webTypes are the types that pages depend on, whatever the machine's own tables say.
+var webTypes = map[string]string{
+	".html": "text/html; charset=utf-8", ".htm": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".json": "application/json", ".map": "application/json",
+	".svg": "image/svg+xml", ".wasm": "application/wasm", ".webmanifest": "application/manifest+json", ".txt": "text/plain; charset=utf-8",
+	".md": "text/markdown; charset=utf-8", ".woff2": "font/woff2", ".woff": "font/woff", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg",
+	".webp": "image/webp", ".avif": "image/avif", ".gif": "image/gif", ".ico": "image/x-icon", ".mp4": "video/mp4", ".webm": "video/webm",
+}
+
+// typeByName is what a file's name says of its type, "" for nothing.
+func typeByName(name string) string {
+	ext := path.Ext(name)
+	if kind := webTypes[strings.ToLower(ext)]; kind != "" {
+		return kind
+	}
+	return mime.TypeByExtension(ext)
+}
