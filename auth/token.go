@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -85,6 +86,24 @@ func (c Client) MayReach(tenant, host string) bool {
 // hosts.
 func (c Client) Restricted() bool {
 	return !c.Access.Includes(AccessWrite) || len(c.Channels) > 0 || len(c.Methods) > 0
+}
+
+// Covers reports whether who has the token may do all that another of the tenant's allows, as far
+// as can be told from how they are written.
+func (c Client) Covers(o Client) bool {
+	within := func(narrow, wide []string, all bool) bool {
+		if len(wide) == 0 {
+			return all
+		}
+		for _, pattern := range narrow {
+			if !slices.Contains(wide, pattern) && !slices.Contains(wide, AllHosts) {
+				return false
+			}
+		}
+		return len(narrow) > 0 || !all
+	}
+	return c.Tenant == o.Tenant && c.Access.Includes(o.Access) && within(o.Hosts, c.Hosts, false) &&
+		within(o.Channels, c.Channels, true) && within(o.Methods, c.Methods, true)
 }
 
 // An Enrolment is what a host-agent's token says.

@@ -142,8 +142,16 @@ type eventStream struct {
 func (e *eventStream) follow(r *http.Request) {
 	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
-	end := time.NewTimer(streamLife)
+	end := time.NewTimer(min(streamLife, time.Until(e.who.Expires)))
 	defer end.Stop()
+	revoked := make(chan struct{}, 1)
+	deaf := e.server.revoked.Subscribe(func() {
+		select {
+		case revoked <- struct{}{}:
+		default:
+		}
+	})
+	defer deaf()
 	for {
 		items, next, more, _ := e.server.board.After(e.who.Tenant, e.next)
 		if e.server.isRevoked(e.who) || time.Now().After(e.who.Expires) {
@@ -162,6 +170,7 @@ func (e *eventStream) follow(r *http.Request) {
 		e.next = next
 		select {
 		case <-more:
+		case <-revoked:
 		case <-beat.C:
 			if e.say(":\n\n") != nil {
 				return

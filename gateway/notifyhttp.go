@@ -13,7 +13,8 @@ import (
 
 // How people set in what ways they are told, for any client token; what is set is the
 // subject's. A way is told what the token may hear with which it was set, as long as that
-// is good: of a device, as long as it is one of the person's.
+// is good: of a device, as long as it is one of the person's. A token that allows less does not
+// change it, nor when and of what its person is told.
 //
 //	GET    /api/notify                 Notifying
 //	POST   /api/notify/ways            notify.Way → notify.Way: adds one; its secret is shown here only
@@ -71,7 +72,7 @@ var notifyErrors = []struct {
 	err    error
 	status int
 }{
-	{notify.ErrNoWay, http.StatusNotFound}, {notify.ErrTooMany, http.StatusConflict}, {notify.ErrTooOften, http.StatusTooManyRequests},
+	{notify.ErrLess, http.StatusForbidden}, {notify.ErrNoWay, http.StatusNotFound}, {notify.ErrTooMany, http.StatusConflict}, {notify.ErrTooOften, http.StatusTooManyRequests},
 }
 
 // refuseNotify answers what cannot be set.
@@ -131,7 +132,7 @@ func (s *Server) serveSetWay(w http.ResponseWriter, r *http.Request, who auth.Cl
 }
 
 func (s *Server) serveRemoveWay(w http.ResponseWriter, r *http.Request, who auth.Client) {
-	if err := s.teller.RemoveWay(who.Tenant, who.Subject, r.PathValue("id")); err != nil {
+	if err := s.teller.RemoveWay(who, r.PathValue("id")); err != nil {
 		refuseNotify(w, err)
 		return
 	}

@@ -115,6 +115,29 @@ func (p *phone) refused(want int, why, method, path string, body any) {
 	}
 }
 
+// hears follows events, and returns a channel that is closed when they end.
+func (p *phone) hears() (ended chan struct{}) {
+	p.Helper()
+	request, err := http.NewRequestWithContext(p.Context(), "GET", p.relay.URL()+"/api/events", nil)
+	if err != nil {
+		p.Fatal(err)
+	}
+	request.Header.Set("DPoP", p.proof("GET", "/api/events", p.in.Token))
+	request.Header.Set("Authorization", "DPoP "+p.in.Token)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil || response.StatusCode != http.StatusOK {
+		p.Fatalf("events: %v, %v", response, err)
+	}
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+	}()
+	p.Cleanup(func() { <-ended })
+	return ended
+}
+
 // denied is a request for a token that gets none, and says why.
 func (p *phone) denied(want int, why, method, path string, body any) {
 	p.Helper()
@@ -198,7 +221,13 @@ func TestDevices(t *testing.T) {
 	if status, said := ada.send("GET", "/api/hosts", made.Token, "", nil, nil); status != http.StatusOK {
 		t.Errorf("a token for a stock client: %d %s", status, said)
 	}
+	hearing := laptop.hears()
 	ada.do("DELETE", "/api/devices/"+laptop.in.Device, nil, nil)
+	select {
+	case <-hearing:
+	case <-time.After(streamBeat / 2): // then it would notice itself
+		t.Error("a removed device still hears what happens")
+	}
 	if status, said := laptop.ask("GET", "/api/hosts", laptop.in.Token, nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {
 		t.Errorf("a removed device: %d %s", status, said)
 	}

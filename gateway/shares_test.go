@@ -1,13 +1,51 @@
 package gateway
 
 import (
+	"bytes"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"ahprelay/auth"
+	"ahprelay/people"
 )
+
+// TestGrantsEndInTheAudit: a link and an invitation whose time is over have one line each.
+func TestGrantsEndInTheAudit(t *testing.T) {
+	var file bytes.Buffer
+	relay, err := StartRelay(t.Context(), RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener, Gateway: Config{AuditFile: &file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	desk, past := relay.server.Load().cfg.People, time.Now().Add(-time.Second)
+	for _, id := range []string{"over", "good"} {
+		share := people.Share{ID: id, Tenant: "default", By: "ada", Subject: "link-1", Host: "laptop", Session: "mock:/1", Access: auth.AccessRead, Expires: past}
+		if id == "good" {
+			share.Expires = time.Now().Add(time.Hour)
+		}
+		if err := desk.Keep(share); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := desk.Invite(people.Invite{Person: OwnerOf("default", "bob"), By: "device-1", Expires: past}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		relay.server.Load().expireGrants()
+	}
+	relay.Close()
+	var lines []string
+	for line := range strings.Lines(file.String()) {
+		if strings.Contains(line, `"expire"`) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) != 2 || !strings.Contains(lines[0], `"over"`) || !strings.Contains(lines[0], "mock:/1") || !strings.Contains(lines[1], `"bob"`) {
+		t.Errorf("the audit has %q; want a line for the link and one for the invitation that are over", lines)
+	}
+}
 
 // TestShares: who is in shares a session and takes it back; nobody shares more than they
 // have.

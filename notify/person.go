@@ -103,6 +103,7 @@ func personKey(tenant, subject string) string {
 var (
 	ErrNoWay   = errors.New("there is no such way")
 	ErrTooMany = errors.New("too many of them")
+	ErrLess    = errors.New("this was set with a token that allows more than yours, or another: change it with that")
 )
 
 // check completes a way that somebody sets, or says what is wrong with it.
@@ -248,6 +249,8 @@ func (t *Teller) SetWay(ctx context.Context, who auth.Client, w Way) (Way, error
 		switch {
 		case w.ID != "" && i < 0:
 			return ErrNoWay
+		case i >= 0 && !t.mayChange(who, &p.Ways[i]):
+			return ErrLess
 		case i >= 0:
 			w.ID = p.Ways[i].ID
 			p.Ways[i] = w
@@ -291,18 +294,34 @@ func serverOf(text string) string {
 	return u.Scheme + "://" + u.Host
 }
 
+// mayChange reports whether a token may change a way: one that allows less than that with which it
+// was set may not, while that is good.
+func (t *Teller) mayChange(who auth.Client, w *Way) bool {
+	now, good := t.cfg.Standing(w.Who)
+	return !good || who.Covers(now)
+}
+
 // RemoveWay removes a way.
-func (t *Teller) RemoveWay(tenant, subject, id string) error {
+func (t *Teller) RemoveWay(who auth.Client, id string) error {
+	return t.remove(who.Tenant, who.Subject, id, func(w *Way) bool { return t.mayChange(who, w) })
+}
+
+// remove removes a way if that may be.
+func (t *Teller) remove(tenant, subject, id string, may func(*Way) bool) error {
 	return t.change(tenant, subject, func(p *Person) error {
-		n := len(p.Ways)
-		if p.Ways = slices.DeleteFunc(p.Ways, func(w Way) bool { return w.ID == id }); len(p.Ways) == n {
+		i := slices.IndexFunc(p.Ways, func(w Way) bool { return w.ID == id })
+		switch {
+		case i < 0:
 			return ErrNoWay
+		case !may(&p.Ways[i]):
+			return ErrLess
 		}
+		p.Ways = slices.Delete(p.Ways, i, i+1)
 		return nil
 	})
 }
 
-// SetTimes sets when, and of what, somebody is not told.
+// SetTimes sets when, and of what, somebody is not told: in all of their ways.
 func (t *Teller) SetTimes(who auth.Client, quiet *Quiet, mutes []Mute) error {
 	if quiet != nil {
 		if _, _, err := quiet.until(time.Now()); err != nil {
@@ -320,6 +339,11 @@ func (t *Teller) SetTimes(who auth.Client, quiet *Quiet, mutes []Mute) error {
 		}
 	}
 	return t.change(who.Tenant, who.Subject, func(p *Person) error {
+		for i := range p.Ways {
+			if !t.mayChange(who, &p.Ways[i]) {
+				return ErrLess
+			}
+		}
 		p.Quiet, p.Mutes = quiet, mutes
 		return nil
 	})

@@ -408,7 +408,7 @@ func (t *Teller) end(job *Job, result outcome) {
 	t.cfg.Queue.Done(job.ID)
 	if result.name == "gone" {
 		log.Info("a way is gone", "why", result.why)
-		if err := t.RemoveWay(job.Tenant, job.Subject, job.Way); err != nil && !errors.Is(err, ErrNoWay) {
+		if err := t.remove(job.Tenant, job.Subject, job.Way, func(*Way) bool { return true }); err != nil && !errors.Is(err, ErrNoWay) {
 			log.Error("a way that is gone cannot be removed", "error", err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -134,14 +135,52 @@ func TestTokenStaysWithItsServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		less := ada
-		less.Access = auth.AccessRead
-		changed, err := teller.SetWay(t.Context(), less, notify.Way{ID: way.ID, Kind: notify.Ntfy, URL: test.url, Token: test.token})
+		changed, err := teller.SetWay(t.Context(), ada, notify.Way{ID: way.ID, Kind: notify.Ntfy, URL: test.url, Token: test.token})
 		if err != nil || changed.Token != test.want {
 			t.Errorf("%+v: the token is %q, %v", test, changed.Token, err)
 		}
-		if err := teller.RemoveWay(ada.Tenant, ada.Subject, way.ID); err != nil {
+		if err := teller.RemoveWay(ada, way.ID); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestLessChangesNothing: a token that allows less than that with which a way was set changes, ends and
+// mutes nothing; it may add what it may hear itself.
+func TestLessChangesNothing(t *testing.T) {
+	hook := notify.Way{Kind: notify.Webhook, URL: "http://127.0.0.1:8001/"}
+	for what, less := range map[string]func(*auth.Client){
+		"look":         func(c *auth.Client) { c.Access = auth.AccessRead },
+		"one session":  func(c *auth.Client) { c.Channels = []string{"demo:/1"} },
+		"other hosts":  func(c *auth.Client) { c.Hosts = []string{"lab-*"} },
+		"some methods": func(c *auth.Client) { c.Methods = []string{"subscribe"} },
+	} {
+		teller, _ := startWays(t, nil)
+		way, err := teller.SetWay(t.Context(), ada, hook)
+		if err != nil {
+			t.Fatal(err)
+		}
+		who := ada
+		less(&who)
+		refused := func(did string, err error) {
+			t.Helper()
+			if !errors.Is(err, notify.ErrLess) {
+				t.Errorf("%s: %s: %v; want %v", what, did, err, notify.ErrLess)
+			}
+		}
+		change := hook
+		change.ID, change.URL = way.ID, "http://127.0.0.1:8001/mallory"
+		_, err = teller.SetWay(t.Context(), who, change)
+		refused("change", err)
+		refused("remove", teller.RemoveWay(who, way.ID))
+		refused("mute", teller.SetTimes(who, nil, []notify.Mute{{Host: "h"}}))
+		refused("quiet", teller.SetTimes(who, &notify.Quiet{From: "00:00", To: "23:59", Zone: "UTC"}, nil))
+		own, err := teller.SetWay(t.Context(), who, hook)
+		if err != nil {
+			t.Errorf("%s: a way of its own: %v", what, err)
+		}
+		if err := errors.Join(teller.RemoveWay(ada, own.ID), teller.SetTimes(ada, nil, nil), teller.RemoveWay(ada, way.ID)); err != nil {
+			t.Errorf("%s: who may more: %v", what, err)
 		}
 	}
 }

@@ -211,11 +211,11 @@ func (d *Desk) Invite(i Invite) (secret string, err error) {
 	}
 	out := 0
 	for key, other := range there {
-		if other.Setup && i.Setup && other.Relay == i.Relay && other.Person.Tenant == i.Person.Tenant || d.now().After(other.Expires) {
+		if other.Setup && i.Setup && other.Relay == i.Relay && other.Person.Tenant == i.Person.Tenant {
 			if err := d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
 				return "", err
 			}
-		} else if other.Person.Tenant == i.Person.Tenant {
+		} else if other.Person.Tenant == i.Person.Tenant && !d.now().After(other.Expires) {
 			out++
 		}
 	}

@@ -1,6 +1,7 @@
 package people
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -27,7 +28,7 @@ type Share struct {
 
 const sharePrefix = "share."
 
-// Keep keeps a share, and forgets those that are over.
+// Keep keeps a share.
 func (d *Desk) Keep(s Share) error {
 	theirs, err := d.Shares(s.Tenant, s.By)
 	if err != nil {
@@ -43,17 +44,43 @@ func (d *Desk) Keep(s Share) error {
 // first.
 func (d *Desk) Shares(tenant, by string) (list []Share, err error) {
 	found, err := all[Share](d.store, sharePrefix)
-	for key, s := range found {
-		switch {
-		case d.now().After(s.Expires):
-			if e := d.store.Update(key, func([]byte) ([]byte, error) { return nil, nil }); e != nil {
-				return nil, e
-			}
-		case s.Tenant == tenant && (by == "" || s.By == by):
+	for _, s := range found {
+		if !d.now().After(s.Expires) && s.Tenant == tenant && (by == "" || s.By == by) {
 			list = append(list, s)
 		}
 	}
 	slices.SortFunc(list, func(a, b Share) int { return b.Made.Compare(a.Made) })
+	return list, err
+}
+
+// EndShares forgets the shares that are over, and returns those that nobody else has forgotten.
+func (d *Desk) EndShares() ([]Share, error) {
+	return forget(d.store, sharePrefix, func(s *Share) bool { return d.now().After(s.Expires) })
+}
+
+// EndInvites is EndShares of invitations that nobody has used.
+func (d *Desk) EndInvites() ([]Invite, error) {
+	list, err := forget(d.store, invitePrefix, func(i *Invite) bool { return d.now().After(i.Expires) })
+	return slices.DeleteFunc(list, func(i Invite) bool { return i.Key != "" }), err
+}
+
+// forget removes the records of a type that are over, and returns those that it was who removed.
+func forget[T any](s Store, prefix string, over func(*T) bool) (list []T, err error) {
+	found, err := all[T](s, prefix)
+	for key, one := range found {
+		if !over(&one) {
+			continue
+		}
+		first := false
+		e := s.Update(key, func(old []byte) ([]byte, error) {
+			first = old != nil
+			return nil, nil
+		})
+		if first && e == nil {
+			list = append(list, one)
+		}
+		err = errors.Join(err, e)
+	}
 	return list, err
 }
 
