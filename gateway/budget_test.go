@@ -57,7 +57,7 @@ func (w *world) closedWith(code ahp.CloseCode) (n int) {
 // those that have most are closed, and one that reads gets everything.
 func TestManyStalledViewers(t *testing.T) {
 	const (
-		clients = 40
+		clients = 24
 		// The test's own: the host-agent's streams and link, and bodies at
 		// both ends.
 		beside = 16*mib + 16*mib + 32*mib + 8*mib + 8*mib
@@ -76,7 +76,7 @@ func TestManyStalledViewers(t *testing.T) {
 				conns := w.conns
 				w.mu.Unlock()
 				before := heap()
-				const messages = 100
+				const messages = 60
 				pad := strings.Repeat("x", 30<<10)
 				for j, h := range conns { // each is read as fast as it may be
 					w.running.Go(func() {

@@ -86,7 +86,7 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 				w.startAgent(routing.AgentConfig{MaxQueued: c.hostQueued, MaxFrame: 24 * mib})
 				var ends []*hostEnd
 				var messages []string
-				for i := range 6 {
+				for i := range 4 {
 					conn, h := w.uploader(i + 1)
 					defer conn.Close()
 					h.slow = c.slow

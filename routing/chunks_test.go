@@ -49,7 +49,7 @@ func TestContentCrossesOnce(t *testing.T) {
 		w := newWorld(2, routing.AgentConfig{})
 		defer w.end()
 		var clients []*clientConn
-		for i := range 60 {
+		for i := range 30 {
 			clients = append(clients, w.dial(i%2))
 		}
 		const size = 5*mib/2 + 77

@@ -411,7 +411,7 @@ const agentStops = "host-agent stops"
 
 // TestModel is the contract: see modelcheck_test.go.
 func TestModel(t *testing.T) {
-	checks := 500
+	checks := 300
 	if testing.Short() {
 		checks = 100
 	}

@@ -232,10 +232,10 @@ func TestLittleProgress(t *testing.T) {
 	})
 }
 
-// TestLargeMessagesHaveTurns has the host say a message of 8 MiB to each of many
+// TestLargeMessagesHaveTurns has the host say a message of 4 MiB to each of many
 // clients at once, with room for three: all come, and no more is ever held.
 func TestLargeMessagesHaveTurns(t *testing.T) {
-	const clients, size, bound = 30, 8 * mib, 32 * mib
+	const clients, size, bound = 20, 4 * mib, 16 * mib
 	for _, stalled := range []int{0, 3} {
 		inBubble(t, func(t *testing.T) {
 			w := newWorld(1, routing.AgentConfig{MaxQueued: bound, MaxFrame: size})
