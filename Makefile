@@ -31,10 +31,10 @@ all: build
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
 
-# lint has vetted. Tests wait for some of their time, so one more package than
-# there are processors is at work.
+# lint has vetted. Tests wait for some of their time, so more of them than there
+# are processors are at work.
 test: deps lint
-	@GO="$(GO)" sh test/run.sh -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 20m $(LONG) $(PKGS)
+	@GO="$(GO)" sh test/run.sh -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 -timeout 20m $(LONG) $(PKGS)
 
 lint:
 	@out="$$(gofmt -l .)"; if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
