@@ -20,6 +20,7 @@ var parts = []part{
 	{"fanout", fanout},
 	{"bursts", bursts},
 	{"uplink", uplink},
+	{"audience", audience},
 	{"windows", windows},
 	{"latency", latency},
 	{"memory", memory},

@@ -22,6 +22,10 @@ type Options struct {
 
 	RelayFlags, AgentFlags []string // more of them
 
+	// HostCommand is a program that is an AHP host with a scripted agent, at PORT of this
+	// machine: some figures are of it too. "": none.
+	HostCommand string
+
 	// Tiny is for tests: little work, of few clients. Figures mean nothing.
 	Tiny bool
 }

@@ -28,6 +28,7 @@ type Host struct {
 	nats   map[string]*nats.Conn
 	feeds  map[string]net.Conn
 	conns  map[*hostConn]bool
+	asked  map[string]int64 // requests by method
 }
 
 // A topic is what a host says on one channel.
@@ -50,7 +51,7 @@ func newHost(counters *Counters) (*Host, error) {
 	}
 	h := &Host{
 		counters: counters, url: "ws://" + l.Addr().String(),
-		topics: map[string]*topic{}, nats: map[string]*nats.Conn{}, feeds: map[string]net.Conn{}, conns: map[*hostConn]bool{},
+		topics: map[string]*topic{}, nats: map[string]*nats.Conn{}, feeds: map[string]net.Conn{}, conns: map[*hostConn]bool{}, asked: map[string]int64{},
 	}
 	h.server = &http.Server{Handler: http.HandlerFunc(h.serve), ReadHeaderTimeout: dialTime}
 	h.serving.Go(func() { _ = h.server.Serve(l) })
@@ -79,6 +80,14 @@ type None struct{}
 // URL returns where clients reach the host.
 func (h *Host) URL(_ None, url *string) error {
 	*url = h.url
+	return nil
+}
+
+// Asked returns how many requests of a method there were.
+func (h *Host) Asked(method string, n *int64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	*n = h.asked[method]
 	return nil
 }
 
@@ -164,6 +173,9 @@ func (h *Host) hear(c *hostConn, message []byte) error {
 	if err := json.Unmarshal(message, &r); err != nil || r.ID == nil {
 		return err // notifications change nothing here
 	}
+	h.mu.Lock()
+	h.asked[r.Method]++
+	h.mu.Unlock()
 	p := &r.Params
 	switch r.Method {
 	case "ping":

@@ -30,6 +30,7 @@ type flags struct {
 	Keep      string   `placeholder:"DIR" type:"path" help:"Keep logs of parts that fail here. Default: a new directory."`
 	RelayFlag []string `name:"relay-flag" sep:"none" placeholder:"FLAG" help:"One more flag of all relays, such as --relay-flag=--admin-listen=127.0.0.1:8485 for profiles. May be repeated."`
 	AgentFlag []string `name:"agent-flag" sep:"none" placeholder:"FLAG" help:"The same of all host-agents."`
+	Host      string   `name:"host-command" placeholder:"PROGRAM" type:"path" help:"An AHP host of 0.9 that listens at 127.0.0.1:$$PORT, keeps its state in $$STATE, and whose provider mock knows 'stream N MS SIZE': the audience is measured with it too."`
 	Tiny      bool     `help:"Hardly any work, to see that everything runs. The figures mean nothing."`
 }
 
@@ -81,7 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	figures, failed := bench.Run(ctx, bench.Options{
-		Programs: programs, Dir: dir, Rounds: f.Rounds, Tiny: f.Tiny, Progress: stderr, RelayFlags: f.RelayFlag, AgentFlags: f.AgentFlag,
+		Programs: programs, Dir: dir, Rounds: f.Rounds, Tiny: f.Tiny, Progress: stderr, RelayFlags: f.RelayFlag, AgentFlags: f.AgentFlag, HostCommand: f.Host,
 	}, f.Parts...)
 	var table bytes.Buffer
 	if err := bench.WriteTable(&table, machine, figures); err != nil {

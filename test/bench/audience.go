@@ -1,0 +1,218 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/stack"
+)
+
+// told is how fast an agent speaks to an audience: 200 actions a second, as models
+// stream, and spokenSlowly what a chat is like in the middle of that.
+var (
+	told         = loadgen.Pace{Burst: 4, Every: 20 * time.Millisecond}
+	spokenSlowly = loadgen.Pace{Burst: 1, Every: 20 * time.Millisecond}
+)
+
+const audienceViewers = 1000
+
+// audienceLimits are those of a relay to which an audience comes at once.
+var audienceLimits = []string{
+	"--limit-host", "connections=0", "--limit-tenant", "connections=0",
+	"--limit-subject", "connections=0", "--limit-subject", "opens=0", "--limit-token", "opens=0",
+}
+
+// An audienceWay is one way from a host to viewers.
+type audienceWay struct {
+	name  string
+	crowd *crowd
+	pays  []int // processes on the host's side
+
+	cpu, sent series // µs of these, and bytes that leave the host's machine, for each action
+	host      series // µs of the host alone
+}
+
+// audience is what a host pays for viewers that came by a link which only looks.
+func audience(l *lab) ([]Figure, error) {
+	var meter *stack.Meter
+	s, relay, err := l.oneHost(siteConfig{
+		relayFlags: audienceLimits,
+		between: func(target string) (addr string, err error) {
+			meter, err = l.meter(target)
+			return meter.Addr(), err
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if relay.tokens, err = s.audienceTokens(0); err != nil {
+		return nil, err
+	}
+	sides := []int{l.host.Pid(), s.agents[0].Pid()}
+	many := l.many(audienceViewers)
+	one := &audienceWay{name: "one viewer", pays: sides}
+	if one.crowd, err = l.join(relay, "alone", 1, 0, actionSize); err != nil {
+		return nil, err
+	}
+	all := &audienceWay{name: "all", pays: sides}
+	joins, err := l.audienceJoins(all, relay, many)
+	if err != nil {
+		return nil, err
+	}
+	straight := &audienceWay{name: "straight on the host", pays: sides[:1]}
+	if straight.crowd, err = l.join(l.direct(), "straight", many, 0, actionSize); err != nil {
+		return nil, err
+	}
+	ways := []*audienceWay{one, all, straight}
+	if tunnel, err := l.sshTunnel(nil); errors.Is(err, errNoSSH) {
+		l.say("%v; %s is left out", err, sshName)
+	} else if err != nil {
+		return nil, err
+	} else {
+		way := &audienceWay{name: sshName, pays: append(sides[:1:1], tunnel.pid)}
+		if way.crowd, err = l.join(tunnel, "ssh", many, 0, actionSize); err != nil {
+			return nil, err
+		}
+		ways = append(ways, way)
+	}
+	if err := l.measureAudience(ways, meter); err != nil {
+		return nil, err
+	}
+	figures := append(audienceFigures(many, ways), joins)
+	delays, err := l.audienceDelays(relay, all.crowd, many)
+	figures = append(figures, delays...)
+	if err != nil || l.o.HostCommand == "" {
+		return figures, err
+	}
+	real, err := l.realAudience()
+	return append(figures, real...), err
+}
+
+// audienceTokens are of viewers of one audience.
+func (s *site) audienceTokens(i int) (tokens []string, err error) {
+	for n := range subjects {
+		token, err := s.keys.IssueClient(auth.Client{
+			Tenant: s.tenant(i), Subject: fmt.Sprintf("viewer-%d", n), Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Audience: "room",
+			Expires: time.Now().Add(time.Hour),
+		})
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, token)
+	}
+	return tokens, nil
+}
+
+// audienceJoins connects viewers as fast as they come, and looks how often the host
+// is asked.
+func (l *lab) audienceJoins(w *audienceWay, relay *system, many int) (f Figure, err error) {
+	var before, after int64
+	if err := l.host.Call("Host.Asked", "subscribe", &before); err != nil {
+		return f, err
+	}
+	began := time.Now()
+	if w.crowd, err = l.join(relay, "all", many, 0, actionSize); err != nil {
+		return f, err
+	}
+	took := time.Since(began)
+	if err := l.host.Call("Host.Asked", "subscribe", &after); err != nil {
+		return f, err
+	}
+	each := float64(after-before) / (took.Seconds()/0.05 + 2) // the first at once, and the last may come behind
+	return newFigure(fmt.Sprintf("%d viewers join in %.1f s: the host is asked", many, took.Seconds()), "subscribes for each 50 ms", series{each}).
+		want(atMost(1)).means("A link that goes round a room costs the host nothing."), nil
+}
+
+// measureAudience has the host speak on each way in turns.
+func (l *lab) measureAudience(ways []*audienceWay, meter *stack.Meter) error {
+	for _, w := range ways {
+		if _, err := w.crowd.hear(told, l.long(200*time.Millisecond), false); err != nil {
+			return err
+		}
+	}
+	return l.rounds(func(int) error {
+		for _, w := range ways {
+			before, sent, err := spent(w.pays, meter)
+			if err != nil {
+				return err
+			}
+			got, err := w.crowd.hear(told, l.long(1500*time.Millisecond), false)
+			if err != nil {
+				return err
+			}
+			after, now, err := spent(w.pays, meter)
+			if err != nil {
+				return err
+			}
+			n := float64(got.Actions)
+			all := series{}
+			for i := range before {
+				all = append(all, float64((after[i]-before[i]).Microseconds())/n)
+			}
+			total := 0.0
+			for _, each := range all {
+				total += each
+			}
+			w.cpu, w.host, w.sent = append(w.cpu, total), append(w.host, all[0]), append(w.sent, float64(now-sent)/n)
+		}
+		return nil
+	})
+}
+
+// spent is the processor time of processes, and what has passed a meter.
+func spent(pids []int, meter *stack.Meter) (used []time.Duration, bytes int64, err error) {
+	for _, pid := range pids {
+		one, err := loadgen.CPU(pid)
+		if err != nil {
+			return nil, 0, err
+		}
+		used = append(used, one)
+	}
+	return used, meter.Bytes(), nil
+}
+
+func audienceFigures(many int, ways []*audienceWay) (figures []Figure) {
+	one, all := ways[0], ways[1]
+	who := fmt.Sprintf("%d viewers at 200 actions/s: ", many)
+	figures = append(figures,
+		newFigure(who+"of the host", "µs an action", all.host).beside(one.name, all.host, one.host).want(ratioAtMost(1.2)).
+			means("The host pays for one viewer, however many watch."),
+		newFigure(who+"of host and host-agent", "µs an action", all.cpu).beside(one.name, all.cpu, one.cpu).want(ratioAtMost(1.2)),
+		newFigure(who+"leave the host's machine", "bytes an action", all.sent).beside(one.name, all.sent, one.sent).want(ratioAtMost(1.2)).
+			means("And its line carries one copy."))
+	for _, other := range ways[2:] {
+		figures = append(figures, newFigure(who+"of the host's machine", "µs an action", all.cpu).beside(other.name, all.cpu, other.cpu))
+	}
+	return figures
+}
+
+// audienceDelays is how long actions take to many, and to five times as many.
+func (l *lab) audienceDelays(relay *system, crowd *crowd, many int) (figures []Figure, err error) {
+	for _, n := range []int{many, l.many(5 * many)} {
+		if n != many {
+			if crowd, err = l.join(relay, "five-times", n, 0, actionSize); err != nil {
+				return nil, err
+			}
+		}
+		var p50, p99 series
+		err := l.rounds(func(int) error {
+			got, err := crowd.hear(spokenSlowly, l.long(2*time.Second), true)
+			p50, p99 = append(p50, ms(got.Delays.P50)), append(p99, ms(got.Delays.P99))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		work := fmt.Sprintf("%d viewers at 50 actions/s, ", n)
+		figures = append(figures, newFigure(work+"p50", "ms", p50))
+		f := newFigure(work+"p99", "ms", p99)
+		if n == many {
+			f = f.want(atMost(20)).means("A room sees what the agent writes as it writes it.")
+		}
+		figures = append(figures, f)
+	}
+	return figures, nil
+}

@@ -1,0 +1,301 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"golang.org/x/sync/errgroup"
+
+	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// A realHost is a host that is none of ours, with a scripted agent. Somebody who is
+// connected to it straight says what the agent is to do.
+type realHost struct {
+	lab    *lab
+	url    string
+	pid    int
+	driver *refclient.Client
+	made   int // sessions
+}
+
+// realProvider is the scripted agent's. It knows "stream N MS SIZE".
+const realProvider = "mock"
+
+// startReal starts the host that a command is, which listens at PORT of this machine.
+func (l *lab) startReal() (*realHost, error) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	at := free.Addr().String()
+	_, port, _ := net.SplitHostPort(at)
+	if err := free.Close(); err != nil {
+		return nil, err
+	}
+	state := filepath.Join(l.dir, "host-state")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	cmd, err := l.command("real-host", "env", "PORT="+port, "LOG=off", "STATE="+state, l.o.HostCommand)
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.ready(l, at); err != nil {
+		return nil, err
+	}
+	h := &realHost{lab: l, url: "ws://" + at, pid: cmd.cmd.Process.Pid}
+	if h.driver, err = refclient.Dial(l.ctx, h.url, refclient.Options{}); err != nil {
+		return nil, err
+	}
+	l.ends = append(l.ends, func() { _ = h.driver.Abort() })
+	_, err = h.driver.Initialize(l.ctx, refclient.InitializeParams{ClientID: "driver", ProtocolVersions: []string{"0.9.0"}})
+	return h, err
+}
+
+// chat makes a session, and returns its chat.
+func (h *realHost) chat() (chat string, err error) {
+	h.made++
+	session := fmt.Sprintf("%s:/00000000-0000-4000-8000-%012d", realProvider, h.made)
+	chat = "ahp-chat://default/" + base64.RawURLEncoding.EncodeToString([]byte(session))
+	_, err = h.driver.Call(h.lab.ctx, "createSession", map[string]any{"channel": session, "provider": realProvider})
+	for _, channel := range []string{session, chat} {
+		if err == nil {
+			_, err = h.driver.Subscribe(h.lab.ctx, channel)
+		}
+	}
+	return chat, err
+}
+
+// A watch are viewers of one chat of a real host.
+type watch struct {
+	chat    string
+	readers sync.WaitGroup
+	viewers []*websocket.Conn
+
+	mu    sync.Mutex
+	seen  map[int64]time.Time // when the first got an action
+	delay []time.Duration     // of the others, behind that one
+	got   int
+}
+
+// watch connects viewers of a chat, until the lab ends.
+func (h *realHost) watch(chat, url string, tokens []string, n int) (*watch, error) {
+	w := &watch{chat: chat, viewers: make([]*websocket.Conn, n), seen: map[int64]time.Time{}}
+	h.lab.ends = append(h.lab.ends, func() {
+		for _, ws := range w.viewers {
+			if ws != nil {
+				_ = ws.CloseNow()
+			}
+		}
+		w.readers.Wait()
+	})
+	var all errgroup.Group
+	all.SetLimit(32)
+	for i := range w.viewers {
+		all.Go(func() (err error) {
+			token := ""
+			if len(tokens) > 0 {
+				token = tokens[i%len(tokens)]
+			}
+			w.viewers[i], err = h.viewer(chat, url, token, fmt.Sprintf("viewer-%d-%d", h.made, i))
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	for _, ws := range w.viewers {
+		w.readers.Go(func() { w.read(ws) })
+	}
+	return w, nil
+}
+
+// viewer connects one, and returns when it has its snapshot.
+func (h *realHost) viewer(chat, url, token, clientID string) (*websocket.Conn, error) {
+	ctx, cancel := context.WithTimeout(h.lab.ctx, readyTime)
+	defer cancel()
+	ws, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
+	if err != nil {
+		return nil, err
+	}
+	ws.SetReadLimit(-1)
+	list, _ := json.Marshal([]string{chat}) // never fails
+	err = ws.Write(ctx, websocket.MessageText, fmt.Appendf(nil,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"],"initialSubscriptions":%s}}`, clientID, list))
+	for err == nil {
+		var message []byte
+		if _, message, err = ws.Read(ctx); bytes.Contains(message, []byte(`"fromSeq":`)) {
+			return ws, nil
+		}
+	}
+	_ = ws.CloseNow()
+	return nil, fmt.Errorf("%s: %w", url, err)
+}
+
+// read takes note of what comes, until the connection ends.
+func (w *watch) read(ws *websocket.Conn) {
+	for {
+		_, message, err := ws.Read(context.Background())
+		if err != nil {
+			return
+		}
+		if seq, ok := deltaSeq(message); ok {
+			w.arrived(seq, time.Now())
+		}
+	}
+}
+
+func (w *watch) arrived(seq int64, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.got++
+	if first, ok := w.seen[seq]; ok {
+		w.delay = append(w.delay, now.Sub(first))
+	} else {
+		w.seen[seq] = now
+	}
+}
+
+// deltaSeq returns the serverSeq of a chat/delta.
+func deltaSeq(message []byte) (seq int64, ok bool) {
+	const name = `"serverSeq":`
+	at := bytes.LastIndex(message, []byte(name))
+	if at < 0 || !bytes.Contains(message, []byte(`"chat/delta"`)) {
+		return 0, false
+	}
+	digits := message[at+len(name):]
+	end := bytes.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		return 0, false
+	}
+	seq, err := strconv.ParseInt(string(digits[:end]), 10, 64)
+	return seq, err == nil
+}
+
+// A telling is what it came to that an agent spoke to viewers.
+type telling struct {
+	cpu   time.Duration // of the host
+	bytes int64         // past the meter
+	p99   time.Duration // of all viewers, behind the first
+}
+
+// tell has the agent say n deltas, some each second, and returns when all viewers have them.
+func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telling, err error) {
+	w.mu.Lock()
+	w.got, w.delay = 0, nil
+	clear(w.seen)
+	w.mu.Unlock()
+	before, err := loadgen.CPU(h.pid)
+	if err != nil {
+		return t, err
+	}
+	sent := meter.Bytes()
+	_, err = h.driver.Dispatch(w.chat, map[string]any{
+		"type": "chat/turnStarted", "turnId": fmt.Sprintf("turn-%d", time.Now().UnixNano()), "startedAt": time.Now().UTC().Format("2006-01-02T15:04:05.000Z"),
+		"message": map[string]any{"text": fmt.Sprintf("stream %d %d 120", n, 1000/perSecond), "origin": map[string]any{"kind": "user"}},
+	})
+	if err != nil {
+		return t, err
+	}
+	err = await(h.lab.ctx, func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if want := n * len(w.viewers); w.got < want {
+			return fmt.Errorf("viewers of %s got %d actions of %d", w.chat, w.got, want)
+		}
+		return nil
+	})
+	if err != nil {
+		return t, err
+	}
+	after, err := loadgen.CPU(h.pid)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t = telling{cpu: after - before, bytes: meter.Bytes() - sent}
+	if slices.Sort(w.delay); len(w.delay) > 0 {
+		t.p99 = w.delay[len(w.delay)*99/100]
+	}
+	return t, err
+}
+
+// realAudience is what a real host pays for viewers that came by a link which only
+// looks, and for as many that are connected to it straight.
+func (l *lab) realAudience() ([]Figure, error) {
+	h, err := l.startReal()
+	if err != nil {
+		return nil, err
+	}
+	var meter *stack.Meter
+	s, relay, err := l.oneHost(siteConfig{
+		name: "real", upstreams: []string{h.url}, relayFlags: audienceLimits,
+		between: func(target string) (addr string, err error) {
+			meter, err = l.meter(target)
+			return meter.Addr(), err
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := s.audienceTokens(0)
+	if err != nil {
+		return nil, err
+	}
+	many := l.many(audienceViewers)
+	ways := []struct {
+		name, url string
+		tokens    []string
+		viewers   int
+
+		cpu, sent, p99 series
+	}{
+		{name: "one viewer", url: relay.url, tokens: tokens, viewers: 1},
+		{name: "all", url: relay.url, tokens: tokens, viewers: many},
+		{name: "straight on the host", url: h.url, viewers: many},
+	}
+	const actions = 200
+	for i := range ways {
+		way := &ways[i]
+		chat, err := h.chat()
+		if err != nil {
+			return nil, err
+		}
+		w, err := h.watch(chat, way.url, way.tokens, way.viewers)
+		if err != nil {
+			return nil, err
+		}
+		err = l.rounds(func(int) error {
+			t, err := h.tell(w, actions, 50, meter)
+			way.cpu = append(way.cpu, float64(t.cpu.Microseconds())/actions)
+			way.sent, way.p99 = append(way.sent, float64(t.bytes)/actions), append(way.p99, ms(t.p99))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		l.say("%s: %s µs of the host an action", way.name, digits(way.cpu.median()))
+	}
+	one, all, straight := &ways[0], &ways[1], &ways[2]
+	who := fmt.Sprintf("%d viewers of a real host at 50 actions/s: ", many)
+	return []Figure{
+		newFigure(who+"of the host", "µs an action", all.cpu).beside(one.name, all.cpu, one.cpu).want(ratioAtMost(1.2)).
+			means("The host pays for one viewer, however many watch."),
+		newFigure(who+"of the host", "µs an action", all.cpu).beside(straight.name, all.cpu, straight.cpu),
+		newFigure(who+"leave the host's machine", "bytes an action", all.sent).beside(one.name, all.sent, one.sent).want(ratioAtMost(1.2)),
+		newFigure(who+"p99 behind the first", "ms", all.p99).beside(straight.name, all.p99, straight.p99).want(atMost(20)),
+	}, nil
+}
