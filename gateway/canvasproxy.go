@@ -6,6 +6,20 @@ import (
 	"net/http/httputil"
 )
 
+// A finalWriter passes final answers on, and 101. What an application says before its
+// answer (1xx) is no part of the page: headers there would pass unseen.
+type finalWriter struct{ http.ResponseWriter }
+
+// WriteHeader implements [http.ResponseWriter].
+func (w finalWriter) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Unwrap is for [http.ResponseController].
+func (w finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // newProxy returns the proxy to the host-agents.
 func (c *canvases) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{

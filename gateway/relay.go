@@ -238,7 +238,11 @@ func (r *Relay) useTLS(cfg *RelayConfig) error {
 		return err
 	}
 	r.certs = get
-	r.public.secure(get.tlsConfig(len(cfg.TLS.ACMEDomains) > 0))
+	canvases, err := cfg.Gateway.canvasOrigin()
+	if err != nil {
+		return err
+	}
+	r.public.secure(withHTTP2(get.tlsConfig(len(cfg.TLS.ACMEDomains) > 0), canvases))
 	return nil
 }
 
@@ -543,6 +547,13 @@ func unwrapOp(err error) error {
 // secure has the listener speak TLS.
 func (l *listener) secure(config *tls.Config) { l.Listener = tlsListener{l.Listener, config} }
 
+// A connection in HTTP/2 on which nothing was heard for so long is pinged, and ended if
+// no answer comes in time.
+const (
+	http2Ping = 30 * time.Second
+	http2Pong = 15 * time.Second
+)
+
 // serve serves requests; conns keeps their connections, if it is not nil.
 func (l *listener) serve(handler http.Handler, conns *httpConns, times requestTimes, log *slog.Logger) {
 	times = cmp.Or(times, defaultTimes)
@@ -553,6 +564,7 @@ func (l *listener) serve(handler http.Handler, conns *httpConns, times requestTi
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
+		HTTP2:             &http.HTTP2Config{SendPingTimeout: http2Ping, PingTimeout: http2Pong},
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	if conns != nil {

@@ -98,6 +98,22 @@ func (get certificates) tlsConfig(ca bool) *tls.Config {
 	return cfg
 }
 
+// withHTTP2 returns a configuration that also has HTTP/2 for names below the canvas
+// domain: pages load hundreds of modules, and browsers make six connections in
+// HTTP/1.1. For WebSockets they make connections of their own.
+func withHTTP2(cfg *tls.Config, canvases canvasOrigin) *tls.Config {
+	both := cfg.Clone()
+	both.NextProtos = append([]string{"h2"}, cfg.NextProtos...)
+	cfg = cfg.Clone()
+	cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if _, below := canvases.nameIn(hello.ServerName); below {
+			return both, nil
+		}
+		return nil, nil // as it is
+	}
+	return cfg
+}
+
 // certLook is how often files are looked at, when there are handshakes.
 const certLook = time.Second
 

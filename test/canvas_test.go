@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,7 +46,7 @@ func newCanvasWorldWith(t testing.TB, change func(*hostagent.Config), canvases .
 // newCanvasWorldAt is newCanvasWorldWith, with a relay that is as it says.
 func newCanvasWorldAt(t testing.TB, relay gateway.RelayConfig, change func(*hostagent.Config), canvases ...refhost.Canvas) *canvasWorld {
 	t.Helper()
-	relay.Gateway.CanvasDomain = "http://localhost:0"
+	relay.Gateway.CanvasDomain = cmp.Or(relay.Gateway.CanvasDomain, "http://localhost:0")
 	host, server := newRefhost(t, func(cfg *refhost.Config) { cfg.Canvases = canvases })
 	var meter *stack.Meter
 	s := startStackWith(t, stack.Config{DataDir: relay.DataDir, Upstream: server.URL(), NATSOverTCP: true, Relay: relay}, func(relay *stack.Stack, cfg *hostagent.Config) (err error) {

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"strings"
 	"testing"
@@ -150,6 +152,13 @@ func newApp(t testing.TB) *app {
 	mux.HandleFunc("/large", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "large.bin", time.Time{}, bytes.NewReader(large))
 	})
+	mux.HandleFunc("/hints", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</large>; rel=preload")
+		w.Header().Set("Set-Cookie", "hinted=1; Domain=localhost")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Set-Cookie")
+		_, _ = io.WriteString(w, "hinted")
+	})
 	mux.HandleFunc("/to", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", r.FormValue("at"))
 		w.WriteHeader(302)
@@ -233,6 +242,24 @@ func TestCanvasLive(t *testing.T) {
 		t.Errorf("an upload came as %d bytes", len(seen.Body))
 	}
 
+	// What the application says before its answer stays there.
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+		t.Errorf("the browser is told %d, %v", code, header)
+		return nil
+	}}
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, base+"/hints", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hinted, err := b.client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = hinted.Body.Close()
+	if hinted.StatusCode != http.StatusOK || hinted.Header.Get("Link") == "" || hinted.Header.Get("Set-Cookie") != "" {
+		t.Errorf("after hints: %d %v", hinted.StatusCode, hinted.Header)
+	}
+
 	// Redirects, within the origin only.
 	for at, want := range map[string]int{
 		"/there?y=2": 200, a.URL + "/there?y=2": 200, "there?y=2": 200,
@@ -278,6 +305,25 @@ func TestCanvasLiveStreams(t *testing.T) {
 			t.Fatalf("socket: %q", got)
 		}
 	}
+	// When the host's own network drops in the middle, nothing is lost, nor ends.
+	download, err := b.client.Get(base + "/large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer download.Body.Close()
+	begun := make([]byte, len(large)/4)
+	if _, err := io.ReadFull(download.Body, begun); err != nil {
+		t.Fatal(err)
+	}
+	w.meter.Cut()
+	rest, err := io.ReadAll(download.Body)
+	if err != nil || string(begun)+string(rest) != string(large) {
+		t.Errorf("a download over a drop: %v after %d bytes", err, len(begun)+len(rest))
+	}
+	if got := ws.say("still"); got != "echo still" {
+		t.Errorf("a socket after a drop: %q", got)
+	}
+
 	// When the client's connection is gone for a while, it all goes on.
 	_ = c.Abort()
 	a.release <- struct{}{}

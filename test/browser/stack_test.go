@@ -52,6 +52,7 @@ type stackConfig struct {
 	replay     int              // actions that the host can replay; 0 for the usual
 	byURL      bool             // canvases have origins of their own
 	preview    string           // ports of the host's machine that may be opened
+	uplink     bool             // the host-agent is behind the proxy, too
 	noLoopback bool             // canvases show nothing of the host's machine
 	protocol   refhost.Protocol // that the host speaks; "" for the usual
 	tells      bool             // the relay may tell services on this machine
@@ -129,7 +130,11 @@ func (s *site) startAgent() {
 	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: "default", Host: hostName, Expires: time.Now().Add(time.Hour)})
 	must(t, err)
 	must(t, os.WriteFile(s.file("token"), []byte(token), 0o600))
-	flags := []string{"run", "--relay", s.url, "--token-file", s.file("token"), "--upstream", "ws://" + s.host.address, "--control", "off"}
+	relay := s.url
+	if s.cfg.uplink {
+		relay = "http://" + s.proxy.Addr().String()
+	}
+	flags := []string{"run", "--relay", relay, "--token-file", s.file("token"), "--upstream", "ws://" + s.host.address, "--control", "off"}
 	if s.cfg.preview != "" {
 		flags = append(flags, "--preview-port", s.cfg.preview)
 	}

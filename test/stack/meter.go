@@ -40,6 +40,16 @@ func (m *Meter) Bytes() int64 { return m.bytes.Load() }
 // Messages returns how many NATS messages were in them.
 func (m *Meter) Messages() int64 { return m.messages.Load() }
 
+// Cut ends the connections that there are. New ones pass.
+func (m *Meter) Cut() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for c := range m.conns {
+		_ = c.Close()
+		delete(m.conns, c)
+	}
+}
+
 // Close ends all connections.
 func (m *Meter) Close() {
 	_ = m.listener.Close()

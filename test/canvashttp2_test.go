@@ -1,0 +1,91 @@
+package test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"ahprelay/gateway"
+	"ahprelay/hostagent"
+	"ahprelay/refhost"
+	"ahprelay/test/testca"
+)
+
+// TestCanvasHTTP2 loads 300 modules over one connection in HTTP/2: none is refused,
+// an event stream and a WebSocket go on beside them, and the relay itself stays at
+// HTTP/1.1.
+func TestCanvasHTTP2(t *testing.T) {
+	t.Parallel()
+	cert, key, err := testca.WriteFiles(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newApp(t)
+	config := gateway.RelayConfig{TLS: gateway.TLSConfig{CertFile: cert, KeyFile: key}, Gateway: gateway.Config{CanvasDomain: "https://localhost:0"}}
+	w := newCanvasWorldAt(t, config, func(*hostagent.Config) {}, refhost.Canvas{ID: "app", URL: a.URL + "/start"})
+	c, channel := w.client("c"), w.open("app")
+	address := w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)})
+
+	b := w.browser()
+	http1 := b.client.Transport.(*http.Transport)
+	http1.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} // the name is below localhost
+	http2 := http1.Clone()
+	http2.ForceAttemptHTTP2, http2.MaxConnsPerHost = true, 1
+	t.Cleanup(http2.CloseIdleConnections)
+	jar := b.client.Jar.(safeJar)
+	page := &browser{t, &http.Client{Transport: http2, Jar: jar}}
+	base := strings.TrimSuffix(page.open(address).url, "/start")
+	events := w.events(page, base)
+	events.next()
+	ws := b.socket(base)
+
+	var wg sync.WaitGroup
+	var good atomic.Int32
+	for i := range 300 {
+		wg.Go(func() {
+			response, err := page.client.Get(fmt.Sprint(base, "/module/", i, ".js"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			body, err := io.ReadAll(response.Body)
+			_ = response.Body.Close()
+			if err == nil && response.StatusCode == http.StatusOK && response.ProtoMajor == 2 && string(body) == fmt.Sprint("<p>app /module/", i, ".js") {
+				good.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if good.Load() != 300 {
+		t.Errorf("%d of 300 modules came as they should", good.Load())
+	}
+	a.release <- struct{}{}
+	if line := events.next(); line != "data: 1" {
+		t.Errorf("an event beside the modules: %q", line)
+	}
+	if got := ws.say("x"); got != "echo x" {
+		t.Errorf("a socket beside the modules: %q", got)
+	}
+	if up := page.send("POST", base+"/echo", map[string]string{"Origin": base}, strings.NewReader(strings.Repeat("y", 3<<20))); !strings.Contains(up.body, `"method":"POST"`) || len(up.body) < 3<<20 {
+		t.Errorf("an upload: %d, %d bytes", up.status, len(up.body))
+	}
+	// What has ended has, on this connection too.
+	if err := c.Unsubscribe(channel); err != nil {
+		t.Fatal(err)
+	}
+	events.ends()
+	ws.ends()
+
+	relay := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	response, err := relay.Get(w.stack.Relay.URL() + "/healthz")
+	if err != nil || response.ProtoMajor != 1 {
+		t.Fatalf("the relay itself: %v, %v", response, err)
+	}
+	_ = response.Body.Close()
+	relay.CloseIdleConnections()
+}
