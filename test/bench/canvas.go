@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -46,8 +48,11 @@ func canvas(l *lab) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	straight := &canvasWay{base: app.URL, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	few := &http.Client{Transport: &http.Transport{MaxConnsPerHost: browserConns, MaxIdleConnsPerHost: browserConns}}
+	l.ends = append(l.ends, few.CloseIdleConnections)
+	straight := &canvasWay{base: app.URL, client: few, sockets: few}
 	var m [2]canvasSeries
+	var proxied series
 	var alone, beside [2]series
 	err = l.rounds(func(int) error {
 		for i, way := range []*canvasWay{straight, w.way} {
@@ -55,6 +60,11 @@ func canvas(l *lab) ([]Figure, error) {
 				return err
 			}
 		}
+		took, err := w.proxied.modules(l)
+		if err != nil {
+			return err
+		}
+		proxied = append(proxied, ms(took))
 		before, err := w.keystrokes(l, nil)
 		if err != nil {
 			return err
@@ -73,8 +83,13 @@ func canvas(l *lab) ([]Figure, error) {
 		newFigure("echo of 100 B over a canvas's WebSocket, p50", "ms", m[1].echo).beside(direct, m[1].echo, m[0].echo).means("What is typed into an application is there as soon as in a chat."),
 		newFigure("request and answer of AHP on the same way, p50", "ms", alone[0]),
 		newFigure("a download", "MB/s", m[1].download).beside(direct, m[1].download, m[0].download).means("Large files come at the pace of the network."),
-		newFigure(fmt.Sprintf("%d modules of %d KiB, %d at a time", canvasModules, canvasModule>>10, canvasAtOnce), "ms", m[1].modules).beside(direct, m[1].modules, m[0].modules).means("What a development server's page loads beside what it takes to run it; none is refused."),
 	}
+	page := fmt.Sprintf("%d modules of %d KiB, HTTP/2", canvasModules, canvasModule>>10)
+	six := fmt.Sprintf("%s, HTTP/1.1 on %d connections", direct, browserConns)
+	figures = append(figures,
+		newFigure(page+", the relay's own TLS", "ms", m[1].modules).beside(six, m[1].modules, m[0].modules).means("What a development server's page loads beside what it takes to run it; none is refused."),
+		newFigure(page+", a proxy in front", "ms", proxied).beside(six, proxied, m[0].modules),
+	)
 	for i, name := range []string{"p50", "p99"} {
 		added := beside[i].less(alone[i])
 		f := newFigure("request and answer of another client during a download, added "+name, "ms", added).beside("without it", beside[i], alone[i])
@@ -115,8 +130,9 @@ func canvasApp(large int) *httptest.Server {
 
 // A canvasWorld is a host with a canvas, a client that is shown it, and another.
 type canvasWorld struct {
-	way   *canvasWay
-	other *refclient.Client
+	way     *canvasWay
+	proxied *canvasWay // the same behind a proxy
+	other   *refclient.Client
 }
 
 // canvasSession is where the canvas is opened.
@@ -145,7 +161,7 @@ func (l *lab) canvasWorld(app string) (*canvasWorld, error) {
 	}); err != nil {
 		return nil, err
 	}
-	s, err := l.site(siteConfig{upstreams: []string{"ws://" + net.JoinHostPort(address, "18990")}, relayFlags: []string{"--canvas-domain", "http://localhost:" + relayPort}})
+	s, err := l.site(siteConfig{upstreams: []string{"ws://" + net.JoinHostPort(address, "18990")}, tls: true, relayFlags: []string{"--canvas-domain", "https://localhost:" + relayPort}})
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +185,7 @@ func (l *lab) showCanvas(s *site, control string) (*canvasWorld, error) {
 	}
 	var clients []*refclient.Client
 	for i := range 2 {
-		c, err := refclient.Dial(l.ctx, system.url, refclient.Options{Token: system.tokens[i]})
+		c, err := refclient.Dial(l.ctx, system.url, refclient.Options{Token: system.tokens[i], HTTPClient: s.http})
 		if err != nil {
 			return nil, err
 		}
@@ -190,12 +206,30 @@ func (l *lab) showCanvas(s *site, control string) (*canvasWorld, error) {
 	if err := call(l.ctx, clients[0], "relay/canvasTicket", map[string]any{"channel": channel, "uri": shown.Snapshot.State.URL}, &ticket); err != nil {
 		return nil, err
 	}
-	way, err := newCanvasWay(l.ctx, ticket.URL, ticket.Origin, s.at(relayPort))
+	way, err := l.newCanvasWay(ticket.URL, ticket.Origin, s.at(relayPort))
 	if err != nil {
 		return nil, err
 	}
-	l.ends = append(l.ends, way.client.CloseIdleConnections)
-	return &canvasWorld{way, clients[1]}, nil
+	front := canvasProxy(s)
+	l.ends = append(l.ends, front.Close)
+	return &canvasWorld{way, l.canvasWayTo(ticket.Origin, front.Listener.Addr().String(), way.client.Jar), clients[1]}, nil
+}
+
+// canvasProxy is a proxy with HTTP/2 and TLS in front of a relay.
+func canvasProxy(s *site) *httptest.Server {
+	to := &url.URL{Scheme: "https", Host: s.at(relayPort)}
+	transport := &http.Transport{MaxIdleConnsPerHost: canvasModules, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	s.lab.ends = append(s.lab.ends, transport.CloseIdleConnections)
+	front := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = r.In.Host
+		},
+	})
+	front.EnableHTTP2 = true
+	front.StartTLS()
+	return front
 }
 
 func call(ctx context.Context, c *refclient.Client, method string, params, result any) error {
@@ -211,40 +245,39 @@ func call(ctx context.Context, c *refclient.Client, method string, params, resul
 
 // A canvasWay is how an application is reached.
 type canvasWay struct {
-	base   string
-	client *http.Client
+	base    string
+	client  *http.Client
+	sockets *http.Client // for WebSockets, in HTTP/1.1
+}
+
+// canvasWayTo leads to an address, whatever the name; in HTTP/2 where that has it.
+func (l *lab) canvasWayTo(origin, address string, jar http.CookieJar) *canvasWay {
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, address)
+	}
+	one := &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	both := one.Clone()
+	both.ForceAttemptHTTP2 = true
+	way := &canvasWay{origin, &http.Client{Transport: both, Jar: jar}, &http.Client{Transport: one, Jar: jar}}
+	l.ends = append(l.ends, one.CloseIdleConnections, both.CloseIdleConnections)
+	return way
 }
 
 // newCanvasWay uses a ticket, at a relay that all names lead to.
-func newCanvasWay(ctx context.Context, ticket, origin, relay string) (*canvasWay, error) {
+func (l *lab) newCanvasWay(ticket, origin, relay string) (*canvasWay, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 64, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, network, relay)
-	}}
-	way := &canvasWay{origin, &http.Client{Transport: transport, Jar: localJar{jar}}}
-	_, err = way.get(ctx, strings.TrimPrefix(ticket, origin))
+	way := l.canvasWayTo(origin, relay, jar)
+	_, err = way.get(l.ctx, strings.TrimPrefix(ticket, origin))
 	var status *statusError
 	if errors.As(err, &status) && status.code == http.StatusNotFound { // the application has no page there
 		err = nil
 	}
 	return way, err
 }
-
-// A localJar takes secure cookies on this machine, as browsers do.
-type localJar struct{ *cookiejar.Jar }
-
-func (j localJar) at(u *url.URL) *url.URL {
-	safe := *u
-	safe.Scheme = "https"
-	return &safe
-}
-
-func (j localJar) SetCookies(u *url.URL, cookies []*http.Cookie) { j.Jar.SetCookies(j.at(u), cookies) }
-func (j localJar) Cookies(u *url.URL) []*http.Cookie             { return j.Jar.Cookies(j.at(u)) }
 
 type statusError struct{ code int }
 
@@ -281,8 +314,8 @@ func (w *canvasWay) download(ctx context.Context) error {
 // canvasSeries is what is measured of a way.
 type canvasSeries struct{ echo, download, modules series }
 
-// canvasAtOnce is how many modules a page loads at a time.
-const canvasAtOnce = 32
+// browserConns is how many connections browsers make to an origin in HTTP/1.1.
+const browserConns = 6
 
 func (w *canvasWay) measure(l *lab, to *canvasSeries, large int) error {
 	echo, err := w.echo(l)
@@ -298,32 +331,29 @@ func (w *canvasWay) measure(l *lab, to *canvasSeries, large int) error {
 		return err
 	}
 	rate := float64(n) / time.Since(began).Seconds() / 1e6
-	began = time.Now()
-	if err := w.modules(l); err != nil {
+	took, err := w.modules(l)
+	if err != nil {
 		return err
 	}
-	to.echo, to.download, to.modules = append(to.echo, ms(echo)), append(to.download, rate), append(to.modules, ms(time.Since(began)))
+	to.echo, to.download, to.modules = append(to.echo, ms(echo)), append(to.download, rate), append(to.modules, ms(took))
 	return nil
 }
 
-// modules loads them all.
-func (w *canvasWay) modules(l *lab) error {
+// modules loads them all at once, as a page does, and returns how long that takes.
+func (w *canvasWay) modules(l *lab) (time.Duration, error) {
 	var wg sync.WaitGroup
-	failed := make([]error, canvasAtOnce)
-	for i := range canvasAtOnce {
-		wg.Go(func() {
-			for n := i; n < canvasModules && failed[i] == nil; n += canvasAtOnce {
-				_, failed[i] = w.get(l.ctx, fmt.Sprint("/module/", n))
-			}
-		})
+	failed := make([]error, canvasModules)
+	began := time.Now()
+	for i := range canvasModules {
+		wg.Go(func() { _, failed[i] = w.get(l.ctx, fmt.Sprint("/module/", i)) })
 	}
 	wg.Wait()
-	return errors.Join(failed...)
+	return time.Since(began), errors.Join(failed...)
 }
 
 // echo returns the median of what there and back takes.
 func (w *canvasWay) echo(l *lab) (time.Duration, error) {
-	ws, _, err := websocket.Dial(l.ctx, w.base+"/echo", &websocket.DialOptions{HTTPClient: w.client, HTTPHeader: http.Header{"Origin": {w.base}}})
+	ws, _, err := websocket.Dial(l.ctx, w.base+"/echo", &websocket.DialOptions{HTTPClient: w.sockets, HTTPHeader: http.Header{"Origin": {w.base}}})
 	if err != nil {
 		return 0, err
 	}
