@@ -12,7 +12,7 @@ import (
 var layers = [][]string{
 	{"ahp", "alike", "console", "fair", "idle"},
 	{"auth", "refhost", "view"},
-	{"auth/oidc", "people"},
+	{"auth/device", "auth/oidc", "people"},
 	{"link"},
 	{"broker", "notice"},
 	{"broker/embedded", "registry"},

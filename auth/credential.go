@@ -113,6 +113,7 @@ const (
 	ToEnroll  Purpose = "enroll"      // the key is to be that of the credential
 	ToRenew   Purpose = "renew"       // a credential
 	ToConnect Purpose = "credentials" // of NATS, for the nkey that is said with it
+	ToShare   Purpose = "shares"      // what is done about links to the host, which is said with it, as a hash
 )
 
 // keyProofPrefix begins what a host-agent signs with its host key, and nothing

@@ -15,7 +15,7 @@ var pageFiles embed.FS
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // pagesHandler serves the pages where people sign in (/setup, /signin) and see to devices
-// (/device), and what these consist of (/pages/…).
+// (/device), where links of shares lead (/s), and what these consist of (/pages/…).
 func pagesHandler() http.Handler {
 	files, err := fs.Sub(pageFiles, "pages")
 	if err != nil {
@@ -33,6 +33,8 @@ func pagesHandler() http.Handler {
 		switch r.URL.Path {
 		case "/signin":
 			http.ServeFileFS(w, r, files, "device.html")
+		case "/s":
+			http.ServeFileFS(w, r, files, "share.html")
 		case "/setup", "/device":
 			http.ServeFileFS(w, r, files, r.URL.Path[1:]+".html")
 		default:

@@ -116,6 +116,7 @@ func (s *Server) peopleRoutes(mux *http.ServeMux) {
 	mux.Handle("GET /setup", pages)
 	mux.Handle("GET /device", pages)
 	mux.Handle("GET /signin", pages)
+	mux.Handle("GET /s", pages)
 	mux.Handle("GET /pages/", pages)
 }
 

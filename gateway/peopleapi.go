@@ -113,8 +113,12 @@ func (s *Server) serveDecide(w http.ResponseWriter, r *http.Request, who people.
 		return
 	}
 	request, err := s.cfg.People.Find(r.PathValue("id"), &who)
-	if err == nil && request.Kind == people.OfHost {
+	switch {
+	case err != nil:
+	case request.Kind == people.OfHost:
 		err = s.mayEnrol(who, say.Host, say.Approve, say.Replace)
+	case device == "" && say.Approve:
+		err = errors.New("another device is let in by one that is signed in, and not by a token")
 	}
 	if err == nil {
 		request, err = s.cfg.People.Decide(request.ID, &who, device, say.Approve, say.Code, say.Host)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -21,6 +20,8 @@ import (
 //	GET    /api/shares       → {"shares": [people.Share and "watching": [Viewer]]}: one's own, all for who owns the tenant
 //	DELETE /api/shares       takes all of one's own back
 //	DELETE /api/shares/{id}  one
+//	POST   /auth/share       {"link"} → {"token", "host", "session", "level", "expires"}: what stands behind /s# of a link
+//	POST   /agent/shares     {"challenge", "keySignature", "ask"} → as of what is asked: the same for a host-agent, see agentshares.go
 //
 // A link is good at the host-agent as far as the host's owner lets it: a relay widens nothing.
 
@@ -43,6 +44,8 @@ func (s *Server) shareRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/shares", s.person(s.serveShares))
 	mux.HandleFunc("DELETE /api/shares", s.person(s.serveTakeBackAll))
 	mux.HandleFunc("DELETE /api/shares/{id}", s.person(s.serveTakeBack))
+	mux.HandleFunc("POST /auth/share", s.serveFollow)
+	mux.HandleFunc("POST /agent/shares", s.serveAgentShares)
 }
 
 // shareAsk is the body of POST /api/shares.
@@ -54,8 +57,8 @@ type shareAsk struct {
 	Files         bool
 }
 
-// client returns what a link allows that somebody asks for.
-func (ask *shareAsk) client(who people.Person, device string) (auth.Client, error) {
+// share returns the link that somebody asks for.
+func (ask *shareAsk) share(who people.Person, device string) (people.Share, error) {
 	if ask.Level == "" {
 		ask.Level = auth.AccessRead
 	}
@@ -68,29 +71,27 @@ func (ask *shareAsk) client(who people.Person, device string) (auth.Client, erro
 	}
 	switch {
 	case ask.Host == "" || strings.Contains(ask.Host, "*"):
-		return auth.Client{}, errors.New("want the name of one host")
+		return people.Share{}, errors.New("want the name of one host")
 	case !strings.Contains(ask.Session, ":") || strings.Contains(ask.Session, "*"):
-		return auth.Client{}, errors.New("want the URI of one session")
+		return people.Share{}, errors.New("want the URI of one session")
 	case ttl < 0 || ttl > maxShareTTL:
-		return auth.Client{}, fmt.Errorf("seconds are %d; want 1 to %d", ask.Seconds, int(maxShareTTL.Seconds()))
+		return people.Share{}, fmt.Errorf("seconds are %d; want 1 to %d", ask.Seconds, int(maxShareTTL.Seconds()))
 	case ask.Level.Includes(auth.AccessAdmin):
-		return auth.Client{}, errors.New("to own a host is not shared by a link; invite somebody")
+		return people.Share{}, errors.New("to own a host is not shared by a link; invite somebody")
 	case !who.Access.Includes(ask.Level):
-		return auth.Client{}, fmt.Errorf("level %s is more than you have", ask.Level.Level())
+		return people.Share{}, fmt.Errorf("level %s is more than you have", ask.Level.Level())
 	case ask.Files && len(who.Channels) > 0 && !who.Files:
-		return auth.Client{}, errors.New("files are more than you have")
+		return people.Share{}, errors.New("files are more than you have")
 	case ask.People < 0:
-		return auth.Client{}, fmt.Errorf("people are %d; want 1 or more", ask.People)
+		return people.Share{}, fmt.Errorf("people are %d; want 1 or more", ask.People)
 	}
-	c, err := narrowed(who, ask.Level, []string{ask.Host}, []string{ask.Session})
-	c.ID = rand.Text()
-	c.Subject = "link-" + strings.ToLower(c.ID[:10]) // links do not know each other
-	c.Files, c.MaxConnections, c.Device = ask.Files, ask.People, device
-	if c.Access == auth.AccessRead {
-		c.Audience, c.Reverse = c.Subject, false
-	}
-	c.Expires = time.Now().Add(ttl)
-	return c, err
+	gives, err := narrowed(who, ask.Level, []string{ask.Host}, []string{ask.Session})
+	id, now := rand.Text(), time.Now().UTC()
+	return people.Share{
+		ID: id, Tenant: who.Tenant, By: who.Subject, Subject: "link-" + strings.ToLower(id[:10]), // links do not know each other
+		Host: ask.Host, Session: ask.Session, Access: gives.Access, Files: ask.Files, Methods: gives.Methods, Device: device,
+		People: ask.People, Made: now, Expires: now.Add(ttl).Truncate(time.Second),
+	}, err
 }
 
 func (s *Server) serveMakeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
@@ -99,20 +100,22 @@ func (s *Server) serveMakeShare(w http.ResponseWriter, r *http.Request, who peop
 		writeError(w, http.StatusBadRequest, errors.New("body is no JSON of host, session, level, seconds and people"))
 		return
 	}
-	client, err := ask.client(who, device)
-	client.Expires = s.atMost(client.Expires, device)
-	var token string
+	s.makeShare(w, r, who, device, ask)
+}
+
+// makeShare answers with the link that somebody asks for.
+func (s *Server) makeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string, ask shareAsk) {
+	share, err := ask.share(who, device)
+	share.Expires = s.atMost(share.Expires, device)
+	client := share.Client()
 	if err == nil {
-		token, err = s.cfg.Keys.IssueClient(client)
+		_, err = s.cfg.Keys.IssueClient(client) // as it will be asked for
 	}
 	if err != nil {
 		writeError(w, http.StatusBadRequest, err)
 		return
 	}
-	err = s.cfg.People.Keep(people.Share{
-		ID: client.ID, Tenant: who.Tenant, By: who.Subject, Subject: client.Subject, Host: ask.Host, Session: ask.Session,
-		Access: client.Access, People: client.MaxConnections, Made: time.Now().UTC(), Expires: client.Expires.UTC(),
-	})
+	secret, err := s.cfg.People.Keep(share)
 	switch {
 	case errors.Is(err, people.ErrTooMany), errors.Is(err, people.ErrFull):
 		writeError(w, http.StatusServiceUnavailable, err)
@@ -124,9 +127,34 @@ func (s *Server) serveMakeShare(w http.ResponseWriter, r *http.Request, who peop
 	line := shareLine(client, s.address(r))
 	line.Detail += ", by " + who.Subject
 	s.audit.write(line)
-	link := s.publicURL(r) + "/#" + url.Values{"host": {ask.Host}, "session": {ask.Session}, "token": {token}}.Encode()
-	writeJSON(w, http.StatusOK, map[string]any{"id": client.ID, "link": link, "qr": qrRows(link), "expires": client.Expires.UTC()})
+	link := s.publicURL(r) + "/s#" + secret
+	writeJSON(w, http.StatusOK, map[string]any{"id": share.ID, "link": link, "qr": qrRows(link), "expires": share.Expires})
 }
+
+// serveFollow gives who has a link the token that it stands for.
+func (s *Server) serveFollow(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Link string }
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxProof)).Decode(&body); err != nil {
+		s.refuseGrant(w, r, errors.New("body is no JSON of link"))
+		return
+	}
+	share, err := s.cfg.People.Follow(body.Link)
+	if errors.Is(err, people.ErrNone) {
+		err = errLinkOver
+	}
+	var token string
+	if err == nil {
+		token, err = s.cfg.Keys.IssueClient(share.Client())
+	}
+	if err != nil {
+		s.refuseGrant(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"token": token, "host": share.Host, "session": share.Session, "level": share.Access.Level(), "expires": share.Expires})
+}
+
+// errLinkOver reports a link that opens nothing any more.
+var errLinkOver = errors.New("this link was taken back, or its time is over; ask who gave it to you for another")
 
 // sharesOf returns the shares that somebody may see to.
 func (s *Server) sharesOf(who people.Person) ([]people.Share, error) {
@@ -143,20 +171,27 @@ func (s *Server) serveShares(w http.ResponseWriter, _ *http.Request, who people.
 		s.failed(w, err)
 		return
 	}
+	s.showShares(w, who.Tenant, list)
+}
+
+// A ShownShare is a link, and who is there by it.
+type ShownShare struct {
+	people.Share
+	Level    string   `json:"level"`
+	Watching []Viewer `json:"watching"`
+}
+
+func (s *Server) showShares(w http.ResponseWriter, tenant string, list []people.Share) {
 	watching := map[string][]Viewer{}
 	for _, c := range s.hosts.all() {
-		if c.who.Tenant == who.Tenant {
-			watching[c.who.ID] = append(watching[c.who.ID], Viewer{c.id, c.remote, c.since.UTC()})
+		if who := c.whoNow(); who.Tenant == tenant {
+			watching[who.ID] = append(watching[who.ID], Viewer{c.id, c.remote, c.since.UTC()})
 		}
 	}
-	type shown struct {
-		people.Share
-		Level    string   `json:"level"`
-		Watching []Viewer `json:"watching"`
-	}
-	shares := []shown{}
+	shares := []ShownShare{}
 	for _, one := range list {
-		shares = append(shares, shown{one, one.Access.Level(), append([]Viewer{}, watching[one.ID]...)})
+		one.Secret = ""
+		shares = append(shares, ShownShare{one, one.Access.Level(), append([]Viewer{}, watching[one.ID]...)})
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"shares": shares})
 }

@@ -15,12 +15,16 @@ import (
 // A CredentialFile keeps a host-agent's credential and the key that it is
 // bound to: JSON with "credential" and "key", the key's seed in base64. Only
 // its owner may read it: who has it can pose as the host.
-type CredentialFile struct{ path string }
+type CredentialFile struct {
+	path  string
+	relay string // that is written beside; "": the one that is there
+}
 
 // credential is what is in a CredentialFile.
 type credential struct {
 	Credential string `json:"credential"`
 	Key        []byte `json:"key"`
+	Relay      string `json:"relay,omitempty"` // base URL, if it is known
 }
 
 // maxCredentialFile is far more than one has, in bytes.
@@ -29,7 +33,7 @@ const maxCredentialFile = 64 << 10
 // OpenCredentialFile returns a file that host-agent enroll has made, and checks
 // it.
 func OpenCredentialFile(path string) (*CredentialFile, error) {
-	f := &CredentialFile{path}
+	f := &CredentialFile{path: path}
 	if _, _, err := f.read(); err != nil {
 		return nil, err
 	}
@@ -40,6 +44,15 @@ func OpenCredentialFile(path string) (*CredentialFile, error) {
 func (f *CredentialFile) Token() (string, error) {
 	c, _, err := f.read()
 	return c.Credential, err
+}
+
+// Relay returns the base URL of the relay that the credential is for, "" if the file does not say.
+func (f *CredentialFile) Relay() string {
+	c, _, err := f.read()
+	if err != nil {
+		return ""
+	}
+	return c.Relay
 }
 
 // Key returns the key that the credential is bound to.
@@ -75,7 +88,11 @@ func (f *CredentialFile) read() (c credential, key *auth.HostKey, err error) {
 // write puts a credential in place of the one before. The file is there whole,
 // the old or the new one, whatever happens.
 func (f *CredentialFile) write(text string, key *auth.HostKey) error {
-	data, err := json.MarshalIndent(credential{text, key.Seed()}, "", "  ")
+	relay := f.relay
+	if relay == "" {
+		relay = f.Relay()
+	}
+	data, err := json.MarshalIndent(credential{text, key.Seed(), relay}, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func Enroll(ctx context.Context, e Enrolment) (tenant, host string, expires time
 	if e.HTTP == nil {
 		e.HTTP = newHTTPClient()
 	}
-	file, key := &CredentialFile{e.File}, auth.NewHostKey()
+	file, key := &CredentialFile{path: e.File, relay: e.Relays[0]}, auth.NewHostKey()
 	if err := file.makeable(); err != nil { // before the token is used up
 		return "", "", expires, err
 	}

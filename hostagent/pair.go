@@ -81,7 +81,7 @@ func Pair(ctx context.Context, p Pairing) (tenant, host string, expires time.Tim
 	if p.HTTP == nil {
 		p.HTTP = newHTTPClient()
 	}
-	file, key := &CredentialFile{p.File}, auth.NewHostKey()
+	file, key := &CredentialFile{path: p.File, relay: p.Relay}, auth.NewHostKey()
 	if err := file.makeable(); err != nil {
 		return "", "", expires, err
 	}

@@ -40,6 +40,10 @@ type app struct {
 	Clients clientsCmd `cmd:"" help:"List who is connected to the host through the host-agent that runs here."`
 	Kick    kickCmd    `cmd:"" help:"End the connection of a client, or all of a subject, and keep them away for a while."`
 
+	Share   shareCmd   `cmd:"" help:"Print a link, and a QR code of it, that opens the console at one session of this machine's host."`
+	Shares  sharesCmd  `cmd:"" help:"List the links to this machine's host, and who is there by them now."`
+	Unshare unshareCmd `cmd:"" help:"Take one link back, or all: who is there is gone at once."`
+
 	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by run: tells relays if that crashes."`
 }
 

@@ -34,9 +34,6 @@ type upCmd struct {
 	plainFlag
 }
 
-// maxQRColumns is how wide a QR code may be: narrow terminals have room for it.
-const maxQRColumns = 40
-
 // Run joins the relay, unless that was done before, and serves the host until ctx
 // ends.
 func (c *upCmd) Run(ctx context.Context, s *streams) error {
@@ -106,25 +103,13 @@ func (c *upCmd) join(ctx context.Context, s *streams, file string) error {
 	}
 	tenant, host, expires, err := hostagent.Pair(ctx, hostagent.Pairing{
 		Relay: c.URL, File: file, Machine: machine, User: name, Name: c.Name, Plain: c.RelayPlain,
-		Show: func(code hostagent.Code) { c.show(s, code) },
+		Show: func(code hostagent.Code) { cli.ShowCode(s.err, cli.Code(code), c.NoQR) },
 	})
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(s.err, "This is host %s of tenant %s now; %s is good until %s, and renewed before.\n", host, tenant, file, expires.Local().Format(time.DateOnly))
 	return err
-}
-
-// show says what somebody is to do.
-func (c *upCmd) show(s *streams, code hostagent.Code) {
-	fmt.Fprintf(s.err, "On a device that is signed in, open\n\n  %s\n\nand type the code\n\n  %s\n\nThe fingerprint there is to be %s. The code is good until %s.\n",
-		code.Page, code.Code, code.Fingerprint, code.Expires.Local().Format(time.TimeOnly))
-	if c.NoQR || cli.QRWidth(code.Link) > maxQRColumns {
-		return
-	}
-	if err := cli.PrintQR(s.err, s.err, code.Link); err != nil {
-		s.log.Debug("no QR code", "error", err)
-	}
 }
 
 // find returns the AHP host of this machine. If there are several, it asks.

@@ -38,6 +38,10 @@ type app struct {
 
 	SetupLink setupLinkCmd `cmd:"" help:"Print a link by which somebody comes to own the relay: the first, or who has lost the last device."`
 
+	Login  loginCmd  `cmd:"" help:"Sign this machine in at a relay, by a code that somebody approves who is signed in there."`
+	Access accessCmd `cmd:"" help:"Print a token for a client, as who is signed in here by relay login, or keep one in a file."`
+	Logout logoutCmd `cmd:"" help:"Sign this machine out: its tokens end at once, on all relays."`
+
 	Hosts   hostsCmd   `cmd:"" help:"List the hosts that the running relay knows."`
 	Forget  forgetCmd  `cmd:"" help:"Have all relays forget a host that is not there."`
 	Backup  backupCmd  `cmd:"" help:"Write what a data directory has into one file: the keys, and what is known. The relay may run."`

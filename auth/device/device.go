@@ -1,0 +1,361 @@
+// Package device is a device of somebody's that is no browser: a command-line client that was let in by a
+// code (RFC 8628) and proves its key with each request (RFC 9449). What a relay answers is in package gateway,
+// people.go.
+//
+// A [Device] is kept in a file with its key, which only its owner may read: who copies the file is that
+// device, until it is removed.
+package device
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// Bounds of what a relay may say.
+const (
+	timeout   = 10 * time.Second
+	maxAnswer = 256 << 10 // bytes
+	maxLife   = time.Hour // of a code
+	minPoll   = time.Second
+	maxPoll   = time.Minute
+	slowDown  = 5 * time.Second // longer, after a relay has said so (RFC 8628, section 3.5)
+	early     = time.Minute     // before its end a token is renewed
+)
+
+// A Refused error is the relay's word.
+type Refused struct {
+	Status int
+	Name   string // of RFC 6749 and 8628, "" if it is none of those
+	Text   string // for people
+}
+
+func (e *Refused) Error() string {
+	if e.Name == "invalid_grant" {
+		return e.Text + " (relay login)"
+	}
+	return e.Text
+}
+
+// A Device is one that is signed in, or asks to be. It is safe for concurrent use.
+type Device struct {
+	Relay   string // base URL
+	ID      string
+	Tenant  string
+	Subject string
+
+	key  *auth.DeviceKey
+	http *http.Client
+
+	mu     sync.Mutex // guards the fields below
+	nonce  string
+	access string
+	until  time.Time
+}
+
+// kept is what is in a file.
+type kept struct {
+	Relay   string `json:"relay"`
+	ID      string `json:"device"`
+	Tenant  string `json:"tenant"`
+	Subject string `json:"subject"`
+	Key     []byte `json:"key"`
+}
+
+// Login says how to have somebody let a device in.
+type Login struct {
+	Relay   string // required; base URL, or the link of an invitation
+	Name    string // what who approves is shown
+	Machine string
+	User    string
+	Plain   bool // http:// may lead elsewhere than to this machine
+
+	// Show tells what is to be done; required.
+	Show func(Code)
+}
+
+// A Code is what is shown while somebody is to approve.
+type Code struct {
+	Code        string // to be typed
+	Page        string // where
+	Link        string // there, with what else is shown; without the code
+	Fingerprint string // of the key, which is shown there too
+	Expires     time.Time
+}
+
+// answer is one of /auth.
+type answer struct {
+	Access   string `json:"access_token"`
+	Seconds  int    `json:"expires_in"`
+	ID       string `json:"device"`
+	Tenant   string `json:"tenant"`
+	Subject  string `json:"subject"`
+	Device   string `json:"device_code"`
+	User     string `json:"user_code"`
+	Page     string `json:"verification_uri"`
+	Link     string `json:"verification_uri_complete"`
+	Interval int    `json:"interval"`
+}
+
+func newDevice(relay string, key *auth.DeviceKey) *Device {
+	return &Device{Relay: strings.TrimRight(relay, "/"), key: key, http: &http.Client{
+		Timeout:       timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// checkRelay reports what is no base URL of a relay, or one where others could read.
+func checkRelay(relay string, plain bool) error {
+	u, err := url.Parse(relay)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("%q: want the relay's URL, such as https://relay.example.com", relay)
+	}
+	ip := net.ParseIP(u.Hostname())
+	if local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback(); u.Scheme == "http" && !local && !plain {
+		return fmt.Errorf("%s is not encrypted, and not on this machine: use https://", relay)
+	}
+	return nil
+}
+
+// Run asks to be let in, and returns the device when somebody has approved.
+func (l Login) Run(ctx context.Context) (*Device, error) {
+	relay, invite, invited := strings.Cut(l.Relay, "/setup#")
+	if err := checkRelay(relay, l.Plain); err != nil {
+		return nil, err
+	}
+	key, err := auth.NewDeviceKey()
+	if err != nil {
+		return nil, err
+	}
+	d := newDevice(relay, key)
+	if invited {
+		var got answer
+		if err := d.send(ctx, http.MethodPost, "/auth/setup", "", map[string]string{"invite": invite, "name": l.Name}, &got); err != nil {
+			return nil, err
+		}
+		d.came(got)
+		return d, nil
+	}
+	var asked answer
+	ask := url.Values{"kind": {"device"}, "name": {l.Name}, "machine": {l.Machine}, "user": {l.User}}
+	if err := d.send(ctx, http.MethodPost, "/auth/device", "", ask, &asked); err != nil {
+		return nil, err
+	}
+	if asked.Device == "" || asked.User == "" {
+		return nil, fmt.Errorf("what answers at %s is no relay of this version", l.Relay)
+	}
+	life := min(time.Duration(asked.Seconds)*time.Second, maxLife)
+	l.Show(Code{asked.User, asked.Page, asked.Link, auth.Fingerprint(key.Thumbprint()), time.Now().Add(life)})
+	ctx, cancel := context.WithTimeoutCause(ctx, life, errors.New("nobody has approved in time; begin anew"))
+	defer cancel()
+	return d, d.poll(ctx, asked)
+}
+
+// poll looks until somebody has decided.
+func (d *Device) poll(ctx context.Context, asked answer) error {
+	wait := min(max(time.Duration(asked.Interval)*time.Second, minPoll), maxPoll)
+	poll := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {asked.Device}}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
+		var got answer
+		err := d.send(ctx, http.MethodPost, "/auth/token", "", poll, &got)
+		var refused *Refused
+		switch {
+		case err == nil:
+			d.came(got)
+			return nil
+		case !errors.As(err, &refused), refused.Status >= http.StatusInternalServerError, refused.Name == "authorization_pending": // it may be there again
+		case refused.Name == "slow_down":
+			wait = min(wait+slowDown, maxPoll)
+		default:
+			return err
+		}
+	}
+}
+
+// came takes who the device is that was let in.
+func (d *Device) came(got answer) {
+	d.ID, d.Tenant, d.Subject = got.ID, got.Tenant, got.Subject
+	d.took(got)
+}
+
+// took keeps a token for the time that it is good.
+func (d *Device) took(got answer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.access, d.until = got.Access, time.Now().Add(time.Duration(got.Seconds)*time.Second-early)
+}
+
+// Open reads a file that Save has written.
+func Open(path string) (*Device, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("device: %w; relay login makes one", err)
+	}
+	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("device: %s has mode %04o, so others than its owner may use it; run: chmod 600 %[1]s", path, info.Mode().Perm())
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("device: %w", err)
+	}
+	var k kept
+	if json.Unmarshal(data, &k) != nil || k.Relay == "" || k.ID == "" {
+		return nil, fmt.Errorf("device: %s is damaged, or none; want what relay login has written", path)
+	}
+	key, err := auth.ReadDeviceKey(k.Key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	d := newDevice(k.Relay, key)
+	d.ID, d.Tenant, d.Subject = k.ID, k.Tenant, k.Subject
+	return d, nil
+}
+
+// Save puts the device into a file, in the place of what was there.
+func (d *Device) Save(path string) error {
+	key, err := d.key.Private()
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(kept{d.Relay, d.ID, d.Tenant, d.Subject, key}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return auth.ReplaceFile(path, append(data, '\n'), 0o600)
+}
+
+// Call sends a request of the person's, with JSON or, for nil, nothing, and decodes the answer.
+func (d *Device) Call(ctx context.Context, method, path string, body, into any) error {
+	d.mu.Lock()
+	token, fresh := d.access, time.Now().Before(d.until)
+	d.mu.Unlock()
+	if !fresh {
+		var got answer
+		if err := d.send(ctx, http.MethodPost, "/auth/token", "", url.Values{"grant_type": {"device"}, "device": {d.ID}}, &got); err != nil {
+			return err
+		}
+		d.took(got)
+		token = got.Access
+	}
+	return d.send(ctx, method, path, token, body, into)
+}
+
+// send sends a request with a proof, once more if the relay wants another nonce in it.
+func (d *Device) send(ctx context.Context, method, path, token string, body, into any) error {
+	u, err := url.Parse(d.Relay + path)
+	if err != nil {
+		return err
+	}
+	content, kind, err := encode(body)
+	if err != nil {
+		return err
+	}
+	for again := true; ; again = false {
+		d.mu.Lock()
+		nonce := d.nonce
+		d.mu.Unlock()
+		proof, err := d.key.Prove(u.Scheme, auth.Asked{Method: method, Host: u.Host, Path: u.Path, Token: token}, nonce)
+		if err != nil {
+			return err
+		}
+		request, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(content))
+		if err != nil {
+			return err
+		}
+		request.Header.Set("DPoP", proof)
+		if token != "" {
+			request.Header.Set("Authorization", "DPoP "+token)
+		}
+		if kind != "" {
+			request.Header.Set("Content-Type", kind)
+		}
+		status, data, fresh, err := d.exchange(request)
+		if err != nil {
+			return err
+		}
+		if status == http.StatusUnauthorized && fresh && again {
+			continue
+		}
+		return read(d.Relay, status, data, into)
+	}
+}
+
+// exchange sends a request, and reports whether the answer has a new nonce.
+func (d *Device) exchange(request *http.Request) (status int, data []byte, fresh bool, err error) {
+	response, err := d.http.Do(request)
+	if err != nil {
+		var inURL *url.Error
+		if errors.As(err, &inURL) {
+			err = inURL.Err
+		}
+		return 0, nil, false, fmt.Errorf("no relay answers at %s: %w", d.Relay, err)
+	}
+	defer response.Body.Close()
+	data, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if nonce := response.Header.Get("DPoP-Nonce"); nonce != "" {
+		d.mu.Lock()
+		d.nonce = nonce
+		d.mu.Unlock()
+		fresh = true
+	}
+	return response.StatusCode, data, fresh, err
+}
+
+// encode returns a body and its type.
+func encode(body any) (content []byte, kind string, err error) {
+	switch body := body.(type) {
+	case nil:
+		return nil, "", nil
+	case url.Values:
+		return []byte(body.Encode()), "application/x-www-form-urlencoded", nil
+	default:
+		content, err = json.Marshal(body)
+		return content, "application/json", err
+	}
+}
+
+// read decodes an answer, or returns what the relay says is wrong.
+func read(relay string, status int, data []byte, into any) error {
+	if status == http.StatusOK {
+		if into == nil {
+			return nil
+		}
+		if err := json.Unmarshal(data, into); err != nil {
+			return fmt.Errorf("what answers at %s is no relay of this version: %w", relay, err)
+		}
+		return nil
+	}
+	var said struct {
+		Error       string
+		Description string `json:"error_description"`
+	}
+	refused := &Refused{Status: status, Text: strings.TrimSpace(string(data[:min(len(data), 200)]))}
+	if json.Unmarshal(data, &said) == nil && said.Error != "" {
+		refused.Text = said.Error
+		if said.Description != "" {
+			refused.Name, refused.Text = said.Error, said.Description
+		}
+	}
+	if refused.Text == "" {
+		refused.Text = fmt.Sprintf("what answers at %s is no relay of this version (HTTP %d)", relay, status)
+	}
+	return refused
+}

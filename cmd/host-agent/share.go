@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
+	"ahprelay/hostagent"
+)
+
+// shareFlags say of which host on this machine, and through which relay.
+type shareFlags struct {
+	Relay           []string `help:"Base URL of the relay. Default: the one that the credential was got from." placeholder:"URL"`
+	TokenFile       string   `help:"File with the enrolment token, as for run." xor:"token" type:"path" placeholder:"FILE"`
+	CredentialsFile string   `help:"File with the credential, as for run. Default: what host-agent up has written, if it is the only one." xor:"token" type:"path" placeholder:"FILE"`
+	plainFlag
+}
+
+// sharing returns the way to the relay's links.
+func (f *shareFlags) sharing() (*hostagent.Sharing, error) {
+	s := &hostagent.Sharing{Relays: f.Relay, Plain: f.RelayPlain}
+	if f.TokenFile != "" {
+		from := hostFlags{TokenFile: f.TokenFile}
+		s.Token = from.token
+	} else {
+		file, err := f.credentials()
+		if err != nil {
+			return nil, err
+		}
+		if s.Credentials, err = hostagent.OpenCredentialFile(file); err != nil {
+			return nil, err
+		}
+		s.Token = s.Credentials.Token
+		if relay := s.Credentials.Relay(); len(s.Relays) == 0 && relay != "" {
+			s.Relays = []string{relay}
+		}
+	}
+	if len(s.Relays) == 0 {
+		return nil, errors.New("say with --relay which relay")
+	}
+	return s, nil
+}
+
+// credentials is the file that is meant.
+func (f *shareFlags) credentials() (string, error) {
+	if f.CredentialsFile != "" {
+		return f.CredentialsFile, nil
+	}
+	dir, err := stateHome()
+	if err != nil {
+		return "", err
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "*.credential"))
+	switch {
+	case err != nil:
+		return "", err
+	case len(found) == 0:
+		return "", fmt.Errorf("there is no credential in %s: say where it is with --credentials-file or --token-file, or begin with host-agent up: %w", dir, fs.ErrNotExist)
+	case len(found) > 1:
+		return "", fmt.Errorf("there are several credentials in %s; say which with --credentials-file", dir)
+	}
+	return found[0], nil
+}
+
+type shareCmd struct {
+	Session string        `arg:"" help:"URI of the session, such as ahp-session:/…, or the console's address when it is open there." placeholder:"SESSION"`
+	Level   auth.Access   `help:"What who has the link may do: look, talk, approve or operate; never more than --allow of the host-agent that runs." enum:"look,talk,approve,operate,read,write" default:"look"`
+	TTL     time.Duration `help:"How long the link is good, at most 168h." default:"1h" name:"ttl"`
+	People  int           `help:"How many connections it is good for at a time." default:"64" placeholder:"N"`
+	Files   bool          `help:"The files in the session's working directories, too."`
+	NoQR    bool          `help:"Print no QR code." name:"no-qr"`
+	shareFlags
+}
+
+// Run prints a link, and, on a terminal, a QR code of it.
+func (c *shareCmd) Run(ctx context.Context, s *streams) error {
+	sharing, err := c.sharing()
+	if err != nil {
+		return err
+	}
+	session := c.Session
+	if _, fragment, ok := strings.Cut(session, "#"); ok {
+		if params, err := url.ParseQuery(fragment); err == nil && params.Get("session") != "" {
+			session = params.Get("session")
+		}
+	}
+	link, err := sharing.Share(ctx, hostagent.ShareAsk{Session: session, Level: c.Level, TTL: c.TTL, People: c.People, Files: c.Files})
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(s.out, link.Link); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.err, "Good until %s. Who is there: host-agent shares. To take it back: host-agent unshare %s\n", link.Expires.Local().Format(time.DateTime), link.ID)
+	if c.NoQR {
+		return nil
+	}
+	return cli.PrintQR(os.Stdout, s.err, link.Link)
+}
+
+type sharesCmd struct {
+	shareFlags
+}
+
+// Run lists the links that are good.
+func (c *sharesCmd) Run(ctx context.Context, s *streams) error {
+	sharing, err := c.sharing()
+	if err != nil {
+		return err
+	}
+	list, err := sharing.List(ctx)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(s.err, "Nothing of this host is shared by link.")
+		return err
+	}
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tSESSION\tLEVEL\tBY\tUNTIL\tTHERE NOW")
+	for _, one := range list {
+		there := make([]string, 0, len(one.Watching))
+		for _, viewer := range one.Watching {
+			there = append(there, viewer.Address)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d of %d  %s\n", one.ID, printable(one.Session), one.Level, printable(one.By),
+			one.Expires.Local().Format(time.DateTime), len(one.Watching), one.People, printable(strings.Join(there, " ")))
+	}
+	return table.Flush()
+}
+
+type unshareCmd struct {
+	ID  string `arg:"" optional:"" help:"ID of a link, as host-agent shares has it." placeholder:"ID"`
+	All bool   `help:"All links to this host, whoever has made them."`
+	shareFlags
+}
+
+// Run takes links back.
+func (c *unshareCmd) Run(ctx context.Context, s *streams) error {
+	if (c.ID == "") == !c.All {
+		return errors.New("say which link, or --all")
+	}
+	sharing, err := c.sharing()
+	if err != nil {
+		return err
+	}
+	ended, err := sharing.TakeBack(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.out, "Taken back: %d. Who was there is gone.\n", ended)
+	return err
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth/device"
+	"ahprelay/gateway"
+)
+
+// A terminal is what a command has said so far.
+type terminal struct{ said chan string }
+
+func (w terminal) Write(b []byte) (int, error) {
+	w.said <- string(b)
+	return len(b), nil
+}
+
+// sees waits until a command has said something.
+func (w terminal) sees(t *testing.T, pattern string) []string {
+	t.Helper()
+	all, late := "", time.After(time.Minute)
+	for {
+		if found := regexp.MustCompile(pattern).FindStringSubmatch(all); found != nil {
+			return found
+		}
+		select {
+		case more := <-w.said:
+			all += more
+		case <-late:
+			t.Fatalf("the command says %q; want %s", all, pattern)
+		}
+	}
+}
+
+// TestLogin signs a machine in by an invitation, and another by a code that the first approves; it gets tokens for
+// clients, keeps one in a file, and is out when it says so, or the first does.
+func TestLogin(t *testing.T) {
+	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(relay.Close)
+	link, err := relay.SetupLink("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	own, other := filepath.Join(dir, "own"), filepath.Join(dir, "other")
+	relayCommand := func(ctx context.Context, errs io.Writer, args ...string) (string, error) {
+		var out bytes.Buffer
+		err := run(ctx, args, &out, errs)
+		return strings.TrimSpace(out.String()), err
+	}
+	if _, err := relayCommand(t.Context(), io.Discard, "login", link, "--device", own); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := relayCommand(t.Context(), io.Discard, "login", link, "--device", other); err == nil || !strings.Contains(err.Error(), "used up") {
+		t.Errorf("a link that is used up: %v", err)
+	}
+	first, err := device.Open(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	screen := terminal{make(chan string, 100)}
+	in := make(chan error, 1)
+	go func() {
+		_, err := relayCommand(t.Context(), screen, "login", relay.URL(), "--device", other, "--name", "build-7", "--no-qr")
+		in <- err
+	}()
+	shown := screen.sees(t, `\n  ([B-Z]{4}-([B-Z]{4}))\n[\s\S]*to be (\S+)\.`)
+	var waiting gateway.Waiting
+	if err := first.Call(t.Context(), http.MethodGet, "/api/requests/"+shown[1], nil, &waiting); err != nil {
+		t.Fatal(err)
+	}
+	if waiting.Name != "build-7" || waiting.Fingerprint != shown[3] || waiting.User == "" {
+		t.Errorf("who approves is shown %+v; the terminal shows %s", waiting, shown[0])
+	}
+	if err := first.Call(t.Context(), http.MethodPost, "/api/requests/"+waiting.ID, map[string]any{"approve": true, "code": shown[2]}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-in; err != nil {
+		t.Fatal(err)
+	}
+
+	token, err := relayCommand(t.Context(), io.Discard, "access", "--device", other, "--level", "look", "--host", "laptop", "--ttl", "10m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := relay.Keys().VerifyClient(token)
+	if err != nil || who.Subject != "owner" || who.Access.Level() != "look" || who.Hosts[0] != "laptop" || who.Key != "" || time.Until(who.Expires) > 10*time.Minute {
+		t.Errorf("the token for a client is %+v, %v", who, err)
+	}
+
+	// One that is kept in a file is renewed.
+	ctx, stop := context.WithCancel(t.Context())
+	file, ended := filepath.Join(dir, "token"), make(chan error, 1)
+	keeps := terminal{make(chan string, 1000)}
+	go func() {
+		_, err := relayCommand(ctx, keeps, "access", "--device", other, "--keep", file, "--ttl", "2s")
+		ended <- err
+	}()
+	keeps.sees(t, "token renewed")
+	keeps.sees(t, "token renewed")
+	if kept, err := os.ReadFile(file); err != nil {
+		t.Error(err)
+	} else if _, err := relay.Keys().VerifyClient(strings.TrimSpace(string(kept))); err != nil {
+		t.Errorf("the token in the file: %v", err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("when it is stopped: %v", err)
+	}
+
+	if _, err := relayCommand(t.Context(), io.Discard, "logout", "--device", own); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(own); err == nil {
+		t.Error("who has signed out still has its device")
+	}
+	second, err := device.Open(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Call(t.Context(), http.MethodDelete, "/api/devices/"+second.ID, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := relayCommand(t.Context(), io.Discard, "access", "--device", other); err == nil || !strings.Contains(err.Error(), "removed") || !strings.Contains(err.Error(), "relay login") {
+		t.Errorf("a device that was removed: %v", err)
+	}
+	if err := os.Chmod(other, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := relayCommand(t.Context(), io.Discard, "access", "--device", other); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("a file that others may read: %v", err)
+	}
+	for _, bad := range []string{"relay.example.com", "http://relay.example.com", "https://user:pw@relay.example.com", "ftp://relay.example.com"} {
+		if _, err := relayCommand(t.Context(), io.Discard, "login", bad, "--device", other); err == nil {
+			t.Errorf("login %s is tried", bad)
+		}
+	}
+}

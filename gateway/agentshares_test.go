@@ -1,0 +1,113 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/hostagent"
+)
+
+// A followed link gives this.
+type followed struct{ Token, Host, Session, Level string }
+
+// follow opens a link, as the page /s does.
+func follow(t *testing.T, relay *Relay, link string) (got followed, said string) {
+	t.Helper()
+	at, secret, ok := strings.Cut(link, "/s#")
+	if !ok || at != relay.URL() {
+		t.Fatalf("link %s; want one to %s/s", link, relay.URL())
+	}
+	p := phone{T: t, relay: relay}
+	_, said = p.send("POST", "/auth/share", "", "", map[string]string{"link": secret}, &got)
+	return got, said
+}
+
+// TestHostAgentShares: with its credential a host-agent shares sessions of its host and no other's, sees who has
+// shared what of it, and takes any of that back; who has a copy of the credential without its key does nothing.
+func TestHostAgentShares(t *testing.T) {
+	relay, ada := setUp(t)
+	key := auth.NewHostKey()
+	credential, err := relay.Keys().IssueCredential(auth.Enrolment{Tenant: "default", Host: "laptop", Key: key.Public(), Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sharing := func(key *auth.HostKey) *hostagent.Sharing {
+		file := filepath.Join(t.TempDir(), "credential")
+		text, err := json.Marshal(map[string]any{"credential": credential, "key": key.Seed()})
+		if err == nil {
+			err = os.WriteFile(file, text, 0o600)
+		}
+		s := &hostagent.Sharing{Relays: []string{relay.URL()}}
+		if err == nil {
+			s.Credentials, err = hostagent.OpenCredentialFile(file)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Token = s.Credentials.Token
+		return s
+	}
+	laptop := sharing(key)
+	link, err := laptop.Share(t.Context(), hostagent.ShareAsk{Session: "mock:/1", Level: auth.AccessTalk, TTL: time.Hour, People: 3, Files: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, said := follow(t, relay, link.Link)
+	who, err := relay.Keys().VerifyClient(got.Token)
+	if err != nil || who.Access != auth.AccessTalk || len(who.Hosts) != 1 || who.Hosts[0] != "laptop" || who.Channels[0] != "mock:/1" || !who.Files || who.MaxConnections != 3 || who.Audience != "" {
+		t.Errorf("the link gives %s: %+v, %v", said, who, err)
+	}
+	if again, _ := follow(t, relay, link.Link); again.Token == "" {
+		t.Error("the link is good for one only")
+	}
+	for _, bad := range []string{"/s#", "/s#" + strings.Repeat("A", 26), "/s#" + link.ID} {
+		if _, said := follow(t, relay, relay.URL()+bad); !strings.Contains(said, errLinkOver.Error()) {
+			t.Errorf("%s: %s", bad, said)
+		}
+	}
+	for why, ask := range map[string]hostagent.ShareAsk{
+		"not shared by a link": {Session: "mock:/1", Level: auth.AccessAdmin},
+		"one session":          {Session: "mock:/*"},
+		"seconds":              {Session: "mock:/1", TTL: 1000 * time.Hour},
+	} {
+		if _, err := laptop.Share(t.Context(), ask); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%+v: %v; want %q", ask, err, why)
+		}
+	}
+	if _, err := sharing(auth.NewHostKey()).Share(t.Context(), hostagent.ShareAsk{Session: "mock:/1"}); err == nil || !strings.Contains(err.Error(), "signature") {
+		t.Errorf("with another key: %v", err)
+	}
+
+	var made struct{ ID string }
+	ada.do("POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/2"}, &made)
+	ada.do("POST", "/api/shares", map[string]any{"host": "other", "session": "mock:/2"}, nil)
+	list, err := laptop.List(t.Context())
+	if err != nil || len(list) != 2 || list[0].By != "owner" || list[1].By != "host-agent of laptop" || list[1].Level != "talk" {
+		t.Errorf("links to the host: %+v, %v", list, err)
+	}
+	if n, err := laptop.TakeBack(t.Context(), link.ID); n != 1 || err != nil {
+		t.Errorf("taken back: %d, %v", n, err)
+	}
+	if status, _ := ada.send("GET", "/api/hosts", got.Token, "", nil, nil); status != http.StatusUnauthorized {
+		t.Errorf("the token of a link that was taken back: %d", status)
+	}
+	if _, said := follow(t, relay, link.Link); !strings.Contains(said, errLinkOver.Error()) {
+		t.Errorf("a link that was taken back: %s", said)
+	}
+	if _, err := laptop.TakeBack(t.Context(), "other"); err == nil {
+		t.Error("a link that is not there was taken back")
+	}
+	if n, err := laptop.TakeBack(t.Context(), ""); n != 1 || err != nil {
+		t.Errorf("all taken back: %d, %v", n, err)
+	}
+	var shares struct{ Shares []ShownShare }
+	if ada.do("GET", "/api/shares", nil, &shares); len(shares.Shares) != 1 || shares.Shares[0].Host != "other" || shares.Shares[0].Secret != "" {
+		t.Errorf("links that are left: %+v", shares.Shares)
+	}
+}
