@@ -15,7 +15,7 @@ var layers = [][]string{
 	{"auth/device", "auth/oidc", "people"},
 	{"link"},
 	{"broker", "notice"},
-	{"broker/embedded", "registry"},
+	{"broker/embedded", "records", "registry"},
 	{"routing", "contentproxy", "gate", "watch", "notify"},
 	{"mcpgate", "audience"},
 	{"gateway", "hostagent"},

@@ -360,10 +360,25 @@ func (c *Conn) Close() {
 }
 
 // JetStream returns the way to what the servers keep for this account.
-func (c *Conn) JetStream() (jetstream.JetStream, error) {
-	js, err := jetstream.New(c.nc)
+func (c *Conn) JetStream(opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+	js, err := jetstream.New(c.nc, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
 	return js, nil
+}
+
+// MaxCopies is how many servers have what relays keep, if there are as many.
+const MaxCopies = 3
+
+// MostCopies makes something in JetStream with as many copies as can be.
+func MostCopies(with func(copies int) error) (err error) {
+	for copies := MaxCopies; copies > 0; copies-- {
+		err = with(copies)
+		var refused *jetstream.APIError
+		if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) || !errors.As(err, &refused) {
+			break // only a server that answers can have too few others
+		}
+	}
+	return err
 }

@@ -2,25 +2,31 @@ package gateway
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
+	"context"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"ahprelay/auth"
 	"ahprelay/notify"
-	"ahprelay/people"
+	"ahprelay/records"
 )
 
 // Files in the data directory.
 const (
-	waysName    = "notify.json"     // what people have set
-	queueName   = "notify.queue"    // what is to be told
-	pushKeyName = "notify-key.json" // the relay's for push services
+	recordsName = "records.json" // what relays share and has no end: what people have set, and keys for push services
+
+	// Those of relays that shared nothing.
+	formerWaysName    = "notify.json"
+	formerQueueName   = "notify.queue"
+	formerPushKeyName = "notify-key.json"
+)
+
+// How long a relay waits for what others know. One that is alone needs nobody else.
+const (
+	recordsWait        = 10 * time.Second
+	recordsWaitCluster = 2 * time.Second
 )
 
 // NotifyConfig says how people are told while they look at nothing.
@@ -32,27 +38,30 @@ type NotifyConfig struct {
 
 // startNotify has people told of what is on the server's board, and the board hear
 // host-agents.
-func (r *Relay) startNotify(cfg *RelayConfig, server *Server) (err error) {
+func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Server) (err error) {
 	if cfg.Notify.Mail != nil {
 		if err := cfg.Notify.Mail.Check(); err != nil {
 			return err
 		}
 	}
-	key, err := loadPushKey(filepath.Join(cfg.DataDir, pushKeyName))
+	sealer, err := r.keys.Sealer("records")
 	if err != nil {
 		return err
 	}
-	store, err := people.OpenFileStore(filepath.Join(cfg.DataDir, waysName))
-	if err != nil {
+	wait := recordsWait
+	if cfg.ClusterListen != "" {
+		wait = recordsWaitCluster
+	}
+	if r.records, err = records.Start(ctx, records.Config{Conn: r.conn, Sealer: sealer, File: filepath.Join(cfg.DataDir, recordsName), Log: r.log}, wait); err != nil {
 		return err
 	}
-	if r.queue, err = notify.OpenQueue(filepath.Join(cfg.DataDir, queueName)); err != nil {
-		return err
-	}
+	file := func(name string) string { return filepath.Join(cfg.DataDir, name) }
 	public := strings.TrimSuffix(cfg.Gateway.PublicURL, "/")
 	if r.teller, err = notify.StartTeller(notify.TellerConfig{
-		Board: server.board, Store: store, Queue: r.queue, Log: r.log, Standing: server.standing, Capability: server.capability,
-		PublicURL: public, Contact: cmp.Or(cfg.Notify.Contact, public, "relay@localhost"), Push: key, Mail: cfg.Notify.Mail, Private: cfg.Notify.Private,
+		Board: server.board, Records: r.records, Instance: cfg.Gateway.Instance, Gone: r.registry.Gone, Bus: r.conn, Log: r.log,
+		Standing: server.standing, Capability: server.capability,
+		PublicURL: public, Contact: cmp.Or(cfg.Notify.Contact, public, "relay@localhost"), Mail: cfg.Notify.Mail, Private: cfg.Notify.Private,
+		Former: notify.Former{Queue: file(formerQueueName), Ways: file(formerWaysName), Key: file(formerPushKeyName)},
 	}); err != nil {
 		return err
 	}
@@ -66,33 +75,6 @@ func (r *Relay) startNotify(cfg *RelayConfig, server *Server) (err error) {
 	return nil
 }
 
-// loadPushKey reads the relay's key for push services, or makes one. Browsers have
-// subscribed to it: another one would be told of nothing.
-func loadPushKey(path string) (*notify.PushKey, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		key, err := notify.NewPushKey()
-		if err != nil {
-			return nil, err
-		}
-		if data, err = json.Marshal(key); err != nil {
-			return nil, err
-		}
-		return key, auth.ReplaceFile(path, data, 0o600)
-	}
-	key := &notify.PushKey{}
-	if err == nil {
-		err = json.Unmarshal(data, key)
-	}
-	if err == nil && (key.Public == "" || key.Private == "") {
-		err = errors.New("no key in it")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("key for push services: %s: %w", path, err)
-	}
-	return key, nil
-}
-
 // stopNotify ends all that startNotify has begun.
 func (r *Relay) stopNotify() {
 	if r.desk != nil {
@@ -101,9 +83,7 @@ func (r *Relay) stopNotify() {
 	if r.teller != nil {
 		r.teller.Close()
 	}
-	if r.queue != nil {
-		if err := r.queue.Close(); err != nil {
-			r.log.Error("events to be told", "error", err)
-		}
+	if r.records != nil {
+		r.records.Close()
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"ahprelay/link"
 	"ahprelay/notify"
 	"ahprelay/people"
+	"ahprelay/records"
 	"ahprelay/registry"
 )
 
@@ -102,7 +103,7 @@ type Relay struct {
 	server   atomic.Pointer[Server]
 	desk     *notify.Desk
 	teller   *notify.Teller
-	queue    *notify.FileQueue
+	records  *records.Store
 	certs    certificates // nil: no TLS
 	public   *listener
 	admin    *listener // nil: none
@@ -174,7 +175,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		return nil, err
 	}
 	r.server.Store(server)
-	if err = r.startNotify(&cfg, server); err != nil {
+	if err = r.startNotify(ctx, &cfg, server); err != nil {
 		return nil, err
 	}
 	r.public.serve(server.Handler(), server.asking, cfg.times, r.log)

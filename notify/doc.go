@@ -7,6 +7,17 @@
 // for followers, who ask for what came after a number. The numbers are the relay's
 // own: whoever comes from another relay, or too late, is told what is open now.
 //
+// # Telling
+//
+// A [Teller] tells people, in the ways that they have set. What they have set, the
+// relays' keys for push services, and what is to be told, are [Records] that all
+// relays of a cluster share (package records):
+//
+//	notify.<tenant>.<SHA-256 of subject>   Person
+//	push.keys                              the PushKeys; browsers subscribe to the first
+//	job.<event>.<way>[.w]                  a job, see queue.go; .w tells that the event is over
+//	job.test.<random>                      the outcome of a test
+//
 // # Who may hear
 //
 // [MayHear] says whether a token may: that is for the host, and lets its owner list

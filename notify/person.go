@@ -18,13 +18,8 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/notice"
+	"ahprelay/records"
 )
-
-// A Store keeps records, as that of package people does.
-type Store interface {
-	Update(key string, change func(old []byte) ([]byte, error)) error
-	All(prefix string) (map[string][]byte, error)
-}
 
 // A WayKind says how somebody is told.
 type WayKind string
@@ -51,13 +46,14 @@ type Way struct {
 	ID      string        `json:"id"`
 	Kind    WayKind       `json:"kind"`
 	Name    string        `json:"name,omitempty"`
-	URL     string        `json:"url,omitempty"`    // the endpoint of webpush, and of all others but mail
-	Keys    *PushKeys     `json:"keys,omitempty"`   // of webpush
-	Token   string        `json:"token,omitempty"`  // of ntfy: an access token, if it wants one
-	Secret  string        `json:"secret,omitempty"` // of webhook: whsec_…; made by the relay if none is given
-	To      string        `json:"to,omitempty"`     // of mail
-	Kinds   []notice.Kind `json:"kinds,omitempty"`  // of events; none: all
-	Details bool          `json:"details"`          // titles and what is asked are told, too
+	URL     string        `json:"url,omitempty"`     // the endpoint of webpush, and of all others but mail
+	Keys    *PushKeys     `json:"keys,omitempty"`    // of webpush
+	PushKey string        `json:"pushKey,omitempty"` // of webpush: the relays' key that the browser has subscribed to
+	Token   string        `json:"token,omitempty"`   // of ntfy: an access token, if it wants one
+	Secret  string        `json:"secret,omitempty"`  // of webhook: whsec_…; made by the relay if none is given
+	To      string        `json:"to,omitempty"`      // of mail
+	Kinds   []notice.Kind `json:"kinds,omitempty"`   // of events; none: all
+	Details bool          `json:"details"`           // titles and what is asked are told, too
 	Paused  bool          `json:"paused,omitempty"`
 	Created time.Time     `json:"created"`
 	Who     auth.Client   `json:"who"` // who set it, as of then: what that token may hear is told
@@ -125,6 +121,9 @@ func (t *Teller) check(ctx context.Context, w *Way) error {
 	}
 	switch w.Kind {
 	case WebPush:
+		if w.PushKey == "" {
+			w.PushKey = t.PushKey()
+		}
 		return w.Keys.check()
 	case Ntfy:
 		u, _ := url.Parse(w.URL) // it was parsed
@@ -185,8 +184,7 @@ func (t *Teller) checkMail(w *Way) error {
 
 // change changes what somebody has set.
 func (t *Teller) change(tenant, subject string, change func(*Person) error) error {
-	var changed *Person
-	err := t.cfg.Store.Update(personKey(tenant, subject), func(old []byte) ([]byte, error) {
+	return t.cfg.Records.Update(personKey(tenant, subject), func(old []byte) ([]byte, error) {
 		p := &Person{Tenant: tenant, Subject: subject}
 		if old != nil {
 			if err := json.Unmarshal(old, p); err != nil {
@@ -196,19 +194,11 @@ func (t *Teller) change(tenant, subject string, change func(*Person) error) erro
 		if err := change(p); err != nil {
 			return nil, err
 		}
-		changed = p
 		if len(p.Ways) == 0 && len(p.Mutes) == 0 && p.Quiet == nil {
 			return nil, nil
 		}
 		return json.Marshal(p)
-	})
-	if err != nil {
-		return err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.putLocked(changed)
-	return nil
+	}) // takePerson takes it
 }
 
 func (t *Teller) putLocked(p *Person) {
@@ -281,7 +271,7 @@ func (w *Way) keep(old *Way) {
 		}
 	}
 	if w.Keys == nil {
-		w.Keys = old.Keys
+		w.Keys, w.PushKey = old.Keys, old.PushKey
 	}
 }
 
@@ -386,6 +376,29 @@ func (p *Person) mutes(host string, e *notice.Event, now time.Time) bool {
 // wants reports whether an event is told in a way.
 func (w *Way) wants(kind notice.Kind) bool {
 	return !w.Paused && (len(w.Kinds) == 0 || slices.Contains(w.Kinds, kind))
+}
+
+// takePerson takes what somebody has set, at any relay.
+func (t *Teller) takePerson(r records.Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.Data == nil {
+		for _, people := range t.people {
+			for subject, p := range people {
+				if personKey(p.Tenant, subject) == r.Key {
+					delete(people, subject)
+				}
+			}
+		}
+		return
+	}
+	p, err := readPerson(r.Data)
+	if err != nil {
+		t.cfg.Log.Error("what somebody has set", "key", r.Key, "error", err)
+		return
+	}
+	t.putLocked(p)
+	t.signal()
 }
 
 func readPerson(raw []byte) (*Person, error) {

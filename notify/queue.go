@@ -1,19 +1,16 @@
 package notify
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
+	"slices"
 	"sync"
 	"time"
 
-	"ahprelay/auth"
 	"ahprelay/notice"
+	"ahprelay/records"
 )
 
 // A Job is to tell one way of one person of an event.
@@ -30,222 +27,383 @@ type Job struct {
 	Tries     int          `json:"tries,omitempty"`
 }
 
-// A Queue keeps jobs until they are done. [FileQueue] is one; a cluster wants one that its relays
-// share.
-type Queue interface {
-	// Put adds a job, unless one with its ID is there or was in the last day.
-	Put(Job) (added bool)
-	// Retry puts a job off.
-	Retry(id string, due time.Time, tries int)
-	// Done ends a job.
-	Done(id string)
-	// Told reports whether a job with that ID is done.
-	Told(id string) bool
-	// Due returns the jobs that are due, and when the next one is; zero: there is none.
-	Due(now time.Time) (jobs []Job, next time.Time)
-	// Sync returns when what was said is as safe as the Queue keeps it.
-	Sync() error
+// Records are where relays keep what they share, as package records does.
+type Records interface {
+	Write(ctx context.Context, changes ...records.Change) []records.Result
+	Follow(prefix string, tell func(records.Record)) (cancel func())
+	Update(key string, change func(old []byte) ([]byte, error)) error
+	All(prefix string) (map[string][]byte, error)
 }
 
-// Bounds of a FileQueue.
+// Bounds and times of a Queue.
 const (
-	maxJobs    = 64 << 10
-	maxTold    = 256 << 10
-	keepTold   = 24 * time.Hour
-	slackLines = 4096 // that may be in the file beyond what is needed
+	maxJobs  = 64 << 10
+	maxTold  = 256 << 10
+	keepTold = 24 * time.Hour
+
+	// A relay may begin a job for claimGood after it has claimed it, and needs sendTimeout at the
+	// most. Others take it that it does not do it any more claimLasts after they have heard
+	// of the claim, which is later than it was made.
+	claimGood  = 5 * time.Second
+	claimLasts = claimGood + sendTimeout + 5*time.Second
 )
 
-// A FileQueue is a Queue in a file to which each change is appended.
-type FileQueue struct {
-	path string
+const jobPrefix = "job."
 
-	mu    sync.Mutex // guards the fields below
-	file  *os.File   // nil: in memory only
-	out   *bufio.Writer
-	err   error // of writing; then nothing is kept any more
-	lines int
-	jobs  map[string]*Job
-	told  map[string]time.Time
+// A queue has the jobs of all relays, each a record with its state: it waits, a relay has
+// claimed it, or it is over. Who claims a job names the revision in which it waited, so one
+// relay does it; if that relay ends, another claims it when it is known to be gone, or the claim
+// has lasted. That a job is over is kept for a day, so that what comes again is not told again.
+//
+// What is said to a queue changes its memory at once, and the records with sync.
+type queue struct {
+	records Records
+	me      string                     // this relay
+	gone    func(instance string) bool // whether another one has ended
+	changed func()                     // there may be something to do
+	stop    func()
+
+	writing sync.Mutex // held by sync
+
+	mu    sync.Mutex // guards the fields below; not held while records are written
+	jobs  map[string]*entry
+	open  map[string]*entry // of those that are not over
+	dirty map[string]bool   // of which something is to be written
+	last  map[[2]string][]Delivery
 }
 
-// A queueLine is one change.
-type queueLine struct {
-	Put   *Job      `json:"put,omitempty"`
-	Retry string    `json:"retry,omitempty"`
-	Due   time.Time `json:"due,omitzero"`
-	Tries int       `json:"tries,omitempty"`
-	Done  string    `json:"done,omitempty"`
-	At    time.Time `json:"at,omitzero"`
+// kept is the record of a job.
+type kept struct {
+	Job     *Job      `json:"job,omitempty"` // nil: it is over
+	By      string    `json:"by,omitempty"`  // the relay that has claimed it
+	Last    *Delivery `json:"last,omitempty"`
+	Tenant  string    `json:"tenant,omitempty"` // with Last, as Subject: whose
+	Subject string    `json:"subject,omitempty"`
 }
 
-// OpenQueue reads a file, which need not be there; "" keeps jobs in memory. The
-// file is to be nobody else's. Its last line may be cut, by a crash: nothing that
-// was confirmed is in it.
-func OpenQueue(path string) (*FileQueue, error) {
-	q := &FileQueue{path: path, jobs: map[string]*Job{}, told: map[string]time.Time{}}
-	if path == "" {
-		return q, nil
+// An entry is what is known of one job.
+type entry struct {
+	kept
+	rev   uint64
+	heard time.Time // when By was, or before this relay wrote it
+	want  *kept     // what is to be written; nil: nothing
+	sent  []byte    // what is being written
+	since time.Time // when that began
+}
+
+// now is what an entry says, or will.
+func (e *entry) now() *kept {
+	if e.want != nil {
+		return e.want
 	}
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("events to be told: %w", err)
+	return &e.kept
+}
+
+func newQueue(r Records, me string, gone func(string) bool, changed func()) *queue {
+	q := &queue{
+		records: r, me: me, gone: gone, changed: changed,
+		jobs: map[string]*entry{}, open: map[string]*entry{}, dirty: map[string]bool{}, last: map[[2]string][]Delivery{},
 	}
-	for n := 1; ; n++ {
-		line, rest, whole := bytes.Cut(data, []byte("\n"))
-		if !whole {
-			break
-		}
-		var l queueLine
-		if err := json.Unmarshal(line, &l); err != nil {
-			return nil, fmt.Errorf("events to be told: %s, line %d: %w; remove it to begin anew", path, n, err)
-		}
-		q.apply(&l)
-		data = rest
+	q.stop = r.Follow(jobPrefix, q.take)
+	return q
+}
+
+// take takes what a record says now.
+func (q *queue) take(r records.Record) {
+	id := r.Key[len(jobPrefix):]
+	var k kept
+	if r.Data != nil && json.Unmarshal(r.Data, &k) != nil {
+		return // of another version; it is left alone
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q, q.compactLocked()
-}
-
-// apply takes a change that was made.
-func (q *FileQueue) apply(l *queueLine) {
-	switch {
-	case l.Put != nil:
-		job := *l.Put
-		q.jobs[job.ID] = &job
-	case l.Retry != "":
-		if job, ok := q.jobs[l.Retry]; ok {
-			job.Due, job.Tries = l.Due, l.Tries
+	e := q.jobs[id]
+	if r.Data == nil {
+		if e != nil && e.want == nil {
+			q.forgetLocked(id)
+		} else if e != nil {
+			e.rev = 0
 		}
-	case l.Done != "":
-		delete(q.jobs, l.Done)
-		q.told[l.Done] = l.At
-	}
-}
-
-// compactLocked replaces the file by one of what is needed.
-func (q *FileQueue) compactLocked() error {
-	for id, at := range q.told {
-		if time.Since(at) > keepTold {
-			delete(q.told, id)
-		}
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	for id, at := range q.told {
-		_ = e.Encode(queueLine{Done: id, At: at}) // no field can fail, as below
-	}
-	for _, job := range q.jobs {
-		_ = e.Encode(queueLine{Put: job})
-	}
-	if err := auth.ReplaceFile(q.path, b.Bytes(), 0o600); err != nil {
-		return fmt.Errorf("events to be told: %w", err)
-	}
-	if q.file != nil {
-		_ = q.file.Close() // it is another file's now
-	}
-	file, err := os.OpenFile(q.path, os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("events to be told: %w", err)
-	}
-	q.file, q.out, q.lines = file, bufio.NewWriter(file), 0
-	return nil
-}
-
-// noteLocked makes a change.
-func (q *FileQueue) noteLocked(l queueLine) {
-	q.apply(&l)
-	if q.file == nil || q.err != nil {
 		return
 	}
-	data, _ := json.Marshal(l) // no field can fail
-	if _, q.err = q.out.Write(append(data, '\n')); q.err != nil {
-		return
+	if e == nil {
+		e = &entry{}
+		q.jobs[id] = e
 	}
-	if q.lines++; q.lines > slackLines+4*len(q.jobs)+len(q.told) {
-		q.err = q.compactLocked()
+	heard := time.Now()
+	if e.sent != nil && string(e.sent) == string(r.Data) {
+		heard = e.since
+	} else { // another relay was first, and its word counts
+		e.want = nil
+	}
+	e.kept, e.rev, e.heard = k, r.Rev, heard
+	q.indexLocked(id, e)
+	if k.Last != nil {
+		q.noteLocked([2]string{k.Tenant, k.Subject}, *k.Last)
+	}
+	q.boundLocked()
+	q.changed()
+}
+
+// indexLocked is called after each change of an entry.
+func (q *queue) indexLocked(id string, e *entry) {
+	delete(q.open, id)
+	delete(q.dirty, id)
+	if e.now().Job != nil {
+		q.open[id] = e
+	}
+	if e.want != nil {
+		q.dirty[id] = true
 	}
 }
 
-// Put implements [Queue].
-func (q *FileQueue) Put(job Job) bool {
+// sayLocked says what is to be written of a job.
+func (q *queue) sayLocked(id string, e *entry, want kept) {
+	e.want = &want
+	q.indexLocked(id, e)
+}
+
+func (q *queue) forgetLocked(id string) {
+	delete(q.jobs, id)
+	delete(q.open, id)
+	delete(q.dirty, id)
+}
+
+// boundLocked forgets some job that is over, if there are too many.
+func (q *queue) boundLocked() {
+	if len(q.jobs)-len(q.open) <= maxTold {
+		return
+	}
+	for id, e := range q.jobs {
+		if e.now().Job == nil && e.want == nil {
+			q.forgetLocked(id)
+			return
+		}
+	}
+}
+
+// noteLocked notes an attempt to tell somebody.
+func (q *queue) noteLocked(whose [2]string, d Delivery) {
+	list := q.last[whose]
+	at, there := slices.BinarySearchFunc(list, d, func(a, b Delivery) int {
+		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Outcome, b.Outcome))
+	})
+	if there || at == keepDeliveries {
+		return
+	}
+	list = slices.Insert(slices.Clone(list), at, d)
+	q.last[whose] = list[:min(len(list), keepDeliveries)]
+}
+
+// deliveries returns what somebody was told last.
+func (q *queue) deliveries(tenant, subject string) []Delivery {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, there := q.jobs[job.ID]
-	_, told := q.told[job.ID]
-	if there || told || len(q.jobs) >= maxJobs {
+	return slices.Clone(q.last[[2]string{tenant, subject}])
+}
+
+// put adds a job, unless one with its ID is there or was in the last day. One that is
+// due is claimed as it is written.
+func (q *queue) put(job Job, now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.jobs[job.ID] != nil || len(q.open) >= maxJobs {
 		return false
 	}
-	q.noteLocked(queueLine{Put: &job})
+	k := kept{Job: &job}
+	if !job.Due.After(now) {
+		k.By = q.me
+	}
+	e := &entry{}
+	q.jobs[job.ID] = e
+	q.sayLocked(job.ID, e, k)
 	return true
 }
 
-// Retry implements [Queue].
-func (q *FileQueue) Retry(id string, due time.Time, tries int) {
+// claim has this relay do a job, and reports whether it may.
+func (q *queue) claim(ctx context.Context, id string) bool {
+	q.mu.Lock()
+	e := q.jobs[id]
+	if e == nil || e.now().Job == nil {
+		q.mu.Unlock()
+		return false
+	}
+	if k := *e.now(); !q.mineLocked(e) && (e.want == nil || k.By != q.me) {
+		k.By = q.me
+		q.sayLocked(id, e, k)
+	}
+	q.mu.Unlock()
+	if q.sync(ctx) != nil {
+		return false
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, there := q.jobs[id]; there {
-		q.noteLocked(queueLine{Retry: id, Due: due, Tries: tries})
+	return q.mineLocked(e)
+}
+
+// mineLocked reports whether this relay may begin a job.
+func (q *queue) mineLocked(e *entry) bool {
+	return e.want == nil && e.Job != nil && e.By == q.me && time.Since(e.heard) < claimGood
+}
+
+// retry puts a job off that this relay has claimed.
+func (q *queue) retry(id string, due time.Time, tries int, last *Delivery) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if e := q.open[id]; e != nil {
+		job := *e.now().Job
+		job.Due, job.Tries = due.UTC(), tries
+		q.attemptLocked(id, e, &job, &job, last)
 	}
 }
 
-// Done implements [Queue].
-func (q *FileQueue) Done(id string) {
+// done ends a job; last is nil if nobody was told.
+func (q *queue) done(id string, last *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.told) >= maxTold {
-		for other := range q.told { // any of them: it is a day old, or nearly
-			delete(q.told, other)
-			break
+	if e := q.open[id]; e != nil {
+		q.attemptLocked(id, e, nil, e.now().Job, last)
+	}
+}
+
+// attemptLocked says what became of a job, and what it is now; nil: it is over.
+func (q *queue) attemptLocked(id string, e *entry, now, was *Job, last *Delivery) {
+	k := kept{Job: now, Last: last}
+	if last != nil {
+		k.Tenant, k.Subject = was.Tenant, was.Subject
+		q.noteLocked([2]string{k.Tenant, k.Subject}, *last)
+	}
+	q.sayLocked(id, e, k)
+}
+
+// over has it known that a job is over that may never have been there: a test, or one that
+// a relay did before there were records.
+func (q *queue) over(id, tenant, subject string, last *Delivery) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.jobs[id] != nil {
+		return
+	}
+	e := &entry{}
+	q.jobs[id] = e
+	q.attemptLocked(id, e, nil, &Job{Tenant: tenant, Subject: subject}, last)
+}
+
+// A jobState is how far a job is.
+type jobState int
+
+const (
+	noJob   jobState = iota // there is none
+	waiting                 // nobody does it now
+	claimed                 // a relay may be doing it
+	told                    // it is over, and somebody was told
+	ended                   // it is over, and nobody was
+)
+
+func (q *queue) state(id string) jobState {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := q.jobs[id]
+	switch {
+	case e == nil:
+		return noJob
+	case e.now().Job == nil && e.now().Last != nil && e.now().Last.Outcome == "ok":
+		return told
+	case e.now().Job == nil:
+		return ended
+	case e.rev != 0 && e.By != "" && e.now().By != "" && !q.voidLocked(e, time.Now()):
+		return claimed
+	}
+	return waiting
+}
+
+// voidLocked reports whether the claim of another relay does not count any more.
+func (q *queue) voidLocked(e *entry, now time.Time) bool {
+	return now.Sub(e.heard) > claimLasts || e.By != q.me && q.gone(e.By)
+}
+
+// due returns the jobs that this relay may do now, and when it is to look again; zero: when
+// something has changed.
+func (q *queue) due(now time.Time) (jobs []Job, next time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	soon := func(at time.Time) {
+		if next.IsZero() || at.Before(next) {
+			next = at
 		}
 	}
-	q.noteLocked(queueLine{Done: id, At: time.Now().UTC()})
-}
-
-// Told implements [Queue].
-func (q *FileQueue) Told(id string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	_, told := q.told[id]
-	return told
-}
-
-// Due implements [Queue].
-func (q *FileQueue) Due(now time.Time) (jobs []Job, next time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, job := range q.jobs {
-		if !job.Due.After(now) {
-			jobs = append(jobs, *job)
-		} else if next.IsZero() || job.Due.Before(next) {
-			next = job.Due
+	for _, e := range q.open {
+		k := e.now()
+		switch {
+		case k.Job.Due.After(now):
+			soon(k.Job.Due)
+		case k.By != "" && k.By != q.me && !q.voidLocked(e, now):
+			soon(now.Add(time.Second)) // it may be known to be gone
+		default:
+			jobs = append(jobs, *k.Job)
 		}
 	}
 	return jobs, next
 }
 
-// Sync implements [Queue].
-func (q *FileQueue) Sync() error {
+// sync writes what was said. While the records are away it fails, and what was said is
+// written with the next sync.
+func (q *queue) sync(ctx context.Context) error {
+	q.writing.Lock()
+	defer q.writing.Unlock()
+	q.mu.Lock()
+	now := time.Now()
+	var changes []records.Change
+	var wants []*kept
+	for id := range q.dirty {
+		e := q.jobs[id]
+		c := records.Change{Key: jobPrefix + id, Rev: e.rev, For: keepTold}
+		if e.want.Job != nil {
+			c.For = max(e.want.Job.Until.Sub(now), 0) + keepTold
+		}
+		c.Data, _ = json.Marshal(e.want) // no field can fail
+		e.sent, e.since = c.Data, now
+		changes, wants = append(changes, c), append(wants, e.want)
+	}
+	q.mu.Unlock()
+	if len(changes) == 0 {
+		return nil
+	}
+	results := q.records.Write(ctx, changes...)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.file == nil || q.err != nil {
-		return q.err
+	var failed error
+	for i, r := range results {
+		id := changes[i].Key[len(jobPrefix):]
+		e := q.jobs[id]
+		if e == nil {
+			continue
+		}
+		e.sent = nil
+		switch {
+		case r.Err != nil && !errors.Is(r.Err, records.ErrConflict):
+			failed = r.Err
+		case e.want == wants[i]: // of a conflict the record was heard since, or comes
+			e.want = nil
+			if q.indexLocked(id, e); r.Err != nil && e.rev == 0 {
+				q.forgetLocked(id)
+			}
+		}
 	}
-	if q.err = q.out.Flush(); q.err == nil {
-		q.err = q.file.Sync()
-	}
-	return q.err
+	return failed
 }
 
-// Close keeps what was said, and closes the file.
-func (q *FileQueue) Close() error {
-	err := q.Sync()
+// close lets go of what this relay has claimed, and writes what was said last, as far as can be.
+func (q *queue) close(ctx context.Context) error {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.file == nil {
-		return err
+	for id, e := range q.open {
+		if k := *e.now(); k.By == q.me {
+			k.By = ""
+			q.sayLocked(id, e, k)
+		}
 	}
-	file := io.Closer(q.file)
-	q.file = nil
-	return errors.Join(err, file.Close())
+	q.mu.Unlock()
+	err := q.sync(ctx)
+	q.stop()
+	return err
 }

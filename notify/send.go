@@ -202,7 +202,8 @@ func judge(response *http.Response, kind WayKind) outcome {
 // push sends to a browser's push service. Topic has the service keep the latest of
 // an event only.
 func (t *Teller) push(ctx context.Context, w *Way, m *Message) (*http.Response, error) {
-	if t.cfg.Push == nil {
+	key, ok := t.pushKey(w.PushKey)
+	if !ok {
 		return nil, errors.New("no key for push services")
 	}
 	data, err := json.Marshal(m)
@@ -223,7 +224,7 @@ func (t *Teller) push(ctx context.Context, w *Way, m *Message) (*http.Response, 
 	return webpush.SendNotificationWithContext(ctx, data, &webpush.Subscription{
 		Endpoint: w.URL, Keys: webpush.Keys{P256dh: w.Keys.P256dh, Auth: w.Keys.Auth},
 	}, &webpush.Options{
-		HTTPClient: t.http, Subscriber: t.cfg.Contact, VAPIDPublicKey: t.cfg.Push.Public, VAPIDPrivateKey: t.cfg.Push.Private,
+		HTTPClient: t.http, Subscriber: t.cfg.Contact, VAPIDPublicKey: key.Public, VAPIDPrivateKey: key.Private,
 		TTL: int(momentsFor / time.Second), Urgency: urgency, Topic: topic(m.ID),
 	})
 }

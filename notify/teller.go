@@ -3,10 +3,10 @@ package notify
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -15,8 +15,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"ahprelay/auth"
+	"ahprelay/link"
 	"ahprelay/notice"
+	"ahprelay/records"
 )
 
 // Settings of a Teller.
@@ -43,10 +47,16 @@ const (
 
 // TellerConfig says how people are told.
 type TellerConfig struct {
-	Board *Board       // required
-	Store Store        // required; of what people set
-	Queue Queue        // required
-	Log   *slog.Logger // required
+	Board    *Board       // required
+	Records  Records      // required; what relays share: what people have set, and what is to be told
+	Instance string       // required; of this relay
+	Log      *slog.Logger // required
+
+	// Gone reports whether another relay is known to have ended. May be nil.
+	Gone func(instance string) bool
+
+	Bus    link.Bus // to other relays; nil: there are none
+	Former Former   // what a relay has that kept it for itself
 
 	// Standing returns what a token that set a way may hear and do now; false: nothing
 	// any more. Required.
@@ -57,8 +67,7 @@ type TellerConfig struct {
 	Capability func(job *Job, who auth.Client, o notice.Option) string
 
 	PublicURL string         // of the relay, for links; "": there are none
-	Contact   string         // of the operator, for push services: mailto:… or https://…; required with Push
-	Push      *PushKey       // of Web Push; nil: no such way
+	Contact   string         // of the operator, for push services: mailto:… or https://…; required
 	Mail      *MailConfig    // nil: no such way
 	Private   []netip.Prefix // addresses that are not public, and may be ways all the same
 
@@ -67,6 +76,7 @@ type TellerConfig struct {
 
 // A Delivery is an attempt to tell somebody.
 type Delivery struct {
+	ID      string      `json:"id"` // of the event, the way, and of what is told
 	Way     string      `json:"way"`
 	Kind    notice.Kind `json:"kind"`
 	Host    string      `json:"host"`
@@ -82,22 +92,25 @@ type Teller struct {
 	cfg     TellerConfig
 	http    *http.Client
 	started time.Time
-	stop    func() // of the Board
+	stop    []func() // of the Board, and of what people set
+	queue   *queue
+	looked  chan *nats.Msg // of other relays
 	cancel  context.CancelFunc
 	wake    chan struct{} // for run; holds one
 	running sync.WaitGroup
 
-	mu         sync.Mutex // guards the fields below
-	people     map[string]map[string]*Person
-	waiting    []Item                   // of the Board, that are not looked at yet
-	looks      map[[2]string]time.Time  // until when somebody looks, by tenant and subject
-	deliveries map[[2]string][]Delivery // the latest first
-	rests      map[string]rest          // of ways
-	busy       map[string]bool          // jobs that are being done
-	ofWay      map[string]int           // of them
-	ofHost     map[string]int
-	tests      map[[2]string]*allowance
-	mails      map[[2]string]*allowance
+	mu       sync.Mutex // guards the fields below
+	people   map[string]map[string]*Person
+	waiting  []Item                  // of the Board, that are not looked at yet
+	looks    map[[2]string]time.Time // until when somebody looks, by tenant and subject
+	prepared bool                    // what was Former is taken over, and there is a key for push services
+	keys     []PushKey               // of push services; the first is the one to subscribe to
+	rests    map[string]rest         // of ways
+	busy     map[string]bool         // jobs that are being done
+	ofWay    map[string]int          // of them
+	ofHost   map[string]int
+	tests    map[[2]string]*allowance
+	mails    map[[2]string]*allowance
 }
 
 // A rest is the time that a way gets after a failure.
@@ -127,37 +140,57 @@ func (a *allowance) take(now time.Time, most float64, every time.Duration) bool 
 func StartTeller(cfg TellerConfig) (*Teller, error) {
 	t := &Teller{
 		cfg: cfg, http: newClient(cfg.Private), started: time.Now(), wake: make(chan struct{}, 1),
-		people: map[string]map[string]*Person{}, looks: map[[2]string]time.Time{}, deliveries: map[[2]string][]Delivery{},
+		people: map[string]map[string]*Person{}, looks: map[[2]string]time.Time{},
 		rests: map[string]rest{}, busy: map[string]bool{}, ofWay: map[string]int{}, ofHost: map[string]int{},
 		tests: map[[2]string]*allowance{}, mails: map[[2]string]*allowance{},
 	}
 	if cfg.Transport != nil {
 		t.http.Transport = cfg.Transport
 	}
-	records, err := cfg.Store.All(personPrefix)
-	if err != nil {
-		return nil, err
+	gone := cfg.Gone
+	if gone == nil {
+		gone = func(string) bool { return false }
 	}
-	for key, raw := range records {
-		p, err := readPerson(raw)
+	t.looked = make(chan *nats.Msg, looksRoom)
+	if cfg.Bus != nil {
+		deaf, err := cfg.Bus.Subscribe(lookingSubject, t.looked)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
+			return nil, err
 		}
-		t.putLocked(p)
+		t.stop = append(t.stop, deaf)
 	}
+	t.queue = newQueue(cfg.Records, cfg.Instance, gone, t.signal)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.cancel = cancel
-	t.stop = cfg.Board.Subscribe(t.hear)
+	t.stop = append(t.stop, cfg.Records.Follow(personPrefix, t.takePerson), cfg.Records.Follow(pushKeys, t.takePushKeys), cfg.Board.Subscribe(t.hear))
+	if err := t.prepare(); err != nil && !errors.Is(err, records.ErrAway) {
+		t.cancel()
+		for _, stop := range t.stop {
+			stop()
+		}
+		t.queue.stop()
+		return nil, err
+	}
 	t.running.Go(func() { t.run(ctx) })
 	return t, nil
 }
 
-// Close returns when nobody is told any more. What is left stays in the Queue.
+// closeTimeout bounds what is still written at the end.
+const closeTimeout = time.Second
+
+// Close returns when nobody is told any more. What is left, the next relay tells.
 func (t *Teller) Close() {
-	t.stop()
+	for _, stop := range t.stop {
+		stop()
+	}
 	t.cancel()
 	t.running.Wait()
 	t.http.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := t.queue.close(ctx); err != nil {
+		t.cfg.Log.Warn("what was told last is not kept", "error", err)
+	}
 }
 
 // hear takes an item of the Board.
@@ -175,10 +208,10 @@ func (t *Teller) signal() {
 	}
 }
 
-// Keep returns when all that is on the Board is queued, as safe as can be.
+// Keep returns when all that is on the Board is kept by relays.
 func (t *Teller) Keep() error {
 	t.absorb()
-	return t.cfg.Queue.Sync()
+	return t.queue.sync(context.Background())
 }
 
 // absorb makes jobs of what has come.
@@ -205,10 +238,13 @@ func (t *Teller) planLocked(item *Item, p *Person, w *Way, now time.Time) {
 	e := &item.Event
 	id := e.ID + "." + w.ID
 	if item.Change == Withdrawn {
-		told := t.cfg.Queue.Told(id) || t.busy[id]
-		t.cfg.Queue.Done(id)
-		if told && (w.Kind == WebPush || w.Kind == Webhook) {
-			t.cfg.Queue.Put(t.job(id+afterwards, item, p, w, now, now.Add(momentsFor)))
+		switch state := t.queue.state(id); {
+		case state == waiting && !t.busy[id]:
+			t.queue.done(id, nil)
+		case w.Kind == WebPush || w.Kind == Webhook: // whether anything was told is known when it is over
+			if state == told || state == claimed || t.busy[id] {
+				t.queue.put(t.job(id+afterwards, item, p, w, now, now.Add(momentsFor)), now)
+			}
 		}
 		return
 	}
@@ -228,7 +264,7 @@ func (t *Teller) planLocked(item *Item, p *Person, w *Way, now time.Time) {
 			due, until = end, end.Add(until.Sub(now))
 		}
 	}
-	t.cfg.Queue.Put(t.job(id, item, p, w, due, until))
+	t.queue.put(t.job(id, item, p, w, due, until), now)
 }
 
 func (t *Teller) job(id string, item *Item, p *Person, w *Way, due, until time.Time) Job {
@@ -242,28 +278,36 @@ func (t *Teller) job(id string, item *Item, p *Person, w *Way, due, until time.T
 func (t *Teller) run(ctx context.Context) {
 	for {
 		t.absorb()
-		next := t.begin(ctx)
+		next := storeRetry
+		if t.prepare() == nil && t.queue.sync(ctx) == nil {
+			next = t.begin(ctx)
+		}
 		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
 		case <-t.wake:
+		case msg := <-t.looked:
+			t.hearLooking(msg)
 		case <-timer.C:
 		}
 		timer.Stop()
 	}
 }
 
-// longestPause is how long run does nothing.
-const longestPause = time.Minute
+// How long run does nothing.
+const (
+	longestPause = time.Minute
+	storeRetry   = time.Second // while the relays' store is away
+)
 
 // begin begins what is due, and returns when it is to be called again.
 func (t *Teller) begin(ctx context.Context) time.Duration {
 	t.mu.Lock() // what was done before is no job any more
 	defer t.mu.Unlock()
 	now, next := time.Now(), longestPause
-	jobs, later := t.cfg.Queue.Due(now)
+	jobs, later := t.queue.due(now)
 	if !later.IsZero() {
 		next = min(next, later.Sub(now))
 	}
@@ -272,7 +316,7 @@ func (t *Teller) begin(ctx context.Context) time.Duration {
 	})
 	for i := range jobs {
 		job := &jobs[i]
-		if t.busy[job.ID] || t.busy[strings.TrimSuffix(job.ID, afterwards)] {
+		if t.busy[job.ID] || !t.followsLocked(job) {
 			continue
 		}
 		if wait := t.rests[job.Way].until.Sub(now); wait > 0 {
@@ -281,7 +325,7 @@ func (t *Teller) begin(ctx context.Context) time.Duration {
 		}
 		w := t.wayLocked(job)
 		if w == nil {
-			t.cfg.Queue.Done(job.ID)
+			t.queue.done(job.ID, nil)
 			continue
 		}
 		to := target(w)
@@ -292,7 +336,12 @@ func (t *Teller) begin(ctx context.Context) time.Duration {
 		t.ofWay[w.ID]++
 		t.ofHost[to]++
 		t.running.Go(func() {
-			t.do(ctx, job, w)
+			if t.queue.claim(ctx, job.ID) {
+				t.do(ctx, job, w)
+				_ = t.queue.sync(ctx) // else run does
+			} else {
+				pause(ctx, claimPause) // what another relay has said may not be heard yet
+			}
 			t.mu.Lock()
 			delete(t.busy, job.ID)
 			less(t.ofWay, w.ID)
@@ -302,6 +351,34 @@ func (t *Teller) begin(ctx context.Context) time.Duration {
 		})
 	}
 	return next
+}
+
+// claimPause is how long a job rests that could not be claimed.
+const claimPause = 100 * time.Millisecond
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// followsLocked reports whether the job is over on which this one follows, if it does. If nobody
+// was told then, nobody is told now.
+func (t *Teller) followsLocked(job *Job) bool {
+	before, follows := strings.CutSuffix(job.ID, afterwards)
+	if !follows {
+		return true
+	}
+	switch t.queue.state(before) {
+	case told:
+		return true
+	case ended, noJob:
+		t.queue.done(job.ID, nil)
+	}
+	return false
 }
 
 func less(counts map[string]int, key string) {
@@ -346,24 +423,24 @@ func (t *Teller) do(ctx context.Context, job *Job, w *Way) {
 	e := &job.Event
 	switch open, known := t.isOpen(job); {
 	case !good, !MayHear(who, job.Tenant, job.Host, e) && e.Kind != notice.Test:
-		t.cfg.Queue.Done(job.ID)
+		t.queue.done(job.ID, nil)
 		return
 	case now.After(job.Until):
 		t.end(job, outcome{name: "expired", why: "it could not be told in time"})
 		return
 	case job.Withdrawn || !e.Kind.Needs() || open:
 	case known: // it was withdrawn while nobody heard
-		t.cfg.Queue.Done(job.ID)
+		t.queue.done(job.ID, nil)
 		return
 	case now.Sub(t.started) < reportsGrace:
-		t.cfg.Queue.Retry(job.ID, now.Add(time.Second), job.Tries)
+		t.queue.retry(job.ID, now.Add(time.Second), job.Tries, nil)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	result := t.send(ctx, job, w, who)
 	if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
-		return // the relay stops; it is tried again when it is back
+		return // the relay stops, and lets go of the job
 	}
 	t.end(job, result)
 }
@@ -383,7 +460,7 @@ func (t *Teller) end(job *Job, result outcome) {
 	case "retry":
 		r.failures++
 		wait := min(firstRetry<<min(2*(r.failures-1), 20), mostRetry)
-		wait = max(wait/2+rand.N(wait/2+1), min(result.after, mostObeyed))
+		wait = max(wait/2+mathrand.N(wait/2+1), min(result.after, mostObeyed))
 		r.until = now.Add(wait)
 		t.rests[job.Way] = r
 	default:
@@ -391,28 +468,24 @@ func (t *Teller) end(job *Job, result outcome) {
 			delete(t.rests, job.Way)
 		}
 	}
-	key := [2]string{job.Tenant, job.Subject}
-	d := Delivery{Way: job.Way, Kind: job.Event.Kind, Host: job.Host, Session: job.Event.Session, At: now.UTC(), Outcome: result.name, Why: result.why}
+	d := Delivery{ID: job.ID, Way: job.Way, Kind: job.Event.Kind, Host: job.Host, Session: job.Event.Session, At: now.UTC(), Outcome: result.name, Why: result.why}
 	if job.Withdrawn {
 		d.Why = cmp.Or(d.Why, "withdrawn")
 	}
-	list := append([]Delivery{d}, t.deliveries[key]...)
-	t.deliveries[key] = list[:min(len(list), keepDeliveries)]
 	t.mu.Unlock()
 	log := t.cfg.Log.With("tenant", job.Tenant, "subject", job.Subject, "way", job.Way, "kind", string(job.Event.Kind))
 	if result.name == "retry" {
-		t.cfg.Queue.Retry(job.ID, r.until, job.Tries+1)
+		t.queue.retry(job.ID, r.until, job.Tries+1, &d)
 		log.Info("somebody is told later", "why", result.why, "tries", job.Tries+1)
 		return
 	}
-	t.cfg.Queue.Done(job.ID)
+	t.queue.done(job.ID, &d)
 	if result.name == "gone" {
 		log.Info("a way is gone", "why", result.why)
 		if err := t.remove(job.Tenant, job.Subject, job.Way, func(*Way) bool { return true }); err != nil && !errors.Is(err, ErrNoWay) {
 			log.Error("a way that is gone cannot be removed", "error", err)
 		}
 	}
-	_ = t.cfg.Queue.Sync() // else it is told once more after a crash, and the next Sync says why
 }
 
 // mend lets a way that was set anew be tried at once.
@@ -423,24 +496,9 @@ func (t *Teller) mend(way string) {
 	t.signal()
 }
 
-// Looking notes that somebody has a page of the relay before their eyes.
-func (t *Teller) Looking(tenant, subject string) {
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for key, until := range t.looks {
-		if until.Before(now) {
-			delete(t.looks, key)
-		}
-	}
-	t.looks[[2]string{tenant, subject}] = now.Add(lookingFor)
-}
-
-// Deliveries returns what somebody was told last, and how that went.
+// Deliveries returns what somebody was told last, by any relay, and how that went.
 func (t *Teller) Deliveries(tenant, subject string) []Delivery {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.deliveries[[2]string{tenant, subject}])
+	return t.queue.deliveries(tenant, subject)
 }
 
 // ErrTooOften reports what was asked for too often.
@@ -465,11 +523,9 @@ func (t *Teller) Try(ctx context.Context, who auth.Client, way string) (Delivery
 		return Delivery{}, ErrTooOften
 	}
 	result := t.send(ctx, job, w, who)
-	d := Delivery{Way: way, Kind: notice.Test, At: time.Now().UTC(), Outcome: result.name, Why: result.why}
-	t.mu.Lock()
-	list := append([]Delivery{d}, t.deliveries[key]...)
-	t.deliveries[key] = list[:min(len(list), keepDeliveries)]
-	t.mu.Unlock()
+	d := Delivery{ID: "test." + strings.ToLower(rand.Text()), Way: way, Kind: notice.Test, At: time.Now().UTC(), Outcome: result.name, Why: result.why}
+	t.queue.over(d.ID, who.Tenant, who.Subject, &d)
+	t.signal()
 	return d, nil
 }
 
@@ -489,14 +545,6 @@ func takeLocked(of map[[2]string]*allowance, key [2]string, most float64, every 
 
 // maxAllowances bounds whose allowances are remembered.
 const maxAllowances = 64 << 10
-
-// PushKey is the relay's for push services, "" if there is no such way.
-func (t *Teller) PushKey() string {
-	if t.cfg.Push == nil {
-		return ""
-	}
-	return t.cfg.Push.Public
-}
 
 // SendsMail reports whether mail is a way.
 func (t *Teller) SendsMail() bool { return t.cfg.Mail != nil }

@@ -2,13 +2,13 @@ package notify_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +21,6 @@ import (
 	"ahprelay/auth"
 	"ahprelay/notice"
 	"ahprelay/notify"
-	"ahprelay/people"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,8 +33,39 @@ type network struct {
 }
 
 type sent struct {
-	at   time.Time
-	body string
+	at     time.Time
+	body   string
+	status int
+}
+
+func newNetwork() *network {
+	return &network{answers: map[string]func(*http.Request) (int, http.Header){}, got: map[string][]sent{}}
+}
+
+// set has a host answer with a status from now on.
+func (n *network) set(host string, status int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.answers[host] = func(*http.Request) (int, http.Header) { return status, nil }
+}
+
+// told returns how often each event was told, and taken.
+func (n *network) told() map[string]int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	told := map[string]int{}
+	for _, list := range n.got {
+		for _, one := range list {
+			var body struct {
+				Type string
+				Data notify.Message
+			}
+			if json.Unmarshal([]byte(one.body), &body) == nil && one.status == http.StatusOK && body.Type == "event" {
+				told[body.Data.ID]++
+			}
+		}
+	}
+	return told
 }
 
 func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -45,11 +75,11 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	host := r.URL.Hostname()
 	n.mu.Lock()
-	n.got[host] = append(n.got[host], sent{time.Now(), string(body)})
 	status, header := http.StatusOK, http.Header{}
 	if answer := n.answers[host]; answer != nil {
 		status, header = answer(r)
 	}
+	n.got[host] = append(n.got[host], sent{time.Now(), string(body), status})
 	n.mu.Unlock()
 	if status == 0 {
 		<-r.Context().Done()
@@ -70,10 +100,8 @@ type desk struct {
 	t     *testing.T
 	net   *network
 	board *notify.Board
-	queue *notify.FileQueue
-	store notify.Store
+	shelf *shelf
 	good  bool
-	file  string
 	seq   uint64
 }
 
@@ -87,14 +115,7 @@ const (
 )
 
 func newDesk(t *testing.T) *desk {
-	store, err := people.OpenFileStore("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &desk{
-		t: t, net: &network{answers: map[string]func(*http.Request) (int, http.Header){}, got: map[string][]sent{}},
-		store: store, good: true, file: filepath.Join(t.TempDir(), "queue"),
-	}
+	d := &desk{t: t, net: newNetwork(), shelf: newShelf(), good: true}
 	d.start()
 	return d
 }
@@ -103,11 +124,8 @@ func newDesk(t *testing.T) *desk {
 func (d *desk) start() {
 	var err error
 	d.board = notify.NewBoard()
-	if d.queue, err = notify.OpenQueue(d.file); err != nil {
-		d.t.Fatal(err)
-	}
 	d.Teller, err = notify.StartTeller(notify.TellerConfig{
-		Board: d.board, Store: d.store, Queue: d.queue, Log: slog.New(slog.DiscardHandler), Transport: d.net,
+		Board: d.board, Records: d.shelf.view(), Instance: "me", Log: slog.New(slog.DiscardHandler), Transport: d.net,
 		Standing: func(who auth.Client) (auth.Client, bool) { return who, d.good },
 		Private:  []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
@@ -118,9 +136,6 @@ func (d *desk) start() {
 
 func (d *desk) stop() {
 	d.Teller.Close()
-	if err := d.queue.Close(); err != nil {
-		d.t.Error(err)
-	}
 }
 
 func (d *desk) way(url string, change func(*notify.Way)) notify.Way {
@@ -239,8 +254,8 @@ func TestTellerTroubles(t *testing.T) {
 				if ways := len(d.Person("t", "ada").Ways); (ways == 1) != test.gone {
 					t.Errorf("%d ways are left", ways)
 				}
-				if jobs, next := d.queue.Due(time.Now().Add(time.Hour)); len(jobs) != 0 || !next.IsZero() {
-					t.Errorf("%d jobs are left", len(jobs))
+				if n := d.shelf.jobs(); n != 0 {
+					t.Errorf("%d jobs are left", n)
 				}
 			})
 		})

@@ -21,22 +21,13 @@ import (
 	"ahprelay/auth"
 	"ahprelay/notice"
 	"ahprelay/notify"
-	"ahprelay/people"
 )
 
 // startWays starts a Teller that really sends, to this machine.
 func startWays(t *testing.T, mail *notify.MailConfig) (*notify.Teller, *notify.Board) {
-	store, err := people.OpenFileStore("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	queue, err := notify.OpenQueue("")
-	if err != nil {
-		t.Fatal(err)
-	}
 	board := notify.NewBoard()
 	teller, err := notify.StartTeller(notify.TellerConfig{
-		Board: board, Store: store, Queue: queue, Log: slog.New(slog.DiscardHandler), PublicURL: "https://relay.example.com", Mail: mail,
+		Board: board, Records: newShelf().view(), Instance: "me", Log: slog.New(slog.DiscardHandler), PublicURL: "https://relay.example.com", Mail: mail,
 		Standing:   func(who auth.Client) (auth.Client, bool) { return who, true },
 		Capability: func(_ *notify.Job, _ auth.Client, o notice.Option) string { return "cap-" + o.ID },
 		Private:    []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},

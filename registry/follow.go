@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -418,7 +419,7 @@ func (r *Registry) replaceCopies(ctx context.Context, status storeStatus) {
 	missing := map[string]int{}
 	for _, node := range status.away {
 		missing[node] = r.missing[node] + 1
-		if missing[node] < giveUpAfter || r.cfg.Neighbours == nil || len(r.cfg.Neighbours.Routes())+1 < maxReplicas {
+		if missing[node] < giveUpAfter || r.cfg.Neighbours == nil || len(r.cfg.Neighbours.Routes())+1 < broker.MaxCopies {
 			continue
 		}
 		r.cfg.Log.Warn("a server of the cluster is given up: its copy of the store is made elsewhere", "server", node)

@@ -177,3 +177,11 @@ func (r *Registry) goneRelays() []string {
 	slices.SortFunc(names, func(a, b string) int { return r.gone[b].Compare(r.gone[a]) })
 	return names[:min(len(names), maxGone)]
 }
+
+// Gone reports whether a relay is known to have ended, and cannot come back.
+func (r *Registry) Gone(instance string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	_, gone := r.gone[instance]
+	return gone || slices.Contains(r.cfg.Former, instance)
+}

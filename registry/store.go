@@ -32,8 +32,6 @@ const (
 	relayKeys   = "relay."
 	revokedKeys = "revoked."
 
-	maxReplicas = 3
-
 	// markerTTL is how long the store remembers that something was removed.
 	markerTTL = time.Hour
 )
@@ -110,15 +108,12 @@ func (s *store) config(replicas int) jetstream.KeyValueConfig {
 }
 
 func (s *store) create(ctx context.Context) (kv jetstream.KeyValue, err error) {
-	for replicas := maxReplicas; replicas > 0; replicas-- {
-		kv, err = s.js.CreateKeyValue(ctx, s.config(replicas))
-		if errors.Is(err, jetstream.ErrBucketExists) {
-			return s.js.KeyValue(ctx, s.name)
-		}
-		var refused *jetstream.APIError
-		if err == nil || !errors.As(err, &refused) {
-			break // only a server that answers can have too few others
-		}
+	err = broker.MostCopies(func(copies int) (err error) {
+		kv, err = s.js.CreateKeyValue(ctx, s.config(copies))
+		return err
+	})
+	if errors.Is(err, jetstream.ErrBucketExists) {
+		return s.js.KeyValue(ctx, s.name)
 	}
 	return kv, err
 }
@@ -151,8 +146,8 @@ func (s *store) tend(ctx context.Context, grow bool) (storeStatus, error) {
 		return storeStatus{}, err
 	}
 	info := streamInfo(status)
-	if copies := info.Config.Replicas; grow && info.Cluster != nil && copies < maxReplicas {
-		for more := maxReplicas; more > copies; more-- {
+	if copies := info.Config.Replicas; grow && info.Cluster != nil && copies < broker.MaxCopies {
+		for more := broker.MaxCopies; more > copies; more-- {
 			if _, err := s.js.UpdateKeyValue(ctx, s.config(more)); err == nil {
 				break
 			}

@@ -18,6 +18,8 @@ const revokedSubject = relayRoot + "revoked"
 //
 //	ahp.relays.v1.revoked                  auth.Revocation, for all
 //	ahp.relays.v1.to.<instance>.lease      a request about a lease that another relay keeps
+//	ahp.relays.v1.records.<key>            a record, see package records
+//	ahp.relays.v1.looking                  who looks, see package notify
 const relayRoot = "ahp.relays.v1."
 
 func relaySubject(instance, what string) string { return relayRoot + "to." + instance + "." + what }

@@ -1,0 +1,82 @@
+package records
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// saveAfter is how long a change waits to be in the file, with others.
+const saveAfter = 200 * time.Millisecond
+
+// load takes what the file has.
+func (s *Store) load() error {
+	if s.cfg.File == "" {
+		return nil
+	}
+	data, err := os.ReadFile(s.cfg.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	kept := map[string]json.RawMessage{}
+	if err == nil {
+		err = json.Unmarshal(data, &kept)
+	}
+	if err != nil {
+		return fmt.Errorf("what relays keep together: %s: %w; put it back from a copy, or remove it", s.cfg.File, err)
+	}
+	for key, record := range kept {
+		var b bytes.Buffer
+		_ = json.Compact(&b, record) // it was read
+		s.records[key] = &known{Record: Record{Key: key, Data: b.Bytes()}}
+	}
+	return nil
+}
+
+// keep writes the file when something has changed, until ctx ends.
+func (s *Store) keep(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-s.save:
+		case <-ctx.Done():
+			select {
+			case <-s.save:
+			default:
+				return
+			}
+		}
+		select {
+		case <-time.After(saveAfter):
+		case <-ctx.Done():
+		}
+		if err := s.saveFile(); err != nil {
+			s.cfg.Log.Error("what relays keep together", "error", err)
+		}
+	}
+}
+
+func (s *Store) saveFile() error {
+	if s.cfg.File == "" {
+		return nil
+	}
+	kept := map[string]json.RawMessage{}
+	s.mu.Lock()
+	for key, k := range s.records {
+		if k.Data != nil && k.Until.IsZero() {
+			kept[key] = k.Data
+		}
+	}
+	s.mu.Unlock()
+	data, err := json.MarshalIndent(kept, "", "\t")
+	if err != nil {
+		return err
+	}
+	return auth.ReplaceFile(s.cfg.File, append(data, '\n'), 0o600)
+}

@@ -1,0 +1,327 @@
+package records
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+)
+
+// Bounds and times of a Store.
+const (
+	maxRecords = 512 << 10 // then the oldest go
+	maxBytes   = 1 << 30   // of all of them
+
+	// MaxData is how long a record may be, in bytes.
+	MaxData = 512 << 10
+
+	writeTimeout  = 2 * time.Second // for changes that are written together
+	writeAtOnce   = 256
+	updateTries   = 16
+	removedFor    = 30 * 24 * time.Hour // for so long it is known that a record was removed
+	openTimeout   = 2 * time.Second
+	openRetry     = 500 * time.Millisecond
+	tendEvery     = 20 * time.Second
+	pullFor       = 4 * time.Second // after that, and without a heartbeat, the stream is asked anew
+	pullHeartbeat = time.Second
+)
+
+// Errors of changes.
+var (
+	ErrConflict = errors.New("changed meanwhile")
+	ErrAway     = errors.New("the relays' store cannot be written now")
+)
+
+// Config says how to run a [Store].
+type Config struct {
+	Conn   *broker.Conn // required; a relay's, in the account of relays
+	Sealer *auth.Sealer // required
+	Stream string       // its name; default: ahp-records
+	File   string       // keeps records that have no end; default: none
+	Log    *slog.Logger // default: none
+}
+
+// A Record is one as it is, or was.
+type Record struct {
+	Key   string
+	Rev   uint64
+	Data  []byte    // nil: it was removed; not to be changed
+	Until time.Time // then it ends; zero: never
+}
+
+// A Change is to be made.
+type Change struct {
+	Key  string
+	Rev  uint64        // that is changed; 0: there is no such record
+	Data []byte        // nil: it is removed
+	For  time.Duration // it ends after so long; 0: never
+}
+
+// A Result is what became of a change.
+type Result struct {
+	Rev uint64 // that there is now, if Err is nil
+	Err error  // wraps ErrConflict or ErrAway; after ErrAway it may have been made all the same
+}
+
+// A Store is one relay's view of all records. It is safe for concurrent use.
+type Store struct {
+	// Set by Start, then read-only.
+	cfg     Config
+	js      jetstream.JetStream
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	ready   chan struct{} // closed when all was taken that the stream had
+	save    chan struct{} // for keep; holds one
+
+	mu        sync.Mutex // guards the fields below; held while followers are told
+	records   map[string]*known
+	followers []*follower
+	stream    jetstream.Stream // nil: not found yet
+	epoch     uint64           // of the following
+	err       error            // why the stream is away; nil: it is there
+	synced    bool             // all was taken, in this run
+}
+
+// known is a Record, as heard in an epoch.
+type known struct {
+	Record
+	epoch uint64
+}
+
+type follower struct {
+	prefix string
+	tell   func(Record)
+}
+
+// Start reads the file and begins to follow the stream. It returns when all is known
+// that the stream has, or after wait: then what the file had counts, until the rest comes.
+// Close ends it.
+func Start(ctx context.Context, cfg Config, wait time.Duration) (*Store, error) {
+	cfg.Stream = cmp.Or(cfg.Stream, "ahp-records")
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	js, err := cfg.Conn.JetStream(jetstream.WithPublishAsyncTimeout(writeTimeout), jetstream.WithPublishAsyncMaxPending(8*writeAtOnce))
+	if err != nil {
+		return nil, err
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Store{
+		cfg: cfg, js: js, cancel: cancel, ready: make(chan struct{}), save: make(chan struct{}, 1),
+		records: map[string]*known{}, err: errors.New("it was not reached yet"),
+	}
+	if err := s.load(); err != nil {
+		cancel()
+		return nil, err
+	}
+	s.running.Go(func() { s.follow(life) })
+	s.running.Go(func() { s.keep(life) })
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	select {
+	case <-s.ready:
+	case <-ctx.Done():
+		s.Close()
+		return nil, context.Cause(ctx)
+	case <-timeout.C:
+		s.mu.Lock()
+		err := s.err
+		s.mu.Unlock()
+		cfg.Log.Warn("the relays' store is not there yet: starting with what this relay knew", "error", err)
+	}
+	return s, nil
+}
+
+// Close returns when nothing of the Store runs any more.
+func (s *Store) Close() {
+	s.cancel()
+	s.running.Wait()
+}
+
+// Follow tells of each record whose key begins with prefix, and then of each change, one
+// after another, until cancel. Tell must neither block nor use the Store.
+func (s *Store) Follow(prefix string, tell func(Record)) (cancel func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, k := range s.records {
+		if strings.HasPrefix(key, prefix) {
+			tell(k.Record)
+		}
+	}
+	f := &follower{prefix, tell}
+	s.followers = append(s.followers, f)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.followers = slices.DeleteFunc(s.followers, func(o *follower) bool { return o == f })
+	}
+}
+
+// Get returns a record; its revision is 0 if there never was one.
+func (s *Store) Get(key string) Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.records[key]; k != nil {
+		return k.Record
+	}
+	return Record{Key: key}
+}
+
+// All returns what records have whose keys begin with a prefix, by key.
+func (s *Store) All(prefix string) (map[string][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[string][]byte{}
+	for key, k := range s.records {
+		if k.Data != nil && strings.HasPrefix(key, prefix) {
+			found[key] = slices.Clone(k.Data)
+		}
+	}
+	return found, nil
+}
+
+// Update puts in the place of a record what change makes of it, as people.Store has it.
+func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*writeTimeout)
+	defer cancel()
+	r := s.Get(key)
+	for range updateTries {
+		data, err := change(slices.Clone(r.Data))
+		switch {
+		case err != nil:
+			return err
+		case data == nil && r.Data == nil, data != nil && string(data) == string(r.Data) && r.Rev != 0:
+			return nil
+		}
+		err = s.Write(ctx, Change{Key: key, Rev: r.Rev, Data: data})[0].Err
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		r = s.Get(key) // Write has looked
+	}
+	return fmt.Errorf("%s: %w", key, ErrConflict)
+}
+
+// Write makes changes, together, and returns what became of each. What was not as the
+// writer thought is read anew, and followers are told.
+func (s *Store) Write(ctx context.Context, changes ...Change) []Result {
+	results := make([]Result, len(changes))
+	for done := 0; done < len(changes); done += writeAtOnce {
+		some := changes[done:min(done+writeAtOnce, len(changes))]
+		s.write(ctx, some, results[done:done+len(some)])
+	}
+	return results
+}
+
+func (s *Store) write(ctx context.Context, changes []Change, results []Result) {
+	s.mu.Lock()
+	stream := s.stream
+	s.mu.Unlock()
+	if stream == nil {
+		for i := range results {
+			results[i].Err = ErrAway
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	futures := make([]jetstream.PubAckFuture, len(changes))
+	for i := range changes {
+		futures[i], results[i].Err = s.publish(&changes[i])
+	}
+	for i, f := range futures {
+		if f == nil {
+			continue
+		}
+		select {
+		case ack := <-f.Ok():
+			results[i].Rev = ack.Sequence
+			s.take(changes[i].record(ack.Sequence), 0)
+		case err := <-f.Err():
+			results[i].Err = storeError(err)
+		case <-ctx.Done():
+			results[i].Err = fmt.Errorf("%w: %w", ErrAway, ctx.Err())
+		}
+	}
+	for i := range results {
+		if errors.Is(results[i].Err, ErrConflict) {
+			s.look(ctx, stream, changes[i].Key)
+		}
+	}
+}
+
+// record is what a change makes.
+func (c *Change) record(rev uint64) Record {
+	r := Record{Key: c.Key, Rev: rev, Data: c.Data}
+	if after := c.lasts(); after > 0 {
+		r.Until = time.Now().Add(after)
+	}
+	return r
+}
+
+func (c *Change) lasts() time.Duration {
+	if c.Data == nil {
+		return removedFor
+	}
+	return c.For
+}
+
+// take takes a record, from the stream in an epoch, or of epoch 0 because it was just written
+// or read.
+func (s *Store) take(r Record, epoch uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.records[r.Key]
+	switch {
+	case k == nil:
+		k = &known{}
+		s.records[r.Key] = k
+	case epoch > k.epoch: // what was known is of an earlier one, whose revisions say nothing
+		k.epoch = epoch
+		if r.Rev == k.Rev && string(r.Data) == string(k.Data) {
+			return
+		}
+	case r.Rev <= k.Rev:
+		return
+	}
+	k.Record, k.epoch = r, max(epoch, k.epoch)
+	if epoch == 0 {
+		k.epoch = s.epoch
+	}
+	s.tellLocked(r)
+}
+
+func (s *Store) tellLocked(r Record) {
+	for _, f := range s.followers {
+		if strings.HasPrefix(r.Key, f.prefix) {
+			f.tell(r)
+		}
+	}
+	if r.Until.IsZero() || r.Data == nil {
+		wakeUp(s.save)
+	}
+}
+
+// Away returns why the stream is away, nil if it is there.
+func (s *Store) Away() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func wakeUp(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
