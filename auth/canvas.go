@@ -107,7 +107,7 @@ func (cl *claims) canvas() (CanvasGrant, error) {
 // same for the same client's same canvas, whichever relay says it, and nobody
 // else can tell it. It opens nothing by itself.
 func (k *Keys) CanvasName(g *CanvasGrant) string {
-	mac := hmac.New(sha256.New, k.canvases)
+	mac := hmac.New(sha256.New, k.oldest().canvases)
 	for _, part := range []string{g.Tenant, g.Host, g.Subject, g.ClientID, g.Channel, g.Instance, g.Authority} {
 		fmt.Fprintf(mac, "%d %s", len(part), part)
 	}

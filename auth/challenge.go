@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ func (k *Keys) NewChallenge() string {
 	b[0] = challengeVersion
 	binary.BigEndian.PutUint64(b[1:], uint64(k.now().UnixMilli()))
 	rand.Read(b[9:]) // never fails
-	return base64.RawURLEncoding.EncodeToString(append(b, k.challengeMAC(b)...))
+	return base64.RawURLEncoding.EncodeToString(append(b, k.signing().challengeMAC(b)...))
 }
 
 // CheckChallenge reports why the signature does not prove that its maker holds
@@ -68,7 +69,8 @@ func (k *Keys) checkFresh(challenge string) error {
 	if err != nil || len(b) != challengeSize || b[0] != challengeVersion {
 		return errors.New("challenge: not one of a relay")
 	}
-	if !hmac.Equal(b[challengeBody:], k.challengeMAC(b[:challengeBody])) {
+	ours := func(s *keySet) bool { return hmac.Equal(b[challengeBody:], s.challengeMAC(b[:challengeBody])) }
+	if !slices.ContainsFunc(k.sets.Load().all, ours) {
 		return errors.New("challenge: made with keys that this relay does not have")
 	}
 	made := time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:])))
@@ -78,8 +80,8 @@ func (k *Keys) checkFresh(challenge string) error {
 	return nil
 }
 
-func (k *Keys) challengeMAC(body []byte) []byte {
-	mac := hmac.New(sha256.New, k.challenge)
+func (s *keySet) challengeMAC(body []byte) []byte {
+	mac := hmac.New(sha256.New, s.challenge)
 	mac.Write(body)
 	return mac.Sum(nil)
 }

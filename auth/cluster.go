@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"math/big"
 	"time"
@@ -16,20 +17,66 @@ import (
 // clusterServer is the name in the certificate of every relay of a cluster.
 const clusterServer = "cluster.ahp-relay.invalid"
 
+// errOtherCluster reports a peer that is no relay of the cluster.
+var errOtherCluster = errors.New("cluster: failed to verify certificate: it is not made of the same keys")
+
 // ClusterTLS returns the TLS configuration of connections between the embedded
 // NATS servers of relays with these keys, for both ends. Each end shows a
-// certificate that is derived from the token key, and accepts no other: whoever
-// has other keys, or none, is refused. It is the same certificate wherever and
-// whenever it is made, and does not expire before the keys do.
+// certificate that is derived from the token key with which it signs, and accepts those
+// of all sets of keys that there are: whoever has other keys, or none, is refused. It is
+// the same certificate wherever and whenever it is made, and does not expire before the
+// keys do.
 func (k *Keys) ClusterTLS() (*tls.Config, error) {
-	seed, err := hkdf.Key(sha256.New, k.token.Seed(), nil, "ahp-relay cluster v1", ed25519.SeedSize)
+	certificate, err := k.signing().clusterCertificate()
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		Certificates:         []tls.Certificate{*certificate},
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return k.signing().clusterCertificate() },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return k.signing().clusterCertificate() },
+
+		// Which keys are good changes: they are looked for in place of authorities.
+		InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert, VerifyConnection: k.checkClusterPeer,
+		ServerName: clusterServer, MinVersion: tls.VersionTLS13,
+	}, nil
+}
+
+// checkClusterPeer reports that the other end has none of the keys.
+func (k *Keys) checkClusterPeer(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return errOtherCluster
+	}
+	shown, _ := state.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
+	for _, s := range k.sets.Load().all {
+		key, err := s.clusterKey()
+		if err != nil {
+			return err
+		}
+		if key.Public().(ed25519.PublicKey).Equal(shown) {
+			return nil
+		}
+	}
+	return errOtherCluster
+}
+
+// clusterKey is what relays with these keys prove to each other that they have.
+func (s *keySet) clusterKey() (ed25519.PrivateKey, error) {
+	seed, err := hkdf.Key(sha256.New, s.token.Seed(), nil, "ahp-relay cluster v1", ed25519.SeedSize)
 	if err != nil {
 		return nil, fmt.Errorf("derive the cluster key: %w", err)
 	}
-	key := ed25519.NewKeyFromSeed(seed)
+	return ed25519.NewKeyFromSeed(seed), nil
+}
+
+func (s *keySet) clusterCertificate() (*tls.Certificate, error) {
+	key, err := s.clusterKey()
+	if err != nil {
+		return nil, err
+	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "relays with token key " + k.tokenID},
+		Subject:      pkix.Name{CommonName: "relays with token key " + s.tokenID},
 		DNSNames:     []string{clusterServer},
 		NotBefore:    time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC),
 		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // RFC 5280: no end
@@ -42,15 +89,9 @@ func (k *Keys) ClusterTLS() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the cluster certificate: %w", err)
 	}
-	certificate, err := x509.ParseCertificate(der)
+	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
 		return nil, fmt.Errorf("make the cluster certificate: %w", err)
 	}
-	pool := x509.NewCertPool()
-	pool.AddCert(certificate)
-	return &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key, Leaf: certificate}},
-		RootCAs:      pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
-		ServerName: clusterServer, MinVersion: tls.VersionTLS13,
-	}, nil
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,17 +47,63 @@ type credentialClaims struct {
 // IssueCredential signs a credential for the holder of e.Key. An empty ID and
 // a zero IssuedAt are filled in.
 func (k *Keys) IssueCredential(e Enrolment) (string, error) {
+	cl, err := k.credentialClaims(e)
+	if err != nil {
+		return "", err
+	}
+	return k.issue(credentialKind, cl)
+}
+
+func (k *Keys) credentialClaims(e Enrolment) (*claims, error) {
 	if e.Expires.IsZero() {
-		return "", errors.New("credential: no time of expiry")
+		return nil, errors.New("credential: no time of expiry")
 	}
 	cl := k.newClaims(e.ID, e.Host, e.Tenant, e.IssuedAt, e.Expires)
 	cl.Confirmation, cl.Former = new(confirmation), e.Former
 	jwk := &cl.Confirmation.JWK
 	jwk.Type, jwk.Curve, jwk.X = "OKP", "Ed25519", base64.RawURLEncoding.EncodeToString(e.Key)
 	if _, err := cl.credential(); err != nil {
-		return "", fmt.Errorf("credential: %w", err)
+		return nil, fmt.Errorf("credential: %w", err)
 	}
-	return k.issue(credentialKind, cl)
+	return cl, nil
+}
+
+// RenewCredential is IssueCredential for who has shown a credential that is good. It is
+// signed with keys that the former one names, as its holder trusts no others yet.
+func (k *Keys) RenewCredential(e Enrolment, former string) (string, error) {
+	cl, kid, err := peekRelayKeys(former)
+	if err != nil {
+		return "", err
+	}
+	set := k.signing()
+	if !slices.Contains(cl.RelayKeys, base64.RawURLEncoding.EncodeToString(set.public())) {
+		if set = k.setOf(kid); set == nil {
+			return "", fmt.Errorf("%w: its keys are retired", ErrTokenInvalid)
+		}
+	}
+	next, err := k.credentialClaims(e)
+	if err != nil {
+		return "", err
+	}
+	return k.issueWith(set, credentialKind, next)
+}
+
+// Outdated reports whether a good token of a host-agent does not name all keys of
+// relays, or was not signed with those of now: its holder is to renew it.
+func (k *Keys) Outdated(token string) bool {
+	cl, kid, err := peekRelayKeys(token)
+	return err == nil && (kid != k.signing().tokenID || !slices.Equal(cl.RelayKeys, k.relayKeyTexts()))
+}
+
+// peekRelayKeys reads what a token says of keys. It was verified before.
+func peekRelayKeys(token string) (cl *claims, kid string, err error) {
+	cl = new(claims)
+	parsed, _, err := jwt.NewParser().ParseUnverified(token, cl)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: not a JWT", ErrTokenInvalid)
+	}
+	kid, _ = parsed.Header["kid"].(string)
+	return cl, kid, nil
 }
 
 // VerifyAgent checks what a host-agent shows, an enrolment token or a

@@ -102,7 +102,7 @@ func makeKeys(dir, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := writeKeys(tmp); err != nil {
+	if err := writeKeys(tmp, operatorFile, systemFile, accountFile); err != nil {
 		return errors.Join(err, os.RemoveAll(tmp))
 	}
 	if renameErr := os.Rename(tmp, path); renameErr != nil {
@@ -115,7 +115,8 @@ func makeKeys(dir, path string) (err error) {
 	return syncDir(dir)
 }
 
-func writeKeys(dir string) error {
+// writeKeys makes a token key, and the nkeys of the given files.
+func writeKeys(dir string, names ...string) error {
 	_, token, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return err
@@ -128,8 +129,8 @@ func writeKeys(dir string) error {
 	if err := writeSynced(filepath.Join(dir, tokenFile), block, 0o600); err != nil {
 		return err
 	}
-	for name, kind := range nkeyKinds {
-		pair, err := nkeys.CreatePair(kind)
+	for _, name := range names {
+		pair, err := nkeys.CreatePair(nkeyKinds[name])
 		if err != nil {
 			return err
 		}
@@ -184,17 +185,52 @@ func syncDir(dir string) error {
 }
 
 func readKeys(dir string) (*Keys, error) {
+	k, sets := &Keys{dir: dir}, &keySets{}
+	var err error
+	if k.system, err = readNkey(filepath.Join(dir, systemFile), nkeys.PrefixByteAccount); err != nil {
+		return nil, err
+	}
+	if k.account, err = readNkey(filepath.Join(dir, accountFile), nkeys.PrefixByteAccount); err != nil {
+		return nil, err
+	}
+	if k.tenants, err = rawSeed(k.account); err != nil {
+		return nil, fmt.Errorf("derive the tenants' secret: %w", err)
+	}
+	if err := readJSON(filepath.Join(dir, retiredFile), &sets.retired); errors.Is(err, fs.ErrNotExist) {
+		first, err := readFirst(dir, k.account)
+		if err != nil {
+			return nil, err
+		}
+		sets.all = append(sets.all, first)
+	} else if err != nil {
+		return nil, err
+	}
+	others, err := readSets(dir)
+	if err != nil {
+		return nil, err
+	}
+	if sets.all = append(sets.all, others...); len(sets.all) == 0 {
+		return nil, fmt.Errorf("%s has retired keys only", dir)
+	}
+	k.sets.Store(sets)
+	return k, nil
+}
+
+// readFirst reads the first set.
+func readFirst(dir string, account natsKey) (*keySet, error) {
 	token, err := readToken(filepath.Join(dir, tokenFile))
 	if err != nil {
 		return nil, err
 	}
-	nk := make(map[string]natsKey, len(nkeyKinds))
-	for name, kind := range nkeyKinds {
-		if nk[name], err = readNkey(filepath.Join(dir, name), kind); err != nil {
-			return nil, err
-		}
+	operator, err := readNkey(filepath.Join(dir, operatorFile), nkeys.PrefixByteOperator)
+	if err != nil {
+		return nil, err
 	}
-	return newKeys(token, nk)
+	s, err := newKeySet(token, operator, account)
+	if err == nil {
+		s.first = true
+	}
+	return s, err
 }
 
 func readToken(path string) (ed25519.PrivateKey, error) {

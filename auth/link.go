@@ -67,8 +67,17 @@ func (l *LinkID) message() ([]byte, error) {
 }
 
 // RelayKey returns the public key that relays with these keys prove themselves
-// with, to host-agents whose token names it.
-func (k *Keys) RelayKey() ed25519.PublicKey { return k.token.Public().(ed25519.PublicKey) }
+// with, to host-agents whose token names it: of several the oldest, which all of
+// them know.
+func (k *Keys) RelayKey() ed25519.PublicKey { return k.oldest().public() }
+
+// RelayKeys returns the public keys of all relays that have some of these keys.
+func (k *Keys) RelayKeys() (keys []ed25519.PublicKey) {
+	for _, s := range k.sets.Load().all {
+		keys = append(keys, s.public())
+	}
+	return keys
+}
 
 // ProveLink signs a link for [CheckLink].
 func (k *Keys) ProveLink(l LinkID) (key ed25519.PublicKey, proof []byte, err error) {
@@ -76,7 +85,8 @@ func (k *Keys) ProveLink(l LinkID) (key ed25519.PublicKey, proof []byte, err err
 	if err != nil {
 		return nil, nil, err
 	}
-	return k.RelayKey(), ed25519.Sign(k.token, message), nil
+	s := k.oldest()
+	return s.public(), ed25519.Sign(s.token, message), nil
 }
 
 // CheckLink reports, with an error that wraps ErrUntrusted, why a relay does not

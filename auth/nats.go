@@ -52,24 +52,88 @@ func (k *Keys) SystemAccount() string { return k.system.public }
 // tell each other what they know, and nobody else is.
 func (k *Keys) RelaysAccount() string { return k.account.public }
 
-// OperatorJWT returns the claim that NATS servers trust above all.
-func (k *Keys) OperatorJWT() (string, error) {
-	c := jwt.NewOperatorClaims(k.operator.public)
-	c.Name = "ahp-relay"
-	c.SystemAccount = k.system.public
-	return encode("operator", c, k.operator)
+// Servers says whose NATS servers a claim is for.
+type Servers int
+
+// The kinds of NATS servers. What is in a relay gets accounts from that relay alone; to
+// others whoever has an operator's key can bring some.
+const (
+	Embedded Servers = iota
+	External
+)
+
+// operatorOf returns who says which accounts there are. When the first set of keys is
+// retired it is an operator that is strict: then users that an account's own key has
+// signed are not accepted any more.
+func (k *Keys) operatorOf(of Servers) (natsKey, error) {
+	switch s := k.oldest(); {
+	case s.first, of == External:
+		return s.operator, nil
+	default:
+		return deriveNkey(k.tenants, nkeys.PrefixByteOperator, "ahp-relay embedded operator v1")
+	}
+}
+
+// OperatorJWTs returns the claims that NATS servers trust above all. They are told once,
+// when they start.
+func (k *Keys) OperatorJWTs(of Servers) (jwts []string, err error) {
+	var strict []natsKey
+	for _, s := range k.sets.Load().all {
+		if !s.first {
+			strict = append(strict, s.operator)
+			continue
+		}
+		c := jwt.NewOperatorClaims(s.operator.public)
+		c.Name, c.SystemAccount = "ahp-relay", k.system.public
+		text, err := encode("operator", c, s.operator)
+		if err != nil {
+			return nil, err
+		}
+		jwts = append(jwts, text)
+	}
+	if of == Embedded {
+		key, err := deriveNkey(k.tenants, nkeys.PrefixByteOperator, "ahp-relay embedded operator v1")
+		if err != nil {
+			return nil, err
+		}
+		strict = []natsKey{key}
+	}
+	for _, key := range strict {
+		text, err := k.strictOperator(key)
+		if err != nil {
+			return nil, err
+		}
+		jwts = append(jwts, text)
+	}
+	return jwts, nil
+}
+
+// strictOperator returns the claim of an operator that signs with one key only.
+func (k *Keys) strictOperator(signer natsKey) (string, error) {
+	seed, err := rawSeed(signer)
+	if err != nil {
+		return "", err
+	}
+	identity, err := deriveNkey(seed, nkeys.PrefixByteOperator, "ahp-relay operator identity v1")
+	if err != nil {
+		return "", err
+	}
+	c := jwt.NewOperatorClaims(identity.public)
+	c.Name, c.SystemAccount, c.StrictSigningKeyUsage = "ahp-relay", k.system.public, true
+	c.SigningKeys.Add(signer.public)
+	return encode("operator", c, identity)
 }
 
 // SystemAccountJWT returns the claim of the system account, in which NATS
 // servers tell who connects and disconnects.
-func (k *Keys) SystemAccountJWT() (string, error) {
-	return k.accountJWT("SYS", k.system.public, nil)
+func (k *Keys) SystemAccountJWT(of Servers) (string, error) {
+	return k.accountJWT(of, "SYS", k.system, nil)
 }
 
 // RelaysAccountJWT returns the claim of the account of [Keys.RelaysAccount], the only
 // one that may use JetStream.
-func (k *Keys) RelaysAccountJWT() (string, error) {
-	return k.accountJWT("AHP relays", k.account.public, nil)
+func (k *Keys) RelaysAccountJWT(of Servers) (string, error) {
+	return k.accountJWT(of, "AHP relays", k.account, nil)
 }
 
 // AgentUser returns NATS credentials for a host-agent whose public user nkey
@@ -94,15 +158,20 @@ func (k *Keys) AgentUser(tenant, host, userNKey string, ttl time.Duration) (user
 	if err != nil {
 		return "", time.Time{}, err
 	}
+	signer, err := k.signing().signerOf(account)
+	if err != nil {
+		return "", time.Time{}, err
+	}
 	c := jwt.NewUserClaims(userNKey)
 	c.Name = tenant + "/" + host
+	setIssuer(c, account, signer)
 	c.Permissions.Pub.Allow.Add(HostSubjects(tenant, host))
 	c.Permissions.Sub.Allow.Add(HostSubjects(tenant, host))
 	c.Limits.Subs = agentMaxSubs
 	c.Limits.Payload = agentMaxPayload
 	c.AllowedConnectionTypes = agentConnections
 	c.Expires = k.now().Add(ttl).Unix()
-	userJWT, err = encode("user", c, account)
+	userJWT, err = encode("user", c, signer)
 	return userJWT, time.Unix(c.Expires, 0).UTC(), err
 }
 
@@ -136,22 +205,27 @@ func (u *User) Sign(nonce []byte) ([]byte, error) { return u.key.Sign(nonce) }
 // and relays hold the keys anyway.
 func (k *Keys) RelayUser(tenant string) (*User, error) {
 	if tenant == "" {
-		return newUser("relay", k.account, relaySubjects)
+		return k.newUser("relay", k.account, relaySubjects)
 	}
 	account, err := k.tenantKey(tenant)
 	if err != nil {
 		return nil, err
 	}
-	return newUser("relay", account, []string{TenantSubjects(tenant)})
+	return k.newUser("relay", account, []string{TenantSubjects(tenant)})
 }
 
 // SystemUser returns credentials for the system account, like RelayUser.
 func (k *Keys) SystemUser() (*User, error) {
-	return newUser("relay-system", k.system, systemSubjects)
+	return k.newUser("relay-system", k.system, systemSubjects)
 }
 
-// newUser makes a user of the account, who may publish and subscribe there.
-func newUser(name string, account natsKey, subjects []string) (*User, error) {
+// newUser makes a user of the account, who may publish and subscribe there. The oldest
+// keys sign it: servers that are not embedded hear last of others.
+func (k *Keys) newUser(name string, account natsKey, subjects []string) (*User, error) {
+	signer, err := k.oldest().signerOf(account)
+	if err != nil {
+		return nil, err
+	}
 	pair, err := nkeys.CreateUser()
 	if err != nil {
 		return nil, fmt.Errorf("make a NATS user: %w", err)
@@ -162,10 +236,18 @@ func newUser(name string, account natsKey, subjects []string) (*User, error) {
 	}
 	c := jwt.NewUserClaims(public)
 	c.Name = name
+	setIssuer(c, account, signer)
 	c.Permissions.Pub.Allow.Add(subjects...)
 	c.Permissions.Sub.Allow.Add(subjects...)
-	userJWT, err := encode("user", c, account)
+	userJWT, err := encode("user", c, signer)
 	return &User{userJWT, pair}, err
+}
+
+// setIssuer says whose user it is, if that is not whose key signs it.
+func setIssuer(c *jwt.UserClaims, account, signer natsKey) {
+	if signer.public != account.public {
+		c.IssuerAccount = account.public
+	}
 }
 
 func encode(what string, c jwt.Claims, signer natsKey) (string, error) {

@@ -81,7 +81,7 @@ func TestUserLifetime(t *testing.T) {
 	if got, err := auth.UserLifetime(relay.JWT); got != 0 || err != nil {
 		t.Errorf("UserLifetime(relay) = %v, %v; want for ever", got, err)
 	}
-	account, err := k.RelaysAccountJWT()
+	account, err := k.RelaysAccountJWT(auth.Embedded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestWriteTrustConfig(t *testing.T) {
 		early.Close()
 		t.Error("a host-agent of a tenant that no relay has told of is connected")
 	}
-	claim, err := k.TenantAccountJWT("acme", nil)
+	claim, err := k.TenantAccountJWT(auth.External, "acme", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ const (
 
 // Sign signs a statement of relays.
 func (k *Keys) Sign(what Statement, body []byte) (key ed25519.PublicKey, signature []byte) {
-	return k.RelayKey(), ed25519.Sign(k.token, append([]byte(what), body...))
+	s := k.oldest()
+	return s.public(), ed25519.Sign(s.token, append([]byte(what), body...))
 }
 
 // CheckSigned reports, with an error that wraps ErrUntrusted, that a statement was not

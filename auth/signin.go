@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -38,7 +39,7 @@ func (k *Keys) NewSignIn(provider, thumbprint string) SignIn {
 	binary.BigEndian.PutUint64(b[1:], uint64(k.now().UnixMilli()))
 	rand.Read(b[9:]) // never fails
 	b = append(b, signInHashes(provider, thumbprint)...)
-	return k.signIn(b)
+	return k.signing().signIn(b)
 }
 
 // CheckSignIn returns what NewSignIn has, for the same provider and key. The error is
@@ -49,15 +50,16 @@ func (k *Keys) CheckSignIn(state, provider, thumbprint string) (SignIn, error) {
 		return SignIn{}, ErrSignInOver
 	}
 	b = b[:signInBody]
-	begun := k.signIn(b)
-	if !hmac.Equal([]byte(begun.State), []byte(state)) || !hmac.Equal(b[25:], signInHashes(provider, thumbprint)) {
+	sets := k.sets.Load().all
+	i := slices.IndexFunc(sets, func(s *keySet) bool { return hmac.Equal([]byte(s.signIn(b).State), []byte(state)) })
+	if i < 0 || !hmac.Equal(b[25:], signInHashes(provider, thumbprint)) {
 		return SignIn{}, ErrSignInOver
 	}
 	made := time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:])))
 	if age := k.now().Sub(made); age > SignInTTL || age < -Leeway {
 		return SignIn{}, ErrSignInOver
 	}
-	return begun, nil
+	return sets[i].signIn(b), nil
 }
 
 func signInHashes(provider, thumbprint string) []byte {
@@ -66,9 +68,9 @@ func signInHashes(provider, thumbprint string) []byte {
 }
 
 // signIn derives from the body of a state all that belongs to it.
-func (k *Keys) signIn(body []byte) SignIn {
+func (s *keySet) signIn(body []byte) SignIn {
 	derive := func(what string) []byte {
-		mac := hmac.New(sha256.New, k.signIns)
+		mac := hmac.New(sha256.New, s.signIns)
 		mac.Write([]byte(what))
 		mac.Write(body)
 		return mac.Sum(nil)

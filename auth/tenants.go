@@ -1,8 +1,6 @@
 package auth
 
 import (
-	"crypto/hkdf"
-	"crypto/sha256"
 	"fmt"
 	"time"
 
@@ -32,12 +30,12 @@ func (k *Keys) TenantAccount(tenant string) (string, error) {
 // get it end the connections of revoked users, which are named by their public
 // nkey or as [AllUsers], and accept them only with credentials that were issued
 // after the given time. Times count in seconds.
-func (k *Keys) TenantAccountJWT(tenant string, revoked map[string]time.Time) (string, error) {
-	public, err := k.TenantAccount(tenant)
+func (k *Keys) TenantAccountJWT(of Servers, tenant string, revoked map[string]time.Time) (string, error) {
+	account, err := k.tenantKey(tenant)
 	if err != nil {
 		return "", err
 	}
-	return k.accountJWT("AHP tenant "+tenant, public, revoked)
+	return k.accountJWT(of, "AHP tenant "+tenant, account, revoked)
 }
 
 // tenantKey derives the key of a tenant's account.
@@ -45,16 +43,11 @@ func (k *Keys) tenantKey(tenant string) (natsKey, error) {
 	if err := ahp.CheckName("tenant", tenant); err != nil {
 		return natsKey{}, err
 	}
-	seed, err := hkdf.Key(sha256.New, k.tenants, nil, "ahp-relay tenant account v1\x00"+tenant, nkeySeed)
+	account, err := deriveNkey(k.tenants, nkeys.PrefixByteAccount, "ahp-relay tenant account v1\x00"+tenant)
 	if err != nil {
-		return natsKey{}, fmt.Errorf("derive the account of tenant %s: %w", tenant, err)
+		return natsKey{}, fmt.Errorf("account of tenant %s: %w", tenant, err)
 	}
-	pair, err := nkeys.FromRawSeed(nkeys.PrefixByteAccount, seed)
-	if err != nil {
-		return natsKey{}, fmt.Errorf("derive the account of tenant %s: %w", tenant, err)
-	}
-	public, err := pair.PublicKey()
-	return natsKey{pair, public}, err
+	return account, nil
 }
 
 // relayStreams is how many streams relays may have: the registry is one.
@@ -62,21 +55,39 @@ const relayStreams = 8
 
 // accountJWT returns the claim of an account without leaf nodes, JetStream (but for
 // that of relays), imports and exports: nothing gets in or out but through its own users.
-func (k *Keys) accountJWT(name, public string, revoked map[string]time.Time) (string, error) {
-	c := jwt.NewAccountClaims(public)
+// These are signed by any of the keys that are good.
+func (k *Keys) accountJWT(of Servers, name string, account natsKey, revoked map[string]time.Time) (string, error) {
+	c := jwt.NewAccountClaims(account.public)
 	c.Name = name
 	c.Limits.DisallowBearer = true
 	c.Limits.LeafNodeConn = 0
 	c.Limits.Conn = tenantConns
-	if public != k.system.public { // which has exports of the server's own
+	if account.public != k.system.public { // which has exports of the server's own
 		c.Limits.Imports, c.Limits.Exports, c.Limits.WildcardExports = 0, 0, false
 	}
-	if public == k.account.public {
+	if account.public == k.account.public {
 		c.Limits.MemoryStorage, c.Limits.DiskStorage = jwt.NoLimit, jwt.NoLimit
 		c.Limits.Streams, c.Limits.Consumer = relayStreams, jwt.NoLimit
 	}
 	for user, before := range revoked {
 		c.RevokeAt(user, before)
 	}
-	return encode("account", c, k.operator)
+	sets := k.sets.Load()
+	if !sets.retired.IsZero() && c.Revocations[AllUsers] < sets.retired.Unix() {
+		c.RevokeAt(AllUsers, sets.retired) // among them those that the account's own key has signed
+	}
+	for _, s := range sets.all {
+		signer, err := s.signerOf(account)
+		if err != nil {
+			return "", err
+		}
+		if signer.public != account.public {
+			c.SigningKeys.Add(signer.public)
+		}
+	}
+	operator, err := k.operatorOf(of)
+	if err != nil {
+		return "", err
+	}
+	return encode("account", c, operator)
 }

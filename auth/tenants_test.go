@@ -47,7 +47,7 @@ func TestTenantAccount(t *testing.T) {
 		if _, err := k.TenantAccount(bad); err == nil {
 			t.Errorf("TenantAccount(%q) succeeded", bad)
 		}
-		if _, err := k.TenantAccountJWT(bad, nil); err == nil {
+		if _, err := k.TenantAccountJWT(auth.External, bad, nil); err == nil {
 			t.Errorf("TenantAccountJWT(%q) succeeded", bad)
 		}
 		if _, err := k.RelayUser(bad); err == nil && bad != "" {
@@ -59,7 +59,7 @@ func TestTenantAccount(t *testing.T) {
 func TestTenantAccountJWT(t *testing.T) {
 	k, _ := newKeys(t)
 	user := newAgentKey(t).Public()
-	text, err := k.TenantAccountJWT("acme", map[string]time.Time{user: start})
+	text, err := k.TenantAccountJWT(auth.External, "acme", map[string]time.Time{user: start})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -250,16 +250,20 @@ func (k *Keys) newClaims(id, subject, tenant string, issued, expires time.Time) 
 }
 
 func (k *Keys) issue(kind tokenKind, cl *claims) (string, error) {
+	return k.issueWith(k.signing(), kind, cl)
+}
+
+func (k *Keys) issueWith(set *keySet, kind tokenKind, cl *claims) (string, error) {
 	if !cl.ExpiresAt.After(k.now()) {
 		return "", fmt.Errorf("token would expire at %s, which is past", stamp(cl.ExpiresAt.Time))
 	}
 	if kind == hostKind || kind == credentialKind { // a host-agent's: whom it is to trust
-		cl.RelayKeys = []string{base64.RawURLEncoding.EncodeToString(k.RelayKey())}
+		cl.RelayKeys = k.relayKeyTexts()
 	}
 	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, cl)
 	token.Header["typ"] = string(kind)
-	token.Header["kid"] = k.tokenID
-	signed, err := token.SignedString(k.token)
+	token.Header["kid"] = set.tokenID
+	signed, err := token.SignedString(set.token)
 	if err != nil {
 		return "", fmt.Errorf("sign a token: %w", err)
 	}
@@ -267,6 +271,14 @@ func (k *Keys) issue(kind tokenKind, cl *claims) (string, error) {
 		return "", fmt.Errorf("token would be %d bytes long; want at most %d", len(signed), MaxTokenSize)
 	}
 	return signed, nil
+}
+
+// relayKeyTexts are the keys of relays as tokens of host-agents name them.
+func (k *Keys) relayKeyTexts() (texts []string) {
+	for _, key := range k.RelayKeys() {
+		texts = append(texts, base64.RawURLEncoding.EncodeToString(key))
+	}
+	return texts
 }
 
 // verify checks everything that both kinds of token have in common.
@@ -309,10 +321,12 @@ func (k *Keys) keyFor(want tokenKind) jwt.Keyfunc {
 		if kind := tokenKind(typ); kind != want {
 			return nil, wrongKeyError(fmt.Sprintf("this is %v; needed is %v", kind, want))
 		}
-		if kid, _ := token.Header["kid"].(string); kid != k.tokenID {
+		kid, _ := token.Header["kid"].(string)
+		set := k.setOf(kid)
+		if set == nil {
 			return nil, wrongKeyError("signed with a key that this relay does not have")
 		}
-		return k.token.Public().(ed25519.PublicKey), nil
+		return set.public(), nil
 	}
 }
 

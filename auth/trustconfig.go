@@ -3,6 +3,7 @@ package auth
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 )
 
 // AccountsDir is the directory in which servers that are not embedded in a relay
@@ -22,7 +23,7 @@ const trustConfig = `# Trust of a NATS server in the keys of an AHP relay. It ho
 # Relays add the accounts of tenants while the server runs. It keeps them in
 # the directory below, which must be its own, and be writable.
 #
-operator: %[2]s
+operator: [%[2]s]
 system_account: %[3]s
 resolver: {
   type: full
@@ -45,19 +46,19 @@ resolver_preload: {
 // which a server or cluster that is not embedded in a relay accepts relays
 // with these keys and their host-agents. It replaces the file at once.
 func (k *Keys) WriteTrustConfig(path string) error {
-	operator, err := k.OperatorJWT()
+	operators, err := k.OperatorJWTs(External)
 	if err != nil {
 		return err
 	}
-	system, err := k.SystemAccountJWT()
+	system, err := k.SystemAccountJWT(External)
 	if err != nil {
 		return err
 	}
-	relays, err := k.RelaysAccountJWT()
+	relays, err := k.RelaysAccountJWT(External)
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf(trustConfig, filepath.Base(path), operator, k.system.public, AccountsDir, system, k.account.public, relays, StoreDir)
+	text := fmt.Sprintf(trustConfig, filepath.Base(path), strings.Join(operators, ", "), k.system.public, AccountsDir, system, k.account.public, relays, StoreDir)
 	if err := ReplaceFile(path, []byte(text), 0o644); err != nil { // everybody may read it
 		return fmt.Errorf("write NATS configuration: %w", err)
 	}

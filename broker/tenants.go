@@ -272,6 +272,10 @@ func (t *Tenants) find(tenant string) *account {
 	return t.accounts[tenant]
 }
 
+// KeysChanged has NATS accept users whom the keys of now have signed, and end the
+// connections of others.
+func (t *Tenants) KeysChanged() { t.tellAgain() }
+
 // tellAgain has NATS told of all accounts once more.
 func (t *Tenants) tellAgain() {
 	t.mu.RLock()
@@ -387,7 +391,7 @@ func (t *Tenants) tell(ctx context.Context, a *account) error {
 
 // claim tells NATS servers that are not embedded of an account.
 func (t *Tenants) claim(ctx context.Context, tenant string, revoked map[string]time.Time) error {
-	accountJWT, err := t.cfg.Relay.Keys.TenantAccountJWT(tenant, revoked)
+	accountJWT, err := t.cfg.Relay.Keys.TenantAccountJWT(auth.External, tenant, revoked)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 // token as Authorization: Bearer.
 //
 //	POST /agent/challenge    → {"challenge", "tenant", "host"}
-//	POST /agent/credentials  {"challenge", "nkey", "signature"} → {"jwt", "expires", "nats"}
+//	POST /agent/credentials  {"challenge", "nkey", "signature"} → {"jwt", "expires", "nats", "renew"}
 //
 // In place of the enrolment token, it may show a credential that it has got for
 // one: see enroll.go.
@@ -52,6 +52,10 @@ type Credentials struct {
 	JWT     string    `json:"jwt"`     // of the NATS user with that nkey
 	Expires time.Time `json:"expires"` // by the relay's clock
 	NATS    bool      `json:"nats"`    // the NATS server is behind this relay's /nats
+
+	// Renew: relays have other keys than the credential says that was shown. It is to be
+	// renewed now; the new one is signed with keys that it names.
+	Renew bool `json:"renew,omitempty"`
 }
 
 // maxProof is how long the body of a request for credentials may be, in bytes.
@@ -121,7 +125,8 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.audit.comings(s.hostLine("enrol", host, r, "NATS credentials until "+expires.Format(time.RFC3339)))
-	writeJSON(w, http.StatusOK, Credentials{jwt, expires, s.cfg.NATS != nil})
+	shown, _ := bearer(r.Header.Get("Authorization"))
+	writeJSON(w, http.StatusOK, Credentials{jwt, expires, s.cfg.NATS != nil, host.Key != nil && s.cfg.Keys.Outdated(shown)})
 }
 
 // serveNATS joins a host-agent's WebSocket to the NATS server. The server

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,9 +82,11 @@ func (s *Server) readCapability(text string) (c capability, who auth.Client, err
 	first, second, ok := strings.Cut(text, ".")
 	body, err1 := base64.RawURLEncoding.Strict().DecodeString(first)
 	signature, err2 := base64.RawURLEncoding.Strict().DecodeString(second)
-	key := s.cfg.Keys.RelayKey()
+	genuine := func(key ed25519.PublicKey) bool {
+		return auth.CheckSigned([]ed25519.PublicKey{key}, auth.AnswerCapability, body, key, signature) == nil
+	}
 	if !ok || len(text) > maxCapability || err1 != nil || err2 != nil ||
-		auth.CheckSigned([]ed25519.PublicKey{key}, auth.AnswerCapability, body, key, signature) != nil ||
+		!slices.ContainsFunc(s.cfg.Keys.RelayKeys(), genuine) ||
 		json.Unmarshal(body, &c) != nil || time.Now().Unix() > c.Expires {
 		return c, who, errCapability
 	}

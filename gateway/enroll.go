@@ -61,7 +61,7 @@ func (s *Server) serveEnroll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.audit.write(s.hostLine("enrol", host, r, "credential; the enrolment token is used up"))
-	s.giveCredential(w, auth.Enrolment{Tenant: host.Tenant, Host: host.Host, Key: proof.Key})
+	s.giveCredential(w, r, auth.Enrolment{Tenant: host.Tenant, Host: host.Host, Key: proof.Key})
 }
 
 func (s *Server) serveRenew(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +81,7 @@ func (s *Server) serveRenew(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.audit.write(s.hostLine("enrol", host, r, "credential renewed"))
-	s.giveCredential(w, auth.Enrolment{
+	s.giveCredential(w, r, auth.Enrolment{
 		Tenant: host.Tenant, Host: host.Host, Key: host.Key, Former: &auth.Former{ID: host.ID, Expires: host.Expires},
 	})
 }
@@ -115,10 +115,11 @@ func (s *Server) provesKey(w http.ResponseWriter, host auth.Enrolment, purpose a
 	return err == nil
 }
 
-// giveCredential answers with a credential as of now.
-func (s *Server) giveCredential(w http.ResponseWriter, e auth.Enrolment) {
+// giveCredential answers who has shown a token with a credential as of now.
+func (s *Server) giveCredential(w http.ResponseWriter, r *http.Request, e auth.Enrolment) {
 	e.Expires = time.Now().Add(s.cfg.CredentialTTL)
-	credential, err := s.cfg.Keys.IssueCredential(e)
+	shown, _ := bearer(r.Header.Get("Authorization"))
+	credential, err := s.cfg.Keys.RenewCredential(e, shown)
 	if err != nil {
 		s.cfg.Log.Error("no credential could be made", "tenant", e.Tenant, "host", e.Host, "error", err)
 		writeJSON(w, http.StatusInternalServerError, map[string]string{"error": "the relay cannot make a credential; see its log"})

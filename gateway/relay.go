@@ -107,6 +107,7 @@ type Relay struct {
 	certs    certificates // nil: no TLS
 	public   *listener
 	admin    *listener // nil: none
+	rolling  *keyRoll  // nil: not started yet
 }
 
 // StartRelay starts a relay and returns when it takes connections. Errors name
@@ -175,6 +176,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		return nil, err
 	}
 	r.server.Store(server)
+	r.rolling = rollKeys(r.keys, r.keysChanged(&cfg), r.log)
 	if err = r.startNotify(ctx, &cfg, server); err != nil {
 		return nil, err
 	}
@@ -188,9 +190,10 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 // A Witness is a member of a cluster that serves nobody: it has a copy of what relays
 // know together, so that most of them are there when one is away.
 type Witness struct {
-	log  *slog.Logger
-	dir  *dataDir
-	nats *embedded.Server
+	log     *slog.Logger
+	dir     *dataDir
+	nats    *embedded.Server
+	rolling *keyRoll
 }
 
 // StartWitness starts a witness. Of the configuration it takes the data directory,
@@ -215,7 +218,7 @@ func StartWitness(ctx context.Context, cfg RelayConfig) (*Witness, error) {
 	if err := r.startServer(ctx, &cfg); err != nil {
 		return nil, errors.Join(err, r.dir.close())
 	}
-	return &Witness{r.log, r.dir, r.nats}, nil
+	return &Witness{r.log, r.dir, r.nats, rollKeys(keys, r.nats.KeysChanged, r.log)}, nil
 }
 
 // ClusterAddr returns the address for the relays of the cluster.
@@ -223,6 +226,7 @@ func (w *Witness) ClusterAddr() string { return w.nats.ClusterAddr() }
 
 // Close ends the witness.
 func (w *Witness) Close() {
+	w.rolling.close()
 	w.nats.Close()
 	if err := w.dir.close(); err != nil {
 		w.log.Warn("data directory", "error", err)
@@ -329,6 +333,7 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 	}
 	r.registry, err = registry.Start(ctx, registry.Config{
 		Conn: r.conn, Tenants: r.tenants, Instance: g.Instance, Version: g.Version, Log: r.log,
+		Keys:     r.keys.SetIDs,
 		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
 		File:     filepath.Join(cfg.DataDir, hostsName), Former: r.dir.former,
 		Revocations: r.revoked, ForgetAfter: cfg.ForgetAfter,
@@ -356,8 +361,22 @@ func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig) (err error) {
 		return err
 	}
 	cfg.Gateway.People = people.NewDesk(r.people)
-	cfg.Gateway.Degraded = func() string { return cmp.Or(r.registry.Degraded(), r.people.Degraded()) }
+	cfg.Gateway.Degraded = r.degraded(r.keys.FirstRetired())
 	return nil
+}
+
+// degraded returns what says what the relay lacks. It starts with the first keys retired,
+// or not.
+func (r *Relay) degraded(retired bool) func() string {
+	return func() string {
+		if why := cmp.Or(r.registry.Degraded(), r.people.Degraded()); why != "" {
+			return why
+		}
+		if r.nats != nil && r.keys.FirstRetired() != retired {
+			return "the first keys are retired, and a NATS server that runs cannot be told to take none of theirs: restart this relay once"
+		}
+		return ""
+	}
 }
 
 // events are those of the connection to the account of a tenant, or of relays
@@ -397,6 +416,10 @@ func (r *Relay) Done() <-chan struct{} { return r.conn.Done() }
 
 // Keys returns the keys that tokens are signed with.
 func (r *Relay) Keys() *auth.Keys { return r.keys }
+
+// ReloadKeys takes the keys that are in the data directory now. That happens by itself
+// within seconds.
+func (r *Relay) ReloadKeys() { r.rolling.look() }
 
 // Revocations returns what the relay knows to be revoked.
 func (r *Relay) Revocations() *registry.Revocations { return r.registry.Revocations() }
@@ -495,6 +518,9 @@ func (r *Relay) Close() {
 	}
 	if r.people != nil {
 		r.people.Close()
+	}
+	if r.rolling != nil {
+		r.rolling.close()
 	}
 	if r.registry != nil {
 		r.registry.Close()

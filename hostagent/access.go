@@ -24,8 +24,9 @@ type access struct {
 	host      string
 	instance  string // the name of this run
 	key       *auth.AgentKey
-	compress  string // the method for what goes to relays; "": none
-	fetched   func() // called after credentials have come; may be nil
+	compress  string        // the method for what goes to relays; "": none
+	fetched   func()        // called after credentials have come; may be nil
+	outdated  chan struct{} // for renewLoop: relays say that the credential is; holds one
 }
 
 // newAccess returns access to the host that the token names.
@@ -47,7 +48,7 @@ func newAccess(relayURLs, natsURLs []string, token func() (string, error), clien
 	}
 	return &access{
 		relays: newRelays(relayURLs), elsewhere: natsURLs, token: token, http: client,
-		tenant: tenant, host: host, instance: link.NewInstance(), key: key,
+		tenant: tenant, host: host, instance: link.NewInstance(), key: key, outdated: make(chan struct{}, 1),
 	}, nil
 }
 

@@ -115,10 +115,15 @@ func (a *access) renewLoop(ctx context.Context, redial func(), done func(expires
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
+		case <-a.outdated:
 		}
 		var expires time.Time
 		if expires, err = a.renew(ctx, redial); ctx.Err() != nil {
 			return
+		}
+		select {
+		case <-a.outdated: // of what was just renewed; relays that disagree are asked again with the next credentials for NATS
+		default:
 		}
 		done(expires, err)
 		if err == nil {

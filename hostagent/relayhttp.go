@@ -119,14 +119,18 @@ func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT str
 		}
 	}
 	var answer struct {
-		JWT  string
-		NATS *bool // whether /nats is there
+		JWT   string
+		NATS  *bool // whether /nats is there
+		Renew bool  // relays have other keys than the credential says
 	}
 	if err := a.post(ctx, relay, "/agent/credentials", body, &answer); err != nil {
 		return "", err
 	}
 	if answer.NATS != nil && !*answer.NATS && len(a.elsewhere) == 0 {
 		return "", &RefusedError{Text: "the relay's NATS is a cluster elsewhere; say where, with --nats-url"}
+	}
+	if answer.Renew {
+		signal(a.outdated)
 	}
 	return answer.JWT, nil
 }

@@ -372,7 +372,7 @@ const reviveAfter = 5
 // store has that.
 func (r *Registry) writeSession(ctx context.Context, bye bool) bool {
 	r.mu.RLock()
-	s := session{Instance: r.cfg.Instance, Version: r.cfg.Version, Started: r.started.UTC(), Former: r.formerLocked(time.Now()), Bye: bye}
+	s := session{Instance: r.cfg.Instance, Version: r.cfg.Version, Started: r.started.UTC(), Keys: r.cfg.Keys(), Former: r.formerLocked(time.Now()), Bye: bye}
 	r.mu.RUnlock()
 	if n := r.cfg.Neighbours; n != nil {
 		s.Node = n.Name()

@@ -51,6 +51,9 @@ type Config struct {
 	// Default: some that are not kept.
 	Revocations *Revocations
 
+	// Keys returns which sets of keys this relay has. Default: that is not said.
+	Keys func() []string
+
 	// Cluster: this relay's NATS server is one of several that have the store
 	// together, and may have to wait for the others.
 	Cluster bool
@@ -166,6 +169,9 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	cfg.Instance = cmp.Or(cfg.Instance, link.NewInstance())
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Keys == nil {
+		cfg.Keys = func() []string { return nil }
 	}
 	if cfg.Revocations == nil {
 		cfg.Revocations, _ = LoadRevocations("", nil) // nothing is read
@@ -405,6 +411,18 @@ func (r *Registry) Degraded() string {
 		return fmt.Sprintf("the store of the registry is away (%v): hosts that are there go on, new ones, enrolments and changes wait", r.storeErr)
 	case len(r.status.away) > 0:
 		return fmt.Sprintf("the store of the registry has %d of %d copies: %v", r.status.current, r.status.copies, r.status.away)
+	}
+	return r.otherKeysLocked()
+}
+
+// otherKeysLocked says which relay has other sets of keys than this one, "" if none has:
+// of what one signs the other knows nothing.
+func (r *Registry) otherKeysLocked() string {
+	own := r.cfg.Keys()
+	for instance, p := range r.peers {
+		if instance != r.cfg.Instance && p.thereLocked(r.patience) && len(p.Keys) > 0 && len(own) > 0 && !slices.Equal(p.Keys, own) {
+			return fmt.Sprintf("relay %s has the keys %v, and this one %v: copy the directory keys from the one where they were changed", instance, p.Keys, own)
+		}
 	}
 	return ""
 }

@@ -233,50 +233,79 @@ func listenAddress(what, address string) (host string, port int, err error) {
 // setTrust puts the server into operator mode, with the accounts that no
 // host-agent can be in.
 func setTrust(opts *server.Options, keys *auth.Keys, accounts *resolver) error {
-	operatorJWT, err := keys.OperatorJWT()
+	operators, err := keys.OperatorJWTs(auth.Embedded)
 	if err != nil {
 		return err
 	}
-	operator, err := jwt.DecodeOperatorClaims(operatorJWT)
-	if err != nil {
-		return fmt.Errorf("operator: %w", err)
-	}
-	for public, sign := range map[string]func() (string, error){
-		keys.SystemAccount(): keys.SystemAccountJWT,
-		keys.RelaysAccount(): keys.RelaysAccountJWT,
-	} {
-		accountJWT, err := sign()
+	for _, text := range operators {
+		operator, err := jwt.DecodeOperatorClaims(text)
 		if err != nil {
+			return fmt.Errorf("operator: %w", err)
+		}
+		opts.TrustedOperators = append(opts.TrustedOperators, operator)
+	}
+	for _, sign := range relaysOwn(keys) {
+		if _, err := accounts.put(sign(auth.Embedded)); err != nil {
 			return err
 		}
-		if err := accounts.Store(public, accountJWT); err != nil {
-			return fmt.Errorf("account %s: %w", public, err)
-		}
 	}
-	opts.TrustedOperators = []*jwt.OperatorClaims{operator}
 	opts.SystemAccount = keys.SystemAccount()
 	opts.AccountResolver = accounts
 	return nil
 }
 
-// SetTenant has the server accept users of a tenant's account, except those
-// that are revoked, whose connections end. See [auth.Keys.TenantAccountJWT].
-func (s *Server) SetTenant(tenant string, revoked map[string]time.Time) error {
-	accountJWT, err := s.keys.TenantAccountJWT(tenant, revoked)
+// relaysOwn are the claims of accounts that no host-agent can be in.
+func relaysOwn(keys *auth.Keys) []func(auth.Servers) (string, error) {
+	return []func(auth.Servers) (string, error){keys.SystemAccountJWT, keys.RelaysAccountJWT}
+}
+
+// put has an account known as a claim says.
+func (r *resolver) put(text string, err error) (*jwt.AccountClaims, error) {
+	if err != nil {
+		return nil, err
+	}
+	claims, err := jwt.DecodeAccountClaims(text)
+	if err == nil {
+		err = r.Store(claims.Subject, text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("account: %w", err)
+	}
+	return claims, nil
+}
+
+// set has the server go by the claim of an account.
+func (s *Server) set(text string, err error) error {
+	claims, err := s.accounts.put(text, err)
 	if err != nil {
 		return err
 	}
-	claims, err := jwt.DecodeAccountClaims(accountJWT)
-	if err != nil {
-		return fmt.Errorf("account of tenant %s: %w", tenant, err)
-	}
-	if err := s.accounts.Store(claims.Subject, accountJWT); err != nil {
-		return fmt.Errorf("account of tenant %s: %w", tenant, err)
-	}
 	account, err := s.nats.LookupAccount(claims.Subject) // makes it if it is new
 	if err != nil {
-		return fmt.Errorf("account of tenant %s: %w", tenant, err)
+		return fmt.Errorf("account: %w", err)
 	}
 	s.nats.UpdateAccountClaims(account, claims)
+	return nil
+}
+
+// KeysChanged has the server accept users whom the keys of now have signed, and end the
+// connections of others, in the accounts that no host-agent can be in. Those of tenants
+// are set again one by one.
+func (s *Server) KeysChanged() error {
+	var all []error
+	for _, sign := range relaysOwn(s.keys) {
+		if err := s.set(sign(auth.Embedded)); err != nil {
+			all = append(all, fmt.Errorf("NATS server: %w", err))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// SetTenant has the server accept users of a tenant's account, except those
+// that are revoked, whose connections end. See [auth.Keys.TenantAccountJWT].
+func (s *Server) SetTenant(tenant string, revoked map[string]time.Time) error {
+	if err := s.set(s.keys.TenantAccountJWT(auth.Embedded, tenant, revoked)); err != nil {
+		return fmt.Errorf("tenant %s: %w", tenant, err)
+	}
 	return nil
 }

@@ -44,6 +44,7 @@ type app struct {
 
 	Hosts   hostsCmd   `cmd:"" help:"List the hosts that the running relay knows."`
 	Forget  forgetCmd  `cmd:"" help:"Have all relays forget a host that is not there."`
+	Keys    keysCmd    `cmd:"" help:"Roll the keys of a relay, while it runs."`
 	Backup  backupCmd  `cmd:"" help:"Write what a data directory has into one file: the keys, and what is known. The relay may run."`
 	Restore restoreCmd `cmd:"" help:"Make a data directory of what relay backup has written."`
 	Check   checkCmd   `cmd:"" help:"Look for what is wrong with a relay's data directory and listeners."`

@@ -1,0 +1,234 @@
+package auth_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// rolled returns keys with a second set, which signs from an hour after start on, and
+// their directory.
+func rolled(t *testing.T) (k *auth.Keys, dir string, added auth.SetInfo) {
+	t.Helper()
+	dir = t.TempDir()
+	k = load(t, dir)
+	added, err := auth.AddKeys(dir, start, start.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := k.Reload(); !changed || err != nil {
+		t.Fatalf("Reload = %v, %v", changed, err)
+	}
+	return k, dir, added
+}
+
+// What was signed stays good as long as the set is there, and is refused from then on;
+// a relay that has heard of a set takes what it signs before it signs itself.
+func TestKeysOverlap(t *testing.T) {
+	k, dir, added := rolled(t)
+	early, late := load(t, dir), load(t, dir)
+	now := start
+	k.Now = func() time.Time { return now }
+	early.Now = func() time.Time { return start }
+	late.Now = func() time.Time { return start.Add(2 * time.Hour) }
+	c := client()
+	c.Expires = start.Add(48 * time.Hour)
+	with := func(k *auth.Keys) string {
+		token, err := k.IssueClient(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	old, fresh := with(early), with(late)
+	challenges := []string{early.NewChallenge(), late.NewChallenge()}
+	key := newAgentKey(t)
+	for i, at := range []time.Time{start, start.Add(2 * time.Hour)} {
+		now = at
+		for _, token := range []string{old, fresh} {
+			if _, err := k.VerifyClient(token); err != nil {
+				t.Errorf("at %v: %v", at, err)
+			}
+		}
+		signature, err := auth.SignChallenge(key, challenges[i], "acme", "laptop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.CheckChallenge(challenges[i], "acme", "laptop", key.Public(), signature); err != nil {
+			t.Errorf("challenge %d: %v", i, err)
+		}
+	}
+	first := k.SetIDs()[0]
+	for _, test := range []struct {
+		after time.Duration
+		id    string
+		ok    bool
+	}{
+		{time.Hour + time.Minute, first, false}, // the second has just begun
+		{time.Hour + time.Minute, "0", false},
+		{time.Hour + auth.DefaultAgentTTL, first, true},
+		{48 * time.Hour, added.ID, false}, // the only ones
+	} {
+		if err := auth.RetireKeys(dir, test.id, start.Add(test.after), false); (err == nil) != test.ok {
+			t.Errorf("RetireKeys(%s) after %v: %v; want success %v", test.id, test.after, err, test.ok)
+		}
+	}
+	if changed, err := k.Reload(); !changed || err != nil {
+		t.Fatalf("Reload = %v, %v", changed, err)
+	}
+	if _, err := k.VerifyClient(old); !errors.Is(err, auth.ErrTokenInvalid) {
+		t.Errorf("a token of retired keys: %v", err)
+	}
+	if _, err := k.VerifyClient(fresh); err != nil {
+		t.Errorf("a token of the others: %v", err)
+	}
+	again := load(t, dir)
+	if got := again.SetIDs(); !slices.Equal(got, []string{added.ID}) {
+		t.Errorf("the keys are %v; want %s", got, added.ID)
+	}
+	for _, tenant := range []string{"acme", "other"} {
+		a, err1 := early.TenantAccount(tenant)
+		b, err2 := again.TenantAccount(tenant)
+		if a != b || err1 != nil || err2 != nil {
+			t.Errorf("the account of %s is %s, was %s", tenant, b, a)
+		}
+	}
+}
+
+// A host-agent that renews its credential whenever it is told gets from one set of keys
+// to the next, and takes no credential of keys that it was not told of by those which it
+// trusts, in whatever order keys are added and retired.
+func TestHostAgentFollowsKeys(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2)) // each set costs a disk its time: one long walk in place of many
+	dir := t.TempDir()
+	k := load(t, dir)
+	now := start
+	k.Now = func() time.Time { return now }
+	key := auth.NewHostKey()
+	token, err := k.IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: now.Add(365 * 24 * time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	renew := func() {
+		next, err := k.RenewCredential(auth.Enrolment{Tenant: "acme", Host: "laptop", Key: key.Public(), Expires: now.Add(90 * 24 * time.Hour)}, token)
+		if err == nil {
+			err = auth.CheckCredential(next, token, key.Public())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		token = next
+	}
+	renew()
+	retired := 0
+	for range 150 {
+		switch random.IntN(4) {
+		case 0:
+			_, _ = auth.AddKeys(dir, now, now.Add(auth.DefaultSignAfter)) // unless there are enough
+		case 1:
+			if auth.RetireKeys(dir, k.SetIDs()[random.IntN(len(k.SetIDs()))], now, false) == nil { // unless it is in use
+				retired++
+			}
+		default:
+			now = now.Add(auth.DefaultAgentTTL)
+		}
+		if _, err := k.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.VerifyAgent(token); err != nil {
+			t.Fatalf("the host-agent is refused: %v", err)
+		}
+		link := auth.LinkID{Tenant: "acme", Host: "laptop", Agent: "agent", Relay: "relay", RelayShare: make([]byte, 32), AgentShare: make([]byte, 32)}
+		trusted, err := auth.PeekRelayKeys(token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown, proof, err := k.ProveLink(link)
+		if err == nil {
+			err = auth.CheckLink(trusted, link, shown, proof)
+		}
+		if err != nil {
+			t.Fatalf("the host-agent takes no link: %v", err)
+		}
+		if k.Outdated(token) { // it fetches credentials for NATS
+			renew()
+		}
+		now = now.Add(time.Minute)
+	}
+	if retired < 3 {
+		t.Errorf("%d sets were retired; want more, or the test says nothing", retired)
+	}
+}
+
+// A host-agent that was off while new keys were made known hears of them from the old
+// ones, and of nobody else.
+func TestHostAgentWasOff(t *testing.T) {
+	dir := t.TempDir()
+	k := load(t, dir)
+	now := start
+	k.Now = func() time.Time { return now }
+	key := auth.NewHostKey()
+	e := auth.Enrolment{Tenant: "acme", Host: "laptop", Key: key.Public(), Expires: start.Add(90 * 24 * time.Hour)}
+	before, err := k.IssueCredential(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := auth.AddKeys(dir, start, start.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	now = start.Add(2 * time.Hour)
+	for _, stage := range []string{"that names the new keys", "that the new keys have signed"} {
+		if !k.Outdated(before) {
+			t.Fatalf("it is not told to get one %s", stage)
+		}
+		next, err := k.RenewCredential(e, before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := auth.CheckCredential(next, before, key.Public()); err != nil {
+			t.Fatalf("a credential %s: %v", stage, err)
+		}
+		before = next
+	}
+	if k.Outdated(before) {
+		t.Error("it is to renew its credential for ever")
+	}
+}
+
+// Relays come together through each stage of a roll, also while only one of them has
+// come to the next.
+func TestClusterTLSRolls(t *testing.T) {
+	k, dir, _ := rolled(t)
+	stage := func(after time.Duration) *auth.Keys {
+		k := load(t, dir)
+		k.Now = func() time.Time { return start.Add(after) }
+		return k
+	}
+	first, made, signs := k.SetIDs()[0], stage(0), stage(2*time.Hour)
+	if err := auth.RetireKeys(dir, first, start.Add(3*time.Hour), false); err != nil {
+		t.Fatal(err)
+	}
+	retired := stage(4 * time.Hour)
+	for _, pair := range [][2]*auth.Keys{{made, made}, {made, signs}, {signs, made}, {signs, retired}, {retired, signs}, {retired, retired}} {
+		a, err1 := pair[0].ClusterTLS()
+		b, err2 := pair[1].ClusterTLS()
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		if err := handshake(a, b); err != nil {
+			t.Errorf("keys %v and %v: %v", pair[0].List(), pair[1].List(), err)
+		}
+	}
+	a, _ := made.ClusterTLS()
+	b, _ := retired.ClusterTLS()
+	if handshake(a, b) == nil {
+		t.Error("retired keys are taken")
+	}
+}

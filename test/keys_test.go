@@ -1,0 +1,173 @@
+package test
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/hostagent"
+	"ahprelay/test/refclient"
+	"ahprelay/test/stack"
+)
+
+// copyNewKeys copies what one data directory has of keys, and another not.
+func copyNewKeys(t *testing.T, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(from, "keys"), func(path string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(from, path)
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700)
+		}
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, name), data, 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKeysRollUnderLoad rolls all keys of two relays while a host speaks to clients of
+// both: nobody is closed, nothing is lost, and nobody visits the host. What the former
+// keys have signed is refused then, and a relay that starts anew finds the others.
+func TestKeysRollUnderLoad(t *testing.T) {
+	t.Parallel()
+	dir, listens := t.TempDir(), []string{freePort(t), freePort(t)}
+	config := func(i int) (cfg gateway.RelayConfig) {
+		cfg.ClusterListen, cfg.ClusterRoutes = listens[i], listens
+		cfg.Gateway.AgentTTL, cfg.Gateway.Resume = 6*time.Second, patientResume
+		return cfg
+	}
+	_, server := newRefhost(t, nil)
+	var file string
+	var other *gateway.Relay
+	second := t.TempDir()
+	startOther := func() {
+		cfg := config(1)
+		cfg.DataDir, cfg.Listen, cfg.AdminListen = second, "127.0.0.1:0", gateway.NoListener
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		defer cancel()
+		var err error
+		if other, err = gateway.StartRelay(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := auth.LoadKeys(dir); err != nil {
+		t.Fatal(err)
+	}
+	copyNewKeys(t, dir, second)
+	startOther()
+	t.Cleanup(func() { other.Close() })
+	s := startStackWith(t, stack.Config{DataDir: dir, Upstream: server.URL(), Relay: config(0), Agent: hostagent.Config{Resume: patientResume}},
+		func(s *stack.Stack, agent *hostagent.Config) (err error) {
+			file = enrol(t, s)
+			agent.Token = nil
+			agent.Credentials, err = hostagent.OpenCredentialFile(file)
+			return err
+		})
+	through := func(r *gateway.Relay, token string) dialer {
+		return func(ctx context.Context, opts refclient.Options) (*refclient.Client, error) {
+			opts.Token = token
+			return refclient.Dial(ctx, "ws"+r.URL()[len("http"):]+"/ahp/"+stack.Host, opts)
+		}
+	}
+	former, err := s.Token(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vars := flowVars("demo", "00000000")
+	clients := []*refclient.Client{join(t, through(s.Relay, former), "a", vars), join(t, through(other, former), "b", vars)}
+	create(t, clients[0], vars)
+	for _, c := range clients {
+		watch(t, c, vars)
+	}
+	spoken := 0
+	speak := func() {
+		t.Helper()
+		spoken++
+		say(t, clients[0], vars["chat"], spoken, "stream 50 20 100")
+		awaitDeltas(t, clients, 50*spoken)
+	}
+	speak()
+	reload := func() {
+		s.Relay.ReloadKeys()
+		other.ReloadKeys()
+	}
+	first := s.Relay.Keys().SetIDs()[0]
+	added, err := auth.AddKeys(dir, time.Now(), time.Now().Add(2*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Relay.ReloadKeys()
+	wantReady(t, other.URL(), "copy the directory keys")
+	copyNewKeys(t, dir, second)
+	reload()
+	if ids := s.Relay.Keys().SetIDs(); len(ids) != 2 || ids[0] != first || ids[1] != added.ID {
+		t.Fatalf("the keys are %v; want %s and %s", ids, first, added.ID)
+	}
+	wantReady(t, other.URL(), "ready\n")
+	credentials, err := hostagent.OpenCredentialFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(2 * stepTime); ; {
+		speak()
+		credential, err := credentials.Token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(added.Signs) && !s.Relay.Keys().Outdated(credential) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the host-agent has not renewed its credential")
+		}
+	}
+	if err := auth.RetireKeys(dir, first, time.Now().Add(-time.Second), false); err == nil {
+		t.Error("keys were retired that could be in use")
+	}
+	for _, d := range []string{dir, second} {
+		if err := auth.RetireKeys(d, first, time.Now().Add(-time.Second), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload()
+	speak()
+	for i, c := range clients {
+		if err := c.Err(); err != nil {
+			t.Errorf("client %d was closed: %v", i, err)
+		}
+		wantAllOf(t, "viewer", c, s.Tap.Conns()[i])
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+	defer cancel()
+	if _, err := through(s.Relay, former)(ctx, refclient.Options{}); err == nil {
+		t.Error("a token of the retired keys is taken")
+	}
+	wantReady(t, other.URL(), "restart this relay once")
+	other.Close()
+	startOther()
+	wantReady(t, other.URL(), "ready\n")
+	token, err := s.Token(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other relay knows the host", func() bool {
+		info, err := stack.GetJSON[gateway.HostInfo](ctx, other.URL()+"/api/hosts/"+stack.Host, token)
+		return err == nil && info.State == "online"
+	})
+	call(t, join(t, through(other, token), "c", nil), "ping", `{"channel":"ahp-root://"}`)
+	if err := clients[0].Err(); err != nil {
+		t.Errorf("the client of the relay that stayed was closed: %v", err)
+	}
+}
