@@ -84,6 +84,7 @@ func (r *Registry) newEpoch(id string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.epoch++
+	r.seen = 0
 	r.cfg.Revocations.watched(false)
 	for _, k := range r.hosts {
 		k.rev = 0
@@ -111,6 +112,7 @@ func (r *Registry) deaf() bool {
 
 // take takes one entry of the store.
 func (r *Registry) take(entry jetstream.KeyValueEntry, epoch uint64) {
+	defer r.note(entry.Revision())
 	gone := entry.Operation() != jetstream.KeyValuePut
 	key, now := entry.Key(), time.Now()
 	bad := func(err error) { r.cfg.Log.Warn("store of the registry", "key", key, "error", err) }
@@ -155,6 +157,13 @@ func (r *Registry) take(entry jetstream.KeyValueEntry, epoch uint64) {
 		}
 		r.cfg.Revocations.stored(rev, entry.Revision())
 	}
+}
+
+// note notes how far the watch has come.
+func (r *Registry) note(rev uint64) {
+	r.mu.Lock()
+	r.seen = rev
+	r.mu.Unlock()
 }
 
 // takeHost takes a host as the store has it, from the watch or, of epoch 0, because this
@@ -368,17 +377,25 @@ func (r *Registry) revive() {
 // this relay's own is told to begin anew.
 const reviveAfter = 5
 
-// writeSession says that this relay is there, or that it ends. It reports whether the
-// store has that.
-func (r *Registry) writeSession(ctx context.Context, bye bool) bool {
+// putSession says that this relay is there, or that it ends, and returns the revision of
+// that.
+func (r *Registry) putSession(ctx context.Context, bye bool) (uint64, error) {
 	r.mu.RLock()
-	s := session{Instance: r.cfg.Instance, Version: r.cfg.Version, Started: r.started.UTC(), Keys: r.cfg.Keys(), Former: r.formerLocked(time.Now()), Bye: bye}
+	s := session{
+		Instance: r.cfg.Instance, Version: r.cfg.Version, Started: r.started.UTC(),
+		Keys: r.cfg.Keys(), Former: r.formerLocked(time.Now()), Bye: bye,
+	}
 	r.mu.RUnlock()
 	if n := r.cfg.Neighbours; n != nil {
 		s.Node = n.Name()
 		_, s.Port, _ = net.SplitHostPort(n.ClusterAddr())
 	}
-	err := r.store.put(ctx, relayKeys+r.cfg.Instance, s)
+	return r.store.put(ctx, relayKeys+r.cfg.Instance, s)
+}
+
+// writeSession is putSession again and again. It reports whether the store has that.
+func (r *Registry) writeSession(ctx context.Context, bye bool) bool {
+	_, err := r.putSession(ctx, bye)
 	if ctx.Err() != nil || bye {
 		return err == nil
 	}

@@ -110,7 +110,7 @@ type Registry struct {
 	write     chan struct{}  // for flush: there is something to write; holds one
 	opened    chan struct{}  // for beats: the store was found; holds one
 	ready     chan struct{}  // closed when all was taken that the store had
-	revoke    chan struct{}  // for run: something was revoked; holds one
+	revoke    chan struct{}  // for seeToRevoked: something was revoked; holds one
 	file      *stateFile
 	life      context.Context // until Close
 	cancel    context.CancelFunc
@@ -138,6 +138,7 @@ type Registry struct {
 	wrote       time.Time            // when it was last written
 	epoch       uint64               // of the watch
 	taken       uint64               // the last one that brought all that there was
+	seen        uint64               // revision of the last entry that it brought
 	storeID     string               // of the bucket that was last taken whole
 	newStore    bool                 // another than that is being taken
 	isSynced    bool                 // one was, in this run
@@ -222,6 +223,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.tellChanges() // to nobody: what is known from the start is no change
 	r.running.Go(func() { r.run(life) })
 	r.running.Go(func() { r.flush(life) })
+	r.running.Go(func() { r.seeToRevoked(life) })
 	r.running.Go(func() { r.file.run(life, func() any { return r.snapshot() }) })
 	r.running.Go(func() { r.cfg.Revocations.run(life) })
 	stop, err := r.desk.serveRelays(r.cfg.Conn)
@@ -440,8 +442,6 @@ func (r *Registry) run(ctx context.Context) {
 		case instance := <-r.probed:
 			r.proved(instance)
 		case <-r.wake:
-		case <-r.revoke:
-			r.endRevoked(time.Now())
 		case <-turn.C:
 			r.turn(time.Now())
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ const (
 	// admitTimeout is how long credentials wait until the store and NATS know of
 	// them.
 	admitTimeout = 4 * time.Second
+
+	// catchUpEvery is how often it is looked whether what is written has come back.
+	catchUpEvery = 5 * time.Millisecond
 
 	// reasonRevoked is why a host is offline of which the credentials were
 	// revoked.
@@ -171,13 +175,69 @@ func (r *Registry) usedLocked(t *tenant, now time.Time) bool {
 	return false
 }
 
+// seeToRevoked has what was revoked end, until ctx ends.
+func (r *Registry) seeToRevoked(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.revoke:
+		}
+		news := r.cfg.Revocations.takeNews()
+		if r.ofUsers(news) {
+			r.catchUp(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		r.endRevoked(news, time.Now())
+	}
+}
+
+// ofUsers reports whether tokens of users were revoked that are known by name.
+func (r *Registry) ofUsers(news []auth.Revocation) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.ContainsFunc(news, func(rev auth.Revocation) bool { return rev.Host == "" && len(r.tokens[rev.Token]) > 0 })
+}
+
+// catchUp returns when this relay knows what the store had when it was called, or cannot.
+// A token that was renewed is revoked after the store knows of the user with its
+// successor, but relays tell each other faster than the store does.
+func (r *Registry) catchUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if r.storeAway() != nil {
+		return
+	}
+	rev, err := r.putSession(ctx, false)
+	if err != nil {
+		return
+	}
+	look := time.NewTicker(catchUpEvery)
+	defer look.Stop()
+	for {
+		r.mu.RLock()
+		there := r.seen >= rev
+		r.mu.RUnlock()
+		if there {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
 // endRevoked has NATS refuse the users whose enrolment was just revoked, and ends the
 // leases of hosts that have no other users.
-func (r *Registry) endRevoked(now time.Time) {
+func (r *Registry) endRevoked(news []auth.Revocation, now time.Time) {
 	tenants := map[string]bool{}
 	holders := map[string]string{}
 	r.mu.Lock()
-	for _, key := range r.hitLocked(r.cfg.Revocations.takeNews()) {
+	for _, key := range r.hitLocked(news) {
 		k := r.hosts[key]
 		r.tokensLocked(k)
 		tenants[k.tenant()] = true

@@ -195,20 +195,20 @@ func (s *store) write(ctx context.Context, key string, value any, rev uint64) (u
 	return rev, storeError(err)
 }
 
-// put sets a key that nobody else writes.
-func (s *store) put(ctx context.Context, key string, value any) error {
+// put sets a key that nobody else writes, and returns its revision.
+func (s *store) put(ctx context.Context, key string, value any) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
-		return ErrStoreAway
+		return 0, ErrStoreAway
 	}
 	data, err := json.Marshal(value)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	_, err = kv.Put(ctx, key, data)
-	return storeError(err)
+	rev, err := kv.Put(ctx, key, data)
+	return rev, storeError(err)
 }
 
 // remove takes a key away that has the given revision.

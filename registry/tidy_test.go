@@ -31,7 +31,7 @@ func TestTidyStore(t *testing.T) {
 	if _, err := r.store.write(ctx, hostKeys+s.Key, s, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.store.put(ctx, relayKeys+"other", session{Instance: "other", Started: time.Now()}); err != nil {
+	if _, err := r.store.put(ctx, relayKeys+"other", session{Instance: "other", Started: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	rev := auth.Revocation{Token: "spent", At: time.Now(), Until: time.Now().Add(time.Hour)}
