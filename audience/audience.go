@@ -122,8 +122,9 @@ func (a *audience) take() (frames []routing.Frame, end *ending, ok bool) {
 
 // said is a message of the host's.
 type said struct {
-	env   ahp.Envelope
-	frame routing.Frame // as it came; none if that was in pieces
+	env    ahp.Envelope
+	text   *text   // of a notification
+	answer *answer // if it is one
 }
 
 // work passes on what comes, until there is no more for now.
@@ -137,6 +138,11 @@ func (a *audience) work() {
 		for _, f := range frames {
 			a.read(f)
 			credit += f.Credit
+		}
+		for i := range a.in.shared {
+			if s := &a.in.shared[i]; s.env.Kind == ahp.Response {
+				a.prepare(s)
+			}
 		}
 		a.hall.mu.Lock()
 		for i := range a.in.shared {
@@ -174,21 +180,13 @@ func (a *audience) read(f routing.Frame) {
 		}
 		// What cannot be read, no gate has let pass to one who may only look.
 		if env, err := ahp.Peek(message); err == nil && !binary {
-			s := said{env: env}
+			s := said{env: env, text: &text{raw: message, first: true, last: true}}
 			if whole != nil {
-				s.frame = routing.Frame{Data: whole, Messages: 1, Shared: f.Shared}
-			} else if env.Kind == ahp.Notification {
-				s.frame = a.share(message)
+				s.text.plain = []routing.Frame{{Data: whole, Messages: 1, Shared: f.Shared}}
 			}
 			in.shared = append(in.shared, s)
 		}
 	})
-}
-
-// share returns a message as a frame for several.
-func (a *audience) share(message []byte) routing.Frame {
-	data := a.hall.cfg.Encode(message, true, true, false)
-	return routing.Frame{Data: data, Messages: 1, Shared: &routing.Shared{Size: len(data)}}
 }
 
 // fromHost takes one message.
@@ -201,7 +199,7 @@ func (a *audience) fromHost(s *said) {
 	case ahp.Request:
 		a.answerHost(&s.env)
 	case ahp.Response:
-		a.answered(&s.env)
+		a.answered(s.answer)
 	case ahp.Notification:
 		a.notified(s)
 	}
@@ -222,7 +220,7 @@ func (a *audience) answerHost(env *ahp.Envelope) {
 // notified passes a notification on: to those who are subscribed to its channel, or to
 // all where the host tells all.
 func (a *audience) notified(s *said) {
-	i := item{frame: s.frame, at: a.at}
+	i := item{text: s.text, at: a.at}
 	isAction := string(s.env.Method) == "action"
 	if isAction {
 		if seq, err := s.env.Said.Seq(); err == nil {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"ahprelay/ahp"
-	"ahprelay/routing"
 )
 
 // greetID is the id of the audience's own initialize.
@@ -114,14 +113,13 @@ func (a *audience) greetHost() {
 }
 
 // greeted takes the host's answer to initialize.
-func (a *audience) greeted(env *ahp.Envelope) {
+func (a *audience) greeted(ans *answer) {
 	greetings := a.greetings
 	a.greetings = nil
-	if env.Error != nil {
+	if ans.err != nil {
 		for _, g := range greetings {
 			if v := g.viewer; v.in == a {
-				ans := answer{hall: a.hall, env: *env}
-				ans.to(&waiter{viewer: v, id: g.id}, v.push)
+				ans.to(v, g.id, v.push)
 				a.flush()
 				a.leave(v)
 				v.phase = fresh // it may try otherwise
@@ -131,7 +129,7 @@ func (a *audience) greeted(env *ahp.Envelope) {
 		return
 	}
 	a.base = []byte{}
-	ahp.Values(env.Result, func(key, value []byte) bool {
+	ahp.Values(ans.env.Result, func(key, value []byte) bool {
 		switch string(key) {
 		case "snapshots":
 		case "serverSeq":
@@ -161,7 +159,7 @@ func (a *audience) begin(g *greeting) {
 
 // part takes the answer for one of the channels.
 func (g *greeting) part(place int, ans *answer) {
-	if ans.env.Error == nil {
+	if ans.err == nil {
 		g.answers[place] = ans
 	}
 	g.done()
@@ -192,56 +190,49 @@ func (g *greeting) answer() {
 	case toChannels:
 		head = append(head, `"channels":[`...)
 	}
-	text, first, some := head, true, false
-	piece := func(last bool) {
-		f := routing.Frame{Data: a.hall.cfg.Encode(text, first, last, false)}
-		if last {
-			f.Messages = 1
-		}
-		v.push(f)
-		text, first = nil, false
-	}
+	packed, some := v.deflates && a.hall.cfg.Deflate != nil, false
+	own := text{raw: head, first: true}
 	for n, ans := range g.answers {
 		before, after, ok := g.frame(n, ans)
 		if !ok {
 			continue
 		}
 		if some {
-			text = append(text, ',')
+			own.raw = append(own.raw, ',')
 		}
-		text, some = append(text, before...), true
-		if ans != nil && ans.snapshot != nil {
-			piece(false)
-			v.push(ans.show())
+		own.raw, some = append(own.raw, before...), true
+		if ans != nil && ans.snapshot.raw != nil {
+			v.pushPart(&own, packed)
+			v.pushPart(&ans.snapshot, packed)
+			own = text{}
 		}
-		text = append(text, after...)
+		own.raw = append(own.raw, after...)
 	}
-	text = append(text, `]}}`...)
-	piece(true)
+	own.raw, own.last = append(own.raw, `]}}`...), true
+	v.pushPart(&own, packed)
+}
+
+// pushPart is push for a part of a message.
+func (v *Viewer) pushPart(t *text, packed bool) {
+	for _, f := range t.frames(&v.hall.cfg, packed) {
+		v.push(f)
+	}
 }
 
 // frame returns what stands around a channel's snapshot in the answer; ok is false if
 // there is nothing to say of it.
 func (g *greeting) frame(n int, ans *answer) (before, after string, ok bool) {
 	if g.form != toChannels {
-		return "", "", ans != nil && ans.snapshot != nil
+		return "", "", ans != nil && ans.snapshot.raw != nil
 	}
 	channel, _ := json.Marshal(g.channels[n]) // never fails
 	switch {
 	case ans == nil:
 		return `{"kind":"missing","channel":` + string(channel) + `}`, "", true
-	case ans.snapshot == nil: // there is no state
+	case ans.snapshot.raw == nil: // there is no state
 		return `{"kind":"replay","channel":` + string(channel) + `,"actions":[]}`, "", true
 	}
 	return `{"kind":"snapshot","channel":` + string(channel) + `,"snapshot":`, "}", true
-}
-
-// show returns the snapshot as a piece of a message.
-func (ans *answer) show() routing.Frame {
-	if ans.shown.Data == nil {
-		ans.shown = shared(ans.hall.cfg.Encode(ans.snapshot, false, false, false), 0)
-	}
-	return ans.shown
 }
 
 // seq is how far the host was, as far as the viewer has been told: not further than
@@ -249,7 +240,7 @@ func (ans *answer) show() routing.Frame {
 func (g *greeting) seq() int64 {
 	seq := g.viewer.in.seq
 	for _, ans := range g.answers {
-		if ans != nil && ans.snapshot != nil {
+		if ans != nil && ans.snapshot.raw != nil {
 			seq = min(seq, ans.seq)
 		}
 	}

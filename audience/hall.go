@@ -58,6 +58,10 @@ type Config struct {
 	Encode func(piece []byte, first, last, binary bool) []byte
 	Decode func(encoded []byte, piece func(payload, whole []byte, first, last, binary bool))
 
+	// Deflate is Encode, compressed: by itself, so that pieces that were compressed at
+	// different times make a message. Nil: nothing is.
+	Deflate func(piece []byte, first, last, binary bool) []byte
+
 	Life   context.Context   // ends what waits for a host
 	Spawn  func(func()) bool // starts a goroutine; false: no more
 	Queued func(n int)       // is told how many bytes more, or less, wait for the host; nil: nobody
@@ -96,9 +100,10 @@ func New(cfg Config) *Hall {
 // Enter returns a viewer of the audience with a name: open says what it may do, and
 // is the connection at the host once there is one. The client is told Opened at once,
 // and Ready with the answer to initialize or reconnect. Its methods are called under
-// locks of this package, and must not call back.
-func (h *Hall) Enter(name string, open routing.Open, client routing.ClientConn) *Viewer {
-	v := &Viewer{hall: h, name: name, open: open, client: client, seats: map[string]*seat{}}
+// locks of this package, and must not call back. Deflates says that it takes what is compressed, and
+// gains by that.
+func (h *Hall) Enter(name string, open routing.Open, client routing.ClientConn, deflates bool) *Viewer {
+	v := &Viewer{hall: h, name: name, open: open, client: client, deflates: deflates, seats: map[string]*seat{}}
 	client.Event(routing.Opened)
 	return v
 }

@@ -112,7 +112,7 @@ func (c *modelConn) Send(_ context.Context, message []byte) error {
 		m.wait.Go(func() {
 			time.Sleep(making)
 			m.mu.Lock()
-			answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"snapshot":{"resource":%q,"state":%d,"fromSeq":%d}}}`, id, channel, m.counts[channel], m.seq)
+			answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"snapshot":{"resource":%q,"state":%d,"more":%q,"fromSeq":%d}}}`, id, channel, m.counts[channel], strings.Repeat("x", m.rand.IntN(2)*1000), m.seq)
 			m.mu.Unlock()
 			time.Sleep(telling)
 			m.mu.Lock()
@@ -196,7 +196,7 @@ func (m *model) act(channel string) {
 	defer m.mu.Unlock()
 	m.seq++
 	m.counts[channel]++
-	m.tell(channel, fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"action":{"type":"x","n":%d},"serverSeq":%d}}`, channel, m.counts[channel], m.seq))
+	m.tell(channel, fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"action":{"type":"x","n":%d,"more":%q},"serverSeq":%d}}`, channel, m.counts[channel], strings.Repeat("y", m.rand.IntN(2)*200), m.seq))
 }
 
 func (m *model) tell(channel, text string) {
@@ -228,7 +228,7 @@ func (m *model) come(id string, again bool, channels []string) {
 	m.mu.Lock()
 	m.viewers = append(m.viewers, w)
 	m.mu.Unlock()
-	w.v = m.hall.Enter("link", look, w)
+	w.v = m.hall.Enter("link", look, w, len(m.viewers)%2 == 0)
 	list, _ := json.Marshal(channels)
 	if again {
 		w.send(`{"jsonrpc":"2.0","id":0,"method":"reconnect","params":{"channel":"ahp-root://","clientId":%q,"subscriptions":%s}}`, id, list)
@@ -256,9 +256,14 @@ func (w *modelViewer) Deliver(frames []routing.Frame) {
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	for _, f := range frames {
-		decode(f.Data, func(payload, _ []byte, _, last, _ bool) {
-			if w.piece = append(w.piece, payload...); last {
-				w.take(w.piece)
+		decode(f.Data, func(_, whole []byte, _, _, _ bool) {
+			w.piece = append(w.piece, whole...)
+			message, last, err := inflate(w.piece)
+			if err != nil {
+				w.m.fail("%s: %v", w.id, err)
+			}
+			if last {
+				w.take(message)
 				w.piece = nil
 			}
 		})
@@ -442,7 +447,7 @@ func runModel(t *testing.T, seed uint64, steps []modelStep) (err error) {
 		m := &model{rand: rand.New(rand.NewPCG(seed, 0)), counts: map[string]int{}, version: 1000}
 		kept := 0
 		m.hall = New(Config{
-			Open: m.open, Encode: encode, Decode: decode, Life: ctx,
+			Open: m.open, Encode: encode, Decode: decode, Deflate: deflate, Life: ctx,
 			Spawn: func(f func()) bool { m.wait.Go(f); return true },
 			Kept:  func(n int) { m.mu.Lock(); defer m.mu.Unlock(); kept += n },
 		})

@@ -163,21 +163,11 @@ func (a *audience) rested(q *question) {
 	}
 }
 
-// An answer is what the host says to a question, for several viewers: encoded once.
-type answer struct {
-	hall     *Hall
-	env      ahp.Envelope
-	rest     routing.Frame // of the whole answer, behind its id
-	snapshot []byte        // raw; nil: there is none
-	shown    routing.Frame // the snapshot, as a piece
-	seq      int64         // of the snapshot
-}
-
 // answered takes an answer of the host's.
-func (a *audience) answered(env *ahp.Envelope) {
-	id, err := strconv.ParseInt(string(env.ID), 10, 64)
+func (a *audience) answered(ans *answer) {
+	id, err := idOf(ans.env.ID)
 	if err == nil && id == greetID && a.base == nil {
-		a.greeted(env)
+		a.greeted(ans)
 		return
 	}
 	q := a.underWay[id]
@@ -187,7 +177,10 @@ func (a *audience) answered(env *ahp.Envelope) {
 	delete(a.underWay, id)
 	flying := q.flying
 	q.flying, q.asked = nil, false
-	ans := a.understand(q, *env)
+	if q.feed != nil && ans.err == nil {
+		q.feed.open = true
+		a.seq = max(a.seq, ans.seq)
+	}
 	for _, w := range flying {
 		a.answerOne(w, ans)
 	}
@@ -204,21 +197,8 @@ func (a *audience) answered(env *ahp.Envelope) {
 	}
 }
 
-// understand reads an answer, and what it says of a channel.
-func (a *audience) understand(q *question, env ahp.Envelope) *answer {
-	ans := &answer{hall: a.hall, env: env}
-	if q.feed == nil || env.Error != nil {
-		return ans
-	}
-	q.feed.open = true
-	if m, ok := ahp.MemberOf(env.Result, "snapshot"); ok && ahp.IsObject(m.Raw) {
-		ans.snapshot = m.Raw
-		from, _ := ahp.MemberOf(m.Raw, "fromSeq")
-		ans.seq = seqOf(from.Raw)
-		a.seq = max(a.seq, ans.seq)
-	}
-	return ans
-}
+// idOf reads the id of an answer: the audience's own are numbers.
+func idOf(raw []byte) (int64, error) { return strconv.ParseInt(string(raw), 10, 64) }
 
 // seqOf reads a serverSeq, 0 for what is none.
 func seqOf(raw []byte) int64 {
@@ -243,7 +223,7 @@ func (a *audience) answerOne(w *waiter, ans *answer) {
 	v.asked--
 	switch {
 	case s == nil || s.index < 0: // or it has unsubscribed since
-	case ans.env.Error == nil:
+	case ans.err == nil:
 		s.taken, s.floor, s.at = true, ans.seq, a.at
 	case !s.taken && s.asks == 0:
 		a.rise(s)
@@ -252,33 +232,9 @@ func (a *audience) answerOne(w *waiter, ans *answer) {
 	case w.greet != nil:
 		w.greet.part(w.place, ans)
 	case s != nil:
-		ans.to(w, v.push) // before what is held
+		ans.to(v, w.id, v.push) // before what is held
 	default:
-		ans.to(w, func(f routing.Frame) { v.deliver(&item{frame: f}) })
+		ans.to(v, w.id, func(f routing.Frame) { v.deliver(&item{text: &text{plain: []routing.Frame{f}}}) })
 	}
 	v.release()
-}
-
-// to sends an answer: the beginning with the viewer's id, and the rest, which is the
-// same for all.
-func (ans *answer) to(w *waiter, push func(routing.Frame)) {
-	head := append(append([]byte(`{"jsonrpc":"2.0","id":`), w.id...), ',')
-	push(routing.Frame{Data: ans.hall.cfg.Encode(head, true, false, false)})
-	if ans.rest.Data == nil {
-		body, name := ans.env.Result, `"result":`
-		if body == nil {
-			body, name = ans.env.Error, `"error":`
-		}
-		rest := append(append([]byte(name), body...), '}')
-		if ans.env.Channel != nil {
-			rest = ahp.AppendChannel(rest, ans.env.Channel)
-		}
-		ans.rest = shared(ans.hall.cfg.Encode(rest, false, true, false), 1)
-	}
-	push(ans.rest)
-}
-
-// shared returns output as a frame for several.
-func shared(data []byte, messages int) routing.Frame {
-	return routing.Frame{Data: data, Messages: messages, Shared: &routing.Shared{Size: len(data)}}
 }

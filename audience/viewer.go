@@ -29,6 +29,8 @@ type Viewer struct {
 	open   routing.Open
 	client routing.ClientConn
 
+	deflates bool // it takes compressed messages, and gains by them
+
 	// Guarded by the hall's mutex.
 	phase    phase
 	in       *audience // nil while fresh, and when gone
@@ -47,10 +49,10 @@ type Viewer struct {
 
 // An item is a notification on its way to viewers.
 type item struct {
-	frame routing.Frame
-	feed  *feed  // nil: it is for all
-	seq   int64  // serverSeq of an action; 0: it has none
-	at    uint64 // of audience.at
+	text *text
+	feed *feed  // nil: it is for all
+	seq  int64  // serverSeq of an action; 0: it has none
+	at   uint64 // of audience.at
 }
 
 // itemCost is what an item counts against a bound besides its bytes.
@@ -184,7 +186,7 @@ func isTop(env *ahp.Envelope) bool {
 
 // say sends the viewer a message of its own, behind what it is kept.
 func (v *Viewer) say(message []byte) {
-	v.deliver(&item{frame: routing.Frame{Data: v.hall.cfg.Encode(message, true, true, false), Messages: 1}})
+	v.deliver(&item{text: &text{raw: message, first: true, last: true}})
 }
 
 // offer gives a viewer what has come on a channel that it watches, or asks to.
@@ -204,7 +206,14 @@ func (v *Viewer) deliver(i *item) {
 		v.hold(i)
 		return
 	}
-	v.push(i.frame)
+	v.pushText(i.text)
+}
+
+// pushText is push for a message.
+func (v *Viewer) pushText(t *text) {
+	for _, f := range t.frames(&v.hall.cfg, v.packs(len(t.raw), packLeast)) {
+		v.push(f)
+	}
 }
 
 // touch has flush look at the viewer.
@@ -236,7 +245,7 @@ func isBehind(a, b []byte) bool {
 
 // hold keeps an item until the answers are there that it comes behind.
 func (v *Viewer) hold(i *item) {
-	size := len(i.frame.Data) + itemCost
+	size := len(i.text.raw) + itemCost
 	if v.heldSize+size > maxHeldBytes || len(v.held) >= maxHeldItems {
 		v.failed = true
 		v.touch()
@@ -271,7 +280,7 @@ func (v *Viewer) release() {
 		v.drop()
 		for n := range held {
 			if v.isFor(&held[n]) {
-				v.push(held[n].frame)
+				v.pushText(held[n].text)
 			}
 		}
 	}

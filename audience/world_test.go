@@ -1,6 +1,7 @@
 package audience
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -72,12 +73,44 @@ func encode(piece []byte, first, last, _ bool) []byte {
 	return fmt.Appendf(nil, "%08d%t,%t;%s", len(piece), first, last, piece)
 }
 
+// deflate is encode, such that nobody takes it for that.
+func deflate(piece []byte, first, last, _ bool) []byte {
+	turned := slices.Clone(piece)
+	for i := range turned {
+		turned[i] ^= 1
+	}
+	return fmt.Appendf(nil, "%08d%t,%t,z;%s", len(piece), first, last, turned)
+}
+
+// inflate undoes it.
+func inflate(encoded []byte) (message []byte, whole bool, err error) {
+	packed, begun := false, false
+	var wrong error
+	decode(encoded, func(payload, all []byte, first, last, _ bool) {
+		z := bytes.Contains(all[:len(all)-len(payload)], []byte(",z;"))
+		if first {
+			packed, begun = z, true
+		}
+		if z != packed || !begun {
+			wrong = fmt.Errorf("a piece is packed: %t, and the first of its message: %t", z, packed)
+		}
+		for _, c := range payload {
+			if z {
+				c ^= 1
+			}
+			message = append(message, c)
+		}
+		whole = last
+	})
+	return message, whole, wrong
+}
+
 func decode(encoded []byte, piece func(payload, whole []byte, first, last, binary bool)) {
 	for len(encoded) > 0 {
 		var n int
 		_, _ = fmt.Sscanf(string(encoded[:8]), "%d", &n)
 		flags, _, _ := strings.Cut(string(encoded[8:]), ";")
-		first, last, _ := strings.Cut(flags, ",")
+		first, last, _ := strings.Cut(strings.TrimSuffix(flags, ",z"), ",")
 		end := 8 + len(flags) + 1 + n
 		piece(encoded[end-n:end:end], encoded[:end], first == "true", last == "true", false)
 		encoded = encoded[end:]
@@ -190,7 +223,7 @@ type clientEnd struct {
 // enter has somebody come.
 func (w *world) enter(name string, open routing.Open) *clientEnd {
 	c := &clientEnd{w: w}
-	c.v = w.hall.Enter(name, open, c)
+	c.v = w.hall.Enter(name, open, c, false)
 	return c
 }
 

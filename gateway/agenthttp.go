@@ -166,7 +166,7 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 	if compressed != "" {
 		w.Header().Set(broker.CompressHeader, compressed)
 	}
-	sock, err := accept(s.life, w, r, nil, s.cfg.Stall)
+	sock, err := accept(s.life, w, r, nil, s.cfg.Stall, websocket.CompressionDisabled)
 	if err != nil {
 		_ = server.Close()
 		return false

@@ -342,7 +342,7 @@ func isPing(env *ahp.Envelope) bool {
 
 // answer sends the client a message of the relay's own.
 func (c *client) answer(message []byte) {
-	c.out.push(routing.Frame{Data: encodePiece(message, true, true, false)})
+	c.out.pushOwn(encodePiece(message, true, true, false))
 }
 
 // pong answers a ping of the client's WebSocket.
@@ -451,7 +451,7 @@ func (c *client) openLocked(link linkUse) {
 	if who.Audience != "" {
 		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
-		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c})
+		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c}, c.out.packing.on)
 		return
 	}
 	conn, err := link.relay.Open(c.openAs(who), clientEvents{c})

@@ -86,6 +86,10 @@ type Config struct {
 	// Default: none, canvases are read in band only.
 	CanvasDomain string
 
+	// Compress says for whom what they are sent is compressed, of those who offer that.
+	// Default: CompressFar.
+	Compress Compression
+
 	// Limits are how much clients may use, by whom they are.
 	Limits Limits
 
@@ -142,6 +146,9 @@ func (cfg Config) withDefaults() Config {
 	duration(&cfg.HoldTime, 10*time.Minute)
 	cfg.Limits = cfg.Limits.withDefaults()
 	duration(&cfg.CredentialTTL, auth.DefaultCredentialTTL)
+	if cfg.Compress == "" {
+		cfg.Compress = CompressFar
+	}
 	if cfg.Origins == nil {
 		cfg.Origins = DefaultOrigins
 	}
@@ -176,6 +183,9 @@ func (cfg *Config) check() error {
 	}
 	if least := cfg.QueueLimit + 2*cfg.MaxFrame; cfg.MaxQueued < least {
 		return fmt.Errorf("MaxQueued is %d; want at least %d, for one client with the longest message", cfg.MaxQueued, least)
+	}
+	if err := cfg.Compress.check(); err != nil {
+		return err
 	}
 	if err := cfg.checkTimes(); err != nil {
 		return err

@@ -281,7 +281,7 @@ func (h *hosts) newHall(relay *routing.Relay) *audience.Hall {
 			}
 			return conn, nil
 		},
-		Encode: encodePiece, Decode: decodePieces, Life: h.life, Spawn: h.spawn,
+		Encode: encodePiece, Decode: decodePieces, Deflate: deflatePiece, Life: h.life, Spawn: h.spawn,
 		Queued: h.budget.add, Kept: h.budget.keep, Memory: h.viewers,
 	})
 }

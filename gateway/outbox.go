@@ -20,6 +20,9 @@ const keepQueue = 32
 // in the queue, which may be half empty, and what memory is rounded up to.
 const frameCost = 128
 
+// maxOwn is how many messages of the relay's own may wait for the end of another.
+const maxOwn = 256
+
 // flushTime is how long a client may take for what is queued before a close.
 const flushTime = 30 * time.Second
 
@@ -33,14 +36,17 @@ type outbox struct {
 	written func(credit int)  // credit of frames that have been written
 	ended   func(end closing) // the last call: the queue is empty after a close, or writing failed
 	spawn   func(func()) bool // starts a goroutine that the server waits for
+	packing packing           // what is compressed; owned by run, but for on
 
 	mu      sync.Mutex      // guards all that follows; nothing is called under it but spawn and budget
 	queue   []routing.Frame // from head on
 	head    int
-	bytes   int    // of queue
-	leaving int    // bytes that are counted for what is being written
-	pushed  uint64 // bytes of all frames that were ever queued
-	passed  uint64 // and of those that the kernel has taken
+	bytes   int      // of queue
+	leaving int      // bytes that are counted for what is being written
+	pushed  uint64   // bytes of all frames that were ever queued
+	passed  uint64   // and of those that the kernel has taken
+	midway  bool     // the last piece of a message is to come
+	own     [][]byte // messages of the relay's own that wait for that
 	writing bool
 	closing *closing // nothing is taken any more
 	overdue *time.Timer
@@ -72,12 +78,51 @@ func (o *outbox) push(frames ...routing.Frame) {
 	}
 	o.makeRoomLocked()
 	for _, f := range frames {
-		o.queue = append(o.queue, f)
-		o.bytes += len(f.Data) + frameCost
-		o.pushed += uint64(len(f.Data))
+		o.queueLocked(f)
 	}
 	o.budget.take(frames)
+	o.ownLocked()
 	o.startLocked()
+}
+
+func (o *outbox) queueLocked(f routing.Frame) {
+	o.queue = append(o.queue, f)
+	o.bytes += len(f.Data) + frameCost
+	o.pushed += uint64(len(f.Data))
+	if f.Data[0]&^(finBit|rsv1Bit) < opClose {
+		o.midway = f.Data[0]&finBit == 0 // several in one are whole
+	}
+}
+
+// pushOwn queues a message of the relay's own, which must not stand between the pieces
+// of another.
+func (o *outbox) pushOwn(frame []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closing != nil {
+		return
+	}
+	if len(o.own) >= maxOwn {
+		o.dropLocked()
+		o.endLocked(closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": too many answers wait", full: true})
+	} else {
+		o.own = append(o.own, frame)
+		o.ownLocked()
+	}
+	o.startLocked()
+}
+
+// ownLocked queues what the relay has to say, if it may.
+func (o *outbox) ownLocked() {
+	if o.midway || len(o.own) == 0 {
+		return
+	}
+	for _, frame := range o.own {
+		f := routing.Frame{Data: frame, Messages: 1}
+		o.queueLocked(f)
+		o.budget.take([]routing.Frame{f})
+	}
+	o.own = nil
 }
 
 // makeRoomLocked moves the queue to the front if much of it is written.
@@ -173,6 +218,7 @@ func (o *outbox) held() int {
 type lot struct {
 	frames []routing.Frame
 	joined *[]byte // of scratch, if there were several
+	packed int     // bytes of the frame in its place, if that is compressed
 	bytes  int
 	credit int
 }
@@ -207,12 +253,17 @@ func (o *outbox) take(l *lot) (end *closing, more bool) {
 	defer o.mu.Unlock()
 	for bytes := 0; o.head < len(o.queue); o.head++ {
 		f := &o.queue[o.head]
-		if bytes += len(f.Data); bytes > writePiece && len(l.frames) > 0 {
+		alone := o.packing.alone(f.Data)
+		if bytes += len(f.Data); (bytes > writePiece || alone) && len(l.frames) > 0 {
 			break
 		}
 		l.frames = append(l.frames, *f)
 		o.bytes -= len(f.Data) + frameCost
 		*f = routing.Frame{}
+		if alone {
+			o.head++
+			break
+		}
 	}
 	if o.head == len(o.queue) {
 		o.queue, o.head = o.queue[:0], 0
@@ -261,8 +312,18 @@ func (o *outbox) join(l *lot) []byte {
 		l.credit += l.frames[i].Credit
 	}
 	if len(l.frames) == 1 {
-		o.leave(l.bytes)
-		return l.frames[0].Data
+		packed := o.packing.pack(l.frames[0].Data)
+		if packed == nil {
+			o.leave(l.bytes)
+			return l.frames[0].Data
+		}
+		l.packed = cap(packed)
+		o.budget.add(l.packed)
+		o.budget.give(l.frames)
+		clear(l.frames)
+		l.frames = l.frames[:0]
+		o.leave(l.packed)
+		return packed
 	}
 	l.joined = scratchFor(l.bytes).Get().(*[]byte)
 	joined := (*l.joined)[:0]
@@ -289,6 +350,8 @@ func (o *outbox) wrote(l *lot, err error) {
 	o.budget.give(l.frames)
 	clear(l.frames)
 	l.frames = l.frames[:0]
+	o.budget.add(-l.packed)
+	l.packed = 0
 	if l.joined != nil {
 		o.budget.add(-cap(*l.joined))
 		scratchFor(cap(*l.joined)).Put(l.joined)

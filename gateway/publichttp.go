@@ -80,7 +80,7 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 		s.tooMany(w, over, auditLine{Host: r.PathValue("host"), Address: s.address(r)}.of(who))
 		return
 	}
-	sock, err := accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall)
+	sock, err := accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall, s.cfg.Compress.mode())
 	if err != nil {
 		seat.leave()
 		s.refused("handshake", "", auditLine{Host: r.PathValue("host"), Address: s.address(r), Reason: err.Error()}.of(who))
@@ -141,6 +141,7 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 		ctx: ctx, cancel: cancel,
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn}
+	c.out.packing.on = sock.packs && s.cfg.Compress.pays(sock.conn.Conn, remote)
 	c.upload.conn = sock.conn
 	c.progressed(c.since)
 	sock.pong = c.pong

@@ -36,9 +36,10 @@ const subprotocol = "ahp"
 // already encoded, by one goroutine at a time. Both go through one lockedConn,
 // in order.
 type socket struct {
-	ws   *websocket.Conn
-	conn *lockedConn
-	page string // origin of the page that has asked for it; "" if there is none on the web
+	ws    *websocket.Conn
+	conn  *lockedConn
+	page  string // origin of the page that has asked for it; "" if there is none on the web
+	packs bool   // the other side takes compressed messages
 
 	// pong queues the answer to a ping; nil: the library writes it. That waits
 	// for what is being written, and gives the connection up after 5 s. It is
@@ -49,7 +50,7 @@ type socket struct {
 // accept upgrades a request, or answers it with an error. Browsers are let in
 // from the relay's own origin and those that match a pattern. The connection
 // ends with life at the latest.
-func accept(life context.Context, w http.ResponseWriter, r *http.Request, origins []string, stall time.Duration) (*socket, error) {
+func accept(life context.Context, w http.ResponseWriter, r *http.Request, origins []string, stall time.Duration, compression websocket.CompressionMode) (*socket, error) {
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		// Proxies may not agree where it ends, and take its bytes for what
 		// comes after the handshake, or the other way round.
@@ -61,7 +62,7 @@ func accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 	ws, err := websocket.Accept(h, r, &websocket.AcceptOptions{
 		Subprotocols:    []string{subprotocol},
 		OriginPatterns:  origins,
-		CompressionMode: websocket.CompressionDisabled,
+		CompressionMode: compression,
 		OnPingReceived:  s.pinged,
 	})
 	if err != nil {
@@ -70,6 +71,7 @@ func accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 	ws.SetReadLimit(-1) // readAll counts, to close with our reason
 	setOptions(h.conn.Conn)
 	s.ws, s.conn, s.page = ws, h.conn, pageOf(r)
+	s.packs = h.Header().Get("Sec-WebSocket-Extensions") != ""
 	return s, nil
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,4 +57,14 @@ func control(conn net.Conn, f func(fd int)) {
 	if raw, err := tcp.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { f(int(fd)) }) // fails if it is closed
 	}
+}
+
+// roundTrip returns how long the way to the other side and back takes.
+func roundTrip(conn *net.TCPConn) (way time.Duration, ok bool) {
+	control(conn, func(fd int) {
+		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && info.Rtt > 0 {
+			way, ok = time.Duration(info.Rtt)*time.Microsecond, true
+		}
+	})
+	return way, ok
 }

@@ -2,10 +2,16 @@
 
 package gateway
 
-import "net"
+import (
+	"net"
+	"time"
+)
 
 // setOptions does nothing where there are no such socket options.
 func setOptions(net.Conn) {}
 
 // kernelQueued is not known here.
 func kernelQueued(net.Conn) int { return 0 }
+
+// roundTrip is not known here.
+func roundTrip(*net.TCPConn) (time.Duration, bool) { return 0, false }

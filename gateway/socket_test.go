@@ -59,7 +59,7 @@ func TestFramesAreRead(t *testing.T) {
 func dialFrames(t *testing.T, send func(conn io.Writer)) *websocket.Conn {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sock, err := accept(context.Background(), w, r, nil, 10*time.Second)
+		sock, err := accept(context.Background(), w, r, nil, 10*time.Second, websocket.CompressionDisabled)
 		if err != nil {
 			t.Error(err)
 			return
@@ -195,7 +195,7 @@ func TestEarlyMessage(t *testing.T) {
 		done := make(chan struct{})
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer close(done)
-			sock, err := accept(context.Background(), w, r, nil, 10*time.Second)
+			sock, err := accept(context.Background(), w, r, nil, 10*time.Second, websocket.CompressionDisabled)
 			if err != nil {
 				t.Error(err)
 				return

@@ -324,12 +324,25 @@ func (w *world) dial(token string) *clientEnd {
 	return c
 }
 
+// dialPacked connects a client that takes compressed messages.
+func (w *world) dialPacked(token string) *clientEnd {
+	w.Helper()
+	c := &clientEnd{w: w, ws: w.handshakeWith(token, websocket.CompressionNoContextTakeover)}
+	w.running.Go(c.readLoop)
+	return c
+}
+
 // handshake returns a client's WebSocket, which nobody reads.
 func (w *world) handshake(token string) *websocket.Conn {
 	w.Helper()
+	return w.handshakeWith(token, websocket.CompressionDisabled)
+}
+
+func (w *world) handshakeWith(token string, compression websocket.CompressionMode) *websocket.Conn {
+	w.Helper()
 	ws, _, err := websocket.Dial(context.Background(), "ws://relay/ahp/"+testHost, &websocket.DialOptions{
 		HTTPClient: &http.Client{Transport: handshake{w.server.Handler()}},
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: compression,
 	})
 	if err != nil {
 		w.Fatal(err)

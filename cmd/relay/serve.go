@@ -27,6 +27,7 @@ type serveCmd struct {
 	Witness       bool     `help:"Serve nobody: only have a copy of what the relays of the cluster know together. With one, two relays lose nothing when one of them is away."`
 	AllowOrigin   []string `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
 	OIDC          issuers  `help:"OpenID Connect providers whose tokens are accepted, and what they allow: a YAML file with a list; in the file of --config, the list itself." placeholder:"FILE" name:"oidc"`
+	Compress      string   `help:"For whom what clients are sent is compressed, of those that offer it: far (those 2 ms and more away), all, off." enum:"far,all,off" default:"far" name:"compress-clients"`
 	CanvasDomain  string   `help:"Domain whose names below it all lead here, for canvases by URL: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
 	Strict        []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, where requests that host or client have not declared are refused. Elsewhere their host-agents decide." placeholder:"TENANT/HOST"`
 	PublicURL     string   `help:"Base URL of the relay as people and host-agents reach it, for links. Default: of --acme-domain, or of where a request came to." placeholder:"URL" name:"public-url"`
@@ -56,7 +57,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 		Gateway: gateway.Config{
 			Version: cli.BuildVersion(), Origins: append(origins, c.AllowOrigin...),
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
-			Ping: c.Ping, CanvasDomain: c.CanvasDomain, Strict: c.Strict,
+			Ping: c.Ping, CanvasDomain: c.CanvasDomain, Strict: c.Strict, Compress: gateway.Compression(c.Compress),
 			CredentialTTL: c.CredentialTTL, PublicURL: c.publicURL(),
 		},
 	}

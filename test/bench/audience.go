@@ -82,7 +82,7 @@ func audience(l *lab) ([]Figure, error) {
 		return nil, err
 	}
 	figures := append(audienceFigures(many, ways), joins)
-	delays, err := l.audienceDelays(relay, all.crowd, many)
+	delays, err := l.audienceDelays(relay, all.crowd, straight.crowd, many)
 	figures = append(figures, delays...)
 	if err != nil || l.o.HostCommand == "" {
 		return figures, err
@@ -190,29 +190,36 @@ func audienceFigures(many int, ways []*audienceWay) (figures []Figure) {
 }
 
 // audienceDelays is how long actions take to many, and to five times as many.
-func (l *lab) audienceDelays(relay *system, crowd *crowd, many int) (figures []Figure, err error) {
+func (l *lab) audienceDelays(relay *system, watched, straight *crowd, many int) (figures []Figure, err error) {
 	for _, n := range []int{many, l.many(5 * many)} {
 		if n != many {
-			if crowd, err = l.join(relay, "five-times", n, 0, actionSize); err != nil {
+			if watched, err = l.join(relay, "five-times", n, 0, actionSize); err != nil {
+				return nil, err
+			}
+			if straight, err = l.join(straight.system, "straight-five", n, 0, actionSize); err != nil {
 				return nil, err
 			}
 		}
-		var p50, p99 series
+		p50, p99 := make([]series, 2), make([]series, 2)
 		err := l.rounds(func(int) error {
-			got, err := crowd.hear(spokenSlowly, l.long(2*time.Second), true)
-			p50, p99 = append(p50, ms(got.Delays.P50)), append(p99, ms(got.Delays.P99))
-			return err
+			for i, c := range []*crowd{watched, straight} {
+				got, err := c.hear(spokenSlowly, l.long(2*time.Second), true)
+				if err != nil {
+					return err
+				}
+				p50[i], p99[i] = append(p50[i], ms(got.Delays.P50)), append(p99[i], ms(got.Delays.P99))
+			}
+			return nil
 		})
 		if err != nil {
 			return nil, err
 		}
 		work := fmt.Sprintf("%d viewers at 50 actions/s, ", n)
-		figures = append(figures, newFigure(work+"p50", "ms", p50))
-		f := newFigure(work+"p99", "ms", p99)
+		f := newFigure(work+"p99", "ms", p99[0]).beside(straight.system.name, p99[0], p99[1])
 		if n == many {
 			f = f.want(atMost(20)).means("A room sees what the agent writes as it writes it.")
 		}
-		figures = append(figures, f)
+		figures = append(figures, newFigure(work+"p50", "ms", p50[0]).beside(straight.system.name, p50[0], p50[1]), f)
 	}
 	return figures, nil
 }

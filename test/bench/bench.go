@@ -21,6 +21,7 @@ var parts = []part{
 	{"bursts", bursts},
 	{"uplink", uplink},
 	{"audience", audience},
+	{"phone", phone},
 	{"windows", windows},
 	{"latency", latency},
 	{"memory", memory},

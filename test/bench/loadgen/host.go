@@ -187,6 +187,13 @@ func (h *Host) hear(c *hostConn, message []byte) error {
 		h.join(c, p.InitialSubscriptions)
 		return c.result(r.ID, `{"protocolVersion":"0.9.0","serverSeq":0,"snapshots":[],"serverInfo":{"name":"loadgen","version":"1"}}`)
 	case "subscribe":
+		if strings.HasPrefix(p.Channel, sessionScheme) {
+			state, err := snapshot(p.Channel)
+			if err != nil {
+				return err
+			}
+			return c.result(r.ID, `{"snapshot":`+string(state)+"}")
+		}
 		h.join(c, []string{p.Channel})
 		return c.result(r.ID, "{}")
 	case "reconnect":

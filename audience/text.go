@@ -1,0 +1,130 @@
+package audience
+
+import (
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+const (
+	// longest is how long a piece of a message is: other frames come between two of them.
+	longest = 128 << 10
+
+	// Compression saves little of less.
+	packLeast   = 256     // of a notification, bytes
+	packAnswers = 1 << 10 // of an answer, which has a piece of each viewer's own
+)
+
+// A text is a message, or a part of one, that several viewers are told. It is encoded
+// once for all of them, and compressed once for those who want that: without what was sent before,
+// each piece by itself, so that pieces of several texts make a message.
+type text struct {
+	raw         []byte
+	first, last bool // of its message
+	plain       []routing.Frame
+	packed      []routing.Frame
+}
+
+// frames returns the text as output. It is made at the first call for each kind.
+func (t *text) frames(cfg *Config, packed bool) []routing.Frame {
+	made, encode := &t.plain, cfg.Encode
+	if packed {
+		made, encode = &t.packed, cfg.Deflate
+	}
+	if *made != nil {
+		return *made
+	}
+	for rest, first := t.raw, t.first; *made == nil || len(rest) > 0; first = false {
+		piece := rest[:min(len(rest), longest)]
+		rest = rest[len(piece):]
+		last := t.last && len(rest) == 0
+		data := encode(piece, first, last, false)
+		f := routing.Frame{Data: data, Shared: &routing.Shared{Size: len(data)}}
+		if last {
+			f.Messages = 1
+		}
+		*made = append(*made, f)
+	}
+	return *made
+}
+
+// packs reports whether a text is compressed for a viewer.
+func (v *Viewer) packs(bytes, least int) bool {
+	return v.deflates && bytes >= least && v.hall.cfg.Deflate != nil
+}
+
+// An answer is what the host says to a question.
+type answer struct {
+	env      ahp.Envelope
+	rest     text   // all of it behind the id
+	snapshot text   // its raw is nil if there is none
+	seq      int64  // of the snapshot
+	size     int    // of the text that was asked for, by which it is compressed or not
+	err      []byte // raw; nil: it is a result
+}
+
+// readAnswer reads an answer. That takes time if it is long.
+func readAnswer(env ahp.Envelope) *answer {
+	ans := &answer{env: env, err: env.Error}
+	body, name := env.Result, `"result":`
+	if ans.err != nil {
+		body, name = ans.err, `"error":`
+	}
+	rest := make([]byte, 0, len(name)+len(body)+1)
+	rest = append(append(append(rest, name...), body...), '}')
+	if env.Channel != nil {
+		rest = ahp.AppendChannel(rest, env.Channel)
+	}
+	ans.rest, ans.size = text{raw: rest, last: true}, len(rest)
+	if m, ok := ahp.MemberOf(env.Result, "snapshot"); ok && ahp.IsObject(m.Raw) {
+		ans.snapshot = text{raw: m.Raw}
+		from, _ := ahp.MemberOf(m.Raw, "fromSeq")
+		ans.seq = seqOf(from.Raw)
+	}
+	return ans
+}
+
+// to sends an answer to one of those who have asked: the beginning with its id, and
+// the rest, which is the same for all.
+func (ans *answer) to(v *Viewer, id []byte, push func(routing.Frame)) {
+	head := append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), ',')
+	cfg, packed := &v.hall.cfg, v.packs(ans.size, packAnswers)
+	encode := cfg.Encode
+	if packed {
+		encode = cfg.Deflate
+	}
+	push(routing.Frame{Data: encode(head, true, false, false)})
+	for _, f := range ans.rest.frames(cfg, packed) {
+		push(f)
+	}
+}
+
+// prepare encodes what is needed of an answer for those who wait for it, without the
+// hall's mutex: a long one takes time.
+func (a *audience) prepare(s *said) {
+	s.answer = readAnswer(s.env)
+	id, err := idOf(s.env.ID)
+	if err != nil {
+		return
+	}
+	var plain, packed, shown, shownPacked bool
+	a.hall.mu.Lock()
+	if q := a.underWay[id]; q != nil {
+		for _, w := range q.flying {
+			greets := w.greet != nil
+			packs := w.viewer.packs(s.answer.size, packAnswers)
+			plain, packed = plain || !greets && !packs, packed || !greets && packs
+			shown, shownPacked = shown || greets && !w.viewer.deflates, shownPacked || greets && w.viewer.deflates
+		}
+	}
+	a.hall.mu.Unlock()
+	cfg := &a.hall.cfg
+	for _, need := range []struct {
+		is     bool
+		t      *text
+		packed bool
+	}{{plain, &s.answer.rest, false}, {packed, &s.answer.rest, true}, {shown, &s.answer.snapshot, false}, {shownPacked && cfg.Deflate != nil, &s.answer.snapshot, true}} {
+		if need.is && need.t.raw != nil {
+			need.t.frames(cfg, need.packed)
+		}
+	}
+}

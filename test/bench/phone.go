@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/test/bench/loadgen"
+)
+
+// A phone at the edge of its cell, and a session such that it takes its time.
+const (
+	phoneSpeed   = 400_000 / 8 // bytes a second
+	phoneSession = 1 << 20     // bytes; of one with 20 MB, all takes twenty times as long
+)
+
+// phone is how long a session takes to open on a slow line.
+func phone(l *lab) ([]Figure, error) {
+	s, relay, err := l.oneHost(siteConfig{relayFlags: []string{"--compress-clients", "all"}})
+	if err != nil {
+		return nil, err
+	}
+	line, err := l.slowLine(s.at(relayPort))
+	if err != nil {
+		return nil, err
+	}
+	url := "ws://" + line + "/ahp/" + hostName(0)
+	size := phoneSession
+	if l.o.Tiny {
+		size = 16 << 10
+	}
+	took, cpu := make([]series, 2), make([]series, 2)
+	for range min(l.o.Rounds, 2) {
+		for i, mode := range []websocket.CompressionMode{websocket.CompressionNoContextTakeover, websocket.CompressionDisabled} {
+			before, err := loadgen.CPU(s.relay.Pid())
+			if err != nil {
+				return nil, err
+			}
+			d, err := openSession(l.ctx, url, relay.tokens[0], size, mode)
+			if err != nil {
+				return nil, err
+			}
+			after, err := loadgen.CPU(s.relay.Pid())
+			if err != nil {
+				return nil, err
+			}
+			took[i], cpu[i] = append(took[i], d.Seconds()), append(cpu[i], ms(after-before))
+		}
+	}
+	work := fmt.Sprintf("a session of %d KiB at 400 kbit/s, ", size>>10)
+	opens := newFigure(work+"opens in", "s", took[0]).beside("as it is", took[0], took[1])
+	if !l.o.Tiny {
+		opens = opens.want(ratioAtMost(0.25)).means("On a bad line a session is there four times sooner.")
+	}
+	return []Figure{opens, newFigure(work+"costs the relay", "ms of processor", cpu[0]).beside("as it is", cpu[0], cpu[1])}, nil
+}
+
+// openSession returns how long it takes from initialize to the snapshot.
+func openSession(ctx context.Context, url, token string, size int, mode websocket.CompressionMode) (time.Duration, error) {
+	ws, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: mode})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = ws.CloseNow() }()
+	ws.SetReadLimit(-1)
+	began := time.Now()
+	for _, request := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"phone","protocolVersions":["0.9.0"]}}`,
+		fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"subscribe","params":{"channel":%q}}`, loadgen.SessionChannel(size)),
+	} {
+		if err := ws.Write(ctx, websocket.MessageText, []byte(request)); err != nil {
+			return 0, err
+		}
+		_, answer, err := ws.Read(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if len(answer) >= size {
+			return time.Since(began), nil
+		}
+	}
+	return 0, fmt.Errorf("the session was not answered with %d bytes", size)
+}
+
+// slowLine listens in front of an address, and passes on what comes from there at the speed of a phone.
+func (l *lab) slowLine(target string) (address string, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(l.ctx)
+	l.ends = append(l.ends, func() {
+		cancel()
+		_ = listener.Close()
+		all.Wait()
+	})
+	all.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			context.AfterFunc(ctx, func() { _, _ = near.Close(), far.Close() })
+			all.Go(func() { slowly(near, far, phoneSpeed) })
+			all.Go(func() { slowly(far, near, phoneSpeed) })
+		}
+	})
+	return listener.Addr().String(), nil
+}
+
+// slowly passes on so many bytes a second, until either side ends, and ends both.
+func slowly(to, from net.Conn, speed int) {
+	defer func() { _, _ = to.Close(), from.Close() }()
+	piece := make([]byte, speed/50)
+	next := time.Now()
+	for {
+		n, err := from.Read(piece)
+		if _, failed := to.Write(piece[:n]); err != nil || failed != nil {
+			return
+		}
+		if now := time.Now(); next.Before(now) {
+			next = now
+		}
+		next = next.Add(time.Duration(n) * time.Second / time.Duration(speed))
+		time.Sleep(time.Until(next))
+	}
+}
