@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,13 +112,29 @@ func CheckCanvasDomain(ctx context.Context, text string) error {
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return fmt.Errorf("canvas domain: %s: %w; want DNS for *.%s that leads to the relay, and a certificate for it", address, err, origin.domain)
+		return fmt.Errorf("canvas domain: %s: %w; %s", address, err, origin.missing(err))
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusForbidden || response.Header.Get("Content-Security-Policy") != refusedPolicy {
 		return fmt.Errorf("canvas domain: what answers at %s is no relay with that domain (HTTP %d); want --canvas-domain of relay serve, and a proxy that passes Host on", address, response.StatusCode)
 	}
 	return nil
+}
+
+// missing says what to do about names that browsers cannot reach.
+func (o canvasOrigin) missing(err error) string {
+	var unknown *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var alert tls.AlertError
+	switch {
+	case errors.As(err, &unknown):
+		return fmt.Sprintf("want a record in DNS for *.%s that leads where the relay's own name does", o.domain)
+	case errors.As(err, &certificate):
+		return fmt.Sprintf("want a certificate for *.%s: --acme-dns of relay serve gets one, --tls-cert takes one, or a proxy in front has it", o.domain)
+	case errors.As(err, &alert):
+		return fmt.Sprintf("there is no certificate for *.%s yet: see the relay's log", o.domain)
+	}
+	return fmt.Sprintf("want what listens there to be the relay, or a proxy in front of it that has *.%s, too", o.domain)
 }
 
 // of returns the origin with a name: "*" for a pattern of all.

@@ -105,6 +105,7 @@ type Relay struct {
 	teller   *notify.Teller
 	records  *records.Store
 	certs    certificates // nil: no TLS
+	endCerts func()       // ends getting them
 	public   *listener
 	admin    *listener // nil: none
 	rolling  *keyRoll  // nil: not started yet
@@ -238,16 +239,15 @@ func (r *Relay) useTLS(cfg *RelayConfig) error {
 	if !cfg.TLS.on() {
 		return nil
 	}
-	get, err := cfg.TLS.certificates(cfg.DataDir, r.log)
-	if err != nil {
-		return err
-	}
-	r.certs = get
 	canvases, err := cfg.Gateway.canvasOrigin()
 	if err != nil {
 		return err
 	}
-	r.public.secure(withHTTP2(get.tlsConfig(len(cfg.TLS.ACMEDomains) > 0), canvases))
+	r.certs, r.endCerts, err = cfg.TLS.certificates(cfg.DataDir, canvases, r.log)
+	if err != nil {
+		return err
+	}
+	r.public.secure(withHTTP2(r.certs.tlsConfig(len(cfg.TLS.ACMEDomains) > 0 && cfg.TLS.ACMEDNS == nil), canvases))
 	return nil
 }
 
@@ -511,6 +511,9 @@ func (r *Relay) Close() {
 	}
 	if r.admin != nil {
 		r.admin.stop()
+	}
+	if r.endCerts != nil {
+		r.endCerts()
 	}
 	r.stopNotify()
 	if r.deaf != nil {

@@ -19,16 +19,18 @@ import (
 
 	"golang.org/x/crypto/acme"
 	"golang.org/x/crypto/acme/autocert"
+
+	"ahprelay/acmedns"
 )
 
-// A TLSConfig says where the certificate of the public listener comes from:
+// A TLSConfig says where the certificates of the public listener come from:
 // from files, or from a certificate authority that speaks ACME (RFC 8555). Its
 // zero value means no TLS.
 //
 // Files are read again when they have changed. ACME shows the authority that
 // the relay answers for a name by TLS-ALPN-01 (RFC 8737), on port 443 of the
-// public listener. It cannot get wildcard certificates that way: a canvas
-// domain wants files.
+// public listener, or by records in DNS: package acmedns. Only in that way it gets the
+// wildcard certificate of a canvas domain, beside files for the relay's own names too.
 type TLSConfig struct {
 	CertFile string // PEM, with the chain
 	KeyFile  string // PEM
@@ -36,9 +38,14 @@ type TLSConfig struct {
 	ACMEDomains   []string // the names of the relay; asking for certificates accepts the authority's terms
 	ACMEEmail     string   // told the authority, for its notices; may be empty
 	ACMEDirectory string   // URL; default: Let's Encrypt
+
+	ACMEDNS         *acmedns.Provider // where records in DNS are set; nil: TLS-ALPN-01
+	ACMEDNSResolver string            // host:port of the DNS server that is asked for them; default: the machine's
 }
 
-func (c *TLSConfig) on() bool { return c.CertFile != "" || c.KeyFile != "" || len(c.ACMEDomains) > 0 }
+func (c *TLSConfig) on() bool {
+	return c.CertFile != "" || c.KeyFile != "" || len(c.ACMEDomains) > 0 || c.ACMEDNS != nil
+}
 
 func (c *TLSConfig) check(canvasDomain string) error {
 	switch {
@@ -46,8 +53,12 @@ func (c *TLSConfig) check(canvasDomain string) error {
 		return errors.New("--tls-cert and --tls-key: want both or none")
 	case c.CertFile != "" && len(c.ACMEDomains) > 0:
 		return errors.New("--tls-cert and --acme-domain: the certificate comes from files or from ACME; choose one")
-	case len(c.ACMEDomains) > 0 && canvasDomain != "":
-		return errors.New("--canvas-domain wants a wildcard certificate, which --acme-domain cannot get; use --tls-cert, or a proxy in front")
+	case len(c.ACMEDomains) > 0 && c.ACMEDNS == nil && canvasDomain != "":
+		return errors.New("--canvas-domain wants a wildcard certificate, which --acme-domain gets with --acme-dns only; or use --tls-cert, or a proxy in front")
+	case c.ACMEDNS != nil && len(c.ACMEDomains) == 0 && (canvasDomain == "" || strings.HasPrefix(canvasDomain, "http:")):
+		return errors.New("--acme-dns is for the names of --canvas-domain and --acme-domain; give one")
+	case c.ACMEDNS != nil && len(c.ACMEDomains) == 0 && c.CertFile == "":
+		return errors.New("--acme-dns gets a certificate for --canvas-domain; for the relay's own name give --acme-domain or --tls-cert, too")
 	}
 	for _, domain := range c.ACMEDomains {
 		if _, err := netip.ParseAddr(domain); err == nil || strings.ContainsAny(domain, "*/:") || !strings.Contains(domain, ".") {
@@ -61,12 +72,52 @@ func (c *TLSConfig) check(canvasDomain string) error {
 type certificates func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // certificates reads the files, so that what is wrong with them is said at the
-// start. The cache of ACME is in the data directory.
-func (c *TLSConfig) certificates(dataDir string, log *slog.Logger) (certificates, error) {
-	if c.CertFile != "" {
+// start. The cache of ACME is in the data directory. End is to be called at the end.
+func (c *TLSConfig) certificates(dataDir string, canvases canvasOrigin, log *slog.Logger) (get certificates, end func(), err error) {
+	end = func() {}
+	switch {
+	case c.CertFile != "":
 		files := &certFiles{cert: c.CertFile, key: c.KeyFile, log: log}
-		return files.get, files.load()
+		if err := files.load(); err != nil {
+			return nil, nil, err
+		}
+		get = files.get
+	case c.ACMEDNS == nil:
+		return c.byALPN(dataDir, log), end, nil
 	}
+	if c.ACMEDNS == nil {
+		return get, end, nil
+	}
+	names := slices.Clone(c.ACMEDomains)
+	if canvases.scheme == "https" {
+		names = append(names, "*."+canvases.domain)
+	}
+	byDNS, err := acmedns.Start(acmedns.Config{
+		Names: names, Provider: *c.ACMEDNS, Dir: filepath.Join(dataDir, "acme-dns"), Email: c.ACMEEmail, Directory: c.ACMEDirectory, Resolver: c.ACMEDNSResolver, Log: log,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	own := get
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if _, below := canvases.nameIn(hello.ServerName); !below && own != nil {
+			return own(hello)
+		} else if hello.ServerName == "" {
+			hello = withName(hello, names[0])
+		}
+		return byDNS.Get(hello)
+	}, byDNS.Close, nil
+}
+
+// withName is a hello of clients that connect by address.
+func withName(hello *tls.ClientHelloInfo, name string) *tls.ClientHelloInfo {
+	named := *hello
+	named.ServerName = name
+	return &named
+}
+
+// byALPN gets certificates for the relay's own names.
+func (c *TLSConfig) byALPN(dataDir string, log *slog.Logger) certificates {
 	manager := &autocert.Manager{
 		Prompt: autocert.AcceptTOS, Email: c.ACMEEmail,
 		Cache:      autocert.DirCache(filepath.Join(dataDir, "acme")),
@@ -75,17 +126,15 @@ func (c *TLSConfig) certificates(dataDir string, log *slog.Logger) (certificates
 	}
 	name := c.ACMEDomains[0]
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		if hello.ServerName == "" { // clients that connect by address
-			named := *hello
-			named.ServerName = name
-			hello = &named
+		if hello.ServerName == "" {
+			hello = withName(hello, name)
 		}
 		cert, err := manager.GetCertificate(hello)
 		if err != nil {
 			log.Warn("no certificate", "name", hello.ServerName, "error", err)
 		}
 		return cert, err
-	}, nil
+	}
 }
 
 // tlsConfig is the configuration of the public listener. WebSockets are asked

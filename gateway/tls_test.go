@@ -27,6 +27,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"ahprelay/acmedns"
 	"ahprelay/auth"
 )
 
@@ -158,6 +159,14 @@ func TestBadTLS(t *testing.T) {
 		"canvases by ACME": {func(c *RelayConfig) {
 			c.TLS.ACMEDomains, c.Gateway.CanvasDomain = []string{"relay.example.com"}, "canvas.example.com"
 		}, "wildcard"},
+		"DNS for nothing": {func(c *RelayConfig) { c.TLS = good; c.TLS.ACMEDNS = new(acmedns.Provider) }, "--canvas-domain"},
+		"DNS for plain canvases": {func(c *RelayConfig) {
+			c.TLS, c.Gateway.CanvasDomain = good, "http://canvas.example.com"
+			c.TLS.ACMEDNS = new(acmedns.Provider)
+		}, "--canvas-domain"},
+		"DNS for canvases alone": {func(c *RelayConfig) {
+			c.TLS.ACMEDNS, c.Gateway.CanvasDomain = new(acmedns.Provider), "canvas.example.com"
+		}, "--tls-cert"},
 		"plain":                {func(c *RelayConfig) { c.Listen = "0.0.0.0:0" }, "--listen 0.0.0.0:0"},
 		"plain on all":         {func(c *RelayConfig) { c.Listen = ":0" }, "--listen :0"},
 		"plain on all of IPv6": {func(c *RelayConfig) { c.Listen = "[::]:0" }, "--listen-plain"},

@@ -544,9 +544,14 @@ func TestCanvasDomain(t *testing.T) {
 		t.Error(err)
 	}
 	_, other, _ := net.SplitHostPort(newApp(t).Listener.Addr().String())
-	for _, domain := range []string{"http://localhost:" + other, "http://localhost:1", "http://127.0.0.1:" + port} {
-		if err := gateway.CheckCanvasDomain(t.Context(), domain); err == nil {
-			t.Errorf("%s is said to be good", domain)
+	unknown := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(unknown.Close)
+	for domain, want := range map[string]string{
+		"http://localhost:" + other: "is no relay with that domain", "http://localhost:1": "want what listens there", "http://127.0.0.1:" + port: "want a name",
+		"https://localhost:" + mustURL(t, unknown.URL).Port(): "want a certificate for *.localhost", "https://canvas.invalid": "want a record in DNS for *.canvas.invalid",
+	} {
+		if err := gateway.CheckCanvasDomain(t.Context(), domain); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", domain, err, want)
 		}
 	}
 }

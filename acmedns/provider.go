@@ -1,0 +1,160 @@
+package acmedns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/libdns/libdns"
+	"github.com/miekg/dns"
+)
+
+// A Provider sets records in DNS.
+type Provider struct {
+	records certmagic.DNSProvider
+}
+
+// ParseProvider reads what says where records are set: "exec:/path/to/program", or
+// "rfc2136:ns.example.com" with a file that has the key, as BIND's tsig-keygen writes
+// it.
+func ParseProvider(text, keyFile string) (Provider, error) {
+	kind, rest, _ := strings.Cut(text, ":")
+	switch {
+	case kind == "exec" && keyFile != "":
+		return Provider{}, errors.New("a program gets no key file")
+	case kind == "exec" && filepath.IsAbs(rest):
+		return Provider{program(rest)}, nil
+	case kind == "rfc2136" && rest != "":
+		return newUpdates(rest, keyFile)
+	}
+	return Provider{}, fmt.Errorf("%q: want exec:/path/to/program, or rfc2136:ns.example.com", text)
+}
+
+// absolute returns the name of a record.
+func absolute(zone string, r libdns.RR) string { return dns.Fqdn(libdns.AbsoluteName(r.Name, zone)) }
+
+// each calls do with each record, and returns those for which it went well.
+func each(records []libdns.Record, do func(libdns.RR) error) (done []libdns.Record, err error) {
+	for _, record := range records {
+		if err := do(record.RR()); err != nil {
+			return done, err
+		}
+		done = append(done, record)
+	}
+	return done, nil
+}
+
+// A program sets records.
+type program string
+
+// programTime is how long it may take.
+const programTime = 5 * time.Minute
+
+// AppendRecords implements [libdns.RecordAppender].
+func (p program) AppendRecords(ctx context.Context, zone string, records []libdns.Record) ([]libdns.Record, error) {
+	return each(records, func(r libdns.RR) error { return p.run(ctx, "present", absolute(zone, r), r.Data) })
+}
+
+// DeleteRecords implements [libdns.RecordDeleter].
+func (p program) DeleteRecords(ctx context.Context, zone string, records []libdns.Record) ([]libdns.Record, error) {
+	return each(records, func(r libdns.RR) error { return p.run(ctx, "cleanup", absolute(zone, r), r.Data) })
+}
+
+func (p program) run(ctx context.Context, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, programTime)
+	defer cancel()
+	command := exec.CommandContext(ctx, string(p), args...)
+	command.WaitDelay = time.Second
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", p, args[0], err, lastLine(string(out)))
+	}
+	return nil
+}
+
+// lastLine returns the last line of what a program has said.
+func lastLine(text string) string {
+	const most = 300
+	text = strings.TrimSpace(text)
+	text = text[strings.LastIndexByte(text, '\n')+1:]
+	return text[:min(len(text), most)]
+}
+
+// updates are sent to a DNS server.
+type updates struct {
+	server         string
+	key, algorithm string // names
+	secret         string // base64
+}
+
+// keyForm is that of a TSIG key in BIND's configuration.
+var keyForm = regexp.MustCompile(`(?s)key\s+"?([^"\s{]+)"?\s*\{(.*?)\}`)
+
+var (
+	algorithmForm = regexp.MustCompile(`algorithm\s+"?([A-Za-z0-9.-]+)"?\s*;`)
+	secretForm    = regexp.MustCompile(`secret\s+"?([A-Za-z0-9+/=]+)"?\s*;`)
+)
+
+// algorithms are the ones that are known.
+var algorithms = map[string]string{
+	"hmac-sha1": dns.HmacSHA1, "hmac-sha224": dns.HmacSHA224, "hmac-sha256": dns.HmacSHA256, "hmac-sha384": dns.HmacSHA384, "hmac-sha512": dns.HmacSHA512,
+}
+
+func newUpdates(server, keyFile string) (Provider, error) {
+	if keyFile == "" {
+		return Provider{}, errors.New("rfc2136 wants a key file, as tsig-keygen writes it: a server that takes updates from anybody is everybody's")
+	}
+	text, err := os.ReadFile(keyFile)
+	if err != nil {
+		return Provider{}, err
+	}
+	key := keyForm.FindSubmatch(text)
+	if key == nil {
+		return Provider{}, fmt.Errorf("%s: no key in it; want what tsig-keygen writes", keyFile)
+	}
+	algorithm, secret := algorithmForm.FindSubmatch(key[2]), secretForm.FindSubmatch(key[2])
+	if algorithm == nil || secret == nil || algorithms[strings.ToLower(string(algorithm[1]))] == "" {
+		return Provider{}, fmt.Errorf("%s: no algorithm that is known, or no secret, in the key", keyFile)
+	}
+	if _, _, err := net.SplitHostPort(server); err != nil {
+		server = net.JoinHostPort(server, "53")
+	}
+	u := &updates{server: server, key: dns.Fqdn(string(key[1])), algorithm: algorithms[strings.ToLower(string(algorithm[1]))], secret: string(secret[1])}
+	return Provider{u}, nil
+}
+
+// AppendRecords implements [libdns.RecordAppender].
+func (u *updates) AppendRecords(ctx context.Context, zone string, records []libdns.Record) ([]libdns.Record, error) {
+	return each(records, func(r libdns.RR) error { return u.update(ctx, zone, r, (*dns.Msg).Insert) })
+}
+
+// DeleteRecords implements [libdns.RecordDeleter].
+func (u *updates) DeleteRecords(ctx context.Context, zone string, records []libdns.Record) ([]libdns.Record, error) {
+	return each(records, func(r libdns.RR) error { return u.update(ctx, zone, r, (*dns.Msg).Remove) })
+}
+
+// updateTime is how long a server may take.
+const updateTime = 30 * time.Second
+
+func (u *updates) update(ctx context.Context, zone string, r libdns.RR, change func(*dns.Msg, []dns.RR)) error {
+	header := dns.RR_Header{Name: absolute(zone, r), Rrtype: dns.TypeTXT, Class: dns.ClassINET, Ttl: uint32(r.TTL.Seconds())}
+	m := new(dns.Msg).SetUpdate(dns.Fqdn(zone))
+	change(m, []dns.RR{&dns.TXT{Hdr: header, Txt: []string{r.Data}}})
+	m.SetTsig(u.key, u.algorithm, 300, time.Now().Unix())
+	client := &dns.Client{Net: "tcp", Timeout: updateTime, TsigSecret: map[string]string{u.key: u.secret}}
+	answer, _, err := client.ExchangeContext(ctx, m, u.server)
+	if err != nil {
+		return fmt.Errorf("DNS server %s: %w", u.server, err)
+	}
+	if answer.Rcode != dns.RcodeSuccess {
+		return fmt.Errorf("DNS server %s does not take the update of %s: %s", u.server, header.Name, dns.RcodeToString[answer.Rcode])
+	}
+	return nil
+}
