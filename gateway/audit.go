@@ -45,6 +45,7 @@ import (
 //	device        a device was approved
 //	deny          a request to be let in was refused
 //	token         a device made a token for another client
+//	expire        a link, or an invitation that nobody has used, was over
 //
 // Lines go to the log, and as JSON to Config.AuditFile.
 type auditLine struct {
@@ -108,6 +109,8 @@ type audit struct {
 	log   *slog.Logger
 	file  *slog.Logger // nil: none
 	alike *alike.Table
+
+	latest latest
 }
 
 // alikeKey is what lines have in common that are alike.
@@ -136,6 +139,7 @@ func (a *audit) often(why string, atOnce int, line auditLine) {
 }
 
 func (a *audit) write(line auditLine) {
+	a.latest.add(line)
 	attrs := line.attrs()
 	a.log.LogAttrs(context.Background(), slog.LevelInfo, auditMessage, attrs...)
 	if a.file != nil {
@@ -169,7 +173,7 @@ func OpenAuditFile(path string) (*AuditFile, error) {
 
 // newAudit returns an audit that writes to a log, and to a file if not nil.
 func newAudit(log *slog.Logger, file io.Writer) *audit {
-	a := &audit{log: log, alike: alike.New(auditEvery)}
+	a := &audit{log: log, alike: alike.New(auditEvery), latest: latest{since: time.Now().UTC()}}
 	if file != nil {
 		failing := &auditWriter{to: file, log: log}
 		a.file = slog.New(slog.NewJSONHandler(failing, nil))

@@ -111,6 +111,7 @@ func (s *Server) peopleRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/tokens", s.person(s.serveMakeToken))
 	mux.HandleFunc("POST /operator/invites", s.operator(s.serveOperatorInvite))
 	s.signInRoutes(mux)
+	s.teamRoutes(mux)
 	s.shareRoutes(mux)
 	pages := pagesHandler()
 	mux.Handle("GET /setup", pages)

@@ -23,13 +23,13 @@ func (s *Server) serveMe(w http.ResponseWriter, _ *http.Request, who people.Pers
 		}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{
-		"tenant": who.Tenant, "subject": who.Subject, "level": who.Access.Level(), "device": device, "hosts": hosts,
+		"tenant": who.Tenant, "subject": who.Subject, "level": who.Access.Level(), "device": device, "hosts": hosts, "owner": who.OwnsAll(),
 	})
 }
 
 func (s *Server) serveDevices(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
 	subject := who.Subject
-	if who.Owns() {
+	if who.OwnsAll() {
 		subject = ""
 	}
 	list, err := s.cfg.People.Devices(who.Tenant, subject)
@@ -53,7 +53,7 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 // serveRemoveDevice ends a device, here and at all relays.
 func (s *Server) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
 	device, _, err := s.cfg.People.Device(r.PathValue("id"))
-	if err != nil || device.Tenant != who.Tenant || device.Subject != who.Subject && !who.Owns() {
+	if err != nil || device.Tenant != who.Tenant || device.Subject != who.Subject && !who.OwnsAll() {
 		writeError(w, http.StatusNotFound, people.ErrNone)
 		return
 	}

@@ -354,8 +354,12 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 
 // startPeople starts what relays know of people together.
 func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig) (err error) {
+	sealer, err := r.keys.Sealer("people")
+	if err != nil {
+		return err
+	}
 	r.people, err = registry.StartRecords(ctx, registry.RecordsConfig{
-		Conn: r.conn, File: filepath.Join(cfg.DataDir, peopleName), Log: r.log, Cluster: cfg.ClusterListen != "", Tends: r.registry.Tends,
+		Conn: r.conn, Sealer: sealer, File: filepath.Join(cfg.DataDir, peopleName), Log: r.log, Cluster: cfg.ClusterListen != "", Tends: r.registry.Tends,
 	})
 	if err != nil {
 		return err

@@ -159,7 +159,7 @@ var errLinkOver = errors.New("this link was taken back, or its time is over; ask
 // sharesOf returns the shares that somebody may see to.
 func (s *Server) sharesOf(who people.Person) ([]people.Share, error) {
 	by := who.Subject
-	if who.Owns() {
+	if who.OwnsAll() {
 		by = ""
 	}
 	return s.cfg.People.Shares(who.Tenant, by)

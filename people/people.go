@@ -84,6 +84,11 @@ func (p *Person) May(c auth.Client) {
 // Owns reports whether the person sees to who may use the tenant's hosts.
 func (p *Person) Owns() bool { return p.Access.Includes(auth.AccessAdmin) }
 
+// OwnsAll reports whether the person owns all hosts of the tenant, and so sees to everybody.
+func (p *Person) OwnsAll() bool {
+	return p.Owns() && slices.Contains(p.Hosts, auth.AllHosts) && len(p.Channels) == 0 && len(p.Methods) == 0
+}
+
 func (p *Person) check() error {
 	if err := errors.Join(ahp.CheckName("tenant", p.Tenant), auth.CheckSubject(p.Subject)); err != nil {
 		return err
@@ -422,6 +427,20 @@ func (d *Desk) Devices(tenant, subject string) (list []Device, err error) {
 func (d *Desk) Remove(id string) error {
 	return update(d.store, devicePrefix+id, func(old *Device) (*Device, error) {
 		if old == nil {
+			return nil, ErrNone
+		}
+		return nil, nil
+	})
+}
+
+// Forget forgets a person with their devices. Their tokens the caller revokes.
+func (d *Desk) Forget(tenant, subject string) error {
+	devices, err := forget(d.store, devicePrefix, func(one *Device) bool { return one.Tenant == tenant && one.Subject == subject })
+	if err != nil {
+		return err
+	}
+	return d.store.Update(personKey(tenant, subject), func(old []byte) ([]byte, error) {
+		if old == nil && len(devices) == 0 {
 			return nil, ErrNone
 		}
 		return nil, nil

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/people"
 
@@ -30,9 +31,10 @@ const recordsDeaf = 10 * time.Second
 
 // RecordsConfig says how to keep [Records].
 type RecordsConfig struct {
-	Conn *broker.Conn // required; a relay's, in the account of relays
-	File string       // keeps what is known, for while the store is away and for another one; default: nothing is kept
-	Log  *slog.Logger // default: none
+	Conn   *broker.Conn // required; a relay's, in the account of relays
+	Sealer *auth.Sealer // required
+	File   string       // keeps what is known, for while the store is away and for another one; default: nothing is kept
+	Log    *slog.Logger // default: none
 
 	// Cluster: the store may have to wait for other relays.
 	Cluster bool
@@ -50,6 +52,9 @@ type RecordsConfig struct {
 // changes, and is done when the store has it; of two relays that change one record
 // the second is told, and tries again. While the store is away nothing can be changed,
 // which is [people.ErrAway].
+//
+// What the store has is sealed under its key: NATS servers may be somebody else's, who must not make
+// people of their own.
 //
 // The file is a copy. A bucket that this relay has not seen before is given what the file
 // has and it has not: so a relay that kept its records alone, or was alone, brings
@@ -196,15 +201,40 @@ func (r *Records) Get(key string) ([]byte, error) {
 
 // read returns what the store has.
 func (r *Records) read(ctx context.Context, key string) (value []byte, rev uint64, err error) {
-	var raw json.RawMessage
-	rev, err = r.store.read(ctx, key, &raw)
+	var sealed []byte
+	rev, err = r.store.read(ctx, key, &sealed)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", people.ErrAway, err)
 	}
-	if rev != 0 {
-		r.take(key, raw, rev, 0)
+	if rev == 0 {
+		return nil, 0, nil
 	}
-	return raw, rev, nil
+	if value, err = r.cfg.Sealer.Open(key, sealed); err != nil {
+		return nil, 0, fmt.Errorf("record %s: %w", key, err)
+	}
+	r.take(key, value, rev, 0)
+	return value, rev, nil
+}
+
+// write puts a value into the store in the place of the one of a revision.
+func (r *Records) write(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
+	return r.store.write(ctx, key, r.cfg.Sealer.Seal(key, value), rev)
+}
+
+// heardOf takes what the watch of an epoch brings.
+func (r *Records) heardOf(entry jetstream.KeyValueEntry, epoch uint64) {
+	var sealed, value []byte
+	if entry.Operation() == jetstream.KeyValuePut {
+		err := json.Unmarshal(entry.Value(), &sealed)
+		if err == nil {
+			value, err = r.cfg.Sealer.Open(entry.Key(), sealed)
+		}
+		if err != nil {
+			r.cfg.Log.Error("store of people", "key", entry.Key(), "error", err)
+			return
+		}
+	}
+	r.take(entry.Key(), value, entry.Revision(), epoch)
 }
 
 // Update implements [people.Store]. An error wraps [people.ErrAway] if it is not known whether
@@ -253,7 +283,7 @@ func (r *Records) updateOnce(ctx context.Context, key string, change func(old []
 		err = r.store.remove(ctx, key, rev)
 		rev++ // or more: what the store had is older
 	default:
-		rev, err = r.store.write(ctx, key, json.RawMessage(changed), rev)
+		rev, err = r.write(ctx, key, changed, rev)
 	}
 	if errors.Is(err, errConflict) {
 		return err
@@ -361,10 +391,8 @@ func (r *Records) followOnce(ctx context.Context, epoch uint64) error {
 			switch {
 			case !open:
 				return errors.New("the watch has ended")
-			case entry != nil && entry.Operation() == jetstream.KeyValuePut:
-				r.take(entry.Key(), entry.Value(), entry.Revision(), epoch)
 			case entry != nil:
-				r.take(entry.Key(), nil, entry.Revision(), epoch)
+				r.heardOf(entry, epoch)
 			case !synced:
 				if err := r.takenAll(ctx, epoch, id); err != nil {
 					return err
@@ -435,7 +463,7 @@ func (r *Records) bring(ctx context.Context, missing map[string]json.RawMessage)
 		if !recordKey.MatchString(key) {
 			continue
 		}
-		rev, err := r.store.write(ctx, key, missing[key], 0)
+		rev, err := r.write(ctx, key, missing[key], 0)
 		if err != nil && !errors.Is(err, errConflict) { // else somebody has brought it
 			return err
 		}

@@ -11,21 +11,30 @@ import (
 	"sync"
 	"testing"
 
-	"ahprelay/broker"
+	"ahprelay/auth"
 	"ahprelay/people"
 	"ahprelay/registry"
 	"ahprelay/test/natssite"
 )
 
 // records starts those of one relay; file may be "".
-func records(t *testing.T, conn *broker.Conn, file string) *registry.Records {
+func records(t *testing.T, s *natssite.Site, file string) *registry.Records {
 	t.Helper()
-	r, err := registry.StartRecords(t.Context(), registry.RecordsConfig{Conn: conn, File: file})
+	r, err := registry.StartRecords(t.Context(), registry.RecordsConfig{Conn: s.Relays(t), Sealer: sealer(t, s.Keys), File: file})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Close)
 	return r
+}
+
+func sealer(t *testing.T, keys *auth.Keys) *auth.Sealer {
+	t.Helper()
+	s, err := keys.Sealer("people")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // put makes a change that works.
@@ -60,7 +69,7 @@ func comes(t *testing.T, s people.Store, key, want string) {
 func TestRecordsAreShared(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
-	one, two := records(t, s.Relays(t), ""), records(t, s.Relays(t), "")
+	one, two := records(t, s, ""), records(t, s, "")
 	put(t, one, "device.a", "ada's")
 	if got, err := two.Get("device.a"); err != nil || string(got) != `"ada's"` {
 		t.Errorf("another relay has %s, %v", got, err)
@@ -96,6 +105,20 @@ func TestRecordsAreShared(t *testing.T) {
 	if got, err := one.Get("person.count"); err != nil || string(got) != fmt.Sprint(2*each) {
 		t.Errorf("after %d changes the count is %s, %v", 2*each, got, err)
 	}
+	// Who has the NATS servers, and not the relays' keys, makes nobody.
+	forged, err := registry.StartRecords(t.Context(), registry.RecordsConfig{Conn: s.Relays(t), Sealer: sealer(t, natssite.NewKeys(t))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(forged.Close)
+	put(t, forged, "person.mallory", "owner")
+	put(t, one, "device.b", "behind that")
+	comes(t, two, "device.b", "behind that")
+	comes(t, two, "person.mallory", "")
+	if got, err := one.Get("person.mallory"); got != nil || !errors.Is(err, auth.ErrSealed) {
+		t.Errorf("a forged record is %s, %v", got, err)
+	}
+
 	refused := errors.New("no")
 	if err := one.Update("device.a", func([]byte) ([]byte, error) { return nil, refused }); !errors.Is(err, refused) {
 		t.Errorf("a change that fails: %v", err)
@@ -120,28 +143,28 @@ func TestRecordsAreTakenOver(t *testing.T) {
 	if err := os.WriteFile(file, []byte(former), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	one := records(t, s.Relays(t), "")
+	one := records(t, s, "")
 	put(t, one, "device.a", "new")
-	two := records(t, s.Relays(t), file)
+	two := records(t, s, file)
 	comes(t, one, "person.default.ada", "ada")
 	comes(t, one, "device.b", "b")
 	comes(t, two, "device.a", "new")
 	two.Close()
 	put(t, one, "device.b", "")
-	two = records(t, s.Relays(t), file)
+	two = records(t, s, file)
 	comes(t, two, "device.b", "")
 	comes(t, two, "device.a", "new")
 	two.Close()
 
 	other := natssite.New(t)
-	three := records(t, other.Relays(t), file)
+	three := records(t, other, file)
 	comes(t, three, "device.a", "new")
-	comes(t, records(t, other.Relays(t), ""), "person.default.ada", "ada")
+	comes(t, records(t, other, ""), "person.default.ada", "ada")
 
 	if err := os.WriteFile(file, []byte(former[:20]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := registry.StartRecords(t.Context(), registry.RecordsConfig{Conn: s.Relays(t), File: file}); err == nil || !strings.Contains(err.Error(), file) {
+	if _, err := registry.StartRecords(t.Context(), registry.RecordsConfig{Conn: s.Relays(t), Sealer: sealer(t, s.Keys), File: file}); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a damaged file: %v", err)
 	}
 }
@@ -153,16 +176,20 @@ func TestRecordsWhileTheStoreIsAway(t *testing.T) {
 	s := natssite.New(t)
 	file := filepath.Join(t.TempDir(), "people.json")
 	conn := s.Relays(t)
-	r := records(t, conn, file)
+	r, err := registry.StartRecords(t.Context(), registry.RecordsConfig{Conn: conn, Sealer: sealer(t, s.Keys), File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
 	put(t, r, "device.a", "ada's")
 	s.Server.Close()
-	err := r.Update("device.a", func([]byte) ([]byte, error) { return nil, nil })
+	err = r.Update("device.a", func([]byte) ([]byte, error) { return nil, nil })
 	if !errors.Is(err, people.ErrAway) {
 		t.Errorf("a change: %v; want %v", err, people.ErrAway)
 	}
 	comes(t, r, "device.a", "ada's")
 	r.Close()
-	again, err := registry.StartRecords(t.Context(), registry.RecordsConfig{Conn: conn, File: file, Cluster: true})
+	again, err := registry.StartRecords(t.Context(), registry.RecordsConfig{Conn: conn, Sealer: sealer(t, s.Keys), File: file, Cluster: true})
 	if err != nil {
 		t.Fatal(err)
 	}

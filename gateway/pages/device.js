@@ -100,6 +100,40 @@ async function refresh() {
     remove.addEventListener('click', () => removeDevice(device, own));
     return make('li', [make('b', device.name || device.id), own ? ' (this one)' : '', make('div', `${device.subject}, last here ${time(device.seen)} from ${device.place}`, { class: 'dim' }), remove]);
   }));
+  at('team').hidden = !me.owner;
+  if (me.owner) await showTeam(me);
+}
+
+/** What only who owns all of it sees: people, and what was done. */
+async function showTeam(me) {
+  const { people } = await call('GET', 'api/people');
+  at('people').replaceChildren(...people.map((person) => {
+    const devices = `${person.devices} device${person.devices === 1 ? '' : 's'}`;
+    const about = [person.level, `hosts ${person.hosts.join(', ')}`, devices, person.lastSeen && `last here ${time(person.lastSeen)}`, person.issuer && `by ${person.issuer}`, person.trouble];
+    const inside = [make('b', person.name ? `${person.name} (${person.subject})` : person.subject), person.subject === me.subject ? ' (you)' : '', make('div', about.filter(Boolean).join(' · '), { class: 'dim' })];
+    if (person.subject !== me.subject) {
+      const remove = make('button', 'Remove', { type: 'button' });
+      remove.addEventListener('click', () => removePerson(person));
+      inside.push(remove);
+    }
+    return make('li', inside);
+  }));
+  const { since, lines } = await call('GET', 'api/audit');
+  at('audit-since').textContent = time(since);
+  at('audit').tBodies[0].replaceChildren(...lines.map((line) => {
+    const more = [line.reason, line.detail, line.count && `${line.count} times`, line.address && `from ${line.address}`].filter(Boolean).join('; ');
+    return make('tr', [time(line.at), line.event, line.subject ?? '', line.host ?? '', more].map((text) => make('td', text)));
+  }));
+}
+
+async function removePerson({ subject }) {
+  if (!confirm(`Remove ${subject}? All of their devices, tokens and links end at once.`)) return;
+  try {
+    await call('DELETE', `api/people/${encodeURIComponent(subject)}`);
+    await refresh();
+  } catch (e) {
+    say(e.message, true);
+  }
 }
 
 async function openHost(host) {
@@ -180,6 +214,12 @@ on('add', 'click', async () => {
   const { link, qr } = await call('POST', 'api/invites', {});
   at('link').replaceChildren(make('p', 'Scan this with the other device, or open the address there. It shows a code then: type that above.'), qrCode(qr), make('code', link));
   at('link').hidden = false;
+});
+on('invite', 'submit', async () => {
+  const hosts = at('invite-hosts').value.split(/[\s,]+/).filter(Boolean);
+  const { link, qr, expires } = await call('POST', 'api/invites', { subject: at('invite-name').value.trim(), level: at('invite-level').value, hosts });
+  at('invited').replaceChildren(make('p', `Send ${at('invite-name').value.trim()} this link. Whoever opens it first is in; it is good once, until ${time(expires)}.`), qrCode(qr), make('code', link));
+  at('invited').hidden = false;
 });
 on('ask', 'click', ask);
 

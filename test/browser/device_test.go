@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -29,6 +30,41 @@ func (s *site) invite() string {
 	return made.Link
 }
 
+// shares has the device share its session: who opens the link sees it, and is gone when it is taken back.
+func (s *site) shares(p *page) {
+	s.t.Helper()
+	eval[any](p, "[...document.querySelectorAll('.chat-head details button')].find((b) => b.textContent === 'Share').click(), 0")
+	p.await("#share-level")
+	if got := eval[int](p, "document.querySelectorAll('#share-level option').length"); got != 4 {
+		s.t.Errorf("who owns the host may give away %d levels; want 4", got)
+	}
+	p.shot("share-sheet")
+	p.click("#share button[type=submit]")
+	p.await("#share-made svg.qr")
+	p.shot("share-link-1440")
+	link := p.text("#share-made code")
+	if len(link) > len(s.url)+len("/s#")+26 {
+		s.t.Errorf("the link %s is too long to be scanned", link)
+	}
+	guest := newPage(s.t)
+	guest.do(phone(), chromedp.Navigate(link))
+	guest.wants("#status-text", "Live")
+	guest.wants("#turns", "Hello, world!")
+	if at := eval[string](guest, "location.href"); strings.Contains(at, "token") {
+		s.t.Errorf("the token stays in the address %s", at)
+	}
+	p.wants("#share-links", "1 of 64 there now")
+	p.do(phone())
+	p.shot("share-link-390")
+	p.click("#share-links .danger")
+	guest.wants("#gate", "revoked")
+	p.until("no link to be shown", patience, func() bool { return eval[bool](p, "!document.querySelector('#share-links')") })
+	guest.do(chromedp.Navigate(link))
+	guest.wants("#said", "taken back")
+	p.do(desktop())
+	eval[any](p, "document.querySelector('#share [aria-label=Close]').click(), 0")
+}
+
 // TestConsoleByDevice signs a device in: the console needs no token there, in any
 // tab, nor when it is opened anew.
 func TestConsoleByDevice(t *testing.T) {
@@ -50,6 +86,8 @@ func TestConsoleByDevice(t *testing.T) {
 	p.do(chromedp.Reload())
 	p.wants("#status-text", "Live")
 	p.wants("#turns", "Hello, world!")
+
+	s.shares(p)
 
 	// Signed out, it is asked for a token.
 	eval[any](p, `import("/pages/keys.js").then((k) => k.forget()).then(() => { window.forgotten = true; }); null`)

@@ -109,6 +109,23 @@ func TestFirstPhone(t *testing.T) {
 	}
 	secondDevice(t, p, s)
 	signsIn(t, s)
+	sees(t, p)
+}
+
+// sees has the owner look at people and the audit, and let somebody in and out.
+func sees(t *testing.T, p *page) {
+	t.Helper()
+	p.wants("#people", "Dr ann")
+	p.wants("#audit", "signed in at Example Inc")
+	p.do(chromedp.SendKeys(chromedp.CSS("#invite-name"), "bob"))
+	p.click("#invite button")
+	p.wants("#invited", "/setup#")
+	p.await("#invited svg.qr")
+	p.shot("people-team-390")
+	p.do(chromedp.EmulateViewport(1440, 900))
+	p.shot("people-team-1440")
+	eval[any](p, "globalThis.confirm = () => true, [...document.querySelectorAll('#people li')].find((li) => li.textContent.includes('ann')).querySelector('button').click(), 0")
+	p.until("one person", patience, func() bool { return eval[int](p, "document.querySelectorAll('#people li').length") == 1 })
 }
 
 // providerFile configures an identity provider that runs beside the relay.

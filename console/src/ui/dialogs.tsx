@@ -11,6 +11,7 @@ import { nextOne, toQuestion } from './keys';
 import { NewSession } from './newsession';
 import { groups } from './order';
 import { Previews } from './preview';
+import { Share } from './share';
 import { mayDo } from './shell';
 import { when } from '../words';
 
@@ -23,6 +24,7 @@ export function Dialogs({ now }: { now: number }) {
     case 'palette': return <Palette />;
     case 'told': return <Told />;
     case 'previews': return <Previews />;
+    case 'share': return <Share />;
     case 'help': return <Help now={now} />;
   }
   return null;
@@ -133,6 +135,7 @@ function commands(): Command[] {
   if (session && may) {
     all.push({ name: 'Stop the agent', hint: 'Ctrl .', run: () => app.stop() }, { name: 'Archive this session', run: () => app.archive(link!, session, true) });
   }
+  if (session && app.byDevice) all.push({ name: 'Share this session', run: () => app.open({ kind: 'share' }) });
   all.push({ name: 'Be told on this device', run: () => app.open({ kind: 'told' }) });
   all.push({ name: 'Check the connection', run: () => app.open({ kind: 'help' }) });
   for (const { rows } of groups()) {

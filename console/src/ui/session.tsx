@@ -66,6 +66,7 @@ function SessionMenu({ archived }: { archived: boolean }) {
       {may && <button type="button" onClick={() => app.open({ kind: 'rename', title: titleOf() })}>Rename</button>}
       {may && <button type="button" onClick={() => app.archive(link!, session, !archived)}>{archived ? 'Take out of the archive' : 'Archive'}</button>}
       {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>Ports of the host</button>}
+      {app.byDevice && <button type="button" onClick={() => app.open({ kind: 'share' })}>Share</button>}
       <button type="button" onClick={() => navigator.clipboard?.writeText(location.href).catch(() => {})}>Copy the address</button>
       {may && <button type="button" class="danger" onClick={() => app.remove(link!, session)}>Delete</button>}
     </Menu>

@@ -1,0 +1,112 @@
+// Links to a session for others, and who is there by them.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { app } from '../app';
+import * as device from '../device';
+import { array, text } from '../store';
+import type { Json } from '../reduce';
+import { Copy, Dialog } from './bits';
+import { when } from '../words';
+
+const lookEvery = 5_000; // ms between looks at who is there
+
+const levels: [string, string][] = [['look', 'look'], ['talk', 'talk to the agent'], ['approve', 'approve what the agent does'], ['operate', 'operate the host: terminals, files']];
+const times: [number, string][] = [[3600, 'an hour'], [8 * 3600, '8 hours'], [24 * 3600, 'a day'], [7 * 24 * 3600, 'a week']];
+
+/** What somebody of a level may give away: not more than they may themselves. */
+function given(own: string): [string, string][] {
+  const at = levels.findIndex(([level]) => level === own);
+  return at < 0 ? levels : levels.slice(0, at + 1);
+}
+
+async function ask(method: string, path: string, json?: Json): Promise<Json> {
+  const { status, body } = await device.call(method, path, json);
+  if (status !== 200) throw new Error(text(body?.error) || `HTTP ${status}`);
+  return body;
+}
+
+export function Share() {
+  const { host, session } = app;
+  const [made, setMade] = useState<Json>(null);
+  const [links, setLinks] = useState<Json[]>([]);
+  const [own, setOwn] = useState('');
+  const [said, setSaid] = useState('');
+  const [busy, setBusy] = useState(false);
+  const form = useRef<HTMLFormElement>(null);
+  const look = async () => {
+    const { shares } = await ask('GET', 'api/shares');
+    setLinks(array(shares).filter((s) => s.host === host && s.session === session));
+  };
+  const act = async (work: () => Promise<void>) => {
+    setBusy(true);
+    try {
+      await work();
+      await look();
+      setSaid('');
+    } catch (err) {
+      setSaid((err as Error).message);
+    }
+    setBusy(false);
+  };
+  useEffect(() => {
+    act(async () => setOwn(text((await ask('GET', 'api/me')).level)));
+    const timer = setInterval(() => look().catch(() => {}), lookEvery);
+    return () => clearInterval(timer);
+  }, [host, session]);
+  const submit = (e: Event) => {
+    e.preventDefault();
+    const values = new FormData(form.current!);
+    act(async () => setMade(await ask('POST', 'api/shares', {
+      host, session, level: values.get('level'), seconds: Number(values.get('seconds')), people: Number(values.get('people')), files: values.has('files'),
+    })));
+  };
+  const takeBack = (path: string) => act(async () => {
+    await ask('DELETE', path);
+    setMade(null);
+  });
+  return (
+    <Dialog title="Share this session" id="share" onClose={() => app.open(null)}>
+      {made ? (
+        <div class="fields" id="share-made">
+          <Code rows={array(made.qr)} />
+          <div class="row"><code class="grow share-link">{text(made.link)}</code><Copy text={() => text(made.link)} label="Copy the link" /></div>
+          <p class="dim">Good until {when(made.expires)}. Who has it sees this session, and nothing else of the host.</p>
+          <div class="row start"><button type="button" onClick={() => setMade(null)}>Another link</button></div>
+        </div>
+      ) : (
+        <form class="fields" ref={form} onSubmit={submit}>
+          <label for="share-level">Who has the link may</label>
+          <select id="share-level" name="level">{given(own).map(([level, name]) => <option key={level} value={level}>{name}</option>)}</select>
+          <label for="share-time">for</label>
+          <select id="share-time" name="seconds">{times.map(([seconds, name]) => <option key={seconds} value={seconds}>{name}</option>)}</select>
+          <label for="share-people">How many may be there at a time</label>
+          <input id="share-people" name="people" type="number" inputMode="numeric" min={1} max={10000} defaultValue="64" required />
+          <label class="check"><input type="checkbox" name="files" /> The files in its folders, too</label>
+          <p class="dim">What the host’s owner has set stays: no link allows more.</p>
+          <div class="row start"><button class="primary" type="submit" disabled={busy}>Make a link</button></div>
+        </form>
+      )}
+      <p class="error" role="status">{said}</p>
+      {links.length > 0 && (
+        <div class="fields" id="share-links">
+          <h3>Shared now</h3>
+          {links.map((l) => (
+            <div key={l.id} class="row" data-link={l.id}>
+              <span class="grow">{text(l.level)}, until {when(l.expires)} <span class="dim" title={array(l.watching).map((v) => text(v.address)).join(', ')}>{array(l.watching).length} of {l.people} there now{text(l.by) ? `, by ${text(l.by)}` : ''}</span></span>
+              <button type="button" class="danger" disabled={busy} onClick={() => takeBack(`api/shares/${encodeURIComponent(text(l.id))}`)}>Take back</button>
+            </div>
+          ))}
+          {links.length > 1 && <div class="row start"><button type="button" class="danger" disabled={busy} onClick={() => act(async () => { for (const l of links) await ask('DELETE', `api/shares/${encodeURIComponent(text(l.id))}`); setMade(null); })}>Take all back</button></div>}
+        </div>
+      )}
+    </Dialog>
+  );
+}
+
+/** A QR code of rows of 0 and 1. */
+function Code({ rows }: { rows: string[] }) {
+  if (rows.length === 0) return null;
+  const size = rows.length + 8;
+  const path = rows.flatMap((row, y) => [...row].map((c, x) => (c === '1' ? `M${x + 4} ${y + 4}h1v1h-1z` : ''))).join('');
+  return <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label="QR code of the link"><path d={path} /></svg>;
+}

@@ -1,0 +1,79 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// invited is somebody whom another has let in by a link.
+func (p *phone) invited(ask map[string]any) *phone {
+	p.Helper()
+	var made struct{ Link string }
+	p.do("POST", "/api/invites", ask, &made)
+	guest := newPhone(p.T, p.relay)
+	if status, said := guest.setUp(made.Link); status != http.StatusOK {
+		p.Fatalf("%v: %d %s", ask, status, said)
+	}
+	return guest
+}
+
+// TestTeam: who owns all hosts sees everybody and what was done, and ends all that somebody has; who owns some
+// hosts does not, and removes nobody's device.
+func TestTeam(t *testing.T) {
+	_, ada := setUp(t)
+	bob := ada.invited(map[string]any{"subject": "bob", "level": "talk", "hosts": []string{"*"}})
+	carol := ada.invited(map[string]any{"subject": "carol", "level": "own", "hosts": []string{"lab-*"}})
+	for _, guest := range []*phone{bob, carol} {
+		guest.refused(403, "owns the tenant", "GET", "/api/people", nil)
+		guest.refused(403, "owns the tenant", "GET", "/api/audit", nil)
+		guest.refused(403, "owns the tenant", "DELETE", "/api/people/owner", nil)
+		guest.refused(404, "", "DELETE", "/api/devices/"+ada.in.Device, nil)
+	}
+	var team struct{ People []ShownPerson }
+	ada.do("GET", "/api/people", nil, &team)
+	if len(team.People) != 3 || team.People[0].Subject != "bob" || team.People[0].Level != "talk" || team.People[0].Devices != 1 || team.People[0].LastSeen.IsZero() {
+		t.Errorf("people %+v", team.People)
+	}
+
+	var made struct{ Token string }
+	var link struct{ Link string }
+	bob.do("POST", "/api/tokens", map[string]any{}, &made)
+	bob.do("POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"}, &link)
+	shared, _ := follow(t, ada.relay, link.Link)
+	ada.refused(400, "themselves", "DELETE", "/api/people/owner", nil)
+	ada.do("DELETE", "/api/people/bob", nil, nil)
+	for what, token := range map[string]string{"a token": made.Token, "a link": shared.Token} {
+		if status, said := ada.send("GET", "/api/hosts", token, "", nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {
+			t.Errorf("%s of somebody who was removed: %d %s", what, status, said)
+		}
+	}
+	bob.denied(400, "removed", "POST", "/auth/token", url.Values{"grant_type": {grantDevice}, "device": {bob.in.Device}})
+	if _, said := follow(t, ada.relay, link.Link); !strings.Contains(said, "removed") {
+		t.Errorf("a link of somebody who was removed: %s", said)
+	}
+	ada.refused(404, "", "DELETE", "/api/people/bob", nil)
+
+	var audit struct{ Lines []ShownLine }
+	ada.do("GET", "/api/audit", nil, &audit)
+	if len(audit.Lines) < 4 || audit.Lines[0].Event != "revoke" || audit.Lines[0].Subject != "owner" || !strings.Contains(audit.Lines[0].Detail, "bob") {
+		t.Errorf("audit %+v", audit.Lines)
+	}
+}
+
+// TestLatestLines: the audit keeps so many lines in memory, and shows a tenant its own.
+func TestLatestLines(t *testing.T) {
+	var l latest
+	for i := range keptLines + 10 {
+		l.add(auditLine{Tenant: []string{"one", "two"}[i%2], Detail: fmt.Sprint(i)})
+	}
+	got := l.of("two")
+	if len(got) != shownLines || got[0].Detail != fmt.Sprint(keptLines+9) || got[1].Detail != fmt.Sprint(keptLines+7) || len(l.lines) != keptLines {
+		t.Errorf("%d of %d lines are shown, first %+v", len(got), len(l.lines), got[0])
+	}
+	if got := l.of("three"); len(got) != 0 {
+		t.Errorf("another tenant sees %+v", got)
+	}
+}
