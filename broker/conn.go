@@ -242,6 +242,12 @@ func (c *Conn) NextLogin() <-chan struct{} {
 // Connected reports whether the connection is there, as far as is known.
 func (c *Conn) Connected() bool { return c.nc.IsConnected() }
 
+// Traffic returns how many bytes of messages have come and gone so far.
+func (c *Conn) Traffic() (in, out uint64) {
+	s := c.nc.Stats()
+	return s.InBytes, s.OutBytes
+}
+
 // AwaitConnected returns when the connection is there, or says why it is not
 // when ctx ends.
 func (c *Conn) AwaitConnected(ctx context.Context) error {

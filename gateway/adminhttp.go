@@ -2,19 +2,18 @@ package gateway
 
 import (
 	"encoding/json"
-	"net"
 	"net/http"
 	"net/http/pprof"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
+
+	"ahprelay/meter"
 )
 
 // adminHandler serves the admin listener.
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.metrics.handler())
+	mux.Handle("GET /metrics", meter.Handler(s.metrics.registry))
 	mux.HandleFunc("GET /admin/connections", s.serveConnections)
 	mux.HandleFunc("GET /admin/runtime/mcp", s.serveMCP)
 	mux.HandleFunc("GET /healthz", serveHealthy)
@@ -24,27 +23,7 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return localOnly(mux)
-}
-
-// localOnly refuses what a web page could have sent: requests with an Origin,
-// those that a browser says come from elsewhere (an image or a script has no
-// Origin), and those to a name that is no loopback address, which DNS may have
-// been made to resolve to here.
-func localOnly(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := (&url.URL{Host: r.Host}).Hostname()
-		ip := net.ParseIP(host)
-		site := r.Header.Get("Sec-Fetch-Site")
-		switch {
-		case r.Header["Origin"] != nil, site != "" && site != "none" && site != "same-origin":
-			http.Error(w, "the admin listener does not answer web pages", http.StatusForbidden)
-		case !strings.EqualFold(host, "localhost") && (ip == nil || !ip.IsLoopback()):
-			http.Error(w, "the admin listener answers only as localhost or a loopback address", http.StatusForbidden)
-		default:
-			next.ServeHTTP(w, r)
-		}
-	})
+	return meter.LocalOnly(mux)
 }
 
 // A connectionInfo is a client's connection as the admin page shows it.

@@ -1,15 +1,13 @@
 package gateway
 
 import (
-	"net/http"
 	"strconv"
 	"sync"
 
-	"ahprelay/ahp"
-
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"ahprelay/ahp"
+	"ahprelay/meter"
 )
 
 // metrics are what the relay counts.
@@ -20,6 +18,7 @@ type metrics struct {
 	refused  *prometheus.CounterVec // by reason
 	closed   *prometheus.CounterVec // by close code
 	givenUp  *prometheus.CounterVec // by cause
+	delays   prometheus.Histogram
 
 	mu    sync.Mutex // guards ended, and the counted marks of clients
 	ended traffic    // of clients that are gone
@@ -43,21 +42,21 @@ const (
 
 func newMetrics(s *Server) *metrics {
 	counter := func(name, help string) prometheus.CounterOpts {
-		return prometheus.CounterOpts{Namespace: "ahp_relay", Name: name, Help: help}
+		return prometheus.CounterOpts{Name: name, Help: help}
 	}
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		accepted: prometheus.NewCounter(counter("client_connections_total", "Client connections that were let in.")),
-		refused:  prometheus.NewCounterVec(counter("client_refusals_total", "Client connections that were not let in."), []string{"reason"}),
-		closed:   prometheus.NewCounterVec(counter("client_closes_total", "Client connections that ended."), []string{"code"}),
-		givenUp:  prometheus.NewCounterVec(counter("clients_given_up_total", "Client connections whose other end showed no life: pings went unanswered, or the client had come again (replaced)."), []string{"cause"}),
+		registry: meter.NewRegistry(),
+		accepted: prometheus.NewCounter(counter("ahp_relay_client_connections_total", "Client connections that were let in.")),
+		refused:  prometheus.NewCounterVec(counter("ahp_relay_client_refusals_total", "Client connections that were not let in."), []string{"reason"}),
+		closed:   prometheus.NewCounterVec(counter("ahp_relay_client_closes_total", "Client connections that ended."), []string{"code"}),
+		givenUp:  prometheus.NewCounterVec(counter("ahp_relay_clients_given_up_total", "Client connections whose other end showed no life: pings went unanswered, or the client had come again (replaced)."), []string{"cause"}),
+		delays:   meter.Delays("ahp_relay_delivery_delay_seconds", "How long what may be sent to a client waits until its kernel has taken it, of a part of all writes."),
 	}
 	m.registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.accepted, m.refused, m.closed, m.givenUp, clientStats{s}, s.reports,
+		meter.Build("ahp_relay_build_info", s.cfg.Version), m.accepted, m.refused, m.closed, m.givenUp, m.delays, clientStats(s), s.reports,
 	)
 	if s.cfg.Registry != nil {
-		m.registry.MustRegister(registryStats{s.cfg.Registry})
+		m.registry.MustRegister(registryStats(s.cfg.Registry))
 	}
 	return m
 }
@@ -97,55 +96,43 @@ func (m *metrics) total(open []*client) traffic {
 	return t
 }
 
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+// A census is what is known of the clients at a time.
+type census struct {
+	phases             map[phase]int
+	queued             int64
+	links, silent      int
+	audiences, viewers int
+	total              traffic
+}
+
+func (s *Server) census() census {
+	clients := s.hosts.all()
+	n := census{phases: map[phase]int{}, queued: s.budget.used.Load(), links: s.hosts.links(), silent: s.hosts.silent()}
+	for _, c := range clients {
+		c.mu.Lock()
+		n.phases[c.phase]++
+		c.mu.Unlock()
+	}
+	n.audiences, n.viewers = s.hosts.watching()
+	n.total = s.metrics.total(clients)
+	return n
 }
 
 // clientStats looks at the clients when it is asked.
-type clientStats struct{ server *Server }
-
-var (
-	clientsDesc   = prometheus.NewDesc("ahp_relay_clients", "Clients connected, by phase.", []string{"phase"}, nil)
-	queuedDesc    = prometheus.NewDesc("ahp_relay_queued_bytes", "Bytes that wait for clients and from clients; those that several are to get count once.", nil, nil)
-	silentDesc    = prometheus.NewDesc("ahp_relay_hosts_silent", "Hosts with clients here that are there and do not answer.", nil, nil)
-	linksDesc     = prometheus.NewDesc("ahp_relay_links", "Links to host-agents.", nil, nil)
-	audiencesDesc = prometheus.NewDesc("ahp_relay_audiences", "Connections to hosts that several clients share who only look.", nil, nil)
-	viewersDesc   = prometheus.NewDesc("ahp_relay_viewers", "Clients that are in audiences.", nil, nil)
-	framesDesc    = prometheus.NewDesc("ahp_relay_frames_total", "Messages of clients and hosts.", []string{"direction"}, nil)
-	bytesDesc     = prometheus.NewDesc("ahp_relay_frame_bytes_total", "Bytes of those messages.", []string{"direction"}, nil)
-)
-
-// Describe implements [prometheus.Collector].
-func (clientStats) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{clientsDesc, queuedDesc, linksDesc, audiencesDesc, viewersDesc, silentDesc, framesDesc, bytesDesc} {
-		out <- d
-	}
-}
-
-// Collect implements [prometheus.Collector].
-func (g clientStats) Collect(out chan<- prometheus.Metric) {
-	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, kind, v, labels...)
-	}
-	clients := g.server.hosts.all()
-	phases := map[phase]int{}
-	for _, c := range clients {
-		c.mu.Lock()
-		phases[c.phase]++
-		c.mu.Unlock()
-	}
+func clientStats(s *Server) prometheus.Collector {
+	t := meter.NewTable(s.census)
 	for p := phaseNew; p <= phaseClosed; p++ {
-		send(clientsDesc, prometheus.GaugeValue, float64(phases[p]), p.String())
+		t.Gauge("ahp_relay_clients", "Clients connected, by phase.", func(n census) float64 { return float64(n.phases[p]) }, "phase", p.String())
 	}
-	send(queuedDesc, prometheus.GaugeValue, float64(g.server.budget.used.Load()))
-	send(linksDesc, prometheus.GaugeValue, float64(g.server.hosts.links()))
-	audiences, viewers := g.server.hosts.watching()
-	send(audiencesDesc, prometheus.GaugeValue, float64(audiences))
-	send(viewersDesc, prometheus.GaugeValue, float64(viewers))
-	send(silentDesc, prometheus.GaugeValue, float64(g.server.hosts.silent()))
-	t := g.server.metrics.total(clients)
-	send(framesDesc, prometheus.CounterValue, float64(t.framesIn), toHost)
-	send(framesDesc, prometheus.CounterValue, float64(t.framesOut), toClient)
-	send(bytesDesc, prometheus.CounterValue, float64(t.bytesIn), toHost)
-	send(bytesDesc, prometheus.CounterValue, float64(t.bytesOut), toClient)
+	t.Gauge("ahp_relay_queued_bytes", "Bytes that wait for clients and from clients; those that several are to get count once.", func(n census) float64 { return float64(n.queued) })
+	t.Gauge("ahp_relay_links", "Links to host-agents.", func(n census) float64 { return float64(n.links) })
+	t.Gauge("ahp_relay_audiences", "Connections to hosts that several clients share who only look.", func(n census) float64 { return float64(n.audiences) })
+	t.Gauge("ahp_relay_viewers", "Clients that are in audiences.", func(n census) float64 { return float64(n.viewers) })
+	t.Gauge("ahp_relay_hosts_silent", "Hosts with clients here that are there and do not answer.", func(n census) float64 { return float64(n.silent) })
+	const frames, bytes = "Messages of clients and hosts.", "Bytes of those messages."
+	t.Counter("ahp_relay_frames_total", frames, func(n census) float64 { return float64(n.total.framesIn) }, "direction", toHost)
+	t.Counter("ahp_relay_frames_total", frames, func(n census) float64 { return float64(n.total.framesOut) }, "direction", toClient)
+	t.Counter("ahp_relay_frame_bytes_total", bytes, func(n census) float64 { return float64(n.total.bytesIn) }, "direction", toHost)
+	t.Counter("ahp_relay_frame_bytes_total", bytes, func(n census) float64 { return float64(n.total.bytesOut) }, "direction", toClient)
+	return t
 }

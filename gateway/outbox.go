@@ -31,12 +31,13 @@ const flushTime = 30 * time.Second
 // calls as possible.
 type outbox struct {
 	sock    *socket
-	limit   int               // bytes queued behind what is being written
-	budget  *budget           // of all clients
-	written func(credit int)  // credit of frames that have been written
-	ended   func(end closing) // the last call: the queue is empty after a close, or writing failed
-	spawn   func(func()) bool // starts a goroutine that the server waits for
-	packing packing           // what is compressed; owned by run, but for on
+	limit   int                   // bytes queued behind what is being written
+	budget  *budget               // of all clients
+	written func(credit int)      // credit of frames that have been written
+	ended   func(end closing)     // the last call: the queue is empty after a close, or writing failed
+	spawn   func(func()) bool     // starts a goroutine that the server waits for
+	packing packing               // what is compressed; owned by run, but for on
+	delayed func(seconds float64) // how long something has waited until the kernel took it, of a part of all; nil: nobody wants to know
 
 	mu      sync.Mutex      // guards all that follows; nothing is called under it but spawn and budget
 	queue   []routing.Frame // from head on
@@ -48,7 +49,9 @@ type outbox struct {
 	midway  bool     // the last piece of a message is to come
 	own     [][]byte // messages of the relay's own that wait for that
 	writing bool
-	closing *closing // nothing is taken any more
+	sampler routing.Sampler
+	since   time.Time // when the first of what is queued came, at the earliest; zero: it is not measured
+	closing *closing  // nothing is taken any more
 	overdue *time.Timer
 }
 
@@ -86,6 +89,9 @@ func (o *outbox) push(frames ...routing.Frame) {
 }
 
 func (o *outbox) queueLocked(f routing.Frame) {
+	if o.head == len(o.queue) {
+		o.since = o.sampler.Now()
+	}
 	o.queue = append(o.queue, f)
 	o.bytes += len(f.Data) + frameCost
 	o.pushed += uint64(len(f.Data))
@@ -221,6 +227,7 @@ type lot struct {
 	packed int     // bytes of the frame in its place, if that is compressed
 	bytes  int
 	credit int
+	since  time.Time // as the outbox has it
 }
 
 var lots = sync.Pool{New: func() any { return new(lot) }}
@@ -251,6 +258,7 @@ func (o *outbox) run() {
 func (o *outbox) take(l *lot) (end *closing, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	l.since = o.since
 	for bytes := 0; o.head < len(o.queue); o.head++ {
 		f := &o.queue[o.head]
 		alone := o.packing.alone(f.Data)
@@ -365,6 +373,9 @@ func (o *outbox) wrote(l *lot, err error) {
 	o.mu.Unlock()
 	if err == nil && l.credit > 0 {
 		o.written(l.credit)
+	}
+	if err == nil && o.delayed != nil && !l.since.IsZero() {
+		o.delayed(time.Since(l.since).Seconds())
 	}
 }
 

@@ -240,3 +240,30 @@ func TestOutboxLost(t *testing.T) {
 		e.wantCredit(t, 0)
 	})
 }
+
+// TestDelayOfDelivery measures from when a frame was queued until the client's
+// end has taken it, also where it waits behind others.
+func TestDelayOfDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newOutboxEnd(t, 1<<20)
+		var delays []float64
+		e.outbox.delayed = func(seconds float64) { e.note(func() { delays = append(delays, seconds) }) }
+		first, _ := frames(1, 100, 0)
+		e.push(first...)
+		time.Sleep(3 * time.Second)
+		e.read(t, 100)
+		synctest.Wait()
+		for range 7 { // which are not measured
+			e.push(first...)
+			e.read(t, 100)
+			synctest.Wait()
+		}
+		e.push(first...)
+		time.Sleep(time.Second)
+		e.read(t, 100)
+		synctest.Wait()
+		if !slices.Equal(delays, []float64{3, 1}) {
+			t.Errorf("delays of %v s are told; want 3 and 1", delays)
+		}
+	})
+}

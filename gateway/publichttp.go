@@ -140,7 +140,7 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, canvases: s.canvases, audit: s.audit, revoked: s.isRevoked, verify: s.verifyClient,
 		ctx: ctx, cancel: cancel,
 	}
-	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn}
+	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn, delayed: s.metrics.delays.Observe}
 	c.out.packing.on = sock.packs && s.cfg.Compress.pays(sock.conn.Conn, remote)
 	c.upload.conn = sock.conn
 	c.progressed(c.since)

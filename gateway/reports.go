@@ -45,9 +45,9 @@ type gateMetric struct {
 // What a host-agent reports beyond these is counted as other, so that none can
 // make many metrics.
 var gateMetrics = []gateMetric{
-	mcpMetric(mcpgate.Warning, "mcp_capability_warnings_total", "Messages of hosts that need what the client has not declared, and passed."),
-	mcpMetric(mcpgate.Rejection, "mcp_rejections_total", "Messages that host-agents have refused because client or host had not declared what they need."),
-	mcpMetric(mcpgate.Observation, "mcp_observations_total", "Messages that passed because not enough was known."),
+	mcpMetric(mcpgate.Warning, "ahp_relay_mcp_capability_warnings_total", "Messages of hosts that need what the client has not declared, and passed."),
+	mcpMetric(mcpgate.Rejection, "ahp_relay_mcp_rejections_total", "Messages that host-agents have refused because client or host had not declared what they need."),
+	mcpMetric(mcpgate.Observation, "ahp_relay_mcp_observations_total", "Messages that passed because not enough was known."),
 	{gate.Refusal, prometheus.NewDesc("ahp_relay_refusals_total",
 		"Messages that host-agents have refused to keep subjects apart.", []string{"refusal_class"}, nil), append(slices.Clone(gate.RefusalClasses), other)},
 }
@@ -58,8 +58,8 @@ func mcpMetric(kind, name, help string) gateMetric {
 }
 
 var (
-	samplingDesc = prometheus.NewDesc("mcp_sampling_capability_warnings_total",
-		"Those of mcp_capability_warnings_total of the class "+samplingWarning+".", nil, nil)
+	samplingDesc = prometheus.NewDesc("ahp_relay_mcp_sampling_capability_warnings_total",
+		"Those of ahp_relay_mcp_capability_warnings_total of the class "+samplingWarning+".", nil, nil)
 	otherSeenDesc = prometheus.NewDesc("ahp_relay_gate_events_other_total",
 		"What host-agents have reported that this relay does not know.", nil, nil)
 )

@@ -58,8 +58,8 @@ func (h *hostEnd) report(r routing.Report) {
 }
 
 const (
-	warningMetric   = `mcp_capability_warnings_total{warning_class="sampling_without_client_capability"}`
-	rejectionMetric = `mcp_rejections_total{rejection_class="method_not_served"}`
+	warningMetric   = `ahp_relay_mcp_capability_warnings_total{warning_class="sampling_without_client_capability"}`
+	rejectionMetric = `ahp_relay_mcp_rejections_total{rejection_class="method_not_served"}`
 )
 
 // TestReportsAreShown has a host-agent report of a connection.
@@ -67,7 +67,7 @@ func TestReportsAreShown(t *testing.T) {
 	var log bytes.Buffer
 	inWorld(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(w *world) {
 		w.startAgent(routing.AgentConfig{})
-		w.wantMetrics(map[string]string{warningMetric: "0", rejectionMetric: "0", "mcp_sampling_capability_warnings_total": "0", "ahp_relay_gate_events_other_total": "0"})
+		w.wantMetrics(map[string]string{warningMetric: "0", rejectionMetric: "0", "ahp_relay_mcp_sampling_capability_warnings_total": "0", "ahp_relay_gate_events_other_total": "0"})
 		c := w.dial(w.token(nil))
 		h := w.hostConn(1)
 		state := `{"mcp":{"initialized":true,"mode":"soft","clientCapabilities":{"mcpApps":{}}},"seen":{"warning":{"x":3}}}`
@@ -104,7 +104,7 @@ func TestReportsAreShown(t *testing.T) {
 
 		// A second report counts on, and shows the newest state.
 		h.report(routing.Report{Conn: h.open.ID, State: []byte(`{"mcp":{"initialized":false}}`), Counts: []routing.Count{warning}})
-		w.wantMetrics(map[string]string{warningMetric: "6", rejectionMetric: "2", "mcp_sampling_capability_warnings_total": "6"})
+		w.wantMetrics(map[string]string{warningMetric: "6", rejectionMetric: "2", "ahp_relay_mcp_sampling_capability_warnings_total": "6"})
 		if page := w.admin("/admin/runtime/mcp?details=1"); !strings.Contains(page, `"initialized":false`) || strings.Contains(page, "mcpApps") {
 			t.Errorf("after the second report: %s", page)
 		}
@@ -136,7 +136,7 @@ func TestReportsOfUnknownThings(t *testing.T) {
 		for _, info := range w.server.hosts.all() {
 			w.server.reports.take(hostKey{testTenant, "elsewhere"}, routing.Report{Conn: info.id, State: []byte(`{"mcp":{"stolen":1}}`)})
 		}
-		w.wantMetrics(map[string]string{`mcp_capability_warnings_total{warning_class="other"}`: "1", "ahp_relay_gate_events_other_total": "5", warningMetric: "0"})
+		w.wantMetrics(map[string]string{`ahp_relay_mcp_capability_warnings_total{warning_class="other"}`: "1", "ahp_relay_gate_events_other_total": "5", warningMetric: "0"})
 		if after := strings.Count(w.admin("/metrics"), "\n"); after != before {
 			t.Errorf("%d lines of metrics; want %d as before", after, before)
 		}

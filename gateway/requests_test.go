@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -83,49 +82,6 @@ func FuzzRequestToken(f *testing.F) {
 			t.Errorf("token %q was not in the request", token)
 		}
 	})
-}
-
-func TestLocalOnly(t *testing.T) {
-	handler := localOnly(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	for _, test := range []struct {
-		host   string
-		header http.Header
-		ok     bool
-	}{
-		{host: "localhost", ok: true},
-		{host: "localhost:8485", ok: true},
-		{host: "LocalHost:8485", ok: true},
-		{host: "127.0.0.1:8485", ok: true},
-		{host: "127.9.9.9", ok: true},
-		{host: "[::1]:8485", ok: true},
-		{host: "[::1]", ok: true},
-		{host: "[::ffff:127.0.0.1]:8485", ok: true},
-		{host: ""},
-		{host: "0.0.0.0:8485"},
-		{host: "[::]:8485"},
-		{host: "::1"}, // not how a Host is written
-		{host: "192.168.1.5:8485"},
-		{host: "relay.example.com"},
-		{host: "localhost.example.com:8485"},
-		{host: "localhost.:8485"},
-		{host: "127.0.0.1.example.com"},
-		{host: "evil@127.0.0.1:8485"},
-		{host: "localhost", header: http.Header{"Origin": {"http://localhost:8485"}}},
-		{host: "localhost", header: http.Header{"Origin": {""}}},
-		{host: "localhost", header: http.Header{"Origin": {"null"}}},
-		{host: "localhost", header: http.Header{"Sec-Fetch-Site": {"cross-site"}}},
-		{host: "localhost", header: http.Header{"Sec-Fetch-Site": {"same-site"}}},
-		{host: "localhost", header: http.Header{"Sec-Fetch-Site": {"none"}}, ok: true},
-		{host: "localhost", header: http.Header{"Sec-Fetch-Site": {"same-origin"}}, ok: true},
-	} {
-		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
-		r.Host, r.Header = test.host, test.header
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		if got := w.Code == http.StatusNoContent; got != test.ok {
-			t.Errorf("host %q, header %v: HTTP %d; allowed should be %v", test.host, test.header, w.Code, test.ok)
-		}
-	}
 }
 
 // A syncBuilder collects log lines.

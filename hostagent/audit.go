@@ -50,8 +50,9 @@ func (a *Agent) often(open *routing.Open, atOnce int, event, why string, fields 
 
 // counts are what passed on a connection.
 type counts struct {
-	in, out atomic.Int64 // messages from the client, and from the host
-	refused atomic.Int64 // of in
+	in, out           atomic.Int64 // messages from the client, and from the host
+	inBytes, outBytes atomic.Int64
+	refused           atomic.Int64 // of in
 }
 
 // refused notes that a gate has stopped a message of the client's.

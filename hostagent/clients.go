@@ -19,6 +19,31 @@ type clientIndex struct {
 	conns map[*hostConn]bool
 	open  atomic.Int32  // how many those are
 	none  chan struct{} // closed when there are none; nil: more may come
+	ended traffic       // of connections that have left
+}
+
+// traffic is what connections have carried: messages from clients and from the
+// host, their bytes, and those of clients that were refused.
+type traffic struct{ conns, in, out, inBytes, outBytes, refused int64 }
+
+func (t *traffic) add(c *hostConn) {
+	t.conns++
+	t.in += c.counts.in.Load()
+	t.out += c.counts.out.Load()
+	t.inBytes += c.counts.inBytes.Load()
+	t.outBytes += c.counts.outBytes.Load()
+	t.refused += c.counts.refused.Load()
+}
+
+// total is what all connections have carried, those that are open included.
+func (x *clientIndex) total() traffic {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t := x.ended
+	for c := range x.conns {
+		t.add(c)
+	}
+	return t
 }
 
 // enter counts a connection, unless no more may come.
@@ -43,6 +68,7 @@ func (x *clientIndex) leave(c *hostConn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.conns, c)
+	x.ended.add(c)
 	x.open.Store(int32(len(x.conns)))
 	if x.none != nil && len(x.conns) == 0 {
 		close(x.none)

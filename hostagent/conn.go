@@ -341,6 +341,7 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 	}
 	if d.about == nil {
 		c.counts.in.Add(1)
+		c.counts.inBytes.Add(int64(len(d.message)))
 	} else if !c.canvas.Wants(*d.about) {
 		c.unasked(env.ID, d.about)
 		return nil
@@ -482,8 +483,13 @@ func (c *hostConn) room(bytes int) error { return c.conn.Reserve(c.ended, bytes)
 func (c *hostConn) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSocket, message []byte, binary bool) error {
 	c.order.Lock()
 	defer c.order.Unlock()
-	defer func() { c.said = ahp.Envelope{} }() // else the message stays with an idle connection
+	bytes := 0
+	defer func() {
+		c.said = ahp.Envelope{} // else the message stays with an idle connection
+		c.counts.outBytes.Add(int64(bytes))
+	}()
 	for {
+		bytes += len(message)
 		err := c.fromHost(ctx, wg, message, binary)
 		if err != nil || !sock.Whole() || c.conn.HeldBack() {
 			return errors.Join(err, c.passRow())

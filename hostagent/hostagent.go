@@ -56,6 +56,8 @@ type Config struct {
 
 	Control string // path of the control socket; "": none
 
+	MetricsListen string // address for metrics, as host:port; "": none. Whoever reaches it reads them
+
 	MaxFrame  int           // bytes of the longest message, each way; default 128 MiB, or a quarter of MaxQueued if that is less
 	MaxQueued int           // bytes that wait for all clients together before those that have most are closed; default 512 MiB
 	Resume    time.Duration // how long relays, or the host's machine, may be out of reach unnoticed; default 15 s
@@ -107,6 +109,8 @@ type Agent struct {
 	watch  *watch.Watch   // nil: nobody is told of anything
 
 	outcomes outcomes // of answers from notifications
+
+	metrics *metrics
 }
 
 // New returns an Agent for the host that the token names. It asks nobody yet.
@@ -142,6 +146,9 @@ func New(cfg Config) (*Agent, error) {
 	if err := cfg.CanvasLive.check(); err != nil {
 		return nil, err
 	}
+	if err := checkListen(cfg.MetricsListen); err != nil {
+		return nil, err
+	}
 	if err := checkRelays(cfg.Relays); err != nil {
 		return nil, err
 	}
@@ -175,8 +182,10 @@ func New(cfg Config) (*Agent, error) {
 	a.ledger = notice.NewLedger(a.instance)
 	a.watch = a.newWatch()
 	a.live = newLive(a)
+	a.metrics = newMetrics(a)
 	a.routing = routing.NewAgent(routing.AgentConfig{
 		Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume,
+		Delayed: func(d time.Duration) { a.metrics.delays.Observe(d.Seconds()) },
 	})
 	return a, nil
 }
@@ -205,6 +214,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return ended(ctx, err)
 	}
 	defer conn.Close()
+	a.metrics.conn.Store(conn)
 	defer watchConn(conn, stop)()
 	holder, err := registry.NewLeaseHolder(registry.LeaseConfig{
 		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: a.instance, TakeOver: a.cfg.TakeOver,
@@ -223,6 +233,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.conns.Wait()
 	var wg sync.WaitGroup
 	defer wg.Wait() // from then on, no connections are made
+	if a.cfg.MetricsListen != "" {
+		wg.Go(func() { a.serveMetrics(life) })
+	}
 	wg.Go(func() { a.monitor.run(life) })
 	wg.Go(func() { a.audits.Run(life) })
 	wg.Go(func() { a.live.serve(life) })
@@ -297,9 +310,13 @@ const stoppedReason = "host-agent stopped"
 // The connection comes back by itself; resumed is called when it has been away.
 func (a *Agent) dial(ctx context.Context, userJWT string, resumed func()) (*broker.Conn, error) {
 	return broker.DialAgent(ctx, a.natsConfig(a.natsURLs(), userJWT, broker.Events{
-		Connected:    func(url string) { a.cfg.Log.Info("connected to the relay", "nats", url) },
-		Disconnected: func(err error) { a.cfg.Log.Warn("connection to the relay lost", "error", err) },
+		Connected: func(url string) { a.cfg.Log.Info("connected to the relay", "nats", url) },
+		Disconnected: func(err error) {
+			a.metrics.lost.Inc()
+			a.cfg.Log.Warn("connection to the relay lost", "error", err)
+		},
 		Reconnected: func(url string) {
+			a.metrics.back.Inc()
 			a.cfg.Log.Info("connected to the relay again", "nats", url)
 			resumed()
 		},

@@ -61,6 +61,11 @@ type AgentConfig struct {
 	// stood still for longest. Default 512 MiB; at least twice MaxFrame.
 	MaxQueued int
 
+	// Delayed is told how long messages of the host's have waited here until
+	// they left on a link, of a part of them. It must not block, nor call the
+	// Agent. Default: nobody is told.
+	Delayed func(time.Duration)
+
 	// Stall is how long a client may take nothing while its host is held back.
 	// Default 40 s: stock clients give up after 25, and for a resume window
 	// nothing may be heard of one.
@@ -132,7 +137,7 @@ func (a *Agent) Accept(relay string, offer link.Hello, lines link.Lines) link.Tr
 		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{}, takesReports: offer.Reports,
 	}
 	l.mux.count = func(n int) { a.held += n }
-	l.mux.refsCost, l.mux.drained = offer.RefsCost, l.drained
+	l.mux.refsCost, l.mux.drained, l.mux.delay.tell = offer.RefsCost, l.drained, a.cfg.Delayed
 	l.mux.chunks.limit = max(0, offer.Chunks)
 	l.mux.batch.room = a.cfg.Pinned
 	l.mux.batch.floor = a.bodies.floor
@@ -141,6 +146,20 @@ func (a *Agent) Accept(relay string, offer link.Hello, lines link.Lines) link.Tr
 	defer a.mu.Unlock()
 	a.links = append(a.links, l)
 	return l
+}
+
+// Stats are what an Agent holds.
+type Stats struct {
+	Links  int // to relays
+	Queued int // bytes that wait for clients and for the host, and bodies out of the window that are needed
+	Window int // bytes of bodies that came last, kept to be found again
+}
+
+// Stats returns what the Agent holds now.
+func (a *Agent) Stats() Stats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return Stats{Links: len(a.links), Queued: a.total(), Window: a.bodies.bytes}
 }
 
 // NextBody implements [link.AgentTraffic].
@@ -495,6 +514,7 @@ func (c *AgentConn) forget() {
 // to look then.
 func (c *AgentConn) queue(it item) error {
 	err := c.link.mux.push(&c.stream, it, math.MaxInt)
+	c.link.mux.delay.pushed(&c.stream)
 	c.filled()
 	return err
 }

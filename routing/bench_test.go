@@ -14,7 +14,7 @@ const benchClients = 100
 
 // benchAgent returns a host-agent with connections of one relay that listens to
 // their channel.
-func benchAgent(b *testing.B) (*Agent, *agentLink) {
+func benchAgent(b testing.TB) (*Agent, *agentLink) {
 	a := NewAgent(AgentConfig{Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
 	l := a.Accept("relay", link.Hello{Credit: 1 << 30, MaxFrame: 1 << 20, RefsCost: true}, &still{}).(*agentLink)
 	var start []byte
@@ -41,7 +41,7 @@ func action(i int) []byte {
 }
 
 // fanOut has the host send a frame on all connections.
-func fanOut(b *testing.B, l *agentLink, frame []byte) {
+func fanOut(b testing.TB, l *agentLink, frame []byte) {
 	for _, c := range l.conns {
 		if err := c.FromHost(frame, false, []byte("ahp-chat:/1")); err != nil {
 			b.Fatal(err)

@@ -194,7 +194,7 @@ func (m *mux) chunkRef(s *stream, it *item, b []byte) []byte {
 	s.spend(it.chunk.size + pieceCost)
 	s.queued -= it.size()
 	m.counted(it, -it.size())
-	s.next()
+	m.pop(s)
 	return b
 }
 

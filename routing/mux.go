@@ -151,6 +151,8 @@ type mux struct {
 	count    func(n int) // is told how much more is queued, of frames of all streams; nil: nobody is
 	refsCost bool        // references take credit, as the peer gives it back
 
+	delay delay // of items, one at a time
+
 	drained func(s *stream) // is told when something has left of a stream whose owner waits for that
 
 	control fifo[[]byte]  // encoded records that wait for no connection
@@ -211,6 +213,7 @@ func (m *mux) drop(s *stream, release func(*body)) {
 		}
 	}
 	s.queued, s.large = 0, 0
+	m.delay.dropped(s)
 	if s.waits {
 		m.drained(s)
 	}
@@ -218,6 +221,12 @@ func (m *mux) drop(s *stream, release func(*body)) {
 		s.items.push(last)
 		m.schedule(s) // it may have waited for credit
 	}
+}
+
+// pop takes the first item of a stream, which leaves.
+func (m *mux) pop(s *stream) item {
+	m.delay.popped(s)
+	return s.next()
 }
 
 // say queues a record that waits for no connection.
@@ -351,7 +360,7 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	it := s.items.at(0)
 	if it.body != nil {
 		for s.items.len() > 0 && s.items.at(0).body != nil && !m.batch.full() && m.mayRefer(s) {
-			it := s.next()
+			it := m.pop(s)
 			s.queued -= it.size()
 			m.refer(s, it.body)
 			it.body.uses-- // the batch holds it now
@@ -363,7 +372,7 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	}
 	if it.raw != nil {
 		b = append(b, it.raw...)
-		s.next()
+		m.pop(s)
 		if s.ended && s.items.len() == 0 {
 			s.left = true
 			m.closed = append(m.closed, s.conn)
@@ -389,6 +398,9 @@ func (m *mux) refer(s *stream, b *body) {
 
 // flushBatch sends the batch, and gives turns to those that waited for that.
 func (m *mux) flushBatch(b []byte) []byte {
+	if len(m.batch.joined) > 0 {
+		m.delay.told(m.batch.since)
+	}
 	m.freed = append(m.freed[:0], m.batch.streams...)
 	b = m.batch.append(b)
 	for _, s := range m.freed {
@@ -430,7 +442,7 @@ func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 	}
 	s.queued -= n + pieceCost
 	m.counted(it, -n-pieceCost)
-	s.next()
+	m.pop(s)
 	s.hasRoom()
 	return b
 }

@@ -160,10 +160,10 @@ func TestMCPGate(t *testing.T) {
 		page := fetch(t, s.Relay.AdminURL()+"/admin/runtime/mcp?details=1", "")
 		metrics := fetch(t, s.Relay.AdminURL()+"/metrics", "")
 		return strings.Contains(page, `"clientCapabilities":{"mcpApps":{}}`) && strings.Contains(page, `"channel":"`+mcpURI+`","state":"gone"`) &&
-			strings.Contains(metrics, `mcp_rejections_total{rejection_class="method_not_served"} 2`) &&
-			strings.Contains(metrics, `mcp_rejections_total{rejection_class="channel_unavailable"} 2`) &&
-			strings.Contains(metrics, `mcp_rejections_total{rejection_class="list_changed_not_served"} 1`) &&
-			strings.Contains(metrics, `mcp_rejections_total{rejection_class="notification_not_served"} 1`)
+			strings.Contains(metrics, `ahp_relay_mcp_rejections_total{rejection_class="method_not_served"} 2`) &&
+			strings.Contains(metrics, `ahp_relay_mcp_rejections_total{rejection_class="channel_unavailable"} 2`) &&
+			strings.Contains(metrics, `ahp_relay_mcp_rejections_total{rejection_class="list_changed_not_served"} 1`) &&
+			strings.Contains(metrics, `ahp_relay_mcp_rejections_total{rejection_class="notification_not_served"} 1`)
 	})
 }
 
@@ -184,9 +184,9 @@ func TestMCPModes(t *testing.T) {
 		if err := conn.say(ask); err != nil {
 			t.Fatal(err)
 		}
-		metric := `mcp_sampling_capability_warnings_total 1`
+		metric := `ahp_relay_mcp_sampling_capability_warnings_total 1`
 		if strict {
-			metric = `mcp_rejections_total{rejection_class="sampling_without_client_capability"} 1`
+			metric = `ahp_relay_mcp_rejections_total{rejection_class="sampling_without_client_capability"} 1`
 			eventually(t, "the host is told no", func() bool {
 				// The puppet keeps what it is asked or told, and what answers it.
 				got := conn.messages()

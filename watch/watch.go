@@ -125,6 +125,20 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
+// Stats are what a Watch knows.
+type Stats struct {
+	Connected bool // to the host
+	Sessions  int
+	Needs     int // events that are open: somebody is waited for
+}
+
+// Stats returns what is known now.
+func (w *Watch) Stats() Stats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Stats{Connected: w.sock != nil, Sessions: len(w.sessions), Needs: len(w.open)}
+}
+
 // end stops what Run has begun.
 func (w *Watch) end() {
 	w.mu.Lock()

@@ -1,0 +1,134 @@
+// Package meter is what relay and host-agent have in common of their metrics:
+// which build they are of, how delays are measured, and how metrics are served.
+// What each metric means is in docs/operating.md; each stands with its whole
+// name where it is made, so that it can be found.
+package meter
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"runtime"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// NewRegistry returns a registry that has what is known of every process.
+func NewRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// Build is a metric that is always 1, and whose labels say which build runs: of
+// a version such as 0.1.0+1a2b3c4d, the number and the commit.
+func Build(name, version string) prometheus.Collector {
+	number, commit, _ := strings.Cut(version, "+")
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: name, Help: "Always 1; its labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": number, "commit": commit, "go": runtime.Version()},
+	})
+	g.Set(1)
+	return g
+}
+
+// delayBuckets reach from what nobody notices to what clients give up at.
+var delayBuckets = []float64{.0001, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25}
+
+// Delays returns a histogram of delays, in seconds.
+func Delays(name, help string) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: delayBuckets})
+}
+
+// Handler serves the metrics of a registry.
+func Handler(r *prometheus.Registry) http.Handler {
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
+}
+
+// A Table is a [prometheus.Collector] of metrics that a program looks up when it
+// is asked: T is what it then knows of itself.
+type Table[T any] struct {
+	look func() T
+	rows []row[T]
+}
+
+type row[T any] struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	of     func(T) float64
+	labels []string // values
+}
+
+// NewTable returns a Table without metrics, all of which come from one look.
+func NewTable[T any](look func() T) *Table[T] { return &Table[T]{look: look} }
+
+// Gauge adds a metric; labels are a label's name and its value, or nothing.
+func (t *Table[T]) Gauge(name, help string, of func(T) float64, labels ...string) {
+	t.add(name, help, prometheus.GaugeValue, of, labels)
+}
+
+// Counter adds a metric that only grows.
+func (t *Table[T]) Counter(name, help string, of func(T) float64, labels ...string) {
+	t.add(name, help, prometheus.CounterValue, of, labels)
+}
+
+func (t *Table[T]) add(name, help string, kind prometheus.ValueType, of func(T) float64, labels []string) {
+	var names, values []string
+	if len(labels) > 0 {
+		names, values = labels[:1], labels[1:]
+	}
+	t.rows = append(t.rows, row[T]{prometheus.NewDesc(name, help, names, nil), kind, of, values})
+}
+
+// Describe implements [prometheus.Collector].
+func (t *Table[T]) Describe(out chan<- *prometheus.Desc) {
+	for _, r := range t.rows {
+		out <- r.desc
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (t *Table[T]) Collect(out chan<- prometheus.Metric) {
+	seen := t.look()
+	for _, r := range t.rows {
+		out <- prometheus.MustNewConstMetric(r.desc, r.kind, r.of(seen), r.labels...)
+	}
+}
+
+// Bool is a number for a gauge: 1 or 0.
+func Bool(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// NoPages refuses what a web page could have sent: requests with an Origin, and
+// those that a browser says come from elsewhere (an image or a script has no
+// Origin).
+func NoPages(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		site := r.Header.Get("Sec-Fetch-Site")
+		if r.Header["Origin"] != nil || site != "" && site != "none" && site != "same-origin" {
+			http.Error(w, "this listener does not answer web pages", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// LocalOnly is NoPages that also refuses requests to a name that is no loopback
+// address, which DNS may have been made to resolve to here.
+func LocalOnly(next http.Handler) http.Handler {
+	return NoPages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := (&url.URL{Host: r.Host}).Hostname()
+		if ip := net.ParseIP(host); !strings.EqualFold(host, "localhost") && (ip == nil || !ip.IsLoopback()) {
+			http.Error(w, "this listener answers only as localhost or a loopback address", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
