@@ -47,6 +47,13 @@ type app struct {
 	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by run: tells relays if that crashes."`
 }
 
+//go:generate go test -run ^TestReference$ . -update
+
+// program describes the flags.
+func (a *app) program() cli.Program {
+	return cli.Program{App: a, Name: "host-agent", Description: description, Prefix: "AHP_AGENT"}
+}
+
 // streams is where a command writes.
 type streams struct {
 	out io.Writer
@@ -67,7 +74,7 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var a app
-	parsed, err := cli.Parse(&a, "host-agent", description, "AHP_AGENT", args, stdout, stderr)
+	parsed, err := a.program().Parse(args, stdout, stderr)
 	if parsed == nil || err != nil {
 		return err
 	}

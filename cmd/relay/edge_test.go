@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
 )
 
@@ -21,10 +20,10 @@ func TestEdgeFlags(t *testing.T) {
 	}
 	var a app
 	audit := filepath.Join(t.TempDir(), "audit")
-	_, err := cli.Parse(&a, "relay", "", "AHP_RELAY", []string{
+	_, err := a.program().Parse([]string{
 		"serve", "--data-dir", "x", "--config", config, "--limit-address", "bytes=7,pending=8", "--limit-token", "opens=0", "--listen-plain",
 		"--acme-domain", "relay.example.com", "--acme-email", "ada@example.com", "--audit-file", audit,
-	}, os.Stdout, os.Stderr, parseVars)
+	}, os.Stdout, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,13 @@ type app struct {
 	Check   checkCmd   `cmd:"" help:"Look for what is wrong with a relay's data directory and listeners."`
 }
 
+//go:generate go test -run ^TestReference$ . -update
+
+// program describes the flags.
+func (a *app) program() cli.Program {
+	return cli.Program{App: a, Name: "relay", Description: description, Prefix: "AHP_RELAY", Options: []kong.Option{parseVars}}
+}
+
 // streams is where a command writes.
 type streams struct {
 	out io.Writer
@@ -71,8 +78,7 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var a app
-	parsed, err := cli.Parse(&a, "relay", description, "AHP_RELAY", args, stdout, stderr,
-		parseVars)
+	parsed, err := a.program().Parse(args, stdout, stderr)
 	if parsed == nil || err != nil {
 		return err
 	}

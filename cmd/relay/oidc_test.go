@@ -12,7 +12,6 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/auth/oidc"
-	"ahprelay/cmd/internal/cli"
 )
 
 const providers = `
@@ -52,7 +51,7 @@ var wantProviders = issuers{{
 func serveWith(t *testing.T, args ...string) (*serveCmd, error) {
 	t.Helper()
 	var a app
-	_, err := cli.Parse(&a, "relay", "", "AHP_RELAY", append([]string{"serve", "--data-dir", t.TempDir()}, args...), io.Discard, io.Discard, parseVars)
+	_, err := a.program().Parse(append([]string{"serve", "--data-dir", t.TempDir()}, args...), io.Discard, io.Discard)
 	return &a.Serve, err
 }
 

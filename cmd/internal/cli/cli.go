@@ -74,22 +74,36 @@ func (f *FrameLimit) Validate() error {
 	return nil
 }
 
+// A Program is a command as its flags and subcommands describe it.
+type Program struct {
+	App         any // whose fields are flags and commands
+	Name        string
+	Description string
+	Prefix      string // of variables in the environment
+	Options     []kong.Option
+}
+
 // exit is how kong ends a command that has nothing more to do, such as --help.
 type exit int
 
-// Parse reads a command line into the flags of app, whose unset ones it takes
-// from the environment (PREFIX_FLAG_NAME) and from the file that --config
-// names. It returns nil when the command is done already, as with --help.
-func Parse(app any, name, description, prefix string, args []string, stdout, stderr io.Writer, options ...kong.Option) (parsed *kong.Context, err error) {
-	parser, err := kong.New(app, append(options,
-		kong.Name(name), kong.Description(description),
-		kong.DefaultEnvars(prefix),
+// parser returns what reads the program's command lines.
+func (p Program) parser(stdout, stderr io.Writer) (*kong.Kong, error) {
+	return kong.New(p.App, append(p.Options,
+		kong.Name(p.Name), kong.Description(p.Description),
+		kong.DefaultEnvars(p.Prefix),
 		kong.Configuration(loadYAML),
-		kong.Vars{"version": name + " " + BuildVersion()},
+		kong.Vars{"version": p.Name + " " + BuildVersion()},
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)...)
+}
+
+// Parse reads a command line into the flags of the program, whose unset ones it
+// takes from the environment (PREFIX_FLAG_NAME) and from the file that --config
+// names. It returns nil when the command is done already, as with --help.
+func (p Program) Parse(args []string, stdout, stderr io.Writer) (parsed *kong.Context, err error) {
+	parser, err := p.parser(stdout, stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +116,7 @@ func Parse(app any, name, description, prefix string, args []string, stdout, std
 	}()
 	parsed, err = parser.Parse(args)
 	if err != nil {
-		return nil, fmt.Errorf("%w (see %s --help)", err, name)
+		return nil, fmt.Errorf("%w (see %s --help)", err, p.Name)
 	}
 	return parsed, nil
 }
