@@ -6,6 +6,7 @@
 # make pictures  the states of the console, in artifacts/: desktop and phone, light and dark
 # make faults   breaks every network and process under load; writes the table in docs/faults.md
 # make scale    measures clusters of relays with many hosts
+# make notify   tells of 1,000 sessions on 100 hosts, 25 a second, while one relay of two is killed
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
 # make release  archives, packages, images, a Helm chart, SBOMs and checksums of this commit, in dist/; ARGS='-only linux_amd64' for one system
@@ -24,7 +25,7 @@ PKGS    := ./...
 LONG    := ./test/browser ./test ./registry ./routing ./gateway ./test/large ./test/faults ./test/nat
 PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
-.PHONY: all build test lint bench microbench demo faults scale soak fuzz apps interop deps pictures release
+.PHONY: all build test lint bench microbench demo notify faults scale soak fuzz apps interop deps pictures release
 
 all: build
 
@@ -72,6 +73,9 @@ pictures:
 
 scale:
 	$(GO) run ./test/cmd/scale
+
+notify:
+	AHP_NOTIFY_HOSTS=100 AHP_NOTIFY_SESSIONS=10 AHP_NOTIFY_EVERY=40ms AHP_NOTIFY_LIMIT=2s $(GO) test -count=1 -v -run '^TestNotifyMany$$' ./test
 
 faults:
 	$(GO) run ./test/cmd/faults --out docs/faults.md

@@ -18,8 +18,9 @@ import (
 
 // Settings of a Desk.
 const (
-	deskRoom  = 1024        // reports of a tenant that are not looked at yet; more are dropped, and come again
-	deskFlush = time.Second // for the NATS server to stop sending reports
+	deskRoom   = 1024        // reports of a tenant that are not looked at yet; more are dropped, and come again
+	deskAtOnce = 256         // reports that are kept together
+	deskFlush  = time.Second // for the NATS server to stop sending reports
 
 	// offlineAfter is how long a host must be away for that to be told: most are
 	// back in no time.
@@ -36,7 +37,7 @@ type DeskConfig struct {
 	Instance string                                    // required; of the relay, where host-agents tell what became of answers
 	Sign     func(body []byte) (key, signature []byte) // required; signs answers for host-agents
 
-	// Keep is called with each report after the Board has it, and before it is
+	// Keep is called after the Board has some reports, and before they are
 	// confirmed; if it fails the report is not. Default: nothing is kept.
 	Keep func() error
 }
@@ -150,7 +151,7 @@ func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) 
 		for {
 			select {
 			case msg := <-in:
-				d.take(tenant, conn, msg)
+				d.takeAll(tenant, conn, msg, in)
 			case <-quiet:
 				return
 			}
@@ -177,37 +178,65 @@ func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) 
 	}, nil
 }
 
-// take takes a report. One of an instance that does not serve the host is no
-// concern of anybody's: if it does, and this relay has not heard of that yet, the
-// report comes again.
-func (d *Desk) take(tenant string, conn *broker.Conn, msg *nats.Msg) {
-	host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
-	log := d.cfg.Log.With("tenant", tenant, "host", host)
-	// NATS lets a host-agent name any subject for the answer: see leaseDesk.
-	if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(tenant, host)+"inbox.") {
-		log.Warn("report of events with a strange subject", "reply", msg.Reply)
+// heard is a report that was taken, and is not confirmed.
+type heard struct {
+	msg *nats.Msg
+	ack notice.Ack
+}
+
+// takeAll takes a report, and those that wait behind it: they are kept together.
+func (d *Desk) takeAll(tenant string, conn *broker.Conn, msg *nats.Msg, in <-chan *nats.Msg) {
+	var all []heard
+	for more := true; more; {
+		if ack, ok := d.take(tenant, msg); ok {
+			all = append(all, heard{msg, ack})
+		}
+		select {
+		case msg = <-in:
+		default:
+			more = false
+		}
+		more = more && len(all) < deskAtOnce
+	}
+	if len(all) == 0 {
 		return
 	}
-	report, err := notice.ReadReport(msg.Data)
-	if err != nil {
-		log.Warn("report of events", "error", err)
-		return
-	}
-	if known, ok := d.cfg.Registry.Lookup(tenant, host); !ok || known.AgentInstance != report.Instance {
-		return
-	}
-	ack := d.cfg.Board.Take(tenant, host, report)
+	log := d.cfg.Log.With("tenant", tenant)
 	if d.cfg.Keep != nil {
 		if err := d.cfg.Keep(); err != nil {
 			log.Error("events cannot be kept", "error", err)
 			return
 		}
 	}
-	body, err := json.Marshal(ack)
-	if err == nil {
-		err = conn.Publish(msg.Reply, body)
+	for _, h := range all {
+		body, err := json.Marshal(h.ack)
+		if err == nil {
+			err = conn.Publish(h.msg.Reply, body)
+		}
+		if err != nil {
+			log.Warn("answer to a report of events", "subject", h.msg.Subject, "error", err)
+		}
 	}
+}
+
+// take takes a report. One of an instance that does not serve the host is no
+// concern of anybody's: if it does, and this relay has not heard of that yet, the
+// report comes again.
+func (d *Desk) take(tenant string, msg *nats.Msg) (ack notice.Ack, ok bool) {
+	host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
+	log := d.cfg.Log.With("tenant", tenant, "host", host)
+	// NATS lets a host-agent name any subject for the answer: see leaseDesk.
+	if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(tenant, host)+"inbox.") {
+		log.Warn("report of events with a strange subject", "reply", msg.Reply)
+		return ack, false
+	}
+	report, err := notice.ReadReport(msg.Data)
 	if err != nil {
-		log.Warn("answer to a report of events", "error", err)
+		log.Warn("report of events", "error", err)
+		return ack, false
 	}
+	if known, ok := d.cfg.Registry.Lookup(tenant, host); !ok || known.AgentInstance != report.Instance {
+		return ack, false
+	}
+	return d.cfg.Board.Take(tenant, host, report), true
 }

@@ -76,7 +76,7 @@ func TestFormerFilesAreTakenOver(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if a, b := net.count("127.0.0.1"), net.count("127.0.0.2"); a != 1 || b != 2 {
-			t.Errorf("told %d and %d times; want 1 and 2", a, b)
+			t.Errorf("told %d and %d times; want 1 and 2: %v", a, b, net.got["127.0.0.2"])
 		}
 		for _, path := range []string{f.Queue, f.Ways, f.Key, g.Queue, g.Ways, g.Key} {
 			if _, err := os.Stat(path); !os.IsNotExist(err) {

@@ -61,6 +61,7 @@ type queue struct {
 	me      string                     // this relay
 	gone    func(instance string) bool // whether another one has ended
 	changed func()                     // there may be something to do
+	wake    chan struct{}              // for run: there is something to write; holds one
 	stop    func()
 
 	writing sync.Mutex // held by sync
@@ -70,12 +71,14 @@ type queue struct {
 	open  map[string]*entry // of those that are not over
 	dirty map[string]bool   // of which something is to be written
 	last  map[[2]string][]Delivery
+	away  bool // what was said last could not be written
 }
 
 // kept is the record of a job.
 type kept struct {
-	Job     *Job      `json:"job,omitempty"` // nil: it is over
-	By      string    `json:"by,omitempty"`  // the relay that has claimed it
+	Job     *Job      `json:"job,omitempty"`   // nil: it is over
+	By      string    `json:"by,omitempty"`    // the relay that has claimed it
+	Claim   int       `json:"claim,omitempty"` // counts claims: no two records are the same
 	Last    *Delivery `json:"last,omitempty"`
 	Tenant  string    `json:"tenant,omitempty"` // with Last, as Subject: whose
 	Subject string    `json:"subject,omitempty"`
@@ -85,6 +88,7 @@ type kept struct {
 type entry struct {
 	kept
 	rev   uint64
+	raw   string    // the record
 	heard time.Time // when By was, or before this relay wrote it
 	want  *kept     // what is to be written; nil: nothing
 	sent  []byte    // what is being written
@@ -101,7 +105,7 @@ func (e *entry) now() *kept {
 
 func newQueue(r Records, me string, gone func(string) bool, changed func()) *queue {
 	q := &queue{
-		records: r, me: me, gone: gone, changed: changed,
+		records: r, me: me, gone: gone, changed: changed, wake: make(chan struct{}, 1),
 		jobs: map[string]*entry{}, open: map[string]*entry{}, dirty: map[string]bool{}, last: map[[2]string][]Delivery{},
 	}
 	q.stop = r.Follow(jobPrefix, q.take)
@@ -131,12 +135,15 @@ func (q *queue) take(r records.Record) {
 		q.jobs[id] = e
 	}
 	heard := time.Now()
-	if e.sent != nil && string(e.sent) == string(r.Data) {
+	switch raw := string(r.Data); {
+	case e.sent != nil && string(e.sent) == raw:
 		heard = e.since
-	} else { // another relay was first, and its word counts
+	case e.rev != 0 && e.raw == raw: // told again, perhaps of another stream
+		heard = e.heard
+	default: // another relay was first, and its word counts
 		e.want = nil
 	}
-	e.kept, e.rev, e.heard = k, r.Rev, heard
+	e.kept, e.rev, e.raw, e.heard = k, r.Rev, string(r.Data), heard
 	q.indexLocked(id, e)
 	if k.Last != nil {
 		q.noteLocked([2]string{k.Tenant, k.Subject}, *k.Last)
@@ -161,6 +168,10 @@ func (q *queue) indexLocked(id string, e *entry) {
 func (q *queue) sayLocked(id string, e *entry, want kept) {
 	e.want = &want
 	q.indexLocked(id, e)
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
 }
 
 func (q *queue) forgetLocked(id string) {
@@ -224,12 +235,17 @@ func (q *queue) put(job Job, now time.Time) bool {
 func (q *queue) claim(ctx context.Context, id string) bool {
 	q.mu.Lock()
 	e := q.jobs[id]
-	if e == nil || e.now().Job == nil {
+	switch {
+	case e == nil || e.now().Job == nil, e.now().By != "" && e.now().By != q.me && !q.voidLocked(e, time.Now()):
 		q.mu.Unlock()
-		return false
+		return false // it was free when it was looked at
+	case q.mineLocked(e): // as it was made
+		q.mu.Unlock()
+		return true
 	}
-	if k := *e.now(); !q.mineLocked(e) && (e.want == nil || k.By != q.me) {
+	if k := *e.now(); e.want == nil || k.By != q.me {
 		k.By = q.me
+		k.Claim++
 		q.sayLocked(id, e, k)
 	}
 	q.mu.Unlock()
@@ -322,9 +338,9 @@ func (q *queue) voidLocked(e *entry, now time.Time) bool {
 	return now.Sub(e.heard) > claimLasts || e.By != q.me && q.gone(e.By)
 }
 
-// due returns the jobs that this relay may do now, and when it is to look again; zero: when
+// due returns the jobs that this relay may do now, which are not to be changed, and when it is to look again; zero: when
 // something has changed.
-func (q *queue) due(now time.Time) (jobs []Job, next time.Time) {
+func (q *queue) due(now time.Time) (jobs []*Job, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	soon := func(at time.Time) {
@@ -340,7 +356,7 @@ func (q *queue) due(now time.Time) (jobs []Job, next time.Time) {
 		case k.By != "" && k.By != q.me && !q.voidLocked(e, now):
 			soon(now.Add(time.Second)) // it may be known to be gone
 		default:
-			jobs = append(jobs, *k.Job)
+			jobs = append(jobs, k.Job)
 		}
 	}
 	return jobs, next
@@ -373,6 +389,7 @@ func (q *queue) sync(ctx context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var failed error
+	defer func() { q.away = failed != nil }()
 	for i, r := range results {
 		id := changes[i].Key[len(jobPrefix):]
 		e := q.jobs[id]
@@ -391,6 +408,28 @@ func (q *queue) sync(ctx context.Context) error {
 		}
 	}
 	return failed
+}
+
+// run writes what is said, until ctx ends.
+func (q *queue) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-q.wake:
+		}
+		for q.sync(ctx) != nil && ctx.Err() == nil {
+			pause(ctx, storeRetry)
+		}
+		q.changed()
+	}
+}
+
+// isAway reports whether nothing can be written.
+func (q *queue) isAway() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.away
 }
 
 // close lets go of what this relay has claimed, and writes what was said last, as far as can be.

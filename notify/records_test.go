@@ -58,7 +58,6 @@ func (v *view) Write(_ context.Context, changes ...records.Change) []records.Res
 			results[i].Err = records.ErrAway
 		case old.Rev != c.Rev:
 			results[i].Err = records.ErrConflict
-			v.hearLocked(old)
 		default:
 			v.rev++
 			r := records.Record{Key: c.Key, Rev: v.rev, Data: c.Data}
@@ -287,7 +286,9 @@ func (p plan) run(t *testing.T) (wrong []string) {
 				c.report()
 			}
 		case "crash":
-			synctest.Wait() // nothing is on its way
+			c.back()
+			time.Sleep(2 * time.Second)
+			synctest.Wait() // what was told is kept, and nothing is on its way
 			m := c.relays[step.n%2]
 			c.mu.Lock()
 			c.gone[m.name] = true

@@ -33,7 +33,7 @@ const (
 
 	sendsAtOnce  = 256
 	sendsOfHost  = 32 // to one name
-	sendsOfWay   = 4
+	sendsOfWay   = 8
 	firstRetry   = time.Second
 	mostRetry    = 15 * time.Minute
 	mostObeyed   = time.Hour        // of Retry-After
@@ -172,6 +172,7 @@ func StartTeller(cfg TellerConfig) (*Teller, error) {
 		return nil, err
 	}
 	t.running.Go(func() { t.run(ctx) })
+	t.running.Go(func() { t.queue.run(ctx) })
 	return t, nil
 }
 
@@ -279,7 +280,7 @@ func (t *Teller) run(ctx context.Context) {
 	for {
 		t.absorb()
 		next := storeRetry
-		if t.prepare() == nil && t.queue.sync(ctx) == nil {
+		if t.prepare() == nil && !t.queue.isAway() {
 			next = t.begin(ctx)
 		}
 		timer := time.NewTimer(next)
@@ -311,11 +312,10 @@ func (t *Teller) begin(ctx context.Context) time.Duration {
 	if !later.IsZero() {
 		next = min(next, later.Sub(now))
 	}
-	slices.SortFunc(jobs, func(a, b Job) int {
+	slices.SortFunc(jobs, func(a, b *Job) int {
 		return cmp.Or(a.Due.Compare(b.Due), a.Event.At.Compare(b.Event.At), cmp.Compare(a.ID, b.ID))
 	})
-	for i := range jobs {
-		job := &jobs[i]
+	for _, job := range jobs {
 		if t.busy[job.ID] || !t.followsLocked(job) {
 			continue
 		}
@@ -338,7 +338,6 @@ func (t *Teller) begin(ctx context.Context) time.Duration {
 		t.running.Go(func() {
 			if t.queue.claim(ctx, job.ID) {
 				t.do(ctx, job, w)
-				_ = t.queue.sync(ctx) // else run does
 			} else {
 				pause(ctx, claimPause) // what another relay has said may not be heard yet
 			}

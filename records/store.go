@@ -207,13 +207,14 @@ func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) erro
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
-		r = s.Get(key) // Write has looked
+		s.look(ctx, key)
+		r = s.Get(key)
 	}
 	return fmt.Errorf("%s: %w", key, ErrConflict)
 }
 
-// Write makes changes, together, and returns what became of each. What was not as the
-// writer thought is read anew, and followers are told.
+// Write makes changes, together, and returns what became of each. Of what was not as the
+// writer thought followers are told, if they were not before.
 func (s *Store) Write(ctx context.Context, changes ...Change) []Result {
 	results := make([]Result, len(changes))
 	for done := 0; done < len(changes); done += writeAtOnce {
@@ -251,11 +252,6 @@ func (s *Store) write(ctx context.Context, changes []Change, results []Result) {
 			results[i].Err = storeError(err)
 		case <-ctx.Done():
 			results[i].Err = fmt.Errorf("%w: %w", ErrAway, ctx.Err())
-		}
-	}
-	for i := range results {
-		if errors.Is(results[i].Err, ErrConflict) {
-			s.look(ctx, stream, changes[i].Key)
 		}
 	}
 }

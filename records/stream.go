@@ -72,7 +72,10 @@ func storeError(err error) error {
 }
 
 // look reads a record from the stream.
-func (s *Store) look(ctx context.Context, stream jetstream.Stream, key string) {
+func (s *Store) look(ctx context.Context, key string) {
+	s.mu.Lock()
+	stream := s.stream
+	s.mu.Unlock()
 	msg, err := stream.GetLastMsgForSubject(ctx, subjects+key)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		s.gone(key)
