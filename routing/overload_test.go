@@ -142,7 +142,7 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 }
 
 func slowClient(t *testing.T, size int, channel string, goesOn bool) {
-	limit := 8 * mib
+	limit := 4 * mib
 	if size < 1000 { // so many of them take their time
 		limit = mib
 	}
