@@ -93,7 +93,11 @@ func startCluster(t *testing.T, n int, cfg registry.Config) []*member {
 
 func awaitStore(t *testing.T, m *member) {
 	t.Helper()
-	natssite.Eventually(t, m.name+" has the store", func() bool { return m.Degraded() == "" })
+	for deadline := time.Now().Add(3 * natssite.Patience); m.Degraded() != ""; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s has no store after %v: %s", m.name, 3*natssite.Patience, m.Degraded())
+		}
+	}
 }
 
 // holderOf is holder for a host-agent that knows all members.
