@@ -9,7 +9,9 @@ import (
 )
 
 // appPage is the page around an MCP App. The origins that the app has declared
-// are in its query: connect and resource, any number of each.
+// are in its query: connect and resource, any number of each. So is what else it has
+// declared and the user has agreed to: allow, with eval, wasm or worker. Who leads a frame
+// there by another address has nothing of it: the console gives an app to its own alone.
 const appPage = "/mcp-app.html"
 
 // maxAppOrigins bounds the origins of each kind.
@@ -18,14 +20,25 @@ const maxAppOrigins = 16
 // appPolicy is the policy of the page around an MCP App, as SEP-1865 has it: an
 // origin of its own, inline script and style, pictures as data, and no network
 // but for the public origins that the app has declared. It gets no frames, no
-// forms and no base address, whatever it has declared. Host is the relay's own
-// name, which is none of them.
+// forms and no base address, whatever it has declared; code that it makes itself, and
+// workers of such, if the user agreed. Host is the relay's own name, which is none of
+// the origins.
 func appPolicy(query url.Values, host string) string {
 	connect, resource := publicOrigins(query["connect"], host), publicOrigins(query["resource"], host)
 	if connect == "" {
 		connect = " 'none'"
 	}
-	return "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'" + resource +
+	own, workers := "", ""
+	if slices.Contains(query["allow"], "eval") {
+		own += " 'unsafe-eval'"
+	}
+	if slices.Contains(query["allow"], "wasm") {
+		own += " 'wasm-unsafe-eval'"
+	}
+	if slices.Contains(query["allow"], "worker") {
+		workers = "; worker-src blob:"
+	}
+	return "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'" + own + resource + workers +
 		"; style-src 'unsafe-inline'" + resource + "; img-src data: blob:" + resource + "; font-src data:" + resource +
 		"; media-src data: blob:" + resource + "; connect-src" + connect +
 		"; frame-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"

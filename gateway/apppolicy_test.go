@@ -59,6 +59,19 @@ func TestAppPolicy(t *testing.T) {
 			}
 		}
 	}
+	for text, want := range map[string]string{
+		"allow=eval": "script-src 'unsafe-inline' 'unsafe-eval';", "allow=wasm": "script-src 'unsafe-inline' 'wasm-unsafe-eval';",
+		"allow=worker": "script-src 'unsafe-inline'; worker-src blob:;", "allow=eval&allow=worker": "script-src 'unsafe-inline' 'unsafe-eval'; worker-src blob:;",
+		"allow=frames&allow=*&allow=EVAL": "script-src 'unsafe-inline';",
+	} {
+		query, err := url.ParseQuery(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := appPolicy(query, "relay.test"); got != strings.Replace(plainAppPolicy, "script-src 'unsafe-inline';", want, 1) {
+			t.Errorf("%s: %q; want %q", text, got, want)
+		}
+	}
 	many := url.Values{}
 	for _, c := range "abcdefghijklmnopqrstuvwxyz" {
 		many.Add("connect", "https://"+string(c)+".example.com")

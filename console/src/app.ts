@@ -22,7 +22,15 @@ const tokenForm = /^[\w.~-]+$/;
 /** What is shown beside a chat. */
 export interface Pane { kind: 'canvas' | 'changes' | 'terminal' | 'file'; channel: string; title?: string }
 
-export interface Attachment { label: string; data: string; contentType: string }
+export interface Attachment { label: string; data: string; contentType: string; displayKind?: string }
+
+/** What an app has the agent know. */
+interface Context { chat: string; label: string; text: string }
+
+function asAttachment({ label, text }: Context): Attachment {
+  const bytes = new TextEncoder().encode(text);
+  return { label: `Context of ${label || 'an app'}`, data: btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join('')), contentType: 'text/plain', displayKind: 'document' };
+}
 
 export class App {
   token = stored();
@@ -45,6 +53,7 @@ export class App {
   onlyHost = ''; // whose sessions are listed, '' for all
   deleted: { link: Link; session: string; timer: ReturnType<typeof setTimeout> } | null = null;
   models = new Map<string, Json>(); // session to the model that is chosen for it
+  contexts = new Map<object, Context>(); // what goes with the next message, by the app that it is from
 
   draw: () => void = () => {};
   mcpSaid: (channel: string, method: string, params: Json) => void = () => {};
@@ -499,6 +508,20 @@ export class App {
     }
   }
 
+  /** Has the agent know a text with the next message of the open chat, in place of what came from there before; '' for none. */
+  addContext(from: object, label: string, words: string): boolean {
+    const had = this.contexts.delete(from);
+    const may = Boolean(words && this.chatUri && !this.readOnly);
+    if (may) this.contexts.set(from, { chat: this.chatUri!, label, text: words });
+    if (had || may) this.draw();
+    return may || words === '';
+  }
+
+  /** What apps have the agent know of the open chat. */
+  get context(): [object, Context][] {
+    return [...this.contexts].filter(([, c]) => c.chat === this.chatUri);
+  }
+
   #message(prompt: string, attachments: Attachment[]): Json {
     const model = this.models.get(this.session);
     return {
@@ -517,15 +540,20 @@ export class App {
     const channel = this.chatUri;
     const chat = this.link?.store.get(channel);
     if (!this.link?.live || !chat || !channel) return false;
-    const message = this.#message(prompt, attachments);
+    const message = this.#message(prompt, [...attachments, ...this.context.map(([, c]) => asAttachment(c))]);
+    const told = (sent: boolean) => {
+      if (sent) for (const [from] of this.context) this.contexts.delete(from);
+      return sent;
+    };
     if (chat.activeTurn) {
       const sent = this.perform(channel, { type: 'chat/pendingMessageSet', kind: how, id: randomId(), message });
-      return sent !== undefined;
+      return told(sent !== undefined);
     }
     if (this.link.store.pending.some((p) => p.channel === channel && !p.failed)) return false;
     const action = { type: 'chat/turnStarted', turnId: randomId(), startedAt: new Date().toISOString(), message };
     const clientSeq = this.perform(channel, action);
     if (clientSeq !== undefined) this.link.store.sent(channel, clientSeq, action);
+    told(clientSeq !== undefined);
     this.draw();
     return clientSeq !== undefined;
   }

@@ -8,6 +8,8 @@ import { Bucket } from './canvas';
 
 const versions = ['2026-01-26', '2025-11-21']; // of MCP Apps, best first
 const maxMessage = 256 * 1024; // characters of JSON, from the app
+const maxDownload = 32 * 1024 * 1024; // the same, of what it wants to be kept as files
+const maxContext = 64 * 1024; // characters that it has the agent know
 const messagesPerSecond = 50; // on average, from the app
 const maxBurst = 200;
 const maxCalls = 16; // of the app at a time
@@ -76,9 +78,17 @@ export function htmlOf(result, uri) {
   return { html: new TextDecoder().decode(Uint8Array.from(atob(found.blob), (c) => c.charCodeAt(0))), meta };
 }
 
-/** The address of a sandbox that lets an app reach what it has declared. The relay decides what of that it may. */
-export function sandboxFor(meta) {
+/** What of code that it makes itself an app declares: eval, wasm, worker. The user is asked. */
+export function codeOf(meta): string[] {
+  const declared = meta?.csp?.resourceDomains;
+  const kinds = { "'unsafe-eval'": 'eval', "'wasm-unsafe-eval'": 'wasm', 'blob:': 'worker' };
+  return Object.entries(kinds).filter(([source]) => Array.isArray(declared) && declared.includes(source)).map(([, kind]) => kind);
+}
+
+/** The address of a sandbox that lets an app reach what it has declared, and do what the user allows. The relay decides what of that it may. */
+export function sandboxFor(meta, allowed: string[] = []) {
   const params = new URLSearchParams();
+  for (const kind of allowed) params.append('allow', kind);
   for (const [name, domains] of [['connect', meta?.csp?.connectDomains], ['resource', meta?.csp?.resourceDomains]]) {
     for (const domain of Array.isArray(domains) ? domains : []) if (typeof domain === 'string') params.append(name, domain);
   }
@@ -98,12 +108,15 @@ function isObject(value) {
  *
  *   send(message)         posts a message to the app
  *   capabilities()        AhpMcpUiHostCapabilities of now, {} if none
- *   context()             what the app is told of its surroundings: hostContext
+ *   surroundings()        what the app is told of them: hostContext
  *   call(method, params)  asks the server: {result: a promise, cancel(reason)}
  *   notify(method, params) tells the server
  *   tools()               a promise of the tools that the server lists
  *   say(text)             a promise of whether the user has it said to the agent
  *   open(url)             a promise of whether the user has a page opened
+ *   context(text)         has the agent know a text with the user's next message; '' for none. False if that cannot be
+ *   download(files)       a promise of whether the user keeps [{name, data}]
+ *   display(mode)         shows the app inline or fullscreen: the mode that it has then
  *   resize(height)
  *   called(name)          the app has had a tool called
  *   ended()               the app asks to be closed
@@ -119,6 +132,7 @@ export class Bridge {
   #tokens = new Map(); // for progress: ours to the app's
   #tokenCount = 0;
   #name; // sets its tokens apart from those of other apps
+  #modes: any[] = []; // of display, that the app has
   #closed = false;
 
   constructor(on, name, now = performance.now()) {
@@ -164,7 +178,7 @@ export class Bridge {
     let message;
     try {
       const json = JSON.stringify(data);
-      if (json.length > maxMessage) throw new Error();
+      if (json.length > (data.method === 'ui/download-file' ? maxDownload : maxMessage)) throw new Error();
       message = JSON.parse(json); // without anything that is no JSON
     } catch {
       this.#refuse(data.id, 'The message is too large, or no JSON.');
@@ -212,20 +226,26 @@ export class Bridge {
       case 'ui/initialize':
         return this.#initialized(params);
       case 'ui/request-display-mode':
-        return { mode: 'inline' };
+        return { mode: this.#on.display(params.mode === 'fullscreen' && this.#modes.includes('fullscreen') ? 'fullscreen' : 'inline') };
       case 'ui/open-link':
         return this.#open(params.url);
       case 'ui/message':
         return this.#say(params);
+      case 'ui/update-model-context':
+        return this.#context(params);
+      case 'ui/download-file':
+        return this.#download(entry, params);
       case 'tools/call':
         return this.#callTool(entry, params);
     }
     return this.#passOn(entry, method, params);
   }
 
-  #initialized({ protocolVersion }) {
+  #initialized({ protocolVersion, appCapabilities }) {
     const caps = this.#on.capabilities();
-    const hostCapabilities: any = { openLinks: {}, message: { text: {} }, sandbox: {} };
+    const modes = appCapabilities?.availableDisplayModes;
+    this.#modes = Array.isArray(modes) ? modes : [];
+    const hostCapabilities: any = { openLinks: {}, downloadFile: {}, message: { text: {} }, updateModelContext: { text: {}, structuredContent: {} }, sandbox: {} };
     for (const name of ['serverTools', 'serverResources']) {
       if (isObject(caps[name])) hostCapabilities[name] = caps[name].listChanged === true ? { listChanged: true } : {};
     }
@@ -235,7 +255,7 @@ export class Bridge {
       protocolVersion: versions.includes(protocolVersion) ? protocolVersion : versions[0],
       hostInfo: { name: 'ahp-relay-console', version: '1' },
       hostCapabilities,
-      hostContext: this.#on.context(),
+      hostContext: this.#on.surroundings(),
     };
   }
 
@@ -255,6 +275,32 @@ export class Bridge {
     const text = blocks.map((b) => (b?.type === 'text' && typeof b.text === 'string' ? b.text : '')).join('\n').trim();
     if (role !== 'user' || text === '') throw failure(invalidParams, 'Only text of the user can be sent.');
     return (await this.#on.say(text)) ? {} : { isError: true };
+  }
+
+  // Each is in place of the one before.
+  #context({ content, structuredContent }) {
+    const blocks = content === undefined ? [] : content;
+    if (!Array.isArray(blocks) || blocks.some((b) => b?.type !== 'text' || typeof b.text !== 'string')) throw failure(invalidParams, 'Only text can be in the context.');
+    const parts = blocks.map((b) => b.text);
+    if (isObject(structuredContent) && Object.keys(structuredContent).length > 0) parts.push(JSON.stringify(structuredContent, null, 2));
+    const text = parts.join('\n').trim();
+    if (text.length > maxContext) throw failure(invalidParams, 'The context is too long.');
+    if (!this.#on.context(text)) throw failure(refused, 'The context cannot be kept at the moment.');
+    return {};
+  }
+
+  async #download(entry, { contents }) {
+    if (!Array.isArray(contents) || contents.length === 0 || contents.length > 20) throw failure(invalidParams, 'No contents to keep.');
+    const files = [];
+    for (const c of contents) {
+      if (c?.type === 'resource') files.push(fileOf(c.resource, c.resource?.uri));
+      else if (c?.type === 'resource_link' && /^https?:/i.test(c.uri)) return this.#open(c.uri);
+      else if (c?.type === 'resource_link') {
+        const read = await this.#passOn(entry, 'resources/read', { uri: c.uri });
+        files.push(fileOf(read?.contents?.[0], c.name ?? c.uri));
+      } else throw failure(invalidParams, 'Only resources, and links to them, can be kept.');
+    }
+    return (await this.#on.download(files)) ? {} : { isError: true };
   }
 
   // What a tool is for the model only, an app must not call.
@@ -321,6 +367,23 @@ export class Bridge {
   }
 }
 
+/** A resource as a file. Its name is the last part of its address, without what names of files should not have. */
+function fileOf(resource, address) {
+  const last = String(address ?? '').split(/[?#]/)[0].split(/[/\\]/).filter(Boolean).at(-1) ?? '';
+  let name = last;
+  try {
+    name = decodeURIComponent(last);
+  } catch { /* as it is */ }
+  name = name.replace(/[\p{Cc}\p{Cf}<>:"/\\|?*]/gu, '_').replace(/^\.+/, '').slice(0, 120) || 'download';
+  if (typeof resource?.text === 'string') return { name, data: new TextEncoder().encode(resource.text) };
+  if (typeof resource?.blob !== 'string') throw failure(invalidParams, 'A resource without content.');
+  try {
+    return { name, data: Uint8Array.from(atob(resource.blob), (c) => c.charCodeAt(0)) };
+  } catch {
+    throw failure(invalidParams, 'A resource whose content cannot be read.');
+  }
+}
+
 let count = 0; // of apps, ever
 
 /** An App shows one app in a node, with a Bridge of its own; on is the Bridge's, and state({name, why}). */
@@ -340,15 +403,15 @@ export class App {
     addEventListener('message', this.#listen);
   }
 
-  /** Shows the app {html, meta}, in place of what was there. */
-  load({ html, meta }) {
+  /** Shows the app {html, meta}, in place of what was there; allowed is what of codeOf(meta) it may. */
+  load({ html, meta }, allowed: string[] = []) {
     this.#clear();
     const iframe = document.createElement('iframe');
     iframe.title = 'MCP App';
     iframe.sandbox.value = 'allow-scripts'; // and never allow-same-origin
     iframe.referrerPolicy = 'no-referrer';
     iframe.allow = ''; // no camera, no microphone, no place
-    iframe.src = sandboxFor(meta);
+    iframe.src = sandboxFor(meta, allowed);
     this.#bridge = new Bridge({
       ...this.#on,
       // A sandboxed frame has no origin to name. What is in it is the app.

@@ -2,12 +2,15 @@
 // server's app, and a way to sign in where the server wants that first.
 
 import { el, setText } from './dom';
-import { App, appOf, argumentsOf, htmlOf, resultOf } from './mcp-app';
+import { App, appOf, argumentsOf, codeOf, htmlOf, resultOf } from './mcp-app';
 import { text } from './store';
 import { toolTone, toolWord } from './words';
 
 const loadedAtOnce = 4; // apps, of the latest tool calls; the others are a click away
 const maxQuestions = 3; // of one app that wait for the user
+
+const mostAllowed = 200; // apps that may run code of their own, that this browser remembers
+const codeNames = { eval: 'run code that it puts together itself', wasm: 'run WebAssembly', worker: 'work in the background' };
 
 const signIn = {
   required: ['Sign in', (name) => `${name} wants you to sign in.`],
@@ -101,6 +104,7 @@ class McpCall {
   #tool; // what the server says of the tool
   #form = null;
   #questions = [];
+  #full = false; // it fills the page
   #at;
 
   constructor(node, actions, toolsOf) {
@@ -110,6 +114,7 @@ class McpCall {
     const at = {
       auth: el('div', { hidden: true }),
       frame: el('div', { className: 'app-frame', hidden: true }),
+      bar: el('div', { className: 'row app-bar', hidden: true }),
       questions: el('div', { className: 'app-questions' }),
       note: el('p', { className: 'dim', role: 'status', hidden: true }),
       open: el('button', { type: 'button', hidden: true }, 'Show the app'),
@@ -117,6 +122,10 @@ class McpCall {
     };
     at.open.addEventListener('click', () => this.#reopen());
     at.close.addEventListener('click', () => this.#leave());
+    const back = el('button', { type: 'button' }, 'Back to the chat');
+    back.addEventListener('click', () => { this.#display('inline'); this.dress(); });
+    at.bar.append(el('span', { className: 'grow' }), back);
+    at.frame.append(at.bar);
     node.parts.extra.replaceChildren(at.auth, at.frame, at.questions, el('div', { className: 'row start app-row' }, at.note, at.open, at.close));
     this.#at = at;
   }
@@ -133,6 +142,8 @@ class McpCall {
   }
 
   close() {
+    this.#display('inline');
+    this.#do.context(this, '', '');
     this.#app?.close();
     this.#app = null;
   }
@@ -195,19 +206,66 @@ class McpCall {
       return;
     }
     this.#loading = '';
-    if (!this.#node.isConnected || this.#left) return;
+    const allowed = await this.#allowed(uri, codeOf(content.meta));
+    if (!this.#node.isConnected || this.#left || this.#app) return;
     this.#told = { input: undefined, end: undefined };
     this.#app = new App(this.#at.frame, this.#bridge());
-    this.#app.load(content);
+    this.#app.load(content, allowed);
     this.#at.frame.classList.toggle('bare', content.meta.prefersBorder === false);
     this.#do.draw();
+  }
+
+  /** What of the code that it wants to make itself the app may: the user is asked once. */
+  async #allowed(uri, wanted) {
+    const key = `${this.#do.host()} ${text(this.#server?.name)} ${uri} ${wanted.join()}`;
+    if (wanted.length === 0) return wanted;
+    let known = [];
+    try {
+      known = JSON.parse(localStorage.getItem('apps-allowed')) ?? [];
+    } catch { /* it is asked again */ }
+    if (known.includes(key)) return wanted;
+    this.#loading = uri; // until there is an answer
+    const yes = await this.#ask('The app wants more than apps have:', wanted.map((kind) => codeNames[kind]).join(', '), 'Allow', () => true);
+    this.#loading = '';
+    if (!yes) return [];
+    try {
+      localStorage.setItem('apps-allowed', JSON.stringify([...known, key].slice(-mostAllowed)));
+    } catch { /* as above */ }
+    return wanted;
+  }
+
+  /** Shows the app among the turns, or so that it fills the page, with a way back above it. */
+  #display(mode) {
+    const { frame, bar } = this.#at;
+    const full = mode === 'fullscreen' && this.#app !== null;
+    if (full !== this.#full) {
+      this.#full = full;
+      bar.hidden = !full;
+      setText(bar.firstChild, `An app of ${text(this.#server?.name) || 'an MCP server'}`);
+      frame.popover = full ? 'manual' : null; // above all, without being moved: a frame that moves begins anew
+      if (full) frame.showPopover();
+    }
+    return full ? 'fullscreen' : 'inline';
+  }
+
+  #keep(files) {
+    const size = files.reduce((sum, f) => sum + f.data.length, 0);
+    const names = files.map((f) => f.name).join(', ');
+    return this.#ask('The app wants you to keep:', `${names} (${Math.max(1, Math.round(size / 1000))} KB)`, 'Save', () => {
+      for (const { name, data } of files) {
+        const url = URL.createObjectURL(new Blob([data], { type: 'application/octet-stream' }));
+        el('a', { href: url, download: name }).click();
+        setTimeout(() => URL.revokeObjectURL(url), 60_000);
+      }
+      return true;
+    });
   }
 
   /** What the app can ask of the page: see Bridge. */
   #bridge() {
     return {
       capabilities: () => this.#server?.mcpApp?.capabilities ?? {},
-      context: () => {
+      surroundings: () => {
         this.#context = { ...this.#surroundings(), ...(this.#tool ? { toolInfo: { tool: this.#tool } } : {}) };
         return this.#context;
       },
@@ -226,6 +284,13 @@ class McpCall {
         window.open(url, '_blank', 'noopener,noreferrer');
         return true;
       }),
+      context: (words) => this.#do.context(this, text(this.call.displayName) || text(this.call.toolName), words),
+      download: (files) => this.#keep(files),
+      display: (mode) => {
+        const now = this.#display(mode);
+        setTimeout(() => this.dress()); // once it is drawn so
+        return now;
+      },
       called: (name) => {
         this.#shown = { name: 'shown', why: `The app has called ${name}.` };
         this.#do.draw();
@@ -266,9 +331,11 @@ class McpCall {
     return {
       theme: matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light',
       styles: { variables },
-      displayMode: 'inline',
-      availableDisplayModes: ['inline'],
-      containerDimensions: { width: this.#at.frame.clientWidth || this.#node.clientWidth, maxHeight: 640 },
+      displayMode: this.#full ? 'fullscreen' : 'inline',
+      availableDisplayModes: ['inline', 'fullscreen'],
+      containerDimensions: this.#full
+        ? { width: this.#at.frame.clientWidth, height: this.#at.frame.clientHeight - this.#at.bar.offsetHeight }
+        : { width: this.#at.frame.clientWidth || this.#node.clientWidth, maxHeight: 640 },
       locale: navigator.language,
       timeZone: Intl.DateTimeFormat().resolvedOptions().timeZone,
       userAgent: 'ahp-relay-console',
@@ -312,6 +379,8 @@ class McpCall {
     this.#asked = false;
     this.#shown = { name: '', why: '' };
     for (const node of this.#questions.splice(0)) node.remove();
+    this.#display('inline');
+    this.#do.context(this, '', '');
     await app?.leave();
     if (this.#app === app) this.#app = null;
     this.#do.draw();

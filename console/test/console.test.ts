@@ -6,7 +6,7 @@ import { mock, test } from 'node:test';
 
 import { afterClose, backoff, Connection, offersFor, ROOT } from '../src/rpc';
 import { Bucket, contentOf, isContentOf, wayTo } from '../src/canvas';
-import { appOf, argumentsOf, Bridge, htmlOf, resultOf, sandboxFor } from '../src/mcp-app';
+import { appOf, argumentsOf, Bridge, codeOf, htmlOf, resultOf, sandboxFor } from '../src/mcp-app';
 import { Store, text } from '../src/store';
 import { describe as inWords, statusWord, toolWord } from '../src/words';
 
@@ -464,6 +464,9 @@ test('what is an app, and what a tool call gives it', () => {
   for (const contents of [undefined, [], [{ uri: 'ui://a', mimeType: 'text/html', text: '<p>' }], [{ uri: 'ui://a', mimeType: type }], [null]]) {
     assert.throws(() => htmlOf({ contents }, 'ui://a'));
   }
+  assert.deepEqual(codeOf({ csp: { resourceDomains: ['blob:', "'unsafe-eval'", 'x', "'unsafe-hashes'"] } }), ['eval', 'worker']);
+  assert.deepEqual([codeOf({}), codeOf({ csp: { resourceDomains: "'unsafe-eval'", connectDomains: ['blob:'] } })], [[], []]);
+  assert.equal(sandboxFor({}, ['wasm', 'worker']), 'mcp-app.html?allow=wasm&allow=worker');
   assert.equal(sandboxFor({}), 'mcp-app.html');
   assert.equal(sandboxFor({ csp: { connectDomains: ['https://a.b', 7], resourceDomains: ['x&y=z'] } }), 'mcp-app.html?connect=https%3A%2F%2Fa.b&resource=x%26y%3Dz');
 });
@@ -474,10 +477,16 @@ const everything = { serverTools: { listChanged: true }, serverResources: {}, lo
 function bridgeTo(capabilities = everything, more = {}) {
   const sent = [];
   const calls = [];
+  const knows = [];
+  const kept = [];
+  const opened = [];
   const bridge = new Bridge({
     send: (m) => sent.push(m),
     capabilities: () => capabilities,
-    context: () => ({ theme: 'dark' }),
+    surroundings: () => ({ theme: 'dark' }),
+    context: (text) => { knows.push(text); return !text.startsWith('not now'); },
+    download: async (files) => { kept.push(...files.map(({ name, data }) => [name, new TextDecoder().decode(data)])); return files[0].name !== 'no'; },
+    display: (mode) => mode,
     call: (method, params) => {
       const call = { method, params, cancelled: undefined };
       call.result = new Promise((resolve, reject) => Object.assign(call, { resolve, reject }));
@@ -487,7 +496,7 @@ function bridgeTo(capabilities = everything, more = {}) {
     notify: (method, params) => calls.push({ method, params }),
     tools: async () => [{ name: 'both' }, { name: 'model', _meta: { ui: { visibility: ['model'] } } }],
     say: async (text) => text !== 'no',
-    open: async () => true,
+    open: async (url) => Boolean(opened.push(url)),
     resize: (height) => calls.push({ height }),
     called: () => {},
     ended: () => calls.push({ ended: true }),
@@ -496,7 +505,7 @@ function bridgeTo(capabilities = everything, more = {}) {
   let now = 0;
   const ask = (id, method, params) => bridge.heard({ jsonrpc: '2.0', id, method, params }, (now += 100));
   const tell = (method, params) => bridge.heard({ jsonrpc: '2.0', method, params }, (now += 100));
-  return { bridge, sent, calls, ask, tell, last: () => sent.at(-1) };
+  return { bridge, sent, calls, knows, kept, opened, ask, tell, last: () => sent.at(-1) };
 }
 
 test('an app is told what its host can do, and then what has happened', async () => {
@@ -504,13 +513,57 @@ test('an app is told what its host can do, and then what has happened', async ()
   bridge.tell('ui/notifications/tool-input', { arguments: {} });
   await ask(1, 'ui/initialize', { protocolVersion: '2025-11-21' });
   assert.equal(last().result.protocolVersion, '2025-11-21');
-  assert.deepEqual(last().result.hostCapabilities, { openLinks: {}, message: { text: {} }, sandbox: {}, serverTools: { listChanged: true }, serverResources: {}, logging: {}, sampling: { tools: {} } });
+  assert.deepEqual(last().result.hostCapabilities, { openLinks: {}, downloadFile: {}, message: { text: {} }, updateModelContext: { text: {}, structuredContent: {} }, sandbox: {}, serverTools: { listChanged: true }, serverResources: {}, logging: {}, sampling: { tools: {} } });
   assert.deepEqual(last().result.hostContext, { theme: 'dark' });
   assert.equal(sent.length, 1);
   await tell('ui/notifications/initialized');
   assert.deepEqual(last(), { jsonrpc: '2.0', method: 'ui/notifications/tool-input', params: { arguments: {} } });
   await ask('x', 'ui/initialize', { protocolVersion: '1999-01-01' });
   assert.equal(last().result.protocolVersion, '2026-01-26');
+});
+
+test('an app has the agent know text, one in place of the other', async () => {
+  const { knows, ask, last } = bridgeTo();
+  const know = async (params) => { await ask(1, 'ui/update-model-context', params); return last().error?.code ?? last().result; };
+  assert.deepEqual(await know({ content: [{ type: 'text', text: 'a' }, { type: 'text', text: 'b' }], structuredContent: { n: 1 } }), {});
+  assert.deepEqual(await know({}), {});
+  assert.deepEqual(await know({ structuredContent: {} }), {});
+  assert.deepEqual(knows, ['a\nb\n{\n  "n": 1\n}', '', '']);
+  assert.equal(await know({ content: [{ type: 'image', data: '' }] }), -32602);
+  assert.equal(await know({ content: 'a' }), -32602);
+  assert.equal(await know({ content: [{ type: 'text', text: 'x'.repeat(70000) }] }), -32602);
+  assert.equal(await know({ content: [{ type: 'text', text: 'not now' }] }), -32000);
+});
+
+test('an app has files kept, by names that are names', async () => {
+  const { kept, opened, calls, ask, last } = bridgeTo();
+  const keep = async (...contents) => { await ask(1, 'ui/download-file', { contents }); return last().error?.code ?? last().result; };
+  const file = (uri, text = 'x') => ({ type: 'resource', resource: { uri, text } });
+  assert.deepEqual(await keep(file('file:///a/b.txt'), { type: 'resource', resource: { uri: 'ui://x/c%2Fd.bin?e', blob: btoa('bin') } }), {});
+  assert.deepEqual(kept.splice(0), [['b.txt', 'x'], ['c_d.bin', 'bin']]);
+  for (const [uri, name] of [['file:///..', 'download'], ['a/..\\..\\x:y', 'x_y'], ['.bashrc', 'bashrc'], ['%00\u202e', '__'], ['', 'download'], ['%zz', '%zz']]) {
+    await keep(file(uri));
+    assert.equal(kept.splice(0)[0][0], name, uri);
+  }
+  assert.deepEqual(await keep(file('no')), { isError: true });
+  assert.deepEqual(await keep({ type: 'resource_link', uri: 'https://example.com/file' }), {});
+  assert.deepEqual(opened, ['https://example.com/file']);
+  for (const bad of [[], [{ type: 'text', text: 'a' }], [file('a', 1)], [{ type: 'resource', resource: { uri: 'a', blob: '*' } }]]) assert.equal(await keep(...bad), -32602);
+  kept.length = calls.length = 0;
+  const linked = ask(2, 'ui/download-file', { contents: [{ type: 'resource_link', uri: 'tasks://all', name: 'all.txt' }] });
+  await new Promise(setImmediate);
+  assert.deepEqual([calls[0].method, calls[0].params], ['resources/read', { uri: 'tasks://all' }]);
+  calls[0].resolve({ contents: [{ uri: 'tasks://all', text: 'all' }] });
+  await linked;
+  assert.deepEqual(kept, [['all.txt', 'all']]);
+});
+
+test('an app is shown as it can be', async () => {
+  const { ask, last } = bridgeTo();
+  const mode = async (mode) => { await ask(1, 'ui/request-display-mode', { mode }); return last().result.mode; };
+  assert.equal(await mode('fullscreen'), 'inline'); // it has not said that it can
+  await ask(2, 'ui/initialize', { protocolVersion: '2026-01-26', appCapabilities: { availableDisplayModes: ['inline', 'fullscreen'] } });
+  assert.deepEqual([await mode('fullscreen'), await mode('pip'), await mode(undefined)], ['fullscreen', 'inline', 'inline']);
 });
 
 test('an app asks for what was promised, and for nothing else', async () => {

@@ -48,7 +48,7 @@ func TestMCPApp(t *testing.T) {
 	f := p.app()
 	for fact, want := range map[string]string{
 		"host":   "ahp-relay-console 2026-01-26",
-		"may":    "logging message openLinks sampling sandbox serverResources serverTools",
+		"may":    "downloadFile logging message openLinks sampling sandbox serverResources serverTools updateModelContext",
 		"input":  "{}",
 		"result": "2 tasks: Read the report, Answer Ada",
 		"theme":  "light",
@@ -84,6 +84,8 @@ func TestMCPApp(t *testing.T) {
 	p.click(".app-questions button.primary")
 	f.wants("#fact-say", "{}")
 	p.wants(lastTurn+" .parts", "Hello, world!")
+
+	p.appSurroundings(f)
 
 	// It sees how the page looks, on a phone and in the dark.
 	p.do(colours("dark"))
@@ -121,6 +123,43 @@ func TestMCPApp(t *testing.T) {
 	p.wants(".tool-body pre:last-child", "2 tasks")
 	p.click(".app-row button:not([hidden])") // shows it again
 	p.app().wants("#fact-result", "2 tasks")
+}
+
+// appSurroundings has an app fill the page, have a file kept, and have the agent know
+// something with the user's next message.
+func (p *page) appSurroundings(f *page) {
+	p.t.Helper()
+	frame := "document.querySelector('.app-frame')"
+	eval[any](f, "document.querySelector('#full').click()")
+	f.wants("#fact-full", "fullscreen")
+	f.wants("#fact-mode", "fullscreen")
+	if !eval[bool](p, frame+".matches(':popover-open') && "+frame+".clientHeight === innerHeight && "+frame+".querySelector('iframe').clientHeight > innerHeight - 100") {
+		p.t.Error("the app does not fill the page")
+	}
+	p.shot("app-full")
+	p.click(".app-bar button")
+	f.wants("#fact-mode", "inline")
+	if eval[bool](p, frame+".matches(':popover-open')") || f.text("title") != "still here" {
+		p.t.Error("the app fills the page still, or has begun anew")
+	}
+
+	eval[any](p, "window.kept = []; HTMLAnchorElement.prototype.click = function () { kept.push([this.download, this.href]); }")
+	eval[any](f, "document.querySelector('#keep').click()")
+	p.wants(".app-questions", "tasks.txt")
+	p.click(".app-questions button.primary")
+	f.wants("#fact-keep", "{}")
+	if got := eval[string](p, "kept.length + ' ' + kept[0][0] + ' ' + kept[0][1].slice(0, 5)"); got != "1 tasks.txt blob:" {
+		p.t.Errorf("kept was %s", got)
+	}
+
+	eval[any](f, "document.querySelector('#know').click()")
+	f.wants("#fact-know", "{}")
+	p.wants(".composer .context", "Tasks on the board: Read the report")
+	eval[any](f, "document.querySelector('#know').click()") // in place of the one before
+	p.shot("app-context")
+	p.say("what is on the board?")
+	p.until("that it went along", patience, func() bool { return eval[bool](p, "document.querySelector('.composer .context') === null") })
+	p.wants("#turns", "Context of")
 }
 
 // TestMCPAppsApart shows the same app twice: what one of them asks for is asked
@@ -343,9 +382,45 @@ tool for apps: 1
 javascript link: true
 file link: true
 no link: refused -32602
-context: refused -32601
+context: [object Object]
 large: refused -32000
 flood: stemmed`
+
+// codeApp makes code itself, in the page and in a worker.
+const codeApp = `<!doctype html><title>code</title><p>code</p>
+<script>
+addEventListener("message", () => {});
+const said = [];
+try { said.push("eval " + (0, eval)("1 + 1")); } catch { said.push("eval refused"); }
+const say = (what) => { said.push(what); document.title = "code: " + said.join(", "); };
+try {
+  const worker = new Worker(URL.createObjectURL(new Blob(["postMessage('worked')"])));
+  worker.onmessage = ({ data }) => say("worker " + data);
+  worker.onerror = () => say("worker refused");
+} catch { say("worker refused"); }
+</script>`
+
+// allowsCode has an app want to make code itself: the user is asked, and once only.
+func (p *page) allowsCode() {
+	p.t.Helper()
+	shows := func(want string) {
+		p.t.Helper()
+		p.newFrame("", "document.title === 'code: "+want+"'").leave("document.title = 'seen'")
+	}
+	p.say("mcp tool show_code")
+	p.wants(lastTurn+" .app-questions", "run code that it puts together itself, work in the background")
+	p.click(lastTurn + " .app-questions button:not(.primary)")
+	shows("eval refused, worker refused")
+	p.say("mcp tool show_code")
+	p.wants(lastTurn+" .app-questions", "run code that it puts together itself")
+	p.click(lastTurn + " .app-questions button.primary")
+	shows("eval 2, worker worked")
+	p.say("mcp tool show_code")
+	shows("eval 2, worker worked")
+	if got := eval[string](p, "[...document.querySelectorAll('.app-frame iframe')].at(-1).sandbox.value"); got != "allow-scripts" {
+		p.t.Errorf("the frame's sandbox is %q", got)
+	}
+}
 
 // TestMCPAppIsolation lets an app try to reach the console, other channels and
 // the network.
@@ -368,6 +443,9 @@ func TestMCPAppIsolation(t *testing.T) {
 				"connectDomains": []string{"http://localhost:1", "*", "https:"}, "resourceDomains": []string{"http://" + web.Listener.Addr().String()},
 				"frameDomains": []string{"http://" + web.Listener.Addr().String()},
 			}}},
+		}, {
+			Name: "code", HTML: codeApp,
+			Meta: map[string]any{"ui": map[string]any{"csp": map[string]any{"resourceDomains": []string{"'unsafe-eval'", "blob:", "'unsafe-hashes'", "*"}}}},
 		}}},
 		{Name: "other"},
 	}})
@@ -397,6 +475,7 @@ func TestMCPAppIsolation(t *testing.T) {
 		infos, err := chromedp.Targets(p.ctx)
 		return err == nil && !slices.ContainsFunc(infos, func(i *target.Info) bool { return strings.Contains(i.URL, "/mcp-app.html") })
 	})
+	p.allowsCode()
 	mu.Lock()
 	defer mu.Unlock()
 	if len(leaks) > 0 {

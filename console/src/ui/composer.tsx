@@ -63,6 +63,12 @@ export function Composer({ chat }: { chat: Json }) {
           ))}
         </ul>
       )}
+      {app.context.map(([from, { label, text }], i) => (
+        <details key={i} class="context">
+          <summary class="row"><span class="grow">{label || 'An app'} adds to your next message</span><button type="button" class="quiet round" aria-label="Do not add it" onClick={(e) => { e.preventDefault(); app.addContext(from, '', ''); }}><Icon name="close" /></button></summary>
+          <pre tabIndex={0}>{text}</pre>
+        </details>
+      ))}
       <div class="composer-row">
         <button type="button" class="quiet round" aria-label="Attach a picture" title="Attach a picture" onClick={() => files.current!.click()}><Icon name="clip" /></button>
         <input ref={files} type="file" accept="image/*" multiple hidden onChange={(e) => { add(e.currentTarget.files ?? []); e.currentTarget.value = ''; }} />

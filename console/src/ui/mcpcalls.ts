@@ -8,6 +8,8 @@ const calls = new McpCalls({
   send: (words: string) => app.send(words),
   mcp: (channel: string, method: string, params: unknown) => app.mcp(channel, method, params),
   mcpNotify: (channel: string, method: string, params: unknown) => app.mcpNotify(channel, method, params),
+  context: (from: object, label: string, words: string) => app.addContext(from, label, words),
+  host: () => app.host,
   authenticate: (resource: string, token: string) => app.authenticate(resource, token),
 });
 
