@@ -16,6 +16,9 @@ func (s *Server) adminHandler() http.Handler {
 	mux.Handle("GET /metrics", meter.Handler(s.metrics.registry))
 	mux.HandleFunc("GET /admin/connections", s.serveConnections)
 	mux.HandleFunc("GET /admin/runtime/mcp", s.serveMCP)
+	mux.HandleFunc("GET /admin/settings", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]any{"version": s.cfg.Version, "relay": s.cfg.Instance, "settings": s.cfg.Settings})
+	})
 	mux.HandleFunc("GET /healthz", serveHealthy)
 	mux.HandleFunc("GET /readyz", s.serveReady)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

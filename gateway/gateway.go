@@ -33,6 +33,10 @@ type Config struct {
 	Instance string             // required; the name of this run of the relay
 	Version  string             // of the program
 
+	// Settings are those that the relay was started with, without secrets, for who is
+	// to find out what is wrong.
+	Settings map[string]string
+
 	// Issuers verify the tokens of other issuers, by their iss: see package
 	// oidc. They outlive the Server. Default: none.
 	Issuers map[string]auth.Verifier

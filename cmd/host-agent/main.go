@@ -60,26 +60,26 @@ type streams struct {
 	err io.Writer
 	log *slog.Logger
 
-	form string // of log lines
+	logs *cli.Common // how log is
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "host-agent:", strings.TrimPrefix(err.Error(), "host-agent: "))
+	var a app
+	if err := a.run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		a.Ended(os.Stderr, "host-agent", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	var a app
+func (a *app) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	parsed, err := a.program().Parse(args, stdout, stderr)
 	if parsed == nil || err != nil {
 		return err
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
-	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr), form: a.LogFormat})
+	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr), logs: &a.Common})
 }
 
 // hostFlags say which host is served, and through which relay.

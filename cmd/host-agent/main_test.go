@@ -293,3 +293,8 @@ func awaitOnline(t *testing.T, relay *gateway.Relay) {
 	}
 	t.Fatal("host is not online")
 }
+
+// run runs a command.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return new(app).run(ctx, args, stdout, stderr)
+}

@@ -29,5 +29,5 @@ func sentinelCommand(s *streams) hostagent.SentinelCommand {
 		s.log.Warn("no sentinel: clients would have to wait if this host-agent crashed", "error", err)
 		return hostagent.SentinelCommand{}
 	}
-	return hostagent.SentinelCommand{Command: []string{program, "sentinel", "--log-format", s.form}, Stderr: s.err}
+	return hostagent.SentinelCommand{Command: append([]string{program, "sentinel"}, s.logs.Args()...), Stderr: s.err}
 }

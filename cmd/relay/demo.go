@@ -40,7 +40,7 @@ type demoCmd struct {
 func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 	log := s.log
 	if !c.Verbose {
-		log = slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		log = (&cli.Common{LogFormat: s.logs.LogFormat, LogLevel: max(s.logs.LogLevel, slog.LevelWarn)}).Logger(s.err)
 	}
 	if c.LAN {
 		if err := c.showOnLAN(); err != nil {

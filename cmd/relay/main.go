@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -47,6 +46,7 @@ type app struct {
 	Keys    keysCmd    `cmd:"" help:"Roll the keys of a relay, while it runs."`
 	Backup  backupCmd  `cmd:"" help:"Write what a data directory has into one file: the keys, and what is known. The relay may run."`
 	Restore restoreCmd `cmd:"" help:"Make a data directory of what relay backup has written."`
+	Diag    diagCmd    `cmd:"" help:"Collect into one file what somebody needs who is to help with a relay: no secrets."`
 	Check   checkCmd   `cmd:"" help:"Look for what is wrong with a relay's data directory and listeners."`
 }
 
@@ -62,6 +62,9 @@ type streams struct {
 	out io.Writer
 	err io.Writer
 	log *slog.Logger
+
+	logs     *cli.Common       // how log is
+	settings map[string]string // of all flags, without secrets
 }
 
 // parseVars are in the help of flags.
@@ -70,18 +73,18 @@ var parseVars = kong.Vars{"listen": gateway.DefaultListen, "admin_listen": gatew
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "relay:", err)
+	var a app
+	if err := a.run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		a.Ended(os.Stderr, "relay", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	var a app
+func (a *app) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	parsed, err := a.program().Parse(args, stdout, stderr)
 	if parsed == nil || err != nil {
 		return err
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
-	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr)})
+	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr), logs: &a.Common, settings: cli.Settings(parsed)})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -260,4 +261,9 @@ func TestDemo(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("demo ended with %v", err)
 	}
+}
+
+// run runs a command.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return new(app).run(ctx, args, stdout, stderr)
 }

@@ -14,10 +14,17 @@ import (
 // serving starts a relay and returns its URL. It ends with the test.
 func serving(t *testing.T, dir string, flags ...string) (url string) {
 	t.Helper()
+	url, _ = servingWith(t, dir, "none", flags...)
+	return url
+}
+
+// servingWith is serving with an admin listener, whose URL it returns.
+func servingWith(t *testing.T, dir, listen string, flags ...string) (url, admin string) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	logs := newSyncBuffer()
 	ended := make(chan error, 1)
-	args := append([]string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--admin-listen", "none", "--drain", "1s"}, flags...)
+	args := append([]string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--admin-listen", listen, "--drain", "1s"}, flags...)
 	go func() { ended <- run(ctx, args, os.Stdout, logs) }()
 	t.Cleanup(func() {
 		stop()
@@ -26,8 +33,9 @@ func serving(t *testing.T, dir string, flags ...string) (url string) {
 		}
 	})
 	_, rest, _ := strings.Cut(logs.await(t, "relay ready"), "url=")
-	url, _, _ = strings.Cut(rest, " ")
-	return url
+	url, rest, _ = strings.Cut(rest, " admin=")
+	admin, _, _ = strings.Cut(rest, " ")
+	return url, admin
 }
 
 // TestRevokeCommand revokes through a relay that runs, and without one.

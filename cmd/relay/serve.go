@@ -55,7 +55,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 		NATSListen: c.NATSListen, NATSURL: c.NATSURL, ClusterListen: c.ClusterListen, ClusterRoutes: c.ClusterRoute,
 		ForgetAfter: c.ForgetAfter,
 		Gateway: gateway.Config{
-			Version: cli.BuildVersion(), Origins: append(origins, c.AllowOrigin...),
+			Version: cli.BuildVersion(), Settings: s.settings, Origins: append(origins, c.AllowOrigin...),
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
 			Ping: c.Ping, CanvasDomain: c.CanvasDomain, Strict: c.Strict, Compress: gateway.Compression(c.Compress),
 			CredentialTTL: c.CredentialTTL, PublicURL: c.publicURL(),

@@ -57,6 +57,21 @@ func (c *Common) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
+// Ended reports why a command has ended: with --log-format json as a line of the
+// log, so that whoever reads it needs to read nothing else, and else as text.
+func (c *Common) Ended(w io.Writer, name string, err error) {
+	if c.LogFormat == "json" {
+		c.Logger(w).Error("ended", "command", name, "error", err.Error())
+		return
+	}
+	fmt.Fprintln(w, name+":", strings.TrimPrefix(err.Error(), name+": "))
+}
+
+// Args are the flags that have another process log as this one.
+func (c *Common) Args() []string {
+	return []string{"--log-format", c.LogFormat, "--log-level", c.LogLevel.String()}
+}
+
 // MinFrame is the least limit of a message's length that makes sense, in
 // bytes: initialize and its answer take that much.
 const MinFrame = 64 << 10

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+	"net/url"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Hidden stands where a secret would.
+const Hidden = "***"
+
+// Settings returns the values of all flags of the command that was called, in
+// which no secret is: of addresses, passwords and queries are hidden, and what is
+// neither a text nor a number nor the name of a file only says that it is set.
+func Settings(parsed *kong.Context) map[string]string {
+	values := map[string]string{}
+	for at := parsed.Selected(); at != nil; at = at.Parent {
+		for _, f := range at.Flags {
+			if !f.Hidden && f.Name != "help" && f.Name != "version" {
+				values[f.Name] = setting(f)
+			}
+		}
+	}
+	return values
+}
+
+func setting(f *kong.Flag) string {
+	v := f.Target
+	switch v.Kind() {
+	case reflect.Bool, reflect.Int, reflect.Int64:
+		return fmt.Sprint(v.Interface())
+	case reflect.String:
+		return Mask(v.String())
+	case reflect.Slice:
+		if list, ok := v.Interface().([]string); ok {
+			return Mask(strings.Join(list, ", "))
+		}
+	}
+	if v.IsZero() {
+		return ""
+	}
+	return "set"
+}
+
+// secrets are what tokens, keys, and passwords in addresses look like.
+var secrets = []struct {
+	shape *regexp.Regexp
+	with  string
+}{
+	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(-----END [A-Z ]*PRIVATE KEY-----)?`), Hidden},
+	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]+)*`), Hidden},                                        // JWT
+	{regexp.MustCompile(`\bS[ACNOUX][A-Z2-7]{40,}`), Hidden},                                                         // seed of an nkey
+	{regexp.MustCompile(`(://)[^/\s"'@]+@`), "${1}" + Hidden + "@"},                                                  // user, and password
+	{regexp.MustCompile(`(?i)\b([a-z_]*(?:token|tkn|secret|password))=[^&\s"']+`), "${1}=" + Hidden},                 // queries and logs
+	{regexp.MustCompile(`(?i)("[a-z_]*(?:token|secret|password)"\s*:\s*)"(?:[^"\\]|\\.)*"`), `${1}"` + Hidden + `"`}, // JSON
+	{regexp.MustCompile(`(?i)\b(bearer[ .])[A-Za-z0-9._~+/=-]+`), "${1}" + Hidden},                                   // headers
+	{regexp.MustCompile(`(/(?:s|setup|device)#)[^\s"']+`), "${1}" + Hidden},                                          // links of the relay's own
+}
+
+// Mask returns a text without what looks like a secret.
+func Mask(text string) string {
+	if u, err := url.Parse(text); err == nil && u.Host != "" && u.RawQuery != "" {
+		text = strings.Replace(text, "?"+u.RawQuery, "?"+Hidden, 1)
+	}
+	for _, s := range secrets {
+		text = s.shape.ReplaceAllString(text, s.with)
+	}
+	return text
+}

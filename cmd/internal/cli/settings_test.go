@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+)
+
+// TestMask hides what looks like a secret, and nothing beside it.
+func TestMask(t *testing.T) {
+	for text, want := range map[string]string{
+		"127.0.0.1:8484": "127.0.0.1:8484", "/etc/ahp-relay/token.txt": "/etc/ahp-relay/token.txt", "": "",
+		"nats://a:b@one,nats://c@two":                                            "nats://***@one,nats://***@two",
+		"https://hooks.example.com/a?b=c":                                        "https://hooks.example.com/a?***",
+		"tkn=abc&x=1 access_token=d":                                             "tkn=***&x=1 access_token=***",
+		`{"client_secret": "a\"b", "c":1}`:                                       `{"client_secret": "***", "c":1}`,
+		"Authorization: Bearer abc.def":                                          "Authorization: Bearer ***",
+		"eyJhbGciOiJFZERTQSJ9.eyJzdWIi.c":                                        "***",
+		"-----BEGIN PRIVATE KEY-----\nMC4C\n-----END PRIVATE KEY-----\nx":        "***\nx",
+		"seed SUAGMJH5XLGZKQQWAWKRZJIGMOU4HPFUYLXJMXOO5NLFEO2OOQJ5LPRDPM of joe": "seed *** of joe",
+		"https://relay.example.com/s#abcdef here":                                "https://relay.example.com/s#*** here",
+	} {
+		if got := Mask(text); got != want {
+			t.Errorf("Mask(%q) = %q; want %q", text, got, want)
+		}
+	}
+}
+
+// TestSettings has the flags of a command, and what they are set to, but no secrets.
+func TestSettings(t *testing.T) {
+	var app struct {
+		Common
+		Serve struct {
+			Listen string   `default:"127.0.0.1:1"`
+			URLs   []string `name:"urls"`
+			N      int
+			Odd    map[string]string
+			Other  map[string]string
+		} `cmd:""`
+		Rest struct{ X string } `cmd:""`
+	}
+	var out bytes.Buffer
+	parsed, err := Program{App: &app, Name: "toy", Prefix: "TOY"}.Parse([]string{"serve", "--urls", "nats://a:b@c,d", "--odd", "password=x", "--n", "3"}, &out, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Settings(parsed)
+	want := map[string]string{"listen": "127.0.0.1:1", "urls": "nats://***@c, d", "n": "3", "odd": "set", "other": "", "log-format": "text", "log-level": "INFO", "config": ""}
+	for name, value := range want {
+		if got[name] != value {
+			t.Errorf("%s is %q; want %q", name, got[name], value)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("got %v; want %v", got, want)
+	}
+}
+
+// TestEnded has the reason of an end as a line of the log's form, and other
+// processes log the same way.
+func TestEnded(t *testing.T) {
+	var out bytes.Buffer
+	(&Common{LogFormat: "text"}).Ended(&out, "relay", errors.New("relay: no \"keys\""))
+	if got := out.String(); got != "relay: no \"keys\"\n" {
+		t.Errorf("text: %q", got)
+	}
+	out.Reset()
+	c := &Common{LogFormat: "json", LogLevel: slog.LevelDebug}
+	c.Ended(&out, "relay", errors.New("no \"keys\""))
+	var line struct{ Level, Msg, Command, Error string }
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Level != "ERROR" || line.Command != "relay" || line.Error != `no "keys"` {
+		t.Errorf("json: %s, %v", out.String(), err)
+	}
+	if args := c.Args(); !slices.Equal(args, []string{"--log-format", "json", "--log-level", "DEBUG"}) {
+		t.Errorf("arguments %q", args)
+	}
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/cmd/internal/cli"
+)
+
+type diagCmd struct {
+	dataFlag
+	relayFlag
+	Admin string `help:"Base URL of the running relay's admin listener." default:"http://${admin_listen}" placeholder:"URL"`
+	Log   string `help:"File with the relay's log, of which the end is taken along; - is the standard input: journalctl -u ahp-relay | relay diag --log - …" placeholder:"FILE"`
+	File  string `arg:"" help:"File to write, a .tar.gz, which must not be there." placeholder:"FILE"`
+}
+
+// maxLog is how much of the log's end is taken along, in bytes.
+const maxLog = 4 << 20
+
+// Run collects what it can get. What it cannot is said in the file, too: a relay
+// that does not answer is what somebody may want to know about.
+func (c *diagCmd) Run(ctx context.Context, s *streams) (err error) {
+	f, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("diag: %w", err)
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			_ = os.Remove(c.File)
+		}
+	}()
+	zip := gzip.NewWriter(f)
+	d := &diagnosis{files: tar.NewWriter(zip), now: time.Now()}
+	d.add("version.txt", c.version)
+	d.add("check.txt", func() ([]byte, error) { return c.check(ctx) })
+	d.add("data-dir.txt", c.listing)
+	for _, name := range slices.Sorted(maps.Keys(diagPages)) {
+		d.add(name, func() ([]byte, error) { return c.page(ctx, diagPages[name]) })
+	}
+	if c.Log != "" {
+		d.add("log.txt", c.logEnd)
+	}
+	if err := errors.Join(d.err, d.files.Close(), zip.Close(), f.Sync()); err != nil {
+		return fmt.Errorf("diag: %w", err)
+	}
+	for _, missing := range d.missing {
+		fmt.Fprintln(s.err, "not there:", missing)
+	}
+	_, err = fmt.Fprintf(s.out, "%s has what there is, without secrets; names of people, hosts and addresses may be in its log\n", c.File)
+	return err
+}
+
+// diagPages are pages of the admin listener, by what they are called in the file.
+var diagPages = map[string]string{
+	"settings.json":    "/admin/settings",
+	"metrics.txt":      "/metrics",
+	"ready.txt":        "/readyz",
+	"connections.json": "/admin/connections",
+	"mcp.json":         "/admin/runtime/mcp",
+	"goroutines.txt":   "/debug/pprof/goroutine?debug=2",
+	"heap.txt":         "/debug/pprof/heap?debug=1",
+}
+
+// A diagnosis is an archive that is being made.
+type diagnosis struct {
+	files   *tar.Writer
+	now     time.Time
+	missing []string
+	err     error
+}
+
+// add puts a part into the archive, without what looks like a secret; or why there
+// is none.
+func (d *diagnosis) add(name string, get func() ([]byte, error)) {
+	data, err := get()
+	if err != nil {
+		d.missing = append(d.missing, cli.Mask(name+": "+err.Error()))
+		data = append(data, "\nnot whole: "+err.Error()+"\n"...)
+	}
+	data = []byte(cli.Mask(string(data)))
+	head := &tar.Header{Name: "ahp-relay-diag/" + name, Mode: 0o600, Size: int64(len(data)), ModTime: d.now, Typeflag: tar.TypeReg}
+	if d.err == nil {
+		d.err = d.files.WriteHeader(head)
+	}
+	if d.err == nil {
+		_, d.err = d.files.Write(data)
+	}
+}
+
+func (c *diagCmd) version() ([]byte, error) {
+	return fmt.Appendf(nil, "relay diag %s, %s, %s/%s, %d processors, %s\n",
+		cli.BuildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format(time.RFC3339)), nil
+}
+
+// check is what relay check says.
+func (c *diagCmd) check(ctx context.Context) ([]byte, error) {
+	var out bytes.Buffer
+	err := (&checkCmd{dataFlag: c.dataFlag, relayFlag: c.relayFlag}).Run(ctx, &streams{out: &out, err: &out})
+	return out.Bytes(), err
+}
+
+// listing tells of the files in the data directory, but not what is in them.
+func (c *diagCmd) listing() ([]byte, error) {
+	var b bytes.Buffer
+	err := filepath.WalkDir(c.DataDir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a running relay has replaced it
+		}
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(c.DataDir, path)
+		fmt.Fprintf(&b, "%s %10d %s %s\n", info.Mode(), info.Size(), info.ModTime().UTC().Format(time.RFC3339), name)
+		return nil
+	})
+	return b.Bytes(), err
+}
+
+// page gets a page of the admin listener.
+func (c *diagCmd) page(ctx context.Context, path string) ([]byte, error) {
+	path, query, _ := strings.Cut(path, "?")
+	status, body, err := relayFlag{Relay: c.Admin + "?" + query}.get(ctx, path, "")
+	if err == nil && status != http.StatusOK && path != "/readyz" {
+		err = fmt.Errorf("HTTP %d", status)
+	}
+	return body, err
+}
+
+// logEnd returns the end of the log, from the beginning of a line.
+func (c *diagCmd) logEnd() ([]byte, error) {
+	in := io.Reader(os.Stdin)
+	if c.Log != "-" {
+		f, err := os.Open(c.Log)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	var end []byte
+	for piece := make([]byte, 64<<10); ; {
+		n, err := in.Read(piece)
+		if end = append(end, piece[:n]...); len(end) > 2*maxLog {
+			end = append(end[:0], end[len(end)-maxLog:]...)
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return end, err
+		}
+	}
+	if len(end) > maxLog {
+		_, end, _ = bytes.Cut(end[len(end)-maxLog:], []byte("\n"))
+	}
+	return end, nil
+}

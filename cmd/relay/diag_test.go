@@ -1,0 +1,138 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// opened returns the parts of a file that relay diag has written, by name.
+func opened(t *testing.T, file string) map[string]string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zip, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := map[string]string{}
+	for files := tar.NewReader(zip); ; {
+		head, err := files.Next()
+		if err == io.EOF {
+			return parts
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts[path.Base(head.Name)] = string(text)
+	}
+}
+
+// secretsIn returns all words of a directory's files that could be secrets: long, of
+// the letters of base64 or hexadecimal numbers, and files of bytes as they are and in base64.
+func secretsIn(t *testing.T, dir string) (words []string) {
+	t.Helper()
+	long := regexp.MustCompile(`[A-Za-z0-9+/_=-]{20,}`)
+	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		words = append(words, long.FindAllString(string(data), -1)...)
+		if len(data) >= 16 && len(data) <= 4096 {
+			words = append(words, string(data), base64.RawURLEncoding.EncodeToString(data), base64.StdEncoding.EncodeToString(data))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return words
+}
+
+// TestDiag collects what there is of a relay that runs, and no secret of its data
+// directory, its settings or its log.
+func TestDiag(t *testing.T) {
+	dir, file, log := t.TempDir(), filepath.Join(t.TempDir(), "diag.tar.gz"), filepath.Join(t.TempDir(), "log")
+	keys, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := keys.IssueClient(auth.Client{Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := "the first line\nGET /ahp/laptop?tkn=" + token + "\nlink https://relay.example.com/setup#sesame-open-thyself\nuser nats://joe:swordfish@nats.example.com\nthe last line\n"
+	if err := os.WriteFile(log, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url, admin := servingWith(t, dir, "127.0.0.1:0", "--notify-smtp", "smtp://joe:swordfish@mail.example.com", "--notify-mail-from", "relay@example.com", "--hold", "7m")
+	out, errs, err := relay(t, "diag", "--data-dir", dir, "--relay", url, "--admin", admin, "--log", log, file)
+	if err != nil || errs != "" || !strings.Contains(out, file) {
+		t.Fatalf("diag: %q, %q, %v", out, errs, err)
+	}
+	parts := opened(t, file)
+	for name, want := range map[string]string{
+		"version.txt": "relay diag 0.", "check.txt": "0 hosts enrolled", "data-dir.txt": "keys/", "settings.json": `"hold":"7m0s"`,
+		"metrics.txt": "ahp_relay_build_info{", "ready.txt": "ready", "connections.json": `"connections":0`, "mcp.json": `"initialized":0`,
+		"goroutines.txt": "goroutine 1 ", "heap.txt": "heap profile", "log.txt": "the first line\nGET /ahp/laptop?tkn=***\nlink https://relay.example.com/setup#***\nuser nats://***@nats.example.com\nthe last line\n",
+	} {
+		if !strings.Contains(parts[name], want) {
+			t.Errorf("%s has no %q: %.300s", name, want, parts[name])
+		}
+	}
+	all := ""
+	for _, text := range parts {
+		all += text
+	}
+	secrets := secretsIn(t, filepath.Join(dir, "keys"))
+	if len(secrets) < 5 {
+		t.Fatalf("%d secrets in the data directory; want all", len(secrets))
+	}
+	for _, secret := range append(secrets, token, "swordfish", "sesame") {
+		if strings.Contains(all, secret) {
+			t.Errorf("%.20s… is in the file", secret)
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v, %v; want that nobody else reads it", info.Mode(), err)
+	}
+	if _, _, err := relay(t, "diag", "--data-dir", dir, "--relay", url, "--admin", admin, file); err == nil {
+		t.Error("a file was written over another")
+	}
+}
+
+// TestDiagOfNothing says in the file what it did not get.
+func TestDiagOfNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "diag.tar.gz")
+	dir := t.TempDir()
+	_, errs, err := relay(t, "diag", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--admin", "http://127.0.0.1:1", "--log", filepath.Join(dir, "none"), file)
+	if err != nil || strings.Count(errs, "not there: ") != 9 {
+		t.Errorf("%q, %v", errs, err)
+	}
+	parts := opened(t, file)
+	if !strings.Contains(parts["metrics.txt"], "no relay") || !strings.Contains(parts["version.txt"], "relay diag") {
+		t.Errorf("got %v", parts)
+	}
+}
