@@ -16,8 +16,13 @@ import (
 // heard of it.
 const DefaultAgentTTL = 15 * time.Minute
 
-// Limits of one host-agent's NATS user.
+// MaxReaderTTL is how long the credentials of [Keys.ChannelReader] live at most: a day,
+// as nothing but cutting off all of a tenant ends them earlier.
+const MaxReaderTTL = 24 * time.Hour
+
+// Limits of NATS users: of one host-agent, and of a reader of channels.
 const (
+	readerMaxSubs   = 16
 	agentMaxSubs    = 512     // a link needs one, and there are at most 256 links
 	agentMaxPayload = 1 << 20 // bytes; link packets are smaller
 )
@@ -173,6 +178,54 @@ func (k *Keys) AgentUser(tenant, host, userNKey string, ttl time.Duration) (user
 	c.Expires = k.now().Add(ttl).Unix()
 	userJWT, err = encode("user", c, signer)
 	return userJWT, time.Unix(c.Expires, 0).UTC(), err
+}
+
+// ChannelReader returns a file of NATS credentials, as nats --creds takes it, for an
+// operator who wants to see the notifications that the hosts of a tenant share, or one
+// of them. They allow to subscribe to the subjects of channels, and nothing else: not to
+// what is one client's own, and not to publish.
+func (k *Keys) ChannelReader(tenant, host string, ttl time.Duration) (creds []byte, err error) {
+	account, err := k.tenantKey(tenant)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" {
+		host = "*"
+	} else if err := ahp.CheckName("host", host); err != nil {
+		return nil, err
+	}
+	if ttl <= 0 || ttl > MaxReaderTTL {
+		return nil, fmt.Errorf("credentials for %v; want more than 0, and at most %v", ttl, MaxReaderTTL)
+	}
+	signer, err := k.signing().signerOf(account)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, fmt.Errorf("make a NATS user: %w", err)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("make a NATS user: %w", err)
+	}
+	c := jwt.NewUserClaims(public)
+	c.Name = "reader of channels"
+	setIssuer(c, account, signer)
+	c.Permissions.Pub.Deny.Add(">")
+	c.Permissions.Sub.Allow.Add("ahp.v1." + tenant + "." + host + ".chan.>")
+	c.Limits.Subs = readerMaxSubs
+	c.AllowedConnectionTypes = jwt.StringList{jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket}
+	c.Expires = k.now().Add(ttl).Unix()
+	userJWT, err := encode("user", c, signer)
+	if err != nil {
+		return nil, err
+	}
+	seed, err := pair.Seed()
+	if err != nil {
+		return nil, fmt.Errorf("make a NATS user: %w", err)
+	}
+	return jwt.FormatUserConfig(userJWT, seed)
 }
 
 // UserLifetime returns how long the credentials of a user JWT live, from issue

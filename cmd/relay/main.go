@@ -41,6 +41,8 @@ type app struct {
 	Access accessCmd `cmd:"" help:"Print a token for a client, as who is signed in here by relay login, or keep one in a file."`
 	Logout logoutCmd `cmd:"" help:"Sign this machine out: its tokens end at once, on all relays."`
 
+	NATSCredentials natsCredentialsCmd `cmd:"" name:"nats-credentials" help:"Print NATS credentials with which the notifications of channels can be watched, and nothing else: nats sub 'ahp.v1.default.laptop.chan.>' --creds FILE."`
+
 	Hosts   hostsCmd   `cmd:"" help:"List the hosts that the running relay knows."`
 	Forget  forgetCmd  `cmd:"" help:"Have all relays forget a host that is not there."`
 	Keys    keysCmd    `cmd:"" help:"Roll the keys of a relay, while it runs."`

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"ahprelay/auth"
+)
+
+type natsCredentialsCmd struct {
+	dataFlag
+	Host   string        `help:"Host whose channels can be watched. Default: all of the tenant." placeholder:"HOST"`
+	Tenant string        `help:"Tenant that the hosts belong to." default:"default"`
+	TTL    time.Duration `help:"How long the credentials are good, at most 24h." default:"1h" name:"ttl"`
+}
+
+// Run prints credentials for who reads channels.
+func (c *natsCredentialsCmd) Run(s *streams) error {
+	if c.TTL <= 0 || c.TTL > auth.MaxReaderTTL {
+		return fmt.Errorf("--ttl is %v; want more than 0, and at most %v", c.TTL, auth.MaxReaderTTL)
+	}
+	return c.print(s, func(keys *auth.Keys) (string, error) {
+		creds, err := keys.ChannelReader(c.Tenant, c.Host, c.TTL)
+		return string(creds), err
+	})
+}
