@@ -80,7 +80,7 @@ func (c *canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	_ = rc.SetReadDeadline(time.Time{})
 	_ = rc.SetWriteDeadline(time.Time{})
 	w.Header().Del("Connection")
-	c.proxy.ServeHTTP(finalWriter{w}, r.WithContext(ctx))
+	c.proxy.ServeHTTP(&finalWriter{ResponseWriter: w}, r.WithContext(ctx))
 }
 
 // cookieName is that of the session's cookie. The prefix has browsers take it from

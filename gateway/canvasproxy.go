@@ -7,18 +7,35 @@ import (
 )
 
 // A finalWriter passes final answers on, and 101. What an application says before its
-// answer (1xx) is no part of the page: headers there would pass unseen.
-type finalWriter struct{ http.ResponseWriter }
+// answer (1xx), or in headers behind it (trailers), is no part of a page, and would pass
+// unseen by what looks at headers.
+type finalWriter struct {
+	http.ResponseWriter
+	behind http.Header // of what is set when the answer has begun; nil before
+}
+
+// Header implements [http.ResponseWriter].
+func (w *finalWriter) Header() http.Header {
+	if w.behind != nil {
+		return w.behind
+	}
+	return w.ResponseWriter.Header()
+}
 
 // WriteHeader implements [http.ResponseWriter].
-func (w finalWriter) WriteHeader(status int) {
-	if status >= 200 || status == http.StatusSwitchingProtocols {
-		w.ResponseWriter.WriteHeader(status)
+func (w *finalWriter) WriteHeader(status int) {
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		return
 	}
+	if w.behind == nil {
+		w.ResponseWriter.Header().Del("Trailer")
+		w.behind = http.Header{}
+	}
+	w.ResponseWriter.WriteHeader(status)
 }
 
 // Unwrap is for [http.ResponseController].
-func (w finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // newProxy returns the proxy to the host-agents.
 func (c *canvases) newProxy() *httputil.ReverseProxy {

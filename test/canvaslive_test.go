@@ -157,7 +157,10 @@ func newApp(t testing.TB) *app {
 		w.Header().Set("Set-Cookie", "hinted=1; Domain=localhost")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Del("Set-Cookie")
+		w.Header().Set("Trailer", "X-Announced")
 		_, _ = io.WriteString(w, "hinted")
+		w.Header().Set("X-Announced", "said")
+		w.Header().Set(http.TrailerPrefix+"Set-Cookie", "behind=1")
 	})
 	mux.HandleFunc("/to", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", r.FormValue("at"))
@@ -255,7 +258,11 @@ func TestCanvasLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, _ = io.Copy(io.Discard, hinted.Body)
 	_ = hinted.Body.Close()
+	if len(hinted.Trailer) > 0 {
+		t.Errorf("behind the answer: %v", hinted.Trailer)
+	}
 	if hinted.StatusCode != http.StatusOK || hinted.Header.Get("Link") == "" || hinted.Header.Get("Set-Cookie") != "" {
 		t.Errorf("after hints: %d %v", hinted.StatusCode, hinted.Header)
 	}

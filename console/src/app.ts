@@ -2,6 +2,7 @@
 // which, and what the user may do. The address is #host=NAME&session=URI; a
 // token in it is taken out at once.
 
+import { elsewhere } from './canvas';
 import * as device from './device';
 import { code, ROOT } from './rpc';
 import { Link } from './link';
@@ -672,8 +673,7 @@ export class App {
   /** An address on the web for content, '' if the relay gives none. */
   async canvasTicket(channel: string, uri: string): Promise<string> {
     try {
-      const { url } = await this.request('relay/canvasTicket', { channel, uri });
-      return typeof url === 'string' ? url : '';
+      return elsewhere((await this.request('relay/canvasTicket', { channel, uri })).url, location.origin);
     } catch {
       return ''; // it has no domain for canvases
     }

@@ -58,6 +58,16 @@ export function wayTo(url: string, instanceId: string, page: string): any {
   return { name: 'direct', entry: parsed.href };
 }
 
+/** An address that a relay gives; '' for what is none of a page at another origin than the page's. A relay without a canvas domain has the host answer. */
+export function elsewhere(address: any, page: string): string {
+  try {
+    const { protocol, origin, href } = new URL(address);
+    return /^https?:$/.test(protocol) && origin !== page ? href : '';
+  } catch {
+    return '';
+  }
+}
+
 /** The instance that an address of content names, undefined if none. */
 function instanceOf(uri) {
   const [, name] = /^ahp-canvas-content:\/([^/?#]+)/.exec(uri) ?? [];

@@ -116,7 +116,7 @@ function isObject(value) {
  *   open(url)             a promise of whether the user has a page opened
  *   context(text)         has the agent know a text with the user's next message; '' for none. False if that cannot be
  *   download(files)       a promise of whether the user keeps [{name, data}]
- *   display(mode)         shows the app inline or fullscreen: the mode that it has then
+ *   display(mode)         shows the app inline or fullscreen: a promise of the mode that it has then
  *   resize(height)
  *   called(name)          the app has had a tool called
  *   ended()               the app asks to be closed
@@ -226,7 +226,7 @@ export class Bridge {
       case 'ui/initialize':
         return this.#initialized(params);
       case 'ui/request-display-mode':
-        return { mode: this.#on.display(params.mode === 'fullscreen' && this.#modes.includes('fullscreen') ? 'fullscreen' : 'inline') };
+        return this.#display(params.mode);
       case 'ui/open-link':
         return this.#open(params.url);
       case 'ui/message':
@@ -275,6 +275,10 @@ export class Bridge {
     const text = blocks.map((b) => (b?.type === 'text' && typeof b.text === 'string' ? b.text : '')).join('\n').trim();
     if (role !== 'user' || text === '') throw failure(invalidParams, 'Only text of the user can be sent.');
     return (await this.#on.say(text)) ? {} : { isError: true };
+  }
+
+  async #display(mode) {
+    return { mode: await this.#on.display(mode === 'fullscreen' && this.#modes.includes('fullscreen') ? 'fullscreen' : 'inline') };
   }
 
   // Each is in place of the one before.

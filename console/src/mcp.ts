@@ -105,6 +105,7 @@ class McpCall {
   #form = null;
   #questions = [];
   #full = false; // it fills the page
+  #wentBack = false; // the user did not want that any more: it asks from then on
   #at;
 
   constructor(node, actions, toolsOf) {
@@ -123,7 +124,11 @@ class McpCall {
     at.open.addEventListener('click', () => this.#reopen());
     at.close.addEventListener('click', () => this.#leave());
     const back = el('button', { type: 'button' }, 'Back to the chat');
-    back.addEventListener('click', () => { this.#display('inline'); this.dress(); });
+    back.addEventListener('click', () => {
+      this.#display('inline');
+      this.#wentBack = true;
+      this.dress();
+    });
     at.bar.append(el('span', { className: 'grow' }), back);
     at.frame.append(at.bar);
     node.parts.extra.replaceChildren(at.auth, at.frame, at.questions, el('div', { className: 'row start app-row' }, at.note, at.open, at.close));
@@ -217,7 +222,7 @@ class McpCall {
 
   /** What of the code that it wants to make itself the app may: the user is asked once. */
   async #allowed(uri, wanted) {
-    const key = `${this.#do.host()} ${text(this.#server?.name)} ${uri} ${wanted.join()}`;
+    const key = JSON.stringify([this.#do.host(), text(this.#server?.name), uri, wanted]);
     if (wanted.length === 0) return wanted;
     let known = [];
     try {
@@ -286,8 +291,9 @@ class McpCall {
       }),
       context: (words) => this.#do.context(this, text(this.call.displayName) || text(this.call.toolName), words),
       download: (files) => this.#keep(files),
-      display: (mode) => {
-        const now = this.#display(mode);
+      display: async (mode) => {
+        const may = mode !== 'fullscreen' || !this.#wentBack || await this.#ask('The app wants to fill the page again.', '', 'Let it', () => true);
+        const now = may ? this.#display(mode) : this.#display('inline');
         setTimeout(() => this.dress()); // once it is drawn so
         return now;
       },

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
 
 import { afterClose, backoff, Connection, offersFor, ROOT } from '../src/rpc';
-import { Bucket, contentOf, isContentOf, wayTo } from '../src/canvas';
+import { Bucket, contentOf, elsewhere, isContentOf, wayTo } from '../src/canvas';
 import { appOf, argumentsOf, Bridge, codeOf, htmlOf, resultOf, sandboxFor } from '../src/mcp-app';
 import { Store, text } from '../src/store';
 import { describe as inWords, statusWord, toolWord } from '../src/words';
@@ -318,6 +318,14 @@ test('how canvases are loaded is decided by their address', () => {
     const way = wayTo(url, 'c 1', page);
     assert.equal(way.name, name, `${url} on ${page}: ${JSON.stringify(way)}`);
     if (why) assert.match(way.why, new RegExp(why));
+  }
+});
+
+test('an address that is given for a page is one of a page elsewhere', () => {
+  const page = 'https://relay.example.com';
+  for (const address of ['https://c1.canvas.example.com/.ahp-canvas/t/', 'http://c1.localhost:8484/', 'https://relay.example.com:8443/']) assert.equal(elsewhere(address, page), address);
+  for (const address of [undefined, 1, '', '/x', 'javascript:alert(1)', ' JAVASCRIPT:alert(1)', 'data:text/html,x', 'blob:https://relay.example.com/1', 'about:blank', 'file:///etc/passwd', 'https://relay.example.com/x']) {
+    assert.equal(elsewhere(address, page), '', String(address));
   }
 });
 

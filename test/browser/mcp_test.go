@@ -143,6 +143,11 @@ func (p *page) appSurroundings(f *page) {
 		p.t.Error("the app fills the page still, or has begun anew")
 	}
 
+	eval[any](f, "document.querySelector('#full').click()") // the user has gone back: it is asked
+	p.wants(".app-questions", "fill the page again")
+	p.click(".app-questions button:not(.primary)")
+	f.wants("#fact-full", "inline")
+
 	eval[any](p, "window.kept = []; HTMLAnchorElement.prototype.click = function () { kept.push([this.download, this.href]); }")
 	eval[any](f, "document.querySelector('#keep').click()")
 	p.wants(".app-questions", "tasks.txt")

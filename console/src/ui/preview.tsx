@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
+import { elsewhere } from '../canvas';
 import { array, text } from '../store';
 import type { Json } from '../reduce';
 import { Dialog } from './bits';
@@ -18,7 +19,7 @@ export function Previews() {
       setOpen(array((await app.request('relay/previews', { channel })).previews));
       setSaid('');
     } catch (err) {
-      setSaid((err as Error).message);
+      setSaid((err as Json).code === -32601 ? 'This relay has no domain for pages of the host (--canvas-domain).' : (err as Error).message);
     }
   };
   useEffect(() => { act(async () => {}); }, [channel]);
@@ -27,7 +28,8 @@ export function Previews() {
     const tab = window.open('', '_blank');
     act(async () => {
       try {
-        const { url } = await app.request('relay/preview', { channel, port: number });
+        const url = elsewhere((await app.request('relay/preview', { channel, port: number })).url, location.origin);
+        if (!url) throw new Error('The relay has given no address.');
         if (!tab) throw new Error('The browser opens no tab for this page: allow it to.');
         tab.opener = null;
         tab.location.replace(url);
