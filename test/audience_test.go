@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"ahprelay/auth"
+	"ahprelay/hostagent"
+	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -97,4 +100,31 @@ func chatActions(c *refclient.Client, chat string, from int64) (list [][]byte) {
 func onChat(frame []byte, chat string, from int64) bool {
 	a, ok := refclient.ReadAction(frame)
 	return ok && a.Channel == chat && a.ServerSeq > from
+}
+
+// TestAudienceSeesCanvases: viewers of an audience see a live canvas, each with a browser of its own,
+// and do nothing with it.
+func TestAudienceSeesCanvases(t *testing.T) {
+	t.Parallel()
+	change := func(c *auth.Client) {
+		c.Subject, c.Access, c.Audience, c.Channels = "link-1", auth.AccessRead, "link-1", []string{flowVars("demo", "ca17a500")["session"]}
+	}
+	a := newApp(t)
+	w := newCanvasWorldWith(t, func(*hostagent.Config) {}, refhost.Canvas{ID: "app", URL: a.URL + "/start?x=1#frag"})
+	channel := w.open("app")
+	for _, name := range []string{"first", "second"} {
+		c, viewer := w.clientWith(name, change), w.browser()
+		w.call(c, "subscribe", map[string]any{"channel": w.session})
+		page := viewer.open(w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)}))
+		if page.status != http.StatusOK || page.body != "<p>app /start?x=1" {
+			t.Fatalf("the %s viewer gets %d %q", name, page.status, page.body)
+		}
+		base := strings.TrimSuffix(page.url, "/start?x=1")
+		if got := viewer.open(base + "/large"); got.body != string(large) {
+			t.Errorf("%s viewer: %d bytes, status %d", name, len(got.body), got.status)
+		}
+		if got := viewer.send("POST", base+"/echo", nil, strings.NewReader("x")); got.status != http.StatusForbidden && got.status != http.StatusMethodNotAllowed {
+			t.Errorf("%s viewer may POST: %d", name, got.status)
+		}
+	}
 }

@@ -25,6 +25,7 @@ var parts = []part{
 	{"windows", windows},
 	{"latency", latency},
 	{"memory", memory},
+	{"tls", tlsIdle},
 	{"large", large},
 	{"neighbour", neighbour},
 	{"stalled", stalled},

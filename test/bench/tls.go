@@ -1,0 +1,48 @@
+package bench
+
+import (
+	"fmt"
+	"net"
+
+	"ahprelay/test/testca"
+)
+
+// tlsIdle is how much an idle client with TLS takes of the relay, which ends it, and of
+// nats-server.
+func tlsIdle(l *lab) ([]Figure, error) {
+	n := l.many(5000)
+	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), l.dir)
+	if err != nil {
+		return nil, err
+	}
+	var relay, nats series
+	for round := range min(l.o.Rounds, 3) {
+		other, err := l.startNATS(fmt.Sprintf("nats-tls-%d", round), cert, key)
+		if err != nil {
+			return nil, err
+		}
+		theirs, err := l.idle(other, n, other.pid)
+		if err != nil {
+			return nil, err
+		}
+		s, way, err := l.oneHost(siteConfig{name: fmt.Sprintf("tls-%d", round), tls: true})
+		if err != nil {
+			return nil, err
+		}
+		way.stop = s.end
+		own, err := l.idle(way, n, s.relay.Pid())
+		if err != nil {
+			return nil, err
+		}
+		each, err := perClient(own, theirs)
+		if err != nil {
+			return nil, err
+		}
+		relay, nats = append(relay, each[0]), append(nats, each[1])
+		if err := leave(own, theirs); err != nil {
+			return nil, err
+		}
+	}
+	return []Figure{newFigure("5000 idle clients with TLS, each at the relay", "KiB", relay).
+		beside("nats-server WebSocket with TLS", relay, nats).want(atMost(24)).means("A relay that ends TLS itself needs no proxy in front for its memory's sake.")}, nil
+}
