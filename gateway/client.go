@@ -229,15 +229,15 @@ func (c *client) read(r io.Reader) error {
 	if cap(message) <= keepBuffer {
 		*buf = message[:0]
 	}
-	if errors.Is(err, errTooBig) && ready {
-		return c.skip(r, message, limit)
+	switch {
+	case errors.Is(err, errTooBig) && ready:
+		idle.Deep(func() { err = c.skip(r, message, limit) })
+	case err == nil:
+		c.framesIn.Add(1)
+		c.bytesIn.Add(int64(len(message)))
+		idle.Deep(func() { err = c.fromClient(message) }) // parsing and sending would double the stack, for good
 	}
-	if err != nil {
-		return err
-	}
-	c.framesIn.Add(1)
-	c.bytesIn.Add(int64(len(message)))
-	return c.fromClient(message)
+	return err
 }
 
 // limit is how long the next message may be, in bytes.

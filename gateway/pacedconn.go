@@ -15,6 +15,15 @@ import (
 type pacedConn struct {
 	net.Conn
 	pace
+	quiet *quiet // what is read comes from there; nil: from the kernel
+}
+
+// Read implements [net.Conn].
+func (c *pacedConn) Read(p []byte) (int, error) {
+	if c.quiet != nil {
+		return c.quiet.Read(p)
+	}
+	return c.Conn.Read(p)
 }
 
 // A pace is how writing goes.

@@ -142,6 +142,7 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn, delayed: s.metrics.delays.Observe}
 	c.out.packing.on = sock.packs && s.cfg.Compress.pays(sock.conn.Conn, remote)
+	sock.conn.beQuiet()
 	c.upload.conn = sock.conn
 	c.progressed(c.since)
 	sock.pong = c.pong

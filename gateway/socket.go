@@ -253,6 +253,7 @@ type lockedConn struct {
 	net.Conn
 	*pace // of the kernel's connection, below TLS
 	untie func() bool
+	quiet *quiet // below TLS; nil: reads wait in there
 
 	heard atomic.Uint32 // counts reads that brought something
 	taken atomic.Uint64 // bytes that they brought
@@ -282,7 +283,11 @@ func (c *lockedConn) Close() error {
 
 // Read implements [net.Conn].
 func (c *lockedConn) Read(p []byte) (n int, err error) {
-	n, err = c.Conn.Read(p)
+	if c.quiet != nil {
+		n, err = c.quiet.readQuietly(c.Conn, p)
+	} else {
+		n, err = c.Conn.Read(p)
+	}
 	if n > 0 {
 		c.heard.Add(1)
 		c.taken.Add(uint64(n))

@@ -1,0 +1,126 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"ahprelay/test/testca"
+)
+
+// TestQuietTLS: what comes in whatever pieces of records is read as it was sent, and the wait for it ends
+// with the connection.
+func TestQuietTLS(t *testing.T) {
+	certFile, keyFile, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	far, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := tls.Server(&pacedConn{Conn: near}, &tls.Config{Certificates: []tls.Certificate{pair}})
+	client := tls.Client(&choppy{Conn: far}, &tls.Config{InsecureSkipVerify: true})
+	sent := make([]byte, 300_000)
+	for i := range sent {
+		sent[i] = byte(i * i >> 3)
+	}
+	wrote := make(chan error, 1)
+	go func() {
+		for rest := sent; len(rest) > 0; {
+			n := min(len(rest), 1+rand.IntN(40_000))
+			if _, err := client.Write(rest[:n]); err != nil {
+				wrote <- err
+				return
+			}
+			rest = rest[n:]
+		}
+		wrote <- nil
+	}()
+	if err := served.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn := newLockedConn(context.Background(), served, time.Minute)
+	conn.beQuiet()
+	if conn.quiet == nil {
+		t.Skip("this system cannot wait without a buffer")
+	}
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, sent) {
+		t.Fatalf("read: %v; the same: %v", err, bytes.Equal(got, sent))
+	}
+	if err := <-wrote; err != nil {
+		t.Fatal(err)
+	}
+
+	// A deadline, the other side's end and one's own end the wait.
+	if err := conn.SetReadDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read beyond a deadline: %v", err)
+	}
+	ended := make(chan error)
+	other, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, err = listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := make(chan error, 1)
+	go func() { begun <- tls.Client(other, &tls.Config{InsecureSkipVerify: true}).Handshake() }()
+	served = tls.Server(&pacedConn{Conn: near}, &tls.Config{Certificates: []tls.Certificate{pair}})
+	if err := errors.Join(served.HandshakeContext(t.Context()), <-begun); err != nil {
+		t.Fatal(err)
+	}
+	second := newLockedConn(context.Background(), served, time.Minute)
+	second.beQuiet()
+	go func() {
+		_, err := second.Read(make([]byte, 1))
+		ended <- err
+	}()
+	_ = other.Close()
+	if err := <-ended; err == nil {
+		t.Error("the other side's end is not read")
+	}
+	_, _ = second.Close(), conn.Close()
+	if _, err := conn.Read(got); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("read of what is closed: %v", err)
+	}
+	_ = far.Close()
+}
+
+// A choppy connection writes in pieces of any size, with the kernel's way between them.
+type choppy struct{ net.Conn }
+
+// Write implements [net.Conn].
+func (c *choppy) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var m int
+		m, err = c.Conn.Write(p[n:min(len(p), n+1+rand.IntN(3000))])
+		n += m
+	}
+	return n, err
+}
