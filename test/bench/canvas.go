@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/coder/websocket"
 
 	"ahprelay/test/hostrpc"
@@ -52,7 +53,7 @@ func canvas(l *lab) ([]Figure, error) {
 	l.ends = append(l.ends, few.CloseIdleConnections)
 	straight := &canvasWay{base: app.URL, client: few, sockets: few}
 	var m [2]canvasSeries
-	var proxied series
+	var proxied, page, pageStraight series
 	var alone, beside [2]series
 	err = l.rounds(func(int) error {
 		for i, way := range []*canvasWay{straight, w.way} {
@@ -65,6 +66,13 @@ func canvas(l *lab) ([]Figure, error) {
 			return err
 		}
 		proxied = append(proxied, ms(took))
+		if !l.o.Tiny { // there may be no browser
+			there, here, err := w.pages(l, app.URL)
+			if err != nil {
+				return err
+			}
+			page, pageStraight = append(page, there), append(pageStraight, here)
+		}
 		before, err := w.keystrokes(l, nil)
 		if err != nil {
 			return err
@@ -84,12 +92,16 @@ func canvas(l *lab) ([]Figure, error) {
 		newFigure("request and answer of AHP on the same way, p50", "ms", alone[0]),
 		newFigure("a download", "MB/s", m[1].download).beside(direct, m[1].download, m[0].download).means("Large files come at the pace of the network."),
 	}
-	page := fmt.Sprintf("%d modules of %d KiB, HTTP/2", canvasModules, canvasModule>>10)
+	modules := fmt.Sprintf("%d modules of %d KiB, HTTP/2", canvasModules, canvasModule>>10)
 	six := fmt.Sprintf("%s, HTTP/1.1 on %d connections", direct, browserConns)
 	figures = append(figures,
-		newFigure(page+", the relay's own TLS", "ms", m[1].modules).beside(six, m[1].modules, m[0].modules).means("What a development server's page loads beside what it takes to run it; none is refused."),
-		newFigure(page+", a proxy in front", "ms", proxied).beside(six, proxied, m[0].modules),
+		newFigure(modules+", the relay's own TLS", "ms", m[1].modules).beside(six, m[1].modules, m[0].modules).means("What a development server's page loads beside what it takes to run it; none is refused."),
+		newFigure(modules+", a proxy in front", "ms", proxied).beside(six, proxied, m[0].modules),
 	)
+	if !l.o.Tiny {
+		figures = append(figures, newFigure(fmt.Sprintf("a page of %d modules in Chromium, HTTP/2", canvasModules), "ms", page).
+			beside("straight on the host, in Chromium", page, pageStraight).want(ratioAtMost(2)).means("A development server's page opens as on the host."))
+	}
 	for i, name := range []string{"p50", "p99"} {
 		added := beside[i].less(alone[i])
 		f := newFigure("request and answer of another client during a download, added "+name, "ms", added).beside("without it", beside[i], alone[i])
@@ -104,10 +116,28 @@ func canvas(l *lab) ([]Figure, error) {
 // canvasApp is an application: modules, a download, and an echo.
 func canvasApp(large int) *httptest.Server {
 	module, all := bytes.Repeat([]byte("export const a = 1;\n"), canvasModule/20), bytes.Repeat([]byte("x"), large)
+	code := append([]byte("export const a = 1;\n"), bytes.Repeat([]byte("// what a module says\n"), canvasModule/22)...)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/module/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript")
 		_, _ = w.Write(module)
+	})
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		_, _ = io.WriteString(w, `<!doctype html><title>page</title><script type="module" src="/main.js"></script>`)
+	})
+	mux.HandleFunc("/main.js", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript")
+		w.Header().Set("Cache-Control", "no-store")
+		for i := range canvasModules {
+			_, _ = fmt.Fprintf(w, "import \"/page/%d.js\";\n", i)
+		}
+		_, _ = io.WriteString(w, "window.took = performance.now();\n")
+	})
+	mux.HandleFunc("/page/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript")
+		w.Header().Set("Cache-Control", "no-store")
+		_, _ = w.Write(code)
 	})
 	mux.HandleFunc("/large", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "large.bin", time.Time{}, bytes.NewReader(all))
@@ -133,6 +163,8 @@ type canvasWorld struct {
 	way     *canvasWay
 	proxied *canvasWay // the same behind a proxy
 	other   *refclient.Client
+	shown   func() (string, error) // has another ticket
+	address string                 // that all names lead to
 }
 
 // canvasSession is where the canvas is opened.
@@ -203,7 +235,11 @@ func (l *lab) showCanvas(s *site, control string) (*canvasWorld, error) {
 		return nil, err
 	}
 	var ticket struct{ URL, Origin string }
-	if err := call(l.ctx, clients[0], "relay/canvasTicket", map[string]any{"channel": channel, "uri": shown.Snapshot.State.URL}, &ticket); err != nil {
+	ask := func() (string, error) {
+		err := call(l.ctx, clients[0], "relay/canvasTicket", map[string]any{"channel": channel, "uri": shown.Snapshot.State.URL}, &ticket)
+		return ticket.URL, err
+	}
+	if _, err := ask(); err != nil {
 		return nil, err
 	}
 	way, err := l.newCanvasWay(ticket.URL, ticket.Origin, s.at(relayPort))
@@ -212,7 +248,7 @@ func (l *lab) showCanvas(s *site, control string) (*canvasWorld, error) {
 	}
 	front := canvasProxy(s)
 	l.ends = append(l.ends, front.Close)
-	return &canvasWorld{way, l.canvasWayTo(ticket.Origin, front.Listener.Addr().String(), way.client.Jar), clients[1]}, nil
+	return &canvasWorld{way, l.canvasWayTo(ticket.Origin, front.Listener.Addr().String(), way.client.Jar), clients[1], ask, s.address}, nil
 }
 
 // canvasProxy is a proxy with HTTP/2 and TLS in front of a relay.
@@ -372,6 +408,41 @@ func (w *canvasWay) echo(l *lab) (time.Duration, error) {
 	}
 	slices.Sort(took)
 	return took[len(took)/2], nil
+}
+
+// pages loads a page of modules in a browser, through the relay and straight, and
+// returns how long each took, in ms.
+func (w *canvasWorld) pages(l *lab, app string) (there, here float64, err error) {
+	b, err := l.browser(chromedp.Flag("ignore-certificate-errors", true), chromedp.Flag("host-resolver-rules", "MAP *.localhost "+w.address))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer b.close()
+	ticket, err := w.shown()
+	if err != nil {
+		return 0, 0, err
+	}
+	if _, err := b.page(ticket); err != nil { // has its session, and connections, from then on
+		return 0, 0, err
+	}
+	if _, err := b.page(app + "/"); err != nil {
+		return 0, 0, err
+	}
+	if there, err = b.page(w.way.base + "/"); err == nil {
+		here, err = b.page(app + "/")
+	}
+	return there, here, err
+}
+
+// page loads a page that says how long it took.
+func (b *browser) page(address string) (float64, error) {
+	if err := chromedp.Do(b.ctx, chromedp.Navigate(address)); err != nil {
+		return 0, err
+	}
+	if err := b.until("window.took > 0"); err != nil {
+		return 0, err
+	}
+	return b.number("window.took")
 }
 
 // keystrokes returns the p50 and p99, in ms, of what another client asks, while

@@ -109,7 +109,8 @@ type browser struct {
 	close func()
 }
 
-func (l *lab) browser() (*browser, error) {
+// browser starts one; more are flags beside the usual ones.
+func (l *lab) browser(more ...chromedp.ExecAllocatorOption) (*browser, error) {
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
@@ -120,8 +121,11 @@ func (l *lab) browser() (*browser, error) {
 	if path == "" {
 		return nil, errors.New("no Chromium on the PATH")
 	}
-	allocated, endAllocator := chromedp.NewExecAllocator(l.ctx, chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.NoFirstRun, chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("js-flags", "--expose-gc"), chromedp.Flag("enable-precise-memory-info", true))
+	flags := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.NoFirstRun, chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("js-flags", "--expose-gc"), chromedp.Flag("enable-precise-memory-info", true),
+	}
+	allocated, endAllocator := chromedp.NewExecAllocator(l.ctx, append(flags, more...)...)
 	ctx, end := chromedp.NewContext(allocated)
 	return &browser{ctx, func() {
 		_ = chromedp.Cancel(ctx) // waits for its end
