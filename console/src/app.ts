@@ -20,6 +20,9 @@ const undoTime = 6_000; // ms in which a deletion can be taken back
 // A token stands in the list of subprotocols, which allows no more (RFC 9110, section 5.6.2).
 const tokenForm = /^[\w.~-]+$/;
 
+// Actions that let an answer grow and change nothing else: most of all that come.
+const grows = new Set(['chat/delta', 'chat/reasoning', 'chat/toolCallDelta']);
+
 /** What is shown beside a chat. */
 export interface Pane { kind: 'canvas' | 'changes' | 'terminal' | 'file'; channel: string; title?: string }
 
@@ -57,6 +60,8 @@ export class App {
   contexts = new Map<object, Context>(); // what goes with the next message, by the app that it is from
 
   draw: () => void = () => {};
+  drawGrown: () => void = () => {}; // as draw, where only an answer that is shown has grown
+  drawLog: (() => void) | null = null; // draws the conversation, if one is shown
   mcpSaid: (channel: string, method: string, params: Json) => void = () => {};
   deliver: (channel: string, payload: Json) => void = () => {};
 
@@ -383,7 +388,8 @@ export class App {
       }
       for (const { channel, payload } of link.store.takeMessages()) this.deliver(channel, payload);
     } else link.store.takeMessages();
-    this.draw();
+    if (link === this.link && envelope?.channel === this.chatUri && grows.has(envelope.action?.type) && envelope.rejectionReason === undefined) this.drawGrown();
+    else this.draw();
   }
 
   #closedCanvas(link: Link): void {

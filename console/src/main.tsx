@@ -9,17 +9,26 @@ import { settled } from './ui/mcpcalls';
 import { shared } from './ui/drafts';
 import { registerWorker } from './trusted';
 
-let due = false;
+let due = 0; // 1: what grows, 2: everything
 
-app.draw = () => {
-  if (due) return;
-  due = true;
-  requestAnimationFrame(() => {
-    due = false;
-    render(<Shell now={Date.now()} />, document.getElementById('root')!);
-    settled();
-  });
-};
+function draw(what: number) {
+  if (due === 0) requestAnimationFrame(now);
+  due = Math.max(due, what);
+}
+
+function now() {
+  const what = due;
+  due = 0;
+  if (what === 1 && app.drawLog) {
+    app.drawLog();
+    return;
+  }
+  render(<Shell now={Date.now()} />, document.getElementById('root')!);
+  settled();
+}
+
+app.draw = () => draw(2);
+app.drawGrown = () => draw(1);
 
 shared();
 app.start();

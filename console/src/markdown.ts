@@ -108,27 +108,49 @@ export function nodesOf(raw: string): DocumentFragment {
 const special = /[\n*_`[\]<>~|\\&!:@/=#]/;
 const leastLine = 8; // characters of a line after which it begins nothing else any more
 
+const madeEvery = 150; // ms between two readings of a block that grows
+
 /**
  * A block's text in a node. Where it grows by plain words they are appended, and
- * nothing is read anew: most of what agents say comes so.
+ * nothing is read anew: most of what agents say comes so. What may mean something
+ * is appended, too, until the block is read again.
  */
 export class Growing {
   #raw = '';
   #tail: Text | null = null;
+  #made = -Infinity;
+  #due: ReturnType<typeof setTimeout> | undefined;
 
   /** Shows the block. */
   show(node: HTMLElement, raw: string): void {
     const more = raw.startsWith(this.#raw) ? raw.slice(this.#raw.length) : '';
     const lineLength = this.#raw.length - this.#raw.lastIndexOf('\n') - 1;
-    if (this.#tail?.isConnected && more !== '' && lineLength >= leastLine && !special.test(more)) {
-      this.#tail.appendData(more);
-      this.#raw = raw;
-      return;
+    if (this.#tail?.isConnected && more !== '') {
+      const plain = lineLength >= leastLine && !special.test(more);
+      const wait = this.#made + madeEvery - performance.now();
+      if (plain || wait > 0) {
+        this.#tail.appendData(more);
+        this.#raw = raw;
+        if (!plain) this.#due ??= setTimeout(() => { if (node.isConnected) this.#make(node); }, wait);
+        return;
+      }
     }
-    node.replaceChildren(nodesOf(raw));
     this.#raw = raw;
+    this.#make(node);
+  }
+
+  /** Leaves the node to others. */
+  stop(): void {
+    clearTimeout(this.#due);
+    this.#due = undefined;
+  }
+
+  #make(node: HTMLElement): void {
+    this.stop();
+    node.replaceChildren(nodesOf(this.#raw));
+    this.#made = performance.now();
     this.#tail = lastText(node);
-    const end = /[ \t]+$/.exec(raw)?.[0];
+    const end = /[ \t]+$/.exec(this.#raw)?.[0];
     if (end && this.#tail && !this.#tail.data.endsWith(end)) this.#tail.appendData(end);
   }
 }

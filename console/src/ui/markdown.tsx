@@ -1,7 +1,7 @@
 import { memo } from './memo';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { highlight } from '../highlight';
-import { Blocks, Growing } from '../markdown';
+import { Blocks, Growing, nodesOf } from '../markdown';
 
 const mostLive = 20_000; // characters of a block that still grows, above which it is shown plainly
 
@@ -19,6 +19,12 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
   const plain = live && raw.length > mostLive;
   useLayoutEffect(() => {
     const node = at.current!;
+    if (live && !plain) { // what is added below would be in the way of what comes
+      growing.current ??= new Growing();
+      growing.current.show(node, raw);
+      return;
+    }
+    growing.current?.stop();
     if (plain) {
       // Texts only grow.
       if (!(node.firstChild instanceof Text)) node.replaceChildren('');
@@ -27,9 +33,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
       else shown.data = raw;
       return;
     }
-    growing.current ??= new Growing();
-    growing.current.show(node, raw);
-    if (live) return; // what is added to it would be in the way of what comes
+    node.replaceChildren(nodesOf(raw));
     for (const pre of node.querySelectorAll<HTMLElement>('pre.code')) {
       const code = pre.querySelector('code')!;
       highlight(code, pre.dataset.lang ?? '');

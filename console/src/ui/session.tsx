@@ -31,7 +31,7 @@ export function Session({ now }: { now: number }) {
   return (
     <div class="chat" role="region" aria-labelledby="chat-title">
       <Head agent={agent} state={state} />
-      <Log key={`${app.host} ${session} ${chatUri}`} chat={chat} agent={agent} now={now} />
+      <Log key={`${app.host} ${session} ${chatUri}`} agent={agent} now={now} />
       {chat && app.readOnly && <p id="looking" class="looking">You can look at this, and change nothing. Good until {when(app.grant?.expires, now)}.</p>}
       {chat && !app.readOnly && chat.interactivity === 'read-only' && <p class="looking">This is the work of another agent: you can look at it.</p>}
       {chat && !app.readOnly && chat.interactivity !== 'read-only' && <Composer key={chatUri} chat={chat} />}
@@ -124,8 +124,15 @@ export function canvasTitle(canvas: Json): string {
   return text(canvas?.title) || text(canvas?.displayName) || text(canvas?.canvasId) || 'Canvas';
 }
 
-function Log({ chat, agent, now }: { chat: Json; agent: string; now: number }) {
+function Log({ agent, now }: { agent: string; now: number }) {
   const { link, chatUri } = app;
+  const chat = link?.store.get(chatUri); // not given: it is drawn by itself while an answer grows
+  const [, again] = useState(0);
+  useLayoutEffect(() => {
+    const draw = () => again((n) => n + 1);
+    app.drawLog = draw;
+    return () => { if (app.drawLog === draw) app.drawLog = null; };
+  }, []);
   const at = useRef<HTMLDivElement>(null);
   const inner = useRef<HTMLDivElement>(null);
   const following = useRef(true); // the end of the chat is kept in view
