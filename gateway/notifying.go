@@ -34,6 +34,7 @@ type NotifyConfig struct {
 	Contact string             // of the operator, for push services: an address of mail, or https://…; default: the relay's public URL
 	Mail    *notify.MailConfig // default: none is sent
 	Private []netip.Prefix     // addresses that are not public, and may be ways all the same
+	Ways    []notify.TenantWay // of tenants
 }
 
 // startNotify has people told of what is on the server's board, and the board hear
@@ -61,6 +62,7 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 		Board: server.board, Records: r.records, Instance: cfg.Gateway.Instance, Gone: r.registry.Gone, Bus: r.conn, Log: r.log,
 		Standing: server.standing, Capability: server.capability,
 		PublicURL: public, Contact: cmp.Or(cfg.Notify.Contact, public, "relay@localhost"), Mail: cfg.Notify.Mail, Private: cfg.Notify.Private,
+		Ways:   cfg.Notify.Ways,
 		Former: notify.Former{Queue: file(formerQueueName), Ways: file(formerWaysName), Key: file(formerPushKeyName)},
 	}); err != nil {
 		return err

@@ -57,6 +57,8 @@ type Way struct {
 	Paused  bool          `json:"paused,omitempty"`
 	Created time.Time     `json:"created"`
 	Who     auth.Client   `json:"who"` // who set it, as of then: what that token may hear is told
+
+	ofTenant bool // it is a TenantWay
 }
 
 // PushKeys are those of a browser's subscription.
@@ -287,7 +289,7 @@ func serverOf(text string) string {
 // mayChange reports whether a token may change a way: one that allows less than that with which it
 // was set may not, while that is good.
 func (t *Teller) mayChange(who auth.Client, w *Way) bool {
-	now, good := t.cfg.Standing(w.Who)
+	now, good := t.standing(w)
 	return !good || who.Covers(now)
 }
 

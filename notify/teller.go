@@ -57,6 +57,7 @@ type TellerConfig struct {
 
 	Bus    link.Bus // to other relays; nil: there are none
 	Former Former   // what a relay has that kept it for itself
+	Ways   []TenantWay
 
 	// Standing returns what a token that set a way may hear and do now; false: nothing
 	// any more. Required.
@@ -150,6 +151,9 @@ func StartTeller(cfg TellerConfig) (*Teller, error) {
 	gone := cfg.Gone
 	if gone == nil {
 		gone = func(string) bool { return false }
+	}
+	if err := t.takeTenantWays(context.Background(), cfg.Ways); err != nil {
+		return nil, err
 	}
 	t.looked = make(chan *nats.Msg, looksRoom)
 	if cfg.Bus != nil {
@@ -249,7 +253,7 @@ func (t *Teller) planLocked(item *Item, p *Person, w *Way, now time.Time) {
 		}
 		return
 	}
-	who, good := t.cfg.Standing(w.Who)
+	who, good := t.standing(w)
 	if !good || !w.wants(e.Kind) || p.mutes(item.Host, e, now) || !MayHear(who, item.Tenant, item.Host, e) {
 		return
 	}
@@ -418,7 +422,7 @@ type outcome struct {
 // do does one job, or puts it off.
 func (t *Teller) do(ctx context.Context, job *Job, w *Way) {
 	now := time.Now()
-	who, good := t.cfg.Standing(w.Who)
+	who, good := t.standing(w)
 	e := &job.Event
 	switch open, known := t.isOpen(job); {
 	case !good, !MayHear(who, job.Tenant, job.Host, e) && e.Kind != notice.Test:

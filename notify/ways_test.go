@@ -239,3 +239,60 @@ func TestMail(t *testing.T) {
 	_ = l.Close()
 	<-done
 }
+
+// TestTenantWays tells what the owner of a tenant has set for all of it, once though two relays hear
+// it, and of the hosts that are named; nobody answers by it, and nobody has it among their own ways.
+func TestTenantWays(t *testing.T) {
+	got := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- string(body)
+	}))
+	defer server.Close()
+	config := `[{"tenant":"t","kind":"slack","url":"` + server.URL + `/slack","kinds":["approval","done"],"hosts":["h*"],"details":true}]`
+	ways, err := notify.ReadTenantWays([]byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := newShelf()
+	var boards []*notify.Board
+	for _, name := range []string{"one", "two"} {
+		board := notify.NewBoard()
+		teller, err := notify.StartTeller(notify.TellerConfig{
+			Board: board, Records: shared.view(), Instance: name, Log: slog.New(slog.DiscardHandler), Ways: ways,
+			Standing:   func(who auth.Client) (auth.Client, bool) { return who, false },
+			Capability: func(*notify.Job, auth.Client, notice.Option) string { return "" },
+			Private:    []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(teller.Close)
+		if n := len(teller.Person("t", "").Ways); n != 0 {
+			t.Errorf("who has no name has %d ways", n)
+		}
+		boards = append(boards, board)
+	}
+	say := func(host string, seq uint64, e notice.Event) {
+		for _, b := range boards {
+			b.Take("t", host, notice.Report{Instance: "a", Seq: seq, Events: []notice.Event{e}})
+		}
+	}
+	say("other", 1, event(1, notice.Done))
+	say("host", 1, event(2, notice.Failed))
+	say("host", 2, event(3, notice.Done))
+	say("host", 3, event(4, notice.Done))
+	for range 2 {
+		if body := <-got; !strings.Contains(body, "host: is done") {
+			t.Errorf("told %s", body)
+		}
+	}
+	if len(got) != 0 {
+		t.Errorf("told once more: %s", <-got)
+	}
+	for _, bad := range []string{`{}`, `[{"kind":"webpush","url":"https://example.com"}]`, `[{"kind":"webhook","url":"https://example.com"}]`, `[{"kind":"slack","uri":"x"}]`} {
+		if _, err := notify.ReadTenantWays([]byte(bad)); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"strings"
@@ -17,12 +18,22 @@ type notifyFlags struct {
 	NotifySMTPFile string   `help:"File with the password at the mail server." type:"path" placeholder:"FILE" name:"notify-smtp-password-file"`
 	NotifyMailFrom string   `help:"From whom they come." placeholder:"ADDRESS" name:"notify-mail-from"`
 	NotifyPrivate  []string `help:"Addresses that are not on the public Internet, and may be ways of notification all the same: 10.1.2.3 or 10.0.0.0/8. Whoever has a token can have the relay send there." placeholder:"CIDR" name:"notify-private"`
+	NotifyWays     string   `help:"File with ways of tenants, a JSON array: [{\"kind\":\"slack\",\"url\":\"https://…\",\"kinds\":[\"approval\",\"failed\"],\"hosts\":[\"ci-*\"]}]. The same at all relays." type:"path" placeholder:"FILE" name:"notify-ways"`
 }
 
 func (f *notifyFlags) config() (cfg gateway.NotifyConfig, err error) {
 	cfg.Contact = f.NotifyContact
 	if cfg.Private, err = prefixes("--notify-private", f.NotifyPrivate); err != nil {
 		return cfg, err
+	}
+	if f.NotifyWays != "" {
+		data, err := os.ReadFile(f.NotifyWays)
+		if err == nil {
+			cfg.Ways, err = notify.ReadTenantWays(data)
+		}
+		if err != nil {
+			return cfg, fmt.Errorf("--notify-ways %s: %w", f.NotifyWays, err)
+		}
 	}
 	if f.NotifySMTP == "" {
 		return cfg, nil
