@@ -147,6 +147,13 @@ func (r *release) target(t target) error {
 	if err := r.sbom(t, files); err != nil {
 		return err
 	}
+	if t.system != "windows" {
+		manuals, err := r.manuals()
+		if err != nil {
+			return err
+		}
+		files = append(files, manuals...)
+	}
 	for _, name := range []string{"README.md", "SECURITY.md", "LICENSE"} {
 		data, err := os.ReadFile(filepath.Join(r.root, name))
 		if err != nil {
@@ -191,6 +198,29 @@ func (r *release) build(t target) (files []file, err error) {
 		files = append(files, file{name, 0o755, data})
 	}
 	r.built[t] = slices.Clone(files)
+	return files, nil
+}
+
+// manuals are the manual pages, and what completes command lines, as the programs themselves print
+// them.
+func (r *release) manuals() (files []file, err error) {
+	for _, program := range programs {
+		for _, one := range []struct {
+			name string
+			args []string
+		}{
+			{"man/" + program + ".1", []string{"man"}},
+			{"completion/" + program + ".bash", []string{"completion", "bash"}},
+			{"completion/_" + program, []string{"completion", "zsh"}},
+			{"completion/" + program + ".fish", []string{"completion", "fish"}},
+		} {
+			text, err := output(r.root, "go", append([]string{"run", "./cmd/" + program}, one.args...)...)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, file{one.name, 0o644, []byte(text + "\n")})
+		}
+	}
 	return files, nil
 }
 

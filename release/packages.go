@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,11 +26,26 @@ func (r *release) packages(t target, built []file) error {
 		contents = append(contents, &files.Content{Source: from, Destination: to, Type: kind, FileInfo: &files.ContentFileInfo{Mode: mode, MTime: r.when}})
 	}
 	for _, f := range built {
-		path := filepath.Join(dir, f.name)
-		if err := os.WriteFile(path, f.data, 0o600); err != nil {
+		path := filepath.Join(dir, filepath.Base(f.name))
+		data := f.data
+		if strings.HasPrefix(f.name, "man/") { // as systems have them
+			if data, err = zipped(data); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
 			return err
 		}
+		base := filepath.Base(f.name)
 		switch {
+		case strings.HasPrefix(f.name, "man/"):
+			add(path, "/usr/share/man/man1/"+base+".gz", 0o644, "")
+		case strings.HasSuffix(base, ".bash"):
+			add(path, "/usr/share/bash-completion/completions/"+strings.TrimSuffix(base, ".bash"), 0o644, "")
+		case strings.HasSuffix(base, ".fish"):
+			add(path, "/usr/share/fish/vendor_completions.d/"+base, 0o644, "")
+		case strings.HasPrefix(f.name, "completion/_"):
+			add(path, "/usr/share/zsh/vendor-completions/"+base, 0o644, "")
 		case f.mode == 0o755:
 			add(path, "/usr/bin/"+f.name, 0o755, "")
 		default:
@@ -59,6 +75,19 @@ func (r *release) packages(t target, built []file) error {
 		}
 	}
 	return nil
+}
+
+// zipped is what gzip makes of data, the same each time.
+func zipped(data []byte) ([]byte, error) {
+	var b bytes.Buffer
+	zip, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err == nil {
+		_, err = zip.Write(data)
+	}
+	if err == nil {
+		err = zip.Close()
+	}
+	return b.Bytes(), err
 }
 
 func (r *release) pack(format string, info *nfpm.Info) error {

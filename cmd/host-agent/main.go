@@ -44,6 +44,8 @@ type app struct {
 	Shares  sharesCmd  `cmd:"" help:"List the links to this machine's host, and who is there by them now."`
 	Unshare unshareCmd `cmd:"" help:"Take one link back, or all: who is there is gone at once."`
 
+	cli.Manual
+
 	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by run: tells relays if that crashes."`
 }
 

@@ -50,6 +50,8 @@ type app struct {
 	Restore restoreCmd `cmd:"" help:"Make a data directory of what relay backup has written."`
 	Diag    diagCmd    `cmd:"" help:"Collect into one file what somebody needs who is to help with a relay: no secrets."`
 	Check   checkCmd   `cmd:"" help:"Look for what is wrong with a relay's data directory and listeners."`
+
+	cli.Manual
 }
 
 //go:generate go test -run ^TestReference$ . -update
