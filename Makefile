@@ -9,6 +9,7 @@
 # make notify   tells of 1,000 sessions on 100 hosts, 25 a second, while one relay of two is killed
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
+# make packages the .deb of make release installed, started and removed in a chroot, and its images run with podman
 # make release  archives, packages, images, a Helm chart, SBOMs and checksums of this commit, in dist/; ARGS='-only linux_amd64' for one system
 # make apps     development servers and viewers from npm, as canvases in Chromium; APPS=DIR keeps what is installed
 # make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop; AHP_VERSION=0.8.0 for one of that version
@@ -25,7 +26,7 @@ PKGS    := ./...
 LONG    := ./test/browser ./test ./registry ./routing ./gateway ./test/large ./test/faults ./test/nat
 PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
-.PHONY: all build test lint bench microbench demo notify faults scale soak fuzz apps interop deps pictures release
+.PHONY: all build test lint bench microbench demo notify faults scale soak fuzz apps interop deps pictures release packages
 
 all: build
 
@@ -64,6 +65,10 @@ fuzz:
 # A module of its own: what it needs to pack is nothing that the programs have.
 release:
 	cd release && $(GO) vet ./... && $(GO) run ./chartcheck ../packaging/helm/ahp-relay && $(GO) run . -out ../dist $(ARGS)
+
+# As root, with debootstrap, podman, runc and containernetworking-plugins.
+packages:
+	$(GO) run ./test/packages $(ARGS)
 
 demo:
 	$(GO) run ./cmd/relay demo

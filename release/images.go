@@ -105,7 +105,7 @@ func (r *release) layout(name string, index v1.ImageIndex) error {
 	}
 	defer os.RemoveAll(dir)
 	if _, err := layout.Write(dir, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
-		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": r.version}},
+		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": "ahp-" + name + ":" + r.version}},
 	})); err != nil {
 		return err
 	}

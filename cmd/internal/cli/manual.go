@@ -68,12 +68,16 @@ func manPage(app *kong.Application) string {
 	line(".SH SYNOPSIS\n.B %s\n.I command\n[\\fIflags\\fR]", roff(app.Name))
 	line(".SH DESCRIPTION\n%s", roff(app.Help))
 	line(".SH COMMANDS")
-	for _, node := range commandsOf(app.Node) {
-		line(".SS %s", roff(app.Name+" "+pathOf(node)+arguments(node)))
+	for _, node := range app.Leaves(true) {
+		usage := node.FullPath()
+		for _, arg := range node.Positional {
+			usage += " " + arg.Summary()
+		}
+		line(".SS %s", roff(usage))
 		line("%s", roff(node.Help))
 		for _, arg := range node.Positional {
 			if arg.Help != "" {
-				line(".TP\n.I %s\n%s", roff(argumentName(arg)), roff(arg.Help))
+				line(".TP\n.I %s\n%s", roff(arg.Summary()), roff(arg.Help))
 			}
 		}
 		manFlags(line, node.Flags)
@@ -100,42 +104,10 @@ func manFlags(line func(string, ...any), flags []*kong.Flag) {
 	}
 }
 
-// commandsOf returns the commands that do something, in their order.
-func commandsOf(node *kong.Node) (list []*kong.Node) {
-	for _, child := range node.Children {
-		switch {
-		case child.Hidden:
-		case len(child.Children) > 0:
-			list = append(list, commandsOf(child)...)
-		default:
-			list = append(list, child)
-		}
-	}
-	return list
-}
-
 // pathOf is how a command is called, without the program's name.
 func pathOf(node *kong.Node) string {
 	if node.Parent == nil || node.Type == kong.ApplicationNode {
 		return ""
 	}
 	return strings.TrimSpace(pathOf(node.Parent) + " " + node.Name)
-}
-
-func argumentName(arg *kong.Value) string {
-	if arg.Tag.PlaceHolder != "" {
-		return arg.Tag.PlaceHolder
-	}
-	return strings.ToUpper(arg.Name)
-}
-
-func arguments(node *kong.Node) (text string) {
-	for _, arg := range node.Positional {
-		if name := argumentName(arg); arg.Required {
-			text += " " + name
-		} else {
-			text += " [" + name + "]"
-		}
-	}
-	return text
 }

@@ -32,7 +32,7 @@ func prints(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
 	var p program
-	parsed, err := Parse(&p, "tiny-tool", "Does little. And that well.", "TINY", args, &out, &out)
+	parsed, err := Program{App: &p, Name: "tiny-tool", Description: "Does little. And that well.", Prefix: "TINY"}.Parse(args, &out, &out)
 	if err == nil {
 		err = parsed.Run()
 	}
@@ -47,8 +47,8 @@ func prints(t *testing.T, args ...string) string {
 func TestManPage(t *testing.T) {
 	page := prints(t, "man")
 	for _, want := range []string{
-		`tiny\-tool \- Does little`, `.SS tiny\-tool serve`, `.SS tiny\-tool token client NAME`, `\fB\-\-data\-dir\fR=\fIDIR\fR`,
-		`Where \[u2026]; .keys\e too.`, "Environment: TINY_MODE.", `\fB\-\-plain\fR` + "\n", `\fB\-\-log\-level\fR`, ".I NAME\nWhose.",
+		`tiny\-tool \- Does little`, `.SS tiny\-tool serve`, `.SS tiny\-tool token client <name>`, `\fB\-\-data\-dir\fR=\fIDIR\fR`,
+		`Where \[u2026]; .keys\e too.`, "Environment: TINY_MODE.", `\fB\-\-plain\fR` + "\n", `\fB\-\-log\-level\fR`, ".I <name>\nWhose.",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)

@@ -1,0 +1,226 @@
+// Command packages installs what make release has made, and runs it, as somebody would: the .deb in a chroot of
+// debootstrap, where it is installed, started as its unit says, and removed; and the images with podman, as the
+// services of docker-compose.yml with their networks and secret. It wants root, debootstrap, podman, runc and
+// containernetworking-plugins, and is run on request: make packages.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	log.SetFlags(0)
+	dist := flag.String("dist", "dist", "what make release has made")
+	work := flag.String("work", "", "directory for the chroot and podman, kept for the next time; default: one that is removed")
+	suite := flag.String("suite", "bookworm", "Debian's release for the chroot")
+	flag.Parse()
+	if err := run(*dist, *work, *suite); err != nil {
+		log.Fatal("packages: ", err)
+	}
+	log.Print("packages and images are in order")
+}
+
+func run(dist, work, suite string) (err error) {
+	if work == "" {
+		if work, err = os.MkdirTemp("", "ahp-packages-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(work)
+	}
+	if err := checkDeb(dist, filepath.Join(work, "chroot"), suite); err != nil {
+		return fmt.Errorf(".deb: %w", err)
+	}
+	if err := checkImages(dist, filepath.Join(work, "podman")); err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	return nil
+}
+
+// wait is how long something may take to come.
+const wait = 30 * time.Second
+
+// only returns the one file that fits a pattern.
+func only(pattern string) (string, error) {
+	found, err := filepath.Glob(pattern)
+	if err == nil && len(found) != 1 {
+		err = fmt.Errorf("%s: %d files; want one", pattern, len(found))
+	}
+	if err != nil {
+		return "", err
+	}
+	return found[0], nil
+}
+
+// say runs a command and returns what it prints.
+func say(name string, args ...string) (string, error) {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// eventually tries until it works.
+func eventually(try func() error) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	for {
+		if err = try(); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func answers(url, token string) (string, error) {
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	var b strings.Builder
+	if err := response.Write(&b); err != nil {
+		return "", err
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("GET %s: %s", url, response.Status)
+	}
+	return b.String(), nil
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// checkDeb installs, starts and removes the package.
+func checkDeb(dist, root, suite string) error {
+	deb, err := only(filepath.Join(dist, "*_amd64.deb"))
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(root, "usr/bin/dpkg")); errors.Is(err, os.ErrNotExist) {
+		log.Print("debootstrap ", suite)
+		if _, err := say("debootstrap", "--variant=minbase", suite, root); err != nil {
+			return err
+		}
+	}
+	data, err := os.ReadFile(deb)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(root, "tmp/ahp-relay.deb"), data, 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	within := func(args ...string) (string, error) { return say("chroot", append([]string{root}, args...)...) }
+	if _, err := within("dpkg", "--install", "/tmp/ahp-relay.deb"); err != nil {
+		return err
+	}
+	version, err := within("relay", "--version")
+	if err != nil {
+		return err
+	}
+	log.Print("installed: ", version)
+	for _, look := range [][2]string{
+		{`zcat /usr/share/man/man1/relay.1.gz /usr/share/man/man1/host-agent.1.gz`, ".SH COMMANDS"},
+		{`source /usr/share/bash-completion/completions/relay; COMP_WORDS=(relay se); COMP_CWORD=1; _relay; echo "${COMPREPLY[*]}"`, "serve"},
+		{`source /usr/share/bash-completion/completions/host-agent; COMP_WORDS=(host-agent uns); COMP_CWORD=1; _host_agent; echo "${COMPREPLY[*]}"`, "unshare"},
+		{`stat -c %a /etc/ahp-relay/relay.env`, "640"},
+	} {
+		if got, err := within("bash", "-c", look[0]); err != nil || !strings.Contains(got, look[1]) {
+			return fmt.Errorf("%s: %.200q, %w; want %q in it", look[0], got, err, look[1])
+		}
+	}
+	if err := startUnit(root); err != nil {
+		return err
+	}
+	if _, err := within("dpkg", "--purge", "ahp-relay"); err != nil {
+		return err
+	}
+	for _, gone := range []string{"usr/bin/relay", "usr/bin/host-agent", "usr/lib/systemd/system/ahp-relay.service", "etc/ahp-relay", "usr/share/man/man1/relay.1.gz"} {
+		if _, err := os.Lstat(filepath.Join(root, gone)); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s is left when the package was purged", gone)
+		}
+	}
+	log.Print("removed, and nothing is left")
+	return nil
+}
+
+// startUnit runs what the unit says, as a user who may write to its state directory only, and stops it
+// as systemd does.
+func startUnit(root string) error {
+	unit, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system/ahp-relay.service"))
+	if err != nil {
+		return err
+	}
+	var start, env []string
+	for line := range strings.Lines(string(unit)) {
+		line = strings.TrimSpace(line)
+		if command, ok := strings.CutPrefix(line, "ExecStart="); ok {
+			start = strings.Fields(command)
+		}
+		if value, ok := strings.CutPrefix(line, "Environment="); ok {
+			env = append(env, value)
+		}
+	}
+	const nobody = 65534
+	state := filepath.Join(root, "var/lib/ahp-relay")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return err
+	}
+	defer os.RemoveAll(state)
+	if err := os.Chown(state, nobody, nobody); err != nil {
+		return err
+	}
+	public, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(start[0], start[1:]...)
+	cmd.Env = append(env, "AHP_RELAY_LISTEN="+public, "AHP_RELAY_ADMIN_LISTEN=none")
+	cmd.Dir, cmd.Stderr = "/", os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = eventually(func() error {
+		_, err := answers("http://"+public+"/readyz", "")
+		return err
+	})
+	if err == nil {
+		log.Print("started as its unit says, and ready")
+		err = cmd.Process.Signal(syscall.SIGTERM)
+	} else {
+		_ = cmd.Process.Kill()
+	}
+	if e := cmd.Wait(); err == nil && e != nil {
+		err = fmt.Errorf("when it is stopped: %w", e)
+	}
+	return err
+}
