@@ -23,7 +23,7 @@ import (
 const appsVariable = "AHP_TEST_APPS"
 
 // appsManifest says which.
-const appsManifest = `{"private":true,"dependencies":{"vite":"7.1.12","vitest":"3.2.4","@vitest/ui":"3.2.4","playwright-core":"1.56.1"}}
+const appsManifest = `{"private":true,"dependencies":{"vite":"7.1.12","vitest":"3.2.4","@vitest/ui":"3.2.4","playwright-core":"1.56.1","storybook":"10.6.0","@storybook/html-vite":"10.6.0"}}
 `
 
 // installApps returns the directory with the applications' node_modules.
@@ -74,7 +74,9 @@ func newProject(t *testing.T, files map[string]string) *project {
 
 func (p *project) write(name, text string) {
 	p.t.Helper()
-	must(p.t, os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o644))
+	name = filepath.Join(p.dir, name)
+	must(p.t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must(p.t, os.WriteFile(name, []byte(text), 0o644))
 }
 
 // run starts a program of node's, which ends with the test, and waits until it
@@ -162,6 +164,32 @@ test("adds up well", () => expect(1 + 2).toBe(3));`})
 	url := p.run("/__vitest__/", "node_modules/vitest/vitest.mjs", "--ui", "--open=false", "--watch", "--api.port", p.port, "--api.host", "localhost", "--api.strictPort")
 	f := shown(t, url, "/__vitest__/", "document.body.innerText.includes('sum.test.js')")
 	f.until("that it has passed", patience, func() bool { return strings.Contains(eval[string](f, "document.body.innerText"), "1\nPass") })
+	f.wantsOwn()
+}
+
+// TestAppStorybook shows a story in Storybook, which is frames and a WebSocket, and
+// edits it.
+func TestAppStorybook(t *testing.T) {
+	t.Parallel()
+	story := func(label string) string {
+		return fmt.Sprintf("export default { title: 'Button', render: ({ label }) => `<button>${label}</button>` };\nexport const Primary = { args: { label: %q } };\n", label)
+	}
+	p := newProject(t, map[string]string{
+		"package.json": `{"type":"module","private":true}`, "button.stories.js": story("Press me"),
+		".storybook/main.js": `export default { stories: ["../*.stories.js"], framework: "@storybook/html-vite", core: { disableTelemetry: true, disableWhatsNewNotifications: true } };`,
+	})
+	p.run("/", "node_modules/storybook/dist/bin/dispatcher.js", "dev", "--ci", "--no-open", "--disable-telemetry", "--host", "localhost", "--port", p.port, "--exact-port")
+	url := "http://localhost:" + p.port + "/?path=/story/button--primary"
+	f := shown(t, url, "button--primary", "document.body.innerText.includes('Primary')")
+	f.until("the story", patience, func() bool { return strings.Contains(eval[string](f, snapshotText), "Press me") })
+	var written time.Time
+	f.until("the story as it is now", patience, func() bool {
+		if time.Since(written) > 2*time.Second {
+			p.write("button.stories.js", story("Press me again"))
+			written = time.Now()
+		}
+		return strings.Contains(eval[string](f, snapshotText), "Press me again")
+	})
 	f.wantsOwn()
 }
 
