@@ -63,6 +63,10 @@ type Config struct {
 	Resume    time.Duration // how long relays, or the host's machine, may be out of reach unnoticed; default 15 s
 	Compress  string        // how what goes to relays is compressed, if they know how: broker.Zstandard; default: not
 
+	// PublishAll has notifications that only one client is sent published on their
+	// channel's subject of NATS too, for who watches there. It costs.
+	PublishAll bool
+
 	Sentinel SentinelCommand // tells relays if this process crashes
 
 	HTTP *http.Client // for the relays' base URLs; default: one that respects proxies in the environment
@@ -183,8 +187,13 @@ func New(cfg Config) (*Agent, error) {
 	a.watch = a.newWatch()
 	a.live = newLive(a)
 	a.metrics = newMetrics(a)
+	shareFrom := 0 // the default
+	if cfg.PublishAll {
+		shareFrom = 1
+	}
 	a.routing = routing.NewAgent(routing.AgentConfig{
-		Instance: a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume,
+		ShareFrom: shareFrom,
+		Instance:  a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume,
 		Delayed: func(d time.Duration) { a.metrics.delays.Observe(d.Seconds()) },
 	})
 	return a, nil

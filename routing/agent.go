@@ -56,6 +56,12 @@ type AgentConfig struct {
 	Window     int // bytes of bodies kept; default 8 MiB
 	Pinned     int // bytes of bodies that wait to be published, or that a relay may still ask for, for each link; default 32 MiB
 
+	// ShareFrom is on how many connections the host is likely to send a
+	// notification that is published for all of them. Default 2. With 1, all
+	// notifications are on the subjects of their channels, at a price: see
+	// BenchmarkSingleViewer.
+	ShareFrom int
+
 	// MaxQueued bounds what waits for all clients and for the host together,
 	// bytes, beside the window: over it, the connection is closed that has
 	// stood still for longest. Default 512 MiB; at least twice MaxFrame.
@@ -84,6 +90,7 @@ func (c AgentConfig) withDefaults() AgentConfig {
 	def(&c.Window, 8<<20)
 	def(&c.Pinned, 32<<20)
 	def(&c.MaxQueued, 512<<20)
+	def(&c.ShareFrom, 2)
 	if c.Stall == 0 {
 		c.Stall = 40 * time.Second
 	}
@@ -207,7 +214,7 @@ func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []by
 	}
 	defer a.grown()
 	// A client that is alone gains nothing from bodies.
-	if !share || a.conns < 2 {
+	if !share || a.conns < a.cfg.ShareFrom {
 		return true, c.queue(item{frame: kept(message), whole: len(message), binary: binary})
 	}
 	b := a.bodies.find(hash, message)
@@ -229,7 +236,7 @@ func (a *Agent) notify(c *AgentConn, row []*Notification) (taken int, due bool, 
 	defer a.grown()
 	for i, n := range row {
 		look := true
-		if len(n.channel) == 0 || len(n.message) > maxBody || a.conns < 2 {
+		if len(n.channel) == 0 || len(n.message) > maxBody || a.conns < a.cfg.ShareFrom {
 			err = c.queue(item{frame: n.message, whole: len(n.message)})
 		} else {
 			look, err = a.send(c, a.bodyOf(n), now)
@@ -262,7 +269,7 @@ func (a *Agent) newBody(hash uint64, message, uri []byte) *body {
 	}
 	ch.age(time.Now())
 	b := a.bodies.add(hash, message, ch)
-	if ch.receivers() >= 2 {
+	if ch.receivers() >= a.cfg.ShareFrom {
 		a.share(b)
 	}
 	return b
@@ -291,7 +298,7 @@ func (a *Agent) send(c *AgentConn, b *body, now time.Time) (due bool, err error)
 	arrival.count++
 	on := arrival.on
 	on.most[0] = max(on.most[0], arrival.count)
-	if b.receivers() >= 2 || b.place != 0 { // it crosses anyway: nobody is to get it twice
+	if b.receivers() >= a.cfg.ShareFrom || b.place != 0 { // it crosses anyway: nobody is to get it twice
 		b.channel.ask(b.heard)
 		if on.ready && b.place == 0 { // more than were likely
 			a.share(b)

@@ -14,11 +14,13 @@ const benchClients = 100
 
 // benchAgent returns a host-agent with connections of one relay that listens to
 // their channel.
-func benchAgent(b testing.TB) (*Agent, *agentLink) {
-	a := NewAgent(AgentConfig{Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
+func benchAgent(b testing.TB) (*Agent, *agentLink) { return benchAgentOf(b, benchClients, 0) }
+
+func benchAgentOf(b testing.TB, clients, from int) (*Agent, *agentLink) {
+	a := NewAgent(AgentConfig{Instance: "agent", ShareFrom: from, Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
 	l := a.Accept("relay", link.Hello{Credit: 1 << 30, MaxFrame: 1 << 20, RefsCost: true}, &still{}).(*agentLink)
 	var start []byte
-	for i := range benchClients {
+	for i := range clients {
 		start = appendOpen(start, uint64(i+1), Open{ID: fmt.Sprint(i)})
 	}
 	if _, err := l.Handle(1, start); err != nil {
@@ -117,4 +119,62 @@ func BenchmarkRelayShared(b *testing.B) {
 		r.bodies.forgetBelow(1 << 40) // so that the next is a new one
 	}
 	b.ReportMetric(float64(b.N)*benchClients/b.Elapsed().Seconds(), "deliveries/s")
+}
+
+// A payingClient has taken what it was sent.
+type payingClient struct {
+	still
+	credit int
+}
+
+func (c *payingClient) Deliver(frames []Frame) {
+	for _, f := range frames {
+		c.credit += f.Credit
+	}
+}
+
+// BenchmarkSingleViewer is what host-agent and relay do with 4 actions of 512 bytes
+// that come one after the other to the only client: in its stream, and on the
+// subject of their channel. Without what carries that: two messages of NATS in
+// place of one, see the metrics.
+func BenchmarkSingleViewer(b *testing.B) {
+	const together = 4
+	for name, from := range map[string]int{"stream": 2, "channel": 1} {
+		b.Run(name, func(b *testing.B) {
+			a, l := benchAgentOf(b, 1, from)
+			encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
+			r := NewRelay(RelayConfig{Agent: "agent", Encode: encode})
+			r.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, RefsCost: true}, &still{})
+			client := &payingClient{}
+			conn, err := r.Open(Open{ID: "1"}, client)
+			if err != nil {
+				b.Fatal(err)
+			}
+			number, messages, size := uint64(0), 0, 0
+			count := func(p []byte) { messages++; size += len(p) }
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				for j := range together {
+					n := NewNotification(action(i*together+j+2), []byte("ahp-chat:/1"))
+					if _, err := l.conns[1].Notify([]*Notification{n}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				drain(a, l, func(p []byte) { count(p); r.Body(p) }, func(p []byte) {
+					count(p)
+					number++
+					if done, err := r.Handle(number, p); !done || err != nil {
+						b.Fatal(done, err)
+					}
+				})
+				conn.Written(client.credit)
+				client.credit = 0
+				if _, err := l.Handle(number, record(recordCredit, 1, 1<<20)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(messages)/float64(b.N*together), "messages/action")
+			b.ReportMetric(float64(size)/float64(b.N*together), "bytes/action")
+		})
+	}
 }

@@ -46,6 +46,7 @@ type modelWorld struct {
 
 // bounds are the sizes with which a world is built; zero means the default.
 type bounds struct {
+	ShareFrom                            int // as in AgentConfig
 	Credit, Queue, Window, Pinned, Total int // host-agent
 	RelayCredit, Bodies, Owed, Chunks    int // relay
 	Link                                 int // window of links
@@ -162,7 +163,7 @@ func (w *modelWorld) startAgent() {
 	a := &agentProcess{name: name, bus: w.mesh.Connect(name), stop: stop, done: make(chan struct{})}
 	a.agent = routing.NewAgent(routing.AgentConfig{
 		Instance: name, Connect: w.host.connect(name),
-		Credit: w.bounds.Credit, QueueLimit: w.bounds.Queue, Window: w.bounds.Window, Pinned: w.bounds.Pinned, MaxQueued: w.bounds.Total, Stall: stall,
+		Credit: w.bounds.Credit, QueueLimit: w.bounds.Queue, Window: w.bounds.Window, Pinned: w.bounds.Pinned, MaxQueued: w.bounds.Total, Stall: stall, ShareFrom: w.bounds.ShareFrom,
 	})
 	a.links = link.NewAgentLinks(a.bus, link.AgentLinksConfig{
 		Tenant: "t", Host: "h", Agent: name, Hello: a.agent.Hello(), Link: w.linkConfig(), Log: quiet,

@@ -163,6 +163,7 @@ type serveFlags struct {
 	Notify          string        `help:"Of what people are told while they look at nothing: needs, that an agent waits for somebody; all, and that it is done or has failed; or off. Titles of sessions and what is asked go to the relay, and from there where people have set." default:"all" enum:"off,needs,all"`
 	NotifyAnswers   string        `help:"What may be answered from a notification: safe, what the host does not think risky, changes no files and is shown whole, and no to anything; all; or none." default:"safe" enum:"none,safe,all"`
 	Control         string        `help:"Where host-agent clients and kick reach this host-agent: a Unix socket, by default in a directory that is yours alone. off for none." placeholder:"PATH"`
+	PublishAll      bool          `help:"Publish what only one client is sent on the subject of its channel, too, for who watches NATS with relay nats-credentials. Costs two messages of NATS for one, and at relay and host-agent about twice the processor time of such messages without the kernel's part."`
 	MetricsListen   string        `help:"Address for metrics (Prometheus), such as 127.0.0.1:8486: whoever reaches it reads them. Default: none." placeholder:"HOST:PORT"`
 	allowFlags
 }
@@ -225,7 +226,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	cfg.CanvasLive, cfg.CanvasSockets = hostagent.CanvasLive(c.CanvasLive), c.CanvasSockets
 	cfg.StateDir = c.stateDir(s)
 	cfg.Control = c.controlPath(cfg.Token, s)
-	cfg.MetricsListen = c.MetricsListen
+	cfg.MetricsListen, cfg.PublishAll = c.MetricsListen, c.PublishAll
 	cfg.Allow, cfg.NoReverse, cfg.HostFiles = c.policy(), !c.Reverse, c.HostFiles
 	cfg.ApproveOnly = c.ApproveOnly
 	cfg.NotifyAnswers = hostagent.NotifyAnswers(c.NotifyAnswers)
