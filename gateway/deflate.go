@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"runtime"
@@ -181,14 +180,8 @@ func (p *packing) pack(frame []byte) []byte {
 
 // wholePayload returns the payload of what is one frame and no more.
 func wholePayload(frame []byte) ([]byte, bool) {
-	head, size := 2, uint64(frame[1])
-	switch size {
-	case 126:
-		head, size = 4, uint64(binary.BigEndian.Uint16(frame[2:]))
-	case 127:
-		head, size = 10, binary.BigEndian.Uint64(frame[2:])
-	}
-	if uint64(len(frame)) != uint64(head)+size {
+	head, size := frameSizes(frame)
+	if len(frame) != head+size {
 		return nil, false
 	}
 	return frame[head:], true

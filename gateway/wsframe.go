@@ -39,16 +39,23 @@ func encodePiece(piece []byte, first, last, binary bool) []byte {
 // the piece as it is encoded.
 func decodePieces(encoded []byte, piece func(payload, whole []byte, first, last, binary bool)) {
 	for len(encoded) >= 2 {
-		head, size := 2, int(encoded[1])
-		switch {
-		case size == 126 && len(encoded) >= 4:
-			head, size = 4, int(binary.BigEndian.Uint16(encoded[2:]))
-		case size == 127 && len(encoded) >= 10:
-			head, size = 10, int(binary.BigEndian.Uint64(encoded[2:]))
-		}
+		head, size := frameSizes(encoded)
 		opcode, end := encoded[0]&^finBit, head+size
 		piece(encoded[head:end:end], encoded[:end], opcode != opContinuation, encoded[0]&finBit != 0, opcode == opBinary)
 		encoded = encoded[end:]
+	}
+}
+
+// frameSizes returns how long the head and the payload are of a frame that
+// [appendFrame] has made.
+func frameSizes(frame []byte) (head, size int) {
+	switch n := frame[1]; n {
+	case 126:
+		return 4, int(binary.BigEndian.Uint16(frame[2:]))
+	case 127:
+		return 10, int(binary.BigEndian.Uint64(frame[2:]))
+	default:
+		return 2, int(n)
 	}
 }
 

@@ -38,7 +38,7 @@ func fanout(l *lab) (figures []Figure, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range []int{10, 100, 1000} {
+	for _, n := range []int{1, 2, 5, 10, 100, 1000} {
 		more, err := l.fanoutTo(s, n, []*system{relay, nats, writer, l.direct()})
 		if err != nil {
 			return nil, fmt.Errorf("%d clients: %w", n, err)
