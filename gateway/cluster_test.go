@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -157,5 +158,43 @@ func TestDevicesOfACluster(t *testing.T) {
 	}
 	if status, said := there.ask("POST", "/api/invites", there.in.Token, map[string]any{"subject": "bob", "level": "look"}, nil); status != http.StatusServiceUnavailable || !strings.Contains(said, people.ErrAway.Error()) {
 		t.Errorf("with the store away an invitation is %d %s", status, said)
+	}
+}
+
+// TestRaceForTheRelays: of many browsers that race for the setup links of two relays, one is in.
+func TestRaceForTheRelays(t *testing.T) {
+	one, two := pair(t)
+	said := make(chan string, 8)
+	var wg sync.WaitGroup
+	for _, relay := range []*Relay{one, two} {
+		link, err := relay.SetupLink("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range cap(said) / 2 {
+			p := newPhone(t, relay)
+			wg.Go(func() {
+				status, why := p.setUp(link)
+				if status == http.StatusOK {
+					why = ""
+				}
+				said <- why
+			})
+		}
+	}
+	wg.Wait()
+	close(said)
+	in := 0
+	for why := range said {
+		switch {
+		case why == "":
+			in++
+		case !strings.Contains(why, "used up"):
+			t.Errorf("who comes late is told %s", why)
+		}
+	}
+	devices, err := one.server.Load().cfg.People.Devices("default", "")
+	if in != 1 || err != nil || len(devices) > 1 {
+		t.Errorf("%d are in, with %d devices, %v; want 1", in, len(devices), err)
 	}
 }

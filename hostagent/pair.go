@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/auth/device"
 )
 
 // findTime bounds a look whether something listens on this machine.
@@ -28,16 +29,7 @@ type Pairing struct {
 	HTTP    *http.Client // default: as of Config
 
 	// Show tells what is to be done; required.
-	Show func(Code)
-}
-
-// A Code is what is shown while somebody is to approve.
-type Code struct {
-	Code        string // to be typed
-	Page        string // where
-	Link        string // there, with what else is shown; without the code
-	Fingerprint string // of the key, which is shown there too
-	Expires     time.Time
+	Show func(device.Code)
 }
 
 // grantAnswer are answers of /auth, with an error or without.
@@ -110,7 +102,7 @@ func (p *Pairing) approved(ctx context.Context, key *auth.HostKey) (got grantAns
 		return got, fmt.Errorf("%w: no code in it", notRelay(p.Relay))
 	}
 	life := min(time.Duration(asked.Seconds)*time.Second, maxPair)
-	p.Show(Code{asked.UserCode, asked.Page, asked.Link, key.Fingerprint(), time.Now().Add(life)})
+	p.Show(device.Code{Code: asked.UserCode, Page: asked.Page, Link: asked.Link, Fingerprint: key.Fingerprint(), Expires: time.Now().Add(life)})
 	ctx, cancel := context.WithTimeoutCause(ctx, life, errors.New("nobody has approved in time; begin anew"))
 	defer cancel()
 	wait := min(max(time.Duration(asked.Interval)*time.Second, minPoll), maxPoll)

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/term"
 
+	"ahprelay/auth/device"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/hostagent"
 )
@@ -103,7 +104,7 @@ func (c *upCmd) join(ctx context.Context, s *streams, file string) error {
 	}
 	tenant, host, expires, err := hostagent.Pair(ctx, hostagent.Pairing{
 		Relay: c.URL, File: file, Machine: machine, User: name, Name: c.Name, Plain: c.RelayPlain,
-		Show: func(code hostagent.Code) { cli.ShowCode(s.err, cli.Code(code), c.NoQR) },
+		Show: func(code device.Code) { cli.ShowCode(s.err, code, c.NoQR) },
 	})
 	if err != nil {
 		return err

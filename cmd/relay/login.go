@@ -65,7 +65,7 @@ func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	}
 	machine, _ := os.Hostname() // what is not known is not shown
 	login := device.Login{Relay: c.URL, Name: c.Name, Machine: machine, Plain: c.RelayPlain, Show: func(code device.Code) {
-		cli.ShowCode(s.err, cli.Code(code), c.NoQR)
+		cli.ShowCode(s.err, code, c.NoQR)
 	}}
 	if login.Name == "" {
 		login.Name = strings.TrimSpace("relay login " + machine)
