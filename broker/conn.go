@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +74,8 @@ type Conn struct {
 	gone   chan struct{}      // closed after the last event
 
 	urls      []string     // to go through one after the other; empty if the library does that
-	turn      int          // of urls; owned by the library's goroutine that calls beforeRetry
+	turn      atomic.Int32 // of urls: that of the connection, or of the next attempt
+	wanted    atomic.Int32 // of urls, counted from 1: that of the next attempt; 0: the one behind turn
 	creds     *credentials // nil if there is nothing to renew
 	running   sync.WaitGroup
 	closing   atomic.Bool
@@ -189,8 +191,16 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 // hears of more than one: it would try the others without any wait, and all
 // that have lost the same server would come to the next one at the same time.
 func (c *Conn) turnToNext() {
-	c.turn = (c.turn + 1) % len(c.urls)
-	_ = c.nc.SetServerPool([]string{libraryURL(c.urls[c.turn])}) // fails if closed, and needs nothing then
+	if i := c.wanted.Swap(0); i > 0 {
+		c.turnTo(int(i) - 1)
+		return
+	}
+	c.turnTo((int(c.turn.Load()) + 1) % len(c.urls))
+}
+
+func (c *Conn) turnTo(i int) {
+	c.turn.Store(int32(i))
+	_ = c.nc.SetServerPool([]string{libraryURL(c.urls[i])}) // fails if closed, and needs nothing then
 }
 
 // lastFailure returns why there is no connection, as far as known.
@@ -342,6 +352,21 @@ func (c *Conn) Request(ctx context.Context, subject string, data []byte) ([]byte
 // changed. What was published so far is sent first.
 func (c *Conn) Redial() {
 	_ = c.nc.ForceReconnect() // fails if closed, and needs nothing then
+}
+
+// Leads reports whether the connection is there, and leads to one of the URLs.
+func (c *Conn) Leads(url string) bool {
+	return c.Connected() && int(c.turn.Load()) < len(c.urls) && c.urls[c.turn.Load()] == url
+}
+
+// Move gives the present connection up for one to another of the URLs. If that
+// cannot be made, the next one is tried, as ever.
+func (c *Conn) Move(url string) {
+	if i := slices.Index(c.urls, url); i >= 0 {
+		c.wanted.Store(int32(i) + 1) // if the library asks first
+		c.turnTo(i)
+		c.Redial()
+	}
 }
 
 // Done returns a channel that is closed when the connection is gone for good:

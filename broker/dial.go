@@ -223,7 +223,7 @@ func (cfg *AgentConfig) options(life context.Context, c *Conn) []nats.Option {
 		through := &wsDialer{tls: clientTLS(cfg.TLS), headers: cfg.Headers, compress: cfg.Compress}
 		direct := proxied(dial, cfg.proxy)
 		network = networkOptions(newDialer(life, func(ctx context.Context, _, _ string) (net.Conn, error) {
-			at := c.urls[c.turn]
+			at := c.urls[c.turn.Load()]
 			c.through.Store(&at)
 			return through.dial(ctx, life, at, direct)
 		}, c.failed), "", nil)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,10 @@ type Config struct {
 	// PublicURL is the base URL of the relay as people reach it, for links. Default: where
 	// a request for one came to.
 	PublicURL string
+
+	// OwnURL is the base URL at which clients reach this relay and no other of its cluster.
+	// Default: none is known.
+	OwnURL string
 
 	// NATS opens a connection to the NATS server for a host-agent that comes
 	// over WebSocket. Without it, /nats is not there.
@@ -176,6 +181,8 @@ func (cfg *Config) check() error {
 		return errors.New("no Keys given")
 	case cfg.Bus == nil:
 		return errors.New("no Bus given")
+	case cfg.OwnURL != "" && !strings.HasPrefix(cfg.OwnURL, "http://") && !strings.HasPrefix(cfg.OwnURL, "https://"):
+		return fmt.Errorf("OwnURL %q: want http://host or https://host", cfg.OwnURL)
 	case cfg.Registry == nil:
 		return errors.New("no Registry given")
 	case cfg.MaxFrame < 1:

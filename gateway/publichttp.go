@@ -80,6 +80,7 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 		s.tooMany(w, over, auditLine{Host: r.PathValue("host"), Address: s.address(r)}.of(who))
 		return
 	}
+	s.tellEndpoint(w, who, r.PathValue("host"))
 	sock, err := accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall, s.cfg.Compress.mode())
 	if err != nil {
 		seat.leave()
@@ -93,6 +94,17 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 	}) {
 		seat.leave()
 		sock.kill()
+	}
+}
+
+// tellEndpoint tells a client that may see a host where it would be nearer to it.
+func (s *Server) tellEndpoint(w http.ResponseWriter, who auth.Client, name string) {
+	if !who.MayReach(who.Tenant, name) {
+		return
+	}
+	host, _ := s.hosts.lookup(who.Tenant, name)
+	if host.URL != "" && host.URL != strings.TrimSuffix(s.cfg.OwnURL, "/") {
+		w.Header().Set(EndpointHeader, endpointOf(host))
 	}
 }
 
@@ -228,12 +240,30 @@ type HostInfo struct {
 	AgentVersion string         `json:"agentVersion,omitempty"`
 	HostVersion  string         `json:"hostVersion,omitempty"`
 	Clients      int            `json:"clients"` // connected now
+
+	// Endpoint is where a client is nearest to it: at the relay where its host-agent is
+	// connected. Any other will do.
+	Endpoint string `json:"endpoint,omitempty"`
+}
+
+// EndpointHeader is in the answer to a client that is at another relay than its host's
+// host-agent, and says where that is.
+const EndpointHeader = "AHP-Relay-Endpoint"
+
+// endpointOf returns where clients reach a host through the relay that it is connected to,
+// "" if that is not known.
+func endpointOf(h registry.Host) string {
+	rest, ok := strings.CutPrefix(h.URL, "http")
+	if !ok {
+		return ""
+	}
+	return "ws" + rest + "/ahp/" + h.Name
 }
 
 func infoOf(h registry.Host) HostInfo {
 	info := HostInfo{
 		Host: h.Name, State: h.State, Since: h.Since.UTC(), Reason: h.Reason,
-		AgentVersion: h.AgentVersion, HostVersion: h.HostVersion, Clients: h.Clients,
+		AgentVersion: h.AgentVersion, HostVersion: h.HostVersion, Clients: h.Clients, Endpoint: endpointOf(h),
 	}
 	if !h.LastSeen.IsZero() {
 		seen := h.LastSeen.UTC()

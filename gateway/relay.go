@@ -333,7 +333,7 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 	}
 	r.registry, err = registry.Start(ctx, registry.Config{
 		Conn: r.conn, Tenants: r.tenants, Instance: g.Instance, Version: g.Version, Log: r.log,
-		Keys:     r.keys.SetIDs,
+		Keys: r.keys.SetIDs, URL: strings.TrimSuffix(g.OwnURL, "/"),
 		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
 		File:     filepath.Join(cfg.DataDir, hostsName), Former: r.dir.former,
 		Revocations: r.revoked, ForgetAfter: cfg.ForgetAfter,

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"net/http"
+	"strings"
 
 	"ahprelay/auth"
 	"ahprelay/broker"
@@ -47,7 +48,7 @@ func newAccess(relayURLs, natsURLs []string, token func() (string, error), clien
 		return nil, err
 	}
 	return &access{
-		relays: newRelays(relayURLs), elsewhere: natsURLs, token: token, http: client,
+		relays: newRelays(relayURLs, tenant, host), elsewhere: natsURLs, token: token, http: client,
 		tenant: tenant, host: host, instance: link.NewInstance(), key: key, outdated: make(chan struct{}, 1),
 	}, nil
 }
@@ -114,4 +115,33 @@ func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
 		failures = append(failures, err)
 	}
 	return "", joined(failures)
+}
+
+// ready reports whether a relay takes new connections.
+func (a *access) ready(ctx context.Context, relay string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(relay, "/")+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	response, err := a.http.Do(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// goHome is goHome for the relay that this host begins with, if NATS is behind relays.
+func (a *access) goHome(ctx context.Context, conn *broker.Conn) {
+	if len(a.elsewhere) > 0 || len(a.relays.inOrder()) < 2 {
+		return
+	}
+	home := natsURL(a.relays.home)
+	goHome(ctx,
+		func() bool { return conn.Connected() && !conn.Leads(home) },
+		func() bool { return a.ready(ctx, a.relays.home) },
+		func() {
+			a.relays.answered(a.relays.home)
+			conn.Move(home)
+		})
 }

@@ -250,6 +250,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.live.serve(life) })
 	wg.Go(func() { a.live.watch(life) })
 	wg.Go(func() { a.presence.announce(life, holder.Update) })
+	wg.Go(func() { a.goHome(life, conn) })
 	if a.file != nil {
 		wg.Go(func() { a.renewLoop(life, conn.Redial, a.renewed) })
 	}

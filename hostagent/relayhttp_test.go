@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ahprelay/auth"
@@ -336,15 +339,41 @@ func TestSeveralRelays(t *testing.T) {
 	}
 }
 
-// TestRelaysAreShuffled has host-agents turn to different relays at first.
-func TestRelaysAreShuffled(t *testing.T) {
-	first := map[string]int{}
-	for range 300 {
-		first[newRelays([]string{"a", "b", "c"}).inOrder()[0]]++
-	}
-	for _, relay := range []string{"a", "b", "c"} {
-		if first[relay] < 50 {
-			t.Errorf("relay %s is the first of %d in 300", relay, first[relay])
+// TestRelaysAreShared has hosts turn to different relays, always in the same order, and
+// those of one that is away to all others.
+func TestRelaysAreShared(t *testing.T) {
+	all := []string{"a", "b", "c", "d"}
+	first, second := map[string]int{}, map[string]int{}
+	for i := range 1200 {
+		host := fmt.Sprintf("host-%d", i)
+		order := newRelays(all, "acme", host).inOrder()
+		if again := newRelays([]string{"c", "a", "d", "b"}, "acme", host); !slices.Equal(again.inOrder(), order) || again.home != order[0] {
+			t.Fatalf("%s has %v, and again %v", host, order, again.inOrder())
+		}
+		first[order[0]]++
+		if order[0] == "a" {
+			second[order[1]]++
 		}
 	}
+	for _, relay := range all {
+		if first[relay] < 250 || relay != "a" && second[relay] < 60 {
+			t.Errorf("relay %s is the first of %d in 1200, and the second of %d in %d", relay, first[relay], second[relay], first["a"])
+		}
+	}
+}
+
+// TestGoHome has a host-agent go back when its first relay was found there twice, once.
+func TestGoHome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		away, looks, moves := true, 0, 0
+		there := []bool{false, true, false, true, true, true}
+		go goHome(ctx, func() bool { return away }, func() bool { looks++; return there[looks-1] }, func() { moves++; away = false })
+		time.Sleep(20 * homeEvery)
+		synctest.Wait()
+		if looks != 5 || moves != 1 {
+			t.Errorf("%d moves after %d looks; want one after five", moves, looks)
+		}
+	})
 }

@@ -1,7 +1,10 @@
 package hostagent
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,17 +16,52 @@ import (
 	"time"
 )
 
-// relays are the base URLs of the relays of one cluster. Each host-agent has
-// them in an order of its own, so that many do not all turn to the same one.
+// relays are the base URLs of the relays of one cluster. Each host has them in an order
+// of its own, which is always the same: so many host-agents do not all turn to the same
+// relay, and those of one that is away are spread over all others.
 type relays struct {
+	home string // the first in that order
+
 	mu   sync.Mutex
 	urls []string // the one that answered last is the first
 }
 
-func newRelays(urls []string) *relays {
+func newRelays(urls []string, tenant, host string) *relays {
 	urls = slices.Clone(urls)
-	rand.Shuffle(len(urls), func(i, j int) { urls[i], urls[j] = urls[j], urls[i] })
-	return &relays{urls: urls}
+	weight := func(url string) uint64 {
+		sum := sha256.Sum256([]byte(tenant + "\x00" + host + "\x00" + url))
+		return binary.BigEndian.Uint64(sum[:])
+	}
+	slices.SortFunc(urls, func(a, b string) int { return cmp.Compare(weight(b), weight(a)) })
+	return &relays{home: urls[0], urls: urls}
+}
+
+// Times of going home.
+const (
+	homeEvery = time.Minute // it is looked whether the first relay takes host-agents again; up to as long again later
+	homeLooks = 2           // so often, one after the other, it must have
+)
+
+// goHome has a host-agent go back to its first relay when that is there again, until ctx
+// ends: else, after one relay after the other was restarted, most would be at the first
+// of these, and none at the last. Clients notice nothing of it.
+func goHome(ctx context.Context, away, ready func() bool, move func()) {
+	looks := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(homeEvery + rand.N(homeEvery)):
+		}
+		if !away() || !ready() {
+			looks = 0
+			continue
+		}
+		if looks++; looks == homeLooks {
+			looks = 0
+			move()
+		}
+	}
 }
 
 // inOrder returns which relays to try, one after the other.

@@ -383,7 +383,7 @@ func (r *Registry) putSession(ctx context.Context, bye bool) (uint64, error) {
 	r.mu.RLock()
 	s := session{
 		Instance: r.cfg.Instance, Version: r.cfg.Version, Started: r.started.UTC(),
-		Keys: r.cfg.Keys(), Former: r.formerLocked(time.Now()), Bye: bye,
+		URL: r.cfg.URL, Keys: r.cfg.Keys(), Former: r.formerLocked(time.Now()), Bye: bye,
 	}
 	r.mu.RUnlock()
 	if n := r.cfg.Neighbours; n != nil {

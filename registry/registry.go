@@ -51,6 +51,10 @@ type Config struct {
 	// Default: some that are not kept.
 	Revocations *Revocations
 
+	// URL is the base URL at which clients reach this relay and no other. Default: none
+	// is known.
+	URL string
+
 	// Keys returns which sets of keys this relay has. Default: that is not said.
 	Keys func() []string
 
@@ -86,6 +90,7 @@ type Host struct {
 	LastSeen      time.Time // when its host-agent was last heard; zero: never
 	Enrolled      time.Time // when it first got credentials
 	AgentInstance string    // of the host-agent that serves it; empty: none does
+	URL           string    // base URL of the relay where the host-agent is connected, if that has said it
 	Fence         uint64    // number of the last lease: higher for each instance that has served the host; 0: none ever did
 	Released      string    // the instance that served it last, if that is known to have ended; it gave the host up
 	AgentVersion  string    // of the host-agent, or of the last one
@@ -338,7 +343,22 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 	case l.runs():
 		seen = r.heardLocked(l.Keeper)
 	}
-	return k.describe(r.cfg.Version, alive, seen.UTC().Round(0))
+	h := k.describe(r.cfg.Version, alive, seen.UTC().Round(0))
+	if alive {
+		h.URL = r.urlLocked(k)
+	}
+	return h
+}
+
+// urlLocked returns where clients reach the relay that keeps a host's lease.
+func (r *Registry) urlLocked(k *knownHost) string {
+	if k.kept != nil {
+		return r.cfg.URL
+	}
+	if p := r.peers[k.lease().Keeper]; p != nil && p.thereLocked(r.patience) {
+		return p.URL
+	}
+	return ""
 }
 
 // aliveLocked reports whether a host's lease is held, by one who renews it as far as

@@ -30,6 +30,7 @@ type session struct {
 	Started  time.Time `json:"started"`          // for people
 	Node     string    `json:"node,omitempty"`   // name of its NATS server, if that is one of a cluster
 	Port     string    `json:"port,omitempty"`   // where that listens for others
+	URL      string    `json:"url,omitempty"`    // where clients reach it, and no other
 	Keys     []string  `json:"keys,omitempty"`   // sets of keys that it has
 	Former   []string  `json:"former,omitempty"` // instances that it has succeeded after a crash
 	Bye      bool      `json:"bye,omitempty"`    // it ends, in good order

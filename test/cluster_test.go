@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
@@ -111,8 +113,9 @@ func startClusterOf(t *testing.T, change func(*refhost.Config)) *cluster {
 	second, public := freePort(t), freePort(t)
 	c.config.ClusterRoutes = []string{second, c.config.ClusterListen} // one list for both
 	c.config.Gateway.Resume = patientResume
+	c.config.Gateway.OwnURL = "http://" + c.config.Listen
 	other := gateway.RelayConfig{Listen: public, NATSListen: "127.0.0.1:0", ClusterListen: second, ClusterRoutes: c.config.ClusterRoutes, AdminListen: gateway.NoListener}
-	other.Gateway.Resume = patientResume
+	other.Gateway.Resume, other.Gateway.OwnURL = patientResume, "http://"+public
 	c.first = startRelayProcess(t, c.config) // alone at first
 	host, server := newRefhost(t, change)
 	c.host = host
@@ -157,6 +160,7 @@ func TestCluster(t *testing.T) {
 		viewers, clients = append(viewers, v), append(clients, v.client)
 	}
 	awaitClients(t, c.Stack, len(viewers))
+	wantEndpoint(t, c)
 	say(t, clients[0], vars["chat"], 1, "stream 20 2 100") // teaches the host-agent who gets what
 	awaitDeltas(t, clients, 20)
 	before := c.meter.Bytes()
@@ -201,6 +205,36 @@ func TestCluster(t *testing.T) {
 	watch(t, back.client, vars)
 	say(t, clients[0], vars["chat"], 4, "stream 20 2 100")
 	awaitDeltas(t, []*refclient.Client{back.client}, 20)
+}
+
+// wantEndpoint has both relays name the one where the host-agent is, and the other one
+// tell clients.
+func wantEndpoint(t *testing.T, c *cluster) {
+	t.Helper()
+	want := c.URL(stack.Host)
+	for name, api := range map[string]func() (gateway.HostInfo, error){
+		"the first": func() (gateway.HostInfo, error) { return c.first.host(t.Context()) },
+		"the other": func() (gateway.HostInfo, error) { return c.API(t.Context()) },
+	} {
+		eventually(t, name+" names "+want, func() bool {
+			info, err := api()
+			return err == nil && info.Endpoint == want
+		})
+	}
+	token, err := c.Token(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for url, want := range map[string]string{c.URL(stack.Host): "", "ws" + strings.TrimPrefix(c.first.URL, "http") + "/ahp/" + stack.Host: want} {
+		ws, answer, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = ws.CloseNow()
+		if got := answer.Header.Get(gateway.EndpointHeader); got != want {
+			t.Errorf("at %s a client is told %q; want %q", url, got, want)
+		}
+	}
 }
 
 // TestClusterNodesComeAndGo restarts one relay of two, and then the other: what

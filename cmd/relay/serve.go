@@ -30,6 +30,7 @@ type serveCmd struct {
 	Compress      string   `help:"For whom what clients are sent is compressed, of those that offer it: far (those 2 ms and more away), all, off." enum:"far,all,off" default:"far" name:"compress-clients"`
 	CanvasDomain  string   `help:"Domain whose names below it all lead here, for canvases by URL: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
 	Strict        []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, where requests that host or client have not declared are refused. Elsewhere their host-agents decide." placeholder:"TENANT/HOST"`
+	OwnURL        string   `help:"Base URL at which clients reach this relay and no other of its cluster: /api/hosts/HOST names the one that a host is connected to. Default: none is named." placeholder:"URL" name:"own-url"`
 	PublicURL     string   `help:"Base URL of the relay as people and host-agents reach it, for links. Default: of --acme-domain, or of where a request came to." placeholder:"URL" name:"public-url"`
 	edgeFlags
 	notifyFlags
@@ -58,7 +59,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 			Version: cli.BuildVersion(), Settings: s.settings, Origins: append(origins, c.AllowOrigin...),
 			MaxFrame: c.MaxFrame, Resume: c.Resume, HoldTime: c.Hold, Log: s.log,
 			Ping: c.Ping, CanvasDomain: c.CanvasDomain, Strict: c.Strict, Compress: gateway.Compression(c.Compress),
-			CredentialTTL: c.CredentialTTL, PublicURL: c.publicURL(),
+			CredentialTTL: c.CredentialTTL, PublicURL: c.publicURL(), OwnURL: c.OwnURL,
 		},
 	}
 }
