@@ -324,4 +324,11 @@ func (p *page) many() {
 		p.click("#earlier")
 		p.until("earlier turns", patience, func() bool { return p.count("#turns > article") > before })
 	}
+	// Back at the end, and at the top of the list, what is far away is taken out of the document.
+	p.click("#to-end")
+	p.until("the turns near the end alone", patience, func() bool { return p.count("#turns > article") <= 20+1 })
+	eval[any](p, `document.querySelector("#sessions").scrollTo(0, 1e6); null`)
+	p.until("more sessions", patience, func() bool { return p.count("#sessions li") > 60 })
+	eval[any](p, `document.querySelector("#sessions").scrollTo(0, 0); null`)
+	p.until("the first sessions alone", patience, func() bool { return p.count("#sessions li") <= 60 })
 }

@@ -54,19 +54,30 @@ function note(all: Group[]): string {
 function Groups({ all, many, minute }: { all: Group[]; many: boolean; minute: number }) {
   const [most, setMost] = useState(atFirst);
   const [archived, showArchived] = useState(false);
+  const top = useRef<HTMLDivElement>(null);
   const end = useRef<HTMLDivElement>(null);
+  useEffect(() => { // who is back at the top has no use for what is far below
+    const seen = new IntersectionObserver((e) => { if (e.at(-1)!.isIntersecting) setMost(atFirst); });
+    if (top.current) seen.observe(top.current);
+    return () => seen.disconnect();
+  }, []);
+  let left = most;
+  const shown = all.map((g) => {
+    const folded = g.name === 'archived' && !archived && !app.search;
+    const rows = folded ? [] : g.rows.slice(0, Math.max(0, left));
+    left -= rows.length;
+    return { g, folded, rows };
+  });
+  const more = left <= 0;
   useEffect(() => {
     const seen = new IntersectionObserver((e) => { if (e.some((x) => x.isIntersecting)) setMost((n) => n + atFirst); }, { rootMargin: '600px' });
     if (end.current) seen.observe(end.current);
     return () => seen.disconnect();
-  }, [most]);
-  let left = most;
+  }, [most, more]);
   return (
     <>
-      {all.map((g) => {
-        const folded = g.name === 'archived' && !archived && !app.search;
-        const rows = folded ? [] : g.rows.slice(0, Math.max(0, left));
-        left -= rows.length;
+      <div ref={top} class="end" />
+      {shown.map(({ g, folded, rows }) => {
         return (
           <section key={g.name} data-group={g.name}>
             <h2>{g.name === 'archived'
@@ -81,7 +92,7 @@ function Groups({ all, many, minute }: { all: Group[]; many: boolean; minute: nu
           </section>
         );
       })}
-      {left <= 0 && <div ref={end} class="end" />}
+      {more && <div ref={end} class="end" />}
     </>
   );
 }

@@ -149,9 +149,11 @@ function Log({ agent, now }: { agent: string; now: number }) {
     const log = at.current!;
     following.current = log.scrollHeight - log.scrollTop - log.clientHeight < atEnd;
     setAway(!following.current);
+    if (following.current) setMost(atFirst); // what was read is taken out of the document
     if (log.scrollTop < 300 && !following.current && turns.length > most) earlier();
   };
   const earlier = () => {
+    following.current = false; // who wants these does not read the end
     if (turns.length > most) setMost(most + atFirst);
     else app.earlier();
   };
