@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +29,8 @@ const (
 	writeTimeout  = 2 * time.Second // for changes that are written together
 	writeAtOnce   = 256
 	updateTries   = 16
-	removedFor    = 30 * 24 * time.Hour // for so long it is known that a record was removed
+	updatePause   = 50 * time.Millisecond // at most, between them
+	removedFor    = 30 * 24 * time.Hour   // for so long it is known that a record was removed
 	openTimeout   = 2 * time.Second
 	openRetry     = 500 * time.Millisecond
 	tendEvery     = 20 * time.Second
@@ -207,10 +209,11 @@ func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) erro
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
+		time.Sleep(rand.N(updatePause)) // before all who were not first try again together
 		s.look(ctx, key)
 		r = s.Get(key)
 	}
-	return fmt.Errorf("%s: %w", key, ErrConflict)
+	return fmt.Errorf("%w: others change %s all the time", ErrAway, key)
 }
 
 // Write makes changes, together, and returns what became of each. Of what was not as the

@@ -381,7 +381,7 @@ func wantReady(t *testing.T, url, want string) {
 	})
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(stepTime); !holds(); {
 		if time.Now().After(deadline) {

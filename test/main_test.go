@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	_ "ahprelay/test/fixedseed"
+	"ahprelay/test/testca"
 )
 
 func TestMain(m *testing.M) {
@@ -18,6 +19,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	if _, err := testca.Certificate(); err != nil { // before any test asks the system's authorities
+		panic(err)
 	}
 	// The tests wait most of the time, so more of them than there are processors
 	// can do so.
