@@ -442,7 +442,7 @@ func (r *Registry) Degraded() string {
 func (r *Registry) otherKeysLocked() string {
 	own := r.cfg.Keys()
 	for instance, p := range r.peers {
-		if instance != r.cfg.Instance && p.thereLocked(r.patience) && len(p.Keys) > 0 && len(own) > 0 && !slices.Equal(p.Keys, own) {
+		if instance != r.cfg.Instance && p.thereLocked(formerAfter) && len(p.Keys) > 0 && len(own) > 0 && !slices.Equal(p.Keys, own) {
 			return fmt.Sprintf("relay %s has the keys %v, and this one %v: copy the directory keys from the one where they were changed", instance, p.Keys, own)
 		}
 	}
