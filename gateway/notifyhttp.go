@@ -9,6 +9,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/notify"
+	"ahprelay/records"
 )
 
 // How people set in what ways they are told, for any client token; what is set is the
@@ -73,6 +74,7 @@ var notifyErrors = []struct {
 	status int
 }{
 	{notify.ErrLess, http.StatusForbidden}, {notify.ErrNoWay, http.StatusNotFound}, {notify.ErrTooMany, http.StatusConflict}, {notify.ErrTooOften, http.StatusTooManyRequests},
+	{records.ErrAway, http.StatusServiceUnavailable},
 }
 
 // refuseNotify answers what cannot be set.

@@ -323,8 +323,11 @@ func onLoopback() gateway.RelayConfig {
 // subscribe has a browser be told.
 func subscribe(t *testing.T, s *stack.Stack, service *pushService, details bool, change func(*auth.Client)) notify.Way {
 	t.Helper()
-	settings, _ := api[gateway.Notifying](t, s, "GET", "/api/notify", nil, change)
-	service.relayKey = settings.PushKey
+	eventually(t, "the relays' store has a key for push services", func() bool {
+		settings, _ := api[gateway.Notifying](t, s, "GET", "/api/notify", nil, change)
+		service.relayKey = settings.PushKey
+		return service.relayKey != ""
+	})
 	way, status := api[notify.Way](t, s, "POST", "/api/notify/ways", service.way(details), change)
 	if status != http.StatusOK {
 		t.Fatalf("POST /api/notify/ways: HTTP %d", status)
