@@ -280,6 +280,7 @@ func TestClusterNodesComeAndGo(t *testing.T) {
 func TestClusterAgentMovesOn(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
+	c.first.await(t, "online") // alone, it takes only hosts of which it has heard
 	if err := c.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
