@@ -204,7 +204,7 @@ func TestConsoleToken(t *testing.T) {
 
 	// The only host of the token is chosen without asking. When the token
 	// ends, the page says so.
-	p.giveToken(s.token(15 * time.Second))
+	p.giveToken(s.token(30 * time.Second))
 	p.wants("#status-text", "Live")
 	p.wants("#token-why", "oken")
 	p.shot("token-expired")
