@@ -26,20 +26,17 @@ PKGS    := ./...
 LONG    := ./test/browser ./test ./registry ./routing ./gateway ./test/large ./test/faults ./test/nat
 PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
-.PHONY: all build test gotest lint bench microbench demo notify faults scale soak fuzz apps interop deps pictures release packages
+.PHONY: all build test lint bench microbench demo notify faults scale soak fuzz apps interop deps pictures release packages
 
 all: build
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
 
-# Tests wait for much of their time, so lint runs beside them, and more of them than
-# there are processors are at work.
-test: deps
-	@$(MAKE) --no-print-directory -j 2 lint gotest
-
-gotest:
-	@GO="$(GO)" sh test/run.sh -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 2)) -parallel 4 -timeout 20m $(LONG) $(PKGS)
+# lint has vetted. Tests wait for some of their time, so one more package than
+# there are processors is at work.
+test: deps lint
+	@GO="$(GO)" sh test/run.sh -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 20m $(LONG) $(PKGS)
 
 lint:
 	@out="$$(gofmt -l .)"; if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
