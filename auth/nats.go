@@ -201,17 +201,10 @@ func (k *Keys) ChannelReader(tenant, host string, ttl time.Duration) (creds []by
 	if err != nil {
 		return nil, err
 	}
-	pair, err := nkeys.CreateUser()
+	pair, c, err := newUserClaims("reader of channels", account, signer)
 	if err != nil {
-		return nil, fmt.Errorf("make a NATS user: %w", err)
+		return nil, err
 	}
-	public, err := pair.PublicKey()
-	if err != nil {
-		return nil, fmt.Errorf("make a NATS user: %w", err)
-	}
-	c := jwt.NewUserClaims(public)
-	c.Name = "reader of channels"
-	setIssuer(c, account, signer)
 	c.Permissions.Pub.Deny.Add(">")
 	c.Permissions.Sub.Allow.Add("ahp.v1." + tenant + "." + host + ".chan.>")
 	c.Limits.Subs = readerMaxSubs
@@ -279,21 +272,31 @@ func (k *Keys) newUser(name string, account natsKey, subjects []string) (*User, 
 	if err != nil {
 		return nil, err
 	}
-	pair, err := nkeys.CreateUser()
+	pair, c, err := newUserClaims(name, account, signer)
 	if err != nil {
-		return nil, fmt.Errorf("make a NATS user: %w", err)
+		return nil, err
 	}
-	public, err := pair.PublicKey()
-	if err != nil {
-		return nil, fmt.Errorf("make a NATS user: %w", err)
-	}
-	c := jwt.NewUserClaims(public)
-	c.Name = name
-	setIssuer(c, account, signer)
 	c.Permissions.Pub.Allow.Add(subjects...)
 	c.Permissions.Sub.Allow.Add(subjects...)
 	userJWT, err := encode("user", c, signer)
 	return &User{userJWT, pair}, err
+}
+
+// newUserClaims makes the key of a user of the account, and claims that allow nothing yet,
+// for the signer to sign.
+func newUserClaims(name string, account, signer natsKey) (nkeys.KeyPair, *jwt.UserClaims, error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a NATS user: %w", err)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a NATS user: %w", err)
+	}
+	c := jwt.NewUserClaims(public)
+	c.Name = name
+	setIssuer(c, account, signer)
+	return pair, c, nil
 }
 
 // setIssuer says whose user it is, if that is not whose key signs it.

@@ -121,21 +121,9 @@ func StartRecords(ctx context.Context, cfg RecordsConfig) (*Records, error) {
 // await returns when what the store has was taken, or when that takes long and may be
 // because of others.
 func (r *Records) await(ctx context.Context) error {
-	limit := soloTimeout
-	if r.cfg.Cluster {
-		limit = joinTimeout
-	}
-	timeout := time.NewTimer(limit)
-	defer timeout.Stop()
-	select {
-	case <-r.ready:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timeout.C:
-	}
-	if r.cfg.Cluster {
-		return nil
+	in, err := awaitReady(ctx, r.ready, r.cfg.Conn, r.cfg.Cluster)
+	if in || err != nil || r.cfg.Cluster {
+		return err
 	}
 	return r.whyAway()
 }

@@ -239,25 +239,35 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	return nil
 }
 
-// awaitStore returns when what the store has was taken, or when that takes long and
-// may be because of others.
-func (r *Registry) awaitStore(ctx context.Context) error {
+// awaitReady waits for ready to be closed, but not longer than a start may take: in is
+// false, and there is no error, if it was not by then.
+func awaitReady(ctx context.Context, ready <-chan struct{}, conn *broker.Conn, cluster bool) (in bool, err error) {
 	limit := soloTimeout
-	if r.cfg.Cluster {
+	if cluster {
 		limit = joinTimeout
 	}
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {
-	case <-r.ready:
-		return nil
+	case <-ready:
+		return true, nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-r.cfg.Conn.Done():
-		return errors.New("the connection to NATS is closed")
+		return false, context.Cause(ctx)
+	case <-conn.Done():
+		return false, errors.New("the connection to NATS is closed")
 	case <-timeout.C:
+		return false, nil
 	}
-	err := r.storeAway()
+}
+
+// awaitStore returns when what the store has was taken, or when that takes long and
+// may be because of others.
+func (r *Registry) awaitStore(ctx context.Context) error {
+	in, err := awaitReady(ctx, r.ready, r.cfg.Conn, r.cfg.Cluster)
+	if in || err != nil {
+		return err
+	}
+	err = r.storeAway()
 	if !r.cfg.Cluster {
 		return err
 	}

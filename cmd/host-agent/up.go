@@ -84,15 +84,7 @@ func (c *upCmd) credentialsFile() (string, error) {
 
 // stateHome is the directory of this user's for host-agents.
 func stateHome() (string, error) {
-	state := os.Getenv("XDG_STATE_HOME")
-	if state == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", err
-		}
-		state = filepath.Join(home, ".local", "state")
-	}
-	return filepath.Join(state, "ahp-host-agent"), nil
+	return cli.StateHome("ahp-host-agent")
 }
 
 // join has somebody approve this machine.

@@ -27,15 +27,11 @@ func (f deviceFlag) path() (string, error) {
 	if f.Device != "" {
 		return f.Device, nil
 	}
-	state := os.Getenv("XDG_STATE_HOME")
-	if state == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", err
-		}
-		state = filepath.Join(home, ".local", "state")
+	state, err := cli.StateHome("ahp-relay")
+	if err != nil {
+		return "", err
 	}
-	return filepath.Join(state, "ahp-relay", "device.json"), nil
+	return filepath.Join(state, "device.json"), nil
 }
 
 func (f deviceFlag) open() (*device.Device, error) {
