@@ -15,22 +15,22 @@ const rootChannel = "ahp-root://"
 // An audience is viewers that share a connection to the host.
 type audience struct {
 	// Set by openLocked, then read-only.
-	hall *Hall
+	pool *Pool
 	kind
 	clientID string // at the host
 	ctx      context.Context
 	cancel   context.CancelFunc
 	up       Upstream
 
-	// Guarded by the hall's mutex.
+	// Guarded by the pool's mutex.
 	base      []byte      // members of the host's answer to initialize but those that are each viewer's; nil: it has not come
 	greetings []*greeting // that wait for it
 	viewers   []*Viewer
 	touched   []*Viewer // that are to be sent something
 	feeds     map[string]*feed
-	questions map[string]*question // by what they ask; see question
-	underWay  map[int64]*question  // by the id of their request
-	line      []*question          // that wait until fewer are under way
+	requests  map[string]*sharedRequest // by what they ask; see sharedRequest
+	underWay  map[int64]*sharedRequest  // by the id of their request
+	waiting   []*sharedRequest          // that wait until fewer are under way
 	lastID    int64
 	seq       int64  // the highest serverSeq that has come
 	at        uint64 // counts messages of the host
@@ -44,17 +44,17 @@ type audience struct {
 
 // A feed is a channel that viewers are subscribed to, or have been.
 type feed struct {
-	channel string
-	seats   []*seat
-	asked   int  // questions that may open it
-	open    bool // the host has let the audience subscribe
+	channel       string
+	subscriptions []*subscription
+	asked         int  // requests that may open it
+	open          bool // the host has let the audience subscribe
 }
 
-// A seat is a viewer's subscription to a channel.
-type seat struct {
+// A subscription is that of one viewer to one channel.
+type subscription struct {
 	viewer *Viewer
 	feed   *feed
-	index  int    // in feed.seats; -1: it is gone
+	index  int    // in feed.subscriptions; -1: it is gone
 	asks   int    // requests for it without an answer
 	asked  int    // those of them that are under way at the host
 	taken  bool   // the viewer is subscribed
@@ -106,12 +106,12 @@ func (b *inbox) Closed(code ahp.CloseCode, reason string) {
 
 func (b *inbox) startLocked() {
 	if !b.in.working {
-		b.in.working = b.hall.cfg.Spawn((*audience)(b).work)
+		b.in.working = b.pool.cfg.Spawn((*audience)(b).work)
 	}
 }
 
-// take returns what has come; false if that is nothing.
-func (a *audience) take() (frames []routing.Frame, end *ending, ok bool) {
+// nextBatch returns what has come; false if that is nothing.
+func (a *audience) nextBatch() (frames []routing.Frame, end *ending, ok bool) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
 	frames, end = a.in.frames, a.in.end
@@ -130,7 +130,7 @@ type said struct {
 // work passes on what comes, until there is no more for now.
 func (a *audience) work() {
 	for {
-		frames, end, ok := a.take()
+		frames, end, ok := a.nextBatch()
 		if !ok {
 			return
 		}
@@ -144,7 +144,7 @@ func (a *audience) work() {
 				a.prepare(s)
 			}
 		}
-		a.hall.mu.Lock()
+		a.pool.mu.Lock()
 		for i := range a.in.shared {
 			a.fromHost(&a.in.shared[i])
 		}
@@ -152,10 +152,10 @@ func (a *audience) work() {
 		up := a.up
 		if end != nil {
 			a.endLocked(end.code, end.reason)
-			a.hall.cfg.Kept(-len(a.in.pieces))
+			a.pool.cfg.Kept(-len(a.in.pieces))
 			a.in.pieces = nil
 		}
-		a.hall.mu.Unlock()
+		a.pool.mu.Unlock()
 		clear(a.in.shared)
 		a.in.shared = a.in.shared[:0]
 		up.Written(credit)
@@ -167,15 +167,15 @@ func (a *audience) read(f routing.Frame) {
 	if f.Shared == nil {
 		f.Shared = &routing.Shared{Size: len(f.Data)}
 	}
-	a.hall.cfg.Decode(f.Data, func(payload, whole []byte, first, last, binary bool) {
+	a.pool.cfg.Decode(f.Data, func(payload, whole []byte, first, last, binary bool) {
 		message, in := payload, &a.in
 		if !first || !last {
-			a.hall.cfg.Kept(len(payload))
+			a.pool.cfg.Kept(len(payload))
 			in.pieces = append(in.pieces, payload...)
 			if !last {
 				return
 			}
-			a.hall.cfg.Kept(-len(in.pieces))
+			a.pool.cfg.Kept(-len(in.pieces))
 			message, in.pieces, whole = in.pieces, nil, nil
 		}
 		// What cannot be read, no gate has let pass to one who may only look.
@@ -232,8 +232,8 @@ func (a *audience) notified(s *said) {
 	switch {
 	case f != nil && (isAction || f.channel != rootChannel):
 		i.feed = f
-		for _, seat := range f.seats {
-			seat.viewer.offer(seat, &i)
+		for _, s := range f.subscriptions {
+			s.viewer.offer(s, &i)
 		}
 	case isAction: // of a channel that nobody is subscribed to
 	default:
@@ -274,8 +274,8 @@ func (a *audience) enter(v *Viewer) {
 
 // leave removes a viewer with its subscriptions.
 func (a *audience) leave(v *Viewer) {
-	for _, s := range v.seats {
-		a.rise(s)
+	for _, s := range v.subscriptions {
+		a.unsubscribe(s)
 	}
 	last := len(a.viewers) - 1
 	a.viewers[v.index] = a.viewers[last]
@@ -291,8 +291,8 @@ func (a *audience) leave(v *Viewer) {
 
 // endIdle ends an audience that nobody is in.
 func (a *audience) endIdle() {
-	a.hall.mu.Lock()
-	defer a.hall.mu.Unlock()
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
 	if len(a.viewers) == 0 && !a.ended {
 		a.closeLocked()
 	}
@@ -302,7 +302,7 @@ func (a *audience) endIdle() {
 func (a *audience) closeLocked() {
 	up := a.up
 	a.endLocked(ahp.CloseShuttingDown, "")
-	a.hall.cfg.Spawn(func() { up.Close(1000, "nobody watches") })
+	a.pool.cfg.Spawn(func() { up.Close(1000, "nobody watches") })
 }
 
 // endLocked ends the audience, and all viewers with it.
@@ -312,11 +312,11 @@ func (a *audience) endLocked(code ahp.CloseCode, reason string) {
 	}
 	a.ended = true
 	a.cancel()
-	a.hall.forgetLocked(a)
+	a.pool.forgetLocked(a)
 	if a.idle != nil {
 		a.idle.Stop()
 	}
-	for _, q := range a.questions {
+	for _, q := range a.requests {
 		if q.rest != nil {
 			q.rest.Stop()
 		}
@@ -332,7 +332,7 @@ func (a *audience) feed(channel string) *feed {
 	f := a.feeds[channel]
 	if f == nil && len(a.feeds) >= maxChannels {
 		for name, old := range a.feeds { // those that nobody is subscribed to may be told to all again
-			if len(old.seats) == 0 && old.asked == 0 {
+			if len(old.subscriptions) == 0 && old.asked == 0 {
 				delete(a.feeds, name)
 			}
 		}
@@ -347,36 +347,36 @@ func (a *audience) feed(channel string) *feed {
 	return f
 }
 
-// sit returns a viewer's seat at a channel.
-func (a *audience) sit(v *Viewer, f *feed) *seat {
-	s := v.seats[f.channel]
+// subscribe returns a viewer's subscription to a channel, which is made if need be.
+func (a *audience) subscribe(v *Viewer, f *feed) *subscription {
+	s := v.subscriptions[f.channel]
 	if s == nil {
-		s = &seat{viewer: v, feed: f, index: len(f.seats)}
-		f.seats = append(f.seats, s)
-		v.seats[f.channel] = s
+		s = &subscription{viewer: v, feed: f, index: len(f.subscriptions)}
+		f.subscriptions = append(f.subscriptions, s)
+		v.subscriptions[f.channel] = s
 	}
 	return s
 }
 
-// rise ends a viewer's subscription.
-func (a *audience) rise(s *seat) {
+// unsubscribe ends a viewer's subscription.
+func (a *audience) unsubscribe(s *subscription) {
 	if s.index < 0 {
 		return
 	}
 	f := s.feed
-	last := len(f.seats) - 1
-	f.seats[s.index] = f.seats[last]
-	f.seats[s.index].index = s.index
-	f.seats[last] = nil
-	f.seats = f.seats[:last]
+	last := len(f.subscriptions) - 1
+	f.subscriptions[s.index] = f.subscriptions[last]
+	f.subscriptions[s.index].index = s.index
+	f.subscriptions[last] = nil
+	f.subscriptions = f.subscriptions[:last]
 	s.index, s.taken = -1, false
-	delete(s.viewer.seats, f.channel)
+	delete(s.viewer.subscriptions, f.channel)
 	a.leaveFeed(f)
 }
 
 // leaveFeed unsubscribes from a channel that nobody watches.
 func (a *audience) leaveFeed(f *feed) {
-	if len(f.seats) > 0 || f.asked > 0 || !f.open || a.ended {
+	if len(f.subscriptions) > 0 || f.asked > 0 || !f.open || a.ended {
 		return
 	}
 	f.open = false
@@ -388,19 +388,19 @@ func (a *audience) leaveFeed(f *feed) {
 func (a *audience) send(message []byte) {
 	a.out = append(a.out, message)
 	if !a.sending {
-		a.sending = a.hall.cfg.Spawn(a.sendAll)
+		a.sending = a.pool.cfg.Spawn(a.sendAll)
 	}
 }
 
 // sendAll sends what is queued for the host: that may have to wait for it.
 func (a *audience) sendAll() {
 	for {
-		a.hall.mu.Lock()
+		a.pool.mu.Lock()
 		out := a.out
 		a.out = nil
 		a.sending = len(out) > 0 && !a.ended
 		sending, up := a.sending, a.up
-		a.hall.mu.Unlock()
+		a.pool.mu.Unlock()
 		if !sending {
 			return
 		}

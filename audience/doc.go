@@ -1,7 +1,7 @@
 // Package audience lets many who only look share one connection at a host.
 //
 // The holders of a link, who may all look at the same and do nothing, say much the same
-// and are told the same. So a [Hall] puts those of one name, authority, protocol versions
+// and are told the same. So a [Pool] puts those of one name, authority, protocol versions
 // and capabilities into an audience, which is one client to the host: it says initialize,
 // and subscribes to what any of them watches. However many watch, the host writes one
 // copy, and one copy crosses the link. An audience is a relay's own: each relay has a
@@ -20,14 +20,14 @@
 //	                   anew, if this relay has not seen the clientId with this link
 //	subscribe          asked at the host, with channel and view
 //	unsubscribe        the last one who watches a channel unsubscribes the audience
-//	reads              fetchTurns, resourceRead and others (question.go): asked at the host
+//	reads              fetchTurns, resourceRead and others (request.go): asked at the host
 //	dispatchAction     the echo with which hosts reject an action
 //	other requests     error -32009; other notifications and answers are dropped
 //
 // What the host asks of the audience is answered with error -32009: nobody there does
 // anything.
 //
-// Questions are shared: of those that ask the host the same, one is under way at a time, and the
+// Requests are shared: of those that ask the host the same, one is under way at a time, and the
 // next follows after 50 ms at the earliest. Who asks meanwhile gets the answer to the next. So
 // an answer is never older than its request, which is what makes it as good as one of the viewer's own.
 //
@@ -47,7 +47,7 @@
 // came up to there, and nothing later. It is made after the host got the subscribe that it answers.
 // So of each channel, a viewer is to have what has a greater serverSeq than its snapshot, and that is what it gets:
 //
-//   - What the host sends before the subscribe leaves here is in the snapshot. A seat that has not
+//   - What the host sends before the subscribe leaves here is in the snapshot. A subscription that has not
 //     been asked for takes nothing (Viewer.offer).
 //   - What comes while the subscribe is under way may be later than the snapshot, though the
 //     answer is not here: hosts make snapshots and send answers at different times. It is
@@ -58,7 +58,7 @@
 //   - From then on each action goes to the viewer as it comes, if its serverSeq is greater than the snapshot's:
 //     the host may still send what it has held back.
 //
-// Each message of the host's is passed on once (audience.notified), to a seat once, and either sent, held
+// Each message of the host's is passed on once (audience.notified), to a subscription once, and either sent, held
 // or left out. A notification without serverSeq is left out if it came before the answer.
 // An answer to initialize or reconnect has all snapshots, and what comes behind the first
 // of these waits for the last.
@@ -73,7 +73,7 @@
 //
 // # Concurrency
 //
-// A hall has one mutex, for all that it has. What comes from the link is queued without it, and
+// A pool has one mutex, for all that it has. What comes from the link is queued without it, and
 // read by one goroutine for each audience, which runs while there is something; another one sends. Methods of
 // [routing.ClientConn] are called under the mutex. It is taken after a client's, and before the
 // routing package's and an outbox's.

@@ -62,7 +62,7 @@ func or(raw []byte, other string) []byte {
 // reconnect begins again where an audience knows the viewer: the answer has snapshots.
 func (v *Viewer) reconnect(env *ahp.Envelope) {
 	clientID := ahp.TextOf(env.Params, "clientId")
-	said, ok := v.hall.cfg.Memory.recall(v.name, clientID)
+	said, ok := v.pool.cfg.Memory.recall(v.name, clientID)
 	if !ok || clientID == "" {
 		v.refuse(env, ahp.CodeNotFound, "this relay does not know the client: initialize")
 		return
@@ -86,11 +86,11 @@ func (v *Viewer) begin(env *ahp.Envelope, form form, clientID, greets string, ch
 		v.refuse(env, ahp.CodeInvalidRequest, "the connection has begun already")
 		return
 	}
-	if len(channels) > maxSeats {
-		v.refuse(env, ahp.CodeInvalidParams, fmt.Sprintf("more than %d channels", maxSeats))
+	if len(channels) > maxSubscriptions {
+		v.refuse(env, ahp.CodeInvalidParams, fmt.Sprintf("more than %d channels", maxSubscriptions))
 		return
 	}
-	a, err := v.hall.joinLocked(v, greets)
+	a, err := v.pool.joinLocked(v, greets)
 	if err != nil {
 		v.refuse(env, ahp.CodeRateLimited, err.Error())
 		return
@@ -173,7 +173,7 @@ func (g *greeting) done() {
 	v, a := g.viewer, g.viewer.in
 	g.answer()
 	v.phase, v.ready = live, true
-	a.hall.cfg.Memory.remember(v.name, v.clientID, a.greeting)
+	a.pool.cfg.Memory.remember(v.name, v.clientID, a.greeting)
 	v.release()
 }
 
@@ -190,7 +190,7 @@ func (g *greeting) answer() {
 	case toChannels:
 		head = append(head, `"channels":[`...)
 	}
-	packed, some := v.deflates && a.hall.cfg.Deflate != nil, false
+	packed, some := v.deflates && a.pool.cfg.Deflate != nil, false
 	own := text{raw: head, first: true}
 	for n, ans := range g.answers {
 		before, after, ok := g.frame(n, ans)
@@ -214,7 +214,7 @@ func (g *greeting) answer() {
 
 // pushPart is push for a part of a message.
 func (v *Viewer) pushPart(t *text, packed bool) {
-	for _, f := range t.frames(&v.hall.cfg, packed) {
+	for _, f := range t.frames(&v.pool.cfg, packed) {
 		v.push(f)
 	}
 }

@@ -16,17 +16,17 @@ const (
 // come again with reconnect, which says it no more. It is safe for concurrent use.
 type Memory struct {
 	mu   sync.Mutex
-	said *simplelru.LRU[acquaintance, string]
+	said *simplelru.LRU[viewerKey, string]
 }
 
-// An acquaintance is a viewer that has been here, by the clientId that it gives itself.
+// A viewerKey is a viewer that has been here, by the clientId that it gives itself.
 // Others who say the same learn nothing by it: what is remembered is no more than
 // what a viewer can do.
-type acquaintance struct{ name, clientID string }
+type viewerKey struct{ name, clientID string }
 
 // NewMemory returns an empty Memory. What is longest ago is forgotten.
 func NewMemory() *Memory {
-	said, _ := simplelru.NewLRU[acquaintance, string](maxRemembered, nil) // fails only without a limit
+	said, _ := simplelru.NewLRU[viewerKey, string](maxRemembered, nil) // fails only without a limit
 	return &Memory{said: said}
 }
 
@@ -36,11 +36,11 @@ func (m *Memory) remember(name, clientID, greeting string) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.said.Add(acquaintance{name, clientID}, greeting)
+	m.said.Add(viewerKey{name, clientID}, greeting)
 }
 
 func (m *Memory) recall(name, clientID string) (greeting string, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.said.Get(acquaintance{name, clientID})
+	return m.said.Get(viewerKey{name, clientID})
 }

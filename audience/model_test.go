@@ -45,7 +45,7 @@ const (
 // A model is one run.
 type model struct {
 	rand *rand.Rand
-	hall *Hall
+	pool *Pool
 	wait sync.WaitGroup
 
 	mu      sync.Mutex
@@ -228,7 +228,7 @@ func (m *model) come(id string, again bool, channels []string) {
 	m.mu.Lock()
 	m.viewers = append(m.viewers, w)
 	m.mu.Unlock()
-	w.v = m.hall.Enter("link", look, w, len(m.viewers)%2 == 0)
+	w.v = m.pool.Enter("link", look, w, len(m.viewers)%2 == 0)
 	list, _ := json.Marshal(channels)
 	if again {
 		w.send(`{"jsonrpc":"2.0","id":0,"method":"reconnect","params":{"channel":"ahp-root://","clientId":%q,"subscriptions":%s}}`, id, list)
@@ -446,7 +446,7 @@ func runModel(t *testing.T, seed uint64, steps []modelStep) (err error) {
 		ctx, cancel := context.WithCancel(context.Background())
 		m := &model{rand: rand.New(rand.NewPCG(seed, 0)), counts: map[string]int{}, version: 1000}
 		kept := 0
-		m.hall = New(Config{
+		m.pool = New(Config{
 			Open: m.open, Encode: encode, Decode: decode, Deflate: deflate, Life: ctx,
 			Spawn: func(f func()) bool { m.wait.Go(f); return true },
 			Kept:  func(n int) { m.mu.Lock(); defer m.mu.Unlock(); kept += n },
@@ -466,7 +466,7 @@ func runModel(t *testing.T, seed uint64, steps []modelStep) (err error) {
 		synctest.Wait()
 		cancel()
 		m.wait.Wait()
-		if audiences, viewers := m.hall.Stats(); audiences != 0 || viewers != 0 || kept != 0 {
+		if audiences, viewers := m.pool.Stats(); audiences != 0 || viewers != 0 || kept != 0 {
 			m.fail("%d audiences, %d viewers and %d bytes are left", audiences, viewers, kept)
 		}
 		err = m.err

@@ -49,10 +49,10 @@ func (t *text) frames(cfg *Config, packed bool) []routing.Frame {
 
 // packs reports whether a text is compressed for a viewer.
 func (v *Viewer) packs(bytes, least int) bool {
-	return v.deflates && bytes >= least && v.hall.cfg.Deflate != nil
+	return v.deflates && bytes >= least && v.pool.cfg.Deflate != nil
 }
 
-// An answer is what the host says to a question.
+// An answer is what the host says to a request.
 type answer struct {
 	env      ahp.Envelope
 	rest     text   // all of it behind the id
@@ -87,7 +87,7 @@ func readAnswer(env ahp.Envelope) *answer {
 // the rest, which is the same for all.
 func (ans *answer) to(v *Viewer, id []byte, push func(routing.Frame)) {
 	head := append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), ',')
-	cfg, packed := &v.hall.cfg, v.packs(ans.size, packAnswers)
+	cfg, packed := &v.pool.cfg, v.packs(ans.size, packAnswers)
 	encode := cfg.Encode
 	if packed {
 		encode = cfg.Deflate
@@ -99,7 +99,7 @@ func (ans *answer) to(v *Viewer, id []byte, push func(routing.Frame)) {
 }
 
 // prepare encodes what is needed of an answer for those who wait for it, without the
-// hall's mutex: a long one takes time.
+// pool's mutex: a long one takes time.
 func (a *audience) prepare(s *said) {
 	s.answer = readAnswer(s.env)
 	id, err := idOf(s.env.ID)
@@ -107,7 +107,7 @@ func (a *audience) prepare(s *said) {
 		return
 	}
 	var plain, packed, shown, shownPacked bool
-	a.hall.mu.Lock()
+	a.pool.mu.Lock()
 	if q := a.underWay[id]; q != nil {
 		for _, w := range q.flying {
 			greets := w.greet != nil
@@ -116,8 +116,8 @@ func (a *audience) prepare(s *said) {
 			shown, shownPacked = shown || greets && !w.viewer.deflates, shownPacked || greets && w.viewer.deflates
 		}
 	}
-	a.hall.mu.Unlock()
-	cfg := &a.hall.cfg
+	a.pool.mu.Unlock()
+	cfg := &a.pool.cfg
 	for _, need := range []struct {
 		is     bool
 		t      *text

@@ -24,27 +24,27 @@ const (
 // one goroutine at a time may Send.
 type Viewer struct {
 	// Set by Enter, then read-only.
-	hall   *Hall
+	pool   *Pool
 	name   string
 	open   routing.Open
 	client routing.ClientConn
 
 	deflates bool // it takes compressed messages, and gains by them
 
-	// Guarded by the hall's mutex.
-	phase    phase
-	in       *audience // nil while fresh, and when gone
-	index    int       // in its viewers
-	clientID string    // that it gives itself
-	asked    int       // requests without an answer
-	seats    map[string]*seat
-	flying   int // requests for seats that are under way at the host
-	held     []item
-	heldSize int
-	failed   bool            // too much is held: it is to be closed
-	ready    bool            // it is to be told Ready
-	touched  bool            // it is in the audience's touched
-	out      []routing.Frame // to be handed over by flush
+	// Guarded by the pool's mutex.
+	phase         phase
+	in            *audience // nil while fresh, and when gone
+	index         int       // in its viewers
+	clientID      string    // that it gives itself
+	asked         int       // requests without an answer
+	subscriptions map[string]*subscription
+	flying        int // requests for subscriptions that are under way at the host
+	held          []item
+	heldSize      int
+	failed        bool            // too much is held: it is to be closed
+	ready         bool            // it is to be told Ready
+	touched       bool            // it is in the audience's touched
+	out           []routing.Frame // to be handed over by flush
 }
 
 // An item is a notification on its way to viewers.
@@ -65,8 +65,8 @@ func (v *Viewer) Send(_ context.Context, message []byte) error {
 	if err != nil {
 		return err
 	}
-	v.hall.mu.Lock()
-	defer v.hall.mu.Unlock()
+	v.pool.mu.Lock()
+	defer v.pool.mu.Unlock()
 	if v.phase == gone {
 		return routing.ErrConnClosed
 	}
@@ -74,8 +74,8 @@ func (v *Viewer) Send(_ context.Context, message []byte) error {
 	case env.Kind == ahp.Request:
 		v.request(&env)
 	case env.Kind == ahp.Notification && string(env.Method) == "unsubscribe":
-		if s := v.seats[string(env.Channel)]; s != nil {
-			v.in.rise(s)
+		if s := v.subscriptions[string(env.Channel)]; s != nil {
+			v.in.unsubscribe(s)
 		}
 	case env.Kind == ahp.Notification && string(env.Method) == "dispatchAction" && v.in != nil:
 		if echo := gate.TakeBack(&env, v.clientID, v.in.seq, "this link only looks"); echo != nil {
@@ -95,7 +95,7 @@ func (v *Viewer) SendCounted(ctx context.Context, message []byte, counted int) e
 	if err := v.Send(ctx, message); err != nil {
 		return err
 	}
-	v.hall.cfg.Queued(-counted)
+	v.pool.cfg.Queued(-counted)
 	return nil
 }
 
@@ -116,8 +116,8 @@ func (v *Viewer) Abort(code ahp.CloseCode, reason string) { v.Close(code, reason
 
 // Close takes the viewer out of its audience. Nothing more is delivered.
 func (v *Viewer) Close(ahp.CloseCode, string) {
-	v.hall.mu.Lock()
-	defer v.hall.mu.Unlock()
+	v.pool.mu.Lock()
+	defer v.pool.mu.Unlock()
 	v.phase = gone
 	if v.in != nil {
 		v.in.leave(v)
@@ -127,8 +127,8 @@ func (v *Viewer) Close(ahp.CloseCode, string) {
 // HostClient is the clientId that stands for the viewer at the host, "" while there is
 // none.
 func (v *Viewer) HostClient() string {
-	v.hall.mu.Lock()
-	defer v.hall.mu.Unlock()
+	v.pool.mu.Lock()
+	defer v.pool.mu.Unlock()
 	if v.in == nil {
 		return ""
 	}
@@ -190,7 +190,7 @@ func (v *Viewer) say(message []byte) {
 }
 
 // offer gives a viewer what has come on a channel that it watches, or asks to.
-func (v *Viewer) offer(s *seat, i *item) {
+func (v *Viewer) offer(s *subscription, i *item) {
 	switch {
 	case s.asked > 0, s.taken && v.phase == joining:
 		v.hold(i) // until its snapshot is there
@@ -211,7 +211,7 @@ func (v *Viewer) deliver(i *item) {
 
 // pushText is push for a message.
 func (v *Viewer) pushText(t *text) {
-	for _, f := range t.frames(&v.hall.cfg, v.packs(len(t.raw), packLeast)) {
+	for _, f := range t.frames(&v.pool.cfg, v.packs(len(t.raw), packLeast)) {
 		v.push(f)
 	}
 }
@@ -255,12 +255,12 @@ func (v *Viewer) hold(i *item) {
 	}
 	v.held = append(v.held, *i)
 	v.heldSize += size
-	v.hall.cfg.Kept(size)
+	v.pool.cfg.Kept(size)
 }
 
 // drop forgets what is held.
 func (v *Viewer) drop() {
-	v.hall.cfg.Kept(-v.heldSize)
+	v.pool.cfg.Kept(-v.heldSize)
 	v.held, v.heldSize = nil, 0
 }
 
@@ -292,7 +292,7 @@ func (v *Viewer) isFor(i *item) bool {
 	if i.feed == nil {
 		return true
 	}
-	s := v.seats[i.feed.channel]
+	s := v.subscriptions[i.feed.channel]
 	switch {
 	case s == nil || !s.taken:
 		return false

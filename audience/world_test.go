@@ -16,10 +16,10 @@ import (
 	"ahprelay/routing"
 )
 
-// A world is a hall, and a host that does what the test says.
+// A world is a pool, and a host that does what the test says.
 type world struct {
 	*testing.T
-	hall   *Hall
+	pool   *Pool
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
 
@@ -35,7 +35,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		w := &world{T: t, cancel: cancel}
-		w.hall = New(Config{
+		w.pool = New(Config{
 			Open: w.open, Encode: encode, Decode: decode, Life: ctx,
 			Spawn:  func(f func()) bool { w.wait.Go(f); return true },
 			Queued: func(n int) { w.count(&w.queued, n) },
@@ -48,7 +48,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 			cancel()
 			synctest.Wait()
 			w.wait.Wait()
-			if audiences, viewers := w.hall.Stats(); audiences != 0 || viewers != 0 || w.kept != 0 {
+			if audiences, viewers := w.pool.Stats(); audiences != 0 || viewers != 0 || w.kept != 0 {
 				w.Errorf("when all is over there are %d audiences, %d viewers and %d bytes; want none", audiences, viewers, w.kept)
 			}
 		}()
@@ -223,7 +223,7 @@ type clientEnd struct {
 // enter has somebody come.
 func (w *world) enter(name string, open routing.Open) *clientEnd {
 	c := &clientEnd{w: w}
-	c.v = w.hall.Enter(name, open, c, false)
+	c.v = w.pool.Enter(name, open, c, false)
 	return c
 }
 

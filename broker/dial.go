@@ -33,8 +33,8 @@ type Server interface {
 	SetTenant(tenant string, revoked map[string]time.Time) error
 }
 
-// RelayConfig says how a relay connects to NATS.
-type RelayConfig struct {
+// RelayDialConfig says how a relay connects to NATS.
+type RelayDialConfig struct {
 	Keys     *auth.Keys  // required; the relay makes its own credentials
 	Instance string      // required; the name of this run of the relay
 	Tenant   string      // whose account to be in; default: that of relays among themselves
@@ -51,7 +51,7 @@ type RelayConfig struct {
 // DialRelay connects a relay to NATS. It returns when the connection is there,
 // or when ctx ends, with the reason of the last failure. From then on the
 // connection comes back by itself.
-func DialRelay(ctx context.Context, cfg RelayConfig) (*Conn, error) {
+func DialRelay(ctx context.Context, cfg RelayDialConfig) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("connect relay to NATS: %w", err)
 	}
@@ -70,7 +70,7 @@ func DialRelay(ctx context.Context, cfg RelayConfig) (*Conn, error) {
 // startRelay begins to connect a relay to NATS, as the given user, made anew
 // for each login. It makes one attempt, which ends with ctx. Within the process the
 // connection is there at once.
-func startRelay(ctx context.Context, cfg RelayConfig, user func() (*auth.User, error)) (*Conn, error) {
+func startRelay(ctx context.Context, cfg RelayDialConfig, user func() (*auth.User, error)) (*Conn, error) {
 	c := newConn(cfg.Events)
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.cancel = cancel
@@ -99,7 +99,7 @@ func startRelay(ctx context.Context, cfg RelayConfig, user func() (*auth.User, e
 	return c, nil
 }
 
-func (cfg *RelayConfig) check() error {
+func (cfg *RelayDialConfig) check() error {
 	if cfg.Keys == nil {
 		return errors.New("no Keys given")
 	}
@@ -140,8 +140,8 @@ func freshUser(user func() (*auth.User, error)) (show func() (string, error), si
 	return show, sign
 }
 
-// AgentConfig says how a host-agent connects to NATS.
-type AgentConfig struct {
+// AgentDialConfig says how a host-agent connects to NATS.
+type AgentDialConfig struct {
 	URLs     []string    // required; nats://host:port, tls://host:port, ws://host:port/path or wss://host:port/path, all of one scheme
 	Tenant   string      // required
 	Host     string      // required
@@ -189,7 +189,7 @@ type AgentConfig struct {
 //
 // A connection on which nothing arrives for idleTimeout, or that takes no byte
 // for writeTimeout, is given up. Credentials are renewed before they expire.
-func DialAgent(ctx context.Context, cfg AgentConfig) (*Conn, error) {
+func DialAgent(ctx context.Context, cfg AgentDialConfig) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("connect host-agent to NATS: %w", err)
 	}
@@ -213,7 +213,7 @@ func DialAgent(ctx context.Context, cfg AgentConfig) (*Conn, error) {
 	return c, nil
 }
 
-func (cfg *AgentConfig) options(life context.Context, c *Conn) []nats.Option {
+func (cfg *AgentDialConfig) options(life context.Context, c *Conn) []nats.Option {
 	dial := dialFunc(cfg.Dial)
 	if dial == nil {
 		dial = dialTCP
@@ -247,7 +247,7 @@ func login(show func() (string, error), sign func([]byte) ([]byte, error)) nats.
 	}
 }
 
-func (cfg *AgentConfig) check() error {
+func (cfg *AgentDialConfig) check() error {
 	if err := checkURLs(cfg.URLs); err != nil {
 		return err
 	}

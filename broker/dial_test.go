@@ -26,17 +26,17 @@ import (
 
 func TestDialRefusesConfiguration(t *testing.T) {
 	s := natssite.New(t)
-	agents := map[string]func(*broker.AgentConfig){
-		"no URLs":        func(c *broker.AgentConfig) { c.URLs = nil },
-		"one of nats://": func(c *broker.AgentConfig) { c.URLs = []string{"nats://a:1", "tls://b:1"} },
-		"no address":     func(c *broker.AgentConfig) { c.URLs = []string{""} },
-		"ws://, wss://":  func(c *broker.AgentConfig) { c.URLs = []string{"http://relay/nats"} },
-		"has a user":     func(c *broker.AgentConfig) { c.URLs = []string{"nats://ann:secret@relay:4222"} },
-		"Tenant":         func(c *broker.AgentConfig) { c.Tenant = "" },
-		"Host":           func(c *broker.AgentConfig) { c.Host = "a.b" },
-		"Instance":       func(c *broker.AgentConfig) { c.Instance = "*" },
-		"no Credentials": func(c *broker.AgentConfig) { c.Credentials = nil },
-		"no Sign":        func(c *broker.AgentConfig) { c.Sign = nil },
+	agents := map[string]func(*broker.AgentDialConfig){
+		"no URLs":        func(c *broker.AgentDialConfig) { c.URLs = nil },
+		"one of nats://": func(c *broker.AgentDialConfig) { c.URLs = []string{"nats://a:1", "tls://b:1"} },
+		"no address":     func(c *broker.AgentDialConfig) { c.URLs = []string{""} },
+		"ws://, wss://":  func(c *broker.AgentDialConfig) { c.URLs = []string{"http://relay/nats"} },
+		"has a user":     func(c *broker.AgentDialConfig) { c.URLs = []string{"nats://ann:secret@relay:4222"} },
+		"Tenant":         func(c *broker.AgentDialConfig) { c.Tenant = "" },
+		"Host":           func(c *broker.AgentDialConfig) { c.Host = "a.b" },
+		"Instance":       func(c *broker.AgentDialConfig) { c.Instance = "*" },
+		"no Credentials": func(c *broker.AgentDialConfig) { c.Credentials = nil },
+		"no Sign":        func(c *broker.AgentDialConfig) { c.Sign = nil },
 	}
 	for want, spoil := range agents {
 		cfg := s.AgentConfig(t, "acme", "laptop", 0)
@@ -46,7 +46,7 @@ func TestDialRefusesConfiguration(t *testing.T) {
 			t.Errorf("DialAgent = %v; want an error with %q", err, want)
 		}
 	}
-	relays := map[string]broker.RelayConfig{
+	relays := map[string]broker.RelayDialConfig{
 		"no Keys":                  {Server: s.Server, Instance: "r"},
 		"Instance":                 {Server: s.Server, Keys: s.Keys},
 		"either Server or URL":     {Keys: s.Keys, Instance: "r"},
@@ -68,7 +68,7 @@ func TestDialRelaySaysWhyNot(t *testing.T) {
 	dial := func(url string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
-		_, err := broker.DialRelay(ctx, broker.RelayConfig{URL: url, Keys: stranger.Keys, Instance: "r"})
+		_, err := broker.DialRelay(ctx, broker.RelayDialConfig{URL: url, Keys: stranger.Keys, Instance: "r"})
 		return err
 	}
 	if err := dial(url); !errors.Is(err, nats.ErrAuthorization) {
@@ -462,7 +462,7 @@ func TestFrozenNetwork(t *testing.T) {
 		t.Parallel()
 		network := newNetwork(t, s.Server.Addr())
 		evs, events := natssite.NewEvents()
-		relay := natssite.DialRelay(t, broker.RelayConfig{URL: "nats://" + network.Addr(), Keys: s.Keys, Instance: "r", Tenant: "acme", Events: events})
+		relay := natssite.DialRelay(t, broker.RelayDialConfig{URL: "nats://" + network.Addr(), Keys: s.Keys, Instance: "r", Tenant: "acme", Events: events})
 		wantRedial(t, network, evs)
 		natssite.WantPassage(t, relay, natssite.DialAgent(t, s.AgentConfig(t, "acme", "desktop", 0)), "ahp.v1.acme.desktop.x")
 	})
@@ -735,7 +735,7 @@ func TestRedialAfterSleep(t *testing.T) {
 	agent.WallClock = wall
 	a := natssite.DialAgent(t, agent)
 	relayEvents, relay := natssite.NewEvents()
-	r := natssite.DialRelay(t, broker.RelayConfig{URL: s.URL(), Keys: s.Keys, Instance: "r", Tenant: "acme", WallClock: wall, Events: relay})
+	r := natssite.DialRelay(t, broker.RelayDialConfig{URL: s.URL(), Keys: s.Keys, Instance: "r", Tenant: "acme", WallClock: wall, Events: relay})
 	natssite.Eventually(t, "both connections are given up", func() bool {
 		slept.Add(int64(time.Minute)) // the clocks may not have been looked at before
 		return len(agentEvents.Disconnected) > 0 && len(relayEvents.Disconnected) > 0

@@ -31,7 +31,7 @@ func TestServerFollowsKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	relay := natssite.DialRelay(t, broker.RelayConfig{Server: server, Keys: keys, Instance: "relay", Tenant: "acme"})
+	relay := natssite.DialRelay(t, broker.RelayDialConfig{Server: server, Keys: keys, Instance: "relay", Tenant: "acme"})
 	connect := func(k *auth.Keys, opts ...nats.Option) (*nats.Conn, error) {
 		user, err := k.RelayUser("acme")
 		if err != nil {
@@ -77,7 +77,7 @@ func TestServerFollowsKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(again.Close)
-	natssite.DialRelay(t, broker.RelayConfig{Server: again, Keys: keys, Instance: "relay2", Tenant: "acme"})
+	natssite.DialRelay(t, broker.RelayDialConfig{Server: again, Keys: keys, Instance: "relay2", Tenant: "acme"})
 	server = again
 	if nc, err := connect(former); err == nil {
 		nc.Close()

@@ -139,7 +139,7 @@ func openTunnel(c net.Conn, user *url.Userinfo, address string) error {
 }
 
 // proxy returns the proxy for a ws or wss address, nil for none.
-func (cfg *AgentConfig) proxy(address string) (*url.URL, error) {
+func (cfg *AgentDialConfig) proxy(address string) (*url.URL, error) {
 	u := &url.URL{Scheme: "http", Host: address}
 	if isTLS(cfg.URLs[0]) {
 		u.Scheme = "https"

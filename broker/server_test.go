@@ -99,9 +99,9 @@ func TestServerWithoutListener(t *testing.T) {
 
 // inProcess is an agentConfig for a way such as the relay's own WebSocket
 // endpoint, which hands the bytes on within the process.
-func inProcess(t *testing.T, s *natssite.Site, tenant, host string) broker.AgentConfig {
+func inProcess(t *testing.T, s *natssite.Site, tenant, host string) broker.AgentDialConfig {
 	saved := s.Server
-	cfg := broker.AgentConfig{
+	cfg := broker.AgentDialConfig{
 		URLs: []string{"nats://relay:4222"}, Tenant: tenant, Host: host, Instance: link.NewInstance(),
 		Dial: func(context.Context, string, string) (net.Conn, error) { return saved.InProcessConn() },
 	}
@@ -287,7 +287,7 @@ func TestServerTLS(t *testing.T) {
 	cfg.URLs = []string{"tls://" + server.Addr().String()}
 	cfg.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	natssite.WantPassage(t, natssite.DialAgent(t, cfg), relay, "ahp.v1.acme.laptop.ctl.x")
-	outer := natssite.DialRelay(t, broker.RelayConfig{URL: cfg.URLs[0], TLS: cfg.TLS, Keys: keys, Instance: "r2", Tenant: "acme"})
+	outer := natssite.DialRelay(t, broker.RelayDialConfig{URL: cfg.URLs[0], TLS: cfg.TLS, Keys: keys, Instance: "r2", Tenant: "acme"})
 	natssite.WantPassage(t, outer, relay, "ahp.v1.acme.laptop.ctl.y")
 
 	cfg.TLS = nil // the system does not know the authority

@@ -38,7 +38,7 @@ const claimSubject = "$SYS.REQ.CLAIMS.UPDATE"
 
 // TenantsConfig says how to run [Tenants].
 type TenantsConfig struct {
-	Relay  RelayConfig                // as for DialRelay; Tenant and Events are filled in
+	Relay  RelayDialConfig            // as for DialRelay; Tenant and Events are filled in
 	Events func(tenant string) Events // what happens to the connection of one tenant; default: nobody is told
 	Log    *slog.Logger               // default: none
 }

@@ -23,8 +23,8 @@ func mapsOf(all ...map[string]method) map[string]method {
 	return one
 }
 
-// MaxHeard bounds what Heard returns: how many channels a gate remembers of
+// MaxInReach bounds what InReach returns: how many channels a gate remembers of
 // those on which the host has spoken.
-const MaxHeard = maxHeard
+const MaxInReach = maxInReach
 
-func Heard(c *Chain) int { return len(c.Gates[0].(*Authority).reach.heard) }
+func InReach(c *Chain) int { return len(c.Gates[0].(*Authority).reach.inReach) }

@@ -10,8 +10,8 @@ import (
 
 const terminals = `[{"type":"terminal","resource":"ahp-terminal:/1"}]`
 
-// lessons are members of actions, and what belongs to the channel by them.
-var lessons = []struct{ member, belongs string }{
+// memberCases are members of actions, and what belongs to the channel by them.
+var memberCases = []struct{ member, belongs string }{
 	{`"chats":[{"resource":"u:/1"}]`, "u:/1"},
 	{`"defaultChat":"u:/1"`, "u:/1"},
 	{`"chat":"u:/1"`, "u:/1"},
@@ -60,12 +60,12 @@ func (c *conn) sees(channel string) bool {
 
 // TestActionsTeach has each member teach in actions of its own.
 func TestActionsTeach(t *testing.T) {
-	for _, lesson := range lessons {
-		for _, action := range spellings(lesson.member) {
+	for _, test := range memberCases {
+		for _, action := range spellings(test.member) {
 			c := limited(t, nil, canvas)
-			c.want(lesson.belongs+" before "+action, c.sees(lesson.belongs), false)
+			c.want(test.belongs+" before "+action, c.sees(test.belongs), false)
 			c.host(`{"method":"action","params":{"channel":"` + canvas + `","action":` + action + `,"serverSeq":6}}`)
-			c.want(lesson.belongs+" after "+action, c.sees(lesson.belongs), true)
+			c.want(test.belongs+" after "+action, c.sees(test.belongs), true)
 		}
 	}
 }
@@ -75,11 +75,11 @@ func TestActionsTeach(t *testing.T) {
 func TestManyChannels(t *testing.T) {
 	c := limited(t, nil, "mock:/*")
 	for range 2 {
-		for i := range 3 * gate.MaxHeard {
+		for i := range 3 * gate.MaxInReach {
 			c.want("in reach", c.hears(fmt.Sprintf("mock:/%d", i)), true)
 			c.want("again", c.hears(fmt.Sprintf("mock:/%d", i)), true)
 			c.want("out of reach", c.hears(fmt.Sprintf("mick:/%d", i)), false)
-			if n := gate.Heard(c.gate); n == 0 || n > gate.MaxHeard {
+			if n := gate.InReach(c.gate); n == 0 || n > gate.MaxInReach {
 				t.Fatalf("%d channels are remembered", n)
 			}
 		}

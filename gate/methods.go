@@ -11,7 +11,7 @@ import (
 type method struct {
 	needs auth.Access // the level that allows it; "": as what changes anything
 	basic bool        // lists of methods need not name it: without it there is no connection, or nothing to see on it
-	where place
+	where target
 }
 
 // level is the level of access that a method needs.
@@ -22,17 +22,17 @@ func (m method) level() auth.Access {
 	return m.needs
 }
 
-// A place is where a method names what it is about.
-type place int
+// A target is where a method names what it is about.
+type target int
 
 const (
-	onChannel   place = iota // its channel
-	onAny                    // nothing: it is about the connection
-	onHost                   // the whole host
-	onResource               // URIs in its params
-	onSource                 // its channel, and URIs in its params that something is made from
-	onSubscribe              // lists of channels
-	onList                   // nothing: the answer is made to fit
+	onChannel   target = iota // its channel
+	onAny                     // nothing: it is about the connection
+	onHost                    // the whole host
+	onResource                // URIs in its params
+	onSource                  // its channel, and URIs in its params that something is made from
+	onSubscribe               // lists of channels
+	onList                    // nothing: the answer is made to fit
 )
 
 // methods are the requests and notifications of AHP that clients send. All

@@ -28,7 +28,7 @@ type reach struct {
 	lists   patternLists
 	root    bool // the root itself is in reach
 	host    *view.Host
-	heard   map[string]bool // channels that are in reach
+	inReach map[string]bool // channels that are in reach
 	changes uint64          // of host, when that was so
 }
 
@@ -38,7 +38,7 @@ type patternList struct{ given, canonical []string }
 func newPatternList(list []string) patternList { return patternList{list, canonicalPatterns(list)} }
 
 func newReach(lists [][]string, host *view.Host) *reach {
-	r := &reach{host: host, heard: map[string]bool{}}
+	r := &reach{host: host, inReach: map[string]bool{}}
 	for _, list := range lists {
 		r.lists = append(r.lists, newPatternList(list))
 	}
@@ -46,27 +46,27 @@ func newReach(lists [][]string, host *view.Host) *reach {
 	return r
 }
 
-// maxHeard bounds what a connection remembers of where the host speaks.
-const maxHeard = 64
+// maxInReach bounds what a connection remembers of where the host speaks.
+const maxInReach = 64
 
 // allowsNext is allows for what the host says: it speaks on few channels, and
 // often. What is in reach stays so until something may have left its owner.
 func (r *reach) allowsNext(channel []byte) bool {
 	if changes := r.host.Changes(); changes != r.changes {
 		r.changes = changes
-		clear(r.heard)
+		clear(r.inReach)
 	}
-	if r.heard[string(channel)] {
+	if r.inReach[string(channel)] {
 		return true
 	}
 	uri := string(channel)
 	if !r.allows(uri) {
 		return false
 	}
-	if len(r.heard) == maxHeard {
-		clear(r.heard)
+	if len(r.inReach) == maxInReach {
+		clear(r.inReach)
 	}
-	r.heard[uri] = true
+	r.inReach[uri] = true
 	return true
 }
 
@@ -101,7 +101,7 @@ func (r *reach) contentObjection(uri string) error {
 
 // taken says why the patterns do not take a URI.
 func (r *reach) taken(uri string, file bool) error {
-	if !file && r.lists.take(uri) {
+	if !file && r.lists.match(uri) {
 		return nil
 	}
 	plain, err := canonical(uri)
@@ -139,8 +139,8 @@ func (r *reach) owns(owner string, seen map[string]bool) bool {
 // patternLists are lists of patterns of which each must take a URI.
 type patternLists []patternList
 
-// take reports whether a URI stands there itself.
-func (lists patternLists) take(uri string) bool {
+// match reports whether a URI stands there itself.
+func (lists patternLists) match(uri string) bool {
 	for _, list := range lists {
 		if !slices.Contains(list.given, uri) {
 			return false
@@ -195,7 +195,7 @@ func Key(uri string) string {
 func (r *reach) hinted(uri string) bool { return slices.ContainsFunc(r.host.Hinted(uri), r.allows) }
 
 // judge says why a request or notification of the client's is out of reach.
-func (r *reach) judge(where place, env *ahp.Envelope) *refusal {
+func (r *reach) judge(where target, env *ahp.Envelope) *refusal {
 	switch where {
 	case onAny, onList, onResource: // of which files are judged alike, whatever channels are
 		return nil

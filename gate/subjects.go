@@ -44,11 +44,11 @@ type Subjects struct {
 	mu      sync.Mutex // guards the fields below
 	known   map[string]*subject
 	owners  map[idHash]*clientID
-	bound   int       // how many clientIds are of connections
-	limit   int       // of owners
-	all     party     // who was there
-	writers party     // those of them with write access
-	gone    time.Time // when the host process has last shown that it has ended
+	bound   int        // how many clientIds are of connections
+	limit   int        // of owners
+	all     subjectSet // who was there
+	writers subjectSet // those of them with write access
+	endedAt time.Time  // when the host process has last shown that it has ended
 	conns   map[*Identity]bool
 }
 
@@ -69,13 +69,13 @@ type subject struct {
 	idle  list.List // of *clientID without a connection; the one that was used last is at the back
 }
 
-// A party is nobody, one subject, or several.
-type party struct {
+// A subjectSet is nobody, one subject, or several.
+type subjectSet struct {
 	one     string
 	several bool
 }
 
-func (p *party) join(subject string) {
+func (p *subjectSet) join(subject string) {
 	if p.one == "" {
 		p.one = subject
 	}
@@ -83,7 +83,7 @@ func (p *party) join(subject string) {
 }
 
 // others reports whether others than a subject are in it.
-func (p *party) others(subject string) bool {
+func (p *subjectSet) others(subject string) bool {
 	return p.several || p.one != "" && p.one != subject
 }
 
@@ -155,7 +155,7 @@ func (s *Subjects) leave(i *Identity) {
 	}
 	i.ids = nil
 	s.tidy(i.owner)
-	if s.bound == 0 && time.Since(s.gone) < goneTime {
+	if s.bound == 0 && time.Since(s.endedAt) < goneTime {
 		s.forget()
 	}
 }
@@ -174,7 +174,7 @@ func (s *Subjects) tidy(one *subject) {
 func (s *Subjects) HostEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone = time.Now()
+	s.endedAt = time.Now()
 	if s.bound == 0 {
 		s.forget()
 	}
@@ -187,7 +187,7 @@ func (s *Subjects) forget() {
 	for i := range s.lengths {
 		s.lengths[i].Store(false)
 	}
-	s.all, s.writers = party{}, party{}
+	s.all, s.writers = subjectSet{}, subjectSet{}
 	for i := range s.conns { // they wait for the next process
 		i.owner = s.subject(i.who.Subject)
 		i.owner.conns++

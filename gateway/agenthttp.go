@@ -137,13 +137,13 @@ func (s *Server) serveNATS(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	seat, over := s.limits.connectAgent(host, s.address(r))
+	admitted, over := s.limits.connectAgent(host, s.address(r))
 	if over != nil {
 		s.tooMany(w, over, s.hostLine("", host, r, ""))
 		return
 	}
-	if !s.spliceNATS(w, r, host, seat.leave) {
-		seat.leave()
+	if !s.spliceNATS(w, r, host, admitted.leave) {
+		admitted.leave()
 	}
 }
 

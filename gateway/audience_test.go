@@ -18,7 +18,7 @@ import (
 // with it.
 func TestAudience(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		token := w.token(func(c *auth.Client) { c.Access, c.Audience, c.Subject = auth.AccessRead, "link-1", "bob" })
 		hello := func(id string) string {
 			return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":["1.0.0"]}}`, id)

@@ -14,7 +14,7 @@ import (
 // TestHostAgentIsTold has the host-agent told all that a token says.
 func TestHostAgentIsTold(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(func(c *auth.Client) {
 			c.Access, c.Channels, c.Methods, c.Files, c.Reverse = auth.AccessRead, []string{"mock:/1", "ahp-chat:/*"}, []string{"resource*"}, true, true
 		}))
@@ -41,7 +41,7 @@ func TestOldHostAgent(t *testing.T) {
 	} {
 		inWorld(t, Config{}, func(w *world) {
 			w.old = true
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			c := w.dial(w.token(change))
 			if change == nil {
 				c.send(`{"id":0,"method":"initialize"}`)

@@ -86,8 +86,8 @@ const (
 	tlsCost  = 32 << 10 // besides
 )
 
-// seat counts a connection, until leave is called.
-func (b *budget) seat(tls bool) (leave func()) {
+// reserve counts a connection, until leave is called.
+func (b *budget) reserve(tls bool) (leave func()) {
 	cost := connCost
 	if tls {
 		cost += tlsCost
@@ -106,9 +106,9 @@ func (b *budget) full() bool {
 	return b.conns.Load() > b.limit/2 || b.short.Load() && b.excess() > 0
 }
 
-// take counts frames that were put into a queue. Memory of which several queues
+// charge counts frames that were put into a queue. Memory of which several queues
 // hold parts counts once.
-func (b *budget) take(frames []routing.Frame) {
+func (b *budget) charge(frames []routing.Frame) {
 	n := 0
 	for i := range frames {
 		n += frameCost
@@ -122,8 +122,8 @@ func (b *budget) take(frames []routing.Frame) {
 	b.add(n)
 }
 
-// give takes back what take counted.
-func (b *budget) give(frames []routing.Frame) {
+// refund takes back what charge counted.
+func (b *budget) refund(frames []routing.Frame) {
 	n := 0
 	for i := range frames {
 		n += frameCost
@@ -359,11 +359,11 @@ func (c *client) progressed(now time.Time) { c.moved.Store(c.budget.clock(now)) 
 
 // A load is what was last seen of what a client sends and is sent.
 type load struct {
-	mu      sync.Mutex // guards all that follows
-	written uint64     // lockedConn.written, by noteLoad
-	heard   uint64     // lockedConn.taken, by noteLoad
-	read    uint64     // the same, by noteMoved
-	queued  int        // bytes for the host, by noteMoved
+	mu       sync.Mutex // guards all that follows
+	written  uint64     // lockedConn.written, by noteLoad
+	received uint64     // lockedConn.taken, by noteLoad
+	read     uint64     // the same, by noteMoved
+	queued   int        // bytes for the host, by noteMoved
 }
 
 // noteMoved looks whether anything moves of what a client sends: who judges that
@@ -393,17 +393,17 @@ func (c *client) noteLoad() {
 	c.load.mu.Lock()
 	defer c.load.mu.Unlock()
 	written, heard := conn.written.Load(), conn.taken.Load()
-	if written != c.load.written || heard != c.load.heard || c.kernel.Load() > 0 {
+	if written != c.load.written || heard != c.load.received || c.kernel.Load() > 0 {
 		c.setKernel(kernelCost(kernelQueued(conn.Conn)))
 	}
 	if host != nil && written != c.load.written {
 		host.Progress()
 	}
-	c.load.written, c.load.heard = written, heard
+	c.load.written, c.load.received = written, heard
 }
 
 // toHost returns a client's connection to its host; nil if there is none.
-func (c *client) toHost() way {
+func (c *client) toHost() upstream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.conn

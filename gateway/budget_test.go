@@ -65,7 +65,7 @@ func TestManyStalledViewers(t *testing.T) {
 	for name, shared := range map[string]bool{"own frames": false, "shared frames": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Config{MaxQueued: 16 * mib, QueueLimit: 1 * mib}, func(w *world) {
-				w.startAgent(routing.AgentConfig{MaxQueued: 16 * mib})
+				w.startAgent(routing.AgentEndConfig{MaxQueued: 16 * mib})
 				good := w.dial(w.token(nil))
 				w.hostConn(1)
 				for i := range clients {
@@ -128,7 +128,7 @@ func TestManyStalledViewers(t *testing.T) {
 // they hold them together, and none is closed for that.
 func TestSharedFramesCountOnce(t *testing.T) {
 	inWorld(t, Config{MaxQueued: 4 * mib}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		const clients = 30
 		var ends []net.Conn
 		for i := range clients {
@@ -173,7 +173,7 @@ func TestSharedFramesCountOnce(t *testing.T) {
 func TestManyLargeUploads(t *testing.T) {
 	const uploads, beside = 40, 16*mib + 16*mib + 32*mib
 	inWorld(t, Config{MaxQueued: 16 * mib, QueueLimit: 1 * mib, Ping: time.Hour}, func(w *world) {
-		w.startAgent(routing.AgentConfig{MaxQueued: 16 * mib})
+		w.startAgent(routing.AgentEndConfig{MaxQueued: 16 * mib})
 		good := w.dial(w.token(nil))
 		good.request(1, "initialize")
 		w.hostConn(1).accept(1)
@@ -224,7 +224,7 @@ func TestManyLargeUploads(t *testing.T) {
 func TestStalledGoFirst(t *testing.T) {
 	const stalled, healthy = 60, 8
 	inWorld(t, Config{MaxQueued: 24 * mib, QueueLimit: 2 * mib}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		for i := range stalled {
 			defer w.rawDial(w.token(nil)).Close()
 			w.hostConn(i + 1)
@@ -267,7 +267,7 @@ func TestStalledGoFirst(t *testing.T) {
 func TestOldestStallGoesFirst(t *testing.T) {
 	const each = 20
 	inWorld(t, Config{MaxQueued: 24 * mib, QueueLimit: 4 * mib}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		for i := range 2 * each {
 			defer w.rawDial(w.token(nil)).Close()
 			w.hostConn(i + 1)
@@ -305,7 +305,7 @@ func TestOldestStallGoesFirst(t *testing.T) {
 // have half of the memory.
 func TestNoMemoryForMore(t *testing.T) {
 	inWorld(t, Config{MaxQueued: 4 * mib, MaxFrame: mib, QueueLimit: mib}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		const fit = 2*mib/connCost + 1
 		var ends []net.Conn
 		for range fit {

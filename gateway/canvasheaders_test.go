@@ -54,7 +54,7 @@ func TestWhyThereIsNoTicket(t *testing.T) {
 			}
 		}
 		ask(errHostAway.Error())
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		ask(errOldAgent.Error())
 	})
 }

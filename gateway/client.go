@@ -45,7 +45,7 @@ type client struct {
 	remote   string
 	since    time.Time
 	sock     *socket
-	seat     *seat // of the limits
+	admitted *admission // of the limits
 	out      *outbox
 	hosts    *hosts
 	cfg      *Config
@@ -79,7 +79,7 @@ type client struct {
 	cut     atomic.Bool                 // too much waited for all clients together, and this one is closed
 	probing atomic.Bool                 // somebody is looking whether it is still there
 	load    load
-	alive   vitals
+	alive   liveness
 	upload  upload // the message that is being read, if it is large
 
 	reported atomic.Pointer[json.RawMessage] // by the host-agent, how the connection is; nil: nothing yet
@@ -94,7 +94,7 @@ type client struct {
 
 	mu      sync.Mutex // guards all that follows; taken before the routing package's locks
 	phase   phase
-	conn    way           // from phaseOpening on
+	conn    upstream      // from phaseOpening on
 	pending [][]byte      // messages that wait for phaseOpen
 	bytes   int           // of pending
 	resumes bool          // a reconnect is among them
@@ -106,9 +106,9 @@ type client struct {
 	parting *time.Timer   // from the close frame on: ends the connection
 }
 
-// A way is a client's way to its host: a connection of its own, *[routing.RelayConn], or
+// An upstream is a client's connection to its host: one of its own, *[routing.RelayConn], or
 // its part in that of an audience, an *audience.Viewer.
-type way interface {
+type upstream interface {
 	Send(ctx context.Context, message []byte) error
 	SendCounted(ctx context.Context, message []byte, counted int) error
 	Written(credit int)
@@ -136,7 +136,7 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, firstBuffer);
 // server is draining when its host knows of it: whoever drains finds it there.
 func (c *client) serve(draining func() bool) {
 	defer c.cancel()
-	defer c.budget.seat(c.sock.conn.isTLS())()
+	defer c.budget.reserve(c.sock.conn.isTLS())()
 	defer c.expireLater().Stop()
 	idle.Deep(func() { c.enter(draining) })
 	err := c.readLoop()
@@ -267,7 +267,7 @@ func (c *client) fromClient(message []byte) error {
 func (c *client) await(env *ahp.Envelope, bytes int) error {
 	c.stuck.Store(true)
 	c.slowed.Store(true)
-	over := c.seat.take(c.ctx, bytes, c.beginsAnew(env))
+	over := c.admitted.awaitRate(c.ctx, bytes, c.beginsAnew(env))
 	c.progressed(time.Now())
 	c.slowed.Store(false)
 	c.stuck.Store(false)
@@ -492,7 +492,7 @@ func (c *client) opened() {
 	}
 	c.noneWaitsLocked()
 	c.phase = phaseOpen
-	c.seat.opened()
+	c.admitted.opened()
 	if c.hold != nil {
 		c.hold.Stop()
 	}

@@ -29,7 +29,7 @@ func TestCompressedMessages(t *testing.T) {
 	}
 	texts := []string{"x", strings.Repeat("y", deflateLeast), base64.StdEncoding.EncodeToString(noise), strings.Repeat("snapshots are long, and say much twice. ", 30_000), base64.StdEncoding.EncodeToString(noise[:6000])}
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		plain, packed := w.dial(w.token(nil)), w.dialPacked(w.token(func(c *auth.Client) { c.Subject = "bob" }))
 		var want []string
 		for n, c := range []*clientEnd{plain, packed} {
@@ -59,7 +59,7 @@ func TestCompressedMessages(t *testing.T) {
 // TestCompressedAudience: viewers of an audience that offer compression are told the same as others.
 func TestCompressedAudience(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		token := w.token(func(c *auth.Client) { c.Access, c.Audience = auth.AccessRead, "room" })
 		all := []*clientEnd{w.dial(token), w.dialPacked(token), w.dialPacked(token)}
 		for i, c := range all {
@@ -118,7 +118,7 @@ func (c *clientEnd) wantTold(want []string) {
 // TestCompressionIsAskedFor: who does not offer it, or is told no, has none.
 func TestCompressionIsAskedFor(t *testing.T) {
 	inWorld(t, Config{Compress: CompressOff}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		c := w.dialPacked(w.token(nil))
 		c.request(1, "initialize")
 		h := w.hostConn(1)

@@ -46,7 +46,7 @@ type Config struct {
 	SignIn []*oidc.SignIn
 
 	// People knows who has devices, which get tokens for their keys. Default: nobody.
-	People *people.Desk
+	People *people.Directory
 
 	// PublicURL is the base URL of the relay as people reach it, for links. Default: where
 	// a request for one came to.

@@ -19,7 +19,7 @@ import (
 // closed in the middle of it, and then neither send the rest nor answer.
 func TestEndless(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
 		h := w.hostConn(1)
@@ -81,13 +81,13 @@ func TestCloseDoesNotWait(t *testing.T) {
 			return conn
 		},
 		"not reading": func(w *world) net.Conn {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			conn := w.rawDial(w.token(nil))
 			w.hostConn(1).send(strings.Repeat(" ", 1<<10))
 			return conn
 		},
 		"waiting for the host": func(w *world) net.Conn {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			return stuckOnHost(w)
 		},
 	}
@@ -138,7 +138,7 @@ func stuckOnHost(w *world) net.Conn {
 // be cut because it takes nothing itself.
 func TestStuckBothWays(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		conn := stuckOnHost(w)
 		defer conn.Close()
 		time.Sleep(15*time.Second + defaultStall) // from the first ping on
@@ -151,7 +151,7 @@ func TestStuckBothWays(t *testing.T) {
 // that a third reads.
 func TestSlowClients(t *testing.T) {
 	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		reader := w.dial(w.token(nil))
 		hosts := []*hostEnd{w.hostConn(1)}
 		stalled := w.rawDial(w.token(nil))
@@ -201,7 +201,7 @@ func TestSlowClients(t *testing.T) {
 // little: the ping is answered in its turn, and nothing breaks.
 func TestPingOfSlowClient(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
 		h := w.hostConn(1)
@@ -256,7 +256,7 @@ func TestPingFlood(t *testing.T) {
 // of it first, and then why.
 func TestCloseBehindQueue(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		ws := w.handshake(w.token(nil))
 		h := w.hostConn(1)
 		for range 10 {
@@ -284,7 +284,7 @@ func TestCloseBehindQueue(t *testing.T) {
 // that it would take hours.
 func TestSlowToClose(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
 		w.running.Go(func() {
@@ -309,7 +309,7 @@ func TestSlowToClose(t *testing.T) {
 func TestOddCodes(t *testing.T) {
 	for _, code := range []ahp.CloseCode{0, 1005, 1006, 1015, 2999, 4999, 65535} {
 		inWorld(t, Config{}, func(w *world) {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			c := w.dial(w.token(nil))
 			w.hostConn(1).conn.Close(code, "just so")
 			c.wantClosed(ahp.CloseResync, "resync: just so")
@@ -322,7 +322,7 @@ func TestOddCodes(t *testing.T) {
 func TestHostAgentWithLowerLimit(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		const limit = 300 << 10
-		w.startAgent(routing.AgentConfig{MaxFrame: limit})
+		w.startAgent(routing.AgentEndConfig{MaxFrame: limit})
 		bystander := w.dial(w.token(nil))
 		w.hostConn(1)
 		c := w.dial(w.token(nil))
@@ -342,7 +342,7 @@ func TestHostAgentWithLowerLimit(t *testing.T) {
 // TestDrain closes clients spread over time, those that come meanwhile too.
 func TestDrain(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		clients := []*clientEnd{w.dial(w.token(nil)), w.dial(w.token(nil))}
 		slow := w.rawDial(w.token(nil))
 		defer slow.Close()
@@ -368,7 +368,7 @@ func TestDrain(t *testing.T) {
 // next.
 func TestIdleLink(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
 		w.hostConn(1)
 		_ = c.ws.Close(websocket.StatusNormalClosure, "")

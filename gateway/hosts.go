@@ -64,12 +64,12 @@ type hostLink struct {
 
 // linkUse is what clients need of a link.
 type linkUse struct {
-	relay     *routing.Relay // nil until the host-agent has answered
-	audiences *audience.Hall // of clients that share a connection to the host
-	maxFrame  int            // bytes of the longest message that it takes
-	sees      bool           // the host-agent sees to what clients may do
-	canvases  bool           // it takes streams to canvases
-	previews  bool           // and to previews
+	relay     *routing.RelayEnd // nil until the host-agent has answered
+	audiences *audience.Pool    // of clients that share a connection to the host
+	maxFrame  int               // bytes of the longest message that it takes
+	sees      bool              // the host-agent sees to what clients may do
+	canvases  bool              // it takes streams to canvases
+	previews  bool              // and to previews
 }
 
 // Reasons for the relay to end a link.
@@ -223,10 +223,10 @@ func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
 // runLink keeps one link until it ends.
 func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	defer l.cancel(nil)
-	relay := routing.NewRelay(routing.RelayConfig{
+	relay := routing.NewRelayEnd(routing.RelayEndConfig{
 		Agent: l.agent, Encode: encodePiece, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep, Hold: h.budget.hold,
 		BodyLimit: h.cfg.ofMemory(32, 32<<20), ChunkLimit: h.cfg.ofMemory(16, 64<<20),
-		Report: func(r routing.Report) { h.reports.take(key, r) },
+		Report: func(r routing.Report) { h.reports.accept(key, r) },
 	})
 	hello := relay.Hello()
 	hello.Version = h.cfg.Version
@@ -240,7 +240,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 		linked = true
 		relay.Start(answer, lines)
 		log.Info("linked", "agent_version", answer.Version)
-		h.use(key, l, linkUse{relay, h.newHall(relay), h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview)})
+		h.use(key, l, linkUse{relay, h.newPool(relay), h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview)})
 		return relay
 	})
 	h.mu.Lock()
@@ -271,8 +271,8 @@ func (h *hosts) fence(key hostKey) uint64 {
 // newest: the newest is known, and clients wait for that one.
 func outdated(err error) bool { return errors.Is(err, link.ErrOutdated) }
 
-// newHall returns the place for audiences of a link's host.
-func (h *hosts) newHall(relay *routing.Relay) *audience.Hall {
+// newPool returns the place for audiences of a link's host.
+func (h *hosts) newPool(relay *routing.RelayEnd) *audience.Pool {
 	return audience.New(audience.Config{
 		Open: func(open routing.Open, client routing.ClientConn) (audience.Upstream, error) {
 			conn, err := relay.Open(open, client)

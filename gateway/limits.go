@@ -13,7 +13,7 @@ import (
 	"ahprelay/auth"
 )
 
-// Limits. What a client may use is counted for five parties that it belongs
+// Limits. What a client may use is counted in five scopes that it belongs
 // to: its address, its token, that one's subject, its host and its tenant. Each
 // relay counts for itself.
 //
@@ -36,7 +36,7 @@ type Limits struct {
 	Failures int
 }
 
-// A Limit is how much of one party may be. Zero means the default, and less no
+// A Limit is how much one scope allows. Zero means the default, and less no
 // limit.
 type Limit struct {
 	Connections int // at a time
@@ -81,8 +81,8 @@ const (
 
 	connectRetry = 5 * time.Second // what who has too many connections is told
 
-	// maxIdle is how many parties without connections are remembered, so that
-	// a party does not get new allowances by leaving and coming back.
+	// maxIdle is how many scopes without connections are remembered, so that
+	// nobody gets new allowances by leaving and coming back.
 	maxIdle = 16384
 )
 
@@ -120,11 +120,11 @@ func (e *overLimit) Error() string {
 // name returns the limit, without the moment.
 func (e *overLimit) name() string { return fmt.Sprintf("limit of %d %s", e.Max, e.Limit) }
 
-// A partyKey names what is counted together. The kind is for people.
-type partyKey struct{ kind, name string }
+// A scopeKey names what is counted together. The kind, address or tenant and so on, is for people.
+type scopeKey struct{ kind, name string }
 
-// A party is what one of them uses now.
-type party struct {
+// A limitScope is what is used in one scope now.
+type limitScope struct {
 	kind          string
 	limit         Limit
 	frames, bytes *rate.Limiter // nil: no limit
@@ -142,31 +142,31 @@ type limiter struct {
 
 	failures, trades *buckets
 
-	mu      sync.Mutex // guards the fields below, and what parties say they guard
-	parties map[partyKey]*party
-	idle    []partyKey // that had no connection at some time, the longest ago first
+	mu     sync.Mutex // guards the fields below, and what scopes say it guards
+	scopes map[scopeKey]*limitScope
+	idle   []scopeKey // that had no connection at some time, the longest ago first
 }
 
 func newLimiter(limits Limits, maxFrame int) *limiter {
 	return &limiter{
-		limits: limits, frame: maxFrame, parties: map[partyKey]*party{},
+		limits: limits, frame: maxFrame, scopes: map[scopeKey]*limitScope{},
 		failures: newBuckets(time.Minute/time.Duration(max(limits.Failures, 1)), max(limits.Failures, 1)),
 		trades:   newBuckets(tradesEvery, tradesAtOnce),
 	}
 }
 
-// A seat is what one connection takes of the limits.
-type seat struct {
-	of      *limiter
-	parties []*party
-	keys    []partyKey
+// An admission is what one connection takes of the limits of its scopes.
+type admission struct {
+	limiter *limiter
+	scopes  []*limitScope
+	keys    []scopeKey
 	pending bool
 	left    bool
 }
 
-// connect takes a seat for a client's connection that is about to be made.
-func (l *limiter) connect(who auth.Client, host, address string) (*seat, *overLimit) {
-	s := &seat{of: l, pending: true}
+// connect admits a client's connection that is about to be made.
+func (l *limiter) connect(who auth.Client, host, address string) (*admission, *overLimit) {
+	a := &admission{limiter: l, pending: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ofToken := l.ofToken(who)
@@ -174,14 +174,14 @@ func (l *limiter) connect(who auth.Client, host, address string) (*seat, *overLi
 	if most <= 0 {
 		most = l.limits.Subject.Connections
 	}
-	s.joinLocked("token", who.ID, ofToken, most)
-	s.joinLocked("subject", who.Tenant+" "+who.Subject, l.limits.Subject, l.limits.Subject.Connections)
+	a.joinLocked("token", who.ID, ofToken, most)
+	a.joinLocked("subject", who.Tenant+" "+who.Subject, l.limits.Subject, l.limits.Subject.Connections)
 	if who.MayReach(who.Tenant, host) {
-		s.joinLocked("host", who.Tenant+" "+host, l.limits.Host, l.limits.Host.Connections)
+		a.joinLocked("host", who.Tenant+" "+host, l.limits.Host, l.limits.Host.Connections)
 	}
-	s.joinLocked("tenant", who.Tenant, l.limits.Tenant, l.limits.Tenant.Connections)
-	s.joinLocked("address", addressGroup(address), l.limits.Address, l.limits.Address.Connections)
-	return s.fitLocked()
+	a.joinLocked("tenant", who.Tenant, l.limits.Tenant, l.limits.Tenant.Connections)
+	a.joinLocked("address", addressGroup(address), l.limits.Address, l.limits.Address.Connections)
+	return a.fitLocked()
 }
 
 // ofToken returns the limits of a token: it may have one of its own.
@@ -193,46 +193,46 @@ func (l *limiter) ofToken(who auth.Client) Limit {
 	return limit
 }
 
-// connectAgent takes a seat for a host-agent's connection to NATS.
-func (l *limiter) connectAgent(host auth.Enrolment, address string) (*seat, *overLimit) {
-	s := &seat{of: l, pending: true}
+// connectAgent admits a host-agent's connection to NATS.
+func (l *limiter) connectAgent(host auth.Enrolment, address string) (*admission, *overLimit) {
+	a := &admission{limiter: l, pending: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.joinLocked("host's agents", host.Tenant+" "+host.Host, Limit{Connections: maxAgentConns, Opens: agentOpens}, maxAgentConns)
-	s.joinLocked("address", addressGroup(address), l.limits.Address, l.limits.Address.Connections)
-	s.openedLocked()
-	return s.fitLocked()
+	a.joinLocked("host's agents", host.Tenant+" "+host.Host, Limit{Connections: maxAgentConns, Opens: agentOpens}, maxAgentConns)
+	a.joinLocked("address", addressGroup(address), l.limits.Address, l.limits.Address.Connections)
+	a.openedLocked()
+	return a.fitLocked()
 }
 
-// fitLocked returns the seat, unless it is one too many, or comes too soon.
-func (s *seat) fitLocked() (*seat, *overLimit) {
-	for _, p := range s.parties {
+// fitLocked returns the admission, unless it is one too many, or comes too soon.
+func (a *admission) fitLocked() (*admission, *overLimit) {
+	for _, p := range a.scopes {
 		for _, count := range []struct {
 			what      string
 			used, max int
 		}{{"connections", p.connections, p.limit.Connections}, {"connections that wait for a host", p.pending, p.limit.Pending}} {
 			if count.max > 0 && count.used > count.max {
-				s.leaveLocked()
+				a.leaveLocked()
 				return nil, &overLimit{count.what + " of this " + p.kind, count.max, connectRetry}
 			}
 		}
 	}
-	if over := s.comeLocked(time.Now()); over != nil {
-		s.leaveLocked()
+	if over := a.comeLocked(time.Now()); over != nil {
+		a.leaveLocked()
 		return nil, over
 	}
-	return s, nil
+	return a, nil
 }
 
 // comeLocked counts that somebody comes, unless that is too often. Who is
-// refused is not counted: with one party's allowance nobody uses up another's.
-func (s *seat) comeLocked(now time.Time) *overLimit {
-	for _, p := range s.parties {
+// refused is not counted: with the allowance of one scope nobody uses up another's.
+func (a *admission) comeLocked(now time.Time) *overLimit {
+	for _, p := range a.scopes {
 		if lack := p.lackOf(now); lack > 0 {
 			return &overLimit{opensName + p.kind, p.limit.Opens, lack}
 		}
 	}
-	for _, p := range s.parties {
+	for _, p := range a.scopes {
 		if p.opens != nil {
 			p.opens.AllowN(now, 1)
 		}
@@ -240,11 +240,11 @@ func (s *seat) comeLocked(now time.Time) *overLimit {
 	return nil
 }
 
-// opensName is what is limited, before the kind of party.
+// opensName is what is limited, before the kind of scope.
 const opensName = "connections made in a second of this "
 
-// lackOf returns after what time the party may come again.
-func (p *party) lackOf(now time.Time) time.Duration {
+// lackOf returns after what time the scope lets somebody come again.
+func (p *limitScope) lackOf(now time.Time) time.Duration {
 	if p.opens == nil {
 		return 0
 	}
@@ -252,25 +252,25 @@ func (p *party) lackOf(now time.Time) time.Duration {
 	return max(0, time.Duration(lack/float64(p.opens.Limit())*float64(time.Second)))
 }
 
-// joinLocked counts the connection for a party, if there are limits for it.
+// joinLocked counts the connection in a scope, if there are limits for it.
 // Back is how many of it may come at once: who was connected comes back.
-func (s *seat) joinLocked(kind, name string, limit Limit, back int) {
+func (a *admission) joinLocked(kind, name string, limit Limit, back int) {
 	if name == "" || limit.Connections <= 0 && limit.Pending <= 0 && limit.Frames <= 0 && limit.Bytes <= 0 && limit.Opens <= 0 {
 		return
 	}
-	key := partyKey{kind, name}
-	p := s.of.parties[key]
+	key := scopeKey{kind, name}
+	p := a.limiter.scopes[key]
 	if p == nil {
-		p = &party{
+		p = &limitScope{
 			kind: kind, limit: limit,
-			frames: bucket(limit.Frames, 1), bytes: bucket(limit.Bytes, s.of.frame),
+			frames: bucket(limit.Frames, 1), bytes: bucket(limit.Bytes, a.limiter.frame),
 			opens: bucket(limit.Opens, max(back, 1)),
 		}
-		s.of.parties[key] = p
+		a.limiter.scopes[key] = p
 	}
 	p.connections++
 	p.pending++
-	s.parties, s.keys = append(s.parties, p), append(s.keys, key)
+	a.scopes, a.keys = append(a.scopes, p), append(a.keys, key)
 }
 
 // bucket allows so many a second, and at least so many at once.
@@ -283,65 +283,65 @@ func bucket(perSecond, least int) *rate.Limiter {
 }
 
 // opened notes that the connection waits for its host no longer.
-func (s *seat) opened() {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	s.openedLocked()
+func (a *admission) opened() {
+	a.limiter.mu.Lock()
+	defer a.limiter.mu.Unlock()
+	a.openedLocked()
 }
 
-func (s *seat) openedLocked() {
-	if !s.pending {
+func (a *admission) openedLocked() {
+	if !a.pending {
 		return
 	}
-	s.pending = false
-	for _, p := range s.parties {
+	a.pending = false
+	for _, p := range a.scopes {
 		p.pending--
 	}
 }
 
-// leave gives the seat back.
-func (s *seat) leave() {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	s.leaveLocked()
+// leave gives the admission back.
+func (a *admission) leave() {
+	a.limiter.mu.Lock()
+	defer a.limiter.mu.Unlock()
+	a.leaveLocked()
 }
 
-func (s *seat) leaveLocked() {
-	if s.left {
+func (a *admission) leaveLocked() {
+	if a.left {
 		return
 	}
-	s.openedLocked()
-	s.left = true
-	for i, p := range s.parties {
+	a.openedLocked()
+	a.left = true
+	for i, p := range a.scopes {
 		p.connections--
 		if p.connections == 0 && !p.idle {
 			p.idle = true
-			s.of.idle = append(s.of.idle, s.keys[i])
+			a.limiter.idle = append(a.limiter.idle, a.keys[i])
 		}
 	}
-	s.of.forgetLocked()
+	a.limiter.forgetLocked()
 }
 
-// forgetLocked forgets the parties that have been idle for longest.
+// forgetLocked forgets the scopes that have been idle for longest.
 func (l *limiter) forgetLocked() {
 	for len(l.idle) > maxIdle {
-		p := l.parties[l.idle[0]]
+		p := l.scopes[l.idle[0]]
 		p.idle = false
 		if p.connections == 0 {
-			delete(l.parties, l.idle[0])
+			delete(l.scopes, l.idle[0])
 		}
 		l.idle = l.idle[1:]
 	}
 }
 
-// take counts a message of so many bytes, and waits until there is room for
+// awaitRate counts a message of so many bytes, and waits until there is room for
 // it. It returns an overLimit at once if that would take too long. A message
 // with which the client begins anew is as much work for the host as one more
 // connection, and counts as that too.
-func (s *seat) take(ctx context.Context, bytes int, anew bool) *overLimit {
+func (a *admission) awaitRate(ctx context.Context, bytes int, anew bool) *overLimit {
 	now := time.Now()
-	var w waiting
-	for _, p := range s.parties {
+	var w rateWait
+	for _, p := range a.scopes {
 		if w.use(now, p.frames, 1) && w.use(now, p.bytes, bytes) && (!anew || w.use(now, p.opens, 1)) {
 			continue
 		}
@@ -365,15 +365,15 @@ func (s *seat) take(ctx context.Context, bytes int, anew bool) *overLimit {
 	return nil
 }
 
-// waiting is for how long a message waits, and for what.
-type waiting struct {
+// rateWait is for how long a message waits, and for what.
+type rateWait struct {
 	delay   time.Duration
 	taken   []*rate.Reservation // of the buckets that had not enough
 	refused *rate.Limiter       // where the wait would be too long
 }
 
 // use takes n of a bucket, and reports whether the wait is not too long.
-func (w *waiting) use(now time.Time, bucket *rate.Limiter, n int) bool {
+func (w *rateWait) use(now time.Time, bucket *rate.Limiter, n int) bool {
 	if bucket == nil {
 		return true
 	}
@@ -394,7 +394,7 @@ func (w *waiting) use(now time.Time, bucket *rate.Limiter, n int) bool {
 
 // cancel gives back what was reserved. What was there at once is not: the
 // connection ends.
-func (w *waiting) cancel(now time.Time) {
+func (w *rateWait) cancel(now time.Time) {
 	for _, r := range w.taken {
 		r.CancelAt(now)
 	}

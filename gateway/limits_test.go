@@ -30,47 +30,47 @@ func visitor(subject, token string, max int) auth.Client {
 	return auth.Client{ID: token, Tenant: testTenant, Subject: subject, Hosts: []string{auth.AllHosts}, MaxConnections: max}
 }
 
-// TestConnectionLimits takes seats up to each limit, one more, and one more
+// TestConnectionLimits admits connections up to each limit, one more, and one more
 // after another was given back.
 func TestConnectionLimits(t *testing.T) {
-	seats := func(n int) *Limit { return &Limit{Connections: n, Pending: -1, Frames: -1, Bytes: -1} }
+	limitOf := func(n int) *Limit { return &Limit{Connections: n, Pending: -1, Frames: -1, Bytes: -1} }
 	for _, test := range []struct {
 		name    string
 		limits  func(*Limits)
-		connect func(l *limiter, i int) (*seat, *overLimit)
+		connect func(l *limiter, i int) (*admission, *overLimit)
 		want    string
 	}{
-		{"address", func(l *Limits) { l.Address = *seats(3) }, func(l *limiter, i int) (*seat, *overLimit) {
+		{"address", func(l *Limits) { l.Address = *limitOf(3) }, func(l *limiter, i int) (*admission, *overLimit) {
 			return l.connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 0), fmt.Sprint(i), "192.0.2.1")
 		}, "connections of this address"},
-		{"address of IPv6", func(l *Limits) { l.Address = *seats(3) }, func(l *limiter, i int) (*seat, *overLimit) {
+		{"address of IPv6", func(l *Limits) { l.Address = *limitOf(3) }, func(l *limiter, i int) (*admission, *overLimit) {
 			return l.connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 0), fmt.Sprint(i), fmt.Sprintf("2001:db8::%d", i))
 		}, "connections of this address"},
-		{"subject", func(l *Limits) { l.Subject = *seats(3) }, func(l *limiter, i int) (*seat, *overLimit) {
+		{"subject", func(l *Limits) { l.Subject = *limitOf(3) }, func(l *limiter, i int) (*admission, *overLimit) {
 			return l.connect(visitor("ada", fmt.Sprint(i), 0), fmt.Sprint(i), fmt.Sprintf("192.0.2.%d", i))
 		}, "connections of this subject"},
-		{"token", func(*Limits) {}, func(l *limiter, i int) (*seat, *overLimit) {
+		{"token", func(*Limits) {}, func(l *limiter, i int) (*admission, *overLimit) {
 			return l.connect(visitor("ada", "one", 3), fmt.Sprint(i), fmt.Sprintf("192.0.2.%d", i))
 		}, "connections of this token"},
-		{"host", func(l *Limits) { l.Host = *seats(3) }, func(l *limiter, i int) (*seat, *overLimit) {
+		{"host", func(l *Limits) { l.Host = *limitOf(3) }, func(l *limiter, i int) (*admission, *overLimit) {
 			return l.connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 0), testHost, fmt.Sprintf("192.0.2.%d", i))
 		}, "connections of this host"},
-		{"tenant", func(l *Limits) { l.Tenant = *seats(3) }, func(l *limiter, i int) (*seat, *overLimit) {
+		{"tenant", func(l *Limits) { l.Tenant = *limitOf(3) }, func(l *limiter, i int) (*admission, *overLimit) {
 			return l.connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 0), fmt.Sprint(i), fmt.Sprintf("192.0.2.%d", i))
 		}, "connections of this tenant"},
-		{"pending", func(l *Limits) { l.Subject = Limit{Connections: -1, Pending: 3, Frames: -1, Bytes: -1} }, func(l *limiter, i int) (*seat, *overLimit) {
+		{"pending", func(l *Limits) { l.Subject = Limit{Connections: -1, Pending: 3, Frames: -1, Bytes: -1} }, func(l *limiter, i int) (*admission, *overLimit) {
 			return l.connect(visitor("ada", fmt.Sprint(i), 0), fmt.Sprint(i), "")
 		}, "connections that wait for a host of this subject"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := newLimiter(unlimited(test.limits), 1<<20)
-			var taken []*seat
+			var taken []*admission
 			for i := range 3 {
-				s, over := test.connect(l, i)
+				a, over := test.connect(l, i)
 				if over != nil {
 					t.Fatalf("connection %d: %v", i, over)
 				}
-				taken = append(taken, s)
+				taken = append(taken, a)
 			}
 			_, over := test.connect(l, 3)
 			if over == nil || over.Limit != test.want || over.Max != 3 || over.Retry <= 0 {
@@ -161,7 +161,7 @@ func TestRateLimits(t *testing.T) {
 					two, _ := l.connect(visitor("ada", "2", 0), testHost, "192.0.2.1")
 					begin := time.Now()
 					for range 100 { // what 10 s allow
-						if over := one.take(t.Context(), rate.bytes, false); over != nil {
+						if over := one.awaitRate(t.Context(), rate.bytes, false); over != nil {
 							t.Fatal(over)
 						}
 					}
@@ -169,7 +169,7 @@ func TestRateLimits(t *testing.T) {
 						t.Errorf("a burst waited %v", waited)
 					}
 					for range 20 {
-						if over := two.take(t.Context(), rate.bytes, false); over != nil {
+						if over := two.awaitRate(t.Context(), rate.bytes, false); over != nil {
 							t.Fatal(over)
 						}
 					}
@@ -179,12 +179,12 @@ func TestRateLimits(t *testing.T) {
 					gone, cancel := context.WithCancel(t.Context())
 					cancel()
 					for range 100 {
-						if over := one.take(gone, rate.bytes, false); over != nil {
+						if over := one.awaitRate(gone, rate.bytes, false); over != nil {
 							t.Fatal(over)
 						}
 					}
 					for range 2 { // a refused one takes nothing
-						over := two.take(t.Context(), rate.bytes, false)
+						over := two.awaitRate(t.Context(), rate.bytes, false)
 						if over == nil || over.Limit != rate.name+" of this "+of.name || over.Retry < maxDelay || over.Retry > maxDelay+time.Second {
 							t.Fatalf("too many: %+v", over)
 						}
@@ -218,9 +218,9 @@ func TestOpensAreLimited(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLimiter(unlimited(func(l *Limits) { of.set(l); l.Subject.Connections = cmp.Or(l.Subject.Connections, -1) }), 1<<20)
 				come := func(who auth.Client, host, from string) *overLimit {
-					s, over := l.connect(who, host, from)
+					a, over := l.connect(who, host, from)
 					if over == nil {
-						s.leave()
+						a.leave()
 					}
 					return over
 				}
@@ -264,12 +264,12 @@ func TestAllComeBackAtOnce(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLimiter(Limits{Subject: Limit{Connections: 500}, Token: Limit{Opens: 2}}.withDefaults(), 1<<20)
 			for i := range test.want {
-				s, over := l.connect(visitor("ci", "1", test.max), testHost, "")
+				a, over := l.connect(visitor("ci", "1", test.max), testHost, "")
 				if over != nil {
 					t.Fatalf("%s: connection %d: %v", name, i, over)
 				}
 				if test.max > 0 && test.max < test.want {
-					s.leave()
+					a.leave()
 				}
 			}
 			if _, over := l.connect(visitor("ci", "1", test.max), testHost, ""); over == nil {
@@ -286,9 +286,9 @@ func TestOneTokenLeavesItsAddress(t *testing.T) {
 		l := newLimiter(Limits{}.withDefaults(), 1<<20)
 		in := 0
 		for range 5000 { // in a second
-			if s, over := l.connect(visitor("guest", "link", 64), testHost, "192.0.2.1"); over == nil {
+			if a, over := l.connect(visitor("guest", "link", 64), testHost, "192.0.2.1"); over == nil {
 				in++
-				s.leave()
+				a.leave()
 			}
 			time.Sleep(200 * time.Microsecond)
 		}
@@ -307,23 +307,23 @@ func TestOneTokenLeavesItsAddress(t *testing.T) {
 func TestBeginningAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(unlimited(func(l *Limits) { l.Token = Limit{Opens: 1} }), 1<<20)
-		s, over := l.connect(visitor("ada", "1", 0), testHost, "")
+		a, over := l.connect(visitor("ada", "1", 0), testHost, "")
 		if over != nil {
 			t.Fatal(over)
 		}
 		begin := time.Now()
 		for range 9 {
-			if over := s.take(t.Context(), 1, true); over != nil {
+			if over := a.awaitRate(t.Context(), 1, true); over != nil {
 				t.Fatal(over)
 			}
 		}
 		if time.Since(begin) > 0 {
 			t.Error("what is allowed at once waited")
 		}
-		if over := s.take(t.Context(), 1, true); over != nil || time.Since(begin) != time.Second {
+		if over := a.awaitRate(t.Context(), 1, true); over != nil || time.Since(begin) != time.Second {
 			t.Errorf("one more: %v after %v; want it after 1s", over, time.Since(begin))
 		}
-		if over := s.take(t.Context(), 1, false); over != nil || time.Since(begin) != time.Second {
+		if over := a.awaitRate(t.Context(), 1, false); over != nil || time.Since(begin) != time.Second {
 			t.Errorf("another message: %v after %v; want it at once", over, time.Since(begin))
 		}
 	})
@@ -333,12 +333,12 @@ func TestBeginningAnew(t *testing.T) {
 func TestLongestMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(unlimited(func(l *Limits) { l.Subject.Bytes = 1 << 20 }), 32<<20)
-		s, _ := l.connect(visitor("ada", "1", 0), testHost, "")
+		a, _ := l.connect(visitor("ada", "1", 0), testHost, "")
 		begin := time.Now()
-		if over := s.take(t.Context(), 32<<20, false); over != nil || time.Since(begin) > 0 {
+		if over := a.awaitRate(t.Context(), 32<<20, false); over != nil || time.Since(begin) > 0 {
 			t.Errorf("the first waits %v, %v", time.Since(begin), over)
 		}
-		if over := s.take(t.Context(), 1<<20, false); over != nil || time.Since(begin) != time.Second {
+		if over := a.awaitRate(t.Context(), 1<<20, false); over != nil || time.Since(begin) != time.Second {
 			t.Errorf("the next waits %v, %v; want 1s", time.Since(begin), over)
 		}
 	})
@@ -351,13 +351,13 @@ func TestStockClientMeetsNoLimit(t *testing.T) {
 		l := newLimiter(Limits{}.withDefaults(), 32<<20)
 		begin := time.Now()
 		for i := range 5 {
-			s, over := l.connect(visitor("ada", "1", 0), testHost, "192.0.2.1")
+			a, over := l.connect(visitor("ada", "1", 0), testHost, "192.0.2.1")
 			if over != nil {
 				t.Fatal(over)
 			}
 			sizes := append(make([]int, 200), 32<<20)
 			for n, size := range sizes {
-				if over := s.take(t.Context(), max(size, 200), false); over != nil {
+				if over := a.awaitRate(t.Context(), max(size, 200), false); over != nil {
 					t.Fatalf("window %d, message %d: %v", i, n, over)
 				}
 			}
@@ -377,25 +377,25 @@ func TestLimitTablesAreBounded(t *testing.T) {
 	}
 	for i := range 3 * maxIdle {
 		address := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String()
-		s, over := l.connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 1), testHost, address)
+		a, over := l.connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 1), testHost, address)
 		if over != nil {
 			t.Fatal(over)
 		}
-		s.leave()
+		a.leave()
 		l.failed(address)
 	}
-	if n := len(l.parties); n > maxIdle+10 {
+	if n := len(l.scopes); n > maxIdle+10 {
 		t.Errorf("%d parties are remembered; want at most %d", n, maxIdle)
 	}
 	if n := len(l.failures.of); n > maxIdle {
 		t.Errorf("failures of %d addresses are remembered; want at most %d", n, maxIdle)
 	}
-	if p := l.parties[partyKey{"subject", testTenant + " kept"}]; p == nil || p.connections != 1 {
+	if p := l.scopes[scopeKey{"subject", testTenant + " kept"}]; p == nil || p.connections != 1 {
 		t.Error("a party with a connection was forgotten")
 	}
 	kept.leave()
 	kept, _ = l.connect(visitor("kept", "kept", 0), testHost, "192.0.2.1")
-	if p := kept.parties[1]; p.connections != 1 {
+	if p := kept.scopes[1]; p.connections != 1 {
 		t.Errorf("%d connections are counted; want 1", p.connections)
 	}
 }
@@ -417,7 +417,7 @@ func TestTooManyConnections(t *testing.T) {
 		if status, said := w.handshakeStatus(token); status != http.StatusUpgradeRequired {
 			t.Errorf("after one has left: HTTP %d %s", status, said)
 		}
-		w.dial(token).wantOpen() // the failed handshake has left its seat
+		w.dial(token).wantOpen() // the failed handshake has given its admission back
 	})
 }
 
@@ -455,7 +455,7 @@ func TestPendingEnds(t *testing.T) {
 		first := w.dial(token)
 		synctest.Wait()
 		w.wantTooMany(token, "limit of 1 connections that wait for a host of this subject")
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		first.wantOpen()
 		w.hostConn(1)
 		w.dial(token).wantOpen()
@@ -483,7 +483,7 @@ func (w *world) wantTooMany(token, limit string) {
 // closed when that does not help, told why.
 func TestSlowedDown(t *testing.T) {
 	inWorld(t, Config{Limits: Limits{Subject: Limit{Frames: 1}}}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
 		h := w.hostConn(1)
 		for i := range 15 {
@@ -508,7 +508,7 @@ func TestSlowedDown(t *testing.T) {
 		gone, cancel := context.WithCancel(w.Context())
 		cancel()
 		for range 20 { // other connections of the subject take what there is
-			if over := other.take(gone, 1, false); over != nil {
+			if over := other.awaitRate(gone, 1, false); over != nil {
 				w.Fatal(over)
 			}
 		}

@@ -59,7 +59,7 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 	file := func(name string) string { return filepath.Join(cfg.DataDir, name) }
 	public := strings.TrimSuffix(cfg.Gateway.PublicURL, "/")
 	if r.teller, err = notify.StartTeller(notify.TellerConfig{
-		Board: server.board, Records: r.records, Instance: cfg.Gateway.Instance, Gone: r.registry.Gone, Bus: r.conn, Log: r.log,
+		Board: server.board, Records: r.records, Instance: cfg.Gateway.Instance, HasEnded: r.registry.HasEnded, Bus: r.conn, Log: r.log,
 		Standing: server.standing, Capability: server.capability,
 		PublicURL: public, Contact: cmp.Or(cfg.Notify.Contact, public, "relay@localhost"), Mail: cfg.Notify.Mail, Private: cfg.Notify.Private,
 		Ways:   cfg.Notify.Ways,
@@ -68,19 +68,19 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 		return err
 	}
 	server.teller = r.teller
-	r.desk = notify.StartDesk(notify.DeskConfig{
+	r.receiver = notify.StartReceiver(notify.ReceiverConfig{
 		Board: server.board, Tenants: r.tenants, Registry: r.registry, Log: r.log, Keep: r.teller.Keep,
 		Instance: cfg.Gateway.Instance,
 		Sign:     func(body []byte) (key, signature []byte) { return r.keys.Sign(auth.AnswerRequest, body) },
 	})
-	server.answer = r.desk.Answer
+	server.answer = r.receiver.Answer
 	return nil
 }
 
 // stopNotify ends all that startNotify has begun.
 func (r *Relay) stopNotify() {
-	if r.desk != nil {
-		r.desk.Close()
+	if r.receiver != nil {
+		r.receiver.Close()
 	}
 	if r.teller != nil {
 		r.teller.Close()

@@ -83,7 +83,7 @@ func (o *outbox) push(frames ...routing.Frame) {
 	for _, f := range frames {
 		o.queueLocked(f)
 	}
-	o.budget.take(frames)
+	o.budget.charge(frames)
 	o.ownLocked()
 	o.startLocked()
 }
@@ -126,7 +126,7 @@ func (o *outbox) ownLocked() {
 	for _, frame := range o.own {
 		f := routing.Frame{Data: frame, Messages: 1}
 		o.queueLocked(f)
-		o.budget.take([]routing.Frame{f})
+		o.budget.charge([]routing.Frame{f})
 	}
 	o.own = nil
 }
@@ -202,7 +202,7 @@ func (o *outbox) startLocked() {
 
 // dropLocked empties the queue.
 func (o *outbox) dropLocked() {
-	o.budget.give(o.queue[o.head:])
+	o.budget.refund(o.queue[o.head:])
 	o.queue, o.head, o.bytes = nil, 0, 0
 }
 
@@ -220,8 +220,8 @@ func (o *outbox) held() int {
 	return o.bytes + o.leaving
 }
 
-// A lot is what is written in one call: several small frames, or one.
-type lot struct {
+// A writeBatch is what is written in one call of the kernel: several small frames, or one.
+type writeBatch struct {
 	frames []routing.Frame
 	joined *[]byte // of scratch, if there were several
 	packed int     // bytes of the frame in its place, if that is compressed
@@ -230,14 +230,14 @@ type lot struct {
 	since  time.Time // as the outbox has it
 }
 
-var lots = sync.Pool{New: func() any { return new(lot) }}
+var writeBatches = sync.Pool{New: func() any { return new(writeBatch) }}
 
 // run writes until nothing is queued.
 func (o *outbox) run() {
-	l := lots.Get().(*lot)
-	defer lots.Put(l)
+	l := writeBatches.Get().(*writeBatch)
+	defer writeBatches.Put(l)
 	for {
-		end, more := o.take(l)
+		end, more := o.nextBatch(l)
 		if end != nil {
 			o.ended(*end)
 		}
@@ -253,9 +253,9 @@ func (o *outbox) run() {
 	}
 }
 
-// take fills a lot from the queue; if nothing is queued, it returns how the
+// nextBatch fills a batch from the queue; if nothing is queued, it returns how the
 // outbox ends or that there is nothing more for now.
-func (o *outbox) take(l *lot) (end *closing, more bool) {
+func (o *outbox) nextBatch(l *writeBatch) (end *closing, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l.since = o.since
@@ -313,7 +313,7 @@ func scratchFor(n int) *sync.Pool {
 
 // join returns what is to be written, together. Of several frames the copy
 // counts, and they no more.
-func (o *outbox) join(l *lot) []byte {
+func (o *outbox) join(l *writeBatch) []byte {
 	l.bytes, l.credit = 0, 0
 	for i := range l.frames {
 		l.bytes += len(l.frames[i].Data)
@@ -327,7 +327,7 @@ func (o *outbox) join(l *lot) []byte {
 		}
 		l.packed = cap(packed)
 		o.budget.add(l.packed)
-		o.budget.give(l.frames)
+		o.budget.refund(l.frames)
 		clear(l.frames)
 		l.frames = l.frames[:0]
 		o.leave(l.packed)
@@ -339,7 +339,7 @@ func (o *outbox) join(l *lot) []byte {
 		joined = append(joined, l.frames[i].Data...)
 	}
 	o.budget.add(cap(joined))
-	o.budget.give(l.frames)
+	o.budget.refund(l.frames)
 	clear(l.frames)
 	l.frames = l.frames[:0]
 	o.leave(cap(joined))
@@ -353,9 +353,9 @@ func (o *outbox) leave(bytes int) {
 	o.mu.Unlock()
 }
 
-// wrote notes that a lot has been written, or has failed to be, and empties it.
-func (o *outbox) wrote(l *lot, err error) {
-	o.budget.give(l.frames)
+// wrote notes that a batch has been written, or has failed to be, and empties it.
+func (o *outbox) wrote(l *writeBatch, err error) {
+	o.budget.refund(l.frames)
 	clear(l.frames)
 	l.frames = l.frames[:0]
 	o.budget.add(-l.packed)

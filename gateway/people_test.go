@@ -465,7 +465,7 @@ func TestPeopleOutliveTheRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := people.NewDesk(store).Invite(people.Invite{Person: OwnerOf("default", "owner"), Expires: time.Now().Add(time.Hour)})
+	secret, err := people.NewDirectory(store).Invite(people.Invite{Person: OwnerOf("default", "owner"), Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -473,7 +473,7 @@ func TestPeopleOutliveTheRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	device, err := people.NewDesk(store).Accept(secret, people.Device{Key: key.Thumbprint(), Name: "x"})
+	device, err := people.NewDirectory(store).Accept(secret, people.Device{Key: key.Thumbprint(), Name: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -481,10 +481,10 @@ func TestPeopleOutliveTheRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, person, err := people.NewDesk(again).Device(device.ID); err != nil || got.Key != device.Key || !person.Owns() {
+	if got, person, err := people.NewDirectory(again).Device(device.ID); err != nil || got.Key != device.Key || !person.Owns() {
 		t.Errorf("after a restart: %+v, %+v, %v", got, person, err)
 	}
-	if _, _, err := people.NewDesk(again).Device("device-none"); !errors.Is(err, people.ErrNone) {
+	if _, _, err := people.NewDirectory(again).Device("device-none"); !errors.Is(err, people.ErrNone) {
 		t.Errorf("a device that never was: %v", err)
 	}
 }

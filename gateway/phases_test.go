@@ -51,7 +51,7 @@ func TestHeldUntilHostIsBack(t *testing.T) {
 		want := []string{c.request(1, "reconnect"), c.request(2, "listSessions")}
 		c.request(3, "ping")
 		time.Sleep(9 * time.Minute)
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		h := w.hostConn(1)
 		synctest.Wait()
 		if got := h.messages(); strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -73,7 +73,7 @@ func TestHostComesAndGoes(t *testing.T) {
 		w.mu.Unlock()
 		resuming, fresh := w.dial(w.token(nil)), w.dial(w.token(nil))
 		resuming.request(1, "reconnect")
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		w.hostConn(3)
 		fresh.request(1, "initialize")
 		time.Sleep(time.Second)
@@ -100,7 +100,7 @@ func TestLinkEndsWhileOpening(t *testing.T) {
 		t.Run(first, func(t *testing.T) {
 			inWorld(t, Config{}, func(w *world) {
 				w.silent = true
-				w.startAgent(routing.AgentConfig{})
+				w.startAgent(routing.AgentEndConfig{})
 				c := w.dial(w.token(nil))
 				want := c.request(1, first)
 				w.hostConn(1)
@@ -109,7 +109,7 @@ func TestLinkEndsWhileOpening(t *testing.T) {
 				w.mu.Unlock()
 				w.stopAgent()
 				synctest.Wait()
-				w.startAgent(routing.AgentConfig{})
+				w.startAgent(routing.AgentEndConfig{})
 				h := w.hostConn(2)
 				synctest.Wait()
 				if got := h.messages(); len(got) != 1 || got[0] != want {
@@ -138,7 +138,7 @@ func TestHostAgentUnreachable(t *testing.T) {
 		fresh.wantClosed(ahp.CloseHostOffline, "host offline: its host-agent does not answer")
 		resuming.wantMessages(answerTo(1))
 		resuming.wantOpen()
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		h := w.hostConn(1)
 		h.accept(2)
 		resuming.wantMessages(answerTo(1), answerTo(2))
@@ -164,7 +164,7 @@ func TestTokenExpires(t *testing.T) {
 			writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"reconnect"}`))
 			time.Sleep(5 * time.Second)
 			readClose(w.T, conn, ahp.CloseTokenEnded, reason) // and does not answer
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			time.Sleep(time.Minute)
 			if len(w.conns) != 0 {
 				w.Error("the host was connected to for a token that has expired")
@@ -173,7 +173,7 @@ func TestTokenExpires(t *testing.T) {
 	})
 	t.Run("open", func(t *testing.T) {
 		inWorld(t, Config{}, func(w *world) {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			conn := w.rawDial(w.token(short))
 			defer conn.Close()
 			h := w.hostConn(1)
@@ -205,7 +205,7 @@ func TestForbiddenAndUnknown(t *testing.T) {
 // that come back are held, and go on with the next instance.
 func TestAgentCrashed(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
 		c.request(1, "initialize")
 		h := w.hostConn(1)
@@ -226,7 +226,7 @@ func TestAgentCrashed(t *testing.T) {
 		w.stopAgent()
 		w.setReleased("", "")
 		start := time.Now()
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		h = w.hostConn(2)
 		if took := time.Since(start); took > 0 {
 			w.Errorf("resumed %v after the host was back; want at once", took)
@@ -241,7 +241,7 @@ func TestAgentCrashed(t *testing.T) {
 // decides, and it works.
 func TestLeaseRunsOut(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
 		c.request(1, "initialize")
 		h := w.hostConn(1)
@@ -288,7 +288,7 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Config{}, func(w *world) { // the host-agent says late that the host takes messages
 				w.silent = true
-				w.startAgent(routing.AgentConfig{})
+				w.startAgent(routing.AgentEndConfig{})
 				leave(w, closeFrame)
 				h := w.hostConn(1)
 				time.Sleep(5 * time.Second)
@@ -301,23 +301,23 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 				w.setState(registry.Online, "agent1", "")
 				leave(w, closeFrame)
 				time.Sleep(5 * time.Second)
-				w.startAgent(routing.AgentConfig{})
+				w.startAgent(routing.AgentEndConfig{})
 				wantAll(w, w.hostConn(1))
 			})
 			inWorld(t, Config{}, func(w *world) { // the first link breaks
 				w.silent = true
-				w.startAgent(routing.AgentConfig{})
+				w.startAgent(routing.AgentEndConfig{})
 				leave(w, closeFrame)
 				w.hostConn(1)
 				w.stopAgent()
 				synctest.Wait()
 				w.silent = false
-				w.startAgent(routing.AgentConfig{})
+				w.startAgent(routing.AgentEndConfig{})
 				wantAll(w, w.hostConn(2))
 			})
 			inWorld(t, Config{}, func(w *world) { // and nobody waits for ever
 				w.silent = true
-				w.startAgent(routing.AgentConfig{})
+				w.startAgent(routing.AgentEndConfig{})
 				leave(w, closeFrame)
 				w.hostConn(1)
 				time.Sleep(handOverTime)
@@ -335,7 +335,7 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 // come again, since the host is there.
 func TestAnotherAgentTakesTheHost(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
 		c.request(1, "initialize")
 		w.hostConn(1).accept(1)

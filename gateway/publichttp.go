@@ -75,7 +75,7 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 		s.refuseFull(w, r, who)
 		return
 	}
-	seat, over := s.limits.connect(who, r.PathValue("host"), s.address(r))
+	admitted, over := s.limits.connect(who, r.PathValue("host"), s.address(r))
 	if over != nil {
 		s.tooMany(w, over, auditLine{Host: r.PathValue("host"), Address: s.address(r)}.of(who))
 		return
@@ -83,16 +83,16 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 	s.tellEndpoint(w, who, r.PathValue("host"))
 	sock, err := accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall, s.cfg.Compress.mode())
 	if err != nil {
-		seat.leave()
+		admitted.leave()
 		s.refused("handshake", "", auditLine{Host: r.PathValue("host"), Address: s.address(r), Reason: err.Error()}.of(who))
 		return // the library has answered
 	}
 	host, remote := hostKey{who.Tenant, r.PathValue("host")}, s.address(r)
 	if !s.spawn(func() {
-		defer seat.leave()
-		s.serveClient(sock, who, host, remote, seat)
+		defer admitted.leave()
+		s.serveClient(sock, who, host, remote, admitted)
 	}) {
-		seat.leave()
+		admitted.leave()
 		sock.kill()
 	}
 }
@@ -109,18 +109,18 @@ func (s *Server) tellEndpoint(w http.ResponseWriter, who auth.Client, name strin
 }
 
 // serveClient carries a connection whose handshake is done.
-func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote string, seat *seat) {
+func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote string, admitted *admission) {
 	var c *client
-	idle.Deep(func() { c = s.enter(sock, who, host, remote, seat) })
+	idle.Deep(func() { c = s.enter(sock, who, host, remote, admitted) })
 	if c != nil {
 		c.serve(s.draining.Load)
 	}
 }
 
 // enter lets a client in, or returns nil.
-func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote string, seat *seat) *client {
+func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote string, admitted *admission) *client {
 	c := s.newClient(sock, who, host, remote)
-	c.seat = seat
+	c.admitted = admitted
 	if code, reason := s.admit(who, host); code != 0 {
 		s.refused(code.Reason(), "", c.line("refuse", closing{code: code, reason: reason}))
 		sock.close(code, reason)

@@ -61,7 +61,7 @@ func (b *logBuffer) String() string {
 func TestRefresh(t *testing.T) {
 	for name, setUp := range map[string]func(w *world){
 		"host away":   func(*world) {},
-		"host online": func(w *world) { w.startAgent(routing.AgentConfig{}) },
+		"host online": func(w *world) { w.startAgent(routing.AgentEndConfig{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Config{HoldTime: 24 * time.Hour}, func(w *world) {
@@ -89,7 +89,7 @@ func TestBadRefresh(t *testing.T) {
 	logged := new(logBuffer)
 	log := slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	inWorld(t, Config{Log: log}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		w.revoke(auth.Revocation{Token: "gone"})
 		first := func(c *auth.Client) { c.Channels = []string{"mock:/1", "mock:/2"} }
 		c := w.dial(w.token(lasting(time.Hour, first)))
@@ -150,7 +150,7 @@ func TestBadRefresh(t *testing.T) {
 // TestRefreshedIsRevoked has the new token be what counts.
 func TestRefreshedIsRevoked(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		named := func(id string) string { return w.token(func(c *auth.Client) { c.ID = id }) }
 		c := w.dial(named("one"))
 		c.request(1, "initialize")
@@ -187,7 +187,7 @@ func TestOtherIssuers(t *testing.T) {
 	const token = "e30.eyJpc3MiOiJodHRwczovL2xvZ2luLmV4YW1wbGUuY29tIn0.e30"
 	who := auth.Client{ID: "1", Tenant: testTenant, Subject: "ann@login.example.com", Hosts: []string{"*"}, Access: auth.AccessWrite, Expires: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)}
 	inWorld(t, Config{Issuers: map[string]auth.Verifier{iss: otherIssuer(who)}}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(token)
 		c.request(1, "initialize")
 		if got := w.hostConn(1).open.Subject; got != who.Subject {
@@ -206,7 +206,7 @@ func TestOtherIssuers(t *testing.T) {
 				t.Fatalf("a token whose issuer is away: HTTP %d %s; want 503", status, said)
 			}
 		}
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
 		if got := c.refresh(token); !strings.Contains(got, "-32603") {
 			t.Errorf("refresh: %s; want -32603", got)

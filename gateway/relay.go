@@ -101,7 +101,7 @@ type Relay struct {
 	people   *registry.Records
 	deaf     func() // ends hearing of proofs
 	server   atomic.Pointer[Server]
-	desk     *notify.Desk
+	receiver *notify.Receiver
 	teller   *notify.Teller
 	records  *records.Store
 	certs    certificates // nil: no TLS
@@ -276,7 +276,7 @@ func (c *RelayConfig) checkCluster() error {
 // startNATS starts or joins NATS.
 func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
-	dial := broker.RelayConfig{Keys: r.keys, Instance: g.Instance, URL: cfg.NATSURL, Events: r.events("")}
+	dial := broker.RelayDialConfig{Keys: r.keys, Instance: g.Instance, URL: cfg.NATSURL, Events: r.events("")}
 	trust := filepath.Join(cfg.DataDir, TrustFile)
 	if cfg.NATSURL == "" {
 		if err := r.startServer(ctx, cfg); err != nil {
@@ -364,7 +364,7 @@ func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	cfg.Gateway.People = people.NewDesk(r.people)
+	cfg.Gateway.People = people.NewDirectory(r.people)
 	cfg.Gateway.Degraded = r.degraded(r.keys.FirstRetired())
 	return nil
 }
@@ -453,15 +453,15 @@ func (r *Relay) PeopleKnown() <-chan struct{} { return r.people.Ready() }
 // somebody does. Each takes the place of this relay's one before. Subject is who that is: "" for
 // "owner". Call it when PeopleKnown is closed.
 func (r *Relay) SetupLink(subject string) (string, error) {
-	desk := r.server.Load().cfg.People
+	directory := r.server.Load().cfg.People
 	node, err := r.dir.node()
 	if err != nil {
 		return "", err
 	}
-	if owned, err := desk.HasOwner(auth.DefaultTenant); err != nil || owned {
+	if owned, err := directory.HasOwner(auth.DefaultTenant); err != nil || owned {
 		return "", err
 	}
-	secret, err := desk.Invite(people.Invite{
+	secret, err := directory.Invite(people.Invite{
 		Person: OwnerOf(auth.DefaultTenant, cmp.Or(subject, "owner")), Setup: true, Relay: node, Expires: time.Now().Add(inviteTTL),
 	})
 	if err != nil {

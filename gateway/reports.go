@@ -90,9 +90,9 @@ func (r *reports) remove(c *client) {
 	delete(r.clients, c.id)
 }
 
-// take takes a report of the host-agent of a host. It is called under locks of
+// accept takes a report of the host-agent of a host. It is called under locks of
 // the routing package.
-func (r *reports) take(key hostKey, report routing.Report) {
+func (r *reports) accept(key hostKey, report routing.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range report.Counts {

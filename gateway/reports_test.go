@@ -66,7 +66,7 @@ const (
 func TestReportsAreShown(t *testing.T) {
 	var log bytes.Buffer
 	inWorld(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		w.wantMetrics(map[string]string{warningMetric: "0", rejectionMetric: "0", "ahp_relay_mcp_sampling_capability_warnings_total": "0", "ahp_relay_gate_events_other_total": "0"})
 		c := w.dial(w.token(nil))
 		h := w.hostConn(1)
@@ -126,7 +126,7 @@ func TestReportsAreShown(t *testing.T) {
 // know: that makes no new metrics, and is shown of nobody else's connection.
 func TestReportsOfUnknownThings(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
 		h := w.hostConn(1)
 		before := strings.Count(w.admin("/metrics"), "\n")
@@ -134,7 +134,7 @@ func TestReportsOfUnknownThings(t *testing.T) {
 			{Kind: "warning", Class: "later_class", N: 1}, {Kind: "later_kind", Class: "x", N: 5},
 		}})
 		for _, info := range w.server.hosts.all() {
-			w.server.reports.take(hostKey{testTenant, "elsewhere"}, routing.Report{Conn: info.id, State: []byte(`{"mcp":{"stolen":1}}`)})
+			w.server.reports.accept(hostKey{testTenant, "elsewhere"}, routing.Report{Conn: info.id, State: []byte(`{"mcp":{"stolen":1}}`)})
 		}
 		w.wantMetrics(map[string]string{`ahp_relay_mcp_capability_warnings_total{warning_class="other"}`: "1", "ahp_relay_gate_events_other_total": "5", warningMetric: "0"})
 		if after := strings.Count(w.admin("/metrics"), "\n"); after != before {
@@ -151,7 +151,7 @@ func TestReportsOfUnknownThings(t *testing.T) {
 func TestCountsOutliveLinks(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		for i, want := range []string{"2", "4"} {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			w.dial(w.token(nil))
 			h := w.hostConn(i + 1)
 			h.report(routing.Report{Conn: h.open.ID, Counts: []routing.Count{{Kind: "rejection", Class: "method_not_served", N: 2}}})
@@ -174,7 +174,7 @@ func TestStrict(t *testing.T) {
 		"default/desktop": false, "other/*": false,
 	} {
 		inWorld(t, Config{Strict: []string{"x/y", pattern}}, func(w *world) {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			w.dial(w.token(nil))
 			if got := w.hostConn(1).open.Strict; got != strict {
 				t.Errorf("strict %s: the host-agent is told %v; want %v", pattern, got, strict)

@@ -47,8 +47,8 @@ func TestRevoke(t *testing.T) {
 	}
 	for name, setUp := range map[string]func(w *world){
 		"host away":   func(*world) {},
-		"host online": func(w *world) { w.startAgent(routing.AgentConfig{}) },
-		"host silent": func(w *world) { w.silent = true; w.startAgent(routing.AgentConfig{}) },
+		"host online": func(w *world) { w.startAgent(routing.AgentEndConfig{}) },
+		"host silent": func(w *world) { w.silent = true; w.startAgent(routing.AgentEndConfig{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Config{}, func(w *world) {

@@ -17,7 +17,7 @@ import (
 type quietLines struct{}
 
 func (quietLines) Wake()              {}
-func (quietLines) Hurry()             {}
+func (quietLines) SendNow()           {}
 func (quietLines) Done(uint64)        {}
 func (quietLines) Watch(string) error { return nil }
 func (quietLines) Unwatch(string)     {}
@@ -43,7 +43,7 @@ func BenchmarkRows(b *testing.B) {
 	const clients, row, size = 100, 32, 512
 	for name, spread := range map[string]int{"same": 1, "spread": 32} {
 		b.Run(name, func(b *testing.B) {
-			relay := routing.NewRelay(routing.RelayConfig{Agent: "agent", Encode: encodePiece})
+			relay := routing.NewRelayEnd(routing.RelayEndConfig{Agent: "agent", Encode: encodePiece})
 			relay.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20}, quietLines{})
 			done := make(chan struct{}, clients)
 			for range clients {

@@ -18,17 +18,17 @@ func TestGrantsEndInTheAudit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	desk, past := relay.server.Load().cfg.People, time.Now().Add(-time.Second)
+	directory, past := relay.server.Load().cfg.People, time.Now().Add(-time.Second)
 	for _, id := range []string{"over", "good"} {
 		share := people.Share{ID: id, Tenant: "default", By: "ada", Subject: "link-1", Host: "laptop", Session: "mock:/1", Access: auth.AccessRead, Expires: past}
 		if id == "good" {
 			share.Expires = time.Now().Add(time.Hour)
 		}
-		if _, err := desk.Keep(share); err != nil {
+		if _, err := directory.Keep(share); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := desk.Invite(people.Invite{Person: OwnerOf("default", "bob"), By: "device-1", Expires: past}); err != nil {
+	if _, err := directory.Invite(people.Invite{Person: OwnerOf("default", "bob"), By: "device-1", Expires: past}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -255,7 +255,7 @@ type lockedConn struct {
 	untie func() bool
 	quiet *quiet // below TLS; nil: reads wait in there
 
-	heard atomic.Uint32 // counts reads that brought something
+	reads atomic.Uint32 // counts reads that brought something
 	taken atomic.Uint64 // bytes that they brought
 
 	mu   sync.Mutex  // held during a Write
@@ -289,7 +289,7 @@ func (c *lockedConn) Read(p []byte) (n int, err error) {
 		n, err = c.Conn.Read(p)
 	}
 	if n > 0 {
-		c.heard.Add(1)
+		c.reads.Add(1)
 		c.taken.Add(uint64(n))
 	}
 	return n, err

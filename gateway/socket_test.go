@@ -202,7 +202,7 @@ func TestEarlyMessage(t *testing.T) {
 			}
 			defer sock.kill()
 			for i := range 3 {
-				heard := sock.conn.heard.Load()
+				heard := sock.conn.reads.Load()
 				in, err := sock.next()
 				if err != nil {
 					t.Errorf("message %d: %v", i, err)
@@ -212,7 +212,7 @@ func TestEarlyMessage(t *testing.T) {
 				if err != nil || string(message) != strings.Repeat("x", size) {
 					t.Errorf("message %d: %d bytes, %v; want %d", i, len(message), err, size)
 				}
-				if i == 2 && sock.conn.heard.Load() == heard {
+				if i == 2 && sock.conn.reads.Load() == heard {
 					t.Error("a message that came later was not noticed")
 				}
 				_ = sock.write(encodePiece([]byte("next"), true, true, false))

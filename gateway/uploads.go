@@ -50,13 +50,13 @@ type uploads struct {
 
 // An upload is a large message of a client that is being read.
 type upload struct {
-	conn  *lockedConn
-	held  int64         // bytes that it may take
-	wants int64         // more that it waits for; 0: it does not wait
-	ready chan struct{} // closed when it may go on, or is over
-	over  bool          // the client is closed
-	moved time.Time     // when it last was on its way, or waited
-	heard uint64        // bytes that had come then
+	conn     *lockedConn
+	held     int64         // bytes that it may take
+	wants    int64         // more that it waits for; 0: it does not wait
+	ready    chan struct{} // closed when it may go on, or is over
+	over     bool          // the client is closed
+	moved    time.Time     // when it last was on its way, or waited
+	received uint64        // bytes that had come then
 }
 
 // more waits until n bytes more may be read. The error is [errCut] once the
@@ -68,7 +68,7 @@ func (t *uploads) more(ctx context.Context, u *upload, n int) error {
 		return errCut
 	}
 	if u.held == 0 {
-		u.heard = u.conn.taken.Load()
+		u.received = u.conn.taken.Load()
 		t.line = append(t.line, u)
 	}
 	u.wants, u.ready = int64(n), make(chan struct{})
@@ -213,8 +213,8 @@ func (t *uploads) look(now time.Time) (lacks int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, u := range t.line {
-		if heard := u.conn.taken.Load(); u.wants > 0 || heard-u.heard >= leastPace {
-			u.moved, u.heard = now, heard
+		if heard := u.conn.taken.Load(); u.wants > 0 || heard-u.received >= leastPace {
+			u.moved, u.received = now, heard
 		}
 	}
 	t.giveLocked(now)

@@ -83,7 +83,7 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, Config{MaxQueued: 50 * mib, MaxFrame: 24 * mib, QueueLimit: mib}, func(w *world) {
-				w.startAgent(routing.AgentConfig{MaxQueued: c.hostQueued, MaxFrame: 24 * mib})
+				w.startAgent(routing.AgentEndConfig{MaxQueued: c.hostQueued, MaxFrame: 24 * mib})
 				var ends []*hostEnd
 				var messages []string
 				for i := range 4 {
@@ -130,7 +130,7 @@ func TestStalledUploadGivesWay(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, Config{MaxQueued: 52 * mib, MaxFrame: 24 * mib, QueueLimit: mib, Ping: time.Hour}, func(w *world) {
-				w.startAgent(routing.AgentConfig{MaxFrame: 24 * mib})
+				w.startAgent(routing.AgentEndConfig{MaxFrame: 24 * mib})
 				stalled, stalledEnd := w.uploader(1)
 				defer stalled.Close()
 				begun, whole := largeMessage(0, 20*mib)

@@ -115,9 +115,9 @@ func (w *world) setReleased(agent, reason string) {
 }
 
 // startAgent starts a host-agent in front of a host, and says so.
-func (w *world) startAgent(cfg routing.AgentConfig) {
+func (w *world) startAgent(cfg routing.AgentEndConfig) {
 	cfg.Instance, cfg.Connect = "agent1", w.connect
-	agent := routing.NewAgent(cfg)
+	agent := routing.NewAgentEnd(cfg)
 	hello := agent.Hello()
 	if !w.old {
 		hello.Features = []string{link.FeatureAuthority}

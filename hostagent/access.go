@@ -65,7 +65,7 @@ func (a *access) trusted() ([]ed25519.PublicKey, error) {
 
 // natsConfig says how to connect to NATS, through any of the URLs. It begins with
 // the given credentials, if there are any.
-func (a *access) natsConfig(urls []string, userJWT string, events broker.Events) broker.AgentConfig {
+func (a *access) natsConfig(urls []string, userJWT string, events broker.Events) broker.AgentDialConfig {
 	fetch := func(ctx context.Context) (string, error) {
 		if given := userJWT; given != "" {
 			userJWT = ""
@@ -73,7 +73,7 @@ func (a *access) natsConfig(urls []string, userJWT string, events broker.Events)
 		}
 		return a.credentials(ctx)
 	}
-	return broker.AgentConfig{
+	return broker.AgentDialConfig{
 		URLs: urls, Tenant: a.tenant, Host: a.host, Instance: a.instance,
 		Credentials: fetch, Sign: a.key.SignNonce, Headers: a.headers, Compress: a.compress, Events: events,
 	}

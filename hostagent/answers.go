@@ -172,7 +172,7 @@ func (a *Agent) answer(ctx context.Context, said notice.Answer) *notice.Outcome 
 		Channels: said.Channels, Methods: said.Methods, Remote: said.Remote,
 	}
 	e, known := a.ledger.Open(said.Event)
-	if _, barred := a.bars.on(open); barred || known && !a.letsAnswer(open, &e) {
+	if _, barred := a.barred.has(open); barred || known && !a.letsAnswer(open, &e) {
 		out.Result = notice.Forbidden
 		a.auditAnswer(open, &e, out)
 		return out

@@ -143,13 +143,13 @@ func (x *clientIndex) every() []*hostConn {
 	return slices.Collect(maps.Keys(x.conns))
 }
 
-// heard returns when the host last said something to any client.
-func (x *clientIndex) heard() time.Time {
+// lastHeard returns when the host last said something to any client.
+func (x *clientIndex) lastHeard() time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	latest := int64(0)
 	for c := range x.conns {
-		latest = max(latest, c.heard.Load())
+		latest = max(latest, c.lastHeard.Load())
 	}
 	return time.Unix(0, latest)
 }

@@ -33,34 +33,34 @@ type hostConn struct {
 	cancel context.CancelFunc // ends the connection to the host
 	ended  <-chan struct{}    // closed when that was called
 
-	heard   atomic.Int64            // when the host last said something here, in Unix nanoseconds; 0: never
-	gates   gate.Chain              // guarded by order
-	order   sync.Mutex              // held from when a message is judged until it, or its answer, is queued for the client
-	said    ahp.Envelope            // of the message that is being passed on; owned by the reader, as the two below
-	last    uint32                  // slot of the last notification that was known, or is now
-	row     []*routing.Notification // that are judged, and not passed on yet
-	counts  counts
-	kicked  atomic.Bool // by the host's owner
-	canvas  *contentproxy.Conn
-	reads   chan struct{} // one for each read of canvas content that is under way or waits
-	reading chan struct{} // one for each that is under way
-	asks    asks          // the relay's own
-	report  *reporter
-	answers atomic.Int32 // of gates, that are to be written to the host
+	lastHeard atomic.Int64            // when the host last said something here, in Unix nanoseconds; 0: never
+	gates     gate.Chain              // guarded by order
+	order     sync.Mutex              // held from when a message is judged until it, or its answer, is queued for the client
+	said      ahp.Envelope            // of the message that is being passed on; owned by the reader, as the two below
+	last      uint32                  // slot of the last notification that was known, or is now
+	row       []*routing.Notification // that are judged, and not passed on yet
+	counts    counts
+	kicked    atomic.Bool // by the host's owner
+	canvas    *contentproxy.Conn
+	reads     chan struct{} // one for each read of canvas content that is under way or waits
+	reading   chan struct{} // one for each that is under way
+	asks      asks          // the relay's own
+	report    *reporter
+	answers   atomic.Int32 // of gates, that are to be written to the host
 
 	writers sync.WaitGroup // the goroutine that writes to the host, while there is one
 	written chan struct{}  // closed when nothing more is written
 
-	mu       sync.Mutex // guards the fields below
-	sock     hostSocket // nil while nothing may be written
-	queue    []delivery // bounded by the connection's credit
-	writing  bool       // there is a writer, or was the last
-	gone     *goodbye   // nil while the client is there
-	clientID string     // as the client's last initialize or reconnect says
+	mu       sync.Mutex   // guards the fields below
+	sock     hostSocket   // nil while nothing may be written
+	queue    []delivery   // bounded by the connection's credit
+	writing  bool         // there is a writer, or was the last
+	closed   *clientClose // nil while the client is there
+	clientID string       // as the client's last initialize or reconnect says
 }
 
-// A goodbye is how a client went.
-type goodbye struct {
+// A clientClose is how a client went.
+type clientClose struct {
 	code   ahp.CloseCode
 	reason string
 }
@@ -94,7 +94,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 		})
 		return c
 	}
-	bar, barred := a.bars.on(open) // who is kicked now is in clients already
+	bar, barred := a.barred.has(open) // who is kicked now is in clients already
 	if barred {
 		a.conns.Go(func() {
 			defer cancel()
@@ -184,7 +184,7 @@ func (c *hostConn) queueUp(d delivery) {
 
 // startLocked has all written that waits, once there is a connection.
 func (c *hostConn) startLocked() {
-	if c.sock != nil && !c.writing && (len(c.queue) > 0 || c.gone != nil) {
+	if c.sock != nil && !c.writing && (len(c.queue) > 0 || c.closed != nil) {
 		c.writing = true
 		sock := c.sock
 		c.writers.Go(func() { c.write(sock) })
@@ -199,25 +199,25 @@ const leaveTime = 30 * time.Second
 func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gone = &goodbye{code, reason}
+	c.closed = &clientClose{code, reason}
 	time.AfterFunc(leaveTime, c.cancel)
 	c.startLocked()
 }
 
 // left returns how the client went, or nil.
-func (c *hostConn) left() *goodbye {
+func (c *hostConn) left() *clientClose {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.gone
+	return c.closed
 }
 
-// take returns what is to be written. If there is nothing, it returns whether
+// nextBatch returns what is to be written. If there is nothing, it returns whether
 // nothing follows.
-func (c *hostConn) take() (queue []delivery, end bool) {
+func (c *hostConn) nextBatch() (queue []delivery, end bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	queue, c.queue = c.queue, nil
-	end = len(queue) == 0 && c.gone != nil
+	end = len(queue) == 0 && c.closed != nil
 	c.writing = len(queue) > 0 || end
 	return queue, end
 }
@@ -290,7 +290,7 @@ func (c *hostConn) mayWrite(sock hostSocket) {
 // still heard on one of them counts for that.
 func (a *Agent) hostGone() {
 	for _, c := range a.clients.every() {
-		if time.Since(time.Unix(0, c.heard.Load())) < a.monitor.resume {
+		if time.Since(time.Unix(0, c.lastHeard.Load())) < a.monitor.resume {
 			continue
 		}
 		c.log.Warn("host is out of reach")
@@ -304,7 +304,7 @@ func (a *Agent) hostGone() {
 // written.
 func (c *hostConn) write(sock hostSocket) {
 	for {
-		queue, end := c.take()
+		queue, end := c.nextBatch()
 		for _, d := range queue {
 			if d.flush {
 				_ = c.conn.Flushed() // fails if the client is gone
@@ -389,7 +389,7 @@ var errBadMessage = errors.New("no message")
 // connection, has sent. The end of the client is no error here: what it sent
 // before is still to be written.
 func (c *hostConn) answerClient(env *ahp.Envelope, answer []byte) {
-	asked, ok := c.asks.take(env.ID)
+	asked, ok := c.asks.pop(env.ID)
 	switch ok = ok && env.Kind == ahp.Request; {
 	case ok && asked.about != nil:
 		c.canvas.Settle(*asked.about)
@@ -445,7 +445,7 @@ func (c *hostConn) readLoop(ctx context.Context, sock hostSocket) error {
 		if err != nil {
 			return err
 		}
-		c.heard.Store(time.Now().UnixNano())
+		c.lastHeard.Store(time.Now().UnixNano())
 		if err := c.passOn(ctx, &wg, sock, message, binary); err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ type world struct {
 	*testing.T
 	host  *fakeHost
 	agent *Agent
-	relay *routing.Relay
+	relay *routing.RelayEnd
 
 	remotes []*remote // in the order in which they came
 
@@ -65,8 +65,8 @@ func inWorld(t *testing.T, test func(w *world)) {
 		w.agent.subjects = gate.NewSubjects()
 		w.agent.dialFor = func(ctx context.Context, _ *caller) (hostSocket, error) { return w.host.dial(ctx) }
 		w.agent.monitor = newMonitor("ws://host", w.host.dialNoting, testResume, w.agent.cfg.Log, w.agent.presence.hostChanged)
-		w.agent.monitor.gone, w.agent.monitor.heard = w.agent.hostGone, w.agent.clients.heard
-		w.agent.routing = routing.NewAgent(routing.AgentConfig{Instance: "agent1", Connect: w.agent.connect})
+		w.agent.monitor.gone, w.agent.monitor.heard = w.agent.hostGone, w.agent.clients.lastHeard
+		w.agent.routing = routing.NewAgentEnd(routing.AgentEndConfig{Instance: "agent1", Connect: w.agent.connect})
 		w.running.Go(func() { w.agent.monitor.run(life) })
 		w.running.Go(func() { w.agent.audits.Run(life) })
 		w.running.Go(func() { w.agent.live.serve(life) })
@@ -90,14 +90,14 @@ func inWorld(t *testing.T, test func(w *world)) {
 }
 
 // link joins a relay to the host-agent.
-func (w *world) link(life context.Context, name string) *routing.Relay {
+func (w *world) link(life context.Context, name string) *routing.RelayEnd {
 	bus, log := new(membus.Net), w.agent.cfg.Log
 	links := link.NewAgentLinks(bus, link.AgentLinksConfig{
 		Tenant: "default", Host: "laptop", Agent: "agent1", Hello: w.agent.routing.Hello(), Log: log,
 	}, w.agent.routing)
 	w.running.Go(func() { _ = links.Run(life) })
 	synctest.Wait()
-	relay := routing.NewRelay(routing.RelayConfig{
+	relay := routing.NewRelayEnd(routing.RelayEndConfig{
 		Agent:  "agent1",
 		Encode: func(piece []byte, _, _, _ bool) []byte { return piece },
 		Report: w.reported.add,
@@ -133,7 +133,7 @@ func (w *world) open() *remote {
 	return w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "write"})
 }
 
-func (w *world) openAs(relay *routing.Relay, open routing.Open) *remote {
+func (w *world) openAs(relay *routing.RelayEnd, open routing.Open) *remote {
 	w.Helper()
 	r := &remote{w: w}
 	conn, err := relay.Open(open, r)

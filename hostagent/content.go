@@ -51,7 +51,7 @@ func (g canvasGate) FromHost(_ []byte, _ *ahp.Envelope, said *view.Reading) gate
 // response passes a response of the host's on to whom asked: the client, or
 // the relay on its connection. What the host does not serve is served here.
 func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []byte, env *ahp.Envelope, said *view.Reading) error {
-	asked, aside := c.asks.take(env.ID)
+	asked, aside := c.asks.pop(env.ID)
 	out, read := c.canvas.Answer(message, env, said)
 	c.askAbout(c.canvas.Asks())
 	answer := c.toClient
@@ -121,7 +121,7 @@ func (c *hostConn) askAbout(list []contentproxy.Ask) {
 
 // unasked notes that an ask of the host-agent's own does not go to the host.
 func (c *hostConn) unasked(id []byte, about *contentproxy.Ask) {
-	c.asks.take(id)
+	c.asks.pop(id)
 	c.canvas.Settle(*about)
 }
 
@@ -161,7 +161,7 @@ func (c *hostConn) read(ctx context.Context, channel, uri string) ([]byte, error
 	case <-c.ended:
 		return nil, routing.ErrConnClosed
 	case <-ctx.Done():
-		c.asks.take(id) // the answer goes to nobody
+		c.asks.pop(id) // the answer goes to nobody
 		return nil, ctx.Err()
 	}
 }
@@ -180,8 +180,8 @@ func (a *asks) add(one ask) bool {
 	return true
 }
 
-// take returns which request a response answers.
-func (a *asks) take(id []byte) (one ask, ok bool) {
+// pop returns which request a response answers.
+func (a *asks) pop(id []byte) (one ask, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	i := slices.IndexFunc(a.list, func(one ask) bool { return ahp.SameID(one.id, id) })

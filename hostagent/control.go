@@ -29,7 +29,7 @@ type Clients struct {
 	Host    string       `json:"host"`
 	Agent   string       `json:"agent"`   // instance of the host-agent
 	Clients []ClientInfo `json:"clients"` // who came first is the first
-	Barred  []BarInfo    `json:"barred"`  // who may not connect now
+	Barred  []BarredInfo `json:"barred"`  // who may not connect now
 
 	Previews []Preview `json:"previews"` // ports that clients have opened
 }
@@ -49,8 +49,8 @@ type ClientInfo struct {
 	Refused   int64     `json:"refused"` // of FramesIn
 }
 
-// BarInfo is a subject, or who has a token, that may not connect until a time.
-type BarInfo struct {
+// BarredInfo is a subject, or who has a token, that may not connect until a time.
+type BarredInfo struct {
 	Subject string    `json:"subject,omitempty"`
 	Token   string    `json:"token,omitempty"` // its id
 	Until   time.Time `json:"until"`
@@ -69,7 +69,7 @@ func (c *hostConn) info() ClientInfo {
 
 // list returns who is connected now.
 func (a *Agent) list() Clients {
-	list := Clients{Tenant: a.tenant, Host: a.host, Agent: a.instance, Clients: []ClientInfo{}, Barred: a.bars.list()}
+	list := Clients{Tenant: a.tenant, Host: a.host, Agent: a.instance, Clients: []ClientInfo{}, Barred: a.barred.list()}
 	list.Previews = a.live.previews.list(func(*openPreview) bool { return true })
 	for _, c := range a.clients.every() {
 		if !c.kicked.Load() {

@@ -366,11 +366,11 @@ func TestCredentialFileRefuses(t *testing.T) {
 func TestSentinelProves(t *testing.T) {
 	r := newKeyRelay(t)
 	a := &Agent{access: enrolled(t, r)}
-	w, err := a.will()
-	if err != nil || len(w.Key) == 0 {
-		t.Fatalf("will: %+v, %v; want the key in it", w, err)
+	in, err := a.sentinelInput()
+	if err != nil || len(in.Key) == 0 {
+		t.Fatalf("input of the sentinel: %+v, %v; want the key in it", in, err)
 	}
-	s, err := w.access(&http.Client{Transport: r})
+	s, err := in.access(&http.Client{Transport: r})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ type Agent struct {
 	cfg      Config
 	dialFor  func(ctx context.Context, who *caller) (hostSocket, error)
 	monitor  *monitor
-	routing  *routing.Agent
+	routing  *routing.AgentEnd
 	canvases *contentproxy.Host
 	live     *live
 	audits   *alike.Table // of lines that may be many
@@ -102,7 +102,7 @@ type Agent struct {
 	frames   frameCache
 	known    *view.Host // what the host has said
 	subjects *gate.Subjects
-	bars     bars
+	barred   barredClients
 
 	life  context.Context // of Run; the connections to the host end with it
 	conns sync.WaitGroup  // the connections to the host
@@ -173,12 +173,12 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{access: access, cfg: cfg, audits: alike.New(auditEvery)}
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
 	a.presence.init(cfg.Version)
-	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.will)
+	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.sentinelInput)
 	a.fetched = func() { signal(a.sentinel.news) } // the token may be another
 	a.subjects = gate.NewSubjects()
 	a.dialFor = a.dialForClient
 	a.monitor = newMonitor(cfg.Upstream.String(), a.dialForMonitor, cfg.Resume, a.cfg.Log, a.presence.hostChanged)
-	a.monitor.gone, a.monitor.heard = a.hostGone, a.clients.heard
+	a.monitor.gone, a.monitor.heard = a.hostGone, a.clients.lastHeard
 	canvas := cfg.Canvas
 	canvas.Own = cfg.Upstream.port
 	a.canvases = contentproxy.NewHost(canvas)
@@ -191,7 +191,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.PublishAll {
 		shareFrom = 1
 	}
-	a.routing = routing.NewAgent(routing.AgentConfig{
+	a.routing = routing.NewAgentEnd(routing.AgentEndConfig{
 		ShareFrom: shareFrom,
 		Instance:  a.instance, Connect: a.connect, MaxFrame: cfg.MaxFrame, MaxQueued: cfg.MaxQueued, Stall: clientPatience + cfg.Resume,
 		Delayed: func(d time.Duration) { a.metrics.delays.Observe(d.Seconds()) },

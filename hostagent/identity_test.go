@@ -47,7 +47,7 @@ func TestClientIDIsKept(t *testing.T) {
 	inWorld(t, func(w *world) {
 		relay2 := w.link(w.life, "relay2")
 		w.openAs(w.relay, of("ada")).send(greeting("initialize", "one"))
-		for n, relay := range []*routing.Relay{w.relay, relay2} {
+		for n, relay := range []*routing.RelayEnd{w.relay, relay2} {
 			for _, method := range []string{"initialize", "reconnect"} {
 				bob := w.openAs(relay, of("bob"))
 				hostSide := w.hostSide()
@@ -235,20 +235,20 @@ func TestKick(t *testing.T) {
 
 func TestBarsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b bars
-		for n := range maxBars {
-			if err := b.put(barred{subject: fmt.Sprint(n)}, time.Now().Add(time.Minute)); err != nil {
+		var b barredClients
+		for n := range maxBarred {
+			if err := b.add(barredKey{subject: fmt.Sprint(n)}, time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := b.put(barred{subject: "one more"}, time.Now().Add(time.Minute)); err != errTooManyBars {
+		if err := b.add(barredKey{subject: "one more"}, time.Now().Add(time.Minute)); err != errTooManyBarred {
 			t.Errorf("one more: %v; want errTooManyBars", err)
 		}
-		if err := b.put(barred{subject: "0"}, time.Now().Add(time.Hour)); err != nil {
+		if err := b.add(barredKey{subject: "0"}, time.Now().Add(time.Hour)); err != nil {
 			t.Errorf("one that is there: %v", err)
 		}
 		time.Sleep(time.Minute)
-		if err := b.put(barred{subject: "one more"}, time.Now().Add(time.Minute)); err != nil || len(b.list()) != 2 {
+		if err := b.add(barredKey{subject: "one more"}, time.Now().Add(time.Minute)); err != nil || len(b.list()) != 2 {
 			t.Errorf("a minute later: %v, %d barred; want 2", err, len(b.list()))
 		}
 	})

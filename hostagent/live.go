@@ -254,10 +254,10 @@ func (l *live) connsOf(who viewer) (list []*hostConn) {
 // errBarred reports a client that the host's owner has kicked.
 var errBarred = errors.New(kickedReason)
 
-// A sight is what is shown to a browser: where the content is, what may be done
+// A canvasView is what is shown to a browser of a canvas: where the content is, what may be done
 // with it, and the connection on which the host shows it; nil: the client is away,
 // or it is a preview.
-type sight struct {
+type canvasView struct {
 	place   contentproxy.Place
 	policy  gate.Policy
 	conn    *hostConn
@@ -265,9 +265,9 @@ type sight struct {
 }
 
 // look returns what a stream shows, or why it shows nothing.
-func (l *live) look(ctx context.Context, s *canvasStream) (sight, error) {
-	if _, barred := l.agent.bars.on(s.open); barred {
-		return sight{}, errBarred
+func (l *live) look(ctx context.Context, s *canvasStream) (canvasView, error) {
+	if _, barred := l.agent.barred.has(s.open); barred {
+		return canvasView{}, errBarred
 	}
 	if s.open.Canvas.Preview {
 		return l.lookPreview(s)
@@ -279,7 +279,7 @@ func (l *live) look(ctx context.Context, s *canvasStream) (sight, error) {
 		c.askAbout(asks)
 		place, err := looked.Place(ctx)
 		if contentproxy.Code(err) != ahp.CodePermissionDenied { // it is subscribed
-			return sight{place: place, policy: c.policy, conn: c}, err
+			return canvasView{place: place, policy: c.policy, conn: c}, err
 		}
 		why = err
 	}
@@ -288,10 +288,10 @@ func (l *live) look(ctx context.Context, s *canvasStream) (sight, error) {
 		if why == nil {
 			why = errAway
 		}
-		return sight{}, why
+		return canvasView{}, why
 	}
 	place, err := l.agent.canvases.PlaceOf(was.known, at.Channel, at.Instance)
-	return sight{place: place, policy: was.policy}, err
+	return canvasView{place: place, policy: was.policy}, err
 }
 
 // errAway reports a client that has no connection, and had none of late.
@@ -318,7 +318,7 @@ func (l *live) watch(ctx context.Context) {
 
 // mayStay reports whether a stream may go on, as far as is known.
 func (l *live) mayStay(s *canvasStream) bool {
-	if _, barred := l.agent.bars.on(s.open); barred || s.open.Expires != nil && !time.Now().Before(*s.open.Expires) {
+	if _, barred := l.agent.barred.has(s.open); barred || s.open.Expires != nil && !time.Now().Before(*s.open.Expires) {
 		return false
 	}
 	if s.open.Canvas.Preview {
@@ -348,7 +348,7 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no stream", http.StatusInternalServerError)
 		return
 	}
-	if _, barred := l.agent.bars.on(s.open); !barred && s.open.Canvas.Preview && s.open.Canvas.Check {
+	if _, barred := l.agent.barred.has(s.open); !barred && s.open.Canvas.Preview && s.open.Canvas.Check {
 		l.servePreviews(w, r, s)
 		return
 	}
@@ -388,7 +388,7 @@ type usage struct{ look, use, sockets bool }
 
 // allows returns what may be done with what a stream shows: what the client may
 // do with the canvas otherwise, and the host's owner lets canvases do.
-func (l *live) allows(seen *sight) usage {
+func (l *live) allows(seen *canvasView) usage {
 	look, use := seen.policy.Canvas()
 	if seen.preview {
 		look = seen.policy.Previews()

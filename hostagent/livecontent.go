@@ -20,7 +20,7 @@ const liveRead = 30 * time.Second
 
 // serveFromHost answers a request with content that the host itself serves: it is
 // asked on the client's own connection.
-func (l *live) serveFromHost(w http.ResponseWriter, r *http.Request, s *canvasStream, seen *sight) {
+func (l *live) serveFromHost(w http.ResponseWriter, r *http.Request, s *canvasStream, seen *canvasView) {
 	if seen.conn == nil {
 		w.Header().Set("Retry-After", "1")
 		refuseLive(w, http.StatusServiceUnavailable, errAway.Error())

@@ -56,7 +56,7 @@ func runChild(how string) {
 			fmt.Fprintln(os.Stderr, "environment", variable)
 		}
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			fmt.Fprintln(os.Stderr, "will", lines.Text())
+			fmt.Fprintln(os.Stderr, "input", lines.Text())
 		}
 	case "half": // a line has no end
 		fmt.Print(`{"method":"whole"}` + "\n" + `{"method":"half`)

@@ -58,7 +58,7 @@ type census struct {
 
 func (a *Agent) census() census {
 	n := census{
-		presence: a.presence.now(), clients: len(a.clients.every()), total: a.clients.total(), routing: a.routing.Stats(), barred: len(a.bars.list()),
+		presence: a.presence.now(), clients: len(a.clients.every()), total: a.clients.total(), routing: a.routing.Stats(), barred: len(a.barred.list()),
 		previews: len(a.live.previews.list(func(*openPreview) bool { return true })),
 	}
 	if conn := a.metrics.conn.Load(); conn != nil {

@@ -194,13 +194,13 @@ type liveError struct {
 func (e *liveError) Error() string { return e.why }
 
 // lookPreview returns what a stream to a preview shows.
-func (l *live) lookPreview(s *canvasStream) (sight, error) {
+func (l *live) lookPreview(s *canvasStream) (canvasView, error) {
 	port, policy, ok := l.previews.use(s.viewer(), s.open.Canvas.Instance)
 	if !ok {
-		return sight{}, errNoPreview
+		return canvasView{}, errNoPreview
 	}
 	place, err := l.mayPreview(policy, port)
-	return sight{place: place, policy: policy, preview: true}, err
+	return canvasView{place: place, policy: policy, preview: true}, err
 }
 
 // mayPreview returns where a port is, if one who may do so much may open it.
@@ -262,7 +262,7 @@ func (l *live) openPreview(w http.ResponseWriter, r *http.Request, s *canvasStre
 	policy := conns[0].policy // that of all: they have the same authority
 	use := usage{}
 	if _, err = l.mayPreview(policy, port); err == nil {
-		use = l.allows(&sight{policy: policy, preview: true})
+		use = l.allows(&canvasView{policy: policy, preview: true})
 		if !use.look {
 			err = &liveError{http.StatusForbidden, "the host's owner does not want canvases by URL"}
 		}

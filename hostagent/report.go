@@ -18,7 +18,7 @@ type reporter struct {
 	id   string // of the connection
 	conn *routing.AgentConn
 	log  *slog.Logger
-	mcp  *mcpgate.Conn
+	mcp  *mcpgate.Gate
 
 	mu     sync.Mutex
 	counts map[occasion]*tally
@@ -109,7 +109,7 @@ func (r *reporter) report() routing.Report {
 }
 
 // encode returns a state as JSON, in which <, > and & are not escaped, as
-// [mcpgate.Conn.State] wants it.
+// [mcpgate.Gate.State] wants it.
 func encode(state connState) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -120,7 +120,7 @@ func encode(state connState) []byte {
 
 // mcpGate returns the gate of a new connection for MCP, whose events are
 // reported.
-func (a *Agent) mcpGate(c *hostConn, v *view.Conn, open routing.Open) *mcpgate.Conn {
+func (a *Agent) mcpGate(c *hostConn, v *view.Conn, open routing.Open) *mcpgate.Gate {
 	r := &reporter{id: open.ID, conn: c.conn, log: c.log}
 	r.mcp = mcpgate.New(v, mcpgate.Config{
 		Strict:  a.cfg.Strict || open.Strict,

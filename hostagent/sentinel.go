@@ -20,12 +20,12 @@ import (
 // look alike. So that the clients of the first hear of it at once, and those of
 // the second do not, a host-agent starts a second process of its program, the
 // sentinel, which knows the difference: the pipe that is its standard input ends
-// with the host-agent. On it come lines of JSON, each a [will] in place of the one
-// before, and the last one is a farewell if the host-agent ends in good order.
+// with the host-agent. On it come lines of JSON, each a [sentinelInput] in place of the
+// one before, and the last one is a farewell if the host-agent ends in good order.
 
-// A will is what a sentinel needs for telling relays that a host-agent has
+// A sentinelInput is what a sentinel needs for telling relays that a host-agent has
 // crashed. It goes through the pipe, and so may be secret.
-type will struct {
+type sentinelInput struct {
 	Farewell bool     `json:"farewell,omitempty"` // the host-agent ends: nothing is to be done
 	Relays   []string `json:"relays,omitempty"`
 	NATSURLs []string `json:"natsUrls,omitempty"`
@@ -36,7 +36,7 @@ type will struct {
 
 // Bounds of a sentinel.
 const (
-	maxWill = 256 << 10 // bytes of a line
+	maxSentinelInput = 256 << 10 // bytes of a line
 
 	// sentinelTime is how long a sentinel outlives its host-agent at most. The
 	// lease has run out by then.
@@ -51,42 +51,42 @@ const (
 // are told and another host-agent can serve the host at once. It tries that for
 // half a minute, and returns why it could not.
 func RunSentinel(pipe io.Reader, log *slog.Logger) error {
-	w, err := readWill(pipe)
-	if err != nil || w.Farewell || w.Instance == "" {
+	in, err := readSentinelInput(pipe)
+	if err != nil || in.Farewell || in.Instance == "" {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sentinelTime)
 	defer cancel()
 	start := time.Now()
-	if err := w.execute(ctx); err != nil {
-		return fmt.Errorf("host-agent %s crashed, and relays could not be told: %w", w.Instance, err)
+	if err := in.release(ctx); err != nil {
+		return fmt.Errorf("host-agent %s crashed, and relays could not be told: %w", in.Instance, err)
 	}
-	log.Warn("host-agent crashed; relays know", "agent", w.Instance, "after", time.Since(start).Round(time.Millisecond))
+	log.Warn("host-agent crashed; relays know", "agent", in.Instance, "after", time.Since(start).Round(time.Millisecond))
 	return nil
 }
 
-// readWill returns the last will when the pipe ends or has brought a farewell.
-func readWill(pipe io.Reader) (w will, err error) {
+// readSentinelInput returns the last line when the pipe ends or has brought a farewell.
+func readSentinelInput(pipe io.Reader) (in sentinelInput, err error) {
 	debug.FreeOSMemory() // what the start of the program took is not needed again
 	lines := bufio.NewScanner(pipe)
-	lines.Buffer(make([]byte, 0, 4<<10), maxWill)
+	lines.Buffer(make([]byte, 0, 4<<10), maxSentinelInput)
 	for lines.Scan() {
-		var next will
+		var next sentinelInput
 		if err := json.Unmarshal(lines.Bytes(), &next); err != nil {
-			return will{}, fmt.Errorf("sentinel: a line of the standard input is no will; only host-agent run starts this command: %w", err)
+			return sentinelInput{}, fmt.Errorf("sentinel: a line of the standard input is none of a host-agent's; only host-agent run starts this command: %w", err)
 		}
-		if w = next; w.Farewell {
+		if in = next; in.Farewell {
 			break
 		}
 	}
-	return w, lines.Err()
+	return in, lines.Err()
 }
 
-// execute releases the host of the will's instance.
-func (w *will) execute(ctx context.Context) error {
+// release releases the host of the instance that crashed.
+func (in *sentinelInput) release(ctx context.Context) error {
 	client := newHTTPClient()
 	defer client.CloseIdleConnections()
-	a, err := w.access(client)
+	a, err := in.access(client)
 	if err != nil {
 		return err
 	}
@@ -103,15 +103,15 @@ func (w *will) execute(ctx context.Context) error {
 		return err
 	}
 	return registry.ReleaseCrashed(ctx, registry.LeaseConfig{
-		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: w.Instance,
+		Conn: conn, Tenant: a.tenant, Host: a.host, Instance: in.Instance,
 	}, registry.ReasonCrashed)
 }
 
 // access is the sentinel's own.
-func (w *will) access(client *http.Client) (*access, error) {
-	a, err := newAccess(w.Relays, w.NATSURLs, func() (string, error) { return w.Token, nil }, client)
-	if err == nil && w.Key != nil {
-		a.hostKey = func() (*auth.HostKey, error) { return auth.ReadHostKey(w.Key) }
+func (in *sentinelInput) access(client *http.Client) (*access, error) {
+	a, err := newAccess(in.Relays, in.NATSURLs, func() (string, error) { return in.Token, nil }, client)
+	if err == nil && in.Key != nil {
+		a.hostKey = func() (*auth.HostKey, error) { return auth.ReadHostKey(in.Key) }
 	}
 	return a, err
 }
@@ -132,16 +132,16 @@ func (a *access) keepAsking(ctx context.Context) (userJWT string, err error) {
 	}
 }
 
-// will is what this host-agent's sentinel needs to know.
-func (a *Agent) will() (will, error) {
+// sentinelInput is what this host-agent's sentinel needs to know.
+func (a *Agent) sentinelInput() (sentinelInput, error) {
 	token, err := a.token()
-	w := will{Relays: a.relays.inOrder(), NATSURLs: a.elsewhere, Token: token, Instance: a.instance}
+	in := sentinelInput{Relays: a.relays.inOrder(), NATSURLs: a.elsewhere, Token: token, Instance: a.instance}
 	if err != nil || a.hostKey == nil {
-		return w, err
+		return in, err
 	}
 	key, err := a.hostKey()
 	if err == nil {
-		w.Key = key.Seed()
+		in.Key = key.Seed()
 	}
-	return w, err
+	return in, err
 }

@@ -18,8 +18,8 @@ import (
 	"ahprelay/auth"
 )
 
-// testWill returns a will for host laptop at a relay, as lines.
-func testWill(t *testing.T, relay string) string {
+// testSentinelInput returns the input for host laptop at a relay, as lines.
+func testSentinelInput(t *testing.T, relay string) string {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -29,7 +29,7 @@ func testWill(t *testing.T, relay string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, err := json.Marshal(will{Relays: []string{relay}, Token: token, Instance: "agent1"})
+	line, err := json.Marshal(sentinelInput{Relays: []string{relay}, Token: token, Instance: "agent1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,14 +42,14 @@ func TestSentinelHasNothingToDo(t *testing.T) {
 		t.Error("a relay was asked")
 	}))
 	defer relay.Close()
-	w := testWill(t, relay.URL)
+	w := testSentinelInput(t, relay.URL)
 	for _, test := range []struct{ name, pipe, want string }{
-		{"no will", "", ""},
+		{"no input", "", ""},
 		{"farewell", w + `{"farewell":true}` + "\n" + w, ""},
 		{"farewell at once", `{"farewell":true}` + "\n", ""},
 		{"started by hand", "hello\n", "only host-agent run starts this command"},
-		{"no end", strings.Repeat("x", maxWill+1), "too long"},
-		{"half a will", w[:20], "no will"},
+		{"no end", strings.Repeat("x", maxSentinelInput+1), "too long"},
+		{"half a line", w[:20], "none of a host-agent"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := RunSentinel(strings.NewReader(test.pipe), slog.New(slog.DiscardHandler))
@@ -69,7 +69,7 @@ func TestSentinelGivesUp(t *testing.T) {
 	}))
 	defer relay.Close()
 	log := slog.New(slog.DiscardHandler)
-	if err := RunSentinel(strings.NewReader(testWill(t, relay.URL)), log); err == nil || !strings.Contains(err.Error(), "refuses the enrolment token") {
+	if err := RunSentinel(strings.NewReader(testSentinelInput(t, relay.URL)), log); err == nil || !strings.Contains(err.Error(), "refuses the enrolment token") {
 		t.Errorf("RunSentinel = %v; want the refusal", err)
 	}
 	if asked != 1 {
@@ -82,7 +82,7 @@ func TestSentinelGivesUp(t *testing.T) {
 	_ = l.Close()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		err := RunSentinel(strings.NewReader(testWill(t, "http://"+l.Addr().String())), log)
+		err := RunSentinel(strings.NewReader(testSentinelInput(t, "http://"+l.Addr().String())), log)
 		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), "cannot be reached") || took < sentinelTime-2*askAgain || took > sentinelTime {
 			t.Errorf("RunSentinel = %v after %v; want it to give up after %v", err, took, sentinelTime)
 		}
@@ -116,7 +116,7 @@ func (b *lockedBuffer) await(t *testing.T, want string, times int) string {
 }
 
 // runSentinel keeps a sentinel of the given kind of child until stop.
-func runSentinel(t *testing.T, kind string, now func() (will, error)) (s *sentinel, said *lockedBuffer, stop func()) {
+func runSentinel(t *testing.T, kind string, now func() (sentinelInput, error)) (s *sentinel, said *lockedBuffer, stop func()) {
 	t.Helper()
 	said = &lockedBuffer{}
 	s = newSentinel(SentinelCommand{Command: child(kind), Stderr: said}, slog.New(slog.NewTextHandler(said, nil)), now)
@@ -135,22 +135,22 @@ func runSentinel(t *testing.T, kind string, now func() (will, error)) (s *sentin
 	return s, said, stop
 }
 
-// TestSentinelIsTold has a sentinel get the will, each new one, and a farewell; and
+// TestSentinelIsTold has a sentinel get its input, each new one, and a farewell; and
 // nothing secret by another way.
 func TestSentinelIsTold(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_HOST", "s3cret")
 	t.Setenv("https_proxy", "http://proxy:3128")
 	tokens := make(chan string, 1)
 	tokens <- "first"
-	s, said, stop := runSentinel(t, "tell", func() (will, error) {
+	s, said, stop := runSentinel(t, "tell", func() (sentinelInput, error) {
 		select {
 		case token := <-tokens:
-			return will{Token: token, Instance: "agent1"}, nil
+			return sentinelInput{Token: token, Instance: "agent1"}, nil
 		default:
-			return will{}, os.ErrNotExist
+			return sentinelInput{}, os.ErrNotExist
 		}
 	})
-	text := said.await(t, `will {"token":"first","instance":"agent1"}`, 1)
+	text := said.await(t, `input {"token":"first","instance":"agent1"}`, 1)
 	if strings.Contains(text, "s3cret") || !strings.Contains(text, "environment https_proxy=http://proxy:3128") {
 		t.Errorf("sentinel has\n%s\nwant the proxy, and no secret", text)
 	}
@@ -159,18 +159,18 @@ func TestSentinelIsTold(t *testing.T) {
 	}
 	tokens <- "second"
 	signal(s.news)
-	said.await(t, `will {"token":"second","instance":"agent1"}`, 1)
+	said.await(t, `input {"token":"second","instance":"agent1"}`, 1)
 	signal(s.news) // there is none that can be read: the one before stays
 	stop()
-	text = said.await(t, `will {"farewell":true}`, 1)
-	if n := strings.Count(text, "will {"); n != 3 {
+	text = said.await(t, `input {"farewell":true}`, 1)
+	if n := strings.Count(text, "input {"); n != 3 {
 		t.Errorf("%d lines; want 3:\n%s", n, text)
 	}
 }
 
 // TestSentinelIsKept replaces one that ends, and ends one that does not.
 func TestSentinelIsKept(t *testing.T) {
-	now := func() (will, error) { return will{Instance: "agent1"}, nil }
+	now := func() (sentinelInput, error) { return sentinelInput{Instance: "agent1"}, nil }
 	_, said, stop := runSentinel(t, "crash", now)
 	said.await(t, "it ended: exit status 3", 3)
 	stop()

@@ -42,19 +42,19 @@ var sentinelTuning = []string{"GOMAXPROCS=1", "GOGC=25"}
 
 // A sentinel is the host-agent's end of its sentinel.
 type sentinel struct {
-	cfg  SentinelCommand
-	log  *slog.Logger
-	will func() (will, error) // as it is now
-	news chan struct{}        // the will has changed; holds one
+	cfg   SentinelCommand
+	log   *slog.Logger
+	input func() (sentinelInput, error) // as it is now
+	news  chan struct{}                 // what it says has changed; holds one
 
 	again time.Duration // the wait before one that has ended is replaced
 
-	ready chan struct{} // closed by run when there is one that knows the will, or none can be started
+	ready chan struct{} // closed by run when there is one that knows its input, or none can be started
 	once  sync.Once
 }
 
-func newSentinel(cfg SentinelCommand, log *slog.Logger, now func() (will, error)) *sentinel {
-	return &sentinel{cfg: cfg, log: log, will: now, news: make(chan struct{}, 1), again: sentinelAgain, ready: make(chan struct{})}
+func newSentinel(cfg SentinelCommand, log *slog.Logger, now func() (sentinelInput, error)) *sentinel {
+	return &sentinel{cfg: cfg, log: log, input: now, news: make(chan struct{}, 1), again: sentinelAgain, ready: make(chan struct{})}
 }
 
 // run keeps a sentinel until ctx ends, and then says farewell. It returns when
@@ -94,8 +94,8 @@ func (s *sentinel) keep(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for ctx.Err() == nil {
-		if w, err := s.will(); err == nil { // else the one before stays
-			writeWill(pipe, w)
+		if in, err := s.input(); err == nil { // else the one before stays
+			writeSentinelInput(pipe, in)
 			s.setReady()
 		}
 		select {
@@ -105,7 +105,7 @@ func (s *sentinel) keep(ctx context.Context) error {
 			return fmt.Errorf("it ended: %v", cmd.ProcessState)
 		}
 	}
-	writeWill(pipe, will{Farewell: true})
+	writeSentinelInput(pipe, sentinelInput{Farewell: true})
 	_ = pipe.Close()
 	kill := time.AfterFunc(farewellTime, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
@@ -113,9 +113,9 @@ func (s *sentinel) keep(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// writeWill fails if nobody is there, which is noticed otherwise.
-func writeWill(pipe io.Writer, w will) {
-	line, err := json.Marshal(w)
+// writeSentinelInput fails if nobody is there, which is noticed otherwise.
+func writeSentinelInput(pipe io.Writer, in sentinelInput) {
+	line, err := json.Marshal(in)
 	if err != nil {
 		panic(err) // no field can fail
 	}

@@ -91,7 +91,7 @@ func (s *webSocket) Read() (message []byte, binary bool, err error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if s.putBack(); s.buf == nil && s.err == nil {
-		s.err = s.take() // here, where the stack is not deep: it mostly waits
+		s.err = s.getBuffer() // here, where the stack is not deep: it mostly waits
 	}
 	message, binary, err = s.readLocked()
 	s.lent = err == nil
@@ -290,7 +290,7 @@ func (s *webSocket) next(n int) ([]byte, error) {
 // buffer reads until n bytes are unread.
 func (s *webSocket) buffer(n int) error {
 	if s.buf == nil {
-		if err := s.take(); err != nil {
+		if err := s.getBuffer(); err != nil {
 			return err
 		}
 	}
@@ -311,8 +311,8 @@ func (s *webSocket) buffer(n int) error {
 	return nil
 }
 
-// take gets a buffer, if it can with something in it.
-func (s *webSocket) take() (err error) {
+// getBuffer gets a buffer, if it can with something in it.
+func (s *webSocket) getBuffer() (err error) {
 	s.from, s.to = 0, 0
 	if s.quiet == nil || !s.begun {
 		s.buf = readBuffers.Get().(*[]byte)

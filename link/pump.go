@@ -52,10 +52,10 @@ type Lines interface {
 	// Wake has Next called soon.
 	Wake()
 
-	// Hurry is Wake, but what there is to send leaves in this call, unless
+	// SendNow is Wake, but what there is to send leaves in this call, unless
 	// somebody else is sending. It may wait for the network: so no link's
 	// reader calls it, and nobody under a lock that Next needs.
-	Hurry()
+	SendNow()
 
 	// Done says that a packet, of which Handle returned false, is done with.
 	Done(number uint64)
@@ -107,8 +107,8 @@ type boundLink struct {
 // Wake implements Lines.
 func (b *boundLink) Wake() { b.writer.wake() }
 
-// Hurry implements Lines.
-func (b *boundLink) Hurry() { b.writer.hurry() }
+// SendNow implements Lines.
+func (b *boundLink) SendNow() { b.writer.flushNow() }
 
 // Done implements Lines.
 func (b *boundLink) Done(number uint64) {

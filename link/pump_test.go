@@ -46,8 +46,8 @@ func TestWindowOpens(t *testing.T) {
 	})
 }
 
-// TestHurry has what there is leave in the call, on any link of the host-agent's.
-func TestHurry(t *testing.T) {
+// TestSendNow has what there is leave in the call, on any link of the host-agent's.
+func TestSendNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
@@ -60,7 +60,7 @@ func TestHurry(t *testing.T) {
 				synctest.Wait() // nobody else is at it
 				before := left.Load()
 				c.queueUp("x")
-				c.lines.Hurry()
+				c.lines.SendNow()
 				if left.Load() == before {
 					t.Errorf("end %d: nothing has left", i)
 				}
@@ -88,7 +88,7 @@ func TestBodyInTheMiddle(t *testing.T) {
 			e.mu.Unlock()
 		}
 		r.agent.mu.Unlock()
-		r.agent.lines.Hurry()
+		r.agent.lines.SendNow()
 		synctest.Wait()
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -98,15 +98,15 @@ func TestBodyInTheMiddle(t *testing.T) {
 	})
 }
 
-// TestEarlyHurry is of a relay's traffic that is in a hurry before the link knows
+// TestEarlySendNow has a relay's traffic send now before the link knows
 // it.
-func TestEarlyHurry(t *testing.T) {
+func TestEarlySendNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
 		r := e.startWith("relay1", testHello, func(c *cargo) {
 			c.queueUp("early")
-			c.lines.Hurry()
+			c.lines.SendNow()
 		})
 		<-r.joined
 		time.Sleep(time.Second)

@@ -8,7 +8,7 @@ import (
 )
 
 // A writer sends what there is to send on one or more links: when it is woken,
-// when something is due, or in the goroutine of who is in a hurry.
+// when something is due, or in the goroutine of who wants it sent now.
 type writer struct {
 	// flush sends some, and returns whether there may be more to send now, else
 	// when to call it again at the latest. An error is the end.
@@ -38,11 +38,11 @@ func (w *writer) wake() {
 // sleepsBeyond reports whether run has to be woken to look at that time.
 func (w *writer) sleepsBeyond(t time.Time) bool { return w.until.Load() > int64(t.Sub(w.began)) }
 
-// hurryRounds is how often somebody in a hurry flushes at most.
-const hurryRounds = 4
+// flushNowRounds is how often flushNow flushes at most.
+const flushNowRounds = 4
 
-// hurry flushes, if nobody else does, and has run do the rest.
-func (w *writer) hurry() {
+// flushNow flushes, if nobody else does, and has run do the rest.
+func (w *writer) flushNow() {
 	select {
 	case _, open := <-w.turn:
 		if !open {
@@ -53,7 +53,7 @@ func (w *writer) hurry() {
 		return
 	}
 	more, again := true, time.Time{}
-	for i := 0; i < hurryRounds && more && w.over == nil; i++ {
+	for i := 0; i < flushNowRounds && more && w.over == nil; i++ {
 		more, again, w.over = w.flush()
 	}
 	if more || w.over != nil || w.sleepsBeyond(again) {

@@ -52,7 +52,7 @@ func (w *work) add(n int) {
 }
 
 // TestWriterLeavesNothing has several goroutines bring work, and wake the writer
-// or hurry: all is done, by one at a time, long before it looks by itself.
+// or flushNow: all is done, by one at a time, long before it looks by itself.
 func TestWriterLeavesNothing(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
@@ -68,9 +68,9 @@ func TestWriterLeavesNothing(t *testing.T) {
 				all.Go(func() {
 					for _, n := range plan {
 						time.Sleep(time.Duration(n%4) * time.Millisecond)
-						k.add(n%3*hurryRounds + 1)
+						k.add(n%3*flushNowRounds + 1)
 						if n%5 < 3 {
-							w.hurry()
+							w.flushNow()
 						} else {
 							w.wake()
 						}
@@ -87,7 +87,7 @@ func TestWriterLeavesNothing(t *testing.T) {
 				t.Errorf("run: %v", err)
 			}
 			k.add(1)
-			w.hurry()
+			w.flushNow()
 			if n, _ := k.state(); n != 1 {
 				t.Error("somebody has flushed after the end")
 			}
@@ -95,7 +95,7 @@ func TestWriterLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestWriterLooksInTime has it look when a flush in a hurry says, though it was
+// TestWriterLooksInTime has it look when flushNow says, though it was
 // going to sleep for longer.
 func TestWriterLooksInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestWriterLooksInTime(t *testing.T) {
 		k.mu.Lock()
 		k.again = time.Second
 		k.mu.Unlock()
-		w.hurry()
+		w.flushNow()
 		began := time.Now()
 		time.Sleep(1500 * time.Millisecond)
 		if _, last := k.state(); last.Sub(began) != time.Second {
@@ -121,7 +121,7 @@ func TestWriterLooksInTime(t *testing.T) {
 
 // TestWriterEnds ends with an error of a flush, whoever flushes.
 func TestWriterEnds(t *testing.T) {
-	for _, ask := range []func(w *writer){(*writer).wake, (*writer).hurry} {
+	for _, ask := range []func(w *writer){(*writer).wake, (*writer).flushNow} {
 		synctest.Test(t, func(t *testing.T) {
 			k := &work{again: time.Hour}
 			w := newWriter(k.flush)
@@ -135,7 +135,7 @@ func TestWriterEnds(t *testing.T) {
 			if err := <-ended; !errors.Is(err, k.fail) {
 				t.Errorf("run: %v; want %v", err, k.fail)
 			}
-			w.hurry()
+			w.flushNow()
 			w.wake()
 		})
 	}

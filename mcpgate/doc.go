@@ -98,6 +98,6 @@
 //
 // # Concurrency
 //
-// [Conn.FromClient], [Conn.FromHost] and [Conn.Leave] are not called at once. All
+// [Gate.FromClient], [Gate.FromHost] and [Gate.Leave] are not called at once. All
 // else is safe for concurrent use.
 package mcpgate

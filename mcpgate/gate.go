@@ -58,16 +58,16 @@ func missing() (list []string) {
 type Config struct {
 	Strict bool
 
-	// Event is told what the gate has seen, Changed that [Conn.State] is
+	// Event is told what the gate has seen, Changed that [Gate.State] is
 	// another. Both may be nil, and are called by the callers of FromClient and
 	// FromHost.
 	Event   func(Event)
 	Changed func()
 }
 
-// A Conn is the gate of a client's connection to the host. It implements
+// A Gate is the gate of a client's connection to the host. It implements
 // [gate.Gate].
-type Conn struct {
+type Gate struct {
 	cfg  Config
 	view *view.Conn
 
@@ -79,56 +79,56 @@ type Conn struct {
 }
 
 // New returns the gate of a new connection, of which v reads what is said.
-func New(v *view.Conn, cfg Config) *Conn {
-	return &Conn{cfg: cfg, view: v, register: newRegister()}
+func New(v *view.Conn, cfg Config) *Gate {
+	return &Gate{cfg: cfg, view: v, register: newRegister()}
 }
 
 // Leave says that the connection has ended. What the host has said to the client
 // is kept for when it comes again.
-func (c *Conn) Leave() {
-	c.register.mu.Lock()
-	servers := c.register.servers
-	c.register.channels = nil
-	c.register.mu.Unlock()
-	c.view.Weigh(c.register, servers)
+func (g *Gate) Leave() {
+	g.register.mu.Lock()
+	servers := g.register.servers
+	g.register.channels = nil
+	g.register.mu.Unlock()
+	g.view.Weigh(g.register, servers)
 }
 
 // unlock ends a call, and tells what has come of it.
-func (c *Conn) unlock() {
-	events, changed := c.events, c.changed
-	c.events, c.changed = nil, false
-	c.register.mu.Unlock()
-	if c.cfg.Event != nil {
+func (g *Gate) unlock() {
+	events, changed := g.events, g.changed
+	g.events, g.changed = nil, false
+	g.register.mu.Unlock()
+	if g.cfg.Event != nil {
 		for _, e := range events {
-			c.cfg.Event(e)
+			g.cfg.Event(e)
 		}
 	}
-	if changed && c.cfg.Changed != nil {
-		c.cfg.Changed()
+	if changed && g.cfg.Changed != nil {
+		g.cfg.Changed()
 	}
 }
 
 // maxMethod is how much of a method is told, in bytes.
 const maxMethod = 64
 
-func (c *Conn) note(kind, class string, method []byte) {
-	c.events = append(c.events, Event{kind, class, string(method[:min(len(method), maxMethod)])})
+func (g *Gate) note(kind, class string, method []byte) {
+	g.events = append(g.events, Event{kind, class, string(method[:min(len(method), maxMethod)])})
 }
 
 // FromClient implements [gate.Gate].
-func (c *Conn) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
+func (g *Gate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	switch {
 	case env.Kind == ahp.Response:
 		return gate.Decision{}
 	case isMCP(env.Channel):
-		c.register.mu.Lock()
-		defer c.unlock()
-		return c.toServer(env)
+		g.register.mu.Lock()
+		defer g.unlock()
+		return g.toServer(env)
 	case env.Kind == ahp.Request && saysState(string(env.Method)):
-		if _, full := c.view.Waits(env.ID); full { // what the answer says will not be known
-			c.register.mu.Lock()
-			defer c.unlock()
-			c.note(Observation, notKept, env.Method)
+		if _, full := g.view.Waits(env.ID); full { // what the answer says will not be known
+			g.register.mu.Lock()
+			defer g.unlock()
+			g.note(Observation, notKept, env.Method)
 		}
 	}
 	return gate.Decision{}
@@ -143,36 +143,36 @@ func opens(method string) bool { return method == "initialize" || method == "rec
 
 // served returns what a channel serves in the mode of this connection, and
 // whether it is ready at all.
-func (c *Conn) served(ch *channel) (all surface, ready bool) {
+func (g *Gate) served(ch *channel) (all surface, ready bool) {
 	all, ready = ch.served()
-	if c.cfg.Strict {
+	if g.cfg.Strict {
 		all &^= laterFlag | laterSet
 	}
 	return all, ready
 }
 
 // toServer judges a message of the client's on a channel of the scheme mcp.
-func (c *Conn) toServer(env *ahp.Envelope) gate.Decision {
-	ch := c.register.channels[string(env.Channel)]
+func (g *Gate) toServer(env *ahp.Envelope) gate.Decision {
+	ch := g.register.channels[string(env.Channel)]
 	if ch == nil {
-		return c.toUnknown(env)
+		return g.toUnknown(env)
 	}
-	sets, ready := c.served(ch)
+	sets, ready := g.served(ch)
 	yes, unsure := sets.serves(env.Method)
 	switch {
-	case c.cfg.Strict && c.client.lacks(mcpApps):
-		return c.reject(env, classOf[mcpApps], ahp.CodeMethodNotFound, "the client has not declared the capability mcpApps")
+	case g.cfg.Strict && g.client.lacks(mcpApps):
+		return g.reject(env, classOf[mcpApps], ahp.CodeMethodNotFound, "the client has not declared the capability mcpApps")
 	case belongsToRequest(env.Method) && ch.used:
 		return gate.Decision{}
 	case !ready:
-		return c.reject(env, channelUnavailable, ahp.CodeNotFound, unavailable(ch))
+		return g.reject(env, channelUnavailable, ahp.CodeNotFound, unavailable(ch))
 	case !yes && env.Kind == ahp.Notification:
-		return c.reject(env, notificationNotServed, 0, "")
+		return g.reject(env, notificationNotServed, 0, "")
 	case !yes:
-		return c.reject(env, methodNotServed, ahp.CodeMethodNotFound, "the MCP server's channel does not serve this method")
+		return g.reject(env, methodNotServed, ahp.CodeMethodNotFound, "the MCP server's channel does not serve this method")
 	}
 	if unsure && sets&partial == 0 {
-		c.note(Observation, unknownCapabilitySet, env.Method)
+		g.note(Observation, unknownCapabilitySet, env.Method)
 	}
 	ch.used = ch.used || env.Kind == ahp.Request
 	return gate.Decision{}
@@ -181,11 +181,11 @@ func (c *Conn) toServer(env *ahp.Envelope) gate.Decision {
 // toUnknown judges a message of the client's on a channel of the scheme mcp that
 // the host has not named to it. Where the host names none to anybody, it may use
 // that scheme in its own way.
-func (c *Conn) toUnknown(env *ahp.Envelope) gate.Decision {
-	if !c.view.Host().HasServers() && !c.cfg.Strict || belongsToRequest(env.Method) {
+func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
+	if !g.view.Host().HasServers() && !g.cfg.Strict || belongsToRequest(env.Method) {
 		return gate.Decision{}
 	}
-	return c.reject(env, channelUnavailable, ahp.CodeNotFound, "the host has not named this MCP server's channel to the client")
+	return g.reject(env, channelUnavailable, ahp.CodeNotFound, "the host has not named this MCP server's channel to the client")
 }
 
 // unavailable says why a channel is not ready.
@@ -201,8 +201,8 @@ func unavailable(ch *channel) string {
 }
 
 // reject refuses a message of the client's.
-func (c *Conn) reject(env *ahp.Envelope, class string, code int, message string) gate.Decision {
-	c.note(Rejection, class, env.Method)
+func (g *Gate) reject(env *ahp.Envelope, class string, code int, message string) gate.Decision {
+	g.note(Rejection, class, env.Method)
 	if env.Kind == ahp.Notification {
 		return gate.Decision{Verdict: gate.Answer}
 	}
@@ -220,63 +220,63 @@ func refusal(env *ahp.Envelope, code int, message string) []byte {
 }
 
 // FromHost implements [gate.Gate].
-func (c *Conn) FromHost(_ []byte, env *ahp.Envelope, said *view.Reading) gate.Decision {
+func (g *Gate) FromHost(_ []byte, env *ahp.Envelope, said *view.Reading) gate.Decision {
 	switch {
 	case env == nil:
 		return gate.Decision{}
 	case env.Kind == ahp.Request:
 		if need := neededFor[string(env.Method)]; need != 0 {
-			c.register.mu.Lock()
-			defer c.unlock()
-			return c.toClient(env, need)
+			g.register.mu.Lock()
+			defer g.unlock()
+			return g.toClient(env, need)
 		}
 	case said != nil:
-		c.learn(env, said)
+		g.learn(env, said)
 	case env.Kind == ahp.Notification && isMCP(env.Channel) && isListChanged(env.Method):
-		c.register.mu.Lock()
-		defer c.unlock()
-		return c.listChanged(env)
+		g.register.mu.Lock()
+		defer g.unlock()
+		return g.listChanged(env)
 	}
 	return gate.Decision{}
 }
 
 // toClient judges a request of the host's that needs a capability.
-func (c *Conn) toClient(env *ahp.Envelope, need capability) gate.Decision {
+func (g *Gate) toClient(env *ahp.Envelope, need capability) gate.Decision {
 	switch {
-	case !c.client.known:
-		c.note(Observation, capabilitiesUnknown, env.Method)
-	case !c.client.lacks(need):
-	case c.cfg.Strict:
-		c.note(Rejection, classOf[need], env.Method)
+	case !g.client.known:
+		g.note(Observation, capabilitiesUnknown, env.Method)
+	case !g.client.lacks(need):
+	case g.cfg.Strict:
+		g.note(Rejection, classOf[need], env.Method)
 		text := "the client has not declared the capability " + nameOf[need]
 		return gate.Decision{Verdict: gate.Answer, Message: refusal(env, ahp.CodeMethodNotFound, text)}
 	default:
-		c.note(Warning, classOf[need], env.Method)
+		g.note(Warning, classOf[need], env.Method)
 	}
 	return gate.Decision{}
 }
 
 // listChanged judges a notification of the host's on a channel of the scheme
 // mcp.
-func (c *Conn) listChanged(env *ahp.Envelope) gate.Decision {
-	ch := c.register.channels[string(env.Channel)]
+func (g *Gate) listChanged(env *ahp.Envelope) gate.Decision {
+	ch := g.register.channels[string(env.Channel)]
 	if ch == nil {
 		return gate.Decision{}
 	}
-	sets, _ := c.served(ch)
+	sets, _ := g.served(ch)
 	yes, unsure := sets.forwards(env.Method)
 	switch {
 	case !yes:
-		c.note(Rejection, listChangedNotServed, env.Method)
+		g.note(Rejection, listChangedNotServed, env.Method)
 		return gate.Decision{Verdict: gate.Answer}
 	case unsure && sets&partial == 0:
-		c.note(Observation, unknownCapabilitySet, env.Method)
+		g.note(Observation, unknownCapabilitySet, env.Method)
 	}
 	return gate.Decision{}
 }
 
 // learn takes note of what the host says.
-func (c *Conn) learn(env *ahp.Envelope, said *view.Reading) {
+func (g *Gate) learn(env *ahp.Envelope, said *view.Reading) {
 	method := said.Call.Method
 	if !said.Answers {
 		method = string(env.Method)
@@ -284,37 +284,37 @@ func (c *Conn) learn(env *ahp.Envelope, said *view.Reading) {
 	greets := said.Accepted && opens(method)
 	var before map[string]*session
 	if greets {
-		if kept, _ := c.view.Kept().(*register); kept != nil && kept != c.register && method == "reconnect" {
+		if kept, _ := g.view.Kept().(*register); kept != nil && kept != g.register && method == "reconnect" {
 			before = kept.some(said.Granted)
 		}
-		c.view.Keep(c.register)
+		g.view.Keep(g.register)
 	}
-	c.register.mu.Lock()
-	defer c.unlock()
+	g.register.mu.Lock()
+	defer g.unlock()
 	if greets {
-		c.greet(method)
-		c.resume(before, said)
+		g.greet(method)
+		g.resume(before, said)
 	}
-	l := lesson{lost: said.Lost}
+	l := learned{lost: said.Lost}
 	for i := range said.Facts {
-		c.register.learn(&l, &said.Facts[i])
+		g.register.learn(&l, &said.Facts[i])
 	}
-	c.learnt(l, method)
+	g.learnt(l, method)
 }
 
 // greet takes what a client has declared that the host has let in.
-func (c *Conn) greet(method string) {
-	if capabilities, earlier, known := c.view.Declared(); earlier {
-		c.client = readDeclared(capabilities, fromEarlier)
+func (g *Gate) greet(method string) {
+	if capabilities, earlier, known := g.view.Declared(); earlier {
+		g.client = readDeclared(capabilities, fromEarlier)
 	} else if known {
-		c.client = readDeclared(capabilities, method)
+		g.client = readDeclared(capabilities, method)
 	}
-	c.greeted, c.changed = true, true
+	g.greeted, g.changed = true, true
 }
 
 // resume takes over what the host has said on an earlier connection of the
 // sessions that the client goes on with, but of those whose state it tells anew.
-func (c *Conn) resume(before map[string]*session, said *view.Reading) {
+func (g *Gate) resume(before map[string]*session, said *view.Reading) {
 	if said.Anew {
 		return
 	}
@@ -322,19 +322,19 @@ func (c *Conn) resume(before map[string]*session, said *view.Reading) {
 		delete(before, told)
 	}
 	for uri, s := range before {
-		if c.register.sessions[uri] == nil {
-			c.register.put(uri, s)
+		if g.register.sessions[uri] == nil {
+			g.register.put(uri, s)
 		}
 	}
 }
 
 // learnt counts what came with a message.
-func (c *Conn) learnt(l lesson, method string) {
-	c.changed = c.changed || l.changed
+func (g *Gate) learnt(l learned, method string) {
+	g.changed = g.changed || l.changed
 	if l.lost {
-		c.note(Observation, notKept, []byte(method))
+		g.note(Observation, notKept, []byte(method))
 	}
-	if l.apps > 0 && c.client.lacks(mcpApps) {
-		c.note(Warning, classOf[mcpApps], []byte(method))
+	if l.apps > 0 && g.client.lacks(mcpApps) {
+		g.note(Warning, classOf[mcpApps], []byte(method))
 	}
 }

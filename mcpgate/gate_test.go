@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A wire is a connection with a gate.
 type wire struct {
 	testing.TB
-	gate   *mcpgate.Conn
+	gate   *mcpgate.Gate
 	chain  gate.Chain
 	events []mcpgate.Event
 	ids    int

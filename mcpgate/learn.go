@@ -8,8 +8,8 @@ import (
 	"ahprelay/view"
 )
 
-// lesson is what was learnt from one message.
-type lesson struct {
+// learned is what was learnt from one message.
+type learned struct {
 	changed bool // something about channels
 	apps    int  // customizations with mcpApp
 	lost    bool // something could not be kept, or not be read
@@ -27,7 +27,7 @@ func text(m *ahp.Member) string {
 
 // read reads a customization, with its children if it is of the top level. It
 // reports false for one that is not known, because it has no id.
-func (l *lesson) read(raw []byte, top bool) (c customization, ok bool) {
+func (l *learned) read(raw []byte, top bool) (c customization, ok bool) {
 	m := [...]ahp.Member{{Name: "type"}, {Name: "id"}, {Name: "enabled"}, {Name: "enablement"}, {Name: "state"}, {Name: "channel"}, {Name: "children"}}
 	if ahp.Members(raw, m[:]) != nil || text(&m[1]) == "" {
 		l.lost = true
@@ -83,7 +83,7 @@ func kindOf(raw []byte) string {
 
 // channel returns the channel that a customization names, "" if none or one
 // of another scheme: those belong to AHP.
-func (l *lesson) channel(m *ahp.Member) string {
+func (l *learned) channel(m *ahp.Member) string {
 	uri := text(m)
 	if !isMCP([]byte(uri)) {
 		l.lost = l.lost || uri == "" && len(m.Raw) > maxName
@@ -102,7 +102,7 @@ func isServer(c *customization) bool { return c.server }
 
 // learn takes what the host says of a session. A state without customizations
 // has none.
-func (r *register) learn(l *lesson, f *view.Fact) {
+func (r *register) learn(l *learned, f *view.Fact) {
 	if len(f.Of) > maxName || len(f.URI) > maxName {
 		l.lost = l.lost || f.Kind >= view.Customizations
 		return

@@ -66,19 +66,19 @@ func (s *session) with(id string, is func(*customization) bool, put func(customi
 	return s, false
 }
 
-// A place is a server, and whether it, or what holds it, is disabled.
-type place struct {
+// A serverEntry is a server, and whether it, or what holds it, is disabled.
+type serverEntry struct {
 	*customization
 	off bool
 }
 
 // ready reports whether what the server's customization says holds.
-func (p place) ready() bool { return !p.off && (p.state == "" || p.state == "ready") }
+func (p serverEntry) ready() bool { return !p.off && (p.state == "" || p.state == "ready") }
 
 // A channel is one that a customization names or has named.
 type channel struct {
-	named []place // by these
-	used  bool    // a request has passed on it
+	named []serverEntry // by these
+	used  bool          // a request has passed on it
 }
 
 // served returns what a channel serves, and whether it is ready at all.
@@ -95,7 +95,7 @@ func (ch *channel) served() (all surface, ready bool) {
 // A register is what a connection's gate knows of sessions and channels. It is
 // kept for when the client comes again.
 type register struct {
-	mu       sync.Mutex // guards the fields below, and those of the Conn
+	mu       sync.Mutex // guards the fields below, and those of the Gate
 	sessions map[string]*session
 	order    []string // of the sessions
 	channels map[string]*channel
@@ -167,9 +167,9 @@ func (r *register) name() {
 		tops := r.sessions[uri].tops
 		for i := range tops {
 			top := &tops[i]
-			r.nameOne(before, place{top, top.off})
+			r.nameOne(before, serverEntry{top, top.off})
 			for j := range top.children {
-				r.nameOne(before, place{&top.children[j], top.off || top.children[j].off})
+				r.nameOne(before, serverEntry{&top.children[j], top.off || top.children[j].off})
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func (r *register) name() {
 	}
 }
 
-func (r *register) nameOne(before map[string]*channel, p place) {
+func (r *register) nameOne(before map[string]*channel, p serverEntry) {
 	if !p.server || p.channel == "" {
 		return
 	}

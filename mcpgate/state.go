@@ -52,27 +52,27 @@ func lengthAsJSON(text string) (n int) {
 
 // State returns what the gate knows. It takes less than 24 KiB as JSON, in which
 // <, > and & are not escaped.
-func (c *Conn) State() State {
-	c.register.mu.Lock()
-	defer c.register.mu.Unlock()
-	s := State{Initialized: c.greeted, Mode: "soft", Capabilities: c.client.raw, From: c.client.from}
-	if c.cfg.Strict {
+func (g *Gate) State() State {
+	g.register.mu.Lock()
+	defer g.register.mu.Unlock()
+	s := State{Initialized: g.greeted, Mode: "soft", Capabilities: g.client.raw, From: g.client.from}
+	if g.cfg.Strict {
 		s.Mode = "strict"
 	}
 	room := maxChannels
-	for _, uri := range slices.Sorted(maps.Keys(c.register.channels)) {
+	for _, uri := range slices.Sorted(maps.Keys(g.register.channels)) {
 		if room -= lengthAsJSON(uri) + stateCost; room < 0 {
 			s.Omitted++
 			continue
 		}
-		s.Channels = append(s.Channels, c.channelState(uri))
+		s.Channels = append(s.Channels, g.channelState(uri))
 	}
 	return s
 }
 
-func (c *Conn) channelState(uri string) ChannelState {
-	ch := c.register.channels[uri]
-	sets, ready := c.served(ch)
+func (g *Gate) channelState(uri string) ChannelState {
+	ch := g.register.channels[uri]
+	sets, ready := g.served(ch)
 	s := ChannelState{Channel: uri, State: "ready"}
 	switch {
 	case len(ch.named) == 0:
@@ -83,7 +83,7 @@ func (c *Conn) channelState(uri string) ChannelState {
 	default:
 		s.State = ch.named[0].state
 	}
-	if c.cfg.Strict && c.client.lacks(mcpApps) {
+	if g.cfg.Strict && g.client.lacks(mcpApps) {
 		sets = none
 	}
 	for _, m := range methods {

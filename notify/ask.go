@@ -25,32 +25,32 @@ var ErrNoWord = errors.New("the host does not say whether it has the answer")
 
 // Answer has a host-agent say to its host what somebody answers. Whose it is, what is
 // answered and how stand in a; who sends it is filled in here.
-func (d *Desk) Answer(ctx context.Context, a notice.Answer) (notice.Outcome, error) {
-	host, ok := d.cfg.Registry.Lookup(a.Tenant, a.Host)
-	d.mu.Lock()
-	conn := d.conns[a.Tenant]
-	d.mu.Unlock()
+func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome, error) {
+	host, ok := r.cfg.Registry.Lookup(a.Tenant, a.Host)
+	r.mu.Lock()
+	conn := r.conns[a.Tenant]
+	r.mu.Unlock()
 	if !ok || host.AgentInstance == "" || conn == nil {
 		return notice.Outcome{Result: notice.Away}, nil
 	}
-	a.Agent, a.Relay, a.Nonce = host.AgentInstance, d.cfg.Instance, strings.ToLower(rand.Text())
+	a.Agent, a.Relay, a.Nonce = host.AgentInstance, r.cfg.Instance, strings.ToLower(rand.Text())
 	body, err := json.Marshal(a)
 	if err != nil {
 		return notice.Outcome{}, err
 	}
-	key, signature := d.cfg.Sign(body)
+	key, signature := r.cfg.Sign(body)
 	message, err := json.Marshal(notice.SignedAnswer{Body: body, Key: key, Signature: signature})
 	if err != nil {
 		return notice.Outcome{}, err
 	}
 	heard := make(chan notice.Outcome, 1)
-	d.mu.Lock()
-	d.asked[a.Nonce] = heard
-	d.mu.Unlock()
+	r.mu.Lock()
+	r.asked[a.Nonce] = heard
+	r.mu.Unlock()
 	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.asked, a.Nonce)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.asked, a.Nonce)
 	}()
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -67,16 +67,16 @@ func (d *Desk) Answer(ctx context.Context, a notice.Answer) (notice.Outcome, err
 	}
 }
 
-// hear takes what a host-agent says became of an answer.
-func (d *Desk) hear(msg *nats.Msg) {
+// handleOutcome takes what a host-agent says became of an answer.
+func (r *Receiver) handleOutcome(msg *nats.Msg) {
 	var out notice.Outcome
 	if len(msg.Data) > maxOutcome || json.Unmarshal(msg.Data, &out) != nil {
 		return
 	}
 	out.By = notice.Cut(out.By, notice.MaxTitle)
-	d.mu.Lock()
-	heard := d.asked[out.Nonce]
-	d.mu.Unlock()
+	r.mu.Lock()
+	heard := r.asked[out.Nonce]
+	r.mu.Unlock()
 	if heard != nil {
 		select {
 		case heard <- out:
@@ -89,15 +89,15 @@ func (d *Desk) hear(msg *nats.Msg) {
 const maxOutcome = 4 << 10
 
 // join notes the connection to a tenant's account.
-func (d *Desk) join(tenant string, conn *broker.Conn) (leave func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.conns[tenant] = conn
+func (r *Receiver) join(tenant string, conn *broker.Conn) (leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conns[tenant] = conn
 	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.conns[tenant] == conn {
-			delete(d.conns, tenant)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.conns[tenant] == conn {
+			delete(r.conns, tenant)
 		}
 	}
 }

@@ -38,11 +38,11 @@ type Item struct {
 
 // A Board is what a relay knows of events. It is safe for concurrent use.
 type Board struct {
-	mu      sync.Mutex // guards all that follows; not held while followers are called
-	seq     uint64
-	hosts   map[hostKey]*hostEvents
-	tenants map[string]*tenantItems
-	heard   []*follower
+	mu        sync.Mutex // guards all that follows; not held while followers are called
+	seq       uint64
+	hosts     map[hostKey]*hostEvents
+	tenants   map[string]*tenantItems
+	followers []*follower
 }
 
 type hostKey struct{ tenant, host string }
@@ -76,11 +76,11 @@ func (b *Board) Subscribe(tell func(Item)) (cancel func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f := &follower{tell}
-	b.heard = append(b.heard, f)
+	b.followers = append(b.followers, f)
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.heard = slices.DeleteFunc(b.heard, func(other *follower) bool { return other == f })
+		b.followers = slices.DeleteFunc(b.followers, func(other *follower) bool { return other == f })
 	}
 }
 
@@ -192,7 +192,7 @@ func (b *Board) addLocked(item Item) {
 	}
 	close(t.more)
 	t.more = make(chan struct{})
-	for _, f := range b.heard {
+	for _, f := range b.followers {
 		f.tell(item)
 	}
 }

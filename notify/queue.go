@@ -57,12 +57,12 @@ const jobPrefix = "job."
 //
 // What is said to a queue changes its memory at once, and the records with sync.
 type queue struct {
-	records Records
-	me      string                     // this relay
-	gone    func(instance string) bool // whether another one has ended
-	changed func()                     // there may be something to do
-	wake    chan struct{}              // for run: there is something to write; holds one
-	stop    func()
+	records  Records
+	me       string                     // this relay
+	hasEnded func(instance string) bool // whether another one has ended
+	changed  func()                     // there may be something to do
+	wake     chan struct{}              // for run: there is something to write; holds one
+	stop     func()
 
 	writing sync.Mutex // held by sync
 
@@ -87,12 +87,12 @@ type kept struct {
 // An entry is what is known of one job.
 type entry struct {
 	kept
-	rev   uint64
-	raw   string    // the record
-	heard time.Time // when By was, or before this relay wrote it
-	want  *kept     // what is to be written; nil: nothing
-	sent  []byte    // what is being written
-	since time.Time // when that began
+	rev       uint64
+	raw       string    // the record
+	lastHeard time.Time // when By was, or before this relay wrote it
+	want      *kept     // what is to be written; nil: nothing
+	sent      []byte    // what is being written
+	since     time.Time // when that began
 }
 
 // now is what an entry says, or will.
@@ -105,15 +105,15 @@ func (e *entry) now() *kept {
 
 func newQueue(r Records, me string, gone func(string) bool, changed func()) *queue {
 	q := &queue{
-		records: r, me: me, gone: gone, changed: changed, wake: make(chan struct{}, 1),
+		records: r, me: me, hasEnded: gone, changed: changed, wake: make(chan struct{}, 1),
 		jobs: map[string]*entry{}, open: map[string]*entry{}, dirty: map[string]bool{}, last: map[[2]string][]Delivery{},
 	}
-	q.stop = r.Follow(jobPrefix, q.take)
+	q.stop = r.Follow(jobPrefix, q.apply)
 	return q
 }
 
-// take takes what a record says now.
-func (q *queue) take(r records.Record) {
+// apply takes what a record says now.
+func (q *queue) apply(r records.Record) {
 	id := r.Key[len(jobPrefix):]
 	var k kept
 	if r.Data != nil && json.Unmarshal(r.Data, &k) != nil {
@@ -139,11 +139,11 @@ func (q *queue) take(r records.Record) {
 	case e.sent != nil && string(e.sent) == raw:
 		heard = e.since
 	case e.rev != 0 && e.raw == raw: // told again, perhaps of another stream
-		heard = e.heard
+		heard = e.lastHeard
 	default: // another relay was first, and its word counts
 		e.want = nil
 	}
-	e.kept, e.rev, e.raw, e.heard = k, r.Rev, string(r.Data), heard
+	e.kept, e.rev, e.raw, e.lastHeard = k, r.Rev, string(r.Data), heard
 	q.indexLocked(id, e)
 	if k.Last != nil {
 		q.noteLocked([2]string{k.Tenant, k.Subject}, *k.Last)
@@ -259,7 +259,7 @@ func (q *queue) claim(ctx context.Context, id string) bool {
 
 // mineLocked reports whether this relay may begin a job.
 func (q *queue) mineLocked(e *entry) bool {
-	return e.want == nil && e.Job != nil && e.By == q.me && time.Since(e.heard) < claimGood
+	return e.want == nil && e.Job != nil && e.By == q.me && time.Since(e.lastHeard) < claimGood
 }
 
 // retry puts a job off that this relay has claimed.
@@ -335,7 +335,7 @@ func (q *queue) state(id string) jobState {
 
 // voidLocked reports whether the claim of another relay does not count any more.
 func (q *queue) voidLocked(e *entry, now time.Time) bool {
-	return now.Sub(e.heard) > claimLasts || e.By != q.me && q.gone(e.By)
+	return now.Sub(e.lastHeard) > claimLasts || e.By != q.me && q.hasEnded(e.By)
 }
 
 // due returns the jobs that this relay may do now, which are not to be changed, and when it is to look again; zero: when

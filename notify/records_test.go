@@ -152,7 +152,7 @@ func (s *shelf) member(t *testing.T, net *network, name string, gone func(string
 	m := &member{board: notify.NewBoard(), view: s.view()}
 	var err error
 	if m.Teller, err = notify.StartTeller(notify.TellerConfig{
-		Board: m.board, Records: m.view, Instance: name, Gone: gone, Log: slog.New(slog.DiscardHandler), Transport: net,
+		Board: m.board, Records: m.view, Instance: name, HasEnded: gone, Log: slog.New(slog.DiscardHandler), Transport: net,
 		Standing: func(who auth.Client) (auth.Client, bool) { return who, true },
 		Private:  []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	}); err != nil {

@@ -52,8 +52,8 @@ type TellerConfig struct {
 	Instance string       // required; of this relay
 	Log      *slog.Logger // required
 
-	// Gone reports whether another relay is known to have ended. May be nil.
-	Gone func(instance string) bool
+	// HasEnded reports whether another relay is known to have ended. May be nil.
+	HasEnded func(instance string) bool
 
 	Bus    link.Bus // to other relays; nil: there are none
 	Former Former   // what a relay has that kept it for itself
@@ -148,7 +148,7 @@ func StartTeller(cfg TellerConfig) (*Teller, error) {
 	if cfg.Transport != nil {
 		t.http.Transport = cfg.Transport
 	}
-	gone := cfg.Gone
+	gone := cfg.HasEnded
 	if gone == nil {
 		gone = func(string) bool { return false }
 	}

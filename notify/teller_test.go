@@ -94,8 +94,8 @@ func (n *network) count(host string) int {
 	return len(n.got[host])
 }
 
-// A desk is a Teller with all it takes.
-type desk struct {
+// A tellerFixture is a Teller with all it takes.
+type tellerFixture struct {
 	*notify.Teller
 	t     *testing.T
 	net   *network
@@ -114,14 +114,14 @@ const (
 	two = "http://127.0.0.2/two"
 )
 
-func newDesk(t *testing.T) *desk {
-	d := &desk{t: t, net: newNetwork(), shelf: newShelf(), good: true}
+func newTellerFixture(t *testing.T) *tellerFixture {
+	d := &tellerFixture{t: t, net: newNetwork(), shelf: newShelf(), good: true}
 	d.start()
 	return d
 }
 
 // start starts a relay anew: its board is empty.
-func (d *desk) start() {
+func (d *tellerFixture) start() {
 	var err error
 	d.board = notify.NewBoard()
 	d.Teller, err = notify.StartTeller(notify.TellerConfig{
@@ -134,11 +134,11 @@ func (d *desk) start() {
 	}
 }
 
-func (d *desk) stop() {
+func (d *tellerFixture) stop() {
 	d.Teller.Close()
 }
 
-func (d *desk) way(url string, change func(*notify.Way)) notify.Way {
+func (d *tellerFixture) way(url string, change func(*notify.Way)) notify.Way {
 	d.t.Helper()
 	w := notify.Way{Kind: notify.Webhook, URL: url}
 	if change != nil {
@@ -152,7 +152,7 @@ func (d *desk) way(url string, change func(*notify.Way)) notify.Way {
 }
 
 // says has the host-agent say what is open, and what is over.
-func (d *desk) says(open []notice.Event, over ...notice.Event) {
+func (d *tellerFixture) says(open []notice.Event, over ...notice.Event) {
 	d.t.Helper()
 	d.seq++
 	r := notice.Report{Instance: "agent", Seq: d.seq, Events: append(append([]notice.Event{}, open...), over...)}
@@ -165,7 +165,7 @@ func (d *desk) says(open []notice.Event, over ...notice.Event) {
 	}
 }
 
-func (d *desk) want(host string, n int) {
+func (d *tellerFixture) want(host string, n int) {
 	d.t.Helper()
 	synctest.Wait()
 	if got := d.net.count(host); got != n {
@@ -176,7 +176,7 @@ func (d *desk) want(host string, n int) {
 // TestTeller tells at once, once, and that it is over; and nobody else.
 func TestTeller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
+		d := newTellerFixture(t)
 		defer d.stop()
 		d.way(one, nil)
 		d.way(two, func(w *notify.Way) { w.Kinds = []notice.Kind{notice.Done} })
@@ -226,7 +226,7 @@ func TestTellerTroubles(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := newDesk(t)
+				d := newTellerFixture(t)
 				defer d.stop()
 				n := 0
 				d.net.answers["127.0.0.1"] = func(*http.Request) (int, http.Header) { n++; return test.answer(n - 1) }
@@ -265,7 +265,7 @@ func TestTellerTroubles(t *testing.T) {
 // TestTellerTimes holds back from who looks, in quiet hours and what is muted.
 func TestTellerTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it is midnight UTC
-		d := newDesk(t)
+		d := newTellerFixture(t)
 		defer d.stop()
 		d.way(one, nil)
 		d.Looking("t", "ada")
@@ -302,7 +302,7 @@ func TestTellerTimes(t *testing.T) {
 // next, once, but for what was answered meanwhile; and what was told is not told again.
 func TestTellerCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
+		d := newTellerFixture(t)
 		d.way(one, nil)
 		d.says([]notice.Event{event(1, notice.Approval)})
 		d.want("127.0.0.1", 1)
@@ -339,7 +339,7 @@ func TestTellerCrash(t *testing.T) {
 
 // TestWaysAreChecked is bad input.
 func TestWaysAreChecked(t *testing.T) {
-	d := newDesk(t)
+	d := newTellerFixture(t)
 	defer d.stop()
 	private := errors.New("the relay finds no public address there")
 	for _, test := range []struct {

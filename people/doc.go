@@ -18,7 +18,7 @@
 //   - a [Request] that somebody who is in approves (RFC 8628): what asks shows a code, and
 //     who approves types it where they are signed in. A host-agent asks so for its
 //     credential, too;
-//   - a sign-in at an identity provider of the relay's ([Desk.SignIn]): what its person may is what
+//   - a sign-in at an identity provider of the relay's ([Directory.SignIn]): what its person may is what
 //     the relay's rules say of them at each moment.
 //
 // A request is good for [RequestTTL]. Who approves sees what asks, from where, and the fingerprint

@@ -119,10 +119,10 @@ type Invite struct {
 	Expires time.Time `json:"expires"`
 }
 
-// A Desk lets people and devices in. It is safe for concurrent use.
-type Desk struct {
+// A Directory lets people and devices in. It is safe for concurrent use.
+type Directory struct {
 	// Removed reports a device whose tokens are revoked: it is out, whatever the store has, which may
-	// have been away. Set it before anything else uses the Desk. Default: none is.
+	// have been away. Set it before anything else uses the Directory. Default: none is.
 	Removed func(Device) bool
 
 	store Store
@@ -132,9 +132,9 @@ type Desk struct {
 	polled map[string]time.Time // when it may be looked again, by requests' IDs
 }
 
-// NewDesk returns a Desk.
-func NewDesk(store Store) *Desk {
-	return &Desk{store: store, now: time.Now, polled: map[string]time.Time{}, Removed: func(Device) bool { return false }}
+// NewDirectory returns a Directory.
+func NewDirectory(store Store) *Directory {
+	return &Directory{store: store, now: time.Now, polled: map[string]time.Time{}, Removed: func(Device) bool { return false }}
 }
 
 // Keys of records. What is secret, or of any length, is in them as a hash.
@@ -203,7 +203,7 @@ func get[T any](s Store, key string) (one T, err error) {
 
 // Invite makes an invitation, and returns its secret. For setup, it takes the place of those
 // that there were for the tenant from the same relay.
-func (d *Desk) Invite(i Invite) (secret string, err error) {
+func (d *Directory) Invite(i Invite) (secret string, err error) {
 	if i.Person.Added.IsZero() {
 		i.Person.Added = d.now().UTC()
 	}
@@ -232,7 +232,7 @@ func (d *Desk) Invite(i Invite) (secret string, err error) {
 }
 
 // HasOwner reports whether somebody owns a tenant.
-func (d *Desk) HasOwner(tenant string) (bool, error) {
+func (d *Directory) HasOwner(tenant string) (bool, error) {
 	people, err := all[Person](d.store, personPrefix+tenant+".")
 	for _, p := range people {
 		if p.Owns() {
@@ -244,7 +244,7 @@ func (d *Desk) HasOwner(tenant string) (bool, error) {
 
 // Accept lets a device in that has the secret of an invitation, which is used up: of
 // several, the first. It may try again where the store went away in the middle.
-func (d *Desk) Accept(secret string, device Device) (Device, error) {
+func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	key := invitePrefix + hashed(secret)
 	var invite Invite
 	var again bool
@@ -278,7 +278,7 @@ func (d *Desk) Accept(secret string, device Device) (Device, error) {
 
 // enter makes somebody known who was invited. For setup, that is the first only, unless it is
 // the same device again, and no other has come in.
-func (d *Desk) enter(invite *Invite, again bool) error {
+func (d *Directory) enter(invite *Invite, again bool) error {
 	person := &invite.Person
 	if invite.Setup {
 		owned, err := d.HasOwner(person.Tenant)
@@ -303,7 +303,7 @@ func (d *Desk) enter(invite *Invite, again bool) error {
 }
 
 // SignIn lets a device in of somebody who has signed in at an identity provider.
-func (d *Desk) SignIn(p Person, device Device) (Device, error) {
+func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 	p.Name = Clean(p.Name)
 	if err := p.check(); err != nil {
 		return Device{}, err
@@ -328,7 +328,7 @@ func (d *Desk) SignIn(p Person, device Device) (Device, error) {
 var errByRemoved = errors.New("the device that let you in was removed")
 
 // stillIn reports whether a device may still let others in; "" stands for none.
-func (d *Desk) stillIn(device string) error {
+func (d *Directory) stillIn(device string) error {
 	if device == "" {
 		return nil
 	}
@@ -340,7 +340,7 @@ func (d *Desk) stillIn(device string) error {
 }
 
 // add keeps a new device; one whose key is known of the person is that.
-func (d *Desk) add(device Device) (Device, error) {
+func (d *Directory) add(device Device) (Device, error) {
 	if err := auth.CheckThumbprint(device.Key); err != nil {
 		return Device{}, err
 	}
@@ -378,7 +378,7 @@ func Clean(name string) string {
 }
 
 // Device returns a device, and its person.
-func (d *Desk) Device(id string) (Device, Person, error) {
+func (d *Directory) Device(id string) (Device, Person, error) {
 	if strings.ContainsAny(id, " ") || len(id) > maxName {
 		return Device{}, Person{}, ErrNone
 	}
@@ -394,7 +394,7 @@ func (d *Desk) Device(id string) (Device, Person, error) {
 }
 
 // Seen notes where a device was, now and then.
-func (d *Desk) Seen(id, place string) error {
+func (d *Directory) Seen(id, place string) error {
 	if known, err := get[Device](d.store, devicePrefix+id); err != nil || d.now().Sub(known.Seen) < seenEvery && known.Place == place {
 		return err
 	}
@@ -411,7 +411,7 @@ func (d *Desk) Seen(id, place string) error {
 
 // Devices returns the devices of a person, or of all of a tenant for "", the newest
 // first.
-func (d *Desk) Devices(tenant, subject string) (list []Device, err error) {
+func (d *Directory) Devices(tenant, subject string) (list []Device, err error) {
 	found, err := all[Device](d.store, devicePrefix)
 	for _, one := range found {
 		if one.Tenant == tenant && (subject == "" || one.Subject == subject) && !d.Removed(one) {
@@ -424,7 +424,7 @@ func (d *Desk) Devices(tenant, subject string) (list []Device, err error) {
 
 // Remove forgets a device: it gets no more tokens, and whom it has let in who has not come
 // yet does not come in. The tokens that it has, the caller revokes.
-func (d *Desk) Remove(id string) error {
+func (d *Directory) Remove(id string) error {
 	return update(d.store, devicePrefix+id, func(old *Device) (*Device, error) {
 		if old == nil {
 			return nil, ErrNone
@@ -434,7 +434,7 @@ func (d *Desk) Remove(id string) error {
 }
 
 // Forget forgets a person with their devices. Their tokens the caller revokes.
-func (d *Desk) Forget(tenant, subject string) error {
+func (d *Directory) Forget(tenant, subject string) error {
 	devices, err := forget(d.store, devicePrefix, func(one *Device) bool { return one.Tenant == tenant && one.Subject == subject })
 	if err != nil {
 		return err
@@ -448,7 +448,7 @@ func (d *Desk) Forget(tenant, subject string) error {
 }
 
 // People returns those of a tenant, by their names.
-func (d *Desk) People(tenant string) (list []Person, err error) {
+func (d *Directory) People(tenant string) (list []Person, err error) {
 	found, err := all[Person](d.store, personPrefix+tenant+".")
 	for _, one := range found {
 		list = append(list, one)

@@ -16,13 +16,13 @@ import (
 	"ahprelay/auth"
 )
 
-func newDesk(t testing.TB) *Desk {
+func newDirectory(t testing.TB) *Directory {
 	t.Helper()
 	store, err := OpenFileStore("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewDesk(store)
+	return NewDirectory(store)
 }
 
 func owner() Person {
@@ -41,7 +41,7 @@ func newKey(t testing.TB) string {
 // TestOnlyTheFirstIsIn: of many browsers that race for one link, one is in.
 func TestOnlyTheFirstIsIn(t *testing.T) {
 	for _, setup := range []bool{false, true} {
-		d := newDesk(t)
+		d := newDirectory(t)
 		secret, err := d.Invite(Invite{Person: owner(), Setup: setup, Expires: time.Now().Add(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestOnlyTheFirstIsIn(t *testing.T) {
 // TestSetupLinksAreOver: the next setup link ends the one before, and an owner ends all.
 func TestSetupLinksAreOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
+		d := newDirectory(t)
 		invite := func(setup bool) string {
 			secret, err := d.Invite(Invite{Person: owner(), Setup: setup, Expires: time.Now().Add(time.Hour)})
 			if err != nil {
@@ -103,7 +103,7 @@ func TestSetupLinksAreOver(t *testing.T) {
 
 // TestRemovedLetsNobodyIn has a device invite and approve, and removed before they come.
 func TestRemovedLetsNobodyIn(t *testing.T) {
-	d, who := newDesk(t), owner()
+	d, who := newDirectory(t), owner()
 	enter := func() Device {
 		secret, err := d.Invite(Invite{Person: who, Expires: time.Now().Add(time.Hour)})
 		if err != nil {
@@ -154,7 +154,7 @@ func TestRemovedLetsNobodyIn(t *testing.T) {
 
 // TestSetupOfOneTenant: a setup link of a tenant says nothing of another's.
 func TestSetupOfOneTenant(t *testing.T) {
-	d := newDesk(t)
+	d := newDirectory(t)
 	var secrets []string
 	for _, tenant := range []string{"a", "b"} {
 		who := owner()
@@ -175,7 +175,7 @@ func TestSetupOfOneTenant(t *testing.T) {
 // TestVainLooks: who looks after requests that there are not, or are another's, keeps
 // nobody from looking after theirs.
 func TestVainLooks(t *testing.T) {
-	d, key := newDesk(t), newKey(t)
+	d, key := newDirectory(t), newKey(t)
 	r, err := d.Ask(Request{Kind: OfDevice, Key: key})
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestVainLooks(t *testing.T) {
 // TestRequests has a request go its way, by the clock.
 func TestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, who := newDesk(t), owner()
+		d, who := newDirectory(t), owner()
 		key := newKey(t)
 		r, err := d.Ask(Request{Kind: OfDevice, Key: key, Name: "x"})
 		if err != nil {
@@ -246,7 +246,7 @@ func TestRequests(t *testing.T) {
 // TestNobodyElsesRequest: what is for one tenant or person, another cannot see or decide.
 func TestNobodyElsesRequest(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		d := newDesk(t)
+		d := newDirectory(t)
 		name := rapid.SampledFrom([]string{"", "a", "b"})
 		r, err := d.Ask(Request{Kind: OfDevice, Key: newKey(t), Tenant: name.Draw(rt, "tenant"), Subject: name.Draw(rt, "subject")})
 		if err != nil {
@@ -266,7 +266,7 @@ func TestNobodyElsesRequest(t *testing.T) {
 
 func TestTooManyRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, key := newDesk(t), newKey(t)
+		d, key := newDirectory(t), newKey(t)
 		for range maxRequests {
 			if _, err := d.Ask(Request{Kind: OfDevice, Key: key}); err != nil {
 				t.Fatal(err)

@@ -94,7 +94,7 @@ func ReadCode(typed string) string {
 
 // Ask keeps a request, and returns it with its code and secret. Key is the thumbprint
 // of what asks.
-func (d *Desk) Ask(r Request) (Request, error) {
+func (d *Directory) Ask(r Request) (Request, error) {
 	if err := auth.CheckThumbprint(r.Key); err != nil {
 		return Request{}, err
 	}
@@ -116,7 +116,7 @@ func (d *Desk) Ask(r Request) (Request, error) {
 }
 
 // requests returns those that wait, and forgets those that are over.
-func (d *Desk) requests() (waiting map[string]Request, err error) {
+func (d *Directory) requests() (waiting map[string]Request, err error) {
 	found, err := all[Request](d.store, requestPrefix)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (d *Desk) requests() (waiting map[string]Request, err error) {
 }
 
 // Find returns a request that somebody may decide about, by its ID or its code.
-func (d *Desk) Find(idOrCode string, who *Person) (Request, error) {
+func (d *Directory) Find(idOrCode string, who *Person) (Request, error) {
 	waiting, err := d.requests()
 	if err != nil {
 		return Request{}, err
@@ -156,7 +156,7 @@ func (r *Request) isFor(who *Person) bool {
 
 // Decide approves a request, or denies it. To approve, the code is to be typed, or
 // its end. Device is who's, "" for none; host is the name for a host-agent.
-func (d *Desk) Decide(id string, who *Person, device string, approve bool, typed, host string) (Request, error) {
+func (d *Directory) Decide(id string, who *Person, device string, approve bool, typed, host string) (Request, error) {
 	var decided Request
 	var wrong error
 	err := update(d.store, requestPrefix+id, func(r *Request) (*Request, error) {
@@ -192,7 +192,7 @@ func (d *Desk) Decide(id string, who *Person, device string, approve bool, typed
 // Poll is how what asks looks whether it was approved: with its secret, and the
 // thumbprint of the key that it has proved. A request that was approved is handed out
 // once; of a device, as the device that it is now.
-func (d *Desk) Poll(id, secret, key string) (r Request, device Device, err error) {
+func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err error) {
 	switch asked, err := get[Request](d.store, requestPrefix+id); {
 	case errors.Is(err, ErrNone):
 		return r, device, ErrGone
@@ -231,7 +231,7 @@ func (d *Desk) Poll(id, secret, key string) (r Request, device Device, err error
 }
 
 // mayPoll sees to it that nobody looks too often after a request.
-func (d *Desk) mayPoll(id string) error {
+func (d *Directory) mayPoll(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()

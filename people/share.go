@@ -47,7 +47,7 @@ func (s *Share) Client() auth.Client {
 const sharePrefix = "share."
 
 // Keep keeps a share, and returns the secret of its link.
-func (d *Desk) Keep(s Share) (secret string, err error) {
+func (d *Directory) Keep(s Share) (secret string, err error) {
 	theirs, err := d.Shares(s.Tenant, s.By)
 	if err != nil {
 		return "", err
@@ -62,7 +62,7 @@ func (d *Desk) Keep(s Share) (secret string, err error) {
 
 // Follow returns the share whose link has the secret. The error is ErrNone for one that was taken back, or
 // is over.
-func (d *Desk) Follow(secret string) (Share, error) {
+func (d *Directory) Follow(secret string) (Share, error) {
 	found, err := all[Share](d.store, sharePrefix)
 	if err != nil {
 		return Share{}, err
@@ -78,7 +78,7 @@ func (d *Desk) Follow(secret string) (Share, error) {
 
 // Shares returns those of a person, or of all of a tenant for "", that are good now, the newest
 // first.
-func (d *Desk) Shares(tenant, by string) (list []Share, err error) {
+func (d *Directory) Shares(tenant, by string) (list []Share, err error) {
 	found, err := all[Share](d.store, sharePrefix)
 	for _, s := range found {
 		if !d.now().After(s.Expires) && s.Tenant == tenant && (by == "" || s.By == by) {
@@ -90,12 +90,12 @@ func (d *Desk) Shares(tenant, by string) (list []Share, err error) {
 }
 
 // EndShares forgets the shares that are over, and returns those that nobody else has forgotten.
-func (d *Desk) EndShares() ([]Share, error) {
+func (d *Directory) EndShares() ([]Share, error) {
 	return forget(d.store, sharePrefix, func(s *Share) bool { return d.now().After(s.Expires) })
 }
 
 // EndInvites is EndShares of invitations that nobody has used.
-func (d *Desk) EndInvites() ([]Invite, error) {
+func (d *Directory) EndInvites() ([]Invite, error) {
 	list, err := forget(d.store, invitePrefix, func(i *Invite) bool { return d.now().After(i.Expires) })
 	return slices.DeleteFunc(list, func(i Invite) bool { return i.Key != "" }), err
 }
@@ -121,7 +121,7 @@ func forget[T any](s Store, prefix string, over func(*T) bool) (list []T, err er
 }
 
 // TakeBack forgets a share. Its token the caller revokes.
-func (d *Desk) TakeBack(id string) error {
+func (d *Directory) TakeBack(id string) error {
 	return d.store.Update(sharePrefix+id, func(old []byte) ([]byte, error) {
 		if old == nil {
 			return nil, ErrNone

@@ -250,7 +250,7 @@ func (s *Store) write(ctx context.Context, changes []Change, results []Result) {
 		select {
 		case ack := <-f.Ok():
 			results[i].Rev = ack.Sequence
-			s.take(changes[i].record(ack.Sequence), 0)
+			s.apply(changes[i].record(ack.Sequence), 0)
 		case err := <-f.Err():
 			results[i].Err = storeError(err)
 		case <-ctx.Done():
@@ -275,9 +275,9 @@ func (c *Change) lasts() time.Duration {
 	return c.For
 }
 
-// take takes a record, from the stream in an epoch, or of epoch 0 because it was just written
+// apply takes a record, from the stream in an epoch, or of epoch 0 because it was just written
 // or read.
-func (s *Store) take(r Record, epoch uint64) {
+func (s *Store) apply(r Record, epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.records[r.Key]

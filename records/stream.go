@@ -78,19 +78,19 @@ func (s *Store) look(ctx context.Context, key string) {
 	s.mu.Unlock()
 	msg, err := stream.GetLastMsgForSubject(ctx, subjects+key)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		s.gone(key)
+		s.removed(key)
 		return
 	}
 	if err != nil {
 		return // the stream brings it
 	}
 	if r, err := s.read(msg.Subject, msg.Data, msg.Header, msg.Sequence, msg.Time); err == nil {
-		s.take(r, 0)
+		s.apply(r, 0)
 	}
 }
 
-// gone notes that the stream does not have a record any more.
-func (s *Store) gone(key string) {
+// removed notes that the stream does not have a record any more.
+func (s *Store) removed(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.records[key]; k != nil {
@@ -186,7 +186,7 @@ func (s *Store) followOnce(ctx context.Context) error {
 			return err
 		}
 		if r, err := s.read(msg.Subject(), msg.Data(), msg.Headers(), meta.Sequence.Stream, meta.Timestamp); err == nil {
-			s.take(r, epoch)
+			s.apply(r, epoch)
 		} else {
 			s.cfg.Log.Warn("the relays' store", "error", err)
 		}

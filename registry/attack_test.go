@@ -68,7 +68,7 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 	speakers := map[string]func(subject string, data []byte) error{}
 	for _, tenant := range []string{"acme", "umbrella"} {
 		in := make(chan *nats.Msg, 1000)
-		c := natssite.DialRelay(t, broker.RelayConfig{Server: s.Server, Keys: s.Keys, Instance: "relay2", Tenant: tenant})
+		c := natssite.DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: "relay2", Tenant: tenant})
 		if _, err := c.Subscribe("ahp.v1."+tenant+".>", in); err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 	// What was published before this has arrived, whoever hears it.
 	for _, tenant := range []string{"acme", "umbrella"} {
 		natssite.WantPassage(t, natssite.DialAgent(t, s.AgentConfig(t, tenant, "last", 0)),
-			natssite.DialRelay(t, broker.RelayConfig{Server: s.Server, Keys: s.Keys, Instance: "r", Tenant: tenant}), "ahp.v1."+tenant+".last.x")
+			natssite.DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: "r", Tenant: tenant}), "ahp.v1."+tenant+".last.x")
 	}
 	if err := thief.Flush(); err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func dialRaw(t *testing.T, s *natssite.Site) *rawClient {
 }
 
 // connect logs in, with more in the CONNECT than there should be.
-func (r *rawClient) connect(t *testing.T, cfg broker.AgentConfig, more string) {
+func (r *rawClient) connect(t *testing.T, cfg broker.AgentDialConfig, more string) {
 	t.Helper()
 	userJWT, err := cfg.Credentials(t.Context())
 	if err != nil {
@@ -293,9 +293,9 @@ func TestProtocolTricks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay := natssite.DialRelay(t, broker.RelayConfig{Server: s.Server, Keys: s.Keys, Instance: "r", Tenant: "umbrella"})
+	relay := natssite.DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: "r", Tenant: "umbrella"})
 	heard := natssite.Subscribe(t, relay, "ahp.v1.umbrella.>")
-	agent := func() broker.AgentConfig { return s.AgentConfig(t, "acme", "laptop", 0) }
+	agent := func() broker.AgentDialConfig { return s.AgentConfig(t, "acme", "laptop", 0) }
 
 	for name, more := range map[string]string{
 		"account":              `,"account":"` + umbrella + `"`,
@@ -380,7 +380,7 @@ func TestReplayedLogin(t *testing.T) {
 			if _, err := s.Keys.IssueHost(auth.Enrolment{Tenant: pair[0], Host: pair[1], Expires: time.Now().Add(time.Hour)}); err == nil {
 				t.Errorf("IssueHost(%q, %q) succeeded", pair[0], pair[1])
 			}
-			if _, err := broker.DialAgent(t.Context(), broker.AgentConfig{
+			if _, err := broker.DialAgent(t.Context(), broker.AgentDialConfig{
 				URLs: []string{s.URL()}, Tenant: pair[0], Host: pair[1], Instance: "i", Sign: key.SignNonce,
 				Credentials: func(context.Context) (string, error) { return "", nil },
 			}); err == nil {

@@ -67,7 +67,7 @@ func TestExternalTenants(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	nats1 := startNATS(t, keys, "127.0.0.1:-1", "")
 	address := nats1.Addr().String()
-	dial := broker.RelayConfig{Keys: keys, Instance: "relay1", URL: "nats://" + address}
+	dial := broker.RelayDialConfig{Keys: keys, Instance: "relay1", URL: "nats://" + address}
 	tenants, err := broker.StartTenants(t.Context(), broker.TenantsConfig{Relay: dial})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestExternalTenants(t *testing.T) {
 	natssite.Eventually(t, "revoked credentials are still refused", refused)
 }
 
-func holderAt(t *testing.T, cfg broker.AgentConfig) *registry.LeaseHolder {
+func holderAt(t *testing.T, cfg broker.AgentDialConfig) *registry.LeaseHolder {
 	t.Helper()
 	h, err := registry.NewLeaseHolder(registry.LeaseConfig{
 		Conn: natssite.DialAgent(t, cfg), Tenant: cfg.Tenant, Host: cfg.Host, Instance: cfg.Instance, Presence: registry.Presence{State: registry.Online},
@@ -130,7 +130,7 @@ func TestExternalWithoutResolver(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	nats := startNATS(t, keys, "127.0.0.1:-1", "resolver: MEMORY")
 	log := natssite.LogLines{Lines: make(chan string, 100)}
-	dial := broker.RelayConfig{Keys: keys, Instance: "relay1", URL: "nats://" + nats.Addr().String()}
+	dial := broker.RelayDialConfig{Keys: keys, Instance: "relay1", URL: "nats://" + nats.Addr().String()}
 	tenants, err := broker.StartTenants(t.Context(), broker.TenantsConfig{Relay: dial, Log: slog.New(log)})
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 )
 
 // newTestServer starts a server and returns how relays connect to it.
-func newTestServer(t testing.TB) broker.RelayConfig {
+func newTestServer(t testing.TB) broker.RelayDialConfig {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -21,10 +21,10 @@ func newTestServer(t testing.TB) broker.RelayConfig {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	return broker.RelayConfig{Keys: keys, Server: server}
+	return broker.RelayDialConfig{Keys: keys, Server: server}
 }
 
-func dialTest(t testing.TB, cfg broker.RelayConfig, instance string) *broker.Conn {
+func dialTest(t testing.TB, cfg broker.RelayDialConfig, instance string) *broker.Conn {
 	t.Helper()
 	cfg.Instance = instance
 	conn, err := broker.DialRelay(context.Background(), cfg)
@@ -36,7 +36,7 @@ func dialTest(t testing.TB, cfg broker.RelayConfig, instance string) *broker.Con
 }
 
 // startTest starts a registry at a server, on connections of its own.
-func startTest(t testing.TB, server broker.RelayConfig, cfg Config) *Registry {
+func startTest(t testing.TB, server broker.RelayDialConfig, cfg Config) *Registry {
 	t.Helper()
 	if cfg.Instance == "" {
 		cfg.Instance = "me"

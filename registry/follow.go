@@ -72,7 +72,7 @@ func (r *Registry) followOnce(ctx context.Context) error {
 				r.synced(epoch, id)
 				continue
 			}
-			r.take(entry, epoch)
+			r.applyEntry(entry, epoch)
 		}
 	}
 }
@@ -110,8 +110,8 @@ func (r *Registry) deaf() bool {
 	return r.wrote.Sub(r.beaten) > 5*r.beatEvery
 }
 
-// take takes one entry of the store.
-func (r *Registry) take(entry jetstream.KeyValueEntry, epoch uint64) {
+// applyEntry takes one entry of the store.
+func (r *Registry) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 	defer r.note(entry.Revision())
 	gone := entry.Operation() != jetstream.KeyValuePut
 	key, now := entry.Key(), time.Now()

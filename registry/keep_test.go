@@ -25,7 +25,7 @@ func newKeeper(t *testing.T) *Registry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay := broker.RelayConfig{Keys: keys, Instance: "me", Server: struct{ broker.Server }{}}
+	relay := broker.RelayDialConfig{Keys: keys, Instance: "me", Server: struct{ broker.Server }{}}
 	if r.cfg.Tenants, err = broker.StartTenants(t.Context(), broker.TenantsConfig{Relay: relay}); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 		return alive && k.kept == nil && k.Lease.Keeper == "two" && k.lease().number() == fence
 	})
 	rival := leaseRequest{Op: opHold, Instance: "rival", Seq: 1, Presence: Presence{State: Online}}
-	if answer := one.desk.decide(t.Context(), "t.h", rival); answer.Result != leaseTaken || answer.Holder != "agent" {
+	if answer := one.leases.decide(t.Context(), "t.h", rival); answer.Result != leaseTaken || answer.Holder != "agent" {
 		t.Errorf("a rival at the other relay: %+v", answer)
 	}
 	if answer := one.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "rival", Seq: 2, TakeOver: true, Presence: rival.Presence}, "one"); answer.Result != leaseHeld {

@@ -200,7 +200,7 @@ func (r *Records) read(ctx context.Context, key string) (value []byte, rev uint6
 	if value, err = r.cfg.Sealer.Open(key, sealed); err != nil {
 		return nil, 0, fmt.Errorf("record %s: %w", key, err)
 	}
-	r.take(key, value, rev, 0)
+	r.apply(key, value, rev, 0)
 	return value, rev, nil
 }
 
@@ -222,7 +222,7 @@ func (r *Records) heardOf(entry jetstream.KeyValueEntry, epoch uint64) {
 			return
 		}
 	}
-	r.take(entry.Key(), value, entry.Revision(), epoch)
+	r.apply(entry.Key(), value, entry.Revision(), epoch)
 }
 
 // Update implements [people.Store]. An error wraps [people.ErrAway] if it is not known whether
@@ -279,7 +279,7 @@ func (r *Records) updateOnce(ctx context.Context, key string, change func(old []
 	if err != nil {
 		return fmt.Errorf("%w: %w", people.ErrAway, err)
 	}
-	r.take(key, changed, rev, 0)
+	r.apply(key, changed, rev, 0)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if rev > r.wrote {
@@ -294,9 +294,9 @@ func (r *Records) full() bool {
 	return len(r.records) >= people.MaxRecords
 }
 
-// take takes a record as the store has it, nil for none, from the watch of an epoch or, of
+// apply takes a record as the store has it, nil for none, from the watch of an epoch or, of
 // epoch 0, because this relay has just written or read it.
-func (r *Records) take(key string, value []byte, rev, epoch uint64) {
+func (r *Records) apply(key string, value []byte, rev, epoch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.records[key]
@@ -456,7 +456,7 @@ func (r *Records) bring(ctx context.Context, missing map[string]json.RawMessage)
 			return err
 		}
 		if err == nil {
-			r.take(key, missing[key], rev, 0)
+			r.apply(key, missing[key], rev, 0)
 		}
 	}
 	return nil

@@ -108,7 +108,7 @@ type Registry struct {
 	started   time.Time
 	beatEvery time.Duration // of sessions
 	patience  int           // beats that are missed in the time of a lease
-	desk      *leaseDesk
+	leases    *leaseServer
 	store     *store
 	told      chan *nats.Msg // revocations of other relays
 	wake      chan struct{}  // for run: there are changes to tell; holds one
@@ -120,7 +120,7 @@ type Registry struct {
 	life      context.Context // until Close
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
-	stop      []func()  // of the desk; owned by Start and Close
+	stop      []func()  // of the lease server; owned by Start and Close
 	keep      sync.Once // for Close
 
 	missing map[string]int // how often the copies of servers were found to be away in a row; owned by beats
@@ -194,7 +194,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		storeErr: errors.New("it was not reached yet"),
 	}
 	r.patience = patience(cfg.LeaseTTL, r.beatEvery)
-	r.desk = newLeaseDesk(r)
+	r.leases = newLeaseServer(r)
 	if err := r.begin(ctx, life); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("registry: %w", err)
@@ -231,11 +231,11 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.running.Go(func() { r.seeToRevoked(life) })
 	r.running.Go(func() { r.file.run(life, func() any { return r.snapshot() }) })
 	r.running.Go(func() { r.cfg.Revocations.run(life) })
-	stop, err := r.desk.serveRelays(r.cfg.Conn)
+	stop, err := r.leases.serveRelays(r.cfg.Conn)
 	if err != nil {
 		return err
 	}
-	r.stop = append(r.stop, stop, r.cfg.Tenants.Serve(r.desk.serveTenant))
+	r.stop = append(r.stop, stop, r.cfg.Tenants.Serve(r.leases.serveTenant))
 	return nil
 }
 

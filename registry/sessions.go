@@ -76,7 +76,7 @@ func (r *Registry) heardLocked(instance string) time.Time {
 	return time.Time{}
 }
 
-func (r *Registry) heard(instance string) time.Time {
+func (r *Registry) lastHeard(instance string) time.Time {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.heardLocked(instance)
@@ -180,8 +180,8 @@ func (r *Registry) goneRelays() []string {
 	return names[:min(len(names), maxGone)]
 }
 
-// Gone reports whether a relay is known to have ended, and cannot come back.
-func (r *Registry) Gone(instance string) bool {
+// HasEnded reports whether a relay is known to have ended, and cannot come back.
+func (r *Registry) HasEnded(instance string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	_, gone := r.gone[instance]

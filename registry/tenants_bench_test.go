@@ -20,7 +20,7 @@ func BenchmarkTenants(b *testing.B) {
 			for range b.N {
 				s := natssite.New(b)
 				tenants := s.Tenants(b)
-				conn, err := broker.DialRelay(b.Context(), broker.RelayConfig{Server: s.Server, Keys: s.Keys, Instance: "r"})
+				conn, err := broker.DialRelay(b.Context(), broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: "r"})
 				if err != nil {
 					b.Fatal(err)
 				}

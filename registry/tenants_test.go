@@ -20,17 +20,17 @@ import (
 
 // admit gives a host-agent credentials as a relay does, for an enrolment that
 // was issued just now.
-func admit(t *testing.T, s *natssite.Site, r *registry.Registry, tenant, host string) broker.AgentConfig {
+func admit(t *testing.T, s *natssite.Site, r *registry.Registry, tenant, host string) broker.AgentDialConfig {
 	t.Helper()
 	return admitFor(t, s, r, auth.Enrolment{ID: "token-of-" + host, Tenant: tenant, Host: host, IssuedAt: time.Now()})
 }
 
-func admitFor(t *testing.T, s *natssite.Site, r *registry.Registry, e auth.Enrolment) broker.AgentConfig {
+func admitFor(t *testing.T, s *natssite.Site, r *registry.Registry, e auth.Enrolment) broker.AgentDialConfig {
 	t.Helper()
 	return admitForAt(t, s, r, e, s.URL())
 }
 
-func admitForAt(t *testing.T, s *natssite.Site, r *registry.Registry, e auth.Enrolment, url string) broker.AgentConfig {
+func admitForAt(t *testing.T, s *natssite.Site, r *registry.Registry, e auth.Enrolment, url string) broker.AgentDialConfig {
 	t.Helper()
 	key, err := auth.NewAgentKey()
 	if err != nil {

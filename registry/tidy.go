@@ -57,7 +57,7 @@ func (r *Registry) endLost(ctx context.Context) error {
 			}
 			s, l := k.hostState, *k.Lease
 			l.Lost = true
-			s.Lease, s.LastSeen = &l, later(s.LastSeen, r.heard(keeper))
+			s.Lease, s.LastSeen = &l, later(s.LastSeen, r.lastHeard(keeper))
 			return &s
 		})
 		if err != nil {

@@ -40,9 +40,9 @@ type HostConn interface {
 // ErrConnClosed reports the use of a connection that has ended.
 var ErrConnClosed = errors.New("connection closed")
 
-// An AgentConfig sets the bounds of an [Agent]. The zero value of a field
+// An AgentEndConfig sets the bounds of an [AgentEnd]. The zero value of a field
 // means its default.
-type AgentConfig struct {
+type AgentEndConfig struct {
 	Instance string // of the host-agent
 
 	// Connect makes the connection to the host for a client. It is called by
@@ -69,7 +69,7 @@ type AgentConfig struct {
 
 	// Delayed is told how long messages of the host's have waited here until
 	// they left on a link, of a part of them. It must not block, nor call the
-	// Agent. Default: nobody is told.
+	// AgentEnd. Default: nobody is told.
 	Delayed func(time.Duration)
 
 	// Stall is how long a client may take nothing while its host is held back.
@@ -78,7 +78,7 @@ type AgentConfig struct {
 	Stall time.Duration
 }
 
-func (c AgentConfig) withDefaults() AgentConfig {
+func (c AgentEndConfig) withDefaults() AgentEndConfig {
 	def := func(n *int, v int) {
 		if *n == 0 {
 			*n = v
@@ -101,11 +101,11 @@ func (c AgentConfig) withDefaults() AgentConfig {
 // connection, in fragments.
 const maxBody = 512 << 10
 
-// An Agent is the host-agent's end of all that the links carry: it takes what
+// An AgentEnd is the host-agent's end of all that the links carry: it takes what
 // the host sends on each connection, and has equal bytes cross only once. It
 // implements [link.AgentTraffic] and is safe for concurrent use.
-type Agent struct {
-	cfg AgentConfig
+type AgentEnd struct {
+	cfg AgentEndConfig
 
 	mu       sync.Mutex // guards all that follows, and the links and connections
 	bodies   bodyTable
@@ -126,19 +126,19 @@ type Agent struct {
 	uploads  []*AgentConn            // with a message on its way to the host that is not whole, oldest first
 }
 
-// NewAgent returns an Agent without links.
-func NewAgent(cfg AgentConfig) *Agent {
+// NewAgentEnd returns an AgentEnd without links.
+func NewAgentEnd(cfg AgentEndConfig) *AgentEnd {
 	cfg = cfg.withDefaults()
-	return &Agent{cfg: cfg, bodies: newBodyTable(cfg.Window), channels: newChannelTable(), waiters: map[*AgentConn]struct{}{}}
+	return &AgentEnd{cfg: cfg, bodies: newBodyTable(cfg.Window), channels: newChannelTable(), waiters: map[*AgentConn]struct{}{}}
 }
 
 // Hello returns the bounds to announce to relays.
-func (a *Agent) Hello() link.Hello {
+func (a *AgentEnd) Hello() link.Hello {
 	return link.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame, RefsCost: true}
 }
 
 // Accept implements [link.AgentTraffic].
-func (a *Agent) Accept(relay string, offer link.Hello, lines link.Lines) link.Traffic {
+func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link.Traffic {
 	l := &agentLink{
 		agent: a, relay: relay, lines: lines, credit: min(offer.Credit, maxCredit),
 		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{}, takesReports: offer.Reports,
@@ -155,22 +155,22 @@ func (a *Agent) Accept(relay string, offer link.Hello, lines link.Lines) link.Tr
 	return l
 }
 
-// Stats are what an Agent holds.
+// Stats are what an AgentEnd holds.
 type Stats struct {
 	Links  int // to relays
 	Queued int // bytes that wait for clients and for the host, and bodies out of the window that are needed
 	Window int // bytes of bodies that came last, kept to be found again
 }
 
-// Stats returns what the Agent holds now.
-func (a *Agent) Stats() Stats {
+// Stats returns what the AgentEnd holds now.
+func (a *AgentEnd) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return Stats{Links: len(a.links), Queued: a.total(), Window: a.bodies.bytes}
 }
 
 // NextBody implements [link.AgentTraffic].
-func (a *Agent) NextBody() (token string, payload []byte) {
+func (a *AgentEnd) NextBody() (token string, payload []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for a.publish.len() > 0 {
@@ -186,14 +186,14 @@ func (a *Agent) NextBody() (token string, payload []byte) {
 }
 
 // Published implements [link.AgentTraffic].
-func (a *Agent) Published() {
+func (a *AgentEnd) Published() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.skip()
 }
 
 // skip takes a body out of those to publish.
-func (a *Agent) skip() {
+func (a *AgentEnd) skip() {
 	b := a.publish.pop()
 	a.waiting -= b.size
 	a.left++
@@ -201,7 +201,7 @@ func (a *Agent) skip() {
 
 // fromHost takes a message that the host sent on one connection, and returns
 // whether the link's writer is to look.
-func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []byte) (due bool, err error) {
+func (a *AgentEnd) fromHost(c *AgentConn, message []byte, binary bool, channel []byte) (due bool, err error) {
 	share := !binary && len(channel) > 0 && len(message) <= maxBody
 	var hash uint64
 	if share {
@@ -226,7 +226,7 @@ func (a *Agent) fromHost(c *AgentConn, message []byte, binary bool, channel []by
 
 // notify takes notifications that the host sent on one connection, one after the
 // other, and returns how many, and whether the link's writer is to look.
-func (a *Agent) notify(c *AgentConn, row []*Notification) (taken int, due bool, err error) {
+func (a *AgentEnd) notify(c *AgentConn, row []*Notification) (taken int, due bool, err error) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -250,7 +250,7 @@ func (a *Agent) notify(c *AgentConn, row []*Notification) (taken int, due bool, 
 }
 
 // bodyOf returns the body of a notification, which may be new.
-func (a *Agent) bodyOf(n *Notification) *body {
+func (a *AgentEnd) bodyOf(n *Notification) *body {
 	if n.body == nil || n.body.old {
 		if n.body = a.bodies.find(n.hash, n.message); n.body == nil {
 			n.body = a.newBody(n.hash, n.message, n.channel)
@@ -262,7 +262,7 @@ func (a *Agent) bodyOf(n *Notification) *body {
 // newBody puts a message that was not seen before into the table, and has it
 // published if more than one connection is likely to be sent it by relays
 // that listen.
-func (a *Agent) newBody(hash uint64, message, uri []byte) *body {
+func (a *AgentEnd) newBody(hash uint64, message, uri []byte) *body {
 	ch, forgotten := a.channels.channel(uri)
 	if forgotten != nil {
 		forgotten.forget()
@@ -276,7 +276,7 @@ func (a *Agent) newBody(hash uint64, message, uri []byte) *body {
 }
 
 // share has a body published, and references sent to the relays that listen.
-func (a *Agent) share(b *body) {
+func (a *AgentEnd) share(b *body) {
 	if a.waiting > a.cfg.Pinned {
 		return // the network takes too little: queues fill, and that has an end
 	}
@@ -293,13 +293,13 @@ func (a *Agent) share(b *body) {
 
 // send queues a body for one connection: a reference if its relay hears the
 // body, else the bytes. It returns whether the link's writer is to look.
-func (a *Agent) send(c *AgentConn, b *body, now time.Time) (due bool, err error) {
+func (a *AgentEnd) send(c *AgentConn, b *body, now time.Time) (due bool, err error) {
 	arrival := b.arrival(c.link)
 	arrival.count++
 	on := arrival.on
 	on.most[0] = max(on.most[0], arrival.count)
 	if b.receivers() >= a.cfg.ShareFrom || b.place != 0 { // it crosses anyway: nobody is to get it twice
-		b.channel.ask(b.heard)
+		b.channel.ask(b.arrivals)
 		if on.ready && b.place == 0 { // more than were likely
 			a.share(b)
 		}
@@ -311,7 +311,7 @@ func (a *Agent) send(c *AgentConn, b *body, now time.Time) (due bool, err error)
 }
 
 // forgetLink removes a link that ended from all channels.
-func (a *Agent) forgetLink(link *agentLink) {
+func (a *AgentEnd) forgetLink(link *agentLink) {
 	a.links = slices.DeleteFunc(a.links, func(l *agentLink) bool { return l == link })
 	for _, ch := range a.channels.byURI {
 		for i, l := range ch.links {
@@ -386,7 +386,7 @@ func kept(message []byte) []byte {
 func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error {
 	due, err := c.link.agent.fromHost(c, message, binary, channel)
 	if due {
-		c.link.lines.Hurry()
+		c.link.lines.SendNow()
 	}
 	return err
 }
@@ -399,7 +399,7 @@ type Notification struct {
 	body             *body // that it was last; nil: none. The agent's mutex guards it
 }
 
-// NewNotification returns a notification of one [Agent]'s host. It keeps both
+// NewNotification returns a notification of one [AgentEnd]'s host. It keeps both
 // slices, which may not change any more.
 func NewNotification(message, channel []byte) *Notification {
 	return &Notification{message: message, channel: channel, hash: bodyHash(message)}
@@ -410,7 +410,7 @@ func NewNotification(message, channel []byte) *Notification {
 func (c *AgentConn) Notify(row []*Notification) (taken int, err error) {
 	taken, due, err := c.link.agent.notify(c, row)
 	if due {
-		c.link.lines.Hurry()
+		c.link.lines.SendNow()
 	}
 	return taken, err
 }
@@ -553,7 +553,7 @@ func decodeOpen(data []byte) (Open, error) {
 }
 
 // CloseAll ends all connections behind all that FromHost has taken.
-func (a *Agent) CloseAll(code ahp.CloseCode, reason string) {
+func (a *AgentEnd) CloseAll(code ahp.CloseCode, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, l := range a.links {

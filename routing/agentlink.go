@@ -11,7 +11,7 @@ import (
 // An agentLink is the host-agent's end of what one link carries. It
 // implements [link.Traffic]. The agent's mutex guards it.
 type agentLink struct {
-	agent  *Agent
+	agent  *AgentEnd
 	relay  string
 	lines  link.Lines
 	credit int // bytes that each connection may send ahead
@@ -23,7 +23,7 @@ type agentLink struct {
 	packets fifo[sentBodies]
 	pinned  int // bytes of bodies to which packets refer that are not released
 	given   int // bytes of bodies in answers that are not released
-	gone    bool
+	ended   bool
 
 	takesReports bool             // the relay knows of them
 	reports      fifo[*AgentConn] // that have one
@@ -76,7 +76,7 @@ func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
 	defer l.agent.eased()
-	if payload = l.answer(number); payload != nil || size == 0 || l.gone {
+	if payload = l.answer(number); payload != nil || size == 0 || l.ended {
 		return payload, time.Time{}
 	}
 	again = l.queueReports(now)
@@ -181,7 +181,7 @@ func (l *agentLink) Handle(_ uint64, payload []byte) (done bool, err error) {
 func (l *agentLink) record(f *link.Fields) error {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
-	if l.gone {
+	if l.ended {
 		f.B = nil
 		return nil
 	}
@@ -347,7 +347,7 @@ func (l *agentLink) need(number uint64) error {
 func (l *agentLink) Ended(reason error) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
-	l.gone = true
+	l.ended = true
 	l.agent.forgetLink(l)
 	defer l.agent.eased()
 	for _, c := range l.conns {

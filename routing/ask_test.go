@@ -15,7 +15,7 @@ import (
 // messages, some of which hold the same content.
 func TestAnswersComeAside(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{})
+		w := newWorld(1, routing.AgentEndConfig{})
 		defer w.end()
 		c, other := w.dial(0), w.dial(0)
 		got := map[int]string{}
@@ -52,7 +52,7 @@ func TestAnswersComeAside(t *testing.T) {
 // TestAsksEnd has no question without an answer, and bounds them.
 func TestAsksEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{})
+		w := newWorld(1, routing.AgentEndConfig{})
 		defer w.end()
 		c := w.dial(0)
 		c.host.mu.Lock() // the host answers nothing

@@ -12,9 +12,9 @@ import (
 // back: it looks before each row of messages only, and answers what relays ask.
 const beside = 64 << 10
 
-// Audit checks what must hold of an Agent at any time, and at rest that it
+// Audit checks what must hold of an AgentEnd at any time, and at rest that it
 // keeps nothing for anybody.
-func (a *Agent) Audit(rest bool) error {
+func (a *AgentEnd) Audit(rest bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	uses := map[*body]int{}
@@ -254,9 +254,9 @@ func (s *stream) audit(limit int, rest bool) error {
 	return nil
 }
 
-// Audit checks what must hold of a Relay at any time, and at rest that it
+// Audit checks what must hold of a RelayEnd at any time, and at rest that it
 // keeps nothing for anybody.
-func (r *Relay) Audit(rest bool) error {
+func (r *RelayEnd) Audit(rest bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != nil {
@@ -310,19 +310,19 @@ func (r *Relay) Audit(rest bool) error {
 }
 
 func (c *RelayConn) audit(rest bool) error {
-	owed := 0
-	for i := range c.owed.len() {
-		d := c.owed.at(i)
-		owed += debtCost + d.size
+	sum := 0
+	for i := range c.pending.len() {
+		d := c.pending.at(i)
+		sum += pendingCost + d.size
 		if d.row != nil {
-			owed += d.row.bytes - d.size
+			sum += d.row.bytes - d.size
 		}
 	}
-	if owed != c.owedBytes || c.owedBytes > c.relay.cfg.OwedLimit {
-		return fmt.Errorf("%d bytes are owed, counted %d; the limit is %d", owed, c.owedBytes, c.relay.cfg.OwedLimit)
+	if sum != c.pendingBytes || c.pendingBytes > c.relay.cfg.PendingLimit {
+		return fmt.Errorf("%d bytes are pending, counted %d; the limit is %d", sum, c.pendingBytes, c.relay.cfg.PendingLimit)
 	}
-	if rest && (c.client == nil || c.received || owed > 0) {
-		return fmt.Errorf("half closed, or owed something")
+	if rest && (c.client == nil || c.received || sum > 0) {
+		return fmt.Errorf("half closed, or something is pending")
 	}
 	return c.stream.audit(c.relay.cfg.QueueLimit, rest)
 }

@@ -38,9 +38,9 @@ type batch struct {
 	newest  uint64        // of those in here, its place among them
 	refs    int           // in here, counted for each connection
 	packed  int           // the same, of records in the packet that is being made
-	bytes   int           // sizes of the nodes' bodies
-	room    int           // what those may be, and those of records in the packet together, but for the last
-	spent   int           // sizes of the latter
+	bytes   int           // sizes of the bodies of the nodes in here
+	room    int           // bound of bytes plus spent; the body that crosses it still goes in
+	spent   int           // sizes of the bodies of records that are in the packet already
 
 	sent []*body // of the records that append made since the last takeSent
 }

@@ -14,10 +14,10 @@ const benchClients = 100
 
 // benchAgent returns a host-agent with connections of one relay that listens to
 // their channel.
-func benchAgent(b testing.TB) (*Agent, *agentLink) { return benchAgentOf(b, benchClients, 0) }
+func benchAgent(b testing.TB) (*AgentEnd, *agentLink) { return benchAgentOf(b, benchClients, 0) }
 
-func benchAgentOf(b testing.TB, clients, from int) (*Agent, *agentLink) {
-	a := NewAgent(AgentConfig{Instance: "agent", ShareFrom: from, Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
+func benchAgentOf(b testing.TB, clients, from int) (*AgentEnd, *agentLink) {
+	a := NewAgentEnd(AgentEndConfig{Instance: "agent", ShareFrom: from, Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
 	l := a.Accept("relay", link.Hello{Credit: 1 << 30, MaxFrame: 1 << 20, RefsCost: true}, &still{}).(*agentLink)
 	var start []byte
 	for i := range clients {
@@ -52,7 +52,7 @@ func fanOut(b testing.TB, l *agentLink, frame []byte) {
 }
 
 // drain has all leave that waits, and the relay release it.
-func drain(a *Agent, l *agentLink, body, packet func(payload []byte)) {
+func drain(a *AgentEnd, l *agentLink, body, packet func(payload []byte)) {
 	for {
 		_, payload := a.NextBody()
 		if payload == nil {
@@ -100,7 +100,7 @@ func BenchmarkAgentShared(b *testing.B) {
 func BenchmarkRelayShared(b *testing.B) {
 	a, l := benchAgent(b)
 	encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
-	r := NewRelay(RelayConfig{Agent: "agent", Encode: encode})
+	r := NewRelayEnd(RelayEndConfig{Agent: "agent", Encode: encode})
 	r.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, RefsCost: true}, &still{})
 	for i := range benchClients {
 		if _, err := r.Open(Open{ID: fmt.Sprint(i)}, &stillClient{}); err != nil {
@@ -143,7 +143,7 @@ func BenchmarkSingleViewer(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			a, l := benchAgentOf(b, 1, from)
 			encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
-			r := NewRelay(RelayConfig{Agent: "agent", Encode: encode})
+			r := NewRelayEnd(RelayEndConfig{Agent: "agent", Encode: encode})
 			r.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, RefsCost: true}, &still{})
 			client := &payingClient{}
 			conn, err := r.Open(Open{ID: "1"}, client)

@@ -62,7 +62,7 @@ func (b *block) add(number uint64, f Frame) bool {
 
 // inRows fills r.frames with the bodies of r.list, each row of them in one
 // frame. It returns false if some are missing.
-func (r *Relay) inRows() bool {
+func (r *RelayEnd) inRows() bool {
 	for rest := r.list; len(rest) > 0; {
 		n, ok := r.row(rest)
 		if !ok {
@@ -76,7 +76,7 @@ func (r *Relay) inRows() bool {
 
 // row appends a frame to r.frames that holds the first bodies of a list, and
 // returns how many.
-func (r *Relay) row(list []uint64) (n int, ok bool) {
+func (r *RelayEnd) row(list []uint64) (n int, ok bool) {
 	b := &r.block
 	at, known := b.places[list[0]]
 	if !known {

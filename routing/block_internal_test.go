@@ -13,7 +13,7 @@ import (
 // what its bodies are, in their order, and what was handed out does not change.
 func TestRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := NewRelay(RelayConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
+		r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
 		sizes := rapid.SampledFrom([]int{1, 500, 3000, mostOfOne, mostOfOne + 1, mostBlock + 1})
 		const many = 40
 		for number := uint64(1); number <= many; number++ {
@@ -69,7 +69,7 @@ func TestRows(t *testing.T) {
 // TestRowsAreFew has connections at different places of one stream be sent one
 // frame each.
 func TestRowsAreFew(t *testing.T) {
-	r := NewRelay(RelayConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
+	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
 	for number := uint64(1); number <= 60; number++ {
 		r.body(number, fmt.Appendf(nil, "body %300d", number))
 	}
@@ -87,7 +87,7 @@ func TestRowsAreFew(t *testing.T) {
 // TestRowsAreBounded has a packet that asks for the same again and again make the
 // relay copy no more than so much.
 func TestRowsAreBounded(t *testing.T) {
-	r := NewRelay(RelayConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
+	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
 	const many = 3 * mostBlock / mostOfOne
 	for number := uint64(1); number <= many; number++ {
 		r.body(number, make([]byte, mostOfOne))

@@ -9,15 +9,15 @@ import (
 // A body is a frame that the host has sent on one or more connections.
 // Bodies are numbered in the order in which they were first seen.
 type body struct {
-	number  uint64
-	hash    uint64
-	frame   []byte // nil when out of the window and out of use
-	size    int    // of frame, and frameCost
-	channel *channel
-	uses    int        // by queued items, batches and packets that are not released
-	heard   []*arrival // by link, of those with a connection that was sent it
-	old     bool       // out of the window, kept for its uses
-	place   uint64     // among all that were queued to be published; 0: it was not
+	number   uint64
+	hash     uint64
+	frame    []byte // nil when out of the window and out of use
+	size     int    // of frame, and frameCost
+	channel  *channel
+	uses     int        // by queued items, batches and packets that are not released
+	arrivals []*arrival // by link, of those with a connection that was sent it
+	old      bool       // out of the window, kept for its uses
+	place    uint64     // among all that were queued to be published; 0: it was not
 }
 
 // cost is what a reference to the body takes of credit: what the bytes would.
@@ -36,19 +36,19 @@ type arrival struct {
 
 // arrival returns the body's count for a link.
 func (b *body) arrival(link *agentLink) *arrival {
-	for _, a := range b.heard {
+	for _, a := range b.arrivals {
 		if a.on.link == link {
 			return a
 		}
 	}
 	a := &arrival{on: b.channel.on(link)}
-	b.heard = append(b.heard, a)
+	b.arrivals = append(b.arrivals, a)
 	return a
 }
 
 // receivers is on how many connections the host has sent the body so far.
 func (b *body) receivers() (n int) {
-	for _, a := range b.heard {
+	for _, a := range b.arrivals {
 		n += a.count
 	}
 	return n

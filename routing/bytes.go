@@ -127,7 +127,7 @@ func (b *ByteConn) Done() <-chan struct{} { return b.over }
 // Read implements [net.Conn].
 func (b *ByteConn) Read(p []byte) (int, error) {
 	for {
-		n, credit, err := b.take(p)
+		n, credit, err := b.readBuffered(p)
 		if credit > 0 {
 			b.end.written(credit)
 		}
@@ -142,8 +142,8 @@ func (b *ByteConn) Read(p []byte) (int, error) {
 	}
 }
 
-// take reads what is there.
-func (b *ByteConn) take(p []byte) (n, credit int, err error) {
+// readBuffered reads what is there.
+func (b *ByteConn) readBuffered(p []byte) (n, credit int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -310,7 +310,7 @@ func isClosed(c <-chan struct{}) bool {
 
 // OpenBytes has the host-agent open a stream of bytes, which open says the
 // purpose of. What is written at once goes with that.
-func (r *Relay) OpenBytes(open Open) (*ByteConn, error) {
+func (r *RelayEnd) OpenBytes(open Open) (*ByteConn, error) {
 	b := newByteConn(open.ID, r.cfg.Kept)
 	conn, err := r.open(open, byteClient{b}, true)
 	if err != nil {
@@ -343,7 +343,7 @@ func (e relayBytes) written(credit int) { e.conn.Written(credit) }
 
 func (e relayBytes) close(code ahp.CloseCode, reason string) { e.conn.Close(code, reason) }
 
-// byteClient is what the Relay sees of a ByteConn.
+// byteClient is what the RelayEnd sees of a ByteConn.
 type byteClient struct{ bytes *ByteConn }
 
 // Event implements [ClientConn].
@@ -382,7 +382,7 @@ func (e agentBytes) written(credit int) { e.conn.Written(credit) }
 
 func (e agentBytes) close(code ahp.CloseCode, reason string) { e.conn.Close(code, reason) }
 
-// byteHost is what the Agent sees of a ByteConn.
+// byteHost is what the AgentEnd sees of a ByteConn.
 type byteHost struct{ bytes *ByteConn }
 
 // Deliver implements [HostConn].

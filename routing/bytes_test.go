@@ -25,7 +25,7 @@ type streamWorld struct {
 
 func newStreamWorld() *streamWorld {
 	w := &streamWorld{ends: make(chan *routing.ByteConn, 16)}
-	w.world = newWorld(1, routing.AgentConfig{Connect: func(conn *routing.AgentConn, open routing.Open) routing.HostConn {
+	w.world = newWorld(1, routing.AgentEndConfig{Connect: func(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 		if open.Canvas == nil {
 			return w.connect(conn, open)
 		}

@@ -67,7 +67,7 @@ func (c *channel) receivers() (n int) {
 // ask has the relays listen to whose connections the host has sent a body.
 func (c *channel) ask(heard []*arrival) {
 	for _, a := range heard {
-		if on := a.on; !on.asked && !on.link.gone && !c.forgotten {
+		if on := a.on; !on.asked && !on.link.ended && !c.forgotten {
 			on.asked = true
 			on.link.ask(c, on)
 		}

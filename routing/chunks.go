@@ -227,7 +227,7 @@ type storedChunk struct {
 }
 
 // chunk takes a piece of a chunk.
-func (r *Relay) chunk(number, flags uint64, data []byte) error {
+func (r *RelayEnd) chunk(number, flags uint64, data []byte) error {
 	s := &r.chunks
 	ch := s.chunks[number]
 	switch {
@@ -255,7 +255,7 @@ func (r *Relay) chunk(number, flags uint64, data []byte) error {
 }
 
 // drop forgets a chunk.
-func (r *Relay) drop(number uint64) error {
+func (r *RelayEnd) drop(number uint64) error {
 	s := &r.chunks
 	ch := s.chunks[number]
 	if ch == nil || number == s.arriving {
@@ -267,7 +267,7 @@ func (r *Relay) drop(number uint64) error {
 }
 
 // chunkRef has a client sent a chunk, as part of a message.
-func (r *Relay) chunkRef(conn, number uint64) error {
+func (r *RelayEnd) chunkRef(conn, number uint64) error {
 	s := &r.chunks
 	ch := s.chunks[number]
 	if ch == nil || number == s.arriving {

@@ -46,7 +46,7 @@ func (w *world) fromAgent() int {
 // same time, and again later.
 func TestContentCrossesOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(2, routing.AgentConfig{})
+		w := newWorld(2, routing.AgentEndConfig{})
 		defer w.end()
 		var clients []*clientConn
 		for i := range 30 {
@@ -77,7 +77,7 @@ func TestContentCrossesOnce(t *testing.T) {
 // TestRelaysThatKnowNoChunks get the bytes.
 func TestRelaysThatKnowNoChunks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorldWith(1, routing.AgentConfig{}, routing.RelayConfig{ChunkLimit: -1})
+		w := newWorldWith(1, routing.AgentEndConfig{}, routing.RelayEndConfig{ChunkLimit: -1})
 		defer w.end()
 		c := w.dial(0)
 		if err := c.host.sendContent(1, content("abc", 3*mib)); err != nil {
@@ -95,7 +95,7 @@ func TestContentIsWhatTheHostSent(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {
 			limit := rapid.SampledFrom([]int{1 << 16, mib, 3 * mib, 64 * mib}).Draw(rt, "limit")
-			w := newWorldWith(rapid.IntRange(1, 2).Draw(rt, "relays"), routing.AgentConfig{}, routing.RelayConfig{ChunkLimit: limit})
+			w := newWorldWith(rapid.IntRange(1, 2).Draw(rt, "relays"), routing.AgentEndConfig{}, routing.RelayEndConfig{ChunkLimit: limit})
 			defer w.end()
 			var clients []*clientConn
 			for range rapid.IntRange(1, 5).Draw(rt, "clients") {
@@ -141,7 +141,7 @@ func TestContentIsWhatTheHostSent(t *testing.T) {
 // on where it was.
 func TestStalledReaderOfContent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{})
+		w := newWorld(1, routing.AgentEndConfig{})
 		defer w.end()
 		slow, quick := w.dial(0), w.dial(0)
 		slow.stall()
@@ -195,9 +195,9 @@ func TestBadChunks(t *testing.T) {
 		"drop of none":            {{kindDrop, 1}},
 		"drop of half a one":      {piece(1, 0, 10), {kindDrop, 1}},
 	} {
-		relay := routing.NewRelay(routing.RelayConfig{Agent: "a", Encode: encode, ChunkLimit: 100_000})
+		relay := routing.NewRelayEnd(routing.RelayEndConfig{Agent: "a", Encode: encode, ChunkLimit: 100_000})
 		if strings.HasPrefix(name, "too large") {
-			relay = routing.NewRelay(routing.RelayConfig{Agent: "a", Encode: encode})
+			relay = routing.NewRelayEnd(routing.RelayEndConfig{Agent: "a", Encode: encode})
 		}
 		relay.Start(link.Hello{Credit: 1000}, nil)
 		var err error

@@ -21,20 +21,20 @@ func TestEndsWithoutCredit(t *testing.T) {
 	missing = set.append(missing)
 	for _, test := range []struct {
 		name string
-		do   func(r *Relay, c *RelayConn)
+		do   func(r *RelayEnd, c *RelayConn)
 	}{
-		{"host first", func(r *Relay, c *RelayConn) {
+		{"host first", func(r *RelayEnd, c *RelayConn) {
 			handle(t, r, hostCloses)
 		}},
-		{"client first", func(r *Relay, c *RelayConn) {
+		{"client first", func(r *RelayEnd, c *RelayConn) {
 			c.Close(1000, "bye")
 			handle(t, r, hostCloses)
 		}},
-		{"host first, behind a missing body", func(r *Relay, c *RelayConn) {
+		{"host first, behind a missing body", func(r *RelayEnd, c *RelayConn) {
 			handle(t, r, missing, hostCloses)
 			c.Close(1000, "bye")
 		}},
-		{"client first, and the host sends more than it has credit for", func(r *Relay, c *RelayConn) {
+		{"client first, and the host sends more than it has credit for", func(r *RelayEnd, c *RelayConn) {
 			c.Close(1000, "bye")
 			for range 5 {
 				handle(t, r, recordWith(strings.Repeat("x", 900), recordFrame, 1))
@@ -44,7 +44,7 @@ func TestEndsWithoutCredit(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := NewRelay(RelayConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
+			r := NewRelayEnd(RelayEndConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
 			r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
 			c, err := r.Open(Open{ID: "x"}, &stillClient{})
 			if err != nil {
@@ -67,7 +67,7 @@ func TestEndsWithoutCredit(t *testing.T) {
 // whatever comes after it: else the host-agent could not send its close behind
 // that.
 func TestLeavingGivesCreditBack(t *testing.T) {
-	r := NewRelay(RelayConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
+	r := NewRelayEnd(RelayEndConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
 	r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
 	c, err := r.Open(Open{ID: "x"}, &stillClient{})
 	if err != nil {
@@ -92,7 +92,7 @@ func TestLeavingGivesCreditBack(t *testing.T) {
 // A number is not used anew before the host-agent knows that its former
 // connection has ended.
 func TestNumbersAreUsedAnew(t *testing.T) {
-	r := NewRelay(RelayConfig{Agent: "agent"})
+	r := NewRelayEnd(RelayEndConfig{Agent: "agent"})
 	r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
 	open := func() uint64 {
 		t.Helper()
@@ -116,7 +116,7 @@ func TestNumbersAreUsedAnew(t *testing.T) {
 	}
 }
 
-func handle(t *testing.T, r *Relay, records ...[]byte) {
+func handle(t *testing.T, r *RelayEnd, records ...[]byte) {
 	t.Helper()
 	if _, err := r.Handle(1, bytes.Join(records, nil)); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func handle(t *testing.T, r *Relay, records ...[]byte) {
 }
 
 // leave has all that may be sent leave.
-func leave(r *Relay) {
+func leave(r *RelayEnd) {
 	for {
 		if payload, _ := r.Next(1, 1000, time.Time{}); payload == nil {
 			return
@@ -137,7 +137,7 @@ func leave(r *Relay) {
 func TestCreditIsNotHeldBack(t *testing.T) {
 	var conn *RelayConn
 	client, held := &stillClient{}, false
-	r := NewRelay(RelayConfig{Agent: "agent", Encode: func(piece []byte, _, _, _ bool) []byte { return piece }, Hold: func() {
+	r := NewRelayEnd(RelayEndConfig{Agent: "agent", Encode: func(piece []byte, _, _, _ bool) []byte { return piece }, Hold: func() {
 		held = true
 		if conn.stream.credit != 110 {
 			t.Errorf("while sources are held back there is credit for %d bytes; want 110", conn.stream.credit)

@@ -14,7 +14,7 @@ import (
 func TestDelaysAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []time.Duration
-		a := NewAgent(AgentConfig{
+		a := NewAgentEnd(AgentEndConfig{
 			Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} },
 			Delayed: func(d time.Duration) { told = append(told, d) },
 		})

@@ -2,8 +2,8 @@
 // in the packets of links (package link), so that bytes which a host sends to many
 // cross to each relay once.
 //
-// It has two ends. An [Agent] belongs to a host-agent and speaks for its host. A
-// [Relay] belongs to a relay and speaks for the clients there of one host. Between
+// It has two ends. An [AgentEnd] belongs to a host-agent and speaks for its host. A
+// [RelayEnd] belongs to a relay and speaks for the clients there of one host. Between
 // the two is one link: packets that arrive once, in order, or not at all.
 //
 // # The flow of a frame
@@ -11,22 +11,22 @@
 // What the host says to a client, from its socket to the client's queue:
 //
 //	AgentConn.Notify / AgentConn.FromHost     agent.go      one message, of one connection
-//	  Agent.bodyOf, bodyTable.find            bodies.go     has the host just sent the same bytes?
-//	  Agent.send                              agent.go      does its relay hear them as a body?
+//	  AgentEnd.bodyOf, bodyTable.find         bodies.go     has the host just sent the same bytes?
+//	  AgentEnd.send                           agent.go      does its relay hear them as a body?
 //	    no:  AgentConn.queue                                the bytes go in the connection's own stream
 //	    yes: AgentConn.refer, batch.add       batch.go      a reference goes in the link's batch
 //	agentLink.Next                            agentlink.go  the link asks for a packet
 //	  mux.next                                mux.go        streams take turns; then the batch
 //	    batch.append, connSet.append          refs.go       one record for all connections of the link
 //	  ═══ link ═══ NATS ═══ link ═══
-//	Relay.Handle, Relay.record                relay.go      one record after the other
-//	  Relay.refs, Relay.entry                 relayrefs.go  whom does it name, and which bodies
-//	    Relay.lookUp, Relay.inRows            block.go      the bodies, encoded once for all
+//	RelayEnd.Handle, RelayEnd.record          relay.go      one record after the other
+//	  RelayEnd.refs, RelayEnd.entry           relayrefs.go  whom does it name, and which bodies
+//	    RelayEnd.lookUp, RelayEnd.inRows      block.go      the bodies, encoded once for all
 //	    RelayConn.deliver                     relayconn.go  THE LINE WHERE A BODY IS COPIED TO ITS READERS
 //	      ClientConn.Deliver                                a queue of package gateway
 //
 // Bodies themselves come beside that, on the NATS subject of their channel
-// ([Relay.Body]); relays subscribe to that when the host-agent says so. What a client
+// ([RelayEnd.Body]); relays subscribe to that when the host-agent says so. What a client
 // says takes the other way, always in its own stream: [RelayConn.Send], mux.next, link,
 // agentLink.Handle, HostConn.Deliver.
 //
@@ -44,9 +44,9 @@
 //     only, in the order of each connection's stream: a connection has a place in the
 //     batch only while nothing is queued before it (mux.mayRefer).
 //   - A relay hears bodies that none of its clients may see. It keeps them for a while,
-//     and sends them to nobody: only a refs record makes it deliver (Relay.entry).
-//   - A body that was not heard stops the connections that are owed it, and nobody else
-//     (debt, row). The relay asks for it (need) and does not release the packet until it
+//     and sends them to nobody: only a refs record makes it deliver (RelayEnd.entry).
+//   - A body that was not heard stops the connections that wait for it, and nobody else
+//     (pendingItem, row). The relay asks for it (need) and does not release the packet until it
 //     is there, so that the host-agent still has it.
 //   - A body's message names the instance of its host-agent, and numbers of bodies begin
 //     anew with each: nothing of a predecessor is taken for something of its successor.
@@ -107,7 +107,7 @@
 //
 // # Order of locks
 //
-// [Agent] and [Relay] have one mutex each. Methods of HostConn and ClientConn are called
+// [AgentEnd] and [RelayEnd] have one mutex each. Methods of HostConn and ClientConn are called
 // under it, and must not block nor call back. Links call their traffic (Next, Handle,
 // Released) while they hold no lock of their own, so either may wake its link under its own.
 package routing

@@ -6,7 +6,7 @@ import (
 )
 
 // Dump tells what waits for what, for a test that has failed.
-func (a *Agent) Dump() string {
+func (a *AgentEnd) Dump() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var s strings.Builder
@@ -23,17 +23,17 @@ func (a *Agent) Dump() string {
 }
 
 // Dump tells what waits for what, for a test that has failed.
-func (r *Relay) Dump() string {
+func (r *RelayEnd) Dump() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var s strings.Builder
 	fmt.Fprintf(&s, "relay: %d records, %d streams with a turn, %d places for missing bodies\n", r.mux.control.len(), r.mux.turns.len(), r.places)
 	for number, c := range r.conns {
-		fmt.Fprintf(&s, "  connection %d: %v, owed %d, client there %v, received close %v\n", number, &c.stream, c.owed.len(), c.client != nil, c.received)
+		fmt.Fprintf(&s, "  connection %d: %v, pending %d, client there %v, received close %v\n", number, &c.stream, c.pending.len(), c.client != nil, c.received)
 	}
 	return s.String()
 }
 
 func (s *stream) String() string {
-	return fmt.Sprintf("%d items, credit %d, has a turn %v, ended %v, owes %d of %d", s.items.len(), s.credit, s.ready, s.ended, s.owed, s.unpaid)
+	return fmt.Sprintf("%d items, credit %d, has a turn %v, ended %v, %d of %d to be credited", s.items.len(), s.credit, s.ready, s.ended, s.creditDue, s.uncredited)
 }

@@ -9,11 +9,11 @@ import (
 	"ahprelay/link"
 )
 
-// still is everything that a Relay or an Agent may call, and does nothing.
+// still is everything that a RelayEnd or an AgentEnd may call, and does nothing.
 type still struct{ watched int }
 
 func (s *still) Wake()                        {}
-func (s *still) Hurry()                       {}
+func (s *still) SendNow()                     {}
 func (s *still) Done(uint64)                  {}
 func (s *still) Watch(string) error           { s.watched++; return nil }
 func (s *still) Unwatch(string)               {}
@@ -60,7 +60,7 @@ func FuzzRelayHandle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second, heard []byte) {
 		lines, client := &still{}, &stillClient{}
 		encode := func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }
-		r := NewRelay(RelayConfig{Agent: "agent", Encode: encode, Credit: 1000, BodyLimit: 2000, ChunkLimit: 2000, OwedLimit: 2000, Report: wantBounded(t)})
+		r := NewRelayEnd(RelayEndConfig{Agent: "agent", Encode: encode, Credit: 1000, BodyLimit: 2000, ChunkLimit: 2000, PendingLimit: 2000, Report: wantBounded(t)})
 		r.Start(link.Hello{Credit: 100, MaxFrame: 1000}, lines)
 		for range 3 {
 			if _, err := r.Open(Open{ID: "x"}, client); err != nil {
@@ -120,7 +120,7 @@ func FuzzAgentHandle(f *testing.F) {
 	f.Add(recordWith("ask", recordAsk, 1, 5), record(recordFlush, 1))
 	f.Add(appendOpen(nil, 1, Open{}), appendOpen(nil, maxConns, Open{}))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		a := NewAgent(AgentConfig{
+		a := NewAgentEnd(AgentEndConfig{
 			Instance: "agent", Credit: 1000, MaxFrame: 2000, QueueLimit: 2000, Window: 2000, Pinned: 2000,
 			Connect: func(*AgentConn, Open) HostConn { return &stillHost{} },
 		})
@@ -165,7 +165,7 @@ func FuzzAgentHandle(f *testing.F) {
 }
 
 // publish has all bodies leave.
-func publish(a *Agent) {
+func publish(a *AgentEnd) {
 	for {
 		if _, body := a.NextBody(); body == nil {
 			return

@@ -16,7 +16,7 @@ import (
 // is ever over the bound for all streams together.
 //
 // Progress is what the relay says of its client: credit, if only of 0 bytes. A
-// stream that is held back and makes none for the time [AgentConfig.Stall] is
+// stream that is held back and makes none for the time [AgentEndConfig.Stall] is
 // over: Wait says so.
 
 // ErrStalled reports a client that has taken nothing for too long.
@@ -34,12 +34,12 @@ const leastShare = 4 << 10
 const shortStall = 25 * time.Second
 
 // total is how many bytes wait for clients and host.
-func (a *Agent) total() int { return a.held + a.bodies.kept }
+func (a *AgentEnd) total() int { return a.held + a.bodies.kept }
 
 // allowance is how much may be queued behind the message being sent, for each
 // connection, before its source is held back. In the second half of the memory
 // there is, connections have equal shares of a quarter of it.
-func (a *Agent) allowance() int {
+func (a *AgentEnd) allowance() int {
 	if !a.short {
 		return a.cfg.QueueLimit
 	}
@@ -47,7 +47,7 @@ func (a *Agent) allowance() int {
 }
 
 // grown is called when more waits.
-func (a *Agent) grown() {
+func (a *AgentEnd) grown() {
 	if a.total()+a.reserved > a.cfg.MaxQueued/2 {
 		a.short = true
 	}
@@ -56,7 +56,7 @@ func (a *Agent) grown() {
 
 // eased is called when less waits, or may: those go on that were held back
 // because memory was short, and those have their turn that wait for room.
-func (a *Agent) eased() {
+func (a *AgentEnd) eased() {
 	if a.short && a.total()+a.reserved <= a.cfg.MaxQueued*3/8 {
 		a.short = false
 		for c := range a.waiters {
@@ -79,7 +79,7 @@ func (a *Agent) eased() {
 
 // fits reports whether there is room for a message of so many bytes. One fits
 // always, if nothing else is there.
-func (a *Agent) fits(n int) bool {
+func (a *AgentEnd) fits(n int) bool {
 	waits := a.total() + a.reserved
 	return waits == 0 || waits+n <= a.cfg.MaxQueued
 }
@@ -275,7 +275,7 @@ func (c *AgentConn) giveUp(t *turn) {
 	c.link.agent.drop(t)
 }
 
-func (a *Agent) drop(t *turn) {
+func (a *AgentEnd) drop(t *turn) {
 	if t.given {
 		return // Unreserve follows
 	}
@@ -300,7 +300,7 @@ func (c *AgentConn) Unreserve() {
 // mayUpload reports whether more is to come of a message that comes in fragments
 // for the host. When memory is short, the oldest of them goes on alone, and only
 // if the host takes what is whole.
-func (a *Agent) mayUpload(c *AgentConn) bool {
+func (a *AgentEnd) mayUpload(c *AgentConn) bool {
 	switch {
 	case c.partial == nil, a.total()+a.reserved <= a.cfg.MaxQueued/2:
 		return true

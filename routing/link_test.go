@@ -27,19 +27,19 @@ type world struct {
 	wg    sync.WaitGroup
 	links []*link.RelayLink
 
-	agent  *routing.Agent
-	relays []*routing.Relay
+	agent  *routing.AgentEnd
+	relays []*routing.RelayEnd
 
 	mu    sync.Mutex
 	hosts map[string]*hostConn // by connection id
 	next  int
 }
 
-func newWorld(relays int, agentCfg routing.AgentConfig) *world {
-	return newWorldWith(relays, agentCfg, routing.RelayConfig{})
+func newWorld(relays int, agentCfg routing.AgentEndConfig) *world {
+	return newWorldWith(relays, agentCfg, routing.RelayEndConfig{})
 }
 
-func newWorldWith(relays int, agentCfg routing.AgentConfig, relayCfg routing.RelayConfig) *world {
+func newWorldWith(relays int, agentCfg routing.AgentEndConfig, relayCfg routing.RelayEndConfig) *world {
 	relayCfg.Agent, relayCfg.Encode = "agent1", encode
 	ctx, stop := context.WithCancel(context.Background())
 	w := &world{net: &memoryNet{sent: map[string]int{}}, ctx: ctx, stop: stop, hosts: map[string]*hostConn{}}
@@ -48,13 +48,13 @@ func newWorldWith(relays int, agentCfg routing.AgentConfig, relayCfg routing.Rel
 	if agentCfg.Connect == nil {
 		agentCfg.Connect = w.connect
 	}
-	w.agent = routing.NewAgent(agentCfg)
+	w.agent = routing.NewAgentEnd(agentCfg)
 	links := link.NewAgentLinks(w.net.bus("agent", ctx.Done()), link.AgentLinksConfig{
 		Tenant: "t", Host: "h", Agent: "agent1", Hello: w.agent.Hello(), Log: log,
 	}, w.agent)
 	w.wg.Go(func() { _ = links.Run(ctx) })
 	for i := range relays {
-		relay := routing.NewRelay(relayCfg)
+		relay := routing.NewRelayEnd(relayCfg)
 		up := make(chan struct{})
 		link := link.NewRelayLink(w.net.bus(fmt.Sprint("relay", i), ctx.Done()), link.RelayLinkConfig{
 			Tenant: "t", Host: "h", Agent: "agent1", Relay: fmt.Sprint("relay", i), Hello: relay.Hello(), Log: log,
@@ -277,7 +277,7 @@ func inBubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
 
 func TestSharedFramesCrossOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{})
+		w := newWorld(1, routing.AgentEndConfig{})
 		defer w.end()
 		var clients []*clientConn
 		for range 50 {

@@ -132,7 +132,7 @@ func makePlan(seed uint64) plan {
 		bounds: bounds{
 			Credit: bound(1000, 16<<10), RelayCredit: bound(1000, 16<<10),
 			Queue: bound(8<<10, 256<<10), Window: bound(1<<10, 16<<10), Pinned: bound(1<<10, 64<<10), Total: bound(64<<10, enough, 2*enough),
-			Bodies: bound(1<<10, 16<<10), Owed: bound(4<<10, 64<<10), Link: bound(1, 16<<10), Chunks: bound(5000, 64<<10),
+			Bodies: bound(1<<10, 16<<10), Pending: bound(4<<10, 64<<10), Link: bound(1, 16<<10), Chunks: bound(5000, 64<<10),
 		},
 	}
 	if p.bounds.Total >= enough { // what packets hold is no connection's

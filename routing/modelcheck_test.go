@@ -164,7 +164,7 @@ func (r *run) checkClient(c *client) error {
 	if c.endedLocked() != (h.gone || h.dead) {
 		return fmt.Errorf("it has ended at one side only: at the client %v, at the host %v", c.endedLocked(), h.gone || h.dead)
 	}
-	all, allUp, err := r.owed(c, h)
+	all, allUp, err := r.expected(c, h)
 	if err == nil {
 		err = compare("client", c.got, h.sent, all)
 	}
@@ -191,10 +191,10 @@ func (r *run) checkClient(c *client) error {
 	return err
 }
 
-// owed returns whether the client must have got all that the host sent, and
+// expected returns whether the client must have got all that the host sent, and
 // the host all that the client sent. An error says that the connection has
 // ended for no good reason.
-func (r *run) owed(c *client, h *modelConn) (down, up bool, err error) {
+func (r *run) expected(c *client, h *modelConn) (down, up bool, err error) {
 	ended := r.linkEnded(c)
 	hostEnded := h.closing != 0 || h.full || h.dead || r.excused[h.agent] > 0
 	up = ended == nil && !hostEnded && c.code == 0 && !c.killed && (r.bounds.Total == 0 || !c.endedLocked())
@@ -216,7 +216,7 @@ func (r *run) owed(c *client, h *modelConn) (down, up bool, err error) {
 		return false, up, nil
 	case r.bounds.Total > 0 && c.code == ahp.CloseOverloaded && strings.HasPrefix(c.reason, "too much is queued") && r.wasSlow(c, h):
 		return false, false, nil
-	case (r.disturbed || r.bounds.Bodies > 0) && c.code == ahp.CloseResync && strings.HasPrefix(c.reason, "too much waits") && h.total > orDefault(r.bounds.Owed, 8<<20):
+	case (r.disturbed || r.bounds.Bodies > 0) && c.code == ahp.CloseResync && strings.HasPrefix(c.reason, "too much waits") && h.total > orDefault(r.bounds.Pending, 8<<20):
 		return false, up, nil
 	}
 	return false, up, fmt.Errorf("closed with %d (%s) for no reason", c.code, c.reason)

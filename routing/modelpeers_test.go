@@ -531,7 +531,7 @@ func (h *modelHost) restart() {
 type client struct {
 	world   *modelWorld
 	relay   *relayProcess
-	link    *routing.Relay
+	link    *routing.RelayEnd
 	id      string
 	conn    *routing.RelayConn
 	in      *queue[routing.Frame]

@@ -46,15 +46,15 @@ type modelWorld struct {
 
 // bounds are the sizes with which a world is built; zero means the default.
 type bounds struct {
-	ShareFrom                            int // as in AgentConfig
+	ShareFrom                            int // as in AgentEndConfig
 	Credit, Queue, Window, Pinned, Total int // host-agent
-	RelayCredit, Bodies, Owed, Chunks    int // relay
+	RelayCredit, Bodies, Pending, Chunks int // relay
 	Link                                 int // window of links
 }
 
 // A linkEnd is a link that a relay had and saw end.
 type linkEnd struct {
-	of           *routing.Relay
+	of           *routing.RelayEnd
 	relay, agent string
 	err          error
 }
@@ -150,7 +150,7 @@ func (w *modelWorld) linkConfig() link.Config { return link.Config{Window: w.bou
 type agentProcess struct {
 	name  string
 	bus   *membus.Conn
-	agent *routing.Agent
+	agent *routing.AgentEnd
 	links *link.AgentLinks
 	stop  context.CancelFunc
 	done  chan struct{}
@@ -161,7 +161,7 @@ func (w *modelWorld) startAgent() {
 	name := w.name("agent")
 	ctx, stop := context.WithCancel(w.life)
 	a := &agentProcess{name: name, bus: w.mesh.Connect(name), stop: stop, done: make(chan struct{})}
-	a.agent = routing.NewAgent(routing.AgentConfig{
+	a.agent = routing.NewAgentEnd(routing.AgentEndConfig{
 		Instance: name, Connect: w.host.connect(name),
 		Credit: w.bounds.Credit, QueueLimit: w.bounds.Queue, Window: w.bounds.Window, Pinned: w.bounds.Pinned, MaxQueued: w.bounds.Total, Stall: stall, ShareFrom: w.bounds.ShareFrom,
 	})
@@ -197,7 +197,7 @@ type relayProcess struct {
 
 	mu    sync.Mutex
 	link  *link.RelayLink
-	relay *routing.Relay // nil while there is no link
+	relay *routing.RelayEnd // nil while there is no link
 	agent string
 }
 
@@ -231,9 +231,9 @@ func (p *relayProcess) keepLink(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	})
-	relay := routing.NewRelay(routing.RelayConfig{
+	relay := routing.NewRelayEnd(routing.RelayEndConfig{
 		Agent: agent.name, Encode: encode,
-		Credit: w.bounds.RelayCredit, BodyLimit: w.bounds.Bodies, OwedLimit: w.bounds.Owed, ChunkLimit: w.bounds.Chunks,
+		Credit: w.bounds.RelayCredit, BodyLimit: w.bounds.Bodies, PendingLimit: w.bounds.Pending, ChunkLimit: w.bounds.Chunks,
 		Report: w.report,
 	})
 	link := link.NewRelayLink(p.bus, link.RelayLinkConfig{
@@ -263,7 +263,7 @@ func (p *relayProcess) keepLink(ctx context.Context) {
 
 var errReplaced = errors.New("another host-agent serves the host now")
 
-func (p *relayProcess) current() *routing.Relay {
+func (p *relayProcess) current() *routing.RelayEnd {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.relay

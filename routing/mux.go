@@ -55,19 +55,19 @@ func (it *item) size() int {
 
 // A stream is the sending side of one connection on a link.
 type stream struct {
-	conn   uint64
-	items  fifo[item]
-	queued int  // sizes of items
-	large  int  // size of the largest item behind the first, if that is at least largeItem
-	credit int  // cost of frames that may be sent
-	owed   int  // cost of the other direction's that were written and not credited yet
-	unpaid int  // cost of the other direction's that came and were not credited yet
-	window int  // what the peer may send ahead
-	bytes  bool // it carries bytes, which have a share of the link
-	shares bool // and waits for room in that
-	ready  bool // waits for its turn in mux.turns
-	ended  bool // the close record is queued: nothing more is taken
-	left   bool // it has been sent: the peer may use the number anew
+	conn       uint64
+	items      fifo[item]
+	queued     int  // sizes of items
+	large      int  // size of the largest item behind the first, if that is at least largeItem
+	credit     int  // cost of frames that may be sent
+	creditDue  int  // cost of the other direction's that were written and not credited yet
+	uncredited int  // cost of the other direction's that came and were not credited yet
+	window     int  // what the peer may send ahead
+	bytes      bool // it carries bytes, which have a share of the link
+	shares     bool // and waits for room in that
+	ready      bool // waits for its turn in mux.turns
+	ended      bool // the close record is queued: nothing more is taken
+	left       bool // it has been sent: the peer may use the number anew
 
 	moved time.Time // while there is no credit: when it ran out, or the peer last said that it goes on
 
@@ -243,35 +243,35 @@ func (m *mux) grant(s *stream, n int) {
 // took notes that something of cost n came on this connection, and reports
 // whether the peer had credit for it.
 func (m *mux) took(s *stream, n int) bool {
-	s.unpaid += n
-	return s.unpaid <= s.window+pieceCost // the last piece may cost that more
+	s.uncredited += n
+	return s.uncredited <= s.window+pieceCost // the last piece may cost that more
 }
 
 // tookLate is took for what needs only some credit, however large it is.
 func (m *mux) tookLate(s *stream, n int) bool {
-	had := s.unpaid < s.window+pieceCost
-	s.unpaid += n
+	had := s.uncredited < s.window+pieceCost
+	s.uncredited += n
 	return had
 }
 
 // written notes that something of cost n which the peer sent on this
 // connection is off our hands, and credits it in larger pieces.
 func (m *mux) written(s *stream, n int) (due bool) {
-	s.owed += n
-	if s.owed < s.window/creditShare || s.left {
+	s.creditDue += n
+	if s.creditDue < s.window/creditShare || s.left {
 		return false
 	}
-	m.repay(s, 0)
+	m.returnCredit(s, 0)
 	return true
 }
 
-// repay credits what is owed on this connection, and n more, however little that
+// returnCredit credits what is due on this connection, and n more, however little that
 // is.
-func (m *mux) repay(s *stream, n int) {
-	s.owed += n
-	m.say(appendRecord(nil, recordCredit, s.conn, uint64(s.owed)))
-	s.unpaid -= s.owed
-	s.owed = 0
+func (m *mux) returnCredit(s *stream, n int) {
+	s.creditDue += n
+	m.say(appendRecord(nil, recordCredit, s.conn, uint64(s.creditDue)))
+	s.uncredited -= s.creditDue
+	s.creditDue = 0
 }
 
 // schedule gives a stream a turn if it can use one.

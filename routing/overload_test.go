@@ -70,7 +70,7 @@ func TestLargestMessageFits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				w := newWorld(1, routing.AgentConfig{})
+				w := newWorld(1, routing.AgentEndConfig{})
 				defer w.end()
 				c := w.dial(0)
 				c.stall()
@@ -146,7 +146,7 @@ func slowClient(t *testing.T, size int, channel string, goesOn bool) {
 	if size < 1000 { // so many of them take their time
 		limit = mib
 	}
-	w := newWorld(1, routing.AgentConfig{QueueLimit: limit})
+	w := newWorld(1, routing.AgentEndConfig{QueueLimit: limit})
 	defer w.end()
 	slow, other := w.dial(0), w.dial(0)
 	for range 100 { // until the channel is shared
@@ -203,7 +203,7 @@ func slowClient(t *testing.T, size int, channel string, goesOn bool) {
 // long time: its relay says that it goes on.
 func TestLittleProgress(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{})
+		w := newWorld(1, routing.AgentEndConfig{})
 		defer w.end()
 		c := w.dial(0)
 		c.stall()
@@ -238,7 +238,7 @@ func TestLargeMessagesHaveTurns(t *testing.T) {
 	const clients, size, bound = 20, 4 * mib, 16 * mib
 	for _, stalled := range []int{0, 3} {
 		inBubble(t, func(t *testing.T) {
-			w := newWorld(1, routing.AgentConfig{MaxQueued: bound, MaxFrame: size})
+			w := newWorld(1, routing.AgentEndConfig{MaxQueued: bound, MaxFrame: size})
 			defer w.end()
 			var slow []*clientConn
 			for range stalled {
@@ -284,7 +284,7 @@ func TestLargeMessagesHaveTurns(t *testing.T) {
 func TestFrozenWhileOthersWait(t *testing.T) {
 	const size, bound = 8 * mib, 32 * mib
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{MaxQueued: bound, MaxFrame: size})
+		w := newWorld(1, routing.AgentEndConfig{MaxQueued: bound, MaxFrame: size})
 		defer w.end()
 		read := func(c *clientConn) {
 			w.wg.Go(func() { _, _ = c.host.read(w.ctx.Done(), 1, size, "") })
@@ -317,7 +317,7 @@ func TestFrozenWhileOthersWait(t *testing.T) {
 		}
 	})
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{MaxQueued: size + size/2, MaxFrame: size})
+		w := newWorld(1, routing.AgentEndConfig{MaxQueued: size + size/2, MaxFrame: size})
 		defer w.end()
 		gone, waits := w.dial(0), w.dial(0)
 		gone.stall()
@@ -338,7 +338,7 @@ func TestFrozenWhileOthersWait(t *testing.T) {
 // for them, and not the one that has most.
 func TestStandingStillLongest(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{MaxQueued: 25 * mib})
+		w := newWorld(1, routing.AgentEndConfig{MaxQueued: 25 * mib})
 		defer w.end()
 		var list []*clientConn
 		for _, n := range []int{2 * mib, 3 * mib, 9 * mib} {
@@ -366,7 +366,7 @@ func TestStandingStillLongest(t *testing.T) {
 // and the client what the host had said by then, a body that got lost included.
 func TestFlush(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{})
+		w := newWorld(1, routing.AgentEndConfig{})
 		defer w.end()
 		a, b := w.dial(0), w.dial(0)
 		say := func(i int) {
@@ -415,7 +415,7 @@ func TestFlush(t *testing.T) {
 // is closed, and for one whose number was used before.
 func TestProbe(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{})
+		w := newWorld(1, routing.AgentEndConfig{})
 		defer w.end()
 		c := w.dial(0)
 		c.stall()
@@ -451,7 +451,7 @@ func TestProbe(t *testing.T) {
 // has to wait. All come when the host goes on.
 func TestHungHostHoldsTwoMessages(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{})
+		w := newWorld(1, routing.AgentEndConfig{})
 		defer w.end()
 		c := w.dial(0)
 		h := c.host
@@ -509,7 +509,7 @@ func TestAllStreamsAreBounded(t *testing.T) {
 		beside = clients*mib + 32*mib
 	)
 	inBubble(t, func(t *testing.T) {
-		w := newWorld(1, routing.AgentConfig{MaxQueued: bound})
+		w := newWorld(1, routing.AgentEndConfig{MaxQueued: bound})
 		defer w.end()
 		good := w.dial(0)
 		var slow []*clientConn
@@ -578,7 +578,7 @@ func floodHungHost(t *testing.T, bound int, some bool) {
 		size    = 4 * mib
 		beside  = clients*mib + 32*mib
 	)
-	w := newWorld(1, routing.AgentConfig{MaxQueued: bound, MaxFrame: size})
+	w := newWorld(1, routing.AgentEndConfig{MaxQueued: bound, MaxFrame: size})
 	defer w.end()
 	m := message(1, size)
 	before := heap()

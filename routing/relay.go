@@ -12,7 +12,7 @@ import (
 	"ahprelay/link"
 )
 
-// A Frame is output for a client, of one or more pieces as [RelayConfig.Encode]
+// A Frame is output for a client, of one or more pieces as [RelayEndConfig.Encode]
 // made them. Its bytes are shared: they must not be changed.
 type Frame struct {
 	Data     []byte
@@ -59,21 +59,21 @@ const (
 	Flushed              // what was sent before a Flush is written; what the host had said by then is delivered
 )
 
-// A RelayConfig sets the bounds of a [Relay]. The zero value of a field means
+// A RelayEndConfig sets the bounds of a [RelayEnd]. The zero value of a field means
 // its default.
-type RelayConfig struct {
+type RelayEndConfig struct {
 	Agent string // instance of the host-agent
 
 	// Encode returns a message, or a piece of one, as output for clients:
 	// flags tell which. It ends with the piece.
 	Encode func(piece []byte, first, last, binary bool) []byte
 
-	Credit     int // bytes that the host-agent may send ahead on each connection; default 1 MiB
-	MaxFrame   int // bytes of the longest message; default 128 MiB
-	QueueLimit int // bytes queued for the host on each connection until Send waits; default 256 KiB
-	BodyLimit  int // bytes of bodies held; default 32 MiB
-	ChunkLimit int // bytes of chunks held; default 64 MiB
-	OwedLimit  int // bytes that wait for a missing body, for each connection; default 8 MiB
+	Credit       int // bytes that the host-agent may send ahead on each connection; default 1 MiB
+	MaxFrame     int // bytes of the longest message; default 128 MiB
+	QueueLimit   int // bytes queued for the host on each connection until Send waits; default 256 KiB
+	BodyLimit    int // bytes of bodies held; default 32 MiB
+	ChunkLimit   int // bytes of chunks held; default 64 MiB
+	PendingLimit int // bytes that wait for a missing body, for each connection; default 8 MiB
 
 	// Queued is told how many bytes more, or less, wait to leave for the host.
 	// It is called under locks and must not block. May be nil.
@@ -93,7 +93,7 @@ type RelayConfig struct {
 	Report func(Report)
 }
 
-func (c RelayConfig) withDefaults() RelayConfig {
+func (c RelayEndConfig) withDefaults() RelayEndConfig {
 	def := func(n *int, v int) {
 		if *n == 0 {
 			*n = v
@@ -104,7 +104,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	def(&c.QueueLimit, 256<<10)
 	def(&c.BodyLimit, 32<<20)
 	def(&c.ChunkLimit, 64<<20)
-	def(&c.OwedLimit, 8<<20)
+	def(&c.PendingLimit, 8<<20)
 	if c.Kept == nil {
 		c.Kept = func(int) {}
 	}
@@ -114,15 +114,15 @@ func (c RelayConfig) withDefaults() RelayConfig {
 // Bounds of what a host-agent can have a relay keep for it, beyond which only
 // a broken one goes.
 const (
-	maxPlaces  = 1 << 20 // places in rows of bodies that are not there
-	maxControl = 1 << 18 // records that wait to leave
+	maxMissingSlots = 1 << 20 // places in rows of bodies that are not there
+	maxControl      = 1 << 18 // records that wait to leave
 )
 
-// A Relay is the relay's end of what one link carries: it puts each client's
+// A RelayEnd is the relay's end of what one link carries: it puts each client's
 // stream together from the frames, references and bodies that come. It
 // implements [link.RelayTraffic] and is safe for concurrent use.
-type Relay struct {
-	cfg RelayConfig
+type RelayEnd struct {
+	cfg RelayEndConfig
 
 	mu       sync.Mutex // guards all that follows, and the connections
 	lines    link.RelayLines
@@ -134,10 +134,10 @@ type Relay struct {
 	last     uint64   // highest number used
 	bodies   bodyStore
 	chunks   chunkStore
-	watched  map[uint64]string  // watch number to token
-	awaited  map[uint64][]place // missing body, which was asked for, to where it goes
-	places   int                // in awaited
-	unsolved map[uint64]int     // packet to how many rows of it miss something
+	watched  map[uint64]string        // watch number to token
+	awaited  map[uint64][]missingSlot // missing body, which was asked for, to where it goes
+	places   int                      // in awaited
+	unsolved map[uint64]int           // packet to how many rows of it miss something
 	ended    error
 
 	packet uint64 // being handled
@@ -148,23 +148,23 @@ type Relay struct {
 	block  block
 }
 
-// NewRelay returns a Relay that Start joins to its link.
-func NewRelay(cfg RelayConfig) *Relay {
+// NewRelayEnd returns a RelayEnd that Start joins to its link.
+func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 	cfg = cfg.withDefaults()
-	return &Relay{
+	return &RelayEnd{
 		cfg: cfg, mux: mux{count: cfg.Queued}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit, cfg.Kept),
 		chunks:  chunkStore{limit: cfg.ChunkLimit, chunks: map[uint64]*storedChunk{}, kept: cfg.Kept},
-		watched: map[uint64]string{}, awaited: map[uint64][]place{}, unsolved: map[uint64]int{},
+		watched: map[uint64]string{}, awaited: map[uint64][]missingSlot{}, unsolved: map[uint64]int{},
 	}
 }
 
 // Hello returns the bounds to announce to the host-agent.
-func (r *Relay) Hello() link.Hello {
+func (r *RelayEnd) Hello() link.Hello {
 	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Reports: true, RefsCost: true}
 }
 
-// Start joins the Relay to its link, before the link calls it.
-func (r *Relay) Start(answer link.Hello, lines link.RelayLines) {
+// Start joins the RelayEnd to its link, before the link calls it.
+func (r *RelayEnd) Start(answer link.Hello, lines link.RelayLines) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lines, r.credit, r.refsCost = lines, min(answer.Credit, maxCredit), answer.RefsCost
@@ -175,11 +175,11 @@ var ErrTooManyConns = errors.New("too many connections")
 
 // Open has the host-agent connect a client to the host. The client's Opened
 // or Closed follows.
-func (r *Relay) Open(open Open, client ClientConn) (*RelayConn, error) {
+func (r *RelayEnd) Open(open Open, client ClientConn) (*RelayConn, error) {
 	return r.open(open, client, false)
 }
 
-func (r *Relay) open(open Open, client ClientConn, ofBytes bool) (*RelayConn, error) {
+func (r *RelayEnd) open(open Open, client ClientConn, ofBytes bool) (*RelayConn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != nil {
@@ -205,7 +205,7 @@ func (r *Relay) open(open Open, client ClientConn, ofBytes bool) (*RelayConn, er
 	return c, nil
 }
 
-func (r *Relay) number() (uint64, error) {
+func (r *RelayEnd) number() (uint64, error) {
 	if n := len(r.free); n > 0 {
 		number := r.free[n-1]
 		r.free = r.free[:n-1]
@@ -219,7 +219,7 @@ func (r *Relay) number() (uint64, error) {
 }
 
 // Next implements [link.Traffic].
-func (r *Relay) Next(number uint64, size int, now time.Time) (payload []byte, again time.Time) {
+func (r *RelayEnd) Next(number uint64, size int, now time.Time) (payload []byte, again time.Time) {
 	if size == 0 {
 		return nil, time.Time{} // host-agents wait for nothing
 	}
@@ -238,7 +238,7 @@ func (r *Relay) Next(number uint64, size int, now time.Time) (payload []byte, ag
 }
 
 // Released implements [link.Traffic].
-func (r *Relay) Released(number uint64) (more bool) {
+func (r *RelayEnd) Released(number uint64) (more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mux.share.sent.len() == 0 {
@@ -248,7 +248,7 @@ func (r *Relay) Released(number uint64) (more bool) {
 }
 
 // Body implements [link.RelayTraffic].
-func (r *Relay) Body(payload []byte) {
+func (r *RelayEnd) Body(payload []byte) {
 	number, frame, ok := readBody(payload, r.cfg.Agent)
 	if !ok {
 		return // of another instance
@@ -260,12 +260,12 @@ func (r *Relay) Body(payload []byte) {
 	}
 }
 
-// shedShare is the part of its bodies that a Relay keeps when memory is short.
+// shedShare is the part of its bodies that a RelayEnd keeps when memory is short.
 const shedShare = 8
 
 // Shed drops most of the bodies that are held, because memory is short. What is
 // still needed of them is asked for again.
-func (r *Relay) Shed() {
+func (r *RelayEnd) Shed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended == nil {
@@ -274,7 +274,7 @@ func (r *Relay) Shed() {
 }
 
 // Ended implements [link.Traffic].
-func (r *Relay) Ended(reason error) {
+func (r *RelayEnd) Ended(reason error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	code, detail := ahp.CloseResync, reason.Error()
@@ -296,7 +296,7 @@ func (r *Relay) Ended(reason error) {
 // Handle implements [link.Traffic]. Where memory is short it waits before the first
 // record that brings more of it, but not before credit: that lets what clients have
 // sent leave, which makes room.
-func (r *Relay) Handle(packet uint64, payload []byte) (done bool, err error) {
+func (r *RelayEnd) Handle(packet uint64, payload []byte) (done bool, err error) {
 	f := link.Fields{B: payload}
 	if len(payload) > 0 && bringsNothing(recordKind(payload[0])) {
 		if done, err = r.records(packet, &f, bringsNothing); err != nil || len(f.B) == 0 {
@@ -317,7 +317,7 @@ func bringsNothing(kind recordKind) bool {
 
 // records takes the records of a packet, up to the first whose kind take does not
 // want, and reports whether none of them waits for a body.
-func (r *Relay) records(packet uint64, f *link.Fields, take func(recordKind) bool) (done bool, err error) {
+func (r *RelayEnd) records(packet uint64, f *link.Fields, take func(recordKind) bool) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.packet, r.budget = packet, 2*maxRefs
@@ -329,7 +329,7 @@ func (r *Relay) records(packet uint64, f *link.Fields, take func(recordKind) boo
 			return false, fmt.Errorf("%w: cut short", link.ErrBadPacket)
 		}
 	}
-	if r.places > maxPlaces || r.mux.control.len() > maxControl {
+	if r.places > maxMissingSlots || r.mux.control.len() > maxControl {
 		return false, fmt.Errorf("%w: %d references to missing bodies, %d records to answer with", link.ErrBadPacket, r.places, r.mux.control.len())
 	}
 	r.packet = 0
@@ -339,7 +339,7 @@ func (r *Relay) records(packet uint64, f *link.Fields, take func(recordKind) boo
 
 // record takes one record from the host-agent. If it is cut short, it does
 // nothing but mark f as bad.
-func (r *Relay) record(f *link.Fields) error {
+func (r *RelayEnd) record(f *link.Fields) error {
 	kind, number := recordKind(f.Byte()), f.Uvarint()
 	switch kind {
 	case recordOpened:
@@ -397,7 +397,7 @@ func (r *Relay) record(f *link.Fields) error {
 			r.body(number, data)
 		}
 	case recordGone:
-		r.gone(number)
+		r.bodyLost(number)
 	case recordClose:
 		code, reason := ahp.CloseCode(f.Uvarint()), string(f.Bytes())
 		if c := r.conns[number]; c != nil && !f.Bad {
@@ -422,7 +422,7 @@ func (r *Relay) record(f *link.Fields) error {
 }
 
 // piece takes a message, or a piece of one, for one client.
-func (r *Relay) piece(conn uint64, data []byte, flags uint64) error {
+func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	c := r.conns[conn]
 	if c == nil {
 		return fmt.Errorf("%w: message on connection %d, which is not there", link.ErrBadPacket, conn)
@@ -454,7 +454,7 @@ func (r *Relay) piece(conn uint64, data []byte, flags uint64) error {
 }
 
 // consumed gives back credit of what was taken here.
-func (r *Relay) consumed(c *RelayConn, cost int) {
+func (r *RelayEnd) consumed(c *RelayConn, cost int) {
 	if r.mux.written(&c.stream, cost) {
 		r.lines.Wake()
 	}
@@ -463,7 +463,7 @@ func (r *Relay) consumed(c *RelayConn, cost int) {
 // watch has the bodies of a channel heard, and tells the host-agent so over
 // the connection on which the subscription went before it: where this has
 // arrived, the subscription has.
-func (r *Relay) watch(number uint64, token string) error {
+func (r *RelayEnd) watch(number uint64, token string) error {
 	if !validToken(token) || r.watched[number] != "" || len(r.watched) >= maxChannels {
 		return fmt.Errorf("%w: watch %d after %d others", link.ErrBadPacket, number, len(r.watched))
 	}
@@ -476,7 +476,7 @@ func (r *Relay) watch(number uint64, token string) error {
 	return nil
 }
 
-func (r *Relay) unwatch(number uint64) {
+func (r *RelayEnd) unwatch(number uint64) {
 	if token, ok := r.watched[number]; ok {
 		delete(r.watched, number)
 		r.lines.Unwatch(token)

@@ -9,32 +9,32 @@ import (
 	"ahprelay/ahp"
 )
 
-// A RelayConn is one client's connection to a host, at the relay. The Relay's
+// A RelayConn is one client's connection to a host, at the relay. The RelayEnd's
 // mutex guards it.
 type RelayConn struct {
-	relay  *Relay
+	relay  *RelayEnd
 	client ClientConn // nil once it is closed, by either side
 	stream stream
 
-	owed      fifo[debt] // what a missing body holds up
-	owedBytes int        // sizes of owed, and debtCost for each
-	bytes     bool       // it carries no messages: see ByteConn
-	opened    bool       // the client has been told that the host takes messages
-	received  bool       // the host-agent's close has come
-	sentClose bool       // ours has left
+	pending      fifo[pendingItem] // what a missing body holds up
+	pendingBytes int               // sizes of pending, and pendingCost for each
+	bytes        bool              // it carries no messages: see ByteConn
+	opened       bool              // the client has been told that the host takes messages
+	received     bool              // the host-agent's close has come
+	sentClose    bool              // ours has left
 
-	asks    map[uint64]func(response []byte) // requests of the relay's own
-	lastAsk uint64
-	repaid  atomic.Int64 // credit of frames that were written, and not told yet
+	asks          map[uint64]func(response []byte) // requests of the relay's own
+	lastAsk       uint64
+	writtenCredit atomic.Int64 // credit of frames that were written, and not told yet
 
 	aside      uint64 // what the message that is coming answers; 0: it is the client's
 	asideData  []byte
 	asideBytes int
 }
 
-// A debt is something that a client is to be sent once the bodies before it
+// A pendingItem is something that a client is to be sent once the bodies before it
 // are there: a frame, a row of bodies, the word that it is flushed, or the end.
-type debt struct {
+type pendingItem struct {
 	frame   Frame
 	row     *row
 	flushed bool
@@ -42,8 +42,8 @@ type debt struct {
 	size    int // bytes of frame, or of what was there of row
 }
 
-// debtCost is what a debt counts against a bound besides its bytes.
-const debtCost = 64
+// pendingCost is what a pendingItem counts against a bound besides its bytes.
+const pendingCost = 64
 
 type closing struct {
 	code   ahp.CloseCode
@@ -58,7 +58,7 @@ func (c *RelayConn) Send(ctx context.Context, message []byte) error {
 }
 
 // SendCounted is Send for a message of which so many bytes are counted already:
-// that is what [RelayConfig.Queued] is told less, unless there is an error.
+// that is what [RelayEndConfig.Queued] is told less, unless there is an error.
 func (c *RelayConn) SendCounted(ctx context.Context, message []byte, counted int) error {
 	for {
 		err := c.trySend(message, counted)
@@ -77,7 +77,7 @@ func (c *RelayConn) trySend(message []byte, counted int) error {
 	if err := c.queue(message, counted); err != nil {
 		return err
 	}
-	c.relay.lines.Hurry()
+	c.relay.lines.SendNow()
 	return nil
 }
 
@@ -94,12 +94,12 @@ func (c *RelayConn) queue(message []byte, counted int) error {
 // Written gives back credit, of frames that have been written to the client.
 func (c *RelayConn) Written(credit int) {
 	r := c.relay
-	if c.repaid.Add(int64(credit)) < int64(c.stream.window/creditShare) {
+	if c.writtenCredit.Add(int64(credit)) < int64(c.stream.window/creditShare) {
 		return // it would be kept anyway
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := c.repaid.Swap(0); c.client != nil && r.mux.written(&c.stream, int(n)) {
+	if n := c.writtenCredit.Swap(0); c.client != nil && r.mux.written(&c.stream, int(n)) {
 		r.lines.Wake()
 	}
 }
@@ -111,10 +111,10 @@ func (c *RelayConn) Progress() {
 	r := c.relay
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.client == nil || c.stream.unpaid < c.stream.window/2 {
+	if c.client == nil || c.stream.uncredited < c.stream.window/2 {
 		return
 	}
-	r.mux.repay(&c.stream, int(c.repaid.Swap(0)))
+	r.mux.returnCredit(&c.stream, int(c.writtenCredit.Swap(0)))
 	r.lines.Wake()
 }
 
@@ -153,47 +153,47 @@ func (c *RelayConn) Close(code ahp.CloseCode, reason string) {
 	c.endStream(code, reason)
 }
 
-// deliver sends the client frames, behind what it is owed.
+// deliver sends the client frames, behind what is pending.
 func (c *RelayConn) deliver(frames []Frame) {
-	if c.owed.len() == 0 {
+	if c.pending.len() == 0 {
 		c.client.Deliver(frames)
 		return
 	}
 	for _, f := range frames {
-		c.owe(debt{frame: f, size: len(f.Data)})
+		c.addPending(pendingItem{frame: f, size: len(f.Data)})
 	}
 }
 
-// owe notes what the client is to be sent.
-func (c *RelayConn) owe(d debt) {
+// addPending notes what the client is to be sent.
+func (c *RelayConn) addPending(d pendingItem) {
 	if c.client != nil {
-		c.owed.push(d)
+		c.pending.push(d)
 	}
-	c.grown(d.size + debtCost)
+	c.pendingGrew(d.size + pendingCost)
 }
 
-// grown notes that the client is owed n bytes more, and sends what is there.
-func (c *RelayConn) grown(n int) {
+// pendingGrew notes that n bytes more are pending, and sends what is there.
+func (c *RelayConn) pendingGrew(n int) {
 	if c.client == nil {
 		return
 	}
-	c.owes(n)
-	c.pay()
-	if c.owedBytes > c.relay.cfg.OwedLimit {
+	c.countPending(n)
+	c.deliverPending()
+	if c.pendingBytes > c.relay.cfg.PendingLimit {
 		c.lose("too much waits for a missing body")
 	}
 }
 
-// owes notes that the client is owed n bytes more.
-func (c *RelayConn) owes(n int) {
-	c.owedBytes += n
+// countPending notes that n bytes more are pending.
+func (c *RelayConn) countPending(n int) {
+	c.pendingBytes += n
 	c.relay.cfg.Kept(n)
 }
 
-// pay sends the client what it is owed, up to the first missing body.
-func (c *RelayConn) pay() {
-	for c.owed.len() > 0 && c.client != nil {
-		d := c.owed.at(0)
+// deliverPending sends the client what is pending, up to the first missing body.
+func (c *RelayConn) deliverPending() {
+	for c.pending.len() > 0 && c.client != nil {
+		d := c.pending.at(0)
 		switch {
 		case d.end != nil:
 			c.finish(d.end.code, d.end.reason)
@@ -206,28 +206,28 @@ func (c *RelayConn) pay() {
 			return
 		default:
 			d.size = d.row.bytes
-			c.stream.unpaid += creditOf(d.row.frames)
+			c.stream.uncredited += creditOf(d.row.frames)
 			c.client.Deliver(d.row.frames)
 		}
-		c.owes(-d.size - debtCost)
-		c.owed.pop()
+		c.countPending(-d.size - pendingCost)
+		c.pending.pop()
 	}
 }
 
-// flushed tells the client, behind what it is owed.
+// flushed tells the client, behind what is pending.
 func (c *RelayConn) flushed() {
-	if c.owed.len() > 0 {
-		c.owe(debt{flushed: true})
+	if c.pending.len() > 0 {
+		c.addPending(pendingItem{flushed: true})
 		return
 	}
 	c.client.Event(Flushed)
 }
 
-// closedByHost ends the connection as the host-agent says, behind what the
-// client is owed.
+// closedByHost ends the connection as the host-agent says, behind what is
+// pending.
 func (c *RelayConn) closedByHost(code ahp.CloseCode, reason string) {
-	if c.client != nil && c.owed.len() > 0 {
-		c.owe(debt{end: &closing{code, reason}})
+	if c.client != nil && c.pending.len() > 0 {
+		c.addPending(pendingItem{end: &closing{code, reason}})
 		return
 	}
 	c.finish(code, reason)
@@ -253,18 +253,18 @@ func (c *RelayConn) tell(code ahp.CloseCode, reason string) {
 	}
 }
 
-// endStream ends the direction to the host and forgets what the client was
-// owed. From now on nothing that comes for it takes credit: if the host has
+// endStream ends the direction to the host and forgets what is
+// pending. From now on nothing that comes for it takes credit: if the host has
 // ended the connection too, neither side's close may wait for credit of the
 // other.
 func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	r := c.relay
-	for c.owed.len() > 0 {
-		if c.owed.pop().end != nil {
+	for c.pending.len() > 0 {
+		if c.pending.pop().end != nil {
 			c.received = true
 		}
 	}
-	c.owes(-c.owedBytes)
+	c.countPending(-c.pendingBytes)
 	c.endAsks()
 	if c.received { // nobody is left to take it
 		r.mux.drop(&c.stream, nil)

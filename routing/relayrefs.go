@@ -13,18 +13,18 @@ type row struct {
 	missing int
 	bytes   int // of frames
 	packet  uint64
-	conns   []*RelayConn // that are owed it
+	conns   []*RelayConn // that wait for it
 }
 
-// A place is where in a row a missing body goes.
-type place struct {
+// A missingSlot is where in a row a missing body goes.
+type missingSlot struct {
 	row   *row
 	index int
 }
 
 // refs takes a refs record: each connection of an entry is sent the bodies of
 // its list.
-func (r *Relay) refs(floor uint64, f *link.Fields) error {
+func (r *RelayEnd) refs(floor uint64, f *link.Fields) error {
 	entries := f.Uvarint()
 	r.bodies.forgetBelow(floor)
 	last := floor
@@ -41,7 +41,7 @@ func (r *Relay) refs(floor uint64, f *link.Fields) error {
 }
 
 // entry has the connections that f names next sent the bodies of r.list.
-func (r *Relay) entry(f *link.Fields) error {
+func (r *RelayEnd) entry(f *link.Fields) error {
 	r.budget -= len(r.list)
 	r.set = r.set[:0]
 	err := readConnSet(f, func(conn uint64) {
@@ -60,7 +60,7 @@ func (r *Relay) entry(f *link.Fields) error {
 		for _, c := range r.set {
 			if c.client != nil {
 				missing.conns = append(missing.conns, c)
-				c.owe(debt{row: missing, size: missing.bytes})
+				c.addPending(pendingItem{row: missing, size: missing.bytes})
 			}
 		}
 		return nil
@@ -68,7 +68,7 @@ func (r *Relay) entry(f *link.Fields) error {
 	credit := creditOf(r.frames)
 	for _, c := range r.set {
 		if c.client != nil {
-			c.stream.unpaid += credit
+			c.stream.uncredited += credit
 			c.deliver(r.frames)
 		}
 	}
@@ -85,7 +85,7 @@ func creditOf(frames []Frame) (credit int) {
 
 // lookUp fills r.frames with the bodies of r.list. If some are missing, it
 // asks for those, and returns a row that waits for them.
-func (r *Relay) lookUp() *row {
+func (r *RelayEnd) lookUp() *row {
 	r.frames = r.frames[:0]
 	if r.inRows() {
 		return nil
@@ -105,7 +105,7 @@ func (r *Relay) lookUp() *row {
 			r.mux.say(appendRecord(nil, recordNeed, number))
 			r.lines.Wake()
 		}
-		r.awaited[number] = append(r.awaited[number], place{missing, i})
+		r.awaited[number] = append(r.awaited[number], missingSlot{missing, i})
 		r.places++
 	}
 	if missing != nil {
@@ -119,7 +119,7 @@ func (r *Relay) lookUp() *row {
 }
 
 // body takes a body that was heard, or sent on request.
-func (r *Relay) body(number uint64, message []byte) {
+func (r *RelayEnd) body(number uint64, message []byte) {
 	if r.bodies.frames[number].Data != nil {
 		return
 	}
@@ -137,13 +137,13 @@ func (r *Relay) body(number uint64, message []byte) {
 			r.solved(p.row)
 		}
 		for _, c := range p.row.conns {
-			c.grown(len(frame.Data))
+			c.pendingGrew(len(frame.Data))
 		}
 	}
 }
 
-// gone takes the host-agent's word that it has a body no more.
-func (r *Relay) gone(number uint64) {
+// bodyLost takes the host-agent's word that it has a body no more.
+func (r *RelayEnd) bodyLost(number uint64) {
 	for _, p := range r.takeAwaited(number) {
 		p.row.missing--
 		if p.row.missing == 0 {
@@ -155,7 +155,7 @@ func (r *Relay) gone(number uint64) {
 	}
 }
 
-func (r *Relay) takeAwaited(number uint64) []place {
+func (r *RelayEnd) takeAwaited(number uint64) []missingSlot {
 	places := r.awaited[number]
 	delete(r.awaited, number)
 	r.places -= len(places)
@@ -163,7 +163,7 @@ func (r *Relay) takeAwaited(number uint64) []place {
 }
 
 // solved notes that a row of a packet waits no more.
-func (r *Relay) solved(w *row) {
+func (r *RelayEnd) solved(w *row) {
 	r.unsolved[w.packet]--
 	if r.unsolved[w.packet] > 0 {
 		return

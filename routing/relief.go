@@ -10,7 +10,7 @@ import (
 // those first that have stood still for longest, and of others those that have
 // most. Sources are held back long before (hold.go): this is for what is said
 // all the same.
-func (a *Agent) relieve() {
+func (a *AgentEnd) relieve() {
 	for a.total() > a.cfg.MaxQueued {
 		c, _ := a.worst(time.Now())
 		if c == nil {
@@ -31,7 +31,7 @@ func (c *AgentConn) overload() {
 
 // worst returns the connection that is to be closed first, of those on whose
 // account something waits, and for how long it has stood still.
-func (a *Agent) worst(now time.Time) (worst *AgentConn, standing time.Duration) {
+func (a *AgentEnd) worst(now time.Time) (worst *AgentConn, standing time.Duration) {
 	most := 0
 	for _, l := range a.links {
 		for _, c := range l.conns {

@@ -57,7 +57,7 @@ const (
 func (c *AgentConn) Report(report func() Report) {
 	l := c.link
 	_ = l.with(func() error {
-		if l.gone || !l.takesReports {
+		if l.ended || !l.takesReports {
 			return nil
 		}
 		if c.report == nil {
@@ -112,7 +112,7 @@ func encodeReport(r Report) ([]byte, error) {
 }
 
 // report takes a report of the host-agent's.
-func (r *Relay) report(data []byte) error {
+func (r *RelayEnd) report(data []byte) error {
 	report, err := readReport(data)
 	if err == nil && r.cfg.Report != nil {
 		r.cfg.Report(report)

@@ -52,7 +52,7 @@ func TestReadReport(t *testing.T) {
 // TestOldRelaysGetNoReports has a relay that knows of no reports get none.
 func TestOldRelaysGetNoReports(t *testing.T) {
 	for _, takes := range []bool{true, false} {
-		a := NewAgent(AgentConfig{Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
+		a := NewAgentEnd(AgentEndConfig{Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
 		l := a.Accept("relay", link.Hello{Credit: 1000, MaxFrame: 1000, Reports: takes}, &still{}).(*agentLink)
 		if _, err := l.Handle(1, appendOpen(nil, 1, Open{ID: "x"})); err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ func (r *reports) take() (list []routing.Report) {
 func TestReports(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var told reports
-		w := newWorldWith(1, routing.AgentConfig{}, routing.RelayConfig{Report: told.add})
+		w := newWorldWith(1, routing.AgentEndConfig{}, routing.RelayEndConfig{Report: told.add})
 		defer w.end()
 		c := w.dial(0)
 		var number atomic.Int64
@@ -88,7 +88,7 @@ func TestReports(t *testing.T) {
 func TestReportsOfMany(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var told reports
-		w := newWorldWith(1, routing.AgentConfig{}, routing.RelayConfig{Report: told.add})
+		w := newWorldWith(1, routing.AgentEndConfig{}, routing.RelayEndConfig{Report: told.add})
 		defer w.end()
 		c := w.dial(0)
 		var others []*clientConn

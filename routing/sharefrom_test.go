@@ -12,7 +12,7 @@ import (
 // subject of their channel, as soon as the relay listens there.
 func TestOneViewersNotifications(t *testing.T) {
 	for from, want := range map[int]bool{0: false, 2: false, 1: true} {
-		a := NewAgent(AgentConfig{Instance: "agent", ShareFrom: from, Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
+		a := NewAgentEnd(AgentEndConfig{Instance: "agent", ShareFrom: from, Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
 		l := a.Accept("relay", link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, RefsCost: true}, &still{}).(*agentLink)
 		if _, err := l.Handle(1, appendOpen(nil, 1, Open{ID: "1"})); err != nil {
 			t.Fatal(err)

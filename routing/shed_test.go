@@ -18,7 +18,7 @@ func TestShed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const limit = 16 << 20
 		var kept, most atomic.Int64
-		w := newWorldWith(1, routing.AgentConfig{}, routing.RelayConfig{BodyLimit: limit, Kept: func(n int) {
+		w := newWorldWith(1, routing.AgentEndConfig{}, routing.RelayEndConfig{BodyLimit: limit, Kept: func(n int) {
 			most.Store(max(most.Load(), kept.Add(int64(n))))
 		}})
 		clients := []*clientConn{w.dial(0), w.dial(0), w.dial(0)}

@@ -48,11 +48,11 @@ func dialWith(t testing.TB, s *stack.Stack, token string, opts refclient.Options
 }
 
 // A judgeOf sees what becomes of the matrix's messages between a client and a
-// puppet.
+// scripted host.
 type judgeOf struct {
 	*testing.T
 	client *refclient.Client
-	host   *puppetConn
+	host   *scriptedConn
 	marks  int
 }
 
@@ -65,7 +65,7 @@ func TestMatrix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPuppet(t)
+	p := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: p.server.URL()})
 	for token, column := range matrix.Tokens {
 		t.Run(column.Name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // without reading anything: the host gets all of it, and the end.
 func TestPipelinedAndGone(t *testing.T) {
 	t.Parallel()
-	host := newPuppet(t)
+	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL()})
 	token, err := s.Token(nil)
 	if err != nil {

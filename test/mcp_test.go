@@ -53,8 +53,8 @@ func wantFrame(t *testing.T, c *refclient.Client, text string) string {
 	return string(frame)
 }
 
-// mcpClient connects a client with capabilities to a puppet.
-func mcpClient(t *testing.T, s *stack.Stack, host *puppet, id string, capabilities map[string]any) (*refclient.Client, *puppetConn) {
+// mcpClient connects a client with capabilities to a scripted host.
+func mcpClient(t *testing.T, s *stack.Stack, host *scriptedHost, id string, capabilities map[string]any) (*refclient.Client, *scriptedConn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
@@ -70,7 +70,7 @@ func mcpClient(t *testing.T, s *stack.Stack, host *puppet, id string, capabiliti
 }
 
 const (
-	mcpURI = "mcp://puppet/1/files"
+	mcpURI = "mcp://scripted/1/files"
 
 	withApps = `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-session:/1","serverSeq":1,"action":{"type":"session/customizationsChanged","customizations":[` +
 		`{"type":"plugin","id":"p","children":[{"type":"mcpServer","id":"s","name":"files","state":{"kind":"ready"},"channel":"` + mcpURI + `","mcpApp":{"capabilities":{"serverTools":{"listChanged":true}}}}]}]}}}`
@@ -79,8 +79,8 @@ const (
 	cleared = `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-session:/1","serverSeq":2,"action":{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"authRequired","reason":"expired"}}}}`
 )
 
-// tellClient has a puppet say something, and waits until the client has it.
-func tellClient(t *testing.T, host *puppetConn, c *refclient.Client, message string) {
+// tellClient has a scripted host say something, and waits until the client has it.
+func tellClient(t *testing.T, host *scriptedConn, c *refclient.Client, message string) {
 	t.Helper()
 	if err := host.say(message); err != nil {
 		t.Fatal(err)
@@ -94,14 +94,14 @@ func tellClient(t *testing.T, host *puppetConn, c *refclient.Client, message str
 // on one session, of which one has mcpApps.
 func TestMCPGate(t *testing.T) {
 	t.Parallel()
-	host := newPuppet(t)
+	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL()})
 	with, withConn := mcpClient(t, s, host, "with", map[string]any{"mcpApps": map[string]any{}})
 	without, withoutConn := mcpClient(t, s, host, "without", map[string]any{})
 	tellClient(t, withConn, with, withApps)
 	tellClient(t, withoutConn, without, withoutApps)
 
-	passes := func(c *refclient.Client, conn *puppetConn, id, frame string) {
+	passes := func(c *refclient.Client, conn *scriptedConn, id, frame string) {
 		t.Helper()
 		if err := c.SendRaw([]byte(frame)); err != nil {
 			t.Fatal(err)
@@ -113,7 +113,7 @@ func TestMCPGate(t *testing.T) {
 			t.Errorf("the host got %s; want %s", got[len(got)-1], frame)
 		}
 	}
-	refused := func(c *refclient.Client, conn *puppetConn, id, frame, code string) {
+	refused := func(c *refclient.Client, conn *scriptedConn, id, frame, code string) {
 		t.Helper()
 		before := len(conn.messages())
 		if err := c.SendRaw([]byte(frame)); err != nil {
@@ -127,7 +127,7 @@ func TestMCPGate(t *testing.T) {
 		}
 	}
 	passes(with, withConn, "top", `{ "jsonrpc":"2.0", "id":"top","channel":"`+mcpURI+`","method":"tools/call","params":{"name":"x", "é":[1.0]} }`)
-	passes(with, withConn, "params", `{"method":"tools/list","params":{"channel":"mcp:\/\/puppet\/1\/files"},"id":"params"}`)
+	passes(with, withConn, "params", `{"method":"tools/list","params":{"channel":"mcp:\/\/scripted\/1\/files"},"id":"params"}`)
 	refused(with, withConn, "init", `{"id":"init","channel":"`+mcpURI+`","method":"initialize","params":{}}`, "-32601")
 	refused(with, withConn, "read", `{"id":"read","method":"resources/read","params":{"channel":"`+mcpURI+`"}}`, "-32601")
 	// A notification that is not served ends without a word; one that belongs to a request passes.
@@ -173,7 +173,7 @@ func TestMCPModes(t *testing.T) {
 	t.Parallel()
 	const ask = `{"jsonrpc":"2.0","id":"ask","method":"sampling/createMessage","params":{"channel":"` + mcpURI + `"}}`
 	for _, strict := range []bool{false, true} {
-		host := newPuppet(t)
+		host := newScriptedHost(t)
 		var log lockedLog
 		cfg := stack.Config{Upstream: host.server.URL(), Log: slog.New(slog.NewTextHandler(&log, nil))}
 		if strict {
@@ -188,7 +188,7 @@ func TestMCPModes(t *testing.T) {
 		if strict {
 			metric = `ahp_relay_mcp_rejections_total{rejection_class="sampling_without_client_capability"} 1`
 			eventually(t, "the host is told no", func() bool {
-				// The puppet keeps what it is asked or told, and what answers it.
+				// The host keeps what it is asked or told, and what answers it.
 				got := conn.messages()
 				return strings.Contains(got[len(got)-1], `"id":"ask","error":{"code":-32601`)
 			})

@@ -33,7 +33,7 @@ func TestSnapshotOverSlowLine(t *testing.T) {
 	for i, size := range []int{100, 32<<20 - 200, 100, 4 << 20, 100} {
 		want = append(want, note("ahp-session:/1", i, size))
 	}
-	host := newPuppet(t)
+	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL(), Relay: gateway.RelayConfig{
 		Gateway: gateway.Config{Stall: 3 * time.Second, Ping: time.Second},
 	}})
@@ -80,12 +80,12 @@ func TestSnapshotOverSlowLine(t *testing.T) {
 // TestStalledViewerCostsNothing has a client read nothing of a chat that others
 // follow: it is closed alone, for that reason, and they get everything.
 func TestStalledViewerCostsNothing(t *testing.T) {
-	host := newPuppet(t)
+	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{Stall: 2 * time.Second}}})
 	good := []*refclient.Client{greet(t, s, stack.Host, "a", nil, nil), greet(t, s, stack.Host, "b", nil, nil)}
 	var network line
 	stalled := greet(t, s, stack.Host, "stalled", &network, nil)
-	conns := []*puppetConn{host.conn("a", 0), host.conn("b", 0), host.conn("stalled", 0)}
+	conns := []*scriptedConn{host.conn("a", 0), host.conn("b", 0), host.conn("stalled", 0)}
 	thaw := network.freeze()
 	defer thaw()
 	gone := false
@@ -142,7 +142,7 @@ func TestStalledViewerCostsNothing(t *testing.T) {
 // one with the same clientId that is alive stays.
 func TestRoamedClient(t *testing.T) {
 	t.Parallel()
-	host := newPuppet(t)
+	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL()})
 	var mobile line
 	greet(t, s, stack.Host, "phone", &mobile, nil)
@@ -156,7 +156,7 @@ func TestRoamedClient(t *testing.T) {
 	case <-time.After(stepTime):
 		t.Error("the connection of before is still there")
 	}
-	for what, conn := range map[string]*puppetConn{"its other connection": twin, "the new one": host.conn("phone", 2)} {
+	for what, conn := range map[string]*scriptedConn{"its other connection": twin, "the new one": host.conn("phone", 2)} {
 		select {
 		case <-conn.done:
 			t.Errorf("%s was closed", what)
@@ -227,7 +227,7 @@ func roundTrips(t *testing.T, c *refclient.Client, n int) (took []time.Duration)
 // send: they have to wait, with all that they sent, and clients of another host
 // of the same relay do not.
 func TestHungHostStallsOnlyItsClients(t *testing.T) {
-	hung, other := newPuppet(t), newPuppet(t)
+	hung, other := newScriptedHost(t), newScriptedHost(t)
 	s := startStack(t, stack.Config{
 		Upstream: hung.server.URL(),
 		Agent:    hostagent.Config{Upstream: hostagent.Upstream{URL: hung.server.URL()}}, // a tap would take as much again
@@ -288,7 +288,7 @@ func TestHungHostStallsOnlyItsClients(t *testing.T) {
 // TestFloodingHost has a host send without an end to clients of which some read
 // nothing: the clients of another host of the same relay are not kept waiting.
 func TestFloodingHost(t *testing.T) {
-	flooding, other := newPuppet(t), newPuppet(t)
+	flooding, other := newScriptedHost(t), newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: flooding.server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{Stall: 2 * time.Second}}})
 	startHost(t, s, "desktop", other.server.URL())
 	bystander := greet(t, s, "desktop", "b", nil, nil)
@@ -297,7 +297,7 @@ func TestFloodingHost(t *testing.T) {
 	var writers sync.WaitGroup
 	defer writers.Wait()
 	defer stop.Store(true)
-	var deaf []*puppetConn
+	var deaf []*scriptedConn
 	for i := range 4 {
 		network, id := new(line), fmt.Sprint("c", i)
 		greet(t, s, stack.Host, id, network, func([]byte) {})
@@ -335,7 +335,7 @@ func TestFloodingHost(t *testing.T) {
 // TestAgentStopsBehindWhatTheHostSaid stops a host-agent that still has much
 // for a client which takes its time: it gets all of it, and then why.
 func TestAgentStopsBehindWhatTheHostSaid(t *testing.T) {
-	host := newPuppet(t)
+	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{
 		Upstream: host.server.URL(),
 		Agent:    hostagent.Config{Upstream: hostagent.Upstream{URL: host.server.URL()}}, // past the tap, which answers pings itself
@@ -378,7 +378,7 @@ func TestFastHost(t *testing.T) {
 		"large":     {8, 2<<20 - 1<<10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			host := newPuppet(t)
+			host := newScriptedHost(t)
 			s := startStack(t, stack.Config{
 				Upstream: host.server.URL(),
 				Agent: hostagent.Config{

@@ -17,7 +17,7 @@ import (
 // which nobody waits, ends it.
 func TestTooLong(t *testing.T) {
 	const limit = 300 << 10
-	host := newPuppet(t)
+	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{
 		Upstream: host.server.URL(),
 		Agent:    hostagent.Config{Upstream: hostagent.Upstream{URL: host.server.URL()}, MaxFrame: limit},

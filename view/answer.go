@@ -9,7 +9,7 @@ import (
 // answer reads the answer to a request of the client's. It reports false for
 // one to a request that is not known.
 func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
-	call, ok := w.conn.calls.take(env.ID)
+	call, ok := w.conn.calls.pop(env.ID)
 	if !ok {
 		return false
 	}

@@ -126,7 +126,7 @@ func (c *Conn) Sent(env *ahp.Envelope) {
 	case env.Kind == ahp.Notification && string(env.Method) == "unsubscribe":
 		c.unsubscribe(string(env.Channel))
 	case env.Kind == ahp.Response:
-		c.asks.take(env.ID)
+		c.asks.pop(env.ID)
 	case env.Kind == ahp.Request && len(c.calls) < maxCalls:
 		call := newCall(env)
 		call.seq = c.host.reached()

@@ -253,8 +253,8 @@ func typical(t *rapid.T) object {
 	if o == nil {
 		o = object{}
 	}
-	for range rapid.IntRange(0, 3).Draw(t, "lessons") {
-		l := rapid.SampledFrom(lessons).Draw(t, "lesson")
+	for range rapid.IntRange(0, 3).Draw(t, "statements") {
+		l := rapid.SampledFrom(statements).Draw(t, "statement")
 		part := l.part(rapid.Bool().Draw(t, "of action"))
 		var add object
 		if part != "" && json.Unmarshal([]byte(part), &add) == nil {
@@ -289,7 +289,7 @@ func TestModel(tb *testing.T) {
 		channel := rapid.SampledFrom([]string{session, chat, canvas, root, "term:/1"}).Draw(t, "channel")
 		part := typical(t)
 		if carrier.Action && rapid.Bool().Draw(t, "typed") {
-			part["type"] = rapid.OneOf(rapid.Map(rapid.SampledFrom(lessons), func(l lesson) string { return l.kind }), rapid.SampledFrom(quiet)).Draw(t, "type")
+			part["type"] = rapid.OneOf(rapid.Map(rapid.SampledFrom(statements), func(l statement) string { return l.kind }), rapid.SampledFrom(quiet)).Draw(t, "type")
 		}
 		w := newWire(tb, view.NewHost(nil))
 		r, message := w.shows(carrier.Wrap(carriers.Part{Channel: channel, JSON: spelled(t, part), Seq: 3, ID: 1}))
@@ -320,9 +320,9 @@ func set(list []string) []string {
 // of which something stands elsewhere than said, or that the cheap look misses.
 func FuzzFromHost(f *testing.F) {
 	for _, carrier := range carriers.All {
-		for i := range lessons {
-			if part := lessons[i].part(carrier.Action); part != "" {
-				list := carrier.Wrap(carriers.Part{Channel: lessons[i].channel, JSON: part, Seq: 1, ID: 1})
+		for i := range statements {
+			if part := statements[i].part(carrier.Action); part != "" {
+				list := carrier.Wrap(carriers.Part{Channel: statements[i].channel, JSON: part, Seq: 1, ID: 1})
 				f.Add([]byte(list[len(list)-1].Text))
 			}
 		}

@@ -46,8 +46,8 @@ func (c calls) find(id []byte) int {
 	return slices.IndexFunc(c, func(one Call) bool { return ahp.SameID(one.ID, id) })
 }
 
-// take returns the request that a response answers.
-func (c *calls) take(id []byte) (call Call, ok bool) {
+// pop returns the request that a response answers.
+func (c *calls) pop(id []byte) (call Call, ok bool) {
 	i := c.find(id)
 	if i < 0 {
 		return Call{}, false

@@ -64,8 +64,8 @@ func texts(r *view.Reading) (list []string) {
 	return list
 }
 
-// A lesson is what a state or an action says.
-type lesson struct {
+// A statement is what a state or an action says.
+type statement struct {
 	channel string
 	state   string // "": it stands in actions only
 	action  string // members beside the type; "": in states only
@@ -75,7 +75,7 @@ type lesson struct {
 
 const server = `{"type":"mcpServer","id":"m","channel":"mcp://h/1","children":[{"id":"n","channel":"MCP://h/2"},{"id":"o","channel":"other:/1"}]}`
 
-var lessons = []lesson{
+var statements = []statement{
 	{channel: session, state: `"chats":[{"resource":"ahp-chat:/1"},{"resource":"ahp-chat:/2"},{"resource":7}]`, want: []string{
 		"lists chat mock:/s ahp-chat:/1 ahp-chat:/2", "has chat mock:/s ahp-chat:/1", "has chat mock:/s ahp-chat:/2"}},
 	{channel: session, action: `"chats":["ahp-chat:/1"]`, kind: "session/chatsReordered", want: []string{"has chat mock:/s ahp-chat:/1"}},
@@ -154,8 +154,8 @@ func tool(more string) string {
 	return `{"kind":"toolCall","toolCall":{` + call + `}}`
 }
 
-// part is the state or the action of a lesson, "" if it has none.
-func (l *lesson) part(action bool) string {
+// part is the state or the action of a statement, "" if it has none.
+func (l *statement) part(action bool) string {
 	switch {
 	case !action && l.state != "":
 		return "{" + l.state + "}"
@@ -201,9 +201,9 @@ func TestTables(t *testing.T) {
 	for _, version := range carriers.Versions {
 		for _, carrier := range carriers.Of(version) {
 			t.Run(version+" "+carrier.Name, func(t *testing.T) {
-				for i := range lessons {
-					if part := lessons[i].part(carrier.Action); part != "" {
-						checkLesson(t, version, carrier, &lessons[i], part)
+				for i := range statements {
+					if part := statements[i].part(carrier.Action); part != "" {
+						checkStatement(t, version, carrier, &statements[i], part)
 					}
 				}
 			})
@@ -211,7 +211,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-func checkLesson(t *testing.T, version string, carrier carriers.Carrier, l *lesson, part string) {
+func checkStatement(t *testing.T, version string, carrier carriers.Carrier, l *statement, part string) {
 	t.Helper()
 	w := wire{t, view.NewHost(nil).Conn("ada")}
 	w.shows(carriers.Greeting(version, "c", "{}"))
@@ -253,8 +253,8 @@ func TestWhoseWord(t *testing.T) {
 		if !carrier.Action {
 			continue
 		}
-		for i := range lessons {
-			l := &lessons[i]
+		for i := range statements {
+			l := &statements[i]
 			part := l.part(true)
 			if part == "" {
 				continue

@@ -36,12 +36,12 @@ type audienceWay struct {
 }
 
 // audience is what a host pays for viewers that came by a link which only looks.
-func audience(l *lab) ([]Figure, error) {
+func audience(b *testbed) ([]Figure, error) {
 	var meter *stack.Meter
-	s, relay, err := l.oneHost(siteConfig{
+	s, relay, err := b.oneHost(siteConfig{
 		relayFlags: audienceLimits,
 		between: func(target string) (addr string, err error) {
-			meter, err = l.meter(target)
+			meter, err = b.meter(target)
 			return meter.Addr(), err
 		},
 	})
@@ -51,43 +51,43 @@ func audience(l *lab) ([]Figure, error) {
 	if relay.tokens, err = s.audienceTokens(0); err != nil {
 		return nil, err
 	}
-	sides := []int{l.host.Pid(), s.agents[0].Pid()}
-	many := l.many(audienceViewers)
+	sides := []int{b.host.Pid(), s.agents[0].Pid()}
+	many := b.many(audienceViewers)
 	one := &audienceWay{name: "one viewer", pays: sides}
-	if one.crowd, err = l.join(relay, "alone", 1, 0, actionSize); err != nil {
+	if one.crowd, err = b.join(relay, "alone", 1, 0, actionSize); err != nil {
 		return nil, err
 	}
 	all := &audienceWay{name: "all", pays: sides}
-	joins, err := l.audienceJoins(all, relay, many)
+	joins, err := b.audienceJoins(all, relay, many)
 	if err != nil {
 		return nil, err
 	}
 	straight := &audienceWay{name: "straight on the host", pays: sides[:1]}
-	if straight.crowd, err = l.join(l.direct(), "straight", many, 0, actionSize); err != nil {
+	if straight.crowd, err = b.join(b.direct(), "straight", many, 0, actionSize); err != nil {
 		return nil, err
 	}
 	ways := []*audienceWay{one, all, straight}
-	if tunnel, err := l.sshTunnel(nil); errors.Is(err, errNoSSH) {
-		l.say("%v; %s is left out", err, sshName)
+	if tunnel, err := b.sshTunnel(nil); errors.Is(err, errNoSSH) {
+		b.say("%v; %s is left out", err, sshName)
 	} else if err != nil {
 		return nil, err
 	} else {
 		way := &audienceWay{name: sshName, pays: append(sides[:1:1], tunnel.pid)}
-		if way.crowd, err = l.join(tunnel, "ssh", many, 0, actionSize); err != nil {
+		if way.crowd, err = b.join(tunnel, "ssh", many, 0, actionSize); err != nil {
 			return nil, err
 		}
 		ways = append(ways, way)
 	}
-	if err := l.measureAudience(ways, meter); err != nil {
+	if err := b.measureAudience(ways, meter); err != nil {
 		return nil, err
 	}
 	figures := append(audienceFigures(many, ways), joins)
-	delays, err := l.audienceDelays(relay, all.crowd, straight.crowd, many)
+	delays, err := b.audienceDelays(relay, all.crowd, straight.crowd, many)
 	figures = append(figures, delays...)
-	if err != nil || l.o.HostCommand == "" {
+	if err != nil || b.o.HostCommand == "" {
 		return figures, err
 	}
-	real, err := l.realAudience()
+	real, err := b.realAudience()
 	return append(figures, real...), err
 }
 
@@ -108,17 +108,17 @@ func (s *site) audienceTokens(i int) (tokens []string, err error) {
 
 // audienceJoins connects viewers as fast as they come, and looks how often the host
 // is asked.
-func (l *lab) audienceJoins(w *audienceWay, relay *system, many int) (f Figure, err error) {
+func (b *testbed) audienceJoins(w *audienceWay, relay *system, many int) (f Figure, err error) {
 	var before, after int64
-	if err := l.host.Call("Host.Asked", "subscribe", &before); err != nil {
+	if err := b.host.Call("Host.Asked", "subscribe", &before); err != nil {
 		return f, err
 	}
 	began := time.Now()
-	if w.crowd, err = l.join(relay, "all", many, 0, actionSize); err != nil {
+	if w.crowd, err = b.join(relay, "all", many, 0, actionSize); err != nil {
 		return f, err
 	}
 	took := time.Since(began)
-	if err := l.host.Call("Host.Asked", "subscribe", &after); err != nil {
+	if err := b.host.Call("Host.Asked", "subscribe", &after); err != nil {
 		return f, err
 	}
 	each := float64(after-before) / (took.Seconds()/0.05 + 2) // the first at once, and the last may come behind
@@ -127,19 +127,19 @@ func (l *lab) audienceJoins(w *audienceWay, relay *system, many int) (f Figure, 
 }
 
 // measureAudience has the host speak on each way in turns.
-func (l *lab) measureAudience(ways []*audienceWay, meter *stack.Meter) error {
+func (b *testbed) measureAudience(ways []*audienceWay, meter *stack.Meter) error {
 	for _, w := range ways {
-		if _, err := w.crowd.hear(told, l.long(200*time.Millisecond), false); err != nil {
+		if _, err := w.crowd.hear(told, b.long(200*time.Millisecond), false); err != nil {
 			return err
 		}
 	}
-	return l.rounds(func(int) error {
+	return b.rounds(func(int) error {
 		for _, w := range ways {
 			before, sent, err := spent(w.pays, meter)
 			if err != nil {
 				return err
 			}
-			got, err := w.crowd.hear(told, l.long(1500*time.Millisecond), false)
+			got, err := w.crowd.hear(told, b.long(1500*time.Millisecond), false)
 			if err != nil {
 				return err
 			}
@@ -190,20 +190,20 @@ func audienceFigures(many int, ways []*audienceWay) (figures []Figure) {
 }
 
 // audienceDelays is how long actions take to many, and to five times as many.
-func (l *lab) audienceDelays(relay *system, watched, straight *crowd, many int) (figures []Figure, err error) {
-	for _, n := range []int{many, l.many(5 * many)} {
+func (b *testbed) audienceDelays(relay *system, watched, straight *crowd, many int) (figures []Figure, err error) {
+	for _, n := range []int{many, b.many(5 * many)} {
 		if n != many {
-			if watched, err = l.join(relay, "five-times", n, 0, actionSize); err != nil {
+			if watched, err = b.join(relay, "five-times", n, 0, actionSize); err != nil {
 				return nil, err
 			}
-			if straight, err = l.join(straight.system, "straight-five", n, 0, actionSize); err != nil {
+			if straight, err = b.join(straight.system, "straight-five", n, 0, actionSize); err != nil {
 				return nil, err
 			}
 		}
 		p50, p99 := make([]series, 2), make([]series, 2)
-		err := l.rounds(func(int) error {
+		err := b.rounds(func(int) error {
 			for i, c := range []*crowd{watched, straight} {
-				got, err := c.hear(spokenSlowly, l.long(2*time.Second), true)
+				got, err := c.hear(spokenSlowly, b.long(2*time.Second), true)
 				if err != nil {
 					return err
 				}

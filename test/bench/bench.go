@@ -12,7 +12,7 @@ import (
 // A part is one benchmark.
 type part struct {
 	name string
-	run  func(*lab) ([]Figure, error)
+	run  func(*testbed) ([]Figure, error)
 }
 
 // parts are all benchmarks, in the order of the table.
@@ -81,21 +81,21 @@ func Run(ctx context.Context, o Options, names ...string) ([]Figure, error) {
 	return figures, ctx.Err()
 }
 
-// runIn runs a part in a lab of its own. Logs of one that fails stay.
+// runIn runs a part in a testbed of its own. Logs of one that fails stay.
 func (p part) runIn(ctx context.Context, o Options) (figures []Figure, err error) {
 	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()
-	l, err := newLab(ctx, o, p.name)
+	b, err := newTestbed(ctx, o, p.name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		l.close()
+		b.close()
 		if err == nil {
-			_ = os.RemoveAll(l.dir)
+			_ = os.RemoveAll(b.dir)
 		}
 	}()
-	figures, err = p.run(l)
+	figures, err = p.run(b)
 	for i := range figures {
 		figures[i].Part = p.name
 	}

@@ -13,29 +13,29 @@ var streaming = loadgen.Pace{Burst: 20, Every: 10 * time.Millisecond}
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // bursts is how long actions take to clients that are not at their limits.
-func bursts(l *lab) ([]Figure, error) {
-	_, relay, err := l.oneHost(siteConfig{})
+func bursts(b *testbed) ([]Figure, error) {
+	_, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
 		return nil, err
 	}
-	nats, err := l.natsServer()
+	nats, err := b.natsServer()
 	if err != nil {
 		return nil, err
 	}
-	systems := []*system{relay, l.direct(), nats}
+	systems := []*system{relay, b.direct(), nats}
 	crowds := make([]*crowd, len(systems))
 	p50, p99 := make([]series, len(systems)), make([]series, len(systems))
 	for i, way := range systems {
-		if crowds[i], err = l.join(way, []string{"relay", "direct", "nats"}[i], l.many(100), 0, actionSize); err != nil {
+		if crowds[i], err = b.join(way, []string{"relay", "direct", "nats"}[i], b.many(100), 0, actionSize); err != nil {
 			return nil, err
 		}
-		if _, err := crowds[i].hear(streaming, l.long(200*time.Millisecond), true); err != nil { // warms up
+		if _, err := crowds[i].hear(streaming, b.long(200*time.Millisecond), true); err != nil { // warms up
 			return nil, err
 		}
 	}
-	err = l.rounds(func(int) error {
+	err = b.rounds(func(int) error {
 		for i, c := range crowds {
-			got, err := c.hear(streaming, l.long(1500*time.Millisecond), true)
+			got, err := c.hear(streaming, b.long(1500*time.Millisecond), true)
 			if err != nil {
 				return err
 			}

@@ -38,46 +38,46 @@ const (
 
 // canvas is what it costs to see an application of the host's machine through a
 // relay, and what that costs another client of the host.
-func canvas(l *lab) ([]Figure, error) {
+func canvas(b *testbed) ([]Figure, error) {
 	large := canvasLarge
-	if l.o.Tiny {
+	if b.o.Tiny {
 		large = 1 << 20
 	}
 	app := canvasApp(large)
-	l.ends = append(l.ends, app.Close)
-	w, err := l.canvasWorld(app.URL)
+	b.ends = append(b.ends, app.Close)
+	w, err := b.canvasWorld(app.URL)
 	if err != nil {
 		return nil, err
 	}
 	few := &http.Client{Transport: &http.Transport{MaxConnsPerHost: browserConns, MaxIdleConnsPerHost: browserConns}}
-	l.ends = append(l.ends, few.CloseIdleConnections)
+	b.ends = append(b.ends, few.CloseIdleConnections)
 	straight := &canvasWay{base: app.URL, client: few, sockets: few}
 	var m [2]canvasSeries
 	var proxied, page, pageStraight series
 	var alone, beside [2]series
-	err = l.rounds(func(int) error {
+	err = b.rounds(func(int) error {
 		for i, way := range []*canvasWay{straight, w.way} {
-			if err := way.measure(l, &m[i], large); err != nil {
+			if err := way.measure(b, &m[i], large); err != nil {
 				return err
 			}
 		}
-		took, err := w.proxied.modules(l)
+		took, err := w.proxied.modules(b)
 		if err != nil {
 			return err
 		}
 		proxied = append(proxied, ms(took))
-		if !l.o.Tiny { // there may be no browser
-			there, here, err := w.pages(l, app.URL)
+		if !b.o.Tiny { // there may be no browser
+			there, here, err := w.pages(b, app.URL)
 			if err != nil {
 				return err
 			}
 			page, pageStraight = append(page, there), append(pageStraight, here)
 		}
-		before, err := w.keystrokes(l, nil)
+		before, err := w.keystrokes(b, nil)
 		if err != nil {
 			return err
 		}
-		during, err := w.keystrokes(l, func(ctx context.Context) error { return w.way.download(ctx) })
+		during, err := w.keystrokes(b, func(ctx context.Context) error { return w.way.download(ctx) })
 		for i := range before {
 			alone[i], beside[i] = append(alone[i], before[i]), append(beside[i], during[i])
 		}
@@ -98,7 +98,7 @@ func canvas(l *lab) ([]Figure, error) {
 		newFigure(modules+", the relay's own TLS", "ms", m[1].modules).beside(six, m[1].modules, m[0].modules).means("What a development server's page loads beside what it takes to run it; none is refused."),
 		newFigure(modules+", a proxy in front", "ms", proxied).beside(six, proxied, m[0].modules),
 	)
-	if !l.o.Tiny {
+	if !b.o.Tiny {
 		figures = append(figures, newFigure(fmt.Sprintf("a page of %d modules in Chromium, HTTP/2", canvasModules), "ms", page).
 			beside("straight on the host, in Chromium", page, pageStraight).want(ratioAtMost(2)).means("A development server's page opens as on the host."))
 	}
@@ -170,7 +170,7 @@ type canvasWorld struct {
 // canvasSession is where the canvas is opened.
 const canvasSession = "demo:/notes"
 
-func (l *lab) canvasWorld(app string) (*canvasWorld, error) {
+func (b *testbed) canvasWorld(app string) (*canvasWorld, error) {
 	address, err := procs.FreeAddress()
 	if err != nil {
 		return nil, err
@@ -179,12 +179,12 @@ func (l *lab) canvasWorld(app string) (*canvasWorld, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, control := filepath.Join(l.dir, "host.json"), net.JoinHostPort(address, "18991")
+	file, control := filepath.Join(b.dir, "host.json"), net.JoinHostPort(address, "18991")
 	if err := os.WriteFile(file, config, 0o600); err != nil {
 		return nil, err
 	}
-	host := l.bench.Process("", "canvas-host", procs.HostProgram, "--demo", "--listen", net.JoinHostPort(address, "18990"), "--control", control, "--config", file)
-	if err := host.Launch(l.ctx, func() error {
+	host := b.bench.Process("", "canvas-host", procs.HostProgram, "--demo", "--listen", net.JoinHostPort(address, "18990"), "--control", control, "--config", file)
+	if err := host.Launch(b.ctx, func() error {
 		conn, err := net.Dial("tcp", control)
 		if err == nil {
 			err = conn.Close()
@@ -193,15 +193,15 @@ func (l *lab) canvasWorld(app string) (*canvasWorld, error) {
 	}); err != nil {
 		return nil, err
 	}
-	s, err := l.site(siteConfig{upstreams: []string{"ws://" + net.JoinHostPort(address, "18990")}, tls: true, relayFlags: []string{"--canvas-domain", "https://localhost:" + relayPort}})
+	s, err := b.site(siteConfig{upstreams: []string{"ws://" + net.JoinHostPort(address, "18990")}, tls: true, relayFlags: []string{"--canvas-domain", "https://localhost:" + relayPort}})
 	if err != nil {
 		return nil, err
 	}
-	return l.showCanvas(s, control)
+	return b.showCanvas(s, control)
 }
 
 // showCanvas opens the canvas, and a page of it.
-func (l *lab) showCanvas(s *site, control string) (*canvasWorld, error) {
+func (b *testbed) showCanvas(s *site, control string) (*canvasWorld, error) {
 	rpc, err := hostrpc.Dial(control)
 	if err != nil {
 		return nil, err
@@ -217,13 +217,13 @@ func (l *lab) showCanvas(s *site, control string) (*canvasWorld, error) {
 	}
 	var clients []*refclient.Client
 	for i := range 2 {
-		c, err := refclient.Dial(l.ctx, system.url, refclient.Options{Token: system.tokens[i], HTTPClient: s.http})
+		c, err := refclient.Dial(b.ctx, system.url, refclient.Options{Token: system.tokens[i], HTTPClient: s.http})
 		if err != nil {
 			return nil, err
 		}
-		l.ends = append(l.ends, func() { _ = c.Close() })
+		b.ends = append(b.ends, func() { _ = c.Close() })
 		params := refclient.InitializeParams{ClientID: fmt.Sprint("c", i), ProtocolVersions: []string{"0.9.0"}, Capabilities: map[string]any{"canvas": map[string]any{}}}
-		if _, err := c.Initialize(l.ctx, params); err != nil {
+		if _, err := c.Initialize(b.ctx, params); err != nil {
 			return nil, err
 		}
 		clients = append(clients, c)
@@ -231,31 +231,31 @@ func (l *lab) showCanvas(s *site, control string) (*canvasWorld, error) {
 	var shown struct {
 		Snapshot struct{ State struct{ URL string } }
 	}
-	if err := call(l.ctx, clients[0], "subscribe", map[string]any{"channel": channel}, &shown); err != nil {
+	if err := call(b.ctx, clients[0], "subscribe", map[string]any{"channel": channel}, &shown); err != nil {
 		return nil, err
 	}
 	var ticket struct{ URL, Origin string }
 	ask := func() (string, error) {
-		err := call(l.ctx, clients[0], "relay/canvasTicket", map[string]any{"channel": channel, "uri": shown.Snapshot.State.URL}, &ticket)
+		err := call(b.ctx, clients[0], "relay/canvasTicket", map[string]any{"channel": channel, "uri": shown.Snapshot.State.URL}, &ticket)
 		return ticket.URL, err
 	}
 	if _, err := ask(); err != nil {
 		return nil, err
 	}
-	way, err := l.newCanvasWay(ticket.URL, ticket.Origin, s.at(relayPort))
+	way, err := b.newCanvasWay(ticket.URL, ticket.Origin, s.at(relayPort))
 	if err != nil {
 		return nil, err
 	}
 	front := canvasProxy(s)
-	l.ends = append(l.ends, front.Close)
-	return &canvasWorld{way, l.canvasWayTo(ticket.Origin, front.Listener.Addr().String(), way.client.Jar), clients[1], ask, s.address}, nil
+	b.ends = append(b.ends, front.Close)
+	return &canvasWorld{way, b.canvasWayTo(ticket.Origin, front.Listener.Addr().String(), way.client.Jar), clients[1], ask, s.address}, nil
 }
 
 // canvasProxy is a proxy with HTTP/2 and TLS in front of a relay.
 func canvasProxy(s *site) *httptest.Server {
 	to := &url.URL{Scheme: "https", Host: s.at(relayPort)}
 	transport := &http.Transport{MaxIdleConnsPerHost: canvasModules, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	s.lab.ends = append(s.lab.ends, transport.CloseIdleConnections)
+	s.bed.ends = append(s.bed.ends, transport.CloseIdleConnections)
 	front := httptest.NewUnstartedServer(&httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -287,7 +287,7 @@ type canvasWay struct {
 }
 
 // canvasWayTo leads to an address, whatever the name; in HTTP/2 where that has it.
-func (l *lab) canvasWayTo(origin, address string, jar http.CookieJar) *canvasWay {
+func (b *testbed) canvasWayTo(origin, address string, jar http.CookieJar) *canvasWay {
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, address)
@@ -296,18 +296,18 @@ func (l *lab) canvasWayTo(origin, address string, jar http.CookieJar) *canvasWay
 	both := one.Clone()
 	both.ForceAttemptHTTP2 = true
 	way := &canvasWay{origin, &http.Client{Transport: both, Jar: jar}, &http.Client{Transport: one, Jar: jar}}
-	l.ends = append(l.ends, one.CloseIdleConnections, both.CloseIdleConnections)
+	b.ends = append(b.ends, one.CloseIdleConnections, both.CloseIdleConnections)
 	return way
 }
 
 // newCanvasWay uses a ticket, at a relay that all names lead to.
-func (l *lab) newCanvasWay(ticket, origin, relay string) (*canvasWay, error) {
+func (b *testbed) newCanvasWay(ticket, origin, relay string) (*canvasWay, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		return nil, err
 	}
-	way := l.canvasWayTo(origin, relay, jar)
-	_, err = way.get(l.ctx, strings.TrimPrefix(ticket, origin))
+	way := b.canvasWayTo(origin, relay, jar)
+	_, err = way.get(b.ctx, strings.TrimPrefix(ticket, origin))
 	var status *statusError
 	if errors.As(err, &status) && status.code == http.StatusNotFound { // the application has no page there
 		err = nil
@@ -353,13 +353,13 @@ type canvasSeries struct{ echo, download, modules series }
 // browserConns is how many connections browsers make to an origin in HTTP/1.1.
 const browserConns = 6
 
-func (w *canvasWay) measure(l *lab, to *canvasSeries, large int) error {
-	echo, err := w.echo(l)
+func (w *canvasWay) measure(b *testbed, to *canvasSeries, large int) error {
+	echo, err := w.echo(b)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	n, err := w.get(l.ctx, "/large")
+	n, err := w.get(b.ctx, "/large")
 	if err == nil && n != int64(large) {
 		err = fmt.Errorf("%d bytes of %d", n, large)
 	}
@@ -367,7 +367,7 @@ func (w *canvasWay) measure(l *lab, to *canvasSeries, large int) error {
 		return err
 	}
 	rate := float64(n) / time.Since(began).Seconds() / 1e6
-	took, err := w.modules(l)
+	took, err := w.modules(b)
 	if err != nil {
 		return err
 	}
@@ -376,32 +376,32 @@ func (w *canvasWay) measure(l *lab, to *canvasSeries, large int) error {
 }
 
 // modules loads them all at once, as a page does, and returns how long that takes.
-func (w *canvasWay) modules(l *lab) (time.Duration, error) {
+func (w *canvasWay) modules(b *testbed) (time.Duration, error) {
 	var wg sync.WaitGroup
 	failed := make([]error, canvasModules)
 	began := time.Now()
 	for i := range canvasModules {
-		wg.Go(func() { _, failed[i] = w.get(l.ctx, fmt.Sprint("/module/", i)) })
+		wg.Go(func() { _, failed[i] = w.get(b.ctx, fmt.Sprint("/module/", i)) })
 	}
 	wg.Wait()
 	return time.Since(began), errors.Join(failed...)
 }
 
 // echo returns the median of what there and back takes.
-func (w *canvasWay) echo(l *lab) (time.Duration, error) {
-	ws, _, err := websocket.Dial(l.ctx, w.base+"/echo", &websocket.DialOptions{HTTPClient: w.sockets, HTTPHeader: http.Header{"Origin": {w.base}}})
+func (w *canvasWay) echo(b *testbed) (time.Duration, error) {
+	ws, _, err := websocket.Dial(b.ctx, w.base+"/echo", &websocket.DialOptions{HTTPClient: w.sockets, HTTPHeader: http.Header{"Origin": {w.base}}})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = ws.CloseNow() }()
 	var took []time.Duration
 	message := bytes.Repeat([]byte("k"), 100)
-	for range l.many(200) {
+	for range b.many(200) {
 		began := time.Now()
-		if err := ws.Write(l.ctx, websocket.MessageText, message); err != nil {
+		if err := ws.Write(b.ctx, websocket.MessageText, message); err != nil {
 			return 0, err
 		}
-		if _, _, err := ws.Read(l.ctx); err != nil {
+		if _, _, err := ws.Read(b.ctx); err != nil {
 			return 0, err
 		}
 		took = append(took, time.Since(began))
@@ -412,7 +412,7 @@ func (w *canvasWay) echo(l *lab) (time.Duration, error) {
 
 // pages loads a page of modules in a browser, through the relay and straight, and
 // returns how long each took, in ms.
-func (w *canvasWorld) pages(l *lab, app string) (there, here float64, err error) {
+func (w *canvasWorld) pages(l *testbed, app string) (there, here float64, err error) {
 	b, err := l.browser(chromedp.Flag("ignore-certificate-errors", true), chromedp.Flag("host-resolver-rules", "MAP *.localhost "+w.address))
 	if err != nil {
 		return 0, 0, err
@@ -447,17 +447,17 @@ func (b *browser) page(address string) (float64, error) {
 
 // keystrokes returns the p50 and p99, in ms, of what another client asks, while
 // something else goes on.
-func (w *canvasWorld) keystrokes(l *lab, meanwhile func(ctx context.Context) error) (p [2]float64, err error) {
-	ctx, cancel := context.WithCancel(l.ctx)
+func (w *canvasWorld) keystrokes(b *testbed, meanwhile func(ctx context.Context) error) (p [2]float64, err error) {
+	ctx, cancel := context.WithCancel(b.ctx)
 	var wg sync.WaitGroup
 	var failed error
 	if meanwhile != nil {
 		wg.Go(func() { failed = meanwhile(ctx) })
 	}
 	var took []time.Duration
-	for range l.many(100) {
+	for range b.many(100) {
 		began := time.Now()
-		if _, err = w.other.Call(l.ctx, "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
+		if _, err = w.other.Call(b.ctx, "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
 			break
 		}
 		took = append(took, time.Since(began))

@@ -28,7 +28,7 @@ const (
 
 // consolePart measures the console in Chromium, on a phone's screen with a
 // processor that is slowed down.
-func consolePart(l *lab) ([]Figure, error) {
+func consolePart(l *testbed) ([]Figure, error) {
 	size, err := firstLoad()
 	if err != nil {
 		return nil, err
@@ -87,14 +87,14 @@ func firstLoad() (float64, error) {
 }
 
 // demoHost starts a host with sessions, and returns where it is.
-func (l *lab) demoHost() (string, error) {
+func (b *testbed) demoHost() (string, error) {
 	ip, err := procs.FreeAddress()
 	if err != nil {
 		return "", err
 	}
 	address := net.JoinHostPort(ip, "18990")
-	host := l.bench.Process("", "demo", procs.HostProgram, "--demo", "--listen", address)
-	return address, host.Launch(l.ctx, func() error {
+	host := b.bench.Process("", "demo", procs.HostProgram, "--demo", "--listen", address)
+	return address, host.Launch(b.ctx, func() error {
 		conn, err := net.DialTimeout("tcp", address, time.Second)
 		if err == nil {
 			err = conn.Close()
@@ -110,7 +110,7 @@ type browser struct {
 }
 
 // browser starts one; more are flags beside the usual ones.
-func (l *lab) browser(more ...chromedp.ExecAllocatorOption) (*browser, error) {
+func (b *testbed) browser(more ...chromedp.ExecAllocatorOption) (*browser, error) {
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
@@ -125,7 +125,7 @@ func (l *lab) browser(more ...chromedp.ExecAllocatorOption) (*browser, error) {
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.NoFirstRun, chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("js-flags", "--expose-gc"), chromedp.Flag("enable-precise-memory-info", true),
 	}
-	allocated, endAllocator := chromedp.NewExecAllocator(l.ctx, append(flags, more...)...)
+	allocated, endAllocator := chromedp.NewExecAllocator(b.ctx, append(flags, more...)...)
 	ctx, end := chromedp.NewContext(allocated)
 	return &browser{ctx, func() {
 		_ = chromedp.Cancel(ctx) // waits for its end

@@ -25,41 +25,41 @@ const roundTime = 350 * time.Millisecond
 const deliveries = "M deliveries per CPU-second"
 
 // fanout is how much one host's actions to many clients cost the relay.
-func fanout(l *lab) (figures []Figure, err error) {
-	s, relay, err := l.oneHost(siteConfig{})
+func fanout(b *testbed) (figures []Figure, err error) {
+	s, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
 		return nil, err
 	}
-	nats, err := l.natsServer()
+	nats, err := b.natsServer()
 	if err != nil {
 		return nil, err
 	}
-	writer, err := l.writer()
+	writer, err := b.writer()
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range []int{1, 2, 5, 10, 100, 1000} {
-		more, err := l.fanoutTo(s, n, []*system{relay, nats, writer, l.direct()})
+		more, err := b.fanoutTo(s, n, []*system{relay, nats, writer, b.direct()})
 		if err != nil {
 			return nil, fmt.Errorf("%d clients: %w", n, err)
 		}
 		figures = append(figures, more...)
 	}
-	more, err := l.fanoutTLS()
+	more, err := b.fanoutTLS()
 	return append(figures, more...), err
 }
 
 // fanoutTLS is the same with TLS between relay and clients.
-func (l *lab) fanoutTLS() ([]Figure, error) {
-	_, relay, err := l.oneHost(siteConfig{name: "tls", tls: true})
+func (b *testbed) fanoutTLS() ([]Figure, error) {
+	_, relay, err := b.oneHost(siteConfig{name: "tls", tls: true})
 	if err != nil {
 		return nil, err
 	}
-	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), l.dir)
+	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), b.dir)
 	if err != nil {
 		return nil, err
 	}
-	nats, err := l.startNATS("nats-server-tls", cert, key)
+	nats, err := b.startNATS("nats-server-tls", cert, key)
 	if err != nil {
 		return nil, err
 	}
@@ -67,13 +67,13 @@ func (l *lab) fanoutTLS() ([]Figure, error) {
 	perCPU := make([]series, 2)
 	crowds := make([]*crowd, 2)
 	for i, way := range []*system{relay, nats} {
-		if crowds[i], err = l.join(way, fmt.Sprintf("tls-%d", i), l.many(n), 0, actionSize); err != nil {
+		if crowds[i], err = b.join(way, fmt.Sprintf("tls-%d", i), b.many(n), 0, actionSize); err != nil {
 			return nil, err
 		}
 	}
-	err = l.rounds(func(int) error {
+	err = b.rounds(func(int) error {
 		for i, c := range crowds {
-			got, err := c.hear(saturated(n), l.long(roundTime), false)
+			got, err := c.hear(saturated(n), b.long(roundTime), false)
 			if err != nil {
 				return err
 			}
@@ -88,26 +88,26 @@ func (l *lab) fanoutTLS() ([]Figure, error) {
 }
 
 // fanoutTo measures systems with n clients each; the first is the relay.
-func (l *lab) fanoutTo(s *site, n int, systems []*system) ([]Figure, error) {
+func (b *testbed) fanoutTo(s *site, n int, systems []*system) ([]Figure, error) {
 	crowds := make([]*crowd, len(systems))
 	for i, way := range systems {
 		var err error
-		if crowds[i], err = l.join(way, fmt.Sprintf("w%d-n%d", i, n), l.many(n), 0, actionSize); err != nil {
+		if crowds[i], err = b.join(way, fmt.Sprintf("w%d-n%d", i, n), b.many(n), 0, actionSize); err != nil {
 			return nil, err
 		}
-		if _, err := crowds[i].hear(saturated(n), l.long(100*time.Millisecond), false); err != nil { // warms up
+		if _, err := crowds[i].hear(saturated(n), b.long(100*time.Millisecond), false); err != nil { // warms up
 			return nil, err
 		}
 	}
 	perCPU := make([]series, len(systems))
 	var agent, wall series
-	err := l.rounds(func(int) error {
+	err := b.rounds(func(int) error {
 		for i, c := range crowds {
 			before, err := loadgen.CPU(s.agents[0].Pid())
 			if err != nil {
 				return err
 			}
-			got, err := c.hear(saturated(n), l.long(roundTime), false)
+			got, err := c.hear(saturated(n), b.long(roundTime), false)
 			if err != nil {
 				return err
 			}

@@ -20,10 +20,10 @@ const cutTime = 3 * time.Second
 
 // flap is what clients see of a cut of the host's link to the relay, beside
 // clients whose own connections are cut, as those through a tunnel are.
-func flap(l *lab) ([]Figure, error) {
+func flap(b *testbed) ([]Figure, error) {
 	var link *faultproxy.Proxy
-	_, relay, err := l.oneHost(siteConfig{between: func(target string) (_ string, err error) {
-		if link, err = l.proxy(target); err != nil {
+	_, relay, err := b.oneHost(siteConfig{between: func(target string) (_ string, err error) {
+		if link, err = b.proxy(target); err != nil {
 			return "", err
 		}
 		return link.Addr(), nil
@@ -31,18 +31,18 @@ func flap(l *lab) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	tunnel, err := l.proxy(strings.TrimPrefix(l.hostURL, "ws://"))
+	tunnel, err := b.proxy(strings.TrimPrefix(b.hostURL, "ws://"))
 	if err != nil {
 		return nil, err
 	}
 	through := &system{name: "a tunnel", kind: loadgen.AHP, url: "ws://" + tunnel.Addr()}
 	var closed, lost, closedInTunnel, whole series
-	err = l.rounds(func(round int) error {
-		c, err := l.join(relay, fmt.Sprintf("flap-%d", round), l.many(flapClients), 0, actionSize)
+	err = b.rounds(func(round int) error {
+		c, err := b.join(relay, fmt.Sprintf("flap-%d", round), b.many(flapClients), 0, actionSize)
 		if err != nil {
 			return err
 		}
-		other, err := l.join(through, fmt.Sprintf("tunnel-%d", round), l.many(flapClients), 0, actionSize)
+		other, err := b.join(through, fmt.Sprintf("tunnel-%d", round), b.many(flapClients), 0, actionSize)
 		if err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func flap(l *lab) ([]Figure, error) {
 }
 
 // proxy starts a fault proxy in front of an address.
-func (l *lab) proxy(target string) (*faultproxy.Proxy, error) {
+func (b *testbed) proxy(target string) (*faultproxy.Proxy, error) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (l *lab) proxy(target string) (*faultproxy.Proxy, error) {
 	}
 	p, err := faultproxy.New(address, target)
 	if err == nil {
-		l.ends = append(l.ends, p.Close)
+		b.ends = append(b.ends, p.Close)
 	}
 	return p, err
 }
@@ -94,19 +94,19 @@ type flapResult struct {
 
 // flapOnce cuts links while the host speaks to a crowd.
 func (c *crowd) flapOnce(links ...*faultproxy.Proxy) (r flapResult, err error) {
-	if _, err := c.hear(spoken, c.lab.long(300*time.Millisecond), false); err != nil {
+	if _, err := c.hear(spoken, c.bed.long(300*time.Millisecond), false); err != nil {
 		return r, err
 	}
 	c.mayLose = true
 	var wg sync.WaitGroup
 	var said loadgen.StreamReply
 	var failed error
-	wg.Go(func() { said, failed = c.stream(spoken, c.lab.long(cutTime+1200*time.Millisecond)) })
-	time.Sleep(c.lab.long(200 * time.Millisecond))
+	wg.Go(func() { said, failed = c.stream(spoken, c.bed.long(cutTime+1200*time.Millisecond)) })
+	time.Sleep(c.bed.long(200 * time.Millisecond))
 	for _, link := range links {
 		link.Cut()
 	}
-	time.Sleep(c.lab.long(cutTime))
+	time.Sleep(c.bed.long(cutTime))
 	for _, link := range links {
 		err = errors.Join(err, link.Heal())
 	}
@@ -129,11 +129,11 @@ const giveUp = 10 * time.Second
 // now; giveUp if they do not.
 func (c *crowd) catchUp() (took time.Duration, err error) {
 	var said int64
-	if err := c.lab.host.Call("Host.Said", c.channels[0], &said); err != nil {
+	if err := c.bed.host.Call("Host.Said", c.channels[0], &said); err != nil {
 		return 0, err
 	}
 	args := loadgen.AwaitArgs{Group: c.groups[0], Action: said, Within: giveUp}
-	if c.lab.clients.Call("Clients.Await", args, &took) != nil {
+	if c.bed.clients.Call("Clients.Await", args, &took) != nil {
 		took = giveUp
 	}
 	return took, nil
@@ -142,6 +142,6 @@ func (c *crowd) catchUp() (took time.Duration, err error) {
 // ended returns how many connections of a crowd have ended.
 func (c *crowd) ended() (n int, err error) {
 	var state loadgen.State
-	err = c.lab.clients.Call("Clients.State", c.groups[0], &state)
+	err = c.bed.clients.Call("Clients.State", c.groups[0], &state)
 	return len(state.Ended), err
 }

@@ -15,17 +15,17 @@ const gateBenchmark = "BenchmarkGates"
 
 // gates is what reading a frame costs. It runs the Go benchmark, once each
 // round.
-func gates(l *lab) ([]Figure, error) {
-	program := filepath.Join(l.dir, "hostagent.test")
-	build := exec.CommandContext(l.ctx, "go", "test", "-c", "-o", program, "ahprelay/hostagent")
+func gates(b *testbed) ([]Figure, error) {
+	program := filepath.Join(b.dir, "hostagent.test")
+	build := exec.CommandContext(b.ctx, "go", "test", "-c", "-o", program, "ahprelay/hostagent")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build: %w\n%s", err, out)
 	}
 	results := map[string]*goResult{}
-	err := l.rounds(func(int) error {
-		cmd := exec.CommandContext(l.ctx, program, "-test.run=^$", "-test.bench=^"+gateBenchmark+"$", "-test.benchmem",
-			"-test.benchtime="+l.long(300*time.Millisecond).String())
-		cmd.Dir = l.dir
+	err := b.rounds(func(int) error {
+		cmd := exec.CommandContext(b.ctx, program, "-test.run=^$", "-test.bench=^"+gateBenchmark+"$", "-test.benchmem",
+			"-test.benchtime="+b.long(300*time.Millisecond).String())
+		cmd.Dir = b.dir
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)

@@ -13,29 +13,29 @@ var oneByOne = loadgen.Pace{Burst: 20, Window: 20}
 
 // growth is what a delivery costs the relay as there are more clients, and
 // more hosts.
-func growth(l *lab) ([]Figure, error) {
-	figures, err := l.moreClients([]int{10, 100, 1000, 5000})
+func growth(b *testbed) ([]Figure, error) {
+	figures, err := b.moreClients([]int{10, 100, 1000, 5000})
 	if err != nil {
 		return nil, err
 	}
-	more, err := l.moreHosts([]int{1, 10, 100})
+	more, err := b.moreHosts([]int{1, 10, 100})
 	return append(figures, more...), err
 }
 
 // moreClients measures one host with more and more clients.
-func (l *lab) moreClients(numbers []int) ([]Figure, error) {
-	s, relay, err := l.oneHost(siteConfig{name: "clients"})
+func (b *testbed) moreClients(numbers []int) ([]Figure, error) {
+	s, relay, err := b.oneHost(siteConfig{name: "clients"})
 	if err != nil {
 		return nil, err
 	}
 	defer s.end()
 	crowds := make([]*crowd, len(numbers))
 	for i, n := range numbers {
-		if crowds[i], err = l.join(relay, fmt.Sprintf("clients-%d", n), l.many(n), 0, actionSize); err != nil {
+		if crowds[i], err = b.join(relay, fmt.Sprintf("clients-%d", n), b.many(n), 0, actionSize); err != nil {
 			return nil, err
 		}
 	}
-	cost, err := l.growing(crowds)
+	cost, err := b.growing(crowds)
 	if err != nil {
 		return nil, err
 	}
@@ -58,22 +58,22 @@ func (l *lab) moreClients(numbers []int) ([]Figure, error) {
 const clientsOfHost = 20
 
 // moreHosts measures one relay with more and more hosts.
-func (l *lab) moreHosts(numbers []int) ([]Figure, error) {
-	most := l.many(numbers[len(numbers)-1])
+func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
+	most := b.many(numbers[len(numbers)-1])
 	began := time.Now()
-	s, err := l.site(siteConfig{name: "hosts", hosts: most, agentFlags: []string{"--no-sentinel"}})
+	s, err := b.site(siteConfig{name: "hosts", hosts: most, agentFlags: []string{"--no-sentinel"}})
 	if err != nil {
 		return nil, err
 	}
 	defer s.end()
-	l.say("%d hosts are online after %.1f s", most, time.Since(began).Seconds())
+	b.say("%d hosts are online after %.1f s", most, time.Since(began).Seconds())
 	crowds := make([]*crowd, len(numbers))
 	for i, n := range numbers {
-		if crowds[i], err = l.acrossHosts(s, fmt.Sprintf("hosts-%d", n), l.many(n)); err != nil {
+		if crowds[i], err = b.acrossHosts(s, fmt.Sprintf("hosts-%d", n), b.many(n)); err != nil {
 			return nil, err
 		}
 	}
-	cost, err := l.growing(crowds)
+	cost, err := b.growing(crowds)
 	if err != nil {
 		return nil, err
 	}
@@ -89,12 +89,12 @@ func (l *lab) moreHosts(numbers []int) ([]Figure, error) {
 }
 
 // acrossHosts connects clients to the first n hosts.
-func (l *lab) acrossHosts(s *site, name string, n int) (*crowd, error) {
+func (b *testbed) acrossHosts(s *site, name string, n int) (*crowd, error) {
 	first, err := s.system(0)
 	if err != nil {
 		return nil, err
 	}
-	c, err := l.newCrowd(first, l.many(clientsOfHost), actionSize)
+	c, err := b.newCrowd(first, b.many(clientsOfHost), actionSize)
 	if err != nil {
 		return nil, err
 	}
@@ -111,17 +111,17 @@ func (l *lab) acrossHosts(s *site, name string, n int) (*crowd, error) {
 }
 
 // growing returns what a delivery costs the relay, in µs, for each crowd.
-func (l *lab) growing(crowds []*crowd) ([]series, error) {
+func (b *testbed) growing(crowds []*crowd) ([]series, error) {
 	for _, c := range crowds {
-		if _, err := c.hear(oneByOne, l.long(100*time.Millisecond), false); err != nil { // warms up
+		if _, err := c.hear(oneByOne, b.long(100*time.Millisecond), false); err != nil { // warms up
 			return nil, err
 		}
 	}
 	cost := make([]series, len(crowds))
-	err := l.rounds(func(int) error {
+	err := b.rounds(func(int) error {
 		for i := range 2 * len(crowds) { // twice, in turns: what others do to the machine is to hit all of them
 			i %= len(crowds)
-			got, err := crowds[i].hear(oneByOne, l.long(300*time.Millisecond), false)
+			got, err := crowds[i].hear(oneByOne, b.long(300*time.Millisecond), false)
 			if err != nil {
 				return err
 			}

@@ -20,19 +20,19 @@ type pair struct {
 }
 
 // large is what large messages to one client do to others.
-func large(l *lab) ([]Figure, error) {
-	_, relay, err := l.oneHost(siteConfig{})
+func large(b *testbed) ([]Figure, error) {
+	_, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
 		return nil, err
 	}
-	reader, err := l.start("reader", loadgen.ClientsRole) // its work is not to hold up the others
+	reader, err := b.start("reader", loadgen.ClientsRole) // its work is not to hold up the others
 	if err != nil {
 		return nil, err
 	}
 	pairs := []*pair{{name: "relay"}, {name: "direct"}}
-	for i, way := range []*system{relay, l.direct()} {
-		args := loadgen.DialArgs{Group: pairs[i].name, URL: way.url, Tokens: way.tokens, Callers: l.many(20)}
-		if err := l.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+	for i, way := range []*system{relay, b.direct()} {
+		args := loadgen.DialArgs{Group: pairs[i].name, URL: way.url, Tokens: way.tokens, Callers: b.many(20)}
+		if err := b.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
 			return nil, err
 		}
 		args.Callers = 1
@@ -41,9 +41,9 @@ func large(l *lab) ([]Figure, error) {
 			return nil, err
 		}
 	}
-	err = l.rounds(func(int) error {
+	err = b.rounds(func(int) error {
 		for _, p := range pairs {
-			if err := l.measurePair(p, reader); err != nil {
+			if err := b.measurePair(p, reader); err != nil {
 				return err
 			}
 		}
@@ -61,17 +61,17 @@ func large(l *lab) ([]Figure, error) {
 }
 
 // measurePair measures the many alone, and with the one.
-func (l *lab) measurePair(p *pair, reader *loadgen.Process) error {
-	small := loadgen.CallArgs{Group: p.name, Request: 512, Answer: 512, For: l.long(1200 * time.Millisecond), Every: 20 * time.Millisecond}
+func (b *testbed) measurePair(p *pair, reader *loadgen.Process) error {
+	small := loadgen.CallArgs{Group: p.name, Request: 512, Answer: 512, For: b.long(1200 * time.Millisecond), Every: 20 * time.Millisecond}
 	var alone, beside, one loadgen.CallReply
-	if err := l.clients.Call("Clients.Call", small, &alone); err != nil {
+	if err := b.clients.Call("Clients.Call", small, &alone); err != nil {
 		return err
 	}
 	big := loadgen.CallArgs{Group: p.name + "-large", Request: 512, Answer: largest, For: small.For}
 	var wg sync.WaitGroup
 	var failed error
 	wg.Go(func() { failed = reader.Call("Clients.Call", big, &one) })
-	err := l.clients.Call("Clients.Call", small, &beside)
+	err := b.clients.Call("Clients.Call", small, &beside)
 	wg.Wait()
 	if err == nil {
 		err = failed

@@ -8,16 +8,16 @@ import (
 
 // latency is what the way through relay, NATS and host-agent adds to a request
 // and its answer.
-func latency(l *lab) ([]Figure, error) {
-	ports, err := l.site(siteConfig{name: "through-relay-port"})
+func latency(b *testbed) ([]Figure, error) {
+	ports, err := b.site(siteConfig{name: "through-relay-port"})
 	if err != nil {
 		return nil, err
 	}
-	tcp, err := l.site(siteConfig{name: "nats-tcp", natsTCP: true})
+	tcp, err := b.site(siteConfig{name: "nats-tcp", natsTCP: true})
 	if err != nil {
 		return nil, err
 	}
-	systems := []*system{l.direct(), nil, nil}
+	systems := []*system{b.direct(), nil, nil}
 	for i, s := range []*site{ports, tcp} {
 		if systems[i+1], err = s.system(0); err != nil {
 			return nil, err
@@ -26,18 +26,18 @@ func latency(l *lab) ([]Figure, error) {
 	names := []string{"direct", "ports", "tcp"}
 	for i, way := range systems {
 		args := loadgen.DialArgs{Group: names[i], URL: way.url, Tokens: way.tokens, Callers: 1}
-		if err := l.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+		if err := b.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
 			return nil, err
 		}
-		if _, err := l.ask(names[i], 100*time.Millisecond); err != nil { // warms up
+		if _, err := b.ask(names[i], 100*time.Millisecond); err != nil { // warms up
 			return nil, err
 		}
 	}
 	p50, p99 := make([]series, len(systems)), make([]series, len(systems))
-	err = l.rounds(func(int) error {
+	err = b.rounds(func(int) error {
 		for range 4 { // in turns, so that what disturbs one disturbs all
 			for i, name := range names {
-				delays, err := l.ask(name, 400*time.Millisecond)
+				delays, err := b.ask(name, 400*time.Millisecond)
 				if err != nil {
 					return err
 				}
@@ -65,8 +65,8 @@ func latencyFigures(p50, p99 []series) []Figure {
 }
 
 // ask has callers ask one thing after the other.
-func (l *lab) ask(group string, d time.Duration) (loadgen.Delays, error) {
+func (b *testbed) ask(group string, d time.Duration) (loadgen.Delays, error) {
 	var reply loadgen.CallReply
-	err := l.clients.Call("Clients.Call", loadgen.CallArgs{Group: group, Request: 512, Answer: 512, For: l.long(d)}, &reply)
+	err := b.clients.Call("Clients.Call", loadgen.CallArgs{Group: group, Request: 512, Answer: 512, For: b.long(d)}, &reply)
 	return reply.Delays, err
 }

@@ -28,26 +28,26 @@ const idleTime = 700 * time.Millisecond
 // memory is how much an idle client takes of relay and host-agent, of fresh
 // processes in each round. While the clients of one system are idle, those of
 // the next connect.
-func memory(l *lab) ([]Figure, error) {
-	n := l.many(5000)
+func memory(b *testbed) ([]Figure, error) {
+	n := b.many(5000)
 	var relay, agent, nats, writer series
-	err := l.rounds(func(round int) error {
+	err := b.rounds(func(round int) error {
 		var others [2]*idlers
-		for i, start := range []func() (*system, error){l.natsServer, l.writer} {
+		for i, start := range []func() (*system, error){b.natsServer, b.writer} {
 			way, err := start()
 			if err != nil {
 				return err
 			}
-			if others[i], err = l.idle(way, n, way.pid); err != nil {
+			if others[i], err = b.idle(way, n, way.pid); err != nil {
 				return err
 			}
 		}
-		s, way, err := l.oneHost(siteConfig{name: fmt.Sprintf("site-%d", round)})
+		s, way, err := b.oneHost(siteConfig{name: fmt.Sprintf("site-%d", round)})
 		if err != nil {
 			return err
 		}
 		way.stop = s.end
-		own, err := l.idle(way, n, s.relay.Pid(), s.agents[0].Pid())
+		own, err := b.idle(way, n, s.relay.Pid(), s.agents[0].Pid())
 		if err != nil {
 			return err
 		}
@@ -78,17 +78,17 @@ type idlers struct {
 
 // idle connects n clients to a system that has no others. When they have been
 // idle for a while, it looks by how much processes have grown.
-func (l *lab) idle(way *system, n int, pids ...int) (*idlers, error) {
+func (b *testbed) idle(way *system, n int, pids ...int) (*idlers, error) {
 	before, err := residents(pids)
 	if err != nil {
 		return nil, err
 	}
-	c, err := l.join(way, way.kind, n, 0, actionSize)
+	c, err := b.join(way, way.kind, n, 0, actionSize)
 	if err != nil {
 		return nil, err
 	}
 	i := &idlers{crowd: c, looked: make(chan error, 1)}
-	time.AfterFunc(l.long(idleTime), func() {
+	time.AfterFunc(b.long(idleTime), func() {
 		after, err := residents(pids)
 		for k := range after {
 			i.each = append(i.each, (after[k]-before[k])/float64(n)/1024)

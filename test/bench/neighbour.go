@@ -12,8 +12,8 @@ import (
 // neighbour is what a host that says as much as it can does to clients of
 // another tenant's host at the same relay. The busy host, its host-agent and its
 // clients are elsewhere in life: here they have what processor time others leave.
-func neighbour(l *lab) ([]Figure, error) {
-	busyHost, err := l.start("busy-host", loadgen.HostRole)
+func neighbour(b *testbed) ([]Figure, error) {
+	busyHost, err := b.start("busy-host", loadgen.HostRole)
 	if err != nil {
 		return nil, err
 	}
@@ -21,11 +21,11 @@ func neighbour(l *lab) ([]Figure, error) {
 	if err := busyHost.Call("Host.URL", loadgen.None{}, &busyURL); err != nil {
 		return nil, err
 	}
-	viewer, err := l.start("viewer", loadgen.ClientsRole)
+	viewer, err := b.start("viewer", loadgen.ClientsRole)
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.site(siteConfig{hosts: 2, tenants: []string{"quiet", "busy"}, upstreams: []string{l.hostURL, busyURL}})
+	s, err := b.site(siteConfig{hosts: 2, tenants: []string{"quiet", "busy"}, upstreams: []string{b.hostURL, busyURL}})
 	if err != nil {
 		return nil, err
 	}
@@ -42,11 +42,11 @@ func neighbour(l *lab) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := loadgen.DialArgs{Group: "quiet", URL: quiet.url, Tokens: quiet.tokens, Callers: l.many(4)}
-	if err := l.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+	args := loadgen.DialArgs{Group: "quiet", URL: quiet.url, Tokens: quiet.tokens, Callers: b.many(4)}
+	if err := b.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
 		return nil, err
 	}
-	other := *l
+	other := *b
 	other.host, other.clients = busyHost, viewer
 	crowd, err := other.join(busy, "busy", 1, 0, 256)
 	if err != nil {
@@ -54,8 +54,8 @@ func neighbour(l *lab) ([]Figure, error) {
 	}
 	var alone, beside [2]series
 	var rate series
-	err = l.rounds(func(int) error {
-		before, err := l.exchange("quiet")
+	err = b.rounds(func(int) error {
+		before, err := b.exchange("quiet")
 		if err != nil {
 			return err
 		}
@@ -63,9 +63,9 @@ func neighbour(l *lab) ([]Figure, error) {
 		var heard sample
 		var failed error
 		wg.Go(func() {
-			heard, failed = crowd.hear(loadgen.Pace{Burst: 64, Window: 4096}, l.long(1300*time.Millisecond), false)
+			heard, failed = crowd.hear(loadgen.Pace{Burst: 64, Window: 4096}, b.long(1300*time.Millisecond), false)
 		})
-		during, err := l.exchange("quiet")
+		during, err := b.exchange("quiet")
 		wg.Wait()
 		if err == nil {
 			err = failed
@@ -87,10 +87,10 @@ func neighbour(l *lab) ([]Figure, error) {
 }
 
 // exchange has callers ask something every 20 ms.
-func (l *lab) exchange(group string) (loadgen.Delays, error) {
+func (b *testbed) exchange(group string) (loadgen.Delays, error) {
 	var reply loadgen.CallReply
-	err := l.clients.Call("Clients.Call", loadgen.CallArgs{
-		Group: group, Request: 512, Answer: 512, For: l.long(1200 * time.Millisecond), Every: 20 * time.Millisecond,
+	err := b.clients.Call("Clients.Call", loadgen.CallArgs{
+		Group: group, Request: 512, Answer: 512, For: b.long(1200 * time.Millisecond), Every: 20 * time.Millisecond,
 	}, &reply)
 	return reply.Delays, err
 }

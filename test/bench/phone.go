@@ -20,28 +20,28 @@ const (
 )
 
 // phone is how long a session takes to open on a slow line.
-func phone(l *lab) ([]Figure, error) {
-	s, relay, err := l.oneHost(siteConfig{relayFlags: []string{"--compress-clients", "all"}})
+func phone(b *testbed) ([]Figure, error) {
+	s, relay, err := b.oneHost(siteConfig{relayFlags: []string{"--compress-clients", "all"}})
 	if err != nil {
 		return nil, err
 	}
-	line, err := l.slowLine(s.at(relayPort))
+	line, err := b.slowLine(s.at(relayPort))
 	if err != nil {
 		return nil, err
 	}
 	url := "ws://" + line + "/ahp/" + hostName(0)
 	size := phoneSession
-	if l.o.Tiny {
+	if b.o.Tiny {
 		size = 16 << 10
 	}
 	took, cpu := make([]series, 2), make([]series, 2)
-	for range min(l.o.Rounds, 2) {
+	for range min(b.o.Rounds, 2) {
 		for i, mode := range []websocket.CompressionMode{websocket.CompressionNoContextTakeover, websocket.CompressionDisabled} {
 			before, err := loadgen.CPU(s.relay.Pid())
 			if err != nil {
 				return nil, err
 			}
-			d, err := openSession(l.ctx, url, relay.tokens[0], size, mode)
+			d, err := openSession(b.ctx, url, relay.tokens[0], size, mode)
 			if err != nil {
 				return nil, err
 			}
@@ -54,7 +54,7 @@ func phone(l *lab) ([]Figure, error) {
 	}
 	work := fmt.Sprintf("a session of %d KiB at 400 kbit/s, ", size>>10)
 	opens := newFigure(work+"opens in", "s", took[0]).beside("as it is", took[0], took[1])
-	if !l.o.Tiny {
+	if !b.o.Tiny {
 		opens = opens.want(ratioAtMost(0.25)).means("On a bad line a session is there four times sooner.")
 	}
 	return []Figure{opens, newFigure(work+"costs the relay", "ms of processor", cpu[0]).beside("as it is", cpu[0], cpu[1])}, nil
@@ -88,14 +88,14 @@ func openSession(ctx context.Context, url, token string, size int, mode websocke
 }
 
 // slowLine listens in front of an address, and passes on what comes from there at the speed of a phone.
-func (l *lab) slowLine(target string) (address string, err error) {
+func (b *testbed) slowLine(target string) (address string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
 	var all sync.WaitGroup
-	ctx, cancel := context.WithCancel(l.ctx)
-	l.ends = append(l.ends, func() {
+	ctx, cancel := context.WithCancel(b.ctx)
+	b.ends = append(b.ends, func() {
 		cancel()
 		_ = listener.Close()
 		all.Wait()

@@ -26,7 +26,7 @@ import (
 // A realHost is a host that is none of ours, with a scripted agent. Somebody who is
 // connected to it straight says what the agent is to do.
 type realHost struct {
-	lab    *lab
+	bed    *testbed
 	url    string
 	pid    int
 	driver *refclient.Client
@@ -37,7 +37,7 @@ type realHost struct {
 const realProvider = "mock"
 
 // startReal starts the host that a command is, which listens at PORT of this machine.
-func (l *lab) startReal() (*realHost, error) {
+func (b *testbed) startReal() (*realHost, error) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -47,23 +47,23 @@ func (l *lab) startReal() (*realHost, error) {
 	if err := free.Close(); err != nil {
 		return nil, err
 	}
-	state := filepath.Join(l.dir, "host-state")
+	state := filepath.Join(b.dir, "host-state")
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return nil, err
 	}
-	cmd, err := l.command("real-host", "env", "PORT="+port, "LOG=off", "STATE="+state, l.o.HostCommand)
+	cmd, err := b.command("real-host", "env", "PORT="+port, "LOG=off", "STATE="+state, b.o.HostCommand)
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.ready(l, at); err != nil {
+	if err := cmd.ready(b, at); err != nil {
 		return nil, err
 	}
-	h := &realHost{lab: l, url: "ws://" + at, pid: cmd.cmd.Process.Pid}
-	if h.driver, err = refclient.Dial(l.ctx, h.url, refclient.Options{}); err != nil {
+	h := &realHost{bed: b, url: "ws://" + at, pid: cmd.cmd.Process.Pid}
+	if h.driver, err = refclient.Dial(b.ctx, h.url, refclient.Options{}); err != nil {
 		return nil, err
 	}
-	l.ends = append(l.ends, func() { _ = h.driver.Abort() })
-	_, err = h.driver.Initialize(l.ctx, refclient.InitializeParams{ClientID: "driver", ProtocolVersions: []string{"0.9.0"}})
+	b.ends = append(b.ends, func() { _ = h.driver.Abort() })
+	_, err = h.driver.Initialize(b.ctx, refclient.InitializeParams{ClientID: "driver", ProtocolVersions: []string{"0.9.0"}})
 	return h, err
 }
 
@@ -72,10 +72,10 @@ func (h *realHost) chat() (chat string, err error) {
 	h.made++
 	session := fmt.Sprintf("%s:/00000000-0000-4000-8000-%012d", realProvider, h.made)
 	chat = "ahp-chat://default/" + base64.RawURLEncoding.EncodeToString([]byte(session))
-	_, err = h.driver.Call(h.lab.ctx, "createSession", map[string]any{"channel": session, "provider": realProvider})
+	_, err = h.driver.Call(h.bed.ctx, "createSession", map[string]any{"channel": session, "provider": realProvider})
 	for _, channel := range []string{session, chat} {
 		if err == nil {
-			_, err = h.driver.Subscribe(h.lab.ctx, channel)
+			_, err = h.driver.Subscribe(h.bed.ctx, channel)
 		}
 	}
 	return chat, err
@@ -93,10 +93,10 @@ type watch struct {
 	got   int
 }
 
-// watch connects viewers of a chat, until the lab ends.
+// watch connects viewers of a chat, until the testbed ends.
 func (h *realHost) watch(chat, url string, tokens []string, n int) (*watch, error) {
 	w := &watch{chat: chat, viewers: make([]*websocket.Conn, n), seen: map[int64]time.Time{}}
-	h.lab.ends = append(h.lab.ends, func() {
+	h.bed.ends = append(h.bed.ends, func() {
 		for _, ws := range w.viewers {
 			if ws != nil {
 				_ = ws.CloseNow()
@@ -127,7 +127,7 @@ func (h *realHost) watch(chat, url string, tokens []string, n int) (*watch, erro
 
 // viewer connects one, and returns when it has its snapshot.
 func (h *realHost) viewer(chat, url, token, clientID string) (*websocket.Conn, error) {
-	ctx, cancel := context.WithTimeout(h.lab.ctx, readyTime)
+	ctx, cancel := context.WithTimeout(h.bed.ctx, readyTime)
 	defer cancel()
 	ws, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}})
 	if err != nil {
@@ -212,7 +212,7 @@ func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telli
 	if err != nil {
 		return t, err
 	}
-	err = await(h.lab.ctx, func() error {
+	err = await(h.bed.ctx, func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if want := n * len(w.viewers); w.got < want {
@@ -235,16 +235,16 @@ func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telli
 
 // realAudience is what a real host pays for viewers that came by a link which only
 // looks, and for as many that are connected to it straight.
-func (l *lab) realAudience() ([]Figure, error) {
-	h, err := l.startReal()
+func (b *testbed) realAudience() ([]Figure, error) {
+	h, err := b.startReal()
 	if err != nil {
 		return nil, err
 	}
 	var meter *stack.Meter
-	s, relay, err := l.oneHost(siteConfig{
+	s, relay, err := b.oneHost(siteConfig{
 		name: "real", upstreams: []string{h.url}, relayFlags: audienceLimits,
 		between: func(target string) (addr string, err error) {
-			meter, err = l.meter(target)
+			meter, err = b.meter(target)
 			return meter.Addr(), err
 		},
 	})
@@ -255,7 +255,7 @@ func (l *lab) realAudience() ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	many := l.many(audienceViewers)
+	many := b.many(audienceViewers)
 	ways := []struct {
 		name, url string
 		tokens    []string
@@ -278,7 +278,7 @@ func (l *lab) realAudience() ([]Figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = l.rounds(func(int) error {
+		err = b.rounds(func(int) error {
 			t, err := h.tell(w, actions, 50, meter)
 			way.cpu = append(way.cpu, float64(t.cpu.Microseconds())/actions)
 			way.sent, way.p99 = append(way.sent, float64(t.bytes)/actions), append(way.p99, ms(t.p99))
@@ -287,7 +287,7 @@ func (l *lab) realAudience() ([]Figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.say("%s: %s µs of the host an action", way.name, digits(way.cpu.median()))
+		b.say("%s: %s µs of the host an action", way.name, digits(way.cpu.median()))
 	}
 	one, all, straight := &ways[0], &ways[1], &ways[2]
 	who := fmt.Sprintf("%d viewers of a real host at 50 actions/s: ", many)

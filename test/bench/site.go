@@ -27,9 +27,9 @@ const (
 // A siteConfig says what a site consists of.
 type siteConfig struct {
 	name       string   // default: site
-	hosts      int      // default 1; all of them are the lab's host
+	hosts      int      // default 1; all of them are the testbed's host
 	tenants    []string // that hosts belong to, one for each; default: all to stack.Tenant
-	upstreams  []string // of hosts, one for each; default: the lab's host
+	upstreams  []string // of hosts, one for each; default: the testbed's host
 	relayFlags []string
 	agentFlags []string
 
@@ -46,7 +46,7 @@ type siteConfig struct {
 
 // A site is a relay with NATS in it, and its host-agents.
 type site struct {
-	lab     *lab
+	bed     *testbed
 	cfg     siteConfig
 	address string
 	keys    *auth.Keys
@@ -56,12 +56,12 @@ type site struct {
 }
 
 // site starts a site, and returns when its hosts are online.
-func (l *lab) site(cfg siteConfig) (*site, error) {
+func (b *testbed) site(cfg siteConfig) (*site, error) {
 	if cfg.name == "" {
 		cfg.name = "site"
 	}
 	cfg.hosts = max(1, cfg.hosts)
-	s := &site{lab: l, cfg: cfg}
+	s := &site{bed: b, cfg: cfg}
 	var err error
 	if s.address, err = procs.FreeAddress(); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (l *lab) site(cfg siteConfig) (*site, error) {
 	if cfg.natsTCP {
 		relay = append(relay, "--nats-listen", s.at(natsPort))
 	}
-	s.relay = l.bench.Process("", cfg.name+"-relay", procs.RelayProgram, slices.Concat(relay, s.cfg.relayFlags, l.o.RelayFlags)...)
+	s.relay = b.bench.Process("", cfg.name+"-relay", procs.RelayProgram, slices.Concat(relay, s.cfg.relayFlags, b.o.RelayFlags)...)
 	if err := s.startRelay(); err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ func (l *lab) site(cfg siteConfig) (*site, error) {
 }
 
 // oneHost starts a site, and returns the way to its first host too.
-func (l *lab) oneHost(cfg siteConfig) (*site, *system, error) {
-	s, err := l.site(cfg)
+func (b *testbed) oneHost(cfg siteConfig) (*site, *system, error) {
+	s, err := b.site(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,7 +96,7 @@ func (l *lab) oneHost(cfg siteConfig) (*site, *system, error) {
 	return s, relay, err
 }
 
-func (s *site) dataDir() string       { return filepath.Join(s.lab.dir, s.cfg.name) }
+func (s *site) dataDir() string       { return filepath.Join(s.bed.dir, s.cfg.name) }
 func (s *site) at(port string) string { return net.JoinHostPort(s.address, port) }
 func (s *site) url() string           { return "http" + s.secure() + "://" + s.at(relayPort) }
 
@@ -119,16 +119,16 @@ func (s *site) prepareTLS() error {
 		return err
 	}
 	s.cfg.relayFlags = append(slices.Clip(s.cfg.relayFlags), "--tls-cert", cert, "--tls-key", key)
-	s.lab.bench.Env = []string{"SSL_CERT_FILE=" + cert}
+	s.bed.bench.Env = []string{"SSL_CERT_FILE=" + cert}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	s.http = &http.Client{Transport: transport}
-	s.lab.ends = append(s.lab.ends, transport.CloseIdleConnections)
+	s.bed.ends = append(s.bed.ends, transport.CloseIdleConnections)
 	return nil
 }
 
 // startRelay returns when the relay takes clients.
 func (s *site) startRelay() error {
-	return s.relay.Launch(s.lab.ctx, func() error { return procs.Ready(s.http, s.url()) })
+	return s.relay.Launch(s.bed.ctx, func() error { return procs.Ready(s.http, s.url()) })
 }
 
 // hostName returns the name of host i.
@@ -179,15 +179,15 @@ func (s *site) addAgent(i int) error {
 		}
 		flags[2] = "http://" + through
 	}
-	agent := s.lab.bench.Process("", fmt.Sprintf("%s-%s-agent", s.cfg.name, hostName(i)), procs.AgentProgram, slices.Concat(flags, s.cfg.agentFlags, s.lab.o.AgentFlags)...)
+	agent := s.bed.bench.Process("", fmt.Sprintf("%s-%s-agent", s.cfg.name, hostName(i)), procs.AgentProgram, slices.Concat(flags, s.cfg.agentFlags, s.bed.o.AgentFlags)...)
 	s.agents = append(s.agents, agent)
 	return agent.Start()
 }
 
 // online returns when host i is.
 func (s *site) online(i int, agent *procs.Process, token string) error {
-	return await(s.lab.ctx, func() error {
-		info, err := stack.GetJSONBy[gateway.HostInfo](s.lab.ctx, s.http, s.url()+"/api/hosts/"+hostName(i), token)
+	return await(s.bed.ctx, func() error {
+		info, err := stack.GetJSONBy[gateway.HostInfo](s.bed.ctx, s.http, s.url()+"/api/hosts/"+hostName(i), token)
 		switch {
 		case err != nil:
 		case info.State != "online":
@@ -215,7 +215,7 @@ func (s *site) tenant(i int) string {
 
 func (s *site) upstream(i int) string {
 	if len(s.cfg.upstreams) == 0 {
-		return s.lab.hostURL
+		return s.bed.hostURL
 	}
 	return s.cfg.upstreams[i]
 }
@@ -251,23 +251,23 @@ func (s *site) system(i int) (*system, error) {
 }
 
 // direct is the way to clients without a relay.
-func (l *lab) direct() *system {
-	return &system{name: "straight on the host", kind: loadgen.AHP, url: l.hostURL, pid: l.host.Pid()}
+func (b *testbed) direct() *system {
+	return &system{name: "straight on the host", kind: loadgen.AHP, url: b.hostURL, pid: b.host.Pid()}
 }
 
 // natsServer starts a NATS server of its own, with its WebSocket listener as
 // the way to clients.
-func (l *lab) natsServer() (*system, error) { return l.startNATS("nats-server", "", "") }
+func (b *testbed) natsServer() (*system, error) { return b.startNATS("nats-server", "", "") }
 
 // startNATS is natsServer under a name for its files, with TLS at the WebSocket
 // listener if there is a certificate.
-func (l *lab) startNATS(name, cert, key string) (*system, error) {
+func (b *testbed) startNATS(name, cert, key string) (*system, error) {
 	address, err := procs.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
 	client, ws := net.JoinHostPort(address, natsPort), net.JoinHostPort(address, relayPort)
-	config := filepath.Join(l.dir, name+".conf")
+	config := filepath.Join(b.dir, name+".conf")
 	security, scheme := "no_tls: true", "ws://"
 	if cert != "" {
 		security, scheme = fmt.Sprintf("tls { cert_file: %q, key_file: %q }", cert, key), "wss://"
@@ -276,8 +276,8 @@ func (l *lab) startNATS(name, cert, key string) (*system, error) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	p := l.bench.Process("", name, procs.NATSProgram, "-c", config)
-	if err := p.Launch(l.ctx, func() error { return reachable(client, ws) }); err != nil {
+	p := b.bench.Process("", name, procs.NATSProgram, "-c", config)
+	if err := p.Launch(b.ctx, func() error { return reachable(client, ws) }); err != nil {
 		return nil, err
 	}
 	return &system{name: "nats-server WebSocket", kind: loadgen.NATS, url: scheme + ws, nats: "nats://" + client, pid: p.Pid(), stop: p.Kill}, nil
@@ -297,8 +297,8 @@ func reachable(addresses ...string) error {
 }
 
 // writer starts a server that writes each message to each client by itself.
-func (l *lab) writer() (*system, error) {
-	p, err := l.start("writer", loadgen.WriterRole)
+func (b *testbed) writer() (*system, error) {
+	p, err := b.start("writer", loadgen.WriterRole)
 	if err != nil {
 		return nil, err
 	}

@@ -23,10 +23,10 @@ const (
 // errNoSSH reports that there is no SSH server to compare with.
 var errNoSSH = errors.New("no sshd on this machine")
 
-// sshTunnel makes the lab's host reachable with ssh -R, through an SSH server
+// sshTunnel makes the testbed's host reachable with ssh -R, through an SSH server
 // of its own, with keys of its own. Between puts something between client and
 // server.
-func (l *lab) sshTunnel(between func(target string) (string, error)) (*system, error) {
+func (b *testbed) sshTunnel(between func(target string) (string, error)) (*system, error) {
 	if _, err := os.Stat(sshdProgram); err != nil {
 		return nil, errNoSSH
 	}
@@ -34,24 +34,24 @@ func (l *lab) sshTunnel(between func(target string) (string, error)) (*system, e
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(l.dir, "ssh")
+	dir := filepath.Join(b.dir, "ssh")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	for _, key := range []string{"host", "client"} {
-		out, err := exec.CommandContext(l.ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, key)).CombinedOutput()
+		out, err := exec.CommandContext(b.ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, key)).CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("ssh-keygen: %w\n%s", err, out)
 		}
 	}
 	server := net.JoinHostPort(address, natsPort)
-	sshd, err := l.command("sshd", sshdProgram, "-D", "-e", "-f", "/dev/null",
+	sshd, err := b.command("sshd", sshdProgram, "-D", "-e", "-f", "/dev/null",
 		"-o", "ListenAddress="+server, "-o", "HostKey="+filepath.Join(dir, "host"), "-o", "AuthorizedKeysFile="+filepath.Join(dir, "client.pub"),
 		"-o", "StrictModes=no", "-o", "UsePAM=no", "-o", "PidFile=none", "-o", "PasswordAuthentication=no", "-o", "GatewayPorts=clientspecified")
 	if err != nil {
 		return nil, err
 	}
-	if err := sshd.ready(l, server); err != nil {
+	if err := sshd.ready(b, server); err != nil {
 		return nil, err
 	}
 	through := server
@@ -60,11 +60,11 @@ func (l *lab) sshTunnel(between func(target string) (string, error)) (*system, e
 			return nil, err
 		}
 	}
-	return l.sshClient(dir, address, through)
+	return b.sshClient(dir, address, through)
 }
 
 // sshClient connects the tunnel.
-func (l *lab) sshClient(dir, address, through string) (*system, error) {
+func (b *testbed) sshClient(dir, address, through string) (*system, error) {
 	me, err := user.Current()
 	if err != nil {
 		return nil, err
@@ -74,13 +74,13 @@ func (l *lab) sshClient(dir, address, through string) (*system, error) {
 		return nil, err
 	}
 	public := net.JoinHostPort(address, relayPort)
-	ssh, err := l.command("ssh", "ssh", "-N", "-F", "none", "-i", filepath.Join(dir, "client"), "-p", port,
+	ssh, err := b.command("ssh", "ssh", "-N", "-F", "none", "-i", filepath.Join(dir, "client"), "-p", port,
 		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ExitOnForwardFailure=yes", "-o", "BatchMode=yes",
-		"-R", public+":"+strings.TrimPrefix(l.hostURL, "ws://"), me.Username+"@"+host)
+		"-R", public+":"+strings.TrimPrefix(b.hostURL, "ws://"), me.Username+"@"+host)
 	if err != nil {
 		return nil, err
 	}
-	if err := ssh.ready(l, public); err != nil {
+	if err := ssh.ready(b, public); err != nil {
 		return nil, err
 	}
 	return &system{name: sshName, kind: loadgen.AHP, url: "ws://" + public, pid: ssh.cmd.Process.Pid}, nil
@@ -93,9 +93,9 @@ type command struct {
 	done chan error
 }
 
-// command starts a program, which ends with the lab.
-func (l *lab) command(name, program string, args ...string) (*command, error) {
-	c := &command{cmd: exec.Command(program, args...), log: filepath.Join(l.dir, name+".log"), done: make(chan error, 1)}
+// command starts a program, which ends with the testbed.
+func (b *testbed) command(name, program string, args ...string) (*command, error) {
+	c := &command{cmd: exec.Command(program, args...), log: filepath.Join(b.dir, name+".log"), done: make(chan error, 1)}
 	log, err := os.Create(c.log)
 	if err != nil {
 		return nil, err
@@ -107,11 +107,11 @@ func (l *lab) command(name, program string, args ...string) (*command, error) {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	ended := make(chan struct{})
-	go func() { // ends with the process, which the lab's end sees to
+	go func() { // ends with the process, which the testbed's end sees to
 		defer close(ended)
 		c.done <- c.cmd.Wait()
 	}()
-	l.ends = append(l.ends, func() {
+	b.ends = append(b.ends, func() {
 		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
 		<-ended
 	})
@@ -119,8 +119,8 @@ func (l *lab) command(name, program string, args ...string) (*command, error) {
 }
 
 // ready returns when somebody listens at an address.
-func (c *command) ready(l *lab, address string) error {
-	return await(l.ctx, func() error {
+func (c *command) ready(b *testbed, address string) error {
+	return await(b.ctx, func() error {
 		select {
 		case err := <-c.done:
 			c.done <- err

@@ -14,12 +14,12 @@ var half = loadgen.Pace{Burst: 20, Every: 20 * time.Millisecond}
 const stallTime = 650 * time.Millisecond
 
 // stalled is what one reader that takes nothing does to others.
-func stalled(l *lab) ([]Figure, error) {
-	_, relay, err := l.oneHost(siteConfig{})
+func stalled(b *testbed) ([]Figure, error) {
+	_, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
 		return nil, err
 	}
-	nats, err := l.natsServer()
+	nats, err := b.natsServer()
 	if err != nil {
 		return nil, err
 	}
@@ -27,23 +27,23 @@ func stalled(l *lab) ([]Figure, error) {
 	crowds := make([]*crowd, len(systems))
 	undisturbed, disturbed := make([]series, len(systems)), make([]series, len(systems))
 	for i, way := range systems {
-		if crowds[i], err = l.join(way, []string{"relay", "nats"}[i], max(2, l.many(100)), 1, actionSize); err != nil {
+		if crowds[i], err = b.join(way, []string{"relay", "nats"}[i], max(2, b.many(100)), 1, actionSize); err != nil {
 			return nil, err
 		}
-		if _, err := crowds[i].hear(half, l.long(200*time.Millisecond), true); err != nil { // warms up
+		if _, err := crowds[i].hear(half, b.long(200*time.Millisecond), true); err != nil { // warms up
 			return nil, err
 		}
 	}
-	err = l.rounds(func(int) error {
+	err = b.rounds(func(int) error {
 		for i := range 2 * len(crowds) { // twice, since there are few bursts in that time
 			i %= len(crowds)
 			c := crowds[i]
-			got, err := c.hear(half, l.long(stallTime), true)
+			got, err := c.hear(half, b.long(stallTime), true)
 			if err != nil {
 				return err
 			}
 			undisturbed[i] = append(undisturbed[i], ms(got.Delays.P99))
-			if got, err = c.hearDisturbed(l.long(stallTime)); err != nil {
+			if got, err = c.hearDisturbed(b.long(stallTime)); err != nil {
 				return err
 			}
 			disturbed[i] = append(disturbed[i], ms(got.Delays.P99))
@@ -64,7 +64,7 @@ func stalled(l *lab) ([]Figure, error) {
 // full. Afterwards it takes all that it has missed.
 func (c *crowd) hearDisturbed(d time.Duration) (s sample, err error) {
 	pause := loadgen.PauseArgs{Group: c.groups[0], Reader: 0, On: true}
-	if err := c.lab.clients.Call("Clients.Pause", pause, &loadgen.None{}); err != nil {
+	if err := c.bed.clients.Call("Clients.Pause", pause, &loadgen.None{}); err != nil {
 		return s, err
 	}
 	if _, err := c.hear(half, d/2, false); err != nil {
@@ -74,7 +74,7 @@ func (c *crowd) hearDisturbed(d time.Duration) (s sample, err error) {
 		return s, err
 	}
 	pause.On = false
-	if err := c.lab.clients.Call("Clients.Pause", pause, &loadgen.None{}); err != nil {
+	if err := c.bed.clients.Call("Clients.Pause", pause, &loadgen.None{}); err != nil {
 		return s, err
 	}
 	return s, c.await()
@@ -84,11 +84,11 @@ func (c *crowd) hearDisturbed(d time.Duration) (s sample, err error) {
 func (c *crowd) await() error {
 	var said int64
 	for i, channel := range c.channels {
-		if err := c.lab.host.Call("Host.Said", channel, &said); err != nil {
+		if err := c.bed.host.Call("Host.Said", channel, &said); err != nil {
 			return err
 		}
 		args := loadgen.AwaitArgs{Group: c.groups[i], Action: said, Within: readyTime}
-		if err := c.lab.clients.Call("Clients.Await", args, new(time.Duration)); err != nil {
+		if err := c.bed.clients.Call("Clients.Await", args, new(time.Duration)); err != nil {
 			return err
 		}
 	}

@@ -18,19 +18,19 @@ var murmur = loadgen.Pace{Burst: 1, Every: 50 * time.Millisecond}
 
 // storm is how long it takes until all clients of a relay that crashed are
 // back at its successor and have got what they missed.
-func storm(l *lab) ([]Figure, error) {
-	s, relay, err := l.oneHost(siteConfig{})
+func storm(b *testbed) ([]Figure, error) {
+	s, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
 		return nil, err
 	}
 	crowds := make([]*crowd, 2)
-	for i, way := range []*system{relay, l.direct()} {
-		if crowds[i], err = l.join(way, []string{"relay", "direct"}[i], l.many(stormClients), 0, actionSize); err != nil {
+	for i, way := range []*system{relay, b.direct()} {
+		if crowds[i], err = b.join(way, []string{"relay", "direct"}[i], b.many(stormClients), 0, actionSize); err != nil {
 			return nil, err
 		}
 	}
 	var relayed, direct series
-	err = l.rounds(func(int) error {
+	err = b.rounds(func(int) error {
 		took, err := crowds[0].comeBack(func() error {
 			if err := s.relay.End(syscall.SIGKILL); err != nil {
 				return err
@@ -61,11 +61,11 @@ func storm(l *lab) ([]Figure, error) {
 func (c *crowd) comeBack(after func() error) (took time.Duration, err error) {
 	var wg sync.WaitGroup
 	var lost error
-	wg.Go(func() { _, lost = c.stream(murmur, c.lab.long(2*time.Second)) })
-	time.Sleep(c.lab.long(300 * time.Millisecond))
+	wg.Go(func() { _, lost = c.stream(murmur, c.bed.long(2*time.Second)) })
+	time.Sleep(c.bed.long(300 * time.Millisecond))
 	if err = after(); err == nil {
 		args := loadgen.ReconnectArgs{Group: c.groups[0], URL: c.url, Within: readyTime}
-		err = c.lab.clients.Call("Clients.Reconnect", args, &took)
+		err = c.bed.clients.Call("Clients.Reconnect", args, &took)
 	}
 	wg.Wait()
 	return took, errors.Join(err, lost, c.whole())

@@ -9,28 +9,28 @@ import (
 
 // tlsIdle is how much an idle client with TLS takes of the relay, which ends it, and of
 // nats-server.
-func tlsIdle(l *lab) ([]Figure, error) {
-	n := l.many(5000)
-	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), l.dir)
+func tlsIdle(b *testbed) ([]Figure, error) {
+	n := b.many(5000)
+	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), b.dir)
 	if err != nil {
 		return nil, err
 	}
 	var relay, nats series
-	for round := range min(l.o.Rounds, 3) {
-		other, err := l.startNATS(fmt.Sprintf("nats-tls-%d", round), cert, key)
+	for round := range min(b.o.Rounds, 3) {
+		other, err := b.startNATS(fmt.Sprintf("nats-tls-%d", round), cert, key)
 		if err != nil {
 			return nil, err
 		}
-		theirs, err := l.idle(other, n, other.pid)
+		theirs, err := b.idle(other, n, other.pid)
 		if err != nil {
 			return nil, err
 		}
-		s, way, err := l.oneHost(siteConfig{name: fmt.Sprintf("tls-%d", round), tls: true})
+		s, way, err := b.oneHost(siteConfig{name: fmt.Sprintf("tls-%d", round), tls: true})
 		if err != nil {
 			return nil, err
 		}
 		way.stop = s.end
-		own, err := l.idle(way, n, s.relay.Pid())
+		own, err := b.idle(way, n, s.relay.Pid())
 		if err != nil {
 			return nil, err
 		}

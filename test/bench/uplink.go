@@ -29,20 +29,20 @@ type uplinkWay struct {
 }
 
 // uplink is how much a host's machine sends for 50 clients.
-func uplink(l *lab) ([]Figure, error) {
-	ways, err := l.uplinkWays()
+func uplink(b *testbed) ([]Figure, error) {
+	ways, err := b.uplinkWays()
 	if err != nil {
 		return nil, err
 	}
 	for _, w := range ways {
-		if _, err := w.crowd.hear(spoken, l.long(100*time.Millisecond), false); err != nil { // host-agents learn who gets what
+		if _, err := w.crowd.hear(spoken, b.long(100*time.Millisecond), false); err != nil { // host-agents learn who gets what
 			return nil, err
 		}
 	}
-	err = l.rounds(func(int) error {
+	err = b.rounds(func(int) error {
 		for _, w := range ways {
 			before := w.meter.Bytes()
-			got, err := w.crowd.hear(spoken, l.long(uplinkActions*spoken.Every), false)
+			got, err := w.crowd.hear(spoken, b.long(uplinkActions*spoken.Every), false)
 			if err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ func uplink(l *lab) ([]Figure, error) {
 
 // uplinkWays returns the ways of the relay, and last what they are compared
 // with.
-func (l *lab) uplinkWays() (ways []*uplinkWay, err error) {
+func (b *testbed) uplinkWays() (ways []*uplinkWay, err error) {
 	for i, cfg := range []siteConfig{
 		{name: "NATS over TCP", natsTCP: true},
 		{name: "through the relay's port"},
@@ -79,10 +79,10 @@ func (l *lab) uplinkWays() (ways []*uplinkWay, err error) {
 		w := &uplinkWay{name: cfg.name}
 		cfg.name = fmt.Sprintf("site-%d", i)
 		cfg.between = func(target string) (string, error) {
-			w.meter, err = l.meter(target)
+			w.meter, err = b.meter(target)
 			return w.meter.Addr(), err
 		}
-		s, err := l.site(cfg)
+		s, err := b.site(cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -91,37 +91,37 @@ func (l *lab) uplinkWays() (ways []*uplinkWay, err error) {
 			return nil, err
 		}
 		ways = append(ways, w)
-		if w.crowd, err = l.join(way, cfg.name, l.many(uplinkClients), 0, uplinkSize); err != nil {
+		if w.crowd, err = b.join(way, cfg.name, b.many(uplinkClients), 0, uplinkSize); err != nil {
 			return nil, err
 		}
 	}
-	return l.uplinkOverSSH(ways)
+	return b.uplinkOverSSH(ways)
 }
 
 // uplinkOverSSH appends what the others are compared with, where it is there.
-func (l *lab) uplinkOverSSH(ways []*uplinkWay) ([]*uplinkWay, error) {
+func (b *testbed) uplinkOverSSH(ways []*uplinkWay) ([]*uplinkWay, error) {
 	w := &uplinkWay{name: sshName}
-	way, err := l.sshTunnel(func(target string) (string, error) {
+	way, err := b.sshTunnel(func(target string) (string, error) {
 		var err error
-		w.meter, err = l.meter(target)
+		w.meter, err = b.meter(target)
 		return w.meter.Addr(), err
 	})
 	if errors.Is(err, errNoSSH) {
-		l.say("%v; %s is left out", err, sshName)
+		b.say("%v; %s is left out", err, sshName)
 		return ways, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	w.crowd, err = l.join(way, "ssh", l.many(uplinkClients), 0, uplinkSize)
+	w.crowd, err = b.join(way, "ssh", b.many(uplinkClients), 0, uplinkSize)
 	return append(ways, w), err
 }
 
 // meter starts a meter in front of an address.
-func (l *lab) meter(target string) (*stack.Meter, error) {
+func (b *testbed) meter(target string) (*stack.Meter, error) {
 	m, err := stack.NewMeter(target)
 	if err == nil {
-		l.ends = append(l.ends, m.Close)
+		b.ends = append(b.ends, m.Close)
 	}
 	return m, err
 }

@@ -43,27 +43,27 @@ type windowsWay struct {
 
 // windows is what windowed delivery (AHP 1.1) costs the host's machine, which
 // gate.Windows declines. Pieces that are alike are shared like other messages.
-func windows(l *lab) (figures []Figure, err error) {
+func windows(b *testbed) (figures []Figure, err error) {
 	ways := []bool{true, false}
-	if l.o.Tiny {
+	if b.o.Tiny {
 		ways = ways[:1]
 	}
 	for _, natsTCP := range ways {
 		var both [2]*windowsWay
 		for i := range both {
-			if both[i], err = l.windowsWay(natsTCP, i == 1); err != nil {
+			if both[i], err = b.windowsWay(natsTCP, i == 1); err != nil {
 				return nil, err
 			}
-			if err = both[i].turn(l, func() error { return nil }); err != nil { // the host-agent learns who gets what
+			if err = both[i].turn(b, func() error { return nil }); err != nil { // the host-agent learns who gets what
 				return nil, err
 			}
 			if got := both[i].viewers[0].windows.Load(); got != (i == 1) {
 				return nil, fmt.Errorf("windows come: %v", got)
 			}
 		}
-		err = l.rounds(func(int) error {
+		err = b.rounds(func(int) error {
 			for _, w := range both {
-				if err := w.measure(l); err != nil {
+				if err := w.measure(b); err != nil {
 					return err
 				}
 			}
@@ -93,7 +93,7 @@ func windowFigures(natsTCP bool, declined, let *windowsWay) []Figure {
 
 // windowsWay starts a site with a host of AHP 1.1 and viewers. The host-agent takes
 // out what asks for windows; between it and the host it is put in again, or not.
-func (l *lab) windowsWay(natsTCP, let bool) (*windowsWay, error) {
+func (b *testbed) windowsWay(natsTCP, let bool) (*windowsWay, error) {
 	w := &windowsWay{}
 	name := fmt.Sprintf("tcp-%v-let-%v", natsTCP, let)
 	address, err := procs.FreeAddress()
@@ -101,15 +101,15 @@ func (l *lab) windowsWay(natsTCP, let bool) (*windowsWay, error) {
 		return nil, err
 	}
 	address += ":18990"
-	w.host = l.bench.Process("", name+"-host", procs.HostProgram, "--listen", address, "--protocol", "1.1")
+	w.host = b.bench.Process("", name+"-host", procs.HostProgram, "--listen", address, "--protocol", "1.1")
 	if err := w.host.Start(); err != nil {
 		return nil, err
 	}
-	between := httptest.NewServer(&asker{l.ctx, "ws://" + address, let})
-	l.ends = append(l.ends, between.Close)
-	w.site, err = l.site(siteConfig{name: name, natsTCP: natsTCP, upstreams: []string{"ws" + strings.TrimPrefix(between.URL, "http")},
+	between := httptest.NewServer(&asker{b.ctx, "ws://" + address, let})
+	b.ends = append(b.ends, between.Close)
+	w.site, err = b.site(siteConfig{name: name, natsTCP: natsTCP, upstreams: []string{"ws" + strings.TrimPrefix(between.URL, "http")},
 		between: func(target string) (string, error) {
-			w.meter, err = l.meter(target)
+			w.meter, err = b.meter(target)
 			return w.meter.Addr(), err
 		}})
 	if err != nil {
@@ -117,8 +117,8 @@ func (l *lab) windowsWay(natsTCP, let bool) (*windowsWay, error) {
 	}
 	session := "demo:/windows"
 	w.chat = "ahp-chat://default/" + base64.RawURLEncoding.EncodeToString([]byte(session))
-	for i := range l.many(windowViewers) {
-		v, err := w.join(l, i, session)
+	for i := range b.many(windowViewers) {
+		v, err := w.join(b, i, session)
 		if err != nil {
 			return nil, err
 		}
@@ -138,29 +138,29 @@ type windowViewer struct {
 	windows atomic.Bool // some frame has come
 }
 
-func (w *windowsWay) join(l *lab, i int, session string) (*windowViewer, error) {
+func (w *windowsWay) join(b *testbed, i int, session string) (*windowViewer, error) {
 	tokens, err := w.site.tokens(0)
 	if err != nil {
 		return nil, err
 	}
 	v := &windowViewer{begun: make(chan struct{}, 1), turns: make(chan struct{}, 1)}
 	url := "ws" + strings.TrimPrefix(w.site.url(), "http") + "/ahp/" + hostName(0)
-	v.client, err = refclient.Dial(l.ctx, url, refclient.Options{Token: tokens[0], NoRecord: true, OnFrame: v.hear})
+	v.client, err = refclient.Dial(b.ctx, url, refclient.Options{Token: tokens[0], NoRecord: true, OnFrame: v.hear})
 	if err != nil {
 		return nil, err
 	}
-	l.ends = append(l.ends, func() { _ = v.client.Close() })
+	b.ends = append(b.ends, func() { _ = v.client.Close() })
 	params := refclient.InitializeParams{ClientID: fmt.Sprint("viewer-", i), ProtocolVersions: []string{"1.1.0"}}
-	if _, err := v.client.Initialize(l.ctx, params); err != nil {
+	if _, err := v.client.Initialize(b.ctx, params); err != nil {
 		return nil, err
 	}
 	if i == 0 {
-		if _, err := v.client.Call(l.ctx, "createSession", map[string]any{"channel": session, "provider": "demo"}); err != nil {
+		if _, err := v.client.Call(b.ctx, "createSession", map[string]any{"channel": session, "provider": "demo"}); err != nil {
 			return nil, err
 		}
 	}
 	limits := map[string]any{"receive": map[string]int{"windowBytes": windowBytes, "maximumFrameBytes": windowBytes, "maximumMessageBytes": windowBytes}}
-	_, err = v.client.Call(l.ctx, "subscribe", map[string]any{"channel": w.chat, "flowControl": limits})
+	_, err = v.client.Call(b.ctx, "subscribe", map[string]any{"channel": w.chat, "flowControl": limits})
 	return v, err
 }
 
@@ -205,9 +205,9 @@ func (v *windowViewer) take(frame []byte) {
 
 // turn has the agent say what nobody has heard yet, and waits until all have heard
 // it. Begun is called when all have heard the question.
-func (w *windowsWay) turn(l *lab, begun func() error) error {
+func (w *windowsWay) turn(b *testbed, begun func() error) error {
 	actions := windowActions
-	if l.o.Tiny {
+	if b.o.Tiny {
 		actions = 5
 	}
 	words := make([]string, actions)
@@ -221,18 +221,18 @@ func (w *windowsWay) turn(l *lab, begun func() error) error {
 	if err != nil {
 		return err
 	}
-	if err := w.wait(l, func(v *windowViewer) chan struct{} { return v.begun }); err != nil {
+	if err := w.wait(b, func(v *windowViewer) chan struct{} { return v.begun }); err != nil {
 		return err
 	}
 	if err := begun(); err != nil {
 		return err
 	}
-	return w.wait(l, func(v *windowViewer) chan struct{} { return v.turns })
+	return w.wait(b, func(v *windowViewer) chan struct{} { return v.turns })
 }
 
 // wait waits until all viewers have heard something.
-func (w *windowsWay) wait(l *lab, of func(*windowViewer) chan struct{}) error {
-	ctx, cancel := context.WithTimeout(l.ctx, time.Minute)
+func (w *windowsWay) wait(b *testbed, of func(*windowViewer) chan struct{}) error {
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
 	for _, v := range w.viewers {
 		select {
@@ -246,7 +246,7 @@ func (w *windowsWay) wait(l *lab, of func(*windowViewer) chan struct{}) error {
 	return nil
 }
 
-func (w *windowsWay) measure(l *lab) error {
+func (w *windowsWay) measure(b *testbed) error {
 	costs := func(sent, agent, host *float64) (err error) {
 		*sent = float64(w.meter.Bytes()) / 1e6
 		if *agent, err = cpuOf(w.site.agents[0]); err == nil {
@@ -255,7 +255,7 @@ func (w *windowsWay) measure(l *lab) error {
 		return err
 	}
 	var before, after [3]float64
-	if err := w.turn(l, func() error { return costs(&before[0], &before[1], &before[2]) }); err != nil {
+	if err := w.turn(b, func() error { return costs(&before[0], &before[1], &before[2]) }); err != nil {
 		return err
 	}
 	if err := costs(&after[0], &after[1], &after[2]); err != nil {

@@ -61,7 +61,7 @@ var Acme = map[string]map[string]time.Time{"acme": nil}
 func (s *Site) Tenants(t testing.TB) *broker.Tenants {
 	t.Helper()
 	tenants, err := broker.StartTenants(t.Context(), broker.TenantsConfig{
-		Relay: broker.RelayConfig{Server: s.Server, Keys: s.Keys, Instance: link.NewInstance()},
+		Relay: broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: link.NewInstance()},
 	})
 	if err != nil {
 		t.Fatalf("StartTenants: %v", err)
@@ -95,16 +95,16 @@ func (s *Site) URL() string { return "nats://" + s.Server.Addr().String() }
 // relay connects a relay within the process to the account of the tenant Acme.
 func (s *Site) Relay(t *testing.T) *broker.Conn {
 	t.Helper()
-	return DialRelay(t, broker.RelayConfig{Server: s.Server, Keys: s.Keys, Instance: link.NewInstance(), Tenant: "acme"})
+	return DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: link.NewInstance(), Tenant: "acme"})
 }
 
 // relays connects a relay to the account of relays among themselves.
 func (s *Site) Relays(t *testing.T) *broker.Conn {
 	t.Helper()
-	return DialRelay(t, broker.RelayConfig{Server: s.Server, Keys: s.Keys, Instance: link.NewInstance()})
+	return DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: link.NewInstance()})
 }
 
-func DialRelay(t *testing.T, cfg broker.RelayConfig) *broker.Conn {
+func DialRelay(t *testing.T, cfg broker.RelayDialConfig) *broker.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
@@ -117,18 +117,18 @@ func DialRelay(t *testing.T, cfg broker.RelayConfig) *broker.Conn {
 }
 
 // AgentConfig is the configuration of a host-agent with a key of its own.
-func (s *Site) AgentConfig(t testing.TB, tenant, host string, ttl time.Duration) broker.AgentConfig {
+func (s *Site) AgentConfig(t testing.TB, tenant, host string, ttl time.Duration) broker.AgentDialConfig {
 	t.Helper()
 	return s.AgentConfigAt(t, s.URL(), tenant, host, ttl)
 }
 
-func (s *Site) AgentConfigAt(t testing.TB, url, tenant, host string, ttl time.Duration) broker.AgentConfig {
+func (s *Site) AgentConfigAt(t testing.TB, url, tenant, host string, ttl time.Duration) broker.AgentDialConfig {
 	t.Helper()
 	key, err := auth.NewAgentKey()
 	if err != nil {
 		t.Fatalf("NewAgentKey: %v", err)
 	}
-	return broker.AgentConfig{
+	return broker.AgentDialConfig{
 		URLs: []string{url}, Tenant: tenant, Host: host, Instance: link.NewInstance(), Sign: key.SignNonce,
 		Credentials: func(context.Context) (string, error) {
 			userJWT, _, err := s.Keys.AgentUser(tenant, host, key.Public(), ttl)
@@ -138,7 +138,7 @@ func (s *Site) AgentConfigAt(t testing.TB, url, tenant, host string, ttl time.Du
 }
 
 // DialAgent connects a host-agent and awaits the connection.
-func DialAgent(t testing.TB, cfg broker.AgentConfig) *broker.Conn {
+func DialAgent(t testing.TB, cfg broker.AgentDialConfig) *broker.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
@@ -349,7 +349,7 @@ func Cluster(listen string, routes ...string) embedded.Cluster {
 }
 
 // Watched adds events to the configuration.
-func Watched(cfg broker.AgentConfig) (*EventChannels, broker.AgentConfig) {
+func Watched(cfg broker.AgentDialConfig) (*EventChannels, broker.AgentDialConfig) {
 	evs, tell := NewEvents()
 	cfg.Events = tell
 	return evs, cfg

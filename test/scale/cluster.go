@@ -128,7 +128,7 @@ func (c *Cluster) Join(ctx context.Context) (*Relay, error) {
 }
 
 func (c *Cluster) join(ctx context.Context, r *Relay) (err error) {
-	dial := broker.RelayConfig{Keys: c.Keys, Instance: link.NewInstance(), Server: r.Server}
+	dial := broker.RelayDialConfig{Keys: c.Keys, Instance: link.NewInstance(), Server: r.Server}
 	if r.conn, err = broker.DialRelay(ctx, dial); err != nil {
 		return err
 	}

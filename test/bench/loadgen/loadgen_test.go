@@ -217,8 +217,8 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// lab starts a host and clients.
-func lab(t *testing.T) (host, clients *Process, url string) {
+// startBoth starts a host and clients.
+func startBoth(t *testing.T) (host, clients *Process, url string) {
 	t.Helper()
 	dir := t.TempDir()
 	host, clients = start(t, dir, HostRole), start(t, dir, ClientsRole)
@@ -246,7 +246,7 @@ func call(t *testing.T, p *Process, method string, args, reply any) {
 // TestStream speaks to clients that stay, to one that pauses, and to clients
 // that come back.
 func TestStream(t *testing.T) {
-	host, clients, url := lab(t)
+	host, clients, url := startBoth(t)
 	var took time.Duration
 	call(t, clients, "Clients.Connect", ConnectArgs{Group: "g", Kind: AHP, URL: url, Channel: testChannel, Size: 512, Readers: 4, Slot: 3, Quiet: 1}, &took)
 	args := StreamArgs{Channels: []string{testChannel}, Size: 512, For: 20 * time.Millisecond, Pace: Pace{Burst: 5, Window: 20}, Slot: 3, Readers: 3}
@@ -285,7 +285,7 @@ func TestStream(t *testing.T) {
 
 // TestCalls asks for answers of all sizes.
 func TestCalls(t *testing.T) {
-	_, clients, url := lab(t)
+	_, clients, url := startBoth(t)
 	call(t, clients, "Clients.Dial", DialArgs{Group: "c", URL: url, Callers: 2}, &None{})
 	for _, size := range []int{200, 512, 100_000, 9 << 20} {
 		var reply CallReply

@@ -16,19 +16,19 @@ import (
 	"ahprelay/registry"
 )
 
-// Settings of a Desk.
+// Settings of a Receiver.
 const (
-	deskRoom   = 1024        // reports of a tenant that are not looked at yet; more are dropped, and come again
-	deskAtOnce = 256         // reports that are kept together
-	deskFlush  = time.Second // for the NATS server to stop sending reports
+	receiverBacklog = 1024        // reports of a tenant that are not looked at yet; more are dropped, and come again
+	receiverBatch   = 256         // reports that are kept together
+	receiverFlush   = time.Second // for the NATS server to stop sending reports
 
 	// offlineAfter is how long a host must be away for that to be told: most are
 	// back in no time.
 	offlineAfter = 30 * time.Second
 )
 
-// DeskConfig says how to run a [Desk].
-type DeskConfig struct {
+// ReceiverConfig says how to run a [Receiver].
+type ReceiverConfig struct {
 	Board    *Board             // required
 	Tenants  *broker.Tenants    // required; whose host-agents report
 	Registry *registry.Registry // required
@@ -42,9 +42,9 @@ type DeskConfig struct {
 	Keep func() error
 }
 
-// A Desk takes the reports of host-agents, and sees which hosts are away.
-type Desk struct {
-	cfg  DeskConfig
+// A Receiver takes the reports of host-agents, and sees which hosts are away.
+type Receiver struct {
+	cfg  ReceiverConfig
 	stop []func()
 
 	mu     sync.Mutex // guards the fields below
@@ -61,22 +61,22 @@ type away struct {
 	told  string      // the event that says so; "": none
 }
 
-// StartDesk begins. Close ends it.
-func StartDesk(cfg DeskConfig) *Desk {
-	d := &Desk{cfg: cfg, hosts: map[hostKey]*away{}, conns: map[string]*broker.Conn{}, asked: map[string]chan<- notice.Outcome{}}
-	d.stop = append(d.stop, cfg.Registry.Subscribe(d.hostChanged), cfg.Tenants.Serve(d.serve))
-	return d
+// StartReceiver begins. Close ends it.
+func StartReceiver(cfg ReceiverConfig) *Receiver {
+	r := &Receiver{cfg: cfg, hosts: map[hostKey]*away{}, conns: map[string]*broker.Conn{}, asked: map[string]chan<- notice.Outcome{}}
+	r.stop = append(r.stop, cfg.Registry.Subscribe(r.hostChanged), cfg.Tenants.Serve(r.serve))
+	return r
 }
 
-// Close returns when nothing of the Desk runs any more.
-func (d *Desk) Close() {
-	for _, stop := range d.stop {
+// Close returns when nothing of the Receiver runs any more.
+func (r *Receiver) Close() {
+	for _, stop := range r.stop {
 		stop()
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
-	for _, h := range d.hosts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for _, h := range r.hosts {
 		h.wait(0, nil)
 	}
 }
@@ -97,61 +97,61 @@ func (h *away) wait(after time.Duration, f func(*time.Timer)) {
 }
 
 // hostChanged takes what the registry says of a host.
-func (d *Desk) hostChanged(host registry.Host) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (r *Receiver) hostChanged(host registry.Host) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	key := hostKey{host.Tenant, host.Name}
-	h := d.hosts[key]
+	h := r.hosts[key]
 	if h == nil {
 		h = &away{}
-		d.hosts[key] = h
+		r.hosts[key] = h
 	}
 	switch {
 	case host.State == registry.Online:
 		h.was = true
 		h.wait(0, nil)
 		if h.told != "" {
-			d.cfg.Board.Remove(key.tenant, key.host, h.told)
+			r.cfg.Board.Remove(key.tenant, key.host, h.told)
 			h.told = ""
 		}
-	case h.was && h.told == "" && h.timer == nil && !d.closed:
-		h.wait(offlineAfter, func(timer *time.Timer) { d.tellAway(key, h, timer, host) })
+	case h.was && h.told == "" && h.timer == nil && !r.closed:
+		h.wait(offlineAfter, func(timer *time.Timer) { r.tellAway(key, h, timer, host) })
 	}
 }
 
 // tellAway tells that a host is still away.
-func (d *Desk) tellAway(key hostKey, h *away, timer *time.Timer, host registry.Host) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if h.timer != timer || d.closed {
+func (r *Receiver) tellAway(key hostKey, h *away, timer *time.Timer, host registry.Host) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h.timer != timer || r.closed {
 		return
 	}
 	h.timer = nil
 	h.told = notice.ID(key.host, "offline "+host.Since.UTC().Truncate(time.Minute).Format(time.RFC3339))
 	e := notice.Event{ID: h.told, Kind: notice.Offline, Text: host.Reason, At: host.Since.UTC()}
 	e.Fit()
-	d.cfg.Board.Add(key.tenant, key.host, e, true)
+	r.cfg.Board.Add(key.tenant, key.host, e, true)
 }
 
 // serve takes the reports of a tenant's host-agents, until stop.
-func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
-	in, outcomes, quiet := make(chan *nats.Msg, deskRoom), make(chan *nats.Msg, deskRoom), make(chan struct{})
+func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
+	in, outcomes, quiet := make(chan *nats.Msg, receiverBacklog), make(chan *nats.Msg, receiverBacklog), make(chan struct{})
 	unsubscribe, err := conn.Subscribe(notice.Subject(tenant, "*"), in)
 	if err != nil {
 		return nil, err
 	}
-	deaf, err := conn.Subscribe(notice.OutcomeSubject(tenant, "*", d.cfg.Instance), outcomes)
+	deaf, err := conn.Subscribe(notice.OutcomeSubject(tenant, "*", r.cfg.Instance), outcomes)
 	if err != nil {
 		unsubscribe()
 		return nil, err
 	}
-	leave := d.join(tenant, conn)
+	leave := r.join(tenant, conn)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
 			select {
 			case msg := <-in:
-				d.takeAll(tenant, conn, msg, in)
+				r.acceptAll(tenant, conn, msg, in)
 			case <-quiet:
 				return
 			}
@@ -161,7 +161,7 @@ func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) 
 		for {
 			select {
 			case msg := <-outcomes:
-				d.hear(msg)
+				r.handleOutcome(msg)
 			case <-quiet:
 				return
 			}
@@ -172,38 +172,38 @@ func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) 
 		deaf()
 		// These fail if the connection is away, and then nothing comes in.
 		unsubscribe()
-		_ = conn.Flush(deskFlush)
+		_ = conn.Flush(receiverFlush)
 		close(quiet)
 		running.Wait()
 	}, nil
 }
 
-// heard is a report that was taken, and is not confirmed.
-type heard struct {
+// receivedReport is a report that was taken, and is not confirmed.
+type receivedReport struct {
 	msg *nats.Msg
 	ack notice.Ack
 }
 
-// takeAll takes a report, and those that wait behind it: they are kept together.
-func (d *Desk) takeAll(tenant string, conn *broker.Conn, msg *nats.Msg, in <-chan *nats.Msg) {
-	var all []heard
+// acceptAll takes a report, and those that wait behind it: they are kept together.
+func (r *Receiver) acceptAll(tenant string, conn *broker.Conn, msg *nats.Msg, in <-chan *nats.Msg) {
+	var all []receivedReport
 	for more := true; more; {
-		if ack, ok := d.take(tenant, msg); ok {
-			all = append(all, heard{msg, ack})
+		if ack, ok := r.accept(tenant, msg); ok {
+			all = append(all, receivedReport{msg, ack})
 		}
 		select {
 		case msg = <-in:
 		default:
 			more = false
 		}
-		more = more && len(all) < deskAtOnce
+		more = more && len(all) < receiverBatch
 	}
 	if len(all) == 0 {
 		return
 	}
-	log := d.cfg.Log.With("tenant", tenant)
-	if d.cfg.Keep != nil {
-		if err := d.cfg.Keep(); err != nil {
+	log := r.cfg.Log.With("tenant", tenant)
+	if r.cfg.Keep != nil {
+		if err := r.cfg.Keep(); err != nil {
 			log.Error("events cannot be kept", "error", err)
 			return
 		}
@@ -219,12 +219,12 @@ func (d *Desk) takeAll(tenant string, conn *broker.Conn, msg *nats.Msg, in <-cha
 	}
 }
 
-// take takes a report. One of an instance that does not serve the host is no
+// accept takes a report. One of an instance that does not serve the host is no
 // concern of anybody's: if it does, and this relay has not heard of that yet, the
 // report comes again.
-func (d *Desk) take(tenant string, msg *nats.Msg) (ack notice.Ack, ok bool) {
+func (r *Receiver) accept(tenant string, msg *nats.Msg) (ack notice.Ack, ok bool) {
 	host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
-	log := d.cfg.Log.With("tenant", tenant, "host", host)
+	log := r.cfg.Log.With("tenant", tenant, "host", host)
 	// NATS lets a host-agent name any subject for the answer: see leaseDesk.
 	if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(tenant, host)+"inbox.") {
 		log.Warn("report of events with a strange subject", "reply", msg.Reply)
@@ -235,8 +235,8 @@ func (d *Desk) take(tenant string, msg *nats.Msg) (ack notice.Ack, ok bool) {
 		log.Warn("report of events", "error", err)
 		return ack, false
 	}
-	if known, ok := d.cfg.Registry.Lookup(tenant, host); !ok || known.AgentInstance != report.Instance {
+	if known, ok := r.cfg.Registry.Lookup(tenant, host); !ok || known.AgentInstance != report.Instance {
 		return ack, false
 	}
-	return d.cfg.Board.Take(tenant, host, report), true
+	return r.cfg.Board.Take(tenant, host, report), true
 }

@@ -18,39 +18,39 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Settings of a leaseDesk.
+// Settings of a leaseServer.
 const (
 	// leaseQueue is the group of relays that share the requests of host-agents. NATS
 	// gives each to one that is connected where the host-agent is, if there is one.
 	leaseQueue = "relays"
 
-	deskRoom  = 1024        // requests that wait, of other relays and of each tenant; more are dropped, and come again
-	deskFlush = time.Second // for the NATS server to stop sending requests
+	leaseBacklog = 1024        // requests that wait, of other relays and of each tenant; more are dropped, and come again
+	leaseFlush   = time.Second // for the NATS server to stop sending requests
 
-	// deskWrites is how many requests may wait for the store at a time. Renewals do
+	// leaseWrites is how many requests may wait for the store at a time. Renewals do
 	// not; who asks for more is told to come again in a while.
-	deskWrites = 256
-	comeAgain  = 2 * time.Second
+	leaseWrites = 256
+	comeAgain   = 2 * time.Second
 
-	// deskForward is how long another relay has to answer.
-	deskForward = time.Second
+	// leaseForward is how long another relay has to answer.
+	leaseForward = time.Second
 )
 
-// A leaseDesk answers the lease requests of host-agents: at once, if this relay keeps
+// A leaseServer answers the lease requests of host-agents: at once, if this relay keeps
 // the lease and it goes on; else when the store knows.
-type leaseDesk struct {
+type leaseServer struct {
 	registry *Registry
 	log      *slog.Logger
 	writes   chan struct{} // a token for each request that waits for the store
 }
 
-func newLeaseDesk(r *Registry) *leaseDesk {
-	return &leaseDesk{registry: r, log: r.cfg.Log, writes: make(chan struct{}, deskWrites)}
+func newLeaseServer(r *Registry) *leaseServer {
+	return &leaseServer{registry: r, log: r.cfg.Log, writes: make(chan struct{}, leaseWrites)}
 }
 
-// A counter takes the requests that come through one connection.
-type counter struct {
-	desk    *leaseDesk
+// A leaseConn takes the requests that come through one connection.
+type leaseConn struct {
+	server  *leaseServer
 	conn    *broker.Conn
 	tenant  string // whose host-agents ask; "": other relays do
 	in      chan *nats.Msg
@@ -67,9 +67,9 @@ type forwardedRequest struct {
 }
 
 // serveRelays answers other relays, until stop.
-func (d *leaseDesk) serveRelays(conn *broker.Conn) (stop func(), err error) {
-	c := d.newCounter("", conn)
-	unsubscribe, err := conn.Subscribe(relaySubject(d.registry.cfg.Instance, "lease"), c.in)
+func (s *leaseServer) serveRelays(conn *broker.Conn) (stop func(), err error) {
+	c := s.newConn("", conn)
+	unsubscribe, err := conn.Subscribe(relaySubject(s.registry.cfg.Instance, "lease"), c.in)
 	if err != nil {
 		return nil, err
 	}
@@ -77,13 +77,13 @@ func (d *leaseDesk) serveRelays(conn *broker.Conn) (stop func(), err error) {
 }
 
 // serveTenant answers the host-agents of a tenant, until stop.
-func (d *leaseDesk) serveTenant(tenant string, conn *broker.Conn) (stop func(), err error) {
-	c := d.newCounter(tenant, conn)
+func (s *leaseServer) serveTenant(tenant string, conn *broker.Conn) (stop func(), err error) {
+	c := s.newConn(tenant, conn)
 	any, err := conn.QueueSubscribe(leaseSubject(tenant, "*"), leaseQueue, c.in)
 	if err != nil {
 		return nil, err
 	}
-	one, err := conn.Subscribe(leaseSubjectOf(tenant, "*", d.registry.cfg.Instance), c.in)
+	one, err := conn.Subscribe(leaseSubjectOf(tenant, "*", s.registry.cfg.Instance), c.in)
 	if err != nil {
 		any()
 		return nil, err
@@ -91,26 +91,26 @@ func (d *leaseDesk) serveTenant(tenant string, conn *broker.Conn) (stop func(), 
 	return c.start(func() { any(); one() }), nil
 }
 
-func (d *leaseDesk) newCounter(tenant string, conn *broker.Conn) *counter {
-	return &counter{
-		desk: d, conn: conn, tenant: tenant,
-		in: make(chan *nats.Msg, deskRoom), quiet: make(chan struct{}),
+func (s *leaseServer) newConn(tenant string, conn *broker.Conn) *leaseConn {
+	return &leaseConn{
+		server: s, conn: conn, tenant: tenant,
+		in: make(chan *nats.Msg, leaseBacklog), quiet: make(chan struct{}),
 	}
 }
 
 // start begins to answer. Stop answers what has come in, and then ends.
-func (c *counter) start(unsubscribe func()) (stop func()) {
+func (c *leaseConn) start(unsubscribe func()) (stop func()) {
 	c.running.Go(c.work)
 	return func() {
 		// These fail if the connection is away, and then nothing comes in.
 		unsubscribe()
-		_ = c.conn.Flush(deskFlush)
+		_ = c.conn.Flush(leaseFlush)
 		close(c.quiet)
 		c.running.Wait()
 	}
 }
 
-func (c *counter) work() {
+func (c *leaseConn) work() {
 	for {
 		select {
 		case msg := <-c.in:
@@ -129,21 +129,21 @@ func (c *counter) work() {
 }
 
 // serve answers one message, or has a goroutine do that.
-func (c *counter) serve(msg *nats.Msg) {
+func (c *leaseConn) serve(msg *nats.Msg) {
 	if c.tenant == "" {
 		c.serveRelay(msg)
 		return
 	}
-	d := c.desk
+	s := c.server
 	host := strings.Split(msg.Subject, ".")[3] // the subscriptions have six tokens or more
 	if err := ahp.CheckName("host", host); err != nil {
-		d.log.Warn("lease request on a strange subject", "subject", msg.Subject, "error", err)
+		s.log.Warn("lease request on a strange subject", "subject", msg.Subject, "error", err)
 		return
 	}
 	// NATS lets a host-agent name any subject for the answer. The relay may
 	// publish for all hosts of the tenant, and must not do so on its behalf.
 	if !strings.HasPrefix(msg.Reply, link.HostPrefix(c.tenant, host)+"inbox.") {
-		d.log.Warn("lease request with a reply subject of somebody else", "tenant", c.tenant, "host", host, "reply", msg.Reply)
+		s.log.Warn("lease request with a reply subject of somebody else", "tenant", c.tenant, "host", host, "reply", msg.Reply)
 		return
 	}
 	key := hostKey(c.tenant, host)
@@ -152,28 +152,28 @@ func (c *counter) serve(msg *nats.Msg) {
 		c.reply(msg, key, leaseAnswer{Result: leaseRefused, Error: err.Error()})
 		return
 	}
-	if answer, done := d.registry.renew(key, req, d.registry.cfg.Instance); done {
-		c.reply(msg, key, d.complete(answer, req))
+	if answer, done := s.registry.renew(key, req, s.registry.cfg.Instance); done {
+		c.reply(msg, key, s.complete(answer, req))
 		return
 	}
-	c.wait(func(ctx context.Context) {
-		c.reply(msg, key, d.complete(d.decide(ctx, key, req), req))
+	c.inBackground(func(ctx context.Context) {
+		c.reply(msg, key, s.complete(s.decide(ctx, key, req), req))
 	}, func() {
-		c.reply(msg, key, d.busy())
+		c.reply(msg, key, s.busy())
 	})
 }
 
-// wait has something done that may wait for the store, unless too much does already.
+// inBackground has something done that may wait for the store, unless too much does already.
 // It is given up when whoever asked has given up.
-func (c *counter) wait(do func(ctx context.Context), tooMany func()) {
+func (c *leaseConn) inBackground(do func(ctx context.Context), tooMany func()) {
 	select {
-	case c.desk.writes <- struct{}{}:
+	case c.server.writes <- struct{}{}:
 	default:
 		tooMany()
 		return
 	}
 	c.running.Go(func() {
-		defer func() { <-c.desk.writes }()
+		defer func() { <-c.server.writes }()
 		ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
 		defer cancel()
 		do(ctx)
@@ -181,24 +181,24 @@ func (c *counter) wait(do func(ctx context.Context), tooMany func()) {
 }
 
 // busy has somebody come again, not together with others.
-func (d *leaseDesk) busy() leaseAnswer {
-	d.registry.mu.Lock()
-	d.registry.refused++
-	d.registry.mu.Unlock()
+func (s *leaseServer) busy() leaseAnswer {
+	s.registry.mu.Lock()
+	s.registry.refused++
+	s.registry.mu.Unlock()
 	after := comeAgain/2 + rand.N(comeAgain)
 	return leaseAnswer{Result: leaseRetry, Error: "relay is busy", After: after.Milliseconds()}
 }
 
-func (c *counter) reply(msg *nats.Msg, key string, answer leaseAnswer) {
+func (c *leaseConn) reply(msg *nats.Msg, key string, answer leaseAnswer) {
 	if answer.Error != "" {
-		c.desk.log.Warn("lease request", "host", key, "result", string(answer.Result), "error", answer.Error)
+		c.server.log.Warn("lease request", "host", key, "result", string(answer.Result), "error", answer.Error)
 	}
 	body, err := json.Marshal(answer)
 	if err == nil {
 		err = c.conn.Publish(msg.Reply, body)
 	}
 	if err != nil {
-		c.desk.log.Warn("lease answer", "subject", msg.Subject, "error", err)
+		c.server.log.Warn("lease answer", "subject", msg.Subject, "error", err)
 	}
 }
 
@@ -214,13 +214,13 @@ func readLease(body []byte) (req leaseRequest, err error) {
 }
 
 // complete adds to an answer what every holder of a lease is told.
-func (d *leaseDesk) complete(answer leaseAnswer, req leaseRequest) leaseAnswer {
-	answer.Gone = d.registry.goneRelays()
+func (s *leaseServer) complete(answer leaseAnswer, req leaseRequest) leaseAnswer {
+	answer.Gone = s.registry.goneRelays()
 	if answer.Result == leaseHeld {
-		answer.Relay = d.registry.cfg.Instance
+		answer.Relay = s.registry.cfg.Instance
 	}
 	p := req.Presence
-	if _, err := link.CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", d.registry.cfg.Version); err != nil && req.Op == opHold {
+	if _, err := link.CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", s.registry.cfg.Version); err != nil && req.Op == opHold {
 		answer.Upgrade = err.Error()
 	}
 	return answer
@@ -228,15 +228,15 @@ func (d *leaseDesk) complete(answer leaseAnswer, req leaseRequest) leaseAnswer {
 
 // decide carries a request out. About a host that another instance holds, the relay
 // is asked that keeps its lease: it knows whether that is renewed.
-func (d *leaseDesk) decide(ctx context.Context, key string, req leaseRequest) leaseAnswer {
-	if keeper := d.registry.keeper(key, req.Instance); keeper != "" && req.Op == opHold {
-		answer, err := d.forward(ctx, keeper, key, req)
+func (s *leaseServer) decide(ctx context.Context, key string, req leaseRequest) leaseAnswer {
+	if keeper := s.registry.keeper(key, req.Instance); keeper != "" && req.Op == opHold {
+		answer, err := s.forward(ctx, keeper, key, req)
 		if err == nil {
 			return answer
 		}
-		d.log.Info("the relay that keeps a lease does not answer", "host", key, "relay", keeper, "error", err)
+		s.log.Info("the relay that keeps a lease does not answer", "host", key, "relay", keeper, "error", err)
 	}
-	return d.registry.hold(ctx, key, req, d.registry.cfg.Instance)
+	return s.registry.hold(ctx, key, req, s.registry.cfg.Instance)
 }
 
 // keeper returns the other relay that keeps the lease of another instance, "" if
@@ -257,14 +257,14 @@ func (r *Registry) keeper(key, instance string) string {
 }
 
 // forward has another relay decide, and keeps the lease if it is granted.
-func (d *leaseDesk) forward(ctx context.Context, relay, key string, req leaseRequest) (answer leaseAnswer, err error) {
-	body, err := json.Marshal(forwardedRequest{key, d.registry.cfg.Instance, req})
+func (s *leaseServer) forward(ctx context.Context, relay, key string, req leaseRequest) (answer leaseAnswer, err error) {
+	body, err := json.Marshal(forwardedRequest{key, s.registry.cfg.Instance, req})
 	if err != nil {
 		return answer, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, deskForward)
+	ctx, cancel := context.WithTimeout(ctx, leaseForward)
 	defer cancel()
-	reply, err := d.registry.cfg.Conn.Request(ctx, relaySubject(relay, "lease"), body)
+	reply, err := s.registry.cfg.Conn.Request(ctx, relaySubject(relay, "lease"), body)
 	if err != nil {
 		return answer, err
 	}
@@ -275,30 +275,30 @@ func (d *leaseDesk) forward(ctx context.Context, relay, key string, req leaseReq
 		return answer, nil
 	}
 	// By what the store says it is this relay's now.
-	if err := d.registry.refresh(ctx, key); err != nil {
+	if err := s.registry.refresh(ctx, key); err != nil {
 		return answer, err
 	}
-	if again, done := d.registry.renew(key, req, d.registry.cfg.Instance); done {
+	if again, done := s.registry.renew(key, req, s.registry.cfg.Instance); done {
 		return again, nil
 	}
 	return answer, nil
 }
 
 // serveRelay decides for another relay.
-func (c *counter) serveRelay(msg *nats.Msg) {
-	d := c.desk
+func (c *leaseConn) serveRelay(msg *nats.Msg) {
+	s := c.server
 	var f forwardedRequest
 	err := json.Unmarshal(msg.Data, &f)
 	if err == nil {
 		err = errors.Join((&hostState{Key: f.Key}).check(), ahp.CheckName("from", f.From), f.Request.check())
 	}
 	if err != nil {
-		d.log.Warn("lease request of another relay", "error", err)
+		s.log.Warn("lease request of another relay", "error", err)
 		return
 	}
-	c.wait(func(ctx context.Context) {
-		c.reply(msg, f.Key, d.registry.hold(ctx, f.Key, f.Request, f.From))
+	c.inBackground(func(ctx context.Context) {
+		c.reply(msg, f.Key, s.registry.hold(ctx, f.Key, f.Request, f.From))
 	}, func() {
-		c.reply(msg, f.Key, d.busy())
+		c.reply(msg, f.Key, s.busy())
 	})
 }

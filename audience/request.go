@@ -26,11 +26,11 @@ func names(list ...string) map[string]bool {
 	return set
 }
 
-// A question is a request that the audience asks the host for all viewers that ask
+// A sharedRequest is a request that the audience asks the host for all viewers that ask
 // the same. One request of it at a time is under way, and they are at least spacing
 // apart: who asks meanwhile waits for the next, so an answer is never older than what
 // it answers.
-type question struct {
+type sharedRequest struct {
 	key     string
 	request []byte // without its id
 	feed    *feed  // of subscribe
@@ -44,11 +44,11 @@ type question struct {
 
 // A waiter is a viewer that has asked.
 type waiter struct {
-	viewer *Viewer
-	id     []byte    // raw, of its request; nil: it is for a greeting
-	seat   *seat     // that it asks for
-	greet  *greeting // that it is part of
-	place  int       // in there
+	viewer       *Viewer
+	id           []byte        // raw, of its request; nil: it is for a greeting
+	subscription *subscription // that it asks for
+	greet        *greeting     // that it is part of
+	place        int           // in there
 }
 
 // subscribe asks for a channel. Of its params, what shapes a snapshot counts.
@@ -66,11 +66,11 @@ func (v *Viewer) subscribe(env *ahp.Envelope) {
 func (v *Viewer) join(channel string, view []byte, w *waiter, refuse func(why string)) {
 	a := v.in
 	f := a.feed(channel)
-	if f == nil || v.seats[channel] == nil && len(v.seats) >= maxSeats {
+	if f == nil || v.subscriptions[channel] == nil && len(v.subscriptions) >= maxSubscriptions {
 		refuse("too many channels")
 		return
 	}
-	w.seat = a.sit(v, f)
+	w.subscription = a.subscribe(v, f)
 	name, _ := json.Marshal(channel) // never fails
 	params := append([]byte(`{"channel":`), name...)
 	if view != nil {
@@ -110,40 +110,40 @@ func (a *audience) ask(method string, params, channel []byte, w *waiter) {
 		request = ahp.AppendChannel(request, channel)
 	}
 	key := string(request)
-	q := a.questions[key]
+	q := a.requests[key]
 	if q == nil {
-		q = &question{key: key, request: request, rested: true}
-		if w.seat != nil {
-			q.feed = w.seat.feed
+		q = &sharedRequest{key: key, request: request, rested: true}
+		if w.subscription != nil {
+			q.feed = w.subscription.feed
 		}
-		a.questions[key] = q
+		a.requests[key] = q
 	}
 	w.viewer.asked++
 	q.waiting = append(q.waiting, w)
 	if q.feed != nil {
 		q.feed.asked++
-		w.seat.asks++
+		w.subscription.asks++
 	}
 	a.turn(q)
 }
 
-// turn asks a question if it is to be asked now, and forgets it if it is over.
-func (a *audience) turn(q *question) {
+// turn sends a request if it is to be asked now, and forgets it if it is over.
+func (a *audience) turn(q *sharedRequest) {
 	switch {
 	case q.asked, q.inLine, !q.rested:
 	case len(q.waiting) == 0:
-		delete(a.questions, q.key)
+		delete(a.requests, q.key)
 	case len(a.underWay) >= maxUnderWay:
 		q.inLine = true
-		a.line = append(a.line, q)
+		a.waiting = append(a.waiting, q)
 	default:
 		a.lastID++
 		a.underWay[a.lastID] = q
 		q.asked, q.rested = true, false
 		q.flying, q.waiting = q.waiting, nil
 		for _, w := range q.flying {
-			if w.seat != nil {
-				w.seat.asked++
+			if w.subscription != nil {
+				w.subscription.asked++
 				w.viewer.flying++
 			}
 		}
@@ -153,10 +153,10 @@ func (a *audience) turn(q *question) {
 	}
 }
 
-// rested lets a question be asked again.
-func (a *audience) rested(q *question) {
-	a.hall.mu.Lock()
-	defer a.hall.mu.Unlock()
+// rested lets a request be sent again.
+func (a *audience) rested(q *sharedRequest) {
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
 	if !a.ended {
 		q.rested = true
 		a.turn(q)
@@ -189,9 +189,9 @@ func (a *audience) answered(ans *answer) {
 		a.leaveFeed(q.feed)
 	}
 	a.turn(q)
-	for len(a.line) > 0 && len(a.underWay) < maxUnderWay {
-		next := a.line[0]
-		a.line = a.line[1:]
+	for len(a.waiting) > 0 && len(a.underWay) < maxUnderWay {
+		next := a.waiting[0]
+		a.waiting = a.waiting[1:]
 		next.inLine = false
 		a.turn(next)
 	}
@@ -211,7 +211,7 @@ func seqOf(raw []byte) int64 {
 
 // answerOne gives a viewer its answer.
 func (a *audience) answerOne(w *waiter, ans *answer) {
-	v, s := w.viewer, w.seat
+	v, s := w.viewer, w.subscription
 	if s != nil {
 		s.asks--
 		s.asked--
@@ -226,7 +226,7 @@ func (a *audience) answerOne(w *waiter, ans *answer) {
 	case ans.err == nil:
 		s.taken, s.floor, s.at = true, ans.seq, a.at
 	case !s.taken && s.asks == 0:
-		a.rise(s)
+		a.unsubscribe(s)
 	}
 	switch {
 	case w.greet != nil:

@@ -36,10 +36,10 @@ const slowTime = 2 * time.Minute
 // the clients over them.
 const sweepShare = 15
 
-// vitals is what the sweeper knows of a client. It alone uses it.
-type vitals struct {
+// liveness is what the sweeper knows of a client. It alone uses it.
+type liveness struct {
 	due    time.Time // of the next ping
-	heard  uint32    // lockedConn.heard at the last
+	reads  uint32    // lockedConn.reads at the last
 	mark   uint64    // of the last ping in the outbox; 0: none
 	missed int       // pings without an answer
 }
@@ -81,14 +81,14 @@ func (c *client) look(now time.Time) (dead bool) {
 		v.mark, v.missed = 0, 0
 		return false
 	}
-	heard := c.sock.conn.heard.Load()
-	if held, _ := c.budget.uploads.state(&c.upload, now); held > 0 && heard != v.heard {
-		v.heard, v.mark, v.missed = heard, 0, 0
+	heard := c.sock.conn.reads.Load()
+	if held, _ := c.budget.uploads.state(&c.upload, now); held > 0 && heard != v.reads {
+		v.reads, v.mark, v.missed = heard, 0, 0
 		return false
 	}
 	switch {
-	case heard != v.heard, v.mark == 0, c.sock.conn.waitedSince(now.Add(-slowTime)):
-		v.heard, v.missed = heard, 0
+	case heard != v.reads, v.mark == 0, c.sock.conn.waitedSince(now.Add(-slowTime)):
+		v.reads, v.missed = heard, 0
 	case !c.out.past(v.mark):
 		return false // it has not got the last one yet
 	default:
@@ -112,12 +112,12 @@ func (c *client) probe() {
 		return
 	}
 	conn := c.sock.conn
-	heard := conn.heard.Load()
+	heard := conn.reads.Load()
 	written := conn.written.Load()
 	mark := c.out.ping()
 	for {
 		wait(c.ctx, time.After(probeTime))
-		if c.ctx.Err() != nil || conn.heard.Load() != heard || c.stuck.Load() {
+		if c.ctx.Err() != nil || conn.reads.Load() != heard || c.stuck.Load() {
 			return
 		}
 		before := written

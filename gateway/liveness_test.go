@@ -51,7 +51,7 @@ func (w *world) wantGivenUp(cause string, n int) {
 // nothing, alone and in a chat that goes on.
 func TestPings(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		answers := w.dial(w.token(nil))
 		first := w.hostConn(1)
 		talks := w.mute()
@@ -96,7 +96,7 @@ func TestPings(t *testing.T) {
 // pinged when that has come, or has stopped to come, and not before.
 func TestNoPingIntoALargeMessage(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
 		pings := make(chan time.Time, 100)
@@ -180,7 +180,7 @@ func TestPingsAreSpread(t *testing.T) {
 // so that its answers are not read: that is not its fault.
 func TestPingsWhileHostIsStuck(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(nil))
 		c.request(1, "initialize")
 		h := w.hostConn(1)
@@ -215,7 +215,7 @@ func TestPingsWhileHostIsStuck(t *testing.T) {
 // client gets everything. When it has, and is gone, the proxy does not hide it.
 func TestSnapshotOnSlowLine(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		const piece, buffer, perPiece = 64 << 10, 8 << 20, 500 * time.Millisecond // 128 KB/s
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
@@ -305,7 +305,7 @@ func TestProbe(t *testing.T) {
 	}
 	t.Run("answers", func(t *testing.T) {
 		inWorld(t, Config{}, func(w *world) {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			c := w.dial(w.token(nil))
 			w.hostConn(1).conn.Probe()
 			within(w, time.Minute, 1)
@@ -314,7 +314,7 @@ func TestProbe(t *testing.T) {
 	})
 	t.Run("gone", func(t *testing.T) {
 		inWorld(t, Config{}, func(w *world) {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			defer w.mute().Close()
 			h := w.hostConn(1)
 			for range 5 {
@@ -328,7 +328,7 @@ func TestProbe(t *testing.T) {
 	})
 	t.Run("says something else", func(t *testing.T) {
 		inWorld(t, Config{}, func(w *world) {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			conn := w.mute()
 			defer conn.Close()
 			w.hostConn(1).conn.Probe()
@@ -339,7 +339,7 @@ func TestProbe(t *testing.T) {
 	})
 	t.Run("takes nothing", func(t *testing.T) {
 		inWorld(t, Config{}, func(w *world) {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			conn := w.rawDial(w.token(nil))
 			defer conn.Close()
 			h := w.hostConn(1)
@@ -350,7 +350,7 @@ func TestProbe(t *testing.T) {
 	})
 	t.Run("takes much", func(t *testing.T) {
 		inWorld(t, Config{}, func(w *world) {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			conn := w.rawDial(w.token(nil))
 			defer conn.Close()
 			h := w.hostConn(1)
@@ -367,7 +367,7 @@ func TestProbe(t *testing.T) {
 	})
 	t.Run("waits for the host", func(t *testing.T) {
 		inWorld(t, Config{}, func(w *world) {
-			w.startAgent(routing.AgentConfig{})
+			w.startAgent(routing.AgentEndConfig{})
 			conn := stuckOnHost(w)
 			defer conn.Close()
 			w.running.Go(func() { _, _ = io.Copy(io.Discard, conn) })
@@ -382,7 +382,7 @@ func TestProbe(t *testing.T) {
 // the client had sent, and the host what the client sends until it closes too.
 func TestDrainLosesNothing(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		conn := w.rawDial(w.token(nil))
 		defer conn.Close()
 		writeFrame(w.T, conn, finBit|opText, []byte(`{"id":1,"method":"initialize"}`))
@@ -450,7 +450,7 @@ func TestDrainLosesNothing(t *testing.T) {
 // answer the close, and whose host takes nothing. All that can be told are.
 func TestDrainHasAnEnd(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		w.startAgent(routing.AgentConfig{})
+		w.startAgent(routing.AgentEndConfig{})
 		conn := stuckOnHost(w)
 		defer conn.Close()
 		told := make(chan string, 2)

@@ -16,18 +16,18 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A puppet is a host that does on each connection what the test says. It lets
+// A scriptedHost is a host that does on each connection what the test says. It lets
 // every client in, and answers any other request with null.
-type puppet struct {
+type scriptedHost struct {
 	*testing.T
 	server *stack.Server
 
 	mu    sync.Mutex
-	conns map[string][]*puppetConn // by clientId, in the order in which they came
+	conns map[string][]*scriptedConn // by clientId, in the order in which they came
 }
 
-// A puppetConn is a client's connection, at a puppet.
-type puppetConn struct {
+// A scriptedConn is a client's connection, at a scriptedHost.
+type scriptedConn struct {
 	ws   *websocket.Conn
 	done chan struct{} // closed when it has ended
 
@@ -36,9 +36,9 @@ type puppetConn struct {
 	blocked chan struct{} // nothing is read until it is closed; nil: it is read
 }
 
-func newPuppet(t *testing.T) *puppet {
+func newScriptedHost(t *testing.T) *scriptedHost {
 	t.Helper()
-	p := &puppet{T: t, conns: map[string][]*puppetConn{}}
+	p := &scriptedHost{T: t, conns: map[string][]*scriptedConn{}}
 	server, err := stack.Serve(p)
 	if err != nil {
 		t.Fatal(err)
@@ -58,13 +58,13 @@ func newPuppet(t *testing.T) *puppet {
 }
 
 // ServeHTTP implements [http.Handler].
-func (p *puppet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *scriptedHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ws, err := websocket.Accept(w, r, nil)
 	if err != nil {
 		return
 	}
 	ws.SetReadLimit(-1)
-	c := &puppetConn{ws: ws, done: make(chan struct{})}
+	c := &scriptedConn{ws: ws, done: make(chan struct{})}
 	defer close(c.done)
 	defer func() { _ = ws.CloseNow() }()
 	for {
@@ -82,7 +82,7 @@ func (p *puppet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (c *puppetConn) hear(p *puppet, message []byte) {
+func (c *scriptedConn) hear(p *scriptedHost, message []byte) {
 	env, err := ahp.Peek(message)
 	if err != nil {
 		p.Errorf("host got %.100q: %v", message, err)
@@ -105,12 +105,12 @@ func (c *puppetConn) hear(p *puppet, message []byte) {
 }
 
 // say sends the client a message.
-func (c *puppetConn) say(message string) error {
+func (c *scriptedConn) say(message string) error {
 	return c.ws.Write(context.Background(), websocket.MessageText, []byte(message))
 }
 
 // block has the host read nothing more of a connection, until unblock.
-func (c *puppetConn) block() (unblock func()) {
+func (c *scriptedConn) block() (unblock func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	blocked := make(chan struct{})
@@ -123,14 +123,14 @@ func (c *puppetConn) block() (unblock func()) {
 	})
 }
 
-func (c *puppetConn) messages() []string {
+func (c *scriptedConn) messages() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]string(nil), c.got...)
 }
 
 // conn returns the n-th connection of a client, from 0.
-func (p *puppet) conn(clientID string, n int) *puppetConn {
+func (p *scriptedHost) conn(clientID string, n int) *scriptedConn {
 	p.Helper()
 	for deadline := time.Now().Add(stepTime); ; time.Sleep(time.Millisecond) {
 		p.mu.Lock()

@@ -12,28 +12,28 @@ import (
 	"ahprelay/routing"
 )
 
-// maxBars bounds how many subjects and tokens are barred at a time.
-const maxBars = 10_000
+// maxBarred bounds how many subjects and tokens are barred at a time.
+const maxBarred = 10_000
 
-// errTooManyBars reports that there are maxBars.
-var errTooManyBars = errors.New("too many subjects and tokens are barred already")
+// errTooManyBarred reports that there are maxBarred of them.
+var errTooManyBarred = errors.New("too many subjects and tokens are barred already")
 
-// A barred is who may not connect: a subject, or who has one token.
-type barred struct{ subject, token string }
+// A barredKey names who may not connect: a subject, or who has one token.
+type barredKey struct{ subject, token string }
 
-// bars say who may not connect for a while, because the host's owner has
+// barredClients say who may not connect for a while, because the host's owner has
 // kicked them. They end with the host-agent.
-type bars struct {
+type barredClients struct {
 	mu    sync.Mutex
-	until map[barred]time.Time
+	until map[barredKey]time.Time
 }
 
-// put bars somebody until a time, if that is later than it was before.
-func (b *bars) put(who barred, until time.Time) error {
+// add bars somebody until a time, if that is later than it was before.
+func (b *barredClients) add(who barredKey, until time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.until == nil {
-		b.until = map[barred]time.Time{}
+		b.until = map[barredKey]time.Time{}
 	}
 	now := time.Now()
 	for one, end := range b.until {
@@ -41,8 +41,8 @@ func (b *bars) put(who barred, until time.Time) error {
 			delete(b.until, one)
 		}
 	}
-	if _, again := b.until[who]; !again && len(b.until) >= maxBars {
-		return errTooManyBars
+	if _, again := b.until[who]; !again && len(b.until) >= maxBarred {
+		return errTooManyBarred
 	}
 	if until.After(b.until[who]) {
 		b.until[who] = until
@@ -50,12 +50,12 @@ func (b *bars) put(who barred, until time.Time) error {
 	return nil
 }
 
-// on reports whether a client may not connect, and why.
-func (b *bars) on(open routing.Open) (reason string, yes bool) {
+// has reports whether a client may not connect, and why.
+func (b *barredClients) has(open routing.Open) (reason string, yes bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	until := b.until[barred{subject: open.Subject}]
-	if token := b.until[barred{token: open.Token}]; open.Token != "" && token.After(until) {
+	until := b.until[barredKey{subject: open.Subject}]
+	if token := b.until[barredKey{token: open.Token}]; open.Token != "" && token.After(until) {
 		until = token
 	}
 	if !time.Now().Before(until) {
@@ -103,7 +103,7 @@ func (a *Agent) kick(k kick) (ended int, err error) {
 	}
 	until := time.Now().Add(k.For)
 	if k.Subject != "" && k.For > 0 { // before looking who is there
-		if err := a.bars.put(barred{subject: k.Subject}, until); err != nil {
+		if err := a.barred.add(barredKey{subject: k.Subject}, until); err != nil {
 			return 0, err
 		}
 		a.cfg.Log.Info(auditMessage, "event", "bar", "subject", k.Subject, "until", until.UTC().Format(time.RFC3339))
@@ -116,7 +116,7 @@ func (a *Agent) kick(k kick) (ended int, err error) {
 			continue
 		}
 		if k.Conn != "" && k.For > 0 && c.open.Token != "" {
-			if err := a.bars.put(barred{token: c.open.Token}, until); err != nil {
+			if err := a.barred.add(barredKey{token: c.open.Token}, until); err != nil {
 				return ended, err
 			}
 		}
@@ -137,16 +137,16 @@ func (a *Agent) kick(k kick) (ended int, err error) {
 }
 
 // list returns who is barred now.
-func (b *bars) list() []BarInfo {
+func (b *barredClients) list() []BarredInfo {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	list := []BarInfo{}
+	list := []BarredInfo{}
 	for who, until := range b.until {
 		if time.Now().Before(until) {
-			list = append(list, BarInfo{who.subject, who.token, until.UTC()})
+			list = append(list, BarredInfo{who.subject, who.token, until.UTC()})
 		}
 	}
-	slices.SortFunc(list, func(a, b BarInfo) int {
+	slices.SortFunc(list, func(a, b BarredInfo) int {
 		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Subject, b.Subject), strings.Compare(a.Token, b.Token))
 	})
 	return list

@@ -30,8 +30,8 @@ type Options struct {
 	Tiny bool
 }
 
-// A lab is what one part has to work with. Its processes end with it.
-type lab struct {
+// A testbed is what one part has to work with. Its processes end with it.
+type testbed struct {
 	ctx     context.Context
 	o       Options
 	part    string
@@ -44,73 +44,73 @@ type lab struct {
 	ends    []func() // what close does, the last first
 }
 
-func newLab(ctx context.Context, o Options, part string) (*lab, error) {
-	l := &lab{ctx: ctx, o: o, part: part, dir: filepath.Join(o.Dir, part)}
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+func newTestbed(ctx context.Context, o Options, part string) (*testbed, error) {
+	b := &testbed{ctx: ctx, o: o, part: part, dir: filepath.Join(o.Dir, part)}
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return nil, err
 	}
-	l.bench = procs.Bench{Programs: o.Programs, Dir: l.dir}
-	l.ends = append(l.ends, func() { l.bench.Kill() })
+	b.bench = procs.Bench{Programs: o.Programs, Dir: b.dir}
+	b.ends = append(b.ends, func() { b.bench.Kill() })
 	var err error
-	if l.host, err = l.start("host", loadgen.HostRole); err == nil {
-		err = l.host.Call("Host.URL", loadgen.None{}, &l.hostURL)
+	if b.host, err = b.start("host", loadgen.HostRole); err == nil {
+		err = b.host.Call("Host.URL", loadgen.None{}, &b.hostURL)
 	}
 	if err == nil {
-		l.clients, err = l.start("clients", loadgen.ClientsRole)
+		b.clients, err = b.start("clients", loadgen.ClientsRole)
 	}
 	if err != nil {
-		l.close()
+		b.close()
 		return nil, err
 	}
-	return l, nil
+	return b, nil
 }
 
 // start starts a load generator.
-func (l *lab) start(name, role string) (*loadgen.Process, error) {
-	p, err := loadgen.Start(l.dir, name, role)
+func (b *testbed) start(name, role string) (*loadgen.Process, error) {
+	p, err := loadgen.Start(b.dir, name, role)
 	if err == nil {
-		l.ends = append(l.ends, p.Close)
+		b.ends = append(b.ends, p.Close)
 	}
 	return p, err
 }
 
-func (l *lab) close() {
-	for i := range l.ends {
-		l.ends[len(l.ends)-1-i]()
+func (b *testbed) close() {
+	for i := range b.ends {
+		b.ends[len(b.ends)-1-i]()
 	}
 }
 
 // say shows progress.
-func (l *lab) say(format string, args ...any) {
-	fmt.Fprintf(l.o.Progress, "  %s: %s\n", l.part, fmt.Sprintf(format, args...))
+func (b *testbed) say(format string, args ...any) {
+	fmt.Fprintf(b.o.Progress, "  %s: %s\n", b.part, fmt.Sprintf(format, args...))
 }
 
 // rounds runs something once to warm up, where a round is not known to be
 // first, and then as often as figures need.
-func (l *lab) rounds(run func(round int) error) error {
-	for i := range l.o.Rounds {
-		if err := l.ctx.Err(); err != nil {
+func (b *testbed) rounds(run func(round int) error) error {
+	for i := range b.o.Rounds {
+		if err := b.ctx.Err(); err != nil {
 			return err
 		}
 		if err := run(i); err != nil {
 			return fmt.Errorf("round %d: %w", i+1, err)
 		}
-		l.say("round %d of %d", i+1, l.o.Rounds)
+		b.say("round %d of %d", i+1, b.o.Rounds)
 	}
 	return nil
 }
 
 // many is a number of clients or hosts.
-func (l *lab) many(n int) int {
-	if l.o.Tiny {
+func (b *testbed) many(n int) int {
+	if b.o.Tiny {
 		return min(n, 3)
 	}
 	return n
 }
 
 // long is a time for which something is done.
-func (l *lab) long(d time.Duration) time.Duration {
-	if l.o.Tiny {
+func (b *testbed) long(d time.Duration) time.Duration {
+	if b.o.Tiny {
 		return min(d, 60*time.Millisecond)
 	}
 	return d
@@ -130,7 +130,7 @@ type system struct {
 // A crowd are readers, as many on each of some channels, through a system.
 type crowd struct {
 	*system
-	lab      *lab
+	bed      *testbed
 	groups   []string
 	channels []string
 	readers  int // of each channel, that count
@@ -141,31 +141,31 @@ type crowd struct {
 
 // join connects readers of one channel to a system, of which the first may be
 // quiet.
-func (l *lab) join(s *system, name string, readers, quiet, size int) (*crowd, error) {
-	c, err := l.newCrowd(s, readers-quiet, size)
+func (b *testbed) join(s *system, name string, readers, quiet, size int) (*crowd, error) {
+	c, err := b.newCrowd(s, readers-quiet, size)
 	if err != nil {
 		return nil, err
 	}
 	took, err := c.add(s, name, readers, quiet)
 	if readers >= 1000 && err == nil {
-		l.say("%d clients of %s have connected in %.1f s", readers, s.name, took.Seconds())
+		b.say("%d clients of %s have connected in %.1f s", readers, s.name, took.Seconds())
 	}
 	return c, err
 }
 
 // newCrowd returns a crowd without channels.
-func (l *lab) newCrowd(s *system, readers, size int) (*crowd, error) {
-	if l.slots == loadgen.Slots {
+func (b *testbed) newCrowd(s *system, readers, size int) (*crowd, error) {
+	if b.slots == loadgen.Slots {
 		return nil, errors.New("no counter is left")
 	}
-	l.slots++
-	return &crowd{system: s, lab: l, readers: readers, size: size, slot: l.slots - 1}, nil
+	b.slots++
+	return &crowd{system: s, bed: b, readers: readers, size: size, slot: b.slots - 1}, nil
 }
 
 // add connects the readers of one more channel.
 func (c *crowd) add(s *system, name string, readers, quiet int) (took time.Duration, err error) {
 	channel := "ahp-chat:/" + name
-	err = c.lab.clients.Call("Clients.Connect", loadgen.ConnectArgs{
+	err = c.bed.clients.Call("Clients.Connect", loadgen.ConnectArgs{
 		Group: name, Kind: s.kind, URL: s.url, Tokens: s.tokens, Channel: channel, Size: c.size, Readers: readers, Slot: c.slot, Quiet: quiet,
 	}, &took)
 	if err != nil {
@@ -178,7 +178,7 @@ func (c *crowd) add(s *system, name string, readers, quiet int) (took time.Durat
 // leave disconnects the readers.
 func (c *crowd) leave() error {
 	for _, group := range c.groups {
-		if err := c.lab.clients.Call("Clients.Disconnect", group, &loadgen.None{}); err != nil {
+		if err := c.bed.clients.Call("Clients.Disconnect", group, &loadgen.None{}); err != nil {
 			return err
 		}
 	}
@@ -223,7 +223,7 @@ func (c *crowd) stream(pace loadgen.Pace, d time.Duration) (reply loadgen.Stream
 	args := loadgen.StreamArgs{
 		Channels: c.channels, Size: c.size, For: d, Pace: pace, NATS: c.nats, Feed: c.feed, Slot: c.slot, Readers: c.readers, MayLose: c.mayLose,
 	}
-	if err := c.lab.host.Call("Host.Stream", args, &reply); err != nil {
+	if err := c.bed.host.Call("Host.Stream", args, &reply); err != nil {
 		return reply, fmt.Errorf("%s: %w", c.system.name, err)
 	}
 	return reply, nil
@@ -231,7 +231,7 @@ func (c *crowd) stream(pace loadgen.Pace, d time.Duration) (reply loadgen.Stream
 
 // time has the readers of the first channel take down delays, or not.
 func (c *crowd) time(on bool) error {
-	return c.lab.clients.Call("Clients.Time", loadgen.TimeArgs{Group: c.groups[0], On: on}, &loadgen.None{})
+	return c.bed.clients.Call("Clients.Time", loadgen.TimeArgs{Group: c.groups[0], On: on}, &loadgen.None{})
 }
 
 // usage is processor time.
@@ -241,7 +241,7 @@ func (c *crowd) used() (u usage, err error) {
 	if u.system, err = loadgen.CPU(c.pid); err != nil {
 		return u, fmt.Errorf("%s: %w", c.system.name, err)
 	}
-	for _, p := range []*loadgen.Process{c.lab.host, c.lab.clients} {
+	for _, p := range []*loadgen.Process{c.bed.host, c.bed.clients} {
 		used, err := loadgen.CPU(p.Pid())
 		if err != nil {
 			return u, err
@@ -257,7 +257,7 @@ func (c *crowd) state() (state loadgen.State, err error) {
 	for i := range c.groups {
 		group := c.groups[len(c.groups)-1-i]
 		state = loadgen.State{}
-		if err := c.lab.clients.Call("Clients.State", group, &state); err != nil {
+		if err := c.bed.clients.Call("Clients.State", group, &state); err != nil {
 			return state, err
 		}
 		if len(state.Ended) > 0 {

@@ -15,13 +15,13 @@ import (
 // Bounds of audiences. What is full is answered with error 4290, or by closing the
 // viewer with 1013.
 const (
-	maxKinds     = 16      // audiences of one name
-	maxChannels  = 4096    // of an audience: a view of the host knows no more
-	maxSeats     = 1024    // channels of a viewer
-	maxAsked     = 64      // requests of a viewer without an answer
-	maxUnderWay  = 256     // requests of an audience at the host; more wait in turn
-	maxHeldBytes = 8 << 20 // of what a viewer is kept until its snapshot is there
-	maxHeldItems = 1 << 16
+	maxKinds         = 16      // audiences of one name
+	maxChannels      = 4096    // of an audience: a view of the host knows no more
+	maxSubscriptions = 1024    // channels of a viewer
+	maxAsked         = 64      // requests of a viewer without an answer
+	maxUnderWay      = 256     // requests of an audience at the host; more wait in turn
+	maxHeldBytes     = 8 << 20 // of what a viewer is kept until its snapshot is there
+	maxHeldItems     = 1 << 16
 )
 
 const (
@@ -46,14 +46,14 @@ type Upstream interface {
 	Close(code ahp.CloseCode, reason string)
 }
 
-// A Config is what a Hall needs.
+// A Config is what a Pool needs.
 type Config struct {
-	// Open has the host-agent make a connection, as [routing.Relay.Open] does. What
+	// Open has the host-agent make a connection, as [routing.RelayEnd.Open] does. What
 	// comes of it is told to the client, from another goroutine.
 	Open func(open routing.Open, client routing.ClientConn) (Upstream, error)
 
 	// Encode returns a message, or a piece of one, as output for viewers, as
-	// [routing.RelayConfig] says; Decode reads what it has made, some pieces in a
+	// [routing.RelayEndConfig] says; Decode reads what it has made, some pieces in a
 	// row. Whole is the piece as it was encoded.
 	Encode func(piece []byte, first, last, binary bool) []byte
 	Decode func(encoded []byte, piece func(payload, whole []byte, first, last, binary bool))
@@ -66,11 +66,11 @@ type Config struct {
 	Spawn  func(func()) bool // starts a goroutine; false: no more
 	Queued func(n int)       // is told how many bytes more, or less, wait for the host; nil: nobody
 	Kept   func(n int)       // the same of what is kept for viewers
-	Memory *Memory           // of viewers that come again; may be that of several halls
+	Memory *Memory           // of viewers that come again; may be that of several pools
 }
 
-// A Hall has the audiences of one host, on one link. It is safe for concurrent use.
-type Hall struct {
+// A Pool has the audiences of one host, on one link. It is safe for concurrent use.
+type Pool struct {
 	cfg Config
 
 	mu        sync.Mutex // guards all that follows, audiences and viewers
@@ -84,8 +84,8 @@ type kind struct {
 	greeting  string // what they say of themselves in initialize
 }
 
-// New returns a Hall without audiences.
-func New(cfg Config) *Hall {
+// New returns a Pool without audiences.
+func New(cfg Config) *Pool {
 	for _, told := range []*func(int){&cfg.Queued, &cfg.Kept} {
 		if *told == nil {
 			*told = func(int) {}
@@ -94,7 +94,7 @@ func New(cfg Config) *Hall {
 	if cfg.Memory == nil {
 		cfg.Memory = NewMemory()
 	}
-	return &Hall{cfg: cfg, audiences: map[kind]*audience{}}
+	return &Pool{cfg: cfg, audiences: map[kind]*audience{}}
 }
 
 // Enter returns a viewer of the audience with a name: open says what it may do, and
@@ -102,32 +102,32 @@ func New(cfg Config) *Hall {
 // and Ready with the answer to initialize or reconnect. Its methods are called under
 // locks of this package, and must not call back. Deflates says that it takes what is compressed, and
 // gains by that.
-func (h *Hall) Enter(name string, open routing.Open, client routing.ClientConn, deflates bool) *Viewer {
-	v := &Viewer{hall: h, name: name, open: open, client: client, deflates: deflates, seats: map[string]*seat{}}
+func (p *Pool) Enter(name string, open routing.Open, client routing.ClientConn, deflates bool) *Viewer {
+	v := &Viewer{pool: p, name: name, open: open, client: client, deflates: deflates, subscriptions: map[string]*subscription{}}
 	client.Event(routing.Opened)
 	return v
 }
 
 // Stats returns how many audiences and viewers there are.
-func (h *Hall) Stats() (audiences, viewers int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, a := range h.audiences {
+func (p *Pool) Stats() (audiences, viewers int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.audiences {
 		viewers += len(a.viewers)
 	}
-	return len(h.audiences), viewers
+	return len(p.audiences), viewers
 }
 
 // errTooManyKinds reports a viewer of one kind too many.
 var errTooManyKinds = errors.New("too many kinds of viewers of this link")
 
 // joinLocked puts a viewer into the audience of its kind, which is made if need be.
-func (h *Hall) joinLocked(v *Viewer, greeting string) (*audience, error) {
+func (p *Pool) joinLocked(v *Viewer, greeting string) (*audience, error) {
 	k := kind{v.name, v.open.Authority(), greeting}
-	a := h.audiences[k]
+	a := p.audiences[k]
 	if a == nil {
 		same := 0
-		for other := range h.audiences {
+		for other := range p.audiences {
 			if other.name == k.name {
 				same++
 			}
@@ -136,25 +136,25 @@ func (h *Hall) joinLocked(v *Viewer, greeting string) (*audience, error) {
 			return nil, errTooManyKinds
 		}
 		var err error
-		if a, err = h.openLocked(v, k); err != nil {
+		if a, err = p.openLocked(v, k); err != nil {
 			return nil, err
 		}
-		h.audiences[k] = a
+		p.audiences[k] = a
 	}
 	a.enter(v)
 	return a, nil
 }
 
 // openLocked makes an audience, and its connection to the host.
-func (h *Hall) openLocked(v *Viewer, k kind) (*audience, error) {
-	ctx, cancel := context.WithCancel(h.cfg.Life)
+func (p *Pool) openLocked(v *Viewer, k kind) (*audience, error) {
+	ctx, cancel := context.WithCancel(p.cfg.Life)
 	a := &audience{
-		hall: h, kind: k, clientID: "audience-" + strings.ToLower(rand.Text()), ctx: ctx, cancel: cancel,
-		feeds: map[string]*feed{}, questions: map[string]*question{}, underWay: map[int64]*question{},
+		pool: p, kind: k, clientID: "audience-" + strings.ToLower(rand.Text()), ctx: ctx, cancel: cancel,
+		feeds: map[string]*feed{}, requests: map[string]*sharedRequest{}, underWay: map[int64]*sharedRequest{},
 	}
 	open := v.open
 	open.ID, open.Subject, open.Remote = strings.ToLower(rand.Text()[:12]), v.name, ""
-	up, err := h.cfg.Open(open, (*inbox)(a))
+	up, err := p.cfg.Open(open, (*inbox)(a))
 	if err != nil {
 		cancel()
 		return nil, err
@@ -165,8 +165,8 @@ func (h *Hall) openLocked(v *Viewer, k kind) (*audience, error) {
 }
 
 // forgetLocked has no viewer join an audience any more.
-func (h *Hall) forgetLocked(a *audience) {
-	if h.audiences[a.kind] == a {
-		delete(h.audiences, a.kind)
+func (p *Pool) forgetLocked(a *audience) {
+	if p.audiences[a.kind] == a {
+		delete(p.audiences, a.kind)
 	}
 }
