@@ -10,6 +10,7 @@ import (
 // layers are the packages from the bottom to the top. One imports only what
 // stands before it; those on one line do not import each other.
 var layers = [][]string{
+	{"without"},
 	{"acmedns", "ahp", "alike", "console", "fair", "idle", "meter"},
 	{"auth", "refhost", "view"},
 	{"auth/device", "auth/oidc", "people"},

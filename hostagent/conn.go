@@ -19,6 +19,7 @@ import (
 	"ahprelay/idle"
 	"ahprelay/routing"
 	"ahprelay/view"
+	"ahprelay/without"
 )
 
 // A hostConn is one client's connection to the host. It implements
@@ -39,6 +40,7 @@ type hostConn struct {
 	said      ahp.Envelope            // of the message that is being passed on; owned by the reader, as the two below
 	last      uint32                  // slot of the last notification that was known, or is now
 	row       []*routing.Notification // that are judged, and not passed on yet
+	due       bool                    // something was passed on that is to leave at the end of what has come together; owned by the reader
 	counts    counts
 	kicked    atomic.Bool // by the host's owner
 	canvas    *contentproxy.Conn
@@ -487,6 +489,10 @@ func (c *hostConn) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSock
 	defer func() {
 		c.said = ahp.Envelope{} // else the message stays with an idle connection
 		c.counts.outBytes.Add(int64(bytes))
+		if c.due {
+			c.due = false
+			c.conn.Send()
+		}
 	}()
 	for {
 		bytes += len(message)
@@ -505,6 +511,10 @@ func (c *hostConn) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSock
 // returns is good until the next.
 func (c *hostConn) look(message []byte) (known *cachedFrame, env *ahp.Envelope, err error) {
 	frames := &c.agent.frames
+	if without.FrameCache {
+		c.said, err = ahp.Peek(message)
+		return nil, &c.said, err
+	}
 	if known, c.last = frames.find(message, c.last); known != nil {
 		return known, &known.env, nil
 	}
@@ -567,7 +577,9 @@ func (c *hostConn) passAlone(message []byte, binary bool, channel []byte) error 
 	if err := c.passRow(); err != nil {
 		return err
 	}
-	return c.conn.FromHost(message, binary, channel)
+	due, err := c.conn.Take(message, binary, channel)
+	c.due = c.due || due
+	return err
 }
 
 // passRow passes on the notifications that have come in a row.
@@ -575,7 +587,8 @@ func (c *hostConn) passRow() error {
 	if len(c.row) == 0 {
 		return nil
 	}
-	_, err := c.conn.Notify(c.row)
+	_, due, err := c.conn.Notify(c.row)
+	c.due = c.due || due
 	clear(c.row)
 	c.row = c.row[:0]
 	return err

@@ -37,6 +37,7 @@ type world struct {
 	host  *fakeHost
 	agent *Agent
 	relay *routing.RelayEnd
+	bus   *membus.Net // of the last relay
 
 	remotes []*remote // in the order in which they came
 
@@ -92,6 +93,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 // link joins a relay to the host-agent.
 func (w *world) link(life context.Context, name string) *routing.RelayEnd {
 	bus, log := new(membus.Net), w.agent.cfg.Log
+	w.bus = bus
 	links := link.NewAgentLinks(bus, link.AgentLinksConfig{
 		Tenant: "default", Host: "laptop", Agent: "agent1", Hello: w.agent.routing.Hello(), Log: log,
 	}, w.agent.routing)
@@ -678,6 +680,41 @@ func TestFlush(t *testing.T) {
 		synctest.Wait()
 		if !r.flushed || len(w.hostSide().messages()) != 2 {
 			t.Errorf("flushed %v, %d messages at the host; want true, 2", r.flushed, len(w.hostSide().messages()))
+		}
+	})
+}
+
+// TestWhatComesTogetherLeavesTogether: what the host has said at once to a client that is alone
+// leaves in one packet, and in its order.
+func TestWhatComesTogetherLeavesTogether(t *testing.T) {
+	inWorld(t, func(w *world) {
+		want := ""
+		w.host.mu.Lock()
+		for i := range 16 {
+			message := fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","serverSeq":%d}}`, i)
+			if i == 7 {
+				message = `{"jsonrpc":"2.0","id":1,"method":"ping"}` // of which nobody else is told
+			}
+			want += message
+			w.host.early = append(w.host.early, message)
+		}
+		w.host.mu.Unlock()
+		packets := 0
+		w.bus.Lose(func(subject string) bool {
+			if strings.HasSuffix(subject, ".up") {
+				packets++ // under the lock of the bus
+			}
+			return false
+		})
+		r := w.open()
+		w.bus.Lose(nil)
+		r.note(func() {
+			if r.got != want {
+				t.Errorf("the client got %s; want %s", r.got, want)
+			}
+		})
+		if packets > 3 { // that it is open may leave before it, and an acknowledgement
+			t.Errorf("%d packets brought %d messages; want one", packets, len(w.host.early))
 		}
 	})
 }

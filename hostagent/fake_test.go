@@ -23,6 +23,7 @@ type fakeHost struct {
 	hanging bool          // it does so from the start
 	pongs   bool          // it has WebSockets: it answers their pings, unless it is mute
 	gate    chan struct{} // it reads nothing until this is closed; nil: it reads
+	early   []string      // what it says at once on each connection
 	answers func(env ahp.Envelope) string
 	socks   []*fakeSocket
 	dials   int
@@ -82,6 +83,9 @@ func (h *fakeHost) dialNoting(ctx context.Context, accepted func()) (hostSocket,
 		return nil, h.down
 	}
 	s := &fakeSocket{host: h, toUs: make(chan string, 1000), closed: make(chan struct{}), ending: errClosed}
+	for _, message := range h.early {
+		s.toUs <- message
+	}
 	h.socks = append(h.socks, s)
 	if h.pongs {
 		return &pongingSocket{fakeSocket: s}, nil

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/without"
 )
 
 // An Upstream says where the AHP host is. Exactly one of URL and Command is
@@ -206,11 +207,15 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 		connected.Store(err == nil)
 		return conn, err
 	}
-	stream, response, err := handshake(ctx, address, u.caller.header(), &http.Client{
+	client := &http.Client{
 		Transport: transport,
 		// The token is for this host only.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	})
+	}
+	if without.OwnFrames {
+		return dialLibrary(ctx, address, u.caller.header(), client, maxFrame)
+	}
+	stream, response, err := handshake(ctx, address, u.caller.header(), client)
 	if err != nil {
 		return nil, u.dialError(connected.Load(), response, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"syscall"
+
+	"ahprelay/without"
 )
 
 // A Reader reads from a connection of the kernel's. It takes a buffer when there
@@ -25,7 +27,7 @@ type Reader struct {
 // or this system has no way to. Buffers are *[]byte, and not empty.
 func NewReader(conn net.Conn, buffers *sync.Pool) *Reader {
 	system, ok := conn.(syscall.Conn)
-	if !ok || !reads {
+	if !ok || !reads || without.LateBuffers {
 		return nil
 	}
 	raw, err := system.SyscallConn()
@@ -53,6 +55,10 @@ func (r *Reader) Read() (buf *[]byte, n int, err error) {
 // Deep calls f in another goroutine, and returns when f does: the stack that f
 // needs is not kept.
 func Deep(f func()) {
+	if without.SmallStacks {
+		f()
+		return
+	}
 	var done sync.WaitGroup
 	done.Go(f)
 	done.Wait()

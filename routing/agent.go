@@ -384,12 +384,21 @@ func kept(message []byte) []byte {
 // never waits: whoever reads the host asks Wait before. The error is
 // [ErrConnClosed] once the client is gone.
 func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error {
-	due, err := c.link.agent.fromHost(c, message, binary, channel)
+	due, err := c.Take(message, binary, channel)
 	if due {
-		c.link.lines.SendNow()
+		c.Send()
 	}
 	return err
 }
+
+// Take is FromHost for one of several messages that have come together: if it is
+// due, Send is to be called behind the last of them.
+func (c *AgentConn) Take(message []byte, binary bool, channel []byte) (due bool, err error) {
+	return c.link.agent.fromHost(c, message, binary, channel)
+}
+
+// Send has what was taken leave.
+func (c *AgentConn) Send() { c.link.lines.SendNow() }
 
 // A Notification is a message of the host's that it may send on several
 // connections. It is looked up once for all of them.
@@ -405,14 +414,10 @@ func NewNotification(message, channel []byte) *Notification {
 	return &Notification{message: message, channel: channel, hash: bodyHash(message)}
 }
 
-// Notify is FromHost for notifications in a row. If it fails, those that were
+// Notify is Take for notifications in a row. If it fails, those that were
 // taken are the first of them.
-func (c *AgentConn) Notify(row []*Notification) (taken int, err error) {
-	taken, due, err := c.link.agent.notify(c, row)
-	if due {
-		c.link.lines.SendNow()
-	}
-	return taken, err
+func (c *AgentConn) Notify(row []*Notification) (taken int, due bool, err error) {
+	return c.link.agent.notify(c, row)
 }
 
 // Relay returns the instance of the relay that the client is connected to.

@@ -2,6 +2,8 @@ package routing
 
 import (
 	"time"
+
+	"ahprelay/without"
 )
 
 // maxRefs bounds the references in a packet, counted for each connection: so
@@ -115,7 +117,7 @@ func (t *batch) due(now time.Time) bool {
 
 // patience is how long references wait.
 func (t *batch) patience() time.Duration {
-	if t.bytes > fewBytes {
+	if t.bytes > fewBytes || without.LateReferences {
 		return linger
 	}
 	return linger + t.late

@@ -87,7 +87,7 @@ func BenchmarkAgentShared(b *testing.B) {
 			row = append(row, NewNotification(action(i*together+j+2), []byte("ahp-chat:/1")))
 		}
 		for _, c := range l.conns {
-			if _, err := c.Notify(row); err != nil {
+			if _, _, err := c.Notify(row); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -156,7 +156,7 @@ func BenchmarkSingleViewer(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				for j := range together {
 					n := NewNotification(action(i*together+j+2), []byte("ahp-chat:/1"))
-					if _, err := l.conns[1].Notify([]*Notification{n}); err != nil {
+					if _, _, err := l.conns[1].Notify([]*Notification{n}); err != nil {
 						b.Fatal(err)
 					}
 				}

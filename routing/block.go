@@ -1,5 +1,7 @@
 package routing
 
+import "ahprelay/without"
+
 // Bounds of blocks, in bytes.
 const (
 	leastBlock = 4 << 10
@@ -84,7 +86,7 @@ func (r *RelayEnd) row(list []uint64) (n int, ok bool) {
 		if frame.Data == nil {
 			return 0, false
 		}
-		if len(list) == 1 || len(frame.Data) > mostOfOne || b.copied >= mostCopied {
+		if len(list) == 1 || len(frame.Data) > mostOfOne || b.copied >= mostCopied || without.Rows {
 			r.frames = append(r.frames, frame)
 			return 1, true
 		}

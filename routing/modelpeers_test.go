@@ -342,7 +342,10 @@ func (c *modelConn) sendRow(first emission) bool {
 		notifications[i] = n
 	}
 	c.host.mu.Unlock()
-	taken, err := c.conn.Notify(notifications)
+	taken, due, err := c.conn.Notify(notifications)
+	if due {
+		c.conn.Send()
+	}
 	var sent [][]byte
 	for _, e := range row[:taken] {
 		sent = append(sent, e.frame)

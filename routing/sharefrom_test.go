@@ -20,7 +20,7 @@ func TestOneViewersNotifications(t *testing.T) {
 		say := func(text string) (published, stream string) {
 			t.Helper()
 			n := NewNotification([]byte(text), []byte("ahp-chat:/1"))
-			if _, err := l.conns[1].Notify([]*Notification{n}); err != nil {
+			if _, _, err := l.conns[1].Notify([]*Notification{n}); err != nil {
 				t.Fatal(err)
 			}
 			drain(a, l, func(p []byte) { published += string(p) }, func(p []byte) { stream += string(p) })

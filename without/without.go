@@ -1,0 +1,33 @@
+// Package without says which mechanisms for speed a program does without: none
+// that users run. Those that `make bench ARGS=ablate` measures are linked with
+// the name of an environment variable, which lists what is off. So each
+// mechanism is measured beside the same program without it.
+package without
+
+import (
+	"os"
+	"slices"
+	"strings"
+)
+
+// variable is the name of the environment variable; "": there is none. Only the
+// linker sets it.
+var variable string
+
+// What a program does without. docs/performance.md says what each is worth.
+var (
+	SmallStacks    = off("small-stacks")    // package idle: what needs a deep stack runs in a goroutine of its own
+	LateBuffers    = off("late-buffers")    // package idle: no buffer before there is something to read
+	GiveBack       = off("give-back")       // package idle: memory goes back to the system when a process is quiet
+	SendingAtOnce  = off("sending-at-once") // package link: what is to leave leaves in the goroutine that brings it
+	LateReferences = off("late-references") // package routing: references wait longer where some have come late
+	Rows           = off("rows")            // package routing: bodies that go out in a row are one frame for queues
+	OwnFrames      = off("own-frames")      // package hostagent: frames of the host are read where they lie
+	FrameCache     = off("frame-cache")     // package hostagent: a copy of what was just read is not read again
+	Delays         = off("delays")          // package meter: how long messages wait is measured
+)
+
+// off reports whether a mechanism is in the list.
+func off(name string) bool {
+	return variable != "" && slices.Contains(strings.Split(os.Getenv(variable), ","), name)
+}
