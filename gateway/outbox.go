@@ -225,6 +225,7 @@ type writeBatch struct {
 	frames []routing.Frame
 	joined *[]byte // of scratch, if there were several
 	packed int     // bytes of the frame in its place, if that is compressed
+	beside int     // bytes that are held below for that time
 	bytes  int
 	credit int
 	since  time.Time // as the outbox has it
@@ -338,11 +339,12 @@ func (o *outbox) join(l *writeBatch) []byte {
 	for i := range l.frames {
 		joined = append(joined, l.frames[i].Data...)
 	}
-	o.budget.add(cap(joined))
+	l.beside = o.sock.conn.holds(l.bytes)
+	o.budget.add(cap(joined) + l.beside)
 	o.budget.refund(l.frames)
 	clear(l.frames)
 	l.frames = l.frames[:0]
-	o.leave(cap(joined))
+	o.leave(cap(joined) + l.beside)
 	return joined
 }
 
@@ -358,8 +360,8 @@ func (o *outbox) wrote(l *writeBatch, err error) {
 	o.budget.refund(l.frames)
 	clear(l.frames)
 	l.frames = l.frames[:0]
-	o.budget.add(-l.packed)
-	l.packed = 0
+	o.budget.add(-l.packed - l.beside)
+	l.packed, l.beside = 0, 0
 	if l.joined != nil {
 		o.budget.add(-cap(*l.joined))
 		scratchFor(cap(*l.joined)).Put(l.joined)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -15,7 +16,59 @@ import (
 type pacedConn struct {
 	net.Conn
 	pace
-	quiet *quiet // what is read comes from there; nil: from the kernel
+	quiet   *quiet // what is read comes from there; nil: from the kernel
+	records tlsRecords
+}
+
+// A pacedConn below TLS is given one record after the other, each of 16 KiB at
+// most, and would have the kernel called for each. Those of one Write above go
+// together.
+type tlsRecords struct {
+	left   atomic.Int32 // how many more are to come of the Write above
+	joined *[]byte      // of recordBuffers: those that have come; owned by who writes, whom TLS lets do that one at a time
+}
+
+// What TLS makes of what it is given (RFC 8446, section 5.1).
+const (
+	recordSize  = 16 << 10 // of a record, at most
+	recordExtra = 256      // what it is longer than that (section 5.2)
+)
+
+// recordsTogether is how long the records are of what is written to a client in one
+// call, at most.
+const recordsTogether = writePiece / recordSize * (recordSize + recordExtra)
+
+var recordBuffers = sync.Pool{New: func() any { b := make([]byte, 0, recordsTogether); return &b }}
+
+// recordsOf returns how many records TLS makes of so many bytes, if they are written
+// together; else 0.
+func recordsOf(bytes int) int32 {
+	if bytes <= recordSize || bytes > writePiece {
+		return 0
+	}
+	return int32((bytes + recordSize - 1) / recordSize)
+}
+
+// join takes a record, and returns what is to be written now. In between there may be a
+// record that TLS itself has to send: it stays where it comes.
+func (r *tlsRecords) join(record []byte) (whole []byte, wait bool) {
+	if r.left.Load() <= 0 {
+		return record, false
+	}
+	if r.joined == nil {
+		r.joined = recordBuffers.Get().(*[]byte)
+	}
+	*r.joined = append(*r.joined, record...)
+	return *r.joined, r.left.Add(-1) > 0
+}
+
+// drop gives the buffer back.
+func (r *tlsRecords) drop() {
+	if r.joined != nil {
+		*r.joined = (*r.joined)[:0]
+		recordBuffers.Put(r.joined)
+		r.joined = nil
+	}
 }
 
 // Read implements [net.Conn].
@@ -91,6 +144,20 @@ func (p *pace) standsSince() time.Time {
 
 // Write implements [net.Conn].
 func (c *pacedConn) Write(p []byte) (n int, err error) {
+	joined, wait := c.records.join(p)
+	if wait {
+		return len(p), nil
+	}
+	n, err = c.write(joined)
+	c.records.drop()
+	if err == nil {
+		n = len(p)
+	}
+	return min(n, len(p)), err
+}
+
+// write writes at the pace that the kernel takes it.
+func (c *pacedConn) write(p []byte) (n int, err error) {
 	stall := time.Duration(c.stall.Load())
 	if stall == 0 {
 		return c.Conn.Write(p)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"ahprelay/idle"
+	"ahprelay/without"
 )
 
 // A TLS connection on which nothing happens waits in crypto/tls, whose stack is twice as
@@ -65,7 +66,7 @@ func (c *quiet) wait() {
 // anybody reads.
 func (c *lockedConn) beQuiet() {
 	below, ok := kernelConn(c.Conn).(*pacedConn)
-	if !ok || !c.isTLS() {
+	if !ok || !c.isTLS() || without.SmallStacks {
 		return
 	}
 	if reader := idle.NewReader(below.Conn, &quietBuffers); reader != nil {

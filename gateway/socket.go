@@ -255,6 +255,8 @@ type lockedConn struct {
 	untie func() bool
 	quiet *quiet // below TLS; nil: reads wait in there
 
+	records *tlsRecords // below TLS; nil: there is none
+
 	reads atomic.Uint32 // counts reads that brought something
 	taken atomic.Uint64 // bytes that they brought
 
@@ -266,10 +268,22 @@ type lockedConn struct {
 // when the kernel takes no byte for the time stall.
 func newLockedConn(life context.Context, conn net.Conn, stall time.Duration) *lockedConn {
 	conn, pace := paced(conn, stall)
-	return &lockedConn{
+	c := &lockedConn{
 		Conn: conn, pace: pace,
 		untie: context.AfterFunc(life, func() { _ = conn.Close() }),
 	}
+	if below, ok := kernelConn(conn).(*pacedConn); ok && c.isTLS() {
+		c.records = &below.records
+	}
+	return c
+}
+
+// holds returns how much is held for a Write of so many bytes besides them.
+func (c *lockedConn) holds(bytes int) int {
+	if c.records == nil || recordsOf(bytes) == 0 {
+		return 0
+	}
+	return recordsTogether
 }
 
 // isTLS reports whether the connection is encrypted here.
@@ -301,6 +315,9 @@ func (c *lockedConn) Write(p []byte) (n int, err error) {
 	defer c.mu.Unlock()
 	if c.mute.Load() {
 		return len(p), nil
+	}
+	if c.records != nil {
+		c.records.left.Store(recordsOf(len(p)))
 	}
 	return c.Conn.Write(p)
 }

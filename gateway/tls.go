@@ -140,7 +140,10 @@ func (c *TLSConfig) byALPN(dataDir string, log *slog.Logger) certificates {
 // tlsConfig is the configuration of the public listener. WebSockets are asked
 // for in HTTP/1.1.
 func (get certificates) tlsConfig(ca bool) *tls.Config {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: get}
+	cfg := &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: get,
+		DynamicRecordSizingDisabled: true, // what is written together is to be few records; a message alone is one anyway
+	}
 	if ca {
 		cfg.NextProtos = append(cfg.NextProtos, acme.ALPNProto)
 	}

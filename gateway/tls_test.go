@@ -307,3 +307,88 @@ func TestSlowTLS(t *testing.T) {
 		})
 	}
 }
+
+// A countingConn counts what is written to the kernel.
+type countingConn struct {
+	net.Conn
+	writes atomic.Int64
+}
+
+func (c *countingConn) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// TestRecordsGoTogether writes to a client over TLS: what is written together is one call
+// of the kernel, however many records it is, and all of it arrives as it is.
+func TestRecordsGoTogether(t *testing.T) {
+	certPEM, keyPEM := selfSigned(t, "relay.example.com", time.Now().Add(100*365*24*time.Hour))
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := certificates(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }).tlsConfig(false)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		synctest.Test(t, func(t *testing.T) {
+			here, there := net.Pipe()
+			counted := &countingConn{Conn: here}
+			served := tls.Server(&pacedConn{Conn: counted}, config)
+			client := tls.Client(there, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
+			shook := make(chan error, 1)
+			go func() { shook <- client.Handshake() }()
+			if err := errors.Join(served.Handshake(), <-shook); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = io.Copy(io.Discard, served) }() // reads what is no data, too
+			conn := newLockedConn(t.Context(), served, time.Minute)
+			for _, size := range []int{1, recordSize, recordSize + 1, 3*recordSize - 1, writePiece - 1, writePiece, 2, writePiece + 1} {
+				message := make([]byte, size)
+				_, _ = rand.Read(message)
+				read := make(chan []byte, 1)
+				go func() {
+					got := make([]byte, size)
+					n, _ := io.ReadFull(client, got)
+					read <- got[:n]
+				}()
+				before := counted.writes.Load()
+				if n, err := conn.Write(message); n != size || err != nil {
+					t.Fatalf("Write of %d bytes = %d, %v", size, n, err)
+				}
+				if got := <-read; !bytes.Equal(got, message) {
+					t.Errorf("of %d bytes %d came, or others", size, len(got))
+				}
+				if writes := counted.writes.Load() - before; writes != 1 && size <= writePiece {
+					t.Errorf("%d bytes took %d writes; want 1", size, writes)
+				}
+			}
+			// Who goes away is told so, behind all that.
+			go func() { _ = conn.Close() }()
+			if n, err := client.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("Read at the end = %d, %v; want EOF", n, err)
+			}
+			_ = client.Close()
+		})
+	}
+}
+
+// TestRecordOfTLSInBetween: a record that TLS has to send by itself, while those of a Write
+// come, stays in its place, and nothing is kept.
+func TestRecordOfTLSInBetween(t *testing.T) {
+	here, there := net.Pipe()
+	conn := &pacedConn{Conn: here}
+	conn.records.left.Store(2)
+	got := make(chan []byte)
+	go func() {
+		all, _ := io.ReadAll(there)
+		got <- all
+	}()
+	for _, record := range []string{"first ", "own ", "second "} {
+		if n, err := conn.Write([]byte(record)); n != len(record) || err != nil {
+			t.Errorf("Write(%q) = %d, %v", record, n, err)
+		}
+	}
+	_ = here.Close()
+	if all := string(<-got); all != "first own second " {
+		t.Errorf("%q was written", all)
+	}
+}
