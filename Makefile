@@ -1,7 +1,7 @@
 # make test     every check and every test, with the race detector
 # make lint     gofmt, vet, staticcheck, govulncheck (which says so if it cannot reach its database)
 # make demo     relay, NATS, host-agent and a demo host in one process
-# make bench    relay and host-agent beside other ways; ARGS='fanout latency --json FILE' picks parts, ARGS='--out docs/performance.md' keeps the table
+# make bench    relay and host-agent beside other ways; ARGS='fanout latency' picks parts, ARGS=--record keeps the figures in docs/, ARGS=plot draws them again, ARGS=ablate does without each mechanism in turn
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
 # make pictures  the states of the console, in artifacts/: desktop and phone, light and dark
 # make faults   breaks every network and process under load; writes the table in docs/faults.md

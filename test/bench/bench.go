@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -11,30 +12,33 @@ import (
 
 // A part is one benchmark.
 type part struct {
-	name string
-	run  func(*testbed) ([]Figure, error)
+	name  string
+	run   func(*testbed) ([]Figure, error)
+	asked bool // it is run if it is named
 }
 
 // parts are all benchmarks, in the order of the table.
 var parts = []part{
-	{"fanout", fanout},
-	{"bursts", bursts},
-	{"uplink", uplink},
-	{"audience", audience},
-	{"phone", phone},
-	{"windows", windows},
-	{"latency", latency},
-	{"memory", memory},
-	{"tls", tlsIdle},
-	{"large", large},
-	{"neighbour", neighbour},
-	{"stalled", stalled},
-	{"growth", growth},
-	{"gate", gates},
-	{"flap", flap},
-	{"storm", storm},
-	{"console", consolePart},
-	{"canvas", canvas},
+	{name: "fanout", run: fanout},
+	{name: "bursts", run: bursts},
+	{name: "uplink", run: uplink},
+	{name: "audience", run: audience},
+	{name: "phone", run: phone},
+	{name: "phone20", run: longPhone, asked: true},
+	{name: "windows", run: windows},
+	{name: "latency", run: latency},
+	{name: "memory", run: memory},
+	{name: "tls", run: tlsIdle},
+	{name: "large", run: large},
+	{name: "neighbour", run: neighbour},
+	{name: "stalled", run: stalled},
+	{name: "growth", run: growth},
+	{name: "gate", run: gates},
+	{name: "flap", run: flap},
+	{name: "storm", run: storm},
+	{name: "console", run: consolePart},
+	{name: "canvas", run: canvas},
+	{name: "ablate", run: ablate, asked: true},
 }
 
 // Names returns the names of all parts.
@@ -46,39 +50,70 @@ func Names() (names []string) {
 }
 
 // partTime is how long a part may take before it is hung.
-const partTime = 5 * time.Minute
+const partTime = 10 * time.Minute
 
-// Run runs parts by name, all without names, and returns their figures. When a
-// part fails, it returns those of the others too, and why.
-func Run(ctx context.Context, o Options, names ...string) ([]Figure, error) {
+// chosen returns the parts of these names; without names, all that need not be
+// asked for.
+func chosen(names []string) (list []part, err error) {
 	for _, name := range names {
 		if !slices.Contains(Names(), name) {
 			return nil, fmt.Errorf("there is no part %q; there are %s", name, strings.Join(Names(), ", "))
 		}
 	}
+	for _, p := range parts {
+		if slices.Contains(names, p.name) || len(names) == 0 && !p.asked {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+// Run runs parts by name, without names all but those that are asked for, and
+// returns their figures and how long each took. When a part fails, it returns
+// those of the others too, and why.
+func Run(ctx context.Context, o Options, names ...string) (done []RecordedPart, figures []Figure, err error) {
+	list, err := chosen(names)
+	if err != nil {
+		return nil, nil, err
+	}
 	if o.Rounds == 0 {
 		o.Rounds = 5
 	}
-	var figures []Figure
 	var failed []string
-	for _, p := range parts {
-		if len(names) > 0 && !slices.Contains(names, p.name) {
-			continue
-		}
+	for i, p := range list {
 		began := time.Now()
-		fmt.Fprintf(o.Progress, "%s\n", p.name)
+		fmt.Fprintf(o.Progress, "%s (%d of %d%s)\n", p.name, i+1, len(list), o.Former.left(list[i:]))
 		more, err := p.runIn(ctx, o)
+		took := RecordedPart{p.name, math.Round(time.Since(began).Seconds())}
 		if err != nil {
 			fmt.Fprintf(o.Progress, "%s failed: %v\n", p.name, err)
 			failed = append(failed, fmt.Sprintf("%s: %v", p.name, err))
+		} else {
+			done = append(done, took)
 		}
 		figures = append(figures, more...)
-		fmt.Fprintf(o.Progress, "%s: %.0f s\n", p.name, time.Since(began).Seconds())
+		fmt.Fprintf(o.Progress, "%s: %.0f s\n", p.name, took.Seconds)
 	}
 	if failed != nil {
-		return figures, fmt.Errorf("parts that failed:\n%s", strings.Join(failed, "\n"))
+		return done, figures, fmt.Errorf("parts that failed:\n%s", strings.Join(failed, "\n"))
 	}
-	return figures, ctx.Err()
+	return done, figures, ctx.Err()
+}
+
+// left says how long parts took, "" if that is not known of all.
+func (r *Record) left(list []part) string {
+	if r == nil {
+		return ""
+	}
+	seconds := 0.0
+	for _, p := range list {
+		at := slices.IndexFunc(r.Parts, func(q RecordedPart) bool { return q.Name == p.name })
+		if at < 0 {
+			return ""
+		}
+		seconds += r.Parts[at].Seconds
+	}
+	return fmt.Sprintf("; about %v left", time.Duration(seconds)*time.Second)
 }
 
 // runIn runs a part in a testbed of its own. Logs of one that fails stay.

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -41,12 +40,12 @@ func TestParts(t *testing.T) {
 			atOnce <- struct{}{}
 			defer func() { <-atOnce }()
 			dir := t.TempDir()
-			figures, err := Run(t.Context(), Options{Programs: programs, Dir: dir, Rounds: 1, Tiny: true, Progress: io.Discard}, p.name)
+			parts, figures, err := Run(t.Context(), Options{Programs: programs, Dir: dir, Rounds: 1, Tiny: true, Progress: io.Discard}, p.name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(figures) == 0 {
-				t.Error("no figures")
+			if len(figures) == 0 || len(parts) != 1 || parts[0].Name != p.name {
+				t.Errorf("%d figures of %v; want some of %s", len(figures), parts, p.name)
 			}
 			for _, f := range figures {
 				if f.Part != p.name || f.Work == "" || f.Unit == "" {
@@ -54,7 +53,7 @@ func TestParts(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			if err := WriteJSON(&out, figures); err != nil { // a number that is none cannot be written
+			if err := (&Record{Figures: figures}).WriteJSON(&out); err != nil { // a number that is none cannot be written
 				t.Error(err)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {
@@ -65,7 +64,7 @@ func TestParts(t *testing.T) {
 }
 
 func TestUnknownPart(t *testing.T) {
-	_, err := Run(t.Context(), Options{Progress: io.Discard}, "fanout", "typo")
+	_, _, err := Run(t.Context(), Options{Progress: io.Discard}, "fanout", "typo")
 	if err == nil || !strings.Contains(err.Error(), `"typo"`) {
 		t.Errorf("Run(typo) = %v", err)
 	}
@@ -123,45 +122,35 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-func TestOutput(t *testing.T) {
+func TestTable(t *testing.T) {
 	figures := []Figure{
-		newFigure("much work", "ms", series{1.234, 2.345, 3}).beside("other", series{1, 2, 3}, series{4, 4, 4}).want(atMost(2)).means("Quick."),
-		newFigure("much work", "ms", series{1.234, 2.345, 3}).beside("third", series{1, 2, 3}, series{1, 1, 1}).want(ratioAtLeast(1)),
+		newFigure("much work", "ms", series{1.234, 2.345, 3}).beside("other", series{1, 2, 3}, series{4, 4, 4}).want(ratioAtMost(0.4)).orient(atMost(2)).means("Quick."),
+		newFigure("much work", "ms", series{1.234, 2.345, 3}).beside("third", series{1, 2, 3}, series{1, 1, 1}).want(ratioAtLeast(1)).orient(atMost(2)),
 		newFigure("alone", "MB", series{1234567}),
 	}
 	figures[0].Part, figures[1].Part, figures[2].Part = "p", "p", "q"
-	var table, text bytes.Buffer
+	var table bytes.Buffer
 	if err := WriteTable(&table, Machine{CPU: "cpu", Cores: 2, Kernel: "k", Go: "g", Load: "0"}, figures); err != nil {
 		t.Fatal(err)
 	}
 	want := `cpu, 2 cores, k, g, load before the run 0
 
-| part | work | median (spread) | beside it | target | met | what it means |
-|---|---|---|---|---|---|---|
-| ` + "`p`" + ` | much work | 2.35 ms (1.23–3) | other 4 (0.5×); third 1 (2×) | ≤ 2 ms; ≥ 1× | **no**; yes | Quick. |
-| ` + "`q`" + ` | alone | 1234567 MB (1234567–1234567) |  |  |  |  |
+| part | work | median (spread) | beside it | target | met | orientation | what it means |
+|---|---|---|---|---|---|---|---|
+| ` + "`p`" + ` | much work | 2.35 ms (1.23–3) | other 4 (0.5×); third 1 (2×) | ≤ 0.4×; ≥ 1× | **no**; yes | ≤ 2 ms | Quick. |
+| ` + "`q`" + ` | alone | 1234567 MB (1234567–1234567) |  |  |  |  |  |
 `
 	if table.String() != want {
 		t.Errorf("table\n%s\nwant\n%s", table.String(), want)
 	}
-	if err := WriteJSON(&text, figures); err != nil {
-		t.Fatal(err)
-	}
-	var got []map[string]any
-	if err := json.Unmarshal(text.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range []string{"part", "work", "value", "unit", "comparison", "ratio", "target", "met", "spread"} {
-		if _, ok := got[2][key]; !ok || len(got[2]) != 9 {
-			t.Errorf("%s is missing or others are there in %v", key, got[2])
-		}
-	}
-	if c := got[0]["comparison"].(map[string]any); c["name"] != "other" || c["value"] != 4.0 || got[0]["met"] != false {
-		t.Errorf("JSON %v", got[0])
-	}
-	text.Reset()
-	if err := WriteJSON(&text, nil); err != nil || text.String() != "[]\n" {
-		t.Errorf("no figures are %q, %v", text.String(), err)
+}
+
+// TestRatioSpread leaves out what is odd at each end.
+func TestRatioSpread(t *testing.T) {
+	ones := series{1, 1, 1, 1, 1, 1, 1, 1}
+	f := newFigure("w", "u", ones).beside("other", series{9, 3, 2, 5, 4, 7, 6, 0.1}, ones)
+	if got := *f.RatioSpread; got != (Spread{2, 7}) {
+		t.Errorf("spread of ratios %v; want 2 to 7", got)
 	}
 }
 

@@ -86,14 +86,13 @@ func canvas(b *testbed) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	const direct = "straight on the host"
 	figures := []Figure{
-		newFigure("echo of 100 B over a canvas's WebSocket, p50", "ms", m[1].echo).beside(direct, m[1].echo, m[0].echo).means("What is typed into an application is there as soon as in a chat."),
+		newFigure("echo of 100 B over a canvas's WebSocket, p50", "ms", m[1].echo).beside(directName, m[1].echo, m[0].echo).means("What is typed into an application is there as soon as in a chat."),
 		newFigure("request and answer of AHP on the same way, p50", "ms", alone[0]),
-		newFigure("a download", "MB/s", m[1].download).beside(direct, m[1].download, m[0].download).means("Large files come at the pace of the network."),
+		newFigure("a download", "MB/s", m[1].download).beside(directName, m[1].download, m[0].download).means("Large files come at the pace of the network."),
 	}
 	modules := fmt.Sprintf("%d modules of %d KiB, HTTP/2", canvasModules, canvasModule>>10)
-	six := fmt.Sprintf("%s, HTTP/1.1 on %d connections", direct, browserConns)
+	six := fmt.Sprintf("%s, HTTP/1.1 on %d connections", directName, browserConns)
 	figures = append(figures,
 		newFigure(modules+", the relay's own TLS", "ms", m[1].modules).beside(six, m[1].modules, m[0].modules).means("What a development server's page loads beside what it takes to run it; none is refused."),
 		newFigure(modules+", a proxy in front", "ms", proxied).beside(six, proxied, m[0].modules),
@@ -106,7 +105,7 @@ func canvas(b *testbed) ([]Figure, error) {
 		added := beside[i].less(alone[i])
 		f := newFigure("request and answer of another client during a download, added "+name, "ms", added).beside("without it", beside[i], alone[i])
 		if i == 1 {
-			f = f.want(atMost(20)).means("Who types next to a download hardly notices.")
+			f = f.orient(atMost(20)).means("Who types next to a download hardly notices.")
 		}
 		figures = append(figures, f)
 	}

@@ -65,9 +65,9 @@ func consolePart(l *testbed) ([]Figure, error) {
 		return nil, err
 	}
 	return append(figures,
-		newFigure("from the address to the list of sessions, nothing cached", "ms", shown).want(atMost(1500)).means("One looks, and sees."),
-		newFigure(fmt.Sprintf("a session of %d turns opened", consoleTurns), "ms", opened).want(atMost(500)).means("Long sessions open like short ones."),
-		newFigure("200 deltas/s of one answer: work for a frame, p95", "ms", frames).want(atMost(16)).means("Words come smoothly."),
+		newFigure("from the address to the list of sessions, nothing cached", "ms", shown).orient(atMost(1500)).means("One looks, and sees."),
+		newFigure(fmt.Sprintf("a session of %d turns opened", consoleTurns), "ms", opened).orient(atMost(500)).means("Long sessions open like short ones."),
+		newFigure("200 deltas/s of one answer: work for a frame, p95", "ms", frames).orient(atMost(16)).means("Words come smoothly."),
 		newFigure("memory of the page that 1200 deltas leave", "KB", grown),
 	), nil
 }

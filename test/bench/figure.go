@@ -44,15 +44,20 @@ func (s series) less(other series) series {
 
 // A Figure is one line of the result.
 type Figure struct {
-	Part       string      `json:"part"`
-	Work       string      `json:"work"`
-	Value      float64     `json:"value"`
-	Unit       string      `json:"unit"`
-	Comparison *Comparison `json:"comparison"` // nil: there is none
-	Ratio      *float64    `json:"ratio"`      // of value and comparison; nil without one
-	Target     string      `json:"target"`     // "": none
-	Met        bool        `json:"met"`        // true without a target
-	Spread     Spread      `json:"spread"`
+	Part        string      `json:"part"`
+	Work        string      `json:"work"`
+	Value       float64     `json:"value"`
+	Unit        string      `json:"unit"`
+	Comparison  *Comparison `json:"comparison"`            // nil: there is none
+	Ratio       *float64    `json:"ratio"`                 // of value and comparison; nil without one
+	RatioSpread *Spread     `json:"ratioSpread,omitempty"` // of three quarters of the rounds' ratios
+	Target      string      `json:"target"`                // a ratio, or what is the same on any machine; "": none
+	Met         bool        `json:"met"`                   // true without a target
+	Spread      Spread      `json:"spread"`
+
+	// Orientation is what the figure would be on the machine for which it was
+	// thought out: another is not judged by it. "": nothing.
+	Orientation string `json:"orientation,omitempty"`
 
 	Meaning string `json:"-"` // to a user, for the table; "": it is for who makes it faster
 }
@@ -78,10 +83,13 @@ func newFigure(work, unit string, values series) Figure {
 }
 
 func (f Figure) withRatio(ratios series) Figure {
-	f.Ratio = nil
+	f.Ratio, f.RatioSpread = nil, nil
 	if len(ratios) > 0 {
 		r := ratios.median()
 		f.Ratio = &r
+		sorted := slices.Sorted(slices.Values(ratios))
+		odd := len(sorted) / 8 // at each end
+		f.RatioSpread = &Spread{sorted[odd], sorted[len(sorted)-1-odd]}
 	}
 	return f
 }
@@ -99,11 +107,24 @@ func (f Figure) means(text string) Figure {
 	return f
 }
 
-// A target is what a figure is to reach.
+// A target is what a figure is to reach: a ratio where there is something beside
+// it. What is neither that nor the same on any machine is for orientation.
 type target struct {
 	ofRatio bool
 	atLeast bool
 	limit   float64
+}
+
+// text writes a target of a figure.
+func (t target) text(unit string) string {
+	sign := "≤"
+	if t.atLeast {
+		sign = "≥"
+	}
+	if t.ofRatio {
+		return fmt.Sprintf("%s %g×", sign, t.limit)
+	}
+	return fmt.Sprintf("%s %g %s", sign, t.limit, unit)
 }
 
 func atMost(limit float64) target       { return target{limit: limit} }
@@ -113,23 +134,24 @@ func ratioAtLeast(limit float64) target { return target{limit: limit, ofRatio: t
 
 // want sets the target.
 func (f Figure) want(t target) Figure {
-	value, sign, unit := f.Value, "≤", " "+f.Unit
-	if t.atLeast {
-		sign = "≥"
-	}
+	f.Target = t.text(f.Unit)
+	value := f.Value
 	if t.ofRatio {
-		unit = "×"
-		if f.Ratio == nil {
-			f.Met, f.Target = false, fmt.Sprintf("%s %g×", sign, t.limit)
+		if f.Met = f.Ratio != nil; !f.Met {
 			return f
 		}
 		value = *f.Ratio
 	}
-	f.Target = fmt.Sprintf("%s %g%s", sign, t.limit, unit)
 	if t.atLeast {
 		f.Met = value >= t.limit
 	} else {
 		f.Met = value <= t.limit
 	}
+	return f
+}
+
+// orient says what the figure is to be about.
+func (f Figure) orient(t target) Figure {
+	f.Orientation = t.text(f.Unit)
 	return f
 }

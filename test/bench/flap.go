@@ -65,7 +65,7 @@ func flap(b *testbed) ([]Figure, error) {
 	return []Figure{
 		newFigure(work+"closed", "clients", closed).beside("a tunnel", closed, closedInTunnel).want(atMost(0)).means("The host's WLAN drops, and nobody is thrown out."),
 		newFigure(work+"lost", "frames", lost).want(atMost(0)).means("And nothing is missing."),
-		newFigure(work+"whole again after it is back", "s", whole).want(atMost(1)).means("The screens are up to date at once."),
+		newFigure(work+"whole again after it is back", "s", whole).orient(atMost(1)).means("The screens are up to date at once."),
 	}, nil
 }
 

@@ -2,7 +2,10 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"ahprelay/test/bench/loadgen"
 )
@@ -18,7 +21,7 @@ func growth(b *testbed) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	more, err := b.moreHosts([]int{1, 10, 100})
+	more, err := b.moreHosts([]int{1, 10, 100, 1000})
 	return append(figures, more...), err
 }
 
@@ -60,18 +63,32 @@ const clientsOfHost = 20
 // moreHosts measures one relay with more and more hosts.
 func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 	most := b.many(numbers[len(numbers)-1])
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return nil, err
+	}
+	if room := int(files.Cur) / (clientsOfHost + 2); room < most { // of the relay
+		b.say("%d files may be open, so there are %d hosts and not %d", files.Cur, room, most)
+		most = room
+		numbers = append(slices.Clone(numbers[:len(numbers)-1]), room)
+	}
 	began := time.Now()
-	s, err := b.site(siteConfig{name: "hosts", hosts: most, agentFlags: []string{"--no-sentinel"}})
+	s, err := b.site(siteConfig{name: "hosts", hosts: most, together: true, relayFlags: audienceLimits})
 	if err != nil {
 		return nil, err
 	}
 	defer s.end()
 	b.say("%d hosts are online after %.1f s", most, time.Since(began).Seconds())
+	all, err := b.acrossHosts(s, most)
+	if err != nil {
+		return nil, err
+	}
+	b.say("%d clients are there after %.1f s", most*all.readers, time.Since(began).Seconds())
 	crowds := make([]*crowd, len(numbers))
 	for i, n := range numbers {
-		if crowds[i], err = b.acrossHosts(s, fmt.Sprintf("hosts-%d", n), b.many(n)); err != nil {
-			return nil, err
-		}
+		some := *all // of the same hosts, the first are spoken to
+		some.groups, some.channels = all.groups[:b.many(n)], all.channels[:b.many(n)]
+		crowds[i] = &some
 	}
 	cost, err := b.growing(crowds)
 	if err != nil {
@@ -88,8 +105,8 @@ func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 	return figures, nil
 }
 
-// acrossHosts connects clients to the first n hosts.
-func (b *testbed) acrossHosts(s *site, name string, n int) (*crowd, error) {
+// acrossHosts connects clients to n hosts.
+func (b *testbed) acrossHosts(s *site, n int) (*crowd, error) {
 	first, err := s.system(0)
 	if err != nil {
 		return nil, err
@@ -103,7 +120,7 @@ func (b *testbed) acrossHosts(s *site, name string, n int) (*crowd, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := c.add(way, fmt.Sprintf("%s-%d", name, i), c.readers, 0); err != nil {
+		if _, err := c.add(way, fmt.Sprintf("host-%d", i), c.readers, 0); err != nil {
 			return nil, err
 		}
 	}

@@ -11,11 +11,11 @@ import (
 
 // A Machine is what a run ran on.
 type Machine struct {
-	CPU    string
-	Cores  int
-	Kernel string
-	Go     string
-	Load   string // of the last minute, before the run
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Kernel string `json:"kernel"`
+	Go     string `json:"go"`
+	Load   string `json:"load"` // of the last minute, before the run
 }
 
 // ThisMachine returns the facts of this machine.

@@ -63,9 +63,9 @@ func memory(b *testbed) ([]Figure, error) {
 	}
 	const work = "5000 idle clients of one host, each at the "
 	return []Figure{
-		newFigure(work+"relay", "KiB", relay).beside("nats-server WebSocket", relay, nats).want(atMost(16)).means("Tabs that are left open cost a relay next to nothing."),
-		newFigure(work+"relay", "KiB", relay).beside("coder/websocket, one handler each", relay, writer).want(atMost(16)),
-		newFigure(work+"host-agent", "KiB", agent).beside("nats-server WebSocket", agent, nats).want(atMost(24)).means("And the host's own machine little."),
+		newFigure(work+"relay", "KiB", relay).beside(natsName, relay, nats).want(ratioAtMost(0.5)).orient(atMost(16)).means("Tabs that are left open cost a relay next to nothing."),
+		newFigure(work+"relay", "KiB", relay).beside("coder/websocket, one handler each", relay, writer).want(ratioAtMost(0.5)),
+		newFigure(work+"host-agent", "KiB", agent).beside(natsName, agent, nats).want(ratioAtMost(0.5)).orient(atMost(16)).means("And the host's own machine little."),
 	}, nil
 }
 

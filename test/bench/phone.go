@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"golang.org/x/sync/errgroup"
 
 	"ahprelay/test/bench/loadgen"
 )
@@ -16,7 +17,8 @@ import (
 // A phone at the edge of its cell, and a session such that it takes its time.
 const (
 	phoneSpeed   = 400_000 / 8 // bytes a second
-	phoneSession = 1 << 20     // bytes; of one with 20 MB, all takes twenty times as long
+	phoneSession = 1 << 20     // bytes
+	longSession  = 20 << 20
 )
 
 // phone is how long a session takes to open on a slow line.
@@ -41,7 +43,7 @@ func phone(b *testbed) ([]Figure, error) {
 			if err != nil {
 				return nil, err
 			}
-			d, err := openSession(b.ctx, url, relay.tokens[0], size, mode)
+			d, err := openSession(b.ctx, url, relay.tokens[0], "phone", size, mode)
 			if err != nil {
 				return nil, err
 			}
@@ -60,8 +62,41 @@ func phone(b *testbed) ([]Figure, error) {
 	return []Figure{opens, newFigure(work+"costs the relay", "ms of processor", cpu[0]).beside("as it is", cpu[0], cpu[1])}, nil
 }
 
+// longPhone is phone with a session of 20 MiB, which takes seven minutes.
+func longPhone(b *testbed) ([]Figure, error) {
+	s, relay, err := b.oneHost(siteConfig{relayFlags: []string{"--compress-clients", "all"}})
+	if err != nil {
+		return nil, err
+	}
+	size := longSession
+	if b.o.Tiny {
+		size = 16 << 10
+	}
+	took := make([]time.Duration, 2)
+	var both errgroup.Group
+	for i, mode := range []websocket.CompressionMode{websocket.CompressionNoContextTakeover, websocket.CompressionDisabled} {
+		line, err := b.slowLine(s.at(relayPort)) // each has its own
+		if err != nil {
+			return nil, err
+		}
+		both.Go(func() (err error) {
+			took[i], err = openSession(b.ctx, "ws://"+line+"/ahp/"+hostName(0), relay.tokens[i], fmt.Sprintf("phone-%d", i), size, mode)
+			return err
+		})
+	}
+	if err := both.Wait(); err != nil {
+		return nil, err
+	}
+	packed, plain := series{took[0].Seconds()}, series{took[1].Seconds()}
+	opens := newFigure(fmt.Sprintf("a session of %d MiB at 400 kbit/s opens in", size>>20), "s", packed).beside("as it is", packed, plain)
+	if !b.o.Tiny {
+		opens = opens.want(ratioAtMost(0.25))
+	}
+	return []Figure{opens}, nil
+}
+
 // openSession returns how long it takes from initialize to the snapshot.
-func openSession(ctx context.Context, url, token string, size int, mode websocket.CompressionMode) (time.Duration, error) {
+func openSession(ctx context.Context, url, token, clientID string, size int, mode websocket.CompressionMode) (time.Duration, error) {
 	ws, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: mode})
 	if err != nil {
 		return 0, err
@@ -70,7 +105,7 @@ func openSession(ctx context.Context, url, token string, size int, mode websocke
 	ws.SetReadLimit(-1)
 	began := time.Now()
 	for _, request := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"phone","protocolVersions":["0.9.0"]}}`,
+		fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"]}}`, clientID),
 		fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"subscribe","params":{"channel":%q}}`, loadgen.SessionChannel(size)),
 	} {
 		if err := ws.Write(ctx, websocket.MessageText, []byte(request)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker"
 	"ahprelay/gateway"
 	"ahprelay/test/bench/loadgen"
 	"ahprelay/test/procs"
@@ -35,6 +36,9 @@ type siteConfig struct {
 
 	tls bool // the relay's port has TLS
 
+	// together has all host-agents in one process, so that there can be many.
+	together bool
+
 	// natsTCP has host-agents reach NATS over TCP, not through the relay's
 	// port.
 	natsTCP bool
@@ -52,7 +56,8 @@ type site struct {
 	keys    *auth.Keys
 	http    *http.Client // trusts the relay
 	relay   *procs.Process
-	agents  []*procs.Process
+	agents  []*procs.Process // none if they are together
+	group   *loadgen.Process // of those that are
 }
 
 // site starts a site, and returns when its hosts are online.
@@ -136,6 +141,9 @@ func hostName(i int) string { return fmt.Sprintf("host-%d", i) }
 
 // startAgents returns when all hosts are online.
 func (s *site) startAgents() error {
+	if s.cfg.together {
+		return s.startTogether()
+	}
 	for i := range s.cfg.hosts {
 		if err := s.addAgent(i); err != nil {
 			return err
@@ -153,9 +161,46 @@ func (s *site) startAgents() error {
 	return nil
 }
 
+// atOnce is how many host-agents that are together come at a time: a relay lets
+// so many in of one address.
+const atOnce = 50
+
+// startTogether is startAgents of host-agents in one process.
+func (s *site) startTogether() (err error) {
+	if s.group, err = s.bed.start(s.cfg.name+"-agents", loadgen.AgentsRole); err != nil {
+		return err
+	}
+	tokens, err := s.tokens(0)
+	if err != nil {
+		return err
+	}
+	for first := 0; first < s.cfg.hosts; first += atOnce {
+		for i := first; i < min(first+atOnce, s.cfg.hosts); i++ {
+			token, err := s.hostToken(i)
+			if err != nil {
+				return err
+			}
+			args := loadgen.AgentArgs{Relay: s.url(), Token: token, Upstream: s.upstream(i), Compress: broker.Zstandard}
+			if err := s.group.Call("Agents.Run", args, &loadgen.None{}); err != nil {
+				return err
+			}
+		}
+		for i := first; i < min(first+atOnce, s.cfg.hosts); i++ {
+			if err := s.online(i, nil, tokens[0]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *site) hostToken(i int) (string, error) {
+	return s.keys.IssueHost(auth.Enrolment{Tenant: s.tenant(i), Host: hostName(i), Expires: time.Now().Add(time.Hour)})
+}
+
 // addAgent starts the host-agent of host i.
 func (s *site) addAgent(i int) error {
-	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: s.tenant(i), Host: hostName(i), Expires: time.Now().Add(time.Hour)})
+	token, err := s.hostToken(i)
 	if err != nil {
 		return err
 	}
@@ -195,7 +240,7 @@ func (s *site) online(i int, agent *procs.Process, token string) error {
 		default:
 			return nil
 		}
-		if agent.Pid() == 0 {
+		if agent != nil && agent.Pid() == 0 {
 			return stop(fmt.Errorf("host-agent of %s has ended:\n%s", hostName(i), agent.Log()))
 		}
 		return err
@@ -236,6 +281,9 @@ func (s *site) tokens(i int) (tokens []string, err error) {
 
 // end ends all processes of the site.
 func (s *site) end() {
+	if s.group != nil {
+		s.group.Close()
+	}
 	for _, agent := range s.agents {
 		agent.Kill()
 	}
@@ -250,9 +298,15 @@ func (s *site) system(i int) (*system, error) {
 	}, err
 }
 
+// Names of what the relay is measured beside.
+const (
+	directName = "straight on the host"
+	natsName   = "nats-server WebSocket"
+)
+
 // direct is the way to clients without a relay.
 func (b *testbed) direct() *system {
-	return &system{name: "straight on the host", kind: loadgen.AHP, url: b.hostURL, pid: b.host.Pid()}
+	return &system{name: directName, kind: loadgen.AHP, url: b.hostURL, pid: b.host.Pid()}
 }
 
 // natsServer starts a NATS server of its own, with its WebSocket listener as
@@ -280,7 +334,7 @@ func (b *testbed) startNATS(name, cert, key string) (*system, error) {
 	if err := p.Launch(b.ctx, func() error { return reachable(client, ws) }); err != nil {
 		return nil, err
 	}
-	return &system{name: "nats-server WebSocket", kind: loadgen.NATS, url: scheme + ws, nats: "nats://" + client, pid: p.Pid(), stop: p.Kill}, nil
+	return &system{name: natsName, kind: loadgen.NATS, url: scheme + ws, nats: "nats://" + client, pid: p.Pid(), stop: p.Kill}, nil
 }
 
 func reachable(addresses ...string) error {

@@ -52,7 +52,7 @@ func storm(b *testbed) ([]Figure, error) {
 	}
 	return []Figure{
 		newFigure(fmt.Sprintf("%d clients reconnect at once after the relay was killed: all whole, from its start on", stormClients), "s", relayed).
-			beside("straight on the host, which stayed", relayed, direct).want(atMost(5)).means("An update of the relay is a pause of a second."),
+			beside("straight on the host, which stayed", relayed, direct).orient(atMost(5)).means("An update of the relay is a pause of a second."),
 	}, nil
 }
 

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -10,23 +9,12 @@ import (
 	"strings"
 )
 
-// WriteJSON writes figures as an array.
-func WriteJSON(w io.Writer, figures []Figure) error {
-	if figures == nil {
-		figures = []Figure{}
-	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(figures)
-}
-
 // WriteTable writes figures as a table in Markdown, below the facts about the
 // machine. What is compared with several others is one line.
 func WriteTable(w io.Writer, m Machine, figures []Figure) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", m)
-	b.WriteString("| part | work | median (spread) | beside it | target | met | what it means |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| part | work | median (spread) | beside it | target | met | orientation | what it means |\n|---|---|---|---|---|---|---|---|\n")
 	for len(figures) > 0 {
 		n := 1
 		for n < len(figures) && figures[n].sameAs(&figures[0]) {
@@ -47,7 +35,7 @@ func (f *Figure) sameAs(g *Figure) bool {
 
 // line writes one line for figures that are the same.
 func line(b *strings.Builder, figures []Figure) {
-	var beside, targets, met []string
+	var beside, targets, met, near []string
 	for _, f := range figures {
 		if f.Comparison != nil {
 			text := fmt.Sprintf("%s %s", f.Comparison.Name, digits(f.Comparison.Value))
@@ -56,6 +44,9 @@ func line(b *strings.Builder, figures []Figure) {
 			}
 			beside = append(beside, text)
 		}
+		if f.Orientation != "" && !slices.Contains(near, f.Orientation) {
+			near = append(near, f.Orientation)
+		}
 		if f.Target == "" || slices.Contains(targets, f.Target) {
 			continue
 		}
@@ -63,8 +54,8 @@ func line(b *strings.Builder, figures []Figure) {
 		met = append(met, map[bool]string{true: "yes", false: "**no**"}[f.Met])
 	}
 	f := figures[0]
-	fmt.Fprintf(b, "| `%s` | %s | %s %s (%s–%s) | %s | %s | %s | %s |\n", f.Part, f.Work, digits(f.Value), f.Unit,
-		digits(f.Spread.Low), digits(f.Spread.High), strings.Join(beside, "; "), strings.Join(targets, "; "), strings.Join(met, "; "), f.Meaning)
+	fmt.Fprintf(b, "| `%s` | %s | %s %s (%s–%s) | %s | %s | %s | %s | %s |\n", f.Part, f.Work, digits(f.Value), f.Unit,
+		digits(f.Spread.Low), digits(f.Spread.High), strings.Join(beside, "; "), strings.Join(targets, "; "), strings.Join(met, "; "), strings.Join(near, "; "), f.Meaning)
 }
 
 // digits writes a number with three digits that mean something.

@@ -19,6 +19,7 @@ type Options struct {
 	Dir      string // for logs and state, one directory for each part
 	Rounds   int    // default 5
 	Progress io.Writer
+	Former   *Record // how long parts took; nil: nobody knows
 
 	RelayFlags, AgentFlags []string // more of them
 

@@ -44,5 +44,5 @@ func tlsIdle(b *testbed) ([]Figure, error) {
 		}
 	}
 	return []Figure{newFigure("5000 idle clients with TLS, each at the relay", "KiB", relay).
-		beside("nats-server WebSocket with TLS", relay, nats).want(atMost(24)).means("A relay that ends TLS itself needs no proxy in front for its memory's sake.")}, nil
+		beside(natsName+" with TLS", relay, nats).want(ratioAtMost(0.5)).orient(atMost(24)).means("A relay that ends TLS itself needs no proxy in front for its memory's sake.")}, nil
 }

@@ -62,9 +62,9 @@ func uplink(b *testbed) ([]Figure, error) {
 		if last := ways[len(ways)-1]; w == last && w.crowd.system.name == sshName {
 			break
 		} else if last.crowd.system.name == sshName {
-			f = f.beside(sshName, w.sent, last.sent)
+			f = f.beside(sshName, w.sent, last.sent).want(ratioAtMost(0.025))
 		}
-		figures = append(figures, f.want(atMost(0.65)).means("A home connection carries 50 viewers like one."))
+		figures = append(figures, f.orient(atMost(0.65)).means("A home connection carries 50 viewers like one."))
 	}
 	return figures, nil
 }

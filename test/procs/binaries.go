@@ -41,6 +41,11 @@ func Build(ctx context.Context) (dir string, err error) {
 // runs for long is not to find others when it starts them again.
 func BuildTo(ctx context.Context, dir string) error { return build(ctx, dir, nil, all) }
 
+// BuildWith is BuildTo of relay and host-agent with more flags for the linker.
+func BuildWith(ctx context.Context, dir, ldflags string) error {
+	return build(ctx, dir, []string{"-ldflags=-s -w " + ldflags}, []string{relayPackage, agentPackage})
+}
+
 // BuildRace is Build of relay, host-agent and host with the race detector:
 // they end where it finds something, and [Bench.Verify] says what.
 func BuildRace(ctx context.Context) (dir string, err error) {
@@ -49,7 +54,7 @@ func BuildRace(ctx context.Context) (dir string, err error) {
 
 // share builds programs into a directory of the module's bin/test.
 func share(ctx context.Context, name string, flags, packages []string) (dir string, err error) {
-	root, err := goTool(ctx, "list", "-m", "-f", "{{.Dir}}")
+	root, err := Root(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -64,6 +69,9 @@ func share(ctx context.Context, name string, flags, packages []string) (dir stri
 	defer unlock()
 	return dir, errors.Join(build(ctx, dir, flags, packages), Sources(ctx, packages...))
 }
+
+// Root returns the directory of the module.
+func Root(ctx context.Context) (string, error) { return goTool(ctx, "list", "-m", "-f", "{{.Dir}}") }
 
 func build(ctx context.Context, dir string, flags, packages []string) error {
 	// Without what debuggers read, linking takes half the time.

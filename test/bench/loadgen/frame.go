@@ -37,7 +37,7 @@ type head struct {
 }
 
 // maxFrame is more than any frame of a benchmark.
-const maxFrame = 64 << 20
+const maxFrame = 256 << 20
 
 var errFrameTooBig = errors.New("a frame is too big")
 

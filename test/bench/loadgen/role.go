@@ -19,6 +19,7 @@ const (
 	HostRole    = "Host"
 	ClientsRole = "Clients"
 	WriterRole  = "Writer"
+	AgentsRole  = "Agents"
 )
 
 // RoleArg is the first argument of a process that has a role; the second is
@@ -59,6 +60,8 @@ func newRole(name string, counters *Counters) (role, error) {
 		return newClients(counters)
 	case WriterRole:
 		return newWriter()
+	case AgentsRole:
+		return newAgents(), nil
 	}
 	return nil, fmt.Errorf("there is no role %q", name)
 }

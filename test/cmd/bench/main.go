@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -23,10 +25,10 @@ import (
 )
 
 type flags struct {
-	Parts     []string `arg:"" optional:"" help:"Parts to run: ${parts}. Default: all."`
+	Parts     []string `arg:"" optional:"" help:"Parts to run: ${parts}. Default: all but ablate and phone20. Or plot, which writes the documents and pictures that follow from what is in docs/bench/."`
 	Rounds    int      `default:"5" help:"How often each figure is measured (${default}); a figure is the median."`
 	JSON      string   `name:"json" placeholder:"FILE" type:"path" help:"Write the figures into this file too."`
-	Out       string   `placeholder:"FILE" type:"path" help:"Write the table into this Markdown file, between its lines that say so. For runs of all parts."`
+	Record    bool     `help:"Keep the figures in docs/bench/, and write the documents and pictures that follow from them, as 'bench plot' does. Parts that are run again take the place of the former."`
 	Keep      string   `placeholder:"DIR" type:"path" help:"Keep logs of parts that fail here. Default: a new directory."`
 	RelayFlag []string `name:"relay-flag" sep:"none" placeholder:"FLAG" help:"One more flag of all relays, such as --relay-flag=--admin-listen=127.0.0.1:8485 for profiles. May be repeated."`
 	AgentFlag []string `name:"agent-flag" sep:"none" placeholder:"FLAG" help:"The same of all host-agents."`
@@ -37,6 +39,8 @@ type flags struct {
 func main() {
 	asked, err := loadgen.Main(os.Args[1:])
 	if !asked {
+		// Processes inherit it. Whoever may not raise it has fewer hosts.
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: openFiles, Max: openFiles})
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 		stop()
@@ -46,6 +50,9 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// openFiles is how many files, sockets among them, a process may have open.
+const openFiles = 1 << 16
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	var f flags
@@ -60,7 +67,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err := check(&f); err != nil {
 		return err
 	}
-	machine := bench.ThisMachine()
+	root, err := procs.Root(ctx)
+	if err != nil {
+		return err
+	}
+	kept := filepath.Join(root, "docs", "bench")
+	if slices.Equal(f.Parts, []string{plotWord}) {
+		return publish(ctx, root, kept, stderr)
+	}
+	record := bench.Record{Machine: bench.ThisMachine(), Commit: bench.ThisCommit(ctx, root), Date: time.Now().UTC().Truncate(time.Second)}
+	former, err := bench.NewestRecord(kept)
+	if err != nil {
+		return err
+	}
 	dir := f.Keep
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "ahp-bench-"); err != nil {
@@ -81,36 +100,43 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err := procs.BuildTo(ctx, programs); err != nil {
 		return err
 	}
-	figures, failed := bench.Run(ctx, bench.Options{
-		Programs: programs, Dir: dir, Rounds: f.Rounds, Tiny: f.Tiny, Progress: stderr, RelayFlags: f.RelayFlag, AgentFlags: f.AgentFlag, HostCommand: f.Host,
+	parts, figures, failed := bench.Run(ctx, bench.Options{
+		Programs: programs, Dir: dir, Rounds: f.Rounds, Tiny: f.Tiny, Progress: stderr, Former: former,
+		RelayFlags: f.RelayFlag, AgentFlags: f.AgentFlag, HostCommand: f.Host,
 	}, f.Parts...)
-	var table bytes.Buffer
-	if err := bench.WriteTable(&table, machine, figures); err != nil {
+	if err := bench.WriteTable(stdout, record.Machine, figures); err != nil {
 		return err
 	}
-	if _, err := stdout.Write(table.Bytes()); err != nil {
-		return err
-	}
-	if f.Out != "" && failed == nil {
-		if err := replaceTable(f.Out, table.Bytes()); err != nil {
+	record.Add(parts, figures)
+	if f.JSON != "" {
+		if err := record.Save(f.JSON); err != nil {
 			return err
 		}
 	}
-	if f.JSON != "" {
-		if err := writeJSON(f.JSON, figures); err != nil {
+	if f.Record {
+		if err := keep(&record, kept, parts, figures); err != nil {
+			return err
+		}
+		if err := publish(ctx, root, kept, stderr); err != nil {
 			return err
 		}
 	}
 	return failed
 }
 
+// plotWord stands for writing documents and pictures, and no run.
+const plotWord = "plot"
+
 // check finds what is wrong with flags before anything is built.
 func check(f *flags) error {
 	if f.Rounds < 1 {
 		return fmt.Errorf("--rounds is %d; want at least 1", f.Rounds)
 	}
-	if f.Out != "" && (len(f.Parts) > 0 || f.Tiny) {
-		return errors.New("--out is for runs of all parts")
+	if f.Record && f.Tiny {
+		return errors.New("--record is for figures that mean something")
+	}
+	if slices.Equal(f.Parts, []string{plotWord}) {
+		return nil
 	}
 	for _, name := range f.Parts {
 		if !slices.Contains(bench.Names(), name) {
@@ -120,13 +146,57 @@ func check(f *flags) error {
 	return nil
 }
 
-// The lines between which a file has the table.
+// keep adds a record to what there is of its day, commit and machine.
+func keep(record *bench.Record, dir string, parts []bench.RecordedPart, figures []bench.Figure) error {
+	file := filepath.Join(dir, record.Name())
+	switch former, err := bench.ReadRecord(file); {
+	case err == nil:
+		former.Machine, former.Commit, former.Date = record.Machine, record.Commit, record.Date
+		former.Add(parts, figures)
+		return former.Save(file)
+	case errors.Is(err, os.ErrNotExist):
+		return record.Save(file)
+	default:
+		return err
+	}
+}
+
+// publish writes what follows from the newest record: the tables, what the README says,
+// and the pictures.
+func publish(ctx context.Context, root, kept string, stderr io.Writer) error {
+	newest, err := bench.NewestRecord(kept)
+	if err != nil {
+		return err
+	}
+	if newest == nil {
+		return fmt.Errorf("%s has no record", kept)
+	}
+	var table bytes.Buffer
+	fmt.Fprintf(&table, "Commit %s, %s. ", newest.Commit, newest.Date.Format(time.DateOnly))
+	if err := bench.WriteTable(&table, newest.Machine, newest.Figures); err != nil {
+		return err
+	}
+	if err := replaceLines(filepath.Join(root, "docs", "performance.md"), table.Bytes()); err != nil {
+		return err
+	}
+	lines, err := bench.ReadmeLines(newest.Figures)
+	if err != nil {
+		fmt.Fprintf(stderr, "the README stays as it is: %v\n", err)
+	} else if err := replaceLines(filepath.Join(root, "README.md"), lines); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "run", ".", kept) // a module of its own
+	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join(root, "test", "bench", "plot"), stderr, stderr
+	return cmd.Run()
+}
+
+// The lines between which a file has what is written here.
 const (
 	tableBegins = "<!-- make bench writes from here -->\n"
 	tableEnds   = "<!-- to here -->\n"
 )
 
-func replaceTable(file string, table []byte) error {
+func replaceLines(file string, lines []byte) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -136,17 +206,5 @@ func replaceTable(file string, table []byte) error {
 	if !ok || !ended {
 		return fmt.Errorf("%s has no lines %q and %q", file, strings.TrimSpace(tableBegins), strings.TrimSpace(tableEnds))
 	}
-	return os.WriteFile(file, slices.Concat(before, []byte(tableBegins), []byte("\n"), table, []byte("\n"), []byte(tableEnds), after), 0o644)
-}
-
-func writeJSON(name string, figures []bench.Figure) error {
-	file, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	if err := bench.WriteJSON(file, figures); err != nil {
-		_ = file.Close()
-		return err
-	}
-	return file.Close()
+	return os.WriteFile(file, slices.Concat(before, []byte(tableBegins), []byte("\n"), lines, []byte("\n"), []byte(tableEnds), after), 0o644)
 }

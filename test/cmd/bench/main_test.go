@@ -4,28 +4,27 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"ahprelay/test/bench"
 )
 
 func TestBadArguments(t *testing.T) {
-	for _, args := range [][]string{{"--no-such-flag"}, {"--rounds", "x"}, {"no-such-part"}, {"--rounds", "0"}, {"fanout", "--out", "x"}} {
+	for _, args := range [][]string{{"--no-such-flag"}, {"--rounds", "x"}, {"no-such-part"}, {"--rounds", "0"}, {"--record", "--tiny"}, {"plot", "fanout"}} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("run(%q) succeeded", args)
 		}
 	}
 }
 
-// TestReplaceTable keeps what stands around the table.
-func TestReplaceTable(t *testing.T) {
+// TestReplaceLines keeps what stands around the lines.
+func TestReplaceLines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f.md")
 	if err := os.WriteFile(file, []byte("a\n"+tableBegins+"old\n"+tableEnds+"b\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := replaceTable(file, []byte("new\n")); err != nil {
+		if err := replaceLines(file, []byte("new\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -35,21 +34,27 @@ func TestReplaceTable(t *testing.T) {
 	if err := os.WriteFile(file, []byte("a\n"+tableBegins), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if replaceTable(file, nil) == nil {
-		t.Error("a file without an end of the table was written")
+	if replaceLines(file, nil) == nil {
+		t.Error("a file without an end of the lines was written")
 	}
 }
 
-func TestWriteJSON(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "f.json")
-	if err := writeJSON(file, []bench.Figure{{Part: "p"}}); err != nil {
-		t.Fatal(err)
+// TestKeep adds parts to what there is of the same day, commit and machine.
+func TestKeep(t *testing.T) {
+	dir := t.TempDir()
+	for _, part := range []string{"fanout", "gate"} {
+		r := &bench.Record{Commit: "abc"}
+		parts, figures := []bench.RecordedPart{{Name: part}}, []bench.Figure{{Part: part}}
+		r.Add(parts, figures)
+		if err := keep(r, dir, parts, figures); err != nil {
+			t.Fatal(err)
+		}
 	}
-	text, err := os.ReadFile(file)
-	if err != nil || !strings.Contains(string(text), `"part": "p"`) {
-		t.Errorf("the file has %s, %v", text, err)
+	got, err := bench.NewestRecord(dir)
+	if err != nil || len(got.Parts) != 2 || len(got.Figures) != 2 {
+		t.Errorf("kept %+v, %v; want both parts", got, err)
 	}
-	if err := writeJSON(filepath.Join(t.TempDir(), "none", "f"), nil); err == nil {
+	if err := keep(&bench.Record{}, filepath.Join(dir, "none"), nil, nil); err == nil {
 		t.Error("a file in no directory was written")
 	}
 }

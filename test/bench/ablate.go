@@ -1,0 +1,305 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/procs"
+	"ahprelay/test/stack"
+)
+
+// A quantity is something of which less is better.
+type quantity struct{ work, unit string }
+
+// What mechanisms may change, to 100 clients but where it says otherwise.
+var (
+	relayFull   = quantity{"saturated: of the relay", "µs a delivery"}
+	agentFull   = quantity{"saturated: of the host-agent", "µs a delivery"}
+	relayBursts = quantity{"bursts of 20: of the relay", "µs a delivery"}
+	agentBursts = quantity{"bursts of 20: of the host-agent", "µs a delivery"}
+	burstDelay  = quantity{"bursts of 20: p50", "ms"}
+	burstBytes  = quantity{"bursts of 20: leave the host's machine", "bytes an action"}
+	slowRelay   = quantity{"200 actions/s: of the relay", "µs a delivery"}
+	slowBytes   = quantity{"200 actions/s: leave the host's machine", "bytes an action"}
+	askDelay    = quantity{"request and answer of 512 B: p50", "ms"}
+	askCost     = quantity{"request and answer of 512 B: of relay and host-agent", "µs"}
+	relayIdle   = quantity{"idle client: of the relay", "KiB"}
+	agentIdle   = quantity{"idle client: of the host-agent", "KiB"}
+	tlsIdleCost = quantity{"idle client with TLS: of the relay", "KiB"}
+)
+
+// An ablation is a mechanism of package without, and what it is there for, or
+// may cost.
+type ablation struct {
+	name string
+	what []quantity
+}
+
+var ablations = []ablation{
+	{"small-stacks", []quantity{relayIdle, agentIdle, tlsIdleCost, askDelay, askCost}},
+	{"late-buffers", []quantity{agentIdle, agentFull}},
+	{"give-back", []quantity{relayIdle, agentIdle}},
+	{"sending-at-once", []quantity{askDelay, askCost, agentFull, burstDelay}},
+	{"late-references", []quantity{burstBytes, slowBytes, relayBursts, slowRelay, burstDelay}},
+	{"rows", []quantity{relayFull, relayBursts}},
+	{"own-frames", []quantity{agentFull, agentBursts, agentIdle}},
+	{"frame-cache", []quantity{agentFull, agentBursts}},
+	{"delays", []quantity{relayFull, agentFull, askCost}},
+}
+
+// withoutVariable is the environment variable that programs here read.
+const withoutVariable = "AHP_BENCH_WITHOUT"
+
+// A variant is a site with a mechanism, or without.
+type variant struct {
+	*site
+	crowd *crowd
+	meter *stack.Meter // nil: bytes do not count
+	is    map[quantity]series
+}
+
+// ablate measures what each mechanism is worth: the same programs with it and
+// without it, in turns.
+func ablate(b *testbed) (figures []Figure, err error) {
+	if err := b.linkAblated(); err != nil {
+		return nil, err
+	}
+	for _, a := range ablations {
+		more, err := b.ablate(a)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", a.name, err)
+		}
+		figures = append(figures, more...)
+		b.say("%s", a.name)
+	}
+	return figures, nil
+}
+
+// linkAblated has the testbed run programs that can do without mechanisms.
+func (b *testbed) linkAblated() error {
+	if b.o.Tiny {
+		return nil
+	}
+	dir := filepath.Join(b.dir, "programs")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if err := procs.BuildWith(b.ctx, dir, "-X ahprelay/without.variable="+withoutVariable); err != nil {
+		return err
+	}
+	for _, program := range []string{procs.RelayProgram, procs.AgentProgram} {
+		text, err := os.ReadFile(filepath.Join(dir, program))
+		if err != nil {
+			return err
+		}
+		if !bytes.Contains(text, []byte(withoutVariable)) { // the linker says nothing about a variable that is not there
+			return fmt.Errorf("%s does not read %s", program, withoutVariable)
+		}
+	}
+	b.bench.Programs = dir
+	return nil
+}
+
+// ablate measures one mechanism.
+func (b *testbed) ablate(a ablation) ([]Figure, error) {
+	var pair [2]*variant // with it, and without
+	for i := range pair {
+		pair[i] = &variant{is: map[quantity]series{}}
+	}
+	if slices.ContainsFunc(a.what, func(q quantity) bool { return q != relayIdle && q != agentIdle && q != tlsIdleCost }) {
+		if err := b.ablateBusy(a, pair); err != nil {
+			return nil, err
+		}
+	}
+	for _, q := range []struct {
+		tls bool
+		of  []quantity
+	}{{false, []quantity{relayIdle, agentIdle}}, {true, []quantity{tlsIdleCost}}} {
+		if !slices.ContainsFunc(a.what, func(w quantity) bool { return slices.Contains(q.of, w) }) {
+			continue
+		}
+		if err := b.ablateIdle(a, pair, q.tls, q.of); err != nil {
+			return nil, err
+		}
+	}
+	var figures []Figure
+	for _, q := range a.what {
+		with, without := pair[0].is[q], pair[1].is[q]
+		figures = append(figures, newFigure(a.name+", "+q.work, q.unit, with).beside("without it", with, without))
+	}
+	return figures, nil
+}
+
+// variant starts a site with a mechanism, or without.
+func (b *testbed) variant(a ablation, i int, cfg siteConfig) (*site, *system, error) {
+	env := b.bench.Env
+	defer func() { b.bench.Env = env }()
+	cfg.name = fmt.Sprintf("%s-%s-%d", cfg.name, a.name, i)
+	if i == 1 {
+		b.bench.Env = append(slices.Clip(env), withoutVariable+"="+a.name)
+	}
+	return b.oneHost(cfg)
+}
+
+// ablateBusy measures what is said and asked.
+func (b *testbed) ablateBusy(a ablation, pair [2]*variant) error {
+	wants := func(all ...quantity) bool {
+		return slices.ContainsFunc(a.what, func(q quantity) bool { return slices.Contains(all, q) })
+	}
+	for i, v := range pair {
+		cfg := siteConfig{name: "busy"}
+		if wants(burstBytes, slowBytes) {
+			cfg.between = func(target string) (addr string, err error) {
+				v.meter, err = b.meter(target)
+				return v.meter.Addr(), err
+			}
+		}
+		s, way, err := b.variant(a, i, cfg)
+		if err != nil {
+			return err
+		}
+		defer s.end()
+		v.site = s
+		name := fmt.Sprintf("%s-%d", a.name, i)
+		if v.crowd, err = b.join(way, name, b.many(100), 0, actionSize); err != nil {
+			return err
+		}
+		args := loadgen.DialArgs{Group: name, URL: way.url, Tokens: way.tokens, Callers: 1}
+		if err := b.clients.Call("Clients.Dial", args, &loadgen.None{}); err != nil {
+			return err
+		}
+	}
+	err := b.inTurns(2*b.o.Rounds, func(i int) error {
+		v := pair[i]
+		if wants(relayFull, agentFull) {
+			if err := v.hear(saturated(100), roundTime, relayFull, agentFull, quantity{}, quantity{}); err != nil {
+				return err
+			}
+		}
+		if wants(relayBursts, agentBursts, burstDelay, burstBytes) {
+			if err := v.hear(streaming, time.Second, relayBursts, agentBursts, burstDelay, burstBytes); err != nil {
+				return err
+			}
+		}
+		if wants(slowRelay, slowBytes) {
+			if err := v.hear(told, time.Second, slowRelay, quantity{}, quantity{}, slowBytes); err != nil {
+				return err
+			}
+		}
+		if wants(askDelay, askCost) {
+			return v.ask()
+		}
+		return nil
+	})
+	var ended error
+	for _, v := range pair {
+		ended = errors.Join(ended, v.crowd.leave())
+	}
+	return errors.Join(err, ended)
+}
+
+// inTurns does something with both of a pair, as often as it is said, and once more before
+// that, which does not count. Who is first changes.
+func (b *testbed) inTurns(times int, run func(i int) error) error {
+	for round := range times {
+		for i := range 2 {
+			if err := b.ctx.Err(); err != nil {
+				return err
+			}
+			if err := run((round + i) % 2); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// used returns the processor time of relay and host-agent.
+func (v *variant) used() (relay, agent time.Duration, err error) {
+	if relay, err = loadgen.CPU(v.relay.Pid()); err == nil {
+		agent, err = loadgen.CPU(v.agents[0].Pid())
+	}
+	return relay, agent, err
+}
+
+// hear takes down what it takes to be told something.
+func (v *variant) hear(pace loadgen.Pace, d time.Duration, ofRelay, ofAgent, delay, sent quantity) error {
+	relay, agent, err := v.used()
+	if err != nil {
+		return err
+	}
+	var bytes int64
+	if v.meter != nil {
+		bytes = v.meter.Bytes()
+	}
+	got, err := v.crowd.hear(pace, v.bed.long(d), true)
+	if err != nil {
+		return err
+	}
+	relayAfter, agentAfter, err := v.used()
+	if err != nil {
+		return err
+	}
+	n := float64(got.Delivered)
+	v.note(ofRelay, (relayAfter-relay).Seconds()*1e6/n)
+	v.note(ofAgent, (agentAfter-agent).Seconds()*1e6/n)
+	v.note(delay, ms(got.Delays.P50))
+	if v.meter != nil {
+		v.note(sent, float64(v.meter.Bytes()-bytes)/float64(got.Actions))
+	}
+	return nil
+}
+
+func (v *variant) note(q quantity, value float64) { v.is[q] = append(v.is[q], value) }
+
+// ask takes down what a request takes.
+func (v *variant) ask() error {
+	relay, agent, err := v.used()
+	if err != nil {
+		return err
+	}
+	delays, err := v.bed.ask(v.crowd.groups[0], 400*time.Millisecond)
+	if err != nil {
+		return err
+	}
+	relayAfter, agentAfter, err := v.used()
+	if err != nil {
+		return err
+	}
+	v.note(askDelay, ms(delays.P50))
+	v.note(askCost, (relayAfter-relay+agentAfter-agent).Seconds()*1e6/float64(delays.Count))
+	return nil
+}
+
+// ablateIdle measures the memory of clients on which nothing happens, of fresh
+// processes each time.
+func (b *testbed) ablateIdle(a ablation, pair [2]*variant, tls bool, what []quantity) error {
+	n := b.many(2000)
+	times := 0
+	return b.inTurns(min(b.o.Rounds, 3), func(i int) error {
+		times++
+		s, way, err := b.variant(a, i, siteConfig{name: fmt.Sprintf("idle-%v-%d", tls, times), tls: tls})
+		if err != nil {
+			return err
+		}
+		way.stop = s.end
+		own, err := b.idle(way, n, s.relay.Pid(), s.agents[0].Pid())
+		if err != nil {
+			return err
+		}
+		each, err := perClient(own)
+		if err != nil {
+			return err
+		}
+		for k, q := range what {
+			pair[i].note(q, each[k])
+		}
+		return leave(own)
+	})
+}

@@ -1,0 +1,56 @@
+package loadgen
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+
+	"ahprelay/hostagent"
+)
+
+// Agents are many host-agents in one process: of as many processes, the machine
+// would be full. What they cost the relay is what they would anyway.
+type Agents struct {
+	life    context.Context
+	end     context.CancelFunc
+	running sync.WaitGroup
+}
+
+func newAgents() *Agents {
+	a := &Agents{}
+	a.life, a.end = context.WithCancel(context.Background())
+	return a
+}
+
+func (a *Agents) close() {
+	a.end()
+	a.running.Wait()
+}
+
+// AgentArgs say which host-agent to run.
+type AgentArgs struct {
+	Relay    string // base URL
+	Token    string
+	Upstream string
+	Compress string
+}
+
+// Run starts a host-agent, which runs from then on.
+func (a *Agents) Run(args AgentArgs, _ *None) error {
+	agent, err := hostagent.New(hostagent.Config{
+		Relays: []string{args.Relay}, Token: func() (string, error) { return args.Token, nil },
+		Upstream: hostagent.Upstream{URL: args.Upstream}, Compress: args.Compress,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	if err != nil {
+		return err
+	}
+	a.running.Go(func() {
+		if err := agent.Run(a.life); err != nil && a.life.Err() == nil {
+			fmt.Fprintln(os.Stderr, "a host-agent has ended:", err)
+		}
+	})
+	return nil
+}

@@ -1,0 +1,187 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Record is what a run came to, as it is kept. Parts that are run again on
+// the same machine and commit on the same day take the place of the former.
+type Record struct {
+	Machine Machine        `json:"machine"`
+	Commit  string         `json:"commit"` // "+" behind it: and what was not committed
+	Date    time.Time      `json:"date"`
+	Parts   []RecordedPart `json:"parts"`
+	Figures []Figure       `json:"figures"`
+}
+
+// A RecordedPart says how long a part took.
+type RecordedPart struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Add has the figures of some parts take the place of what was there of these
+// parts, in the order of all parts.
+func (r *Record) Add(parts []RecordedPart, figures []Figure) {
+	again := func(name string) bool {
+		return slices.ContainsFunc(parts, func(p RecordedPart) bool { return p.Name == name })
+	}
+	place := func(name string) int { return slices.Index(Names(), name) }
+	r.Parts = append(slices.DeleteFunc(r.Parts, func(p RecordedPart) bool { return again(p.Name) }), parts...)
+	r.Figures = append(slices.DeleteFunc(r.Figures, func(f Figure) bool { return again(f.Part) }), figures...)
+	slices.SortStableFunc(r.Parts, func(a, b RecordedPart) int { return place(a.Name) - place(b.Name) })
+	slices.SortStableFunc(r.Figures, func(a, b Figure) int { return place(a.Part) - place(b.Part) })
+}
+
+var notInName = regexp.MustCompile(`[^a-z0-9]+`)
+
+// Name is that of its file: its day, commit and machine.
+func (r *Record) Name() string {
+	machine := strings.Trim(notInName.ReplaceAllString(strings.ToLower(r.Machine.CPU), "-"), "-")
+	return fmt.Sprintf("%s-%s-%s-%d.json", r.Date.UTC().Format(time.DateOnly), strings.TrimSuffix(r.Commit, "+"), machine, r.Machine.Cores)
+}
+
+// WriteJSON writes the record.
+func (r *Record) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// Save writes the record into a file.
+func (r *Record) Save(file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.WriteJSON(f), f.Close())
+}
+
+// ReadRecord reads what Save has written. An error is [os.ErrNotExist] if there is no file.
+func ReadRecord(file string) (*Record, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r := &Record{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return r, nil
+}
+
+// NewestRecord reads the newest record in a directory; nil: there is none.
+func NewestRecord(dir string) (newest *Record, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		r, err := ReadRecord(file)
+		if err != nil {
+			return nil, err
+		}
+		if newest == nil || newest.Date.Before(r.Date) {
+			newest = r
+		}
+	}
+	return newest, nil
+}
+
+// ThisCommit returns the commit that a directory is at, "unknown" if nobody knows.
+func ThisCommit(ctx context.Context, dir string) string {
+	git := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(ctx, "git", args...)
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	commit, err := git("rev-parse", "--short=7", "HEAD")
+	if err != nil {
+		return "unknown"
+	}
+	// What is written into documents changes no figure.
+	if changed, err := git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!*.md", ":!docs"); err != nil || changed != "" {
+		commit += "+"
+	}
+	return commit
+}
+
+// A readmeLine is a line of the README that says figures.
+type readmeLine struct {
+	text string // with a verb for each number
+	of   []number
+}
+
+// A number is one of a figure's.
+type number struct {
+	part, work string // of the first figure of which this is a part
+	beside     string // the comparison meant, and its number; "": the figure's own
+	ratio      bool   // of the two
+	inverse    bool   // and the other way round
+}
+
+var readmeLines = []readmeLine{
+	{"50 viewers of one chat, 500 actions of 1 KB: %s MB leave the host's machine; through a tunnel %s MB.",
+		[]number{{part: "uplink", work: "through the relay's port"}, {part: "uplink", work: "through the relay's port", beside: sshName}}},
+	{"A request takes %s ms more than straight at the host.",
+		[]number{{part: "latency", work: "request and answer of 512 B, added p50"}}},
+	{"One core of the relay delivers %s million messages a second to 100 viewers of each, %s times what nats-server's WebSockets do.",
+		[]number{{part: "fanout", work: "100 clients, saturated"}, {part: "fanout", work: "100 clients, saturated", beside: natsName, ratio: true}}},
+	{"A thousand who only watch cost the host's machine %s times what one does; a thousand connected straight, %s times that.",
+		[]number{{part: "audience", work: "of host and host-agent", beside: "one viewer", ratio: true}, {part: "audience", work: "of the host's machine", beside: directName, ratio: true, inverse: true}}},
+	{"%s KiB of the relay and %s KiB of the host-agent for a client on which nothing happens.",
+		[]number{{part: "memory", work: "each at the relay"}, {part: "memory", work: "each at the host-agent"}}},
+}
+
+// find returns a number; ok is whether it is there.
+func (n number) find(figures []Figure) (text string, ok bool) {
+	for _, f := range figures {
+		c := f.Comparison
+		if f.Part != n.part || !strings.Contains(f.Work, n.work) || n.beside != "" && (c == nil || c.Name != n.beside) {
+			continue
+		}
+		switch {
+		case n.beside == "":
+			return digits(f.Value), true
+		case !n.ratio:
+			return digits(c.Value), true
+		case f.Ratio == nil:
+			return "", false
+		case n.inverse:
+			return digits(1 / *f.Ratio), true
+		}
+		return digits(*f.Ratio), true
+	}
+	return "", false
+}
+
+// ReadmeLines returns what the README says of the figures; an error if some of
+// them are not there.
+func ReadmeLines(figures []Figure) ([]byte, error) {
+	var b strings.Builder
+	for _, l := range readmeLines {
+		var values []any
+		for _, n := range l.of {
+			text, ok := n.find(figures)
+			if !ok {
+				return nil, fmt.Errorf("there is no figure of %q in part %s", n.work, n.part)
+			}
+			values = append(values, text)
+		}
+		fmt.Fprintf(&b, "- "+l.text+"\n", values...)
+	}
+	return []byte(b.String()), nil
+}

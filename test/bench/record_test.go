@@ -1,0 +1,100 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func figureOf(part, work string, value float64) Figure {
+	f := newFigure(work, "ms", series{value})
+	f.Part = part
+	return f
+}
+
+// TestRecord keeps what was written, and lets what is run again take the place of the
+// former.
+func TestRecord(t *testing.T) {
+	dir := t.TempDir()
+	r := &Record{Machine: Machine{CPU: "AMD EPYC (2)", Cores: 2}, Commit: "abc1234+", Date: time.Date(2026, 11, 22, 3, 4, 5, 0, time.UTC)}
+	r.Add([]RecordedPart{{"gate", 3}, {"fanout", 4}}, []Figure{figureOf("gate", "a", 1), figureOf("fanout", "b", 2)})
+	if want := "2026-11-22-abc1234-amd-epyc-2-2.json"; r.Name() != want {
+		t.Errorf("Name() = %q; want %q", r.Name(), want)
+	}
+	if err := r.Save(filepath.Join(dir, r.Name())); err != nil {
+		t.Fatal(err)
+	}
+	old := &Record{Date: r.Date.Add(-time.Hour)}
+	if err := old.Save(filepath.Join(dir, "old.json")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := NewestRecord(dir)
+	if err != nil || got.Commit != r.Commit || got.Machine != r.Machine || !got.Date.Equal(r.Date) {
+		t.Fatalf("NewestRecord() = %+v, %v; want %+v", got, err, r)
+	}
+	got.Add([]RecordedPart{{"gate", 5}}, []Figure{figureOf("gate", "c", 3)})
+	if want := []RecordedPart{{"fanout", 4}, {"gate", 5}}; !slices.Equal(got.Parts, want) {
+		t.Errorf("parts %v; want %v", got.Parts, want)
+	}
+	if len(got.Figures) != 2 || got.Figures[0].Work != "b" || got.Figures[1].Work != "c" {
+		t.Errorf("figures %+v; want b and c", got.Figures)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bad.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewestRecord(dir); err == nil {
+		t.Error("half a record was read")
+	}
+	if none, err := NewestRecord(t.TempDir()); none != nil || err != nil {
+		t.Errorf("NewestRecord of nothing = %v, %v", none, err)
+	}
+}
+
+// TestTimeLeft says how long the rest takes where that is known.
+func TestTimeLeft(t *testing.T) {
+	r := &Record{Parts: []RecordedPart{{"fanout", 40}, {"gate", 30}}}
+	list, err := chosen([]string{"gate", "fanout"})
+	if err != nil || len(list) != 2 || list[0].name != "fanout" {
+		t.Fatalf("chosen() = %v, %v", list, err)
+	}
+	if got := r.left(list); got != "; about 1m10s left" {
+		t.Errorf("left() = %q", got)
+	}
+	if all, _ := chosen(nil); r.left(all) != "" || slices.ContainsFunc(all, func(p part) bool { return p.asked }) {
+		t.Error("what nobody knows is told, or a part is run that has to be asked for")
+	}
+}
+
+// TestReadmeLines finds each figure that the README says in what parts make, and says
+// which is not there.
+func TestReadmeLines(t *testing.T) {
+	beside := func(f Figure, name string, other float64) Figure {
+		return f.beside(name, series{f.Value}, series{other})
+	}
+	figures := []Figure{
+		beside(figureOf("uplink", "50 clients × 500 actions of 1 KB, through the relay's port", 0.2), sshName, 26),
+		figureOf("latency", "request and answer of 512 B, added p50", 0.3),
+		beside(figureOf("fanout", "100 clients, saturated", 3), natsName, 1),
+		beside(figureOf("audience", "1000 viewers at 200 actions/s: of host and host-agent", 100), "one viewer", 100),
+		beside(figureOf("audience", "1000 viewers at 200 actions/s: of the host's machine", 100), directName, 1000),
+		figureOf("memory", "5000 idle clients of one host, each at the relay", 12),
+		figureOf("memory", "5000 idle clients of one host, each at the host-agent", 11),
+	}
+	lines, err := ReadmeLines(figures)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"0.2 MB leave", "tunnel 26 MB", "0.3 ms more", "3 million", "3 times", " 1 times what one does", "straight, 10 times", "12 KiB", "11 KiB"} {
+		if !strings.Contains(string(lines), want) {
+			t.Errorf("%q is not in\n%s", want, lines)
+		}
+	}
+	for i := range figures {
+		if _, err := ReadmeLines(slices.Delete(slices.Clone(figures), i, i+1)); err == nil {
+			t.Errorf("without %s there are lines", figures[i].Work)
+		}
+	}
+}
