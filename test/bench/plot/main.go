@@ -144,7 +144,8 @@ func picture(file, part string, records []*record) error {
 	p.Title.Text = part + ": times of what it is compared with"
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, ratioTicks{}
 	p.NominalY(rows...)
-	p.Legend.Top, p.Legend.Left = true, false
+	p.Y.Tick.Label.Font.Size, p.Y.Padding = vg.Points(9), vg.Points(30) // viewers may have wider fonts than are measured here
+	p.Legend.Top, p.Legend.XOffs = true, vg.Points(-50)
 	low, high := 0.8, 1.25
 	for back, r := range slices.Backward(records) {
 		back = len(records) - 1 - back
@@ -176,13 +177,13 @@ func picture(file, part string, records []*record) error {
 		p.Add(marks)
 		p.Legend.Add(r.label(), marks)
 	}
-	bottom, top := -1.0, float64(len(rows))
+	bottom, top := -1.0, float64(len(rows)+min(len(records), 2)) // and room for the legend
 	if err := addLine(p, color.Black, 1, bottom, 1, top); err != nil {
 		return err
 	}
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = low*0.9, high*1.1, bottom, top
 	p.Add(plotter.NewGrid())
-	return p.Save(vg.Points(900), vg.Points(110+22*float64(len(rows))), file)
+	return p.Save(vg.Points(900), vg.Points(110+22*float64(len(rows)+len(records))), file)
 }
 
 func addLine(p *plot.Plot, c color.Color, x1, y1, x2, y2 float64) error {
