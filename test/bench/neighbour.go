@@ -63,7 +63,8 @@ func neighbour(b *testbed) ([]Figure, error) {
 		var heard sample
 		var failed error
 		wg.Go(func() {
-			heard, failed = crowd.hear(loadgen.Pace{Burst: 64, Window: 4096}, b.long(1300*time.Millisecond), false)
+			// Below a connection's credit: beyond it, messages go in pieces.
+			heard, failed = crowd.hear(loadgen.Pace{Burst: 64, Window: 2048}, b.long(1300*time.Millisecond), false)
 		})
 		during, err := b.exchange("quiet")
 		wg.Wait()
