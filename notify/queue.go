@@ -79,6 +79,7 @@ type kept struct {
 	Job     *Job      `json:"job,omitempty"`   // nil: it is over
 	By      string    `json:"by,omitempty"`    // the relay that has claimed it
 	Claim   int       `json:"claim,omitempty"` // counts claims: no two records are the same
+	Maybe   bool      `json:"maybe,omitempty"` // a relay that had claimed it ended, and may have told it
 	Last    *Delivery `json:"last,omitempty"`
 	Tenant  string    `json:"tenant,omitempty"` // with Last, as Subject: whose
 	Subject string    `json:"subject,omitempty"`
@@ -244,6 +245,7 @@ func (q *queue) claim(ctx context.Context, id string) bool {
 		return true
 	}
 	if k := *e.now(); e.want == nil || k.By != q.me {
+		k.Maybe = k.mayBeTold(q.me)
 		k.By = q.me
 		k.Claim++
 		q.sayLocked(id, e, k)
@@ -262,6 +264,9 @@ func (q *queue) mineLocked(e *entry) bool {
 	return e.want == nil && e.Job != nil && e.By == q.me && time.Since(e.lastHeard) < claimGood
 }
 
+// mayBeTold reports whether another relay than me has claimed a job, or had, and may have told it.
+func (k *kept) mayBeTold(me string) bool { return k.Maybe || k.By != "" && k.By != me }
+
 // retry puts a job off that this relay has claimed.
 func (q *queue) retry(id string, due time.Time, tries int, last *Delivery) {
 	q.mu.Lock()
@@ -270,6 +275,17 @@ func (q *queue) retry(id string, due time.Time, tries int, last *Delivery) {
 		job := *e.now().Job
 		job.Due, job.Tries = due.UTC(), tries
 		q.attemptLocked(id, e, &job, &job, last)
+	}
+}
+
+// unsure has it known that a job that this relay has claimed may have been told.
+func (q *queue) unsure(id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if e := q.open[id]; e != nil {
+		k := *e.now()
+		k.Maybe = true
+		q.sayLocked(id, e, k)
 	}
 }
 
@@ -284,7 +300,7 @@ func (q *queue) done(id string, last *Delivery) {
 
 // attemptLocked says what became of a job, and what it is now; nil: it is over.
 func (q *queue) attemptLocked(id string, e *entry, now, was *Job, last *Delivery) {
-	k := kept{Job: now, Last: last}
+	k := kept{Job: now, Last: last, Maybe: e.now().mayBeTold(q.me)}
 	if last != nil {
 		k.Tenant, k.Subject = was.Tenant, was.Subject
 		q.noteLocked([2]string{k.Tenant, k.Subject}, *last)
@@ -312,7 +328,7 @@ const (
 	noJob   jobState = iota // there is none
 	waiting                 // nobody does it now
 	claimed                 // a relay may be doing it
-	told                    // it is over, and somebody was told
+	told                    // it is over, and somebody was told, or may have been
 	ended                   // it is over, and nobody was
 )
 
@@ -323,7 +339,7 @@ func (q *queue) state(id string) jobState {
 	switch {
 	case e == nil:
 		return noJob
-	case e.now().Job == nil && e.now().Last != nil && e.now().Last.Outcome == "ok":
+	case e.now().Job == nil && (e.now().Maybe || e.now().Last != nil && e.now().Last.Outcome == "ok"):
 		return told
 	case e.now().Job == nil:
 		return ended

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -334,4 +335,50 @@ func (p plan) run(t *testing.T) (wrong []string) {
 		m.Close()
 	}
 	return wrong
+}
+
+// TestWhatACrashedRelayToldIsWithdrawn has a relay crash between the push and its note, and
+// somebody answer before another relay takes the job over: the push is withdrawn.
+func TestWhatACrashedRelayToldIsWithdrawn(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		t.Run(fmt.Sprintf("crash known %v", known), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shelf, net := newShelf(), newNetwork()
+				var crashed atomic.Bool
+				gone := func(name string) bool { return known && name == "first" && crashed.Load() }
+				first, second := shelf.member(t, net, "first", nil), shelf.member(t, net, "second", gone)
+				defer first.Close()
+				defer second.Close()
+				if _, err := second.SetWay(t.Context(), ada, notify.Way{Kind: notify.Webhook, URL: one}); err != nil {
+					t.Fatal(err)
+				}
+				net.set("127.0.0.1", 0) // it is there, and the answer is not
+				e := event(1, notice.Approval)
+				asked := notice.Report{Instance: "agent", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}}
+				first.board.Take("t", "h", asked)
+				if err := first.Keep(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second) // it may claim the job in a second attempt
+				if net.count("127.0.0.1") != 1 {
+					t.Fatal("the first relay has not told")
+				}
+				first.crash()
+				crashed.Store(true)
+				net.set("127.0.0.1", 200)
+				second.board.Take("t", "h", asked)
+				second.board.Take("t", "h", notice.Report{Instance: "agent", Seq: 2})
+				if err := second.Keep(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				if got := net.withdrawn()[e.ID]; got != 1 {
+					t.Errorf("withdrawn %d times; want once", got)
+				}
+				if n := shelf.jobs(); n != 0 {
+					t.Errorf("%d jobs are left", n)
+				}
+			})
+		})
+	}
 }

@@ -243,13 +243,13 @@ func (t *Teller) planLocked(item *Item, p *Person, w *Way, now time.Time) {
 	e := &item.Event
 	id := e.ID + "." + w.ID
 	if item.Change == Withdrawn {
-		switch state := t.queue.state(id); {
-		case state == waiting && !t.busy[id]:
+		if t.queue.state(id) == waiting && !t.busy[id] {
 			t.queue.done(id, nil)
-		case w.Kind == WebPush || w.Kind == Webhook: // whether anything was told is known when it is over
-			if state == told || state == claimed || t.busy[id] {
-				t.queue.put(t.job(id+afterwards, item, p, w, now, now.Add(momentsFor)), now)
-			}
+		}
+		state := t.queue.state(id)
+		if (w.Kind == WebPush || w.Kind == Webhook) && (state == told || state == claimed || t.busy[id]) {
+			// Whether anything was told is known when it is over.
+			t.queue.put(t.job(id+afterwards, item, p, w, now, now.Add(momentsFor)), now)
 		}
 		return
 	}
@@ -443,6 +443,7 @@ func (t *Teller) do(ctx context.Context, job *Job, w *Way) {
 	defer cancel()
 	result := t.send(ctx, job, w, who)
 	if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
+		t.queue.unsure(job.ID)
 		return // the relay stops, and lets go of the job
 	}
 	t.end(job, result)

@@ -81,7 +81,7 @@ func TestNotifyMany(t *testing.T) {
 			time.Sleep(every)
 		}
 	}
-	m.hear(t, func() bool { return len(m.told) == len(m.asked) })
+	m.hear(t, m.asked, m.told)
 	for i, user := range users {
 		for n := range sessions {
 			key := fmt.Sprintf("host-%d demo:/%d-%d", i, i, n)
@@ -90,7 +90,7 @@ func TestNotifyMany(t *testing.T) {
 			time.Sleep(every)
 		}
 	}
-	m.hear(t, func() bool { return len(m.withdrawn) == len(m.answered) })
+	m.hear(t, m.answered, m.withdrawn)
 	again := 0
 	for key := range m.asked {
 		if m.told[key] < 1 || m.withdrawn[key] < 1 || len(m.ids[key]) != 1 {
@@ -121,11 +121,19 @@ type many struct {
 	tellingTook, withdrawingTook []time.Duration
 }
 
-// hear takes what is pushed until it is all.
-func (m *many) hear(t *testing.T, all func() bool) {
+// hear takes what is pushed until all that is wanted has come.
+func (m *many) hear(t *testing.T, want map[string]time.Time, come map[string]int) {
 	t.Helper()
-	for !all() {
-		p := m.service.next()
+	for len(come) < len(want) {
+		var p pushed
+		select {
+		case p = <-m.service.pushed:
+		case <-time.After(stepTime):
+			for key := range come {
+				delete(want, key)
+			}
+			t.Fatalf("nothing was pushed any more; told %v, withdrawn %v; missing are %v", m.told, m.withdrawn, want)
+		}
 		key := p.Host + " " + p.Session
 		if p.Kind != notice.Approval {
 			continue
