@@ -32,8 +32,18 @@ func OfThisRun(name string) bool {
 	switch first, _, _ := strings.Cut(filepath.ToSlash(name), "/"); first {
 	case lockName, runsName, nodeName, storeName:
 		return true
+	default:
+		return strings.HasPrefix(first, storeName+"-")
 	}
-	return false
+}
+
+// storeOf returns the directory for what the embedded NATS server has of JetStream. A
+// relay that comes into a region begins another: who keeps what was decided among others.
+func storeOf(region string) string {
+	if region == "" {
+		return storeName
+	}
+	return storeName + "-" + region
 }
 
 // maxFormer is how many crashed instances are remembered.

@@ -50,7 +50,7 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 		return err
 	}
 	wait := recordsWait
-	if cfg.ClusterListen != "" {
+	if cfg.several() {
 		wait = recordsWaitCluster
 	}
 	if r.records, err = records.Start(ctx, records.Config{Conn: r.conn, Sealer: sealer, File: filepath.Join(cfg.DataDir, recordsName), Log: r.log}, wait); err != nil {

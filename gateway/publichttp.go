@@ -235,6 +235,7 @@ type HostInfo struct {
 	State        registry.State `json:"state"`
 	Since        time.Time      `json:"since"` // when it came into that state
 	Silent       *time.Time     `json:"notAnsweringSince,omitempty"`
+	Region       string         `json:"region,omitempty"` // that decides who serves it, of several
 	LastSeen     *time.Time     `json:"lastSeen"`         // null: never
 	Reason       string         `json:"reason,omitempty"` // why it is not online
 	AgentVersion string         `json:"agentVersion,omitempty"`
@@ -263,7 +264,7 @@ func endpointOf(h registry.Host) string {
 func infoOf(h registry.Host) HostInfo {
 	info := HostInfo{
 		Host: h.Name, State: h.State, Since: h.Since.UTC(), Reason: h.Reason,
-		AgentVersion: h.AgentVersion, HostVersion: h.HostVersion, Clients: h.Clients, Endpoint: endpointOf(h),
+		AgentVersion: h.AgentVersion, HostVersion: h.HostVersion, Clients: h.Clients, Endpoint: endpointOf(h), Region: h.Region,
 	}
 	if !h.LastSeen.IsZero() {
 		seen := h.LastSeen.UTC()

@@ -44,6 +44,14 @@ type RelayConfig struct {
 	ClusterListen string
 	ClusterRoutes []string
 
+	// Region is the cluster of NATS servers that this relay is at, where gateways join
+	// several: of the embedded servers as the rest says, see [embedded.Gateways]; of
+	// NATSURL as that is called there.
+	Region           string
+	GatewayListen    string
+	GatewayAdvertise string
+	Gateways         []string // REGION=HOST:PORT
+
 	// TLS is for the public listener; default: none. Without it, a listener on
 	// other than loopback addresses is an error, unless ListenPlain is set.
 	TLS         TLSConfig
@@ -269,8 +277,28 @@ func (c *RelayConfig) checkCluster() error {
 		return fmt.Errorf("--cluster-route %s: relays connect to each other; add --cluster-listen host:port", c.ClusterRoutes[0])
 	case c.ClusterListen != "" && c.NATSURL != "":
 		return errors.New("--cluster-listen joins embedded NATS servers, and --nats-url takes others in their place; choose one")
+	case c.GatewayListen != "" && c.NATSURL != "":
+		return errors.New("--gateway-listen joins embedded NATS servers, and --nats-url takes others in their place; choose one")
+	case c.GatewayListen == "" && len(c.Gateways) > 0:
+		return fmt.Errorf("--gateway %s: regions connect to each other; add --gateway-listen host:port", c.Gateways[0])
+	case c.GatewayListen != "" && c.Region == "":
+		return errors.New("--gateway-listen joins regions; add --region with the name of this one")
+	case c.Region != "" && c.GatewayListen == "" && c.NATSURL == "":
+		return fmt.Errorf("--region %s: add --gateway-listen, where other regions reach this one", c.Region)
 	}
 	return nil
+}
+
+// several reports whether other NATS servers may have the store, too.
+func (c *RelayConfig) several() bool { return c.ClusterListen != "" || c.Region != "" }
+
+// gateways returns what leads to other regions.
+func (c *RelayConfig) gateways() (embedded.Gateways, error) {
+	remotes, err := embedded.ParseRemotes(c.Gateways)
+	if err != nil {
+		return embedded.Gateways{}, fmt.Errorf("--gateway: %w", err)
+	}
+	return embedded.Gateways{Region: c.Region, Listen: c.GatewayListen, Advertise: c.GatewayAdvertise, Remotes: remotes}, nil
 }
 
 // startNATS starts or joins NATS.
@@ -303,11 +331,16 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 	if err != nil {
 		return err
 	}
+	gateways, err := cfg.gateways()
+	if err != nil {
+		return err
+	}
 	r.nats, err = embedded.Start(embedded.Config{
 		Keys: r.keys, Listen: cfg.NATSListen, TLS: r.natsTLS(ctx, cfg.NATSListen), Name: node, Log: r.log,
-		Store:   filepath.Join(cfg.DataDir, storeName),
-		Cluster: embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes},
-		Tenants: registry.StoredTenants(filepath.Join(cfg.DataDir, hostsName), r.revoked),
+		Store:    filepath.Join(cfg.DataDir, storeOf(cfg.Region)),
+		Cluster:  embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes},
+		Gateways: gateways,
+		Tenants:  registry.StoredTenants(filepath.Join(cfg.DataDir, hostsName), r.revoked),
 	})
 	if err != nil || len(cfg.ClusterRoutes) == 0 {
 		return err
@@ -337,7 +370,7 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 		LeaseTTL: max(g.Resume, registry.DefaultLeaseTTL), // host-agents renew theirs as often as that wants
 		File:     filepath.Join(cfg.DataDir, hostsName), Former: r.dir.former,
 		Revocations: r.revoked, ForgetAfter: cfg.ForgetAfter,
-		Cluster: neighbours != nil, Neighbours: neighbours, Revive: revive,
+		Cluster: cfg.several(), Region: cfg.Region, Neighbours: neighbours, Revive: revive,
 	})
 	if err != nil {
 		return err
@@ -359,7 +392,7 @@ func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig) (err error) {
 		return err
 	}
 	r.people, err = registry.StartRecords(ctx, registry.RecordsConfig{
-		Conn: r.conn, Sealer: sealer, File: filepath.Join(cfg.DataDir, peopleName), Log: r.log, Cluster: cfg.ClusterListen != "", Tends: r.registry.Tends,
+		Conn: r.conn, Sealer: sealer, File: filepath.Join(cfg.DataDir, peopleName), Log: r.log, Cluster: cfg.several(), Tends: r.registry.Tends,
 	})
 	if err != nil {
 		return err
@@ -493,6 +526,14 @@ func (r *Relay) ClusterAddr() string {
 		return ""
 	}
 	return r.nats.ClusterAddr()
+}
+
+// GatewayAddr returns the address for relays of other regions, "" if there is none.
+func (r *Relay) GatewayAddr() string {
+	if r.nats == nil {
+		return ""
+	}
+	return r.nats.GatewayAddr()
 }
 
 // Drain closes all clients with the advice to reconnect, spread over the

@@ -16,15 +16,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// follow keeps this relay's view what the store has, until ctx ends.
-func (r *Registry) follow(ctx context.Context) {
+// follow keeps a view what the store of its region has, until ctx ends.
+func (r *Registry) follow(ctx context.Context, v *view) {
 	for failures := 0; ctx.Err() == nil; failures++ {
-		err := r.followOnce(ctx)
+		err := r.followOnce(ctx, v)
 		if ctx.Err() != nil {
 			return
 		}
-		r.away(err)
-		if failures == 1 {
+		r.away(v, err)
+		if failures == 1 && v == &r.view {
 			r.cfg.Log.Warn("store of the registry", "error", err)
 		}
 		select {
@@ -35,17 +35,19 @@ func (r *Registry) follow(ctx context.Context) {
 }
 
 // followOnce takes what the store has, and each change, until that ends.
-func (r *Registry) followOnce(ctx context.Context) error {
-	id, err := r.store.open(ctx)
+func (r *Registry) followOnce(ctx context.Context, v *view) error {
+	id, err := v.store.open(ctx)
 	if err != nil {
 		return fmt.Errorf("store of the registry: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	epoch := r.newEpoch(id) // before the watch begins, so that it brings all that is not of this epoch
-	wakeUp(r.opened)
+	epoch := r.newEpoch(v, id) // before the watch begins, so that it brings all that is not of this epoch
+	if v == &r.view {
+		wakeUp(r.opened)
+	}
 	late := time.AfterFunc(openTimeout, cancel) // what is asked of a server that is just not in the lead gets no answer
-	watch, err := r.store.bucket().WatchAll(ctx)
+	watch, err := v.store.bucket().WatchAll(ctx)
 	if err != nil {
 		return fmt.Errorf("store of the registry: %w", err)
 	}
@@ -60,7 +62,7 @@ func (r *Registry) followOnce(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-stale.C:
-			if synced && r.deaf() {
+			if synced && r.deaf(v) {
 				return errors.New("store of the registry: what is written is not heard of")
 			}
 		case entry, open := <-watch.Updates():
@@ -69,10 +71,10 @@ func (r *Registry) followOnce(ctx context.Context) error {
 			}
 			if entry == nil {
 				synced = true
-				r.synced(epoch, id)
+				r.synced(v, epoch, id)
 				continue
 			}
-			r.applyEntry(entry, epoch)
+			r.applyEntry(v, entry, epoch)
 		}
 	}
 }
@@ -80,39 +82,48 @@ func (r *Registry) followOnce(ctx context.Context) error {
 // newEpoch begins to take what a bucket has from the start. Revisions that are known say
 // nothing then: it may be another bucket, or have lost its last changes, as NATS servers
 // do that lose their power.
-func (r *Registry) newEpoch(id string) uint64 {
+func (r *Registry) newEpoch(v *view, id string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.epoch++
-	r.seen = 0
-	r.cfg.Revocations.watched(false)
-	for _, k := range r.hosts {
-		k.rev = 0
+	v.epoch++
+	v.seen = 0
+	own := v == &r.view
+	if own {
+		r.cfg.Revocations.watched(false)
 	}
-	r.newStore = id != r.storeID
-	if r.newStore {
-		for key, k := range r.hosts {
+	v.newStore = id != v.storeID
+	for key, k := range r.hosts {
+		if r.homeOf(k) != v {
+			continue
+		}
+		k.rev = 0
+		if v.newStore && own {
 			k.unwritten = k.Users.current(time.Now())
 			r.dirty[key] = true // until it is known that the bucket has all of it
 		}
-		for _, p := range r.peers {
+	}
+	for _, p := range r.peers {
+		if v.newStore && p.home == r.foreign(v) {
 			p.rev = 0
 		}
 	}
-	return r.epoch
+	return v.epoch
 }
 
 // deaf reports whether this relay has written, long ago, what the watch has not
-// brought.
-func (r *Registry) deaf() bool {
+// brought; and of another region, whether nothing was heard for so long.
+func (r *Registry) deaf(v *view) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	if v != &r.view {
+		return time.Since(v.heard) > 5*r.beatEvery
+	}
 	return r.wrote.Sub(r.beaten) > 5*r.beatEvery
 }
 
 // applyEntry takes one entry of the store.
-func (r *Registry) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
-	defer r.note(entry.Revision())
+func (r *Registry) applyEntry(v *view, entry jetstream.KeyValueEntry, epoch uint64) {
+	defer r.note(v, entry.Revision())
 	gone := entry.Operation() != jetstream.KeyValuePut
 	key, now := entry.Key(), time.Now()
 	bad := func(err error) { r.cfg.Log.Warn("store of the registry", "key", key, "error", err) }
@@ -132,7 +143,7 @@ func (r *Registry) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 				return
 			}
 		}
-		r.takeHost(s, entry.Revision(), epoch, gone)
+		r.takeHost(v, s, entry.Revision(), epoch, gone)
 	case strings.HasPrefix(key, relayKeys):
 		var s session
 		rev := entry.Revision()
@@ -146,13 +157,19 @@ func (r *Registry) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 		if instance != r.cfg.Instance {
 			now = earlier(now, entry.Created()) // a new watch brings what is old
 		}
-		r.hearSession(instance, s, rev, epoch, now)
+		r.hearSession(v, instance, s, rev, epoch, now)
 	case strings.HasPrefix(key, revokedKeys) && gone:
-		r.cfg.Revocations.removed(key)
+		if v == &r.view {
+			r.cfg.Revocations.removed(key)
+		}
 	case strings.HasPrefix(key, revokedKeys):
 		var rev auth.Revocation
 		if err := json.Unmarshal(entry.Value(), &rev); err != nil {
 			bad(err)
+			return
+		}
+		if v != &r.view { // it is to be in this region's store too
+			r.cfg.Revocations.hear([]auth.Revocation{rev})
 			return
 		}
 		r.cfg.Revocations.stored(rev, entry.Revision())
@@ -160,23 +177,30 @@ func (r *Registry) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 }
 
 // note notes how far the watch has come.
-func (r *Registry) note(rev uint64) {
+func (r *Registry) note(v *view, rev uint64) {
 	r.mu.Lock()
-	r.seen = rev
+	v.seen = rev
+	if v != &r.view {
+		r.hearLocked(v)
+	}
 	r.mu.Unlock()
 }
 
-// takeHost takes a host as the store has it, from the watch or, of epoch 0, because this
-// relay has just written or read it.
-func (r *Registry) takeHost(s hostState, rev, epoch uint64, gone bool) {
+// takeHost takes a host as the store of a region has it, from the watch or, of epoch 0,
+// because this relay has just written or read it.
+func (r *Registry) takeHost(v *view, s hostState, rev, epoch uint64, gone bool) {
 	r.mu.Lock()
 	if epoch == 0 {
-		epoch = r.epoch
+		epoch = v.epoch
+	}
+	if !r.decidesLocked(v, &s, rev, gone) {
+		r.mu.Unlock()
+		return
 	}
 	k := r.hosts[s.Key]
 	known := k != nil
 	if !known {
-		k = &knownHost{hostState: hostState{Key: s.Key}}
+		k = &knownHost{hostState: hostState{Key: s.Key}, home: r.foreign(v)}
 	}
 	k.epoch = max(k.epoch, epoch)
 	if rev <= k.rev {
@@ -215,7 +239,7 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	}
 	s.Users = all
 	users := !slices.Equal(s.Users, k.Users)
-	older := k.outdates(&s, r.newStore)
+	older := k.outdates(&s, r.homeOf(k).newStore)
 	overtaken := k.own != nil && !older && k.overtaken(s.Lease, r.cfg.Instance)
 	if older && k.own == nil {
 		k.own = k.Lease // it is written again
@@ -282,14 +306,17 @@ func (r *Registry) forgetLocked(k *knownHost) {
 // synced is called when all that the store had has been taken. What it does not have is
 // forgotten, or written if the bucket is one that this relay has not seen before, or if
 // the host-agent is heard here.
-func (r *Registry) synced(epoch uint64, id string) {
-	r.cfg.Revocations.watched(true)
+func (r *Registry) synced(v *view, epoch uint64, id string) {
+	own := v == &r.view
+	if own {
+		r.cfg.Revocations.watched(true)
+	}
 	r.mu.Lock()
-	fresh := id != r.storeID
-	r.storeID, r.newStore = id, false
+	fresh := id != v.storeID && own
+	v.storeID, v.newStore = id, false
 	var missing []string
 	for key, k := range r.hosts {
-		if k.epoch == epoch {
+		if k.epoch == epoch || r.homeOf(k) != v {
 			continue
 		}
 		if fresh || k.kept != nil {
@@ -300,38 +327,39 @@ func (r *Registry) synced(epoch uint64, id string) {
 		}
 	}
 	for _, p := range r.peers {
-		if p.epoch != epoch {
+		if p.epoch != epoch && p.home == r.foreign(v) {
 			p.rev = 0
 		}
 	}
 	for _, key := range missing {
 		r.dirty[key] = true
 	}
-	first := !r.isSynced
-	r.isSynced, r.taken = true, epoch
+	first := !v.isSynced
+	v.isSynced, v.taken = true, epoch
 	r.mu.Unlock()
 	r.file.changed(true)
 	wakeUp(r.write)
-	if first {
+	if first && own {
 		close(r.ready)
 	}
 	if len(missing) > 0 {
 		r.cfg.Log.Info("hosts are written into the store of the registry, which did not have them", "hosts", len(missing))
 	}
-	r.away(nil)
+	r.away(v, nil)
 }
 
-// away notes whether the store can be used.
-func (r *Registry) away(err error) {
+// away notes whether the store of a region can be used.
+func (r *Registry) away(v *view, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case err != nil && r.storeErr == nil:
+	case v != &r.view: // it is told when nothing was heard for a while
+	case err != nil && v.storeErr == nil:
 		r.cfg.Log.Warn("the store of the registry is away: hosts that are there go on, others wait", "error", err)
-	case err == nil && r.storeErr != nil && r.isSynced:
+	case err == nil && v.storeErr != nil && v.isSynced:
 		r.cfg.Log.Info("the store of the registry is there")
 	}
-	r.storeErr = err
+	v.storeErr = err
 }
 
 // beats writes this relay's session again and again, and sees to the store, until
@@ -345,6 +373,7 @@ func (r *Registry) beats(ctx context.Context) {
 			if r.writeSession(ctx, false) {
 				written = time.Now()
 			}
+			r.sayRegion()
 			if now := time.Now(); now.Sub(tended) > tendEvery {
 				tended = now
 				r.tend(ctx)
@@ -404,7 +433,7 @@ func (r *Registry) writeSession(ctx context.Context, bye bool) bool {
 		r.wrote = time.Now()
 		r.mu.Unlock()
 	}
-	r.away(err)
+	r.away(&r.view, err)
 	return err == nil
 }
 
@@ -451,12 +480,12 @@ func (r *Registry) replaceCopies(ctx context.Context, status storeStatus) {
 // Tends reports whether this relay is the one that does for the stores of all what one is to do.
 func (r *Registry) Tends() bool { return r.first() }
 
-// first reports whether this relay is the one that does what one is to do.
+// first reports whether this relay is the one that does what one of its region is to do.
 func (r *Registry) first() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for instance, p := range r.peers {
-		if p.thereLocked(r.patience) && instance < r.cfg.Instance {
+		if p.home == nil && p.thereLocked(r.patience) && instance < r.cfg.Instance {
 			return false
 		}
 	}

@@ -40,7 +40,7 @@ func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time
 		case !unseenSince.IsZero() && k.seen().After(unseenSince):
 			return nil
 		}
-		err := r.store.remove(ctx, hostKeys+key, k.rev)
+		err := r.homeOf(&k).store.remove(ctx, hostKeys+key, k.rev)
 		if err == nil {
 			r.mu.Lock()
 			if known := r.hosts[key]; known != nil && known.rev == k.rev {
@@ -73,7 +73,7 @@ func (r *Registry) forgetUnseen(ctx context.Context, now time.Time) {
 	r.mu.RLock()
 	var old []string
 	for key, k := range r.hosts {
-		if len(old) < forgetAtOnce && k.rev != 0 && !k.seen().After(since) && !k.lease().runs() {
+		if len(old) < forgetAtOnce && k.rev != 0 && k.home == nil && !k.seen().After(since) && !k.lease().runs() {
 			old = append(old, key)
 		}
 	}

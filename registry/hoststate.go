@@ -25,6 +25,7 @@ type knownHost struct {
 	hostState        // as the store has it, as far as is known
 	rev       uint64 // of that in the store; 0: it has none
 	epoch     uint64 // of the watch that last saw it
+	home      *view  // of the region whose store has it; nil: this relay's
 
 	// What this relay says beyond the store. Own replaces Lease, while the store
 	// does not have it, and while this relay keeps the lease.

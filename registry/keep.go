@@ -29,12 +29,13 @@ func (r *Registry) update(ctx context.Context, key string, change func(k *knownH
 		if next == nil {
 			return nil
 		}
-		rev, err := r.store.write(ctx, hostKeys+key, next, k.rev)
+		home := r.homeOf(&k)
+		rev, err := home.store.write(ctx, hostKeys+key, next, k.rev)
 		if err == nil {
 			r.mu.Lock()
 			r.writes++
 			r.mu.Unlock()
-			r.takeHost(*next, rev, 0, false)
+			r.takeHost(home, *next, rev, 0, false)
 			return nil
 		}
 		if !errors.Is(err, errConflict) {
@@ -65,12 +66,14 @@ func (r *Registry) refresh(ctx context.Context, key string) error {
 	case <-time.After(rand.N(2 * conflictWait)):
 	}
 	s := hostState{Key: key}
-	rev, err := r.store.read(ctx, hostKeys+key, &s)
+	k, _ := r.look(key)
+	home := r.homeOf(&k)
+	rev, err := home.store.read(ctx, hostKeys+key, &s)
 	switch {
 	case err != nil:
 		return err
 	case rev != 0:
-		r.takeHost(s, rev, 0, false)
+		r.takeHost(home, s, rev, 0, false)
 		return nil
 	}
 	r.mu.Lock()
@@ -168,7 +171,7 @@ func (r *Registry) renew(key string, req leaseRequest, keeper string) (answer le
 func (l *lease) says(o *lease) bool {
 	a, b := l.Presence, o.Presence
 	a.Clients, b.Clients, a.Silent, b.Silent = 0, 0, 0, 0
-	return a == b && l.Instance == o.Instance && l.Keeper == o.Keeper && l.Released == o.Released && l.Lost == o.Lost && l.Silent.Equal(o.Silent)
+	return a == b && l.Instance == o.Instance && l.Keeper == o.Keeper && l.Released == o.Released && l.Lost == o.Lost && l.number() == o.number() && l.Silent.Equal(o.Silent)
 }
 
 // keptLocked notes that this relay has just heard the holder of a lease.
@@ -267,21 +270,24 @@ var errReading = errors.New("the store is being read")
 // flushOnce writes what is to be written, with all what can wait.
 func (r *Registry) flushOnce(ctx context.Context, all bool) error {
 	r.mu.RLock()
-	away, reading := r.storeErr, r.taken != r.epoch
+	err := r.whyNot()
 	r.mu.RUnlock()
-	switch {
-	case away != nil:
-		return away
-	case reading:
-		return errReading
+	if err != nil {
+		return err
 	}
 	failed := r.writeRevocations(ctx)
 	r.mu.RLock()
 	var keys []string
 	for key := range r.dirty {
-		if k := r.hosts[key]; k != nil && (all || k.dirty || k.rev == 0 || len(k.unwritten) > 0) {
-			keys = append(keys, key)
+		k := r.hosts[key]
+		if k == nil || !all && !k.dirty && k.rev != 0 && len(k.unwritten) == 0 {
+			continue
 		}
+		if err := r.homeOf(k).whyNot(); err != nil {
+			failed = err
+			continue
+		}
+		keys = append(keys, key)
 	}
 	r.mu.RUnlock()
 	if len(keys) == 0 {

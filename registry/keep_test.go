@@ -51,7 +51,7 @@ func (r *Registry) asks(instance string, seq uint64) (leaseAnswer, bool) {
 func TestKeepsWhatTheStoreSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
-		r.takeHost(leased("agent", "me", 1, 1), 7, 1, false)
+		r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
 		if h, _ := r.Lookup("t", "h"); h.State != Online {
 			t.Fatalf("the host is %+v", h)
 		}
@@ -67,7 +67,7 @@ func TestKeepsWhatTheStoreSays(t *testing.T) {
 // not keep the lease.
 func TestLateRequest(t *testing.T) {
 	r := newKeeper(t)
-	r.takeHost(leased("agent", "other", 9, 1), 7, 1, false)
+	r.takeHost(&r.view, leased("agent", "other", 9, 1), 7, 1, false)
 	answer, done := r.asks("agent", 8)
 	if !done || answer.Result != leaseHeld || r.kept.Len() > 0 {
 		t.Errorf("answer %+v, %v; %d leases are kept", answer, done, r.kept.Len())
@@ -97,10 +97,10 @@ func TestHeardIsNotOvertaken(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := newKeeper(t)
-			r.takeHost(leased("agent", "me", 1, 3), 7, 1, false)
+			r.takeHost(&r.view, leased("agent", "me", 1, 3), 7, 1, false)
 			r.asks("agent", 10)
-			r.newEpoch("new store")
-			r.takeHost(test.stored, 9, 2, false)
+			r.newEpoch(&r.view, "new store")
+			r.takeHost(&r.view, test.stored, 9, 2, false)
 			h, _ := r.Lookup("t", "h")
 			if h.AgentInstance != test.holder || h.State != Online {
 				t.Errorf("the host is %+v; want %s", h, test.holder)
@@ -133,9 +133,9 @@ func TestNeverAnOlderHolder(t *testing.T) {
 			switch rapid.IntRange(0, 5).Draw(rt, "step") {
 			case 0: // a new bucket, which begins with what a relay knew
 				bucket++
-				epoch = r.newEpoch(fmt.Sprint(bucket))
+				epoch = r.newEpoch(&r.view, fmt.Sprint(bucket))
 			case 1: // the same one again
-				epoch = r.newEpoch(fmt.Sprint(bucket))
+				epoch = r.newEpoch(&r.view, fmt.Sprint(bucket))
 			case 2:
 				seq++
 				r.asks(instance, seq)
@@ -149,7 +149,7 @@ func TestNeverAnOlderHolder(t *testing.T) {
 				s.Enrolled = start.Add(time.Duration(life) * time.Hour)
 				s.Lease.Lost = rapid.Bool().Draw(rt, "lost")
 				s.Lease.Released = rapid.Bool().Draw(rt, "released")
-				r.takeHost(s, rev, epoch, false)
+				r.takeHost(&r.view, s, rev, epoch, false)
 				newest[life] = max(newest[life], number)
 			}
 			h, _ := r.Lookup("t", "h")
@@ -173,11 +173,11 @@ func TestNewWatch(t *testing.T) {
 	r.storeErr = context.Canceled
 	r.storeID = "store"
 	r.hosts["t.h"].rev = 0 // of the file: it was removed since
-	epoch := r.newEpoch("store")
+	epoch := r.newEpoch(&r.view, "store")
 	written := leased("agent", "me", 1, 1)
 	written.Key = "t.new"
-	r.takeHost(written, 8, 0, false) // while the watch brings what there was before
-	r.synced(epoch, "store")
+	r.takeHost(&r.view, written, 8, 0, false) // while the watch brings what there was before
+	r.synced(&r.view, epoch, "store")
 	if _, known := r.Lookup("t", "h"); known {
 		t.Error("a host is known that the store does not have any more")
 	}
@@ -187,16 +187,16 @@ func TestNewWatch(t *testing.T) {
 
 	// The store has lost its last changes.
 	r.asks("agent", 2)
-	epoch = r.newEpoch("store")
+	epoch = r.newEpoch(&r.view, "store")
 	older := leased("agent", "other", 1, 1)
 	older.Key = "t.new"
-	r.takeHost(older, 3, epoch, false)
+	r.takeHost(&r.view, older, 3, epoch, false)
 	if k := r.hosts["t.new"]; k.rev != 3 {
 		t.Errorf("revision %d is known; the store has 3", k.rev)
 	}
-	r.synced(epoch, "store")
-	r.takeHost(written, 4, 0, false)
-	r.synced(r.newEpoch("store"), "store")
+	r.synced(&r.view, epoch, "store")
+	r.takeHost(&r.view, written, 4, 0, false)
+	r.synced(&r.view, r.newEpoch(&r.view, "store"), "store")
 	if h, _ := r.Lookup("t", "new"); h.State != Online || !r.dirty["t.new"] {
 		t.Errorf("a host that is heard and that the store has lost is %+v; to be written: %v", h, r.dirty)
 	}

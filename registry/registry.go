@@ -62,6 +62,10 @@ type Config struct {
 	// together, and may have to wait for the others.
 	Cluster bool
 
+	// Region is the cluster of NATS servers that this relay is at, where it is one of
+	// several that gateways join: it has a store of its own. Default: there is one.
+	Region string
+
 	// Revive has the store begin anew that this relay's own server has, after it could
 	// not be written for a while; in a cluster only if that server's part of it has
 	// stopped, as is asked again and again. Default: nothing can.
@@ -89,6 +93,7 @@ type Host struct {
 	Reason        string    // for people: why it is not online
 	LastSeen      time.Time // when its host-agent was last heard; zero: never
 	Enrolled      time.Time // when it first got credentials
+	Region        string    // that decides who serves it; empty: there is one only
 	AgentInstance string    // of the host-agent that serves it; empty: none does
 	URL           string    // base URL of the relay where the host-agent is connected, if that has said it
 	Fence         uint64    // number of the last lease: higher for each instance that has served the host; 0: none ever did
@@ -109,7 +114,6 @@ type Registry struct {
 	beatEvery time.Duration // of sessions
 	patience  int           // beats that are missed in the time of a lease
 	leases    *leaseServer
-	store     *store
 	told      chan *nats.Msg // revocations of other relays
 	wake      chan struct{}  // for run: there are changes to tell; holds one
 	write     chan struct{}  // for flush: there is something to write; holds one
@@ -141,13 +145,9 @@ type Registry struct {
 	gone        map[string]time.Time // relay instances that have crashed; since when this is known
 	beaten      time.Time            // when this relay's session was last heard of from the store
 	wrote       time.Time            // when it was last written
-	epoch       uint64               // of the watch
-	taken       uint64               // the last one that brought all that there was
-	seen        uint64               // revision of the last entry that it brought
-	storeID     string               // of the bucket that was last taken whole
-	newStore    bool                 // another than that is being taken
-	isSynced    bool                 // one was, in this run
-	storeErr    error                // why the store is away; nil: it is there
+	view                             // of this region, or of all hosts if there is one only
+	regions     map[string]*view     // of others, by name
+	surplus     map[string]uint64    // keys in this region's store, and their revisions, of hosts that others decide of
 	status      storeStatus
 	refused     uint64 // requests that were refused or put off because there were too many
 	writes      uint64 // into the store
@@ -179,6 +179,11 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	if cfg.Keys == nil {
 		cfg.Keys = func() []string { return nil }
 	}
+	if cfg.Region != "" {
+		if err := ahp.CheckName("region", cfg.Region); err != nil {
+			return nil, fmt.Errorf("registry: %w", err)
+		}
+	}
 	if cfg.Revocations == nil {
 		cfg.Revocations, _ = LoadRevocations("", nil) // nothing is read
 	}
@@ -191,7 +196,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		dirty: map[string]bool{}, changed: map[string]bool{},
 		routed: map[string]string{}, probed: make(chan string),
 		peers: map[string]*peer{}, gone: map[string]time.Time{},
-		storeErr: errors.New("it was not reached yet"),
+		view: view{name: cfg.Region, storeErr: errNotReached}, regions: map[string]*view{}, surplus: map[string]uint64{},
 	}
 	r.patience = patience(cfg.LeaseTTL, r.beatEvery)
 	r.leases = newLeaseServer(r)
@@ -209,7 +214,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.openTenants()
 	r.clock.tidied = time.Now() // the store has yet to say to whom others gave credentials
 	var err error
-	if r.store, err = newStore(r.cfg.Conn, bucket, "what AHP relays know of hosts"); err != nil {
+	if r.store, err = r.storeOf(r.cfg.Region); err != nil {
 		return err
 	}
 	deaf := r.cfg.Revocations.Subscribe(func() { wakeUp(r.revoke); wakeUp(r.write) })
@@ -220,8 +225,11 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	}
 	r.stop = append(r.stop, unsubscribe, deaf)
 	r.cfg.Revocations.announce(r.tellRevoked)
-	r.running.Go(func() { r.follow(life) })
+	r.running.Go(func() { r.follow(life, &r.view) })
 	r.running.Go(func() { r.beats(life) })
+	if err := r.followRegions(); err != nil {
+		return err
+	}
 	if err := r.awaitStore(ctx); err != nil {
 		return err
 	}
@@ -285,7 +293,7 @@ func (r *Registry) load() error {
 	defer r.mu.Unlock()
 	r.storeID = kept.Store
 	for _, s := range kept.Hosts {
-		k := &knownHost{hostState: hostState{Key: s.Key}}
+		k := &knownHost{hostState: hostState{Key: s.Key}, home: r.keptRegionLocked(kept.Regions[s.Key])}
 		r.addLocked(k)
 		s.Users = s.Users.current(time.Now())
 		r.putLocked(k, s, 0)
@@ -357,6 +365,7 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 	if alive {
 		h.URL = r.urlLocked(k)
 	}
+	r.farLocked(k, &h)
 	return h
 }
 
@@ -376,7 +385,7 @@ func (r *Registry) urlLocked(k *knownHost) string {
 // lost.
 func (r *Registry) aliveLocked(k *knownHost) bool {
 	l := k.lease()
-	return l.runs() && (k.kept != nil || !r.lostLocked(l.Keeper))
+	return l.runs() && (k.kept != nil || !r.lostLocked(k, l.Keeper))
 }
 
 // Subscribe has tell called with each host of which more than LastSeen has
@@ -413,6 +422,9 @@ func (r *Registry) Enrol(tenant, host string) error {
 	if known {
 		return nil
 	}
+	if err := r.unsettled(); err != nil {
+		return fmt.Errorf("enrol %s/%s: %w", tenant, host, err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
 	err := r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
@@ -444,7 +456,7 @@ func (r *Registry) Degraded() string {
 	case len(r.status.away) > 0:
 		return fmt.Sprintf("the store of the registry has %d of %d copies: %v", r.status.current, r.status.copies, r.status.away)
 	}
-	return r.otherKeysLocked()
+	return cmp.Or(r.otherKeysLocked(), r.silentRegionsLocked())
 }
 
 // otherKeysLocked says which relay has other sets of keys than this one, "" if none has:
@@ -492,6 +504,7 @@ func (r *Registry) turn(now time.Time) {
 		r.sweep(now)
 	}
 	r.missNeighbours(now)
+	r.missRegions(now)
 	if now.Sub(c.tidied) >= tidyEvery {
 		c.tidied = now
 		r.tidyTenants(now)
@@ -545,6 +558,9 @@ func (r *Registry) snapshot() keptState {
 			s.LastSeen = later(s.LastSeen, k.renewed.UTC().Round(0))
 		}
 		kept.Hosts = append(kept.Hosts, s)
+		if k.home != nil {
+			kept.homeOf(k.Key, k.home.name)
+		}
 	}
 	return kept
 }

@@ -45,6 +45,8 @@ type peer struct {
 	rev    uint64 // of its session in the store; 0: it is not there
 	epoch  uint64 // of the watch that last saw it
 	missed int    // own beats since it was last heard
+	home   *view  // of the region whose store has its session; nil: this relay's
+	there  int    // like missed, only of beats in which that region was heard
 	heard  time.Time
 	keeps  map[string]bool // hosts whose lease it keeps, as the store says
 }
@@ -60,12 +62,24 @@ func (r *Registry) peerLocked(instance string) *peer {
 	return p
 }
 
-// lostLocked reports whether a relay has been silent for the whole time of a
-// lease. Then those leases have run out that it alone has kept.
-func (r *Registry) lostLocked(instance string) bool {
-	p := r.peers[instance]
-	return p != nil && p.missed > r.patience
+// lostLocked reports whether the relay that keeps a lease has been silent for the whole
+// time of one. Then those leases have run out that it alone has kept. That of a region
+// from which nothing is heard at all proves nothing, except about hosts of which this
+// region decides.
+func (r *Registry) lostLocked(k *knownHost, keeper string) bool {
+	p := r.peers[keeper]
+	switch {
+	case p == nil:
+		return false
+	case k.home != nil && p.home != nil:
+		return p.there > r.patience
+	}
+	return p.missed > r.patience
 }
+
+// silent reports whether a relay has been silent for so many beats, in any of the ways
+// in which that counts.
+func (p *peer) silent(beats int) bool { return p.missed > beats || p.there > beats }
 
 // heardLocked returns when a relay was last heard, for people; zero if that is not
 // known.
@@ -84,23 +98,24 @@ func (r *Registry) lastHeard(instance string) time.Time {
 
 // hearSession takes a session as the store has it. One that is gone (rev 0) leaves
 // the time of a lease for the hosts that its relay kept to be taken by others.
-func (r *Registry) hearSession(instance string, s session, rev, epoch uint64, now time.Time) {
+func (r *Registry) hearSession(v *view, instance string, s session, rev, epoch uint64, now time.Time) {
 	r.mu.Lock()
 	p := r.peerLocked(instance)
-	was := r.lostLocked(instance)
+	was := p.silent(r.patience)
+	p.home = r.foreign(v)
 	news := rev > p.rev // else a new watch has brought again what is old
 	p.rev, p.epoch = rev, epoch
 	if news && s.Bye {
 		p.session = s
 	} else if news {
 		met := p.Started.IsZero()
-		p.session, p.missed, p.heard = s, 0, now
+		p.session, p.missed, p.there, p.heard = s, 0, 0, now
 		delete(r.gone, instance)
 		if met && instance != r.cfg.Instance {
 			r.cfg.Log.Info("another relay is there", "relay", instance, "version", s.Version)
 		}
 	}
-	if was && !r.lostLocked(instance) {
+	if was && !p.silent(r.patience) {
 		r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
 	}
 	r.mu.Unlock()
@@ -118,16 +133,23 @@ func (r *Registry) beat(now time.Time) {
 	}
 	r.beaten = now
 	former := r.formerLocked(now)
+	heard := r.heardRegionsLocked()
 	for instance, p := range r.peers {
 		if instance == r.cfg.Instance {
 			continue
 		}
 		p.missed++
+		if heard[p.home] {
+			p.there++
+		}
+		if p.there == r.patience+1 {
+			r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
+		}
 		if p.missed <= formerAfter {
 			former = append(former, p.Former...)
 		}
 		if p.missed == r.patience+1 {
-			if len(p.keeps) > 0 {
+			if len(p.keeps) > 0 && p.home == nil {
 				r.cfg.Log.Warn("another relay is not heard any more: hosts that no other relay hears are listed as offline", "relay", instance, "hosts", len(p.keeps))
 			}
 			r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)

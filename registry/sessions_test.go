@@ -22,19 +22,19 @@ func newSessions(former ...string) *Registry {
 func (r *Registry) lost(instance string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lostLocked(instance)
+	return r.lostLocked(r.hosts["t.h"], instance)
 }
 
 // A relay is missed by what the store brings meanwhile, not by time.
 func TestSilenceIsCounted(t *testing.T) {
 	r := newSessions()
 	now, rev := time.Now(), uint64(1)
-	other := func() { rev++; r.hearSession("other", session{Started: now}, rev, 1, now) }
+	other := func() { rev++; r.hearSession(&r.view, "other", session{Started: now}, rev, 1, now) }
 	beat := func(n int) {
 		for range n {
 			rev++
 			now = now.Add(beatEvery)
-			r.hearSession("me", session{}, rev, 1, now)
+			r.hearSession(&r.view, "me", session{}, rev, 1, now)
 		}
 	}
 	other()
@@ -47,7 +47,7 @@ func TestSilenceIsCounted(t *testing.T) {
 	other()
 	for range 5 { // a burst of beats that were held up
 		rev++
-		r.hearSession("me", session{}, rev, 1, now)
+		r.hearSession(&r.view, "me", session{}, rev, 1, now)
 	}
 	beat(r.patience)
 	if r.lost("other") {
@@ -58,7 +58,7 @@ func TestSilenceIsCounted(t *testing.T) {
 	if !r.lost("other") || !r.changed["t.h"] {
 		t.Errorf("after %d beats without it: lost %v, hosts to be told of %v", r.peers["other"].missed, r.lost("other"), r.changed)
 	}
-	r.hearSession("other", r.peers["other"].session, r.peers["other"].rev, 2, now) // as a new watch brings it
+	r.hearSession(&r.view, "other", r.peers["other"].session, r.peers["other"].rev, 2, now) // as a new watch brings it
 	if !r.lost("other") {
 		t.Error("a relay is there because its last word was brought again")
 	}
@@ -79,7 +79,7 @@ func TestStoppedIsNotLost(t *testing.T) {
 	start, rev := time.Now(), uint64(0)
 	hear := func(instance string, at time.Duration) {
 		rev++
-		r.hearSession(instance, session{Started: start}, rev, 1, start.Add(at))
+		r.hearSession(&r.view, instance, session{Started: start}, rev, 1, start.Add(at))
 	}
 	const stopped = DefaultLeaseTTL - time.Second
 	hear("other", 0)
@@ -96,7 +96,7 @@ func TestStoppedIsNotLost(t *testing.T) {
 func TestSuccessorIsProof(t *testing.T) {
 	r := newSessions("mine")
 	now, rev := time.Now(), uint64(1)
-	hear := func(instance string, s session) { rev++; r.hearSession(instance, s, rev, 1, now) }
+	hear := func(instance string, s session) { rev++; r.hearSession(&r.view, instance, s, rev, 1, now) }
 	turns := func(n int, each func()) {
 		for range n {
 			now = now.Add(beatEvery)

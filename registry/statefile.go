@@ -34,6 +34,16 @@ type keptState struct {
 	Version int         `json:"version"`
 	Store   string      `json:"store"` // the bucket that this came from
 	Hosts   []hostState `json:"hosts"`
+
+	Regions map[string]string `json:"regions,omitempty"` // of hosts that others than this relay's own decide of, by their keys
+}
+
+// homeOf notes which region decides of a host.
+func (s *keptState) homeOf(key, region string) {
+	if s.Regions == nil {
+		s.Regions = map[string]string{}
+	}
+	s.Regions[key] = region
 }
 
 // A stateFile keeps what a relay knows from one run to the next, replaced as a whole: of

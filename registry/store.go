@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The store is one JetStream bucket that all relays share:
+// The store is one JetStream bucket that all relays of a region share:
 //
 //	host.<tenant>.<name>     hostState
 //	relay.<instance>         session, written again and again by that relay
@@ -59,9 +59,11 @@ var errConflict = errors.New("changed meanwhile")
 
 // A store is one relay's way to a bucket.
 type store struct {
-	js    jetstream.JetStream
-	name  string // of the bucket
-	about string // what is in it, for people
+	js     jetstream.JetStream
+	name   string // of the bucket
+	about  string // what is in it, for people
+	region string // that has it; "": any
+	found  bool   // others make it
 
 	mu sync.RWMutex
 	kv jetstream.KeyValue // nil: not found yet
@@ -81,7 +83,7 @@ func (s *store) open(ctx context.Context) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	kv, err := s.js.KeyValue(ctx, s.name)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
+	if errors.Is(err, jetstream.ErrBucketNotFound) && !s.found {
 		kv, err = s.create(ctx)
 	}
 	if err != nil {
@@ -101,10 +103,14 @@ func (s *store) open(ctx context.Context) (id string, err error) {
 }
 
 func (s *store) config(replicas int) jetstream.KeyValueConfig {
-	return jetstream.KeyValueConfig{
+	cfg := jetstream.KeyValueConfig{
 		Bucket: s.name, Description: s.about, History: 1,
 		Storage: jetstream.FileStorage, Replicas: replicas, LimitMarkerTTL: markerTTL,
 	}
+	if s.region != "" {
+		cfg.Placement = &jetstream.Placement{Cluster: s.region}
+	}
+	return cfg
 }
 
 func (s *store) create(ctx context.Context) (kv jetstream.KeyValue, err error) {

@@ -15,6 +15,7 @@ func (r *Registry) tidyStore(ctx context.Context) error {
 		return err
 	}
 	over := r.silentSessions()
+	maps.Copy(over, r.takeSurplus())
 	revoked := r.cfg.Revocations.toRemove()
 	for key := range revoked {
 		if len(revoked) > tidyAtOnce {
@@ -39,7 +40,7 @@ func (r *Registry) silentSessions() map[string]uint64 {
 	defer r.mu.RUnlock()
 	old := map[string]uint64{}
 	for instance, p := range r.peers {
-		if p.rev != 0 && (p.Bye || p.missed > int(forgetAfter/r.beatEvery)) {
+		if p.rev != 0 && p.home == nil && (p.Bye || p.missed > int(forgetAfter/r.beatEvery)) {
 			old[relayKeys+instance] = p.rev
 		}
 	}
@@ -78,6 +79,9 @@ func (r *Registry) lostLeases() map[string]string {
 			continue
 		}
 		for key := range p.keeps {
+			if k := r.hosts[key]; k == nil || k.home != nil {
+				continue // another region says so
+			}
 			if len(lost) == tidyAtOnce {
 				return lost
 			}

@@ -66,6 +66,7 @@ func startRelayProcess(t *testing.T, cfg gateway.RelayConfig) *relayProcess {
 	config, err := json.Marshal(map[string]any{
 		"DataDir": cfg.DataDir, "Listen": cfg.Listen, "AdminListen": gateway.NoListener, "NATSListen": cfg.NATSListen,
 		"ClusterListen": cfg.ClusterListen, "ClusterRoutes": cfg.ClusterRoutes,
+		"Region": cfg.Region, "GatewayListen": cfg.GatewayListen, "GatewayAdvertise": cfg.GatewayAdvertise, "Gateways": cfg.Gateways,
 		"Gateway": map[string]any{"Resume": cfg.Gateway.Resume}, "Notify": map[string]any{"Private": cfg.Notify.Private},
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,7 +17,8 @@ import (
 	"ahprelay/broker"
 )
 
-// clusterName is the same at all relays: their keys keep clusters apart.
+// clusterName is the same at all relays that have no regions: their keys keep clusters
+// apart.
 const clusterName = "ahp-relays"
 
 // routePoll is how often AwaitRoute looks.
@@ -43,6 +45,9 @@ func (c *Cluster) listens() string {
 
 func setCluster(opts *server.Options, cfg Config) (err error) {
 	c := cfg.Cluster
+	if c.Listen == "" && opts.Gateway.Port != 0 { // NATS wants a region to be a cluster, of one if need be
+		c.Listen = "127.0.0.1:0"
+	}
 	if c.Listen == "" {
 		if len(c.Routes) > 0 {
 			return fmt.Errorf("a cluster route (%s) needs a cluster listener too", c.Routes[0])
@@ -56,7 +61,7 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 	if o.TLSConfig, err = cfg.Keys.ClusterTLS(); err != nil {
 		return err
 	}
-	o.Name = clusterName
+	o.Name = cmp.Or(cfg.Gateways.Region, clusterName)
 	o.TLSTimeout = broker.DialTimeout.Seconds()
 	o.NoAdvertise = true // host-agents know their relays
 	o.PoolSize = 1       // one connection to each, whatever the tenant

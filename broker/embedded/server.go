@@ -60,6 +60,8 @@ type Config struct {
 	Store   string                          // directory for JetStream; default: none
 	Cluster Cluster                         // servers that this one exchanges messages with; default: none
 	Log     *slog.Logger                    // default: none
+
+	Gateways Gateways // to clusters of other regions; default: none
 }
 
 // A Server is a NATS server within this process. It accepts users signed with
@@ -190,6 +192,9 @@ func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
 		opts.SyncInterval = syncInterval
 	}
 	if err := setListener(opts, cfg); err != nil {
+		return nil, err
+	}
+	if err := setGateways(opts, cfg); err != nil {
 		return nil, err
 	}
 	if err := setCluster(opts, cfg); err != nil {

@@ -18,8 +18,8 @@ const (
 	logLinesEvery = 100 * time.Millisecond
 	logLinesBurst = 50
 
-	// foreignEvery is how often a route from or to other keys is logged: it is
-	// tried again every second.
+	// foreignEvery is how often a route from or to other keys is logged, and a region
+	// that cannot be reached: they are tried again every second.
 	foreignEvery = 10 * time.Second
 )
 
@@ -31,6 +31,7 @@ type serverLog struct {
 	log     *slog.Logger
 	limit   *rate.Limiter
 	foreign *rate.Limiter
+	away    *rate.Limiter // of regions that cannot be reached
 	skipped atomic.Int64
 
 	mu    sync.Mutex
@@ -43,7 +44,7 @@ func newServerLog(log *slog.Logger) *serverLog {
 	}
 	return &serverLog{
 		log: log, limit: rate.NewLimiter(rate.Every(logLinesEvery), logLinesBurst),
-		foreign: rate.NewLimiter(rate.Every(foreignEvery), 1),
+		foreign: rate.NewLimiter(rate.Every(foreignEvery), 1), away: rate.NewLimiter(rate.Every(foreignEvery), 1),
 	}
 }
 
@@ -60,10 +61,14 @@ func (l *serverLog) write(level slog.Level, format string, args []any) {
 		return
 	}
 	text := fmt.Sprintf(format, args...)
-	if strings.Contains(text, "solicited routes will not be verified") {
+	if strings.Contains(text, "solicited routes will not be verified") || strings.Contains(text, "solicited gateways will not be verified") {
 		return // they are, by the keys: see auth.Keys.ClusterTLS
 	}
-	aboutOthers := strings.Contains(text, " - cid:") || strings.Contains(text, "trying to connect to route")
+	away := strings.Contains(text, "rror connecting to explicit gateway") || strings.Contains(text, "rror connecting to implicit gateway")
+	if away && !l.away.Allow() {
+		return
+	}
+	aboutOthers := away || strings.Contains(text, " - cid:") || strings.Contains(text, "trying to connect to route")
 	if level == slog.LevelError && aboutOthers {
 		level = slog.LevelWarn
 	}

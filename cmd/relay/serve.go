@@ -18,20 +18,24 @@ type dataFlag struct {
 
 type serveCmd struct {
 	dataFlag
-	Listen        string   `help:"Address of the public listener." default:"${listen}" placeholder:"HOST:PORT"`
-	AdminListen   string   `help:"Address of the admin listener (metrics, connections, profiles), or none." default:"${admin_listen}" placeholder:"HOST:PORT"`
-	NATSListen    string   `help:"Address of a NATS listener for host-agents. Without it they come through the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
-	NATSURL       string   `help:"External NATS cluster to use instead of the embedded server." placeholder:"URL" name:"nats-url"`
-	ClusterListen string   `help:"Address for other relays with the same keys, whose embedded NATS servers join this one's." placeholder:"HOST:PORT"`
-	ClusterRoute  []string `help:"Such addresses of other relays, of one or all. This relay's own may be among them." placeholder:"nats://HOST:PORT"`
-	Witness       bool     `help:"Serve nobody: only have a copy of what the relays of the cluster know together. With one, two relays lose nothing when one of them is away."`
-	AllowOrigin   []string `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
-	OIDC          issuers  `help:"OpenID Connect providers whose tokens are accepted, and what they allow: a YAML file with a list; in the file of --config, the list itself." placeholder:"FILE" name:"oidc"`
-	Compress      string   `help:"For whom what clients are sent is compressed, of those that offer it: far (those 2 ms and more away), all, off." enum:"far,all,off" default:"far" name:"compress-clients"`
-	CanvasDomain  string   `help:"Domain whose names below it all lead here, for canvases by URL: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
-	Strict        []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, where requests that host or client have not declared are refused. Elsewhere their host-agents decide." placeholder:"TENANT/HOST"`
-	OwnURL        string   `help:"Base URL at which clients reach this relay and no other of its cluster: /api/hosts/HOST names the one that a host is connected to. Default: none is named." placeholder:"URL" name:"own-url"`
-	PublicURL     string   `help:"Base URL of the relay as people and host-agents reach it, for links. Default: of --acme-domain, or of where a request came to." placeholder:"URL" name:"public-url"`
+	Listen           string   `help:"Address of the public listener." default:"${listen}" placeholder:"HOST:PORT"`
+	AdminListen      string   `help:"Address of the admin listener (metrics, connections, profiles), or none." default:"${admin_listen}" placeholder:"HOST:PORT"`
+	NATSListen       string   `help:"Address of a NATS listener for host-agents. Without it they come through the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
+	NATSURL          string   `help:"External NATS cluster to use instead of the embedded server." placeholder:"URL" name:"nats-url"`
+	ClusterListen    string   `help:"Address for other relays with the same keys, whose embedded NATS servers join this one's." placeholder:"HOST:PORT"`
+	ClusterRoute     []string `help:"Such addresses of other relays, of one or all. This relay's own may be among them." placeholder:"nats://HOST:PORT"`
+	Region           string   `help:"Region of this relay, one of several that gateways join: with --nats-url, the name of the NATS cluster there." placeholder:"NAME"`
+	GatewayListen    string   `help:"Address for relays of other regions with the same keys, whose embedded NATS servers are gateways to this one's." placeholder:"HOST:PORT"`
+	GatewayAdvertise string   `help:"Where those reach it, if that is another address." placeholder:"HOST:PORT"`
+	Gateway          []string `help:"Such addresses of relays of other regions, of one or more of each." placeholder:"REGION=HOST:PORT"`
+	Witness          bool     `help:"Serve nobody: only have a copy of what the relays of the cluster know together. With one, two relays lose nothing when one of them is away."`
+	AllowOrigin      []string `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
+	OIDC             issuers  `help:"OpenID Connect providers whose tokens are accepted, and what they allow: a YAML file with a list; in the file of --config, the list itself." placeholder:"FILE" name:"oidc"`
+	Compress         string   `help:"For whom what clients are sent is compressed, of those that offer it: far (those 2 ms and more away), all, off." enum:"far,all,off" default:"far" name:"compress-clients"`
+	CanvasDomain     string   `help:"Domain whose names below it all lead here, for canvases by URL: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
+	Strict           []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, where requests that host or client have not declared are refused. Elsewhere their host-agents decide." placeholder:"TENANT/HOST"`
+	OwnURL           string   `help:"Base URL at which clients reach this relay and no other of its cluster: /api/hosts/HOST names the one that a host is connected to. Default: none is named." placeholder:"URL" name:"own-url"`
+	PublicURL        string   `help:"Base URL of the relay as people and host-agents reach it, for links. Default: of --acme-domain, or of where a request came to." placeholder:"URL" name:"public-url"`
 	edgeFlags
 	notifyFlags
 	cli.FrameLimit
@@ -54,6 +58,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 	return gateway.RelayConfig{
 		DataDir: c.DataDir, Listen: c.Listen, AdminListen: c.AdminListen,
 		NATSListen: c.NATSListen, NATSURL: c.NATSURL, ClusterListen: c.ClusterListen, ClusterRoutes: c.ClusterRoute,
+		Region: c.Region, GatewayListen: c.GatewayListen, GatewayAdvertise: c.GatewayAdvertise, Gateways: c.Gateway,
 		ForgetAfter: c.ForgetAfter,
 		Gateway: gateway.Config{
 			Version: cli.BuildVersion(), Settings: s.settings, Origins: append(origins, c.AllowOrigin...),
@@ -102,7 +107,7 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	}
 	defer relay.Close()
 	s.log.Info("relay ready", "url", relay.URL(), "admin", relay.AdminURL(), "nats", fmt.Sprint(relay.NATSAddr()),
-		"cluster", relay.ClusterAddr(), "data_dir", c.DataDir)
+		"cluster", relay.ClusterAddr(), "gateway", relay.GatewayAddr(), "data_dir", c.DataDir)
 	if err := await(ctx, s, relay); err != nil {
 		return err
 	}
