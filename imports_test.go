@@ -12,6 +12,7 @@ import (
 var layers = [][]string{
 	{"without"},
 	{"acmedns", "ahp", "alike", "console", "fair", "idle", "meter"},
+	{"tracing"},
 	{"auth", "refhost", "view"},
 	{"auth/device", "auth/oidc", "people"},
 	{"link"},

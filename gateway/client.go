@@ -454,7 +454,7 @@ func (c *client) openLocked(link linkUse) {
 		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c}, c.out.packing.on)
 		return
 	}
-	conn, err := link.relay.Open(c.openAs(who), clientEvents{c})
+	conn, err := openTraced(c.cfg.Tracer, c.host, link.relay, c.openAs(who), clientEvents{c})
 	switch {
 	case errors.Is(err, routing.ErrTooManyConns):
 		c.phase = phaseClosed
@@ -469,11 +469,15 @@ func (c *client) openLocked(link linkUse) {
 
 // openAs is what the host-agent is told of the client.
 func (c *client) openAs(who auth.Client) routing.Open {
-	return routing.Open{
+	open := routing.Open{
 		ID: c.id, Subject: who.Subject, Token: who.ID, Access: string(who.Access),
 		Expires: &who.Expires, Remote: c.remote, Strict: c.cfg.strict(c.host),
 		Channels: who.Channels, Methods: who.Methods, Files: who.Files, Reverse: who.Reverse,
 	}
+	if c.cfg.Tracer != nil && open.Full() {
+		open.Trace = c.sock.trace
+	}
+	return open
 }
 
 // opened sends what waited, now that the host takes messages.

@@ -23,6 +23,7 @@ import (
 	"ahprelay/notify"
 	"ahprelay/people"
 	"ahprelay/registry"
+	"ahprelay/tracing"
 )
 
 // Config says how a [Server] is to work. Durations and sizes of zero mean
@@ -110,6 +111,10 @@ type Config struct {
 	AuditFile io.Writer
 
 	Log *slog.Logger // default: none
+
+	// Tracer makes spans of clients' requests. Who has made it closes it after the Server.
+	// Default: none does.
+	Tracer *tracing.Tracer
 }
 
 // DefaultOrigins are origins of public clients whose pages are not served by

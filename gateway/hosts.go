@@ -240,7 +240,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 		linked = true
 		relay.Start(answer, lines)
 		log.Info("linked", "agent_version", answer.Version)
-		h.use(key, l, linkUse{relay, h.newPool(relay), h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview)})
+		h.use(key, l, linkUse{relay, h.newPool(key, relay), h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview)})
 		return relay
 	})
 	h.mu.Lock()
@@ -272,14 +272,10 @@ func (h *hosts) fence(key hostKey) uint64 {
 func outdated(err error) bool { return errors.Is(err, link.ErrOutdated) }
 
 // newPool returns the place for audiences of a link's host.
-func (h *hosts) newPool(relay *routing.RelayEnd) *audience.Pool {
+func (h *hosts) newPool(key hostKey, relay *routing.RelayEnd) *audience.Pool {
 	return audience.New(audience.Config{
 		Open: func(open routing.Open, client routing.ClientConn) (audience.Upstream, error) {
-			conn, err := relay.Open(open, client)
-			if err != nil {
-				return nil, err // and no Upstream that is a nil *RelayConn
-			}
-			return conn, nil
+			return openTraced(h.cfg.Tracer, key, relay, open, client)
 		},
 		Encode: encodePiece, Decode: decodePieces, Deflate: deflatePiece, Life: h.life, Spawn: h.spawn,
 		Queued: h.budget.add, Kept: h.budget.keep, Memory: h.viewers,

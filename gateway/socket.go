@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
+	"ahprelay/tracing"
 )
 
 // Sizes of the buffers of an idle connection, in bytes. Large messages go
@@ -39,6 +40,7 @@ type socket struct {
 	ws    *websocket.Conn
 	conn  *lockedConn
 	page  string // origin of the page that has asked for it; "" if there is none on the web
+	trace string // traceparent of the handshake; "" if there is none
 	packs bool   // the other side takes compressed messages
 
 	// pong queues the answer to a ping; nil: the library writes it. That waits
@@ -71,6 +73,7 @@ func accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 	ws.SetReadLimit(-1) // readAll counts, to close with our reason
 	setOptions(h.conn.Conn)
 	s.ws, s.conn, s.page = ws, h.conn, pageOf(r)
+	s.trace = tracing.Traceparent(r.Header)
 	s.packs = h.Header().Get("Sec-WebSocket-Extensions") != ""
 	return s, nil
 }

@@ -18,6 +18,7 @@ import (
 	"ahprelay/gate"
 	"ahprelay/idle"
 	"ahprelay/routing"
+	"ahprelay/tracing"
 	"ahprelay/view"
 	"ahprelay/without"
 )
@@ -48,7 +49,8 @@ type hostConn struct {
 	reading   chan struct{} // one for each that is under way
 	asks      asks          // the relay's own
 	report    *reporter
-	answers   atomic.Int32 // of gates, that are to be written to the host
+	traced    *tracing.Conn // nil: nobody traces
+	answers   atomic.Int32  // of gates, that are to be written to the host
 
 	writers sync.WaitGroup // the goroutine that writes to the host, while there is one
 	written chan struct{}  // closed when nothing more is written
@@ -75,6 +77,7 @@ type delivery struct {
 	credit  int
 	flush   bool
 	own     bool              // the host-agent's own answer to the host
+	arrived time.Time         // zero: nobody traces
 	about   *contentproxy.Ask // the host-agent's own request
 }
 
@@ -88,6 +91,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 		agent: a, conn: conn, open: open, policy: a.policy(open), since: time.Now(), cancel: cancel, ended: ctx.Done(), written: make(chan struct{}),
 		log:   a.connLog(&open),
 		reads: make(chan struct{}, maxReads), reading: make(chan struct{}, readsAtOnce),
+		traced: a.cfg.Tracer.Conn(tracing.Connection{ID: open.ID, Tenant: a.tenant, Host: a.host, Full: open.Full(), Traceparent: open.Trace}),
 	}
 	if !a.clients.enter(c) {
 		a.conns.Go(func() {
@@ -115,6 +119,7 @@ func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.Host
 		defer identity.Leave()
 		defer a.processLeft(c.gates.View.Host())
 		defer c.report.mcp.Leave()
+		defer c.traced.Close()
 		c.run(ctx)
 	})
 	return c
@@ -171,7 +176,11 @@ func (a *Agent) policy(open routing.Open) gate.Policy {
 
 // Deliver implements [routing.HostConn].
 func (c *hostConn) Deliver(message []byte, binary bool, credit int) {
-	c.queueUp(delivery{message: message, binary: binary, credit: credit})
+	d := delivery{message: message, binary: binary, credit: credit}
+	if c.traced != nil {
+		d.arrived = time.Now()
+	}
+	c.queueUp(d)
 }
 
 // Flush implements [routing.HostConn].
@@ -348,12 +357,15 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 		c.unasked(env.ID, d.about)
 		return nil
 	}
+	request := c.trace(&env, &d)
 	decision, err := c.decide(d.message, &env)
 	switch decision.Verdict {
 	case gate.Answer:
+		request.AnsweredHere()
 		c.refused(&env)
 		return err
 	case gate.Expel:
+		request.AnsweredHere()
 		return c.expel(&env, decision.Message)
 	case gate.Replace:
 		d.message = decision.Message
@@ -362,7 +374,16 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 	if d.about == nil {
 		c.did(&env)
 	}
+	request.ToHost()
 	return sock.Write(d.message, false)
+}
+
+// trace begins the span of a request of the client's; nil: it is none, or nobody traces.
+func (c *hostConn) trace(env *ahp.Envelope, d *delivery) *tracing.Request {
+	if c.traced == nil || d.arrived.IsZero() || c.asks.has(env.ID) {
+		return nil
+	}
+	return c.traced.HostAgent(env, len(d.message), d.arrived)
 }
 
 // decide has the gates judge what the client, or the relay on its connection,
@@ -559,6 +580,7 @@ func (c *hostConn) fromHost(ctx context.Context, wg *sync.WaitGroup, message []b
 			return err
 		}
 		c.noteAnswer(env, said)
+		c.traced.Answered(env, len(message))
 		return c.response(ctx, wg, message, env, said)
 	}
 	if known != nil {

@@ -180,6 +180,13 @@ func (a *asks) add(one ask) bool {
 	return true
 }
 
+// has reports whether a request is one of them.
+func (a *asks) has(id []byte) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.list, func(one ask) bool { return ahp.SameID(one.id, id) })
+}
+
 // pop returns which request a response answers.
 func (a *asks) pop(id []byte) (one ask, ok bool) {
 	a.mu.Lock()

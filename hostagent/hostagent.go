@@ -20,6 +20,7 @@ import (
 	"ahprelay/notice"
 	"ahprelay/registry"
 	"ahprelay/routing"
+	"ahprelay/tracing"
 	"ahprelay/view"
 	"ahprelay/watch"
 )
@@ -71,6 +72,10 @@ type Config struct {
 
 	HTTP *http.Client // for the relays' base URLs; default: one that respects proxies in the environment
 	Log  *slog.Logger // default: none
+
+	// Tracer makes spans of clients' requests. Who has made it closes it after Run.
+	// Default: none does.
+	Tracer *tracing.Tracer
 }
 
 // clientPatience is how long stock clients wait for a silent connection.

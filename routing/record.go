@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/link"
 )
 
@@ -85,6 +86,10 @@ type Open struct {
 	Files   bool `json:"files,omitempty"`   // the client also reaches files in the working directories of sessions that it may see
 	Reverse bool `json:"reverse,omitempty"` // the host may ask the client for the client's files
 
+	// Trace is the W3C traceparent of the client's handshake. Relays that trace send it of
+	// clients that may do everything.
+	Trace string `json:"trace,omitempty"`
+
 	// Canvas says that the connection is no client's: it carries bytes, to a
 	// canvas that a client is shown. Relays send it only to host-agents that know
 	// of it ([link.FeatureCanvas]).
@@ -104,6 +109,11 @@ type Canvas struct {
 	// has opened: channel is of a session, instance of the preview. Only to
 	// host-agents with [link.FeaturePreview].
 	Preview bool `json:"preview,omitempty"`
+}
+
+// Full reports whether the client may do everything at the host, as far as its token says.
+func (o *Open) Full() bool {
+	return !auth.Client{Access: auth.Access(o.Access), Channels: o.Channels, Methods: o.Methods}.Restricted()
 }
 
 // Authority is a name for what the client may do: those of which it is the same

@@ -239,6 +239,12 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 		cfg.Sentinel = sentinelCommand(s)
 	}
 	defer idle.GiveBack()()
+	tracer, endTraces, err := cli.Tracer(ctx, "ahp-host-agent", s.log)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
+	cfg.Tracer = tracer
 	agent, err := hostagent.New(cfg)
 	if err != nil {
 		return err

@@ -101,6 +101,12 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	if cfg.Gateway.SignIn, err = c.OIDC.signIns(); err != nil {
 		return err
 	}
+	tracer, endTraces, err := cli.Tracer(ctx, "ahp-relay", s.log)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
+	cfg.Gateway.Tracer = tracer
 	relay, err := gateway.StartRelay(ctx, cfg)
 	if err != nil {
 		return err

@@ -1,0 +1,105 @@
+package gateway
+
+import (
+	"context"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+	"ahprelay/tracing"
+)
+
+// openTraced opens a connection to a host. If there is a tracer, its requests are traced, from
+// here to the host-agent and back: package routing does not know of that.
+func openTraced(tracer *tracing.Tracer, host hostKey, relay *routing.RelayEnd, open routing.Open, client routing.ClientConn) (upstream, error) {
+	var requests *tracing.Conn
+	if tracer != nil {
+		requests = tracer.Conn(tracing.Connection{ID: open.ID, Tenant: host.tenant, Host: host.name, Full: open.Full(), Traceparent: open.Trace})
+		client = &tracedClient{ClientConn: client, requests: requests}
+	}
+	conn, err := relay.Open(open, client)
+	switch {
+	case err != nil:
+		return nil, err // and no upstream that is a nil *RelayConn
+	case requests != nil:
+		return tracedUpstream{conn, requests}, nil
+	}
+	return conn, nil
+}
+
+// tracedUpstream begins the spans of a client's requests.
+type tracedUpstream struct {
+	*routing.RelayConn
+	requests *tracing.Conn
+}
+
+func (u tracedUpstream) Send(ctx context.Context, message []byte) error {
+	return u.SendCounted(ctx, message, 0)
+}
+
+func (u tracedUpstream) SendCounted(ctx context.Context, message []byte, counted int) error {
+	var request *tracing.Request
+	if env, err := ahp.Peek(message); err == nil {
+		request = u.requests.Relay(&env, len(message))
+	}
+	err := u.RelayConn.SendCounted(ctx, message, counted)
+	request.Sent(err)
+	return err
+}
+
+func (u tracedUpstream) Close(code ahp.CloseCode, reason string) {
+	u.RelayConn.Close(code, reason)
+	u.requests.Close()
+}
+
+func (u tracedUpstream) Abort(code ahp.CloseCode, reason string) {
+	u.RelayConn.Abort(code, reason)
+	u.requests.Close()
+}
+
+// tracedClient ends the spans of a client's requests with their answers.
+type tracedClient struct {
+	routing.ClientConn
+	requests *tracing.Conn
+	large    *ahp.Skimmer // of a message that comes in pieces; nil: nobody waits for it. Owned by the link's reader
+}
+
+// Deliver implements [routing.ClientConn].
+func (c *tracedClient) Deliver(frames []routing.Frame) {
+	for _, f := range frames {
+		decodePieces(f.Data, c.look)
+	}
+	c.ClientConn.Deliver(frames)
+}
+
+// look looks whether a message of the host's is an answer that is waited for.
+func (c *tracedClient) look(payload, _ []byte, first, last, _ bool) {
+	if first {
+		c.large = nil
+		if !c.requests.Waits() {
+			return
+		}
+		if last {
+			if env, err := ahp.Peek(payload); err == nil {
+				c.requests.Answered(&env, len(payload))
+			}
+			return
+		}
+		c.large = new(ahp.Skimmer)
+	}
+	if c.large == nil {
+		return
+	}
+	_, _ = c.large.Write(payload) // never fails
+	if last {
+		if env, err := c.large.Envelope(); err == nil {
+			c.requests.Answered(&env, c.large.Size())
+		}
+		c.large = nil
+	}
+}
+
+// Closed implements [routing.ClientConn].
+func (c *tracedClient) Closed(code ahp.CloseCode, reason string) {
+	c.ClientConn.Closed(code, reason)
+	c.requests.Close()
+}

@@ -1,0 +1,253 @@
+package tracing
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"ahprelay/ahp"
+)
+
+// maxOpen bounds the requests of a connection that are traced at a time. Others are not.
+const maxOpen = 256
+
+// Bounds of what a span has of a message, in bytes: who writes more means no method, and no scheme.
+const (
+	maxMethod = 64
+	maxScheme = 32
+	maxID     = 64
+)
+
+// A Connection says whose requests are traced.
+type Connection struct {
+	ID, Tenant, Host string
+
+	// Full says that the client may do everything at the host, so that what it says of
+	// its own trace counts: in its requests, and here, as its handshake had it.
+	Full        bool
+	Traceparent string
+}
+
+// A Conn traces the requests of one connection, at one end of the link. It is safe for
+// concurrent use.
+type Conn struct {
+	tracer *Tracer
+	of     Connection
+	common []attribute.KeyValue
+
+	mu    sync.Mutex // guards the fields below; taken under any other lock
+	open  map[string]*Request
+	ended bool
+}
+
+// Conn returns what traces a connection's requests; nil if there is no Tracer.
+func (t *Tracer) Conn(of Connection) *Conn {
+	if t == nil {
+		return nil
+	}
+	return &Conn{tracer: t, of: of, open: map[string]*Request{}, common: []attribute.KeyValue{
+		attribute.String("rpc.system.name", "jsonrpc"), attribute.String("ahp.tenant", of.Tenant), attribute.String("ahp.host", of.Host), attribute.String("ahp.conn", of.ID),
+	}}
+}
+
+// A Request is one that is traced. A nil Request is none.
+type Request struct {
+	conn *Conn
+	id   string
+	ctx  context.Context
+	span trace.Span // the outer one of this end
+	part trace.Span // within that: publish at the relay, host at the host-agent; nil: it is over, or has not begun
+}
+
+// Relay begins the relay's spans of a request that is about to go to the link. Sent ends the
+// inner one. It returns nil if the message is no request, or is not to be traced.
+func (c *Conn) Relay(env *ahp.Envelope, size int) *Request {
+	d, ok := c.idsOf(env)
+	if !ok {
+		return nil
+	}
+	ctx := context.Background()
+	if d.ofClient {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, d.parent)
+	}
+	r := c.begin(env, size, time.Time{}, "relay ", trace.SpanKindServer, context.WithValue(ctx, derivedKey{}, derived{d.trace, d.relay}))
+	if r != nil {
+		_, r.part = c.tracer.tracer.Start(context.WithValue(r.ctx, derivedKey{}, derived{d.trace, d.publish}), "publish", trace.WithSpanKind(trace.SpanKindProducer),
+			trace.WithAttributes(attribute.String("messaging.system", "nats")))
+	}
+	return r
+}
+
+// HostAgent begins the host-agent's span of a request that has arrived at a time.
+func (c *Conn) HostAgent(env *ahp.Envelope, size int, arrived time.Time) *Request {
+	d, ok := c.idsOf(env)
+	if !ok {
+		return nil
+	}
+	parent := trace.NewSpanContext(trace.SpanContextConfig{TraceID: d.trace, SpanID: d.publish, TraceFlags: c.flags(&d), Remote: true})
+	return c.begin(env, size, arrived, "host-agent ", trace.SpanKindConsumer, trace.ContextWithRemoteSpanContext(context.Background(), parent))
+}
+
+// flags are those that the relay's span has.
+func (c *Conn) flags(d *ids) trace.TraceFlags {
+	if d.ofClient {
+		return d.parent.TraceFlags()
+	}
+	decision := c.tracer.root.ShouldSample(sdktrace.SamplingParameters{ParentContext: context.Background(), TraceID: d.trace}).Decision
+	return trace.TraceFlags(0).WithSampled(decision == sdktrace.RecordAndSample)
+}
+
+// ToHost begins the span of the host: the request is about to be written to it.
+func (r *Request) ToHost() {
+	if r == nil {
+		return
+	}
+	r.conn.mu.Lock()
+	defer r.conn.mu.Unlock()
+	if r.conn.open[r.id] == r {
+		_, r.part = r.conn.tracer.tracer.Start(r.ctx, "host", trace.WithSpanKind(trace.SpanKindClient))
+	}
+}
+
+// Sent ends the inner span of the relay: the request is on its way, or has failed to be.
+func (r *Request) Sent(err error) {
+	if r == nil {
+		return
+	}
+	r.conn.mu.Lock()
+	defer r.conn.mu.Unlock()
+	if r.part != nil {
+		if err != nil {
+			r.part.SetStatus(codes.Error, "the connection has ended")
+		}
+		r.part.End()
+		r.part = nil
+	}
+}
+
+// idsOf returns the ids of a request; false if the message is none, or cannot be told from others.
+func (c *Conn) idsOf(env *ahp.Envelope) (ids, bool) {
+	if c == nil || env.Kind != ahp.Request || len(env.ID) > maxID {
+		return ids{}, false
+	}
+	d := idsOf(c.of.ID, env.ID)
+	if c.of.Full && !d.join(traceparentOf(env.Params)) {
+		d.join(c.of.Traceparent)
+	}
+	return d, true
+}
+
+// begin begins the outer span of this end; nil: it is not recorded.
+func (c *Conn) begin(env *ahp.Envelope, size int, at time.Time, name string, kind trace.SpanKind, ctx context.Context) *Request {
+	method := string(env.Method[:min(len(env.Method), maxMethod)])
+	options := []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(c.common...), trace.WithAttributes(
+		attribute.String("rpc.method", method), attribute.Int("ahp.request.size", size), attribute.String("ahp.channel.scheme", schemeOf(env.Channel)),
+	)}
+	if !at.IsZero() {
+		options = append(options, trace.WithTimestamp(at))
+	}
+	id := string(env.ID)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended || len(c.open) >= maxOpen || c.open[id] != nil {
+		return nil
+	}
+	ctx, span := c.tracer.tracer.Start(ctx, name+method, options...)
+	if !span.IsRecording() {
+		return nil
+	}
+	r := &Request{conn: c, id: id, ctx: context.WithValue(ctx, derivedKey{}, nil), span: span}
+	c.open[id] = r
+	return r
+}
+
+// schemeOf returns the scheme of a channel, which tells its kind.
+func schemeOf(channel []byte) string {
+	scheme, _, ok := strings.Cut(string(channel[:min(len(channel), maxScheme)]), ":")
+	if !ok {
+		return ""
+	}
+	return scheme
+}
+
+// Waits reports whether there is a request without an answer.
+func (c *Conn) Waits() bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open) > 0
+}
+
+// Answered ends a request: the answer has come, of so many bytes.
+func (c *Conn) Answered(env *ahp.Envelope, size int) {
+	if c == nil || env.Kind != ahp.Response || len(env.ID) > maxID {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.open[string(env.ID)]
+	if r == nil {
+		return
+	}
+	r.span.SetAttributes(attribute.Int("ahp.response.size", size))
+	if env.Error != nil {
+		code := "unknown"
+		if m, ok := ahp.MemberOf(env.Error, "code"); ok {
+			if n, err := strconv.Atoi(string(m.Raw)); err == nil {
+				code = strconv.Itoa(n)
+			}
+		}
+		r.span.SetAttributes(attribute.String("rpc.response.status_code", code), attribute.String("error.type", code))
+		r.span.SetStatus(codes.Error, "")
+		r.endLocked("error")
+		return
+	}
+	r.endLocked("ok")
+}
+
+// AnsweredHere ends a request that a gate has answered in the host's place.
+func (r *Request) AnsweredHere() {
+	if r == nil {
+		return
+	}
+	r.conn.mu.Lock()
+	defer r.conn.mu.Unlock()
+	r.endLocked("answered by a gate")
+}
+
+// endLocked ends the spans with how the request ended, unless they have.
+func (r *Request) endLocked(outcome string) {
+	if r.conn.open[r.id] != r {
+		return
+	}
+	delete(r.conn.open, r.id)
+	if r.part != nil {
+		r.part.End()
+		r.part = nil
+	}
+	r.span.SetAttributes(attribute.String("ahp.outcome", outcome))
+	r.span.End()
+}
+
+// Close ends the requests that have no answer: the connection has ended.
+func (c *Conn) Close() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	for _, r := range c.open {
+		r.span.SetStatus(codes.Error, "the connection ended before the answer")
+		r.endLocked("closed")
+	}
+}

@@ -1,0 +1,107 @@
+package tracing
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"net/http"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"ahprelay/ahp"
+)
+
+// ids are those that both ends derive of one request.
+type ids struct {
+	trace    trace.TraceID
+	relay    trace.SpanID
+	publish  trace.SpanID
+	parent   trace.SpanContext // the client's; invalid: there is none
+	ofClient bool
+}
+
+// idsOf derives the ids of a request on a connection. The name at the beginning keeps them
+// apart from all else that is hashed.
+func idsOf(conn string, id []byte) (d ids) {
+	hash := sha256.New()
+	hash.Write([]byte("ahp-relay trace\x00"))
+	hash.Write(binary.BigEndian.AppendUint32(nil, uint32(len(conn))))
+	hash.Write([]byte(conn))
+	hash.Write(id)
+	sum := hash.Sum(nil)
+	copy(d.trace[:], sum[:16])
+	copy(d.relay[:], sum[16:24])
+	copy(d.publish[:], sum[24:32])
+	return d
+}
+
+// join has the request be part of the client's trace, if what the client says is one.
+func (d *ids) join(traceparent string) bool {
+	if traceparent == "" {
+		return false
+	}
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
+	parent := trace.SpanContextFromContext(ctx)
+	if !parent.IsValid() {
+		return false
+	}
+	d.trace, d.parent, d.ofClient = parent.TraceID(), parent, true
+	return true
+}
+
+// traceparentOf returns what a request says of its client's trace.
+func traceparentOf(params []byte) string {
+	meta, ok := ahp.MemberOf(params, "_meta")
+	if !ok {
+		return ""
+	}
+	return ahp.TextOf(meta.Raw, "traceparent")
+}
+
+// derivedIDs has spans get the ids that their context says, and others any.
+type derivedIDs struct{}
+
+// derivedKey is where a context has the ids of the next span.
+type derivedKey struct{}
+
+type derived struct {
+	trace trace.TraceID
+	span  trace.SpanID
+}
+
+// NewIDs implements the SDK's IDGenerator.
+func (derivedIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	if d, ok := ctx.Value(derivedKey{}).(derived); ok {
+		return d.trace, d.span
+	}
+	var t trace.TraceID
+	_, _ = rand.Read(t[:]) // never fails
+	return t, anySpanID()
+}
+
+// NewSpanID implements the SDK's IDGenerator.
+func (derivedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	if d, ok := ctx.Value(derivedKey{}).(derived); ok {
+		return d.span
+	}
+	return anySpanID()
+}
+
+func anySpanID() (id trace.SpanID) {
+	_, _ = rand.Read(id[:]) // never fails
+	return id
+}
+
+// maxTraceparent bounds what is taken of a handshake, in bytes: version 00 has 55, and later
+// ones may have more.
+const maxTraceparent = 256
+
+// Traceparent returns what the header of a handshake says of the client's trace; "" if nothing.
+func Traceparent(header http.Header) string {
+	if text := header.Get("Traceparent"); len(text) <= maxTraceparent {
+		return text
+	}
+	return ""
+}

@@ -1,0 +1,130 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// A Tracer makes spans. A nil Tracer makes none, and costs a look whether it is nil. It is
+// safe for concurrent use.
+type Tracer struct {
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+	root     sdktrace.Sampler // decides where no client does
+}
+
+// Service names the process that makes spans.
+type Service struct {
+	Name     string // ahp-relay or ahp-host-agent, unless OTEL_SERVICE_NAME says another
+	Version  string
+	Instance string // of this run; may be empty
+}
+
+// FromEnv returns the Tracer that the environment asks for, as OpenTelemetry's SDKs read it:
+// none unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says where the
+// collector is (OTLP over HTTP). Close ends it.
+func FromEnv(ctx context.Context, getenv func(string) string, service Service, log *slog.Logger) (*Tracer, error) {
+	endpoint := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+	if endpoint == "" || getenv("OTEL_SDK_DISABLED") == "true" || getenv("OTEL_TRACES_EXPORTER") == "none" {
+		return nil, nil
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} {
+		if protocol := getenv(name); protocol != "" && protocol != "http/protobuf" {
+			return nil, fmt.Errorf("%s is %q; only http/protobuf is there", name, protocol)
+		}
+	}
+	root, parentBased, err := samplerOf(getenv("OTEL_TRACES_SAMPLER"), getenv("OTEL_TRACES_SAMPLER_ARG"))
+	if err != nil {
+		return nil, err
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("traces to %s: %w", endpoint, err)
+	}
+	otel.SetErrorHandler(seldom(log))
+	return newTracer(sdktrace.WithBatcher(exporter), root, parentBased, service)
+}
+
+// newTracer returns a Tracer whose spans go where the option says.
+func newTracer(to sdktrace.TracerProviderOption, root sdktrace.Sampler, parentBased bool, service Service) (*Tracer, error) {
+	is := []attribute.KeyValue{attribute.String("service.name", service.Name), attribute.String("service.version", service.Version)}
+	if service.Instance != "" {
+		is = append(is, attribute.String("service.instance.id", service.Instance))
+	}
+	described, err := resource.New(context.Background(), resource.WithAttributes(is...), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	sampler := root
+	if parentBased {
+		sampler = sdktrace.ParentBased(root)
+	}
+	provider := sdktrace.NewTracerProvider(to, sdktrace.WithSampler(sampler), sdktrace.WithIDGenerator(derivedIDs{}), sdktrace.WithResource(described))
+	return &Tracer{provider, provider.Tracer("ahprelay"), root}, nil
+}
+
+// Close sends what was not sent yet, until ctx ends. Nothing is recorded from then on.
+func (t *Tracer) Close(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	return t.provider.Shutdown(ctx)
+}
+
+// Flush sends what has ended and was not sent yet.
+func (t *Tracer) Flush(ctx context.Context) error { return t.provider.ForceFlush(ctx) }
+
+// samplerOf returns what OTEL_TRACES_SAMPLER says ("General SDK Configuration" of
+// OpenTelemetry's specification). The SDK reads it too, but only both ends' decisions
+// about a trace that no client has begun need the sampler itself.
+func samplerOf(name, arg string) (root sdktrace.Sampler, parentBased bool, err error) {
+	ratio := 1.0
+	if arg != "" {
+		if ratio, err = strconv.ParseFloat(arg, 64); err != nil || ratio < 0 || ratio > 1 {
+			return nil, false, fmt.Errorf("OTEL_TRACES_SAMPLER_ARG is %q; want 0 to 1", arg)
+		}
+	}
+	switch name {
+	case "", "parentbased_always_on":
+		return sdktrace.AlwaysSample(), true, nil
+	case "always_on":
+		return sdktrace.AlwaysSample(), false, nil
+	case "always_off":
+		return sdktrace.NeverSample(), false, nil
+	case "parentbased_always_off":
+		return sdktrace.NeverSample(), true, nil
+	case "traceidratio":
+		return sdktrace.TraceIDRatioBased(ratio), false, nil
+	case "parentbased_traceidratio":
+		return sdktrace.TraceIDRatioBased(ratio), true, nil
+	}
+	return nil, false, fmt.Errorf("OTEL_TRACES_SAMPLER is %q; want always_on, always_off, traceidratio, or one of these behind parentbased_", name)
+}
+
+// errorsEvery is how often it is said that spans cannot be sent.
+const errorsEvery = time.Minute
+
+// seldom logs an error now and then: the SDK has one for each batch.
+func seldom(log *slog.Logger) otel.ErrorHandlerFunc {
+	var mu sync.Mutex
+	var last time.Time
+	return func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); now.Sub(last) >= errorsEvery {
+			last = now
+			log.Warn("traces", "error", err)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"pgregory.net/rapid"
+
+	"ahprelay/ahp"
+)
+
+// newTest returns a Tracer that keeps its spans.
+func newTest(t testing.TB, sampler, arg string) (*Tracer, *tracetest.SpanRecorder) {
+	t.Helper()
+	root, parentBased, err := samplerOf(sampler, arg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans := tracetest.NewSpanRecorder()
+	tracer, err := newTracer(sdktrace.WithSpanProcessor(spans), root, parentBased, Service{Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tracer, spans
+}
+
+func peek(t testing.TB, message string) *ahp.Envelope {
+	t.Helper()
+	env, err := ahp.Peek([]byte(message))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &env
+}
+
+const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"
+
+// TestBothEndsAgree has both ends look at one request: what one records, the other does, in
+// one trace, and the host-agent's span is below the relay's, whatever samples and whoever asks.
+func TestBothEndsAgree(t *testing.T) {
+	samplers := []string{"", "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"}
+	rapid.Check(t, func(rt *rapid.T) {
+		sampler := rapid.SampledFrom(samplers).Draw(rt, "sampler")
+		of := Connection{ID: rapid.StringN(1, 12, 12).Draw(rt, "connection"), Full: rapid.Bool().Draw(rt, "full")}
+		flags := rapid.SampledFrom([]string{"00", "01"}).Draw(rt, "flags")
+		said := rapid.SampledFrom([]string{"", parent + flags, "nonsense"}).Draw(rt, "traceparent")
+		of.Traceparent = rapid.SampledFrom([]string{"", "00-11111111111111111111111111111111-2222222222222222-01"}).Draw(rt, "header")
+		request := peek(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"subscribe","params":{"channel":"ahp-chat:/1","_meta":{"traceparent":%q}}}`, rapid.Int().Draw(rt, "id"), said))
+
+		relay, above := newTest(t, sampler, "0.5")
+		agent, below := newTest(t, sampler, "0.5")
+		first, second := relay.Conn(of), agent.Conn(of)
+		first.Relay(request, 10).Sent(nil)
+		second.HostAgent(request, 10, time.Now()).ToHost()
+		first.Close()
+		second.Close()
+		up, down := above.Ended(), below.Ended()
+		if len(up) != len(down) || len(up) != 0 && len(up) != 2 {
+			rt.Fatalf("%d spans of the relay, %d of the host-agent; want two each or none", len(up), len(down))
+		}
+		if len(up) == 0 {
+			return
+		}
+		publish, server, host, consumer := up[0], up[1], down[0], down[1]
+		for _, s := range []sdktrace.ReadOnlySpan{server, host, consumer} {
+			if s.SpanContext().TraceID() != publish.SpanContext().TraceID() {
+				rt.Errorf("%s is in another trace", s.Name())
+			}
+		}
+		if publish.Parent().SpanID() != server.SpanContext().SpanID() || consumer.Parent().SpanID() != publish.SpanContext().SpanID() || host.Parent().SpanID() != consumer.SpanContext().SpanID() {
+			rt.Errorf("parents are wrong")
+		}
+		want := "" // the client's, or its own
+		switch {
+		case !of.Full:
+		case said == parent+flags:
+			want = "0af7651916cd43dd8448eb211c80319c/b7ad6b7169203331"
+		case of.Traceparent != "":
+			want = "11111111111111111111111111111111/2222222222222222"
+		}
+		got := ""
+		if p := server.Parent(); p.IsValid() {
+			got = p.TraceID().String() + "/" + p.SpanID().String()
+		}
+		if got != want {
+			rt.Errorf("the relay's span is below %q; want %q", got, want)
+		}
+	})
+}
+
+// TestOutcomes ends requests in each way.
+func TestOutcomes(t *testing.T) {
+	request := peek(t, `{"jsonrpc":"2.0","id":"x","method":"subscribe","params":{"channel":"mcp://host/1"}}`)
+	for _, test := range []struct {
+		outcome string
+		end     func(c *Conn, r *Request)
+		status  codes.Code
+	}{
+		{"ok", func(c *Conn, r *Request) { c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","result":{}}`), 7) }, codes.Unset},
+		{"error", func(c *Conn, r *Request) {
+			c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","error":{"code":-32009,"message":"no"}}`), 7)
+		}, codes.Error},
+		{"answered by a gate", func(_ *Conn, r *Request) { r.AnsweredHere() }, codes.Unset},
+		{"closed", func(c *Conn, _ *Request) { c.Close() }, codes.Error},
+	} {
+		tracer, spans := newTest(t, "", "")
+		c := tracer.Conn(Connection{ID: "1", Tenant: "acme", Host: "laptop"})
+		r := c.HostAgent(request, 10, time.Now())
+		c.Answered(peek(t, `{"jsonrpc":"2.0","id":"y","result":{}}`), 7) // another's
+		c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","method":"ping"}`), 7)
+		if len(spans.Ended()) != 0 {
+			t.Fatalf("%s: a span ended too early", test.outcome)
+		}
+		test.end(c, r)
+		c.Close()
+		if len(spans.Ended()) != 1 || c.Waits() {
+			t.Fatalf("%s: %d spans ended; want 1", test.outcome, len(spans.Ended()))
+		}
+		span := spans.Ended()[0]
+		is := attribute.NewSet(span.Attributes()...)
+		for key, want := range map[attribute.Key]string{
+			"ahp.outcome": test.outcome, "rpc.method": "subscribe", "ahp.tenant": "acme", "ahp.host": "laptop", "ahp.conn": "1", "ahp.channel.scheme": "mcp", "ahp.request.size": "10",
+		} {
+			if got, _ := is.Value(key); got.Emit() != want {
+				t.Errorf("%s: %s is %q; want %q", test.outcome, key, got.Emit(), want)
+			}
+		}
+		if span.Status().Code != test.status {
+			t.Errorf("%s: status %v; want %v", test.outcome, span.Status(), test.status)
+		}
+		if c.Relay(request, 1) != nil {
+			t.Errorf("%s: a connection that has ended traces on", test.outcome)
+		}
+	}
+}
+
+// TestBounds has a connection open more requests than it may, and one with texts that are long.
+func TestBounds(t *testing.T) {
+	tracer, spans := newTest(t, "", "")
+	c := tracer.Conn(Connection{ID: "1"})
+	for i := range maxOpen + 1 {
+		r := c.Relay(peek(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"channel":%q}`, i, strings.Repeat("m", 1000), strings.Repeat("s", 1000)+":/1")), 1)
+		if (r != nil) != (i < maxOpen) {
+			t.Errorf("request %d is traced: %v", i, r != nil)
+		}
+		r.Sent(nil)
+	}
+	if c.Relay(peek(t, `{"jsonrpc":"2.0","id":"`+strings.Repeat("i", maxID)+`","method":"ping"}`), 1) != nil {
+		t.Error("a long id is kept")
+	}
+	c.Close()
+	for _, s := range spans.Ended() {
+		for _, a := range s.Attributes() {
+			if n := len(a.Value.Emit()); n > maxMethod {
+				t.Errorf("%s has %d bytes", a.Key, n)
+			}
+		}
+	}
+}
+
+// TestFromEnv has nobody trace unless the environment says where to, and says what it cannot be.
+func TestFromEnv(t *testing.T) {
+	from := func(env map[string]string) (*Tracer, error) {
+		return FromEnv(t.Context(), func(name string) string { return env[name] }, Service{Name: "test"}, slog.New(slog.DiscardHandler))
+	}
+	const endpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	for _, env := range []map[string]string{
+		{}, {endpoint: "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}, {endpoint: "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
+	} {
+		if tracer, err := from(env); tracer != nil || err != nil {
+			t.Errorf("%v: %v, %v; want nothing", env, tracer, err)
+		}
+	}
+	for name, value := range map[string]string{
+		"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_TRACES_SAMPLER": "jaeger_remote", "OTEL_TRACES_SAMPLER_ARG": "2",
+	} {
+		if _, err := from(map[string]string{endpoint: "http://127.0.0.1:1", name: value}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s=%s: %v; want an error that names it", name, value, err)
+		}
+	}
+	tracer, err := from(map[string]string{endpoint: "http://127.0.0.1:1"})
+	if err != nil || tracer == nil {
+		t.Fatalf("%v, %v; want a Tracer", tracer, err)
+	}
+	if err := tracer.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	var off *Tracer
+	c := off.Conn(Connection{})
+	r := c.Relay(peek(t, `{"jsonrpc":"2.0","id":1,"method":"ping"}`), 1)
+	r.Sent(nil)
+	r.ToHost()
+	r.AnsweredHere()
+	c.Answered(peek(t, `{"jsonrpc":"2.0","id":1,"result":null}`), 1)
+	c.Close()
+}
+
+// BenchmarkRequest traces a request at the relay, beside none that does.
+func BenchmarkRequest(b *testing.B) {
+	request := peek(b, `{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"channel":"ahp-chat:/1"}}`)
+	answer := peek(b, `{"jsonrpc":"2.0","id":1,"result":null}`)
+	for _, sampler := range []string{"off", "always_off", "always_on"} {
+		b.Run(sampler, func(b *testing.B) {
+			var tracer *Tracer
+			if sampler != "off" {
+				root, parentBased, err := samplerOf(sampler, "")
+				if err != nil {
+					b.Fatal(err)
+				}
+				// Batches go to nobody: what is measured is what a request costs.
+				if tracer, err = newTracer(sdktrace.WithBatcher(tracetest.NewNoopExporter()), root, parentBased, Service{Name: "bench"}); err != nil {
+					b.Fatal(err)
+				}
+				defer func() { _ = tracer.Close(b.Context()) }()
+			}
+			c := tracer.Conn(Connection{ID: "1", Tenant: "acme", Host: "laptop", Full: true})
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Relay(request, 100).Sent(nil)
+				c.Answered(answer, 50)
+			}
+		})
+	}
+}
