@@ -5,6 +5,7 @@
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
 # make pictures  the states of the console, in artifacts/: desktop and phone, light and dark
 # make faults   breaks every network and process under load; writes the table in docs/faults.md
+# make former   relay and host-agent of an earlier commit, COMMIT=HEAD~100, work with those of this one, under load
 # make scale    measures clusters of relays with many hosts
 # make notify   tells of 1,000 sessions on 100 hosts, 25 a second, while one relay of two is killed
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
@@ -19,6 +20,7 @@ BENCH   ?= .
 COUNT   ?= 6
 SOAK    ?= 10m
 FUZZ    ?= .
+COMMIT  ?= HEAD~100
 FUZZTIME ?= 30s
 APPS    ?= $(HOME)/.cache/ahp-relay-apps
 PKGS    := ./...
@@ -26,7 +28,7 @@ PKGS    := ./...
 LONG    := ./test/browser ./test ./registry ./routing ./gateway ./test/large ./test/faults ./test/nat
 PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
-.PHONY: all build test lint bench microbench demo notify faults scale soak fuzz apps interop deps pictures release packages
+.PHONY: all build test lint bench microbench demo notify faults former scale soak fuzz apps interop deps pictures release packages
 
 all: build
 
@@ -78,6 +80,9 @@ pictures:
 
 scale:
 	$(GO) run ./test/cmd/scale
+
+former:
+	$(GO) run ./test/cmd/former --commit $(COMMIT)
 
 notify:
 	AHP_NOTIFY_HOSTS=100 AHP_NOTIFY_SESSIONS=10 AHP_NOTIFY_EVERY=40ms AHP_NOTIFY_LIMIT=2s $(GO) test -count=1 -v -run '^TestNotifyMany$$' ./test

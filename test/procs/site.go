@@ -304,6 +304,9 @@ func (s *Site) HostURL() string { return "ws://" + s.at(hostPort) }
 // host.
 func (s *Site) Records() []string { return s.records }
 
+// Verify is that of all processes, see [Bench.Verify].
+func (s *Site) Verify() error { return s.cfg.Verify() }
+
 // Close ends all processes and proxies.
 func (s *Site) Close() {
 	s.cfg.Kill()
