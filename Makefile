@@ -76,7 +76,7 @@ demo:
 	$(GO) run ./cmd/relay demo
 
 pictures:
-	PICTURES=1 $(GO) test -count=1 -run '^TestConsoleStates$$' ./test/browser
+	PICTURES=1 $(GO) test -count=1 -run '^TestConsole(States|Told|SignsIn)$$' ./test/browser
 
 scale:
 	$(GO) run ./test/cmd/scale

@@ -16,12 +16,12 @@ const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 	"frame-src 'self'%s; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types console dompurify"
 
-// sandboxPolicies are those of the pages that stand around what is not to be
+// framePolicies are those of pages that stand around what is not to be
 // trusted: each has an origin of its own, not this one. A canvas that is rebuilt
 // from what the console reads runs whatever script it likes and reaches no
 // network; one that is somewhere else on the web is in a frame of its own; what
 // programs print is drawn where there is nothing else.
-var sandboxPolicies = map[string]string{
+var framePolicies = map[string]string{
 	"/canvas-inband.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob: data:; " +
 		"style-src 'unsafe-inline' blob: data:; img-src blob: data:; font-src blob: data:; media-src blob: data:; connect-src blob: data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
@@ -29,6 +29,13 @@ var sandboxPolicies = map[string]string{
 		"frame-src https: http://127.0.0.1:* http://localhost:* http://*.localhost:*; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
 	"/terminal.html": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+	// Those that follow have this relay's origin, and nothing in them but their own
+	// script: one asks authorization servers for the console, which talks to the relay
+	// alone, and people come back to the other from there.
+	"/outside.html": "default-src 'none'; script-src 'self'; connect-src https: http://127.0.0.1:* http://localhost:*; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'self'; require-trusted-types-for 'script'; trusted-types 'none'",
+	"/signed-in.html": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
 }
 
 // console serves the web console. It is the same for everybody: the token is
@@ -45,7 +52,7 @@ func console(canvases canvasOrigin) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		policy := cmp.Or(sandboxPolicies[r.URL.Path], own)
+		policy := cmp.Or(framePolicies[r.URL.Path], own)
 		if r.URL.Path == appPage {
 			policy = appPolicy(r.URL.Query(), r.Host)
 		}
@@ -61,5 +68,29 @@ func console(canvases canvasOrigin) http.Handler {
 			return
 		}
 		file.ServeHTTP(w, r)
+	})
+}
+
+// oauthClientPath is where authorization servers read what the console is there, and its
+// client_id: draft-ietf-oauth-client-id-metadata-document.
+const oauthClientPath = "/oauth-client.json"
+
+// oauthClient is a client that can keep no secret (RFC 7591, section 2).
+type oauthClient struct {
+	ID        string   `json:"client_id"`
+	Name      string   `json:"client_name"`
+	URI       string   `json:"client_uri"`
+	Redirects []string `json:"redirect_uris"`
+	Grants    []string `json:"grant_types"`
+	Responses []string `json:"response_types"`
+	Method    string   `json:"token_endpoint_auth_method"`
+}
+
+// serveOAuthClient tells of the console as it is reached by the name that is asked for.
+func serveOAuthClient(w http.ResponseWriter, r *http.Request) {
+	origin := "https://" + r.Host // no others are believed
+	writeJSON(w, http.StatusOK, oauthClient{
+		ID: origin + oauthClientPath, Name: "AHP relay", URI: origin, Redirects: []string{origin + "/signed-in.html"},
+		Grants: []string{"authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"}, Responses: []string{"code"}, Method: "none",
 	})
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -28,5 +29,37 @@ func TestConsoleHeaders(t *testing.T) {
 		if inFrame := strings.Contains(path, ".html"); strings.HasPrefix(policy, "sandbox allow-scripts;") != inFrame || !strings.Contains(policy, "default-src 'none'") {
 			t.Errorf("%s: policy %q", path, policy)
 		}
+	}
+}
+
+// TestConsoleSignInPages has the pages that sign-in needs run their own script alone;
+// only the one that asks authorization servers reaches any, and it stands in the console alone.
+func TestConsoleSignInPages(t *testing.T) {
+	for path, want := range map[string]struct{ connects, framed string }{
+		"/outside.html":   {"connect-src https: ", "frame-ancestors 'self'"},
+		"/signed-in.html": {"", "frame-ancestors 'none'"},
+	} {
+		w := httptest.NewRecorder()
+		console(canvasOrigin{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		policy := w.Header().Get("Content-Security-Policy")
+		if w.Code != http.StatusOK || !strings.Contains(policy, "default-src 'none'; script-src 'self'; "+want.connects) || !strings.Contains(policy, want.framed) ||
+			strings.Contains(policy, "unsafe") || (want.connects == "" && strings.Contains(policy, "connect-src")) || !strings.Contains(policy, "require-trusted-types-for 'script'; trusted-types 'none'") {
+			t.Errorf("%s: HTTP %d, policy %q", path, w.Code, policy)
+		}
+	}
+}
+
+// TestOAuthClientDocument has authorization servers read what the console is, by the very
+// address that is its id there.
+func TestOAuthClientDocument(t *testing.T) {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "https://relay.example.com/oauth-client.json", nil)
+	serveOAuthClient(w, r)
+	var got oauthClient
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.ID != "https://relay.example.com/oauth-client.json" || len(got.Redirects) != 1 || got.Redirects[0] != "https://relay.example.com/signed-in.html" || got.Method != "none" {
+		t.Errorf("the document says %+v", got)
 	}
 }

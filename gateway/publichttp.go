@@ -38,6 +38,7 @@ func (s *Server) publicHandler() http.Handler {
 	if s.cfg.People != nil {
 		s.peopleRoutes(mux)
 	}
+	mux.HandleFunc("GET "+oauthClientPath, serveOAuthClient)
 	mux.Handle("GET /", console(s.canvases.origin))
 	return closeUpgrades(s.onCanvasDomain(mux))
 }

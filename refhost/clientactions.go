@@ -197,6 +197,10 @@ func (h *Host) sessionActionLocked(c *conn, env envelope) {
 			h.publishLocked(env, nil)
 			s.toggleMCPLocked(env.action)
 			return
+		case env.kind == "session/mcpServerStartRequested" || env.kind == "session/mcpServerStopRequested":
+			h.publishLocked(env, nil)
+			s.runMCPLocked(env.action, env.kind == "session/mcpServerStartRequested")
+			return
 		case env.kind == "session/titleChanged" && a.Title != nil:
 			s.setTitleLocked(*a.Title)
 		case env.kind == "session/isReadChanged" && a.IsRead != nil:

@@ -66,9 +66,15 @@ type Config struct {
 	// first connection. Default: none, or one with Demo.
 	MCP []MCPServer
 
+	// Resources are what the agent needs tokens for. Default: none.
+	Resources []Resource
+
 	// Demo makes three sessions with a past, in one of which a slow turn is
 	// always going on. It begins with the first connection.
 	Demo bool
+
+	// Still has the demo's live session say nothing by itself.
+	Still bool
 
 	// Recorder, if set, is called with every frame received, before it is
 	// handled, and every frame to send, before it is written. Calls for

@@ -86,7 +86,9 @@ func (h *Host) startDemoLocked() {
 	h.openDemoCanvasLocked()
 	live, _ := h.sessions.get(providerName + ":/" + demoSessions[0].name)
 	h.demo.chat = live.chat
-	h.afterLocked(demoBreak, h.demo.speakLocked)
+	if !h.cfg.Still {
+		h.afterLocked(demoBreak, h.demo.speakLocked)
+	}
 }
 
 // openDemoCanvasLocked opens the first of the host's own canvases in the last

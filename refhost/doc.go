@@ -148,6 +148,9 @@
 //	canvas message JSON          a message to the views
 //	canvas invoke ACTION JSON    an action of the provider's
 //	canvas close                 closes the canvas
+//	sign-in                      says how often tokens were taken for [Config.Resources]
+//	sign-in REASON               the same, and tells all clients that they are
+//	                             wanted again: auth/required
 //
 // Whose canvas is a client's, that client's newest connection is asked
 // canvasOpen, canvasInvokeAction and canvasClose, and nobody else; its errors
@@ -189,8 +192,9 @@
 // the same serverSeq, of session/customizationsChanged, …Updated and
 // session/mcpServerStateChanged (a channel that is absent is no more), live
 // and in replays; session/customizationRemoved {id} is the same for all.
-// session/customizationToggled {id, enabled} is a client's to dispatch, the
-// others are rejected.
+// session/customizationToggled {id, enabled, enablement} and
+// session/mcpServerStartRequested and …StopRequested {id} are a client's to
+// dispatch, the others are rejected.
 //
 // A message on a server's channel names it at its top level or in params;
 // answers and notifications have it at the top level. What mcpApp promises is

@@ -34,10 +34,11 @@ type Host struct {
 	canvases   catalog[*canvas]
 	chats      map[string]*chat
 	changesets map[string]*changeset
-	deleted    []string // sessions deleted, oldest first
-	active     int      // sessions with a turn in progress
-	parts      int      // number of the latest response part
-	logSubs    int      // subscriptions to log channels
+	deleted    []string       // sessions deleted, oldest first
+	active     int            // sessions with a turn in progress
+	signedIn   map[string]int // resource to how often a token of it was taken
+	parts      int            // number of the latest response part
+	logSubs    int            // subscriptions to log channels
 
 	canvasCount  int           // canvases ever opened
 	canvasServer *canvasServer // nil until it is needed
@@ -72,6 +73,7 @@ func New(cfg Config) (*Host, error) {
 		clients:    make(map[string]*client),
 		chats:      make(map[string]*chat),
 		changesets: make(map[string]*changeset),
+		signedIn:   make(map[string]int),
 	}, nil
 }
 

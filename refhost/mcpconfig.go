@@ -28,6 +28,10 @@ type MCPServer struct {
 	// Apps are user interfaces beside the board of tasks; with [MCPMemory].
 	Apps []MCPApp `json:"-"`
 
+	// Servers are the authorization servers that tokens come from. Default: one that
+	// is nowhere.
+	Servers []string
+
 	// Tokens are those that authenticate takes, each with the scopes that it
 	// grants. Default: demo-grant, which grants all.
 	Tokens map[string][]string `json:"-"`
@@ -74,6 +78,9 @@ var demoMCP = []MCPServer{{Name: "tasks"}}
 func checkMCP(given []MCPServer) ([]MCPServer, error) {
 	var checked []MCPServer
 	for _, m := range given {
+		if m.Servers == nil {
+			m.Servers = []string{"https://login.example/"}
+		}
 		if m.Transport == "" {
 			m.Transport = MCPMemory
 		}
@@ -114,7 +121,7 @@ func (m *MCPServer) resource() protectedResource {
 	return protectedResource{
 		Resource:             "https://" + m.Name + ".mcp.example/",
 		ResourceName:         "The tasks of " + m.Name,
-		AuthorizationServers: []string{"https://login.example/"},
+		AuthorizationServers: m.Servers,
 		ScopesSupported:      []string{scopeRead, scopePublish},
 	}
 }

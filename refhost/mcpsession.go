@@ -23,7 +23,8 @@ type mcpServer struct {
 	enabled  bool
 	hidden   bool // no capability set is advertised, so there is no channel
 	removed  bool
-	address  int // how often the channel has got another one
+	stopped  bool // a client wants it so
+	address  int  // how often the channel has got another one
 	granted  []string
 	auth     *mcpAuth      // what is missing; nil if nothing is
 	resolved chan struct{} // closed when nothing is missing any more; nil if nothing is
@@ -86,12 +87,12 @@ func (s *session) addMCPLocked() {
 }
 
 func (m *mcpServer) isReady() bool {
-	return m.enabled && !m.removed && m.auth == nil && m.up.kind == "ready"
+	return m.enabled && !m.stopped && !m.removed && m.auth == nil && m.up.kind == "ready"
 }
 
 func (m *mcpServer) state() any {
 	switch {
-	case !m.enabled:
+	case !m.enabled || m.stopped:
 		return mcpKind{"stopped"}
 	case m.auth != nil:
 		return *m.auth
@@ -198,17 +199,41 @@ func (s *session) customizationsChangedLocked() {
 }
 
 // toggleMCPLocked follows session/customizationToggled, after it has come
-// back to all.
+// back to all: enablement decides, of AHP 0.8 and later, or enabled.
 func (s *session) toggleMCPLocked(action json.RawMessage) {
 	var a struct {
-		ID      string `json:"id"`
-		Enabled *bool  `json:"enabled"`
+		ID         string `json:"id"`
+		Enabled    *bool  `json:"enabled"`
+		Enablement []struct {
+			Kind    string `json:"kind"`
+			Enabled bool   `json:"enabled"`
+		} `json:"enablement"`
 	}
-	if json.Unmarshal(action, &a) != nil || a.Enabled == nil {
+	if json.Unmarshal(action, &a) != nil {
 		return
 	}
-	if m := s.mcpNamed(a.ID); m != nil && m.enabled != *a.Enabled {
+	for _, decided := range a.Enablement {
+		if decided.Kind == "session" { // the only place where this host decides
+			a.Enabled = &decided.Enabled
+		}
+	}
+	if m := s.mcpNamed(a.ID); m != nil && a.Enabled != nil && m.enabled != *a.Enabled {
 		m.enabled = *a.Enabled
+		m.stateChangedLocked()
+	}
+}
+
+// runMCPLocked follows session/mcpServerStartRequested and …StopRequested, after
+// they have come back to all, who take the server to be starting, or stopped.
+func (s *session) runMCPLocked(action json.RawMessage, runs bool) {
+	var a struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(action, &a) != nil {
+		return
+	}
+	if m := s.mcpNamed(a.ID); m != nil {
+		m.stopped = !runs
 		m.stateChangedLocked()
 	}
 }
@@ -327,6 +352,9 @@ func (h *Host) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
 	}](raw)
 	if err != nil {
 		return nil, err
+	}
+	if known, err := h.signInLocked(params.Resource, params.Token); known {
+		return struct{}{}, err
 	}
 	waiting := h.mcpWaitingLocked(params.Resource)
 	if len(waiting) == 0 {

@@ -18,6 +18,7 @@ type agent struct {
 	Description  string          `json:"description"`
 	Models       []model         `json:"models"`
 	Capabilities json.RawMessage `json:"capabilities"`
+	Resources    []Resource      `json:"protectedResources,omitempty"`
 }
 
 type model struct {
@@ -43,6 +44,7 @@ func (h *Host) rootStateLocked() rootState {
 				ID: "demo-model", Provider: providerName, Name: "Demo Model", MaxContextWindow: 128000,
 			}},
 			Capabilities: json.RawMessage(`{"multipleChats":{"fork":true}}`),
+			Resources:    h.cfg.Resources,
 		}},
 		ActiveSessions: h.active,
 		Config: configState{

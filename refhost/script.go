@@ -60,6 +60,10 @@ func (s *script) play(prompt string) {
 		s.driveCanvas(words)
 		return
 	}
+	if reason, ok := strings.CutPrefix(prompt, "sign-in"); ok {
+		s.driveSignIn(strings.TrimSpace(reason))
+		return
+	}
 	if words, ok := strings.CutPrefix(prompt, "mcp "); ok {
 		s.driveMCP(words)
 		return

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -170,11 +171,13 @@ func index(dir string, files map[string][]byte, names map[string]string) error {
 	return nil
 }
 
+var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.(js|css)$`)
+
 // serviceWorker makes sw.js, which keeps the page and what it is made of.
 func serviceWorker(dir string, files map[string][]byte) error {
 	var shell []string
 	for name := range files {
-		if strings.HasSuffix(name, ".js") && !strings.HasPrefix(name, "canvas-") && !strings.HasPrefix(name, "vendor/") || strings.HasSuffix(name, ".css") {
+		if hashed.MatchString(name) { // the others may be other ones by then
 			shell = append(shell, "/"+name)
 		}
 	}

@@ -6,7 +6,7 @@ import { elsewhere } from './canvas';
 import * as device from './device';
 import { code, ROOT } from './rpc';
 import { Link } from './link';
-import { array, text, type Pending } from './store';
+import { array, isObject, text, type Pending } from './store';
 import { status, type Json } from './reduce';
 import { randomId, sentence } from './words';
 
@@ -24,7 +24,7 @@ const tokenForm = /^[\w.~-]+$/;
 const grows = new Set(['chat/delta', 'chat/reasoning', 'chat/toolCallDelta']);
 
 /** What is shown beside a chat. */
-export interface Pane { kind: 'canvas' | 'changes' | 'terminal' | 'file'; channel: string; title?: string }
+export interface Pane { kind: 'canvas' | 'changes' | 'terminal' | 'file' | 'servers'; channel: string; title?: string }
 
 export interface Attachment { label: string; data: string; contentType: string; displayKind?: string }
 
@@ -76,6 +76,11 @@ export class App {
   /** Whether the token lets us look only. The host-agent refuses the rest; we need not offer it. */
   get readOnly(): boolean {
     return this.grant?.access === 'read';
+  }
+
+  /** Whether it lets us do everything at the host, and not only talk and approve. */
+  get mayOperate(): boolean {
+    return !['read', 'talk', 'approve'].includes(this.grant?.access);
   }
 
   /** Whether it is for some sessions: others cannot be begun. */
@@ -227,7 +232,7 @@ export class App {
 
   #wanted(link: Link): string[] {
     if (link !== this.link || !this.session) return [];
-    return [this.session, this.chatUri, this.pane?.kind === 'file' ? '' : this.pane?.channel].filter(Boolean) as string[];
+    return [this.session, this.chatUri, ['file', 'servers'].includes(this.pane?.kind ?? '') ? '' : this.pane?.channel].filter(Boolean) as string[];
   }
 
   #enter(link = this.link): void {
@@ -402,9 +407,7 @@ export class App {
   #notified(link: Link, method: string, params: Json): void {
     if (method === 'auth/required') {
       const resource = text(params?.resource) || text(params?.resource?.resource);
-      const token = link.tokens.get(resource);
-      if (token && params?.reason !== 'expired') link.authenticate(resource, token).catch(() => {});
-      else link.tokens.delete(resource);
+      link.again(resource, params?.reason === 'expired');
     }
     this.draw();
   }
@@ -702,13 +705,19 @@ export class App {
     if (this.link?.live) this.link.conn!.mcpNotify(channel, method, params);
   }
 
-  authenticate(resource: string, token: string): Promise<void> {
-    return this.link ? this.link.authenticate(resource, token) : Promise.reject(new Error('not connected'));
+  /** Has the user sign in where a server of tools wants it: what its state says. */
+  signIn(who: string, wants: Json): void {
+    if (this.link && isObject(wants?.resource)) this.open({ kind: 'sign-in', link: this.link, who, resources: [wants.resource], more: wants });
   }
 
-  /** Asks the relay itself; rejects where it refuses. */
+  /** Asks the relay itself. */
+  ask(method: string, path: string, json?: Json): Promise<{ status: number; body: Json }> {
+    return ask(this.token, method, path, json);
+  }
+
+  /** The same; rejects where it refuses. */
   async relay(method: string, path: string, json?: Json): Promise<Json> {
-    const { status: said, body } = await ask(this.token, method, path, json);
+    const { status: said, body } = await this.ask(method, path, json);
     if (said !== 200) throw new Error(text(body?.error) || `The relay answered ${said}.`);
     return body;
   }

@@ -1,8 +1,9 @@
 // One host: the connection to it, and what it has said.
 
 import * as device from './device';
-import { code, Connection, ROOT } from './rpc';
+import { code, Connection, ROOT, RpcError } from './rpc';
 import { array, Store } from './store';
+import type { Granted } from './oauth';
 import type { Json } from './reduce';
 import { randomId } from './words';
 
@@ -30,7 +31,7 @@ export class Link {
   note = ''; // what there is to say of its list of sessions
   opening = new Set<string>(); // channels that are being subscribed to
   errors = new Map<string, string>(); // of channels that could not be
-  tokens = new Map<string, string>(); // resource to the token that the user has given for it; kept nowhere else
+  tokens = new Map<string, Granted>(); // resource to what the user has signed in for it with; kept nowhere else
   #on: LinkEvents;
 
   constructor(host: string, on: LinkEvents) {
@@ -99,7 +100,7 @@ export class Link {
     this.opening.clear();
     this.errors.clear();
     // A host that was started anew has forgotten them.
-    if (sync.fresh) for (const [resource, token] of this.tokens) this.authenticate(resource, token).catch(() => {});
+    if (sync.fresh) for (const resource of this.tokens.keys()) this.again(resource);
     this.tidy();
     // What tells of sessions is not numbered, and so not replayed.
     this.list();
@@ -179,10 +180,32 @@ export class Link {
     this.#on.action(this, {});
   }
 
-  /** Gives the host a token for a resource. It is kept for as long as the page is there, for when the host asks again. */
-  async authenticate(resource: string, token: string): Promise<void> {
+  /**
+   * Gives the host a token for a resource. It is kept for as long as the page is
+   * there, for when the host asks again, and so is how to get the next one.
+   */
+  async authenticate(resource: string, token: string, renew?: Granted['renew']): Promise<void> {
     if (!this.live && this.conn?.state.name !== 'greeting') throw new Error('not connected');
     await this.conn!.request('authenticate', { channel: ROOT, resource, token });
-    this.tokens.set(resource, token);
+    this.tokens.set(resource, { token, renew });
+  }
+
+  /**
+   * Gives the host the token of a resource once more, or the next one, if the host says that
+   * this one has expired, or refuses it. One that is no good is forgotten: the user is asked.
+   */
+  async again(resource: string, expired = false): Promise<void> {
+    const had = this.tokens.get(resource);
+    if (!had) return;
+    try {
+      if (expired) throw new Error('expired');
+      await this.authenticate(resource, had.token, had.renew);
+    } catch (err) {
+      if (!expired && !(err instanceof RpcError)) return; // the connection was lost
+      if (this.tokens.get(resource) === had) this.tokens.delete(resource);
+      const next = await had.renew?.().catch(() => undefined);
+      if (next) await this.authenticate(resource, next.token, next.renew).catch(() => {});
+      this.#on.draw();
+    }
   }
 }

@@ -29,6 +29,7 @@ function now() {
 
 app.draw = () => draw(2);
 app.drawGrown = () => draw(1);
+addEventListener('resize', () => draw(2)); // wide screens show more beside each other
 
 shared();
 app.start();

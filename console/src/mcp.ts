@@ -35,7 +35,7 @@ export class McpCalls {
   show(node, call) {
     if (call.contributor?.kind !== 'mcp') return;
     let shown = this.#calls.get(node);
-    if (!shown) this.#calls.set(node, (shown = new McpCall(node, this.#do, (channel) => this.#toolsOf(channel))));
+    if (!shown) this.#calls.set(node, (shown = new McpCall(node, this.#do, (channel) => this.toolsOf(channel))));
     shown.call = call;
   }
 
@@ -64,7 +64,8 @@ export class McpCalls {
     for (const shown of this.#calls.values()) f(shown);
   }
 
-  #toolsOf(channel) {
+  /** A promise of the tools that the server at a channel lists. */
+  toolsOf(channel) {
     if (!this.#tools.has(channel)) {
       const all = this.#listTools(channel);
       this.#tools.set(channel, all);
@@ -418,33 +419,22 @@ class McpCall {
       return;
     }
     if (!this.#form) {
-      this.#form = makeSignIn((token) => this.#signIn(token));
+      this.#form = makeSignIn(() => this.#do.signIn(this.#name(), this.#wants()));
       this.#at.auth.append(this.#form.node);
     }
-    const { title, why, scopes, where, field, button } = this.#form;
+    const { title, why, scopes, where, button } = this.#form;
     const [label, says] = signIn[wants.reason] ?? signIn.required;
-    setText(title, says(text(this.#server?.name) || 'The MCP server'));
+    setText(title, says(this.#name()));
     setText(why, text(wants.description));
     scopes.hidden = !Array.isArray(wants.requiredScopes) || wants.requiredScopes.length === 0;
     setText(scopes, scopes.hidden ? '' : `Needed: ${wants.requiredScopes.filter((s) => typeof s === 'string').join(' ')}`);
     setText(where, whereTo(wants.resource));
     setText(button, label);
-    field.disabled = button.disabled = !this.#model.live;
+    button.disabled = !this.#model.live;
   }
 
-  async #signIn(token) {
-    const resource = text(this.#wants()?.resource?.resource);
-    const form = this.#form;
-    if (!resource || token === '') return;
-    setText(form.said, 'Sending…');
-    let said = '';
-    try {
-      await this.#do.authenticate(resource, token);
-    } catch (err) {
-      said = err.message;
-    }
-    setText(form.said, said);
-    this.#do.draw();
+  #name() {
+    return text(this.#server?.name) || 'The MCP server';
   }
 }
 
@@ -455,26 +445,12 @@ function whereTo(resource) {
   return [[name, text(resource?.resource)].filter(Boolean).join(' – '), from.length ? `Tokens come from ${from.join(', ')}` : ''].filter(Boolean).join('. ');
 }
 
-let forms = 0;
-
-function makeSignIn(send) {
-  const id = `sign-in-${++forms}`;
+function makeSignIn(begin) {
   const title = el('p', { className: 'name' });
   const why = el('p', { className: 'text' });
   const scopes = el('p', { className: 'dim scopes' });
   const where = el('p', { className: 'dim' });
-  const field = el('input', { id, type: 'password', autocomplete: 'off', autocapitalize: 'off', spellcheck: false, required: true });
-  const button = el('button', { type: 'submit', className: 'primary' });
-  const said = el('p', { className: 'error', role: 'status' });
-  const node = el('form', { className: 'sign-in', autocomplete: 'off' },
-    title, why, scopes, where,
-    el('label', { htmlFor: id, className: 'dim' }, 'Access token. It goes to the host, and is not kept on this page.'),
-    el('div', { className: 'row' }, field, button), said);
-  node.addEventListener('submit', (event) => {
-    event.preventDefault();
-    const token = field.value.trim();
-    field.value = '';
-    send(token);
-  });
-  return { node, title, why, scopes, where, field, button, said };
+  const button = el('button', { type: 'button', className: 'primary' });
+  button.addEventListener('click', begin);
+  return { node: el('div', { className: 'sign-in' }, title, why, scopes, where, el('div', { className: 'row start' }, button)), title, why, scopes, where, button };
 }

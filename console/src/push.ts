@@ -2,18 +2,18 @@
 // (Web Push), encrypted for it.
 
 import { app } from './app';
-import type { Json } from './reduce';
-import { array } from './store';
+import * as told from './told';
 
-const flag = 'told-on-this-device'; // so that the relay is asked only where there is something to ask
+const flag = 'told-on-this-device'; // the id of the way, so that the relay is asked only where there is something to ask
 
 /** Whether this browser can be told. On a phone it has to be installed first. */
 export function possible(): boolean {
   return 'serviceWorker' in navigator && 'PushManager' in globalThis && 'Notification' in globalThis;
 }
 
-export function isOn(): boolean {
-  return localStorage.getItem(flag) !== null;
+/** The id of this device's way, '' if it has none. */
+export function wayHere(): string {
+  return localStorage.getItem(flag) ?? '';
 }
 
 async function registration(): Promise<ServiceWorkerRegistration> {
@@ -24,36 +24,33 @@ function bytes(base64url: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(base64url.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
 }
 
-/** Has this device told from now on; details says whether what is asked is in it. Returns the way's id. */
-export async function turnOn(details: boolean): Promise<string> {
+/** What this browser is called, among the others of its user. */
+function deviceName(): string {
+  const agent = navigator.userAgent;
+  const name = (of: [RegExp, string][]) => of.find(([pattern]) => pattern.test(agent))?.[1];
+  const browser = name([[/Edg\//, 'Edge'], [/Firefox\//, 'Firefox'], [/Chrom/, 'Chrome'], [/Safari\//, 'Safari']]) ?? 'Browser';
+  const system = name([[/Android/, 'Android'], [/iPhone/, 'iPhone'], [/iPad/, 'iPad'], [/Windows/, 'Windows'], [/Mac OS/, 'macOS'], [/CrOS/, 'ChromeOS'], [/Linux/, 'Linux']]);
+  return system ? `${browser} on ${system}` : browser;
+}
+
+/** Has this device told from now on; details says whether what is asked is in it. */
+export async function turnOn(details: boolean): Promise<void> {
   if (await Notification.requestPermission() !== 'granted') throw new Error('The browser does not let this page tell you anything: allow notifications in its settings.');
   const { pushKey } = await app.relay('GET', 'api/notify');
   if (!pushKey) throw new Error('This relay pushes nothing.');
   const subscription = await (await registration()).pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: bytes(pushKey) });
   const { endpoint, keys } = subscription.toJSON();
-  const way = await app.relay('POST', 'api/notify/ways', { kind: 'webpush', name: 'This browser', url: endpoint, keys: { p256dh: keys?.p256dh, auth: keys?.auth }, details });
+  const way = await told.setWay({ kind: 'webpush', name: deviceName(), url: endpoint, keys: { p256dh: keys?.p256dh, auth: keys?.auth }, details });
   localStorage.setItem(flag, String(way.id));
-  return String(way.id);
 }
 
+/** Has it told nothing any more. The relay is asked first: what it was not told it would go on with. */
 export async function turnOff(): Promise<void> {
-  const id = localStorage.getItem(flag) ?? '';
+  const id = wayHere();
+  if (id && told.known()?.ways?.some((w: { id?: string }) => w?.id === id)) await told.removeWay(id);
   localStorage.removeItem(flag);
   const subscription = await (await registration()).pushManager.getSubscription();
   await subscription?.unsubscribe();
-  if (id) await app.relay('DELETE', `api/notify/ways/${encodeURIComponent(id)}`);
-}
-
-/** Sends a test; says how that went. */
-export async function tryIt(): Promise<string> {
-  const said = await app.relay('POST', `api/notify/ways/${encodeURIComponent(localStorage.getItem(flag) ?? '')}/test`);
-  return String(said.outcome ?? '');
-}
-
-/** Whether the relay knows of this device still. */
-export async function known(): Promise<boolean> {
-  const { ways } = await app.relay('GET', 'api/notify');
-  return array(ways).some((w: Json) => w?.id === localStorage.getItem(flag));
 }
 
 const lookEvery = 20_000; // ms
@@ -61,6 +58,6 @@ const lookEvery = 20_000; // ms
 /** Tells the relay that somebody looks, so that nobody is told twice. */
 export function look(): void {
   setInterval(() => {
-    if (isOn() && !document.hidden && app.token) app.relay('POST', 'api/notify/looking').catch(() => {});
+    if ((wayHere() || told.known()?.ways?.length) && !document.hidden && app.token) app.relay('POST', 'api/notify/looking').catch(() => {});
   }, lookEvery);
 }

@@ -32,8 +32,9 @@ type page struct {
 	t   *testing.T
 	ctx context.Context
 
-	top     *page // nil, or the page that this is a frame of
-	hostile bool  // what it shows tries to break its policy
+	top     *page  // nil, or the page that this is a frame of
+	hostile bool   // what it shows tries to break its policy
+	expects string // a complaint of the browser's that is none of ours
 }
 
 // newPage starts a browser with a profile of its own. It skips the test where
@@ -72,7 +73,7 @@ func (p *page) event(event any) {
 		p.t.Errorf("exception on the page: %+v", event.ExceptionDetails)
 	case *cdplog.EventEntryAdded:
 		// Refused connections are logged too, and expected.
-		if event.Entry.Source != cdplog.EntrySourceNetwork && !p.hostile {
+		if event.Entry.Source != cdplog.EntrySourceNetwork && !p.hostile && (p.expects == "" || !strings.Contains(event.Entry.Text, p.expects)) {
 			p.t.Errorf("the browser complains: %s: %s", event.Entry.Source, event.Entry.Text)
 		}
 	}

@@ -201,6 +201,16 @@ func TestMCPAppsApart(t *testing.T) {
 	shows(5)
 }
 
+// pastes gives a token in the dialog that a button opens; "" if it is open.
+func (p *page) pastes(button, token string) {
+	p.t.Helper()
+	if button != "" {
+		p.click(button)
+	}
+	p.enter("#resource-token", token)
+	p.click("#sign-in [type=submit]")
+}
+
 // TestMCPStepUp lets a tool call wait for more access, on a page and in the
 // list of sessions.
 func TestMCPStepUp(t *testing.T) {
@@ -217,11 +227,9 @@ func TestMCPStepUp(t *testing.T) {
 	p.do(phone(), colours("dark"))
 	p.shot("phone-step-up-dark")
 	p.do(desktop(), colours("light"))
-	p.do(chromedp.SendKeys(chromedp.CSS(".sign-in input"), "not-a-token"))
-	p.click(".sign-in button")
-	p.wants(".sign-in .error", "Authentication failed")
-	p.do(chromedp.SendKeys(chromedp.CSS(".sign-in input"), refhost.DemoMCPToken))
-	p.click(".sign-in button")
+	p.pastes(".sign-in button", "not-a-token")
+	p.wants("#sign-in .error", "Authentication failed")
+	p.pastes("", refhost.DemoMCPToken)
 	p.wants(lastTurn+" .tool pre:last-child", "Published 2 tasks.")
 	p.until("no more questions", patience, func() bool {
 		return eval[bool](p, "!document.querySelector('.sign-in')") && !strings.Contains(p.text(`[data-session="`+appSession+`"] .badge`), "needs you")
@@ -236,15 +244,13 @@ func TestMCPStepUp(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Done: mcp auth")
 	p.say("mcp app")
 	p.wants(lastTurn+" .sign-in .name", "has expired")
-	p.do(chromedp.SendKeys(chromedp.CSS(lastTurn+" .sign-in input"), refhost.DemoMCPToken))
-	p.click(lastTurn + " .sign-in button")
+	p.pastes(lastTurn+" .sign-in button", refhost.DemoMCPToken)
 	f := p.app()
 	f.wants("#fact-result", "2 tasks")
 	p.say("mcp auth insufficientScope")
 	p.wants(".has-app .app-row", "not ready")
 	p.wants(".sign-in .name", "needs more access")
-	p.do(chromedp.SendKeys(chromedp.CSS(".sign-in input"), refhost.DemoMCPToken))
-	p.click(".sign-in button")
+	p.pastes(".sign-in button", refhost.DemoMCPToken)
 	p.until("its server is ready again", patience, func() bool { return !strings.Contains(p.text(".has-app .app-row"), "not ready") })
 	eval[any](f, "document.querySelector('#publish').click()")
 	f.wants("#fact-publish", "Published 2 tasks.")

@@ -49,6 +49,8 @@ const hostName = "demo"
 type stackConfig struct {
 	canvases   []hostrpc.Canvas // of the host, beside those that all tests have
 	mcp        []hostrpc.MCP    // of the host; nil for the demo's
+	signIn     []hostrpc.SignIn // what the agent needs tokens for
+	still      bool             // nothing happens by itself
 	replay     int              // actions that the host can replay; 0 for the usual
 	byURL      bool             // canvases have origins of their own
 	preview    string           // ports of the host's machine that may be opened
@@ -82,15 +84,22 @@ func startStackWith(t *testing.T, cfg stackConfig) *site {
 			t.Error(err)
 		}
 	})
-	address, err := procs.FreeAddress()
-	must(t, err)
-	s.host = &demoHost{site: s, address: net.JoinHostPort(address, "18990"), control: net.JoinHostPort(address, "18991")}
-	s.host.prepare()
-	s.host.start()
+	s.host = s.addHost(hostName)
 	s.startRelay()
 	s.proxy = startCutter(t, s.url[len("http://"):])
-	s.startAgent()
+	s.startAgent(s.host)
 	return s
+}
+
+// addHost starts a host, whose host-agent is to be started.
+func (s *site) addHost(name string) *demoHost {
+	s.t.Helper()
+	address, err := procs.FreeAddress()
+	must(s.t, err)
+	h := &demoHost{site: s, name: name, address: net.JoinHostPort(address, "18990"), control: net.JoinHostPort(address, "18991")}
+	h.prepare()
+	h.start()
+	return h
 }
 
 func (s *site) file(name string) string { return filepath.Join(s.bench.Dir, name) }
@@ -124,28 +133,29 @@ func (s *site) startRelay() {
 	t.Cleanup(func() { s.end(relay) })
 }
 
-func (s *site) startAgent() {
+func (s *site) startAgent(h *demoHost) {
 	t := s.t
 	t.Helper()
-	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: "default", Host: hostName, Expires: time.Now().Add(time.Hour)})
+	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: "default", Host: h.name, Expires: time.Now().Add(time.Hour)})
 	must(t, err)
-	must(t, os.WriteFile(s.file("token"), []byte(token), 0o600))
+	file := s.file("token-" + h.name)
+	must(t, os.WriteFile(file, []byte(token), 0o600))
 	relay := s.url
 	if s.cfg.uplink {
 		relay = "http://" + s.proxy.Addr().String()
 	}
-	flags := []string{"run", "--relay", relay, "--token-file", s.file("token"), "--upstream", "ws://" + s.host.address, "--control", "off"}
+	flags := []string{"run", "--relay", relay, "--token-file", file, "--upstream", "ws://" + h.address, "--control", "off"}
 	if s.cfg.preview != "" {
 		flags = append(flags, "--preview-port", s.cfg.preview)
 	}
 	if s.cfg.noLoopback {
 		flags = append(flags, "--no-canvas-loopback")
 	}
-	agent := s.bench.Process("", "host-agent", procs.AgentProgram, flags...)
+	agent := s.bench.Process("", "host-agent-"+h.name, procs.AgentProgram, flags...)
 	t.Cleanup(func() { s.end(agent) })
-	seen := s.token(time.Hour)
+	seen := s.tokenWith(func(c *auth.Client) { c.Hosts = []string{h.name} })
 	must(t, agent.Launch(t.Context(), func() error { // a page that is too early has nothing to wait for: an unknown host
-		info, err := stack.GetJSON[gateway.HostInfo](t.Context(), s.url+"/api/hosts/"+hostName, seen)
+		info, err := stack.GetJSON[gateway.HostInfo](t.Context(), s.url+"/api/hosts/"+h.name, seen)
 		if err == nil && info.State != registry.Online {
 			err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
 		}
@@ -196,6 +206,7 @@ type demoHost struct {
 	*hostrpc.Client // of the process that runs
 
 	site             *site
+	name             string
 	address, control string
 	process          *procs.Process
 }
@@ -204,14 +215,15 @@ type demoHost struct {
 func (h *demoHost) prepare() {
 	t, cfg := h.site.t, h.site.cfg
 	t.Helper()
-	text, err := json.Marshal(hostrpc.Config{Canvases: slices.Concat(demoCanvases, cfg.canvases), MCP: cfg.mcp, Replay: cfg.replay})
+	text, err := json.Marshal(hostrpc.Config{Canvases: slices.Concat(demoCanvases, cfg.canvases), MCP: cfg.mcp, SignIn: cfg.signIn, Replay: cfg.replay, Still: cfg.still})
 	must(t, err)
-	must(t, os.WriteFile(h.site.file("host.json"), text, 0o600))
-	args := []string{"--demo", "--listen", h.address, "--control", h.control, "--config", h.site.file("host.json")}
+	file := h.site.file("host-" + h.name + ".json")
+	must(t, os.WriteFile(file, text, 0o600))
+	args := []string{"--demo", "--listen", h.address, "--control", h.control, "--config", file}
 	if cfg.protocol != "" {
 		args = append(args, "--protocol", string(cfg.protocol))
 	}
-	h.process = h.site.bench.Process("", "host", procs.HostProgram, args...)
+	h.process = h.site.bench.Process("", "host-"+h.name, procs.HostProgram, args...)
 }
 
 // start starts the host, and returns when it takes connections. One that was

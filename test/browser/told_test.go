@@ -5,6 +5,9 @@ package browser_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,9 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/serviceworker"
 	"github.com/chromedp/chromedp"
+
+	"ahprelay/gateway"
+	"ahprelay/test/stack"
 )
 
 // pushed has the browser's push service deliver a message.
@@ -73,7 +79,7 @@ func TestConsoleTold(t *testing.T) {
 		t.Errorf("the relay's key has %d bytes; want 65", got)
 	}
 	p.await("#told-off")
-	p.click("#told [aria-label=Close]")
+	p.otherWays(s)
 
 	// A message to a worker that is just being started anew may be dropped, without a
 	// word: it is delivered until it is there. Its id makes it one.
@@ -125,4 +131,88 @@ func (p *page) withoutRelay(s *site) {
 	if got := eval[string](p, "document.querySelector('#prompt').value"); got != "a thought" {
 		p.t.Errorf("of what was written there is %q", got)
 	}
+}
+
+// otherWays sets a webhook, tries it, changes and removes it; sets quiet hours, and
+// mutes a session from its menu. The relay has what the page says.
+func (p *page) otherWays(s *site) {
+	p.t.Helper()
+	got := make(chan string, 16)
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- r.Header.Get("Webhook-Signature") + " " + string(body)
+	}))
+	defer service.Close()
+	set := func() (n gateway.Notifying) {
+		n, err := stack.GetJSON[gateway.Notifying](p.t.Context(), s.url+"/api/notify", s.token(time.Hour))
+		must(p.t, err)
+		return n
+	}
+	p.click("#way-add")
+	eval[any](p, `(e => { e.value = "webhook"; e.dispatchEvent(new Event("change", {bubbles: true})); })(document.querySelector("#way-kind"))`)
+	p.enter("#way-url", "ftp://example.com/x")
+	p.click("#way-form [type=submit]")
+	p.wants("#way-note", "want https://")
+	eval[any](p, `document.querySelector("#way-url").value = ""`)
+	p.enter("#way-url", service.URL+"/agents")
+	p.click("#way-form .checks-of label:last-child") // of who joins it is not told
+	p.click("#way-form [type=submit]")
+	p.wants("#way-secret", "whsec_")
+	p.wants("[data-way=webhook]", "an agent needs me, it is done, it has failed, a host is away")
+	p.click("[data-way=webhook] [data-do=test]")
+	if told := <-got; !strings.HasPrefix(told, "v1,") || !strings.Contains(told, "test") {
+		p.t.Errorf("the webhook is told %q", told)
+	}
+	p.wants("[data-way=webhook] .said", "The test was taken.")
+	p.wants("#deliveries", "test")
+	p.wants("#deliveries .badge", "told")
+
+	p.click("[data-way=webhook] [data-do=change]")
+	p.enter("#way-name", "The lamp")
+	p.click("#way-form [type=submit]")
+	p.wants("[data-way=webhook] .name", "The lamp")
+	if n := set(); len(n.Ways) != 2 || n.Ways[1].Name != "The lamp" || len(n.Ways[1].Kinds) != 7 || !strings.HasPrefix(n.Ways[1].URL, service.URL) {
+		p.t.Errorf("the relay has the ways %+v", n.Ways)
+	}
+	p.click("#quiet")
+	p.await("#quiet-from")
+	eval[any](p, `(e => { e.value = "21:30"; e.dispatchEvent(new Event("change", {bubbles: true})); })(document.querySelector("#quiet-from"))`)
+	p.until("the quiet hours", patience, func() bool {
+		n := set()
+		return n.Quiet != nil && n.Quiet.From == "21:30" && n.Quiet.To == "07:00" && n.Quiet.Zone != ""
+	})
+
+	p.click("#told [aria-label=Close]")
+	p.openSession("demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	mute := func(label, choice string) {
+		p.t.Helper()
+		p.click(".chat-head .menu summary")
+		eval[any](p, fmt.Sprintf("[...document.querySelectorAll('.chat-head .menu button')].find((b) => b.textContent === %q).click(), 0", label))
+		p.await("#mute")
+		if choice == "" {
+			p.seen("mute")
+			choice = ".answers button:nth-child(2)"
+		}
+		p.click("#mute " + choice)
+		p.until("the dialog to go", patience, func() bool { return p.count("#mute") == 0 })
+	}
+	mute("Mute…", "")
+	if n := set(); len(n.Mutes) != 1 || n.Mutes[0].Session != "demo:/login" || time.Until(n.Mutes[0].Until) < 7*time.Hour || n.Quiet == nil {
+		p.t.Errorf("the relay has the mutes %+v, quiet %+v", n.Mutes, n.Quiet)
+	}
+	mute("Muted…", "button.primary")
+	mute("Mute…", ".answers button:first-child")
+	p.click(".about .row button:nth-child(2)")
+	p.wants("#mutes", "Fix the flaky login test")
+	p.seen("told")
+	p.click("#mutes button")
+	p.until("no mute", patience, func() bool { return p.count("#mutes") == 0 && len(set().Mutes) == 0 })
+	p.click("[data-way=webhook] [data-do=remove]")
+	p.click("[data-way=webhook] [data-do=remove].armed")
+	p.until("no webhook", patience, func() bool { return p.count("[data-way=webhook]") == 0 && len(set().Ways) == 1 })
+	p.click("#quiet")
+	p.until("no quiet hours", patience, func() bool { return set().Quiet == nil })
+	p.click("#told [aria-label=Close]")
+	p.openSession("demo:/notes")
 }

@@ -17,6 +17,8 @@ import (
 type Config struct {
 	Canvases []Canvas // none: those of the demo
 	MCP      []MCP    // none: those of the demo
+	SignIn   []SignIn // what the agent needs tokens for
+	Still    bool     // the demo says nothing by itself
 	Replay   int      // actions that can be replayed; 0: the usual
 }
 
@@ -34,6 +36,13 @@ type MCP struct {
 	Apps []refhost.MCPApp
 }
 
+// A SignIn is a [refhost.Resource].
+type SignIn struct {
+	Resource, Name string
+	Servers        []string
+	Scopes, Tokens []string
+}
+
 // Apply puts it into a host's configuration.
 func (c *Config) Apply(to *refhost.Config) {
 	for _, canvas := range c.Canvases {
@@ -46,7 +55,10 @@ func (c *Config) Apply(to *refhost.Config) {
 	for _, server := range c.MCP {
 		to.MCP = append(to.MCP, refhost.MCPServer{Name: server.Name, Apps: server.Apps})
 	}
-	to.ReplayBuffer = c.Replay
+	for _, r := range c.SignIn {
+		to.Resources = append(to.Resources, refhost.Resource{Resource: r.Resource, Name: r.Name, Servers: r.Servers, Scopes: r.Scopes, Tokens: r.Tokens, Required: true})
+	}
+	to.ReplayBuffer, to.Still = c.Replay, c.Still
 }
 
 // Args are those of all calls; each has some of them.

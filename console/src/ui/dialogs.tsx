@@ -1,9 +1,7 @@
 // What lies above the page: a new session, signing in, a name, commands, a check.
 
 import { useRef, useState } from 'preact/hooks';
-import { safeUrl } from '../answers';
 import { app } from '../app';
-import * as push from '../push';
 import { array, text } from '../store';
 import type { Json } from '../reduce';
 import { Copy, Dialog } from './bits';
@@ -13,16 +11,19 @@ import { groups } from './order';
 import { Previews } from './preview';
 import { Share } from './share';
 import { mayDo } from './shell';
+import { SignIn } from './signin';
+import { Mute, Told } from './told';
 import { when } from '../words';
 
 export function Dialogs({ now }: { now: number }) {
   const { dialog } = app;
   switch (dialog?.kind) {
     case 'new': return <NewSession />;
-    case 'sign-in': return <SignIn {...dialog} />;
+    case 'sign-in': return <SignIn link={dialog.link} who={dialog.who} resources={dialog.resources} more={dialog.more} />;
     case 'rename': return <Rename title={dialog.title} />;
     case 'palette': return <Palette />;
-    case 'told': return <Told />;
+    case 'told': return <Told now={now} />;
+    case 'mute': return <Mute now={now} />;
     case 'previews': return <Previews />;
     case 'share': return <Share />;
     case 'help': return <Help now={now} />;
@@ -46,82 +47,6 @@ function Rename({ title }: { title: string }) {
   );
 }
 
-/** Gives a host a token for what an agent of it needs. */
-function SignIn({ link, agent, resources }: Json) {
-  const [said, setSaid] = useState('');
-  const [busy, setBusy] = useState(false);
-  const at = useRef<HTMLInputElement>(null);
-  const [which, setWhich] = useState(0);
-  const resource = resources[which] ?? {};
-  const servers = array(resource.authorization_servers).map(safeUrl).filter(Boolean);
-  const submit = async (e: Event) => {
-    e.preventDefault();
-    const token = at.current!.value.trim();
-    at.current!.value = '';
-    if (!token) return;
-    setBusy(true);
-    setSaid('Sending…');
-    try {
-      await link.authenticate(resource.resource, token);
-      if (which + 1 < resources.length) {
-        setWhich(which + 1);
-        setSaid('The host has taken it.');
-      } else close();
-    } catch (err) {
-      setSaid((err as Error).message);
-    }
-    setBusy(false);
-    app.draw();
-  };
-  return (
-    <Dialog title={`Sign in to ${text(resource.resource_name) || text(resource.resource)}`} id="sign-in" onClose={close}>
-      <form class="fields" onSubmit={submit} autocomplete="off">
-        <p>{text(agent.displayName) || text(agent.provider)} on {link.host} asks for a token of {text(resource.resource)}.</p>
-        {servers.length > 0 && <p class="dim">Tokens come from {servers.map((s: string) => <a key={s} href={s} target="_blank" rel="noopener noreferrer">{s}</a>)}</p>}
-        {array(resource.scopes_supported).length > 0 && <p class="dim scopes">Scopes: {array(resource.scopes_supported).map(text).join(' ')}</p>}
-        <label for="resource-token">Access token</label>
-        <input id="resource-token" ref={at} type="password" autocomplete="off" autocapitalize="off" spellcheck={false} required aria-describedby="resource-note" />
-        <p id="resource-note" class="dim">It goes to the host, and to nobody else. This page keeps it until it is closed, to give it again when the host asks.</p>
-        <p class="error" role="status">{said}</p>
-        <div class="row start"><button class="primary" type="submit" disabled={busy || !link.live}>Sign in</button><button type="button" onClick={close}>Not now</button></div>
-      </form>
-    </Dialog>
-  );
-}
-
-/** Being told on this device. */
-function Told() {
-  const [on, setOn] = useState(push.isOn());
-  const [details, setDetails] = useState(true);
-  const [said, setSaid] = useState('');
-  const [busy, setBusy] = useState(false);
-  const act = async (what: () => Promise<string>) => {
-    setBusy(true);
-    try {
-      setSaid(await what());
-    } catch (err) {
-      setSaid((err as Error).message);
-    }
-    setOn(push.isOn());
-    setBusy(false);
-  };
-  return (
-    <Dialog title="Be told on this device" id="told" onClose={close}>
-      <div class="fields">
-        <p>When an agent waits for you, is done or has failed, this device says so, whether the page is open or not. A press on it opens the session.</p>
-        {!push.possible() && <p class="error">This browser cannot be told. On an iPhone, add the page to the home screen first, and open it there.</p>}
-        {!on && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetails(e.currentTarget.checked)} /> Show what is asked on the locked screen</label>}
-        <p id="told-note" class="dim" role="status">{said}</p>
-        <div class="row start">
-          {!on && <button id="told-on" type="button" class="primary" disabled={busy || !push.possible()} onClick={() => act(async () => { await push.turnOn(details); return 'This device is told from now on.'; })}>Turn on</button>}
-          {on && <button id="told-try" type="button" class="primary" disabled={busy} onClick={() => act(async () => ({ ok: 'A test is on its way.' })[await push.tryIt()] ?? 'The test did not go out.')}>Send a test</button>}
-          {on && <button id="told-off" type="button" disabled={busy} onClick={() => act(async () => { await push.turnOff(); return 'This device is told nothing any more.'; })}>Turn off</button>}
-        </div>
-      </div>
-    </Dialog>
-  );
-}
-
 interface Command { name: string; hint?: string; run: () => void }
 
 function commands(): Command[] {
@@ -136,7 +61,8 @@ function commands(): Command[] {
     all.push({ name: 'Stop the agent', hint: 'Ctrl .', run: () => app.stop() }, { name: 'Archive this session', run: () => app.archive(link!, session, true) });
   }
   if (session && app.byDevice) all.push({ name: 'Share this session', run: () => app.open({ kind: 'share' }) });
-  all.push({ name: 'Be told on this device', run: () => app.open({ kind: 'told' }) });
+  all.push({ name: 'Notifications, quiet hours', run: () => app.open({ kind: 'told' }) });
+  if (session) all.push({ name: 'Mute this session', run: () => app.open({ kind: 'mute' }) });
   all.push({ name: 'Check the connection', run: () => app.open({ kind: 'help' }) });
   for (const { rows } of groups()) {
     for (const { link: of, session: s } of rows.slice(0, 200)) all.push({ name: text(s.title) || 'New session', hint: of.host, run: () => app.openSession(of.host, s.resource) });

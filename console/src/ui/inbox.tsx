@@ -155,7 +155,7 @@ function SignInNotes() {
   return (
     <>
       {wanted.map(({ link, agent, needs }) => (
-        <button key={`${link.host} ${agent.provider}`} type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, agent, resources: needs })}>
+        <button key={`${link.host} ${agent.provider}`} type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || agent.provider, resources: needs })}>
           <Icon name="key" /><span>{text(agent.displayName) || agent.provider} may want you to sign in to {text(needs[0].resource_name) || needs[0].resource}</span>
         </button>
       ))}
@@ -182,7 +182,7 @@ function About({ now }: { now: number }) {
       {open && !app.byDevice && <label class="check"><input type="checkbox" checked={app.kept} onChange={(e) => app.keep(e.currentTarget.checked)} /> Keep the token on this device</label>}
       {open && <div class="row start wrap">
         <button type="button" onClick={() => app.open({ kind: 'help' })}>Check</button>
-        <button type="button" onClick={() => app.open({ kind: 'told' })}><Icon name="bell" /> Be told</button>
+        <button type="button" onClick={() => app.open({ kind: 'told' })}><Icon name="bell" /> Notifications</button>
         {app.byDevice ? <a class="button" href="/device">Devices, sign out</a> : <button id="forget" type="button" onClick={() => app.forget()}>Forget the token</button>}
       </div>}
     </details>

@@ -2,6 +2,7 @@
 
 import { app } from '../app';
 import { McpCalls } from '../mcp';
+import type { Json } from '../reduce';
 
 const calls = new McpCalls({
   draw: () => app.draw(),
@@ -10,10 +11,15 @@ const calls = new McpCalls({
   mcpNotify: (channel: string, method: string, params: unknown) => app.mcpNotify(channel, method, params),
   context: (from: object, label: string, words: string) => app.addContext(from, label, words),
   host: () => app.host,
-  authenticate: (resource: string, token: string) => app.authenticate(resource, token),
+  signIn: (who: string, wants: unknown) => app.signIn(who, wants),
 });
 
 app.mcpSaid = (channel, method, params) => calls.serverSaid(channel, method, params);
+
+/** The tools that the server at a channel lists. */
+export function toolsOf(channel: string): Promise<Json[]> {
+  return calls.toolsOf(channel);
+}
 
 export function showMcp(node: HTMLElement, call: unknown): void {
   calls.show(node, call);

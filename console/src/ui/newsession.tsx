@@ -70,7 +70,7 @@ function Form({ link }: { link: Link }) {
         <><label for="new-agent">Agent</label>
           <select id="new-agent" value={provider} onChange={(e) => { setProvider(e.currentTarget.value); setConfig({}); setModel(''); }}>{agents.map((a) => <option key={a.provider} value={a.provider}>{text(a.displayName) || a.provider}</option>)}</select></>
       ) : <p class="dim">{text(agent.displayName) || provider}{text(agent.description) ? `: ${text(agent.description)}` : ''}</p>}
-      {wants.length > 0 && <button type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, agent, resources: wants })}>{text(agent.displayName) || provider} may want you to sign in to {text(wants[0].resource_name) || wants[0].resource}</button>}
+      {wants.length > 0 && <button type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources: wants })}>{text(agent.displayName) || provider} may want you to sign in to {text(wants[0].resource_name) || wants[0].resource}</button>}
       <Folder link={link} value={folder} set={setFolder} />
       {models.length > 0 && (
         <><label for="new-model">Model</label>

@@ -8,6 +8,7 @@ import type { Json } from '../reduce';
 import { baseName, pathOf } from '../words';
 import { Badge, Icon } from './bits';
 import { Diff, Stat, uriOfEdit, whatOfEdit } from './edits';
+import { Servers } from './servers';
 import { Terminal } from './terminal';
 import { atobText } from './tool';
 
@@ -18,7 +19,7 @@ export function SidePane() {
   if (!pane || pane.kind === 'canvas') return null;
   const state = link?.store.get(pane.channel);
   const error = link?.errors.get(pane.channel);
-  const name = pane.kind === 'file' ? baseName(pane.channel) : text(state?.title) || pane.title || '';
+  const name = pane.kind === 'servers' ? 'MCP servers' : pane.kind === 'file' ? baseName(pane.channel) : text(state?.title) || pane.title || '';
   return (
     <section id="beside" class="beside" data-kind={pane.kind} aria-labelledby="beside-title">
       <header class="beside-head">
@@ -26,6 +27,7 @@ export function SidePane() {
       </header>
       <div class="beside-body">
         {error ? <p class="empty">This cannot be shown: {error}</p>
+          : pane.kind === 'servers' ? <Servers />
           : pane.kind === 'file' ? <File key={pane.channel} uri={pane.channel} />
             : !state ? <p class="empty">Opening…</p>
               : pane.kind === 'changes' ? <Changes key={pane.channel} channel={pane.channel} state={state} />

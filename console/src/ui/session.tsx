@@ -8,6 +8,8 @@ import { statusWord, when } from '../words';
 import { Icon, Menu } from './bits';
 import { Composer } from './composer';
 import { folderOf } from './order';
+import { serversNeed, serversOf } from './servers';
+import * as told from '../told';
 import { Turn } from './turn';
 
 const atEnd = 48; // px from the end that still count as being there
@@ -67,6 +69,7 @@ function SessionMenu({ archived }: { archived: boolean }) {
       {may && <button type="button" onClick={() => app.archive(link!, session, !archived)}>{archived ? 'Take out of the archive' : 'Archive'}</button>}
       {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>Ports of the host</button>}
       {app.byDevice && <button type="button" onClick={() => app.open({ kind: 'share' })}>Share</button>}
+      {told.known() !== null && <button type="button" onClick={() => app.open({ kind: 'mute' })}>{told.muted(app.host, session) ? 'Muted…' : 'Mute…'}</button>}
       <button type="button" onClick={() => navigator.clipboard?.writeText(location.href).catch(() => {})}>Copy the address</button>
       {may && <button type="button" class="danger" onClick={() => app.remove(link!, session)}>Delete</button>}
     </Menu>
@@ -81,8 +84,10 @@ function Chips({ state }: { state: Json }) {
   const chat = link?.store.get(chatUri);
   const changesets = [...array(state?.changesets), ...array(chat?.changesets)].filter((c) => typeof c?.uriTemplate === 'string' && !c.uriTemplate.includes('{'));
   const terminals = array(link?.store.get('ahp-root://')?.terminals).filter((t) => t?.claim?.session === session && session);
+  const servers = serversOf(state);
+  const need = serversNeed(servers);
   return (
-    <>
+    <div class="all-chips">
       {chats.length > 1 && (
         <ul class="chips" aria-label="Chats">
           {chats.map((c) => (
@@ -101,7 +106,7 @@ function Chips({ state }: { state: Json }) {
           </li>
         ))}
       </ul>
-      {(changesets.length > 0 || terminals.length > 0) && (
+      {(changesets.length > 0 || terminals.length > 0 || servers.length > 0) && (
         <ul class="chips" aria-label="Work">
           {changesets.map((c) => (
             <li key={c.uriTemplate}><button type="button" class="chip" aria-pressed={pane?.channel === c.uriTemplate} onClick={() => app.showPane({ kind: 'changes', channel: c.uriTemplate, title: text(c.label) })}><Icon name="diff" /><span>{text(c.label) || 'Changes'}</span></button></li>
@@ -109,9 +114,12 @@ function Chips({ state }: { state: Json }) {
           {terminals.map((t) => (
             <li key={t.resource}><button type="button" class="chip" aria-pressed={pane?.channel === t.resource} onClick={() => app.showPane({ kind: 'terminal', channel: t.resource, title: text(t.title) })}><Icon name="command" /><span>{text(t.title) || 'Terminal'}</span></button></li>
           ))}
+          {servers.length > 0 && (
+            <li><button type="button" class="chip" data-kind="servers" aria-pressed={pane?.kind === 'servers'} onClick={() => app.showPane({ kind: 'servers', channel: 'servers' })}><Icon name="tool" /><span>MCP servers</span>{need.word && <span class="badge" data-tone={need.tone}>{need.word}</span>}</button></li>
+          )}
         </ul>
       )}
-    </>
+    </div>
   );
 }
 
@@ -136,6 +144,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const at = useRef<HTMLDivElement>(null);
   const inner = useRef<HTMLDivElement>(null);
   const following = useRef(true); // the end of the chat is kept in view
+  const was = useRef(0); // scrollTop
   const [away, setAway] = useState(false);
   const [most, setMost] = useState(atFirst);
   const live = Boolean(link?.live);
@@ -147,7 +156,11 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const toEnd = () => { at.current!.scrollTop = at.current!.scrollHeight; };
   const scrolled = () => {
     const log = at.current!;
-    following.current = log.scrollHeight - log.scrollTop - log.clientHeight < atEnd;
+    // Whoever goes up wants to read that. Words that come in between are no such wish.
+    const up = log.scrollTop < was.current;
+    was.current = log.scrollTop;
+    if (log.scrollHeight - log.scrollTop - log.clientHeight < atEnd) following.current = true;
+    else if (up) following.current = false;
     setAway(!following.current);
     if (following.current) setMost(atFirst); // what was read is taken out of the document
     if (log.scrollTop < 300 && !following.current && turns.length > most) earlier();

@@ -127,7 +127,7 @@ function SignInAgain() {
   const agent = link?.store.agents.find((a) => a?.provider === provider);
   const resources = agent ? link!.unsigned(agent) : [];
   if (resources.length === 0) return null;
-  return <button type="button" class="primary" onClick={() => app.open({ kind: 'sign-in', link, agent, resources })}>Sign in to {text(resources[0].resource_name) || resources[0].resource}</button>;
+  return <button type="button" class="primary" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources })}>Sign in to {text(resources[0].resource_name) || resources[0].resource}</button>;
 }
 
 function Foot({ turn, parts, last, may }: { turn: Json; parts: Json[]; last: boolean; may: boolean }) {

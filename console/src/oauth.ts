@@ -1,0 +1,260 @@
+// How a token is got for what an agent, or a server of its tools, needs: by OAuth
+// in another window, by a code that is typed in elsewhere, or not at all here.
+// None of this touches the page; the network is what it is given.
+//
+// What servers say is read as RFC 9728 (the resource), RFC 8414 and OpenID Connect
+// (the server) have it. The page is a public client: it has no secret, proves with
+// PKCE (RFC 7636) that it is the one who asked, and has its id from the host, from
+// a document of the relay that the server reads itself, or by RFC 7591.
+
+import { safeUrl } from './answers';
+import { array, isObject, text } from './store';
+import type { Json } from './reduce';
+
+/** Asks a server on the web: a form or JSON is posted, otherwise it is read. Rejects where the browser gets no answer. */
+export type Ask = (url: string, post?: { form?: Record<string, string>; json?: Json }) => Promise<{ status: number; body: Json }>;
+
+/** A token, and how to have the next one when it has ended. */
+export interface Granted { token: string; renew?: () => Promise<Granted> }
+
+/** What a host says that it wants a token for. */
+export interface Wanted { resource: string; servers: string[]; scopes: string[]; clientId: string; clientSecret: string }
+
+/** An authorization server, and what it lets this page do. */
+export interface Server { issuer: string; metadata: Json; window: boolean; code: boolean }
+
+export const pageOf = (origin: string) => `${origin}/signed-in.html`;
+export const documentOf = (origin: string) => `${origin}/oauth-client.json`;
+
+const deviceGrant = 'urn:ietf:params:oauth:grant-type:device_code';
+const longestWait = 1800; // seconds that a code is waited for, whatever the server says
+
+/** What is wanted, in words that are known here: of an agent's protectedResources, or of an MCP server's state. */
+export function wantedOf(resource: Json, more: Json = {}): Wanted {
+  const texts = (v: Json) => array(v).map(text).filter(Boolean);
+  return {
+    resource: text(resource?.resource), servers: texts(resource?.authorization_servers),
+    scopes: Array.isArray(more.requiredScopes) ? texts(more.requiredScopes) : texts(resource?.scopes_supported),
+    clientId: text(more.oauthClient?.clientId), clientSecret: text(more.oauthClient?.clientSecret),
+  };
+}
+
+/** An address that may be asked: by https, or on this machine. '' for others. */
+export function askable(url: string): string {
+  const safe = safeUrl(url);
+  if (!safe) return '';
+  const { protocol, hostname } = new URL(safe);
+  return protocol === 'https:' || ['localhost', '127.0.0.1'].includes(hostname) ? safe : '';
+}
+
+export function siteOf(url: string): string {
+  try {
+    return new URL(url).host;
+  } catch {
+    return url;
+  }
+}
+
+/** Where the metadata of an issuer may be, by RFC 8414, and by OpenID Connect. */
+export function metadataPlaces(issuer: string): string[] {
+  const { origin, pathname } = new URL(issuer);
+  const path = pathname.replace(/\/$/, '');
+  const places = [`${origin}/.well-known/oauth-authorization-server${path}`, `${origin}/.well-known/openid-configuration${path}`];
+  return path ? [...places, `${origin}${path}/.well-known/openid-configuration`] : places;
+}
+
+/** The metadata of the resource itself, where a host names no server: RFC 9728. */
+function resourcePlace(resource: string): string {
+  const { origin, pathname } = new URL(resource);
+  return `${origin}/.well-known/oauth-protected-resource${pathname.replace(/\/$/, '')}`;
+}
+
+/** Finds a server that lets this page sign in, or says why none does. */
+export async function discover(ask: Ask, wanted: Wanted, origin: string): Promise<{ server?: Server; why: string }> {
+  let { servers } = wanted;
+  if (servers.length === 0 && askable(wanted.resource)) {
+    try {
+      const { status, body } = await ask(resourcePlace(wanted.resource));
+      if (status === 200 && body?.resource === wanted.resource) servers = array(body.authorization_servers).map(text);
+    } catch {
+      return { why: `The host names nobody who gives tokens, and ${unread(wanted.resource)}` };
+    }
+  }
+  if (servers.length === 0) return { why: 'The host names nobody who gives tokens.' };
+  const whys = [];
+  for (const issuer of servers) {
+    const found = await look(ask, issuer, wanted, origin);
+    if (found.server) return found;
+    whys.push(found.why);
+  }
+  return { why: whys.join(' ') };
+}
+
+/** Browsers do not tell which of both it is. */
+function unread(url: string): string {
+  return `${siteOf(url)} does not let this page read what it says (CORS), or cannot be reached.`;
+}
+
+async function look(ask: Ask, issuer: string, wanted: Wanted, origin: string): Promise<{ server?: Server; why: string }> {
+  if (!askable(issuer)) return { why: `${siteOf(issuer)} is asked by https only.` };
+  let answered = false;
+  for (const place of metadataPlaces(issuer)) {
+    let said;
+    try {
+      said = await ask(place);
+      answered = true;
+    } catch {
+      continue;
+    }
+    if (said.status !== 200 || !isObject(said.body)) continue;
+    // Who says that it is another may be somebody in between (RFC 8414, section 3.3).
+    if (text(said.body.issuer).replace(/\/$/, '') !== issuer.replace(/\/$/, '')) return { why: `${siteOf(issuer)} says that it is ${text(said.body.issuer) || 'nobody'}.` };
+    return judge(issuer, said.body, wanted, origin);
+  }
+  return { why: answered ? `${siteOf(issuer)} does not say how one signs in there.` : unread(issuer) };
+}
+
+/** What of OAuth a server's metadata lets a page do that can keep no secret. */
+function judge(issuer: string, metadata: Json, wanted: Wanted, origin: string): { server?: Server; why: string } {
+  const has = (name: string) => askable(text(metadata[name])) !== '';
+  const known = wanted.clientId !== '' || (metadata.client_id_metadata_document_supported === true && origin.startsWith('https:')) || has('registration_endpoint');
+  const publicOnes = array(metadata.token_endpoint_auth_methods_supported).includes('none') || (wanted.clientId !== '' && wanted.clientSecret !== '');
+  const usable = known && has('token_endpoint');
+  const server = {
+    issuer, metadata,
+    window: usable && publicOnes && has('authorization_endpoint') && array(metadata.code_challenge_methods_supported).includes('S256'),
+    code: usable && has('device_authorization_endpoint'),
+  };
+  if (server.window || server.code) return { server, why: '' };
+  const site = siteOf(issuer);
+  if (!known) return { why: `${site} knows only clients that were registered with it, which this page is not.` };
+  return { why: `${site} lets no page sign in that can keep no secret.` };
+}
+
+// ---- who this page is there
+
+const registered = new Map<string, Promise<Json>>(); // of issuers, for as long as the page is open
+
+/** The page's id at a server: {client_id, client_secret}. */
+export function clientAt(ask: Ask, { issuer, metadata }: Server, wanted: Wanted, origin: string): Promise<Json> {
+  if (wanted.clientId) return Promise.resolve({ client_id: wanted.clientId, client_secret: wanted.clientSecret });
+  if (metadata.client_id_metadata_document_supported === true && origin.startsWith('https:')) return Promise.resolve({ client_id: documentOf(origin) });
+  let made = registered.get(issuer);
+  if (!made) {
+    made = register(ask, metadata, origin);
+    registered.set(issuer, made);
+    made.catch(() => registered.delete(issuer));
+  }
+  return made;
+}
+
+async function register(ask: Ask, metadata: Json, origin: string): Promise<Json> {
+  const grants = ['authorization_code', 'refresh_token', ...(text(metadata.device_authorization_endpoint) ? [deviceGrant] : [])];
+  const said = await post(ask, text(metadata.registration_endpoint), {
+    json: { client_name: 'AHP relay', client_uri: origin, redirect_uris: [pageOf(origin)], grant_types: grants, response_types: ['code'], token_endpoint_auth_method: 'none' },
+  });
+  if (!text(said.client_id)) throw new Error('The server has registered nobody.');
+  return said;
+}
+
+/** Posts, and takes an answer that is good. */
+async function post(ask: Ask, url: string, what: { form?: Record<string, string>; json?: Json }): Promise<Json> {
+  let said;
+  try {
+    said = await ask(url, what);
+  } catch {
+    throw new Error(unread(url));
+  }
+  const { status, body } = said;
+  if (status >= 200 && status < 300 && isObject(body)) return body;
+  throw Object.assign(new Error(text(body?.error_description) || text(body?.error) || `${siteOf(url)} answered ${status}.`), { oauth: text(body?.error) });
+}
+
+function withSecret(client: Json): Record<string, string> {
+  return { client_id: text(client.client_id), ...(text(client.client_secret) ? { client_secret: text(client.client_secret) } : {}) };
+}
+
+function asked(wanted: Wanted): Record<string, string> {
+  return { ...(wanted.scopes.length ? { scope: wanted.scopes.join(' ') } : {}), ...(askable(wanted.resource) ? { resource: wanted.resource } : {}) };
+}
+
+/** What the server's answer grants. */
+function granted(ask: Ask, server: Server, client: Json, wanted: Wanted, said: Json, had = ''): Granted {
+  const token = text(said.access_token);
+  if (!token) throw new Error(`${siteOf(server.issuer)} has given no token.`);
+  const refresh = text(said.refresh_token) || had;
+  if (!refresh) return { token };
+  const renew = async () => granted(ask, server, client, wanted, await post(ask, text(server.metadata.token_endpoint), {
+    form: { grant_type: 'refresh_token', refresh_token: refresh, ...withSecret(client), ...(askable(wanted.resource) ? { resource: wanted.resource } : {}) },
+  }), refresh);
+  return { token, renew };
+}
+
+// ---- in another window
+
+function base64url(bytes: Uint8Array): string {
+  return btoa(String.fromCharCode(...bytes)).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+}
+
+export function secret(): string {
+  return base64url(crypto.getRandomValues(new Uint8Array(32)));
+}
+
+/** A sign-in in another window: where that goes, and what to do with what it comes back with. */
+export interface Visit { url: string; state: string; finish: (back: Json) => Promise<Granted> }
+
+export async function visit(ask: Ask, server: Server, wanted: Wanted, origin: string): Promise<Visit> {
+  const client = await clientAt(ask, server, wanted, origin);
+  const verifier = secret();
+  const state = secret();
+  const challenge = base64url(new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(verifier))));
+  const url = new URL(text(server.metadata.authorization_endpoint));
+  const params = {
+    response_type: 'code', client_id: text(client.client_id), redirect_uri: pageOf(origin), state, code_challenge: challenge, code_challenge_method: 'S256', ...asked(wanted),
+  };
+  for (const [name, value] of Object.entries(params)) url.searchParams.set(name, value);
+  const finish = async (back: Json) => {
+    const issuer = text(back.iss);
+    // An answer of another server that was passed off as this one's (RFC 9207).
+    if ((issuer || server.metadata.authorization_response_iss_parameter_supported === true) && issuer !== text(server.metadata.issuer)) throw new Error(`The answer is not from ${siteOf(server.issuer)}.`);
+    if (!text(back.code)) throw new Error(text(back.error_description) || text(back.error) || 'It was not granted.');
+    const said = await post(ask, text(server.metadata.token_endpoint), {
+      form: { grant_type: 'authorization_code', code: text(back.code), redirect_uri: pageOf(origin), code_verifier: verifier, ...withSecret(client), ...(askable(wanted.resource) ? { resource: wanted.resource } : {}) },
+    });
+    return granted(ask, server, client, wanted, said);
+  };
+  return { url: url.href, state, finish };
+}
+
+// ---- by a code that is typed in elsewhere
+
+/** A code to be typed in: where, which, and what comes of it. */
+export interface Typed { where: string; whole: string; code: string; finish: (gone: AbortSignal) => Promise<Granted> }
+
+/** pause waits so many ms. */
+export async function typed(ask: Ask, server: Server, wanted: Wanted, origin: string, pause: (ms: number) => Promise<void>): Promise<Typed> {
+  const client = await clientAt(ask, server, wanted, origin);
+  const { scope, resource } = asked(wanted);
+  const said = await post(ask, text(server.metadata.device_authorization_endpoint), { form: { ...withSecret(client), ...(scope ? { scope } : {}), ...(resource ? { resource } : {}) } });
+  const where = safeUrl(said.verification_uri ?? said.verification_url);
+  if (!text(said.device_code) || !text(said.user_code) || !where) throw new Error(`${siteOf(server.issuer)} has given no code.`);
+  const finish = async (gone: AbortSignal) => {
+    let interval = Math.max(1, Number(said.interval) || 5);
+    for (let left = Math.min(longestWait, Number(said.expires_in) || longestWait); left > 0; left -= interval) {
+      await pause(interval * 1000);
+      if (gone.aborted) throw new Error('Nobody waits for it any more.');
+      try {
+        const answer = await post(ask, text(server.metadata.token_endpoint), { form: { grant_type: deviceGrant, device_code: text(said.device_code), ...withSecret(client) } });
+        return granted(ask, server, client, wanted, answer);
+      } catch (err) {
+        const { oauth } = err as { oauth?: string };
+        if (oauth === 'slow_down') interval += 5;
+        else if (oauth === 'expired_token') break;
+        else if (oauth !== undefined && oauth !== 'authorization_pending') throw err;
+        else if (oauth === undefined) interval = Math.min(60, interval * 2); // it cannot be reached: RFC 8628, section 3.5
+      }
+    }
+    throw new Error('The code has expired. Begin again.');
+  };
+  return { where, whole: safeUrl(said.verification_uri_complete), code: text(said.user_code), finish };
+}

@@ -1,0 +1,78 @@
+// In what ways the relay tells the user what agents want, and when it does not.
+// The relay keeps that, for the token's subject.
+
+import { app } from './app';
+import { array, text } from './store';
+import type { Json } from './reduce';
+
+let said: Json; // undefined: not asked yet; null: this relay notifies nobody
+let of = ''; // the token that it was asked with
+
+/** What was set, as the relay last said; undefined if it has not. */
+export function known(): Json {
+  return of === app.token ? said : undefined;
+}
+
+function keep(token: string, value: Json): void {
+  of = token;
+  said = value;
+  app.draw();
+}
+
+/** Asks the relay; rejects where it does not answer. */
+export async function load(): Promise<void> {
+  const { token } = app;
+  const { status, body } = await app.ask('GET', 'api/notify');
+  if (status !== 200 && status !== 404) throw new Error(text(body?.error) || `The relay answered ${status}.`);
+  if (token === app.token) keep(token, status === 404 ? null : body);
+}
+
+/** The mute that keeps a session from being told of, undefined if none does. */
+export function muted(host: string, session: string, now = Date.now()): Json {
+  return array(known()?.mutes).find((m) => m?.host === host && (!m.session || m.session === session) && (!m.until || Date.parse(m.until) > now));
+}
+
+/** Sets when, and of what, nothing is told: what others have set meanwhile stays. */
+async function setTimes(change: (had: { quiet: Json; mutes: Json[] }) => Json): Promise<void> {
+  const { token } = app;
+  const { quiet, mutes } = await app.relay('GET', 'api/notify');
+  const next = change({ quiet: quiet ?? null, mutes: array(mutes) });
+  keep(token, await app.relay('PUT', 'api/notify/times', next));
+}
+
+/** Tells nothing of a session, or of a host if none is named, until then; for ever if undefined. */
+export function mute(host: string, session: string, until?: Date): Promise<void> {
+  return setTimes(({ quiet, mutes }) => ({ quiet, mutes: [...others(mutes, host, session), { host, ...(session ? { session } : {}), ...(until ? { until: until.toISOString() } : {}) }] }));
+}
+
+export function unmute(host: string, session: string): Promise<void> {
+  return setTimes(({ quiet, mutes }) => ({ quiet, mutes: others(mutes, host, session) }));
+}
+
+function others(mutes: Json[], host: string, session: string): Json[] {
+  return mutes.filter((m) => m?.host !== host || (m?.session ?? '') !== session);
+}
+
+/** Tells nothing in these hours: {from, to, zone}; null for none. */
+export function setQuiet(quiet: Json): Promise<void> {
+  return setTimes(({ mutes }) => ({ quiet, mutes }));
+}
+
+/** Adds a way, or changes the one with its id. What the relay made for it and shows once is in what it returns. */
+export async function setWay(way: Json): Promise<Json> {
+  const made = way.id ? await app.relay('PUT', `api/notify/ways/${encodeURIComponent(way.id)}`, way) : await app.relay('POST', 'api/notify/ways', way);
+  await load();
+  return made;
+}
+
+export async function removeWay(id: string): Promise<void> {
+  await app.relay('DELETE', `api/notify/ways/${encodeURIComponent(id)}`);
+  await load();
+}
+
+/** Sends a test in a way; says how that went. */
+export async function tryWay(id: string): Promise<string> {
+  const { outcome, why } = await app.relay('POST', `api/notify/ways/${encodeURIComponent(id)}/test`);
+  load().catch(() => {});
+  return outcome === 'ok' ? 'The test was taken.' : `The test was not taken: ${text(why) || outcome}.`;
+}

@@ -1,0 +1,96 @@
+// The MCP servers of a session: how each is, what tools it has, and a switch.
+
+import { useEffect, useState } from 'preact/hooks';
+import { app } from '../app';
+import { array, text } from '../store';
+import type { Json } from '../reduce';
+import { baseName } from '../words';
+import { Badge } from './bits';
+import { toolsOf } from './mcpcalls';
+
+const words: Record<string, [string, string]> = {
+  ready: ['ready', 'ok'], starting: ['starting', ''], stopped: ['stopped', ''], error: ['failed', 'bad'], authRequired: ['needs a sign-in', 'wait'],
+};
+
+/** Those of the open session, with what each is part of. */
+export function serversOf(state: Json): { server: Json; of: Json }[] {
+  const servers = (all: Json, of: Json) => array(all).filter((c) => c?.type === 'mcpServer').map((server) => ({ server, of }));
+  return [...servers(state?.customizations, null), ...array(state?.customizations).filter((c) => c?.type !== 'mcpServer').flatMap((c) => servers(c?.children, c))];
+}
+
+/** Whether it is in use: by the nearest decision that there is. */
+export function inUse(server: Json): boolean {
+  const decided = array(server.enablement);
+  const nearest = ['session', 'workspace', 'global'].map((kind) => decided.find((e) => e?.kind === kind)).find(Boolean) ?? decided[0];
+  return nearest ? nearest.enabled !== false : server.enabled !== false;
+}
+
+/** A word for the button that leads here: what somebody has to see to. */
+export function serversNeed(all: { server: Json }[]): { word: string; tone: string } {
+  const count = (kind: string) => all.filter(({ server }) => inUse(server) && server.state?.kind === kind).length;
+  if (count('authRequired')) return { word: 'sign in', tone: 'wait' };
+  return count('error') ? { word: `${count('error')} failed`, tone: 'bad' } : { word: '', tone: '' };
+}
+
+export function Servers() {
+  const { link, session } = app;
+  const all = serversOf(link?.store.get(session));
+  return (
+    <div class="changes">
+      {all.length === 0 && <p class="empty">This session has none any more.</p>}
+      {link?.store.refusal && <p class="error" role="status">{link.store.refusal}</p>}
+      <ul class="cards">{all.map(({ server, of }) => <Server key={`${session} ${server.id}`} server={server} of={of} />)}</ul>
+    </div>
+  );
+}
+
+function Server({ server, of }: { server: Json; of: Json }) {
+  const { link, session } = app;
+  const may = Boolean(link?.live) && app.mayOperate;
+  const on = inUse(server);
+  const kind = text(server.state?.kind);
+  const [word, tone] = on ? words[kind] ?? [kind || 'unknown', ''] : ['off', ''];
+  const name = text(server.name) || text(server.id);
+  const act = (action: Json) => app.perform(session, { ...action, id: server.id });
+  // What was decided elsewhere stays; a host before AHP 0.8 reads enabled.
+  const toggle = (enabled: boolean) => act({ type: 'session/customizationToggled', enabled, enablement: [...array(server.enablement).filter((e) => e?.kind !== 'session'), { kind: 'session', enabled }] });
+  const runs = ['ready', 'starting', 'authRequired'].includes(kind);
+  return (
+    <li class="item-card" data-server={server.id} data-state={on ? kind : 'off'}>
+      <div class="row"><span class="name">{name}</span><Badge tone={tone}>{word}</Badge></div>
+      <p class="dim">{[of && (text(of.name) || text(of.id)), baseName(server.uri)].filter(Boolean).join(' · ')}</p>
+      {on && kind === 'error' && <pre class="error" tabIndex={0} aria-label={`Error of ${name}`}>{text(server.state.error?.message) || 'It does not say why.'}</pre>}
+      {on && kind === 'authRequired' && text(server.state.description) && <p class="text">{text(server.state.description)}</p>}
+      {may ? (
+        <div class="row start wrap">
+          <label class="check"><input type="checkbox" role="switch" checked={on} onChange={(e) => toggle(e.currentTarget.checked)} /> In use<span class="unseen"> {name}</span></label>
+          {on && kind === 'authRequired' && <button type="button" class="primary small" onClick={() => app.signIn(name, server.state)}>Sign in</button>}
+          {on && kind === 'starting' && server.state.blocking === true && <button type="button" class="small" onClick={() => act({ type: 'session/mcpServerBackgroundRequested' })}>Do not wait for it</button>}
+          {on && runs && <button type="button" class="small" data-do="stop" onClick={() => act({ type: 'session/mcpServerStopRequested' })}>Stop</button>}
+          {on && !runs && <button type="button" class="small" data-do="start" onClick={() => act({ type: 'session/mcpServerStartRequested' })}>{kind === 'error' ? 'Try again' : 'Start'}</button>}
+        </div>
+      ) : null}
+      {on && kind === 'ready' && text(server.channel) && <Tools key={server.channel} channel={server.channel} name={name} />}
+    </li>
+  );
+}
+
+function Tools({ channel, name }: { channel: string; name: string }) {
+  const [open, setOpen] = useState(false);
+  const [tools, setTools] = useState<Json[] | undefined>(undefined);
+  const [why, setWhy] = useState('');
+  useEffect(() => {
+    if (!open || tools) return;
+    let gone = false;
+    toolsOf(channel).then((all) => { if (!gone) setTools(all); }, (err) => { if (!gone) setWhy((err as Error).message); });
+    return () => { gone = true; };
+  }, [open]);
+  return (
+    <details class="paste" onToggle={(e) => setOpen(e.currentTarget.open)}>
+      <summary>Tools<span class="unseen"> of {name}</span>{tools ? ` (${tools.length})` : ''}</summary>
+      {why && <p class="dim">They cannot be listed: {why}</p>}
+      {!tools && !why && <p class="dim">Asking…</p>}
+      {tools && <dl class="tools-of">{tools.map((t) => [<dt><code>{text(t?.name)}</code></dt>, <dd class="dim">{text(t?.description) || text(t?.title)}</dd>])}</dl>}
+    </details>
+  );
+}

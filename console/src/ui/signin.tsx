@@ -1,0 +1,176 @@
+// Signs in where an agent, or a server of its tools, needs it: in another window,
+// by a code that is typed in elsewhere, or with a token that is pasted.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { safeUrl } from '../answers';
+import { app } from '../app';
+import type { Link } from '../link';
+import { discover, siteOf, typed, visit, wantedOf, type Granted, type Server, type Typed } from '../oauth';
+import { ask } from '../outside';
+import { array, text } from '../store';
+import type { Json } from '../reduce';
+import { Copy, Dialog } from './bits';
+
+const close = () => app.open(null);
+const pause = (ms: number) => new Promise<void>((resolve) => { setTimeout(resolve, ms); });
+
+/**
+ * A dialog for each of some resources, one after the other. who wants it; more says
+ * what an MCP server's state says beside the resource.
+ */
+export function SignIn({ link, who, resources, more }: { link: Link; who: string; resources: Json[]; more?: Json }) {
+  const [which, setWhich] = useState(0);
+  const resource = resources[which] ?? {};
+  const taken = () => {
+    app.draw();
+    if (which + 1 < resources.length) setWhich(which + 1);
+    else close();
+  };
+  const name = text(resource.resource_name) || text(resource.resource);
+  return (
+    <Dialog title={`Sign in to ${name}`} id="sign-in" onClose={close}>
+      <p>{who} on {link.host} asks for a token{name === text(resource.resource) ? '' : ` of ${text(resource.resource)}`}.</p>
+      {text(more?.description) && <p class="text">{text(more.description)}</p>}
+      <Ways key={text(resource.resource)} link={link} resource={resource} more={more} taken={taken} />
+    </Dialog>
+  );
+}
+
+type Doing = { name: 'looking' } | { name: 'choose' } | { name: 'away'; url: string; blocked: boolean } | { name: 'code'; code: Typed } | { name: 'sending' };
+
+function Ways({ link, resource, more, taken }: { link: Link; resource: Json; more?: Json; taken: () => void }) {
+  const wanted = wantedOf(resource, more);
+  const [found, setFound] = useState<{ server?: Server; why: string }>({ why: '' });
+  const [doing, setDoing] = useState<Doing>({ name: 'looking' });
+  const [said, setSaid] = useState('');
+  const gone = useRef(new AbortController());
+  useEffect(() => {
+    discover(ask, wanted, location.origin).then(setFound, (err) => setFound({ why: (err as Error).message })).then(() => setDoing((d) => (d.name === 'looking' ? { name: 'choose' } : d)));
+    return () => gone.current.abort();
+  }, []);
+  const stop = () => {
+    gone.current.abort();
+    gone.current = new AbortController();
+    setDoing({ name: 'choose' });
+  };
+  const give = async (granted: Granted) => {
+    setDoing({ name: 'sending' });
+    await link.authenticate(wanted.resource, granted.token, granted.renew);
+    taken();
+  };
+  const act = async (work: (signal: AbortSignal) => Promise<Granted>) => {
+    const { signal } = gone.current;
+    setSaid('');
+    try {
+      const granted = await work(signal);
+      if (!signal.aborted) await give(granted);
+    } catch (err) {
+      if (signal.aborted) return;
+      setDoing({ name: 'choose' });
+      setSaid((err as Error).message);
+    }
+  };
+  const inWindow = () => {
+    // It has to be there while the browser knows that somebody has pressed something.
+    const popup = window.open('', '_blank', 'popup,width=520,height=720');
+    act(async (signal) => {
+      try {
+        const v = await visit(ask, found.server!, wanted, location.origin);
+        const back = backFrom(v.state, signal);
+        setDoing({ name: 'away', url: v.url, blocked: !popup });
+        if (popup) {
+          popup.opener = null;
+          popup.location.replace(v.url);
+        }
+        return v.finish(await back);
+      } catch (err) {
+        popup?.close(); // it is ours for as long as it shows nothing
+        throw err;
+      }
+    });
+  };
+  const byCode = () => act(async (signal) => {
+    const code = await typed(ask, found.server!, wanted, location.origin, pause);
+    setDoing({ name: 'code', code });
+    return code.finish(signal);
+  });
+  const { server } = found;
+  const site = siteOf(server?.issuer ?? wanted.servers[0] ?? '');
+  const busy = doing.name === 'sending' || !link.live;
+  return (
+    <div class="fields" id="sign-in-ways" data-doing={doing.name}>
+      {doing.name === 'looking' && <p class="dim" role="status">Looking how one signs in there…</p>}
+      {doing.name === 'away' && <Away url={doing.url} blocked={doing.blocked} site={site} stop={stop} />}
+      {doing.name === 'code' && <Code code={doing.code} stop={stop} />}
+      {(doing.name === 'choose' || doing.name === 'sending') && server && (
+        <div class="row start wrap">
+          {server.window && <button id="sign-in-window" type="button" class="primary" data-focus disabled={busy} onClick={inWindow}>Sign in at {site}</button>}
+          {server.code && <button id="sign-in-code" type="button" class={server.window ? '' : 'primary'} disabled={busy} onClick={byCode}>{server.window ? 'On another device' : `Sign in at ${site} with a code`}</button>}
+        </div>
+      )}
+      {found.why && <p class="dim" id="sign-in-why">{found.why} A token can be pasted.</p>}
+      {said && <p class="error" role="status">{said}</p>}
+      {doing.name !== 'looking' && <Paste wanted={wanted} open={!server} busy={busy} give={(token) => act(async () => ({ token }))} />}
+      <p class="dim">The token goes to the host, and to nobody else. This page keeps it until it is closed, to give it again when the host asks.</p>
+    </div>
+  );
+}
+
+/** What a sign-in in another window comes back with: see signed-in.js. */
+function backFrom(state: string, signal: AbortSignal): Promise<Json> {
+  return new Promise((resolve, reject) => {
+    const channel = new BroadcastChannel(`sign-in ${state}`);
+    channel.onmessage = ({ data }) => {
+      channel.postMessage('taken');
+      channel.close();
+      resolve(data ?? {});
+    };
+    signal.addEventListener('abort', () => {
+      channel.close();
+      reject(new Error('Nobody waits for it any more.'));
+    });
+  });
+}
+
+function Away({ url, blocked, site, stop }: { url: string; blocked: boolean; site: string; stop: () => void }) {
+  return (
+    <>
+      <p role="status">{blocked ? `The browser has opened no window: press the link to sign in at ${site}.` : `Go on in the window of ${site} that has opened. This page waits for it.`}</p>
+      <div class="row start wrap"><a class="button" href={url} target="_blank" rel="noopener noreferrer">{blocked ? `Sign in at ${site}` : 'Open it again'}</a><button type="button" onClick={stop}>Cancel</button></div>
+    </>
+  );
+}
+
+function Code({ code, stop }: { code: Typed; stop: () => void }) {
+  return (
+    <>
+      <p>On any device, open <a href={code.where} target="_blank" rel="noopener noreferrer">{code.where.replace(/^https:\/\//, '')}</a> and enter</p>
+      <p class="row start user-code"><code>{code.code}</code><Copy text={() => code.code} label="Copy the code" /></p>
+      <p class="dim" role="status">This page waits until that is done.</p>
+      <div class="row start wrap">{code.whole && <a class="button" href={code.whole} target="_blank" rel="noopener noreferrer">Open it here</a>}<button type="button" onClick={stop}>Cancel</button></div>
+    </>
+  );
+}
+
+function Paste({ wanted, open, busy, give }: { wanted: Json; open: boolean; busy: boolean; give: (token: string) => void }) {
+  const at = useRef<HTMLInputElement>(null);
+  const submit = (e: Event) => {
+    e.preventDefault();
+    const token = at.current!.value.trim();
+    at.current!.value = '';
+    if (token) give(token);
+  };
+  const servers = wanted.servers.map(safeUrl).filter(Boolean);
+  return (
+    <details open={open} class="paste">
+      <summary>Paste a token</summary>
+      <form class="fields" onSubmit={submit} autocomplete="off">
+        {servers.length > 0 && <p class="dim">Tokens come from {servers.map((s: string) => <a key={s} href={s} target="_blank" rel="noopener noreferrer">{s}</a>)}</p>}
+        {array(wanted.scopes).length > 0 && <p class="dim scopes">Needed: {array(wanted.scopes).join(' ')}</p>}
+        <label for="resource-token">Access token</label>
+        <input id="resource-token" ref={at} type="password" autocomplete="off" autocapitalize="off" spellcheck={false} required />
+        <div class="row start"><button class={open ? 'primary' : ''} type="submit" disabled={busy}>Give it to the host</button></div>
+      </form>
+    </details>
+  );
+}

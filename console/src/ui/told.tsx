@@ -1,0 +1,289 @@
+// What tells the user of agents while nobody looks: this device, other ways,
+// when nothing is told, and what was.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { app } from '../app';
+import * as push from '../push';
+import * as told from '../told';
+import { array, text } from '../store';
+import type { Json } from '../reduce';
+import { sentence, when } from '../words';
+import { Badge, Copy, Dialog, Icon } from './bits';
+
+const lookEvery = 10_000; // ms between looks at what was told
+
+const close = () => app.open(null);
+
+/** Work that is under way, and what came of it. */
+function useWork(): { busy: boolean; said: string; failed: boolean; act: (what: () => Promise<string | void>) => Promise<void> } {
+  const [{ busy, said, failed }, set] = useState({ busy: false, said: '', failed: false });
+  const act = async (what: () => Promise<string | void>) => {
+    set({ busy: true, said: '', failed: false });
+    try {
+      set({ busy: false, said: (await what()) || '', failed: false });
+    } catch (err) {
+      set({ busy: false, said: sentence((err as Error).message.replace(/\.$/, '')), failed: true });
+    }
+  };
+  return { busy, said, failed, act };
+}
+
+function Said({ of, id }: { of: { said: string; failed: boolean }; id?: string }) {
+  return <p id={id} class={of.failed ? 'said error' : 'said dim'} role="status">{of.said}</p>;
+}
+
+export function Told({ now }: { now: number }) {
+  const [why, setWhy] = useState('');
+  const known = told.known();
+  useEffect(() => {
+    const look = () => told.load().then(() => setWhy(''), (err) => setWhy((err as Error).message));
+    look();
+    const timer = setInterval(() => { if (!document.hidden) look(); }, lookEvery);
+    return () => clearInterval(timer);
+  }, [app.token]);
+  const ways = array(known?.ways).filter((w) => w?.id !== push.wayHere());
+  return (
+    <Dialog title="Notifications" id="told" onClose={close}>
+      <p class="dim">When an agent waits for you, is done or has failed, you can be told, whether this page is open or not.</p>
+      {why && <p class="error" role="status">{why}</p>}
+      {known === undefined && !why && <p class="dim" role="status">Asking the relay…</p>}
+      {known === null && <p role="status">This relay tells nobody: its operator has not set that up.</p>}
+      {known && <>
+        <ThisDevice known={known} />
+        <Ways ways={ways} mail={known.mail === true} />
+        <Times quiet={known.quiet} mutes={array(known.mutes)} now={now} />
+        <Deliveries all={array(known.deliveries)} ways={array(known.ways)} now={now} />
+      </>}
+    </Dialog>
+  );
+}
+
+function ThisDevice({ known }: { known: Json }) {
+  const [details, setDetails] = useState(true);
+  const work = useWork();
+  const way = array(known.ways).find((w) => w?.id && w.id === push.wayHere());
+  const forgotten = push.wayHere() !== '' && !way;
+  return (
+    <section class="part" aria-labelledby="told-here">
+      <div class="row"><h3 id="told-here">This device</h3><Badge tone={way ? way.paused ? 'wait' : 'ok' : ''}>{way ? way.paused ? 'paused' : 'on' : 'off'}</Badge></div>
+      {!push.possible() && <p>This browser cannot be told. On an iPhone, add the page to the home screen first, and open it there.</p>}
+      {forgotten && <p class="wait">The relay tells this device nothing any more: its subscription, or the token that it was set with, has ended. Turn it on again.</p>}
+      {!way && push.possible() && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetails(e.currentTarget.checked)} /> Show what is asked on the locked screen</label>}
+      <div class="row start wrap">
+        {!way && <button id="told-on" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(async () => { await push.turnOn(details); return 'This device is told from now on.'; })}>Turn on</button>}
+        {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id))}>Send a test</button>}
+        {way && <button type="button" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay({ ...asSet(way), details: !way.details }); })}>{way.details ? 'Hide what is asked' : 'Show what is asked'}</button>}
+        {way && <button id="told-off" type="button" disabled={work.busy} onClick={() => work.act(async () => { await push.turnOff(); return 'This device is told nothing any more.'; })}>Turn off</button>}
+      </div>
+      <Said of={work} id="told-note" />
+    </section>
+  );
+}
+
+/** A way as it is sent: what is secret stays at the relay. */
+function asSet({ id, kind, name, kinds, details, paused, to, url }: Json): Json {
+  return { id, kind, name, kinds, details, paused, ...(kind === 'mail' ? { to } : kind === 'ntfy' ? { url } : {}) };
+}
+
+// ---- ways
+
+interface WayKind { name: string; url?: string; hint?: string; example?: string }
+
+const wayKinds: Record<string, WayKind> = {
+  ntfy: { name: 'ntfy', url: 'Topic', example: 'https://ntfy.sh/my-topic', hint: 'Who knows the topic can read it: choose one that nobody guesses.' },
+  slack: { name: 'Slack', url: 'Incoming webhook', example: 'https://hooks.slack.com/services/…' },
+  webhook: { name: 'Webhook', url: 'Address', example: 'https://example.com/agents', hint: 'Each message is signed as Standard Webhooks say.' },
+  mail: { name: 'E-mail' },
+  webpush: { name: 'Browser' },
+};
+
+const kindGroups: [string, string[]][] = [
+  ['An agent needs me', ['approval', 'question', 'signIn', 'input']], ['It is done', ['done']], ['It has failed', ['failed']],
+  ['A host is away', ['offline']], ['Somebody joins what I shared', ['joined']],
+];
+const allKinds = kindGroups.flatMap(([, kinds]) => kinds);
+
+function kindName(way: Json): string {
+  return wayKinds[way?.kind]?.name ?? String(way?.kind ?? '');
+}
+
+function wayName(way: Json): string {
+  return text(way?.name) || text(way?.to) || text(way?.url) || kindName(way);
+}
+
+function Ways({ ways, mail }: { ways: Json[]; mail: boolean }) {
+  const [editing, setEditing] = useState<Json>(null); // the way that is changed, {} for a new one
+  const [secret, setSecret] = useState('');
+  return (
+    <section class="part" aria-labelledby="told-ways">
+      <h3 id="told-ways">Other ways</h3>
+      {secret && <div class="made" id="way-secret"><p>The relay signs with this secret, which it shows only now:</p><div class="row"><code class="grow">{secret}</code><Copy text={() => secret} label="Copy the secret" /></div></div>}
+      {ways.length === 0 && !editing && <p class="dim">None. ntfy, Slack, a webhook{mail ? ' or e-mail' : ''} can be told, too.</p>}
+      {ways.length > 0 && <ul class="cards">{ways.map((w) => (editing?.id === w.id
+        ? <li key={w.id} class="item-card"><WayForm way={w} mail={mail} done={() => setEditing(null)} /></li>
+        : <Way key={w.id} way={w} change={() => setEditing(w)} />))}</ul>}
+      {editing && !editing.id ? <div class="item-card"><WayForm way={{}} mail={mail} done={(made) => { setEditing(null); setSecret(text(made?.secret)); }} /></div>
+        : <div class="row start"><button id="way-add" type="button" onClick={() => { setSecret(''); setEditing({}); }}><Icon name="plus" /> Add a way</button></div>}
+    </section>
+  );
+}
+
+function tells(way: Json): string {
+  const kinds = array(way.kinds);
+  const what = kinds.length === 0 ? 'everything' : kindGroups.filter(([, all]) => all.some((k) => kinds.includes(k))).map(([name]) => name.toLowerCase().replace(/\bi\b/, 'I')).join(', ');
+  return `${kindName(way)} · ${what} · ${way.details ? 'with what is asked' : 'without what is asked'}`;
+}
+
+function Way({ way, change }: { way: Json; change: () => void }) {
+  const work = useWork();
+  const [sure, setSure] = useState(false);
+  return (
+    <li class="item-card" data-way={way.kind}>
+      <div class="row"><span class="name">{wayName(way)}</span>{way.paused && <Badge tone="wait">paused</Badge>}</div>
+      <p class="dim">{tells(way)}</p>
+      <div class="row start wrap">
+        <button type="button" class="small" data-do="test" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id))}>Send a test</button>
+        <button type="button" class="small" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay({ ...asSet(way), paused: !way.paused }); })}>{way.paused ? 'Go on' : 'Pause'}</button>
+        {way.kind !== 'webpush' && <button type="button" class="small" data-do="change" disabled={work.busy} onClick={change}>Change</button>}
+        <button type="button" class={sure ? 'small armed' : 'small'} data-do="remove" disabled={work.busy} onClick={() => (sure ? work.act(() => told.removeWay(way.id)) : setSure(true))}>{sure ? 'Yes, remove it' : 'Remove'}</button>
+      </div>
+      <Said of={work} />
+    </li>
+  );
+}
+
+function WayForm({ way, mail, done }: { way: Json; mail: boolean; done: (made?: Json) => void }) {
+  const [kind, setKind] = useState<string>(way.kind ?? 'ntfy');
+  const [kinds, setKinds] = useState<string[]>(array(way.kinds).length ? array(way.kinds) : allKinds);
+  const form = useRef<HTMLFormElement>(null);
+  const work = useWork();
+  const about: WayKind = wayKinds[kind] ?? { name: kind };
+  const hidden = kind === 'slack' || kind === 'webhook'; // the relay does not show their addresses again
+  const submit = (e: Event) => {
+    e.preventDefault();
+    const field = (name: string) => String(new FormData(form.current!).get(name) ?? '').trim();
+    const all = allKinds.every((k) => kinds.includes(k));
+    const next = {
+      ...(way.id ? { id: way.id } : {}), kind, name: field('name'), details: field('details') !== '', paused: way.paused, kinds: all ? [] : kinds,
+      ...(kind === 'mail' ? { to: field('to') } : { url: field('url') }),
+      ...(kind === 'ntfy' && field('token') ? { token: field('token') } : {}), ...(kind === 'webhook' && field('secret') ? { secret: field('secret') } : {}),
+    };
+    work.act(async () => { done(await told.setWay(next)); });
+  };
+  return (
+    <form class="fields" id="way-form" ref={form} onSubmit={submit} autocomplete="off">
+      {!way.id && <><label for="way-kind">By</label>
+        <select id="way-kind" value={kind} data-focus onChange={(e) => setKind(e.currentTarget.value)}>{['ntfy', 'slack', 'webhook', ...(mail ? ['mail'] : [])].map((k) => <option key={k} value={k}>{wayKinds[k].name}</option>)}</select></>}
+      {kind === 'mail' ? <><label for="way-to">Address</label><input id="way-to" name="to" type="email" required defaultValue={text(way.to)} placeholder="me@example.com" /></> : (
+        <><label for="way-url">{about.url}</label><input id="way-url" name="url" type="url" required={!way.id || !hidden} autocapitalize="off" spellcheck={false} defaultValue={hidden ? '' : text(way.url)} placeholder={way.id && hidden ? `As it is: ${text(way.url)}` : about.example} /></>
+      )}
+      {kind === 'ntfy' && <><label for="way-token">Access token <span class="dim">if the topic wants one</span></label><input id="way-token" name="token" type="password" autocomplete="off" placeholder={way.id ? 'As it is' : ''} /></>}
+      {kind === 'webhook' && <><label for="way-own">Secret <span class="dim">whsec_…; none: the relay makes one</span></label><input id="way-own" name="secret" type="password" autocomplete="off" placeholder={way.id ? 'As it is' : ''} /></>}
+      {about.hint && <p class="dim">{about.hint}</p>}
+      <label for="way-name">Name <span class="dim">if you like</span></label><input id="way-name" name="name" maxLength={60} defaultValue={text(way.name)} />
+      <fieldset class="checks-of"><legend>Tell when</legend>
+        {kindGroups.map(([name, of]) => <label key={name} class="check"><input type="checkbox" checked={of.every((k) => kinds.includes(k))} onChange={(e) => setKinds(e.currentTarget.checked ? [...new Set([...kinds, ...of])] : kinds.filter((k) => !of.includes(k)))} /> {name}</label>)}
+      </fieldset>
+      <label class="check"><input type="checkbox" name="details" defaultChecked={way.details === true} /> Say title, question and command, too</label>
+      <Said of={work} id="way-note" />
+      <div class="row start"><button class="primary" type="submit" disabled={work.busy || kinds.length === 0}>{way.id ? 'Save' : 'Add'}</button><button type="button" onClick={() => done()}>Cancel</button></div>
+    </form>
+  );
+}
+
+// ---- when nothing is told
+
+function titleOf(host: string, session: string): string {
+  const title = text(app.links.get(host)?.store.sessions.get(session)?.title);
+  return session ? title || 'A session that is not in the list' : 'Everything';
+}
+
+function Times({ quiet, mutes, now }: { quiet: Json; mutes: Json[]; now: number }) {
+  const work = useWork();
+  const here = Intl.DateTimeFormat().resolvedOptions().timeZone || 'UTC';
+  const hours = { from: text(quiet?.from) || '22:00', to: text(quiet?.to) || '07:00', zone: here };
+  const set = (change: Json) => work.act(() => told.setQuiet({ ...hours, ...change }));
+  const field = (name: 'from' | 'to', label: string) => (
+    <label class="row start time-of"><span>{label}</span><input id={`quiet-${name}`} type="time" required value={hours[name]} disabled={!quiet || work.busy} onChange={(e) => { if (e.currentTarget.value) set({ [name]: e.currentTarget.value }); }} /></label>
+  );
+  return (
+    <section class="part" aria-labelledby="told-quiet">
+      <h3 id="told-quiet">When nothing is told</h3>
+      <label class="check"><input id="quiet" type="checkbox" checked={Boolean(quiet)} disabled={work.busy} onChange={(e) => (e.currentTarget.checked ? set({}) : work.act(() => told.setQuiet(null)))} /> Quiet hours: what is still open at their end is told then</label>
+      {quiet && <div class="row start wrap">{field('from', 'from')}{field('to', 'to')}<span class="dim">{text(quiet.zone)}</span></div>}
+      {mutes.length > 0 && (
+        <ul class="cards" id="mutes" aria-label="Muted">
+          {mutes.map((m) => (
+            <li key={`${m.host} ${m.session ?? ''}`} class="row item-card">
+              <span class="grow"><span class="name">{titleOf(text(m.host), text(m.session))}</span> <span class="dim">{text(m.host)} · {m.until ? `until ${when(m.until, now)}` : 'for good'}</span></span>
+              <button type="button" class="small" disabled={work.busy} onClick={() => work.act(() => told.unmute(text(m.host), text(m.session)))}>Unmute</button>
+            </li>
+          ))}
+        </ul>
+      )}
+      <Said of={work} />
+    </section>
+  );
+}
+
+/** Tells nothing of the session that is open, or of its whole host, for a while. */
+export function Mute({ now }: { now: number }) {
+  const { host, session } = app;
+  const [whole, setWhole] = useState(false);
+  const work = useWork();
+  useEffect(() => { told.load().catch(() => {}); }, []);
+  const had = told.muted(host, session, now);
+  const until = (hours: number) => work.act(async () => { await told.mute(host, whole ? '' : session, hours ? new Date(Date.now() + hours * 3600_000) : undefined); close(); });
+  return (
+    <Dialog title="Mute" id="mute" onClose={close}>
+      <div class="fields">
+        {had ? (
+          <>
+            <p>Nothing is told of {had.session ? 'this session' : `anything on ${host}`}{had.until ? ` until ${when(had.until, now)}` : ''}.</p>
+            <div class="row start"><button type="button" class="primary" data-focus disabled={work.busy} onClick={() => work.act(async () => { await told.unmute(host, text(had.session)); close(); })}>Tell me again</button></div>
+          </>
+        ) : (
+          <>
+            <p>Tell me nothing of {whole ? `anything on ${host}` : <span class="name">{titleOf(host, session)}</span>}</p>
+            <div class="answers">{([[1, 'For an hour'], [8, 'For 8 hours'], [0, 'For good']] as [number, string][]).map(([hours, label], i) => <button key={label} type="button" class={i === 0 ? 'primary' : ''} disabled={work.busy} onClick={() => until(hours)}>{label}</button>)}</div>
+            <label class="check"><input type="checkbox" checked={whole} onChange={(e) => setWhole(e.currentTarget.checked)} /> Everything on {host}</label>
+          </>
+        )}
+        <Said of={work} />
+      </div>
+    </Dialog>
+  );
+}
+
+// ---- what was told
+
+const eventNames: Record<string, string> = {
+  approval: 'wants to be allowed', question: 'asks something', signIn: 'needs a sign-in', input: 'needs you', done: 'is done', failed: 'has failed',
+  offline: 'is away', joined: 'somebody joined', test: 'test',
+};
+const outcomes: Record<string, [string, string]> = {
+  ok: ['told', 'ok'], retry: ['tried again', 'wait'], refused: ['refused', 'bad'], gone: ['gone', 'bad'], expired: ['given up', 'bad'],
+};
+
+function Deliveries({ all, ways, now }: { all: Json[]; ways: Json[]; now: number }) {
+  if (all.length === 0) return <section class="part" aria-labelledby="told-last"><h3 id="told-last">Last told</h3><p class="dim">Nothing in the last day.</p></section>;
+  return (
+    <section class="part" aria-labelledby="told-last">
+      <h3 id="told-last">Last told</h3>
+      <ul class="told-list" id="deliveries">
+        {all.map((d) => {
+          const way = ways.find((w) => w?.id === d.way);
+          const [word, tone] = outcomes[d.outcome] ?? [String(d.outcome), ''];
+          const title = text(app.links.get(d.host)?.store.sessions.get(d.session)?.title);
+          return (
+            <li key={`${d.id} ${d.at}`}>
+              <span class="dim time">{when(d.at, now)}</span>
+              <span class="grow"><span class="name">{title || text(d.host)}</span> {eventNames[d.kind] ?? String(d.kind)} <span class="dim">· {way ? wayName(way) : 'a way that is gone'}{text(d.why) ? `: ${text(d.why)}` : ''}</span></span>
+              <Badge tone={tone}>{word}</Badge>
+            </li>
+          );
+        })}
+      </ul>
+    </section>
+  );
+}

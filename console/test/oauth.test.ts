@@ -1,0 +1,130 @@
+// How a token is got where an agent needs one, without a network.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { askable, clientAt, discover, metadataPlaces, typed, visit, wantedOf } from '../src/oauth';
+
+const origin = 'https://relay.example.com';
+const issuer = 'https://login.example/tenant';
+const good = {
+  issuer, authorization_endpoint: 'https://login.example/authorize', token_endpoint: 'https://login.example/token', registration_endpoint: 'https://login.example/register',
+  device_authorization_endpoint: 'https://login.example/device', code_challenge_methods_supported: ['S256'], token_endpoint_auth_methods_supported: ['none'],
+};
+const wanted = wantedOf({ resource: 'https://api.example/', authorization_servers: [issuer], scopes_supported: ['a', 'b'] });
+
+/** A network of answers by address; undefined: nothing is heard. */
+function net(answers) {
+  const asked = [];
+  const ask = async (url, post) => {
+    asked.push({ url, ...post });
+    const a = answers[url];
+    const answer = typeof a === 'function' ? a(post) : a;
+    if (answer === undefined) throw new TypeError('Failed to fetch');
+    return answer;
+  };
+  return { ask, asked };
+}
+const ok = (body) => ({ status: 200, body });
+const place = metadataPlaces(issuer)[0];
+
+test('what is wanted', () => {
+  assert.deepEqual(wanted.scopes, ['a', 'b']);
+  assert.deepEqual(wantedOf({ resource: 'r', scopes_supported: ['a'] }, { requiredScopes: ['c', 5], oauthClient: { clientId: 'x' } }), { resource: 'r', servers: [], scopes: ['c'], clientId: 'x', clientSecret: '' });
+  assert.deepEqual(wantedOf({ resource: 'r', scopes_supported: ['a'] }, { requiredScopes: [] }).scopes, []); // authoritative
+  for (const bad of ['http://login.example/', 'javascript:x', 'https://u@login.example/', 'file:///x', 'x', '']) assert.equal(askable(bad), '', bad);
+  assert.equal(askable('http://127.0.0.1:5/x'), 'http://127.0.0.1:5/x');
+});
+
+test('where metadata is', () => {
+  assert.deepEqual(metadataPlaces(issuer), ['https://login.example/.well-known/oauth-authorization-server/tenant',
+    'https://login.example/.well-known/openid-configuration/tenant', 'https://login.example/tenant/.well-known/openid-configuration']);
+  assert.deepEqual(metadataPlaces('https://login.example/'), ['https://login.example/.well-known/oauth-authorization-server', 'https://login.example/.well-known/openid-configuration']);
+});
+
+test('what a server lets a page do', async () => {
+  const found = async (answers, w = wanted, from = origin) => discover(net(answers).ask, w, from);
+  const of = async (metadata, w = wanted, from = origin) => {
+    const { server, why } = await found({ [place]: ok(metadata) }, w, from);
+    return server ? [server.window, server.code] : why;
+  };
+  assert.deepEqual(await of(good), [true, true]);
+  assert.deepEqual(await of({ ...good, code_challenge_methods_supported: ['plain'] }), [false, true]);
+  assert.deepEqual(await of({ ...good, token_endpoint_auth_methods_supported: ['client_secret_basic'] }), [false, true]);
+  assert.deepEqual(await of({ ...good, authorization_endpoint: 'http://login.example/authorize' }), [false, true]);
+  assert.match(await of({ ...good, registration_endpoint: undefined }) as string, /knows only clients that were registered/);
+  assert.deepEqual(await of({ ...good, registration_endpoint: undefined, client_id_metadata_document_supported: true }), [true, true]);
+  assert.match(await of({ ...good, registration_endpoint: undefined, client_id_metadata_document_supported: true }, wanted, 'http://relay.lan') as string, /knows only/); // it cannot read that
+  assert.deepEqual(await of({ ...good, registration_endpoint: undefined }, { ...wanted, clientId: 'c' }), [true, true]);
+  assert.match(await of({ ...good, issuer: 'https://other.example' }) as string, /says that it is https:\/\/other\.example/);
+  // The next place is looked at, and the next server.
+  assert.ok((await found({ [place]: { status: 404, body: null }, [metadataPlaces(issuer)[2]]: ok(good) })).server);
+  assert.match((await found({ [place]: { status: 404, body: null } })).why, /does not say how one signs in/);
+  assert.match((await found({})).why, /CORS/);
+  assert.ok((await found({ [place]: ok(good) }, { ...wanted, servers: ['https://dead.example', issuer] })).server);
+  // A resource whose servers the host does not name says so itself; what it says must be of it.
+  const unnamed = wantedOf({ resource: 'https://api.example/mcp' });
+  const said = (resource) => ({ 'https://api.example/.well-known/oauth-protected-resource/mcp': ok({ resource, authorization_servers: [issuer] }), [place]: ok(good) });
+  assert.ok((await found(said('https://api.example/mcp'), unnamed)).server);
+  assert.match((await found(said('https://other.example/'), unnamed)).why, /names nobody/);
+});
+
+test('who the page is there', async () => {
+  const server = (metadata, at = issuer) => ({ issuer: at, metadata, window: true, code: true });
+  const { ask, asked } = net({ [good.registration_endpoint]: { status: 201, body: { client_id: 'made' } } });
+  assert.deepEqual(await clientAt(ask, server(good), { ...wanted, clientId: 'given', clientSecret: 's' }, origin), { client_id: 'given', client_secret: 's' });
+  assert.deepEqual(await clientAt(ask, server({ ...good, client_id_metadata_document_supported: true }), wanted, origin), { client_id: `${origin}/oauth-client.json` });
+  assert.equal(asked.length, 0);
+  for (let i = 0; i < 2; i++) assert.equal((await clientAt(ask, server(good), wanted, origin)).client_id, 'made');
+  assert.equal(asked.length, 1); // one registration is enough
+  assert.deepEqual(asked[0].json.redirect_uris, [`${origin}/signed-in.html`]);
+  const refused = net({ [good.registration_endpoint]: { status: 400, body: { error: 'no', error_description: 'Not today.' } } });
+  await assert.rejects(clientAt(refused.ask, server(good, 'https://b.example'), wanted, origin), /Not today/);
+});
+
+test('in another window', async () => {
+  const server = { issuer, metadata: { ...good, authorization_response_iss_parameter_supported: true }, window: true, code: false };
+  let verifier = '';
+  const { ask } = net({ [good.token_endpoint]: ({ form }) => {
+    if (form.grant_type === 'refresh_token') return form.refresh_token === 'r1' ? ok({ access_token: 't2' }) : { status: 400, body: { error: 'invalid_grant' } };
+    verifier = form.code_verifier;
+    return ok({ access_token: 't1', refresh_token: 'r1' });
+  } });
+  const v = await visit(ask, server, { ...wanted, clientId: 'c' }, origin);
+  const q = new URL(v.url).searchParams;
+  assert.deepEqual([q.get('response_type'), q.get('client_id'), q.get('redirect_uri'), q.get('scope'), q.get('resource'), q.get('state')], ['code', 'c', `${origin}/signed-in.html`, 'a b', 'https://api.example/', v.state]);
+  await assert.rejects(v.finish({ code: 'x', iss: 'https://evil.example' }), /not from login\.example/);
+  await assert.rejects(v.finish({ code: 'x' }), /not from login\.example/); // it says that it always says so
+  await assert.rejects(v.finish({ error: 'access_denied', iss: issuer }), /access_denied/);
+  const granted = await v.finish({ code: 'x', iss: issuer });
+  assert.equal(granted.token, 't1');
+  const challenge = Buffer.from(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(verifier))).toString('base64url');
+  assert.equal(q.get('code_challenge'), challenge);
+  const next = await granted.renew();
+  assert.equal(next.token, 't2');
+  assert.equal((await next.renew()).token, 't2'); // the server goes on with the one that it gave
+});
+
+test('by a code that is typed in elsewhere', async () => {
+  const server = { issuer, metadata: good, window: false, code: true };
+  const run = async (answers, said = {}) => {
+    const waits = [];
+    const { ask } = net({
+      [good.device_authorization_endpoint]: ok({ device_code: 'd', user_code: 'ABCD', verification_uri: 'https://login.example/type', expires_in: 60, interval: 5, ...said }),
+      [good.token_endpoint]: () => answers.shift(),
+    });
+    const gone = new AbortController();
+    const code = await typed(ask, server, { ...wanted, clientId: 'c' }, origin, async (ms) => { waits.push(ms / 1000); });
+    try {
+      return { token: (await code.finish(gone.signal)).token, waits };
+    } catch (err) {
+      return { why: err.message, waits };
+    }
+  };
+  const error = (name) => ({ status: 400, body: { error: name } });
+  assert.deepEqual(await run([error('authorization_pending'), error('slow_down'), undefined, ok({ access_token: 't' })]), { token: 't', waits: [5, 5, 10, 20] });
+  assert.match((await run([error('access_denied')])).why, /access_denied/);
+  assert.match((await run([error('expired_token')])).why, /expired/);
+  assert.deepEqual((await run(Array(99).fill(error('authorization_pending')))).waits.length, 12); // a minute
+  await assert.rejects(run([], { verification_uri: 'javascript:alert(1)' }), /no code/);
+});

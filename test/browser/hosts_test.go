@@ -1,0 +1,82 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/auth"
+)
+
+// TestConsoleHosts has two hosts in one list: what needs somebody comes first,
+// wherever it is; one dies, and says so, while the other goes on; and it comes back.
+func TestConsoleHosts(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStack(t)
+	const second = "lab"
+	other := s.addHost(second)
+	s.startAgent(other)
+	token := s.tokenWith(func(c *auth.Client) { c.Hosts = []string{hostName, second} })
+	p.do(desktop(), chromedp.Navigate("http://"+s.proxy.Addr().String()+"/#token="+token))
+	p.wants("#status-text", "2 of 2 hosts live")
+	row := func(host, session string) string {
+		return fmt.Sprintf(`[data-host-of=%q][data-session=%q]`, host, session)
+	}
+	in := func(host, session string) {
+		t.Helper()
+		p.await(row(host, session) + " button")
+		eval[any](p, fmt.Sprintf("document.querySelector(%q).click()", row(host, session)+" button"))
+	}
+	for _, host := range []string{hostName, second} {
+		p.wants(row(host, "demo:/login"), "Fix the flaky login test")
+	}
+
+	// What needs somebody at one host is first, for who looks at the other.
+	in(second, "demo:/notes")
+	p.wants("#turns", "Search understands")
+	p.wants("#chat-sub", second)
+	p.say("permission")
+	p.wants("#sessions section:first-of-type[data-group=needs] li", "Release notes")
+	in(hostName, "demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	eval[any](p, `document.activeElement.blur(); dispatchEvent(new KeyboardEvent("keydown", {key: "n", altKey: true}))`)
+	p.wants("#chat-title", "Release notes")
+	p.wants(lastTurn+" .question", "Allow")
+
+	// One dies: its sessions stay in the list, as last seen, and the other's go on.
+	s.host.kill()
+	p.wants("#hosts [data-host="+hostName+"] .badge", "offline")
+	p.until("its sessions to be as last seen", patience, func() bool {
+		return eval[bool](p, fmt.Sprintf("(e => e?.hasAttribute('data-stale') && !document.querySelector(%q).hasAttribute('data-stale'))(document.querySelector(%q))", row(second, "demo:/login"), row(hostName, "demo:/login")))
+	})
+	p.wants("#status-text", "Live")
+	p.click(lastTurn + " .question button.primary")
+	p.wants(lastTurn+" .parts", "Allowed.")
+	p.shot("two-hosts-one-away")
+
+	// It comes back without anybody doing anything.
+	s.host.start()
+	p.wants("#hosts [data-host="+hostName+"] .badge", "online")
+	p.until("its sessions to be live", patience, func() bool {
+		return eval[bool](p, fmt.Sprintf("document.querySelector(%q)?.hasAttribute('data-stale') === false", row(hostName, "demo:/login")))
+	})
+	in(hostName, "demo:/login")
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+
+	// The list of one host alone.
+	p.click("#hosts [data-host=" + second + "] button")
+	p.until("the other's sessions to go", patience, func() bool {
+		return p.count(`[data-host-of="`+hostName+`"]`) == 0 && p.count(`[data-host-of="`+second+`"]`) > 0
+	})
+	p.enter("#search", "flaky")
+	p.until("what was searched for", patience, func() bool { return p.count("#sessions li") == 1 })
+	if got := p.text("#sessions li"); !strings.Contains(got, second) {
+		t.Errorf("the session that is found is %q", got)
+	}
+}

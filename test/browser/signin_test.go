@@ -1,0 +1,252 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/test/hostrpc"
+)
+
+// An authServer is an authorization server that wants of a client what OAuth does:
+// of a page with PKCE at /pages, of a device at /devices. At /closed it lets no
+// other page read what it says.
+type authServer struct {
+	*httptest.Server
+
+	mu       sync.Mutex // guards the fields below
+	waiting  url.Values // who stands at the page that asks for consent
+	codes    map[string]url.Values
+	clients  int             // registered
+	typed    map[string]bool // user codes to whether they have been typed in
+	renewals int
+	origins  []string // of who asked for tokens
+}
+
+func startAuthServer(t *testing.T) *authServer {
+	t.Helper()
+	a := &authServer{codes: map[string]url.Values{}, typed: map[string]bool{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/oauth-authorization-server/{kind}", func(w http.ResponseWriter, r *http.Request) {
+		says := map[string]any{
+			"issuer": a.URL + "/" + r.PathValue("kind"), "token_endpoint": a.URL + "/token", "registration_endpoint": a.URL + "/register",
+			"code_challenge_methods_supported": []string{"S256"}, "token_endpoint_auth_methods_supported": []string{"none"}, "authorization_response_iss_parameter_supported": true,
+		}
+		if r.PathValue("kind") == "devices" {
+			says["device_authorization_endpoint"] = a.URL + "/device"
+		} else {
+			says["authorization_endpoint"] = a.URL + "/authorize"
+		}
+		a.answer(w, http.StatusOK, says)
+	})
+	mux.HandleFunc("GET /.well-known/oauth-authorization-server/closed", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	mux.HandleFunc("POST /register", a.register)
+	mux.HandleFunc("GET /authorize", a.authorize)
+	mux.HandleFunc("GET /allow", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin") // as careful ones do
+		_, _ = w.Write([]byte(`<!doctype html><title>Allow?</title><form method="post"><button>Allow</button></form>`))
+	})
+	mux.HandleFunc("POST /allow", a.allow)
+	mux.HandleFunc("POST /token", a.token)
+	mux.HandleFunc("POST /device", a.device)
+	mux.HandleFunc("OPTIONS /", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set("Access-Control-Allow-Headers", "content-type")
+	})
+	a.Server = httptest.NewServer(mux)
+	t.Cleanup(a.Close)
+	return a
+}
+
+// answer answers any page.
+func (a *authServer) answer(w http.ResponseWriter, status int, document any) {
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(document)
+}
+
+func (a *authServer) refuse(w http.ResponseWriter, code string) {
+	a.answer(w, http.StatusBadRequest, map[string]string{"error": code})
+}
+
+func (a *authServer) register(w http.ResponseWriter, r *http.Request) {
+	var client struct {
+		Redirects []string `json:"redirect_uris"`
+		Method    string   `json:"token_endpoint_auth_method"`
+	}
+	if json.NewDecoder(r.Body).Decode(&client) != nil || len(client.Redirects) != 1 || client.Method != "none" {
+		a.refuse(w, "invalid_client_metadata")
+		return
+	}
+	a.mu.Lock()
+	a.clients++
+	a.mu.Unlock()
+	a.answer(w, http.StatusCreated, map[string]string{"client_id": "client of " + client.Redirects[0]})
+}
+
+func (a *authServer) authorize(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if q.Get("client_id") != "client of "+q.Get("redirect_uri") || q.Get("code_challenge_method") != "S256" || len(q.Get("state")) < 22 || q.Get("scope") != "read write" || q.Get("resource") == "" {
+		http.Error(w, "not a good request: "+r.URL.RawQuery, http.StatusBadRequest)
+		return
+	}
+	a.mu.Lock()
+	a.waiting = q
+	a.mu.Unlock()
+	http.Redirect(w, r, "/allow", http.StatusFound)
+}
+
+func (a *authServer) allow(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.codes["the-code"] = a.waiting
+	back := url.Values{"code": {"the-code"}, "state": {a.waiting.Get("state")}, "iss": {a.URL + "/pages"}}
+	http.Redirect(w, r, a.waiting.Get("redirect_uri")+"?"+back.Encode(), http.StatusFound)
+}
+
+func (a *authServer) device(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasPrefix(r.FormValue("client_id"), "client of ") {
+		a.refuse(w, "invalid_client")
+		return
+	}
+	a.mu.Lock()
+	a.typed["WDJB-MJHT"] = false
+	a.mu.Unlock()
+	a.answer(w, http.StatusOK, map[string]any{"device_code": "of-the-device", "user_code": "WDJB-MJHT", "verification_uri": a.URL + "/type", "expires_in": 600, "interval": 1})
+}
+
+func (a *authServer) token(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.origins = append(a.origins, r.Header.Get("Origin"))
+	if r.Header.Get("Cookie") != "" || r.Header.Get("Authorization") != "" || r.Header.Get("Referer") != "" {
+		a.refuse(w, "something_went_along")
+		return
+	}
+	switch r.FormValue("grant_type") {
+	case "authorization_code":
+		asked := a.codes[r.FormValue("code")]
+		delete(a.codes, r.FormValue("code"))
+		sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
+		if asked == nil || base64.RawURLEncoding.EncodeToString(sum[:]) != asked.Get("code_challenge") || r.FormValue("redirect_uri") != asked.Get("redirect_uri") {
+			a.refuse(w, "invalid_grant")
+			return
+		}
+		a.answer(w, http.StatusOK, map[string]any{"access_token": "of-a-page-1", "token_type": "Bearer", "refresh_token": "again-1"})
+	case "refresh_token":
+		if r.FormValue("refresh_token") != "again-1" {
+			a.refuse(w, "invalid_grant")
+			return
+		}
+		a.renewals++
+		a.answer(w, http.StatusOK, map[string]any{"access_token": "of-a-page-2", "token_type": "Bearer"})
+	default:
+		if r.FormValue("device_code") != "of-the-device" || !a.typed["WDJB-MJHT"] {
+			a.refuse(w, "authorization_pending")
+			return
+		}
+		a.answer(w, http.StatusOK, map[string]any{"access_token": "of-a-device", "token_type": "Bearer"})
+	}
+}
+
+// TestConsoleSignsIn signs an agent in to three things: in another window, by a code
+// that is typed in elsewhere, and with a token that is pasted, because that server
+// lets no other page ask it. The host is given the tokens, and given them again
+// when it has forgotten them.
+func TestConsoleSignsIn(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	p.expects = "blocked by CORS policy"
+	a := startAuthServer(t)
+	resource := func(name, server string, tokens ...string) hostrpc.SignIn {
+		return hostrpc.SignIn{Resource: "https://" + name + ".example/", Name: "The " + name, Servers: []string{a.URL + server}, Scopes: []string{"read", "write"}, Tokens: tokens}
+	}
+	s := startStackWith(t, stackConfig{signIn: []hostrpc.SignIn{
+		resource("window", "/pages", "of-a-page-1", "of-a-page-2"), resource("code", "/devices", "of-a-device"), resource("paste", "/closed", "pasted"),
+	}})
+	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession("demo:/notes")
+	p.wants("#turns", "Search understands")
+	p.click(".notice")
+	p.wants("#sign-in", "Sign in to The window")
+	p.await("#sign-in-window")
+	p.seen("sign-in")
+
+	p.click("#sign-in-window")
+	consent := p.newTarget("page", "/allow", "document.querySelector('button') !== null")
+	if !eval[bool](consent, "window.opener === null") {
+		t.Error("the server's page has a hold on the console's")
+	}
+	p.wants("#sign-in-ways", "Go on in the window")
+	consent.leave("document.querySelector('button').click()")
+	p.wants("#sign-in", "Sign in to The code")
+	p.click("#sign-in-code")
+	p.wants("#sign-in .user-code", "WDJB-MJHT")
+	p.seen("sign-in-code")
+	a.mu.Lock()
+	a.typed["WDJB-MJHT"] = true
+	a.mu.Unlock()
+	p.wants("#sign-in", "Sign in to The paste")
+	p.wants("#sign-in-why", "does not let this page read what it says (CORS), or cannot be reached.")
+	p.seen("sign-in-paste")
+	p.enter("#resource-token", "wrong")
+	p.click("#sign-in [type=submit]")
+	p.wants("#sign-in .error", "Authentication failed")
+	p.enter("#resource-token", "pasted")
+	p.click("#sign-in [type=submit]")
+	p.until("the dialog to go", patience, func() bool { return p.count("#sign-in") == 0 && p.count(".notice") == 0 })
+	p.say("sign-in")
+	p.wants(lastTurn+" .parts", "https://window.example/: 1 times, https://code.example/: 1 times, https://paste.example/: 1 times")
+
+	// What has expired is renewed where that can be; for the others the user is asked.
+	p.say("sign-in expired")
+	p.wants(".notice", "sign in to The code")
+	p.say("sign-in")
+	p.wants(lastTurn+" .parts", "https://window.example/: 2 times, https://code.example/: 1 times, https://paste.example/: 1 times")
+
+	// A host that was started anew gets them again.
+	s.host.kill()
+	p.wants("#status-text", "waiting for the host")
+	s.host.start()
+	p.wants("#status-text", "Live")
+	p.wants("#turns", "Search understands")
+	p.until("the host to have it", patience, func() bool {
+		p.say("sign-in")
+		p.wants(lastTurn+" .parts", "Signed in to")
+		return strings.Contains(p.text(lastTurn+" .parts"), "https://window.example/: 1 times, https://code.example/: 0 times")
+	})
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.renewals != 1 || a.clients != 2 { // one at each issuer
+		t.Errorf("%d renewals, %d clients; want 1 and 2", a.renewals, a.clients)
+	}
+	if origin := "http://" + s.proxy.Addr().String(); strings.Join(a.origins, "") != strings.Repeat(origin, len(a.origins)) {
+		t.Errorf("tokens were asked for by %q; want %s alone", a.origins, origin)
+	}
+	for _, token := range []string{"of-a-page-1", "of-a-page-2", "of-a-device", "pasted", "again-1"} {
+		p.hasNoToken(token)
+		if got := eval[string](p, "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])"); strings.Contains(got, token) {
+			t.Errorf("the token is stored: %s", got)
+		}
+	}
+	// Who comes back with the state of nobody's is told so, and what it says goes nowhere.
+	p.do(chromedp.Navigate(fmt.Sprintf("http://%s/signed-in.html?code=x&state=of-nobody", s.proxy.Addr())))
+	p.wants("#said", "is not there any more")
+	if at := eval[string](p, "location.href"); strings.Contains(at, "code") {
+		t.Errorf("the code stays in the address %s", at)
+	}
+}
