@@ -137,6 +137,9 @@ type file struct {
 	data []byte
 }
 
+// dashboard is what Grafana shows metrics with.
+const dashboard = "grafana/ahp-relay.json"
+
 // target makes what there is for one system and processor.
 func (r *release) target(t target) error {
 	log.Print("building for ", t)
@@ -154,12 +157,12 @@ func (r *release) target(t target) error {
 		}
 		files = append(files, manuals...)
 	}
-	for _, name := range []string{"README.md", "SECURITY.md", "LICENSE"} {
-		data, err := os.ReadFile(filepath.Join(r.root, name))
+	for _, path := range []string{"README.md", "SECURITY.md", "LICENSE", "packaging/" + dashboard} {
+		data, err := os.ReadFile(filepath.Join(r.root, path))
 		if err != nil {
 			return err
 		}
-		files = append(files, file{name, 0o644, data})
+		files = append(files, file{strings.TrimPrefix(path, "packaging/"), 0o644, data})
 	}
 	if t.system == "windows" {
 		return r.zip(t, files)

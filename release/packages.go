@@ -48,6 +48,8 @@ func (r *release) packages(t target, built []file) error {
 			add(path, "/usr/share/zsh/vendor-completions/"+base, 0o644, "")
 		case f.mode == 0o755:
 			add(path, "/usr/bin/"+f.name, 0o755, "")
+		case f.name == dashboard:
+			add(path, "/usr/share/ahp-relay/"+f.name, 0o644, "")
 		default:
 			add(path, "/usr/share/doc/ahp-relay/"+f.name, 0o644, "")
 		}

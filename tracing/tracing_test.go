@@ -129,8 +129,8 @@ func TestOutcomes(t *testing.T) {
 		for key, want := range map[attribute.Key]string{
 			"ahp.outcome": test.outcome, "rpc.method": "subscribe", "ahp.tenant": "acme", "ahp.host": "laptop", "ahp.conn": "1", "ahp.channel.scheme": "mcp", "ahp.request.size": "10",
 		} {
-			if got, _ := is.Value(key); got.Emit() != want {
-				t.Errorf("%s: %s is %q; want %q", test.outcome, key, got.Emit(), want)
+			if got, _ := is.Value(key); got.String() != want {
+				t.Errorf("%s: %s is %q; want %q", test.outcome, key, got.String(), want)
 			}
 		}
 		if span.Status().Code != test.status {
@@ -159,7 +159,7 @@ func TestBounds(t *testing.T) {
 	c.Close()
 	for _, s := range spans.Ended() {
 		for _, a := range s.Attributes() {
-			if n := len(a.Value.Emit()); n > maxMethod {
+			if n := len(a.Value.String()); n > maxMethod {
 				t.Errorf("%s has %d bytes", a.Key, n)
 			}
 		}

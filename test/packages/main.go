@@ -152,6 +152,7 @@ func checkDeb(dist, root, suite string) error {
 		{`source /usr/share/bash-completion/completions/relay; COMP_WORDS=(relay se); COMP_CWORD=1; _relay; echo "${COMPREPLY[*]}"`, "serve"},
 		{`source /usr/share/bash-completion/completions/host-agent; COMP_WORDS=(host-agent uns); COMP_CWORD=1; _host_agent; echo "${COMPREPLY[*]}"`, "unshare"},
 		{`stat -c %a /etc/ahp-relay/relay.env`, "640"},
+		{`cat /usr/share/ahp-relay/grafana/ahp-relay.json`, `"panels"`},
 	} {
 		if got, err := within("bash", "-c", look[0]); err != nil || !strings.Contains(got, look[1]) {
 			return fmt.Errorf("%s: %.200q, %w; want %q in it", look[0], got, err, look[1])
@@ -163,7 +164,7 @@ func checkDeb(dist, root, suite string) error {
 	if _, err := within("dpkg", "--purge", "ahp-relay"); err != nil {
 		return err
 	}
-	for _, gone := range []string{"usr/bin/relay", "usr/bin/host-agent", "usr/lib/systemd/system/ahp-relay.service", "etc/ahp-relay", "usr/share/man/man1/relay.1.gz"} {
+	for _, gone := range []string{"usr/bin/relay", "usr/bin/host-agent", "usr/lib/systemd/system/ahp-relay.service", "etc/ahp-relay", "usr/share/man/man1/relay.1.gz", "usr/share/ahp-relay"} {
 		if _, err := os.Lstat(filepath.Join(root, gone)); !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%s is left when the package was purged", gone)
 		}
