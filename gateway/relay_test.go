@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +18,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/registry"
+	"ahprelay/test/natssite"
 )
 
 // TestStartRelayFails starts relays that cannot work: each says what to do,
@@ -35,7 +35,7 @@ func TestStartRelayFails(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	free := freePort(t)
+	free := natssite.FreePort(t)
 	for _, test := range []struct {
 		name   string
 		change func(*RelayConfig)
@@ -102,19 +102,6 @@ func TestStartRelayFails(t *testing.T) {
 	}
 	r.Close()
 	r.Close() // does nothing
-}
-
-// freePort returns an address where nobody listens. It is of this machine's own and not
-// 127.0.0.1, from where others' connections come: the port stays free meanwhile.
-func freePort(t *testing.T) string {
-	t.Helper()
-	own := fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
-	l, err := net.Listen("tcp", own)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // TestSmallMaxFrame starts a server whose longest message is shorter than the

@@ -3,7 +3,6 @@ package registry_test
 import (
 	"context"
 	"errors"
-	"net"
 	"testing"
 	"time"
 
@@ -33,12 +32,7 @@ func startRegions(t *testing.T, names ...string) map[string]*region {
 	keys := natssite.NewKeys(t)
 	regions, listen, remotes := map[string]*region{}, map[string]string{}, map[string][]string{}
 	for _, name := range names {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		listen[name] = l.Addr().String()
-		_ = l.Close()
+		listen[name] = natssite.FreePort(t)
 		way, err := faultproxy.New("127.0.0.1:0", listen[name])
 		if err != nil {
 			t.Fatal(err)

@@ -3,7 +3,6 @@ package registry_test
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -29,12 +28,7 @@ func newCluster(t *testing.T, n int, cfg registry.Config) []*member {
 	t.Helper()
 	keys, routes := natssite.NewKeys(t), make([]string, n)
 	for i := range routes {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close() // when all are chosen
-		routes[i] = l.Addr().String()
+		routes[i] = natssite.FreePort(t)
 	}
 	members := make([]*member, n)
 	for i := range members {

@@ -27,6 +27,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/refhost"
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 )
 
@@ -683,7 +684,7 @@ func TestCanvasLiveKicked(t *testing.T) {
 // the page.
 func TestCanvasLiveCluster(t *testing.T) {
 	t.Parallel()
-	a, keys, first := newApp(t), t.TempDir(), freePort(t)
+	a, keys, first := newApp(t), t.TempDir(), natssite.FreePort(t)
 	config := gateway.RelayConfig{
 		DataDir: copyKeys(t, keys), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, NATSListen: "127.0.0.1:0",
 		ClusterListen: first, Gateway: gateway.Config{CanvasDomain: "http://localhost:0"},
@@ -693,7 +694,7 @@ func TestCanvasLiveCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(other.Close)
-	config.DataDir, config.ClusterListen, config.ClusterRoutes = keys, freePort(t), []string{first}
+	config.DataDir, config.ClusterListen, config.ClusterRoutes = keys, natssite.FreePort(t), []string{first}
 	w := newCanvasWorldAt(t, config, func(*hostagent.Config) {}, refhost.Canvas{ID: "app", URL: a.URL + "/start"})
 	c, channel, b := w.client("c"), w.open("app"), w.browser()
 	ask := map[string]any{"channel": channel, "uri": w.show(c, channel)}

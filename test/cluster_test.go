@@ -20,6 +20,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/refhost"
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -108,9 +109,9 @@ func startCluster(t *testing.T) *cluster { return startClusterOf(t, nil) }
 func startClusterOf(t *testing.T, change func(*refhost.Config)) *cluster {
 	t.Helper()
 	c := &cluster{config: gateway.RelayConfig{
-		DataDir: t.TempDir(), Listen: freePort(t), NATSListen: freePort(t), ClusterListen: freePort(t),
+		DataDir: t.TempDir(), Listen: natssite.FreePort(t), NATSListen: natssite.FreePort(t), ClusterListen: natssite.FreePort(t),
 	}}
-	second, public := freePort(t), freePort(t)
+	second, public := natssite.FreePort(t), natssite.FreePort(t)
 	c.config.ClusterRoutes = []string{second, c.config.ClusterListen} // one list for both
 	c.config.Gateway.Resume = patientResume
 	c.config.Gateway.OwnURL = "http://" + c.config.Listen
@@ -321,7 +322,7 @@ func TestClusterAgentMovesOn(t *testing.T) {
 // before, long before its silence would tell.
 func TestRelayCrashes(t *testing.T) {
 	t.Parallel()
-	cfg := gateway.RelayConfig{DataDir: t.TempDir(), Listen: freePort(t)}
+	cfg := gateway.RelayConfig{DataDir: t.TempDir(), Listen: natssite.FreePort(t)}
 	cfg.Gateway.Resume = patientResume
 	relay := startRelayProcess(t, cfg)
 	_, host := newRefhost(t, nil)

@@ -11,6 +11,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -42,7 +43,7 @@ func copyNewKeys(t *testing.T, from, to string) {
 // keys have signed is refused then.
 func TestKeysRollUnderLoad(t *testing.T) {
 	t.Parallel()
-	dir, listens := t.TempDir(), []string{freePort(t), freePort(t)}
+	dir, listens := t.TempDir(), []string{natssite.FreePort(t), natssite.FreePort(t)}
 	config := func(i int) (cfg gateway.RelayConfig) {
 		cfg.ClusterListen, cfg.ClusterRoutes = listens[i], listens
 		cfg.Gateway.AgentTTL, cfg.Gateway.Resume = 6*time.Second, patientResume

@@ -17,6 +17,7 @@ import (
 	"ahprelay/notice"
 	"ahprelay/notify"
 	"ahprelay/refhost"
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -221,7 +222,7 @@ func TestEvents(t *testing.T) {
 // another: that knows it, and tells nothing that was over.
 func TestEventsSurviveRelay(t *testing.T) {
 	t.Parallel()
-	s := startNotifying(t, refhost.Protocol09, gateway.RelayConfig{Listen: freePort(t)})
+	s := startNotifying(t, refhost.Protocol09, gateway.RelayConfig{Listen: natssite.FreePort(t)})
 	c := join(t, throughRelay(t, s), "user", nil)
 	asked := func() told {
 		all := follow(t, s, "", nil)

@@ -15,6 +15,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/notice"
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -159,11 +160,11 @@ func (m *many) hear(t *testing.T, want map[string]time.Time, come map[string]int
 func startNotifyingCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{config: onLoopback(), both: true}
-	c.config.DataDir, c.config.Listen, c.config.NATSListen = t.TempDir(), freePort(t), freePort(t)
-	routes := []string{freePort(t), freePort(t), freePort(t)}
+	c.config.DataDir, c.config.Listen, c.config.NATSListen = t.TempDir(), natssite.FreePort(t), natssite.FreePort(t)
+	routes := []string{natssite.FreePort(t), natssite.FreePort(t), natssite.FreePort(t)}
 	member := func(i int) gateway.RelayConfig {
 		cfg := onLoopback()
-		cfg.Listen, cfg.NATSListen, cfg.AdminListen = freePort(t), "127.0.0.1:0", gateway.NoListener
+		cfg.Listen, cfg.NATSListen, cfg.AdminListen = natssite.FreePort(t), "127.0.0.1:0", gateway.NoListener
 		cfg.ClusterListen, cfg.ClusterRoutes = routes[i], routes
 		return cfg
 	}

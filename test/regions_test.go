@@ -7,6 +7,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -19,9 +20,9 @@ func TestRegionsApart(t *testing.T) {
 	t.Parallel()
 	const resume = 5 * time.Second
 	far := gateway.RelayConfig{
-		DataDir: t.TempDir(), Listen: freePort(t), NATSListen: freePort(t), Region: "west", GatewayListen: freePort(t),
+		DataDir: t.TempDir(), Listen: natssite.FreePort(t), NATSListen: natssite.FreePort(t), Region: "west", GatewayListen: natssite.FreePort(t),
 	}
-	near := gateway.RelayConfig{NATSListen: "127.0.0.1:0", Region: "east", GatewayListen: freePort(t), AdminListen: gateway.NoListener}
+	near := gateway.RelayConfig{NATSListen: "127.0.0.1:0", Region: "east", GatewayListen: natssite.FreePort(t), AdminListen: gateway.NoListener}
 	var ways []*faultproxy.Proxy
 	for _, cfg := range []*gateway.RelayConfig{&far, &near} {
 		way, err := faultproxy.New("127.0.0.1:0", cfg.GatewayListen)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +18,6 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/test/procs"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -196,17 +194,4 @@ func copyKeys(t *testing.T, from string) (to string) {
 		t.Fatal(err)
 	}
 	return to
-}
-
-// freePort returns an address where nobody listens. It is of this machine's own and not
-// 127.0.0.1, from where others' connections come: the port stays free meanwhile.
-func freePort(t *testing.T) string {
-	t.Helper()
-	address, err := procs.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := listen(t, "tcp", net.JoinHostPort(address, "0"))
-	defer l.Close()
-	return l.Addr().String()
 }

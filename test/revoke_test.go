@@ -14,6 +14,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -31,7 +32,7 @@ func startPair(t *testing.T) *pair {
 	t.Helper()
 	p := &pair{t: t}
 	dir := t.TempDir()
-	address := freePort(t)
+	address := natssite.FreePort(t)
 	var err error
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()

@@ -19,6 +19,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/refhost"
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -401,7 +402,7 @@ func TestCredentialRotates(t *testing.T) {
 // TestEnrolmentIsUsedOnce tries a token again at another relay of the cluster.
 func TestEnrolmentIsUsedOnce(t *testing.T) {
 	t.Parallel()
-	dir, first, second := t.TempDir(), freePort(t), freePort(t)
+	dir, first, second := t.TempDir(), natssite.FreePort(t), natssite.FreePort(t)
 	start := func(dir, listen string) *gateway.Relay {
 		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 		defer cancel()

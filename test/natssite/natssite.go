@@ -5,7 +5,9 @@ package natssite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -353,4 +355,16 @@ func Watched(cfg broker.AgentDialConfig) (*EventChannels, broker.AgentDialConfig
 	evs, tell := NewEvents()
 	cfg.Events = tell
 	return evs, cfg
+}
+
+// FreePort returns an address where nobody listens. It is of this machine's own and not
+// 127.0.0.1, from where others' connections come: the port stays free meanwhile.
+func FreePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
