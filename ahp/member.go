@@ -3,10 +3,7 @@ package ahp
 import (
 	"bytes"
 	"math"
-	"slices"
 	"strconv"
-	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // A Member is a member of a JSON object that a reader asks for.
@@ -210,53 +207,9 @@ func number(raw []byte) (float64, bool) {
 // unescape decodes the inside of a JSON string whose escapes are valid. It
 // reports false for a surrogate that is not half of a pair.
 func unescape(inner []byte) ([]byte, bool) {
-	return appendUnescaped(make([]byte, 0, len(inner)), inner)
-}
-
-// shortRun is up to where a run without escapes is looked through byte by byte: most
-// are short where there are many.
-const shortRun = 16
-
-// appendUnescaped is unescape into a buffer, which it returns; nil for false.
-func appendUnescaped(text, inner []byte) ([]byte, bool) {
-	text = slices.Grow(text, len(inner))
-	for i := 0; i < len(inner); {
-		if inner[i] != '\\' {
-			end := min(i+shortRun, len(inner))
-			for ; i < end && inner[i] != '\\'; i++ {
-				text = append(text, inner[i])
-			}
-			if i < end || i == len(inner) {
-				continue
-			}
-			plain := bytes.IndexByte(inner[i:], '\\')
-			if plain < 0 {
-				plain = len(inner) - i
-			}
-			text = append(text, inner[i:i+plain]...)
-			i += plain
-			continue
-		}
-		if inner[i+1] != 'u' {
-			text = append(text, shortEscape(inner[i+1]))
-			i += 2
-			continue
-		}
-		r, _ := hex4(inner[i+2:])
-		i += 6
-		if utf16.IsSurrogate(r) {
-			if len(inner)-i < 6 || inner[i] != '\\' || inner[i+1] != 'u' {
-				return nil, false
-			}
-			low, _ := hex4(inner[i+2:])
-			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
-				return nil, false
-			}
-			i += 6
-		}
-		text = utf8.AppendRune(text, r)
-	}
-	return text, true
+	buffer := make([]byte, 0, len(inner)+unescapeRoom)
+	text, _ := unescapeInto(&buffer, inner, 0, 0)
+	return text, text != nil
 }
 
 // shortEscape returns what a backslash and c stand for.

@@ -148,18 +148,18 @@ func hasClientScheme(raw []byte) (found bool) {
 // percent-encoded.
 func (l *look) text(text []byte, nested int) bool {
 	for range maxEscapes {
-		has := marksOf(text)
-		if has == 0 {
+		start := firstMark(text)
+		if start == len(text) {
 			return false
 		}
 		if l.tooMuch(perMarked + len(text)/2) {
 			return true
 		}
 		l.escapedAuthority = false
-		if l.parts(text, nested) {
+		if l.parts(text, start, nested) {
 			return true
 		}
-		if has&markEscape == 0 || !l.escapedAuthority && l.escapesNothing(text) {
+		if bytes.IndexByte(text[start:], '%') < 0 || !l.escapedAuthority && l.escapesNothing(text) {
 			return l.left < 0
 		}
 		plain, escaped := l.unescape(text)
@@ -171,102 +171,101 @@ func (l *look) text(text []byte, nested int) bool {
 	return true
 }
 
-// A marks says which bytes a text has that could make it name a file.
-type marks uint8
-
-const (
-	markSlash marks = 1 << iota // a slash or backslash
-	markColon
-	markEscape // a percent sign
-)
-
 const (
 	lowBits  = 0x0101010101010101
 	highBits = 0x8080808080808080
 )
 
-// marksOf looks at each byte of a text once, eight at a time.
-func marksOf(text []byte) (has marks) {
-	var slash, colon, escape uint64
-	i := 0
-	for ; i+8 <= len(text); i += 8 {
-		word := binary.LittleEndian.Uint64(text[i:])
-		s, b, c, e := word^'/'*lowBits, word^'\\'*lowBits, word^':'*lowBits, word^'%'*lowBits
-		slash |= (s-lowBits)&^s | (b-lowBits)&^b
-		colon |= (c - lowBits) &^ c
-		escape |= (e - lowBits) &^ e
-	}
-	if slash&highBits != 0 {
-		has |= markSlash
-	}
-	if colon&highBits != 0 {
-		has |= markColon
-	}
-	if escape&highBits != 0 {
-		has |= markEscape
-	}
-	for ; i < len(text); i++ {
-		has |= markOf[text[i]]
-	}
-	return has
+// marksIn marks the slashes, backslashes and colons of a word. The lowest mark is
+// exact; there may be wrong ones above it.
+func marksIn(word uint64) uint64 {
+	s, b, c := word^'/'*lowBits, word^'\\'*lowBits, word^':'*lowBits
+	return ((s-lowBits)&^s | (b-lowBits)&^b | (c-lowBits)&^c) & highBits
 }
 
-var markOf = [256]marks{'/': markSlash, '\\': markSlash, ':': markColon, '%': markEscape}
-
-// isSlash reports whether parsers may take a byte for a slash.
-func isSlash(c byte) bool { return c == '/' || c == '\\' }
-
-// nextMark returns where the next slash, backslash or colon of a text stands, at
-// or behind a place; the length of the text for none.
-func nextMark(text []byte, at int) int {
+// firstMark returns where the first of a text's bytes stands that could make it name a
+// file: a slash, backslash, colon or percent sign; the length of the text for none.
+func firstMark(text []byte) int {
+	at := 0
 	for ; at+8 <= len(text); at += 8 {
 		word := binary.LittleEndian.Uint64(text[at:])
-		s, b, c := word^'/'*lowBits, word^'\\'*lowBits, word^':'*lowBits
-		if found := ((s-lowBits)&^s | (b-lowBits)&^b | (c-lowBits)&^c) & highBits; found != 0 {
-			return at + bits.TrailingZeros64(found)/8 // the lowest mark is exact
+		e := word ^ '%'*lowBits
+		if found := marksIn(word) | (e-lowBits)&^e&highBits; found != 0 {
+			return at + bits.TrailingZeros64(found)/8
 		}
 	}
 	for ; at < len(text); at++ {
-		if markOf[text[at]]&(markSlash|markColon) != 0 {
+		if isMark[text[at]] || text[at] == '%' {
 			return at
 		}
 	}
-	return len(text)
+	return at
 }
+
+// isMark is true for slashes, backslashes and colons.
+var isMark = [256]bool{'/': true, '\\': true, ':': true}
+
+// isSlash reports whether parsers may take a byte for a slash.
+func isSlash(c byte) bool { return c == '/' || c == '\\' }
 
 // isDropped reports whether some parsers of URIs drop a byte.
 func isDropped(c byte) bool { return c == '\t' || c == '\n' || c == '\r' }
 
 // parts looks at what slashes and colons part a text into: at whatever follows
 // two slashes, and at what could be base64, which stands before a query or
-// fragment.
-func (l *look) parts(text []byte, nested int) bool {
-	path := text
-	for _, end := range []byte("?#") {
-		if at := bytes.IndexByte(path, end); at >= 0 {
-			path = path[:at]
-		}
-	}
+// fragment. No mark stands before start.
+func (l *look) parts(text []byte, start, nested int) bool {
+	p := part{text: text, path: text, nested: nested}
 	if nested == maxPacks {
-		path = nil
+		p.path = nil
 	}
-	for at, starts := 0, 0; ; starts++ {
-		end := nextMark(text, at)
-		if l.tooMuch(perMark) {
-			return true
+	for base := start; base < len(text); base += 8 {
+		var found uint64
+		if base+8 <= len(text) {
+			found = marksIn(binary.LittleEndian.Uint64(text[base:]))
+		} else {
+			for i, c := range text[base:] {
+				if isMark[c] {
+					found |= 0x80 << (8 * i)
+				}
+			}
 		}
-		if at < len(path) && l.packed(path, at, min(end, len(path)), starts, nested) {
-			return true
+		for ; found != 0; found &= found - 1 {
+			end := base + bits.TrailingZeros64(found)/8
+			if !isMark[text[end]] {
+				continue
+			}
+			if l.tooMuch(perMark) || p.mayBePacked() && l.packed(&p, end) {
+				return true
+			}
+			p.at = end + 1
+			p.starts++
+			if p.at < len(text) && mayFollow[text[p.at]] && text[end] != ':' && l.authorityBehind(text, end) {
+				return true
+			}
 		}
-		if end == len(text) {
-			return false
-		}
-		if isSlash(text[end]) && l.authorityBehind(text, end) {
-			return true
-		}
-		at = end + 1
 	}
+	return l.tooMuch(perMark) || p.mayBePacked() && l.packed(&p, len(text))
 }
+
+// A part is a text that is being parted.
+type part struct {
+	text, path []byte // path is what stands before a query or fragment, once it is cut
+	cut        bool
+	nested     int
+	at         int // where the part begins that is looked at
+	starts     int // marks before it
+}
+
+// mayBePacked reports whether the part that is looked at, or all from there on, could be
+// base64 of something to look at. Few are.
+func (p *part) mayBePacked() bool {
+	return p.at+minPacked <= len(p.path) && mayBegin(p.path[p.at], p.path[p.at+1]) && base64Values[p.path[p.at+2]] != 65 && base64Values[p.path[p.at+3]] != 65
+}
+
+// mayFollow is true for what may stand behind a slash that begins an authority: another,
+// or what some parsers drop.
+var mayFollow = [256]bool{'/': true, '\\': true, '\t': true, '\n': true, '\r': true}
 
 // authorityBehind looks at what follows two slashes, the first of which stands at
 // a place. Of three slashes, the last two may be meant.
@@ -287,6 +286,7 @@ func (l *look) authorityBehind(text []byte, at int) bool {
 // stand in a URI; or with a backslash, once what some parsers drop is gone.
 func (l *look) authorityAt(before, rest []byte, plain bool) bool {
 	end, lenient, drops := -1, -1, false
+	port, endPort := -1, -1 // the last colon, and that before end
 	var class authorityClass
 scan:
 	for i, c := range rest {
@@ -299,6 +299,10 @@ scan:
 		case one&ends != 0:
 			rest = rest[:i]
 			break scan
+		case c == ':':
+			if port = i; end < 0 {
+				endPort = i
+			}
 		case one&mayEnd != 0:
 			end = first(end, i)
 		case c == '\\':
@@ -317,6 +321,9 @@ scan:
 		return true
 	}
 	client := ofClient(before)
+	if !client && class&^(severalReadings|ends|mayEnd) == 0 { // as most are
+		return l.foreign(rest, class) || l.foreignTo(rest, port, class) || l.foreignTo(rest, end, class) || l.foreignTo(rest, endPort, class) || l.left < 0
+	}
 	l.escapedAuthority = l.escapedAuthority || class&escapes != 0
 	if l.authority(rest, client, class) || end >= 0 && l.authority(rest[:end], client, class) {
 		return true
@@ -330,6 +337,11 @@ scan:
 		return false
 	}
 	return l.authority(dropped(rest), client, class)
+}
+
+// foreignTo is foreign for a text up to a place; -1: there is none.
+func (l *look) foreignTo(text []byte, at int, class authorityClass) bool {
+	return at >= 0 && l.foreign(text[:at], class)
 }
 
 // first is at, if there is none yet.
@@ -364,20 +376,31 @@ func ofClient(before []byte) bool {
 	if i < 0 || before[i] != ':' {
 		return false
 	}
-	var scheme [maxScheme]byte
-	start := len(scheme)
-	for i--; i >= 0 && start > 0; i-- {
-		c := before[i]
-		if isDropped(c) {
-			continue
-		}
-		if !ofScheme(c) {
+	start, long := i, 0
+	for start > 0 && long < maxScheme {
+		c := before[start-1]
+		if !ofScheme(c) && !isDropped(c) {
 			break
 		}
 		start--
-		scheme[start] = c | 0x20 // of a letter, the small one
+		if !isDropped(c) {
+			long++
+		}
 	}
-	return bytes.Contains(scheme[start:], []byte(clientScheme))
+	return long >= len(clientScheme) && isClientScheme(before[start:i])
+}
+
+// isClientScheme reports whether a scheme of at most maxScheme bytes, and what some
+// parsers drop, is that of a client's files.
+func isClientScheme(scheme []byte) bool {
+	var buffer [maxScheme]byte
+	small := buffer[:0]
+	for _, c := range scheme {
+		if !isDropped(c) {
+			small = append(small, c|0x20) // of a letter, the small one
+		}
+	}
+	return bytes.Contains(small, []byte(clientScheme))
 }
 
 // ofScheme reports whether a byte may stand in a scheme.
@@ -396,6 +419,7 @@ const (
 	mayEnd // it cannot stand in a URI
 	isLost // some parsers drop it
 	isBack // a backslash
+	isAt   // what ends a user
 )
 
 var classOf = func() (class [256]authorityClass) {
@@ -405,7 +429,7 @@ var classOf = func() (class [256]authorityClass) {
 		}
 	}
 	for of, chars := range map[authorityClass]string{
-		severalReadings: "@:", severalReadings | escapes: "%", ends: "/?#", mayEnd: " \"'<>", isLost: "\t\n\r", isBack: "\\",
+		severalReadings: ":", severalReadings | isAt: "@", severalReadings | escapes: "%", ends: "/?#", mayEnd: " \"'<>", isLost: "\t\n\r", isBack: "\\",
 	} {
 		for _, c := range []byte(chars) {
 			class[c] = of
@@ -427,18 +451,17 @@ func authorityClassOf(text []byte) (class authorityClass) {
 // become another's.
 // It has at most what class says.
 func (l *look) authority(text []byte, client bool, class authorityClass) bool {
-	if !client && class&severalReadings == 0 {
-		if class&notASCII == 0 && !l.subjects.hasLength(len(text)) {
-			return l.left < 0
-		}
-		owner := l.owner(text)
-		return owner != "" && owner != l.own || l.left < 0
+	if len(text) == 0 {
+		return l.left < 0
+	}
+	if !client && class&escapes == 0 {
+		return l.foreignAmong(text, class) || l.left < 0
 	}
 	own := false
 	for range maxEscapes {
 		list, n := readings(text)
 		for _, one := range list[:n] {
-			switch l.owner(one) {
+			switch l.owner(one, notASCII) {
 			case "":
 			case l.own:
 				own = true
@@ -448,20 +471,44 @@ func (l *look) authority(text []byte, client bool, class authorityClass) bool {
 		}
 		plain, escaped := l.unescape(text)
 		if !escaped {
-			return client && !own && len(text) > 0 || l.left < 0
+			return client && !own || l.left < 0
 		}
 		text = plain
 	}
 	return true
 }
 
+// foreignAmong reports whether a reading of an authority that has no escapes is
+// another's. Most have no length of a clientId's, and are looked at no further.
+func (l *look) foreignAmong(text []byte, class authorityClass) bool {
+	if class&severalReadings == 0 {
+		return l.foreign(text, class)
+	}
+	list, n := readings(text)
+	for _, one := range list[:n] {
+		if l.foreign(one, class) {
+			return true
+		}
+	}
+	return false
+}
+
+// foreign reports whether a clientId is another's.
+func (l *look) foreign(id []byte, class authorityClass) bool {
+	if class&notASCII == 0 && !l.subjects.hasLength(len(id)) {
+		return false
+	}
+	owner := l.owner(id, class)
+	return owner != "" && owner != l.own
+}
+
 // owner returns whose a clientId is, "" if it is nobody's. Most lengths are no
-// clientId's.
-func (l *look) owner(id []byte) string {
+// clientId's. It has at most what class says.
+func (l *look) owner(id []byte, class authorityClass) string {
 	switch {
 	case len(id) > 3*maxClientIDLen: // in lower case it may be a third as long
 		return ""
-	case !isASCII(id):
+	case class&notASCII != 0 && !isASCII(id):
 		id = bytes.ToLower(id)
 		if !l.subjects.hasLength(len(id)) {
 			return ""
@@ -489,34 +536,49 @@ func isASCII(text []byte) bool {
 // readings are what may be meant by an authority: with or without what could
 // be a user or a port.
 func readings(text []byte) (list [6][]byte, n int) {
-	add := func(one []byte) {
-		list[n] = one
-		n++
-	}
-	add(text)
-	if at := bytes.IndexByte(text, '@'); at >= 0 {
-		add(text[at+1:])
-		if last := bytes.LastIndexByte(text, '@'); last > at {
-			add(text[last+1:])
+	user, last, port := -1, -1, -1 // the first and the last @, and the last colon
+	for i, c := range text {
+		switch c {
+		case '@':
+			last, user = i, first(user, i)
+		case ':':
+			port = i
 		}
 	}
-	for _, one := range list[:n] {
-		if at := bytes.LastIndexByte(one, ':'); at >= 0 {
-			add(one[:at])
+	froms := [...]int{0, user + 1, last + 1}
+	for i, from := range froms {
+		if i > 0 && from == froms[i-1] {
+			continue
+		}
+		list[n] = text[from:]
+		n++
+		if port >= from {
+			list[n] = text[from:port]
+			n++
 		}
 	}
 	return list, n
 }
 
-// packed looks at what is in base64 between two marks, or from the first of them
-// to the end, since base64 may have slashes of its own: channels of resource
-// watches are named so. starts is how many marks were before.
-func (l *look) packed(text []byte, at, end, starts, nested int) bool {
-	rest := text[at:]
-	if len(rest) < minPacked || !mayBegin(rest[0], rest[1]) || !begins(rest, minPacked) {
+// packed looks at what is in base64 up to a mark, or from where the part begins to the end,
+// since base64 may have slashes of its own: channels of resource watches are named so.
+func (l *look) packed(p *part, end int) bool {
+	if !p.cut {
+		p.cut = true
+		for _, c := range []byte("?#") {
+			if at := bytes.IndexByte(p.path, c); at >= 0 {
+				p.path = p.path[:at]
+			}
+		}
+		if p.at >= len(p.path) {
+			return false
+		}
+	}
+	rest, whole := p.path[p.at:], min(end, len(p.path))
+	if len(rest) < minPacked || !begins(rest, minPacked) {
 		return false
 	}
-	return starts < maxStarts && end < len(text) && l.base64(rest, nested) || l.base64(text[at:end], nested)
+	return p.starts < maxStarts && whole < len(p.path) && l.base64(rest, p.nested) || l.base64(p.path[p.at:whole], p.nested)
 }
 
 // base64 looks at what a text is in base64, of either alphabet, whose first
@@ -646,7 +708,7 @@ func (l *look) escapesNothing(text []byte) bool {
 			return true
 		}
 		at += next
-		if c, ok := escapeAt(text, at); l.tooMuch(perEscape) || ok && (markOf[c] != 0 || c == '?' || c == '#' || c == '@' || base64Values[c] != 65 || ofScheme(c)) {
+		if c, ok := escapeAt(text, at); l.tooMuch(perEscape) || ok && (isMark[c] || c == '%' || c == '?' || c == '#' || c == '@' || base64Values[c] != 65 || ofScheme(c)) {
 			return false
 		}
 	}

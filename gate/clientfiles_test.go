@@ -39,7 +39,7 @@ func TestNoRoundIsMissed(t *testing.T) {
 // allRounds looks at a text after each round of decoding.
 func (l *look) allRounds(text []byte) bool {
 	for range maxEscapes {
-		if l.parts(text, 0) {
+		if l.parts(text, 0, 0) {
 			return true
 		}
 		plain, escaped := l.unescape(text)
