@@ -27,10 +27,10 @@ const (
 	agentMaxPayload = 1 << 20 // bytes; link packets are smaller
 )
 
-// agentConnections are the ways in which a host-agent may connect. In process
-// are those that come through a relay's own WebSocket endpoint. Leaf nodes and
-// MQTT have subjects of their own, and are none of a host-agent's business.
-var agentConnections = jwt.StringList{
+// userConnections are the ways in which those may connect who are no relay. In process
+// are those that come through a relay's own listeners. Leaf nodes and MQTT have
+// subjects of their own, and are none of their business.
+var userConnections = jwt.StringList{
 	jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess,
 }
 
@@ -174,7 +174,7 @@ func (k *Keys) AgentUser(tenant, host, userNKey string, ttl time.Duration) (user
 	c.Permissions.Sub.Allow.Add(HostSubjects(tenant, host))
 	c.Limits.Subs = agentMaxSubs
 	c.Limits.Payload = agentMaxPayload
-	c.AllowedConnectionTypes = agentConnections
+	c.AllowedConnectionTypes = userConnections
 	c.Expires = k.now().Add(ttl).Unix()
 	userJWT, err = encode("user", c, signer)
 	return userJWT, time.Unix(c.Expires, 0).UTC(), err
@@ -208,7 +208,7 @@ func (k *Keys) ChannelReader(tenant, host string, ttl time.Duration) (creds []by
 	c.Permissions.Pub.Deny.Add(">")
 	c.Permissions.Sub.Allow.Add("ahp.v1." + tenant + "." + host + ".chan.>")
 	c.Limits.Subs = readerMaxSubs
-	c.AllowedConnectionTypes = jwt.StringList{jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket}
+	c.AllowedConnectionTypes = userConnections
 	c.Expires = k.now().Add(ttl).Unix()
 	userJWT, err := encode("user", c, signer)
 	if err != nil {

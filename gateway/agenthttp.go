@@ -156,7 +156,7 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 		http.Error(w, "the registry does not take this host now; try again", http.StatusServiceUnavailable)
 		return false
 	}
-	server, err := s.cfg.NATS(r.Context())
+	server, err := s.cfg.NATS(s.life, host.Tenant, host.Host)
 	if err != nil {
 		s.cfg.Log.Error("NATS server refuses connections", "error", err)
 		http.Error(w, "the NATS server does not take connections now; try again", http.StatusServiceUnavailable)
@@ -182,7 +182,7 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 	if !s.spawn(func() {
 		defer leave()
 		defer s.agents.leave(sock)
-		gone.Reason = s.splice(sock, host, server, compressed != "").Error()
+		gone.Reason = splice(sock, server, compressed != "").Error()
 		s.audit.comings(gone)
 	}) {
 		s.agents.leave(sock)
@@ -200,7 +200,7 @@ func (s *Server) hostLine(event string, host auth.Enrolment, r *http.Request, de
 
 // splice copies both ways until one side ends, and says which. What comes from
 // the host-agent may be compressed.
-func (s *Server) splice(sock *socket, host auth.Enrolment, server net.Conn, compressed bool) error {
+func splice(sock *socket, server net.Conn, compressed bool) error {
 	agent := websocket.NetConn(context.Background(), sock.ws, websocket.MessageBinary)
 	from := io.NopCloser(agent)
 	if compressed {
@@ -219,9 +219,8 @@ func (s *Server) splice(sock *socket, host auth.Enrolment, server net.Conn, comp
 		_ = server.Close()
 		sock.close(ahp.CloseCode(websocket.StatusNormalClosure), "")
 	}
-	inTurn := s.turns.writer(s.life, host, server)
 	var wg sync.WaitGroup
-	wg.Go(func() { end("host-agent", pump(inTurn, from)) })
+	wg.Go(func() { end("host-agent", pump(server, from)) })
 	wg.Go(func() { end("NATS", pump(agent, server)) })
 	wg.Wait()
 	return reason

@@ -57,9 +57,9 @@ type Config struct {
 	// Default: none is known.
 	OwnURL string
 
-	// NATS opens a connection to the NATS server for a host-agent that comes
-	// over WebSocket. Without it, /nats is not there.
-	NATS func(ctx context.Context) (net.Conn, error)
+	// NATS opens a connection to the NATS server for a tenant's host-agent that comes
+	// over WebSocket, until ctx ends. Without it, /nats is not there.
+	NATS func(ctx context.Context, tenant, host string) (net.Conn, error)
 
 	// Ready tells why no clients should come now, in answers to /readyz.
 	// Default: nothing but draining does.
@@ -250,7 +250,6 @@ type Server struct {
 	reports  *reports
 	agents   agentSocks
 	asking   *httpConns
-	turns    natsTurns
 	audit    *audit
 	limits   *limiter
 	revoked  *registry.Revocations
@@ -314,7 +313,6 @@ func newServer(cfg Config, origin canvasOrigin, lookup func(tenant, host string)
 	s.hosts.reports = s.reports
 	s.canvases = newCanvases(origin, s)
 	s.metrics = newMetrics(s)
-	s.turns = newNATSTurns()
 	s.asking = newHTTPConns(s.manyOf, func(address string) {
 		s.refused("unproven", "", auditLine{Address: address, Reason: unprovenReason})
 	})

@@ -311,7 +311,7 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 			return err
 		}
 		dial.Server = r.nats
-		g.NATS = func(context.Context) (net.Conn, error) { return r.nats.InProcessConn() }
+		g.NATS = r.nats.HostConn
 	} else if err := r.keys.WriteTrustConfig(trust); err != nil {
 		return err
 	}

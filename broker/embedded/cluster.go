@@ -40,7 +40,7 @@ func (c *Cluster) listens() string {
 	if c.Listen == "" {
 		return ""
 	}
-	return fmt.Sprintf(", cluster %q", c.Listen)
+	return fmt.Sprintf(" (cluster %q)", c.Listen)
 }
 
 func setCluster(opts *server.Options, cfg Config) (err error) {
@@ -82,12 +82,10 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 		}
 		opts.Routes = append(opts.Routes, u)
 	}
-	if opts.DontListen {
-		// The server waits for its listener before it starts to route. It takes
-		// nobody in without good credentials there either.
-		opts.DontListen = false
-		opts.Host, opts.Port = "127.0.0.1", server.RANDOM_PORT
-	}
+	// The server waits for a listener of its own before it starts to route. It takes
+	// nobody in without good credentials there either.
+	opts.DontListen = false
+	opts.Host, opts.Port = "127.0.0.1", server.RANDOM_PORT
 	return nil
 }
 

@@ -50,7 +50,7 @@ const (
 	startPoll    = 50 * time.Millisecond
 )
 
-// ServerConfig says how to run a [Server].
+// A Config says how to run a [Server].
 type Config struct {
 	Keys    *auth.Keys                      // required; whose users the server accepts
 	Name    string                          // unique in a cluster; default: random
@@ -70,7 +70,9 @@ type Server struct {
 	nats     *server.Server
 	keys     *auth.Keys
 	accounts *resolver // the accounts that it accepts users of
-	listen   string    // "": none that is for others
+	tenants  sync.Map  // account to the tenant whose it is
+	port     *port     // nil: none that is for others
+	turns    turns     // of host-agents
 	store    string    // directory of JetStream; "": none
 
 	close sync.Once
@@ -84,11 +86,22 @@ type resolver struct{ server.MemAccResolver }
 
 // Start starts a NATS server and returns when it accepts connections.
 // The errors name the address or directory that it cannot use.
-func Start(cfg Config) (*Server, error) {
+func Start(cfg Config) (_ *Server, err error) {
 	accounts := &resolver{}
 	opts, err := serverOptions(cfg, accounts)
 	if err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
+	}
+	var p *port
+	if cfg.Listen != "" {
+		if p, err = listen(cfg); err != nil {
+			return nil, fmt.Errorf("NATS server: %w", err)
+		}
+		defer func() {
+			if err != nil {
+				p.close()
+			}
+		}()
 	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
@@ -96,7 +109,7 @@ func Start(cfg Config) (*Server, error) {
 	}
 	log := newServerLog(cfg.Log)
 	ns.SetLoggerV2(log, false, false, false)
-	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, listen: cfg.Listen, store: cfg.Store}
+	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, port: p, turns: newTurns(), store: cfg.Store}
 	for tenant, revoked := range cfg.Tenants {
 		if err := s.SetTenant(tenant, revoked); err != nil {
 			return nil, fmt.Errorf("NATS server: %w", err)
@@ -105,13 +118,16 @@ func Start(cfg Config) (*Server, error) {
 	ns.Start()
 	if err := awaitReady(ns, log); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("NATS server (listen %q%s): %w", cfg.Listen, cfg.Cluster.listens(), err)
+		return nil, fmt.Errorf("NATS server%s: %w", cfg.Cluster.listens(), err)
 	}
 	if cfg.Store != "" { // what it has is read when the account is known
 		if _, err := ns.LookupAccount(cfg.Keys.RelaysAccount()); err != nil {
 			s.Close()
 			return nil, fmt.Errorf("NATS server: account of relays: %w", err)
 		}
+	}
+	if s.port != nil {
+		s.port.open(s)
 	}
 	return s, nil
 }
@@ -135,6 +151,9 @@ func awaitReady(ns *server.Server, log *serverLog) error {
 // Close ends all connections and returns when nothing of the server is left.
 func (s *Server) Close() {
 	s.close.Do(func() {
+		if s.port != nil {
+			s.port.close()
+		}
 		s.nats.Shutdown()
 		s.nats.WaitForShutdown()
 	})
@@ -153,10 +172,10 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 
 // Addr returns the address of the TCP listener, nil if there is none.
 func (s *Server) Addr() net.Addr {
-	if s.listen == "" {
+	if s.port == nil {
 		return nil
 	}
-	return s.nats.Addr()
+	return s.port.Addr()
 }
 
 // Name returns the server's name in its cluster.
@@ -172,6 +191,7 @@ func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
 	opts := &server.Options{
 		ServerName: cfg.Name,
 		NoSigs:     true, // signals are the program's
+		DontListen: true, // see port
 
 		PingInterval:  broker.PingInterval,
 		MaxPingsOut:   maxPingsOut,
@@ -191,9 +211,6 @@ func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
 		opts.JetStreamMaxMemory, opts.JetStreamMaxStore = maxStoreMemory, maxStoreDisk
 		opts.SyncInterval = syncInterval
 	}
-	if err := setListener(opts, cfg); err != nil {
-		return nil, err
-	}
 	if err := setGateways(opts, cfg); err != nil {
 		return nil, err
 	}
@@ -201,22 +218,6 @@ func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
 		return nil, err
 	}
 	return opts, setTrust(opts, cfg.Keys, accounts)
-}
-
-func setListener(opts *server.Options, cfg Config) error {
-	if cfg.Listen == "" {
-		opts.DontListen = true
-		return nil
-	}
-	var err error
-	if opts.Host, opts.Port, err = listenAddress("Listen", cfg.Listen); err != nil {
-		return err
-	}
-	if cfg.TLS != nil {
-		opts.TLSConfig = cfg.TLS
-		opts.TLSTimeout = broker.DialTimeout.Seconds()
-	}
-	return nil
 }
 
 // listenAddress splits host:port, as the NATS server wants it.
@@ -279,18 +280,18 @@ func (r *resolver) put(text string, err error) (*jwt.AccountClaims, error) {
 	return claims, nil
 }
 
-// set has the server go by the claim of an account.
-func (s *Server) set(text string, err error) error {
+// set has the server go by the claim of an account, whose name it returns.
+func (s *Server) set(text string, err error) (name string, _ error) {
 	claims, err := s.accounts.put(text, err)
 	if err != nil {
-		return err
+		return "", err
 	}
 	account, err := s.nats.LookupAccount(claims.Subject) // makes it if it is new
 	if err != nil {
-		return fmt.Errorf("account: %w", err)
+		return "", fmt.Errorf("account: %w", err)
 	}
 	s.nats.UpdateAccountClaims(account, claims)
-	return nil
+	return claims.Subject, nil
 }
 
 // KeysChanged has the server accept users whom the keys of now have signed, and end the
@@ -299,7 +300,7 @@ func (s *Server) set(text string, err error) error {
 func (s *Server) KeysChanged() error {
 	var all []error
 	for _, sign := range relaysOwn(s.keys) {
-		if err := s.set(sign(auth.Embedded)); err != nil {
+		if _, err := s.set(sign(auth.Embedded)); err != nil {
 			all = append(all, fmt.Errorf("NATS server: %w", err))
 		}
 	}
@@ -309,8 +310,10 @@ func (s *Server) KeysChanged() error {
 // SetTenant has the server accept users of a tenant's account, except those
 // that are revoked, whose connections end. See [auth.Keys.TenantAccountJWT].
 func (s *Server) SetTenant(tenant string, revoked map[string]time.Time) error {
-	if err := s.set(s.keys.TenantAccountJWT(auth.Embedded, tenant, revoked)); err != nil {
+	account, err := s.set(s.keys.TenantAccountJWT(auth.Embedded, tenant, revoked))
+	if err != nil {
 		return fmt.Errorf("tenant %s: %w", tenant, err)
 	}
+	s.tenants.Store(account, tenant)
 	return nil
 }

@@ -1,4 +1,4 @@
-package gateway
+package embedded
 
 import (
 	"fmt"
@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"ahprelay/auth"
 )
 
 // A slowServer reads like the NATS server: what it is given is work, and it
@@ -36,6 +34,25 @@ func (s slowServer) serve(begin, end func(), got io.Writer) {
 	}
 }
 
+// A taken is what a server has read, in order.
+type taken struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (s *taken) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text = append(s.text, p...)
+	return len(p), nil
+}
+
+func (s *taken) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.text)
+}
+
 // TestHostAgentsTakeTurns has a host-agent with many connections send as fast as
 // it can. Of its connections one at a time has work in the server, and the one
 // message of another tenant's host-agent is in after a turn of each. What arrives
@@ -43,26 +60,26 @@ func (s slowServer) serve(begin, end func(), got io.Writer) {
 func TestHostAgentsTakeTurns(t *testing.T) {
 	const conns, chunks, work = 8, 50, 500 * time.Microsecond
 	synctest.Test(t, func(t *testing.T) {
-		turns := newNATSTurns()
+		turns := newTurns()
 		var mu sync.Mutex
 		busy, most := 0, 0
 		begin := func() { mu.Lock(); busy++; most = max(most, busy); mu.Unlock() }
 		end := func() { mu.Lock(); busy--; mu.Unlock() }
 		var wg sync.WaitGroup
-		join := func(host auth.Enrolment, send func(w io.Writer)) (got *syncBuilder) {
+		join := func(tenant string, send func(w io.Writer)) (got *taken) {
 			here, there := net.Pipe()
-			got = &syncBuilder{}
+			got = &taken{}
 			wg.Go(func() { slowServer{there, work}.serve(begin, end, got) })
-			w := turns.writer(t.Context(), host, here)
+			w := turns.writer(t.Context(), partyOf(tenant, "h"), here)
 			wg.Go(func() {
 				defer here.Close()
 				send(w)
 			})
 			return got
 		}
-		var all []*syncBuilder
+		var all []*taken
 		for range conns {
-			all = append(all, join(auth.Enrolment{Tenant: "busy", Host: "h"}, func(w io.Writer) {
+			all = append(all, join("busy", func(w io.Writer) {
 				for i := range chunks {
 					if n, err := fmt.Fprintf(w, "message %d\n", i); err != nil || n == 0 {
 						t.Errorf("wrote %d: %v", n, err)
@@ -72,7 +89,7 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 		}
 		time.Sleep(10 * work)
 		came := time.Now()
-		other := join(auth.Enrolment{Tenant: "quiet", Host: "h"}, func(w io.Writer) { _, _ = w.Write([]byte("hello")) })
+		other := join("quiet", func(w io.Writer) { _, _ = w.Write([]byte("hello")) })
 		for other.String() != "hello" {
 			time.Sleep(work / 10)
 			synctest.Wait()
@@ -100,13 +117,13 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 // another for longestTurn, and no more.
 func TestTurnsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newNATSTurns()
+		turns := newTurns()
 		var stuck []net.Conn
 		var wg sync.WaitGroup
 		for i := range 20 {
 			here, _ := net.Pipe()
 			stuck = append(stuck, here)
-			w := turns.writer(t.Context(), auth.Enrolment{Tenant: fmt.Sprint(i), Host: "h"}, here)
+			w := turns.writer(t.Context(), partyOf(fmt.Sprint(i), "h"), here)
 			wg.Go(func() { _, _ = w.Write([]byte("stuck")) })
 		}
 		synctest.Wait()
@@ -114,7 +131,7 @@ func TestTurnsEnd(t *testing.T) {
 		got := make([]byte, 5)
 		began := time.Now()
 		wg.Go(func() { _, _ = io.ReadFull(there, got) })
-		if _, err := turns.writer(t.Context(), auth.Enrolment{Tenant: "quiet", Host: "h"}, here).Write([]byte("hello")); err != nil {
+		if _, err := turns.writer(t.Context(), partyOf("quiet", "h"), here).Write([]byte("hello")); err != nil {
 			t.Fatal(err)
 		}
 		if waited := time.Since(began); waited > time.Duration(len(stuck)+1)*longestTurn {

@@ -1,0 +1,105 @@
+package embedded
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"ahprelay/auth"
+)
+
+const waitTime = time.Minute // for what ought to happen soon
+
+// agentAt logs in over TCP as the host-agent of a tenant's host.
+func agentAt(s *Server, tenant, host string) (*nats.Conn, error) {
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, err
+	}
+	public, err := key.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	user, _, err := s.keys.AgentUser(tenant, host, public, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	login := nats.UserJWT(func() (string, error) { return user, nil }, key.Sign)
+	return nats.Connect("nats://"+s.Addr().String(), login, nats.Timeout(waitTime), nats.NoReconnect(), nats.CustomInboxPrefix("ahp.v1."+tenant+"."+host+".inbox"))
+}
+
+// occupy takes the one place that a party has, until release.
+func occupy(t *testing.T, s *Server, whose *party) (release func()) {
+	t.Helper()
+	release, err := s.turns.fair.Take(t.Context(), whose[:]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return release
+}
+
+// contended waits until somebody waits for a turn.
+func contended(t *testing.T, s *Server, what string) {
+	t.Helper()
+	for end := time.Now().Add(waitTime); !s.turns.fair.Contended(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s waits for no turn", what)
+		}
+	}
+}
+
+// TestPortTakesTurns has what comes over TCP wait for its turn: a login for that of its
+// address, and then messages for that of their tenant's connection.
+func TestPortTakesTurns(t *testing.T) {
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Start(Config{Keys: keys, Listen: "127.0.0.1:0", Tenants: map[string]map[string]time.Time{"acme": nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	release := occupy(t, s, &party{"all", nil, "127.0.0.1"})
+	type login struct {
+		conn *nats.Conn
+		err  error
+	}
+	in := make(chan login, 1)
+	go func() {
+		conn, err := agentAt(s, "acme", "laptop")
+		in <- login{conn, err}
+	}()
+	contended(t, s, "a login")
+	release()
+	agent := <-in
+	if agent.err != nil {
+		t.Fatal(agent.err)
+	}
+	defer agent.conn.Close()
+	id, err := agent.conn.GetClientID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard, err := agent.conn.SubscribeSync("ahp.v1.acme.laptop.x")
+	if err == nil {
+		err = agent.conn.FlushTimeout(waitTime)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	release = occupy(t, s, &party{"all", "acme", id})
+	if err := agent.conn.Publish("ahp.v1.acme.laptop.x", []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	contended(t, s, "a message")
+	release()
+	ctx, cancel := context.WithTimeout(t.Context(), waitTime)
+	defer cancel()
+	if msg, err := heard.NextMsgWithContext(ctx); err != nil || string(msg.Data) != "hello" {
+		t.Errorf("heard %v, %v", msg, err)
+	}
+}

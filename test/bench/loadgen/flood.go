@@ -1,0 +1,66 @@
+package loadgen
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+)
+
+// FloodArgs say who publishes what, as fast as it can.
+type FloodArgs struct {
+	URL     string // of NATS
+	JWT     string // of a user
+	Seed    []byte // of its key
+	Subject string
+	Conns   int
+	Size    int // bytes of each message
+	For     time.Duration
+}
+
+// Flood publishes on many connections, and says how many messages it came to.
+func (c *Clients) Flood(args FloodArgs, sent *uint64) error {
+	key, err := nkeys.FromSeed(args.Seed)
+	if err != nil {
+		return err
+	}
+	login := nats.UserJWT(func() (string, error) { return args.JWT, nil }, key.Sign)
+	var conns []*nats.Conn
+	defer func() {
+		for _, conn := range conns {
+			conn.Close()
+		}
+	}()
+	for range args.Conns {
+		conn, err := nats.Connect(args.URL, login, nats.Timeout(dialTime))
+		if err != nil {
+			return err
+		}
+		conns = append(conns, conn)
+	}
+	message := bytes.Repeat([]byte("x"), args.Size)
+	end := time.Now().Add(args.For)
+	var all atomic.Uint64
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	for _, conn := range conns {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				if err := conn.Publish(args.Subject, message); err != nil {
+					failed.Store(&err)
+					return
+				}
+				all.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	*sent = all.Load()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
