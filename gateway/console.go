@@ -62,6 +62,7 @@ func console(canvases canvasOrigin) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin") // who opens it, or is opened by it, has no hold on it
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Permissions-Policy", "camera=(self), microphone=(), geolocation=(), payment=(), usb=()") // the camera is for no frame
 		file, ok := files[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)

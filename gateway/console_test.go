@@ -19,6 +19,7 @@ func TestConsoleHeaders(t *testing.T) {
 			"Cross-Origin-Resource-Policy": "same-origin",
 			"X-Content-Type-Options":       "nosniff",
 			"Referrer-Policy":              "no-referrer",
+			"Permissions-Policy":           "camera=(self), microphone=(), geolocation=(), payment=(), usb=()",
 			"Cache-Control":                "no-cache",
 		} {
 			if got := w.Header().Get(name); got != want {

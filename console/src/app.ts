@@ -4,6 +4,7 @@
 
 import { elsewhere } from './canvas';
 import * as device from './device';
+import { Lender } from './lend';
 import { code, ROOT } from './rpc';
 import { Link } from './link';
 import { array, isObject, text, type Pending } from './store';
@@ -58,6 +59,7 @@ export class App {
   deleted: { link: Link; session: string; timer: ReturnType<typeof setTimeout> } | null = null;
   models = new Map<string, Json>(); // session to the model that is chosen for it
   contexts = new Map<object, Context>(); // what goes with the next message, by the app that it is from
+  lender = new Lender(() => this.draw(), () => location.hostname);
 
   draw: () => void = () => {};
   drawGrown: () => void = () => {}; // as draw, where only an answer that is shown has grown
@@ -223,6 +225,8 @@ export class App {
         action: (l, envelope) => this.#action(l, envelope),
         notification: (l, method, params) => this.#notified(l, method, params),
         mcp: (l, channel, method, params) => { if (l === this.link) this.mcpSaid(channel, method, params); },
+        request: (l, method, params) => this.lender.asked(l, method, params),
+        fresh: (l) => this.lender.forget(l),
         draw: () => this.draw(),
       });
       this.links.set(host, link);
@@ -390,11 +394,19 @@ export class App {
       if (what === undefined || envelope.channel === this.session || what === 'chat/canvasesChanged') {
         this.#closedCanvas(link);
         link.enter();
+        this.#lent(link);
       }
       for (const { channel, payload } of link.store.takeMessages()) this.deliver(channel, payload);
     } else link.store.takeMessages();
     if (link === this.link && envelope?.channel === this.chatUri && grows.has(envelope.action?.type) && envelope.rejectionReason === undefined) this.drawGrown();
     else this.draw();
+  }
+
+  /** Sees to what this device lends to the open session. */
+  #lent(link: Link): void {
+    this.lender.tell(link, this.session);
+    const channel = this.lender.fresh(link, this.session);
+    if (channel && this.pane?.channel !== channel) this.showPane({ kind: 'canvas', channel });
   }
 
   #closedCanvas(link: Link): void {

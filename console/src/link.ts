@@ -18,6 +18,8 @@ export interface LinkEvents {
   action(link: Link, envelope: Json): void;
   notification(link: Link, method: string, params: Json): void;
   mcp(link: Link, channel: string, method: string, params: Json): void;
+  request(link: Link, method: string, params: Json): Promise<Json> | undefined; // what the host asks
+  fresh(link: Link): void; // the host knows nothing of what was before
   draw(): void;
 }
 
@@ -82,6 +84,7 @@ export class Link {
           this.#on.notification(this, method, params);
         },
         mcp: (channel: string, method: string, params: Json) => this.#on.mcp(this, channel, method, params),
+        request: (method: string, params: Json) => this.#on.request(this, method, params),
       },
     });
     this.conn = conn;
@@ -97,6 +100,7 @@ export class Link {
 
   #synced(sync: Json): void {
     this.store.sync(sync);
+    if (sync.fresh) this.#on.fresh(this);
     this.opening.clear();
     this.errors.clear();
     // A host that was started anew has forgotten them.

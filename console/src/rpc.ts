@@ -8,6 +8,7 @@ const versions = ['1.1.0', '1.0.0', '0.10.0', '0.9.0', '0.8.0']; // what is offe
 // Error codes of AHP and, above 0, of the relay.
 export const code = { unsupportedVersion: -32005, authRequired: -32007, hostOffline: 4100 };
 const methodNotFound = -32601;
+const internalError = -32603;
 
 // Times in ms. patience is longer than the pause that the relay may need to
 // find a host-agent again, which is no reason to give the connection up.
@@ -67,7 +68,8 @@ export function offersFor(supported) {
  *
  * `on` has the callbacks state(state), sync(sync), action(envelope),
  * notification(method, params), and mcp(channel, method, params) for what MCP
- * servers tell on mcp:// channels. sync comes each time that the connection
+ * servers tell on mcp:// channels, and request(method, params) for what the host
+ * asks: a promise of the answer, or undefined if there is no such method. sync comes each time that the connection
  * becomes live: {fresh, snapshots, actions, missing}. If fresh, the host knows
  * nothing of what was before; else snapshots replace states, or actions follow
  * them, and the channels in missing are no longer there.
@@ -106,7 +108,7 @@ export class Connection {
 
   /** Ends the connection. No callback is called any more. */
   stop() {
-    this.#on = { state() {}, sync() {}, action() {}, notification() {}, mcp() {} };
+    this.#on = { state() {}, sync() {}, action() {}, notification() {}, mcp() {}, request() {} };
     this.#drop(1000, 'closed by the user');
     this.#end('stop', 1000, '');
   }
@@ -309,14 +311,27 @@ export class Connection {
     if (message === null || typeof message !== 'object') return;
     const { id, method, params } = message;
     if (typeof method !== 'string') this.#answered(message);
-    else if (id !== undefined) {
-      // Hosts ask clients for files and the like, which a web page has not.
-      this.#send({ jsonrpc: '2.0', id, error: { code: methodNotFound, message: `Method not found: ${method}` } });
-    } else if (isMcp(message.channel ?? params?.channel)) this.#on.mcp(message.channel ?? params.channel, method, params);
+    else if (id !== undefined) this.#serve(id, method, isMcp(message.channel ?? params?.channel) ? undefined : this.#on.request?.(method, params));
+    else if (isMcp(message.channel ?? params?.channel)) this.#on.mcp(message.channel ?? params.channel, method, params);
     else if (method === 'action') {
       this.#saw(params);
       this.#on.action(params);
     } else this.#on.notification(method, params);
+  }
+
+  /** Answers what the host asks. Hosts ask clients for files and the like, which a web page has not. */
+  async #serve(id: any, method: string, answer: Promise<any> | undefined) {
+    const socket = this.#socket;
+    let said: any;
+    if (!answer) said = { error: { code: methodNotFound, message: `Method not found: ${method}` } };
+    else {
+      try {
+        said = { result: await answer };
+      } catch (err) {
+        said = { error: { code: err.code ?? internalError, message: err.message, data: err.data } };
+      }
+    }
+    if (socket === this.#socket) this.#send({ jsonrpc: '2.0', id, ...said });
   }
 
   #answered({ id, result, error }) {

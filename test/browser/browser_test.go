@@ -41,6 +41,12 @@ type page struct {
 // there is none. Exceptions on the page, and breaches of its policy, fail it.
 func newPage(t *testing.T) *page {
 	t.Helper()
+	return newPageWith(t, nil)
+}
+
+// newPageWith starts one with more flags.
+func newPageWith(t *testing.T, flags map[string]any) *page {
+	t.Helper()
 	var path string
 	for _, name := range browsers {
 		if found, err := exec.LookPath(name); err == nil {
@@ -51,11 +57,16 @@ func newPage(t *testing.T) *page {
 	if path == "" {
 		t.Skipf("no Chromium on the PATH (looked for %s): the console is not tested", strings.Join(browsers, ", "))
 	}
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), // its profile is a new directory, removed at the end
+	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
-		chromedp.Flag("disable-dev-shm-usage", true)) // containers have little of it
+		chromedp.Flag("disable-dev-shm-usage", true), // containers have little of it
+	}
+	for name, value := range flags {
+		options = append(options, chromedp.Flag(name, value))
+	}
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...) // its profile is a new directory, removed at the end
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithErrorf(t.Logf))
 	t.Cleanup(cancel)

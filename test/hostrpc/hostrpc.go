@@ -4,6 +4,7 @@
 package hostrpc
 
 import (
+	"encoding/json"
 	"errors"
 	"net"
 	"net/rpc"
@@ -64,9 +65,9 @@ func (c *Config) Apply(to *refhost.Config) {
 // Args are those of all calls; each has some of them.
 type Args struct {
 	Session, Channel string
-	ID               string         // of a canvas, or the name of an MCP server
+	ID               string         // of a canvas or of what it can do, or the name of an MCP server
 	Update           map[string]any // nil: anew
-	Payload          any
+	Payload          any            // or input
 	Hidden           bool
 }
 
@@ -80,7 +81,12 @@ type service struct{ host *refhost.Host }
 const serviceName = "Host"
 
 func (s service) OpenCanvas(a Args, channel *string) (err error) {
-	*channel, err = s.host.OpenCanvas(a.Session, a.ID, nil)
+	*channel, err = s.host.OpenCanvas(a.Session, a.ID, a.Payload)
+	return err
+}
+
+func (s service) InvokeCanvas(a Args, value *json.RawMessage) (err error) {
+	*value, err = s.host.InvokeCanvas(a.Channel, a.ID, a.Payload)
 	return err
 }
 
@@ -136,8 +142,19 @@ func (c *Client) do(method string, a Args) error {
 
 // OpenCanvas is [refhost.Host.OpenCanvas], without input.
 func (c *Client) OpenCanvas(session, id string) (channel string, err error) {
-	err = c.rpc.Call(serviceName+".OpenCanvas", Args{Session: session, ID: id}, &channel)
+	return c.OpenCanvasWith(session, id, nil)
+}
+
+// OpenCanvasWith is [refhost.Host.OpenCanvas].
+func (c *Client) OpenCanvasWith(session, id string, input any) (channel string, err error) {
+	err = c.rpc.Call(serviceName+".OpenCanvas", Args{Session: session, ID: id, Payload: input}, &channel)
 	return channel, err
+}
+
+// InvokeCanvas is [refhost.Host.InvokeCanvas].
+func (c *Client) InvokeCanvas(channel, action string, input any) (value json.RawMessage, err error) {
+	err = c.rpc.Call(serviceName+".InvokeCanvas", Args{Channel: channel, ID: action, Payload: input}, &value)
+	return value, err
 }
 
 // Canvases is [refhost.Host.Canvases].

@@ -3,8 +3,10 @@
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';
 import { Frame } from '../canvas';
+import type { Instance } from '../lend';
 import { text } from '../store';
 import type { Json } from '../reduce';
+import { CameraView } from './lend';
 import { canvasTitle, isStale } from './session';
 
 interface Shown { name: string; why: string }
@@ -17,9 +19,12 @@ class Holder {
   #channel = '';
   #url = ''; // that it was loaded from
   #live = false;
+  #turn = 0; // of what this device provides
 
-  follow(channel: string, state: Json, live: boolean): void {
-    const url = text(state?.url) || text(state?.contentUri);
+  /** own is the canvas where this device provides it: then it knows best where that is. */
+  follow(channel: string, state: Json, live: boolean, own?: Instance): void {
+    const url = own?.url || text(state?.url) || text(state?.contentUri);
+    const turn = own?.turn ?? 0;
     if (channel !== this.#channel || !state) {
       this.frame?.close();
       this.frame = null;
@@ -32,13 +37,15 @@ class Holder {
     this.frame ??= new Frame(this.node, text(state.instanceId), {
       read: (uri: string) => app.readCanvas(channel, uri),
       ticket: (uri: string) => app.canvasTicket(channel, uri),
-      message: (payload: Json) => app.tellCanvas(channel, payload),
+      message: (payload: Json) => { if (!own) app.tellCanvas(channel, payload); }, // we are its provider
       state: (shown: Shown) => {
         this.shown = shown;
         app.draw();
       },
     });
-    if (this.shown.name === '' || (back && this.shown.name === 'failed')) this.load(url);
+    const again = turn !== this.#turn;
+    this.#turn = turn;
+    if (this.shown.name === '' || again || (back && this.shown.name === 'failed')) this.load(url);
     // Who has gone takes its address along; what is shown may stay.
     else if (url !== this.#url && !(isStale(state) && url === '')) this.load(url);
   }
@@ -70,11 +77,13 @@ export function CanvasPane() {
       current.follow('', undefined, false);
     };
   }, []);
-  useLayoutEffect(() => current.follow(channel, state, live));
+  const own = app.lender.instanceOf(link, app.session, state);
+  const camera = own?.kind === 'camera';
+  useLayoutEffect(() => current.follow(channel, camera ? undefined : state, live, own));
   useLayoutEffect(() => { if (channel) title.current?.focus({ preventScroll: true }); }, [channel]);
   const stale = isStale(state ?? ref);
   const { shown } = current;
-  const note = channel ? noteOf(link?.errors.get(channel) ?? '', state, shown, live) : '';
+  const note = channel && !camera ? noteOf(link?.errors.get(channel) ?? '', state, shown, live) : '';
   return (
     <section id="canvas" class="beside canvas" aria-labelledby="canvas-title" hidden={channel === ''}>
       <header class="beside-head">
@@ -88,6 +97,7 @@ export function CanvasPane() {
       </header>
       <div id="canvas-body" class="canvas-body">
         <div id="canvas-frame" class="canvas-frame" hidden={shown.name !== 'shown' && shown.name !== 'loading'} ref={(node) => { current.node = node; }} />
+        {camera && <CameraView instance={own} />}
         <p id="canvas-note" class="empty" role="status" hidden={note === ''}>{note}</p>
         {state && shown.name === 'failed' && live && <button id="canvas-again" type="button" onClick={() => current.load()}>Try again</button>}
         <p id="canvas-stale" class="canvas-stale" role="status" hidden={!state || !stale}>Stale: what provides this canvas is gone. It shows what there was last.</p>
@@ -99,6 +109,7 @@ export function CanvasPane() {
 function noteOf(error: string, state: Json, { name, why }: Shown, live: boolean): string {
   if (error) return `This canvas cannot be shown: ${error}`;
   if (!state) return live ? 'Opening…' : 'This canvas opens when the host is there.';
+  if (name === 'refused' && state.provider?.kind === 'client' && !text(state.url)) return 'This is shown on the device that provides it, and nowhere else.';
   if (name === 'refused') return `Not shown. ${why}`;
   if (name === 'failed') return `This canvas could not be loaded: ${why}`;
   return name === 'loading' ? 'Loading…' : '';

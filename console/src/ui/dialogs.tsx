@@ -6,6 +6,7 @@ import { array, text } from '../store';
 import type { Json } from '../reduce';
 import { Copy, Dialog } from './bits';
 import { nextOne, toQuestion } from './keys';
+import { Lend } from './lend';
 import { NewSession } from './newsession';
 import { groups } from './order';
 import { Previews } from './preview';
@@ -26,6 +27,7 @@ export function Dialogs({ now }: { now: number }) {
     case 'mute': return <Mute now={now} />;
     case 'previews': return <Previews />;
     case 'share': return <Share />;
+    case 'lend': return <Lend />;
     case 'help': return <Help now={now} />;
   }
   return null;

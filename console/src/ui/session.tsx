@@ -68,6 +68,7 @@ function SessionMenu({ archived }: { archived: boolean }) {
       {may && <button type="button" onClick={() => app.open({ kind: 'rename', title: titleOf() })}>Rename</button>}
       {may && <button type="button" onClick={() => app.archive(link!, session, !archived)}>{archived ? 'Take out of the archive' : 'Archive'}</button>}
       {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>Ports of the host</button>}
+      {may && app.lender.takes(link, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>Lend this device</button>}
       {app.byDevice && <button type="button" onClick={() => app.open({ kind: 'share' })}>Share</button>}
       {told.known() !== null && <button type="button" onClick={() => app.open({ kind: 'mute' })}>{told.muted(app.host, session) ? 'Muted…' : 'Mute…'}</button>}
       <button type="button" onClick={() => navigator.clipboard?.writeText(location.href).catch(() => {})}>Copy the address</button>

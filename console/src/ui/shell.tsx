@@ -10,6 +10,7 @@ import { CanvasPane } from './canvas';
 import { Dialogs } from './dialogs';
 import { Inbox } from './inbox';
 import { keys } from './keys';
+import { Asks } from './lend';
 import { SidePane } from './pane';
 import { Session, titleOf } from './session';
 import { needing } from './order';
@@ -35,6 +36,7 @@ export function Shell({ now }: { now: number }) {
       )}
       <Swap now={now} />
       <Dialogs now={now} />
+      <Asks />
       <Undo />
     </div>
   );

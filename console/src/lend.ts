@@ -1,0 +1,317 @@
+// What a person lends to the agent of a session: canvases that this device provides
+// (canvasProviders of the Canvas proposal), a browser and its camera. Nothing is lent
+// until the person says so, for one session. Then the agent may ask, and the person is
+// asked each time that something new is to be shown or to leave the device. Pages are
+// shown as canvases from the web are: in a sandbox of their own, whose content nobody
+// else sees. Pictures go to the agent as the answer to what it asked.
+
+import { Camera } from './camera';
+import { RpcError } from './rpc';
+import type { Link } from './link';
+import { array, isObject, text } from './store';
+import type { Json } from './reduce';
+
+export type Kind = 'browser' | 'camera';
+
+const lentKey = 'ahp-relay-lent';
+const patience = 60_000; // ms that the person has for an answer
+const maxAsks = 4; // questions at a time
+const maxOpen = 8; // canvases at a time
+const maxAddress = 8192; // characters
+const maxTrail = 50; // pages to go back to
+const canvasProviderError = -32012;
+
+const address = { type: 'object', properties: { url: { type: 'string', description: 'An address that begins with https:' } }, required: ['url'] };
+
+/** What is declared of each. */
+export const declarations: Record<Kind, Json> = {
+  browser: {
+    canvasId: 'browser',
+    displayName: 'Browser',
+    description: 'Shows a page of the web to the person, on their device, beside the session. They are asked for each site. What is on the page cannot be read.',
+    inputSchema: address,
+    actions: [
+      { name: 'go', description: 'Shows another page.', inputSchema: address },
+      { name: 'back', description: 'Goes back to the page that was shown before.' },
+      { name: 'reload', description: 'Loads the page anew.' },
+      { name: 'where', description: 'Says which page is shown: {url}.' },
+    ],
+  },
+  camera: {
+    canvasId: 'camera',
+    displayName: 'Camera',
+    description: 'Shows the person what the camera of their device sees. They choose what is sent.',
+    actions: [{ name: 'takePicture', description: 'Asks the person for a picture. Answers {mimeType, data, width, height}, the data in base64.' }],
+  },
+};
+
+/** A canvas that is open here. */
+export interface Instance {
+  kind: Kind;
+  link: Link;
+  session: string;
+  id: string;
+  url: string; // of a browser
+  trail: string[]; // pages before it
+  turn: number; // counts what it was to load
+}
+
+/** A question to the person. */
+export interface Ask {
+  key: number;
+  link: Link;
+  session: string;
+  what: 'page' | 'camera' | 'picture';
+  site: string; // of a page
+  instance: string;
+  answer(yes: boolean): void;
+}
+
+/** What the agent hears that got nothing. */
+export function failure(why: string, message: string): RpcError {
+  return new RpcError({ code: canvasProviderError, message, data: { code: why, message } });
+}
+
+// Names that mean something else on each network.
+const privateZones = ['localhost', 'local', 'internal', 'lan', 'home', 'corp', 'intranet', 'private', 'arpa'];
+
+/** Whether a name is one of the public web, and none of this relay's: no address, and no machine next door. */
+export function publicName(name: string, here: string): boolean {
+  const within = (n: string, zone: string) => n === zone || n.endsWith(`.${zone}`);
+  if (!/^([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]([a-z0-9-]*[a-z0-9])?$/.test(name)) return false;
+  return !within(name, here) && !within(here, name) && !privateZones.some((zone) => within(name, zone));
+}
+
+/** An address that may be shown: a page of the public web, and not of the relay. */
+export function pageAddress(given: Json, here: string): URL {
+  const no = (why: string) => failure('canvas_bad_address', why);
+  let url;
+  try {
+    if (typeof given !== 'string' || given.length > maxAddress) throw new Error();
+    url = new URL(given);
+  } catch {
+    throw no('No address is given.');
+  }
+  if (url.protocol !== 'https:') throw no('Only addresses that begin with https: are shown.');
+  if (url.username || url.password) throw no('The address has a user name or a password in it.');
+  if (!publicName(url.hostname, here)) throw no('That is not on the public web.');
+  return url;
+}
+
+export class Lender {
+  asks: Ask[] = [];
+  camera = new Camera(() => this.#draw());
+
+  #draw: () => void;
+  #here: () => string; // the name of this relay
+  #lent = new Map<string, Kind[]>(); // by host and session
+  #told = new WeakMap<object, Map<string, string>>(); // what each connection has declared, by session
+  #open = new Map<string, Instance>();
+  #sites = new Set<string>(); // that the person has agreed to, by host and session
+  #shown = new WeakSet<Instance>(); // those that were brought to the person's eyes
+  #keys = 0;
+
+  constructor(draw: () => void, here: () => string) {
+    this.#draw = draw;
+    this.#here = here;
+    this.#lent = stored();
+  }
+
+  /** What is lent to a session. */
+  lent(link: Link, session: string): Kind[] {
+    return this.#lent.get(nameOf(link, session)) ?? [];
+  }
+
+  /** Whether a session takes canvases of clients: it lists what there are. */
+  takes(link: Link | undefined, session: string): boolean {
+    return Boolean(link?.live) && Array.isArray(link!.store.get(session)?.canvases);
+  }
+
+  lend(link: Link, session: string, kinds: Kind[]): void {
+    const name = nameOf(link, session);
+    if (kinds.length > 0) this.#lent.set(name, kinds);
+    else this.#lent.delete(name);
+    for (const i of [...this.#open.values()]) if (i.link === link && i.session === session && !kinds.includes(i.kind)) this.#close(i);
+    for (const a of this.asks.filter((o) => o.link === link && o.session === session)) a.answer(false);
+    store(this.#lent);
+    this.tell(link, session);
+    this.#draw();
+  }
+
+  /** Has the host know what is lent to a session, if it does not yet. */
+  tell(link: Link, session: string): void {
+    const { conn } = link;
+    if (!conn || !this.takes(link, session)) return;
+    let told = this.#told.get(conn);
+    if (!told) this.#told.set(conn, told = new Map());
+    const kinds = this.lent(link, session);
+    const now = kinds.join();
+    if ((told.get(session) ?? '') === now) return;
+    told.set(session, now);
+    const canvasProviders = kinds.map((kind) => declarations[kind]);
+    const activeClient = kinds.length > 0 ? { clientId: conn.clientId, displayName: 'AHP relay console', tools: [], canvasProviders } : null;
+    // Before 0.9 a session had one active client.
+    const action = /^0\.[0-8]\./.test(text(conn.info.protocolVersion)) ? { type: 'session/activeClientChanged', activeClient }
+      : activeClient ? { type: 'session/activeClientSet', activeClient } : { type: 'session/activeClientRemoved', clientId: conn.clientId };
+    link.store.quiet.add(conn.dispatch(session, action));
+  }
+
+  /** A host that was started anew, or is not there any more, knows nothing. */
+  forget(link: Link): void {
+    if (link.conn) this.#told.delete(link.conn);
+    for (const i of [...this.#open.values()]) if (i.link === link) this.#close(i);
+    for (const a of this.asks.filter((o) => o.link === link)) a.answer(false);
+  }
+
+  /** The canvas of ours that a state is of. */
+  instanceOf(link: Link | undefined, session: string, state: Json): Instance | undefined {
+    if (!link?.conn || state?.provider?.kind !== 'client' || state.provider.clientId !== link.conn.clientId) return undefined;
+    return this.#open.get(`${nameOf(link, session)} ${text(state.instanceId)}`);
+  }
+
+  /** The channel of a canvas of ours that a session has begun to list, undefined for none. */
+  fresh(link: Link, session: string): string | undefined {
+    for (const ref of array(link.store.get(session)?.openCanvases)) {
+      const instance = this.#open.get(`${nameOf(link, session)} ${text(ref?.instanceId)}`);
+      if (!instance || this.#shown.has(instance)) continue;
+      this.#shown.add(instance);
+      return text(ref.channel);
+    }
+    return undefined;
+  }
+
+  /** Answers what a host asks of a provider; undefined for what is none of that. */
+  asked(link: Link, method: string, params: Json): Promise<Json> | undefined {
+    switch (method) {
+      case 'canvasOpen': return this.#opened(link, params);
+      case 'canvasInvokeAction': return this.#invoked(link, params);
+      case 'canvasClose': return this.#closed(link, params);
+    }
+    return undefined;
+  }
+
+  async #opened(link: Link, params: Json): Promise<Json> {
+    const session = text(params?.channel);
+    const kind = this.#kindOf(link, session, params);
+    const id = text(params.instanceId);
+    const key = `${nameOf(link, session)} ${id}`;
+    const had = this.#open.get(key);
+    if (!had && this.#open.size >= maxOpen) throw failure('canvas_too_many', 'Too many canvases are open on this device.');
+    let url = had?.url ?? '';
+    if (!had && kind === 'browser') url = (await this.#agreed(link, session, params.input?.url, id)).href;
+    else if (!had && !(await this.#ask(link, session, 'camera', '', id))) throw refused();
+    const instance = this.#open.get(key) ?? { kind, link, session, id, url, trail: [], turn: 0 };
+    this.#open.set(key, instance);
+    this.#draw();
+    if (kind === 'camera') return { title: 'Camera', status: 'On the device of who lends it' };
+    return { url: instance.url, title: new URL(instance.url).hostname };
+  }
+
+  async #invoked(link: Link, params: Json): Promise<Json> {
+    const instance = this.#instance(link, params);
+    switch (`${instance.kind} ${text(params.actionName)}`) {
+      case 'camera takePicture':
+        if (!(await this.#ask(link, instance.session, 'picture', '', instance.id))) throw refused();
+        return { value: await this.#picture() };
+      case 'browser go': {
+        const url = await this.#agreed(link, instance.session, params.input?.url, instance.id);
+        instance.trail = [...instance.trail, instance.url].slice(-maxTrail);
+        return this.#load(instance, url.href);
+      }
+      case 'browser back':
+        return this.#load(instance, instance.trail.pop() ?? instance.url);
+      case 'browser reload':
+        return this.#load(instance, instance.url);
+      case 'browser where':
+        return { value: { url: instance.url } };
+    }
+    throw failure('canvas_action_no_handler', `There is no such action: ${text(params.actionName)}`);
+  }
+
+  async #picture(): Promise<Json> {
+    try {
+      return await this.camera.picture();
+    } catch (err) {
+      throw failure('canvas_camera_off', (err as Error).message);
+    }
+  }
+
+  #load(instance: Instance, url: string): Json {
+    instance.url = url;
+    instance.turn++;
+    this.#draw();
+    return { value: { url } };
+  }
+
+  async #closed(link: Link, params: Json): Promise<Json> {
+    const instance = this.#open.get(`${nameOf(link, text(params?.channel))} ${text(params?.instanceId)}`);
+    if (instance) this.#close(instance);
+    return null;
+  }
+
+  #close(instance: Instance): void {
+    this.#open.delete(`${nameOf(instance.link, instance.session)} ${instance.id}`);
+    for (const a of this.asks.filter((o) => o.link === instance.link && o.instance === instance.id)) a.answer(false);
+    if (instance.kind === 'camera' && ![...this.#open.values()].some((i) => i.kind === 'camera')) this.camera.stop();
+    this.#draw();
+  }
+
+  #instance(link: Link, params: Json): Instance {
+    const instance = this.#open.get(`${nameOf(link, text(params?.channel))} ${text(params?.instanceId)}`);
+    if (!instance) throw failure('canvas_provider_unavailable', 'That canvas is not open here.');
+    return instance;
+  }
+
+  /** Which of what is lent to the session is meant. */
+  #kindOf(link: Link, session: string, params: Json): Kind {
+    const kind = this.lent(link, session).find((k) => k === params?.canvasId);
+    if (!kind || !text(params.instanceId)) throw failure('canvas_provider_unavailable', 'This device does not lend that to the session.');
+    return kind;
+  }
+
+  /** A page that the person has agreed to see: they are asked once for each site. */
+  async #agreed(link: Link, session: string, given: Json, instance: string): Promise<URL> {
+    const url = pageAddress(given, this.#here());
+    const name = `${nameOf(link, session)} ${url.origin}`;
+    if (!this.#sites.has(name) && !(await this.#ask(link, session, 'page', url.host, instance))) throw refused();
+    this.#sites.add(name);
+    return url;
+  }
+
+  #ask(link: Link, session: string, what: Ask['what'], site: string, instance: string): Promise<boolean> {
+    if (this.asks.length >= maxAsks) throw failure('canvas_too_many', 'The person has other questions to answer.');
+    return new Promise((resolve) => {
+      const key = ++this.#keys;
+      const answer = (yes: boolean) => {
+        clearTimeout(timer);
+        this.asks = this.asks.filter((a) => a.key !== key);
+        resolve(yes);
+        this.#draw();
+      };
+      const timer = setTimeout(answer, patience, false);
+      this.asks = [...this.asks, { key, link, session, what, site, instance, answer }];
+      this.#draw();
+    });
+  }
+}
+
+function refused(): RpcError {
+  return failure('canvas_refused', 'The person has not agreed to this.');
+}
+
+function nameOf(link: Link, session: string): string {
+  return `${link.host} ${session}`;
+}
+
+function stored(): Map<string, Kind[]> {
+  try {
+    const all = JSON.parse(sessionStorage.getItem(lentKey) ?? '{}');
+    return new Map(Object.entries(isObject(all) ? all : {}).map(([name, kinds]) => [name, array(kinds).filter((k) => Object.hasOwn(declarations, k))]));
+  } catch {
+    return new Map();
+  }
+}
+
+function store(lent: Map<string, Kind[]>): void {
+  sessionStorage.setItem(lentKey, JSON.stringify(Object.fromEntries(lent)));
+}

@@ -1,0 +1,97 @@
+// What a person lends of this device to the agent of a session, and what the agent
+// then asks for: see lend.ts.
+
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { app } from '../app';
+import type { Ask, Instance, Kind } from '../lend';
+import { text } from '../store';
+import { Dialog } from './bits';
+
+const kinds: { kind: Kind; name: string; what: string }[] = [
+  { kind: 'browser', name: 'Show pages of the web', what: 'Beside the session, in a sandbox. You are asked for each site; the agent does not see what is on the page.' },
+  { kind: 'camera', name: 'Ask for pictures of the camera', what: 'You see what the camera sees, and choose what is sent.' },
+];
+
+/** Chooses what is lent to the open session. */
+export function Lend() {
+  const { link, session, lender } = app;
+  const [chosen, setChosen] = useState<Kind[]>(link ? lender.lent(link, session) : []);
+  const submit = (e: Event) => {
+    e.preventDefault();
+    if (link) lender.lend(link, session, chosen);
+    app.open(null);
+  };
+  const choose = (kind: Kind, on: boolean) => setChosen(kinds.map((k) => k.kind).filter((k) => (k === kind ? on : chosen.includes(k))));
+  return (
+    <Dialog title="Lend this device" id="lend" onClose={() => app.open(null)}>
+      <form class="fields" onSubmit={submit}>
+        <p class="dim">The agent of this session may then ask this page, for as long as it is open:</p>
+        {kinds.map(({ kind, name, what }) => (
+          <div key={kind}>
+            <label class="check"><input id={`lend-${kind}`} type="checkbox" checked={chosen.includes(kind)} onChange={(e) => choose(kind, e.currentTarget.checked)} /> {name}</label>
+            <p class="dim">{what}</p>
+          </div>
+        ))}
+        <div class="row start"><button class="primary" type="submit" data-focus>Save</button></div>
+      </form>
+    </Dialog>
+  );
+}
+
+/** What agents ask the person for, above all else. */
+export function Asks() {
+  const { asks } = app.lender;
+  return <section id="lend-asks" class="toast asks" role="alert" aria-label="The agent asks for something of this device" hidden={asks.length === 0}>{asks.map((ask) => <Question key={ask.key} ask={ask} />)}</section>;
+}
+
+const rest = 600; // ms in which a press was meant for something else
+
+function Question({ ask }: { ask: Ask }) {
+  const { link, session, what, site } = ask;
+  const [ready, setReady] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(setReady, rest, true);
+    return () => clearTimeout(timer);
+  }, []);
+  const title = text(link.store.get(session)?.title) || text(link.store.sessions.get(session)?.title) || 'a session';
+  const off = what === 'picture' && !app.lender.camera.on;
+  return (
+    <div class="ask-lend" data-lend={what}>
+      <p>{{
+        page: <>The agent of “{title}” wants to show you <b>{site}</b>.</>,
+        camera: <>The agent of “{title}” wants to look through the camera. Nothing is sent until you send a picture.</>,
+        picture: <>The agent of “{title}” asks for a picture.{off && ' The camera is off.'}</>,
+      }[what]}</p>
+      <div class="row start">
+        <button type="button" class="no" onClick={() => ask.answer(false)}>No</button>
+        <button type="button" class="yes" disabled={!ready || off} onClick={() => ask.answer(true)}>{{ page: 'Show it', camera: 'Open the camera', picture: 'Send a picture' }[what]}</button>
+      </div>
+    </div>
+  );
+}
+
+/** What the camera sees. It is on while this is shown, and the page is. */
+export function CameraView({ instance }: { instance: Instance }) {
+  const { camera } = app.lender;
+  const at = useRef<HTMLVideoElement>(null);
+  useEffect(() => {
+    camera.start();
+    const hidden = () => { if (document.hidden) camera.stop(); };
+    document.addEventListener('visibilitychange', hidden);
+    return () => {
+      document.removeEventListener('visibilitychange', hidden);
+      camera.stop();
+    };
+  }, [instance]);
+  useLayoutEffect(() => { if (at.current && at.current.srcObject !== camera.stream) at.current.srcObject = camera.stream; });
+  return (
+    <div class="camera" id="camera" data-on={camera.on}>
+      <video ref={at} autoplay playsInline muted aria-label="What the camera sees" />
+      <p class="dim" role="status">{camera.on ? 'Only you see this.' : camera.why ? `The camera cannot be used: ${camera.why}` : 'The camera is off.'}</p>
+      <div class="row start">
+        {camera.on ? <button id="camera-off" type="button" onClick={() => camera.stop()}>Turn off</button> : <button id="camera-on" type="button" onClick={() => camera.start()}>Turn on</button>}
+        <button type="button" onClick={() => camera.turnAround()}>Other camera</button>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,194 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"image/jpeg"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// asked is what the agent's host hears of what it has asked.
+type asked struct {
+	said []byte
+	err  error
+}
+
+// agentAsks has the agent's host ask something of who provides a canvas, which waits
+// for the person.
+func agentAsks(ask func() ([]byte, error)) <-chan asked {
+	answer := make(chan asked, 1)
+	go func() {
+		said, err := ask()
+		answer <- asked{said, err}
+	}()
+	return answer
+}
+
+// answers presses yes or no to what the agent asks for.
+func (p *page) answers(what, word, button string) {
+	p.t.Helper()
+	p.wants(`[data-lend="`+what+`"]`, word)
+	p.click(`[data-lend="` + what + `"] .` + button + `:not(:disabled)`)
+}
+
+// of returns what was heard in the end.
+func (p *page) of(answer <-chan asked) asked {
+	p.t.Helper()
+	select {
+	case a := <-answer:
+		return a
+	case <-time.After(patience):
+		p.t.Fatal("the agent hears nothing")
+		return asked{}
+	}
+}
+
+// TestLend has an agent show a page and take a picture on the device of a person, who
+// is asked for each, and nothing of which happens without a word of theirs.
+func TestLend(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "<!doctype html><title>%s</title><p>The page %s", r.URL.Path, r.URL.Path)
+	}))
+	defer web.Close()
+	p := newPageWith(t, map[string]any{
+		"use-fake-device-for-media-stream": true, "use-fake-ui-for-media-stream": true, "ignore-certificate-errors": true,
+		"host-resolver-rules": "MAP pages.example.com " + web.Listener.Addr().String(),
+	})
+	s := startStackWith(t, stackConfig{})
+	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.openSession(canvasSession)
+	p.wants("#canvases", "Notes")
+	open := func(id string, input any) <-chan asked {
+		return agentAsks(func() ([]byte, error) {
+			channel, err := s.host.OpenCanvasWith(canvasSession, id, input)
+			return []byte(channel), err
+		})
+	}
+	if a := p.of(open("camera", nil)); a.err == nil {
+		t.Fatal("there is a camera before one is lent")
+	}
+
+	p.click(`.chat-head summary`)
+	p.click(`.chat-head #lend-device`)
+	p.click("#lend-browser")
+	p.click("#lend-camera")
+	p.click(`#lend button[type=submit]`)
+
+	// The camera: what it sees stays here until a picture is sent.
+	answer := open("camera", nil)
+	p.until("the host to know of the camera", patience, func() bool {
+		select {
+		case <-answer: // it did not yet
+			answer = open("camera", nil)
+		default:
+		}
+		return p.count(`[data-lend="camera"]`) > 0
+	})
+	p.answers("camera", "look through the camera", "no")
+	if a := p.of(answer); a.err == nil || !strings.Contains(a.err.Error(), "not agreed") {
+		t.Errorf("the agent that was refused the camera hears %q, %v", a.said, a.err)
+	}
+	answer = open("camera", nil)
+	p.answers("camera", "look through the camera", "yes")
+	camera := string(p.of(answer).said)
+	p.await(`#camera[data-on="true"]`)
+	p.until("a picture", patience, func() bool { return eval[bool](p, "document.querySelector('#camera video').videoWidth > 0") })
+	p.shot("lend-camera")
+	take := func() <-chan asked {
+		return agentAsks(func() ([]byte, error) { return s.host.InvokeCanvas(camera, "takePicture", nil) })
+	}
+	answer = take()
+	p.answers("picture", "asks for a picture", "no")
+	if a := p.of(answer); a.err == nil || len(a.said) > 0 {
+		t.Errorf("the agent that was refused a picture hears %q, %v", a.said, a.err)
+	}
+	answer = take()
+	p.shot("lend-picture")
+	p.answers("picture", "asks for a picture", "yes")
+	p.hasPicture(p.of(answer))
+	p.click("#camera-off")
+	p.await(`#camera[data-on="false"]`)
+	answer = take()
+	p.wants(`[data-lend="picture"]`, "The camera is off.")
+	p.answers("picture", "", "no")
+	p.of(answer)
+	must(t, s.host.CloseCanvas(camera))
+	p.until("the camera to go", patience, func() bool { return eval[bool](p, "document.querySelector('#camera') === null") })
+
+	// The browser: each site is asked for, and is in a sandbox.
+	if a := p.of(open("browser", map[string]string{"url": "https://192.168.1.1/"})); a.err == nil {
+		t.Error("a page of the network next door may be shown")
+	}
+	answer = open("browser", map[string]string{"url": "https://pages.example.com/one"})
+	p.answers("page", "pages.example.com", "yes")
+	browser := string(p.of(answer).said)
+	p.wants("#canvas-title", "pages.example.com")
+	f := p.newFrame("/one", "document.body.innerText.includes('The page /one')")
+	if origin := eval[string](f, "self.origin"); origin != "null" {
+		t.Errorf("the page has the origin %s; want none", origin)
+	}
+	p.shot("lend-browser")
+	if _, err := s.host.InvokeCanvas(browser, "go", map[string]string{"url": "https://pages.example.com/two"}); err != nil {
+		t.Error(err)
+	}
+	p.newFrame("/two", "document.body.innerText.includes('The page /two')")
+	if said, err := s.host.InvokeCanvas(browser, "back", nil); err != nil || !strings.Contains(string(said), "/one") {
+		t.Errorf("back: %s, %v", said, err)
+	}
+	p.newFrame("/one", "document.body.innerText.includes('The page /one')")
+
+	// A drop of the network is no new question; what is taken back is gone.
+	p.drop(s, func() {})
+	p.wants("#canvas-badge", "ready")
+	if said, err := s.host.InvokeCanvas(browser, "where", nil); err != nil || !strings.Contains(string(said), "/one") {
+		t.Errorf("after a drop: %s, %v", said, err)
+	}
+	p.click(`.chat-head summary`)
+	p.click(`.chat-head #lend-device`)
+	p.click("#lend-browser")
+	p.click("#lend-camera")
+	p.click(`#lend button[type=submit]`)
+	p.wants("#canvas-badge", "stale")
+	if a := p.of(open("browser", map[string]string{"url": "https://pages.example.com/one"})); a.err == nil {
+		t.Error("there is a browser after it was taken back")
+	}
+}
+
+// hasPicture wants an answer to be a picture of a camera's, not of nothing.
+func (p *page) hasPicture(a asked) {
+	p.t.Helper()
+	var picture struct {
+		MimeType, Data string
+		Width, Height  int
+	}
+	if err := json.Unmarshal(a.said, &picture); err != nil || a.err != nil {
+		p.t.Fatalf("the agent hears %.200s, %v, %v", a.said, a.err, err)
+	}
+	data, err := base64.StdEncoding.DecodeString(picture.Data)
+	must(p.t, err)
+	img, err := jpeg.Decode(bytes.NewReader(data))
+	if err != nil || picture.MimeType != "image/jpeg" {
+		p.t.Fatalf("a picture of type %s: %v", picture.MimeType, err)
+	}
+	colours := map[[3]uint32]bool{}
+	for y := 0; y < picture.Height; y += 8 {
+		for x := 0; x < picture.Width; x += 8 {
+			r, g, b, _ := img.At(x, y).RGBA()
+			colours[[3]uint32{r >> 12, g >> 12, b >> 12}] = true
+		}
+	}
+	if size := img.Bounds().Size(); size.X != picture.Width || size.Y != picture.Height || len(colours) < 2 {
+		p.t.Errorf("a picture of %v, said to be %d × %d, in %d colours", size, picture.Width, picture.Height, len(colours))
+	}
+}
