@@ -18,8 +18,8 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// Applications that others wrote, from npm. They are shown only if asked for, by a
-// directory to install them in, which is kept: make apps.
+// Applications that others wrote, from npm and of this machine. They are shown only if
+// asked for, by a directory to install them in, which is kept: make apps.
 const appsVariable = "AHP_TEST_APPS"
 
 // appsManifest says which.
@@ -29,10 +29,7 @@ const appsManifest = `{"private":true,"dependencies":{"vite":"7.1.12","vitest":"
 // installApps returns the directory with the applications' node_modules.
 func installApps(t *testing.T) string {
 	t.Helper()
-	dir := os.Getenv(appsVariable)
-	if dir == "" {
-		t.Skipf("%s names no directory for applications: they are not shown (make apps)", appsVariable)
-	}
+	dir := appsDir(t)
 	manifest := filepath.Join(dir, "package.json")
 	if was, err := os.ReadFile(manifest); err == nil && string(was) == appsManifest {
 		if _, err := os.Stat(filepath.Join(dir, "node_modules", ".package-lock.json")); err == nil {
@@ -49,6 +46,16 @@ func installApps(t *testing.T) string {
 	return dir
 }
 
+// appsDir returns the directory for applications, if they are to be shown.
+func appsDir(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv(appsVariable)
+	if dir == "" {
+		t.Skipf("%s names no directory for applications: they are not shown (make apps)", appsVariable)
+	}
+	return dir
+}
+
 // A project is a directory with an application.
 type project struct {
 	t    *testing.T
@@ -59,8 +66,15 @@ type project struct {
 func newProject(t *testing.T, files map[string]string) *project {
 	t.Helper()
 	apps := installApps(t)
-	p := &project{t: t, dir: t.TempDir()}
+	p := newFolder(t, files)
 	must(t, os.Symlink(filepath.Join(apps, "node_modules"), filepath.Join(p.dir, "node_modules")))
+	return p
+}
+
+// newFolder is newProject without what is from npm.
+func newFolder(t *testing.T, files map[string]string) *project {
+	t.Helper()
+	p := &project{t: t, dir: t.TempDir()}
 	for name, text := range files {
 		p.write(name, text)
 	}
@@ -79,18 +93,26 @@ func (p *project) write(name, text string) {
 	must(p.t, os.WriteFile(name, []byte(text), 0o644))
 }
 
-// run starts a program of node's, which ends with the test, and waits until it
-// answers at a path.
+// run starts a program of node's.
 func (p *project) run(path string, args ...string) (url string) {
+	p.t.Helper()
+	return p.start(path, "node", args...)
+}
+
+// start starts a program, which ends with the test, and waits until it answers at a path.
+func (p *project) start(path, name string, args ...string) (url string) {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var out bytes.Buffer
-	node := exec.CommandContext(ctx, "node", args...)
-	node.Dir, node.Stdout, node.Stderr = p.dir, &out, &out
-	must(p.t, node.Start())
+	program := exec.CommandContext(ctx, name, args...)
+	program.Dir, program.Stdout, program.Stderr = p.dir, &out, &out
+	program.Env = append(os.Environ(), "HOME="+p.dir)
+	program.Cancel = func() error { return program.Process.Signal(os.Interrupt) } // it has processes of its own
+	program.WaitDelay = patience
+	must(p.t, program.Start())
 	p.t.Cleanup(func() {
 		cancel()
-		_ = node.Wait()
+		_ = program.Wait()
 		if p.t.Failed() {
 			p.t.Logf("%s", out.String())
 		}
@@ -189,6 +211,33 @@ func TestAppStorybook(t *testing.T) {
 			written = time.Now()
 		}
 		return strings.Contains(eval[string](f, snapshotText), "Press me again")
+	})
+	f.wantsOwn()
+}
+
+// notebook has a cell that is run in a kernel.
+const notebook = `{"nbformat":4,"nbformat_minor":4,"metadata":{"kernelspec":{"name":"python3","display_name":"Python 3","language":"python"}},"cells":[
+	{"cell_type":"code","metadata":{},"execution_count":null,"outputs":[],"source":"print('six times seven is', 6 * 7)"}]}`
+
+// TestAppJupyter shows a notebook in Jupyter, whose kernel answers over a WebSocket, and
+// saves it, which takes a cookie and a header of the same.
+func TestAppJupyter(t *testing.T) {
+	t.Parallel()
+	appsDir(t)
+	jupyter, err := exec.LookPath("jupyter-notebook")
+	if err != nil {
+		t.Skip("no jupyter-notebook on the PATH: it is not shown (Debian: jupyter-notebook, python3-ipykernel)")
+	}
+	p := newFolder(t, map[string]string{"sums.ipynb": notebook})
+	url := p.start("/notebooks/sums.ipynb", jupyter, "--no-browser", "--allow-root", "--ip=localhost", "--port="+p.port, "--port-retries=0",
+		"--NotebookApp.token=", "--NotebookApp.password=", "--notebook-dir=.")
+	f := shown(t, url, "/notebooks/sums.ipynb", "window.Jupyter?.notebook?.kernel?.is_connected() === true")
+	eval[any](f, "void Jupyter.notebook.execute_all_cells()")
+	f.wants(".output_area", "six times seven is 42")
+	eval[any](f, "void Jupyter.notebook.save_notebook()")
+	f.until("the notebook to be saved", patience, func() bool {
+		text, err := os.ReadFile(filepath.Join(p.dir, "sums.ipynb"))
+		return err == nil && strings.Contains(string(text), "six times seven is 42")
 	})
 	f.wantsOwn()
 }
