@@ -16,6 +16,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,7 +115,9 @@ func (b *browser) send(method, address string, header map[string]string, body io
 // An app is a web server on the host's machine, as development tools have it.
 type app struct {
 	*httptest.Server
-	release chan struct{} // lets the event stream go on
+	release  chan struct{} // lets the event stream go on
+	said     atomic.Int64  // bytes of what has no end
+	smuggled atomic.Int64  // requests that nobody may send
 }
 
 func newApp(t testing.TB) *app {
@@ -150,6 +153,17 @@ func newApp(t testing.TB) *app {
 			}
 		}
 	})
+	mux.HandleFunc("/endless", func(w http.ResponseWriter, _ *http.Request) {
+		for piece := large[:64<<10]; ; {
+			n, err := w.Write(piece)
+			if a.said.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	})
+	over := make(chan struct{})
+	mux.HandleFunc("/sink", func(http.ResponseWriter, *http.Request) { <-over }) // reads nothing, and so hears of nothing
+	mux.HandleFunc("/smuggled", func(http.ResponseWriter, *http.Request) { a.smuggled.Add(1) })
 	mux.HandleFunc("/large", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "large.bin", time.Time{}, bytes.NewReader(large))
 	})
@@ -178,7 +192,10 @@ func newApp(t testing.TB) *app {
 		h.Add("Set-Cookie", "ahp-canvas=mine; Path=/")
 	})
 	a.Server = httptest.NewServer(mux)
-	t.Cleanup(a.Server.Close)
+	t.Cleanup(func() {
+		close(over)
+		a.Server.Close()
+	})
 	return a
 }
 

@@ -1,0 +1,165 @@
+package test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// Bounds of what a relay and a host-agent take of a canvas's stream that nobody reads,
+// kernels and all: see ARCHITECTURE.md.
+const (
+	mostHeld = 24 << 20
+	standing = 500 * time.Millisecond // without a byte, for one that stands still
+)
+
+// raw opens a connection to the relay, on which a test says what no browser would.
+func (b *browser) raw(base string) (conn net.Conn, host, cookie string) {
+	b.t.Helper()
+	u := mustURL(b.t, base)
+	conn, err := net.Dial("tcp", "127.0.0.1:"+u.Port())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close() })
+	var pairs []string
+	for _, c := range b.client.Jar.Cookies(u) {
+		pairs = append(pairs, c.Name+"="+c.Value)
+	}
+	return conn, u.Host, strings.Join(pairs, "; ")
+}
+
+// TestCanvasLiveSmuggling sends what two servers may read in two ways, with another
+// request behind it: the application sees no request that the relay has not judged.
+func TestCanvasLiveSmuggling(t *testing.T) {
+	t.Parallel()
+	_, a, _, _, b, base := liveApp(t, nil)
+	const upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+	for name, c := range map[string]struct{ line, header, body string }{
+		"chunks and a length":       {"POST /echo", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"},
+		"two lengths":               {"POST /echo", "Content-Length: 0\r\nContent-Length: 5\r\n", ""},
+		"a length of no number":     {"POST /echo", "Content-Length: +0\r\n", ""},
+		"chunks twice":              {"POST /echo", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"},
+		"an encoding nobody knows":  {"POST /echo", "Transfer-Encoding: xchunked\r\n", ""},
+		"a space before the colon":  {"POST /echo", "Content-Length : 5\r\n", ""},
+		"a folded line":             {"POST /echo", "X-App: a\r\n Content-Length: 5\r\n", ""},
+		"a chunk of no size":        {"POST /echo", "Transfer-Encoding: chunked\r\n", "0x0\r\n\r\n"},
+		"lengths in the connection": {"POST /echo", "Connection: Content-Length\r\nContent-Length: 0\r\n", ""},
+		"a socket of version 777":   {"GET /socket", upgrade + "Sec-WebSocket-Version: 777\r\n", ""},
+		"a socket with a body":      {"GET /socket", upgrade + "Sec-WebSocket-Version: 13\r\nContent-Length: 2\r\n", "ab"},
+		"another protocol":          {"GET /socket", "Connection: Upgrade\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n", ""},
+		"two hosts":                 {"GET /start", "Host: example.com\r\n", ""},
+		"a bare line feed":          {"GET /start", "X-App: a\nX-Other: b\r\n", ""},
+		"a path with a line":        {"GET /start\tHTTP/1.1\r\nGET /smuggled", "", ""},
+	} {
+		conn, host, cookie := b.raw(base)
+		request := fmt.Sprintf("%s HTTP/1.1\r\nHost: %s\r\nCookie: %s\r\nOrigin: %s\r\n%s\r\n%s", c.line, host, cookie, base, c.header, c.body)
+		behind := fmt.Sprintf("GET /smuggled HTTP/1.1\r\nHost: %s\r\n\r\n", host)
+		if _, err := io.WriteString(conn, request+behind); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(stepTime)); err != nil {
+			t.Fatal(err)
+		}
+		answers := bufio.NewReader(conn)
+		for i := range 2 { // and perhaps none for what is behind
+			response, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("%s: %d answers, and no end", name, i)
+				}
+				break
+			}
+			_, _ = io.Copy(io.Discard, response.Body)
+			if response.StatusCode == http.StatusSwitchingProtocols {
+				break
+			}
+		}
+		_ = conn.Close()
+		if n := a.smuggled.Swap(0); n != 0 {
+			t.Errorf("%s: the application saw %d requests that were smuggled", name, n)
+		}
+	}
+	if got := b.open(base + "/start"); got.status != http.StatusOK {
+		t.Errorf("after all that: %d", got.status)
+	}
+}
+
+// TestCanvasLiveBounds has an application say without an end to who reads nothing, and
+// a browser send without an end to an application that reads nothing. Both stand still
+// before much is held for them, and the rest of the page goes on.
+func TestCanvasLiveBounds(t *testing.T) {
+	t.Parallel()
+	_, a, _, _, b, base := liveApp(t, nil)
+	conn, host, cookie := b.raw(base)
+	if _, err := fmt.Fprintf(conn, "GET /endless HTTP/1.1\r\nHost: %s\r\nCookie: %s\r\n\r\n", host, cookie); err != nil {
+		t.Fatal(err)
+	}
+	for before := int64(-1); ; time.Sleep(standing) {
+		said := a.said.Load()
+		if said > mostHeld {
+			t.Fatalf("%d bytes have left the application, and nobody has read any", said)
+		}
+		if said == before && said > 0 {
+			break
+		}
+		before = said
+	}
+	conn, host, cookie = b.raw(base)
+	if _, err := fmt.Fprintf(conn, "POST /sink HTTP/1.1\r\nHost: %s\r\nCookie: %s\r\nOrigin: %s\r\nTransfer-Encoding: chunked\r\n\r\n", host, cookie, base); err != nil {
+		t.Fatal(err)
+	}
+	chunk := fmt.Appendf(nil, "10000\r\n%s\r\n", large[:64<<10])
+	for sent := 0; ; {
+		if err := conn.SetWriteDeadline(time.Now().Add(standing)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := conn.Write(chunk)
+		if sent += n; sent > mostHeld {
+			t.Fatalf("%d bytes were taken of a browser, and the application has read none", sent)
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("after %d bytes: %v", sent, err)
+		}
+	}
+	for range 3 {
+		if got := b.open(base + "/start"); got.status != http.StatusOK {
+			t.Errorf("beside both: %d", got.status)
+		}
+	}
+}
+
+// TestCanvasLiveSubjects has another subject show the same canvas: its page is another
+// one, at an origin of its own, and neither browser gets into the other's.
+func TestCanvasLiveSubjects(t *testing.T) {
+	t.Parallel()
+	w, _, _, channel, ada, adas := liveApp(t, nil)
+	c := w.clientWith("b", func(c *auth.Client) { c.Subject = "bob" })
+	bob := w.browser()
+	page := bob.open(w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)}))
+	bobs := strings.TrimSuffix(page.url, "/start?x=1")
+	if page.status != http.StatusOK || bobs == adas {
+		t.Fatalf("bob's page: %d at %s; ada's is at %s", page.status, page.url, adas)
+	}
+	if got := bob.open(adas + "/start"); got.status != http.StatusForbidden {
+		t.Errorf("bob's browser at ada's page: %d", got.status)
+	}
+	if got := ada.open(bobs + "/start"); got.status != http.StatusForbidden {
+		t.Errorf("ada's browser at bob's page: %d", got.status)
+	}
+	if got := w.browser().open(adas + "/start"); got.status != http.StatusForbidden {
+		t.Errorf("a browser that has only the address: %d", got.status)
+	}
+}
