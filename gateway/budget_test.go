@@ -223,7 +223,7 @@ func TestManyLargeUploads(t *testing.T) {
 // memory is short, those are closed that stand still, though they have less.
 func TestStalledGoFirst(t *testing.T) {
 	const stalled, healthy = 60, 8
-	inWorld(t, Config{MaxQueued: 24 * mib, QueueLimit: 2 * mib}, func(w *world) {
+	inWorld(t, Config{MaxQueued: 12 * mib, QueueLimit: mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		for i := range stalled {
 			defer w.rawDial(w.token(nil)).Close()
@@ -234,7 +234,7 @@ func TestStalledGoFirst(t *testing.T) {
 			good = append(good, w.dial(w.token(nil)))
 			w.hostConn(stalled + i + 1)
 		}
-		pad := strings.Repeat("x", 100<<10)
+		pad := strings.Repeat("x", 50<<10)
 		for n := range 5 {
 			for _, h := range w.conns[:stalled] {
 				_ = h.conn.FromHost(fmt.Appendf(nil, `{"method":"x","n":%d,"pad":%q}`, n, pad), false, nil)
@@ -245,7 +245,7 @@ func TestStalledGoFirst(t *testing.T) {
 		const answers = 8
 		for n := range answers { // each of them more than a stalled one has
 			for _, h := range w.conns[stalled:] {
-				h.send(fmt.Sprintf(`{"id":%d,"pad":%q}`, n, strings.Repeat("x", 900<<10)))
+				h.send(fmt.Sprintf(`{"id":%d,"pad":%q}`, n, strings.Repeat("x", 450<<10)))
 			}
 			time.Sleep(20 * time.Millisecond)
 		}

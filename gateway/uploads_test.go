@@ -34,9 +34,13 @@ func largeMessage(n, size int) (frame []byte, message string) {
 	return append(frameHeader(finBit|opText, size), message...), message
 }
 
-// slowWrite writes at a pace of a MiB in 50 ms, and so together with others.
+// quarter is in what memory and what clients send are counted here: what counts is
+// how much that is of each other.
+const quarter = mib / 4
+
+// slowWrite writes at a pace of a quarter of a MiB in 50 ms, and so together with others.
 func slowWrite(conn net.Conn, data []byte) {
-	const step = 256 << 10
+	const step = quarter / 4
 	for len(data) > 0 {
 		n := min(step, len(data))
 		if _, err := conn.Write(data[:n]); err != nil {
@@ -75,22 +79,22 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 		after      time.Duration // when they do
 		closed     bool
 	}{
-		{"host-agent with memory", 512 * mib, 0, 0, 0, false},
-		{"host-agent without", 50 * mib, 0, 0, 0, false},
-		{"less than when they began", 512 * mib, 0, 8 * mib, time.Second / 2, false},
-		{"slow host, and less", 50 * mib, 7 * time.Second, 12 * mib, 4 * time.Second, false},
-		{"too little", 512 * mib, 0, 17 * mib, time.Second / 2, true},
+		{"host-agent with memory", 512 * quarter, 0, 0, 0, false},
+		{"host-agent without", 50 * quarter, 0, 0, 0, false},
+		{"less than when they began", 512 * quarter, 0, 8 * quarter, time.Second / 2, false},
+		{"slow host, and less", 50 * quarter, 7 * time.Second, 12 * quarter, 4 * time.Second, false},
+		{"too little", 512 * quarter, 0, 17 * quarter, time.Second / 2, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inWorld(t, Config{MaxQueued: 50 * mib, MaxFrame: 24 * mib, QueueLimit: mib}, func(w *world) {
-				w.startAgent(routing.AgentEndConfig{MaxQueued: c.hostQueued, MaxFrame: 24 * mib})
+			inWorld(t, Config{MaxQueued: 50 * quarter, MaxFrame: 24 * quarter, QueueLimit: quarter}, func(w *world) {
+				w.startAgent(routing.AgentEndConfig{MaxQueued: c.hostQueued, MaxFrame: 24 * quarter})
 				var ends []*hostEnd
 				var messages []string
 				for i := range 4 {
 					conn, h := w.uploader(i + 1)
 					defer conn.Close()
 					h.slow = c.slow
-					frame, message := largeMessage(i, 20*mib+i)
+					frame, message := largeMessage(i, 20*quarter+i)
 					ends, messages = append(ends, h), append(messages, message)
 					w.running.Go(func() { slowWrite(conn, frame) })
 				}
@@ -125,15 +129,15 @@ func TestStalledUploadGivesWay(t *testing.T) {
 		begun  int // bytes that it has sent
 		closed int
 	}{
-		{"with room for others", 8 * mib, 0},
-		{"without", 19 * mib, 1},
+		{"with room for others", 8 * quarter, 0},
+		{"without", 19 * quarter, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inWorld(t, Config{MaxQueued: 52 * mib, MaxFrame: 24 * mib, QueueLimit: mib, Ping: time.Hour}, func(w *world) {
-				w.startAgent(routing.AgentEndConfig{MaxFrame: 24 * mib})
+			inWorld(t, Config{MaxQueued: 52 * quarter, MaxFrame: 24 * quarter, QueueLimit: quarter, Ping: time.Hour}, func(w *world) {
+				w.startAgent(routing.AgentEndConfig{MaxFrame: 24 * quarter})
 				stalled, stalledEnd := w.uploader(1)
 				defer stalled.Close()
-				begun, whole := largeMessage(0, 20*mib)
+				begun, whole := largeMessage(0, 20*quarter)
 				w.running.Go(func() { slowWrite(stalled, begun[:c.begun]) })
 				time.Sleep(2*time.Second + turnTime)
 				var ends []*hostEnd
@@ -141,7 +145,7 @@ func TestStalledUploadGivesWay(t *testing.T) {
 				for i := range 4 {
 					conn, h := w.uploader(i + 2)
 					defer conn.Close()
-					frame, message := largeMessage(i, 20*mib)
+					frame, message := largeMessage(i, 20*quarter)
 					ends, messages = append(ends, h), append(messages, message)
 					w.running.Go(func() { slowWrite(conn, frame) })
 				}

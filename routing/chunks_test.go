@@ -49,7 +49,7 @@ func TestContentCrossesOnce(t *testing.T) {
 		w := newWorld(2, routing.AgentEndConfig{})
 		defer w.end()
 		var clients []*clientConn
-		for i := range 30 {
+		for i := range 10 {
 			clients = append(clients, w.dial(i%2))
 		}
 		const size = 5*mib/2 + 77
@@ -106,7 +106,7 @@ func TestContentIsWhatTheHostSent(t *testing.T) {
 			n := 0
 			w.net.lose = func(string, string, []byte) bool { n++; return lossy && n%7 == 0 }
 			w.net.mu.Unlock()
-			for step := range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			for step := range rapid.IntRange(1, 16).Draw(rt, "steps") {
 				c := rapid.SampledFrom(clients).Draw(rt, "client")
 				var err error
 				switch rapid.IntRange(0, 9).Draw(rt, "what") {

@@ -412,7 +412,7 @@ const agentStops = "host-agent stops"
 
 // TestModel is the contract: see modelcheck_test.go.
 func TestModel(t *testing.T) {
-	checks := 300
+	checks := 150
 	if testing.Short() {
 		checks = 100
 	}

@@ -322,7 +322,7 @@ func TestCanvasTurnedOff(t *testing.T) {
 func TestCanvasReaders(t *testing.T) {
 	t.Parallel()
 	for mode, id := range map[refhost.CanvasMode]string{refhost.CanvasChannel: "channel", refhost.CanvasLoopback: "loopback"} {
-		t.Run(id, func(t *testing.T) { manyRead(t, mode, 20) })
+		t.Run(id, func(t *testing.T) { manyRead(t, mode, 8) })
 	}
 }
 
@@ -330,7 +330,7 @@ func TestCanvasReaders(t *testing.T) {
 // more together than is queued for a client: each is read, whole.
 func TestManyReadsAtOnce(t *testing.T) {
 	t.Parallel()
-	const files, size = 200, 128 << 10
+	const files, size = 200, 64 << 10
 	site := fstest.MapFS{"index.html": {Data: []byte("x")}}
 	for i := range files {
 		site[fmt.Sprint(i, ".txt")] = &fstest.MapFile{Data: []byte(strings.Repeat(fmt.Sprintf("%7d ", i), size/8))}

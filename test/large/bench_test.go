@@ -17,6 +17,9 @@ import (
 	"ahprelay/test/refclient"
 )
 
+// maxMessage is the longest message of a host that is not told of another length.
+const maxMessage = 32 << 20
+
 // smallEvery is the pace of each small client.
 const smallEvery = 20 * time.Millisecond
 

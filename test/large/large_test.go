@@ -21,10 +21,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// maxMessage is the longest message of the host, in bytes, and hugeMessage
-	// that of one told so: close to what relay and host-agent take.
-	maxMessage  = 32 << 20
-	hugeMessage = 100 << 20
+	// largeMessage is the longest message of a host that is told so, in bytes, and
+	// hugeMessage that of another: close to what relay and host-agent take.
+	largeMessage = 8 << 20
+	hugeMessage  = 100 << 20
 
 	// smallClients are others on the same host, who exchange small messages.
 	smallClients = 20
@@ -86,10 +86,10 @@ func join(tb testing.TB, site *procs.Site, url, id string, opts refclient.Option
 // smallParams make a ping of 512 bytes.
 var smallParams = map[string]string{"channel": "ahp-root://", "pad": strings.Repeat("x", 420)}
 
-// TestLargeFrames carries messages of 32 MiB both ways, byte for byte, while
+// TestLargeFrames carries messages of 8 MiB both ways, byte for byte, while
 // other clients go on with theirs.
 func TestLargeFrames(t *testing.T) {
-	site, root := newSite(t, false)
+	site, root := newSite(t, false, "--max-frame", fmt.Sprint(largeMessage))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	clients := map[string]*refclient.Client{}
@@ -112,8 +112,8 @@ func TestLargeFrames(t *testing.T) {
 	}
 	large := join(t, site, site.URL(), "large", refclient.Options{})
 	clients["large"] = large
-	read := readLarge(ctx, t, large, maxMessage)
-	request := writeLarge(ctx, t, large, filepath.Join(root, "large"), maxMessage)
+	read := readLarge(ctx, t, large, largeMessage)
+	request := writeLarge(ctx, t, large, filepath.Join(root, "large"), largeMessage)
 	close(stop)
 	wg.Wait()
 	wantPassed(t, site, clients, read, request)
@@ -130,11 +130,11 @@ func TestHugeFrames(t *testing.T) {
 	wantPassed(t, site, map[string]*refclient.Client{"large": c}, read, request)
 }
 
-// TestManyLargeAtOnce has clients send 20 MiB each at once, of which relay and
+// TestManyLargeAtOnce has clients send 10 MiB each at once, of which relay and
 // host-agent have memory for two: all of it arrives, and nobody is closed.
 func TestManyLargeAtOnce(t *testing.T) {
-	const size, clients = 20 << 20, 6
-	memory := []string{"--max-queued", fmt.Sprint(64 << 20), "--max-frame", fmt.Sprint(24 << 20)}
+	const size, clients = 10 << 20, 6
+	memory := []string{"--max-queued", fmt.Sprint(32 << 20), "--max-frame", fmt.Sprint(12 << 20)}
 	site, root := newSiteOf(t, procs.Config{NoRecord: true, RelayFlags: memory, AgentFlags: memory})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
