@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"ahprelay/auth"
+	"ahprelay/broker"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/notice"
@@ -183,7 +186,47 @@ func startNotifyingCluster(t *testing.T) *cluster {
 		return nil
 	})
 	c.first.await(t, "online")
+	awaitCopies(t, c.first, len(routes))
 	return c
+}
+
+// awaitCopies waits until all that relays keep together has so many copies: what had fewer
+// when the first of them is killed might be away until it is back.
+func awaitCopies(t *testing.T, relay *relayProcess, copies int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*stepTime)
+	defer cancel()
+	conn, err := broker.DialRelay(ctx, broker.RelayDialConfig{Keys: relay.keys, Instance: "test", URL: "nats://" + relay.NATS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := conn.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := func() (streams int, err error) {
+		list := js.ListStreams(ctx)
+		for info := range list.Info() {
+			streams++
+			if info.Cluster == nil || info.Cluster.Leader == "" || len(info.Cluster.Replicas)+1 < copies ||
+				slices.ContainsFunc(info.Cluster.Replicas, func(p *jetstream.PeerInfo) bool { return !p.Current || p.Offline }) {
+				err = errors.Join(err, fmt.Errorf("%s: %+v", info.Config.Name, info.Cluster))
+			}
+		}
+		return streams, errors.Join(err, list.Err())
+	}
+	for {
+		n, err := whole()
+		if n >= 2 && err == nil { // the registry's, and what else they keep
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("of %d streams not all have %d copies: %v", n, copies, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // startHostAgent starts a host-agent beside that of the stack, and ends it with ctx.
