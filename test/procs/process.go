@@ -179,7 +179,7 @@ type Bench struct {
 func (b *Bench) Process(netns, name, program string, args ...string) *Process {
 	p := &Process{
 		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args,
-		env: append([]string{"GORACE=halt_on_error=1", "XDG_RUNTIME_DIR=" + b.Dir}, b.Env...), // where control sockets are: not in the place of this user's own
+		env: append([]string{"GORACE=halt_on_error=1 atexit_sleep_ms=0", "XDG_RUNTIME_DIR=" + b.Dir}, b.Env...), // where control sockets are: not in the place of this user's own
 		log: filepath.Join(b.Dir, name+".log"),
 	}
 	b.all = append(b.all, p)
