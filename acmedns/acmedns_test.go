@@ -15,7 +15,7 @@ import (
 	"github.com/libdns/libdns"
 	"github.com/miekg/dns"
 
-	"ahprelay/test/testacme"
+	"ahprelay/acmedns/testacme"
 )
 
 // TestWildcard gets a certificate for all names below a domain, by each provider, and

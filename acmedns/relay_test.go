@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"ahprelay/acmedns"
+	"ahprelay/acmedns/testacme"
 	"ahprelay/gateway"
-	"ahprelay/test/testacme"
 	"ahprelay/test/testca"
 )
 
