@@ -207,33 +207,31 @@ func TestPreviewGate(t *testing.T) {
 func TestPreviewEnds(t *testing.T) {
 	t.Parallel()
 	w, _, _ := newPreviewWorld(t, func(*hostagent.Config) {})
-	for name, end := range map[string]func(preview) error{
-		"the owner closes it": func(p preview) error {
+	for _, c := range []struct {
+		name string
+		end  func(preview) error
+	}{ // one after the other; the session goes last
+		{"the owner closes it", func(p preview) error {
 			list, err := w.control.Clients(t.Context())
 			if err != nil || !slices.ContainsFunc(list.Previews, func(one hostagent.Preview) bool { return one.ID == p.ID && one.Subject == "the owner closes it" }) {
 				t.Errorf("the owner sees %+v, %v", list.Previews, err)
 			}
 			_, err = w.control.ClosePreview(t.Context(), p.ID)
 			return err
-		},
-		"the token is revoked": func(preview) error {
+		}},
+		{"the token is revoked", func(preview) error {
 			return w.stack.Relay.Revocations().Add(auth.Revocation{Tenant: "default", Subject: "the token is revoked", At: time.Now()})
-		},
-		"the owner kicks the subject": func(preview) error {
+		}},
+		{"the owner kicks the subject", func(preview) error {
 			_, err := w.control.KickSubject(t.Context(), "the owner kicks the subject", time.Hour)
 			return err
-		},
-		"the session is removed": func(preview) error {
+		}},
+		{"the session is removed", func(preview) error {
 			w.call(w.client("remover"), "disposeSession", map[string]any{"channel": w.session})
 			return nil
-		},
+		}},
 	} {
-		// One after the other; the session goes last.
-		if name != "the session is removed" {
-			w.ends(name, end)
-		} else {
-			defer w.ends(name, end)
-		}
+		w.ends(c.name, c.end)
 	}
 }
 
