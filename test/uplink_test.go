@@ -19,7 +19,7 @@ import (
 // in which the host says 500 things of 1 KB, and that crosses to NATS once.
 func TestUplink(t *testing.T) {
 	t.Parallel()
-	const clients, actions, limit = 50, 500, 650_000
+	const clients, actions, limit = 50, 200, 260_000
 	_, server := newRefhost(t, nil)
 	s := &stack.Stack{}
 	meter := meteredStack(t, server.URL(), &s)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/refhost"
+	"ahprelay/test/procs"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 	"ahprelay/test/testca"
@@ -127,13 +127,13 @@ type stdioHost struct {
 
 func newStdioHost(t *testing.T) stdioHost {
 	t.Helper()
-	dir := t.TempDir()
-	program := filepath.Join(dir, "refhost")
-	if out, err := exec.Command("go", "build", "-o", program, "./cmd/refhost").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	programs, err := procs.Build(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	const script = `tee "$0/$$.in" | "$0/refhost" --stdio --root "$0" | tee "$0/$$.out"`
-	return stdioHost{dir, []string{"sh", "-c", script, dir}}
+	dir := t.TempDir()
+	const script = `tee "$0/$$.in" | "$1" --stdio --root "$0" | tee "$0/$$.out"`
+	return stdioHost{dir, []string{"sh", "-c", script, dir, filepath.Join(programs, procs.HostProgram)}}
 }
 
 // conns returns what each run of the command got and sent, by its process,

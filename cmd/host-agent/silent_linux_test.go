@@ -86,6 +86,7 @@ func listed(t *testing.T, relay *gateway.Relay) gateway.HostInfo {
 // is silent, and not gone: its clients stay, and what they asked is answered when
 // it goes on; so are those who came meanwhile.
 func TestStoppedHost(t *testing.T) {
+	t.Parallel()
 	relay, token := newRelay(t)
 	host, url := startHost(t)
 	start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", url, "--resume", "1s", "--log-level", "error")
