@@ -6,11 +6,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 )
 
@@ -31,22 +34,19 @@ const screenshots = "../../artifacts"
 type page struct {
 	t   *testing.T
 	ctx context.Context
+	own cdp.BrowserContextID // "" where the browser has no other
 
 	top     *page  // nil, or the page that this is a frame of
 	hostile bool   // what it shows tries to break its policy
 	expects string // a complaint of the browser's that is none of ours
 }
 
-// newPage starts a browser with a profile of its own. It skips the test where
-// there is none. Exceptions on the page, and breaches of its policy, fail it.
-func newPage(t *testing.T) *page {
-	t.Helper()
-	return newPageWith(t, nil)
-}
+// errNoBrowser reports that there is no Chromium.
+var errNoBrowser = fmt.Errorf("no Chromium on the PATH (looked for %s): the console is not tested", strings.Join(browsers, ", "))
 
-// newPageWith starts one with more flags.
-func newPageWith(t *testing.T, flags map[string]any) *page {
-	t.Helper()
+// startBrowser starts a browser with a profile of its own, and with more flags. end waits
+// for its end.
+func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx context.Context, end func(), err error) {
 	var path string
 	for _, name := range browsers {
 		if found, err := exec.LookPath(name); err == nil {
@@ -55,27 +55,100 @@ func newPageWith(t *testing.T, flags map[string]any) *page {
 		}
 	}
 	if path == "" {
-		t.Skipf("no Chromium on the PATH (looked for %s): the console is not tested", strings.Join(browsers, ", "))
+		return nil, nil, errNoBrowser
 	}
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		// Each page is as if nobody had another.
+		chromedp.Flag("disable-background-timer-throttling", true), chromedp.Flag("disable-renderer-backgrounding", true),
+		chromedp.Flag("disable-backgrounding-occluded-windows", true),
 		chromedp.Flag("disable-dev-shm-usage", true), // containers have little of it
 	}
 	for name, value := range flags {
 		options = append(options, chromedp.Flag(name, value))
 	}
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...) // its profile is a new directory, removed at the end
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithErrorf(t.Logf))
-	t.Cleanup(cancel)
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...) // its profile is a new directory, removed at the end
+	ctx, _ = chromedp.NewContext(allocator, opts...)
+	end = func() {
+		_ = chromedp.Cancel(ctx)
+		cancel()
+	}
+	if err := chromedp.Do(ctx); err != nil {
+		end()
+		return nil, nil, err
+	}
+	return ctx, end, nil
+}
+
+// sharedBrowser is the browser of all tests that need none of their own.
+var sharedBrowser = sync.OnceValues(func() (context.Context, error) {
+	ctx, end, err := startBrowser(nil)
+	if err == nil {
+		atEnd(func() error { end(); return nil })
+	}
+	return ctx, err
+})
+
+// newPage opens a page in a browser context of its own: it shares no cookies,
+// storage and workers with others, as if they were in other browsers. It skips the
+// test where there is no browser. Exceptions on the page, and breaches of its
+// policy, fail it.
+func newPage(t *testing.T) *page {
+	t.Helper()
+	browser, err := sharedBrowser()
+	if err != nil {
+		noBrowser(t, err)
+	}
+	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
+	t.Cleanup(cancel) // waits for the page's end
+	p := pageOf(t, ctx)
+	p.do(func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		return cdp.Call(ctx, target, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	})
+	return p
+}
+
+// newBrowser is newPage in a browser of its own, which may notify and remember, as
+// one of several contexts does not, and may have more flags.
+func newBrowser(t *testing.T, flags map[string]any) *page {
+	t.Helper()
+	ctx, end, err := startBrowser(flags, chromedp.WithErrorf(t.Logf))
+	if err != nil {
+		noBrowser(t, err)
+	}
+	t.Cleanup(end)
+	return pageOf(t, ctx)
+}
+
+func noBrowser(t *testing.T, err error) {
+	t.Helper()
+	if errors.Is(err, errNoBrowser) {
+		t.Skip(err)
+	}
+	t.Fatal(err)
+}
+
+func pageOf(t *testing.T, ctx context.Context) *page {
+	t.Helper()
 	p := &page{t: t, ctx: ctx}
 	if err := chromedp.Listen(ctx, p.event); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = chromedp.Cancel(ctx) }) // waits for the browser's end
+	p.own = chromedp.FromContext(ctx).BrowserContextID
 	return p
+}
+
+// targets returns the pages, frames and workers of the page's browser context.
+func (p *page) targets() (own []*target.Info, err error) {
+	all, err := chromedp.Targets(p.ctx)
+	for _, info := range all {
+		if p.own == "" || info.BrowserContextID == p.own {
+			own = append(own, info)
+		}
+	}
+	return own, err
 }
 
 func (p *page) event(event any) {
@@ -138,7 +211,7 @@ func (p *page) until(what string, within time.Duration, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			cmp.Or(p.top, p).shot("failed")
+			cmp.Or(p.top, p).save("failed")
 			p.t.Fatalf("waited %v for: %s; the title is %q, the status %q, the chat ends with %q",
 				within, what, p.text("title"), p.text("#status"), tail(p.text("#log"), 300))
 		}
@@ -205,8 +278,15 @@ func (p *page) say(prompt string) {
 	p.click("#send")
 }
 
-// shot saves what is seen.
+// shot saves what is seen, where pictures are wanted.
 func (p *page) shot(name string) {
+	p.t.Helper()
+	if pictures {
+		p.save(name)
+	}
+}
+
+func (p *page) save(name string) {
 	p.t.Helper()
 	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 	if err != nil {

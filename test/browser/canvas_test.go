@@ -144,7 +144,7 @@ func (p *page) newFrame(suffix, condition string) (f *page) {
 func (p *page) newTarget(kind, suffix, condition string) (f *page) {
 	p.t.Helper()
 	p.until("a "+kind+" "+suffix+" in which "+condition, patience, func() bool {
-		infos, err := chromedp.Targets(p.ctx)
+		infos, err := p.targets()
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -169,7 +169,7 @@ func (p *page) attach(id target.ID, condition string) *page {
 		return nil
 	}
 	p.t.Cleanup(cancel)
-	return &page{t: p.t, ctx: ctx, top: p}
+	return &page{t: p.t, ctx: ctx, own: p.own, top: p}
 }
 
 // openCanvas opens a canvas at the host, and has the page show it.
@@ -464,7 +464,7 @@ func TestCanvasIsolation(t *testing.T) {
 	// It can leave, but for nowhere else than this relay.
 	f.leave("setTimeout(() => { location = 'http://" + web.Listener.Addr().String() + "/navigated'; })")
 	p.until("the frame to be refused", patience, func() bool {
-		infos, err := chromedp.Targets(p.ctx)
+		infos, err := p.targets()
 		return err == nil && !slices.ContainsFunc(infos, func(i *target.Info) bool { return strings.HasSuffix(i.URL, "/canvas-inband.html") })
 	})
 	must(t, stun.SetReadDeadline(time.Now().Add(time.Second)))

@@ -17,7 +17,7 @@ func (s *site) invite() string {
 	s.t.Helper()
 	operator, err := s.keys.IssueOperator("test")
 	must(s.t, err)
-	body, err := json.Marshal(map[string]string{"tenant": "default", "subject": "owner"})
+	body, err := json.Marshal(map[string]string{"tenant": s.tenant, "subject": "owner"})
 	must(s.t, err)
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/operator/invites", bytes.NewReader(body))
 	must(s.t, err)

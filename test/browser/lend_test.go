@@ -61,7 +61,7 @@ func TestLend(t *testing.T) {
 		fmt.Fprintf(w, "<!doctype html><title>%s</title><p>The page %s", r.URL.Path, r.URL.Path)
 	}))
 	defer web.Close()
-	p := newPageWith(t, map[string]any{
+	p := newBrowser(t, map[string]any{
 		"use-fake-device-for-media-stream": true, "use-fake-ui-for-media-stream": true, "ignore-certificate-errors": true,
 		"host-resolver-rules": "MAP pages.example.com " + web.Listener.Addr().String(),
 	})

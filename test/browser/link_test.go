@@ -132,7 +132,7 @@ func TestOpenersHaveNoHold(t *testing.T) {
 
 	var console *page
 	p.until("the console", patience, func() bool {
-		infos, err := chromedp.Targets(p.ctx)
+		infos, err := p.targets()
 		must(t, err)
 		for _, info := range infos {
 			if info.Type == "page" && strings.HasPrefix(info.URL, "http://"+s.proxy.Addr().String()) {

@@ -483,7 +483,7 @@ func TestMCPAppIsolation(t *testing.T) {
 	// It can leave, but for nowhere else than this relay.
 	f.leave("setTimeout(() => { location = 'http://" + web.Listener.Addr().String() + "/navigated'; })")
 	p.until("the frame to be refused", patience, func() bool {
-		infos, err := chromedp.Targets(p.ctx)
+		infos, err := p.targets()
 		return err == nil && !slices.ContainsFunc(infos, func(i *target.Info) bool { return strings.Contains(i.URL, "/mcp-app.html") })
 	})
 	p.allowsCode()

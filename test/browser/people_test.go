@@ -24,15 +24,7 @@ import (
 func TestFirstPhone(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
-	programs, err := build()
-	must(t, err)
-	s := &site{t: t, bench: &procs.Bench{Programs: programs, Dir: t.TempDir()}}
-	t.Cleanup(func() {
-		s.bench.Kill()
-		if err := s.bench.Verify(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := newSite(t)
 	s.host = &demoHost{site: s, address: freeAddress(t), control: freeAddress(t)}
 	s.host.prepare()
 	s.host.start()

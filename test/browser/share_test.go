@@ -16,7 +16,7 @@ import (
 func (s *site) shared(session string, access auth.Access) (link, token string) {
 	s.t.Helper()
 	who := auth.Client{
-		Tenant: "default", Subject: "link-1", Hosts: []string{hostName}, Channels: []string{session}, Access: access,
+		Tenant: s.tenant, Subject: "link-1", Hosts: []string{hostName}, Channels: []string{session}, Access: access,
 		Expires: time.Now().Add(time.Hour),
 	}
 	if access == auth.AccessRead {

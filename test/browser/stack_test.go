@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -32,15 +33,16 @@ import (
 
 // A site is a whole path of processes, built with the race detector: relay –
 // NATS – host-agent – demo host. In front of the relay stands a proxy that can
-// cut connections.
+// cut connections. The relay is that of other sites too: each is a tenant.
 type site struct {
-	t     *testing.T
-	bench *procs.Bench
-	keys  *auth.Keys // the relay's
-	url   string     // of the relay
-	proxy *cutter
-	host  *demoHost
-	cfg   stackConfig
+	t      *testing.T
+	bench  *procs.Bench
+	keys   *auth.Keys // the relay's
+	url    string     // of the relay
+	tenant string
+	proxy  *cutter
+	host   *demoHost
+	cfg    stackConfig
 }
 
 const hostName = "demo"
@@ -57,7 +59,6 @@ type stackConfig struct {
 	uplink     bool             // the host-agent is behind the proxy, too
 	noLoopback bool             // canvases show nothing of the host's machine
 	protocol   refhost.Protocol // that the host speaks; "" for the usual
-	tells      bool             // the relay may tell services on this machine
 }
 
 // build builds the programs, once for all tests.
@@ -75,17 +76,20 @@ func startStack(t *testing.T) *site { return startStackWith(t, stackConfig{}) }
 // processes end with the test, which fails if one ends sooner or has a race.
 func startStackWith(t *testing.T, cfg stackConfig) *site {
 	t.Helper()
-	programs, err := build()
+	start := sharedRelay
+	if cfg.byURL {
+		start = sharedRelayByURL
+	}
+	relay, err := start()
 	must(t, err)
-	s := &site{t: t, cfg: cfg, bench: &procs.Bench{Programs: programs, Dir: t.TempDir()}}
+	s := newSite(t)
+	s.cfg, s.keys, s.url, s.tenant = cfg, relay.keys, relay.url, fmt.Sprint("tenant-", tenants.Add(1))
 	t.Cleanup(func() {
-		s.bench.Kill()
-		if err := s.bench.Verify(); err != nil {
+		if err := relay.bench.Verify(); err != nil {
 			t.Error(err)
 		}
 	})
 	s.host = s.addHost(hostName)
-	s.startRelay()
 	s.proxy = startCutter(t, s.url[len("http://"):])
 	s.startAgent(s.host)
 	return s
@@ -102,41 +106,81 @@ func (s *site) addHost(name string) *demoHost {
 	return h
 }
 
+// newSite returns a site without processes. Those that it gets end with the test,
+// which fails if one ends sooner or has a race.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	programs, err := build()
+	must(t, err)
+	s := &site{t: t, bench: &procs.Bench{Programs: programs, Dir: t.TempDir()}, tenant: auth.DefaultTenant}
+	t.Cleanup(func() {
+		s.bench.Kill()
+		if err := s.bench.Verify(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 func (s *site) file(name string) string { return filepath.Join(s.bench.Dir, name) }
+
+// A relayOfMany is a relay that sites share.
+type relayOfMany struct {
+	bench *procs.Bench
+	keys  *auth.Keys
+	url   string
+}
+
+// Relays that sites share: of one, canvases have no origins of their own.
+var (
+	sharedRelay      = sync.OnceValues(func() (*relayOfMany, error) { return startRelay() })
+	sharedRelayByURL = sync.OnceValues(func() (*relayOfMany, error) { return startRelay("--canvas-domain", "http://localhost:0") })
+	tenants          atomic.Int64 // at any of them, so far
+)
 
 // relayReady is the line of the relay's log that says where it is.
 var relayReady = regexp.MustCompile(`msg="relay ready" url=(\S+)`)
 
-func (s *site) startRelay() {
-	t := s.t
-	t.Helper()
-	var err error
-	must(t, os.Mkdir(s.file("data"), 0o700))
-	s.keys, err = auth.LoadKeys(s.file("data"))
-	must(t, err)
-	flags := []string{"serve", "--data-dir", s.file("data"), "--listen", "127.0.0.1:0", "--admin-listen", gateway.NoListener, "--drain", "1s"}
-	if s.cfg.byURL {
-		flags = append(flags, "--canvas-domain", "http://localhost:0")
+// startRelay starts a relay that ends when all tests are over. It may tell services
+// on this machine what happens.
+func startRelay(flags ...string) (r *relayOfMany, err error) {
+	programs, err := build()
+	if err != nil {
+		return nil, err
 	}
-	if s.cfg.tells {
-		flags = append(flags, "--notify-private", "127.0.0.0/8")
+	dir, err := os.MkdirTemp("", "ahp-browser-")
+	if err != nil {
+		return nil, err
 	}
-	relay := s.bench.Process("", "relay", procs.RelayProgram, flags...)
-	must(t, relay.Launch(t.Context(), func() error {
-		match := relayReady.FindStringSubmatch(relay.Log())
+	r = &relayOfMany{bench: &procs.Bench{Programs: programs, Dir: dir}}
+	data := filepath.Join(dir, "data")
+	process := r.bench.Process("", "relay", procs.RelayProgram, append([]string{"serve", "--data-dir", data, "--listen", "127.0.0.1:0",
+		"--admin-listen", gateway.NoListener, "--drain", "1s", "--notify-private", "127.0.0.0/8"}, flags...)...)
+	atEnd(func() error {
+		err := end(process)
+		r.bench.Kill()
+		return errors.Join(err, r.bench.Verify(), os.RemoveAll(dir))
+	})
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return nil, err
+	}
+	if r.keys, err = auth.LoadKeys(data); err != nil {
+		return nil, err
+	}
+	return r, process.Launch(context.Background(), func() error {
+		match := relayReady.FindStringSubmatch(process.Log())
 		if match == nil {
 			return errors.New("the log does not say where it is")
 		}
-		s.url = match[1]
+		r.url = match[1]
 		return nil
-	}))
-	t.Cleanup(func() { s.end(relay) })
+	})
 }
 
 func (s *site) startAgent(h *demoHost) {
 	t := s.t
 	t.Helper()
-	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: "default", Host: h.name, Expires: time.Now().Add(time.Hour)})
+	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: s.tenant, Host: h.name, Expires: time.Now().Add(time.Hour)})
 	must(t, err)
 	file := s.file("token-" + h.name)
 	must(t, os.WriteFile(file, []byte(token), 0o600))
@@ -165,14 +209,22 @@ func (s *site) startAgent(h *demoHost) {
 
 // end asks a process to end in good order, if it has not ended yet.
 func (s *site) end(p *procs.Process) {
+	if err := end(p); err != nil {
+		s.t.Error(err)
+	}
+}
+
+func end(p *procs.Process) error {
 	if p.Pid() == 0 {
-		return // Verify says why
+		return nil // Verify says why
 	}
 	if err := p.End(syscall.SIGTERM); err != nil {
-		s.t.Error(err)
-	} else if code := p.ExitCode(); code != 0 {
-		s.t.Errorf("exit status %d:\n%s", code, p.Log())
+		return err
 	}
+	if code := p.ExitCode(); code != 0 {
+		return fmt.Errorf("exit status %d:\n%s", code, p.Log())
+	}
+	return nil
 }
 
 // token issues a client token that allows everything.
@@ -185,7 +237,7 @@ func (s *site) token(ttl time.Duration) string {
 func (s *site) tokenWith(change func(*auth.Client)) string {
 	s.t.Helper()
 	c := auth.Client{
-		Tenant: "default", Subject: "browser", Hosts: []string{hostName}, Access: auth.AccessWrite,
+		Tenant: s.tenant, Subject: "browser", Hosts: []string{hostName}, Access: auth.AccessWrite,
 		Expires: time.Now().Add(time.Hour),
 	}
 	change(&c)

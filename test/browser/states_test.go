@@ -43,9 +43,7 @@ func (p *page) seen(name string) {
 		if i == 0 || i == 3 { // the others differ in their colours, which axe-core knows
 			p.laidOut(name, f.name)
 		}
-		if pictures {
-			p.shot(name + "-" + f.name)
-		}
+		p.shot(name + "-" + f.name)
 	}
 	p.do(forms[0].size, colours("light"))
 	p.settles()

@@ -41,8 +41,8 @@ func (p *page) notifications() string {
 // no more once somebody has answered. What tells it keeps the page, too.
 func TestConsoleTold(t *testing.T) {
 	t.Parallel()
-	p := newPage(t)
-	s := startStackWith(t, stackConfig{tells: true})
+	p := newBrowser(t, nil)
+	s := startStack(t)
 	origin := "http://" + s.proxy.Addr().String()
 	registered := make(chan serviceworker.RegistrationID, 16)
 	must(t, chromedp.Listen(p.ctx, func(event any) {
