@@ -25,7 +25,7 @@ FUZZTIME ?= 30s
 APPS    ?= $(HOME)/.cache/ahp-relay-apps
 PKGS    := ./...
 # Those that take longest, or wait for most of their time, begin first.
-LONG    := ./test/browser ./test ./registry ./routing ./gateway ./test/large ./test/faults ./test/nat
+LONG    := ./test/browser ./test ./registry ./cmd/host-agent ./routing ./gateway ./test/bench ./test/scale ./test/large ./test/faults ./test/nat ./hostagent
 PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
 
 .PHONY: all build test lint bench microbench demo notify faults former scale soak fuzz apps interop deps pictures release packages
@@ -35,10 +35,10 @@ all: build
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
 
-# lint has vetted. Tests wait for some of their time, so one more package than
-# there are processors is at work.
+# lint has vetted. Tests wait for much of their time, so two more packages than
+# there are processors are at work.
 test: deps lint
-	@GO="$(GO)" sh test/run.sh -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 20m $(LONG) $(PKGS)
+	@GO="$(GO)" sh test/run.sh -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 2)) -timeout 20m $(LONG) $(PKGS)
 
 lint:
 	@out="$$(gofmt -l .)"; if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
