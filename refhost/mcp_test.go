@@ -382,6 +382,20 @@ func TestMCPToggle(t *testing.T) {
 	dispatch(params{"type": "session/customizationToggled", "id": "mcp-tasks", "enabled": true})
 	wantAction(t, c, testSession, "session/mcpServerStateChanged", channel)
 	mustCall(t, c, "tools/list", params{"channel": channel})
+	for _, off := range []params{
+		{"type": "session/customizationToggled", "id": "mcp-tasks", "enabled": true, "enablement": []params{{"kind": "global", "enabled": true}, {"kind": "session", "enabled": false}}},
+		{"type": "session/mcpServerStopRequested", "id": "mcp-tasks"},
+	} {
+		dispatch(off)
+		wantAction(t, c, testSession, "session/mcpServerStateChanged", `"state":{"kind":"stopped"}}`)
+		wantCode(t, second(c.Call(testContext(t), "tools/list", params{"channel": channel})), ahp.CodeNotFound)
+		on := params{"type": "session/mcpServerStartRequested", "id": "mcp-tasks"}
+		if off["enablement"] != nil {
+			on = params{"type": "session/customizationToggled", "id": "mcp-tasks", "enablement": []params{{"kind": "session", "enabled": true}}}
+		}
+		dispatch(on)
+		wantAction(t, c, testSession, "session/mcpServerStateChanged", channel)
+	}
 	for _, kind := range []string{"session/mcpServerStateChanged", "session/customizationUpdated", "session/customizationsChanged", "session/customizationRemoved"} {
 		dispatch(params{"type": kind, "id": "mcp-tasks", "state": params{"kind": "ready"}, "channel": "mcp://forged"})
 		wantAction(t, c, testSession, kind, `"rejectionReason"`)

@@ -85,6 +85,11 @@ export class App {
     return !['read', 'talk', 'approve'].includes(this.grant?.access);
   }
 
+  /** Whether it lets us say what agents may do. */
+  get mayApprove(): boolean {
+    return !['read', 'talk'].includes(this.grant?.access);
+  }
+
   /** Whether it is for some sessions: others cannot be begun. */
   get narrow(): boolean {
     return array(this.grant?.channels).length > 0;
@@ -475,7 +480,7 @@ export class App {
   #markRead(host: string, session: string): void {
     const link = this.links.get(host);
     const summary = link?.store.sessions.get(session);
-    if (!link?.live || this.readOnly || !summary || summary.status & status.read) return;
+    if (!link?.live || !this.mayOperate || !summary || summary.status & status.read) return;
     this.#tell(link, session, { type: 'session/isReadChanged', isRead: true }, true);
   }
 

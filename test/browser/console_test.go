@@ -187,6 +187,18 @@ func TestConsoleRefused(t *testing.T) {
 	p.openSession("demo:/live")
 	p.click("#stop")
 	p.wants("#composer-note", "Refused: ")
+
+	// Who may talk is offered nothing else.
+	eval[any](p, "sessionStorage.clear()")
+	talker := s.tokenWith(func(c *auth.Client) { c.Access = auth.AccessTalk })
+	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.console(talker)))
+	p.openSession("demo:/login")
+	p.say("permission")
+	p.wants(lastTurn+" .approval", "Waits for somebody who may answer.")
+	p.await("#stop")
+	if got := p.text(".chat-head .menu-items") + p.text(".side-head"); strings.Contains(got, "Rename") || strings.Contains(got, "Delete") || strings.Contains(got, "Archive") || strings.Contains(got, "New session") {
+		t.Errorf("who may only talk is offered %q", got)
+	}
 }
 
 // TestConsoleToken shows how tokens are asked for.

@@ -53,6 +53,11 @@ func (s *site) shares(p *page) {
 	if at := eval[string](guest, "location.href"); strings.Contains(at, "token") {
 		s.t.Errorf("the token stays in the address %s", at)
 	}
+	guest.click("[data-kind=servers]")
+	guest.await("[data-server=mcp-tasks]")
+	if n := guest.count("#beside [role=switch], #beside [data-do]"); n != 0 {
+		s.t.Errorf("who may only look can press %d switches of servers", n)
+	}
 	p.wants("#share-links", "1 of 64 there now")
 	p.do(phone())
 	p.shot("share-link-390")

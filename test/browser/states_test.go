@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"ahprelay/refhost"
 )
 
 // pictures says that states are to be kept as pictures, in all forms: see make
@@ -121,6 +123,7 @@ func TestConsoleStates(t *testing.T) {
 	p.asks()
 	p.queues()
 	p.forks()
+	p.servers()
 
 	// Another chat, of another agent.
 	p.say("subagent")
@@ -216,6 +219,36 @@ func (p *page) forks() {
 	p.until("another chat, with two turns", patience, func() bool { return p.count("#turns > article") == 2 && p.count(".chat-chip") == 2 })
 	p.click(".chat-chip")
 	p.until("the first chat", patience, func() bool { return p.count("#turns > article") == turns })
+}
+
+// servers turns a server of the session's tools off and on, stops and starts it, and
+// signs in where it wants that.
+func (p *page) servers() {
+	p.t.Helper()
+	state := func(want string) {
+		p.t.Helper()
+		p.await(`[data-server=mcp-tasks][data-state="` + want + `"]`)
+	}
+	p.click("[data-kind=servers]")
+	state("ready")
+	p.click("#beside .paste summary")
+	p.wants("#beside .tools-of", "add_task")
+	p.seen("servers")
+	p.click("#beside [data-do=stop]")
+	state("stopped")
+	p.click("#beside [data-do=start]")
+	state("ready")
+	p.click("#beside [role=switch]")
+	state("off")
+	p.click("#beside [role=switch]")
+	state("ready")
+	p.say("mcp auth required")
+	state("authRequired")
+	p.wants("[data-kind=servers] .badge", "sign in")
+	p.wants("#beside", "Sign in to use these tasks.")
+	p.pastes("#beside .primary", refhost.DemoMCPToken)
+	state("ready")
+	p.click("#beside-hide")
 }
 
 // asks answers the agent's questions.

@@ -71,8 +71,7 @@ func TestConsoleTold(t *testing.T) {
 		return { toJSON: () => ({ endpoint: "https://127.0.0.1:1/abc", keys: {
 			p256dh: "BNcRdreALRFXTkOOUHK1EtK2wtaz5Ry4YfYCA_0QTpQtUbVlUls0VJXg7A8u-Ts1XbjhazAkj7I99e8QcYP7DkM", auth: "tBHItJI5svbpez7KI4CCXg" } }) };
 	}; null`)
-	p.click(".about summary")
-	p.click(".about .row button:nth-child(2)")
+	p.click("#bell")
 	p.click("#told-on")
 	p.wants("#told-note", "This device is told from now on.")
 	if got := eval[int](p, "window.asked"); got != 65 {
@@ -203,7 +202,7 @@ func (p *page) otherWays(s *site) {
 	}
 	mute("Muted…", "button.primary")
 	mute("Mute…", ".answers button:first-child")
-	p.click(".about .row button:nth-child(2)")
+	p.click("#bell")
 	p.wants("#mutes", "Fix the flaky login test")
 	p.seen("told")
 	p.click("#mutes button")

@@ -58,9 +58,10 @@ function commands(): Command[] {
     { name: 'Next session that needs you', hint: 'Alt N', run: nextOne },
     { name: 'Go to the question', hint: 'Alt A', run: () => setTimeout(toQuestion) },
   ];
-  if (!app.readOnly && !app.narrow) all.push({ name: 'New session', run: () => app.open({ kind: 'new' }) });
+  if (app.mayOperate && !app.narrow) all.push({ name: 'New session', run: () => app.open({ kind: 'new' }) });
   if (session && may) {
-    all.push({ name: 'Stop the agent', hint: 'Ctrl .', run: () => app.stop() }, { name: 'Archive this session', run: () => app.archive(link!, session, true) });
+    all.push({ name: 'Stop the agent', hint: 'Ctrl .', run: () => app.stop() });
+    if (app.mayOperate) all.push({ name: 'Archive this session', run: () => app.archive(link!, session, true) });
   }
   if (session && app.byDevice) all.push({ name: 'Share this session', run: () => app.open({ kind: 'share' }) });
   all.push({ name: 'Notifications, quiet hours', run: () => app.open({ kind: 'told' }) });

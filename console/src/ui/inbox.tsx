@@ -20,7 +20,7 @@ export function Inbox({ now }: { now: number }) {
       <div class="side-head">
         <div class="search"><Icon name="search" />
           <input id="search" type="search" placeholder="Search sessions" aria-label="Search sessions" value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>
-        {!app.readOnly && !app.narrow && (
+        {app.mayOperate && !app.narrow && (
           <button id="new-session" class="primary" type="button" disabled={!canCreate()} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>New session</span></button>
         )}
       </div>
@@ -182,7 +182,6 @@ function About({ now }: { now: number }) {
       {open && !app.byDevice && <label class="check"><input type="checkbox" checked={app.kept} onChange={(e) => app.keep(e.currentTarget.checked)} /> Keep the token on this device</label>}
       {open && <div class="row start wrap">
         <button type="button" onClick={() => app.open({ kind: 'help' })}>Check</button>
-        <button type="button" onClick={() => app.open({ kind: 'told' })}><Icon name="bell" /> Notifications</button>
         {app.byDevice ? <a class="button" href="/device">Devices, sign out</a> : <button id="forget" type="button" onClick={() => app.forget()}>Forget the token</button>}
       </div>}
     </details>

@@ -40,7 +40,7 @@ export function SidePane() {
 function Changes({ channel, state }: { channel: string; state: Json }) {
   const [said, setSaid] = useState('');
   const files = array(state.files).filter((f) => isObject(f?.edit));
-  const may = app.link?.live && !app.readOnly;
+  const may = app.link?.live && app.mayOperate;
   const catalogue = [...array(app.link?.store.get(app.session)?.changesets), ...array(app.link?.store.get(app.chatUri)?.changesets)].find((c) => c?.uriTemplate === channel);
   const reviewable = may && catalogue?.capabilities?.review !== undefined;
   const invoke = async (op: Json, file?: Json) => {

@@ -62,7 +62,7 @@ function Head({ agent, state }: { agent: string; state: Json }) {
 
 function SessionMenu({ archived }: { archived: boolean }) {
   const { link, session } = app;
-  const may = link!.live && !app.readOnly;
+  const may = link!.live && app.mayOperate;
   return (
     <Menu label="More">
       {may && <button type="button" onClick={() => app.open({ kind: 'rename', title: titleOf() })}>Rename</button>}

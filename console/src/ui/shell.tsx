@@ -61,6 +61,7 @@ function Bar({ now }: { now: number }) {
           {canRetry && <button id="retry" class="quiet small" type="button" onClick={() => app.retry()}>Try now</button>}
         </div>
       )}
+      {app.token !== '' && <button id="bell" class="quiet round list-only" type="button" aria-label="Notifications" title="Notifications" onClick={() => app.open({ kind: 'told' })}><Icon name="bell" /></button>}
       {app.token !== '' && <button class="quiet round wide-only" type="button" aria-label="Commands" title="Commands (Ctrl K)" onClick={() => app.open({ kind: 'palette' })}><Icon name="list" /></button>}
     </header>
   );

@@ -21,7 +21,7 @@ export function Terminal({ channel, state }: { channel: string; state: Json }) {
   const frame = useRef<HTMLIFrameElement>(null);
   const port = useRef<MessagePort | null>(null);
   const shown = useRef('');
-  const may = Boolean(app.link?.live) && !app.readOnly && state.lifecycle?.status !== 'exited' && state.exitCode === undefined;
+  const may = Boolean(app.link?.live) && app.mayOperate && state.lifecycle?.status !== 'exited' && state.exitCode === undefined;
   const mayNow = useRef(may);
   mayNow.current = may;
 

@@ -64,7 +64,7 @@ const Part = memo(({ part, turn, live, readOnly, connected, answer }: PartProps)
     case 'reasoning':
       return <details class="thinking"><summary>Thinking</summary><Markdown text={text(part.content)} live={live} /></details>;
     case 'toolCall':
-      return <Tool turnId={turn.id} call={part.toolCall ?? {}} readOnly={readOnly} connected={connected} answer={answer} />;
+      return <Tool turnId={turn.id} call={part.toolCall ?? {}} readOnly={readOnly || !app.mayApprove} connected={connected} answer={answer} />;
     case 'inputRequest':
       return <Question part={part} readOnly={readOnly} connected={connected} ended={turn.state !== undefined} answer={answer} />;
     case 'error':
@@ -141,8 +141,8 @@ function Foot({ turn, parts, last, may }: { turn: Json; parts: Json[]; last: boo
       {may && (
         <Menu label="More about this turn">
           {last && <button type="button" onClick={() => app.again(turn)}>Say it once more</button>}
-          {app.mayFork && <button type="button" onClick={() => app.fork(turn)}>Go on from here in another chat</button>}
-          {!last && <button type="button" class="danger" onClick={() => { if (confirm('All that came after this is forgotten.')) app.backTo(turn); }}>Forget what came after</button>}
+          {app.mayFork && app.mayOperate && <button type="button" onClick={() => app.fork(turn)}>Go on from here in another chat</button>}
+          {!last && app.mayOperate && <button type="button" class="danger" onClick={() => { if (confirm('All that came after this is forgotten.')) app.backTo(turn); }}>Forget what came after</button>}
         </Menu>
       )}
     </div>
