@@ -19,8 +19,9 @@ const (
 // maxCanvases is how many canvases may be open at once.
 const maxCanvases = 256
 
-// providerPatience is how long a client that provides a canvas gets to answer.
-const providerPatience = 30 * time.Second
+// providerPatience is how long a client that provides a canvas gets to answer: it may
+// have to ask somebody.
+const providerPatience = 2 * time.Minute
 
 // A canvasDeclaration is a canvas that the agent can open.
 type canvasDeclaration struct {
