@@ -6,7 +6,7 @@
 # make pictures  the states of the console, in artifacts/: desktop and phone, light and dark
 # make faults   breaks every network and process under load; writes the table in docs/faults.md
 # make former   relay and host-agent of an earlier commit, COMMIT=HEAD~100, work with those of this one, under load
-# make scale    measures clusters of relays with many hosts
+# make scale    measures clusters of relays with many hosts, and a relay that knows of many tenants
 # make notify   tells of 1,000 sessions on 100 hosts, 25 a second, while one relay of two is killed
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some

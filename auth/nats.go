@@ -47,7 +47,7 @@ func TenantSubjects(tenant string) string { return "ahp.v1." + tenant + ".>" }
 // What relays need in the accounts that no host-agent can be in.
 var (
 	relaySubjects  = []string{"ahp.relays.v1.>", "_INBOX.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>", "$KV.>"}
-	systemSubjects = []string{"$SYS.>", "_INBOX.>"}
+	systemSubjects = []string{"$SYS.>", "_INBOX.>", "$JS.API.META.LEADER.STEPDOWN", "$JS.API.SERVER.REMOVE"}
 )
 
 // SystemAccount returns the public nkey of the NATS system account.

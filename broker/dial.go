@@ -31,6 +31,16 @@ type Server interface {
 	// SetTenant has the server accept users of a tenant's account, except those
 	// that are revoked: see [auth.Keys.TenantAccountJWT].
 	SetTenant(tenant string, revoked map[string]time.Time) error
+
+	// DropTenant has the server forget that. The next user that comes is asked for.
+	DropTenant(tenant string) error
+
+	// Resolve has the server ask for accounts that it does not know when a user of one
+	// comes. It is called by the name of the account, and must not wait for anybody.
+	Resolve(others func(account string) (claim string, err error))
+
+	// Connections returns how many there are in a tenant's account at this server.
+	Connections(tenant string) int
 }
 
 // RelayDialConfig says how a relay connects to NATS.

@@ -14,7 +14,9 @@
 // # Tenants
 //
 // Each tenant has a NATS account of its own, and relays one for themselves. A
-// relay has a connection to each that it needs ([Tenants]): those of which a
-// host-agent has credentials that are good. It tells NATS which of them to
-// refuse, because their enrolment was revoked (registry.Registry.Admit).
+// relay has a connection to those that it serves ([Tenants]): they are opened when
+// somebody needs them ([Demand]), and closed when nobody has for a while. An embedded
+// server asks whose an account is when a user of it comes that it does not know. A relay
+// tells NATS which users to refuse, because their enrolment was revoked
+// (registry.Registry.Admit).
 package broker

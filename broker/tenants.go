@@ -44,11 +44,11 @@ type TenantsConfig struct {
 }
 
 // Tenants are a relay's connections to the NATS accounts of tenants, one for
-// each tenant of which host-agents may be there. Accounts share no subject: what
+// each tenant that is served here. Accounts share no subject: what
 // is published in one cannot be heard in another.
 //
-// Tenants are a [link.Bus] that takes the account from the subject. They are safe for
-// concurrent use.
+// Tenants are a [link.Bus] that takes the account from the subject, and opens it if
+// somebody subscribes to something there. They are safe for concurrent use.
 type Tenants struct {
 	// Set by StartTenants, then read-only.
 	cfg    TenantsConfig
@@ -61,16 +61,31 @@ type Tenants struct {
 	mu       sync.RWMutex // guards the fields below
 	accounts map[string]*account
 	servers  []*server
+	demand   Demand
 	closed   bool
+}
+
+// Demand opens accounts that somebody needs. What it does must not wait.
+type Demand struct {
+	// Open calls Open for a tenant, or says why it cannot be.
+	Open func(tenant string) error
+
+	// Find returns which tenant's an account is, by the name that
+	// [auth.Keys.TenantAccount] gives it, and the users that are to be refused there.
+	Find func(account string) (tenant string, revoked map[string]time.Time, ok bool)
 }
 
 // An account is one tenant's, while it is open.
 type account struct {
 	tenant string
-	ready  chan struct{} // closed when conn is set
+	ready  chan struct{} // closed when conn is set, and served
 	conn   atomic.Pointer[Conn]
 	wake   chan struct{} // for run; holds one
 	cancel context.CancelFunc
+
+	// Guarded by Tenants.mu.
+	uses int       // by somebody who holds it open
+	used time.Time // when it last was, or was opened
 
 	mu      sync.Mutex // guards the fields below
 	revoked map[string]time.Time
@@ -171,6 +186,9 @@ func (t *Tenants) Open(tenant string, revoked map[string]time.Time) error {
 		t.accounts[tenant] = a
 		t.running.Go(func() { t.run(ctx, a) })
 	}
+	if a != nil {
+		a.used = time.Now()
+	}
 	t.mu.Unlock()
 	if a != nil {
 		a.want(revoked)
@@ -198,15 +216,132 @@ func (t *Tenants) Await(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// Drop closes the account of a tenant of which no host-agent can be there.
+// OnDemand says how accounts are opened that somebody needs: who subscribes here, or, at
+// an embedded server, who connects there. Only the first call counts.
+func (t *Tenants) OnDemand(d Demand) {
+	t.mu.Lock()
+	t.demand = d
+	t.mu.Unlock()
+	if t.cfg.Relay.Server != nil {
+		t.cfg.Relay.Server.Resolve(t.resolve)
+	}
+}
+
+// resolve opens the account of a user who comes, and returns its claim.
+func (t *Tenants) resolve(public string) (claim string, err error) {
+	tenant, revoked, ok := t.demand.Find(public)
+	if !ok {
+		return "", errNotOpen
+	}
+	if err := t.Open(tenant, revoked); err != nil {
+		return "", err
+	}
+	return t.cfg.Relay.Keys.TenantAccountJWT(auth.Embedded, tenant, revoked)
+}
+
+// Use opens the account of a tenant, if it is not, and holds it open until release. It
+// returns at once: see Await.
+func (t *Tenants) Use(tenant string) (release func(), err error) {
+	a, err := t.use(tenant)
+	if err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { t.release(a) }), nil
+}
+
+func (t *Tenants) use(tenant string) (*account, error) {
+	for range 2 {
+		t.mu.Lock()
+		a, open := t.accounts[tenant], t.demand.Open
+		if a != nil {
+			a.uses++
+		}
+		t.mu.Unlock()
+		if a != nil {
+			return a, nil
+		}
+		if open == nil {
+			break
+		}
+		if err := open(tenant); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errNotOpen
+}
+
+func (t *Tenants) release(a *account) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.uses--
+	a.used = time.Now()
+}
+
+// Account names the NATS account of a tenant.
+func (t *Tenants) Account(tenant string) (string, error) {
+	return t.cfg.Relay.Keys.TenantAccount(tenant)
+}
+
+// External reports whether NATS servers are somebody else's.
+func (t *Tenants) External() bool { return t.cfg.Relay.Server == nil }
+
+// DropIdle closes the account of a tenant, unless somebody uses it, did so after the given time, or is
+// connected to the server here. It reports whether it is closed.
+func (t *Tenants) DropIdle(tenant string, since time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.accounts[tenant]
+	if a == nil {
+		return true
+	}
+	if a.uses > 0 || a.used.After(since) {
+		return false
+	}
+	if server := t.cfg.Relay.Server; server != nil {
+		const own = 1
+		if server.Connections(tenant) > own {
+			return false
+		}
+		t.forget(tenant)
+		if server.Connections(tenant) > own { // it has come meanwhile
+			t.unsettle(a)
+			return false
+		}
+	}
+	t.dropLocked(a)
+	return true
+}
+
+// Drop closes the account of a tenant that is gone. Who uses it fails.
 func (t *Tenants) Drop(tenant string) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	a := t.accounts[tenant]
-	delete(t.accounts, tenant)
-	t.mu.Unlock()
-	if a != nil {
-		a.cancel()
+	if a == nil {
+		return
 	}
+	if t.cfg.Relay.Server != nil {
+		t.forget(tenant)
+	}
+	t.dropLocked(a)
+}
+
+// forget has the embedded server forget a tenant.
+func (t *Tenants) forget(tenant string) {
+	if err := t.cfg.Relay.Server.DropTenant(tenant); err != nil {
+		t.cfg.Log.Error("account of a tenant", "tenant", tenant, "error", err)
+	}
+}
+
+func (t *Tenants) dropLocked(a *account) {
+	delete(t.accounts, a.tenant)
+	a.cancel()
+}
+
+// Stray reports whether somebody is connected to the embedded server in the account of
+// a tenant that is not open.
+func (t *Tenants) Stray(tenant string) bool {
+	return t.cfg.Relay.Server != nil && t.find(tenant) == nil && t.cfg.Relay.Server.Connections(tenant) > 0
 }
 
 // Names returns the tenants whose accounts are open.
@@ -232,7 +367,7 @@ func (t *Tenants) Close() {
 	}
 }
 
-// errNotOpen reports a tenant that no host-agent is known of.
+// errNotOpen reports a tenant of which no host is known.
 var errNotOpen = errors.New("account is not open")
 
 // Publish implements Bus.
@@ -248,22 +383,28 @@ func (t *Tenants) Publish(subject string, data []byte) error {
 	return c.Publish(subject, data)
 }
 
-// Subscribe implements Bus. It waits a moment for an account that is being
-// opened.
+// Subscribe implements Bus. It opens the account, waits a moment for that, and holds it
+// open until cancel.
 func (t *Tenants) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
-	a := t.find(link.TenantOf(subject))
-	if a == nil {
-		return nil, fmt.Errorf("subscribe to %s: %w", subject, errNotOpen)
+	a, err := t.use(link.TenantOf(subject))
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
+	var end func()
+	err = nats.ErrDisconnected
 	select {
 	case <-a.ready:
 		if c := a.conn.Load(); c != nil {
-			return c.Subscribe(subject, into)
+			end, err = c.Subscribe(subject, into)
 		}
 	case <-time.After(openTimeout):
 	case <-t.life.Done():
 	}
-	return nil, fmt.Errorf("subscribe to %s: %w", subject, nats.ErrDisconnected)
+	if err != nil {
+		t.release(a)
+		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
+	}
+	return sync.OnceFunc(func() { end(); t.release(a) }), nil
 }
 
 func (t *Tenants) find(tenant string) *account {
@@ -281,11 +422,16 @@ func (t *Tenants) tellAgain() {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, a := range t.accounts {
-		a.mu.Lock()
-		a.unsettleLocked()
-		a.mu.Unlock()
-		wakeUp(a.wake)
+		t.unsettle(a)
 	}
+}
+
+// unsettle has NATS told of an account once more.
+func (t *Tenants) unsettle(a *account) {
+	a.mu.Lock()
+	a.unsettleLocked()
+	a.mu.Unlock()
+	wakeUp(a.wake)
 }
 
 // run keeps one account open until ctx ends.
@@ -325,7 +471,15 @@ func (t *Tenants) settle(ctx context.Context, a *account) error {
 			return err
 		}
 	}
-	return t.attach(a)
+	if err := t.attach(a); err != nil {
+		return err
+	}
+	select {
+	case <-a.ready: // it is another connection in the place of one that ended
+	default:
+		close(a.ready)
+	}
+	return nil
 }
 
 // attach has an account served, if it is not.
@@ -426,11 +580,6 @@ func (t *Tenants) connect(ctx context.Context, a *account) error {
 		return err
 	}
 	a.conn.Store(c)
-	select {
-	case <-a.ready: // it is another one in the place of one that ended
-	default:
-		close(a.ready)
-	}
 	return nil
 }
 

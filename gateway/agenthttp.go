@@ -156,6 +156,7 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 		http.Error(w, "the registry does not take this host now; try again", http.StatusServiceUnavailable)
 		return false
 	}
+	s.awaitTenant(r.Context(), host.Tenant)
 	server, err := s.cfg.NATS(s.life, host.Tenant, host.Host)
 	if err != nil {
 		s.cfg.Log.Error("NATS server refuses connections", "error", err)
@@ -191,6 +192,18 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 		return false
 	}
 	return true
+}
+
+// tenantWait is how long a host-agent waits at most for its tenant's account to be open. If that
+// takes longer, its first requests go to nobody, and come again.
+const tenantWait = time.Second
+
+func (s *Server) awaitTenant(ctx context.Context, tenant string) {
+	ctx, cancel := context.WithTimeout(ctx, tenantWait)
+	defer cancel()
+	if err := s.cfg.Registry.AwaitTenant(ctx, tenant); err != nil {
+		s.cfg.Log.Debug("account of a tenant", "error", err)
+	}
 }
 
 // hostLine is a line of the audit about a host-agent.

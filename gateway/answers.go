@@ -125,6 +125,7 @@ func (s *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 		if who, ok = s.apiClient(w, r); !ok {
 			return
 		}
+		defer s.follow(r.Context(), who.Tenant)()
 		e, open := s.board.Open(who.Tenant, body.Host, id)
 		switch {
 		case !open || !notify.MayHear(who, who.Tenant, body.Host, &e):

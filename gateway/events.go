@@ -98,6 +98,9 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
+	if s.follow != nil {
+		defer s.follow(r.Context(), who.Tenant)()
+	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")

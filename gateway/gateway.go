@@ -259,6 +259,7 @@ type Server struct {
 	board    *notify.Board
 	teller   *notify.Teller                                               // nil: nobody is told; set before anything is served
 	answer   func(context.Context, notice.Answer) (notice.Outcome, error) // set with teller
+	follow   func(ctx context.Context, tenant string) (release func())    // set with teller
 	streams  streams
 	public   http.Handler
 	admin    http.Handler

@@ -6,11 +6,9 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"ahprelay/auth"
 	"ahprelay/notify"
-	"ahprelay/records"
 )
 
 // Files in the data directory.
@@ -21,12 +19,6 @@ const (
 	formerWaysName    = "notify.json"
 	formerQueueName   = "notify.queue"
 	formerPushKeyName = "notify-key.json"
-)
-
-// How long a relay waits for what others know. One that is alone needs nobody else.
-const (
-	recordsWait        = 10 * time.Second
-	recordsWaitCluster = 2 * time.Second
 )
 
 // NotifyConfig says how people are told while they look at nothing.
@@ -45,21 +37,15 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 			return err
 		}
 	}
-	sealer, err := r.keys.Sealer("records")
-	if err != nil {
-		return err
-	}
-	wait := recordsWait
-	if cfg.several() {
-		wait = recordsWaitCluster
-	}
-	if r.records, err = records.Start(ctx, records.Config{Conn: r.conn, Sealer: sealer, File: filepath.Join(cfg.DataDir, recordsName), Log: r.log}, wait); err != nil {
+	if r.exchange, err = notify.StartExchange(notify.ExchangeConfig{
+		Board: server.board, Conn: r.conn, Tenants: r.tenants, Registry: r.registry, Log: r.log,
+	}); err != nil {
 		return err
 	}
 	file := func(name string) string { return filepath.Join(cfg.DataDir, name) }
 	public := strings.TrimSuffix(cfg.Gateway.PublicURL, "/")
 	if r.teller, err = notify.StartTeller(notify.TellerConfig{
-		Board: server.board, Records: r.records, Instance: cfg.Gateway.Instance, HasEnded: r.registry.HasEnded, Bus: r.conn, Log: r.log,
+		Board: server.board, Records: r.records, Instance: cfg.Gateway.Instance, HasEnded: r.registry.HasEnded, Bus: r.conn, Log: r.log, Follow: r.exchange.Follow,
 		Standing: server.standing, Capability: server.capability,
 		PublicURL: public, Contact: cmp.Or(cfg.Notify.Contact, public, "relay@localhost"), Mail: cfg.Notify.Mail, Private: cfg.Notify.Private,
 		Ways:   cfg.Notify.Ways,
@@ -73,7 +59,7 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 		Instance: cfg.Gateway.Instance,
 		Sign:     func(body []byte) (key, signature []byte) { return r.keys.Sign(auth.AnswerRequest, body) },
 	})
-	server.answer = r.receiver.Answer
+	server.answer, server.follow = r.receiver.Answer, r.exchange.Follow
 	return nil
 }
 
@@ -85,7 +71,7 @@ func (r *Relay) stopNotify() {
 	if r.teller != nil {
 		r.teller.Close()
 	}
-	if r.records != nil {
-		r.records.Close()
+	if r.exchange != nil {
+		r.exchange.Close()
 	}
 }

@@ -87,6 +87,10 @@ const (
 	idleTimeout   = 2 * time.Minute
 	stopTimeout   = time.Second
 
+	// accountWait is how long a host-agent that comes to the NATS server waits, as the
+	// relay starts, for it to be known whose it is: less than it has to log in.
+	accountWait = 4 * time.Second
+
 	// routeTimeout is how long a relay of a cluster waits for another one
 	// before it starts alone.
 	routeTimeout = 2 * time.Second
@@ -106,11 +110,12 @@ type Relay struct {
 	tenants  *broker.Tenants
 	revoked  *registry.Revocations
 	registry *registry.Registry
-	people   *registry.Records
+	people   *records.Store
 	deaf     func() // ends hearing of proofs
 	server   atomic.Pointer[Server]
 	receiver *notify.Receiver
 	teller   *notify.Teller
+	exchange *notify.Exchange
 	records  *records.Store
 	certs    certificates // nil: no TLS
 	endCerts func()       // ends getting them
@@ -168,10 +173,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	if err = r.startNATS(ctx, &cfg); err != nil {
 		return nil, err
 	}
-	if err = r.startRegistry(ctx, &cfg); err != nil {
-		return nil, err
-	}
-	if err = r.startPeople(ctx, &cfg); err != nil {
+	if err = r.startStores(ctx, &cfg); err != nil {
 		return nil, err
 	}
 	server, err := New(cfg.Gateway)
@@ -227,8 +229,12 @@ func StartWitness(ctx context.Context, cfg RelayConfig) (*Witness, error) {
 	if err := r.startServer(ctx, &cfg); err != nil {
 		return nil, errors.Join(err, r.dir.close())
 	}
+	r.nats.Resolve(func(string) (string, error) { return "", errServesNobody })
 	return &Witness{r.log, r.dir, r.nats, rollKeys(keys, r.nats.KeysChanged, r.log)}, nil
 }
+
+// errServesNobody is why a witness takes no host-agent.
+var errServesNobody = errors.New("a witness serves nobody")
 
 // ClusterAddr returns the address for the relays of the cluster.
 func (w *Witness) ClusterAddr() string { return w.nats.ClusterAddr() }
@@ -340,7 +346,7 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 		Store:    filepath.Join(cfg.DataDir, storeOf(cfg.Region)),
 		Cluster:  embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes},
 		Gateways: gateways,
-		Tenants:  registry.StoredTenants(filepath.Join(cfg.DataDir, hostsName), r.revoked),
+		Wait:     accountWait,
 	})
 	if err != nil || len(cfg.ClusterRoutes) == 0 {
 		return err
@@ -351,6 +357,27 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 		r.log.Warn("no other relay of the cluster is there yet; starting alone", "routes", cfg.ClusterRoutes)
 	}
 	return nil
+}
+
+// startStores starts what relays have together. Its stores are waited for together.
+func (r *Relay) startStores(ctx context.Context, cfg *RelayConfig) error {
+	limit := time.Now().Add(storesWait)
+	if cfg.several() {
+		limit = time.Now().Add(storesWaitCluster)
+	}
+	var first atomic.Pointer[registry.Registry]
+	if err := r.startRecords(ctx, cfg, &first); err != nil {
+		return err
+	}
+	if err := r.startRegistry(ctx, cfg); err != nil {
+		return err
+	}
+	first.Store(r.registry)
+	if err := r.startPeople(ctx, cfg, limit); err != nil {
+		return err
+	}
+	_, err := r.awaitRecords(ctx, r.records, limit)
+	return err
 }
 
 // startRegistry starts the registry, and fills in what the gateway needs.
@@ -385,19 +412,16 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 	return nil
 }
 
-// startPeople starts what relays know of people together.
-func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig) (err error) {
-	sealer, err := r.keys.Sealer("people")
+// startPeople takes what relays know of people together.
+func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig, limit time.Time) error {
+	in, err := r.awaitRecords(ctx, r.people, limit)
+	if err == nil && !in && !cfg.several() {
+		err = fmt.Errorf("people and devices: %w", r.people.Away())
+	}
 	if err != nil {
 		return err
 	}
-	r.people, err = registry.StartRecords(ctx, registry.RecordsConfig{
-		Conn: r.conn, Sealer: sealer, File: filepath.Join(cfg.DataDir, peopleName), Log: r.log, Cluster: cfg.several(), Tends: r.registry.Tends,
-	})
-	if err != nil {
-		return err
-	}
-	cfg.Gateway.People = people.NewDirectory(r.people)
+	cfg.Gateway.People = people.NewDirectory(sharedPeople{r.people})
 	cfg.Gateway.Degraded = r.degraded(r.keys.FirstRetired())
 	return nil
 }
@@ -406,8 +430,11 @@ func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig) (err error) {
 // or not.
 func (r *Relay) degraded(retired bool) func() string {
 	return func() string {
-		if why := cmp.Or(r.registry.Degraded(), r.people.Degraded()); why != "" {
+		if why := r.registry.Degraded(); why != "" {
 			return why
+		}
+		if err := r.people.Away(); err != nil {
+			return fmt.Sprintf("the store of people is away (%v): who is in stays in, nobody else is let in", err)
 		}
 		if r.nats != nil && r.keys.FirstRetired() != retired {
 			return "the first keys are retired, and a NATS server that runs cannot be told to take none of theirs: restart this relay once"
@@ -564,8 +591,10 @@ func (r *Relay) Close() {
 	if r.deaf != nil {
 		r.deaf()
 	}
-	if r.people != nil {
-		r.people.Close()
+	for _, s := range []*records.Store{r.people, r.records} {
+		if s != nil {
+			s.Close()
+		}
 	}
 	if r.rolling != nil {
 		r.rolling.close()

@@ -27,6 +27,12 @@ var ErrNoWord = errors.New("the host does not say whether it has the answer")
 // answered and how stand in a; who sends it is filled in here.
 func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome, error) {
 	host, ok := r.cfg.Registry.Lookup(a.Tenant, a.Host)
+	if release, err := r.cfg.Tenants.Use(a.Tenant); err == nil {
+		defer release()
+		opening, cancel := context.WithTimeout(ctx, answerAgain)
+		defer cancel()
+		_ = r.cfg.Tenants.Await(opening, a.Tenant) // else there is no connection
+	}
 	r.mu.Lock()
 	conn := r.conns[a.Tenant]
 	r.mu.Unlock()

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +35,8 @@ type Item struct {
 	Change Change
 	Event  notice.Event // all of it, of one that is withdrawn too
 	At     time.Time
+
+	told bool // another relay has heard it, and seen to whom it is to be told
 }
 
 // A Board is what a relay knows of events. It is safe for concurrent use.
@@ -109,14 +112,66 @@ func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 		h.open[e.ID] = e
 		b.addLocked(item)
 	}
+	b.withdrawLocked(tenant, host, h, r.Open, now)
+	ack.Again = len(h.open) < len(r.Open)
+	return ack
+}
+
+// withdrawLocked withdraws what is not open any more.
+func (b *Board) withdrawLocked(tenant, host string, h *hostEvents, open []string, now time.Time) {
 	for id, e := range h.open {
-		if !slices.Contains(r.Open, id) {
+		if !slices.Contains(open, id) {
 			delete(h.open, id)
 			b.addLocked(Item{Tenant: tenant, Host: host, Change: Withdrawn, Event: e, At: now})
 		}
 	}
-	ack.Again = len(h.open) < len(r.Open)
-	return ack
+}
+
+// merge takes what another relay has heard of a host, or a part of it, unless this one has
+// heard later.
+func (b *Board) merge(tenant, host string, r notice.Report) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.hostLocked(hostKey{tenant, host})
+	if h == nil || h.instance == r.Instance && r.Seq < h.seq {
+		return
+	}
+	h.instance, h.seq = r.Instance, r.Seq
+	now := time.Now().UTC()
+	for _, e := range r.Events {
+		if _, known := h.open[e.ID]; known || !e.Kind.Needs() || !slices.Contains(r.Open, e.ID) {
+			continue
+		}
+		h.open[e.ID] = e
+		b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: now, told: true})
+	}
+	b.withdrawLocked(tenant, host, h, r.Open, now)
+}
+
+// reports returns what the host-agents of a tenant have said is open: of each host some
+// reports, of which each has a part of the events.
+func (b *Board) reports(tenant string) map[string][]notice.Report {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := map[string][]notice.Report{}
+	for key, h := range b.hosts {
+		if key.tenant != tenant || h.instance == "" {
+			continue
+		}
+		open := slices.Collect(maps.Keys(h.open))
+		r := notice.Report{Instance: h.instance, Seq: h.seq, Open: open, Events: []notice.Event{}}
+		for some := range slices.Chunk(open, pieceEvents) {
+			piece := r
+			for _, id := range some {
+				piece.Events = append(piece.Events, h.open[id])
+			}
+			all[key.host] = append(all[key.host], piece)
+		}
+		if len(open) == 0 {
+			all[key.host] = []notice.Report{r}
+		}
+	}
+	return all
 }
 
 // Add tells an event that the relay has seen itself. One that is open stays so

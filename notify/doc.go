@@ -1,9 +1,9 @@
 // Package notify is what a relay knows of events (package notice): which are open,
 // what has just happened, and who may hear of it.
 //
-// A [Board] has the events of all hosts in memory. Host-agents tell every relay, so
-// any relay has the same; one that has just started asks for what is open. Each
-// change is an [Item] with a number, and the latest 4,096 of each tenant are kept
+// A [Board] has the events of hosts in memory. A host-agent tells the relays that have its
+// tenant's account open; one where somebody wants to know opens it, and asks the others
+// for what is open ([Exchange]). Each change is an [Item] with a number, and the latest 4,096 of each tenant are kept
 // for followers, who ask for what came after a number. The numbers are the relay's
 // own: whoever comes from another relay, or too late, is told what is open now.
 //

@@ -59,6 +59,9 @@ type TellerConfig struct {
 	Former Former   // what a relay has that kept it for itself
 	Ways   []TenantWay
 
+	// Follow has the Board know what other relays do of a tenant, until release. May be nil.
+	Follow func(ctx context.Context, tenant string) (release func())
+
 	// Standing returns what a token that set a way may hear and do now; false: nothing
 	// any more. Required.
 	Standing func(auth.Client) (auth.Client, bool)
@@ -200,6 +203,9 @@ func (t *Teller) Close() {
 
 // hear takes an item of the Board.
 func (t *Teller) hear(item Item) {
+	if item.told {
+		return
+	}
 	t.mu.Lock()
 	t.waiting = append(t.waiting, item)
 	t.mu.Unlock()
@@ -424,7 +430,9 @@ func (t *Teller) do(ctx context.Context, job *Job, w *Way) {
 	now := time.Now()
 	who, good := t.standing(w)
 	e := &job.Event
-	switch open, known := t.isOpen(job); {
+	open, known, release := t.isOpen(ctx, job)
+	defer release()
+	switch {
 	case !good, !MayHear(who, job.Tenant, job.Host, e) && e.Kind != notice.Test:
 		t.queue.done(job.ID, nil)
 		return
@@ -449,10 +457,14 @@ func (t *Teller) do(ctx context.Context, job *Job, w *Way) {
 	t.end(job, result)
 }
 
-// isOpen reports whether an event is open, as far as its host has said.
-func (t *Teller) isOpen(job *Job) (open, known bool) {
+// isOpen reports whether an event is open, as far as its host has said, to whichever relay.
+func (t *Teller) isOpen(ctx context.Context, job *Job) (open, known bool, release func()) {
+	release = func() {}
+	if job.Event.Kind.Needs() && !job.Withdrawn && t.cfg.Follow != nil {
+		release = t.cfg.Follow(ctx, job.Tenant)
+	}
 	_, open = t.cfg.Board.Open(job.Tenant, job.Host, job.Event.ID)
-	return open, open || t.cfg.Board.Heard(job.Tenant, job.Host)
+	return open, open || t.cfg.Board.Heard(job.Tenant, job.Host), release
 }
 
 // end notes what became of an attempt.

@@ -16,6 +16,10 @@ import (
 // saveAfter is how long a change waits to be in the file, with others.
 const saveAfter = 200 * time.Millisecond
 
+// streamRecord is beside the records in a file, and names the stream that they are a copy
+// of.
+const streamRecord = "store"
+
 // load takes what the file has.
 func (s *Store) load() error {
 	if s.cfg.File == "" {
@@ -29,10 +33,15 @@ func (s *Store) load() error {
 	if err == nil {
 		err = json.Unmarshal(data, &kept)
 	}
-	if err != nil {
-		return fmt.Errorf("what relays keep together: %s: %w; put it back from a copy, or remove it", s.cfg.File, err)
+	if err != nil { // to begin anew might give the relay to whoever comes first
+		return fmt.Errorf("%s: %s: %w; put it back from a copy, or remove it and begin anew", s.cfg.Name, s.cfg.File, err)
 	}
+	_ = json.Unmarshal(kept[streamRecord], &s.streamID) // of another form: not known
+	delete(kept, streamRecord)
 	for key, record := range kept {
+		if !recordKey.MatchString(key) {
+			continue
+		}
 		var b bytes.Buffer
 		_ = json.Compact(&b, record) // it was read
 		s.records[key] = &known{Record: Record{Key: key, Data: b.Bytes()}}
@@ -57,7 +66,7 @@ func (s *Store) keep(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		if err := s.saveFile(); err != nil {
-			s.cfg.Log.Error("what relays keep together", "error", err)
+			s.cfg.Log.Error(s.cfg.Name, "error", err)
 		}
 	}
 }
@@ -73,6 +82,7 @@ func (s *Store) saveFile() error {
 			kept[key] = k.Data
 		}
 	}
+	kept[streamRecord], _ = json.Marshal(s.streamID) // a string cannot fail
 	s.mu.Unlock()
 	data, err := json.MarshalIndent(kept, "", "\t")
 	if err != nil {

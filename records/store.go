@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +21,7 @@ import (
 
 // Bounds and times of a Store.
 const (
-	maxRecords = 512 << 10 // then the oldest go
+	maxRecords = 512 << 10 // then the oldest go, unless Config.Most refuses more before
 	maxBytes   = 1 << 30   // of all of them
 
 	// MaxData is how long a record may be, in bytes.
@@ -42,15 +43,36 @@ const (
 var (
 	ErrConflict = errors.New("changed meanwhile")
 	ErrAway     = errors.New("the relays' store cannot be written now")
+	ErrFull     = errors.New("there is no room for more records")
 )
+
+// recordKey is what keys look like: others are of no record.
+var recordKey = regexp.MustCompile(`^[a-z]+(\.[a-zA-Z0-9_-]+)+$`)
 
 // Config says how to run a [Store].
 type Config struct {
 	Conn   *broker.Conn // required; a relay's, in the account of relays
 	Sealer *auth.Sealer // required
+	Name   string       // of what is in it, for people; required
 	Stream string       // its name; default: ahp-records
 	File   string       // keeps records that have no end; default: none
 	Log    *slog.Logger // default: none
+
+	// Bucket: the records are the values of a JetStream key-value bucket with that name,
+	// as JSON, in the place of Stream.
+	Bucket string
+
+	// Most is how many records there may be: then Update refuses to make another, and
+	// none ever goes to make room. Default: the oldest go when there are too many.
+	Most int
+
+	// Known: what a stream does not have any more that this relay has seen before was
+	// removed there. Default: it has lost it, and gets it again.
+	Known bool
+
+	// Tends reports whether this relay is the one that has the stream have more copies.
+	// Default: any does.
+	Tends func() bool
 }
 
 // A Record is one as it is, or was.
@@ -91,7 +113,8 @@ type Store struct {
 	stream    jetstream.Stream // nil: not found yet
 	epoch     uint64           // of the following
 	err       error            // why the stream is away; nil: it is there
-	synced    bool             // all was taken, in this run
+	streamID  string           // of the stream that was last taken whole
+	synced    bool             // one was, in this run
 }
 
 // known is a Record, as heard in an epoch.
@@ -105,13 +128,18 @@ type follower struct {
 	tell   func(Record)
 }
 
-// Start reads the file and begins to follow the stream. It returns when all is known
-// that the stream has, or after wait: then what the file had counts, until the rest comes.
-// Close ends it.
-func Start(ctx context.Context, cfg Config, wait time.Duration) (*Store, error) {
+// Start reads the file and begins to follow the stream. What the file had counts until the
+// rest comes: see Ready. Close ends it.
+func Start(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.Stream = cmp.Or(cfg.Stream, "ahp-records")
+	if cfg.Bucket != "" {
+		cfg.Stream = bucketStream + cfg.Bucket
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Tends == nil {
+		cfg.Tends = func() bool { return true }
 	}
 	js, err := cfg.Conn.JetStream(jetstream.WithPublishAsyncTimeout(writeTimeout), jetstream.WithPublishAsyncMaxPending(8*writeAtOnce))
 	if err != nil {
@@ -128,21 +156,11 @@ func Start(ctx context.Context, cfg Config, wait time.Duration) (*Store, error) 
 	}
 	s.running.Go(func() { s.follow(life) })
 	s.running.Go(func() { s.keep(life) })
-	timeout := time.NewTimer(wait)
-	defer timeout.Stop()
-	select {
-	case <-s.ready:
-	case <-ctx.Done():
-		s.Close()
-		return nil, context.Cause(ctx)
-	case <-timeout.C:
-		s.mu.Lock()
-		err := s.err
-		s.mu.Unlock()
-		cfg.Log.Warn("the relays' store is not there yet: starting with what this relay knew", "error", err)
-	}
 	return s, nil
 }
+
+// Ready returns a channel that is closed when all was taken that the stream has.
+func (s *Store) Ready() <-chan struct{} { return s.ready }
 
 // Close returns when nothing of the Store runs any more.
 func (s *Store) Close() {
@@ -179,6 +197,21 @@ func (s *Store) Get(key string) Record {
 	return Record{Key: key}
 }
 
+// Read returns what a record has now, nil for nothing. What is not known may have been made at
+// another relay just now: then the stream is asked.
+func (s *Store) Read(key string) ([]byte, error) {
+	r := s.Get(key)
+	if r.Data == nil && r.Rev == 0 && s.Away() == nil && recordKey.MatchString(key) {
+		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+		defer cancel()
+		if err := s.look(ctx, key); err != nil {
+			return nil, err
+		}
+		r = s.Get(key)
+	}
+	return slices.Clone(r.Data), nil
+}
+
 // All returns what records have whose keys begin with a prefix, by key.
 func (s *Store) All(prefix string) (map[string][]byte, error) {
 	s.mu.Lock()
@@ -192,28 +225,54 @@ func (s *Store) All(prefix string) (map[string][]byte, error) {
 	return found, nil
 }
 
-// Update puts in the place of a record what change makes of it, as people.Store has it.
+// Update puts in the place of a record, as the stream has it now, what change makes of it; nil stands
+// for none. Change may be called more than once, and must not keep what it is given. Its error is
+// returned, and nothing is changed then. While the stream is away nothing can be changed. An
+// error wraps ErrAway if it is not known whether the change was made.
 func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*writeTimeout)
 	defer cancel()
-	r := s.Get(key)
 	for range updateTries {
+		if s.Away() == nil && recordKey.MatchString(key) {
+			if err := s.look(ctx, key); err != nil {
+				return err
+			}
+		}
+		r := s.Get(key)
 		data, err := change(slices.Clone(r.Data))
 		switch {
 		case err != nil:
 			return err
-		case data == nil && r.Data == nil, data != nil && string(data) == string(r.Data) && r.Rev != 0:
+		case data == nil && r.Data == nil, data != nil && r.Data != nil && string(data) == string(r.Data) && r.Rev != 0:
 			return nil
+		case !recordKey.MatchString(key):
+			return fmt.Errorf("%q is no key of a record", key)
+		case r.Data == nil && s.full():
+			return ErrFull
 		}
 		err = s.Write(ctx, Change{Key: key, Rev: r.Rev, Data: data})[0].Err
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
 		time.Sleep(rand.N(updatePause)) // before all who were not first try again together
-		s.look(ctx, key)
-		r = s.Get(key)
 	}
 	return fmt.Errorf("%w: others change %s all the time", ErrAway, key)
+}
+
+// full reports whether there are as many records as there may be.
+func (s *Store) full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cfg.Most == 0 || len(s.records) < s.cfg.Most {
+		return false
+	}
+	there := 0
+	for _, k := range s.records {
+		if k.Data != nil {
+			there++
+		}
+	}
+	return there >= s.cfg.Most
 }
 
 // Write makes changes, together, and returns what became of each. Of what was not as the
@@ -280,6 +339,9 @@ func (c *Change) lasts() time.Duration {
 func (s *Store) apply(r Record, epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if epoch == 0 {
+		epoch = s.epoch
+	}
 	k := s.records[r.Key]
 	switch {
 	case k == nil:
@@ -294,9 +356,6 @@ func (s *Store) apply(r Record, epoch uint64) {
 		return
 	}
 	k.Record, k.epoch = r, max(epoch, k.epoch)
-	if epoch == 0 {
-		k.epoch = s.epoch
-	}
 	s.tellLocked(r)
 }
 

@@ -26,11 +26,12 @@ func open(t *testing.T, s *natssite.Site, file string) (*records.Store, *broker.
 		t.Fatal(err)
 	}
 	conn := s.Relays(t)
-	store, err := records.Start(t.Context(), records.Config{Conn: conn, Sealer: sealer, File: file}, natssite.Patience)
+	store, err := records.Start(t.Context(), records.Config{Conn: conn, Sealer: sealer, Name: "records", File: file})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
+	natssite.Next(t, "all that the stream has", store.Ready())
 	return store, conn
 }
 
@@ -74,19 +75,19 @@ func TestRecords(t *testing.T) {
 	for _, s := range []*records.Store{one, two} {
 		wg.Go(func() {
 			for range 10 {
-				if err := s.Update("count", func(old []byte) ([]byte, error) { return append(old, '1'), nil }); err != nil {
+				if err := s.Update("count.all", func(old []byte) ([]byte, error) { return append(old, '1'), nil }); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	await(t, one, "count", strings.Repeat("1", 20))
-	if err := one.Update("count", func([]byte) ([]byte, error) { return nil, nil }); err != nil {
+	await(t, one, "count.all", strings.Repeat("1", 20))
+	if err := one.Update("count.all", func([]byte) ([]byte, error) { return nil, nil }); err != nil {
 		t.Fatal(err)
 	}
-	await(t, two, "count", "")
-	if err := two.Update("count", func(old []byte) ([]byte, error) { return []byte(fmt.Sprint(len(old))), nil }); err != nil {
+	await(t, two, "count.all", "")
+	if err := two.Update("count.all", func(old []byte) ([]byte, error) { return []byte(fmt.Sprint(len(old))), nil }); err != nil {
 		t.Error("making what was removed:", err)
 	}
 	js, err := conn.JetStream()

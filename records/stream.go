@@ -2,6 +2,7 @@ package records
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -14,15 +15,26 @@ import (
 	"ahprelay/broker"
 )
 
-const subjects = "ahp.relays.v1.records."
+// Where records are.
+const (
+	streamSubjects = "ahp.relays.v1.records."
 
-// config is the stream's.
-func (s *Store) config(replicas int) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name: s.cfg.Stream, Description: "what AHP relays keep together", Subjects: []string{subjects + ">"},
-		Storage: jetstream.FileStorage, Replicas: replicas, MaxMsgsPerSubject: 1, AllowMsgTTL: true,
-		MaxMsgs: maxRecords, MaxBytes: maxBytes, Discard: jetstream.DiscardOld, DenyDelete: true,
+	// Those of a key-value bucket.
+	bucketStream   = "KV_"
+	bucketSubjects = "$KV."
+
+	operationHeader = "KV-Operation"
+	operationPurge  = "PURGE"
+
+	markerTTL = time.Hour // of what JetStream itself says of ends
+)
+
+// subjects begins the subjects of records.
+func (s *Store) subjects() string {
+	if s.cfg.Bucket != "" {
+		return bucketSubjects + s.cfg.Bucket + "."
 	}
+	return streamSubjects
 }
 
 // open finds the stream, or makes it.
@@ -33,14 +45,42 @@ func (s *Store) open(ctx context.Context) (jetstream.Stream, error) {
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return stream, err
 	}
-	err = broker.MostCopies(func(copies int) (err error) {
-		stream, err = s.js.CreateStream(ctx, s.config(copies))
-		return err
-	})
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another relay was first, with other copies
-		stream, err = s.js.Stream(ctx, s.cfg.Stream)
+	err = broker.MostCopies(func(copies int) error { return s.create(ctx, copies) })
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrBucketExists) {
+		return nil, err
 	}
-	return stream, err
+	return s.js.Stream(ctx, s.cfg.Stream) // another relay may have been first, with other copies
+}
+
+func (s *Store) create(ctx context.Context, copies int) (err error) {
+	if s.cfg.Bucket != "" {
+		_, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: s.cfg.Bucket, Description: s.cfg.Name, History: 1,
+			Storage: jetstream.FileStorage, Replicas: copies, LimitMarkerTTL: markerTTL,
+		})
+		return err
+	}
+	_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: s.cfg.Stream, Description: s.cfg.Name, Subjects: []string{streamSubjects + ">"},
+		Storage: jetstream.FileStorage, Replicas: copies, MaxMsgsPerSubject: 1, AllowMsgTTL: true,
+		MaxMsgs: maxRecords, MaxBytes: maxBytes, Discard: jetstream.DiscardOld, DenyDelete: true,
+	})
+	return err
+}
+
+// message is what says a change.
+func (s *Store) message(c *Change) *nats.Msg {
+	msg := nats.NewMsg(s.subjects() + c.Key)
+	switch {
+	case c.Data == nil && s.cfg.Bucket != "":
+		msg.Header.Set(operationHeader, operationPurge)
+	case c.Data == nil:
+	case s.cfg.Bucket != "":
+		msg.Data, _ = json.Marshal(s.cfg.Sealer.Seal(c.Key, c.Data)) // bytes cannot fail
+	default:
+		msg.Data = s.cfg.Sealer.Seal(c.Key, c.Data)
+	}
+	return msg
 }
 
 // publish begins a change.
@@ -48,15 +88,11 @@ func (s *Store) publish(c *Change) (jetstream.PubAckFuture, error) {
 	if len(c.Data) > MaxData {
 		return nil, fmt.Errorf("%s: record of %d bytes; want at most %d", c.Key, len(c.Data), MaxData)
 	}
-	msg := nats.NewMsg(subjects + c.Key)
-	if c.Data != nil {
-		msg.Data = s.cfg.Sealer.Seal(c.Key, c.Data)
-	}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(c.Rev)}
 	if after := c.lasts(); after > 0 {
 		opts = append(opts, jetstream.WithMsgTTL(max(after.Round(time.Second), time.Second)))
 	}
-	f, err := s.js.PublishMsgAsync(msg, opts...)
+	f, err := s.js.PublishMsgAsync(s.message(c), opts...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAway, err)
 	}
@@ -71,22 +107,26 @@ func storeError(err error) error {
 	return fmt.Errorf("%w: %w", ErrAway, err)
 }
 
-// look reads a record from the stream.
-func (s *Store) look(ctx context.Context, key string) {
+// look takes a record as the stream has it now.
+func (s *Store) look(ctx context.Context, key string) error {
 	s.mu.Lock()
 	stream := s.stream
 	s.mu.Unlock()
-	msg, err := stream.GetLastMsgForSubject(ctx, subjects+key)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	msg, err := stream.GetLastMsgForSubject(ctx, s.subjects()+key)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		s.removed(key)
-		return
+		return nil
 	}
 	if err != nil {
-		return // the stream brings it
+		return fmt.Errorf("%w: %w", ErrAway, err)
 	}
-	if r, err := s.read(msg.Subject, msg.Data, msg.Header, msg.Sequence, msg.Time); err == nil {
+	r, err := s.read(msg.Subject, msg.Data, msg.Header, msg.Sequence, msg.Time)
+	if err == nil {
 		s.apply(r, 0)
 	}
+	return err
 }
 
 // removed notes that the stream does not have a record any more.
@@ -103,7 +143,7 @@ func (s *Store) removed(key string) {
 
 // read makes a record of a message.
 func (s *Store) read(subject string, data []byte, header nats.Header, seq uint64, at time.Time) (Record, error) {
-	r := Record{Key: strings.TrimPrefix(subject, subjects), Rev: seq}
+	r := Record{Key: strings.TrimPrefix(subject, s.subjects()), Rev: seq}
 	if ttl := header.Get("Nats-TTL"); ttl != "" {
 		after, err := time.ParseDuration(ttl)
 		if err != nil {
@@ -116,6 +156,11 @@ func (s *Store) read(subject string, data []byte, header nats.Header, seq uint64
 		return r, nil
 	}
 	var err error
+	if s.cfg.Bucket != "" {
+		if err := json.Unmarshal(data, &data); err != nil {
+			return r, fmt.Errorf("record %s: %w", r.Key, err)
+		}
+	}
 	if r.Data, err = s.cfg.Sealer.Open(r.Key, data); err != nil {
 		return r, fmt.Errorf("record %s: %w", r.Key, err)
 	}
@@ -133,7 +178,7 @@ func (s *Store) follow(ctx context.Context) {
 		s.err = err
 		s.mu.Unlock()
 		if failures == 1 {
-			s.cfg.Log.Warn("the relays' store", "error", err)
+			s.cfg.Log.Warn("the relays' store is away: what is known goes on, nothing can be changed", "of", s.cfg.Name, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -173,8 +218,9 @@ func (s *Store) followOnce(ctx context.Context) error {
 	}
 	defer messages.Stop()
 	s.running.Go(func() { cancel(s.tend(ctx, stream, info.Created)) })
+	id := info.Created.UTC().Format(time.RFC3339Nano)
 	if info.State.Msgs == 0 {
-		s.sync(ctx, epoch)
+		s.sync(ctx, epoch, id)
 	}
 	for synced := info.State.Msgs == 0; ; {
 		msg, err := messages.Next(jetstream.NextContext(ctx))
@@ -188,11 +234,11 @@ func (s *Store) followOnce(ctx context.Context) error {
 		if r, err := s.read(msg.Subject(), msg.Data(), msg.Headers(), meta.Sequence.Stream, meta.Timestamp); err == nil {
 			s.apply(r, epoch)
 		} else {
-			s.cfg.Log.Warn("the relays' store", "error", err)
+			s.cfg.Log.Warn("the relays' store", "of", s.cfg.Name, "error", err)
 		}
 		if !synced && meta.NumPending == 0 {
 			synced = true
-			s.sync(ctx, epoch)
+			s.sync(ctx, epoch, id)
 		}
 	}
 }
@@ -204,18 +250,21 @@ func within(ctx context.Context, info func(context.Context, ...jetstream.StreamI
 	return info(ctx)
 }
 
-// sync is called when all was taken that the stream has. What it has not, and should, it
-// gets again; what has ended is forgotten.
-func (s *Store) sync(ctx context.Context, epoch uint64) {
+// sync is called when all was taken that the stream of an id has. What it has not, and should, it
+// gets again; what has ended, or was removed, is forgotten.
+func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	now := time.Now()
 	s.mu.Lock()
 	s.err = nil
-	first := !s.synced
+	first, removed := !s.synced, s.cfg.Known && id == s.streamID
 	s.synced = true
 	var missing []Change
 	for key, k := range s.records {
 		switch {
 		case k.epoch >= epoch:
+		case removed && k.Data != nil:
+			delete(s.records, key)
+			s.tellLocked(Record{Key: key})
 		case !k.Until.IsZero() && !k.Until.After(now), k.Data == nil:
 			delete(s.records, key)
 		default:
@@ -227,9 +276,18 @@ func (s *Store) sync(ctx context.Context, epoch uint64) {
 		}
 	}
 	s.mu.Unlock()
+	whole := true
 	if len(missing) > 0 {
-		s.cfg.Log.Warn("the relays' store has lost records, or is new: it gets them again", "records", len(missing))
-		s.Write(ctx, missing...) // what fails is tried with the next change, or the next time
+		s.cfg.Log.Warn("the relays' store has lost records, or is new: it gets them again", "of", s.cfg.Name, "records", len(missing))
+		for _, r := range s.Write(ctx, missing...) { // what fails is tried with the next change, or the next time
+			whole = whole && (r.Err == nil || errors.Is(r.Err, ErrConflict)) // else somebody has brought it
+		}
+	}
+	if whole { // else it stays one that is not known
+		s.mu.Lock()
+		s.streamID = id
+		s.mu.Unlock()
+		wakeUp(s.save)
 	}
 	if first {
 		close(s.ready)
@@ -254,14 +312,16 @@ func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound), err == nil && !info.Created.Equal(created):
 			return errOther
-		case err == nil && info.Cluster != nil && info.Config.Replicas < broker.MaxCopies:
+		case err == nil && info.Cluster != nil && info.Config.Replicas < broker.MaxCopies && s.cfg.Tends():
 			_ = broker.MostCopies(func(copies int) error {
 				if copies <= info.Config.Replicas {
 					return nil
 				}
 				ctx, cancel := context.WithTimeout(ctx, openTimeout)
 				defer cancel()
-				_, err := s.js.UpdateStream(ctx, s.config(copies))
+				more := info.Config
+				more.Replicas = copies
+				_, err := s.js.UpdateStream(ctx, more)
 				return err
 			})
 		}

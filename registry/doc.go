@@ -27,11 +27,6 @@
 //     than fit into the time of a lease the leases that it kept have run out. Whoever
 //     cannot write, or was stopped, misses nobody.
 //
-// # People
-//
-// [Records] are what relays know of people and their devices (package people), in a bucket
-// beside it, by the same engine: see there.
-//
 // # While the store is away
 //
 // Nothing runs out, and nobody takes anything over. A host-agent that has its host

@@ -216,7 +216,8 @@ func (r *Registry) takeHost(v *view, s hostState, rev, epoch uint64, gone bool) 
 		r.addLocked(k)
 	}
 	r.putLocked(k, s, rev)
-	wanted := len(k.Users.current(time.Now())) > 0 || r.aliveLocked(k)
+	// While all is read that there is, it is not known yet who else is there: see turn.
+	wanted := v.taken == v.epoch && r.standsByLocked(s.tenant()) && (len(k.Users.current(time.Now())) > 0 || r.aliveLocked(k))
 	r.mu.Unlock()
 	if wanted {
 		r.openTenant(s.tenant())
@@ -298,7 +299,9 @@ func (r *Registry) forgetLocked(k *knownHost) {
 	t := r.tenantLocked(k.tenant())
 	delete(t.hosts, k.Key)
 	if len(t.hosts) == 0 {
-		delete(r.tenants, k.tenant())
+		delete(r.tenants, t.name)
+		r.forgotten = append(r.forgotten, t.name)
+		wakeUp(r.wake)
 	}
 	r.file.changed(true)
 }

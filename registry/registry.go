@@ -130,12 +130,15 @@ type Registry struct {
 	missing map[string]int // how often the copies of servers were found to be away in a row; owned by beats
 
 	clock  relayClock        // owned by run
+	closed []string          // tenants whose account was closed the last time; like clock
 	routed map[string]string // addresses of servers that are or were connected, by name; like clock
 	probed chan string       // instances that have proved to be gone
 
+	accounts    accountIndex
 	mu          sync.RWMutex // guards the fields below
 	hosts       map[string]*knownHost
 	tenants     map[string]*tenant
+	forgotten   []string                   // tenants that have no host any more
 	tokens      map[string]map[string]bool // hosts whose users have a token, by its ID
 	kept        list.List                  // of *knownHost: whose leases this relay keeps, by when they were renewed
 	dirty       map[string]bool            // hosts of which something is to be written
@@ -156,6 +159,7 @@ type Registry struct {
 // A relayClock is what a relay does in time.
 type relayClock struct {
 	turned, tidied time.Time
+	others         string    // relays that were there when it was tidied, where NATS servers are somebody else's
 	listening      time.Time // since when nothing that was said can have been missed, as far as known
 }
 
@@ -199,6 +203,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		view: view{name: cfg.Region, storeErr: errNotReached}, regions: map[string]*view{}, surplus: map[string]uint64{},
 	}
 	r.patience = patience(cfg.LeaseTTL, r.beatEvery)
+	r.accounts = accountIndex{of: cfg.Tenants.Account, tenants: map[string]string{}, known: map[string]bool{}}
 	r.leases = newLeaseServer(r)
 	if err := r.begin(ctx, life); err != nil {
 		r.Close()
@@ -211,8 +216,8 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	if err := r.load(); err != nil {
 		return err
 	}
-	r.openTenants()
-	r.clock.tidied = time.Now() // the store has yet to say to whom others gave credentials
+	r.clock.tidied = time.Now()
+	r.cfg.Tenants.OnDemand(r.demand())
 	var err error
 	if r.store, err = r.storeOf(r.cfg.Region); err != nil {
 		return err
@@ -247,35 +252,25 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	return nil
 }
 
-// awaitReady waits for ready to be closed, but not longer than a start may take: in is
-// false, and there is no error, if it was not by then.
-func awaitReady(ctx context.Context, ready <-chan struct{}, conn *broker.Conn, cluster bool) (in bool, err error) {
+// awaitStore returns when what the store has was taken, or when that takes long and
+// may be because of others.
+func (r *Registry) awaitStore(ctx context.Context) error {
 	limit := soloTimeout
-	if cluster {
+	if r.cfg.Cluster {
 		limit = joinTimeout
 	}
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {
-	case <-ready:
-		return true, nil
+	case <-r.ready:
+		return nil
 	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	case <-conn.Done():
-		return false, errors.New("the connection to NATS is closed")
+		return context.Cause(ctx)
+	case <-r.cfg.Conn.Done():
+		return errors.New("the connection to NATS is closed")
 	case <-timeout.C:
-		return false, nil
 	}
-}
-
-// awaitStore returns when what the store has was taken, or when that takes long and
-// may be because of others.
-func (r *Registry) awaitStore(ctx context.Context) error {
-	in, err := awaitReady(ctx, r.ready, r.cfg.Conn, r.cfg.Cluster)
-	if in || err != nil {
-		return err
-	}
-	err = r.storeAway()
+	err := r.storeAway()
 	if !r.cfg.Cluster {
 		return err
 	}
@@ -488,6 +483,7 @@ func (r *Registry) run(ctx context.Context) {
 			r.turn(time.Now())
 		}
 		r.tellChanges()
+		r.dropForgotten()
 	}
 }
 
@@ -505,8 +501,12 @@ func (r *Registry) turn(now time.Time) {
 	}
 	r.missNeighbours(now)
 	r.missRegions(now)
-	if now.Sub(c.tidied) >= tidyEvery {
-		c.tidied = now
+	others := c.others
+	if r.cfg.Tenants.External() {
+		others = r.relaysThere()
+	}
+	if now.Sub(c.tidied) >= tidyEvery || others != c.others {
+		c.tidied, c.others = now, others
 		r.tidyTenants(now)
 	}
 }

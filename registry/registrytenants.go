@@ -4,21 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker"
 )
 
-// Which accounts of tenants a relay has open: those in which a host-agent may
-// be. That takes credentials that have not expired, and the store tells to whom
-// relays gave some (hostState.Users); or it has just shown a token here, or
-// has a lease.
+// Which accounts of tenants a relay has open: those that it serves. That is where it
+// keeps a lease, where somebody here uses the account or has just shown a token, and, at an
+// embedded server, where somebody is connected to it. Of NATS servers that are somebody
+// else's nobody knows who is there; so of each tenant to which relays gave credentials
+// that have not expired, as the store says (hostState.Users), one relay has the account
+// open beside those that serve it: for host-agents whose relay has ended.
 const (
 	// tidyEvery is how often accounts are looked for that are of no use.
 	tidyEvery = time.Minute
+
+	// accountIdle is for how long nobody must have used an account until it is closed.
+	accountIdle = 2 * time.Minute
 
 	// admitTimeout is how long credentials wait until the store and NATS know of
 	// them.
@@ -34,6 +43,7 @@ const (
 
 // A tenant is what a relay knows of one.
 type tenant struct {
+	name    string
 	hosts   map[string]*knownHost
 	shown   time.Time            // when a host-agent last showed a token here
 	refused map[string]time.Time // users that NATS is to refuse; never changed in place
@@ -42,7 +52,7 @@ type tenant struct {
 func (r *Registry) tenantLocked(name string) *tenant {
 	t := r.tenants[name]
 	if t == nil {
-		t = &tenant{hosts: map[string]*knownHost{}}
+		t = &tenant{name: name, hosts: map[string]*knownHost{}}
 		r.tenants[name] = t
 	}
 	return t
@@ -146,33 +156,124 @@ func (r *Registry) openTenant(name string) {
 	}
 }
 
-// openTenants opens the accounts that are of use.
-func (r *Registry) openTenants() {
-	now := time.Now()
-	r.mu.RLock()
-	var names []string
-	for name, t := range r.tenants {
-		if r.usedLocked(t, now) {
-			names = append(names, name)
-		}
-	}
-	r.mu.RUnlock()
-	for _, name := range names {
-		r.openTenant(name)
+// demand is how accounts are opened that somebody needs.
+func (r *Registry) demand() broker.Demand {
+	return broker.Demand{
+		Open: func(name string) error {
+			r.mu.RLock()
+			known := r.tenants[name] != nil
+			r.mu.RUnlock()
+			if !known {
+				return fmt.Errorf("tenant %s: %w", name, ErrUnknownHost)
+			}
+			r.openTenant(name)
+			return nil
+		},
+		Find: func(account string) (string, map[string]time.Time, bool) {
+			name := r.accounts.tenant(account, r.tenantNames)
+			r.mu.RLock()
+			defer r.mu.RUnlock()
+			t := r.tenants[name]
+			if t == nil {
+				return "", nil, false
+			}
+			return name, t.refused, true
+		},
 	}
 }
 
-// usedLocked reports whether a host-agent of the tenant may be connected to NATS.
+func (r *Registry) tenantNames() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Collect(maps.Keys(r.tenants))
+}
+
+// An accountIndex tells which tenant's a NATS account is. To derive the account from the tenant costs
+// some 50 µs, so it is done when it is asked for.
+type accountIndex struct {
+	of func(tenant string) (account string, err error) // set once
+
+	mu      sync.Mutex
+	tenants map[string]string // by account
+	known   map[string]bool   // tenants that are in it
+}
+
+// tenant returns whose an account is, "" if it is nobody's of those that names returns.
+func (x *accountIndex) tenant(account string, names func() []string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if name := x.tenants[account]; name != "" {
+		return name
+	}
+	for _, name := range names() {
+		if x.known[name] {
+			continue
+		}
+		x.known[name] = true
+		if account, err := x.of(name); err == nil {
+			x.tenants[account] = name
+		}
+	}
+	return x.tenants[account]
+}
+
+// AwaitTenant returns when host-agents of a tenant are answered here, or ctx ends.
+func (r *Registry) AwaitTenant(ctx context.Context, name string) error {
+	return r.cfg.Tenants.Await(ctx, name)
+}
+
+// usedLocked reports whether this relay is to have the account of a tenant open, whether or not
+// somebody uses it just now.
 func (r *Registry) usedLocked(t *tenant, now time.Time) bool {
-	if !t.shown.IsZero() && now.Sub(t.shown) <= auth.DefaultAgentTTL {
+	if !t.shown.IsZero() && now.Sub(t.shown) <= accountIdle {
 		return true
 	}
+	standby := r.standsByLocked(t.name)
 	for _, k := range t.hosts {
-		if r.aliveLocked(k) || len(k.Users.current(now)) > 0 {
+		if k.kept != nil || standby && (r.aliveLocked(k) || len(k.Users.current(now)) > 0) {
 			return true
 		}
 	}
 	return false
+}
+
+// standsByLocked reports whether this is the relay that has the account of a tenant open in any
+// case. All relays that know of the same others agree on that.
+func (r *Registry) standsByLocked(name string) bool {
+	if !r.cfg.Tenants.External() {
+		return false
+	}
+	own := standbyRank(r.cfg.Instance, name)
+	for instance, p := range r.peers {
+		if instance != r.cfg.Instance && p.thereLocked(formerAfter) && standbyRank(instance, name) > own {
+			return false
+		}
+	}
+	return true
+}
+
+// standbyRank is the place of a relay among those that could stand by for a tenant.
+func standbyRank(relay, tenant string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, tenant+"."+relay)
+	x := h.Sum64() // whose upper bits say little of the last letters
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	return x ^ x>>33
+}
+
+// relaysThere names the other relays that are there. They change seldom.
+func (r *Registry) relaysThere() string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var there []string
+	for instance, p := range r.peers {
+		if p.thereLocked(formerAfter) {
+			there = append(there, instance)
+		}
+	}
+	slices.Sort(there)
+	return strings.Join(there, " ")
 }
 
 // seeToRevoked has what was revoked end, until ctx ends.
@@ -247,8 +348,12 @@ func (r *Registry) endRevoked(news []auth.Revocation, now time.Time) {
 		}
 	}
 	r.mu.Unlock()
+	open := r.cfg.Tenants.Names()
 	for name := range tenants {
-		r.openTenant(name)
+		// One that an embedded server does not know hears of it when somebody comes.
+		if r.cfg.Tenants.External() || slices.Contains(open, name) {
+			r.openTenant(name)
+		}
 	}
 	for key, holder := range holders {
 		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
@@ -274,7 +379,7 @@ func (r *Registry) hitLocked(news []auth.Revocation) (keys []string) {
 	return keys
 }
 
-// tidyTenants closes the accounts that are of no use any more.
+// tidyTenants closes the accounts that are of no use any more, and opens those that are.
 func (r *Registry) tidyTenants(now time.Time) {
 	r.mu.Lock()
 	used := map[string]bool{}
@@ -287,19 +392,43 @@ func (r *Registry) tidyTenants(now time.Time) {
 		t.refused = refused
 	}
 	r.mu.Unlock()
+	closed := r.closed
+	r.closed = nil
 	for _, name := range r.cfg.Tenants.Names() {
-		if used[name] {
-			r.openTenant(name)
-			continue
+		if !used[name] && r.cfg.Tenants.DropIdle(name, now.Add(-accountIdle)) {
+			r.closed = append(r.closed, name)
 		}
-		r.cfg.Tenants.Drop(name)
+	}
+	for _, name := range closed { // one may have come as it was closed
+		used[name] = used[name] || r.cfg.Tenants.Stray(name)
+	}
+	for name, used := range used {
+		if used {
+			r.openTenant(name)
+		}
+	}
+}
+
+// dropForgotten closes the accounts of tenants that have no host any more, when nobody is
+// connected there: whose host-agent is may make its host known again.
+func (r *Registry) dropForgotten() {
+	r.mu.Lock()
+	names := r.forgotten
+	r.forgotten = nil
+	r.mu.Unlock()
+	var wait []string
+	for _, name := range names {
 		r.mu.RLock()
-		t := r.tenants[name]
-		again := t != nil && r.usedLocked(t, now) // it has come into use meanwhile
+		again := r.tenants[name] != nil
 		r.mu.RUnlock()
-		if again {
-			r.openTenant(name)
+		if !again && !r.cfg.Tenants.DropIdle(name, time.Now()) {
+			wait = append(wait, name)
 		}
+	}
+	if len(wait) > 0 {
+		r.mu.Lock()
+		r.forgotten = append(wait, r.forgotten...)
+		r.mu.Unlock()
 	}
 }
 
@@ -338,17 +467,4 @@ func mergeRefused(a, b map[string]time.Time) map[string]time.Time {
 		all[nkey] = later(all[nkey], until)
 	}
 	return all
-}
-
-// StoredTenants returns the tenants of the hosts that a registry has kept in its
-// file, each with the users that are to be refused: see [broker.Tenants.Open]. With
-// these a server accepts, from its start, the host-agents that come back. Of a
-// file that cannot be read the registry says what is wrong.
-func StoredTenants(file string, revoked *Revocations) map[string]map[string]time.Time {
-	kept, _, _ := (&stateFile{path: file}).read()
-	tenants, now := map[string]map[string]time.Time{}, time.Now()
-	for _, s := range kept.Hosts {
-		tenants[s.tenant()] = mergeRefused(tenants[s.tenant()], s.refused(revoked, now))
-	}
-	return tenants
 }

@@ -210,14 +210,17 @@ func TestRevokedAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := embedded.Start(embedded.Config{
-		Keys: keys, Listen: "127.0.0.1:0", Tenants: registry.StoredTenants(filepath.Join(dir, "b"), restarted),
-	})
+	server, err := embedded.Start(embedded.Config{Keys: keys, Listen: "127.0.0.1:0", Store: t.TempDir(), Wait: natssite.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
 	alone := &natssite.Site{Keys: keys, Server: server}
+	third, err := registry.Start(t.Context(), registry.Config{Conn: alone.Relays(t), Tenants: alone.Tenants(t), File: filepath.Join(dir, "b"), Revocations: restarted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(third.Close)
 	if nc, err := natssite.Connect(alone.URL(), nats.UserJWT(func() (string, error) { return stolen, nil }, bad.Sign)); err == nil {
 		nc.Close()
 		t.Error("stolen credentials are good again after a restart")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
@@ -390,5 +391,66 @@ func eventually(t testing.TB, what string, holds func() bool) {
 			t.Fatalf("still not so after %v: %s", stepTime, what)
 		}
 		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestClusterDrains drains a relay of a cluster while its clients listen: each goes to another
+// as soon as it is told to, and is told the rest there. What that takes is in the log.
+func TestClusterDrains(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	c.first.await(t, "online")
+	vars := flowVars("demo", "00000000")
+	channels := []string{"ahp-root://", vars["session"], vars["chat"]}
+	var viewers []*viewer
+	var clients []*refclient.Client
+	for i, dial := range []dialer{c.first.dial, throughRelay(t, c.Stack), throughRelay(t, c.Stack), throughRelay(t, c.Stack), throughRelay(t, c.Stack)} {
+		v := &viewer{id: fmt.Sprintf("viewer-%d", i)}
+		v.client = join(t, dial, v.id, vars)
+		if i == 0 {
+			create(t, v.client, vars)
+		}
+		watch(t, v.client, vars)
+		viewers, clients = append(viewers, v), append(clients, v.client)
+	}
+	const actions = 400
+	say(t, clients[0], vars["chat"], 1, fmt.Sprintf("stream %d 5 100", actions))
+	awaitDeltas(t, clients, 20)
+	type closed struct {
+		viewer *viewer
+		at     time.Time
+	}
+	ends := make(chan closed, len(viewers))
+	for i, v := range viewers[1:] {
+		go func() {
+			<-clients[i+1].Done()
+			ends <- closed{v, time.Now()}
+		}()
+	}
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
+		defer cancel()
+		c.Relay.Drain(ctx, time.Second)
+	}()
+	for range viewers[1:] {
+		select {
+		case end := <-ends:
+			wantClosed(t, end.viewer.client, ahp.CloseShuttingDown, "relay shutting down")
+			end.viewer.resume(t, c.first.dial, channels)
+			t.Logf("%s was away for %v", end.viewer.id, time.Since(end.at).Round(100*time.Microsecond))
+		case <-time.After(stepTime):
+			t.Fatal("a client of a relay that is drained stays")
+		}
+	}
+	<-drained
+	awaitDeltas(t, clients[:1], actions)
+	want := text(t, viewers[0].actions())
+	for _, v := range viewers[1:] {
+		eventually(t, v.id+" has got as much as the one that stayed", func() bool { return len(text(t, v.actions())) >= len(want) })
+		if got := text(t, v.actions()); got != want {
+			t.Errorf("%s was told something else than the one that stayed", v.id)
+		}
 	}
 }

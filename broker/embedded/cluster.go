@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 
 	"ahprelay/broker"
 )
@@ -168,25 +167,16 @@ func (s *Server) Routes() map[string]string {
 // GiveUp has the servers of the cluster do without one of them, which is away for
 // good: what it has of JetStream is copied to another.
 func (s *Server) GiveUp(ctx context.Context, name string) error {
-	user, err := s.keys.SystemUser()
-	if err != nil {
-		return err
-	}
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign))
-	if err != nil {
-		return fmt.Errorf("give up server %s: %w", name, err)
-	}
-	defer nc.Close()
 	body, err := json.Marshal(server.JSApiMetaServerRemoveRequest{Server: name})
 	if err != nil {
 		return err
 	}
-	reply, err := nc.RequestWithContext(ctx, server.JSApiRemoveServer, body)
+	reply, err := s.askSystem(ctx, server.JSApiRemoveServer, body)
 	if err != nil {
 		return fmt.Errorf("give up server %s: %w", name, err)
 	}
 	var answer server.JSApiMetaServerRemoveResponse
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+	if err := json.Unmarshal(reply, &answer); err != nil {
 		return fmt.Errorf("give up server %s: %w", name, err)
 	}
 	if answer.Error != nil {

@@ -56,7 +56,8 @@ type Config struct {
 	Name    string                          // unique in a cluster; default: random
 	Listen  string                          // host:port for NATS over TCP, port 0 picks one; default: connections within the process only
 	TLS     *tls.Config                     // for the TCP listener; default: none
-	Tenants map[string]map[string]time.Time // accounts known from the start, with the users that are refused: see [registry.StoredTenants]
+	Tenants map[string]map[string]time.Time // accounts known from the start, with the users that are refused
+	Wait    time.Duration                   // how long users of accounts that are not known wait for Resolve to be called; default: they do not
 	Store   string                          // directory for JetStream; default: none
 	Cluster Cluster                         // servers that this one exchanges messages with; default: none
 	Log     *slog.Logger                    // default: none
@@ -70,6 +71,7 @@ type Server struct {
 	nats     *server.Server
 	keys     *auth.Keys
 	accounts *resolver // the accounts that it accepts users of
+	made     sync.Map  // the accounts that were set once: *server.Account by name
 	tenants  sync.Map  // account to the tenant whose it is
 	port     *port     // nil: none that is for others
 	turns    turns     // of host-agents
@@ -78,16 +80,10 @@ type Server struct {
 	close sync.Once
 }
 
-// A resolver knows accounts. It is a type of its own because the server takes a
-// MemAccResolver to know all that there will ever be: what it hears from other
-// servers of the interest of accounts that come later it forgets, and is not told
-// again.
-type resolver struct{ server.MemAccResolver }
-
 // Start starts a NATS server and returns when it accepts connections.
 // The errors name the address or directory that it cannot use.
 func Start(cfg Config) (_ *Server, err error) {
-	accounts := &resolver{}
+	accounts := newResolver(cfg.Wait)
 	opts, err := serverOptions(cfg, accounts)
 	if err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
@@ -148,9 +144,12 @@ func awaitReady(ns *server.Server, log *serverLog) error {
 	}
 }
 
-// Close ends all connections and returns when nothing of the server is left.
+// Close has other servers of the cluster lead what this one does, ends all connections and
+// returns when nothing of the server is left.
 func (s *Server) Close() {
 	s.close.Do(func() {
+		s.accounts.end()
+		s.handOver()
 		if s.port != nil {
 			s.port.close()
 		}
@@ -263,57 +262,4 @@ func setTrust(opts *server.Options, keys *auth.Keys, accounts *resolver) error {
 // relaysOwn are the claims of accounts that no host-agent can be in.
 func relaysOwn(keys *auth.Keys) []func(auth.Servers) (string, error) {
 	return []func(auth.Servers) (string, error){keys.SystemAccountJWT, keys.RelaysAccountJWT}
-}
-
-// put has an account known as a claim says.
-func (r *resolver) put(text string, err error) (*jwt.AccountClaims, error) {
-	if err != nil {
-		return nil, err
-	}
-	claims, err := jwt.DecodeAccountClaims(text)
-	if err == nil {
-		err = r.Store(claims.Subject, text)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("account: %w", err)
-	}
-	return claims, nil
-}
-
-// set has the server go by the claim of an account, whose name it returns.
-func (s *Server) set(text string, err error) (name string, _ error) {
-	claims, err := s.accounts.put(text, err)
-	if err != nil {
-		return "", err
-	}
-	account, err := s.nats.LookupAccount(claims.Subject) // makes it if it is new
-	if err != nil {
-		return "", fmt.Errorf("account: %w", err)
-	}
-	s.nats.UpdateAccountClaims(account, claims)
-	return claims.Subject, nil
-}
-
-// KeysChanged has the server accept users whom the keys of now have signed, and end the
-// connections of others, in the accounts that no host-agent can be in. Those of tenants
-// are set again one by one.
-func (s *Server) KeysChanged() error {
-	var all []error
-	for _, sign := range relaysOwn(s.keys) {
-		if _, err := s.set(sign(auth.Embedded)); err != nil {
-			all = append(all, fmt.Errorf("NATS server: %w", err))
-		}
-	}
-	return errors.Join(all...)
-}
-
-// SetTenant has the server accept users of a tenant's account, except those
-// that are revoked, whose connections end. See [auth.Keys.TenantAccountJWT].
-func (s *Server) SetTenant(tenant string, revoked map[string]time.Time) error {
-	account, err := s.set(s.keys.TenantAccountJWT(auth.Embedded, tenant, revoked))
-	if err != nil {
-		return fmt.Errorf("tenant %s: %w", tenant, err)
-	}
-	s.tenants.Store(account, tenant)
-	return nil
 }

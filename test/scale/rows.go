@@ -19,10 +19,11 @@ type Sizes struct {
 	Hosts     int           // idle hosts
 	Relays    int           // that they are spread over
 	Watch     time.Duration // how long the idle ones are watched
+	Tenants   []int         // of one host each, that a relay knows of
 }
 
 // Full are the sizes of what is promised.
-var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second}
+var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second, Tenants: []int{1000, 10000}}
 
 // A Row is one thing that is measured.
 type Row struct {

@@ -10,7 +10,7 @@ import (
 // TestRows measures a little of each, and judges no times.
 func TestRows(t *testing.T) {
 	t.Parallel()
-	small := Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond}
+	small := Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}}
 	fleet := func(ctx context.Context, c *Cluster, hosts int) (stop func(), err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		f := &Fleet{Keys: c.Keys, URLs: c.URLs(), Hosts: hosts, Tenants: FleetTenants, Renew: time.Second}
@@ -25,11 +25,12 @@ func TestRows(t *testing.T) {
 	}
 	for name, run := range map[string]func(context.Context, *Cluster) ([]Row, error){
 		"costs":   func(ctx context.Context, c *Cluster) ([]Row, error) { return Costs(ctx, c, small) },
+		"tenants": func(ctx context.Context, c *Cluster) ([]Row, error) { return Tenants(ctx, c, small) },
 		"restart": func(ctx context.Context, c *Cluster) ([]Row, error) { return Restart(ctx, c, small, fleet) },
 		"idle":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Idle(ctx, c, small, fleet) },
 	} {
 		relays := 1
-		if name != "costs" {
+		if name == "restart" || name == "idle" {
 			relays = 3
 		}
 		t.Run(name, func(t *testing.T) {

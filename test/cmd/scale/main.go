@@ -24,7 +24,7 @@ import (
 )
 
 type flags struct {
-	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, restart, idle."`
+	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle."`
 	Few     int    `default:"${few}" help:"Hosts between which costs are compared (${default})."`
 	Many    int    `default:"${many}" help:"Hosts between which costs are compared (${default})."`
 	Restart int    `default:"${restart}" help:"Hosts of a cluster that is restarted (${default})."`
@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch}
+	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch, Tenants: scale.Full.Tenants}
 	return table(ctx, stdout, only, sizes, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 }
 
@@ -80,6 +80,7 @@ func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Size
 		run    func(context.Context, *scale.Cluster) ([]scale.Row, error)
 	}{
 		{"costs", 1, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return scale.Costs(ctx, c, s) }},
+		{"tenants", 1, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return scale.Tenants(ctx, c, s) }},
 		{"restart", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
 			return scale.Restart(ctx, c, s, startFleet)
 		}},

@@ -1,0 +1,91 @@
+package embedded
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// Times of handing over.
+const (
+	handOverTime = 2 * time.Second // at most
+	handOverLook = 20 * time.Millisecond
+	stepDownWait = 500 * time.Millisecond // for one that was asked to come to lead
+)
+
+// handOver has other servers of the cluster lead what this one does, before it ends. A
+// server that just ends leaves the others without a leader until they have found that out,
+// which takes up to 9 s for JetStream as a whole and as long again for each stream; of two
+// servers the other cannot come to lead at all before this one is back to vote.
+func (s *Server) handOver() {
+	if s.store == "" || !s.nats.JetStreamIsClustered() || !s.Linked() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
+	defer cancel()
+	asked := map[string]time.Time{}
+	for ctx.Err() == nil {
+		streams, meta, settled := s.leads()
+		if len(streams) == 0 && !meta && (settled || len(asked) == 0) {
+			return
+		}
+		ask := func(what string, stepDown func()) {
+			if time.Since(asked[what]) > stepDownWait {
+				asked[what] = time.Now()
+				stepDown()
+			}
+		}
+		for _, name := range streams {
+			ask(name, func() { _ = s.nats.JetStreamStepdownStream(s.keys.RelaysAccount(), name) }) // it is asked again
+		}
+		if meta && len(streams) == 0 { // which sees to those
+			ask("", func() { _, _ = s.askSystem(ctx, server.JSApiLeaderStepDown, nil) })
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(handOverLook):
+		}
+	}
+}
+
+// leads returns the streams that this server leads, and whether it leads JetStream as a whole.
+// Settled says that there is a leader of each.
+func (s *Server) leads() (streams []string, meta, settled bool) {
+	info, err := s.nats.Jsz(&server.JSzOptions{Account: s.keys.RelaysAccount(), Streams: true})
+	if err != nil || info.Meta == nil {
+		return nil, false, true // there is nothing to hand over
+	}
+	settled = info.Meta.Leader != ""
+	for _, account := range info.AccountDetails {
+		for _, stream := range account.Streams {
+			switch {
+			case stream.Cluster == nil || len(stream.Cluster.Replicas) == 0: // nobody else has it
+			case stream.Cluster.Leader == s.Name():
+				streams = append(streams, stream.Name)
+			case stream.Cluster.Leader == "":
+				settled = false
+			}
+		}
+	}
+	return streams, info.Meta.Leader == s.Name(), settled
+}
+
+// askSystem asks the servers of the cluster something in the system account.
+func (s *Server) askSystem(ctx context.Context, subject string, body []byte) ([]byte, error) {
+	user, err := s.keys.SystemUser()
+	if err != nil {
+		return nil, err
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign))
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	reply, err := nc.RequestWithContext(ctx, subject, body)
+	if err != nil {
+		return nil, err
+	}
+	return reply.Data, nil
+}

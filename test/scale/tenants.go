@@ -1,0 +1,108 @@
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"ahprelay/auth"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Tenants has a relay start that knows of many tenants, each of one host whose host-agent
+// has good credentials, and then one of these come.
+func Tenants(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
+	if err := c.Start(ctx); err != nil {
+		return nil, err
+	}
+	defer c.Stop()
+	known := 0
+	for _, n := range s.Tenants {
+		if err := c.enrolStored(ctx, known, n); err != nil {
+			return nil, err
+		}
+		known = n
+		more, err := c.startWith(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+// lone names a tenant of one host.
+func lone(i int) string { return fmt.Sprintf("lone-%d", i) }
+
+// enrolStored puts tenants into the store, as another relay does to which their host-agents came.
+func (c *Cluster) enrolStored(ctx context.Context, from, to int) error {
+	js, err := c.Relays[0].conn.JetStream()
+	if err != nil {
+		return err
+	}
+	kv, err := js.KeyValue(ctx, "ahp-registry")
+	if err != nil {
+		return err
+	}
+	key, err := auth.NewAgentKey()
+	if err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	for i := from; i < to; i++ {
+		body, err := json.Marshal(map[string]any{
+			"host": lone(i) + ".host", "enrolled": now,
+			"users": []any{map[string]any{"nkey": key.Public(), "token": "t", "issued": now, "expires": now.Add(time.Hour)}},
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := kv.Create(ctx, "host."+lone(i)+".host", body); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+			return err
+		}
+	}
+	return await(ctx, func() bool { return c.Relays[0].Registry.Stats().Hosts >= to })
+}
+
+// startWith restarts the relay, and has a host-agent of one of n tenants come.
+func (c *Cluster) startWith(ctx context.Context, n int) ([]Row, error) {
+	c.Stop()
+	before, goroutines, began := inUse(), runtime.NumGoroutine(), time.Now()
+	if err := c.Start(ctx); err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	r := c.Relays[0]
+	if err := await(ctx, func() bool { return r.Registry.Stats().Hosts >= n }); err != nil {
+		return nil, err
+	}
+	each := float64(inUse()-before) / 1024 / float64(n)
+	more := runtime.NumGoroutine() - goroutines
+	asker, err := newAsker(&Fleet{Keys: c.Keys, URLs: c.URLs()}, lone(n/2))
+	if err != nil {
+		return nil, err
+	}
+	defer asker.Close()
+	return []Row{
+		{
+			Name: fmt.Sprintf("a relay starts that knows of %d tenants of one host each", n),
+			Got:  took.Round(10 * time.Millisecond).String(), Wanted: "≤ 2s", Good: took <= 2*time.Second,
+		}, {
+			Name: fmt.Sprintf("memory and goroutines of each of %d tenants that are not served", n),
+			Got:  fmt.Sprintf("%.1f KiB, %.2f", each, float64(more)/float64(n)), Wanted: "≤ 8 KiB, ≤ 0.2", Good: each <= 8 && more < n/5,
+		},
+	}, nil
+}
+
+// inUse returns the bytes of heap and stacks.
+func inUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.StackInuse
+}
