@@ -22,7 +22,9 @@ import (
 // webSocket is a hostSocket over WebSocket (RFC 6455). A library does the
 // handshake. Frames are read and written here, because all that a host says to
 // all clients comes this way: a message is looked at where it was read, without
-// a copy, and a connection on which nothing happens has no buffers.
+// a copy, and a connection on which nothing happens has no buffers. With the
+// library's frames a host-agent needs 4 times the processor for each delivery to 100
+// clients, and twice the memory for an idle one.
 type webSocket struct {
 	conn   net.Conn           // below the stream: for deadlines, and to end it
 	stream io.ReadWriteCloser // of frames: conn, perhaps TLS over it, and what came with the handshake

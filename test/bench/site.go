@@ -124,7 +124,7 @@ func (s *site) prepareTLS() error {
 		return err
 	}
 	s.cfg.relayFlags = append(slices.Clip(s.cfg.relayFlags), "--tls-cert", cert, "--tls-key", key)
-	s.bed.bench.Env = []string{"SSL_CERT_FILE=" + cert}
+	s.bed.bench.Env = append(slices.Clip(s.bed.bench.Env), "SSL_CERT_FILE="+cert)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	s.http = &http.Client{Transport: transport}
 	s.bed.ends = append(s.bed.ends, transport.CloseIdleConnections)
