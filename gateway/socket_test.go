@@ -243,3 +243,23 @@ func TestEarlyMessage(t *testing.T) {
 		server.Close()
 	}
 }
+
+// TestEncodeIn makes of a message in a buffer what encodePiece does, without touching what is behind
+// the head.
+func TestEncodeIn(t *testing.T) {
+	for _, size := range []int{0, 1, 125, 126, 1000, 1<<16 - 1, 1 << 16} {
+		message := bytes.Repeat([]byte("m"), size)
+		for _, at := range []int{0, 1, 2, 3, 4, 9, 10, 40} {
+			buffer := append(bytes.Repeat([]byte("p"), at), message...)
+			if got, want := encodeIn(buffer, at), encodePiece(message, true, true, false); !bytes.Equal(got, want) {
+				t.Errorf("%d bytes at %d are encoded as %d bytes; want %d, or others", size, at, len(got), len(want))
+			}
+			if !bytes.Equal(buffer[at:], message) {
+				t.Errorf("the message of %d bytes at %d has changed", size, at)
+			}
+			if appended := appendText([]byte("x"), message); !bytes.Equal(appended[1:], encodePiece(message, true, true, false)) {
+				t.Errorf("appendText of %d bytes differs from encodePiece", size)
+			}
+		}
+	}
+}

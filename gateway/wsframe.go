@@ -35,6 +35,22 @@ func encodePiece(piece []byte, first, last, binary bool) []byte {
 	return appendFrame(make([]byte, 0, len(piece)+10), opcode, piece)
 }
 
+// appendText appends a whole text message as encodePiece makes it.
+func appendText(b, message []byte) []byte { return appendFrame(b, finBit|opText, message) }
+
+// encodeIn is encodePiece of the whole text message that begins at a place in a buffer:
+// the head of the frame is put before it.
+func encodeIn(buffer []byte, at int) []byte {
+	message := buffer[at:]
+	var head [10]byte
+	n := len(appendHead(head[:0], finBit|opText, len(message)))
+	if n > at {
+		return encodePiece(message, true, true, false)
+	}
+	copy(buffer[at-n:], head[:n])
+	return buffer[at-n : len(buffer) : len(buffer)]
+}
+
 // decodePieces reads pieces that encodePiece has made, one behind the other. Whole is
 // the piece as it is encoded.
 func decodePieces(encoded []byte, piece func(payload, whole []byte, first, last, binary bool)) {
@@ -61,17 +77,19 @@ func frameSizes(frame []byte) (head, size int) {
 
 // appendFrame appends a frame whose first byte is given.
 func appendFrame(b []byte, first byte, payload []byte) []byte {
-	switch n := len(payload); {
+	return append(appendHead(b, first, len(payload)), payload...)
+}
+
+// appendHead appends the head of a frame with n bytes.
+func appendHead(b []byte, first byte, n int) []byte {
+	switch {
 	case n < 126:
-		b = append(b, first, byte(n))
+		return append(b, first, byte(n))
 	case n < 1<<16:
-		b = append(b, first, 126)
-		b = binary.BigEndian.AppendUint16(b, uint16(n))
+		return binary.BigEndian.AppendUint16(append(b, first, 126), uint16(n))
 	default:
-		b = append(b, first, 127)
-		b = binary.BigEndian.AppendUint64(b, uint64(n))
+		return binary.BigEndian.AppendUint64(append(b, first, 127), uint64(n))
 	}
-	return append(b, payload...)
 }
 
 // encodeClose returns a close frame (RFC 6455, section 5.5.1).

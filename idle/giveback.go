@@ -22,11 +22,25 @@ const (
 
 	// From so much on that is in use, garbage is collected when there is half as
 	// much of it; below, processor time is worth more, and that is when there is
-	// as much again, Go's default.
+	// as much again, Go's default, or as much as a large process has in use.
 	largeHeap    = 24 << 20
 	largePercent = 50
 	smallPercent = 100
+	mostPercent  = 800
 )
+
+// percentFor returns the headroom of garbage collection, in per cent of what is
+// in use. It has few values, because changing it stops the process for a moment.
+func percentFor(live uint64) (percent int) {
+	if live >= largeHeap {
+		return largePercent
+	}
+	percent = smallPercent
+	for percent < mostPercent && live*uint64(percent)/100 < largeHeap/2 {
+		percent *= 2
+	}
+	return percent
+}
 
 // GiveBack gives memory back to the system whenever the process has become
 // quiet, until it is stopped, and has a large process take less in the first
@@ -61,11 +75,7 @@ func giveBack(ctx context.Context) {
 		}
 		metrics.Read(samples)
 		now, live := samples[0].Value.Uint64(), samples[1].Value.Uint64()
-		if live >= largeHeap {
-			setPercent(largePercent)
-		} else {
-			setPercent(smallPercent)
-		}
+		setPercent(percentFor(live))
 		soon := now-given >= worthAtOnce || time.Since(givenAt) >= giveAgain
 		if now-last <= quietBytes && now-given >= worthBytes && soon {
 			debug.FreeOSMemory()

@@ -62,7 +62,7 @@ func TestLargeHeap(t *testing.T) {
 	runtime.KeepAlive(used)
 	used = nil
 	runtime.GC()
-	await(smallPercent)
+	await(mostPercent)
 	stop()
 
 	debug.SetGCPercent(77)
@@ -75,4 +75,13 @@ func TestLargeHeap(t *testing.T) {
 		t.Errorf("GC percent is %d; want what it was set to", got)
 	}
 	runtime.KeepAlive(used)
+}
+
+// TestPercentFor: a process has room for as much as half of what makes one large, or as much as it has in use.
+func TestPercentFor(t *testing.T) {
+	for live, want := range map[uint64]int{0: mostPercent, 1 << 20: mostPercent, 4 << 20: 400, 7 << 20: 200, 13 << 20: 100, largeHeap - 1: 100, largeHeap: largePercent, 1 << 40: largePercent} {
+		if got := percentFor(live); got != want {
+			t.Errorf("percentFor(%d) = %d; want %d", live, got, want)
+		}
+	}
 }

@@ -21,7 +21,8 @@ import (
 type RelayTraffic interface {
 	Traffic
 
-	// Body takes a message from a watched channel's subject, and may keep it.
+	// Body takes a message from a watched channel's subject, and may keep and
+	// change it.
 	// The link's reader calls it.
 	Body(payload []byte)
 }

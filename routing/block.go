@@ -8,6 +8,7 @@ const (
 	mostBlock  = 64 << 10 // about what is written to a client in one call
 	mostOfOne  = 8 << 10  // longer bodies are not copied
 	mostCopied = 1 << 20  // for one packet
+	mostRows   = 8        // that a block is made for, one behind the other: most of them are much the same
 )
 
 // A block is bodies one behind the other, encoded for clients. Connections are
@@ -30,10 +31,10 @@ type blockBody struct {
 	credit     int
 }
 
-// begin empties the block, to be filled for a row of so many bytes and others
+// begin empties the block, to be filled for a row of so many bytes and so many others
 // like it.
-func (b *block) begin(bytes int) {
-	size := min(max(8*bytes, leastBlock), mostBlock)
+func (b *block) begin(bytes, others int) {
+	size := min(max(bytes*min(1+others, mostRows), leastBlock), mostBlock)
 	b.copied += size
 	b.shared, b.data = &Shared{Size: size}, make([]byte, 0, size)
 	b.bodies = b.bodies[:0]
@@ -92,7 +93,7 @@ func (r *RelayEnd) row(list []uint64) (n int, ok bool) {
 			return 1, true
 		}
 		if !b.add(list[0], frame) {
-			b.begin(len(list) * len(frame.Data))
+			b.begin(len(list)*len(frame.Data), r.rows)
 			b.add(list[0], frame)
 		}
 		at = len(b.bodies) - 1

@@ -9,6 +9,11 @@ import (
 	"pgregory.net/rapid"
 )
 
+// hears has a relay get a body.
+func hears(r *RelayEnd, number uint64, body []byte) {
+	r.body(number, r.cfg.Encode(body, true, true, false), len(body))
+}
+
 // TestRows puts rows of bodies together: whatever was asked for before, each is
 // what its bodies are, in their order, and what was handed out does not change.
 func TestRows(t *testing.T) {
@@ -18,7 +23,7 @@ func TestRows(t *testing.T) {
 		const many = 40
 		for number := uint64(1); number <= many; number++ {
 			if rapid.IntRange(0, 20).Draw(t, "missing") > 0 {
-				r.body(number, bytes.Repeat([]byte{byte(number)}, sizes.Draw(t, "size")))
+				hears(r, number, bytes.Repeat([]byte{byte(number)}, sizes.Draw(t, "size")))
 			}
 		}
 		type given struct {
@@ -26,6 +31,7 @@ func TestRows(t *testing.T) {
 			want   []byte
 		}
 		var all []given
+		r.rows = rapid.IntRange(0, mostRows).Draw(t, "rows to come")
 		for range rapid.IntRange(1, 30).Draw(t, "rows") {
 			first := rapid.Uint64Range(1, many).Draw(t, "first")
 			r.list = r.list[:0]
@@ -71,8 +77,9 @@ func TestRows(t *testing.T) {
 func TestRowsAreFew(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
 	for number := uint64(1); number <= 60; number++ {
-		r.body(number, fmt.Appendf(nil, "body %300d", number))
+		hears(r, number, fmt.Appendf(nil, "body %300d", number))
 	}
+	r.rows = 4 // that follow the first
 	for _, row := range [][2]uint64{{10, 20}, {10, 40}, {15, 60}, {30, 31}, {60, 60}} {
 		r.list, r.frames = r.list[:0], r.frames[:0]
 		for number := row[0]; number <= row[1]; number++ {
@@ -90,7 +97,7 @@ func TestRowsAreBounded(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
 	const many = 3 * mostBlock / mostOfOne
 	for number := uint64(1); number <= many; number++ {
-		r.body(number, make([]byte, mostOfOne))
+		hears(r, number, make([]byte, mostOfOne))
 		r.list = append(r.list, number)
 	}
 	r.list = slices.Repeat(r.list, 100)

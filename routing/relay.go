@@ -68,6 +68,13 @@ type RelayEndConfig struct {
 	// flags tell which. It ends with the piece.
 	Encode func(piece []byte, first, last, binary bool) []byte
 
+	// Append appends what Encode returns of a whole text message; default: that.
+	Append func(b, message []byte) []byte
+
+	// EncodeIn is Encode of the whole text message that begins at a place in a
+	// buffer, which may be used for it; default: Encode.
+	EncodeIn func(buffer []byte, at int) []byte
+
 	Credit       int // bytes that the host-agent may send ahead on each connection; default 1 MiB
 	MaxFrame     int // bytes of the longest message; default 128 MiB
 	QueueLimit   int // bytes queued for the host on each connection until Send waits; default 256 KiB
@@ -104,6 +111,12 @@ func (c RelayEndConfig) withDefaults() RelayEndConfig {
 	def(&c.QueueLimit, 256<<10)
 	def(&c.BodyLimit, 32<<20)
 	def(&c.ChunkLimit, 64<<20)
+	if c.Append == nil {
+		c.Append = func(b, message []byte) []byte { return append(b, c.Encode(message, true, true, false)...) }
+	}
+	if c.EncodeIn == nil {
+		c.EncodeIn = func(buffer []byte, at int) []byte { return c.Encode(buffer[at:], true, true, false) }
+	}
 	def(&c.PendingLimit, 8<<20)
 	if c.Kept == nil {
 		c.Kept = func(int) {}
@@ -144,7 +157,9 @@ type RelayEnd struct {
 	budget int    // what refs of that packet may still ask for
 	list   []uint64
 	set    []*RelayConn
-	frames []Frame // scratch
+	frames []Frame  // scratch
+	run    [][]byte // scratch
+	rows   int      // how many rows follow the one that is being made, up to mostRows
 	block  block
 }
 
@@ -255,8 +270,8 @@ func (r *RelayEnd) Body(payload []byte) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended == nil {
-		r.body(number, frame)
+	if r.ended == nil && r.bodies.frames[number].Data == nil {
+		r.body(number, r.cfg.EncodeIn(payload, len(payload)-len(frame)), len(frame))
 	}
 }
 
@@ -361,7 +376,7 @@ func (r *RelayEnd) record(f *link.Fields) error {
 		}
 	case recordFrame:
 		if data := f.Bytes(); !f.Bad {
-			return r.piece(number, data, fragmentFirst|fragmentLast)
+			return r.whole(number, data, f)
 		}
 	case recordFragment:
 		flags := f.Uvarint()
@@ -393,8 +408,8 @@ func (r *RelayEnd) record(f *link.Fields) error {
 	case recordRefs:
 		return r.refs(number, f)
 	case recordBody:
-		if data := f.Bytes(); !f.Bad && number != 0 {
-			r.body(number, data)
+		if data := f.Bytes(); !f.Bad && number != 0 && r.bodies.frames[number].Data == nil {
+			r.body(number, r.cfg.Encode(data, true, true, false), len(data))
 		}
 	case recordGone:
 		r.bodyLost(number)
@@ -420,6 +435,51 @@ func (r *RelayEnd) record(f *link.Fields) error {
 	}
 	return nil
 }
+
+// mostOfRun is how long messages are, in bytes, that are put together with others.
+const mostOfRun = 2 << 10
+
+// whole takes a message for one client, with those that follow it in f for the
+// same: they are one for queues.
+func (r *RelayEnd) whole(conn uint64, data []byte, f *link.Fields) error {
+	c := r.conns[conn]
+	if c == nil || c.client == nil || c.bytes || c.aside != 0 || len(data) > mostOfRun {
+		return r.piece(conn, data, fragmentFirst|fragmentLast)
+	}
+	total := len(data)
+	r.run = append(r.run[:0], data)
+	for {
+		ahead := *f
+		if recordKind(ahead.Byte()) != recordFrame || ahead.Uvarint() != conn {
+			break
+		}
+		next := ahead.Bytes()
+		if total += len(next); ahead.Bad || len(next) > mostOfRun || total > mostBlock {
+			break
+		}
+		*f = ahead
+		r.run = append(r.run, next)
+	}
+	defer clear(r.run)
+	if len(r.run) == 1 {
+		return r.piece(conn, data, fragmentFirst|fragmentLast)
+	}
+	frame := Frame{Messages: len(r.run), Data: make([]byte, 0, total+maxFrameHead*len(r.run))}
+	for _, message := range r.run {
+		cost := len(message) + pieceCost
+		if !r.mux.took(&c.stream, cost) {
+			return fmt.Errorf("%w: message on connection %d beyond its credit", link.ErrBadPacket, conn)
+		}
+		frame.Credit += cost
+		frame.Data = r.cfg.Append(frame.Data, message)
+	}
+	r.frames = append(r.frames[:0], frame)
+	c.deliver(r.frames)
+	return nil
+}
+
+// maxFrameHead is how much longer a message is as output, for a buffer's size.
+const maxFrameHead = 4
 
 // piece takes a message, or a piece of one, for one client.
 func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {

@@ -33,6 +33,7 @@ func (r *RelayEnd) refs(floor uint64, f *link.Fields) error {
 		if r.list, last, err = readBodyList(f, r.list[:0], last); err != nil {
 			return err
 		}
+		r.rows = int(min(entries-1, mostRows))
 		if err = r.entry(f); err != nil {
 			return err
 		}
@@ -118,15 +119,11 @@ func (r *RelayEnd) lookUp() *row {
 	return missing
 }
 
-// body takes a body that was heard, or sent on request.
-func (r *RelayEnd) body(number uint64, message []byte) {
-	if r.bodies.frames[number].Data != nil {
-		return
-	}
-	encoded := r.cfg.Encode(message, true, true, false)
+// body takes a body of so many bytes that was not there, and was heard, or sent on request.
+func (r *RelayEnd) body(number uint64, encoded []byte, size int) {
 	frame := Frame{Data: encoded, Messages: 1, Shared: &Shared{Size: len(encoded)}}
 	if r.refsCost {
-		frame.Credit = len(message) + pieceCost
+		frame.Credit = size + pieceCost
 	}
 	r.bodies.put(number, frame)
 	for _, p := range r.takeAwaited(number) {
