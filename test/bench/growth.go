@@ -67,7 +67,8 @@ func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		return nil, err
 	}
-	if room := int(files.Cur) / (clientsOfHost + 2); room < most { // of the relay
+	// Of host-agents: each has its clients' connections to the host, one of its own, and one to the relay.
+	if room := (int(files.Cur) - 1000) / (clientsOfHost + 2); room < most {
 		b.say("%d files may be open, so there are %d hosts and not %d", files.Cur, room, most)
 		most = room
 		numbers = append(slices.Clone(numbers[:len(numbers)-1]), room)
