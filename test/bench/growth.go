@@ -60,36 +60,25 @@ func (b *testbed) moreClients(numbers []int) ([]Figure, error) {
 // clientsOfHost is how many clients each of many hosts has.
 const clientsOfHost = 20
 
-// moreHosts measures one relay with more and more hosts.
+// moreHosts measures one relay with more and more hosts. The most are at a relay of their
+// own: what so many cost that are only there is not to count for few.
 func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
-	most := b.many(numbers[len(numbers)-1])
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return nil, err
-	}
-	// Of host-agents: each has its clients' connections to the host, one of its own, and one to the relay.
-	if room := (int(files.Cur) - 1000) / (clientsOfHost + 2); room < most {
-		b.say("%d files may be open, so there are %d hosts and not %d", files.Cur, room, most)
-		most = room
-		numbers = append(slices.Clone(numbers[:len(numbers)-1]), room)
-	}
-	began := time.Now()
-	s, err := b.site(siteConfig{name: "hosts", hosts: most, together: true, relayFlags: audienceLimits})
+	last := len(numbers) - 1
+	room, err := b.roomForHosts(numbers[last], numbers[last-1])
 	if err != nil {
 		return nil, err
 	}
-	defer s.end()
-	b.say("%d hosts are online after %.1f s", most, time.Since(began).Seconds())
-	all, err := b.acrossHosts(s, most)
-	if err != nil {
-		return nil, err
-	}
-	b.say("%d clients are there after %.1f s", most*all.readers, time.Since(began).Seconds())
-	crowds := make([]*crowd, len(numbers))
-	for i, n := range numbers {
-		some := *all // of the same hosts, the first are spoken to
-		some.groups, some.channels = all.groups[:b.many(n)], all.channels[:b.many(n)]
-		crowds[i] = &some
+	numbers = append(slices.Clone(numbers[:last]), room)
+	var crowds []*crowd
+	for i, some := range [][]int{numbers[:last], numbers[last:]} {
+		more, end, err := b.hostsAt(fmt.Sprintf("hosts-%d", i), some)
+		if end != nil {
+			defer end()
+		}
+		if err != nil {
+			return nil, err
+		}
+		crowds = append(crowds, more...)
 	}
 	cost, err := b.growing(crowds)
 	if err != nil {
@@ -106,8 +95,46 @@ func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 	return figures, nil
 }
 
+// roomForHosts returns how many of so many hosts there can be besides others.
+func (b *testbed) roomForHosts(most, others int) (int, error) {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return 0, err
+	}
+	// In one process are the host's connections with all clients and host-agents, in another those that host-agents have.
+	const each = clientsOfHost + 2
+	room := (int(files.Cur)-1000)/each - others
+	if room < most {
+		b.say("%d files may be open, so there are %d hosts and not %d", files.Cur, room, most)
+	}
+	return min(room, most), nil
+}
+
+// hostsAt starts a relay with as many hosts as the last of the numbers, each with its clients. For each number it returns
+// the crowd of so many of them. End ends the relay, if it is not nil.
+func (b *testbed) hostsAt(name string, numbers []int) (crowds []*crowd, end func(), err error) {
+	most := b.many(numbers[len(numbers)-1])
+	began := time.Now()
+	s, err := b.site(siteConfig{name: name, hosts: most, together: true, relayFlags: audienceLimits})
+	if err != nil {
+		return nil, nil, err
+	}
+	b.say("%d hosts are online after %.1f s", most, time.Since(began).Seconds())
+	all, err := b.acrossHosts(s, name, most)
+	if err != nil {
+		return nil, s.end, err
+	}
+	b.say("%d clients are there after %.1f s", most*all.readers, time.Since(began).Seconds())
+	for _, n := range numbers {
+		some := *all // of the same hosts, the first are spoken to
+		some.groups, some.channels = all.groups[:b.many(n)], all.channels[:b.many(n)]
+		crowds = append(crowds, &some)
+	}
+	return crowds, s.end, nil
+}
+
 // acrossHosts connects clients to n hosts.
-func (b *testbed) acrossHosts(s *site, n int) (*crowd, error) {
+func (b *testbed) acrossHosts(s *site, name string, n int) (*crowd, error) {
 	first, err := s.system(0)
 	if err != nil {
 		return nil, err
@@ -121,7 +148,7 @@ func (b *testbed) acrossHosts(s *site, n int) (*crowd, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := c.add(way, fmt.Sprintf("host-%d", i), c.readers, 0); err != nil {
+		if _, err := c.add(way, fmt.Sprintf("%s-%d", name, i), c.readers, 0); err != nil {
 			return nil, err
 		}
 	}
