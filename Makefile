@@ -38,7 +38,7 @@ build:
 # lint has vetted. Tests wait for much of their time, so two more packages than
 # there are processors are at work.
 test: deps lint
-	@GO="$(GO)" sh test/run.sh -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 2)) -timeout 20m $(LONG) $(PKGS)
+	@GO="$(GO)" sh test/run.sh -race -tags lockorder -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 2)) -timeout 20m $(LONG) $(PKGS)
 
 lint:
 	@out="$$(gofmt -l .)"; if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi

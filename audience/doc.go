@@ -75,6 +75,6 @@
 //
 // A pool has one mutex, for all that it has. What comes from the link is queued without it, and
 // read by one goroutine for each audience, which runs while there is something; another one sends. Methods of
-// [routing.ClientConn] are called under the mutex. It is taken after a client's, and before the
-// routing package's and an outbox's.
+// [routing.ClientConn] are called under the mutex. Where it stands among other locks, package
+// lockorder says.
 package audience

@@ -5,10 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/lockorder"
 	"ahprelay/routing"
 )
 
@@ -73,7 +73,7 @@ type Config struct {
 type Pool struct {
 	cfg Config
 
-	mu        sync.Mutex // guards all that follows, audiences and viewers
+	mu        lockorder.Mutex[lockorder.Audience] // guards all that follows, audiences and viewers
 	audiences map[kind]*audience
 }
 

@@ -15,6 +15,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/idle"
+	"ahprelay/lockorder"
 	"ahprelay/registry"
 	"ahprelay/routing"
 )
@@ -92,7 +93,7 @@ type client struct {
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 
-	mu      sync.Mutex // guards all that follows; taken before the routing package's locks
+	mu      lockorder.Mutex[lockorder.Client] // guards all that follows
 	phase   phase
 	conn    upstream      // from phaseOpening on
 	pending [][]byte      // messages that wait for phaseOpen

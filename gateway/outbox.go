@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/lockorder"
 	"ahprelay/routing"
 )
 
@@ -39,8 +40,8 @@ type outbox struct {
 	packing packing               // what is compressed; owned by run, but for on
 	delayed func(seconds float64) // how long something has waited until the kernel took it, of a part of all; nil: nobody wants to know
 
-	mu      sync.Mutex      // guards all that follows; nothing is called under it but spawn and budget
-	queue   []routing.Frame // from head on
+	mu      lockorder.Mutex[lockorder.Outbox] // guards all that follows; nothing is called under it but spawn and budget
+	queue   []routing.Frame                   // from head on
 	head    int
 	bytes   int      // of queue
 	leaving int      // bytes that are counted for what is being written

@@ -17,6 +17,7 @@ import (
 	"ahprelay/contentproxy"
 	"ahprelay/gate"
 	"ahprelay/idle"
+	"ahprelay/lockorder"
 	"ahprelay/routing"
 	"ahprelay/tracing"
 	"ahprelay/view"
@@ -35,13 +36,13 @@ type hostConn struct {
 	cancel context.CancelFunc // ends the connection to the host
 	ended  <-chan struct{}    // closed when that was called
 
-	lastHeard atomic.Int64            // when the host last said something here, in Unix nanoseconds; 0: never
-	gates     gate.Chain              // guarded by order
-	order     sync.Mutex              // held from when a message is judged until it, or its answer, is queued for the client
-	said      ahp.Envelope            // of the message that is being passed on; owned by the reader, as the two below
-	last      uint32                  // slot of the last notification that was known, or is now
-	row       []*routing.Notification // that are judged, and not passed on yet
-	due       bool                    // something was passed on that is to leave at the end of what has come together; owned by the reader
+	lastHeard atomic.Int64                        // when the host last said something here, in Unix nanoseconds; 0: never
+	gates     gate.Chain                          // guarded by order
+	order     lockorder.Mutex[lockorder.HostConn] // held from when a message is judged until it, or its answer, is queued for the client
+	said      ahp.Envelope                        // of the message that is being passed on; owned by the reader, as the two below
+	last      uint32                              // slot of the last notification that was known, or is now
+	row       []*routing.Notification             // that are judged, and not passed on yet
+	due       bool                                // something was passed on that is to leave at the end of what has come together; owned by the reader
 	counts    counts
 	kicked    atomic.Bool // by the host's owner
 	canvas    *contentproxy.Conn

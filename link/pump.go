@@ -3,11 +3,11 @@ package link
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"ahprelay/lockorder"
 	"ahprelay/without"
 )
 
@@ -100,7 +100,7 @@ type boundLink struct {
 
 	idle bool // nothing is left to send or to be released; owned by the writer
 
-	mu      sync.Mutex // guards the fields below
+	mu      lockorder.Mutex[lockorder.Link] // guards the fields below
 	link    *Link
 	full    bool            // the writer waits for room in the window
 	settled []chan struct{} // closed by the writer when it is idle next

@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"ahprelay/lockorder"
 )
 
 // A writer sends what there is to send on one or more links: when it is woken,
@@ -52,6 +54,7 @@ func (w *writer) flushNow() {
 		w.wake()
 		return
 	}
+	lockorder.Enter[lockorder.Turn]()
 	more, again := true, time.Time{}
 	for i := 0; i < flushNowRounds && more && w.over == nil; i++ {
 		more, again, w.over = w.flush()
@@ -59,6 +62,7 @@ func (w *writer) flushNow() {
 	if more || w.over != nil || w.sleepsBeyond(again) {
 		w.wake()
 	}
+	lockorder.Leave[lockorder.Turn]()
 	w.turn <- struct{}{}
 }
 
@@ -73,7 +77,9 @@ func (w *writer) run(ctx context.Context) error {
 		var more bool
 		var again time.Time
 		if err == nil {
+			lockorder.Enter[lockorder.Turn]()
 			more, again, err = w.flush()
+			lockorder.Leave[lockorder.Turn]()
 		}
 		if err != nil {
 			close(w.turn)

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/link"
+	"ahprelay/lockorder"
 )
 
 // A HostConn is a host-agent's connection to the local host, on behalf of one
@@ -107,7 +107,7 @@ const maxBody = 512 << 10
 type AgentEnd struct {
 	cfg AgentEndConfig
 
-	mu       sync.Mutex // guards all that follows, and the links and connections
+	mu       lockorder.Mutex[lockorder.Routing] // guards all that follows, and the links and connections
 	bodies   bodyTable
 	channels channelTable
 	publish  fifo[*body]

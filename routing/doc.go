@@ -105,9 +105,9 @@
 // where the host-agent's hello has [link.FeatureCanvas], and to ports that clients open where it has
 // [link.FeaturePreview].
 //
-// # Order of locks
+// # Locks
 //
-// [AgentEnd] and [RelayEnd] have one mutex each. Methods of HostConn and ClientConn are called
+// [AgentEnd] and [RelayEnd] have one mutex each (Routing in the list of package lockorder). Methods of HostConn and ClientConn are called
 // under it, and must not block nor call back. Links call their traffic (Next, Handle,
 // Released) while they hold no lock of their own, so either may wake its link under its own.
 package routing

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/link"
+	"ahprelay/lockorder"
 )
 
 // A Frame is output for a client, of one or more pieces as [RelayEndConfig.Encode]
@@ -137,7 +137,7 @@ const (
 type RelayEnd struct {
 	cfg RelayEndConfig
 
-	mu       sync.Mutex // guards all that follows, and the connections
+	mu       lockorder.Mutex[lockorder.Routing] // guards all that follows, and the connections
 	lines    link.RelayLines
 	mux      mux
 	credit   int  // bytes that may be sent ahead on each connection
