@@ -125,6 +125,11 @@ func TestReaderCounts(t *testing.T) {
 			action := f.Append(nil, n, n+1, 1e18)
 			if kind == NATS {
 				stream = fmt.Appendf(stream, "MSG %s 1 %d\r\n%s\r\n", testChannel, len(action), action)
+			} else if n%3 == 1 { // in two pieces
+				first := len(stream)
+				stream = appendFrame(stream, opText, action[:len(action)/2])
+				stream[first] &^= finBit
+				stream = appendFrame(stream, 0, action[len(action)/2:])
 			} else {
 				stream = appendFrame(stream, opText, action)
 			}

@@ -39,7 +39,7 @@ type reader struct {
 	tls    net.Conn // in the place of fd, nil: there is none
 	rest   []byte   // the beginning of a frame
 	left   int      // NATS: bytes of a frame that are to come
-	stream []byte   // NATS: the beginning of a message
+	stream []byte   // the beginning of a message that comes in pieces
 	action int64    // the last one
 	seq    int64    // its serverSeq, as AHP hosts count
 }
@@ -210,10 +210,19 @@ func (r *reader) takePayload(f frame, now int64) error {
 	if r.group.args.Kind == NATS {
 		return r.takeNATS(f.payload, now)
 	}
-	if !f.fin || f.op != opText {
-		return errors.New("an action came in pieces")
+	if (f.op == opText) != (len(r.stream) == 0) {
+		return errors.New("a piece of an action is out of place")
 	}
-	return r.takeAction(f.payload, now)
+	action := f.payload
+	if !f.fin || len(r.stream) > 0 { // where credit ends within it
+		r.stream = append(r.stream, f.payload...)
+		action = r.stream
+	}
+	if !f.fin {
+		return nil
+	}
+	r.stream = nil
+	return r.takeAction(action, now)
 }
 
 // takeAction checks that an action is the next one.
