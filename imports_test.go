@@ -11,7 +11,7 @@ import (
 // stands before it; those on one line do not import each other.
 var layers = [][]string{
 	{"without"},
-	{"acmedns", "ahp", "alike", "console", "fair", "idle", "lockorder", "meter"},
+	{"acmedns", "ahp", "alike", "console", "fair", "giveback", "idle", "lockorder", "meter"},
 	{"tracing"},
 	{"auth", "refhost", "view"},
 	{"auth/device", "auth/oidc", "people"},

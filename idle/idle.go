@@ -3,7 +3,7 @@
 //
 // Of 2,000 idle clients each takes 14.8 KiB of a relay, and 18.8 with a deep stack;
 // 13.1 KiB of a host-agent, and 25.9 with a buffer. Where memory is not given
-// back it is 19.3 and 20.6. Each is measured by `make bench ARGS=ablate`, as is what
+// back (package giveback) it is 19.3 and 20.6. Each is measured by `make bench ARGS=ablate`, as is what
 // other packages say of what they do for speed.
 package idle
 

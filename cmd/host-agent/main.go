@@ -17,8 +17,8 @@ import (
 
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/contentproxy"
+	"ahprelay/giveback"
 	"ahprelay/hostagent"
-	"ahprelay/idle"
 	"ahprelay/registry"
 )
 
@@ -238,7 +238,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	if c.Sentinel {
 		cfg.Sentinel = sentinelCommand(s)
 	}
-	defer idle.GiveBack()()
+	defer giveback.Start()()
 	tracer, endTraces, err := cli.Tracer(ctx, "ahp-host-agent", s.log)
 	if err != nil {
 		return err

@@ -1,4 +1,5 @@
-package idle
+// Package giveback has a process that has become quiet give its memory back to the system.
+package giveback
 
 import (
 	"context"
@@ -42,11 +43,11 @@ func percentFor(live uint64) (percent int) {
 	return percent
 }
 
-// GiveBack gives memory back to the system whenever the process has become
+// Start gives memory back to the system whenever the process has become
 // quiet, until it is stopped, and has a large process take less in the first
 // place. Go itself keeps as much as it needed at its
 // busiest for minutes, and collects no garbage while nothing new comes.
-func GiveBack() (stop func()) {
+func Start() (stop func()) {
 	if without.GiveBack {
 		return func() {}
 	}

@@ -1,4 +1,4 @@
-package idle
+package giveback
 
 import (
 	"runtime"
@@ -22,7 +22,7 @@ func TestGiveBack(t *testing.T) {
 		used[i] = 1
 	}
 	before := released()
-	stop := GiveBack()
+	stop := Start()
 	time.Sleep(3 * lookEvery)
 	stop()
 	if got := released(); got >= before+many {
@@ -30,7 +30,7 @@ func TestGiveBack(t *testing.T) {
 	}
 	runtime.KeepAlive(used)
 	used = nil
-	defer GiveBack()() // which has not looked yet, however slow the machine is
+	defer Start()() // which has not looked yet, however slow the machine is
 	for deadline := time.Now().Add(time.Minute); released() < before+many/2; time.Sleep(lookEvery) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d bytes given back; want %d", released()-before, many)
@@ -55,7 +55,7 @@ func TestLargeHeap(t *testing.T) {
 		}
 	}
 	used := make([]byte, 2*largeHeap)
-	stop := GiveBack()
+	stop := Start()
 	defer func() { stop() }()
 	runtime.GC()
 	await(largePercent)
@@ -68,7 +68,7 @@ func TestLargeHeap(t *testing.T) {
 	debug.SetGCPercent(77)
 	defer debug.SetGCPercent(100)
 	used = make([]byte, 2*largeHeap)
-	stop = GiveBack()
+	stop = Start()
 	runtime.GC()
 	time.Sleep(3 * lookEvery)
 	if got := percent(); got != 77 {
