@@ -150,6 +150,9 @@ func TestRegions(t *testing.T) {
 		}
 	}
 	east.sees(t, "east says of its own host that its lease has run out", "roaming", func(h registry.Host) bool { return h.State == registry.Offline })
+	if h, _ := east.Lookup("acme", "desktop"); h.State != registry.Online || h.Silent.IsZero() {
+		t.Errorf("by then east says of a host of the west %+v; want what was known", h)
+	}
 	if h, _ := west.Lookup("acme", "roaming"); !online(h) {
 		t.Errorf("west hears the host-agent, and says %+v", h)
 	}

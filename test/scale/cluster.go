@@ -35,6 +35,7 @@ type Cluster struct {
 
 	dir    string
 	routes []string
+	ways   Ways // between relays that are far from each other
 	log    *slog.Logger
 }
 
@@ -96,10 +97,12 @@ func (c *Cluster) Start(ctx context.Context) error {
 	if err := c.AwaitStore(ctx); err != nil {
 		return err
 	}
+	var err error
 	for _, r := range c.Relays { // as when host-agents come for credentials
 		for i := range FleetTenants {
-			if err := r.Registry.Enrol(Tenant(i), fmt.Sprintf("host-%d", i)); err != nil {
-				return err
+			enrolled := func() bool { err = r.Registry.Enrol(Tenant(i), fmt.Sprintf("host-%d", i)); return err == nil }
+			if late := await(ctx, enrolled); late != nil {
+				return fmt.Errorf("%w: %w", late, err)
 			}
 		}
 	}
@@ -139,7 +142,7 @@ func (c *Cluster) join(ctx context.Context, r *Relay) (err error) {
 		Conn: r.conn, Tenants: r.tenants, Instance: dial.Instance, File: filepath.Join(r.dir, "hosts.json"), Log: c.log,
 	}
 	if len(c.routes) > 1 {
-		cfg.Cluster, cfg.Neighbours = true, r.Server
+		cfg.Cluster, cfg.Neighbours, cfg.Region = true, r.Server, r.config.Gateways.Region
 	}
 	r.Registry, err = registry.Start(ctx, cfg)
 	return err

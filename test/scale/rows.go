@@ -18,12 +18,16 @@ type Sizes struct {
 	Restart   int           // hosts of a cluster of three that is restarted
 	Hosts     int           // idle hosts
 	Relays    int           // that they are spread over
-	Watch     time.Duration // how long the idle ones are watched
+	Watch     time.Duration // how long the idle ones, and those that are far, are watched
 	Tenants   []int         // of one host each, that a relay knows of
+	Far       int           // hosts of three relays that are far from each other
+	Delay     time.Duration // between those, each way
+	Changes   int           // of one of them, whose way to all is timed
+	Cut       time.Duration // how long a relay is cut off from the others
 }
 
 // Full are the sizes of what is promised.
-var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second, Tenants: []int{1000, 10000}}
+var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second, Tenants: []int{1000, 10000}, Far: 5000, Delay: 35 * time.Millisecond, Changes: 20, Cut: 40 * time.Second}
 
 // A Row is one thing that is measured.
 type Row struct {

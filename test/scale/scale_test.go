@@ -10,7 +10,7 @@ import (
 // TestRows measures a little of each, and judges no times.
 func TestRows(t *testing.T) {
 	t.Parallel()
-	small := Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}}
+	small := Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}, Far: 60, Delay: 20 * time.Millisecond, Changes: 3}
 	fleet := func(ctx context.Context, c *Cluster, hosts int) (stop func(), err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		f := &Fleet{Keys: c.Keys, URLs: c.URLs(), Hosts: hosts, Tenants: FleetTenants, Renew: time.Second}
@@ -28,9 +28,11 @@ func TestRows(t *testing.T) {
 		"tenants": func(ctx context.Context, c *Cluster) ([]Row, error) { return Tenants(ctx, c, small) },
 		"restart": func(ctx context.Context, c *Cluster) ([]Row, error) { return Restart(ctx, c, small, fleet) },
 		"idle":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Idle(ctx, c, small, fleet) },
+		"far":     func(ctx context.Context, c *Cluster) ([]Row, error) { return Far(ctx, c, small, false, fleet) },
+		"regions": func(ctx context.Context, c *Cluster) ([]Row, error) { return Far(ctx, c, small, true, fleet) },
 	} {
 		relays := 1
-		if name == "restart" || name == "idle" {
+		if name != "costs" && name != "tenants" {
 			relays = 3
 		}
 		t.Run(name, func(t *testing.T) {

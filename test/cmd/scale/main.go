@@ -24,12 +24,15 @@ import (
 )
 
 type flags struct {
-	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle."`
+	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle, far, regions, partition."`
 	Few     int    `default:"${few}" help:"Hosts between which costs are compared (${default})."`
 	Many    int    `default:"${many}" help:"Hosts between which costs are compared (${default})."`
 	Restart int    `default:"${restart}" help:"Hosts of a cluster that is restarted (${default})."`
 	Hosts   int    `default:"${hosts}" help:"Idle hosts (${default})."`
 	Relays  int    `default:"${relays}" help:"Relays of idle hosts (${default})."`
+
+	Far   int           `default:"${far}" help:"Hosts of relays that are far from each other (${default})."`
+	Delay time.Duration `default:"${delay}" help:"Between those, each way (${default})."`
 
 	Fleet string `hidden:"" help:"Be so many hosts of the keys in a directory, at these URLs: HOSTS,DIR,URL,…"`
 }
@@ -49,7 +52,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags{}
 	size := func(n int) string { return strconv.Itoa(n) }
 	parser, err := kong.New(&f, kong.Name("scale"), kong.Description("Measures a cluster of relays with many hosts."), kong.Writers(stdout, stderr), kong.Vars{
-		"few": size(scale.Full.Few), "many": size(scale.Full.Many), "restart": size(scale.Full.Restart), "hosts": size(scale.Full.Hosts), "relays": size(scale.Full.Relays),
+		"few": size(scale.Full.Few), "many": size(scale.Full.Many), "restart": size(scale.Full.Restart), "hosts": size(scale.Full.Hosts), "relays": size(scale.Full.Relays), "far": size(scale.Full.Far), "delay": scale.Full.Delay.String(),
 	})
 	if err != nil {
 		return err
@@ -64,7 +67,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch, Tenants: scale.Full.Tenants}
+	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch, Tenants: scale.Full.Tenants, Far: f.Far, Delay: f.Delay, Changes: scale.Full.Changes, Cut: scale.Full.Cut}
 	return table(ctx, stdout, only, sizes, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 }
 
@@ -87,6 +90,13 @@ func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Size
 		{"idle", s.Relays, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
 			return scale.Idle(ctx, c, s, startFleet)
 		}},
+		{"far", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
+			return scale.Far(ctx, c, s, false, startFleet)
+		}},
+		{"regions", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
+			return scale.Far(ctx, c, s, true, startFleet)
+		}},
+		{"partition", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return scale.Partition(ctx, c, s) }},
 	} {
 		if !only.MatchString(m.name) {
 			continue

@@ -1,0 +1,248 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/embedded"
+	"ahprelay/link"
+	"ahprelay/registry"
+	"ahprelay/test/faultproxy"
+)
+
+// soon is how soon a change must be known everywhere.
+const soon = 500 * time.Millisecond
+
+// watched is the host whose changes are timed.
+const watched = "watched"
+
+// Ways lead from each of some relays to each other one, by their numbers.
+type Ways [][]*faultproxy.Proxy
+
+// NewWays returns ways to addresses, of which each brings what is sent so much later.
+func NewWays(to []string, delay time.Duration) (w Ways, err error) {
+	for i := range to {
+		w = append(w, make([]*faultproxy.Proxy, len(to)))
+		for j, address := range to {
+			if i == j {
+				continue
+			}
+			if w[i][j], err = faultproxy.New("127.0.0.1:0", address); err != nil {
+				return w, errors.Join(err, w.Close())
+			}
+			w[i][j].Shape(faultproxy.Shape{Delay: delay})
+		}
+	}
+	return w, nil
+}
+
+// Close ends all ways.
+func (w Ways) Close() error {
+	w.each(func(_, _ int, p *faultproxy.Proxy) { p.Close() })
+	return nil
+}
+
+func (w Ways) each(do func(from, to int, p *faultproxy.Proxy)) {
+	for i, row := range w {
+		for j, p := range row {
+			if p != nil {
+				do(i, j, p)
+			}
+		}
+	}
+}
+
+// Cut has nothing pass from and to one relay: packets are lost, and nobody is told.
+func (w Ways) Cut(relay int) {
+	w.each(func(from, to int, p *faultproxy.Proxy) {
+		if from == relay || to == relay {
+			p.Freeze()
+		}
+	})
+}
+
+// Heal ends Cut.
+func (w Ways) Heal(delay time.Duration) (err error) {
+	w.each(func(_, _ int, p *faultproxy.Proxy) {
+		err = errors.Join(err, p.Heal())
+		p.Shape(faultproxy.Shape{Delay: delay})
+	})
+	return err
+}
+
+// Routes are where a relay finds all of them, itself included.
+func (w Ways) Routes(relay int, own string) (routes []string) {
+	for to, p := range w[relay] {
+		if to == relay {
+			routes = append(routes, own)
+		} else {
+			routes = append(routes, p.Addr())
+		}
+	}
+	return routes
+}
+
+// Spread puts ways between the relays of a cluster that has not been started, or makes each a
+// region of its own.
+func (c *Cluster) Spread(delay time.Duration, regions bool) (err error) {
+	if c.ways, err = NewWays(c.routes, delay); err != nil {
+		return err
+	}
+	for i, r := range c.Relays {
+		if !regions {
+			r.config.Cluster.Routes = c.ways.Routes(i, c.routes[i])
+			continue
+		}
+		r.config.Cluster = embedded.Cluster{}
+		g := embedded.Gateways{Region: regionName(i), Listen: c.routes[i], Remotes: map[string][]string{}}
+		for to, address := range c.ways.Routes(i, c.routes[i]) {
+			g.Remotes[regionName(to)] = []string{address}
+		}
+		g.Advertise = c.ways[(i+1)%len(c.Relays)][i].Addr()
+		r.config.Gateways = g
+	}
+	return nil
+}
+
+func regionName(i int) string { return fmt.Sprint("region-", i) }
+
+// An ear notes what a relay hears of hosts.
+type ear struct {
+	mu   sync.Mutex           // guards the fields below
+	fell int                  // hosts that were listed as offline
+	when map[string]time.Time // what the watched host said was heard
+}
+
+func (e *ear) hear(h registry.Host) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch _, known := e.when[h.HostVersion]; {
+	case h.Name == watched && !known:
+		e.when[h.HostVersion] = time.Now()
+	case h.Name != watched && (h.State == registry.Offline || !h.Silent.IsZero()):
+		e.fell++
+	}
+}
+
+// heard returns when something was heard, and whether it was.
+func (e *ear) heard(what string) (at time.Time, known bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at, known = e.when[what]
+	return at, known
+}
+
+// Far measures relays that are far from each other.
+func Far(ctx context.Context, c *Cluster, s Sizes, regions bool, fleet func(context.Context, *Cluster, int) (stop func(), err error)) ([]Row, error) {
+	if err := c.Spread(s.Delay, regions); err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.ways.Close() }()
+	if err := c.Start(ctx); err != nil {
+		return nil, err
+	}
+	defer c.Stop()
+	stop, err := fleet(ctx, c, s.Far)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	for _, r := range c.Relays {
+		if err := await(ctx, func() bool { return r.Online(FleetTenants) >= s.Far }); err != nil {
+			return nil, fmt.Errorf("%s: %d hosts of %d come online: %w", r.config.Name, r.Online(FleetTenants), s.Far, err)
+		}
+	}
+	holder, end, err := c.Relays[0].hold(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	ears := make([]*ear, len(c.Relays))
+	for i, r := range c.Relays {
+		ears[i] = &ear{when: map[string]time.Time{}}
+		defer r.Registry.Subscribe(ears[i].hear)()
+	}
+	worst, err := changes(ctx, s, holder, ears)
+	if err != nil {
+		return nil, err
+	}
+	fell := 0
+	for _, e := range ears {
+		e.mu.Lock()
+		fell += e.fell
+		e.mu.Unlock()
+	}
+	what := fmt.Sprintf("%d relays, %v between them each way", len(c.Relays), s.Delay)
+	if regions {
+		what = fmt.Sprintf("%d regions, %v between them each way", len(c.Relays), s.Delay)
+	}
+	return []Row{
+		{Name: fmt.Sprintf("%s: of %d hosts, listed as not there in %v, by all relays", what, s.Far, s.Watch), Got: fmt.Sprint(fell), Wanted: "0", Good: fell == 0},
+		{Name: fmt.Sprintf("%s: the slowest of %d changes is known everywhere", what, s.Changes), Got: worst.Round(time.Millisecond).String(), Wanted: "≤ " + soon.String(), Good: worst <= soon},
+	}, nil
+}
+
+// changes times changes of the watched host, spread over the time to watch.
+func changes(ctx context.Context, s Sizes, holder *registry.LeaseHolder, ears []*ear) (worst time.Duration, err error) {
+	began := time.Now()
+	for i := range s.Changes {
+		change, said := fmt.Sprint("change-", i), time.Now()
+		holder.Update(registry.Presence{State: registry.Online, HostVersion: change})
+		for _, e := range ears {
+			var at time.Time
+			err := await(ctx, func() (known bool) { at, known = e.heard(change); return known })
+			if err != nil {
+				return 0, fmt.Errorf("%s: %w", change, err)
+			}
+			worst = max(worst, at.Sub(said))
+		}
+		wait(ctx, time.Until(began.Add(s.Watch*time.Duration(i+1)/time.Duration(s.Changes))))
+	}
+	return worst, nil
+}
+
+// hold has a host-agent beside a relay hold the watched host, until end.
+func (r *Relay) hold(ctx context.Context) (holder *registry.LeaseHolder, end func(), err error) {
+	tenant := Tenant(0)
+	if err := r.Registry.Enrol(tenant, watched); err != nil {
+		return nil, nil, err
+	}
+	key, err := auth.NewAgentKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := broker.DialAgent(ctx, broker.AgentDialConfig{
+		URLs: []string{"nats://" + r.Server.Addr().String()}, Tenant: tenant, Host: watched, Instance: link.NewInstance(), Sign: key.SignNonce,
+		Credentials: func(context.Context) (string, error) {
+			userJWT, _, err := r.config.Keys.AgentUser(tenant, watched, key.Public(), time.Hour)
+			return userJWT, err
+		},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	holder, err = registry.NewLeaseHolder(registry.LeaseConfig{
+		Conn: conn, Tenant: tenant, Host: watched, Instance: link.NewInstance(), Presence: registry.Presence{State: registry.Online},
+	})
+	if err == nil {
+		err = holder.Acquire(ctx)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := holder.Run(ctx); err != nil {
+			slog.Error("the host-agent of the watched host", "error", err)
+		}
+	})
+	return holder, func() { cancel(); running.Wait(); conn.Close() }, nil
+}

@@ -1,0 +1,117 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"ahprelay/registry"
+)
+
+// Partition cuts the first of three relays off from the others for so long. A host-agent beside it
+// has a host; another of the same host waits beside the second one.
+//
+// What a relay lists is what it serves: links are made to the instance that it knows, and the
+// number of its lease is in their hello.
+func Partition(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
+	if err := c.Spread(0, false); err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.ways.Close() }()
+	if err := c.Start(ctx); err != nil {
+		return nil, err
+	}
+	defer c.Stop()
+	first, endFirst, err := c.Relays[0].hold(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer endFirst()
+	history := make([]*served, len(c.Relays))
+	for i, r := range c.Relays {
+		if err := await(ctx, func() bool { h, ok := r.Registry.Lookup(Tenant(0), watched); return ok && h.AgentInstance != "" }); err != nil {
+			return nil, err
+		}
+		history[i] = &served{}
+		history[i].hear(r.lookup())
+		defer r.Registry.Subscribe(history[i].hear)()
+	}
+	c.ways.Cut(0)
+	began := time.Now()
+	second, endSecond, err := c.Relays[1].hold(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer endSecond()
+	took := time.Since(began)
+	wait(ctx, time.Until(began.Add(s.Cut)))
+	apart := c.Relays[0].lookup()
+	if err := c.ways.Heal(0); err != nil {
+		return nil, err
+	}
+	healed := time.Now()
+	all := func() bool {
+		for _, r := range c.Relays {
+			if h := r.lookup(); h.State != registry.Online || h.Fence != second.Fence() {
+				return false
+			}
+		}
+		return true
+	}
+	if err := await(ctx, all); err != nil {
+		return nil, fmt.Errorf("after healing: %w", err)
+	}
+	agreed := time.Since(healed)
+	wait(ctx, s.Cut/2)
+	var both error
+	for i, h := range history {
+		both = errors.Join(both, h.check(fmt.Sprint("relay ", i)))
+	}
+	verdict := "one after the other"
+	if both != nil {
+		verdict = both.Error()
+	}
+	name := fmt.Sprintf("one relay of three cut off for %v, with a host-agent of the same host on each side", s.Cut)
+	return []Row{
+		{Name: name + ": what each relay accepts", Got: verdict, Wanted: "never both", Good: both == nil},
+		{
+			Name: name + ": the one in the minority keeps its host there, the other has it after",
+			Got:  took.Round(time.Second).String(), Wanted: "more than a lease", Good: took > registry.DefaultLeaseTTL && apart.Fence == first.Fence() && apart.State == registry.Online,
+		},
+		{Name: name + ": after it, all relays serve the later one, which has noticed nothing", Got: agreed.Round(10 * time.Millisecond).String(), Wanted: "≤ 10s", Good: agreed <= 10*time.Second && all()},
+	}, nil
+}
+
+// lookup returns what a relay knows of the watched host.
+func (r *Relay) lookup() registry.Host {
+	h, _ := r.Registry.Lookup(Tenant(0), watched)
+	return h
+}
+
+// served are the host-agents that a relay has accepted for one host, in order.
+type served struct {
+	mu  sync.Mutex
+	all []registry.Host
+}
+
+func (s *served) hear(h registry.Host) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.Name == watched && h.AgentInstance != "" {
+		s.all = append(s.all, h)
+	}
+}
+
+// check reports a relay that has gone back to one after it had accepted another.
+func (s *served) check(who string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := 1; i < len(s.all); i++ {
+		if was, is := s.all[i-1], s.all[i]; is.Fence < was.Fence || is.Fence == was.Fence && is.AgentInstance != was.AgentInstance {
+			return fmt.Errorf("%s went from %s (%d) to %s (%d)", who, was.AgentInstance, was.Fence, is.AgentInstance, is.Fence)
+		}
+	}
+	return nil
+}
