@@ -232,10 +232,10 @@ func TestLittleProgress(t *testing.T) {
 	})
 }
 
-// TestLargeMessagesHaveTurns has the host say a message of 2 MiB to each of many
+// TestLargeMessagesHaveTurns has the host say a message of 4 MiB to each of many
 // clients at once, with room for three: all come, and no more is ever held.
 func TestLargeMessagesHaveTurns(t *testing.T) {
-	const clients, size, bound = 12, 2 * mib, 8 * mib
+	const clients, size, bound = 12, 4 * mib, 16 * mib
 	for _, stalled := range []int{0, 3} {
 		inBubble(t, func(t *testing.T) {
 			w := newWorld(1, routing.AgentEndConfig{MaxQueued: bound, MaxFrame: size})
