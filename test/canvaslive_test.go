@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -379,6 +380,9 @@ func TestCanvasLiveStreams(t *testing.T) {
 	}
 }
 
+// streamTime is how long a stream may last, in which all of a test happens.
+const streamTime = 3 * stepTime
+
 // An eventStream is read line by line.
 type eventStream struct {
 	t     testing.TB
@@ -387,7 +391,9 @@ type eventStream struct {
 
 func (w *canvasWorld) events(b *browser, base string) *eventStream {
 	w.t.Helper()
-	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, base+"/events", nil)
+	ctx, cancel := context.WithTimeout(w.t.Context(), streamTime)
+	w.t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/events", nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -414,7 +420,7 @@ func (e *eventStream) next() string {
 
 func (e *eventStream) ends() {
 	e.t.Helper()
-	if line := e.next(); line != "" {
+	if line := e.next(); line != "" || errors.Is(e.lines.Err(), context.DeadlineExceeded) {
 		e.t.Errorf("the event stream goes on: %q", line)
 	}
 }
@@ -461,7 +467,9 @@ func (p *socketPage) say(text string) string {
 
 func (p *socketPage) ends() {
 	p.t.Helper()
-	if _, answer, err := p.ws.Read(p.t.Context()); err == nil {
+	ctx, cancel := context.WithTimeout(p.t.Context(), stepTime)
+	defer cancel()
+	if _, answer, err := p.ws.Read(ctx); err == nil || ctx.Err() != nil {
 		p.t.Errorf("the socket goes on: %q", answer)
 	}
 }
