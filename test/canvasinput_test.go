@@ -153,11 +153,15 @@ func TestCanvasLiveSubjects(t *testing.T) {
 	if page.status != http.StatusOK || bobs == adas {
 		t.Fatalf("bob's page: %d at %s; ada's is at %s", page.status, page.url, adas)
 	}
-	if got := bob.open(adas + "/start"); got.status != http.StatusForbidden {
-		t.Errorf("bob's browser at ada's page: %d", got.status)
-	}
-	if got := ada.open(bobs + "/start"); got.status != http.StatusForbidden {
-		t.Errorf("ada's browser at bob's page: %d", got.status)
+	for _, one := range []struct {
+		who    string
+		whose  *browser
+		at, of string
+	}{{"bob", bob, adas, bobs}, {"ada", ada, bobs, adas}} {
+		_, _, cookie := one.whose.raw(one.of)
+		if got := w.browser().send("GET", one.at+"/start", map[string]string{"Cookie": cookie}, nil); got.status != http.StatusForbidden {
+			t.Errorf("%s's cookie at the other's page: %d", one.who, got.status)
+		}
 	}
 	if got := w.browser().open(adas + "/start"); got.status != http.StatusForbidden {
 		t.Errorf("a browser that has only the address: %d", got.status)
