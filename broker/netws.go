@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -82,8 +81,7 @@ type wsConn struct {
 	ws    *websocket.Conn
 	below *netConn
 
-	writing sync.Mutex
-	packed  *packer // nil: what is written leaves as it is
+	packed *packer // nil: what is written leaves as it is
 }
 
 // Write implements [net.Conn].
@@ -91,8 +89,6 @@ func (c *wsConn) Write(p []byte) (int, error) {
 	if c.packed == nil {
 		return c.Conn.Write(p)
 	}
-	c.writing.Lock()
-	defer c.writing.Unlock()
 	return c.packed.Write(p)
 }
 
@@ -100,6 +96,9 @@ func (c *wsConn) Write(p []byte) (int, error) {
 func (c *wsConn) Close() error {
 	err := c.ws.CloseNow()
 	_ = c.Conn.Close() // which has nobody left to say goodbye to, and forgets its context
+	if c.packed != nil {
+		c.packed.close()
+	}
 	return err
 }
 

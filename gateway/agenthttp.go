@@ -233,21 +233,8 @@ func splice(sock *socket, server net.Conn, compressed bool) error {
 		sock.close(ahp.CloseCode(websocket.StatusNormalClosure), "")
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { end("host-agent", pump(server, from)) })
-	wg.Go(func() { end("NATS", pump(agent, server)) })
+	wg.Go(func() { end("host-agent", broker.Pump(server, from)) })
+	wg.Go(func() { end("NATS", broker.Pump(agent, server)) })
 	wg.Wait()
 	return reason
-}
-
-// natsBuffer is the buffer of one direction of a host-agent's WebSocket, in
-// bytes.
-const natsBuffer = 32 << 10
-
-// pump copies from one side to the other until one of them ends.
-func pump(to io.Writer, from io.Reader) error {
-	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, natsBuffer))
-	if err == nil {
-		err = io.EOF
-	}
-	return err
 }

@@ -117,7 +117,7 @@ func (p *port) serve(conn net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		defer end()
-		_, _ = io.CopyBuffer(struct{ io.Writer }{inTurn}, struct{ io.Reader }{to}, make([]byte, pumpBuffer))
+		_ = broker.Pump(inTurn, to) // how it ended is the other side's to say
 	})
 	p.answer(to, from, inTurn, id)
 	end()

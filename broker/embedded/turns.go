@@ -17,16 +17,13 @@ import (
 // each step of its way until all of them have had their ten milliseconds. So
 // host-agents take turns: half of the processors have work of theirs at a time, one
 // connection of each host, and it is the tenants' turn one after the other, and of
-// each the hosts'. A turn is what one read brings, up to pumpBuffer, and lasts until
+// each the hosts'. A turn is what one read brings, up to broker.PumpBuffer, and lasts until
 // the server is done with it, or for longestTurn: then it does not work, but waits
 // for somebody. While nobody else waits, a host-agent needs not wait for its own end.
 
 // longestTurn is how long a turn may take. What small messages there can be in
-// pumpBuffer take less.
+// broker.PumpBuffer take less.
 const longestTurn = time.Millisecond
-
-// pumpBuffer is how much is read from a host-agent at a time, in bytes, for one turn.
-const pumpBuffer = 32 << 10
 
 // maxTurns is how many connections of one host may wait.
 const maxTurns = 1 << 16

@@ -170,11 +170,16 @@ func (s *site) startTogether() (err error) {
 	if s.group, err = s.bed.start(s.cfg.name+"-agents", loadgen.AgentsRole); err != nil {
 		return err
 	}
+	return s.comeTogether(0)
+}
+
+// comeTogether has the host-agents of hosts from i on come, in one process.
+func (s *site) comeTogether(i int) error {
 	tokens, err := s.tokens(0)
 	if err != nil {
 		return err
 	}
-	for first := 0; first < s.cfg.hosts; first += atOnce {
+	for first := i; first < s.cfg.hosts; first += atOnce {
 		for i := first; i < min(first+atOnce, s.cfg.hosts); i++ {
 			token, err := s.hostToken(i)
 			if err != nil {

@@ -1,0 +1,139 @@
+package broker
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"pgregory.net/rapid"
+)
+
+// TestFrames has a stream of any frames come out as it went in, at a relay of this version and at
+// one that reads it as one; between frames there is no decoder.
+func TestFrames(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var packed, plain bytes.Buffer
+		p, err := newPacker(&packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		for range rapid.IntRange(1, 12).Draw(t, "pieces") {
+			piece := bytes.Repeat(rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "piece"), rapid.SampledFrom([]int{1, 2, 50, 5000}).Draw(t, "times"))
+			plain.Write(piece)
+			if _, err := p.Write(piece); err != nil {
+				t.Fatal(err)
+			}
+			if rapid.Bool().Draw(t, "end") {
+				p.endFrame()
+			}
+		}
+		p.endFrame()
+		var from io.Reader = bytes.NewReader(packed.Bytes())
+		if rapid.Bool().Draw(t, "byte by byte") {
+			from = iotest.OneByteReader(from)
+		}
+		r, err := NewUnpacker(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		got, err := io.ReadAll(r)
+		if err != nil || !bytes.Equal(got, plain.Bytes()) {
+			t.Fatalf("%d bytes came as %d others, %v", plain.Len(), len(got), err)
+		}
+		if r.(*unpacker).decoder != nil {
+			t.Fatal("there is a decoder, and no frame")
+		}
+		former, err := zstd.NewReader(bytes.NewReader(packed.Bytes()), zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer former.Close()
+		if got, err := io.ReadAll(former); err != nil || !bytes.Equal(got, plain.Bytes()) {
+			t.Fatalf("a former relay reads %d bytes of %d, %v", len(got), plain.Len(), err)
+		}
+	})
+}
+
+// TestHeaders has frames as any encoder makes them: with a checksum, with and without a length, and raw.
+func TestHeaders(t *testing.T) {
+	data := bytes.Repeat([]byte("PUB ahp.v1 "), 10_000)
+	for _, size := range []int{1, 200, 300, 70_000, len(data)} {
+		for _, opts := range [][]zstd.EOption{{zstd.WithEncoderCRC(true)}, {zstd.WithEncoderCRC(false)}, {zstd.WithSingleSegment(true)}} {
+			e, err := zstd.NewWriter(nil, append(opts, zstd.WithWindowSize(compressWindow))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			one := e.EncodeAll(data[:min(size, compressWindow)], nil)
+			r, err := NewUnpacker(bytes.NewReader(append(bytes.Clone(one), one...)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(r); err != nil || len(got) != 2*min(size, compressWindow) {
+				t.Errorf("two frames of %d bytes came as %d bytes, %v", size, len(got), err)
+			}
+			if _, err := unpack(t, one[:len(one)-1]); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("a frame that is cut off: %v", err)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestIdleFrameEnds ends a frame when nothing of some size was said for a while, and not before.
+func TestIdleFrameEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		p, err := newPacker(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		open := func(after time.Duration) bool {
+			time.Sleep(after)
+			synctest.Wait()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.open
+		}
+		say := func(n int) {
+			t.Helper()
+			if _, err := p.Write(make([]byte, n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		say(6)
+		if open(0) {
+			t.Error("a frame of little goes on")
+		}
+		if n, err := unpack(t, out.Bytes()); err != nil || n != 6 {
+			t.Errorf("%d bytes come out of a frame of 6, %v", n, err)
+		}
+		say(someSize)
+		for range 9 { // as pings do
+			say(6)
+			if !open(frameIdle / 10) {
+				t.Fatal("a frame ends too soon")
+			}
+		}
+		say(someSize)
+		if !open(frameIdle / 2) {
+			t.Fatal("a frame ends too soon")
+		}
+		say(6)
+		if open(frameIdle) {
+			t.Error("a frame in which little is said goes on")
+		}
+		if n, err := unpack(t, out.Bytes()); err != nil || n != 6+someSize+9*6+someSize+6 {
+			t.Errorf("%d bytes come out, %v", n, err)
+		}
+	})
+}
