@@ -76,6 +76,10 @@ func (s *Server) serveRenew(w http.ResponseWriter, r *http.Request) {
 	if !s.provesKey(w, host, auth.ToRenew, proof.Challenge, "", proof.KeySignature) {
 		return
 	}
+	if host.Former != nil && !s.cfg.Registry.AllWritten(host.Tenant, host.Host) { // the one before is to end first
+		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the relays' store is away; try again"})
+		return
+	}
 	if err := s.takeOver(host); err != nil {
 		s.unauthorized(w, r, err)
 		return
@@ -156,6 +160,9 @@ func (s *Server) takeOver(host auth.Enrolment) error {
 	defer s.renewing.Unlock()
 	if err := s.mayTakeOver(host); err != nil {
 		return err
+	}
+	if !s.cfg.Registry.AllWritten(host.Tenant, host.Host) {
+		return nil // other relays do not know its user yet, and would end the host: the next use of it does this
 	}
 	// Other relays are to hear of the one before they hear of the end of the
 	// other.

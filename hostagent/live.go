@@ -321,9 +321,12 @@ func (l *live) mayStay(s *canvasStream) bool {
 	if _, barred := l.agent.barred.has(s.open); barred || s.open.Expires != nil && !time.Now().Before(*s.open.Expires) {
 		return false
 	}
+	if s.open.Canvas.Check {
+		return true // it shows nothing, and ends with its answer, which says whether it may
+	}
 	if s.open.Canvas.Preview {
 		_, err := l.lookPreview(s)
-		return err == nil || s.open.Canvas.Check
+		return err == nil
 	}
 	who, at := s.viewer(), s.open.Canvas
 	for _, c := range l.connsOf(who) {

@@ -99,6 +99,15 @@ func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, unt
 	return fail(r.cfg.Tenants.Await(ctx, e.Tenant))
 }
 
+// AllWritten reports whether the store has all users of a host that this relay knows of, so that
+// other relays hear of them before they hear of anything that is written later.
+func (r *Registry) AllWritten(tenant, host string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	k := r.hosts[hostKey(tenant, host)]
+	return k == nil || len(k.unwritten) == 0
+}
+
 // admitHere notes users of a host that is known, to be written later.
 func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 	r.mu.Lock()

@@ -235,6 +235,9 @@ func TestStoreAway(t *testing.T) {
 	if err := a.Admit(t.Context(), known, key.Public(), time.Now().Add(time.Hour)); err != nil {
 		t.Errorf("credentials for a host that is known: %v", err)
 	}
+	if a.AllWritten("acme", "laptop") {
+		t.Error("a user that the store does not have is said to be written")
+	}
 	revoked := auth.Revocation{Tenant: "acme", Subject: "ada", At: time.Now().UTC()}
 	if err := a.Revocations().Add(revoked); err != nil || !a.Revocations().Revoked(revoked.At, revoked.Key()) {
 		t.Errorf("a revocation does not count at once: %v", err)
@@ -255,7 +258,7 @@ func TestStoreAway(t *testing.T) {
 	}
 	natssite.Eventually(t, "the store has what was said meanwhile", func() bool {
 		h, _ := b.Lookup("acme", "laptop")
-		return h.HostVersion == "2" && b.Revocations().Revoked(revoked.At, revoked.Key())
+		return h.HostVersion == "2" && b.Revocations().Revoked(revoked.At, revoked.Key()) && a.AllWritten("acme", "laptop")
 	})
 	if all := told(); len(all) > 0 {
 		t.Errorf("the host was listed as %+v", all)
