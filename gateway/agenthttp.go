@@ -120,7 +120,7 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 	}
 	// Its NATS user is that of the new credential by now: the end of the former
 	// does not cut it off.
-	if err := s.takeOver(host); err != nil {
+	if err := s.takeOver(host); err != nil && !errors.Is(err, errNotWritten) { // else its next use tells
 		s.unauthorized(w, r, err)
 		return
 	}

@@ -76,11 +76,11 @@ func (s *Server) serveRenew(w http.ResponseWriter, r *http.Request) {
 	if !s.provesKey(w, host, auth.ToRenew, proof.Challenge, "", proof.KeySignature) {
 		return
 	}
-	if host.Former != nil && !s.cfg.Registry.AllWritten(host.Tenant, host.Host) { // the one before is to end first
-		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the relays' store is away; try again"})
+	switch err := s.takeOver(host); {
+	case errors.Is(err, errNotWritten): // the one before is to end first
+		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
 		return
-	}
-	if err := s.takeOver(host); err != nil {
+	case err != nil:
 		s.unauthorized(w, r, err)
 		return
 	}
@@ -136,6 +136,10 @@ func (s *Server) giveCredential(w http.ResponseWriter, r *http.Request, e auth.E
 // from the same one, and used before.
 var errElsewhere = errors.New("another credential was renewed from the same one, and used: somebody has a copy")
 
+// errNotWritten reports that other relays do not know the host's NATS user yet: they would end
+// the host if they heard that the credential before is used up.
+var errNotWritten = errors.New("the relays' store is away; try again")
+
 // inUsePrefix begins, in the place of a token's ID, what is noted of a
 // credential that was used first of those that were renewed from the same one.
 const inUsePrefix = "in-use:"
@@ -162,7 +166,7 @@ func (s *Server) takeOver(host auth.Enrolment) error {
 		return err
 	}
 	if !s.cfg.Registry.AllWritten(host.Tenant, host.Host) {
-		return nil // other relays do not know its user yet, and would end the host: the next use of it does this
+		return errNotWritten
 	}
 	// Other relays are to hear of the one before they hear of the end of the
 	// other.
