@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
@@ -173,21 +174,33 @@ func (p *page) do(steps ...step) {
 	}
 }
 
-// eval returns the value of a JavaScript expression.
+// eval returns the value of a JavaScript expression: of the next document's, if
+// the page goes there before it answers.
 func eval[T any](p *page, js string) T {
 	p.t.Helper()
 	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](js))
+	for end := time.Now().Add(patience); navigated(err) && time.Now().Before(end); {
+		v, err = chromedp.Run(p.ctx, chromedp.Evaluate[T](js))
+	}
 	if err != nil {
 		p.t.Fatalf("%s: %v", js, err)
 	}
 	return v
 }
 
+// navigated reports whether Chromium did not answer because the document that was
+// asked went away. It has words for that, and no code of their own.
+func navigated(err error) bool {
+	var refused *cdproto.Error
+	return errors.As(err, &refused) && (strings.Contains(refused.Message, "navigated") ||
+		strings.Contains(refused.Message, "context was destroyed") || strings.Contains(refused.Message, "Cannot find context"))
+}
+
 // leave evaluates what has a frame go elsewhere, which it may have done before it
 // answers.
 func (p *page) leave(js string) {
 	p.t.Helper()
-	if _, err := chromedp.Run(p.ctx, chromedp.Evaluate[any](js)); err != nil && !errors.Is(err, chromedp.ErrTargetDetached) {
+	if _, err := chromedp.Run(p.ctx, chromedp.Evaluate[any](js)); err != nil && !errors.Is(err, chromedp.ErrTargetDetached) && !navigated(err) {
 		p.t.Fatalf("%s: %v", js, err)
 	}
 }
