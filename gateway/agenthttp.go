@@ -16,6 +16,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/gateway/audit"
 	"ahprelay/registry"
 )
 
@@ -124,7 +125,7 @@ func (s *Server) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		s.unauthorized(w, r, err)
 		return
 	}
-	s.audit.comings(s.hostLine("enrol", host, r, "NATS credentials until "+expires.Format(time.RFC3339)))
+	s.audit.Comings(s.hostLine("enrol", host, r, "NATS credentials until "+expires.Format(time.RFC3339)))
 	shown, _ := bearer(r.Header.Get("Authorization"))
 	writeJSON(w, http.StatusOK, Credentials{jwt, expires, s.cfg.NATS != nil, host.Key != nil && s.cfg.Keys.Outdated(shown)})
 }
@@ -137,13 +138,13 @@ func (s *Server) serveNATS(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	admitted, over := s.limits.connectAgent(host, s.address(r))
+	admitted, over := s.limits.ConnectAgent(host, s.address(r))
 	if over != nil {
 		s.tooMany(w, over, s.hostLine("", host, r, ""))
 		return
 	}
-	if !s.spliceNATS(w, r, host, admitted.leave) {
-		admitted.leave()
+	if !s.spliceNATS(w, r, host, admitted.Leave) {
+		admitted.Leave()
 	}
 }
 
@@ -177,14 +178,14 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 		_ = server.Close()
 		return false
 	}
-	s.audit.comings(s.hostLine("host-connect", host, r, ""))
+	s.audit.Comings(s.hostLine("host-connect", host, r, ""))
 	gone := s.hostLine("host-disconnect", host, r, "")
 	s.revokedNow() // who revoked it before it was there
 	if !s.spawn(func() {
 		defer leave()
 		defer s.agents.leave(sock)
 		gone.Reason = splice(sock, server, compressed != "").Error()
-		s.audit.comings(gone)
+		s.audit.Comings(gone)
 	}) {
 		s.agents.leave(sock)
 		sock.kill()
@@ -207,14 +208,14 @@ func (s *Server) awaitTenant(ctx context.Context, tenant string) {
 }
 
 // hostLine is a line of the audit about a host-agent.
-func (s *Server) hostLine(event string, host auth.Enrolment, r *http.Request, detail string) auditLine {
-	return auditLine{Event: event, Tenant: host.Tenant, Host: host.Host, Token: host.ID, Address: s.address(r), Detail: detail}
+func (s *Server) hostLine(event string, host auth.Enrolment, r *http.Request, detail string) audit.Line {
+	return audit.Line{Event: event, Tenant: host.Tenant, Host: host.Host, Token: host.ID, Address: s.address(r), Detail: detail}
 }
 
 // splice copies both ways until one side ends, and says which. What comes from
 // the host-agent may be compressed.
 func splice(sock *socket, server net.Conn, compressed bool) error {
-	agent := websocket.NetConn(context.Background(), sock.ws, websocket.MessageBinary)
+	agent := sock.stream()
 	from := io.NopCloser(agent)
 	if compressed {
 		var err error

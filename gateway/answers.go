@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/gateway/audit"
 	"ahprelay/notice"
 	"ahprelay/notify"
 )
@@ -139,11 +140,11 @@ func (s *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
 	} else {
 		c, holder, err := s.readCapability(id)
 		if err != nil {
-			if over := s.limits.failed(s.address(r)); over != nil {
-				s.tooMany(w, over, auditLine{Address: s.address(r)})
+			if over := s.limits.Failed(s.address(r)); over != nil {
+				s.tooMany(w, over, audit.Line{Address: s.address(r)})
 				return
 			}
-			s.refused("answer", "", auditLine{Address: s.address(r), Reason: err.Error()})
+			s.refused("answer", "", audit.Line{Address: s.address(r), Reason: err.Error()})
 			writeError(w, http.StatusNotFound, err)
 			return
 		}

@@ -54,21 +54,3 @@ func BenchmarkEncode(b *testing.B) {
 		encodePiece(piece, true, true, false)
 	}
 }
-
-// BenchmarkLimits counts a message for the four scopes of a client.
-func BenchmarkLimits(b *testing.B) {
-	l := newLimiter(unlimited(func(l *Limits) {
-		plenty := Limit{Connections: 10, Pending: 10, Frames: 1 << 40, Bytes: 1 << 50}
-		*l = Limits{Address: plenty, Subject: plenty, Host: plenty, Tenant: plenty}
-	}), 32<<20)
-	a, over := l.connect(visitor("ada", "1", 2), testHost, "192.0.2.1")
-	if over != nil {
-		b.Fatal(over)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if over := a.awaitRate(b.Context(), 1000, false); over != nil {
-			b.Fatal(over)
-		}
-	}
-}

@@ -23,6 +23,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/contentproxy"
 	"ahprelay/fair"
+	"ahprelay/gateway/admission"
 	"ahprelay/routing"
 )
 
@@ -179,8 +180,8 @@ func newCanvasSession(g auth.CanvasGrant, name, remote string) *canvasSession {
 type canvases struct {
 	origin    canvasOrigin
 	server    *Server
-	turns     *fair.Turns // of tenants, hosts and sessions
-	tickets   *buckets    // of subjects
+	turns     *fair.Turns        // of tenants, hosts and sessions
+	tickets   *admission.Buckets // of subjects
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
 
@@ -199,7 +200,7 @@ type canvasUse struct {
 func newCanvases(origin canvasOrigin, s *Server) *canvases {
 	c := &canvases{
 		origin: origin, server: s, turns: fair.New(usesWait, tenantUses, hostUses, sessionUses),
-		tickets: newBuckets(ticketEvery, ticketsAtOnce), uses: map[*canvasUse]bool{},
+		tickets: admission.NewBuckets(ticketEvery, ticketsAtOnce), uses: map[*canvasUse]bool{},
 	}
 	c.sessions, _ = simplelru.NewLRU[string, *canvasSession](maxSessions, nil) // fails only without a limit
 	c.transport = &http.Transport{
@@ -401,7 +402,7 @@ func (c *client) grantFor(channel string) (grant auth.CanvasGrant, err error) {
 	if c.clientID == "" {
 		return grant, fail(ahp.CodeInvalidParams, "the client has not said a clientId yet: initialize first")
 	}
-	if c.canvases.tickets.take(c.who.Tenant+" "+c.who.Subject) > 0 {
+	if c.canvases.tickets.Take(c.who.Tenant+" "+c.who.Subject) > 0 {
 		return grant, fail(ahp.CodeRateLimited, "too many tickets in so short a time")
 	}
 	who := c.whoNow()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/gateway/audit"
 )
 
 // onCanvasDomain serves requests for canvases, and passes on all others.
@@ -167,7 +168,7 @@ func (c *canvases) enter(w http.ResponseWriter, r *http.Request, name, ticket st
 	switch {
 	case session != nil && (err == nil || errors.Is(err, errTicketUsed)): // it has its session
 	case err != nil:
-		c.server.refused("canvas", troubleOf(err), auditLine{Address: c.server.address(r), Reason: err.Error()})
+		c.server.refused("canvas", troubleOf(err), audit.Line{Address: c.server.address(r), Reason: err.Error()})
 		refuseCanvas(w, http.StatusForbidden, "This address opens the canvas once, and soon after it was asked for. Open the canvas again where it was opened.")
 		return
 	default:
@@ -211,7 +212,7 @@ func (c *canvases) begin(w http.ResponseWriter, r *http.Request, grant auth.Canv
 		return err
 	}
 	c.server.asking.proved(r)
-	c.server.audit.comings(auditLine{Event: "canvas", Host: grant.Host, Address: c.server.address(r), Detail: grant.Channel + " " + grant.Instance}.of(who))
+	c.server.audit.Comings(audit.Line{Event: "canvas", Host: grant.Host, Address: c.server.address(r), Detail: grant.Channel + " " + grant.Instance}.Of(who))
 	http.SetCookie(w, c.cookie(c.origin.cookieName(), value, grant.Expires))
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/gateway/admission"
+	"ahprelay/gateway/audit"
 	"ahprelay/idle"
 	"ahprelay/lockorder"
 	"ahprelay/registry"
@@ -46,7 +48,7 @@ type client struct {
 	remote   string
 	since    time.Time
 	sock     *socket
-	admitted *admission // of the limits
+	admitted *admission.Admission // of the limits
 	out      *outbox
 	hosts    *hosts
 	cfg      *Config
@@ -54,7 +56,7 @@ type client struct {
 	budget   *budget
 	canvases *canvases
 	verify   func(ctx context.Context, token string) (auth.Client, error)
-	audit    *audit
+	audit    *audit.Log
 	revoked  func(auth.Client) bool
 	spawn    func(func()) bool // starts a goroutine that the server waits for
 
@@ -125,12 +127,7 @@ func (c *client) log() *slog.Logger {
 	return c.cfg.Log.With("conn", c.id, "tenant", c.host.tenant, "host", c.host.name, "subject", c.who.Subject, "remote", c.remote)
 }
 
-// Buffers for reading messages. Those that have grown large are not kept.
-const (
-	firstBuffer = 4 << 10
-	keepBuffer  = 64 << 10
-)
-
+// readBuffers are for reading messages. Those that have grown beyond keepBuffer are not kept.
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, firstBuffer); return &b }}
 
 // serve carries a client's connection until it ends. It is refused if the
@@ -165,7 +162,7 @@ func (c *client) exit(err error) {
 	c.stopParting()
 	c.setKernel(0)
 	c.metrics.count(c, end.code)
-	c.audit.comings(c.line("disconnect", end))
+	c.audit.Comings(c.line("disconnect", end))
 }
 
 // handOverTime is how long the way to the host may take to be there for what a
@@ -268,7 +265,7 @@ func (c *client) fromClient(message []byte) error {
 func (c *client) await(env *ahp.Envelope, bytes int) error {
 	c.stuck.Store(true)
 	c.slowed.Store(true)
-	over := c.admitted.awaitRate(c.ctx, bytes, c.beginsAnew(env))
+	over := c.admitted.AwaitRate(c.ctx, bytes, c.beginsAnew(env))
 	c.progressed(time.Now())
 	c.slowed.Store(false)
 	c.stuck.Store(false)
@@ -497,7 +494,7 @@ func (c *client) opened() {
 	}
 	c.noneWaitsLocked()
 	c.phase = phaseOpen
-	c.admitted.opened()
+	c.admitted.Opened()
 	if c.hold != nil {
 		c.hold.Stop()
 	}
@@ -535,7 +532,7 @@ func (c *client) rejected(code ahp.CloseCode, detail string) {
 // being closed, and returns why it ends.
 func (c *client) readFailed(err error) closing {
 	var bad *ahp.FrameError
-	var over *overLimit
+	var over *admission.OverLimit
 	switch {
 	case errors.As(err, &over):
 		return c.out.close(ahp.CloseOverloaded, closeReason(ahp.CloseOverloaded, over.Error()))
@@ -678,8 +675,8 @@ func closeReason(code ahp.CloseCode, detail string) string {
 }
 
 // line is a line of the audit about the connection.
-func (c *client) line(event string, end closing) auditLine {
-	line := auditLine{Event: event, Host: c.host.name, Conn: c.id, Address: c.remote, Code: end.code, Reason: end.reason}.of(c.whoNow())
+func (c *client) line(event string, end closing) audit.Line {
+	line := audit.Line{Event: event, Host: c.host.name, Conn: c.id, Address: c.remote, Code: end.code, Reason: end.reason}.Of(c.whoNow())
 	if event == "disconnect" {
 		line.Detail = fmt.Sprintf("%d frames in, %d out, %v", c.framesIn.Load(), c.framesOut.Load(), time.Since(c.since).Round(time.Millisecond))
 	}

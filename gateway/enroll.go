@@ -60,7 +60,7 @@ func (s *Server) serveEnroll(w http.ResponseWriter, r *http.Request) {
 		s.unauthorized(w, r, errUsedUp)
 		return
 	}
-	s.audit.write(s.hostLine("enrol", host, r, "credential; the enrolment token is used up"))
+	s.audit.Write(s.hostLine("enrol", host, r, "credential; the enrolment token is used up"))
 	s.giveCredential(w, r, auth.Enrolment{Tenant: host.Tenant, Host: host.Host, Key: proof.Key})
 }
 
@@ -84,7 +84,7 @@ func (s *Server) serveRenew(w http.ResponseWriter, r *http.Request) {
 		s.unauthorized(w, r, err)
 		return
 	}
-	s.audit.write(s.hostLine("enrol", host, r, "credential renewed"))
+	s.audit.Write(s.hostLine("enrol", host, r, "credential renewed"))
 	s.giveCredential(w, r, auth.Enrolment{
 		Tenant: host.Tenant, Host: host.Host, Key: host.Key, Former: &auth.Former{ID: host.ID, Expires: host.Expires},
 	})
@@ -95,7 +95,7 @@ func (s *Server) keyProof(w http.ResponseWriter, r *http.Request) (host auth.Enr
 	if host, ok = s.agentToken(w, r); !ok {
 		return host, proof, false
 	}
-	if over := s.limits.traded(host); over != nil {
+	if over := s.limits.Traded(host); over != nil {
 		s.tooMany(w, over, s.hostLine("", host, r, ""))
 		return host, proof, false
 	}

@@ -18,6 +18,8 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/auth/oidc"
+	"ahprelay/gateway/admission"
+	"ahprelay/gateway/audit"
 	"ahprelay/link"
 	"ahprelay/notice"
 	"ahprelay/notify"
@@ -101,7 +103,7 @@ type Config struct {
 	Compress Compression
 
 	// Limits are how much clients may use, by whom they are.
-	Limits Limits
+	Limits admission.Limits
 
 	// TrustProxy are the addresses of proxies in front of the relay: what they
 	// say in X-Forwarded-For is where a request comes from. Default: none.
@@ -158,7 +160,7 @@ func (cfg Config) withDefaults() Config {
 	duration(&cfg.Stall, defaultStall)
 	duration(&cfg.Resume, 15*time.Second)
 	duration(&cfg.HoldTime, 10*time.Minute)
-	cfg.Limits = cfg.Limits.withDefaults()
+	cfg.Limits = cfg.Limits.WithDefaults()
 	duration(&cfg.CredentialTTL, auth.DefaultCredentialTTL)
 	if cfg.Compress == "" {
 		cfg.Compress = CompressFar
@@ -250,12 +252,12 @@ type Server struct {
 	reports  *reports
 	agents   agentSocks
 	asking   *httpConns
-	audit    *audit
-	limits   *limiter
+	audit    *audit.Log
+	limits   *admission.Limiter
 	revoked  *registry.Revocations
 	proofs   *proofs
-	codes    *buckets // wrong codes, of people and addresses
-	asks     *buckets // requests to be let in, of addresses
+	codes    *admission.Buckets // wrong codes, of people and addresses
+	asks     *admission.Buckets // requests to be let in, of addresses
 	board    *notify.Board
 	teller   *notify.Teller                                               // nil: nobody is told; set before anything is served
 	answer   func(context.Context, notice.Answer) (notice.Outcome, error) // set with teller
@@ -299,7 +301,7 @@ func New(cfg Config) (*Server, error) {
 func newServer(cfg Config, origin canvasOrigin, lookup func(tenant, host string) (registry.Host, bool), revoked *registry.Revocations) *Server {
 	s := &Server{
 		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), quiet: func() {},
-		audit: newAudit(cfg.Log, cfg.AuditFile), limits: newLimiter(cfg.Limits, cfg.MaxFrame),
+		audit: audit.New(cfg.Log, cfg.AuditFile), limits: admission.New(cfg.Limits, cfg.MaxFrame),
 		revoked: revoked, revoking: make(chan struct{}, 1),
 		board: notify.NewBoard(), streams: streams{of: map[[2]string]int{}}, over: make(chan struct{}),
 	}
@@ -310,12 +312,12 @@ func newServer(cfg Config, origin canvasOrigin, lookup func(tenant, host string)
 	if cfg.People != nil {
 		cfg.People.Removed = s.isRemoved
 	}
-	s.proofs, s.codes, s.asks = newProofs(), newBuckets(codeEvery, codesAtOnce), newBuckets(askEvery, asksAtOnce)
+	s.proofs, s.codes, s.asks = newProofs(), admission.NewBuckets(codeEvery, codesAtOnce), admission.NewBuckets(askEvery, asksAtOnce)
 	s.hosts.reports = s.reports
 	s.canvases = newCanvases(origin, s)
 	s.metrics = newMetrics(s)
 	s.asking = newHTTPConns(s.manyOf, func(address string) {
-		s.refused("unproven", "", auditLine{Address: address, Reason: unprovenReason})
+		s.refused("unproven", "", audit.Line{Address: address, Reason: unprovenReason})
 	})
 	s.public = s.publicHandler()
 	s.admin = s.adminHandler()
@@ -323,7 +325,7 @@ func newServer(cfg Config, origin canvasOrigin, lookup func(tenant, host string)
 	s.spawn(s.relieve)
 	s.spawn(s.endGrants)
 	s.spawn(s.takeTurns)
-	s.spawn(func() { s.audit.alike.Run(s.life) })
+	s.spawn(func() { s.audit.Run(s.life) })
 	s.spawn(s.watchRevocations)
 	s.forget = revoked.Subscribe(s.revokedNow)
 	return s
@@ -364,5 +366,5 @@ func (s *Server) Close() {
 	s.closed = true
 	s.mu.Unlock()
 	s.running.Wait()
-	s.audit.alike.Flush()
+	s.audit.Flush()
 }

@@ -3,6 +3,8 @@ package gateway
 import (
 	"fmt"
 	"time"
+
+	"ahprelay/gateway/audit"
 )
 
 // grantsEvery is how exactly the audit says when a link was over.
@@ -29,14 +31,14 @@ func (s *Server) endGrants() {
 func (s *Server) expireGrants() {
 	shares, err := s.cfg.People.EndShares()
 	for _, one := range shares {
-		s.audit.write(auditLine{
+		s.audit.Write(audit.Line{
 			Event: "expire", Tenant: one.Tenant, Subject: one.By, Host: one.Host, Token: one.ID,
 			Detail: fmt.Sprintf("link to %s, %s, for %s", one.Session, one.Access.Level(), one.Subject),
 		})
 	}
 	invites, e := s.cfg.People.EndInvites()
 	for _, one := range invites {
-		s.audit.write(auditLine{
+		s.audit.Write(audit.Line{
 			Event: "expire", Tenant: one.Person.Tenant, Subject: one.Person.Subject, Token: one.By,
 			Detail: "invitation, " + one.Person.Access.Level() + ", that nobody has used",
 		})

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"sync"
+
+	"ahprelay/gateway/admission"
 )
 
 // Bounds of connections at HTTP whose requests have not shown a good token:
@@ -99,7 +101,7 @@ func (h *httpConns) state(conn net.Conn, state http.ConnState) {
 // enter takes a new connection, and returns the one that gives way to it.
 func (h *httpConns) enter(conn net.Conn) (out *httpConn) {
 	host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
-	name := addressGroup(host)
+	name := admission.AddressGroup(host)
 	if err != nil || name == "" || h.exempt(host) {
 		return nil
 	}

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
-	"ahprelay/auth"
+	"ahprelay/gateway/audit"
 	"ahprelay/registry"
 )
 
@@ -76,14 +75,14 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, err)
 		return
 	}
-	line := auditLine{
+	line := audit.Line{
 		Event: "revoke", Tenant: rev.Tenant, Host: rev.Host, Subject: rev.Subject, Token: rev.Token, Address: s.address(r),
 	}
-	s.audit.write(line) // before what comes of it
+	s.audit.Write(line) // before what comes of it
 	err = s.revoked.Add(rev)
 	if err != nil {
 		line.Reason = "failed: " + err.Error()
-		s.audit.write(line)
+		s.audit.Write(line)
 	}
 	switch {
 	case errors.Is(err, registry.ErrTooManyRevocations):
@@ -107,11 +106,11 @@ func (s *Server) serveForget(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err := s.cfg.Registry.Forget(r.Context(), ask.Tenant, ask.Host)
-	line := auditLine{Event: "forget", Tenant: ask.Tenant, Host: ask.Host, Address: s.address(r)}
+	line := audit.Line{Event: "forget", Tenant: ask.Tenant, Host: ask.Host, Address: s.address(r)}
 	if err != nil {
 		line.Reason = err.Error()
 	}
-	s.audit.write(line)
+	s.audit.Write(line)
 	switch {
 	case errors.Is(err, registry.ErrUnknownHost):
 		writeError(w, http.StatusNotFound, err)
@@ -137,17 +136,8 @@ func (s *Server) serveShare(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, err)
 		return
 	}
-	s.audit.write(shareLine(who, s.address(r)))
+	s.audit.Write(audit.Shared(who, s.address(r)))
 	writeJSON(w, http.StatusOK, struct{}{})
-}
-
-func shareLine(who auth.Client, address string) auditLine {
-	line := auditLine{Event: "share", Address: address}.of(who)
-	if len(who.Hosts) == 1 {
-		line.Host = who.Hosts[0]
-	}
-	line.Detail = fmt.Sprintf("%s, access %s, until %s", strings.Join(who.Channels, " "), who.Access, who.Expires.UTC().Format(time.RFC3339))
-	return line
 }
 
 func writeError(w http.ResponseWriter, status int, err error) {

@@ -11,9 +11,6 @@ import (
 	"ahprelay/routing"
 )
 
-// writePiece is how much is handed to the kernel in one call, in bytes.
-const writePiece = 64 << 10
-
 // keepQueue is how long an emptied queue may be to be used again, in frames.
 const keepQueue = 32
 

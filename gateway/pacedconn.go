@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// writePiece is how much of a client's is handed to the kernel in one call, in bytes.
+const writePiece = 64 << 10
+
 // A pacedConn is the kernel's connection, which writes as long as the kernel
 // takes something. It lies below TLS: a TLS connection that has timed out once
 // is of no use any more.

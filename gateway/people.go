@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/gateway/admission"
+	"ahprelay/gateway/audit"
 	"ahprelay/people"
 )
 
@@ -154,11 +156,11 @@ func (s *Server) refuseGrant(w http.ResponseWriter, r *http.Request, err error) 
 	}
 	quiet := errors.Is(err, people.ErrPending) || errors.Is(err, people.ErrAway) || errors.Is(err, errProviderAway) || errors.Is(err, people.ErrSlowDown) || s.wantsProof(w, err)
 	if !quiet {
-		if over := s.limits.failed(s.address(r)); over != nil {
-			s.tooMany(w, over, auditLine{Address: s.address(r)})
+		if over := s.limits.Failed(s.address(r)); over != nil {
+			s.tooMany(w, over, audit.Line{Address: s.address(r)})
 			return
 		}
-		s.refused("unauthorized", name, auditLine{Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
+		s.refused("unauthorized", name, audit.Line{Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
 	}
 	writeJSON(w, status, map[string]string{"error": name, "error_description": err.Error()})
 }
@@ -179,7 +181,7 @@ func (s *Server) serveSetup(w http.ResponseWriter, r *http.Request) {
 		s.refuseGrant(w, r, err)
 		return
 	}
-	s.audit.write(auditLine{Event: "setup", Tenant: device.Tenant, Subject: device.Subject, Token: device.ID, Address: s.address(r), Detail: device.Name})
+	s.audit.Write(audit.Line{Event: "setup", Tenant: device.Tenant, Subject: device.Subject, Token: device.ID, Address: s.address(r), Detail: device.Name})
 	s.giveAccess(w, r, device.ID, key)
 }
 
@@ -231,13 +233,13 @@ func (s *Server) isRemoved(device people.Device) bool {
 
 // mayAsk counts who asks to be let in, by address, and answers if there were too many.
 func (s *Server) mayAsk(w http.ResponseWriter, r *http.Request) bool {
-	group := addressGroup(s.address(r))
+	group := admission.AddressGroup(s.address(r))
 	if group == "" {
 		return true
 	}
-	wait := s.asks.take(group)
+	wait := s.asks.Take(group)
 	if wait > 0 {
-		s.tooMany(w, &overLimit{"requests to be let in, from this address", asksAtOnce, wait}, auditLine{Address: s.address(r)})
+		s.tooMany(w, &admission.OverLimit{Limit: "requests to be let in, from this address", Max: asksAtOnce, Retry: wait}, audit.Line{Address: s.address(r)})
 	}
 	return wait == 0
 }
@@ -321,7 +323,7 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request) {
 		s.refuseGrant(w, r, errors.New("the relay cannot make a credential; see its log"))
 		return
 	}
-	s.audit.write(s.hostLine("enrol", e, r, "credential; approved by "+request.Approved.Subject))
+	s.audit.Write(s.hostLine("enrol", e, r, "credential; approved by "+request.Approved.Subject))
 	writeJSON(w, http.StatusOK, HostCredential{Credential{credential, e.Expires}, e.Tenant, e.Host})
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/gateway/admission"
+	"ahprelay/gateway/audit"
 	"ahprelay/people"
 )
 
@@ -57,7 +59,7 @@ func (s *Server) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who p
 		writeError(w, http.StatusNotFound, people.ErrNone)
 		return
 	}
-	s.audit.write(auditLine{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Token: device.ID, Address: s.address(r), Detail: "device of " + device.Subject + ": " + device.Name})
+	s.audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Token: device.ID, Address: s.address(r), Detail: "device of " + device.Subject + ": " + device.Name})
 	err = s.revoked.Add(newRevocation(RevokeRequest{Token: device.ID, Expires: time.Now().Add(maxTokenTTL + time.Hour)}))
 	if err != nil {
 		s.failed(w, err)
@@ -71,12 +73,12 @@ func (s *Server) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who p
 
 // guess counts a code that may be wrong, and answers if there were too many.
 func (s *Server) guess(w http.ResponseWriter, r *http.Request, who people.Person) bool {
-	wait := s.codes.take("subject " + who.Tenant + " " + who.Subject)
-	if group := addressGroup(s.address(r)); wait == 0 && group != "" {
-		wait = s.codes.take("address " + group)
+	wait := s.codes.Take("subject " + who.Tenant + " " + who.Subject)
+	if group := admission.AddressGroup(s.address(r)); wait == 0 && group != "" {
+		wait = s.codes.Take("address " + group)
 	}
 	if wait > 0 {
-		s.tooMany(w, &overLimit{"wrong codes", codesAtOnce, wait}, auditLine{Tenant: who.Tenant, Subject: who.Subject, Address: s.address(r)})
+		s.tooMany(w, &admission.OverLimit{Limit: "wrong codes", Max: codesAtOnce, Retry: wait}, audit.Line{Tenant: who.Tenant, Subject: who.Subject, Address: s.address(r)})
 	}
 	return wait == 0
 }
@@ -123,7 +125,7 @@ func (s *Server) serveDecide(w http.ResponseWriter, r *http.Request, who people.
 	if err == nil {
 		request, err = s.cfg.People.Decide(request.ID, &who, device, say.Approve, say.Code, say.Host)
 	}
-	line := auditLine{Event: "device", Tenant: who.Tenant, Subject: who.Subject, Host: say.Host, Token: device, Address: s.address(r)}
+	line := audit.Line{Event: "device", Tenant: who.Tenant, Subject: who.Subject, Host: say.Host, Token: device, Address: s.address(r)}
 	line.Detail = fmt.Sprintf("%s %s, from %s", request.Kind, request.Fingerprint(), request.Address)
 	switch {
 	case errors.Is(err, people.ErrNone): // as in serveWaiting
@@ -132,7 +134,7 @@ func (s *Server) serveDecide(w http.ResponseWriter, r *http.Request, who people.
 		}
 	case errors.Is(err, people.ErrWrong), errors.Is(err, people.ErrTries):
 		line.Event, line.Reason = "deny", err.Error()
-		s.audit.often("", refusedAtOnce, line)
+		s.audit.Often("", audit.RefusedAtOnce, line)
 		if errors.Is(err, people.ErrTries) || s.guess(w, r, who) {
 			writeError(w, http.StatusForbidden, err)
 		}
@@ -146,7 +148,7 @@ func (s *Server) serveDecide(w http.ResponseWriter, r *http.Request, who people.
 		if !say.Approve {
 			line.Event = "deny"
 		}
-		s.audit.write(line)
+		s.audit.Write(line)
 		writeJSON(w, http.StatusOK, struct{}{})
 	}
 }
@@ -237,7 +239,7 @@ func (s *Server) invite(w http.ResponseWriter, r *http.Request, i people.Invite,
 		writeError(w, http.StatusBadRequest, err)
 		return
 	}
-	s.audit.write(auditLine{
+	s.audit.Write(audit.Line{
 		Event: "share", Tenant: i.Person.Tenant, Subject: i.Person.Subject, Token: by, Address: s.address(r),
 		Detail: fmt.Sprintf("invitation, %s, until %s", i.Person.Access.Level(), i.Expires.UTC().Format(time.RFC3339)),
 	})
@@ -298,7 +300,7 @@ func (s *Server) serveMakeToken(w http.ResponseWriter, r *http.Request, who peop
 		writeError(w, http.StatusBadRequest, err)
 		return
 	}
-	s.audit.write(auditLine{
+	s.audit.Write(audit.Line{
 		Event: "token", Tenant: who.Tenant, Subject: who.Subject, Token: id, Address: s.address(r),
 		Detail: fmt.Sprintf("by device %s, %s, until %s", device, client.Access.Level(), client.Expires.UTC().Format(time.RFC3339)),
 	})

@@ -12,6 +12,8 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/gateway/admission"
+	"ahprelay/gateway/audit"
 	"ahprelay/idle"
 	"ahprelay/registry"
 )
@@ -76,24 +78,24 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 		s.refuseFull(w, r, who)
 		return
 	}
-	admitted, over := s.limits.connect(who, r.PathValue("host"), s.address(r))
+	admitted, over := s.limits.Connect(who, r.PathValue("host"), s.address(r))
 	if over != nil {
-		s.tooMany(w, over, auditLine{Host: r.PathValue("host"), Address: s.address(r)}.of(who))
+		s.tooMany(w, over, audit.Line{Host: r.PathValue("host"), Address: s.address(r)}.Of(who))
 		return
 	}
 	s.tellEndpoint(w, who, r.PathValue("host"))
 	sock, err := accept(s.life, w, r, s.cfg.Origins, s.cfg.Stall, s.cfg.Compress.mode())
 	if err != nil {
-		admitted.leave()
-		s.refused("handshake", "", auditLine{Host: r.PathValue("host"), Address: s.address(r), Reason: err.Error()}.of(who))
+		admitted.Leave()
+		s.refused("handshake", "", audit.Line{Host: r.PathValue("host"), Address: s.address(r), Reason: err.Error()}.Of(who))
 		return // the library has answered
 	}
 	host, remote := hostKey{who.Tenant, r.PathValue("host")}, s.address(r)
 	if !s.spawn(func() {
-		defer admitted.leave()
+		defer admitted.Leave()
 		s.serveClient(sock, who, host, remote, admitted)
 	}) {
-		admitted.leave()
+		admitted.Leave()
 		sock.kill()
 	}
 }
@@ -110,7 +112,7 @@ func (s *Server) tellEndpoint(w http.ResponseWriter, who auth.Client, name strin
 }
 
 // serveClient carries a connection whose handshake is done.
-func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote string, admitted *admission) {
+func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) {
 	var c *client
 	idle.Deep(func() { c = s.enter(sock, who, host, remote, admitted) })
 	if c != nil {
@@ -119,7 +121,7 @@ func (s *Server) serveClient(sock *socket, who auth.Client, host hostKey, remote
 }
 
 // enter lets a client in, or returns nil.
-func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote string, admitted *admission) *client {
+func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) *client {
 	c := s.newClient(sock, who, host, remote)
 	c.admitted = admitted
 	if code, reason := s.admit(who, host); code != 0 {
@@ -128,7 +130,7 @@ func (s *Server) enter(sock *socket, who auth.Client, host hostKey, remote strin
 		c.cancel()
 		return nil
 	}
-	s.audit.comings(c.line("connect", closing{}))
+	s.audit.Comings(c.line("connect", closing{}))
 	s.metrics.accepted.Inc()
 	s.tellJoined(who, host)
 	return c
@@ -208,7 +210,7 @@ func bearer(header string) (string, bool) {
 // unauthorized answers a request without a good token (RFC 6750, section 3).
 func (s *Server) unauthorized(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, auth.ErrIssuerAway) { // that is not the client's fault
-		s.refused("issuer away", "", auditLine{Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
+		s.refused("issuer away", "", audit.Line{Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, auth.ErrIssuerAway.Error(), http.StatusServiceUnavailable)
 		return
@@ -217,11 +219,11 @@ func (s *Server) unauthorized(w http.ResponseWriter, r *http.Request, err error)
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return
 	}
-	if over := s.limits.failed(s.address(r)); over != nil {
-		s.tooMany(w, over, auditLine{Address: s.address(r)})
+	if over := s.limits.Failed(s.address(r)); over != nil {
+		s.tooMany(w, over, audit.Line{Address: s.address(r)})
 		return
 	}
-	s.refused("unauthorized", troubleOf(err), auditLine{Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
+	s.refused("unauthorized", troubleOf(err), audit.Line{Address: s.address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path})
 	challenge := `Bearer realm="ahp-relay"`
 	if !errors.Is(err, errNoToken) {
 		challenge += `, error="invalid_token"`

@@ -10,13 +10,15 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/gateway/admission"
+	"ahprelay/gateway/audit"
 )
 
 // refused counts a refusal, and writes it down. Why and what is more exact are
 // of few words each: see audit.refuse.
-func (s *Server) refused(why, exactly string, line auditLine) {
+func (s *Server) refused(why, exactly string, line audit.Line) {
 	s.metrics.refused.WithLabelValues(why).Inc()
-	s.audit.refuse(why+" "+exactly, line)
+	s.audit.Refuse(why+" "+exactly, line)
 }
 
 // tokenTrouble are the kinds of what is wrong with a token that are told apart.
@@ -32,15 +34,15 @@ func troubleOf(err error) string {
 }
 
 // tooMany answers a request that is over a limit (RFC 6585, section 4).
-func (s *Server) tooMany(w http.ResponseWriter, over *overLimit, line auditLine) {
-	line.Reason = over.name()
+func (s *Server) tooMany(w http.ResponseWriter, over *admission.OverLimit, line audit.Line) {
+	line.Reason = over.Name()
 	s.refused("limit", over.Limit, line)
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(over.Retry.Seconds()))))
 	http.Error(w, over.Error(), http.StatusTooManyRequests)
 }
 
 // overRate tells a client that it sends too much, before it is closed.
-func (c *client) overRate(over *overLimit, env *ahp.Envelope) {
+func (c *client) overRate(over *admission.OverLimit, env *ahp.Envelope) {
 	if env.Kind != ahp.Request {
 		return
 	}

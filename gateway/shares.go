@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/gateway/audit"
 	"ahprelay/people"
 )
 
@@ -124,9 +125,9 @@ func (s *Server) makeShare(w http.ResponseWriter, r *http.Request, who people.Pe
 		s.failed(w, err)
 		return
 	}
-	line := shareLine(client, s.address(r))
+	line := audit.Shared(client, s.address(r))
 	line.Detail += ", by " + who.Subject
-	s.audit.write(line)
+	s.audit.Write(line)
 	link := s.publicURL(r) + "/s#" + secret
 	writeJSON(w, http.StatusOK, map[string]any{"id": share.ID, "link": link, "qr": qrRows(link), "expires": share.Expires})
 }
@@ -223,7 +224,7 @@ func (s *Server) serveTakeBackAll(w http.ResponseWriter, r *http.Request, who pe
 // takeBack ends links, here and at all relays.
 func (s *Server) takeBack(w http.ResponseWriter, r *http.Request, who people.Person, list ...people.Share) {
 	for _, one := range list {
-		s.audit.write(auditLine{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Host: one.Host, Token: one.ID, Address: s.address(r), Detail: "link to " + one.Session})
+		s.audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Host: one.Host, Token: one.ID, Address: s.address(r), Detail: "link to " + one.Session})
 		err := s.revoked.Add(newRevocation(RevokeRequest{Token: one.ID, Expires: one.Expires}))
 		if err == nil {
 			err = s.cfg.People.TakeBack(one.ID)

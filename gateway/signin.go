@@ -9,6 +9,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/auth/oidc"
+	"ahprelay/gateway/audit"
 	"ahprelay/people"
 )
 
@@ -117,7 +118,7 @@ func (s *Server) serveCode(w http.ResponseWriter, r *http.Request) {
 		s.refuseGrant(w, r, err)
 		return
 	}
-	s.audit.write(auditLine{Event: "setup", Tenant: device.Tenant, Subject: device.Subject, Token: device.ID, Address: s.address(r), Detail: "signed in at " + provider.Name() + ": " + device.Name})
+	s.audit.Write(audit.Line{Event: "setup", Tenant: device.Tenant, Subject: device.Subject, Token: device.ID, Address: s.address(r), Detail: "signed in at " + provider.Name() + ": " + device.Name})
 	s.giveAccess(w, r, device.ID, key)
 }
 

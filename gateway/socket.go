@@ -104,9 +104,6 @@ var (
 	errTooBig = errors.New("message too big")
 )
 
-// errCut ends the reading of a client that is being closed.
-var errCut = errors.New("client is closed")
-
 // next waits for the next message and returns where to read it.
 func (s *socket) next() (io.Reader, error) {
 	kind, r, err := s.ws.Reader(context.Background())
@@ -115,6 +112,13 @@ func (s *socket) next() (io.Reader, error) {
 	}
 	return r, err
 }
+
+// How many bytes a buffer for reading messages begins with, and from how many on it is no
+// longer kept for the next.
+const (
+	firstBuffer = 4 << 10
+	keepBuffer  = 64 << 10
+)
 
 // readAll appends all of r to buf, at most limit bytes. It asks more before the
 // buffer becomes larger than keepBuffer by so many bytes, or so many more.
@@ -208,6 +212,11 @@ func (s *socket) drop() {
 // closeLost stands for the close code of a connection that ended without one
 // (RFC 6455, section 7.4.1).
 const closeLost ahp.CloseCode = 1006
+
+// stream is what the binary messages carry, as one connection.
+func (s *socket) stream() net.Conn {
+	return websocket.NetConn(context.Background(), s.ws, websocket.MessageBinary)
+}
 
 // closeStatus returns the code and reason with which a client closed.
 func closeStatus(err error) (ahp.CloseCode, string) {

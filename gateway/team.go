@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
+	"ahprelay/gateway/audit"
 	"ahprelay/people"
 )
 
@@ -88,7 +88,7 @@ func (s *Server) serveRemovePerson(w http.ResponseWriter, r *http.Request, who p
 		s.failed(w, err)
 		return
 	}
-	s.audit.write(auditLine{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Address: s.address(r), Detail: fmt.Sprintf("person %s, with %d devices", subject, len(devices))})
+	s.audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Address: s.address(r), Detail: fmt.Sprintf("person %s, with %d devices", subject, len(devices))})
 	err = s.revoked.Add(newRevocation(RevokeRequest{Tenant: who.Tenant, Subject: subject}))
 	for _, d := range devices { // which have made tokens and links
 		err = errors.Join(err, s.revoked.Add(newRevocation(RevokeRequest{Token: d.ID, Expires: time.Now().Add(maxTokenTTL + time.Hour)})))
@@ -107,69 +107,6 @@ func (s *Server) serveRemovePerson(w http.ResponseWriter, r *http.Request, who p
 	writeJSON(w, http.StatusOK, struct{}{})
 }
 
-// keptLines is how many lines of the audit a relay keeps in memory, of all tenants, and shownLines how
-// many of them somebody is shown.
-const (
-	keptLines  = 4096
-	shownLines = 200
-)
-
-// A ShownLine is a line of the audit as the owner sees it. Its fields are those of [auditLine].
-type ShownLine struct {
-	At      time.Time `json:"at"`
-	Event   string    `json:"event"`
-	Host    string    `json:"host,omitempty"`
-	Subject string    `json:"subject,omitempty"`
-	Token   string    `json:"token,omitempty"`
-	Device  string    `json:"device,omitempty"`
-	Address string    `json:"address,omitempty"`
-	Reason  string    `json:"reason,omitempty"`
-	Detail  string    `json:"detail,omitempty"`
-	Count   int       `json:"count,omitempty"`
-}
-
-// latest are the last lines of the audit.
-type latest struct {
-	since time.Time
-
-	mu    sync.Mutex // guards the fields below
-	lines []keptLine // the oldest is at next, when there are keptLines
-	next  int
-}
-
-type keptLine struct {
-	at time.Time
-	auditLine
-}
-
-func (l *latest) add(line auditLine) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.lines) < keptLines {
-		l.lines = append(l.lines, keptLine{time.Now().UTC(), line})
-		return
-	}
-	l.lines[l.next] = keptLine{time.Now().UTC(), line}
-	l.next = (l.next + 1) % keptLines
-}
-
-// of returns those of a tenant, the latest first.
-func (l *latest) of(tenant string) (shown []ShownLine) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range l.lines {
-		line := &l.lines[(l.next+len(l.lines)-1-i)%len(l.lines)]
-		if line.Tenant != tenant {
-			continue
-		}
-		shown = append(shown, ShownLine{line.at, line.Event, line.Host, line.Subject, line.Token, line.Device, line.Address, line.Reason, line.Detail, line.Count})
-		if len(shown) == shownLines {
-			break
-		}
-	}
-	return shown
-}
-
 func (s *Server) serveAudit(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
-	writeJSON(w, http.StatusOK, map[string]any{"since": s.audit.latest.since, "lines": append([]ShownLine{}, s.audit.latest.of(who.Tenant)...)})
+	writeJSON(w, http.StatusOK, map[string]any{"since": s.audit.Since(), "lines": append([]audit.ShownLine{}, s.audit.Latest(who.Tenant)...)})
 }

@@ -1,11 +1,12 @@
 package gateway
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+
+	"ahprelay/gateway/audit"
 )
 
 // invited is somebody whom another has let in by a link.
@@ -56,24 +57,9 @@ func TestTeam(t *testing.T) {
 	}
 	ada.refused(404, "", "DELETE", "/api/people/bob", nil)
 
-	var audit struct{ Lines []ShownLine }
+	var audit struct{ Lines []audit.ShownLine }
 	ada.do("GET", "/api/audit", nil, &audit)
 	if len(audit.Lines) < 4 || audit.Lines[0].Event != "revoke" || audit.Lines[0].Subject != "owner" || !strings.Contains(audit.Lines[0].Detail, "bob") {
 		t.Errorf("audit %+v", audit.Lines)
-	}
-}
-
-// TestLatestLines: the audit keeps so many lines in memory, and shows a tenant its own.
-func TestLatestLines(t *testing.T) {
-	var l latest
-	for i := range keptLines + 10 {
-		l.add(auditLine{Tenant: []string{"one", "two"}[i%2], Detail: fmt.Sprint(i)})
-	}
-	got := l.of("two")
-	if len(got) != shownLines || got[0].Detail != fmt.Sprint(keptLines+9) || got[1].Detail != fmt.Sprint(keptLines+7) || len(l.lines) != keptLines {
-		t.Errorf("%d of %d lines are shown, first %+v", len(got), len(l.lines), got[0])
-	}
-	if got := l.of("three"); len(got) != 0 {
-		t.Errorf("another tenant sees %+v", got)
 	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,9 @@ const (
 	// message that waits.
 	stillTime = 10 * time.Second
 )
+
+// errCut ends the reading of a client that is being closed.
+var errCut = errors.New("client is closed")
 
 // uploads are the large messages that are being read.
 type uploads struct {

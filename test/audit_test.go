@@ -20,6 +20,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/gateway/audit"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -40,7 +41,7 @@ func (a *auditTrail) lines() (lines []string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	if _, err := gateway.ReadAudit(strings.NewReader(string(data)), "", func(gateway.AuditEntry) error { return nil }); err != nil {
+	if _, err := audit.Read(strings.NewReader(string(data)), "", func(audit.Entry) error { return nil }); err != nil {
 		a.t.Errorf("the audit does not follow itself: %v", err)
 	}
 	for line := range strings.Lines(string(data)) {
@@ -143,7 +144,7 @@ func TestAudit(t *testing.T) {
 	t.Parallel()
 	_, host := newRefhost(t, nil)
 	a := &auditTrail{t: t, path: filepath.Join(t.TempDir(), "audit"), names: map[string]string{}}
-	file, err := gateway.OpenAuditFile(a.path)
+	file, err := audit.OpenFile(a.path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"ahprelay/gateway"
+	"ahprelay/gateway/audit"
 )
 
 type auditCmd struct {
@@ -23,13 +23,13 @@ type auditFiles struct {
 
 // read calls visit with each line, and returns how many there are and the hash of the
 // last.
-func (f *auditFiles) read(visit func(gateway.AuditEntry) error) (n int, last string, err error) {
+func (f *auditFiles) read(visit func(audit.Entry) error) (n int, last string, err error) {
 	for _, path := range f.Files {
 		file, err := os.Open(path)
 		if err != nil {
 			return n, last, err
 		}
-		last, err = gateway.ReadAudit(file, last, func(e gateway.AuditEntry) error {
+		last, err = audit.Read(file, last, func(e audit.Entry) error {
 			n++
 			return visit(e)
 		})
@@ -47,7 +47,7 @@ type auditVerifyCmd struct {
 
 // Run says how many lines follow each other.
 func (c *auditVerifyCmd) Run(s *streams) error {
-	n, last, err := c.read(func(gateway.AuditEntry) error { return nil })
+	n, last, err := c.read(func(audit.Entry) error { return nil })
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (c *auditExportCmd) Run(s *streams) error {
 			return err
 		}
 	}
-	_, _, err := c.read(func(e gateway.AuditEntry) error {
+	_, _, err := c.read(func(e audit.Entry) error {
 		if !c.wants(e) {
 			return nil
 		}
@@ -89,7 +89,7 @@ func (c *auditExportCmd) Run(s *streams) error {
 	return errors.Join(err, table.Error())
 }
 
-func (c *auditExportCmd) wants(e gateway.AuditEntry) bool {
+func (c *auditExportCmd) wants(e audit.Entry) bool {
 	if e.Fields == nil {
 		return false
 	}
@@ -113,7 +113,7 @@ func (c *auditExportCmd) wants(e gateway.AuditEntry) bool {
 	return true
 }
 
-func (c *auditExportCmd) print(out io.Writer, table *csv.Writer, e gateway.AuditEntry) error {
+func (c *auditExportCmd) print(out io.Writer, table *csv.Writer, e audit.Entry) error {
 	if c.Format != "csv" {
 		_, err := fmt.Fprintf(out, "%s\n", e.Raw)
 		return err

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"ahprelay/gateway"
+	"ahprelay/gateway/audit"
 )
 
 // TestAudit verifies and prints audit files, over a rotation, and sees what was changed.
@@ -15,7 +15,7 @@ func TestAudit(t *testing.T) {
 	dir := t.TempDir()
 	path, old := filepath.Join(dir, "audit"), filepath.Join(dir, "audit.1")
 	write := func(events ...string) {
-		f, err := gateway.OpenAuditFile(path)
+		f, err := audit.OpenFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestAudit(t *testing.T) {
 	if err := os.WriteFile(old, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := gateway.OpenAuditFile(path) // which the relay has open while it is copied and truncated
+	f, err := audit.OpenFile(path) // which the relay has open while it is copied and truncated
 	if err != nil {
 		t.Fatal(err)
 	}

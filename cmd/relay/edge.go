@@ -7,6 +7,7 @@ import (
 
 	"ahprelay/acmedns"
 	"ahprelay/gateway"
+	"ahprelay/gateway/audit"
 )
 
 // edgeFlags say how the relay meets the network.
@@ -49,7 +50,7 @@ func (f *edgeFlags) apply(cfg *gateway.RelayConfig) (close func() error, err err
 	if f.AuditFile == "" {
 		return func() error { return nil }, nil
 	}
-	file, err := gateway.OpenAuditFile(f.AuditFile)
+	file, err := audit.OpenFile(f.AuditFile)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ahprelay/gateway"
+	"ahprelay/gateway/admission"
 )
 
 // TestEdgeFlags has flags and a file say how the relay meets the network.
@@ -44,8 +45,8 @@ func TestEdgeFlags(t *testing.T) {
 		ListenPlain: true,
 		Gateway: gateway.Config{
 			TrustProxy: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32")},
-			Limits: gateway.Limits{
-				Address: gateway.Limit{Bytes: 7, Pending: 8}, Subject: gateway.Limit{Connections: 5, Frames: -1, Opens: 3}, Token: gateway.Limit{Opens: -1}, Failures: -1,
+			Limits: admission.Limits{
+				Address: admission.Limit{Bytes: 7, Pending: 8}, Subject: admission.Limit{Connections: 5, Frames: -1, Opens: 3}, Token: admission.Limit{Opens: -1}, Failures: -1,
 			},
 		},
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"ahprelay/gateway"
+	"ahprelay/gateway/admission"
 )
 
 // limitFlags are how much clients may use.
@@ -20,23 +20,23 @@ type limitFlags struct {
 }
 
 // limitNames are what can be limited.
-var limitNames = map[string]func(*gateway.Limit) *int{
-	"connections": func(l *gateway.Limit) *int { return &l.Connections },
-	"pending":     func(l *gateway.Limit) *int { return &l.Pending },
-	"frames":      func(l *gateway.Limit) *int { return &l.Frames },
-	"bytes":       func(l *gateway.Limit) *int { return &l.Bytes },
-	"opens":       func(l *gateway.Limit) *int { return &l.Opens },
+var limitNames = map[string]func(*admission.Limit) *int{
+	"connections": func(l *admission.Limit) *int { return &l.Connections },
+	"pending":     func(l *admission.Limit) *int { return &l.Pending },
+	"frames":      func(l *admission.Limit) *int { return &l.Frames },
+	"bytes":       func(l *admission.Limit) *int { return &l.Bytes },
+	"opens":       func(l *admission.Limit) *int { return &l.Opens },
 }
 
 // limitHelp says so to users.
 const limitHelp = "connections, pending (those that wait for their host), frames and bytes (that they send, a second), opens (connections that they make, a second)"
 
 // limits returns what the flags say.
-func (f *limitFlags) limits() (l gateway.Limits, err error) {
+func (f *limitFlags) limits() (l admission.Limits, err error) {
 	for _, party := range []struct {
 		flag string
 		from map[string]int
-		to   *gateway.Limit
+		to   *admission.Limit
 	}{
 		{"--limit-address", f.LimitAddress, &l.Address}, {"--limit-subject", f.LimitSubject, &l.Subject},
 		{"--limit-token", f.LimitToken, &l.Token}, {"--limit-host", f.LimitHost, &l.Host}, {"--limit-tenant", f.LimitTenant, &l.Tenant},

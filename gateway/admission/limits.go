@@ -1,4 +1,4 @@
-package gateway
+package admission
 
 import (
 	"context"
@@ -12,20 +12,6 @@ import (
 
 	"ahprelay/auth"
 )
-
-// Limits. What a client may use is counted in five scopes that it belongs
-// to: its address, its token, that one's subject, its host and its tenant. Each
-// relay counts for itself.
-//
-// A connection too many, at a time or in a time, is refused before the handshake: HTTP 429, with
-// Retry-After. Messages that come too fast are read later, so that the client
-// is slowed down by its own connection. If that would take longer than
-// maxDelay, it is told: the request with error 4290 and data {limit,
-// retryAfterMs}, and close 1013.
-//
-// Addresses of the machine itself have no limits: behind a proxy that is not
-// trusted (Config.TrustProxy) all clients have one. IPv6 addresses count by
-// /64, which is what one customer has.
 
 // Limits are how much clients may use.
 type Limits struct {
@@ -41,13 +27,13 @@ type Limits struct {
 type Limit struct {
 	Connections int // at a time
 	Pending     int // of these, not connected to their hosts yet
-	Frames      int // messages from clients in a second, on average over rateWindow
+	Frames      int // messages from clients in a second, on average over RateWindow
 	Bytes       int // the same of their bytes
 	Opens       int // times in a second, on the same average, that clients come: connections, and requests to begin anew on one
 }
 
-// defaultLimits are far from what clients do that mean no harm.
-var defaultLimits = Limits{
+// DefaultLimits are far from what clients do that mean no harm.
+var DefaultLimits = Limits{
 	Address:  Limit{Connections: 4096, Pending: 1024, Frames: 10_000, Bytes: 128 << 20, Opens: 200},
 	Subject:  Limit{Connections: 2048, Pending: 1024, Frames: 5_000, Bytes: 64 << 20, Opens: 20},
 	Token:    Limit{Opens: 10},
@@ -58,9 +44,9 @@ var defaultLimits = Limits{
 
 // Times and bounds of limits.
 const (
-	// rateWindow is for how long the average of a rate is taken: what is
+	// RateWindow is for how long the average of a rate is taken: what is
 	// allowed in that time may come at once.
-	rateWindow = 10 * time.Second
+	RateWindow = 10 * time.Second
 
 	// maxDelay is how long a message may wait. Clients that are not heard give
 	// up after 25 s.
@@ -86,15 +72,16 @@ const (
 	maxIdle = 16384
 )
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults fills in what is zero.
+func (l Limits) WithDefaults() Limits {
 	fill := func(n *int, byDefault int) {
 		if *n == 0 {
 			*n = byDefault
 		}
 	}
 	for _, p := range []struct{ to, from *Limit }{
-		{&l.Address, &defaultLimits.Address}, {&l.Subject, &defaultLimits.Subject},
-		{&l.Token, &defaultLimits.Token}, {&l.Host, &defaultLimits.Host}, {&l.Tenant, &defaultLimits.Tenant},
+		{&l.Address, &DefaultLimits.Address}, {&l.Subject, &DefaultLimits.Subject},
+		{&l.Token, &DefaultLimits.Token}, {&l.Host, &DefaultLimits.Host}, {&l.Tenant, &DefaultLimits.Tenant},
 	} {
 		fill(&p.to.Connections, p.from.Connections)
 		fill(&p.to.Pending, p.from.Pending)
@@ -102,23 +89,23 @@ func (l Limits) withDefaults() Limits {
 		fill(&p.to.Bytes, p.from.Bytes)
 		fill(&p.to.Opens, p.from.Opens)
 	}
-	fill(&l.Failures, defaultLimits.Failures)
+	fill(&l.Failures, DefaultLimits.Failures)
 	return l
 }
 
-// An overLimit says which limit is reached, and when to try again.
-type overLimit struct {
+// An OverLimit says which limit is reached, and when to try again.
+type OverLimit struct {
 	Limit string // "connections of this subject"
 	Max   int
 	Retry time.Duration
 }
 
-func (e *overLimit) Error() string {
-	return fmt.Sprintf("%s reached; try again in %v", e.name(), e.Retry.Round(time.Millisecond))
+func (e *OverLimit) Error() string {
+	return fmt.Sprintf("%s reached; try again in %v", e.Name(), e.Retry.Round(time.Millisecond))
 }
 
-// name returns the limit, without the moment.
-func (e *overLimit) name() string { return fmt.Sprintf("limit of %d %s", e.Max, e.Limit) }
+// Name returns the limit, without the moment.
+func (e *OverLimit) Name() string { return fmt.Sprintf("limit of %d %s", e.Max, e.Limit) }
 
 // A scopeKey names what is counted together. The kind, address or tenant and so on, is for people.
 type scopeKey struct{ kind, name string }
@@ -130,43 +117,44 @@ type limitScope struct {
 	frames, bytes *rate.Limiter // nil: no limit
 	opens         *rate.Limiter
 
-	// Guarded by the mutex of limiter.
+	// Guarded by the mutex of Limiter.
 	connections, pending int
-	idle                 bool // its key is in limiter.idle
+	idle                 bool // its key is in Limiter.idle
 }
 
-// A limiter counts.
-type limiter struct {
+// A Limiter counts.
+type Limiter struct {
 	limits Limits
 	frame  int // longest message, in bytes: fits at once
 
-	failures, trades *buckets
+	failures, trades *Buckets
 
 	mu     sync.Mutex // guards the fields below, and what scopes say it guards
 	scopes map[scopeKey]*limitScope
 	idle   []scopeKey // that had no connection at some time, the longest ago first
 }
 
-func newLimiter(limits Limits, maxFrame int) *limiter {
-	return &limiter{
+// New returns a Limiter for messages of at most maxFrame bytes.
+func New(limits Limits, maxFrame int) *Limiter {
+	return &Limiter{
 		limits: limits, frame: maxFrame, scopes: map[scopeKey]*limitScope{},
-		failures: newBuckets(time.Minute/time.Duration(max(limits.Failures, 1)), max(limits.Failures, 1)),
-		trades:   newBuckets(tradesEvery, tradesAtOnce),
+		failures: NewBuckets(time.Minute/time.Duration(max(limits.Failures, 1)), max(limits.Failures, 1)),
+		trades:   NewBuckets(tradesEvery, tradesAtOnce),
 	}
 }
 
-// An admission is what one connection takes of the limits of its scopes.
-type admission struct {
-	limiter *limiter
+// An Admission is what one connection takes of the limits of its scopes.
+type Admission struct {
+	limiter *Limiter
 	scopes  []*limitScope
 	keys    []scopeKey
 	pending bool
 	left    bool
 }
 
-// connect admits a client's connection that is about to be made.
-func (l *limiter) connect(who auth.Client, host, address string) (*admission, *overLimit) {
-	a := &admission{limiter: l, pending: true}
+// Connect admits a client's connection that is about to be made.
+func (l *Limiter) Connect(who auth.Client, host, address string) (*Admission, *OverLimit) {
+	a := &Admission{limiter: l, pending: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ofToken := l.ofToken(who)
@@ -180,12 +168,12 @@ func (l *limiter) connect(who auth.Client, host, address string) (*admission, *o
 		a.joinLocked("host", who.Tenant+" "+host, l.limits.Host, l.limits.Host.Connections)
 	}
 	a.joinLocked("tenant", who.Tenant, l.limits.Tenant, l.limits.Tenant.Connections)
-	a.joinLocked("address", addressGroup(address), l.limits.Address, l.limits.Address.Connections)
+	a.joinLocked("address", AddressGroup(address), l.limits.Address, l.limits.Address.Connections)
 	return a.fitLocked()
 }
 
 // ofToken returns the limits of a token: it may have one of its own.
-func (l *limiter) ofToken(who auth.Client) Limit {
+func (l *Limiter) ofToken(who auth.Client) Limit {
 	limit := l.limits.Token
 	if own := who.MaxConnections; own > 0 && (limit.Connections <= 0 || own < limit.Connections) {
 		limit.Connections = own
@@ -193,19 +181,19 @@ func (l *limiter) ofToken(who auth.Client) Limit {
 	return limit
 }
 
-// connectAgent admits a host-agent's connection to NATS.
-func (l *limiter) connectAgent(host auth.Enrolment, address string) (*admission, *overLimit) {
-	a := &admission{limiter: l, pending: true}
+// ConnectAgent admits a host-agent's connection to NATS.
+func (l *Limiter) ConnectAgent(host auth.Enrolment, address string) (*Admission, *OverLimit) {
+	a := &Admission{limiter: l, pending: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.joinLocked("host's agents", host.Tenant+" "+host.Host, Limit{Connections: maxAgentConns, Opens: agentOpens}, maxAgentConns)
-	a.joinLocked("address", addressGroup(address), l.limits.Address, l.limits.Address.Connections)
+	a.joinLocked("address", AddressGroup(address), l.limits.Address, l.limits.Address.Connections)
 	a.openedLocked()
 	return a.fitLocked()
 }
 
 // fitLocked returns the admission, unless it is one too many, or comes too soon.
-func (a *admission) fitLocked() (*admission, *overLimit) {
+func (a *Admission) fitLocked() (*Admission, *OverLimit) {
 	for _, p := range a.scopes {
 		for _, count := range []struct {
 			what      string
@@ -213,7 +201,7 @@ func (a *admission) fitLocked() (*admission, *overLimit) {
 		}{{"connections", p.connections, p.limit.Connections}, {"connections that wait for a host", p.pending, p.limit.Pending}} {
 			if count.max > 0 && count.used > count.max {
 				a.leaveLocked()
-				return nil, &overLimit{count.what + " of this " + p.kind, count.max, connectRetry}
+				return nil, &OverLimit{count.what + " of this " + p.kind, count.max, connectRetry}
 			}
 		}
 	}
@@ -226,10 +214,10 @@ func (a *admission) fitLocked() (*admission, *overLimit) {
 
 // comeLocked counts that somebody comes, unless that is too often. Who is
 // refused is not counted: with the allowance of one scope nobody uses up another's.
-func (a *admission) comeLocked(now time.Time) *overLimit {
+func (a *Admission) comeLocked(now time.Time) *OverLimit {
 	for _, p := range a.scopes {
 		if lack := p.lackOf(now); lack > 0 {
-			return &overLimit{opensName + p.kind, p.limit.Opens, lack}
+			return &OverLimit{opensName + p.kind, p.limit.Opens, lack}
 		}
 	}
 	for _, p := range a.scopes {
@@ -254,7 +242,7 @@ func (p *limitScope) lackOf(now time.Time) time.Duration {
 
 // joinLocked counts the connection in a scope, if there are limits for it.
 // Back is how many of it may come at once: who was connected comes back.
-func (a *admission) joinLocked(kind, name string, limit Limit, back int) {
+func (a *Admission) joinLocked(kind, name string, limit Limit, back int) {
 	if name == "" || limit.Connections <= 0 && limit.Pending <= 0 && limit.Frames <= 0 && limit.Bytes <= 0 && limit.Opens <= 0 {
 		return
 	}
@@ -278,18 +266,18 @@ func bucket(perSecond, least int) *rate.Limiter {
 	if perSecond <= 0 {
 		return nil
 	}
-	burst := perSecond * int(rateWindow/time.Second)
+	burst := perSecond * int(RateWindow/time.Second)
 	return rate.NewLimiter(rate.Limit(perSecond), max(burst, least))
 }
 
-// opened notes that the connection waits for its host no longer.
-func (a *admission) opened() {
+// Opened notes that the connection waits for its host no longer.
+func (a *Admission) Opened() {
 	a.limiter.mu.Lock()
 	defer a.limiter.mu.Unlock()
 	a.openedLocked()
 }
 
-func (a *admission) openedLocked() {
+func (a *Admission) openedLocked() {
 	if !a.pending {
 		return
 	}
@@ -299,14 +287,14 @@ func (a *admission) openedLocked() {
 	}
 }
 
-// leave gives the admission back.
-func (a *admission) leave() {
+// Leave gives the admission back.
+func (a *Admission) Leave() {
 	a.limiter.mu.Lock()
 	defer a.limiter.mu.Unlock()
 	a.leaveLocked()
 }
 
-func (a *admission) leaveLocked() {
+func (a *Admission) leaveLocked() {
 	if a.left {
 		return
 	}
@@ -323,7 +311,7 @@ func (a *admission) leaveLocked() {
 }
 
 // forgetLocked forgets the scopes that have been idle for longest.
-func (l *limiter) forgetLocked() {
+func (l *Limiter) forgetLocked() {
 	for len(l.idle) > maxIdle {
 		p := l.scopes[l.idle[0]]
 		p.idle = false
@@ -334,11 +322,11 @@ func (l *limiter) forgetLocked() {
 	}
 }
 
-// awaitRate counts a message of so many bytes, and waits until there is room for
-// it. It returns an overLimit at once if that would take too long. A message
+// AwaitRate counts a message of so many bytes, and waits until there is room for
+// it. It returns an OverLimit at once if that would take too long. A message
 // with which the client begins anew is as much work for the host as one more
 // connection, and counts as that too.
-func (a *admission) awaitRate(ctx context.Context, bytes int, anew bool) *overLimit {
+func (a *Admission) AwaitRate(ctx context.Context, bytes int, anew bool) *OverLimit {
 	now := time.Now()
 	var w rateWait
 	for _, p := range a.scopes {
@@ -348,11 +336,11 @@ func (a *admission) awaitRate(ctx context.Context, bytes int, anew bool) *overLi
 		w.cancel(now)
 		switch w.refused {
 		case p.frames:
-			return &overLimit{"messages a second of this " + p.kind, p.limit.Frames, w.delay}
+			return &OverLimit{"messages a second of this " + p.kind, p.limit.Frames, w.delay}
 		case p.bytes:
-			return &overLimit{"bytes a second of this " + p.kind, p.limit.Bytes, w.delay}
+			return &OverLimit{"bytes a second of this " + p.kind, p.limit.Bytes, w.delay}
 		}
-		return &overLimit{opensName + p.kind, p.limit.Opens, w.delay}
+		return &OverLimit{opensName + p.kind, p.limit.Opens, w.delay}
 	}
 	if w.delay > 0 {
 		timer := time.NewTimer(w.delay)
@@ -400,33 +388,33 @@ func (w *rateWait) cancel(now time.Time) {
 	}
 }
 
-// failed counts a request without a good token, and reports whether there were
+// Failed counts a request without a good token, and reports whether there were
 // too many from that address.
-func (l *limiter) failed(address string) *overLimit {
-	group := addressGroup(address)
+func (l *Limiter) Failed(address string) *OverLimit {
+	group := AddressGroup(address)
 	if group == "" || l.limits.Failures < 0 {
 		return nil
 	}
-	delay := l.failures.take(group)
+	delay := l.failures.Take(group)
 	if delay == 0 {
 		return nil
 	}
-	return &overLimit{"requests a minute without a good token from this address", l.limits.Failures, delay}
+	return &OverLimit{"requests a minute without a good token from this address", l.limits.Failures, delay}
 }
 
-// traded counts a credential that a host-agent gets for another or for an
+// Traded counts a credential that a host-agent gets for another or for an
 // enrolment token: relays have to remember each for long.
-func (l *limiter) traded(host auth.Enrolment) *overLimit {
-	delay := l.trades.take(host.Tenant + " " + host.Host)
+func (l *Limiter) Traded(host auth.Enrolment) *OverLimit {
+	delay := l.trades.Take(host.Tenant + " " + host.Host)
 	if delay == 0 {
 		return nil
 	}
-	return &overLimit{"credentials in so short a time for this host", tradesAtOnce, delay}
+	return &OverLimit{"credentials in so short a time for this host", tradesAtOnce, delay}
 }
 
 // buckets are rates of many, of which those are forgotten that were quiet. They
 // are safe for concurrent use.
-type buckets struct {
+type Buckets struct {
 	rate  rate.Limit
 	burst int
 
@@ -434,12 +422,13 @@ type buckets struct {
 	of map[string]*rate.Limiter
 }
 
-func newBuckets(every time.Duration, burst int) *buckets {
-	return &buckets{rate: rate.Every(every), burst: burst, of: map[string]*rate.Limiter{}}
+// NewBuckets returns rates of one in a time, and of so many at once.
+func NewBuckets(every time.Duration, burst int) *Buckets {
+	return &Buckets{rate: rate.Every(every), burst: burst, of: map[string]*rate.Limiter{}}
 }
 
-// take takes one of somebody's, or returns after what time there is one again.
-func (b *buckets) take(whose string) (wait time.Duration) {
+// Take takes one of somebody's, or returns after what time there is one again.
+func (b *Buckets) Take(whose string) (wait time.Duration) {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -458,7 +447,7 @@ func (b *buckets) take(whose string) (wait time.Duration) {
 
 // forgetLocked makes room: those that were quiet go, and of the others as many
 // that half is free, so that this is not to be done each time.
-func (b *buckets) forgetLocked(now time.Time) {
+func (b *Buckets) forgetLocked(now time.Time) {
 	if len(b.of) < maxIdle {
 		return
 	}
@@ -475,8 +464,8 @@ func (b *buckets) forgetLocked(now time.Time) {
 	}
 }
 
-// addressGroup is what addresses are counted by, "" for one that is not.
-func addressGroup(address string) string {
+// AddressGroup is what addresses are counted by, "" for one that is not.
+func AddressGroup(address string) string {
 	at, err := netip.ParseAddr(strings.Trim(address, "[]"))
 	switch {
 	case err != nil || at.IsLoopback():

@@ -1,4 +1,4 @@
-package gateway
+package audit
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,27 +22,27 @@ import (
 // lines, whatever others do, and all that happened is in the counts.
 func TestAuditOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var file, log syncBuilder
-		a := newAudit(slog.New(slog.NewJSONHandler(&log, nil)), &file)
+		var file, log lockedBuilder
+		a := New(slog.New(slog.NewJSONHandler(&log, nil)), &file)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go a.alike.Run(ctx)
+		go a.Run(ctx)
 		const sources, times = 1000, 40
 		for i := range sources {
 			from := fmt.Sprintf("192.0.%d.%d", i/256, i%256)
 			for range times {
-				a.refuse("forbidden", auditLine{Subject: "guest", Address: from, Reason: rand.Text()})
-				a.comings(auditLine{Event: "connect", Subject: "guest", Address: from, Conn: rand.Text()})
+				a.Refuse("forbidden", Line{Subject: "guest", Address: from, Reason: rand.Text()})
+				a.Comings(Line{Event: "connect", Subject: "guest", Address: from, Conn: rand.Text()})
 			}
 		}
 		atOnce := strings.Count(file.String(), "\n")
-		if want := sources * (refusedAtOnce + comingsAtOnce); atOnce != want {
+		if want := sources * (RefusedAtOnce + comingsAtOnce); atOnce != want {
 			t.Errorf("%d lines at once; want %d", atOnce, want)
 		}
-		time.Sleep(auditEvery)
+		time.Sleep(Every)
 		synctest.Wait()
-		a.refuse("forbidden", auditLine{Subject: "guest", Address: "192.0.0.1", Reason: rand.Text()})
-		time.Sleep(auditEvery)
+		a.Refuse("forbidden", Line{Subject: "guest", Address: "192.0.0.1", Reason: rand.Text()})
+		time.Sleep(Every)
 		synctest.Wait()
 		for name, out := range map[string]string{"file": file.String(), "log": log.String()} {
 			counts := map[string]int{}
@@ -57,7 +58,7 @@ func TestAuditOfMany(t *testing.T) {
 				lines++
 				counts[line.Event+" "+line.Address] += max(1, line.Count)
 			}
-			if want := sources*(refusedAtOnce+comingsAtOnce+2) + 1; lines != want {
+			if want := sources*(RefusedAtOnce+comingsAtOnce+2) + 1; lines != want {
 				t.Errorf("%s: %d lines in all; want %d", name, lines, want)
 			}
 			if len(counts) != 2*sources {
@@ -72,6 +73,24 @@ func TestAuditOfMany(t *testing.T) {
 	})
 }
 
+// A lockedBuilder is a strings.Builder that several may use.
+type lockedBuilder struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *lockedBuilder) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *lockedBuilder) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
 // A fullDisk takes nothing.
 type fullDisk struct{}
 
@@ -80,7 +99,7 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left
 // TestAuditCannotBeWritten says so in the log, where the line is all the same.
 func TestAuditCannotBeWritten(t *testing.T) {
 	var log bytes.Buffer
-	newAudit(slog.New(slog.NewTextHandler(&log, nil)), fullDisk{}).write(auditLine{Event: "connect", Subject: "ada\nevent=revoke"})
+	New(slog.New(slog.NewTextHandler(&log, nil)), fullDisk{}).Write(Line{Event: "connect", Subject: "ada\nevent=revoke"})
 	if text := log.String(); !strings.Contains(text, "no space left") || strings.Count(text, "event=connect") != 1 || strings.Count(text, "\n") != 2 {
 		t.Errorf("log:\n%s", text)
 	}
@@ -89,11 +108,11 @@ func TestAuditCannotBeWritten(t *testing.T) {
 func TestAuditFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "audit")
 	for range 2 { // appends
-		f, err := OpenAuditFile(path)
+		f, err := OpenFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		newAudit(slog.New(slog.DiscardHandler), f).write(auditLine{Event: "connect"})
+		New(slog.New(slog.DiscardHandler), f).Write(Line{Event: "connect"})
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +124,7 @@ func TestAuditFile(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenAuditFile(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, err := OpenFile(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a file that all may read: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package audit
 
 import (
 	"bufio"
@@ -13,7 +13,7 @@ import (
 	"sync"
 )
 
-// An audit file is a chain: each line has, as its last member, prev, the SHA-256
+// An Log file is a chain: each line has, as its last member, prev, the SHA-256
 // of the line before it, without its end. Who changes, takes out or puts in a line has to change
 // all behind it, so whoever knows a later line's hash sees it. A line that a crash has cut
 // short is one like any other.
@@ -22,8 +22,8 @@ import (
 // fraction of it.
 const maxAuditLine = 1 << 20
 
-// An AuditFile appends lines to a chain. It is safe for concurrent use.
-type AuditFile struct {
+// An File appends lines to a chain. It is safe for concurrent use.
+type File struct {
 	file *os.File
 
 	mu   sync.Mutex // guards what follows, and the file
@@ -32,7 +32,7 @@ type AuditFile struct {
 }
 
 // findLast reads the file for its last line.
-func (a *AuditFile) findLast() error {
+func (a *File) findLast() error {
 	info, err := a.file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return err
@@ -54,7 +54,7 @@ func hashOf(line []byte) string {
 }
 
 // Write appends one line of JSON, which ends with an object's brace and a newline.
-func (a *AuditFile) Write(line []byte) (int, error) {
+func (a *File) Write(line []byte) (int, error) {
 	body, ok := bytes.CutSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("}"))
 	if !ok {
 		return 0, errors.New("a line of the audit is no object")
@@ -76,24 +76,24 @@ func (a *AuditFile) Write(line []byte) (int, error) {
 }
 
 // Close closes the file.
-func (a *AuditFile) Close() error { return a.file.Close() }
+func (a *File) Close() error { return a.file.Close() }
 
-// An AuditEntry is a line of an audit file.
-type AuditEntry struct {
+// An Entry is a line of an audit file.
+type Entry struct {
 	Line   int
 	Fields map[string]any // nil for one that a crash has cut short
 	Raw    []byte
 }
 
-// ReadAudit reads a chain, in the order in which it was written, and calls visit with each line.
+// Read reads a chain, in the order in which it was written, and calls visit with each line.
 // Last is the hash of the line before, "" if the first may follow any; it returns that of the last.
 // The error says where the chain is broken.
-func ReadAudit(r io.Reader, last string, visit func(AuditEntry) error) (string, error) {
+func Read(r io.Reader, last string, visit func(Entry) error) (string, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxAuditLine)
 	for n := 1; lines.Scan(); n++ {
 		raw := lines.Bytes()
-		e := AuditEntry{Line: n, Raw: raw}
+		e := Entry{Line: n, Raw: raw}
 		if json.Unmarshal(raw, &e.Fields) != nil {
 			e.Fields = nil
 		}

@@ -1,4 +1,4 @@
-package gateway
+package audit
 
 import (
 	"bytes"
@@ -18,14 +18,14 @@ import (
 func TestAuditIsAChain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	for run := range 3 {
-		f, err := OpenAuditFile(path)
+		f, err := OpenFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := newAudit(slog.New(slog.DiscardHandler), f)
+		a := New(slog.New(slog.DiscardHandler), f)
 		var wg sync.WaitGroup
 		for i := range 8 {
-			wg.Go(func() { a.write(auditLine{Event: "connect", Subject: fmt.Sprint(run, i), Reason: "\"}\n{"}) })
+			wg.Go(func() { a.Write(Line{Event: "connect", Subject: fmt.Sprint(run, i), Reason: "\"}\n{"}) })
 		}
 		wg.Wait()
 		if err := f.Close(); err != nil {
@@ -37,7 +37,7 @@ func TestAuditIsAChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(text []byte) (n int, err error) {
-		_, err = ReadAudit(bytes.NewReader(text), "", func(AuditEntry) error { n++; return nil })
+		_, err = Read(bytes.NewReader(text), "", func(Entry) error { n++; return nil })
 		return n, err
 	}
 	if n, err := read(text); n != 24 || err != nil {
@@ -69,11 +69,11 @@ func TestAuditAfterACrash(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"event":"connect","prev":""}`+"\n"+`{"event":"conn`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := OpenAuditFile(path)
+	f, err := OpenFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	newAudit(slog.New(slog.DiscardHandler), f).write(auditLine{Event: "revoke"})
+	New(slog.New(slog.DiscardHandler), f).Write(Line{Event: "revoke"})
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestAuditAfterACrash(t *testing.T) {
 	}
 	defer text.Close()
 	var events []any
-	_, err = ReadAudit(text, "", func(e AuditEntry) error { events = append(events, e.Fields["event"]); return nil })
+	_, err = Read(text, "", func(e Entry) error { events = append(events, e.Fields["event"]); return nil })
 	if fmt.Sprint(events) != "[connect <nil> revoke]" || err != nil {
 		t.Errorf("events %v, %v", events, err)
 	}

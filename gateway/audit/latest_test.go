@@ -1,0 +1,21 @@
+package audit
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestLatestLines: the audit keeps so many lines in memory, and shows a tenant its own.
+func TestLatestLines(t *testing.T) {
+	var l latest
+	for i := range keptLines + 10 {
+		l.add(Line{Tenant: []string{"one", "two"}[i%2], Detail: fmt.Sprint(i)})
+	}
+	got := l.of("two")
+	if len(got) != shownLines || got[0].Detail != fmt.Sprint(keptLines+9) || got[1].Detail != fmt.Sprint(keptLines+7) || len(l.lines) != keptLines {
+		t.Errorf("%d of %d lines are shown, first %+v", len(got), len(l.lines), got[0])
+	}
+	if got := l.of("three"); len(got) != 0 {
+		t.Errorf("another tenant sees %+v", got)
+	}
+}
