@@ -398,18 +398,3 @@ func (c *Conn) JetStream(opts ...jetstream.JetStreamOpt) (jetstream.JetStream, e
 	}
 	return js, nil
 }
-
-// MaxCopies is how many servers have what relays keep, if there are as many.
-const MaxCopies = 3
-
-// MostCopies makes something in JetStream with as many copies as can be.
-func MostCopies(with func(copies int) error) (err error) {
-	for copies := MaxCopies; copies > 0; copies-- {
-		err = with(copies)
-		var refused *jetstream.APIError
-		if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) || !errors.As(err, &refused) {
-			break // only a server that answers can have too few others
-		}
-	}
-	return err
-}

@@ -35,6 +35,9 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 	}
 	start := func(c records.Config, purpose, file string) (*records.Store, error) {
 		c.Conn, c.Log, c.Tends, c.File = r.conn, r.log, first, filepath.Join(cfg.DataDir, file)
+		if cfg.ClusterListen != "" {
+			c.Servers = func() int { return len(r.nats.Routes()) }
+		}
 		if c.Sealer, err = r.keys.Sealer(purpose); err != nil {
 			return nil, err
 		}

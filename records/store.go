@@ -73,6 +73,10 @@ type Config struct {
 	// Tends reports whether this relay is the one that has the stream have more copies.
 	// Default: any does.
 	Tends func() bool
+
+	// Servers returns how many other servers of a cluster there are now. Default: that is
+	// not known, and more copies may be made some 20 s after they could be.
+	Servers func() int
 }
 
 // A Record is one as it is, or was.

@@ -218,6 +218,7 @@ func (s *Store) followOnce(ctx context.Context) error {
 	}
 	defer messages.Stop()
 	s.running.Go(func() { cancel(s.tend(ctx, stream, info.Created)) })
+	s.running.Go(func() { s.copies(stream).Keep(ctx) })
 	id := info.Created.UTC().Format(time.RFC3339Nano)
 	if info.State.Msgs == 0 {
 		s.sync(ctx, epoch, id)
@@ -297,8 +298,7 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 // errOther reports that the stream is not the one that was found.
 var errOther = errors.New("the stream is another one now")
 
-// tend has the stream have more copies, if there are servers for them, forgets what has
-// ended, and returns if the stream was replaced.
+// tend forgets what has ended, and returns if the stream was replaced.
 func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.Time) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
@@ -309,23 +309,34 @@ func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.
 		case <-tick.C:
 		}
 		info, err := within(ctx, stream.Info)
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound), err == nil && !info.Created.Equal(created):
+		if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !info.Created.Equal(created) {
 			return errOther
-		case err == nil && info.Cluster != nil && info.Config.Replicas < broker.MaxCopies && s.cfg.Tends():
-			_ = broker.MostCopies(func(copies int) error {
-				if copies <= info.Config.Replicas {
-					return nil
-				}
-				ctx, cancel := context.WithTimeout(ctx, openTimeout)
-				defer cancel()
-				more := info.Config
-				more.Replicas = copies
-				_, err := s.js.UpdateStream(ctx, more)
-				return err
-			})
 		}
 		s.forget(time.Now())
+	}
+}
+
+// copies are those of the stream.
+func (s *Store) copies(stream jetstream.Stream) *broker.Copies {
+	var found jetstream.StreamConfig
+	return &broker.Copies{
+		Count: func(ctx context.Context) (int, error) {
+			info, err := within(ctx, stream.Info)
+			if err != nil || info.Cluster == nil {
+				return broker.MaxCopies, err
+			}
+			found = info.Config
+			return found.Replicas, nil
+		},
+		Make: func(ctx context.Context, copies int) error {
+			ctx, cancel := context.WithTimeout(ctx, openTimeout)
+			defer cancel()
+			more := found
+			more.Replicas = copies
+			_, err := s.js.UpdateStream(ctx, more)
+			return err
+		},
+		Mine: s.cfg.Tends, Servers: s.cfg.Servers,
 	}
 }
 

@@ -12,8 +12,8 @@
 // What changes is in a JetStream bucket, see store.go: who holds a host, and by which
 // relay, whether the AHP host is there, versions, enrolments, revocations. In a relay
 // that is alone its own NATS server has it; several servers have up to three copies,
-// and it can be written while most of them are there. Every relay watches the bucket
-// and reads from memory.
+// which are made when they come to know each other, and it can be written while most of
+// them are there. Every relay watches the bucket and reads from memory.
 //
 //   - Who changes something names the revision that it has seen. So of two instances
 //     that want a host one gets it, and of two relays that think differently of a host

@@ -445,7 +445,7 @@ func (r *Registry) tend(ctx context.Context) {
 	if r.cfg.Cluster { // the store goes on without this relay's copy, if that has stopped
 		r.revive()
 	}
-	status, err := r.store.tend(ctx, r.first())
+	status, err := r.store.status(ctx)
 	if err == nil {
 		r.mu.Lock()
 		r.status = status

@@ -18,6 +18,14 @@ type Neighbours interface {
 	GiveUp(ctx context.Context, name string) error
 }
 
+// servers returns what counts the neighbours, nil if there can be none.
+func (r *Registry) servers() func() int {
+	if r.cfg.Neighbours == nil {
+		return nil
+	}
+	return func() int { return len(r.cfg.Neighbours.Routes()) }
+}
+
 // probeTimeout is how long a server may take to refuse a connection. One that is cut
 // off or stopped does not.
 const probeTimeout = 2 * time.Second

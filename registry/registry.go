@@ -232,6 +232,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	r.cfg.Revocations.announce(r.tellRevoked)
 	r.running.Go(func() { r.follow(life, &r.view) })
 	r.running.Go(func() { r.beats(life) })
+	r.running.Go(func() { r.store.copies(r.first, r.servers()).Keep(life) })
 	if err := r.followRegions(); err != nil {
 		return err
 	}

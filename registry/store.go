@@ -41,7 +41,7 @@ const (
 	writeTimeout = 2 * time.Second // for one write
 	openTimeout  = 2 * time.Second // for each step of finding the bucket
 	openRetry    = 500 * time.Millisecond
-	tendEvery    = 20 * time.Second // how often it is looked at whether there are as many copies as can be
+	tendEvery    = 20 * time.Second // how often it is looked how the copies are
 )
 
 // giveUpAfter is how often, in a row, a copy must have been found to be away until its
@@ -138,26 +138,46 @@ type storeStatus struct {
 	away    []string // servers whose copy is not there
 }
 
-// tend has the store have more copies, if there are servers for them, and says how
-// it is.
-func (s *store) tend(ctx context.Context, grow bool) (storeStatus, error) {
+// copies has the store have as many copies as can be.
+func (s *store) copies(mine func() bool, servers func() int) *broker.Copies {
+	return &broker.Copies{
+		Count: func(ctx context.Context) (int, error) {
+			info, err := s.info(ctx)
+			if err != nil || info.Cluster == nil {
+				return broker.MaxCopies, err
+			}
+			return info.Config.Replicas, nil
+		},
+		Make: func(ctx context.Context, copies int) error {
+			ctx, cancel := context.WithTimeout(ctx, openTimeout)
+			defer cancel()
+			_, err := s.js.UpdateKeyValue(ctx, s.config(copies))
+			return err
+		},
+		Mine: mine, Servers: servers,
+	}
+}
+
+// info asks about the stream that the bucket is.
+func (s *store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	kv := s.bucket()
 	if kv == nil {
-		return storeStatus{}, ErrStoreAway
+		return nil, ErrStoreAway
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	status, err := kv.Status(ctx)
 	if err != nil {
-		return storeStatus{}, err
+		return nil, err
 	}
-	info := streamInfo(status)
-	if copies := info.Config.Replicas; grow && info.Cluster != nil && copies < broker.MaxCopies {
-		for more := broker.MaxCopies; more > copies; more-- {
-			if _, err := s.js.UpdateKeyValue(ctx, s.config(more)); err == nil {
-				break
-			}
-		}
+	return streamInfo(status), nil
+}
+
+// status says how the store is.
+func (s *store) status(ctx context.Context) (storeStatus, error) {
+	info, err := s.info(ctx)
+	if err != nil {
+		return storeStatus{}, err
 	}
 	st := storeStatus{copies: max(info.Config.Replicas, 1), current: 1}
 	if info.Cluster == nil {

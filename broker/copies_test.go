@@ -1,0 +1,97 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"ahprelay/broker"
+)
+
+// A youngCluster has copies of something on up to as many servers as there are.
+type youngCluster struct {
+	servers, copies int
+	away            bool // nobody answers
+	notMine         bool
+	looks           int
+}
+
+func (y *youngCluster) keep(t *testing.T, known bool) {
+	c := broker.Copies{
+		Count: func(context.Context) (int, error) {
+			y.looks++
+			if y.away {
+				return 0, errors.New("no answer")
+			}
+			return y.copies, nil
+		},
+		Make: func(_ context.Context, copies int) error {
+			if copies > y.servers {
+				return &jetstream.APIError{Description: "no suitable peers"}
+			}
+			y.copies = copies
+			return nil
+		},
+		Mine: func() bool { return !y.notMine },
+	}
+	if known {
+		c.Servers = func() int { return y.servers }
+	}
+	ended := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { c.Keep(ctx); close(ended) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	synctest.Wait()
+}
+
+func (y *youngCluster) after(t *testing.T, d time.Duration, want int) {
+	t.Helper()
+	time.Sleep(d)
+	synctest.Wait()
+	if y.copies != want {
+		t.Errorf("there are %d copies at %d servers after %v; want %d", y.copies, y.servers, d, want)
+	}
+}
+
+// TestCopiesComeSoon: a cluster that has just begun has as many copies as it can have at once,
+// whenever its servers come, and one that has fewer than it may is asked seldom.
+func TestCopiesComeSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := &youngCluster{servers: 1, copies: 1}
+		y.keep(t, true)
+		y.after(t, time.Second, 1)
+		y.servers = 2
+		y.after(t, 3*time.Second, 2)
+		y.after(t, time.Hour, 2)
+		if y.looks > 200 {
+			t.Errorf("a cluster of two was asked %d times in an hour", y.looks)
+		}
+		y.servers = 3
+		y.after(t, 3*time.Second, 3)
+		y.looks = 0
+		y.after(t, time.Hour, 3)
+		if y.looks > 200 {
+			t.Errorf("a cluster of three was asked %d times in an hour", y.looks)
+		}
+		y.copies = 1 // somebody has changed that
+		y.after(t, time.Minute, 3)
+	})
+}
+
+// TestCopiesOfOthersServers: how many servers there are is not known, they do not answer at first, and
+// this relay is not the one that sees to copies until later.
+func TestCopiesOfOthersServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := &youngCluster{servers: 3, copies: 1, away: true}
+		y.keep(t, false)
+		y.after(t, 2*time.Second, 1)
+		y.away, y.notMine = false, true
+		y.after(t, 2*time.Second, 1)
+		y.notMine = false
+		y.after(t, 4*time.Second, 3)
+	})
+}
