@@ -2,7 +2,6 @@ package broker_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
@@ -18,14 +17,7 @@ func TestLeadIsHandedOver(t *testing.T) {
 	t.Parallel()
 	keys, listens := natssite.NewKeys(t), make([]string, 2)
 	for i := range listens {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		listens[i] = l.Addr().String()
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		listens[i] = natssite.FreePort(t)
 	}
 	streams, sites := map[string]jetstream.JetStream{}, map[string]*natssite.Site{}
 	for i, name := range []string{"a", "b"} {

@@ -49,6 +49,15 @@ func (p *phone) signIn(issuer, sub, group string) (back map[string]string) {
 	return map[string]string{"issuer": issuer, "state": q.Get("state"), "code": q.Get("code"), "name": sub + "'s phone"}
 }
 
+// changedAt is a text with another character in a place.
+func changedAt(text string, at int) string {
+	c := "x"
+	if text[at] == 'x' {
+		c = "y"
+	}
+	return text[:at] + c + text[at+1:]
+}
+
 // TestSignIn: who signs in at an identity provider, a process of its own, has a device that may do what
 // the rules say, now and when they change, whether or not the provider is there; and what somebody else has
 // begun ends nowhere.
@@ -79,7 +88,7 @@ func TestSignIn(t *testing.T) {
 	}
 	ann.denied(400, "does not take the code", "POST", "/auth/code", back) // a second time
 	for what, change := range map[string]map[string]string{
-		"another state":       {"state": back["state"][:20] + "x" + back["state"][21:]},
+		"another state":       {"state": changedAt(back["state"], 20)},
 		"no state":            {"state": ""},
 		"a state of no relay": {"state": strings.Repeat("A", len(back["state"]))},
 	} {

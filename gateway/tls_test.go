@@ -105,7 +105,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ws, _, err := websocket.Dial(ctx, r.URL()+"/ahp/laptop", &websocket.DialOptions{HTTPClient: web, HTTPHeader: bearerOf(token)})
 	if err != nil {

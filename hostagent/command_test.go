@@ -97,12 +97,12 @@ func TestCommandGoesOn(t *testing.T) {
 			wantRead(t, sock, `{"method":"ready"}`)
 			began := time.Now()
 			sock.Close("")
-			if took := time.Since(began); took < exitTime || took > exitTime+2*time.Second {
+			if took := time.Since(began); took < exitTime || took > 10*exitTime {
 				t.Errorf("Close took %v; want %v", took, exitTime)
 			}
 			// The group is gone, whoever was in it.
 			pid := sock.cmd.Process.Pid
-			for deadline := time.Now().Add(5 * time.Second); syscall.Kill(-pid, 0) == nil; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(time.Minute); syscall.Kill(-pid, 0) == nil; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("programs that it has started go on")
 				}

@@ -435,7 +435,7 @@ func TestNobodyThere(t *testing.T) {
 		{"no name", Upstream{URL: "ws://host.invalid"}, false},
 		{"no program", Upstream{Command: []string{filepath.Join(t.TempDir(), "none")}}, false},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), dialTime(c.what == "hangs"))
 		_, err := c.upstream.dial(ctx, 1000)
 		cancel()
 		if err == nil || isNobodyThere(err) != c.want {

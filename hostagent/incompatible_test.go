@@ -97,7 +97,7 @@ func hostInfo(t *testing.T, url, token string) (info gateway.HostInfo) {
 // wantRefusal fails unless a client is refused with a reason.
 func wantRefusal(t *testing.T, url, token, want string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := refclient.Dial(ctx, "ws"+strings.TrimPrefix(url, "http"), refclient.Options{
 		Token: token, HTTPClient: &http.Client{Transport: &http.Transport{}},

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 	"pgregory.net/rapid"
@@ -71,7 +70,7 @@ func TestClientsLearnNoAddress(t *testing.T) {
 		{"a program that does not start", Upstream{Command: []string{garbage}}, reasonProgram},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), dialTime(test.name == "hangs"))
 			defer cancel()
 			_, err := test.upstream.dial(ctx, 1000)
 			if err == nil {

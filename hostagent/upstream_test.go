@@ -143,7 +143,7 @@ func TestStrangeUpstreams(t *testing.T) {
 				u.URL = test.url
 			}
 			u.TokenFile = writeFile(t, "secret")
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), dialTime(test.name == "silent"))
 			defer cancel()
 			_, err := u.dial(ctx, 1000)
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "upstream "+u.String()) {
@@ -154,6 +154,14 @@ func TestStrangeUpstreams(t *testing.T) {
 			}
 		})
 	}
+}
+
+// dialTime is for how long a host is dialled, which hangs or not.
+func dialTime(hangs bool) time.Duration {
+	if hangs {
+		return time.Second
+	}
+	return time.Minute
 }
 
 // echo is a host that sends back what it gets.
@@ -311,7 +319,7 @@ func TestCloseOfHungHost(t *testing.T) {
 	go func() { ended <- sock.Write(make([]byte, 64<<20), false) }()
 	began := time.Now()
 	sock.Close("client gone")
-	if took := time.Since(began); took > goodbyeTime+time.Second {
+	if took := time.Since(began); took > 10*goodbyeTime {
 		t.Errorf("Close took %v; want at most %v", took, goodbyeTime)
 	}
 	for range 2 {

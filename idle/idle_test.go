@@ -111,15 +111,26 @@ func TestRead(t *testing.T) {
 // TestNoBuffer has Readers wait that keep no buffer to do so.
 func TestNoBuffer(t *testing.T) {
 	const many = 100
-	var made atomic.Int32
+	var made, tried atomic.Int32
 	pool := sync.Pool{New: func() any { made.Add(1); b := make([]byte, 4); return &b }}
 	var waiting []<-chan reading
 	var ends []net.Conn
 	for range many {
 		near, far := pair(t, "tcp", "127.0.0.1:0")
-		waiting, ends = append(waiting, start(NewReader(near, &pool))), append(ends, far)
+		r := NewReader(near, &pool)
+		try := r.try
+		r.try = func(fd uintptr) bool {
+			done := try(fd)
+			tried.Add(1)
+			return done
+		}
+		waiting, ends = append(waiting, start(r)), append(ends, far)
 	}
-	time.Sleep(20 * time.Millisecond)
+	for end := time.Now().Add(time.Minute); tried.Load() < many; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d have tried to read", tried.Load(), many)
+		}
+	}
 	n := made.Load() // a pool may forget some that it is given
 	for i, done := range waiting {
 		_ = ends[i].Close()

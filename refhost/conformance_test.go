@@ -206,7 +206,7 @@ type probe struct {
 
 func (p *probe) call(what, method string, params any) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	result, err := p.c.Call(ctx, method, params)
 	if err != nil {

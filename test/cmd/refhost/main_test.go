@@ -27,7 +27,7 @@ func TestStdio(t *testing.T) {
 }
 
 func TestUnix(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	path := filepath.Join(t.TempDir(), "s")
 	announced, stderr := io.Pipe()
@@ -107,7 +107,7 @@ func TestMain(m *testing.M) {
 
 // TestMCPOverStdio has the host run this program as its MCP server.
 func TestMCPOverStdio(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	hostIn, toHost := io.Pipe()
 	fromHost, hostOut := io.Pipe()
