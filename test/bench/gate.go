@@ -17,7 +17,7 @@ const gateBenchmark = "BenchmarkGates"
 // round.
 func gates(b *testbed) ([]Figure, error) {
 	program := filepath.Join(b.dir, "hostagent.test")
-	build := exec.CommandContext(b.ctx, "go", "test", "-c", "-o", program, "ahprelay/hostagent")
+	build := exec.CommandContext(b.ctx, "go", "test", "-ldflags=-s -w", "-c", "-o", program, "ahprelay/hostagent")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build: %w\n%s", err, out)
 	}

@@ -23,7 +23,7 @@ func TestMain(*testing.M) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if out, err := exec.CommandContext(context.Background(), "go", "test", "-race=false", "-c", "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(context.Background(), "go", "test", "-race=false", "-tags=", "-ldflags=-s -w", "-c", "-o", program, ".").CombinedOutput(); err != nil {
 		log.Fatalf("build without the race detector: %v\n%s", err, out)
 	}
 	log.Fatal(syscall.Exec(program, append([]string{program}, os.Args[1:]...), os.Environ()))

@@ -46,10 +46,11 @@ func BuildWith(ctx context.Context, dir, ldflags string) error {
 	return build(ctx, dir, []string{"-ldflags=-s -w " + ldflags}, []string{relayPackage, agentPackage})
 }
 
-// BuildRace is Build of relay, host-agent and host with the race detector:
-// they end where it finds something, and [Bench.Verify] says what.
+// BuildRace is Build of relay, host-agent and host with the race detector, and with the
+// order of locks looked after (package lockorder), as make test builds all tests: they end
+// where something is found, and [Bench.Verify] says what.
 func BuildRace(ctx context.Context) (dir string, err error) {
-	return share(ctx, "race", []string{"-race"}, []string{relayPackage, agentPackage, hostPackage})
+	return share(ctx, "race", []string{"-race", "-tags=lockorder"}, []string{relayPackage, agentPackage, hostPackage})
 }
 
 // share builds programs into a directory of the module's bin/test.
