@@ -6,7 +6,17 @@ import (
 	"bytes"
 	"runtime"
 	"strconv"
+	"sync"
 )
+
+// holders are what goroutines hold, by their numbers: a bit for each place of the list.
+var holders sync.Map
+
+// holding returns what this goroutine holds.
+func holding() *uint64 {
+	held, _ := holders.LoadOrStore(goroutine(), new(uint64))
+	return held.(*uint64)
+}
 
 // goroutine returns the number of this goroutine, which stands in its stack trace.
 func goroutine() uintptr {

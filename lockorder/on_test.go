@@ -49,3 +49,32 @@ func TestOrder(t *testing.T) {
 	}
 	Leave[Turn]()
 }
+
+// TestManyGoroutines has many of them hold something at a time, and one after the other.
+func TestManyGoroutines(t *testing.T) {
+	var wg sync.WaitGroup
+	all := make(chan struct{})
+	for i := range 5000 {
+		wg.Go(func() {
+			var client Mutex[Client]
+			var outbox Mutex[Outbox]
+			client.Lock()
+			if i%2 == 0 {
+				<-all
+			}
+			outbox.Lock()
+			outbox.Unlock()
+			client.Unlock()
+		})
+	}
+	close(all)
+	wg.Wait()
+}
+
+func BenchmarkMutex(b *testing.B) {
+	var routing Mutex[Routing]
+	for b.Loop() {
+		routing.Lock()
+		routing.Unlock()
+	}
+}
