@@ -1,0 +1,108 @@
+package hostagent
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/routing"
+)
+
+// shows reports whether a browser that a relay lets in so is shown the canvas, and
+// whether a stream that it has may stay.
+func (w *world) shows(open routing.Open) (looks, stays bool) {
+	w.Helper()
+	s := &canvasStream{open: open}
+	_, err := w.agent.live.look(w.life, s)
+	synctest.Wait()
+	return err == nil, w.agent.live.mayStay(s)
+}
+
+// wantShown wants both to be so.
+func (w *world) wantShown(when string, open routing.Open, want bool) {
+	w.Helper()
+	if looks, stays := w.shows(open); looks != want || stays != want {
+		w.Errorf("%s: shown %v, may stay %v; want %v", when, looks, stays, want)
+	}
+}
+
+// viewing is what a relay says of the browser of a client.
+func viewing(client routing.Open, clientID string) routing.Open {
+	return routing.Open{
+		ID: "browser", Subject: client.Subject, Token: client.Token, Access: "read",
+		Canvas: &routing.Canvas{Channel: board, Instance: "i", ClientID: clientID, Authority: client.Authority()},
+	}
+}
+
+// TestCanvasIsWhoseViewItIs has browsers come for a canvas that one client is shown. A
+// relay takes a client's own word for its clientId, and may have given a ticket before
+// the host-agent has refused that: so each part of who the viewer is counts here.
+func TestCanvasIsWhoseViewItIs(t *testing.T) {
+	inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
+		ada := of("ada")
+		c := w.openAs(w.relay, ada)
+		c.asks("initialize", `{"channel":"ahp-root://","clientId":"one","protocolVersions":["0.9.0"]}`)
+		c.subscribes(board)
+		reader := ada
+		reader.Access = "read"
+		for _, away := range []bool{false, true} {
+			when := "while she is connected"
+			if away {
+				c.conn.Close(1000, "bye")
+				synctest.Wait()
+				when = "while she is away"
+			}
+			w.wantShown("her browser "+when, viewing(ada, "one"), true)
+			w.wantShown("another subject's that names her clientId "+when, viewing(of("bob"), "one"), false)
+			w.wantShown("that of another client of hers "+when, viewing(ada, "two"), false)
+			w.wantShown("that of a lesser token of hers "+when, viewing(reader, "one"), false)
+			other := viewing(ada, "one")
+			other.Canvas.Instance = "j"
+			w.wantShown("another instance "+when, other, false)
+		}
+	})
+}
+
+// TestKickedCanvas has the host's owner send away a client that is shown a canvas, with
+// and without a time for which it may not come back. Each of what keeps its browser out
+// is tried alone: before its connection has ended, and when it has.
+func TestKickedCanvas(t *testing.T) {
+	for _, bar := range []time.Duration{0, time.Minute} {
+		inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
+			ada := of("ada")
+			come := func() *remote {
+				c := w.openAs(w.relay, ada)
+				c.asks("initialize", `{"channel":"ahp-root://","clientId":"one","protocolVersions":["0.9.0"]}`)
+				c.subscribes(board)
+				return c
+			}
+			come()
+			browser := viewing(ada, "one")
+			w.wantShown("before", browser, true)
+			unnamed := browser
+			unnamed.Subject, unnamed.Token = "ada", "another" // which no bar of the connection's token names
+			for _, c := range w.agent.clients.every() {
+				c.kicked.Store(true) // as kick has it first, before the connection can end
+			}
+			w.wantShown("while it is sent away", unnamed, false)
+			for _, c := range w.agent.clients.every() {
+				c.kicked.Store(false)
+			}
+			if ended, err := w.agent.kick(kick{Conn: ada.ID, For: bar}); ended != 1 || err != nil {
+				t.Fatalf("kicked %d, %v", ended, err)
+			}
+			synctest.Wait()
+			w.wantShown("when it was sent away", unnamed, false)
+			if bar > 0 {
+				other := ada
+				other.Token = "another" // the same person with another token may come, and its browser with it
+				ada = other
+				come()
+				w.wantShown("with another token", viewing(other, "one"), true)
+				w.wantShown("with the one that is barred", browser, false)
+				time.Sleep(bar)
+				w.wantShown("when the bar is over", browser, true)
+			}
+		})
+	}
+}
