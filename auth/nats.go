@@ -3,6 +3,7 @@ package auth
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"ahprelay/ahp"
@@ -234,6 +235,19 @@ func UserLifetime(userJWT string) (time.Duration, error) {
 		return 0, nil
 	}
 	return time.Duration(c.Expires-c.IssuedAt) * time.Second, nil
+}
+
+// UserHost returns the host that a user JWT of [Keys.AgentUser] is for; ok is false for
+// others. Whether it is genuine is the NATS server's work.
+func UserHost(userJWT string) (tenant, host string, ok bool) {
+	c, err := jwt.DecodeUserClaims(userJWT)
+	if err != nil {
+		return "", "", false
+	}
+	if tenant, host, ok = strings.Cut(c.Name, "/"); !ok || !c.Permissions.Pub.Allow.Contains(HostSubjects(tenant, host)) {
+		return "", "", false
+	}
+	return tenant, host, true
 }
 
 // A User is a NATS user with its private nkey, which stays in this process.

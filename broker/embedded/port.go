@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/broker"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -24,7 +25,9 @@ import (
 // for as long as that brings something. So the connections are taken here, and what
 // they bring goes to the server in turns (turns.go), as does what comes through the
 // relay's public port. Whose one is the server says when it has let it in; until then
-// all are one party, in which each address is one.
+// all are one party, in which each address is one, and there are maxStrangers of them
+// (strangers.go): the server gives each its time to log in, and has no bound of its own
+// that the files of this process would last for.
 
 // acceptRetry is the pause after a connection that could not be taken: there are no
 // files left, or the like.
@@ -37,6 +40,11 @@ type port struct {
 	tls    *tls.Config // nil: none
 	log    *slog.Logger
 
+	strangers *strangers
+
+	mu    sync.Mutex        // guards the fields below
+	conns map[[2]string]int // of each tenant's host, that have logged in
+
 	life    context.Context // ends with close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -47,7 +55,7 @@ func listen(cfg Config) (*port, error) {
 	if _, _, err := listenAddress("Listen", cfg.Listen); err != nil {
 		return nil, err
 	}
-	p := &port{tls: cfg.TLS, log: cfg.Log}
+	p := &port{tls: cfg.TLS, log: cfg.Log, strangers: newStrangers(maxStrangers), conns: map[[2]string]int{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -107,6 +115,8 @@ func (p *port) serve(conn net.Conn) {
 	defer end()
 	defer context.AfterFunc(p.life, end)()
 	remote, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+	met := p.strangers.enter(remote, end)
+	defer met()
 	from := bufio.NewReader(inner)
 	to, id, err := p.greet(steadyConn{conn}, from)
 	if err != nil {
@@ -114,14 +124,54 @@ func (p *port) serve(conn net.Conn) {
 		return
 	}
 	inTurn := p.server.turns.writer(p.life, &party{"all", nil, remote}, inner)
+	login := &loginLine{from: to}
 	var both sync.WaitGroup
 	both.Go(func() {
 		defer end()
-		_ = broker.Pump(inTurn, to) // how it ended is the other side's to say
+		_ = broker.Pump(inTurn, login) // how it ended is the other side's to say
 	})
-	p.answer(to, from, inTurn, id)
+	leave := func() {}
+	p.answer(to, from, func() (known bool) {
+		whose, known := p.server.partyOf(id, login)
+		if known {
+			inTurn.whose.Store(whose)
+			met()
+			leave = p.join(whose, end)
+		}
+		return known
+	})
+	leave()
 	end()
 	both.Wait()
+}
+
+// maxHostConns is how many connections the agents of one host may have: as many as
+// through the relay's public port.
+const maxHostConns = 32
+
+// join counts a connection that has logged in, or ends it, because its host has too many,
+// until leave is called.
+func (p *port) join(whose *party, end func()) (leave func()) {
+	tenant, _ := whose[1].(string)
+	host, ok := whose[2].(string)
+	if !ok {
+		return func() {}
+	}
+	key := [2]string{tenant, host}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns[key]++
+	if p.conns[key] > maxHostConns {
+		p.log.Warn("connection to NATS refused: its host has too many", "tenant", tenant, "host", host, "most", maxHostConns)
+		end()
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.conns[key]--; p.conns[key] == 0 {
+			delete(p.conns, key)
+		}
+	}
 }
 
 // greet passes the server's greeting on, and makes TLS of what follows, if there is
@@ -161,18 +211,13 @@ func (p *port) greet(conn net.Conn, from *bufio.Reader) (to net.Conn, id uint64,
 const answerBuffer = 8 << 10
 
 // answer passes on what the server says, until one side ends. Its first word is an
-// answer to a login.
-func (p *port) answer(to net.Conn, from io.Reader, inTurn *turnWriter, id uint64) {
+// answer to a login: each is looked at until known says that it was that.
+func (p *port) answer(to net.Conn, from io.Reader, isKnown func() bool) {
 	known := false
 	buf := make([]byte, answerBuffer)
 	for {
 		n, err := from.Read(buf)
-		if n > 0 && !known {
-			var whose *party
-			if whose, known = p.server.partyOf(id); known {
-				inTurn.whose.Store(whose)
-			}
-		}
+		known = known || n > 0 && isKnown()
 		if err == nil {
 			_, err = to.Write(buf[:n])
 		}
@@ -202,8 +247,9 @@ func (c steadyConn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// partyOf returns whose a connection is; ok is false while it has not been let in.
-func (s *Server) partyOf(id uint64) (_ *party, ok bool) {
+// partyOf returns whose a connection is: a host, or one of another kind by itself. ok is
+// false while it has not been let in.
+func (s *Server) partyOf(id uint64, login *loginLine) (_ *party, ok bool) {
 	c := s.nats.GetClient(id)
 	if c == nil {
 		return nil, false
@@ -216,5 +262,49 @@ func (s *Server) partyOf(id uint64) (_ *party, ok bool) {
 	if name, ok := s.tenants.Load(tenant); ok {
 		tenant = name
 	}
+	if of, host, ok := auth.UserHost(login.jwt()); ok && any(of) == tenant {
+		return partyOf(of, host), true
+	}
 	return &party{"all", tenant, id}, true
+}
+
+// maxLogin is how long a login may be, in bytes: the server's own bound.
+const maxLogin = server.MAX_CONTROL_LINE_SIZE
+
+// A loginLine reads what a connection brings, and keeps the first line of it: the server
+// lets nobody in who says anything before that, and ends the connection if it is no good
+// login.
+type loginLine struct {
+	from io.Reader
+
+	mu    sync.Mutex // guards the fields below
+	line  []byte
+	whole bool
+}
+
+// Read implements [io.Reader].
+func (l *loginLine) Read(p []byte) (int, error) {
+	n, err := l.from.Read(p)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.whole {
+		line, _, ended := bytes.Cut(p[:n], []byte("\n"))
+		l.line = append(l.line, line[:min(len(line), maxLogin-len(l.line))]...)
+		l.whole = ended || len(l.line) == maxLogin
+	}
+	return n, err
+}
+
+// jwt returns the user that the login names, "" if none. The line is kept no longer.
+func (l *loginLine) jwt() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var says struct {
+		JWT string `json:"jwt"`
+	}
+	if at := bytes.IndexByte(l.line, '{'); at >= 0 {
+		_ = json.Unmarshal(l.line[at:], &says) // the server has read it
+	}
+	l.line, l.whole = nil, true
+	return says.JWT
 }

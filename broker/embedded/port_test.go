@@ -80,10 +80,6 @@ func TestPortTakesTurns(t *testing.T) {
 		t.Fatal(agent.err)
 	}
 	defer agent.conn.Close()
-	id, err := agent.conn.GetClientID()
-	if err != nil {
-		t.Fatal(err)
-	}
 	heard, err := agent.conn.SubscribeSync("ahp.v1.acme.laptop.x")
 	if err == nil {
 		err = agent.conn.FlushTimeout(waitTime)
@@ -91,7 +87,7 @@ func TestPortTakesTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release = occupy(t, s, &party{"all", "acme", id})
+	release = occupy(t, s, partyOf("acme", "laptop"))
 	if err := agent.conn.Publish("ahp.v1.acme.laptop.x", []byte("hello")); err != nil {
 		t.Fatal(err)
 	}

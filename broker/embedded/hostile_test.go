@@ -1,0 +1,301 @@
+package embedded
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"ahprelay/auth"
+)
+
+// startPort starts a server that listens over TCP, with a tenant.
+func startPort(t *testing.T) *Server {
+	t.Helper()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Start(Config{Keys: keys, Listen: "127.0.0.1:0", Tenants: map[string]map[string]time.Time{"acme": nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// rawAt opens a connection to the port and reads the server's greeting. It returns what
+// logs in there as a host-agent.
+func rawAt(t *testing.T, s *Server, tenant, host string) (conn net.Conn, from *bufio.Reader, login string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(waitTime))
+	from = bufio.NewReader(conn)
+	line, err := from.ReadBytes('\n')
+	var info struct{ Nonce string }
+	if err == nil {
+		err = json.Unmarshal(bytes.TrimPrefix(line, []byte("INFO ")), &info)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, _ := nkeys.CreateUser()
+	public, _ := key.PublicKey()
+	user, _, err := s.keys.AgentUser(tenant, host, public, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, _ := key.Sign([]byte(info.Nonce))
+	said, _ := json.Marshal(map[string]any{"jwt": user, "sig": base64.RawURLEncoding.EncodeToString(signature), "protocol": 1, "echo": true})
+	return conn, from, "CONNECT " + string(said) + "\r\nPING\r\n"
+}
+
+// awaitLine reads until a line that begins so.
+func awaitLine(t *testing.T, from *bufio.Reader, begins string) {
+	t.Helper()
+	for {
+		line, err := from.ReadString('\n')
+		if err != nil {
+			t.Fatalf("waiting for %s: %q, %v", begins, line, err)
+		}
+		if strings.HasPrefix(line, begins) {
+			return
+		}
+	}
+}
+
+// TestPortStrangers has an address open as many connections as there may be of those that
+// have not logged in, and say nothing. Somebody else logs in, and the oldest of these ends.
+func TestPortStrangers(t *testing.T) {
+	s := startPort(t)
+	const most = 8
+	s.port.strangers.mu.Lock()
+	s.port.strangers.most = most
+	s.port.strangers.mu.Unlock()
+	var silent []*bufio.Reader
+	for range most {
+		_, from, _ := rawAt(t, s, "acme", "laptop")
+		silent = append(silent, from)
+	}
+	for i := range 3 { // who has logged in is none of them
+		agent, err := agentAt(s, "acme", fmt.Sprint("host-", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer agent.Close()
+	}
+	s.port.strangers.mu.Lock()
+	if n := s.port.strangers.count; n >= most {
+		t.Errorf("%d strangers; one gave way, and those that have logged in are none", n)
+	}
+	s.port.strangers.mu.Unlock()
+	// The server itself gives them some seconds, and then says that these are over.
+	if rest, err := io.ReadAll(silent[0]); err != nil || bytes.Contains(rest, []byte("-ERR")) {
+		t.Errorf("the oldest that says nothing hears %q, %v; want its end, for another", rest, err)
+	}
+}
+
+// TestStrangersGiveWay says who gives way to whom.
+func TestStrangersGiveWay(t *testing.T) {
+	s := newStrangers(4)
+	var gone []string
+	met := map[string]func(){}
+	enter := func(address, name string) { met[name] = s.enter(address, func() { gone = append(gone, name) }) }
+	for _, name := range []string{"a1", "a2", "a3", "b1", "b2"} {
+		enter(name[:1], name)
+	}
+	met["a2"]() // it has logged in
+	for _, name := range []string{"c1", "b3"} {
+		enter(name[:1], name)
+	}
+	met["a3"]()
+	for _, name := range []string{"c2", "c3"} {
+		enter(name[:1], name)
+	}
+	if got := strings.Join(gone, " "); got != "a1 b1 c1" {
+		t.Errorf("%s gave way; want the oldest of who has most", got)
+	}
+	for _, leave := range met {
+		leave()
+		leave()
+	}
+	if s.count != 0 || len(s.of) != 0 {
+		t.Errorf("%d strangers of %d addresses when all have gone", s.count, len(s.of))
+	}
+}
+
+// TestPortHosts has the host-agents of a host open more connections than these may have:
+// those that are too many end, another host's do not, and one that ends leaves its place.
+func TestPortHosts(t *testing.T) {
+	s := startPort(t)
+	login := func(host string) *nats.Conn {
+		t.Helper()
+		conn, err := agentAt(s, "acme", host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		return conn
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(waitTime); !ok(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not so in time: %s", what)
+			}
+		}
+	}
+	joined := func(host string) int {
+		s.port.mu.Lock()
+		defer s.port.mu.Unlock()
+		return s.port.conns[[2]string{"acme", host}]
+	}
+	var conns []*nats.Conn
+	for range maxHostConns {
+		conns = append(conns, login("busy"))
+	}
+	surplus, err := agentAt(s, "acme", "busy") // it may hear of its login before it ends
+	if err == nil {
+		defer surplus.Close()
+		until("the connection that is too many ends", surplus.IsClosed)
+	}
+	quiet := login("quiet")
+	if err := quiet.FlushTimeout(waitTime); err != nil || joined("quiet") != 1 {
+		t.Errorf("another host of the tenant: %d connections, %v", joined("quiet"), err)
+	}
+	conns[0].Close()
+	until("its place is free", func() bool { return joined("busy") < maxHostConns })
+	if err := login("busy").FlushTimeout(waitTime); err != nil {
+		t.Errorf("one more, when one has ended: %v", err)
+	}
+	for _, conn := range conns[1:] {
+		if !conn.IsConnected() {
+			t.Error("one that was there has ended")
+		}
+	}
+}
+
+// TestPortSplit has a login and messages come byte by byte: it is let in as whose it is,
+// and what it says arrives.
+func TestPortSplit(t *testing.T) {
+	s := startPort(t)
+	conn, from, login := rawAt(t, s, "acme", "laptop")
+	text := login + "SUB ahp.v1.acme.laptop.x 1\r\nPUB ahp.v1.acme.laptop.x 5\r\nhello\r\n"
+	for i := range len(text) {
+		if _, err := io.WriteString(conn, text[i:i+1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitLine(t, from, "PONG")
+	awaitLine(t, from, "MSG ahp.v1.acme.laptop.x 1 5")
+	awaitLine(t, from, "hello")
+	s.port.mu.Lock()
+	defer s.port.mu.Unlock()
+	if n := s.port.conns[[2]string{"acme", "laptop"}]; n != 1 {
+		t.Errorf("it counts as %v", s.port.conns)
+	}
+}
+
+// TestPortHostile has host-agents, and nobody in particular, say what is no NATS or too
+// much of it. Their connections end, or wait for what never comes; others go on.
+func TestPortHostile(t *testing.T) {
+	s := startPort(t)
+	others, err := agentAt(s, "acme", "quiet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer others.Close()
+	heard, err := others.SubscribeSync("ahp.v1.acme.quiet.x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, says string
+		loggedIn   bool
+		ends       bool
+	}{
+		{"a publish before the login", "PUB x 1\r\ny\r\n", false, true},
+		{"a login that never ends", "CONNECT {" + strings.Repeat(" ", 64<<10), false, true},
+		{"TLS", "\x16\x03\x01\x02\x00\x01\x00", false, true},
+		{"HTTP", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", false, true},
+		{"a line that never ends", "PUB " + strings.Repeat("x", 64<<10), true, true},
+		{"more than there may be", "PUB ahp.v1.acme.laptop.x 999999999\r\n", true, true},
+		{"a length that is none", "PUB ahp.v1.acme.laptop.x 99999999999999999999\r\n", true, true},
+		{"less than nothing", "PUB ahp.v1.acme.laptop.x -5\r\n", true, true},
+		{"headers longer than the message", "HPUB ahp.v1.acme.laptop.x 50 10\r\n", true, true},
+		{"another's subject", "PUB ahp.v1.acme.quiet.x 6\r\nforged\r\n", true, false},
+		{"half a message", "PUB ahp.v1.acme.laptop.x 1000\r\nhalf", true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn, from, login := rawAt(t, s, "acme", "laptop")
+			if c.loggedIn {
+				_, _ = io.WriteString(conn, login)
+				awaitLine(t, from, "PONG")
+			}
+			_, _ = io.WriteString(conn, c.says) // it may end in the midst
+			if c.ends {
+				_, err := io.Copy(io.Discard, from)
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Error("the connection goes on")
+				}
+			}
+			if err := others.Publish("ahp.v1.acme.quiet.x", []byte(c.name)); err != nil {
+				t.Fatal(err)
+			}
+			if msg, err := heard.NextMsg(waitTime); err != nil || string(msg.Data) != c.name {
+				t.Errorf("another host hears %v, %v", msg, err)
+			}
+		})
+	}
+}
+
+// FuzzLogin has a login come in any pieces: what is read is what came, and its user is
+// what the server reads of the first line.
+func FuzzLogin(f *testing.F) {
+	f.Add([]byte("CONNECT {\"jwt\":\"a.b.c\"}\r\nPING\r\n"), uint8(1))
+	f.Add([]byte("CONNECT {\"jwt\":\"a\",\"JWT\":\"b\"}"), uint8(3))
+	f.Add([]byte(strings.Repeat("x", 5000)+"\n"), uint8(0))
+	f.Fuzz(func(t *testing.T, said []byte, piece uint8) {
+		var from io.Reader = bytes.NewReader(said)
+		switch piece % 3 {
+		case 1:
+			from = iotest.OneByteReader(from)
+		case 2:
+			from = iotest.HalfReader(from)
+		}
+		l := &loginLine{from: from}
+		got, err := io.ReadAll(l)
+		if err != nil || !bytes.Equal(got, said) {
+			t.Fatalf("%d bytes have come, %d were read: %v", len(said), len(got), err)
+		}
+		if len(l.line) > maxLogin {
+			t.Fatalf("%d bytes are kept", len(l.line))
+		}
+		line, _, _ := bytes.Cut(said, []byte("\n"))
+		var want struct {
+			JWT string `json:"jwt"`
+		}
+		if at := bytes.IndexByte(line, '{'); at >= 0 && len(line) <= maxLogin {
+			_ = json.Unmarshal(line[at:], &want)
+		}
+		if user := l.jwt(); len(line) <= maxLogin && user != want.JWT {
+			t.Errorf("the login is of %q; want %q", user, want.JWT)
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package embedded
+
+import (
+	"slices"
+	"sync"
+)
+
+// maxStrangers is how many connections there may be that have not logged in.
+const maxStrangers = 4096
+
+// strangers are connections that have not logged in. One too many has the oldest end of
+// the address that has most: so who opens connections and says nothing takes the place
+// of itself first, and who logs in at once, of nobody.
+type strangers struct {
+	mu    sync.Mutex // guards the fields below
+	most  int
+	count int
+	of    map[string][]*stranger // each address, the oldest first
+}
+
+type stranger struct{ end func() }
+
+func newStrangers(most int) *strangers {
+	return &strangers{most: most, of: map[string][]*stranger{}}
+}
+
+// enter takes a connection of an address, until met is called: at its end, or when it is
+// none any more. end may be called before.
+func (s *strangers) enter(address string, end func()) (met func()) {
+	here := &stranger{end}
+	s.mu.Lock()
+	s.of[address] = append(s.of[address], here)
+	s.count++
+	var out *stranger
+	if s.count > s.most {
+		out = s.oldestLocked()
+	}
+	s.mu.Unlock()
+	if out != nil {
+		out.end()
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.leaveLocked(address, here)
+	}
+}
+
+// oldestLocked takes one out that is to end.
+func (s *strangers) oldestLocked() *stranger {
+	most := ""
+	for address, list := range s.of {
+		if len(list) > len(s.of[most]) {
+			most = address
+		}
+	}
+	out := s.of[most][0]
+	s.leaveLocked(most, out)
+	return out
+}
+
+func (s *strangers) leaveLocked(address string, one *stranger) {
+	list := s.of[address]
+	i := slices.Index(list, one)
+	if i < 0 {
+		return
+	}
+	s.count--
+	if len(list) == 1 {
+		delete(s.of, address)
+		return
+	}
+	s.of[address] = slices.Delete(list, i, i+1)
+}
