@@ -131,15 +131,25 @@ export class App {
     this.follow();
   }
 
-  /** Goes on with another token; where it allows something else, on a new connection. */
+  /**
+   * Goes on with another token. One that is not known to be the same person's, and to allow
+   * the same, may lead to another host of that name: to it goes nothing of what this one had.
+   */
   async #refresh(link: Link, token: string): Promise<void> {
     const { conn } = link;
     try {
-      await conn?.request('relay/refreshToken', { channel: ROOT, token });
+      if (!conn) throw new Error('not connected');
+      await conn.request('relay/refreshToken', { channel: ROOT, token });
     } catch {
       if (link.conn !== conn) return;
       link.stop();
-      link.connect();
+      if (!this.byDevice) { // which is the same device
+        this.lender.takeBack(link.host);
+        if (this.dialog?.link === link) this.dialog = null;
+        this.links.delete(link.host);
+        link = this.#linkTo(link.host);
+      }
+      if (conn) link.connect();
     }
   }
 
@@ -253,6 +263,7 @@ export class App {
   disconnect(): void {
     for (const link of this.links.values()) link.stop();
     this.links.clear();
+    this.lender.takeBack();
     this.pane = null;
     this.composerNote = '';
   }
@@ -426,6 +437,7 @@ export class App {
       const resource = text(params?.resource) || text(params?.resource?.resource);
       link.again(resource, params?.reason === 'expired');
     }
+    if (method === 'root/sessionRemoved') this.lender.lend(link, text(params?.session), []);
     this.draw();
   }
 

@@ -133,6 +133,7 @@ export class Lender {
     else this.#lent.delete(name);
     for (const i of [...this.#open.values()]) if (i.link === link && i.session === session && !kinds.includes(i.kind)) this.#close(i);
     for (const a of this.asks.filter((o) => o.link === link && o.session === session)) a.answer(false);
+    if (!kinds.includes('browser')) this.#forgetSites(`${name} `);
     store(this.#lent);
     this.tell(link, session);
     this.#draw();
@@ -161,6 +162,20 @@ export class Lender {
     if (link.conn) this.#told.delete(link.conn);
     for (const i of [...this.#open.values()]) if (i.link === link) this.#close(i);
     for (const a of this.asks.filter((o) => o.link === link)) a.answer(false);
+  }
+
+  /** Lends nothing more to a host, or to any: whoever has its name now, the person has not met. */
+  takeBack(host = ''): void {
+    const all = host === '' ? '' : `${host} `;
+    for (const i of [...this.#open.values()]) if (nameOf(i.link, '').startsWith(all)) this.#close(i);
+    for (const a of [...this.asks]) if (nameOf(a.link, '').startsWith(all)) a.answer(false);
+    for (const name of [...this.#lent.keys()]) if (name.startsWith(all)) this.#lent.delete(name);
+    this.#forgetSites(all);
+    store(this.#lent);
+  }
+
+  #forgetSites(start: string): void {
+    for (const name of [...this.#sites]) if (name.startsWith(start)) this.#sites.delete(name);
   }
 
   /** The canvas of ours that a state is of. */

@@ -20,8 +20,8 @@ export interface Granted { token: string; renew?: () => Promise<Granted> }
 /** What a host says that it wants a token for. */
 export interface Wanted { resource: string; servers: string[]; scopes: string[]; clientId: string; clientSecret: string }
 
-/** An authorization server, and what it lets this page do. */
-export interface Server { issuer: string; metadata: Json; window: boolean; code: boolean }
+/** An authorization server, what it lets this page do, and at which site one signs in in a window. */
+export interface Server { issuer: string; metadata: Json; window: boolean; code: boolean; site: string }
 
 export const pageOf = (origin: string) => `${origin}/signed-in.html`;
 export const documentOf = (origin: string) => `${origin}/oauth-client.json`;
@@ -39,12 +39,19 @@ export function wantedOf(resource: Json, more: Json = {}): Wanted {
   };
 }
 
-/** An address that may be asked: by https, or on this machine. '' for others. */
-export function askable(url: string): string {
+/**
+ * An address that may be asked: by https, or on this machine, '' for others. What somebody on the
+ * web says leads to nobody on this machine.
+ */
+export function askable(url: string, by = url): string {
   const safe = safeUrl(url);
-  if (!safe) return '';
+  if (!safe || (isHere(safe) && !isHere(by))) return '';
   const { protocol, hostname } = new URL(safe);
   return protocol === 'https:' || ['localhost', '127.0.0.1'].includes(hostname) ? safe : '';
+}
+
+function isHere(url: string): boolean {
+  return /^(127\.|0\.0\.0\.0$|\[::1?\]$|(.*\.)?localhost\.?$)/.test(new URL(url).hostname);
 }
 
 export function siteOf(url: string): string {
@@ -116,7 +123,7 @@ async function look(ask: Ask, issuer: string, wanted: Wanted, origin: string): P
 
 /** What of OAuth a server's metadata lets a page do that can keep no secret. */
 function judge(issuer: string, metadata: Json, wanted: Wanted, origin: string): { server?: Server; why: string } {
-  const has = (name: string) => askable(text(metadata[name])) !== '';
+  const has = (name: string) => askable(text(metadata[name]), issuer) !== '';
   const known = wanted.clientId !== '' || (metadata.client_id_metadata_document_supported === true && origin.startsWith('https:')) || has('registration_endpoint');
   const publicOnes = array(metadata.token_endpoint_auth_methods_supported).includes('none') || (wanted.clientId !== '' && wanted.clientSecret !== '');
   const usable = known && has('token_endpoint');
@@ -124,6 +131,7 @@ function judge(issuer: string, metadata: Json, wanted: Wanted, origin: string): 
     issuer, metadata,
     window: usable && publicOnes && has('authorization_endpoint') && array(metadata.code_challenge_methods_supported).includes('S256'),
     code: usable && has('device_authorization_endpoint'),
+    site: siteOf(text(metadata.authorization_endpoint)),
   };
   if (server.window || server.code) return { server, why: '' };
   const site = siteOf(issuer);

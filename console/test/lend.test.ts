@@ -95,6 +95,36 @@ test('the person is asked for each site', async () => {
   await assert.rejects(did('where'), because('canvas_provider_unavailable'));
 });
 
+test('what the person has agreed to ends with what they have lent', async () => {
+  const { lender, link, ask } = lending();
+  const agreed = async () => {
+    const opened = ask('canvasOpen', page('https://one.example.com/a'));
+    const asked = lender.asks.length;
+    lender.asks[0]?.answer(true);
+    await opened;
+    await ask('canvasClose', {});
+    return asked;
+  };
+  assert.equal(await agreed(), 1);
+  assert.equal(await agreed(), 0);
+  lender.lend(link, session, []);
+  lender.lend(link, session, ['browser']);
+  assert.equal(await agreed(), 1);
+  // A host of the same name that another token leads to is not the one that it was lent to.
+  const had = ask('canvasOpen', page('https://one.example.com/a'));
+  await had;
+  const waiting = ask('canvasOpen', { ...page('https://two.example.com/'), instanceId: 'j' });
+  lender.takeBack('other');
+  assert.deepEqual([lender.lent(link, session), lender.asks.length], [['browser'], 1]);
+  lender.takeBack('h');
+  await assert.rejects(waiting, because('canvas_refused'));
+  assert.deepEqual(lender.lent(link, session), []);
+  await assert.rejects(ask('canvasInvokeAction', { actionName: 'where' }), because('canvas_provider_unavailable'));
+  await assert.rejects(ask('canvasOpen', page('https://one.example.com/a')), because('canvas_provider_unavailable'));
+  lender.lend(link, session, ['browser']);
+  assert.equal(await agreed(), 1);
+});
+
 test('a canvas that a session begins to list is shown once', async () => {
   const { lender, link, ask } = lending();
   const opened = ask('canvasOpen', { canvasId: 'camera' });

@@ -34,6 +34,10 @@ test('what is wanted', () => {
   assert.deepEqual(wantedOf({ resource: 'r', scopes_supported: ['a'] }, { requiredScopes: [] }).scopes, []); // authoritative
   for (const bad of ['http://login.example/', 'javascript:x', 'https://u@login.example/', 'file:///x', 'x', '']) assert.equal(askable(bad), '', bad);
   assert.equal(askable('http://127.0.0.1:5/x'), 'http://127.0.0.1:5/x');
+  for (const here of ['http://127.0.0.1:5/x', 'http://localhost/x', 'https://localhost/x', 'https://a.localhost./x', 'https://[::1]/x', 'https://127.1.2.3/x', 'https://0/x']) {
+    assert.equal(askable(here, issuer), '', here);
+    assert.equal(askable(here, 'http://localhost:7'), askable(here), here);
+  }
 });
 
 test('where metadata is', () => {
@@ -52,6 +56,11 @@ test('what a server lets a page do', async () => {
   assert.deepEqual(await of({ ...good, code_challenge_methods_supported: ['plain'] }), [false, true]);
   assert.deepEqual(await of({ ...good, token_endpoint_auth_methods_supported: ['client_secret_basic'] }), [false, true]);
   assert.deepEqual(await of({ ...good, authorization_endpoint: 'http://login.example/authorize' }), [false, true]);
+  // Somebody on the web has the page post nothing to this machine.
+  for (const name of ['token_endpoint', 'registration_endpoint']) assert.equal(typeof await of({ ...good, [name]: 'http://127.0.0.1:8080/do' }), 'string', name);
+  assert.deepEqual(await of({ ...good, device_authorization_endpoint: 'http://localhost/do' }), [true, false]);
+  // Where people are led is said, whoever leads them there.
+  assert.equal((await found({ [place]: ok({ ...good, authorization_endpoint: 'https://bank.example/authorize' }) })).server!.site, 'bank.example');
   assert.match(await of({ ...good, registration_endpoint: undefined }) as string, /knows only clients that were registered/);
   assert.deepEqual(await of({ ...good, registration_endpoint: undefined, client_id_metadata_document_supported: true }), [true, true]);
   assert.match(await of({ ...good, registration_endpoint: undefined, client_id_metadata_document_supported: true }, wanted, 'http://relay.lan') as string, /knows only/); // it cannot read that
@@ -70,7 +79,7 @@ test('what a server lets a page do', async () => {
 });
 
 test('who the page is there', async () => {
-  const server = (metadata, at = issuer) => ({ issuer: at, metadata, window: true, code: true });
+  const server = (metadata, at = issuer) => ({ issuer: at, metadata, window: true, code: true, site: '' });
   const { ask, asked } = net({ [good.registration_endpoint]: { status: 201, body: { client_id: 'made' } } });
   assert.deepEqual(await clientAt(ask, server(good), { ...wanted, clientId: 'given', clientSecret: 's' }, origin), { client_id: 'given', client_secret: 's' });
   assert.deepEqual(await clientAt(ask, server({ ...good, client_id_metadata_document_supported: true }), wanted, origin), { client_id: `${origin}/oauth-client.json` });
@@ -83,7 +92,7 @@ test('who the page is there', async () => {
 });
 
 test('in another window', async () => {
-  const server = { issuer, metadata: { ...good, authorization_response_iss_parameter_supported: true }, window: true, code: false };
+  const server = { issuer, metadata: { ...good, authorization_response_iss_parameter_supported: true }, window: true, code: false, site: '' };
   let verifier = '';
   const { ask } = net({ [good.token_endpoint]: ({ form }) => {
     if (form.grant_type === 'refresh_token') return form.refresh_token === 'r1' ? ok({ access_token: 't2' }) : { status: 400, body: { error: 'invalid_grant' } };
@@ -106,7 +115,7 @@ test('in another window', async () => {
 });
 
 test('by a code that is typed in elsewhere', async () => {
-  const server = { issuer, metadata: good, window: false, code: true };
+  const server = { issuer, metadata: good, window: false, code: true, site: '' };
   const run = async (answers, said = {}) => {
     const waits = [];
     const { ask } = net({

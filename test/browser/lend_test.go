@@ -109,7 +109,15 @@ func TestLend(t *testing.T) {
 		return agentAsks(func() ([]byte, error) { return s.host.InvokeCanvas(camera, "takePicture", nil) })
 	}
 	answer = take()
+	second := take() // which comes when the first is answered, and not beside it
+	p.wants(`[data-lend="picture"] .more`, "Another question after this.")
+	if n := p.count(".ask-lend"); n != 1 {
+		t.Errorf("%d questions are asked at a time", n)
+	}
 	p.answers("picture", "asks for a picture", "no")
+	p.until("the second question", patience, func() bool { return p.count(`[data-lend="picture"]`) == 1 && p.count(".ask-lend .more") == 0 })
+	p.answers("picture", "asks for a picture", "no")
+	p.of(second)
 	if a := p.of(answer); a.err == nil || len(a.said) > 0 {
 		t.Errorf("the agent that was refused a picture hears %q, %v", a.said, a.err)
 	}

@@ -38,30 +38,36 @@ export function Lend() {
   );
 }
 
-/** What agents ask the person for, above all else. */
+/**
+ * What agents ask the person for, above all else. One question at a time: what goes away
+ * must not bring the next one under a finger that is on its way, and hosts can have it go away.
+ */
 export function Asks() {
-  const { asks } = app.lender;
-  return <section id="lend-asks" class="toast asks" role="alert" aria-label="The agent asks for something of this device" hidden={asks.length === 0}>{asks.map((ask) => <Question key={ask.key} ask={ask} />)}</section>;
+  const [ask, ...more] = app.lender.asks;
+  return <section id="lend-asks" class="toast asks" role="alert" aria-label="The agent asks for something of this device" hidden={!ask}>{ask && <Question key={ask.key} ask={ask} more={more.length} />}</section>;
 }
 
 const rest = 600; // ms in which a press was meant for something else
+const longestTitle = 80; // characters
 
-function Question({ ask }: { ask: Ask }) {
+function Question({ ask, more }: { ask: Ask; more: number }) {
   const { link, session, what, site } = ask;
   const [ready, setReady] = useState(false);
   useEffect(() => {
     const timer = setTimeout(setReady, rest, true);
     return () => clearTimeout(timer);
   }, []);
-  const title = text(link.store.get(session)?.title) || text(link.store.sessions.get(session)?.title) || 'a session';
+  const title = (text(link.store.get(session)?.title) || text(link.store.sessions.get(session)?.title) || 'a session').slice(0, longestTitle);
+  const who = <>The agent of “<bdi>{title}</bdi>” on {link.host}</>; // whatever a title says, it says it within the quotes
   const off = what === 'picture' && !app.lender.camera.on;
   return (
     <div class="ask-lend" data-lend={what}>
       <p>{{
-        page: <>The agent of “{title}” wants to show you <b>{site}</b>.</>,
-        camera: <>The agent of “{title}” wants to look through the camera. Nothing is sent until you send a picture.</>,
-        picture: <>The agent of “{title}” asks for a picture.{off && ' The camera is off.'}</>,
+        page: <>{who} wants to show you <b>{site}</b>.</>,
+        camera: <>{who} wants to look through the camera. Nothing is sent until you send a picture.</>,
+        picture: <>{who} asks for a picture.{off && ' The camera is off.'}</>,
       }[what]}</p>
+      {more > 0 && <p class="more">{more === 1 ? 'Another question' : `${more} questions`} after this.</p>}
       <div class="row start">
         <button type="button" class="no" onClick={() => ask.answer(false)}>No</button>
         <button type="button" class="yes" disabled={!ready || off} onClick={() => ask.answer(true)}>{{ page: 'Show it', camera: 'Open the camera', picture: 'Send a picture' }[what]}</button>

@@ -100,11 +100,13 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Json; mor
   return (
     <div class="fields" id="sign-in-ways" data-doing={doing.name}>
       {doing.name === 'looking' && <p class="dim" role="status">Looking how one signs in there…</p>}
-      {doing.name === 'away' && <Away url={doing.url} blocked={doing.blocked} site={site} stop={stop} />}
+      {doing.name === 'away' && <Away url={doing.url} blocked={doing.blocked} site={server!.site} stop={stop} />}
+      {doing.name === 'code' && <Led by={site} to={siteOf(doing.code.where)} />}
       {doing.name === 'code' && <Code code={doing.code} stop={stop} />}
+      {doing.name !== 'code' && server?.window && <Led by={site} to={server.site} />}
       {(doing.name === 'choose' || doing.name === 'sending') && server && (
         <div class="row start wrap">
-          {server.window && <button id="sign-in-window" type="button" class="primary" data-focus disabled={busy} onClick={inWindow}>Sign in at {site}</button>}
+          {server.window && <button id="sign-in-window" type="button" class="primary" data-focus disabled={busy} onClick={inWindow}>Sign in at {server.site}</button>}
           {server.code && <button id="sign-in-code" type="button" class={server.window ? '' : 'primary'} disabled={busy} onClick={byCode}>{server.window ? 'On another device' : `Sign in at ${site} with a code`}</button>}
         </div>
       )}
@@ -130,6 +132,12 @@ function backFrom(state: string, signal: AbortSignal): Promise<Json> {
       reject(new Error('Nobody waits for it any more.'));
     });
   });
+}
+
+/** Who gives tokens may have people sign in elsewhere: it may also pretend to. */
+function Led({ by, to }: { by: string; to: string }) {
+  if (by === to) return null;
+  return <p id="sign-in-led"><b>{by}</b> has you sign in at <b>{to}</b>, and gets what you allow there. Go on only if both are one’s.</p>;
 }
 
 function Away({ url, blocked, site, stop }: { url: string; blocked: boolean; site: string; stop: () => void }) {

@@ -1,0 +1,81 @@
+// Whose the links are, without a page: see app.ts. TestConsoleLogic runs this.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+const kept = new Map<string, string>();
+const storage = { getItem: (k: string) => kept.get(k) ?? null, setItem: (k: string, v: string) => kept.set(k, v), removeItem: (k: string) => kept.delete(k) };
+
+/** A relay's end of a WebSocket, at a host that answers what it is asked. */
+class Socket {
+  static all: Socket[] = [];
+  static refuses = false; // to take another token
+  readyState = 0;
+  protocol = 'ahp';
+  bufferedAmount = 0;
+  onopen: any;
+  onmessage: any;
+  onclose: any;
+  said: any[] = [];
+
+  constructor(readonly url: string, readonly protocols: string[]) {
+    Socket.all.push(this);
+    setImmediate(() => { this.readyState = 1; this.onopen?.({}); });
+  }
+
+  send(message: string) {
+    const { id, method, params } = JSON.parse(message);
+    this.said.push({ method, params });
+    if (id === undefined) return;
+    let answer: any = { result: {} };
+    if (method === 'initialize') answer = { result: { protocolVersion: '1.1.0', serverSeq: 0, snapshots: [{ resource: 'ahp-root://', state: { agents: [] }, fromSeq: 0 }] } };
+    else if (method === 'listSessions') answer = { result: { items: [] } };
+    else if (method === 'relay/refreshToken' && Socket.refuses) answer = { error: { code: -32009, message: 'the token is of another subject; connect anew with it' } };
+    setImmediate(() => this.onmessage?.({ data: JSON.stringify({ jsonrpc: '2.0', id, ...answer }) }));
+  }
+
+  close() { this.readyState = 3; }
+}
+
+Object.assign(globalThis, {
+  sessionStorage: storage, localStorage: storage, WebSocket: Socket, location: { hash: '', origin: 'https://relay.example', hostname: 'relay.example' },
+  history: { state: null, replaceState(state: any, _: string, to: string) { (globalThis as any).location.hash = to; } },
+  document: { hidden: false, addEventListener() {} }, addEventListener() {},
+  fetch: async () => ({ ok: true, status: 200, text: async () => JSON.stringify({ hosts: [{ host: 'desk', state: 'online' }], token: {} }) }),
+});
+
+async function until(what: string, is: () => boolean) {
+  for (const end = Date.now() + 60_000; !is();) {
+    assert.ok(Date.now() < end, what);
+    await new Promise((resolve) => { setImmediate(resolve); });
+  }
+}
+
+const tokensGiven = () => Socket.all.flatMap((s) => s.said.filter((m) => m.method === 'authenticate').map((m) => [s.protocols[1], m.params.token]));
+
+test('what one host was given goes to no other that another token leads to', async () => {
+  const { App } = await import('../src/app');
+  const app = new App();
+  app.useToken('#token=of.one.tenant&host=desk');
+  await until('a connection', () => Boolean(app.link?.live));
+  const { link } = app;
+  await link!.authenticate('https://api.example/', 'secret');
+  app.lender.lend(link!, 'ahp-session:/1', ['camera']);
+  // Another token of the same person: the relay takes it on the same connection.
+  app.useToken('of.one.person');
+  await until('the relay to be told', () => Socket.all[0]!.said.some((m) => m.method === 'relay/refreshToken'));
+  await new Promise((resolve) => { setImmediate(resolve); });
+  assert.equal(app.link, link);
+  assert.deepEqual(app.lender.lent(link!, 'ahp-session:/1'), ['camera']);
+  // One of somebody else's, whose host has the same name.
+  Socket.refuses = true;
+  app.useToken('of.another.tenant');
+  await until('another connection', () => Socket.all.length === 2 && Boolean(app.link?.live));
+  await until('what is said first', () => Socket.all[1]!.said.some((m) => m.method === 'listSessions'));
+  await new Promise((resolve) => { setTimeout(resolve, 0); });
+  assert.deepEqual(Socket.all[1]!.protocols, ['ahp', 'bearer.of.another.tenant']);
+  assert.deepEqual(tokensGiven(), [['bearer.of.one.tenant', 'secret']]);
+  assert.equal(app.link!.tokens.size, 0);
+  assert.deepEqual(app.lender.lent(app.link!, 'ahp-session:/1'), []);
+  app.forget();
+});
