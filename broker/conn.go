@@ -16,7 +16,7 @@ import (
 
 // Settings of NATS connections.
 const (
-	// PingInterval: both ends of a connection ask each other this often.
+	// PingInterval is how often NATS servers ask those whom they do not hear otherwise.
 	PingInterval = 2 * time.Second
 
 	// DialTimeout bounds each step of an attempt: connection, TLS and
@@ -85,6 +85,7 @@ type Conn struct {
 	lastError atomic.Pointer[error] // why the server could not be reached
 
 	through atomic.Pointer[string] // URL of the WebSocket in use or being made; nil: none
+	line    atomic.Pointer[line]   // the network connection in use or being made; nil: none
 
 	mu sync.Mutex
 	up chan struct{} // closed and replaced at each login

@@ -19,10 +19,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// maxUnansweredPings is when nats.go gives a connection up that still brings
-// bytes but no answers, in pingIntervals. A silent one is given up sooner, see
-// netConn.
-const maxUnansweredPings = 30
+// When nats.go gives a connection up that still brings bytes but no answers to its pings: it
+// asks each minute, and forgives two. A silent one is given up sooner, see netConn.
+const (
+	libraryPing        = time.Minute
+	maxUnansweredPings = 2
+)
 
 // A Server is a NATS server within this process: see package embedded.
 type Server interface {
@@ -91,7 +93,7 @@ func startRelay(ctx context.Context, cfg RelayDialConfig, user func() (*auth.Use
 		// would be over at once.
 		opts = append(opts, nats.InProcessServer(cfg.Server), nats.FlusherTimeout(0))
 	} else {
-		d := newDialer(life, live(life, dialTCP), c.failed)
+		d := newDialer(life, live(life, dialTCP), c)
 		opts = append(opts, networkOptions(d, cfg.URL, cfg.TLS)...)
 	}
 	attempt := context.AfterFunc(ctx, cancel)
@@ -105,6 +107,7 @@ func startRelay(ctx context.Context, cfg RelayDialConfig, user func() (*auth.Use
 	}
 	if cfg.Server == nil {
 		c.running.Go(func() { c.redialAfterSleep(life, cfg.WallClock) })
+		c.running.Go(func() { c.askWhenSilent(life) })
 	}
 	return c, nil
 }
@@ -220,6 +223,7 @@ func DialAgent(ctx context.Context, cfg AgentDialConfig) (*Conn, error) {
 	}
 	c.running.Go(func() { c.renewLoop(life) })
 	c.running.Go(func() { c.redialAfterSleep(life, cfg.WallClock) })
+	c.running.Go(func() { c.askWhenSilent(life) })
 	return c, nil
 }
 
@@ -230,15 +234,15 @@ func (cfg *AgentDialConfig) options(life context.Context, c *Conn) []nats.Option
 	}
 	var network []nats.Option
 	if strings.HasPrefix(cfg.URLs[0], "ws") {
-		through := &wsDialer{tls: clientTLS(cfg.TLS), headers: cfg.Headers, compress: cfg.Compress}
+		through := &wsDialer{tls: clientTLS(cfg.TLS), headers: cfg.Headers, compress: cfg.Compress, instance: cfg.Instance}
 		direct := proxied(dial, cfg.proxy)
 		network = networkOptions(newDialer(life, func(ctx context.Context, _, _ string) (net.Conn, error) {
 			at := c.urls[c.turn.Load()]
 			c.through.Store(&at)
 			return through.dial(ctx, life, at, direct)
-		}, c.failed), "", nil)
+		}, c), "", nil)
 	} else {
-		network = networkOptions(newDialer(life, live(life, dial), c.failed), cfg.URLs[0], cfg.TLS)
+		network = networkOptions(newDialer(life, live(life, dial), c), cfg.URLs[0], cfg.TLS)
 	}
 	return append(network,
 		nats.Name(cfg.Instance),
@@ -330,7 +334,7 @@ func networkOptions(d dialer, rawURL string, tlsConfig *tls.Config) []nats.Optio
 		nats.SetCustomDialer(d),
 		nats.SkipHostLookup(), // the dialer does it, off the library's lock
 		nats.FlusherTimeout(writeTimeout),
-		nats.PingInterval(PingInterval),
+		nats.PingInterval(libraryPing),
 		nats.MaxPingsOutstanding(maxUnansweredPings),
 	}
 	if isTLS(rawURL) {

@@ -4,8 +4,9 @@
 //
 // # Connections
 //
-// A [Conn] comes back by itself, for ever. It is given up when nothing arrives for
-// 6.5 s, or when the machine has slept, and made anew after a random wait: at most
+// A [Conn] comes back by itself, for ever. When nothing arrives for 4 s the other side
+// is asked for a sign of life: a NATS server by a ping of NATS, a relay by one of the
+// WebSocket. It is given up when nothing arrives for 6.5 s, or when the machine has slept, and made anew after a random wait: at most
 // 0.8 s for the first 20 s, during which links outlive it, then up to 5 s. So a
 // thousand host-agents that lose a relay do not come back at once, but all of them
 // soon. A host-agent that knows several relays goes from one to the next. What it

@@ -12,13 +12,17 @@ import (
 
 // When a network connection is given up.
 const (
-	// idleTimeout: nothing arrived for that long, although the server has to
-	// answer a ping every PingInterval. With the wait before the next attempt,
+	// idleTimeout: nothing arrived for that long, although the other side was asked for
+	// a sign of life after askAfter. With the wait before the next attempt,
 	// a frozen link is redialled within 7 s.
 	idleTimeout = 6500 * time.Millisecond
 
-	// writeTimeout: the kernel took no byte for that long. The server's pings
-	// do not show that, because it sends none to who sends to it.
+	// askAfter: nothing arrived for that long, so the other side is asked. Where something
+	// is said anyway, nobody is: what a link or a lease says tells as well as a ping does
+	// that the line works.
+	askAfter = 4 * time.Second
+
+	// writeTimeout: the kernel took no byte for that long.
 	writeTimeout = 5 * time.Second
 
 	// writePiece is how much must get out in a writeTimeout, in bytes. A link
@@ -39,6 +43,9 @@ type netConn struct {
 	net.Conn
 	live atomic.Bool // no handshake under way
 	stop func() bool // ends the wait for the end of the Conn
+
+	began time.Time
+	heard atomic.Int64 // when something last arrived, or the handshake ended, ns since began
 }
 
 // newNetConn takes over c, which is closed when life ends. There is a handshake
@@ -48,7 +55,7 @@ func newNetConn(life context.Context, c net.Conn, timeout time.Duration) (*netCo
 		return nil, errors.Join(err, c.Close())
 	}
 	stop := context.AfterFunc(life, func() { _ = c.Close() })
-	return &netConn{Conn: c, stop: stop}, nil
+	return &netConn{Conn: c, stop: stop, began: time.Now()}, nil
 }
 
 // SetDeadline begins a handshake, or ends it if t is zero.
@@ -57,6 +64,7 @@ func (c *netConn) SetDeadline(t time.Time) error {
 	if !t.IsZero() {
 		return c.Conn.SetDeadline(t)
 	}
+	c.hear()
 	// A Read may be waiting already.
 	return errors.Join(c.Conn.SetWriteDeadline(t), c.Conn.SetReadDeadline(time.Now().Add(idleTimeout)))
 }
@@ -85,12 +93,20 @@ func (c *netConn) Read(p []byte) (int, error) {
 		}
 	}
 	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.hear()
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.live.Load() {
 		err = fmt.Errorf("nothing received for %v: %w", idleTimeout, err)
 		_ = c.Close() // a TLS connection would try to say goodbye first
 	}
 	return n, err
 }
+
+func (c *netConn) hear() { c.heard.Store(int64(time.Since(c.began))) }
+
+// silent returns for how long nothing has arrived.
+func (c *netConn) silent() time.Duration { return time.Since(c.began) - time.Duration(c.heard.Load()) }
 
 // Write returns an error if a piece cannot be written for writeTimeout. After
 // any error the connection is closed.

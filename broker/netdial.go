@@ -23,9 +23,9 @@ type dialer func(network, address string) (net.Conn, error)
 func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
 
 // newDialer returns a dialer whose connections end before the next: the library
-// forgets those whose handshake fails, without closing them. It tells failed why
-// there is none.
-func newDialer(life context.Context, dial dialFunc, failed func(error)) dialer {
+// forgets those whose handshake fails, without closing them. It tells the Conn of each,
+// or why there is none.
+func newDialer(life context.Context, dial dialFunc, of *Conn) dialer {
 	var last net.Conn // the library dials under its lock
 	return func(network, address string) (net.Conn, error) {
 		if last != nil {
@@ -36,9 +36,10 @@ func newDialer(life context.Context, dial dialFunc, failed func(error)) dialer {
 		c, err := dial(ctx, network, address)
 		last = c
 		if err != nil {
-			failed(err)
+			of.failed(err)
 			return nil, err // and no typed nil
 		}
+		of.dialled(c)
 		return c, nil
 	}
 }

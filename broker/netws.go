@@ -13,6 +13,11 @@ import (
 	"github.com/coder/websocket"
 )
 
+// InstanceHeader is the header of a WebSocket handshake in which a host-agent says which
+// run of it comes: so the relay knows that this one is there for as long as the WebSocket
+// brings something.
+const InstanceHeader = "Ahp-Instance"
+
 // A wsDialer makes connections that carry the NATS protocol in a WebSocket, one
 // at a time. The NATS library could do that itself, but then nothing could be
 // done with the bytes between the two; see compress.go.
@@ -20,6 +25,7 @@ type wsDialer struct {
 	tls      *tls.Config
 	headers  func() (http.Header, error)
 	compress string
+	instance string
 }
 
 // dial returns a connection through the WebSocket at a URL. It ends with life at
@@ -36,6 +42,7 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 	if d.compress != "" {
 		header.Set(CompressHeader, d.compress)
 	}
+	header.Set(InstanceHeader, d.instance)
 	var below atomic.Pointer[netConn] // the transport may still be dialling when ctx has ended the handshake
 	transport := &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: d.tls,

@@ -173,7 +173,8 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 		_ = server.Close()
 		return false
 	}
-	if !s.agents.join(sock, host) {
+	agent := s.agents.join(sock, host)
+	if agent == nil {
 		sock.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 		_ = server.Close()
 		return false
@@ -183,11 +184,12 @@ func (s *Server) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.En
 	s.revokedNow() // who revoked it before it was there
 	if !s.spawn(func() {
 		defer leave()
-		defer s.agents.leave(sock)
+		defer s.agents.leave(agent)
+		defer s.attendAgent(agent, r.Header.Get(broker.InstanceHeader))()
 		gone.Reason = splice(sock, server, compressed != "").Error()
 		s.audit.Comings(gone)
 	}) {
-		s.agents.leave(sock)
+		s.agents.leave(agent)
 		sock.kill()
 		_ = server.Close()
 		return false

@@ -36,7 +36,9 @@
 //
 // See [Challenge], [Proof] and [Credentials] for how a host-agent gets NATS
 // credentials. At /nats, with an enrolment token, the bytes of binary messages
-// are a connection to the NATS server.
+// are a connection to the NATS server. Whatever comes, a ping at least, keeps the lease
+// of the run of the host-agent that is named in the handshake ([broker.InstanceHeader]);
+// a WebSocket that brings nothing for 10 s is ended.
 //
 // # Concurrency
 //

@@ -2,13 +2,11 @@ package gateway
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"sync"
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/auth"
 )
 
 // A relay that stops goes in this order, each step with its part of the time:
@@ -113,56 +111,6 @@ func (h *hosts) settle(ctx context.Context) {
 			wg.Go(func() { link.Settle(ctx) })
 		}
 	}
-}
-
-// agentSocks are the WebSockets of host-agents.
-type agentSocks struct {
-	mu        sync.Mutex // guards the fields below
-	open      map[*socket]auth.Enrolment
-	dismissed bool
-}
-
-// join adds a WebSocket, unless all are dismissed.
-func (a *agentSocks) join(sock *socket, host auth.Enrolment) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.dismissed {
-		return false
-	}
-	if a.open == nil {
-		a.open = map[*socket]auth.Enrolment{}
-	}
-	a.open[sock] = host
-	return true
-}
-
-// all returns all WebSockets, and whose they are.
-func (a *agentSocks) all() map[*socket]auth.Enrolment {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return maps.Clone(a.open)
-}
-
-func (a *agentSocks) leave(sock *socket) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.open, sock)
-}
-
-// dismiss closes all with the advice to reconnect at once, and returns when
-// they are closed or ctx ends. None is taken afterwards.
-func (a *agentSocks) dismiss(ctx context.Context) {
-	a.mu.Lock()
-	a.dismissed = true
-	var wg sync.WaitGroup
-	for sock := range a.open {
-		wg.Go(func() {
-			defer context.AfterFunc(ctx, sock.kill)()
-			sock.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
-		})
-	}
-	a.mu.Unlock()
-	wg.Wait()
 }
 
 // refuseDraining answers a request that comes too late.

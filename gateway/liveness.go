@@ -44,7 +44,7 @@ type liveness struct {
 	missed int       // pings without an answer
 }
 
-// sweep pings clients until the server ends.
+// sweep pings clients, and listens to host-agents, until the server ends.
 func (s *Server) sweep() {
 	tick := time.NewTicker(max(s.cfg.Ping/sweepShare, time.Millisecond))
 	defer tick.Stop()
@@ -59,6 +59,9 @@ func (s *Server) sweep() {
 				if c.look(now) {
 					c.giveUp("pings", "answers no pings")
 				}
+			}
+			for _, agent := range s.agents.look(now) {
+				s.spawn(agent.kill)
 			}
 		}
 	}

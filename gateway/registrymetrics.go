@@ -13,6 +13,7 @@ func registryStats(r *registry.Registry) prometheus.Collector {
 	t.Gauge("ahp_relay_registry_hosts", "Hosts that are known.", func(s registry.Stats) float64 { return float64(s.Hosts) })
 	t.Gauge("ahp_relay_registry_tenants", "Tenants of hosts that are known.", func(s registry.Stats) float64 { return float64(s.Tenants) })
 	t.Gauge("ahp_relay_registry_leases", "Leases that this relay keeps: hosts whose host-agents are connected here.", func(s registry.Stats) float64 { return float64(s.Kept) })
+	t.Gauge("ahp_relay_registry_leases_heard", "Of these, leases of host-agents that are heard through this relay's port, and need not ask for them every few seconds.", func(s registry.Stats) float64 { return float64(s.Heard) })
 	t.Gauge("ahp_relay_registry_relays", "Relays that are there, this one included.", func(s registry.Stats) float64 { return float64(s.Relays) })
 	t.Counter("ahp_relay_registry_writes_total", "Changes of hosts that this relay has written into the store.", func(s registry.Stats) float64 { return float64(s.Writes) })
 	t.Gauge("ahp_relay_registry_waiting", "Hosts of which the store does not have yet what this relay knows.", func(s registry.Stats) float64 { return float64(s.Waiting) })

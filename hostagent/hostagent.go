@@ -235,6 +235,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		Presence: a.presence.now(),
 		Former:   run.former(),
 		Gone:     func(relays []string) { made.Load().RelaysGone(relays) },
+		Quiet:    func() bool { return !made.Load().Linked() },
 		Trouble:  a.trouble,
 	})
 	if err != nil {
@@ -360,7 +361,8 @@ func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview}
 	return link.NewAgentLinks(conn, link.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance, Lease: lease,
-		Hello: hello, Trust: a.trusted, Link: link.Config{Resume: a.cfg.Resume}, Log: a.cfg.Log,
+		Linked: lease.Recheck, // from now on answers tell of relays that are gone
+		Hello:  hello, Trust: a.trusted, Link: link.Config{Resume: a.cfg.Resume}, Log: a.cfg.Log,
 	}, a.routing)
 }
 

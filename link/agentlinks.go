@@ -35,7 +35,10 @@ type AgentLinksConfig struct {
 	Trust Trust  // whom to have links with; required, but for a bus that only relays can reach
 	Link  Config // times and bounds
 	Lease Lease  // default: none that has a number
-	Log   *slog.Logger
+
+	Linked func() // called when a relay has a link and none had; must not block, nor call the links; may be nil
+
+	Log *slog.Logger
 }
 
 // A Lease is what lets a host-agent instance serve its host.
@@ -115,6 +118,13 @@ func (a *AgentLinks) Run(ctx context.Context) error {
 
 // Wake has the writer look for work.
 func (a *AgentLinks) Wake() { a.writer.wake() }
+
+// Linked reports whether any relay has a link.
+func (a *AgentLinks) Linked() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.links) > 0
+}
 
 // Settle returns when relays have got all that there is to send, or when ctx
 // ends.
@@ -317,6 +327,9 @@ func (a *AgentLinks) open(relay string, version byte, offer Hello, tags *linkSea
 	b.traffic = a.traffic.Accept(relay, offer, b)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if len(a.links) == 0 && a.cfg.Linked != nil {
+		a.cfg.Linked()
+	}
 	a.links[relay] = b
 	a.order = append(a.order[:len(a.order):len(a.order)], b)
 	a.Wake() // for its heartbeats

@@ -210,7 +210,9 @@ type ends struct {
 	agent *link.AgentLinks
 	prove link.Proof // of relays that are started; nil: they do not
 	lease numbered
-	fence atomic.Uint64 // that relays know of
+
+	linked atomic.Int64  // how often it was told that the first relay has a link
+	fence  atomic.Uint64 // that relays know of
 
 	mu       sync.Mutex
 	accepted []*cargo // at the host-agent, in the order of the hellos
@@ -231,6 +233,7 @@ func newEndsThat(t *testing.T, cfg link.Config, trust link.Trust, log *slog.Logg
 	e.life, e.stop = context.WithCancel(context.Background())
 	e.agent = link.NewAgentLinks(e.net, link.AgentLinksConfig{
 		Tenant: "t", Host: "h", Agent: "agent1", Hello: testHello, Trust: trust, Link: cfg, Log: log, Lease: &e.lease,
+		Linked: func() { e.linked.Add(1) },
 	}, e)
 	e.wg.Go(func() { _ = e.agent.Run(e.life) })
 	synctest.Wait() // until it listens

@@ -75,3 +75,31 @@ func TestFenceAtTheRelay(t *testing.T) {
 		}
 	})
 }
+
+// A host-agent is told when a relay has a link and none had, and can ask whether one has.
+func TestLinked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		want := func(when string, linked bool, told int64) {
+			t.Helper()
+			synctest.Wait()
+			if e.agent.Linked() != linked || e.linked.Load() != told {
+				t.Errorf("%s: linked %v, told %d times; want %v, %d", when, e.agent.Linked(), e.linked.Load(), linked, told)
+			}
+		}
+		want("before", false, 0)
+		one := e.join("relay1")
+		want("with one relay", true, 1)
+		two := e.join("relay2")
+		want("with two", true, 1)
+		one.cancel()
+		<-one.result
+		want("with one that stays", true, 1)
+		two.cancel()
+		<-two.result
+		want("with none", false, 1)
+		e.join("relay3").cancel()
+		want("after another", false, 2)
+	})
+}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"container/heap"
 	"context"
 	"encoding/json"
 	"errors"
@@ -249,6 +250,9 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	r.keptByLocked(k.Lease, k.Key, true)
 	switch {
 	case overtaken:
+		if s.Lease != nil && s.Lease.Instance != k.own.Instance {
+			r.cutLocked(k.Key, k.own.Instance)
+		}
 		r.dropLocked(k)
 	case k.own != nil && (k.Lease == nil || !k.own.says(k.Lease)):
 		k.dirty = true
@@ -280,7 +284,7 @@ func (r *Registry) keptByLocked(l *lease, key string, keeps bool) {
 func (r *Registry) dropLocked(k *knownHost) {
 	k.own, k.dirty = nil, false
 	if k.kept != nil {
-		r.kept.Remove(k.kept)
+		heap.Remove(&r.kept, k.kept.place)
 		k.kept = nil
 	}
 	delete(r.dirty, k.Key)
@@ -292,6 +296,9 @@ func (r *Registry) forgetLocked(k *knownHost) {
 		return
 	}
 	r.keptByLocked(k.Lease, k.Key, false)
+	if k.kept != nil {
+		r.cutLocked(k.Key, k.own.Instance)
+	}
 	r.dropLocked(k)
 	k.Users = nil
 	r.tokensLocked(k)

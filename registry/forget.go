@@ -91,6 +91,7 @@ func (r *Registry) forgetUnseen(ctx context.Context, now time.Time) {
 type Stats struct {
 	Hosts   int    // known
 	Kept    int    // whose leases this relay keeps
+	Heard   int    // of those, whose host-agents' connections end at this relay
 	Tenants int    // known
 	Relays  int    // that are there, this one included
 	Writes  uint64 // of hosts, into the store
@@ -106,9 +107,14 @@ func (r *Registry) Stats() Stats {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	s := Stats{
-		Hosts: len(r.hosts), Kept: r.kept.Len(), Tenants: len(r.tenants), Relays: 1,
+		Hosts: len(r.hosts), Kept: len(r.kept), Tenants: len(r.tenants), Relays: 1,
 		Writes: r.writes, Refused: r.refused, Waiting: len(r.dirty), Store: r.storeErr == nil,
 		Copies: r.status.copies, Current: r.status.current,
+	}
+	for key := range r.lines {
+		if k := r.hosts[key]; k != nil && k.kept != nil && r.hasLineLocked(key, k.own.Instance) {
+			s.Heard++
+		}
 	}
 	for instance, p := range r.peers {
 		if instance != r.cfg.Instance && p.thereLocked(r.patience) {

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"container/list"
 	"errors"
 	"strings"
 	"time"
@@ -30,11 +29,11 @@ type knownHost struct {
 	// What this relay says beyond the store. Own replaces Lease, while the store
 	// does not have it, and while this relay keeps the lease.
 	own       *lease
-	kept      *list.Element // in Registry.kept; nil: this relay does not keep the lease
-	renewed   time.Time     // when the lease that is kept was
-	renewals  uint64        // of that lease
-	dirty     bool          // own is to be written
-	unwritten natsUsers     // of Users: those that the store does not have
+	kept      *keptLease // in Registry.kept; nil: this relay does not keep the lease
+	renewed   time.Time  // when the lease that is kept was, or its holder was heard
+	renewals  uint64     // of that lease
+	dirty     bool       // own is to be written
+	unwritten natsUsers  // of Users: those that the store does not have
 
 	indexed []string // tokens under which Registry.tokens has the host
 

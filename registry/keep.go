@@ -90,6 +90,7 @@ func (r *Registry) hold(ctx context.Context, key string, req leaseRequest, keepe
 	if answer, done := r.renew(key, req, keeper); done {
 		return answer
 	}
+	r.heardHere(key) // who wants the host of another instance sees by that whether it is there
 	var answer leaseAnswer
 	var next *lease
 	now := time.Now().UTC()
@@ -174,17 +175,6 @@ func (l *lease) says(o *lease) bool {
 	return a == b && l.Instance == o.Instance && l.Keeper == o.Keeper && l.Released == o.Released && l.Lost == o.Lost && l.number() == o.number() && l.Silent.Equal(o.Silent)
 }
 
-// keptLocked notes that this relay has just heard the holder of a lease.
-func (r *Registry) keptLocked(k *knownHost, now time.Time) {
-	k.renewed = now
-	k.renewals++
-	if k.kept == nil {
-		k.kept = r.kept.PushBack(k)
-		return
-	}
-	r.kept.MoveToBack(k.kept)
-}
-
 // entrustedLocked has this relay keep a lease of which the store says that it does: it
 // was granted here, or by another relay for this one. Whether the word of that came
 // back does not matter: nobody else ends the lease.
@@ -216,26 +206,6 @@ func (r *Registry) releaseHere(key string, req leaseRequest) bool {
 	r.dirty[key] = true
 	r.changedLocked(key)
 	return true
-}
-
-// sweep ends the leases that this relay keeps and that were not renewed.
-func (r *Registry) sweep(now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for e := r.kept.Front(); e != nil; e = r.kept.Front() {
-		k := e.Value.(*knownHost)
-		if now.Sub(k.renewed) <= r.cfg.LeaseTTL {
-			return
-		}
-		seen := k.renewed.UTC().Round(0)
-		l := *k.own
-		l.Lost, l.Keeper = true, r.cfg.Instance
-		r.dropLocked(k)
-		k.own, k.dirty, k.LastSeen = &l, true, later(k.LastSeen, seen)
-		r.dirty[k.Key] = true
-		r.changedLocked(k.Key)
-		wakeUp(r.write)
-	}
 }
 
 // flush writes what this relay says beyond the store, until ctx ends: changes at

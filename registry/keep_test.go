@@ -69,11 +69,11 @@ func TestLateRequest(t *testing.T) {
 	r := newKeeper(t)
 	r.takeHost(&r.view, leased("agent", "other", 9, 1), 7, 1, false)
 	answer, done := r.asks("agent", 8)
-	if !done || answer.Result != leaseHeld || r.kept.Len() > 0 {
-		t.Errorf("answer %+v, %v; %d leases are kept", answer, done, r.kept.Len())
+	if !done || answer.Result != leaseHeld || len(r.kept) > 0 {
+		t.Errorf("answer %+v, %v; %d leases are kept", answer, done, len(r.kept))
 	}
-	if _, done := r.asks("agent", 10); !done || r.kept.Len() != 1 || !r.dirty["t.h"] {
-		t.Errorf("a later one is answered: %v; %d leases are kept", done, r.kept.Len())
+	if _, done := r.asks("agent", 10); !done || len(r.kept) != 1 || !r.dirty["t.h"] {
+		t.Errorf("a later one is answered: %v; %d leases are kept", done, len(r.kept))
 	}
 }
 

@@ -33,8 +33,10 @@ const (
 	// more, until it asks again: time for relays to hear each other.
 	takenAgain = 1500 * time.Millisecond
 
-	// maxAfter bounds how long a relay can have a holder wait.
+	// maxAfter bounds how long a relay can have a holder wait, and maxEvery how long it
+	// can have one not ask.
 	maxAfter = 10 * time.Second
+	maxEvery = 5 * time.Minute
 
 	// rivalEvery is how often a holder is looked at that may be dead.
 	rivalEvery = 500 * time.Millisecond
@@ -67,6 +69,11 @@ type LeaseConfig struct {
 	// nil.
 	Gone func(relays []string)
 
+	// Quiet reports that nobody waits for what answers say: no relay has a link to
+	// this instance, so none that has crashed needs to be told of. Then it asks as seldom
+	// as relays let it. It must not block. Default: it is never quiet.
+	Quiet func() bool
+
 	// Trouble is told why a request failed that will be repeated, which rival
 	// the holder waits for, and, with ErrIncompatible, whom to upgrade. May be
 	// nil.
@@ -87,6 +94,7 @@ type LeaseHolder struct {
 	upgrade string        // last told
 	keeper  string        // relay that is asked; "": any
 	after   time.Duration // a relay has said to wait that long; 0: none has
+	every   time.Duration // the relay that was asked last hears this instance anyway: ask again after that; 0: it does not
 
 	fence atomic.Uint64 // of the lease, as it was last told; 0: it was not
 
@@ -305,7 +313,11 @@ func (h *LeaseHolder) again(failures int) time.Duration {
 
 // renewal returns when to renew, not in step with others.
 func (h *LeaseHolder) renewal() time.Duration {
-	return h.cfg.Renew - rand.N(h.cfg.Renew/10+1)
+	every := h.cfg.Renew
+	if h.cfg.Quiet != nil && h.cfg.Quiet() {
+		every = max(every, h.every)
+	}
+	return every - rand.N(every/10+1)
 }
 
 // pause waits, until Update or the next login at the longest; login says that
@@ -358,9 +370,10 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 		h.cfg.Gone(answer.Gone)
 	}
 	h.noteUpgrade(answer.Upgrade)
-	h.keeper = ""
+	h.keeper, h.every = "", 0
 	if answer.Result == leaseHeld {
 		h.fence.Store(answer.Fence)
+		h.every = min(time.Duration(answer.Every)*time.Millisecond, maxEvery)
 		if ahp.CheckName("relay", answer.Relay) == nil {
 			h.keeper = answer.Relay
 		}

@@ -153,11 +153,11 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 		return
 	}
 	if answer, done := s.registry.renew(key, req, s.registry.cfg.Instance); done {
-		c.reply(msg, key, s.complete(answer, req))
+		c.reply(msg, key, s.complete(key, answer, req))
 		return
 	}
 	c.inBackground(func(ctx context.Context) {
-		c.reply(msg, key, s.complete(s.decide(ctx, key, req), req))
+		c.reply(msg, key, s.complete(key, s.decide(ctx, key, req), req))
 	}, func() {
 		c.reply(msg, key, s.busy())
 	})
@@ -214,10 +214,10 @@ func readLease(body []byte) (req leaseRequest, err error) {
 }
 
 // complete adds to an answer what every holder of a lease is told.
-func (s *leaseServer) complete(answer leaseAnswer, req leaseRequest) leaseAnswer {
+func (s *leaseServer) complete(key string, answer leaseAnswer, req leaseRequest) leaseAnswer {
 	answer.Gone = s.registry.goneRelays()
 	if answer.Result == leaseHeld {
-		answer.Relay = s.registry.cfg.Instance
+		answer.Relay, answer.Every = s.registry.cfg.Instance, s.registry.renewEvery(key, req.Instance)
 	}
 	p := req.Presence
 	if _, err := link.CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", s.registry.cfg.Version); err != nil && req.Op == opHold {

@@ -20,7 +20,9 @@ import (
 // whose reply subject is one of its own inboxes, to hold its host. One instance
 // holds a host at a time. It asks again every third of the lease time, with
 // its presence of that moment, and at once when its presence changes, after
-// each login to NATS and when it stops (then to release). It makes no
+// each login to NATS and when it stops (then to release). A relay that has its
+// connection says in its answer that once a minute is enough: see [Line]. While clients are
+// there it asks as often as ever, because answers tell which relays are gone. It makes no
 // difference which relay answers, and whether an answer got lost: requests are
 // numbered, and repeating one changes nothing.
 //
@@ -154,6 +156,7 @@ type leaseAnswer struct {
 	Fence    uint64      `json:"fence,omitempty"`    // held: the number of that lease, see lease
 	Relay    string      `json:"relay,omitempty"`    // held: who keeps the lease, and is to be asked from now on
 	After    int64       `json:"after,omitempty"`    // retry: milliseconds to wait
+	Every    int64       `json:"every,omitempty"`    // held: the relay hears that instance anyway; milliseconds after which it is to ask again at the latest, while the connection lasts
 	Upgrade  string      `json:"upgrade,omitempty"`  // held: why clients cannot come all the same, and who must be upgraded
 }
 

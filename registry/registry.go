@@ -2,7 +2,6 @@ package registry
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -140,7 +139,8 @@ type Registry struct {
 	tenants     map[string]*tenant
 	forgotten   []string                   // tenants that have no host any more
 	tokens      map[string]map[string]bool // hosts whose users have a token, by its ID
-	kept        list.List                  // of *knownHost: whose leases this relay keeps, by when they were renewed
+	kept        keptLeases                 // that this relay keeps
+	lines       map[string]map[*Line]bool  // of host-agents, by the key of the host
 	dirty       map[string]bool            // hosts of which something is to be written
 	changed     map[string]bool            // hosts of which subscribers may have to be told
 	subscribers []*subscriber
@@ -197,7 +197,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		told: make(chan *nats.Msg, toldRoom), wake: make(chan struct{}, 1), write: make(chan struct{}, 1), revoke: make(chan struct{}, 1),
 		opened: make(chan struct{}, 1), ready: make(chan struct{}), file: newStateFile(cfg.File, cfg.Log),
 		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, tokens: map[string]map[string]bool{},
-		dirty: map[string]bool{}, changed: map[string]bool{},
+		dirty: map[string]bool{}, changed: map[string]bool{}, lines: map[string]map[*Line]bool{},
 		routed: map[string]string{}, probed: make(chan string),
 		peers: map[string]*peer{}, gone: map[string]time.Time{},
 		view: view{name: cfg.Region, storeErr: errNotReached}, regions: map[string]*view{}, surplus: map[string]uint64{},
@@ -353,7 +353,7 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 	alive := r.aliveLocked(k)
 	switch l := k.lease(); {
 	case k.kept != nil:
-		seen = k.renewed
+		seen = r.lineHeardLocked(k)
 	case l.runs():
 		seen = r.heardLocked(l.Keeper)
 	}
@@ -556,7 +556,7 @@ func (r *Registry) snapshot() keptState {
 		k := r.hosts[key]
 		s := k.hostState
 		if k.kept != nil {
-			s.LastSeen = later(s.LastSeen, k.renewed.UTC().Round(0))
+			s.LastSeen = later(s.LastSeen, r.lineHeardLocked(k).UTC().Round(0))
 		}
 		kept.Hosts = append(kept.Hosts, s)
 		if k.home != nil {

@@ -13,7 +13,7 @@ func newSessions(former ...string) *Registry {
 		cfg: Config{Instance: "me", Former: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
 		beatEvery: beatEvery, patience: patience(DefaultLeaseTTL, beatEvery),
 		wake: make(chan struct{}, 1), hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, changed: map[string]bool{},
-		peers: map[string]*peer{}, gone: map[string]time.Time{},
+		peers: map[string]*peer{}, gone: map[string]time.Time{}, lines: map[string]map[*Line]bool{},
 	}
 	r.addLocked(&knownHost{hostState: hostState{Key: "t.h"}})
 	return r

@@ -194,6 +194,25 @@ func TestAgentStops(t *testing.T) {
 	join(t, throughRelay(t, s), "a", nil)
 }
 
+// TestHeard has a relay hear a host-agent by its connection, so that it need not ask for
+// its lease again and again, until that ends.
+func TestHeard(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL()})
+	heard := func(n string) func() bool {
+		return func() bool {
+			return strings.Contains(fetch(t, s.Relay.AdminURL()+"/metrics", ""), "\nahp_relay_registry_leases_heard "+n+"\n")
+		}
+	}
+	awaitState(t, s, "online")
+	eventually(t, "the host-agent is heard", heard("1"))
+	if err := s.StopAgent(); err != nil {
+		t.Errorf("host-agent ended with %v; want nil", err)
+	}
+	eventually(t, "it is not heard", heard("0"))
+}
+
 // TestDrain tells clients to go elsewhere, behind what they are still to get.
 func TestDrain(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,98 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// aliveConn returns a Conn whose line is one end of a pair, and the other. Each question
+// is a byte there, and told to asked.
+func aliveConn(t *testing.T, asked func()) (c *Conn, ended <-chan error, far net.Conn) {
+	t.Helper()
+	near, far := livePair(t)
+	c = newConn(Events{})
+	c.online.Store(true)
+	answers := make(chan struct{}, 100)
+	c.line.Store(&line{near, func(context.Context) error {
+		asked()
+		_, err := near.Write([]byte("?"))
+		<-answers
+		return err
+	}})
+	done := make(chan error, 1)
+	go func() {
+		buf := make([]byte, 10)
+		for {
+			if _, err := near.Read(buf); err != nil {
+				close(answers)
+				done <- err
+				return
+			}
+			if buf[0] == '!' {
+				answers <- struct{}{}
+			}
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	c.running.Go(func() { c.askWhenSilent(ctx) })
+	t.Cleanup(func() { cancel(); near.Close(); c.running.Wait() })
+	return c, done, far
+}
+
+// Who answers is asked every 4 s, and no more often; who does not is given up as soon as
+// it ever was.
+func TestSilentLineIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asks atomic.Int64
+		_, ended, far := aliveConn(t, func() { asks.Add(1) })
+		go func() {
+			buf := make([]byte, 10)
+			for start := time.Now(); time.Since(start) < time.Minute; {
+				if _, err := far.Read(buf); err != nil {
+					return
+				}
+				_, _ = far.Write([]byte("!"))
+			}
+			_, _ = far.Read(buf) // the next question gets no answer
+		}()
+		start := time.Now()
+		err := <-ended
+		lasted := time.Since(start)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || lasted < time.Minute || lasted > time.Minute+askAfter+idleTimeout {
+			t.Errorf("ended after %v: %v; want it given up when it did not answer", lasted, err)
+		}
+		if most := int64(lasted/askAfter) + 1; asks.Load() > most || asks.Load() < most-1 {
+			t.Errorf("asked %d times in %v; want every %v", asks.Load(), lasted, askAfter)
+		}
+	})
+}
+
+// Nobody is asked who says something anyway.
+func TestBusyLineIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asks atomic.Int64
+		_, ended, far := aliveConn(t, func() { asks.Add(1) })
+		var spoke time.Time
+		for range 20 {
+			time.Sleep(askAfter - time.Millisecond)
+			spoke = time.Now()
+			if _, err := far.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if asks.Load() > 0 {
+			t.Errorf("asked %d times", asks.Load())
+		}
+		go func() { _, _ = far.Read(make([]byte, 10)) }() // takes the question, and says nothing
+		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(spoke) != idleTimeout || asks.Load() != 1 {
+			t.Errorf("ended %v after it fell silent, asked %d times: %v; want %v, once", time.Since(spoke), asks.Load(), err, idleTimeout)
+		}
+	})
+}

@@ -1,0 +1,179 @@
+package registry
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// attends has r look at a connection of t/h, which brings something for as long as heard
+// returns true, and counts how often it is cut.
+func (r *Registry) attends(instance string, heard func() time.Time) (cuts *int, ended func()) {
+	cuts = new(int)
+	return cuts, r.Attend(&Line{Tenant: "t", Host: "h", Instance: instance, Heard: heard, Cut: func() { *cuts++ }})
+}
+
+// A lease whose holder is heard on its connection goes on without renewals, and runs out
+// when it is not heard any more, as soon as one does that was not renewed.
+func TestLineKeepsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeeper(t)
+		r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+		last := time.Now()
+		cuts, _ := r.attends("agent", func() time.Time { return last })
+		rounds := 0
+		for ; time.Since(last) <= DefaultLeaseTTL; time.Sleep(time.Second) {
+			if rounds++; rounds < 100 && rounds%4 == 0 {
+				last = time.Now()
+			}
+			r.sweep(time.Now())
+			if h, _ := r.Lookup("t", "h"); h.State != Online || !h.LastSeen.Equal(last) {
+				t.Fatalf("%v after it was heard: %+v", time.Since(last), h)
+			}
+		}
+		r.sweep(time.Now())
+		if h, _ := r.Lookup("t", "h"); h.State != Offline || !h.LastSeen.Equal(last) {
+			t.Errorf("%v after it was heard last: %+v", time.Since(last), h)
+		}
+		if *cuts != 1 {
+			t.Errorf("its connection was cut %d times; want that it asks anew, if it is there after all", *cuts)
+		}
+	})
+}
+
+// What another instance says on its connection does not keep a lease, nor does a
+// connection that has ended.
+func TestLineOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeeper(t)
+		r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+		r.attends("another", time.Now)
+		_, ended := r.attends("agent", time.Now)
+		time.Sleep(DefaultLeaseTTL)
+		ended()
+		time.Sleep(DefaultLeaseTTL)
+		r.sweep(time.Now())
+		if h, _ := r.Lookup("t", "h"); h.State != Online {
+			t.Fatalf("at the end of a lease since its connection ended: %+v", h)
+		}
+		time.Sleep(time.Second)
+		r.sweep(time.Now())
+		if h, _ := r.Lookup("t", "h"); h.State != Offline {
+			t.Errorf("after that: %+v", h)
+		}
+	})
+}
+
+// Who wants the host of an instance that says nothing but on its connection sees by that
+// that it is there.
+func TestRivalSeesLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeeper(t)
+		r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+		heard := time.Now()
+		r.attends("agent", func() time.Time { return heard })
+		ask := func(seq uint64) uint64 {
+			answer := r.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "rival", Seq: seq, Presence: online}, "me")
+			if answer.Result != leaseTaken || answer.Holder != "agent" {
+				t.Fatalf("answer %+v", answer)
+			}
+			return answer.Revision
+		}
+		first := ask(1)
+		if again := ask(2); again != first {
+			t.Errorf("revision %d, then %d though nothing was heard", first, again)
+		}
+		time.Sleep(4 * time.Second)
+		heard = time.Now()
+		if again := ask(3); again <= first {
+			t.Errorf("revision %d, then %d after it was heard", first, again)
+		}
+	})
+}
+
+// An instance that has lost its host to another is cut off, so that it asks and hears of
+// that; one that has it at another relay is not.
+func TestOvertakenIsCut(t *testing.T) {
+	r := newKeeper(t)
+	r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+	cuts, _ := r.attends("agent", time.Now)
+	r.takeHost(&r.view, leased("agent", "other", 2, 1), 8, 1, false)
+	if *cuts != 0 {
+		t.Errorf("cut %d times though it has its host", *cuts)
+	}
+	r.takeHost(&r.view, leased("agent", "me", 3, 1), 9, 1, false)
+	r.takeHost(&r.view, leased("rival", "other", 1, 2), 10, 1, false)
+	if *cuts != 1 {
+		t.Errorf("cut %d times after another has taken its host", *cuts)
+	}
+}
+
+// How often an instance is to ask is told to those that are heard anyway.
+func TestHowOftenToAsk(t *testing.T) {
+	r := newKeeper(t)
+	_, ended := r.attends("agent", time.Now)
+	h := &LeaseHolder{cfg: LeaseConfig{Renew: defaultRenew}}
+	for _, test := range []struct {
+		instance string
+		quiet    func() bool
+		want     time.Duration
+	}{
+		{"agent", func() bool { return true }, renewLined},
+		{"agent", func() bool { return false }, defaultRenew},
+		{"agent", nil, defaultRenew},
+		{"another", func() bool { return true }, defaultRenew},
+	} {
+		h.cfg.Quiet, h.every = test.quiet, time.Duration(r.renewEvery("t.h", test.instance))*time.Millisecond
+		if got := h.renewal(); got > test.want || got < test.want*9/10 {
+			t.Errorf("%+v: asks again after %v", test, got)
+		}
+	}
+	if ended(); r.renewEvery("t.h", "agent") != 0 || len(r.lines) > 0 {
+		t.Errorf("lines %v after their end", r.lines)
+	}
+}
+
+// Each lease runs out when nothing was heard of its holder for its time, and no other.
+func TestLeasesRunOut(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newKeeper(t)
+			const hosts = 8
+			heard := map[string]*time.Time{}
+			for i := range hosts {
+				s := leased(fmt.Sprint("agent-", i), "me", 1, 1)
+				s.Key = fmt.Sprint("t.h", i)
+				at := time.Now()
+				heard[s.Key] = &at
+				r.takeHost(&r.view, s, uint64(7+i), 1, false)
+				r.Attend(&Line{Tenant: "t", Host: fmt.Sprint("h", i), Instance: s.Lease.Instance, Heard: func() time.Time { return *heard[s.Key] }, Cut: func() {}})
+			}
+			for step := range rapid.IntRange(1, 60).Draw(rt, "steps") {
+				time.Sleep(time.Duration(rapid.IntRange(1, 5000).Draw(rt, "ms")) * time.Millisecond)
+				i := rapid.IntRange(0, hosts-1).Draw(rt, "host")
+				key := fmt.Sprint("t.h", i)
+				if heard[key] != nil && rapid.Bool().Draw(rt, "asks") {
+					r.renew(key, leaseRequest{Op: opHold, Instance: fmt.Sprint("agent-", i), Seq: uint64(2 + step), Presence: online}, "me")
+				}
+				if heard[key] != nil {
+					*heard[key] = time.Now()
+				}
+				r.sweep(time.Now())
+				for key, at := range heard {
+					h, _ := r.Lookup("t", key[2:])
+					if late := time.Since(*at) > DefaultLeaseTTL; late != (h.State == Offline) {
+						rt.Fatalf("%s, heard %v ago, is %s", key, time.Since(*at), h.State)
+					} else if late {
+						delete(heard, key)
+					}
+				}
+				if len(r.kept) != len(heard) {
+					rt.Fatalf("%d leases are kept, and %d run", len(r.kept), len(heard))
+				}
+			}
+		})
+	})
+}
