@@ -228,19 +228,10 @@ func (v *Viewer) touch() {
 // other in memory, as they have come together, become one again.
 func (v *Viewer) push(f routing.Frame) {
 	v.touch()
-	if n := len(v.out); n > 0 && f.Shared != nil && v.out[n-1].Shared == f.Shared && isBehind(v.out[n-1].Data, f.Data) {
-		last := &v.out[n-1]
-		last.Data = last.Data[:len(last.Data)+len(f.Data)]
-		last.Messages += f.Messages
-		return
-	}
 	f.Credit = 0
-	v.out = append(v.out, f)
-}
-
-// isBehind reports whether b begins where a ends, and belongs to the same memory.
-func isBehind(a, b []byte) bool {
-	return len(b) > 0 && cap(a)-len(a) >= len(b) && &a[:len(a)+1][len(a)] == &b[0]
+	if n := len(v.out); n == 0 || !v.out[n-1].Join(f) {
+		v.out = append(v.out, f)
+	}
 }
 
 // hold keeps an item until the answers are there that it comes behind.

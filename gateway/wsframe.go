@@ -48,7 +48,7 @@ func encodeIn(buffer []byte, at int) []byte {
 		return encodePiece(message, true, true, false)
 	}
 	copy(buffer[at-n:], head[:n])
-	return buffer[at-n : len(buffer) : len(buffer)]
+	return buffer[at-n:]
 }
 
 // decodePieces reads pieces that encodePiece has made, one behind the other. Whole is

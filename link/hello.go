@@ -46,6 +46,7 @@ type Hello struct {
 	Chunks   int      `json:"chunks,omitempty"`   // bytes of chunks of content that the relay keeps; 0: it does not know of them
 	Reports  bool     `json:"reports,omitempty"`  // the relay takes reports of connections
 	RefsCost bool     `json:"refsCost,omitempty"` // references to bodies take credit, and give it back, as the bytes do: if both say so
+	Bodies   bool     `json:"bodies,omitempty"`   // the relay takes several bodies in one message
 	Reason   string   `json:"reason,omitempty"`   // of a refusal: who must do what
 
 	// Fence is the number of the newest lease of the host, as far as the sender knows:

@@ -111,13 +111,17 @@ type AgentEnd struct {
 	bodies   bodyTable
 	channels channelTable
 	publish  fifo[*body]
-	waiting  int    // bytes in publish
-	queued   uint64 // how many bodies have been put in there
-	left     uint64 // and taken out
-	links    []*agentLink
-	conns    int
-	held     int // bytes of frames in the queues of all streams, and of fragmented messages on their way to the host
-	wholes   int // of those, bytes of messages that are whole
+	waiting  int     // bytes in publish
+	queued   uint64  // how many bodies have been put in there
+	left     uint64  // and taken out
+	together []*body // scratch
+
+	leaving       []byte // message of the first of publish that NextBody has returned; nil: none
+	leavingBodies int    // how many bodies are in there
+	links         []*agentLink
+	conns         int
+	held          int // bytes of frames in the queues of all streams, and of fragmented messages on their way to the host
+	wholes        int // of those, bytes of messages that are whole
 
 	short    bool                    // more than half of the memory there is, is in use
 	waiters  map[*AgentConn]struct{} // that somebody waits for, held back
@@ -141,7 +145,7 @@ func (a *AgentEnd) Hello() link.Hello {
 func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link.Traffic {
 	l := &agentLink{
 		agent: a, relay: relay, lines: lines, credit: min(offer.Credit, maxCredit),
-		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{}, takesReports: offer.Reports,
+		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{}, takesReports: offer.Reports, takesSeveral: offer.Bodies,
 	}
 	l.mux.count = func(n int) { a.held += n }
 	l.mux.refsCost, l.mux.drained, l.mux.delay.tell = offer.RefsCost, l.drained, a.cfg.Delayed
@@ -152,6 +156,9 @@ func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.links = append(a.links, l)
+	if !l.takesSeveral {
+		a.leaving, a.leavingBodies = nil, 0 // it may hold several
+	}
 	return l
 }
 
@@ -173,23 +180,54 @@ func (a *AgentEnd) Stats() Stats {
 func (a *AgentEnd) NextBody() (token string, payload []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for a.publish.len() > 0 {
-		b := *a.publish.at(0)
-		if b.frame == nil { // out of the window and out of use already
+	if a.leaving == nil {
+		for a.publish.len() > 0 && (*a.publish.at(0)).frame == nil { // out of the window and out of use already
 			a.skip()
-			continue
 		}
-		payload = make([]byte, 0, len(b.frame)+len(a.cfg.Instance)+16)
-		return b.channel.token, appendBody(payload, a.cfg.Instance, b.number, b.frame)
+		if a.publish.len() == 0 {
+			return "", nil
+		}
+		a.leaving, a.leavingBodies = a.nextBodies()
 	}
-	return "", nil
+	return (*a.publish.at(0)).channel.token, a.leaving
+}
+
+// nextBodies returns a message of the first bodies that are to be published, and of how
+// many: of as many as may be in one, because each is more work to NATS and to relays than
+// what is in it.
+func (a *AgentEnd) nextBodies() (message []byte, n int) {
+	first := *a.publish.at(0)
+	together := append(a.together[:0], first)
+	defer func() { clear(together) }()
+	for bytes := len(first.frame); a.allTakeSeveral() && len(together) < a.publish.len(); {
+		b := *a.publish.at(len(together))
+		if bytes += len(b.frame); b.frame == nil || b.channel != first.channel || bytes > mostTogether {
+			break
+		}
+		together = append(together, b)
+	}
+	a.together = together
+	if len(together) > 1 {
+		return encodeBodies(a.cfg.Instance, together), len(together)
+	}
+	message = make([]byte, 0, len(first.frame)+len(a.cfg.Instance)+16)
+	return appendBody(message, a.cfg.Instance, first.number, first.frame), 1
+}
+
+// allTakeSeveral reports whether all relays take several bodies in one message. Where all
+// notifications are published somebody else may read them, who is to find one in each.
+func (a *AgentEnd) allTakeSeveral() bool {
+	return a.cfg.ShareFrom > 1 && !slices.ContainsFunc(a.links, func(l *agentLink) bool { return !l.takesSeveral })
 }
 
 // Published implements [link.AgentTraffic].
 func (a *AgentEnd) Published() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.skip()
+	for ; a.leavingBodies > 0; a.leavingBodies-- {
+		a.skip()
+	}
+	a.leaving = nil
 }
 
 // skip takes a body out of those to publish.

@@ -25,6 +25,8 @@ type agentLink struct {
 	given   int // bytes of bodies in answers that are not released
 	ended   bool
 
+	takesSeveral bool // the relay takes several bodies in one message
+
 	takesReports bool             // the relay knows of them
 	reports      fifo[*AgentConn] // that have one
 	nextReports  time.Time        // when they may leave

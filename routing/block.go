@@ -81,6 +81,9 @@ func (r *RelayEnd) inRows() bool {
 // row appends a frame to r.frames that holds the first bodies of a list, and
 // returns how many.
 func (r *RelayEnd) row(list []uint64) (n int, ok bool) {
+	if n := r.together(list); n > 0 {
+		return n, true
+	}
 	b := &r.block
 	at, known := b.places[list[0]]
 	if !known {
@@ -123,4 +126,18 @@ func (r *RelayEnd) row(list []uint64) (n int, ok bool) {
 		Data: b.data[b.bodies[at].start:b.bodies[at+n-1].end:b.bodies[at+n-1].end], Messages: n, Credit: credit, Shared: b.shared,
 	})
 	return n, true
+}
+
+// together appends a frame to r.frames that holds the first bodies of a list, as far as
+// they have come together and stand one behind the other. It returns how many; 0 if the
+// first has none behind it.
+func (r *RelayEnd) together(list []uint64) (n int) {
+	row := r.bodies.frames[list[0]]
+	for n = 1; n < len(list) && row.Join(r.bodies.frames[list[n]]); n++ {
+	}
+	if n == 1 {
+		return 0
+	}
+	r.frames = append(r.frames, row)
+	return n
 }

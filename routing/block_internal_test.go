@@ -10,21 +10,81 @@ import (
 )
 
 // hears has a relay get a body.
-func hears(r *RelayEnd, number uint64, body []byte) {
-	r.body(number, r.cfg.Encode(body, true, true, false), len(body))
+func hears(r *RelayEnd, number uint64, frame []byte) {
+	r.Body(appendBody(nil, r.cfg.Agent, number, frame))
+}
+
+// headed are the ways to encode that put a head before messages, of two bytes or of four
+// as WebSocket's.
+func headed() RelayEndConfig {
+	head := func(size int) []byte { return []byte("head")[:2+2*min(1, size/126)] }
+	encode := func(piece []byte, _, _, _ bool) []byte { return append(head(len(piece)), piece...) }
+	return RelayEndConfig{Encode: encode, EncodeIn: func(buffer []byte, at int) []byte {
+		h := head(len(buffer) - at)
+		if len(h) > at {
+			return encode(buffer[at:], true, true, false)
+		}
+		copy(buffer[at-len(h):], h)
+		return buffer[at-len(h):]
+	}}
+}
+
+// TestTogether has bodies come in messages of several. Each is what was said, whatever
+// stands before and behind it, and those of a message that are asked for in a row are one
+// frame without a copy.
+func TestTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := NewRelayEnd(headed())
+		want := map[uint64][]byte{}
+		for number := uint64(1); number < 30; {
+			var bodies []*body
+			large := true // all have heads that fill the room before them
+			for range rapid.IntRange(1, 8).Draw(t, "together") {
+				frame := bytes.Repeat([]byte{byte('a' + number%26)}, rapid.SampledFrom([]int{0, 1, 125, 126, 500, 5000}).Draw(t, "size"))
+				bodies = append(bodies, &body{number: number, frame: frame})
+				want[number] = r.cfg.Encode(frame, true, true, false)
+				large = large && len(frame) >= 126
+				number++
+			}
+			if len(bodies) == 1 {
+				hears(r, bodies[0].number, bodies[0].frame)
+				continue
+			}
+			r.Body(encodeBodies("", bodies))
+			r.list, r.frames = r.list[:0], r.frames[:0]
+			for _, b := range bodies {
+				r.list = append(r.list, b.number)
+			}
+			first := r.bodies.frames[r.list[0]]
+			if there := r.inRows(); !there || large && (len(r.frames) != 1 || r.frames[0].Messages != len(bodies) || &r.frames[0].Data[0] != &first.Data[0]) {
+				t.Fatalf("%d bodies that came together are there: %v, in %d frames", len(bodies), there, len(r.frames))
+			}
+		}
+		for number, encoded := range want {
+			if got := r.bodies.frames[number].Data; !bytes.Equal(got, encoded) {
+				t.Fatalf("body %d is %.20q of %d bytes; want %.20q of %d", number, got, len(got), encoded, len(encoded))
+			}
+		}
+	})
 }
 
 // TestRows puts rows of bodies together: whatever was asked for before, each is
 // what its bodies are, in their order, and what was handed out does not change.
 func TestRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
+		r := NewRelayEnd(headed())
 		sizes := rapid.SampledFrom([]int{1, 500, 3000, mostOfOne, mostOfOne + 1, mostBlock + 1})
 		const many = 40
+		said := map[uint64][]byte{}
 		for number := uint64(1); number <= many; number++ {
-			if rapid.IntRange(0, 20).Draw(t, "missing") > 0 {
-				hears(r, number, bytes.Repeat([]byte{byte(number)}, sizes.Draw(t, "size")))
+			var bodies []*body
+			for range rapid.IntRange(0, 4).Draw(t, "together") {
+				frame := bytes.Repeat([]byte{byte(number)}, sizes.Draw(t, "size"))
+				bodies = append(bodies, &body{number: number, frame: frame})
+				said[number] = r.cfg.Encode(frame, true, true, false)
+				number++
 			}
+			r.Body(encodeBodies("", bodies)) // and one is missing
 		}
 		type given struct {
 			frames []Frame
@@ -43,8 +103,8 @@ func TestRows(t *testing.T) {
 			var want []byte
 			there := true
 			for _, number := range r.list {
-				there = there && r.bodies.frames[number].Data != nil
-				want = append(want, r.bodies.frames[number].Data...)
+				there = there && said[number] != nil
+				want = append(want, said[number]...)
 			}
 			r.frames = r.frames[:0]
 			if got := r.inRows(); got != there {

@@ -26,7 +26,8 @@
 //	      ClientConn.Deliver                                a queue of package gateway
 //
 // Bodies themselves come beside that, on the NATS subject of their channel
-// ([RelayEnd.Body]); relays subscribe to that when the host-agent says so. What a client
+// ([RelayEnd.Body]), in one message if they leave together; relays subscribe to that when the
+// host-agent says so. What a client
 // says takes the other way, always in its own stream: [RelayConn.Send], mux.next, link,
 // agentLink.Handle, HostConn.Deliver.
 //

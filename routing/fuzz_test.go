@@ -205,20 +205,37 @@ func FuzzRefs(f *testing.F) {
 	})
 }
 
-// FuzzBody reads a body from anything: only one of this host-agent is taken.
+// FuzzBody reads bodies from anything: only those of this host-agent are taken, and what is
+// read is written the same.
 func FuzzBody(f *testing.F) {
 	f.Add(appendBody(nil, "agent", 7, []byte("frame")))
 	f.Add(appendBody(nil, "other", 7, []byte("frame")))
+	f.Add(encodeBodies("agent", []*body{{number: 7, frame: []byte("frame")}, {number: 900, frame: []byte{}}, {number: 8, frame: make([]byte, 200)}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		number, frame, ok := readBody(data, "agent")
+		var list []*body
+		end := 0
+		ok := readBodies(data, "agent", func(number uint64, free, from, to int) {
+			if free < end || from < free || to < from || to > len(data) {
+				t.Fatalf("body %d is at %d to %d, from %d on, behind one that ends at %d", number, from, to, free, end)
+			}
+			end = to
+			list = append(list, &body{number: number, frame: data[from:to]})
+		})
+		if ok != (len(list) > 0) || ok && end != len(data) {
+			t.Fatalf("%x: %v, %d bodies, the last ends at %d", data, ok, len(list), end)
+		}
 		if !ok {
 			return
 		}
 		if !bytes.Contains(data, []byte("agent")) {
-			t.Fatalf("body %x of another host-agent is taken", data)
+			t.Fatalf("%x of another host-agent is taken", data)
 		}
-		if again := appendBody(nil, "agent", number, frame); !bytes.HasSuffix(again, frame) || len(again) > len(data) {
-			t.Fatalf("body %x came back as %x", data, again)
+		again := encodeBodies("agent", list)
+		if data[0] == bodyVersion {
+			again = appendBody(nil, "agent", list[0].number, list[0].frame)
+		}
+		if len(again) > len(data) || !bytes.HasSuffix(data, again[len(again)-len(list[len(list)-1].frame):]) {
+			t.Fatalf("%x came back as %x", data, again)
 		}
 	})
 }

@@ -63,9 +63,24 @@ const (
 	fragmentBinary
 )
 
-// A body message, on the subject of its channel, is this version, the
-// host-agent instance behind its length, the body's number, and the frame.
-const bodyVersion = 1
+// A message on the subject of a channel is a version, the host-agent instance behind
+// its length, and
+//
+//   - one body: its number, and the frame; or
+//   - several that left together, if all relays take that: how many, the number of each,
+//     and their frames, each behind its length in four bytes. That is as long as the head
+//     of a WebSocket frame of that size, which relays put in its place: so the frames stand
+//     one behind the other as clients get them.
+const (
+	bodyVersion   = 1
+	bodiesVersion = 2
+)
+
+// Bounds of bodies that leave together, in bytes.
+const (
+	mostTogether = 32 << 10 // of all of them
+	bodySlot     = 4        // of the length of each
+)
 
 // Open is what a host-agent is told of a connection that it is to open.
 type Open struct {
@@ -160,13 +175,79 @@ func appendBody(b []byte, agent string, number uint64, frame []byte) []byte {
 	return append(b, frame...)
 }
 
-// readBody decodes the message that publishes a body; ok is false if it is
-// not one of this host-agent instance and version.
-func readBody(data []byte, agent string) (number uint64, frame []byte, ok bool) {
-	f := link.Fields{B: data}
-	if f.Byte() != bodyVersion || string(f.Bytes()) != agent {
-		return 0, nil, false
+// encodeBodies encodes the message that publishes several bodies.
+func encodeBodies(agent string, bodies []*body) []byte {
+	size := 1 + 2*binary.MaxVarintLen64 + len(agent)
+	for _, body := range bodies {
+		size += binary.MaxVarintLen64 + bodySlot + len(body.frame)
 	}
-	number = f.Uvarint()
-	return number, f.B, !f.Bad
+	b := append(make([]byte, 0, size), bodiesVersion)
+	b = appendBytes(b, []byte(agent))
+	b = binary.AppendUvarint(b, uint64(len(bodies)))
+	for _, body := range bodies {
+		b = binary.AppendUvarint(b, body.number)
+	}
+	for _, body := range bodies {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(body.frame)))
+		b = append(b, body.frame...)
+	}
+	return b
+}
+
+// readBodies decodes a message that publishes bodies: each is told of where in data its
+// frame begins and ends, and from where on what is before that is of no more use. It
+// returns false, and tells of none, if the message is not one of this host-agent instance
+// and version, and if it is cut short.
+func readBodies(data []byte, agent string, each func(number uint64, free, start, end int)) bool {
+	f := link.Fields{B: data}
+	version := f.Byte()
+	if string(f.Bytes()) != agent {
+		return false
+	}
+	switch version {
+	case bodyVersion:
+		if number := f.Uvarint(); !f.Bad {
+			each(number, 0, len(data)-len(f.B), len(data))
+		}
+	case bodiesVersion:
+		numbers, frames, ok := splitBodies(f)
+		if !ok {
+			return false
+		}
+		for at := len(data) - len(frames); at < len(data); {
+			start := at + bodySlot
+			at = start + int(binary.BigEndian.Uint32(data[at:]))
+			each(numbers.Uvarint(), start-bodySlot, start, at)
+		}
+	default:
+		return false
+	}
+	return !f.Bad
+}
+
+// splitBodies returns the numbers of several bodies, and their frames; ok says that
+// there are as many of both.
+func splitBodies(f link.Fields) (numbers link.Fields, frames []byte, ok bool) {
+	count := f.Uvarint()
+	numbers = f
+	for n := count; n > 0 && !f.Bad; n-- {
+		f.Uvarint()
+	}
+	if f.Bad {
+		return numbers, nil, false
+	}
+	frames = f.B
+	for rest := frames; count > 0; count-- {
+		if len(rest) < bodySlot {
+			return numbers, nil, false
+		}
+		size := int(binary.BigEndian.Uint32(rest))
+		if rest = rest[bodySlot:]; size > len(rest) {
+			return numbers, nil, false
+		}
+		if rest = rest[size:]; count == 1 && len(rest) > 0 {
+			return numbers, nil, false
+		}
+	}
+	return numbers, frames, len(frames) > 0
 }

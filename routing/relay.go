@@ -32,6 +32,19 @@ type Shared struct {
 	Holders atomic.Int32
 }
 
+// Join makes one frame of this and the next, if they are parts of the same shared memory and
+// the next begins where this ends, and reports whether it has.
+func (f *Frame) Join(next Frame) bool {
+	n := len(f.Data)
+	if f.Shared == nil || f.Shared != next.Shared || cap(f.Data)-n < len(next.Data) || len(next.Data) == 0 || &f.Data[:n+1][n] != &next.Data[0] {
+		return false
+	}
+	f.Data = f.Data[:n+len(next.Data)]
+	f.Messages += next.Messages
+	f.Credit += next.Credit
+	return true
+}
+
 // A ClientConn is a client's connection, at the relay. Its methods are called
 // by the link's reader and must not block, nor call back into the
 // [RelayConn].
@@ -175,7 +188,7 @@ func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 
 // Hello returns the bounds to announce to the host-agent.
 func (r *RelayEnd) Hello() link.Hello {
-	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Reports: true, RefsCost: true}
+	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Reports: true, RefsCost: true, Bodies: true}
 }
 
 // Start joins the RelayEnd to its link, before the link calls it.
@@ -264,15 +277,14 @@ func (r *RelayEnd) Released(number uint64) (more bool) {
 
 // Body implements [link.RelayTraffic].
 func (r *RelayEnd) Body(payload []byte) {
-	number, frame, ok := readBody(payload, r.cfg.Agent)
-	if !ok {
-		return // of another instance
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended == nil && r.bodies.frames[number].Data == nil {
-		r.body(number, r.cfg.EncodeIn(payload, len(payload)-len(frame)), len(frame))
-	}
+	shared := &Shared{Size: len(payload)}
+	readBodies(payload, r.cfg.Agent, func(number uint64, free, start, end int) {
+		if r.ended == nil && r.bodies.frames[number].Data == nil {
+			r.body(number, r.cfg.EncodeIn(payload[free:end], start-free), end-start, shared)
+		}
+	})
 }
 
 // shedShare is the part of its bodies that a RelayEnd keeps when memory is short.
@@ -409,7 +421,8 @@ func (r *RelayEnd) record(f *link.Fields) error {
 		return r.refs(number, f)
 	case recordBody:
 		if data := f.Bytes(); !f.Bad && number != 0 && r.bodies.frames[number].Data == nil {
-			r.body(number, r.cfg.Encode(data, true, true, false), len(data))
+			encoded := r.cfg.Encode(data, true, true, false)
+			r.body(number, encoded, len(data), &Shared{Size: len(encoded)})
 		}
 	case recordGone:
 		r.bodyLost(number)

@@ -120,8 +120,9 @@ func (r *RelayEnd) lookUp() *row {
 }
 
 // body takes a body of so many bytes that was not there, and was heard, or sent on request.
-func (r *RelayEnd) body(number uint64, encoded []byte, size int) {
-	frame := Frame{Data: encoded, Messages: 1, Shared: &Shared{Size: len(encoded)}}
+// Encoded it is part of what is shared.
+func (r *RelayEnd) body(number uint64, encoded []byte, size int, shared *Shared) {
+	frame := Frame{Data: encoded, Messages: 1, Shared: shared}
 	if r.refsCost {
 		frame.Credit = size + pieceCost
 	}

@@ -1,6 +1,9 @@
 package routing
 
 import (
+	"bytes"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +48,89 @@ func TestOneViewersNotifications(t *testing.T) {
 		}
 		if payload, _ := l.Next(1, 64<<10, time.Now().Add(time.Minute)); payload != nil {
 			t.Errorf("from %d: %q is sent behind that", from, payload)
+		}
+	}
+}
+
+// TestBodiesLeaveTogether publishes what came together in one message, up to a bound and as
+// long as it is of one channel; and each in a message of its own if a relay is linked that
+// knows of no others, or if all notifications are published. References wait for all of it.
+func TestBodiesLeaveTogether(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		shareFrom int
+		old       bool // another relay knows of no messages with several
+		want      string
+	}{
+		{"relays take several", 0, false, "1 2 3|4|5|6|7 8|"},
+		{"one does not", 0, true, "1|2|3|4|5|6|7|8|"},
+		{"all is published", 1, false, "1|2|3|4|5|6|7|8|"},
+	} {
+		a := NewAgentEnd(AgentEndConfig{Instance: "agent", ShareFrom: test.shareFrom, Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
+		offer := link.Hello{Credit: 1 << 30, MaxFrame: 1 << 20, RefsCost: true, Bodies: true}
+		l := a.Accept("relay", offer, &still{}).(*agentLink)
+		if _, err := l.Handle(1, appendOpen(appendOpen(nil, 1, Open{ID: "1"}), 2, Open{ID: "2"})); err != nil {
+			t.Fatal(err)
+		}
+		say := func(channel string, size int) {
+			n := NewNotification(fmt.Appendf(nil, "%s said %d bytes %0*d", channel, size, size, size), []byte(channel))
+			for _, c := range l.conns {
+				if _, _, err := c.Notify([]*Notification{n}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, channel := range []string{"a", "b"} {
+			say(channel, 1)
+		}
+		drain(a, l, nil, nil)
+		if _, err := l.Handle(2, slices.Concat(record(recordWatching, 1), record(recordWatching, 2))); err != nil {
+			t.Fatal(err)
+		}
+		for _, channel := range []string{"a", "b"} {
+			say(channel, 2)
+		}
+		drain(a, l, nil, nil)
+		for _, n := range []struct {
+			channel string
+			size    int
+		}{{"a", 10}, {"a", 11}, {"a", 12}, {"b", 13}, {"a", mostTogether - 5}, {"a", mostTogether + 1}, {"a", 15}, {"a", 16}} {
+			say(n.channel, n.size)
+		}
+		if test.old {
+			offer.Bodies = false
+			if _, body := a.NextBody(); body == nil {
+				t.Fatal("nothing is published")
+			}
+			a.Accept("older", offer, &still{})
+		}
+		got, number, first := "", 0, a.bodies.last-8
+		for {
+			token, message := a.NextBody()
+			if message == nil {
+				break
+			}
+			if again, same := a.NextBody(); again != token || &same[0] != &message[0] {
+				t.Errorf("%s: another message is next before this one is published", test.name)
+			}
+			if payload, _ := l.Next(3, 64<<10, time.Now()); payload != nil {
+				t.Errorf("%s: %d bytes leave before the bodies that they refer to", test.name, len(payload))
+			}
+			readBodies(message, "agent", func(n uint64, _, start, end int) {
+				number++
+				got += fmt.Sprint(n-first, " ")
+				if !bytes.HasPrefix(message[start:end], []byte(token)) {
+					t.Errorf("%s: body %d is on the subject of %s", test.name, n, token)
+				}
+			})
+			got = strings.TrimSuffix(got, " ") + "|"
+			a.Published()
+		}
+		if got != test.want {
+			t.Errorf("%s: bodies leave as %q; want %q", test.name, got, test.want)
+		}
+		if payload, _ := l.Next(3, 64<<10, time.Now().Add(time.Minute)); payload == nil {
+			t.Errorf("%s: no reference is sent", test.name)
 		}
 	}
 }
