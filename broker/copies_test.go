@@ -3,6 +3,7 @@ package broker_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 // A youngCluster has copies of something on up to as many servers as there are.
 type youngCluster struct {
+	mu              sync.Mutex // guards all
 	servers, copies int
 	away            bool // nobody answers
 	notMine         bool
@@ -23,6 +25,8 @@ type youngCluster struct {
 func (y *youngCluster) keep(t *testing.T, known bool) {
 	c := broker.Copies{
 		Count: func(context.Context) (int, error) {
+			y.mu.Lock()
+			defer y.mu.Unlock()
 			y.looks++
 			if y.away {
 				return 0, errors.New("no answer")
@@ -30,16 +34,18 @@ func (y *youngCluster) keep(t *testing.T, known bool) {
 			return y.copies, nil
 		},
 		Make: func(_ context.Context, copies int) error {
+			y.mu.Lock()
+			defer y.mu.Unlock()
 			if copies > y.servers {
 				return &jetstream.APIError{Description: "no suitable peers"}
 			}
 			y.copies = copies
 			return nil
 		},
-		Mine: func() bool { return !y.notMine },
+		Mine: func() bool { y.mu.Lock(); defer y.mu.Unlock(); return !y.notMine },
 	}
 	if known {
-		c.Servers = func() int { return y.servers }
+		c.Servers = func() int { y.mu.Lock(); defer y.mu.Unlock(); return y.servers }
 	}
 	ended := make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -48,13 +54,32 @@ func (y *youngCluster) keep(t *testing.T, known bool) {
 	synctest.Wait()
 }
 
+// set changes something.
+func (y *youngCluster) set(change func()) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	change()
+}
+
 func (y *youngCluster) after(t *testing.T, d time.Duration, want int) {
 	t.Helper()
 	time.Sleep(d)
 	synctest.Wait()
+	y.mu.Lock()
+	defer y.mu.Unlock()
 	if y.copies != want {
 		t.Errorf("there are %d copies at %d servers after %v; want %d", y.copies, y.servers, d, want)
 	}
+}
+
+// seldom fails unless few looks were taken in the last hour.
+func (y *youngCluster) seldom(t *testing.T) {
+	t.Helper()
+	y.set(func() {
+		if y.looks > 200 {
+			t.Errorf("a cluster of %d was asked %d times in an hour", y.servers, y.looks)
+		}
+	})
 }
 
 // TestCopiesComeSoon: a cluster that has just begun has as many copies as it can have at once,
@@ -64,20 +89,16 @@ func TestCopiesComeSoon(t *testing.T) {
 		y := &youngCluster{servers: 1, copies: 1}
 		y.keep(t, true)
 		y.after(t, time.Second, 1)
-		y.servers = 2
+		y.set(func() { y.servers = 2 })
 		y.after(t, 3*time.Second, 2)
 		y.after(t, time.Hour, 2)
-		if y.looks > 200 {
-			t.Errorf("a cluster of two was asked %d times in an hour", y.looks)
-		}
-		y.servers = 3
+		y.seldom(t)
+		y.set(func() { y.servers = 3 })
 		y.after(t, 3*time.Second, 3)
-		y.looks = 0
+		y.set(func() { y.looks = 0 })
 		y.after(t, time.Hour, 3)
-		if y.looks > 200 {
-			t.Errorf("a cluster of three was asked %d times in an hour", y.looks)
-		}
-		y.copies = 1 // somebody has changed that
+		y.seldom(t)
+		y.set(func() { y.copies = 1 }) // by somebody else
 		y.after(t, time.Minute, 3)
 	})
 }
@@ -89,9 +110,9 @@ func TestCopiesOfOthersServers(t *testing.T) {
 		y := &youngCluster{servers: 3, copies: 1, away: true}
 		y.keep(t, false)
 		y.after(t, 2*time.Second, 1)
-		y.away, y.notMine = false, true
+		y.set(func() { y.away, y.notMine = false, true })
 		y.after(t, 2*time.Second, 1)
-		y.notMine = false
+		y.set(func() { y.notMine = false })
 		y.after(t, 4*time.Second, 3)
 	})
 }
