@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,7 +37,7 @@ func largeMessage(n, size int) (frame []byte, message string) {
 
 // quarter is in what memory and what clients send are counted here: what counts is
 // how much that is of each other.
-const quarter = mib / 4
+const quarter = mib / 8
 
 // slowWrite writes at a pace of a quarter of a MiB in 50 ms, and so together with others.
 func slowWrite(conn net.Conn, data []byte) {
@@ -55,12 +56,22 @@ func slowWrite(conn net.Conn, data []byte) {
 // minute; what waits at the relay for them never makes memory short.
 func (w *world) wantUploads(ends []*hostEnd, messages []string) {
 	w.Helper()
+	there := func(h *hostEnd) bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.got) >= 2
+	}
 	for range 6000 {
+		if !slices.ContainsFunc(ends, func(h *hostEnd) bool { return !there(h) }) {
+			break
+		}
 		time.Sleep(10 * time.Millisecond)
 		if b := w.server.budget; b.used.Load() > b.limit-b.limit/reliefShare {
 			w.Fatalf("%d bytes wait; want at most three quarters of %d", b.used.Load(), b.limit)
 		}
 	}
+	time.Sleep(time.Second) // until what came of them is over
+	synctest.Wait()
 	for i, h := range ends {
 		if got := h.messages(); len(got) != 2 || got[1] != messages[i] {
 			w.Errorf("host got %d messages on connection %d; want its initialize and the large one", len(got), i)
@@ -113,7 +124,9 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 					t.Errorf("%d messages are on their way still", n)
 				}
 				for _, h := range ends {
+					h.mu.Lock()
 					h.got = nil
+					h.mu.Unlock()
 				}
 			})
 		})

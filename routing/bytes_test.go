@@ -85,7 +85,7 @@ func TestBytesArrive(t *testing.T) {
 					}
 					w.wg.Go(func() {
 						for rest := want; len(rest) > 0; {
-							n := min(len(rest), sizes[0]+1)
+							n := min(len(rest), max(sizes[0]+1, len(want)/200)) // else a byte each, of many
 							if _, err := way.from.Write(rest[:n]); err != nil {
 								t.Error(err)
 							}

@@ -130,7 +130,7 @@ func (h *hostConn) read(done <-chan struct{}, messages, size int, channel string
 // the bound is queued, and another's is not. A client that goes on in time gets
 // all of it, one that does not is closed alone.
 func TestSlowClientHoldsItsHostBack(t *testing.T) {
-	for _, size := range []int{100, 64 << 10, 3 * mib} {
+	for _, size := range []int{400, 64 << 10, 3 * mib} {
 		for _, channel := range []string{"", "ahp-chat:/1"} {
 			for _, goesOn := range []bool{true, false} {
 				t.Run(fmt.Sprint(size, channel, goesOn), func(t *testing.T) {
