@@ -26,7 +26,7 @@ APPS    ?= $(HOME)/.cache/ahp-relay-apps
 PKGS    := ./...
 # Those that take longest, or wait for most of their time, begin first.
 LONG    := ./test/browser ./test ./registry ./cmd/host-agent ./routing ./gateway ./test/bench ./test/scale ./test/large ./test/faults ./test/nat ./hostagent
-PIECES  := ./ahp ./broker ./gate ./gateway ./hostagent ./link ./mcpgate ./registry ./routing
+PIECES  := ./ahp ./broker ./gate ./gateway ./gateway/admission ./hostagent ./link ./mcpgate ./registry ./routing
 
 .PHONY: all build test lint bench microbench demo notify faults former scale soak fuzz apps interop deps pictures release packages
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"ahprelay/gateway/authn"
 	"ahprelay/meter"
 )
 
@@ -17,7 +18,7 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("GET /admin/connections", s.serveConnections)
 	mux.HandleFunc("GET /admin/runtime/mcp", s.serveMCP)
 	mux.HandleFunc("GET /admin/settings", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]any{"version": s.cfg.Version, "relay": s.cfg.Instance, "settings": s.cfg.Settings})
+		authn.WriteJSON(w, http.StatusOK, map[string]any{"version": s.cfg.Version, "relay": s.cfg.Instance, "settings": s.cfg.Settings})
 	})
 	mux.HandleFunc("GET /healthz", serveHealthy)
 	mux.HandleFunc("GET /readyz", s.serveReady)
@@ -79,5 +80,5 @@ func answerConnections[T any](s *Server, w http.ResponseWriter, r *http.Request,
 		}
 		answer["details"] = list
 	}
-	writeJSON(w, http.StatusOK, answer)
+	authn.WriteJSON(w, http.StatusOK, answer)
 }

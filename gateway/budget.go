@@ -142,7 +142,7 @@ func (b *budget) refund(frames []routing.Frame) {
 // 15.6.4).
 func (s *Server) refuseFull(w http.ResponseWriter, r *http.Request, who auth.Client) {
 	const reason = "this relay has no memory for more connections"
-	s.refused("memory", "", audit.Line{Host: r.PathValue("host"), Address: s.address(r), Reason: reason}.Of(who))
+	s.caller.Refuse("memory", "", audit.Line{Host: r.PathValue("host"), Address: s.caller.Address(r), Reason: reason}.Of(who))
 	w.Header().Set("Retry-After", "5")
 	http.Error(w, ahp.CloseOverloaded.Reason()+": "+reason, http.StatusServiceUnavailable)
 }

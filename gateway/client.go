@@ -54,7 +54,7 @@ type client struct {
 	cfg      *Config
 	metrics  *metrics
 	budget   *budget
-	canvases *canvases
+	tickets  tickets
 	verify   func(ctx context.Context, token string) (auth.Client, error)
 	audit    *audit.Log
 	revoked  func(auth.Client) bool
@@ -62,9 +62,8 @@ type client struct {
 
 	page string // origin of the page that has connected, "" if there is none that a browser could show
 
-	begun    bool         // with initialize or reconnect; owned by readLoop
-	clientID string       // that the client has said last; owned by readLoop
-	checks   atomic.Int32 // of canvases, that tickets wait for
+	begun    bool   // with initialize or reconnect; owned by readLoop
+	clientID string // that the client has said last; owned by readLoop
 
 	accepted                               atomic.Bool  // the host has taken the connection
 	ready                                  atomic.Bool  // and has answered initialize or reconnect
@@ -255,7 +254,7 @@ func (c *client) fromClient(message []byte) error {
 	if err := c.await(&env, len(message)); err != nil {
 		return err
 	}
-	if c.answerTicket(&env) || c.answerRefresh(&env) {
+	if c.tickets.answer(c, &env) || c.answerRefresh(&env) {
 		return nil
 	}
 	return c.pass(&env, message)
@@ -274,6 +273,18 @@ func (c *client) await(env *ahp.Envelope, bytes int) error {
 	}
 	c.overRate(over, env)
 	return over
+}
+
+// overRate tells a client that it sends too much, before it is closed.
+func (c *client) overRate(over *admission.OverLimit, env *ahp.Envelope) {
+	if env.Kind != ahp.Request {
+		return
+	}
+	data, err := json.Marshal(map[string]any{"limit": over.Limit, "retryAfterMs": over.Retry.Milliseconds()})
+	if err != nil {
+		return
+	}
+	c.answer(ahp.AppendError(nil, env.ID, ahp.CodeRateLimited, over.Error(), data))
 }
 
 // beginsAnew reports whether a client does so that has begun already.

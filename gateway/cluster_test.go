@@ -14,6 +14,8 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/auth"
+	"ahprelay/gateway/authn"
+	"ahprelay/gateway/peoplehttp"
 	"ahprelay/people"
 )
 
@@ -87,8 +89,8 @@ func TestDevicesOfACluster(t *testing.T) {
 	}
 
 	// One asks at one, is let in at the other, and hears of it at the first.
-	laptop, poll := newPhone(t, one), url.Values{"grant_type": {grantDeviceCode}}
-	var code DeviceCode
+	laptop, poll := newPhone(t, one), url.Values{"grant_type": {peoplehttp.GrantDeviceCode}}
+	var code peoplehttp.DeviceCode
 	if status, said := laptop.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
 		t.Fatalf("ask: %d %s", status, said)
 	}
@@ -116,17 +118,12 @@ func TestDevicesOfACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := one.server.Load().proofs.first(checked, time.Now()); err != nil {
+	if err := one.server.Load().caller.Proofs.First(checked, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool {
-		p := two.server.Load().proofs
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.shown[checked.ID]
-	})
-	if err := two.server.Load().proofs.first(checked, time.Now()); err != errProofAgain {
-		t.Errorf("a proof that another relay was shown: %v; want %v", err, errProofAgain)
+	await(t, func() bool { return two.server.Load().caller.Proofs.Shown(checked.ID) })
+	if err := two.server.Load().caller.Proofs.Note(checked, time.Now()); err != authn.ErrProofAgain {
+		t.Errorf("a proof that another relay was shown: %v; want %v", err, authn.ErrProofAgain)
 	}
 
 	// Removed at one, it is out at the other: what it has open, too.

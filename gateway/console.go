@@ -6,6 +6,8 @@ import (
 	"net/http"
 
 	web "ahprelay/console"
+	"ahprelay/gateway/authn"
+	"ahprelay/gateway/canvashttp"
 )
 
 // consolePolicy lets the console run its own scripts and style, talk to this
@@ -40,10 +42,10 @@ var framePolicies = map[string]string{
 
 // console serves the web console. It is the same for everybody: the token is
 // in the fragment of the URL, which browsers do not send.
-func console(canvases canvasOrigin) http.Handler {
+func console(canvases canvashttp.Origin) http.Handler {
 	frames := ""
-	if canvases.domain != "" {
-		frames = " " + canvases.of("*")
+	if canvases.Domain != "" {
+		frames = " " + canvases.Of("*")
 	}
 	own := fmt.Sprintf(consolePolicy, frames)
 	files, err := web.Files()
@@ -90,7 +92,7 @@ type oauthClient struct {
 // serveOAuthClient tells of the console as it is reached by the name that is asked for.
 func serveOAuthClient(w http.ResponseWriter, r *http.Request) {
 	origin := "https://" + r.Host // no others are believed
-	writeJSON(w, http.StatusOK, oauthClient{
+	authn.WriteJSON(w, http.StatusOK, oauthClient{
 		ID: origin + oauthClientPath, Name: "AHP relay", URI: origin, Redirects: []string{origin + "/signed-in.html"},
 		Grants: []string{"authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"}, Responses: []string{"code"}, Method: "none",
 	})

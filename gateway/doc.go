@@ -32,13 +32,24 @@
 // [ahp.CloseCode]; 1002 is the WebSocket library's for those who do not speak
 // WebSocket.
 //
-// # Host-agents
+// # Rooms
 //
-// See [Challenge], [Proof] and [Credentials] for how a host-agent gets NATS
-// credentials. At /nats, with an enrolment token, the bytes of binary messages
-// are a connection to the NATS server. Whatever comes, a ping at least, keeps the lease
-// of the run of the host-agent that is named in the handshake ([broker.InstanceHeader]);
-// a WebSocket that brings nothing for 10 s is ended.
+// What is not a client's connection has packages below this one, each with the
+// state that is its own. A Server makes them (newAPIs) and gives each the few
+// functions that it needs of the rest:
+//
+//	admission     what clients may use, and what is in use of that
+//	audit         who did what
+//	authn         who sends a request; whoever may not go on is answered there
+//	  hosthttp      /api/hosts
+//	  agenthttp     /agent, and /nats: how host-agents get NATS credentials and reach NATS
+//	  peoplehttp    /auth and most of /api: people, devices, links, and the pages for them
+//	  notifyhttp    /api/events, /api/notify and /api/answers
+//	  operatorhttp  /operator
+//	  canvashttp    the canvas domain
+//
+// Here are clients, the links to hosts, what all of them have in memory (budget), the
+// listeners, and the Relay.
 //
 // # Concurrency
 //

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"net/http"
 	"sync"
 	"time"
 
@@ -48,7 +47,7 @@ func (s *Server) Drain(ctx context.Context, spread time.Duration) {
 	settled, cancel := before(ctx, tail)
 	defer cancel()
 	s.hosts.settle(settled)
-	s.agents.dismiss(ctx)
+	s.agents.Dismiss(ctx)
 }
 
 // before returns a context that ends so long before the deadline of ctx.
@@ -111,10 +110,4 @@ func (h *hosts) settle(ctx context.Context) {
 			wg.Go(func() { link.Settle(ctx) })
 		}
 	}
-}
-
-// refuseDraining answers a request that comes too late.
-func refuseDraining(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "1")
-	http.Error(w, ahp.CloseShuttingDown.Reason(), http.StatusServiceUnavailable)
 }

@@ -19,9 +19,14 @@ import (
 	"ahprelay/auth"
 	"ahprelay/auth/oidc"
 	"ahprelay/gateway/admission"
+	"ahprelay/gateway/agenthttp"
 	"ahprelay/gateway/audit"
+	"ahprelay/gateway/authn"
+	"ahprelay/gateway/canvashttp"
+	"ahprelay/gateway/hosthttp"
+	"ahprelay/gateway/notifyhttp"
+	"ahprelay/gateway/peoplehttp"
 	"ahprelay/link"
-	"ahprelay/notice"
 	"ahprelay/notify"
 	"ahprelay/people"
 	"ahprelay/registry"
@@ -220,11 +225,11 @@ func (cfg *Config) check() error {
 }
 
 // canvasOrigin returns what CanvasDomain says.
-func (cfg *Config) canvasOrigin() (canvasOrigin, error) {
+func (cfg *Config) canvasOrigin() (canvashttp.Origin, error) {
 	if cfg.CanvasDomain == "" {
-		return canvasOrigin{}, nil
+		return canvashttp.Origin{}, nil
 	}
-	return parseCanvasDomain(cfg.CanvasDomain)
+	return canvashttp.ParseDomain(cfg.CanvasDomain)
 }
 
 func (cfg *Config) checkTimes() error {
@@ -248,21 +253,18 @@ type Server struct {
 	hosts    *hosts
 	metrics  *metrics
 	budget   *budget
-	canvases *canvases
+	canvases *canvashttp.Canvases
 	reports  *reports
-	agents   agentSocks
 	asking   *httpConns
 	audit    *audit.Log
 	limits   *admission.Limiter
 	revoked  *registry.Revocations
-	proofs   *proofs
-	codes    *admission.Buckets // wrong codes, of people and addresses
-	asks     *admission.Buckets // requests to be let in, of addresses
 	board    *notify.Board
-	teller   *notify.Teller                                               // nil: nobody is told; set before anything is served
-	answer   func(context.Context, notice.Answer) (notice.Outcome, error) // set with teller
-	follow   func(ctx context.Context, tenant string) (release func())    // set with teller
-	streams  streams
+	caller   *authn.Checker // who sends requests
+	hostAPI  *hosthttp.API
+	agents   *agenthttp.API
+	people   *peoplehttp.API
+	notify   *notifyhttp.API
 	public   http.Handler
 	admin    http.Handler
 
@@ -272,9 +274,6 @@ type Server struct {
 	forget func() // ends those of revoked
 
 	draining atomic.Bool
-	over     chan struct{} // closed when streams of events are to end
-	ending   sync.Once     // for over
-	renewing sync.Mutex    // held while it is noted which credential is in use
 	revoking chan struct{} // for watchRevocations: something was revoked; holds one
 
 	mu      sync.Mutex // guards closed, and running.Add against running.Wait
@@ -298,37 +297,67 @@ func New(cfg Config) (*Server, error) {
 }
 
 // newServer returns a Server that looks hosts up with the given function.
-func newServer(cfg Config, origin canvasOrigin, lookup func(tenant, host string) (registry.Host, bool), revoked *registry.Revocations) *Server {
+func newServer(cfg Config, origin canvashttp.Origin, lookup func(tenant, host string) (registry.Host, bool), revoked *registry.Revocations) *Server {
 	s := &Server{
 		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), quiet: func() {},
 		audit: audit.New(cfg.Log, cfg.AuditFile), limits: admission.New(cfg.Limits, cfg.MaxFrame),
 		revoked: revoked, revoking: make(chan struct{}, 1),
-		board: notify.NewBoard(), streams: streams{of: map[[2]string]int{}}, over: make(chan struct{}),
+		board: notify.NewBoard(),
 	}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	s.hosts = newHosts(s.life, &s.cfg, lookup, s.spawn)
 	s.hosts.budget = s.budget
 	s.reports = newReports(s.cfg.Log)
-	if cfg.People != nil {
-		cfg.People.Removed = s.isRemoved
-	}
-	s.proofs, s.codes, s.asks = newProofs(), admission.NewBuckets(codeEvery, codesAtOnce), admission.NewBuckets(askEvery, asksAtOnce)
 	s.hosts.reports = s.reports
-	s.canvases = newCanvases(origin, s)
 	s.metrics = newMetrics(s)
-	s.asking = newHTTPConns(s.manyOf, func(address string) {
-		s.refused("unproven", "", audit.Line{Address: address, Reason: unprovenReason})
-	})
+	s.newAPIs(origin)
 	s.public = s.publicHandler()
 	s.admin = s.adminHandler()
 	s.spawn(s.sweep)
 	s.spawn(s.relieve)
-	s.spawn(s.endGrants)
+	if cfg.People != nil {
+		s.spawn(func() { s.people.EndGrants(s.life) })
+	}
 	s.spawn(s.takeTurns)
 	s.spawn(func() { s.audit.Run(s.life) })
 	s.spawn(s.watchRevocations)
 	s.forget = revoked.Subscribe(s.revokedNow)
 	return s
+}
+
+// newAPIs makes what answers requests that are no client's connection to a host.
+func (s *Server) newAPIs(origin canvashttp.Origin) {
+	cfg := &s.cfg
+	s.caller = authn.New(authn.Config{
+		Keys: cfg.Keys, Issuers: cfg.Issuers, Revoked: s.revoked, TrustProxy: cfg.TrustProxy, PublicURL: cfg.PublicURL,
+		Limits: s.limits, Audit: s.audit, Count: func(why string) { s.metrics.refused.WithLabelValues(why).Inc() },
+		Proved: func(r *http.Request) { s.asking.proved(r) },
+	})
+	s.asking = newHTTPConns(s.caller.ManyOf, func(address string) {
+		s.caller.Refuse("unproven", "", audit.Line{Address: address, Reason: unprovenReason})
+	})
+	s.hostAPI = hosthttp.New(hosthttp.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, OwnURL: cfg.OwnURL})
+	s.agents = agenthttp.New(agenthttp.Config{
+		Caller: s.caller, Registry: cfg.Registry, Log: cfg.Log, AgentTTL: cfg.AgentTTL, CredentialTTL: cfg.CredentialTTL,
+		NATS: cfg.NATS, Accept: s.acceptTunnel, Life: s.life, Spawn: s.spawn,
+	})
+	s.people = peoplehttp.New(peoplehttp.Config{
+		Caller: s.caller, Agents: s.agents, People: cfg.People, SignIn: cfg.SignIn, Log: cfg.Log, CredentialTTL: cfg.CredentialTTL,
+		Hosts: s.hostAPI.Hosts, Lookup: s.hosts.lookup, Watching: s.hosts.byToken,
+	})
+	s.notify = notifyhttp.New(notifyhttp.Config{
+		Caller: s.caller, Board: s.board, Instance: cfg.Instance, Standing: s.people.Standing, Life: s.life,
+	})
+	s.canvases = canvashttp.New(canvashttp.Config{
+		Origin: origin, Caller: s.caller, Draining: s.draining.Load, Borrow: s.hosts.lend,
+	})
+}
+
+// endStreams ends all streams of events, and canvases by URL: their clients come again, elsewhere if
+// this relay stops.
+func (s *Server) endStreams() {
+	s.notify.EndStreams()
+	s.canvases.Close()
 }
 
 // Handler serves the public listener: clients, host-agents, the API and the

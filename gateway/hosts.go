@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"ahprelay/audience"
+	"ahprelay/gateway/canvashttp"
+	"ahprelay/gateway/peoplehttp"
 	"ahprelay/link"
 	"ahprelay/registry"
 	"ahprelay/routing"
@@ -131,9 +133,6 @@ func (h *hosts) leftLocked(key hostKey, e *hostEntry) {
 	l.idle = time.AfterFunc(linkIdle, func() { h.endIdle(key, l) })
 }
 
-// errHostAway reports a host that is not online.
-var errHostAway = errors.New("host offline")
-
 // borrow returns the link to a host for somebody who is no client of it, which is
 // made if need be. It is kept until release is called, once.
 func (h *hosts) borrow(ctx context.Context, key hostKey) (_ linkUse, release func(), err error) {
@@ -160,7 +159,7 @@ func (h *hosts) borrow(ctx context.Context, key hostKey) (_ linkUse, release fun
 			return link, release, nil
 		case host.State != registry.Online:
 			release()
-			return linkUse{}, nil, errHostAway
+			return linkUse{}, nil, canvashttp.ErrHostAway
 		}
 		select {
 		case <-told:
@@ -464,4 +463,21 @@ func (h *hosts) close() {
 			e.link.cancel(errRelayClosed)
 		}
 	}
+}
+
+// lend is borrow, for canvases by URL.
+func (h *hosts) lend(ctx context.Context, tenant, host string) (canvashttp.Link, func(), error) {
+	link, release, err := h.borrow(ctx, hostKey{tenant, host})
+	return canvashttp.Link{Relay: link.relay, Canvases: link.canvases, Previews: link.previews}, release, err
+}
+
+// byToken returns who of a tenant is connected, by the tokens that they have.
+func (h *hosts) byToken(tenant string) map[string][]peoplehttp.Viewer {
+	viewers := map[string][]peoplehttp.Viewer{}
+	for _, c := range h.all() {
+		if who := c.whoNow(); who.Tenant == tenant {
+			viewers[who.ID] = append(viewers[who.ID], peoplehttp.Viewer{Conn: c.id, Address: c.remote, Since: c.since.UTC()})
+		}
+	}
+	return viewers
 }

@@ -60,9 +60,7 @@ func (s *Server) sweep() {
 					c.giveUp("pings", "answers no pings")
 				}
 			}
-			for _, agent := range s.agents.look(now) {
-				s.spawn(agent.kill)
-			}
+			s.agents.EndSilent(now)
 		}
 	}
 }

@@ -46,20 +46,19 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 	public := strings.TrimSuffix(cfg.Gateway.PublicURL, "/")
 	if r.teller, err = notify.StartTeller(notify.TellerConfig{
 		Board: server.board, Records: r.records, Instance: cfg.Gateway.Instance, HasEnded: r.registry.HasEnded, Bus: r.conn, Log: r.log, Follow: r.exchange.Follow,
-		Standing: server.standing, Capability: server.capability,
+		Standing: server.people.Standing, Capability: server.notify.Capability,
 		PublicURL: public, Contact: cmp.Or(cfg.Notify.Contact, public, "relay@localhost"), Mail: cfg.Notify.Mail, Private: cfg.Notify.Private,
 		Ways:   cfg.Notify.Ways,
 		Former: notify.Former{Queue: file(formerQueueName), Ways: file(formerWaysName), Key: file(formerPushKeyName)},
 	}); err != nil {
 		return err
 	}
-	server.teller = r.teller
 	r.receiver = notify.StartReceiver(notify.ReceiverConfig{
 		Board: server.board, Tenants: r.tenants, Registry: r.registry, Log: r.log, Keep: r.teller.Keep,
 		Instance: cfg.Gateway.Instance,
 		Sign:     func(body []byte) (key, signature []byte) { return r.keys.Sign(auth.AnswerRequest, body) },
 	})
-	server.answer, server.follow = r.receiver.Answer, r.exchange.Follow
+	server.notify.Start(r.teller, r.receiver.Answer, r.exchange.Follow)
 	return nil
 }
 

@@ -3,7 +3,6 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -14,6 +13,8 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/auth"
+	"ahprelay/gateway/notifyhttp"
+	"ahprelay/gateway/peoplehttp"
 	"ahprelay/people"
 )
 
@@ -23,7 +24,7 @@ type phone struct {
 	relay *Relay
 	key   *auth.DeviceKey
 	nonce string
-	in    Access
+	in    peoplehttp.Access
 }
 
 func newPhone(t *testing.T, relay *Relay) *phone {
@@ -149,7 +150,7 @@ func (p *phone) denied(want int, why, method, path string, body any) {
 // renew gets a token.
 func (p *phone) renew() (status int, said string) {
 	p.Helper()
-	return p.ask("POST", "/auth/token", "", url.Values{"grant_type": {grantDevice}, "device": {p.in.Device}}, &p.in)
+	return p.ask("POST", "/auth/token", "", url.Values{"grant_type": {peoplehttp.GrantDevice}, "device": {p.in.Device}}, &p.in)
 }
 
 // setUp starts a relay whose owner has a phone.
@@ -183,8 +184,8 @@ func TestDevices(t *testing.T) {
 		t.Errorf("the owner's device got %+v", ada.in)
 	}
 	laptop := newPhone(t, relay)
-	poll := url.Values{"grant_type": {grantDeviceCode}}
-	var code DeviceCode
+	poll := url.Values{"grant_type": {peoplehttp.GrantDeviceCode}}
+	var code peoplehttp.DeviceCode
 	if status, said := laptop.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}, "name": {"Ada's laptop\x1b[31m"}}, &code); status != http.StatusOK {
 		t.Fatalf("ask: %d %s", status, said)
 	}
@@ -193,7 +194,7 @@ func TestDevices(t *testing.T) {
 		t.Errorf("the link %s has the code %s: whoever gets it sent would approve", code.Complete, code.UserCode)
 	}
 
-	var waiting Waiting
+	var waiting peoplehttp.Waiting
 	ada.do("GET", "/api/requests/"+strings.ToLower(code.UserCode), nil, &waiting)
 	if waiting.Name != "Ada's laptop[31m" || waiting.Fingerprint != code.Key || waiting.Address != "127.0.0.1" {
 		t.Errorf("who decides is shown %+v; the device has %+v", waiting, code)
@@ -225,7 +226,7 @@ func TestDevices(t *testing.T) {
 	ada.do("DELETE", "/api/devices/"+laptop.in.Device, nil, nil)
 	select {
 	case <-hearing:
-	case <-time.After(streamBeat / 2): // then it would notice itself
+	case <-time.After(notifyhttp.StreamBeat / 2): // then it would notice itself
 		t.Error("a removed device still hears what happens")
 	}
 	if status, said := laptop.ask("GET", "/api/hosts", laptop.in.Token, nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {
@@ -300,35 +301,6 @@ func TestProofs(t *testing.T) {
 	}
 }
 
-// TestManyProofs has one key take no room from others, and what is over make room.
-func TestManyProofs(t *testing.T) {
-	p, now := newProofs(), time.Now()
-	show := func(key string, i int, want error) {
-		t.Helper()
-		if err := p.first(auth.Proof{Thumbprint: key, ID: fmt.Sprint(key, " ", i)}, now); !errors.Is(err, want) {
-			t.Fatalf("%s's proof %d: %v; want %v", key, i, err, want)
-		}
-	}
-	for i := range maxProofsOfKey {
-		show("mallory", i, nil)
-	}
-	show("mallory", maxProofsOfKey, errProofsFull)
-	show("mallory", 0, errProofAgain)
-	show("ada", 0, nil)
-	now = now.Add(auth.ChallengeTTL + auth.Leeway + time.Second)
-	for key := range maxProofs / maxProofsOfKey {
-		for i := range maxProofsOfKey {
-			show(fmt.Sprint("key", key), i, nil)
-		}
-	}
-	show("ada", 1, errProofsFull)
-	now = now.Add(auth.ChallengeTTL + auth.Leeway + time.Second)
-	show("ada", 1, nil)
-	if len(p.shown) != 1 || len(p.queue) != 1 || len(p.ofKey) != 1 {
-		t.Errorf("%d proofs of %d keys are remembered, %d in the queue; want 1", len(p.shown), len(p.ofKey), len(p.queue))
-	}
-}
-
 func errorOr(err error, text string) string {
 	if err != nil {
 		return err.Error()
@@ -341,7 +313,7 @@ func TestHostIsApproved(t *testing.T) {
 	relay, ada := setUp(t)
 	key := auth.NewHostKey()
 	agent := newPhone(t, relay)
-	var code DeviceCode
+	var code peoplehttp.DeviceCode
 	ask := url.Values{"kind": {"host"}, "machine": {"build-7"}, "user": {"ada"}, "key": {key.PublicText()}}
 	if status, said := agent.send("POST", "/auth/device", "", "", ask, &code); status != http.StatusOK {
 		t.Fatalf("ask: %d %s", status, said)
@@ -350,7 +322,7 @@ func TestHostIsApproved(t *testing.T) {
 		t.Errorf("the relay says fingerprint %s, the agent %s", code.Key, key.Fingerprint())
 	}
 	_, id, _ := strings.Cut(code.Complete, "#")
-	var waiting Waiting
+	var waiting peoplehttp.Waiting
 	ada.do("GET", "/api/requests/"+id, nil, &waiting)
 	if waiting.Machine != "build-7" || waiting.User != "ada" || waiting.Fingerprint != key.Fingerprint() {
 		t.Errorf("who decides is shown %+v", waiting)
@@ -358,8 +330,8 @@ func TestHostIsApproved(t *testing.T) {
 	at := "/api/requests/" + id
 	ada.refused(400, "host", "POST", at, map[string]any{"approve": true, "code": code.UserCode, "host": "No Name"})
 	ada.do("POST", at, map[string]any{"approve": true, "code": code.UserCode, "host": "build-7"}, nil)
-	var got HostCredential
-	poll := url.Values{"grant_type": {grantDeviceCode}, "device_code": {code.DeviceCode}, "key": {auth.NewHostKey().PublicText()}}
+	var got peoplehttp.HostCredential
+	poll := url.Values{"grant_type": {peoplehttp.GrantDeviceCode}, "device_code": {code.DeviceCode}, "key": {auth.NewHostKey().PublicText()}}
 	if status, said := agent.send("POST", "/auth/token", "", "", poll, &got); status != http.StatusBadRequest {
 		t.Errorf("with another key: %d %s", status, said)
 	}
@@ -416,7 +388,7 @@ func TestWhoMaySeeToPeople(t *testing.T) {
 	carol.do("POST", "/api/invites", map[string]any{"subject": "dan", "level": "own", "hosts": []string{"lab-1"}}, nil)
 
 	agent := newPhone(t, relay)
-	var code DeviceCode
+	var code peoplehttp.DeviceCode
 	if status, said := agent.send("POST", "/auth/device", "", "", url.Values{"kind": {"host"}, "key": {auth.NewHostKey().PublicText()}}, &code); status != http.StatusOK {
 		t.Fatalf("ask: %d %s", status, said)
 	}
@@ -438,7 +410,7 @@ func TestWhoMaySeeToPeople(t *testing.T) {
 func TestGuessedCodes(t *testing.T) {
 	relay, ada := setUp(t)
 	agent := newPhone(t, relay)
-	var code DeviceCode
+	var code peoplehttp.DeviceCode
 	ask := url.Values{"kind": {"device"}}
 	if status, said := agent.ask("POST", "/auth/device", "", ask, &code); status != http.StatusOK {
 		t.Fatalf("ask: %d %s", status, said)
@@ -452,7 +424,7 @@ func TestGuessedCodes(t *testing.T) {
 		ada.refused(403, why.Error(), "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": "BBBB-BBBB"})
 	}
 	ada.refused(404, "", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode})
-	agent.refused(400, "access_denied", "POST", "/auth/token", url.Values{"grant_type": {grantDeviceCode}, "device_code": {code.DeviceCode}})
+	agent.refused(400, "access_denied", "POST", "/auth/token", url.Values{"grant_type": {peoplehttp.GrantDeviceCode}, "device_code": {code.DeviceCode}})
 	ada.refused(429, "wrong codes", "POST", "/api/requests/BBBB-BBBC", map[string]any{"approve": true, "code": "BBBB-BBBC"})
 	ada.refused(429, "wrong codes", "GET", "/api/requests/BBBB-BBBC", nil)
 }
@@ -465,7 +437,7 @@ func TestPeopleOutliveTheRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := people.NewDirectory(store).Invite(people.Invite{Person: OwnerOf("default", "owner"), Expires: time.Now().Add(time.Hour)})
+	secret, err := people.NewDirectory(store).Invite(people.Invite{Person: peoplehttp.OwnerOf("default", "owner"), Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/embedded"
+	"ahprelay/gateway/peoplehttp"
 	"ahprelay/link"
 	"ahprelay/notify"
 	"ahprelay/people"
@@ -522,12 +523,12 @@ func (r *Relay) SetupLink(subject string) (string, error) {
 		return "", err
 	}
 	secret, err := directory.Invite(people.Invite{
-		Person: OwnerOf(auth.DefaultTenant, cmp.Or(subject, "owner")), Setup: true, Relay: node, Expires: time.Now().Add(inviteTTL),
+		Person: peoplehttp.OwnerOf(auth.DefaultTenant, cmp.Or(subject, "owner")), Setup: true, Relay: node, Expires: time.Now().Add(peoplehttp.InviteTTL),
 	})
 	if err != nil {
 		return "", err
 	}
-	return SetupLink(r.PublicURL(), secret), nil
+	return peoplehttp.SetupLink(r.PublicURL(), secret), nil
 }
 
 // AdminURL returns the base URL of the admin listener, "" if there is none.

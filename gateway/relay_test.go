@@ -17,6 +17,8 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/auth"
+	"ahprelay/gateway/agenthttp"
+	"ahprelay/gateway/canvashttp"
 	"ahprelay/registry"
 	"ahprelay/test/natssite"
 )
@@ -146,10 +148,10 @@ func (a *fakeAgent) post(path, token string, body []byte) (status int, answer st
 	return do(a.t, r)
 }
 
-func (a *fakeAgent) proof() Proof {
+func (a *fakeAgent) proof() agenthttp.Proof {
 	a.t.Helper()
 	status, answer := a.post("/agent/challenge", a.token, nil)
-	var c Challenge
+	var c agenthttp.Challenge
 	if err := json.Unmarshal([]byte(answer), &c); err != nil || status != http.StatusOK || c.Tenant != "default" || c.Host != "laptop" {
 		a.t.Fatalf("challenge: HTTP %d %s", status, answer)
 	}
@@ -157,7 +159,7 @@ func (a *fakeAgent) proof() Proof {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return Proof{Challenge: c.Challenge, NKey: a.key.Public(), Signature: signature}
+	return agenthttp.Proof{Challenge: c.Challenge, NKey: a.key.Public(), Signature: signature}
 }
 
 func encode(t *testing.T, v any) []byte {
@@ -199,12 +201,12 @@ func TestCredentials(t *testing.T) {
 	}{
 		"empty":             {nil, http.StatusBadRequest},
 		"no JSON":           {[]byte("challenge"), http.StatusBadRequest},
-		"too long":          {[]byte(`{"challenge":"` + strings.Repeat("x", maxProof) + `"}`), http.StatusBadRequest},
+		"too long":          {[]byte(`{"challenge":"` + strings.Repeat("x", agenthttp.MaxBody) + `"}`), http.StatusBadRequest},
 		"nothing":           {[]byte(`{}`), http.StatusForbidden},
-		"another key":       {encode(t, Proof{good.Challenge, other.Public(), good.Signature, nil}), http.StatusForbidden},
-		"no key":            {encode(t, Proof{good.Challenge, "UABC", good.Signature, nil}), http.StatusForbidden},
-		"no signature":      {encode(t, Proof{good.Challenge, good.NKey, nil, nil}), http.StatusForbidden},
-		"another challenge": {encode(t, Proof{a.proof().Challenge, good.NKey, good.Signature, nil}), http.StatusForbidden},
+		"another key":       {encode(t, agenthttp.Proof{Challenge: good.Challenge, NKey: other.Public(), Signature: good.Signature}), http.StatusForbidden},
+		"no key":            {encode(t, agenthttp.Proof{Challenge: good.Challenge, NKey: "UABC", Signature: good.Signature}), http.StatusForbidden},
+		"no signature":      {encode(t, agenthttp.Proof{Challenge: good.Challenge, NKey: good.NKey}), http.StatusForbidden},
+		"another challenge": {encode(t, agenthttp.Proof{Challenge: a.proof().Challenge, NKey: good.NKey, Signature: good.Signature}), http.StatusForbidden},
 	} {
 		status, answer := a.post("/agent/credentials", a.token, bad.body)
 		var said struct{ Error string }
@@ -216,7 +218,7 @@ func TestCredentials(t *testing.T) {
 		t.Error("a host is enrolled though nobody proved anything")
 	}
 	status, answer := a.post("/agent/credentials", a.token, encode(t, good))
-	var c Credentials
+	var c agenthttp.Credentials
 	if err := json.Unmarshal([]byte(answer), &c); err != nil || status != http.StatusOK || c.JWT == "" {
 		t.Fatalf("HTTP %d %s; want credentials", status, answer)
 	}
@@ -241,10 +243,10 @@ func FuzzProof(f *testing.F) {
 		f.Fatal(err)
 	}
 	unknown := func(string, string) (registry.Host, bool) { return registry.Host{}, false }
-	server := newServer(Config{Keys: keys, Instance: "relay1"}.withDefaults(), canvasOrigin{}, unknown, revoked)
+	server := newServer(Config{Keys: keys, Instance: "relay1"}.withDefaults(), canvashttp.Origin{}, unknown, revoked)
 	f.Cleanup(server.Close)
 	f.Add([]byte(`{"challenge":"x","nkey":"U","signature":"eA=="}`))
-	f.Add(encodeSeed(Proof{Challenge: keys.NewChallenge(), NKey: "UA", Signature: []byte("x")}))
+	f.Add(encodeSeed(agenthttp.Proof{Challenge: keys.NewChallenge(), NKey: "UA", Signature: []byte("x")}))
 	f.Add([]byte(`{"challenge":1}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := http.NewRequest(http.MethodPost, "http://relay/agent/credentials", bytes.NewReader(body))

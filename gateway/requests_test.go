@@ -17,72 +17,9 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/gateway/hosthttp"
 	"ahprelay/registry"
 )
-
-func TestRequestToken(t *testing.T) {
-	const different, malformed = "more than one token given", "the query of the URL is malformed"
-	for _, test := range []struct {
-		name   string
-		query  string
-		header http.Header
-		want   string
-		err    string
-	}{
-		{name: "none", err: errNoToken.Error()},
-		{name: "header", header: http.Header{"Authorization": {"Bearer one"}}, want: "one"},
-		// RFC 9110, section 11.1: the scheme is case-insensitive.
-		{name: "scheme", header: http.Header{"Authorization": {"bEARER  one "}}, want: "one"},
-		{name: "basic", header: http.Header{"Authorization": {"Basic b25lOnR3bw=="}}, err: errNoToken.Error()},
-		{name: "bare", header: http.Header{"Authorization": {"one"}}, err: errNoToken.Error()},
-		{name: "access_token", query: "access_token=one", want: "one"},
-		{name: "tkn", query: "x=1&tkn=one", want: "one"},
-		{name: "subprotocol", header: http.Header{"Sec-Websocket-Protocol": {"ahp, bearer.one"}}, want: "one"},
-		{name: "subprotocols in lines", header: http.Header{"Sec-Websocket-Protocol": {"ahp", "bearer.one"}}, want: "one"},
-		{name: "everywhere", query: "access_token=one&tkn=one", header: http.Header{
-			"Authorization": {"Bearer one"}, "Sec-Websocket-Protocol": {"bearer.one"},
-		}, want: "one"},
-		{name: "two in the query", query: "tkn=one&tkn=two", err: different},
-		{name: "header and query", query: "tkn=one", header: http.Header{"Authorization": {"Bearer two"}}, err: different},
-		{name: "two headers", header: http.Header{"Authorization": {"Bearer one", "Bearer two"}}, err: different},
-		{name: "two subprotocols", header: http.Header{"Sec-Websocket-Protocol": {"bearer.one,bearer.two"}}, err: different},
-		// An empty one is one too.
-		{name: "empty and another", query: "tkn=", header: http.Header{"Authorization": {"Bearer one"}}, err: different},
-		{name: "malformed query", query: "tkn=%zz", err: malformed},
-		{name: "semicolon", query: "tkn=one;x=2", err: malformed},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			r := &http.Request{URL: &url.URL{RawQuery: test.query}, Header: test.header}
-			got, err := requestToken(r)
-			if got != test.want || fmt.Sprint(err) != test.err && (err != nil || test.err != "") {
-				t.Errorf("requestToken = %q, %v; want %q, %s", got, err, test.want, test.err)
-			}
-		})
-	}
-}
-
-// FuzzRequestToken has a token found where one was put, and errors that never
-// hold one.
-func FuzzRequestToken(f *testing.F) {
-	f.Add("tkn=secret", "Bearer secret", "ahp, bearer.secret")
-	f.Add("access_token=%73ecret&tkn=;", "bearer  secret", "bearer.")
-	f.Fuzz(func(t *testing.T, query, authorization, protocols string) {
-		r := &http.Request{URL: &url.URL{RawQuery: query}, Header: http.Header{
-			"Authorization": {authorization}, "Sec-Websocket-Protocol": {protocols},
-		}}
-		token, err := requestToken(r)
-		if err != nil && token != "" {
-			t.Errorf("token %q and error %v", token, err)
-		}
-		if err != nil && strings.Contains(query+authorization+protocols, "secret") && strings.Contains(err.Error(), "secret") {
-			t.Errorf("error %q has the token in it", err)
-		}
-		decoded, _ := url.QueryUnescape(query)
-		if err == nil && !strings.Contains(query+decoded+authorization+protocols, token) {
-			t.Errorf("token %q was not in the request", token)
-		}
-	})
-}
 
 // A syncBuilder collects log lines.
 type syncBuilder struct {
@@ -239,7 +176,7 @@ func TestAPI(t *testing.T) {
 		{token("third", auth.AllHosts), ""},
 	} {
 		status, body := get(t, r.URL()+"/api/hosts", bearerOf(test.token))
-		var answer struct{ Hosts []HostInfo }
+		var answer struct{ Hosts []hosthttp.Info }
 		if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusOK || answer.Hosts == nil {
 			t.Fatalf("HTTP %d %s: %v", status, body, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/gateway/peoplehttp"
 	"ahprelay/people"
 )
 
@@ -28,11 +29,11 @@ func TestGrantsEndInTheAudit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := directory.Invite(people.Invite{Person: OwnerOf("default", "bob"), By: "device-1", Expires: past}); err != nil {
+	if _, err := directory.Invite(people.Invite{Person: peoplehttp.OwnerOf("default", "bob"), By: "device-1", Expires: past}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		relay.server.Load().expireGrants()
+		relay.server.Load().people.ExpireGrants()
 	}
 	relay.Close()
 	var lines []string

@@ -12,6 +12,8 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/auth/oidc"
+	"ahprelay/gateway/operatorhttp"
+	"ahprelay/gateway/peoplehttp"
 	"ahprelay/test/idp"
 )
 
@@ -97,7 +99,7 @@ func TestSignIn(t *testing.T) {
 			t.Errorf("%s: %d %s", what, status, said)
 		}
 	}
-	ann.denied(400, errNoProvider.Error(), "POST", "/auth/signin", map[string]string{"issuer": "https://login.example.net"})
+	ann.denied(400, peoplehttp.ErrNoProvider.Error(), "POST", "/auth/signin", map[string]string{"issuer": "https://login.example.net"})
 	eve := newPhone(t, relay)
 	eve.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/code", eve.signIn(issuer, "eve", "guests"))
 
@@ -106,7 +108,7 @@ func TestSignIn(t *testing.T) {
 	if status, said := bob.ask("POST", "/auth/code", "", bob.signIn(issuer, "bob", "dev"), &bob.in); status != http.StatusOK {
 		t.Fatalf("bob: %d %s", status, said)
 	}
-	if err := relay.Revocations().Add(newRevocation(RevokeRequest{Tenant: "default", Subject: bob.in.Subject})); err != nil {
+	if err := relay.Revocations().Add(operatorhttp.RevokeRequest{Tenant: "default", Subject: bob.in.Subject}.Revocation()); err != nil {
 		t.Fatal(err)
 	}
 	if status, said := bob.renew(); status != 400 || !strings.Contains(said, "removed") {
@@ -118,17 +120,17 @@ func TestSignIn(t *testing.T) {
 	if status, said := ann.renew(); status != http.StatusOK {
 		t.Errorf("with the provider away a device gets %d %s", status, said)
 	}
-	ann.denied(503, errProviderAway.Error(), "POST", "/auth/code", begun)
+	ann.denied(503, peoplehttp.ErrProviderAway.Error(), "POST", "/auth/code", begun)
 
 	// Rules that have changed count at once.
 	server := relay.server.Load()
-	set := func(rules []oidc.Rule) { server.cfg.SignIn = []*oidc.SignIn{signInAt(t, issuer, rules)} }
+	set := func(rules []oidc.Rule) { server.people.SignIn = []*oidc.SignIn{signInAt(t, issuer, rules)} }
 	set(rulesOf("dev", auth.AccessRead))
 	if status, said := ann.renew(); status != http.StatusOK || ann.in.Level != "look" {
 		t.Errorf("by another rule ann gets %d %s", status, said)
 	}
 	set(rulesOf("boss", auth.AccessWrite))
-	ann.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/token", url.Values{"grant_type": {grantDevice}, "device": {ann.in.Device}})
+	ann.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/token", url.Values{"grant_type": {peoplehttp.GrantDevice}, "device": {ann.in.Device}})
 	short := rulesOf("dev", auth.AccessWrite)
 	short[0].MaxTTL = time.Hour
 	set(short)
@@ -136,7 +138,7 @@ func TestSignIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, until, err := server.allowed(person); err != nil || !until.Equal(person.SignedIn.Add(time.Hour)) {
+	if _, until, err := server.people.Allowed(person); err != nil || !until.Equal(person.SignedIn.Add(time.Hour)) {
 		t.Errorf("by a rule with max-ttl ann is in until %v, %v", until, err)
 	}
 	var made struct{ Expires time.Time }
@@ -147,9 +149,9 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("a token that ann makes is good until %v, ann until %v", made.Expires, person.SignedIn.Add(time.Hour))
 	}
 	person.SignedIn = time.Now().Add(-2 * time.Hour)
-	if _, _, err := server.allowed(person); !errors.Is(err, errSignInAgain) {
-		t.Errorf("after max-ttl: %v; want %v", err, errSignInAgain)
+	if _, _, err := server.people.Allowed(person); !errors.Is(err, peoplehttp.ErrSignInAgain) {
+		t.Errorf("after max-ttl: %v; want %v", err, peoplehttp.ErrSignInAgain)
 	}
-	server.cfg.SignIn = nil
-	ann.denied(400, errNoProvider.Error(), "POST", "/auth/token", url.Values{"grant_type": {grantDevice}, "device": {ann.in.Device}})
+	server.people.SignIn = nil
+	ann.denied(400, peoplehttp.ErrNoProvider.Error(), "POST", "/auth/token", url.Values{"grant_type": {peoplehttp.GrantDevice}, "device": {ann.in.Device}})
 }

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/crypto/acme/autocert"
 
 	"ahprelay/acmedns"
+	"ahprelay/gateway/canvashttp"
 )
 
 // A TLSConfig says where the certificates of the public listener come from:
@@ -73,7 +74,7 @@ type certificates func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // certificates reads the files, so that what is wrong with them is said at the
 // start. The cache of ACME is in the data directory. End is to be called at the end.
-func (c *TLSConfig) certificates(dataDir string, canvases canvasOrigin, log *slog.Logger) (get certificates, end func(), err error) {
+func (c *TLSConfig) certificates(dataDir string, canvases canvashttp.Origin, log *slog.Logger) (get certificates, end func(), err error) {
 	end = func() {}
 	switch {
 	case c.CertFile != "":
@@ -89,8 +90,8 @@ func (c *TLSConfig) certificates(dataDir string, canvases canvasOrigin, log *slo
 		return get, end, nil
 	}
 	names := slices.Clone(c.ACMEDomains)
-	if canvases.scheme == "https" {
-		names = append(names, "*."+canvases.domain)
+	if canvases.Scheme == "https" {
+		names = append(names, "*."+canvases.Domain)
 	}
 	byDNS, err := acmedns.Start(acmedns.Config{
 		Names: names, Provider: *c.ACMEDNS, Dir: filepath.Join(dataDir, "acme-dns"), Email: c.ACMEEmail, Directory: c.ACMEDirectory, Resolver: c.ACMEDNSResolver, Log: log,
@@ -100,7 +101,7 @@ func (c *TLSConfig) certificates(dataDir string, canvases canvasOrigin, log *slo
 	}
 	own := get
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		if _, below := canvases.nameIn(hello.ServerName); !below && own != nil {
+		if _, below := canvases.NameIn(hello.ServerName); !below && own != nil {
 			return own(hello)
 		} else if hello.ServerName == "" {
 			hello = withName(hello, names[0])
@@ -153,12 +154,12 @@ func (get certificates) tlsConfig(ca bool) *tls.Config {
 // withHTTP2 returns a configuration that also has HTTP/2 for names below the canvas
 // domain: pages load hundreds of modules, and browsers make six connections in
 // HTTP/1.1. For WebSockets they make connections of their own.
-func withHTTP2(cfg *tls.Config, canvases canvasOrigin) *tls.Config {
+func withHTTP2(cfg *tls.Config, canvases canvashttp.Origin) *tls.Config {
 	both := cfg.Clone()
 	both.NextProtos = append([]string{"h2"}, cfg.NextProtos...)
 	cfg = cfg.Clone()
 	cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		if _, below := canvases.nameIn(hello.ServerName); below {
+		if _, below := canvases.NameIn(hello.ServerName); below {
 			return both, nil
 		}
 		return nil, nil // as it is

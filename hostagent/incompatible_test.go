@@ -13,6 +13,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/gateway/hosthttp"
 	"ahprelay/link"
 	"ahprelay/registry"
 	"ahprelay/test/refclient"
@@ -76,7 +77,7 @@ func TestIncompatible(t *testing.T) {
 }
 
 // hostInfo asks a relay how a host is.
-func hostInfo(t *testing.T, url, token string) (info gateway.HostInfo) {
+func hostInfo(t *testing.T, url, token string) (info hosthttp.Info) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {

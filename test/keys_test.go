@@ -10,6 +10,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/gateway/hosthttp"
 	"ahprelay/hostagent"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
@@ -85,7 +86,7 @@ func TestKeysRollUnderLoad(t *testing.T) {
 	known := func(token string) {
 		t.Helper()
 		eventually(t, "the other relay knows the host", func() bool {
-			info, err := stack.GetJSON[gateway.HostInfo](t.Context(), other.URL()+"/api/hosts/"+stack.Host, token)
+			info, err := stack.GetJSON[hosthttp.Info](t.Context(), other.URL()+"/api/hosts/"+stack.Host, token)
 			return err == nil && info.State == "online"
 		})
 	}

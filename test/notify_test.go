@@ -13,6 +13,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/gateway/notifyhttp"
 	"ahprelay/hostagent"
 	"ahprelay/notice"
 	"ahprelay/notify"
@@ -325,7 +326,7 @@ func onLoopback() gateway.RelayConfig {
 func subscribe(t *testing.T, s *stack.Stack, service *pushService, details bool, change func(*auth.Client)) notify.Way {
 	t.Helper()
 	eventually(t, "the relays' store has a key for push services", func() bool {
-		settings, _ := api[gateway.Notifying](t, s, "GET", "/api/notify", nil, change)
+		settings, _ := api[notifyhttp.Notifying](t, s, "GET", "/api/notify", nil, change)
 		service.relayKey = settings.PushKey
 		return service.relayKey != ""
 	})
@@ -369,7 +370,7 @@ func TestPush(t *testing.T) {
 	if !end.Withdrawn || end.ID != p.ID || end.topic != p.topic || done.Kind != notice.Done {
 		t.Errorf("pushed %+v and %+v; want that %s is withdrawn, and the turn done", end, done, p.ID)
 	}
-	settings, _ := api[gateway.Notifying](t, s, "GET", "/api/notify", nil, nil)
+	settings, _ := api[notifyhttp.Notifying](t, s, "GET", "/api/notify", nil, nil)
 	if len(settings.Ways) != 1 || settings.Ways[0].Keys != nil || strings.Contains(settings.Ways[0].URL, "push") || len(settings.Deliveries) < 3 {
 		t.Errorf("GET /api/notify = %+v; want one way without its secrets, and deliveries", settings)
 	}

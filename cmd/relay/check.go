@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"ahprelay/gateway"
+	"ahprelay/gateway/canvashttp"
 	"ahprelay/registry"
 )
 
@@ -54,7 +54,7 @@ func (c *checkCmd) checkRelay(ctx context.Context) (string, error) {
 }
 
 func (c *checkCmd) checkCanvases(ctx context.Context) (string, error) {
-	if err := gateway.CheckCanvasDomain(ctx, c.CanvasDomain); err != nil {
+	if err := canvashttp.CheckDomain(ctx, c.CanvasDomain); err != nil {
 		return "", err
 	}
 	return "canvases at " + c.CanvasDomain, nil

@@ -13,6 +13,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/gateway/operatorhttp"
 )
 
 type revokeCmd struct {
@@ -58,7 +59,7 @@ func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 }
 
 // request says what to revoke.
-func (c *revokeCmd) request(keys *auth.Keys) (ask gateway.RevokeRequest, err error) {
+func (c *revokeCmd) request(keys *auth.Keys) (ask operatorhttp.RevokeRequest, err error) {
 	text := c.Token
 	if c.TokenFile != "" {
 		if text, err = readTokenFile(c.TokenFile); err != nil {
@@ -72,15 +73,15 @@ func (c *revokeCmd) request(keys *auth.Keys) (ask gateway.RevokeRequest, err err
 			return ask, fmt.Errorf("--token: %w; there is nothing to revoke", err)
 		}
 		if err != nil { // perhaps another issuer's, which the running relay knows
-			return gateway.RevokeRequest{Whole: text}, nil
+			return operatorhttp.RevokeRequest{Whole: text}, nil
 		}
-		return gateway.RevokeRequest{Token: id, Expires: expires}, nil
+		return operatorhttp.RevokeRequest{Token: id, Expires: expires}, nil
 	case text != "":
-		return gateway.RevokeRequest{Token: text}, nil
+		return operatorhttp.RevokeRequest{Token: text}, nil
 	case c.TokenFile != "":
 		return ask, fmt.Errorf("--token-file %s is empty", c.TokenFile)
 	}
-	return gateway.RevokeRequest{Tenant: c.Tenant, Subject: c.Subject, Host: c.Host}, nil
+	return operatorhttp.RevokeRequest{Tenant: c.Tenant, Subject: c.Subject, Host: c.Host}, nil
 }
 
 // readTokenFile reads what is in a file or on standard input.

@@ -17,7 +17,7 @@ import (
 	"github.com/chromedp/cdproto/serviceworker"
 	"github.com/chromedp/chromedp"
 
-	"ahprelay/gateway"
+	"ahprelay/gateway/notifyhttp"
 	"ahprelay/test/stack"
 )
 
@@ -142,8 +142,8 @@ func (p *page) otherWays(s *site) {
 		got <- r.Header.Get("Webhook-Signature") + " " + string(body)
 	}))
 	defer service.Close()
-	set := func() (n gateway.Notifying) {
-		n, err := stack.GetJSON[gateway.Notifying](p.t.Context(), s.url+"/api/notify", s.token(time.Hour))
+	set := func() (n notifyhttp.Notifying) {
+		n, err := stack.GetJSON[notifyhttp.Notifying](p.t.Context(), s.url+"/api/notify", s.token(time.Hour))
 		must(p.t, err)
 		return n
 	}

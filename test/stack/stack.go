@@ -18,6 +18,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
+	"ahprelay/gateway/hosthttp"
 	"ahprelay/hostagent"
 )
 
@@ -186,12 +187,12 @@ func (s *Stack) Token(change func(*auth.Client)) (string, error) {
 func (s *Stack) URL(host string) string { return "ws" + s.Relay.URL()[len("http"):] + "/ahp/" + host }
 
 // API returns the answer of the relay's API about the host.
-func (s *Stack) API(ctx context.Context) (gateway.HostInfo, error) {
+func (s *Stack) API(ctx context.Context) (hosthttp.Info, error) {
 	token, err := s.Token(nil)
 	if err != nil {
-		return gateway.HostInfo{}, err
+		return hosthttp.Info{}, err
 	}
-	return GetJSON[gateway.HostInfo](ctx, s.Relay.URL()+"/api/hosts/"+Host, token)
+	return GetJSON[hosthttp.Info](ctx, s.Relay.URL()+"/api/hosts/"+Host, token)
 }
 
 // AwaitState returns when the API says that the host is in a state, or the

@@ -1,0 +1,35 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/gateway/agenthttp"
+)
+
+// A tunnel is the WebSocket of a host-agent that carries a connection to NATS.
+type tunnel struct{ *socket }
+
+// acceptTunnel upgrades a host-agent's request.
+func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agenthttp.Tunnel, error) {
+	sock, err := accept(s.life, w, r, nil, s.cfg.Stall, websocket.CompressionDisabled)
+	if err != nil {
+		return nil, err
+	}
+	return tunnel{sock}, nil
+}
+
+// Stream implements [agenthttp.Tunnel].
+func (t tunnel) Stream() net.Conn { return t.stream() }
+
+// Close implements [agenthttp.Tunnel].
+func (t tunnel) Close(code ahp.CloseCode, reason string) { t.close(code, reason) }
+
+// Kill implements [agenthttp.Tunnel].
+func (t tunnel) Kill() { t.kill() }
+
+// Reads implements [agenthttp.Tunnel].
+func (t tunnel) Reads() uint32 { return t.conn.reads.Load() }

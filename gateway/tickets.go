@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"sync/atomic"
+
+	"ahprelay/ahp"
+	"ahprelay/audience"
+	"ahprelay/auth"
+	"ahprelay/gateway/canvashttp"
+)
+
+// tickets are what a client asks on its connection to see canvases by URL, and previews.
+type tickets struct {
+	canvases *canvashttp.Canvases
+	asked    atomic.Int32 // requests that are being answered
+}
+
+// answer answers a client's request for a ticket, or about previews, and
+// reports whether that is what the message was.
+func (t *tickets) answer(c *client, env *ahp.Envelope) bool {
+	if !t.canvases.Asks(env) {
+		return false
+	}
+	answer, err := t.canvases.Answer(env, canvashttp.Asker{
+		Remote: c.remote, Grant: func(channel string) (auth.CanvasGrant, error) { return t.grant(c, channel) },
+	})
+	id := append([]byte(nil), env.ID...)
+	if err == nil && t.asked.Add(1) > canvashttp.MaxAsked {
+		t.asked.Add(-1)
+		err = canvashttp.ErrTooMany
+	} else if err == nil && c.spawn(func() {
+		defer t.asked.Add(-1)
+		result, err := answer(c.ctx)
+		c.answer(canvashttp.AppendAnswer(nil, id, result, err))
+	}) {
+		return true
+	}
+	c.answer(canvashttp.AppendAnswer(nil, id, nil, err))
+	return true
+}
+
+// grant returns what a client may have a browser see of a channel.
+func (t *tickets) grant(c *client, channel string) (grant auth.CanvasGrant, err error) {
+	if c.clientID == "" {
+		return grant, canvashttp.ErrNoClientID
+	}
+	if !t.canvases.MayAsk(c.who.Tenant, c.who.Subject) {
+		return grant, canvashttp.ErrTooOften
+	}
+	who := c.whoNow()
+	authority, clientID := c.openAs(who), c.clientID
+	if viewer, ok := c.toHost().(*audience.Viewer); ok { // the host-agent knows the audience
+		who.Subject, clientID = who.Audience, viewer.HostClient()
+	}
+	return auth.CanvasGrant{
+		Tenant: who.Tenant, Subject: who.Subject, Expires: who.Expires,
+		CanvasClaims: auth.CanvasClaims{
+			Host: c.host.name, Token: who.ID, Device: who.Device, Issued: who.IssuedAt.Unix(), Until: who.Expires.Unix(), ClientID: clientID,
+			Channel: channel, Authority: authority.Authority(), Page: c.page,
+		},
+	}, nil
+}
