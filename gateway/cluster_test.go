@@ -32,8 +32,14 @@ func pair(t *testing.T) (one, two *Relay) {
 		return relay
 	}
 	one = start(RelayConfig{DataDir: t.TempDir(), NATSListen: "127.0.0.1:0"})
-	dir := t.TempDir()
-	from, to := os.DirFS(filepath.Join(one.dir.path, "keys")), filepath.Join(dir, "keys")
+	return one, start(RelayConfig{DataDir: withKeysOf(t, one.dir.path), NATSURL: "nats://" + one.NATSAddr().String()})
+}
+
+// withKeysOf returns a new data directory that has the keys of another.
+func withKeysOf(t *testing.T, other string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	from, to := os.DirFS(filepath.Join(other, "keys")), filepath.Join(dir, "keys")
 	if err := os.CopyFS(to, from); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +52,7 @@ func pair(t *testing.T) (one, two *Relay) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return one, start(RelayConfig{DataDir: dir, NATSURL: "nats://" + one.NATSAddr().String()})
+	return dir
 }
 
 // at is the device at another relay, which has told it no nonce.

@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"ahprelay/auth"
+	"ahprelay/test/natssite"
+)
+
+// TestRenewedWhileTheStoreIsAway has a host-agent use a credential that it has just renewed,
+// while one of two relays is away and so nothing can be written: it gets in, the one before is
+// not used up, or relays that know no other user of the host would end it, and another renewal
+// waits. When the store is back, the next use ends the one before, everywhere.
+func TestRenewedWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	dirs := [2]string{t.TempDir()}
+	if _, err := auth.LoadKeys(dirs[0]); err != nil {
+		t.Fatal(err)
+	}
+	dirs[1] = withKeysOf(t, dirs[0])
+	routes := []string{natssite.FreePort(t), natssite.FreePort(t)}
+	start := func(i int) *Relay {
+		t.Helper()
+		relay, err := StartRelay(t.Context(), RelayConfig{
+			DataDir: dirs[i], Listen: "127.0.0.1:0", AdminListen: NoListener, ClusterListen: routes[i], ClusterRoutes: routes,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(relay.Close)
+		return relay
+	}
+	one, two := start(0), start(1)
+	for _, relay := range []*Relay{one, two} {
+		natssite.Eventually(t, "the store is there", func() bool { return relay.registry.Degraded() == "" })
+	}
+	a, key := newFakeAgent(t, one), auth.NewHostKey()
+	comes := func() (status int) {
+		t.Helper()
+		status, _ = a.post("/agent/credentials", a.token, encode(t, a.connectProof(key)))
+		return status
+	}
+	a.token = a.wantCredential("/agent/enroll", a.enrollProof(key))
+	if status := comes(); status != http.StatusOK {
+		t.Fatalf("with its first credential: HTTP %d", status)
+	}
+	first, err := one.Keys().VerifyAgent(a.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	usedUp := func(relay *Relay) bool {
+		return relay.registry.Revocations().Revoked(first.IssuedAt, auth.RevocationKey{Token: first.ID})
+	}
+	a.token = a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, ""))
+
+	two.Close()
+	natssite.Eventually(t, "the store is away", func() bool { return strings.Contains(one.registry.Degraded(), "is away (") })
+	if status := comes(); status != http.StatusOK {
+		t.Errorf("with the next, while the store is away: HTTP %d", status)
+	}
+	if usedUp(one) {
+		t.Error("the credential before is used up, and no other relay knows the user of the next")
+	}
+	a.wantRefused("one more renewal", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusServiceUnavailable, "store is away")
+
+	two = start(1)
+	natssite.Eventually(t, "the credential before is used up at both when the store is back", func() bool {
+		return comes() == http.StatusOK && usedUp(one) && usedUp(two)
+	})
+}
