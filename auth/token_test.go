@@ -367,3 +367,21 @@ func FuzzVerifyClient(f *testing.F) {
 		}
 	})
 }
+
+// FuzzCanvas: nothing that is in a cookie or an address is a canvas's but what was signed as that.
+func FuzzCanvas(f *testing.F) {
+	k, key := newKeys(f)
+	good := issue(f, k, client())
+	f.Add(good)
+	f.Add(forge(f, jwt.SigningMethodEdDSA, key, keyID(f, good), map[string]any{"exp": 1e300, "canvas": map[string]any{"host": "*"}}))
+	f.Add("..")
+	f.Fuzz(func(t *testing.T, token string) {
+		for name, verify := range map[string]func(string) (auth.CanvasGrant, error){"ticket": k.VerifyCanvasTicket, "session": k.VerifyCanvasSession} {
+			if g, err := verify(token); err == nil {
+				t.Errorf("%q is a %s for %+v", token, name, g)
+			} else if !errors.Is(err, auth.ErrTokenInvalid) && !errors.Is(err, auth.ErrTokenExpired) {
+				t.Errorf("%s: %v; want ErrTokenInvalid or ErrTokenExpired", name, err)
+			}
+		}
+	})
+}

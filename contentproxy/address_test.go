@@ -1,6 +1,8 @@
 package contentproxy
 
 import (
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,4 +94,25 @@ func TestOnlyLiteralLoopbackAddressesAreMinted(t *testing.T) {
 			t.Errorf("%q is taken for a loopback address", text)
 		}
 	}
+}
+
+// FuzzParseAddress: what clients ask for leads nowhere out of the canvas, however often it is
+// written and read again.
+func FuzzParseAddress(f *testing.F) {
+	for _, text := range []string{"ahp-canvas-content:/i%201/a%20b?x=%2e%2e#frag", "ahp-canvas-content:/i/%252e%252e/x", "ahp-canvas-content:/i/..%2fx", "ahp-canvas-content:/%2e%2e/x", "ahp-canvas-content:/i/a%5c..", "ahp-canvas-content:/i?\x00"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := ParseAddress(text)
+		if err != nil {
+			return
+		}
+		u, err := url.Parse("http://127.0.0.1:1/" + a.Path)
+		if err != nil || u.Host != "127.0.0.1:1" || strings.ContainsAny(u.Path, "\\\x00\r\n") || slices.Contains(strings.Split(u.Path, "/"), "..") {
+			t.Errorf("%q leads to %v, %v", text, u, err)
+		}
+		if again, err := ParseAddress(a.String()); err != nil || again != a {
+			t.Errorf("%q is %+v, and written and read again %+v, %v", text, a, again, err)
+		}
+	})
 }

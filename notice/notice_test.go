@@ -87,3 +87,22 @@ func FuzzReadReport(f *testing.F) {
 		}
 	})
 }
+
+func FuzzReadAnswer(f *testing.F) {
+	f.Add([]byte(`{"relay":"r","nonce":"0f","event":"0f","option":"allow","subject":"ada","access":"write"}`))
+	f.Add([]byte(`{"relay":"*","nonce":"0f","event":"0f"}`))
+	f.Add([]byte(`{"relay":"r","nonce":"","event":"../x"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a, err := notice.ReadAnswer(data)
+		if err != nil {
+			return
+		}
+		// Where the outcome goes is one subject, of that relay.
+		if subject := notice.OutcomeSubject("acme", "laptop", a.Relay); strings.ContainsAny(subject, "*> \r\n\t") || strings.Count(subject, ".") != strings.Count(notice.OutcomeSubject("acme", "laptop", "r"), ".") {
+			t.Errorf("an outcome goes to %q", subject)
+		}
+		if a.Event == "" || a.Nonce == "" {
+			t.Errorf("an answer was taken that is to nothing: %+v", a)
+		}
+	})
+}

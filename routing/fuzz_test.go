@@ -239,3 +239,26 @@ func FuzzBody(f *testing.F) {
 		}
 	})
 }
+
+func FuzzReport(f *testing.F) {
+	f.Add([]byte(`{"conn":"c","state":{"a":1},"counts":[{"kind":"refusal","class":"x.y","n":1}]}`))
+	f.Add([]byte(`{"state":null,"counts":[{"kind":"A","class":"","n":-1}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := readReport(data)
+		if err != nil {
+			return
+		}
+		for _, c := range r.Counts {
+			if !validLabel(c.Kind) || !validLabel(c.Class) || c.N < 1 { // they become labels and counts of metrics
+				t.Errorf("a report counts %+v", c)
+			}
+		}
+		again, err := encodeReport(r)
+		if err == nil {
+			_, err = readReport(again)
+		}
+		if err != nil && len(again) <= MaxReport {
+			t.Errorf("%s was taken, and written again is %s: %v", data, again, err)
+		}
+	})
+}
