@@ -29,6 +29,7 @@ func (s *Server) publicHandler() http.Handler {
 		s.people.Routes(mux)
 	}
 	mux.HandleFunc("GET "+oauthClientPath, serveOAuthClient)
+	mux.Handle("POST /share", http.RedirectHandler("/", http.StatusSeeOther)) // the console's service worker takes what is shared; where it is gone, so is that
 	mux.Handle("GET /", console(s.canvases.Origin))
 	return closeUpgrades(s.canvases.Handler(mux))
 }

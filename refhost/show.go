@@ -25,6 +25,8 @@ func showPrompt(prompt string) func(*script) {
 		return func(s *script) { s.askUser(askChoice) }
 	case "ask url":
 		return func(s *script) { s.askUser(askURL) }
+	case "plan":
+		return func(s *script) { s.askUser(askPlan) }
 	case "subagent":
 		return (*script).useSubagent
 	case "hostile":
@@ -164,6 +166,11 @@ const (
 		`{"id":"what","kind":"multi-select","title":"What","message":"Which packages?","options":[{"id":"cart","label":"cart"},{"id":"session","label":"session"},{"id":"web","label":"web"}],"min":1}]`
 	askChoice = `"message":"The plan is ready.","questions":[{"id":"plan","kind":"single-select","message":"How shall I go on?","required":true,` +
 		`"options":[{"id":"go","label":"Do it","recommended":true},{"id":"step","label":"Step by step","description":"Ask before each change"},{"id":"no","label":"Plan anew"}]}]`
+	// As VS Code's host asks about a plan of Copilot's.
+	askPlan = `"_meta":{"purpose":"planReview"},"planReview":{"title":"Review the plan","content":"1. Pass the clock **in**.\n2. Run the test 500 times.","planUri":"file:///demo/shop/README.md",` +
+		`"actions":[{"id":"autopilot","label":"Go on by itself","description":"Ask for nothing more"},{"id":"interactive","label":"Go on, and ask","default":true},{"id":"exit_only","label":"Only leave the plan"}],` +
+		`"canProvideFeedback":true,"answerQuestionId":"how"},"questions":[{"kind":"single-select","id":"how","title":"Review the plan","message":"How shall I go on?","required":true,` +
+		`"options":[{"id":"autopilot","label":"Go on by itself"},{"id":"interactive","label":"Go on, and ask","recommended":true},{"id":"exit_only","label":"Only leave the plan"}],"allowFreeformInput":true}]`
 	askURL = `"message":"Please look at the preview.","url":"https://example.com/preview"`
 )
 

@@ -1,7 +1,7 @@
 // What the page is about: who we are, which hosts there are, what is shown of
-// which, and what the user may do. The address is #host=NAME&session=URI; a
-// token in it is taken out at once.
+// which, and what the user may do. A token in the address is taken out at once.
 
+import { fragment, isOurs, params, place, setAddress, wentBack, type Pane, type Place } from './address';
 import { elsewhere } from './canvas';
 import * as device from './device';
 import { Lender } from './lend';
@@ -9,7 +9,7 @@ import { code, ROOT } from './rpc';
 import { Link } from './link';
 import { array, isObject, text, type Pending } from './store';
 import { status, type Json } from './reduce';
-import { randomId, sentence } from './words';
+import { chatBeside, randomId, sentence } from './words';
 
 const tokenKey = 'ahp-relay-token';
 const untaken = 20_000; // ms after which a prompt that the host has not taken is given up
@@ -24,10 +24,8 @@ const tokenForm = /^[\w.~-]+$/;
 // Actions that let an answer grow and change nothing else: most of all that come.
 const grows = new Set(['chat/delta', 'chat/reasoning', 'chat/toolCallDelta']);
 
-/** What is shown beside a chat. */
-export interface Pane { kind: 'canvas' | 'changes' | 'terminal' | 'file' | 'servers'; channel: string; title?: string }
-
-export interface Attachment { label: string; data: string; contentType: string; displayKind?: string }
+/** What goes with a message: bytes, or a file of the host's. */
+export type Attachment = { label: string; displayKind?: string } & ({ data: string; contentType: string } | { uri: string });
 
 /** What an app has the agent know. */
 interface Context { chat: string; label: string; text: string }
@@ -51,6 +49,7 @@ export class App {
   session = ''; // URI of the session that is open
   chat = ''; // URI of the chat of it that is shown, '' for its first
   pane: Pane | null = null;
+  sought = ''; // id of the turn that a link leads to, until it is shown
   dialog: Json = null; // {kind: 'new' | 'palette' | 'sign-in' | 'rename' | 'help', …}
   swap: Json = null; // what a link wants to change: {key, token, host, session, now, then, why}
   composerNote = '';
@@ -58,6 +57,8 @@ export class App {
   onlyHost = ''; // whose sessions are listed, '' for all
   deleted: { link: Link; session: string; timer: ReturnType<typeof setTimeout> } | null = null;
   models = new Map<string, Json>(); // session to the model that is chosen for it
+  ownTerminals = new Set<string>(); // that were begun here, and are as large as they are shown here
+  attachments = new Map<string, Attachment[]>(); // chat to what goes with its next message
   contexts = new Map<object, Context>(); // what goes with the next message, by the app that it is from
   lender = new Lender(() => this.draw(), () => location.hostname);
 
@@ -95,6 +96,12 @@ export class App {
     return array(this.grant?.channels).length > 0;
   }
 
+  /** URIs of the folders that the open session works in. */
+  get folders(): string[] {
+    const said = this.link?.store.get(this.session) ?? this.link?.store.sessions.get(this.session);
+    return [...new Set([...array(said?.workingDirectories), said?.workingDirectory])].filter((d) => typeof d === 'string');
+  }
+
   get chatUri(): string | undefined {
     if (!this.session) return undefined;
     return this.chat || this.link?.store.chatOf(this.session);
@@ -127,7 +134,7 @@ export class App {
       return;
     }
     this.disconnect();
-    if (named) setAddress(named, '');
+    if (named) setAddress({ host: named });
     this.follow();
   }
 
@@ -147,6 +154,7 @@ export class App {
         this.lender.takeBack(link.host);
         if (this.dialog?.link === link) this.dialog = null;
         this.links.delete(link.host);
+        this.attachments.clear();
         link = this.#linkTo(link.host);
       }
       if (conn) link.connect();
@@ -187,47 +195,62 @@ export class App {
    * the user's word.
    */
   route(): void {
-    const params = new URLSearchParams(location.hash.slice(1));
-    const host = params.get('host') ?? '';
-    const session = params.get('session') ?? '';
-    const token = (params.get('token') ?? '').trim();
-    const isLink = history.state?.ours !== true;
+    const to = place();
+    const token = (params().get('token') ?? '').trim();
+    const isLink = !isOurs();
     const otherToken = token !== '' && token !== this.token;
-    const otherHost = host !== '' && host !== this.host && this.host !== '';
+    const otherHost = to.host !== '' && to.host !== this.host && this.host !== '';
     if (this.token !== '' && (otherToken || (isLink && otherHost))) {
-      setAddress(this.host, this.session); // a token must not stay there
-      this.#propose({ token, host, session });
-    } else if (params.has('token')) {
-      setAddress(host, session);
+      setAddress(this.here); // a token must not stay there
+      this.#propose(token, to);
+    } else if (params().has('token')) {
+      setAddress(to);
       this.useToken(token);
       return;
-    } else if (isLink) setAddress(host, session);
+    } else if (isLink) setAddress(to);
     this.follow();
+  }
+
+  /** Goes where the user has gone, back or forward; on, over what was closed since. */
+  #wander(): void {
+    if (isOurs() && wentBack() && fragment(this.here) === fragment(place())) history.back();
+    else this.route();
+  }
+
+  /** What is shown. */
+  get here(): Partial<Place> {
+    const { host, session, chat, pane } = this;
+    return { host, session, chat, pane };
   }
 
   /** Goes where the address says, which is known to be all right. */
   follow(): void {
-    const params = new URLSearchParams(location.hash.slice(1));
-    const host = params.get('host') ?? '';
-    const session = params.get('session') ?? '';
-    const moved = host !== this.host || session !== this.session;
+    const to = place();
+    const moved = to.host !== this.host || to.session !== this.session;
     const before = this.link;
-    this.host = host;
-    this.session = session;
+    this.host = to.host;
+    this.session = to.session;
+    this.chat = to.chat;
+    if (this.pane?.channel !== to.pane?.channel || this.pane?.kind !== to.pane?.kind) this.pane = to.pane; // else it has its title
+    if (to.turn || moved) this.sought = to.turn;
     if (moved) {
-      this.chat = '';
-      this.pane = null;
       this.composerNote = '';
       before?.errors.clear();
       before?.tidy();
     }
-    if (this.token && host) {
-      const link = this.#linkTo(host);
+    if (this.token && to.host) {
+      const link = this.#linkTo(to.host);
       if (!link.conn) link.connect();
-      if (moved) this.#enter(link);
+      this.#enter(link);
     }
     if (this.token) this.refreshHosts();
     this.draw();
+  }
+
+  /** The turn that a link has led to is shown, or is not there: the link is used up. */
+  arrived(): void {
+    this.sought = '';
+    setAddress(this.here);
   }
 
   #linkTo(host: string): Link {
@@ -251,7 +274,7 @@ export class App {
 
   #wanted(link: Link): string[] {
     if (link !== this.link || !this.session) return [];
-    return [this.session, this.chatUri, ['file', 'servers'].includes(this.pane?.kind ?? '') ? '' : this.pane?.channel].filter(Boolean) as string[];
+    return [this.session, this.chatUri, ['file', 'files', 'servers'].includes(this.pane?.kind ?? '') ? '' : this.pane?.channel].filter(Boolean) as string[];
   }
 
   #enter(link = this.link): void {
@@ -265,18 +288,19 @@ export class App {
     this.links.clear();
     this.lender.takeBack();
     this.pane = null;
+    this.attachments.clear();
     this.composerNote = '';
   }
 
   /** Asks the user about a link, with what the relay says of the tokens. */
-  async #propose({ token, host, session }: Json): Promise<void> {
-    const round: Json = { key: {}, token, host, session, now: null, then: null, why: '' };
+  async #propose(token: string, to: Place): Promise<void> {
+    const round: Json = { key: {}, token, to, now: null, then: null, why: '' };
     this.swap = round;
     this.draw();
     const [now, then] = await Promise.all([looked(this.token), token ? looked(token) : null]);
     if (this.swap !== round) return;
     const said: Json = then ?? now;
-    this.swap = { ...round, now: { grant: now.grant, host: this.host }, then: { grant: said.grant, host: host || this.host }, why: said.why };
+    this.swap = { ...round, now: { grant: now.grant, host: this.host }, then: { grant: said.grant, host: to.host || this.host }, why: said.why };
     this.draw();
   }
 
@@ -286,27 +310,29 @@ export class App {
   }
 
   takeSwap(): void {
-    const { token, host, session } = this.swap;
+    const { token, to } = this.swap;
     this.swap = null;
     if (token) {
-      this.adopt(token, host);
-      if (session) this.openSession(host || this.host, session);
+      this.adopt(token, to.host);
+      if (to.session) this.#go({ ...to, host: to.host || this.host });
       return;
     }
-    setAddress(host, session, 'pushState');
+    this.#go(to);
+  }
+
+  #go(to: Partial<Place>): void {
+    setAddress(to, 'pushState');
     this.follow();
   }
 
   chooseHost(host: string): void {
     this.onlyHost = this.onlyHost === host && this.host === host ? '' : host;
-    setAddress(host, '', 'pushState');
-    this.follow();
+    this.#go({ host });
   }
 
   openSession(host: string, session: string): void {
     if (session === this.session && host === this.host) return;
-    setAddress(host, session, 'pushState');
-    this.follow();
+    this.#go({ host, session });
     if (session) this.#markRead(host, session);
   }
 
@@ -317,15 +343,17 @@ export class App {
   }
 
   chooseChat(chat: string): void {
-    this.chat = chat;
+    const { host, session } = this;
     this.composerNote = '';
-    this.#enter();
-    this.draw();
+    this.#go({ host, session, chat: chat === this.link?.store.chatOf(session) ? '' : chat });
   }
 
+  /** Shows something beside the chat, or hides it if it is there. */
   showPane(pane: Pane | null): void {
-    this.pane = pane && this.pane?.channel === pane.channel ? null : pane;
+    const had = this.pane;
+    this.pane = pane && had?.channel === pane.channel && had.kind === pane.kind ? null : pane;
     if (this.pane) this.link?.errors.delete(this.pane.channel);
+    setAddress(this.here, this.pane && !had ? 'pushState' : 'replaceState');
     this.#enter();
     this.draw();
   }
@@ -369,7 +397,7 @@ export class App {
   /** Draws conclusions from what the relay says of its hosts. */
   #hostsKnown(): void {
     if (!this.host && this.hosts.length === 1) {
-      setAddress(this.hosts[0].host, '');
+      setAddress({ host: this.hosts[0].host });
       this.follow();
     }
     for (const info of this.hosts) {
@@ -429,6 +457,7 @@ export class App {
     if (this.pane?.kind !== 'canvas' || !link.store.get(this.session) || !link.store.get(this.chatUri)) return;
     if (link.store.canvasesOf(this.session).some((c) => c.channel === this.pane!.channel)) return;
     this.pane = null; // it was closed
+    setAddress(this.here);
     link.tidy();
   }
 
@@ -494,6 +523,15 @@ export class App {
     const summary = link?.store.sessions.get(session);
     if (!link?.live || !this.mayOperate || !summary || summary.status & status.read) return;
     this.#tell(link, session, { type: 'session/isReadChanged', isRead: true }, true);
+  }
+
+  markRead(link: Link, session: string, on: boolean): void {
+    this.#tell(link, session, { type: 'session/isReadChanged', isRead: on });
+  }
+
+  /** The address of a place, for others. */
+  addressOf(to: Partial<Place>): string {
+    return location.origin + location.pathname + fragment(to);
   }
 
   rename(link: Link, session: string, title: string): void {
@@ -567,7 +605,7 @@ export class App {
       text: prompt,
       origin: { kind: 'user' },
       ...(model ? { model } : {}),
-      ...(attachments.length ? { attachments: attachments.map((a) => ({ type: 'embeddedResource', displayKind: 'image', ...a })) } : {}),
+      ...(attachments.length ? { attachments: attachments.map((a) => ({ type: 'uri' in a ? 'resource' : 'embeddedResource', ...a })) } : {}),
     };
   }
 
@@ -599,7 +637,7 @@ export class App {
 
   sendAgain(pending: Pending): void {
     const { message } = pending.turn;
-    if (this.send(message.text, array(message.attachments).filter((a) => a.data))) this.link?.store.discard(pending);
+    if (this.send(message.text, attached(message))) this.link?.store.discard(pending);
     this.draw();
   }
 
@@ -621,7 +659,7 @@ export class App {
 
   /** Says once more what a turn began with. */
   again(turn: Json): void {
-    this.send(text(turn.message?.text), array(turn.message?.attachments).filter((a) => a?.type === 'embeddedResource'));
+    this.send(text(turn.message?.text), attached(turn.message));
   }
 
   /** Forgets all that came after a turn. */
@@ -636,14 +674,52 @@ export class App {
   }
 
   /** Goes on from a turn in another chat of the session. */
-  async fork(turn: Json): Promise<void> {
-    const { session, chatUri } = this;
-    const chat = `ahp-chat:/${randomId()}`;
+  fork(turn: Json): Promise<void> {
+    return this.newChat({ kind: 'fork', chat: this.chatUri, turnId: turn.id });
+  }
+
+  chooseModel(id: string): void {
+    if (id) this.models.set(this.session, { id });
+    else this.models.delete(this.session);
+    this.draw();
+  }
+
+  /** Begins a terminal in the folder of the open session, and shows it. */
+  async newTerminal(): Promise<void> {
+    const { session } = this;
+    const channel = `agenthost-terminal:/${randomId()}`;
     try {
-      await this.request('createChat', { channel: session, chat, source: { kind: 'fork', chat: chatUri, turnId: turn.id } });
+      await this.request('createTerminal', { channel, claim: { kind: 'session', session }, cwd: this.folders[0], cols: 80, rows: 24 });
+      this.ownTerminals.add(channel);
+      if (this.session === session) this.showPane({ kind: 'terminal', channel, title: 'Terminal' });
+    } catch (err) {
+      this.composerNote = `No terminal was made: ${(err as Error).message}`;
+    }
+    this.draw();
+  }
+
+  /** Begins another chat in the session. */
+  async newChat(source?: Json): Promise<void> {
+    const { session } = this;
+    const chat = chatBeside(this.link?.store.chatOf(session) ?? '', randomId());
+    try {
+      await this.request('createChat', { channel: session, chat, ...(source ? { source } : {}) });
       if (this.session === session) this.chooseChat(chat);
     } catch (err) {
       this.composerNote = `No other chat was made: ${(err as Error).message}`;
+    }
+    this.draw();
+  }
+
+  /** Ends the chat that is shown, and goes back to the session's first. */
+  async closeChat(): Promise<void> {
+    const { session, chatUri: chat } = this;
+    if (!confirm('The chat is closed, and what was said in it is gone.')) return;
+    try {
+      await this.request('disposeChat', { channel: chat });
+      if (this.session === session) this.chooseChat('');
+    } catch (err) {
+      this.composerNote = `The chat was not closed: ${(err as Error).message}`;
     }
     this.draw();
   }
@@ -755,7 +831,7 @@ export class App {
 
   start(): void {
     addEventListener('hashchange', () => this.route());
-    addEventListener('popstate', () => this.route());
+    addEventListener('popstate', () => this.#wander());
     addEventListener('online', () => this.#network(true));
     addEventListener('offline', () => this.#network(false));
     let hiddenAt = 0;
@@ -828,14 +904,9 @@ function keepToken(token: string): void {
   localStorage.removeItem(tokenKey);
 }
 
-// Entries of the history that this page has been at, or has made.
-const ours = { ours: true };
-
-function setAddress(host: string, session: string, how: 'replaceState' | 'pushState' = 'replaceState'): void {
-  const params = new URLSearchParams();
-  if (host) params.set('host', host);
-  if (session) params.set('session', session);
-  history[how](ours, '', `#${params}`);
+/** What went with a message, to go with another. */
+function attached(message: Json): Attachment[] {
+  return array(message?.attachments).filter((a) => (a?.type === 'embeddedResource' && a.data) || (a?.type === 'resource' && a.uri));
 }
 
 /** Asks the relay, with a token. */

@@ -104,8 +104,9 @@ export function nodesOf(raw: string): DocumentFragment {
   return nodes;
 }
 
-// What may mean something in Markdown, or make a link.
-const special = /[\n*_`[\]<>~|\\&!:@/=#]/;
+// What may mean something in the middle of a line, and what makes a link of words.
+const special = /[\n*_`[\]<~|\\&]/;
+const link = /https?:\/\/|www\.|@/i;
 const leastLine = 8; // characters of a line after which it begins nothing else any more
 
 const madeEvery = 150; // ms between two readings of a block that grows
@@ -126,7 +127,7 @@ export class Growing {
     const more = raw.startsWith(this.#raw) ? raw.slice(this.#raw.length) : '';
     const lineLength = this.#raw.length - this.#raw.lastIndexOf('\n') - 1;
     if (this.#tail?.isConnected && more !== '') {
-      const plain = lineLength >= leastLine && !special.test(more);
+      const plain = inCode(this.#raw) ? !/[`~]/.test(more) : lineLength >= leastLine && !special.test(more) && !link.test(lastWord(this.#raw) + more);
       const wait = this.#made + madeEvery - performance.now();
       if (plain || wait > 0) {
         this.#tail.appendData(more);
@@ -150,9 +151,24 @@ export class Growing {
     node.replaceChildren(nodesOf(this.#raw));
     this.#made = performance.now();
     this.#tail = lastText(node);
+    if (this.#tail && inCode(this.#raw)) {
+      this.#tail.data = this.#raw.slice(this.#raw.indexOf('\n') + 1); // with the end of the line
+      return;
+    }
     const end = /[ \t]+$/.exec(this.#raw)?.[0];
     if (end && this.#tail && !this.#tail.data.endsWith(end)) this.#tail.appendData(end);
   }
+}
+
+const longestLink = 400; // characters
+
+function lastWord(raw: string): string {
+  return /\S*$/.exec(raw.slice(-longestLink))![0];
+}
+
+/** Whether a block is code behind a fence that has not ended: there nothing means anything. */
+function inCode(raw: string): boolean {
+  return /^(`{3,}|~{3,})[^\n]*\n/.test(raw) && !/\n(`{3,}|~{3,})/.test(raw);
 }
 
 /** The text at the very end of a node, null if something else is there. */

@@ -15,6 +15,7 @@ export interface Unknown { count: number; latest: Json[] }
 
 export class Store {
   sessions = new Map<string, Json>(); // URI to summary
+  listRevision = 0; // counts changes of these
   unknown = new Map<string, Unknown>();
   unknownCount = 0;
   refusal = ''; // why the latest thing asked for, other than a prompt, was refused
@@ -147,12 +148,14 @@ export class Store {
       default:
         return;
     }
+    this.listRevision++;
     this.revision++;
   }
 
   /** Takes the list of all sessions. */
   listed(items: Json[]): void {
     this.sessions = new Map(items.filter((s) => s?.resource).map((s) => [s.resource, s]));
+    this.listRevision++;
     this.revision++;
   }
 

@@ -19,7 +19,7 @@ self.addEventListener('install', (event: any) => {
 
 self.addEventListener('activate', (event: any) => {
   event.waitUntil((async () => {
-    for (const other of await caches.keys()) if (other !== name) await caches.delete(other);
+    for (const other of await caches.keys()) if (other !== name && other !== 'shared') await caches.delete(other);
     await self.clients.claim();
   })());
 });
@@ -27,10 +27,28 @@ self.addEventListener('activate', (event: any) => {
 self.addEventListener('fetch', (event: any) => {
   const { request } = event;
   const url = new URL(request.url);
+  if (request.method === 'POST' && url.origin === self.location.origin && url.pathname === '/share') event.respondWith(share(request));
   if (request.method !== 'GET' || url.origin !== self.location.origin) return;
   if (SHELL.includes(url.pathname)) event.respondWith(kept(request));
   else if (request.mode === 'navigate' && request.destination === 'document' && url.pathname === '/') event.respondWith(page(request));
 });
+
+const mostShared = 8; // files
+
+/** What another app shares: its words go on in the address, its files wait for the page. */
+async function share(request: Request): Promise<Response> {
+  const form = await request.formData();
+  const params = new URLSearchParams();
+  for (const name of ['title', 'text', 'url']) if (typeof form.get(name) === 'string' && form.get(name)) params.set(name, form.get(name) as string);
+  await caches.delete('shared');
+  const files = form.getAll('files').filter((f) => typeof f !== 'string').slice(0, mostShared) as File[];
+  if (files.length > 0) {
+    const waiting = await caches.open('shared');
+    for (const [i, f] of files.entries()) await waiting.put(`/shared/${i}`, new Response(f, { headers: { 'Content-Type': f.type, 'X-Name': encodeURIComponent(f.name) } }));
+    params.set('files', String(files.length));
+  }
+  return Response.redirect(`/?${params}`, 303);
+}
 
 async function kept(request: Request): Promise<Response> {
   return (await caches.match(request)) ?? fetch(request);

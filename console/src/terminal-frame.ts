@@ -14,6 +14,7 @@ function begin({ theme, readOnly }: any, port: MessagePort): void {
   const dress = (now: any) => {
     terminal.options.theme = now;
     document.body.style.background = now.background;
+    document.documentElement.style.colorScheme = now.scheme; // of the scroll bar
   };
   dress(theme);
   const fit = new FitAddon();

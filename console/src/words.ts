@@ -136,6 +136,24 @@ export function uriOf(path: string): string {
   return path.startsWith('/') ? `file://${path.split('/').map(encodeURIComponent).join('/')}` : path;
 }
 
+/** The URI of what is in a folder. */
+export function below(folder: string, name: string): string {
+  return `${folder}${folder.endsWith('/') ? '' : '/'}${encodeURIComponent(name)}`;
+}
+
+/** The URI of the folder that something is in, '' where there is none. */
+export function parentOf(uri: string): string {
+  const at = uri.replace(/\/+$/, '').lastIndexOf('/');
+  const parent = uri.slice(0, at);
+  return at < 0 || /^[a-z+.-]+:\/?$/i.test(parent) ? '' : /^[a-z+.-]+:\/\/[^/]*$/i.test(parent) ? `${parent}/` : parent;
+}
+
+/** A URI for another chat of a session: VS Code's host takes those alone that name the session as that of the first chat does. */
+export function chatBeside(first: string, id: string): string {
+  const session = /^ahp-chat:\/\/[^/]+\/(.+)$/.exec(first)?.[1];
+  return session ? `ahp-chat://${id}/${session}` : `ahp-chat:/${id}`;
+}
+
 /** A number of tokens or bytes, roughly. */
 export function roughly(n: number): string {
   if (!(n >= 1000)) return String(n ?? '');

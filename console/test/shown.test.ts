@@ -5,7 +5,9 @@ import { test } from 'node:test';
 
 import { answerFor, safeUrl, sortOptions } from '../src/answers';
 import { linesOf, pairs } from '../src/differences';
-import { commandOf, plain } from '../src/words';
+import { pieces, rangeOf } from '../src/ui/near';
+import { treeOf } from '../src/ui/tree';
+import { below, chatBeside, commandOf, parentOf, plain } from '../src/words';
 
 test('the host\'s options, narrowest first, by their own labels', () => {
   const options = [{ id: 'allow-session', label: 'Allow in this Session', kind: 'approve', group: 1 }, { id: 'allow-once', label: 'Allow Once', kind: 'approve' }, { id: 'skip', label: 'Skip', kind: 'deny' }];
@@ -49,4 +51,44 @@ test('differences, with some lines around', () => {
   assert.deepEqual(lines[0], { kind: '@', text: '7 lines' });
   assert.deepEqual([lines[4].old, lines[6].now, lines[7].old, lines[7].now], [11, 11, 13, 12]);
   assert.deepEqual(pairs(lines).map(([a, b]) => `${a?.text ?? '-'}|${b?.text ?? '-'}`).slice(4, 6), ['a|c', 'b|-']);
+});
+
+test('of a long list what is seen is drawn, and the rest is as high as it was', () => {
+  let seed = 7;
+  const random = (n: number) => { seed = (seed * 48271) % 2147483647; return seed % n; };
+  for (let round = 0; round < 200; round++) {
+    const heights = Array.from({ length: random(400) }, () => 20 + random(90));
+    const height = (row: number) => heights[row];
+    const whole = heights.reduce((a, b) => a + b, 0);
+    const top = random(whole + 400) - 200;
+    const bottom = top + random(1500);
+    const [from, to] = rangeOf(heights.length, top, bottom, height);
+    const kept = random(heights.length + 2) - 1;
+    const all = pieces(heights.length, from, to, kept, height);
+    const drawn = new Set(all.flatMap((p) => ('row' in p ? [p.row] : [])));
+    assert.equal(all.reduce((sum, p) => sum + ('row' in p ? height(p.row) : p.gap), 0), whole);
+    let y = 0;
+    for (const [row, h] of heights.entries()) {
+      if (y + h > top && y < bottom) assert.ok(drawn.has(row), `row ${row} of ${heights.length} is seen, and not drawn`);
+      y += h;
+    }
+    assert.ok(drawn.size <= (bottom - top) / 20 + 2 * 8 + 3, `${drawn.size} rows are drawn for ${bottom - top} px`);
+    if (kept >= 0 && kept < heights.length) assert.ok(drawn.has(kept));
+  }
+});
+
+test('chats as a tree', () => {
+  const chats = [{ resource: 'b', origin: { kind: 'tool', chat: 'a' } }, { resource: 'a' }, { resource: 'c', parentChat: 'b' }, { resource: 'x', parentChat: 'y' }, { resource: 'y', parentChat: 'x' }, { resource: 'd', origin: { kind: 'fork', chat: 'gone' } }];
+  assert.deepEqual(treeOf(chats).map(({ chat, depth }) => `${depth}${chat.resource}`), ['0a', '1b', '2c', '0d', '0x', '1y']);
+});
+
+test('folders', () => {
+  for (const [uri, want] of [['file:///a/b', 'file:///a'], ['file:///a', 'file:///'], ['file:///', ''], ['vscode-vfs://github/x', 'vscode-vfs://github/'], ['x:y', '']]) assert.equal(parentOf(uri), want, uri);
+  assert.equal(below('file:///', 'a b'), 'file:///a%20b');
+  assert.equal(below('file:///a', 'ü'), 'file:///a/%C3%BC');
+});
+
+test('chats are named as the host names them', () => {
+  assert.equal(chatBeside('ahp-chat://default/Y29waWxvdA', '12-ab'), 'ahp-chat://12-ab/Y29waWxvdA');
+  for (const first of ['', 'ahp-chat:/9', 'x-chat://default/9']) assert.equal(chatBeside(first, '12-ab'), 'ahp-chat:/12-ab');
 });

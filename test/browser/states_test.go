@@ -143,8 +143,9 @@ func TestConsoleStates(t *testing.T) {
 	p.seen("palette")
 	p.do(chromedp.SendKeys(chromedp.CSS("#palette input"), "\r"))
 	p.wants("#chat-title", "Fix the flaky login test")
-	p.click(".about summary")
-	p.click(".about button:first-child")
+	eval[any](p, `dispatchEvent(new KeyboardEvent("keydown", {key: "k", ctrlKey: true}))`) // a command may open what lies above, too
+	p.enter("#palette input", "Check the")
+	p.do(chromedp.SendKeys(chromedp.CSS("#palette input"), "\r"))
 	p.wants("#help", "Host-agent")
 	p.seen("help")
 	p.click("#help [aria-label=Close]")
@@ -207,7 +208,18 @@ func (p *page) looks() {
 	}
 	p.do(chromedp.SendKeys(chromedp.CSS("#beside .keys button:nth-child(3)"), "")) // is there to be pressed
 	p.seen("terminal")
-	p.click("#beside-hide")
+	eval[any](p, "history.back()") // as a phone does
+	p.until("the terminal to be hidden", patience, func() bool { return p.count("#beside") == 0 && p.count("#composer") == 1 })
+
+	// The session's files, of which one goes with a message.
+	p.click("[data-kind=files]")
+	p.wants("#beside .files", "session.go")
+	p.seen("files")
+	p.click("#beside .files li:last-child button")
+	p.wants("#beside pre.file", "func newSession")
+	p.click("#beside .beside-body .row button:nth-child(2)")
+	p.wants("#composer .pictures", "session.go")
+	p.click("#composer .pictures button")
 }
 
 // forks goes on from a turn in another chat, and forgets what came after one.
@@ -271,6 +283,12 @@ func (p *page) asks() {
 	p.seen("ask-choice")
 	p.click(lastTurn + " .ask .option:nth-child(2)")
 	p.wants(lastTurn+" .parts", `"value":"step"`)
+	p.say("plan")
+	p.wants(lastTurn+" .plan", "Run the test 500 times.")
+	p.seen("plan")
+	p.enter(lastTurn+" .ask textarea", "Only 100 runs")
+	p.click(lastTurn + " .ask .answers button:first-child")
+	p.wants(lastTurn+" .parts", `You answered: accept {"how":{"state":"submitted","value":{"freeformValues":["Only 100 runs"],"kind":"selected","value":""}}}`)
 	p.say("ask url")
 	p.wants(lastTurn+" .ask a", "Open example.com")
 	p.click(lastTurn + " .ask .answers button:last-child")
@@ -339,10 +357,10 @@ func (p *page) many() {
 	p.wants(lastTurn+" .prompt", "sessions 900")
 	p.wants("#sessions h2:last-of-type .dim", "")
 	p.until("many sessions", patience, func() bool { return strings.Contains(p.text("#sessions"), "Session 1") })
-	if n := p.count("#sessions li"); n > 400 {
+	if n := p.count("#sessions li"); n > 100 {
 		p.t.Errorf("%d sessions are drawn", n)
 	}
-	if n := p.count("#turns > article"); n > 100 {
+	if n := p.count("#turns > article"); n > 21 {
 		p.t.Errorf("%d turns are drawn", n)
 	}
 	p.enter("#search", "session 777")
@@ -353,16 +371,41 @@ func (p *page) many() {
 	// Opened anew it begins at its end, and goes back as far as one likes.
 	p.do(chromedp.Reload())
 	p.wants(lastTurn+" .prompt", "sessions 900")
+	first := func() string { return p.text("#turns > article .prompt .text") }
 	for n := 0; n < 4; n++ {
-		before := p.count("#turns > article")
+		before := first()
 		p.click("#earlier")
-		p.until("earlier turns", patience, func() bool { return p.count("#turns > article") > before })
+		p.until("earlier turns", patience, func() bool { return first() != before })
 	}
+	if n := p.count("#turns > article"); n > 60 {
+		p.t.Errorf("%d turns are drawn far from the end", n)
+	}
+	linked := eval[string](p, "document.querySelector('#turns > article').dataset.turn")
 	// Back at the end, and at the top of the list, what is far away is taken out of the document.
 	p.click("#to-end")
 	p.until("the turns near the end alone", patience, func() bool { return p.count("#turns > article") <= 20+1 })
-	eval[any](p, `document.querySelector("#sessions").scrollTo(0, 1e6); null`)
-	p.until("more sessions", patience, func() bool { return p.count("#sessions li") > 60 })
+
+	// A link leads to a turn that is far from the end, and is used up then.
+	eval[any](p, fmt.Sprintf(`location.hash += "&turn=" + encodeURIComponent(%q); null`, linked))
+	p.until("the turn of a link", patience, func() bool { return eval[string](p, "document.activeElement.dataset.turn ?? ''") == linked })
+	if got := eval[string](p, "location.hash"); strings.Contains(got, "turn=") {
+		p.t.Errorf("the link is not used up: %s", got)
+	}
+	p.click("#to-end")
+
+	// All sessions can be gone to, and those that are near alone are in the document; what has the focus stays.
+	eval[any](p, `document.querySelector("#sessions li button").focus(); document.querySelector("#sessions").scrollTo(0, 1e6); null`)
+	p.until("the last sessions", patience, func() bool {
+		return eval[bool](p, `(() => { const li = [...document.querySelectorAll("#sessions li[data-session]")].at(-1); return li.getAttribute("aria-posinset") === li.getAttribute("aria-setsize"); })()`)
+	})
+	if n := p.count("#sessions li"); n > 100 {
+		p.t.Errorf("%d sessions are drawn", n)
+	}
+	if !eval[bool](p, `document.activeElement.closest("#sessions li") !== null`) {
+		p.t.Error("the session that had the focus was taken away")
+	}
 	eval[any](p, `document.querySelector("#sessions").scrollTo(0, 0); null`)
-	p.until("the first sessions alone", patience, func() bool { return p.count("#sessions li") <= 60 })
+	p.until("the first sessions", patience, func() bool {
+		return eval[bool](p, `document.querySelector("#sessions li[data-session]").getBoundingClientRect().top < innerHeight`)
+	})
 }

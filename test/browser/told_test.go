@@ -110,6 +110,34 @@ func TestConsoleTold(t *testing.T) {
 	eval[any](p, fmt.Sprintf(`navigator.serviceWorker.dispatchEvent(new MessageEvent("message", {data: {open: {host: %q, session: "demo:/login"}}})); null`, hostName))
 	p.wants("#turns", "Done. 500 runs")
 	p.withoutRelay(s)
+	p.takesShared(origin)
+}
+
+// takesShared has another app of the device share words and a picture: they go with the
+// next message of the session that is opened then.
+func (p *page) takesShared(origin string) {
+	p.t.Helper()
+	eval[any](p, `window.went = ''; (() => {
+		const form = new FormData();
+		form.set("text", "look at this");
+		form.append("files", new File([Uint8Array.from(atob("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="), (c) => c.charCodeAt(0))], "screen.png", {type: "image/png"}));
+		fetch("/share", {method: "POST", body: form}).then((r) => { window.went = r.url; });
+	})(); null`)
+	p.until("an answer of the worker", patience, func() bool { return eval[string](p, "window.went") != "" })
+	went := eval[string](p, "window.went")
+	if !strings.HasPrefix(went, origin+"/?") {
+		p.t.Fatalf("what is shared leads to %s", went)
+	}
+	p.do(chromedp.Navigate(went + "#host=" + hostName))
+	p.wants("#handed", "Open the session that gets what you have shared.")
+	p.openSession("demo:/login")
+	p.until("the words", patience, func() bool {
+		return strings.Contains(eval[string](p, "document.querySelector('#prompt')?.value ?? ''"), "look at this")
+	})
+	p.await("#composer .pictures img[alt='screen.png']")
+	if p.shows("#handed") {
+		p.t.Error("what was shared is still to be given")
+	}
 }
 
 // withoutRelay opens the console where there is no relay to be reached: it opens,

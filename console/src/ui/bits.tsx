@@ -24,14 +24,18 @@ export function Badge({ tone, children }: { tone?: string; children: ComponentCh
 /** A dialog above the page. It closes by its button, by Escape, and by a press beside it. */
 export function Dialog({ title, id, onClose, children }: { title: string; id?: string; onClose: () => void; children: ComponentChildren }) {
   const at = useRef<HTMLDialogElement>(null);
+  const gone = useRef(false);
   useLayoutEffect(() => {
     const node = at.current!;
     if (!node.open) node.showModal();
     node.querySelector<HTMLElement>('[data-focus]')?.focus();
-    return () => node.close();
+    return () => {
+      gone.current = true; // the event comes later, when there may be another dialog
+      node.close();
+    };
   }, []);
   return (
-    <dialog ref={at} id={id} class="sheet" aria-label={title} onClose={onClose} onMouseDown={(e) => { if (e.target === at.current) onClose(); }}>
+    <dialog ref={at} id={id} class="sheet" aria-label={title} onClose={() => { if (!gone.current) onClose(); }} onMouseDown={(e) => { if (e.target === at.current) onClose(); }}>
       <div class="sheet-body">
         <header class="row"><h2>{title}</h2><button type="button" class="quiet round" aria-label="Close" onClick={onClose}><Icon name="close" /></button></header>
         {children}
@@ -41,7 +45,7 @@ export function Dialog({ title, id, onClose, children }: { title: string; id?: s
 }
 
 /** Buttons behind one button. */
-export function Menu({ label, children }: { label: string; children: ComponentChildren }) {
+export function Menu({ label, icon = 'more', children }: { label: string; icon?: string; children: ComponentChildren }) {
   const at = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
     const close = (e: Event) => {
@@ -57,10 +61,32 @@ export function Menu({ label, children }: { label: string; children: ComponentCh
   }, []);
   return (
     <details class="menu" ref={at} onClick={(e) => { if ((e.target as Element).closest('.menu-items button')) at.current!.open = false; }}>
-      <summary aria-label={label}><Icon name="more" /></summary>
+      <summary aria-label={label} title={label}><Icon name={icon} /></summary>
       <div class="menu-items">{children}</div>
     </details>
   );
+}
+
+const longPress = 500; // ms
+
+/**
+ * What has a long press, or the other mouse button, do something. Not all phones tell
+ * of a long press themselves.
+ */
+export function pressed(act: (e: Event) => void) {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let long = false;
+  const let_ = () => clearTimeout(timer);
+  return {
+    onContextMenu: (e: Event) => { let_(); if (!long) act(e); else e.preventDefault(); },
+    onPointerDown: (e: PointerEvent) => {
+      long = false;
+      let_();
+      if (e.pointerType === 'touch') timer = setTimeout(() => { long = true; act(e); }, longPress);
+    },
+    onPointerUp: let_, onPointerCancel: let_, onPointerLeave: let_,
+    onClickCapture: (e: Event) => { if (long) { long = false; e.stopImmediatePropagation(); e.preventDefault(); } },
+  };
 }
 
 export function Copy({ text, label = 'Copy' }: { text: () => string; label?: string }) {

@@ -1,26 +1,28 @@
 // What the user writes to the agent.
 
-import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app, type Attachment } from '../app';
 import type { Json } from '../reduce';
 import { array } from '../store';
-import { Icon, isTouch } from './bits';
-import { draftOf, keepDraft } from './drafts';
+import { Icon, Menu, isTouch } from './bits';
+import { isPicture } from './turn';
+import { draftOf, handedFiles, keepDraft } from './drafts';
+import { waitsForUser } from './waits';
 
-const mostPicture = 8 << 20; // bytes
-const mostPictures = 8;
+const mostFile = 8 << 20; // bytes
+const mostFiles = 8;
 
 export function Composer({ chat }: { chat: Json }) {
   const { link, chatUri } = app;
   const at = useRef<HTMLTextAreaElement>(null);
-  const files = useRef<HTMLInputElement>(null);
+  const pick = { picture: useRef<HTMLInputElement>(null), camera: useRef<HTMLInputElement>(null), file: useRef<HTMLInputElement>(null) };
   const [value, setValue] = useState(() => draftOf(chatUri!));
-  const [pictures, setPictures] = useState<Attachment[]>([]);
+  const attached = app.attachments.get(chatUri!) ?? [];
   const [said, setSaid] = useState('');
   const live = Boolean(link?.live);
   const works = Boolean(chat.activeTurn);
   const waits = Boolean(link?.store.pending.some((p) => p.channel === chatUri && !p.failed));
-  const empty = value.trim() === '' && pictures.length === 0;
+  const empty = value.trim() === '' && attached.length === 0;
 
   const write = (text: string) => {
     setValue(text);
@@ -28,9 +30,9 @@ export function Composer({ chat }: { chat: Json }) {
   };
   const send = (how: 'queued' | 'steering' = 'queued') => {
     const text = at.current!.value;
-    if ((text.trim() === '' && pictures.length === 0) || !app.send(text, pictures, how)) return;
+    if ((text.trim() === '' && attached.length === 0) || !app.send(text, attached, how)) return;
     write('');
-    setPictures([]);
+    app.attachments.delete(chatUri!);
     (document.querySelector('#log') as HTMLElement).scrollTop = 1e9;
     toPrompt();
   };
@@ -38,14 +40,22 @@ export function Composer({ chat }: { chat: Json }) {
   // with it. On a touch screen, getting it would call up the keyboard.
   const toPrompt = () => { if (!isTouch()) at.current?.focus({ preventScroll: true }); };
   const add = async (list: Iterable<File>) => {
+    setSaid('');
     const added: Attachment[] = [];
     for (const file of list) {
-      if (!file.type.startsWith('image/')) setSaid(`${file.name}: only pictures can be attached.`);
-      else if (file.size > mostPicture) setSaid(`${file.name} is larger than 8 MB.`);
-      else added.push({ label: file.name || 'picture', data: await base64(file), contentType: file.type });
+      if (file.size > mostFile) setSaid(`${file.name} is larger than 8 MB.`);
+      else added.push({ label: file.name || 'picture', data: await base64(file), contentType: file.type || 'application/octet-stream', displayKind: file.type.startsWith('image/') ? 'image' : 'document' });
     }
-    setPictures((had) => [...had, ...added].slice(0, mostPictures));
+    attach(chatUri!, added);
   };
+  const chosen = (e: { currentTarget: HTMLInputElement }) => {
+    add([...(e.currentTarget.files ?? [])]);
+    e.currentTarget.value = '';
+  };
+  const folders = app.folders;
+  useEffect(() => { // what another app has handed over
+    handedFiles().then((files) => { if (files.length) add(files); });
+  }, []);
   useLayoutEffect(() => {
     const node = at.current!;
     if (CSS.supports('field-sizing', 'content')) return;
@@ -56,10 +66,13 @@ export function Composer({ chat }: { chat: Json }) {
   return (
     <form id="composer" class="composer" onSubmit={(e) => { e.preventDefault(); send(); }}
       onDragOver={(e) => e.preventDefault()} onDrop={(e) => { e.preventDefault(); add(e.dataTransfer?.files ?? []); }}>
-      {pictures.length > 0 && (
-        <ul class="pictures">
-          {pictures.map((p, i) => (
-            <li key={p.label + i}><img src={`data:${p.contentType};base64,${p.data}`} alt={p.label} /><button type="button" class="round" aria-label={`Remove ${p.label}`} onClick={() => setPictures(pictures.toSpliced(i, 1))}><Icon name="close" /></button></li>
+      {attached.length > 0 && (
+        <ul class="pictures" aria-label="Goes with the message">
+          {attached.map((a, i) => (
+            <li key={a.label + i}>
+              {'data' in a && isPicture(a) ? <img src={`data:${a.contentType};base64,${a.data}`} alt={a.label} /> : <span class="chip"><Icon name="file" /><span>{a.label}</span></span>}
+              <button type="button" class="round" aria-label={`Remove ${a.label}`} onClick={() => { app.attachments.set(chatUri!, attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
+            </li>
           ))}
         </ul>
       )}
@@ -70,8 +83,15 @@ export function Composer({ chat }: { chat: Json }) {
         </details>
       ))}
       <div class="composer-row">
-        <button type="button" class="quiet round" aria-label="Attach a picture" title="Attach a picture" onClick={() => files.current!.click()}><Icon name="clip" /></button>
-        <input ref={files} type="file" accept="image/*" multiple hidden onChange={(e) => { add(e.currentTarget.files ?? []); e.currentTarget.value = ''; }} />
+        <Menu label="Attach" icon="clip">
+          {isTouch() && <button type="button" onClick={() => pick.camera.current!.click()}>Take a photo</button>}
+          <button type="button" onClick={() => pick.picture.current!.click()}>Picture</button>
+          <button type="button" onClick={() => pick.file.current!.click()}>File of this device</button>
+          {folders.length > 0 && <button type="button" onClick={() => app.showPane({ kind: 'files', channel: folders[0] })}>File of the session</button>}
+        </Menu>
+        <input ref={pick.camera} type="file" accept="image/*" capture="environment" aria-label="Photo" hidden onChange={chosen} />
+        <input ref={pick.picture} type="file" accept="image/*" multiple aria-label="Pictures" hidden onChange={chosen} />
+        <input ref={pick.file} type="file" multiple aria-label="Files" hidden onChange={chosen} />
         <label class="unseen" for="prompt">Message to the agent</label>
         <textarea id="prompt" ref={at} rows={1} value={value} placeholder={works ? 'Say what comes next' : 'Message to the agent'} enterkeyhint="send" aria-describedby="composer-note"
           onInput={(e) => write(e.currentTarget.value)}
@@ -91,6 +111,12 @@ export function Composer({ chat }: { chat: Json }) {
   );
 }
 
+/** Has files go with the next message of a chat. */
+export function attach(chat: string, added: Attachment[]): void {
+  app.attachments.set(chat, [...(app.attachments.get(chat) ?? []), ...added].slice(0, mostFiles));
+  app.draw();
+}
+
 async function base64(file: File): Promise<string> {
   const bytes = new Uint8Array(await file.arrayBuffer());
   let binary = '';
@@ -105,13 +131,4 @@ function note(chat: Json, live: boolean): string {
   if (app.composerNote) return app.composerNote;
   if (array(chat?.activeTurn?.responseParts).some(waitsForUser)) return 'The agent waits for your answer.';
   return '';
-}
-
-function waitsForUser(part: Json): boolean {
-  if (part.kind === 'inputRequest') return part.response === undefined;
-  const call = part.toolCall;
-  if (call?.status === 'running' && call.contributor?.kind === 'mcp') {
-    return app.link?.store.mcpServer(app.session, call.contributor.customizationId)?.state?.kind === 'authRequired';
-  }
-  return call?.status === 'auth-required' || String(call?.status).startsWith('pending-');
 }

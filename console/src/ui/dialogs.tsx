@@ -2,15 +2,17 @@
 
 import { useRef, useState } from 'preact/hooks';
 import { app } from '../app';
+import type { Link } from '../link';
 import { array, text } from '../store';
 import type { Json } from '../reduce';
 import { Copy, Dialog } from './bits';
 import { nextOne, toQuestion } from './keys';
 import { Lend } from './lend';
-import { NewSession } from './newsession';
+import { NewSession, Property } from './newsession';
 import { groups } from './order';
 import { Previews } from './preview';
 import { Share } from './share';
+import { SessionActions, titleOf } from './session';
 import { mayDo } from './shell';
 import { SignIn } from './signin';
 import { Mute, Told } from './told';
@@ -21,10 +23,12 @@ export function Dialogs({ now }: { now: number }) {
   switch (dialog?.kind) {
     case 'new': return <NewSession />;
     case 'sign-in': return <SignIn link={dialog.link} who={dialog.who} resources={dialog.resources} more={dialog.more} />;
-    case 'rename': return <Rename title={dialog.title} />;
+    case 'session': return <OneSession link={dialog.link} session={dialog.session} />;
+    case 'rename': return <Rename link={dialog.link} session={dialog.session} title={dialog.title} />;
     case 'palette': return <Palette />;
     case 'told': return <Told now={now} />;
-    case 'mute': return <Mute now={now} />;
+    case 'mute': return <Mute host={dialog.host ?? app.host} session={dialog.session ?? app.session} now={now} />;
+    case 'settings': return <Settings />;
     case 'previews': return <Previews />;
     case 'share': return <Share />;
     case 'lend': return <Lend />;
@@ -35,16 +39,56 @@ export function Dialogs({ now }: { now: number }) {
 
 const close = () => app.open(null);
 
-function Rename({ title }: { title: string }) {
+/** What can be done to a session of the list. */
+function OneSession({ link, session }: { link: Link; session: string }) {
+  const act = (f: () => void) => {
+    close();
+    f();
+  };
+  return (
+    <Dialog title={titleOf(link, session)} id="one-session" onClose={close}>
+      <div class="actions">
+        <button type="button" class="primary" onClick={() => act(() => app.openSession(link.host, session))}>Open</button>
+        <SessionActions link={link} session={session} act={act} />
+      </div>
+    </Dialog>
+  );
+}
+
+function Rename({ link, session, title }: { link: Link; session: string; title: string }) {
   const at = useRef<HTMLInputElement>(null);
   const submit = (e: Event) => {
     e.preventDefault();
-    if (app.link && at.current!.value.trim()) app.rename(app.link, app.session, at.current!.value.trim());
+    if (at.current!.value.trim()) app.rename(link, session, at.current!.value.trim());
     close();
   };
   return (
     <Dialog title="Rename the session" onClose={close}>
       <form class="fields" onSubmit={submit}><label for="new-title">Name</label><input id="new-title" ref={at} defaultValue={title} data-focus maxLength={200} /><div class="row start"><button class="primary" type="submit">Rename</button></div></form>
+    </Dialog>
+  );
+}
+
+/** What can be another in a session that goes on: the model of the next message, and what the host lets one change. */
+function Settings() {
+  const { link, session } = app;
+  const state = link?.store.get(session);
+  const agent = link?.store.agents.find((a) => a?.provider === state?.provider);
+  const models = array(agent?.models).filter((m) => m?.policyState !== 'disabled');
+  const { schema, values } = state?.config ?? {};
+  const mutable = Object.entries<Json>(schema?.properties ?? {}).filter(([, p]) => p?.sessionMutable && !p.readOnly);
+  const model = app.models.get(session)?.id ?? '';
+  return (
+    <Dialog title="Model and settings" id="settings" onClose={close}>
+      <div class="fields">
+        {models.length > 0 && (
+          <><label for="settings-model">Model of the next message</label>
+            <select id="settings-model" value={model} onChange={(e) => app.chooseModel(e.currentTarget.value)}><option value="">As it is</option>{models.map((m) => <option key={m.id} value={m.id}>{text(m.name) || m.id}</option>)}</select></>
+        )}
+        {mutable.map(([name, p]) => <Property key={name} name={name} p={p} value={values?.[name] ?? p.default} set={(v) => app.perform(session, { type: 'session/configChanged', config: { [name]: v } })} />)}
+        {models.length === 0 && mutable.length === 0 && <p class="empty">The host has nothing here that could be another.</p>}
+        {link?.store.refusal && <p class="error" role="status">{link.store.refusal}</p>}
+      </div>
     </Dialog>
   );
 }

@@ -22,9 +22,48 @@ export function keepDraft(chat: string, text: string): void {
   }
 }
 
-/** Takes what another app shares with this one: ?title=&text=&url=. */
+/** Whether another app has handed something over that goes with the next chat that is opened. */
+export function isHanded(): boolean {
+  return handed !== '' || files !== undefined;
+}
+
+export function forgetHanded(): void {
+  handed = '';
+  if (files) handedFiles();
+}
+
+let files: Promise<File[]> | undefined;
+
+/** The files that another app has handed over, once. */
+export async function handedFiles(): Promise<File[]> {
+  const all = await (files ?? []);
+  files = undefined;
+  return all;
+}
+
+/**
+ * Takes what another app shares with this one: ?title=&text=&url=, and files, which the
+ * service worker has kept.
+ */
 export function shared(): void {
   const params = new URLSearchParams(location.search);
   handed = ['title', 'text', 'url'].map((name) => params.get(name) ?? '').filter(Boolean).join('\n');
+  if (params.has('files')) files = takeShared();
   if (location.search) history.replaceState(history.state, '', `/${location.hash}`);
+}
+
+async function takeShared(): Promise<File[]> {
+  try {
+    const kept = await caches.open('shared');
+    const all = [];
+    for (const request of await kept.keys()) {
+      const answer = (await kept.match(request))!;
+      const blob = await answer.blob();
+      all.push(new File([blob], decodeURIComponent(answer.headers.get('X-Name') ?? ''), { type: blob.type }));
+    }
+    await caches.delete('shared');
+    return all;
+  } catch {
+    return []; // the device has no room for them
+  }
 }

@@ -1,20 +1,22 @@
 // All sessions of all hosts, with those first that need somebody.
 
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
+import type { RefObject } from 'preact';
 import { app } from '../app';
 import { text } from '../store';
 import type { Json } from '../reduce';
 import { ago, statusWord, when } from '../words';
-import { Badge, Icon } from './bits';
+import { Badge, Icon, pressed } from './bits';
 import { memo } from './memo';
+import { forgetHanded, isHanded } from './drafts';
+import { useNear } from './near';
 import { folderOf, groups, type Group } from './order';
-
-const atFirst = 60; // rows that are drawn, and as many more each time that the end comes near
 
 export function Inbox({ now }: { now: number }) {
   const all = groups();
   const many = app.hosts.length > 1;
   const minute = Math.floor(now / 30_000); // rows are drawn again this often, for their times
+  const list = useRef<HTMLDivElement>(null);
   return (
     <div class="side" role="navigation" aria-label="Sessions">
       <div class="side-head">
@@ -29,9 +31,10 @@ export function Inbox({ now }: { now: number }) {
       </ul>
       {app.hostsNote && <p id="hosts-note" class="dim" role="status">{app.hostsNote}</p>}
       <SignInNotes />
+      {isHanded() && <p id="handed" class="notice" role="status"><span class="grow">Open the session that gets what you have shared.</span><button type="button" class="small" onClick={() => { forgetHanded(); app.draw(); }}>Discard</button></p>}
       <p id="sessions-note" class="dim" role="status">{note(all)}</p>
-      <div id="sessions" data-live={app.link?.live || !app.host ? 'yes' : 'no'}>
-        <Groups all={all} many={many} minute={minute} />
+      <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk}>
+        {all.map((g) => <Section key={g.name} g={g} many={many} minute={minute} scroller={list} />)}
       </div>
       <About now={now} />
     </div>
@@ -51,60 +54,63 @@ function note(all: Group[]): string {
   return [...app.links.values()].some((l) => l.live) ? 'There are no sessions yet.' : '';
 }
 
-function Groups({ all, many, minute }: { all: Group[]; many: boolean; minute: number }) {
-  const [most, setMost] = useState(atFirst);
-  const [archived, showArchived] = useState(false);
-  const top = useRef<HTMLDivElement>(null);
-  const end = useRef<HTMLDivElement>(null);
-  useEffect(() => { // who is back at the top has no use for what is far below
-    const seen = new IntersectionObserver((e) => { if (e.at(-1)!.isIntersecting) setMost(atFirst); });
-    if (top.current) seen.observe(top.current);
-    return () => seen.disconnect();
-  }, []);
-  let left = most;
-  const shown = all.map((g) => {
-    const folded = g.name === 'archived' && !archived && !app.search;
-    const rows = folded ? [] : g.rows.slice(0, Math.max(0, left));
-    left -= rows.length;
-    return { g, folded, rows };
-  });
-  const more = left <= 0;
-  useEffect(() => {
-    const seen = new IntersectionObserver((e) => { if (e.some((x) => x.isIntersecting)) setMost((n) => n + atFirst); }, { rootMargin: '600px' });
-    if (end.current) seen.observe(end.current);
-    return () => seen.disconnect();
-  }, [most, more]);
+/** Up and down go from one row to the next. */
+function walk(e: KeyboardEvent): void {
+  const row = (e.target as Element).closest<HTMLElement>('li[data-session]');
+  if (!row || (e.key !== 'ArrowDown' && e.key !== 'ArrowUp')) return;
+  const all = [...document.querySelectorAll<HTMLElement>('#sessions li[data-session]')];
+  const next = all[all.indexOf(row) + (e.key === 'ArrowDown' ? 1 : -1)];
+  next?.querySelector('button')!.focus();
+  e.preventDefault();
+}
+
+function Section({ g, many, minute, scroller }: { g: Group; many: boolean; minute: number; scroller: RefObject<HTMLDivElement> }) {
+  const [open, setOpen] = useState(false);
+  const folded = g.name === 'archived' && !open && !app.search;
   return (
-    <>
-      <div ref={top} class="end" />
-      {shown.map(({ g, folded, rows }) => {
-        return (
-          <section key={g.name} data-group={g.name}>
-            <h2>{g.name === 'archived'
-              ? <button type="button" class="quiet small" aria-expanded={!folded} onClick={() => showArchived(!archived)}>{g.title} ({g.rows.length})</button>
-              : <>{g.title} <span class="dim">{g.rows.length}</span></>}</h2>
-            <ul class="list">
-              {rows.map(({ link, session }) => (
-                <SessionRow key={`${link.host} ${session.resource}`} host={link.host} session={session} many={many} minute={minute}
-                  current={session.resource === app.session && link.host === app.host} live={link.live} />
-              ))}
-            </ul>
-          </section>
-        );
-      })}
-      {more && <div ref={end} class="end" />}
-    </>
+    <section data-group={g.name}>
+      <h2>{g.name === 'archived'
+        ? <button type="button" class="quiet small" aria-expanded={!folded} onClick={() => setOpen(!open)}>{g.title} ({g.rows.length})</button>
+        : <>{g.title} <span class="dim">{g.rows.length}</span></>}</h2>
+      {!folded && <Rows g={g} many={many} minute={minute} scroller={scroller} />}
+    </section>
   );
 }
 
-const SessionRow = memo(({ host, session, many, current, live }: { host: string; session: Json; many: boolean; current: boolean; live: boolean; minute: number }) => {
+function Rows({ g, many, minute, scroller }: { g: Group; many: boolean; minute: number; scroller: RefObject<HTMLDivElement> }) {
+  const list = useRef<HTMLUListElement>(null);
+  const near = useNear(g.keys, list, scroller);
+  return (
+    <ul class="list" ref={list}>
+      {near.map((piece) => {
+        if ('gap' in piece) return <li key={`before ${piece.before}`} class="gap" aria-hidden="true" style={{ height: `${piece.gap}px` }} />;
+        const { link, session } = g.rows[piece.row];
+        const key = g.keys[piece.row];
+        return (
+          <SessionRow key={key} id={key} row={piece.row} of={g.rows.length} host={link.host} session={session} many={many} minute={minute}
+            current={session.resource === app.session && link.host === app.host} live={link.live} />
+        );
+      })}
+    </ul>
+  );
+}
+
+/** What belongs to one session of the list, by a long press or the other mouse button. */
+function act(e: Event, host: string, session: string): void {
+  e.preventDefault();
+  app.open({ kind: 'session', link: app.links.get(host), session });
+}
+
+interface RowProps { id: string; row: number; of: number; host: string; session: Json; many: boolean; current: boolean; live: boolean; minute: number }
+
+const SessionRow = memo(({ id, row, of, host, session, many, current, live }: RowProps) => {
   const word = statusWord(session.status);
   const tone = { 'needs you': 'wait', working: 'ok', failed: 'bad' }[word as string] ?? '';
   const unread = (session.status & 32) === 0 && (session.status & 8) === 0;
   const changes = session.changes;
   return (
-    <li data-session={session.resource} data-host-of={host} data-unread={unread ? '' : undefined} data-stale={live ? undefined : ''}>
-      <button type="button" class="item" aria-current={current ? 'true' : undefined} onClick={() => app.openSession(host, session.resource)}>
+    <li data-session={session.resource} data-row={row} data-key={id} aria-setsize={of} aria-posinset={row + 1} data-host-of={host} data-unread={unread ? '' : undefined} data-stale={live ? undefined : ''}>
+      <button type="button" class="item" aria-current={current ? 'true' : undefined} onClick={() => app.openSession(host, session.resource)} {...pressed((e) => act(e, host, session.resource))}>
         <span class="row"><span class="name">{text(session.title) || 'New session'}</span>{word && <Badge tone={tone}>{word}</Badge>}</span>
         {text(session.activity) && word !== '' && <span class="activity">{text(session.activity)}</span>}
         <span class="dim">

@@ -41,7 +41,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
       pre.append(copyButton(() => code.textContent ?? ''));
     }
   }, [raw, plain, live]);
-  return <div ref={at} class={plain ? 'text' : ''} />;
+  return <div ref={at} class={plain ? 'text' : growing.current && !live ? 'said' : ''} />;
 });
 
 function copyButton(text: () => string): HTMLElement {

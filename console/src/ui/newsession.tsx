@@ -109,7 +109,7 @@ function useSchema(link: Link, provider: string, directory: string, config: Json
   return schema;
 }
 
-function Property({ name, p, value, set, complete }: { name: string; p: Json; value: Json; set: (v: Json) => void; complete?: (query: string) => Promise<Json> }) {
+export function Property({ name, p, value, set, complete }: { name: string; p: Json; value: Json; set: (v: Json) => void; complete?: (query: string) => Promise<Json> }) {
   const [found, setFound] = useState<Json[]>([]);
   const id = `new-${name}`;
   if (!isObject(p) || p.readOnly || p.type === 'object' || p.type === 'array') return null;

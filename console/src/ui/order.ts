@@ -7,7 +7,7 @@ import { baseName } from '../words';
 import type { Json } from '../reduce';
 
 export interface Row { link: Link; session: Json }
-export interface Group { name: string; title: string; rows: Row[] }
+export interface Group { name: string; title: string; rows: Row[]; keys: string[] }
 
 const titles: [string, string][] = [['needs', 'Needs you'], ['works', 'Working'], ['rests', 'Done'], ['archived', 'Archived']];
 
@@ -22,11 +22,20 @@ function fits({ link, session }: Row, words: string[]): boolean {
   return words.every((w) => all.includes(w));
 }
 
-/** The sessions that are listed, in groups. */
+let made: { of: unknown[]; groups: Group[] } = { of: [], groups: [] };
+
+/** The sessions that are listed, in groups: the same ones until something about them changes. */
 export function groups(): Group[] {
+  const of = [app.search, app.onlyHost, app.deleted, ...[...app.links.values()].flatMap((l) => [l.store, l.store.listRevision])];
+  if (of.length !== made.of.length || of.some((x, i) => x !== made.of[i])) made = { of, groups: sorted() };
+  return made.groups;
+}
+
+function sorted(): Group[] {
   const words = app.search.toLowerCase().split(/\s+/).filter(Boolean);
   const rows = app.sessions().filter((r) => fits(r, words));
-  rows.sort((a, b) => String(b.session.modifiedAt).localeCompare(String(a.session.modifiedAt)));
+  const at = (r: Row) => String(r.session.modifiedAt ?? '');
+  rows.sort((a, b) => (at(a) < at(b) ? 1 : at(a) > at(b) ? -1 : 0)); // RFC 3339, in UTC
   const by = new Map<string, Row[]>();
   for (const r of rows) {
     const name = groupOf(r.session.status);
@@ -34,7 +43,10 @@ export function groups(): Group[] {
     if (had) had.push(r);
     else by.set(name, [r]);
   }
-  return titles.filter(([name]) => by.has(name)).map(([name, title]) => ({ name, title, rows: by.get(name)! }));
+  return titles.filter(([name]) => by.has(name)).map(([name, title]) => {
+    const rows = by.get(name)!;
+    return { name, title, rows, keys: rows.map((r) => `${r.link.host} ${r.session.resource}`) };
+  });
 }
 
 /** How many sessions need somebody. */

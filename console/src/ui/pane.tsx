@@ -1,16 +1,15 @@
 // What stands beside a session, other than a canvas: changes, a terminal, a file.
 
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
-import { highlight } from '../highlight';
 import { array, isObject, text } from '../store';
 import type { Json } from '../reduce';
 import { baseName, pathOf } from '../words';
 import { Badge, Icon } from './bits';
+import { File, Files } from './files';
 import { Diff, Stat, uriOfEdit, whatOfEdit } from './edits';
 import { Servers } from './servers';
 import { Terminal } from './terminal';
-import { atobText } from './tool';
 
 export function SidePane() {
   const { pane, link } = app;
@@ -19,7 +18,7 @@ export function SidePane() {
   if (!pane || pane.kind === 'canvas') return null;
   const state = link?.store.get(pane.channel);
   const error = link?.errors.get(pane.channel);
-  const name = pane.kind === 'servers' ? 'MCP servers' : pane.kind === 'file' ? baseName(pane.channel) : text(state?.title) || pane.title || '';
+  const name = pane.kind === 'servers' ? 'MCP servers' : pane.kind === 'file' || pane.kind === 'files' ? baseName(pane.channel) || 'Files' : text(state?.title) || pane.title || '';
   return (
     <section id="beside" class="beside" data-kind={pane.kind} aria-labelledby="beside-title">
       <header class="beside-head">
@@ -29,6 +28,7 @@ export function SidePane() {
         {error ? <p class="empty">This cannot be shown: {error}</p>
           : pane.kind === 'servers' ? <Servers />
           : pane.kind === 'file' ? <File key={pane.channel} uri={pane.channel} />
+          : pane.kind === 'files' ? <Files key={pane.channel} uri={pane.channel} />
             : !state ? <p class="empty">Opening…</p>
               : pane.kind === 'changes' ? <Changes key={pane.channel} channel={pane.channel} state={state} />
                 : <Terminal key={pane.channel} channel={pane.channel} state={state} />}
@@ -93,27 +93,4 @@ function FileChange({ file, open, wide, children }: { file: Json; open: boolean;
       {shown && <Diff edit={file.edit} wide={wide} />}
     </details>
   );
-}
-
-const pictures: Record<string, string> = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: 'image/gif', webp: 'image/webp', svg: 'image/svg+xml' };
-
-function File({ uri }: { uri: string }) {
-  const [read, setRead] = useState<{ text?: string; picture?: string; why?: string }>({});
-  const at = useRef<HTMLElement>(null);
-  useEffect(() => {
-    let gone = false;
-    app.read(uri).then((r) => {
-      if (gone) return;
-      const ending = uri.slice(uri.lastIndexOf('.') + 1).toLowerCase();
-      const type = /^image\/[a-z+]+$/.test(text(r.contentType)) ? r.contentType : pictures[ending];
-      if (r.encoding === 'base64' && type && /^[A-Za-z0-9+/=]*$/.test(r.data)) setRead({ picture: `data:${type};base64,${r.data}` });
-      else setRead({ text: r.encoding === 'base64' ? atobText(r.data) : text(r.data) });
-    }, (err) => { if (!gone) setRead({ why: err.message }); });
-    return () => { gone = true; };
-  }, [uri]);
-  useEffect(() => { if (read.text && at.current) highlight(at.current, uri.slice(uri.lastIndexOf('.') + 1)); }, [read.text]);
-  if (read.why) return <p class="empty">It could not be read: {read.why}</p>;
-  if (read.picture) return <img class="picture" src={read.picture} alt={baseName(uri)} />;
-  if (read.text === undefined) return <p class="empty">Reading…</p>;
-  return <><p class="dim path">{pathOf(uri)}</p><pre class="file" tabIndex={0}><code ref={at}>{read.text.slice(0, 500_000)}</code></pre></>;
 }

@@ -5,6 +5,7 @@ import { answerFor, safeUrl } from '../answers';
 import { app } from '../app';
 import { array, isObject, text } from '../store';
 import type { Json } from '../reduce';
+import { Icon } from './bits';
 import { Markdown } from './markdown';
 
 interface Props { part: Json; readOnly: boolean; connected: boolean; ended: boolean; answer?: string }
@@ -19,8 +20,10 @@ export function Question({ part, readOnly, connected, ended, answer }: Props) {
   return (
     <section class="ask" data-request={text(request.id)}>
       {text(request.message) && <Markdown text={text(request.message)} />}
+      {isObject(request.planReview) && <Plan plan={request.planReview} />}
       {readOnly ? <p class="dim">Waits for somebody who may answer.</p>
-        : <Form request={request} questions={questions} connected={connected} answer={answer} />}
+        : isPlan(request) ? <PlanAnswer request={request} connected={connected} answer={answer} />
+          : <Form request={request} questions={questions} connected={connected} answer={answer} />}
     </section>
   );
 }
@@ -49,6 +52,48 @@ function Form({ request, questions, connected, answer }: { request: Json; questi
       </div>
       {answer && <span class="dim" role="status">sent…</span>}
     </form>
+  );
+}
+
+/** Whether a question is one about a plan that says how it is answered. */
+function isPlan(request: Json): boolean {
+  return array(request.planReview?.actions).some(isObject) && text(request.planReview.answerQuestionId) !== '';
+}
+
+/** What the agent wants to do, as it says it. */
+function Plan({ plan }: { plan: Json }) {
+  return (
+    <div class="plan">
+      {text(plan.title) && <h3>{text(plan.title)}</h3>}
+      {text(plan.content) && <Markdown text={text(plan.content)} />}
+      {text(plan.planUri) && <button type="button" class="chip" onClick={() => app.showPane({ kind: 'file', channel: text(plan.planUri) })}><Icon name="file" /><span>The whole plan</span></button>}
+    </div>
+  );
+}
+
+/** How to go on with a plan: one of the host's ways, or with what should be another. */
+function PlanAnswer({ request, connected, answer }: { request: Json; connected: boolean; answer?: string }) {
+  const [free, setFree] = useState('');
+  const plan = request.planReview;
+  const actions = array(plan.actions).filter((a) => isObject(a) && text(a.label));
+  const busy = answer !== undefined || !connected;
+  const say = (value: { value?: Json; free?: string }) => app.reply(request, 'accept', { [text(plan.answerQuestionId)]: answerFor({ kind: 'single-select' }, value) });
+  return (
+    <div class="question" data-ask role="group" aria-label={text(plan.title) || 'Plan'}>
+      <div class="options">
+        {actions.map((a) => (
+          <button key={a.id} type="button" class={a.default ? 'option primary' : 'option'} disabled={busy} onClick={() => say({ value: a.id })}>
+            <span class="name">{text(a.label)}</span>{text(a.description) && <span class="dim">{text(a.description)}</span>}
+          </button>
+        ))}
+      </div>
+      {plan.canProvideFeedback && <textarea aria-label="What should be another" placeholder="What should be another" rows={2} value={free} disabled={busy} onInput={(e) => setFree(e.currentTarget.value)} />}
+      <div class="answers">
+        {plan.canProvideFeedback && <button type="button" disabled={busy || !free.trim()} onClick={() => say({ free })}>Plan anew with this</button>}
+        <button type="button" disabled={busy} onClick={() => app.reply(request, 'decline')}>Do not go on</button>
+      </div>
+      {answer && <span class="dim" role="status">sent…</span>}
+    </div>
   );
 }
 
@@ -107,6 +152,7 @@ function Answered({ part, questions }: { part: Json; questions: Json[] }) {
   return (
     <section class="ask answered">
       {text(part.request?.message) && <p class="dim text">{text(part.request.message)}</p>}
+      {isObject(part.request?.planReview) && <details><summary>{text(part.request.planReview.title) || 'Plan'}</summary><Plan plan={{ ...part.request.planReview, title: '' }} /></details>}
       {part.response === 'accept' && questions.map((q) => <p key={q.id}><span class="dim">{text(q.title) || text(q.message)}: </span>{shown(q, answers[q.id])}</p>)}
       {word && <p class="dim">{word}</p>}
     </section>

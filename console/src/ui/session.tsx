@@ -3,20 +3,23 @@
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { app } from '../app';
 import { array, text, type Pending } from '../store';
-import type { Json } from '../reduce';
+import type { Link } from '../link';
+import { status, type Json } from '../reduce';
 import { statusWord, when } from '../words';
 import { Icon, Menu } from './bits';
 import { Composer } from './composer';
 import { folderOf } from './order';
 import { serversNeed, serversOf } from './servers';
 import * as told from '../told';
+import { treeOf } from './tree';
 import { Turn } from './turn';
 
 const atEnd = 48; // px from the end that still count as being there
-const atFirst = 20; // turns that are drawn, and as many more each time that the beginning comes near
+const atFirst = 20; // turns that are drawn of the end, and by which more are
+const mostTurns = 60; // that are drawn at a time
+const nearEdge = 600; // px from what is drawn at which more is
 
-export function titleOf(): string {
-  const { link, session } = app;
+export function titleOf(link = app.link, session = app.session): string {
   return text(link?.store.get(session)?.title) || text(link?.store.sessions.get(session)?.title) || 'New session';
 }
 
@@ -53,27 +56,48 @@ function Head({ agent, state }: { agent: string; state: Json }) {
           <h2 id="chat-title" tabIndex={-1}>{session ? titleOf() : 'No session open'}</h2>
           {sub && <p id="chat-sub" class="dim">{sub}</p>}
         </div>
-        {session && link && <SessionMenu archived={Boolean((summary?.status ?? 0) & 64)} />}
+        {session && link && <SessionMenu />}
       </div>
       <Chips state={state} />
     </div>
   );
 }
 
-function SessionMenu({ archived }: { archived: boolean }) {
-  const { link, session } = app;
+function SessionMenu() {
+  const { link, session, chatUri } = app;
   const may = link!.live && app.mayOperate;
+  const store = link!.store;
+  const { multipleChats } = store.agents.find((a) => a?.provider === store.get(session)?.provider)?.capabilities ?? {};
+  const other = chatUri !== undefined && chatUri !== store.chatOf(session);
   return (
     <Menu label="More">
-      {may && <button type="button" onClick={() => app.open({ kind: 'rename', title: titleOf() })}>Rename</button>}
-      {may && <button type="button" onClick={() => app.archive(link!, session, !archived)}>{archived ? 'Take out of the archive' : 'Archive'}</button>}
+      {may && multipleChats && <button type="button" onClick={() => app.newChat()}>New chat</button>}
+      {may && other && <button type="button" onClick={() => app.closeChat()}>Close this chat</button>}
+      {may && <button type="button" onClick={() => app.open({ kind: 'settings' })}>Model and settings</button>}
+      {may && <button type="button" onClick={() => app.newTerminal()}>New terminal</button>}
       {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>Ports of the host</button>}
-      {may && app.lender.takes(link, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>Lend this device</button>}
+      {may && app.lender.takes(link!, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>Lend this device</button>}
       {app.byDevice && <button type="button" onClick={() => app.open({ kind: 'share' })}>Share</button>}
-      {told.known() !== null && <button type="button" onClick={() => app.open({ kind: 'mute' })}>{told.muted(app.host, session) ? 'Muted…' : 'Mute…'}</button>}
-      <button type="button" onClick={() => navigator.clipboard?.writeText(location.href).catch(() => {})}>Copy the address</button>
-      {may && <button type="button" class="danger" onClick={() => app.remove(link!, session)}>Delete</button>}
+      <SessionActions link={link!} session={session} />
     </Menu>
+  );
+}
+
+/** What can be done to a session, open or not. */
+export function SessionActions({ link, session, act = (f) => f() }: { link: Link; session: string; act?: (f: () => void) => void }) {
+  const bits = link.store.sessions.get(session)?.status ?? 0;
+  const may = link.live && app.mayOperate;
+  const archived = Boolean(bits & status.archived);
+  const read = Boolean(bits & status.read);
+  return (
+    <>
+      {may && <button type="button" onClick={() => act(() => app.open({ kind: 'rename', link, session, title: titleOf(link, session) }))}>Rename</button>}
+      {may && <button type="button" onClick={() => act(() => app.archive(link, session, !archived))}>{archived ? 'Take out of the archive' : 'Archive'}</button>}
+      {may && <button type="button" onClick={() => act(() => app.markRead(link, session, !read))}>{read ? 'Mark as unread' : 'Mark as read'}</button>}
+      {told.known() !== null && <button type="button" onClick={() => act(() => app.open({ kind: 'mute', host: link.host, session }))}>{told.muted(link.host, session) ? 'Muted…' : 'Mute…'}</button>}
+      <button type="button" onClick={() => act(() => { navigator.clipboard?.writeText(app.addressOf({ host: link.host, session })).catch(() => {}); })}>Copy the address</button>
+      {may && <button type="button" class="danger" onClick={() => act(() => app.remove(link, session))}>Delete</button>}
+    </>
   );
 }
 
@@ -87,17 +111,10 @@ function Chips({ state }: { state: Json }) {
   const terminals = array(link?.store.get('ahp-root://')?.terminals).filter((t) => t?.claim?.session === session && session);
   const servers = serversOf(state);
   const need = serversNeed(servers);
+  const folders = state ? app.folders : [];
   return (
     <div class="all-chips">
-      {chats.length > 1 && (
-        <ul class="chips" aria-label="Chats">
-          {chats.map((c) => (
-            <li key={c.resource}><button type="button" class={`chip chat-chip${c.parentChat || c.origin?.kind === 'tool' ? ' below' : ''}`} aria-pressed={c.resource === chatUri} onClick={() => app.chooseChat(c.resource)}>
-              <span>{text(c.title) || 'Chat'}</span>{statusWord(c.status) && <span class="badge" data-tone={c.status & 16 ? 'wait' : 'ok'}>{statusWord(c.status)}</span>}
-            </button></li>
-          ))}
-        </ul>
-      )}
+      <Chats chats={chats} />
       <ul id="canvases" class="chips" aria-label="Canvases" hidden={canvases.length === 0}>
         {canvases.map((c) => (
           <li key={c.channel} data-canvas={c.channel}>
@@ -107,7 +124,7 @@ function Chips({ state }: { state: Json }) {
           </li>
         ))}
       </ul>
-      {(changesets.length > 0 || terminals.length > 0 || servers.length > 0) && (
+      {(changesets.length > 0 || terminals.length > 0 || servers.length > 0 || folders.length > 0) && (
         <ul class="chips" aria-label="Work">
           {changesets.map((c) => (
             <li key={c.uriTemplate}><button type="button" class="chip" aria-pressed={pane?.channel === c.uriTemplate} onClick={() => app.showPane({ kind: 'changes', channel: c.uriTemplate, title: text(c.label) })}><Icon name="diff" /><span>{text(c.label) || 'Changes'}</span></button></li>
@@ -115,12 +132,37 @@ function Chips({ state }: { state: Json }) {
           {terminals.map((t) => (
             <li key={t.resource}><button type="button" class="chip" aria-pressed={pane?.channel === t.resource} onClick={() => app.showPane({ kind: 'terminal', channel: t.resource, title: text(t.title) })}><Icon name="command" /><span>{text(t.title) || 'Terminal'}</span></button></li>
           ))}
+          {folders.length > 0 && <li><button type="button" class="chip" data-kind="files" aria-pressed={pane?.kind === 'files' || pane?.kind === 'file'} onClick={() => app.showPane({ kind: 'files', channel: pane?.kind === 'files' ? pane.channel : folders[0] })}><Icon name="folder" /><span>Files</span></button></li>}
           {servers.length > 0 && (
             <li><button type="button" class="chip" data-kind="servers" aria-pressed={pane?.kind === 'servers'} onClick={() => app.showPane({ kind: 'servers', channel: 'servers' })}><Icon name="tool" /><span>MCP servers</span>{need.word && <span class="badge" data-tone={need.tone}>{need.word}</span>}</button></li>
           )}
         </ul>
       )}
     </div>
+  );
+}
+
+const mostChips = 4; // chats beside each other
+
+/** The chats of a session: those of agents that another has sent below it. */
+function Chats({ chats }: { chats: Json[] }) {
+  const { chatUri } = app;
+  if (chats.length < 2) return null;
+  const all = treeOf(chats);
+  const chip = ({ chat: c, depth }: { chat: Json; depth: number }) => (
+    <li key={c.resource} style={{ '--depth': depth }}><button type="button" class={`chip chat-chip${depth > 0 ? ' below' : ''}`} aria-pressed={c.resource === chatUri} onClick={() => app.chooseChat(c.resource)}>
+      <span>{text(c.title) || 'Chat'}</span>{statusWord(c.status) && <span class="badge" data-tone={c.status & 16 ? 'wait' : 'ok'}>{statusWord(c.status)}</span>}
+    </button></li>
+  );
+  if (chats.length <= mostChips) return <ul class="chips" aria-label="Chats">{all.map(chip)}</ul>;
+  const need = chats.filter((c) => c.status & 16).length;
+  const work = chats.filter((c) => (c.status & 24) === 8).length;
+  const word = need ? `${need} need you` : work ? `${work} working` : '';
+  return (
+    <details class="tree">
+      <summary class="chip"><Icon name="agent" /><span>{text(chats.find((c) => c.resource === chatUri)?.title) || 'Chat'}</span><span class="dim">1 of {chats.length} chats</span>{word && <span class="badge" data-tone={need ? 'wait' : 'ok'}>{word}</span>}</summary>
+      <ul aria-label="Chats">{all.map(chip)}</ul>
+    </details>
   );
 }
 
@@ -146,47 +188,111 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const inner = useRef<HTMLDivElement>(null);
   const following = useRef(true); // the end of the chat is kept in view
   const was = useRef(0); // scrollTop
+  const anchor = useRef({ id: '', top: 0 }); // what is read, which stays where it is
+  const wanted = useRef(false); // turns that come before all that there are
   const [away, setAway] = useState(false);
-  const [most, setMost] = useState(atFirst);
+  const [part, setPart] = useState<Part | null>(null); // of the turns that is drawn, null for the end
   const live = Boolean(link?.live);
   const turns: Json[] = chat?.turns ?? [];
-  const shown = turns.length > most ? turns.slice(-most) : turns;
-  const pending = link?.store.pending.filter((p) => p.channel === chatUri) ?? [];
-  const more = turns.length > shown.length || (live && chat?.turnsNextCursor);
+  const { from, to } = rangeOf(turns, part);
+  const shown = turns.slice(from, to);
+  const ends = to === turns.length;
+  const pending = ends ? link?.store.pending.filter((p) => p.channel === chatUri) ?? [] : [];
+  const more = from > 0 || (live && chat?.turnsNextCursor);
 
   const toEnd = () => { at.current!.scrollTop = at.current!.scrollHeight; };
+  const show = (first: number, last: number) => setPart({ first: String(turns[first]?.id), n: last === turns.length ? Infinity : last - first });
   const scrolled = () => {
     const log = at.current!;
     // Whoever goes up wants to read that. Words that come in between are no such wish.
     const up = log.scrollTop < was.current;
     was.current = log.scrollTop;
-    if (log.scrollHeight - log.scrollTop - log.clientHeight < atEnd) following.current = true;
+    const left = log.scrollHeight - log.scrollTop - log.clientHeight;
+    if (ends && left < atEnd) following.current = true;
     else if (up) following.current = false;
     setAway(!following.current);
-    if (following.current) setMost(atFirst); // what was read is taken out of the document
-    if (log.scrollTop < 300 && !following.current && turns.length > most) earlier();
+    if (following.current) setPart(null); // what was read is taken out of the document
+    else if (log.scrollTop < nearEdge && from > 0) earlier();
+    else if (left < nearEdge && !ends) {
+      const last = Math.min(turns.length, to + atFirst);
+      show(Math.max(from, last - mostTurns), last);
+    }
+    else if (!part && from > 0) show(from, to); // lest what is read goes when more is said
+    noteAnchor();
+  };
+  /** Notes what is at the top of what is seen. */
+  const noteAnchor = () => {
+    const log = at.current!;
+    if (following.current) return;
+    for (const turn of inner.current!.children as Iterable<HTMLElement> & HTMLCollection) {
+      const { top, bottom } = (turn as HTMLElement).getBoundingClientRect();
+      if (bottom <= log.getBoundingClientRect().top) continue;
+      anchor.current = { id: (turn as HTMLElement).dataset.turn!, top };
+      return;
+    }
   };
   const earlier = () => {
     following.current = false; // who wants these does not read the end
-    if (turns.length > most) setMost(most + atFirst);
-    else app.earlier();
+    noteAnchor();
+    if (from > 0) {
+      const first = Math.max(0, from - atFirst);
+      show(first, Math.min(to, first + mostTurns));
+    } else {
+      wanted.current = true;
+      app.earlier();
+    }
   };
+  useLayoutEffect(() => { // those that the host was asked for have come
+    if (!wanted.current || from === 0) return;
+    wanted.current = false;
+    earlier();
+  }, [turns]);
   useEffect(() => {
-    const resized = new ResizeObserver(() => { if (following.current) toEnd(); }); // by the keyboard of a phone, or by an app
+    const resized = new ResizeObserver(() => { if (following.current) toEnd(); }); // by words, by the keyboard of a phone, or by an app
     resized.observe(at.current!);
     resized.observe(inner.current!);
     return () => resized.disconnect();
   }, []);
-  // Earlier turns push what is read down: keep it where it is.
-  const had = useRef({ first: '', height: 0 });
-  const first = String(shown[0]?.id ?? '');
+  // What comes or goes above pushes what is read: keep it where it is.
+  const key = [shown[0]?.id, shown.length, turns.length, Boolean(chat?.activeTurn), pending.length, Boolean(chat?.steeringMessage), chat?.queuedMessages?.length, more].join(' ');
   useLayoutEffect(() => {
-    const log = at.current!;
-    if (had.current.first !== first && had.current.first !== '' && !following.current) log.scrollTop += log.scrollHeight - had.current.height;
-    else if (following.current) toEnd();
-    had.current = { first, height: log.scrollHeight };
-  });
-  const all = [...shown.map((turn) => ({ turn })), ...(chat?.activeTurn ? [{ turn: chat.activeTurn }] : []), ...pending.map((p) => ({ turn: p.turn, pending: p }))] as { turn: Json; pending?: Pending }[];
+    if (following.current) toEnd();
+    else if (anchor.current.id) {
+      const turn = turnNode(inner.current!, anchor.current.id);
+      if (turn) at.current!.scrollTop += turn.getBoundingClientRect().top - anchor.current.top;
+    }
+  }, [key]);
+  // A link may lead to one turn: it is looked for, and shown.
+  const [looked, setLooked] = useState(0);
+  useLayoutEffect(() => {
+    if (!app.sought || !chat) return;
+    const i = turns.findIndex((t) => String(t.id) === app.sought);
+    const active = String(chat.activeTurn?.id) === app.sought;
+    if (i < 0 && !active && live && chat.turnsNextCursor && looked < mostLooks) {
+      setLooked(looked + 1);
+      app.earlier();
+      return;
+    }
+    const node = i < 0 && !active ? null : turnNode(inner.current!, app.sought);
+    if (i >= 0 && !node) {
+      following.current = false;
+      anchor.current.id = '';
+      show(Math.max(0, i - 5), Math.min(turns.length, i + atFirst));
+      return;
+    }
+    if (node) {
+      following.current = false;
+      setAway(true);
+      node.scrollIntoView({ block: 'start' });
+      node.tabIndex = -1;
+      node.focus({ preventScroll: true });
+      noteAnchor();
+    } else if (live) app.composerNote = 'The turn that the link leads to is not there.';
+    else return;
+    app.arrived();
+    app.draw();
+  }, [app.sought, turns, part, live]);
+  const all = [...shown.map((turn) => ({ turn })), ...(ends && chat?.activeTurn ? [{ turn: chat.activeTurn }] : []), ...pending.map((p) => ({ turn: p.turn, pending: p }))] as { turn: Json; pending?: Pending }[];
   const note = chatNote(chat, all.length, live);
   return (
     <div class="chat-body">
@@ -199,12 +305,28 @@ function Log({ agent, now }: { agent: string; now: number }) {
               answers={turn === chat?.activeTurn ? link!.store.revision : 0} />
           ))}
         </div>
-        <Waiting chat={chat} />
+        {ends && <Waiting chat={chat} />}
         {note && <p id="chat-note" class="empty">{note}</p>}
       </div>
-      {away && <button id="to-end" type="button" onClick={() => { following.current = true; toEnd(); }}><Icon name="down" /> Latest</button>}
+      {away && <button id="to-end" type="button" onClick={() => { following.current = true; setPart(null); toEnd(); }}><Icon name="down" /> Latest</button>}
     </div>
   );
+}
+
+/** A part of the turns: from one on, so many. Infinity goes on with those to come. */
+interface Part { first: string; n: number }
+
+const mostLooks = 200; // times that earlier turns are asked for, to find one
+
+/** The turns that are drawn. */
+function rangeOf(turns: Json[], part: Part | null): { from: number; to: number } {
+  const from = part ? turns.findIndex((t) => String(t.id) === part.first) : -1;
+  if (from < 0) return { from: Math.max(0, turns.length - atFirst), to: turns.length };
+  return { from, to: Math.min(turns.length, from + part!.n) };
+}
+
+function turnNode(all: HTMLElement, id: string): HTMLElement | null {
+  return ([...all.children] as HTMLElement[]).find((t) => t.dataset.turn === id) ?? null;
 }
 
 function dayOf(now: number): number {

@@ -14,7 +14,7 @@ function printed(state: Json): string {
 function theme() {
   const style = getComputedStyle(document.documentElement);
   const colour = (name: string) => style.getPropertyValue(name).trim();
-  return { background: colour('--sunk'), foreground: colour('--ink'), cursor: colour('--accent') };
+  return { scheme: matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light', background: colour('--sunk'), foreground: colour('--ink'), cursor: colour('--accent') };
 }
 
 export function Terminal({ channel, state }: { channel: string; state: Json }) {
@@ -46,7 +46,7 @@ export function Terminal({ channel, state }: { channel: string; state: Json }) {
     if (!mayNow.current || data === null || typeof data !== 'object') return;
     if (typeof data.input === 'string' && data.input.length < 65_536) app.perform(channel, { type: 'terminal/input', data: data.input });
     else if (Number.isInteger(data.cols) && Number.isInteger(data.rows) && data.cols > 1 && data.cols < 1000 && data.rows > 1 && data.rows < 1000) {
-      if (state.claim?.kind === 'client' && state.claim.clientId === app.link?.conn?.clientId) app.perform(channel, { type: 'terminal/resized', cols: data.cols, rows: data.rows });
+      if (app.ownTerminals.has(channel) || (state.claim?.kind === 'client' && state.claim.clientId === app.link?.conn?.clientId)) app.perform(channel, { type: 'terminal/resized', cols: data.cols, rows: data.rows });
     }
   };
   useLayoutEffect(print);

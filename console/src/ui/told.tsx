@@ -226,9 +226,8 @@ function Times({ quiet, mutes, now }: { quiet: Json; mutes: Json[]; now: number 
   );
 }
 
-/** Tells nothing of the session that is open, or of its whole host, for a while. */
-export function Mute({ now }: { now: number }) {
-  const { host, session } = app;
+/** Tells nothing of a session, or of its whole host, for a while. */
+export function Mute({ host, session, now }: { host: string; session: string; now: number }) {
   const [whole, setWhole] = useState(false);
   const work = useWork();
   useEffect(() => { told.load().catch(() => {}); }, []);

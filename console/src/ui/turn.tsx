@@ -9,6 +9,7 @@ import { Markdown } from './markdown';
 import { memo } from './memo';
 import { Question } from './question';
 import { Tool } from './tool';
+import { waitsForUser } from './waits';
 
 interface Props {
   turn: Json; agent: string; channel: string; pending?: Pending; active: boolean; live: boolean; connected: boolean; last: boolean; readOnly: boolean;
@@ -18,7 +19,7 @@ interface Props {
 
 export const Turn = memo(({ turn, agent, channel, pending, active, live, connected, last, readOnly }: Props) => {
   const parts = array(turn.responseParts);
-  const doing = live ? 'working…' : active ? 'The connection was lost while the agent worked.' : '';
+  const doing = live ? (parts.some(waitsForUser) ? '' : 'working…') : active ? 'The connection was lost while the agent worked.' : '';
   const who = turn.message?.origin?.kind;
   return (
     <article class={`turn${pending ? ' pending' : ''}${live ? ' live' : ''}`} aria-busy={live} data-turn={turn.id}>
@@ -142,6 +143,7 @@ function Foot({ turn, parts, last, may }: { turn: Json; parts: Json[]; last: boo
         <Menu label="More about this turn">
           {last && <button type="button" onClick={() => app.again(turn)}>Say it once more</button>}
           {app.mayFork && app.mayOperate && <button type="button" onClick={() => app.fork(turn)}>Go on from here in another chat</button>}
+          <button type="button" onClick={() => { navigator.clipboard?.writeText(app.addressOf({ ...app.here, pane: null, turn: turn.id })).catch(() => {}); }}>Copy a link to this</button>
           {!last && app.mayOperate && <button type="button" class="danger" onClick={() => { if (confirm('All that came after this is forgotten.')) app.backTo(turn); }}>Forget what came after</button>}
         </Menu>
       )}

@@ -1,0 +1,54 @@
+// The address of the page says what is shown: #host=NAME&session=URI, with
+// chat=URI where that is not the session's first, side=KIND and of=CHANNEL for what
+// stands beside it, and turn=ID in links to one turn. So back and forward do what
+// they say, and all of it can be passed on. Where it is not said who follows a
+// link, nothing in it is believed: see App.route.
+
+/** What is shown beside a chat. */
+export interface Pane { kind: 'canvas' | 'changes' | 'terminal' | 'file' | 'files' | 'servers'; channel: string; title?: string }
+
+const paneKinds = ['canvas', 'changes', 'terminal', 'file', 'files', 'servers'];
+
+export interface Place { host: string; session: string; chat: string; pane: Pane | null; turn: string }
+
+export function params(): URLSearchParams {
+  return new URLSearchParams(location.hash.slice(1));
+}
+
+export function place(): Place {
+  const said = params();
+  const get = (name: string) => said.get(name) ?? '';
+  const known = get('session') !== '' && paneKinds.includes(get('side')) && get('of') !== '';
+  return { host: get('host'), session: get('session'), chat: get('chat'), turn: get('turn'), pane: known ? { kind: get('side') as Pane['kind'], channel: get('of') } : null };
+}
+
+/** The part of an address behind #. */
+export function fragment({ host, session, chat, pane, turn }: Partial<Place>): string {
+  const said = new URLSearchParams();
+  const all: [string, string | undefined][] = [['host', host], ['session', session], ['chat', chat], ['side', pane?.kind], ['of', pane?.channel], ['turn', turn]];
+  for (const [name, value] of all) if (value) said.set(name, value);
+  return `#${said}`;
+}
+
+// Entries of the history that this page has been at, or has made, count up.
+let at = 0;
+
+/** Whether the page has made this entry of the history: others are links. */
+export function isOurs(): boolean {
+  return history.state?.ours === true;
+}
+
+export function setAddress(to: Partial<Place>, how: 'replaceState' | 'pushState' = 'replaceState'): void {
+  if (how === 'pushState') at++;
+  history[how]({ ours: true, at }, '', fragment(to));
+}
+
+/**
+ * Notes that the user went back or forward, to an entry of ours. True if that was
+ * back, over something that was closed since.
+ */
+export function wentBack(): boolean {
+  const before = at;
+  at = history.state?.at ?? 0;
+  return at < before;
+}

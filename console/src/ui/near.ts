@@ -1,0 +1,90 @@
+// Which rows of a long list are near enough to what is seen of it to be drawn. Of
+// the others a gap is kept that is as high as they are, or will be, roughly.
+
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import type { RefObject } from 'preact';
+
+const around = 800; // px above and below what is seen
+const step = 8; // rows by which the part that is drawn moves
+const firstGuess = 60; // px of a row
+
+/** A row that is drawn, or a gap of so many px. */
+export type Piece = { row: number } | { gap: number; before: number };
+
+/** The rows of a range, and one more of which the focus may not be lost, with gaps in between. */
+export function pieces(count: number, from: number, to: number, kept: number, height: (row: number) => number): Piece[] {
+  const rows = [];
+  for (let row = from; row < to; row++) rows.push(row);
+  if (kept >= 0 && kept < count && (kept < from || kept >= to)) rows.push(kept);
+  rows.sort((a, b) => a - b);
+  const all: Piece[] = [];
+  let next = 0;
+  for (const row of [...rows, count]) {
+    let gap = 0;
+    for (; next < row; next++) gap += height(next);
+    if (gap > 0) all.push({ gap, before: row });
+    if (row < count) all.push({ row });
+    next = row + 1;
+  }
+  return all;
+}
+
+/** The range of rows that lie between two heights, in steps, so that few moves change it. */
+export function rangeOf(count: number, top: number, bottom: number, height: (row: number) => number): [number, number] {
+  let y = 0;
+  let from = -1;
+  let to = 0;
+  for (let row = 0; row < count && y < bottom; row++) {
+    const end = y + height(row);
+    if (end > top && from < 0) from = row;
+    to = row + 1;
+    y = end;
+  }
+  if (from < 0) return [0, 0];
+  return [from - (from % step), Math.min(count, Math.ceil(to / step) * step)];
+}
+
+/**
+ * The pieces of a list whose rows have these keys. list is where they are drawn, each
+ * row an element with data-row; scroller what moves it.
+ */
+export function useNear(keys: string[], list: RefObject<HTMLElement>, scroller: RefObject<HTMLElement>): Piece[] {
+  const heights = useRef(new Map<string, number>());
+  const guess = useRef(firstGuess);
+  const [[from, to], setRange] = useState<[number, number]>([0, step * 3]);
+  const height = (row: number) => heights.current.get(keys[row]) ?? guess.current;
+  const look = () => {
+    const [at, by] = [list.current, scroller.current];
+    if (!at || !by) return;
+    const top = by.getBoundingClientRect().top - at.getBoundingClientRect().top;
+    const next = rangeOf(keys.length, top - around, top + by.clientHeight + around, height);
+    setRange((had) => (had[0] === next[0] && had[1] === next[1] ? had : next));
+  };
+  const latest = useRef(look);
+  latest.current = look;
+  useLayoutEffect(() => { // what is drawn is measured
+    let [n, sum] = [0, 0];
+    for (const e of list.current?.querySelectorAll<HTMLElement>('[data-row]') ?? []) {
+      const h = e.offsetHeight;
+      if (h === 0) return; // it is not shown
+      heights.current.set(keys[Number(e.dataset.row)], h);
+      n++;
+      sum += h;
+    }
+    if (n > 0) guess.current = sum / n;
+    look();
+  }, [keys.join('\n'), from, to]);
+  useLayoutEffect(() => {
+    const by = scroller.current!;
+    const now = () => latest.current();
+    by.addEventListener('scroll', now, { passive: true });
+    const resized = new ResizeObserver(now);
+    resized.observe(by);
+    return () => {
+      by.removeEventListener('scroll', now);
+      resized.disconnect();
+    };
+  }, []);
+  const focused = list.current?.contains(document.activeElement) ? document.activeElement!.closest<HTMLElement>('[data-row]')?.dataset.key : undefined;
+  return pieces(keys.length, Math.min(from, keys.length), Math.min(to, keys.length), focused === undefined ? -1 : keys.indexOf(focused), height);
+}

@@ -1,0 +1,25 @@
+// Which chats of a session belong below which.
+
+import { text } from '../store';
+import type { Json } from '../reduce';
+
+/** The chat that another one came from, '' if none. */
+function over(chat: Json): string {
+  return text(chat?.parentChat) || (['tool', 'fork', 'sideChat'].includes(chat?.origin?.kind) ? text(chat.origin.chat) : '');
+}
+
+/** Chats in the order of a tree, with how deep each is in it. */
+export function treeOf(chats: Json[]): { chat: Json; depth: number }[] {
+  const known = new Set(chats.map((c) => c.resource));
+  const all: { chat: Json; depth: number }[] = [];
+  const done = new Set<Json>();
+  const add = (c: Json, depth: number) => {
+    if (done.has(c)) return; // nothing is below itself, whatever a host says
+    done.add(c);
+    all.push({ chat: c, depth });
+    for (const child of chats) if (child !== c && over(child) === c.resource) add(child, depth + 1);
+  };
+  for (const c of chats) if (!known.has(over(c)) || over(c) === c.resource) add(c, 0);
+  for (const c of chats) add(c, 0);
+  return all;
+}

@@ -1,0 +1,13 @@
+// What of an answer waits for somebody's word.
+
+import { app } from '../app';
+import type { Json } from '../reduce';
+
+export function waitsForUser(part: Json): boolean {
+  if (part.kind === 'inputRequest') return part.response === undefined;
+  const call = part.toolCall;
+  if (call?.status === 'running' && call.contributor?.kind === 'mcp') {
+    return app.link?.store.mcpServer(app.session, call.contributor.customizationId)?.state?.kind === 'authRequired';
+  }
+  return call?.status === 'auth-required' || String(call?.status).startsWith('pending-');
+}
