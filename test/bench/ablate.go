@@ -70,7 +70,14 @@ func ablate(b *testbed) (figures []Figure, err error) {
 	if err := b.linkAblated(); err != nil {
 		return nil, err
 	}
+	seen := map[quantity]bool{}
 	for _, a := range ablations {
+		if b.o.Tiny && !slices.ContainsFunc(a.what, func(q quantity) bool { return !seen[q] }) {
+			continue // each quantity is measured, and the programs have all mechanisms anyway
+		}
+		for _, q := range a.what {
+			seen[q] = true
+		}
 		more, err := b.ablate(a)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", a.name, err)
