@@ -590,13 +590,15 @@ func TestCanvasDomain(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveRevoked revokes the token of a client whose page is open.
+// TestCanvasLiveRevoked revokes the token of a client whose page is open, and who has a ticket
+// for another browser.
 func TestCanvasLiveRevoked(t *testing.T) {
 	t.Parallel()
-	w, _, _, _, b, base := liveApp(t, func(c *auth.Client) { c.Subject = "bob" })
+	w, _, c, channel, b, base := liveApp(t, func(c *auth.Client) { c.Subject = "bob" })
 	events, ws := w.events(b, base), b.socket(base)
 	events.next()
 	ws.say("x")
+	unused := w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)})
 	if err := w.stack.Relay.Revocations().Add(auth.Revocation{Tenant: "default", Subject: "bob", At: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
@@ -604,6 +606,9 @@ func TestCanvasLiveRevoked(t *testing.T) {
 	ws.ends()
 	if got := b.open(base + "/start"); got.status != http.StatusGone {
 		t.Errorf("revoked: %d %q", got.status, got.body)
+	}
+	if got := w.browser().open(unused); got.status != http.StatusGone {
+		t.Errorf("a ticket that nobody had used: %d %q", got.status, got.body)
 	}
 }
 
