@@ -11,17 +11,26 @@ import (
 	"ahprelay/meter"
 )
 
-// adminHandler serves the admin listener.
-func (s *Server) adminHandler() http.Handler {
+// adminPages are what the admin listener shows.
+type adminPages struct {
+	cfg     *Config
+	hosts   *hosts
+	reports *reports
+	metrics *metrics
+	ready   http.HandlerFunc // whether new clients should come here
+}
+
+// handler serves the admin listener.
+func (a *adminPages) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", meter.Handler(s.metrics.registry))
-	mux.HandleFunc("GET /admin/connections", s.serveConnections)
-	mux.HandleFunc("GET /admin/runtime/mcp", s.serveMCP)
+	mux.Handle("GET /metrics", meter.Handler(a.metrics.registry))
+	mux.HandleFunc("GET /admin/connections", a.serveConnections)
+	mux.HandleFunc("GET /admin/runtime/mcp", a.serveMCP)
 	mux.HandleFunc("GET /admin/settings", func(w http.ResponseWriter, _ *http.Request) {
-		authn.WriteJSON(w, http.StatusOK, map[string]any{"version": s.cfg.Version, "relay": s.cfg.Instance, "settings": s.cfg.Settings})
+		authn.WriteJSON(w, http.StatusOK, map[string]any{"version": a.cfg.Version, "relay": a.cfg.Instance, "settings": a.cfg.Settings})
 	})
 	mux.HandleFunc("GET /healthz", serveHealthy)
-	mux.HandleFunc("GET /readyz", s.serveReady)
+	mux.HandleFunc("GET /readyz", a.ready)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -49,13 +58,10 @@ type connectionInfo struct {
 	Reported *json.RawMessage `json:"reported,omitempty"` // by the host-agent: what its gates know and have seen
 }
 
-func (c *client) info() connectionInfo {
-	c.mu.Lock()
-	phase := c.phase
-	c.mu.Unlock()
+func connectionInfoOf(c *client) connectionInfo {
 	return connectionInfo{
-		ID: c.id, Tenant: c.host.tenant, Host: c.host.name, Subject: c.who.Subject, Remote: c.remote,
-		Since: c.since.UTC(), Phase: phase.String(), Ready: c.ready.Load(),
+		ID: c.id, Tenant: c.host.tenant, Host: c.host.name, Subject: c.token.first.Subject, Remote: c.remote,
+		Since: c.since.UTC(), Phase: c.phaseNow().String(), Ready: c.ready.Load(),
 		FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(),
 		BytesIn: c.bytesIn.Load(), BytesOut: c.bytesOut.Load(), Queued: c.out.queued(),
 		Reported: c.reported.Load(),
@@ -63,15 +69,15 @@ func (c *client) info() connectionInfo {
 }
 
 // serveConnections counts the connections, and lists them with details=1.
-func (s *Server) serveConnections(w http.ResponseWriter, r *http.Request) {
-	answerConnections(s, w, r, (*client).info, map[string]any{"links": s.hosts.links()})
+func (a *adminPages) serveConnections(w http.ResponseWriter, r *http.Request) {
+	answerConnections(a, w, r, connectionInfoOf, map[string]any{"links": a.hosts.links()})
 }
 
 // answerConnections adds to an answer how many connections there are, and with
 // details=1 what info says of each, the oldest first.
-func answerConnections[T any](s *Server, w http.ResponseWriter, r *http.Request, info func(*client) T, answer map[string]any) {
-	clients := s.hosts.all()
-	answer["relay"], answer["connections"] = s.cfg.Instance, len(clients)
+func answerConnections[T any](a *adminPages, w http.ResponseWriter, r *http.Request, info func(*client) T, answer map[string]any) {
+	clients := a.hosts.all()
+	answer["relay"], answer["connections"] = a.cfg.Instance, len(clients)
 	if r.URL.Query().Get("details") == "1" {
 		slices.SortFunc(clients, func(a, b *client) int { return a.since.Compare(b.since) })
 		list := make([]T, len(clients))

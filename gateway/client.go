@@ -43,7 +43,6 @@ func (p phase) String() string {
 type client struct {
 	// Set by newClient, then read-only.
 	id       string
-	who      auth.Client // of the token that it came with; whoNow is of the latest
 	host     hostKey
 	remote   string
 	since    time.Time
@@ -55,57 +54,42 @@ type client struct {
 	metrics  *metrics
 	budget   *budget
 	tickets  tickets
-	verify   func(ctx context.Context, token string) (auth.Client, error)
 	audit    *audit.Log
 	revoked  func(auth.Client) bool
 	spawn    func(func()) bool // starts a goroutine that the server waits for
 
 	page string // origin of the page that has connected, "" if there is none that a browser could show
 
-	begun    bool   // with initialize or reconnect; owned by readLoop
-	clientID string // that the client has said last; owned by readLoop
+	beginning beginning  // owned by readLoop
+	token     credential // what it may, and until when
 
 	accepted                               atomic.Bool  // the host has taken the connection
 	ready                                  atomic.Bool  // and has answered initialize or reconnect
 	maxFrame                               int          // bytes of the longest message from then on; set before ready
 	framesIn, framesOut, bytesIn, bytesOut atomic.Int64 // messages and their bytes
 
-	stuck   atomic.Bool                 // the reader waits for the host, and hears nothing of the client
-	readEnd atomic.Bool                 // the reader has ended
-	slowed  atomic.Bool                 // what it sends waits for the limits of its rate
-	whole   atomic.Int64                // bytes of the message that has come, beyond keepBuffer, until it waits for the host
-	sending atomic.Int64                // of the message that waits for those before it to leave
-	latest  atomic.Pointer[auth.Client] // of the token that it has given since; nil: none
-	moved   atomic.Int64                // when something of what it sends last moved, by budget.clock
-	kernel  atomic.Int64                // what the kernel holds of the connection, in bytes
-	cut     atomic.Bool                 // too much waited for all clients together, and this one is closed
-	probing atomic.Bool                 // somebody is looking whether it is still there
+	readEnd atomic.Bool // the reader has ended
+	probing atomic.Bool // somebody is looking whether it is still there
 	load    load
 	alive   liveness
-	upload  upload // the message that is being read, if it is large
 
 	reported atomic.Pointer[json.RawMessage] // by the host-agent, how the connection is; nil: nothing yet
 	warnings []string                        // classes that the host-agent has reported; the mutex of reports guards it
 
 	counted bool // in the totals of metrics, whose mutex guards it
 
-	entry *hostEntry // of its host; set by join
-
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 
 	mu      lockorder.Mutex[lockorder.Client] // guards all that follows
 	phase   phase
-	conn    upstream      // from phaseOpening on
-	pending [][]byte      // messages that wait for phaseOpen
-	bytes   int           // of pending
-	resumes bool          // a reconnect is among them
-	away    string        // why the host was, when last heard
-	hold    *time.Timer   // ends phaseHeld
-	expiry  *time.Timer   // ends the connection with its token
-	leaving bool          // to be flushed and closed once it is open
-	handed  chan struct{} // set when the client has gone before what it sent: closed when that is decided
-	parting *time.Timer   // from the close frame on: ends the connection
+	conn    upstream        // from phaseOpening on
+	pending pendingMessages // that wait for phaseOpen
+	away    string          // why the host was, when last heard
+	hold    *time.Timer     // ends phaseHeld
+	leaving bool            // to be flushed and closed once it is open
+	handed  chan struct{}   // set when the client has gone before what it sent: closed when that is decided
+	parting *time.Timer     // from the close frame on: ends the connection
 }
 
 // An upstream is a client's connection to its host: one of its own, *[routing.RelayConn], or
@@ -121,9 +105,16 @@ type upstream interface {
 	Abort(code ahp.CloseCode, reason string)
 }
 
+// phaseNow is where the connection stands.
+func (c *client) phaseNow() phase {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.phase
+}
+
 // log is made when there is something to say, which is seldom.
 func (c *client) log() *slog.Logger {
-	return c.cfg.Log.With("conn", c.id, "tenant", c.host.tenant, "host", c.host.name, "subject", c.who.Subject, "remote", c.remote)
+	return c.cfg.Log.With("conn", c.id, "tenant", c.host.tenant, "host", c.host.name, "subject", c.token.first.Subject, "remote", c.remote)
 }
 
 // readBuffers are for reading messages. Those that have grown beyond keepBuffer are not kept.
@@ -134,7 +125,7 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, firstBuffer);
 func (c *client) serve(draining func() bool) {
 	defer c.cancel()
 	defer c.budget.reserve(c.sock.conn.isTLS())()
-	defer c.expireLater().Stop()
+	defer c.token.expireLater(func() { c.end(ahp.CloseTokenEnded, ahp.CloseTokenEnded.Reason()) }).Stop()
 	idle.Deep(func() { c.enter(draining) })
 	err := c.readLoop()
 	idle.Deep(func() { c.exit(err) })
@@ -159,7 +150,7 @@ func (c *client) exit(err error) {
 	c.handOver()
 	c.disconnect(end)
 	c.stopParting()
-	c.setKernel(0)
+	c.load.setKernel(0)
 	c.metrics.count(c, end.code)
 	c.audit.Comings(c.line("disconnect", end))
 }
@@ -190,7 +181,7 @@ func (c *client) handOver() {
 // made. A client that is gone waits for no host that is away.
 func (c *client) handedLocked() {
 	coming := c.phase == phaseWaiting || c.phase == phaseOpening
-	if c.handed == nil || coming && len(c.pending) > 0 {
+	if c.handed == nil || coming && len(c.pending.list) > 0 {
 		return
 	}
 	select {
@@ -217,11 +208,11 @@ func (c *client) readLoop() error {
 func (c *client) read(r io.Reader) error {
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
-	defer c.doneReading()
+	defer c.load.doneReading()
 	ready, limit := c.ready.Load(), c.limit()
-	message, err := readAll(r, (*buf)[:0], limit, c.readMore)
+	message, err := readAll(r, (*buf)[:0], limit, c.load.readMore)
 	if err == nil {
-		c.hasCome()
+		c.load.hasCome()
 	}
 	if cap(message) <= keepBuffer {
 		*buf = message[:0]
@@ -262,38 +253,43 @@ func (c *client) fromClient(message []byte) error {
 
 // await holds a message back that comes too fast, with all that follows it.
 func (c *client) await(env *ahp.Envelope, bytes int) error {
-	c.stuck.Store(true)
-	c.slowed.Store(true)
-	over := c.admitted.AwaitRate(c.ctx, bytes, c.beginsAnew(env))
-	c.progressed(time.Now())
-	c.slowed.Store(false)
-	c.stuck.Store(false)
+	c.load.stuck.Store(true)
+	c.load.slowed.Store(true)
+	over := c.admitted.AwaitRate(c.ctx, bytes, c.beginning.anew(env))
+	c.load.progressed(time.Now())
+	c.load.slowed.Store(false)
+	c.load.stuck.Store(false)
 	if over == nil {
 		return nil
 	}
-	c.overRate(over, env)
+	if env.Kind == ahp.Request {
+		c.answer(appendOverRate(nil, env.ID, over))
+	}
 	return over
 }
 
-// overRate tells a client that it sends too much, before it is closed.
-func (c *client) overRate(over *admission.OverLimit, env *ahp.Envelope) {
-	if env.Kind != ahp.Request {
-		return
-	}
+// appendOverRate appends what a request is answered with that comes too fast.
+func appendOverRate(b, id []byte, over *admission.OverLimit) []byte {
 	data, err := json.Marshal(map[string]any{"limit": over.Limit, "retryAfterMs": over.Retry.Milliseconds()})
 	if err != nil {
-		return
+		data = nil // no field can fail
 	}
-	c.answer(ahp.AppendError(nil, env.ID, ahp.CodeRateLimited, over.Error(), data))
+	return ahp.AppendError(b, id, ahp.CodeRateLimited, over.Error(), data)
 }
 
-// beginsAnew reports whether a client does so that has begun already.
-func (c *client) beginsAnew(env *ahp.Envelope) bool {
+// A beginning is what a client has said of itself with initialize or reconnect.
+type beginning struct {
+	begun    bool
+	clientID string // that it has said last
+}
+
+// anew reports whether a client begins that has begun already.
+func (b *beginning) anew(env *ahp.Envelope) bool {
 	if method := string(env.Method); env.Kind != ahp.Request || method != "initialize" && method != "reconnect" {
 		return false
 	}
-	again := c.begun
-	c.begun, c.clientID = true, ahp.TextOf(env.Params, "clientId")
+	again := b.begun
+	b.begun, b.clientID = true, ahp.TextOf(env.Params, "clientId")
 	return again
 }
 
@@ -306,12 +302,12 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 		if cap(message) <= keepBuffer {
 			message = slices.Clone(message) // the buffer is used again
 		}
-		counted := int(c.whole.Swap(0))
-		c.stuck.Store(true)
-		c.sending.Store(int64(counted))
+		counted := int(c.load.whole.Swap(0))
+		c.load.stuck.Store(true)
+		c.load.sending.Store(int64(counted))
 		err := conn.SendCounted(c.ctx, message, counted)
-		c.sending.Store(0)
-		c.stuck.Store(false)
+		c.load.sending.Store(0)
+		c.load.stuck.Store(false)
 		if err != nil {
 			c.budget.add(-counted)
 		}
@@ -333,12 +329,10 @@ func (c *client) beforeOpen(env *ahp.Envelope, message []byte) error {
 	case away && isPing(env):
 		c.answer(ahp.AppendResult(nil, env.ID, nil))
 		return nil
-	case c.bytes+len(message) > c.cfg.MaxFirstFrame:
+	case c.pending.bytes+len(message) > c.cfg.MaxFirstFrame:
 		return fmt.Errorf("%w: more than %d bytes before the host took any", errTooBig, c.cfg.MaxFirstFrame)
 	}
-	c.resumes = c.resumes || env.Kind == ahp.Request && string(env.Method) == "reconnect"
-	c.pending = append(c.pending, append([]byte(nil), message...))
-	c.waitsLocked(len(message))
+	c.pending.add(env, message)
 	if c.phase == phaseNew {
 		c.hostAwayLocked(c.away)
 	}
@@ -365,11 +359,11 @@ func (c *client) pong(payload []byte) {
 // that wait are answered.
 func (c *client) hostAwayLocked(detail string) {
 	c.away = detail
-	c.pending = slices.DeleteFunc(c.pending, c.answeredPing)
+	c.pending.answerPings(c.answer)
 	switch {
-	case len(c.pending) == 0:
+	case len(c.pending.list) == 0:
 		c.phase = phaseNew
-	case c.resumes:
+	case c.pending.resumes:
 		c.phase = phaseHeld
 		if c.hold == nil {
 			c.log().Info("client held until the host is back")
@@ -382,38 +376,16 @@ func (c *client) hostAwayLocked(detail string) {
 	}
 }
 
-// answeredPing answers a message that waits if it is a ping.
-func (c *client) answeredPing(message []byte) bool {
-	env, err := ahp.Peek(message)
-	if err != nil || !isPing(&env) {
-		return false
-	}
-	c.answer(ahp.AppendResult(nil, env.ID, nil))
-	c.waitsLocked(-len(message))
-	return true
-}
-
 // refuseLocked answers the requests that wait, and closes.
 func (c *client) refuseLocked(reason string) {
-	for _, message := range c.pending {
+	for _, message := range c.pending.list {
 		if env, err := ahp.Peek(message); err == nil && env.Kind == ahp.Request {
 			c.answer(ahp.AppendError(nil, env.ID, ahp.CodeHostOffline, reason, nil))
 		}
 	}
-	c.noneWaitsLocked()
+	c.pending.clear()
 	c.phase = phaseClosed
 	c.out.close(ahp.CloseHostOffline, reason)
-}
-
-// waitsLocked notes that n bytes more are pending.
-func (c *client) waitsLocked(n int) {
-	c.bytes += n
-	c.budget.add(n)
-}
-
-func (c *client) noneWaitsLocked() {
-	c.waitsLocked(-c.bytes)
-	c.pending = nil
 }
 
 // reconsider moves a client that has no connection to its host on. It looks at
@@ -451,7 +423,7 @@ func (c *client) unreachable(detail string) {
 
 // openLocked has the host-agent connect to the host.
 func (c *client) openLocked(link linkUse) {
-	who := c.whoNow()
+	who := c.token.now()
 	if who.Restricted() && !link.sees {
 		c.phase = phaseClosed
 		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "the host-agent is too old to see to what this token allows; upgrade it"))
@@ -497,13 +469,13 @@ func (c *client) opened() {
 	if c.phase != phaseOpening {
 		return
 	}
-	for _, message := range c.pending {
+	for _, message := range c.pending.list {
 		// It fits: what may wait is far less than what Send takes at once.
 		if err := c.conn.Send(c.ctx, message); err != nil {
 			return
 		}
 	}
-	c.noneWaitsLocked()
+	c.pending.clear()
 	c.phase = phaseOpen
 	c.admitted.Opened()
 	if c.hold != nil {
@@ -574,13 +546,13 @@ func (c *client) disconnect(end closing) {
 	conn := c.conn
 	c.conn = nil
 	c.phase = phaseClosed
-	c.noneWaitsLocked()
+	c.pending.clear()
 	c.handedLocked()
 	if c.hold != nil {
 		c.hold.Stop()
 	}
 	c.mu.Unlock()
-	c.budget.uploads.stop(&c.upload)
+	c.budget.uploads.stop(&c.load.upload)
 	if conn != nil {
 		conn.Close(end.code, end.reason)
 	}
@@ -627,6 +599,36 @@ func (c *client) written(credit int) {
 	if conn != nil {
 		conn.Written(credit)
 	}
+}
+
+// toHost returns a client's connection to its host; nil if there is none.
+func (c *client) toHost() upstream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conn
+}
+
+// overload closes a client on whose account too much waits, and drops that. One
+// that has been standing still is in the middle of a message: nothing can be
+// said to it.
+func (c *client) overload(standing time.Duration) {
+	c.load.cut.Store(true)
+	const reason = "too much waits for all clients of this relay"
+	end := c.out.abort(closing{code: ahp.CloseOverloaded, reason: closeReason(ahp.CloseOverloaded, reason), full: true})
+	c.log().Warn("client closed: too much waits for all together", "stood_still", standing.Round(time.Millisecond))
+	c.abort(end)
+	c.load.doneReading()
+	if standing >= writeLook {
+		c.sock.drop()
+	}
+}
+
+// abort is disconnect, and drops what has not left for the host.
+func (c *client) abort(end closing) {
+	if conn := c.toHost(); conn != nil {
+		conn.Abort(end.code, end.reason)
+	}
+	c.disconnect(end)
 }
 
 // clientEvents is what the routing package sees of a client. Its methods run
@@ -687,7 +689,7 @@ func closeReason(code ahp.CloseCode, detail string) string {
 
 // line is a line of the audit about the connection.
 func (c *client) line(event string, end closing) audit.Line {
-	line := audit.Line{Event: event, Host: c.host.name, Conn: c.id, Address: c.remote, Code: end.code, Reason: end.reason}.Of(c.whoNow())
+	line := audit.Line{Event: event, Host: c.host.name, Conn: c.id, Address: c.remote, Code: end.code, Reason: end.reason}.Of(c.token.now())
 	if event == "disconnect" {
 		line.Detail = fmt.Sprintf("%d frames in, %d out, %v", c.framesIn.Load(), c.framesOut.Load(), time.Since(c.since).Round(time.Millisecond))
 	}

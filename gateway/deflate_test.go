@@ -48,7 +48,7 @@ func TestCompressedMessages(t *testing.T) {
 		packed.wantTold(want)
 		sizes := map[string]uint64{}
 		for _, c := range w.server.hosts.all() {
-			sizes[c.who.Subject] = c.sock.conn.written.Load()
+			sizes[c.token.first.Subject] = c.sock.conn.written.Load()
 		}
 		if sizes["bob"] > sizes["ada"]*3/4 {
 			t.Errorf("%d bytes went to who takes them compressed, of %d", sizes["bob"], sizes["ada"])

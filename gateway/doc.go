@@ -48,13 +48,24 @@
 //	  operatorhttp  /operator
 //	  canvashttp    the canvas domain
 //
-// Here are clients, the links to hosts, what all of them have in memory (budget), the
-// listeners, and the Relay.
+// Here are clients, the links to hosts (hosts), the listeners, and the Relay. A client has parts
+// with fields of their own, and a Server three:
+//
+//	credential       the tokens that a client has shown, and the end of the latest
+//	pendingMessages  what waits for a connection to its host
+//	load             what waits on its account, and since when nothing of that moves
+//	outbox           what it is still to be sent
+//	liveness         whether it is there: pings, and what answers them
+//	tickets          what it asks to see canvases by URL
+//	budget           what waits for all clients, in bytes; uploads, the turns of large messages
+//	relief           closes clients when memory is short, those first that have stood still for longest
+//	adminPages       the admin listener
 //
 // # Concurrency
 //
 // All goroutines are started through Server.spawn, which Close waits for. The
 // network connections of WebSockets end with the Server, whoever waits on
-// them. Locks are taken in this order: a client's, those of hosts, registry
-// and the routing package, an outbox's, the Server's.
+// them. Locks are taken in this order: a client's, or that of its load, those of hosts, registry
+// and the routing package, an outbox's, the Server's. Those of a credential, of uploads
+// and of reports are held while nothing else is called but what counts.
 package gateway

@@ -312,13 +312,14 @@ func newServer(cfg Config, origin canvashttp.Origin, lookup func(tenant, host st
 	s.metrics = newMetrics(s)
 	s.newAPIs(origin)
 	s.public = s.publicHandler()
-	s.admin = s.adminHandler()
+	s.admin = (&adminPages{&s.cfg, s.hosts, s.reports, s.metrics, s.serveReady}).handler()
 	s.spawn(s.sweep)
-	s.spawn(s.relieve)
+	relief := &relief{life: s.life, budget: s.budget, hosts: s.hosts}
+	s.spawn(relief.relieve)
 	if cfg.People != nil {
 		s.spawn(func() { s.people.EndGrants(s.life) })
 	}
-	s.spawn(s.takeTurns)
+	s.spawn(relief.takeTurns)
 	s.spawn(func() { s.audit.Run(s.life) })
 	s.spawn(s.watchRevocations)
 	s.forget = revoked.Subscribe(s.revokedNow)

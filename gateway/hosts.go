@@ -90,7 +90,7 @@ func (h *hosts) join(c *client) {
 	h.mu.Lock()
 	e := h.entryLocked(c.host)
 	e.clients[c] = true
-	c.entry = e
+	c.load.ofHost = &e.moved
 	h.mu.Unlock()
 	h.reports.add(c)
 	c.reconsider()
@@ -475,7 +475,7 @@ func (h *hosts) lend(ctx context.Context, tenant, host string) (canvashttp.Link,
 func (h *hosts) byToken(tenant string) map[string][]peoplehttp.Viewer {
 	viewers := map[string][]peoplehttp.Viewer{}
 	for _, c := range h.all() {
-		if who := c.whoNow(); who.Tenant == tenant {
+		if who := c.token.now(); who.Tenant == tenant {
 			viewers[who.ID] = append(viewers[who.ID], peoplehttp.Viewer{Conn: c.id, Address: c.remote, Since: c.since.UTC()})
 		}
 	}

@@ -54,9 +54,9 @@ func (s *Server) sweep() {
 			return
 		case now := <-tick.C:
 			for _, c := range s.hosts.all() {
-				c.noteMoved(now)
-				c.noteLoad()
-				if c.look(now) {
+				c.load.noteMoved(now, c.toHost())
+				c.load.noteLoad(c.toHost())
+				if c.alive.look(c, now) {
 					c.giveUp("pings", "answers no pings")
 				}
 			}
@@ -69,8 +69,7 @@ func (s *Server) sweep() {
 // middle of a large message, and goes on, is not pinged: its answer could not come before
 // the end of that, and some clients give their connection up when it waits (coder/websocket
 // after 5 s).
-func (c *client) look(now time.Time) (dead bool) {
-	v := &c.alive
+func (v *liveness) look(c *client, now time.Time) (dead bool) {
 	if v.due.IsZero() { // the first ping comes in the second half of the time
 		v.due = c.since.Add(c.cfg.Ping/2 + rand.N(c.cfg.Ping/2+1))
 	}
@@ -78,12 +77,12 @@ func (c *client) look(now time.Time) (dead bool) {
 		return false
 	}
 	v.due = now.Add(c.cfg.Ping)
-	if c.stuck.Load() {
+	if c.load.stuck.Load() {
 		v.mark, v.missed = 0, 0
 		return false
 	}
 	heard := c.sock.conn.reads.Load()
-	if held, _ := c.budget.uploads.state(&c.upload, now); held > 0 && heard != v.reads {
+	if held, _ := c.budget.uploads.state(&c.load.upload, now); held > 0 && heard != v.reads {
 		v.reads, v.mark, v.missed = heard, 0, 0
 		return false
 	}
@@ -109,7 +108,7 @@ func (c *client) probe() {
 		return
 	}
 	defer c.probing.Store(false)
-	if c.stuck.Load() {
+	if c.load.stuck.Load() {
 		return
 	}
 	conn := c.sock.conn
@@ -118,7 +117,7 @@ func (c *client) probe() {
 	mark := c.out.ping()
 	for {
 		wait(c.ctx, time.After(probeTime))
-		if c.ctx.Err() != nil || conn.reads.Load() != heard || c.stuck.Load() {
+		if c.ctx.Err() != nil || conn.reads.Load() != heard || c.load.stuck.Load() {
 			return
 		}
 		before := written

@@ -109,9 +109,7 @@ func (s *Server) census() census {
 	clients := s.hosts.all()
 	n := census{phases: map[phase]int{}, queued: s.budget.used.Load(), links: s.hosts.links(), silent: s.hosts.silent()}
 	for _, c := range clients {
-		c.mu.Lock()
-		n.phases[c.phase]++
-		c.mu.Unlock()
+		n.phases[c.phaseNow()]++
 	}
 	n.audiences, n.viewers = s.hosts.watching()
 	n.total = s.metrics.total(clients)

@@ -129,15 +129,16 @@ func (s *Server) newClient(sock *socket, who auth.Client, host hostKey, remote s
 	ctx, cancel := context.WithCancel(s.life)
 	id := rand.Text()[:12]
 	c := &client{
-		id: id, who: who, host: host, remote: remote, since: time.Now(), sock: sock, page: sock.page,
-		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: tickets{canvases: s.canvases}, audit: s.audit, revoked: s.caller.IsRevoked, verify: s.caller.VerifyClient,
+		id: id, host: host, token: credential{first: who, host: host, verify: s.caller.VerifyClient}, remote: remote, since: time.Now(), sock: sock, page: sock.page,
+		hosts: s.hosts, cfg: &s.cfg, spawn: s.spawn, metrics: s.metrics, budget: s.budget, tickets: tickets{canvases: s.canvases}, audit: s.audit, revoked: s.caller.IsRevoked,
 		ctx: ctx, cancel: cancel,
 	}
 	c.out = &outbox{sock: sock, limit: s.cfg.QueueLimit, budget: s.budget, written: c.written, ended: c.ended, spawn: s.spawn, delayed: s.metrics.delays.Observe}
 	c.out.packing.on = sock.packs && s.cfg.Compress.pays(sock.conn.Conn, remote)
 	sock.conn.beQuiet()
-	c.upload.conn = sock.conn
-	c.progressed(c.since)
+	c.load.budget, c.load.conn, c.load.ctx, c.load.upload.conn = s.budget, sock.conn, ctx, sock.conn
+	c.load.progressed(c.since)
+	c.pending.budget = s.budget
 	sock.pong = c.pong
 	return c
 }
@@ -163,4 +164,13 @@ func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 		}
 	}
 	_, _ = w.Write([]byte(state + "\n"))
+}
+
+// refuseFull answers a client for which there is no memory (RFC 9110, section
+// 15.6.4).
+func (s *Server) refuseFull(w http.ResponseWriter, r *http.Request, who auth.Client) {
+	const reason = "this relay has no memory for more connections"
+	s.caller.Refuse("memory", "", audit.Line{Host: r.PathValue("host"), Address: s.caller.Address(r), Reason: reason}.Of(who))
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, ahp.CloseOverloaded.Reason()+": "+reason, http.StatusServiceUnavailable)
 }

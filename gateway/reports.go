@@ -106,7 +106,7 @@ func (r *reports) accept(key hostKey, report routing.Report) {
 		c.reported.Store(&report.State)
 	}
 	for _, n := range report.Counts {
-		if n.Kind == mcpgate.Warning && c.warned(n.Class) {
+		if n.Kind == mcpgate.Warning && r.first(c, n.Class) {
 			c.log().Warn("mcp.capability.warning", "warning_class", n.Class)
 		}
 	}
@@ -122,8 +122,8 @@ func (r *reports) count(n routing.Count) {
 	r.seen[occasion{other, other}] += n.N
 }
 
-// warned reports whether a class of warnings is the client's first.
-func (c *client) warned(class string) (first bool) {
+// first reports whether a class of warnings is a client's first.
+func (r *reports) first(c *client, class string) bool {
 	if len(c.warnings) >= routing.MaxCounts || slices.Contains(c.warnings, class) {
 		return false
 	}
@@ -174,10 +174,10 @@ type mcpInfo struct {
 	Seen    json.RawMessage `json:"seen,omitempty"` // the same
 }
 
-func (c *client) mcpInfo() mcpInfo {
+func (a *adminPages) mcpInfo(c *client) mcpInfo {
 	info := mcpInfo{
-		ID: c.id, Tenant: c.host.tenant, Host: c.host.name, Subject: c.who.Subject,
-		Phase: c.info().Phase, Strict: c.cfg.strict(c.host),
+		ID: c.id, Tenant: c.host.tenant, Host: c.host.name, Subject: c.token.first.Subject,
+		Phase: c.phaseNow().String(), Strict: a.cfg.strict(c.host),
 	}
 	if state := c.reported.Load(); state != nil {
 		var parts struct{ MCP, Seen json.RawMessage }
@@ -190,11 +190,11 @@ func (c *client) mcpInfo() mcpInfo {
 
 // serveMCP tells what gates have seen, and with details=1 how each connection
 // is.
-func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request) {
+func (a *adminPages) serveMCP(w http.ResponseWriter, r *http.Request) {
 	answer := map[string]any{
-		"strict": append([]string{}, s.cfg.Strict...), "initialized": countReady(s.hosts.all()),
+		"strict": append([]string{}, a.cfg.Strict...), "initialized": countReady(a.hosts.all()),
 	}
-	for o, n := range s.reports.totals() {
+	for o, n := range a.reports.totals() {
 		kind, _ := answer[o.kind+"s"].(map[string]int64)
 		if kind == nil {
 			kind = map[string]int64{}
@@ -202,7 +202,7 @@ func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request) {
 		}
 		kind[o.class] = n
 	}
-	answerConnections(s, w, r, (*client).mcpInfo, answer)
+	answerConnections(a, w, r, a.mcpInfo, answer)
 }
 
 func countReady(clients []*client) (n int) {

@@ -41,7 +41,7 @@ func (s *Server) endRevoked() {
 
 // endIfRevoked ends the connection if its token is revoked.
 func (c *client) endIfRevoked() {
-	if c.revoked(c.whoNow()) {
+	if c.revoked(c.token.now()) {
 		c.end(ahp.CloseTokenEnded, auth.ErrTokenRevoked.Error())
 	}
 }

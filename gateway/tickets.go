@@ -41,14 +41,14 @@ func (t *tickets) answer(c *client, env *ahp.Envelope) bool {
 
 // grant returns what a client may have a browser see of a channel.
 func (t *tickets) grant(c *client, channel string) (grant auth.CanvasGrant, err error) {
-	if c.clientID == "" {
+	if c.beginning.clientID == "" {
 		return grant, canvashttp.ErrNoClientID
 	}
-	if !t.canvases.MayAsk(c.who.Tenant, c.who.Subject) {
+	if !t.canvases.MayAsk(c.token.first.Tenant, c.token.first.Subject) {
 		return grant, canvashttp.ErrTooOften
 	}
-	who := c.whoNow()
-	authority, clientID := c.openAs(who), c.clientID
+	who := c.token.now()
+	authority, clientID := c.openAs(who), c.beginning.clientID
 	if viewer, ok := c.toHost().(*audience.Viewer); ok { // the host-agent knows the audience
 		who.Subject, clientID = who.Audience, viewer.HostClient()
 	}

@@ -20,7 +20,7 @@ func (c *client) skip(r io.Reader, begun []byte, limit int) error {
 	tooBig := fmt.Errorf("%w: more than %d bytes", errTooBig, limit)
 	var skim ahp.Skimmer
 	_, _ = skim.Write(begun)
-	c.doneReading()
+	c.load.doneReading()
 	buf := make([]byte, firstBuffer)
 	for paid, err := 0, error(nil); err == nil; {
 		for ; paid+skipStep <= skim.Size(); paid += skipStep {
@@ -28,7 +28,7 @@ func (c *client) skip(r io.Reader, begun []byte, limit int) error {
 				return err
 			}
 		}
-		if skim.Over() || c.cut.Load() {
+		if skim.Over() || c.load.cut.Load() {
 			return tooBig
 		}
 		var n int

@@ -20,7 +20,7 @@ import (
 //
 // For a client that stalls in the middle of its message no room is kept. Only if
 // the others cannot go on without what it holds, it is closed: see
-// [Server.takeTurns].
+// [relief.takeTurns].
 
 const (
 	// leastPace is how many bytes a client has to bring between two looks to be
@@ -231,46 +231,4 @@ func (t *uploads) look(now time.Time) (lacks int64) {
 		}
 	}
 	return lacks
-}
-
-// takeTurns has large messages go on until the server ends. While some wait and
-// none is on its way, those are closed on whose account something waits that has
-// stood still for stillTime: so one that has stalled does not stop the others for
-// ever. If there is none, and memory is so short that none can go on, one that waits
-// is closed.
-func (s *Server) takeTurns() {
-	t := &s.budget.uploads
-	tick := time.NewTicker(uploadLook)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.life.Done():
-			return
-		case <-t.eased:
-			t.give(time.Now())
-		case now := <-tick.C:
-			if lacks := t.look(now); lacks > 0 && s.overload(now, lacks, stillTime, false) > 0 && t.giveOne(now) {
-				s.overload(now, lacks, 0, true)
-			}
-		}
-	}
-}
-
-// readMore waits until n bytes more of a message may be read.
-func (c *client) readMore(n int) error {
-	c.stuck.Store(true)
-	defer c.stuck.Store(false)
-	return c.budget.uploads.more(c.ctx, &c.upload, n)
-}
-
-// hasCome takes a message out of the line that is whole. It still counts.
-func (c *client) hasCome() {
-	c.progressed(time.Now())
-	c.whole.Add(c.budget.uploads.end(&c.upload))
-}
-
-// doneReading counts the message no more that was being read.
-func (c *client) doneReading() {
-	held := c.budget.uploads.end(&c.upload) + c.whole.Swap(0)
-	c.budget.add(-int(held))
 }

@@ -186,8 +186,8 @@ func TestUploadsNeverLock(t *testing.T) {
 			beside := int(seed%3) * limit * 3 / 10 // with most, there is less than one may take
 			b.keep(beside)
 			ctx, cancel := context.WithCancel(t.Context())
-			s := &Server{budget: b, life: ctx, hosts: &hosts{}}
-			go s.takeTurns()
+			r := &relief{life: ctx, budget: b, hosts: &hosts{}}
+			go r.takeTurns()
 			ended := make(chan bool, 20)
 			for range cap(ended) {
 				size, draw := draw.IntN(longest)+1, rand.New(rand.NewPCG(draw.Uint64(), 0))

@@ -412,7 +412,7 @@ func (l *Limiter) Traded(host auth.Enrolment) *OverLimit {
 	return &OverLimit{"credentials in so short a time for this host", tradesAtOnce, delay}
 }
 
-// buckets are rates of many, of which those are forgotten that were quiet. They
+// Buckets are rates of many, of which those are forgotten that were quiet. They
 // are safe for concurrent use.
 type Buckets struct {
 	rate  rate.Limit

@@ -119,6 +119,7 @@ func (a *Log) Often(why string, atOnce int, line Line) {
 	})
 }
 
+// Write writes a line at once.
 func (a *Log) Write(line Line) {
 	a.latest.add(line)
 	attrs := line.attrs()
