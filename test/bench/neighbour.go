@@ -13,9 +13,10 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// neighbour is what a host that says as much as it can does to clients of
-// another tenant's host at the same relay. The busy host, its host-agent and its
-// clients are elsewhere in life: here they have what processor time others leave.
+// neighbour is what a host that says as much as it can, and clients that ask as much as
+// they can, do to clients of another tenant's host at the same relay. The busy host, its
+// host-agent and its clients are elsewhere in life: here they have what processor time
+// others leave.
 func neighbour(b *testbed) ([]Figure, error) {
 	var through []Figure
 	if !b.o.Tiny {
@@ -27,6 +28,9 @@ func neighbour(b *testbed) ([]Figure, error) {
 	tcp, err := neighbourOver(b, true)
 	return append(through, tcp...), err
 }
+
+// busyClients is how many clients of the busy tenant ask without a pause.
+const busyClients = 64
 
 // floodConns is how many connections a host-agent that means harm makes.
 const floodConns = 8
@@ -81,7 +85,12 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	var alone, beside, flooded [2]series
+	asking := loadgen.DialArgs{Group: name + "-asking", URL: busy.url, Tokens: busy.tokens, Callers: b.many(busyClients)}
+	if err := viewer.Call("Clients.Dial", asking, &loadgen.None{}); err != nil {
+		return nil, err
+	}
+	var alone, beside, asked, flooded [2]series
+	var answers series
 	var rate, sent series
 	err = b.rounds(func(int) error {
 		before, err := b.exchange(name + "-quiet")
@@ -100,17 +109,28 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 		if err == nil {
 			err = failed
 		}
-		alone[0], alone[1] = append(alone[0], ms(before.P50)), append(alone[1], ms(before.P99))
-		beside[0], beside[1] = append(beside[0], ms(during.P50)), append(beside[1], ms(during.P99))
+		note(&alone, before)
+		note(&beside, during)
 		rate = append(rate, float64(heard.Delivered)/heard.Took.Seconds()/1e6)
-		if err != nil || !natsTCP {
+		if err != nil {
+			return err
+		}
+		var reply loadgen.CallReply
+		wg.Go(func() {
+			failed = viewer.Call("Clients.Call", loadgen.CallArgs{Group: asking.Group, Request: 512, Answer: 512, For: b.long(1300 * time.Millisecond)}, &reply)
+		})
+		during, err = b.exchange(name + "-quiet")
+		wg.Wait()
+		note(&asked, during)
+		answers = append(answers, float64(reply.Delays.Count)/reply.Took.Seconds()/1e3)
+		if err = cmp.Or(err, failed); err != nil || !natsTCP {
 			return err
 		}
 		var messages uint64
 		wg.Go(func() { failed = viewer.Call("Clients.Flood", flood, &messages) })
 		during, err = b.exchange(name + "-quiet")
 		wg.Wait()
-		flooded[0], flooded[1] = append(flooded[0], ms(during.P50)), append(flooded[1], ms(during.P99))
+		note(&flooded, during)
 		sent = append(sent, float64(messages)/flood.For.Seconds()/1e6)
 		return cmp.Or(err, failed)
 	})
@@ -118,19 +138,28 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 		return nil, err
 	}
 	figures := []Figure{newFigure("frames of a busy host to one client"+way, "M/s", rate)}
-	for i, of := range []string{"p50", "p99"} {
-		work := fmt.Sprintf("request and answer of 512 B beside another tenant's busy host%s, %s", way, of)
-		figures = append(figures, newFigure(work, "ms", beside[i]).beside("without it", beside[i], alone[i]).means("Who hosts a lot does not make others wait."))
-	}
+	figures = append(figures, besideIt("another tenant's busy host"+way, beside, alone, "Who hosts a lot does not make others wait.")...)
+	figures = append(figures, newFigure(fmt.Sprintf("requests that %d clients of a tenant ask without a pause%s", busyClients, way), "k/s", answers))
+	figures = append(figures, besideIt("so many of another tenant's"+way, asked, alone, "Nor do clients that ask a lot.")...)
 	if !natsTCP {
 		return figures, nil
 	}
 	figures = append(figures, newFigure(fmt.Sprintf("messages of 64 B that nobody wants, on %d connections%s", floodConns, way), "M/s", sent))
+	return append(figures, besideIt("such a flood of another tenant's", flooded, alone, "Nor does who means harm.")...), nil
+}
+
+// note adds the delays of a round.
+func note(to *[2]series, d loadgen.Delays) {
+	to[0], to[1] = append(to[0], ms(d.P50)), append(to[1], ms(d.P99))
+}
+
+// besideIt are the figures of requests beside something, p50 and p99.
+func besideIt(what string, during, alone [2]series, means string) (figures []Figure) {
 	for i, of := range []string{"p50", "p99"} {
-		work := fmt.Sprintf("request and answer of 512 B beside such a flood of another tenant's, %s", of)
-		figures = append(figures, newFigure(work, "ms", flooded[i]).beside("without it", flooded[i], alone[i]).means("Nor does who means harm."))
+		work := fmt.Sprintf("request and answer of 512 B beside %s, %s", what, of)
+		figures = append(figures, newFigure(work, "ms", during[i]).beside("without it", during[i], alone[i]).means(means))
 	}
-	return figures, nil
+	return figures
 }
 
 // flood returns how to flood the relay as the host-agent of host i may.
