@@ -128,7 +128,10 @@ func TestStrangersGiveWay(t *testing.T) {
 	for _, name := range []string{"c2", "c3"} {
 		enter(name[:1], name)
 	}
-	if got := strings.Join(gone, " "); got != "a1 b1 c1" {
+	for _, address := range []string{"d", "e", "f", "g", "h", "i"} { // who has no more than others, and is the latest, stays
+		enter(address, address+"1")
+	}
+	if got := strings.Join(gone, " "); got != "a1 b1 c1 b2 c2 b3 c3 d1 e1" {
 		t.Errorf("%s gave way; want the oldest of who has most", got)
 	}
 	for _, leave := range met {
@@ -137,6 +140,17 @@ func TestStrangersGiveWay(t *testing.T) {
 	}
 	if s.count != 0 || len(s.of) != 0 {
 		t.Errorf("%d strangers of %d addresses when all have gone", s.count, len(s.of))
+	}
+}
+
+// TestAddressesOfStrangers: who has a network of IPv6 is one.
+func TestAddressesOfStrangers(t *testing.T) {
+	for remote, want := range map[string]string{
+		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3::4": "2001:db8:1:2::/64", "2001:db8:1:2::5": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
+	} {
+		if got := addressOf(remote); got != want {
+			t.Errorf("%s counts as %s; want %s", remote, got, want)
+		}
 	}
 }
 

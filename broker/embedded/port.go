@@ -115,7 +115,8 @@ func (p *port) serve(conn net.Conn) {
 	defer end()
 	defer context.AfterFunc(p.life, end)()
 	remote, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-	met := p.strangers.enter(remote, end)
+	address := addressOf(remote)
+	met := p.strangers.enter(address, end)
 	defer met()
 	from := bufio.NewReader(inner)
 	to, id, err := p.greet(steadyConn{conn}, from)
@@ -123,7 +124,7 @@ func (p *port) serve(conn net.Conn) {
 		p.log.Debug("connection to NATS came to nothing", "address", remote, "error", err)
 		return
 	}
-	inTurn := p.server.turns.writer(p.life, &party{"all", nil, remote}, inner)
+	inTurn := p.server.turns.writer(p.life, &party{"all", nil, address}, inner)
 	login := &loginLine{from: to}
 	var both sync.WaitGroup
 	both.Go(func() {

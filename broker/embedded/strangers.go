@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"net/netip"
 	"slices"
 	"sync"
 )
@@ -9,16 +10,21 @@ import (
 const maxStrangers = 4096
 
 // strangers are connections that have not logged in. One too many has the oldest end of
-// the address that has most: so who opens connections and says nothing takes the place
-// of itself first, and who logs in at once, of nobody.
+// the address that has most, and of several that have as many, the oldest of all: so who
+// opens connections and says nothing takes the place of itself first, and who logs in at
+// once, of nobody.
 type strangers struct {
 	mu    sync.Mutex // guards the fields below
 	most  int
 	count int
+	turn  uint64                 // of the latest
 	of    map[string][]*stranger // each address, the oldest first
 }
 
-type stranger struct{ end func() }
+type stranger struct {
+	end  func()
+	turn uint64
+}
 
 func newStrangers(most int) *strangers {
 	return &strangers{most: most, of: map[string][]*stranger{}}
@@ -27,8 +33,10 @@ func newStrangers(most int) *strangers {
 // enter takes a connection of an address, until met is called: at its end, or when it is
 // none any more. end may be called before.
 func (s *strangers) enter(address string, end func()) (met func()) {
-	here := &stranger{end}
+	here := &stranger{end: end}
 	s.mu.Lock()
+	s.turn++
+	here.turn = s.turn
 	s.of[address] = append(s.of[address], here)
 	s.count++
 	var out *stranger
@@ -48,14 +56,15 @@ func (s *strangers) enter(address string, end func()) (met func()) {
 
 // oldestLocked takes one out that is to end.
 func (s *strangers) oldestLocked() *stranger {
-	most := ""
+	var whose string
+	var most []*stranger
 	for address, list := range s.of {
-		if len(list) > len(s.of[most]) {
-			most = address
+		if len(list) > len(most) || len(list) == len(most) && list[0].turn < most[0].turn {
+			whose, most = address, list
 		}
 	}
-	out := s.of[most][0]
-	s.leaveLocked(most, out)
+	out := most[0]
+	s.leaveLocked(whose, out)
 	return out
 }
 
@@ -71,4 +80,16 @@ func (s *strangers) leaveLocked(address string, one *stranger) {
 		return
 	}
 	s.of[address] = slices.Delete(list, i, i+1)
+}
+
+// addressOf is what a remote address counts as: of IPv6 its /64, which is one site's.
+func addressOf(remote string) string {
+	at, err := netip.ParseAddr(remote)
+	if err != nil {
+		return remote
+	}
+	if at = at.Unmap().WithZone(""); at.Is6() {
+		return netip.PrefixFrom(at, 64).Masked().String()
+	}
+	return at.String()
 }
