@@ -3,7 +3,7 @@
 // nothing is loaded from anywhere.
 
 import DOMPurify from 'dompurify';
-import { Marked } from 'marked';
+import { Lexer, Marked } from 'marked';
 
 const mostBlock = 100_000; // characters of one block that are read as Markdown
 
@@ -63,7 +63,7 @@ export class Blocks {
     const rest = text.slice(from);
     if (rest.length > mostBlock) raws.push(rest);
     else {
-      for (const { type, raw } of marked.lexer(rest)) {
+      for (const { type, raw } of new Lexer(marked.defaults).blockTokens(rest)) { // what is in them is read when they are made
         if (type === 'space' && raws.length > 0) raws[raws.length - 1] += raw;
         else raws.push(raw);
       }
@@ -109,7 +109,8 @@ const special = /[\n*_`[\]<~|\\&]/;
 const link = /https?:\/\/|www\.|@/i;
 const leastLine = 8; // characters of a line after which it begins nothing else any more
 
-const madeEvery = 150; // ms between two readings of a block that grows
+const madeEvery = 150; // ms between two readings of a block that grows, at least
+const share = 1 / 40; // of the time, that they may take: what they have laid out and painted costs more
 
 /**
  * A block's text in a node. Where it grows by plain words they are appended, and
@@ -120,6 +121,7 @@ export class Growing {
   #raw = '';
   #tail: Text | null = null;
   #made = -Infinity;
+  #took = 0; // ms
   #due: ReturnType<typeof setTimeout> | undefined;
 
   /** Shows the block. */
@@ -128,7 +130,7 @@ export class Growing {
     const lineLength = this.#raw.length - this.#raw.lastIndexOf('\n') - 1;
     if (this.#tail?.isConnected && more !== '') {
       const plain = inCode(this.#raw) ? !/[`~]/.test(more) : lineLength >= leastLine && !special.test(more) && !link.test(lastWord(this.#raw) + more);
-      const wait = this.#made + madeEvery - performance.now();
+      const wait = this.#made + Math.max(madeEvery, this.#took / share) - performance.now();
       if (plain || wait > 0) {
         this.#tail.appendData(more);
         this.#raw = raw;
@@ -148,8 +150,10 @@ export class Growing {
 
   #make(node: HTMLElement): void {
     this.stop();
+    const began = performance.now();
     node.replaceChildren(nodesOf(this.#raw));
     this.#made = performance.now();
+    this.#took = this.#made - began;
     this.#tail = lastText(node);
     if (this.#tail && inCode(this.#raw)) {
       this.#tail.data = this.#raw.slice(this.#raw.indexOf('\n') + 1); // with the end of the line

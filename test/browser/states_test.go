@@ -145,7 +145,7 @@ func TestConsoleStates(t *testing.T) {
 	p.wants("#chat-title", "Fix the flaky login test")
 	eval[any](p, `dispatchEvent(new KeyboardEvent("keydown", {key: "k", ctrlKey: true}))`) // a command may open what lies above, too
 	p.enter("#palette input", "Check the")
-	p.do(chromedp.SendKeys(chromedp.CSS("#palette input"), "\r"))
+	p.click("#palette-list [role=option]")
 	p.wants("#help", "Host-agent")
 	p.seen("help")
 	p.click("#help [aria-label=Close]")

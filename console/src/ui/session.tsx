@@ -113,6 +113,7 @@ function Chips({ state }: { state: Json }) {
   const need = serversNeed(servers);
   const folders = state ? app.folders : [];
   return (
+    <><Tree chats={chats} />
     <div class="all-chips">
       <Chats chats={chats} />
       <ul id="canvases" class="chips" aria-label="Canvases" hidden={canvases.length === 0}>
@@ -138,7 +139,7 @@ function Chips({ state }: { state: Json }) {
           )}
         </ul>
       )}
-    </div>
+    </div></>
   );
 }
 
@@ -146,23 +147,31 @@ const mostChips = 4; // chats beside each other
 
 /** The chats of a session: those of agents that another has sent below it. */
 function Chats({ chats }: { chats: Json[] }) {
-  const { chatUri } = app;
-  if (chats.length < 2) return null;
-  const all = treeOf(chats);
-  const chip = ({ chat: c, depth }: { chat: Json; depth: number }) => (
-    <li key={c.resource} style={{ '--depth': depth }}><button type="button" class={`chip chat-chip${depth > 0 ? ' below' : ''}`} aria-pressed={c.resource === chatUri} onClick={() => app.chooseChat(c.resource)}>
-      <span>{text(c.title) || 'Chat'}</span>{statusWord(c.status) && <span class="badge" data-tone={c.status & 16 ? 'wait' : 'ok'}>{statusWord(c.status)}</span>}
-    </button></li>
-  );
-  if (chats.length <= mostChips) return <ul class="chips" aria-label="Chats">{all.map(chip)}</ul>;
+  if (chats.length < 2 || chats.length > mostChips) return null;
+  return <ul class="chips" aria-label="Chats">{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>;
+}
+
+/** The same, where there are many: one below the other, when they are asked for. */
+function Tree({ chats }: { chats: Json[] }) {
+  const at = useRef<HTMLDetailsElement>(null);
+  if (chats.length <= mostChips) return null;
   const need = chats.filter((c) => c.status & 16).length;
   const work = chats.filter((c) => (c.status & 24) === 8).length;
-  const word = need ? `${need} need you` : work ? `${work} working` : '';
   return (
-    <details class="tree">
-      <summary class="chip"><Icon name="agent" /><span>{text(chats.find((c) => c.resource === chatUri)?.title) || 'Chat'}</span><span class="dim">1 of {chats.length} chats</span>{word && <span class="badge" data-tone={need ? 'wait' : 'ok'}>{word}</span>}</summary>
-      <ul aria-label="Chats">{all.map(chip)}</ul>
+    <details class="tree" ref={at}>
+      <summary class="chip"><Icon name="agent" /><span class="grow">{text(chats.find((c) => c.resource === app.chatUri)?.title) || 'Chat'}</span><span class="dim">{chats.length} chats</span>
+        {(need > 0 || work > 0) && <span class="badge" data-tone={need ? 'wait' : 'ok'}>{need ? `${need} ${need === 1 ? 'needs' : 'need'} you` : `${work} working`}</span>}</summary>
+      <ul aria-label="Chats" onClick={() => { at.current!.open = false; }}>{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>
     </details>
+  );
+}
+
+function ChatChip({ chat, depth }: { chat: Json; depth: number }) {
+  const word = statusWord(chat.status);
+  return (
+    <li style={{ '--depth': depth }}><button type="button" class={`chip chat-chip${depth > 0 ? ' below' : ''}`} aria-pressed={chat.resource === app.chatUri} onClick={() => app.chooseChat(chat.resource)}>
+      <span>{text(chat.title) || 'Chat'}</span>{word && <span class="badge" data-tone={chat.status & 16 ? 'wait' : 'ok'}>{word}</span>}
+    </button></li>
   );
 }
 
