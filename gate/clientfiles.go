@@ -41,7 +41,7 @@ const (
 	freeSteps    = 128 << 10 // of each request,
 	stepsPerByte = 3         // and for each byte of its params
 
-	perString    = 16  // besides half a step for each byte
+	perString    = 20  // besides half a step for each byte
 	perMarked    = 20  // that could name a file, besides half a step for each byte
 	perMark      = 5   // slash or colon
 	perAuthority = 20  // that begins somewhere,
