@@ -34,11 +34,12 @@ func agentAt(s *Server, tenant, host string) (*nats.Conn, error) {
 // occupy takes the one place that a party has, until release.
 func occupy(t *testing.T, s *Server, whose *party) (release func()) {
 	t.Helper()
-	release, err := s.turns.fair.Take(t.Context(), whose[:]...)
+	s.turns.asked.Add(1)
+	done, err := s.turns.fair.Take(t.Context(), whose[:]...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return release
+	return func() { s.turns.asked.Add(-1); done() }
 }
 
 // contended waits until somebody waits for a turn.

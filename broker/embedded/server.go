@@ -79,7 +79,7 @@ type Server struct {
 	made     sync.Map  // the accounts that were set once: *server.Account by name
 	tenants  sync.Map  // account to the tenant whose it is
 	port     *port     // nil: none that is for others
-	turns    turns     // of host-agents
+	turns    *turns    // of host-agents
 	store    string    // directory of JetStream; "": none
 
 	close sync.Once

@@ -20,6 +20,7 @@ import (
 // each the hosts'. A turn is what one read brings, up to broker.PumpBuffer, and lasts until
 // the server is done with it, or for longestTurn: then it does not work, but waits
 // for somebody. While nobody else waits, a host-agent needs not wait for its own end.
+// And while there is room for all who write, none takes a turn.
 
 // longestTurn is how long a turn may take. What small messages there can be in
 // broker.PumpBuffer take less.
@@ -29,12 +30,33 @@ const longestTurn = time.Millisecond
 const maxTurns = 1 << 16
 
 // turns are the turns of host-agents.
-type turns struct{ fair *fair.Turns }
-
-func newTurns() turns {
-	atOnce := max(1, runtime.GOMAXPROCS(0)/2)
-	return turns{fair.New(maxTurns, atOnce, atOnce, 1)}
+type turns struct {
+	fair   *fair.Turns
+	atOnce int32
+	asked  atomic.Int32 // how many have a turn, or wait for one
+	guests atomic.Int32 // how many write without, because nobody did
 }
+
+func newTurns() *turns {
+	atOnce := max(1, runtime.GOMAXPROCS(0)/2)
+	return &turns{fair: fair.New(maxTurns, atOnce, atOnce, 1), atOnce: int32(atOnce)}
+}
+
+// enter reports whether one may write without a turn, until it has called leave: while
+// nobody has asked for one, and there is room. When somebody does ask, those who are in
+// are done with what one read has brought, and have turns from then on.
+func (t *turns) enter() bool {
+	if t.asked.Load() > 0 {
+		return false
+	}
+	if t.guests.Add(1) > t.atOnce {
+		t.guests.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (t *turns) leave() { t.guests.Add(-1) }
 
 // A party is who has turns: the last of a path from all connections to one host's.
 type party [3]any
@@ -43,8 +65,8 @@ type party [3]any
 func partyOf(tenant, host string) *party { return &party{"all", tenant, host} }
 
 // writer returns where to write what comes from a party, until ctx ends.
-func (t turns) writer(ctx context.Context, whose *party, to io.Writer) *turnWriter {
-	w := &turnWriter{ctx: ctx, turns: t.fair, to: to}
+func (t *turns) writer(ctx context.Context, whose *party, to io.Writer) *turnWriter {
+	w := &turnWriter{ctx: ctx, turns: t, to: to}
 	w.whose.Store(whose)
 	return w
 }
@@ -53,20 +75,26 @@ func (t turns) writer(ctx context.Context, whose *party, to io.Writer) *turnWrit
 // ends when the other side has read all of it.
 type turnWriter struct {
 	ctx   context.Context
-	turns *fair.Turns
+	turns *turns
 	whose atomic.Pointer[party]
 	to    io.Writer
 }
 
 // Write implements [io.Writer].
 func (w *turnWriter) Write(p []byte) (n int, err error) {
-	done, err := w.turns.Take(w.ctx, w.whose.Load()[:]...)
+	if w.turns.enter() {
+		defer w.turns.leave()
+		return w.to.Write(p)
+	}
+	w.turns.asked.Add(1)
+	defer w.turns.asked.Add(-1)
+	done, err := w.turns.fair.Take(w.ctx, w.whose.Load()[:]...)
 	if err != nil {
 		return 0, err
 	}
 	defer done()
 	defer time.AfterFunc(longestTurn, done).Stop()
-	if len(p) == 0 || !w.turns.Contended() {
+	if len(p) == 0 || !w.turns.fair.Contended() {
 		return w.to.Write(p)
 	}
 	last := len(p) - 1

@@ -146,3 +146,33 @@ func TestTurnsEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestAloneTakesNoTurn has one host-agent write while nobody else does: without a turn, and
+// without anything for a turn. One that comes then, and the first from then on, take turns.
+func TestAloneTakesNoTurn(t *testing.T) {
+	turns := newTurns()
+	w := turns.writer(t.Context(), partyOf("acme", "laptop"), io.Discard)
+	message := []byte("hello")
+	if n := testing.AllocsPerRun(100, func() { _, _ = w.Write(message) }); n > 0 {
+		t.Errorf("a write allocates %v times", n)
+	}
+	for range turns.atOnce {
+		if !turns.enter() {
+			t.Fatal("there is no room though nobody writes")
+		}
+	}
+	if turns.enter() {
+		t.Errorf("more than %d write without a turn", turns.atOnce)
+	}
+	for range turns.atOnce {
+		turns.leave()
+	}
+	turns.asked.Add(1)
+	if turns.enter() {
+		t.Error("one writes without a turn while another has asked for one")
+	}
+	turns.asked.Add(-1)
+	if !turns.enter() {
+		t.Error("there is no room when all are done")
+	}
+}
