@@ -23,7 +23,23 @@ func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agenthttp
 }
 
 // Stream implements [agenthttp.Tunnel].
-func (t tunnel) Stream() net.Conn { return t.stream() }
+func (t tunnel) Stream() net.Conn { return binaryFrames{t.stream(), t.socket} }
+
+// binaryFrames is the stream of a tunnel. What is written is a frame, and handed to the
+// kernel in one call: the library's buffer, which is small because most connections are
+// idle, would make two of it, and the host-agent wake for the first.
+type binaryFrames struct {
+	net.Conn
+	sock *socket
+}
+
+// Write implements [net.Conn].
+func (f binaryFrames) Write(piece []byte) (int, error) {
+	if err := f.sock.write(encodePiece(piece, true, true, true)); err != nil {
+		return 0, err
+	}
+	return len(piece), nil
+}
 
 // Close implements [agenthttp.Tunnel].
 func (t tunnel) Close(code ahp.CloseCode, reason string) { t.close(code, reason) }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -19,7 +20,8 @@ const writePiece = 64 << 10
 type pacedConn struct {
 	net.Conn
 	pace
-	quiet   *quiet // what is read comes from there; nil: from the kernel
+	raw     syscall.RawConn // nil: the connection is not the kernel's
+	quiet   *quiet          // what is read comes from there; nil: from the kernel
 	records tlsRecords
 }
 
@@ -97,6 +99,9 @@ func paced(conn net.Conn, stall time.Duration) (net.Conn, *pace) {
 		p = &pacedConn{Conn: conn}
 		conn = p
 	}
+	if system, ok := p.Conn.(syscall.Conn); ok {
+		p.raw, _ = system.SyscallConn() // fails if it is closed
+	}
 	p.stall.Store(int64(stall))
 	return conn, &p.pace
 }
@@ -165,6 +170,22 @@ func (c *pacedConn) write(p []byte) (n int, err error) {
 	if stall == 0 {
 		return c.Conn.Write(p)
 	}
+	// Mostly the kernel takes all of it at once. So most writes need no deadline, for which
+	// there would be a timer of the runtime, which may wake a thread for it.
+	if c.raw != nil {
+		n = writeNow(c.raw, p)
+		c.written.Add(uint64(n))
+	}
+	if n == len(p) {
+		return n, nil
+	}
+	m, err := c.writeOn(p[n:], stall)
+	return n + m, err
+}
+
+// writeOn writes what the kernel has not taken at once.
+func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
+	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // fails if it is closed
 	start := time.Now()
 	c.standing.Store(start.UnixNano())
 	defer c.standing.Store(0)

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"net"
+	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -67,4 +69,30 @@ func roundTrip(conn *net.TCPConn) (way time.Duration, ok bool) {
 		}
 	})
 	return way, ok
+}
+
+// An attempt is one to write without waiting.
+type attempt struct {
+	bytes []byte
+	n     int
+	try   func(fd uintptr) (done bool)
+}
+
+var attempts = sync.Pool{New: func() any {
+	a := &attempt{}
+	a.try = func(fd uintptr) bool {
+		a.n, _ = unix.Write(int(fd), a.bytes) // what fails is tried again
+		return true
+	}
+	return a
+}}
+
+// writeNow writes what the kernel takes of p at once, and returns how much that is.
+func writeNow(raw syscall.RawConn, p []byte) int {
+	a := attempts.Get().(*attempt)
+	defer attempts.Put(a)
+	a.bytes, a.n = p, 0
+	_ = raw.Write(a.try) // fails if it is closed
+	a.bytes = nil
+	return max(a.n, 0)
 }

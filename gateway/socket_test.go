@@ -263,3 +263,84 @@ func TestEncodeIn(t *testing.T) {
 		}
 	}
 }
+
+// tcpPair returns both ends of a connection over TCP.
+func tcpPair(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	return near, far
+}
+
+// TestPacedTCP writes more than the kernel takes at once: it goes on from where that ended,
+// when the other side reads. A deadline that was left from before stops nothing, and
+// none is left.
+func TestPacedTCP(t *testing.T) {
+	near, far := tcpPair(t)
+	conn, pace := paced(near, time.Minute)
+	large := make([]byte, 32<<20)
+	for i := range large {
+		large[i] = byte(i >> 8)
+	}
+	for _, size := range []int{1, len(large), 2, len(large), 3} {
+		if err := near.SetWriteDeadline(time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		before := pace.written.Load()
+		done := make(chan error, 1)
+		go func() {
+			n, err := conn.Write(large[:size])
+			if err == nil && n != size {
+				err = io.ErrShortWrite
+			}
+			done <- err
+		}()
+		for size == len(large) && pace.waited.Load() == 0 { // until it has had to wait
+			time.Sleep(time.Millisecond)
+		}
+		got := make([]byte, size)
+		if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, large[:size]) {
+			t.Fatalf("%d bytes arrive otherwise: %v", size, err)
+		}
+		if err := <-done; err != nil || pace.written.Load()-before != uint64(size) || pace.standing.Load() != 0 {
+			t.Fatalf("write of %d bytes: %v; %d are counted", size, err, pace.written.Load()-before)
+		}
+		if _, err := near.Write([]byte{0}); err != nil {
+			t.Fatalf("a deadline is left: %v", err)
+		}
+		if _, err := io.ReadFull(far, got[:1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAgentFramesAreWhole has what a host-agent is sent be one frame and one write, however
+// long it is.
+func TestAgentFramesAreWhole(t *testing.T) {
+	for _, size := range []int{1, 200, 600, 5000, 70_000} {
+		near, far := net.Pipe()
+		conn := newLockedConn(context.Background(), near, time.Minute)
+		piece := bytes.Repeat([]byte{'x'}, size)
+		go func() {
+			if n, err := (binaryFrames{sock: &socket{conn: conn}}).Write(piece); n != size || err != nil {
+				t.Errorf("Write of %d bytes = %d, %v", size, n, err)
+			}
+		}()
+		got := make([]byte, size+20)
+		n, err := far.Read(got) // which is all of a write, if there is room
+		if want := encodePiece(piece, true, true, true); err != nil || !bytes.Equal(got[:n], want) {
+			t.Errorf("%d bytes: %d in one write, %v; want a frame of %d", size, n, err, len(want))
+		}
+		_, _ = conn.Close(), far.Close()
+	}
+}
