@@ -85,7 +85,10 @@ type Conn struct {
 	lastError atomic.Pointer[error] // why the server could not be reached
 
 	through atomic.Pointer[string] // URL of the WebSocket in use or being made; nil: none
-	line    atomic.Pointer[line]   // the network connection in use or being made; nil: none
+
+	outlet   atomic.Pointer[outlet] // of the network connection, or the last; nil: there was none
+	together atomic.Int32           // how many are in Together
+	line     atomic.Pointer[line]   // the network connection in use or being made; nil: none
 
 	mu sync.Mutex
 	up chan struct{} // closed and replaced at each login
@@ -106,6 +109,7 @@ func (c *Conn) start(url string, opts ...nats.Option) error {
 		nats.ReconnectBufSize(-1),   // keep nothing: links know better what to send again
 		nats.Timeout(DialTimeout),
 		nats.NoEcho(),
+		c.writeAtOnce,
 		nats.ConnectHandler(func(nc *nats.Conn) { c.connected(nc, c.events.Connected) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) { c.connected(nc, c.events.Reconnected) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.disconnected(err) }),

@@ -383,6 +383,17 @@ func (t *Tenants) Publish(subject string, data []byte) error {
 	return c.Publish(subject, data)
 }
 
+// Together implements Bus.
+func (t *Tenants) Together(subject string, publish func()) {
+	if a := t.find(link.TenantOf(subject)); a != nil {
+		if c := a.conn.Load(); c != nil {
+			c.Together(subject, publish)
+			return
+		}
+	}
+	publish()
+}
+
 // Subscribe implements Bus. It opens the account, waits a moment for that, and holds it
 // open until cancel.
 func (t *Tenants) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {

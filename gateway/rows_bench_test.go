@@ -17,7 +17,6 @@ import (
 type quietLines struct{}
 
 func (quietLines) Wake()              {}
-func (quietLines) SendNow()           {}
 func (quietLines) Done(uint64)        {}
 func (quietLines) Watch(string) error { return nil }
 func (quietLines) Unwatch(string)     {}

@@ -89,7 +89,10 @@ func NewAgentLinks(bus Bus, cfg AgentLinksConfig, traffic AgentTraffic) *AgentLi
 		in:    make(chan *nats.Msg, inboxSize),
 		links: map[string]*boundLink{}, trials: map[string]*trial{}, refused: map[string]time.Time{},
 	}
-	a.writer = newWriter(a.flush)
+	a.writer = newWriter(func() (more bool, again time.Time, err error) {
+		bus.Together(HostPrefix(cfg.Tenant, cfg.Host), func() { more, again, err = a.flush() })
+		return more, again, err
+	})
 	return a
 }
 

@@ -70,6 +70,9 @@ func wildcard(pattern, subject string) bool {
 	return true
 }
 
+// Together implements [link.Bus].
+func (b *bus) Together(_ string, publish func()) { publish() }
+
 func (b *bus) Subscribe(subject string, into chan *nats.Msg) (func(), error) {
 	s := &busSub{subject, into}
 	b.mu.Lock()

@@ -23,6 +23,9 @@ func (b *deafBus) Subscribe(string, chan *nats.Msg) (func(), error) { return fun
 // Accept implements AgentTraffic.
 func (b *deafBus) Accept(string, Hello, Lines) Traffic { return idleTraffic{} }
 
+// Together implements Bus.
+func (b *deafBus) Together(_ string, publish func()) { publish() }
+
 // NextBody implements AgentTraffic.
 func (b *deafBus) NextBody() (string, []byte) { return "", nil }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"ahprelay/lockorder"
-	"ahprelay/without"
 )
 
 // A Bus carries packets between the processes: NATS, or memory in tests.
@@ -17,6 +16,10 @@ import (
 type Bus interface {
 	// Publish sends one message and does not keep data.
 	Publish(subject string, data []byte) error
+
+	// Together calls publish, and has what that publishes, on this subject and others of its
+	// tenant, leave in one piece when it returns.
+	Together(subject string, publish func())
 
 	// Subscribe has the messages of a subject, which may have wildcards, sent
 	// to the channel into, or dropped while that is full, until cancel.
@@ -53,11 +56,6 @@ type Traffic interface {
 type Lines interface {
 	// Wake has Next called soon.
 	Wake()
-
-	// SendNow is Wake, but what there is to send leaves in this call, unless
-	// somebody else is sending. It may wait for the network: so no link's
-	// reader calls it, and nobody under a lock that Next needs.
-	SendNow()
 
 	// Done says that a packet, of which Handle returned false, is done with.
 	Done(number uint64)
@@ -108,15 +106,6 @@ type boundLink struct {
 
 // Wake implements Lines.
 func (b *boundLink) Wake() { b.writer.wake() }
-
-// SendNow implements Lines.
-func (b *boundLink) SendNow() {
-	if without.SendingAtOnce {
-		b.Wake()
-		return
-	}
-	b.writer.flushNow()
-}
 
 // Done implements Lines.
 func (b *boundLink) Done(number uint64) {

@@ -46,33 +46,6 @@ func TestWindowOpens(t *testing.T) {
 	})
 }
 
-// TestSendNow has what there is leave in the call, on any link of the host-agent's.
-func TestSendNow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEnds(t, link.Config{})
-		defer e.close()
-		r, other := e.join("relay1"), e.join("relay2")
-		time.Sleep(time.Second)
-		var left atomic.Int32
-		e.net.intercept(func(_ string, data []byte) ([]byte, error) { left.Add(1); return data, nil })
-		for i, c := range []*cargo{r.cargo, r.agent, other.agent} {
-			for range 2 {
-				synctest.Wait() // nobody else is at it
-				before := left.Load()
-				c.queueUp("x")
-				c.lines.SendNow()
-				if left.Load() == before {
-					t.Errorf("end %d: nothing has left", i)
-				}
-			}
-		}
-		time.Sleep(time.Second)
-		r.agent.wantGot(t, "x", "x")
-		r.wantGot(t, "x", "x")
-		other.wantGot(t, "x", "x")
-	})
-}
-
 // TestBodyInTheMiddle has a body leave at once that comes while links are looked
 // at, though nobody wakes the writer for it.
 func TestBodyInTheMiddle(t *testing.T) {
@@ -88,7 +61,7 @@ func TestBodyInTheMiddle(t *testing.T) {
 			e.mu.Unlock()
 		}
 		r.agent.mu.Unlock()
-		r.agent.lines.SendNow()
+		r.agent.lines.Wake()
 		synctest.Wait()
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -98,15 +71,15 @@ func TestBodyInTheMiddle(t *testing.T) {
 	})
 }
 
-// TestEarlySendNow has a relay's traffic send now before the link knows
-// it.
-func TestEarlySendNow(t *testing.T) {
+// TestEarlyWake has a relay's traffic say that there is something to send before the link
+// knows it.
+func TestEarlyWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
 		r := e.startWith("relay1", testHello, func(c *cargo) {
 			c.queueUp("early")
-			c.lines.SendNow()
+			c.lines.Wake()
 		})
 		<-r.joined
 		time.Sleep(time.Second)

@@ -110,14 +110,15 @@ func (l *RelayLink) Run(ctx context.Context) error {
 		link: New(l.cfg.Link, byte(answer.Wire[0]), l.cfg.Hello.Epoch, time.Now()),
 	}
 	bound.link.tags = l.tags
-	bound.writer = newWriter(bound.flush)
+	bound.writer = newWriter(func() (more bool, again time.Time, err error) {
+		l.bus.Together(bound.subject, func() { more, again, err = bound.flush() })
+		return more, again, err
+	})
 	l.mu.Lock()
 	l.bound = bound
 	l.mu.Unlock()
-	<-bound.writer.turn // until there is something to flush
 	traffic := l.accept(answer, relayLines{bound, l})
 	bound.traffic = traffic
-	bound.writer.turn <- struct{}{}
 	err = l.carry(ctx, bound, traffic)
 	traffic.Ended(err)
 	return fmt.Errorf("link to %s/%s: %w", l.cfg.Tenant, l.cfg.Host, err)

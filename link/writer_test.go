@@ -51,8 +51,8 @@ func (w *work) add(n int) {
 	w.waiting += n
 }
 
-// TestWriterLeavesNothing has several goroutines bring work, and wake the writer
-// or flushNow: all is done, by one at a time, long before it looks by itself.
+// TestWriterLeavesNothing has several goroutines bring work, and wake the writer: all is
+// done, by one at a time, long before it looks by itself.
 func TestWriterLeavesNothing(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
@@ -68,12 +68,8 @@ func TestWriterLeavesNothing(t *testing.T) {
 				all.Go(func() {
 					for _, n := range plan {
 						time.Sleep(time.Duration(n%4) * time.Millisecond)
-						k.add(n%3*flushNowRounds + 1)
-						if n%5 < 3 {
-							w.flushNow()
-						} else {
-							w.wake()
-						}
+						k.add(n%3*4 + 1)
+						w.wake()
 					}
 				})
 			}
@@ -87,7 +83,8 @@ func TestWriterLeavesNothing(t *testing.T) {
 				t.Errorf("run: %v", err)
 			}
 			k.add(1)
-			w.flushNow()
+			w.wake()
+			synctest.Wait()
 			if n, _ := k.state(); n != 1 {
 				t.Error("somebody has flushed after the end")
 			}
@@ -95,8 +92,8 @@ func TestWriterLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestWriterLooksInTime has it look when flushNow says, though it was
-// going to sleep for longer.
+// TestWriterLooksInTime has it look when a flush says, though it was going to sleep for
+// longer.
 func TestWriterLooksInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &work{again: time.Hour}
@@ -108,7 +105,7 @@ func TestWriterLooksInTime(t *testing.T) {
 		k.mu.Lock()
 		k.again = time.Second
 		k.mu.Unlock()
-		w.flushNow()
+		w.wake()
 		began := time.Now()
 		time.Sleep(1500 * time.Millisecond)
 		if _, last := k.state(); last.Sub(began) != time.Second {
@@ -119,24 +116,21 @@ func TestWriterLooksInTime(t *testing.T) {
 	})
 }
 
-// TestWriterEnds ends with an error of a flush, whoever flushes.
+// TestWriterEnds ends with an error of a flush.
 func TestWriterEnds(t *testing.T) {
-	for _, ask := range []func(w *writer){(*writer).wake, (*writer).flushNow} {
-		synctest.Test(t, func(t *testing.T) {
-			k := &work{again: time.Hour}
-			w := newWriter(k.flush)
-			ended := make(chan error)
-			go func() { ended <- w.run(t.Context()) }()
-			synctest.Wait()
-			k.mu.Lock()
-			k.fail = errors.New("no")
-			k.mu.Unlock()
-			ask(w)
-			if err := <-ended; !errors.Is(err, k.fail) {
-				t.Errorf("run: %v; want %v", err, k.fail)
-			}
-			w.flushNow()
-			w.wake()
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		k := &work{again: time.Hour}
+		w := newWriter(k.flush)
+		ended := make(chan error)
+		go func() { ended <- w.run(t.Context()) }()
+		synctest.Wait()
+		k.mu.Lock()
+		k.fail = errors.New("no")
+		k.mu.Unlock()
+		w.wake()
+		if err := <-ended; !errors.Is(err, k.fail) {
+			t.Errorf("run: %v; want %v", err, k.fail)
+		}
+		w.wake()
+	})
 }

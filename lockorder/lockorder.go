@@ -7,7 +7,6 @@
 //	Client    gateway.client.mu             what has become of a client's connection
 //	HostConn  hostagent.hostConn.order      from when a message is judged until it is queued
 //	Audience  audience.Pool.mu              the audiences of one host
-//	Turn      link.writer.turn              the turn to write on a link, which is no mutex
 //	Routing   routing.RelayEnd, AgentEnd    what the links of one host carry
 //	Link      link.boundLink.mu             the link below
 //	Outbox    gateway.outbox.mu             what a client is still to be sent
@@ -34,7 +33,6 @@ type (
 	Client   struct{}
 	HostConn struct{}
 	Audience struct{}
-	Turn     struct{}
 	Routing  struct{}
 	Link     struct{}
 	Outbox   struct{}
@@ -43,15 +41,13 @@ type (
 func (Client) rank() int   { return 1 }
 func (HostConn) rank() int { return 2 }
 func (Audience) rank() int { return 3 }
-func (Turn) rank() int     { return 4 }
-func (Routing) rank() int  { return 5 }
-func (Link) rank() int     { return 6 }
-func (Outbox) rank() int   { return 7 }
+func (Routing) rank() int  { return 4 }
+func (Link) rank() int     { return 5 }
+func (Outbox) rank() int   { return 6 }
 
 func (Client) name() string   { return "Client" }
 func (HostConn) name() string { return "HostConn" }
 func (Audience) name() string { return "Audience" }
-func (Turn) name() string     { return "Turn" }
 func (Routing) name() string  { return "Routing" }
 func (Link) name() string     { return "Link" }
 func (Outbox) name() string   { return "Outbox" }

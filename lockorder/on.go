@@ -13,26 +13,26 @@ type Mutex[R Rank] struct{ mu sync.Mutex }
 
 // Lock takes it, if it is its turn.
 func (m *Mutex[R]) Lock() {
-	Enter[R]()
+	enter[R]()
 	m.mu.Lock()
 }
 
 // Unlock lets go of it.
 func (m *Mutex[R]) Unlock() {
 	m.mu.Unlock()
-	Leave[R]()
+	leave[R]()
 }
 
-// Enter says that something of the list is held from now on.
-func Enter[R Rank]() {
+// enter says that something of the list is held from now on.
+func enter[R Rank]() {
 	var next R
 	if has := take(holding(), next.rank()); has != nil {
 		panic(fmt.Sprintf("lockorder: %s is taken while %s is held; see the list in package lockorder", next.name(), has.name()))
 	}
 }
 
-// Leave says that it is held no more.
-func Leave[R Rank]() {
+// leave says that it is held no more.
+func leave[R Rank]() {
 	var last R
 	if !give(holding(), last.rank()) {
 		panic("lockorder: " + last.name() + " is let go of by a goroutine that has not taken it")
@@ -62,4 +62,4 @@ func give(held *uint64, rank int) bool {
 }
 
 // list is all places, each where its number is.
-var list = []Rank{nil, Client{}, HostConn{}, Audience{}, Turn{}, Routing{}, Link{}, Outbox{}}
+var list = []Rank{nil, Client{}, HostConn{}, Audience{}, Routing{}, Link{}, Outbox{}}

@@ -436,7 +436,7 @@ func (c *AgentConn) Take(message []byte, binary bool, channel []byte) (due bool,
 }
 
 // Send has what was taken leave.
-func (c *AgentConn) Send() { c.link.lines.SendNow() }
+func (c *AgentConn) Send() { c.link.lines.Wake() }
 
 // A Notification is a message of the host's that it may send on several
 // connections. It is looked up once for all of them.

@@ -13,7 +13,6 @@ import (
 type still struct{ watched int }
 
 func (s *still) Wake()                        {}
-func (s *still) SendNow()                     {}
 func (s *still) Done(uint64)                  {}
 func (s *still) Watch(string) error           { s.watched++; return nil }
 func (s *still) Unwatch(string)               {}

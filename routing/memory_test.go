@@ -77,6 +77,9 @@ func (b *memoryBus) Publish(subject string, data []byte) error {
 	return nil
 }
 
+// Together implements [link.Bus].
+func (b *memoryBus) Together(_ string, publish func()) { publish() }
+
 func (b *memoryBus) Subscribe(subject string, into chan *nats.Msg) (func(), error) {
 	s := &memorySub{subject, b, into}
 	n := b.net

@@ -77,7 +77,7 @@ func (c *RelayConn) trySend(message []byte, counted int) error {
 	if err := c.queue(message, counted); err != nil {
 		return err
 	}
-	c.relay.lines.SendNow()
+	c.relay.lines.Wake()
 	return nil
 }
 

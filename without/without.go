@@ -19,7 +19,6 @@ var (
 	SmallStacks    = off("small-stacks")    // package idle: what needs a deep stack runs in a goroutine of its own
 	LateBuffers    = off("late-buffers")    // package idle: no buffer before there is something to read
 	GiveBack       = off("give-back")       // package giveback: memory goes back to the system when a process is quiet
-	SendingAtOnce  = off("sending-at-once") // package link: what is to leave leaves in the goroutine that brings it
 	LateReferences = off("late-references") // package routing: references wait longer where some have come late
 	Rows           = off("rows")            // package routing: bodies that go out in a row are one frame for queues
 	OwnFrames      = off("own-frames")      // package hostagent: frames of the host are read where they lie

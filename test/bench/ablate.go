@@ -45,7 +45,6 @@ var ablations = []ablation{
 	{"small-stacks", []quantity{relayIdle, agentIdle, tlsIdleCost, askDelay, askCost}},
 	{"late-buffers", []quantity{agentIdle, agentFull}},
 	{"give-back", []quantity{relayIdle, agentIdle}},
-	{"sending-at-once", []quantity{askDelay, askCost, agentFull, burstDelay}},
 	{"late-references", []quantity{burstBytes, slowBytes, relayBursts, slowRelay, burstDelay}},
 	{"rows", []quantity{relayFull, relayBursts}},
 	{"own-frames", []quantity{agentFull, agentBursts, agentIdle}},

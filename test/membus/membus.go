@@ -53,6 +53,9 @@ func (n *Net) Publish(subject string, data []byte) error {
 	return nil
 }
 
+// Together implements [link.Bus].
+func (n *Net) Together(_ string, publish func()) { publish() }
+
 // Subscribe implements [link.Bus]. The wildcard * is understood.
 func (n *Net) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
 	s := &sub{strings.Split(subject, "."), into}

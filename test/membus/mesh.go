@@ -159,6 +159,9 @@ func (c *Conn) send(subject string, data []byte) {
 
 func (m *Mesh) chance(n int) bool { return n > 0 && m.dice.IntN(n) == 0 }
 
+// Together implements [link.Bus].
+func (c *Conn) Together(_ string, publish func()) { publish() }
+
 // Subscribe implements [link.Bus].
 func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
 	s := &meshSub{conn: c, pattern: strings.Split(subject, "."), into: into}
