@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -89,7 +90,8 @@ type shown struct {
 // A canvasStream is a stream to a canvas.
 type canvasStream struct {
 	*routing.ByteConn
-	open routing.Open
+	open  routing.Open
+	shows atomic.Bool // while a request is served: it may see what it asks for
 }
 
 func (s *canvasStream) viewer() viewer {
@@ -156,7 +158,7 @@ func (l streamListener) Addr() net.Addr { return &net.UnixAddr{Name: "canvases",
 // connect is called for each stream that a relay opens. It returns at once.
 func (l *live) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 	bytes, end := conn.Bytes(open.ID)
-	s := &canvasStream{bytes, open}
+	s := &canvasStream{ByteConn: bytes, open: open}
 	l.mu.Lock()
 	full := len(l.streams) >= maxStreams
 	if !full {
@@ -316,13 +318,17 @@ func (l *live) watch(ctx context.Context) {
 	}
 }
 
-// mayStay reports whether a stream may go on, as far as is known.
+// mayStay reports whether a stream may go on, as far as is known. One that shows
+// nothing may: the answer to what it is asked says whether it may show that.
 func (l *live) mayStay(s *canvasStream) bool {
-	if _, barred := l.agent.barred.has(s.open); barred || s.open.Expires != nil && !time.Now().Before(*s.open.Expires) {
+	if s.open.Expires != nil && !time.Now().Before(*s.open.Expires) {
 		return false
 	}
-	if s.open.Canvas.Check {
-		return true // it shows nothing, and ends with its answer, which says whether it may
+	if !s.shows.Load() {
+		return true
+	}
+	if _, barred := l.agent.barred.has(s.open); barred {
+		return false
 	}
 	if s.open.Canvas.Preview {
 		_, err := l.lookPreview(s)
@@ -372,6 +378,8 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseLive(w, status, why)
 		return
 	}
+	s.shows.Store(true)
+	defer s.shows.Store(false)
 	if seen.place.AtHost() {
 		l.serveFromHost(w, r, s, &seen)
 		return

@@ -9,12 +9,17 @@ import (
 )
 
 // shows reports whether a browser that a relay lets in so is shown the canvas, and
-// whether a stream that it has may stay.
+// whether a stream that shows it may go on. One that shows nothing always may: to be
+// cut off is no answer to what it asks just then.
 func (w *world) shows(open routing.Open) (looks, stays bool) {
 	w.Helper()
 	s := &canvasStream{open: open}
 	_, err := w.agent.live.look(w.life, s)
 	synctest.Wait()
+	if !w.agent.live.mayStay(s) {
+		w.Errorf("a stream that shows nothing is cut off before it has its answer")
+	}
+	s.shows.Store(true)
 	return err == nil, w.agent.live.mayStay(s)
 }
 
