@@ -294,8 +294,8 @@ func (r *Registry) seeToRevoked(ctx context.Context) {
 		case <-r.revoke:
 		}
 		news := r.cfg.Revocations.takeNews()
-		if r.ofUsers(news) {
-			r.catchUp(ctx)
+		for _, home := range r.homesOf(news) {
+			r.catchUp(ctx, home)
 		}
 		if ctx.Err() != nil {
 			return
@@ -304,23 +304,31 @@ func (r *Registry) seeToRevoked(ctx context.Context) {
 	}
 }
 
-// ofUsers reports whether tokens of users were revoked that are known by name.
-func (r *Registry) ofUsers(news []auth.Revocation) bool {
+// homesOf returns the regions that decide of hosts with users, known by name, whose token
+// was revoked.
+func (r *Registry) homesOf(news []auth.Revocation) (homes []*view) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.ContainsFunc(news, func(rev auth.Revocation) bool { return rev.Host == "" && len(r.tokens[rev.Token]) > 0 })
+	for _, rev := range news {
+		if rev.Host != "" {
+			continue
+		}
+		for key := range r.tokens[rev.Token] {
+			if home := r.homeOf(r.hosts[key]); !slices.Contains(homes, home) {
+				homes = append(homes, home)
+			}
+		}
+	}
+	return homes
 }
 
-// catchUp returns when this relay knows what the store had when it was called, or cannot.
-// A token that was renewed is revoked after the store knows of the user with its
-// successor, but relays tell each other faster than the store does.
-func (r *Registry) catchUp(ctx context.Context) {
+// catchUp returns when this relay knows what the store of a region had when it was called, or
+// cannot. A token that was renewed is revoked after the store of its host knows of the user
+// with its successor, but relays tell each other faster than a store does.
+func (r *Registry) catchUp(ctx context.Context, v *view) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	if r.storeAway() != nil {
-		return
-	}
-	rev, err := r.putSession(ctx, false)
+	rev, err := r.newest(ctx, v)
 	if err != nil {
 		return
 	}
@@ -328,7 +336,7 @@ func (r *Registry) catchUp(ctx context.Context) {
 	defer look.Stop()
 	for {
 		r.mu.RLock()
-		there := r.seen >= rev
+		there := v.seen >= rev
 		r.mu.RUnlock()
 		if there {
 			return
@@ -339,6 +347,18 @@ func (r *Registry) catchUp(ctx context.Context) {
 		case <-look.C:
 		}
 	}
+}
+
+// newest returns a revision of the store of a region that is as high as any there was when it
+// was called: into this region's it writes something, another is asked.
+func (r *Registry) newest(ctx context.Context, v *view) (uint64, error) {
+	if v != &r.view {
+		return v.store.last(ctx)
+	}
+	if err := r.storeAway(); err != nil {
+		return 0, err
+	}
+	return r.putSession(ctx, false)
 }
 
 // endRevoked has NATS refuse the users whose enrolment was just revoked, and ends the

@@ -49,3 +49,47 @@ func (r *Registry) usersOf(e auth.Enrolment) natsUsers {
 	}
 	return nil
 }
+
+// What is revoked in one region of a host that another decides of waits for what that one's
+// store had by then, and not for this one's.
+func TestCatchesUpWithHome(t *testing.T) {
+	t.Parallel()
+	r := startTest(t, newTestServer(t), Config{Instance: "a", Region: "near"})
+	far := &view{name: "far"}
+	var err error
+	if far.store, err = r.storeOf(far.name); err != nil {
+		t.Fatal(err)
+	}
+	far.store.found = false // it makes it
+	if _, err := far.store.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const key = "acme.laptop"
+	users := natsUsers{{NKey: "U", Token: "former", Expires: time.Now().Add(time.Hour)}}
+	rev, err := far.store.put(t.Context(), hostKeys+key, hostState{Key: key, Users: users})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	k := &knownHost{hostState: hostState{Key: key, Users: users}, home: far}
+	r.addLocked(k)
+	r.tokensLocked(k)
+	r.mu.Unlock()
+	homes := r.homesOf([]auth.Revocation{{Token: "former", At: time.Now()}})
+	if len(homes) != 1 || homes[0] != far {
+		t.Fatalf("homes %v; want the region that decides of the host", homes)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); r.catchUp(t.Context(), homes[0]) }()
+	select {
+	case <-done:
+		t.Fatal("it goes on before it knows what the store of the host has")
+	case <-time.After(100 * time.Millisecond): // less than it waits at most
+	}
+	r.note(far, rev)
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Error("it does not go on when it knows")
+	}
+}

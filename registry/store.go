@@ -269,6 +269,19 @@ func (s *store) read(ctx context.Context, key string, value any) (uint64, error)
 	return entry.Revision(), nil
 }
 
+// last returns the newest revision that there is.
+func (s *store) last(ctx context.Context) (uint64, error) {
+	kv := s.bucket()
+	if kv == nil {
+		return 0, ErrStoreAway
+	}
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return 0, storeError(err)
+	}
+	return streamInfo(status).State.LastSeq, nil
+}
+
 func storeError(err error) error {
 	var refused *jetstream.APIError
 	switch {
