@@ -4,23 +4,35 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"ahprelay/ahp"
 )
 
 // A line is a network connection of a Conn, and how to ask the other side for a sign of
 // life.
 type line struct {
 	*netConn
-	ask func(ctx context.Context) error // returns when it has answered, or the connection ends
+	ask   func(ctx context.Context) error // returns when it has answered, or the connection ends
+	relay string                          // where it ends; "": not known
+}
+
+// Relay returns the instance of the relay whose port the connection goes through, "" if that
+// is not known.
+func (c *Conn) Relay() string {
+	if l := c.line.Load(); l != nil && ahp.CheckName("relay", l.relay) == nil {
+		return l.relay
+	}
+	return ""
 }
 
 // dialled notes the connection that is being made.
 func (c *Conn) dialled(conn net.Conn) {
 	switch conn := conn.(type) {
 	case *netConn:
-		c.line.Store(&line{conn, func(context.Context) error { return c.nc.FlushTimeout(idleTimeout - askAfter) }})
+		c.line.Store(&line{netConn: conn, ask: func(context.Context) error { return c.nc.FlushTimeout(idleTimeout - askAfter) }})
 	case *wsConn:
 		// The relay answers where it takes the WebSocket: NATS hears nothing of it.
-		c.line.Store(&line{conn.below, conn.ws.Ping})
+		c.line.Store(&line{netConn: conn.below, ask: conn.ws.Ping, relay: conn.relay})
 	}
 }
 

@@ -19,7 +19,7 @@ func aliveConn(t *testing.T, asked func()) (c *Conn, ended <-chan error, far net
 	c = newConn(Events{})
 	c.online.Store(true)
 	answers := make(chan struct{}, 100)
-	c.line.Store(&line{near, func(context.Context) error {
+	c.line.Store(&line{netConn: near, ask: func(context.Context) error {
 		asked()
 		_, err := near.Write([]byte("?"))
 		<-answers

@@ -18,6 +18,10 @@ import (
 // brings something.
 const InstanceHeader = "Ahp-Instance"
 
+// RelayHeader is the header of the answer in which a relay says which run of it the
+// WebSocket ends at. NATS gives what is asked of any relay to any.
+const RelayHeader = "Ahp-Relay"
+
 // A wsDialer makes connections that carry the NATS protocol in a WebSocket, one
 // at a time. The NATS library could do that itself, but then nothing could be
 // done with the bytes between the two; see compress.go.
@@ -72,7 +76,7 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 		return nil, err
 	}
 	ws.SetReadLimit(-1) // NATS has limits of its own
-	c := &wsConn{Conn: websocket.NetConn(life, ws, websocket.MessageBinary), ws: ws, below: below.Load()}
+	c := &wsConn{Conn: websocket.NetConn(life, ws, websocket.MessageBinary), ws: ws, below: below.Load(), relay: response.Header.Get(RelayHeader)}
 	if d.compress != "" && response.Header.Get(CompressHeader) == d.compress {
 		if c.packed, err = newPacker(c.Conn); err != nil {
 			_ = c.Close()
@@ -87,6 +91,7 @@ type wsConn struct {
 	net.Conn
 	ws    *websocket.Conn
 	below *netConn
+	relay string // where it ends, as that says; "": it does not
 
 	packed *packer // nil: what is written leaves as it is
 }

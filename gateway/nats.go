@@ -19,6 +19,7 @@ func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agenthttp
 	if err != nil {
 		return nil, err
 	}
+	sock.pong = sock.pongNow
 	return tunnel{sock}, nil
 }
 

@@ -98,6 +98,12 @@ func (s *socket) pinged(_ context.Context, payload []byte) bool {
 	return false
 }
 
+// pongNow answers a ping at once. The library would make two contexts with timers for it: of
+// what a host on which nothing happens costs, that is a third.
+func (s *socket) pongNow(payload []byte) {
+	_ = s.write(appendFrame(nil, finBit|opPong, payload)) // if it fails, so does the next read
+}
+
 // Errors of reading that name the close code to answer with.
 var (
 	errBinary = errors.New("binary frame; AHP messages are text frames")

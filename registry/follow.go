@@ -266,7 +266,9 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 		r.tokensLocked(k)
 	}
 	r.changedLocked(k.Key)
-	r.file.changed(true)
+	if home := r.homeOf(k); home.taken == home.epoch { // else all of it is written when it is there
+		r.file.changed(true)
+	}
 }
 
 // keptByLocked notes who keeps a lease.

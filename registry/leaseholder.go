@@ -161,6 +161,7 @@ func printable(r rune) rune {
 func (h *LeaseHolder) Acquire(ctx context.Context) error {
 	var rival leaseAnswer
 	former := slices.Clone(h.cfg.Former)
+	h.keeper = h.cfg.Conn.Relay()
 	for failures, renewals := 0, 0; ; {
 		answer, err := h.ask(ctx, opHold, h.cfg.TakeOver)
 		wait := rivalEvery
@@ -210,7 +211,7 @@ func (h *LeaseHolder) Run(ctx context.Context) error {
 		}
 		if login {
 			failures = 0
-			h.keeper = "" // the nearest one from now on
+			h.keeper = h.cfg.Conn.Relay() // the nearest one from now on
 		}
 		answer, err := h.ask(ctx, opHold, false)
 		switch {
@@ -356,6 +357,9 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 		subject = leaseSubjectOf(h.cfg.Tenant, h.cfg.Host, h.keeper)
 	}
 	reply, err := h.cfg.Conn.Request(asking, subject, body)
+	if errors.Is(err, nats.ErrNoResponders) && h.keeper != "" { // it has gone, or does not serve the tenant yet
+		reply, err = h.cfg.Conn.Request(asking, h.subject, body)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			h.keeper = "" // any other may know

@@ -20,8 +20,8 @@ import (
 
 // Settings of a leaseServer.
 const (
-	// leaseQueue is the group of relays that share the requests of host-agents. NATS
-	// gives each to one that is connected where the host-agent is, if there is one.
+	// leaseQueue is the group of relays that share the requests of host-agents which do not
+	// know where they are connected. NATS gives each to any of them.
 	leaseQueue = "relays"
 
 	leaseBacklog = 1024        // requests that wait, of other relays and of each tenant; more are dropped, and come again

@@ -318,6 +318,9 @@ func (r *Registry) Close() {
 	r.keep.Do(func() { r.file.save(r.snapshot()) })
 }
 
+// Instance returns the name of this run of the relay.
+func (r *Registry) Instance() string { return r.cfg.Instance }
+
 // Revocations returns what is revoked.
 func (r *Registry) Revocations() *Revocations { return r.cfg.Revocations }
 

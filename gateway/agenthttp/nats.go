@@ -55,6 +55,7 @@ func (a *API) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrol
 	if compressed != "" {
 		w.Header().Set(broker.CompressHeader, compressed)
 	}
+	w.Header().Set(broker.RelayHeader, a.Registry.Instance())
 	sock, err := a.Accept(w, r)
 	if err != nil {
 		_ = server.Close()

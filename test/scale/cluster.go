@@ -24,6 +24,7 @@ type Relay struct {
 
 	conn    *broker.Conn
 	tenants *broker.Tenants
+	name    string // instance
 	dir     string
 	config  embedded.Config
 }
@@ -132,6 +133,7 @@ func (c *Cluster) Join(ctx context.Context) (*Relay, error) {
 
 func (c *Cluster) join(ctx context.Context, r *Relay) (err error) {
 	dial := broker.RelayDialConfig{Keys: c.Keys, Instance: link.NewInstance(), Server: r.Server}
+	r.name = dial.Instance
 	if r.conn, err = broker.DialRelay(ctx, dial); err != nil {
 		return err
 	}
@@ -167,10 +169,10 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// URLs are where host-agents reach the relays.
+// URLs are where host-agents reach the relays, and behind # which these are.
 func (c *Cluster) URLs() (urls []string) {
 	for _, r := range c.Relays {
-		urls = append(urls, "nats://"+r.Server.Addr().String())
+		urls = append(urls, "nats://"+r.Server.Addr().String()+"#"+r.name)
 	}
 	return urls
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/registry"
 
 	"github.com/nats-io/nats.go"
 )
@@ -18,7 +19,7 @@ import (
 // A Fleet is the lease requests of many host-agents, each of one host.
 type Fleet struct {
 	Keys    *auth.Keys
-	URLs    []string // of relays: hosts are spread over them
+	URLs    []string // of relays, as Cluster has them: hosts are spread over them
 	Hosts   int
 	Tenants int           // that they are spread over
 	Renew   time.Duration // default 5 s
@@ -36,6 +37,18 @@ type simulated struct {
 	seq    uint64
 	keeper string
 	held   bool
+	rests  time.Time // until when it need not ask
+}
+
+// Attend has relays hear the connections of hosts, as they do those that come through
+// their own ports: of these the relays know that they are there.
+func (c *Cluster) Attend(hosts int) {
+	for i := range hosts {
+		c.Relays[i%len(c.Relays)].Registry.Attend(&registry.Line{
+			Tenant: Tenant(i % FleetTenants), Host: fmt.Sprintf("host-%d", i), Instance: fmt.Sprintf("agent-%d", i),
+			Heard: time.Now, Cut: func() {},
+		})
+	}
 }
 
 // Tenant names one of the tenants of a fleet.
@@ -63,7 +76,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 			}
 			conns[where] = nc
 		}
-		f.hosts[i].seq = uint64(time.Now().UnixMilli()) // they are what they were before a restart
+		f.hosts[i].seq = uint64(time.Now().UnixMilli())               // they are what they were before a restart
+		_, f.hosts[i].keeper, _ = strings.Cut(f.URLs[where.url], "#") // as it is told by the relay whose port it comes through
 		f.hosts[i].conn, f.hosts[i].host = conns[where], fmt.Sprintf("ahp.v1.%s.host-%d.", Tenant(where.tenant), i)
 	}
 	return f.drive(ctx)
@@ -76,7 +90,8 @@ func (f *Fleet) connect(tenant, url int) (*nats.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	nc, err := nats.Connect(f.URLs[url], nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign),
+	address, _, _ := strings.Cut(f.URLs[url], "#")
+	nc, err := nats.Connect(address, nats.UserJWT(func() (string, error) { return user.JWT, nil }, user.Sign),
 		nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond), nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort(), nats.Timeout(10*time.Second))
 	if err != nil {
 		return nil, err
@@ -88,16 +103,20 @@ func (f *Fleet) connect(tenant, url int) (*nats.Conn, error) {
 // answered takes the answer to one request.
 func (f *Fleet) answered(msg *nats.Msg) {
 	var i int
-	var answer struct{ Result, Relay string }
-	if _, err := fmt.Sscan(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], &i); err != nil || json.Unmarshal(msg.Data, &answer) != nil {
+	var answer struct {
+		Result, Relay string
+		Every         int64
+	}
+	if _, err := fmt.Sscan(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], &i); err != nil {
 		return
 	}
+	_ = json.Unmarshal(msg.Data, &answer) // empty: the relay that was asked is gone
 	h := &f.hosts[i]
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.keeper = ""
 	if answer.Result == "held" {
-		h.keeper = answer.Relay
+		h.keeper, h.rests = answer.Relay, time.Now().Add(time.Duration(answer.Every)*time.Millisecond)
 		if !h.held {
 			h.held = true
 			f.Held.Add(1)
@@ -105,8 +124,8 @@ func (f *Fleet) answered(msg *nats.Msg) {
 	}
 }
 
-// drive sends each host's request once in the time of a renewal, those of hosts
-// without a lease again after a second.
+// drive sends each host's request once in the time of a renewal, or as seldom as relays
+// say.
 func (f *Fleet) drive(ctx context.Context) error {
 	const step = 10 * time.Millisecond
 	tick := time.NewTicker(step)
@@ -129,6 +148,10 @@ func (f *Fleet) drive(ctx context.Context) error {
 func (f *Fleet) ask(i int) error {
 	h := &f.hosts[i]
 	h.mu.Lock()
+	if time.Now().Before(h.rests) {
+		h.mu.Unlock()
+		return nil
+	}
 	h.seq++
 	subject := h.host + "ctl.lease"
 	if h.keeper != "" {

@@ -173,13 +173,14 @@ func Restart(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Contex
 	return []Row{first, second}, err
 }
 
-// Idle watches many hosts that renew their leases and do nothing else, and has another
-// relay join.
+// Idle watches many hosts on which nothing happens, and has another relay join. Relays hear
+// their connections, whose pings are not here: make bench ARGS=hosts has those.
 func Idle(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error)) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
 	}
 	defer c.Stop()
+	c.Attend(s.Hosts)
 	stop, err := fleet(ctx, c, s.Hosts)
 	if err != nil {
 		return nil, err
