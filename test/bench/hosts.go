@@ -7,9 +7,10 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// hostsIdle is how long host-agents are left alone before it is looked at what they cost: what
-// they say as they come is forgotten by then.
-const hostsIdle = 15 * time.Second
+// hostsIdle is how long host-agents are left alone before it is looked at what they cost, and
+// how long that takes. What they say as they come is compressed, in frames that end 10 s after
+// the last word; what read those is given back when the relay has collected garbage twice.
+const hostsIdle = 30 * time.Second
 
 // hosts is how much of a relay one more connected host-agent takes, and what a thousand of
 // them cost when nothing happens: their connections are pinged, and leases renewed.
