@@ -73,11 +73,11 @@ func (r *Registry) heardHere(key string) {
 }
 
 // renewEvery is how often an instance is to ask for its lease, in milliseconds; 0: as often as it
-// does by itself.
+// does by itself, because its lease is not kept here, or it is not heard here.
 func (r *Registry) renewEvery(key, instance string) int64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if !r.hasLineLocked(key, instance) {
+	if k := r.hosts[key]; k == nil || k.kept == nil || k.own.Instance != instance || !r.hasLineLocked(key, instance) {
 		return 0
 	}
 	return renewLined.Milliseconds()

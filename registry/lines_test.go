@@ -111,10 +111,20 @@ func TestOvertakenIsCut(t *testing.T) {
 	}
 }
 
-// How often an instance is to ask is told to those that are heard anyway.
+// How often an instance is to ask is told to those that are heard anyway, where their lease
+// is kept.
 func TestHowOftenToAsk(t *testing.T) {
 	r := newKeeper(t)
 	_, ended := r.attends("agent", time.Now)
+	for i, keeper := range []string{"", "other"} {
+		if keeper != "" {
+			r.takeHost(&r.view, leased("agent", keeper, 1, uint64(i)), uint64(5+i), 1, false)
+		}
+		if got := r.renewEvery("t.h", "agent"); got != 0 {
+			t.Errorf("asks every %d ms, kept by %q; want as often as it does by itself", got, keeper)
+		}
+	}
+	r.takeHost(&r.view, leased("agent", "me", 1, 2), 7, 1, false)
 	h := &LeaseHolder{cfg: LeaseConfig{Renew: defaultRenew}}
 	for _, test := range []struct {
 		instance string
