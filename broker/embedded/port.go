@@ -128,8 +128,10 @@ func (p *port) serve(conn net.Conn) {
 	login := &loginLine{from: to}
 	var both sync.WaitGroup
 	both.Go(func() {
-		defer end()
 		_ = broker.Pump(inTurn, login) // how it ended is the other side's to say
+		// If the server has ended it, its last word, such as why a login is refused, is still on
+		// its way out: that is done first.
+		_ = inner.Close()
 	})
 	leave := func() {}
 	p.answer(to, from, func() (known bool) {
