@@ -68,6 +68,17 @@ func (c *Conn) settle(channel string) {
 	}
 }
 
+// End notes that the connection has ended: the client is not subscribed to anything
+// on it, and nobody waits for what the host was asked on it.
+func (c *Conn) End() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for channel := range c.canvases {
+		c.settle(channel)
+	}
+	clear(c.canvases)
+}
+
 // ask has the host asked about a canvas. It returns what is closed when it has
 // answered.
 func (c *Conn) ask(channel string, s *seen) <-chan struct{} {

@@ -259,6 +259,7 @@ func (c *hostConn) run(ctx context.Context) {
 		sock.Close("client gone")
 		c.writers.Wait()
 		c.agent.live.left(c, c.clientID) // which only writers have set
+		c.canvas.End()                   // browsers that wait for it are shown what left has noted
 		c.agent.clients.forget(c, c.clientID)
 		var how []any
 		if bye := c.left(); bye != nil {

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ahprelay/contentproxy"
 	"ahprelay/routing"
 )
 
@@ -64,6 +65,35 @@ func TestCanvasIsWhoseViewItIs(t *testing.T) {
 			other := viewing(ada, "one")
 			other.Canvas.Instance = "j"
 			w.wantShown("another instance "+when, other, false)
+		}
+	})
+}
+
+// TestClientGoesWhileCanvasIsAsked has a client's connection end while a browser waits
+// for what the host says there of a canvas. The client is away from then on, and what it
+// was shown last holds.
+func TestClientGoesWhileCanvasIsAsked(t *testing.T) {
+	inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
+		ada := of("ada")
+		c := w.openAs(w.relay, ada)
+		c.asks("initialize", `{"channel":"ahp-root://","clientId":"one","protocolVersions":["0.9.0"]}`)
+		c.subscribes(board)
+		time.Sleep(contentproxy.Fresh + time.Second) // so that the host is asked again
+		w.host.set(func() { w.host.answers = nil })
+		type looked struct {
+			err  error
+			took time.Duration
+		}
+		shown := make(chan looked, 1)
+		begun := time.Now()
+		go func() {
+			_, err := w.agent.live.look(w.life, &canvasStream{open: viewing(ada, "one")})
+			shown <- looked{err, time.Since(begun)}
+		}()
+		synctest.Wait() // it waits for the host
+		c.conn.Close(1000, "bye")
+		if got := <-shown; got.err != nil || got.took > 0 {
+			t.Errorf("the browser is answered %v after %v", got.err, got.took)
 		}
 	})
 }
