@@ -2,6 +2,7 @@ package agenthttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -124,7 +125,16 @@ func splice(sock Tunnel, server net.Conn, compressed bool) error {
 		sock.Close(ahp.CloseCode(websocket.StatusNormalClosure), "")
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { end("host-agent", broker.Pump(server, from)) })
+	wg.Go(func() {
+		err := broker.Pump(server, from)
+		if errors.Is(err, io.ErrClosedPipe) {
+			// The server has ended it. Its last word, such as why a login is refused, may still be
+			// on its way out: that is done first.
+			_ = server.Close()
+			return
+		}
+		end("host-agent", err)
+	})
 	wg.Go(func() { end("NATS", broker.Pump(agent, server)) })
 	wg.Wait()
 	return reason
