@@ -41,7 +41,8 @@ func (s *Store) subjects() string {
 func (s *Store) open(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	stream, err := s.js.Stream(ctx, s.cfg.Stream)
+	find := func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, s.cfg.Stream) }
+	stream, err := broker.AskAgain(ctx, find)
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return stream, err
 	}
@@ -49,7 +50,7 @@ func (s *Store) open(ctx context.Context) (jetstream.Stream, error) {
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrBucketExists) {
 		return nil, err
 	}
-	return s.js.Stream(ctx, s.cfg.Stream) // another relay may have been first, with other copies
+	return broker.AskAgain(ctx, find) // another relay may have been first, with other copies
 }
 
 func (s *Store) create(ctx context.Context, copies int) (err error) {
@@ -205,8 +206,10 @@ func (s *Store) followOnce(ctx context.Context) error {
 		return err
 	}
 	opened, done := context.WithTimeout(ctx, openTimeout)
-	consumer, err := s.js.OrderedConsumer(opened, s.cfg.Stream, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MaxResetAttempts: 3,
+	consumer, err := broker.AskAgain(opened, func(ctx context.Context) (jetstream.Consumer, error) {
+		return s.js.OrderedConsumer(ctx, s.cfg.Stream, jetstream.OrderedConsumerConfig{
+			DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MaxResetAttempts: 3,
+		})
 	})
 	done()
 	if err != nil {
@@ -248,7 +251,7 @@ func (s *Store) followOnce(ctx context.Context) error {
 func within(ctx context.Context, info func(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error)) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	return info(ctx)
+	return broker.AskAgain(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return info(ctx) })
 }
 
 // sync is called when all was taken that the stream of an id has. What it has not, and should, it

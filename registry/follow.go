@@ -47,15 +47,11 @@ func (r *Registry) followOnce(ctx context.Context, v *view) error {
 	if v == &r.view {
 		wakeUp(r.opened)
 	}
-	late := time.AfterFunc(openTimeout, cancel) // what is asked of a server that is just not in the lead gets no answer
-	watch, err := v.store.bucket().WatchAll(ctx)
+	watch, err := v.store.watch(ctx)
 	if err != nil {
 		return fmt.Errorf("store of the registry: %w", err)
 	}
 	defer watch.Stop()
-	if !late.Stop() {
-		return errors.New("store of the registry: no answer")
-	}
 	stale := time.NewTicker(r.beatEvery)
 	defer stale.Stop()
 	for synced := false; ; {

@@ -82,7 +82,7 @@ func newStore(conn *broker.Conn, name, about string) (*store, error) {
 func (s *store) open(ctx context.Context) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	kv, err := s.js.KeyValue(ctx, s.name)
+	kv, err := broker.AskAgain(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return s.js.KeyValue(ctx, s.name) })
 	if errors.Is(err, jetstream.ErrBucketNotFound) && !s.found {
 		kv, err = s.create(ctx)
 	}
@@ -92,7 +92,7 @@ func (s *store) open(ctx context.Context) (id string, err error) {
 		}
 		return "", err
 	}
-	status, err := kv.Status(ctx)
+	status, err := broker.AskAgain(ctx, kv.Status)
 	if err != nil {
 		return "", err
 	}
@@ -100,6 +100,25 @@ func (s *store) open(ctx context.Context) (id string, err error) {
 	s.kv = kv
 	s.mu.Unlock()
 	return streamInfo(status).Created.UTC().Format(time.RFC3339Nano), nil
+}
+
+// watch begins to take all that the bucket has, and each change, until ctx ends.
+func (s *store) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
+	limit, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	return broker.AskAgain(limit, func(once context.Context) (jetstream.KeyWatcher, error) {
+		life, end := context.WithCancel(ctx)
+		answered := context.AfterFunc(once, end)
+		w, err := s.bucket().WatchAll(life)
+		if !answered() && err == nil {
+			_ = w.Stop()
+			err = context.Cause(once)
+		}
+		if err != nil {
+			end()
+		}
+		return w, err
+	})
 }
 
 func (s *store) config(replicas int) jetstream.KeyValueConfig {

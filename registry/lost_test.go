@@ -1,0 +1,69 @@
+package registry
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A lossy way to JetStream loses the first question of each kind, as those of a server are lost that
+// does not reach the others of its cluster yet.
+type lossy struct {
+	jetstream.JetStream
+	lost int
+}
+
+func (l *lossy) KeyValue(ctx context.Context, bucket string) (jetstream.KeyValue, error) {
+	if l.lost++; l.lost == 1 {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	kv, err := l.JetStream.KeyValue(ctx, bucket)
+	return &lossyBucket{KeyValue: kv}, err
+}
+
+type lossyBucket struct {
+	jetstream.KeyValue
+	lost, watches int
+}
+
+func (l *lossyBucket) Status(ctx context.Context) (jetstream.KeyValueStatus, error) {
+	if l.lost++; l.lost == 1 {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return l.KeyValue.Status(ctx)
+}
+
+func (l *lossyBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	if l.watches++; l.watches == 1 {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return l.KeyValue.WatchAll(ctx, opts...)
+}
+
+// TestLostQuestions has a relay find the store, and begin to watch it, though its first questions
+// are lost.
+func TestLostQuestions(t *testing.T) {
+	t.Parallel()
+	server := newTestServer(t)
+	startTest(t, server, Config{}) // makes the bucket
+	s, err := newStore(dialTest(t, server, "other"), bucket, "a test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.js = &lossy{JetStream: s.js}
+	if _, err := s.open(t.Context()); err != nil {
+		t.Fatalf("open: %v; want the answer to what was asked again", err)
+	}
+	watch, err := s.watch(t.Context())
+	if err != nil {
+		t.Fatalf("watch: %v; want the answer to what was asked again", err)
+	}
+	defer func() { _ = watch.Stop() }()
+	if entry := <-watch.Updates(); entry == nil {
+		t.Error("the watch brings nothing; want what the bucket has")
+	}
+}
