@@ -90,9 +90,10 @@ func TestAnswer(t *testing.T) {
 	var mu sync.Mutex
 	results := map[string]int{}
 	var all sync.WaitGroup
-	for i := range 100 {
+	const answerers, times = 30, 5
+	for i := range answerers {
 		all.Go(func() {
-			for range 10 {
+			for range times {
 				a := post(t, s, []string{yes, no}[i%2], "")
 				mu.Lock()
 				results[a.Result]++
@@ -101,8 +102,8 @@ func TestAnswer(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if results["given"] != 1 || results["given"]+results["answered"] != 1000 {
-		t.Errorf("of 1,000 answers: %v; want one given", results)
+	if results["given"] != 1 || results["given"]+results["answered"] != answerers*times {
+		t.Errorf("of %d answers: %v; want one given", answerers*times, results)
 	}
 	awaitFrame(t, c, `"turnId":"t1"`, "chat/turnComplete")
 	if n := confirmations(c); n != 1 {
@@ -114,12 +115,16 @@ func TestAnswer(t *testing.T) {
 
 	// Answered on the page: it is gone.
 	begin(t, c, chat, "t2", "permission")
-	for p := first; p.ID == first.ID || p.Kind != notice.Approval; {
+	p := first
+	for p.ID == first.ID || p.Kind != notice.Approval {
 		p = tablet.next()
-		yes = options(p)["Allow Once"]
 	}
+	yes = options(p)["Allow Once"]
 	allow(t, c, chat, "t2")
 	awaitFrame(t, c, `"turnId":"t2"`, "chat/turnComplete")
+	for end := p; !end.Withdrawn || end.ID != p.ID; { // the host-agent hears of it on a connection of its own
+		end = tablet.next()
+	}
 	if late := post(t, s, yes, ""); late.Status != http.StatusGone {
 		t.Errorf("an answer to what was answered elsewhere: %+v; want HTTP 410", late)
 	}

@@ -50,7 +50,7 @@ func (a *auditTrail) lines() (lines []string) {
 			a.t.Fatalf("line of the audit: %s (%v)", line, err)
 		}
 		var words []string
-		for _, name := range []string{"event", "tenant", "host", "subject", "token", "device", "conn", "address", "code", "reason", "detail"} {
+		for _, name := range []string{"event", "tenant", "host", "subject", "token", "device", "conn", "address", "code", "reason", "detail", "count"} {
 			value, ok := fields[name]
 			if !ok {
 				continue
@@ -248,6 +248,8 @@ func TestAudit(t *testing.T) {
 	if err := s.AwaitState(ctx, "offline"); err != nil {
 		t.Errorf("a host whose enrolment was revoked: %v", err)
 	}
+
+	s.Close() // nothing is written any more
 
 	written, err := os.ReadFile(a.path)
 	if err != nil {

@@ -370,8 +370,12 @@ func TestPush(t *testing.T) {
 	if !end.Withdrawn || end.ID != p.ID || end.topic != p.topic || done.Kind != notice.Done {
 		t.Errorf("pushed %+v and %+v; want that %s is withdrawn, and the turn done", end, done, p.ID)
 	}
-	settings, _ := api[notifyhttp.Notifying](t, s, "GET", "/api/notify", nil, nil)
-	if len(settings.Ways) != 1 || settings.Ways[0].Keys != nil || strings.Contains(settings.Ways[0].URL, "push") || len(settings.Deliveries) < 3 {
+	var settings notifyhttp.Notifying
+	eventually(t, "all four deliveries are noted", func() bool { // as soon as the push service has answered
+		settings, _ = api[notifyhttp.Notifying](t, s, "GET", "/api/notify", nil, nil)
+		return len(settings.Deliveries) >= 4
+	})
+	if len(settings.Ways) != 1 || settings.Ways[0].Keys != nil || strings.Contains(settings.Ways[0].URL, "push") {
 		t.Errorf("GET /api/notify = %+v; want one way without its secrets, and deliveries", settings)
 	}
 	if len(other.pushed) != 0 {

@@ -34,8 +34,8 @@ func size(name string, byDefault int) int {
 // TestNotifyMany has the sessions of many hosts ask, one after the other on each, at a
 // cluster of two relays and a witness, of which one relay is killed meanwhile: each is
 // pushed, and once more when somebody has answered at the host, always under one id.
-// Again comes only what the relay had under way when it was killed. It prints how long
-// all that took. AHP_NOTIFY_HOSTS and AHP_NOTIFY_SESSIONS, of each host, say how many;
+// Again comes only what the relay had not noted as told when it was killed. It prints how
+// long all that took. AHP_NOTIFY_HOSTS and AHP_NOTIFY_SESSIONS, of each host, say how many;
 // AHP_NOTIFY_EVERY, such as 20ms, how long is between two that ask; AHP_NOTIFY_LIMIT,
 // such as 2s, within what time 99 of 100 must be told.
 func TestNotifyMany(t *testing.T) {
@@ -73,9 +73,11 @@ func TestNotifyMany(t *testing.T) {
 	}
 	m := &many{service: service, asked: map[string]time.Time{}, answered: map[string]time.Time{}, told: map[string]int{}, withdrawn: map[string]int{}, ids: map[string]map[string]bool{}}
 	chats := map[string]string{}
+	var killed time.Time
 	for n := range sessions {
 		for i, user := range users {
 			if n == sessions/2 && i == hosts/2 {
+				killed = time.Now()
 				c.first.kill()
 			}
 			session := fmt.Sprintf("demo:/%d-%d", i, n)
@@ -100,11 +102,14 @@ func TestNotifyMany(t *testing.T) {
 		if m.told[key] < 1 || m.withdrawn[key] < 1 || len(m.ids[key]) != 1 {
 			t.Errorf("%s was told %d times, and withdrawn %d times, as %d events; want one, told and withdrawn", key, m.told[key], m.withdrawn[key], len(m.ids[key]))
 		}
-		again += m.told[key] + m.withdrawn[key] - 2
+		if more := m.told[key] + m.withdrawn[key] - 2; more > 0 { // to be shown once by its id
+			again += more
+			if asked := m.asked[key]; asked.After(killed) || killed.Sub(asked) > notedIn {
+				t.Errorf("%s was told again, which was asked %v before the relay was killed", key, killed.Sub(asked))
+			}
+		}
 	}
-	if again > hosts { // what was under way when the relay was killed, to be shown once by its id
-		t.Errorf("%d were told again; want at most what the relay that was killed had not noted yet", again)
-	}
+	t.Logf("%d were told again", again)
 	limit, _ := time.ParseDuration(os.Getenv("AHP_NOTIFY_LIMIT"))
 	for what, took := range map[string][]time.Duration{"pushed": m.tellingTook, "withdrawn": m.withdrawingTook} {
 		slices.Sort(took)
@@ -115,6 +120,10 @@ func TestNotifyMany(t *testing.T) {
 		}
 	}
 }
+
+// notedIn is how long a relay may take, on a slow machine, until it is noted for the others
+// that somebody was told.
+const notedIn = 10 * time.Second
 
 // many are many sessions, and what a push service has got of them.
 type many struct {

@@ -128,15 +128,11 @@ func TestHostNotUpYet(t *testing.T) {
 	}
 	t.Cleanup(s.Close)
 	awaitState(t, s, "offline")
-	for {
+	const why = "the host answers HTTP 502 instead of a WebSocket" // what is wrong, and no address
+	eventually(t, "the relay says "+why, func() bool {
 		info, err := s.API(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info.Reason == "the host answers HTTP 502 instead of a WebSocket" {
-			break // it says what is wrong, and no address
-		}
-	}
+		return err == nil && info.Reason == why
+	})
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
