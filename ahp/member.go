@@ -212,22 +212,14 @@ func unescape(inner []byte) ([]byte, bool) {
 	return text, text != nil
 }
 
-// shortEscape returns what a backslash and c stand for.
-func shortEscape(c byte) byte {
-	switch c {
-	case 'b':
-		return '\b'
-	case 'f':
-		return '\f'
-	case 'n':
-		return '\n'
-	case 'r':
-		return '\r'
-	case 't':
-		return '\t'
+// shortEscapeOf is what a backslash and a byte stand for: a quote, a backslash or a slash for itself.
+var shortEscapeOf = func() (of [256]byte) {
+	for c := range of {
+		of[c] = byte(c)
 	}
-	return c // a quote, a backslash or a slash
-}
+	of['b'], of['f'], of['n'], of['r'], of['t'] = '\b', '\f', '\n', '\r', '\t'
+	return of
+}()
 
 // hex4 reads four hexadecimal digits.
 func hex4(digits []byte) (r rune, ok bool) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"slices"
+	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -14,6 +15,7 @@ type StringAt struct {
 	Key   []byte // of the member whose value it is, or is in; nil for none, or where IsKey
 	Depth int    // of the object or array around it; 1 for members of the outermost
 	IsKey bool   // it is a key itself
+	Bare  bool   // it has no slash, backslash, colon or percent sign, and is known to: so it is no URI, nor a path
 }
 
 // Strings calls visit with each string of a raw JSON value that is valid, such
@@ -22,8 +24,10 @@ type StringAt struct {
 func Strings(raw []byte, visit func(StringAt) bool) {
 	s := scanner{buf: raw}
 	var key []byte
-	var free, kept []byte // buffers for texts with escapes, and for keys
 	depth := 0
+	buffers := textBuffers.Get().(*[2][]byte)
+	defer putTextBuffers(buffers)
+	free, kept := &buffers[0], &buffers[1] // for texts with escapes, and for keys
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '{', '[':
@@ -31,21 +35,25 @@ func Strings(raw []byte, visit func(StringAt) bool) {
 		case '}', ']':
 			depth--
 		case '"':
-			end, plain := runEnd(raw, i+1)
+			end, marked := runEnd(raw, i+1)
 			text := raw[i+1 : end : end]
-			if !plain {
-				text, end = unescapeInto(&free, raw, i+1, end)
+			if end < len(raw) && raw[end] != '"' {
+				text, end = unescapeInto(free, raw, i+1, end)
+				marked = true
 			}
-			if end == len(raw) {
+			if end >= len(raw) {
 				return
 			}
-			after, c := s.token(end + 1)
-			i = after - 1
-			at := StringAt{Text: text, Key: key, Depth: depth}
-			if c == ':' {
-				key = text
-				free, kept = kept, free // the key stays
-				at.Key, at.IsKey = nil, true
+			i = end
+			at := StringAt{Text: text, Key: key, Depth: depth, Bare: !marked}
+			if c := raw[min(end+1, len(raw)-1)]; c != ',' { // mostly
+				after, c := s.token(end + 1)
+				i = after - 1
+				if c == ':' {
+					key = text
+					free, kept = kept, free // the key stays
+					at.Key, at.IsKey = nil, true
+				}
 			}
 			if !visit(at) {
 				return
@@ -54,21 +62,49 @@ func Strings(raw []byte, visit func(StringAt) bool) {
 	}
 }
 
-// runEnd returns where the run of a string ends that begins at i: with its quote, which
-// plain says, with an escape, or with all there is.
-func runEnd(raw []byte, i int) (end int, plain bool) {
+// textBuffers are what [Strings] decodes into.
+var textBuffers = sync.Pool{New: func() any { return new([2][]byte) }}
+
+// mostKept is how long a buffer is that is kept for other texts, in bytes.
+const mostKept = 2 << 20
+
+func putTextBuffers(buffers *[2][]byte) {
+	for i := range buffers {
+		if cap(buffers[i]) > mostKept {
+			buffers[i] = nil
+		}
+	}
+	textBuffers.Put(buffers)
+}
+
+// runEnd returns where the run of a string ends that begins at i: with its quote, with an
+// escape, or with all there is; and whether there may be marks in it, of those that Bare is
+// about.
+func runEnd(raw []byte, i int) (end int, marked bool) {
+	for ; i+8 <= len(raw) && !marked; i += 8 {
+		word := binary.LittleEndian.Uint64(raw[i:])
+		if found := endsRun(word); found != 0 {
+			run := bits.TrailingZeros64(found)
+			return i + run/8, marksIn(word)&(1<<run-1) != 0
+		}
+		marked = marksIn(word) != 0
+	}
 	for ; i+8 <= len(raw); i += 8 {
 		if found := endsRun(binary.LittleEndian.Uint64(raw[i:])); found != 0 {
-			i += bits.TrailingZeros64(found) / 8
-			return i, raw[i] == '"'
+			return i + bits.TrailingZeros64(found)/8, true
 		}
 	}
-	for ; i < len(raw); i++ {
-		if raw[i] == '"' || raw[i] == '\\' {
-			return i, raw[i] == '"'
-		}
+	for ; i < len(raw) && raw[i] != '"' && raw[i] != '\\'; i++ {
+		marked = true // nobody has looked
 	}
-	return i, true
+	return i, marked
+}
+
+// marksIn marks the slashes, colons and percent signs of a word. There may be wrong marks above
+// the lowest.
+func marksIn(word uint64) uint64 {
+	slash, colon, percent := word^'/'*lowBits, word^':'*lowBits, word^'%'*lowBits
+	return ((slash-lowBits)&^slash | (colon-lowBits)&^colon | (percent-lowBits)&^percent) & highBits
 }
 
 // endsRun marks the quotes and backslashes of a word. The lowest mark is exact.
@@ -77,7 +113,8 @@ func endsRun(word uint64) uint64 {
 	return ((quote-lowBits)&^quote | (backslash-lowBits)&^backslash) & highBits
 }
 
-// unescapeRoom is how much of its buffer unescapeInto may write in a step.
+// unescapeRoom is how much of its buffer unescapeInto may write at once. It may write twice in a
+// step.
 const unescapeRoom = 8
 
 // unescapeInto returns the text of a valid string, decoded into a buffer, and where its
@@ -85,37 +122,66 @@ const unescapeRoom = 8
 // lone surrogate, which is not half of a pair.
 func unescapeInto(buffer *[]byte, raw []byte, start, i int) (text []byte, end int) {
 	buf := append((*buffer)[:0], raw[start:i]...)
-	buf = slices.Grow(buf, unescapeRoom)
 	n, lone := len(buf), false
 	for {
-		if cap(buf)-n < unescapeRoom {
-			buf = slices.Grow(buf[:n], min(3*n, len(raw)-i)+unescapeRoom)
+		if cap(buf)-n < 2*unescapeRoom {
+			buf = slices.Grow(buf[:n], min(3*n, len(raw)-i)+2*unescapeRoom)
 		}
 		buf = buf[:cap(buf)]
-		switch {
-		case i+1 < len(raw) && raw[i] == '\\' && raw[i+1] != 'u':
-			buf[n] = shortEscape(raw[i+1])
-			n, i = n+1, i+2
-		case i+1 < len(raw) && raw[i] == '\\':
-			r, size := unicodeEscape(raw[i:])
-			lone = lone || r == loneSurrogate
-			n, i = n+utf8.EncodeRune(buf[n:], r), i+size
-		case i+1 >= len(raw) && (i == len(raw) || raw[i] == '\\') || raw[i] == '"':
+		if i+1 >= len(raw) || raw[i] != '\\' {
+			if i < len(raw) && raw[i] != '"' && raw[i] != '\\' { // where there was no room, or at the end
+				n, i = copyRun(buf, raw, n, i)
+				continue
+			}
 			*buffer = buf
 			if lone {
 				return nil, i
 			}
 			return buf[:n:n], i
-		case i+8 <= len(raw) && raw[i+1] != '\\': // escapes come together, or nearly
-			word := binary.LittleEndian.Uint64(raw[i:])
-			binary.LittleEndian.PutUint64(buf[n:], word)   // what is behind the run is written over
-			run := bits.TrailingZeros64(endsRun(word)) / 8 // 8 for none
-			n, i = n+run, i+run
-		default:
+		}
+		if c := raw[i+1]; c != 'u' {
+			buf[n] = shortEscapeOf[c]
+			n, i = n+1, i+2
+		} else {
+			r, size := unicodeEscape(raw[i:])
+			lone = lone || r == loneSurrogate
+			n, i = n+utf8.EncodeRune(buf[n:], r), i+size
+		}
+		if i+8 > len(raw) || raw[i] == '\\' { // escapes come together, or nearly
+			continue
+		}
+		if raw[i+1] == '\\' && raw[i] != '"' {
 			buf[n] = raw[i]
 			n, i = n+1, i+1
+			continue
+		}
+		word := binary.LittleEndian.Uint64(raw[i:])
+		binary.LittleEndian.PutUint64(buf[n:], word) // what is behind the run is written over
+		if found := endsRun(word); found != 0 {
+			run := bits.TrailingZeros64(found) / 8
+			n, i = n+run, i+run
+		} else {
+			n, i = copyRun(buf, raw, n+8, i+8)
 		}
 	}
+}
+
+// copyRun copies what stands for itself to where n is, as far as there is room.
+func copyRun(buf, raw []byte, n, i int) (int, int) {
+	for n+8 <= len(buf) && i+8 <= len(raw) {
+		word := binary.LittleEndian.Uint64(raw[i:])
+		binary.LittleEndian.PutUint64(buf[n:], word)
+		if found := endsRun(word); found != 0 {
+			run := bits.TrailingZeros64(found) / 8
+			return n + run, i + run
+		}
+		n, i = n+8, i+8
+	}
+	for n < len(buf) && i < len(raw) && raw[i] != '"' && raw[i] != '\\' {
+		buf[n] = raw[i]
+		n, i = n+1, i+1
+	}
+	return n, i
 }
 
 // loneSurrogate is no rune.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"ahprelay/ahp"
@@ -89,6 +90,24 @@ func count(value any, into map[string]int) {
 	case map[string]any:
 		for _, one := range v {
 			count(one, into)
+		}
+	}
+}
+
+// TestBare has strings with a mark at each place, of each length, with and without escapes: none that
+// has one is taken for bare. Without escapes those are that have none, but at the end of all there is.
+func TestBare(t *testing.T) {
+	for _, mark := range []string{"", "/", `\\`, `\/`, `\u002f`, ":", "%"} {
+		for before := range 20 {
+			for behind := range 20 {
+				text := strings.Repeat("x", before) + mark + strings.Repeat("y", behind)
+				ahp.Strings([]byte(`["`+text+`","zzzzzzzz"]`), func(s ahp.StringAt) bool {
+					if want := mark == ""; s.Bare != want {
+						t.Errorf("%q: bare %v; want %v", text, s.Bare, want)
+					}
+					return false
+				})
+			}
 		}
 	}
 }

@@ -38,18 +38,18 @@ const (
 // text of people or programs is looked at to its end, in one string or in many; one
 // that is made to cost more is refused, so that it costs its sender and nobody else.
 const (
-	freeSteps    = 128 << 10 // of each request,
-	stepsPerByte = 3         // and for each byte of its params
+	freeSteps   = 128 << 10 // of each request,
+	stepsPerTwo = 5         // and for each two bytes of its params
 
-	perString    = 20  // besides half a step for each byte
-	perMarked    = 20  // that could name a file, besides half a step for each byte
+	perString    = 18  // besides half a step for each byte
+	perMarked    = 23  // that could name a file, besides half a step for each byte
 	perMark      = 5   // slash or colon
 	perAuthority = 20  // that begins somewhere,
 	perOwner     = 600 // and could be somebody's by its length
-	perPiece     = 10  // that could be base64
+	perPiece     = 12  // that could be base64
 	perEscape    = 8
 	perRound     = 30  // of decoding escapes, besides
-	perUnpacked  = 250 // that begins like a URI or JSON, and is decoded and read
+	perUnpacked  = 280 // that begins like a URI or JSON, and is decoded and read
 	perPacked    = 12  // for each byte of base64 that is decoded, and read as JSON
 )
 
@@ -78,7 +78,7 @@ type look struct {
 
 // newLook begins a look at so many bytes.
 func newLook(subjects *Subjects, own string, size int) look {
-	return look{subjects: subjects, own: own, left: freeSteps + stepsPerByte*size}
+	return look{subjects: subjects, own: own, left: freeSteps + size*stepsPerTwo/2}
 }
 
 // tooMuch takes steps, and reports whether they are too many.
@@ -101,6 +101,7 @@ func (l *look) strings(raw []byte, data bool, nested int) (found bool) {
 			found = l.long(s.Text, nested)
 		case len(s.Key) == len("authority") && bytes.EqualFold(s.Key, []byte("authority")):
 			found = l.authority(s.Text, hasClientScheme(raw), authorityClassOf(s.Text)) || l.tooMuch(len(raw)) || l.text(s.Text, nested)
+		case s.Bare:
 		default:
 			found = l.text(s.Text, nested)
 		}
@@ -240,7 +241,7 @@ func (l *look) parts(text []byte, start, nested int) bool {
 			}
 			p.at = end + 1
 			p.starts++
-			if p.at < len(text) && mayFollow[text[p.at]] && text[end] != ':' && l.authorityBehind(text, end) {
+			if p.at < len(text) && mayFollow[text[p.at]] && text[end] != ':' && l.authorityBehind(&p, end) {
 				return true
 			}
 		}
@@ -255,12 +256,23 @@ type part struct {
 	nested     int
 	at         int // where the part begins that is looked at
 	starts     int // marks before it
+
+	lookedForUser, user bool // see hasUser
+}
+
+// hasUser reports whether an authority of the text may have a user before the rest. Most
+// texts are nobody's address.
+func (p *part) hasUser() bool {
+	if !p.lookedForUser {
+		p.lookedForUser, p.user = true, bytes.IndexByte(p.text, '@') >= 0
+	}
+	return p.user
 }
 
 // mayBePacked reports whether the part that is looked at, or all from there on, could be
 // base64 of something to look at. Few are.
 func (p *part) mayBePacked() bool {
-	return p.at+minPacked <= len(p.path) && mayBegin(p.path[p.at], p.path[p.at+1]) && base64Values[p.path[p.at+2]] != 65 && base64Values[p.path[p.at+3]] != 65
+	return p.at+minPacked <= len(p.path) && mayBegin([4]byte(p.path[p.at:]))
 }
 
 // mayFollow is true for what may stand behind a slash that begins an authority: another,
@@ -269,8 +281,8 @@ var mayFollow = [256]bool{'/': true, '\\': true, '\t': true, '\n': true, '\r': t
 
 // authorityBehind looks at what follows two slashes, the first of which stands at
 // a place. Of three slashes, the last two may be meant.
-func (l *look) authorityBehind(text []byte, at int) bool {
-	next := at + 1
+func (l *look) authorityBehind(p *part, at int) bool {
+	text, next := p.text, at+1
 	for next < len(text) && isDropped(text[next]) {
 		next++
 	}
@@ -278,7 +290,11 @@ func (l *look) authorityBehind(text []byte, at int) bool {
 		return false
 	}
 	plain := next == at+1 && text[at] == '/' && text[next] == '/'
-	return l.authorityAt(text[:at], text[next+1:], plain)
+	before, rest := text[:at], text[next+1:]
+	if len(rest) == 0 || !l.subjects.mayBegin(rest[0]) && !p.hasUser() && !ofClient(before) {
+		return false
+	}
+	return l.authorityAt(before, rest, plain)
 }
 
 // authorityAt looks at an authority that may end in several ways: with a
@@ -611,18 +627,31 @@ func (l *look) base64(text []byte, nested int) bool {
 	return err == nil && l.strings(env.Params, false, nested+1)
 }
 
-// mayBegin reports whether two characters of base64 may be the first of what
-// begins accepts. Most of those of a text may not.
-func mayBegin(first, second byte) bool {
-	high, low := base64Values[first], base64Values[second]
+// mayBegin reports whether four characters may be the first of base64 that begins accepts. Most
+// of those of a text may not.
+func mayBegin(text [4]byte) bool {
+	one, two, three, four := base64Values[text[0]], base64Values[text[1]], base64Values[text[2]], base64Values[text[3]]
+	if one|two|three|four >= 64 { // what they decode to is further behind
+		return one != 65 && two != 65 && three != 65 && four != 65
+	}
+	first, second, third := one<<2|two>>4, two<<4|three>>2, three<<6|four
 	switch {
-	case high == 65 || low == 65:
+	case !beginning[first]:
 		return false
-	case high == 64 || low == 64: // what they decode to is further behind
+	case !ofScheme(first): // a blank, or no URI
 		return true
 	}
-	return beginning[high<<2|low>>4]
+	return goesOn[second] && (goesOn[third] || second == ':' || second == '%')
 }
+
+// goesOn is true for the bytes that begins accepts behind one that is of a scheme, and of a scheme
+// themselves.
+var goesOn = func() (may [256]bool) {
+	for c := range may {
+		may[c] = ofScheme(byte(c)) || isDropped(byte(c)) || c == ':' || c == '%'
+	}
+	return may
+}()
 
 // beginning is true for the bytes that begins accepts first: also 0xEF, of a byte
 // order mark.

@@ -50,3 +50,46 @@ func (l *look) allRounds(text []byte) bool {
 	}
 	return true
 }
+
+// TestMayBegin compares the look at four characters of base64 with the look at all of them.
+func TestMayBegin(t *testing.T) {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\t\\."
+	for _, beginning := range []string{"%", " {", "[", "\t\"", "\r\n/", "\uFEFF{", "ab:", "a%", "A\tb:", "scheme", "x", "\\"} {
+		text := base64.StdEncoding.EncodeToString([]byte(beginning + "://x/y"))
+		if !begins([]byte(text), minPacked) || !mayBegin([4]byte([]byte(text))) {
+			t.Errorf("%q: begins %v, mayBegin %v; want both", beginning, begins([]byte(text), minPacked), mayBegin([4]byte([]byte(text))))
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		for range 100 {
+			text := rapid.SliceOfN(rapid.SampledFrom([]byte(alphabet)), minPacked, minPacked).Draw(t, "text")
+			if begins(text, minPacked) && !mayBegin([4]byte(text)) {
+				t.Errorf("%q begins what is to be looked at, and is not", text)
+			}
+		}
+	})
+}
+
+// TestNoAuthorityIsMissed compares a look that leaves out what begins like nobody's clientId with one
+// for which every byte begins one.
+func TestNoAuthorityIsMissed(t *testing.T) {
+	ada, _ := twoSubjects(t)
+	all, _ := twoSubjects(t)
+	for i := range all.subjects.firsts {
+		all.subjects.firsts[i].Store(true)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		for range 50 {
+			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(fileParts), 1, 10).Draw(t, "parts"), "")
+			var got [2]bool
+			for i, subjects := range []*Subjects{ada.subjects, all.subjects} {
+				l := newLook(subjects, "ada", 0)
+				l.left = math.MaxInt
+				got[i] = l.text([]byte(text), 0)
+			}
+			if got[0] != got[1] {
+				t.Errorf("%q names a file of another: %v; want %v", text, got[0], got[1])
+			}
+		}
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 )
 
 // Bounds of a [Subjects].
@@ -40,6 +41,7 @@ const (
 type Subjects struct {
 	several atomic.Bool                       // more than one subject was there, since the host process started
 	lengths [3*maxClientIDLen + 1]atomic.Bool // of clientIds in lower case, since then
+	firsts  [utf8.RuneSelf]atomic.Bool        // bytes that one of them begins with, if it is ASCII
 
 	mu      sync.Mutex // guards the fields below
 	known   map[string]*subject
@@ -187,6 +189,9 @@ func (s *Subjects) forget() {
 	for i := range s.lengths {
 		s.lengths[i].Store(false)
 	}
+	for i := range s.firsts {
+		s.firsts[i].Store(false)
+	}
 	s.all, s.writers = subjectSet{}, subjectSet{}
 	for i := range s.conns { // they wait for the next process
 		i.owner = s.subject(i.who.Subject)
@@ -211,7 +216,13 @@ func (s *Subjects) bind(i *Identity, text string) objection {
 	case id == nil && !s.makeRoom():
 		return refusedFull
 	case id == nil:
-		s.lengths[len(strings.ToLower(text))].Store(true)
+		lower := strings.ToLower(text)
+		s.lengths[len(lower)].Store(true)
+		for c := range s.firsts {
+			if lower == "" || lower[0] == byte(c) { // the empty one is before whatever ends an authority
+				s.firsts[c].Store(true)
+			}
+		}
 		id = &clientID{hash: hash, owner: i.owner}
 		s.owners[hash] = id
 		i.owner.ids++
@@ -262,6 +273,18 @@ func (s *Subjects) owner(hash idHash) string {
 // hasLength reports whether there may be a clientId of so many bytes in lower
 // case.
 func (s *Subjects) hasLength(n int) bool { return n < len(s.lengths) && s.lengths[n].Load() }
+
+// mayBegin reports whether there may be a clientId that a text with this byte at its front
+// stands for: with escapes, or with what some parsers drop before it.
+func (s *Subjects) mayBegin(first byte) bool {
+	if first >= utf8.RuneSelf || first == '%' || isDropped(first) {
+		return true
+	}
+	if 'A' <= first && first <= 'Z' {
+		first |= 0x20
+	}
+	return s.firsts[first].Load()
+}
 
 // othersWrite reports whether another subject has, or had, write access.
 func (s *Subjects) othersWrite(subject string) bool {
