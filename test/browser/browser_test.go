@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -65,6 +66,10 @@ func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx con
 		// Each page is as if nobody had another.
 		chromedp.Flag("disable-background-timer-throttling", true), chromedp.Flag("disable-renderer-backgrounding", true),
 		chromedp.Flag("disable-backgrounding-occluded-windows", true),
+		// Nothing is done that no test looks at: frames of animations are drawn by the processor here, and each page has another renderer kept ready.
+		chromedp.Flag("force-prefers-reduced-motion", true), chromedp.Flag("disable-extensions", true), chromedp.Flag("disable-default-apps", true),
+		chromedp.Flag("disable-component-extensions-with-background-pages", true), chromedp.Flag("disable-breakpad", true), chromedp.Flag("mute-audio", true),
+		chromedp.Flag("disable-features", "SpareRendererForSitePerProcess,Translate,MediaRouter,OptimizationHints,SegmentationPlatform"),
 		chromedp.Flag("disable-dev-shm-usage", true), // containers have little of it
 	}
 	for name, value := range flags {
@@ -176,14 +181,15 @@ func (p *page) do(steps ...step) {
 
 // eval returns the value of a JavaScript expression: of the next document's, if
 // the page goes there before it answers.
-func eval[T any](p *page, js string) T {
+func eval[T any](p *page, script string, opts ...chromedp.EvaluateOption) T {
 	p.t.Helper()
-	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](js))
+	ask := chromedp.Evaluate[T](script, opts...)
+	v, err := chromedp.Run(p.ctx, ask)
 	for end := time.Now().Add(patience); navigated(err) && time.Now().Before(end); {
-		v, err = chromedp.Run(p.ctx, chromedp.Evaluate[T](js))
+		v, err = chromedp.Run(p.ctx, ask)
 	}
 	if err != nil {
-		p.t.Fatalf("%s: %v", js, err)
+		p.t.Fatalf("%s: %v", script, err)
 	}
 	return v
 }
@@ -192,8 +198,8 @@ func eval[T any](p *page, js string) T {
 // asked went away. It has words for that, and no code of their own.
 func navigated(err error) bool {
 	var refused *cdproto.Error
-	return errors.As(err, &refused) && (strings.Contains(refused.Message, "navigated") ||
-		strings.Contains(refused.Message, "context was destroyed") || strings.Contains(refused.Message, "Cannot find context"))
+	return errors.As(err, &refused) && slices.ContainsFunc([]string{"navigated", "context was destroyed", "Cannot find context", "Cannot find default execution context", "Promise was collected"},
+		func(words string) bool { return strings.Contains(refused.Message, words) })
 }
 
 // leave evaluates what has a frame go elsewhere, which it may have done before it
@@ -234,45 +240,14 @@ func (p *page) until(what string, within time.Duration, holds func() bool) {
 // wants waits for an element whose text contains want.
 func (p *page) wants(selector, want string) {
 	p.t.Helper()
-	p.until(strconv.Quote(want)+" in "+selector, patience, func() bool { return strings.Contains(p.text(selector), want) })
-}
-
-// click waits for an element that is shown, enabled and at rest, and clicks it
-// with the mouse: again, if it has moved away from under the mouse.
-func (p *page) click(selector string) {
-	p.t.Helper()
-	element := "document.querySelector(" + strconv.Quote(selector) + ")"
-	for hit := false; !hit; {
-		p.await(selector)
-		eval[any](p, "(e => { if (e) { e.hit = false; e.addEventListener('click', () => { e.hit = true; }, {capture: true, once: true}); } })("+element+")")
-		p.do(chromedp.Click(chromedp.CSS(selector)))
-		for end := time.Now().Add(2 * time.Second); !hit && time.Now().Before(end); {
-			hit = eval[bool](p, "(e => !e || e.hit !== false)("+element+")") // it may be gone for good reason
-		}
-	}
-}
-
-// await waits for an element that is shown, enabled and at rest.
-func (p *page) await(selector string) {
-	p.t.Helper()
-	place := "(e => e && !e.disabled && e.checkVisibility() ? JSON.stringify(e.getBoundingClientRect()) : '')" +
-		"(document.querySelector(" + strconv.Quote(selector) + "))"
-	before := ""
-	p.until(selector+" to click on", patience, func() bool {
-		now := eval[string](p, place)
-		rests := now != "" && now == before
-		before = now
-		return rests
-	})
+	p.holds(strconv.Quote(want)+" in "+selector, fmt.Sprintf("document.querySelector(%s).textContent.includes(%s)", js(selector), js(want)))
 }
 
 // openSession chooses a session. No mouse does it: the list moves with what
 // goes on in the other sessions.
 func (p *page) openSession(uri string) {
 	p.t.Helper()
-	button := "document.querySelector(" + strconv.Quote(`[data-session="`+uri+`"] button`) + ")"
-	p.until("the session "+uri, patience, func() bool { return eval[bool](p, button+" !== null") })
-	eval[any](p, button+".click()")
+	p.holds("the session "+uri, "(b => { b.click(); return true; })(document.querySelector("+js(`[data-session="`+uri+`"] button`)+"))")
 }
 
 // begin begins a session, as the page proposes it.
@@ -286,9 +261,10 @@ func (p *page) begin() {
 // say sends a prompt to an agent that does nothing.
 func (p *page) say(prompt string) {
 	p.t.Helper()
-	p.until("the agent to rest", patience, func() bool { return eval[bool](p, "document.querySelector('#stop') === null") })
-	p.do(chromedp.SendKeys(chromedp.CSS("#prompt"), prompt))
+	p.holds("the agent to rest", "document.querySelector('#stop') === null && document.querySelector('.turn.pending:not(:has(.error))') === null")
+	p.enter("#prompt", prompt)
 	p.click("#send")
+	p.holds("the prompt to be sent", "(e => !e || e.value === '')(document.querySelector('#prompt'))")
 }
 
 // shot saves what is seen, where pictures are wanted.

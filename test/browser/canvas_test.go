@@ -275,13 +275,13 @@ func TestCanvas(t *testing.T) {
 	must(t, s.host.StaleCanvas(channel))
 	p.wants("#canvas-badge", "stale")
 	p.wants("#canvases", "stale")
-	p.until("a word about it", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas-stale').checkVisibility()") })
+	p.holds("a word about it", "document.querySelector('#canvas-stale').checkVisibility()")
 	f.wants("#notes", "Thank the testers.") // what was there still shows
 	p.shot("canvas-stale")
 	eval[any](f, "window.mark = 1")
 	must(t, s.host.ReadyCanvas(channel))
 	p.wants("#canvas-badge", "ready")
-	p.until("no word about it", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas-stale').hidden") })
+	p.holds("no word about it", "document.querySelector('#canvas-stale').hidden")
 	f = p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark")
 	f.wants("#state", "2 notes")
 
@@ -361,7 +361,7 @@ func TestCanvasAsRegistered(t *testing.T) {
 				}
 				f := p.newFrame(address, loaded)
 				f.wantsContent()
-				p.until("no way to close it", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas-close').hidden") })
+				p.holds("no way to close it", "document.querySelector('#canvas-close').hidden")
 				p.shot(fmt.Sprintf("canvas-registered-%s-%t", protocol, byURL))
 				eval[any](f, "window.mark = 1")
 				must(t, s.host.StaleCanvas(channel)) // its address goes with it
@@ -372,7 +372,7 @@ func TestCanvasAsRegistered(t *testing.T) {
 				}
 				p.newFrame(address, loaded+" && !window.mark").wantsContent()
 				must(t, s.host.CloseCanvas(channel))
-				p.until("the canvas to go", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas').hidden") })
+				p.holds("the canvas to go", "document.querySelector('#canvas').hidden")
 			})
 		}
 	}
@@ -490,7 +490,7 @@ func TestCanvasPages(t *testing.T) {
 	f.wants("p", "First")
 	eval[any](f, "setTimeout(() => document.querySelector('#next').click())") // takes the frame away
 	f = p.newFrame("/canvas-inband.html", "document.querySelector('p')?.textContent === 'Second'")
-	f.until("the picture", patience, func() bool { return eval[bool](f, "document.querySelector('#img').naturalWidth === 7") })
+	f.holds("the picture", "document.querySelector('#img').naturalWidth === 7")
 	f.until("the module", patience, func() bool {
 		return eval[string](f, "document.body.dataset.name ?? ''") == "named ahp-canvas-content:/pages-2/more/x"
 	})
@@ -584,7 +584,7 @@ func TestCanvasSurvivesADrop(t *testing.T) {
 	p.wants("#status-text", "waiting for the host")
 	s.host.start()
 	p.wants("#status-text", "Live")
-	p.until("the old canvas to go", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas').hidden") })
+	p.holds("the old canvas to go", "document.querySelector('#canvas').hidden")
 	p.click("#canvases button")
 	p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark").wants("#state", "1 note")
 }

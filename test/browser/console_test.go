@@ -33,11 +33,7 @@ func TestConsole(t *testing.T) {
 	// The live session of the demo goes on by itself.
 	p.openSession("demo:/live")
 	p.wants("#turns", "I report here as it goes on.")
-	p.wants(".turn.live .prompt", "What is the build doing?")
-	said := func() string { return p.text(".turn.live .parts") }
-	p.until("words", patience, func() bool { return said() != "" })
-	first := said()
-	p.until("more words", patience, func() bool { return strings.HasPrefix(said(), first) && len(said()) > len(first) })
+	p.grows()
 	p.shot("live")
 
 	// A session of our own.
@@ -69,6 +65,22 @@ func TestConsole(t *testing.T) {
 	p.shot("chat")
 	p.shootAll()
 	p.hasNoToken(token)
+}
+
+// grows wants an answer to grow that the agent gives by itself.
+func (p *page) grows() {
+	p.t.Helper()
+	p.holds("a prompt", "document.querySelector('.turn.live .prompt .text').textContent !== ''")
+	said := func() string { return p.text(".turn.live .parts") }
+	first := "" // of the answer that is given now, which may end at any time
+	p.until("more words", patience, func() bool {
+		now := said()
+		grown := first != "" && len(now) > len(first) && strings.HasPrefix(now, first)
+		if first == "" || !strings.HasPrefix(now, first) {
+			first = now
+		}
+		return grown
+	})
 }
 
 // shootAll takes pictures for people to look at.
@@ -106,8 +118,7 @@ func TestConsoleHostAway(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Hello, world!")
 
 	s.host.kill()
-	p.until("the status to say that the host is offline", 2*time.Second,
-		func() bool { return strings.Contains(p.text("#status-text"), "offline") })
+	p.wants("#status-text", "offline")
 	p.wants("#status-text", "waiting for the host")
 	p.wants("#hosts [data-host=demo] .badge", "offline")
 	if eval[bool](p, "!document.querySelector('#send').disabled") {
@@ -263,6 +274,6 @@ func TestConsoleRefresh(t *testing.T) {
 
 func (p *page) giveToken(token string) {
 	p.t.Helper()
-	p.until("a field for a token", patience, func() bool { return eval[bool](p, "document.querySelector('#token').checkVisibility()") })
-	p.do(chromedp.SendKeys(chromedp.CSS("#token"), token), chromedp.Click(chromedp.CSS("#token-form button")))
+	p.enter("#token", token)
+	p.click("#token-form button")
 }

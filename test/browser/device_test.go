@@ -33,7 +33,7 @@ func (s *site) invite() string {
 // shares has the device share its session: who opens the link sees it, and is gone when it is taken back.
 func (s *site) shares(p *page) {
 	s.t.Helper()
-	eval[any](p, "[...document.querySelectorAll('.chat-head details button')].find((b) => b.textContent === 'Share').click(), 0")
+	p.press(".chat-head details button", "Share")
 	p.await("#share-level")
 	if got := eval[int](p, "document.querySelectorAll('#share-level option').length"); got != 4 {
 		s.t.Errorf("who owns the host may give away %d levels; want 4", got)
@@ -63,7 +63,7 @@ func (s *site) shares(p *page) {
 	p.shot("share-link-390")
 	p.click("#share-links .danger")
 	guest.wants("#gate", "revoked")
-	p.until("no link to be shown", patience, func() bool { return eval[bool](p, "!document.querySelector('#share-links')") })
+	p.holds("no link to be shown", "!document.querySelector('#share-links')")
 	guest.do(chromedp.Navigate(link))
 	guest.wants("#said", "taken back")
 	p.do(desktop())
@@ -97,7 +97,7 @@ func TestConsoleByDevice(t *testing.T) {
 
 	// Signed out, it is asked for a token.
 	eval[any](p, `import("/pages/keys.js").then((k) => k.forget()).then(() => { window.forgotten = true; }); null`)
-	p.until("the key to go", patience, func() bool { return eval[bool](p, "window.forgotten === true") })
+	p.holds("the key to go", "window.forgotten === true")
 	p.do(chromedp.Reload())
 	p.wants("#gate", "let this device in")
 }

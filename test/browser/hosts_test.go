@@ -29,8 +29,7 @@ func TestConsoleHosts(t *testing.T) {
 	}
 	in := func(host, session string) {
 		t.Helper()
-		p.await(row(host, session) + " button")
-		eval[any](p, fmt.Sprintf("document.querySelector(%q).click()", row(host, session)+" button"))
+		p.holds("the session", fmt.Sprintf("(b => { b.click(); return true; })(document.querySelector(%s))", js(row(host, session)+" button")))
 	}
 	for _, host := range []string{hostName, second} {
 		p.wants(row(host, "demo:/login"), "Fix the flaky login test")
@@ -51,9 +50,8 @@ func TestConsoleHosts(t *testing.T) {
 	// One dies: its sessions stay in the list, as last seen, and the other's go on.
 	s.host.kill()
 	p.wants("#hosts [data-host="+hostName+"] .badge", "offline")
-	p.until("its sessions to be as last seen", patience, func() bool {
-		return eval[bool](p, fmt.Sprintf("(e => e?.hasAttribute('data-stale') && !document.querySelector(%q).hasAttribute('data-stale'))(document.querySelector(%q))", row(second, "demo:/login"), row(hostName, "demo:/login")))
-	})
+	p.holds("its sessions to be as last seen",
+		fmt.Sprintf("document.querySelector(%s).hasAttribute('data-stale') && !document.querySelector(%s).hasAttribute('data-stale')", js(row(hostName, "demo:/login")), js(row(second, "demo:/login"))))
 	p.wants("#status-text", "Live")
 	p.click(lastTurn + " .question button.primary")
 	p.wants(lastTurn+" .parts", "Allowed.")
@@ -62,9 +60,7 @@ func TestConsoleHosts(t *testing.T) {
 	// It comes back without anybody doing anything.
 	s.host.start()
 	p.wants("#hosts [data-host="+hostName+"] .badge", "online")
-	p.until("its sessions to be live", patience, func() bool {
-		return eval[bool](p, fmt.Sprintf("document.querySelector(%q)?.hasAttribute('data-stale') === false", row(hostName, "demo:/login")))
-	})
+	p.holds("its sessions to be live", fmt.Sprintf("!document.querySelector(%s).hasAttribute('data-stale')", js(row(hostName, "demo:/login"))))
 	in(hostName, "demo:/login")
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")

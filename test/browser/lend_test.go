@@ -103,7 +103,7 @@ func TestLend(t *testing.T) {
 	p.answers("camera", "look through the camera", "yes")
 	camera := string(p.of(answer).said)
 	p.await(`#camera[data-on="true"]`)
-	p.until("a picture", patience, func() bool { return eval[bool](p, "document.querySelector('#camera video').videoWidth > 0") })
+	p.holds("a picture", "document.querySelector('#camera video').videoWidth > 0")
 	p.shot("lend-camera")
 	take := func() <-chan asked {
 		return agentAsks(func() ([]byte, error) { return s.host.InvokeCanvas(camera, "takePicture", nil) })
@@ -132,7 +132,7 @@ func TestLend(t *testing.T) {
 	p.answers("picture", "", "no")
 	p.of(answer)
 	must(t, s.host.CloseCanvas(camera))
-	p.until("the camera to go", patience, func() bool { return eval[bool](p, "document.querySelector('#camera') === null") })
+	p.holds("the camera to go", "document.querySelector('#camera') === null")
 
 	// The browser: each site is asked for, and is in a sandbox.
 	if a := p.of(open("browser", map[string]string{"url": "https://192.168.1.1/"})); a.err == nil {

@@ -45,7 +45,7 @@ func TestLinksAreAsked(t *testing.T) {
 
 	unchanged := func(what string) {
 		t.Helper()
-		p.until("no question", patience, func() bool { return eval[bool](p, "!document.querySelector('#swap').open") })
+		p.holds("no question", "!document.querySelector('#swap').open")
 		if p.stored() != mine || eval[string](p, "location.href") != was || p.text("#hosts [aria-current] .name") != "demo" {
 			t.Errorf("%s: the page is at %s", what, eval[string](p, "location.href"))
 		}
@@ -127,7 +127,7 @@ func TestOpenersHaveNoHold(t *testing.T) {
 	t.Cleanup(other.Close)
 	p.do(chromedp.Navigate(strings.Replace(other.URL, "127.0.0.1", "localhost", 1)))
 	p.click("#open")
-	p.until("the opener to lose it", patience, func() bool { return eval[bool](p, "window.held !== undefined && window.held.closed") })
+	p.holds("the opener to lose it", "window.held !== undefined && window.held.closed")
 	eval[any](p, fmt.Sprintf("try { held.location = %q } catch {}", s.console(theirs)))
 
 	var console *page

@@ -134,7 +134,7 @@ func TestCanvasApp(t *testing.T) {
 		t.Errorf("the form's answer: %q; want %q", got, want)
 	}
 	must(t, s.host.CloseCanvas(channel))
-	p.until("the canvas to go", patience, func() bool { return eval[bool](p, "document.querySelector('#canvas')?.hidden ?? true") })
+	p.holds("the canvas to go", "document.querySelector('#canvas')?.hidden ?? true")
 	p.previews(s, port)
 }
 
@@ -143,7 +143,7 @@ func TestCanvasApp(t *testing.T) {
 func (p *page) previews(s *site, port string) {
 	p.t.Helper()
 	p.click(".chat-head .menu summary")
-	eval[any](p, "[...document.querySelectorAll('.chat-head .menu button')].find((b) => b.textContent === 'Ports of the host').click()")
+	p.press(".chat-head .menu button", "Ports of the host")
 	p.wants("#previews", "development server")
 	eval[any](p, "document.querySelector('#preview-port').value = "+port)
 	p.click("#previews button[type=submit]")
@@ -155,7 +155,7 @@ func (p *page) previews(s *site, port string) {
 	p.wants("#previews", port+" since")
 	p.shot("previews")
 	p.click("#previews [data-preview] .danger")
-	p.until("the preview to go", patience, func() bool { return eval[bool](p, "document.querySelector('#previews [data-preview]') === null") })
+	p.holds("the preview to go", "document.querySelector('#previews [data-preview]') === null")
 	eval[any](tab, "fetch('/there').then(({ status }) => { document.title = status; }); 0")
 	tab.until("that it is closed", patience, func() bool { return eval[string](tab, "document.title") == "410" })
 }

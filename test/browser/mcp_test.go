@@ -119,7 +119,7 @@ func TestMCPApp(t *testing.T) {
 	f.wants("#fact-add", "done")
 
 	p.click(".app-row button:not([hidden])") // closes it
-	p.until("the app to go", patience, func() bool { return eval[bool](p, "document.querySelector('iframe') === null") })
+	p.holds("the app to go", "document.querySelector('iframe') === null")
 	p.wants(".tool-body pre:last-child", "2 tasks")
 	p.click(".app-row button:not([hidden])") // shows it again
 	p.app().wants("#fact-result", "2 tasks")
@@ -163,7 +163,7 @@ func (p *page) appSurroundings(f *page) {
 	eval[any](f, "document.querySelector('#know').click()") // in place of the one before
 	p.shot("app-context")
 	p.say("what is on the board?")
-	p.until("that it went along", patience, func() bool { return eval[bool](p, "document.querySelector('.composer .context') === null") })
+	p.holds("that it went along", "document.querySelector('.composer .context') === null")
 	p.wants("#turns", "Context of")
 }
 
@@ -271,12 +271,15 @@ func TestMCPAppWithoutCapability(t *testing.T) {
 		WebSocket.prototype.send = function (data) { send.call(this, data.replace(',"mcpApps":{}', '')); };
 	})()`)
 	s.host.kill() // so that it initializes again
+	for _, each := range []*page{p, other} {
+		each.wants("#status-text", "waiting for the host") // it is not the connection of before that is live below
+	}
 	s.host.start()
-	p.wants("#turns", "500 runs")
 	other.openSession(appSession)
-	other.wants("#turns", "500 runs")
-	p.until("the page to be live", patience, func() bool { return p.text("#status-text") == "Live" })
-	other.until("the other page to be live", patience, func() bool { return other.text("#status-text") == "Live" })
+	for _, each := range []*page{p, other} {
+		each.wants("#status-text", "Live")
+		each.wants("#turns", "500 runs")
+	}
 	p.say("mcp app")
 	p.app().wants("#fact-result", "2 tasks")
 	other.wants(lastTurn+" .tool pre:last-child", "2 tasks: Read the report, Answer Ada")

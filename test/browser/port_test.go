@@ -157,7 +157,7 @@ func TestCanvasInAnAppsPlace(t *testing.T) {
 	f = p.newFrame("mcp-app.html?connect=https://example.com", "document.title === 'MCP App'")
 	eval[any](f, `addEventListener("message", () => { window.heard = true; })`)
 	must(t, s.host.MessageCanvas(channel, map[string]any{"html": "<title>begun</title>"}))
-	f.until("the message", patience, func() bool { return eval[bool](f, "window.heard === true") })
+	f.holds("the message", "window.heard === true")
 	if got := f.text("title"); got != "MCP App" {
 		t.Errorf("the page around apps shows %q of a canvas", got)
 	}

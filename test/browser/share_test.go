@@ -44,12 +44,8 @@ func TestSharedToRead(t *testing.T) {
 	p.do(desktop(), colours("light"), chromedp.Navigate(link))
 	p.wants("#status-text", "Live")
 	p.wants("#read-only", "read-only")
-	p.wants(".turn.live .prompt", "What is the build doing?")
 	p.wants("#looking", "You can look at this, and change nothing.")
-	said := func() string { return p.text(".turn.live .parts") }
-	p.until("words", patience, func() bool { return said() != "" })
-	first := said()
-	p.until("more words", patience, func() bool { return len(said()) > len(first) })
+	p.grows()
 	p.wants("#sessions", "Watching the build")
 	if n := eval[int](p, "document.querySelectorAll('#sessions li').length"); n != 1 {
 		t.Errorf("%d sessions are listed; want the shared one", n)

@@ -55,7 +55,7 @@ func (p *page) seen(name string) {
 func (p *page) settles() {
 	p.t.Helper()
 	eval[any](p, "window.drawn = false; requestAnimationFrame(() => requestAnimationFrame(() => { window.drawn = true; })); null")
-	p.until("the page to be drawn", patience, func() bool { return eval[bool](p, "window.drawn") })
+	p.holds("the page to be drawn", "window.drawn")
 }
 
 // accessible fails for what axe-core finds.
@@ -80,13 +80,6 @@ func (p *page) accessible(state string) {
 // count returns how many elements match.
 func (p *page) count(selector string) int {
 	return eval[int](p, fmt.Sprintf("document.querySelectorAll(%q).length", selector))
-}
-
-// enter fills a field in.
-func (p *page) enter(selector, text string) {
-	p.t.Helper()
-	p.await(selector)
-	p.do(chromedp.SendKeys(chromedp.CSS(selector), text))
 }
 
 // TestConsoleStates goes through what an agent can ask and say, and answers it.
@@ -141,7 +134,7 @@ func TestConsoleStates(t *testing.T) {
 	p.enter("#palette input", "flaky")
 	p.wants("#palette-list", "Fix the flaky login test")
 	p.seen("palette")
-	p.do(chromedp.SendKeys(chromedp.CSS("#palette input"), "\r"))
+	p.keys("#palette input", "\r")
 	p.wants("#chat-title", "Fix the flaky login test")
 	eval[any](p, `dispatchEvent(new KeyboardEvent("keydown", {key: "k", ctrlKey: true}))`) // a command may open what lies above, too
 	p.enter("#palette input", "Check the")
@@ -206,7 +199,7 @@ func (p *page) looks() {
 	if got := eval[string](f, "self.origin"); got != "null" {
 		p.t.Errorf("the terminal has the origin %s", got)
 	}
-	p.do(chromedp.SendKeys(chromedp.CSS("#beside .keys button:nth-child(3)"), "")) // is there to be pressed
+	p.focus("#beside .keys button:nth-child(3)") // is there to be pressed
 	p.seen("terminal")
 	eval[any](p, "history.back()") // as a phone does
 	p.until("the terminal to be hidden", patience, func() bool { return p.count("#beside") == 0 && p.count("#composer") == 1 })

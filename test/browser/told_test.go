@@ -33,7 +33,7 @@ func pushed(origin string, id serviceworker.RegistrationID, data string) step {
 func (p *page) notifications() string {
 	eval[any](p, `window.shown = undefined; navigator.serviceWorker.ready.then((r) => r.getNotifications())
 		.then((all) => { window.shown = all.map((n) => n.title + ": " + n.body + " " + JSON.stringify(n.data)).join("|"); }); null`)
-	p.until("the notifications", patience, func() bool { return eval[bool](p, "window.shown !== undefined") })
+	p.holds("the notifications", "window.shown !== undefined")
 	return eval[string](p, "window.shown")
 }
 
@@ -63,7 +63,7 @@ func TestConsoleTold(t *testing.T) {
 	}
 	p.do(desktop(), allow, chromedp.Navigate(s.console(s.token(time.Hour))))
 	p.wants("#status-text", "Live")
-	p.until("the page to be kept", patience, func() bool { return eval[bool](p, "navigator.serviceWorker.controller !== null") })
+	p.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
 
 	// No push service can be reached from here: its answer is made up.
 	eval[any](p, `PushManager.prototype.subscribe = async function (o) {
@@ -215,7 +215,7 @@ func (p *page) otherWays(s *site) {
 	mute := func(label, choice string) {
 		p.t.Helper()
 		p.click(".chat-head .menu summary")
-		eval[any](p, fmt.Sprintf("[...document.querySelectorAll('.chat-head .menu button')].find((b) => b.textContent === %q).click(), 0", label))
+		p.press(".chat-head .menu button", label)
 		p.await("#mute")
 		if choice == "" {
 			p.seen("mute")

@@ -113,7 +113,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 }
 
 // stopTime is how long a process may take to end when asked to.
-const stopTime = 30 * time.Second
+const stopTime = time.Minute
 
 // End sends a signal that ends the process, and waits for that.
 func (p *Process) End(sig syscall.Signal) error {

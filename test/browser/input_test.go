@@ -1,0 +1,161 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+)
+
+// What users do with the mouse and the keyboard. Elements are looked for by the page
+// itself, at the moment at which they matter: what draws the page puts other elements in
+// the place of those that were found a moment ago.
+
+// js is a value as it stands in a script.
+func js(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // a text
+	}
+	return string(text)
+}
+
+// looks is a script that looks again and again, for a second, whether something is
+// there: what a condition is, as long as that is not false, or fails.
+const looks = `new Promise((done) => {
+	const end = performance.now() + 1000;
+	let before; // for conditions
+	const look = () => {
+		let found;
+		try { found = (%s); } catch { /* not yet */ }
+		if (found || performance.now() > end) done(found ? %s : null); else setTimeout(look, 25);
+	};
+	look();
+})`
+
+// holds waits for a JavaScript condition. While it fails, it does not hold.
+func (p *page) holds(what, condition string) {
+	p.t.Helper()
+	script := fmt.Sprintf(looks, condition, "true")
+	p.until(what, patience, func() bool { return eval[*bool](p, script, chromedp.EvalAwaitPromise) != nil })
+}
+
+// aims is a function that says where an element is to be pressed that is shown, enabled,
+// at rest and below nothing else; null while it is not. Until it has been pressed, the page hears of no
+// press on anything else: that would be where the element was a moment ago.
+const aims = `((selector) => {
+	const own = (at) => (e) => [e, ...(e.labels ?? [])].some((x) => x.contains(at));
+	if (!window.aim) {
+		window.aim = { selector: '' };
+		for (const kind of ['pointerdown', 'mousedown', 'pointerup', 'mouseup', 'click']) addEventListener(kind, (event) => {
+			if (!aim.selector || !event.isTrusted) return;
+			const e = document.querySelector(aim.selector);
+			if (e && own(event.target)(e)) {
+				aim.hit ||= kind === 'click';
+				return;
+			}
+			aim.missed = event.target.outerHTML?.slice(0, 100) ?? 'the document';
+			event.stopImmediatePropagation();
+			event.preventDefault();
+		}, { capture: true });
+	}
+	aim.selector = '';
+	const e = document.querySelector(selector);
+	const [box] = e && !e.disabled && e.checkVisibility() ? e.getClientRects() : [];
+	const at = box && { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+	const rests = at && at.x === before?.x && at.y === before.y;
+	before = at;
+	Object.assign(aim, { hit: false, missed: '' });
+	if (!rests) return null;
+	const top = document.elementFromPoint(at.x, at.y);
+	if (!top || !own(top)(e)) {
+		e.scrollIntoViewIfNeeded();
+		return null;
+	}
+	aim.selector = selector;
+	return at;
+})`
+
+// pressed is what came of a press: "hit", "missed" and what was met in its place, "gone"
+// if there is another document now, or "" if the page has heard nothing of it yet.
+const pressed = `((aim) => {
+	const said = !aim ? 'gone' : aim.hit ? 'hit' : aim.missed ? 'missed: ' + aim.missed : '';
+	if (aim && said) aim.selector = '';
+	return said;
+})(window.aim)`
+
+// click clicks an element with the mouse, once it can be.
+func (p *page) click(selector string) {
+	p.t.Helper()
+	aim := fmt.Sprintf(looks, aims+"("+js(selector)+")", "found")
+	p.until("a click on "+selector, patience, func() bool {
+		at := eval[*struct{ X, Y float64 }](p, aim, chromedp.EvalAwaitPromise)
+		if at == nil {
+			return false
+		}
+		if err := chromedp.Do(p.ctx, chromedp.MouseClickXY(at.X, at.Y)); err != nil && !navigated(err) {
+			p.t.Fatalf("click %s: %v", selector, err)
+		}
+		said := eval[*string](p, fmt.Sprintf(looks, pressed, "found"), chromedp.EvalAwaitPromise)
+		if said != nil && *said != "hit" && *said != "gone" {
+			p.t.Logf("a click on %s %s", selector, *said)
+		}
+		return said != nil && (*said == "hit" || *said == "gone")
+	})
+}
+
+// await waits for an element that is shown, enabled and at rest.
+func (p *page) await(selector string) {
+	p.t.Helper()
+	place := fmt.Sprintf("(e => e && !e.disabled && e.checkVisibility() ? JSON.stringify(e.getBoundingClientRect()) : '')(document.querySelector(%s))", js(selector))
+	p.holds(selector+" at rest", fmt.Sprintf("((now) => { const rests = now !== '' && now === before; before = now; return rests; })(%s)", place))
+}
+
+// press clicks what an element of the page has no selector for: the first that matches,
+// and has that text. No mouse does it.
+func (p *page) press(selector, text string) {
+	p.t.Helper()
+	p.holds(text+" in "+selector, fmt.Sprintf("(b => b && (b.click(), true))([...document.querySelectorAll(%s)].find((b) => b.textContent === %s))", js(selector), js(text)))
+}
+
+// focus gives an element the focus, once it is there to have it.
+func (p *page) focus(selector string) {
+	p.t.Helper()
+	p.await(selector)
+	p.holds("the focus on "+selector, fmt.Sprintf("(e => { e.focus(); return document.activeElement === e; })(document.querySelector(%s))", js(selector)))
+}
+
+// keys presses keys while an element has the focus.
+func (p *page) keys(selector, keys string) {
+	p.t.Helper()
+	p.focus(selector)
+	p.do(chromedp.KeyEvent(keys))
+}
+
+// enter fills a field in, in place of what it had. The last character is pressed as a key;
+// what comes before is there at once, as from a keyboard that proposes words.
+func (p *page) enter(selector, text string) {
+	p.t.Helper()
+	_, size := utf8.DecodeLastRuneInString(text)
+	most, last := text[:len(text)-size], text[len(text)-size:]
+	entered := fmt.Sprintf("(e => e && e.value === %s)(document.querySelector(%s))", js(text), js(selector))
+	p.until(text+" in "+selector, patience, func() bool {
+		p.focus(selector)
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%s)?.select()", js(selector))), inserted(most), chromedp.KeyEvent(last))
+		return eval[*bool](p, fmt.Sprintf(looks, entered, "true"), chromedp.EvalAwaitPromise) != nil
+	})
+}
+
+// inserted has text come in place of what is selected.
+func inserted(text string) step {
+	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, input.InsertText, input.InsertTextParams{Text: text})
+		return err
+	})
+}
