@@ -108,14 +108,15 @@ func (r *Registry) newEpoch(v *view, id string) uint64 {
 }
 
 // deaf reports whether this relay has written, long ago, what the watch has not
-// brought; and of another region, whether nothing was heard for so long.
+// brought, and whether that has brought nothing else for so long: else it is only behind,
+// and to begin anew would put it back further. Of another region nothing is written.
 func (r *Registry) deaf(v *view) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if v != &r.view {
 		return time.Since(v.heard) > 5*r.beatEvery
 	}
-	return r.wrote.Sub(r.beaten) > 5*r.beatEvery
+	return r.wrote.Sub(later(r.beaten, v.heard)) > 5*r.beatEvery
 }
 
 // applyEntry takes one entry of the store.
@@ -176,7 +177,7 @@ func (r *Registry) applyEntry(v *view, entry jetstream.KeyValueEntry, epoch uint
 // note notes how far the watch has come.
 func (r *Registry) note(v *view, rev uint64) {
 	r.mu.Lock()
-	v.seen = rev
+	v.seen, v.heard = rev, time.Now()
 	if v != &r.view {
 		r.hearLocked(v)
 	}

@@ -3,6 +3,8 @@ package registry
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -66,4 +68,27 @@ func TestLostQuestions(t *testing.T) {
 	if entry := <-watch.Updates(); entry == nil {
 		t.Error("the watch brings nothing; want what the bucket has")
 	}
+}
+
+// TestBehindIsNotDeaf has the watch bring other entries than what this relay wrote long ago, as it
+// does when there is more than can be taken at once: it is not begun anew for that, which would
+// bring all of it again. When nothing comes it is.
+func TestBehindIsNotDeaf(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &Registry{beatEvery: beatEvery, cfg: Config{Instance: "me"}}
+		for i := range 10 {
+			time.Sleep(beatEvery)
+			r.wrote = time.Now()
+			r.note(&r.view, uint64(i))
+			if r.deaf(&r.view) {
+				t.Fatalf("after %d entries of others the watch is said to be over", i+1)
+			}
+		}
+		time.Sleep(10 * beatEvery)
+		r.wrote = time.Now()
+		if !r.deaf(&r.view) {
+			t.Error("the watch brings nothing of what is written; want it begun anew")
+		}
+	})
 }

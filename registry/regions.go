@@ -45,8 +45,9 @@ type view struct {
 	isSynced bool   // one was, in this run
 	storeErr error  // why the store is away; nil: it is there
 
+	heard time.Time // when anything came from it
+
 	// Of another region:
-	heard  time.Time // when anything came from it
 	news   bool      // something has, since the last beat
 	silent time.Time // since when nothing has, for long; zero: it has
 }
@@ -154,7 +155,7 @@ func (r *Registry) sayRegion() {
 
 // hearLocked notes that something has come from a region.
 func (r *Registry) hearLocked(v *view) {
-	v.heard, v.news = time.Now(), true
+	v.news = true
 	if !v.silent.IsZero() {
 		v.silent = time.Time{}
 		r.cfg.Log.Info("another region is heard again", "region", v.name)

@@ -105,7 +105,7 @@ func (f *Fleet) answered(msg *nats.Msg) {
 	var i int
 	var answer struct {
 		Result, Relay string
-		Every         int64
+		Every, After  int64
 	}
 	if _, err := fmt.Sscan(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], &i); err != nil {
 		return
@@ -114,7 +114,7 @@ func (f *Fleet) answered(msg *nats.Msg) {
 	h := &f.hosts[i]
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.keeper = ""
+	h.keeper, h.rests = "", time.Now().Add(time.Duration(answer.After)*time.Millisecond)
 	if answer.Result == "held" {
 		h.keeper, h.rests = answer.Relay, time.Now().Add(time.Duration(answer.Every)*time.Millisecond)
 		if !h.held {
