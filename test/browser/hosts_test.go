@@ -65,6 +65,18 @@ func TestConsoleHosts(t *testing.T) {
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
 
+	// While a row is pressed all stay where they are, whatever agents do: what opens is what was pressed.
+	p.say("permission")
+	p.wants("#sessions section:first-of-type[data-group=needs] li", "Fix the flaky")
+	p.whilePressed(row(second, "demo:/notes")+" button", func() {
+		eval[any](p, "document.querySelector("+js(lastTurn+" .question button.primary")+").click()")
+		p.wants(lastTurn+" .parts", "Allowed.")
+		p.holds("nobody to be needed where the row still stands", "!document.querySelector('#sessions [data-group=needs] li').textContent.includes('needs you')")
+	})
+	p.wants("#chat-sub", second)
+	p.wants("#chat-title", "Release notes")
+	p.holds("the row where it belongs", "!document.querySelector('#sessions [data-group=needs]')")
+
 	// The list of one host alone.
 	p.click("#hosts [data-host=" + second + "] button")
 	p.until("the other's sessions to go", patience, func() bool {

@@ -117,6 +117,16 @@ func (p *page) await(selector string) {
 	p.holds(selector+" at rest", fmt.Sprintf("((now) => { const rests = now !== '' && now === before; before = now; return rests; })(%s)", place))
 }
 
+// whilePressed has something happen between the press of the mouse on an element and its release.
+func (p *page) whilePressed(selector string, meanwhile func()) {
+	p.t.Helper()
+	p.await(selector)
+	at := eval[struct{ X, Y float64 }](p, fmt.Sprintf("(b => ({ x: b.x + b.width / 2, y: b.y + b.height / 2 }))(document.querySelector(%s).getBoundingClientRect())", js(selector)))
+	p.do(chromedp.MouseEvent(chromedp.MousePressed, at.X, at.Y, chromedp.ButtonLeft, chromedp.ClickCount(1)))
+	meanwhile()
+	p.do(chromedp.MouseEvent(chromedp.MouseReleased, at.X, at.Y, chromedp.ButtonLeft, chromedp.ClickCount(1)))
+}
+
 // press clicks what an element of the page has no selector for: the first that matches,
 // and has that text. No mouse does it.
 func (p *page) press(selector, text string) {

@@ -1,6 +1,6 @@
 // All sessions of all hosts, with those first that need somebody.
 
-import { useRef, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { RefObject } from 'preact';
 import { app } from '../app';
 import { text } from '../store';
@@ -10,13 +10,17 @@ import { Badge, Icon, pressed } from './bits';
 import { memo } from './memo';
 import { forgetHanded, isHanded } from './drafts';
 import { useNear } from './near';
-import { folderOf, groups, type Group } from './order';
+import { aim, folderOf, groups, hold, letGo, type Group } from './order';
 
 export function Inbox({ now }: { now: number }) {
   const all = groups();
   const many = app.hosts.length > 1;
   const minute = Math.floor(now / 30_000); // rows are drawn again this often, for their times
   const list = useRef<HTMLDivElement>(null);
+  useEffect(() => { // wherever it is let go; a click comes before the next drawing
+    for (const end of ['pointerup', 'pointercancel', 'blur']) addEventListener(end, letGo);
+    return () => { for (const end of ['pointerup', 'pointercancel', 'blur']) removeEventListener(end, letGo); };
+  }, []);
   return (
     <div class="side" role="navigation" aria-label="Sessions">
       <div class="side-head">
@@ -33,7 +37,7 @@ export function Inbox({ now }: { now: number }) {
       <SignInNotes />
       {isHanded() && <p id="handed" class="notice" role="status"><span class="grow">Open the session that gets what you have shared.</span><button type="button" class="small" onClick={() => { forgetHanded(); app.draw(); }}>Discard</button></p>}
       <p id="sessions-note" class="dim" role="status">{note(all)}</p>
-      <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk}>
+      <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk} onPointerDown={hold} onPointerMove={aim}>
         {all.map((g) => <Section key={g.name} g={g} many={many} minute={minute} scroller={list} />)}
       </div>
       <About now={now} />

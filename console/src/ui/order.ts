@@ -24,11 +24,62 @@ function fits({ link, session }: Row, words: string[]): boolean {
 
 let made: { of: unknown[]; groups: Group[] } = { of: [], groups: [] };
 
+const aimTime = 1000; // ms after a pointer has moved over the list, in which it may press what is there
+
+let pressed = false; // a row is, and not let go yet
+let aimed: ReturnType<typeof setTimeout> | undefined; // the pointer moves
+
+/** A row is pressed: until it is let go, all rows stay where they are. */
+export function hold(): void {
+  pressed = true;
+}
+
+/** The pointer moves over the list: for a moment, all rows stay where they are. */
+export function aim(): void {
+  clearTimeout(aimed);
+  aimed = setTimeout(() => {
+    aimed = undefined;
+    move();
+  }, aimTime);
+}
+
+/** What was pressed is let go. */
+export function letGo(): void {
+  if (!pressed) return;
+  pressed = false;
+  move();
+}
+
+/** The rows go where they belong, if nothing keeps them. */
+function move(): void {
+  if (held()) return;
+  made.of = [];
+  app.draw();
+}
+
+function held(): boolean {
+  return pressed || aimed !== undefined;
+}
+
 /** The sessions that are listed, in groups: the same ones until something about them changes. */
 export function groups(): Group[] {
   const of = [app.search, app.onlyHost, app.deleted, ...[...app.links.values()].flatMap((l) => [l.store, l.store.listRevision])];
-  if (of.length !== made.of.length || of.some((x, i) => x !== made.of[i])) made = { of, groups: sorted() };
+  const asked = of.slice(0, 2).some((x, i) => x !== made.of[i]); // for others
+  if (of.length !== made.of.length || of.some((x, i) => x !== made.of[i])) made = { of, groups: held() && !asked ? inPlace(made.groups) : sorted() };
   return made.groups;
+}
+
+/** The same rows at the same places, with what is known of them now. Those that are new wait. */
+function inPlace(all: Group[]): Group[] {
+  const now = new Map(app.sessions().map((r) => [keyOf(r), r]));
+  return all.map((g) => {
+    const keys = g.keys.filter((k) => now.has(k));
+    return { ...g, keys, rows: keys.map((k) => now.get(k)!) };
+  }).filter((g) => g.rows.length > 0);
+}
+
+function keyOf({ link, session }: Row): string {
+  return `${link.host} ${session.resource}`;
 }
 
 function sorted(): Group[] {
@@ -45,7 +96,7 @@ function sorted(): Group[] {
   }
   return titles.filter(([name]) => by.has(name)).map(([name, title]) => {
     const rows = by.get(name)!;
-    return { name, title, rows, keys: rows.map((r) => `${r.link.host} ${r.session.resource}`) };
+    return { name, title, rows, keys: rows.map(keyOf) };
   });
 }
 
