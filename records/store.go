@@ -37,6 +37,7 @@ const (
 	tendEvery     = 20 * time.Second
 	pullFor       = 4 * time.Second // after that, and without a heartbeat, the stream is asked anew
 	pullHeartbeat = time.Second
+	consumerIdle  = time.Minute // then the server forgets who asks no more
 )
 
 // Errors of changes.

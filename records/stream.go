@@ -205,44 +205,80 @@ func (s *Store) followOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	opened, done := context.WithTimeout(ctx, openTimeout)
-	consumer, err := broker.AskAgain(opened, func(ctx context.Context) (jetstream.Consumer, error) {
-		return s.js.OrderedConsumer(ctx, s.cfg.Stream, jetstream.OrderedConsumerConfig{
-			DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MaxResetAttempts: 3,
-		})
-	})
-	done()
+	at := &reading{epoch: epoch, id: info.Created.UTC().Format(time.RFC3339Nano), synced: info.State.Msgs == 0}
+	messages, err := s.messages(ctx, at)
 	if err != nil {
 		return err
 	}
-	messages, err := consumer.Messages(jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullHeartbeat))
-	if err != nil {
-		return err
-	}
-	defer messages.Stop()
 	s.running.Go(func() { cancel(s.tend(ctx, stream, info.Created)) })
 	s.running.Go(func() { s.copies(stream).Keep(ctx) })
-	id := info.Created.UTC().Format(time.RFC3339Nano)
-	if info.State.Msgs == 0 {
-		s.sync(ctx, epoch, id)
+	if at.synced {
+		s.sync(ctx, epoch, at.id)
 	}
-	for synced := info.State.Msgs == 0; ; {
+	for err == nil {
+		stopped := s.take(ctx, messages, at)
+		messages.Stop()
+		if ctx.Err() != nil {
+			return errors.Join(stopped, context.Cause(ctx))
+		}
+		messages, err = s.messages(ctx, at) // another server leads, or a message was lost
+	}
+	return err
+}
+
+// A reading is how far the stream was taken.
+type reading struct {
+	epoch  uint64
+	id     string // of the stream
+	last   uint64 // that was taken
+	synced bool   // all was that it had at the beginning
+}
+
+// messages asks for what the stream has behind a reading. JetStream's own ordered consumer
+// does not look whether ctx has ended while it asks anew, for half a minute where a cluster
+// has no leader.
+func (s *Store) messages(ctx context.Context, at *reading) (jetstream.MessagesContext, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	cfg := jetstream.ConsumerConfig{
+		FilterSubject: ">", DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: consumerIdle,
+	}
+	if at.last > 0 {
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, at.last+1
+	}
+	consumer, err := broker.AskAgain(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return s.js.CreateConsumer(ctx, s.cfg.Stream, cfg) // one that nobody heard of is forgotten
+	})
+	if err != nil {
+		return nil, err
+	}
+	return consumer.Messages(jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullHeartbeat))
+}
+
+// take takes messages in their order until there are no more, and returns why.
+func (s *Store) take(ctx context.Context, messages jetstream.MessagesContext, at *reading) error {
+	for n := uint64(1); ; n++ {
 		msg, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return errors.Join(err, context.Cause(ctx))
+			return err
 		}
 		meta, err := msg.Metadata()
 		if err != nil {
 			return err
 		}
+		if meta.Sequence.Consumer != n {
+			return errors.New("a message was lost")
+		}
 		if r, err := s.read(msg.Subject(), msg.Data(), msg.Headers(), meta.Sequence.Stream, meta.Timestamp); err == nil {
-			s.apply(r, epoch)
+			s.apply(r, at.epoch)
 		} else {
 			s.cfg.Log.Warn("the relays' store", "of", s.cfg.Name, "error", err)
 		}
-		if !synced && meta.NumPending == 0 {
-			synced = true
-			s.sync(ctx, epoch, id)
+		at.last = meta.Sequence.Stream
+		if !at.synced && meta.NumPending == 0 {
+			at.synced = true
+			s.sync(ctx, at.epoch, at.id)
 		}
 	}
 }
