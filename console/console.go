@@ -20,6 +20,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 //go:embed dist
@@ -37,8 +38,10 @@ type File struct {
 var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.(js|css)$`)
 
 // Files returns the files of the console by their paths on the web. They do not
-// change.
-func Files() (map[string]*File, error) {
+// change, and are everybody's.
+var Files = sync.OnceValues(readFiles)
+
+func readFiles() (map[string]*File, error) {
 	files := map[string]*File{}
 	err := fs.WalkDir(dist, "dist", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

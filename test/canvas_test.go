@@ -351,7 +351,7 @@ func TestManyReadsAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// BenchmarkCanvasReaders has 200 clients read 1 MiB.
+// BenchmarkCanvasReaders has 200 clients read 256 KiB.
 func BenchmarkCanvasReaders(b *testing.B) {
 	for b.Loop() {
 		sent, took := manyRead(b, refhost.CanvasLoopback, 200)
@@ -361,7 +361,7 @@ func BenchmarkCanvasReaders(b *testing.B) {
 }
 
 func manyRead(t testing.TB, mode refhost.CanvasMode, readers int) (uplink int64, took time.Duration) {
-	const size = 1 << 20
+	const size = 256 << 10
 	large := []byte(strings.Repeat("0123456789abcde-", size/16))
 	w := newCanvasWorld(t, contentproxy.Config{}, refhost.Canvas{
 		ID: "app", Mode: mode, Files: fstest.MapFS{"index.html": {Data: []byte("x")}, "large.txt": {Data: large}},

@@ -71,7 +71,7 @@ func TestCanvasHTTP2(t *testing.T) {
 	if got := ws.say("x"); got != "echo x" {
 		t.Errorf("a socket beside the modules: %q", got)
 	}
-	if up := page.send("POST", base+"/echo", map[string]string{"Origin": base}, strings.NewReader(strings.Repeat("y", 3<<20))); !strings.Contains(up.body, `"method":"POST"`) || len(up.body) < 3<<20 {
+	if up := page.send("POST", base+"/echo", map[string]string{"Origin": base}, strings.NewReader(strings.Repeat("y", 2<<20))); !strings.Contains(up.body, `"method":"POST"`) || len(up.body) < 2<<20 {
 		t.Errorf("an upload: %d, %d bytes", up.status, len(up.body))
 	}
 	// What has ended has, on this connection too.

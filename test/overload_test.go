@@ -23,7 +23,7 @@ import (
 
 // note returns a notification of about so many bytes.
 func note(channel string, n, size int) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"x/y","params":{"channel":%q,"n":%d,"pad":%q}}`, channel, n, strings.Repeat("x", size))
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"x/y","params":{"channel":%q,"n":%d,"pad":"%s"}}`, channel, n, strings.Repeat("x", size))
 }
 
 // TestSnapshotOverSlowLine sends a message of 12 MiB to a client whose line takes

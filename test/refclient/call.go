@@ -1,6 +1,7 @@
 package refclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,6 +102,9 @@ func (c *Client) send(msg message, params any) error {
 // nobody.
 func (c *Client) dispatch(ctx context.Context, frame []byte) {
 	var msg message
+	if !bytes.Contains(frame, []byte(`"id"`)) { // as most, of which some are long
+		return
+	}
 	if json.Unmarshal(frame, &msg) != nil || msg.ID == nil {
 		return
 	}

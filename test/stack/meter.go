@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -118,10 +119,15 @@ func (m *Meter) pass(to, from net.Conn, count bool) {
 // countPublishes counts the operations PUB and HPUB in a piece of the NATS
 // client protocol. One whose name is cut in two is missed.
 func countPublishes(piece []byte) (n int64) {
-	for i := 0; i+4 <= len(piece); i++ {
-		if string(piece[i:i+4]) == "PUB " && (i == 0 || piece[i-1] == '\n' || piece[i-1] == 'H') {
+	operation := []byte("PUB ")
+	for {
+		i := bytes.Index(piece, operation)
+		if i < 0 {
+			return n
+		}
+		if i == 0 || piece[i-1] == '\n' || piece[i-1] == 'H' {
 			n++
 		}
+		piece = piece[i+len(operation):]
 	}
-	return n
 }
