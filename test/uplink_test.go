@@ -16,10 +16,11 @@ import (
 )
 
 // TestUplink is why a host does not want a tunnel: 50 clients watch one chat,
-// in which the host says 500 things of 1 KB, and that crosses to NATS once.
+// in which the host says 200 things of 1 KB, and that crosses to NATS once.
 func TestUplink(t *testing.T) {
 	t.Parallel()
-	const clients, actions, limit = 50, 200, 260_000
+	const clients, actions = 50, 200
+	const limit = actions * 1024 * 3 / 2 // on a slow machine references to one action leave in some messages
 	_, server := newRefhost(t, nil)
 	s := &stack.Stack{}
 	meter := meteredStack(t, server.URL(), &s)
