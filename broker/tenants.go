@@ -536,7 +536,7 @@ func (t *Tenants) tell(ctx context.Context, a *account) error {
 	}
 	var err error
 	if t.cfg.Relay.Server != nil {
-		err = t.cfg.Relay.Server.SetTenant(a.tenant, revoked)
+		err = t.setTenant(a, revoked)
 	} else {
 		err = t.claim(ctx, a.tenant, revoked)
 	}
@@ -552,6 +552,23 @@ func (t *Tenants) tell(ctx context.Context, a *account) error {
 		wakeUp(a.wake)
 	}
 	return nil
+}
+
+// setTenant tells the embedded server of an account. If that was dropped meanwhile, it is taken
+// back: else whoever comes would be let in where nobody serves.
+func (t *Tenants) setTenant(a *account, revoked map[string]time.Time) error {
+	err := t.cfg.Relay.Server.SetTenant(a.tenant, revoked)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch other := t.accounts[a.tenant]; other {
+	case a:
+		return err
+	case nil:
+		t.forget(a.tenant)
+	default: // opened again, maybe with others who are revoked
+		t.unsettle(other)
+	}
+	return errNotOpen
 }
 
 // claim tells NATS servers that are not embedded of an account.

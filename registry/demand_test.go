@@ -69,7 +69,8 @@ func (a *agentLogin) login(t *testing.T) (nc *nats.Conn) {
 	return nc
 }
 
-// holds has the host held.
+// holds has the host held. It asks again as a host-agent does: a request that comes while the account
+// is being opened or closed may have no answer.
 func (a *agentLogin) holds(t *testing.T, nc *nats.Conn, seq uint64) {
 	t.Helper()
 	body, err := json.Marshal(leaseRequest{Op: opHold, Instance: "agent", Seq: seq, Presence: online})
@@ -77,7 +78,7 @@ func (a *agentLogin) holds(t *testing.T, nc *nats.Conn, seq uint64) {
 		t.Fatal(err)
 	}
 	until(t, a.tenant+" has its host", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), aMinute)
+		ctx, cancel := context.WithTimeout(t.Context(), leaseTimeout)
 		defer cancel()
 		var answer leaseAnswer
 		msg, err := nc.RequestWithContext(ctx, leaseSubject(a.tenant, a.host), body)

@@ -1,0 +1,45 @@
+package broker_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"ahprelay/broker"
+	"ahprelay/test/natssite"
+
+	"github.com/nats-io/nats.go"
+)
+
+// TestDroppedWhileItIsOpened drops accounts that are just being opened: NATS does not take their
+// users, who would find nobody there.
+func TestDroppedWhileItIsOpened(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	tenants := s.Tenants(t)
+	tenants.OnDemand(broker.Demand{Find: func(string) (string, map[string]time.Time, bool) { return "", nil, false }})
+	const many = 20
+	name := func(i int) string { return fmt.Sprintf("tenant-%d", i) }
+	for i := range many {
+		if err := tenants.Open(name(i), nil); err != nil {
+			t.Fatal(err)
+		}
+		tenants.Drop(name(i))
+	}
+	tenants.Close() // awaits those that were being opened
+	for i := range many {
+		cfg := s.AgentConfig(t, name(i), "laptop", 0)
+		user, err := cfg.Credentials(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc, err := natssite.Connect(s.URL(), nats.UserJWT(func() (string, error) { return user, nil }, cfg.Sign))
+		if !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("%s: %v; want %v", name(i), err, nats.ErrAuthorization)
+		}
+		if err == nil {
+			nc.Close()
+		}
+	}
+}
