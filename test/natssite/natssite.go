@@ -38,11 +38,11 @@ type Site struct {
 	Server *embedded.Server
 }
 
-// New starts a server that listens on a port of the system's choice.
+// New starts a server that listens on a port that stays free while it is restarted.
 func New(t testing.TB) *Site {
 	t.Helper()
 	s := &Site{Keys: NewKeys(t), Store: t.TempDir()}
-	s.Start(t, "127.0.0.1:0")
+	s.Start(t, FreePort(t))
 	return s
 }
 
