@@ -834,10 +834,11 @@ export class App {
     addEventListener('popstate', () => this.#wander());
     addEventListener('online', () => this.#network(true));
     addEventListener('offline', () => this.#network(false));
-    let hiddenAt = 0;
     document.addEventListener('visibilitychange', () => {
-      if (document.hidden) hiddenAt = Date.now();
-      else for (const link of this.links.values()) link.conn?.wake(Date.now() - hiddenAt > 5000);
+      if (!document.hidden) {
+        for (const link of this.links.values()) link.conn?.wake(true);
+        if (this.token) this.refreshHosts();
+      }
       this.draw();
     });
     addEventListener('pagehide', () => this.#removeNow());

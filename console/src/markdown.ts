@@ -3,9 +3,8 @@
 // nothing is loaded from anywhere.
 
 import DOMPurify from 'dompurify';
-import { Lexer, Marked } from 'marked';
-
-const mostBlock = 100_000; // characters of one block that are read as Markdown
+import { Marked } from 'marked';
+import { mostBlock } from './blocks';
 
 const escape = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
@@ -43,42 +42,8 @@ DOMPurify.addHook('afterSanitizeAttributes', (node) => {
   if (href) node.setAttribute('title', href); // where it leads, whatever it says
 });
 
-/** The blocks of a text: each is a piece of it. What was read before is not read again. */
-export class Blocks {
-  #text = '';
-  #raws: string[] = [];
-
-  of(text: string): string[] {
-    let keep: string[] = [];
-    if (text === this.#text) return this.#raws;
-    const grown = this.#raws.length > 0 && text.length > this.#text.length && text.startsWith(this.#text) ? text.slice(this.#text.length) : '\n';
-    if (!grown.includes('\n')) { // the last block goes on
-      this.#text = text;
-      this.#raws = this.#raws.with(-1, this.#raws.at(-1) + grown);
-      return this.#raws;
-    }
-    if (text.length >= this.#text.length && text.startsWith(this.#text)) keep = this.#raws.slice(0, -2); // the last may yet become another
-    const from = keep.reduce((n, raw) => n + raw.length, 0);
-    const raws = keep;
-    const rest = text.slice(from);
-    if (rest.length > mostBlock) raws.push(rest);
-    else {
-      for (const { type, raw } of new Lexer(marked.defaults).blockTokens(rest)) { // what is in them is read when they are made
-        if (type === 'space' && raws.length > 0) raws[raws.length - 1] += raw;
-        else raws.push(raw);
-      }
-    }
-    // The lexer may have normalized: then the pieces do not add up, and all is one.
-    if (raws.reduce((n, raw) => n + raw.length, 0) !== text.length) {
-      this.#text = '';
-      this.#raws = [];
-      return [text];
-    }
-    this.#text = text;
-    this.#raws = raws;
-    return raws;
-  }
-}
+// A paragraph of words alone, in which nothing has to be looked for.
+const words = /^\p{L}[^\n*_`[\]<~|\\&]*\s*$/u;
 
 /** One block as nodes. */
 export function nodesOf(raw: string): DocumentFragment {
@@ -89,6 +54,13 @@ export function nodesOf(raw: string): DocumentFragment {
     p.textContent = raw;
     plain.append(p);
     return plain;
+  }
+  if (words.test(raw) && !link.test(raw)) {
+    const one = document.createDocumentFragment();
+    const p = document.createElement('p');
+    p.textContent = raw.trimEnd();
+    one.append(p);
+    return one;
   }
   const html = marked.parse(raw, { async: false }) as string;
   const nodes = DOMPurify.sanitize(html.trim(), allowed) as unknown as DocumentFragment;
@@ -106,7 +78,7 @@ export function nodesOf(raw: string): DocumentFragment {
 
 // What may mean something in the middle of a line, and what makes a link of words.
 const special = /[\n*_`[\]<~|\\&]/;
-const link = /https?:\/\/|www\.|@/i;
+const link = /:\/\/|www\.|@/i;
 const leastLine = 8; // characters of a line after which it begins nothing else any more
 
 const madeEvery = 150; // ms between two readings of a block that grows, at least
@@ -120,6 +92,7 @@ const share = 1 / 40; // of the time, that they may take: what they have laid ou
 export class Growing {
   #raw = '';
   #tail: Text | null = null;
+  #rough = false; // something was appended that may mean more than it shows
   #made = -Infinity;
   #took = 0; // ms
   #due: ReturnType<typeof setTimeout> | undefined;
@@ -129,17 +102,24 @@ export class Growing {
     const more = raw.startsWith(this.#raw) ? raw.slice(this.#raw.length) : '';
     const lineLength = this.#raw.length - this.#raw.lastIndexOf('\n') - 1;
     if (this.#tail?.isConnected && more !== '') {
-      const plain = inCode(this.#raw) ? !/[`~]/.test(more) : lineLength >= leastLine && !special.test(more) && !link.test(lastWord(this.#raw) + more);
+      const plain = inCode(this.#raw) ? !/[`~]/.test(more)
+        : /^\s+$/.test(more) || (lineLength >= leastLine && !special.test(more) && !link.test(lastWord(this.#raw) + more));
       const wait = this.#made + Math.max(madeEvery, this.#took / share) - performance.now();
       if (plain || wait > 0) {
         this.#tail.appendData(more);
         this.#raw = raw;
+        this.#rough ||= !plain;
         if (!plain) this.#due ??= setTimeout(() => { if (node.isConnected) this.#make(node); }, wait);
         return;
       }
     }
     this.#raw = raw;
     this.#make(node);
+  }
+
+  /** Whether the node shows the block as it would be made anew. */
+  shows(raw: string): boolean {
+    return raw === this.#raw && !this.#rough && !inCode(raw) && Boolean(this.#tail?.isConnected);
   }
 
   /** Leaves the node to others. */
@@ -154,6 +134,7 @@ export class Growing {
     node.replaceChildren(nodesOf(this.#raw));
     this.#made = performance.now();
     this.#took = this.#made - began;
+    this.#rough = false;
     this.#tail = lastText(node);
     if (this.#tail && inCode(this.#raw)) {
       this.#tail.data = this.#raw.slice(this.#raw.indexOf('\n') + 1); // with the end of the line

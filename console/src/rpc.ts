@@ -14,7 +14,8 @@ const internalError = -32603;
 // find a host-agent again, which is no reason to give the connection up.
 const idle = 10_000; // without a message, after which a ping is sent
 const patience = 25_000; // for any message, once we wait for one
-const hurried = 1500; // for the answer of one who has just been woken
+const hurried = 300; // for the answer of one who has just been woken, after which another socket is tried beside
+const hurriedMost = 1500; // for the first word on either
 const settled = 10_000; // a connection that lasted so long was a success
 const firstDelay = 500;
 const longestDelay = 15_000;
@@ -91,6 +92,7 @@ export class Connection {
   #liveSince = 0;
   #heard = 0; // when the last message came
   #asked = 0; // since when we wait for one
+  #woken = 0; // when somebody came back to the page
   #retry: any;
   #watch: any;
 
@@ -114,22 +116,50 @@ export class Connection {
   }
 
   /**
-   * Something may have changed: look now, not later. In a hurry, as when a phone
-   * has been unlocked, a connection that does not answer at once is made anew.
+   * Something may have changed: look now, not later. In a hurry, as when a phone has been
+   * unlocked, a connection that does not answer at once is not waited for: it may be dead,
+   * and nobody tells; or slow, and then it is kept.
    */
   wake(hurry = false) {
+    if (hurry) this.#woken = Date.now();
     if (this.state.name === 'retrying') this.#connect();
     else if (this.#socket?.readyState === 1) {
       this.#ping();
-      if (!hurry) return;
-      const asked = this.#asked;
-      setTimeout(() => {
-        if (!this.live || this.#heard >= asked || this.#asked < asked) return;
-        this.#drop(1000, 'no answer');
-        this.#lost(1006, 'no answer');
-        this.#connect();
-      }, hurried);
+      if (hurry) setTimeout((old, asked) => this.#beside(old, asked), hurried, this.#socket, this.#asked);
+    } else if (hurry && this.state.name === 'connecting' && Date.now() - this.#asked > hurried) { // on a network that is no more
+      this.#drop(1000, 'no answer');
+      this.#connect();
     }
+  }
+
+  /** Opens a socket beside one that has not answered since it was asked: whichever has the first word is used. */
+  async #beside(old, asked) {
+    const silent = () => this.#socket === old && this.#heard < asked;
+    if (!silent()) return;
+    let fresh;
+    try {
+      fresh = await this.#open();
+    } catch {
+      return; // there is no network yet
+    }
+    const take = () => {
+      clearTimeout(most);
+      fresh.onopen = fresh.onclose = null;
+      if (!silent()) {
+        fresh.close();
+        return;
+      }
+      this.#drop(1000, 'no answer');
+      this.#failCalls();
+      this.#heard = 0;
+      this.#asked = Date.now();
+      this.#setState({ name: 'connecting' });
+      this.#attach(fresh);
+      if (fresh.readyState === 1) this.#greet(fresh);
+      else if (fresh.readyState > 1) this.#lost(1006, 'no answer');
+    };
+    const most = setTimeout(take, hurriedMost - hurried);
+    fresh.onopen = fresh.onclose = take;
   }
 
   get live() {
@@ -377,7 +407,10 @@ export class Connection {
     }
     if (this.#liveSince && Date.now() - this.#liveSince > settled) this.#attempt = 0;
     this.#liveSince = 0;
-    const wait = action === 'now' && this.#attempt === 0 ? Math.random() * firstDelay : backoff(this.#attempt);
+    // Of what has died while the page slept one hears when it wakes, or right after that.
+    const slept = closeCode === 1006 && Date.now() - this.#woken < hurriedMost;
+    this.#woken = 0;
+    const wait = slept ? 0 : action === 'now' && this.#attempt === 0 ? Math.random() * firstDelay : backoff(this.#attempt);
     this.#attempt++;
     clearTimeout(this.#retry);
     this.#retry = setTimeout(() => this.#connect(), wait);

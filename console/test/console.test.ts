@@ -269,6 +269,55 @@ test('silence is answered by a ping, and then by leaving', async (t) => {
   c.conn.stop();
 });
 
+test('who is woken waits for no connection that may be dead, and keeps one that is slow', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'] });
+  t.after(() => mock.timers.reset());
+  const settle = () => new Promise((done) => { setImmediate(done); });
+  const wake = async (c) => {
+    mock.timers.tick(100);
+    c.conn.wake(true);
+    mock.timers.tick(300);
+    await settle();
+  };
+  const dead = await live();
+  await wake(dead);
+  assert.deepEqual([dead.sockets.length, dead.conn.state.name], [2, 'live']);
+  const lost = dead.conn.request('listSessions', {});
+  dead.sockets[1].open();
+  await assert.rejects(lost, /lost/);
+  assert.deepEqual([dead.sockets[0].readyState, dead.sockets[1].sent.at(-1).method], [3, 'reconnect']);
+  await dead.sockets[1].answer('reconnect', { result: { type: 'replay', actions: [] } });
+  assert.equal(dead.conn.state.name, 'live');
+  await wake(dead);
+  mock.timers.tick(1200); // no word on either: it is said that there is no connection
+  assert.deepEqual([dead.sockets.length, dead.conn.state.name], [3, 'connecting']);
+  mock.timers.tick(400);
+  await wake(dead); // another network
+  assert.deepEqual([dead.sockets.length, dead.sockets[2].readyState], [4, 3]);
+  dead.conn.stop();
+
+  const slept = await live(); // the browser says only now that it has gone
+  slept.conn.wake(true);
+  slept.socket.lose(1006);
+  mock.timers.tick(1);
+  assert.equal(slept.sockets.length, 2);
+  slept.socket.lose(1006); // and again: no sooner than else
+  mock.timers.tick(100);
+  assert.equal(slept.sockets.length, 2);
+  slept.conn.stop();
+
+  const slow = await live();
+  await wake(slow);
+  slow.sockets[0].give({ jsonrpc: '2.0', id: slow.sockets[0].sent.at(-1).id, result: {} });
+  slow.sockets[1].open();
+  assert.deepEqual([slow.sockets.map((s) => s.readyState), slow.conn.state.name, slow.sockets[1].sent], [[1, 3], 'live', []]);
+  await wake(slow);
+  slow.sockets[0].give({ jsonrpc: '2.0', method: 'x/y' });
+  mock.timers.tick(5000);
+  assert.deepEqual([slow.sockets.map((s) => s.readyState), slow.conn.state.name], [[1, 3, 3], 'live']);
+  slow.conn.stop();
+});
+
 test('requests of the host are refused with their own id', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
   t.after(() => mock.timers.reset());

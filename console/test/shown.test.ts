@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { answerFor, safeUrl, sortOptions } from '../src/answers';
+import { Blocks } from '../src/blocks';
 import { linesOf, pairs } from '../src/differences';
 import { pieces, rangeOf } from '../src/ui/near';
 import { treeOf } from '../src/ui/tree';
@@ -91,4 +92,26 @@ test('folders', () => {
 test('chats are named as the host names them', () => {
   assert.equal(chatBeside('ahp-chat://default/Y29waWxvdA', '12-ab'), 'ahp-chat://12-ab/Y29waWxvdA');
   for (const first of ['', 'ahp-chat:/9', 'x-chat://default/9']) assert.equal(chatBeside(first, '12-ab'), 'ahp-chat:/12-ab');
+});
+
+test('an answer that grows is read as if it had come at once, and what has been said stays', () => {
+  const piece = '# Head\n\nWords *of* some\nkind.\n\n- one\n- two\n\n  more of two\n\n```go\nx := 1\n\ny := 2\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> quoted\n\nThe end of it.\n\n';
+  const text = piece.repeat(12);
+  for (const step of [1, 7, 300]) {
+    const blocks = new Blocks();
+    let had: string[][] = [];
+    for (let n = step; ; n += step) {
+      const said = text.slice(0, n);
+      const runs = blocks.of(said);
+      assert.equal(runs.flat().join(''), said);
+      for (const [i, run] of runs.entries()) {
+        assert.ok(run.length <= 16 && (run.length === 16 || i === runs.length - 1), `run ${i} of ${runs.length} has ${run.length} blocks`);
+        if (i < had.length - 2) assert.equal(run, had[i], 'a run that had ended is another'); // the very same
+      }
+      had = runs;
+      if (n >= text.length) break;
+    }
+    assert.deepEqual(had.flat(), new Blocks().of(text).flat());
+  }
+  assert.deepEqual(new Blocks().of('').flat().join(''), '');
 });

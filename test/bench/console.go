@@ -50,7 +50,7 @@ func consolePart(l *testbed) ([]Figure, error) {
 		return nil, err
 	}
 	address := s.url() + "/#" + url.Values{"host": {hostName(0)}, "token": {tokens[0]}}.Encode()
-	var shown, opened, frames, grown series
+	var shown, opened, frames, least, grown series
 	err = l.rounds(func(int) error {
 		b, err := l.browser()
 		if err != nil {
@@ -58,7 +58,11 @@ func consolePart(l *testbed) ([]Figure, error) {
 		}
 		defer b.close()
 		got, err := b.measure(address)
-		shown, opened, frames, grown = append(shown, got.Shown), append(opened, got.Opened), append(frames, got.Frame), append(grown, got.Grown)
+		if err != nil {
+			return err
+		}
+		bare, err := b.bare(s.url(), hostName(0), tokens[0])
+		shown, opened, frames, least, grown = append(shown, got.Shown), append(opened, got.Opened), append(frames, got.Frame), append(least, bare), append(grown, got.Grown)
 		return err
 	})
 	if err != nil {
@@ -67,7 +71,7 @@ func consolePart(l *testbed) ([]Figure, error) {
 	return append(figures,
 		newFigure("from the address to the list of sessions, nothing cached", "ms", shown).orient(atMost(1500)).means("One looks, and sees."),
 		newFigure(fmt.Sprintf("a session of %d turns opened", consoleTurns), "ms", opened).orient(atMost(500)).means("Long sessions open like short ones."),
-		newFigure("200 deltas/s of one answer: work for a frame, p95", "ms", frames).orient(atMost(16)).means("Words come smoothly."),
+		newFigure("200 deltas/s of one answer: work for a frame, p95", "ms", frames).beside("a page that only appends them to a pre", frames, least).orient(atMost(16)).means("Words come smoothly."),
 		newFigure("memory of the page that 1200 deltas leave", "KB", grown),
 	), nil
 }
@@ -190,30 +194,101 @@ func (b *browser) open() (float64, error) {
 	return b.number(`window.took`)
 }
 
-// stream has the agent say much, and measures the work for each frame: from its
-// beginning to after it was drawn.
+// deltas is how many words the agent says.
+const deltas = int(consoleStream/time.Millisecond) / deltasApart
+
+// meter notes the work for each frame: from its beginning to after it was drawn.
+const meter = `window.frames_ = []; (() => {
+	const { port1, port2 } = new MessageChannel();
+	let began = 0;
+	port1.onmessage = () => { window.frames_.push(performance.now() - began); };
+	const next = (at) => { began = at; port2.postMessage(0); requestAnimationFrame(next); };
+	requestAnimationFrame(next);
+})()`
+
+// metered is p95 of the frames from now until something holds. Who asks for that works
+// the page, too: so it is asked seldom.
+func (b *browser) metered(holds string) (float64, error) {
+	if err := b.do(`window.frames_.length = 0`, `true`); err != nil {
+		return 0, err
+	}
+	select {
+	case <-b.ctx.Done():
+		return 0, context.Cause(b.ctx)
+	case <-time.After(consoleStream):
+	}
+	if err := b.untilEach(500*time.Millisecond, holds); err != nil {
+		return 0, err
+	}
+	return b.number(`(window.frames_.sort((a, b) => a - b), window.frames_[Math.floor(window.frames_.length * 0.95)])`)
+}
+
+// bareScript has a page of the relay's that is nothing but text follow the same stream,
+// and do the least that can be done with it.
+const bareScript = `window.talking = ''; window.bare = async (host, token, prompt) => {
+	document.body.replaceChildren();
+	document.body.style.margin = 0;
+	const log = document.body.appendChild(document.createElement('div'));
+	log.style.cssText = 'height: 100vh; overflow-y: auto';
+	const pre = log.appendChild(document.createElement('pre'));
+	pre.style.cssText = 'white-space: pre-wrap; margin: 0; font: 15px sans-serif';
+	const text = pre.appendChild(document.createTextNode(''));
+	const ws = new WebSocket(location.origin.replace('http', 'ws') + '/ahp/' + host, ['ahp', 'bearer.' + token]);
+	const calls = new Map();
+	let more = '';
+	const send = (method, params) => new Promise((ok) => { calls.set(calls.size + 1, ok); ws.send(JSON.stringify({ jsonrpc: '2.0', id: calls.size, method, params })); });
+	ws.onmessage = ({ data }) => {
+		const { id, method, params, result } = JSON.parse(data);
+		if (method !== 'action') { if (id !== undefined) calls.get(id)?.(result); return; }
+		if (params.action.type === 'chat/turnComplete') window.talking = 'done';
+		if (params.action.type !== 'chat/delta') return;
+		window.talking ||= 'yes';
+		if (!more) requestAnimationFrame(() => { text.appendData(more); more = ''; log.scrollTop = 1e9; });
+		more += params.action.content;
+	};
+	await new Promise((ok) => { ws.onopen = ok; });
+	const { snapshots } = await send('initialize', { channel: 'ahp-root://', protocolVersions: ['1.0.0', '0.9.0'], clientId: 'bare-' + Math.random(), initialSubscriptions: ['ahp-root://'] });
+	const { provider } = snapshots[0].state.agents[0];
+	const session = provider + ':/' + Math.random();
+	await send('createSession', { channel: session, provider });
+	const { state } = (await send('subscribe', { channel: session })).snapshot;
+	const channel = state.defaultChat ?? state.chats[0].resource;
+	await send('subscribe', { channel });
+	ws.send(JSON.stringify({ jsonrpc: '2.0', method: 'dispatchAction', params: { channel, clientSeq: 1,
+		action: { type: 'chat/turnStarted', turnId: 'bare', startedAt: new Date().toISOString(), message: { text: prompt, origin: { kind: 'user' } } } } }));
+}`
+
+// bare is what stream measures, of a page that does nothing but append the words to a pre.
+func (b *browser) bare(relay, host, token string) (float64, error) {
+	if err := chromedp.Do(b.ctx, chromedp.Navigate(relay+"/outside.js")); err != nil { // which is shown as text
+		return 0, err
+	}
+	err := errors.Join(
+		b.do(meter, `true`),
+		b.do(bareScript, `true`),
+		b.do(fmt.Sprintf(`bare(%q, %q, "talk %d")`, host, token, deltas), `window.talking !== ""`),
+	)
+	if err != nil {
+		return 0, err
+	}
+	return b.metered(`window.talking === "done"`)
+}
+
+// stream has the agent say much, and measures the work for each frame.
 func (b *browser) stream() (frame, grown float64, err error) {
 	before, err := b.number(`gc(), performance.memory.usedJSHeapSize / 1000`)
 	if err != nil {
 		return 0, 0, err
 	}
-	n := int(consoleStream.Milliseconds()) / deltasApart
 	err = errors.Join(
-		b.do(`window.frames_ = []; (() => {
-			const { port1, port2 } = new MessageChannel();
-			let began = 0;
-			port1.onmessage = () => { window.frames_.push(performance.now() - began); };
-			const next = (at) => { began = at; port2.postMessage(0); requestAnimationFrame(next); };
-			requestAnimationFrame(next);
-		})()`, `true`),
-		b.say(fmt.Sprintf("talk %d", n)),
+		b.do(meter, `true`),
+		b.say(fmt.Sprintf("talk %d", deltas)),
 		b.until(`document.querySelector("#stop") !== null`),
-		b.do(`window.frames_.length = 0`, `document.querySelector("#stop") === null`),
 	)
 	if err != nil {
 		return 0, 0, err
 	}
-	if frame, err = b.number(`(window.frames_.sort((a, b) => a - b), window.frames_[Math.floor(window.frames_.length * 0.95)])`); err != nil {
+	if frame, err = b.metered(`document.querySelector("#stop") === null`); err != nil {
 		return 0, 0, err
 	}
 	after, err := b.number(`gc(), performance.memory.usedJSHeapSize / 1000`)
@@ -241,7 +316,11 @@ func (b *browser) do(js, holds string) error {
 const patience = time.Minute
 
 func (b *browser) until(holds string) error {
-	tick := time.NewTicker(5 * time.Millisecond)
+	return b.untilEach(5*time.Millisecond, holds)
+}
+
+func (b *browser) untilEach(pause time.Duration, holds string) error {
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for end := time.Now().Add(patience); time.Now().Before(end); <-tick.C {
 		ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](holds))

@@ -56,6 +56,7 @@ func TestConsole(t *testing.T) {
 	p.say("stream 100000 20")
 	p.click("#stop")
 	p.wants(lastTurn, "Stopped.")
+	p.readsAsOnce()
 	// What hosts send is text, whatever it looks like.
 	p.say("<b id=markup>bold</b>")
 	p.wants(lastTurn+" .parts", "You said: <b id=markup>bold</b>")
@@ -81,6 +82,22 @@ func (p *page) grows() {
 		}
 		return grown
 	})
+}
+
+// readsAsOnce has the agent say much, and compares what is shown of it when it has come
+// word by word with what is when it has come at once.
+func (p *page) readsAsOnce() {
+	p.t.Helper()
+	const written = `[...document.querySelectorAll('.turn:last-child .run > div')].flatMap((b) => [...b.childNodes]).map((n) => n.outerHTML ?? n.data.trim()).filter(Boolean).join('\n').replace(/<span class="hl-[^>]*>|<\/span>/g, '')`
+	p.say("talk 150")
+	p.await(lastTurn + ".live .run")
+	p.await(lastTurn + " .foot")
+	grown := eval[string](p, written)
+	p.do(chromedp.Reload())
+	p.await(lastTurn + " .foot")
+	if at := eval[string](p, written); at != grown {
+		p.t.Errorf("what came word by word is shown as\n%s\nand at once as\n%s", grown, at)
+	}
 }
 
 // shootAll takes pictures for people to look at.

@@ -1,7 +1,8 @@
 import { memo } from './memo';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { highlight } from '../highlight';
-import { Blocks, Growing, nodesOf } from '../markdown';
+import { Blocks, open } from '../blocks';
+import { Growing, nodesOf } from '../markdown';
 
 const mostLive = 20_000; // characters of a block that still grows, above which it is shown plainly
 
@@ -9,9 +10,17 @@ const mostLive = 20_000; // characters of a block that still grows, above which 
 export function Markdown({ text, live = false }: { text: string; live?: boolean }) {
   const blocks = useRef<Blocks>();
   if (live) blocks.current ??= new Blocks();
-  const raws = blocks.current ? blocks.current.of(text) : [text]; // what has ended is made at once
-  return <div class="md">{raws.map((raw, i) => <Block key={i} raw={raw} live={live && i >= raws.length - 2} />)}</div>;
+  const runs = blocks.current ? blocks.current.of(text) : [[text]]; // what has ended is made at once
+  const last = runs.at(-1)!;
+  return <div class="md">{runs.map((raws, i) => <Run key={i} raws={raws} live={live ? Math.max(0, open - (i === runs.length - 1 ? 0 : i === runs.length - 2 ? last.length : open)) : 0} />)}</div>;
 }
+
+/** Blocks below each other, of which so many at the end may yet become others. */
+const Run = memo(({ raws, live }: { raws: string[]; live: number }) => {
+  const grew = useRef(false);
+  grew.current ||= live > 0;
+  return <div class={grew.current && live === 0 ? 'run said' : 'run'}>{raws.map((raw, i) => <Block key={i} raw={raw} live={i >= raws.length - live} />)}</div>;
+});
 
 const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
   const at = useRef<HTMLDivElement>(null);
@@ -24,6 +33,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
       growing.current.show(node, raw);
       return;
     }
+    const there = growing.current?.shows(raw);
     growing.current?.stop();
     if (plain) {
       // Texts only grow.
@@ -33,7 +43,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
       else shown.data = raw;
       return;
     }
-    node.replaceChildren(nodesOf(raw));
+    if (!there) node.replaceChildren(nodesOf(raw));
     for (const pre of node.querySelectorAll<HTMLElement>('pre.code')) {
       const code = pre.querySelector('code')!;
       highlight(code, pre.dataset.lang ?? '');
@@ -41,7 +51,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
       pre.append(copyButton(() => code.textContent ?? ''));
     }
   }, [raw, plain, live]);
-  return <div ref={at} class={plain ? 'text' : growing.current && !live ? 'said' : ''} />;
+  return <div ref={at} class={plain ? 'text' : ''} />;
 });
 
 function copyButton(text: () => string): HTMLElement {

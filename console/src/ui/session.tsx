@@ -256,6 +256,8 @@ function Log({ agent, now }: { agent: string; now: number }) {
     wanted.current = false;
     earlier();
   }, [turns]);
+  // What is said is laid out once with where it is seen: the observer below sees it after that.
+  useLayoutEffect(() => { if (following.current) toEnd(); });
   useEffect(() => {
     const resized = new ResizeObserver(() => { if (following.current) toEnd(); }); // by words, by the keyboard of a phone, or by an app
     resized.observe(at.current!);
@@ -265,8 +267,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   // What comes or goes above pushes what is read: keep it where it is.
   const key = [shown[0]?.id, shown.length, turns.length, Boolean(chat?.activeTurn), pending.length, Boolean(chat?.steeringMessage), chat?.queuedMessages?.length, more].join(' ');
   useLayoutEffect(() => {
-    if (following.current) toEnd();
-    else if (anchor.current.id) {
+    if (!following.current && anchor.current.id) {
       const turn = turnNode(inner.current!, anchor.current.id);
       if (turn) at.current!.scrollTop += turn.getBoundingClientRect().top - anchor.current.top;
     }

@@ -35,7 +35,7 @@ export const Turn = memo(({ turn, agent, channel, pending, active, live, connect
           <div class="parts">
             {parts.map((part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} answer={answerOf(channel, part)} />)}
           </div>
-          {doing && <p class="progress">{doing}</p>}
+          {doing && <p class={parts.at(-1)?.kind === 'markdown' ? 'progress steady' : 'progress'}>{doing}</p>}
         </div>
       )}
       <div class="outcome">

@@ -1,0 +1,67 @@
+// The blocks of an agent's text that grows, so that what has been said is neither read
+// nor drawn again.
+
+import { Lexer, Marked } from 'marked';
+
+export const mostBlock = 100_000; // characters of one block that are read as Markdown
+const mostInRun = 16; // blocks
+const options = new Marked({ gfm: true, breaks: false }).defaults;
+
+/** How many blocks at the end of a text may yet become others. */
+export const open = 2;
+
+/**
+ * The blocks of a text: each is a piece of it. What was read before is not read again.
+ * They stand in runs, so that of a long answer that grows the last run alone is drawn and
+ * laid out.
+ */
+export class Blocks {
+  #text = '';
+  #raws: string[] = [];
+  #runs: string[][] = []; // those whose blocks stay as they are
+
+  of(text: string): string[][] {
+    const had = this.#text;
+    const raws = this.#blocksOf(text);
+    if (!text.startsWith(had) || raws.length === 1) this.#runs = [];
+    const runs = this.#runs.slice();
+    for (let at = runs.length * mostInRun; at < raws.length; at += mostInRun) {
+      runs.push(raws.slice(at, at + mostInRun));
+      if (at + mostInRun <= raws.length - open) this.#runs = runs.slice();
+    }
+    return runs;
+  }
+
+  #blocksOf(text: string): string[] {
+    let keep: string[] = [];
+    if (text === this.#text) return this.#raws;
+    const grown = this.#raws.length > 0 && text.length > this.#text.length && text.startsWith(this.#text) ? text.slice(this.#text.length) : '\n';
+    if (!grown.includes('\n')) { // the last block goes on
+      this.#text = text;
+      this.#raws = this.#raws.with(-1, this.#raws.at(-1) + grown);
+      return this.#raws;
+    }
+    if (text.length >= this.#text.length && text.startsWith(this.#text)) keep = this.#raws.slice(0, -open);
+    const from = keep.reduce((n, raw) => n + raw.length, 0);
+    const raws = keep;
+    const rest = text.slice(from);
+    if (rest.length > mostBlock) raws.push(rest);
+    else {
+      let at = 0;
+      for (const { type, raw } of new Lexer(options).blockTokens(rest)) { // what is in them is read when they are made
+        const piece = rest.slice(at, at += raw.length); // the lexer may have other spaces
+        if (type === 'space' && raws.length > 0) raws[raws.length - 1] += piece;
+        else raws.push(piece);
+      }
+    }
+    // The lexer may have normalized: then the pieces do not add up, and all is one.
+    if (raws.reduce((n, raw) => n + raw.length, 0) !== text.length) {
+      this.#text = '';
+      this.#raws = [];
+      return [text];
+    }
+    this.#text = text;
+    this.#raws = raws;
+    return raws;
+  }
+}
