@@ -295,7 +295,12 @@ func (r *Registry) seeToRevoked(ctx context.Context) {
 		}
 		news := r.cfg.Revocations.takeNews()
 		for _, home := range r.homesOf(news) {
-			r.catchUp(ctx, home)
+			limit, cancel := context.WithTimeout(ctx, writeTimeout)
+			known := r.catchUp(limit, home)
+			cancel()
+			if !known && ctx.Err() == nil {
+				r.cfg.Log.Warn("what was revoked counts before it is known what was renewed: the store does not tell", "region", home.name)
+			}
 		}
 		if ctx.Err() != nil {
 			return
@@ -323,14 +328,12 @@ func (r *Registry) homesOf(news []auth.Revocation) (homes []*view) {
 }
 
 // catchUp returns when this relay knows what the store of a region had when it was called, or
-// cannot. A token that was renewed is revoked after the store of its host knows of the user
+// false when it cannot, or ctx ends. A token that was renewed is revoked after the store of its host knows of the user
 // with its successor, but relays tell each other faster than a store does.
-func (r *Registry) catchUp(ctx context.Context, v *view) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
+func (r *Registry) catchUp(ctx context.Context, v *view) bool {
 	rev, err := r.newest(ctx, v)
 	if err != nil {
-		return
+		return false
 	}
 	look := time.NewTicker(catchUpEvery)
 	defer look.Stop()
@@ -339,11 +342,11 @@ func (r *Registry) catchUp(ctx context.Context, v *view) {
 		there := v.seen >= rev
 		r.mu.RUnlock()
 		if there {
-			return
+			return true
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-look.C:
 		}
 	}

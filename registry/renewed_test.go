@@ -79,16 +79,19 @@ func TestCatchesUpWithHome(t *testing.T) {
 	if len(homes) != 1 || homes[0] != far {
 		t.Fatalf("homes %v; want the region that decides of the host", homes)
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); r.catchUp(t.Context(), homes[0]) }()
+	known := make(chan bool, 1)
+	go func() { known <- r.catchUp(t.Context(), homes[0]) }()
 	select {
-	case <-done:
+	case <-known:
 		t.Fatal("it goes on before it knows what the store of the host has")
 	case <-time.After(100 * time.Millisecond): // less than it waits at most
 	}
 	r.note(far, rev)
 	select {
-	case <-done:
+	case all := <-known:
+		if !all {
+			t.Error("it has given up, though the store of the host has told all")
+		}
 	case <-time.After(time.Minute):
 		t.Error("it does not go on when it knows")
 	}
