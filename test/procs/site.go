@@ -172,7 +172,7 @@ func (s *Site) routes() string {
 func (s *Site) startOthers(ctx context.Context) error {
 	for i := range s.cfg.Others {
 		dir := fmt.Sprintf("%s-%d", s.dataDir(), i)
-		if err := copyKeys(filepath.Join(s.dataDir(), "keys"), filepath.Join(dir, "keys")); err != nil {
+		if err := CopyKeys(filepath.Join(s.dataDir(), "keys"), filepath.Join(dir, "keys")); err != nil {
 			return err
 		}
 		s.Others = append(s.Others, s.cfg.Process("", fmt.Sprintf("other-%d", i), RelayProgram, "serve", "--data-dir", dir, "--listen", s.other(i),
@@ -184,8 +184,8 @@ func (s *Site) startOthers(ctx context.Context) error {
 	return nil
 }
 
-// copyKeys copies a directory of keys, for nobody else to read.
-func copyKeys(from, to string) error {
+// CopyKeys copies a directory of keys, for nobody else to read.
+func CopyKeys(from, to string) error {
 	files, err := os.ReadDir(from)
 	if err == nil {
 		err = os.MkdirAll(to, 0o700)

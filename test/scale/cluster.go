@@ -191,13 +191,18 @@ func (r *Relay) Online(tenants int) (n int) {
 
 var errLate = errors.New("not so in time")
 
+// await looks again and again, with pauses, so that to look at many hosts is not what the
+// relays are busy with.
 func await(ctx context.Context, holds func() bool) error {
-	for !holds() {
+	for {
+		began := time.Now()
+		if holds() {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return errLate
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(max(20*time.Millisecond, 20*time.Since(began))):
 		}
 	}
-	return nil
 }

@@ -24,7 +24,7 @@ import (
 )
 
 type flags struct {
-	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle, far, regions, partition."`
+	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle, far, regions, partition, clients."`
 	Few     int    `default:"${few}" help:"Hosts between which costs are compared (${default})."`
 	Many    int    `default:"${many}" help:"Hosts between which costs are compared (${default})."`
 	Restart int    `default:"${restart}" help:"Hosts of a cluster that is restarted (${default})."`
@@ -97,6 +97,9 @@ func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Size
 			return scale.Far(ctx, c, s, true, startFleet)
 		}},
 		{"partition", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return scale.Partition(ctx, c, s) }},
+		{"clients", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
+			return scale.PartitionClients(ctx, c, s)
+		}},
 	} {
 		if !only.MatchString(m.name) {
 			continue

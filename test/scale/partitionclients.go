@@ -1,0 +1,236 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/gateway/hosthttp"
+	"ahprelay/hostagent"
+	"ahprelay/refhost"
+	"ahprelay/test/load"
+	"ahprelay/test/procs"
+	"ahprelay/test/stack"
+)
+
+// clientsEach is how many clients each side of a cluster has that is cut in two.
+const clientsEach = 3
+
+// PartitionClients is Partition of whole relays, with two host-agents of one host, and clients
+// under load on both sides: those beside the relay that is cut off, and those of the relay beside
+// which there is no host-agent.
+func PartitionClients(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
+	defer func() { _ = c.ways.Close() }()
+	p, err := c.divide(ctx)
+	defer p.close()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.agent(p.relays[0]); err != nil {
+		return nil, err
+	}
+	if err := p.awaitEndpoint(ctx, p.relays[2], p.relays[0]); err != nil {
+		return nil, fmt.Errorf("before the cut: %w", err)
+	}
+	for i := range clientsEach {
+		p.minority = append(p.minority, load.Watch(fmt.Sprintf("minority-%d", i+1), p.target(0)))
+	}
+	p.crowd = load.Gather(load.Target{URL: p.server.URL()}, p.target(2), clientsEach)
+	if err := p.crowd.AwaitWhole(ctx); err != nil {
+		return nil, fmt.Errorf("before the cut: %w", err)
+	}
+	if err := p.agent(p.relays[1]); err != nil { // it waits, as the other has the host
+		return nil, err
+	}
+	return p.measure(ctx, c, s)
+}
+
+// measure cuts the cluster in two, heals it, and says what the clients had of that.
+func (p *divided) measure(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
+	c.ways.Cut(0)
+	began := time.Now()
+	if err := p.awaitEndpoint(ctx, p.relays[2], p.relays[1]); err != nil {
+		return nil, fmt.Errorf("while it is cut: %w", err)
+	}
+	took := time.Since(began)
+	if err := p.crowd.AwaitWhole(ctx); err != nil {
+		return nil, fmt.Errorf("while it is cut: %w", err)
+	}
+	won := time.Now()
+	wait(ctx, time.Until(began.Add(s.Cut)))
+	apart := ends(p.minority, began)
+	if err := c.ways.Heal(0); err != nil {
+		return nil, err
+	}
+	healed := time.Now()
+	if err := p.awaitEndpoint(ctx, p.relays[0], p.relays[1]); err != nil {
+		return nil, fmt.Errorf("after healing: %w", err)
+	}
+	agreed := time.Since(healed)
+	wait(ctx, s.Cut/2)
+	closed, moved := ends(p.crowd.Viewers, won), ends(p.minority, healed)
+	report, err := p.crowd.Finish(ctx, []string{p.record})
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("one relay of three cut off for %v, clients on both sides", s.Cut)
+	return []Row{
+		{Name: name + ": closed beside the relay that is cut off and its host-agent, while it is", Got: codes(apart), Wanted: "none", Good: len(apart) == 0},
+		{Name: name + ": closed in the majority, from when the other host-agent has the host", Got: fmt.Sprintf("%s (it has it after %v)", codes(closed), took.Round(100*time.Millisecond)), Wanted: "none", Good: len(closed) == 0},
+		{Name: name + ": lost and repeated there", Got: fmt.Sprintf("%d and %d of %d %v", report.Lost, report.Repeated, report.Sent, report.Faults), Wanted: "none", Good: report.Lost+report.Repeated+len(report.Faults) == 0},
+		{Name: name + ": after it, clients of the other are told", Got: fmt.Sprintf("%s (agreed after %v)", codes(moved), agreed.Round(100*time.Millisecond)), Wanted: "all", Good: len(moved) >= clientsEach},
+	}, nil
+}
+
+// ends are the connections of viewers that ended after a moment.
+func ends(viewers []*load.Viewer, after time.Time) (all []load.End) {
+	for _, v := range viewers {
+		all = append(all, v.Ends()...)
+	}
+	return slices.DeleteFunc(all, func(e load.End) bool { return !e.At.After(after) })
+}
+
+// codes lists how connections ended.
+func codes(all []load.End) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	list := make([]string, 0, len(all))
+	for _, e := range all {
+		list = append(list, fmt.Sprint(e.Code))
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+// divided are the relays of a cluster that can be cut in two, a host, and who else is there.
+type divided struct {
+	relays   []*gateway.Relay
+	keys     *auth.Keys
+	token    string // of clients
+	host     *refhost.Host
+	server   *stack.Server
+	file     *os.File
+	record   string // its name: what the host had on the wire
+	crowd    *load.Crowd
+	minority []*load.Viewer
+
+	stop    []context.CancelFunc // of host-agents
+	running sync.WaitGroup
+}
+
+// divide starts the relays of a cluster, with ways between them, and a host.
+func (c *Cluster) divide(ctx context.Context) (p *divided, err error) {
+	p = &divided{keys: c.Keys, record: filepath.Join(c.dir, "record")}
+	if p.token, err = c.Keys.IssueClient(auth.Client{
+		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour),
+	}); err != nil {
+		return p, err
+	}
+	if p.file, err = os.Create(p.record); err != nil {
+		return p, err
+	}
+	if p.host, err = refhost.New(refhost.Config{Recorder: refhost.RecordTo(p.file)}); err != nil {
+		return p, err
+	}
+	if p.server, err = stack.Serve(p.host); err != nil {
+		return p, err
+	}
+	if err := c.Spread(0, false); err != nil {
+		return p, err
+	}
+	p.relays = make([]*gateway.Relay, len(c.Relays))
+	failed := make([]error, len(c.Relays))
+	var all sync.WaitGroup
+	for i, r := range c.Relays {
+		all.Go(func() { p.relays[i], failed[i] = c.whole(ctx, r, c.routes[i]) })
+	}
+	all.Wait()
+	return p, errors.Join(failed...)
+}
+
+// whole starts all of a relay.
+func (c *Cluster) whole(ctx context.Context, r *Relay, listen string) (*gateway.Relay, error) {
+	if err := procs.CopyKeys(filepath.Join(c.KeyDir(), "keys"), filepath.Join(r.dir, "keys")); err != nil {
+		return nil, err
+	}
+	cfg := gateway.RelayConfig{
+		DataDir: r.dir, Listen: "127.0.0.1:0", AdminListen: gateway.NoListener,
+		ClusterListen: listen, ClusterRoutes: r.config.Cluster.Routes,
+	}
+	cfg.Gateway.Log, cfg.Gateway.OwnURL = c.log, "http://"+r.config.Name
+	return gateway.StartRelay(ctx, cfg)
+}
+
+// endpoint is where a relay says that the host is nearest.
+func (p *divided) endpoint(ctx context.Context, at *gateway.Relay) (string, error) {
+	info, err := stack.GetJSON[hosthttp.Info](ctx, at.URL()+"/api/hosts/"+stack.Host, p.token)
+	return info.Endpoint, err
+}
+
+// awaitEndpoint returns when one relay says that the host is at another.
+func (p *divided) awaitEndpoint(ctx context.Context, at, host *gateway.Relay) (err error) {
+	want := fmt.Sprintf("ws://relay-%d/ahp/%s", slices.Index(p.relays, host), stack.Host)
+	var got string
+	if late := await(ctx, func() bool { got, err = p.endpoint(ctx, at); return got == want }); late != nil {
+		return fmt.Errorf("the host is at %q, not at %q: %w, %w", got, want, late, err)
+	}
+	return nil
+}
+
+func (p *divided) target(i int) load.Target {
+	return load.Target{URL: "ws" + strings.TrimPrefix(p.relays[i].URL(), "http") + "/ahp/" + stack.Host, Token: p.token}
+}
+
+// agent starts a host-agent of the host beside one relay.
+func (p *divided) agent(beside *gateway.Relay) error {
+	token, err := p.keys.IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		return err
+	}
+	cfg := hostagent.Config{Relays: []string{beside.URL()}, Token: func() (string, error) { return token, nil }}
+	cfg.Upstream.URL = p.server.URL()
+	agent, err := hostagent.New(cfg)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = append(p.stop, stop)
+	p.running.Go(func() { _ = agent.Run(ctx) }) // it ends when another has the host
+	return nil
+}
+
+func (p *divided) close() {
+	if p.crowd != nil {
+		p.crowd.Close()
+	}
+	for _, v := range p.minority {
+		v.Close()
+	}
+	for _, stop := range p.stop {
+		stop()
+	}
+	p.running.Wait()
+	for _, r := range p.relays {
+		if r != nil {
+			r.Close()
+		}
+	}
+	if p.server != nil {
+		p.server.Stop()
+	}
+	if p.host != nil {
+		_ = p.host.Close()
+	}
+	if p.file != nil {
+		_ = p.file.Close()
+	}
+}
