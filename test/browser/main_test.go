@@ -3,8 +3,11 @@
 package browser_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -15,6 +18,10 @@ import (
 
 func TestMain(m *testing.M) {
 	if !idp.Main() {
+		// Tests wait for most of their time: as many again as there are processors run at once, unless -parallel says otherwise.
+		if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+			panic(err) // there is no such flag
+		}
 		goleak.VerifyTestMain(tests{m})
 	}
 }
