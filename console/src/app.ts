@@ -161,6 +161,11 @@ export class App {
     }
   }
 
+  /** What to say to who was here by a link to a session, when that is over; '' to all others. */
+  get #linkEnded(): string {
+    return this.narrow ? 'This session is shared with you no more: its link has ended, or was taken back. Who has shared it can give you another.' : '';
+  }
+
   forget(why = ''): void {
     this.#round++;
     keepToken('');
@@ -377,7 +382,7 @@ export class App {
       const { status: said, body } = answer;
       if (round !== this.#round) return;
       if (said === 401) {
-        this.forget(this.token === device.DEVICE ? 'This device is not signed in (any more).' : 'The relay does not accept this token (any more).');
+        this.forget(this.byDevice ? 'This device is not signed in (any more).' : this.#linkEnded || 'The relay does not accept this token (any more).');
         return;
       }
       if (said !== 200) throw new Error(`The relay answered ${said}.`);
@@ -423,7 +428,7 @@ export class App {
       return;
     }
     if (state.name === 'ended' && state.action === 'token') {
-      this.forget(`${sentence(state.reason || 'token expired')} Please paste a new one.`);
+      this.forget(this.#linkEnded || `${sentence(state.reason || 'token expired')} Please paste a new one.`);
       return;
     }
     // Browsers do not tell why a WebSocket was refused; this does.

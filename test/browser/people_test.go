@@ -95,6 +95,9 @@ func TestFirstPhone(t *testing.T) {
 	p.click("#decide button[type=submit]")
 	p.wants("#status-text", "Live")
 	p.wants("#hosts", hostName)
+	if got := eval[string](p, "[sessionStorage, localStorage].map((s) => s.getItem('ahp-relay-token') ?? 'none').join()"); got != "none,none" {
+		t.Errorf("the console that the device opens goes by a token: %s; want the device's key", got)
+	}
 	p.shot("people-console")
 	t.Logf("live at the host with %d commands and taps, after %v", steps, time.Since(began).Round(time.Millisecond))
 	if steps > 6 {
@@ -114,6 +117,10 @@ func sees(t *testing.T, p *page) {
 	p.click("#invite button")
 	p.wants("#invited", "/setup#")
 	p.await("#invited svg.qr")
+	p.wants("#invited button", "Copy")
+	if got := eval[string](p, overflows); got != "" {
+		t.Errorf("on a phone:\n%s", got)
+	}
 	p.shot("people-team-390")
 	p.do(chromedp.EmulateViewport(1440, 900))
 	p.shot("people-team-1440")
@@ -211,8 +218,12 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	eval[any](p, "globalThis.confirm = () => true, 0")
 	p.until("two devices", patience, func() bool { return eval[int](p, "document.querySelectorAll('#devices li').length") == 2 })
 	p.shot("people-devices")
+	eval[any](p, "document.querySelector('#hosts button').mark = 'the same', 0")
 	eval[any](p, "[...document.querySelectorAll('#devices li')].find((li) => !li.textContent.includes('this one')).querySelector('button').click()")
 	p.until("one device", patience, func() bool { return eval[int](p, "document.querySelectorAll('#devices li').length") == 1 })
+	if got := eval[string](p, "document.querySelector('#hosts button').mark ?? 'another'"); got != "the same" {
+		t.Errorf("the button of a host of which nothing has changed is %s", got)
+	}
 	second.until("the connection to end with 4501", patience, func() bool { return eval[int](second, "globalThis.endCode ?? 0") == 4501 })
 	second.do(chromedp.Reload())
 	second.wants("#out", "not signed in")

@@ -111,6 +111,6 @@ func TestSharedIsTakenBack(t *testing.T) {
 	p.do(desktop(), chromedp.Navigate(link))
 	p.wants("#looking", "You can look at this")
 	s.revoke(token)
-	p.wants("#token-why", "oken") // from the connection's end, or from the list of hosts, whichever is first
+	p.wants("#token-why", "shared with you no more") // from the connection's end, or from the list of hosts, whichever is first
 	p.shot("revoked")
 }

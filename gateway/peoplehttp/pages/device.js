@@ -1,5 +1,5 @@
 import { begin, begun, call, forget, newKeys, send, signIn, stored } from './keys.js';
-import { deviceName, make, qrCode, say } from './words.js';
+import { deviceName, linkToSend, make, qrCode, say } from './words.js';
 
 const at = (id) => document.getElementById(id);
 const wait = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
@@ -77,29 +77,37 @@ async function start() {
   }
 }
 
+const shown = new Map(); // list to what it says
+
+/** Lists what there is. What is not another stays, lest a button goes under a finger. */
+function list(id, all, none, row) {
+  const said = JSON.stringify(all);
+  if (shown.get(id) === said) return;
+  shown.set(id, said);
+  at(id).replaceChildren(...all.map(row), ...(all.length ? [] : [make('li', none, { class: 'dim' })]));
+}
+
 async function refresh() {
   const me = await call('GET', 'api/me');
   at('who').textContent = `${me.subject}, level ${me.level}`;
-  at('hosts').replaceChildren(...me.hosts.map((host) => {
+  list('hosts', me.hosts.map(({ host, state }) => ({ host, state })), 'None yet. On the host’s machine, run host-agent up and this relay’s address.', (host) => {
     const open = make('button', 'Open', { type: 'button' });
     open.addEventListener('click', () => openHost(host.host));
     return make('li', [make('b', host.host), ` ${host.state} `, open]);
-  }));
-  if (!me.hosts.length) at('hosts').append(make('li', 'None yet. On the host’s machine, run host-agent up and this relay’s address.', { class: 'dim' }));
+  });
   const { shares } = await call('GET', 'api/shares');
-  at('shares').replaceChildren(...shares.map((share) => {
+  list('shares', shares, 'Nothing.', (share) => {
     const end = make('button', 'Take back', { type: 'button' });
     end.addEventListener('click', () => takeBack(share));
     return make('li', [make('b', `${share.host} ${share.session}`), make('div', `${share.level}, by ${share.by}, until ${time(share.expires)}; ${share.watching.length} of ${share.people} there now`, { class: 'dim' }), end]);
-  }));
-  if (!shares.length) at('shares').append(make('li', 'Nothing.', { class: 'dim' }));
+  });
   const { devices } = await call('GET', 'api/devices');
-  at('devices').replaceChildren(...devices.map((device) => {
+  list('devices', devices, 'None.', (device) => {
     const own = device.id === me.device;
     const remove = make('button', own ? 'Sign out' : 'Remove', { type: 'button' });
     remove.addEventListener('click', () => removeDevice(device, own));
     return make('li', [make('b', device.name || device.id), own ? ' (this one)' : '', make('div', `${device.subject}, last here ${time(device.seen)} from ${device.place}`, { class: 'dim' }), remove]);
-  }));
+  });
   at('team').hidden = !me.owner;
   if (me.owner) await showTeam(me);
 }
@@ -107,7 +115,7 @@ async function refresh() {
 /** What only who owns all of it sees: people, and what was done. */
 async function showTeam(me) {
   const { people } = await call('GET', 'api/people');
-  at('people').replaceChildren(...people.map((person) => {
+  list('people', people, 'Nobody.', (person) => {
     const devices = `${person.devices} device${person.devices === 1 ? '' : 's'}`;
     const about = [person.level, `hosts ${person.hosts.join(', ')}`, devices, person.lastSeen && `last here ${time(person.lastSeen)}`, person.issuer && `by ${person.issuer}`, person.trouble];
     const inside = [make('b', person.name ? `${person.name} (${person.subject})` : person.subject), person.subject === me.subject ? ' (you)' : '', make('div', about.filter(Boolean).join(' · '), { class: 'dim' })];
@@ -117,8 +125,11 @@ async function showTeam(me) {
       inside.push(remove);
     }
     return make('li', inside);
-  }));
+  });
   const { since, lines } = await call('GET', 'api/audit');
+  const said = JSON.stringify(lines);
+  if (shown.get('audit') === said) return;
+  shown.set('audit', said);
   at('audit-since').textContent = time(since);
   at('audit').tBodies[0].replaceChildren(...lines.map((line) => {
     const more = [line.reason, line.detail, line.count && `${line.count} times`, line.address && `from ${line.address}`].filter(Boolean).join('; ');
@@ -136,13 +147,10 @@ async function removePerson({ subject }) {
   }
 }
 
-async function openHost(host) {
-  try {
-    const { token } = await call('POST', 'api/tokens', { hosts: [host] });
-    location.assign(new URL(`../#${new URLSearchParams({ host, token })}`, import.meta.url));
-  } catch (e) {
-    say(e.message, true);
-  }
+/** Goes to a host in the console, as this device, whatever token a link has left in this tab. */
+function openHost(host) {
+  sessionStorage.removeItem('ahp-relay-token');
+  location.assign(new URL(`../#${new URLSearchParams({ host })}`, import.meta.url));
 }
 
 async function takeBack(share) {
@@ -212,13 +220,13 @@ on('decide', 'submit', () => decide(true));
 on('deny', 'click', () => decide(false));
 on('add', 'click', async () => {
   const { link, qr } = await call('POST', 'api/invites', {});
-  at('link').replaceChildren(make('p', 'Scan this with the other device, or open the address there. It shows a code then: type that above.'), qrCode(qr), make('code', link));
+  at('link').replaceChildren(make('p', 'Scan this with the other device, or open the address there. It shows a code then: type that above.'), qrCode(qr), ...linkToSend(link));
   at('link').hidden = false;
 });
 on('invite', 'submit', async () => {
   const hosts = at('invite-hosts').value.split(/[\s,]+/).filter(Boolean);
   const { link, qr, expires } = await call('POST', 'api/invites', { subject: at('invite-name').value.trim(), level: at('invite-level').value, hosts });
-  at('invited').replaceChildren(make('p', `Send ${at('invite-name').value.trim()} this link. Whoever opens it first is in; it is good once, until ${time(expires)}.`), qrCode(qr), make('code', link));
+  at('invited').replaceChildren(make('p', `Send ${at('invite-name').value.trim()} this link. Whoever opens it first is in; it is good once, until ${time(expires)}.`), qrCode(qr), ...linkToSend(link));
   at('invited').hidden = false;
 });
 on('ask', 'click', ask);

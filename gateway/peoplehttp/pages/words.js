@@ -21,6 +21,20 @@ export function make(tag, inside = [], attributes = {}) {
   return e;
 }
 
+/** A link, and what sends it: the device's own way where it has one, else the clipboard. */
+export function linkToSend(link) {
+  const send = make('button', navigator.share ? 'Send' : 'Copy', { type: 'button' });
+  send.addEventListener('click', async () => {
+    try {
+      await (navigator.share ? navigator.share({ url: link }) : navigator.clipboard.writeText(link));
+      if (!navigator.share) send.textContent = 'Copied';
+    } catch {
+      // It was not sent after all, or the browser does not let us: what is shown can be selected.
+    }
+  });
+  return [make('code', link, { class: 'link' }), send];
+}
+
 /** A QR code of rows of 0 and 1. */
 export function qrCode(rows) {
   const size = rows.length + 8;
