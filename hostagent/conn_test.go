@@ -685,7 +685,7 @@ func TestFlush(t *testing.T) {
 }
 
 // TestWhatComesTogetherLeavesTogether: what the host has said at once to a client that is alone
-// leaves in one packet, and in its order.
+// leaves in few packets, one unless the link has to say something else meanwhile, and in its order.
 func TestWhatComesTogetherLeavesTogether(t *testing.T) {
 	inWorld(t, func(w *world) {
 		want := ""
@@ -713,8 +713,8 @@ func TestWhatComesTogetherLeavesTogether(t *testing.T) {
 				t.Errorf("the client got %s; want %s", r.got, want)
 			}
 		})
-		if packets > 3 { // that it is open may leave before it, and an acknowledgement
-			t.Errorf("%d packets brought %d messages; want one", packets, len(w.host.early))
+		if packets > len(w.host.early)/2 { // that it is open, and acknowledgements, may leave in between
+			t.Errorf("%d packets brought %d messages; want few", packets, len(w.host.early))
 		}
 	})
 }
