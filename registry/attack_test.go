@@ -49,8 +49,8 @@ func foreign() (list []string) {
 		}
 	}
 	return append(list,
-		"ahp.relays.v1.news", "ahp.relays.v1.to.relay1.lease", "_INBOX.abc.1", "_R_.abc",
-		"$JS.API.INFO", "$JS.API.STREAM.CREATE.x", "$JS.API.STREAM.MSG.GET.x", "$JS.ACK.x.y.1.1.1.1.1", "$JSC.R.x", "$KV.hosts.acme", "$O.x.C.y",
+		"ahp.relays.v1.news", "ahp.relays.v1.region", "ahp.relays.v1.revoked", "ahp.relays.v1.to.relay1.lease", "_INBOX.abc.1", "_R_.abc",
+		"$JS.API.INFO", "$JS.API.STREAM.CREATE.x", "$JS.API.STREAM.MSG.GET.x", "$JS.ACK.x.y.1.1.1.1.1", "$JSC.R.x", "$KV.ahp-registry.host.acme.laptop", "$KV.ahp-registry-east.host.acme.laptop", "$O.x.C.y",
 		"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.USER.INFO", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.LIST",
 		"$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.STATZ", "$SYS.ACCOUNT.x.CONNECT", "$SYS.REQ.USER.AUTH",
 		"$GR.x", "$MQTT.x", "$LDS.x", "$NRG.x", "$SRV.PING")

@@ -2,7 +2,10 @@ package registry_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,8 +57,13 @@ func startRegions(t *testing.T, names ...string) map[string]*region {
 
 func regionNode(t *testing.T, keys *auth.Keys, gateways embedded.Gateways) *natssite.Site {
 	t.Helper()
+	return regionNodeWith(t, keys, nil, gateways)
+}
+
+func regionNodeWith(t *testing.T, keys *auth.Keys, log *slog.Logger, gateways embedded.Gateways) *natssite.Site {
+	t.Helper()
 	server, err := embedded.Start(embedded.Config{
-		Keys: keys, Listen: "127.0.0.1:0", Tenants: natssite.Acme, Store: t.TempDir(), Gateways: gateways,
+		Keys: keys, Listen: "127.0.0.1:0", Tenants: natssite.Acme, Store: t.TempDir(), Gateways: gateways, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -179,6 +187,43 @@ func TestRegions(t *testing.T) {
 			}
 		}
 		natssite.Eventually(t, name+" says that all is well", func() bool { return r.Degraded() == "" })
+	}
+}
+
+// TestRegionOfOtherKeys has somebody else's server say that it is a region which another connects
+// to: it has not the keys, and is refused whoever begins.
+func TestRegionOfOtherKeys(t *testing.T) {
+	t.Parallel()
+	lines := natssite.LogLines{Lines: make(chan string, 1000)}
+	claimed := natssite.FreePort(t)
+	west := regionNodeWith(t, natssite.NewKeys(t), slog.New(lines), embedded.Gateways{
+		Region: "west", Listen: "127.0.0.1:0", Remotes: map[string][]string{"east": {claimed}},
+	})
+	regionNode(t, natssite.NewKeys(t), embedded.Gateways{
+		Region: "east", Listen: claimed, Remotes: map[string][]string{"west": {west.Server.GatewayAddr()}},
+	})
+	deadline := time.After(natssite.Patience)
+	for refused := false; !refused; {
+		select {
+		case line := <-lines.Lines:
+			refused = strings.Contains(line, "gateway handshake error") && strings.Contains(line, "need the same keys")
+		case <-deadline:
+			t.Fatal("the log does not say that east has other keys")
+		}
+	}
+	forger, err := natssite.NewKeys(t).ClusterTLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forger.InsecureSkipVerify, forger.VerifyPeerCertificate, forger.VerifyConnection = true, nil, nil
+	c, err := tls.Dial("tcp", west.Server.GatewayAddr(), forger)
+	if err == nil {
+		_ = c.SetReadDeadline(time.Now().Add(natssite.Patience))
+		_, err = c.Read(make([]byte, 1)) // of TLS 1.3, which says it now
+		_ = c.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "remote error: tls:") {
+		t.Errorf("a server that does not mind whom it speaks to: %v; want it refused", err)
 	}
 }
 

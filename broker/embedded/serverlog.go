@@ -83,7 +83,7 @@ func (l *serverLog) write(level slog.Level, format string, args []any) {
 	text, _, _ = strings.Cut(text, " proto='")
 	attrs := []slog.Attr{slog.String("said", text)}
 	if foreign {
-		attrs = append(attrs, slog.String("hint", "relays of one cluster need the same keys: copy the directory keys below the data directory of one to the others"))
+		attrs = append(attrs, slog.String("hint", "relays of one cluster, and of all its regions, need the same keys: copy the directory keys below the data directory of one to the others"))
 	}
 	if n := l.skipped.Swap(0); n > 0 {
 		attrs = append(attrs, slog.Int64("linesSkipped", n))
@@ -91,10 +91,10 @@ func (l *serverLog) write(level slog.Level, format string, args []any) {
 	l.log.LogAttrs(ctx, level, "NATS server", attrs...)
 }
 
-// isForeignRoute reports whether a line says that a route was refused because
-// the other end has other keys, or none.
+// isForeignRoute reports whether a line says that a route, or a gateway to another region,
+// was refused because the other end has other keys, or none.
 func isForeignRoute(text string) bool {
-	return strings.Contains(text, "TLS route handshake error") &&
+	return (strings.Contains(text, "TLS route handshake error") || strings.Contains(text, "TLS gateway handshake error")) &&
 		(strings.Contains(text, "certificate") || strings.Contains(text, "verify"))
 }
 
