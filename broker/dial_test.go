@@ -20,7 +20,6 @@ import (
 	"ahprelay/test/faultproxy"
 	"ahprelay/test/natssite"
 
-	"github.com/coder/websocket"
 	"github.com/nats-io/nats.go"
 )
 
@@ -436,7 +435,7 @@ func TestFrozenLink(t *testing.T) {
 func TestFrozenNetwork(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pipeToServer(w, r, s.Server) }))
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { natssite.Pipe(w, r, s.Server) }))
 	t.Cleanup(front.Close)
 	wantRedial := func(t *testing.T, network *faultproxy.Proxy, evs *natssite.EventChannels) {
 		t.Helper()
@@ -486,7 +485,7 @@ func TestAgentOverWebSocket(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/nats", func(w http.ResponseWriter, r *http.Request) {
 		authorization.Store(r.Header.Get("Authorization"))
-		pipeToServer(w, r, s.Server)
+		natssite.Pipe(w, r, s.Server)
 	})
 	plain, secure := httptest.NewServer(mux), httptest.NewTLSServer(mux)
 	t.Cleanup(plain.Close)
@@ -746,30 +745,6 @@ func TestRedialAfterSleep(t *testing.T) {
 		natssite.Next(t, "Reconnected", evs.Reconnected)
 	}
 	natssite.WantPassage(t, a, r, "ahp.v1.acme.laptop.x")
-}
-
-// pipeToServer does what a relay's /nats endpoint does.
-func pipeToServer(w http.ResponseWriter, r *http.Request, server *embedded.Server) {
-	ws, err := websocket.Accept(w, r, nil)
-	if err != nil {
-		return
-	}
-	defer ws.CloseNow()
-	ws.SetReadLimit(-1)
-	remote := websocket.NetConn(r.Context(), ws, websocket.MessageBinary)
-	local, err := server.InProcessConn()
-	if err != nil {
-		return
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = io.Copy(remote, local)
-		remote.Close()
-	}()
-	_, _ = io.Copy(local, remote)
-	local.Close()
-	<-done
 }
 
 // A proxy is an HTTP proxy that wants ann's password.

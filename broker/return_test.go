@@ -65,7 +65,7 @@ func measureReturn(t testing.TB, n int, outage time.Duration, webSocket bool) re
 	if webSocket {
 		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if to := server.Load(); to != nil {
-				pipeToServer(w, r, to)
+				natssite.Pipe(w, r, to)
 				return
 			}
 			w.WriteHeader(http.StatusServiceUnavailable)

@@ -1,0 +1,34 @@
+package natssite
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/broker/embedded"
+)
+
+// Pipe does what a relay's /nats endpoint does.
+func Pipe(w http.ResponseWriter, r *http.Request, server *embedded.Server) {
+	ws, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer ws.CloseNow()
+	ws.SetReadLimit(-1)
+	remote := websocket.NetConn(r.Context(), ws, websocket.MessageBinary)
+	local, err := server.InProcessConn()
+	if err != nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(remote, local)
+		remote.Close()
+	}()
+	_, _ = io.Copy(local, remote)
+	local.Close()
+	<-done
+}
