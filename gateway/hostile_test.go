@@ -252,6 +252,36 @@ func TestPingFlood(t *testing.T) {
 	})
 }
 
+// TestFullBeforeWriting has too much queued for a client that takes nothing before the first
+// of it is written: what says so is no longer waited for than all of it would have been.
+func TestFullBeforeWriting(t *testing.T) {
+	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
+		conn := w.rawDial(w.token(nil))
+		defer conn.Close()
+		synctest.Wait()
+		out := w.server.hosts.all()[0].out
+		begin := make(chan struct{})
+		out.mu.Lock()
+		spawn := out.spawn
+		out.spawn = func(run func()) bool {
+			return spawn(func() {
+				<-begin
+				run()
+			})
+		}
+		out.mu.Unlock()
+		ping := routing.Frame{Data: frame(finBit|opPing, make([]byte, 125))}
+		for out.queued() <= 1<<20 {
+			out.push(ping)
+		}
+		out.push(ping)
+		close(begin)
+		time.Sleep(flushTime)
+		wantCut(w.T, conn)
+		w.wantGone()
+	})
+}
+
 // TestCloseBehindQueue closes a client for which much is queued: it gets all
 // of it first, and then why.
 func TestCloseBehindQueue(t *testing.T) {

@@ -21,7 +21,7 @@ const frameCost = 128
 // maxOwn is how many messages of the relay's own may wait for the end of another.
 const maxOwn = 256
 
-// flushTime is how long a client may take for what is queued before a close.
+// flushTime is how long a client may take for what is queued before a close, and for that.
 const flushTime = 30 * time.Second
 
 // An outbox holds what a client is still to be sent. One goroutine, which
@@ -238,7 +238,8 @@ func (o *outbox) run() {
 	for {
 		end, more := o.nextBatch(l)
 		if end != nil {
-			o.ended(*end)
+			o.ended(*end)    // which is written too: the client may take nothing
+			o.overdue.Stop() // set by whoever has ended it
 		}
 		if !more {
 			return
@@ -282,7 +283,6 @@ func (o *outbox) nextBatch(l *writeBatch) (end *closing, more bool) {
 	case len(l.frames) > 0:
 		return nil, true
 	case o.closing != nil:
-		o.overdue.Stop()
 		end := *o.closing
 		return &end, false // writing stays true: nothing starts again
 	}
