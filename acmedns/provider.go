@@ -1,6 +1,7 @@
 package acmedns
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"ahprelay/calm"
 
 	"github.com/caddyserver/certmagic"
 	"github.com/libdns/libdns"
@@ -73,8 +76,14 @@ func (p program) run(ctx context.Context, args ...string) error {
 	defer cancel()
 	command := exec.CommandContext(ctx, string(p), args...)
 	command.WaitDelay = time.Second
-	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", p, args[0], err, lastLine(string(out)))
+	var out bytes.Buffer
+	command.Stdout, command.Stderr = &out, &out
+	err := calm.Usually(command.Start)
+	if err == nil {
+		err = command.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", p, args[0], err, lastLine(out.String()))
 	}
 	return nil
 }

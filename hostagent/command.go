@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/calm"
 	"ahprelay/routing"
 )
 
@@ -47,7 +48,7 @@ func startCommand(command, environment []string, stderr io.Writer, limit int, ro
 	if err != nil {
 		return nil, fmt.Errorf("upstream %s: %w", command[0], err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := calm.Usually(cmd.Start); err != nil {
 		return nil, fmt.Errorf("upstream: %w: %w", errStart, err)
 	}
 	return &commandSocket{cmd: cmd, in: in, out: lineReader{bufio.NewReader(out), limit, room}}, nil

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"ahprelay/calm"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/contentproxy"
 	"ahprelay/giveback"
@@ -66,6 +67,7 @@ type streams struct {
 }
 
 func main() {
+	calm.Down("run", "up")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var a app

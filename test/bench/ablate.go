@@ -49,6 +49,7 @@ var ablations = []ablation{
 	{"rows", []quantity{relayFull, relayBursts}},
 	{"own-frames", []quantity{agentFull, agentBursts, agentIdle}},
 	{"frame-cache", []quantity{agentFull, agentBursts}},
+	{"calm", []quantity{relayFull, agentFull, relayBursts, agentBursts, burstDelay, askDelay, askCost}},
 	{"delays", []quantity{relayFull, agentFull, askCost}},
 }
 
