@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -269,12 +269,30 @@ func TestEnded(t *testing.T) {
 	}
 }
 
+// relaysByURL answers requests in memory. Where there is no handler, nobody listens.
+type relaysByURL map[string]http.HandlerFunc
+
+// RoundTrip implements [http.RoundTripper].
+func (r relaysByURL) RoundTrip(request *http.Request) (*http.Response, error) {
+	handler := r[request.URL.Scheme+"://"+request.URL.Host]
+	if handler == nil {
+		return nil, syscall.ECONNREFUSED
+	}
+	answer := httptest.NewRecorder()
+	handler(answer, request)
+	if err := request.Context().Err(); err != nil {
+		return nil, err
+	}
+	return answer.Result(), nil
+}
+
 // TestSeveralRelays asks one relay after the other, unless the token is refused.
 func TestSeveralRelays(t *testing.T) {
+	all := relaysByURL{}
 	serve := func(handler http.HandlerFunc) string {
-		server := httptest.NewServer(handler)
-		t.Cleanup(server.Close)
-		return server.URL
+		url := fmt.Sprintf("http://127.0.0.1:%d", len(all)+1)
+		all[url] = handler
+		return url
 	}
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
@@ -286,15 +304,10 @@ func TestSeveralRelays(t *testing.T) {
 		}
 		_, _ = w.Write([]byte(`{"jwt":"the JWT"}`))
 	})
-	silent := serve(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // else the end of the request goes unnoticed
-		<-r.Context().Done()
-	})
+	silent := serve(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	refusing, busy := serve(status(http.StatusUnauthorized)), serve(status(http.StatusBadGateway))
 	page, form := serve(http.NotFound), serve(status(http.StatusMethodNotAllowed))
-	closed := httptest.NewServer(nil)
-	closed.Close()
-	nobody := closed.URL
+	nobody := serve(nil)
 	for _, test := range []struct {
 		name   string
 		relays []string
@@ -313,28 +326,30 @@ func TestSeveralRelays(t *testing.T) {
 		{"nothing but web servers", []string{page, form}, []string{"404", "405", "--relay"}, false, page},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			a, err := newAgent(t, func(c *Config) { c.Relays = test.relays })
-			if err != nil {
-				t.Fatal(err)
-			}
-			a.relays.urls = test.relays                                    // in that order
-			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second) // of which the silent one has a third
-			defer cancel()
-			jwt, err := a.credentials(ctx)
-			if test.want == nil && (jwt != "the JWT" || err != nil) {
-				t.Errorf("credentials = %q, %v", jwt, err)
-			}
-			for _, want := range test.want {
-				if err == nil || !strings.Contains(err.Error(), want) {
-					t.Errorf("credentials: %v; want %q", err, want)
+			synctest.Test(t, func(t *testing.T) {
+				a, err := newAgent(t, func(c *Config) { c.Relays, c.HTTP.Transport = test.relays, all })
+				if err != nil {
+					t.Fatal(err)
 				}
-			}
-			if err != nil && temporary(err) != test.again {
-				t.Errorf("temporary(%v) = %v; want %v", err, temporary(err), test.again)
-			}
-			if got := a.natsURLs(); len(got) != len(test.relays) || got[0] != natsURL(test.first) {
-				t.Errorf("NATS at %v; want %s first", got, natsURL(test.first))
-			}
+				a.relays.urls = test.relays                                    // in that order
+				ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second) // of fake time, of which the silent one has a third
+				defer cancel()
+				jwt, err := a.credentials(ctx)
+				if test.want == nil && (jwt != "the JWT" || err != nil) {
+					t.Errorf("credentials = %q, %v", jwt, err)
+				}
+				for _, want := range test.want {
+					if err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("credentials: %v; want %q", err, want)
+					}
+				}
+				if err != nil && temporary(err) != test.again {
+					t.Errorf("temporary(%v) = %v; want %v", err, temporary(err), test.again)
+				}
+				if got := a.natsURLs(); len(got) != len(test.relays) || got[0] != natsURL(test.first) {
+					t.Errorf("NATS at %v; want %s first", got, natsURL(test.first))
+				}
+			})
 		})
 	}
 }
