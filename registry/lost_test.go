@@ -2,6 +2,8 @@ package registry
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,4 +93,35 @@ func TestBehindIsNotDeaf(t *testing.T) {
 			t.Error("the watch brings nothing of what is written; want it begun anew")
 		}
 	})
+}
+
+// TestJoiningWritesItsFileOnce has a relay read what the store has: its file is written when it
+// has all of that, and not for each host.
+func TestJoiningWritesItsFileOnce(t *testing.T) {
+	t.Parallel()
+	revoked, err := LoadRevocations("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	r := &Registry{
+		cfg: Config{Instance: "me", Log: log, Revocations: revoked}, file: newStateFile("", log),
+		wake: make(chan struct{}, 1), write: make(chan struct{}, 1), ready: make(chan struct{}),
+		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, peers: map[string]*peer{},
+		dirty: map[string]bool{}, changed: map[string]bool{}, tokens: map[string]map[string]bool{},
+	}
+	due := func() bool { return !r.file.due.IsZero() }
+	take := func(rev uint64) {
+		r.takeHost(&r.view, hostState{Key: fmt.Sprint("acme.host-", rev)}, rev, r.epoch, false)
+	}
+	r.newEpoch(&r.view, "bucket")
+	for rev := range uint64(100) {
+		take(rev + 1)
+	}
+	if due() || len(r.hosts) != 100 {
+		t.Fatalf("of %d hosts that were read, the file is to be written: %v; want not yet", len(r.hosts), due())
+	}
+	if r.synced(&r.view, r.epoch, "bucket"); !due() {
+		t.Error("all is read, and the file is not to be written")
+	}
 }
