@@ -176,6 +176,7 @@ func (p *page) otherWays(s *site) {
 		return n
 	}
 	p.click("#way-add")
+	p.await("#way-kind")
 	eval[any](p, `(e => { e.value = "webhook"; e.dispatchEvent(new Event("change", {bubbles: true})); })(document.querySelector("#way-kind"))`)
 	p.enter("#way-url", "ftp://example.com/x")
 	p.click("#way-form [type=submit]")
@@ -187,8 +188,13 @@ func (p *page) otherWays(s *site) {
 	p.wants("#way-secret", "whsec_")
 	p.wants("[data-way=webhook]", "an agent needs me, it is done, it has failed, a host is away")
 	p.click("[data-way=webhook] [data-do=test]")
-	if told := <-got; !strings.HasPrefix(told, "v1,") || !strings.Contains(told, "test") {
-		p.t.Errorf("the webhook is told %q", told)
+	select {
+	case told := <-got:
+		if !strings.HasPrefix(told, "v1,") || !strings.Contains(told, "test") {
+			p.t.Errorf("the webhook is told %q", told)
+		}
+	case <-time.After(patience):
+		p.t.Fatal("the webhook is told nothing")
 	}
 	p.wants("[data-way=webhook] .said", "The test was taken.")
 	p.wants("#deliveries", "test")
