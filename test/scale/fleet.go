@@ -138,7 +138,8 @@ func (f *Fleet) drive(ctx context.Context) error {
 		case <-tick.C:
 		}
 		for due = float64(f.Hosts) * float64(time.Since(start)) / float64(f.Renew); float64(next) < due; next++ {
-			if err := f.ask(next % f.Hosts); err != nil && !errors.Is(err, nats.ErrReconnectBufExceeded) {
+			// What a connection loses that breaks, and comes again, the host asks anew when it is due.
+			if err := f.ask(next % f.Hosts); errors.Is(err, nats.ErrConnectionClosed) {
 				return err
 			}
 		}
