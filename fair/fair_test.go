@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -164,5 +165,16 @@ func TestTenantsDoNotMeet(t *testing.T) {
 	}
 	if _, err := turns.Take(over, "other", "0"); err != nil {
 		t.Errorf("another tenant: %v", err)
+	}
+}
+
+// TestSite has a network of IPv6 count as one, and an IPv4 address in whatever form.
+func TestSite(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3::4": "2001:db8:1:2::/64", "2001:db8:1:2::5": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
+	} {
+		if got := fair.Site(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s counts as %s; want %s", address, got, want)
+		}
 	}
 }

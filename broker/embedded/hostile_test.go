@@ -143,17 +143,6 @@ func TestStrangersGiveWay(t *testing.T) {
 	}
 }
 
-// TestAddressesOfStrangers: who has a network of IPv6 is one.
-func TestAddressesOfStrangers(t *testing.T) {
-	for remote, want := range map[string]string{
-		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3::4": "2001:db8:1:2::/64", "2001:db8:1:2::5": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
-	} {
-		if got := addressOf(remote); got != want {
-			t.Errorf("%s counts as %s; want %s", remote, got, want)
-		}
-	}
-}
-
 // TestPortHosts has the host-agents of a host open more connections than these may have:
 // those that are too many end, another host's do not, and one that ends leaves its place.
 func TestPortHosts(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+
+	"ahprelay/fair"
 )
 
 // maxStrangers is how many connections there may be that have not logged in.
@@ -82,14 +84,11 @@ func (s *strangers) leaveLocked(address string, one *stranger) {
 	s.of[address] = slices.Delete(list, i, i+1)
 }
 
-// addressOf is what a remote address counts as: of IPv6 its /64, which is one site's.
+// addressOf is what a remote address counts as.
 func addressOf(remote string) string {
 	at, err := netip.ParseAddr(remote)
 	if err != nil {
 		return remote
 	}
-	if at = at.Unmap().WithZone(""); at.Is6() {
-		return netip.PrefixFrom(at, 64).Masked().String()
-	}
-	return at.String()
+	return fair.Site(at)
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"ahprelay/auth"
+	"ahprelay/fair"
 )
 
 // Limits are how much clients may use.
@@ -464,14 +465,12 @@ func (b *Buckets) forgetLocked(now time.Time) {
 	}
 }
 
-// AddressGroup is what addresses are counted by, "" for one that is not.
+// AddressGroup is what addresses are counted by ([fair.Site]), "" for one that is not: the relay's
+// own machine's, where proxies are.
 func AddressGroup(address string) string {
 	at, err := netip.ParseAddr(strings.Trim(address, "[]"))
-	switch {
-	case err != nil || at.IsLoopback():
+	if err != nil || at.IsLoopback() {
 		return ""
-	case at.Is6():
-		return netip.PrefixFrom(at, 64).Masked().String()
 	}
-	return at.String()
+	return fair.Site(at)
 }
