@@ -150,7 +150,7 @@ func (c *client) exit(err error) {
 	c.handOver()
 	c.disconnect(end)
 	c.stopParting()
-	c.load.setKernel(0)
+	c.load.setKernel(0, 0)
 	c.metrics.count(c, end.code)
 	c.audit.Comings(c.line("disconnect", end))
 }

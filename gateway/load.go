@@ -22,6 +22,7 @@ type load struct {
 	sending atomic.Int64 // of the message that waits for those before it to leave
 	moved   atomic.Int64 // when something of what it sends last moved, by budget.clock
 	kernel  atomic.Int64 // what the kernel holds of the connection, in bytes
+	unread  atomic.Int64 // of that, what the client has sent
 	cut     atomic.Bool  // too much waited for all clients together, and this one is closed
 	upload  upload       // the message that is being read, if it is large
 
@@ -32,9 +33,10 @@ type load struct {
 	queued   int        // bytes for the host, by noteMoved
 }
 
-// weigh adds to a burden what waits of what the client sends, beside so many bytes that wait for
-// its host to be there.
-func (l *load) weigh(b *burden, pending int, now time.Time) {
+// weigh adds to a burden what waits of what the client sends, with so many bytes that wait for its
+// host to be there, and so many for the client. Who only waits to be read, by a relay that is
+// busy, takes turns too.
+func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 	l.mu.Lock()
 	queued := l.queued
 	l.mu.Unlock()
@@ -49,14 +51,17 @@ func (l *load) weigh(b *burden, pending int, now time.Time) {
 		b.inTurns = in > keepBuffer && now.Sub(moved) < stillTime
 	}
 	coming, moved := l.budget.uploads.state(&l.upload, now)
-	if coming > 0 {
+	if !moved.IsZero() {
 		b.standsFrom(moved)
 		b.inTurns = b.inTurns || now.Sub(moved) < turnTime
+	}
+	if in == 0 && out == 0 && moved.IsZero() && l.unread.Load() > 0 && !l.stuck.Load() {
+		b.inTurns = true
 	}
 	if since := l.conn.standsSince(); !since.IsZero() {
 		b.standsFrom(since)
 	}
-	b.bytes = in + coming + int(l.kernel.Load())
+	b.bytes = in + coming + out + int(l.kernel.Load())
 }
 
 // lastMoved is since when nothing has moved of what a client has sent, so many
@@ -101,7 +106,7 @@ func (l *load) noteLoad(host upstream) {
 	defer l.mu.Unlock()
 	written, heard := conn.written.Load(), conn.taken.Load()
 	if written != l.written || heard != l.received || l.kernel.Load() > 0 {
-		l.setKernel(kernelCost(kernelQueued(conn.Conn)))
+		l.setKernel(kernelQueued(conn.Conn))
 	}
 	if host != nil && written != l.written {
 		host.Progress()
@@ -113,8 +118,14 @@ func (l *load) noteLoad(host upstream) {
 // pieces.
 func kernelCost(bytes int) int { return bytes + bytes/4 }
 
-// setKernel notes what the kernel holds of the connection.
-func (l *load) setKernel(n int) { l.budget.keep(n - int(l.kernel.Swap(int64(n)))) }
+// setKernel notes what the kernel holds of what was written to the connection, and of what is
+// not read.
+func (l *load) setKernel(written, unread int) {
+	unread = kernelCost(unread)
+	n := kernelCost(written) + unread
+	l.unread.Store(int64(unread))
+	l.budget.keep(n - int(l.kernel.Swap(int64(n))))
+}
 
 // readMore waits until n bytes more of a message may be read.
 func (l *load) readMore(n int) error {

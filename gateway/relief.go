@@ -84,7 +84,7 @@ type burden struct {
 	*client
 	bytes   int
 	since   time.Time
-	inTurns bool // it sends a large message, which goes on, or waits for others or its host, for less than stillTime
+	inTurns bool // it sends a large message, which goes on, or waits for others or its host, for less than stillTime; or it only waits to be read
 }
 
 // burdenOf returns what waits on account of a client, as noteMoved has just seen it.
@@ -93,8 +93,7 @@ func burdenOf(c *client, now time.Time) burden {
 	pending := c.pending.bytes
 	c.mu.Unlock()
 	b := burden{client: c, since: now}
-	c.load.weigh(&b, pending, now)
-	b.bytes += c.out.held()
+	c.load.weigh(&b, pending, c.out.held(), now)
 	return b
 }
 

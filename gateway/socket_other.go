@@ -12,7 +12,7 @@ import (
 func setOptions(net.Conn) {}
 
 // kernelQueued is not known here.
-func kernelQueued(net.Conn) int { return 0 }
+func kernelQueued(net.Conn) (written, unread int) { return 0, 0 }
 
 // roundTrip is not known here.
 func roundTrip(*net.TCPConn) (time.Duration, bool) { return 0, false }

@@ -121,14 +121,18 @@ func (t *uploads) waitsNoMoreLocked(u *upload) {
 }
 
 // state returns how many bytes a message holds, and when it was last on its way,
-// or waited.
+// or waited: the zero Time if none is being read. One that waits for its first turn holds
+// none.
 func (t *uploads) state(u *upload, now time.Time) (held int, moved time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if u.wants > 0 {
-		return int(u.held), now
+	switch {
+	case u.wants > 0:
+		moved = now
+	case u.held > 0:
+		moved = u.moved
 	}
-	return int(u.held), u.moved
+	return int(u.held), moved
 }
 
 // give has those go on for which there is room.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,6 +225,51 @@ func TestUploadsNeverLock(t *testing.T) {
 				t.Errorf("seed %d: %d bytes are in use and %d messages wait when all is over; want none", seed, used, waits)
 			}
 			cancel()
+		})
+	}
+}
+
+// TestWhoWaitsToBeRead has memory be short while a client has sent what the relay does not
+// read yet: it takes turns, and is no more to blame than others whose large messages wait.
+func TestWhoWaitsToBeRead(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		unread  int  // bytes that the kernel has of it
+		first   bool // it waits for the first turn of a large message
+		stuck   bool // its reader waits, for its rate or its host
+		out     int  // bytes that wait for it
+		inTurns bool
+	}{
+		{"a relay that is busy", mib, false, false, 0, true},
+		{"the first turn of a large message", mib, true, true, 0, true},
+		{"one that is held back", mib, false, true, 0, false},
+		{"one that does not read", mib, false, false, mib, false},
+		{"one of which nothing waits", 0, false, false, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, Config{MaxQueued: 8 * mib, MaxFrame: 4 * mib}, func(w *world) {
+				one, other := net.Pipe()
+				defer one.Close()
+				defer other.Close()
+				l := &load{budget: w.server.budget, conn: newLockedConn(w.Context(), one, time.Minute), ctx: w.Context(), ofHost: &atomic.Int64{}}
+				l.upload.conn = l.conn
+				l.budget.add(8 * mib)
+				defer l.budget.add(-8 * mib)
+				if c.first {
+					w.running.Go(func() { _ = l.readMore(mib) })
+					synctest.Wait()
+					defer l.budget.uploads.stop(&l.upload)
+				}
+				l.setKernel(0, c.unread)
+				defer l.setKernel(0, 0)
+				l.stuck.Store(c.stuck)
+				now := time.Now()
+				b := burden{since: now}
+				l.weigh(&b, 0, c.out, now)
+				if b.inTurns != c.inTurns || b.since != now || b.bytes != kernelCost(c.unread)+c.out {
+					t.Errorf("it takes turns: %v, want %v; %d bytes wait, want %d", b.inTurns, c.inTurns, b.bytes, kernelCost(c.unread)+c.out)
+				}
+			})
 		})
 	}
 }
