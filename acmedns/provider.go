@@ -13,11 +13,11 @@ import (
 	"strings"
 	"time"
 
-	"ahprelay/calm"
-
 	"github.com/caddyserver/certmagic"
 	"github.com/libdns/libdns"
 	"github.com/miekg/dns"
+
+	"ahprelay/calm"
 )
 
 // A Provider sets records in DNS.

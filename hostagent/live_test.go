@@ -40,15 +40,21 @@ func viewing(client routing.Open, clientID string) routing.Open {
 	}
 }
 
+// views has a client with the clientId one be shown the canvas.
+func (w *world) views(open routing.Open) *remote {
+	c := w.openAs(w.relay, open)
+	c.asks("initialize", `{"channel":"ahp-root://","clientId":"one","protocolVersions":["0.9.0"]}`)
+	c.subscribes(board)
+	return c
+}
+
 // TestCanvasIsWhoseViewItIs has browsers come for a canvas that one client is shown. A
 // relay takes a client's own word for its clientId, and may have given a ticket before
 // the host-agent has refused that: so each part of who the viewer is counts here.
 func TestCanvasIsWhoseViewItIs(t *testing.T) {
 	inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
 		ada := of("ada")
-		c := w.openAs(w.relay, ada)
-		c.asks("initialize", `{"channel":"ahp-root://","clientId":"one","protocolVersions":["0.9.0"]}`)
-		c.subscribes(board)
+		c := w.views(ada)
 		reader := ada
 		reader.Access = "read"
 		for _, away := range []bool{false, true} {
@@ -75,9 +81,7 @@ func TestCanvasIsWhoseViewItIs(t *testing.T) {
 func TestClientGoesWhileCanvasIsAsked(t *testing.T) {
 	inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
 		ada := of("ada")
-		c := w.openAs(w.relay, ada)
-		c.asks("initialize", `{"channel":"ahp-root://","clientId":"one","protocolVersions":["0.9.0"]}`)
-		c.subscribes(board)
+		c := w.views(ada)
 		time.Sleep(contentproxy.Fresh + time.Second) // so that the host is asked again
 		w.host.set(func() { w.host.answers = nil })
 		type looked struct {
@@ -105,13 +109,7 @@ func TestKickedCanvas(t *testing.T) {
 	for _, bar := range []time.Duration{0, time.Minute} {
 		inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
 			ada := of("ada")
-			come := func() *remote {
-				c := w.openAs(w.relay, ada)
-				c.asks("initialize", `{"channel":"ahp-root://","clientId":"one","protocolVersions":["0.9.0"]}`)
-				c.subscribes(board)
-				return c
-			}
-			come()
+			w.views(ada)
 			browser := viewing(ada, "one")
 			w.wantShown("before", browser, true)
 			unnamed := browser
@@ -131,8 +129,7 @@ func TestKickedCanvas(t *testing.T) {
 			if bar > 0 {
 				other := ada
 				other.Token = "another" // the same person with another token may come, and its browser with it
-				ada = other
-				come()
+				w.views(other)
 				w.wantShown("with another token", viewing(other, "one"), true)
 				w.wantShown("with the one that is barred", browser, false)
 				time.Sleep(bar)

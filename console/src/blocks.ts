@@ -5,7 +5,8 @@ import { Lexer, Marked } from 'marked';
 
 export const mostBlock = 100_000; // characters of one block that are read as Markdown
 const mostInRun = 16; // blocks
-const options = new Marked({ gfm: true, breaks: false }).defaults;
+export const syntax = { gfm: true, breaks: false };
+const options = new Marked(syntax).defaults;
 
 /** How many blocks at the end of a text may yet become others. */
 export const open = 2;

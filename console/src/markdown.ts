@@ -4,13 +4,12 @@
 
 import DOMPurify from 'dompurify';
 import { Marked } from 'marked';
-import { mostBlock } from './blocks';
+import { mostBlock, syntax } from './blocks';
 
 const escape = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
 const marked = new Marked({
-  gfm: true,
-  breaks: false,
+  ...syntax,
   renderer: {
     html: ({ text }: any) => (/^<br\s*\/?>$/i.test(text.trim()) ? '<br>' : escape(text)),
     code: ({ text, lang }: any) => `<pre class="code" data-lang="${escape((lang ?? '').split(/\s/)[0])}"><code>${escape(text)}</code></pre>`,
@@ -42,26 +41,31 @@ DOMPurify.addHook('afterSanitizeAttributes', (node) => {
   if (href) node.setAttribute('title', href); // where it leads, whatever it says
 });
 
-// A paragraph of words alone, in which nothing has to be looked for.
-const words = /^\p{L}[^\n*_`[\]<~|\\&]*\s*$/u;
+// What may mean something in the middle of a line, and what makes a link of words.
+const special = /[\n*_`[\]<~|\\&]/;
+const link = /:\/\/|www\.|@/i;
+
+/** Whether a block is a paragraph of words alone, in which nothing has to be looked for. */
+function isWords(raw: string): boolean {
+  return /^\p{L}/u.test(raw) && !special.test(raw.trimEnd()) && !link.test(raw);
+}
+
+/** A text as it is, as one paragraph. */
+function paragraph(text: string): DocumentFragment {
+  const all = document.createDocumentFragment();
+  all.append(document.createElement('p'));
+  all.firstElementChild!.textContent = text;
+  return all;
+}
 
 /** One block as nodes. */
 export function nodesOf(raw: string): DocumentFragment {
   if (raw.length > mostBlock) {
-    const plain = document.createDocumentFragment();
-    const p = document.createElement('p');
-    p.className = 'text';
-    p.textContent = raw;
-    plain.append(p);
+    const plain = paragraph(raw);
+    plain.firstElementChild!.className = 'text';
     return plain;
   }
-  if (words.test(raw) && !link.test(raw)) {
-    const one = document.createDocumentFragment();
-    const p = document.createElement('p');
-    p.textContent = raw.trimEnd();
-    one.append(p);
-    return one;
-  }
+  if (isWords(raw)) return paragraph(raw.trimEnd());
   const html = marked.parse(raw, { async: false }) as string;
   const nodes = DOMPurify.sanitize(html.trim(), allowed) as unknown as DocumentFragment;
   for (const table of nodes.querySelectorAll('table')) { // wide ones scroll by themselves
@@ -76,9 +80,6 @@ export function nodesOf(raw: string): DocumentFragment {
   return nodes;
 }
 
-// What may mean something in the middle of a line, and what makes a link of words.
-const special = /[\n*_`[\]<~|\\&]/;
-const link = /:\/\/|www\.|@/i;
 const leastLine = 8; // characters of a line after which it begins nothing else any more
 
 const madeEvery = 150; // ms between two readings of a block that grows, at least

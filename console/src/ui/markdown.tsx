@@ -11,8 +11,18 @@ export function Markdown({ text, live = false }: { text: string; live?: boolean 
   const blocks = useRef<Blocks>();
   if (live) blocks.current ??= new Blocks();
   const runs = blocks.current ? blocks.current.of(text) : [[text]]; // what has ended is made at once
-  const last = runs.at(-1)!;
-  return <div class="md">{runs.map((raws, i) => <Run key={i} raws={raws} live={live ? Math.max(0, open - (i === runs.length - 1 ? 0 : i === runs.length - 2 ? last.length : open)) : 0} />)}</div>;
+  const lives = openIn(runs, live ? open : 0);
+  return <div class="md">{runs.map((raws, i) => <Run key={i} raws={raws} live={lives[i]} />)}</div>;
+}
+
+/** How many blocks of each run are among the last so many of all. */
+function openIn(runs: string[][], left: number): number[] {
+  const counts = runs.map(() => 0);
+  for (let i = runs.length - 1; left > 0 && i >= 0; i--) {
+    counts[i] = Math.min(left, runs[i].length);
+    left -= counts[i];
+  }
+  return counts;
 }
 
 /** Blocks below each other, of which so many at the end may yet become others. */

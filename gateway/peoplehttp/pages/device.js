@@ -79,12 +79,17 @@ async function start() {
 
 const shown = new Map(); // list to what it says
 
-/** Lists what there is. What is not another stays, lest a button goes under a finger. */
-function list(id, all, none, row) {
+/** Whether a list is to be made anew. What says the same stays, lest a button goes under a finger. */
+function changed(id, all) {
   const said = JSON.stringify(all);
-  if (shown.get(id) === said) return;
+  if (shown.get(id) === said) return false;
   shown.set(id, said);
-  at(id).replaceChildren(...all.map(row), ...(all.length ? [] : [make('li', none, { class: 'dim' })]));
+  return true;
+}
+
+/** Lists what there is. */
+function list(id, all, none, row) {
+  if (changed(id, all)) at(id).replaceChildren(...all.map(row), ...(all.length ? [] : [make('li', none, { class: 'dim' })]));
 }
 
 async function refresh() {
@@ -127,9 +132,7 @@ async function showTeam(me) {
     return make('li', inside);
   });
   const { since, lines } = await call('GET', 'api/audit');
-  const said = JSON.stringify(lines);
-  if (shown.get('audit') === said) return;
-  shown.set('audit', said);
+  if (!changed('audit', lines)) return;
   at('audit-since').textContent = time(since);
   at('audit').tBodies[0].replaceChildren(...lines.map((line) => {
     const more = [line.reason, line.detail, line.count && `${line.count} times`, line.address && `from ${line.address}`].filter(Boolean).join('; ');
