@@ -323,6 +323,7 @@ func TestSeveralRelays(t *testing.T) {
 		{"token refused", []string{nobody, refusing, good}, []string{"refuses the enrolment token"}, false, nobody},
 		{"none there", []string{nobody, busy}, []string{"cannot be reached", "502"}, true, nobody},
 		{"one to come back", []string{page, nobody}, []string{"no relay at that URL", "cannot be reached"}, true, page},
+		{"another to come back", []string{nobody, page}, []string{"cannot be reached", "no relay at that URL"}, true, nobody},
 		{"nothing but web servers", []string{page, form}, []string{"404", "405", "--relay"}, false, page},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -331,8 +332,8 @@ func TestSeveralRelays(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a.relays.urls = test.relays                                    // in that order
-				ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second) // of fake time, of which the silent one has a third
+				a.relays.urls = test.relays                                     // in that order
+				ctx, cancel := context.WithTimeout(t.Context(), relayTimeout/2) // of which the silent one has a third
 				defer cancel()
 				jwt, err := a.credentials(ctx)
 				if test.want == nil && (jwt != "the JWT" || err != nil) {
