@@ -52,14 +52,15 @@ func (r *Registry) followOnce(ctx context.Context, v *view) error {
 		return fmt.Errorf("store of the registry: %w", err)
 	}
 	defer watch.Stop()
+	began := time.Now()
 	stale := time.NewTicker(r.beatEvery)
 	defer stale.Stop()
-	for synced := false; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-stale.C:
-			if synced && r.deaf(v) {
+			if r.deaf(v, began) {
 				return errors.New("store of the registry: what is written is not heard of")
 			}
 		case entry, open := <-watch.Updates():
@@ -67,7 +68,6 @@ func (r *Registry) followOnce(ctx context.Context, v *view) error {
 				return errors.New("store of the registry: the watch has ended")
 			}
 			if entry == nil {
-				synced = true
 				r.synced(v, epoch, id)
 				continue
 			}
@@ -107,16 +107,17 @@ func (r *Registry) newEpoch(v *view, id string) uint64 {
 	return v.epoch
 }
 
-// deaf reports whether this relay has written, long ago, what the watch has not
+// deaf reports whether this relay has written, long ago, what the watch, which began then, has not
 // brought, and whether that has brought nothing else for so long: else it is only behind,
 // and to begin anew would put it back further. Of another region nothing is written.
-func (r *Registry) deaf(v *view) bool {
+func (r *Registry) deaf(v *view, began time.Time) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	heard := later(v.heard, began)
 	if v != &r.view {
-		return time.Since(v.heard) > 5*r.beatEvery
+		return time.Since(heard) > 5*r.beatEvery
 	}
-	return r.wrote.Sub(later(r.beaten, v.heard)) > 5*r.beatEvery
+	return r.wrote.Sub(later(r.beaten, heard)) > 5*r.beatEvery
 }
 
 // applyEntry takes one entry of the store.
@@ -245,6 +246,11 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	}
 	k.hostState, k.rev = s, rev
 	r.keptByLocked(k.Lease, k.Key, true)
+	if k.own != nil && !overtaken && k.own.number() < k.Lease.number() { // see outnumber
+		own := *k.own
+		own.Fence = k.Lease.number()
+		k.own = &own
+	}
 	switch {
 	case overtaken:
 		if s.Lease != nil && s.Lease.Instance != k.own.Instance {

@@ -245,7 +245,7 @@ func (r *Registry) flushOnce(ctx context.Context, all bool) error {
 	if err != nil {
 		return err
 	}
-	failed := r.writeRevocations(ctx)
+	failed := errors.Join(r.writeRevocations(ctx), r.removeSurplus(ctx))
 	r.mu.RLock()
 	var keys []string
 	for key := range r.dirty {

@@ -245,3 +245,22 @@ func TestLeaseIsTakenOver(t *testing.T) {
 		t.Errorf("the one that was taken over: %+v", answer)
 	}
 }
+
+// TestTakesTheNumberOfTheStore has a region, which gave the host to another while it was apart, raise the
+// number of the lease that this relay keeps: it is kept, and does not fall back.
+func TestTakesTheNumberOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeeper(t)
+		r.takeHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
+		if answer, _ := r.asks("agent", 2); answer.Fence != 1 {
+			t.Fatalf("the host-agent is told %+v; want number 1", answer)
+		}
+		r.takeHost(&r.view, leased("agent", "me", 1, 4), 8, 1, false)
+		if h, _ := r.Lookup("t", "h"); h.State != Online || h.Fence != 4 {
+			t.Errorf("the host is %+v; want it online with number 4", h)
+		}
+		if answer, done := r.asks("agent", 3); !done || answer.Result != leaseHeld || answer.Fence != 4 {
+			t.Errorf("the host-agent is told %+v, %v; want that it holds its lease, number 4", answer, done)
+		}
+	})
+}

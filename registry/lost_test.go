@@ -78,19 +78,32 @@ func TestLostQuestions(t *testing.T) {
 func TestBehindIsNotDeaf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := &Registry{beatEvery: beatEvery, cfg: Config{Instance: "me"}}
+		r, began := &Registry{beatEvery: beatEvery, cfg: Config{Instance: "me"}}, time.Now()
 		for i := range 10 {
 			time.Sleep(beatEvery)
 			r.wrote = time.Now()
 			r.note(&r.view, uint64(i))
-			if r.deaf(&r.view) {
+			if r.deaf(&r.view, began) {
 				t.Fatalf("after %d entries of others the watch is said to be over", i+1)
 			}
 		}
 		time.Sleep(10 * beatEvery)
 		r.wrote = time.Now()
-		if !r.deaf(&r.view) {
+		if !r.deaf(&r.view, began) {
 			t.Error("the watch brings nothing of what is written; want it begun anew")
+		}
+		if r.deaf(&r.view, time.Now()) {
+			t.Error("a watch that has just begun is said to be over")
+		}
+		far := &view{name: "far", heard: time.Now()}
+		began = time.Now().Add(beatEvery)
+		time.Sleep(6 * beatEvery)
+		if r.deaf(far, began) {
+			t.Error("a watch of another region that has begun 5 beats ago is said to be over")
+		}
+		time.Sleep(beatEvery)
+		if !r.deaf(far, began) {
+			t.Error("a watch of another region has never brought anything; want it begun anew")
 		}
 	})
 }

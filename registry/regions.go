@@ -1,8 +1,10 @@
 package registry
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -241,42 +243,79 @@ func (r *Registry) decidesLocked(v *view, s *hostState, rev uint64, gone bool) b
 	home := r.homeOf(k)
 	switch {
 	case gone:
+		if v == &r.view {
+			delete(r.surplus, s.Key)
+		}
 		return false
 	case !home.isSynced: // it is not known whether its store still has the host
 	case home.name < v.name:
 		if v == &r.view {
-			r.surplus[hostKeys+s.Key] = rev
+			r.surplusLocked(s.Key, surplus{rev, s.Lease})
 		}
-		r.outnumberLocked(k, s.Lease.number())
 		return false
 	case home == &r.view && k.rev != 0:
-		r.surplus[hostKeys+s.Key] = k.rev
+		r.surplusLocked(s.Key, surplus{k.rev, k.lease()})
 	}
 	r.forgetLocked(k)
 	return true
 }
 
-// outnumberLocked has the lease that this relay keeps be a later one than that of the same
-// host in another region.
-func (r *Registry) outnumberLocked(k *knownHost, number uint64) {
-	if k.kept == nil || k.own == nil || k.own.number() > number {
-		return
-	}
-	own := *k.own
-	own.Fence = number + 1
-	k.own, k.dirty = &own, true
-	r.dirty[k.Key] = true
-	r.changedLocked(k.Key)
+// A surplus is what the store of this relay's region has of a host that another decides of.
+type surplus struct {
+	rev  uint64
+	last *lease // that was given here
+}
+
+func (r *Registry) surplusLocked(key string, s surplus) {
+	r.surplus[key] = s
 	wakeUp(r.write)
 }
 
-// takeSurplus returns what this region's store has of hosts that another decides of.
-func (r *Registry) takeSurplus() map[string]uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	surplus := r.surplus
-	r.surplus = map[string]uint64{}
-	return surplus
+// removeSurplus has this region's store forget the hosts that others decide of, once those know
+// the numbers of the leases that were given here: who has forgotten a lease cannot say that it
+// ever was. One relay does it for all.
+func (r *Registry) removeSurplus(ctx context.Context) error {
+	r.mu.RLock()
+	over := maps.Clone(r.surplus)
+	r.mu.RUnlock()
+	if len(over) == 0 || !r.first() {
+		return nil
+	}
+	for key, s := range over {
+		err := r.outnumber(ctx, key, s.last)
+		if err == nil {
+			err = r.store.remove(ctx, hostKeys+key, s.rev)
+		}
+		if err != nil && !errors.Is(err, errConflict) { // of a conflict the watch tells
+			return err
+		}
+		r.mu.Lock()
+		if r.surplus[key] == s {
+			delete(r.surplus, key)
+		}
+		r.mu.Unlock()
+	}
+	return nil
+}
+
+// outnumber has the lease that a host has in the region that decides of it be a later one than
+// one that another region gave.
+func (r *Registry) outnumber(ctx context.Context, key string, other *lease) error {
+	return r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
+		if k.home == nil || k.lease().number() > other.number() || other == nil {
+			return nil
+		}
+		next := *other
+		if current := k.lease(); current != nil {
+			next = *current
+			next.Fence = other.number() + 1
+		} else {
+			next.Fence, next.Lost = other.number(), true
+		}
+		s := k.hostState
+		s.Lease = &next
+		return &s
+	})
 }
 
 // unsettled returns why it is not known yet whether another region has a host that this one

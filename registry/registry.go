@@ -150,7 +150,7 @@ type Registry struct {
 	wrote       time.Time            // when it was last written
 	view                             // of this region, or of all hosts if there is one only
 	regions     map[string]*view     // of others, by name
-	surplus     map[string]uint64    // keys in this region's store, and their revisions, of hosts that others decide of
+	surplus     map[string]surplus   // by the key of the host
 	status      storeStatus
 	refused     uint64 // requests that were refused or put off because there were too many
 	writes      uint64 // into the store
@@ -200,7 +200,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		dirty: map[string]bool{}, changed: map[string]bool{}, lines: map[string]map[*Line]bool{},
 		routed: map[string]string{}, probed: make(chan string),
 		peers: map[string]*peer{}, gone: map[string]time.Time{},
-		view: view{name: cfg.Region, storeErr: errNotReached}, regions: map[string]*view{}, surplus: map[string]uint64{},
+		view: view{name: cfg.Region, storeErr: errNotReached}, regions: map[string]*view{}, surplus: map[string]surplus{},
 	}
 	r.patience = patience(cfg.LeaseTTL, r.beatEvery)
 	r.accounts = accountIndex{of: cfg.Tenants.Account, tenants: map[string]string{}, known: map[string]bool{}}

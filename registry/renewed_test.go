@@ -55,15 +55,7 @@ func (r *Registry) usersOf(e auth.Enrolment) natsUsers {
 func TestCatchesUpWithHome(t *testing.T) {
 	t.Parallel()
 	r := startTest(t, newTestServer(t), Config{Instance: "a", Region: "near"})
-	far := &view{name: "far"}
-	var err error
-	if far.store, err = r.storeOf(far.name); err != nil {
-		t.Fatal(err)
-	}
-	far.store.found = false // it makes it
-	if _, err := far.store.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	far := &view{name: "far", store: storeOfRegion(t, r, "far")}
 	const key = "acme.laptop"
 	users := natsUsers{{NKey: "U", Token: "former", Expires: time.Now().Add(time.Hour)}}
 	rev, err := far.store.put(t.Context(), hostKeys+key, hostState{Key: key, Users: users})
@@ -94,5 +86,78 @@ func TestCatchesUpWithHome(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Error("it does not go on when it knows")
+	}
+}
+
+// storeOfRegion makes the store of another region at the server of r.
+func storeOfRegion(t *testing.T, r *Registry, region string) *store {
+	t.Helper()
+	s, err := r.storeOf(region)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.found = false // it makes it
+	if _, err := s.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestRegionTellsItsNumber has a region in which a host had two leases meet one that decides of the
+// host, while no relay of that one is there: its store forgets the host, and that of the other has it
+// with a later lease than any that was given.
+func TestRegionTellsItsNumber(t *testing.T) {
+	t.Parallel()
+	const key = "t.h"
+	held := leased("west", "relay-west", 7, 2)
+	released, ahead := leased("east", "relay-east", 3, 1), leased("east", "relay-east", 3, 5)
+	released.Lease.Released = true
+	for _, test := range []struct {
+		name     string
+		there    hostState // in the region that decides
+		instance string    // that the last lease there is of then
+		number   uint64
+		online   bool
+	}{
+		{"held there", leased("east", "relay-east", 3, 1), "east", 3, true},
+		{"released there", released, "east", 3, false},
+		{"with a later one there", ahead, "east", 5, true},
+		{"never held there", hostState{Key: key}, "west", 2, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := startTest(t, newTestServer(t), Config{Instance: "relay-west", Region: "west"})
+			here, there := r.store, storeOfRegion(t, r, "east")
+			if _, err := here.write(t.Context(), hostKeys+key, held, 0); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the host is known", func() bool { h, known := r.Lookup("t", "h"); return known && h.Region == "west" })
+			if _, err := there.write(t.Context(), hostKeys+key, test.there, 0); err != nil {
+				t.Fatal(err)
+			}
+			r.hearRegion([]byte("east"))
+			eventually(t, "this region's store has forgotten the host", func() bool {
+				rev, err := here.read(t.Context(), hostKeys+key, &struct{}{})
+				return rev == 0 && err == nil
+			})
+			var now hostState
+			if _, err := there.read(t.Context(), hostKeys+key, &now); err != nil {
+				t.Fatal(err)
+			}
+			if l := now.Lease; l.number() != test.number || l.Instance != test.instance || l.runs() != test.online {
+				t.Errorf("the store that decides has %+v; want a lease of %s, number %d, that runs: %v", l, test.instance, test.number, test.online)
+			}
+			eventually(t, "it is known whose the host is", func() bool { h, _ := r.Lookup("t", "h"); return h.Region == "east" && h.Fence == test.number })
+		})
+	}
+}
+
+// eventually awaits what is to become so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("%s: still not so after a minute", what)
+		}
 	}
 }

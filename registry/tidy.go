@@ -15,7 +15,6 @@ func (r *Registry) tidyStore(ctx context.Context) error {
 		return err
 	}
 	over := r.silentSessions()
-	maps.Copy(over, r.takeSurplus())
 	revoked := r.cfg.Revocations.toRemove()
 	for key := range revoked {
 		if len(revoked) > tidyAtOnce {
