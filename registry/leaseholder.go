@@ -381,6 +381,9 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 		if ahp.CheckName("relay", answer.Relay) == nil {
 			h.keeper = answer.Relay
 		}
+		if home := h.cfg.Conn.Relay(); home != "" && h.every == 0 { // another had to help out
+			h.keeper = home
+		}
 	}
 	if answer.Result == leaseRetry {
 		h.after = min(max(time.Duration(answer.After)*time.Millisecond, 0), maxAfter)

@@ -22,23 +22,9 @@ func TestOwnRelayIsAsked(t *testing.T) {
 	for _, name := range []string{"one", "two", "three"} {
 		relays[name] = registryWith(t, s, registry.Config{Instance: name})
 	}
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(broker.RelayHeader, "two")
-		natssite.Pipe(w, r, s.Server)
-	}))
-	t.Cleanup(front.Close)
 	const hosts = 8
 	for i := range hosts {
-		host := fmt.Sprint("host-", i)
-		cfg := s.AgentConfigAt(t, "ws"+strings.TrimPrefix(front.URL, "http"), "acme", host, 0)
-		h, err := registry.NewLeaseHolder(registry.LeaseConfig{
-			Conn: natssite.DialAgent(t, cfg), Tenant: "acme", Host: host, Instance: cfg.Instance,
-			Presence: registry.Presence{State: registry.Online},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		acquire(t, h)
+		acquire(t, holderThrough(t, s, "two", fmt.Sprint("host-", i)))
 	}
 	for name, r := range relays {
 		want := 0
@@ -49,4 +35,41 @@ func TestOwnRelayIsAsked(t *testing.T) {
 			t.Errorf("relay %s keeps %d leases; want %d", name, kept, want)
 		}
 	}
+}
+
+// TestGoesHome has a host-agent hold its host at a relay that helps out, while the one that it came
+// through does not answer: when that does, it keeps the lease.
+func TestGoesHome(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	other := registryWith(t, s, registry.Config{Instance: "one"})
+	h := holderThrough(t, s, "two", "laptop")
+	acquire(t, h)
+	run(t, h)
+	if kept := other.Stats().Kept; kept != 1 {
+		t.Fatalf("the relay that helps out keeps %d leases; want 1", kept)
+	}
+	home := registryWith(t, s, registry.Config{Instance: "two"})
+	natssite.Eventually(t, "the lease is kept where the host-agent is connected", func() bool {
+		return home.Stats().Kept == 1 && other.Stats().Kept == 0
+	})
+}
+
+// holderThrough is that of a host-agent which comes through the /nats of a relay.
+func holderThrough(t *testing.T, s *natssite.Site, relay, host string) *registry.LeaseHolder {
+	t.Helper()
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(broker.RelayHeader, relay)
+		natssite.Pipe(w, r, s.Server)
+	}))
+	t.Cleanup(front.Close)
+	cfg := s.AgentConfigAt(t, "ws"+strings.TrimPrefix(front.URL, "http"), "acme", host, 0)
+	h, err := registry.NewLeaseHolder(registry.LeaseConfig{
+		Conn: natssite.DialAgent(t, cfg), Tenant: "acme", Host: host, Instance: cfg.Instance, Renew: shortRenew,
+		Presence: registry.Presence{State: registry.Online},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
 }

@@ -34,6 +34,8 @@ type simulated struct {
 	mu     sync.Mutex
 	conn   *nats.Conn
 	host   string // prefix of its subjects
+	inbox  string // that only its connection hears, as with host-agents
+	home   string // the relay whose port it comes through
 	seq    uint64
 	keeper string
 	held   bool
@@ -76,9 +78,11 @@ func (f *Fleet) Run(ctx context.Context) error {
 			}
 			conns[where] = nc
 		}
-		f.hosts[i].seq = uint64(time.Now().UnixMilli())               // they are what they were before a restart
-		_, f.hosts[i].keeper, _ = strings.Cut(f.URLs[where.url], "#") // as it is told by the relay whose port it comes through
+		f.hosts[i].seq = uint64(time.Now().UnixMilli()) // they are what they were before a restart
+		_, f.hosts[i].home, _ = strings.Cut(f.URLs[where.url], "#")
+		f.hosts[i].keeper = f.hosts[i].home
 		f.hosts[i].conn, f.hosts[i].host = conns[where], fmt.Sprintf("ahp.v1.%s.host-%d.", Tenant(where.tenant), i)
+		f.hosts[i].inbox = fmt.Sprintf("%sinbox.fleet-%d.%d", f.hosts[i].host, where.url, i)
 	}
 	return f.drive(ctx)
 }
@@ -96,7 +100,7 @@ func (f *Fleet) connect(tenant, url int) (*nats.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = nc.Subscribe(fmt.Sprintf("ahp.v1.%s.*.inbox.fleet.*", Tenant(tenant)), f.answered)
+	_, err = nc.Subscribe(fmt.Sprintf("ahp.v1.%s.*.inbox.fleet-%d.*", Tenant(tenant), url), f.answered)
 	return nc, err
 }
 
@@ -117,6 +121,9 @@ func (f *Fleet) answered(msg *nats.Msg) {
 	h.keeper, h.rests = "", time.Now().Add(time.Duration(answer.After)*time.Millisecond)
 	if answer.Result == "held" {
 		h.keeper, h.rests = answer.Relay, time.Now().Add(time.Duration(answer.Every)*time.Millisecond)
+		if answer.Every == 0 {
+			h.keeper = h.home
+		}
 		if !h.held {
 			h.held = true
 			f.Held.Add(1)
@@ -160,5 +167,5 @@ func (f *Fleet) ask(i int) error {
 	}
 	body := fmt.Sprintf(`{"op":"hold","instance":"agent-%d","seq":%d,"presence":{"state":"online","agentVersion":"1","wire":[1,1]}}`, i, h.seq)
 	h.mu.Unlock()
-	return h.conn.PublishRequest(subject, fmt.Sprintf("%sinbox.fleet.%d", h.host, i), []byte(body))
+	return h.conn.PublishRequest(subject, h.inbox, []byte(body))
 }
