@@ -40,12 +40,20 @@ type Cluster struct {
 	log    *slog.Logger
 }
 
+// Dir is where the cluster has its files.
+func (c *Cluster) Dir() string { return c.dir }
+
+// Routes are where the relays listen for each other.
+func (c *Cluster) Routes() []string { return c.routes }
+
 // KeyDir is the directory with the keys of the relays.
-func (c *Cluster) KeyDir() string { return filepath.Join(c.dir, "keys") }
+func (c *Cluster) KeyDir() string { return keyDir(c.dir) }
+
+func keyDir(dir string) string { return filepath.Join(dir, "keys") }
 
 // NewCluster returns a cluster of so many relays, which are not started.
 func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
-	keys, err := auth.LoadKeys(filepath.Join(dir, "keys"))
+	keys, err := auth.LoadKeys(keyDir(dir))
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +76,12 @@ func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
 		c.add(i, c.routes[i])
 	}
 	return c, nil
+}
+
+// RunningCluster returns a cluster of so many relays that another process runs, for Join.
+func RunningCluster(dir string, routes []string, relays int, log *slog.Logger) (*Cluster, error) {
+	keys, err := auth.ExistingKeys(keyDir(dir))
+	return &Cluster{Keys: keys, Relays: make([]*Relay, relays), dir: dir, routes: routes, log: log}, err
 }
 
 func (c *Cluster) add(i int, listen string) *Relay {
@@ -147,6 +161,15 @@ func (c *Cluster) join(ctx context.Context, r *Relay) (err error) {
 		cfg.Cluster, cfg.Neighbours, cfg.Region = true, r.Server, r.config.Gateways.Region
 	}
 	r.Registry, err = registry.Start(ctx, cfg)
+	return err
+}
+
+// JoinAndKnow adds a relay to the cluster, and returns when it knows so many hosts.
+func (c *Cluster) JoinAndKnow(ctx context.Context, hosts int) error {
+	r, err := c.Join(ctx)
+	if err == nil {
+		err = await(ctx, func() bool { return r.Registry.Stats().Hosts >= hosts })
+	}
 	return err
 }
 

@@ -23,11 +23,12 @@ func TestRows(t *testing.T) {
 			}
 		}, nil
 	}
+	join := func(ctx context.Context, c *Cluster, hosts int) error { return c.JoinAndKnow(ctx, hosts) }
 	for name, run := range map[string]func(context.Context, *Cluster) ([]Row, error){
 		"costs":   func(ctx context.Context, c *Cluster) ([]Row, error) { return Costs(ctx, c, small) },
 		"tenants": func(ctx context.Context, c *Cluster) ([]Row, error) { return Tenants(ctx, c, small) },
 		"restart": func(ctx context.Context, c *Cluster) ([]Row, error) { return Restart(ctx, c, small, fleet) },
-		"idle":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Idle(ctx, c, small, fleet) },
+		"idle":    func(ctx context.Context, c *Cluster) ([]Row, error) { return Idle(ctx, c, small, fleet, join) },
 		"far":     func(ctx context.Context, c *Cluster) ([]Row, error) { return Far(ctx, c, small, false, fleet) },
 		"regions": func(ctx context.Context, c *Cluster) ([]Row, error) { return Far(ctx, c, small, true, fleet) },
 	} {

@@ -35,6 +35,7 @@ type flags struct {
 	Delay time.Duration `default:"${delay}" help:"Between those, each way (${default})."`
 
 	Fleet string `hidden:"" help:"Be so many hosts of the keys in a directory, at these URLs: HOSTS,DIR,URL,…"`
+	Join  string `hidden:"" help:"Be another relay of a cluster of so many, until it knows so many hosts: RELAYS,HOSTS,DIR,ROUTE,…"`
 }
 
 func main() {
@@ -63,6 +64,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if f.Fleet != "" {
 		return beFleet(ctx, f.Fleet)
 	}
+	if f.Join != "" {
+		return beRelay(ctx, f.Join)
+	}
 	only, err := regexp.Compile(f.Only)
 	if err != nil {
 		return err
@@ -88,7 +92,7 @@ func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Size
 			return scale.Restart(ctx, c, s, startFleet)
 		}},
 		{"idle", s.Relays, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
-			return scale.Idle(ctx, c, s, startFleet)
+			return scale.Idle(ctx, c, s, startFleet, startRelay)
 		}},
 		{"far", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
 			return scale.Far(ctx, c, s, false, startFleet)
@@ -170,4 +174,38 @@ func beFleet(ctx context.Context, what string) error {
 	}
 	f := &scale.Fleet{Keys: keys, URLs: fields[2:], Hosts: hosts, Tenants: scale.FleetTenants}
 	return f.Run(ctx)
+}
+
+// startRelay has a process be another relay of a cluster, as relays are, so that its memory is not
+// tidied together with that of all others. It returns when that relay knows so many hosts.
+func startRelay(ctx context.Context, c *scale.Cluster, hosts int) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	what := append([]string{strconv.Itoa(len(c.Relays)), strconv.Itoa(hosts), c.Dir()}, c.Routes()...)
+	cmd := exec.CommandContext(ctx, self, "--join", strings.Join(what, ","))
+	cmd.Stderr = os.Stderr
+	return cmd.Run()
+}
+
+// beRelay is such a process. What it leaves open ends with it.
+func beRelay(ctx context.Context, what string) error {
+	fields := strings.Split(what, ",")
+	if len(fields) < 4 {
+		return errors.New("--join: want RELAYS,HOSTS,DIR,ROUTE")
+	}
+	relays, err := strconv.Atoi(fields[0])
+	if err != nil {
+		return err
+	}
+	hosts, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return err
+	}
+	c, err := scale.RunningCluster(fields[2], fields[3:], relays, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	return c.JoinAndKnow(ctx, hosts)
 }
