@@ -32,6 +32,10 @@ const routePoll = 20 * time.Millisecond
 type Cluster struct {
 	Listen string   // host:port for the other servers, port 0 picks one; default: no cluster
 	Routes []string // nats://host:port or host:port of some others, or all; this server itself may be among them
+
+	// Advertise is the host:port at which servers that hear of this one through others reach
+	// it; default: Listen.
+	Advertise string
 }
 
 // listens describes the listener for messages.
@@ -60,6 +64,7 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 	if o.TLSConfig, err = cfg.Keys.ClusterTLS(); err != nil {
 		return err
 	}
+	o.Advertise = c.Advertise
 	o.Name = cmp.Or(cfg.Gateways.Region, clusterName)
 	o.TLSTimeout = broker.DialTimeout.Seconds()
 	o.NoAdvertise = true // host-agents know their relays

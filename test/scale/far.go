@@ -22,6 +22,9 @@ const soon = 500 * time.Millisecond
 // watched is the host whose changes are timed.
 const watched = "watched"
 
+// nowhere is an address where nobody listens.
+const nowhere = "127.0.0.1:1"
+
 // Ways lead from each of some relays to each other one, by their numbers.
 type Ways [][]*faultproxy.Proxy
 
@@ -97,6 +100,7 @@ func (c *Cluster) Spread(delay time.Duration, regions bool) (err error) {
 	for i, r := range c.Relays {
 		if !regions {
 			r.config.Cluster.Routes = c.ways.Routes(i, c.routes[i])
+			r.config.Cluster.Advertise = nowhere // or those that hear of it from a third go past the ways
 			continue
 		}
 		r.config.Cluster = embedded.Cluster{}

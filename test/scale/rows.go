@@ -40,6 +40,10 @@ type Row struct {
 // FleetTenants is how many tenants hosts are spread over.
 const FleetTenants = 10
 
+// costRuns is how often costs are measured: the least counts, which the machine's
+// other work disturbs least.
+const costRuns = 5
+
 // Costs measures one credential, one lease and one change of presence at a relay that
 // knows few hosts and at one that knows many.
 func Costs(ctx context.Context, c *Cluster, s Sizes) ([]Row, error) {
@@ -56,9 +60,17 @@ func Costs(ctx context.Context, c *Cluster, s Sizes) ([]Row, error) {
 				return nil, err
 			}
 		}
-		took, err := r.costs(ctx, n)
-		if err != nil {
-			return nil, err
+		took := map[string]time.Duration{}
+		for again := range costRuns {
+			now, err := r.costs(ctx, n, again)
+			if err != nil {
+				return nil, err
+			}
+			for what, t := range now {
+				if least := took[what]; least == 0 || t < least {
+					took[what] = t
+				}
+			}
 		}
 		if before == nil {
 			before = took
@@ -75,8 +87,8 @@ func Costs(ctx context.Context, c *Cluster, s Sizes) ([]Row, error) {
 	return rows, nil
 }
 
-// costs measures the median of each step.
-func (r *Relay) costs(ctx context.Context, hosts int) (map[string]time.Duration, error) {
+// costs measures what each step takes, by instances that are new in each run.
+func (r *Relay) costs(ctx context.Context, hosts, run int) (map[string]time.Duration, error) {
 	const rounds = 500
 	fleet := &Fleet{Keys: r.config.Keys, URLs: []string{"nats://" + r.Server.Addr().String()}}
 	asker, err := newAsker(fleet, "costs")
@@ -105,7 +117,7 @@ func (r *Relay) costs(ctx context.Context, hosts int) (map[string]time.Duration,
 				return nil, err
 			}
 		}
-		instance := fmt.Sprintf("agent-%d-%d", hosts, i)
+		instance := fmt.Sprintf("agent-%d-%d-%d", hosts, run, i)
 		for seq, step := range []struct{ what, op, state string }{
 			{"a lease", "hold", "online"}, {"a renewal", "hold", "online"}, {"a change of presence", "hold", "offline"}, {"the end of a lease", "release", "offline"},
 		} {
@@ -117,10 +129,20 @@ func (r *Relay) costs(ctx context.Context, hosts int) (map[string]time.Duration,
 	}
 	took := map[string]time.Duration{}
 	for what, list := range all {
-		slices.Sort(list)
-		took[what] = list[len(list)/2]
+		took[what] = middle(list)
 	}
 	return took, nil
+}
+
+// middle returns the mean of all but the tenth that took least and the tenth that took longest: what
+// waits for a write or does not is of two kinds, between which a median jumps.
+func middle(list []time.Duration) (mean time.Duration) {
+	slices.Sort(list)
+	list = list[len(list)/10 : len(list)-len(list)/10]
+	for _, t := range list {
+		mean += t / time.Duration(len(list))
+	}
+	return mean
 }
 
 func timed(all map[string][]time.Duration, what string, do func() error) error {
