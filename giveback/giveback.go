@@ -3,6 +3,7 @@ package giveback
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
@@ -79,6 +80,7 @@ func giveBack(ctx context.Context) {
 		setPercent(percentFor(live))
 		soon := now-given >= worthAtOnce || time.Since(givenAt) >= giveAgain
 		if now-last <= quietBytes && now-given >= worthBytes && soon {
+			runtime.GC() // twice: pools keep what they have once, and stacks shrink by half each time
 			debug.FreeOSMemory()
 			given, givenAt = now, time.Now()
 		}

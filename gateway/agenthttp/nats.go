@@ -135,7 +135,7 @@ func splice(sock Tunnel, server net.Conn, compressed bool) error {
 		}
 		end("host-agent", err)
 	})
-	wg.Go(func() { end("NATS", broker.Pump(agent, server)) })
+	end("NATS", broker.Pump(agent, server))
 	wg.Wait()
 	return reason
 }
