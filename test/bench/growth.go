@@ -32,27 +32,39 @@ func (b *testbed) moreClients(numbers []int) ([]Figure, error) {
 		return nil, err
 	}
 	defer s.end()
-	crowds := make([]*crowd, len(numbers))
-	for i, n := range numbers {
-		if crowds[i], err = b.join(relay, fmt.Sprintf("clients-%d", n), b.many(n), 0, actionSize); err != nil {
+	writer, err := b.together()
+	if err != nil {
+		return nil, err
+	}
+	defer writer.stop()
+	var crowds, least []*crowd
+	for _, n := range numbers {
+		c, err := b.join(relay, fmt.Sprintf("clients-%d", n), b.many(n), 0, actionSize)
+		if err != nil {
 			return nil, err
 		}
+		w, err := b.join(writer, fmt.Sprintf("written-%d", n), b.many(n), 0, actionSize)
+		if err != nil {
+			return nil, err
+		}
+		crowds, least = append(crowds, c), append(least, w)
 	}
-	cost, err := b.growing(crowds)
+	cost, err := b.growing(append(slices.Clone(crowds), least...))
 	if err != nil {
 		return nil, err
 	}
 	const work, base = "%d clients of one host, bursts of 20", 1 // compared with 100
+	cost, leastCost := cost[:len(numbers)], cost[len(numbers):]
 	var figures []Figure
 	for i, n := range numbers {
 		f := newFigure(fmt.Sprintf(work, n), "µs of the relay per delivery", cost[i]).means("The thousandth viewer costs no more than the hundredth.")
 		if i != base {
 			f = f.beside(fmt.Sprintf("%d clients", numbers[base]), cost[i], cost[base])
 		}
-		if i > base {
-			f = f.want(ratioAtMost(1.25))
-		}
 		figures = append(figures, f)
+		if i > base {
+			figures = append(figures, grown(fmt.Sprintf("%d clients, a delivery", n), fmt.Sprintf("times that of %d", numbers[base]), cost[i].over(cost[base]), leastCost[i].over(leastCost[base]), writer))
+		}
 	}
 	return figures, nil
 }
@@ -64,7 +76,11 @@ const clientsOfHost = 20
 // own: what so many cost that are only there is not to count for few.
 func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 	last := len(numbers) - 1
-	room, err := b.roomForHosts(numbers[last], numbers[last-1])
+	beside := 0 // connections of the server that only writes, in place of hosts
+	for _, n := range numbers[:last] {
+		beside += n
+	}
+	room, err := b.roomForHosts(numbers[last], numbers[last-1]+beside)
 	if err != nil {
 		return nil, err
 	}
@@ -80,19 +96,59 @@ func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 		}
 		crowds = append(crowds, more...)
 	}
-	cost, err := b.growing(crowds)
+	writer, err := b.together()
 	if err != nil {
 		return nil, err
 	}
+	defer writer.stop()
+	var least []*crowd
+	for _, n := range numbers[:last] {
+		w, err := b.writtenTo(writer, n)
+		if err != nil {
+			return nil, err
+		}
+		least = append(least, w)
+	}
+	cost, err := b.growing(append(crowds, least...))
+	if err != nil {
+		return nil, err
+	}
+	cost, leastCost := cost[:len(numbers)], cost[len(numbers):]
 	var figures []Figure
 	for i, n := range numbers {
 		f := newFigure(fmt.Sprintf("%d hosts of one relay, %d clients each, bursts of 20", n, clientsOfHost), "µs of the relay per delivery", cost[i]).means("One relay serves many hosts as cheaply as one.")
 		if i > 0 {
-			f = f.beside("1 host", cost[i], cost[0]).want(ratioAtMost(1.25))
+			f = f.beside("1 host", cost[i], cost[0])
+		}
+		if i == last {
+			f = f.want(ratioAtMost(1.25)) // there are not files enough for as many beside it
 		}
 		figures = append(figures, f)
+		if i > 0 && i < last {
+			figures = append(figures, grown(fmt.Sprintf("%d hosts, a delivery", n), "times that of one", cost[i].over(cost[0]), leastCost[i].over(leastCost[0]), writer))
+		}
 	}
 	return figures, nil
+}
+
+// grown says by how much a delivery has become dearer, beside a server that only writes: what more
+// connections cost the system itself is not the relay's.
+func grown(work, unit string, relay, least series, writer *system) Figure {
+	return newFigure(work, unit, relay).beside(writer.name, relay, least).want(ratioAtMost(1.25)).means("The thousandth viewer, and the hundredth host, cost no more than the first.")
+}
+
+// writtenTo connects the clients of n hosts to a server that only writes.
+func (b *testbed) writtenTo(writer *system, n int) (*crowd, error) {
+	c, err := b.newCrowd(writer, b.many(clientsOfHost), actionSize)
+	if err != nil {
+		return nil, err
+	}
+	for i := range b.many(n) {
+		if _, err := c.add(writer, fmt.Sprintf("written-%d-%d", n, i), c.readers, 0); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
 }
 
 // roomForHosts returns how many of so many hosts there can be besides others.

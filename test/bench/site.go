@@ -358,13 +358,22 @@ func reachable(addresses ...string) error {
 
 // writer starts a server that writes each message to each client by itself.
 func (b *testbed) writer() (*system, error) {
-	p, err := b.start("writer", loadgen.WriterRole)
+	return b.startWriter("writer", loadgen.WriterRole, "conn.Write each")
+}
+
+// together starts a server that writes to each client what has come together, and does nothing else.
+func (b *testbed) together() (*system, error) {
+	return b.startWriter("together", loadgen.TogetherRole, "a server that only writes")
+}
+
+func (b *testbed) startWriter(name, role, called string) (*system, error) {
+	p, err := b.start(name, role)
 	if err != nil {
 		return nil, err
 	}
 	var at loadgen.WriterAddresses
-	if err := p.Call("Writer.Addresses", loadgen.None{}, &at); err != nil {
+	if err := p.Call(role+".Addresses", loadgen.None{}, &at); err != nil {
 		return nil, err
 	}
-	return &system{name: "conn.Write each", kind: loadgen.Plain, url: at.URL, feed: at.Feed, pid: p.Pid(), stop: p.Close}, nil
+	return &system{name: called, kind: loadgen.Plain, url: at.URL, feed: at.Feed, pid: p.Pid(), stop: p.Close}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -62,6 +63,14 @@ type ConnectArgs struct {
 	Readers int
 	Slot    int // the counter of frames that have come; several groups may have one
 	Quiet   int // so many of them, the first, are not counted or timed: one is to stall
+}
+
+// url returns where the readers connect to: a [Writer] is told there what they want to hear.
+func (a *ConnectArgs) url() string {
+	if a.Kind == Plain {
+		return a.URL + "?" + url.Values{channelOf: {a.Channel}}.Encode()
+	}
+	return a.URL
 }
 
 // token returns the token of reader i.

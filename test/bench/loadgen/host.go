@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -309,18 +310,28 @@ func (h *Host) natsConn(url string) (*nats.Conn, error) {
 	return c, err
 }
 
-// feed returns a connection to a [Writer].
-func (h *Host) feed(address string) (net.Conn, error) {
+// feed returns a connection to a [Writer], of one channel.
+func (h *Host) feed(address, channel string) (net.Conn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c := h.feeds[address]; c != nil {
+	key := address + " " + channel
+	if c := h.feeds[key]; c != nil {
 		return c, nil
 	}
 	c, err := net.DialTimeout("tcp", address, dialTime)
-	if err == nil {
-		h.feeds[address] = c
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	if _, err := c.Write(appendFed(nil, []byte(channel))); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	h.feeds[key] = c
+	return c, nil
+}
+
+// appendFed appends a message as a [Writer] reads it.
+func appendFed(b, message []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(message))), message...)
 }
 
 // waitStep is how long the host waits before it looks again.

@@ -308,12 +308,18 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestWriter passes on what it is fed.
+// TestWriter passes on what it is fed, in either way.
 func TestWriter(t *testing.T) {
+	for _, role := range []string{WriterRole, TogetherRole} {
+		t.Run(role, func(t *testing.T) { testWriter(t, role) })
+	}
+}
+
+func testWriter(t *testing.T, role string) {
 	dir := t.TempDir()
-	host, clients, writer := start(t, dir, HostRole), start(t, dir, ClientsRole), start(t, dir, WriterRole)
+	host, clients, writer := start(t, dir, HostRole), start(t, dir, ClientsRole), start(t, dir, role)
 	var at WriterAddresses
-	call(t, writer, "Writer.Addresses", None{}, &at)
+	call(t, writer, role+".Addresses", None{}, &at)
 	var took time.Duration
 	call(t, clients, "Clients.Connect", ConnectArgs{Group: "w", Kind: Plain, URL: at.URL, Channel: testChannel, Size: 512, Readers: 3}, &took)
 	var reply StreamReply

@@ -46,7 +46,7 @@ type reader struct {
 
 // join connects reader i.
 func (g *group) join(ctx context.Context, i int) (*wsConn, error) {
-	ws, err := dialWS(ctx, g.args.URL, token(g.args.Tokens, i))
+	ws, err := dialWS(ctx, g.args.url(), token(g.args.Tokens, i))
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func subscribe(ws *wsConn, subject string) error {
 // rejoin connects a reader again, and takes what it has missed.
 func (r *reader) rejoin(ctx context.Context) (*wsConn, error) {
 	g := r.group
-	ws, err := dialWS(ctx, g.args.URL, token(g.args.Tokens, r.index))
+	ws, err := dialWS(ctx, g.args.url(), token(g.args.Tokens, r.index))
 	if err != nil {
 		return nil, err
 	}

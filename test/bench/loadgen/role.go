@@ -16,10 +16,11 @@ import (
 
 // Names of roles.
 const (
-	HostRole    = "Host"
-	ClientsRole = "Clients"
-	WriterRole  = "Writer"
-	AgentsRole  = "Agents"
+	HostRole     = "Host"
+	ClientsRole  = "Clients"
+	WriterRole   = "Writer"
+	TogetherRole = "Together" // a Writer of what has come together
+	AgentsRole   = "Agents"
 )
 
 // RoleArg is the first argument of a process that has a role; the second is
@@ -59,7 +60,9 @@ func newRole(name string, counters *Counters) (role, error) {
 	case ClientsRole:
 		return newClients(counters)
 	case WriterRole:
-		return newWriter()
+		return newWriter(false)
+	case TogetherRole:
+		return newWriter(true)
 	case AgentsRole:
 		return newAgents(), nil
 	}

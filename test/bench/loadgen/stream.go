@@ -2,7 +2,6 @@ package loadgen
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -162,16 +161,14 @@ func (h *Host) target(args *StreamArgs) (say func(burst int) error, err error) {
 			return c.Flush()
 		}
 	case args.Feed != "":
-		c, err := h.feed(args.Feed)
-		if err != nil {
-			return nil, err
-		}
 		each = func(h *Host, t *topic, burst int) error {
+			c, err := h.feed(args.Feed, t.channel)
+			if err != nil {
+				return err
+			}
 			var b []byte
-			h.compose(t, burst, func(action []byte) {
-				b = append(binary.BigEndian.AppendUint32(b, uint32(len(action))), action...)
-			})
-			_, err := c.Write(b)
+			h.compose(t, burst, func(action []byte) { b = appendFed(b, action) })
+			_, err = c.Write(b)
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -12,9 +13,13 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A Writer passes each message of its feed to each client, with one Write of
-// coder/websocket for each: what a relay that takes no trouble does.
+// A Writer passes each message of a channel's feed to each client of that, with one Write of
+// coder/websocket for each: what a relay that takes no trouble does. Or all that have come
+// together with one write to the connection, in frames that were made once: the least that a
+// relay can do.
 type Writer struct {
+	together bool
+
 	http    *http.Server
 	clients net.Listener
 	feed    net.Listener
@@ -22,15 +27,23 @@ type Writer struct {
 	life    context.Context
 	cancel  context.CancelFunc
 
-	mu     sync.Mutex                      // guards the fields below
-	queues map[chan []byte]<-chan struct{} // and what is closed when their clients are gone
+	mu     sync.Mutex                   // guards the fields below
+	queues map[string]map[queue]goneEnd // by channel
 	feeds  map[net.Conn]bool
 }
+
+type (
+	queue   chan []byte     // of one client
+	goneEnd <-chan struct{} // is closed when that is gone
+)
+
+// channelOf is the parameter of a client's URL that names its channel.
+const channelOf = "channel"
 
 // writerQueue is how many messages wait for a client before the feed waits.
 const writerQueue = 256
 
-func newWriter() (*Writer, error) {
+func newWriter(together bool) (*Writer, error) {
 	clients, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -39,7 +52,7 @@ func newWriter() (*Writer, error) {
 	if err != nil {
 		return nil, errors.Join(err, clients.Close())
 	}
-	w := &Writer{clients: clients, feed: feed, queues: map[chan []byte]<-chan struct{}{}, feeds: map[net.Conn]bool{}}
+	w := &Writer{together: together, clients: clients, feed: feed, queues: map[string]map[queue]goneEnd{}, feeds: map[net.Conn]bool{}}
 	w.life, w.cancel = context.WithCancel(context.Background())
 	w.http = &http.Server{Handler: http.HandlerFunc(w.serve), ReadHeaderTimeout: dialTime}
 	w.running.Go(func() { _ = w.http.Serve(clients) })
@@ -70,28 +83,67 @@ func (w *Writer) Addresses(_ None, a *WriterAddresses) error {
 	return nil
 }
 
+// serve serves a client.
 func (w *Writer) serve(rw http.ResponseWriter, r *http.Request) {
+	channel := r.URL.Query().Get(channelOf)
+	if w.together {
+		c, err := acceptWS(rw, r)
+		if err != nil {
+			return
+		}
+		gone, cancel := context.WithCancel(w.life)
+		defer context.AfterFunc(gone, func() { _ = c.Close() })()
+		w.pass(gone, channel, func() {
+			w.running.Go(func() {
+				defer cancel()
+				for {
+					if _, err := c.next(); err != nil {
+						return
+					}
+				}
+			})
+		}, func(frames []byte) error {
+			_, err := c.Write(frames)
+			return err
+		})
+		cancel()
+		return
+	}
 	c, err := websocket.Accept(rw, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		return
 	}
 	defer func() { _ = c.CloseNow() }()
-	queue := make(chan []byte, writerQueue)
+	gone, cancel := context.WithCancel(w.life)
+	defer cancel()
+	w.pass(gone, channel, func() {
+		closed := c.CloseRead(w.life)
+		context.AfterFunc(closed, cancel)
+	}, func(message []byte) error { return c.Write(gone, websocket.MessageText, message) })
+}
+
+// pass writes what comes on a channel to a client until that is gone. Read has its pings answered, as
+// which it knows that it is in.
+func (w *Writer) pass(gone context.Context, channel string, read func(), write func([]byte) error) {
+	mine := make(queue, writerQueue)
 	left := make(chan struct{})
 	w.mu.Lock()
-	w.queues[queue] = left
+	if w.queues[channel] == nil {
+		w.queues[channel] = map[queue]goneEnd{}
+	}
+	w.queues[channel][mine] = left
 	w.mu.Unlock()
-	gone := c.CloseRead(w.life) // answers pings: the client is in then
+	read()
 	defer func() {
 		close(left)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.queues, queue)
+		delete(w.queues[channel], mine)
 	}()
 	for {
 		select {
-		case message := <-queue:
-			if c.Write(gone, websocket.MessageText, message) != nil {
+		case message := <-mine:
+			if write(message) != nil {
 				return
 			}
 		case <-gone.Done():
@@ -113,25 +165,60 @@ func (w *Writer) acceptFeeds() {
 	}
 }
 
-// read passes on what comes: messages, each with its length before it.
+// read passes on what comes: messages, each with its length before it, of which the first is the
+// name of the channel.
 func (w *Writer) read(c net.Conn) {
 	defer c.Close()
-	var length [4]byte
+	from := bufio.NewReaderSize(c, feedBuffer)
+	channel, err := readFed(from)
+	if err != nil {
+		return
+	}
 	for {
-		if _, err := io.ReadFull(c, length[:]); err != nil {
+		out, err := readFed(from)
+		if err != nil {
 			return
 		}
-		message := make([]byte, binary.BigEndian.Uint32(length[:]))
-		if _, err := io.ReadFull(c, message); err != nil {
-			return
+		if w.together {
+			out = appendFrame(nil, opText, out)
+			for whole(from) {
+				more, err := readFed(from)
+				if err != nil {
+					return
+				}
+				out = appendFrame(out, opText, more)
+			}
 		}
 		w.mu.Lock()
-		for queue, left := range w.queues {
+		for queue, left := range w.queues[string(channel)] {
 			select {
-			case queue <- message:
+			case queue <- out:
 			case <-left:
 			}
 		}
 		w.mu.Unlock()
 	}
+}
+
+// feedBuffer has room for what a host says at a time, in bytes.
+const feedBuffer = 256 << 10
+
+// readFed reads one message.
+func readFed(from *bufio.Reader) ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(from, length[:]); err != nil {
+		return nil, err
+	}
+	message := make([]byte, binary.BigEndian.Uint32(length[:]))
+	_, err := io.ReadFull(from, message)
+	return message, err
+}
+
+// whole reports whether another message has come.
+func whole(from *bufio.Reader) bool {
+	if from.Buffered() < 4 {
+		return false
+	}
+	length, err := from.Peek(4)
+	return err == nil && from.Buffered() >= 4+int(binary.BigEndian.Uint32(length))
 }
