@@ -250,11 +250,11 @@ func (r *Registry) decidesLocked(v *view, s *hostState, rev uint64, gone bool) b
 	case !home.isSynced: // it is not known whether its store still has the host
 	case home.name < v.name:
 		if v == &r.view {
-			r.surplusLocked(s.Key, surplus{rev, s.Lease})
+			r.surplusLocked(s.Key, surplus{rev, s.Lease, s.LastSeen})
 		}
 		return false
 	case home == &r.view && k.rev != 0:
-		r.surplusLocked(s.Key, surplus{k.rev, k.lease()})
+		r.surplusLocked(s.Key, surplus{k.rev, k.lease(), k.LastSeen})
 	}
 	r.forgetLocked(k)
 	return true
@@ -263,7 +263,8 @@ func (r *Registry) decidesLocked(v *view, s *hostState, rev uint64, gone bool) b
 // A surplus is what the store of this relay's region has of a host that another decides of.
 type surplus struct {
 	rev  uint64
-	last *lease // that was given here
+	last *lease // that was given here; nil: none was
+	seen time.Time
 }
 
 func (r *Registry) surplusLocked(key string, s surplus) {
@@ -281,13 +282,12 @@ func (r *Registry) removeSurplus(ctx context.Context) error {
 	if len(over) == 0 || !r.first() {
 		return nil
 	}
+	var failed error
 	for key, s := range over {
-		err := r.outnumber(ctx, key, s.last)
-		if err == nil {
-			err = r.store.remove(ctx, hostKeys+key, s.rev)
-		}
+		err := r.giveUp(ctx, key, s)
 		if err != nil && !errors.Is(err, errConflict) { // of a conflict the watch tells
-			return err
+			failed = err
+			continue
 		}
 		r.mu.Lock()
 		if r.surplus[key] == s {
@@ -295,24 +295,45 @@ func (r *Registry) removeSurplus(ctx context.Context) error {
 		}
 		r.mu.Unlock()
 	}
-	return nil
+	return failed
+}
+
+// giveUp has this region's store forget one host, unless it decides of that again.
+func (r *Registry) giveUp(ctx context.Context, key string, s surplus) error {
+	r.mu.RLock()
+	k := r.hosts[key]
+	again := k != nil && k.home == nil
+	var away error
+	if k != nil && k.home != nil {
+		if away = k.home.whyNot(); away == nil && !k.home.silent.IsZero() {
+			away = errNotReached
+		}
+	}
+	r.mu.RUnlock()
+	if again || away != nil {
+		return away
+	}
+	if err := r.outnumber(ctx, key, s); err != nil {
+		return err
+	}
+	return r.store.remove(ctx, hostKeys+key, s.rev)
 }
 
 // outnumber has the lease that a host has in the region that decides of it be a later one than
 // one that another region gave.
-func (r *Registry) outnumber(ctx context.Context, key string, other *lease) error {
+func (r *Registry) outnumber(ctx context.Context, key string, other surplus) error {
 	return r.update(ctx, key, func(k *knownHost, _ bool) *hostState {
-		if k.home == nil || k.lease().number() > other.number() || other == nil {
+		if k.home == nil || other.last == nil || k.lease().number() > other.last.number() {
 			return nil
 		}
-		next := *other
+		s, next := k.hostState, *other.last
 		if current := k.lease(); current != nil {
 			next = *current
-			next.Fence = other.number() + 1
+			next.Fence = other.last.number() + 1
 		} else {
-			next.Fence, next.Lost = other.number(), true
+			next.Fence, next.Lost = other.last.number(), true
+			s.LastSeen = later(s.LastSeen, other.seen)
 		}
-		s := k.hostState
 		s.Lease = &next
 		return &s
 	})

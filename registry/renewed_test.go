@@ -110,6 +110,7 @@ func TestRegionTellsItsNumber(t *testing.T) {
 	t.Parallel()
 	const key = "t.h"
 	held := leased("west", "relay-west", 7, 2)
+	held.LastSeen = time.Now().Add(-time.Hour).UTC()
 	released, ahead := leased("east", "relay-east", 3, 1), leased("east", "relay-east", 3, 5)
 	released.Lease.Released = true
 	for _, test := range []struct {
@@ -148,7 +149,48 @@ func TestRegionTellsItsNumber(t *testing.T) {
 				t.Errorf("the store that decides has %+v; want a lease of %s, number %d, that runs: %v", l, test.instance, test.number, test.online)
 			}
 			eventually(t, "it is known whose the host is", func() bool { h, _ := r.Lookup("t", "h"); return h.Region == "east" && h.Fence == test.number })
+			if h, _ := r.Lookup("t", "h"); test.instance == "west" && !h.LastSeen.Equal(held.LastSeen) {
+				t.Errorf("the host was last seen at %v; want when it was here, %v", h.LastSeen, held.LastSeen)
+			}
 		})
+	}
+}
+
+// TestGivesUpWhatItMay has a region keep what its store has of a host of which it decides again, or of
+// which the one that decides is not heard.
+func TestGivesUpWhatItMay(t *testing.T) {
+	t.Parallel()
+	const key = "t.h"
+	r := startTest(t, newTestServer(t), Config{Instance: "relay-west", Region: "west"})
+	far := &view{name: "east", store: storeOfRegion(t, r, "east")}
+	rev, err := r.store.write(t.Context(), hostKeys+key, leased("west", "relay-west", 7, 2), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the host is known", func() bool { _, known := r.Lookup("t", "h"); return known })
+	for _, test := range []struct {
+		name string
+		now  func()
+		kept bool // to be given up later
+	}{
+		{"decides again", func() {}, false},
+		{"away", func() { r.hosts[key].home, far.storeErr = far, ErrStoreAway }, true},
+		{"not heard", func() { far.storeErr, far.silent = nil, time.Now() }, true},
+	} {
+		r.mu.Lock()
+		r.surplus[key] = surplus{rev: rev, last: &lease{Fence: 2}}
+		test.now()
+		r.mu.Unlock()
+		err := r.removeSurplus(t.Context())
+		r.mu.Lock()
+		_, kept := r.surplus[key]
+		r.mu.Unlock()
+		if kept != test.kept || (err != nil) != test.kept {
+			t.Errorf("%s: to be given up later: %v, %v; want %v", test.name, kept, err, test.kept)
+		}
+		if at, err := r.store.read(t.Context(), hostKeys+key, &struct{}{}); at != rev || err != nil {
+			t.Errorf("%s: the store has the host at %d, %v; want it left alone", test.name, at, err)
+		}
 	}
 }
 
