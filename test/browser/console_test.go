@@ -89,8 +89,12 @@ func (p *page) grows() {
 func (p *page) readsAsOnce() {
 	p.t.Helper()
 	const written = `[...document.querySelectorAll('.turn:last-child .run > div')].flatMap((b) => [...b.childNodes]).map((n) => n.outerHTML ?? n.data.trim()).filter(Boolean).join('\n').replace(/<span class="hl-[^>]*>|<\/span>/g, '')`
+	// It grows for a second, in which a busy machine may not look at it.
+	eval[any](p, fmt.Sprintf(`window.grew = false
+new MutationObserver(() => { window.grew ||= document.querySelector('%s.live .run') !== null }).observe(document.body, { subtree: true, childList: true })
+true`, lastTurn))
 	p.say("talk 150")
-	p.await(lastTurn + ".live .run")
+	p.holds("an answer that grows", "window.grew")
 	p.await(lastTurn + " .foot")
 	grown := eval[string](p, written)
 	p.do(chromedp.Reload())
