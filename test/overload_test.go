@@ -70,7 +70,7 @@ func TestSnapshotOverSlowLine(t *testing.T) {
 	for i, m := range want {
 		_, got, err := ws.Read(ctx)
 		if err != nil || string(got) != m {
-			t.Fatalf("message %d has %d bytes, %v; want %d", i, len(got), err, len(m))
+			t.Fatalf("message %d has %d bytes, %v; want %d: %.300s", i, len(got), err, len(m), got)
 		}
 	}
 	if err := <-said; err != nil {

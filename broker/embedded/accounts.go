@@ -149,8 +149,13 @@ func (s *Server) DropTenant(tenant string) error {
 	}
 	text, known := s.accounts.known.LoadAndDelete(public)
 	account, made := s.account(public)
-	if !known || !made {
+	if !made {
 		return nil
+	}
+	if !known { // it was dropped while it was being set, when it was known and not made yet
+		if text, err = s.keys.TenantAccountJWT(auth.Embedded, tenant, nil); err != nil {
+			return err
+		}
 	}
 	claims, err := jwt.DecodeAccountClaims(text.(string))
 	if err != nil {

@@ -100,3 +100,26 @@ func TestPortTakesTurns(t *testing.T) {
 		t.Errorf("heard %v, %v", msg, err)
 	}
 }
+
+// TestDropWhileItIsSet drops an account that is known and not made yet, as it is for a moment while it is
+// being set, and again when it was set: nobody is let in then.
+func TestDropWhileItIsSet(t *testing.T) {
+	t.Parallel()
+	s := startPort(t)
+	if err := s.SetTenant("acme", nil); err != nil {
+		t.Fatal(err)
+	}
+	public, err := s.keys.TenantAccount("acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.accounts.known.Delete(public) // by the first
+	if err := s.DropTenant("acme"); err != nil {
+		t.Fatal(err)
+	}
+	s.Resolve(func(string) (string, error) { return "", errNoAccount })
+	if nc, err := agentAt(s, "acme", "laptop"); err == nil {
+		nc.Close()
+		t.Error("a host-agent is let in where nobody serves")
+	}
+}
