@@ -300,23 +300,30 @@ func (r *Registry) removeSurplus(ctx context.Context) error {
 
 // giveUp has this region's store forget one host, unless it decides of that again.
 func (r *Registry) giveUp(ctx context.Context, key string, s surplus) error {
-	r.mu.RLock()
-	k := r.hosts[key]
-	again := k != nil && k.home == nil
-	var away error
-	if k != nil && k.home != nil {
-		if away = k.home.whyNot(); away == nil && !k.home.silent.IsZero() {
-			away = errNotReached
-		}
-	}
-	r.mu.RUnlock()
-	if again || away != nil {
-		return away
+	if elsewhere, err := r.elsewhere(key); !elsewhere || err != nil {
+		return err
 	}
 	if err := r.outnumber(ctx, key, s); err != nil {
 		return err
 	}
 	return r.store.remove(ctx, hostKeys+key, s.rev)
+}
+
+// elsewhere reports whether this region does not decide of a host; the error says why the one that
+// does cannot be asked now.
+func (r *Registry) elsewhere(key string) (bool, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	switch k := r.hosts[key]; {
+	case k == nil: // nobody knows it
+		return true, nil
+	case k.home == nil:
+		return false, nil
+	case !k.home.silent.IsZero():
+		return true, errNotReached
+	default:
+		return true, k.home.whyNot()
+	}
 }
 
 // outnumber has the lease that a host has in the region that decides of it be a later one than

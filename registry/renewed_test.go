@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/test/natssite"
 )
 
 // A host-agent that renews its credential at one relay is not cut off at another, which
@@ -132,12 +133,12 @@ func TestRegionTellsItsNumber(t *testing.T) {
 			if _, err := here.write(t.Context(), hostKeys+key, held, 0); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the host is known", func() bool { h, known := r.Lookup("t", "h"); return known && h.Region == "west" })
+			natssite.Eventually(t, "the host is known", func() bool { h, known := r.Lookup("t", "h"); return known && h.Region == "west" })
 			if _, err := there.write(t.Context(), hostKeys+key, test.there, 0); err != nil {
 				t.Fatal(err)
 			}
 			r.hearRegion([]byte("east"))
-			eventually(t, "this region's store has forgotten the host", func() bool {
+			natssite.Eventually(t, "this region's store has forgotten the host", func() bool {
 				rev, err := here.read(t.Context(), hostKeys+key, &struct{}{})
 				return rev == 0 && err == nil
 			})
@@ -148,7 +149,7 @@ func TestRegionTellsItsNumber(t *testing.T) {
 			if l := now.Lease; l.number() != test.number || l.Instance != test.instance || l.runs() != test.online {
 				t.Errorf("the store that decides has %+v; want a lease of %s, number %d, that runs: %v", l, test.instance, test.number, test.online)
 			}
-			eventually(t, "it is known whose the host is", func() bool { h, _ := r.Lookup("t", "h"); return h.Region == "east" && h.Fence == test.number })
+			natssite.Eventually(t, "it is known whose the host is", func() bool { h, _ := r.Lookup("t", "h"); return h.Region == "east" && h.Fence == test.number })
 			if h, _ := r.Lookup("t", "h"); test.instance == "west" && !h.LastSeen.Equal(held.LastSeen) {
 				t.Errorf("the host was last seen at %v; want when it was here, %v", h.LastSeen, held.LastSeen)
 			}
@@ -167,14 +168,17 @@ func TestGivesUpWhatItMay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the host is known", func() bool { _, known := r.Lookup("t", "h"); return known })
+	natssite.Eventually(t, "the host is known", func() bool { _, known := r.Lookup("t", "h"); return known })
+	r.mu.RLock()
+	k := r.hosts[key]
+	r.mu.RUnlock()
 	for _, test := range []struct {
 		name string
 		now  func()
 		kept bool // to be given up later
 	}{
 		{"decides again", func() {}, false},
-		{"away", func() { r.hosts[key].home, far.storeErr = far, ErrStoreAway }, true},
+		{"away", func() { k.home, far.storeErr = far, ErrStoreAway }, true},
 		{"not heard", func() { far.storeErr, far.silent = nil, time.Now() }, true},
 	} {
 		r.mu.Lock()
@@ -190,16 +194,6 @@ func TestGivesUpWhatItMay(t *testing.T) {
 		}
 		if at, err := r.store.read(t.Context(), hostKeys+key, &struct{}{}); at != rev || err != nil {
 			t.Errorf("%s: the store has the host at %d, %v; want it left alone", test.name, at, err)
-		}
-	}
-}
-
-// eventually awaits what is to become so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for until := time.Now().Add(time.Minute); !so(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("%s: still not so after a minute", what)
 		}
 	}
 }

@@ -85,14 +85,15 @@ func (w *Writer) Addresses(_ None, a *WriterAddresses) error {
 
 // serve serves a client.
 func (w *Writer) serve(rw http.ResponseWriter, r *http.Request) {
+	gone, cancel := context.WithCancel(w.life)
+	defer cancel()
 	channel := r.URL.Query().Get(channelOf)
 	if w.together {
 		c, err := acceptWS(rw, r)
 		if err != nil {
 			return
 		}
-		gone, cancel := context.WithCancel(w.life)
-		defer context.AfterFunc(gone, func() { _ = c.Close() })()
+		context.AfterFunc(gone, func() { _ = c.Close() })
 		w.pass(gone, channel, func() {
 			w.running.Go(func() {
 				defer cancel()
@@ -106,7 +107,6 @@ func (w *Writer) serve(rw http.ResponseWriter, r *http.Request) {
 			_, err := c.Write(frames)
 			return err
 		})
-		cancel()
 		return
 	}
 	c, err := websocket.Accept(rw, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
@@ -114,12 +114,8 @@ func (w *Writer) serve(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { _ = c.CloseNow() }()
-	gone, cancel := context.WithCancel(w.life)
-	defer cancel()
-	w.pass(gone, channel, func() {
-		closed := c.CloseRead(w.life)
-		context.AfterFunc(closed, cancel)
-	}, func(message []byte) error { return c.Write(gone, websocket.MessageText, message) })
+	w.pass(gone, channel, func() { context.AfterFunc(c.CloseRead(w.life), cancel) },
+		func(message []byte) error { return c.Write(gone, websocket.MessageText, message) })
 }
 
 // pass writes what comes on a channel to a client until that is gone. Read has its pings answered, as

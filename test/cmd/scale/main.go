@@ -34,8 +34,8 @@ type flags struct {
 	Far   int           `default:"${far}" help:"Hosts of relays that are far from each other (${default})."`
 	Delay time.Duration `default:"${delay}" help:"Between those, each way (${default})."`
 
-	Fleet string `hidden:"" help:"Be so many hosts of the keys in a directory, at these URLs: HOSTS,DIR,URL,…"`
-	Join  string `hidden:"" help:"Be another relay of a cluster of so many, until it knows so many hosts: RELAYS,HOSTS,DIR,ROUTE,…"`
+	Fleet []string `hidden:"" help:"Be so many hosts of the keys in a directory, at these URLs: DIR,URL,…"`
+	Join  []string `hidden:"" help:"Be another relay of a cluster of so many, until it knows so many hosts: DIR,ROUTE,…"`
 }
 
 func main() {
@@ -61,11 +61,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if _, err := parser.Parse(args); err != nil {
 		return err
 	}
-	if f.Fleet != "" {
-		return beFleet(ctx, f.Fleet)
+	if len(f.Fleet) > 0 {
+		return beFleet(ctx, &f)
 	}
-	if f.Join != "" {
-		return beRelay(ctx, f.Join)
+	if len(f.Join) > 0 {
+		return beRelay(ctx, &f)
 	}
 	only, err := regexp.Compile(f.Only)
 	if err != nil {
@@ -141,14 +141,28 @@ func measure(ctx context.Context, relays int, log *slog.Logger, run func(context
 	return run(ctx, c)
 }
 
-// startFleet has a process be the host-agents, so that what they cost is not counted.
-func startFleet(ctx context.Context, c *scale.Cluster, hosts int) (stop func(), err error) {
+// another returns this program, to be run once more beside this process.
+func another(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "--fleet", strings.Join(append([]string{strconv.Itoa(hosts), c.KeyDir()}, c.URLs()...), ","))
+	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stderr = os.Stderr
+	return cmd, nil
+}
+
+// list is the value of a flag.
+func list(first string, others []string) string {
+	return strings.Join(append([]string{first}, others...), ",")
+}
+
+// startFleet has a process be the host-agents, so that what they cost is not counted.
+func startFleet(ctx context.Context, c *scale.Cluster, hosts int) (stop func(), err error) {
+	cmd, err := another(ctx, "--hosts", strconv.Itoa(hosts), "--fleet", list(c.KeyDir(), c.URLs()))
+	if err != nil {
+		return nil, err
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -159,53 +173,30 @@ func startFleet(ctx context.Context, c *scale.Cluster, hosts int) (stop func(), 
 }
 
 // beFleet is such a process.
-func beFleet(ctx context.Context, what string) error {
-	fields := strings.Split(what, ",")
-	if len(fields) < 3 {
-		return errors.New("--fleet: want HOSTS,DIR,URL")
-	}
-	hosts, err := strconv.Atoi(fields[0])
+func beFleet(ctx context.Context, f *flags) error {
+	keys, err := auth.ExistingKeys(f.Fleet[0])
 	if err != nil {
 		return err
 	}
-	keys, err := auth.ExistingKeys(fields[1])
-	if err != nil {
-		return err
-	}
-	f := &scale.Fleet{Keys: keys, URLs: fields[2:], Hosts: hosts, Tenants: scale.FleetTenants}
-	return f.Run(ctx)
+	fleet := &scale.Fleet{Keys: keys, URLs: f.Fleet[1:], Hosts: f.Hosts, Tenants: scale.FleetTenants}
+	return fleet.Run(ctx)
 }
 
 // startRelay has a process be another relay of a cluster, as relays are, so that its memory is not
 // tidied together with that of all others. It returns when that relay knows so many hosts.
 func startRelay(ctx context.Context, c *scale.Cluster, hosts int) error {
-	self, err := os.Executable()
+	cmd, err := another(ctx, "--relays", strconv.Itoa(len(c.Relays)), "--hosts", strconv.Itoa(hosts), "--join", list(c.Dir(), c.Routes()))
 	if err != nil {
 		return err
 	}
-	what := append([]string{strconv.Itoa(len(c.Relays)), strconv.Itoa(hosts), c.Dir()}, c.Routes()...)
-	cmd := exec.CommandContext(ctx, self, "--join", strings.Join(what, ","))
-	cmd.Stderr = os.Stderr
 	return cmd.Run()
 }
 
 // beRelay is such a process. What it leaves open ends with it.
-func beRelay(ctx context.Context, what string) error {
-	fields := strings.Split(what, ",")
-	if len(fields) < 4 {
-		return errors.New("--join: want RELAYS,HOSTS,DIR,ROUTE")
-	}
-	relays, err := strconv.Atoi(fields[0])
+func beRelay(ctx context.Context, f *flags) error {
+	c, err := scale.RunningCluster(f.Join[0], f.Join[1:], f.Relays, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	hosts, err := strconv.Atoi(fields[1])
-	if err != nil {
-		return err
-	}
-	c, err := scale.RunningCluster(fields[2], fields[3:], relays, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	return c.JoinAndKnow(ctx, hosts)
+	return c.JoinAndKnow(ctx, f.Hosts)
 }
