@@ -11,7 +11,6 @@ import (
 // stands before it; those on one line do not import each other.
 var layers = [][]string{
 	{"without"},
-	{"calm"},
 	{"acmedns", "ahp", "alike", "console", "fair", "giveback", "idle", "lockorder", "meter"},
 	{"tracing"},
 	{"auth", "refhost", "view"},

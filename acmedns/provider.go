@@ -16,8 +16,6 @@ import (
 	"github.com/caddyserver/certmagic"
 	"github.com/libdns/libdns"
 	"github.com/miekg/dns"
-
-	"ahprelay/calm"
 )
 
 // A Provider sets records in DNS.
@@ -78,11 +76,7 @@ func (p program) run(ctx context.Context, args ...string) error {
 	command.WaitDelay = time.Second
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
-	err := calm.Usually(command.Start)
-	if err == nil {
-		err = command.Wait()
-	}
-	if err != nil {
+	if err := command.Run(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", p, args[0], err, lastLine(out.String()))
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/calm"
 	"ahprelay/routing"
 )
 
@@ -48,7 +47,7 @@ func startCommand(command, environment []string, stderr io.Writer, limit int, ro
 	if err != nil {
 		return nil, fmt.Errorf("upstream %s: %w", command[0], err)
 	}
-	if err := calm.Usually(cmd.Start); err != nil {
+	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("upstream: %w: %w", errStart, err)
 	}
 	return &commandSocket{cmd: cmd, in: in, out: lineReader{bufio.NewReader(out), limit, room}}, nil

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"ahprelay/calm"
 )
 
 // A SentinelCommand says how to start a sentinel: a process that calls
@@ -90,7 +88,7 @@ func (s *sentinel) keep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := calm.Usually(cmd.Start); err != nil {
+	if err := cmd.Start(); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)

@@ -23,7 +23,6 @@ var (
 	Rows           = off("rows")            // package routing: bodies that go out in a row are one frame for queues
 	OwnFrames      = off("own-frames")      // package hostagent: frames of the host are read where they lie
 	FrameCache     = off("frame-cache")     // package hostagent: a copy of what was just read is not read again
-	Calm           = off("calm")            // package calm: the runtime looks after itself less often
 	Delays         = off("delays")          // package meter: how long messages wait is measured
 )
 

@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"ahprelay/calm"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/contentproxy"
 	"ahprelay/giveback"
@@ -67,7 +66,6 @@ type streams struct {
 }
 
 func main() {
-	calm.Down("run", "up")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var a app

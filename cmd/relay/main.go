@@ -13,7 +13,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"ahprelay/calm"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
 )
@@ -76,7 +75,6 @@ type streams struct {
 var parseVars = kong.Vars{"listen": gateway.DefaultListen, "admin_listen": gateway.DefaultAdminListen, "limits": limitHelp, "share_connections": strconv.Itoa(shareConnections)}
 
 func main() {
-	calm.Down("serve")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var a app

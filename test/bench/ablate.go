@@ -49,9 +49,14 @@ var ablations = []ablation{
 	{"rows", []quantity{relayFull, relayBursts}},
 	{"own-frames", []quantity{agentFull, agentBursts, agentIdle}},
 	{"frame-cache", []quantity{agentFull, agentBursts}},
-	{"calm", []quantity{relayFull, agentFull, relayBursts, agentBursts, burstDelay, askDelay, askCost}},
+	{timerSlack, []quantity{relayFull, agentFull, relayBursts, agentBursts, burstDelay, askDelay, askCost}},
 	{"delays", []quantity{relayFull, agentFull, askCost}},
 }
+
+// timerSlack is not a mechanism of the programs: the system gives it to them
+// (TimerSlackNSec in the systemd units), and here the benchmark does. Without
+// it, relay and host-agent run with the kernel's default.
+const timerSlack = "timer-slack"
 
 // withoutVariable is the environment variable that programs here read.
 const withoutVariable = "AHP_BENCH_WITHOUT"
@@ -146,9 +151,13 @@ func (b *testbed) ablate(a ablation) ([]Figure, error) {
 // variant starts a site with a mechanism, or without.
 func (b *testbed) variant(a ablation, i int, cfg siteConfig) (*site, *system, error) {
 	env := b.bench.Env
-	defer func() { b.bench.Env = env }()
+	defer func() { b.bench.Env, b.bench.Slack = env, 0 }()
 	cfg.name = fmt.Sprintf("%s-%s-%d", cfg.name, a.name, i)
-	if i == 1 {
+	switch {
+	case i == 0:
+	case a.name == timerSlack:
+		b.bench.Slack = procs.KernelSlack
+	default:
 		b.bench.Env = append(slices.Clip(env), withoutVariable+"="+a.name)
 	}
 	return b.oneHost(cfg)

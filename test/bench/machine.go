@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ahprelay/test/procs"
 )
 
 // A Machine is what a run ran on.
@@ -16,6 +18,7 @@ type Machine struct {
 	Kernel string `json:"kernel"`
 	Go     string `json:"go"`
 	Load   string `json:"load"` // of the last minute, before the run
+	Slack  string `json:"timer_slack,omitempty"`
 }
 
 // ThisMachine returns the facts of this machine.
@@ -30,6 +33,9 @@ func ThisMachine() Machine {
 	}
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
 		m.Load, _, _ = strings.Cut(string(text), " ")
+	}
+	if slack, err := procs.TimerSlack(); err == nil {
+		m.Slack = slack.String()
 	}
 	return m
 }
@@ -47,5 +53,9 @@ func field(text, name string) string {
 
 // String says the facts in one line.
 func (m Machine) String() string {
-	return fmt.Sprintf("%s, %d cores, %s, %s, load before the run %s", m.CPU, m.Cores, m.Kernel, m.Go, m.Load)
+	text := fmt.Sprintf("%s, %d cores, %s, %s, load before the run %s", m.CPU, m.Cores, m.Kernel, m.Go, m.Load)
+	if m.Slack != "" {
+		text += ", timer slack " + m.Slack
+	}
+	return text
 }

@@ -19,8 +19,9 @@ type Process struct {
 	netns   string // network namespace to run in; "": this one
 	program string
 	args    []string
-	env     []string // more than this process has
-	log     string   // file that gets all that it says
+	env     []string      // more than this process has
+	slack   time.Duration // timer slack; 0: inherited
+	log     string        // file that gets all that it says
 
 	mu    sync.Mutex // guards the fields below
 	cmd   *exec.Cmd  // nil while it does not run
@@ -49,7 +50,7 @@ func (p *Process) Start() error {
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := startWithSlack(p.slack, cmd.Start); err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	p.cmd, p.done, p.asked = cmd, make(chan struct{}), false
@@ -167,9 +168,10 @@ func end(text []byte) []byte { return text[max(0, len(text)-logEnd):] }
 
 // A Bench makes processes whose logs are in one directory.
 type Bench struct {
-	Programs string   // directory of what Build builds
-	Dir      string   // for logs and state
-	Env      []string // more than this process has, for those that are made from now on
+	Programs string        // directory of what Build builds
+	Dir      string        // for logs and state
+	Env      []string      // more than this process has, for those that are made from now on
+	Slack    time.Duration // timer slack of those that are made from now on; 0: that of this process
 
 	all []*Process
 }
@@ -180,7 +182,7 @@ func (b *Bench) Process(netns, name, program string, args ...string) *Process {
 	p := &Process{
 		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args,
 		env: append([]string{"GORACE=halt_on_error=1 atexit_sleep_ms=0", "XDG_RUNTIME_DIR=" + b.Dir}, b.Env...), // where control sockets are: not in the place of this user's own
-		log: filepath.Join(b.Dir, name+".log"),
+		log: filepath.Join(b.Dir, name+".log"), slack: b.Slack,
 	}
 	b.all = append(b.all, p)
 	return p

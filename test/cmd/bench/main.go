@@ -25,15 +25,16 @@ import (
 )
 
 type flags struct {
-	Parts     []string `arg:"" optional:"" help:"Parts to run: ${parts}. Default: all but ablate and phone20. Or plot, which writes the documents and pictures that follow from what is in docs/bench/."`
-	Rounds    int      `default:"5" help:"How often each figure is measured (${default}); a figure is the median."`
-	JSON      string   `name:"json" placeholder:"FILE" type:"path" help:"Write the figures into this file too."`
-	Record    bool     `help:"Keep the figures in docs/bench/, and write the documents and pictures that follow from them, as 'bench plot' does. Parts that are run again take the place of the former."`
-	Keep      string   `placeholder:"DIR" type:"path" help:"Keep logs of parts that fail here. Default: a new directory."`
-	RelayFlag []string `name:"relay-flag" sep:"none" placeholder:"FLAG" help:"One more flag of all relays, such as --relay-flag=--admin-listen=127.0.0.1:8485 for profiles. May be repeated."`
-	AgentFlag []string `name:"agent-flag" sep:"none" placeholder:"FLAG" help:"The same of all host-agents."`
-	Host      string   `name:"host-command" placeholder:"PROGRAM" type:"path" help:"An AHP host of 0.9 that listens at 127.0.0.1:$$PORT, keeps its state in $$STATE, and whose provider mock knows 'stream N MS SIZE': the audience is measured with it too."`
-	Tiny      bool     `help:"Hardly any work, to see that everything runs. The figures mean nothing."`
+	Parts     []string      `arg:"" optional:"" help:"Parts to run: ${parts}. Default: all but ablate and phone20. Or plot, which writes the documents and pictures that follow from what is in docs/bench/."`
+	Rounds    int           `default:"5" help:"How often each figure is measured (${default}); a figure is the median."`
+	JSON      string        `name:"json" placeholder:"FILE" type:"path" help:"Write the figures into this file too."`
+	Record    bool          `help:"Keep the figures in docs/bench/, and write the documents and pictures that follow from them, as 'bench plot' does. Parts that are run again take the place of the former."`
+	Keep      string        `placeholder:"DIR" type:"path" help:"Keep logs of parts that fail here. Default: a new directory."`
+	RelayFlag []string      `name:"relay-flag" sep:"none" placeholder:"FLAG" help:"One more flag of all relays, such as --relay-flag=--admin-listen=127.0.0.1:8485 for profiles. May be repeated."`
+	AgentFlag []string      `name:"agent-flag" sep:"none" placeholder:"FLAG" help:"The same of all host-agents."`
+	Host      string        `name:"host-command" placeholder:"PROGRAM" type:"path" help:"An AHP host of 0.9 that listens at 127.0.0.1:$$PORT, keeps its state in $$STATE, and whose provider mock knows 'stream N MS SIZE': the audience is measured with it too."`
+	Slack     time.Duration `name:"timer-slack" default:"1ms" help:"Timer slack of all programs in a run, peers included, as the systemd units of the packages set it (${default}); 50us is the kernel's own."`
+	Tiny      bool          `help:"Hardly any work, to see that everything runs. The figures mean nothing."`
 }
 
 func main() {
@@ -66,6 +67,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	if err := check(&f); err != nil {
 		return err
+	}
+	if !slices.Equal(f.Parts, []string{plotWord}) && !f.Tiny {
+		if err := procs.RestartWithSlack(f.Slack); err != nil {
+			return err
+		}
 	}
 	root, err := procs.Root(ctx)
 	if err != nil {

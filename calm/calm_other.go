@@ -1,7 +1,0 @@
-//go:build !linux
-
-package calm
-
-func down() {}
-
-func usually(start func() error) error { return start() }
