@@ -1,14 +1,13 @@
-// Package alike counts together what happens often and is all the same to who
-// reads of it: the first of a kind is told at once, and those that follow within
-// a time by one word at the end of it, with their number.
+// Package alike coalesces repeated events. It reports the first events of a kind at
+// once, and later ones as a count at the end of an interval.
 //
-// So a log or an audit stays readable and bounded whatever one source does, and
-// each kind from each source is in it.
+// A log or an audit thus stays readable and bounded under a flood from any source, and
+// still shows each kind from each source.
 //
 // # Concurrency
 //
-// A [Table] is safe for concurrent use. What it is to tell is told without its
-// lock held, by whoever calls Note, Run or Flush.
+// A [Table] is safe for concurrent use. Reports run without its lock held, in the
+// goroutine that calls Note, Run or Flush.
 package alike
 
 import (
@@ -17,45 +16,45 @@ import (
 	"time"
 )
 
-// Max is how many kinds a [Table] tells apart at a time. With more, that which
-// was noted first is told before its time, and forgotten.
+// Max bounds the kinds that a [Table] distinguishes. Beyond it, the oldest kind is
+// reported before its time and forgotten.
 const Max = 16384
 
-// A Table counts.
+// A Table counts events by kind.
 type Table struct {
 	every time.Duration
 
 	mu    sync.Mutex // guards the fields below
 	kinds map[any]*kind
-	queue []*kind // the same, by end, the next first
+	queue []*kind // the same, ordered by end
 
-	wake chan struct{} // has room for one: there is a first in the queue
+	wake chan struct{} // capacity 1: the queue is no longer empty
 }
 
-// A kind is what has happened in the time that began with the first.
+// A kind counts the events of one key in the interval that began with the first event.
 type kind struct {
 	key  any
 	end  time.Time
-	told int            // at once
-	more int            // not told
-	tell func(more int) // the last of these
+	told int            // reported at once
+	more int            // not reported yet
+	tell func(more int) // the report of the last event
 }
 
-// New returns a Table that tells of each kind once in that time.
+// New returns a Table that reports each kind once in the interval.
 func New(every time.Duration) *Table {
 	return &Table{every: every, kinds: map[any]*kind{}, wake: make(chan struct{}, 1)}
 }
 
-// Note notes that something has happened, of a kind that key names. The first
-// atOnce of a kind are told at once, with tell(0). Those that follow are told
-// together at the end of the time, by the tell of the last, with their number.
+// Note records an event of the kind that key names. The first atOnce events are
+// reported at once, with tell(0). Later events are reported together at the end of the
+// interval, by the tell of the last event, with their number.
 func (t *Table) Note(key any, atOnce int, tell func(more int)) {
 	for _, due := range t.note(key, atOnce, tell) {
 		due()
 	}
 }
 
-// note returns what is to be told now.
+// note returns the reports that are due now.
 func (t *Table) note(key any, atOnce int, tell func(more int)) (due []func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,8 +84,7 @@ func (t *Table) enqueueLocked(k *kind) {
 	}
 }
 
-// makeRoomLocked drops the oldest kind if there are too many, and returns what
-// is to be told of it.
+// makeRoomLocked drops the oldest kind if the table is full, and returns its report.
 func (t *Table) makeRoomLocked() (due []func()) {
 	if len(t.kinds) < Max {
 		return nil
@@ -97,7 +95,7 @@ func (t *Table) makeRoomLocked() (due []func()) {
 	return k.due(nil)
 }
 
-// due adds what is to be told of what was not told.
+// due appends the report of the events that were not reported.
 func (k *kind) due(list []func()) []func() {
 	if k.more == 0 {
 		return list
@@ -106,7 +104,7 @@ func (k *kind) due(list []func()) []func() {
 	return append(list, func() { tell(more) })
 }
 
-// Run tells what is due, until ctx ends.
+// Run reports the kinds that are due, until ctx ends.
 func (t *Table) Run(ctx context.Context) {
 	for {
 		var timer <-chan time.Time
@@ -125,7 +123,7 @@ func (t *Table) Run(ctx context.Context) {
 	}
 }
 
-// next returns in what time something ends.
+// next returns the time until the first kind is due.
 func (t *Table) next() (wait time.Duration, some bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,8 +133,8 @@ func (t *Table) next() (wait time.Duration, some bool) {
 	return time.Until(t.queue[0].end), true
 }
 
-// takeDue takes what has ended by then. A kind of which there was more goes on
-// for another time, with nothing told at once.
+// takeDue returns the reports of all kinds that are due at now. A kind with unreported
+// events begins a new interval in which no event is reported at once.
 func (t *Table) takeDue(now time.Time) (due []func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,7 +152,7 @@ func (t *Table) takeDue(now time.Time) (due []func()) {
 	return due
 }
 
-// Flush tells all that was not told yet, and forgets the kinds.
+// Flush reports all events that were not reported, and forgets the kinds.
 func (t *Table) Flush() {
 	t.mu.Lock()
 	var due []func()

@@ -1,4 +1,4 @@
-// Package giveback has a process that has become quiet give its memory back to the system.
+// Package giveback returns memory to the system when the process is quiet.
 package giveback
 
 import (
@@ -12,27 +12,27 @@ import (
 	"ahprelay/without"
 )
 
-// When memory is given back.
+// The conditions under which memory is returned.
 const (
 	lookEvery = 100 * time.Millisecond
-	giveAgain = 10 * time.Second // after the last time, unless it is much
+	giveAgain = 10 * time.Second // after the last time, unless worthAtOnce is reached
 
-	quietBytes = 256 << 10 // allocated from one look to the next, at most
-	worthBytes = 8 << 20   // allocated since memory was given back, at least
+	quietBytes = 256 << 10 // allocated between two samples, at most
+	worthBytes = 8 << 20   // allocated since memory was returned, at least
 
-	worthAtOnce = 32 << 20 // the same, to be given back whenever it was last
+	worthAtOnce = 32 << 20 // allocated since memory was returned: enough to ignore giveAgain
 
-	// From so much on that is in use, garbage is collected when there is half as
-	// much of it; below, processor time is worth more, and that is when there is
-	// as much again, Go's default, or as much as a large process has in use.
+	// A live heap of largeHeap or more is collected when garbage reaches half of it. A
+	// smaller heap saves processor time: its garbage may grow to the size of the live
+	// heap (Go's default), or to half of largeHeap.
 	largeHeap    = 24 << 20
 	largePercent = 50
 	smallPercent = 100
 	mostPercent  = 800
 )
 
-// percentFor returns the headroom of garbage collection, in per cent of what is
-// in use. It has few values, because changing it stops the process for a moment.
+// percentFor returns the headroom of garbage collection as a percentage of the live
+// heap. It has few values, because each change stops the process for a moment.
 func percentFor(live uint64) (percent int) {
 	if live >= largeHeap {
 		return largePercent
@@ -44,10 +44,10 @@ func percentFor(live uint64) (percent int) {
 	return percent
 }
 
-// Start gives memory back to the system whenever the process has become
-// quiet, until it is stopped, and has a large process take less in the first
-// place. Go itself keeps as much as it needed at its
-// busiest for minutes, and collects no garbage while nothing new comes.
+// Start returns memory to the system whenever the process becomes quiet, until stop is
+// called. It also keeps the garbage of a large process small. Go alone keeps the
+// memory of the busiest moment for minutes, and collects no garbage while nothing is
+// allocated.
 func Start() (stop func()) {
 	if without.GiveBack {
 		return func() {}
@@ -67,7 +67,7 @@ func giveBack(ctx context.Context) {
 	defer restore()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	var last, given uint64 // bytes allocated at the last look, and when memory was given back
+	var last, given uint64 // bytes allocated at the last sample, and when memory was returned
 	var givenAt time.Time
 	for {
 		select {
@@ -80,7 +80,7 @@ func giveBack(ctx context.Context) {
 		setPercent(percentFor(live))
 		soon := now-given >= worthAtOnce || time.Since(givenAt) >= giveAgain
 		if now-last <= quietBytes && now-given >= worthBytes && soon {
-			runtime.GC() // twice: pools keep what they have once, and stacks shrink by half each time
+			runtime.GC() // twice: pools survive one collection, and stacks shrink by half each time
 			debug.FreeOSMemory()
 			given, givenAt = now, time.Now()
 		}
@@ -88,9 +88,8 @@ func giveBack(ctx context.Context) {
 	}
 }
 
-// gcPercent returns what sets the headroom of garbage collection, in per cent of
-// what is in use, and what puts it back. Where somebody has set it (GOGC), it
-// stays.
+// gcPercent returns functions that set and restore the headroom of garbage collection.
+// Both do nothing if GOGC is set.
 func gcPercent() (set func(percent int), restore func()) {
 	before := debug.SetGCPercent(smallPercent)
 	if before != smallPercent {

@@ -33,10 +33,10 @@ func pair(t *testing.T, network, address string) (near, far net.Conn) {
 	return near, far
 }
 
-// short has buffers of four bytes.
+// short is a pool of buffers of four bytes.
 var short = sync.Pool{New: func() any { b := make([]byte, 4); return &b }}
 
-// reading is what a Read came to.
+// reading is the result of a Read.
 type reading struct {
 	text string
 	err  error

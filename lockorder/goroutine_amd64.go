@@ -4,19 +4,20 @@ package lockorder
 
 import "sync/atomic"
 
-// goroutine tells this goroutine from all others that run: where the runtime keeps it. Its number
-// would take a stack trace, which makes tests many times slower.
+// goroutine returns the address of the goroutine's descriptor in the runtime, which identifies
+// the goroutine while it runs. Its number would need a stack trace, which makes tests many times
+// slower.
 func goroutine() uintptr
 
-// holders are what goroutines hold, a bit for each place of the list. Of one that has ended it stays
-// for the next that the runtime keeps there, so nobody waits for anybody, and what is looked
-// up brings no order between goroutines that would hide a race.
+// holders is a hash table from goroutines to the locks that they hold: bit n stands for rank n. An
+// entry is never removed: a later goroutine with the same descriptor reuses it. So goroutines do
+// not wait for each other, and the lookup orders no memory accesses that could hide a race.
 var holders [1 << 18]struct {
 	of   atomic.Uintptr
 	held uint64 // owned by the goroutine
 }
 
-// holding returns what this goroutine holds.
+// holding returns the set of locks that this goroutine holds.
 func holding() *uint64 {
 	id := goroutine()
 	for i := id * 0x9E3779B97F4A7C15 >> 46; ; i++ {

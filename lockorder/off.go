@@ -4,5 +4,8 @@ package lockorder
 
 import "sync"
 
-// A Mutex is one of the list.
+// A Rank is a place in the list.
+type Rank interface{ ~struct{} }
+
+// A Mutex is a lock of the list.
 type Mutex[R Rank] = sync.Mutex

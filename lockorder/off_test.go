@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestCostsNothing has a Mutex be the standard library's in programs.
-func TestCostsNothing(t *testing.T) {
+func TestMutexIsTheStandardLibrarysWithoutTheTag(t *testing.T) {
 	var m Mutex[Client]
 	var _ *sync.Mutex = &m
 }

@@ -8,40 +8,60 @@ import (
 	"sync"
 )
 
-// A Mutex is one of the list.
+// A Rank is a place in the list.
+type Rank interface {
+	rank() int
+	name() string
+}
+
+func (Client) rank() int   { return 1 }
+func (HostConn) rank() int { return 2 }
+func (Audience) rank() int { return 3 }
+func (Routing) rank() int  { return 4 }
+func (Link) rank() int     { return 5 }
+func (Outbox) rank() int   { return 6 }
+
+func (Client) name() string   { return "Client" }
+func (HostConn) name() string { return "HostConn" }
+func (Audience) name() string { return "Audience" }
+func (Routing) name() string  { return "Routing" }
+func (Link) name() string     { return "Link" }
+func (Outbox) name() string   { return "Outbox" }
+
+// A Mutex is a lock of the list.
 type Mutex[R Rank] struct{ mu sync.Mutex }
 
-// Lock takes it, if it is its turn.
+// Lock locks m. It panics if the goroutine holds a lock of the same rank or a later one.
 func (m *Mutex[R]) Lock() {
 	enter[R]()
 	m.mu.Lock()
 }
 
-// Unlock lets go of it.
+// Unlock unlocks m. It panics if the goroutine does not hold it.
 func (m *Mutex[R]) Unlock() {
 	m.mu.Unlock()
 	leave[R]()
 }
 
-// enter says that something of the list is held from now on.
+// enter records that the goroutine holds a lock of the rank.
 func enter[R Rank]() {
 	var next R
 	if has := take(holding(), next.rank()); has != nil {
-		panic(fmt.Sprintf("lockorder: %s is taken while %s is held; see the list in package lockorder", next.name(), has.name()))
+		panic(fmt.Sprintf("lockorder: %s is locked while %s is held; package lockorder has the order", next.name(), has.name()))
 	}
 }
 
-// leave says that it is held no more.
+// leave removes that record.
 func leave[R Rank]() {
 	var last R
 	if !give(holding(), last.rank()) {
-		panic("lockorder: " + last.name() + " is let go of by a goroutine that has not taken it")
+		panic("lockorder: " + last.name() + " is unlocked by a goroutine that has not locked it")
 	}
 }
 
-// take notes a place in what a goroutine holds, unless it holds one that does not stand
-// before that. Goroutines that the runtime keeps at one place one after the other share what
-// they hold, which is nothing when the first of them ends: no race.
+// take adds a rank to the set of held locks. It returns the last held rank instead if that is
+// not before the new rank. Goroutines whose descriptor the runtime reuses share a set, which
+// is empty when the first goroutine ends, so there is no race.
 //
 //go:norace
 func take(held *uint64, rank int) (has Rank) {
@@ -52,7 +72,7 @@ func take(held *uint64, rank int) (has Rank) {
 	return nil
 }
 
-// give takes it out again, and reports whether it was there.
+// give removes a rank from the set, and reports whether the set had it.
 //
 //go:norace
 func give(held *uint64, rank int) bool {
@@ -61,5 +81,5 @@ func give(held *uint64, rank int) bool {
 	return had
 }
 
-// list is all places, each where its number is.
+// list holds each rank at its number.
 var list = []Rank{nil, Client{}, HostConn{}, Audience{}, Routing{}, Link{}, Outbox{}}

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestOrder takes locks in the order of the list, in another, and one twice.
-func TestOrder(t *testing.T) {
+func TestLocksAreTakenInOrder(t *testing.T) {
 	var client Mutex[Client]
 	var routing, other Mutex[Routing]
 	var outbox Mutex[Outbox]
@@ -25,14 +24,14 @@ func TestOrder(t *testing.T) {
 		}
 		return ""
 	}
-	for range 2 { // what a panic has unlocked is free
+	for range 2 { // a panic has unlocked everything
 		if said := take(&client, &routing, &outbox); said != "" {
 			t.Errorf("in order: %s", said)
 		}
-		if said := take(&client, &outbox, &routing); !strings.Contains(said, "Routing is taken while Outbox is held") {
+		if said := take(&client, &outbox, &routing); !strings.Contains(said, "Routing is locked while Outbox is held") {
 			t.Errorf("out of order: %q", said)
 		}
-		if said := take(&routing, &other); !strings.Contains(said, "Routing is taken while Routing is held") {
+		if said := take(&routing, &other); !strings.Contains(said, "Routing is locked while Routing is held") {
 			t.Errorf("two of one place: %q", said)
 		}
 	}
@@ -45,8 +44,7 @@ func TestOrder(t *testing.T) {
 	routing.Unlock()
 }
 
-// TestManyGoroutines has many of them hold something at a time, and one after the other.
-func TestManyGoroutines(t *testing.T) {
+func TestGoroutinesHoldLocksIndependently(t *testing.T) {
 	var wg sync.WaitGroup
 	all := make(chan struct{})
 	for i := range 5000 {

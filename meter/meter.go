@@ -1,7 +1,7 @@
-// Package meter is what relay and host-agent have in common of their metrics:
-// which build they are of, how delays are measured, and how metrics are served.
-// What each metric means is in docs/operating.md; each stands with its whole
-// name where it is made, so that it can be found.
+// Package meter holds the metrics code that relay and host-agent share: build
+// information, histograms of delays, and the HTTP handlers. docs/operating.md
+// describes each metric. Each metric's full name stands where it is created, so that a
+// search finds it.
 package meter
 
 import (
@@ -16,15 +16,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// NewRegistry returns a registry that has what is known of every process.
+// NewRegistry returns a registry with the metrics of every Go process.
 func NewRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
-// Build is a metric that is always 1, and whose labels say which build runs: of
-// a version such as 0.1.0+1a2b3c4d, the number and the commit.
+// Build returns a metric with the constant value 1. Its labels name the build: for a
+// version such as 0.1.0+1a2b3c4d, the number and the commit.
 func Build(name, version string) prometheus.Collector {
 	number, commit, _ := strings.Cut(version, "+")
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -35,7 +35,7 @@ func Build(name, version string) prometheus.Collector {
 	return g
 }
 
-// delayBuckets reach from what nobody notices to what clients give up at.
+// delayBuckets reach from imperceptible delays to the delay at which clients give up.
 var delayBuckets = []float64{.0001, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25}
 
 // Delays returns a histogram of delays, in seconds.
@@ -48,8 +48,8 @@ func Handler(r *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
 
-// A Table is a [prometheus.Collector] of metrics that a program looks up when it
-// is asked: T is what it then knows of itself.
+// A Table is a [prometheus.Collector] whose metrics are computed when they are
+// scraped. T is one sample of the program's state.
 type Table[T any] struct {
 	look func() T
 	rows []row[T]
@@ -62,10 +62,11 @@ type row[T any] struct {
 	labels []string // values
 }
 
-// NewTable returns a Table without metrics, all of which come from one look.
+// NewTable returns an empty Table. One call of look provides the values of all
+// metrics.
 func NewTable[T any](look func() T) *Table[T] { return &Table[T]{look: look} }
 
-// Gauge adds a metric; labels are a label's name and its value, or nothing.
+// Gauge adds a metric. labels is empty, or the name and value of one label.
 func (t *Table[T]) Gauge(name, help string, of func(T) float64, labels ...string) {
 	t.add(name, help, prometheus.GaugeValue, of, labels)
 }
@@ -98,7 +99,7 @@ func (t *Table[T]) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Bool is a number for a gauge: 1 or 0.
+// Bool returns 1 for true and 0 for false, as the value of a gauge.
 func Bool(is bool) float64 {
 	if is {
 		return 1
@@ -106,9 +107,8 @@ func Bool(is bool) float64 {
 	return 0
 }
 
-// NoPages refuses what a web page could have sent: requests with an Origin, and
-// those that a browser says come from elsewhere (an image or a script has no
-// Origin).
+// NoPages refuses requests that a web page could have sent: those with an Origin, and
+// those that the browser marks as cross-site. Images and scripts send no Origin.
 func NoPages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site")
@@ -120,8 +120,8 @@ func NoPages(next http.Handler) http.Handler {
 	})
 }
 
-// LocalOnly is NoPages that also refuses requests to a name that is no loopback
-// address, which DNS may have been made to resolve to here.
+// LocalOnly is NoPages, and also refuses requests to any name but a loopback address.
+// DNS rebinding could make such a name resolve to this listener.
 func LocalOnly(next http.Handler) http.Handler {
 	return NoPages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := (&url.URL{Host: r.Host}).Hostname()

@@ -1,7 +1,7 @@
-// Package without says which mechanisms for speed a program does without: none
-// that users run. Those that `make bench ARGS=ablate` measures are linked with
-// the name of an environment variable, which lists what is off. So each
-// mechanism is measured beside the same program without it.
+// Package without switches mechanisms for speed off, so that `make bench ARGS=ablate`
+// can measure the same program without each. Released programs have no such switch:
+// only the benchmark links programs with the name of an environment variable that
+// lists the mechanisms.
 package without
 
 import (
