@@ -12,39 +12,39 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// AgentTraffic makes the host-agent's ends of what links carry, and the
-// bodies that all of them share.
+// AgentTraffic creates the host-agent's end of the traffic on each link, and holds the
+// bodies that all links share.
 type AgentTraffic interface {
-	// Accept makes the traffic for the link that a relay instance has opened.
+	// Accept returns the traffic for the link that a relay instance has opened.
 	Accept(relay string, offer Hello, lines Lines) Traffic
 
-	// NextBody returns the next body to publish, and the token of its channel;
-	// nil if there is none. It returns the same until Published.
+	// NextBody returns the next body to publish and the token of its channel, or nil.
+	// It returns the same body until Published is called.
 	NextBody() (token string, payload []byte)
 
-	// Published says that the body has left: references to it may follow.
+	// Published reports that the body has been published: references to it may follow.
 	Published()
 }
 
-// An AgentLinksConfig names the host-agent's end of its links.
+// An AgentLinksConfig describes the host-agent's end.
 type AgentLinksConfig struct {
 	Tenant, Host string
-	Agent        string // instance
+	Agent        string // the instance of this host-agent
 
-	Hello Hello  // the host-agent's answer; Epoch, Wire and Fence are filled in, and of Features those are said that the relay has too
-	Trust Trust  // whom to have links with; required, but for a bus that only relays can reach
+	Hello Hello  // the host-agent's answer; links fill in Epoch, Wire and Fence, and drop Features that the relay lacks
+	Trust Trust  // the relays to accept links from; required unless only relays can reach the bus
 	Link  Config // times and bounds
-	Lease Lease  // default: none that has a number
+	Lease Lease  // default: a lease without a number
 
-	Linked func() // called when a relay has a link and none had; must not block, nor call the links; may be nil
+	Linked func() // called when a relay has a link and no relay had one; must not block or call the links; may be nil
 
 	Log *slog.Logger
 }
 
-// A Lease is what lets a host-agent instance serve its host.
+// A Lease permits a host-agent instance to serve its host.
 type Lease interface {
-	Fence() uint64 // its number, 0 if it is not known
-	Recheck()      // has it asked whether there is a newer one; does not block
+	Fence() uint64 // its number; 0: unknown
+	Recheck()      // asks the relays for a newer lease; does not block
 }
 
 type unnumbered struct{}
@@ -55,13 +55,12 @@ func (unnumbered) Recheck()      {}
 // maxLinks bounds the relay instances that a host-agent serves at a time.
 const maxLinks = 256
 
-// bodyRound is how many bytes of bodies are published until the links have
-// their turn, each with one packet: neither holds up the others for long,
-// however slow the network.
+// bodyRound is the number of body bytes that are published before each link sends a
+// packet. Neither delays the other for long, however slow the network.
 const bodyRound = 256 << 10
 
-// AgentLinks are a host-agent's ends of the links that relays open to it. All
-// of them leave through one writer.
+// AgentLinks holds the host-agent's ends of all links to it. One writer sends for all
+// links.
 type AgentLinks struct {
 	bus     Bus
 	cfg     AgentLinksConfig
@@ -69,16 +68,16 @@ type AgentLinks struct {
 	in      chan *nats.Msg
 	writer  *writer
 	trials  map[string]*trial    // by relay instance, at most maxLinks; owned by Run
-	refused map[string]time.Time // when an untrusted relay was last told of in the log; like trials
+	refused map[string]time.Time // when the log last reported an untrusted relay; owned by Run
 
 	mu      sync.Mutex
 	links   map[string]*boundLink // by relay instance
-	order   []*boundLink          // the same, for the writer
-	settled chan struct{}         // closed by the writer when nothing is left to do; nil: nobody waits
-	gone    []string              // relay instances that RelaysGone last told of
+	order   []*boundLink          // the same links, for the writer
+	settled chan struct{}         // closed by the writer when nothing is left to send; nil: no caller waits
+	gone    []string              // the relay instances of the last RelaysGone
 }
 
-// NewAgentLinks returns the links of a host-agent, which Run serves.
+// NewAgentLinks returns a host-agent's links. Run serves them.
 func NewAgentLinks(bus Bus, cfg AgentLinksConfig, traffic AgentTraffic) *AgentLinks {
 	cfg.Link = cfg.Link.withDefaults()
 	if cfg.Lease == nil {
@@ -96,7 +95,7 @@ func NewAgentLinks(bus Bus, cfg AgentLinksConfig, traffic AgentTraffic) *AgentLi
 	return a
 }
 
-// Run serves links until ctx ends. No link outlives it.
+// Run serves links until ctx ends. All links end before it returns.
 func (a *AgentLinks) Run(ctx context.Context) error {
 	cancel, err := a.bus.Subscribe(linkSubject(a.cfg.Tenant, a.cfg.Host, a.cfg.Agent, "*", "down"), a.in)
 	if err != nil {
@@ -119,7 +118,7 @@ func (a *AgentLinks) Run(ctx context.Context) error {
 	}
 }
 
-// Wake has the writer look for work.
+// Wake makes the writer check for work.
 func (a *AgentLinks) Wake() { a.writer.wake() }
 
 // Linked reports whether any relay has a link.
@@ -129,8 +128,7 @@ func (a *AgentLinks) Linked() bool {
 	return len(a.links) > 0
 }
 
-// Settle returns when relays have got all that there is to send, or when ctx
-// ends.
+// Settle returns when relays have released everything that was sent, or when ctx ends.
 func (a *AgentLinks) Settle(ctx context.Context) {
 	a.mu.Lock()
 	if a.settled == nil {
@@ -145,7 +143,7 @@ func (a *AgentLinks) Settle(ctx context.Context) {
 	}
 }
 
-// Resumed tells the links that the NATS connection was away.
+// Resumed tells the links that the NATS connection was interrupted.
 func (a *AgentLinks) Resumed() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,9 +155,8 @@ func (a *AgentLinks) Resumed() {
 // errRelayGone ends a link whose relay crashed.
 var errRelayGone = errors.New("relay is gone")
 
-// RelaysGone ends the links of relay instances that are known to have crashed,
-// at once. A name counts when it comes up; being told again changes nothing,
-// because a relay that is linked after all was cut off, and not gone.
+// RelaysGone ends the links to crashed relay instances. Only the first report about an
+// instance counts: a relay that links again later was cut off, not gone.
 func (a *AgentLinks) RelaysGone(relays []string) {
 	a.mu.Lock()
 	var ended []*boundLink
@@ -176,7 +173,7 @@ func (a *AgentLinks) RelaysGone(relays []string) {
 	}
 }
 
-// flush publishes some bodies and a packet of each link.
+// flush publishes some bodies, and one packet on each link.
 func (a *AgentLinks) flush() (more bool, again time.Time, err error) {
 	more, none := a.publishBodies()
 	idle := none
@@ -196,7 +193,7 @@ func (a *AgentLinks) flush() (more bool, again time.Time, err error) {
 		}
 		idle = idle && b.idle
 	}
-	if none { // by now there may be one, for which a link waits that says no time
+	if none { // a body may have arrived meanwhile, for a link that waits without a time
 		_, body := a.traffic.NextBody()
 		more = more || body != nil
 	}
@@ -209,8 +206,8 @@ func (a *AgentLinks) flush() (more bool, again time.Time, err error) {
 	return more, again, nil
 }
 
-// publishBodies publishes bodies, and returns whether there may be more to
-// publish now, and whether none is left.
+// publishBodies publishes bodies. It returns whether more may follow now, and whether
+// none is left.
 func (a *AgentLinks) publishBodies() (more, none bool) {
 	for sent := 0; sent < bodyRound; {
 		token, body := a.traffic.NextBody()
@@ -219,16 +216,16 @@ func (a *AgentLinks) publishBodies() (more, none bool) {
 		}
 		err := a.bus.Publish(ChannelSubject(a.cfg.Tenant, a.cfg.Host, token), body)
 		if err != nil && !errors.Is(err, nats.ErrMaxPayload) {
-			return false, false // it leaves when the connection is back
+			return false, false // the body is published when the connection is back
 		}
-		// One that gets lost is asked for by the relays that need it.
+		// A relay that misses a body asks for it.
 		a.traffic.Published()
 		sent += len(body)
 	}
 	return true, false
 }
 
-// receive takes one message of any relay.
+// receive handles one message from any relay.
 func (a *AgentLinks) receive(msg *nats.Msg) {
 	relay, err := relayOf(msg.Subject)
 	if err != nil {
@@ -251,7 +248,8 @@ func (a *AgentLinks) receive(msg *nats.Msg) {
 	}
 }
 
-// settle has the writer look whether all is settled, if somebody waits for that.
+// settle makes the writer check whether everything is released, if a caller waits for
+// that.
 func (a *AgentLinks) settle() {
 	a.mu.Lock()
 	waited := a.settled != nil
@@ -261,7 +259,7 @@ func (a *AgentLinks) settle() {
 	}
 }
 
-// refuseStray tells a relay that the link which it uses is no more.
+// refuseStray tells a relay that its link has ended.
 func (a *AgentLinks) refuseStray(relay string, packet []byte) {
 	r := Fields{B: packet}
 	version, kind, epoch := r.Byte(), packetKind(r.Byte()), r.Uvarint()
@@ -297,7 +295,7 @@ func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
 		}
 		return
 	}
-	if answer.Fence != 0 && answer.Fence < offer.Fence { // it offers again, and by then this one may know of a new lease, or has given up
+	if answer.Fence != 0 && answer.Fence < offer.Fence { // the relay repeats its offer; by then this host-agent may know of a new lease, or may have given up
 		a.cfg.Lease.Recheck()
 		return
 	}
@@ -339,7 +337,7 @@ func (a *AgentLinks) open(relay string, version byte, offer Hello, tags *linkSea
 	return nil
 }
 
-// end forgets a link and ends its traffic, once.
+// end removes a link and ends its traffic, once.
 func (a *AgentLinks) end(b *boundLink, reason error) {
 	a.mu.Lock()
 	known := false

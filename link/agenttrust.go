@@ -7,11 +7,11 @@ import (
 	"ahprelay/auth"
 )
 
-// untrustedEvery is how often the log tells of one relay that is not trusted.
+// untrustedEvery is the interval between log lines about the same untrusted relay.
 const untrustedEvery = time.Minute
 
-// proved reports whether the relay instance has proved itself with this offer.
-// If not it is challenged, or refused if it has tried.
+// proved reports whether the offer proves the relay's identity. If not, the relay is
+// challenged, or refused if it has answered a challenge wrongly.
 func (a *AgentLinks) proved(relay string, offer Hello) (tags *linkSeal, ok bool) {
 	if a.cfg.Trust == nil {
 		return nil, true
@@ -51,7 +51,8 @@ func (a *AgentLinks) checkProof(t *trial, id auth.LinkID, offer Hello) (*linkSea
 	return newLinkSeal(t.share, offer.Share, id, "up", "down")
 }
 
-// refuseUntrusted tells a relay, and now and then the log, why there is no link.
+// refuseUntrusted tells a relay why it gets no link, and logs that at most once per
+// interval.
 func (a *AgentLinks) refuseUntrusted(relay string, offer Hello, err error) {
 	if now := time.Now(); now.Sub(a.refused[relay]) >= untrustedEvery {
 		makeRoom(a.refused)
@@ -64,8 +65,8 @@ func (a *AgentLinks) refuseUntrusted(relay string, offer Hello, err error) {
 	a.publish(relay, appendHello(helloRefuse, answer))
 }
 
-// makeRoom keeps what is known of relay instances within bounds: names are
-// anybody's choice. Whom that hits tries again.
+// makeRoom removes an entry if the map is full. Anybody can choose instance names, so
+// the map must be bounded; a removed relay tries again.
 func makeRoom[V any](known map[string]V) {
 	for relay := range known {
 		if len(known) < maxLinks {

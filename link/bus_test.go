@@ -18,16 +18,16 @@ import (
 	"ahprelay/link"
 )
 
-// A bus is a NATS in memory, on which publishing may fail or take long.
+// A bus is an in-memory NATS whose publishing may fail or take long.
 type bus struct {
 	mu   sync.Mutex
 	subs []*busSub
 	tap  tap
-	took map[string]time.Duration // by the last token of the subject: how long publishing takes
+	took map[string]time.Duration // publishing time, by the subject's last token
 }
 
-// A tap sees all that is published, and returns what arrives: nil if it is
-// lost. A nil tap changes nothing.
+// A tap sees everything published, and returns what arrives; nil drops the message. A
+// nil tap changes nothing.
 type tap func(subject string, data []byte) ([]byte, error)
 
 type busSub struct {
@@ -90,31 +90,31 @@ func (b *bus) Subscribe(subject string, into chan *nats.Msg) (func(), error) {
 	}, nil
 }
 
-// intercept has f see all that is published from now on.
+// intercept makes f the tap from now on.
 func (b *bus) intercept(f tap) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tap = f
 }
 
-// Taps for networks that are not there.
+// Taps for missing networks.
 func refuseAll(string, []byte) ([]byte, error) { return nil, errors.New("no connection") }
 func loseAll(string, []byte) ([]byte, error)   { return nil, nil }
 
-// cargo is a traffic that sends what it is given, and keeps what comes.
+// cargo is a traffic that sends given payloads and records arriving ones.
 type cargo struct {
 	lines link.Lines
 
 	mu      sync.Mutex
 	queue   [][]byte
-	urgent  [][]byte // goes even into a full window
-	endless int      // payloads of so many bytes, always; 0: none
-	hold    bool     // say that what comes is not done with
+	urgent  [][]byte // sent even into a full window
+	endless int      // payloads with this many bytes, without end; 0: none
+	hold    bool     // leave arriving packets undone
 	got     []string
 	gotAt   []time.Time
 	bodies  int
 	ended   []error
-	late    int    // calls after ended
+	late    int    // calls after Ended
 	asked   func() // called by the next Next
 }
 
@@ -191,7 +191,7 @@ func (c *cargo) wantGot(t *testing.T, want ...string) {
 	}
 }
 
-// wantEnded fails unless the traffic has ended once, and nothing came after.
+// wantEnded fails unless the traffic has ended exactly once, without later calls.
 func (c *cargo) wantEnded(t *testing.T, want error) {
 	t.Helper()
 	c.mu.Lock()
@@ -201,7 +201,7 @@ func (c *cargo) wantEnded(t *testing.T, want error) {
 	}
 }
 
-// ends are both ends of links.
+// ends are the two ends of several links.
 type ends struct {
 	t    *testing.T
 	net  *bus
@@ -211,26 +211,26 @@ type ends struct {
 	wg   sync.WaitGroup
 
 	agent *link.AgentLinks
-	prove link.Proof // of relays that are started; nil: they do not
+	prove link.Proof // given to new relays; nil: relays have no proof
 	lease numbered
 
-	linked atomic.Int64  // how often it was told that the first relay has a link
-	fence  atomic.Uint64 // that relays know of
+	linked atomic.Int64  // calls of Linked
+	fence  atomic.Uint64 // the fence that relays know
 
 	mu       sync.Mutex
-	accepted []*cargo // at the host-agent, in the order of the hellos
+	accepted []*cargo // at the host-agent, in hello order
 	bodies   int      // payloads to publish; -1: endless
 	left     int      // published
 }
 
 var testHello = link.Hello{Version: "test", Credit: 1, MaxFrame: 1}
 
-// newEnds starts a host-agent's end. Close must be called before the test ends.
+// newEnds starts a host-agent's end. Call Close before the test ends.
 func newEnds(t *testing.T, cfg link.Config) *ends {
 	return newEndsThat(t, cfg, nil, slog.New(slog.DiscardHandler))
 }
 
-// newEndsThat starts a host-agent's end that trusts some relays only.
+// newEndsThat starts a host-agent's end with a trust.
 func newEndsThat(t *testing.T, cfg link.Config, trust link.Trust, log *slog.Logger) *ends {
 	e := &ends{t: t, net: &bus{took: map[string]time.Duration{}}, cfg: cfg}
 	e.life, e.stop = context.WithCancel(context.Background())
@@ -246,7 +246,7 @@ func newEndsThat(t *testing.T, cfg link.Config, trust link.Trust, log *slog.Logg
 // A numbered lease.
 type numbered struct {
 	fence   atomic.Uint64
-	recheck atomic.Int64 // how often it was to be asked about
+	recheck atomic.Int64 // calls of Recheck
 }
 
 // Fence implements [link.Lease].
@@ -292,7 +292,7 @@ func (e *ends) Published() {
 type relayEnd struct {
 	*cargo
 	link   *link.RelayLink
-	agent  *cargo // the other end
+	agent  *cargo // the peer
 	cancel context.CancelFunc
 	result chan error
 	joined chan link.Hello
@@ -303,7 +303,7 @@ func (e *ends) start(name string, hello link.Hello) *relayEnd {
 	return e.startWith(name, hello, func(*cargo) {})
 }
 
-// startWith starts a relay's end that does something as soon as it has its lines.
+// startWith starts a relay's end, and calls first as soon as the end has its lines.
 func (e *ends) startWith(name string, hello link.Hello, first func(*cargo)) *relayEnd {
 	ctx, cancel := context.WithCancel(e.life)
 	r := &relayEnd{cargo: &cargo{}, cancel: cancel, result: make(chan error, 1), joined: make(chan link.Hello, 1)}

@@ -10,11 +10,10 @@ import (
 	"ahprelay/link"
 )
 
-// There is no link to a host-agent instance whose lease is older than the relay knows
-// of: that instance does not answer, and looks whether it still has the host. When it
-// has a newer lease after all the link is made. Ends that do not number leases, as those
-// of former versions, have links with all.
-func TestFence(t *testing.T) {
+// A host-agent instance with an older lease than the relay knows of does not answer,
+// and asks whether it still holds the host. With a newer lease it gets its link. Ends
+// without lease numbers link with everybody.
+func TestOutdatedInstanceGetsNoLink(t *testing.T) {
 	for _, test := range []struct {
 		name         string
 		relay, agent uint64
@@ -55,9 +54,9 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// A relay that hears of a newer lease while its offer is on the way takes no welcome of
-// the instance before, also if that one does not look.
-func TestFenceAtTheRelay(t *testing.T) {
+// A relay that learns of a newer lease while its offer travels refuses the old
+// instance's welcome, even if that instance does not check.
+func TestRelayRefusesAnOutdatedWelcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
@@ -76,8 +75,8 @@ func TestFenceAtTheRelay(t *testing.T) {
 	})
 }
 
-// A host-agent is told when a relay has a link and none had, and can ask whether one has.
-func TestLinked(t *testing.T) {
+// The host-agent learns when the first relay has linked, and can ask for that state.
+func TestHostAgentLearnsOfItsFirstLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()

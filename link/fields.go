@@ -2,14 +2,14 @@ package link
 
 import "encoding/binary"
 
-// Fields takes the fields of a packet off the front of B. After the first
-// field that is not there, Bad is set and all later ones are zero.
+// Fields reads a packet's fields from the front of B. After the first missing field,
+// Bad is set, and all later fields are zero.
 type Fields struct {
 	B   []byte
 	Bad bool
 }
 
-// Byte takes one byte.
+// Byte reads one byte.
 func (f *Fields) Byte() byte {
 	if len(f.B) == 0 {
 		f.Bad = true
@@ -20,7 +20,7 @@ func (f *Fields) Byte() byte {
 	return c
 }
 
-// Uvarint takes an unsigned varint.
+// Uvarint reads an unsigned varint.
 func (f *Fields) Uvarint() uint64 {
 	v, n := binary.Uvarint(f.B)
 	if n <= 0 {
@@ -31,7 +31,7 @@ func (f *Fields) Uvarint() uint64 {
 	return v
 }
 
-// Varint takes a signed (zigzag) varint.
+// Varint reads a signed (zigzag) varint.
 func (f *Fields) Varint() int64 {
 	v, n := binary.Varint(f.B)
 	if n <= 0 {
@@ -42,7 +42,7 @@ func (f *Fields) Varint() int64 {
 	return v
 }
 
-// Bytes takes a length and that many bytes, which alias B.
+// Bytes reads a length and as many bytes, which alias B.
 func (f *Fields) Bytes() []byte {
 	n := f.Uvarint()
 	if n > uint64(len(f.B)) {

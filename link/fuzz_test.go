@@ -8,8 +8,8 @@ import (
 	"ahprelay/link"
 )
 
-// FuzzLinkReceive has a link that has sent and received something take
-// anything: it must stay within what was sent, and be able to go on.
+// FuzzLinkReceive feeds any packet to a busy link. The link must not release unsent
+// packets, and must be able to continue.
 func FuzzLinkReceive(f *testing.F) {
 	f.Add(dataPacket(3, 1, "payload"), ackPacket(3, 1, 2, 9))
 	f.Add(dataPacket(9, 0, ""), ackPacket(1, 0, 0, 1<<64-1))

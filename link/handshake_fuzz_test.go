@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A deaf bus keeps what is published.
+// A deafBus keeps published messages.
 type deafBus struct{ published [][]byte }
 
 func (b *deafBus) Publish(_ string, data []byte) error {
@@ -39,9 +39,8 @@ func (idleTraffic) Handle(uint64, []byte) (bool, error)             { return tru
 func (idleTraffic) Released(uint64) bool                            { return false }
 func (idleTraffic) Ended(error)                                     {}
 
-// FuzzHandshake has both ends take any message while there is no link: each
-// is answered with one short message at most, and a link that comes of it can
-// carry something.
+// FuzzHandshake feeds any message to both ends before there is a link. Each answers
+// with at most one short message, and a resulting link can carry data.
 func FuzzHandshake(f *testing.F) {
 	hello := Hello{Epoch: 3, Version: "test", Wire: [2]int{1, 1}, Credit: 1, MaxFrame: 1}
 	f.Add(appendHello(helloHello, hello))

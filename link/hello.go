@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// The handshake of a link. A relay that wants to reach a host sends a hello
-// on the link's down subject, again and again until the host-agent instance
-// answers on the up subject with a welcome or a refusal, or with a challenge first. A handshake message
-// is the byte 0, which no wire version is, its kind, and JSON; unknown
-// members are ignored, so that it stays readable for every later version.
+// The handshake of a link. A relay sends a hello on the link's down subject, and
+// repeats it until the host-agent instance answers on the up subject with a challenge,
+// a welcome or a refusal. A handshake message is the byte 0, which no wire version
+// uses, then its kind, then JSON. Unknown members are ignored, so every later version
+// can read it.
 type helloKind byte
 
 const (
@@ -21,67 +21,65 @@ const (
 	helloChallenge
 )
 
-// Wire versions that this program speaks: the form of packets and of the
-// records in them.
+// This program's wire versions. A wire version fixes the form of packets and records.
 const (
 	WireMin = 1
 	WireMax = 1
 )
 
-// ErrOutdated reports a host-agent instance after which another, or the same one anew,
-// was given the host.
+// ErrOutdated reports a host-agent instance whose lease is older than the newest lease
+// that the relay knows.
 var ErrOutdated = errors.New("host-agent has an older lease than the relay knows of")
 
 // ErrIncompatible reports peers without a common wire version.
 var ErrIncompatible = errors.New("no common wire version")
 
-// A Hello opens a link: the relay's offer, and the host-agent's answer.
+// A Hello is the relay's offer of a link, or the host-agent's answer.
 type Hello struct {
-	Epoch    uint64   `json:"epoch"`              // of the link; each offer of one relay instance has a higher one
+	Epoch    uint64   `json:"epoch"`              // of the link; rises with each offer of a relay instance
 	Version  string   `json:"version"`            // of the program
-	Wire     [2]int   `json:"wire"`               // lowest and highest version spoken; in a welcome both are the chosen one
-	Features []string `json:"features,omitempty"` // in a welcome: those of the offer that the host-agent has too
-	Credit   int      `json:"credit"`             // bytes that the sender of this lets the other send on each connection before any is written
-	MaxFrame int      `json:"maxFrame"`           // bytes of the longest frame that the sender of this passes on
-	Chunks   int      `json:"chunks,omitempty"`   // bytes of chunks of content that the relay keeps; 0: it does not know of them
-	Reports  bool     `json:"reports,omitempty"`  // the relay takes reports of connections
-	RefsCost bool     `json:"refsCost,omitempty"` // references to bodies take credit, and give it back, as the bytes do: if both say so
-	Bodies   bool     `json:"bodies,omitempty"`   // the relay takes several bodies in one message
-	Reason   string   `json:"reason,omitempty"`   // of a refusal: who must do what
+	Wire     [2]int   `json:"wire"`               // lowest and highest version spoken; in a welcome, both are the chosen version
+	Features []string `json:"features,omitempty"` // in a welcome: the features of the offer that the host-agent supports
+	Credit   int      `json:"credit"`             // bytes that the peer may send on each connection before any is written
+	MaxFrame int      `json:"maxFrame"`           // bytes of the longest frame that the sender passes on
+	Chunks   int      `json:"chunks,omitempty"`   // bytes of content chunks that the relay keeps; 0: it does not support chunks
+	Reports  bool     `json:"reports,omitempty"`  // the relay accepts reports of connections
+	RefsCost bool     `json:"refsCost,omitempty"` // references to bodies use credit, and return it, like bytes; valid if both ends set it
+	Bodies   bool     `json:"bodies,omitempty"`   // the relay accepts several bodies in one message
+	Reason   string   `json:"reason,omitempty"`   // of a refusal: which side must do something, and what
 
-	// Fence is the number of the newest lease of the host, as far as the sender knows:
-	// the relay from the registry, the host-agent of its own. 0: it does not say. No
-	// link is made to a host-agent that has a lower one.
+	// Fence is the number of the host's newest lease that the sender knows: a relay's
+	// from the registry, a host-agent's its own; 0: unknown. A relay makes no link to
+	// a host-agent with a lower number.
 	Fence uint64 `json:"fence,omitempty"`
 
-	// How the relay proves itself, see linkauth.go.
+	// The relay's proof, see linkauth.go.
 	Share     []byte `json:"share,omitempty"`     // of this end, in a hello or challenge
 	Peer      []byte `json:"peer,omitempty"`      // the share in the challenge that this hello answers
-	Key       []byte `json:"key,omitempty"`       // the relay's
-	Proof     []byte `json:"proof,omitempty"`     // its signature
-	Untrusted bool   `json:"untrusted,omitempty"` // of a refusal: the relay has not proved itself
+	Key       []byte `json:"key,omitempty"`       // the relay's public key
+	Proof     []byte `json:"proof,omitempty"`     // the relay's signature
+	Untrusted bool   `json:"untrusted,omitempty"` // of a refusal: the relay has not proved its identity
 }
 
-// FeatureAuthority says that a host-agent sees to what a client may do: a relay
-// opens connections of clients that may not do everything only there.
+// FeatureAuthority marks a host-agent that enforces client authority. A relay opens
+// limited connections only there.
 const FeatureAuthority = "authority"
 
-// FeatureCanvas says that a host-agent takes streams of bytes to canvases: see
-// package routing.
+// FeatureCanvas marks a host-agent with byte streams to canvases, see package routing.
 const FeatureCanvas = "canvas"
 
-// FeaturePreview says that a host-agent takes streams of bytes to previews.
+// FeaturePreview marks a host-agent with byte streams to previews.
 const FeaturePreview = "preview"
 
-// Has reports whether a welcome says that both ends have a feature.
+// Has reports whether both ends have a feature, according to a welcome.
 func (h *Hello) Has(feature string) bool { return slices.Contains(h.Features, feature) }
 
-// common returns the features of an offer that are also in own.
+// common returns the offered features that own also contains.
 func common(offer, own []string) []string {
 	return slices.DeleteFunc(slices.Clone(own), func(f string) bool { return !slices.Contains(offer, f) })
 }
 
-// check reports bounds with which nothing could ever be sent.
+// check reports bounds under which no message could ever be sent.
 func (h *Hello) check() error {
 	if h.Credit < 1 || h.MaxFrame < 1 {
 		return fmt.Errorf("%w: credit of %d and frames of %d bytes", ErrBadPacket, h.Credit, h.MaxFrame)
@@ -113,9 +111,9 @@ func readHello(packet []byte) (helloKind, Hello, error) {
 	return helloKind(packet[1]), h, nil
 }
 
-// CommonWire returns the highest wire version that both this program and a
-// peer speaking peer[0] to peer[1] understand. The error tells which side to
-// upgrade; peerName is what users call the peer.
+// CommonWire returns the highest wire version shared with a peer that speaks peer[0]
+// to peer[1]. The error names the side to upgrade; peerName is the users' name for the
+// peer.
 func CommonWire(peer [2]int, peerName, peerVersion, selfName, selfVersion string) (byte, error) {
 	self := [2]int{WireMin, WireMax}
 	v, newer := commonWire(peer, self)
@@ -130,8 +128,8 @@ func CommonWire(peer [2]int, peerName, peerVersion, selfName, selfVersion string
 		ErrIncompatible, peerName, peerVersion, peer[0], peer[1], selfName, selfVersion, self[0], self[1], older, version)
 }
 
-// commonWire returns the highest version in both ranges, or 0 and whether self
-// is the newer one.
+// commonWire returns the highest version in both ranges, or 0 and whether self is
+// newer.
 func commonWire(peer, self [2]int) (v byte, newer bool) {
 	highest := min(peer[1], self[1])
 	if highest >= max(peer[0], self[0]) && highest > 0 {

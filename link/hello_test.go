@@ -14,7 +14,7 @@ func TestCommonWire(t *testing.T) {
 	for _, test := range []struct {
 		peer [2]int
 		want byte
-		text string // that the error says
+		text string // part of the error
 	}{
 		{[2]int{1, 1}, 1, ""},
 		{[2]int{1, 9}, 1, ""},
@@ -23,7 +23,7 @@ func TestCommonWire(t *testing.T) {
 		{[2]int{0, 0}, 0, "upgrade the relay 0.9.0"},
 		{[2]int{-5, -1}, 0, "upgrade the relay 0.9.0"},
 		{[2]int{257, 257}, 0, "upgrade the host-agent 0.3.0"},
-		// No peer says this; it is refused all the same.
+		// No peer sends this range.
 		{[2]int{3, 1}, 0, "upgrade"},
 	} {
 		got, err := link.CommonWire(test.peer, "relay", "0.9.0", "host-agent", "0.3.0")
@@ -37,10 +37,10 @@ func TestCommonWire(t *testing.T) {
 }
 
 // A relay that cannot be served is told why, and ends.
-func TestHelloRefused(t *testing.T) {
+func TestRefusedRelayLearnsWhy(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		change string // of the relay's hello on its way
+		change string // applied to the relay's hello on its way
 		to     string
 		want   string
 	}{
@@ -79,7 +79,7 @@ func TestHelloRefused(t *testing.T) {
 }
 
 // An answer that nothing could be sent with is refused by the relay.
-func TestWelcomeRefused(t *testing.T) {
+func TestUselessWelcomeIsRefused(t *testing.T) {
 	for _, test := range []struct {
 		answer string
 		want   error
@@ -88,7 +88,7 @@ func TestWelcomeRefused(t *testing.T) {
 		{"\x00\x02" + `{"epoch":%,"wire":[1,1],"credit":5,"maxFrame":-1}`, link.ErrBadPacket},
 		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":5,"maxFrame":1}`, link.ErrIncompatible},
 		{"\x00\x03" + `{"epoch":%,"reason":"upgrade the relay"}`, link.ErrIncompatible},
-		// These are no answers to this hello.
+		// These do not answer this hello.
 		{"\x00\x02" + `{"epoch":0,"wire":[1,1],"credit":5,"maxFrame":1}`, link.ErrSilent},
 		{"\x00\x02" + `{"epoch":%,"wire":[1,1],"credit":1e99}`, link.ErrSilent},
 		{"\x00\x07" + `{"epoch":%}`, link.ErrSilent},

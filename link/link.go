@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// A data packet is wire version, kind, epoch, number, released, payload; an
-// ack packet is wire version, kind, epoch, flags, released, have, last; a bye
-// packet is wire version, kind, epoch, reason. All numbers are unsigned
-// varints. Packets with version 0 are the handshake's, see hello.go.
+// A data packet is wire version, kind, epoch, number, released, payload. An ack packet
+// is wire version, kind, epoch, flags, released, have, last. A bye packet is wire
+// version, kind, epoch, reason. All numbers are unsigned varints. Packets of version 0
+// belong to the handshake, see hello.go.
 type packetKind byte
 
 const (
@@ -21,31 +21,30 @@ const (
 )
 
 const (
-	ackGap   = 1 << iota // something after have was seen to be missing: send it again
+	ackGap   = 1 << iota // packets after have are missing: send them again
 	ackProbe             // answer with an ack at once
 )
 
-// HeaderRoom is how many bytes a payload given to [Link.Seal] leaves free at
-// its front, for the packet's header.
+// HeaderRoom is the free space, in bytes, that [Link.Seal] needs at a payload's front
+// for the packet header.
 const HeaderRoom = 2 + 3*binary.MaxVarintLen64
 
-// Errors of [Link.Receive].
+// Errors from [Link.Receive].
 var (
-	// ErrOtherEpoch reports a packet of an earlier or later run of the link.
-	ErrOtherEpoch = errors.New("packet of another epoch")
-	// ErrBadPacket reports bytes that no peer of this wire version sends.
+	// ErrOtherEpoch reports a packet from an earlier or later run.
+	ErrOtherEpoch = errors.New("packet of a different epoch")
+	// ErrBadPacket reports bytes that this wire version never produces.
 	ErrBadPacket = errors.New("bad packet")
 )
 
-// A LinkConfig sets the times and bounds of a [Link]. The zero value of a
-// field means its default.
+// A Config sets a [Link]'s times and bounds. A zero field means its default.
 type Config struct {
-	Window    int           // bytes sent and not released, at most, packetCost for each packet included; default 16 MiB
-	Heartbeat time.Duration // an idle end says that it is there; default 2 s
-	Resume    time.Duration // the longest cut after which all goes on: a peer silent for that long, a heartbeat and two probes is lost; default 15 s
-	AckDelay  time.Duration // an ack waits this long for company; default 20 ms
-	Probe     time.Duration // packets that are not released, and a heartbeat that is late, are asked after, again each time; default 500 ms
-	Retry     time.Duration // a gap is reported again, then after twice as long each time; default 100 ms
+	Window    int           // most bytes sent and not released, with packetCost for each packet; default 16 MiB
+	Heartbeat time.Duration // an idle end sends an ack this often; default 2 s
+	Resume    time.Duration // the longest cut that a link survives: a peer silent for this time, a heartbeat and two probes is lost; default 15 s
+	AckDelay  time.Duration // an ack waits this long for a packet to travel with; default 20 ms
+	Probe     time.Duration // interval of probes for packets that are not released, and for a late heartbeat; default 500 ms
+	Retry     time.Duration // a gap is reported again after this time, doubled each time; default 100 ms
 }
 
 func (c Config) withDefaults() Config {
@@ -66,27 +65,26 @@ func (c Config) withDefaults() Config {
 }
 
 const (
-	// ackEvery is how many received bytes make an ack due at once.
+	// ackEvery is the number of received bytes that makes an ack due at once.
 	ackEvery = 256 << 10
 
-	// packetCost is what a packet takes of the window besides its bytes, so
-	// that small ones are bounded too.
+	// packetCost is each packet's cost in the window beside its bytes. It bounds the
+	// count of small packets.
 	packetCost = 256
 
-	// maxReason is how much of a peer's reason is kept, in bytes.
+	// maxReason bounds a peer's reason, in bytes.
 	maxReason = 256
 )
 
-// A Link is one end of a numbered, acknowledged stream of packets in each
-// direction between a relay instance and a host-agent instance. It does no
-// I/O and knows no clock: its owner publishes what Seal, Resend and Tick
-// return, and passes what arrives to Receive.
+// A Link is one end of a numbered, acknowledged stream of packets in each direction
+// between a relay instance and a host-agent instance. It does no I/O and reads no
+// clock: its owner publishes the packets that Seal, Resend and Tick return, and passes
+// arriving packets to Receive.
 //
-// Packets are numbered from 1. The receiver takes them in order, each once:
-// what comes twice is dropped, what comes after a gap is dropped and asked
-// for again. A packet stays with its sender until the receiver has released
-// it, which it does when it needs nothing more of the sender for it ([Link.Done]).
-// Nothing that is not released is ever forgotten; instead CanSend says no.
+// Packets are numbered from 1. The receiver accepts each packet once and in order: it
+// drops duplicates, drops packets after a gap, and asks for the missing ones. The
+// sender keeps a packet until the receiver has released it ([Link.Done]). The sender
+// never forgets an unreleased packet; when its window is full, CanSend returns false.
 //
 // A Link is not safe for concurrent use.
 type Link struct {
@@ -102,29 +100,29 @@ type Link struct {
 	resend     uint64   // next number to send again; 0: none
 	resentAt   time.Time
 	resentFrom uint64
-	timed      uint64 // packet whose way there and back is being timed; 0: none
+	timed      uint64 // packet whose round trip is being timed; 0: none
 	timedAt    time.Time
-	roundTrip  time.Duration // as last timed
-	progressAt time.Time     // unreleased last shrank
-	askedAt    time.Time     // the last probe
-	spokeAt    time.Time     // last packet of any kind
+	roundTrip  time.Duration // the last measured round trip
+	progressAt time.Time     // when unreleased last shrank
+	askedAt    time.Time     // time of the last probe
+	spokeAt    time.Time     // time of the last packet of any kind
 
 	// Receiving.
-	have    uint64   // all up to this number received
+	have    uint64   // all packets up to this number have been received
 	seen    uint64   // highest number known to exist
 	undone  []uint64 // received and not done, in order
-	acked   uint64   // released number last told
-	unacked int      // bytes received since
+	acked   uint64   // released number in the last ack
+	unacked int      // bytes received since the last ack
 	ackAt   time.Time
-	ask     bool      // the next ack asks for one in return
-	gapAt   time.Time // when the gap after have is to be reported (again); zero: there is none
+	ask     bool      // the next ack requests an ack in return
+	gapAt   time.Time // when to report the gap after have next; zero: there is none
 	gapWait time.Duration
-	moved   bool // have grew since the gap was reported: what is missing now was lost anew
+	moved   bool // have grew since the gap was reported, so the missing packets were lost anew
 	heardAt time.Time
 }
 
-// NewLink returns one end of a link in the given wire version and epoch. Both
-// ends have agreed on these in the handshake.
+// New returns one end of a link with the wire version and epoch that both ends agreed
+// on in the handshake.
 func New(cfg Config, version byte, epoch uint64, now time.Time) *Link {
 	cfg = cfg.withDefaults()
 	return &Link{cfg: cfg, version: version, epoch: epoch, spokeAt: now, heardAt: now, gapWait: cfg.Retry}
@@ -133,19 +131,19 @@ func New(cfg Config, version byte, epoch uint64, now time.Time) *Link {
 // Epoch returns the link's epoch.
 func (l *Link) Epoch() uint64 { return l.epoch }
 
-// CanSend reports whether the window has room for one more packet. One
-// packet fits an empty window however large it is.
+// CanSend reports whether the window has room for one more packet. One packet of any
+// size fits an empty window.
 func (l *Link) CanSend() bool { return l.bytes < l.cfg.Window }
 
-// Settled reports whether the peer has released all that was sent.
+// Settled reports whether the peer has released everything that was sent.
 func (l *Link) Settled() bool { return len(l.unreleased) == 0 }
 
-// Next returns the number that the next sealed packet will have.
+// Next returns the next sealed packet's number.
 func (l *Link) Next() uint64 { return l.sent + 1 }
 
-// Seal numbers a payload and returns the packet to publish. The payload's
-// first [HeaderRoom] bytes are free for the header. The link keeps the slice
-// until the peer has released it.
+// Seal numbers a payload and returns the packet to publish. The payload's first
+// [HeaderRoom] bytes are free for the header. The link keeps the slice until the peer
+// has released it.
 func (l *Link) Seal(payload []byte, now time.Time) []byte {
 	var h [HeaderRoom]byte
 	b := append(h[:0], l.version, byte(packetData))
@@ -185,7 +183,7 @@ func (l *Link) Resend(now time.Time) []byte {
 	return packet
 }
 
-// spoke notes that a packet has told the peer what is released.
+// spoke records that a packet with the current released number has been sent.
 func (l *Link) spoke(now time.Time) {
 	l.spokeAt = now
 	l.acked = l.released()
@@ -193,7 +191,7 @@ func (l *Link) spoke(now time.Time) {
 	l.ackAt = time.Time{}
 }
 
-// released is the number up to which nothing more is needed of the peer.
+// released returns the number up to which this end needs nothing more from the peer.
 func (l *Link) released() uint64 {
 	if len(l.undone) > 0 {
 		return l.undone[0] - 1
@@ -201,7 +199,7 @@ func (l *Link) released() uint64 {
 	return l.have
 }
 
-// Done says that nothing more is needed of the peer for packet number, which
+// Done records that this end needs nothing more from the peer for packet number, which
 // Receive has returned.
 func (l *Link) Done(number uint64, now time.Time) {
 	if i, found := slices.BinarySearch(l.undone, number); found {
@@ -217,15 +215,15 @@ func (l *Link) Done(number uint64, now time.Time) {
 	}
 }
 
-// A Received is what a packet meant.
+// A Received describes an arrived packet.
 type Received struct {
 	Number   uint64 // of a data packet that is new and in order, else 0
 	Payload  []byte // of that packet; aliases it
-	Released uint64 // the peer needs nothing more of what was sent up to here
-	Bye      string // why the peer has ended the link; empty: it has not
+	Released uint64 // the peer needs nothing more of the packets up to this number
+	Bye      string // the peer's reason for ending the link; empty: the link goes on
 }
 
-// Receive takes a packet that arrived.
+// Receive handles a packet that arrived.
 func (l *Link) Receive(packet []byte, now time.Time) (Received, error) {
 	r := Fields{B: packet}
 	version, kind := r.Byte(), packetKind(r.Byte())
@@ -274,13 +272,13 @@ func (l *Link) receiveData(r *Fields, now time.Time) Received {
 	l.release(released, now)
 	l.seen = max(l.seen, number)
 	switch {
-	case number <= l.have: // the peer did not hear of it: tell again
+	case number <= l.have: // the peer has not received our ack: send it again
 		l.ackAt = now
 		return Received{}
 	case number > l.have+1:
-		// After a gap come what was sent before the peer heard of it, which
-		// tells nothing, and then what is missing: so if have has moved since
-		// the report, this is another gap.
+		// Packets that were sent before the peer learnt of the gap arrive first and
+		// mean nothing; the missing packets follow. If have has grown since the
+		// report, this is a new gap.
 		if l.gapAt.IsZero() || l.moved {
 			l.gapAt, l.moved = now, false
 		}
@@ -317,8 +315,8 @@ func (l *Link) receiveAck(r *Fields, now time.Time) {
 	}
 }
 
-// startResend resends from number on, unless that is on its way: the peer
-// reports a gap more than once, and some reports cross with what they ask for.
+// startResend resends from number on, unless a resend is under way: the peer reports a
+// gap more than once, and some reports cross with the packets that they ask for.
 func (l *Link) startResend(number uint64, now time.Time) {
 	if number == l.resentFrom && now.Sub(l.resentAt) < max(l.cfg.Retry/2, l.roundTrip*3/2) {
 		return
@@ -327,7 +325,7 @@ func (l *Link) startResend(number uint64, now time.Time) {
 	l.timed = 0 // its ack could be for either copy
 }
 
-// arrived notes that the peer has got everything up to number.
+// arrived records that the peer has received everything up to number.
 func (l *Link) arrived(number uint64, now time.Time) {
 	if l.timed != 0 && number >= l.timed {
 		l.roundTrip, l.timed = now.Sub(l.timedAt), 0
@@ -349,9 +347,9 @@ func (l *Link) release(number uint64, now time.Time) {
 	l.progressAt = now
 }
 
-// Tick returns an ack packet if one is due, when Tick is to be called again
-// at the latest, and whether the peer has been silent for too long. Receive,
-// Seal and Done may bring that time forward.
+// Tick returns an ack packet if one is due, the latest time of the next call, and
+// whether the peer has been silent for too long. Receive, Seal and Done may bring that
+// time forward.
 func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	var flags byte
@@ -359,7 +357,7 @@ func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
 	if due(l.gapAt) {
 		flags |= ackGap
 		l.gapAt = now.Add(l.gapWait)
-		l.gapWait = min(2*l.gapWait, l.cfg.Heartbeat) // a slow network is not to carry the same again and again
+		l.gapWait = min(2*l.gapWait, l.cfg.Heartbeat) // do not send the same again and again over a slow network
 		speak = true
 	}
 	if l.ask || due(l.probeAt()) {
@@ -374,14 +372,13 @@ func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
 	return ack, l.deadline(), due(l.limit())
 }
 
-// limit is when the peer counts as lost. A cut may begin just before a heartbeat
-// would have come, and end just before a probe leaves, whose answer takes a
-// moment.
+// limit returns the time at which the peer counts as lost. A cut may begin just before
+// a heartbeat and end just before a probe, whose answer takes a moment.
 func (l *Link) limit() time.Time {
 	return l.heardAt.Add(l.cfg.Resume + l.cfg.Heartbeat + 2*l.cfg.Probe)
 }
 
-// due is when Resend or Tick is to be called, as things are.
+// due returns when to call Resend or Tick, in the current state.
 func (l *Link) due() time.Time {
 	if l.resend != 0 || l.ask {
 		return time.Time{} // now
@@ -389,7 +386,7 @@ func (l *Link) due() time.Time {
 	return l.deadline()
 }
 
-// deadline is when Tick is to be called at the latest.
+// deadline returns when to call Tick at the latest.
 func (l *Link) deadline() time.Time {
 	next := l.spokeAt.Add(l.cfg.Heartbeat)
 	for _, t := range [...]time.Time{l.ackAt, l.gapAt, l.probeAt(), l.limit()} {
@@ -400,8 +397,8 @@ func (l *Link) deadline() time.Time {
 	return next
 }
 
-// probeAt is when the peer is to be asked what it has and has sent: when it
-// takes long to release something, or to say that it is there.
+// probeAt returns the time of the next probe, which is sent when the peer is late with
+// a release or a heartbeat.
 func (l *Link) probeAt() time.Time {
 	at := l.heardAt.Add(l.cfg.Heartbeat + l.cfg.Probe)
 	if slow := l.progressAt.Add(l.cfg.Probe); len(l.unreleased) > 0 && slow.Before(at) {
@@ -413,8 +410,8 @@ func (l *Link) probeAt() time.Time {
 	return at
 }
 
-// Probe makes the next Tick ask the peer what it has and has sent: for the
-// moment after a reconnect, when packets may have been lost either way.
+// Probe makes the next Tick send a probe. The owner calls it after a reconnect, when
+// packets may have been lost in either direction.
 func (l *Link) Probe() { l.ask = true }
 
 func (l *Link) ack(flags byte, now time.Time) []byte {

@@ -14,12 +14,12 @@ import (
 	"ahprelay/link"
 )
 
-// epoch of the links in these tests, and the time when they begin.
+// testEpoch is the epoch in these tests, and the time at which they begin.
 const testEpoch = 7
 
 var testStart = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// A wire carries packets one way: in order, after a delay, or not at all.
+// A wire carries packets one way: in order, late, or not at all.
 type wire struct {
 	delay   time.Duration
 	flying  []flight
@@ -32,7 +32,7 @@ type flight struct {
 	packet []byte
 }
 
-// An end is one end of a link, with what a traffic would keep.
+// An end is one end of a link, with a simple traffic.
 type end struct {
 	link *link.Link
 	out  *wire
@@ -49,8 +49,7 @@ func newEnd(cfg link.Config, out *wire) *end {
 	return &end{link: link.New(cfg, 1, testEpoch, testStart), out: out, done: map[uint64]bool{}}
 }
 
-// flush sends what may be sent now, as a link's writer does. Lose says what
-// gets lost.
+// flush sends like a link's writer. lose decides which packets are lost.
 func (e *end) flush(now time.Time, lose func() bool) {
 	put := func(packet []byte) {
 		e.out.sent++
@@ -81,7 +80,7 @@ func (e *end) flush(now time.Time, lose func() bool) {
 	}
 }
 
-// take receives what has arrived from the other end.
+// take receives the packets that have arrived from the peer.
 func (e *end) take(t *rapid.T, from *end, now time.Time) {
 	in := from.out
 	for len(in.flying) > 0 && !in.flying[0].at.After(now) {
@@ -110,7 +109,7 @@ func (e *end) take(t *rapid.T, from *end, now time.Time) {
 	}
 }
 
-// finish says that the i-th undone packet is done with.
+// finish marks the i-th undone packet as done.
 func (e *end) finish(i int, now time.Time) {
 	n := e.undone[i]
 	e.undone = append(e.undone[:i], e.undone[i+1:]...)
@@ -129,10 +128,9 @@ func (e *end) wantGot(t *rapid.T, name string, sent [][]byte) {
 	}
 }
 
-// TestLinkDelivers is the link's promise: whatever is lost on the way, each
-// packet arrives once and in order, is not released before it is done with,
-// and is released once losses end.
-func TestLinkDelivers(t *testing.T) {
+// Despite losses each packet arrives once and in order, is not released before it is
+// done, and is released once losses end.
+func TestEachPacketArrivesOnceAndInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := link.Config{Window: rapid.SampledFrom([]int{1, 2000, 1 << 20}).Draw(t, "window")}
 		now := testStart
@@ -190,16 +188,16 @@ func drawDelay(t *rapid.T) time.Duration {
 	return rapid.SampledFrom([]time.Duration{0, time.Millisecond, 80 * time.Millisecond, 900 * time.Millisecond}).Draw(t, "delay")
 }
 
-// A network that takes long makes a loss take long to repair. Meanwhile the
-// same must not be sent again and again: that makes it take longer still.
-func TestLinkResendsOnce(t *testing.T) {
+// On a slow network a repair takes long. Resending the same packets meanwhile would
+// slow it further.
+func TestResendUnderWayIsNotRepeated(t *testing.T) {
 	for _, delay := range []time.Duration{time.Millisecond, 120 * time.Millisecond, 2 * time.Second} {
 		t.Run(delay.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				const packets = 500
 				now := testStart
 				a, b := newEnd(link.Config{}, &wire{delay: delay}), newEnd(link.Config{}, &wire{delay: delay})
-				// The first are spared: the round trip is not known yet.
+				// The first packets are spared: the round trip is unknown then.
 				n, lost := 0, rapid.IntRange(50, packets).Draw(t, "lost")
 				lose := func() bool { n++; return n == lost }
 				keep := func() bool { return false }
@@ -225,9 +223,9 @@ func TestLinkResendsOnce(t *testing.T) {
 	}
 }
 
-// TestLinkOutlivesCut is the promise of the resume window: a cut that is
-// shorter ends no link, idle or not, and whenever it begins.
-func TestLinkOutlivesCut(t *testing.T) {
+// A cut shorter than the resume window ends no link, idle or busy, whenever the cut
+// begins.
+func TestLinkSurvivesAShortCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const window = 15 * time.Second
 		now := testStart
@@ -259,9 +257,8 @@ func TestLinkOutlivesCut(t *testing.T) {
 	})
 }
 
-// TestLinkTickWaits guards the writer against spinning: after a Tick, the next
-// one is later.
-func TestLinkTickWaits(t *testing.T) {
+// The time that Tick returns lies in the future, or the writer would spin.
+func TestTickReturnsALaterTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := link.New(link.Config{}, 1, testEpoch, testStart)
 		now := testStart
@@ -324,7 +321,7 @@ func TestLinkRefusesLies(t *testing.T) {
 		{"ack of what was not sent", ackPacket(0, 0, 4, 0), link.ErrBadPacket},
 		{"ack that releases what it has not", ackPacket(0, 2, 1, 0), link.ErrBadPacket},
 		{"ack", ackPacket(0, 1, 2, 0), nil},
-		// It may be, and what there is not is then asked for.
+		// The number is valid, and the gap before it is asked for.
 		{"far ahead", dataPacket(1<<63, 0, "x"), nil},
 		{"all there is", ackPacket(3, 0, 0, 1<<64-1), nil},
 	} {
@@ -352,9 +349,8 @@ func TestLinkBye(t *testing.T) {
 	}
 }
 
-// The window bounds small packets too, with what they cost besides their
-// bytes, and one packet always fits.
-func TestLinkWindow(t *testing.T) {
+// The window bounds small packets by their cost, and one packet always fits.
+func TestWindowBoundsSmallPackets(t *testing.T) {
 	for _, test := range []struct{ size, window, want int }{
 		{0, 1 << 20, 4000},
 		{64 << 10, 1 << 20, 16},
@@ -375,9 +371,9 @@ func TestLinkWindow(t *testing.T) {
 	}
 }
 
-// A peer that says nothing is lost after the resume window, a heartbeat and two
-// probes, and not before.
-func TestLinkLost(t *testing.T) {
+// A silent peer is lost after the resume window, a heartbeat and two probes, and not
+// before.
+func TestSilentPeerIsLost(t *testing.T) {
 	cfg := link.Config{Resume: 5 * time.Second, Heartbeat: time.Second}
 	l := link.New(cfg, 1, testEpoch, testStart)
 	heard := testStart.Add(time.Second)

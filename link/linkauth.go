@@ -15,9 +15,9 @@ import (
 	"ahprelay/auth"
 )
 
-// A relay proves itself to a host-agent before there is a link, and each packet
-// after that: a NATS server in between, or somebody who has got into an account,
-// can neither open a link nor add to one.
+// A relay proves its identity to a host-agent before there is a link, and tags each packet
+// after that. A NATS server in between, or an intruder in an account, can thus neither open a
+// link nor add a packet to one.
 //
 //	relay                                       host-agent
 //	  hello {epoch, share}             ── down ──▶
@@ -25,19 +25,19 @@ import (
 //	  hello {epoch, share, peer, key, proof} ──▶
 //	  ◀── up ── welcome
 //
-// Shares are X25519 public keys that both make for this link alone. The proof is
-// a signature by the relays' key of everything that tells this link from others,
-// see [auth.LinkID]; the host-agent knows that key from its token. Packets then
-// end in a count, 8 bytes, which is another one for each that is sealed, and a tag
-// of 16 bytes: what AES-256-GCM makes of no plaintext, the packet and the count as
-// additional data and a nonce of four zero bytes and the count. The key, one for
-// each direction, is derived from both shares with HKDF-SHA256 and the info
+// Shares are X25519 public keys that both ends create for this link alone. The proof is a
+// signature by the relays' key over everything that identifies the link, see [auth.LinkID].
+// The host-agent knows that key from its token. Each packet then ends in a count of 8 bytes,
+// which is different for each sealed packet, and a tag of 16 bytes. The tag is the output of
+// AES-256-GCM for an empty plaintext, with the packet and the count as additional data and a
+// nonce of four zero bytes and the count. Each direction has a key, derived from both shares
+// with HKDF-SHA256 and the info
 //
-//	"ahp-relay link v1 up" or "… down", SHA-256 of what was signed
+//	"ahp-relay link v1 up" or "… down", SHA-256 of the signed bytes
 //
-// That costs less than a fifth of what HMAC-SHA256 does. One with a bad tag is as if it had been lost. A bye has none: it could only do
-// what losing all packets does. Bodies have none either, as all relays share
-// them.
+// This costs less than a fifth of HMAC-SHA256. A packet with a bad tag counts as lost. A bye
+// has no tag: it can do no more than the loss of all packets. Bodies have no tag, because all
+// relays share them.
 const (
 	linkCount = 8  // bytes
 	linkTag   = 16 // bytes
@@ -45,18 +45,18 @@ const (
 	linkInfo  = "ahp-relay link v1 "
 )
 
-// errForged reports a packet that is not the peer's.
+// errForged reports a packet that does not come from the peer.
 var errForged = errors.New("packet with a bad tag")
 
-// A linkSeal makes and checks the tags of one end's packets. It is not safe for
+// A linkSeal creates and checks the tags of the packets of a link. It is not safe for
 // concurrent use.
 type linkSeal struct {
 	out, in cipher.AEAD
-	count   uint64 // of packets that were sealed
+	count   uint64 // of sealed packets
 	nonce   [linkNonce]byte
 }
 
-// newShare makes one end's share of the secret of a link.
+// newShare returns one end's share of the secret of a link.
 func newShare() *ecdh.PrivateKey {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -65,8 +65,7 @@ func newShare() *ecdh.PrivateKey {
 	return key
 }
 
-// newLinkSeal derives the keys of a link. Out is the direction of this end's
-// packets.
+// newLinkSeal derives the keys of a link. out is the direction of this end's packets.
 func newLinkSeal(own *ecdh.PrivateKey, peer []byte, id auth.LinkID, out, in string) (*linkSeal, error) {
 	digest, err := id.Digest()
 	if err != nil {
@@ -97,7 +96,7 @@ func newLinkSeal(own *ecdh.PrivateKey, peer []byte, id auth.LinkID, out, in stri
 	return s, nil
 }
 
-// seal adds count and tag to a packet of this end; to none of a nil seal.
+// seal appends count and tag to a packet of this end. A nil seal appends nothing.
 func (s *linkSeal) seal(packet []byte) []byte {
 	if s == nil {
 		return packet
@@ -108,7 +107,7 @@ func (s *linkSeal) seal(packet []byte) []byte {
 	return s.out.Seal(packet, s.nonce[:], nil, packet)
 }
 
-// open takes count and tag off a packet of the peer.
+// open removes count and tag from a packet of the peer.
 func (s *linkSeal) open(packet []byte) ([]byte, error) {
 	if s == nil {
 		return packet, nil
@@ -124,15 +123,16 @@ func (s *linkSeal) open(packet []byte) ([]byte, error) {
 	return body[:len(body)-linkCount], nil
 }
 
-// A trial is a relay's attempt to open a link, until it has proved itself.
+// A trial is a relay's attempt to open a link, until the relay has proved its
+// identity.
 type trial struct {
 	epoch      uint64
 	relayShare string
 	share      *ecdh.PrivateKey
 }
 
-// A Trust returns the keys of the relays that a host-agent accepts links of.
+// A Trust returns the keys of the relays from which a host-agent accepts links.
 type Trust func() ([]ed25519.PublicKey, error)
 
-// A Proof signs a link in the relay's name: see [auth.Keys.ProveLink].
+// A Proof signs a link in the relay's name, see [auth.Keys.ProveLink].
 type Proof func(auth.LinkID) (key ed25519.PublicKey, proof []byte, err error)

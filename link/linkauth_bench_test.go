@@ -7,7 +7,7 @@ import (
 	"ahprelay/auth"
 )
 
-// BenchmarkLinkTag makes and checks the tag of one packet.
+// BenchmarkLinkTag creates and checks one packet's tag.
 func BenchmarkLinkTag(b *testing.B) {
 	relay, agent := newShare(), newShare()
 	id := auth.LinkID{

@@ -18,7 +18,7 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// trust returns what host-agents know of these keys.
+// trust returns a Trust in these keys.
 func trust(keys ...*auth.Keys) link.Trust {
 	return func() (list []ed25519.PublicKey, err error) {
 		for _, k := range keys {
@@ -28,8 +28,8 @@ func trust(keys ...*auth.Keys) link.Trust {
 	}
 }
 
-// A link with tags carries what one without does, through a network that loses
-// some.
+// A link with tags carries everything through a lossy network, like a link without
+// tags.
 func TestProvedLinkCarries(t *testing.T) {
 	keys, former := natssite.NewKeys(t), natssite.NewKeys(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -50,15 +50,15 @@ func TestProvedLinkCarries(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		other.agent.send("x")
-		time.Sleep(2 * time.Minute) // what is lost again and again takes its time
+		time.Sleep(2 * time.Minute) // repeated losses take time
 		r.agent.wantGot(t, numbers(0, 99)...)
 		r.wantGot(t, numbers(0, 99)...)
 		other.wantGot(t, "x")
 	})
 }
 
-// Who has no key that the host-agent trusts gets no link, and both sides say so.
-func TestUntrustedRelay(t *testing.T) {
+// A relay without a trusted key gets no link, and both sides report it.
+func TestUntrustedRelayGetsNoLink(t *testing.T) {
 	keys, stranger := natssite.NewKeys(t), natssite.NewKeys(t)
 	for _, test := range []struct {
 		name  string
@@ -108,8 +108,9 @@ func TestUntrustedRelay(t *testing.T) {
 	}
 }
 
-// A relay that cannot prove itself, and a host-agent that does not ask.
-func TestOneSideProves(t *testing.T) {
+// A relay without a key meets a host-agent that demands a proof, and a host-agent
+// without a challenge meets a relay that insists.
+func TestBothSidesMustWantAProof(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndsThat(t, link.Config{}, trust(keys), slog.New(slog.DiscardHandler))
@@ -131,10 +132,9 @@ func TestOneSideProves(t *testing.T) {
 	})
 }
 
-// TestForgedPackets has somebody between the two ends who sees all that passes:
-// what he adds, changes, repeats or swaps is not taken, and no link of his is
-// opened.
-func TestForgedPackets(t *testing.T) {
+// An attacker between the ends sees all packets. Added, changed, repeated or swapped
+// packets are ignored, and the attacker opens no link.
+func TestForgedPacketsAreIgnored(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndsThat(t, link.Config{}, trust(keys), slog.New(slog.DiscardHandler))
@@ -164,8 +164,8 @@ func TestForgedPackets(t *testing.T) {
 		for _, change := range []func(subject, data string) (string, string){
 			func(s, d string) (string, string) { return s, d },                                    // again
 			func(s, d string) (string, string) { return direction.Replace(s), d },                 // back to the sender
-			func(s, d string) (string, string) { return s, d[:len(d)-1] + string(d[len(d)-1]^1) }, // with another tag
-			func(s, d string) (string, string) { return s, d[:len(d)-min(16, len(d))] },           // without
+			func(s, d string) (string, string) { return s, d[:len(d)-1] + string(d[len(d)-1]^1) }, // with a wrong tag
+			func(s, d string) (string, string) { return s, d[:len(d)-min(16, len(d))] },           // without a tag
 			func(s, d string) (string, string) { return strings.Replace(s, "relay1", "relay2", 1), d },
 		} {
 			replay(change)
@@ -192,7 +192,7 @@ func TestForgedPackets(t *testing.T) {
 			t.Errorf("%d links; want one", len(e.accepted))
 		}
 
-		// After its end, what opened it opens no other.
+		// The handshake of an ended link opens no new link.
 		r.cancel()
 		<-r.result
 		time.Sleep(time.Second)
@@ -201,14 +201,14 @@ func TestForgedPackets(t *testing.T) {
 		if len(e.accepted) != 1 {
 			t.Error("a replayed hello opened a link")
 		}
-		// The next one is good all the same.
+		// The next link works all the same.
 		e.join("relay1")
 	})
 }
 
-// A flood of relays that never prove themselves takes no more memory than some,
-// and a good one gets its link.
-func TestManyTrials(t *testing.T) {
+// A flood of relays without proof uses bounded memory, and a good relay still gets its
+// link.
+func TestHandshakesWithoutProofAreBounded(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndsThat(t, link.Config{}, trust(keys), slog.New(slog.DiscardHandler))

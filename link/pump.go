@@ -10,60 +10,57 @@ import (
 	"ahprelay/lockorder"
 )
 
-// A Bus carries packets between the processes: NATS, or memory in tests.
-// Messages may be lost, and nothing else: those of one publisher arrive in
-// order in one Go channel, whatever their subjects.
+// A Bus carries packets between processes: NATS, or memory in tests. It may lose
+// messages, and does nothing worse: the messages of one publisher arrive in order in
+// one Go channel, across subjects.
 type Bus interface {
 	// Publish sends one message and does not keep data.
 	Publish(subject string, data []byte) error
 
-	// Together calls publish, and has what that publishes, on this subject and others of its
-	// tenant, leave in one piece when it returns.
+	// Together calls publish. Everything that publish sends, on this subject and
+	// others of its tenant, leaves in one piece when it returns.
 	Together(subject string, publish func())
 
-	// Subscribe has the messages of a subject, which may have wildcards, sent
-	// to the channel into, or dropped while that is full, until cancel.
+	// Subscribe delivers the messages of a subject, which may contain wildcards, to
+	// the channel into until cancel. It drops messages while into is full.
 	Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error)
 }
 
-// Traffic is what a link carries. The methods are called by the goroutines of
-// the link: Next by its writer, the others by its reader.
+// Traffic is the content of a link. The link's writer calls Next, and its reader calls
+// the other methods.
 type Traffic interface {
-	// Next returns what to send next as the given packet number: a payload of
-	// about size bytes, behind HeaderRoom free bytes. If there is nothing it
-	// returns nil, and when to ask again without a wake-up (zero: never). A
-	// size of 0 says that the window is full: only that may be sent for which
-	// the peer waits before it can release anything.
+	// Next returns the payload for packet number: about size bytes behind HeaderRoom
+	// free bytes. Without anything to send it returns nil, and the time to ask again
+	// without a wake-up (zero: never). With a size of 0 the window is full: Next then
+	// returns only the records without which the peer cannot release a packet.
 	Next(number uint64, size int, now time.Time) (payload []byte, again time.Time)
 
-	// Handle takes the payload of a packet, which it may keep. It returns
-	// false if it still needs the peer for it; Lines.Done follows then. An
-	// error ends the link.
+	// Handle receives the payload of a packet, which it may keep. It returns false if
+	// it still needs the peer for that packet; Lines.Done follows then. An error ends
+	// the link.
 	Handle(number uint64, payload []byte) (done bool, err error)
 
-	// Released says that the peer needs nothing more of the packets up to
-	// number. It returns whether Next may have something to send now that
-	// waited for that.
+	// Released reports that the peer needs nothing more up to packet number. It
+	// returns whether Next may now have something to send.
 	Released(number uint64) (more bool)
 
-	// Ended is the last call: the link is gone, and with it all that it
-	// carried.
+	// Ended is the last call: the link and everything on it are gone.
 	Ended(reason error)
 }
 
-// Lines is what a [Traffic] may ask of its link, from any goroutine and under
-// any lock of its own: links call their traffic without holding theirs.
+// Lines are a [Traffic]'s requests to its link, from any goroutine and under any of
+// its own locks: links call their traffic without holding locks.
 type Lines interface {
-	// Wake has Next called soon.
+	// Wake makes the link call Next soon.
 	Wake()
 
-	// Done says that a packet, of which Handle returned false, is done with.
+	// Done reports that a packet for which Handle returned false is done.
 	Done(number uint64)
 }
 
-// Reasons for the end of a link.
+// Reasons for a link's end.
 var (
-	// ErrSilent reports a peer that was not heard for the resume window.
+	// ErrSilent reports a peer that was silent for the resume window.
 	ErrSilent = errors.New("peer silent")
 	// ErrBye reports a peer that ended the link.
 	ErrBye = errors.New("peer ended the link")
@@ -80,16 +77,16 @@ type AgentGoneError struct {
 // Error returns the reason.
 func (e *AgentGoneError) Error() string { return e.Reason }
 
-// maxPayload is how large a packet's payload is to be at most: small enough
-// for frames of other connections to slip in between.
+// maxPayload bounds a packet's payload, so that frames of other connections can slip
+// in between.
 const maxPayload = 64 << 10
 
-// inboxSize bounds the messages that wait for a link's reader. What is over
-// that is dropped by NATS and sent again by the peer.
+// inboxSize bounds the messages that wait for a link's reader. NATS drops messages
+// beyond it, and the peer sends them again.
 const inboxSize = 8192
 
-// boundLink joins a [Link], the [Traffic] that it carries and the subject on
-// which its packets leave. One goroutine may flush while another receives.
+// boundLink joins a [Link], its [Traffic], and the subject of its packets. One
+// goroutine may flush while a second one receives.
 type boundLink struct {
 	bus     Bus
 	subject string
@@ -101,7 +98,7 @@ type boundLink struct {
 	mu      lockorder.Mutex[lockorder.Link] // guards the fields below
 	link    *Link
 	full    bool            // the writer waits for room in the window
-	settled []chan struct{} // closed by the writer when it is idle next
+	settled []chan struct{} // closed by the writer when it becomes idle
 }
 
 // Wake implements Lines.
@@ -115,7 +112,7 @@ func (b *boundLink) Done(number uint64) {
 	b.Wake()
 }
 
-// probe asks the peer what it has: call it when packets may have been lost.
+// probe sends a probe. Call it when packets may have been lost.
 func (b *boundLink) probe() {
 	b.mu.Lock()
 	b.link.Probe()
@@ -123,15 +120,15 @@ func (b *boundLink) probe() {
 	b.Wake()
 }
 
-// flush publishes one packet if there is one to send, and an ack if it is
-// due. It returns whether there may be more to publish now, else when to call
-// it again at the latest. An error says that the link is over.
+// flush publishes one packet if one is ready, and an ack if one is due. It returns
+// whether more may follow now, or the latest time of the next call. An error ends the
+// link.
 func (b *boundLink) flush() (more bool, again time.Time, err error) {
 	now := time.Now()
 	packet, again := b.next(now)
 	if packet != nil {
-		// A packet that cannot be published stays with the link, which sends
-		// it again when the peer is there again.
+		// The link keeps a packet that cannot be published, and sends it again when
+		// the peer is back.
 		err := b.bus.Publish(b.subject, packet)
 		if errors.Is(err, nats.ErrMaxPayload) {
 			return false, time.Time{}, fmt.Errorf("packet of %d bytes: %w", len(packet), err)
@@ -152,7 +149,7 @@ func (b *boundLink) flush() (more bool, again time.Time, err error) {
 		return false, time.Time{}, ErrSilent
 	}
 	if ack != nil {
-		_ = b.bus.Publish(b.subject, ack) // the next heartbeat says the same
+		_ = b.bus.Publish(b.subject, ack) // the next heartbeat repeats it
 	}
 	if again.IsZero() || next.Before(again) {
 		again = next
@@ -160,7 +157,7 @@ func (b *boundLink) flush() (more bool, again time.Time, err error) {
 	return more, again, nil
 }
 
-// next returns the next packet to publish, or nil and when to ask again.
+// next returns the next packet to publish, or nil and the time to ask again.
 func (b *boundLink) next(now time.Time) ([]byte, time.Time) {
 	b.mu.Lock()
 	packet := b.link.Resend(now)
@@ -183,7 +180,7 @@ func (b *boundLink) next(now time.Time) ([]byte, time.Time) {
 	return b.link.Seal(payload, now), time.Time{}
 }
 
-// receive takes one packet. An error says that the link is over.
+// receive handles one packet. An error ends the link.
 func (b *boundLink) receive(packet []byte) error {
 	now := time.Now()
 	b.mu.Lock()
@@ -191,7 +188,7 @@ func (b *boundLink) receive(packet []byte) error {
 	b.mu.Unlock()
 	switch {
 	case errors.Is(err, ErrOtherEpoch), errors.Is(err, errForged):
-		return nil // late, of a former run, or not of the peer
+		return nil // late, of an earlier run, or forged
 	case err != nil:
 		return err
 	case got.Bye != "":

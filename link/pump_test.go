@@ -30,9 +30,9 @@ func TestLinkCarries(t *testing.T) {
 	})
 }
 
-// TestWindowOpens has a long queue cross a small window as fast as the other end
-// takes it: nothing waits for a time at which the writers look by themselves.
-func TestWindowOpens(t *testing.T) {
+// A long queue crosses a small window as fast as the peer accepts it, without waiting
+// for a writer's timer.
+func TestWindowOpensAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{Window: 1000, Heartbeat: time.Hour, Probe: time.Hour, Resume: time.Hour, AckDelay: time.Millisecond})
 		defer e.close()
@@ -46,9 +46,9 @@ func TestWindowOpens(t *testing.T) {
 	})
 }
 
-// TestBodyInTheMiddle has a body leave at once that comes while links are looked
-// at, though nobody wakes the writer for it.
-func TestBodyInTheMiddle(t *testing.T) {
+// A body that arrives while the writer checks the links leaves at once, without a
+// wake-up.
+func TestBodyLeavesWithoutAWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
@@ -71,9 +71,8 @@ func TestBodyInTheMiddle(t *testing.T) {
 	})
 }
 
-// TestEarlyWake has a relay's traffic say that there is something to send before the link
-// knows it.
-func TestEarlyWake(t *testing.T) {
+// A relay's traffic may report work before the link knows the traffic.
+func TestTrafficMayWakeItsLinkEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
@@ -90,8 +89,8 @@ func TestEarlyWake(t *testing.T) {
 	})
 }
 
-// A long queue on a slow network holds up neither other links nor the signs of
-// life on any.
+// A long queue on a slow network delays neither the packets nor the heartbeats on the
+// remaining links.
 func TestSlowNetworkIsShared(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -144,8 +143,8 @@ func TestSlowNetworkIsShared(t *testing.T) {
 	}
 }
 
-// While NATS is away, nothing spins, and nothing is lost when it is back.
-func TestNetworkAway(t *testing.T) {
+// While NATS is away nothing spins, and nothing is lost afterwards.
+func TestNothingIsLostWhileNATSIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
@@ -187,8 +186,9 @@ func TestNetworkAway(t *testing.T) {
 	})
 }
 
-// A packet that NATS never takes would hold up all behind it for ever.
-func TestPacketTooLarge(t *testing.T) {
+// A packet that NATS never accepts ends the link: it would block everything behind it
+// forever.
+func TestUnacceptablePacketEndsTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
@@ -200,12 +200,12 @@ func TestPacketTooLarge(t *testing.T) {
 			return data, nil
 		})
 		e.mu.Lock()
-		e.bodies = 1 // a body can be asked for: this is the relay's business
+		e.bodies = 1 // relays ask for missing bodies themselves
 		e.mu.Unlock()
 		r.agent.send(strings.Repeat("x", 1001))
 		synctest.Wait()
 		r.agent.wantEnded(t, nats.ErrMaxPayload)
-		time.Sleep(3 * time.Second) // the relay hears of it at its next packet
+		time.Sleep(3 * time.Second) // the relay learns of it at its next packet
 		r.wantEnded(t, link.ErrBye)
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -215,8 +215,8 @@ func TestPacketTooLarge(t *testing.T) {
 	})
 }
 
-// When the window is full, what the peer waits for still leaves.
-func TestFullWindowLetsAnswersOut(t *testing.T) {
+// Records that the peer waits for leave even through a full window.
+func TestFullWindowPassesAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{Window: 1})
 		defer e.close()
@@ -240,8 +240,8 @@ func TestFullWindowLetsAnswersOut(t *testing.T) {
 	})
 }
 
-// Whatever gets lost of a handshake, there is one link, and nothing is lost.
-func TestHandshakeIsRepeated(t *testing.T) {
+// Losses during the handshake end in one link without lost packets.
+func TestLostHandshakeIsRepeated(t *testing.T) {
 	for _, lost := range []int{1, 2, 3, 5} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEnds(t, link.Config{})
@@ -271,9 +271,9 @@ func TestHandshakeIsRepeated(t *testing.T) {
 	}
 }
 
-// A relay that starts a link anew ends the one before, on both sides, and
-// nothing of that one comes over.
-func TestLinkReplaced(t *testing.T) {
+// A relay that starts a link anew ends the previous link on both sides. None of its
+// packets cross over.
+func TestNewLinkReplacesThePreviousLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
@@ -292,7 +292,7 @@ func TestLinkReplaced(t *testing.T) {
 		old.agent.wantGot(t, "1")
 		fresh.agent.wantGot(t, "2")
 		fresh.wantGot(t, "3")
-		// The old end is not answered any more.
+		// The old end gets no more answers.
 		time.Sleep(20 * time.Second)
 		old.wantEnded(t, link.ErrSilent)
 		old.wantGot(t)
@@ -337,7 +337,7 @@ func TestLinkEnds(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(test.within)
 				synctest.Wait()
-				if test.moreWrites { // nothing of this may come over
+				if test.moreWrites { // none of this may cross over
 					r.lines.Done(1)
 					r.send("late")
 					r.agent.lines.Done(1)
@@ -360,9 +360,9 @@ func TestLinkEnds(t *testing.T) {
 	}
 }
 
-// A relay that was taken for gone links again, and stays linked while that is
-// still told.
-func TestRelayWasNotGone(t *testing.T) {
+// A relay wrongly reported as gone links again, and stays linked while the report is
+// repeated.
+func TestRelayReportedGoneLinksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
@@ -380,7 +380,7 @@ func TestRelayWasNotGone(t *testing.T) {
 	})
 }
 
-// A relay whose link the host-agent does not know is told at its next packet.
+// A relay with an unknown link learns so at its next packet.
 func TestStrayPacketIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -400,7 +400,7 @@ func TestStrayPacketIsAnswered(t *testing.T) {
 		if len(up) != 1 || string(up[0]) != string(link.Bye(1, testEpoch, "host-agent has no such link")) {
 			t.Errorf("answers %q; want a bye", up)
 		}
-		publish("relay9", link.Bye(1, testEpoch, "enough")) // or they would go on for ever
+		publish("relay9", link.Bye(1, testEpoch, "enough")) // or they would go on forever
 		publish("relay9", nil)
 		publish("not a name", dataPacket(1, 0, "x"))
 		if len(up) != 1 {
@@ -409,8 +409,8 @@ func TestStrayPacketIsAnswered(t *testing.T) {
 	})
 }
 
-// Settle waits for what there is to send, bodies included.
-func TestSettle(t *testing.T) {
+// Settle waits for everything queued, bodies included.
+func TestSettleWaitsForEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()

@@ -17,38 +17,37 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// RelayTraffic is the relay's end of what a link carries.
+// RelayTraffic is the relay's end of a link's traffic.
 type RelayTraffic interface {
 	Traffic
 
-	// Body takes a message from a watched channel's subject, and may keep and
-	// change it.
-	// The link's reader calls it.
+	// Body receives a message from a watched channel's subject, and may keep and
+	// change it. The link's reader calls it.
 	Body(payload []byte)
 }
 
-// RelayLines is what a [RelayTraffic] may ask of its link.
+// RelayLines are a [RelayTraffic]'s requests to its link.
 type RelayLines interface {
 	Lines
 
-	// Watch has the bodies of a channel delivered, given as a NATS token. What
-	// Next returns after Watch leaves the relay after the subscription.
+	// Watch subscribes to the bodies of a channel, given as a NATS token. Records that
+	// Next returns after Watch leave the relay after the subscription.
 	Watch(token string) error
 
-	// Unwatch ends that.
+	// Unwatch ends the subscription.
 	Unwatch(token string)
 }
 
-// A RelayLinkConfig names the two ends of a link, seen from the relay.
+// A RelayLinkConfig describes a link from the relay's side.
 type RelayLinkConfig struct {
 	Tenant, Host string
 	Agent, Relay string // instances
 
-	Hello Hello         // the relay's offer; Epoch, Wire, Fence and what proves the relay are filled in
-	Fence func() uint64 // number of the host's newest lease, as far as the relay knows; default: that is not known
-	Prove Proof         // required, but for a bus that only relays can reach
+	Hello Hello         // the relay's offer; the link fills in Epoch, Wire, Fence and the proof
+	Fence func() uint64 // number of the host's newest lease that the relay knows; default: unknown
+	Prove Proof         // required unless only relays can reach the bus
 	Link  Config        // times and bounds
-	Retry time.Duration // a hello without an answer is sent again; default 250 ms
+	Retry time.Duration // interval between hellos without an answer; default 250 ms
 	Log   *slog.Logger
 }
 
@@ -60,18 +59,18 @@ type RelayLink struct {
 	in     chan *nats.Msg // link packets and bodies, in order
 	done   chan struct{}  // closed when Run returns
 	share  *ecdh.PrivateKey
-	tags   *linkSeal // of the challenge that was answered; owned by Run
+	tags   *linkSeal // of the answered challenge; owned by Run
 
 	mu      sync.Mutex
 	bound   *boundLink        // nil until the host-agent has answered
-	watched map[string]func() // token to the subscription's cancel; nil when closed
+	watched map[string]func() // from token to the subscription's cancel; nil when closed
 }
 
-// epochs counts the offers of this process, so that each has a higher epoch.
+// epochs counts the offers of this process, so that each offer has a higher epoch.
 var epochs atomic.Uint64
 
-// NewRelayLink returns a link that is not running yet. Accept is called once,
-// when the host-agent has answered, and makes the traffic.
+// NewRelayLink returns a link; Run runs it. accept is called once, when the host-agent
+// has answered, and returns the traffic.
 func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines RelayLines) RelayTraffic) *RelayLink {
 	if cfg.Retry == 0 {
 		cfg.Retry = 250 * time.Millisecond
@@ -91,8 +90,9 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 	}
 }
 
-// Run keeps the link until ctx ends, the peer is silent for too long or ends
-// it, and returns why. No subscription or goroutine of the link outlives it.
+// Run keeps the link until ctx ends, the peer is silent for too long, or the peer ends
+// the link, and returns the reason. All subscriptions and goroutines of the link end
+// before it returns.
 func (l *RelayLink) Run(ctx context.Context) error {
 	defer close(l.done)
 	defer l.unwatchAll()
@@ -186,13 +186,13 @@ func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 	}
 }
 
-// offer sends a hello, with what is known now. It is tried again.
+// offer sends a hello with the current state. A lost hello is repeated.
 func (l *RelayLink) offer() {
 	l.cfg.Hello.Fence = l.cfg.Fence()
 	_ = l.bus.Publish(l.subject("down"), appendHello(helloHello, l.cfg.Hello))
 }
 
-// answer reads a message that came before the link was agreed.
+// answer reads a message that arrived before the link was agreed.
 func (l *RelayLink) answer(packet []byte) (answer Hello, done bool, err error) {
 	kind, answer, err := readHello(packet)
 	if err != nil || answer.Epoch != l.cfg.Hello.Epoch {
@@ -203,14 +203,14 @@ func (l *RelayLink) answer(packet []byte) (answer Hello, done bool, err error) {
 		return answer, false, nil
 	case helloWelcome:
 		if l.cfg.Prove != nil && l.tags == nil {
-			return answer, true, fmt.Errorf("%w: the host-agent does not ask who the relay is", ErrIncompatible)
+			return answer, true, fmt.Errorf("%w: the host-agent sends no challenge", ErrIncompatible)
 		}
 		v := answer.Wire[0]
 		if v < WireMin || v > WireMax {
 			return answer, true, fmt.Errorf("%w: host-agent chose %d", ErrIncompatible, v)
 		}
 		if newest := l.cfg.Fence(); answer.Fence != 0 && answer.Fence < newest {
-			return answer, true, fmt.Errorf("%w: %d, and not %d", ErrOutdated, answer.Fence, newest)
+			return answer, true, fmt.Errorf("%w: lease %d, newest lease %d", ErrOutdated, answer.Fence, newest)
 		}
 		return answer, true, answer.check()
 	case helloRefuse:
@@ -230,7 +230,7 @@ func (l *RelayLink) prove(agentShare []byte) error {
 		return nil
 	}
 	if l.cfg.Prove == nil {
-		return errors.New("this relay cannot prove itself")
+		return errors.New("this relay has no key to prove its identity with")
 	}
 	id := auth.LinkID{
 		Tenant: l.cfg.Tenant, Host: l.cfg.Host, Agent: l.cfg.Agent, Relay: l.cfg.Relay, Epoch: h.Epoch,
@@ -248,16 +248,15 @@ func (l *RelayLink) prove(agentShare []byte) error {
 	return nil
 }
 
-// An UntrustedError says that a host-agent does not take this relay for one
-// that it may have a link with.
+// An UntrustedError reports a host-agent that does not accept links from this relay.
 type UntrustedError struct {
-	Reason string // as the host-agent says it
+	Reason string // in the host-agent's words
 }
 
 // Error implements error.
 func (e *UntrustedError) Error() string { return "host-agent refuses this relay: " + e.Reason }
 
-// Resumed tells the link that its NATS connection was away.
+// Resumed tells the link that its NATS connection was interrupted.
 func (l *RelayLink) Resumed() {
 	l.mu.Lock()
 	bound := l.bound
@@ -267,8 +266,8 @@ func (l *RelayLink) Resumed() {
 	}
 }
 
-// Settle returns when the host-agent has got all that there is to send, when
-// the link ends, or ctx.
+// Settle returns when the host-agent has released everything that was sent, when the
+// link ends, or when ctx ends.
 func (l *RelayLink) Settle(ctx context.Context) {
 	l.mu.Lock()
 	bound := l.bound

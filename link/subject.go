@@ -18,14 +18,13 @@ import (
 //	inbox.<agent>.…                      answers to the host-agent's requests
 const subjectRoot = "ahp.v1."
 
-// HostPrefix returns "ahp.v1.<tenant>.<host>.", under which all subjects of
-// one host lie.
+// HostPrefix returns "ahp.v1.<tenant>.<host>.", the prefix of all subjects of a host.
 func HostPrefix(tenant, host string) string {
 	return subjectRoot + tenant + "." + host + "."
 }
 
-// ChannelSubject returns the subject of the bodies of one channel, whose URI
-// as a NATS token is token.
+// ChannelSubject returns the subject of the bodies of one channel, given as a NATS
+// token.
 func ChannelSubject(tenant, host, token string) string {
 	return HostPrefix(tenant, host) + "chan." + token
 }
@@ -34,7 +33,7 @@ func linkSubject(tenant, host, agent, relay, direction string) string {
 	return HostPrefix(tenant, host) + "link." + agent + "." + relay + "." + direction
 }
 
-// TenantOf returns the tenant in a subject of a host, "" if it is none.
+// TenantOf returns the tenant in a subject of a host, or "" for other subjects.
 func TenantOf(subject string) string {
 	rest, ok := strings.CutPrefix(subject, subjectRoot)
 	tenant, _, more := strings.Cut(rest, ".")
@@ -56,8 +55,8 @@ func relayOf(subject string) (string, error) {
 	return tokens[6], nil
 }
 
-// NewInstance returns a random name for one run of one process: 13 letters
-// and digits, 65 bits.
+// NewInstance returns a random name for one run of a process: 13 letters and digits,
+// 65 bits.
 func NewInstance() string {
 	var b [10]byte
 	rand.Read(b[:]) // never fails

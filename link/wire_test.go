@@ -2,14 +2,14 @@ package link
 
 import "testing"
 
-// What relays and host-agents of different ages speak with each other, as both
-// would find out.
-func TestVersionsMeet(t *testing.T) {
+// Relays and host-agents with different version ranges agree on the same version at
+// both ends.
+func TestBothEndsAgreeOnTheVersion(t *testing.T) {
 	for _, test := range []struct {
 		name        string
-		relay, host [2]int // what each speaks, from and to
-		want        byte   // 0: nothing
-		relayNewer  bool   // of those that have nothing in common
+		relay, host [2]int // lowest and highest version
+		want        byte   // 0: none
+		relayNewer  bool   // of two without a common version
 	}{
 		{"the same", [2]int{1, 1}, [2]int{1, 1}, 1, false},
 		{"a newer relay that still speaks the old one", [2]int{1, 2}, [2]int{1, 1}, 1, false},

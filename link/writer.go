@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// A writer sends what there is to send on one or more links: when it is woken, or when
-// something is due.
+// A writer sends the data of one or more links, when it is woken or when a link is
+// due.
 type writer struct {
-	// flush sends some, and returns whether there may be more to send now, else
-	// when to call it again at the latest. An error is the end.
+	// flush sends some data. It returns whether more may follow now, or the latest
+	// time of the next call. An error ends the writer.
 	flush func() (more bool, again time.Time, err error)
 
 	woken chan struct{} // holds a token after wake
 	began time.Time
-	until atomic.Int64 // when run looks again by itself, ns since began; far off while it looks
+	until atomic.Int64 // time of run's next check in ns since began; far off while it checks
 }
 
 func newWriter(flush func() (more bool, again time.Time, err error)) *writer {
 	return &writer{flush: flush, began: time.Now(), woken: make(chan struct{}, 1)}
 }
 
-// wake has run look for work.
+// wake makes run check for work.
 func (w *writer) wake() {
 	select {
 	case w.woken <- struct{}{}:
@@ -31,7 +31,7 @@ func (w *writer) wake() {
 	}
 }
 
-// sleepsBeyond reports whether run has to be woken to look at that time.
+// sleepsBeyond reports whether run would sleep past t, so that it must be woken.
 func (w *writer) sleepsBeyond(t time.Time) bool { return w.until.Load() > int64(t.Sub(w.began)) }
 
 // run flushes until ctx ends or a flush fails.

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// work is what a writer has to do.
+// work is a writer's work.
 type work struct {
 	mu      sync.Mutex
 	waiting int           // pieces to send
-	takes   time.Duration // how long one does
-	again   time.Duration // when to look again if there are none
+	takes   time.Duration // time for each
+	again   time.Duration // when to check again without work
 	fail    error
 
 	flushing atomic.Bool
-	twice    atomic.Bool // two flushed at once
+	twice    atomic.Bool // two flushes ran at once
 	last     time.Time   // of flushes
 }
 
@@ -51,9 +51,9 @@ func (w *work) add(n int) {
 	w.waiting += n
 }
 
-// TestWriterLeavesNothing has several goroutines bring work, and wake the writer: all is
-// done, by one at a time, long before it looks by itself.
-func TestWriterLeavesNothing(t *testing.T) {
+// Goroutines add work and wake the writer. One writer at a time does all of it, long
+// before its timer.
+func TestWriterFinishesAllWork(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
 			dice := rand.New(rand.NewPCG(seed, 0))
@@ -92,9 +92,9 @@ func TestWriterLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestWriterLooksInTime has it look when a flush says, though it was going to sleep for
-// longer.
-func TestWriterLooksInTime(t *testing.T) {
+// The writer checks again at the time that a flush returned, although it planned to
+// sleep longer.
+func TestWriterChecksOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &work{again: time.Hour}
 		w := newWriter(k.flush)
@@ -116,8 +116,8 @@ func TestWriterLooksInTime(t *testing.T) {
 	})
 }
 
-// TestWriterEnds ends with an error of a flush.
-func TestWriterEnds(t *testing.T) {
+// An error from flush ends the writer.
+func TestFlushErrorEndsTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &work{again: time.Hour}
 		w := newWriter(k.flush)
