@@ -3,6 +3,7 @@ package gate
 import (
 	"slices"
 	"strings"
+	"unicode"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
@@ -73,6 +74,9 @@ func (a *Authority) judgeAction(env *ahp.Envelope) *refusal {
 	if !ok {
 		return no("%s here says more than is known of it, which takes the level operate", kind)
 	}
+	if option := members["selectedOptionId"]; !ahp.IsNone(option) && !a.told.offers(members["toolCallId"], option) {
+		return no("the host has not offered this option for this tool call on this connection")
+	}
 	message := members[known.message]
 	if pending := members["pendingMessage"]; !ahp.IsNone(pending) {
 		inner, ok := onlyMembers(pending, pendingMembers)
@@ -93,6 +97,9 @@ func (a *Authority) judgeMessage(raw []byte) *refusal {
 	if !ok {
 		return no("a message that says more than text, attachments and model takes the level operate")
 	}
+	if no := attachmentsKnown(members["attachments"]); no != nil {
+		return no
+	}
 	text, ok := ahp.Text(members["text"])
 	if !ok && !ahp.IsNone(members["text"]) {
 		return unreadable
@@ -107,9 +114,11 @@ func (a *Authority) judgeMessage(raw []byte) *refusal {
 // anyCommand may begin commands of a host that has not said yet what does.
 var anyCommand = strings.Split("$ % & > < | ; : \\ ^ ~ = + ? . # @", " ")
 
-// isCommand reports whether a text begins a command to a host.
+// isCommand reports whether a text begins a command to a host. Hosts drop blanks before
+// it, and not all drop the same: JavaScript drops U+FEFF too. So nothing counts that
+// leaves no ink.
 func isCommand(text string, prefixes ...string) bool {
-	text = strings.TrimSpace(text)
+	text = strings.TrimLeftFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 	return slices.ContainsFunc(append(prefixes, "!", "/"), func(p string) bool { return p != "" && strings.HasPrefix(text, p) })
 }
 

@@ -15,6 +15,64 @@ import (
 // they stand: in chat/turnStarted, chat/pendingMessageSet, a draft, the
 // initialMessage of createChat, and what comes later.
 
+// Who may not operate attaches only the kinds that AHP defines, with the members that it
+// defines for them: a host may take the URI of a file from any other. Metadata (_meta) is
+// the provider's own.
+var (
+	attachmentKinds   = []string{"simple", "embeddedResource", "resource", "annotations", "chat"}
+	attachmentMembers = []string{
+		"label", "range", "displayKind", "modelRepresentation", "data", "contentType", "selection", "uri", "sizeHint", "nonce",
+		"resource", "annotationIds", "endTurn",
+	}
+	rangeMembers = []string{"range", "start", "end", "line", "character"}
+)
+
+var unknownAttachment = no("an attachment that says more than is known of it takes the level operate")
+
+// attachmentsKnown says why the attachments of a message say more than is known.
+func attachmentsKnown(raw []byte) *refusal {
+	list, ok := listOf(raw)
+	if !ok {
+		return unreadable
+	}
+	for _, one := range list {
+		members, ok := onlyMembers(one.Raw, attachmentMembers)
+		if !ok || !slices.Contains(attachmentKinds, ahp.TextOf(one.Raw, "type")) {
+			return unknownAttachment
+		}
+		for name, value := range members {
+			if !attachmentValue(name, value) {
+				return unknownAttachment
+			}
+		}
+	}
+	return nil
+}
+
+// attachmentValue reports whether a member of an attachment has a value of its kind:
+// a range, a list of ids, or a text or number.
+func attachmentValue(name string, value []byte) bool {
+	switch name {
+	case "range", "selection":
+		return isRange(value, maxNested)
+	case "annotationIds":
+		_, ok := ahp.Texts(value)
+		return ok || ahp.IsNone(value)
+	}
+	return value[0] != '{' && value[0] != '['
+}
+
+// isRange reports whether a value is a range of a text: numbers in known members.
+func isRange(value []byte, depth int) bool {
+	if !ahp.IsObject(value) {
+		return value[0] != '"' && value[0] != '['
+	}
+	list, err := ahp.AllMembers(value)
+	return err == nil && depth > 0 && !slices.ContainsFunc(list, func(m ahp.Member) bool {
+		return !slices.Contains(rangeMembers, m.Name) || !isRange(m.Raw, depth-1)
+	})
+}
+
 // judgeAttachments says why what a message has attached is out of reach.
 func (a *Authority) judgeAttachments(env *ahp.Envelope) (no *refusal) {
 	if bytes.HasPrefix(env.Channel, []byte(mcpScheme)) {

@@ -16,6 +16,7 @@ type Authority struct {
 	view   *view.Conn
 	reach  *reach     // nil: all channels
 	files  *fileReach // nil: all files
+	told   *told      // nil: the client may name anything
 }
 
 func newAuthority(p Policy, v *view.Conn) *Authority {
@@ -24,7 +25,8 @@ func newAuthority(p Policy, v *view.Conn) *Authority {
 		a.reach = newReach(p.Channels, v.Host())
 	}
 	if len(p.files) > 0 {
-		a.files = newFileReach(p, a.reach, v)
+		a.told = newTold(a.reach)
+		a.files = newFileReach(p, a.reach, v, a.told)
 	}
 	return a
 }
@@ -40,6 +42,9 @@ func (a *Authority) FromClient(_ []byte, env *ahp.Envelope) Decision {
 	}
 	if no != nil {
 		return a.refuse(env, no)
+	}
+	if a.reach != nil {
+		a.reach.gives(env)
 	}
 	return Decision{}
 }
@@ -146,6 +151,7 @@ func (a *Authority) refuse(env *ahp.Envelope, no *refusal) Decision {
 // FromHost implements [Gate].
 func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
 	if a.files != nil {
+		a.told.learn(said)
 		a.files.learn(said)
 	}
 	switch {

@@ -28,3 +28,13 @@ func mapsOf(all ...map[string]method) map[string]method {
 const MaxInReach = maxInReach
 
 func InReach(c *Chain) int { return len(c.Gates[0].(*Authority).reach.inReach) }
+
+// SchemeRules are the names of the rules by which contents are read.
+func SchemeRules() map[string]string {
+	names := map[contentRule]string{byFile: "file", byName: "name", byRevision: "revision", byCanvas: "canvas", operateOnly: "operate"}
+	rules := map[string]string{}
+	for scheme, rule := range contentRules {
+		rules[scheme] = names[rule]
+	}
+	return rules
+}

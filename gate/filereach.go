@@ -2,6 +2,7 @@ package gate
 
 import (
 	"encoding/base64"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -42,12 +43,15 @@ type fileReach struct {
 	shared bool   // symbolic links are followed before a file is judged
 	reach  *reach // nil: all channels
 
+	writes bool // the client may operate
+	told   *told
+
 	view    *view.Conn
 	folders map[string]bool // working directories of sessions that may be seen
 }
 
-func newFileReach(p Policy, r *reach, v *view.Conn) *fileReach {
-	return &fileReach{rules: p.files, shared: p.SharedFiles, reach: r, view: v, folders: map[string]bool{}}
+func newFileReach(p Policy, r *reach, v *view.Conn, t *told) *fileReach {
+	return &fileReach{rules: p.files, shared: p.SharedFiles, reach: r, writes: p.Writes(), told: t, view: v, folders: map[string]bool{}}
 }
 
 // resourceKeys are where the resource methods name URIs.
@@ -77,7 +81,7 @@ func (f *fileReach) judgeOthers(env *ahp.Envelope) *refusal {
 		if ahp.Spelt(env.Params, m[:]) != nil {
 			return unreadable
 		}
-		if uri, _ := ahp.Text(m[0].Raw); isFile(uri) {
+		if uri, _ := ahp.Text(m[0].Raw); isHosts(uri) {
 			return f.judgeURI(uri)
 		}
 	case "subscribe":
@@ -104,7 +108,7 @@ func (f *fileReach) judgeChannel(channel string) *refusal {
 	switch {
 	case f.reach != nil:
 		return nil
-	case isFile(channel):
+	case isHosts(channel):
 		return f.judgeURI(channel)
 	case len(channel) >= len(watchScheme) && strings.EqualFold(channel[:len(watchScheme)], watchScheme):
 		name := channel[strings.LastIndexByte(channel, '/')+1:]
@@ -123,32 +127,53 @@ func (f *fileReach) judgeChannel(channel string) *refusal {
 
 func (f *fileReach) judgeURI(uri string) *refusal { return notFor(uri, f.objection(uri)) }
 
-// objection says why what a resource method names is out of reach.
+// objection says why the URI that a resource method names is out of reach: the rule of
+// its scheme decides.
 func (f *fileReach) objection(uri string) error {
 	if uri == "" || len(uri) > maxURI {
 		return errOut
 	}
-	if isFile(uri) {
+	rule := contentRules[bareScheme(uri)]
+	switch {
+	case rule == byFile:
 		return f.fileObjection(uri)
-	}
-	if isSessions(uri) {
-		if session, ok := sessionOf(uri); ok && (f.reach == nil || f.reach.allows(session)) {
-			return nil
-		}
-		return errOut // whatever somebody is subscribed to: hosts make commands of it
-	}
-	if f.reach != nil {
+	case rule == byName, rule == byRevision:
+		return f.namedObjection(uri, rule == byRevision)
+	case f.reach != nil && (rule != operateOnly || f.writes):
 		return f.reach.contentObjection(uri)
+	case rule == operateOnly:
+		return errOut
 	}
 	plain, err := canonical(uri)
 	if err != nil {
 		return err
 	}
-	if strings.HasPrefix(plain, "ahp-") || above(plain, f.view.Subscribed) || !slices.ContainsFunc(f.rules, func(r fileRule) bool { return !r.takes(plain) }) {
+	if rule == byCanvas || len(f.view.Host().ContentOf(uri)) > 0 || above(plain, f.view.Subscribed) || !slices.ContainsFunc(f.rules, func(r fileRule) bool { return !r.takes(plain) }) {
 		return nil
 	}
 	return errOut
 }
+
+// namedObjection says why a client may not read the content of a file that a session
+// keeps. The host has named that very URI on this connection, and the session is in reach.
+// If the URI is of a revision, the files must be allowed too: the host takes it out of a
+// repository, which has more than the session.
+func (f *fileReach) namedObjection(uri string, revision bool) error {
+	session, path, ok := keptBy(uri)
+	switch {
+	case !ok || !f.told.text(uri):
+		return errUnnamed
+	case f.reach != nil && session != "" && !f.reach.allows(session):
+		return errOut
+	case revision && !f.writes:
+		return f.fileObjection(fileScheme + "://" + path)
+	}
+	return nil
+}
+
+// errUnnamed reports the content of a file that a client may not read because the host
+// has not named it.
+var errUnnamed = errors.New("the host has not named it on this connection")
 
 // fileObjection says why a file is out of reach: one of the rules does not
 // take it, or where it leads.
@@ -175,35 +200,24 @@ func (f *fileReach) fileObjection(uri string) error {
 	return nil
 }
 
-// Schemes of what VS Code's host keeps of a session: files as they were before
-// and after an edit, and in the session's repository. Which session and what of
-// it stands in the query, as JSON.
-const (
-	editScheme = "session-db"
-	blobScheme = "git-blob"
-)
-
-// isSessions reports whether a URI is of what is kept of a session, however
-// carelessly its scheme is written.
-func isSessions(uri string) bool {
-	scheme := bareScheme(uri)
-	return scheme == editScheme || scheme == blobScheme
-}
-
-// sessionOf returns whose content a URI of those is; ok is false if that is not
-// clear.
-func sessionOf(uri string) (session string, ok bool) {
+// keptBy reads the URI of a file's content that a session keeps, and returns the session
+// and the file's path, if the URI has them. The URI is compared byte for byte with those
+// that the host has named, so that its spelling needs no further check.
+func keptBy(uri string) (session, path string, ok bool) {
 	before, query, _ := strings.Cut(uri, "?")
-	if _, err := canonical(before); err != nil || strings.Contains(query, "#") || checkText(query) != nil {
-		return "", false
+	if _, err := canonical(before); err != nil {
+		return "", "", false
 	}
-	m := [...]ahp.Member{{Name: "sessionUri"}, {Name: "sha"}}
+	_, path, _ = strings.Cut(before, ":")
+	if query == "" { // the authority names the session in a way of the host's own
+		return "", path, true
+	}
+	m := [...]ahp.Member{{Name: "sessionUri"}}
 	if ahp.Spelt([]byte(unescapePercent(query)), m[:]) != nil {
-		return "", false
+		return "", "", false
 	}
 	session, ok = ahp.Text(m[0].Raw)
-	sha, _ := ahp.Text(m[1].Raw)
-	return session, ok && !strings.HasPrefix(sha, "-") // which git takes for an option
+	return session, path, ok
 }
 
 // learn learns the working directories of sessions in reach from what the host

@@ -64,7 +64,9 @@ func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 	read := func(uri string) bool { return c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, uri)) }
 	const blob = "git-blob:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F1%22%2C%22sha%22%3A%22abc%22%2C%22repoRelativePath%22%3A%22x%22%7D"
 	c.want("a canvas's content", read("ahp-canvas-content:/1/index.html?x=1"), true)
-	c.want("a file of a changeset", read(blob), true)
+	c.want("a file of a changeset that the host has not named", read(blob), false)
+	c.names("mock:/1/changeset/session", blob)
+	c.want("a file of a changeset, without files", read(blob), false)
 	c.want("it with another session, in another case", read(blob[:len(blob)-3]+"%2C%22SessionUri%22%3A%22mock%3A%2F2%22%7D"), false)
 	c.want("one that acts", read("agent-edit-attribution:/commit?payload=x"), false)
 	c.want("below a channel before", read("mock:/1/notes.txt"), false)
@@ -96,8 +98,11 @@ func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 
 	// Of a token for one session, that session's.
 	c = of(t, gate.NewPolicy(auth.AccessRead, []string{"mock:/1"}, nil, true))
-	c.want("a file of its changeset", read(blob), true)
-	c.want("a file of another's", read("git-blob:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F2%22%7D"), false)
+	const edit = "session-db:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F1%22%2C%22toolCallId%22%3A%221%22%7D"
+	c.want("an edit that the host has not named", read(edit), false)
+	c.names("mock:/1/changeset/session", edit)
+	c.want("an edit of the session", read(edit), true)
+	c.want("an edit of another's", read("session-db:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F2%22%7D"), false)
 }
 
 // TestWorkingDirectories has tokens for the files of the sessions that they may

@@ -48,6 +48,8 @@ func (r *reach) notification(message []byte, env *ahp.Envelope, said *view.Readi
 	method, allowed := string(env.Method), r.allowsNext(env.Channel)
 	carries := method == "channel/snapshot" || method == "channel/frame"
 	switch {
+	case method == "root/progress" && !r.root && !r.given(env.Params):
+		return Decision{Verdict: Answer}
 	case !allowed && (string(env.Channel) != rootChannel || !slices.Contains(rootNotes, method)):
 		return Decision{Verdict: Answer}
 	case allowed && (r.root && !carries || usual(message, env)):

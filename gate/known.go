@@ -19,8 +19,21 @@ var (
 	envelope = about("channel",
 		object{"channel": plain, "action": whole, "serverSeq": plain, "origin": whole, "rejectionReason": plain}.seen,
 		object{"channel": plain, "action": oneOf("type", rootActions), "serverSeq": plain, "origin": whole, "rejectionReason": plain}.seen)
-	summary  = about("resource", whole, never)
+	summary  = about("resource", sessionSummary.seen, never)
 	terminal = about("resource", whole, never)
+
+	// A list has of a session what AHP defines, and no member that a host adds some
+	// day: that may be about other sessions.
+	sessionSummary = object{
+		"resource": plain, "provider": plain, "title": plain, "status": plain, "activity": plain, "createdAt": plain, "modifiedAt": plain,
+		"origin": flat, "project": flat, "workingDirectories": each(plain), "workingDirectory": plain, "repositories": each(flat),
+		"annotations": flat, "changes": flat, "model": flat, "agent": flat, "defaultChat": plain, "_meta": whole,
+		"isRead": plain, "isArchived": plain, "isDone": plain,
+		"chats": each(object{
+			"resource": plain, "title": plain, "status": plain, "activity": plain, "modifiedAt": plain, "origin": flat, "parentChat": plain,
+			"interactivity": plain, "workingDirectories": each(plain),
+		}.seen),
+	}
 
 	// Of the root anybody may see which agents there are, since no client can do
 	// without, and the terminals in reach.
@@ -80,7 +93,7 @@ var notes = map[string]shape{
 
 	"root/sessionAdded":          object{"channel": plain, "summary": summary}.seen,
 	"root/sessionRemoved":        object{"channel": plain, "session": reached}.seen,
-	"root/sessionSummaryChanged": object{"channel": plain, "session": reached, "changes": whole}.seen,
+	"root/sessionSummaryChanged": object{"channel": plain, "session": reached, "changes": sessionSummary.seen}.seen,
 	"root/progress": object{
 		"channel": plain, "progressToken": plain, "progress": plain, "total": plain, "message": plain,
 		"session": reached, "chat": reached, "resource": reached, "uri": reached, "source": reached, "automation": reached,

@@ -109,9 +109,19 @@ func TestOnlyKnownIsHeard(t *testing.T) {
 			`{"method":"action","params":{"channel":"ahp-root://","action":{"type":"root/agentsChanged","agents":[]},"serverSeq":5}}`,
 		},
 		{
-			`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/1","new":1},"next":{"resource":"mock:/2"}}}`,
-			`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/1","new":1}}}`,
+			`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/1","title":"x","new":{"of":"mock:/2"}},"next":{"resource":"mock:/2"}}}`,
+			`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/1","title":"x"}}}`,
 		},
+		{
+			`{"method":"root/sessionSummaryChanged","params":{"channel":"ahp-root://","session":"mock:/1","changes":{"status":8,"new":"mock:/2","project":{"uri":"file:///p","displayName":"p"}}}}`,
+			`{"method":"root/sessionSummaryChanged","params":{"channel":"ahp-root://","session":"mock:/1","changes":{"status":8,"project":{"uri":"file:///p","displayName":"p"}}}}`,
+		},
+		{
+			`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/1","chats":[{"resource":"ahp-chat:/1","title":"t","new":"mock:/2"}],"_meta":{"git":{"branch":"main"}},"changes":{"files":1}}}}`,
+			`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/1","chats":[{"resource":"ahp-chat:/1","title":"t"}],"_meta":{"git":{"branch":"main"}},"changes":{"files":1}}}}`,
+		},
+		{`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/1","title":{"of":"mock:/2"}}}}`, ``},
+		{`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/1","project":{"of":{"of":"mock:/2"}}}}}`, ``},
 		{
 			`{"method":"root/progress","params":{"channel":"ahp-root://","progressToken":"t","progress":1,"of":{"x":"mock:/2"}}}`,
 			`{"method":"root/progress","params":{"channel":"ahp-root://","progressToken":"t","progress":1}}`,
@@ -126,7 +136,9 @@ func TestOnlyKnownIsHeard(t *testing.T) {
 		{`{"method":"later/unknown","channel":"mcp://s/1","params":{}}`, ``},
 		{`{"method":"notifications/message","channel":"mcp://s/1","params":{"data":1},"of":"mock:/2"}`, `{"method":"notifications/message","channel":"mcp://s/1","params":{"data":1}}`},
 	} {
-		if got := limited(t, nil, "mock:/1", "mcp://s/*").host(test.message); got != test.want {
+		c := limited(t, nil, "mock:/1", "mcp://s/*")
+		c.passes("createSession", `{"channel":"mock:/1","provider":"mock","progressToken":"t"}`)
+		if got := c.host(test.message); got != test.want {
 			t.Errorf("%s:\n%s; want\n%s", test.message, got, test.want)
 		}
 		if env := peek(t, test.message); env.Channel != nil {
@@ -149,4 +161,26 @@ func TestUnknownRequestsAreRefused(t *testing.T) {
 			t.Errorf("%s: who sees the root is not asked", message)
 		}
 	}
+}
+
+// TestProgressOfOthersIsNotSeen has a host tell all clients of the progress of one.
+func TestProgressOfOthersIsNotSeen(t *testing.T) {
+	c := limited(t, nil, "mock:/1")
+	hears := func(token string) bool {
+		return c.host(`{"method":"root/progress","params":{"channel":"ahp-root://","progressToken":`+token+`,"progress":1,"message":"m"}}`) != ""
+	}
+	create := func(params string) bool { return c.passes("createSession", `{"channel":"mock:/1",`+params+`}`) }
+	c.want("a token before it is given", hears(`"mine"`), false)
+	c.want("a request with a token", create(`"progressToken":"mine"`), true)
+	c.want("a request with a number", create(`"progressToken":7`), true)
+	c.want("a refused request with a token", c.passes("createSession", `{"channel":"mock:/2","progressToken":"refused"}`), false)
+	c.want("a token in a request that changes nothing", c.passes("ping", `{"channel":"ahp-root://","progressToken":"looked"}`), true)
+	c.want("a token in another case", c.passes("createSession", `{"channel":"mock:/1","ProgressToken":"cased"}`), true)
+	for token, want := range map[string]bool{
+		`"mine"`: true, `"m\u0069ne"`: true, `7`: true, `"7"`: false, `"other"`: false, `"refused"`: false, `"looked"`: false, `"cased"`: false, `null`: false, `{"x":1}`: false, `""`: false,
+	} {
+		c.want("the progress of "+token, hears(token), want)
+	}
+	c.want("progress without a token", c.host(`{"method":"root/progress","params":{"channel":"ahp-root://","progress":1}}`) != "", false)
+	c.want("progress on a channel in reach", c.host(`{"method":"root/progress","params":{"channel":"mock:/1","progressToken":"other","progress":1}}`) != "", false)
 }

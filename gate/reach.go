@@ -25,9 +25,10 @@ const (
 // compared as [canonical] writes them; one that is not canonical is taken only
 // as it is written.
 type reach struct {
-	lists   patternLists
-	root    bool // the root itself is in reach
-	host    *view.Host
+	lists patternLists
+	root  bool // the root itself is in reach
+	host  *view.Host
+	progress
 	inReach map[string]bool // channels that are in reach
 	changes uint64          // of host, when that was so
 }
@@ -38,7 +39,7 @@ type patternList struct{ given, canonical []string }
 func newPatternList(list []string) patternList { return patternList{list, canonicalPatterns(list)} }
 
 func newReach(lists [][]string, host *view.Host) *reach {
-	r := &reach{host: host, inReach: map[string]bool{}}
+	r := &reach{host: host, progress: newProgress(), inReach: map[string]bool{}}
 	for _, list := range lists {
 		r.lists = append(r.lists, newPatternList(list))
 	}

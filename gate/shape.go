@@ -43,6 +43,15 @@ func reached(s *sight, m ahp.Member) bool {
 	return s.reach.allows(uri)
 }
 
+// flat is a value, or an object of values that name nothing.
+func flat(s *sight, m ahp.Member) bool {
+	if s.all || !ahp.IsObject(m.Raw) {
+		return plain(s, m)
+	}
+	members, err := ahp.AllMembers(m.Raw)
+	return err == nil && !slices.ContainsFunc(members, func(one ahp.Member) bool { return !plain(s, one) })
+}
+
 // never may not be seen.
 func never(*sight, ahp.Member) bool { return false }
 

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -20,15 +19,9 @@ const (
 	remoteScheme = "vscode-remote"
 )
 
-// fileSchemes are the schemes by which hosts reach files: their own, and those
-// that they ask others for.
-var fileSchemes = []string{
-	fileScheme, remoteScheme, "vscode-local", "vscode-file", "vscode-userdata", "vscode-agent-host", "vscode-" + clientScheme,
-}
-
 // isFile reports whether a URI may stand for a file, however carelessly its
 // scheme is written.
-func isFile(uri string) bool { return slices.Contains(fileSchemes, bareScheme(uri)) }
+func isFile(uri string) bool { return contentRules[bareScheme(uri)] == byFile }
 
 // bareScheme returns the scheme of a URI as careless parsers read it: in lower
 // case, without blanks and control characters.

@@ -52,6 +52,10 @@
 //	content[] of tools with type terminal: .resource,
 //	  backgroundWork[].terminal, work.terminal        Has, Hint
 //	toolInput.uri, content[].result.fullOutput.uri    Has, Content; of the host's own tools only
+//	edits.items[] and content[] of tools with type
+//	  fileEdit, files[].edit, file.edit:
+//	  .before.content.uri, .after.content.uri         Has, FileText; of the host's own tools only
+//	options[].id of a tool call, by its toolCallId    Offers
 //	instanceId of a canvas                            Has, Content: ahp-canvas-content:/<instanceId>
 //	workingDirectories[], workingDirectory, and these
 //	  of summary; in states and summaries only        Has, Folder

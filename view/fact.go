@@ -38,6 +38,7 @@ const (
 	HasNot                 // URI does not belong to Of any more
 	Lists                  // of What, only List belong to Of
 	Claims                 // URI belongs to those of List, and to nobody else
+	Offers                 // the call of a tool with the id URI may be answered with the options List
 
 	CanvasIs      // Raw is the whole state of the canvas Of
 	CanvasChanges // Raw is what changes in it
@@ -69,4 +70,5 @@ const (
 	Watch                 // of files
 	Hint                  // somebody says that it belongs there: its own state tells
 	Folder                // in which a session works; nobody owns it
+	FileText              // a file's content before or after an edit; nobody owns it
 )

@@ -193,9 +193,31 @@ func tools(channel string, v any) (list []string) {
 			}
 		}
 	}
-	calls := slices.Concat(at(v, "turns", "*", "responseParts", "*", "toolCall"), at(v, "activeTurn", "responseParts", "*", "toolCall"), at(v, "part", "toolCall"))
-	for _, c := range append(calls, object{"content": v.(object)["content"], "toolInput": v.(object)["toolInput"]}, object{"content": first(at(v, "result", "content"))}) {
+	edits := func(found []any) {
+		for _, e := range found {
+			for _, uri := range uris(append(at(e, "before", "content", "uri"), at(e, "after", "content", "uri")...)...) {
+				list = append(list, "has file text "+channel+" "+uri)
+			}
+		}
+	}
+	edits(append(at(v, "files", "*", "edit"), at(v, "file", "edit")...))
+	calls := slices.Concat(at(v, "turns", "*", "responseParts", "*", "toolCall"), at(v, "activeTurn", "responseParts", "*", "toolCall"),
+		at(v, "inputNeeded", "*", "toolCall"), at(v, "request", "toolCall"), at(v, "part", "toolCall"))
+	for _, c := range append(calls, callOf(v), callOf(first(at(v, "result")))) {
 		own := at(c, "contributor") == nil
+		if options, ok := first(at(c, "options")).([]any); ok && one(c, "toolCallId") != "" {
+			s := "offers " + channel + " " + one(c, "toolCallId")
+			for _, o := range options {
+				if id := one(o, "id"); id != "" {
+					s += " " + id
+				}
+			}
+			list = append(list, s)
+		}
+		if own {
+			edits(at(c, "edits", "items", "*"))
+			edits(slices.DeleteFunc(at(c, "content", "*"), func(e any) bool { return one(e, "type") != "fileEdit" }))
+		}
 		for _, e := range at(c, "content", "*") {
 			content(e, own)
 		}
@@ -209,6 +231,15 @@ func tools(channel string, v any) (list []string) {
 		list = append(list, "has hint "+channel+" "+uri)
 	}
 	return list
+}
+
+// callOf is the call of a tool whose members stand in a value.
+func callOf(v any) object {
+	call := object{}
+	for _, name := range []string{"content", "toolInput", "edits", "options", "toolCallId"} {
+		call[name] = first(at(v, name))
+	}
+	return call
 }
 
 func first(list []any) any {
@@ -226,7 +257,7 @@ func anything(t *rapid.T, depth int) any {
 	kind := rapid.IntRange(0, 9).Draw(t, "value")
 	switch {
 	case kind < 4 || depth == 0:
-		return rapid.SampledFrom([]string{"x:/1", "mcp://h/1", "mock:/s", "terminal", "session", root, "plain", "é:/\"2"}).Draw(t, "text")
+		return rapid.SampledFrom([]string{"x:/1", "mcp://h/1", "mock:/s", "terminal", "fileEdit", "session", root, "plain", "é:/\"2"}).Draw(t, "text")
 	case kind < 5:
 		return rapid.SampledFrom([]any{nil, 1.0, true}).Draw(t, "scalar")
 	case kind < 7:
@@ -245,7 +276,8 @@ func anything(t *rapid.T, depth int) any {
 
 var members = []string{"chats", "defaultChat", "chat", "summary", "resource", "channel", "changesets", "uriTemplate", "openCanvases", "canvases", "canvas",
 	"customizations", "customization", "children", "annotations", "inputNeeded", "request", "turns", "activeTurn", "responseParts", "part", "toolCall", "content",
-	"result", "fullOutput", "uri", "toolInput", "contributor", "instanceId", "claim", "kind", "session", "terminals", "backgroundWork", "work", "terminal", "type", "id", "workingDirectories", "workingDirectory"}
+	"result", "fullOutput", "uri", "toolInput", "contributor", "instanceId", "claim", "kind", "session", "terminals", "backgroundWork", "work", "terminal", "type", "id", "workingDirectories", "workingDirectory",
+	"edits", "items", "files", "file", "edit", "before", "after", "options", "toolCallId"}
 
 // typical draws a part in which known members stand in their places more often.
 func typical(t *rapid.T) object {

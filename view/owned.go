@@ -43,7 +43,7 @@ func (h *Host) ownershipLocked(f *Fact) {
 			}
 		}
 	default:
-		if f.What != Folder {
+		if f.What != Folder && f.What != FileText {
 			h.linkLocked(f.URI, l)
 		}
 	}

@@ -16,7 +16,8 @@ var (
 		{Channel, "annotations.resource"},
 		{Server, "channel customizations[].channel customizations[].children[].channel customization.channel customization.children[].channel"},
 		{Hint, "backgroundWork[].terminal work.terminal"},
-	}, ofTools("turns[].responseParts[].toolCall.", "activeTurn.responseParts[].toolCall.", "part.toolCall.", "", "result.")...))
+		{FileText, sidesOf("files[].edit.", "file.edit.")},
+	}, ofTools(callPaths...)...)).calls(callPaths...)
 
 	// Of a state, the folders too in which the session works.
 	saysState = tree([]rule{{Folder, "workingDirectories[] workingDirectory summary.workingDirectories[] summary.workingDirectory"}})
@@ -36,14 +37,27 @@ type rule struct {
 	paths string
 }
 
+// callPaths are where calls of tools stand, or their members.
+var callPaths = []string{"turns[].responseParts[].toolCall.", "activeTurn.responseParts[].toolCall.", "inputNeeded[].toolCall.", "request.toolCall.", "part.toolCall.", "", "result."}
+
 // ofTools are rules of calls of tools. These speak there, and may be a client's:
 // that a terminal stands there is a hint, and its claim says whose it is. What is
 // to be read counts of the host's own tools only.
 func ofTools(calls ...string) (list []rule) {
 	for _, call := range calls {
-		list = append(list, rule{Hint, call + "content[terminal].resource"}, rule{Content, call + "content[terminal].result.fullOutput.uri " + call + "toolInput.uri"})
+		list = append(list, rule{Hint, call + "content[terminal].resource"}, rule{Content, call + "content[terminal].result.fullOutput.uri " + call + "toolInput.uri"},
+			rule{FileText, sidesOf(call+"content[fileEdit].", call+"edits.items[].")})
 	}
 	return list
+}
+
+// sidesOf returns the paths of the contents before and after the edits that stand at
+// some paths.
+func sidesOf(edits ...string) (paths string) {
+	for _, edit := range edits {
+		paths += edit + "before.content.uri " + edit + "after.content.uri "
+	}
+	return paths
 }
 
 // A node is a place in a state or an action to which paths lead.
@@ -52,27 +66,30 @@ type node struct {
 	names   []string // of members
 	members []*node  // by these
 	kind    string   // the type that an object must have; "": any
-	each    *node    // of an array
+	call    bool     // it may be the call of a tool
+	each    []*node  // of an array, each for elements of its type
 }
 
 func tree(rules []rule) *node {
 	root := new(node)
 	for _, r := range rules {
 		for path := range strings.FieldsSeq(r.paths) {
-			n := root
-			for name := range strings.SplitSeq(path, ".") {
-				name, kind, array := strings.Cut(name, "[")
-				if n = n.member(name); array {
-					if n.each == nil {
-						n.each = &node{kind: strings.TrimSuffix(kind, "]")}
-					}
-					n = n.each
-				}
-			}
+			n := root.at(path)
 			n.says = append(n.says, r.what)
 		}
 	}
 	return root
+}
+
+// at returns the node at the end of a path.
+func (n *node) at(path string) *node {
+	for name := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '.' }) {
+		name, kind, array := strings.Cut(name, "[")
+		if n = n.member(name); array {
+			n = n.element(strings.TrimSuffix(kind, "]"))
+		}
+	}
+	return n
 }
 
 func (n *node) member(name string) *node {
@@ -83,6 +100,25 @@ func (n *node) member(name string) *node {
 	}
 	n.names, n.members = append(n.names, name), append(n.members, new(node))
 	return n.members[len(n.members)-1]
+}
+
+// element returns the node of the elements of a type.
+func (n *node) element(kind string) *node {
+	for _, known := range n.each {
+		if known.kind == kind {
+			return known
+		}
+	}
+	n.each = append(n.each, &node{kind: kind})
+	return n.each[len(n.each)-1]
+}
+
+// calls marks the nodes that may be calls of tools.
+func (n *node) calls(paths ...string) *node {
+	for _, path := range paths {
+		n.at(strings.TrimSuffix(path, ".")).call = true
+	}
+	return n
 }
 
 // A reader reads the state of a channel, or an action on it.
@@ -102,9 +138,14 @@ func (r *reader) follow(n *node, raw []byte) {
 	switch {
 	case raw[0] == '[' && n.each != nil:
 		for _, e := range ahp.ElementsOf(raw) {
-			r.follow(n.each, e.Raw)
+			for _, of := range n.each {
+				r.follow(of, e.Raw)
+			}
 		}
 	case raw[0] == '{' && n.names != nil && (n.kind == "" || ahp.TextOf(raw, "type") == n.kind):
+		if n.call {
+			r.offers(raw)
+		}
 		var list [24]ahp.Member
 		m := list[:len(n.names)]
 		for i, name := range n.names {
@@ -123,11 +164,30 @@ func (r *reader) follow(n *node, raw []byte) {
 	case raw[0] == '"' && n.says != nil:
 		uri, _ := ahp.Text(raw)
 		for _, what := range n.says {
-			if what != Content || !r.their {
+			if what != Content && what != FileText || !r.their {
 				r.has(what, uri)
 			}
 		}
 	}
+}
+
+// offers reads the options that the host offers for the call of a tool.
+func (r *reader) offers(call []byte) {
+	m := [...]ahp.Member{{Name: "toolCallId"}, {Name: "options"}}
+	if ahp.Members(call, m[:]) != nil {
+		r.Lost = true
+		return
+	}
+	id, _ := ahp.Text(m[0].Raw)
+	options, ok := ahp.Elements(m[1].Raw)
+	if id == "" || len(id) > maxURI || !ok {
+		return
+	}
+	f := Fact{Kind: Offers, URI: id, At: -1}
+	for _, option := range options {
+		f.List = append(f.List, ahp.TextOf(option.Raw, "id"))
+	}
+	r.say(f)
 }
 
 // isHosts reports whether a call is of a tool of the host's own.

@@ -28,12 +28,12 @@ var kinds = map[view.Kind]string{
 	view.CanvasIs: "canvas is", view.CanvasChanges: "canvas changes", view.CanvasSource: "canvas source",
 	view.Customizations: "customizations", view.Customization: "customization", view.CustomizationGone: "customization gone",
 	view.CustomizationToggled: "toggled", view.ServerIs: "server is", view.ServerStarts: "server starts", view.ServerStops: "server stops",
-	view.SessionGone: "session gone",
+	view.SessionGone: "session gone", view.Offers: "offers",
 }
 
 var whats = map[view.What]string{
 	view.Channel: "", view.Chat: " chat", view.CanvasRef: " canvas", view.Terminal: " terminal", view.Changeset: " changeset",
-	view.Server: " server", view.Content: " content", view.Watch: " watch", view.Hint: " hint", view.Folder: " folder",
+	view.Server: " server", view.Content: " content", view.Watch: " watch", view.Hint: " hint", view.Folder: " folder", view.FileText: " file text",
 }
 
 // text is a fact as the tables write it.
@@ -133,6 +133,23 @@ var statements = []statement{
 		"has hint ahp-chat:/c term:/1", "has content ahp-chat:/c out:/1", "has content ahp-chat:/c in:/1"}},
 	{channel: chat, action: `"turns":[{"responseParts":[` + tool(``) + `]}]`, kind: "chat/turnsLoaded", want: []string{
 		"has hint ahp-chat:/c term:/1", "has content ahp-chat:/c out:/1"}},
+	// Contents of files, as edits and changesets of the host's own name them.
+	{channel: chat, action: `"content":[` + edit("1") + `,{"type":"terminal","resource":"term:/1"},{"type":"resource","before":{"content":{"uri":"git-blob:/x?2"}}}]`, kind: "chat/toolCallContentChanged", want: []string{
+		"has file text ahp-chat:/c git-blob:/x?1", "has file text ahp-chat:/c session-db:/x?1", "has hint ahp-chat:/c term:/1"}},
+	{channel: chat, action: `"toolCallId":"t","edits":{"items":[` + edit("1") + `]},"options":[{"id":"a"},{"id":"b"}]`, kind: "chat/toolCallReady", want: []string{
+		"offers ahp-chat:/c t a b", "has file text ahp-chat:/c git-blob:/x?1", "has file text ahp-chat:/c session-db:/x?1"}},
+	{channel: chat, state: `"activeTurn":{"responseParts":[{"toolCall":{"toolCallId":"t","options":[{"id":"a"}]}}]}`, want: []string{"offers ahp-chat:/c t a"}},
+	{channel: session, action: `"request":{"chat":"ahp-chat:/1","toolCall":{"toolCallId":"t","options":[{"id":"a"}],"edits":{"items":[` + edit("1") + `]}}}`, kind: "session/inputNeededSet", want: []string{
+		"has chat mock:/s ahp-chat:/1", "offers mock:/s t a", "has file text mock:/s git-blob:/x?1", "has file text mock:/s session-db:/x?1"}},
+	{channel: session, state: `"inputNeeded":[{"chat":"ahp-chat:/1","toolCall":{"toolCallId":"t","options":[{"id":"a"}]}}]`, want: []string{
+		"has chat mock:/s ahp-chat:/1", "offers mock:/s t a"}},
+	{channel: "mock:/cs", state: `"files":[{"id":"x","edit":` + edit("1") + `}]`, action: `"files":[{"id":"x","edit":` + edit("1") + `}]`, kind: "changeset/contentChanged", want: []string{
+		"has file text mock:/cs git-blob:/x?1", "has file text mock:/cs session-db:/x?1"}},
+	{channel: "mock:/cs", action: `"file":{"id":"x","edit":` + edit("1") + `}`, kind: "changeset/fileSet", want: []string{
+		"has file text mock:/cs git-blob:/x?1", "has file text mock:/cs session-db:/x?1"}},
+	{channel: chat, state: `"activeTurn":{"responseParts":[{"toolCall":{"contributor":{"kind":"mcp"},"content":[` + edit("1") + `],"edits":{"items":[` + edit("1") + `]}}}]}`},
+	{channel: chat, state: `"turns":[{"message":{"attachments":[` + edit("1") + `]},"edits":{"items":[` + edit("1") + `]}}]`, want: []string{"lists canvas ahp-chat:/c"}},
+
 	{channel: chat, state: `"backgroundWork":[{"id":"1","kind":"shell","terminal":"term:/1"}]`, want: []string{"has hint ahp-chat:/c term:/1"}},
 	{channel: chat, action: `"work":{"id":"1","kind":"shell","terminal":"term:/1"}`, kind: "chat/backgroundWorkSet", want: []string{"has hint ahp-chat:/c term:/1"}},
 
@@ -143,6 +160,11 @@ var statements = []statement{
 	{channel: session, action: `"workingDirectories":["file:///a"],"workingDirectory":"file:///b"`, kind: "session/workingDirectorySet"},
 	{channel: session, state: `"title":"x","later":{"chat":"u:/1"}`, action: `"later":{"chat":"u:/1"}`, kind: "session/later"},
 	{channel: session, state: `"chats":[{"resource":"ahp-root://"},{"resource":"plain"},{"resource":""}]`, want: []string{"lists chat mock:/s"}},
+}
+
+// edit is an edit of a file, whose contents have URIs with a query.
+func edit(query string) string {
+	return fmt.Sprintf(`{"type":"fileEdit","before":{"uri":"file:///x","content":{"uri":"git-blob:/x?%[1]s"}},"after":{"uri":"file:///x","content":{"uri":"session-db:/x?%[1]s"}}}`, query)
 }
 
 // tool is a tool call in a turn, with a terminal.

@@ -32,6 +32,10 @@ type Reading struct {
 
 	// Edit changes the message.
 	Edit Editor
+
+	// Asks are the requests that the host is to get on this connection, beside the
+	// client's: see [Reading.Ask].
+	Asks []Ask
 }
 
 // A walk reads one message into a Reading.
@@ -71,7 +75,7 @@ func concerns(said *ahp.Said) (may bool) {
 			may = session
 		case "chats", "summary", "changesets", "openCanvases", "canvases", "canvas", "customizations", "customization",
 			"annotations", "inputNeeded", "request", "turns", "activeTurn", "part", "content", "result", "terminals",
-			"backgroundWork", "work", "toolInput":
+			"backgroundWork", "work", "toolInput", "edits", "options", "file", "files":
 			may = value[0] == '{' || value[0] == '[' || value[0] == 'n'
 		case "type":
 			may = bytes.IndexByte(value, '\\') >= 0 || bytes.HasPrefix(value, []byte(`"chat/canvasesC`))
