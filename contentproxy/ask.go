@@ -1,8 +1,9 @@
 package contentproxy
 
 import (
-	"slices"
 	"time"
+
+	"ahprelay/view"
 )
 
 // What a canvas is, and whether it is still there for this client, the host says
@@ -24,38 +25,24 @@ const (
 	maxAsked = 16
 )
 
-// An Ask is what the host is to be asked for on the connection: to subscribe.
-// The answer is shown to FromHost, like those that the client has asked for, and
-// is not for the client. Then, or if the host is not asked, Settle is called.
-type Ask struct {
-	Channel string
-	Params  []byte
-}
-
-// Asks returns what the host is to be asked after an answer of its own.
-func (c *Conn) Asks() []Ask {
+// Asks returns what the host is to be asked after an answer of its own. The answer is
+// shown to FromHost, like those that the client has asked for. Then, or if the host is not
+// asked, Settle is called.
+func (c *Conn) Asks() []view.Ask {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.takeAsks()
 }
 
-func (c *Conn) takeAsks() []Ask {
+func (c *Conn) takeAsks() []view.Ask {
 	asks := c.asks
 	c.asks = nil
 	return asks
 }
 
-// Wants reports whether what an Ask asks for is still wanted. If not, the client
-// is not subscribed any more, and must not be subscribed again.
-func (c *Conn) Wants(a Ask) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.canvases[a.Channel]
-	return s != nil && s.asked != nil
-}
-
-// Settle notes that the host has answered an Ask, or will not.
-func (c *Conn) Settle(a Ask) {
+// Settle notes that the host has answered an [view.Ask], or will not. Those about other
+// channels than canvases are nothing to this package.
+func (c *Conn) Settle(a view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.settle(a.Channel)
@@ -84,7 +71,7 @@ func (c *Conn) End() {
 func (c *Conn) ask(channel string, s *seen) <-chan struct{} {
 	if s.asked == nil {
 		s.asked = make(chan struct{})
-		c.asks = append(c.asks, Ask{channel, s.params})
+		c.asks = append(c.asks, view.Ask{Channel: channel, Params: s.params})
 	}
 	return s.asked
 }
@@ -103,8 +90,3 @@ func (c *Conn) askUnknown(channels []string) {
 // stale reports whether what the host has said of a canvas since then will not
 // do.
 func (s *seen) stale(since time.Time) bool { return s.params != nil && s.told.Before(since) }
-
-// quotedChannel are the params of a plain subscribe.
-func quotedChannel(channel string) []byte {
-	return slices.Concat([]byte(`{"channel":`), quote(channel), []byte("}"))
-}

@@ -18,7 +18,7 @@ type Conn struct {
 
 	mu       sync.Mutex
 	canvases map[string]*seen // by channel; those that the client is subscribed to
-	asks     []Ask            // to be taken by Asks
+	asks     []view.Ask       // to be taken by Asks
 }
 
 // seen is a canvas as this client sees it.
@@ -71,7 +71,7 @@ func (c *Conn) FromHost(said *view.Reading) {
 	defer c.mu.Unlock()
 	for _, channel := range said.Granted {
 		if isCanvas(channel) && c.canvases[channel] == nil && len(c.canvases) < maxCanvases {
-			c.canvases[channel] = &seen{params: quotedChannel(channel)}
+			c.canvases[channel] = &seen{params: view.PlainSubscribe(channel)}
 		}
 	}
 	for i := range said.Facts {

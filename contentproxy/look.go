@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/view"
 )
 
 // A Look is at a canvas that a client is shown as a page of its own: whether it
@@ -18,7 +19,7 @@ type Look struct {
 
 // Look looks at an instance of a canvas. What the host has said within the given
 // time will do; asks is what it is to be asked.
-func (c *Conn) Look(channel, instance string, fresh time.Duration) (l *Look, asks []Ask) {
+func (c *Conn) Look(channel, instance string, fresh time.Duration) (l *Look, asks []view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l = &Look{conn: c, channel: channel, instance: instance, since: time.Now().Add(-fresh)}
@@ -63,7 +64,7 @@ const keptFor = 10 * time.Second
 // StillShows reports whether the client is subscribed to a canvas, and if so
 // whether it is still shown that instance of it, as far as is known now. Asks is
 // what the host is to be asked, so that more is known the next time.
-func (c *Conn) StillShows(channel, instance string) (subscribed, shown bool, asks []Ask) {
+func (c *Conn) StillShows(channel, instance string) (subscribed, shown bool, asks []view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.canvases[channel]

@@ -21,7 +21,7 @@ type Read struct {
 
 // Asks returns what the host is to be asked before the read is answered. It is
 // called once, when it is the read's turn.
-func (r *Read) Asks() []Ask {
+func (r *Read) Asks() []view.Ask {
 	c := r.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()

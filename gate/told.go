@@ -3,7 +3,6 @@ package gate
 import (
 	"crypto/sha256"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
@@ -59,9 +58,7 @@ func (t *told) learn(said *view.Reading) {
 		t.options.Add(sha256.Sum256([]byte(f.URI)), options)
 	}
 	for _, channel := range said.Untold() {
-		if namesTexts(channel) {
-			said.Ask(channel)
-		}
+		said.Ask(channel)
 	}
 }
 
@@ -69,13 +66,6 @@ func (t *told) learn(said *view.Reading) {
 func isNamed(uri string) bool {
 	rule := contentRules[bareScheme(uri)]
 	return rule == byName || rule == byRevision
-}
-
-// namesTexts reports whether the state of a channel may name contents of files or options:
-// that of sessions, chats and changesets does, whose schemes are the providers' own.
-func namesTexts(channel string) bool {
-	scheme := bareScheme(channel)
-	return !slices.Contains([]string{"ahp-root", "ahp-canvas", "ahp-resource-watch", "ahp-tcp", "ahp-otlp", "mcp"}, scheme) && !strings.HasSuffix(scheme, "-terminal")
 }
 
 // text reports whether the host has named the content of a file.

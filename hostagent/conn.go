@@ -77,9 +77,9 @@ type delivery struct {
 	binary  bool
 	credit  int
 	flush   bool
-	own     bool              // the host-agent's own answer to the host
-	arrived time.Time         // zero: nobody traces
-	about   *contentproxy.Ask // the host-agent's own request
+	own     bool      // the host-agent's own answer to the host
+	arrived time.Time // zero: nobody traces
+	about   *view.Ask // the host-agent's own request
 }
 
 // connect is called for each client. It returns at once.
@@ -355,7 +355,8 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 	if d.about == nil {
 		c.counts.in.Add(1)
 		c.counts.inBytes.Add(int64(len(d.message)))
-	} else if !c.canvas.Wants(*d.about) {
+		c.stateTold()
+	} else if !c.subscribed(d.about.Channel) {
 		c.unasked(env.ID, d.about)
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/contentproxy"
@@ -53,7 +54,10 @@ func (g canvasGate) FromHost(_ []byte, _ *ahp.Envelope, said *view.Reading) gate
 func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []byte, env *ahp.Envelope, said *view.Reading) error {
 	asked, aside := c.asks.pop(env.ID)
 	out, read := c.canvas.Answer(message, env, said)
-	c.askAbout(c.canvas.Asks())
+	c.askAbout(c.canvas.Asks(), false)
+	if said != nil {
+		c.askAbout(said.Asks, true)
+	}
 	answer := c.toClient
 	switch {
 	case asked.about != nil:
@@ -86,7 +90,7 @@ func (c *hostConn) response(ctx context.Context, wg *sync.WaitGroup, message []b
 		if err := c.conn.WaitToAnswer(c.ended); errors.Is(err, routing.ErrStalled) {
 			c.slow()
 		} else if err == nil {
-			c.askAbout(read.Asks())
+			c.askAbout(read.Asks(), false)
 			_ = answer(read.Answer(ctx)) // fails if the client is gone
 		}
 	})
@@ -105,12 +109,13 @@ func (c *hostConn) Ask(number uint64, request []byte) {
 	}
 }
 
-// askAbout asks the host about canvases, as the client would. The gates judge it
-// like what the client says.
-func (c *hostConn) askAbout(list []contentproxy.Ask) {
+// askAbout asks the host for the state of channels, by subscribes as the client's own. The
+// gates judge them like the client's. If the client waits, its own messages go on when the
+// host has answered.
+func (c *hostConn) askAbout(list []view.Ask, waits bool) {
 	for _, about := range list {
 		id := fmt.Appendf(nil, "%q", "host-agent-"+rand.Text())
-		if !c.asks.add(ask{id: id, about: &about}) {
+		if !c.asks.add(ask{id: id, about: &about, waits: waits}) {
 			c.canvas.Settle(about)
 			continue
 		}
@@ -120,7 +125,7 @@ func (c *hostConn) askAbout(list []contentproxy.Ask) {
 }
 
 // unasked notes that an ask of the host-agent's own does not go to the host.
-func (c *hostConn) unasked(id []byte, about *contentproxy.Ask) {
+func (c *hostConn) unasked(id []byte, about *view.Ask) {
 	c.asks.pop(id)
 	c.canvas.Settle(*about)
 }
@@ -131,15 +136,23 @@ const maxAsks = 64
 
 // asks are the requests on a connection that are not the client's.
 type asks struct {
-	mu   sync.Mutex
-	list []ask
+	mu      sync.Mutex
+	list    []ask
+	waited  int           // how many of the list the client's messages wait for
+	settled chan struct{} // closed when there is none of these any more
+	until   time.Time     // for how long they are waited for
 }
+
+// stateTime is how long a client's messages wait for the state that the host is asked for
+// when the client resumes.
+const stateTime = 5 * time.Second
 
 // An ask is a relay's, or the host-agent's own.
 type ask struct {
-	number uint64            // as the relay knows it
-	about  *contentproxy.Ask // about a canvas; nil: it is another's
-	reply  chan<- []byte     // gets the answer to a read of content by URL, and has room for it; nil: it is another's
+	number uint64        // as the relay knows it
+	about  *view.Ask     // about a channel; nil: it is another's
+	waits  bool          // the client's messages wait for the answer
+	reply  chan<- []byte // gets the answer to a read of content by URL, and has room for it; nil: it is another's
 	id     []byte
 }
 
@@ -177,7 +190,39 @@ func (a *asks) add(one ask) bool {
 		return false
 	}
 	a.list = append(a.list, one)
+	if one.waits {
+		if a.waited++; a.waited == 1 {
+			a.settled, a.until = make(chan struct{}), time.Now().Add(stateTime)
+		}
+	}
 	return true
+}
+
+// pending returns what is closed when the host has answered what the client's messages
+// wait for, and how long that may take; nil: there is nothing to wait for.
+func (a *asks) pending() (settled <-chan struct{}, most time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waited == 0 {
+		return nil, 0
+	}
+	return a.settled, time.Until(a.until)
+}
+
+// stateTold waits until the host has told the state that it was asked for when the client
+// resumed: what the client may do depends on it.
+func (c *hostConn) stateTold() {
+	settled, most := c.asks.pending()
+	if settled == nil || most <= 0 {
+		return
+	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-settled:
+	case <-timer.C:
+	case <-c.ended:
+	}
 }
 
 // has reports whether a request is one of them.
@@ -197,5 +242,10 @@ func (a *asks) pop(id []byte) (one ask, ok bool) {
 	}
 	one = a.list[i]
 	a.list = slices.Delete(a.list, i, i+1)
+	if one.waits {
+		if a.waited--; a.waited == 0 {
+			close(a.settled)
+		}
+	}
 	return one, true
 }

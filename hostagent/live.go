@@ -278,7 +278,7 @@ func (l *live) look(ctx context.Context, s *canvasStream) (canvasView, error) {
 	var why error
 	for _, c := range l.connsOf(who) {
 		looked, asks := c.canvas.Look(at.Channel, at.Instance, contentproxy.Fresh)
-		c.askAbout(asks)
+		c.askAbout(asks, false)
 		place, err := looked.Place(ctx)
 		if contentproxy.Code(err) != ahp.CodePermissionDenied { // it is subscribed
 			return canvasView{place: place, policy: c.policy, conn: c}, err
@@ -337,7 +337,7 @@ func (l *live) mayStay(s *canvasStream) bool {
 	who, at := s.viewer(), s.open.Canvas
 	for _, c := range l.connsOf(who) {
 		subscribed, shown, asks := c.canvas.StillShows(at.Channel, at.Instance)
-		c.askAbout(asks)
+		c.askAbout(asks, false)
 		if subscribed {
 			return shown
 		}

@@ -2,8 +2,10 @@ package hostagent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/routing"
@@ -111,9 +113,9 @@ func notifyParams(channel, action, more string) string {
 	return fmt.Sprintf(`{"channel":%q,"serverSeq":2,"action":%s%s}`, channel, action, more)
 }
 
-// TestMCPOfWhichNothingIsKnown serves nothing to who resumes, where the host is
-// known to have such servers.
-func TestMCPOfWhichNothingIsKnown(t *testing.T) {
+// TestMCPIsServedAfterAResumeAtANewHostAgent has clients resume by a replay at a host-agent
+// that the host has told nothing: it asks the host for the session's state.
+func TestMCPIsServedAfterAResumeAtANewHostAgent(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		inWorld(t, func(w *world) {
 			w.agent.cfg.Strict = strict
@@ -124,9 +126,84 @@ func TestMCPOfWhichNothingIsKnown(t *testing.T) {
 				t.Errorf("where the host has named no channel: %s; want it to pass, for it may use the scheme in its own way", got)
 			}
 			w.initializes("other").subscribes("ahp-session:/2")
-			c.wantTools("where the host has named one to another", none)
-			c.subscribes("ahp-session:/1")
-			c.wantTools("once it is named to the client", served)
+			c.wantTools("where the host has named one to another", served)
+			w.resumes("d", "ahp-session:/1").wantTools("at once, where the host has named one", served)
+		})
+	}
+}
+
+// TestOnlyUntoldStateIsAskedFor counts the subscribes that the host gets of the
+// host-agent's own.
+func TestOnlyUntoldStateIsAskedFor(t *testing.T) {
+	inWorld(t, func(w *world) {
+		host := mcpHost{}
+		w.host.set(func() { w.host.answers = host.answers })
+		own := func() (list []string) {
+			for _, sock := range w.host.all() {
+				for _, message := range sock.messages() {
+					if env, err := ahp.Peek([]byte(message)); err == nil && strings.Contains(string(env.ID), "host-agent-") {
+						list = append(list, string(env.Channel))
+					}
+				}
+			}
+			return list
+		}
+		w.initializes("c").subscribes("mock:/1")
+		if got := own(); got != nil {
+			t.Errorf("of a client that begins, the host is asked for %q", got)
+		}
+		all := []string{"ahp-root://", "mock:/2", "mock:/2/changeset/session", "ahp-chat:/1", "agenthost-terminal:/1"}
+		got := w.resumes("d", all...).hear()
+		if list := own(); !slices.Equal(list, []string{"mock:/2"}) {
+			t.Errorf("of a client that resumes, the host is asked for %q; want its session", list)
+		}
+		w.resumes("d", all...)
+		w.resumes("c", "mock:/1")
+		if list := own(); len(list) != 1 {
+			t.Errorf("of clients whose sessions are known, the host is asked for %q", list[1:])
+		}
+		if strings.Contains(got, "host-agent-") {
+			t.Errorf("the client gets %s", got)
+		}
+	})
+}
+
+// TestWhatResumedClientsSendWaitsForTheState has a host take its time to tell the state.
+func TestWhatResumedClientsSendWaitsForTheState(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		inWorld(t, func(w *world) {
+			host := mcpHost{customizations: tools}
+			w.initializes("other") // whose session has such a server
+			w.host.set(func() { w.host.answers = host.answers })
+			w.initializes("another").subscribes("ahp-session:/2")
+			var late string
+			w.host.set(func() {
+				w.host.answers = func(env ahp.Envelope) string {
+					if strings.Contains(string(env.ID), "host-agent-") {
+						late = host.answers(env)
+						return ""
+					}
+					return host.answers(env)
+				}
+			})
+			c := w.resumes("c", "ahp-session:/1")
+			if got := c.tries("tools/call"); got != "" {
+				t.Errorf("before the host has told the state: %s; want nothing", got)
+			}
+			want, begin := "-32008", time.Now()
+			if answers {
+				want = "passes"
+				socks := w.host.all()
+				socks[len(socks)-1].toUs <- late
+			} else {
+				time.Sleep(stateTime)
+			}
+			if got := c.hear(); want == "passes" != strings.Contains(got, `"result"`) {
+				t.Errorf("after %v, with the state told %v: %s; want %s", time.Since(begin), answers, got, want)
+			}
+			if !answers {
+				c.wantTools("when the host does not tell the state", none)
+			}
 		})
 	}
 }

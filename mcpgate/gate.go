@@ -2,6 +2,7 @@ package mcpgate
 
 import (
 	"slices"
+	"strings"
 
 	"ahprelay/ahp"
 	"ahprelay/gate"
@@ -295,11 +296,24 @@ func (g *Gate) learn(env *ahp.Envelope, said *view.Reading) {
 		g.greet(method)
 		g.resume(before, said)
 	}
+	untold := said.Untold()
 	l := learned{lost: said.Lost}
 	for i := range said.Facts {
 		g.register.learn(&l, &said.Facts[i])
 	}
+	for _, uri := range untold {
+		if mayHaveServers(uri, untold) && !g.register.knows(uri) {
+			said.Ask(uri)
+		}
+	}
 	g.learnt(l, method)
+}
+
+// mayHaveServers reports whether a channel may be a session: it is no chat, and lies below
+// none of the others.
+func mayHaveServers(uri string, others []string) bool {
+	below := func(other string) bool { return strings.HasPrefix(uri, other+"/") }
+	return !strings.HasPrefix(uri, "ahp-chat:") && !slices.ContainsFunc(others, below)
 }
 
 // greet takes what a client has declared that the host has let in.
@@ -322,7 +336,11 @@ func (g *Gate) resume(before map[string]*session, said *view.Reading) {
 		delete(before, told)
 	}
 	for uri, s := range before {
-		if g.register.sessions[uri] == nil {
+		switch {
+		case g.register.sessions[uri] != nil:
+		case s == nil:
+			g.register.tellsNone(uri)
+		default:
 			g.register.put(uri, s)
 		}
 	}

@@ -120,6 +120,9 @@ func (r *register) learn(l *learned, f *view.Fact) {
 				s.tops = append(s.tops, top)
 			}
 		}
+		if !known {
+			r.tellsNone(f.Of)
+		}
 	case view.Customization:
 		top, ok := l.read(f.Raw, true)
 		s, known = s.upsert(top), ok

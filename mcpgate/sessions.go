@@ -99,22 +99,34 @@ type register struct {
 	sessions map[string]*session
 	order    []string // of the sessions
 	channels map[string]*channel
-	gone     []string // channels that nobody names any more, oldest first
+	gone     []string        // channels that nobody names any more, oldest first
+	silent   map[string]bool // channels whose whole state has no customizations
 	servers  int
 }
 
 func newRegister() *register {
-	return &register{sessions: map[string]*session{}, channels: map[string]*channel{}}
+	return &register{sessions: map[string]*session{}, channels: map[string]*channel{}, silent: map[string]bool{}}
 }
 
-// some returns what is known of sessions.
+// knows reports whether the host has told what customizations a channel has.
+func (r *register) knows(uri string) bool { return r.sessions[uri] != nil || r.silent[uri] }
+
+// tellsNone notes that the whole state of a channel has no customizations.
+func (r *register) tellsNone(uri string) {
+	if len(r.silent) < maxSessions {
+		r.silent[uri] = true
+	}
+}
+
+// some returns what is known of sessions; nil is the session of a channel that is known to
+// have no customizations.
 func (r *register) some(uris []string) map[string]*session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	some := map[string]*session{}
 	for _, uri := range uris {
-		if s := r.sessions[uri]; s != nil {
-			some[uri] = s
+		if r.knows(uri) {
+			some[uri] = r.sessions[uri]
 		}
 	}
 	return some

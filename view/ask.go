@@ -3,6 +3,7 @@ package view
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 )
 
 // maxAsks bounds for how many channels the host is asked after one message.
@@ -31,16 +32,25 @@ func PlainSubscribe(channel string) []byte {
 	return params
 }
 
-// Untold returns the channels with which a client goes on that the message does not have
-// the state of: those of a reconnect that is answered with a replay.
+// Untold returns the sessions, chats and changesets with which a client goes on that the
+// message does not have the state of: those of a reconnect that is answered with a replay.
 func (r *Reading) Untold() (list []string) {
 	if !r.Accepted || r.Call.Method != "reconnect" || r.Anew {
 		return nil
 	}
 	for _, channel := range r.Granted {
-		if !slices.Contains(r.Told, channel) {
+		if !slices.Contains(r.Told, channel) && !hasOtherState(channel) {
 			list = append(list, channel)
 		}
 	}
 	return list
+}
+
+// otherState are the schemes of channels that are no session, chat or changeset. These
+// have schemes of their providers.
+var otherState = []string{"ahp-root", "ahp-canvas", "ahp-resource-watch", "ahp-tcp", "ahp-otlp", "ahp-automations", "mcp"}
+
+func hasOtherState(channel string) bool {
+	scheme, _, _ := strings.Cut(channel, ":")
+	return slices.Contains(otherState, scheme) || strings.HasSuffix(scheme, "-terminal")
 }
