@@ -114,9 +114,9 @@ func (a *Authority) judgeMessage(raw []byte) *refusal {
 // anyCommand may begin commands of a host that has not said yet what does.
 var anyCommand = strings.Split("$ % & > < | ; : \\ ^ ~ = + ? . # @", " ")
 
-// isCommand reports whether a text begins a command to a host. Hosts drop blanks before
-// it, and not all drop the same: JavaScript drops U+FEFF too. So nothing counts that
-// leaves no ink.
+// isCommand reports whether a text begins a command to a host. Hosts drop blanks before a
+// command, but each drops a set of its own: JavaScript drops U+FEFF too. So characters that
+// are not visible do not count.
 func isCommand(text string, prefixes ...string) bool {
 	text = strings.TrimLeftFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 	return slices.ContainsFunc(append(prefixes, "!", "/"), func(p string) bool { return p != "" && strings.HasPrefix(text, p) })

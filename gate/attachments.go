@@ -15,8 +15,8 @@ import (
 // they stand: in chat/turnStarted, chat/pendingMessageSet, a draft, the
 // initialMessage of createChat, and what comes later.
 
-// Who may not operate attaches only the kinds that AHP defines, with the members that it
-// defines for them: a host may take the URI of a file from any other. Metadata (_meta) is
+// A client that may not operate attaches only the kinds that AHP defines, with the members
+// that AHP defines for them: a host may take the URI of a file from any other member. Metadata (_meta) is
 // the provider's own.
 var (
 	attachmentKinds   = []string{"simple", "embeddedResource", "resource", "annotations", "chat"}

@@ -31,8 +31,10 @@
 // Who may talk or approve says actions, of which only those pass, with the members, that
 // are known. What is a command of the speaker's own, and not a word to an agent, is
 // operating: a message that begins with what the host has announced as its
-// terminalCommandPrefix, or with ! or /, one that chooses another agent, and a tool
-// call whose input was changed before it was approved. A host asks no questions there. Where a plan is
+// terminalCommandPrefix, or with ! or /, also after characters that are not visible; one that chooses
+// another agent; and a tool call whose input was changed before it was approved. An
+// approver chooses among the options that the host has offered for that call on this
+// connection. An attachment is of a kind that AHP defines, and has no other members. A host asks no questions there. Where a plan is
 // put to a vote as a tool call, approving it takes approve; where a host asks by a
 // question, it is a question. And whatever an agent does unasked, it does for whoever may talk
 // to it.
@@ -48,10 +50,24 @@
 // channels that are files or watches of them, and for URIs of files that are read
 // on channels of canvases and of MCP.
 //
-// The resource methods also read what is no file: with limited channels, what is
-// in reach; else ahp-…: and what lies below channels that the client is subscribed
-// to. And what VS Code keeps of a session in reach: session-db: and git-blob: with
-// its URI. All else needs to be named.
+// The resource methods also read what is no file. The scheme of a URI decides who may
+// read its content; testdata/schemes.txt lists the schemes that VS Code's host serves:
+//
+//   - a file before or after an edit (session-db:, pending-edit-content:) may be read by a
+//     client to whom the host has named that very URI, byte for byte, on this connection, on
+//     a channel in reach: as a side of an edit, in a changeset or in a call of a tool of the
+//     host's own;
+//   - a file in a revision of a repository (git-blob:) likewise, and below operate only if
+//     the file at the URI's path may be reached: the host serves any revision of any file;
+//   - the content of canvases (ahp-canvas-content:) in reach may be read;
+//   - some schemes take operate: a read by them acts, or shows what is a client's own;
+//   - a URI of an unknown scheme may be read if the host has said that it is content, if it
+//     lies below a channel that the client is subscribed to (with limited channels: that is
+//     in reach), or if a pattern names it. All else is refused.
+//
+// These rules hold wherever a client names such a URI: in attachments, watches, canvas
+// reads, MCP reads, and as a channel. A client that resumes with a replay is told nothing
+// anew; the gate has the host asked for the state ([view.Reading.Ask]).
 //
 // A key that is read is not to stand there in another case too, however it is
 // written: hosts in Go or .NET would read that one. Where a policy is not full,
@@ -148,8 +164,10 @@
 //     root/terminalsChanged with the terminals in reach;
 //   - listSessions is answered with the sessions in reach; root/sessionAdded,
 //     root/sessionRemoved and root/sessionSummaryChanged pass if the session is in
-//     reach, root/progress if it names nothing that is not, and no other
-//     notification;
+//     reach, and no other notification but root/progress. Of a session they have the
+//     members that AHP defines;
+//   - root/progress passes if its token is one that the client has given on this connection,
+//     in a request that looking does not allow, and if it names nothing out of reach;
 //   - subscribe to the root with flowControl is refused, where [Windows] has not
 //     taken that out.
 //

@@ -9,7 +9,7 @@ const (
 	byName                         // the host has named the URI on this connection, in a session in reach
 	byRevision                     // the same, and the file must be allowed
 	byCanvas                       // the content of a canvas in reach
-	operateOnly                    // operate only
+	operateOnly                    // the level operate is needed
 )
 
 // contentRules are the rules of the schemes by which hosts serve content.

@@ -18,9 +18,9 @@ const (
 )
 
 // A told is what the host has named on one connection, in channels in reach: contents of
-// files, and the options of calls that wait for an approval. A client that is limited may
-// name nothing else of these. Who resumes with a replay is told nothing again: then the
-// host is asked for the state.
+// files, and the options of calls that wait for an approval. A limited client may name only
+// these. A client that resumes with a replay is told nothing again: then the host is asked
+// for the state.
 type told struct {
 	reach   *reach                                          // nil: all channels
 	texts   *simplelru.LRU[[sha256.Size]byte, struct{}]     // hashes of URIs

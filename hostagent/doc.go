@@ -34,6 +34,24 @@
 //
 // What clients may do, the host-agent sees to: see package gate.
 //
+// # What the host-agent asks itself
+//
+// The host gets a few requests on a client's connection that the client has not sent. They
+// are exceptions to the promise that each end gets what the other has sent, and nothing
+// else:
+//
+//   - subscribe, for a channel to which the client is subscribed. The host-agent learns from
+//     the answer what a canvas is, before it serves its content (package contentproxy); and,
+//     when a client resumes with a replay, what MCP servers its sessions have (package
+//     mcpgate) and which contents and options the host has named to it (package gate). It
+//     asks for 16 channels at most, and for none whose state it knows;
+//   - canvasReadResource, for a canvas that the client is shown by URL and that the host serves.
+//
+// Their ids begin with "host-agent-" and cannot be guessed; the gates judge them like the
+// client's own; their answers do not reach the client. What a resumed client sends waits
+// until the host has answered, 5 s at most. A host that takes a second subscribe for a change
+// of options may send the client its default delivery.
+//
 // # The ends of a connection
 //
 // When a client is gone, what it has sent is still written, for a few seconds

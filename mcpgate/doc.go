@@ -63,7 +63,9 @@
 // the host has said before, of the sessions that it resumes, on the last
 // connection on which the same subject used the same clientId: of 1024 clients,
 // as far as those that are away have no more than 16384 servers together, and
-// until the host process ends ([view.Host]).
+// until the host process ends ([view.Host]). Of sessions of which nothing is known, as with
+// a new host-agent, the host is asked for the state on this connection ([view.Reading.Ask]);
+// the client's messages wait for the answer.
 //
 // A replay may change a customization of which nothing is known: then its channel
 // is known, its capabilities are not, and all methods pass for as long as it is

@@ -74,6 +74,14 @@
 // Of what can be read in two ways, a member that is given twice, nothing is
 // said: [Reading.Lost] tells.
 //
+// # What is asked
+//
+// A client that resumes with a replay goes on with channels of which the host tells it
+// nothing anew ([Reading.Untold]). A gate that needs to know more has the host asked
+// ([Reading.Ask]): the host-agent sends a subscribe for the channel on the client's
+// connection. The client is subscribed to it, so this changes nothing, and the answer, which
+// stays with the host-agent, has the state.
+//
 // # What is remembered
 //
 // A [Conn] remembers the requests of both sides that are without an answer, so
