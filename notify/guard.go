@@ -26,23 +26,30 @@ const sendTimeout = 10 * time.Second
 // which of them is nobody's business.
 var errPrivate = errors.New("the relay finds no public address there; others its operator must allow (--notify-private)")
 
-// notPublic are addresses that netip does not tell from public ones.
+// publicIPv6 is the only block of IPv6 from which public addresses are assigned (RFC 4291, section 2.4). Addresses
+// outside it can embed an IPv4 address that a router or the kernel connects to instead: ::/96, 64:ff9b::/96, ::ffff:0:0:0/96.
+var publicIPv6 = netip.MustParsePrefix("2000::/3")
+
+// notPublic lists the special-purpose blocks that netip does not tell from public addresses. Those of IPv6 are
+// the exceptions inside publicIPv6: 2001::/23 contains Teredo, and 2002::/16 is 6to4, which embeds IPv4 addresses.
 var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("198.51.100.0/24"),
-	netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("100::/64"),
-	netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("fec0::/10"),
+	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("3fff::/20"),
 }
 
-// allowed reports whether the relay may connect to an address.
+// allowed reports whether the relay may connect to an address: one that the operator allows, or a public one.
 func allowed(ip netip.Addr, private []netip.Prefix) bool {
 	ip = ip.Unmap().WithZone("")
 	in := func(p netip.Prefix) bool { return p.Contains(ip) }
-	if slices.ContainsFunc(private, in) {
+	switch {
+	case slices.ContainsFunc(private, in):
 		return true
+	case ip.Is6() && !publicIPv6.Contains(ip):
+		return false
 	}
-	return ip.IsValid() && ip.IsGlobalUnicast() && !ip.IsPrivate() && !slices.ContainsFunc(notPublic, in)
+	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !slices.ContainsFunc(notPublic, in)
 }
 
 // newClient returns an HTTP client that goes where it may.

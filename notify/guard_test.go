@@ -41,3 +41,27 @@ func TestWhereConnectionsGo(t *testing.T) {
 		t.Errorf("HTTP %d, asked %d times; want the redirect, and no more", response.StatusCode, asked)
 	}
 }
+
+// TestOnlyPublicAddressesAreDialed looks at addresses of each special block, and at IPv6 addresses that embed one of IPv4.
+func TestOnlyPublicAddressesAreDialed(t *testing.T) {
+	for _, text := range []string{
+		"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "192.88.99.1", "224.0.0.1", "255.255.255.255",
+		"::", "::1", "::127.0.0.1", "::10.0.0.1", "::8.8.8.8", "::ffff:127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b::127.0.0.1", "64:ff9b:1::1",
+		"100::1", "2001::1", "2001:db8::1", "2002:7f00:1::", "2002:808:808::1", "3fff::1", "4000::1", "5f00::1", "fc00::1", "fe80::1", "fe80::1%eth0", "fec0::1", "ff02::1",
+	} {
+		if allowed(netip.MustParseAddr(text), nil) {
+			t.Errorf("%s is dialed", text)
+		}
+	}
+	if allowed(netip.Addr{}, nil) {
+		t.Error("the zero address is dialed")
+	}
+	for _, text := range []string{"8.8.8.8", "::ffff:8.8.8.8", "2001:4860:4860::8888", "2606:4700::1111", "2a00:1450::1"} {
+		if !allowed(netip.MustParseAddr(text), nil) {
+			t.Errorf("%s is not dialed", text)
+		}
+	}
+	if !allowed(netip.MustParseAddr("fd00::1"), []netip.Prefix{netip.MustParsePrefix("fd00::/8")}) {
+		t.Error("an address that the operator allows is not dialed")
+	}
+}
