@@ -378,6 +378,9 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseLive(w, status, why)
 		return
 	}
+	if !use.use {
+		onlyLookHeaders(r.Header)
+	}
 	s.shows.Store(true)
 	defer s.shows.Store(false)
 	if seen.place.AtHost() {

@@ -16,6 +16,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -567,6 +568,39 @@ func TestCanvasLiveReadOnly(t *testing.T) {
 	}
 	if _, status := b.dial(base, base); status != http.StatusForbidden {
 		t.Errorf("a socket: %d", status)
+	}
+}
+
+// TestLookersHeadersCannotOverrideTheMethod sends the headers with which applications turn a GET into another method.
+// They reach the application of a viewer who may use the canvas, and not that of one who may only look.
+func TestLookersHeadersCannotOverrideTheMethod(t *testing.T) {
+	t.Parallel()
+	overriding := []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Method", "X-Rewrite-Url"}
+	plain := []string{"Accept", "Accept-Language", "If-None-Match", "Last-Event-Id", "Range", "X-Requested-With"}
+	for _, access := range []auth.Access{auth.AccessRead, auth.AccessApprove, auth.AccessWrite} {
+		t.Run(string(access), func(t *testing.T) {
+			t.Parallel()
+			_, _, _, _, b, base := liveApp(t, func(c *auth.Client) { c.Access = access })
+			header := map[string]string{}
+			for _, name := range slices.Concat(overriding, plain) {
+				header[name] = "DELETE"
+			}
+			var seen struct{ Header http.Header }
+			got := b.send("GET", base+"/echo", header, nil)
+			if err := json.Unmarshal([]byte(got.body), &seen); err != nil {
+				t.Fatalf("%d %q", got.status, got.body)
+			}
+			for _, name := range plain {
+				if seen.Header.Get(name) != "DELETE" {
+					t.Errorf("%s does not reach the application", name)
+				}
+			}
+			for _, name := range overriding {
+				if reached := seen.Header.Get(name) != ""; reached != (access == auth.AccessWrite) {
+					t.Errorf("%s reaches the application: %v", name, reached)
+				}
+			}
+		})
 	}
 }
 
