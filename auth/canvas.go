@@ -20,7 +20,7 @@ type CanvasGrant struct {
 	ID      string    // of this grant, unique
 	Tenant  string    // name of the tenant
 	Subject string    // of the client's token
-	Expires time.Time // that one's, or sooner
+	Expires time.Time // of the ticket or session
 
 	CanvasClaims
 }
@@ -31,13 +31,35 @@ type CanvasClaims struct {
 	Token     string `json:"token,omitempty"` // the client's, by its ID
 	Device    string `json:"device,omitempty"`
 	Issued    int64  `json:"tokenIssued,omitempty"`
-	Until     int64  `json:"until,omitempty"` // when that expires, in a ticket
+	TokenEnds int64  `json:"tokenExpires,omitempty"` // when that expires; 0 in what older relays sign, with which the session ends then
+	Until     int64  `json:"until,omitempty"`        // when the session expires, in a ticket
 	ClientID  string `json:"clientId,omitempty"`
 	Channel   string `json:"channel,omitempty"`
 	Instance  string `json:"instance,omitempty"`
 	Authority string `json:"authority,omitempty"` // see routing.Open.Authority
 	Page      string `json:"page,omitempty"`      // origin of the page that shows the canvas; "": it is not known
 	Preview   bool   `json:"preview,omitempty"`   // it is no canvas, but a port of the host's machine: see routing.Canvas
+}
+
+// CanvasSessionTTL is the longest time from a ticket to the end of its session. A session is bound to its client, which
+// renews its token meanwhile: the host-agent ends it earlier when that client has gone.
+const CanvasSessionTTL = 7 * 24 * time.Hour
+
+// RevokedUntil returns the Until of a revocation of a token that expires then: sessions of canvases can outlive it. The
+// zero time stays zero.
+func RevokedUntil(expires time.Time) time.Time {
+	if expires.IsZero() {
+		return expires
+	}
+	return expires.Add(CanvasSessionTTL)
+}
+
+// TokenExpires returns when the token expires that the client had when it asked.
+func (g *CanvasGrant) TokenExpires() time.Time {
+	if g.TokenEnds == 0 {
+		return g.Expires
+	}
+	return time.Unix(g.TokenEnds, 0)
 }
 
 // Client returns the client whose token the grant follows from, as far as

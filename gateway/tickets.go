@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"sync/atomic"
+	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/audience"
@@ -49,13 +50,17 @@ func (t *tickets) grant(c *client, channel string) (grant auth.CanvasGrant, err 
 	}
 	who := c.token.now()
 	authority, clientID := c.openAs(who), c.beginning.clientID
-	if viewer, ok := c.toHost().(*audience.Viewer); ok { // the host-agent knows the audience
+	ends := time.Now().Add(auth.CanvasSessionTTL)
+	if viewer, ok := c.toHost().(*audience.Viewer); ok { // the host-agent knows the audience, and not which viewers are in it
 		who.Subject, clientID = who.Audience, viewer.HostClient()
+		ends = who.Expires
+	} else if ends.Before(who.Expires) {
+		ends = who.Expires
 	}
 	return auth.CanvasGrant{
-		Tenant: who.Tenant, Subject: who.Subject, Expires: who.Expires,
+		Tenant: who.Tenant, Subject: who.Subject, Expires: ends,
 		CanvasClaims: auth.CanvasClaims{
-			Host: c.host.name, Token: who.ID, Device: who.Device, Issued: who.IssuedAt.Unix(), Until: who.Expires.Unix(), ClientID: clientID,
+			Host: c.host.name, Token: who.ID, Device: who.Device, Issued: who.IssuedAt.Unix(), TokenEnds: who.Expires.Unix(), Until: ends.Unix(), ClientID: clientID,
 			Channel: channel, Authority: authority.Authority(), Page: c.page,
 		},
 	}, nil

@@ -4,10 +4,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway/canvashttp"
+	"ahprelay/gateway/operatorhttp"
 	"ahprelay/routing"
 )
 
@@ -36,4 +39,45 @@ func TestWhyThereIsNoTicket(t *testing.T) {
 		w.startAgent(routing.AgentEndConfig{})
 		ask(canvashttp.ErrOldAgent.Error())
 	})
+}
+
+// TestCanvasSessionOutlivesTheToken has clients ask for a ticket. The session of a client on a connection of its own
+// lasts longer than the token: the host-agent ends it with the client. A viewer shares its connection, so that its session ends with
+// the token. Revocations are kept for as long.
+func TestCanvasSessionOutlivesTheToken(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		change   func(*auth.Client)
+		lifetime time.Duration
+	}{
+		{"short token", nil, auth.CanvasSessionTTL},
+		{"long token", func(c *auth.Client) { c.Expires = time.Now().Add(2 * auth.CanvasSessionTTL) }, 2 * auth.CanvasSessionTTL},
+		{"viewer", func(c *auth.Client) { c.Access, c.Audience, c.Subject = auth.AccessRead, "link-1", "bob" }, time.Hour},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inWorld(t, Config{CanvasDomain: "canvas.example.com"}, func(w *world) {
+				w.startAgent(routing.AgentEndConfig{})
+				begin := time.Now()
+				w.dial(w.token(lasting(time.Hour, test.change))).send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"a","protocolVersions":["1.0.0"]}}`)
+				synctest.Wait()
+				w.hostConn(1)
+				c := w.server.hosts.all()[0]
+				grant, err := c.tickets.grant(c, "ahp-canvas:/c")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := grant.Expires.Sub(begin); got < test.lifetime-time.Second || got > test.lifetime+time.Second || grant.Until != grant.Expires.Unix() {
+					t.Errorf("the session lasts %v, until %d; want %v", got, grant.Until, test.lifetime)
+				}
+				token := c.token.now()
+				if !grant.TokenExpires().Equal(token.Expires) {
+					t.Errorf("the token expires at %v; want %v", grant.TokenExpires(), token.Expires)
+				}
+				revoked := operatorhttp.RevokeRequest{Token: token.ID, Expires: token.Expires}.Revocation()
+				if revoked.Expired(grant.Expires) {
+					t.Errorf("the revocation is kept until %v; the session ends at %v", revoked.Until, grant.Expires)
+				}
+			})
+		})
+	}
 }

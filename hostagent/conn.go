@@ -223,6 +223,13 @@ func (c *hostConn) left() *clientClose {
 	return c.closed
 }
 
+// isSentAway reports whether the client may not come back as it is: the host's owner has kicked it, or its token has
+// ended, by its time or because it was revoked.
+func (c *hostConn) isSentAway() bool {
+	bye := c.left()
+	return c.kicked.Load() || bye != nil && bye.code == ahp.CloseTokenEnded
+}
+
 // nextBatch returns what is to be written. If there is nothing, it returns whether
 // nothing follows.
 func (c *hostConn) nextBatch() (queue []delivery, end bool) {

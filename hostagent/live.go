@@ -198,8 +198,10 @@ func (l *live) all() []*canvasStream {
 }
 
 // left notes what a client is shown whose connection ends, for when it comes
-// again. Who was sent away is not to.
+// again. A client that was sent away is not shown it.
 func (l *live) left(c *hostConn, clientID string) {
+	sentAway := c.isSentAway()
+	l.previews.clientLeft(c.open.Subject, c.open.Authority(), sentAway)
 	known := c.gates.View.Host()
 	if clientID == "" || known != l.agent.known { // a process that ends with the connection has no canvases
 		return
@@ -207,7 +209,7 @@ func (l *live) left(c *hostConn, clientID string) {
 	who := viewer{c.open.Subject, clientID, c.open.Authority()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.kicked.Load() {
+	if sentAway {
 		l.away.Remove(who)
 		return
 	}
@@ -246,7 +248,7 @@ func (l *live) wasShown(who viewer, channel string) (shown, bool) {
 // connsOf returns the connections that a viewer has now.
 func (l *live) connsOf(who viewer) (list []*hostConn) {
 	for _, c := range l.agent.clients.of(who.clientID) {
-		if c.open.Subject == who.subject && !c.kicked.Load() && c.open.Authority() == who.authority {
+		if c.open.Subject == who.subject && !c.isSentAway() && c.open.Authority() == who.authority {
 			list = append(list, c)
 		}
 	}
@@ -321,9 +323,6 @@ func (l *live) watch(ctx context.Context) {
 // mayStay reports whether a stream may go on, as far as is known. One that shows
 // nothing may: the answer to what it is asked says whether it may show that.
 func (l *live) mayStay(s *canvasStream) bool {
-	if s.open.Expires != nil && !time.Now().Before(*s.open.Expires) {
-		return false
-	}
 	if !s.shows.Load() {
 		return true
 	}

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ahprelay/ahp"
 	"ahprelay/contentproxy"
 	"ahprelay/routing"
 )
@@ -135,6 +136,73 @@ func TestKickedCanvas(t *testing.T) {
 				time.Sleep(bar)
 				w.wantShown("when the bar is over", browser, true)
 			}
+		})
+	}
+}
+
+// TestCanvasIsBoundToItsClient has the token expire with which a browser came. While the client is connected, or may
+// come back, the canvas is shown. When the relay ends the client's connection because its token has ended, the
+// canvas is not, and the client's return shows it again.
+func TestCanvasIsBoundToItsClient(t *testing.T) {
+	for _, end := range []struct {
+		code  ahp.CloseCode
+		shown bool // afterwards
+	}{{1001, true}, {ahp.CloseTokenEnded, false}} {
+		inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
+			ada := of("ada")
+			c := w.views(ada)
+			browser := viewing(ada, "one")
+			expires := time.Now().Add(time.Minute)
+			browser.Expires = &expires
+			w.wantShown("before the token expires", browser, true)
+			time.Sleep(time.Hour)
+			w.wantShown("when the token has expired and the client is connected", browser, true)
+			c.conn.Close(end.code, "")
+			synctest.Wait()
+			w.wantShown("when the client has gone", browser, end.shown)
+			time.Sleep(awayTime - time.Second)
+			w.wantShown("when the client has gone for almost the time that it may be away", browser, end.shown)
+			time.Sleep(2 * time.Second)
+			w.wantShown("when the client has gone for longer", browser, false)
+			w.views(ada)
+			w.wantShown("when the client is back", browser, true)
+		})
+	}
+}
+
+// TestPreviewOutlivesItsTokenOnlyWithAClient has the token expire with which a browser came to a preview. It is shown
+// then while any client of the subject with the same authority is connected, or may come back.
+func TestPreviewOutlivesItsTokenOnlyWithAClient(t *testing.T) {
+	for _, end := range []struct {
+		code  ahp.CloseCode
+		shown bool // afterwards
+	}{{1001, true}, {ahp.CloseTokenEnded, false}} {
+		inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
+			w.agent.cfg.PreviewPorts = []PortRange{{3000, 3000}}
+			ada := of("ada")
+			ada.Access = "write"
+			c := w.views(ada)
+			browser := viewing(ada, "")
+			one, err := w.agent.live.previews.add(viewer{"ada", "one", ada.Authority()}, sharing, 3000, w.agent.policy(ada))
+			if err != nil {
+				t.Fatal(err)
+			}
+			expires := time.Now().Add(30 * time.Minute)
+			browser.Expires, browser.Canvas.Preview, browser.Canvas.Instance = &expires, true, one.ID
+			w.wantShown("before the token expires", browser, true)
+			time.Sleep(40 * time.Minute)
+			w.wantShown("when the token has expired and the client is connected", browser, true)
+			c.conn.Close(end.code, "")
+			synctest.Wait()
+			w.wantShown("when the client has gone", browser, end.shown)
+			time.Sleep(awayTime + time.Second)
+			w.wantShown("when the client has gone for longer than it may be away", browser, false)
+			later := time.Now().Add(time.Minute)
+			fresh := browser
+			fresh.Expires = &later
+			w.wantShown("with a token that lasts, and no client", fresh, true)
+			w.views(ada)
+			w.wantShown("when the client is back", browser, true)
 		})
 	}
 }

@@ -89,6 +89,7 @@ type openPreview struct {
 	authority string // of whom it is for
 	policy    gate.Policy
 	used      time.Time // when a browser last had something of it
+	left      time.Time // when a client that it is for last left without being sent away
 }
 
 // isFor reports whether a client is one of those that it is for.
@@ -126,15 +127,29 @@ func (p *previews) add(who viewer, channel string, port uint16, policy gate.Poli
 }
 
 // use finds a preview for a browser.
-func (p *previews) use(who viewer, id string) (port uint16, policy gate.Policy, ok bool) {
+func (p *previews) use(who viewer, id string) (openPreview, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.open[id]
 	if one == nil || !one.isFor(who) {
-		return 0, gate.Policy{}, false
+		return openPreview{}, false
 	}
 	one.used = time.Now()
-	return one.Port, one.policy, true
+	return *one, true
+}
+
+// clientLeft notes that a connection of a client has ended, and whether the client was sent away.
+func (p *previews) clientLeft(subject, authority string, sentAway bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range p.open {
+		if one.Subject != subject || one.authority != authority {
+			continue
+		}
+		if one.left = time.Now(); sentAway {
+			one.left = time.Time{}
+		}
+	}
 }
 
 // list returns those that are wanted, the oldest first.
@@ -195,12 +210,31 @@ func (e *liveError) Error() string { return e.why }
 
 // lookPreview returns what a stream to a preview shows.
 func (l *live) lookPreview(s *canvasStream) (canvasView, error) {
-	port, policy, ok := l.previews.use(s.viewer(), s.open.Canvas.Instance)
+	one, ok := l.previews.use(s.viewer(), s.open.Canvas.Instance)
 	if !ok {
 		return canvasView{}, errNoPreview
 	}
-	place, err := l.mayPreview(policy, port)
-	return canvasView{place: place, policy: policy, preview: true}, err
+	if !l.isAttended(s, &one) {
+		return canvasView{}, errUnattended
+	}
+	place, err := l.mayPreview(one.policy, one.Port)
+	return canvasView{place: place, policy: one.policy, preview: true}, err
+}
+
+// errUnattended reports a preview whose browser came with a token that has expired, and that no client may look after.
+var errUnattended = &liveError{http.StatusForbidden, "the token has expired, and no client of its subject is connected to the host"}
+
+// isAttended reports whether the stream's token lasts, or a client of the same subject and authority is connected, or
+// left within awayTime and may come back. A page in a tab of its own outlives the page that opened it, but not the
+// subject's right to it.
+func (l *live) isAttended(s *canvasStream, one *openPreview) bool {
+	now := time.Now()
+	if s.open.Expires == nil || now.Before(*s.open.Expires) || now.Before(one.left.Add(awayTime)) {
+		return true
+	}
+	return slices.ContainsFunc(l.agent.clients.every(), func(c *hostConn) bool {
+		return c.open.Subject == one.Subject && !c.isSentAway() && c.open.Authority() == one.authority
+	})
 }
 
 // mayPreview returns where a port is, if one who may do so much may open it.

@@ -50,10 +50,10 @@ func TestPreviewsAreBounded(t *testing.T) {
 		}
 		time.Sleep(previewIdle - time.Second)
 		used := p.list(func(one *openPreview) bool { return one.Subject == "2" })[0]
-		if _, _, ok := p.use(viewer{subject: "2", authority: "b"}, used.ID); ok {
+		if _, ok := p.use(viewer{subject: "2", authority: "b"}, used.ID); ok {
 			t.Error("one with another authority has it")
 		}
-		if _, _, ok := p.use(viewer{subject: "2", authority: "a"}, used.ID); !ok {
+		if _, ok := p.use(viewer{subject: "2", authority: "a"}, used.ID); !ok {
 			t.Error("it is gone too soon")
 		}
 		time.Sleep(time.Second)

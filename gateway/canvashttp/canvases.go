@@ -307,8 +307,9 @@ func (c *Canvases) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		release()
 		return nil, ErrOldAgent
 	}
+	tokenEnds := s.TokenExpires()
 	stream, err := link.Relay.OpenBytes(routing.Open{
-		ID: rand.Text()[:12], Subject: s.Subject, Token: s.Token, Access: string(auth.AccessRead), Expires: &s.Expires, Remote: s.remote,
+		ID: rand.Text()[:12], Subject: s.Subject, Token: s.Token, Access: string(auth.AccessRead), Expires: &tokenEnds, Remote: s.remote,
 		Canvas: &routing.Canvas{
 			Channel: s.Channel, Instance: s.Instance, ClientID: s.ClientID, Authority: s.Authority, Check: s.check, Preview: s.Preview,
 		},

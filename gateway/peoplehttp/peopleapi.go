@@ -65,9 +65,9 @@ func (a *API) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who peop
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// endToken ends all that comes of a token, here and at all relays.
+// endToken ends all that comes of a token that expires then, here and at all relays.
 func (a *API) endToken(id string, until time.Time) error {
-	return a.Caller.Revoked.Add(auth.Revocation{Token: id, At: time.Now().UTC(), Until: until})
+	return a.Caller.Revoked.Add(auth.Revocation{Token: id, At: time.Now().UTC(), Until: auth.RevokedUntil(until)})
 }
 
 // guess counts a code that may be wrong, and answers if there were too many.
