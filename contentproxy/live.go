@@ -119,10 +119,15 @@ func within(text, host string) (*url.URL, bool) {
 // errLeads reports a redirect to another origin.
 var errLeads = errors.New("the canvas's server redirects to another origin, which is not followed")
 
+// ForNowHeader is in an answer of the host-agent's own that holds for now only. Relays do not pass it on, and give no
+// such answer to a request for an event stream: see gateway/canvashttp/events.go.
+const ForNowHeader = "Ahp-Canvas-For-Now"
+
 // keepWithin has redirects stay at the canvas's origin.
 func keepWithin(response *http.Response) error {
 	place, _ := response.Request.Context().Value(placeKey{}).(Place)
 	h := response.Header
+	h.Del(ForNowHeader)
 	if leads := h["Location"]; len(leads) > 0 {
 		to, err := place.at.local(leads[0])
 		if err != nil || len(leads) > 1 {
@@ -167,6 +172,7 @@ func proxyFailed(w http.ResponseWriter, r *http.Request, err error) {
 	case r.Context().Err() != nil: // nobody is left to answer
 		w.WriteHeader(http.StatusBadGateway)
 	default:
+		w.Header().Set(ForNowHeader, "1")
 		http.Error(w, "the canvas's server on the host does not answer", http.StatusBadGateway)
 	}
 }

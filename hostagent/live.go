@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,7 @@ func (l CanvasLive) check() error {
 const (
 	checkEvery = 250 * time.Millisecond
 	awayTime   = 10 * time.Minute // relays hold clients that come again as long
+	arriveTime = 30 * time.Second // in which a client that has connected subscribes again
 
 	maxStreams  = 2048 // of all relays
 	maxAway     = 1024 // clients that are gone, and may come again
@@ -294,8 +296,22 @@ func (l *live) look(ctx context.Context, s *canvasStream) (canvasView, error) {
 		}
 		return canvasView{}, why
 	}
+	if _, known := was.known.Canvas(at.Channel); !known { // the host has started anew
+		return canvasView{}, errAway
+	}
 	place, err := l.agent.canvases.PlaceOf(was.known, at.Channel, at.Instance)
 	return canvasView{place: place, policy: was.policy}, err
+}
+
+// isForNow reports whether what keeps a stream from being shown anything may change by itself: the client comes back, or
+// has connected and is about to subscribe.
+func (l *live) isForNow(s *canvasStream, err error) bool {
+	if errors.Is(err, errAway) || errors.Is(err, errUnattended) {
+		return true
+	}
+	return contentproxy.Code(err) == ahp.CodePermissionDenied && slices.ContainsFunc(l.connsOf(s.viewer()), func(c *hostConn) bool {
+		return time.Since(c.since) < arriveTime
+	})
 }
 
 // errAway reports a client that has no connection, and had none of late.
@@ -362,6 +378,9 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	seen, err := l.look(r.Context(), s)
 	if err != nil {
+		if l.isForNow(s, err) {
+			w.Header().Set(contentproxy.ForNowHeader, "1")
+		}
 		refuseLive(w, statusOf(err), err.Error())
 		return
 	}

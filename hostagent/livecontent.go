@@ -23,6 +23,7 @@ const liveRead = 30 * time.Second
 func (l *live) serveFromHost(w http.ResponseWriter, r *http.Request, s *canvasStream, seen *canvasView) {
 	if seen.conn == nil {
 		w.Header().Set("Retry-After", "1")
+		w.Header().Set(contentproxy.ForNowHeader, "1")
 		refuseLive(w, http.StatusServiceUnavailable, errAway.Error())
 		return
 	}

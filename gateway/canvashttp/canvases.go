@@ -184,6 +184,7 @@ var errClosed = errors.New("relay closed")
 type Canvases struct {
 	Config
 	turns     *fair.Turns        // of tenants, hosts and sessions
+	hold      time.Duration      // holdTime
 	tickets   *admission.Buckets // of subjects
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
@@ -203,7 +204,7 @@ type canvasUse struct {
 // New returns canvases of which none is shown yet.
 func New(cfg Config) *Canvases {
 	c := &Canvases{
-		Config: cfg, turns: fair.New(usesWait, tenantUses, hostUses, sessionUses),
+		Config: cfg, turns: fair.New(usesWait, tenantUses, hostUses, sessionUses), hold: holdTime,
 		tickets: admission.NewBuckets(ticketEvery, ticketsAtOnce), uses: map[*canvasUse]bool{},
 	}
 	c.sessions, _ = simplelru.NewLRU[string, *canvasSession](maxSessions, nil) // fails only without a limit

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
+
+	"ahprelay/contentproxy"
 )
 
 // A finalWriter passes final answers on, and 101. What an application says before its
@@ -53,6 +55,10 @@ func (c *Canvases) newProxy() *httputil.ReverseProxy {
 		},
 		ModifyResponse: func(response *http.Response) error {
 			s, _ := response.Request.Context().Value(sessionKey{}).(*canvasSession)
+			if eventsOf(response.Request.Context()) != nil && response.Header.Get(contentproxy.ForNowHeader) != "" {
+				return errForNow
+			}
+			response.Header.Del(contentproxy.ForNowHeader)
 			c.framable(response.Header, s.Page)
 			if len(response.Request.Header["Upgrade"]) > 0 && response.StatusCode != http.StatusSwitchingProtocols {
 				response.Header.Set("Connection", "close") // see closeUpgrades
@@ -61,6 +67,10 @@ func (c *Canvases) newProxy() *httputil.ReverseProxy {
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			status, why := refusedStatus(r.Context(), err)
+			if events := eventsOf(r.Context()); events != nil && (status == http.StatusBadGateway || status == http.StatusServiceUnavailable) {
+				events.refused = true
+				return
+			}
 			if status == http.StatusServiceUnavailable {
 				w.Header().Set("Retry-After", "2")
 			}

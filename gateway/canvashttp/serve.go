@@ -43,7 +43,7 @@ func refuseCanvas(w http.ResponseWriter, status int, why string) {
 // serve answers a request for a canvas.
 func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	if c.Draining() {
-		authn.RefuseDraining(w)
+		c.refuseForNow(w, r, func() { authn.RefuseDraining(w) })
 		return
 	}
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace || !strings.HasPrefix(r.URL.Path, "/") {
@@ -65,6 +65,10 @@ func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	c.Caller.Proved(r)
 	ctx, done, err := c.use(r.Context(), session)
+	if errors.Is(err, errClosed) {
+		c.refuseForNow(w, r, func() { authn.RefuseDraining(w) })
+		return
+	}
 	if err != nil {
 		refuseCanvas(w, http.StatusGone, "This canvas is not shown any more: "+err.Error())
 		return
@@ -73,7 +77,7 @@ func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	place, err := c.turns.Take(ctx, session.Tenant, session.Host, session.ID)
 	if err != nil {
 		// The browser is gone, or has many more requests waiting than pages have.
-		refuseCanvas(w, http.StatusServiceUnavailable, err.Error())
+		c.refuseForNow(w, r, func() { refuseCanvas(w, http.StatusServiceUnavailable, err.Error()) })
 		return
 	}
 	defer place()
@@ -82,7 +86,11 @@ func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	_ = rc.SetReadDeadline(time.Time{})
 	_ = rc.SetWriteDeadline(time.Time{})
 	w.Header().Del("Connection")
-	c.proxy.ServeHTTP(&finalWriter{ResponseWriter: w}, r.WithContext(ctx))
+	if r = r.WithContext(ctx); wantsEvents(r) {
+		c.serveEvents(w, r)
+		return
+	}
+	c.proxy.ServeHTTP(&finalWriter{ResponseWriter: w}, r)
 }
 
 // cookieName is that of the session's cookie. The prefix has browsers take it from
@@ -243,6 +251,8 @@ func refusedStatus(ctx context.Context, err error) (int, string) {
 		return http.StatusServiceUnavailable, "The host is offline."
 	case errors.Is(err, ErrOldAgent):
 		return http.StatusNotImplemented, ErrOldAgent.Error()
+	case errors.Is(err, errForNow):
+		return http.StatusServiceUnavailable, err.Error()
 	}
 	return http.StatusBadGateway, "The host did not answer."
 }

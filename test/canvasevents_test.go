@@ -1,0 +1,75 @@
+package test
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"testing"
+)
+
+// eventSource asks for the event stream in its own goroutine, as an EventSource does.
+func (w *canvasWorld) eventSource(b *browser, base string) <-chan *http.Response {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), streamTime)
+	w.t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/events", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	request.Header.Set("Accept", "text/event-stream")
+	answered := make(chan *http.Response, 1)
+	go func() {
+		response, err := b.client.Do(request)
+		if err != nil {
+			response = nil
+		}
+		answered <- response
+	}()
+	return answered
+}
+
+// TestEventStreamIsHeldForANewHostAgent ends the host-agent while a page has an event stream. The page asks for the stream
+// again, first while there is no host-agent, then while the new one does not know the client yet. Both requests get the
+// stream when the client is back. A request for a page is refused meanwhile.
+func TestEventStreamIsHeldForANewHostAgent(t *testing.T) {
+	t.Parallel()
+	w, _, _, channel, b, base := liveApp(t, nil)
+	before := w.events(b, base)
+	before.next()
+	if err := w.stack.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	before.ends()
+	if err := w.stack.AwaitState(t.Context(), "offline"); err != nil {
+		t.Fatal(err)
+	}
+	sources := []<-chan *http.Response{w.eventSource(b, base)}
+	if got := b.open(base + "/start"); got.status != http.StatusServiceUnavailable {
+		t.Errorf("a page while the host is away: %d %q", got.status, got.body)
+	}
+	if err := w.stack.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.stack.AwaitState(t.Context(), "online"); err != nil {
+		t.Fatal(err)
+	}
+	sources = append(sources, w.eventSource(b, base))
+	if got := b.open(base + "/start"); got.status != http.StatusForbidden || got.header.Get("Ahp-Canvas-For-Now") != "" {
+		t.Errorf("a page before the client is back: %d %q %v", got.status, got.body, got.header)
+	}
+	c := w.clientWith("c", nil)
+	if at := w.show(c, channel); at == "" {
+		t.Error("the canvas has no address")
+	}
+	for i, source := range sources {
+		response := <-source
+		if response == nil {
+			t.Fatalf("request %d for the stream ends without an answer", i)
+		}
+		lines := bufio.NewScanner(response.Body)
+		if response.StatusCode != http.StatusOK || !lines.Scan() || lines.Text() != "data: 0" {
+			t.Errorf("request %d for the stream: %d %q", i, response.StatusCode, lines.Text())
+		}
+		_ = response.Body.Close()
+	}
+}
