@@ -350,7 +350,7 @@ func (s *Server) newAPIs(origin canvashttp.Origin) {
 		Caller: s.caller, Board: s.board, Instance: cfg.Instance, Standing: s.people.Standing, Life: s.life,
 	})
 	s.canvases = canvashttp.New(canvashttp.Config{
-		Origin: origin, Caller: s.caller, Draining: s.draining.Load, Borrow: s.hosts.lend,
+		Origin: origin, Caller: s.caller, Draining: s.draining.Load, Borrow: s.hosts.lend, MaxHeader: maxHeader,
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/embedded"
+	"ahprelay/gateway/canvashttp"
 	"ahprelay/gateway/peoplehttp"
 	"ahprelay/link"
 	"ahprelay/notify"
@@ -145,6 +146,9 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	}
 	if r.public, err = listen(ctx, "--listen", cfg.Listen, DefaultListen); err != nil {
 		return nil, err
+	}
+	if cfg.Gateway.CanvasDomain != "" {
+		r.public.maxHeader = maxHeader + canvashttp.MaxCookies
 	}
 	if domain, ok := strings.CutSuffix(cfg.Gateway.CanvasDomain, ":0"); ok {
 		_, port, _ := net.SplitHostPort(r.public.Addr().String())
@@ -623,8 +627,9 @@ func (r *Relay) Close() {
 // A listener is a TCP listener and, once serve was called, its HTTP server.
 type listener struct {
 	net.Listener
-	http *http.Server
-	done sync.WaitGroup
+	maxHeader int // of a request, in bytes; 0: maxHeader
+	http      *http.Server
+	done      sync.WaitGroup
 }
 
 // listen opens a listener; flag is what users call its address.
@@ -668,7 +673,7 @@ func (l *listener) serve(handler http.Handler, conns *httpConns, times requestTi
 		ReadTimeout:       times.body,
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
+		MaxHeaderBytes:    cmp.Or(l.maxHeader, maxHeader),
 		HTTP2:             &http.HTTP2Config{SendPingTimeout: http2Ping, PingTimeout: http2Pong},
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}

@@ -162,6 +162,9 @@ type Config struct {
 	Caller   *authn.Checker
 	Draining func() bool // the relay takes no more requests
 
+	// MaxHeader bounds the header of a request in bytes, without the cookies that are dropped. Default: none.
+	MaxHeader int
+
 	// Borrow returns the link to a host, until release is called; the error is [ErrHostAway] if
 	// there is none.
 	Borrow func(ctx context.Context, tenant, host string) (link Link, release func(), err error)
@@ -186,6 +189,7 @@ type Canvases struct {
 	turns     *fair.Turns        // of tenants, hosts and sessions
 	hold      time.Duration      // holdTime
 	tickets   *admission.Buckets // of subjects
+	cookies   *knownCookies
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
 
@@ -205,7 +209,7 @@ type canvasUse struct {
 func New(cfg Config) *Canvases {
 	c := &Canvases{
 		Config: cfg, turns: fair.New(usesWait, tenantUses, hostUses, sessionUses), hold: holdTime,
-		tickets: admission.NewBuckets(ticketEvery, ticketsAtOnce), uses: map[*canvasUse]bool{},
+		tickets: admission.NewBuckets(ticketEvery, ticketsAtOnce), uses: map[*canvasUse]bool{}, cookies: newKnownCookies(),
 	}
 	c.sessions, _ = simplelru.NewLRU[string, *canvasSession](maxSessions, nil) // fails only without a limit
 	c.transport = &http.Transport{

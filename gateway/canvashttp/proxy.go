@@ -51,7 +51,7 @@ func (c *Canvases) newProxy() *httputil.ReverseProxy {
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it came
 			pr.Out.Host = pr.In.Host
 			hide(pr.Out.Header)
-			c.hiddenCookies(pr.Out.Header)
+			keepOnly(pr.Out.Header, func(one cookie) bool { return one.name != c.Origin.cookieName() })
 		},
 		ModifyResponse: func(response *http.Response) error {
 			s, _ := response.Request.Context().Value(sessionKey{}).(*canvasSession)
@@ -60,6 +60,9 @@ func (c *Canvases) newProxy() *httputil.ReverseProxy {
 			}
 			response.Header.Del(contentproxy.ForNowHeader)
 			c.framable(response.Header, s.Page)
+			for _, one := range response.Cookies() {
+				c.cookies.add(s.name, one.Name)
+			}
 			if len(response.Request.Header["Upgrade"]) > 0 && response.StatusCode != http.StatusSwitchingProtocols {
 				response.Header.Set("Connection", "close") // see closeUpgrades
 			}

@@ -15,15 +15,22 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Handler serves requests for canvases, and passes on all others.
+// Handler serves requests for canvases, and passes on all others. It refuses requests whose header is too long, when the
+// cookies are dropped that another canvas may have set.
 func (c *Canvases) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, ok := c.Origin.NameIn(r.Host)
-		if !ok {
-			next.ServeHTTP(w, r)
-			return
+		if ok {
+			c.dropForeignCookies(r.Header, name)
 		}
-		c.serve(w, r, name)
+		switch {
+		case c.isTooLong(r):
+			http.Error(w, "the header of the request is too long", http.StatusRequestHeaderFieldsTooLarge)
+		case ok:
+			c.serve(w, r, name)
+		default:
+			next.ServeHTTP(w, r)
+		}
 	})
 }
 
@@ -255,23 +262,6 @@ func refusedStatus(ctx context.Context, err error) (int, string) {
 		return http.StatusServiceUnavailable, err.Error()
 	}
 	return http.StatusBadGateway, "The host did not answer."
-}
-
-// hiddenCookies returns a Cookie header without the session's.
-func (c *Canvases) hiddenCookies(h http.Header) {
-	var kept []string
-	for _, line := range h["Cookie"] {
-		for part := range strings.SplitSeq(line, ";") {
-			part = strings.TrimSpace(part)
-			if name, _, _ := strings.Cut(part, "="); part != "" && strings.TrimSpace(name) != c.Origin.cookieName() {
-				kept = append(kept, part)
-			}
-		}
-	}
-	h.Del("Cookie")
-	if len(kept) > 0 {
-		h.Set("Cookie", strings.Join(kept, "; "))
-	}
 }
 
 // hiddenHeaders are those of a request that say more of the browser, or of what is
