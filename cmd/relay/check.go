@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"ahprelay/gateway/canvashttp"
@@ -13,12 +14,15 @@ import (
 type checkCmd struct {
 	dataFlag
 	relayFlag
-	CanvasDomain string `help:"Look whether this canvas domain, as of relay serve, leads to a relay too." placeholder:"DOMAIN" env:"-"` // a health check is about the relay alone
+	CanvasDomain string `help:"Look whether this canvas domain, as of relay serve, leads to a relay too, and whether it is apart from the domain of --relay." placeholder:"DOMAIN" env:"-"` // a health check is about the relay alone
 }
 
 // Run looks at one thing after the other, and says what to do about the first
 // that is wrong.
 func (c *checkCmd) Run(ctx context.Context, s *streams) error {
+	if warning := c.warnOfDomain(); warning != "" {
+		fmt.Fprintln(s.out, "warn", warning)
+	}
 	steps := []func(context.Context) (string, error){c.checkKeys, c.checkRelay, c.checkHosts}
 	if c.CanvasDomain != "" {
 		steps = append(steps, c.checkCanvases)
@@ -31,6 +35,19 @@ func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 		fmt.Fprintln(s.out, "ok ", said)
 	}
 	return nil
+}
+
+// warnOfDomain returns what is wrong with the canvas domain beside the relay's, "" if nothing is known to be.
+func (c *checkCmd) warnOfDomain() string {
+	at, err := url.Parse(c.Relay)
+	if err != nil || c.CanvasDomain == "" {
+		return ""
+	}
+	origin, err := canvashttp.ParseDomain(c.CanvasDomain)
+	if err != nil {
+		return "" // checkCanvases reports it
+	}
+	return origin.Shares(at.Hostname())
 }
 
 func (c *checkCmd) checkKeys(context.Context) (string, error) {

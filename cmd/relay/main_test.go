@@ -230,6 +230,9 @@ func TestServe(t *testing.T) {
 	if out, _, err := relay(t, "check", "--relay", url); err != nil || strings.Count(out, "ok ") != 3 {
 		t.Errorf("check = %q, %v; want three times ok", out, err)
 	}
+	if out, _, _ := relay(t, "check", "--relay", "http://relay.canvas.invalid", "--canvas-domain", "canvas.invalid"); !strings.Contains(out, "warn the canvas domain canvas.invalid shares its registrable domain") {
+		t.Errorf("check = %q; want a warning of the canvas domain", out)
+	}
 	if out, _, err := relay(t, "hosts", "--relay", url, "--json"); err != nil || !strings.Contains(out, `"hosts":[]`) {
 		t.Errorf("hosts = %q, %v; want none", out, err)
 	}

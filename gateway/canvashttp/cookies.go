@@ -25,9 +25,9 @@ const (
 	// request for a canvas may be so much longer as it comes.
 	MaxCookies = maxCookies * 4 << 10
 
-	spareCookies = 8 << 10  // bytes of cookies: applications take 16 KiB of header (Node's default)
-	maxOrigins   = 4096     // whose cookies are remembered
-	maxCookies   = 180      // of each
+	spareCookies = 8 << 10 // bytes of cookies: applications take 16 KiB of header (Node's default)
+	maxOrigins   = 4096    // whose cookies are remembered
+	maxCookies   = 180     // of each
 
 	maxOwnCookies = 8 // of the session: without https, other canvases of the domain can set the same name
 )
