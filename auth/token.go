@@ -82,6 +82,16 @@ func (c Client) MayReach(tenant, host string) bool {
 	return c.Tenant == tenant && MatchesAny(c.Hosts, host)
 }
 
+// OnlyHost returns the name of the host that the token is for. It reports false for a token
+// that is for several hosts, or may be.
+func (c Client) OnlyHost() (name string, ok bool) {
+	hosts := slices.Compact(slices.Sorted(slices.Values(c.Hosts)))
+	if len(hosts) != 1 || strings.Contains(hosts[0], All) {
+		return "", false
+	}
+	return hosts[0], true
+}
+
 // Restricted reports whether the token allows less than everything at its
 // hosts.
 func (c Client) Restricted() bool {

@@ -5,7 +5,8 @@
 // # Clients
 //
 // A client opens a WebSocket at /ahp/{host}, with a client token in one of the
-// places that requestToken names. What is wrong with the token is answered
+// places that [authn.RequestToken] names. A WebSocket at / with a token for exactly one host
+// goes to that host. What is wrong with the token is answered
 // before the upgrade, with HTTP 401; what is wrong with the host after it,
 // with a close code, because browsers show only these.
 //

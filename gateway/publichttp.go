@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net/http"
 	"time"
 
@@ -30,7 +31,9 @@ func (s *Server) publicHandler() http.Handler {
 	}
 	mux.HandleFunc("GET "+oauthClientPath, serveOAuthClient)
 	mux.Handle("POST /share", http.RedirectHandler("/", http.StatusSeeOther)) // the console's service worker takes what is shared; where it is gone, so is that
-	mux.Handle("GET /", console(s.canvases.Origin))
+	page := console(s.canvases.Origin)
+	mux.Handle("GET /", page)
+	mux.Handle("GET /{$}", s.rootHandler(page))
 	return closeUpgrades(s.canvases.Handler(mux))
 }
 
@@ -46,23 +49,56 @@ func closeUpgrades(next http.Handler) http.Handler {
 	})
 }
 
-// serveAHP takes a client's connection to a host.
+// serveAHP takes a client's connection to the host that the path names.
 func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
+	if who, ok := s.authenticate(w, r); ok {
+		s.connect(w, r, who)
+	}
+}
+
+// rootHandler takes a client's connection to the only host that its token names, and leaves
+// all other requests to page. Some clients, such as VS Code's bridge, have no place for a path.
+func (s *Server) rootHandler(page http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := authn.RequestToken(r)
+		if r.Header["Upgrade"] == nil || errors.Is(err, authn.ErrNoToken) {
+			page.ServeHTTP(w, r)
+			return
+		}
+		who, ok := s.authenticate(w, r)
+		if !ok {
+			return
+		}
+		host, ok := who.OnlyHost()
+		if !ok {
+			page.ServeHTTP(w, r)
+			return
+		}
+		r.SetPathValue("host", host)
+		s.connect(w, r, who)
+	})
+}
+
+// authenticate returns the client that asks for a connection. If ok is false, it has answered.
+func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (who auth.Client, ok bool) {
 	if s.draining.Load() {
 		authn.RefuseDraining(w)
-		return
+		return auth.Client{}, false
 	}
 	token, err := authn.RequestToken(r)
-	if err != nil {
-		s.caller.Unauthorized(w, r, err)
-		return
+	if err == nil {
+		who, err = s.caller.Authenticate(r, token)
 	}
-	who, err := s.caller.Authenticate(r, token)
 	if err != nil {
 		s.caller.Unauthorized(w, r, err)
-		return
+		return auth.Client{}, false
 	}
 	s.caller.Proved(r)
+	return who, true
+}
+
+// connect upgrades a client's request to a connection to the host in the request's path value.
+func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client) {
 	if s.budget.full() {
 		s.refuseFull(w, r, who)
 		return

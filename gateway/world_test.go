@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -283,7 +284,10 @@ type hijackable struct {
 
 func (w *hijackable) Header() http.Header         { return w.header }
 func (w *hijackable) WriteHeader(status int)      { w.status = status }
-func (w *hijackable) Write(p []byte) (int, error) { return w.body.Write(p) }
+func (w *hijackable) Write(p []byte) (int, error) {
+	w.status = cmp.Or(w.status, http.StatusOK)
+	return w.body.Write(p)
+}
 func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return w.conn, bufio.NewReadWriter(bufio.NewReader(w.conn), bufio.NewWriter(w.conn)), nil
 }
