@@ -39,6 +39,7 @@ var actions = map[string]action{
 	"chat/inputCompleted":          {auth.AccessTalk, []string{"requestId", "response", "answers"}, ""},
 	"chat/isReadChanged":           {auth.AccessTalk, []string{"isRead"}, ""},
 	"session/isReadChanged":        {auth.AccessTalk, []string{"isRead"}, ""},
+	activeClientSet:                {auth.AccessTalk, []string{"activeClient"}, ""}, // goes on as withoutTools leaves it
 
 	"chat/toolCallConfirmed": {auth.AccessApprove, []string{
 		"turnId", "toolCallId", "approved", "confirmed", "reason", "reasonMessage", "selectedOptionId", "userSuggestion",
@@ -73,6 +74,9 @@ func (a *Authority) judgeAction(env *ahp.Envelope) *refusal {
 	members, ok := onlyMembers(params["action"], known.members)
 	if !ok {
 		return no("%s here says more than is known of it, which takes the level operate", kind)
+	}
+	if kind == activeClientSet {
+		return a.judgeActiveClient(members["activeClient"])
 	}
 	if option := members["selectedOptionId"]; !ahp.IsNone(option) && !a.told.offers(members["toolCallId"], option) {
 		return no("the host has not offered this option for this tool call on this connection")

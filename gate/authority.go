@@ -17,6 +17,7 @@ type Authority struct {
 	reach  *reach     // nil: all channels
 	files  *fileReach // nil: all files
 	told   *told      // nil: the client may name anything
+	claims []claim    // entries of active clients that the host has not echoed yet, the oldest first
 }
 
 func newAuthority(p Policy, v *view.Conn) *Authority {
@@ -32,7 +33,7 @@ func newAuthority(p Policy, v *view.Conn) *Authority {
 }
 
 // FromClient implements [Gate].
-func (a *Authority) FromClient(_ []byte, env *ahp.Envelope) Decision {
+func (a *Authority) FromClient(message []byte, env *ahp.Envelope) Decision {
 	if env.Kind == ahp.Response {
 		return a.answered(env)
 	}
@@ -46,7 +47,7 @@ func (a *Authority) FromClient(_ []byte, env *ahp.Envelope) Decision {
 	if a.reach != nil {
 		a.reach.gives(env)
 	}
-	return Decision{}
+	return a.withoutTools(message, env)
 }
 
 // opens are the requests whose answers say how far the host is.
@@ -150,6 +151,17 @@ func (a *Authority) refuse(env *ahp.Envelope, no *refusal) Decision {
 
 // FromHost implements [Gate].
 func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
+	d := a.judgeHost(message, env, said)
+	if d.Verdict == Pass {
+		if echo, ok := a.withOwnEntry(message, env); ok {
+			return Decision{Replace, echo}
+		}
+	}
+	return d
+}
+
+// judgeHost decides about a message of the host's.
+func (a *Authority) judgeHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
 	if a.files != nil {
 		a.told.learn(said)
 		a.files.learn(said)
