@@ -47,6 +47,29 @@ var actions = map[string]action{
 	"chat/toolCallResultConfirmed": {auth.AccessApprove, []string{"turnId", "toolCallId", "approved"}, ""},
 }
 
+// operateActions are those of clients that take the level operate.
+var operateActions = strings.Fields("root/configChanged " +
+	"session/titleChanged session/activeClientRemoved session/workingDirectorySet session/workingDirectoryRemoved session/workingDirectoryReplaced " +
+	"session/customizationToggled session/mcpServerStartRequested session/mcpServerStopRequested session/mcpServerBackgroundRequested " +
+	"session/isArchivedChanged session/configChanged " +
+	"chat/toolCallComplete chat/toolCallContentChanged chat/turnResume chat/truncated chat/workingDirectorySet chat/workingDirectoryRemoved chat/isArchivedChanged " +
+	"changeset/filesReviewChanged terminal/input terminal/resized terminal/claimed terminal/titleChanged terminal/cleared " +
+	"annotations/set annotations/updated annotations/removed annotations/entrySet annotations/entryRemoved " +
+	"automation/createRequested automation/updateRequested automation/removed automationRun/cancelRequested " +
+	"canvas/message canvas/closeRequested")
+
+// OtherAction is the label of actions that are not known.
+const OtherAction = "other"
+
+// ActionLabel returns the type of an action of clients if it is known, or else [OtherAction]: metrics
+// have so few labels whatever clients send.
+func ActionLabel(kind string) string {
+	if _, known := actions[kind]; known || slices.Contains(operateActions, kind) {
+		return kind
+	}
+	return OtherAction
+}
+
 // Members of what carries actions, and of messages to agents.
 var (
 	dispatched     = []string{"channel", "clientSeq", "action"}

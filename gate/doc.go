@@ -39,6 +39,11 @@
 // question, it is a question. And whatever an agent does unasked, it does for whoever may talk
 // to it.
 //
+// A client that talks enters the session with session/activeClientSet. The host gets that
+// without the client's tools and customizations, which would be more than words to the agent, and echoes it so to all. In
+// the echo that the client itself gets, its entry stands as it has sent it: VS Code sends the
+// action again until it does.
+//
 // # Files
 //
 // Where access is below operate, or channels are limited, files are reached only if they

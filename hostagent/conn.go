@@ -53,6 +53,9 @@ type hostConn struct {
 	traced    *tracing.Conn // nil: nobody traces
 	answers   atomic.Int32  // of gates, that are to be written to the host
 
+	clientName string // as the client's last initialize says; owned by the writer, as the one below
+	pace       pace
+
 	writers sync.WaitGroup // the goroutine that writes to the host, while there is one
 	written chan struct{}  // closed when nothing more is written
 
@@ -373,6 +376,7 @@ func (c *hostConn) toHost(sock hostSocket, d delivery) error {
 	case gate.Answer:
 		request.AnsweredHere()
 		c.refused(&env)
+		c.rejected(&env)
 		return err
 	case gate.Expel:
 		request.AnsweredHere()
@@ -440,6 +444,9 @@ func (c *hostConn) answerClient(env *ahp.Envelope, answer []byte) {
 func (c *hostConn) noteSent(env *ahp.Envelope) {
 	if env.Kind != ahp.Request || string(env.Method) != "initialize" && string(env.Method) != "reconnect" {
 		return
+	}
+	if info, ok := ahp.MemberOf(env.Params, "clientInfo"); ok {
+		c.clientName = shorten(ahp.TextOf(info.Raw, "name"))
 	}
 	c.order.Lock()
 	greeted, clientID := c.gates.View.Greeted(), c.gates.View.ClientID()

@@ -103,11 +103,12 @@ type Agent struct {
 	audits   *alike.Table // of lines that may be many
 	sentinel *sentinel
 
-	clients  clientIndex
-	frames   frameCache
-	known    *view.Host // what the host has said
-	subjects *gate.Subjects
-	barred   barredClients
+	clients    clientIndex
+	frames     frameCache
+	known      *view.Host // what the host has said
+	subjects   *gate.Subjects
+	rejections rejections
+	barred     barredClients
 
 	life  context.Context // of Run; the connections to the host end with it
 	conns sync.WaitGroup  // the connections to the host

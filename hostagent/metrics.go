@@ -37,7 +37,7 @@ func newMetrics(a *Agent) *metrics {
 		lost:     counter("ahp_agent_disconnects_total", "Times that the connection to the relay was lost."),
 		back:     counter("ahp_agent_reconnects_total", "Times that it came back."),
 	}
-	m.registry.MustRegister(meter.Build("ahp_agent_build_info", a.cfg.Version), m.delays, m.lost, m.back, hostStats(a))
+	m.registry.MustRegister(meter.Build("ahp_agent_build_info", a.cfg.Version), m.delays, m.lost, m.back, hostStats(a), &a.rejections)
 	if a.watch != nil {
 		m.registry.MustRegister(watchStats(a.watch))
 	}

@@ -1,0 +1,129 @@
+package hostagent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/routing"
+)
+
+// dispatch is an action of a client's.
+func dispatch(seq int, kind string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/s","clientSeq":%d,"action":{"type":%q}}}`, seq, kind)
+}
+
+// TestRepeatedRejectionsSlowTheClient proves that a client which repeats a rejected action gets no
+// more than one rejection a second beyond the first 64, that its other messages still pass, and that
+// all other clients are as fast as before.
+func TestRepeatedRejectionsSlowTheClient(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "talk"})
+		host := w.hostSide()
+		other := w.openAs(w.relay, routing.Open{ID: "d", Subject: "ada", Access: "talk"})
+		otherHost := w.hostSide()
+		rejected := func() (n int) {
+			synctest.Wait()
+			r.note(func() { n = strings.Count(r.got, `"rejectionReason"`) })
+			return n
+		}
+		for i := range 100 {
+			r.send(dispatch(i, "session/configChanged"))
+		}
+		const ping = `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"channel":"ahp-root://"}}`
+		r.send(ping)
+		if got := rejected(); got != 65 { // the last of these is answered before it waits
+			t.Errorf("%d rejections at once; want 65", got)
+		}
+		other.send(ping)
+		if got := len(otherHost.messages()); got != 1 {
+			t.Errorf("the host got %d messages of the other client; want 1", got)
+		}
+		time.Sleep(10 * time.Second)
+		if got := rejected(); got != 75 {
+			t.Errorf("%d rejections after 10 s; want 75", got)
+		}
+		if got := len(host.messages()); got != 0 {
+			t.Errorf("the host got %d messages before the client's turn; want none", got)
+		}
+		time.Sleep(time.Minute)
+		if got, passed := rejected(), len(host.messages()); got != 100 || passed != 1 {
+			t.Errorf("%d rejections, %d messages passed; want 100 and 1", got, passed)
+		}
+	})
+}
+
+// TestRejectionsOfAWindowThatConnectsDoNotSlowIt proves that one rejection after another of
+// several actions, or with time between them, costs no delay.
+func TestRejectionsOfAWindowThatConnectsDoNotSlowIt(t *testing.T) {
+	var p pace
+	now := time.Unix(0, 0)
+	for i := range 64 {
+		for _, action := range []string{"root/configChanged", "session/configChanged"} {
+			if wait := p.wait(action, now); wait != 0 {
+				t.Fatalf("%s, time %d: waits %v; want 0", action, i, wait)
+			}
+		}
+	}
+	if wait := p.wait("root/configChanged", now); wait != time.Second {
+		t.Errorf("beyond the bound: waits %v; want 1s", wait)
+	}
+	now = now.Add(time.Minute)
+	for i := range 50 {
+		if wait := p.wait("root/configChanged", now); wait != 0 {
+			t.Fatalf("a minute later, time %d: waits %v; want 0", i, wait)
+		}
+	}
+}
+
+// TestClientThatLeavesDoesNotWait proves that a client which goes while it is slowed down keeps its
+// connection to the host no longer than a second.
+func TestClientThatLeavesDoesNotWait(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "talk"})
+		host := w.hostSide()
+		for i := range 100 {
+			r.send(dispatch(i, "session/configChanged"))
+		}
+		r.conn.Close(1000, "done")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !host.isClosed() {
+			t.Error("the connection to the host is open a second after the client has gone")
+		}
+	})
+}
+
+// TestRejectionsAreCountedByActionAndClient proves that rejected actions are counted by their type
+// and by the name that the client gives itself, with few labels whatever clients send.
+func TestRejectionsAreCountedByActionAndClient(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.agent.metrics = newMetrics(w.agent)
+		as := func(name string, kinds ...string) {
+			r := w.openAs(w.relay, routing.Open{ID: name, Subject: "ada", Access: "talk"})
+			r.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"clientInfo":{"name":%q}}}`, name, name))
+			for i, kind := range kinds {
+				r.send(dispatch(i, kind))
+			}
+		}
+		as("vscode-editor-window", "session/configChanged", "session/configChanged", "x/made-up")
+		as("a name\nwith more", "session/configChanged")
+		for i := range 20 {
+			as(fmt.Sprint("client-", i), "root/configChanged")
+		}
+		_, page := scrape(w.agent, loopbackAddr, "localhost")
+		for _, line := range []string{
+			`{action="session/configChanged",client="vscode-editor-window"} 2`,
+			`{action="other",client="vscode-editor-window"} 1`,
+			`{action="session/configChanged",client="other"} 1`,
+			`{action="root/configChanged",client="client-14"} 1`,
+			`{action="root/configChanged",client="other"} 5`,
+		} {
+			if !strings.Contains(page, "\nahp_agent_rejected_actions_total"+line+"\n") {
+				t.Errorf("no %s in\n%s", line, page)
+			}
+		}
+	})
+}
