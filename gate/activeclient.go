@@ -18,7 +18,7 @@ import (
 // the host runs. So a client below the level operate enters the session without them: the host
 // gets the entry with an empty list of tools, and echoes that to all clients. In the echo
 // that this client gets, its own entry stands as it was sent. All else of the echo, its serverSeq
-// included, is the host's.
+// included, is the host's. An entry that may not go on has no echo at all ([TakeBack]).
 
 // activeClientSet is the action.
 const activeClientSet = "session/activeClientSet"

@@ -63,8 +63,9 @@ func TestActiveClientEntersWithoutTools(t *testing.T) {
 	}
 }
 
-// TestActiveClientIsTheConnectionsOwn proves that nobody below the level operate enters a session
-// with another's clientId, with an entry that parsers could read in two ways, or with one that is too long.
+// TestActiveClientIsTheConnectionsOwn proves that no client below the level operate enters a session
+// with another's clientId, with an entry that parsers could read in two ways, or with one that is too long, and that who may only look does
+// not enter one at all. Such an action has no echo: VS Code repeats it as long as it is rejected.
 func TestActiveClientIsTheConnectionsOwn(t *testing.T) {
 	for level, entries := range map[auth.Access][]string{
 		auth.AccessRead: {full, bare},
@@ -76,8 +77,8 @@ func TestActiveClientIsTheConnectionsOwn(t *testing.T) {
 	} {
 		c := talker(t, gate.NewPolicy(level, nil, nil, false))
 		for _, entry := range entries {
-			if got := fromClient(t, c.gate, "dispatchAction", enters(1, entry)); got != "echo" {
-				t.Errorf("%s: %.80s: %s; want echo", level, entry, got)
+			if got := fromClient(t, c.gate, "dispatchAction", enters(1, entry)); got != "drop" {
+				t.Errorf("%s: %.80s: %s; want drop", level, entry, got)
 			}
 		}
 	}

@@ -42,7 +42,7 @@
 // A client that talks enters the session with session/activeClientSet. The host gets that
 // without the client's tools and customizations, which would be more than words to the agent, and echoes it so to all. In
 // the echo that the client itself gets, its entry stands as it has sent it: VS Code sends the
-// action again until it does.
+// action again until it does. For the same reason a client that may only look gets no echo of it.
 //
 // # Files
 //

@@ -13,8 +13,12 @@ func (a *Authority) takeBack(env *ahp.Envelope, reason string) []byte {
 
 // TakeBack is the echo with which hosts reject an action of a client's, so that a client
 // that has shown its effect already takes it back. It is nil for what is no
-// action.
+// action, and for session/activeClientSet: VS Code repeats that as long as it is rejected, and without
+// an echo, it takes its entry for one that is on its way.
 func TakeBack(env *ahp.Envelope, clientID string, seq int64, reason string) []byte {
+	if string(env.Said.Type) == activeClientSet {
+		return nil
+	}
 	fields := [...]ahp.Member{{Name: "action"}, {Name: "clientSeq"}}
 	if ahp.Members(env.Params, fields[:]) != nil || fields[0].Raw == nil || fields[1].Raw == nil {
 		return nil
