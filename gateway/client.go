@@ -28,7 +28,7 @@ type phase int
 const (
 	phaseNew     phase = iota // the host is away, and the client has not said what it wants
 	phaseWaiting              // the host is there: the connection to it is being made
-	phaseHeld                 // the host is away: a client that wants to resume waits for it
+	phaseHeld                 // the host is away: what the client has asked waits for it
 	phaseOpening              // the host-agent is connecting to the host
 	phaseOpen                 // messages pass
 	phaseClosed
@@ -86,7 +86,10 @@ type client struct {
 	conn    upstream        // from phaseOpening on
 	pending pendingMessages // that wait for phaseOpen
 	away    string          // why the host was, when last heard
-	hold    *time.Timer     // ends phaseHeld
+	silent  bool            // the host does not answer its host-agent
+	shares  bool            // conn is a part in that of an audience, and there before the host is
+	hold    *time.Timer     // closes a client that its host does not take in time; nil: it has asked for nothing
+	holdFor time.Duration   // of hold
 	leaving bool            // to be flushed and closed once it is open
 	handed  chan struct{}   // set when the client has gone before what it sent: closed when that is decided
 	parting *time.Timer     // from the close frame on: ends the connection
@@ -322,7 +325,7 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 
 // beforeOpen takes a message while there is no connection to the host.
 func (c *client) beforeOpen(env *ahp.Envelope, message []byte) error {
-	away := c.phase == phaseNew || c.phase == phaseHeld
+	away := c.phase == phaseNew || c.phase == phaseHeld || c.silent
 	switch {
 	case c.phase == phaseClosed:
 		return nil
@@ -333,6 +336,9 @@ func (c *client) beforeOpen(env *ahp.Envelope, message []byte) error {
 		return fmt.Errorf("%w: more than %d bytes before the host took any", errTooBig, c.cfg.MaxFirstFrame)
 	}
 	c.pending.add(env, message)
+	if !isPing(env) {
+		c.holdLocked()
+	}
 	if c.phase == phaseNew {
 		c.hostAwayLocked(c.away)
 	}
@@ -353,39 +359,57 @@ func (c *client) pong(payload []byte) {
 	c.out.push(routing.Frame{Data: appendFrame(nil, finBit|opPong, payload)})
 }
 
-// hostAwayLocked decides what becomes of a client whose host is away: one that
-// wants to resume is held, because stock clients give up after some failed
-// attempts; any other that has asked for something is told and closed. Pings
-// that wait are answered.
+// greetingHold is how long a client that begins anew waits for its host. VS Code takes
+// an error answer to initialize as final, and gives up after ten connections that have ended.
+const greetingHold = 20 * time.Second
+
+// holdLocked bounds how long the host may take until it has the connection, from the first
+// message that is no ping. A client that resumes has longer, because stock clients
+// give up after some failed attempts.
+func (c *client) holdLocked() {
+	limit := min(greetingHold, c.cfg.HoldTime)
+	if c.pending.resumes {
+		limit = c.cfg.HoldTime
+	}
+	switch {
+	case c.hold == nil:
+		c.hold = time.AfterFunc(limit, c.holdEnded)
+	case limit > c.holdFor:
+		c.hold.Reset(limit)
+	}
+	c.holdFor = max(c.holdFor, limit)
+}
+
+// holdEnded closes a client that its host has not taken in time. What the client has asked
+// gets no answer: clients come again when a connection ends, and not after an error.
+func (c *client) holdEnded() {
+	c.mu.Lock()
+	if c.phase == phaseClosed || c.phase == phaseOpen && !(c.shares && !c.ready.Load()) {
+		c.mu.Unlock()
+		return
+	}
+	c.phase = phaseClosed
+	detail := c.away
+	if detail == "" {
+		detail = "no answer for " + c.holdFor.String()
+	}
+	c.mu.Unlock()
+	c.end(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, detail))
+}
+
+// hostAwayLocked has a client wait whose host is away. Pings are answered meanwhile.
 func (c *client) hostAwayLocked(detail string) {
 	c.away = detail
 	c.pending.answerPings(c.answer)
 	switch {
 	case len(c.pending.list) == 0:
 		c.phase = phaseNew
-	case c.pending.resumes:
-		c.phase = phaseHeld
-		if c.hold == nil {
-			c.log().Info("client held until the host is back")
-			c.hold = time.AfterFunc(c.cfg.HoldTime, func() {
-				c.end(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, "held for "+c.cfg.HoldTime.String()))
-			})
-		}
 	default:
-		c.refuseLocked(closeReason(ahp.CloseHostOffline, detail))
-	}
-}
-
-// refuseLocked answers the requests that wait, and closes.
-func (c *client) refuseLocked(reason string) {
-	for _, message := range c.pending.list {
-		if env, err := ahp.Peek(message); err == nil && env.Kind == ahp.Request {
-			c.answer(ahp.AppendError(nil, env.ID, ahp.CodeHostOffline, reason, nil))
+		if c.phase == phaseNew {
+			c.log().Info("client held until the host is back", "time", c.holdFor)
 		}
+		c.phase = phaseHeld
 	}
-	c.pending.clear()
-	c.phase = phaseClosed
-	c.out.close(ahp.CloseHostOffline, reason)
 }
 
 // reconsider moves a client that has no connection to its host on. It looks at
@@ -396,6 +420,9 @@ func (c *client) reconsider() {
 	defer c.mu.Unlock()
 	defer c.handedLocked()
 	host, link := c.hosts.find(c.host)
+	if c.silent = !host.Silent.IsZero(); c.silent && c.phase < phaseOpen {
+		c.pending.answerPings(c.answer)
+	}
 	switch {
 	case c.phase >= phaseOpening:
 	case host.State != registry.Online:
@@ -432,6 +459,7 @@ func (c *client) openLocked(link linkUse) {
 	if who.Audience != "" {
 		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
+		c.shares = true
 		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c}, c.out.packing.on)
 		return
 	}
@@ -478,7 +506,7 @@ func (c *client) opened() {
 	c.pending.clear()
 	c.phase = phaseOpen
 	c.admitted.Opened()
-	if c.hold != nil {
+	if c.hold != nil && !c.shares {
 		c.hold.Stop()
 	}
 	if c.leaving {

@@ -88,7 +88,7 @@ type Config struct {
 	Ping          time.Duration // clients are pinged that often, and given up after three without an answer; default 15 s
 	Stall         time.Duration // a client that takes no byte for that long is given up; default 40 s
 	Resume        time.Duration // how long a host-agent may be out of reach unnoticed; default 15 s
-	HoldTime      time.Duration // how long a client waits for a host that is away; default 10 min
+	HoldTime      time.Duration // how long a client that resumes waits for its host; default 10 min. One that begins anew: 20 s at most
 	AgentTTL      time.Duration // lifetime of NATS credentials for host-agents; default 15 min
 	CredentialTTL time.Duration // lifetime of the credentials that host-agents get for enrolment tokens; default 90 days
 

@@ -12,13 +12,8 @@ import (
 	"ahprelay/routing"
 )
 
-// refusal is the answer to a request while the host is away.
-func refusal(id string, reason string) string {
-	return `{"jsonrpc":"2.0","id":` + id + `,"error":{"code":4100,"message":"` + reason + `"}}`
-}
-
-// TestHostAway has clients come while the host is away: pings are answered, a
-// client that begins anew is told, one that wants to resume is held.
+// TestHostAway has clients come while the host is away: pings are answered, and what
+// they ask is held, without an answer, and then the connection is closed.
 func TestHostAway(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		silent, fresh, resuming := w.dial(w.token(nil)), w.dial(w.token(nil)), w.dial(w.token(nil))
@@ -30,7 +25,12 @@ func TestHostAway(t *testing.T) {
 		silent.wantOpen()
 
 		fresh.request(2, "initialize")
-		fresh.wantMessages(answerTo(1), refusal("2", "host offline: asleep"))
+		time.Sleep(greetingHold - time.Second)
+		fresh.request(3, "ping")
+		fresh.wantMessages(answerTo(1), answerTo(3))
+		fresh.wantOpen()
+		time.Sleep(time.Second)
+		fresh.wantMessages(answerTo(1), answerTo(3))
 		fresh.wantClosed(ahp.CloseHostOffline, "host offline: asleep")
 
 		resuming.request(2, "reconnect")
@@ -39,7 +39,122 @@ func TestHostAway(t *testing.T) {
 		time.Sleep(9*time.Minute + 59*time.Second)
 		resuming.wantOpen()
 		time.Sleep(time.Second)
-		resuming.wantClosed(ahp.CloseHostOffline, "host offline: held for 10m0s")
+		resuming.wantMessages(answerTo(1), answerTo(3))
+		resuming.wantClosed(ahp.CloseHostOffline, "host offline: asleep")
+	})
+}
+
+// TestInitializeIsHeldHoweverTheHostIsAway holds initialize for 20 s and closes the
+// connection without an answer, for every reason why a host is away; if the host is back
+// a moment earlier, it gets what the client has sent, and the client its answer alone.
+func TestInitializeIsHeldHoweverTheHostIsAway(t *testing.T) {
+	online := func(w *world) { w.setState(registry.Online, "agent1", "") }
+	refuses := func(why string) func(*world) {
+		return func(w *world) {
+			w.refuse = why
+			w.startAgent(routing.AgentEndConfig{})
+		}
+	}
+	for name, test := range map[string]struct {
+		away   func(w *world)
+		back   func(w *world) // nil: nothing but the host-agent's start
+		reason string
+	}{
+		"never connected since the relay's start": {func(w *world) { w.setState(registry.Offline, "", "") }, nil, "no answer for 20s"},
+		"its host-agent has gone": {func(w *world) { w.setReleased("agent0", "host-agent stopped") }, func(w *world) {
+			w.setReleased("", "")
+			w.startAgent(routing.AgentEndConfig{})
+		}, "host-agent stopped"},
+		"its lease has run out":          {func(w *world) { w.setState(registry.Offline, "", "host-agent unreachable") }, nil, "host-agent unreachable"},
+		"its host-agent does not answer": {online, nil, "its host-agent does not answer"},
+		"it is incompatible":             {func(w *world) { w.setState(registry.Incompatible, "", "upgrade the relay") }, nil, "upgrade the relay"},
+		"it refuses connections": {refuses("connection refused"), func(w *world) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.refuse = ""
+		}, "connection refused"},
+		"it is silent": {func(w *world) {
+			w.silent = true
+			w.startAgent(routing.AgentEndConfig{})
+		}, func(w *world) {
+			if err := w.hostConn(1).conn.Opened(); err != nil {
+				w.Error(err)
+			}
+		}, "no answer for 20s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{Resume: 5 * time.Second}, func(w *world) {
+				test.away(w)
+				c := w.dial(w.token(nil))
+				c.request(1, "initialize")
+				time.Sleep(greetingHold - time.Millisecond)
+				c.wantOpen()
+				time.Sleep(time.Millisecond)
+				c.wantMessages()
+				c.wantClosed(ahp.CloseHostOffline, "host offline: "+test.reason)
+			})
+			inWorld(t, Config{Resume: 5 * time.Second}, func(w *world) {
+				test.away(w)
+				c := w.dial(w.token(nil))
+				want := c.request(1, "initialize")
+				time.Sleep(greetingHold - 5*time.Second)
+				if test.back == nil {
+					w.startAgent(routing.AgentEndConfig{})
+				} else {
+					test.back(w)
+				}
+				time.Sleep(4 * time.Second)
+				w.mu.Lock()
+				h := w.conns[len(w.conns)-1]
+				w.mu.Unlock()
+				if got := h.messages(); len(got) != 1 || got[0] != want {
+					w.Errorf("host got %q; want %q", got, want)
+				}
+				h.accept(1)
+				c.wantMessages(answerTo(1))
+				time.Sleep(time.Hour)
+				c.wantOpen()
+			})
+		})
+	}
+}
+
+// TestSilentHostHoldsWhoResumes has a host take no connection for some minutes, and its host-agent
+// say so: the relay answers pings, which stock clients need to stay, and the host gets the rest.
+func TestSilentHostHoldsWhoResumes(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.silent = true
+		w.startAgent(routing.AgentEndConfig{})
+		c := w.dial(w.token(nil))
+		want := c.request(1, "reconnect")
+		c.request(2, "ping")
+		time.Sleep(5 * time.Second)
+		c.wantMessages()
+		w.setSilent(time.Now())
+		c.wantMessages(answerTo(2))
+		for id := 3; id < 20; id++ {
+			c.request(id, "ping")
+			time.Sleep(10 * time.Second)
+		}
+		if got := len(c.messages()); got != 18 {
+			w.Errorf("%d pings of a client that waits were answered; want 18", got)
+		}
+		h := w.hostConn(1)
+		if err := h.conn.Opened(); err != nil {
+			w.Error(err)
+		}
+		synctest.Wait()
+		if got := h.messages(); len(got) != 1 || got[0] != want {
+			w.Errorf("host got %q; want %q", got, want)
+		}
+		w.setSilent(time.Time{})
+		c.request(20, "ping")
+		synctest.Wait()
+		if got := h.messages(); len(got) != 2 {
+			w.Errorf("host got %q; want the ping, too", got)
+		}
+		time.Sleep(time.Hour)
+		c.wantOpen()
 	})
 }
 
@@ -76,8 +191,8 @@ func TestHostComesAndGoes(t *testing.T) {
 		w.startAgent(routing.AgentEndConfig{})
 		w.hostConn(3)
 		fresh.request(1, "initialize")
-		time.Sleep(time.Second)
-		fresh.wantMessages(refusal("1", "host offline: connection refused"))
+		time.Sleep(greetingHold)
+		fresh.wantMessages()
 		fresh.wantClosed(ahp.CloseHostOffline, "host offline: connection refused")
 
 		w.hostConn(10)
@@ -131,10 +246,8 @@ func TestHostAgentUnreachable(t *testing.T) {
 		fresh.request(1, "initialize")
 		resuming.request(1, "ping")
 		resuming.request(2, "reconnect")
-		time.Sleep(4 * time.Second)
-		fresh.wantOpen()
-		time.Sleep(time.Second)
-		fresh.wantMessages(refusal("1", "host offline: its host-agent does not answer"))
+		time.Sleep(greetingHold)
+		fresh.wantMessages()
 		fresh.wantClosed(ahp.CloseHostOffline, "host offline: its host-agent does not answer")
 		resuming.wantMessages(answerTo(1))
 		resuming.wantOpen()
@@ -219,7 +332,9 @@ func TestAgentCrashed(t *testing.T) {
 		h.wantClosed(ahp.CloseResync)
 		fresh, resuming := w.dial(w.token(nil)), w.dial(w.token(nil))
 		fresh.request(1, "initialize")
-		fresh.wantMessages(refusal("1", "host offline: host-agent crashed"))
+		time.Sleep(greetingHold)
+		fresh.wantMessages()
+		fresh.wantClosed(ahp.CloseHostOffline, "host offline: host-agent crashed")
 		want := resuming.request(1, "reconnect")
 		resuming.wantOpen()
 

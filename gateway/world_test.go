@@ -107,6 +107,15 @@ func (w *world) setState(state registry.State, agent, reason string) {
 	w.server.hosts.changed(host)
 }
 
+// setSilent has the registry say since when the host does not answer; the zero Time: it does.
+func (w *world) setSilent(since time.Time) {
+	w.mu.Lock()
+	w.host.Silent = since
+	host := w.host
+	w.mu.Unlock()
+	w.server.hosts.changed(host)
+}
+
 // setReleased has an instance give the host up, or somebody do so for it.
 func (w *world) setReleased(agent, reason string) {
 	w.mu.Lock()
