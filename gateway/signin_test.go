@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -48,7 +49,7 @@ func (p *phone) signIn(issuer, sub, group string) (back map[string]string) {
 		p.Fatalf("the browser comes back to %s; want %s", came, want)
 	}
 	q := came.Query()
-	return map[string]string{"issuer": issuer, "state": q.Get("state"), "code": q.Get("code"), "name": sub + "'s phone"}
+	return map[string]string{"issuer": issuer, "state": q.Get("state"), "code": q.Get("code"), "iss": q.Get("iss"), "name": sub + "'s phone"}
 }
 
 // changedAt is a text with another character in a place.
@@ -77,7 +78,14 @@ func TestSignIn(t *testing.T) {
 	ann := newPhone(t, relay)
 	back := ann.signIn(issuer, "ann", "dev")
 	mallory := newPhone(t, relay)
-	mallory.denied(400, auth.ErrSignInOver.Error(), "POST", "/auth/code", back) // sent an address that ann has begun with, or the code
+	mallory.denied(400, auth.ErrSignInOver.Error(), "POST", "/auth/code", back)                                       // sent an address that ann has begun with, or the code
+	for what, iss := range map[string]string{"of another provider": "https://login.example.net", "without iss": ""} { // and the code stays good
+		mixed := maps.Clone(back)
+		mixed["iss"] = iss
+		if status, said := ann.ask("POST", "/auth/code", "", mixed, nil); status != 400 || !strings.Contains(said, oidc.ErrOtherIssuer.Error()) {
+			t.Errorf("a response %s: %d %s", what, status, said)
+		}
+	}
 	if status, said := ann.ask("POST", "/auth/code", "", back, &ann.in); status != http.StatusOK {
 		t.Fatalf("ann: %d %s", status, said)
 	}

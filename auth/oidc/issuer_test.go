@@ -56,7 +56,7 @@ func newIssuer(t testing.TB) *issuer {
 	mux.HandleFunc("GET /realm/.well-known/openid-configuration", i.serve(func() func(http.ResponseWriter, *http.Request) { return i.discovery }, func(w http.ResponseWriter) {
 		writeJSON(w, map[string]string{"issuer": i.url(), "jwks_uri": i.URL + "/keys"})
 	}))
-	mux.HandleFunc("GET /keys", i.serve(func() func(http.ResponseWriter, *http.Request) { return i.jwks }, func(w http.ResponseWriter) {
+	mux.HandleFunc("/keys", i.serve(func() func(http.ResponseWriter, *http.Request) { return i.jwks }, func(w http.ResponseWriter) {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		writeJSON(w, map[string]any{"keys": i.keys})

@@ -90,15 +90,27 @@ func (s *SignIn) URL(ctx context.Context, redirect string, in auth.SignIn) (stri
 	return s.client(provider, redirect).AuthCodeURL(in.State, goidc.Nonce(in.Nonce), oauth2.S256ChallengeOption(in.Verifier)), nil
 }
 
-// Finish trades the code that the browser has brought back. An error wraps [auth.ErrIssuerAway] if
-// the provider cannot be asked.
-func (s *SignIn) Finish(ctx context.Context, redirect, code string, in auth.SignIn) (Identity, error) {
+// A Response is what the browser has brought back from a provider.
+type Response struct {
+	Code   string
+	Issuer string // iss, by which the provider names itself (RFC 9207); "": it was not there
+}
+
+// ErrOtherIssuer reports a response of another provider than the one where the sign-in began.
+var ErrOtherIssuer = errors.New("the answer is not of the identity provider where you began to sign in")
+
+// Finish trades the code of a response, unless the response is of another provider. An error wraps
+// [auth.ErrIssuerAway] if the provider cannot be asked.
+func (s *SignIn) Finish(ctx context.Context, redirect string, response Response, in auth.SignIn) (Identity, error) {
 	ctx = goidc.ClientContext(ctx, s.http)
 	provider, err := s.discover(ctx)
 	if err != nil {
 		return Identity{}, err
 	}
-	token, err := s.client(provider, redirect).Exchange(ctx, code, oauth2.VerifierOption(in.Verifier))
+	if err := s.checkResponse(provider, response); err != nil {
+		return Identity{}, err
+	}
+	token, err := s.client(provider, redirect).Exchange(ctx, response.Code, oauth2.VerifierOption(in.Verifier))
 	var refused *oauth2.RetrieveError
 	switch {
 	case errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError:
@@ -115,6 +127,22 @@ func (s *SignIn) Finish(ctx context.Context, redirect, code string, in auth.Sign
 		return Identity{}, errors.New("the identity provider's ID token is of another sign-in")
 	}
 	return s.identity(id)
+}
+
+// checkResponse wants the iss of a response to be the provider's, and to be there if the provider
+// says that it always is (RFC 9207). Otherwise one of several providers could have the relay send it a
+// code of another provider's.
+func (s *SignIn) checkResponse(provider *goidc.Provider, response Response) error {
+	var says struct {
+		Issuer bool `json:"authorization_response_iss_parameter_supported"`
+	}
+	if err := provider.Claims(&says); err != nil {
+		return fmt.Errorf("%w: %w", auth.ErrIssuerAway, err)
+	}
+	if response.Issuer == s.cfg.Issuer || response.Issuer == "" && !says.Issuer {
+		return nil
+	}
+	return ErrOtherIssuer
 }
 
 // identity is who an ID token is of, if a rule is for them.

@@ -21,7 +21,7 @@ import (
 //	GET  /auth/providers → {"providers": [{"issuer", "name"}]}
 //	POST /auth/signin    {"issuer"} → {"url"}: where the browser goes
 //	GET  /signin         where it comes back to, with a code
-//	POST /auth/code      {"issuer", "state", "code", "name"} → Access
+//	POST /auth/code      {"issuer", "state", "code", "iss", "name"} → Access
 
 // Why somebody who has signed in somewhere gets nothing here.
 var (
@@ -61,14 +61,14 @@ func (a *API) provider(issuer string) (*oidc.SignIn, error) {
 // signInAddress is where browsers come back to.
 func (a *API) signInAddress(r *http.Request) string { return a.Caller.URL(r) + "/signin" }
 
-// signInAsk is the body of both requests.
-type signInAsk struct{ Issuer, State, Code, Name string }
+// signInAsk is the body of both requests. Iss is that of the provider's response.
+type signInAsk struct{ Issuer, State, Code, Iss, Name string }
 
 // readSignIn reads who asks for what.
 func (a *API) readSignIn(w http.ResponseWriter, r *http.Request) (ask signInAsk, provider *oidc.SignIn, key string, ok bool) {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&ask)
 	if err != nil {
-		err = errors.New("body is no JSON of issuer, state, code and name")
+		err = errors.New("body is no JSON of issuer, state, code, iss and name")
 	} else if key, err = a.Caller.ProvenKey(r, ""); err == nil {
 		provider, err = a.provider(ask.Issuer)
 	}
@@ -102,7 +102,7 @@ func (a *API) serveCode(w http.ResponseWriter, r *http.Request) {
 	begun, err := a.Caller.Keys.CheckSignIn(ask.State, provider.Issuer(), key)
 	var who oidc.Identity
 	if err == nil {
-		who, err = provider.Finish(r.Context(), a.signInAddress(r), ask.Code, begun)
+		who, err = provider.Finish(r.Context(), a.signInAddress(r), oidc.Response{Code: ask.Code, Issuer: ask.Iss}, begun)
 	}
 	if err != nil {
 		a.refuseGrant(w, r, a.providerError(provider, err))

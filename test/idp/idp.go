@@ -1,5 +1,5 @@
 // Package idp is an OpenID Connect provider for tests, as small as one can be that does it in
-// earnest: authorization codes that are good once, PKCE, a client's secret, and a page where one says
+// earnest: authorization codes that are good once, PKCE, a client's secret, iss in responses (RFC 9207), and a page where one says
 // who one is. It is for a process of its own: see [Main].
 package idp
 
@@ -130,6 +130,7 @@ func (p *provider) discovery(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string]any{
 		"issuer": p.issuer, "jwks_uri": p.issuer + "/keys", "authorization_endpoint": p.issuer + "/authorize", "token_endpoint": p.issuer + "/token",
 		"id_token_signing_alg_values_supported": []string{"ES256"}, "response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"},
+		"authorization_response_iss_parameter_supported": true,
 	})
 }
 
@@ -149,7 +150,7 @@ func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not a request for a code with PKCE and nonce", http.StatusBadRequest)
 		return
 	}
-	back := url.Values{"state": {q.Get("state")}}
+	back := url.Values{"state": {q.Get("state")}, "iss": {p.issuer}}
 	if sub := r.FormValue("sub"); sub == "" {
 		back.Set("error", "access_denied")
 	} else {

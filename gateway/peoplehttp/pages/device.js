@@ -25,7 +25,7 @@ async function comeBack() {
   if (said.has('error')) throw new Error(`The identity provider refuses: ${said.get('error_description') || said.get('error')}`);
   const { keys, issuer } = (await begun()) ?? {};
   if (!keys) throw new Error('This sign-in was not begun in this browser. Begin it here.');
-  await signIn(keys, await send(keys, 'POST', 'auth/code', { json: { issuer, state: said.get('state'), code: said.get('code'), name: deviceName() } }));
+  await signIn(keys, await send(keys, 'POST', 'auth/code', { json: { issuer, state: said.get('state'), code: said.get('code'), iss: said.get('iss') ?? '', name: deviceName() } }));
 }
 
 /** Shows where one can sign in. */

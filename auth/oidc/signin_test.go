@@ -1,0 +1,59 @@
+package oidc_test
+
+import (
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"ahprelay/auth"
+	"ahprelay/auth/oidc"
+)
+
+// TestCodeOfAnotherProviderIsNotTraded has responses come back with and without iss, from providers that
+// say that they give it and that do not (RFC 9207): a code goes to the token endpoint only if it can be the provider's.
+func TestCodeOfAnotherProviderIsNotTraded(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		gives  any // what the discovery document says of iss; nil: nothing
+		iss    func(*issuer) string
+		traded bool
+	}{
+		{"its own", true, (*issuer).url, true},
+		{"none, though it gives iss", true, func(*issuer) string { return "" }, false},
+		{"another's", true, func(*issuer) string { return "https://login.example.net" }, false},
+		{"nearly its own", true, func(i *issuer) string { return i.url() + "/" }, false},
+		{"none", nil, func(*issuer) string { return "" }, true},
+		{"none, and it says so", false, func(*issuer) string { return "" }, true},
+		{"its own, though it does not say so", nil, (*issuer).url, true},
+		{"another's, though it does not give iss", nil, func(*issuer) string { return "https://login.example.net" }, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			i := newIssuer(t)
+			var traded atomic.Int64
+			i.set(func(i *issuer) {
+				i.discovery = func(w http.ResponseWriter, _ *http.Request) {
+					says := map[string]any{"issuer": i.url(), "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/keys?token"}
+					if test.gives != nil {
+						says["authorization_response_iss_parameter_supported"] = test.gives
+					}
+					writeJSON(w, says)
+				}
+				i.jwks = func(w http.ResponseWriter, r *http.Request) {
+					traded.Add(1)
+					w.WriteHeader(http.StatusBadRequest)
+				}
+			})
+			cfg := i.config()
+			cfg.ClientID = "relay"
+			in, err := oidc.NewSignIn(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = in.Finish(t.Context(), "https://relay.example.com/signin", oidc.Response{Code: "c", Issuer: test.iss(i)}, auth.SignIn{})
+			if errors.Is(err, oidc.ErrOtherIssuer) == test.traded || (traded.Load() > 0) != test.traded {
+				t.Errorf("Finish: %v, and the code was traded %d times; want traded: %v", err, traded.Load(), test.traded)
+			}
+		})
+	}
+}
