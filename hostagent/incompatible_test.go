@@ -24,7 +24,7 @@ import (
 // upgraded.
 func TestIncompatible(t *testing.T) {
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{
-		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, Gateway: gateway.Config{Version: "5.0"},
+		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, Gateway: gateway.Config{Version: "5.0", HoldTime: time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func hostInfo(t *testing.T, url, token string) (info hosthttp.Info) {
 	return info
 }
 
-// wantRefusal fails unless a client is refused with a reason.
+// wantRefusal fails unless a client is closed with a reason, and gets no answer.
 func wantRefusal(t *testing.T, url, token, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -109,7 +109,10 @@ func wantRefusal(t *testing.T, url, token, want string) {
 	defer func() { _ = c.Abort() }()
 	_, err = c.Initialize(ctx, refclient.InitializeParams{ClientID: "a", ProtocolVersions: []string{"0.9.0"}})
 	var refused *refclient.RPCError
-	if !errors.As(err, &refused) || refused.Code != ahp.CodeHostOffline || !strings.Contains(refused.Message, want) {
-		t.Errorf("initialize: %v; want error %d with %q", err, ahp.CodeHostOffline, want)
+	if err == nil || errors.As(err, &refused) {
+		t.Errorf("initialize: %v; want no answer", err)
+	}
+	if code, reason := c.CloseStatus(); code != int(ahp.CloseHostOffline) || !strings.Contains(reason, want) {
+		t.Errorf("closed with %d %q; want %d with %q", code, reason, ahp.CloseHostOffline, want)
 	}
 }

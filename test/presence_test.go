@@ -63,17 +63,17 @@ func TestHostDies(t *testing.T) {
 		t.Errorf("host is offline since %v because of %q; it died at %v", info.Since, info.Reason, died)
 	}
 
-	// A client that begins anew is told at once.
+	// A client that begins anew is held, too: it gets no error, which stock clients take as final.
 	late, err := dial(t.Context(), refclient.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = late.Initialize(t.Context(), refclient.InitializeParams{ClientID: "late", ProtocolVersions: []string{"0.9.0"}})
-	var refused *refclient.RPCError
-	if !errors.As(err, &refused) || refused.Code != ahp.CodeHostOffline {
-		t.Errorf("initialize without a host: %v; want error %d", err, ahp.CodeHostOffline)
-	}
-	wantClosed(t, late, ahp.CloseHostOffline, "host offline")
+	t.Cleanup(func() { _ = late.Abort() })
+	begun := make(chan error, 1)
+	go func() {
+		_, err := late.Initialize(t.Context(), refclient.InitializeParams{ClientID: "late", ProtocolVersions: []string{"0.9.0"}})
+		begun <- err
+	}()
 
 	// One that wants to resume is held, and may ask whether somebody is there.
 	held, err := dial(t.Context(), refclient.Options{})
@@ -94,6 +94,8 @@ func TestHostDies(t *testing.T) {
 	select {
 	case err := <-resumed:
 		t.Fatalf("reconnect was answered without a host: %v", err)
+	case err := <-begun:
+		t.Fatalf("initialize was answered without a host: %v", err)
 	default:
 	}
 
@@ -108,8 +110,12 @@ func TestHostDies(t *testing.T) {
 	awaitState(t, s, "online")
 	// The host was started anew: it does not know the client any more, and it
 	// is the host that says so.
+	var refused *refclient.RPCError
 	if err := <-resumed; !errors.As(err, &refused) || refused.Code != ahp.CodeNotFound {
 		t.Errorf("reconnect after the host came back: %v; want the host's own %d", err, ahp.CodeNotFound)
+	}
+	if err := <-begun; err != nil {
+		t.Errorf("initialize after the host came back: %v", err)
 	}
 	join(t, dial, "a", nil)
 }

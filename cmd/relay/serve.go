@@ -40,7 +40,7 @@ type serveCmd struct {
 	notifyFlags
 	cli.FrameLimit
 	Resume time.Duration `help:"How long a host-agent may be out of reach before clients are told." default:"15s"`
-	Hold   time.Duration `help:"How long a client that wants to resume waits for a host that is away." default:"10m"`
+	Hold   time.Duration `help:"How long a client that resumes waits for a host that is away. One that begins anew: 20s at most." default:"10m"`
 	Drain  time.Duration `help:"How long stopping may take: clients are told to reconnect, spread over half of it." default:"10s"`
 
 	Ping          time.Duration `help:"How often clients are pinged; one that does not answer three times is given up." default:"15s"`
