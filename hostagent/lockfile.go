@@ -92,13 +92,18 @@ func (u Upstream) locked() (Upstream, string, error) {
 type Found struct {
 	Upstream string // as for --upstream
 	What     string // for people
+	Token    string // the connection token that it wants, if that is known and not in Upstream's lock file
 }
 
+// Locked reports whether a lock file is about the host.
+func (f Found) Locked() bool { return strings.HasPrefix(f.Upstream, lockScheme+":") }
+
 // knownPorts are where AHP hosts listen that were started as their documents say.
-var knownPorts = []string{"18990", "8081"}
+var knownPorts = []string{"18990", "8081", "8765"}
 
 // FindHosts looks for AHP hosts on this machine: in VS Code's lock files below the home
-// directory, or else on known ports, where something has to take connections. It asks nobody anything.
+// directory and among this user's processes (Copilot's), or else on known ports, where something has to take
+// connections. It sends no message to any of them.
 func FindHosts(home string) (list []Found) {
 	var seen []string
 	for _, dir := range lockDirs {
@@ -112,16 +117,20 @@ func FindHosts(home string) (list []Found) {
 				continue
 			}
 			seen = append(seen, address)
-			list = append(list, Found{lockScheme + ":" + file, fmt.Sprintf("VS Code's agent host, process %d, %s", pid, strings.TrimPrefix(address, "ws://"))})
+			list = append(list, Found{Upstream: lockScheme + ":" + file, What: fmt.Sprintf("VS Code's agent host, process %d, %s", pid, strings.TrimPrefix(address, "ws://"))})
 		}
 	}
-	if len(list) > 0 {
+	if list = append(list, copilotHosts("/proc")...); len(list) > 0 {
 		return list
 	}
 	for _, port := range knownPorts {
 		at := net.JoinHostPort("127.0.0.1", port)
 		if listens(at) {
-			list = append(list, Found{"ws://" + at, "something that listens on " + at})
+			what := "something that listens on " + at
+			if at == copilotAddress {
+				what += ", where GitHub Copilot CLI's AHP host does"
+			}
+			list = append(list, Found{Upstream: "ws://" + at, What: what})
 		}
 	}
 	return list

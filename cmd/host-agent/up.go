@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,7 +47,7 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		Relay: []string{c.URL}, CredentialsFile: file, Upstream: c.Upstream, UpstreamTokenFile: c.UpstreamTokenFile, Command: c.Command, plainFlag: c.plainFlag,
 	}}
 	if c.Upstream == "" && len(c.Command) == 0 {
-		if serve.Upstream, err = c.find(s); err != nil {
+		if serve.Upstream, serve.UpstreamTokenFile, err = c.find(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -56,7 +57,11 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		}
 	}
 	if c.Enroll {
-		_, err := fmt.Fprintf(s.out, "host-agent run --relay %s --credentials-file %s --upstream %s\n", c.URL, file, serve.Upstream)
+		line := fmt.Sprintf("host-agent run --relay %s --credentials-file %s --upstream %s", c.URL, file, serve.Upstream)
+		if serve.UpstreamTokenFile != "" {
+			line += " --upstream-token-file " + serve.UpstreamTokenFile
+		}
+		_, err := fmt.Fprintln(s.out, line)
 		return err
 	}
 	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C ends it; host-agent install has it start by itself.\n", hostagent.Upstream{URL: serve.Upstream, Command: c.Command}, c.URL)
@@ -79,7 +84,12 @@ func (c *upCmd) credentialsFile() (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	return filepath.Join(dir, strings.NewReplacer(":", "_", "[", "", "]", "").Replace(u.Host)+".credential"), nil
+	return filepath.Join(dir, plainName(u.Host)+".credential"), nil
+}
+
+// plainName is an address as part of the name of a file.
+func plainName(address string) string {
+	return strings.NewReplacer(":", "_", "[", "", "]", "").Replace(address)
 }
 
 // stateHome is the directory of this user's for host-agents.
@@ -105,40 +115,103 @@ func (c *upCmd) join(ctx context.Context, s *streams, file string) error {
 	return err
 }
 
-// find returns the AHP host of this machine. If there are several, it asks.
-func (c *upCmd) find(s *streams) (string, error) {
+// find returns the AHP host of this machine, and the file with its connection token if it wants
+// one. If there are several hosts, it asks.
+func (c *upCmd) find(ctx context.Context, s *streams) (upstream, tokenFile string, err error) {
 	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", "", err
+	}
+	found := hostagent.FindHosts(home)
+	asked := term.IsTerminal(int(os.Stdin.Fd()))
+	if !asked && slices.ContainsFunc(found, hostagent.Found.Locked) { // unattended, a lock file decides
+		found = slices.DeleteFunc(found, func(f hostagent.Found) bool { return !f.Locked() })
+	}
+	var host hostagent.Found
+	switch len(found) {
+	case 0:
+		return "", "", errors.New("no AHP host was found on this machine: start one, such as code agent host, or say where it is with --upstream")
+	case 1:
+		fmt.Fprintln(s.err, "Found", found[0].What)
+		host = found[0]
+	default:
+		if host, err = choose(os.Stdin, s.err, asked, found); err != nil {
+			return "", "", err
+		}
+	}
+	tokenFile, err = c.tokenFile(ctx, host, func() (string, error) { return askToken(s.err, asked, host) })
+	return host.Upstream, tokenFile, err
+}
+
+// tokenFile returns the file with the connection token that a host wants, "" if it wants none. A
+// token that was found or is asked for is kept in a file of this user's for the host's address.
+func (c *upCmd) tokenFile(ctx context.Context, host hostagent.Found, ask func() (string, error)) (string, error) {
+	if c.UpstreamTokenFile != "" || host.Locked() {
+		return c.UpstreamTokenFile, nil
+	}
+	token := host.Token
+	if token == "" && !(hostagent.Upstream{URL: host.Upstream}).WantsToken(ctx) {
+		return "", nil
+	}
+	dir, err := stateHome()
 	if err != nil {
 		return "", err
 	}
-	found := hostagent.FindHosts(home)
-	switch len(found) {
-	case 0:
-		return "", errors.New("no AHP host was found on this machine: start one, such as code agent host, or say where it is with --upstream")
-	case 1:
-		fmt.Fprintln(s.err, "Found", found[0].What)
-		return found[0].Upstream, nil
+	file := filepath.Join(dir, plainName(strings.TrimPrefix(host.Upstream, "ws://"))+".token")
+	if token == "" {
+		kept := hostagent.Upstream{URL: host.Upstream, TokenFile: file}
+		if kept.Check() == nil && !kept.WantsToken(ctx) {
+			return file, nil
+		}
+		if token, err = ask(); err != nil {
+			return "", err
+		}
 	}
-	return choose(os.Stdin, s.err, term.IsTerminal(int(os.Stdin.Fd())), found)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	_ = os.Remove(file) // the new file is this user's alone, whatever the old one was
+	return file, os.WriteFile(file, []byte(token+"\n"), 0o600)
+}
+
+// askToken asks for the connection token of a host.
+func askToken(out io.Writer, asked bool, host hostagent.Found) (string, error) {
+	if !asked {
+		return "", fmt.Errorf("%s wants a connection token: give --upstream-token-file", host.Upstream)
+	}
+	fmt.Fprintf(out, "%s wants its connection token. Paste the token, or the address that the host has printed (it is not shown): ", host.What)
+	text, err := term.ReadPassword(int(os.Stdin.Fd()))
+	fmt.Fprintln(out)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if u, err := url.Parse(token); err == nil && u.Query().Get("tkn") != "" {
+		token = u.Query().Get("tkn")
+	}
+	if token == "" {
+		return "", fmt.Errorf("%s wants a connection token", host.Upstream)
+	}
+	return token, nil
 }
 
 // choose asks which of several hosts is meant.
-func choose(in io.Reader, out io.Writer, asked bool, found []hostagent.Found) (string, error) {
+func choose(in io.Reader, out io.Writer, asked bool, found []hostagent.Found) (hostagent.Found, error) {
 	fmt.Fprintln(out, "There are several hosts on this machine:")
 	for i, f := range found {
 		fmt.Fprintf(out, "  %d  %s (--upstream %s)\n", i+1, f.What, f.Upstream)
 	}
 	if !asked {
-		return "", errors.New("say which with --upstream")
+		return hostagent.Found{}, errors.New("say which with --upstream")
 	}
 	lines := bufio.NewScanner(in)
 	for {
 		fmt.Fprintf(out, "Which one? [1-%d] ", len(found))
 		if !lines.Scan() {
-			return "", errors.New("say which with --upstream")
+			return hostagent.Found{}, errors.New("say which with --upstream")
 		}
 		if n, err := strconv.Atoi(strings.TrimSpace(lines.Text())); err == nil && n >= 1 && n <= len(found) {
-			return found[n-1].Upstream, nil
+			return found[n-1], nil
 		}
 	}
 }

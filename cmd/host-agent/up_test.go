@@ -173,12 +173,12 @@ func TestUpIsRefused(t *testing.T) {
 // TestChoose asks which host is meant, until there is an answer.
 func TestChoose(t *testing.T) {
 	found := []hostagent.Found{{Upstream: "ws://127.0.0.1:1", What: "a"}, {Upstream: "lock:/x", What: "b"}}
-	if got, err := choose(strings.NewReader("\n7\nx\n2\n"), io.Discard, true, found); err != nil || got != "lock:/x" {
-		t.Errorf("choose = %q, %v", got, err)
+	if got, err := choose(strings.NewReader("\n7\nx\n2\n"), io.Discard, true, found); err != nil || got != found[1] {
+		t.Errorf("choose = %+v, %v", got, err)
 	}
 	for _, asked := range []bool{true, false} {
 		if got, err := choose(strings.NewReader(""), io.Discard, asked, found); err == nil || !strings.Contains(err.Error(), "--upstream") {
-			t.Errorf("with nobody there: %q, %v", got, err)
+			t.Errorf("with nobody there: %+v, %v", got, err)
 		}
 	}
 }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ahprelay/hostagent"
+	"ahprelay/refhost"
+)
+
+// TestUpFindsCopilotsHost finds Copilot's host by the arguments of a process, with the token that the host wants.
+func TestUpFindsCopilotsHost(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_STATE_HOME", filepath.Join(home, "state"))
+	if found := hostagent.FindHosts(home); len(found) > 0 {
+		t.Skipf("there is a host on this machine: %s", found[0].What)
+	}
+	at := strings.TrimPrefix(newHost(t, refhost.Config{ConnectionToken: "s3cret"}), "ws://")
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program)
+	cmd.Args = []string{"/usr/bin/copilot", "serve-host", "--experimental", "--ahp-host", "--ahp-host-token", "s3cret", "--listen", at}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	if !bufio.NewScanner(out).Scan() {
+		t.Fatal("the process does not start")
+	}
+	show := newScreen()
+	upstream, file, err := new(upCmd).find(t.Context(), &streams{out: io.Discard, err: show})
+	if err != nil || upstream != "ws://"+at {
+		t.Fatalf("find: %s, %v; want ws://%s", upstream, err, at)
+	}
+	if (hostagent.Upstream{URL: upstream, TokenFile: file}).WantsToken(t.Context()) {
+		t.Error("the host refuses the token that was found")
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the token's file is %v, %v; want it readable by its owner alone", info.Mode(), err)
+	}
+	if said := show.String(); !strings.Contains(said, "Found GitHub Copilot CLI's AHP host") || strings.Contains(said, "s3cret") {
+		t.Errorf("up says %q", said)
+	}
+}
+
+// TestUpAsksForTheToken asks once for a token that no process and no file has, and keeps it.
+func TestUpAsksForTheToken(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", filepath.Join(home, "state"))
+	wants := hostagent.Found{Upstream: newHost(t, refhost.Config{ConnectionToken: "s3cret"}), What: "a host"}
+	open := hostagent.Found{Upstream: newHost(t, refhost.Config{}), What: "a host"}
+	c, asked := new(upCmd), 0
+	ask := func() (string, error) { asked++; return "s3cret", nil }
+	if file, err := c.tokenFile(t.Context(), open, ask); file != "" || err != nil || asked > 0 {
+		t.Errorf("a host without a token: %q, %v, asked %d times", file, err, asked)
+	}
+	if _, err := c.tokenFile(t.Context(), wants, func() (string, error) { return "", errors.New("nobody there") }); err == nil {
+		t.Error("without an answer there is a token")
+	}
+	for range 2 {
+		file, err := c.tokenFile(t.Context(), wants, ask)
+		if err != nil || (hostagent.Upstream{URL: wants.Upstream, TokenFile: file}).WantsToken(t.Context()) {
+			t.Errorf("with an answer: %q, %v", file, err)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times; want once", asked)
+	}
+	if _, err := askToken(io.Discard, false, wants); err == nil || !strings.Contains(err.Error(), "--upstream-token-file") {
+		t.Errorf("unattended: %v", err)
+	}
+	if file, err := c.tokenFile(t.Context(), hostagent.Found{Upstream: "lock:/x"}, ask); file != "" || err != nil {
+		t.Errorf("with a lock file: %q, %v", file, err)
+	}
+}
