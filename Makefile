@@ -14,6 +14,7 @@
 # make release  archives, packages, images, a Helm chart, SBOMs and checksums of this commit, in dist/; ARGS='-only linux_amd64' for one system
 # make apps     development servers and viewers from npm, as canvases in Chromium; APPS=DIR keeps what is installed
 # make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop; AHP_VERSION=0.8.0 for one of that version
+# make interop-copilot  part of interop: GitHub Copilot CLI's host, if test/install-copilot.sh has installed it
 
 GO      ?= go
 BENCH   ?= .
@@ -28,7 +29,7 @@ PKGS    := ./...
 LONG    := ./test/browser ./test ./registry ./cmd/host-agent ./routing ./gateway ./test/bench ./test/scale ./test/large ./test/faults ./test/nat ./hostagent
 PIECES  := ./ahp ./broker ./gate ./gateway ./gateway/admission ./hostagent ./link ./mcpgate ./registry ./routing
 
-.PHONY: all build test lint bench microbench demo notify faults former scale soak fuzz apps interop deps pictures release packages
+.PHONY: all build test lint bench microbench demo notify faults former scale soak fuzz apps interop interop-copilot deps pictures release packages
 
 all: build
 
@@ -94,7 +95,10 @@ faults:
 apps:
 	AHP_TEST_APPS=$(APPS) $(GO) test -count=1 -v -run '^TestApp' ./test/browser
 
-interop:
+interop-copilot:
+	AHP_COPILOT_DIR=$${AHP_COPILOT_DIR:-$$HOME/.cache/ahp-copilot-host} $(GO) test -count=1 -v -run '^TestCopilotHost$$' ./test
+
+interop: interop-copilot
 	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi
 	$(GO) test -count=1 -v -run 'TestFlows' ./test
 
