@@ -22,6 +22,8 @@ type CanvasGrant struct {
 	Subject string    // of the client's token
 	Expires time.Time // of the ticket or session
 
+	Origins []Origin // the grants from which it was derived, see [Client.Derive]
+
 	CanvasClaims
 }
 
@@ -65,7 +67,7 @@ func (g *CanvasGrant) TokenExpires() time.Time {
 // Client returns the client whose token the grant follows from, as far as
 // revocations want to know it.
 func (g *CanvasGrant) Client() Client {
-	return Client{ID: g.Token, Device: g.Device, Tenant: g.Tenant, Subject: g.Subject, IssuedAt: time.Unix(g.Issued, 0), Expires: g.Expires}
+	return Client{ID: g.Token, Device: g.Device, Tenant: g.Tenant, Subject: g.Subject, IssuedAt: time.Unix(g.Issued, 0), Expires: g.Expires, Origins: g.Origins}
 }
 
 // The two kinds of it.
@@ -102,7 +104,7 @@ func (k *Keys) VerifyCanvasSession(token string) (CanvasGrant, error) {
 
 func (k *Keys) issueCanvas(kind tokenKind, g CanvasGrant) (string, error) {
 	cl := k.newClaims(g.ID, g.Subject, g.Tenant, time.Time{}, g.Expires)
-	cl.Canvas = &g.CanvasClaims
+	cl.Canvas, cl.Origins = &g.CanvasClaims, g.Origins
 	if _, err := cl.canvas(); err != nil {
 		return "", fmt.Errorf("canvas grant: %w", err)
 	}
@@ -121,7 +123,7 @@ func (cl *claims) canvas() (CanvasGrant, error) {
 		return CanvasGrant{}, err
 	}
 	return CanvasGrant{
-		ID: cl.ID, Tenant: cl.Tenant, Subject: cl.Subject, Expires: cl.ExpiresAt.UTC(), CanvasClaims: *cl.Canvas,
+		ID: cl.ID, Tenant: cl.Tenant, Subject: cl.Subject, Expires: cl.ExpiresAt.UTC(), Origins: cl.Origins, CanvasClaims: *cl.Canvas,
 	}, nil
 }
 

@@ -59,7 +59,7 @@ func (k *Keys) credentialClaims(e Enrolment) (*claims, error) {
 		return nil, errors.New("credential: no time of expiry")
 	}
 	cl := k.newClaims(e.ID, e.Host, e.Tenant, e.IssuedAt, e.Expires)
-	cl.Confirmation, cl.Former = new(confirmation), e.Former
+	cl.Confirmation, cl.Former, cl.Origins = new(confirmation), e.Former, e.Origins
 	jwk := &cl.Confirmation.JWK
 	jwk.Type, jwk.Curve, jwk.X = "OKP", "Ed25519", base64.RawURLEncoding.EncodeToString(e.Key)
 	if _, err := cl.credential(); err != nil {

@@ -33,11 +33,11 @@ func (k *Keys) VerifyOperator(token string) error {
 }
 
 // TokenID returns the ID of a token of any kind that these keys have signed,
-// and when it expires. The error wraps ErrTokenExpired or ErrTokenInvalid.
+// and when it expires. The error wraps ErrTokenExpired or ErrTokenInvalid; an expired token has an ID all the same.
 func (k *Keys) TokenID(token string) (id string, expires time.Time, err error) {
 	cl, err := k.verify(kindOf(token), token)
-	if err != nil {
+	if cl == nil || cl.ID == "" || cl.ExpiresAt == nil {
 		return "", time.Time{}, err
 	}
-	return cl.ID, cl.ExpiresAt.UTC(), nil
+	return cl.ID, cl.ExpiresAt.UTC(), err
 }

@@ -26,7 +26,27 @@ type Revocation struct {
 	// Until is when all tokens that this ends have expired anyway, zero if
 	// nobody knows.
 	Until time.Time `json:"until,omitzero"`
+
+	// Alone leaves valid the grants that were derived from those that this ends. It is for what was used up, replaced or
+	// retired, which is no reason for mistrust.
+	Alone bool `json:"alone,omitempty"`
 }
+
+// MaxDerivedTTL is the longest time for which a token is good that was derived from another grant; credentials of
+// host-agents are the longest. A device has no such end: relays remove it from their store while its origin is revoked.
+const MaxDerivedTTL = 366 * 24 * time.Hour
+
+// Spanning returns the revocation of a token or device with an Until after which no token is good that was derived from it.
+func (r Revocation) Spanning() Revocation {
+	if last := r.At.Add(MaxDerivedTTL + time.Hour); !r.Until.IsZero() && r.Until.Before(last) {
+		r.Until = last
+	}
+	return r
+}
+
+// CoversDerived reports whether a grant is revoked that was derived from one that was issued then, if that is one of
+// those that the revocation is about.
+func (r Revocation) CoversDerived(issued time.Time) bool { return !r.Alone && r.Covers(issued) }
 
 // RevocationKey names what a revocation is about.
 type RevocationKey struct{ Token, Tenant, Subject, Host string }
@@ -83,6 +103,7 @@ func (r Revocation) Merge(o Revocation) Revocation {
 	if o.At.After(r.At) {
 		r.At = o.At
 	}
+	r.Alone = r.Alone && o.Alone
 	switch {
 	case o.Until.IsZero():
 		r.Until = o.Until

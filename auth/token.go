@@ -75,6 +75,10 @@ type Client struct {
 	// Of a device's token: with the device, all of its tokens are revoked.
 	Device string // its ID; "": none
 	Key    string // thumbprint of the key that is to be proved with each use (RFC 9449); "": whoever has the token may use it
+
+	// Origins are the grants from which the token was derived, the nearest first: each of them that is
+	// revoked ends the token.
+	Origins []Origin
 }
 
 // MayReach reports whether the token is for the host of that tenant.
@@ -127,6 +131,8 @@ type Enrolment struct {
 	// Of a credential, see [Keys.IssueCredential].
 	Key    ed25519.PublicKey // that the host-agent must prove; nil: it is an enrolment token
 	Former *Former           // the credential that this one replaces; nil: none
+
+	Origins []Origin // as of Client
 }
 
 // What all tokens of a relay say.
@@ -173,6 +179,7 @@ type claims struct {
 	MaxConnections int      `json:"maxConnections,omitempty"`
 	Device         string   `json:"device,omitempty"`
 	Watches        string   `json:"audience,omitempty"`
+	Origins        []Origin `json:"origins,omitempty"`
 
 	RelayKeys []string `json:"relay_keys,omitempty"` // of host-agents' tokens
 
@@ -190,7 +197,7 @@ func (k *Keys) IssueClient(c Client) (string, error) {
 	cl := k.newClaims(c.ID, c.Subject, c.Tenant, c.IssuedAt, c.Expires)
 	cl.Hosts, cl.Access, cl.Channels, cl.Methods = c.Hosts, c.Access, c.Channels, c.Methods
 	cl.Files, cl.Reverse, cl.MaxConnections, cl.Device = c.Files, c.Reverse, c.MaxConnections, c.Device
-	cl.Watches = c.Audience
+	cl.Watches, cl.Origins = c.Audience, c.Origins
 	if c.Key != "" {
 		cl.Confirmation = &confirmation{Thumbprint: c.Key}
 	}
@@ -207,6 +214,7 @@ func (k *Keys) IssueHost(e Enrolment) (string, error) {
 		return "", errors.New("host enrolment token: no time of expiry")
 	}
 	cl := k.newClaims(e.ID, e.Host, e.Tenant, e.IssuedAt, e.Expires)
+	cl.Origins = e.Origins
 	if _, err := cl.enrolment(); err != nil {
 		return "", fmt.Errorf("host enrolment token: %w", err)
 	}
@@ -291,7 +299,8 @@ func (k *Keys) relayKeyTexts() (texts []string) {
 	return texts
 }
 
-// verify checks everything that both kinds of token have in common.
+// verify checks everything that both kinds of token have in common. It returns the claims of an expired token, too,
+// with the error.
 func (k *Keys) verify(want tokenKind, token string) (*claims, error) {
 	if len(token) > MaxTokenSize {
 		return nil, fmt.Errorf("%w: %d bytes long; want at most %d", ErrTokenInvalid, len(token), MaxTokenSize)
@@ -313,7 +322,10 @@ func (k *Keys) verify(want tokenKind, token string) (*claims, error) {
 	}
 	cl := new(claims)
 	if _, err := parser.ParseWithClaims(token, cl, k.keyFor(want)); err != nil {
-		return nil, k.refusal(cl, err)
+		if err = k.refusal(cl, err); !errors.Is(err, ErrTokenExpired) {
+			cl = nil
+		}
+		return cl, err
 	}
 	return cl, nil
 }
@@ -382,7 +394,7 @@ func (cl *claims) client() (Client, error) {
 		IssuedAt: cl.IssuedAt.UTC(), Expires: cl.ExpiresAt.UTC(),
 		Channels: cl.Channels, Methods: cl.Methods, Files: cl.Files, Reverse: cl.Reverse, MaxConnections: cl.MaxConnections,
 	}
-	c.Device, c.Audience = cl.Device, cl.Watches
+	c.Device, c.Audience, c.Origins = cl.Device, cl.Watches, cl.Origins
 	if cl.Device != "" && CheckSubject(cl.Device) != nil {
 		return Client{}, errors.New("device is longer than a name, or cannot be printed")
 	}
@@ -430,7 +442,7 @@ func (cl *claims) enrolment() (Enrolment, error) {
 	}
 	return Enrolment{
 		ID: cl.ID, Tenant: cl.Tenant, Host: cl.Subject,
-		IssuedAt: cl.IssuedAt.UTC(), Expires: cl.ExpiresAt.UTC(),
+		IssuedAt: cl.IssuedAt.UTC(), Expires: cl.ExpiresAt.UTC(), Origins: cl.Origins,
 	}, nil
 }
 
@@ -442,7 +454,10 @@ func (cl *claims) check() error {
 	if err := CheckSubject(cl.Subject); err != nil {
 		return err
 	}
-	return ahp.CheckName("tenant", cl.Tenant)
+	if err := ahp.CheckName("tenant", cl.Tenant); err != nil {
+		return err
+	}
+	return CheckOrigins(cl.Origins)
 }
 
 // CheckSubject reports why a text cannot be a subject. It keeps out of logs what could forge them.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"io/fs"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ func pair(t *testing.T) (one, two *Relay) {
 	t.Helper()
 	start := func(cfg RelayConfig) *Relay {
 		cfg.Listen, cfg.AdminListen = "127.0.0.1:0", NoListener
+		cfg.Notify.Private = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		relay, err := StartRelay(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -167,6 +167,7 @@ func (cfg Config) withDefaults() Config {
 	duration(&cfg.HoldTime, 10*time.Minute)
 	cfg.Limits = cfg.Limits.WithDefaults()
 	duration(&cfg.CredentialTTL, auth.DefaultCredentialTTL)
+	cfg.CredentialTTL = min(cfg.CredentialTTL, auth.MaxDerivedTTL) // revocations of what it is derived from are kept no longer
 	if cfg.Compress == "" {
 		cfg.Compress = CompressFar
 	}

@@ -49,7 +49,7 @@ func (t *tickets) grant(c *client, channel string) (grant auth.CanvasGrant, err 
 		return grant, canvashttp.ErrTooOften
 	}
 	who := c.token.now()
-	authority, clientID := c.openAs(who), c.beginning.clientID
+	authority, clientID, origins := c.openAs(who), c.beginning.clientID, who.Derive()
 	ends := time.Now().Add(auth.CanvasSessionTTL)
 	if viewer, ok := c.toHost().(*audience.Viewer); ok { // the host-agent knows the audience, and not which viewers are in it
 		who.Subject, clientID = who.Audience, viewer.HostClient()
@@ -58,7 +58,7 @@ func (t *tickets) grant(c *client, channel string) (grant auth.CanvasGrant, err 
 		ends = who.Expires
 	}
 	return auth.CanvasGrant{
-		Tenant: who.Tenant, Subject: who.Subject, Expires: ends,
+		Tenant: who.Tenant, Subject: who.Subject, Expires: ends, Origins: origins,
 		CanvasClaims: auth.CanvasClaims{
 			Host: c.host.name, Token: who.ID, Device: who.Device, Issued: who.IssuedAt.Unix(), TokenEnds: who.Expires.Unix(), Until: ends.Unix(), ClientID: clientID,
 			Channel: channel, Authority: authority.Authority(), Page: c.page,

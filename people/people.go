@@ -38,6 +38,7 @@ const (
 var (
 	ErrNone     = errors.New("there is no such thing, or it is over")
 	ErrUsed     = errors.New("this link is used up, or its time is over; ask for another (relay setup-link, on the relay's machine)")
+	ErrOther    = errors.New("a person of that name is in already, and may do something else; ask for a link with a different name")
 	ErrWrong    = errors.New("that is not the code which the other side shows")
 	ErrTries    = errors.New("too many wrong codes: the request is over")
 	ErrTooMany  = errors.New("too many at a time; try again later")
@@ -60,6 +61,10 @@ type Person struct {
 	Most     int         `json:"maxConnections,omitempty"` // at a time; 0: as the relay is set
 	Added    time.Time   `json:"added"`
 
+	// Origins are the grants from which those of the person are derived: of a record, those of the invitation by which
+	// the person came in; of the holder of a token, those of every grant that the token makes.
+	Origins []auth.Origin `json:"origins,omitempty"`
+
 	// Of who has come by an identity provider.
 	Name     string          `json:"name,omitempty"`   // as people call them
 	Issuer   string          `json:"issuer,omitempty"` // the provider
@@ -71,7 +76,7 @@ type Person struct {
 func (p *Person) Client() auth.Client {
 	return auth.Client{
 		Tenant: p.Tenant, Subject: p.Subject, Access: p.Access, Hosts: p.Hosts, Channels: p.Channels, Methods: p.Methods, Files: p.Files,
-		Reverse: p.Reverse, MaxConnections: p.Most,
+		Reverse: p.Reverse, MaxConnections: p.Most, Origins: p.Origins,
 	}
 }
 
@@ -79,6 +84,12 @@ func (p *Person) Client() auth.Client {
 func (p *Person) May(c auth.Client) {
 	p.Tenant, p.Access, p.Hosts, p.Channels, p.Methods, p.Files = c.Tenant, c.Access, c.Hosts, c.Channels, c.Methods, c.Files
 	p.Reverse, p.Most = c.Reverse, c.MaxConnections
+}
+
+// SameAuthority reports whether an invitation gives the person what the person already has.
+func (p *Person) SameAuthority(invited *Person) bool {
+	return p.Issuer == "" && p.Access == invited.Access && slices.Equal(p.Hosts, invited.Hosts) &&
+		slices.Equal(p.Channels, invited.Channels) && slices.Equal(p.Methods, invited.Methods)
 }
 
 // Owns reports whether the person sees to who may use the tenant's hosts.
@@ -107,6 +118,21 @@ type Device struct {
 	Added   time.Time `json:"added"`
 	Seen    time.Time `json:"seen"`
 	Place   string    `json:"place"` // address that it was seen at
+
+	Origins []auth.Origin `json:"origins,omitempty"` // the grants by which it came in
+}
+
+// roomFor reports why a device of the subject cannot come in by grants: its tokens could not carry them.
+func roomFor(subject string, origins []auth.Origin) error {
+	device := Device{ID: newDeviceID(), Subject: subject, Origins: origins}
+	return auth.CheckOrigins(device.Derive())
+}
+
+func newDeviceID() string { return "device-" + strings.ToLower(rand.Text()[:16]) }
+
+// Derive returns the origins of a grant that the device makes.
+func (d *Device) Derive() []auth.Origin {
+	return auth.DeriveFromDevice(d.ID, d.Subject, d.Added, d.Origins)
 }
 
 // An Invite lets a device in that has its secret.
@@ -125,6 +151,9 @@ type Directory struct {
 	// have been away. Set it before anything else uses the Directory. Default: none is.
 	Removed func(Device) bool
 
+	// Revoked reports whether a grant is revoked among the origins of another. As Removed.
+	Revoked func(tenant string, origins []auth.Origin) bool
+
 	store Store
 	now   func() time.Time
 
@@ -134,7 +163,10 @@ type Directory struct {
 
 // NewDirectory returns a Directory.
 func NewDirectory(store Store) *Directory {
-	return &Directory{store: store, now: time.Now, polled: map[string]time.Time{}, Removed: func(Device) bool { return false }}
+	return &Directory{
+		store: store, now: time.Now, polled: map[string]time.Time{},
+		Removed: func(Device) bool { return false }, Revoked: func(string, []auth.Origin) bool { return false },
+	}
 }
 
 // Keys of records. What is secret, or of any length, is in them as a hash.
@@ -207,7 +239,7 @@ func (d *Directory) Invite(i Invite) (secret string, err error) {
 	if i.Person.Added.IsZero() {
 		i.Person.Added = d.now().UTC()
 	}
-	if err := i.Person.check(); err != nil {
+	if err := errors.Join(i.Person.check(), roomFor(i.Person.Subject, i.Person.Origins)); err != nil {
 		return "", err
 	}
 	there, err := all[Invite](d.store, invitePrefix)
@@ -233,13 +265,8 @@ func (d *Directory) Invite(i Invite) (secret string, err error) {
 
 // HasOwner reports whether somebody owns a tenant.
 func (d *Directory) HasOwner(tenant string) (bool, error) {
-	people, err := all[Person](d.store, personPrefix+tenant+".")
-	for _, p := range people {
-		if p.Owns() {
-			return true, err
-		}
-	}
-	return false, err
+	people, err := d.People(tenant)
+	return slices.ContainsFunc(people, func(p Person) bool { return p.Owns() }), err
 }
 
 // Accept lets a device in that has the secret of an invitation, which is used up: of
@@ -260,7 +287,7 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
-	if err := d.stillIn(invite.By); errors.Is(err, errByRemoved) {
+	if err := d.stillIn(invite.Person.Tenant, invite.By, invite.Person.Origins); errors.Is(err, errByRemoved) {
 		return Device{}, errors.Join(err, ErrUsed)
 	} else if err != nil {
 		return Device{}, err
@@ -268,7 +295,7 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	if err := d.enter(&invite, again); err != nil {
 		return Device{}, err
 	}
-	device.Tenant, device.Subject = invite.Person.Tenant, invite.Person.Subject
+	device.Tenant, device.Subject, device.Origins = invite.Person.Tenant, invite.Person.Subject, invite.Person.Origins
 	if device, err = d.add(device); err != nil {
 		return Device{}, err
 	}
@@ -297,6 +324,12 @@ func (d *Directory) enter(invite *Invite, again bool) error {
 	return update(d.store, personKey(person.Tenant, person.Subject), func(old *Person) (*Person, error) {
 		if invite.Setup && !again && old != nil {
 			return nil, ErrUsed // somebody was first, at another relay
+		}
+		if old != nil && len(person.Origins) > 0 && !d.Revoked(old.Tenant, old.Origins) {
+			if !old.SameAuthority(person) {
+				return nil, ErrOther
+			}
+			return old, nil // the first invitation stays that of the person
 		}
 		return person, nil
 	})
@@ -327,8 +360,11 @@ func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 // errByRemoved reports what a device has said yes to that is not in any more.
 var errByRemoved = errors.New("the device that let you in was removed")
 
-// stillIn reports whether a device may still let others in; "" stands for none.
-func (d *Directory) stillIn(device string) error {
+// stillIn reports whether a device may still let others in, and what it came in by; "" stands for no device.
+func (d *Directory) stillIn(tenant, device string, origins []auth.Origin) error {
+	if d.Revoked(tenant, origins) {
+		return errByRemoved
+	}
 	if device == "" {
 		return nil
 	}
@@ -356,7 +392,7 @@ func (d *Directory) add(device Device) (Device, error) {
 	if len(theirs) >= maxOfPerson {
 		return Device{}, ErrTooMany
 	}
-	device.ID, device.Added = "device-"+strings.ToLower(rand.Text()[:16]), d.now().UTC()
+	device.ID, device.Added = newDeviceID(), d.now().UTC()
 	device.Seen, device.Name = device.Added, Clean(device.Name)
 	return device, update(d.store, devicePrefix+device.ID, func(*Device) (*Device, error) { return &device, nil })
 }
@@ -451,7 +487,9 @@ func (d *Directory) Forget(tenant, subject string) error {
 func (d *Directory) People(tenant string) (list []Person, err error) {
 	found, err := all[Person](d.store, personPrefix+tenant+".")
 	for _, one := range found {
-		list = append(list, one)
+		if !d.Revoked(tenant, one.Origins) {
+			list = append(list, one)
+		}
 	}
 	slices.SortFunc(list, func(a, b Person) int { return strings.Compare(a.Subject, b.Subject) })
 	return list, err

@@ -52,6 +52,8 @@ type Approval struct {
 	Subject string `json:"by"`
 	Device  string `json:"device,omitempty"` // that said so; "": none
 	Host    string `json:"host,omitempty"`   // the name, of a host-agent
+
+	Origins []auth.Origin `json:"origins,omitempty"` // the grants that said so
 }
 
 // Fingerprint is that of the key, which the other side shows too.
@@ -175,10 +177,12 @@ func (d *Directory) Decide(id string, who *Person, device string, approve bool, 
 			} else {
 				wrong = ErrWrong
 			}
+		case roomFor(who.Subject, who.Origins) != nil:
+			return nil, roomFor(who.Subject, who.Origins)
 		case r.Kind == OfHost && ahp.CheckName("host", host) != nil:
 			return nil, ahp.CheckName("host", host)
 		default:
-			r.Approved = &Approval{Tenant: who.Tenant, Subject: who.Subject, Device: device, Host: host}
+			r.Approved = &Approval{Tenant: who.Tenant, Subject: who.Subject, Device: device, Host: host, Origins: who.Origins}
 		}
 		decided = *r
 		return r, nil
@@ -219,14 +223,14 @@ func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err 
 		return nil, nil // used up
 	})
 	if err == nil {
-		if err = d.stillIn(r.Approved.Device); errors.Is(err, errByRemoved) {
+		if err = d.stillIn(r.Approved.Tenant, r.Approved.Device, r.Approved.Origins); errors.Is(err, errByRemoved) {
 			err = errors.Join(err, ErrDenied)
 		}
 	}
 	if err != nil || r.Kind != OfDevice {
 		return r, device, err
 	}
-	device, err = d.add(Device{Tenant: r.Approved.Tenant, Subject: r.Approved.Subject, Name: r.Name, Key: key, Place: r.Address})
+	device, err = d.add(Device{Tenant: r.Approved.Tenant, Subject: r.Approved.Subject, Name: r.Name, Key: key, Place: r.Address, Origins: r.Approved.Origins})
 	return r, device, err
 }
 

@@ -30,13 +30,15 @@ type Share struct {
 	People  int         `json:"people"`           // connections at a time
 	Made    time.Time   `json:"made"`
 	Expires time.Time   `json:"expires"`
+
+	Origins []auth.Origin `json:"origins,omitempty"` // the grants that made it, with each of which it ends
 }
 
 // Client returns what the link's token allows. Who only looks watches with the others.
 func (s *Share) Client() auth.Client {
 	c := auth.Client{
 		ID: s.ID, Tenant: s.Tenant, Subject: s.Subject, Hosts: []string{s.Host}, Channels: []string{s.Session}, Methods: s.Methods,
-		Access: s.Access, Files: s.Files, MaxConnections: s.People, Device: s.Device, Expires: s.Expires,
+		Access: s.Access, Files: s.Files, MaxConnections: s.People, Device: s.Device, Expires: s.Expires, Origins: s.Origins,
 	}
 	if c.Access == auth.AccessRead {
 		c.Audience = c.Subject
@@ -70,7 +72,7 @@ func (d *Directory) Follow(secret string) (Share, error) {
 	hash := []byte(hashed(secret))
 	for _, s := range found {
 		if subtle.ConstantTimeCompare([]byte(s.Secret), hash) == 1 && !d.now().After(s.Expires) {
-			return s, d.stillIn(s.Device)
+			return s, d.stillIn(s.Tenant, s.Device, s.Origins)
 		}
 	}
 	return Share{}, ErrNone
@@ -81,7 +83,7 @@ func (d *Directory) Follow(secret string) (Share, error) {
 func (d *Directory) Shares(tenant, by string) (list []Share, err error) {
 	found, err := all[Share](d.store, sharePrefix)
 	for _, s := range found {
-		if !d.now().After(s.Expires) && s.Tenant == tenant && (by == "" || s.By == by) {
+		if !d.now().After(s.Expires) && s.Tenant == tenant && (by == "" || s.By == by) && !d.Revoked(tenant, s.Origins) {
 			list = append(list, s)
 		}
 	}
@@ -98,6 +100,47 @@ func (d *Directory) EndShares() ([]Share, error) {
 func (d *Directory) EndInvites() ([]Invite, error) {
 	list, err := forget(d.store, invitePrefix, func(i *Invite) bool { return d.now().After(i.Expires) })
 	return slices.DeleteFunc(list, func(i Invite) bool { return i.Key != "" }), err
+}
+
+// EndRevoked forgets everything that was derived from a grant that is revoked, and devices that are removed. It
+// returns the links and invitations among them, as EndShares and EndInvites do. Revocations are forgotten once
+// the tokens that they ended have expired, and a device never expires: so it must not stay in the store.
+func (d *Directory) EndRevoked() (shares []Share, invites []Invite, err error) {
+	_, err = forget(d.store, devicePrefix, func(one *Device) bool { return d.Removed(*one) })
+	shares, e := forget(d.store, sharePrefix, func(s *Share) bool { return d.Revoked(s.Tenant, s.Origins) })
+	err = errors.Join(err, e)
+	invites, e = forget(d.store, invitePrefix, func(i *Invite) bool { return d.Revoked(i.Person.Tenant, i.Person.Origins) })
+	err = errors.Join(err, e)
+	_, e = forget(d.store, requestPrefix, func(r *Request) bool {
+		return r.Approved != nil && d.Revoked(r.Approved.Tenant, r.Approved.Origins)
+	})
+	return shares, invites, errors.Join(err, e, d.endRevokedPeople())
+}
+
+// endRevokedPeople forgets the people who came in by a grant that is revoked. A person with a device that came in by
+// another grant stays, with the origins of that one.
+func (d *Directory) endRevokedPeople() error {
+	found, err := all[Person](d.store, personPrefix)
+	for key, p := range found {
+		if !d.Revoked(p.Tenant, p.Origins) {
+			continue
+		}
+		devices, e := d.Devices(p.Tenant, p.Subject)
+		if e == nil {
+			e = update(d.store, key, func(old *Person) (*Person, error) {
+				if old == nil || !d.Revoked(old.Tenant, old.Origins) {
+					return old, nil
+				}
+				if len(devices) == 0 {
+					return nil, nil
+				}
+				old.Origins = devices[len(devices)-1].Origins
+				return old, nil
+			})
+		}
+		err = errors.Join(err, e)
+	}
+	return err
 }
 
 // forget removes the records of a type that are over, and returns those that it was who removed.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -234,11 +233,11 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	r.keptByLocked(k.Lease, k.Key, false)
 	s.LastSeen = later(s.LastSeen, k.LastSeen)
 	all := s.Users.with(k.unwritten...)
-	if slices.Equal(all, s.Users) {
+	if all.equal(s.Users) {
 		k.unwritten = nil
 	}
 	s.Users = all
-	users := !slices.Equal(s.Users, k.Users)
+	users := !s.Users.equal(k.Users)
 	older := k.outdates(&s, r.homeOf(k).newStore)
 	overtaken := k.own != nil && !older && k.overtaken(s.Lease, r.cfg.Instance)
 	if older && k.own == nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/link"
 )
 
@@ -35,7 +36,7 @@ type knownHost struct {
 	dirty     bool       // own is to be written
 	unwritten natsUsers  // of Users: those that the store does not have
 
-	indexed []string // tokens under which Registry.tokens has the host
+	indexed []auth.RevocationKey // under which Registry.tokens has the host
 
 	last Host // what subscribers were told, without times that only progress
 }

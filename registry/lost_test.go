@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ahprelay/auth"
+
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -121,7 +123,7 @@ func TestJoiningWritesItsFileOnce(t *testing.T) {
 		cfg: Config{Instance: "me", Log: log, Revocations: revoked}, file: newStateFile("", log),
 		wake: make(chan struct{}, 1), write: make(chan struct{}, 1), ready: make(chan struct{}),
 		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, peers: map[string]*peer{},
-		dirty: map[string]bool{}, changed: map[string]bool{}, tokens: map[string]map[string]bool{},
+		dirty: map[string]bool{}, changed: map[string]bool{}, tokens: map[auth.RevocationKey]map[string]bool{},
 	}
 	due := func() bool { return !r.file.due.IsZero() }
 	take := func(rev uint64) {

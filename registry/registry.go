@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/link"
 
@@ -137,12 +138,12 @@ type Registry struct {
 	mu          sync.RWMutex // guards the fields below
 	hosts       map[string]*knownHost
 	tenants     map[string]*tenant
-	forgotten   []string                   // tenants that have no host any more
-	tokens      map[string]map[string]bool // hosts whose users have a token, by its ID
-	kept        keptLeases                 // that this relay keeps
-	lines       map[string]map[*Line]bool  // of host-agents, by the key of the host
-	dirty       map[string]bool            // hosts of which something is to be written
-	changed     map[string]bool            // hosts of which subscribers may have to be told
+	forgotten   []string                               // tenants that have no host any more
+	tokens      map[auth.RevocationKey]map[string]bool // hosts by what a revocation of their users may be about
+	kept        keptLeases                             // that this relay keeps
+	lines       map[string]map[*Line]bool              // of host-agents, by the key of the host
+	dirty       map[string]bool                        // hosts of which something is to be written
+	changed     map[string]bool                        // hosts of which subscribers may have to be told
 	subscribers []*subscriber
 	peers       map[string]*peer     // relays, by instance
 	gone        map[string]time.Time // relay instances that have crashed; since when this is known
@@ -196,7 +197,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		cfg: cfg, started: time.Now(), life: life, cancel: cancel, beatEvery: min(beatEvery, cfg.LeaseTTL/sweepShare),
 		told: make(chan *nats.Msg, toldRoom), wake: make(chan struct{}, 1), write: make(chan struct{}, 1), revoke: make(chan struct{}, 1),
 		opened: make(chan struct{}, 1), ready: make(chan struct{}), file: newStateFile(cfg.File, cfg.Log),
-		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, tokens: map[string]map[string]bool{},
+		hosts: map[string]*knownHost{}, tenants: map[string]*tenant{}, tokens: map[auth.RevocationKey]map[string]bool{},
 		dirty: map[string]bool{}, changed: map[string]bool{}, lines: map[string]map[*Line]bool{},
 		routed: map[string]string{}, probed: make(chan string),
 		peers: map[string]*peer{}, gone: map[string]time.Time{},

@@ -77,7 +77,7 @@ func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, unt
 	if err := r.Enrol(e.Tenant, e.Host); err != nil {
 		return fail(err)
 	}
-	user := natsUsers{{NKey: nkey, Token: e.ID, Issued: e.IssuedAt.UTC(), Expires: until.UTC()}}
+	user := natsUsers{{NKey: nkey, Token: e.ID, Issued: e.IssuedAt.UTC(), Expires: until.UTC(), Origins: e.Origins}}
 	if err := user.check(); err != nil {
 		return fail(err)
 	}
@@ -124,7 +124,7 @@ func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 	return nil
 }
 
-// tokensLocked notes which tokens the users of a host have, and whom NATS is to
+// tokensLocked notes which tokens and origins the users of a host have, and whom NATS is to
 // refuse of them.
 func (r *Registry) tokensLocked(k *knownHost) {
 	for _, token := range k.indexed {
@@ -134,15 +134,18 @@ func (r *Registry) tokensLocked(k *knownHost) {
 		}
 	}
 	k.indexed = nil
+	index := func(of auth.RevocationKey) {
+		if r.tokens[of] == nil {
+			r.tokens[of] = map[string]bool{}
+		}
+		r.tokens[of][k.Key] = true
+		k.indexed = append(k.indexed, of)
+	}
 	for _, user := range k.Users {
-		if user.Token == "" {
-			continue
+		if user.Token != "" {
+			index(auth.RevocationKey{Token: user.Token})
 		}
-		if r.tokens[user.Token] == nil {
-			r.tokens[user.Token] = map[string]bool{}
-		}
-		r.tokens[user.Token][k.Key] = true
-		k.indexed = append(k.indexed, user.Token)
+		auth.EachOrigin(k.tenant(), user.Origins, func(of auth.RevocationKey, _ time.Time) { index(of) })
 	}
 	t := r.tenantLocked(k.tenant())
 	refused := k.refused(r.cfg.Revocations, time.Now())
@@ -315,10 +318,7 @@ func (r *Registry) homesOf(news []auth.Revocation) (homes []*view) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, rev := range news {
-		if rev.Host != "" {
-			continue
-		}
-		for key := range r.tokens[rev.Token] {
+		for key := range r.tokens[rev.Key()] {
 			if home := r.homeOf(r.hosts[key]); !slices.Contains(homes, home) {
 				homes = append(homes, home)
 			}
@@ -397,15 +397,11 @@ func (r *Registry) endRevoked(news []auth.Revocation, now time.Time) {
 // hitLocked returns the hosts that revocations may be about.
 func (r *Registry) hitLocked(news []auth.Revocation) (keys []string) {
 	for _, rev := range news {
-		switch {
-		case rev.Host != "":
-			if key := hostKey(rev.Tenant, rev.Host); r.hosts[key] != nil {
-				keys = append(keys, key)
-			}
-		case rev.Token != "":
-			for key := range r.tokens[rev.Token] {
-				keys = append(keys, key)
-			}
+		if key := hostKey(rev.Tenant, rev.Host); rev.Host != "" && r.hosts[key] != nil {
+			keys = append(keys, key)
+		}
+		for key := range r.tokens[rev.Key()] {
+			keys = append(keys, key)
 		}
 	}
 	return keys
@@ -486,7 +482,11 @@ func (s *hostState) refused(revoked *Revocations, now time.Time) map[string]time
 // revokedAt returns when the enrolment of a user was revoked.
 func (s *hostState) revokedAt(revoked *Revocations, user natsUser) (time.Time, bool) {
 	tenant, host, _ := strings.Cut(s.Key, ".")
-	return revoked.since(user.Issued, auth.Enrolment{ID: user.Token, Tenant: tenant, Host: host}.Keys()...)
+	at, ok := revoked.since(user.Issued, auth.Enrolment{ID: user.Token, Tenant: tenant, Host: host}.Keys()...)
+	if by, derived := revoked.originSince(tenant, user.Origins); derived {
+		return later(at, by), true
+	}
+	return at, ok
 }
 
 // mergeRefused returns the users of both.

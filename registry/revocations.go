@@ -102,10 +102,10 @@ func (r *Revocations) Add(rev auth.Revocation) error {
 	return err
 }
 
-// Spend revokes one token, and reports whether it was good before: of two
+// Spend revokes one token alone, and reports whether it was good before: of two
 // calls at one relay, only the first gets true. An error is as of Add.
 func (r *Revocations) Spend(token string, expires time.Time) (first bool, err error) {
-	return r.add(auth.Revocation{Token: token, At: time.Now(), Until: expires}, MaxRevocations/2, func(was auth.Revocation) bool { return was.Token == "" })
+	return r.add(auth.Revocation{Token: token, At: time.Now(), Until: expires, Alone: true}, MaxRevocations/2, func(was auth.Revocation) bool { return was.Token == "" })
 }
 
 // add takes a revocation if that is wanted, given what there was of the kind,
@@ -286,6 +286,27 @@ func (r *Revocations) since(issued time.Time, keys ...auth.RevocationKey) (at ti
 			at, revoked = later(at, rev.At), true
 		}
 	}
+	return at, revoked
+}
+
+// RevokedOrigin reports whether one of a grant's origins is revoked.
+func (r *Revocations) RevokedOrigin(tenant string, origins []auth.Origin) bool {
+	_, revoked := r.originSince(tenant, origins)
+	return revoked
+}
+
+// originSince is RevokedOrigin, and returns when that was decided.
+func (r *Revocations) originSince(tenant string, origins []auth.Origin) (at time.Time, revoked bool) {
+	if len(origins) == 0 {
+		return at, false
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	auth.EachOrigin(tenant, origins, func(key auth.RevocationKey, issued time.Time) {
+		if rev, ok := r.entries[key]; ok && rev.CoversDerived(issued) {
+			at, revoked = later(at, rev.At), true
+		}
+	})
 	return at, revoked
 }
 

@@ -27,6 +27,8 @@ type natsUser struct {
 	Token   string    `json:"token"`   // its ID; empty for auth.AllUsers
 	Issued  time.Time `json:"issued"`  // when the token was; the earliest one of auth.AllUsers
 	Expires time.Time `json:"expires"` // the credentials
+
+	Origins []auth.Origin `json:"origins,omitempty"` // of the token
 }
 
 // newer reports whether u is what is to be known of two users with one nkey.
@@ -34,9 +36,17 @@ func (u natsUser) newer(than natsUser) bool {
 	return cmp.Or(u.Expires.Compare(than.Expires), u.Issued.Compare(than.Issued), strings.Compare(u.Token, than.Token)) > 0
 }
 
+// equal reports whether two users are the same.
+func (u natsUser) equal(o natsUser) bool {
+	return u.NKey == o.NKey && u.Token == o.Token && u.Issued == o.Issued && u.Expires == o.Expires && slices.Equal(u.Origins, o.Origins)
+}
+
 // natsUsers are the users of one host that may not have expired, by NKey. They
 // are never changed in place.
 type natsUsers []natsUser
+
+// equal reports whether the users are the same, in the same order.
+func (u natsUsers) equal(o natsUsers) bool { return slices.EqualFunc(u, o, natsUser.equal) }
 
 // with returns the users that are in u or in more.
 func (u natsUsers) with(more ...natsUser) natsUsers {
@@ -66,9 +76,11 @@ func (u natsUsers) bounded() natsUsers {
 	}
 	slices.SortFunc(named, func(a, b natsUser) int { return cmp.Or(a.Expires.Compare(b.Expires), strings.Compare(a.NKey, b.NKey)) })
 	rest := named[:len(named)-maxUsers]
-	kept := slices.DeleteFunc(slices.Clone(u), func(user natsUser) bool { return slices.Contains(rest, user) })
+	kept := slices.DeleteFunc(slices.Clone(u), func(user natsUser) bool {
+		return slices.ContainsFunc(rest, func(r natsUser) bool { return r.NKey == user.NKey })
+	})
 	for i := range rest {
-		rest[i].NKey, rest[i].Token = auth.AllUsers, ""
+		rest[i].NKey, rest[i].Token, rest[i].Origins = auth.AllUsers, "", nil
 	}
 	return kept.with(rest...)
 }

@@ -68,11 +68,8 @@ func (c *revokeCmd) request(keys *auth.Keys) (ask operatorhttp.RevokeRequest, er
 	}
 	switch {
 	case strings.Contains(text, "."): // IDs have none
-		id, expires, err := keys.TokenID(text)
-		if errors.Is(err, auth.ErrTokenExpired) {
-			return ask, fmt.Errorf("--token: %w; there is nothing to revoke", err)
-		}
-		if err != nil { // perhaps another issuer's, which the running relay knows
+		id, expires, _ := keys.TokenID(text) // grants that were derived from an expired token may be good
+		if id == "" {                        // perhaps another issuer's, which the running relay knows
 			return operatorhttp.RevokeRequest{Whole: text}, nil
 		}
 		return operatorhttp.RevokeRequest{Token: id, Expires: expires}, nil

@@ -62,14 +62,14 @@ func (c *Checker) VerifyHost(token string) (auth.Enrolment, error) {
 	return host, err
 }
 
-// IsRevoked reports whether a client's token is.
+// IsRevoked reports whether a client's token is revoked, or a grant from which it was derived.
 func (c *Checker) IsRevoked(who auth.Client) bool {
-	return c.Revoked.Revoked(who.IssuedAt, who.Keys()...)
+	return c.Revoked.Revoked(who.IssuedAt, who.Keys()...) || c.Revoked.RevokedOrigin(who.Tenant, who.Origins)
 }
 
-// IsEnrolmentRevoked reports whether a host-agent's token is.
+// IsEnrolmentRevoked reports the same of a host-agent's token.
 func (c *Checker) IsEnrolmentRevoked(host auth.Enrolment) bool {
-	return c.Revoked.Revoked(host.IssuedAt, host.Keys()...)
+	return c.Revoked.Revoked(host.IssuedAt, host.Keys()...) || c.Revoked.RevokedOrigin(host.Tenant, host.Origins)
 }
 
 // Client returns whose request it is, or answers that it is nobody's.

@@ -143,5 +143,5 @@ func (a *API) revocation(ctx context.Context, ask RevokeRequest) (auth.Revocatio
 func (ask RevokeRequest) Revocation() auth.Revocation {
 	return auth.Revocation{
 		Token: ask.Token, Tenant: ask.Tenant, Subject: ask.Subject, Host: ask.Host, At: time.Now().UTC(), Until: auth.RevokedUntil(ask.Expires),
-	}
+	}.Spanning()
 }

@@ -61,7 +61,7 @@ func (a *API) serveAgentShares(w http.ResponseWriter, r *http.Request) {
 		a.Caller.Unauthorized(w, r, err)
 		return
 	}
-	who := people.Person{Tenant: host.Tenant, Subject: byAgent(host.Host), Access: auth.AccessWrite, Hosts: []string{host.Host}, Files: true}
+	who := people.Person{Tenant: host.Tenant, Subject: byAgent(host.Host), Access: auth.AccessWrite, Hosts: []string{host.Host}, Files: true, Origins: host.Derive()}
 	if ask.Do == "make" {
 		a.makeShare(w, r, who, "", shareAsk{host.Host, ask.Session, ask.Level, ask.Seconds, ask.People, ask.Files})
 		return

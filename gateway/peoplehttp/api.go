@@ -40,7 +40,7 @@ type API struct {
 func New(cfg Config) *API {
 	a := &API{Config: cfg, codes: admission.NewBuckets(codeEvery, codesAtOnce), asks: admission.NewBuckets(askEvery, asksAtOnce)}
 	if cfg.People != nil {
-		cfg.People.Removed = a.isRemoved
+		cfg.People.Removed, cfg.People.Revoked = a.isRemoved, cfg.Caller.Revoked.RevokedOrigin
 	}
 	return a
 }
@@ -65,6 +65,6 @@ func (a *API) Standing(who auth.Client) (auth.Client, bool) {
 	if err != nil {
 		return who, false
 	}
-	now.ID, now.Device, now.Key, now.IssuedAt = who.ID, who.Device, who.Key, who.IssuedAt
+	now.ID, now.Device, now.Key, now.IssuedAt, now.Origins = who.ID, who.Device, who.Key, who.IssuedAt, who.Origins
 	return now, true
 }

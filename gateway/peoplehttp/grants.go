@@ -47,7 +47,29 @@ func (a *API) ExpireGrants() {
 	if err == nil {
 		err = e
 	}
+	if e := a.endRevoked(); err == nil {
+		err = e
+	}
 	if err != nil { // again in a while
 		a.Log.Debug("links that are over stay in the store", "error", err)
 	}
+}
+
+// endRevoked removes from the store everything that was derived from a revoked grant, and writes down each link and
+// invitation among it.
+func (a *API) endRevoked() error {
+	shares, invites, err := a.People.EndRevoked()
+	for _, one := range shares {
+		a.Caller.Audit.Write(audit.Line{
+			Event: "revoke", Tenant: one.Tenant, Subject: one.By, Host: one.Host, Token: one.ID,
+			Detail: fmt.Sprintf("link to %s, for %s: the grant that made it is revoked", one.Session, one.Subject),
+		})
+	}
+	for _, one := range invites {
+		a.Caller.Audit.Write(audit.Line{
+			Event: "revoke", Tenant: one.Person.Tenant, Subject: one.Person.Subject, Token: one.By,
+			Detail: "invitation, " + one.Person.Access.Level() + ": the grant that made it is revoked",
+		})
+	}
+	return err
 }

@@ -191,6 +191,7 @@ func (a *API) giveAccess(w http.ResponseWriter, r *http.Request, id, key string)
 		a.Log.Warn("it could not be noted when a device was here", "device", id, "error", err)
 	}
 	who.Device, who.Key, who.Expires = device.ID, device.Key, time.Now().Add(people.AccessTTL)
+	who.Origins = device.Derive()
 	if !until.IsZero() && until.Before(who.Expires) {
 		who.Expires = until
 	}
@@ -204,11 +205,10 @@ func (a *API) giveAccess(w http.ResponseWriter, r *http.Request, id, key string)
 	authn.WriteJSON(w, http.StatusOK, Access{token, "DPoP", int(time.Until(who.Expires).Round(time.Second).Seconds()), device.ID, device.Tenant, device.Subject, who.Access.Level(), who.Hosts})
 }
 
-// isRemoved reports whether a device was removed, or its person revoked since it came in: the
-// record may be there all the same.
+// isRemoved reports whether a device was removed, or its person revoked since it came in, or a grant by which it came
+// in: the record may be there all the same.
 func (a *API) isRemoved(device people.Device) bool {
-	who := auth.Client{ID: device.ID, Tenant: device.Tenant, Subject: device.Subject}
-	return a.Caller.Revoked.Revoked(device.Added, who.Keys()...)
+	return a.Caller.IsRevoked(auth.Client{ID: device.ID, Tenant: device.Tenant, Subject: device.Subject, IssuedAt: device.Added, Origins: device.Origins})
 }
 
 // mayAsk counts who asks to be let in, by address, and answers if there were too many.
@@ -296,7 +296,7 @@ func (a *API) servePoll(w http.ResponseWriter, r *http.Request) {
 		a.giveAccess(w, r, device.ID, key)
 		return
 	}
-	e := auth.Enrolment{Tenant: request.Approved.Tenant, Host: request.Approved.Host, Key: hostKey, Expires: time.Now().Add(a.CredentialTTL)}
+	e := auth.Enrolment{Tenant: request.Approved.Tenant, Host: request.Approved.Host, Key: hostKey, Expires: time.Now().Add(a.CredentialTTL), Origins: request.Approved.Origins}
 	credential, err := a.Caller.Keys.IssueCredential(e)
 	if err != nil {
 		a.Log.Error("no credential could be made", "tenant", e.Tenant, "host", e.Host, "error", err)
@@ -334,7 +334,7 @@ func (a *API) person(serve personHandler) http.HandlerFunc {
 		r.Body = http.MaxBytesReader(w, r.Body, authn.MaxOperator)
 		serve(w, r, people.Person{
 			Tenant: client.Tenant, Subject: client.Subject, Access: client.Access, Hosts: client.Hosts,
-			Channels: client.Channels, Methods: client.Methods, Files: client.Files, Reverse: client.Reverse, Most: client.MaxConnections,
+			Channels: client.Channels, Methods: client.Methods, Files: client.Files, Reverse: client.Reverse, Most: client.MaxConnections, Origins: client.Derive(),
 		}, client.Device)
 	}
 }

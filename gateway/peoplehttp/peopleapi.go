@@ -46,15 +46,20 @@ func (a *API) failed(w http.ResponseWriter, err error) {
 	authn.WriteError(w, http.StatusInternalServerError, errors.New("the relay cannot read or keep what it knows of people; see its log"))
 }
 
-// serveRemoveDevice ends a device, here and at all relays.
-func (a *API) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
+// serveRemoveDevice ends a device, here and at all relays. A device that signs itself out is not mistrusted: only it ends.
+func (a *API) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who people.Person, own string) {
 	device, _, err := a.People.Device(r.PathValue("id"))
 	if err != nil || device.Tenant != who.Tenant || device.Subject != who.Subject && !who.OwnsAll() {
 		authn.WriteError(w, http.StatusNotFound, people.ErrNone)
 		return
 	}
+	alone, ok := a.keepsDerived(w, r, who, func(o auth.Origin) bool { return o.ID == device.ID && device.ID != own })
+	if !ok {
+		return
+	}
+	alone = alone || device.ID == own
 	a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Token: device.ID, Address: a.Caller.Address(r), Detail: "device of " + device.Subject + ": " + device.Name})
-	err = a.endToken(device.ID, time.Now().Add(maxTokenTTL+time.Hour))
+	err = a.endDevice(device.ID, alone)
 	if err != nil {
 		a.failed(w, err)
 		return
@@ -65,9 +70,35 @@ func (a *API) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who peop
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// endToken ends all that comes of a token that expires then, here and at all relays.
+// keepsDerived reports whether a removal keeps the grants that were derived from what it removes (?derived=keep). It
+// refuses a removal that would end the grant of the caller, which was derived from a removed one.
+func (a *API) keepsDerived(w http.ResponseWriter, r *http.Request, who people.Person, removed func(auth.Origin) bool) (keep, ok bool) {
+	switch text := r.URL.Query().Get("derived"); {
+	case text == "keep":
+		return true, true
+	case text != "":
+		authn.WriteError(w, http.StatusBadRequest, errors.New("derived: want keep, or nothing"))
+		return false, false
+	case slices.ContainsFunc(who.Origins, removed):
+		authn.WriteError(w, http.StatusConflict, errEndsCaller)
+		return false, false
+	}
+	return false, true
+}
+
+// errEndsCaller reports a removal with which its caller would lose access, too.
+var errEndsCaller = errors.New("you came in by what you remove, and would be signed out with it: remove it alone (?derived=keep), or have the operator do it (relay revoke)")
+
+// endToken ends a token that expires at until, and everything that comes of it, here and at all relays.
 func (a *API) endToken(id string, until time.Time) error {
 	return a.Caller.Revoked.Add(auth.Revocation{Token: id, At: time.Now().UTC(), Until: auth.RevokedUntil(until)})
+}
+
+// endDevice ends a device here and at all relays, with its tokens and links. Unless alone, it ends everything else that was
+// derived from the device, too: devices and people that it let in, and credentials of host-agents.
+func (a *API) endDevice(id string, alone bool) error {
+	now := time.Now().UTC()
+	return a.Caller.Revoked.Add(auth.Revocation{Token: id, At: now, Until: now.Add(maxTokenTTL + time.Hour), Alone: alone}.Spanning())
 }
 
 // guess counts a code that may be wrong, and answers if there were too many.
@@ -190,7 +221,7 @@ func (a *API) serveInvite(w http.ResponseWriter, r *http.Request, who people.Per
 		return
 	}
 	gives, err := narrowed(who, ask.Level, ask.Hosts, nil)
-	person := people.Person{Tenant: who.Tenant, Subject: ask.Subject, Access: ask.Level, Hosts: gives.Hosts, Channels: gives.Channels, Methods: gives.Methods}
+	person := people.Person{Tenant: who.Tenant, Subject: ask.Subject, Access: ask.Level, Hosts: gives.Hosts, Channels: gives.Channels, Methods: gives.Methods, Origins: gives.Origins}
 	switch {
 	case ask.Subject == "":
 		link := a.Caller.URL(r) + "/device#ask"
@@ -213,7 +244,7 @@ func (a *API) serveInvite(w http.ResponseWriter, r *http.Request, who people.Per
 func (a *API) isThere(person people.Person) bool {
 	for _, p := range a.peopleOf(person.Tenant) {
 		if p.Subject == person.Subject {
-			return p.Issuer != "" || p.Access != person.Access || !slices.Equal(p.Hosts, person.Hosts) || !slices.Equal(p.Channels, person.Channels) || !slices.Equal(p.Methods, person.Methods)
+			return !p.SameAuthority(&person)
 		}
 	}
 	return false

@@ -91,7 +91,7 @@ func (ask *shareAsk) share(who people.Person, device string) (people.Share, erro
 	id, now := rand.Text(), time.Now().UTC()
 	return people.Share{
 		ID: id, Tenant: who.Tenant, By: who.Subject, Subject: "link-" + strings.ToLower(id[:10]), // links do not know each other
-		Host: ask.Host, Session: ask.Session, Access: gives.Access, Files: ask.Files, Methods: gives.Methods, Device: device,
+		Host: ask.Host, Session: ask.Session, Access: gives.Access, Files: ask.Files, Methods: gives.Methods, Device: device, Origins: gives.Origins,
 		People: ask.People, Made: now, Expires: now.Add(ttl).Truncate(time.Second),
 	}, err
 }

@@ -77,12 +77,16 @@ func (a *API) servePeople(w http.ResponseWriter, _ *http.Request, who people.Per
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"people": shown})
 }
 
-// serveRemovePerson ends what somebody has, at all relays, and forgets them. Links of theirs end with their
-// devices.
+// serveRemovePerson ends every grant of a person at all relays, with the grants that were derived from it, and forgets
+// the person.
 func (a *API) serveRemovePerson(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
 	subject := r.PathValue("subject")
 	if subject == who.Subject {
 		authn.WriteError(w, http.StatusBadRequest, errors.New("nobody removes themselves: remove your devices, or have another owner do it"))
+		return
+	}
+	alone, ok := a.keepsDerived(w, r, who, func(o auth.Origin) bool { return o.Subject == subject })
+	if !ok {
 		return
 	}
 	devices, err := a.People.Devices(who.Tenant, subject)
@@ -91,9 +95,9 @@ func (a *API) serveRemovePerson(w http.ResponseWriter, r *http.Request, who peop
 		return
 	}
 	a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Address: a.Caller.Address(r), Detail: fmt.Sprintf("person %s, with %d devices", subject, len(devices))})
-	err = a.Caller.Revoked.Add(auth.Revocation{Tenant: who.Tenant, Subject: subject, At: time.Now().UTC()})
+	err = a.Caller.Revoked.Add(auth.Revocation{Tenant: who.Tenant, Subject: subject, At: time.Now().UTC(), Alone: alone})
 	for _, d := range devices { // which have made tokens and links
-		err = errors.Join(err, a.endToken(d.ID, time.Now().Add(maxTokenTTL+time.Hour)))
+		err = errors.Join(err, a.endDevice(d.ID, alone))
 	}
 	if err == nil {
 		err = a.People.Forget(who.Tenant, subject)

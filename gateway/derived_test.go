@@ -1,0 +1,366 @@
+package gateway
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/nats-io/nkeys"
+
+	"ahprelay/auth"
+	"ahprelay/gateway/peoplehttp"
+	"ahprelay/notify"
+	"ahprelay/people"
+)
+
+// endsWithin is how long a revocation may take to end what is derived, at all relays.
+const endsWithin = 2 * time.Second
+
+// asks sends a request that works, as the holder of a grant.
+type asks func(method, path string, body, answer any)
+
+// bearer sends requests with a token that is bound to no key.
+func bearer(p *phone, token string) asks {
+	return func(method, path string, body, answer any) {
+		p.Helper()
+		if status, said := p.send(method, path, token, "", body, answer); status != http.StatusOK {
+			p.Fatalf("%s %s: %d %s", method, path, status, said)
+		}
+	}
+}
+
+// A family is everything that was derived from one grant, directly or not.
+type family struct {
+	*testing.T
+	one, two   *Relay
+	tokens     map[string]string // not bound to a key
+	devices    map[string]*phone
+	links      map[string]string // secrets
+	invites    map[string]string // secrets of open invitations
+	approved   url.Values        // poll of a device that was approved and has not come yet
+	waiting    *phone
+	credential string // of a host-agent
+	connection *websocket.Conn
+	events     chan struct{}
+}
+
+// newFamily derives every kind of grant from that of root, at the first relay.
+func newFamily(t *testing.T, one, two *Relay, name string, root asks) *family {
+	f := &family{T: t, one: one, two: two, tokens: map[string]string{}, devices: map[string]*phone{}, links: map[string]string{}, invites: map[string]string{}}
+	someone := newPhone(t, one)
+	f.tokens["token"] = f.token(root)
+	f.tokens["token of the token"] = f.token(bearer(someone, f.tokens["token"]))
+	f.links["link"] = f.link(root)
+	f.links["link of the token"] = f.link(bearer(someone, f.tokens["token"]))
+	for _, relay := range []*Relay{one, two} {
+		got, said := follow(t, one, one.URL()+"/s#"+f.links["link"])
+		if got.Token == "" {
+			t.Fatalf("link at %s: %s", relay.URL(), said)
+		}
+		f.tokens["token of the link"] = got.Token
+	}
+	mallory := newPhone(t, one)
+	if status, said := mallory.setUp("#" + f.invite(root, name+"-mallory")); status != http.StatusOK {
+		t.Fatalf("invitation: %d %s", status, said)
+	}
+	f.devices["device"] = mallory
+	f.tokens["token of the device"] = f.token(mallory.do)
+	f.links["link of the device"] = f.link(mallory.do)
+	f.invites["invitation"] = f.invite(root, name+"-carol")
+	f.invites["invitation of the device"] = f.invite(mallory.do, name+"-dave")
+	laptop, poll := f.approves(mallory)
+	if status, said := laptop.ask("POST", "/auth/token", "", poll, &laptop.in); status != http.StatusOK {
+		t.Fatalf("poll: %d %s", status, said)
+	}
+	f.devices["device of the device"] = laptop
+	f.waiting, f.approved = f.approves(laptop)
+	f.credential = f.enrols(root, name+"-rogue")
+
+	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(service.Close)
+	bearer(someone, f.tokens["token"])("POST", "/api/notify/ways", map[string]any{"kind": "webhook", "url": service.URL}, nil)
+	await(t, func() bool { return len(f.ways(two)) == 1 })
+	f.opens()
+	return f
+}
+
+func (f *family) token(from asks) string {
+	f.Helper()
+	var made struct{ Token string }
+	from("POST", "/api/tokens", map[string]any{"level": "own", "seconds": 30 * 24 * 3600}, &made)
+	return made.Token
+}
+
+func (f *family) link(from asks) string {
+	f.Helper()
+	var made struct{ Link string }
+	from("POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1", "level": "operate", "seconds": 7 * 24 * 3600}, &made)
+	_, secret, _ := strings.Cut(made.Link, "#")
+	return secret
+}
+
+func (f *family) invite(from asks, subject string) string {
+	f.Helper()
+	var made struct{ Link string }
+	from("POST", "/api/invites", map[string]any{"subject": subject, "level": "own", "hosts": []string{"*"}}, &made)
+	_, secret, _ := strings.Cut(made.Link, "#")
+	return secret
+}
+
+// approves has a device approve another, which has not fetched its token yet.
+func (f *family) approves(by *phone) (asking *phone, poll url.Values) {
+	f.Helper()
+	asking = newPhone(f.T, f.one)
+	var code peoplehttp.DeviceCode
+	if status, said := asking.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
+		f.Fatalf("ask: %d %s", status, said)
+	}
+	_, id, _ := strings.Cut(code.Complete, "#")
+	by.do("POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode}, nil)
+	return asking, url.Values{"grant_type": {peoplehttp.GrantDeviceCode}, "device_code": {code.DeviceCode}}
+}
+
+// enrols has a host-agent approved, and returns its credential.
+func (f *family) enrols(by asks, host string) string {
+	f.Helper()
+	agent, key := newPhone(f.T, f.one), auth.NewHostKey()
+	var code peoplehttp.DeviceCode
+	if status, said := agent.send("POST", "/auth/device", "", "", url.Values{"kind": {"host"}, "key": {key.PublicText()}}, &code); status != http.StatusOK {
+		f.Fatalf("ask: %d %s", status, said)
+	}
+	_, id, _ := strings.Cut(code.Complete, "#")
+	by("POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": host}, nil)
+	var got peoplehttp.HostCredential
+	poll := url.Values{"grant_type": {peoplehttp.GrantDeviceCode}, "device_code": {code.DeviceCode}, "key": {key.PublicText()}}
+	if status, said := agent.send("POST", "/auth/token", "", "", poll, &got); status != http.StatusOK {
+		f.Fatalf("poll: %d %s", status, said)
+	}
+	return got.Credential.Credential
+}
+
+// opens connects and follows events at the second relay, with a derived token.
+func (f *family) opens() {
+	f.Helper()
+	token := f.tokens["token of the device"]
+	conn, _, err := websocket.Dial(f.Context(), f.two.URL()+"/ahp/laptop", &websocket.DialOptions{Subprotocols: []string{"ahp", "bearer." + token}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.connection = conn
+	f.Cleanup(func() { _ = conn.CloseNow() })
+	request, err := http.NewRequestWithContext(f.Context(), "GET", f.two.URL()+"/api/events", nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil || response.StatusCode != http.StatusOK {
+		f.Fatalf("events: %v, %v", response, err)
+	}
+	f.events = make(chan struct{})
+	go func() {
+		defer close(f.events)
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+	}()
+	f.Cleanup(func() { <-f.events })
+}
+
+// ways returns the notification targets that a derived token has set, as a relay knows them.
+func (f *family) ways(relay *Relay) []notify.Way {
+	who, err := relay.Keys().VerifyClient(f.tokens["token"])
+	if err != nil {
+		f.Fatal(err)
+	}
+	return relay.teller.Person(who.Tenant, who.Subject).Ways
+}
+
+// good returns the names of the grants that work at a relay.
+func (f *family) good(relay *Relay) (names []string) {
+	f.Helper()
+	someone := newPhone(f.T, relay)
+	for name, token := range f.tokens {
+		if status, _ := someone.send("GET", "/api/hosts", token, "", nil, nil); status != http.StatusUnauthorized {
+			names = append(names, name)
+		}
+	}
+	for name, device := range f.devices {
+		there := device.at(relay)
+		if status, _ := there.renew(); status == http.StatusOK {
+			names = append(names, name+" renews")
+		}
+		if status, _ := there.ask("GET", "/api/me", there.in.Token, nil, nil); status != http.StatusUnauthorized {
+			names = append(names, name)
+		}
+	}
+	for name, secret := range f.links {
+		if got, _ := follow(f.T, relay, relay.URL()+"/s#"+secret); got.Token != "" {
+			names = append(names, name)
+		}
+	}
+	if _, err := relay.server.Load().caller.VerifyHost(f.credential); err == nil {
+		names = append(names, "credential of a host-agent")
+	}
+	for _, way := range f.ways(relay) {
+		if _, good := relay.server.Load().people.Standing(way.Who); good {
+			names = append(names, "notification target")
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// wantEnded reports what of the family works at either relay after a revocation.
+func (f *family) wantEnded() {
+	f.Helper()
+	began := time.Now()
+	left := func() (left []string) {
+		for _, relay := range []*Relay{f.one, f.two} {
+			left = append(left, f.good(relay)...)
+		}
+		return left
+	}
+	for len(left()) > 0 && time.Since(began) < endsWithin {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if names := left(); len(names) > 0 {
+		f.Errorf("after %v these grants are good: %s", endsWithin, strings.Join(names, ", "))
+	}
+	for name, secret := range f.invites {
+		if status, said := newPhone(f.T, f.two).setUp("#" + secret); status != http.StatusBadRequest {
+			f.Errorf("%s: %d %.200s", name, status, said)
+		}
+	}
+	if status, said := f.waiting.ask("POST", "/auth/token", "", f.approved, nil); status != http.StatusBadRequest || !strings.Contains(said, "access_denied") {
+		f.Errorf("a device that was approved before: %d %.200s", status, said)
+	}
+	timer := time.NewTimer(endsWithin)
+	defer timer.Stop()
+	closed := make(chan error, 1)
+	go func() {
+		_, _, err := f.connection.Read(f.Context())
+		closed <- err
+	}()
+	select {
+	case err := <-closed:
+		if websocket.CloseStatus(err) != 4501 {
+			f.Errorf("a connection ends with %v", err)
+		}
+	case <-timer.C:
+		f.Error("a connection goes on")
+		_ = f.connection.CloseNow()
+		<-closed
+	}
+	select {
+	case <-f.events:
+	case <-time.After(endsWithin):
+		f.Error("a stream of events goes on")
+	}
+}
+
+// TestRevokedGrantEndsWhatIsDerivedFromIt revokes a stolen grant at one relay, in every way: each grant that
+// was derived from it ends at both, and grants of a different origin stay.
+func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
+	one, two := pair(t)
+	link, err := one.SetupLink("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada := newPhone(t, one)
+	if status, said := ada.setUp(link); status != http.StatusOK {
+		t.Fatalf("setup: %d %s", status, said)
+	}
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nkey, err := user.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := one.registry.Admit(t.Context(), auth.Enrolment{ID: "laptop's", Tenant: "default", Host: "laptop", IssuedAt: time.Now()}, nkey, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { _, known := two.registry.Lookup("default", "laptop"); return known })
+	operator, err := one.Keys().IssueOperator("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := func(id, subject string) string {
+		token, err := one.Keys().IssueClient(auth.Client{
+			ID: id, Tenant: "default", Subject: subject, Hosts: []string{auth.AllHosts}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	revoke := func(body map[string]any) {
+		t.Helper()
+		bearer(newPhone(t, two), operator)("POST", "/operator/revocations", body, nil)
+	}
+	stays := own("stays", "ada")
+	var kept struct{ Token string }
+	ada.do("POST", "/api/tokens", map[string]any{"level": "own"}, &kept)
+
+	families := map[string]func(t *testing.T) (root asks, end func()){
+		"token": func(t *testing.T) (asks, func()) {
+			return bearer(newPhone(t, one), own("stolen", "ada")), func() { revoke(map[string]any{"token": "stolen"}) }
+		},
+		"subject": func(t *testing.T) (asks, func()) {
+			return bearer(newPhone(t, one), own("stolen-too", "ann")), func() { revoke(map[string]any{"tenant": "default", "subject": "ann"}) }
+		},
+		"device": func(t *testing.T) (asks, func()) {
+			f := family{T: t, one: one, two: two}
+			stolen, poll := f.approves(ada)
+			if status, said := stolen.ask("POST", "/auth/token", "", poll, &stolen.in); status != http.StatusOK {
+				t.Fatalf("poll: %d %s", status, said)
+			}
+			return stolen.do, func() { ada.at(two).do("DELETE", "/api/devices/"+stolen.in.Device, nil, nil) }
+		},
+		"person": func(t *testing.T) (asks, func()) {
+			f := family{T: t, one: one, two: two}
+			bob := newPhone(t, one)
+			if status, said := bob.setUp("#" + f.invite(ada.do, "bob")); status != http.StatusOK {
+				t.Fatalf("invitation: %d %s", status, said)
+			}
+			return bob.do, func() { ada.at(two).do("DELETE", "/api/people/bob", nil, nil) }
+		},
+	}
+	for name, begin := range families {
+		t.Run(name, func(t *testing.T) {
+			root, end := begin(t)
+			f := newFamily(t, one, two, name, root)
+			want := len(f.tokens) + 2*len(f.devices) + len(f.links) + 2
+			await(t, func() bool { return len(f.good(two)) == want }) // the store of the second relay follows
+			end()
+			f.wantEnded()
+
+			var devices struct{ Devices []people.Device }
+			var invites struct{ Invites []struct{ ID string } }
+			var persons struct{ People []peoplehttp.ShownPerson }
+			ada.do("GET", "/api/devices", nil, &devices)
+			ada.do("GET", "/api/people", nil, &persons)
+			if len(devices.Devices) != 1 || len(invites.Invites) != 0 || len(persons.People) != 1 {
+				t.Errorf("listed are devices %+v, invitations %+v, people %+v; want the owner alone", devices.Devices, invites.Invites, persons.People)
+			}
+			for _, relay := range []*Relay{one, two} {
+				for _, token := range []string{stays, kept.Token} {
+					if status, said := ada.at(relay).send("GET", "/api/hosts", token, "", nil, nil); status != http.StatusOK {
+						t.Errorf("a grant of a different origin: %d %s", status, said)
+					}
+				}
+				there := ada.at(relay)
+				if status, said := there.renew(); status != http.StatusOK {
+					t.Errorf("the owner's device: %d %s", status, said)
+				}
+			}
+		})
+	}
+}
