@@ -1,10 +1,12 @@
 package people
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"ahprelay/auth"
@@ -100,6 +102,49 @@ func (d *Directory) EndShares() ([]Share, error) {
 func (d *Directory) EndInvites() ([]Invite, error) {
 	list, err := forget(d.store, invitePrefix, func(i *Invite) bool { return d.now().After(i.Expires) })
 	return slices.DeleteFunc(list, func(i Invite) bool { return i.Key != "" }), err
+}
+
+// An OpenInvite is an invitation that is good now, under a name that does not let anybody in.
+type OpenInvite struct {
+	ID string
+	Invite
+}
+
+// inviteIDLen is how much of the hash of its secret names an invitation.
+const inviteIDLen = 16
+
+// Invites returns the open invitations of a tenant, the one that ends last first.
+func (d *Directory) Invites(tenant string) (list []OpenInvite, err error) {
+	found, err := all[Invite](d.store, invitePrefix)
+	owned, e := d.HasOwner(tenant)
+	for key, one := range found {
+		open := one.Person.Tenant == tenant && one.Key == "" && !d.now().After(one.Expires) && !(one.Setup && owned)
+		if open && d.stillIn(tenant, one.By, one.Person.Origins) == nil {
+			list = append(list, OpenInvite{key[len(invitePrefix):][:inviteIDLen], one})
+		}
+	}
+	slices.SortFunc(list, func(a, b OpenInvite) int { return cmp.Or(b.Expires.Compare(a.Expires), strings.Compare(a.ID, b.ID)) })
+	return list, errors.Join(err, e)
+}
+
+// Withdraw forgets an open invitation of a tenant. The error is ErrNone for an invitation that was used, or is over.
+func (d *Directory) Withdraw(tenant, id string) error {
+	found, err := all[Invite](d.store, invitePrefix)
+	if err != nil {
+		return err
+	}
+	for key := range found {
+		if key[len(invitePrefix):][:inviteIDLen] != id {
+			continue
+		}
+		return update(d.store, key, func(old *Invite) (*Invite, error) {
+			if old == nil || old.Person.Tenant != tenant || old.Key != "" {
+				return nil, ErrNone
+			}
+			return nil, nil
+		})
+	}
+	return ErrNone
 }
 
 // EndRevoked forgets everything that was derived from a grant that is revoked, and devices that are removed. It

@@ -63,6 +63,51 @@ func TestRevocationsAreKept(t *testing.T) {
 	}
 }
 
+// TestRevokedOrigin finds a revocation anywhere in a chain of origins, with the time at which each of them was issued.
+func TestRevokedOrigin(t *testing.T) {
+	r, at := loadRevocations(t, ""), time.Now()
+	for _, rev := range []auth.Revocation{
+		{Token: "stolen", At: at}, {Tenant: "acme", Subject: "ada", At: at}, {Tenant: "acme", Host: "laptop", At: at}, {Token: "spent", At: at, Alone: true},
+	} {
+		if err := r.Add(rev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, after := at.Add(-time.Minute).Unix(), at.Add(time.Minute).Unix()
+	for name, test := range map[string]struct {
+		origin auth.Origin
+		want   bool
+	}{
+		"token":                      {auth.Origin{ID: "stolen", Subject: "bob", Issued: after}, true},
+		"subject":                    {auth.Origin{ID: "a", Subject: "ada", Issued: before}, true},
+		"later grant of a subject":   {auth.Origin{ID: "a", Subject: "ada", Issued: after}, false},
+		"host":                       {auth.Origin{ID: "a", Host: "laptop", Issued: before}, true},
+		"subject with a host's name": {auth.Origin{ID: "a", Subject: "laptop", Issued: before}, false},
+		"token that was used up":     {auth.Origin{ID: "spent", Subject: "bob", Issued: before}, false},
+		"other":                      {auth.Origin{ID: "a", Subject: "bob", Issued: before}, false},
+	} {
+		good := auth.Origin{ID: "good", Subject: "bob", Issued: before}
+		for _, chain := range [][]auth.Origin{{test.origin}, {good, test.origin}, {test.origin, good}} {
+			if got := r.RevokedOrigin("acme", chain); got != test.want {
+				t.Errorf("%s, %d origins: %v; want %v", name, len(chain), got, test.want)
+			}
+		}
+		if name != "token" && r.RevokedOrigin("umbrella", []auth.Origin{test.origin}) {
+			t.Errorf("%s: revoked in a different tenant", name)
+		}
+	}
+	if err := r.Add(auth.Revocation{Token: "spent", At: at}); err != nil {
+		t.Fatal(err)
+	}
+	if !r.RevokedOrigin("acme", []auth.Origin{{ID: "spent", Subject: "bob"}}) {
+		t.Error("a token that was used up, and then revoked, leaves what was derived from it")
+	}
+	r.hear([]auth.Revocation{{Token: "spent", At: at.Add(time.Hour), Alone: true}})
+	if !r.RevokedOrigin("acme", []auth.Origin{{ID: "spent", Subject: "bob"}}) {
+		t.Error("a later revocation of the token alone has revived what was derived from it")
+	}
+}
+
 // TestDamagedRevocations starts no relay that would take revoked tokens.
 func TestDamagedRevocations(t *testing.T) {
 	for name, text := range map[string]string{

@@ -253,6 +253,36 @@ func TestRevokedToken(t *testing.T) {
 	}
 }
 
+// TestUserOfADerivedEnrolmentIsCutOff revokes the grant from which a credential was derived: by its ID, and by its subject.
+// A revocation of the ID alone ends nothing that was derived.
+func TestUserOfADerivedEnrolmentIsCutOff(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	r := startRegistry(t, s, 0)
+	derived := func(id, from, subject string) (*natssite.EventChannels, broker.AgentDialConfig) {
+		return natssite.Watched(admitFor(t, s, r, auth.Enrolment{
+			ID: id, Tenant: "acme", Host: "laptop", IssuedAt: time.Now(), Origins: []auth.Origin{{ID: from, Subject: subject, Issued: time.Now().Unix()}},
+		}))
+	}
+	byID, one := derived("one", "stolen", "ada")
+	bySubject, two := derived("two", "kept", "eve")
+	stays, three := derived("three", "spent", "bob")
+	natssite.DialAgent(t, one)
+	natssite.DialAgent(t, two)
+	agent := natssite.DialAgent(t, three)
+	for _, rev := range []auth.Revocation{{Token: "spent", At: time.Now(), Alone: true}, {Token: "stolen", At: time.Now()}, {Tenant: "acme", Subject: "eve", At: time.Now()}} {
+		if err := r.Revocations().Add(rev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	natssite.Next(t, "the end of the first connection", byID.Disconnected)
+	natssite.Next(t, "the end of the second connection", bySubject.Disconnected)
+	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
+	if len(stays.Disconnected) > 0 {
+		t.Errorf("a host-agent whose enrolment token was used up was cut off: %v", <-stays.Disconnected)
+	}
+}
+
 // TestRevokedAmongMany has more users than are known by name.
 func TestRevokedAmongMany(t *testing.T) {
 	t.Parallel()

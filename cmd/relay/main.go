@@ -37,6 +37,9 @@ type app struct {
 
 	SetupLink setupLinkCmd `cmd:"" help:"Print a link by which somebody comes to own the relay: the first, or who has lost the last device."`
 
+	Invitations invitationsCmd `cmd:"" help:"List the open invitations."`
+	Withdraw    withdrawCmd    `cmd:"" help:"Withdraw an open invitation: its link lets nobody in any more."`
+
 	Login  loginCmd  `cmd:"" help:"Sign this machine in at a relay, by a code that somebody approves who is signed in there."`
 	Access accessCmd `cmd:"" help:"Print a token for a client, as who is signed in here by relay login, or keep one in a file."`
 	Logout logoutCmd `cmd:"" help:"Sign this machine out: its tokens end at once, on all relays."`

@@ -92,6 +92,8 @@ function list(id, all, none, row) {
   if (changed(id, all)) at(id).replaceChildren(...all.map(row), ...(all.length ? [] : [make('li', none, { class: 'dim' })]));
 }
 
+let known = { me: {}, devices: [] };
+
 async function refresh() {
   const me = await call('GET', 'api/me');
   at('who').textContent = `${me.subject}, level ${me.level}`;
@@ -107,6 +109,7 @@ async function refresh() {
     return make('li', [make('b', `${share.host} ${share.session}`), make('div', `${share.level}, by ${share.by}, until ${time(share.expires)}; ${share.watching.length} of ${share.people} there now`, { class: 'dim' }), end]);
   });
   const { devices } = await call('GET', 'api/devices');
+  known = { me, devices };
   list('devices', devices, 'None.', (device) => {
     const own = device.id === me.device;
     const remove = make('button', own ? 'Sign out' : 'Remove', { type: 'button' });
@@ -131,6 +134,12 @@ async function showTeam(me) {
     }
     return make('li', inside);
   });
+  const { invites } = await call('GET', 'api/invites');
+  list('invites', invites, 'None.', (invite) => {
+    const end = make('button', 'Withdraw', { type: 'button' });
+    end.addEventListener('click', () => withdraw(invite));
+    return make('li', [make('b', invite.subject), make('div', `${invite.level} · hosts ${invite.hosts.join(', ')} · by ${invite.by || 'the operator'}, until ${time(invite.expires)}`, { class: 'dim' }), end]);
+  });
   const { since, lines } = await call('GET', 'api/audit');
   if (!changed('audit', lines)) return;
   at('audit-since').textContent = time(since);
@@ -140,10 +149,33 @@ async function showTeam(me) {
   }));
 }
 
-async function removePerson({ subject }) {
-  if (!confirm(`Remove ${subject}? All of their devices, tokens and links end at once.`)) return;
+async function withdraw(invite) {
   try {
-    await call('DELETE', `api/people/${encodeURIComponent(subject)}`);
+    await call('DELETE', `api/invites/${invite.id}`);
+    await refresh();
+  } catch (e) {
+    say(e.message, true);
+  }
+}
+
+/** Asks what a removal ends, and returns the query for it, or null for nothing. Own: this device came in by what is removed. */
+function whatEnds(question, derived, own) {
+  if (own) return confirm(`${question} This device came in by it, so only it ends, with its tokens and links.`) ? '?derived=keep' : null;
+  if (!confirm(question)) return null;
+  if (!derived.length) return '';
+  const names = derived.map((d) => `${d.name || d.id} (${d.subject})`).join(', ');
+  return confirm(`These came in by it: ${names}. Sign them out, too, with every link and host that it has let in? Do so if it was lost or stolen. Cancel keeps them.`) ? '' : '?derived=keep';
+}
+
+/** Devices whose origins include one that is looked for. */
+const derivedFrom = (wanted) => known.devices.filter((d) => (d.origins ?? []).some(wanted));
+
+async function removePerson({ subject }) {
+  const derived = derivedFrom((o) => o.sub === subject).filter((d) => d.subject !== subject);
+  const query = whatEnds(`Remove ${subject}? All of their devices, tokens and links end at once.`, derived, derived.some((d) => d.id === known.me.device));
+  if (query === null) return;
+  try {
+    await call('DELETE', `api/people/${encodeURIComponent(subject)}${query}`);
     await refresh();
   } catch (e) {
     say(e.message, true);
@@ -166,9 +198,11 @@ async function takeBack(share) {
 }
 
 async function removeDevice(device, own) {
-  if (!confirm(own ? 'Sign this device out?' : `Remove ${device.name}? It is signed out at once.`)) return;
+  const derived = own ? [] : derivedFrom((o) => o.id === device.id);
+  const query = whatEnds(own ? 'Sign this device out?' : `Remove ${device.name}? It is signed out at once.`, derived, derived.some((d) => d.id === known.me.device));
+  if (query === null) return;
   try {
-    await call('DELETE', `api/devices/${device.id}`);
+    await call('DELETE', `api/devices/${device.id}${query}`);
     if (own) {
       await forget();
       location.reload();

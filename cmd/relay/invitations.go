@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"ahprelay/gateway/peoplehttp"
+)
+
+type invitationsCmd struct {
+	dataFlag
+	relayFlag
+}
+
+// Run lists the open invitations.
+func (c *invitationsCmd) Run(ctx context.Context, s *streams) error {
+	keys, err := c.keys()
+	if err != nil {
+		return err
+	}
+	var answer struct{ Invites []peoplehttp.ShownInvite }
+	if err := c.operate(ctx, keys, http.MethodGet, "/operator/invites/"+c.Tenant, "relay invitations", nil, &answer); err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tINVITED\tLEVEL\tHOSTS\tBY\tUNTIL")
+	for _, i := range answer.Invites {
+		by := i.By
+		if by == "" {
+			by = "the operator"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, i.Subject, i.Level, strings.Join(i.Hosts, ","), by, i.Expires.Format(time.RFC3339))
+	}
+	return table.Flush()
+}
+
+type withdrawCmd struct {
+	dataFlag
+	relayFlag
+	ID string `arg:"" help:"ID of the invitation, as relay invitations prints it."`
+}
+
+// Run withdraws an open invitation.
+func (c *withdrawCmd) Run(ctx context.Context, s *streams) error {
+	keys, err := c.keys()
+	if err != nil {
+		return err
+	}
+	if err := c.operate(ctx, keys, http.MethodDelete, "/operator/invites/"+c.Tenant+"/"+c.ID, "relay withdraw", nil, &struct{}{}); err != nil {
+		return fmt.Errorf("withdraw: %w", err)
+	}
+	_, err = fmt.Fprintf(s.out, "withdrew invitation %s\n", c.ID)
+	return err
+}
