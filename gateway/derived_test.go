@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -50,8 +51,26 @@ type family struct {
 	events     chan struct{}
 }
 
+// knowLaptop makes a host known to two relays.
+func knowLaptop(t *testing.T, one, two *Relay) {
+	t.Helper()
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nkey, err := user.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := one.registry.Admit(t.Context(), auth.Enrolment{ID: "laptop's", Tenant: "default", Host: "laptop", IssuedAt: time.Now()}, nkey, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { _, known := two.registry.Lookup("default", "laptop"); return known })
+}
+
 // newFamily derives every kind of grant from that of root, at the first relay.
 func newFamily(t *testing.T, one, two *Relay, name string, root asks) *family {
+	knowLaptop(t, one, two)
 	f := &family{T: t, one: one, two: two, tokens: map[string]string{}, devices: map[string]*phone{}, links: map[string]string{}, invites: map[string]string{}}
 	someone := newPhone(t, one)
 	f.tokens["token"] = f.token(root)
@@ -276,18 +295,6 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 	if status, said := ada.setUp(link); status != http.StatusOK {
 		t.Fatalf("setup: %d %s", status, said)
 	}
-	user, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
-	nkey, err := user.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := one.registry.Admit(t.Context(), auth.Enrolment{ID: "laptop's", Tenant: "default", Host: "laptop", IssuedAt: time.Now()}, nkey, time.Now().Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	await(t, func() bool { _, known := two.registry.Lookup("default", "laptop"); return known })
 	operator, err := one.Keys().IssueOperator("test")
 	if err != nil {
 		t.Fatal(err)
@@ -362,5 +369,165 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOpenInvitationIsWithdrawn: the owner and the operator see open invitations at each relay, and withdraw them.
+func TestOpenInvitationIsWithdrawn(t *testing.T) {
+	one, two := pair(t)
+	link, err := one.SetupLink("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada := newPhone(t, one)
+	if status, said := ada.setUp(link); status != http.StatusOK {
+		t.Fatalf("setup: %d %s", status, said)
+	}
+	operator, err := two.Keys().IssueOperator("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	operates := bearer(newPhone(t, two), operator)
+	type invites struct{ Invites []peoplehttp.ShownInvite }
+	listed := func(from asks, path string) (list invites) {
+		t.Helper()
+		from("GET", path, nil, &list)
+		return list
+	}
+	f := family{T: t, one: one, two: two}
+	bob := newPhone(t, one)
+	if status, said := bob.setUp("#" + f.invite(ada.do, "bob")); status != http.StatusOK {
+		t.Fatalf("invitation: %d %s", status, said)
+	}
+	var talks struct{ Link string }
+	ada.do("POST", "/api/invites", map[string]any{"subject": "carol", "level": "talk", "hosts": []string{"laptop"}}, &talks)
+	carol := newPhone(t, one)
+	if status, said := carol.setUp(talks.Link); status != http.StatusOK {
+		t.Fatalf("invitation: %d %s", status, said)
+	}
+	secrets := map[string]string{"by-ada": f.invite(ada.do, "by-ada"), "by-bob": f.invite(bob.do, "by-bob")}
+	var made struct{ Link string }
+	operates("POST", "/operator/invites", map[string]any{"tenant": "default", "subject": "by-operator"}, &made)
+	_, secrets["by-operator"], _ = strings.Cut(made.Link, "#")
+	await(t, func() bool { return len(listed(ada.at(two).do, "/api/invites").Invites) == 3 })
+
+	if list := listed(carol.do, "/api/invites"); len(list.Invites) != 0 {
+		t.Errorf("a person who owns nothing sees %+v", list)
+	}
+	by := map[string]string{"by-ada": "owner", "by-bob": "bob", "by-operator": ""}
+	for _, i := range listed(operates, "/operator/invites/default").Invites {
+		if want, ok := by[i.Subject]; !ok || i.By != want || i.Level != "own" || len(i.Hosts) != 1 || time.Until(i.Expires) < 23*time.Hour {
+			t.Errorf("listed is %+v", i)
+		}
+		carol.refused(404, "", "DELETE", "/api/invites/"+i.ID, nil)
+		if i.Subject == "by-ada" {
+			operates("DELETE", "/operator/invites/default/"+i.ID, nil, nil)
+		} else {
+			ada.at(two).do("DELETE", "/api/invites/"+i.ID, nil, nil)
+		}
+		ada.at(two).refused(404, "", "DELETE", "/api/invites/"+i.ID, nil)
+		for _, relay := range []*Relay{one, two} {
+			if status, said := newPhone(t, relay).setUp("#" + secrets[i.Subject]); status != http.StatusBadRequest || !strings.Contains(said, "used up") {
+				t.Errorf("%s, withdrawn: %d %.100s", i.Subject, status, said)
+			}
+		}
+		delete(by, i.Subject)
+	}
+	if len(by) > 0 {
+		t.Errorf("not listed are %v", by)
+	}
+}
+
+// TestRetiredDeviceKeepsWhatItLetIn: a device that is removed alone, or signs itself out, ends with its tokens, and the devices that
+// it let in stay. No caller removes by mistake the device by which the caller came in.
+func TestRetiredDeviceKeepsWhatItLetIn(t *testing.T) {
+	relay, old := setUp(t)
+	f := family{T: t, one: relay, two: relay}
+	comesIn := func(by *phone) *phone {
+		t.Helper()
+		device, poll := f.approves(by)
+		if status, said := device.ask("POST", "/auth/token", "", poll, &device.in); status != http.StatusOK {
+			t.Fatalf("poll: %d %s", status, said)
+		}
+		return device
+	}
+	renews := func(p *phone, want bool) {
+		t.Helper()
+		if status, said := p.renew(); (status == http.StatusOK) != want {
+			t.Errorf("a device renews: %d %s; want success: %v", status, said, want)
+		}
+	}
+	phone := comesIn(old)
+	token := f.token(old.do)
+	phone.refused(409, "derived=keep", "DELETE", "/api/devices/"+old.in.Device, nil)
+	phone.refused(400, "want keep", "DELETE", "/api/devices/"+old.in.Device+"?derived=all", nil)
+	renews(old, true)
+	phone.do("DELETE", "/api/devices/"+old.in.Device+"?derived=keep", nil, nil)
+	renews(old, false)
+	renews(phone, true)
+	if status, _ := phone.send("GET", "/api/hosts", token, "", nil, nil); status != http.StatusUnauthorized {
+		t.Errorf("a token of a removed device: %d", status)
+	}
+
+	tablet := comesIn(phone)
+	bob := newPhone(t, relay)
+	if status, said := bob.setUp("#" + f.invite(tablet.do, "bob")); status != http.StatusOK {
+		t.Fatalf("invitation: %d %s", status, said)
+	}
+	phone.do("DELETE", "/api/devices/"+phone.in.Device, nil, nil)
+	renews(phone, false)
+	renews(tablet, true)
+	bob.refused(409, "derived=keep", "DELETE", "/api/people/owner", nil)
+	relay.server.Load().people.ExpireGrants()
+	renews(bob, true)
+	bob.do("DELETE", "/api/people/owner?derived=keep", nil, nil)
+	renews(tablet, false)
+	renews(bob, true)
+	relay.server.Load().people.ExpireGrants()
+	renews(bob, true)
+}
+
+// TestDerivedDevicesLeaveTheStore: a device never expires, and revocations are forgotten one day; so what a revoked
+// grant let in is removed from the store before that.
+func TestDerivedDevicesLeaveTheStore(t *testing.T) {
+	relay, ada := setUp(t)
+	stolen, err := relay.Keys().IssueClient(auth.Client{
+		ID: "stolen", Tenant: "default", Subject: "ann", Hosts: []string{auth.AllHosts}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFamily(t, relay, relay, "x", bearer(newPhone(t, relay), stolen))
+	// A person whom the owner invites, too, stays with the device that came in by the owner's invitation.
+	carol := newPhone(t, relay)
+	if status, said := carol.setUp("#" + f.invites["invitation"]); status != http.StatusOK {
+		t.Fatalf("invitation: %d %s", status, said)
+	}
+	again := newPhone(t, relay)
+	if status, said := again.setUp("#" + f.invite(ada.do, carol.in.Subject)); status != http.StatusOK {
+		t.Fatalf("invitation: %d %s", status, said)
+	}
+	revoked := relay.registry.Revocations()
+	if err := revoked.Add(auth.Revocation{Token: "stolen", At: time.Now().UTC(), Until: time.Now().Add(time.Hour)}.Spanning()); err != nil {
+		t.Fatal(err)
+	}
+	relay.server.Load().people.ExpireGrants()
+	directory := relay.server.Load().cfg.People
+	directory.Removed, directory.Revoked = func(people.Device) bool { return false }, func(string, []auth.Origin) bool { return false } // as if it were forgotten
+	devices, err1 := directory.Devices("default", "")
+	persons, err2 := directory.People("default")
+	shares, err3 := directory.Shares("default", "")
+	invites, err4 := directory.Invites("default")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	if len(devices) != 2 || len(persons) != 2 || len(shares) != 0 || len(invites) != 0 {
+		t.Errorf("the store has devices %+v, people %+v, links %+v, invitations %+v; want those of the owner and of %s", devices, persons, shares, invites, carol.in.Subject)
+	}
+	if status, said := again.renew(); status != http.StatusOK {
+		t.Errorf("a device that the owner let in: %d %s", status, said)
+	}
+	if status, _ := carol.renew(); status == http.StatusOK {
+		t.Error("a device that the thief let in renews")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -38,6 +39,7 @@ func newPhone(t *testing.T, relay *Relay) *phone {
 // proof is one for a request to the relay.
 func (p *phone) proof(method, path, token string) string {
 	p.Helper()
+	path, _, _ = strings.Cut(path, "?")
 	proof, err := p.key.Prove("http", auth.Asked{Method: method, Host: p.relay.public.Addr().String(), Path: path, Token: token}, p.nonce)
 	if err != nil {
 		p.Fatal(err)
@@ -155,7 +157,10 @@ func (p *phone) renew() (status int, said string) {
 
 // setUp starts a relay whose owner has a phone.
 func setUp(t *testing.T) (*Relay, *phone) {
-	relay, err := StartRelay(t.Context(), RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener})
+	relay, err := StartRelay(t.Context(), RelayConfig{
+		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener,
+		Notify: NotifyConfig{Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
