@@ -73,12 +73,18 @@ func (w *canvasWorld) client(id string) *refclient.Client {
 // clientWith is client, with a token that is changed if change is not nil.
 func (w *canvasWorld) clientWith(id string, change func(*auth.Client)) *refclient.Client {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), stepTime)
-	defer cancel()
 	token, err := w.stack.Token(change)
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return w.clientOf(id, token)
+}
+
+// clientOf is a client with a token.
+func (w *canvasWorld) clientOf(id, token string) *refclient.Client {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), stepTime)
+	defer cancel()
 	c, err := throughRelay(w.t, w.stack)(ctx, refclient.Options{Token: token})
 	if err != nil {
 		w.t.Fatal(err)

@@ -647,6 +647,22 @@ func TestCanvasLiveRevoked(t *testing.T) {
 	}
 }
 
+// TestCanvasLiveRevokedViewer revokes the subject of a client that watches with an audience: its canvas ends, too, although the
+// host-agent knows the client by the name of the audience.
+func TestCanvasLiveRevokedViewer(t *testing.T) {
+	t.Parallel()
+	w, _, _, _, b, base := liveApp(t, func(c *auth.Client) { c.Subject, c.Access, c.Audience = "bob", auth.AccessRead, "team" })
+	events := w.events(b, base)
+	events.next()
+	if err := w.stack.Relay.Revocations().Add(auth.Revocation{Tenant: "default", Subject: "bob", At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	events.ends()
+	if got := b.open(base + "/start"); got.status != http.StatusGone {
+		t.Errorf("revoked: %d %q", got.status, got.body)
+	}
+}
+
 // TestCanvasLiveOwner has the host's owner say what clients may do.
 func TestCanvasLiveOwner(t *testing.T) {
 	t.Parallel()

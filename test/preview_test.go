@@ -257,6 +257,49 @@ func (w *previewWorld) ends(name string, end func(preview) error) {
 	})
 }
 
+// TestPreviewEndsWithItsOrigin revokes a stolen token with which the token was made that opened a preview: the client's
+// connection, the open page and an unused ticket end.
+func TestPreviewEndsWithItsOrigin(t *testing.T) {
+	t.Parallel()
+	w, _, _ := newPreviewWorld(t, func(*hostagent.Config) {})
+	stolen, err := w.stack.Token(func(c *auth.Client) { c.ID, c.Access = "stolen", auth.AccessAdmin })
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.stack.Relay.URL()+"/api/tokens", strings.NewReader(`{"level":"operate","seconds":2592000}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+stolen)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var made struct{ Token string }
+	if err := json.NewDecoder(response.Body).Decode(&made); err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("HTTP %d, %v", response.StatusCode, err)
+	}
+	c := w.clientOf("thief", made.Token)
+	w.call(c, "subscribe", map[string]any{"channel": w.session})
+	p, b := w.preview(c), w.browser()
+	if page := b.open(p.URL); page.status != http.StatusOK {
+		t.Fatalf("at first %d", page.status)
+	}
+	events, unused := w.events(b, p.Origin), w.preview(c).URL
+	events.next()
+	if err := w.stack.Relay.Revocations().Add(auth.Revocation{Token: "stolen", At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	wantClosed(t, c, ahp.CloseTokenEnded, "token revoked")
+	events.ends()
+	for name, url := range map[string]string{"open page": p.Origin + "/start", "unused ticket": unused} {
+		if got := b.open(url); got.status != http.StatusGone && got.status != http.StatusForbidden {
+			t.Errorf("%s: %d %q", name, got.status, got.body)
+		}
+	}
+}
+
 // TestPreviewOwner has the host's owner say nothing of ports, or nothing by URL.
 func TestPreviewOwner(t *testing.T) {
 	t.Parallel()
