@@ -1,0 +1,57 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// TestInvitationCommands lists an open invitation and withdraws it.
+func TestInvitationCommands(t *testing.T) {
+	dir := t.TempDir()
+	at := []string{"--data-dir", dir, "--relay", serving(t, dir)}
+	command := func(args ...string) (string, error) {
+		out, _, err := relay(t, append(args, at...)...)
+		return out, err
+	}
+	if out, err := command("setup-link", "--subject", "ada", "--no-qr"); err != nil || !strings.Contains(out, "/setup#") {
+		t.Fatalf("setup-link: %q, %v", out, err)
+	}
+	out, err := command("invitations")
+	found := regexp.MustCompile(`(?m)^([0-9a-f]{16}) +ada +own +\* +the operator +\S+$`).FindStringSubmatch(out)
+	if err != nil || found == nil {
+		t.Fatalf("invitations: %v\n%s", err, out)
+	}
+	if out, err := command("withdraw", found[1]); err != nil || !strings.Contains(out, found[1]) {
+		t.Errorf("withdraw: %q, %v", out, err)
+	}
+	if _, err := command("withdraw", found[1]); err == nil {
+		t.Error("an invitation is withdrawn twice")
+	}
+	if out, err := command("invitations"); err != nil || strings.Contains(out, "ada") {
+		t.Errorf("after that, invitations: %v\n%s", err, out)
+	}
+}
+
+// TestRevokeExpiredToken revokes by a token that has expired: what was derived from it may be good.
+func TestRevokeExpiredToken(t *testing.T) {
+	dir := t.TempDir()
+	keys, err := auth.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys.Now = func() time.Time { return time.Now().Add(-2 * time.Hour) }
+	token, err := keys.IssueClient(auth.Client{
+		ID: "over", Tenant: "default", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessAdmin, Expires: time.Now().Add(-time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := relay(t, "revoke", "--data-dir", dir, "--relay", serving(t, dir), "--token", token)
+	if err != nil || !strings.Contains(out, "token over") {
+		t.Errorf("revoke: %q, %v", out, err)
+	}
+}
