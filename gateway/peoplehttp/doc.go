@@ -17,10 +17,12 @@
 //
 //	GET    /api/me                who this is, what it may, and its hosts' names
 //	GET    /api/devices           [people.Device]: one's own, all for who owns the tenant
-//	DELETE /api/devices/{id}      ends it, and all tokens that it has got or made
+//	DELETE /api/devices/{id}      ends it, and everything that was derived from it; ?derived=keep: only its tokens and links
 //	GET    /api/requests/{which}  Waiting; by its ID, or its whole code
 //	POST   /api/requests/{id}     {"approve", "code", "host", "replace"} → {}
 //	POST   /api/invites           {"subject", "level", "hosts"} → {"link", "qr", "expires"}; without subject a link to where another device of one's own asks to be let in
+//	GET    /api/invites           those that are open, see invites.go
+//	DELETE /api/invites/{id}      withdraws one
 //	POST   /api/tokens            {"level", "hosts", "channels", "seconds"} → {"token", "id", "expires"}: for a stock client
 //	POST   /operator/invites      {"tenant", "subject"} → {"link", "expires"}: relay setup-link
 //

@@ -15,7 +15,7 @@ import (
 // Who owns a tenant, all of its hosts, sees to who is in, and what they did.
 //
 //	GET    /api/people            → {"people": [ShownPerson]}
-//	DELETE /api/people/{subject}  ends all tokens and devices of somebody, and forgets them
+//	DELETE /api/people/{subject}  ends all tokens and devices of a person, with everything that was derived from them, and forgets the person; ?derived=keep as of devices
 //	GET    /api/audit             → {"since", "lines": [audit.ShownLine]}: of this relay since it was started, the latest first
 
 // A ShownPerson is somebody as the owner sees them.

@@ -1,0 +1,66 @@
+package people
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+)
+
+// TestDerivedInvitationChangesNobody: an invitation that a person made does not change the rights of a person of that name who has come in
+// meanwhile; the operator's does.
+func TestDerivedInvitationChangesNobody(t *testing.T) {
+	d := newDirectory(t)
+	invited := func(access auth.Access, origins ...auth.Origin) string {
+		t.Helper()
+		person := Person{Tenant: "default", Subject: "bob", Access: access, Hosts: []string{"*"}, Origins: origins}
+		secret, err := d.Invite(Invite{Person: person, Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret
+	}
+	ada, eve := auth.Origin{ID: "a", Subject: "ada"}, auth.Origin{ID: "e", Subject: "eve"}
+	same, more, operators := invited(auth.AccessRead, eve), invited(auth.AccessAdmin, eve), invited(auth.AccessAdmin)
+	bob := func(want auth.Access, origins int) {
+		t.Helper()
+		list, err := d.People("default")
+		if err != nil || len(list) != 1 || list[0].Access != want || len(list[0].Origins) != origins {
+			t.Errorf("people are %+v, %v; want level %s and %d origins", list, err, want.Level(), origins)
+		}
+	}
+	if _, err := d.Accept(invited(auth.AccessRead, ada), Device{Key: newKey(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Accept(more, Device{Key: newKey(t)}); !errors.Is(err, ErrOther) {
+		t.Errorf("an invitation to more: %v; want %v", err, ErrOther)
+	}
+	bob(auth.AccessRead, 1)
+	device, err := d.Accept(same, Device{Key: newKey(t)})
+	if err != nil || len(device.Origins) != 1 || device.Origins[0] != eve {
+		t.Errorf("an invitation to the same: %+v, %v", device, err)
+	}
+	if device, err := d.Accept(operators, Device{Key: newKey(t)}); err != nil || len(device.Origins) != 0 {
+		t.Errorf("the operator's invitation: %+v, %v", device, err)
+	}
+	bob(auth.AccessAdmin, 0)
+}
+
+// TestLongChainLetsNobodyIn: no device comes in whose tokens could not carry its origins.
+func TestLongChainLetsNobodyIn(t *testing.T) {
+	d, who := newDirectory(t), owner()
+	for range auth.MaxOrigins {
+		who.Origins = append(who.Origins, auth.Origin{ID: "t", Subject: "ada"})
+	}
+	if _, err := d.Invite(Invite{Person: who, Expires: time.Now().Add(time.Hour)}); !errors.Is(err, auth.ErrTooDerived) {
+		t.Errorf("an invitation: %v; want %v", err, auth.ErrTooDerived)
+	}
+	asked, err := d.Ask(Request{Kind: OfDevice, Key: newKey(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Decide(asked.ID, &who, "", true, asked.Code, ""); !errors.Is(err, auth.ErrTooDerived) {
+		t.Errorf("an approval: %v; want %v", err, auth.ErrTooDerived)
+	}
+}
