@@ -108,6 +108,24 @@ func TestRevokedOrigin(t *testing.T) {
 	}
 }
 
+// BenchmarkRevokedOrigin looks the longest chain up among many revocations.
+func BenchmarkRevokedOrigin(b *testing.B) {
+	r, now := loadRevocations(b, ""), time.Now()
+	for i := range 1 << 16 {
+		rev := auth.Revocation{Token: fmt.Sprint(i), At: now}
+		r.entries[rev.Key()] = rev
+	}
+	var chain []auth.Origin
+	for i := range auth.MaxOrigins {
+		chain = append(chain, auth.Origin{ID: fmt.Sprint("device-", i), Subject: fmt.Sprint("person", i), Issued: now.Unix()})
+	}
+	for b.Loop() {
+		if r.RevokedOrigin("acme", chain) {
+			b.Fatal("revoked")
+		}
+	}
+}
+
 // TestDamagedRevocations starts no relay that would take revoked tokens.
 func TestDamagedRevocations(t *testing.T) {
 	for name, text := range map[string]string{

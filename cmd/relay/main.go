@@ -30,7 +30,7 @@ type app struct {
 		Host   hostTokenCmd   `cmd:"" help:"Print an enrolment token for a host-agent: it serves one host."`
 	} `cmd:"" help:"Print a token, and nothing else."`
 	Share       shareCmd       `cmd:"" help:"Print a link, and a QR code of it, that opens the console at one session."`
-	Revoke      revokeCmd      `cmd:"" help:"Take back a token, or all that a subject or a host has got: its connections end at once, on all relays."`
+	Revoke      revokeCmd      `cmd:"" help:"Take back a token, or all that a subject or a host has got, with everything that was derived from it: its connections end at once, on all relays."`
 	Revocations revocationsCmd `cmd:"" help:"List what is revoked."`
 
 	Audit auditCmd `cmd:"" help:"Look at audit files."`

@@ -19,7 +19,7 @@ import (
 type revokeCmd struct {
 	dataFlag
 	relayFlag
-	Token     string `help:"ID (jti) of a token of any kind; the token itself is taken too, but better given with --token-file." placeholder:"ID" xor:"what" required:""`
+	Token     string `help:"ID (jti) of a token of any kind, or of a device; the token itself is taken too, but better given with --token-file." placeholder:"ID" xor:"what" required:""`
 	TokenFile string `help:"File with a token or its ID; - is the standard input." placeholder:"FILE" xor:"what" required:""`
 	Subject   string `help:"Subject: all client tokens that it has got so far." placeholder:"NAME" xor:"what" required:""`
 	Host      string `help:"Host: all enrolment tokens and credentials that it has got so far." placeholder:"HOST" xor:"what" required:""`

@@ -118,6 +118,8 @@ func sees(t *testing.T, p *page) {
 	p.wants("#invited", "/setup#")
 	p.await("#invited svg.qr")
 	p.wants("#invited button", "Copy")
+	p.wants("#invites", "bob")
+	p.wants("#invites", "by owner")
 	if got := eval[string](p, overflows); got != "" {
 		t.Errorf("on a phone:\n%s", got)
 	}
@@ -126,6 +128,8 @@ func sees(t *testing.T, p *page) {
 	p.shot("people-team-1440")
 	eval[any](p, "globalThis.confirm = () => true, [...document.querySelectorAll('#people li')].find((li) => li.textContent.includes('ann')).querySelector('button').click(), 0")
 	p.until("one person", patience, func() bool { return eval[int](p, "document.querySelectorAll('#people li').length") == 1 })
+	p.click("#invites button")
+	p.wants("#invites", "None.")
 }
 
 // providerFile configures an identity provider that runs beside the relay.
