@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -23,7 +24,7 @@ const ChallengeTTL = 60 * time.Second
 // Parts of a challenge, in bytes.
 const (
 	challengeVersion = 1
-	challengeBody    = 1 + 8 + 16 // version, milliseconds since 1970, random
+	challengeBody    = 1 + 8 + 8 + 8 // version, milliseconds since 1970, run of the relay, random
 	challengeSize    = challengeBody + sha256.Size
 )
 
@@ -36,7 +37,8 @@ func (k *Keys) NewChallenge() string {
 	b := make([]byte, challengeBody, challengeSize)
 	b[0] = challengeVersion
 	binary.BigEndian.PutUint64(b[1:], uint64(k.now().UnixMilli()))
-	rand.Read(b[9:]) // never fails
+	copy(b[9:17], k.run[:])
+	rand.Read(b[17:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(append(b, k.signing().challengeMAC(b)...))
 }
 
@@ -65,19 +67,26 @@ func (k *Keys) CheckChallenge(challenge, tenant, host, userNKey string, signatur
 
 // checkFresh reports why a challenge is not one of ours, or no longer good.
 func (k *Keys) checkFresh(challenge string) error {
+	_, _, err := k.readChallenge(challenge)
+	return err
+}
+
+// readChallenge returns when a relay made a challenge that is good now, and whether this
+// process did.
+func (k *Keys) readChallenge(challenge string) (made time.Time, own bool, err error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(challenge)
 	if err != nil || len(b) != challengeSize || b[0] != challengeVersion {
-		return errors.New("challenge: not one of a relay")
+		return made, false, errors.New("challenge: not one of a relay")
 	}
 	ours := func(s *keySet) bool { return hmac.Equal(b[challengeBody:], s.challengeMAC(b[:challengeBody])) }
 	if !slices.ContainsFunc(k.sets.Load().all, ours) {
-		return errors.New("challenge: made with keys that this relay does not have")
+		return made, false, errors.New("challenge: made with keys that this relay does not have")
 	}
-	made := time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:])))
+	made = time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:])))
 	if age := k.now().Sub(made); age > ChallengeTTL || age < -Leeway {
-		return fmt.Errorf("challenge: made %v ago; good for %v", age.Round(time.Second), ChallengeTTL)
+		return made, false, fmt.Errorf("challenge: made %v ago; good for %v", age.Round(time.Second), ChallengeTTL)
 	}
-	return nil
+	return made, bytes.Equal(b[9:17], k.run[:]), nil
 }
 
 func (s *keySet) challengeMAC(body []byte) []byte {

@@ -14,15 +14,21 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-jose/go-jose/v4"
 )
 
-// A device proves its key with each request, as RFC 9449 (DPoP) has it: a JWT of
-// typ dpop+jwt, signed with ES256 by a key of P-256 whose public part is in its
-// header, with the claims htm and htu (what is asked of whom), jti, nonce (of the relay,
-// [Keys.NewChallenge]) and, beside an access token, ath (its SHA-256). When it was
-// made the nonce says, by the relay's clock: the device's, and iat, do not count.
+// A device proves its key with each request by a DPoP proof (RFC 9449): a JWT of
+// typ dpop+jwt, signed with ES256 by a key of P-256. The public key is in the header. The
+// claims are htm and htu (method and URL of the request), jti, nonce (of a relay,
+// [Keys.NewChallenge]) and, beside an access token, ath (the token's SHA-256). The nonce
+// carries the time by the relay's clock, so the device's clock and iat do not count.
+//
+// A relay checks a proof in two steps, since a signature costs a hundred times more than
+// all other checks together. [ReadProof] reads the proof without its signature: the caller
+// learns the key that the proof claims, and refuses a key that it does not want.
+// [Keys.CheckProof] then checks the claims, and the signature last.
 
 // MaxProofSize is the limit of a proof's length, in bytes.
 const MaxProofSize = 4 << 10
@@ -36,18 +42,28 @@ var (
 	ErrProofStale = errors.New("the proof wants a new nonce of the relay's")
 )
 
-// Asked is what a proof is for.
+// Asked is the request that a proof is for.
 type Asked struct {
-	Method string // of HTTP
-	Host   string // with a port, as in the header Host
-	Path   string
-	Token  string // that is shown with it; "": none
+	Method string   // of HTTP
+	URLs   []string // of the request, without query: the proof names one of them
+	Token  string   // shown with the proof; "": none
 }
 
-// A Proof is what a good one says.
+// A Proof is a proof that was checked.
 type Proof struct {
-	Thumbprint string // of the key (RFC 7638), SHA-256 in base64url
-	ID         string // of the proof and key: no other is called so
+	Thumbprint string    // of the key (RFC 7638), SHA-256 in base64url
+	ID         string    // made of key and jti, so unique
+	Made       time.Time `json:"-"` // when a relay made the nonce, by that relay's clock
+	Own        bool      `json:"-"` // this process made the nonce
+}
+
+// A ClaimedProof is a proof whose signature is not checked yet: anybody can have made it.
+type ClaimedProof struct {
+	Thumbprint string // of the key that the proof claims to be signed with
+
+	key    *jose.JSONWebKey
+	signed *jose.JSONWebSignature
+	claims proofClaims
 }
 
 // proofClaims are the claims of a proof.
@@ -60,70 +76,97 @@ type proofClaims struct {
 	Token  string `json:"ath,omitempty"`
 }
 
-// CheckProof checks a proof for what is asked now. That it is the first time, the
-// caller sees to, by its ID. The error wraps ErrProofInvalid or ErrProofStale, and has
-// nothing of the proof.
-func (k *Keys) CheckProof(proof string, asked Asked) (Proof, error) {
-	key, said, err := readProof(proof)
-	if err != nil {
-		return Proof{}, err
-	}
+// CheckProof checks a proof for a request that comes now. It does not know which proofs
+// were used: the caller compares Proof.ID. The error wraps ErrProofInvalid or
+// ErrProofStale, and contains nothing of the proof.
+func (k *Keys) CheckProof(proof *ClaimedProof, asked Asked) (Proof, error) {
+	said := proof.claims
 	switch {
 	case said.ID == "" || len(said.ID) > MaxSubjectLen:
 		return Proof{}, fmt.Errorf("%w: no jti, or too long a one", ErrProofInvalid)
-	case said.Method != asked.Method || !sameTarget(said.URL, asked):
-		return Proof{}, fmt.Errorf("%w: it is for another request", ErrProofInvalid)
+	case said.Method != asked.Method || !isTarget(said.URL, asked.URLs):
+		return Proof{}, fmt.Errorf("%w: it is for another request (behind a proxy, the relay needs --public-url, or --trust-proxy with X-Forwarded-Proto)", ErrProofInvalid)
 	case subtle.ConstantTimeCompare([]byte(said.Token), []byte(tokenHash(asked.Token))) != 1:
 		return Proof{}, fmt.Errorf("%w: it is for another token", ErrProofInvalid)
 	}
-	if k.checkFresh(said.Nonce) != nil {
+	made, own, err := k.readChallenge(said.Nonce)
+	if err != nil {
 		return Proof{}, ErrProofStale
 	}
-	thumbprint, err := thumbprintOf(key)
-	return Proof{thumbprint, thumbprint + " " + said.ID}, err
+	if _, err := proof.signed.Verify(proof.key); err != nil {
+		return Proof{}, fmt.Errorf("%w: bad signature", ErrProofInvalid)
+	}
+	return Proof{proof.Thumbprint, proof.Thumbprint + " " + said.ID, made, own}, nil
 }
 
-// readProof checks the form and signature of a proof.
-func readProof(proof string) (key *jose.JSONWebKey, said proofClaims, err error) {
+// ReadProof reads a proof, and does not check its signature. The error wraps
+// ErrProofInvalid.
+func ReadProof(proof string) (*ClaimedProof, error) {
 	bad := func(why string) error { return fmt.Errorf("%w: %s", ErrProofInvalid, why) }
 	if len(proof) > MaxProofSize {
-		return nil, said, bad("too long")
+		return nil, bad("too long")
 	}
 	if CheckKeys(proof) != nil {
-		return nil, said, bad(errTwoReadings.Error())
+		return nil, bad(errTwoReadings.Error())
 	}
 	signed, err := jose.ParseSignedCompact(proof, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
-		return nil, said, bad("not a JWT signed with ES256")
+		return nil, bad("not a JWT signed with ES256")
 	}
 	header := signed.Signatures[0].Protected
 	if typ, _ := header.ExtraHeaders[jose.HeaderType].(string); typ != "dpop+jwt" {
-		return nil, said, bad("typ is not dpop+jwt")
+		return nil, bad("typ is not dpop+jwt")
 	}
-	key = header.JSONWebKey
+	key := header.JSONWebKey
 	if key == nil || !key.Valid() || !key.IsPublic() {
-		return nil, said, bad("no public key in it")
+		return nil, bad("no public key in it")
 	}
 	if public, ok := key.Key.(*ecdsa.PublicKey); !ok || public.Curve != elliptic.P256() {
-		return nil, said, bad("key is not of P-256")
+		return nil, bad("key is not of P-256")
 	}
-	payload, err := signed.Verify(key)
+	thumbprint, err := thumbprintOf(key)
 	if err != nil {
-		return nil, said, bad("bad signature")
+		return nil, err
 	}
-	if json.Unmarshal(payload, &said) != nil {
-		return nil, said, bad("claims cannot be read")
+	read := &ClaimedProof{Thumbprint: thumbprint, key: key, signed: signed}
+	if json.Unmarshal(signed.UnsafePayloadWithoutVerification(), &read.claims) != nil {
+		return nil, bad("claims cannot be read")
 	}
-	return key, said, nil
+	return read, nil
 }
 
-// sameTarget reports whether a URL is that of what is asked. A relay behind a
-// proxy does not know the scheme that clients use, nor what stands before its own
-// paths.
-func sameTarget(target string, asked Asked) bool {
-	u, err := url.Parse(target)
-	return err == nil && slices.Contains([]string{"https", "http", "wss", "ws"}, u.Scheme) && u.User == nil &&
-		u.Host == asked.Host && strings.HasSuffix(u.Path, asked.Path)
+// isTarget reports whether a proof's htu is one of the URLs of a request: the same scheme,
+// host, port and path, after normalization (RFC 9449, section 4.3). Query and fragment do
+// not count.
+func isTarget(htu string, urls []string) bool {
+	target, ok := normalURL(htu)
+	return ok && slices.ContainsFunc(urls, func(one string) bool {
+		is, ok := normalURL(one)
+		return ok && is == target
+	})
+}
+
+// normalURL returns the URL of a request of HTTP in its normal form (RFC 3986, section
+// 6.2), without query and fragment. The handshake of a WebSocket is such a request.
+func normalURL(text string) (normal string, ok bool) {
+	u, err := url.Parse(text)
+	if err != nil || u.User != nil || u.Opaque != "" || u.Hostname() == "" {
+		return "", false
+	}
+	scheme, port := u.Scheme, "" // url.Parse has made it lower case
+	switch scheme {
+	case "http", "ws":
+		scheme, port = "http", "80"
+	case "https", "wss":
+		scheme, port = "https", "443"
+	default:
+		return "", false
+	}
+	host := strings.ToLower(u.Host)
+	if u.Port() == "" {
+		host = strings.TrimSuffix(host, ":") + ":" + port
+	}
+	return scheme + "://" + host + "/" + strings.TrimPrefix(u.Path, "/"), true
 }
 
 // tokenHash is the claim ath of a token, "" for none.
@@ -194,15 +237,14 @@ func (d *DeviceKey) Thumbprint() string {
 	return thumbprint
 }
 
-// Prove makes a proof for what is asked of the scheme's URL, with a nonce of the
-// relay's.
-func (d *DeviceKey) Prove(scheme string, asked Asked, nonce string) (string, error) {
+// Prove makes a proof for a request to the first of its URLs, with a nonce of a relay's.
+func (d *DeviceKey) Prove(asked Asked, nonce string) (string, error) {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: d.key}, (&jose.SignerOptions{EmbedJWK: true}).WithType("dpop+jwt"))
 	if err != nil {
 		return "", err
 	}
 	claims, err := json.Marshal(proofClaims{
-		ID: rand.Text(), Method: asked.Method, URL: scheme + "://" + asked.Host + asked.Path, Nonce: nonce, Token: tokenHash(asked.Token),
+		ID: rand.Text(), Method: asked.Method, URL: asked.URLs[0], Nonce: nonce, Token: tokenHash(asked.Token),
 	})
 	if err != nil {
 		return "", err

@@ -29,36 +29,84 @@ func TestProofOfDevice(t *testing.T) {
 	if err != nil || again.Thumbprint() != device.Thumbprint() {
 		t.Errorf("a key that was kept is another: %v", err)
 	}
-	asked := auth.Asked{Method: "GET", Host: "relay.example.com", Path: "/api/hosts", Token: "token"}
-	prove := func(asked auth.Asked, nonce string) string {
-		proof, err := again.Prove("https", asked, nonce) // without iat: as a clock of 1970
+	const public = "https://relay.example.com/relay/api/hosts" // a proxy takes /relay away
+	asked := auth.Asked{Method: "GET", URLs: []string{public, "http://10.0.0.5:8484/api/hosts"}, Token: "token"}
+	check := func(made auth.Asked, nonce string) (auth.Proof, error) {
+		text, err := again.Prove(made, nonce) // without iat: as a clock of 1970
 		if err != nil {
 			t.Fatal(err)
 		}
-		return proof
+		claimed, err := auth.ReadProof(text)
+		if err != nil || claimed.Thumbprint != device.Thumbprint() {
+			t.Fatalf("ReadProof = %+v, %v", claimed, err)
+		}
+		return keys.CheckProof(claimed, asked)
 	}
-	proof, err := keys.CheckProof(prove(asked, keys.NewChallenge()), asked)
-	if err != nil || proof.Thumbprint != device.Thumbprint() || !strings.HasPrefix(proof.ID, proof.Thumbprint) {
+	proof, err := check(asked, keys.NewChallenge())
+	if err != nil || proof.Thumbprint != device.Thumbprint() || !strings.HasPrefix(proof.ID, proof.Thumbprint) || !proof.Own || time.Since(proof.Made) > time.Minute {
 		t.Errorf("CheckProof = %+v, %v", proof, err)
 	}
-	behind := asked
-	behind.Path = "/relay/api/hosts" // of a proxy that takes /relay away
-	if _, err := keys.CheckProof(prove(behind, keys.NewChallenge()), asked); err != nil {
-		t.Errorf("behind a proxy: %v", err)
-	}
-	for _, change := range []func(*auth.Asked){
-		func(a *auth.Asked) { a.Method = "POST" }, func(a *auth.Asked) { a.Host = "other.example.com" },
-		func(a *auth.Asked) { a.Path = "/api/host" }, func(a *auth.Asked) { a.Token = "" },
+	for _, same := range []string{
+		"http://10.0.0.5:8484/api/hosts", "https://relay.example.com:443/relay/api/hosts", "HTTPS://Relay.Example.COM/relay/api/hosts?x#y",
+		"wss://relay.example.com/relay/api/hosts", "https://relay.example.com/relay/%61pi/hosts",
 	} {
-		other := asked
-		change(&other)
-		if _, err := keys.CheckProof(prove(other, keys.NewChallenge()), asked); !errors.Is(err, auth.ErrProofInvalid) {
+		if _, err := check(auth.Asked{Method: "GET", URLs: []string{same}, Token: "token"}, keys.NewChallenge()); err != nil {
+			t.Errorf("made for %s: %v", same, err)
+		}
+	}
+	for _, other := range []auth.Asked{
+		{Method: "POST", URLs: asked.URLs, Token: "token"}, {Method: "GET", URLs: asked.URLs},
+		{Method: "GET", Token: "token", URLs: []string{"https://other.example.com/relay/api/hosts"}},
+		{Method: "GET", Token: "token", URLs: []string{"https://relay.example.com/api/hosts"}},
+		{Method: "GET", Token: "token", URLs: []string{"https://relay.example.com/relay/relay/api/hosts"}},
+		{Method: "GET", Token: "token", URLs: []string{"https://relay.example.com/relay/api/host"}},
+		{Method: "GET", Token: "token", URLs: []string{"https://relay.example.com/relay/api/hosts/"}},
+		{Method: "GET", Token: "token", URLs: []string{"https://relay.example.com:8443/relay/api/hosts"}},
+		{Method: "GET", Token: "token", URLs: []string{"http://relay.example.com/relay/api/hosts"}},
+		{Method: "GET", Token: "token", URLs: []string{"https://10.0.0.5:8484/api/hosts"}},
+		{Method: "GET", Token: "token", URLs: []string{"https://x@relay.example.com/relay/api/hosts"}},
+		{Method: "GET", Token: "token", URLs: []string{"ftp://relay.example.com/relay/api/hosts"}},
+		{Method: "GET", Token: "token", URLs: []string{"/relay/api/hosts"}},
+		{Method: "GET", Token: "token", URLs: []string{""}},
+	} {
+		if _, err := check(other, keys.NewChallenge()); !errors.Is(err, auth.ErrProofInvalid) {
 			t.Errorf("made for %+v, shown for %+v: %v", other, asked, err)
 		}
 	}
 	for _, nonce := range []string{"", "x", strings.Repeat("A", 76)} {
-		if _, err := keys.CheckProof(prove(asked, nonce), asked); !errors.Is(err, auth.ErrProofStale) {
+		if _, err := check(asked, nonce); !errors.Is(err, auth.ErrProofStale) {
 			t.Errorf("nonce %q: %v", nonce, err)
+		}
+	}
+}
+
+// TestNonceOfAnotherProcessIsNotOwn: relays with the same keys accept each other's nonces,
+// and tell them from their own, so that a process which starts can refuse older ones.
+func TestNonceOfAnotherProcessIsNotOwn(t *testing.T) {
+	dir := t.TempDir()
+	var runs [2]*auth.Keys
+	for i := range runs {
+		var err error
+		if runs[i], err = auth.LoadKeys(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	device, err := auth.NewDeviceKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := auth.Asked{Method: "GET", URLs: []string{"https://relay.example.com/"}}
+	text, err := device.Prove(asked, runs[0].NewChallenge())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, keys := range runs {
+		claimed, err := auth.ReadProof(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if proof, err := keys.CheckProof(claimed, asked); err != nil || proof.Own != (i == 0) {
+			t.Errorf("at process %d: %+v, %v; want Own %v", i, proof, err, i == 0)
 		}
 	}
 }
@@ -106,8 +154,8 @@ func FuzzProofOfDevice(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	asked := auth.Asked{Method: "GET", Host: "h", Path: "/"}
-	good, err := device.Prove("https", asked, keys.NewChallenge())
+	asked := auth.Asked{Method: "GET", URLs: []string{"https://h/"}}
+	good, err := device.Prove(asked, keys.NewChallenge())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -117,7 +165,11 @@ func FuzzProofOfDevice(f *testing.F) {
 		f.Add(base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + rest)
 	}
 	f.Fuzz(func(t *testing.T, proof string) {
-		got, err := keys.CheckProof(proof, asked)
+		var got auth.Proof
+		claimed, err := auth.ReadProof(proof)
+		if err == nil {
+			got, err = keys.CheckProof(claimed, asked)
+		}
 		switch {
 		case err == nil && proof != good && got.Thumbprint == device.Thumbprint():
 			// A signature of ES256 has another form that is as good.

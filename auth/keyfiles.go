@@ -186,6 +186,7 @@ func syncDir(dir string) error {
 
 func readKeys(dir string) (*Keys, error) {
 	k, sets := &Keys{dir: dir}, &keySets{}
+	rand.Read(k.run[:]) // never fails
 	var err error
 	if k.system, err = readNkey(filepath.Join(dir, systemFile), nkeys.PrefixByteAccount); err != nil {
 		return nil, err

@@ -17,7 +17,8 @@ type Keys struct {
 	// uses the keys. NATS servers check their JWTs by their own clocks.
 	Now func() time.Time
 
-	dir  string // of the files
+	dir  string  // of the files
+	run  [8]byte // random, of this process: stands in the challenges that it makes
 	sets atomic.Pointer[keySets]
 
 	tenants []byte // secret from which the keys of tenants' accounts are derived

@@ -117,22 +117,24 @@ func TestDevicesOfACluster(t *testing.T) {
 	}
 
 	// A proof is good at one relay: the other has been told. Both are behind one name.
-	asked := auth.Asked{Method: "GET", Host: "relay.example.com", Path: "/api/hosts", Token: ada.in.Token}
-	proof, err := ada.key.Prove("https", asked, ada.nonce)
+	asked := auth.Asked{Method: "GET", URLs: []string{"https://relay.example.com/api/hosts"}, Token: ada.in.Token}
+	proof, err := ada.key.Prove(asked, ada.nonce)
 	if err != nil {
 		t.Fatal(err)
 	}
-	checked, err := one.Keys().CheckProof(proof, asked)
+	claimed, err := auth.ReadProof(proof)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := one.server.Load().caller.Proofs.First(checked, time.Now()); err != nil {
+	checked, err := one.Keys().CheckProof(claimed, asked)
+	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { return two.server.Load().caller.Proofs.Shown(checked.ID) })
-	if err := two.server.Load().caller.Proofs.Note(checked, time.Now()); err != authn.ErrProofAgain {
-		t.Errorf("a proof that another relay was shown: %v; want %v", err, authn.ErrProofAgain)
+	used := authn.UsedProof{Proof: checked, Person: authn.PersonOf(ada.in.Tenant, ada.in.Subject)}
+	if err := one.server.Load().caller.Proofs.Use(used, time.Now()); err != nil {
+		t.Fatal(err)
 	}
+	await(t, func() bool { return two.server.Load().caller.Proofs.Unused(checked) == authn.ErrProofAgain })
 
 	// Removed at one, it is out at the other: what it has open, too.
 	laptop = laptop.at(two)

@@ -40,7 +40,7 @@ func newPhone(t *testing.T, relay *Relay) *phone {
 func (p *phone) proof(method, path, token string) string {
 	p.Helper()
 	path, _, _ = strings.Cut(path, "?")
-	proof, err := p.key.Prove("http", auth.Asked{Method: method, Host: p.relay.public.Addr().String(), Path: path, Token: token}, p.nonce)
+	proof, err := p.key.Prove(auth.Asked{Method: method, URLs: []string{p.relay.URL() + path}, Token: token}, p.nonce)
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestProofs(t *testing.T) {
 		"the token in it": {token, "not good"},
 		"cut short":       {ada.proof("GET", "/api/hosts", token)[:200], "not good"},
 		"of another relay's": {func() string {
-			proof, err := ada.key.Prove("http", auth.Asked{Method: "GET", Host: "relay.example.net", Path: "/api/hosts", Token: token}, ada.nonce)
+			proof, err := ada.key.Prove(auth.Asked{Method: "GET", URLs: []string{"http://relay.example.net/api/hosts"}, Token: token}, ada.nonce)
 			return errorOr(err, proof)
 		}(), "another request"},
 	} {
@@ -303,6 +303,33 @@ func TestProofs(t *testing.T) {
 	}
 	if err := dial("dpop." + proof); err == nil {
 		t.Error("a proof is good for a second WebSocket")
+	}
+}
+
+// TestUsedProofStaysUsedAfterRestart restarts a relay at the same address while the nonce of a used proof
+// is still good. The relay wants a new nonce, and with that the device goes on.
+func TestUsedProofStaysUsedAfterRestart(t *testing.T) {
+	relay, ada := setUp(t)
+	cfg := RelayConfig{DataDir: relay.dir.path, Listen: relay.public.Addr().String(), AdminListen: NoListener}
+	used, spare := ada.proof("GET", "/api/hosts", ada.in.Token), ada.proof("GET", "/api/hosts", ada.in.Token)
+	if status, said := ada.send("GET", "/api/hosts", ada.in.Token, used, nil, nil); status != http.StatusOK {
+		t.Fatalf("with a new proof: %d %s", status, said)
+	}
+	relay.Close()
+	relay, err := StartRelay(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(relay.Close)
+	ada.relay = relay
+	for name, proof := range map[string]string{"used proof": used, "proof that only its device knows to be unused": spare} {
+		ada.nonce = ""
+		if status, said := ada.send("GET", "/api/hosts", ada.in.Token, proof, nil, nil); status != http.StatusUnauthorized || ada.nonce == "" {
+			t.Errorf("after a restart, a %s: %d %s, nonce %q; want 401 and a nonce", name, status, said, ada.nonce)
+		}
+	}
+	if status, said := ada.ask("GET", "/api/hosts", ada.in.Token, nil, nil); status != http.StatusOK {
+		t.Errorf("after a restart, with a new nonce: %d %s", status, said)
 	}
 }
 

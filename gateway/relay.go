@@ -460,10 +460,16 @@ func (r *Relay) events(tenant string) broker.Events {
 		Reconnected: func(string) {
 			log.Info("connected to NATS again")
 			r.resumed(tenant)
+			if tenant == "" {
+				r.missedProofs()
+			}
 		},
 		Dropped: func(subject string) {
 			log.Warn("messages lost here; host-agents send them again", "subject", subject)
 			r.resumed(tenant)
+			if subject == proofSubject {
+				r.missedProofs()
+			}
 		},
 		Error: func(err error) { log.Warn("NATS", "error", err) },
 		Woke: func(slept time.Duration) {

@@ -193,16 +193,29 @@ func (d *Directory) Decide(id string, who *Person, device string, approve bool, 
 	return decided, err
 }
 
+// Asked returns the thumbprint of the key of a request that waits, or was decided, to the
+// asker that has its secret.
+func (d *Directory) Asked(id, secret string) (key string, err error) {
+	asked, err := get[Request](d.store, requestPrefix+id)
+	switch {
+	case errors.Is(err, ErrNone):
+		return "", ErrGone
+	case err != nil:
+		return "", err
+	case subtle.ConstantTimeCompare([]byte(asked.Secret), []byte(hashed(secret))) != 1:
+		return "", ErrNone
+	}
+	return asked.Key, nil
+}
+
 // Poll is how what asks looks whether it was approved: with its secret, and the
 // thumbprint of the key that it has proved. A request that was approved is handed out
 // once; of a device, as the device that it is now.
 func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err error) {
-	switch asked, err := get[Request](d.store, requestPrefix+id); {
-	case errors.Is(err, ErrNone):
-		return r, device, ErrGone
+	switch asked, err := d.Asked(id, secret); {
 	case err != nil:
 		return r, device, err
-	case subtle.ConstantTimeCompare([]byte(asked.Secret), []byte(hashed(secret))) != 1 || asked.Key != key:
+	case asked != key:
 		return r, device, ErrNone
 	}
 	if err := d.mayPoll(id); err != nil {

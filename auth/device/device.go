@@ -272,7 +272,7 @@ func (d *Device) send(ctx context.Context, method, path, token string, body, int
 		d.mu.Lock()
 		nonce := d.nonce
 		d.mu.Unlock()
-		proof, err := d.key.Prove(u.Scheme, auth.Asked{Method: method, Host: u.Host, Path: u.Path, Token: token}, nonce)
+		proof, err := d.key.Prove(auth.Asked{Method: method, URLs: []string{d.Relay + path}, Token: token}, nonce)
 		if err != nil {
 			return err
 		}

@@ -390,13 +390,22 @@ func (w *rateWait) cancel(now time.Time) {
 }
 
 // Failed counts a request without a good token, and reports whether there were
-// too many from that address.
-func (l *Limiter) Failed(address string) *OverLimit {
+// too many from that address. Failures with a device's key are counted apart; "" is none.
+func (l *Limiter) Failed(address, key string) *OverLimit {
+	return l.failing(address, key, l.failures.Take)
+}
+
+// FailedTooOften reports whether there were too many, and counts nothing.
+func (l *Limiter) FailedTooOften(address, key string) *OverLimit {
+	return l.failing(address, key, l.failures.Wait)
+}
+
+func (l *Limiter) failing(address, key string, wait func(whose string) time.Duration) *OverLimit {
 	group := AddressGroup(address)
 	if group == "" || l.limits.Failures < 0 {
 		return nil
 	}
-	delay := l.failures.Take(group)
+	delay := wait(group + " " + key)
 	if delay == 0 {
 		return nil
 	}
@@ -444,6 +453,18 @@ func (b *Buckets) Take(whose string) (wait time.Duration) {
 		r.CancelAt(now)
 	}
 	return wait
+}
+
+// Wait returns after what time there is one of somebody's, and takes none.
+func (b *Buckets) Wait(whose string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	bucket := b.of[whose]
+	if bucket == nil {
+		return 0
+	}
+	lack := 1 - bucket.TokensAt(time.Now())
+	return max(0, time.Duration(lack/float64(b.rate)*float64(time.Second)))
 }
 
 // forgetLocked makes room: those that were quiet go, and of the others as many

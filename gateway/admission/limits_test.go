@@ -376,7 +376,7 @@ func TestLimitTablesAreBounded(t *testing.T) {
 			t.Fatal(over)
 		}
 		a.Leave()
-		l.Failed(address)
+		l.Failed(address, "")
 	}
 	if n := len(l.scopes); n > maxIdle+10 {
 		t.Errorf("%d parties are remembered; want at most %d", n, maxIdle)

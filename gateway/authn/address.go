@@ -63,8 +63,28 @@ func (c *Checker) URL(r *http.Request) string {
 	if c.PublicURL != "" {
 		return strings.TrimSuffix(c.PublicURL, "/")
 	}
+	return c.cameTo(r)
+}
+
+// urls returns the URLs by which a client may have sent a request, without query: at the
+// relay's public URL, and at the address that the request came to.
+func (c *Checker) urls(r *http.Request) []string {
+	path := r.URL.EscapedPath()
+	list := []string{c.URL(r) + path}
+	if came := c.cameTo(r) + path; came != list[0] {
+		list = append(list, came)
+	}
+	return list
+}
+
+// cameTo returns scheme and host that a request came to. A proxy that ends TLS says so in
+// X-Forwarded-Proto; the relay believes a trusted proxy, and this machine.
+func (c *Checker) cameTo(r *http.Request) string {
+	peer := peerOf(r)
+	at, err := netip.ParseAddr(peer)
+	believed := c.ManyOf(peer) || err == nil && at.Unmap().IsLoopback()
 	scheme := "http"
-	if r.TLS != nil || c.ManyOf(peerOf(r)) && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
+	if r.TLS != nil || believed && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
 		scheme = "https"
 	}
 	return scheme + "://" + r.Host

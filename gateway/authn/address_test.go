@@ -1,8 +1,11 @@
 package authn
 
 import (
+	"crypto/tls"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +45,38 @@ func TestAddress(t *testing.T) {
 		r := &http.Request{RemoteAddr: test.remote, Header: http.Header{"X-Forwarded-For": test.forwarded}}
 		if got := trusting.Address(r); got != test.want {
 			t.Errorf("from %s, forwarded for %.60q: %s; want %s", test.remote, test.forwarded, got, test.want)
+		}
+	}
+}
+
+// TestProofIsForTheWholeURL: the URL that a proof must name has the scheme, host and path that the
+// client used, as far as the relay is told by proxies that it believes.
+func TestProofIsForTheWholeURL(t *testing.T) {
+	trust := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	for name, test := range map[string]struct {
+		public, remote, proto string
+		tls                   bool
+		want                  []string
+	}{
+		"plain":                        {remote: "192.0.2.1:1", want: []string{"http://r.example/api/x%2Fy"}},
+		"TLS":                          {remote: "192.0.2.1:1", tls: true, want: []string{"https://r.example/api/x%2Fy"}},
+		"a trusted proxy":              {remote: "10.0.0.1:1", proto: "https", want: []string{"https://r.example/api/x%2Fy"}},
+		"a proxy on this machine":      {remote: "[::1]:1", proto: "https", want: []string{"https://r.example/api/x%2Fy"}},
+		"a client that claims TLS":     {remote: "192.0.2.1:1", proto: "https", want: []string{"http://r.example/api/x%2Fy"}},
+		"a proxy that takes a part":    {public: "https://p.example/relay/", remote: "10.0.0.1:1", want: []string{"https://p.example/relay/api/x%2Fy", "http://r.example/api/x%2Fy"}},
+		"the public URL, as it came":   {public: "https://r.example", remote: "192.0.2.1:1", tls: true, want: []string{"https://r.example/api/x%2Fy"}},
+		"the public URL, TLS in front": {public: "https://r.example", remote: "192.0.2.1:1", want: []string{"https://r.example/api/x%2Fy", "http://r.example/api/x%2Fy"}},
+	} {
+		r := httptest.NewRequest("GET", "/api/x%2Fy?q", nil)
+		r.Host, r.RemoteAddr = "r.example", test.remote
+		if test.tls {
+			r.TLS = &tls.ConnectionState{}
+		}
+		if test.proto != "" {
+			r.Header.Set("X-Forwarded-Proto", test.proto)
+		}
+		if got := New(Config{TrustProxy: trust, PublicURL: test.public}).urls(r); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q; want %q", name, got, test.want)
 		}
 	}
 }

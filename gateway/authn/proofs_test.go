@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -9,31 +10,96 @@ import (
 	"ahprelay/auth"
 )
 
-// TestManyProofs has one key take no room from others, and what is over make room.
-func TestManyProofs(t *testing.T) {
-	p, now := newProofs(), time.Now()
-	show := func(key string, i int, want error) {
-		t.Helper()
-		if err := p.First(auth.Proof{Thumbprint: key, ID: fmt.Sprint(key, " ", i)}, now); !errors.Is(err, want) {
-			t.Fatalf("%s's proof %d: %v; want %v", key, i, err, want)
+// proofBook is Proofs on a clock of the test.
+type proofBook struct {
+	*testing.T
+	*Proofs
+	now time.Time
+}
+
+func (b *proofBook) use(person, key string, i int, want error) {
+	b.Helper()
+	proof := auth.Proof{Thumbprint: key, ID: fmt.Sprint(key, " ", i), Made: b.now, Own: true}
+	if err := b.Use(UsedProof{proof, person}, b.now); !errors.Is(err, want) {
+		b.Fatalf("proof %d of key %s, person %q: %v; want %v", i, key, person, err, want)
+	}
+}
+
+// wait lets the nonces of all proofs end.
+func (b *proofBook) wait() { b.now = b.now.Add(auth.ChallengeTTL + auth.Leeway + time.Second) }
+
+// TestStrangersTakeNoRoomFromDevices fills the places of pairings, of a device and of a person: the
+// places of all others stay free, and proofs with nonces that have ended make room.
+func TestStrangersTakeNoRoomFromDevices(t *testing.T) {
+	b := &proofBook{t, newProofs(), time.Now()}
+	for key := range maxOfPairings / maxOfPairing {
+		for i := range maxOfPairing {
+			b.use("", fmt.Sprint("pairing", key), i, nil)
 		}
 	}
-	for i := range maxProofsOfKey {
-		show("mallory", i, nil)
+	b.use("", "pairing", 0, ErrProofsFull)
+	for i := range maxOfDevice {
+		b.use("t mallory", "m0", i, nil)
 	}
-	show("mallory", maxProofsOfKey, errProofsFull)
-	show("mallory", 0, ErrProofAgain)
-	show("ada", 0, nil)
-	now = now.Add(auth.ChallengeTTL + auth.Leeway + time.Second)
-	for key := range maxProofs / maxProofsOfKey {
-		for i := range maxProofsOfKey {
-			show(fmt.Sprint("key", key), i, nil)
+	b.use("t mallory", "m0", maxOfDevice, ErrProofsFull)
+	b.use("t mallory", "m0", 0, ErrProofAgain)
+	for key := range maxOfPerson/maxOfDevice - 1 {
+		for i := range maxOfDevice {
+			b.use("t mallory", fmt.Sprint("m", key+1), i, nil)
 		}
 	}
-	show("ada", 1, errProofsFull)
-	now = now.Add(auth.ChallengeTTL + auth.Leeway + time.Second)
-	show("ada", 1, nil)
-	if len(p.shown) != 1 || len(p.queue) != 1 || len(p.ofKey) != 1 {
-		t.Errorf("%d proofs of %d keys are remembered, %d in the queue; want 1", len(p.shown), len(p.ofKey), len(p.queue))
+	b.use("t mallory", "another", 0, ErrProofsFull)
+	b.use("t ada", "ada", 0, nil)
+	b.wait()
+	for person := range maxOfDevices / maxOfPerson {
+		for i := range maxOfPerson {
+			b.use(fmt.Sprint("t p", person), fmt.Sprint("p", person, " ", i/maxOfDevice), i, nil)
+		}
+	}
+	b.use("t ada", "ada", 1, ErrProofsFull)
+	b.use("", "pairing", 1, nil)
+	b.wait()
+	b.use("t ada", "ada", 1, nil)
+	if len(b.used) != 1 || len(b.queue) != 1 || len(b.count) != 3 {
+		t.Errorf("%d proofs are remembered, %d in the queue, %d groups; want 1, 1 and 3", len(b.used), len(b.queue), len(b.count))
+	}
+}
+
+// TestProofFromBeforeTheStartIsStale: a process cannot know the proofs that were used before it has
+// begun to hear of them, so it takes no nonce from before.
+func TestProofFromBeforeTheStartIsStale(t *testing.T) {
+	p, start := newProofs(), time.Now().Truncate(time.Millisecond)
+	p.HearsSince(start.Add(999 * time.Microsecond))
+	for name, test := range map[string]struct {
+		proof auth.Proof
+		want  error
+	}{
+		"own nonce":                      {auth.Proof{Made: start, Own: true}, nil},
+		"own nonce before a silence":     {auth.Proof{Made: start.Add(-time.Millisecond), Own: true}, auth.ErrProofStale},
+		"nonce from before":              {auth.Proof{Made: start.Add(-time.Second)}, auth.ErrProofStale},
+		"nonce by a clock that is ahead": {auth.Proof{Made: start.Add(auth.Leeway - time.Millisecond)}, auth.ErrProofStale},
+		"another relay's nonce, later":   {auth.Proof{Made: start.Add(auth.Leeway)}, nil},
+	} {
+		test.proof.ID = name
+		if err := p.Use(UsedProof{test.proof, "t ada"}, start); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v; want %v", name, err, test.want)
+		}
+	}
+}
+
+// TestFormerRelaysProofIsAStrangers: a relay of a former version does not say whose key it was, so its
+// word takes no place of a device.
+func TestFormerRelaysProofIsAStrangers(t *testing.T) {
+	var used UsedProof
+	if err := json.Unmarshal([]byte(`{"Thumbprint":"k","ID":"k 1"}`), &used); err != nil {
+		t.Fatal(err)
+	}
+	p := newProofs()
+	if err := p.Note(used, time.Now()); err != nil || p.count["pairings"] != 1 {
+		t.Errorf("Note: %v; counted %v", err, p.count)
+	}
+	told, err := json.Marshal(UsedProof{auth.Proof{Thumbprint: "k", ID: "k 2", Made: time.Now(), Own: true}, "t ada"})
+	if want := `{"Thumbprint":"k","ID":"k 2","Person":"t ada"}`; err != nil || string(told) != want {
+		t.Errorf("a relay tells %s, %v; want %s", told, err, want)
 	}
 }

@@ -45,6 +45,15 @@ func (c *Checker) Unauthorized(w http.ResponseWriter, r *http.Request, err error
 		http.Error(w, auth.ErrIssuerAway.Error(), http.StatusServiceUnavailable)
 		return
 	}
+	if over := (*admission.OverLimit)(nil); errors.As(err, &over) {
+		c.TooMany(w, over, audit.Line{Address: line.Address})
+		return
+	}
+	if errors.Is(err, ErrProofsFull) {
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
 	if c.WantsProof(w, err) { // which is how a device learns the nonce
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return
@@ -64,7 +73,7 @@ func (c *Checker) Unauthorized(w http.ResponseWriter, r *http.Request, err error
 // TooManyFailures counts a request without what it wants, and answers if there were too many
 // from its address.
 func (c *Checker) TooManyFailures(w http.ResponseWriter, r *http.Request) bool {
-	over := c.Limits.Failed(c.Address(r))
+	over := c.Limits.Failed(c.Address(r), "")
 	if over != nil {
 		c.TooMany(w, over, audit.Line{Address: c.Address(r)})
 	}

@@ -123,6 +123,7 @@ var oauthErrors = []struct {
 	{people.ErrSlowDown, "slow_down", http.StatusBadRequest},
 	{people.ErrDenied, "access_denied", http.StatusBadRequest},
 	{people.ErrGone, "expired_token", http.StatusBadRequest},
+	{authn.ErrProofsFull, "temporarily_unavailable", http.StatusServiceUnavailable},
 	{people.ErrTooMany, "temporarily_unavailable", http.StatusServiceUnavailable},
 	{people.ErrFull, "temporarily_unavailable", http.StatusServiceUnavailable},
 	{ErrSignInAgain, "login_required", http.StatusBadRequest},
@@ -133,6 +134,10 @@ var oauthErrors = []struct {
 
 // refuseGrant answers a request of /auth that gets nothing.
 func (a *API) refuseGrant(w http.ResponseWriter, r *http.Request, err error) {
+	if over := (*admission.OverLimit)(nil); errors.As(err, &over) {
+		a.Caller.TooMany(w, over, audit.Line{Address: a.Caller.Address(r)})
+		return
+	}
 	name, status := "invalid_grant", http.StatusBadRequest
 	for _, one := range oauthErrors {
 		if errors.Is(err, one.err) {
@@ -155,31 +160,39 @@ func (a *API) serveSetup(w http.ResponseWriter, r *http.Request) {
 		a.refuseGrant(w, r, errors.New("body is no JSON of invite and name"))
 		return
 	}
-	key, err := a.Caller.ProvenKey(r, "")
+	proof, err := a.Caller.ProveNewKey(r)
 	if err != nil {
 		a.refuseGrant(w, r, err)
 		return
 	}
-	device, err := a.People.Accept(body.Invite, people.Device{Name: body.Name, Key: key, Place: a.Caller.Address(r)})
+	device, err := a.People.Accept(body.Invite, people.Device{Name: body.Name, Key: proof.Thumbprint, Place: a.Caller.Address(r)})
 	if err != nil {
 		a.refuseGrant(w, r, err)
 		return
 	}
+	a.useUp(proof, device)
 	a.Caller.Audit.Write(audit.Line{Event: "setup", Tenant: device.Tenant, Subject: device.Subject, Token: device.ID, Address: a.Caller.Address(r), Detail: device.Name})
-	a.giveAccess(w, r, device.ID, key)
+	a.giveAccess(w, r, device)
 }
+
+// useUp uses up the proof of a device that has come in just now. The invitation or the code
+// that let it in is used up in any case: so it is in, even if there is no room for its proof.
+func (a *API) useUp(proof auth.Proof, device people.Device) {
+	_ = a.Caller.Proofs.Use(authn.UsedProof{Proof: proof, Person: authn.PersonOf(device.Tenant, device.Subject)}, time.Now())
+}
+
+// errRemoved reports a device that is not known any more.
+var errRemoved = errors.New("no such device: it was removed; be let in anew")
 
 // errTokenNotMade reports that something is wrong here, and not with the device.
 var errTokenNotMade = errors.New("the relay cannot make a token; see its log")
 
 // giveAccess answers with a token for a device that has proved its key.
-func (a *API) giveAccess(w http.ResponseWriter, r *http.Request, id, key string) {
+func (a *API) giveAccess(w http.ResponseWriter, r *http.Request, device people.Device) {
+	id := device.ID
 	device, person, err := a.People.Device(id)
-	switch {
-	case errors.Is(err, people.ErrNone):
-		err = errors.New("no such device: it was removed; be let in anew")
-	case err == nil && device.Key != key:
-		err = authn.ErrOtherKey
+	if errors.Is(err, people.ErrNone) {
+		err = errRemoved
 	}
 	var who auth.Client
 	var until time.Time
@@ -238,10 +251,12 @@ func (a *API) serveAsk(w http.ResponseWriter, r *http.Request) {
 		Kind: people.Kind(r.PostFormValue("kind")), Name: r.PostFormValue("name"), Machine: r.PostFormValue("machine"),
 		User: r.PostFormValue("user"), Address: a.Caller.Address(r),
 	}
+	var proof auth.Proof
 	var err error
 	switch ask.Kind {
 	case people.OfDevice:
-		ask.Key, err = a.Caller.ProvenKey(r, "")
+		proof, err = a.Caller.ProveNewKey(r)
+		ask.Key = proof.Thumbprint
 	case people.OfHost:
 		ask.HostKey, ask.Key, err = hostKeyOf(r.PostFormValue("key"))
 	default:
@@ -249,6 +264,9 @@ func (a *API) serveAsk(w http.ResponseWriter, r *http.Request) {
 	}
 	if err == nil {
 		ask, err = a.People.Ask(ask)
+	}
+	if err == nil && ask.Kind == people.OfDevice {
+		err = a.Caller.Proofs.Use(authn.UsedProof{Proof: proof}, time.Now())
 	}
 	if err != nil {
 		a.refuseGrant(w, r, err)
@@ -266,12 +284,18 @@ func (a *API) serveToken(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	switch r.PostFormValue("grant_type") {
 	case GrantDevice:
-		key, err := a.Caller.ProvenKey(r, "")
+		device, _, err := a.People.Device(r.PostFormValue("device"))
+		if errors.Is(err, people.ErrNone) {
+			err = errRemoved
+		}
+		if err == nil {
+			err = a.Caller.ProveKey(r, "", device.Key, authn.PersonOf(device.Tenant, device.Subject))
+		}
 		if err != nil {
 			a.refuseGrant(w, r, err)
 			return
 		}
-		a.giveAccess(w, r, r.PostFormValue("device"), key)
+		a.giveAccess(w, r, device)
 	case GrantDeviceCode:
 		a.servePoll(w, r)
 	default:
@@ -285,7 +309,9 @@ func (a *API) servePoll(w http.ResponseWriter, r *http.Request) {
 	id, secret, _ := strings.Cut(r.PostFormValue("device_code"), ".")
 	hostKey, key, err := hostKeyOf(r.PostFormValue("key"))
 	if r.PostFormValue("key") == "" {
-		key, err = a.Caller.ProvenKey(r, "")
+		if key, err = a.People.Asked(id, secret); err == nil {
+			err = a.Caller.ProveKey(r, "", key, "")
+		}
 	}
 	if err != nil {
 		a.refuseGrant(w, r, err)
@@ -297,7 +323,7 @@ func (a *API) servePoll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if request.Kind == people.OfDevice {
-		a.giveAccess(w, r, device.ID, key)
+		a.giveAccess(w, r, device)
 		return
 	}
 	e := auth.Enrolment{Tenant: request.Approved.Tenant, Host: request.Approved.Host, Key: hostKey, Expires: time.Now().Add(a.CredentialTTL), Origins: request.Approved.Origins}

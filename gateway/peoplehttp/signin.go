@@ -65,27 +65,31 @@ func (a *API) signInAddress(r *http.Request) string { return a.Caller.URL(r) + "
 type signInAsk struct{ Issuer, State, Code, Iss, Name string }
 
 // readSignIn reads who asks for what.
-func (a *API) readSignIn(w http.ResponseWriter, r *http.Request) (ask signInAsk, provider *oidc.SignIn, key string, ok bool) {
+func (a *API) readSignIn(w http.ResponseWriter, r *http.Request) (ask signInAsk, provider *oidc.SignIn, proof auth.Proof, ok bool) {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&ask)
 	if err != nil {
 		err = errors.New("body is no JSON of issuer, state, code, iss and name")
-	} else if key, err = a.Caller.ProvenKey(r, ""); err == nil {
+	} else if proof, err = a.Caller.ProveNewKey(r); err == nil {
 		provider, err = a.provider(ask.Issuer)
 	}
 	if err != nil {
 		a.refuseGrant(w, r, err)
-		return ask, nil, "", false
+		return ask, nil, proof, false
 	}
-	return ask, provider, key, true
+	return ask, provider, proof, true
 }
 
-// serveSignIn says where a browser signs in.
+// serveSignIn answers where a browser signs in. It does not use the proof up: the key belongs
+// to no device yet, and the answer is good with that key only.
 func (a *API) serveSignIn(w http.ResponseWriter, r *http.Request) {
-	_, provider, key, ok := a.readSignIn(w, r)
-	if !ok || !a.mayAsk(w, r) {
+	if !a.mayAsk(w, r) {
 		return
 	}
-	url, err := provider.URL(r.Context(), a.signInAddress(r), a.Caller.Keys.NewSignIn(provider.Issuer(), key))
+	_, provider, proof, ok := a.readSignIn(w, r)
+	if !ok {
+		return
+	}
+	url, err := provider.URL(r.Context(), a.signInAddress(r), a.Caller.Keys.NewSignIn(provider.Issuer(), proof.Thumbprint))
 	if err != nil {
 		a.refuseGrant(w, r, a.providerError(provider, err))
 		return
@@ -95,11 +99,11 @@ func (a *API) serveSignIn(w http.ResponseWriter, r *http.Request) {
 
 // serveCode lets a device in whose user has signed in.
 func (a *API) serveCode(w http.ResponseWriter, r *http.Request) {
-	ask, provider, key, ok := a.readSignIn(w, r)
+	ask, provider, proof, ok := a.readSignIn(w, r)
 	if !ok {
 		return
 	}
-	begun, err := a.Caller.Keys.CheckSignIn(ask.State, provider.Issuer(), key)
+	begun, err := a.Caller.Keys.CheckSignIn(ask.State, provider.Issuer(), proof.Thumbprint)
 	var who oidc.Identity
 	if err == nil {
 		who, err = provider.Finish(r.Context(), a.signInAddress(r), oidc.Response{Code: ask.Code, Issuer: ask.Iss}, begun)
@@ -113,14 +117,15 @@ func (a *API) serveCode(w http.ResponseWriter, r *http.Request) {
 	var device people.Device
 	if err == nil {
 		person.May(allowed)
-		device, err = a.People.SignIn(person, people.Device{Name: ask.Name, Key: key, Place: a.Caller.Address(r)})
+		device, err = a.People.SignIn(person, people.Device{Name: ask.Name, Key: proof.Thumbprint, Place: a.Caller.Address(r)})
 	}
 	if err != nil {
 		a.refuseGrant(w, r, err)
 		return
 	}
+	a.useUp(proof, device)
 	a.Caller.Audit.Write(audit.Line{Event: "setup", Tenant: device.Tenant, Subject: device.Subject, Token: device.ID, Address: a.Caller.Address(r), Detail: "signed in at " + provider.Name() + ": " + device.Name})
-	a.giveAccess(w, r, device.ID, key)
+	a.giveAccess(w, r, device)
 }
 
 // providerError is what is said of an error of a provider's: whose fault it is when it is away stays
