@@ -7,6 +7,9 @@
 // clients. So what one asks for holds up itself, and one that asks for little
 // waits for no more than a turn of each other.
 //
+// Strangers are told apart by the networks of their addresses ([Site], [Networks]). In a
+// [Room] of few places the oldest of the busiest network makes place for one more.
+//
 // # Concurrency
 //
 // [Turns] are safe for concurrent use.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -176,5 +177,69 @@ func TestSite(t *testing.T) {
 		if got := fair.Site(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s counts as %s; want %s", address, got, want)
 		}
+	}
+}
+
+// TestNetworks has the networks that an address counts in.
+func TestNetworks(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.7": "192.0.2.0/24 192.0.2.7/32", "::ffff:192.0.2.7": "192.0.2.0/24 192.0.2.7/32",
+		"2001:db8:1:2:3::4": "2001:db8:1::/48 2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/48 fe80::/64",
+	} {
+		got := fair.Networks(netip.MustParseAddr(address))
+		if said := fmt.Sprint(got[0], " ", got[1]); said != want {
+			t.Errorf("%s counts in %s; want %s", address, said, want)
+		}
+	}
+}
+
+// TestFloodEvictsItself has a /48 and a /24 with many sites fill a room, and others come beside them:
+// they stay, and no network has more than its part.
+func TestFloodEvictsItself(t *testing.T) {
+	room := fair.Room{Places: 32, Networks: [2]int{16, 4}}
+	var there []netip.Addr
+	come := func(address string) {
+		at := netip.MustParseAddr(address)
+		if i := room.GivesWay(there, at); i >= 0 {
+			there = slices.Delete(there, i, i+1)
+		}
+		there = append(there, at)
+	}
+	count := func(network string) (n int) {
+		for _, at := range there {
+			if netip.MustParsePrefix(network).Contains(at) {
+				n++
+			}
+		}
+		return n
+	}
+	come("203.0.113.1")
+	for i := range 100 {
+		come("2001:db8:0:7::1") // one site
+		if n := count("2001:db8:0:7::/64"); n > 4 {
+			t.Fatalf("a /64 has %d places", n)
+		}
+		come(fmt.Sprintf("2001:db8:0:%x::1", i+16))
+		come(fmt.Sprint("198.51.100.", i))
+	}
+	come("2001:db8:ffff::1")
+	for range 100 {
+		come("2001:db8:0:99::1")
+		come("198.51.100.200")
+	}
+	if n, six, four := len(there), count("2001:db8::/48"), count("198.51.100.0/24"); n > 32 || six > 16 || four > 16 {
+		t.Errorf("%d are there, %d of the /48 and %d of the /24; want at most 32, 16 and 16", n, six, four)
+	}
+	if count("203.0.113.0/24") != 1 || count("2001:db8:ffff::/48") != 1 {
+		t.Errorf("those who came alone are gone: %v", there)
+	}
+	// All clients have this machine's address behind a proxy that the relay does not trust.
+	there = nil
+	for range 40 {
+		come("127.0.0.1")
+	}
+	come("203.0.113.1")
+	if n := len(there); n != 32 || count("203.0.113.0/24") != 1 {
+		t.Errorf("from this machine and elsewhere %d are there; want 32", n)
 	}
 }

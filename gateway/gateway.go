@@ -56,7 +56,7 @@ type Config struct {
 	// People knows who has devices, which get tokens for their keys. Default: nobody.
 	People *people.Directory
 
-	// PublicURL is the base URL of the relay as people reach it, for links. Default: where
+	// PublicURL is the base URL of the relay as people reach it, for links and the proofs of devices. Default: where
 	// a request for one came to.
 	PublicURL string
 

@@ -438,6 +438,88 @@ func TestWhoMaySeeToPeople(t *testing.T) {
 	}
 }
 
+// TestApprovedDeviceHasTheChosenLevel: who approves a device chooses its level, at most their own. The
+// device keeps to it: in what it may do, makes, approves and removes.
+func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
+	relay, ada := setUp(t)
+	poll := url.Values{"grant_type": {peoplehttp.GrantDeviceCode}}
+	ask := func(by *phone, level string) (p *phone, waiting peoplehttp.Waiting, say map[string]any) {
+		t.Helper()
+		p = newPhone(t, relay)
+		var code peoplehttp.DeviceCode
+		if status, said := p.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
+			t.Fatalf("ask: %d %s", status, said)
+		}
+		poll.Set("device_code", code.DeviceCode)
+		by.do("GET", "/api/requests/"+code.UserCode, nil, &waiting)
+		say = map[string]any{"approve": true, "code": code.UserCode}
+		if level != "" {
+			say["level"] = level
+		}
+		return p, waiting, say
+	}
+	approve := func(by *phone, level, want string) *phone {
+		t.Helper()
+		p, waiting, say := ask(by, level)
+		by.do("POST", "/api/requests/"+waiting.ID, say, nil)
+		if status, said := p.ask("POST", "/auth/token", "", poll, &p.in); status != http.StatusOK {
+			t.Fatalf("poll: %d %s", status, said)
+		}
+		if p.in.Level != want || p.in.Subject != ada.in.Subject {
+			t.Fatalf("approved with level %q: %+v; want %s", level, p.in, want)
+		}
+		if status, said := p.renew(); status != http.StatusOK || p.in.Level != want {
+			t.Fatalf("approved with level %q, renewed: %d %s; want %s", level, status, said, want)
+		}
+		return p
+	}
+	_, waiting, say := ask(ada, "root")
+	if got := strings.Join(waiting.Levels, " "); got != "look talk approve operate own" {
+		t.Errorf("the owner is offered the levels %s", got)
+	}
+	ada.refused(400, "no level", "POST", "/api/requests/"+waiting.ID, say)
+
+	approve(ada, "", "own")
+	talks := approve(ada, "talk", "talk")
+	if _, waiting, say := ask(talks, "operate"); strings.Join(waiting.Levels, " ") != "look talk" {
+		t.Errorf("a device of level talk is offered the levels %s", waiting.Levels)
+	} else {
+		talks.refused(400, "more than you have", "POST", "/api/requests/"+waiting.ID, say)
+	}
+	looks := approve(talks, "look", "look")
+	byDefault := approve(talks, "", "talk")
+	talks.refused(403, "owns", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "look"})
+	talks.refused(403, "owns", "POST", "/api/shares", map[string]any{"host": "laptop", "session": "mock:/1"})
+	talks.refused(400, "more than you have", "POST", "/api/tokens", map[string]any{"level": "own"})
+	talks.refused(403, "owns the tenant", "GET", "/api/people", nil)
+	talks.refused(403, "may do more", "DELETE", "/api/devices/"+ada.in.Device, nil)
+	looks.refused(403, "may do more", "DELETE", "/api/devices/"+talks.in.Device, nil)
+	var list struct{ Devices []peoplehttp.ShownDevice }
+	ada.do("GET", "/api/devices", nil, &list)
+	levels := map[string]string{}
+	for _, one := range list.Devices {
+		levels[one.ID] = one.Level
+	}
+	if levels[ada.in.Device] != "" || levels[talks.in.Device] != "talk" || levels[looks.in.Device] != "look" {
+		t.Errorf("devices are listed with the levels %v", levels)
+	}
+	talks.do("DELETE", "/api/devices/"+byDefault.in.Device, nil, nil)
+	looks.do("DELETE", "/api/devices/"+looks.in.Device, nil, nil)
+
+	standing, good := relay.server.Load().people.Standing(auth.Client{Tenant: "default", Subject: ada.in.Subject, Device: talks.in.Device, Key: talks.key.Thumbprint()})
+	if !good || standing.Access != auth.AccessTalk {
+		t.Errorf("a device of level talk stands as %+v, %v", standing, good)
+	}
+
+	agent := newPhone(t, relay)
+	var code peoplehttp.DeviceCode
+	if status, said := agent.send("POST", "/auth/device", "", "", url.Values{"kind": {"host"}, "key": {auth.NewHostKey().PublicText()}}, &code); status != http.StatusOK {
+		t.Fatalf("ask: %d %s", status, said)
+	}
+	_, id, _ := strings.Cut(code.Complete, "#")
+	ada.refused(400, "no level", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": "laptop", "level": "look"})
+}
+
 // TestGuessedCodes: five wrong codes end a request, and a person's looks.
 func TestGuessedCodes(t *testing.T) {
 	relay, ada := setUp(t)

@@ -26,7 +26,7 @@ func (p *phone) invited(ask map[string]any) *phone {
 // hosts does not, and removes nobody's device.
 func TestTeam(t *testing.T) {
 	_, ada := setUp(t)
-	bob := ada.invited(map[string]any{"subject": "bob", "level": "talk", "hosts": []string{"*"}})
+	bob := ada.invited(map[string]any{"subject": "bob", "level": "own", "hosts": []string{"laptop"}})
 	carol := ada.invited(map[string]any{"subject": "carol", "level": "own", "hosts": []string{"lab-*"}})
 	for _, guest := range []*phone{bob, carol} {
 		guest.refused(403, "owns the tenant", "GET", "/api/people", nil)
@@ -36,7 +36,7 @@ func TestTeam(t *testing.T) {
 	}
 	var team struct{ People []peoplehttp.ShownPerson }
 	ada.do("GET", "/api/people", nil, &team)
-	if len(team.People) != 3 || team.People[0].Subject != "bob" || team.People[0].Level != "talk" || team.People[0].Devices != 1 || team.People[0].LastSeen.IsZero() {
+	if len(team.People) != 3 || team.People[0].Subject != "bob" || team.People[0].Level != "own" || team.People[0].Devices != 1 || team.People[0].LastSeen.IsZero() {
 		t.Errorf("people %+v", team.People)
 	}
 

@@ -60,7 +60,7 @@ func TestLongChainLetsNobodyIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Decide(asked.ID, &who, "", true, asked.Code, ""); !errors.Is(err, auth.ErrTooDerived) {
+	if _, err := d.Decide(asked.ID, &who, Decision{Approve: true, Code: asked.Code}); !errors.Is(err, auth.ErrTooDerived) {
 		t.Errorf("an approval: %v; want %v", err, auth.ErrTooDerived)
 	}
 }

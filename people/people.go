@@ -14,6 +14,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/fair"
 )
 
 // How long things are good.
@@ -28,10 +29,20 @@ const (
 
 // Bounds.
 const (
-	maxName       = 128 // bytes of what things are called by those who ask
-	maxRequests   = 256 // that wait, of a tenant
-	maxOfPerson   = 64  // devices
-	maxInvitesOut = 256 // of a tenant
+	maxName       = 128  // bytes of what things are called by those who ask
+	maxPolled     = 1024 // requests, of which is known when they were polled
+	maxOfPerson   = 64   // devices
+	maxInvitesOut = 256  // of a tenant
+)
+
+// Room for requests that wait: of one tenant, or of none, since most name none; and of all
+// tenants together. A request names its tenant without proof, so both have the same parts
+// for a network.
+var (
+	roomOfTenant = fair.Room{Places: 256, Networks: requestsOfNetworks}
+	roomOfAll    = fair.Room{Places: 512, Networks: requestsOfNetworks}
+
+	requestsOfNetworks = [2]int{64, 16}
 )
 
 // Reasons why something is refused.
@@ -119,7 +130,16 @@ type Device struct {
 	Seen    time.Time `json:"seen"`
 	Place   string    `json:"place"` // address that it was seen at
 
+	Access auth.Access `json:"access,omitempty"` // what it may do at most; "": all that its person may
+
 	Origins []auth.Origin `json:"origins,omitempty"` // the grants by which it came in
+}
+
+// Narrow lowers what its person may do to the device's own level.
+func (d *Device) Narrow(may *auth.Client) {
+	if d.Access != "" {
+		may.Access = may.Access.Less(d.Access)
+	}
 }
 
 // roomFor reports why a device of the subject cannot come in by grants: its tokens could not carry them.
@@ -375,7 +395,8 @@ func (d *Directory) stillIn(tenant, device string, origins []auth.Origin) error 
 	return err
 }
 
-// add keeps a new device; one whose key is known of the person is that.
+// add keeps a new device. A key that the person has already is the same device, with the
+// level that it is given now.
 func (d *Directory) add(device Device) (Device, error) {
 	if err := auth.CheckThumbprint(device.Key); err != nil {
 		return Device{}, err
@@ -385,9 +406,20 @@ func (d *Directory) add(device Device) (Device, error) {
 		return Device{}, err
 	}
 	for _, known := range theirs {
-		if known.Key == device.Key {
+		if known.Key != device.Key {
+			continue
+		}
+		if known.Access == device.Access {
 			return known, nil
 		}
+		known.Access = device.Access
+		return known, update(d.store, devicePrefix+known.ID, func(old *Device) (*Device, error) {
+			if old == nil {
+				return nil, ErrNone
+			}
+			old.Access = device.Access
+			return old, nil
+		})
 	}
 	if len(theirs) >= maxOfPerson {
 		return Device{}, ErrTooMany

@@ -132,7 +132,7 @@ func TestRemovedLetsNobodyIn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range []Request{asked, host} {
-			if _, err := d.Decide(r.ID, &who, by.ID, true, r.Code, "laptop"); err != nil {
+			if _, err := d.Decide(r.ID, &who, Decision{Approve: true, Code: r.Code, Device: by.ID, Host: "laptop"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -180,7 +180,7 @@ func TestVainLooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 5 * maxRequests {
+	for i := range 5 * maxPolled {
 		if _, _, err := d.Poll(fmt.Sprint("none", i), "x", key); !errors.Is(err, ErrGone) {
 			t.Fatal(err)
 		}
@@ -215,10 +215,10 @@ func TestRequests(t *testing.T) {
 		poll(r.Secret, key, ErrSlowDown)
 		time.Sleep(PollEvery)
 		poll(r.Secret, key, ErrPending)
-		if _, err := d.Decide(r.ID, &who, "", true, r.Code, ""); err != nil {
+		if _, err := d.Decide(r.ID, &who, Decision{Approve: true, Code: r.Code}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.Decide(r.ID, &who, "", true, r.Code, ""); !errors.Is(err, ErrNone) {
+		if _, err := d.Decide(r.ID, &who, Decision{Approve: true, Code: r.Code}); !errors.Is(err, ErrNone) {
 			t.Errorf("approved twice: %v", err)
 		}
 		time.Sleep(PollEvery)
@@ -236,7 +236,7 @@ func TestRequests(t *testing.T) {
 		if _, err := d.Find(r.ID, &who); !errors.Is(err, ErrNone) {
 			t.Errorf("after its time: %v", err)
 		}
-		if _, err := d.Decide(r.ID, &who, "", true, r.Code, ""); !errors.Is(err, ErrNone) {
+		if _, err := d.Decide(r.ID, &who, Decision{Approve: true, Code: r.Code}); !errors.Is(err, ErrNone) {
 			t.Errorf("decided after its time: %v", err)
 		}
 		poll(r.Secret, key, ErrGone)
@@ -256,7 +256,7 @@ func TestNobodyElsesRequest(t *testing.T) {
 		may := (r.Tenant == "" || r.Tenant == "a") && (r.Subject == "" || r.Subject == "b")
 		typed := rapid.SampledFrom([]string{r.Code, ShowCode(r.Code), r.Code[4:], " " + strings.ToLower(r.Code), r.Code[:4], r.Code[1:], ""}).Draw(rt, "typed")
 		right := ReadCode(typed) == r.Code || ReadCode(typed) == r.Code[4:]
-		_, err = d.Decide(r.ID, &who, "", true, typed, "")
+		_, err = d.Decide(r.ID, &who, Decision{Approve: true, Code: typed})
 		switch {
 		case may && right && err != nil, may && !right && !errors.Is(err, ErrWrong), !may && !errors.Is(err, ErrNone):
 			rt.Fatalf("%+v decides with %q about a request of %q, %q: %v", who, typed, r.Tenant, r.Subject, err)
@@ -264,20 +264,60 @@ func TestNobodyElsesRequest(t *testing.T) {
 	})
 }
 
-func TestTooManyRequests(t *testing.T) {
+// TestFloodOfRequestsKeepsNobodyOut has 18 sites of a /48, and then all of it, ask without end: a request
+// from elsewhere is taken, and stays until its time is over. So does one that was approved.
+func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, key := newDirectory(t), newKey(t)
-		for range maxRequests {
-			if _, err := d.Ask(Request{Kind: OfDevice, Key: key}); err != nil {
-				t.Fatal(err)
+		d, key, who := newDirectory(t), newKey(t), owner()
+		ask := func(tenant, address string) Request {
+			t.Helper()
+			r, err := d.Ask(Request{Kind: OfDevice, Key: key, Tenant: tenant, Address: address})
+			if err != nil {
+				t.Fatalf("from %s: %v", address, err)
+			}
+			time.Sleep(time.Millisecond)
+			return r
+		}
+		approved := ask("", "2001:db8::1")
+		if _, err := d.Decide(approved.ID, &who, Decision{Approve: true, Code: approved.Code}); err != nil {
+			t.Fatal(err)
+		}
+		before := ask("", "192.0.2.1")
+		for i := range 18 * 8 {
+			ask("", fmt.Sprintf("2001:db8:0:%x::1", i%18))
+		}
+		beside := ask("", "2001:db8:1::1")
+		for i := range 80 {
+			ask("", fmt.Sprintf("2001:db8:0:%x::1", i))
+			ask("", fmt.Sprint("198.51.100.", i%256))
+			ask("default", fmt.Sprintf("2001:db8:2:%x::1", i)) // a flood may name any tenant
+			ask(fmt.Sprint("t", i), fmt.Sprintf("2001:db8:3:%x::1", i))
+		}
+		for _, r := range []Request{before, beside} {
+			if _, err := d.Find(r.ID, &who); err != nil {
+				t.Errorf("from %s: %v", r.Address, err)
 			}
 		}
-		if _, err := d.Ask(Request{Kind: OfDevice, Key: key}); !errors.Is(err, ErrTooMany) {
-			t.Errorf("one more: %v", err)
+		if _, _, err := d.Poll(approved.ID, approved.Secret, key); err != nil {
+			t.Errorf("approved before: %v", err)
+		}
+		waiting, err := d.requests()
+		if n := len(waiting); err != nil || n > 4*64+2 {
+			t.Errorf("%d requests of 4 networks wait, %v; want at most 64 of each", n, err)
+		}
+		// When each request comes from another network, there is still room for one more.
+		for i := range roomOfTenant.Places + 8 {
+			ask("", fmt.Sprintf("2001:db8:%x::1", i+16))
+		}
+		if late := ask("", "203.0.113.9"); late.ID == "" {
+			t.Error("no request")
+		}
+		if waiting, err := d.requests(); err != nil || len(waiting) > roomOfAll.Places {
+			t.Errorf("%d requests wait, %v; want at most %d", len(waiting), err, roomOfAll.Places)
 		}
 		time.Sleep(RequestTTL)
-		if _, err := d.Ask(Request{Kind: OfDevice, Key: key}); err != nil {
-			t.Errorf("when they are over: %v", err)
+		if waiting, err := d.requests(); err != nil || len(waiting) > 0 {
+			t.Errorf("after their time %d requests wait, %v", len(waiting), err)
 		}
 	})
 }

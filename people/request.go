@@ -7,11 +7,14 @@ import (
 	"errors"
 	"maps"
 	"math/big"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/fair"
 )
 
 // A Kind is what asks to be let in.
@@ -53,7 +56,17 @@ type Approval struct {
 	Device  string `json:"device,omitempty"` // that said so; "": none
 	Host    string `json:"host,omitempty"`   // the name, of a host-agent
 
+	Access  auth.Access   `json:"access,omitempty"`  // of a device, at most; "": what its person may
 	Origins []auth.Origin `json:"origins,omitempty"` // the grants that said so
+}
+
+// A Decision is the answer of who decides about a request.
+type Decision struct {
+	Approve bool
+	Code    string      // as it was typed: all of it, or its end
+	Device  string      // of who decides; "": none
+	Host    string      // to approve a host-agent: the host's name
+	Access  auth.Access // to approve a device: its level at most; "": what its person may
 }
 
 // Fingerprint is that of the key, which the other side shows too.
@@ -95,17 +108,18 @@ func ReadCode(typed string) string {
 }
 
 // Ask keeps a request, and returns it with its code and secret. Key is the thumbprint
-// of what asks.
+// of what asks. If too many wait, the oldest request of the busiest network is forgotten.
 func (d *Directory) Ask(r Request) (Request, error) {
 	if err := auth.CheckThumbprint(r.Key); err != nil {
 		return Request{}, err
 	}
-	waiting, err := d.requests()
-	if err != nil {
-		return Request{}, err
+	if r.Tenant != "" {
+		if err := ahp.CheckName("tenant", r.Tenant); err != nil {
+			return Request{}, err
+		}
 	}
-	if len(waiting) >= maxRequests {
-		return Request{}, ErrTooMany
+	if err := d.makeRoom(&r); err != nil {
+		return Request{}, err
 	}
 	r.ID, r.Secret, r.Code = strings.ToLower(rand.Text()[:10]), rand.Text(), newCode()
 	r.Name, r.Machine, r.User = Clean(r.Name), Clean(r.Machine), Clean(r.User)
@@ -115,6 +129,43 @@ func (d *Directory) Ask(r Request) (Request, error) {
 	kept := r
 	kept.Secret = hashed(r.Secret)
 	return r, update(d.store, requestPrefix+r.ID, func(*Request) (*Request, error) { return &kept, nil })
+}
+
+// makeRoom forgets requests of the busiest networks, if there are too many to keep one more: of
+// its tenant, or of all. Requests that were approved stay until they are handed out.
+func (d *Directory) makeRoom(r *Request) error {
+	waiting, err := d.requests()
+	if err != nil {
+		return err
+	}
+	list := slices.SortedFunc(maps.Values(waiting), func(a, b Request) int { return a.Made.Compare(b.Made) })
+	comes, _ := netip.ParseAddr(r.Address)
+	evict := func(room fair.Room, counts func(*Request) bool) error {
+		for {
+			var there []netip.Addr
+			var index []int
+			for i := range list {
+				if list[i].Approved == nil && counts(&list[i]) {
+					at, _ := netip.ParseAddr(list[i].Address)
+					there, index = append(there, at), append(index, i)
+				}
+			}
+			out := room.GivesWay(there, comes)
+			if out < 0 {
+				return nil
+			}
+			gone := list[index[out]]
+			list = slices.Delete(list, index[out], index[out]+1)
+			if err := d.store.Update(requestPrefix+gone.ID, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
+				return err
+			}
+		}
+	}
+	err = evict(roomOfTenant, func(other *Request) bool { return other.Tenant == r.Tenant })
+	if err == nil {
+		err = evict(roomOfAll, func(*Request) bool { return true })
+	}
+	return err
 }
 
 // requests returns those that wait, and forgets those that are over.
@@ -157,8 +208,8 @@ func (r *Request) isFor(who *Person) bool {
 }
 
 // Decide approves a request, or denies it. To approve, the code is to be typed, or
-// its end. Device is who's, "" for none; host is the name for a host-agent.
-func (d *Directory) Decide(id string, who *Person, device string, approve bool, typed, host string) (Request, error) {
+// its end. The caller has checked that who may give the level and the host.
+func (d *Directory) Decide(id string, who *Person, say Decision) (Request, error) {
 	var decided Request
 	var wrong error
 	err := update(d.store, requestPrefix+id, func(r *Request) (*Request, error) {
@@ -166,9 +217,9 @@ func (d *Directory) Decide(id string, who *Person, device string, approve bool, 
 		if r == nil || !r.isFor(who) || r.Approved != nil || r.Denied || d.now().After(r.Expires) {
 			return nil, ErrNone
 		}
-		code := ReadCode(typed)
+		code := ReadCode(say.Code)
 		switch {
-		case !approve:
+		case !say.Approve:
 			r.Denied = true
 		case code != r.Code && code != r.Code[codeLength-typedLength:]:
 			if r.Wrong++; r.Wrong >= MaxTries {
@@ -179,10 +230,10 @@ func (d *Directory) Decide(id string, who *Person, device string, approve bool, 
 			}
 		case roomFor(who.Subject, who.Origins) != nil:
 			return nil, roomFor(who.Subject, who.Origins)
-		case r.Kind == OfHost && ahp.CheckName("host", host) != nil:
-			return nil, ahp.CheckName("host", host)
+		case r.Kind == OfHost && ahp.CheckName("host", say.Host) != nil:
+			return nil, ahp.CheckName("host", say.Host)
 		default:
-			r.Approved = &Approval{Tenant: who.Tenant, Subject: who.Subject, Device: device, Host: host, Origins: who.Origins}
+			r.Approved = &Approval{Tenant: who.Tenant, Subject: who.Subject, Device: say.Device, Host: say.Host, Access: say.Access, Origins: who.Origins}
 		}
 		decided = *r
 		return r, nil
@@ -243,7 +294,8 @@ func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err 
 	if err != nil || r.Kind != OfDevice {
 		return r, device, err
 	}
-	device, err = d.add(Device{Tenant: r.Approved.Tenant, Subject: r.Approved.Subject, Name: r.Name, Key: key, Place: r.Address, Origins: r.Approved.Origins})
+
+	device, err = d.add(Device{Tenant: r.Approved.Tenant, Subject: r.Approved.Subject, Access: r.Approved.Access, Name: r.Name, Key: key, Place: r.Address, Origins: r.Approved.Origins})
 	return r, device, err
 }
 
@@ -253,10 +305,10 @@ func (d *Directory) mayPoll(id string) error {
 	defer d.mu.Unlock()
 	now := d.now()
 	next, ok := d.polled[id]
-	if !ok && len(d.polled) >= 4*maxRequests {
+	if !ok && len(d.polled) >= maxPolled {
 		maps.DeleteFunc(d.polled, func(_ string, next time.Time) bool { return !now.Before(next) })
 	}
-	if !ok && len(d.polled) >= 4*maxRequests {
+	if !ok && len(d.polled) >= maxPolled {
 		return ErrSlowDown
 	}
 	d.polled[id] = now.Add(PollEvery)

@@ -35,7 +35,7 @@ type serveCmd struct {
 	CanvasDomain     string   `help:"Domain whose names below it all lead here, for canvases by URL: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
 	Strict           []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, where requests that host or client have not declared are refused. Elsewhere their host-agents decide." placeholder:"TENANT/HOST"`
 	OwnURL           string   `help:"Base URL at which clients reach this relay and no other of its cluster: /api/hosts/HOST names the one that a host is connected to. Default: none is named." placeholder:"URL" name:"own-url"`
-	PublicURL        string   `help:"Base URL of the relay as people and host-agents reach it, for links. Default: of --acme-domain, or of where a request came to." placeholder:"URL" name:"public-url"`
+	PublicURL        string   `help:"Base URL of the relay as people and host-agents reach it, for links and the proofs of devices. Default: of --acme-domain, or of where a request came to." placeholder:"URL" name:"public-url"`
 	edgeFlags
 	notifyFlags
 	cli.FrameLimit

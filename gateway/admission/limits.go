@@ -489,9 +489,22 @@ func (b *Buckets) forgetLocked(now time.Time) {
 // AddressGroup is what addresses are counted by ([fair.Site]), "" for one that is not: the relay's
 // own machine's, where proxies are.
 func AddressGroup(address string) string {
-	at, err := netip.ParseAddr(strings.Trim(address, "[]"))
-	if err != nil || at.IsLoopback() {
-		return ""
+	if at, ok := counted(address); ok {
+		return fair.Site(at)
 	}
-	return fair.Site(at)
+	return ""
+}
+
+// NetworkGroup is the wider network of an address ([fair.Networks]), "" for an address that
+// is not counted.
+func NetworkGroup(address string) string {
+	if at, ok := counted(address); ok {
+		return fair.Networks(at)[0].String()
+	}
+	return ""
+}
+
+func counted(address string) (at netip.Addr, ok bool) {
+	at, err := netip.ParseAddr(strings.Trim(address, "[]"))
+	return at, err == nil && !at.IsLoopback()
 }

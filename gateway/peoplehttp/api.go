@@ -34,11 +34,16 @@ type API struct {
 	Config
 	codes *admission.Buckets // wrong codes, of people and addresses
 	asks  *admission.Buckets // requests to be let in, of addresses
+
+	asksOfNetwork *admission.Buckets // the same, of their wider networks
 }
 
 // New returns an API. Devices that are removed, or whose person is, are out from then on.
 func New(cfg Config) *API {
-	a := &API{Config: cfg, codes: admission.NewBuckets(codeEvery, codesAtOnce), asks: admission.NewBuckets(askEvery, asksAtOnce)}
+	a := &API{
+		Config: cfg, codes: admission.NewBuckets(codeEvery, codesAtOnce), asks: admission.NewBuckets(askEvery, asksAtOnce),
+		asksOfNetwork: admission.NewBuckets(askEvery/asksOfMany, asksOfMany*asksAtOnce),
+	}
 	if cfg.People != nil {
 		cfg.People.Removed, cfg.People.Revoked = a.isRemoved, cfg.Caller.Revoked.RevokedOrigin
 	}
@@ -57,7 +62,7 @@ func (a *API) Standing(who auth.Client) (auth.Client, bool) {
 	case who.Device == "" || who.Key == "" || a.People == nil:
 		return who, time.Now().Before(who.Expires)
 	}
-	_, person, err := a.People.Device(who.Device)
+	device, person, err := a.People.Device(who.Device)
 	if err != nil || person.Tenant != who.Tenant || person.Subject != who.Subject {
 		return who, false
 	}
@@ -65,6 +70,7 @@ func (a *API) Standing(who auth.Client) (auth.Client, bool) {
 	if err != nil {
 		return who, false
 	}
+	device.Narrow(&now)
 	now.ID, now.Device, now.Key, now.IssuedAt, now.Origins = who.ID, who.Device, who.Key, who.IssuedAt, who.Origins
 	return now, true
 }

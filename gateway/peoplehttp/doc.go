@@ -8,7 +8,7 @@
 // use_dpop_nonce where the proof wants the nonce of the header DPoP-Nonce.
 //
 //	POST /auth/setup   {"invite", "name"} → Access; who has the link of an invitation
-//	POST /auth/device  form: kind=device|host, name, machine, user, key → DeviceCode (RFC 8628, section 3.1)
+//	POST /auth/device  form: kind=device|host, name, machine, user, key, tenant → DeviceCode (RFC 8628, section 3.1); with a tenant, people of that tenant alone may approve
 //	POST /auth/token   form: grant_type=device, device → Access
 //	POST /auth/token   form: grant_type=urn:ietf:params:oauth:grant-type:device_code, device_code → Access, or Credential with the host
 //
@@ -16,10 +16,10 @@
 // said. Errors are {"error"}.
 //
 //	GET    /api/me                who this is, what it may, and its hosts' names
-//	GET    /api/devices           [people.Device]: one's own, all for who owns the tenant
+//	GET    /api/devices           [ShownDevice]: one's own, all for who owns the tenant
 //	DELETE /api/devices/{id}      ends it, and everything that was derived from it; ?derived=keep: only its tokens and links
 //	GET    /api/requests/{which}  Waiting; by its ID, or its whole code
-//	POST   /api/requests/{id}     {"approve", "code", "host", "replace"} → {}
+//	POST   /api/requests/{id}     {"approve", "code", "host", "replace", "level"} → {}; level is for a device, and at most that of who approves, the default
 //	POST   /api/invites           {"subject", "level", "hosts"} → {"link", "qr", "expires"}; without subject a link to where another device of one's own asks to be let in
 //	GET    /api/invites           those that are open, see invites.go
 //	DELETE /api/invites/{id}      withdraws one

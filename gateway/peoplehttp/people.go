@@ -29,6 +29,7 @@ const (
 	codesAtOnce = 5
 	askEvery    = 20 * time.Second
 	asksAtOnce  = 15
+	asksOfMany  = 4 // sites of a network may ask as much together
 
 	// InviteTTL is how long an invitation is good.
 	InviteTTL    = 24 * time.Hour
@@ -78,6 +79,7 @@ type Waiting struct {
 	Address     string      `json:"address"`
 	Made        time.Time   `json:"made"`
 	Expires     time.Time   `json:"expires"`
+	Levels      []string    `json:"levels,omitempty"` // that a device may be given, the lowest first
 }
 
 // Routes adds what people and their devices ask for.
@@ -198,6 +200,7 @@ func (a *API) giveAccess(w http.ResponseWriter, r *http.Request, device people.D
 	var until time.Time
 	if err == nil {
 		who, until, err = a.Allowed(person)
+		device.Narrow(&who)
 	}
 	if err != nil {
 		a.refuseGrant(w, r, err)
@@ -228,17 +231,22 @@ func (a *API) isRemoved(device people.Device) bool {
 	return a.Caller.IsRevoked(auth.Client{ID: device.ID, Tenant: device.Tenant, Subject: device.Subject, IssuedAt: device.Added, Origins: device.Origins})
 }
 
-// mayAsk counts who asks to be let in, by address, and answers if there were too many.
+// mayAsk counts a request to be let in, by the address and by its wider network, and answers
+// if there were too many.
 func (a *API) mayAsk(w http.ResponseWriter, r *http.Request) bool {
-	group := admission.AddressGroup(a.Caller.Address(r))
-	if group == "" {
-		return true
+	address := a.Caller.Address(r)
+	over := &admission.OverLimit{Limit: "requests to be let in, from this address", Max: asksAtOnce}
+	if group := admission.AddressGroup(address); group != "" {
+		over.Retry = a.asks.Take(group)
 	}
-	wait := a.asks.Take(group)
-	if wait > 0 {
-		a.Caller.TooMany(w, &admission.OverLimit{Limit: "requests to be let in, from this address", Max: asksAtOnce, Retry: wait}, audit.Line{Address: a.Caller.Address(r)})
+	if network := admission.NetworkGroup(address); network != "" && over.Retry == 0 {
+		over.Limit, over.Max = "requests to be let in, from this network", asksOfMany*asksAtOnce
+		over.Retry = a.asksOfNetwork.Take(network)
 	}
-	return wait == 0
+	if over.Retry > 0 {
+		a.Caller.TooMany(w, over, audit.Line{Address: address})
+	}
+	return over.Retry == 0
 }
 
 // serveAsk takes a request to be let in.
@@ -249,7 +257,7 @@ func (a *API) serveAsk(w http.ResponseWriter, r *http.Request) {
 	}
 	ask := people.Request{
 		Kind: people.Kind(r.PostFormValue("kind")), Name: r.PostFormValue("name"), Machine: r.PostFormValue("machine"),
-		User: r.PostFormValue("user"), Address: a.Caller.Address(r),
+		User: r.PostFormValue("user"), Address: a.Caller.Address(r), Tenant: r.PostFormValue("tenant"),
 	}
 	var proof auth.Proof
 	var err error

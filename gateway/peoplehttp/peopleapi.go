@@ -33,7 +33,17 @@ func (a *API) serveDevices(w http.ResponseWriter, _ *http.Request, who people.Pe
 		a.failed(w, err)
 		return
 	}
-	authn.WriteJSON(w, http.StatusOK, map[string]any{"devices": append([]people.Device{}, list...)})
+	shown := []ShownDevice{}
+	for _, one := range list {
+		shown = append(shown, ShownDevice{one, one.Access.Level()})
+	}
+	authn.WriteJSON(w, http.StatusOK, map[string]any{"devices": shown})
+}
+
+// A ShownDevice is a device as it is listed.
+type ShownDevice struct {
+	people.Device
+	Level string `json:"level,omitempty"` // at most; "": all that its person may
 }
 
 // failed answers that something is wrong here.
@@ -53,6 +63,10 @@ func (a *API) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who peop
 		authn.WriteError(w, http.StatusNotFound, people.ErrNone)
 		return
 	}
+	if most := a.mostOf(own); most != "" && device.ID != own && (device.Access == "" || !most.Includes(device.Access)) {
+		authn.WriteError(w, http.StatusForbidden, errors.New("that device may do more than this one: remove it elsewhere"))
+		return
+	}
 	alone, ok := a.keepsDerived(w, r, who, func(o auth.Origin) bool { return o.ID == device.ID && device.ID != own })
 	if !ok {
 		return
@@ -68,6 +82,18 @@ func (a *API) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who peop
 		a.Log.Warn("a removed device stays in the store", "device", device.ID, "error", err)
 	}
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
+}
+
+// mostOf returns the level that a device was given, "" for none of its own.
+func (a *API) mostOf(device string) auth.Access {
+	if device == "" {
+		return ""
+	}
+	found, _, err := a.People.Device(device)
+	if err != nil {
+		return auth.AccessRead // it was removed just now
+	}
+	return found.Access
 }
 
 // keepsDerived reports whether a removal keeps the grants that were derived from what it removes (?derived=keep). It
@@ -127,10 +153,31 @@ func (a *API) serveWaiting(w http.ResponseWriter, r *http.Request, who people.Pe
 	case err != nil:
 		a.failed(w, err)
 	default:
-		authn.WriteJSON(w, http.StatusOK, Waiting{
-			request.ID, request.Kind, request.Name, request.Machine, request.User, request.Fingerprint(), request.Address, request.Made, request.Expires,
-		})
+		shown := Waiting{
+			request.ID, request.Kind, request.Name, request.Machine, request.User, request.Fingerprint(), request.Address, request.Made, request.Expires, nil,
+		}
+		for _, level := range auth.Levels() {
+			if request.Kind == people.OfDevice && who.Access.Includes(level) {
+				shown.Levels = append(shown.Levels, level.Level())
+			}
+		}
+		authn.WriteJSON(w, http.StatusOK, shown)
 	}
+}
+
+// levelFor returns the level of a device that is let in: the one that who approves has chosen,
+// which must not be more than theirs, or else what the approving device may do itself.
+func (a *API) levelFor(who people.Person, device string, chosen auth.Access) (auth.Access, error) {
+	if chosen == "" {
+		return a.mostOf(device), nil
+	}
+	if !slices.Contains(auth.Levels(), chosen) {
+		return "", fmt.Errorf("there is no level %q", chosen)
+	}
+	if !who.Access.Includes(chosen) {
+		return "", fmt.Errorf("level %s is more than you have", chosen.Level())
+	}
+	return chosen, nil
 }
 
 // serveDecide approves or denies a request.
@@ -139,24 +186,33 @@ func (a *API) serveDecide(w http.ResponseWriter, r *http.Request, who people.Per
 		Approve    bool
 		Code, Host string
 		Replace    bool
+		Level      auth.Access
 	}
 	if err := json.NewDecoder(r.Body).Decode(&say); err != nil {
-		authn.WriteError(w, http.StatusBadRequest, errors.New("body is no JSON of approve, code and host"))
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body is no JSON of approve, code, host and level"))
 		return
 	}
 	request, err := a.People.Find(r.PathValue("id"), &who)
+	decision := people.Decision{Approve: say.Approve, Code: say.Code, Host: say.Host, Device: device}
 	switch {
 	case err != nil:
+	case request.Kind == people.OfHost && say.Level != "":
+		err = errors.New("a host has no level; want level for a device only")
 	case request.Kind == people.OfHost:
 		err = a.mayEnrol(who, say.Host, say.Approve, say.Replace)
 	case device == "" && say.Approve:
 		err = errors.New("another device is let in by one that is signed in, and not by a token")
+	default:
+		decision.Access, err = a.levelFor(who, device, say.Level)
 	}
 	if err == nil {
-		request, err = a.People.Decide(request.ID, &who, device, say.Approve, say.Code, say.Host)
+		request, err = a.People.Decide(request.ID, &who, decision)
 	}
 	line := audit.Line{Event: "device", Tenant: who.Tenant, Subject: who.Subject, Host: say.Host, Token: device, Address: a.Caller.Address(r)}
 	line.Detail = fmt.Sprintf("%s %s, from %s", request.Kind, request.Fingerprint(), request.Address)
+	if decision.Access != "" {
+		line.Detail += ", level " + decision.Access.Level()
+	}
 	switch {
 	case errors.Is(err, people.ErrNone): // as in serveWaiting
 		if a.guess(w, r, who) {
@@ -224,7 +280,7 @@ func (a *API) serveInvite(w http.ResponseWriter, r *http.Request, who people.Per
 	person := people.Person{Tenant: who.Tenant, Subject: ask.Subject, Access: ask.Level, Hosts: gives.Hosts, Channels: gives.Channels, Methods: gives.Methods, Origins: gives.Origins}
 	switch {
 	case ask.Subject == "":
-		link := a.Caller.URL(r) + "/device#ask"
+		link := a.Caller.URL(r) + "/device#ask=" + who.Tenant
 		authn.WriteJSON(w, http.StatusOK, map[string]any{"link": link, "qr": qrRows(link)})
 		return
 	case !who.Owns():

@@ -15,10 +15,9 @@ import (
 	"ahprelay/people"
 )
 
-// Who is in shares what they may do themselves, without who runs the relay, and sees who
-// looks.
+// Who owns hosts shares their sessions, without who runs the relay, and sees who looks.
 //
-//	POST   /api/shares       {"host", "session", "level", "seconds", "people", "files"} → {"id", "link", "qr", "expires"}
+//	POST   /api/shares       wants the level own: {"host", "session", "level", "seconds", "people", "files"} → {"id", "link", "qr", "expires"}
 //	GET    /api/shares       → {"shares": [people.Share and "watching": [Viewer]]}: one's own, all for who owns the tenant
 //	DELETE /api/shares       takes all of one's own back
 //	DELETE /api/shares/{id}  one
@@ -97,6 +96,10 @@ func (ask *shareAsk) share(who people.Person, device string) (people.Share, erro
 }
 
 func (a *API) serveMakeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
+	if !who.Owns() { // the owner decides who comes to the hosts
+		authn.WriteError(w, http.StatusForbidden, errors.New("only who owns a host shares its sessions"))
+		return
+	}
 	var ask shareAsk
 	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
 		authn.WriteError(w, http.StatusBadRequest, errors.New("body is no JSON of host, session, level, seconds and people"))

@@ -2,6 +2,7 @@ package peoplehttp_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -247,6 +248,73 @@ func TestNoRoomForProofsRemovesNoDevice(t *testing.T) {
 		time.Sleep(auth.ChallengeTTL + auth.Leeway + time.Second)
 		if status, said := ada.renew(); status != http.StatusOK {
 			t.Errorf("a minute later: %d %s", status, said)
+		}
+	})
+}
+
+// TestOneNetworkKeepsNoPairingOut has 18 sites of one /48, and then 300, ask to be let in as often as they may.
+// A device from elsewhere is let in all the same, and so is one that names its tenant.
+func TestOneNetworkKeepsNoPairingOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		ada := s.caller("192.0.2.1").enter()
+		ask := func(c *caller, tenant string, answer any) (status int, said string) {
+			t.Helper()
+			return c.post("/auth/device", url.Values{"kind": {"device"}, "tenant": {tenant}}.Encode(), answer)
+		}
+		mallory := s.caller("2001:db8::1")
+		flood := func(tenant string, sites, times int) (taken int) {
+			for i := range sites * times {
+				mallory.address = fmt.Sprintf("2001:db8:0:%x::1", i%sites)
+				if status, _ := ask(mallory, tenant, nil); status == http.StatusOK {
+					taken++
+				}
+			}
+			return taken
+		}
+		early := s.caller("198.51.100.7")
+		var code peoplehttp.DeviceCode
+		if status, said := ask(early, "", &code); status != http.StatusOK {
+			t.Fatalf("before the flood: %d %s", status, said)
+		}
+		taken := flood("", 18, 15)
+		for range 9 {
+			time.Sleep(time.Minute)
+			mallory.nonce = s.keys.NewChallenge()
+			taken += flood("", 300, 1)
+			taken += flood("default", 300, 1)
+		}
+		if taken > 60+9*12 {
+			t.Errorf("%d requests of one network were taken in 9 minutes; want at most 60, and 12 a minute", taken)
+		}
+		for _, one := range []struct {
+			name string
+			*caller
+		}{{"after", s.caller("198.51.100.8")}, {"for the tenant", s.caller("198.51.100.9")}, {"before", early}} {
+			name, c := one.name, one.caller
+			c.nonce, ada.nonce = s.keys.NewChallenge(), s.keys.NewChallenge()
+			code := code
+			tenant := ""
+			if name == "for the tenant" {
+				tenant = "default"
+			}
+			if name != "before" {
+				if status, said := ask(c, tenant, &code); status != http.StatusOK {
+					t.Fatalf("%s the flood: %d %s", name, status, said)
+				}
+			}
+			_, id, _ := strings.Cut(code.Complete, "#")
+			at := "/api/requests/" + id
+			if status, said := ada.renew(); status != http.StatusOK {
+				t.Fatalf("renew: %d %s", status, said)
+			}
+			if status, said := ada.send("POST", at, ada.in.Token, ada.proof("POST", at, ada.in.Token), `{"approve":true,"code":"`+code.UserCode+`"}`, nil); status != http.StatusOK {
+				t.Errorf("a request from %s the flood is approved: %d %s", name, status, said)
+			}
+			poll := url.Values{"grant_type": {peoplehttp.GrantDeviceCode}, "device_code": {code.DeviceCode}}.Encode()
+			if status, said := c.post("/auth/token", poll, &c.in); status != http.StatusOK {
+				t.Errorf("a device from %s the flood: %d %s", name, status, said)
+			}
 		}
 	})
 }

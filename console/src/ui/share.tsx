@@ -13,12 +13,6 @@ const lookEvery = 5_000; // ms between looks at who is there
 const levels: [string, string][] = [['look', 'look'], ['talk', 'talk to the agent'], ['approve', 'approve what the agent does'], ['operate', 'operate the host: terminals, files']];
 const times: [number, string][] = [[3600, 'an hour'], [8 * 3600, '8 hours'], [24 * 3600, 'a day'], [7 * 24 * 3600, 'a week']];
 
-/** What somebody of a level may give away: not more than they may themselves. */
-function given(own: string): [string, string][] {
-  const at = levels.findIndex(([level]) => level === own);
-  return at < 0 ? levels : levels.slice(0, at + 1);
-}
-
 async function ask(method: string, path: string, json?: Json): Promise<Json> {
   const { status, body } = await device.call(method, path, json);
   if (status !== 200) throw new Error(text(body?.error) || `HTTP ${status}`);
@@ -73,10 +67,12 @@ export function Share() {
           <p class="dim">Good until {when(made.expires)}. Who has it sees this session, and nothing else of the host.</p>
           <div class="row start"><button type="button" onClick={() => setMade(null)}>Another link</button></div>
         </div>
+      ) : own !== '' && own !== 'own' ? (
+        <p class="dim">Only who owns a host shares its sessions. This device may: {own}.</p>
       ) : (
         <form class="fields" ref={form} onSubmit={submit}>
           <label for="share-level">Who has the link may</label>
-          <select id="share-level" name="level">{given(own).map(([level, name]) => <option key={level} value={level}>{name}</option>)}</select>
+          <select id="share-level" name="level">{levels.map(([level, name]) => <option key={level} value={level}>{name}</option>)}</select>
           <label for="share-time">for</label>
           <select id="share-time" name="seconds">{times.map(([seconds, name]) => <option key={seconds} value={seconds}>{name}</option>)}</select>
           <label for="share-people">How many may be there at a time</label>

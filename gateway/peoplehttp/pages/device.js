@@ -1,5 +1,5 @@
 import { begin, begun, call, forget, newKeys, send, signIn, stored } from './keys.js';
-import { deviceName, linkToSend, make, qrCode, say } from './words.js';
+import { deviceName, levelOptions, linkToSend, make, qrCode, say } from './words.js';
 
 const at = (id) => document.getElementById(id);
 const wait = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
@@ -55,11 +55,11 @@ async function start() {
   const self = await stored();
   at('in').hidden = !self;
   at('out').hidden = Boolean(self);
-  const id = location.hash.slice(1);
+  const [id, tenant] = location.hash.slice(1).split('='); // a request's, or ask=TENANT
   try {
     if (!self) {
       await showProviders();
-      if (id === 'ask') await ask();
+      if (id === 'ask') await ask(tenant);
       return;
     }
     await refresh();
@@ -114,7 +114,7 @@ async function refresh() {
     const own = device.id === me.device;
     const remove = make('button', own ? 'Sign out' : 'Remove', { type: 'button' });
     remove.addEventListener('click', () => removeDevice(device, own));
-    return make('li', [make('b', device.name || device.id), own ? ' (this one)' : '', make('div', `${device.subject}, last here ${time(device.seen)} from ${device.place}`, { class: 'dim' }), remove]);
+    return make('li', [make('b', device.name || device.id), own ? ' (this one)' : '', make('div', `${device.subject}, ${device.level ? `level ${device.level}, ` : ''}last here ${time(device.seen)} from ${device.place}`, { class: 'dim' }), remove]);
   });
   at('team').hidden = !me.owner;
   if (me.owner) await showTeam(me);
@@ -224,6 +224,8 @@ async function show(which) {
   at('naming').hidden = !host;
   at('host').required = host;
   at('host').value = host ? (waiting.name || waiting.machine || '').toLowerCase().replace(/[^a-z0-9-]+/g, '-').slice(0, 63) : '';
+  at('leveling').hidden = host;
+  at('level').replaceChildren(make('option', 'all that you may on this device', { value: '' }), ...levelOptions(waiting.levels ?? []));
   const rows = { Name: waiting.name, Machine: waiting.machine, User: waiting.user, From: waiting.address, Fingerprint: waiting.fingerprint, Asked: time(waiting.made) };
   at('what').replaceChildren(...Object.entries(rows).filter(([, v]) => v).flatMap(([k, v]) => [make('dt', k), make('dd', v)]));
   at('end').value = '';
@@ -231,7 +233,7 @@ async function show(which) {
 }
 
 async function decide(approve) {
-  await call('POST', `api/requests/${waiting.id}`, { approve, code: at('end').value, host: waiting.kind === 'host' ? at('host').value : '', replace: at('replace').checked });
+  await call('POST', `api/requests/${waiting.id}`, { approve, code: at('end').value, ...(waiting.kind === 'host' ? { host: at('host').value, replace: at('replace').checked } : { level: at('level').value }) });
   at('waiting').hidden = true;
   history.replaceState(null, '', location.pathname);
   say(approve ? 'Approved.' : 'Refused.');
@@ -266,11 +268,12 @@ on('invite', 'submit', async () => {
   at('invited').replaceChildren(make('p', `Send ${at('invite-name').value.trim()} this link. Whoever opens it first is in; it is good once, until ${time(expires)}.`), qrCode(qr), ...linkToSend(link));
   at('invited').hidden = false;
 });
-on('ask', 'click', ask);
+on('ask', 'click', () => ask());
 
-async function ask() {
+/** Asks to be let in, and waits for that. With a tenant, its people alone see the request. */
+async function ask(tenant = '') {
   const keys = await newKeys();
-  const asked = await send(keys, 'POST', 'auth/device', { form: { kind: 'device', name: deviceName() } });
+  const asked = await send(keys, 'POST', 'auth/device', { form: { kind: 'device', name: deviceName(), tenant } });
   at('ask').hidden = true;
   at('asking').hidden = false;
   at('ask-code').textContent = asked.user_code;
@@ -289,6 +292,8 @@ async function ask() {
   }
 }
 
+at('invite-level').replaceChildren(...levelOptions());
+at('invite-level').value = 'talk';
 window.addEventListener('hashchange', start);
 await start();
 for (;;) { // what others do is seen too

@@ -6,6 +6,15 @@ export function deviceName() {
   return [browser.replace('Edg', 'Edge').replace('OPR', 'Opera'), system && `on ${system}`].filter(Boolean).join(' ');
 }
 
+const levels = {
+  look: 'look at sessions', talk: 'talk to agents', approve: 'approve what agents do', operate: 'operate hosts: terminals, files', own: 'own all this, and invite others',
+};
+
+/** Options of a select for some levels, by their names; all without names. */
+export function levelOptions(names = Object.keys(levels)) {
+  return names.map((name) => make('option', levels[name] ?? name, { value: name }));
+}
+
 /** Shows what there is to say. */
 export function say(text, bad = false) {
   const said = document.getElementById('said');
