@@ -26,8 +26,8 @@ type NotifyAnswers string
 // What may be.
 const (
 	AnswersNone NotifyAnswers = "none" // nothing
-	AnswersSafe NotifyAnswers = "safe" // what the host does not think risky, changes no files, and is shown whole; and no to anything
-	AnswersAll  NotifyAnswers = "all"
+	AnswersSafe NotifyAnswers = "safe" // what [notice.Event.FromAfar] offers
+	AnswersAll  NotifyAnswers = "all"  // the same: the word is known for the sake of older settings
 )
 
 // Settings of answers.
@@ -40,25 +40,11 @@ const (
 
 // mayAnswer leaves of an event what may be answered from afar.
 func (a *Agent) mayAnswer(e *notice.Event) {
-	switch a.cfg.NotifyAnswers {
-	case AnswersAll:
-		return
-	case AnswersNone:
+	if a.cfg.NotifyAnswers == AnswersNone {
 		e.Answer, e.Options = notice.NoForm, nil
 		return
 	}
-	if !e.Risky && !e.Edits {
-		return
-	}
-	var no []notice.Option
-	for _, o := range e.Options {
-		if o.Deny {
-			no = append(no, o)
-		}
-	}
-	if e.Options = no; len(no) == 0 {
-		e.Answer = notice.NoForm
-	}
+	e.Answer, e.Options = e.FromAfar()
 }
 
 // outcomes remember what became of answers, by their nonces.

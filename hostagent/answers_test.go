@@ -15,29 +15,31 @@ import (
 
 // TestMayAnswer is the table of what may be answered from afar.
 func TestMayAnswer(t *testing.T) {
-	yes, no := notice.Option{ID: "yes"}, notice.Option{ID: "no", Deny: true}
+	more, yes, no := notice.Option{ID: "allow-session"}, notice.Option{ID: "allow-once"}, notice.Option{ID: "no", Deny: true}
 	for _, test := range []struct {
-		policy       NotifyAnswers
-		risky, edits bool
-		want         []notice.Option
+		policy        NotifyAnswers
+		risky, hidden bool
+		want          []notice.Option
 	}{
 		{AnswersSafe, false, false, []notice.Option{yes, no}},
 		{"", false, false, []notice.Option{yes, no}},
 		{AnswersSafe, true, false, []notice.Option{no}},
 		{AnswersSafe, false, true, []notice.Option{no}},
 		{"", true, false, []notice.Option{no}},
-		{AnswersAll, true, true, []notice.Option{yes, no}},
+		{AnswersAll, false, false, []notice.Option{yes, no}},
+		{AnswersAll, true, false, []notice.Option{no}}, // an owner's word does not put on the screen what is not there
+		{AnswersAll, false, true, []notice.Option{no}},
 		{AnswersNone, false, false, nil},
 	} {
 		a := &Agent{cfg: Config{NotifyAnswers: test.policy}}
-		e := notice.Event{Risky: test.risky, Edits: test.edits, Answer: notice.Choice, Options: []notice.Option{yes, no}}
+		e := notice.Event{Kind: notice.Approval, Risky: test.risky, Hidden: test.hidden, Answer: notice.Choice, Options: []notice.Option{more, no, yes}}
 		a.mayAnswer(&e)
 		if diff := cmp.Diff(test.want, e.Options); diff != "" || (e.Answer == notice.NoForm) != (test.want == nil) {
-			t.Errorf("%q, risky %v, edits %v: %q (-want +got):\n%s", test.policy, test.risky, test.edits, e.Answer, diff)
+			t.Errorf("%q, risky %v, hidden %v: %q (-want +got):\n%s", test.policy, test.risky, test.hidden, e.Answer, diff)
 		}
 	}
 	a := &Agent{cfg: Config{NotifyAnswers: AnswersSafe}}
-	words := notice.Event{Risky: true, Answer: notice.Text}
+	words := notice.Event{Kind: notice.Approval, Risky: true, Answer: notice.Text}
 	if a.mayAnswer(&words); words.Answer != notice.NoForm {
 		t.Error("words may be said to what is risky")
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -76,8 +77,8 @@ type Event struct {
 	Detail  string    `json:"detail,omitempty"`  // the command, or whatever the tool is to do
 	Answer  Form      `json:"answer,omitempty"`
 	Options []Option  `json:"options,omitempty"`
-	Risky   bool      `json:"risky,omitempty"` // the host says that it is not safe
-	Edits   bool      `json:"edits,omitempty"` // it changes files, of which nothing is shown here
+	Risky   bool      `json:"risky,omitempty"` // the host does not call it safe, or has not yet
+	Hidden  bool      `json:"edits,omitempty"` // the event leaves out some of what is asked; older relays know it by this name
 	At      time.Time `json:"at"`
 }
 
@@ -114,10 +115,14 @@ func (e *Event) Digest() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Fit makes texts printable, and cuts those that are too long. Options that cannot
-// be told whole are left out, with the form.
+// Fit makes texts printable, and cuts those that are too long. An approval that loses
+// some of its text thereby is Hidden. Options that cannot be told whole are left out, with the form.
 func (e *Event) Fit() {
-	e.Title, e.Text, e.Detail = Cut(e.Title, MaxTitle), Cut(e.Text, MaxText), Cut(e.Detail, MaxDetail)
+	title, text, detail := Cut(e.Title, MaxTitle), Cut(e.Text, MaxText), Cut(e.Detail, MaxDetail)
+	if e.Kind == Approval && (!slices.Equal(strings.Fields(text), strings.Fields(e.Text)) || detail != strings.TrimSpace(e.Detail)) {
+		e.Hidden = true // a line break in a command decides what runs; in a sentence it is a space
+	}
+	e.Title, e.Text, e.Detail = title, text, detail
 	whole := len(e.Options) <= MaxOptions
 	for i := range e.Options {
 		o := &e.Options[i]

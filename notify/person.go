@@ -88,6 +88,9 @@ type Person struct {
 	Ways    []Way  `json:"ways"`
 	Mutes   []Mute `json:"mutes"`
 	Quiet   *Quiet `json:"quiet,omitempty"`
+
+	// TimesBy is the token with which Mutes and Quiet were set; nil: a relay of an older version set them.
+	TimesBy *auth.Client `json:"timesBy,omitempty"`
 }
 
 const personPrefix = "notify."
@@ -313,7 +316,8 @@ func (t *Teller) remove(tenant, subject, id string, may func(*Way) bool) error {
 	})
 }
 
-// SetTimes sets when, and of what, somebody is not told: in all of their ways.
+// SetTimes sets when, and of what, a person is not told. It counts for the ways that the token
+// covers, also for those that are set later; see [Person.TimesFor].
 func (t *Teller) SetTimes(who auth.Client, quiet *Quiet, mutes []Mute) error {
 	if quiet != nil {
 		if _, _, err := quiet.until(time.Now()); err != nil {
@@ -336,9 +340,24 @@ func (t *Teller) SetTimes(who auth.Client, quiet *Quiet, mutes []Mute) error {
 				return ErrLess
 			}
 		}
-		p.Quiet, p.Mutes = quiet, mutes
+		if p.TimesBy != nil && !t.mayChange(who, &Way{Who: *p.TimesBy}) {
+			return ErrLess
+		}
+		p.Quiet, p.Mutes, p.TimesBy = quiet, mutes, nil
+		if quiet != nil || len(mutes) > 0 {
+			p.TimesBy = &who
+		}
 		return nil
 	})
+}
+
+// TimesFor returns the quiet hours and mutes that count for a token: those that were set with a
+// token that covers it. A link to look at a session silences no device of its owner's.
+func (p *Person) TimesFor(who auth.Client) (*Quiet, []Mute) {
+	if p.TimesBy != nil && !p.TimesBy.Covers(who) {
+		return nil, nil
+	}
+	return p.Quiet, p.Mutes
 }
 
 // until reports whether the hours are quiet now, and until when.
@@ -368,9 +387,9 @@ func (q *Quiet) until(now time.Time) (end time.Time, quiet bool, err error) {
 	return end, false, nil
 }
 
-// mutes reports whether somebody does not want to be told of an event.
-func (p *Person) mutes(host string, e *notice.Event, now time.Time) bool {
-	return slices.ContainsFunc(p.Mutes, func(m Mute) bool {
+// muted reports whether mutes keep an event from being told.
+func muted(mutes []Mute, host string, e *notice.Event, now time.Time) bool {
+	return slices.ContainsFunc(mutes, func(m Mute) bool {
 		return m.Host == host && (m.Session == "" || m.Session == e.Session) && (m.Until.IsZero() || now.Before(m.Until))
 	})
 }

@@ -126,13 +126,13 @@ func (t *Teller) message(job *Job, w *Way, who auth.Client) Message {
 		what += " on " + job.Host
 	}
 	m.Says = what + ": " + says[e.Kind]
-	// Nobody can say yes to what is not shown; no can be said to anything.
-	options := e.Options
-	if e.Answer == notice.Text {
+	// A message without details shows nothing that could be allowed; anything can be refused.
+	form, options := e.FromAfar() // a host-agent of an older version tells more
+	if form == notice.Text {
 		options = append(slices.Clone(options), notice.Option{Label: "Reply"})
 	}
 	for _, o := range options {
-		if job.Withdrawn || e.Answer == notice.NoForm || t.cfg.Capability == nil || !w.Details && !o.Deny {
+		if job.Withdrawn || form == notice.NoForm || t.cfg.Capability == nil || !w.Details && !o.Deny {
 			continue
 		}
 		if capability := t.cfg.Capability(job, who, o); capability != "" {

@@ -260,7 +260,8 @@ func (t *Teller) planLocked(item *Item, p *Person, w *Way, now time.Time) {
 		return
 	}
 	who, good := t.standing(w)
-	if !good || !w.wants(e.Kind) || p.mutes(item.Host, e, now) || !MayHear(who, item.Tenant, item.Host, e) {
+	quiet, mutes := p.TimesFor(who)
+	if !good || !w.wants(e.Kind) || muted(mutes, item.Host, e, now) || !MayHear(who, item.Tenant, item.Host, e) {
 		return
 	}
 	due, until := now, now.Add(momentsFor)
@@ -270,8 +271,8 @@ func (t *Teller) planLocked(item *Item, p *Person, w *Way, now time.Time) {
 	if t.looks[[2]string{p.Tenant, p.Subject}].After(now) {
 		due = now.Add(lookingDelay)
 	}
-	if p.Quiet != nil {
-		if end, quiet, err := p.Quiet.until(now); err == nil && quiet {
+	if quiet != nil {
+		if end, isQuiet, err := quiet.until(now); err == nil && isQuiet {
 			due, until = end, end.Add(until.Sub(now))
 		}
 	}

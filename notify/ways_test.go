@@ -14,8 +14,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ahprelay/auth"
@@ -108,6 +110,104 @@ func TestWays(t *testing.T) {
 				t.Errorf("webhook got %s", r.body)
 			}
 		}
+	}
+}
+
+// TestNotificationsOfferOnceThenDeny has hosts offer wider permissions first: whoever is told is
+// offered to allow once, and to refuse, in this order; and what is dangerous or not shown whole
+// can be refused only, also where the host-agent is of a version that leaves that to the relay.
+func TestNotificationsOfferOnceThenDeny(t *testing.T) {
+	session, once, deny := notice.Option{ID: "allow-session", Label: "Allow in this Session"}, notice.Option{ID: "allow-once", Label: "Allow Once"}, notice.Option{ID: "skip", Label: "Skip", Deny: true}
+	for _, test := range []struct {
+		risky, hidden bool
+		want          []string
+	}{
+		{false, false, []string{"Allow Once", "Skip"}},
+		{true, false, []string{"Skip"}},
+		{false, true, []string{"Skip"}},
+	} {
+		got := make(chan []byte, 2)
+		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			got <- body
+		}))
+		teller, board := startWays(t, nil)
+		for _, w := range []notify.Way{{Kind: notify.Webhook, URL: server.URL + "/hook", Details: true}, {Kind: notify.Ntfy, URL: server.URL + "/topic", Details: true}} {
+			if _, err := teller.SetWay(t.Context(), ada, w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := event(1, notice.Approval)
+		e.Risky, e.Hidden, e.Answer, e.Options = test.risky, test.hidden, notice.Choice, []notice.Option{session, deny, once}
+		board.Take("t", "h", notice.Report{Instance: "a", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
+		for range 2 {
+			var m struct {
+				Actions []struct{ Label string }                   // of ntfy
+				Data    struct{ Answers []struct{ Label string } } // of the webhook
+			}
+			body := <-got
+			if err := json.Unmarshal(body, &m); err != nil {
+				t.Fatal(err)
+			}
+			var labels []string
+			for _, a := range append(m.Actions, m.Data.Answers...) {
+				labels = append(labels, a.Label)
+			}
+			if !slices.Equal(labels, test.want) {
+				t.Errorf("risky %v, hidden %v: offered %q; want %q", test.risky, test.hidden, labels, test.want)
+			}
+		}
+		server.Close()
+	}
+}
+
+// TestLessMutesNothingThatComesLater: mutes and quiet hours that a token sets do not count for
+// ways of tokens that allow more, which are set later; nor are they shown there as if they did.
+func TestLessMutesNothingThatComesLater(t *testing.T) {
+	less := ada
+	less.ID, less.Access = "2", auth.AccessRead
+	for what, times := range map[string]struct {
+		quiet *notify.Quiet
+		mutes []notify.Mute
+	}{
+		"mute":  {mutes: []notify.Mute{{Host: "h"}}},
+		"quiet": {quiet: &notify.Quiet{From: "00:00", To: "23:59", Zone: "UTC"}},
+	} {
+		synctest.Test(t, func(t *testing.T) { // it is midnight UTC
+			d := newTellerFixture(t)
+			defer d.stop()
+			if err := d.SetTimes(less, times.quiet, times.mutes); err != nil {
+				t.Fatal(err)
+			}
+			var ways []string
+			for url, who := range map[string]auth.Client{one: ada, two: less} {
+				way, err := d.SetWay(t.Context(), who, notify.Way{Kind: notify.Webhook, URL: url})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ways = append(ways, way.ID)
+			}
+			d.says([]notice.Event{event(1, notice.Approval)})
+			time.Sleep(time.Minute)
+			d.want("127.0.0.1", 1)
+			d.want("127.0.0.2", 0)
+			p := d.Person("t", "ada")
+			if quiet, mutes := p.TimesFor(ada); quiet != nil || mutes != nil {
+				t.Errorf("%s: the token that allows more is shown %v, %v", what, quiet, mutes)
+			}
+			if quiet, mutes := p.TimesFor(less); quiet == nil && mutes == nil {
+				t.Errorf("%s: the token that has set it is not shown it", what)
+			}
+
+			// The token that allows more sets them anew, for all; then the other cannot.
+			err := errors.Join(d.SetTimes(ada, nil, []notify.Mute{{Host: "other"}}), d.RemoveWay(ada, ways[0]), d.RemoveWay(ada, ways[1]))
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if err := d.SetTimes(less, nil, nil); !errors.Is(err, notify.ErrLess) {
+				t.Errorf("%s: the token that allows less takes back what the other has set: %v", what, err)
+			}
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"ahprelay/ahp"
 	"ahprelay/notice"
@@ -91,14 +92,15 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 			break
 		}
 	}
-	var partly bool
-	if input, ok := ahp.Text(m[5].Raw); ok {
-		e.Detail, partly = input, len(input) > notice.MaxDetail
-	} else {
-		partly = !ahp.IsNone(m[5].Raw) // it is elsewhere
+	input, here := ahp.Text(m[5].Raw)
+	if e.Detail = input; !here || input == "" { // then the message is all that the host says of it
+		e.Detail = words(m[3].Raw)
 	}
-	items, _ := ahp.MemberOf(m[7].Raw, "items")
-	e.Edits = len(ahp.ElementsOf(items.Raw)) > 0 || partly || q.result
+	elsewhere := !here && !ahp.IsNone(m[5].Raw)
+	e.Hidden = elsewhere || !ahp.IsNone(m[7].Raw) || q.result || e.Detail == ""
+	if e.Detail == e.Text {
+		e.Detail = ""
+	}
 	e.Risky = isRisky(m[8].Raw)
 	if q.turn == "" || q.call == "" || q.chat == "" {
 		return
@@ -110,19 +112,20 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 		}
 		e.Options = append(e.Options, notice.Option{ID: ahp.TextOf(o.Raw, "id"), Label: ahp.TextOf(o.Raw, "label"), Deny: ahp.TextOf(o.Raw, "kind") != "approve"})
 	}
+	e.Options = slices.Concat(notice.Arrange(e.Options))
 	if q.offered = len(e.Options) > 0; !q.offered {
 		e.Options = []notice.Option{{ID: allow, Label: "Allow once"}, {ID: deny, Label: "Deny", Deny: true}}
 	}
 }
 
-// isRisky reports whether a host's judge of risks has not found a call safe.
+// isRisky reports whether a host's judge of risks has not found a call safe, or not yet.
 func isRisky(raw []byte) bool {
 	if ahp.IsNone(raw) {
 		return false
 	}
 	var safety float64
 	m, _ := ahp.MemberOf(raw, "safety")
-	return m.Raw == nil || json.Unmarshal(m.Raw, &safety) != nil || safety < safeEnough
+	return ahp.TextOf(raw, "status") != "complete" || m.Raw == nil || json.Unmarshal(m.Raw, &safety) != nil || safety < safeEnough || safety > 1
 }
 
 // safeEnough is the least safety, of 0 to 1, of a call that is not risky.

@@ -473,10 +473,10 @@ func (w *Watch) askedLocked(s *session, raw []byte) {
 		return
 	}
 	e.Title, e.At = s.title, time.Now().UTC()
+	e.Fit()
 	if w.cfg.Answers != nil {
 		w.cfg.Answers(&e)
 	}
-	e.Fit()
 	if before := s.asks[q.name]; before != nil {
 		q.gone = before.gone
 	}

@@ -67,7 +67,7 @@ func TestSays(t *testing.T) {
 				want := notice.Event{
 					ID: e.ID, Kind: notice.Approval, Session: s, Chat: chatURI(s), Title: e.Title, Text: "Run a test command", Detail: "echo test", At: e.At,
 					Answer: notice.Choice, Options: []notice.Option{
-						{ID: "allow-session", Label: "Allow in this Session"}, {ID: "allow-once", Label: "Allow Once"}, {ID: "skip", Label: "Skip", Deny: true},
+						{ID: "allow-once", Label: "Allow Once"}, {ID: "skip", Label: "Skip", Deny: true}, {ID: "allow-session", Label: "Allow in this Session"},
 					},
 				}
 				if diff := cmp.Diff(want, e); diff != "" {

@@ -106,8 +106,9 @@ func shownWay(way notify.Way) notify.Way {
 
 func (a *API) serveNotify(w http.ResponseWriter, _ *http.Request, who auth.Client) {
 	p := a.teller.Person(who.Tenant, who.Subject)
+	quiet, mutes := p.TimesFor(who)
 	shown := Notifying{
-		Ways: []notify.Way{}, Mutes: append([]notify.Mute{}, p.Mutes...), Quiet: p.Quiet,
+		Ways: []notify.Way{}, Mutes: append([]notify.Mute{}, mutes...), Quiet: quiet,
 		PushKey: a.teller.PushKey(), Mail: a.teller.SendsMail(), Deliveries: append([]notify.Delivery{}, a.teller.Deliveries(who.Tenant, who.Subject)...),
 	}
 	for _, way := range p.Ways {
