@@ -48,7 +48,7 @@ type toolReadyAction struct {
 	TurnID            string          `json:"turnId"`
 	ToolCallID        string          `json:"toolCallId"`
 	InvocationMessage string          `json:"invocationMessage"`
-	ToolInput         string          `json:"toolInput,omitempty"`
+	ToolInput         json.RawMessage `json:"toolInput,omitempty"` // a text, or where it is
 	Confirmed         string          `json:"confirmed,omitempty"`
 	ConfirmationTitle string          `json:"confirmationTitle,omitempty"`
 	Options           []confirmOption `json:"options,omitempty"`

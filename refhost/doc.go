@@ -112,6 +112,7 @@
 //	error             fails
 //	show everything   says parts of all kinds, one that nobody knows too
 //	edit, danger      asks before it changes two files, which the session's changeset has then; before a command that a judge warns of
+//	approve JSON      asks before it does what the members of a chat/toolCallReady say; the same, as a message that steers, changes them
 //	ask               asks the user; also ask choice, ask url, plan
 //	subagent          has another chat of the session do something
 //	hostile           says what a host that means harm would

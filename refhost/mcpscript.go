@@ -93,7 +93,7 @@ func (s *script) callMCP(name, input string) {
 	s.emitLocked(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: id, ToolName: tool.Name, DisplayName: tool.display(),
 		Contributor: &contributor{"mcp", m.id}, Meta: tool.ui()})
 	s.emitLocked(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: id,
-		InvocationMessage: "Running " + tool.display(), ToolInput: input, Confirmed: "not-needed"})
+		InvocationMessage: "Running " + tool.display(), ToolInput: inputText(input), Confirmed: "not-needed"})
 	h.mu.Unlock()
 	if !s.sleep(thinking) || !s.awaitScope(m, id, tool.scope()) {
 		return

@@ -1,6 +1,8 @@
 package refhost
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -52,7 +54,7 @@ type toolCall struct {
 	ToolName          string          `json:"toolName"`
 	DisplayName       string          `json:"displayName"`
 	InvocationMessage string          `json:"invocationMessage,omitempty"`
-	ToolInput         string          `json:"toolInput,omitempty"`
+	ToolInput         json.RawMessage `json:"toolInput,omitempty"`
 	ConfirmationTitle string          `json:"confirmationTitle,omitempty"`
 	Options           []confirmOption `json:"options,omitempty"`
 	Risk              json.RawMessage `json:"riskAssessment,omitempty"`
@@ -154,14 +156,8 @@ func (t *turn) reduce(action any) {
 func (t *turn) reduceTool(action any) {
 	switch a := action.(type) {
 	case toolReadyAction:
-		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolStreaming {
-			tc.InvocationMessage, tc.ToolInput, tc.Confirmed = a.InvocationMessage, a.ToolInput, a.Confirmed
-			tc.ConfirmationTitle, tc.Options = a.ConfirmationTitle, a.Options
-			tc.Risk, tc.Edits, tc.Editable = a.Risk, a.Edits, a.Editable
-			tc.Status = toolPending
-			if a.Confirmed != "" {
-				tc.Status = toolRunning
-			}
+		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && (tc.Status == toolStreaming || tc.Status == toolPending) {
+			tc.ready(a)
 		}
 	case toolConfirmedAction:
 		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && tc.Status == toolPending {
@@ -177,6 +173,24 @@ func (t *turn) reduceTool(action any) {
 			tc.Content, tc.Success = a.Result.Content, &a.Result.Success
 			tc.StructuredContent, tc.Error = a.Result.StructuredContent, a.Result.Error
 		}
+	}
+}
+
+// ready applies what a tool is to do. A later word changes the members that it has.
+func (tc *toolCall) ready(a toolReadyAction) {
+	tc.InvocationMessage, tc.Confirmed, tc.Editable = a.InvocationMessage, a.Confirmed, tc.Editable || a.Editable
+	tc.ConfirmationTitle = cmp.Or(a.ConfirmationTitle, tc.ConfirmationTitle)
+	for _, m := range []struct{ to, from *json.RawMessage }{{&tc.ToolInput, &a.ToolInput}, {&tc.Risk, &a.Risk}, {&tc.Edits, &a.Edits}} {
+		if *m.from != nil {
+			*m.to = *m.from
+		}
+	}
+	if a.Options != nil {
+		tc.Options = a.Options
+	}
+	tc.Status = toolPending
+	if a.Confirmed != "" {
+		tc.Status = toolRunning
 	}
 }
 
@@ -273,7 +287,10 @@ func (s *session) updateWaitingLocked() {
 		}
 	}
 	for _, r := range now {
-		if !containsRequest(before, r.ID) {
+		same := func(b inputRequest) bool {
+			return b.ID == r.ID && (r.Kind != "toolConfirmation" || bytes.Equal(b.ToolCall, r.ToolCall))
+		}
+		if !slices.ContainsFunc(before, same) {
 			s.host.emitLocked(s.uri, inputNeededAction{"session/inputNeededSet", r})
 		}
 	}

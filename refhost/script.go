@@ -72,6 +72,10 @@ func (s *script) play(prompt string) {
 		s.callMCP("show_board", "")
 		return
 	}
+	if members, ok := strings.CutPrefix(prompt, approvePrompt); ok {
+		s.askFor(members)
+		return
+	}
 	if show := showPrompt(strings.TrimSpace(prompt)); show != nil {
 		show(s)
 		return
@@ -244,7 +248,7 @@ func (s *script) askPermission() {
 	const id = "tc-perm"
 	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: id, ToolName: "shell", DisplayName: "Shell"})
 	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: id,
-		InvocationMessage: "Run a test command", ToolInput: "echo test",
+		InvocationMessage: "Run a test command", ToolInput: inputText("echo test"),
 		ConfirmationTitle: "Run a test command", Options: confirmOptions})
 	var approved bool
 	select {
@@ -274,7 +278,7 @@ func (s *script) useTerminal() {
 	const command = "echo hello from the terminal"
 	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: id, ToolName: "terminal", DisplayName: "Terminal"})
 	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: id,
-		InvocationMessage: command, ToolInput: command, Confirmed: "not-needed"})
+		InvocationMessage: command, ToolInput: inputText(command), Confirmed: "not-needed"})
 	uri, err := s.openTerminal(id, command)
 	if err != nil {
 		s.failTurn(turnError{"terminal", err.Error()})

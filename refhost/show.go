@@ -76,7 +76,7 @@ func (s *script) showEverything() {
 	s.quickTool("image", "screenshot", "Screenshot", "", "Took a picture", json.RawMessage(`{"type":"embeddedResource","contentType":"image/png","data":"`+onePixel+`"}`), json.RawMessage(`{"type":"x-smell","of":"roses"}`))
 	s.quickTool("edited", "edit_file", "Edit", "", "Changed session.go", json.RawMessage(`{"type":"fileEdit",`+editOf+`}`))
 	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: "tc-failed", ToolName: "bash", DisplayName: "Shell"})
-	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: "tc-failed", InvocationMessage: "go test ./cart", ToolInput: `{"command":"go test ./cart"}`, Confirmed: "setting"})
+	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: "tc-failed", InvocationMessage: "go test ./cart", ToolInput: inputText(`{"command":"go test ./cart"}`), Confirmed: "setting"})
 	s.emit(toolCompleteAction{"chat/toolCallComplete", s.turnID, "tc-failed", toolResult{
 		PastTenseMessage: "Ran go test ./cart", Content: []any{textContent{"text", "\x1b[31mFAIL\x1b[0m cart 2.1s\n"}}, Error: &toolError{"exit status 1"},
 	}})
@@ -88,7 +88,7 @@ func (s *script) showEverything() {
 func (s *script) quickTool(id, name, display, input, past string, content ...any) {
 	id = "tc-" + id
 	s.emit(toolStartAction{Type: "chat/toolCallStart", TurnID: s.turnID, ToolCallID: id, ToolName: name, DisplayName: display})
-	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: id, InvocationMessage: past, ToolInput: input, Confirmed: "not-needed"})
+	s.emit(toolReadyAction{Type: "chat/toolCallReady", TurnID: s.turnID, ToolCallID: id, InvocationMessage: past, ToolInput: inputText(input), Confirmed: "not-needed"})
 	s.completeTool(id, past, content...)
 }
 
@@ -118,10 +118,46 @@ func (s *script) askEdit() {
 // after it has asked.
 func (s *script) askDanger() {
 	s.ask(toolReadyAction{
-		ToolCallID: "tc-danger", InvocationMessage: "Delete the build directory", ConfirmationTitle: "Run in the terminal?", ToolInput: `rm -rf "$BUILD"/*`,
+		ToolCallID: "tc-danger", InvocationMessage: "Delete the build directory", ConfirmationTitle: "Run in the terminal?", ToolInput: inputText(`rm -rf "$BUILD"/*`),
 		Options: confirmOptions, Editable: true,
 		Risk: json.RawMessage(`{"kind":"judge","status":"complete","reason":{"markdown":"If BUILD is empty, this deletes everything below /."},"safety":0.1}`),
 	}, "bash", "Shell")
+}
+
+// approvePrompt begins the prompt that has the agent ask for what its JSON says, and the message
+// that changes what it asks while it waits.
+const approvePrompt = "approve "
+
+// askFor asks with the members of a chat/toolCallReady.
+func (s *script) askFor(members string) {
+	ready := toolReadyAction{ToolCallID: askedFor, Options: confirmOptions}
+	if err := json.Unmarshal([]byte(members), &ready); err != nil {
+		s.failTurn(turnError{"approve", err.Error()})
+		return
+	}
+	s.ask(ready, "bash", "Shell")
+}
+
+// askedFor is the tool call of askFor.
+const askedFor = "tc-asked"
+
+// changeAskedLocked changes what the agent asks for, and reports whether the text of a message says so.
+func (ch *chat) changeAskedLocked(message string) bool {
+	members, ok := strings.CutPrefix(message, approvePrompt)
+	ready := toolReadyAction{Type: "chat/toolCallReady", TurnID: ch.active.ID, ToolCallID: askedFor}
+	if !ok || json.Unmarshal([]byte(members), &ready) != nil || len(ch.active.pending()) == 0 {
+		return false
+	}
+	ch.emitLocked(ready)
+	return true
+}
+
+// inputText returns a tool's input that is a text; nil for none.
+func inputText(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	return encode(text)
 }
 
 // ask starts a tool, and waits for the first answer of any client.
@@ -387,6 +423,9 @@ func (ch *chat) steerLocked() {
 		Kind string `json:"kind"`
 		ID   string `json:"id"`
 	}{"chat/pendingMessageRemoved", "steering", m.ID})
+	if ch.changeAskedLocked(textOf(m.Message)) {
+		return
+	}
 	h.parts++
 	ch.emitLocked(partAction{"chat/responsePart", ch.active.ID, newMarkdown(partID(h.parts), "I have read: "+textOf(m.Message))})
 }
