@@ -3,18 +3,20 @@
 import type { Json } from './reduce';
 import { array, text } from './store';
 
+const onceWords = /\bonce\b/i;
+const widerWords = /session|always|workspace|\ball\b|remember|every|user|global|again|trust|forever|permanent|project|folder|similar|\bany\b|auto/i;
+
 /**
- * The options of a host, narrowest first: to allow once, to refuse, and what
- * reaches further. What a host calls an option is never changed.
+ * The options of a host in the one order in which people are offered them: to allow once, to
+ * refuse, and what reaches further; as notice.Arrange. What a host calls an option is never
+ * changed. An option of an unknown kind allows nothing.
  */
 export function sortOptions(options: Json[]): { once: Json[]; deny: Json[]; wider: Json[] } {
-  const deny = options.filter((o) => o.kind === 'deny');
-  const approve = options.filter((o) => o.kind !== 'deny');
-  const isOnce = (o: Json) => /\bonce\b/i.test(`${o.id} ${text(o.label)}`.replace(/[-_]/g, ' '));
-  const isWide = (o: Json) => /session|always|workspace|all\b|remember|every|user|global/i.test(`${o.id} ${text(o.label)}`.replace(/[-_]/g, ' '));
-  let once = approve.filter(isOnce);
-  if (once.length === 0) once = approve.filter((o) => !isWide(o));
-  return { once, deny, wider: approve.filter((o) => !once.includes(o)) };
+  const wordsOf = (o: Json) => `${o.id} ${text(o.label)}`.replace(/[-_]/g, ' ');
+  const approve = options.filter((o) => o.kind === 'approve');
+  const named = approve.some((o) => onceWords.test(wordsOf(o)));
+  const once = approve.filter((o) => (named ? onceWords.test(wordsOf(o)) : !widerWords.test(wordsOf(o))));
+  return { once, deny: options.filter((o) => o.kind !== 'approve'), wider: approve.filter((o) => !once.includes(o)) };
 }
 
 /** The answer in the protocol's form, undefined if there is none. */

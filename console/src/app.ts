@@ -2,6 +2,7 @@
 // which, and what the user may do. A token in the address is taken out at once.
 
 import { fragment, isOurs, params, place, setAddress, wentBack, type Pane, type Place } from './address';
+import { requestKey } from './approval';
 import { elsewhere } from './canvas';
 import * as device from './device';
 import { Lender } from './lend';
@@ -733,9 +734,15 @@ export class App {
     this.perform(this.chatUri, { type: 'chat/turnResume', turnId: turn.id });
   }
 
-  /** Answers what a tool call waits for. */
+  /** Answers what a tool call waits for, if that is still what the person has seen. */
   answer(turn: Json, call: Json, approved: boolean, option?: Json, editedToolInput?: string): void {
     const { toolCallId, status: now } = call;
+    const active = this.link?.store.get(this.chatUri)?.activeTurn;
+    const asked = active?.id === turn.id && array(active.responseParts).find((p) => p?.toolCall?.toolCallId === toolCallId)?.toolCall;
+    if (!asked || requestKey(asked) !== requestKey(call)) {
+      this.draw();
+      return;
+    }
     const result = now === 'pending-result-confirmation';
     const sent = this.perform(this.chatUri, {
       type: result ? 'chat/toolCallResultConfirmed' : 'chat/toolCallConfirmed',

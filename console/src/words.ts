@@ -175,13 +175,19 @@ export function plain(value: string): string {
   return value.replace(/\r\n/g, '\n').replace(escapes, '');
 }
 
-/** The command in the input of a tool that runs one. */
-export function commandOf(input: string): string {
+/** The command in the input of a tool that runs one, and whether it is all of the input. */
+export function commandIn(input: string): { command: string; whole: boolean } {
   try {
     const parsed = JSON.parse(input);
     const command = parsed?.command ?? parsed?.cmd ?? parsed?.script;
-    return Array.isArray(command) ? command.join(' ') : typeof command === 'string' ? command : '';
+    if (Array.isArray(command)) return { command: command.join(' '), whole: false };
+    return typeof command === 'string' ? { command, whole: Object.keys(parsed).length === 1 } : { command: '', whole: false };
   } catch {
-    return input;
+    return { command: input, whole: true };
   }
+}
+
+/** The command alone. */
+export function commandOf(input: string): string {
+  return commandIn(input).command;
 }

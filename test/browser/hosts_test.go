@@ -68,6 +68,7 @@ func TestConsoleHosts(t *testing.T) {
 	// While a row is pressed all stay where they are, whatever agents do: what opens is what was pressed.
 	p.say("permission")
 	p.wants("#sessions section:first-of-type[data-group=needs] li", "Fix the flaky")
+	p.await(lastTurn + " .question button.primary")
 	p.whilePressed(row(second, "demo:/notes")+" button", func() {
 		eval[any](p, "document.querySelector("+js(lastTurn+" .question button.primary")+").click()")
 		p.wants(lastTurn+" .parts", "Allowed.")

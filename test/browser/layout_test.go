@@ -65,7 +65,7 @@ const overflows = `(() => {
 	const bad = [];
 	if (document.scrollingElement.scrollWidth > innerWidth) bad.push('the page is wider than the screen');
 	for (const e of top.querySelectorAll('button, input, select, textarea, summary, a.button')) {
-		if (!e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) || e.closest('.skip, .copy-code, .chips, .hosts, .diff, table, .wide, .xterm')) continue;
+		if (!e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) || e.closest('.skip, .till-focus, .copy-code, .chips, .hosts, .diff, table, .wide, .xterm')) continue;
 		const box = e.getBoundingClientRect();
 		const label = e.closest('label')?.getBoundingClientRect() ?? box;
 		if (box.width === 0) continue;

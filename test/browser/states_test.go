@@ -160,18 +160,11 @@ func (p *page) approves() {
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 	p.wants(lastTurn+" .tool", "Answered: Allow in this Session")
 
-	// What the host marks as dangerous wants a second look.
+	// What the host marks as dangerous is held.
 	p.say("danger")
 	p.wants(lastTurn+" .risk.danger", "deletes everything")
 	p.seen("approve-danger")
-	p.click(lastTurn + " .question button.primary")
-	p.wants(lastTurn+" .question button.armed", "Yes, Allow Once")
-	if got := p.text(lastTurn + " .tool .badge"); got != "waits for you" {
-		p.t.Errorf("after the first press, the tool is %q", got)
-	}
-	p.seen("approve-danger-armed")
-	p.click(lastTurn + " .question button.armed")
-	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+	p.whilePressed(lastTurn+" .question button.hold", func() { p.wants(lastTurn+" .parts", "Done, as you allowed.") })
 }
 
 // looks looks at what the agent has changed, and at a terminal of its.

@@ -2,11 +2,11 @@
 
 import { useEffect, useState } from 'preact/hooks';
 import { app } from '../app';
+import { editId, textOfRead, visible, type State } from '../approval';
 import { linesOf, pairs, type Line } from '../differences';
 import { isObject, text } from '../store';
 import type { Json } from '../reduce';
 import { baseName, pathOf } from '../words';
-import { atobText } from './tool';
 
 const mostText = 1_000_000; // characters of a side that are compared
 const mostLines = 400; // that are drawn at first
@@ -27,23 +27,32 @@ export function Stat({ edit }: { edit: Json }) {
   return <span class="stat"><span class="added">+{added ?? 0}</span> <span class="removed">−{removed ?? 0}</span></span>;
 }
 
-/** Edits of a tool call. Where somebody has to approve them they are open from the beginning. */
-export function FileEdits({ edits, open = false }: { edits: Json[]; open?: boolean }) {
+/** How the parts of a request say how far they have been read. */
+export interface Reading {
+  round: number; // grows when the person asks to read what is not shown yet: then limits do not count
+  connected: boolean;
+  report: (id: string, state: State) => void;
+}
+
+const mostRead = 20; // edits of a request that are read before the person asks for more
+
+/** Edits of a tool call. Those of a request are all read; the first are open from the beginning. */
+export function FileEdits({ edits, reading }: { edits: Json[]; reading?: Reading }) {
   return (
     <ul class="edits">
-      {edits.filter(isObject).map((edit, i) => <Edit key={uriOfEdit(edit) + i} edit={edit} open={open && i < 5} />)}
+      {edits.filter(isObject).map((edit, i) => <Edit key={uriOfEdit(edit) + i} edit={edit} open={reading !== undefined && i < 5} read={i < mostRead || reading?.round !== 0} reading={reading} />)}
     </ul>
   );
 }
 
-function Edit({ edit, open }: { edit: Json; open: boolean }) {
+function Edit({ edit, open, read, reading }: { edit: Json; open: boolean; read: boolean; reading?: Reading }) {
   const [shown, setShown] = useState(open);
   const what = whatOfEdit(edit);
   return (
     <li class="edit">
       <details open={open} onToggle={(e) => setShown(e.currentTarget.open)}>
         <summary title={pathOf(uriOfEdit(edit))}><span class="name path">{pathOf(uriOfEdit(edit))}</span>{what && <span class="badge">{what}</span>} <Stat edit={edit} /></summary>
-        {shown && <Diff edit={edit} />}
+        {(shown || reading && read) && <Diff edit={edit} reading={reading} />}
       </details>
     </li>
   );
@@ -54,29 +63,39 @@ export async function sideOf(side: Json): Promise<string> {
   if (!isObject(side)) return '';
   const uri = text(side.content?.uri) || text(side.uri);
   const inline = /^data:([^,]*?)(;base64)?,(.*)$/s.exec(uri);
-  if (inline) return inline[2] ? atobText(inline[3]) : decodeURIComponent(inline[3]);
-  const r = await app.read(uri);
-  const content = r.encoding === 'base64' ? atobText(text(r.data)) : text(r.data);
-  if (content.length > mostText) throw new Error('It is too large to be compared here.');
-  if (content.includes('\0')) throw new Error('It is not text.');
-  return content;
+  if (inline) return textOfRead(inline[2] ? { data: inline[3], encoding: 'base64' } : { data: decodeURIComponent(inline[3]) });
+  return textOfRead(await app.read(uri));
 }
 
-type Loaded = { lines?: Line[]; why?: string };
+/** What is different in an edit. Texts that are too large are compared only if they are to be shown whole. */
+async function compared(edit: Json, whole: boolean): Promise<Line[]> {
+  const [{ diffLines }, before, after] = await Promise.all([import('diff'), sideOf(edit.before), sideOf(edit.after)]);
+  const large = Math.max(before.length, after.length) > mostText;
+  if (large && !whole) throw new Error('It is too large to be compared here.');
+  return linesOf((large ? undefined : diffLines(before, after, { timeout: 2000 })) ?? [{ removed: true, value: before }, { added: true, value: after }]);
+}
 
-export function Diff({ edit, wide = false }: { edit: Json; wide?: boolean }) {
-  const [loaded, setLoaded] = useState<Loaded>({});
+interface Loaded { key: string; lines?: Line[]; why?: string }
+
+export function Diff({ edit, wide = false, reading }: { edit: Json; wide?: boolean; reading?: Reading }) {
+  const [loaded, setLoaded] = useState<Loaded>({ key: '' });
   const [all, setAll] = useState(false);
-  const key = JSON.stringify([edit?.before?.content, edit?.after?.content, edit?.diff]);
+  const id = editId(edit);
+  const key = `${id} ${reading?.round ?? 0}`;
+  const report = reading?.report;
   useEffect(() => {
     let gone = false;
-    (async () => {
-      const [{ diffLines }, before, after] = await Promise.all([import('diff'), sideOf(edit.before), sideOf(edit.after)]);
-      return linesOf(diffLines(before, after, { timeout: 2000 }) ?? [{ removed: true, value: before }, { added: true, value: after }]);
-    })().then((lines) => { if (!gone) setLoaded({ lines }); }, (err) => { if (!gone) setLoaded({ why: err.message }); });
+    const done = (now: Loaded) => {
+      if (gone) return;
+      setLoaded(now);
+      report?.(id, now.why === undefined ? 'shown' : { why: `A change cannot be shown: ${now.why}` });
+    };
+    if (loaded.key === key && loaded.lines) return;
+    report?.(id, 'loading');
+    compared(edit, (reading?.round ?? 0) > 0).then((lines) => done({ key, lines }), (err) => done({ key, why: err.message }));
     return () => { gone = true; };
-  }, [key]);
-  const { lines, why } = loaded;
+  }, [key, reading?.connected]);
+  const { lines, why } = loaded.key === key ? loaded : {} as Loaded;
   if (why) return <p class="dim">The change cannot be shown: {why}</p>;
   if (!lines) return <p class="dim">Comparing…</p>;
   if (lines.length === 0) return <p class="dim">No line is different.</p>;
@@ -91,12 +110,17 @@ export function Diff({ edit, wide = false }: { edit: Json; wide?: boolean }) {
 
 const words: Record<string, string> = { '+': 'added', '-': 'removed', '@': 'gap', ' ': '' };
 
+/** A line's text, without the end that other systems give it. */
+function seen(line: Line): string {
+  return visible(line.text.replace(/\r$/, ''));
+}
+
 function Inline({ lines }: { lines: Line[] }) {
   return (
     <div class="diff" role="table" aria-label="Difference" tabIndex={0}>
       {lines.map((l, i) => (
         <div key={i} role="row" class={`line ${words[l.kind]}`}>
-          <span role="cell" class="no">{l.now ?? l.old ?? ''}</span><span role="cell" class="sign">{l.kind === '@' ? '⋯' : l.kind}</span><span role="cell" class="code">{l.text}</span>
+          <span role="cell" class="no">{l.now ?? l.old ?? ''}</span><span role="cell" class="sign">{l.kind === '@' ? '⋯' : l.kind}</span><span role="cell" class="code">{seen(l)}</span>
         </div>
       ))}
     </div>
@@ -105,7 +129,7 @@ function Inline({ lines }: { lines: Line[] }) {
 
 function SideBySide({ lines }: { lines: Line[] }) {
   const cell = (l: Line | null, side: 'old' | 'now') => (
-    <><span role="cell" class={`no ${l ? words[l.kind] : ''}`}>{l?.[side] ?? ''}</span><span role="cell" class={`code ${l ? words[l.kind] : 'none'}`}>{l?.kind === '@' ? `⋯ ${l.text}` : l?.text ?? ''}</span></>
+    <><span role="cell" class={`no ${l ? words[l.kind] : ''}`}>{l?.[side] ?? ''}</span><span role="cell" class={`code ${l ? words[l.kind] : 'none'}`}>{l?.kind === '@' ? `⋯ ${l.text}` : l ? seen(l) : ''}</span></>
   );
   return (
     <div class="diff sides" role="table" aria-label="Difference" tabIndex={0}>

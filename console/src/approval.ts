@@ -1,0 +1,120 @@
+// Whether a person may be offered to allow what a tool asks for. The rule stands here for the
+// page, and in notice/offer.go for notifications; watch/testdata/approvals.json is the table of both.
+
+import type { Json } from './reduce';
+import { array, isObject, text } from './store';
+
+/** How far a piece of a request has been read: it can be seen, it is on its way, or why it cannot be seen. */
+export type State = 'shown' | 'loading' | { why: string };
+
+/** A piece of what a request asks. One that is not here is known by its id once the page has read it. */
+export interface Piece { id: string; here: boolean; why?: string }
+
+const unknownForm = 'It has no form that this page knows.';
+
+function inputPiece(input: Json): Piece {
+  if (typeof input === 'string') return { id: 'input', here: true };
+  if (isObject(input) && text(input.uri)) return { id: inputId(input.uri), here: false };
+  return { id: 'input', here: true, why: `The input cannot be shown. ${unknownForm}` };
+}
+
+export function inputId(uri: string): string {
+  return `input ${uri}`;
+}
+
+/** The id of an edit, another for each change of what it says. */
+export function editId(edit: Json): string {
+  return `edit ${JSON.stringify(edit)}`;
+}
+
+function editPiece(edit: Json): Piece {
+  const id = editId(edit);
+  if (!isObject(edit) || !isObject(edit.before) && !isObject(edit.after)) return { id, here: true, why: `A change cannot be shown. ${unknownForm}` };
+  if (isObject(edit.after) && !text(edit.after.content?.uri)) return { id, here: true, why: 'The host does not say what a file will contain.' };
+  return { id, here: false };
+}
+
+export function contentId(content: Json): string {
+  return `content ${JSON.stringify(content)}`;
+}
+
+function contentPiece(content: Json): Piece {
+  if (content?.type === 'fileEdit') return editPiece(content);
+  return { id: contentId(content), here: !['resource', 'terminal', 'subagent'].includes(content?.type) };
+}
+
+/** All that a request asks. */
+export function piecesOf(call: Json): Piece[] {
+  if (call.status === 'pending-result-confirmation') return array(call.content).map(contentPiece);
+  const { toolInput, edits } = call;
+  const pieces: Piece[] = [];
+  if (toolInput !== undefined && toolInput !== null && toolInput !== '') pieces.push(inputPiece(toolInput));
+  if (edits !== undefined && edits !== null) {
+    const items = array(edits.items);
+    pieces.push(...(items.length ? items.map(editPiece) : [{ id: 'edits', here: true, why: `The changes cannot be shown. ${unknownForm}` }]));
+  }
+  if (pieces.length === 0 && !text(call.invocationMessage).trim()) pieces.push({ id: 'nothing', here: true, why: 'The host does not say what this does.' });
+  return pieces;
+}
+
+const safeEnough = 0.5; // the least safety, of 0 to 1, of what is not dangerous
+
+/** What the host says of the risk. What this page cannot read is dangerous. */
+export function riskOf(call: Json): { kind: 'none' | 'low' | 'danger' | 'loading'; text: string } {
+  const risk = call.riskAssessment;
+  if (risk === undefined || risk === null || call.status === 'pending-result-confirmation') return { kind: 'none', text: '' };
+  if (risk.status === 'loading') return { kind: 'loading', text: '' };
+  const low = risk.status === 'complete' && typeof risk.safety === 'number' && risk.safety >= safeEnough && risk.safety <= 1;
+  return { kind: low ? 'low' : 'danger', text: text(risk.reason) };
+}
+
+export const assessing = 'The host is still assessing the risk.';
+
+export interface Offer {
+  allow: 'press' | 'hold' | 'no';
+  why: string; // it is not offered
+}
+
+/**
+ * Whether "Allow" may be offered: only if all that is asked can be seen, and the host has assessed
+ * the risk or the person has chosen to go on without that. A dangerous action takes a hold.
+ */
+export function offerOf(call: Json, stateOf: (id: string) => State, goesOn: boolean): Offer {
+  const risk = riskOf(call).kind;
+  for (const piece of piecesOf(call)) {
+    const state: State = piece.why ? { why: piece.why } : piece.here ? 'shown' : stateOf(piece.id);
+    if (state !== 'shown') return { allow: 'no', why: state === 'loading' ? 'It is still being read.' : state.why };
+  }
+  if (risk === 'loading' && !goesOn) return { allow: 'no', why: assessing };
+  return { allow: risk === 'danger' || risk === 'loading' ? 'hold' : 'press', why: '' };
+}
+
+const keys = new WeakMap<object, string>();
+
+/** What a request is, as a text: two are the same request if nothing that they ask differs. */
+export function requestKey(call: Json): string {
+  let key = keys.get(call);
+  if (key === undefined) keys.set(call, key = JSON.stringify(call));
+  return key;
+}
+
+/** The text that a host answers to resourceRead; throws if there is none. */
+export function textOfRead(answer: Json): string {
+  const { data, encoding } = isObject(answer) ? answer : {} as Json;
+  if (typeof data !== 'string' || ![undefined, null, '', 'utf-8', 'utf8', 'base64'].includes(encoding)) throw new Error('The host\'s answer has no form that this page knows.');
+  let read = data;
+  if (encoding === 'base64') {
+    try {
+      read = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(atob(data), (c) => c.charCodeAt(0)));
+    } catch {
+      throw new Error('It is not text.');
+    }
+  }
+  if (read.includes('\0')) throw new Error('It is not text.');
+  return read;
+}
+
+/** A text with a mark in place of each character that would not be seen, or would move others. */
+export function visible(value: string): string {
+  return value.replace(/[\p{Cc}\p{Cf}\u2028\u2029\u3164\u115f\u1160\uffa0]/gu, (c) => ('\n\t'.includes(c) ? c : `⟨U+${c.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0')}⟩`));
+}

@@ -1,0 +1,219 @@
+// What a tool waits for a person's word with: what is asked, and the answers to it.
+
+import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { sortOptions } from '../answers';
+import { app } from '../app';
+import { assessing, inputId, offerOf, requestKey, riskOf, visible, type Offer, type State } from '../approval';
+import { array, isObject, text } from '../store';
+import type { Json } from '../reduce';
+import { commandIn } from '../words';
+import { Copy, Dialog, Icon } from './bits';
+import { FileEdits, type Reading } from './edits';
+import { Markdown } from './markdown';
+import { Inside, pretty, useInput, type Props } from './tool';
+
+const unread: State = { why: 'Not all of it has been read.' };
+
+/** How far the pieces of a request have been read, and what reads the rest. */
+function useReading(connected: boolean): { reading: Reading; stateOf: (id: string) => State; readFirst: () => void } {
+  const [states, setStates] = useState<Record<string, State>>({});
+  const [round, setRound] = useState(0);
+  const report = useRef((id: string, state: State) => setStates((had) => (had[id] === state ? had : { ...had, [id]: state }))).current;
+  return { reading: { round, connected, report }, stateOf: (id) => states[id] ?? unread, readFirst: () => setRound((n) => n + 1) };
+}
+
+/** May a tool do this? */
+export function Approval({ turnId, call, kind, readOnly, connected, answer }: Props & { kind: string }) {
+  const key = requestKey(call);
+  const { reading, stateOf, readFirst } = useReading(connected);
+  const [goesOn, setGoesOn] = useState(''); // the key of the request that the person goes on with while its risk is assessed
+  const [entered, setEntered] = useState({ key: '', text: '' });
+  const at = useRef<HTMLDivElement>(null);
+  const input = useInput(call.toolInput, reading.round, connected);
+  const uri = isObject(call.toolInput) ? text(call.toolInput.uri) : '';
+  const offer = offerOf(call, (id) => (id === inputId(uri) ? input.state : stateOf(id)), goesOn === key);
+  const edited = entered.key === key ? entered.text : undefined;
+  const title = text(call.confirmationTitle) || 'May the agent do this?';
+  const what = text(call.invocationMessage);
+  const editable = call.editable === true && typeof call.toolInput === 'string' && edited === undefined;
+  return (
+    <div class="approval" data-risk={riskOf(call).kind} ref={at}>
+      {(readOnly || offer.why !== assessing) && <Risk call={call} />}
+      {what && what !== title && <div class="what"><Markdown text={what} /></div>}
+      {isObject(call.edits) && <FileEdits edits={array(call.edits.items)} reading={reading} />}
+      {input.state === 'loading' && <p class="dim">Reading…</p>}
+      {input.text && edited === undefined && <Asked input={input.text} kind={kind} />}
+      {edited !== undefined && <textarea class="command" aria-label="Input to approve" value={edited} onInput={(e) => setEntered({ key, text: e.currentTarget.value })} />}
+      {readOnly ? <p class="dim">Waits for somebody who may answer.</p> : (
+        <Decision turnId={turnId} call={call} title={title} offer={offer} shown={edited ?? input.text} input={edited} connected={connected} answer={answer}
+          edit={editable ? () => setEntered({ key, text: text(call.toolInput) }) : undefined}
+          readFirst={() => {
+            readFirst();
+            if (riskOf(call).kind === 'loading') setGoesOn(key);
+            at.current?.querySelector<HTMLElement>('pre, .diff, summary, .what')?.scrollIntoView({ block: 'nearest' });
+          }} />
+      )}
+    </div>
+  );
+}
+
+/** May the agent use this result? */
+export function ResultApproval({ turnId, call, kind, readOnly, connected, answer }: Props & { kind: string }) {
+  const { reading, stateOf, readFirst } = useReading(connected);
+  const at = useRef<HTMLDivElement>(null);
+  return (
+    <div class="approval" ref={at}>
+      <Inside call={call} kind={kind} reading={reading} />
+      {readOnly ? <p class="dim">Waits for somebody who may answer.</p> : (
+        <Decision turnId={turnId} call={call} title="May the agent use this result?" offer={offerOf(call, stateOf, false)} connected={connected} answer={answer}
+          readFirst={() => {
+            readFirst();
+            at.current?.querySelector<HTMLElement>('.chip')?.click();
+          }} />
+      )}
+    </div>
+  );
+}
+
+/** All of a tool's input: a command, and behind it whatever else is in the input. */
+function Asked({ input, kind }: { input: string; kind: string }) {
+  const { command, whole } = kind === 'command' ? commandIn(input) : { command: '', whole: false };
+  const shown = visible(command || pretty(input));
+  return (
+    <>
+      <div class="input"><pre tabIndex={0} class={kind === 'command' ? 'command' : ''} aria-label="Input">{shown}</pre><Copy text={() => command || pretty(input)} /></div>
+      {command && !whole && <details class="more"><summary>All of the input</summary><pre tabIndex={0} aria-label="All of the input">{visible(pretty(input))}</pre></details>}
+    </>
+  );
+}
+
+function Risk({ call }: { call: Json }) {
+  const risk = riskOf(call);
+  if (risk.kind === 'none' || risk.kind === 'low' && !risk.text) return null;
+  const words = { danger: 'The host marks this as dangerous.', loading: assessing, low: '' }[risk.kind];
+  return <div class={`risk ${risk.kind}`} role="note"><Icon name="alert" /><span>{words && <strong>{words} </strong>}{risk.text}</span></div>;
+}
+
+interface DecisionProps {
+  turnId: string; call: Json; title: string; offer: Offer; connected: boolean; answer?: string;
+  shown?: string; // of the input
+  input?: string; // that the person has entered in its place
+  readFirst: () => void; edit?: () => void;
+}
+
+/**
+ * The answers to a request. They are made anew whenever the request changes in anything, or what
+ * is offered does: a press that began on the former ones answers nothing. The focus stays.
+ */
+function Decision(props: DecisionProps) {
+  const at = useRef<HTMLDivElement>(null);
+  const key = `${props.offer.allow} ${requestKey(props.call)}`;
+  const had = at.current?.contains(document.activeElement) === true && !at.current.querySelector('dialog[open]');
+  useLayoutEffect(() => { if (had && !at.current?.contains(document.activeElement)) at.current?.querySelector<HTMLElement>('.name')?.focus(); }, [key]);
+  return <div class="question" role="group" aria-label={props.title} data-ask data-offer={props.offer.allow} ref={at}><Answers key={key} {...props} /></div>;
+}
+
+const settleTime = 500; // ms in which new buttons allow nothing: the second tap of two was meant for something else
+
+/** Whether a thing has been there for a moment. */
+function useSettled(): boolean {
+  const [settled, setSettled] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(true), settleTime);
+    return () => clearTimeout(timer);
+  }, []);
+  return settled;
+}
+
+function Answers({ turnId, call, title, offer, shown, input, connected, answer, readFirst, edit }: DecisionProps) {
+  const settled = useSettled();
+  const hint = useId();
+  const [asks, setAsks] = useState<Json>();
+  const options = array(call.status === 'pending-confirmation' ? call.options : []).filter((o) => isObject(o) && (text(o.label) || text(o.id)));
+  const { once, deny, wider } = options.length > 0 ? sortOptions(options) : { once: [{ label: 'Allow', kind: 'approve' }], deny: [], wider: [] };
+  const no = offer.allow === 'no';
+  if (deny.length === 0) deny.push({ label: no ? 'Skip' : 'Deny', kind: 'deny' });
+  const busy = answer !== undefined || !connected;
+  const decide = (o: Json, approved: boolean) => app.answer({ id: turnId }, call, approved, o.id ? o : undefined, approved ? input : undefined);
+  const allow = (o: Json, className: string) => {
+    const label = text(o.label) || text(o.id);
+    return offer.allow === 'hold'
+      ? <Hold key={label} label={label} hint={hint} disabled={busy || !settled} act={() => decide(o, true)} ask={() => setAsks(o)} />
+      : <button key={label} type="button" class={className} disabled={busy || !settled} onClick={() => decide(o, true)}>{label}</button>;
+  };
+  return (
+    <>
+      <p class="name" tabIndex={-1}>{title}</p>
+      {no && <p class="why" role="status">{offer.why}</p>}
+      {offer.allow === 'hold' && <p class="dim" id={hint}>Hold for one second to allow. The keyboard opens a dialog that asks again.</p>}
+      <div class="answers">
+        {no ? <button type="button" disabled={!connected} onClick={readFirst}>Read it first</button> : once.map((o, i) => allow(o, i === 0 ? 'primary' : ''))}
+        {deny.map((o) => <button key={o.id + o.label} type="button" disabled={busy} onClick={() => decide(o, false)}>{text(o.label) || text(o.id)}</button>)}
+      </div>
+      {!no && (wider.length > 0 || edit) && (
+        <div class="answers wider">
+          {wider.map((o) => allow(o, 'quiet'))}
+          {edit && <button type="button" class="quiet" onClick={edit}>Edit first</button>}
+        </div>
+      )}
+      {answer && <span class="dim" role="status">sent: {answer}…</span>}
+      {asks && <Confirm label={text(asks.label) || text(asks.id)} title={title} call={call} shown={shown} act={() => decide(asks, true)} close={() => setAsks(undefined)} />}
+    </>
+  );
+}
+
+const holdTime = 1000; // ms
+
+interface HoldProps { label: string; hint: string; disabled: boolean; act: () => void; ask: () => void }
+
+/** A button that is to be held. A key, or a screen reader, opens a dialog in place of the hold. */
+function Hold({ label, hint, disabled, act, ask }: HoldProps) {
+  const [held, setHeld] = useState(false);
+  const timer = useRef<ReturnType<typeof setTimeout>>();
+  const release = () => {
+    clearTimeout(timer.current);
+    setHeld(false);
+  };
+  useEffect(() => {
+    addEventListener('blur', release);
+    return () => {
+      removeEventListener('blur', release);
+      clearTimeout(timer.current);
+    };
+  }, []);
+  useEffect(() => { if (disabled) release(); }, [disabled]);
+  const press = (e: PointerEvent) => {
+    const button = e.currentTarget as HTMLElement;
+    if (!e.isPrimary || e.button !== 0) return;
+    if (button.hasPointerCapture(e.pointerId)) button.releasePointerCapture(e.pointerId); // a finger that leaves the button lets go
+    release();
+    setHeld(true);
+    timer.current = setTimeout(() => {
+      setHeld(false);
+      act();
+    }, holdTime);
+  };
+  return (
+    <>
+      <button type="button" class="danger hold" data-held={held} disabled={disabled} aria-describedby={hint} onPointerDown={press} onPointerUp={release} onPointerLeave={release} onPointerCancel={release}
+        onContextMenu={(e) => e.preventDefault()} onClick={(e) => { if (e.detail === 0) ask(); }}>
+        <span>{held ? 'Keep holding…' : label}</span>
+      </button>
+      <button type="button" class="danger till-focus" disabled={disabled} onClick={ask}>{label}: confirm in a dialog</button>
+    </>
+  );
+}
+
+function Confirm({ label, title, call, shown, act, close }: { label: string; title: string; call: Json; shown?: string; act: () => void; close: () => void }) {
+  const settled = useSettled();
+  return (
+    <Dialog title={`Dangerous: ${title}`} onClose={close}>
+      <p>{riskOf(call).text || 'The host marks this as dangerous.'}</p>
+      {shown && <pre tabIndex={0} aria-label="Input">{visible(shown)}</pre>}
+      <div class="answers">
+        <button type="button" data-focus onClick={close}>Cancel</button>
+        <button type="button" class="danger" disabled={!settled} onClick={() => { close(); act(); }}>Yes, {label}</button>
+      </div>
+    </Dialog>
+  );
+}

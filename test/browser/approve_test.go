@@ -1,0 +1,322 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// What people are asked to allow, and when they may. Each test has pages of its own record the
+// answers that leave them: what no page has sent, no host can take.
+
+const (
+	approval = lastTurn + " .approval"
+	allows   = approval + " .question button.primary"
+	holds    = approval + " .question button.hold"
+)
+
+// records has a page record the answers to approvals that it sends, and hold back requests for resources
+// while window.slow is true.
+func (p *page) records() {
+	p.t.Helper()
+	eval[any](p, `window.answers = []; window.slow = false; window.slowReads = []; (() => {
+		const send = WebSocket.prototype.send;
+		WebSocket.prototype.send = function (data) {
+			if (String(data).includes('"chat/toolCallConfirmed"')) answers.push(data);
+			if (slow && String(data).includes('"resourceRead"')) slowReads.push(() => send.call(this, data));
+			else send.call(this, data);
+		};
+	})(); null`)
+}
+
+// stopsTimers has the timers of so many milliseconds, that begin while a request waits, end when the test
+// calls window.timersEnd().
+func (p *page) stopsTimers(ms int) {
+	p.t.Helper()
+	eval[any](p, fmt.Sprintf(`window.timers = new Map(); (() => {
+		const set = window.setTimeout, clear = window.clearTimeout;
+		let next = -1;
+		window.setTimeout = (act, ms, ...rest) => {
+			if (ms !== %d || !document.querySelector('.approval')) return set(act, ms, ...rest);
+			timers.set(--next, act);
+			return next;
+		};
+		window.clearTimeout = (id) => { if (!timers.delete(id)) clear(id); };
+		window.timersEnd = () => { for (const [id, act] of timers) { timers.delete(id); act(); } };
+	})(); null`, ms))
+}
+
+// sentAnswers returns how many answers the page has sent.
+func (p *page) sentAnswers() int { return eval[int](p, "window.answers.length") }
+
+// mayNot fails if anything on the page allows what is asked, and wants the reason.
+func (p *page) mayNot(why string) {
+	p.t.Helper()
+	p.wants(approval+" .why", why)
+	p.wants(approval+" .question", "Read it first")
+	p.wants(approval+" .question", "Skip")
+	if eval[bool](p, fmt.Sprintf("[...document.querySelectorAll(%s)].some((b) => b.textContent.includes('Allow') || b.matches('.primary, .hold'))", js(approval+" button"))) {
+		p.t.Errorf("it can be allowed, although: %s", why)
+	}
+}
+
+// meets opens a session on the page, and asks there.
+func (p *page) meets(s *site) {
+	p.t.Helper()
+	p.do(chromedp.EmulateViewport(1440, 900), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.records()
+	p.openSession("demo:/notes")
+	p.wants("#turns", "Search understands")
+}
+
+// TestUnreadRequestIsNotAllowed has requests whose input or changes the page cannot show, or not
+// yet: they can be read, or skipped, and be allowed only when all of it is there.
+func TestUnreadRequestIsNotAllowed(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.meets(s)
+
+	// The host refuses to give the command.
+	p.say(`approve {"toolInput":{"uri":"file:///demo/none.sh"}}`)
+	p.mayNot("The input could not be read")
+	if got := p.text(approval + " pre"); got != "" {
+		t.Errorf("what the host refuses to give is shown as %q", got)
+	}
+	p.seen("approve-unread")
+	p.press(approval+" .question button", "Read it first")
+	p.mayNot("The input could not be read")
+	p.press(approval+" .question button", "Skip")
+	p.wants(lastTurn+" .parts", "Then not.")
+
+	// It takes long.
+	eval[any](p, "window.slow = true; null")
+	p.say(`approve {"toolInput":{"uri":"file:///demo/shop/session.go"}}`)
+	p.mayNot("still being read")
+	eval[any](p, "window.slow = false; slowReads.forEach((read) => read()); null")
+	p.wants(approval+" pre", "newSession")
+	p.click(allows)
+	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+
+	// What it gives is no command.
+	p.say(`approve {"toolInput":{"uri":"demo-blob:/0"}}`)
+	p.mayNot("It is empty.")
+	p.press(approval+" .question button", "Skip")
+	p.wants(lastTurn+" .parts", "Then not.")
+
+	// It does not say what it asks.
+	p.say(`approve {"confirmationTitle":"Run it?"}`)
+	p.mayNot("does not say what this does")
+	p.press(approval+" .question button", "Skip")
+	p.wants(lastTurn+" .parts", "Then not.")
+
+	// A change is too large to be compared: read first, it is shown without that.
+	p.say(`approve {"invocationMessage":"Write","edits":{"items":[{"after":{"uri":"file:///demo/big","content":{"uri":"demo-blob:/1000001"}}}]}}`)
+	p.mayNot("too large to be compared")
+	p.seen("approve-large")
+	p.press(approval+" .question button", "Read it first")
+	p.wants(approval+" .edit", "more lines")
+	p.click(allows)
+	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+
+	// All of many changes are read, not only those that are open; beyond a bound, when a person asks.
+	many := ""
+	for i := range 21 {
+		many += fmt.Sprintf(`,{"after":{"uri":"file:///demo/f%d","content":{"uri":"demo-blob:/70"}}}`, i)
+	}
+	p.say(`approve {"invocationMessage":"Write","edits":{"items":[` + many[1:] + `]}}`)
+	p.mayNot("Not all of it has been read.")
+	p.press(approval+" .question button", "Read it first")
+	p.click(allows)
+	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+
+	// A command beside which the input says more, and what would not be seen.
+	p.say(`approve {"toolInput":"{\"command\":\"ls \u202e\",\"cwd\":\"/etc\"}"}`)
+	p.wants(approval+" pre.command", "ls ⟨U+202E⟩")
+	p.wants(approval+" .more pre", `"cwd": "/etc"`)
+	p.press(approval+" .question button", "Skip")
+	p.wants(lastTurn+" .parts", "Then not.")
+}
+
+// TestLateRiskStopsAPress has the host assess a risk after it has asked, also while a finger is
+// on the button: nothing is allowed meanwhile, and what is dangerous takes a hold.
+func TestLateRiskStopsAPress(t *testing.T) {
+	t.Parallel()
+	p, q := newPage(t), newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.meets(s)
+	q.meets(s)
+	const danger = `approve {"riskAssessment":{"kind":"judge","status":"complete","reason":"It deletes all.","safety":0}}`
+	steer := func(text string) {
+		t.Helper()
+		q.enter("#prompt", text)
+		q.click("#steer")
+	}
+
+	p.say(`approve {"toolInput":"make clean","riskAssessment":{"kind":"judge","status":"loading"}}`)
+	p.mayNot("still assessing the risk")
+	p.seen("approve-assessing")
+	steer(danger)
+	p.await(holds)
+	p.wants(approval+" .risk.danger", "It deletes all.")
+	p.press(approval+" .question button", "Skip")
+	p.wants(lastTurn+" .parts", "Then not.")
+
+	p.say(`approve {"toolInput":"make clean"}`)
+	q.await("#stop")
+	p.whilePressed(allows, func() {
+		steer(danger)
+		p.await(holds)
+	})
+	p.settles()
+	if n := p.sentAnswers(); n != 1 { // the Skip above
+		t.Errorf("%d answers were sent; a press that began before the risk was known is none", n)
+	}
+
+	// Another command under the same name, while a finger is down.
+	p.press(approval+" .question button", "Skip")
+	p.wants(lastTurn+" .parts", "Then not.")
+	p.say(`approve {"toolInput":"make test"}`)
+	q.await("#stop")
+	p.whilePressed(allows, func() {
+		steer(`approve {"toolInput":"rm -rf /"}`)
+		p.wants(approval+" pre", "rm -rf /")
+	})
+	p.settles()
+	if n := p.sentAnswers(); n != 2 {
+		t.Errorf("%d answers were sent; a press on another command is none", n)
+	}
+	p.click(allows)
+	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+}
+
+// TestAnswerOfAnotherEndsAPress has two people look at one request: what one has answered, or
+// stopped, the other's finger does not answer, wherever it comes down.
+func TestAnswerOfAnotherEndsAPress(t *testing.T) {
+	t.Parallel()
+	p, q := newPage(t), newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.meets(s)
+	q.meets(s)
+	p.stopsTimers(1000)
+
+	p.say(`approve {"toolInput":"make test"}`)
+	p.await(allows)
+	q.await(allows)
+	p.whilePressed(allows, func() {
+		q.click(allows)
+		p.wants(lastTurn+" .parts", "Done, as you allowed.")
+	})
+	p.settles()
+	if n := p.sentAnswers(); n != 0 {
+		t.Errorf("%d answers to what another has answered", n)
+	}
+	p.wants(lastTurn+" .tool", "Answered: Allow Once")
+
+	// A request disappears while a finger holds its button.
+	p.say("danger")
+	q.await("#stop")
+	p.whilePressed(holds, func() {
+		p.holds("a hold", "timers.size === 1")
+		q.click("#stop")
+		p.wants(lastTurn+" .outcome", "Stopped.")
+		eval[any](p, "timersEnd(); null")
+	})
+	p.settles()
+	if n := p.sentAnswers(); n != 0 {
+		t.Errorf("%d answers to what is not asked any more", n)
+	}
+
+	// Both at once: the host takes one, and both see it.
+	p.say(`approve {"toolInput":"make test"}`)
+	p.await(allows)
+	q.await(allows)
+	both := fmt.Sprintf("document.querySelector(%s).click(); null", js(allows))
+	eval[any](p, both)
+	eval[any](q, both)
+	for _, one := range []*page{p, q} {
+		one.wants(lastTurn+" .parts", "Done, as you allowed.")
+		one.wants(lastTurn+" .tool", "Answered: Allow Once")
+	}
+}
+
+// TestNewButtonsAllowNothingAtOnce: the second tap of two, which was meant for something else,
+// allows nothing that has just come where it lands.
+func TestNewButtonsAllowNothingAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.meets(s)
+	p.stopsTimers(500)
+	p.say(`approve {"toolInput":"make test"}`)
+	p.holds("the button", fmt.Sprintf("document.querySelector(%s).disabled && timers.size > 0", js(allows)))
+	at := eval[struct{ X, Y float64 }](p, fmt.Sprintf("(b => ({ x: b.x + b.width / 2, y: b.y + b.height / 2 }))(document.querySelector(%s).getBoundingClientRect())", js(allows)))
+	p.do(chromedp.MouseClickXY(at.X, at.Y))
+	if n := p.sentAnswers(); n != 0 {
+		t.Errorf("%d answers by a press on a button that has just come", n)
+	}
+	eval[any](p, "timersEnd(); null")
+	p.click(allows)
+	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+}
+
+// TestDangerTakesAHold: no tap, and no second tap, allows what the host marks as dangerous; a hold
+// does, or, for the keyboard and screen readers, a dialog that asks again.
+func TestDangerTakesAHold(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	p.meets(s)
+	p.stopsTimers(1000)
+
+	p.say("danger")
+	p.wants(approval+" .risk.danger", "The host marks this as dangerous.")
+	if n := p.count(approval + " button.primary"); n != 0 {
+		t.Errorf("%d primary buttons allow what is dangerous", n)
+	}
+	p.await(holds)
+	at := eval[struct{ X, Y float64 }](p, fmt.Sprintf("(b => ({ x: b.x + b.width / 2, y: b.y + b.height / 2 }))(document.querySelector(%s).getBoundingClientRect())", js(holds)))
+	p.do(chromedp.MouseClickXY(at.X, at.Y), chromedp.MouseClickXY(at.X, at.Y))
+	eval[any](p, "timersEnd(); null")
+	p.settles()
+	if n := p.sentAnswers(); n != 0 || p.shows("dialog[open]") {
+		t.Errorf("two taps: %d answers, a dialog %v", n, p.shows("dialog[open]"))
+	}
+	p.whilePressed(holds, func() {
+		p.wants(holds, "Keep holding")
+		p.do(chromedp.MouseEvent(chromedp.MouseMoved, at.X, 5, chromedp.ButtonLeft)) // the finger leaves the button
+		p.wants(holds, "Allow Once")
+	})
+	eval[any](p, "timersEnd(); null")
+	if n := p.sentAnswers(); n != 0 {
+		t.Errorf("%d answers of a finger that has left the button", n)
+	}
+	p.whilePressed(holds, func() {
+		p.wants(holds, "Keep holding")
+		eval[any](p, "timersEnd(); null")
+		p.wants(lastTurn+" .parts", "Done, as you allowed.")
+	})
+	if n := p.sentAnswers(); n != 1 {
+		t.Errorf("a hold sent %d answers", n)
+	}
+
+	p.say("danger")
+	p.keys(holds, "\r")
+	p.wants("dialog[open]", "Run in the terminal?")
+	if got := p.text("dialog[open] :focus"); got != "Cancel" {
+		t.Errorf("in the dialog %q has the focus; want Cancel", got)
+	}
+	p.seen("approve-danger-dialog")
+	p.do(chromedp.KeyEvent("\r"))
+	p.holds("the dialog to be closed", "document.querySelector('dialog[open]') === null")
+	if n := p.sentAnswers(); n != 1 {
+		t.Errorf("Cancel sent %d answers", n-1)
+	}
+	p.keys(approval+" button.till-focus", " ")
+	p.click("dialog[open] button.danger")
+	p.wants(lastTurn+" .parts", "Done, as you allowed.")
+}
