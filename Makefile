@@ -13,7 +13,8 @@
 # make packages the .deb of make release installed, started and removed in a chroot, and its images run with podman
 # make release  archives, packages, images, a Helm chart, SBOMs and checksums of this commit, in dist/; ARGS='-only linux_amd64' for one system
 # make apps     development servers and viewers from npm, as canvases in Chromium; APPS=DIR keeps what is installed
-# make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop; AHP_VERSION=0.8.0 for one of that version
+# make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop; AHP_VERSION=0.8.0 for one of that version.
+#               With AHP_WORKBENCH=…/server-main.js of a VS Code server (AHP_WORKBENCH_NODE: its node), that one's windows in Chromium too; the host needs VS Code's mock agent for that
 # make interop-copilot  part of interop: GitHub Copilot CLI's host, if test/install-copilot.sh has installed it
 
 GO      ?= go
@@ -101,6 +102,7 @@ interop-copilot:
 interop: interop-copilot
 	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi
 	$(GO) test -count=1 -v -run 'TestFlows' ./test
+	$(GO) test -count=1 -v -timeout 20m -parallel 1 -run '^TestWorkbench' ./test/browser
 
 deps:
 	@sh test/install-deps.sh

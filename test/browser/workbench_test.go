@@ -1,0 +1,387 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/gateway/hosthttp"
+	"ahprelay/registry"
+	"ahprelay/test/procs"
+	"ahprelay/test/stack"
+)
+
+// VS Code's own workbench, as a client: the page of a VS Code server, whose bridge connects to the
+// relay. It runs only if asked for: make interop. The host must have an agent with the id "mock" that answers
+// the prompts "hello", "tool", "permission" and "stream N MS SIZE", as VS Code's own tests have it.
+const (
+	workbenchVariable     = "AHP_WORKBENCH"      // path of the server's server-main.js
+	workbenchNodeVariable = "AHP_WORKBENCH_NODE" // the Node.js that runs it; default: node
+	upstreamVariable      = "AHP_UPSTREAM"       // URL of the host
+)
+
+// What the agent answers.
+const (
+	saidHello = "Hello, world!"
+	saidTool  = "Tool done."
+	allowed   = "Allowed."
+)
+
+// A workbenchSite is a relay and a host-agent in front of a host, for windows of a workbench.
+type workbenchSite struct {
+	*site
+	relay, agent *procs.Process
+	tap          *stack.Tap // between the windows and the relay
+	address      string     // of the relay and of the windows' servers, without a port
+	folder       string     // that the windows open: they list the sessions of this one
+	servers      int
+}
+
+// startWorkbenchSite starts one, or skips the test.
+func startWorkbenchSite(t *testing.T) *workbenchSite {
+	t.Helper()
+	upstream := os.Getenv(upstreamVariable)
+	if os.Getenv(workbenchVariable) == "" || upstream == "" {
+		t.Skipf("%s names no workbench, or %s no host: VS Code is not driven (make interop)", workbenchVariable, upstreamVariable)
+	}
+	s := &workbenchSite{site: newSite(t), folder: t.TempDir()}
+	var err error
+	s.address, err = procs.FreeAddress()
+	must(t, err)
+	data := s.file("relay-data")
+	must(t, os.Mkdir(data, 0o700))
+	s.keys, err = auth.LoadKeys(data)
+	must(t, err)
+	listen := net.JoinHostPort(s.address, "8484")
+	s.url = "http://" + listen
+	s.tap, err = stack.NewTap("ws://" + listen)
+	must(t, err)
+	t.Cleanup(s.tap.Close)
+	s.relay = s.bench.Process("", "relay", procs.RelayProgram, "serve", "--data-dir", data, "--listen", listen, "--admin-listen", gateway.NoListener, "--drain", "1s")
+	token, err := s.keys.IssueHost(auth.Enrolment{Tenant: s.tenant, Host: hostName, Expires: time.Now().Add(time.Hour)})
+	must(t, err)
+	must(t, os.WriteFile(s.file("token"), []byte(token), 0o600))
+	s.agent = s.bench.Process("", "host-agent", procs.AgentProgram, "run", "--relay", s.url, "--token-file", s.file("token"), "--upstream", upstream, "--control", "off")
+	s.startRelay()
+	s.startHostAgent()
+	t.Cleanup(func() { s.site.end(s.agent); s.site.end(s.relay) })
+	return s
+}
+
+// startRelay starts the relay, and returns when it takes clients.
+func (s *workbenchSite) startRelay() {
+	s.t.Helper()
+	must(s.t, s.relay.Launch(s.t.Context(), func() error { return procs.Ready(http.DefaultClient, s.url) }))
+}
+
+// startHostAgent starts the host-agent, and returns when its host is online.
+func (s *workbenchSite) startHostAgent() {
+	s.t.Helper()
+	token := s.token(time.Hour)
+	must(s.t, s.agent.Launch(s.t.Context(), func() error { return s.online(token) }))
+}
+
+// startedAgain returns when the host is online at a relay that has started again.
+func (s *workbenchSite) startedAgain() {
+	s.t.Helper()
+	token := s.token(time.Hour)
+	deadline, tick := time.After(patience), time.NewTicker(100*time.Millisecond)
+	defer tick.Stop()
+	for s.online(token) != nil {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			s.t.Fatalf("the host is not online again: %v", s.online(token))
+		}
+	}
+}
+
+// online reports why the host is not online.
+func (s *workbenchSite) online(token string) error {
+	info, err := stack.GetJSON[hosthttp.Info](s.t.Context(), s.url+"/api/hosts/"+hostName, token)
+	if err == nil && info.State != registry.Online {
+		err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
+	}
+	return err
+}
+
+// A window is one of the workbench's, whose bridge has a token.
+type window struct {
+	*page
+	site *workbenchSite
+	name string
+}
+
+// settings keep the workbench from asking for accounts, and from the network.
+const settings = `{"chat.agentHost.allowSignedOutWhenUsable": true, "security.workspace.trust.enabled": false, "telemetry.telemetryLevel": "off",
+	"workbench.startupEditor": "none", "extensions.autoCheckUpdates": false, "remote.autoForwardPorts": false, "update.mode": "none"}`
+
+// open opens a window whose token is changed.
+func (s *workbenchSite) open(name string, change func(*auth.Client)) *window {
+	t := s.t
+	t.Helper()
+	node, err := exec.LookPath(cmp.Or(os.Getenv(workbenchNodeVariable), "node"))
+	must(t, err)
+	dir := s.file("server-" + name)
+	must(t, os.MkdirAll(filepath.Join(dir, "data", "User"), 0o700))
+	must(t, os.WriteFile(filepath.Join(dir, "data", "User", "settings.json"), []byte(settings), 0o600))
+	s.servers++
+	address := net.JoinHostPort(s.address, fmt.Sprint(9000+s.servers))
+	_, port, err := net.SplitHostPort(address)
+	must(t, err)
+	bridge, bridgePort, err := net.SplitHostPort(strings.TrimPrefix(s.tap.URL(), "ws://"))
+	must(t, err)
+	bench := &procs.Bench{Programs: filepath.Dir(node), Dir: s.bench.Dir, Env: []string{"HOME=" + dir}}
+	server := bench.Process("", "server-"+name, filepath.Base(node), os.Getenv(workbenchVariable),
+		"--host", s.address, "--port", port, "--without-connection-token", "--accept-server-license-terms", "--disable-telemetry",
+		"--server-data-dir", dir, "--default-folder", s.folder,
+		"--agent-host-bridge-host", bridge, "--agent-host-bridge-port", bridgePort, "--agent-host-bridge-connection-token", s.tokenWith(change))
+	t.Cleanup(bench.Kill)
+	must(t, server.Launch(t.Context(), func() error {
+		response, err := http.Get("http://" + address)
+		if err != nil {
+			return err
+		}
+		if response.StatusCode != http.StatusOK {
+			err = errors.New(response.Status)
+		}
+		return errors.Join(err, response.Body.Close())
+	}))
+	// Of the page's own complaints none is ours. Nothing but this machine is reached.
+	ctx, end, err := startBrowser(map[string]any{"host-resolver-rules": "MAP * ~NOTFOUND, EXCLUDE " + s.address}, chromedp.WithErrorf(t.Logf))
+	if err != nil {
+		noBrowser(t, err)
+	}
+	t.Cleanup(end)
+	w := &window{page: &page{t: t, ctx: ctx}, site: s, name: name}
+	w.do(chromedp.EmulateViewport(1400, 900), chromedp.Navigate("http://"+address+"/"))
+	w.await(prompt)
+	return w
+}
+
+// Elements of a window.
+const (
+	prompt   = ".interactive-session .interactive-input-part .monaco-editor .view-lines"
+	sessions = ".agent-sessions-viewer .monaco-list-row"
+)
+
+// ask enters a prompt in the session that is open, and waits for what the last answer is to contain.
+func (w *window) ask(text, want string) {
+	w.t.Helper()
+	w.enterPrompt(text)
+	w.answered(text, want)
+}
+
+// enterPrompt enters a prompt, and waits until it stands in the chat.
+func (w *window) enterPrompt(text string) {
+	w.t.Helper()
+	before := w.last()
+	w.hit(prompt, "true")
+	w.do(inserted(text))
+	w.holds(text+" in the input", fmt.Sprintf("document.querySelector(%s).textContent.replaceAll('\u00a0', ' ') === %s", js(prompt), js(text)))
+	w.do(chromedp.KeyEvent(kb.Enter))
+	w.until(text+" in the chat", patience, func() bool { return w.last() != before && strings.HasPrefix(w.last(), text) })
+}
+
+// newest is the newest row of the chat that is a prompt, or an answer: the list keeps its rows in any order.
+const newest = "[...document.querySelectorAll('.interactive-session .monaco-list-row')].filter((r) => r.querySelector(%s)).sort((a, b) => a.dataset.index - b.dataset.index).at(-1)"
+
+// last is the text of the newest prompt.
+func (w *window) last() string {
+	w.t.Helper()
+	return eval[string](w.page, fmt.Sprintf("("+newest+")?.querySelector('.value')?.innerText.trim() ?? ''", js(".interactive-request")))
+}
+
+// answered waits until the answer to the last prompt contains a text.
+func (w *window) answered(text, want string) {
+	w.t.Helper()
+	answer := fmt.Sprintf("(("+newest+")?.innerText ?? '').includes(%s)", js(".interactive-response"), js(want))
+	w.until(want+" in the answer to "+text, 2*patience, func() bool {
+		return strings.HasPrefix(w.last(), text) && eval[bool](w.page, answer)
+	})
+	w.save("workbench-" + w.name)
+}
+
+// run runs a command of the command palette.
+func (w *window) run(command string) {
+	w.t.Helper()
+	w.do(chromedp.KeyEvent(kb.F1))
+	w.await(".quick-input-widget input")
+	w.do(inserted(command))
+	w.holds(command, fmt.Sprintf("document.querySelector('.quick-input-list .monaco-list-row.focused').getAttribute('aria-label').includes(%s)", js(command)))
+	w.do(chromedp.KeyEvent(kb.Enter))
+}
+
+// hit clicks the first element that a condition on e takes, once there is one.
+func (w *window) hit(selector, condition string) {
+	w.t.Helper()
+	w.until("a click on "+selector+" with "+condition, 2*patience, func() bool { return w.tryHit(selector, condition) })
+}
+
+// tryHit is hit, for an element that may not be there.
+func (w *window) tryHit(selector, condition string) bool {
+	w.t.Helper()
+	at := eval[*struct{ X, Y float64 }](w.page, fmt.Sprintf(looks, fmt.Sprintf(`(() => {
+		const e = [...document.querySelectorAll(%s)].find((e) => e.checkVisibility() && (%s));
+		const now = e && e.getBoundingClientRect(), rests = now && before && now.x === before.x && now.y === before.y;
+		before = now;
+		return rests && { x: now.x + Math.min(now.width / 2, 60), y: now.y + now.height / 2 };
+	})()`, js(selector), condition), "found"), chromedp.EvalAwaitPromise)
+	if at != nil {
+		w.do(chromedp.MouseClickXY(at.X, at.Y))
+	}
+	return at != nil
+}
+
+// begin begins a session with the host's agent, which the list has once the window is connected.
+func (w *window) begin() {
+	w.t.Helper()
+	w.until("Mock Agent in the list", 2*patience, func() bool {
+		w.do(chromedp.KeyEvent(kb.Escape))
+		w.hit(".interactive-session .action-label", "e.textContent.trim() === 'Local'")
+		return w.tryHit(".action-widget .monaco-list-row", "e.textContent.includes('Mock Agent')")
+	})
+	w.holds("the agent's model", "[...document.querySelectorAll('.model-picker-name')].some((e) => e.textContent.includes('Mock Model'))")
+}
+
+// choose opens a session of the list.
+func (w *window) choose(title string) {
+	w.t.Helper()
+	w.run("Show Agent Sessions Sidebar")
+	w.hit(sessions, "e.textContent.includes("+js(title)+")")
+	w.until("the session "+title+" to open", patience, func() bool { return w.last() != "" })
+}
+
+// allow allows what the agent asks for.
+func (w *window) allow() {
+	w.t.Helper()
+	w.hit(".interactive-session .monaco-button", "e.textContent.startsWith('Allow')")
+}
+
+// sent counts the messages of a method, or of an action's type, that windows have sent so far.
+func (s *workbenchSite) sent(kind string) (n int) {
+	for _, c := range s.tap.Conns() {
+		for _, message := range c.ToHost() {
+			var m struct {
+				Method string
+				Params struct{ Action struct{ Type string } }
+			}
+			if bytes.Contains(message, []byte(kind)) && json.Unmarshal(message, &m) == nil && (m.Method == kind || m.Params.Action.Type == kind) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// atLevel returns a change of a token that gives it a level.
+func atLevel(level auth.Access) func(*auth.Client) {
+	return func(c *auth.Client) { c.Access = level }
+}
+
+// quiet has windows say of themselves what they do a few times only meanwhile, and until they have
+// pinged twice: once for each prompt, and for each connection.
+func (s *workbenchSite) quiet(w *window, meanwhile func()) {
+	s.t.Helper()
+	const entered = "session/activeClientSet"
+	before := s.sent(entered)
+	meanwhile()
+	pings := s.sent("ping")
+	w.until("pings", patience, func() bool { return s.sent("ping") > pings+1 })
+	if n := s.sent(entered) - before; n > 4 {
+		s.t.Errorf("%s was sent %d times", entered, n)
+	}
+}
+
+// ready begins a session in a window that may do everything, and returns the session's title.
+func (s *workbenchSite) ready() (owner *window, title string) {
+	s.t.Helper()
+	title = fmt.Sprint("hi ", rand.Uint32())
+	owner = s.open("operate", atLevel(auth.AccessWrite))
+	owner.begin()
+	owner.ask(title, "You said: "+title)
+	return owner, title
+}
+
+// TestWorkbenchOperates proves that a window of VS Code's own workbench works through the relay:
+// prompts, tools and approvals, with a host-agent that is killed during a turn, and a relay that is started again.
+func TestWorkbenchOperates(t *testing.T) {
+	s := startWorkbenchSite(t)
+	w, _ := s.ready()
+	s.quiet(w, func() {
+		w.ask("hello", saidHello)
+		w.ask("tool", saidTool)
+		w.enterPrompt("permission")
+		w.allow()
+		w.answered("permission", allowed)
+	})
+	w.name = "agent-killed"
+	w.enterPrompt("stream 100 100 8")
+	w.answered("stream 100 100 8", "3 ")
+	s.agent.Kill()
+	s.startHostAgent()
+	w.answered("stream 100 100 8", "99 xxxxx")
+	w.ask("hello", saidHello)
+	w.name = "relay-restarted"
+	must(t, s.relay.End(syscall.SIGTERM))
+	s.startRelay()
+	s.startedAgain()
+	w.ask("tool", saidTool)
+}
+
+// TestWorkbenchBelowOperate proves that windows of VS Code's own workbench may do what their levels
+// allow, and do not repeat what they may not.
+func TestWorkbenchBelowOperate(t *testing.T) {
+	s := startWorkbenchSite(t)
+	_, title := s.ready()
+	talks := s.open("talk", atLevel(auth.AccessTalk))
+	talks.choose(title)
+	s.quiet(talks, func() {
+		talks.ask("tool", saidTool)
+		talks.ask("hello", saidHello)
+	})
+	approves := s.open("approve", atLevel(auth.AccessApprove))
+	approves.choose(title)
+	s.quiet(approves, func() {
+		approves.enterPrompt("permission")
+		approves.allow()
+		approves.answered("permission", allowed)
+	})
+	looks := s.open("look", atLevel(auth.AccessRead))
+	looks.choose(title)
+	looks.answered("permission", allowed)
+	s.quiet(looks, func() {
+		looks.hit(prompt, "true")
+		looks.do(inserted("hello"), chromedp.KeyEvent(kb.Enter)) // before the draft is taken back
+	})
+}
+
+// TestWorkbenchOpenedWhileTheHostIsOffline proves that a window which is opened while the host is
+// offline connects once the host is back.
+func TestWorkbenchOpenedWhileTheHostIsOffline(t *testing.T) {
+	s := startWorkbenchSite(t)
+	must(t, s.agent.End(syscall.SIGTERM))
+	w := s.open("offline", atLevel(auth.AccessWrite))
+	s.startHostAgent()
+	w.begin()
+	w.ask("hello", saidHello)
+}
