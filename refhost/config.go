@@ -2,6 +2,7 @@ package refhost
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -68,6 +69,9 @@ type Config struct {
 
 	// Resources are what the agent needs tokens for. Default: none.
 	Resources []Resource
+
+	// Meta is _meta in the answer to initialize. Default: none.
+	Meta json.RawMessage
 
 	// Demo makes three sessions with a past, in one of which a slow turn is
 	// always going on. It begins with the first connection.

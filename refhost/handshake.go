@@ -20,6 +20,8 @@ type initializeResult struct {
 	DefaultDirectory   string     `json:"defaultDirectory"`
 	CompletionTriggers []string   `json:"completionTriggerCharacters"`
 	Telemetry          telemetry  `json:"telemetry"`
+
+	Meta json.RawMessage `json:"_meta,omitempty"`
 }
 
 type serverInfo struct {
@@ -65,5 +67,6 @@ func (h *Host) initializeLocked(c *conn, raw json.RawMessage) (any, error) {
 		DefaultDirectory:   h.files.defaultDirectory(),
 		CompletionTriggers: []string{"@", "#", "/"},
 		Telemetry:          telemetry{Logs: otlpPrefix + "{level}"},
+		Meta:               h.cfg.Meta,
 	}, nil
 }

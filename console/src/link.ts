@@ -50,6 +50,15 @@ export class Link {
     return array(agent?.protectedResources).filter((r) => r?.required !== false && !this.tokens.has(r?.resource));
   }
 
+  /**
+   * Whether the host takes tokens for a use, 'auth-token' or 'mcp-auth-token', only sealed with its own key, or with
+   * an answer to its challenge: GitHub Copilot's does. This page can do neither.
+   */
+  sealed(use: string): boolean {
+    const meta = this.conn?.info?._meta;
+    return array(meta?.['copilot.encryptionRequired']).includes(use) || meta?.['copilot.authChallenge']?.required === true;
+  }
+
   connect(): void {
     // One id for each time the page is loaded, not for the tab: browsers copy
     // what a tab has stored when it is duplicated, and a host sends what

@@ -162,6 +162,27 @@ func (a *authServer) token(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// TestConsoleExplainsSealedTokens has a host want sealed tokens, as GitHub Copilot CLI's does: the dialog says so, and
+// takes no token that the host would refuse.
+func TestConsoleExplainsSealedTokens(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{
+		signIn: []hostrpc.SignIn{{Resource: "https://api.github.com", Name: "GitHub API", Servers: []string{"https://github.com/login/oauth"}}},
+		meta:   `{"copilot.encryptionRequired":["auth-token","mcp-auth-token"],"copilot.authChallenge":{"challenge":"7c61","responseMaxAgeSeconds":300,"required":true}}`,
+	})
+	p.do(desktop(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
+	p.wants(".notice", "sign in to GitHub API")
+	p.click(".notice")
+	p.wants("#sign-in-sealed", "takes tokens only sealed with its own key")
+	if n := p.count("#sign-in-ways") + p.count("#resource-token"); n > 0 {
+		t.Errorf("the dialog offers %d ways to give a token that the host would refuse", n)
+	}
+	p.seen("sign-in-sealed")
+	p.click("#sign-in-sealed button")
+	p.until("the dialog to go", patience, func() bool { return p.count("#sign-in") == 0 })
+}
+
 // TestConsoleSignsIn signs an agent in to three things: in another window, by a code
 // that is typed in elsewhere, and with a token that is pasted, because that server
 // lets no other page ask it. The host is given the tokens, and given them again

@@ -54,6 +54,7 @@ type stackConfig struct {
 	canvases   []hostrpc.Canvas // of the host, beside those that all tests have
 	mcp        []hostrpc.MCP    // of the host; nil for the demo's
 	signIn     []hostrpc.SignIn // what the agent needs tokens for
+	meta       string           // JSON, _meta of the host's answer to initialize; "" for none
 	still      bool             // nothing happens by itself
 	replay     int              // actions that the host can replay; 0 for the usual
 	byURL      bool             // canvases have origins of their own
@@ -269,7 +270,7 @@ type demoHost struct {
 func (h *demoHost) prepare() {
 	t, cfg := h.site.t, h.site.cfg
 	t.Helper()
-	text, err := json.Marshal(hostrpc.Config{Canvases: slices.Concat(demoCanvases, cfg.canvases), MCP: cfg.mcp, SignIn: cfg.signIn, Replay: cfg.replay, Still: cfg.still})
+	text, err := json.Marshal(hostrpc.Config{Canvases: slices.Concat(demoCanvases, cfg.canvases), MCP: cfg.mcp, SignIn: cfg.signIn, Replay: cfg.replay, Still: cfg.still, Meta: json.RawMessage(cfg.meta)})
 	must(t, err)
 	file := h.site.file("host-" + h.name + ".json")
 	must(t, os.WriteFile(file, text, 0o600))

@@ -21,6 +21,8 @@ type Config struct {
 	SignIn   []SignIn // what the agent needs tokens for
 	Still    bool     // the demo says nothing by itself
 	Replay   int      // actions that can be replayed; 0: the usual
+
+	Meta json.RawMessage `json:",omitempty"` // of the answer to initialize
 }
 
 // A Canvas is a [refhost.Canvas].
@@ -59,7 +61,7 @@ func (c *Config) Apply(to *refhost.Config) {
 	for _, r := range c.SignIn {
 		to.Resources = append(to.Resources, refhost.Resource{Resource: r.Resource, Name: r.Name, Servers: r.Servers, Scopes: r.Scopes, Tokens: r.Tokens, Required: true})
 	}
-	to.ReplayBuffer, to.Still = c.Replay, c.Still
+	to.ReplayBuffer, to.Still, to.Meta = c.Replay, c.Still, c.Meta
 }
 
 // Args are those of all calls; each has some of them.

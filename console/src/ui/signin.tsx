@@ -31,8 +31,20 @@ export function SignIn({ link, who, resources, more }: { link: Link; who: string
     <Dialog title={`Sign in to ${name}`} id="sign-in" onClose={close}>
       <p>{who} on {link.host} asks for a token{name === text(resource.resource) ? '' : ` of ${text(resource.resource)}`}.</p>
       {text(more?.description) && <p class="text">{text(more.description)}</p>}
-      <Ways key={text(resource.resource)} link={link} resource={resource} more={more} taken={taken} />
+      {link.sealed(more ? 'mcp-auth-token' : 'auth-token') ? <Sealed host={link.host} /> : <Ways key={text(resource.resource)} link={link} resource={resource} more={more} taken={taken} />}
     </Dialog>
+  );
+}
+
+/** A host whose tokens this page cannot make. */
+function Sealed({ host }: { host: string }) {
+  return (
+    <div class="fields" id="sign-in-sealed">
+      <p><b>You cannot sign in to this host from the console.</b></p>
+      <p>{host} takes tokens only sealed with its own key (<code>copilot.encryptionRequired</code>) and with an answer to its challenge (<code>copilot.authChallenge</code>). The console cannot make either, and the host would refuse any other token.</p>
+      <p>GitHub Copilot’s own clients can, such as <code>copilot --experimental --ahp</code>. Without a sign-in, the host answers requests for sessions, files and terminals with “authentication required”.</p>
+      <div class="row start"><button type="button" class="primary" data-focus onClick={close}>Close</button></div>
+    </div>
   );
 }
 
