@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
@@ -21,6 +22,8 @@ type audience struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	up       Upstream
+
+	taken atomic.Bool // the host has taken the connection
 
 	// Guarded by the pool's mutex.
 	base      []byte      // members of the host's answer to initialize but those that are each viewer's; nil: it has not come
@@ -86,7 +89,11 @@ type inbox audience
 
 // Event implements [routing.ClientConn]. What is sent before the host takes messages
 // waits in the link, and the audience is never without a life sign.
-func (b *inbox) Event(routing.Event) {}
+func (b *inbox) Event(e routing.Event) {
+	if e == routing.Opened {
+		b.taken.Store(true)
+	}
+}
 
 // Deliver implements [routing.ClientConn].
 func (b *inbox) Deliver(frames []routing.Frame) {

@@ -124,6 +124,13 @@ func (v *Viewer) Close(ahp.CloseCode, string) {
 	}
 }
 
+// Waits reports whether the viewer is in an audience whose connection the host has not taken yet.
+func (v *Viewer) Waits() bool {
+	v.pool.mu.Lock()
+	defer v.pool.mu.Unlock()
+	return v.in != nil && !v.in.taken.Load()
+}
+
 // HostClient is the clientId that stands for the viewer at the host, "" while there is
 // none.
 func (v *Viewer) HostClient() string {

@@ -88,3 +88,36 @@ func TestDecodePieces(t *testing.T) {
 		}
 	})
 }
+
+// TestViewersOfASilentHostAreHeld has a host take no connection: a viewer that begins anew is closed after
+// 20 s, without an answer; once the host has taken the audience's connection, it may take its time.
+func TestViewersOfASilentHostAreHeld(t *testing.T) {
+	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"a","protocolVersions":["1.0.0"]}}`
+	viewer := func(w *world) *clientEnd {
+		w.silent = true
+		w.startAgent(routing.AgentEndConfig{})
+		c := w.dial(w.token(func(c *auth.Client) { c.Access, c.Audience, c.Subject = auth.AccessRead, "link-1", "bob" }))
+		c.send(hello)
+		return c
+	}
+	inWorld(t, Config{}, func(w *world) {
+		c := viewer(w)
+		time.Sleep(greetingHold - time.Millisecond)
+		c.wantOpen()
+		time.Sleep(time.Millisecond)
+		c.wantMessages()
+		c.wantClosed(ahp.CloseHostOffline, "host offline: no answer for 20s")
+	})
+	inWorld(t, Config{}, func(w *world) {
+		c := viewer(w)
+		h := w.hostConn(1)
+		time.Sleep(greetingHold / 2)
+		if err := h.conn.Opened(); err != nil {
+			w.Error(err)
+		}
+		time.Sleep(time.Minute)
+		c.wantOpen()
+		h.send(`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"1.0.0","serverSeq":3,"snapshots":[]}}`)
+		c.wantMessages(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"1.0.0","serverSeq":3,"snapshots":[]}}`)
+	})
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/audience"
 	"ahprelay/auth"
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/audit"
@@ -87,7 +88,6 @@ type client struct {
 	pending pendingMessages // that wait for phaseOpen
 	away    string          // why the host was, when last heard
 	silent  bool            // the host does not answer its host-agent
-	shares  bool            // conn is a part in that of an audience, and there before the host is
 	hold    *time.Timer     // closes a client that its host does not take in time; nil: it has asked for nothing
 	holdFor time.Duration   // of hold
 	leaving bool            // to be flushed and closed once it is open
@@ -384,7 +384,8 @@ func (c *client) holdLocked() {
 // gets no answer: clients come again when a connection ends, and not after an error.
 func (c *client) holdEnded() {
 	c.mu.Lock()
-	if c.phase == phaseClosed || c.phase == phaseOpen && !(c.shares && !c.ready.Load()) {
+	viewer, shares := c.conn.(*audience.Viewer) // has a connection before the host has taken it
+	if c.phase == phaseClosed || c.phase == phaseOpen && !(shares && viewer.Waits()) {
 		c.mu.Unlock()
 		return
 	}
@@ -459,7 +460,6 @@ func (c *client) openLocked(link linkUse) {
 	if who.Audience != "" {
 		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
-		c.shares = true
 		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c}, c.out.packing.on)
 		return
 	}
@@ -506,7 +506,7 @@ func (c *client) opened() {
 	c.pending.clear()
 	c.phase = phaseOpen
 	c.admitted.Opened()
-	if c.hold != nil && !c.shares {
+	if _, shares := c.conn.(*audience.Viewer); c.hold != nil && !shares {
 		c.hold.Stop()
 	}
 	if c.leaving {
