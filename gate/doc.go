@@ -70,8 +70,9 @@
 //     lies below a channel that the client is subscribed to (with limited channels: that is
 //     in reach), or if a pattern names it. All else is refused.
 //
-// These rules hold wherever a client names such a URI: in attachments, watches, canvas
-// reads, MCP reads, and as a channel. A client that resumes with a replay is told nothing
+// These rules hold wherever a client names such a URI: in attachments, watches, reads of
+// canvases and of MCP servers, and as a channel. Only MCP servers have unknown schemes of
+// their own. A client that resumes with a replay is told nothing
 // anew; the gate has the host asked for the state ([view.Reading.Ask]).
 //
 // A key that is read is not to stand there in another case too, however it is

@@ -81,7 +81,13 @@ func (f *fileReach) judgeOthers(env *ahp.Envelope) *refusal {
 		if ahp.Spelt(env.Params, m[:]) != nil {
 			return unreadable
 		}
-		if uri, _ := ahp.Text(m[0].Raw); isHosts(uri) {
+		uri, ok := ahp.Text(m[0].Raw)
+		if !ok && !ahp.IsNone(m[0].Raw) {
+			return unreadable
+		}
+		// The resources of an MCP server have schemes of its own, the content of a canvas has not.
+		unknown := string(env.Method) == "canvasReadResource" && contentRules[bareScheme(uri)] == byReach && !f.writes
+		if unknown || isHosts(uri) {
 			return f.judgeURI(uri)
 		}
 	case "subscribe":
