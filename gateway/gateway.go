@@ -338,6 +338,9 @@ func (s *Server) newAPIs(origin canvashttp.Origin) {
 	s.asking = newHTTPConns(s.caller.ManyOf, func(address string) {
 		s.caller.Refuse("unproven", "", audit.Line{Address: address, Reason: unprovenReason})
 	})
+	if origin.Domain != "" {
+		s.asking.forLongHeaders()
+	}
 	s.hostAPI = hosthttp.New(hosthttp.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, OwnURL: cfg.OwnURL})
 	s.agents = agenthttp.New(agenthttp.Config{
 		Caller: s.caller, Registry: cfg.Registry, Log: cfg.Log, AgentTTL: cfg.AgentTTL, CredentialTTL: cfg.CredentialTTL,

@@ -41,6 +41,17 @@ func TestWhyThereIsNoTicket(t *testing.T) {
 	})
 }
 
+// TestLongHeadersAreOfFewerConnections: with a canvas domain, strangers have fewer connections.
+func TestLongHeadersAreOfFewerConnections(t *testing.T) {
+	for domain, want := range map[string]int{"": maxUnproven, "canvas.example.com": maxUnproven / 4} {
+		inWorld(t, Config{CanvasDomain: domain}, func(w *world) {
+			if w.server.asking.ofOne != want || w.server.asking.ofAll != want*maxAllUnproven/maxUnproven {
+				t.Errorf("canvas domain %q: %d connections of one address, %d in all", domain, w.server.asking.ofOne, w.server.asking.ofAll)
+			}
+		})
+	}
+}
+
 // TestCanvasSessionOutlivesTheToken has clients ask for a ticket. The session of a client on a connection of its own
 // lasts longer than the token: the host-agent ends it with the client. A viewer shares its connection, so that its session ends with
 // the token. Revocations are kept for as long.
