@@ -29,6 +29,25 @@ func follow(t *testing.T, relay *Relay, link string) (got followed, said string)
 	return got, said
 }
 
+// sharingWith shares sessions with a host-agent's credential.
+func sharingWith(t *testing.T, relay *Relay, credential string, key *auth.HostKey) *hostagent.Sharing {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "credential")
+	text, err := json.Marshal(map[string]any{"credential": credential, "key": key.Seed()})
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	s := &hostagent.Sharing{Relays: []string{relay.URL()}}
+	if err == nil {
+		s.Credentials, err = hostagent.OpenCredentialFile(file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Token = s.Credentials.Token
+	return s
+}
+
 // TestHostAgentShares: with its credential a host-agent shares sessions of its host and no other's, sees who has
 // shared what of it, and takes any of that back; who has a copy of the credential without its key does nothing.
 func TestHostAgentShares(t *testing.T) {
@@ -38,22 +57,7 @@ func TestHostAgentShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sharing := func(key *auth.HostKey) *hostagent.Sharing {
-		file := filepath.Join(t.TempDir(), "credential")
-		text, err := json.Marshal(map[string]any{"credential": credential, "key": key.Seed()})
-		if err == nil {
-			err = os.WriteFile(file, text, 0o600)
-		}
-		s := &hostagent.Sharing{Relays: []string{relay.URL()}}
-		if err == nil {
-			s.Credentials, err = hostagent.OpenCredentialFile(file)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Token = s.Credentials.Token
-		return s
-	}
+	sharing := func(key *auth.HostKey) *hostagent.Sharing { return sharingWith(t, relay, credential, key) }
 	laptop := sharing(key)
 	link, err := laptop.Share(t.Context(), hostagent.ShareAsk{Session: "mock:/1", Level: auth.AccessTalk, TTL: time.Hour, People: 3, Files: true})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway/peoplehttp"
+	"ahprelay/hostagent"
 	"ahprelay/notify"
 	"ahprelay/people"
 )
@@ -529,5 +530,59 @@ func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 	}
 	if status, _ := carol.renew(); status == http.StatusOK {
 		t.Error("a device that the thief let in renews")
+	}
+}
+
+// TestLinkEndsWithTheHostsEnrolment: a link that a host-agent made outlives the renewal of its credential, and ends when the host, the
+// credential or the enrolment token is revoked, although that was used up before.
+func TestLinkEndsWithTheHostsEnrolment(t *testing.T) {
+	for name, revocation := range map[string]func(enrolment, credential auth.Enrolment) auth.Revocation{
+		"host":            func(e, _ auth.Enrolment) auth.Revocation { return auth.Revocation{Tenant: e.Tenant, Host: e.Host} },
+		"credential":      func(_, c auth.Enrolment) auth.Revocation { return auth.Revocation{Token: c.ID} },
+		"enrolment token": func(e, _ auth.Enrolment) auth.Revocation { return auth.Revocation{Token: e.ID} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			relay := startRelay(t, nil)
+			a, key := newFakeAgent(t, relay), auth.NewHostKey()
+			verified := func() auth.Enrolment {
+				t.Helper()
+				host, err := relay.Keys().VerifyAgent(a.token)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return host
+			}
+			good := func(link string) bool {
+				got, _ := follow(t, relay, link)
+				status, _ := newPhone(t, relay).send("GET", "/api/hosts", got.Token, "", nil, nil)
+				return got.Token != "" && status == http.StatusOK
+			}
+			enrolment := verified()
+			a.token = a.wantCredential("/agent/enroll", a.enrollProof(key))
+			credential := verified()
+			link, err := sharingWith(t, relay, a.token, key).Share(t.Context(), hostagent.ShareAsk{Session: "mock:/1", TTL: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.token = a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, ""))
+			if status, said := a.post("/agent/credentials", a.token, encode(t, a.connectProof(key))); status != http.StatusOK {
+				t.Fatalf("with the renewed credential: %d %s", status, said)
+			}
+			if revoked := relay.registry.Revocations(); !revoked.Revoked(time.Now(), auth.RevocationKey{Token: credential.ID}) || !good(link.Link) {
+				t.Fatalf("after the renewal, the link is good: %v", good(link.Link))
+			}
+			rev := revocation(enrolment, credential)
+			rev.At = time.Now().UTC()
+			if err := relay.registry.Revocations().Add(rev); err != nil {
+				t.Fatal(err)
+			}
+			if good(link.Link) {
+				t.Error("the link is good")
+			}
+			_, err = relay.server.Load().caller.VerifyHost(a.token)
+			if revoked := errors.Is(err, auth.ErrTokenRevoked); revoked != (name != "credential") { // the renewed one is a different credential
+				t.Errorf("the renewed credential: %v", err)
+			}
+		})
 	}
 }
