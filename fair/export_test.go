@@ -6,3 +6,10 @@ func (t *Turns) Known() int {
 	defer t.mu.Unlock()
 	return len(t.root.children)
 }
+
+// Known returns how many tenants are remembered.
+func (s *Shares) Known() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.tenants)
+}

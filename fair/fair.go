@@ -7,12 +7,15 @@
 // clients. So what one asks for holds up itself, and one that asks for little
 // waits for no more than a turn of each other.
 //
+// Turns bound how many work at a time, and [Shares] how much of the time a tenant works
+// while another tenant is active.
+//
 // Strangers are told apart by the networks of their addresses ([Site], [Networks]). In a
 // [Room] of few places the oldest of the busiest network makes place for one more.
 //
 // # Concurrency
 //
-// [Turns] are safe for concurrent use.
+// [Turns] and [Shares] are safe for concurrent use.
 package fair
 
 import (
