@@ -30,6 +30,10 @@ const (
 type Server interface {
 	nats.InProcessConnProvider
 
+	// RelayConn opens a connection of the relay itself to a tenant's account; an empty
+	// tenant is the account of relays among themselves.
+	RelayConn(tenant string) (net.Conn, error)
+
 	// SetTenant has the server accept users of a tenant's account, except those
 	// that are revoked: see [auth.Keys.TenantAccountJWT].
 	SetTenant(tenant string, revoked map[string]time.Time) error
@@ -91,7 +95,8 @@ func startRelay(ctx context.Context, cfg RelayDialConfig, user func() (*auth.Use
 	if cfg.Server != nil {
 		// No time limits within the process: after a pause of all of it, they
 		// would be over at once.
-		opts = append(opts, nats.InProcessServer(cfg.Server), nats.FlusherTimeout(0))
+		dial := inProcess(func() (net.Conn, error) { return cfg.Server.RelayConn(cfg.Tenant) })
+		opts = append(opts, nats.InProcessServer(dial), nats.FlusherTimeout(0))
 	} else {
 		d := newDialer(life, live(life, dialTCP), c)
 		opts = append(opts, networkOptions(d, cfg.URL, cfg.TLS)...)

@@ -108,7 +108,9 @@ func (p *port) serve(conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
+	life, cancel := context.WithCancel(p.life)
 	end := func() {
+		cancel()
 		_ = conn.Close()
 		_ = inner.Close()
 	}
@@ -124,7 +126,7 @@ func (p *port) serve(conn net.Conn) {
 		p.log.Debug("connection to NATS came to nothing", "address", remote, "error", err)
 		return
 	}
-	inTurn := p.server.turns.writer(p.life, &party{"all", nil, address}, inner)
+	inTurn := p.server.turns.writer(life, &party{"all", nil, address}, inner)
 	login := &loginLine{from: to}
 	var both sync.WaitGroup
 	both.Go(func() {

@@ -1,13 +1,18 @@
 package embedded
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"ahprelay/broker"
 )
 
 // A slowServer reads like the NATS server: what it is given is work, and it
@@ -175,4 +180,110 @@ func TestAloneTakesNoTurn(t *testing.T) {
 	if !turns.enter() {
 		t.Error("there is no room when all are done")
 	}
+}
+
+// A byteCount counts the bytes that are written to it.
+type byteCount struct{ atomic.Int64 }
+
+func (c *byteCount) Write(p []byte) (int, error) {
+	c.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// TestFloodRestsBesideAnotherTenant has a host-agent with eight connections send as much as it
+// can. Beside another tenant's host-agent, which sends a message now and then, the server works
+// on its messages for its share of the time, and the messages of the other are never held back.
+func TestFloodRestsBesideAnotherTenant(t *testing.T) {
+	const conns, work, d = 8, 500 * time.Microsecond, 4 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns()
+		var wg sync.WaitGroup
+		join := func(tenant string, each time.Duration, got io.Writer) *turnWriter {
+			here, there := net.Pipe()
+			t.Cleanup(func() { _ = here.Close() })
+			wg.Go(func() { slowServer{there, each}.serve(func() {}, func() {}, got) })
+			return turns.writer(t.Context(), partyOf(tenant, "h"), here)
+		}
+		var bytes byteCount
+		for range conns {
+			w := join("busy", work, &bytes)
+			wg.Go(func() {
+				defer w.to.(net.Conn).Close()
+				time.Sleep(d / 4) // the other tenant is active by then
+				for end := time.Now().Add(d); time.Now().Before(end); {
+					_, _ = w.Write(make([]byte, broker.PumpBuffer))
+				}
+			})
+		}
+		quiet := join("quiet", 0, io.Discard)
+		longest := time.Duration(0)
+		for end := time.Now().Add(d + d/4); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			began := time.Now()
+			_, _ = quiet.Write([]byte("hello"))
+			longest = max(longest, time.Since(began))
+		}
+		_ = quiet.to.(net.Conn).Close()
+		wg.Wait()
+		share := hostShare * float64(runtime.GOMAXPROCS(0))
+		worked := time.Duration(bytes.Load()/broker.PumpBuffer) * work
+		if got := float64(worked) / float64(d); got > 1.2*share || got < 0.8*share {
+			t.Errorf("the server worked for %.2f of the time on the messages of the busy tenant; want %.2f", got, share)
+		}
+		if longest > 2*longestTurn {
+			t.Errorf("a message of the other tenant took %v", longest)
+		}
+	})
+}
+
+// TestRestEndsWithTheConnection closes a connection to the server while its host-agent rests.
+func TestRestEndsWithTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns()
+		here, there := net.Pipe()
+		defer there.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		conn := turnConn{here, turns.writer(ctx, partyOf("busy", "h"), here), cancel}
+		go func() { _, _ = io.Copy(io.Discard, there) }()
+		for range 3 {
+			turns.shares.Spend("quiet", time.Microsecond)
+			_, _ = conn.Write([]byte("message"))
+			time.Sleep(time.Millisecond)
+		}
+		for range 100 {
+			turns.shares.Charge("busy", longestTurn)
+		}
+		began := time.Now()
+		time.AfterFunc(time.Millisecond, func() { _ = conn.Close() })
+		_, _ = conn.Write([]byte("message"))
+		if took := time.Since(began); took != time.Millisecond {
+			t.Errorf("the write ended after %v; want it to end with the connection", took)
+		}
+	})
+}
+
+// TestTenantPaysForWhatTheRelayHears has the relay read a tenant's messages, which takes time.
+// The tenant's host-agent rests for that.
+func TestTenantPaysForWhatTheRelayHears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns()
+		here, there := net.Pipe()
+		defer here.Close()
+		heard := &heardConn{Conn: there, tenant: "busy", shares: turns.shares}
+		for range 3 {
+			turns.shares.Spend("quiet", time.Microsecond)
+			turns.shares.Spend("busy", time.Microsecond)
+			time.Sleep(time.Millisecond)
+		}
+		go func() { _, _ = here.Write(make([]byte, 100)) }()
+		for range 100 {
+			_, _ = heard.Read(make([]byte, 1))
+			time.Sleep(longestTurn)
+		}
+		if rest := turns.shares.Spend("busy", time.Microsecond); rest == 0 {
+			t.Error("the host-agent need not rest")
+		}
+		if rest := turns.shares.Spend("quiet", time.Microsecond); rest > 0 {
+			t.Errorf("the other tenant's rests for %v", rest)
+		}
+	})
 }
