@@ -96,6 +96,7 @@ type Stats struct {
 	Relays  int    // that are there, this one included
 	Writes  uint64 // of hosts, into the store
 	Refused uint64 // requests that were told to come again
+	Dropped uint64 // requests that were not read because their host sends too many
 	Waiting int    // changes that the store does not have yet
 	Store   bool   // it can be used
 	Copies  int    // of the store that there are to be; 0: not known
@@ -108,7 +109,7 @@ func (r *Registry) Stats() Stats {
 	defer r.mu.RUnlock()
 	s := Stats{
 		Hosts: len(r.hosts), Kept: len(r.kept), Tenants: len(r.tenants), Relays: 1,
-		Writes: r.writes, Refused: r.refused, Waiting: len(r.dirty), Store: r.storeErr == nil,
+		Writes: r.writes, Refused: r.refused, Dropped: r.dropped, Waiting: len(r.dirty), Store: r.storeErr == nil,
 		Copies: r.status.copies, Current: r.status.current,
 	}
 	for key := range r.lines {

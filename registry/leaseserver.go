@@ -16,6 +16,7 @@ import (
 	"ahprelay/link"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/time/rate"
 )
 
 // Settings of a leaseServer.
@@ -31,6 +32,15 @@ const (
 	// not; who asks for more is told to come again in a while.
 	leaseWrites = 256
 	comeAgain   = 2 * time.Second
+
+	// leaseRate is how many requests of one host are read in a second, and leaseBurst how
+	// many at once: far more than its host-agents send. More are dropped unread, and come
+	// again: each costs the relay more than it costs the sender.
+	leaseRate  = 50
+	leaseBurst = 256
+
+	// leasePaces is how many hosts' rates a connection remembers.
+	leasePaces = 16384
 
 	// leaseForward is how long another relay has to answer.
 	leaseForward = time.Second
@@ -56,6 +66,8 @@ type leaseConn struct {
 	in      chan *nats.Msg
 	quiet   chan struct{} // closed when no more requests come
 	running sync.WaitGroup
+
+	paces map[string]*rate.Limiter // of hosts; owned by work
 }
 
 // A forwardedRequest is a host-agent's request, on its way to the relay that keeps
@@ -94,7 +106,7 @@ func (s *leaseServer) serveTenant(tenant string, conn *broker.Conn) (stop func()
 func (s *leaseServer) newConn(tenant string, conn *broker.Conn) *leaseConn {
 	return &leaseConn{
 		server: s, conn: conn, tenant: tenant,
-		in: make(chan *nats.Msg, leaseBacklog), quiet: make(chan struct{}),
+		in: make(chan *nats.Msg, leaseBacklog), quiet: make(chan struct{}), paces: map[string]*rate.Limiter{},
 	}
 }
 
@@ -135,7 +147,13 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 		return
 	}
 	s := c.server
-	host := strings.Split(msg.Subject, ".")[3] // the subscriptions have six tokens or more
+	host := strings.SplitN(msg.Subject, ".", 5)[3] // the subscriptions have six tokens or more
+	if !c.isInPace(host) {
+		s.registry.mu.Lock()
+		s.registry.dropped++
+		s.registry.mu.Unlock()
+		return
+	}
 	if err := ahp.CheckName("host", host); err != nil {
 		s.log.Warn("lease request on a strange subject", "subject", msg.Subject, "error", err)
 		return
@@ -161,6 +179,19 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 	}, func() {
 		c.reply(msg, key, s.busy())
 	})
+}
+
+// isInPace counts a request of a host, and reports whether it is one that is read.
+func (c *leaseConn) isInPace(host string) bool {
+	pace := c.paces[host]
+	if pace == nil {
+		if len(c.paces) >= leasePaces {
+			clear(c.paces)
+		}
+		pace = rate.NewLimiter(leaseRate, leaseBurst)
+		c.paces[host] = pace
+	}
+	return pace.Allow()
 }
 
 // inBackground has something done that may wait for the store, unless too much does already.

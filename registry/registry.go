@@ -153,6 +153,7 @@ type Registry struct {
 	regions     map[string]*view     // of others, by name
 	surplus     map[string]surplus   // by the key of the host
 	status      storeStatus
+	dropped     uint64 // requests that were not read because their host sends too many
 	refused     uint64 // requests that were refused or put off because there were too many
 	writes      uint64 // into the store
 }
