@@ -15,6 +15,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/audience"
 	"ahprelay/auth"
+	"ahprelay/fair"
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/audit"
 	"ahprelay/idle"
@@ -50,6 +51,7 @@ type client struct {
 	sock     *socket
 	admitted *admission.Admission // of the limits
 	out      *outbox
+	shares   *fair.Shares // of tenants, in the work on what clients send
 	hosts    *hosts
 	cfg      *Config
 	metrics  *metrics
@@ -61,8 +63,9 @@ type client struct {
 
 	page string // origin of the page that has connected, "" if there is none that a browser could show
 
-	beginning beginning  // owned by readLoop
-	token     credential // what it may, and until when
+	beginning beginning     // owned by readLoop, as is worked
+	worked    time.Duration // how long the last message took
+	token     credential    // what it may, and until when
 
 	accepted                               atomic.Bool  // the host has taken the connection
 	ready                                  atomic.Bool  // and has answered initialize or reconnect
@@ -204,7 +207,30 @@ func (c *client) readLoop() error {
 		if err := c.read(r); err != nil {
 			return err
 		}
+		c.rest()
 	}
+}
+
+// longestStep is the most that a message of a client counts as work: one that takes longer
+// waits for credit.
+const longestStep = 100 * time.Microsecond
+
+// rest holds the next message back while the client's tenant has used more than its share.
+func (c *client) rest() {
+	rest := c.shares.Spend(c.host.tenant, min(c.worked, longestStep))
+	if rest == 0 {
+		return
+	}
+	c.load.stuck.Store(true)
+	c.load.slowed.Store(true)
+	timer := time.NewTimer(rest)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
+	}
+	c.load.slowed.Store(false)
+	c.load.stuck.Store(false)
 }
 
 // read reads one message and passes it on.
@@ -248,6 +274,8 @@ func (c *client) fromClient(message []byte) error {
 	if err := c.await(&env, len(message)); err != nil {
 		return err
 	}
+	began := time.Now()
+	defer func() { c.worked = time.Since(began) }()
 	if c.tickets.answer(c, &env) || c.answerRefresh(&env) {
 		return nil
 	}

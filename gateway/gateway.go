@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/auth/oidc"
+	"ahprelay/fair"
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/agenthttp"
 	"ahprelay/gateway/audit"
@@ -247,6 +249,11 @@ func (cfg *Config) checkTimes() error {
 	return nil
 }
 
+// clientShare is the part of all processors that the messages of clients may take when their
+// tenants contend. It counts reading a message and passing it on, about a quarter of the work
+// on a request and its answer.
+const clientShare = 1.0 / 16
+
 // A Server is the relay's edge: it serves clients and host-agents over HTTP
 // and WebSocket.
 type Server struct {
@@ -259,6 +266,7 @@ type Server struct {
 	asking   *httpConns
 	audit    *audit.Log
 	limits   *admission.Limiter
+	shares   *fair.Shares // of tenants, in the work on what clients send
 	revoked  *registry.Revocations
 	board    *notify.Board
 	caller   *authn.Checker // who sends requests
@@ -301,7 +309,7 @@ func New(cfg Config) (*Server, error) {
 func newServer(cfg Config, origin canvashttp.Origin, lookup func(tenant, host string) (registry.Host, bool), revoked *registry.Revocations) *Server {
 	s := &Server{
 		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), quiet: func() {},
-		audit: audit.New(cfg.Log, cfg.AuditFile), limits: admission.New(cfg.Limits, cfg.MaxFrame),
+		audit: audit.New(cfg.Log, cfg.AuditFile), limits: admission.New(cfg.Limits, cfg.MaxFrame), shares: fair.NewShares(clientShare * float64(runtime.GOMAXPROCS(0))),
 		revoked: revoked, revoking: make(chan struct{}, 1),
 		board: notify.NewBoard(),
 	}
