@@ -27,8 +27,8 @@ FUZZTIME ?= 30s
 APPS    ?= $(HOME)/.cache/ahp-relay-apps
 PKGS    := ./...
 # Those that take longest, or wait for most of their time, begin first.
-LONG    := ./test/browser ./test ./registry ./cmd/host-agent ./routing ./gateway ./test/bench ./test/scale ./test/large ./test/faults ./test/nat ./hostagent
-PIECES  := ./ahp ./broker ./gate ./gateway ./gateway/admission ./hostagent ./link ./mcpgate ./registry ./routing
+LONG    := ./test/browser ./test ./broker/registry ./cmd/host-agent ./routing ./gateway ./test/bench ./test/scale ./test/large ./test/faults ./test/nat ./hostagent
+PIECES  := ./ahp ./broker ./auth/gate ./gateway ./gateway/admission ./hostagent ./broker/link ./auth/mcpgate ./broker/registry ./routing
 
 .PHONY: all build test lint bench microbench demo notify faults former scale soak fuzz apps interop interop-copilot deps pictures release packages
 
@@ -69,7 +69,7 @@ fuzz:
 
 # A module of its own: what it needs to pack is nothing that the programs have.
 release:
-	cd release && $(GO) vet ./... && $(GO) run ./chartcheck ../packaging/helm/ahp-relay && $(GO) run . -out ../dist $(ARGS)
+	cd packaging/release && $(GO) vet ./... && $(GO) run ./chartcheck ../helm/ahp-relay && $(GO) run . -out ../../dist $(ARGS)
 
 # As root, with debootstrap, podman, runc and containernetworking-plugins.
 packages:

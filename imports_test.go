@@ -7,23 +7,20 @@ import (
 	"testing"
 )
 
-// layers are the packages from the bottom to the top. One imports only what
-// stands before it; those on one line do not import each other.
-var layers = [][]string{
-	{"without"},
-	{"acmedns", "ahp", "alike", "console", "fair", "giveback", "idle", "lockorder", "meter"},
-	{"tracing"},
-	{"auth", "refhost", "view"},
-	{"auth/device", "auth/oidc", "people"},
-	{"link"},
-	{"broker", "notice"},
-	{"broker/embedded", "records", "registry"},
-	{"routing", "contentproxy", "gate", "watch", "notify"},
-	{"mcpgate", "audience", "gateway/admission"},
-	{"gateway/audit"},
+// floors are the packages from the bottom to the top. A package imports only
+// packages of the floors below it; the packages of one floor do not import each
+// other.
+var floors = [][]string{
+	{"internal/ablation"},
+	{"ahp", "console", "internal/acmedns", "internal/coalesce", "internal/fair", "internal/idle", "internal/lockorder", "internal/memory", "internal/meter"},
+	{"ahp/view", "auth", "internal/tracing", "refhost"},
+	{"auth/device", "auth/oidc", "auth/people", "auth/gate", "broker/link", "contentproxy"},
+	{"auth/mcpgate", "broker", "broker/notice", "routing"},
+	{"broker/embedded", "broker/registry", "broker/store", "hostagent/watch", "routing/audience", "gateway/admission"},
+	{"gateway/notify", "gateway/audit"},
 	{"gateway/authn"},
-	{"gateway/hosthttp", "gateway/agenthttp", "gateway/operatorhttp", "gateway/notifyhttp", "gateway/canvashttp"},
-	{"gateway/peoplehttp"},
+	{"gateway/api/agents", "gateway/api/hosts", "gateway/api/notify", "gateway/api/operator", "gateway/canvas"},
+	{"gateway/api/people"},
 	{"gateway", "hostagent"},
 	{"cmd/internal/cli"},
 	{"cmd/relay", "cmd/host-agent"},
@@ -51,13 +48,13 @@ func dependencies(t *testing.T, packages []string) map[string][]string {
 	return all
 }
 
-// TestImportsPointDown fails on an import from a lower layer to a higher one,
-// and on test code in a binary.
+// TestImportsPointDown fails on an import of a higher floor, and on test code in
+// a binary.
 func TestImportsPointDown(t *testing.T) {
-	all := dependencies(t, slices.Concat(layers...))
+	all := dependencies(t, slices.Concat(floors...))
 	var below []string
-	for _, layer := range layers {
-		for _, pkg := range layer {
+	for _, floor := range floors {
+		for _, pkg := range floor {
 			for _, dep := range all[pkg] {
 				name, ours := strings.CutPrefix(dep, "ahprelay/")
 				switch {
@@ -69,7 +66,7 @@ func TestImportsPointDown(t *testing.T) {
 				}
 			}
 		}
-		below = append(below, layer...)
+		below = append(below, floor...)
 	}
 }
 
@@ -79,5 +76,43 @@ func TestHostAgentHasNoServer(t *testing.T) {
 		if strings.HasPrefix(dep, "github.com/nats-io/nats-server/") {
 			t.Errorf("host-agent depends on %s", dep)
 		}
+	}
+}
+
+// TestEveryPackageHasAFloor fails if a package that ships is missing from floors.
+func TestEveryPackageHasAFloor(t *testing.T) {
+	out, err := exec.Command("go", "list", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := slices.Concat(floors...)
+	for line := range strings.Lines(string(out)) {
+		pkg := strings.TrimPrefix(strings.TrimSpace(line), "ahprelay/")
+		switch room, _, _ := strings.Cut(pkg, "/"); {
+		case pkg == "ahprelay", room == "test", room == "docs", pkg == "console/build", pkg == "console/bundle", pkg == "console/test":
+		case strings.HasSuffix(pkg, "/testacme"):
+		case !slices.Contains(known, pkg):
+			t.Errorf("%s is on no floor", pkg)
+		}
+	}
+}
+
+// mostRooms bounds the directories at the top.
+const mostRooms = 14
+
+// TestThereAreFewRooms fails on a new directory at the top.
+func TestThereAreFewRooms(t *testing.T) {
+	out, err := exec.Command("git", "ls-files").Output()
+	if err != nil {
+		t.Skip("no git checkout: ", err)
+	}
+	rooms := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		if room, _, nested := strings.Cut(line, "/"); nested && !strings.HasPrefix(room, ".") {
+			rooms[room] = true
+		}
+	}
+	if len(rooms) > mostRooms {
+		t.Errorf("%d directories at the top; want at most %d", len(rooms), mostRooms)
 	}
 }

@@ -2,7 +2,7 @@ package auth
 
 // Access is what a client may do at the hosts that it may reach: one of the
 // levels below, each of which includes those before it. Package gate says what
-// each allows; gate/testdata/matrix.txt is the table.
+// each allows; auth/gate/testdata/matrix.txt is the table.
 type Access string
 
 // The levels of access, as tokens and the wire have them. Three of them had other

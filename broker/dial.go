@@ -14,7 +14,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 
 	"github.com/nats-io/nats.go"
 )

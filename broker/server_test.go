@@ -20,7 +20,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/embedded"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 	"ahprelay/test/natssite"
 
 	"github.com/nats-io/nats.go"

@@ -3,7 +3,7 @@ package contentproxy
 import (
 	"time"
 
-	"ahprelay/view"
+	"ahprelay/ahp/view"
 )
 
 // What a canvas is, and whether it is still there for this client, the host says

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"ahprelay/view"
+	"ahprelay/ahp/view"
 )
 
 // claims has a client say that a canvas is at a port.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/view"
+	"ahprelay/ahp/view"
 )
 
 // A Conn is one client's connection to the host. One goroutine may show it

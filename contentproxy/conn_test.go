@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/view"
+	"ahprelay/ahp/view"
 )
 
 // A client is one client's connection, seen from between it and the host.

@@ -18,7 +18,7 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 
 	"ahprelay/ahp"
-	"ahprelay/fair"
+	"ahprelay/internal/fair"
 )
 
 // Times and bounds of reading from an origin.

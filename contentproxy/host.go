@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"ahprelay/ahp"
-	"ahprelay/view"
+	"ahprelay/ahp/view"
 )
 
 // DefaultLimit is how large a resource may be, in bytes: in base64 it fits

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/view"
+	"ahprelay/ahp/view"
 )
 
 // What is shown by URL is a reverse proxy to the one origin where the canvas's
@@ -120,7 +120,7 @@ func within(text, host string) (*url.URL, bool) {
 var errLeads = errors.New("the canvas's server redirects to another origin, which is not followed")
 
 // ForNowHeader is in an answer of the host-agent's own that holds for now only. Relays do not pass it on, and give no
-// such answer to a request for an event stream: see gateway/canvashttp/events.go.
+// such answer to a request for an event stream: see gateway/canvas/events.go.
 const ForNowHeader = "Ahp-Canvas-For-Now"
 
 // keepWithin has redirects stay at the canvas's origin.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/view"
+	"ahprelay/ahp/view"
 )
 
 // A Look is at a canvas that a client is shown as a page of its own: whether it

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/view"
+	"ahprelay/ahp/view"
 )
 
 // A Read is a request that is served here because the host does not.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"ahprelay/gateway/authn"
-	"ahprelay/meter"
+	"ahprelay/internal/meter"
 )
 
 // adminPages are what the admin listener shows.

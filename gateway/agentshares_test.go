@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/gateway/peoplehttp"
+	peopleapi "ahprelay/gateway/api/people"
 	"ahprelay/hostagent"
 )
 
@@ -72,7 +72,7 @@ func TestHostAgentShares(t *testing.T) {
 		t.Error("the link is good for one only")
 	}
 	for _, bad := range []string{"/s#", "/s#" + strings.Repeat("A", 26), "/s#" + link.ID} {
-		if _, said := follow(t, relay, relay.URL()+bad); !strings.Contains(said, peoplehttp.ErrLinkOver.Error()) {
+		if _, said := follow(t, relay, relay.URL()+bad); !strings.Contains(said, peopleapi.ErrLinkOver.Error()) {
 			t.Errorf("%s: %s", bad, said)
 		}
 	}
@@ -102,7 +102,7 @@ func TestHostAgentShares(t *testing.T) {
 	if status, _ := ada.send("GET", "/api/hosts", got.Token, "", nil, nil); status != http.StatusUnauthorized {
 		t.Errorf("the token of a link that was taken back: %d", status)
 	}
-	if _, said := follow(t, relay, link.Link); !strings.Contains(said, peoplehttp.ErrLinkOver.Error()) {
+	if _, said := follow(t, relay, link.Link); !strings.Contains(said, peopleapi.ErrLinkOver.Error()) {
 		t.Errorf("a link that was taken back: %s", said)
 	}
 	if _, err := laptop.TakeBack(t.Context(), "other"); err == nil {
@@ -111,7 +111,7 @@ func TestHostAgentShares(t *testing.T) {
 	if n, err := laptop.TakeBack(t.Context(), ""); n != 1 || err != nil {
 		t.Errorf("all taken back: %d, %v", n, err)
 	}
-	var shares struct{ Shares []peoplehttp.ShownShare }
+	var shares struct{ Shares []peopleapi.ShownShare }
 	if ada.do("GET", "/api/shares", nil, &shares); len(shares.Shares) != 1 || shares.Shares[0].Host != "other" || shares.Shares[0].Secret != "" {
 		t.Errorf("links that are left: %+v", shares.Shares)
 	}

@@ -13,15 +13,15 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/audience"
 	"ahprelay/auth"
-	"ahprelay/fair"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/audit"
-	"ahprelay/idle"
-	"ahprelay/lockorder"
-	"ahprelay/registry"
+	"ahprelay/internal/fair"
+	"ahprelay/internal/idle"
+	"ahprelay/internal/lockorder"
 	"ahprelay/routing"
+	"ahprelay/routing/audience"
 )
 
 // A phase is where a client's connection stands.

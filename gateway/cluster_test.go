@@ -15,9 +15,9 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/auth"
+	"ahprelay/auth/people"
+	peopleapi "ahprelay/gateway/api/people"
 	"ahprelay/gateway/authn"
-	"ahprelay/gateway/peoplehttp"
-	"ahprelay/people"
 )
 
 // pair starts two relays that have one store. The first has the NATS server.
@@ -97,8 +97,8 @@ func TestDevicesOfACluster(t *testing.T) {
 	}
 
 	// One asks at one, is let in at the other, and hears of it at the first.
-	laptop, poll := newPhone(t, one), url.Values{"grant_type": {peoplehttp.GrantDeviceCode}}
-	var code peoplehttp.DeviceCode
+	laptop, poll := newPhone(t, one), url.Values{"grant_type": {peopleapi.GrantDeviceCode}}
+	var code peopleapi.DeviceCode
 	if status, said := laptop.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
 		t.Fatalf("ask: %d %s", status, said)
 	}

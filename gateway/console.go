@@ -7,7 +7,7 @@ import (
 
 	web "ahprelay/console"
 	"ahprelay/gateway/authn"
-	"ahprelay/gateway/canvashttp"
+	"ahprelay/gateway/canvas"
 )
 
 // consolePolicy lets the console run its own scripts and style, talk to this
@@ -42,7 +42,7 @@ var framePolicies = map[string]string{
 
 // console serves the web console. It is the same for everybody: the token is
 // in the fragment of the URL, which browsers do not send.
-func console(canvases canvashttp.Origin) http.Handler {
+func console(canvases canvas.Origin) http.Handler {
 	frames := ""
 	if canvases.Domain != "" {
 		frames = " " + canvases.Of("*")

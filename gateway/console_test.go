@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"ahprelay/gateway/canvashttp"
+	"ahprelay/gateway/canvas"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +14,7 @@ import (
 func TestConsoleHeaders(t *testing.T) {
 	for _, path := range []string{"/", "/sw.js", "/canvas-inband.html", "/terminal.html", "/canvas-direct.html", "/mcp-app.html?connect=https://example.com"} {
 		w := httptest.NewRecorder()
-		console(canvashttp.Origin{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		console(canvas.Origin{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		for name, want := range map[string]string{
 			"Cross-Origin-Opener-Policy":   "same-origin",
 			"Cross-Origin-Resource-Policy": "same-origin",
@@ -42,7 +42,7 @@ func TestConsoleSignInPages(t *testing.T) {
 		"/signed-in.html": {"", "frame-ancestors 'none'"},
 	} {
 		w := httptest.NewRecorder()
-		console(canvashttp.Origin{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		console(canvas.Origin{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		policy := w.Header().Get("Content-Security-Policy")
 		if w.Code != http.StatusOK || !strings.Contains(policy, "default-src 'none'; script-src 'self'; "+want.connects) || !strings.Contains(policy, want.framed) ||
 			strings.Contains(policy, "unsafe") || (want.connects == "" && strings.Contains(policy, "connect-src")) || !strings.Contains(policy, "require-trusted-types-for 'script'; trusted-types 'none'") {

@@ -10,7 +10,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // Files in the data directory beside the keys. A relay of a cluster has its own.

@@ -15,10 +15,10 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"ahprelay/auth"
-	"ahprelay/gateway/peoplehttp"
+	"ahprelay/auth/people"
+	peopleapi "ahprelay/gateway/api/people"
+	"ahprelay/gateway/notify"
 	"ahprelay/hostagent"
-	"ahprelay/notify"
-	"ahprelay/people"
 )
 
 // endsWithin is how long a revocation may take to end what is derived, at all relays.
@@ -137,27 +137,27 @@ func (f *family) invite(from asks, subject string) string {
 func (f *family) approves(by *phone) (asking *phone, poll url.Values) {
 	f.Helper()
 	asking = newPhone(f.T, f.one)
-	var code peoplehttp.DeviceCode
+	var code peopleapi.DeviceCode
 	if status, said := asking.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
 		f.Fatalf("ask: %d %s", status, said)
 	}
 	_, id, _ := strings.Cut(code.Complete, "#")
 	by.do("POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode}, nil)
-	return asking, url.Values{"grant_type": {peoplehttp.GrantDeviceCode}, "device_code": {code.DeviceCode}}
+	return asking, url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}}
 }
 
 // enrols has a host-agent approved, and returns its credential.
 func (f *family) enrols(by asks, host string) string {
 	f.Helper()
 	agent, key := newPhone(f.T, f.one), auth.NewHostKey()
-	var code peoplehttp.DeviceCode
+	var code peopleapi.DeviceCode
 	if status, said := agent.send("POST", "/auth/device", "", "", url.Values{"kind": {"host"}, "key": {key.PublicText()}}, &code); status != http.StatusOK {
 		f.Fatalf("ask: %d %s", status, said)
 	}
 	_, id, _ := strings.Cut(code.Complete, "#")
 	by("POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": host}, nil)
-	var got peoplehttp.HostCredential
-	poll := url.Values{"grant_type": {peoplehttp.GrantDeviceCode}, "device_code": {code.DeviceCode}, "key": {key.PublicText()}}
+	var got peopleapi.HostCredential
+	poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}, "key": {key.PublicText()}}
 	if status, said := agent.send("POST", "/auth/token", "", "", poll, &got); status != http.StatusOK {
 		f.Fatalf("poll: %d %s", status, said)
 	}
@@ -352,7 +352,7 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 
 			var devices struct{ Devices []people.Device }
 			var invites struct{ Invites []struct{ ID string } }
-			var persons struct{ People []peoplehttp.ShownPerson }
+			var persons struct{ People []peopleapi.ShownPerson }
 			ada.do("GET", "/api/devices", nil, &devices)
 			ada.do("GET", "/api/people", nil, &persons)
 			if len(devices.Devices) != 1 || len(invites.Invites) != 0 || len(persons.People) != 1 {
@@ -389,7 +389,7 @@ func TestOpenInvitationIsWithdrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	operates := bearer(newPhone(t, two), operator)
-	type invites struct{ Invites []peoplehttp.ShownInvite }
+	type invites struct{ Invites []peopleapi.ShownInvite }
 	listed := func(from asks, path string) (list invites) {
 		t.Helper()
 		from("GET", path, nil, &list)

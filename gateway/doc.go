@@ -42,12 +42,12 @@
 //	admission     what clients may use, and what is in use of that
 //	audit         who did what
 //	authn         who sends a request; whoever may not go on is answered there
-//	  hosthttp      /api/hosts
-//	  agenthttp     /agent, and /nats: how host-agents get NATS credentials and reach NATS
-//	  peoplehttp    /auth and most of /api: people, devices, links, and the pages for them
-//	  notifyhttp    /api/events, /api/notify and /api/answers
-//	  operatorhttp  /operator
-//	  canvashttp    the canvas domain
+//	  api/hosts      /api/hosts
+//	  api/agents     /agent, and /nats: how host-agents get NATS credentials and reach NATS
+//	  api/people     /auth and most of /api: people, devices, links, and the pages for them
+//	  api/notify     /api/events, /api/notify and /api/answers
+//	  api/operator   /operator
+//	  canvas         the canvas domain
 //
 // Here are clients, the links to hosts (hosts), the listeners, and the Relay. A client has parts
 // with fields of their own, and a Server three:

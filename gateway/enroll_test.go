@@ -11,31 +11,31 @@ import (
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/gateway/agenthttp"
-	"ahprelay/gateway/operatorhttp"
+	agentsapi "ahprelay/gateway/api/agents"
+	operatorapi "ahprelay/gateway/api/operator"
 )
 
 // keyProof returns a proof of a key for a purpose.
-func (a *fakeAgent) keyProof(key *auth.HostKey, purpose auth.Purpose, said string) agenthttp.KeyProof {
+func (a *fakeAgent) keyProof(key *auth.HostKey, purpose auth.Purpose, said string) agentsapi.KeyProof {
 	a.t.Helper()
 	challenge := a.proof().Challenge
 	signature, err := key.Prove(purpose, challenge, "default", "laptop", said)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return agenthttp.KeyProof{Challenge: challenge, KeySignature: signature}
+	return agentsapi.KeyProof{Challenge: challenge, KeySignature: signature}
 }
 
-func (a *fakeAgent) enrollProof(key *auth.HostKey) agenthttp.KeyProof {
+func (a *fakeAgent) enrollProof(key *auth.HostKey) agentsapi.KeyProof {
 	proof := a.keyProof(key, auth.ToEnroll, base64.RawURLEncoding.EncodeToString(key.Public()))
 	proof.Key = key.Public()
 	return proof
 }
 
-func (a *fakeAgent) wantCredential(path string, proof agenthttp.KeyProof) (credential string) {
+func (a *fakeAgent) wantCredential(path string, proof agentsapi.KeyProof) (credential string) {
 	a.t.Helper()
 	status, answer := a.post(path, a.token, encode(a.t, proof))
-	var c agenthttp.Credential
+	var c agentsapi.Credential
 	if err := json.Unmarshal([]byte(answer), &c); err != nil || status != http.StatusOK || c.Credential == "" {
 		a.t.Fatalf("%s: HTTP %d %s; want a credential", path, status, answer)
 	}
@@ -54,7 +54,7 @@ func (a *fakeAgent) wantRefused(what, path string, proof any, want int, why stri
 }
 
 // connectProof is what gets NATS credentials with a credential.
-func (a *fakeAgent) connectProof(key *auth.HostKey) agenthttp.Proof {
+func (a *fakeAgent) connectProof(key *auth.HostKey) agentsapi.Proof {
 	a.t.Helper()
 	proof := a.proof()
 	signature, err := key.Prove(auth.ToConnect, proof.Challenge, "default", "laptop", proof.NKey)
@@ -77,7 +77,7 @@ func TestEnroll(t *testing.T) {
 	stolen := a.enrollProof(key)
 	stolen.Key = other.Public()
 	a.wantRefused("another key in the proof", "/agent/enroll", stolen, http.StatusForbidden, "signature")
-	a.wantRefused("no key", "/agent/enroll", agenthttp.KeyProof{Challenge: a.proof().Challenge}, http.StatusForbidden, "signature")
+	a.wantRefused("no key", "/agent/enroll", agentsapi.KeyProof{Challenge: a.proof().Challenge}, http.StatusForbidden, "signature")
 	a.wantRefused("a proof for something else", "/agent/enroll", a.keyProof(key, auth.ToRenew, ""), http.StatusForbidden, "signature")
 	a.wantRefused("no JSON of it", "/agent/enroll", "x", http.StatusBadRequest, "no JSON")
 	a.wantRefused("an enrolment token cannot be renewed", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusBadRequest, "host-agent enroll")
@@ -138,7 +138,7 @@ func TestEnroll(t *testing.T) {
 	}
 	a.token = lost
 	a.wantRefused("after a restart, its sibling", "/agent/credentials", a.connectProof(key), http.StatusUnauthorized, "somebody has a copy")
-	if err := a.relay.registry.Revocations().Add(operatorhttp.RevokeRequest{Tenant: "default", Host: "laptop"}.Revocation()); err != nil {
+	if err := a.relay.registry.Revocations().Add(operatorapi.RevokeRequest{Tenant: "default", Host: "laptop"}.Revocation()); err != nil {
 		t.Fatal(err)
 	}
 	for _, token := range []string{lost, second} {

@@ -19,20 +19,20 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/auth/oidc"
-	"ahprelay/fair"
+	"ahprelay/auth/people"
+	"ahprelay/broker/link"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway/admission"
-	"ahprelay/gateway/agenthttp"
+	agentsapi "ahprelay/gateway/api/agents"
+	hostsapi "ahprelay/gateway/api/hosts"
+	notifyapi "ahprelay/gateway/api/notify"
+	peopleapi "ahprelay/gateway/api/people"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
-	"ahprelay/gateway/canvashttp"
-	"ahprelay/gateway/hosthttp"
-	"ahprelay/gateway/notifyhttp"
-	"ahprelay/gateway/peoplehttp"
-	"ahprelay/link"
-	"ahprelay/notify"
-	"ahprelay/people"
-	"ahprelay/registry"
-	"ahprelay/tracing"
+	"ahprelay/gateway/canvas"
+	"ahprelay/gateway/notify"
+	"ahprelay/internal/fair"
+	"ahprelay/internal/tracing"
 )
 
 // Config says how a [Server] is to work. Durations and sizes of zero mean
@@ -228,11 +228,11 @@ func (cfg *Config) check() error {
 }
 
 // canvasOrigin returns what CanvasDomain says.
-func (cfg *Config) canvasOrigin() (canvashttp.Origin, error) {
+func (cfg *Config) canvasOrigin() (canvas.Origin, error) {
 	if cfg.CanvasDomain == "" {
-		return canvashttp.Origin{}, nil
+		return canvas.Origin{}, nil
 	}
-	return canvashttp.ParseDomain(cfg.CanvasDomain)
+	return canvas.ParseDomain(cfg.CanvasDomain)
 }
 
 func (cfg *Config) checkTimes() error {
@@ -261,7 +261,7 @@ type Server struct {
 	hosts    *hosts
 	metrics  *metrics
 	budget   *budget
-	canvases *canvashttp.Canvases
+	canvases *canvas.Canvases
 	reports  *reports
 	asking   *httpConns
 	audit    *audit.Log
@@ -270,10 +270,10 @@ type Server struct {
 	revoked  *registry.Revocations
 	board    *notify.Board
 	caller   *authn.Checker // who sends requests
-	hostAPI  *hosthttp.API
-	agents   *agenthttp.API
-	people   *peoplehttp.API
-	notify   *notifyhttp.API
+	hostAPI  *hostsapi.API
+	agents   *agentsapi.API
+	people   *peopleapi.API
+	notify   *notifyapi.API
 	public   http.Handler
 	admin    http.Handler
 
@@ -306,7 +306,7 @@ func New(cfg Config) (*Server, error) {
 }
 
 // newServer returns a Server that looks hosts up with the given function.
-func newServer(cfg Config, origin canvashttp.Origin, lookup func(tenant, host string) (registry.Host, bool), revoked *registry.Revocations) *Server {
+func newServer(cfg Config, origin canvas.Origin, lookup func(tenant, host string) (registry.Host, bool), revoked *registry.Revocations) *Server {
 	s := &Server{
 		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), quiet: func() {},
 		audit: audit.New(cfg.Log, cfg.AuditFile), limits: admission.New(cfg.Limits, cfg.MaxFrame), shares: fair.NewShares(clientShare * float64(runtime.GOMAXPROCS(0))),
@@ -336,7 +336,7 @@ func newServer(cfg Config, origin canvashttp.Origin, lookup func(tenant, host st
 }
 
 // newAPIs makes what answers requests that are no client's connection to a host.
-func (s *Server) newAPIs(origin canvashttp.Origin) {
+func (s *Server) newAPIs(origin canvas.Origin) {
 	cfg := &s.cfg
 	s.caller = authn.New(authn.Config{
 		Keys: cfg.Keys, Issuers: cfg.Issuers, Revoked: s.revoked, TrustProxy: cfg.TrustProxy, PublicURL: cfg.PublicURL,
@@ -349,19 +349,19 @@ func (s *Server) newAPIs(origin canvashttp.Origin) {
 	if origin.Domain != "" {
 		s.asking.forLongHeaders()
 	}
-	s.hostAPI = hosthttp.New(hosthttp.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, OwnURL: cfg.OwnURL})
-	s.agents = agenthttp.New(agenthttp.Config{
+	s.hostAPI = hostsapi.New(hostsapi.Config{Caller: s.caller, List: cfg.Registry.Hosts, Lookup: s.hosts.lookup, OwnURL: cfg.OwnURL})
+	s.agents = agentsapi.New(agentsapi.Config{
 		Caller: s.caller, Registry: cfg.Registry, Log: cfg.Log, AgentTTL: cfg.AgentTTL, CredentialTTL: cfg.CredentialTTL,
 		NATS: cfg.NATS, Accept: s.acceptTunnel, Life: s.life, Spawn: s.spawn,
 	})
-	s.people = peoplehttp.New(peoplehttp.Config{
+	s.people = peopleapi.New(peopleapi.Config{
 		Caller: s.caller, Agents: s.agents, People: cfg.People, SignIn: cfg.SignIn, Log: cfg.Log, CredentialTTL: cfg.CredentialTTL,
 		Hosts: s.hostAPI.Hosts, Lookup: s.hosts.lookup, Watching: s.hosts.byToken,
 	})
-	s.notify = notifyhttp.New(notifyhttp.Config{
+	s.notify = notifyapi.New(notifyapi.Config{
 		Caller: s.caller, Board: s.board, Instance: cfg.Instance, Standing: s.people.Standing, Life: s.life,
 	})
-	s.canvases = canvashttp.New(canvashttp.Config{
+	s.canvases = canvas.New(canvas.Config{
 		Origin: origin, Caller: s.caller, Draining: s.draining.Load, Borrow: s.hosts.lend, MaxHeader: maxHeader,
 	})
 }

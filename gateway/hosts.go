@@ -7,12 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ahprelay/audience"
-	"ahprelay/gateway/canvashttp"
-	"ahprelay/gateway/peoplehttp"
-	"ahprelay/link"
-	"ahprelay/registry"
+	"ahprelay/broker/link"
+	"ahprelay/broker/registry"
+	peopleapi "ahprelay/gateway/api/people"
+	"ahprelay/gateway/canvas"
 	"ahprelay/routing"
+	"ahprelay/routing/audience"
 )
 
 // A hostKey names a host.
@@ -159,7 +159,7 @@ func (h *hosts) borrow(ctx context.Context, key hostKey) (_ linkUse, release fun
 			return link, release, nil
 		case host.State != registry.Online:
 			release()
-			return linkUse{}, nil, canvashttp.ErrHostAway
+			return linkUse{}, nil, canvas.ErrHostAway
 		}
 		select {
 		case <-told:
@@ -466,17 +466,17 @@ func (h *hosts) close() {
 }
 
 // lend is borrow, for canvases by URL.
-func (h *hosts) lend(ctx context.Context, tenant, host string) (canvashttp.Link, func(), error) {
+func (h *hosts) lend(ctx context.Context, tenant, host string) (canvas.Link, func(), error) {
 	link, release, err := h.borrow(ctx, hostKey{tenant, host})
-	return canvashttp.Link{Relay: link.relay, Canvases: link.canvases, Previews: link.previews}, release, err
+	return canvas.Link{Relay: link.relay, Canvases: link.canvases, Previews: link.previews}, release, err
 }
 
 // byToken returns who of a tenant is connected, by the tokens that they have.
-func (h *hosts) byToken(tenant string) map[string][]peoplehttp.Viewer {
-	viewers := map[string][]peoplehttp.Viewer{}
+func (h *hosts) byToken(tenant string) map[string][]peopleapi.Viewer {
+	viewers := map[string][]peopleapi.Viewer{}
 	for _, c := range h.all() {
 		if who := c.token.now(); who.Tenant == tenant {
-			viewers[who.ID] = append(viewers[who.ID], peoplehttp.Viewer{Conn: c.id, Address: c.remote, Since: c.since.UTC()})
+			viewers[who.ID] = append(viewers[who.ID], peopleapi.Viewer{Conn: c.id, Address: c.remote, Since: c.since.UTC()})
 		}
 	}
 	return viewers

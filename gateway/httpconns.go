@@ -71,7 +71,7 @@ func newHTTPConns(exempt func(address string) bool, gaveWay func(address string)
 	}
 }
 
-// forLongHeaders takes fewer connections, as headers may be canvashttp.MaxCookies longer: together they take no more than
+// forLongHeaders takes fewer connections, as headers may be canvas.MaxCookies longer: together they take no more than
 // about three times the memory.
 func (h *httpConns) forLongHeaders() { h.ofOne, h.ofAll = maxUnproven/4, maxAllUnproven/4 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ahprelay/ahp"
-	"ahprelay/meter"
+	"ahprelay/internal/meter"
 )
 
 // metrics are what the relay counts.

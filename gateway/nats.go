@@ -7,14 +7,14 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
-	"ahprelay/gateway/agenthttp"
+	agentsapi "ahprelay/gateway/api/agents"
 )
 
 // A tunnel is the WebSocket of a host-agent that carries a connection to NATS.
 type tunnel struct{ *socket }
 
 // acceptTunnel upgrades a host-agent's request.
-func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agenthttp.Tunnel, error) {
+func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agentsapi.Tunnel, error) {
 	sock, err := accept(s.life, w, r, nil, s.cfg.Stall, websocket.CompressionDisabled)
 	if err != nil {
 		return nil, err
@@ -23,7 +23,7 @@ func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agenthttp
 	return tunnel{sock}, nil
 }
 
-// Stream implements [agenthttp.Tunnel].
+// Stream implements [agentsapi.Tunnel].
 func (t tunnel) Stream() net.Conn { return binaryFrames{t.stream(), t.socket} }
 
 // binaryFrames is the stream of a tunnel. What is written is a frame, and handed to the
@@ -42,11 +42,11 @@ func (f binaryFrames) Write(piece []byte) (int, error) {
 	return len(piece), nil
 }
 
-// Close implements [agenthttp.Tunnel].
+// Close implements [agentsapi.Tunnel].
 func (t tunnel) Close(code ahp.CloseCode, reason string) { t.close(code, reason) }
 
-// Kill implements [agenthttp.Tunnel].
+// Kill implements [agentsapi.Tunnel].
 func (t tunnel) Kill() { t.kill() }
 
-// Reads implements [agenthttp.Tunnel].
+// Reads implements [agentsapi.Tunnel].
 func (t tunnel) Reads() uint32 { return t.conn.reads.Load() }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"ahprelay/auth"
-	"ahprelay/notify"
+	"ahprelay/gateway/notify"
 )
 
 // Files in the data directory.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/lockorder"
+	"ahprelay/internal/lockorder"
 	"ahprelay/routing"
 )
 

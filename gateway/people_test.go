@@ -14,9 +14,9 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/auth"
-	"ahprelay/gateway/notifyhttp"
-	"ahprelay/gateway/peoplehttp"
-	"ahprelay/people"
+	"ahprelay/auth/people"
+	notifyapi "ahprelay/gateway/api/notify"
+	peopleapi "ahprelay/gateway/api/people"
 )
 
 // A phone is a device, as a test has it.
@@ -25,7 +25,7 @@ type phone struct {
 	relay *Relay
 	key   *auth.DeviceKey
 	nonce string
-	in    peoplehttp.Access
+	in    peopleapi.Access
 }
 
 func newPhone(t *testing.T, relay *Relay) *phone {
@@ -152,7 +152,7 @@ func (p *phone) denied(want int, why, method, path string, body any) {
 // renew gets a token.
 func (p *phone) renew() (status int, said string) {
 	p.Helper()
-	return p.ask("POST", "/auth/token", "", url.Values{"grant_type": {peoplehttp.GrantDevice}, "device": {p.in.Device}}, &p.in)
+	return p.ask("POST", "/auth/token", "", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {p.in.Device}}, &p.in)
 }
 
 // setUp starts a relay whose owner has a phone.
@@ -189,8 +189,8 @@ func TestDevices(t *testing.T) {
 		t.Errorf("the owner's device got %+v", ada.in)
 	}
 	laptop := newPhone(t, relay)
-	poll := url.Values{"grant_type": {peoplehttp.GrantDeviceCode}}
-	var code peoplehttp.DeviceCode
+	poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}}
+	var code peopleapi.DeviceCode
 	if status, said := laptop.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}, "name": {"Ada's laptop\x1b[31m"}}, &code); status != http.StatusOK {
 		t.Fatalf("ask: %d %s", status, said)
 	}
@@ -199,7 +199,7 @@ func TestDevices(t *testing.T) {
 		t.Errorf("the link %s has the code %s: whoever gets it sent would approve", code.Complete, code.UserCode)
 	}
 
-	var waiting peoplehttp.Waiting
+	var waiting peopleapi.Waiting
 	ada.do("GET", "/api/requests/"+strings.ToLower(code.UserCode), nil, &waiting)
 	if waiting.Name != "Ada's laptop[31m" || waiting.Fingerprint != code.Key || waiting.Address != "127.0.0.1" {
 		t.Errorf("who decides is shown %+v; the device has %+v", waiting, code)
@@ -231,7 +231,7 @@ func TestDevices(t *testing.T) {
 	ada.do("DELETE", "/api/devices/"+laptop.in.Device, nil, nil)
 	select {
 	case <-hearing:
-	case <-time.After(notifyhttp.StreamBeat / 2): // then it would notice itself
+	case <-time.After(notifyapi.StreamBeat / 2): // then it would notice itself
 		t.Error("a removed device still hears what happens")
 	}
 	if status, said := laptop.ask("GET", "/api/hosts", laptop.in.Token, nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {
@@ -345,7 +345,7 @@ func TestHostIsApproved(t *testing.T) {
 	relay, ada := setUp(t)
 	key := auth.NewHostKey()
 	agent := newPhone(t, relay)
-	var code peoplehttp.DeviceCode
+	var code peopleapi.DeviceCode
 	ask := url.Values{"kind": {"host"}, "machine": {"build-7"}, "user": {"ada"}, "key": {key.PublicText()}}
 	if status, said := agent.send("POST", "/auth/device", "", "", ask, &code); status != http.StatusOK {
 		t.Fatalf("ask: %d %s", status, said)
@@ -354,7 +354,7 @@ func TestHostIsApproved(t *testing.T) {
 		t.Errorf("the relay says fingerprint %s, the agent %s", code.Key, key.Fingerprint())
 	}
 	_, id, _ := strings.Cut(code.Complete, "#")
-	var waiting peoplehttp.Waiting
+	var waiting peopleapi.Waiting
 	ada.do("GET", "/api/requests/"+id, nil, &waiting)
 	if waiting.Machine != "build-7" || waiting.User != "ada" || waiting.Fingerprint != key.Fingerprint() {
 		t.Errorf("who decides is shown %+v", waiting)
@@ -362,8 +362,8 @@ func TestHostIsApproved(t *testing.T) {
 	at := "/api/requests/" + id
 	ada.refused(400, "host", "POST", at, map[string]any{"approve": true, "code": code.UserCode, "host": "No Name"})
 	ada.do("POST", at, map[string]any{"approve": true, "code": code.UserCode, "host": "build-7"}, nil)
-	var got peoplehttp.HostCredential
-	poll := url.Values{"grant_type": {peoplehttp.GrantDeviceCode}, "device_code": {code.DeviceCode}, "key": {auth.NewHostKey().PublicText()}}
+	var got peopleapi.HostCredential
+	poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}, "key": {auth.NewHostKey().PublicText()}}
 	if status, said := agent.send("POST", "/auth/token", "", "", poll, &got); status != http.StatusBadRequest {
 		t.Errorf("with another key: %d %s", status, said)
 	}
@@ -420,7 +420,7 @@ func TestWhoMaySeeToPeople(t *testing.T) {
 	carol.do("POST", "/api/invites", map[string]any{"subject": "dan", "level": "own", "hosts": []string{"lab-1"}}, nil)
 
 	agent := newPhone(t, relay)
-	var code peoplehttp.DeviceCode
+	var code peopleapi.DeviceCode
 	if status, said := agent.send("POST", "/auth/device", "", "", url.Values{"kind": {"host"}, "key": {auth.NewHostKey().PublicText()}}, &code); status != http.StatusOK {
 		t.Fatalf("ask: %d %s", status, said)
 	}
@@ -442,11 +442,11 @@ func TestWhoMaySeeToPeople(t *testing.T) {
 // device keeps to it: in what it may do, makes, approves and removes.
 func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	relay, ada := setUp(t)
-	poll := url.Values{"grant_type": {peoplehttp.GrantDeviceCode}}
-	ask := func(by *phone, level string) (p *phone, waiting peoplehttp.Waiting, say map[string]any) {
+	poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}}
+	ask := func(by *phone, level string) (p *phone, waiting peopleapi.Waiting, say map[string]any) {
 		t.Helper()
 		p = newPhone(t, relay)
-		var code peoplehttp.DeviceCode
+		var code peopleapi.DeviceCode
 		if status, said := p.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
 			t.Fatalf("ask: %d %s", status, said)
 		}
@@ -494,7 +494,7 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	talks.refused(403, "owns the tenant", "GET", "/api/people", nil)
 	talks.refused(403, "may do more", "DELETE", "/api/devices/"+ada.in.Device, nil)
 	looks.refused(403, "may do more", "DELETE", "/api/devices/"+talks.in.Device, nil)
-	var list struct{ Devices []peoplehttp.ShownDevice }
+	var list struct{ Devices []peopleapi.ShownDevice }
 	ada.do("GET", "/api/devices", nil, &list)
 	levels := map[string]string{}
 	for _, one := range list.Devices {
@@ -512,7 +512,7 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	}
 
 	agent := newPhone(t, relay)
-	var code peoplehttp.DeviceCode
+	var code peopleapi.DeviceCode
 	if status, said := agent.send("POST", "/auth/device", "", "", url.Values{"kind": {"host"}, "key": {auth.NewHostKey().PublicText()}}, &code); status != http.StatusOK {
 		t.Fatalf("ask: %d %s", status, said)
 	}
@@ -524,7 +524,7 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 func TestGuessedCodes(t *testing.T) {
 	relay, ada := setUp(t)
 	agent := newPhone(t, relay)
-	var code peoplehttp.DeviceCode
+	var code peopleapi.DeviceCode
 	ask := url.Values{"kind": {"device"}}
 	if status, said := agent.ask("POST", "/auth/device", "", ask, &code); status != http.StatusOK {
 		t.Fatalf("ask: %d %s", status, said)
@@ -538,7 +538,7 @@ func TestGuessedCodes(t *testing.T) {
 		ada.refused(403, why.Error(), "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": "BBBB-BBBB"})
 	}
 	ada.refused(404, "", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode})
-	agent.refused(400, "access_denied", "POST", "/auth/token", url.Values{"grant_type": {peoplehttp.GrantDeviceCode}, "device_code": {code.DeviceCode}})
+	agent.refused(400, "access_denied", "POST", "/auth/token", url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}})
 	ada.refused(429, "wrong codes", "POST", "/api/requests/BBBB-BBBC", map[string]any{"approve": true, "code": "BBBB-BBBC"})
 	ada.refused(429, "wrong codes", "GET", "/api/requests/BBBB-BBBC", nil)
 }
@@ -551,7 +551,7 @@ func TestPeopleOutliveTheRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := people.NewDirectory(store).Invite(people.Invite{Person: peoplehttp.OwnerOf("default", "owner"), Expires: time.Now().Add(time.Hour)})
+	secret, err := people.NewDirectory(store).Invite(people.Invite{Person: peopleapi.OwnerOf("default", "owner"), Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
 	"ahprelay/routing"
 )
 

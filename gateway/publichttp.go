@@ -10,10 +10,10 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway/admission"
+	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/gateway/audit"
 	"ahprelay/gateway/authn"
-	"ahprelay/gateway/operatorhttp"
-	"ahprelay/idle"
+	"ahprelay/internal/idle"
 )
 
 // publicHandler serves the public listener.
@@ -25,7 +25,7 @@ func (s *Server) publicHandler() http.Handler {
 	mux.HandleFunc("GET /healthz", serveHealthy)
 	mux.HandleFunc("GET /readyz", s.serveReady)
 	s.agents.Routes(mux)
-	operatorhttp.New(operatorhttp.Config{Caller: s.caller, Forget: s.cfg.Registry.Forget}).Routes(mux)
+	operatorapi.New(operatorapi.Config{Caller: s.caller, Forget: s.cfg.Registry.Forget}).Routes(mux)
 	if s.cfg.People != nil {
 		s.people.Routes(mux)
 	}

@@ -5,8 +5,8 @@ import (
 	"net"
 	"sync"
 
-	"ahprelay/idle"
-	"ahprelay/without"
+	"ahprelay/internal/ablation"
+	"ahprelay/internal/idle"
 )
 
 // A TLS connection on which nothing happens waits in crypto/tls, whose stack is twice as
@@ -66,7 +66,7 @@ func (c *quiet) wait() {
 // anybody reads.
 func (c *lockedConn) beQuiet() {
 	below, ok := kernelConn(c.Conn).(*pacedConn)
-	if !ok || !c.isTLS() || without.SmallStacks {
+	if !ok || !c.isTLS() || ablation.SmallStacks {
 		return
 	}
 	if reader := idle.NewReader(below.Conn, &quietBuffers); reader != nil {

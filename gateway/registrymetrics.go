@@ -3,8 +3,8 @@ package gateway
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"ahprelay/meter"
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
+	"ahprelay/internal/meter"
 )
 
 // registryStats asks the registry when it is asked.

@@ -16,15 +16,15 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/auth/people"
 	"ahprelay/broker"
 	"ahprelay/broker/embedded"
-	"ahprelay/gateway/canvashttp"
-	"ahprelay/gateway/peoplehttp"
-	"ahprelay/link"
-	"ahprelay/notify"
-	"ahprelay/people"
-	"ahprelay/records"
-	"ahprelay/registry"
+	"ahprelay/broker/link"
+	"ahprelay/broker/registry"
+	"ahprelay/broker/store"
+	peopleapi "ahprelay/gateway/api/people"
+	"ahprelay/gateway/canvas"
+	"ahprelay/gateway/notify"
 )
 
 // RelayConfig says how a [Relay] is to work. Everything but DataDir has a
@@ -112,13 +112,13 @@ type Relay struct {
 	tenants  *broker.Tenants
 	revoked  *registry.Revocations
 	registry *registry.Registry
-	people   *records.Store
+	people   *store.Store
 	deaf     func() // ends hearing of proofs
 	server   atomic.Pointer[Server]
 	receiver *notify.Receiver
 	teller   *notify.Teller
 	exchange *notify.Exchange
-	records  *records.Store
+	records  *store.Store
 	certs    certificates // nil: no TLS
 	endCerts func()       // ends getting them
 	public   *listener
@@ -148,7 +148,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 		return nil, err
 	}
 	if cfg.Gateway.CanvasDomain != "" {
-		r.public.maxHeader = maxHeader + canvashttp.MaxCookies
+		r.public.maxHeader = maxHeader + canvas.MaxCookies
 	}
 	if domain, ok := strings.CutSuffix(cfg.Gateway.CanvasDomain, ":0"); ok {
 		_, port, _ := net.SplitHostPort(r.public.Addr().String())
@@ -533,12 +533,12 @@ func (r *Relay) SetupLink(subject string) (string, error) {
 		return "", err
 	}
 	secret, err := directory.Invite(people.Invite{
-		Person: peoplehttp.OwnerOf(auth.DefaultTenant, cmp.Or(subject, "owner")), Setup: true, Relay: node, Expires: time.Now().Add(peoplehttp.InviteTTL),
+		Person: peopleapi.OwnerOf(auth.DefaultTenant, cmp.Or(subject, "owner")), Setup: true, Relay: node, Expires: time.Now().Add(peopleapi.InviteTTL),
 	})
 	if err != nil {
 		return "", err
 	}
-	return peoplehttp.SetupLink(r.PublicURL(), secret), nil
+	return peopleapi.SetupLink(r.PublicURL(), secret), nil
 }
 
 // AdminURL returns the base URL of the admin listener, "" if there is none.
@@ -602,7 +602,7 @@ func (r *Relay) Close() {
 	if r.deaf != nil {
 		r.deaf()
 	}
-	for _, s := range []*records.Store{r.people, r.records} {
+	for _, s := range []*store.Store{r.people, r.records} {
 		if s != nil {
 			s.Close()
 		}

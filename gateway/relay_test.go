@@ -17,9 +17,9 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/auth"
-	"ahprelay/gateway/agenthttp"
-	"ahprelay/gateway/canvashttp"
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
+	agentsapi "ahprelay/gateway/api/agents"
+	"ahprelay/gateway/canvas"
 	"ahprelay/test/natssite"
 )
 
@@ -148,10 +148,10 @@ func (a *fakeAgent) post(path, token string, body []byte) (status int, answer st
 	return do(a.t, r)
 }
 
-func (a *fakeAgent) proof() agenthttp.Proof {
+func (a *fakeAgent) proof() agentsapi.Proof {
 	a.t.Helper()
 	status, answer := a.post("/agent/challenge", a.token, nil)
-	var c agenthttp.Challenge
+	var c agentsapi.Challenge
 	if err := json.Unmarshal([]byte(answer), &c); err != nil || status != http.StatusOK || c.Tenant != "default" || c.Host != "laptop" {
 		a.t.Fatalf("challenge: HTTP %d %s", status, answer)
 	}
@@ -159,7 +159,7 @@ func (a *fakeAgent) proof() agenthttp.Proof {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return agenthttp.Proof{Challenge: c.Challenge, NKey: a.key.Public(), Signature: signature}
+	return agentsapi.Proof{Challenge: c.Challenge, NKey: a.key.Public(), Signature: signature}
 }
 
 func encode(t *testing.T, v any) []byte {
@@ -201,12 +201,12 @@ func TestCredentials(t *testing.T) {
 	}{
 		"empty":             {nil, http.StatusBadRequest},
 		"no JSON":           {[]byte("challenge"), http.StatusBadRequest},
-		"too long":          {[]byte(`{"challenge":"` + strings.Repeat("x", agenthttp.MaxBody) + `"}`), http.StatusBadRequest},
+		"too long":          {[]byte(`{"challenge":"` + strings.Repeat("x", agentsapi.MaxBody) + `"}`), http.StatusBadRequest},
 		"nothing":           {[]byte(`{}`), http.StatusForbidden},
-		"another key":       {encode(t, agenthttp.Proof{Challenge: good.Challenge, NKey: other.Public(), Signature: good.Signature}), http.StatusForbidden},
-		"no key":            {encode(t, agenthttp.Proof{Challenge: good.Challenge, NKey: "UABC", Signature: good.Signature}), http.StatusForbidden},
-		"no signature":      {encode(t, agenthttp.Proof{Challenge: good.Challenge, NKey: good.NKey}), http.StatusForbidden},
-		"another challenge": {encode(t, agenthttp.Proof{Challenge: a.proof().Challenge, NKey: good.NKey, Signature: good.Signature}), http.StatusForbidden},
+		"another key":       {encode(t, agentsapi.Proof{Challenge: good.Challenge, NKey: other.Public(), Signature: good.Signature}), http.StatusForbidden},
+		"no key":            {encode(t, agentsapi.Proof{Challenge: good.Challenge, NKey: "UABC", Signature: good.Signature}), http.StatusForbidden},
+		"no signature":      {encode(t, agentsapi.Proof{Challenge: good.Challenge, NKey: good.NKey}), http.StatusForbidden},
+		"another challenge": {encode(t, agentsapi.Proof{Challenge: a.proof().Challenge, NKey: good.NKey, Signature: good.Signature}), http.StatusForbidden},
 	} {
 		status, answer := a.post("/agent/credentials", a.token, bad.body)
 		var said struct{ Error string }
@@ -218,7 +218,7 @@ func TestCredentials(t *testing.T) {
 		t.Error("a host is enrolled though nobody proved anything")
 	}
 	status, answer := a.post("/agent/credentials", a.token, encode(t, good))
-	var c agenthttp.Credentials
+	var c agentsapi.Credentials
 	if err := json.Unmarshal([]byte(answer), &c); err != nil || status != http.StatusOK || c.JWT == "" {
 		t.Fatalf("HTTP %d %s; want credentials", status, answer)
 	}
@@ -243,10 +243,10 @@ func FuzzProof(f *testing.F) {
 		f.Fatal(err)
 	}
 	unknown := func(string, string) (registry.Host, bool) { return registry.Host{}, false }
-	server := newServer(Config{Keys: keys, Instance: "relay1"}.withDefaults(), canvashttp.Origin{}, unknown, revoked)
+	server := newServer(Config{Keys: keys, Instance: "relay1"}.withDefaults(), canvas.Origin{}, unknown, revoked)
 	f.Cleanup(server.Close)
 	f.Add([]byte(`{"challenge":"x","nkey":"U","signature":"eA=="}`))
-	f.Add(encodeSeed(agenthttp.Proof{Challenge: keys.NewChallenge(), NKey: "UA", Signature: []byte("x")}))
+	f.Add(encodeSeed(agentsapi.Proof{Challenge: keys.NewChallenge(), NKey: "UA", Signature: []byte("x")}))
 	f.Add([]byte(`{"challenge":1}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := http.NewRequest(http.MethodPost, "http://relay/agent/credentials", bytes.NewReader(body))

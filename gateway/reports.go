@@ -13,8 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"ahprelay/gate"
-	"ahprelay/mcpgate"
+	"ahprelay/auth/gate"
+	"ahprelay/auth/mcpgate"
 	"ahprelay/routing"
 )
 

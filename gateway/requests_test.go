@@ -17,8 +17,8 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/gateway/hosthttp"
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
+	hostsapi "ahprelay/gateway/api/hosts"
 )
 
 // A syncBuilder collects log lines.
@@ -176,7 +176,7 @@ func TestAPI(t *testing.T) {
 		{token("third", auth.AllHosts), ""},
 	} {
 		status, body := get(t, r.URL()+"/api/hosts", bearerOf(test.token))
-		var answer struct{ Hosts []hosthttp.Info }
+		var answer struct{ Hosts []hostsapi.Info }
 		if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusOK || answer.Hosts == nil {
 			t.Fatalf("HTTP %d %s: %v", status, body, err)
 		}

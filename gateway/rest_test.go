@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ahprelay/fair"
+	"ahprelay/internal/fair"
 )
 
 // TestClientsOfABusyTenantRest has a client of one tenant send messages without a pause, and a

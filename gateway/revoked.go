@@ -6,8 +6,8 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/gateway/operatorhttp"
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
+	operatorapi "ahprelay/gateway/api/operator"
 )
 
 // watchRevocations ends the connections of tokens that are revoked, until the
@@ -47,7 +47,7 @@ func (c *client) endIfRevoked() {
 }
 
 // RevokeForNextStart revokes in a data directory that no relay uses now.
-func RevokeForNextStart(dataDir string, ask operatorhttp.RevokeRequest) (rev auth.Revocation, err error) {
+func RevokeForNextStart(dataDir string, ask operatorapi.RevokeRequest) (rev auth.Revocation, err error) {
 	dir, err := openDataDir(dataDir)
 	if err != nil {
 		return rev, err

@@ -13,7 +13,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/gateway/operatorhttp"
+	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/routing"
 )
 
@@ -162,7 +162,7 @@ func TestRevokeThroughRelay(t *testing.T) {
 // TestRevokeForNextStart writes where a relay reads, unless one runs.
 func TestRevokeForNextStart(t *testing.T) {
 	r := startRelay(t, nil)
-	ask := operatorhttp.RevokeRequest{Tenant: "default", Subject: "ada"}
+	ask := operatorapi.RevokeRequest{Tenant: "default", Subject: "ada"}
 	if _, err := RevokeForNextStart(r.dir.path, ask); err == nil || !strings.Contains(err.Error(), "used by another relay") {
 		t.Errorf("while a relay runs: %v", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 	"ahprelay/routing"
 )
 

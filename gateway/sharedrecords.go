@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ahprelay/people"
-	"ahprelay/records"
-	"ahprelay/registry"
+	"ahprelay/auth/people"
+	"ahprelay/broker/registry"
+	"ahprelay/broker/store"
 )
 
-// What relays keep together beside the registry is in two stores of package records: of
+// What relays keep together beside the registry is in two stores of package store: of
 // people, where a request from outside is refused when there is no more room, and of
 // what is to be told, where the oldest goes.
 
@@ -33,7 +33,7 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 		g := tends.Load()
 		return g != nil && g.Tends()
 	}
-	start := func(c records.Config, purpose, file string) (*records.Store, error) {
+	start := func(c store.Config, purpose, file string) (*store.Store, error) {
 		c.Conn, c.Log, c.Tends, c.File = r.conn, r.log, first, filepath.Join(cfg.DataDir, file)
 		if cfg.ClusterListen != "" {
 			c.Servers = func() int { return len(r.nats.Routes()) }
@@ -41,19 +41,19 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 		if c.Sealer, err = r.keys.Sealer(purpose); err != nil {
 			return nil, err
 		}
-		return records.Start(ctx, c)
+		return store.Start(ctx, c)
 	}
-	if r.people, err = start(records.Config{
+	if r.people, err = start(store.Config{
 		Name: "people and devices that AHP relays let in", Bucket: peopleBucket, Most: people.MaxRecords, Known: true,
 	}, "people", peopleName); err != nil {
 		return err
 	}
-	r.records, err = start(records.Config{Name: "what AHP relays tell people"}, "records", recordsName)
+	r.records, err = start(store.Config{Name: "what AHP relays tell people"}, "records", recordsName)
 	return err
 }
 
 // awaitRecords waits for all that a store has; in is false if that was not there in time.
-func (r *Relay) awaitRecords(ctx context.Context, s *records.Store, limit time.Time) (in bool, err error) {
+func (r *Relay) awaitRecords(ctx context.Context, s *store.Store, limit time.Time) (in bool, err error) {
 	timeout := time.NewTimer(time.Until(limit))
 	defer timeout.Stop()
 	select {
@@ -70,15 +70,15 @@ func (r *Relay) awaitRecords(ctx context.Context, s *records.Store, limit time.T
 }
 
 // sharedPeople are the records of people that all relays have.
-type sharedPeople struct{ store *records.Store }
+type sharedPeople struct{ store *store.Store }
 
 // Update implements [people.Store].
 func (s sharedPeople) Update(key string, change func(old []byte) ([]byte, error)) error {
 	err := s.store.Update(key, change)
 	switch {
-	case errors.Is(err, records.ErrFull):
+	case errors.Is(err, store.ErrFull):
 		return people.ErrFull
-	case errors.Is(err, records.ErrAway):
+	case errors.Is(err, store.ErrAway):
 		return fmt.Errorf("%w: %w", people.ErrAway, err)
 	}
 	return err
@@ -87,7 +87,7 @@ func (s sharedPeople) Update(key string, change func(old []byte) ([]byte, error)
 // Get implements [people.Store].
 func (s sharedPeople) Get(key string) ([]byte, error) {
 	value, err := s.store.Read(key)
-	if errors.Is(err, records.ErrAway) {
+	if errors.Is(err, store.ErrAway) {
 		err = fmt.Errorf("%w: %w", people.ErrAway, err)
 	}
 	return value, err

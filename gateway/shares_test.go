@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/gateway/peoplehttp"
-	"ahprelay/people"
+	"ahprelay/auth/people"
+	peopleapi "ahprelay/gateway/api/people"
 )
 
 // TestGrantsEndInTheAudit: a link and an invitation whose time is over have one line each.
@@ -29,7 +29,7 @@ func TestGrantsEndInTheAudit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := directory.Invite(people.Invite{Person: peoplehttp.OwnerOf("default", "bob"), By: "device-1", Expires: past}); err != nil {
+	if _, err := directory.Invite(people.Invite{Person: peopleapi.OwnerOf("default", "bob"), By: "device-1", Expires: past}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -13,8 +13,8 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/auth/oidc"
-	"ahprelay/gateway/operatorhttp"
-	"ahprelay/gateway/peoplehttp"
+	operatorapi "ahprelay/gateway/api/operator"
+	peopleapi "ahprelay/gateway/api/people"
 	"ahprelay/test/idp"
 )
 
@@ -107,7 +107,7 @@ func TestSignIn(t *testing.T) {
 			t.Errorf("%s: %d %s", what, status, said)
 		}
 	}
-	ann.denied(400, peoplehttp.ErrNoProvider.Error(), "POST", "/auth/signin", map[string]string{"issuer": "https://login.example.net"})
+	ann.denied(400, peopleapi.ErrNoProvider.Error(), "POST", "/auth/signin", map[string]string{"issuer": "https://login.example.net"})
 	eve := newPhone(t, relay)
 	eve.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/code", eve.signIn(issuer, "eve", "guests"))
 
@@ -116,7 +116,7 @@ func TestSignIn(t *testing.T) {
 	if status, said := bob.ask("POST", "/auth/code", "", bob.signIn(issuer, "bob", "dev"), &bob.in); status != http.StatusOK {
 		t.Fatalf("bob: %d %s", status, said)
 	}
-	if err := relay.Revocations().Add(operatorhttp.RevokeRequest{Tenant: "default", Subject: bob.in.Subject}.Revocation()); err != nil {
+	if err := relay.Revocations().Add(operatorapi.RevokeRequest{Tenant: "default", Subject: bob.in.Subject}.Revocation()); err != nil {
 		t.Fatal(err)
 	}
 	if status, said := bob.renew(); status != 400 || !strings.Contains(said, "removed") {
@@ -128,7 +128,7 @@ func TestSignIn(t *testing.T) {
 	if status, said := ann.renew(); status != http.StatusOK {
 		t.Errorf("with the provider away a device gets %d %s", status, said)
 	}
-	ann.denied(503, peoplehttp.ErrProviderAway.Error(), "POST", "/auth/code", begun)
+	ann.denied(503, peopleapi.ErrProviderAway.Error(), "POST", "/auth/code", begun)
 
 	// Rules that have changed count at once.
 	server := relay.server.Load()
@@ -138,7 +138,7 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("by another rule ann gets %d %s", status, said)
 	}
 	set(rulesOf("boss", auth.AccessWrite))
-	ann.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/token", url.Values{"grant_type": {peoplehttp.GrantDevice}, "device": {ann.in.Device}})
+	ann.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/token", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {ann.in.Device}})
 	short := rulesOf("dev", auth.AccessWrite)
 	short[0].MaxTTL = time.Hour
 	set(short)
@@ -157,9 +157,9 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("a token that ann makes is good until %v, ann until %v", made.Expires, person.SignedIn.Add(time.Hour))
 	}
 	person.SignedIn = time.Now().Add(-2 * time.Hour)
-	if _, _, err := server.people.Allowed(person); !errors.Is(err, peoplehttp.ErrSignInAgain) {
-		t.Errorf("after max-ttl: %v; want %v", err, peoplehttp.ErrSignInAgain)
+	if _, _, err := server.people.Allowed(person); !errors.Is(err, peopleapi.ErrSignInAgain) {
+		t.Errorf("after max-ttl: %v; want %v", err, peopleapi.ErrSignInAgain)
 	}
 	server.people.SignIn = nil
-	ann.denied(400, peoplehttp.ErrNoProvider.Error(), "POST", "/auth/token", url.Values{"grant_type": {peoplehttp.GrantDevice}, "device": {ann.in.Device}})
+	ann.denied(400, peopleapi.ErrNoProvider.Error(), "POST", "/auth/token", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {ann.in.Device}})
 }

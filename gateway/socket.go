@@ -18,7 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
-	"ahprelay/tracing"
+	"ahprelay/internal/tracing"
 )
 
 // Sizes of the buffers of an idle connection, in bytes. Large messages go

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	peopleapi "ahprelay/gateway/api/people"
 	"ahprelay/gateway/audit"
-	"ahprelay/gateway/peoplehttp"
 )
 
 // invited is somebody whom another has let in by a link.
@@ -34,7 +34,7 @@ func TestTeam(t *testing.T) {
 		guest.refused(403, "owns the tenant", "DELETE", "/api/people/owner", nil)
 		guest.refused(404, "", "DELETE", "/api/devices/"+ada.in.Device, nil)
 	}
-	var team struct{ People []peoplehttp.ShownPerson }
+	var team struct{ People []peopleapi.ShownPerson }
 	ada.do("GET", "/api/people", nil, &team)
 	if len(team.People) != 3 || team.People[0].Subject != "bob" || team.People[0].Level != "own" || team.People[0].Devices != 1 || team.People[0].LastSeen.IsZero() {
 		t.Errorf("people %+v", team.People)
@@ -52,7 +52,7 @@ func TestTeam(t *testing.T) {
 			t.Errorf("%s of somebody who was removed: %d %s", what, status, said)
 		}
 	}
-	bob.denied(400, "removed", "POST", "/auth/token", url.Values{"grant_type": {peoplehttp.GrantDevice}, "device": {bob.in.Device}})
+	bob.denied(400, "removed", "POST", "/auth/token", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {bob.in.Device}})
 	if _, said := follow(t, ada.relay, link.Link); !strings.Contains(said, "removed") {
 		t.Errorf("a link of somebody who was removed: %s", said)
 	}

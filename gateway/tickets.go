@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/audience"
 	"ahprelay/auth"
-	"ahprelay/gateway/canvashttp"
+	"ahprelay/gateway/canvas"
+	"ahprelay/routing/audience"
 )
 
 // tickets are what a client asks on its connection to see canvases by URL, and previews.
 type tickets struct {
-	canvases *canvashttp.Canvases
+	canvases *canvas.Canvases
 	asked    atomic.Int32 // requests that are being answered
 }
 
@@ -22,31 +22,31 @@ func (t *tickets) answer(c *client, env *ahp.Envelope) bool {
 	if !t.canvases.Asks(env) {
 		return false
 	}
-	answer, err := t.canvases.Answer(env, canvashttp.Asker{
+	answer, err := t.canvases.Answer(env, canvas.Asker{
 		Remote: c.remote, Grant: func(channel string) (auth.CanvasGrant, error) { return t.grant(c, channel) },
 	})
 	id := append([]byte(nil), env.ID...)
-	if err == nil && t.asked.Add(1) > canvashttp.MaxAsked {
+	if err == nil && t.asked.Add(1) > canvas.MaxAsked {
 		t.asked.Add(-1)
-		err = canvashttp.ErrTooMany
+		err = canvas.ErrTooMany
 	} else if err == nil && c.spawn(func() {
 		defer t.asked.Add(-1)
 		result, err := answer(c.ctx)
-		c.answer(canvashttp.AppendAnswer(nil, id, result, err))
+		c.answer(canvas.AppendAnswer(nil, id, result, err))
 	}) {
 		return true
 	}
-	c.answer(canvashttp.AppendAnswer(nil, id, nil, err))
+	c.answer(canvas.AppendAnswer(nil, id, nil, err))
 	return true
 }
 
 // grant returns what a client may have a browser see of a channel.
 func (t *tickets) grant(c *client, channel string) (grant auth.CanvasGrant, err error) {
 	if c.beginning.clientID == "" {
-		return grant, canvashttp.ErrNoClientID
+		return grant, canvas.ErrNoClientID
 	}
 	if !t.canvases.MayAsk(c.token.first.Tenant, c.token.first.Subject) {
-		return grant, canvashttp.ErrTooOften
+		return grant, canvas.ErrTooOften
 	}
 	who := c.token.now()
 	authority, clientID, origins := c.openAs(who), c.beginning.clientID, who.Derive()

@@ -9,8 +9,8 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/gateway/canvashttp"
-	"ahprelay/gateway/operatorhttp"
+	operatorapi "ahprelay/gateway/api/operator"
+	"ahprelay/gateway/canvas"
 	"ahprelay/routing"
 )
 
@@ -23,21 +23,21 @@ func TestWhyThereIsNoTicket(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			answer, err := w.server.canvases.Answer(&env, canvashttp.Asker{Grant: func(channel string) (auth.CanvasGrant, error) {
+			answer, err := w.server.canvases.Answer(&env, canvas.Asker{Grant: func(channel string) (auth.CanvasGrant, error) {
 				return auth.CanvasGrant{Tenant: testTenant, CanvasClaims: auth.CanvasClaims{Host: testHost, Channel: channel}}, nil
 			}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			result, err := answer(w.Context())
-			said := string(canvashttp.AppendAnswer(nil, env.ID, result, err))
+			said := string(canvas.AppendAnswer(nil, env.ID, result, err))
 			if !strings.Contains(said, want) || !strings.Contains(said, `"code":`+strconv.Itoa(ahp.CodeHostOffline)) {
 				t.Errorf("got %s; want code %d and %q", said, ahp.CodeHostOffline, want)
 			}
 		}
-		ask(canvashttp.ErrHostAway.Error())
+		ask(canvas.ErrHostAway.Error())
 		w.startAgent(routing.AgentEndConfig{})
-		ask(canvashttp.ErrOldAgent.Error())
+		ask(canvas.ErrOldAgent.Error())
 	})
 }
 
@@ -84,7 +84,7 @@ func TestCanvasSessionOutlivesTheToken(t *testing.T) {
 				if !grant.TokenExpires().Equal(token.Expires) {
 					t.Errorf("the token expires at %v; want %v", grant.TokenExpires(), token.Expires)
 				}
-				revoked := operatorhttp.RevokeRequest{Token: token.ID, Expires: token.Expires}.Revocation()
+				revoked := operatorapi.RevokeRequest{Token: token.ID, Expires: token.Expires}.Revocation()
 				if revoked.Expired(grant.Expires) {
 					t.Errorf("the revocation is kept until %v; the session ends at %v", revoked.Until, grant.Expires)
 				}

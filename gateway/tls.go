@@ -20,8 +20,8 @@ import (
 	"golang.org/x/crypto/acme"
 	"golang.org/x/crypto/acme/autocert"
 
-	"ahprelay/acmedns"
-	"ahprelay/gateway/canvashttp"
+	"ahprelay/gateway/canvas"
+	"ahprelay/internal/acmedns"
 )
 
 // A TLSConfig says where the certificates of the public listener come from:
@@ -74,7 +74,7 @@ type certificates func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // certificates reads the files, so that what is wrong with them is said at the
 // start. The cache of ACME is in the data directory. End is to be called at the end.
-func (c *TLSConfig) certificates(dataDir string, canvases canvashttp.Origin, log *slog.Logger) (get certificates, end func(), err error) {
+func (c *TLSConfig) certificates(dataDir string, canvases canvas.Origin, log *slog.Logger) (get certificates, end func(), err error) {
 	end = func() {}
 	switch {
 	case c.CertFile != "":
@@ -154,7 +154,7 @@ func (get certificates) tlsConfig(ca bool) *tls.Config {
 // withHTTP2 returns a configuration that also has HTTP/2 for names below the canvas
 // domain: pages load hundreds of modules, and browsers make six connections in
 // HTTP/1.1. For WebSockets they make connections of their own.
-func withHTTP2(cfg *tls.Config, canvases canvashttp.Origin) *tls.Config {
+func withHTTP2(cfg *tls.Config, canvases canvas.Origin) *tls.Config {
 	both := cfg.Clone()
 	both.NextProtos = append([]string{"h2"}, cfg.NextProtos...)
 	cfg = cfg.Clone()

@@ -27,8 +27,8 @@ import (
 
 	"github.com/coder/websocket"
 
-	"ahprelay/acmedns"
 	"ahprelay/auth"
+	"ahprelay/internal/acmedns"
 )
 
 // selfSigned returns a certificate for a name, and its key, as PEM.

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"ahprelay/ahp"
+	"ahprelay/internal/tracing"
 	"ahprelay/routing"
-	"ahprelay/tracing"
 )
 
 // openTraced opens a connection to a host. If there is a tracer, its requests are traced, from

@@ -22,8 +22,8 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/link"
-	"ahprelay/registry"
+	"ahprelay/broker/link"
+	"ahprelay/broker/registry"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
 )
@@ -291,8 +291,8 @@ type hijackable struct {
 	conn   net.Conn
 }
 
-func (w *hijackable) Header() http.Header         { return w.header }
-func (w *hijackable) WriteHeader(status int)      { w.status = status }
+func (w *hijackable) Header() http.Header    { return w.header }
+func (w *hijackable) WriteHeader(status int) { w.status = status }
 func (w *hijackable) Write(p []byte) (int, error) {
 	w.status = cmp.Or(w.status, http.StatusOK)
 	return w.body.Write(p)

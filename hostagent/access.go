@@ -9,7 +9,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // access is what it takes to reach relays and their NATS as the agent of one

@@ -14,9 +14,9 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
-	"ahprelay/notice"
+	"ahprelay/broker/notice"
+	"ahprelay/hostagent/watch"
 	"ahprelay/routing"
-	"ahprelay/watch"
 )
 
 // NotifyAnswers says what may be answered from a notification, without a page on

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ahprelay/auth"
-	"ahprelay/gate"
-	"ahprelay/notice"
+	"ahprelay/auth/gate"
+	"ahprelay/broker/notice"
 	"ahprelay/routing"
 )
 

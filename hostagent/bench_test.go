@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"ahprelay/ahp"
-	"ahprelay/gate"
+	"ahprelay/auth/gate"
 	"ahprelay/routing"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"ahprelay/gate"
+	"ahprelay/auth/gate"
 	"ahprelay/routing"
 )
 

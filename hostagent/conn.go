@@ -13,15 +13,15 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
+	"ahprelay/ahp/view"
 	"ahprelay/auth"
+	"ahprelay/auth/gate"
 	"ahprelay/contentproxy"
-	"ahprelay/gate"
-	"ahprelay/idle"
-	"ahprelay/lockorder"
+	"ahprelay/internal/ablation"
+	"ahprelay/internal/idle"
+	"ahprelay/internal/lockorder"
+	"ahprelay/internal/tracing"
 	"ahprelay/routing"
-	"ahprelay/tracing"
-	"ahprelay/view"
-	"ahprelay/without"
 )
 
 // A hostConn is one client's connection to the host. It implements
@@ -549,7 +549,7 @@ func (c *hostConn) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSock
 // returns is good until the next.
 func (c *hostConn) look(message []byte) (known *cachedFrame, env *ahp.Envelope, err error) {
 	frames := &c.agent.frames
-	if without.FrameCache {
+	if ablation.FrameCache {
 		c.said, err = ahp.Peek(message)
 		return nil, &c.said, err
 	}

@@ -17,14 +17,14 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
-	"ahprelay/alike"
+	"ahprelay/ahp/view"
+	"ahprelay/auth/gate"
+	"ahprelay/broker/link"
+	"ahprelay/broker/registry"
 	"ahprelay/contentproxy"
-	"ahprelay/gate"
-	"ahprelay/link"
-	"ahprelay/registry"
+	"ahprelay/internal/coalesce"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
-	"ahprelay/view"
 )
 
 // testResume is how long the host may be silent.
@@ -58,7 +58,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 			cfg:      Config{Log: slog.New(slog.DiscardHandler), MaxFrame: 1 << 20},
 			canvases: contentproxy.NewHost(contentproxy.Config{}),
 			known:    view.NewHost(gate.Key),
-			audits:   alike.New(auditEvery),
+			audits:   coalesce.New(auditEvery),
 			access:   &access{tenant: "default", host: "laptop", instance: "agent1"}, life: life,
 		}
 		w.agent.live = newLive(w.agent)

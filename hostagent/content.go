@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+	"ahprelay/auth/gate"
 	"ahprelay/contentproxy"
-	"ahprelay/gate"
 	"ahprelay/routing"
-	"ahprelay/view"
 )
 
 // Reads of canvas content on one connection. What is read waits in the stream to

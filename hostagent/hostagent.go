@@ -12,17 +12,17 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/alike"
+	"ahprelay/ahp/view"
+	"ahprelay/auth/gate"
 	"ahprelay/broker"
+	"ahprelay/broker/link"
+	"ahprelay/broker/notice"
+	"ahprelay/broker/registry"
 	"ahprelay/contentproxy"
-	"ahprelay/gate"
-	"ahprelay/link"
-	"ahprelay/notice"
-	"ahprelay/registry"
+	"ahprelay/hostagent/watch"
+	"ahprelay/internal/coalesce"
+	"ahprelay/internal/tracing"
 	"ahprelay/routing"
-	"ahprelay/tracing"
-	"ahprelay/view"
-	"ahprelay/watch"
 )
 
 // Config says how an [Agent] is to work. Durations and sizes of zero mean
@@ -100,7 +100,7 @@ type Agent struct {
 	routing  *routing.AgentEnd
 	canvases *contentproxy.Host
 	live     *live
-	audits   *alike.Table // of lines that may be many
+	audits   *coalesce.Table // of lines that may be many
 	sentinel *sentinel
 
 	clients    clientIndex
@@ -176,7 +176,7 @@ func New(cfg Config) (*Agent, error) {
 		access.file, access.hostKey = cfg.Credentials, cfg.Credentials.Key
 	}
 	access.compress = cfg.Compress
-	a := &Agent{access: access, cfg: cfg, audits: alike.New(auditEvery)}
+	a := &Agent{access: access, cfg: cfg, audits: coalesce.New(auditEvery)}
 	a.cfg.Log = cfg.Log.With("tenant", a.tenant, "host", a.host, "agent", a.instance)
 	a.presence.init(cfg.Version)
 	a.sentinel = newSentinel(cfg.Sentinel, a.cfg.Log, a.sentinelInput)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"ahprelay/auth"
-	"ahprelay/gate"
+	"ahprelay/auth/gate"
 )
 
 // TestHostFiles tells whose files a host's are.

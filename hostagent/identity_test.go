@@ -21,7 +21,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/gate"
+	"ahprelay/auth/gate"
 	"ahprelay/routing"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/broker/link"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
-	"ahprelay/link"
-	"ahprelay/registry"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/refclient"
 )
 
@@ -77,7 +77,7 @@ func TestIncompatible(t *testing.T) {
 }
 
 // hostInfo asks a relay how a host is.
-func hostInfo(t *testing.T, url, token string) (info hosthttp.Info) {
+func hostInfo(t *testing.T, url, token string) (info hostsapi.Info) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+	"ahprelay/auth/gate"
 	"ahprelay/contentproxy"
-	"ahprelay/fair"
-	"ahprelay/gate"
+	"ahprelay/internal/fair"
 	"ahprelay/routing"
-	"ahprelay/view"
 )
 
 // Canvases by URL. A relay opens streams of bytes for a browser that is shown a

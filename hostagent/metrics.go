@@ -12,10 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ahprelay/broker"
-	"ahprelay/meter"
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
+	"ahprelay/hostagent/watch"
+	"ahprelay/internal/meter"
 	"ahprelay/routing"
-	"ahprelay/watch"
 )
 
 // metrics are what the host-agent counts.

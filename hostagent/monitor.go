@@ -12,7 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"ahprelay/ahp"
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
 )
 
 // Times of the monitor.

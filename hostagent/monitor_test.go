@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
 )
 
 // A watched is a host under the eyes of a monitor.

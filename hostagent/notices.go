@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"ahprelay/broker"
-	"ahprelay/notice"
-	"ahprelay/watch"
+	"ahprelay/broker/notice"
+	"ahprelay/hostagent/watch"
 )
 
 // A Notify says of what people are told while they look at nothing.

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"ahprelay/link"
-	"ahprelay/registry"
+	"ahprelay/broker/link"
+	"ahprelay/broker/registry"
 )
 
 // countEvery is how often relays hear of a changed number of clients at most.

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"ahprelay/ahp/view"
+	"ahprelay/auth/gate"
 	"ahprelay/contentproxy"
-	"ahprelay/gate"
-	"ahprelay/view"
 )
 
 // Previews. Where a host shows no canvas, a client may open a port of the host's

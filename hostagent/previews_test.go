@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ahprelay/gate"
+	"ahprelay/auth/gate"
 )
 
 // TestParsePorts reads what the owner says of ports.

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ahprelay/ahp"
-	"ahprelay/gate"
+	"ahprelay/auth/gate"
 )
 
 // Some clients send an action that was rejected again at once, and do so without end: each

@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"sync"
 
-	"ahprelay/gate"
-	"ahprelay/mcpgate"
+	"ahprelay/ahp/view"
+	"ahprelay/auth/gate"
+	"ahprelay/auth/mcpgate"
 	"ahprelay/routing"
-	"ahprelay/view"
 )
 
 // A reporter tells the relay of one connection: what the gates have seen

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/mcpgate"
+	"ahprelay/auth/mcpgate"
 	"ahprelay/routing"
 )
 

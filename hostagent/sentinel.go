@@ -13,7 +13,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
 )
 
 // At a NATS server, a host-agent that has crashed and one whose network was cut

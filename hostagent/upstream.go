@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/without"
+	"ahprelay/internal/ablation"
 )
 
 // An Upstream says where the AHP host is. Exactly one of URL and Command is
@@ -212,7 +212,7 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 		// The token is for this host only.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	if without.OwnFrames {
+	if ablation.OwnFrames {
 		return dialLibrary(ctx, address, u.caller.header(), client, maxFrame)
 	}
 	stream, response, err := handshake(ctx, address, u.caller.header(), client)

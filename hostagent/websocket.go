@@ -15,7 +15,7 @@ import (
 	"github.com/coder/websocket"
 
 	"ahprelay/ahp"
-	"ahprelay/idle"
+	"ahprelay/internal/idle"
 	"ahprelay/routing"
 )
 

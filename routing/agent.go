@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/link"
-	"ahprelay/lockorder"
+	"ahprelay/broker/link"
+	"ahprelay/internal/lockorder"
 )
 
 // A HostConn is a host-agent's connection to the local host, on behalf of one

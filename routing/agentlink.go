@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // An agentLink is the host-agent's end of what one link carries. It

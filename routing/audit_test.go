@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // beside is what a model's host may have queued on a connection that is held

@@ -3,7 +3,7 @@ package routing
 import (
 	"time"
 
-	"ahprelay/without"
+	"ahprelay/internal/ablation"
 )
 
 // maxRefs bounds the references in a packet, counted for each connection: so
@@ -118,7 +118,7 @@ func (t *batch) due(now time.Time) bool {
 
 // patience is how long references wait.
 func (t *batch) patience() time.Duration {
-	if t.bytes > fewBytes || without.LateReferences {
+	if t.bytes > fewBytes || ablation.LateReferences {
 		return linger
 	}
 	return linger + t.late

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 const benchClients = 100

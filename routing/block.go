@@ -1,6 +1,6 @@
 package routing
 
-import "ahprelay/without"
+import "ahprelay/internal/ablation"
 
 // Bounds of blocks, in bytes.
 const (
@@ -91,7 +91,7 @@ func (r *RelayEnd) row(list []uint64) (n int, ok bool) {
 		if frame.Data == nil {
 			return 0, false
 		}
-		if len(list) == 1 || len(frame.Data) > mostOfOne || b.copied >= mostCopied || without.Rows {
+		if len(list) == 1 || len(frame.Data) > mostOfOne || b.copied >= mostCopied || ablation.Rows {
 			r.frames = append(r.frames, frame)
 			return 1, true
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // Content that several clients read is in answers that are each client's own,

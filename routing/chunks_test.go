@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 	"ahprelay/routing"
 )
 

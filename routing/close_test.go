@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // Both sides have ended a connection, in whatever order, and neither has credit

@@ -3,7 +3,7 @@ package routing
 import (
 	"time"
 
-	"ahprelay/without"
+	"ahprelay/internal/ablation"
 )
 
 // A delay measures how long what is queued on a link takes until it leaves: one
@@ -49,7 +49,7 @@ func (d *delay) dropped(s *stream) {
 
 // told tells of something that leaves now.
 func (d *delay) told(since time.Time) {
-	if d.tell != nil && !without.Delays {
+	if d.tell != nil && !ablation.Delays {
 		d.tell(time.Since(since))
 	}
 }
@@ -63,7 +63,7 @@ const sampleOf = 8
 
 // Now returns the time if this event is to be measured, else zero.
 func (s *Sampler) Now() (at time.Time) {
-	if s.n++; s.n%sampleOf == 1 && !without.Delays {
+	if s.n++; s.n%sampleOf == 1 && !ablation.Delays {
 		at = time.Now()
 	}
 	return at

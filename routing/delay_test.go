@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // TestDelaysAreMeasured has messages wait on a link for known times: one of its own

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // still is everything that a RelayEnd or an AgentEnd may call, and does nothing.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 	"ahprelay/routing"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // A memoryNet is a NATS of one server in memory: every bus on it hears every other.

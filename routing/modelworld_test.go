@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 	"ahprelay/routing"
 	"ahprelay/test/membus"
 )

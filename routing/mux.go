@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // ErrQueueFull reports a frame for which a connection's queue has no room.

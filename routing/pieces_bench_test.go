@@ -3,7 +3,7 @@ package routing
 import (
 	"testing"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // BenchmarkBodyTable is the table of bodies for one frame of 512 bytes: of each

@@ -11,7 +11,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // A record is one step of the stream between a relay and a host-agent: a

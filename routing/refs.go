@@ -5,7 +5,7 @@ import (
 	"errors"
 	"math/bits"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // A refs record says which connections are sent which bodies. It is the floor

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 func connSets() *rapid.Generator[[]uint64] {

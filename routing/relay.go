@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/link"
-	"ahprelay/lockorder"
+	"ahprelay/broker/link"
+	"ahprelay/internal/lockorder"
 )
 
 // A Frame is output for a client, of one or more pieces as [RelayEndConfig.Encode]

@@ -3,7 +3,7 @@ package routing
 import (
 	"fmt"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // A row is what an entry of a refs record has connections sent, some of which

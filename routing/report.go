@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // A host-agent tells the relay what it sees of a connection that the relay

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // TestReadReport has a relay refuse reports beyond the bounds.

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"ahprelay/ahp"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // A heardClient notes what it is given.

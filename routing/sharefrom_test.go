@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // TestOneViewersNotifications go in its own stream, and if that is wanted on the

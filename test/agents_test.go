@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/broker/registry"
 	"ahprelay/hostagent"
 	"ahprelay/refhost"
-	"ahprelay/registry"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )

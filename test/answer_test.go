@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker/notice"
 	"ahprelay/hostagent"
-	"ahprelay/notice"
 	"ahprelay/refhost"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"

@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ahprelay/auth"
+	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/gateway/audit"
-	"ahprelay/gateway/operatorhttp"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -227,16 +227,16 @@ func TestAudit(t *testing.T) {
 	next = a.wants(next, "event=share tenant=default host=laptop subject=guest token=four "+at+" detail=, access write, until then")
 	dial(stack.Host, shared)
 	next = a.wants(next, "event=connect tenant=default host=laptop subject=guest token=four conn=conn-4 "+at)
-	operate("/operator/revocations", operatorhttp.RevokeRequest{Token: "four"})
+	operate("/operator/revocations", operatorapi.RevokeRequest{Token: "four"})
 	next = a.wants(next,
 		"event=revoke token=four "+at,
 		"event=disconnect tenant=default host=laptop subject=guest token=four conn=conn-4 "+at+" code=4501 reason=token revoked detail=traffic",
 	)
-	operate("/operator/revocations", operatorhttp.RevokeRequest{Tenant: "default", Subject: "bob"})
+	operate("/operator/revocations", operatorapi.RevokeRequest{Tenant: "default", Subject: "bob"})
 	next = a.wants(next, "event=revoke tenant=default subject=bob "+at)
 
 	time.Sleep(time.Second) // the enrolment token is of another second than what ends it
-	operate("/operator/revocations", operatorhttp.RevokeRequest{Tenant: "default", Host: "laptop"})
+	operate("/operator/revocations", operatorapi.RevokeRequest{Tenant: "default", Host: "laptop"})
 	for _, want := range []string{
 		"event=revoke tenant=default host=laptop " + at, "event=host-disconnect tenant=default host=laptop token=enrolment " + at,
 		"event=refuse " + at + " reason=token revoked detail=",

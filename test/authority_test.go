@@ -61,7 +61,7 @@ type judgeOf struct {
 // of their own.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
-	rows, err := matrix.Read("../gate/testdata/matrix.txt")
+	rows, err := matrix.Read("../auth/gate/testdata/matrix.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

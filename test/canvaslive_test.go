@@ -28,7 +28,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/contentproxy"
 	"ahprelay/gateway"
-	"ahprelay/gateway/canvashttp"
+	"ahprelay/gateway/canvas"
 	"ahprelay/hostagent"
 	"ahprelay/refhost"
 	"ahprelay/test/natssite"
@@ -609,7 +609,7 @@ func TestCanvasDomain(t *testing.T) {
 	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{})
 	port := mustURL(t, w.stack.Relay.URL()).Port()
-	if err := canvashttp.CheckDomain(t.Context(), "http://localhost:"+port); err != nil {
+	if err := canvas.CheckDomain(t.Context(), "http://localhost:"+port); err != nil {
 		t.Error(err)
 	}
 	_, other, _ := net.SplitHostPort(newApp(t).Listener.Addr().String())
@@ -619,7 +619,7 @@ func TestCanvasDomain(t *testing.T) {
 		"http://localhost:" + other: "is no relay with that domain", "http://localhost:1": "want what listens there", "http://127.0.0.1:" + port: "want a name",
 		"https://localhost:" + mustURL(t, unknown.URL).Port(): "want a certificate for *.localhost", "https://canvas.invalid": "want a record in DNS for *.canvas.invalid",
 	} {
-		if err := canvashttp.CheckDomain(t.Context(), domain); err == nil || !strings.Contains(err.Error(), want) {
+		if err := canvas.CheckDomain(t.Context(), domain); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", domain, err, want)
 		}
 	}

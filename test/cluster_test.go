@@ -19,7 +19,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
 	"ahprelay/refhost"
 	"ahprelay/test/natssite"
@@ -215,9 +215,9 @@ func TestCluster(t *testing.T) {
 func wantEndpoint(t *testing.T, c *cluster) {
 	t.Helper()
 	want := c.URL(stack.Host)
-	for name, api := range map[string]func() (hosthttp.Info, error){
-		"the first": func() (hosthttp.Info, error) { return c.first.host(t.Context()) },
-		"the other": func() (hosthttp.Info, error) { return c.API(t.Context()) },
+	for name, api := range map[string]func() (hostsapi.Info, error){
+		"the first": func() (hostsapi.Info, error) { return c.first.host(t.Context()) },
+		"the other": func() (hostsapi.Info, error) { return c.API(t.Context()) },
 	} {
 		eventually(t, name+" names "+want, func() bool {
 			info, err := api()
@@ -234,7 +234,7 @@ func wantEndpoint(t *testing.T, c *cluster) {
 			t.Fatal(err)
 		}
 		_ = ws.CloseNow()
-		if got := answer.Header.Get(hosthttp.EndpointHeader); got != want {
+		if got := answer.Header.Get(hostsapi.EndpointHeader); got != want {
 			t.Errorf("at %s a client is told %q; want %q", url, got, want)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
@@ -86,7 +86,7 @@ func TestKeysRollUnderLoad(t *testing.T) {
 	known := func(token string) {
 		t.Helper()
 		eventually(t, "the other relay knows the host", func() bool {
-			info, err := stack.GetJSON[hosthttp.Info](t.Context(), other.URL()+"/api/hosts/"+stack.Host, token)
+			info, err := stack.GetJSON[hostsapi.Info](t.Context(), other.URL()+"/api/hosts/"+stack.Host, token)
 			return err == nil && info.State == "online"
 		})
 	}

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker/notice"
 	"ahprelay/gateway"
-	"ahprelay/gateway/notifyhttp"
+	notifyapi "ahprelay/gateway/api/notify"
+	"ahprelay/gateway/notify"
 	"ahprelay/hostagent"
-	"ahprelay/notice"
-	"ahprelay/notify"
 	"ahprelay/refhost"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
@@ -326,7 +326,7 @@ func onLoopback() gateway.RelayConfig {
 func subscribe(t *testing.T, s *stack.Stack, service *pushService, details bool, change func(*auth.Client)) notify.Way {
 	t.Helper()
 	eventually(t, "the relays' store has a key for push services", func() bool {
-		settings, _ := api[notifyhttp.Notifying](t, s, "GET", "/api/notify", nil, change)
+		settings, _ := api[notifyapi.Notifying](t, s, "GET", "/api/notify", nil, change)
 		service.relayKey = settings.PushKey
 		return service.relayKey != ""
 	})
@@ -370,9 +370,9 @@ func TestPush(t *testing.T) {
 	if !end.Withdrawn || end.ID != p.ID || end.topic != p.topic || done.Kind != notice.Done {
 		t.Errorf("pushed %+v and %+v; want that %s is withdrawn, and the turn done", end, done, p.ID)
 	}
-	var settings notifyhttp.Notifying
+	var settings notifyapi.Notifying
 	eventually(t, "all four deliveries are noted", func() bool { // as soon as the push service has answered
-		settings, _ = api[notifyhttp.Notifying](t, s, "GET", "/api/notify", nil, nil)
+		settings, _ = api[notifyapi.Notifying](t, s, "GET", "/api/notify", nil, nil)
 		return len(settings.Deliveries) >= 4
 	})
 	if len(settings.Ways) != 1 || settings.Ways[0].Keys != nil || strings.Contains(settings.Ways[0].URL, "push") {

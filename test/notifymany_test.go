@@ -15,9 +15,9 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
+	"ahprelay/broker/notice"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
-	"ahprelay/notice"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"

@@ -15,7 +15,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -197,7 +197,7 @@ func startHost(t *testing.T, s *stack.Stack, name, url string) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(stepTime); ; time.Sleep(5 * time.Millisecond) {
-		info, err := stack.GetJSON[hosthttp.Info](t.Context(), s.Relay.URL()+"/api/hosts/"+name, clientToken)
+		info, err := stack.GetJSON[hostsapi.Info](t.Context(), s.Relay.URL()+"/api/hosts/"+name, clientToken)
 		if err == nil && info.State == "online" {
 			return
 		}

@@ -22,7 +22,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
-	"ahprelay/notify"
+	"ahprelay/gateway/notify"
 )
 
 // A pushService is a push service (RFC 8030) with one browser: it takes only what is

@@ -18,7 +18,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -149,18 +149,18 @@ func (p *relayProcess) dial(ctx context.Context, opts refclient.Options) (*refcl
 }
 
 // host returns what the relay says of the host of stacks.
-func (p *relayProcess) host(ctx context.Context) (hosthttp.Info, error) {
+func (p *relayProcess) host(ctx context.Context) (hostsapi.Info, error) {
 	token, err := p.keys.IssueClient(auth.Client{
 		Tenant: stack.Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
 	})
 	if err != nil {
-		return hosthttp.Info{}, err
+		return hostsapi.Info{}, err
 	}
-	return stack.GetJSON[hosthttp.Info](ctx, p.URL+"/api/hosts/"+stack.Host, token)
+	return stack.GetJSON[hostsapi.Info](ctx, p.URL+"/api/hosts/"+stack.Host, token)
 }
 
 // await returns when the relay says that the host is in a state.
-func (p *relayProcess) await(t *testing.T, state string) hosthttp.Info {
+func (p *relayProcess) await(t *testing.T, state string) hostsapi.Info {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()

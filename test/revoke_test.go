@@ -13,7 +13,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/operatorhttp"
+	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/test/faultproxy"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
@@ -105,7 +105,7 @@ func (p *pair) client(change func(*auth.Client)) (c *refclient.Client, token str
 }
 
 // revoke revokes at the first relay.
-func (p *pair) revoke(ask operatorhttp.RevokeRequest) {
+func (p *pair) revoke(ask operatorapi.RevokeRequest) {
 	p.t.Helper()
 	operator, err := p.first.Keys().IssueOperator("test")
 	if err != nil {
@@ -143,7 +143,7 @@ func TestRevocationAcrossRelays(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		p.revoke(operatorhttp.RevokeRequest{Token: id})
+		p.revoke(operatorapi.RevokeRequest{Token: id})
 		wantClosed(t, c, ahp.CloseTokenEnded, "token revoked")
 		took = append(took, time.Since(began))
 	}
@@ -165,7 +165,7 @@ func TestRevokedWhileCutOff(t *testing.T) {
 	bob, _ := p.client(named("bob"))
 	p.between.Cut()
 	time.Sleep(200 * time.Millisecond) // until both know; after 4 s they take each other for gone
-	p.revoke(operatorhttp.RevokeRequest{Tenant: stack.Tenant, Subject: "ada"})
+	p.revoke(operatorapi.RevokeRequest{Tenant: stack.Tenant, Subject: "ada"})
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
 	time.Sleep(200 * time.Millisecond) // it would have come by now

@@ -22,9 +22,9 @@ import (
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
+	"ahprelay/internal/tracing"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
-	"ahprelay/tracing"
 )
 
 // A spanCollector takes what is sent to it with OTLP over HTTP.

@@ -12,7 +12,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"

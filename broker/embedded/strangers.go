@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"ahprelay/fair"
+	"ahprelay/internal/fair"
 )
 
 // maxStrangers is how many connections there may be that have not logged in.

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"ahprelay/fair"
+	"ahprelay/internal/fair"
 )
 
 // What comes from host-agents is work for the server, a goroutine for each

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"ahprelay/auth"
-	"ahprelay/gate"
+	"ahprelay/auth/gate"
 	"ahprelay/hostagent"
 )
 

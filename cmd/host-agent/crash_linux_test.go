@@ -14,9 +14,9 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway"
 	"ahprelay/refhost"
-	"ahprelay/registry"
 	"ahprelay/test/refclient"
 )
 

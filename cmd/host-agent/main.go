@@ -15,11 +15,11 @@ import (
 	"syscall"
 	"time"
 
+	"ahprelay/broker/registry"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/contentproxy"
-	"ahprelay/giveback"
 	"ahprelay/hostagent"
-	"ahprelay/registry"
+	"ahprelay/internal/memory"
 )
 
 const description = "Makes an AHP host reachable through a relay, without a way in: it dials out only. " +
@@ -238,7 +238,7 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 	if c.Sentinel {
 		cfg.Sentinel = sentinelCommand(s)
 	}
-	defer giveback.Start()()
+	defer memory.Start()()
 	tracer, endTraces, err := cli.Tracer(ctx, "ahp-host-agent", s.log)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -68,7 +68,7 @@ func stop(t *testing.T, p *os.Process) {
 }
 
 // listed is what the relay says of the host.
-func listed(t *testing.T, relay *gateway.Relay) hosthttp.Info {
+func listed(t *testing.T, relay *gateway.Relay) hostsapi.Info {
 	t.Helper()
 	token, err := relay.Keys().IssueClient(auth.Client{
 		Tenant: "default", Subject: "ada", Hosts: []string{"laptop"}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
@@ -76,7 +76,7 @@ func listed(t *testing.T, relay *gateway.Relay) hosthttp.Info {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := stack.GetJSON[hosthttp.Info](t.Context(), relay.URL()+"/api/hosts/laptop", token)
+	info, err := stack.GetJSON[hostsapi.Info](t.Context(), relay.URL()+"/api/hosts/laptop", token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestStoppedHost(t *testing.T) {
 		_, err := resuming.Reconnect(ctx, refclient.ReconnectParams{ClientID: "a", Subscriptions: []string{"ahp-root://"}})
 		return err
 	})
-	var info hosthttp.Info
+	var info hostsapi.Info
 	for info.Silent == nil {
 		if info = listed(t, relay); info.State != "online" {
 			t.Fatalf("the host is listed as %+v; want online", info)

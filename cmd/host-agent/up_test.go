@@ -19,7 +19,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/peoplehttp"
+	peopleapi "ahprelay/gateway/api/people"
 	"ahprelay/hostagent"
 	"ahprelay/refhost"
 )
@@ -134,7 +134,7 @@ func TestUp(t *testing.T) {
 	if !strings.Contains(show.String(), relay.URL()+"/device") {
 		t.Errorf("it does not say where to go: %q", show.String())
 	}
-	var waiting peoplehttp.Waiting
+	var waiting peopleapi.Waiting
 	asOwner(t, relay, "GET", "/api/requests/"+code, nil, &waiting)
 	if waiting.Fingerprint != fingerprint || waiting.Machine == "" {
 		t.Errorf("who decides is shown %+v; the terminal %s", waiting, fingerprint)
@@ -162,7 +162,7 @@ func TestUpIsRefused(t *testing.T) {
 		ended <- run(t.Context(), []string{"up", "--no-qr", "--upstream", "ws://127.0.0.1:1", "--credentials-file", filepath.Join(t.TempDir(), "c"), relay.URL()}, io.Discard, show)
 	}()
 	code := show.await(t, `\n  ([B-Z]{4}-[B-Z]{4})\n`)[1]
-	var waiting peoplehttp.Waiting
+	var waiting peopleapi.Waiting
 	asOwner(t, relay, "GET", "/api/requests/"+code, nil, &waiting)
 	asOwner(t, relay, "POST", "/api/requests/"+waiting.ID, map[string]any{"approve": false}, &struct{}{})
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "refused by who was asked") {

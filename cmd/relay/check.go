@@ -7,8 +7,8 @@ import (
 	"net/url"
 	"strings"
 
-	"ahprelay/gateway/canvashttp"
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
+	"ahprelay/gateway/canvas"
 )
 
 type checkCmd struct {
@@ -43,7 +43,7 @@ func (c *checkCmd) warnOfDomain() string {
 	if err != nil || c.CanvasDomain == "" {
 		return ""
 	}
-	origin, err := canvashttp.ParseDomain(c.CanvasDomain)
+	origin, err := canvas.ParseDomain(c.CanvasDomain)
 	if err != nil {
 		return "" // checkCanvases reports it
 	}
@@ -71,7 +71,7 @@ func (c *checkCmd) checkRelay(ctx context.Context) (string, error) {
 }
 
 func (c *checkCmd) checkCanvases(ctx context.Context) (string, error) {
-	if err := canvashttp.CheckDomain(ctx, c.CanvasDomain); err != nil {
+	if err := canvas.CheckDomain(ctx, c.CanvasDomain); err != nil {
 		return "", err
 	}
 	return "canvases at " + c.CanvasDomain, nil

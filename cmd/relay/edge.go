@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"strings"
 
-	"ahprelay/acmedns"
 	"ahprelay/gateway"
 	"ahprelay/gateway/audit"
+	"ahprelay/internal/acmedns"
 )
 
 // edgeFlags say how the relay meets the network.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 )
 
 // requestTimeout bounds a request to the running relay.
@@ -52,7 +52,7 @@ func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
 }
 
 // remark says what is not as it should be with a host.
-func remark(h hosthttp.Info) string {
+func remark(h hostsapi.Info) string {
 	if h.Silent == nil {
 		return h.Reason
 	}
@@ -60,7 +60,7 @@ func remark(h hosthttp.Info) string {
 }
 
 // list asks the running relay for its hosts, with a token made for that.
-func (f relayFlag) list(ctx context.Context, data dataFlag) ([]hosthttp.Info, []byte, error) {
+func (f relayFlag) list(ctx context.Context, data dataFlag) ([]hostsapi.Info, []byte, error) {
 	keys, err := data.keys()
 	if err != nil {
 		return nil, nil, err
@@ -79,7 +79,7 @@ func (f relayFlag) list(ctx context.Context, data dataFlag) ([]hosthttp.Info, []
 	if status == http.StatusUnauthorized {
 		return nil, nil, fmt.Errorf("the relay at %s has other keys than %s; name its own --data-dir", f.Relay, data.DataDir)
 	}
-	var answer struct{ Hosts []hosthttp.Info }
+	var answer struct{ Hosts []hostsapi.Info }
 	if err := json.Unmarshal(body, &answer); status != http.StatusOK || err != nil {
 		return nil, nil, fmt.Errorf("what answers at %s is no relay (HTTP %d)", f.Relay, status)
 	}

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"ahprelay/gateway/peoplehttp"
+	peopleapi "ahprelay/gateway/api/people"
 )
 
 type invitationsCmd struct {
@@ -22,7 +22,7 @@ func (c *invitationsCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	var answer struct{ Invites []peoplehttp.ShownInvite }
+	var answer struct{ Invites []peopleapi.ShownInvite }
 	if err := c.operate(ctx, keys, http.MethodGet, "/operator/invites/"+c.Tenant, "relay invitations", nil, &answer); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"ahprelay/auth/device"
 	"ahprelay/gateway"
-	"ahprelay/gateway/peoplehttp"
+	peopleapi "ahprelay/gateway/api/people"
 )
 
 // A terminal is what a command has said so far.
@@ -79,7 +79,7 @@ func TestLogin(t *testing.T) {
 		in <- err
 	}()
 	shown := screen.sees(t, `\n  ([B-Z]{4}-([B-Z]{4}))\n[\s\S]*to be (\S+)\.`)
-	var waiting peoplehttp.Waiting
+	var waiting peopleapi.Waiting
 	if err := first.Call(t.Context(), http.MethodGet, "/api/requests/"+shown[1], nil, &waiting); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"ahprelay/gateway"
-	"ahprelay/notify"
+	"ahprelay/gateway/notify"
 )
 
 // notifyFlags say how people are told while they look at nothing.

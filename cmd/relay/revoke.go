@@ -13,7 +13,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/operatorhttp"
+	operatorapi "ahprelay/gateway/api/operator"
 )
 
 type revokeCmd struct {
@@ -59,7 +59,7 @@ func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 }
 
 // request says what to revoke.
-func (c *revokeCmd) request(keys *auth.Keys) (ask operatorhttp.RevokeRequest, err error) {
+func (c *revokeCmd) request(keys *auth.Keys) (ask operatorapi.RevokeRequest, err error) {
 	text := c.Token
 	if c.TokenFile != "" {
 		if text, err = readTokenFile(c.TokenFile); err != nil {
@@ -70,15 +70,15 @@ func (c *revokeCmd) request(keys *auth.Keys) (ask operatorhttp.RevokeRequest, er
 	case strings.Contains(text, "."): // IDs have none
 		id, expires, _ := keys.TokenID(text) // grants that were derived from an expired token may be good
 		if id == "" {                        // perhaps another issuer's, which the running relay knows
-			return operatorhttp.RevokeRequest{Whole: text}, nil
+			return operatorapi.RevokeRequest{Whole: text}, nil
 		}
-		return operatorhttp.RevokeRequest{Token: id, Expires: expires}, nil
+		return operatorapi.RevokeRequest{Token: id, Expires: expires}, nil
 	case text != "":
-		return operatorhttp.RevokeRequest{Token: text}, nil
+		return operatorapi.RevokeRequest{Token: text}, nil
 	case c.TokenFile != "":
 		return ask, fmt.Errorf("--token-file %s is empty", c.TokenFile)
 	}
-	return operatorhttp.RevokeRequest{Tenant: c.Tenant, Subject: c.Subject, Host: c.Host}, nil
+	return operatorapi.RevokeRequest{Tenant: c.Tenant, Subject: c.Subject, Host: c.Host}, nil
 }
 
 // readTokenFile reads what is in a file or on standard input.

@@ -9,7 +9,7 @@ import (
 	"ahprelay/auth/oidc"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/gateway"
-	"ahprelay/giveback"
+	"ahprelay/internal/memory"
 )
 
 type dataFlag struct {
@@ -71,7 +71,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 
 // Run runs a relay until ctx ends, and then lets its clients go.
 func (c *serveCmd) Run(ctx context.Context, s *streams) error {
-	defer giveback.Start()()
+	defer memory.Start()()
 	cfg := c.config(s)
 	if c.Witness {
 		return witness(ctx, s, cfg)

@@ -1,5 +1,5 @@
 // Whether a person may be offered to allow what a tool asks for. The rule stands here for the
-// page, and in notice/offer.go for notifications; watch/testdata/approvals.json is the table of both.
+// page, and in broker/notice/offer.go for notifications; hostagent/watch/testdata/approvals.json is the table of both.
 
 import type { Json } from './reduce';
 import { array, isObject, text } from './store';

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"ahprelay/auth"
-	"ahprelay/fair"
+	"ahprelay/internal/fair"
 )
 
 // Limits are how much clients may use.

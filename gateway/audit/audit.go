@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"ahprelay/ahp"
-	"ahprelay/alike"
 	"ahprelay/auth"
 	"ahprelay/gateway/admission"
+	"ahprelay/internal/coalesce"
 )
 
 // A Line is one of the audit. The documentation of the package says what its fields are.
@@ -89,7 +89,7 @@ const (
 type Log struct {
 	log   *slog.Logger
 	file  *slog.Logger // nil: none
-	alike *alike.Table
+	alike *coalesce.Table
 
 	latest latest
 }
@@ -155,7 +155,7 @@ func OpenFile(path string) (*File, error) {
 
 // New returns an audit that writes to a log, and to a file if not nil.
 func New(log *slog.Logger, file io.Writer) *Log {
-	a := &Log{log: log, alike: alike.New(Every), latest: latest{since: time.Now().UTC()}}
+	a := &Log{log: log, alike: coalesce.New(Every), latest: latest{since: time.Now().UTC()}}
 	if file != nil {
 		failing := &fileWriter{to: file, log: log}
 		a.file = slog.New(slog.NewJSONHandler(failing, nil))

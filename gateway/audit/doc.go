@@ -35,7 +35,7 @@
 // # What it owns
 //
 // A [Log] owns the last lines of all tenants, for who owns one and looks at them (latest), and the counts of lines that
-// are alike, so that no source fills a disk (package alike). A [File] owns the end of its chain.
+// are alike, so that no source fills a disk (package coalesce). A [File] owns the end of its chain.
 //
 // # Concurrency
 //

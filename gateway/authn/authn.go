@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"ahprelay/auth"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/audit"
-	"ahprelay/registry"
 )
 
 // Config is what a [Checker] goes by.

@@ -34,7 +34,7 @@ var (
 	tlsIdleCost = quantity{"idle client with TLS: of the relay", "KiB"}
 )
 
-// An ablation is a mechanism of package without, and what it is there for, or
+// An ablation is a mechanism of package ablation, and what it is there for, or
 // may cost.
 type ablation struct {
 	name string
@@ -102,7 +102,7 @@ func (b *testbed) linkAblated() error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	if err := procs.BuildWith(b.ctx, dir, "-X ahprelay/without.variable="+withoutVariable); err != nil {
+	if err := procs.BuildWith(b.ctx, dir, "-X ahprelay/internal/ablation.variable="+withoutVariable); err != nil {
 		return err
 	}
 	for _, program := range []string{procs.RelayProgram, procs.AgentProgram} {

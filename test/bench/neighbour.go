@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 	"ahprelay/test/bench/loadgen"
 
 	"github.com/nats-io/nkeys"

@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/idp"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
@@ -209,7 +209,7 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	second.wants("#hosts", hostName)
 
 	token := second.later("(async () => (await import('/pages/keys.js')).accessToken())()")
-	if _, err := stack.GetJSON[hosthttp.Info](t.Context(), s.url+"/api/hosts/"+hostName, token); err == nil {
+	if _, err := stack.GetJSON[hostsapi.Info](t.Context(), s.url+"/api/hosts/"+hostName, token); err == nil {
 		t.Error("a device's token is good without its key")
 	}
 	open := "(async () => { const {subprotocols} = await import('/pages/keys.js'); const path = '/ahp/" + hostName + "';" +

@@ -23,11 +23,11 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
-	"ahprelay/gateway/operatorhttp"
+	hostsapi "ahprelay/gateway/api/hosts"
+	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/refhost"
-	"ahprelay/registry"
 	"ahprelay/test/hostrpc"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
@@ -202,7 +202,7 @@ func (s *site) startAgent(h *demoHost) {
 	t.Cleanup(func() { s.end(agent) })
 	seen := s.tokenWith(func(c *auth.Client) { c.Hosts = []string{h.name} })
 	must(t, agent.Launch(t.Context(), func() error { // a page that is too early has nothing to wait for: an unknown host
-		info, err := stack.GetJSON[hosthttp.Info](t.Context(), s.url+"/api/hosts/"+h.name, seen)
+		info, err := stack.GetJSON[hostsapi.Info](t.Context(), s.url+"/api/hosts/"+h.name, seen)
 		if err == nil && info.State != registry.Online {
 			err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
 		}
@@ -412,7 +412,7 @@ func (s *site) revoke(token string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	body, err := json.Marshal(operatorhttp.RevokeRequest{Token: id, Expires: expires})
+	body, err := json.Marshal(operatorapi.RevokeRequest{Token: id, Expires: expires})
 	if err != nil {
 		s.t.Fatal(err)
 	}

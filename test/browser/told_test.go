@@ -17,7 +17,7 @@ import (
 	"github.com/chromedp/cdproto/serviceworker"
 	"github.com/chromedp/chromedp"
 
-	"ahprelay/gateway/notifyhttp"
+	notifyapi "ahprelay/gateway/api/notify"
 	"ahprelay/test/stack"
 )
 
@@ -170,8 +170,8 @@ func (p *page) otherWays(s *site) {
 		got <- r.Header.Get("Webhook-Signature") + " " + string(body)
 	}))
 	defer service.Close()
-	set := func() (n notifyhttp.Notifying) {
-		n, err := stack.GetJSON[notifyhttp.Notifying](p.t.Context(), s.url+"/api/notify", s.token(time.Hour))
+	set := func() (n notifyapi.Notifying) {
+		n, err := stack.GetJSON[notifyapi.Notifying](p.t.Context(), s.url+"/api/notify", s.token(time.Hour))
 		must(p.t, err)
 		return n
 	}

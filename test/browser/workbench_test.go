@@ -23,9 +23,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"ahprelay/auth"
+	"ahprelay/broker/registry"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
-	"ahprelay/registry"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
 )
@@ -117,7 +117,7 @@ func (s *workbenchSite) startedAgain() {
 
 // online reports why the host is not online.
 func (s *workbenchSite) online(token string) error {
-	info, err := stack.GetJSON[hosthttp.Info](s.t.Context(), s.url+"/api/hosts/"+hostName, token)
+	info, err := stack.GetJSON[hostsapi.Info](s.t.Context(), s.url+"/api/hosts/"+hostName, token)
 	if err == nil && info.State != registry.Online {
 		err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
 	}

@@ -1,4 +1,4 @@
-// Package matrix reads gate/testdata/matrix.txt: what becomes of every method,
+// Package matrix reads auth/gate/testdata/matrix.txt: what becomes of every method,
 // by what a token allows.
 package matrix
 

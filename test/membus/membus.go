@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // A Net is what all who share it publish on and hear: it is a [link.Bus] of

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // ErrAway is what Publish says while a connection is cut.

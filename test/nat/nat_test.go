@@ -14,7 +14,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/load"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
@@ -80,7 +80,7 @@ func (s *site) reach(ctx context.Context, ns, address string) error {
 
 // online reports whether the client would find the host online.
 func (s *site) online(ctx context.Context) error {
-	info, err := stack.GetJSONBy[hosthttp.Info](ctx, s.http, "http://"+relayForClients+":8484/api/hosts/"+stack.Host, s.token())
+	info, err := stack.GetJSONBy[hostsapi.Info](ctx, s.http, "http://"+relayForClients+":8484/api/hosts/"+stack.Host, s.token())
 	if err == nil && info.State != "online" {
 		err = errors.New("host is " + string(info.State) + ": " + info.Reason)
 	}

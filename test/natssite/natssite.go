@@ -20,7 +20,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/embedded"
-	"ahprelay/link"
+	"ahprelay/broker/link"
 )
 
 // Patience is how long tests wait for what must happen.

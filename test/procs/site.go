@@ -15,7 +15,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/faultproxy"
 	"ahprelay/test/stack"
 )
@@ -258,7 +258,7 @@ func (s *Site) StartAgent(ctx context.Context) error {
 		return err
 	}
 	return s.Agent.Launch(ctx, func() error {
-		info, err := stack.GetJSON[hosthttp.Info](ctx, "http://"+s.at(relayPort)+"/api/hosts/"+stack.Host, token)
+		info, err := stack.GetJSON[hostsapi.Info](ctx, "http://"+s.at(relayPort)+"/api/hosts/"+stack.Host, token)
 		if err == nil && info.State != "online" {
 			err = fmt.Errorf("host is %s: %s", info.State, info.Reason)
 		}

@@ -12,8 +12,8 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/embedded"
-	"ahprelay/link"
-	"ahprelay/registry"
+	"ahprelay/broker/link"
+	"ahprelay/broker/registry"
 )
 
 // A Relay is what a relay has to do with hosts: the NATS server, its connections, and

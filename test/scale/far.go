@@ -11,8 +11,8 @@ import (
 	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/embedded"
-	"ahprelay/link"
-	"ahprelay/registry"
+	"ahprelay/broker/link"
+	"ahprelay/broker/registry"
 	"ahprelay/test/faultproxy"
 )
 

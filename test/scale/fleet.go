@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
 
 	"github.com/nats-io/nats.go"
 )

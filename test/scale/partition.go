@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"ahprelay/registry"
+	"ahprelay/broker/registry"
 )
 
 // Partition cuts the first of three relays off from the others for so long. A host-agent beside it

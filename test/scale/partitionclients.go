@@ -13,7 +13,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
 	"ahprelay/refhost"
 	"ahprelay/test/load"
@@ -172,7 +172,7 @@ func (c *Cluster) whole(ctx context.Context, r *Relay, listen string) (*gateway.
 
 // endpoint is where a relay says that the host is nearest.
 func (p *divided) endpoint(ctx context.Context, at *gateway.Relay) (string, error) {
-	info, err := stack.GetJSON[hosthttp.Info](ctx, at.URL()+"/api/hosts/"+stack.Host, p.token)
+	info, err := stack.GetJSON[hostsapi.Info](ctx, at.URL()+"/api/hosts/"+stack.Host, p.token)
 	return info.Endpoint, err
 }
 

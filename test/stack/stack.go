@@ -18,7 +18,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
 )
 
@@ -187,12 +187,12 @@ func (s *Stack) Token(change func(*auth.Client)) (string, error) {
 func (s *Stack) URL(host string) string { return "ws" + s.Relay.URL()[len("http"):] + "/ahp/" + host }
 
 // API returns the answer of the relay's API about the host.
-func (s *Stack) API(ctx context.Context) (hosthttp.Info, error) {
+func (s *Stack) API(ctx context.Context) (hostsapi.Info, error) {
 	token, err := s.Token(nil)
 	if err != nil {
-		return hosthttp.Info{}, err
+		return hostsapi.Info{}, err
 	}
-	return GetJSON[hosthttp.Info](ctx, s.Relay.URL()+"/api/hosts/"+Host, token)
+	return GetJSON[hostsapi.Info](ctx, s.Relay.URL()+"/api/hosts/"+Host, token)
 }
 
 // AwaitState returns when the API says that the host is in a state, or the

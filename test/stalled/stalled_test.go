@@ -22,7 +22,7 @@ import (
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway"
-	"ahprelay/gateway/hosthttp"
+	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
 )
@@ -146,7 +146,7 @@ func newSite(t *testing.T, group *cgroup, upstream string) *site {
 		"--token-file", tokenFile, "--upstream", upstream)
 	s.check(s.relay.Launch(t.Context(), func() error { return procs.Ready(http.DefaultClient, "http://"+s.url) }))
 	s.check(agent.Launch(t.Context(), func() error {
-		info, err := stack.GetJSON[hosthttp.Info](t.Context(), "http://"+s.url+"/api/hosts/"+stack.Host, s.token())
+		info, err := stack.GetJSON[hostsapi.Info](t.Context(), "http://"+s.url+"/api/hosts/"+stack.Host, s.token())
 		if err == nil && info.State != "online" {
 			err = errors.New("host is " + string(info.State))
 		}

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"ahprelay/tracing"
+	"ahprelay/internal/tracing"
 )
 
 // lastSpans is how long a process that stops may take to send its last spans.

@@ -1,0 +1,257 @@
+package view_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"ahprelay/ahp/view"
+	_ "ahprelay/test/fixedseed"
+)
+
+func wantOwners(t *testing.T, h *view.Host, uri string, want ...string) {
+	t.Helper()
+	got := h.Owners(uri)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s belongs to %q; want %q", uri, got, want)
+	}
+}
+
+// TestMovedChat has a chat move to another session: it leaves the first one, for
+// clients that were not told too.
+func TestMovedChat(t *testing.T) {
+	h := view.NewHost(nil)
+	w, late := newWire(t, h), newWire(t, h)
+	w.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
+	wantOwners(t, h, "x:/1", "mock:/s")
+	before := h.Changes()
+	w.says(5, "mock:/s", `{"type":"session/chatRemoved","chat":"x:/1"}`)
+	w.says(6, "mock:/t", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
+	wantOwners(t, h, "x:/1", "mock:/t")
+	if h.Changes() == before {
+		t.Error("nobody is told that a chat has left")
+	}
+	// What comes late on another connection changes nothing any more.
+	late.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
+	late.host(`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/s","chats":[{"resource":"x:/1"}]}}}`)
+	wantOwners(t, h, "x:/1", "mock:/t")
+	late.asks(1, "subscribe", `{"channel":"mock:/s"}`, `{"snapshot":{"resource":"mock:/s","fromSeq":9,"state":{"chats":[{"resource":"x:/1"}]}}}`)
+	wantOwners(t, h, "x:/1", "mock:/s", "mock:/t")
+	late.asks(1, "subscribe", `{"channel":"mock:/t"}`, `{"snapshot":{"resource":"mock:/t","fromSeq":9,"state":{"chats":[]}}}`)
+	wantOwners(t, h, "x:/1", "mock:/s")
+}
+
+func TestTerminals(t *testing.T) {
+	h := view.NewHost(nil)
+	w := newWire(t, h)
+	w.says(1, "ahp-chat:/c", `{"type":"chat/toolCallContentChanged","content":[{"type":"terminal","resource":"term:/1"}]}`)
+	wantOwners(t, h, "term:/1")
+	if got := h.Hinted("term:/1"); !slices.Equal(got, []string{"ahp-chat:/c"}) {
+		t.Errorf("hinted by %q", got)
+	}
+	w.says(2, "term:/1", `{"type":"terminal/claimed","claim":{"kind":"session","session":"mock:/s"}}`)
+	wantOwners(t, h, "term:/1", "mock:/s")
+	w.says(3, "ahp-root://", `{"type":"root/terminalsChanged","terminals":[{"resource":"term:/1","claim":{"kind":"session","session":"mock:/t","chat":"x:/t"}}]}`)
+	wantOwners(t, h, "term:/1", "mock:/t", "x:/t")
+	w.says(2, "term:/1", `{"type":"terminal/claimed","claim":{"kind":"session","session":"mock:/s"}}`)
+	wantOwners(t, h, "term:/1", "mock:/t", "x:/t")
+	w.says(4, "term:/1", `{"type":"terminal/claimed","claim":{"kind":"client","clientId":"c"}}`)
+	wantOwners(t, h, "term:/1")
+}
+
+func TestTemplates(t *testing.T) {
+	h := view.NewHost(nil)
+	w := newWire(t, h)
+	for i, template := range []string{"mock:/cs/s-{turn}", "other:/{any}", "more:/{a}/{b}", "star:/*{x}"} {
+		w.says(i+1, "mock:/s", fmt.Sprintf(`{"type":"session/changesetsChanged","changesets":[{"uriTemplate":%q}]}`, template))
+	}
+	wantOwners(t, h, "mock:/cs/s-1", "mock:/s")
+	wantOwners(t, h, "mock:/cs/t-1")
+	for _, uri := range []string{"other:/1", "more:/1/2", "star:/1"} {
+		wantOwners(t, h, uri)
+	}
+}
+
+// TestNextProcess has the host begin anew, which it tells by its serverSeq.
+func TestNextProcess(t *testing.T) {
+	h := view.NewHost(nil)
+	w := newWire(t, h)
+	w.says(100, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
+	w.client(`{"id":1,"method":"initialize","params":{"clientId":"c"}}`)
+	newWire(t, h).says(105, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/2"}}`)
+	w.host(`{"id":1,"result":{"serverSeq":102,"snapshots":[]}}`) // answered before 105
+	wantOwners(t, h, "x:/1", "mock:/s")
+	w = newWire(t, h)
+	w.asks(1, "initialize", `{"clientId":"c"}`, `{"serverSeq":2,"snapshots":[]}`)
+	wantOwners(t, h, "x:/1")
+	w.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
+	wantOwners(t, h, "x:/1", "mock:/s")
+	h.Ended()
+	wantOwners(t, h, "x:/1")
+}
+
+// TestClientsSayNothingOfTheHost has a client say that it has seen more than
+// the host has ever said: that is its own affair.
+func TestClientsSayNothingOfTheHost(t *testing.T) {
+	const resume = `{"id":1,"method":"reconnect","params":{"clientId":"x","lastSeenServerSeq":9000000000000000,"subscriptions":[]}}`
+	for name, answer := range map[string]string{
+		"replay":  `{"id":1,"result":{"type":"replay","actions":[],"missing":[]}}`,
+		"refused": `{"id":1,"error":{"code":-32008,"message":"no"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := view.NewHost(nil)
+			good, bad := newWire(t, h), newWire(t, h)
+			good.asks(1, "initialize", `{"clientId":"c"}`, `{"serverSeq":2,"snapshots":[]}`)
+			good.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
+			bad.client("%s", resume)
+			bad.host("%s", answer)
+			bad.asks(2, "listSessions", `{}`, `{"items":[{"resource":"mock:/s","chats":[{"resource":"x:/1"}]}]}`)
+			newWire(t, h).asks(1, "initialize", `{"clientId":"d"}`, `{"serverSeq":3,"snapshots":[]}`)
+			wantOwners(t, h, "x:/1", "mock:/s") // it is no other process
+			good.says(4, "mock:/s", `{"type":"session/chatRemoved","chat":"x:/1"}`)
+			wantOwners(t, h, "x:/1")
+		})
+	}
+}
+
+// TestAnswersAreNotOlderThanTheQuestion has a client, which was told nothing yet,
+// ask for what others were told was otherwise.
+func TestAnswersAreNotOlderThanTheQuestion(t *testing.T) {
+	h := view.NewHost(nil)
+	w := newWire(t, h)
+	w.says(5, "mock:/s", `{"type":"session/chatRemoved","chat":"x:/1"}`)
+	late := newWire(t, h)
+	late.asks(1, "reconnect", `{"clientId":"c","subscriptions":[]}`, `{"type":"replay","actions":[],"missing":[]}`)
+	late.asks(2, "listSessions", `{}`, `{"items":[{"resource":"mock:/s","chats":[{"resource":"x:/1"}]}]}`)
+	wantOwners(t, h, "x:/1", "mock:/s")
+}
+
+// TestCanvases reads canvases in all forms.
+func TestCanvases(t *testing.T) {
+	h := view.NewHost(nil)
+	w := newWire(t, h)
+	want := func(channel string, want view.Canvas) {
+		t.Helper()
+		got, _ := h.Canvas(channel)
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b view.Canvas) bool {
+			return a.Instance == b.Instance && a.Hosted == b.Hosted && a.URL == b.URL && a.ContentURI == b.ContentURI && a.Closed == b.Closed
+		})); diff != "" {
+			t.Errorf("%s: %s", channel, diff)
+		}
+	}
+	state := func(id, state string) {
+		w.asks(1, "subscribe", `{"channel":"ahp-canvas:/`+id+`"}`, `{"snapshot":{"resource":"ahp-canvas:/`+id+`","fromSeq":1,"state":`+state+`}}`)
+	}
+	state("1", `{"instanceId":"i","provider":{"kind":"server"},"url":"u","contentUri":"v"}`)
+	want("ahp-canvas:/1", view.Canvas{Instance: "i", Hosted: true, URL: "u", ContentURI: "v"})
+	w.says(2, "ahp-canvas:/1", `{"type":"canvas/updated","url":"w"}`)
+	want("ahp-canvas:/1", view.Canvas{Instance: "i", Hosted: true, URL: "w", ContentURI: "v"})
+	w.says(1, "ahp-canvas:/1", `{"type":"canvas/updated","url":"old"}`)
+	w.says(3, "ahp-canvas:/1", `{"type":"canvas/updated","contentUri":null}`)
+	want("ahp-canvas:/1", view.Canvas{Instance: "i", Hosted: true, URL: "w"})
+	w.says(4, "mock:/s", `{"type":"session/openCanvasesChanged","openCanvases":[{"channel":"ahp-canvas:/1"}]}`)
+	want("ahp-canvas:/1", view.Canvas{Instance: "i", Hosted: true, URL: "w"})
+	w.says(5, "mock:/s", `{"type":"session/openCanvasesChanged","openCanvases":[]}`)
+	want("ahp-canvas:/1", view.Canvas{Instance: "i", Hosted: true, URL: "w", Closed: true})
+
+	state("2", `{"instanceId":"i","provider":{"kind":"client"},"extensionId":"e","url":"u"}`)
+	want("ahp-canvas:/2", view.Canvas{Instance: "i", URL: "u"})
+	state("3", `{"instanceId":"i","extensionId":"e","canvasId":"c","url":"u"}`)
+	want("ahp-canvas:/3", view.Canvas{Instance: "i", Hosted: true, URL: "u"})
+	w.says(6, "ahp-canvas:/3", `{"type":"canvas/stateChanged","canvas":{"instanceId":"j","extensionId":"e"}}`)
+	want("ahp-canvas:/3", view.Canvas{Instance: "j", Hosted: true})
+	w.says(7, "ahp-chat:/c", `{"type":"chat/canvasesChanged","canvases":[{"resource":"ahp-canvas:/3"}]}`)
+	w.says(8, "ahp-chat:/c", `{"type":"chat/canvasesChanged"}`)
+	want("ahp-canvas:/3", view.Canvas{Instance: "j", Hosted: true, Closed: true})
+	w.asks(9, "resolveCanvasSource", `{"channel":"ahp-canvas:/4"}`, `{"source":{"url":"u"}}`)
+	want("ahp-canvas:/4", view.Canvas{Instance: "4", Hosted: true, URL: "u"})
+}
+
+// TestManyOwners keeps to the bounds: what is forgotten is in nobody's reach.
+func TestManyOwners(t *testing.T) {
+	h := view.NewHost(nil)
+	w := newWire(t, h)
+	w.says(1, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/moved"}}`)
+	w.asks(1, "subscribe", `{"channel":"mock:/s"}`, `{"snapshot":{"resource":"mock:/s","fromSeq":2,"state":{"chats":[]}}}`)
+	for i := range 20_000 {
+		h.Owners("x:/moved") // it is in use
+		w.says(i+3, fmt.Sprint("mock:/", i), fmt.Sprintf(`{"type":"session/openCanvasesChanged","openCanvases":[{"channel":"ahp-canvas:/%d"}]}`, i))
+	}
+	wantOwners(t, h, "x:/moved")
+	wantOwners(t, h, "ahp-canvas:/0")
+	wantOwners(t, h, "ahp-canvas:/19999", "mock:/19999")
+}
+
+// TestAnyOrder has connections hear what the host says, each a part of it and
+// each in its own time. What is known in the end is what the host has said last.
+func TestAnyOrder(tb *testing.T) {
+	rapid.Check(tb, func(t *rapid.T) {
+		type word struct {
+			channel, action string
+			apply           func(map[string]bool)
+		}
+		sessions, chats := []string{"mock:/s", "mock:/t"}, []string{"x:/1", "x:/2", "x:/3"}
+		words := make([]word, rapid.IntRange(1, 12).Draw(t, "words"))
+		for i := range words {
+			s, c := rapid.SampledFrom(sessions).Draw(t, "session"), rapid.SampledFrom(chats).Draw(t, "chat")
+			switch rapid.IntRange(0, 2).Draw(t, "kind") {
+			case 0:
+				words[i] = word{s, `{"type":"session/chatAdded","summary":{"resource":"` + c + `"}}`, func(m map[string]bool) { m[c+s] = true }}
+			case 1:
+				words[i] = word{s, `{"type":"session/chatRemoved","chat":"` + c + `"}`, func(m map[string]bool) { m[c+s] = false }}
+			default:
+				words[i] = word{s, "", func(m map[string]bool) {
+					for _, other := range chats {
+						m[other+s] = other == c
+					}
+				}}
+			}
+		}
+		h, want := view.NewHost(nil), map[string]bool{}
+		conns := []*teller{{wire: newWire(tb, h)}, {wire: newWire(tb, h)}, {wire: newWire(tb, h)}}
+		for i, one := range words {
+			one.apply(want)
+			heard := rapid.IntRange(1, 7).Draw(t, "heard by")
+			for j, c := range conns {
+				if heard>>j&1 != 0 {
+					c.queue = append(c.queue, func(w wire) {
+						if one.action != "" {
+							w.says(i+1, one.channel, one.action)
+							return
+						}
+						c := chats[slices.IndexFunc(chats, func(c string) bool { m := map[string]bool{}; one.apply(m); return m[c+one.channel] })]
+						w.asks(1, "subscribe", `{"channel":"`+one.channel+`"}`,
+							fmt.Sprintf(`{"snapshot":{"resource":%q,"fromSeq":%d,"state":{"chats":[{"resource":%q}]}}}`, one.channel, i+1, c))
+					})
+				}
+			}
+		}
+		for slices.ContainsFunc(conns, func(c *teller) bool { return len(c.queue) > 0 }) {
+			rapid.SampledFrom(conns).Draw(t, "next").tell()
+		}
+		for _, s := range sessions {
+			for _, c := range chats {
+				if got := slices.Contains(h.Owners(c), s); got != want[c+s] {
+					t.Fatalf("%s belongs to %s: %v; want %v", c, s, got, want[c+s])
+				}
+			}
+		}
+	})
+}
+
+// A teller is a connection with what it has still to hear.
+type teller struct {
+	wire  wire
+	queue []func(wire)
+}
+
+func (c *teller) tell() {
+	if len(c.queue) > 0 {
+		c.queue[0](c.wire)
+		c.queue = c.queue[1:]
+	}
+}

@@ -1,0 +1,122 @@
+package gate
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+)
+
+// A client that writes to a session says so with session/activeClientSet, and offers tools and
+// customizations of its own with that. VS Code's window waits until the session's state has the
+// very entry that it has sent, and sends the action again each time that the state has another
+// one: rejecting the action, or changing the entry, makes it repeat the action without end.
+//
+// Tools and customizations end in the agent, with descriptions that it obeys and plugins that
+// the host runs. So a client below the level operate enters the session without them: the host
+// gets the entry with an empty list of tools, and echoes that to all clients. In the echo
+// that this client gets, its own entry stands as it was sent. All else of the echo, its serverSeq
+// included, is the host's. An entry that may not go on has no echo at all ([TakeBack]).
+
+// activeClientSet is the action.
+const activeClientSet = "session/activeClientSet"
+
+// Bounds of the entries whose echoes a connection has not got yet.
+const (
+	maxClaims     = 16
+	maxClaimBytes = 64 << 10 // of one entry
+)
+
+// A claim is an entry that went to the host without its tools.
+type claim struct {
+	channel string
+	seq     string // clientSeq, as the client has written it
+	entry   []byte // as the client has written it
+}
+
+// An activeClient is what goes to the host of an entry.
+type activeClient struct {
+	ClientID    string   `json:"clientId"`
+	DisplayName string   `json:"displayName,omitempty"`
+	Tools       []string `json:"tools"` // always empty, and required
+}
+
+// judgeActiveClient says why a client that may not operate may not enter a session like that.
+func (a *Authority) judgeActiveClient(entry []byte) *refusal {
+	id, ok := ahp.Text(memberOf(entry, "clientId"))
+	switch {
+	case !ok || id == "" || id != a.view.ClientID():
+		return no("an active client with a clientId that is not this connection's takes the level operate")
+	case len(entry) > maxClaimBytes:
+		return no("an active client of more than %d bytes takes the level operate", maxClaimBytes)
+	}
+	return nil
+}
+
+// memberOf returns a member of an object that spells it in one way only, or nil.
+func memberOf(object []byte, name string) []byte {
+	m := [...]ahp.Member{{Name: name}}
+	if ahp.Spelt(object, m[:]) != nil {
+		return nil
+	}
+	return m[0].Raw
+}
+
+// withoutTools decides about an action that may pass: an active client's entry goes on without
+// tools and customizations, where the client may not operate.
+func (a *Authority) withoutTools(message []byte, env *ahp.Envelope) Decision {
+	if a.policy.Writes() || string(env.Method) != "dispatchAction" || string(env.Said.Type) != activeClientSet {
+		return Decision{}
+	}
+	entry, ok := nested(message, "params", "action", "activeClient")
+	if !ok {
+		return Decision{Verdict: Answer} // judgeAction has read it
+	}
+	name, _ := ahp.Text(memberOf(entry.Raw, "displayName"))
+	bare, err := json.Marshal(activeClient{a.view.ClientID(), name, []string{}})
+	if err != nil {
+		return Decision{Verdict: Answer} // texts can be encoded
+	}
+	if len(a.claims) >= maxClaims { // the host does not echo: the oldest makes room
+		a.claims = slices.Delete(a.claims, 0, 1)
+	}
+	seq, _ := ahp.MemberOf(env.Params, "clientSeq")
+	a.claims = append(a.claims, claim{string(env.Channel), string(seq.Raw), bytes.Clone(entry.Raw)})
+	var e view.Editor
+	e.Replace(placeOf(entry), bare)
+	return Decision{Replace, e.Apply(message)}
+}
+
+// withOwnEntry returns the echo of an entry of this client's with the entry as the client has
+// sent it; ok is false for all other messages.
+func (a *Authority) withOwnEntry(message []byte, env *ahp.Envelope) (echo []byte, ok bool) {
+	if len(a.claims) == 0 || env == nil || env.Kind != ahp.Notification || string(env.Said.Type) != activeClientSet ||
+		ahp.TextOf(env.Said.Origin, "clientId") != a.view.ClientID() {
+		return nil, false
+	}
+	seq, _ := ahp.MemberOf(env.Said.Origin, "clientSeq")
+	i := slices.IndexFunc(a.claims, func(c claim) bool { return c.channel == string(env.Channel) && c.seq == string(seq.Raw) })
+	entry, found := nested(message, "params", "action", "activeClient")
+	if i < 0 || !found {
+		return nil, false
+	}
+	var e view.Editor
+	e.Replace(placeOf(entry), a.claims[i].entry)
+	a.claims = slices.Delete(a.claims, i, i+1)
+	return e.Apply(message), true
+}
+
+// nested returns a member of a member of an object, and so on, with its place in the object.
+func nested(object []byte, names ...string) (ahp.Member, bool) {
+	at := ahp.Member{Raw: object}
+	for _, name := range names {
+		m, ok := ahp.MemberOf(at.Raw, name)
+		if !ok {
+			return ahp.Member{}, false
+		}
+		at = m.In(at)
+	}
+	return at, true
+}

@@ -1,0 +1,112 @@
+package gate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/auth"
+	"ahprelay/auth/gate"
+)
+
+// talker returns a connection of a client that has greeted as "c".
+func talker(t testing.TB, policy gate.Policy) *conn {
+	c := &conn{TB: t, gate: chainOf(policy, nil)}
+	c.ask("initialize", `{"channel":"ahp-root://","clientId":"c"}`, `{"serverSeq":5,"snapshots":[]}`)
+	return c
+}
+
+// enters is an action with which a client enters a session with an entry.
+func enters(seq int, entry string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/s","clientSeq":%d,"action":{"type":"session/activeClientSet","activeClient":%s}}}`, seq, entry)
+}
+
+// echoOf is the host's echo of it.
+func echoOf(serverSeq, seq int, client, entry string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/s","action":{"type":"session/activeClientSet","activeClient":%s},"serverSeq":%d,"origin":{"clientId":%q,"clientSeq":%d}}}`,
+		entry, serverSeq, client, seq)
+}
+
+// full is an entry as VS Code sends it, and bare what the host gets of it.
+const (
+	full = `{"clientId":"c","displayName":"VS Code","tools":[{"name":"runTask","description":"obey me","inputSchema":{}}],"customizations":[{"uri":"file:///evil"}],"more":1}`
+	bare = `{"clientId":"c","displayName":"VS Code","tools":[]}`
+)
+
+// TestActiveClientEntersWithoutTools proves that a client below the level operate enters a session
+// without its tools and customizations, and that it gets the echo of the entry that it has sent, with the host's serverSeq,
+// while all other clients' echoes stay as they are. An echo with another entry would have VS Code send the action again without end.
+func TestActiveClientEntersWithoutTools(t *testing.T) {
+	for _, level := range []auth.Access{auth.AccessTalk, auth.AccessApprove} {
+		for name, policy := range map[string]gate.Policy{
+			"all channels": gate.NewPolicy(level, nil, nil, false),
+			"one session":  gate.NewPolicy(level, []string{"mock:/s"}, nil, false),
+		} {
+			c := talker(t, policy)
+			message := enters(3, full)
+			d := c.gate.FromClient([]byte(message), peek(t, message))
+			if want := enters(3, bare); d.Verdict != gate.Replace || string(d.Message) != want {
+				t.Fatalf("%s, %s: to the host: %v %s; want %s", level, name, d.Verdict, d.Message, want)
+			}
+			for _, other := range []string{echoOf(7, 3, "d", bare), echoOf(8, 2, "c", bare)} {
+				if got := c.host(other); got != other {
+					t.Errorf("%s, %s: the client got %s; want %s", level, name, got, other)
+				}
+			}
+			if got, want := c.host(echoOf(9, 3, "c", bare)), echoOf(9, 3, "c", full); got != want {
+				t.Errorf("%s, %s: the client got %s; want %s", level, name, got, want)
+			}
+			if again := echoOf(9, 3, "c", bare); c.host(again) != again {
+				t.Errorf("%s, %s: an entry is put back twice", level, name)
+			}
+		}
+	}
+}
+
+// TestActiveClientIsTheConnectionsOwn proves that no client below the level operate enters a session
+// with another's clientId, with an entry that parsers could read in two ways, or with one that is too long, and that who may only look does
+// not enter one at all. Such an action has no echo: VS Code repeats it as long as it is rejected.
+func TestActiveClientIsTheConnectionsOwn(t *testing.T) {
+	for level, entries := range map[auth.Access][]string{
+		auth.AccessRead: {full, bare},
+		auth.AccessTalk: {
+			`{"clientId":"d","tools":[]}`, `{"tools":[]}`, `{"clientId":["c"],"tools":[]}`, `"c"`, `null`,
+			`{"clientId":"c","ClientId":"d","tools":[]}`, `{"clientId":"c","clientId":"d","tools":[]}`,
+			`{"clientId":"c","displayName":"` + strings.Repeat("x", 64<<10) + `"}`,
+		},
+	} {
+		c := talker(t, gate.NewPolicy(level, nil, nil, false))
+		for _, entry := range entries {
+			if got := fromClient(t, c.gate, "dispatchAction", enters(1, entry)); got != "drop" {
+				t.Errorf("%s: %.80s: %s; want drop", level, entry, got)
+			}
+		}
+	}
+}
+
+// TestActiveClientsAreBounded proves that a connection remembers no more than 16 entries that the
+// host does not echo, and forgets the oldest.
+func TestActiveClientsAreBounded(t *testing.T) {
+	c := talker(t, gate.NewPolicy(auth.AccessTalk, nil, nil, false))
+	for seq := range 17 {
+		if got := fromClient(t, c.gate, "dispatchAction", enters(seq, full)); got != "replace" {
+			t.Fatalf("entry %d: %s; want replace", seq, got)
+		}
+	}
+	if first := echoOf(9, 0, "c", bare); c.host(first) != first {
+		t.Error("the oldest entry is remembered beyond the bound")
+	}
+	if got, want := c.host(echoOf(9, 1, "c", bare)), echoOf(9, 1, "c", full); got != want {
+		t.Errorf("the client got %s; want %s", got, want)
+	}
+}
+
+// TestOperatorsKeepTheirTools proves that who may operate enters a session with all that the client says.
+func TestOperatorsKeepTheirTools(t *testing.T) {
+	for _, channels := range [][]string{nil, {"mock:/s"}} {
+		c := talker(t, gate.NewPolicy(auth.AccessWrite, channels, nil, false))
+		if got := fromClient(t, c.gate, "dispatchAction", enters(1, full)); got != "pass" {
+			t.Errorf("channels %v: %s; want pass", channels, got)
+		}
+	}
+}

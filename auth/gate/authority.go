@@ -1,0 +1,205 @@
+package gate
+
+import (
+	"bytes"
+	"fmt"
+
+	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+	"ahprelay/auth"
+)
+
+// An Authority is the gate of a client that may not do everything: see the
+// package documentation. [Policy.Gate] makes it.
+type Authority struct {
+	policy Policy
+	view   *view.Conn
+	reach  *reach     // nil: all channels
+	files  *fileReach // nil: all files
+	told   *told      // nil: the client may name anything
+	claims []claim    // entries of active clients that the host has not echoed yet, the oldest first
+}
+
+func newAuthority(p Policy, v *view.Conn) *Authority {
+	a := &Authority{policy: p, view: v}
+	if len(p.Channels) > 0 {
+		a.reach = newReach(p.Channels, v.Host())
+	}
+	if len(p.files) > 0 {
+		a.told = newTold(a.reach)
+		a.files = newFileReach(p, a.reach, v, a.told)
+	}
+	return a
+}
+
+// FromClient implements [Gate].
+func (a *Authority) FromClient(message []byte, env *ahp.Envelope) Decision {
+	if env.Kind == ahp.Response {
+		return a.answered(env)
+	}
+	no := a.judge(env)
+	if no == nil && env.Kind == ahp.Request && (a.reach != nil || a.files != nil || opens[string(env.Method)]) {
+		no = a.tellApart(env)
+	}
+	if no != nil {
+		return a.refuse(env, no)
+	}
+	if a.reach != nil {
+		a.reach.gives(env)
+	}
+	return a.withoutTools(message, env)
+}
+
+// opens are the requests whose answers say how far the host is.
+var opens = map[string]bool{"initialize": true, "reconnect": true, "subscribe": true}
+
+// Refusals of requests whose answers could not be told apart, or not be
+// judged.
+var (
+	sameID  = &refusal{ahp.CodeInvalidRequest, "another request with this id is under way"}
+	tooMany = &refusal{ahp.CodeRateLimited, "too many requests are under way"}
+)
+
+// tellApart says why the answer to a request could not be told apart.
+func (a *Authority) tellApart(env *ahp.Envelope) *refusal {
+	switch waits, full := a.view.Waits(env.ID); {
+	case full:
+		return tooMany
+	case waits:
+		return sameID
+	}
+	return nil
+}
+
+// A refusal is why a request may not pass.
+type refusal struct {
+	code   int
+	reason string
+}
+
+func no(format string, args ...any) *refusal {
+	return &refusal{ahp.CodePermissionDenied, fmt.Sprintf(format, args...)}
+}
+
+// Reasons of refusals.
+var (
+	noMethod = no("this token does not allow this method")
+	noCase   = no("a key that is read stands here in another case too")
+	noFrame  = no("what comes in frames is not looked into: this token allows them on raw connections alone")
+	noWord   = no("unknown method: a token that may not do everything allows only what is known")
+	noAsk    = no("unknown method: a client that may not see everything gets only what is known")
+)
+
+// judge says why a message of the client's may not pass, nil if it may.
+func (a *Authority) judge(env *ahp.Envelope) *refusal {
+	m, known := methodOf(env)
+	switch {
+	case env.Misspelt:
+		return noCase
+	case known && !a.policy.Access.Includes(m.level()), !a.policy.Access.Includes(auth.AccessRead):
+		return a.noAccess(m.level())
+	case !known && (!a.policy.Writes() || a.reach != nil):
+		return noWord
+	case !m.basic && !a.policy.allowsMethod(string(env.Method)):
+		return noMethod
+	case string(env.Method) == "channel/frame" && !bytes.HasPrefix(env.Channel, []byte(tcpScheme)):
+		return noFrame // nobody has windows to send them in
+	}
+	if !a.policy.Writes() {
+		if no := a.judgeAction(env); no != nil {
+			return no
+		}
+	}
+	if a.files != nil {
+		if m.where == onResource {
+			return a.files.judgeResource(env)
+		}
+		if no := a.files.judgeOthers(env); no != nil {
+			return no
+		}
+	}
+	if a.reach != nil {
+		if no := a.reach.judge(m.where, env); no != nil {
+			return no
+		}
+	}
+	if a.reach == nil && a.files == nil {
+		return nil
+	}
+	return a.judgeAttachments(env)
+}
+
+// noAccess is the refusal of what takes more than the token has.
+func (a *Authority) noAccess(needs auth.Access) *refusal {
+	if !a.policy.Speaks() {
+		return no("this token may look and not change anything")
+	}
+	return no("this takes the level %s, and here is %s only", needs.Level(), a.policy.Access.Level())
+}
+
+// refuse answers a request; of notifications, dispatchAction has an answer of
+// its own.
+func (a *Authority) refuse(env *ahp.Envelope, no *refusal) Decision {
+	switch {
+	case env.Kind == ahp.Request:
+		return Decision{Answer, ahp.AppendError(nil, env.ID, no.code, no.reason, nil)}
+	case string(env.Method) == "dispatchAction":
+		return Decision{Answer, a.takeBack(env, no.reason)}
+	}
+	return Decision{Verdict: Answer}
+}
+
+// FromHost implements [Gate].
+func (a *Authority) FromHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
+	d := a.judgeHost(message, env, said)
+	if d.Verdict == Pass {
+		if echo, ok := a.withOwnEntry(message, env); ok {
+			return Decision{Replace, echo}
+		}
+	}
+	return d
+}
+
+// judgeHost decides about a message of the host's.
+func (a *Authority) judgeHost(message []byte, env *ahp.Envelope, said *view.Reading) Decision {
+	if a.files != nil {
+		a.told.learn(said)
+		a.files.learn(said)
+	}
+	switch {
+	case a.reach == nil:
+		return Decision{}
+	case env == nil:
+		return Decision{Verdict: Answer}
+	case env.Kind == ahp.Request:
+		if no := a.reach.request(env); no != nil {
+			return Decision{Answer, ahp.AppendError(nil, env.ID, no.code, no.reason, nil)}
+		}
+		return Decision{}
+	case env.Kind == ahp.Notification:
+		return a.reach.notification(message, env, said)
+	}
+	return a.reach.response(message, env, said)
+}
+
+// answers are the requests of hosts that a client which does not operate may answer:
+// true if only where its policy says that it may be asked for its files.
+var answers = map[string]bool{
+	"ping": false, "resourceRead": true, "resourceList": true, "resourceResolve": true,
+}
+
+// answered decides about an answer of the client's: one that may grant
+// something is replaced by a refusal.
+func (a *Authority) answered(env *ahp.Envelope) Decision {
+	if env.Misspelt { // it may be a request
+		return Decision{Replace, ahp.AppendError(nil, env.ID, noCase.code, noCase.reason, nil)}
+	}
+	if a.policy.Writes() || env.Error != nil {
+		return Decision{}
+	}
+	call, known := a.view.Answering(env.ID)
+	if files, ok := answers[call.Method]; known && ok && (!files || a.policy.Reverse) {
+		return Decision{}
+	}
+	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "what may grant something takes the level operate", nil)}
+}

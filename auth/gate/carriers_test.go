@@ -1,0 +1,95 @@
+package gate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp/view"
+	"ahprelay/test/carriers"
+)
+
+// carried has messages pass the gate, and returns what the client gets.
+func (c *conn) carried(list []carriers.Message) (got string) {
+	c.Helper()
+	for _, m := range list {
+		if m.FromHost {
+			got += c.host(m.Text)
+			continue
+		}
+		c.gate.FromClient([]byte(m.Text), peek(c, m.Text))
+	}
+	return got
+}
+
+// forAll calls f with all carriers of all versions, each with a connection of a
+// token for one session.
+func forAll(t *testing.T, f func(c *conn, carrier carriers.Carrier)) {
+	for _, version := range carriers.Versions {
+		for _, carrier := range carriers.Of(version) {
+			t.Run(version+" "+carrier.Name, func(t *testing.T) {
+				c := limited(t, nil, "mock:/1", "x:/1")
+				c.carried(carriers.Greeting(version, "c", "{}"))
+				f(c, carrier)
+			})
+		}
+	}
+}
+
+// TestCarriersLeak has every carrier carry what a token for one session may not
+// see, and what it may.
+func TestCarriersLeak(t *testing.T) {
+	forAll(t, func(c *conn, carrier carriers.Carrier) {
+		for i, test := range []struct {
+			channel, json string
+			seen          bool
+		}{
+			{"mock:/1", `{"type":"session/x","config":"secret"}`, true},
+			{"mock:/2", `{"type":"session/x","config":"secret"}`, false},
+			{"ahp-root://", `{"type":"root/configChanged","agents":[],"config":"secret"}`, false},
+			{"ahp-root://", `{"type":"root/terminalsChanged","terminals":[{"resource":"term:/1","title":"secret"}]}`, false},
+		} {
+			part := carriers.Part{Channel: test.channel, JSON: test.json, Seq: i + 2, ID: i + 1}
+			if got := c.carried(carrier.Wrap(part)); strings.Contains(got, "secret") != test.seen && !(carrier.Pieces && test.seen) {
+				c.Errorf("of %s, the client gets %s; want what is secret: %v", test.channel, got, test.seen)
+			}
+		}
+	})
+}
+
+// TestCarriersTeach has every carrier carry what belongs to the session, and
+// that it does no more.
+func TestCarriersTeach(t *testing.T) {
+	forAll(t, func(c *conn, carrier carriers.Carrier) {
+		added, removed := `{"chats":[{"resource":"ahp-chat:/1"}]}`, `{"chats":[]}`
+		if carrier.Action {
+			added, removed = `{"type":"session/chatAdded","summary":{"resource":"ahp-chat:/1"}}`, `{"type":"session/chatRemoved","chat":"ahp-chat:/1"}`
+		}
+		c.id = 9
+		want := func(when string, want bool) {
+			c.Helper()
+			c.want("subscribe "+when, c.subscribes("ahp-chat:/1"), want)
+			c.want("notification "+when, c.hears("ahp-chat:/1"), want)
+		}
+		want("before", false)
+		c.carried(carrier.Wrap(carriers.Part{Channel: "mock:/1", JSON: added, Seq: 7, ID: 1}))
+		want("when it is in the session", true)
+		c.carried(carrier.Wrap(carriers.Part{Channel: "mock:/1", JSON: removed, Seq: 8, ID: 2}))
+		want("when it has moved away", false)
+	})
+}
+
+// TestMovedForAll has a chat leave a session: it is out of reach for a client
+// that was not told, too.
+func TestMovedForAll(t *testing.T) {
+	h := view.NewHost(nil)
+	told, other := limited(t, h, "mock:/1"), limited(t, h, "mock:/1")
+	say := func(kind, chat string, seq int) {
+		told.host(fmt.Sprintf(`{"method":"action","params":{"channel":"mock:/1","action":{"type":%q,"chat":%q},"serverSeq":%d}}`, kind, chat, seq))
+	}
+	say("session/chatUpdated", "ahp-chat:/1", 3)
+	other.want("before it moves", other.hears("ahp-chat:/1"), true)
+	say("session/chatRemoved", "ahp-chat:/1", 4)
+	other.want("after it has moved", other.hears("ahp-chat:/1"), false)
+	other.want("subscribe after it has moved", other.subscribes("ahp-chat:/1"), false)
+}

@@ -1,0 +1,135 @@
+package gate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+	"ahprelay/auth"
+	"ahprelay/auth/gate"
+)
+
+// A mark is a gate that puts its name into messages, or answers those that
+// hold a word.
+type mark struct {
+	name    string
+	answers string
+}
+
+func (m mark) judge(message []byte) gate.Decision {
+	if m.answers != "" && strings.Contains(string(message), m.answers) {
+		return gate.Decision{Verdict: gate.Answer, Message: []byte(m.name)}
+	}
+	if m.name == "" {
+		return gate.Decision{}
+	}
+	return gate.Decision{Verdict: gate.Replace, Message: []byte(strings.Replace(string(message), "{", `{"`+m.name+`":1,`, 1))}
+}
+
+func (m mark) FromClient(message []byte, _ *ahp.Envelope) gate.Decision { return m.judge(message) }
+func (m mark) FromHost(message []byte, _ *ahp.Envelope, _ *view.Reading) gate.Decision {
+	return m.judge(message)
+}
+
+func marked(gates ...gate.Gate) *gate.Chain {
+	return &gate.Chain{View: view.NewHost(nil).Conn(""), Gates: gates}
+}
+
+// TestChain has each gate see what the one before it has made of a message.
+func TestChain(t *testing.T) {
+	const message = `{"id":1,"method":"ping"}`
+	chain := marked(mark{name: "a"}, mark{}, mark{name: "b"})
+	if d := chain.FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Replace || string(d.Message) != `{"b":1,"a":1,"id":1,"method":"ping"}` {
+		t.Errorf("from the client: %v %s", d.Verdict, d.Message)
+	}
+	if d := fromHost(chain, message, peek(t, message)); d.Verdict != gate.Replace || string(d.Message) != `{"a":1,"b":1,"id":1,"method":"ping"}` {
+		t.Errorf("from the host: %v %s", d.Verdict, d.Message)
+	}
+	chain = marked(mark{name: "a"}, mark{name: "b", answers: `"a":1`}, mark{name: "c"})
+	if d := chain.FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Answer || string(d.Message) != "b" {
+		t.Errorf("answered: %v %s", d.Verdict, d.Message)
+	}
+	if d := marked(mark{}).FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Pass || d.Message != nil {
+		t.Errorf("left alone: %v %s", d.Verdict, d.Message)
+	}
+}
+
+// An editor is a gate that puts something else in the place of the snapshot.
+type editor struct{ with string }
+
+func (e editor) FromClient([]byte, *ahp.Envelope) gate.Decision { return gate.Decision{} }
+func (e editor) FromHost(message []byte, _ *ahp.Envelope, said *view.Reading) gate.Decision {
+	if said != nil {
+		result, _ := ahp.MemberOf(message, "result")
+		snapshot, _ := ahp.MemberOf(result.Raw, "snapshot")
+		at := snapshot.In(result)
+		said.Edit.Replace(view.Place{At: at.Offset(), End: at.Offset() + len(at.Raw)}, []byte(e.with))
+	}
+	return gate.Decision{}
+}
+
+// TestChainEdits has gates change parts of a message, and others leave out what
+// they are parts of.
+func TestChainEdits(t *testing.T) {
+	chain := marked(editor{"1"}, editor{"2"})
+	const ask, answer = `{"id":1,"method":"subscribe"}`, `{"id":1, "result":{"snapshot":{"resource":"a:/1"} , "x":[]}}`
+	chain.FromClient([]byte(ask), peek(t, ask))
+	if d := fromHost(chain, answer, peek(t, answer)); d.Verdict != gate.Replace || string(d.Message) != `{"id":1, "result":{"snapshot":1 , "x":[]}}` {
+		t.Errorf("edited: %v %s", d.Verdict, d.Message)
+	}
+	if d := fromHost(chain, answer, peek(t, answer)); d.Verdict != gate.Pass {
+		t.Errorf("an answer to nothing: %v %s", d.Verdict, d.Message)
+	}
+}
+
+// TestAnsweredBehind has a gate behind the authority answer requests: they are
+// not under way any more.
+func TestAnsweredBehind(t *testing.T) {
+	chain := chainOf(gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, nil, false), nil)
+	chain.Gates = append(chain.Gates, mark{answers: "ping"})
+	for i := range 3000 {
+		message := fmt.Sprintf(`{"id":%d,"method":"ping"}`, i%7)
+		if d := chain.FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Answer || len(d.Message) != 0 {
+			t.Fatalf("request %d: %v %s", i, d.Verdict, d.Message)
+		}
+	}
+}
+
+// action is a notification as hosts send most.
+const action = `{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"chat/delta","turnId":"a6c7a0d4","partId":"part-1","content":"You "},"serverSeq":2402}}`
+
+func benchmarkFromHost(b *testing.B, policy gate.Policy) {
+	env := peek(b, action)
+	message, g := []byte(action), chainOf(policy, nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		if d, _ := g.FromHost(message, env); d.Verdict != gate.Pass {
+			b.Fatal("it does not pass")
+		}
+	}
+}
+
+// BenchmarkWrite is what an action costs for a client that may do everything.
+func BenchmarkWrite(b *testing.B) {
+	benchmarkFromHost(b, gate.NewPolicy(auth.AccessWrite, nil, nil, false))
+}
+
+func BenchmarkRead(b *testing.B) {
+	benchmarkFromHost(b, gate.NewPolicy(auth.AccessRead, nil, nil, false))
+}
+
+func BenchmarkSession(b *testing.B) {
+	benchmarkFromHost(b, gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, nil, false))
+}
+
+// TestFullClientsCostNothing has no memory allocated for an action to a client
+// that may do everything.
+func TestFullClientsCostNothing(t *testing.T) {
+	env, message := peek(t, action), []byte(action)
+	chain := marked(mark{}, mark{})
+	if n := testing.AllocsPerRun(100, func() { chain.FromHost(message, env); chain.FromClient(message, env) }); n != 0 {
+		t.Errorf("%v allocations for an action; want none", n)
+	}
+}

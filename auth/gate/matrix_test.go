@@ -1,0 +1,177 @@
+package gate_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/auth/gate"
+	"ahprelay/test/matrix"
+)
+
+// known are all methods of AHP up to 0.9 and its drafts, of MCP on mcp://
+// channels, and of those that hosts were seen to use, by who sends them.
+var known = map[string]string{
+	"c": "initialize ping reconnect subscribe createSession disposeSession createChat createTcpConnection moveChat disposeChat createTerminal " +
+		"disposeTerminal createResourceWatch listSessions resourceRead resourceWrite resourceList resourceCopy resourceDelete resourceMove " +
+		"resourceResolve resourceMkdir resourceRequest fetchTurns authenticate resolveSessionConfig sessionConfigCompletions completions " +
+		"invokeChangesetOperation listAutomationTriggerDefinitions runAutomation fetchAutomationRuns canvasReadResource canvasOpen " +
+		"canvasInvokeAction canvasInvokeOperation canvasClose unsubscribe dispatchAction channel/ack channel/frame channel/credit channel/reset " +
+		"tcp/data tcp/eof vscode/devContainers/connect tools/list tools/call resources/list resources/templates/list resources/read " +
+		"logging/setLevel sampling/createMessage notifications/message",
+	"h": "action root/sessionAdded root/sessionRemoved root/sessionSummaryChanged root/progress auth/required otlp/exportLogs otlp/exportTraces " +
+		"otlp/exportMetrics channel/frame channel/credit channel/ready channel/reset channel/snapshot tcp/data tcp/eof resourceRead " +
+		"resourceWrite resourceList resourceCopy resourceDelete resourceMove resourceResolve resourceMkdir resourceRequest createResourceWatch " +
+		"canvasOpen canvasInvokeAction canvasInvokeOperation canvasClose vscode/requestWorkspaceTrust notifications/tools/list_changed " +
+		"notifications/resources/list_changed notifications/message",
+}
+
+func readMatrix(t *testing.T) []matrix.Row {
+	t.Helper()
+	rows, err := matrix.Read("testdata/matrix.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// TestMatrixHasAllMethods keeps the matrix and the gate's own list together.
+func TestMatrixHasAllMethods(t *testing.T) {
+	rows := readMatrix(t)
+	has := func(fromHost bool, method string) bool {
+		return slices.ContainsFunc(rows, func(r matrix.Row) bool { return r.FromHost == fromHost && r.Method == method })
+	}
+	for from, list := range known {
+		for _, method := range strings.Fields(list) {
+			if !has(from == "h", method) {
+				t.Errorf("%s %s is not in the matrix", from, method)
+			}
+		}
+	}
+	for fromHost, list := range map[bool][]string{false: gate.KnownMethods(), true: gate.KnownOfHosts()} {
+		for _, method := range list {
+			if !has(fromHost, method) {
+				t.Errorf("%s, which the gate knows, is not in the matrix", method)
+			}
+		}
+	}
+}
+
+func peek(t testing.TB, message string) *ahp.Envelope {
+	t.Helper()
+	env, err := ahp.Peek([]byte(message))
+	if err != nil {
+		t.Fatalf("%s: %v", message, err)
+	}
+	return &env
+}
+
+// TestMatrix has a gate judge every method by every token.
+func TestMatrix(t *testing.T) {
+	for _, row := range readMatrix(t) {
+		for token, want := range row.Verdicts {
+			if want == "-" {
+				continue
+			}
+			allow := matrix.Tokens[token].Allow
+			g := chainOf(gate.NewPolicy(allow.Access, allow.Channels, allow.Methods, allow.Reverse), nil)
+			(&conn{TB: t, gate: g, id: 100}).subscribes("mock:/s")
+			message := row.Message(token, 7)
+			verdict := fromClient
+			if row.FromHost {
+				verdict = hostSays
+			}
+			if got := verdict(t, g, row.Method, message); got != want {
+				t.Errorf("%s: %s token: %s; want %s\n%s", row.Name(), matrix.Tokens[token].Name, got, want, message)
+			}
+		}
+	}
+}
+
+// answers are results that tell whether they are made to fit.
+var answers = map[string]string{
+	"initialize":   `{"snapshots":[{"resource":"ahp-root://","state":{"agents":[],"config":{}}},{"resource":"mock:/s","state":{}},{"resource":"mock:/t","state":{}}]}`,
+	"reconnect":    `{"type":"replay","actions":[{"channel":"mock:/t","action":{"type":"x"}}]}`,
+	"subscribe":    `{"snapshot":{"resource":"$","state":{"agents":[],"config":{}},"fromSeq":3}}`, // $ is what is asked for
+	"listSessions": `{"items":[{"resource":"mock:/s"},{"resource":"mock:/t"}]}`,
+}
+
+// fromClient returns the verdict about a message of the client's.
+func fromClient(t *testing.T, g *gate.Chain, method, message string) string {
+	env := peek(t, message)
+	d := g.FromClient([]byte(message), env)
+	switch {
+	case d.Verdict == gate.Pass && env.Kind == ahp.Request && len(g.Gates) > 0:
+		return fitted(t, g, method, string(env.Channel))
+	case d.Verdict == gate.Pass:
+		return "pass"
+	case d.Verdict == gate.Replace:
+		return "replace"
+	}
+	return answerOf(t, d.Message)
+}
+
+// answerOf says what an answer of the gate's is.
+func answerOf(t *testing.T, answer []byte) string {
+	switch {
+	case answer == nil:
+		return "drop"
+	case strings.Contains(string(answer), `"code":-32009`):
+		return "refuse"
+	case strings.Contains(string(answer), `"code":-32008`):
+		return "lost"
+	case strings.Contains(string(answer), `"rejectionReason"`):
+		return "echo"
+	}
+	t.Errorf("answer %s", answer)
+	return "?"
+}
+
+// fitted tells whether the host's answer passes as it is.
+func fitted(t *testing.T, g *gate.Chain, method, channel string) string {
+	result := strings.ReplaceAll(answers[method], "$", channel)
+	if result == "" {
+		result = "{}"
+	}
+	answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"result":%s}`, result)
+	switch d := fromHost(g, answer, peek(t, answer)); d.Verdict {
+	case gate.Pass:
+		return "pass"
+	case gate.Replace:
+		if strings.Contains(string(d.Message), "mock:/t") || strings.Contains(string(d.Message), "config") {
+			t.Errorf("%s: answer made to fit: %s", method, d.Message)
+		}
+		if strings.Contains(string(d.Message), `"error"`) {
+			return "refuse later"
+		}
+		return "fit"
+	}
+	return "answer dropped"
+}
+
+// hostSays returns the verdict about a message of the host's.
+func hostSays(t *testing.T, g *gate.Chain, _, message string) string {
+	env := peek(t, message)
+	d := fromHost(g, message, env)
+	switch {
+	case d.Verdict == gate.Replace:
+		if strings.Contains(string(d.Message), "agenthost-terminal") {
+			t.Errorf("made to fit: %s", d.Message)
+		}
+		return "fit"
+	case d.Verdict == gate.Answer:
+		return answerOf(t, d.Message)
+	case env.Kind != ahp.Request || len(g.Gates) == 0:
+		return "pass"
+	}
+	answer := `{"jsonrpc":"2.0","id":7,"result":{}}`
+	switch d := g.FromClient([]byte(answer), peek(t, answer)); {
+	case d.Verdict == gate.Pass:
+		return "pass"
+	case d.Verdict == gate.Replace && answerOf(t, d.Message) == "refuse":
+		return "ask"
+	}
+	return "answer lost"
+}

@@ -1,0 +1,447 @@
+package gate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+	"ahprelay/auth"
+	"ahprelay/auth/gate"
+)
+
+// A conn is a connection with a gate.
+type conn struct {
+	testing.TB
+	gate *gate.Chain
+	id   int
+}
+
+func limited(t testing.TB, h *view.Host, channels ...string) *conn {
+	return &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessWrite, channels, nil, false), h)}
+}
+
+// chainOf is a connection with the gate of a policy; a nil host is a new one.
+func chainOf(policy gate.Policy, h *view.Host) *gate.Chain {
+	if h == nil {
+		h = view.NewHost(gate.Key)
+	}
+	chain := &gate.Chain{View: h.Conn("")}
+	if g := policy.Gate(chain.View); g != nil {
+		chain.Gates = []gate.Gate{g}
+	}
+	return chain
+}
+
+// fromHost is the decision about a message of the host's.
+func fromHost(chain *gate.Chain, message string, env *ahp.Envelope) gate.Decision {
+	d, _ := chain.FromHost([]byte(message), env)
+	return d
+}
+
+// ask sends a request, and returns what the client gets: the host's answer with
+// that result, as the gate leaves it, or the gate's.
+func (c *conn) ask(method, params, result string) string {
+	c.Helper()
+	c.id++
+	request := fmt.Sprintf(`{"id":%d,"method":%q,"params":%s}`, c.id, method, params)
+	if d := c.gate.FromClient([]byte(request), peek(c, request)); d.Verdict != gate.Pass {
+		return string(d.Message)
+	}
+	return c.host(fmt.Sprintf(`{"id":%d,"result":%s}`, c.id, result))
+}
+
+// passes reports whether a request goes to the host.
+func (c *conn) passes(method, params string) bool {
+	c.Helper()
+	return !strings.Contains(c.ask(method, params, "null"), `"error"`)
+}
+
+// host has the host say something, and returns what the client gets of it.
+func (c *conn) host(message string) string {
+	c.Helper()
+	switch d := fromHost(c.gate, message, peek(c, message)); d.Verdict {
+	case gate.Pass:
+		return message
+	case gate.Replace:
+		return string(d.Message)
+	}
+	return ""
+}
+
+func (c *conn) want(what string, got, want bool) {
+	c.Helper()
+	if got != want {
+		c.Errorf("%s passes: %v; want %v", what, got, want)
+	}
+}
+
+// subscribes reports whether the client may subscribe to a channel.
+func (c *conn) subscribes(channel string) bool {
+	c.Helper()
+	return c.passes("subscribe", fmt.Sprintf(`{"channel":%q}`, channel))
+}
+
+// hears reports whether the client gets notifications on a channel.
+func (c *conn) hears(channel string) bool {
+	c.Helper()
+	return c.host(fmt.Sprintf(`{"method":"action","params":{"channel":%q,"action":{"type":"x"},"serverSeq":5}}`, channel)) != ""
+}
+
+const sessionState = `{"chats":[{"resource":"ahp-chat://default/bW9jaw"}],"defaultChat":"ahp-chat:/main",
+	"changesets":[{"uriTemplate":"mock:/1/changeset/turn/{turnId}"},{"uriTemplate":"ahp-changeset:/one/{turnId}"},{"uriTemplate":"ahp-changeset:/{id}"}],
+	"openCanvases":[{"channel":"ahp-canvas:/7"}],"annotations":{"resource":"ahp-notes:/1"},
+	"customizations":[{"type":"mcpServer","channel":"mcp://one"},{"type":"plugin","uri":"file:///plugin","channel":"file:///trick","children":[{"type":"mcpServer","channel":"mcp://two"}]}],
+	"activeClients":[{"clientId":"x","chats":[{"resource":"mock:/2"}],"channel":"mcp://three"}],
+	"inputNeeded":[{"id":"1","chat":"ahp-chat:/sub"}],
+	"resource":"mock:/3","session":"mock:/3"}`
+
+// TestSessionTeachesWhatBelongsToIt has the state of a session tell what a
+// token for it reaches.
+func TestSessionTeachesWhatBelongsToIt(t *testing.T) {
+	c := limited(t, nil, "mock:/1")
+	belongs := []string{
+		"ahp-chat://default/bW9jaw", "ahp-chat:/main", "ahp-changeset:/one/t1", "ahp-canvas:/7", "ahp-notes:/1", "mcp://one", "mcp://two", "ahp-chat:/sub",
+	}
+	for _, channel := range belongs {
+		c.want(channel+" before the state", c.subscribes(channel), false)
+		c.want("notification of "+channel+" before the state", c.hears(channel), false)
+	}
+	if got := c.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","state":`+sessionState+`,"fromSeq":4}}`); !strings.Contains(got, "defaultChat") {
+		t.Fatalf("subscribe: %s", got)
+	}
+	for _, channel := range append(belongs, "mock:/1/changeset/turn/1", "mock:/1") {
+		c.want(channel, c.subscribes(channel), true)
+		c.want("notification of "+channel, c.hears(channel), true)
+	}
+	for _, channel := range []string{
+		"mock:/2", "mock:/3", "mock:/10", "mock:/1/../2", "mock:/1/%2e%2e/2", "mock:/1/%252e%252e/2", `mock:/1/..\2`, "mock:/1/..%2f2", "MOCK:/1", "mock:/1%2f",
+		"ahp-changeset:/two/t1", "mcp://three", "file:///trick", "file:///plugin", "ahp-root://", "ahp-chat:/main2", "",
+	} {
+		c.want(channel, c.subscribes(channel) && channel != "ahp-root://", false)
+		c.want("notification of "+channel, c.hears(channel), false)
+	}
+	// What is new comes with actions.
+	c.host(`{"method":"action","params":{"channel":"mock:/1","action":{"type":"session/chatAdded","chat":{"resource":"ahp-chat:/new"}},"serverSeq":6}}`)
+	c.host(`{"method":"action","params":{"channel":"mock:/1","action":{"type":"session/openCanvasesChanged","openCanvases":[{"channel":"ahp-canvas:/8"}]},"serverSeq":7}}`)
+	c.host(`{"method":"channel/frame","params":{"channel":"mock:/1","frame":1,"actions":[{"channel":"mock:/1","action":{"type":"session/mcpServerStateChanged","channel":"mcp://late"},"serverSeq":8}]}}`)
+	for _, channel := range []string{"ahp-chat:/new", "ahp-canvas:/8", "mcp://late"} {
+		c.want(channel, c.subscribes(channel), true)
+	}
+}
+
+// TestClientsTeachNothing has hosts repeat what clients say.
+func TestClientsTeachNothing(t *testing.T) {
+	c := limited(t, nil, "mock:/1")
+	for _, origin := range []string{`{"clientId":"me","clientSeq":1}`, `"x"`, `[]`} {
+		c.host(`{"method":"action","params":{"channel":"mock:/1","origin":` + origin + `,"action":{"type":"session/chatAdded","chat":{"resource":"mock:/2"}},"serverSeq":6}}`)
+	}
+	const added = `"action":{"type":"session/chatAdded","chat":{"resource":"mock:/2"}}`
+	for _, unclear := range []string{ // which parsers read differently
+		`{"method":"action","params":{"channel":"mock:/1","origin":null,` + added + `,"origin":{"clientId":"me"}}}`,
+		`{"method":"action","params":{"channel":"mock:/1","origin":{"clientId":"me"},` + added + `,"origin":null}}`,
+		`{"method":"action","params":{"channel":"mock:/1",` + added + `,"action":{}}}`,
+		`{"method":"action","params":{"channel":"mock:/1",` + added + `,` + added + `}}`,
+		`{"method":"action","channel":"mock:/1","params":{` + added + `}}`,
+	} {
+		c.host(unclear)
+	}
+	c.want("mock:/2", c.subscribes("mock:/2"), false)
+	// Nor does what is on channels out of reach.
+	c.host(`{"method":"action","params":{"channel":"mock:/3","action":{"type":"session/chatAdded","chat":{"resource":"mock:/2"}},"serverSeq":6}}`)
+	c.want("mock:/2", c.subscribes("mock:/2"), false)
+}
+
+// TestTerminals has the content of a tool name a terminal: the terminal itself
+// must say whose it is.
+func TestTerminals(t *testing.T) {
+	c := limited(t, nil, "mock:/1", "ahp-chat:/1")
+	const mine, other = "agenthost-terminal://bang/1", "mock:/2"
+	content := `{"type":"chat/toolCallContentChanged","content":[{"type":"text","text":"x"},{"type":"terminal","resource":"` + mine + `"},{"type":"terminal","resource":"` + other + `"}]}`
+	c.want("a terminal before it is named", c.subscribes(mine), false)
+	c.host(`{"method":"action","params":{"channel":"ahp-chat:/1","action":` + content + `,"serverSeq":6}}`)
+	c.want("a notification of a terminal that is only named", c.hears(mine), false)
+
+	snapshot := `{"snapshot":{"resource":%q,"state":{"content":[],"claim":{"kind":"session","session":%q}},"fromSeq":4}}`
+	ask := func(channel, resource, session string) bool {
+		got := c.ask("subscribe", fmt.Sprintf(`{"channel":%q}`, channel), fmt.Sprintf(snapshot, resource, session))
+		return !strings.Contains(got, `"error"`) && strings.Contains(got, "snapshot")
+	}
+	c.want("a session for a terminal", ask(other, other, "mock:/2"), false)
+	c.want("notification of it", c.hears(other), false)
+	c.want("another terminal's state", ask(mine, "agenthost-terminal:/2", "mock:/1"), false)
+	c.want("a terminal of another session", ask(mine, mine, "mock:/2"), false)
+	c.want("input for it", c.passes("dispatchAction", `{"channel":"`+mine+`","clientSeq":1,"action":{}}`), false)
+	c.want("a terminal of the session", ask(mine, mine, "mock:/1"), true)
+	c.want("notification of a terminal", c.hears(mine), true)
+	c.want("input", c.passes("dispatchAction", `{"channel":"`+mine+`","clientSeq":1,"action":{}}`), true)
+}
+
+// TestRoot has the root's state and actions tell what is in reach and no more.
+func TestRoot(t *testing.T) {
+	c := limited(t, nil, "mock:/1")
+	const root = `{"resource":"ahp-root://","state":{"agents":[{"provider":"mock"}],"activeSessions":3,"config":{"values":{"secret":1}},
+		"terminals":[{"resource":"agenthost-terminal:/1","claim":{"kind":"session","session":"mock:/1"}},{"resource":"agenthost-terminal:/2","claim":{"kind":"session","session":"mock:/2"}}],"_meta":{"x":1}},"fromSeq":9}`
+	const fit = `{"resource":"ahp-root://","state":{"agents":[{"provider":"mock"}],"activeSessions":0,
+		"terminals":[{"resource":"agenthost-terminal:/1","claim":{"kind":"session","session":"mock:/1"}}]},"fromSeq":9}`
+	if got, want := c.ask("initialize", `{"channel":"ahp-root://","initialSubscriptions":["ahp-root://"]}`, `{"protocolVersion":"0.9.0","snapshots":[`+root+`],"serverSeq":9}`),
+		`{"id":1,"result":{"protocolVersion":"0.9.0","snapshots":[`+fit+`],"serverSeq":9}}`; got != want {
+		t.Errorf("initialize:\n%s; want\n%s", got, want)
+	}
+	if got, want := c.ask("subscribe", `{"channel":"ahp-root://"}`, `{"snapshot":`+root+`}`), `{"id":2,"result":{"snapshot":`+fit+`}}`; got != want {
+		t.Errorf("subscribe:\n%s; want\n%s", got, want)
+	}
+	c.want("a terminal of the session", c.subscribes("agenthost-terminal:/1"), true)
+	c.want("another terminal", c.subscribes("agenthost-terminal:/2"), false)
+	c.want("the root with flow control", c.passes("subscribe", `{"channel":"ahp-root://","flowControl":{}}`), false)
+	got := c.ask("listSessions", `{"channel":"ahp-root://"}`, `{"items":[{"resource":"mock:/2"},{"resource":"mock:/1","title":"x"},{"resource":7},8],"nextCursor":"n"}`)
+	if want := fmt.Sprintf(`{"id":%d,"result":{"items":[{"resource":"mock:/1","title":"x"}],"nextCursor":"n"}}`, c.id); got != want {
+		t.Errorf("listSessions: %s; want %s", got, want)
+	}
+	if got := c.ask("listSessions", `{}`, `{"sessions":[{"resource":"mock:/2"}]}`); strings.Contains(got, "mock:/2") {
+		t.Errorf("listSessions of another form: %s", got)
+	}
+	got = c.host(`{"method":"action","params":{"channel":"ahp-root://","action":{"type":"root/terminalsChanged","terminals":[{"resource":"agenthost-terminal:/2"},{"resource":"agenthost-terminal:/9","claim":{"kind":"session","session":"mock:/1"}}]},"serverSeq":10}}`)
+	if want := `{"method":"action","params":{"channel":"ahp-root://","action":{"type":"root/terminalsChanged","terminals":[{"resource":"agenthost-terminal:/9","claim":{"kind":"session","session":"mock:/1"}}]},"serverSeq":10}}`; got != want {
+		t.Errorf("terminals: %s; want %s", got, want)
+	}
+	// A pattern of the root itself shows all of it.
+	c = limited(t, nil, "ahp-root://", "mock:/1")
+	if got := c.ask("listSessions", `{}`, `{"items":[{"resource":"mock:/2"}]}`); !strings.Contains(got, "mock:/2") {
+		t.Errorf("listSessions of a token for the root: %s", got)
+	}
+	c.want("config of the root", c.passes("resolveSessionConfig", `{"channel":"ahp-root://"}`), true)
+}
+
+// TestReconnect has a client resume what it has learnt on a connection before.
+func TestReconnect(t *testing.T) {
+	families := view.NewHost(gate.Key)
+	before := limited(t, families, "mock:/1")
+	before.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","state":`+sessionState+`}}`)
+
+	const resume = `{"channel":"ahp-root://","clientId":"c","subscriptions":["ahp-root://","mock:/1","ahp-chat:/main"]}`
+	const replay = `{"type":"replay","actions":[{"channel":"ahp-root://","action":{"type":"root/activeSessionsChanged"},"serverSeq":1},` +
+		`{"channel":"ahp-chat:/main","action":{"type":"x"},"serverSeq":2},{"channel":"mock:/2","action":{"type":"x"},"serverSeq":3}],"missing":[]}`
+	c := limited(t, families, "mock:/1")
+	got := c.ask("reconnect", resume, replay)
+	if want := `{"id":1,"result":{"type":"replay","actions":[{"channel":"ahp-chat:/main","action":{"type":"x"},"serverSeq":2}],"missing":[]}}`; got != want {
+		t.Errorf("reconnect: %s; want %s", got, want)
+	}
+	c.want("notification of the chat", c.hears("ahp-chat:/main"), true)
+
+	for name, c := range map[string]*conn{
+		"another session's token":        limited(t, families, "mock:/2"),
+		"a host-agent that knows nobody": limited(t, view.NewHost(gate.Key), "mock:/1"),
+	} {
+		if got := c.ask("reconnect", resume, replay); !strings.Contains(got, `"code":-32008`) {
+			t.Errorf("%s: reconnect: %s; want -32008", name, got)
+		}
+	}
+}
+
+// TestFamiliesAreBounded keeps the latest.
+func TestFamiliesAreBounded(t *testing.T) {
+	families := view.NewHost(gate.Key)
+	for i := range 5 {
+		c := limited(t, families, fmt.Sprintf("mock:/%d", i))
+		var chats []string
+		for j := range 4000 {
+			chats = append(chats, fmt.Sprintf(`{"resource":"ahp-chat:/%d-%d"}`, i, j))
+		}
+		c.ask("subscribe", fmt.Sprintf(`{"channel":"mock:/%d"}`, i), fmt.Sprintf(`{"snapshot":{"resource":"mock:/%d","state":{"chats":[%s]}}}`, i, strings.Join(chats, ",")))
+	}
+	for session, want := range map[string]bool{"0": false, "4": true} {
+		c := limited(t, families, "mock:/"+session)
+		c.want("reconnect", c.passes("reconnect", fmt.Sprintf(`{"subscriptions":["ahp-chat:/%s-0"]}`, session)), want)
+	}
+}
+
+// TestTricks has params that two parsers might read differently, or that hide
+// a URI.
+func TestTricks(t *testing.T) {
+	c := limited(t, nil, "mock:/1", "file:///home/ada/*")
+	for _, test := range []struct{ method, params string }{
+		{"resourceRead", `{"uri":"file:///home/ada/x","uri":"file:///etc/passwd"}`},
+		{"resourceRead", `{"uri":"file:///home/ada/x","\u0075ri":"file:///etc/passwd"}`},
+		{"resourceRead", `{"uri":["file:///home/ada/x","file:///etc/passwd"]}`},
+		{"resourceRead", `{"uri":{"uri":"file:///etc/passwd"}}`},
+		{"resourceRead", `{"uri":7}`},
+		{"resourceRead", `{"uri":null}`},
+		{"resourceRead", `{}`},
+		{"resourceRead", `["file:///home/ada/x"]`},
+		{"resourceRead", `{"channel":"mock:/2","uri":"file:///home/ada/x"}`},
+		{"resourceRead", `{"uri":"file:///home/ada/../bob/x"}`},
+		{"resourceRead", `{"uri":"file:///home/ada/%2e%2E/bob/x"}`},
+		{"resourceRead", `{"uri":"file:///home/ada/..%2Fbob"}`},
+		{"resourceRead", `{"uri":"file:///home/ada/..%5cbob"}`},
+		{"resourceRead", `{"uri":"file:///home/ada"}`},
+		{"resourceRead", `{"uri":"file:///home/adam/x"}`},
+		{"resourceRead", `{"uri":"file://elsewhere/home/ada/x"}`},
+		{"resourceRead", `{"uri":"vscode-agent-client://other/file/-/x"}`},
+		{"resourceRead", `{"uri":"file:///home/ada/` + strings.Repeat("x", 5000) + `"}`},
+		{"resourceCopy", `{"source":"file:///home/ada/x","destination":"file:///etc/x"}`},
+		{"resourceMove", `{"source":"file:///etc/x","destination":"file:///home/ada/x"}`},
+		{"initialize", `{"initialSubscriptions":["mock:/1"],"initialSubscriptions":["mock:/2"]}`},
+		{"initialize", `{"initialSubscriptions":"mock:/2"}`},
+		{"initialize", `{"initialSubscriptions":{"0":"mock:/2"}}`},
+		{"initialize", `{"subscriptions":["mock:/2"]}`},
+		{"initialize", `{"initialSubscriptions":[{"channel":"mock:/2"}]}`},
+		{"initialize", `{"initialSubscriptions":[null]}`},
+		{"initialize", `["mock:/2"]`},
+		{"createSession", `{"channel":"mock:/1/a","fork":{"session":"mock:/2"}}`},
+		{"createSession", `{"channel":"mock:/1/a","fork":{"fork":1,"source":{"source":{"source":{"source":{"source":{"session":"mock:/1"}}}}}}}`},
+		{"createChat", `{"channel":"mock:/1","source":[{"chat":"mock:/1/c"},{"chat":"ahp-chat:/2"}]}`},
+		{"subscribe", `{}`},
+		{"subscribe", `[]`},
+		{"dispatchAction", `{"clientSeq":1,"action":{}}`},
+	} {
+		c.want(test.method+" "+test.params, c.passes(test.method, test.params), false)
+	}
+	for _, test := range []struct{ method, params string }{
+		{"resourceRead", `{"uri":"file:///home/ada/x"}`},
+		{"resourceRead", `{"channel":"ahp-root://","uri":"file:///home/ada/a..b/.c/100%25"}`},
+		{"initialize", `{"initialSubscriptions":[{"channel":"mock:/1"}]}`},
+		{"initialize", `{"initialSubscriptions":null}`},
+		{"createSession", `{"channel":"mock:/1/a","workingDirectories":["file:///elsewhere"]}`},
+	} {
+		c.want(test.method+" "+test.params, c.passes(test.method, test.params), true)
+	}
+}
+
+// TestOthersChatsAreNotMadeAnew has a client make a chat with the name of one that
+// another session has.
+func TestOthersChatsAreNotMadeAnew(t *testing.T) {
+	h := view.NewHost(gate.Key)
+	limited(t, h, "mock:/2").ask("subscribe", `{"channel":"mock:/2"}`, `{"snapshot":{"resource":"mock:/2","state":{"chats":[{"resource":"ahp-chat:/of-2"}]}}}`)
+	c := limited(t, h, "mock:/1")
+	c.want("a chat of its own", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/new"}`), true)
+	c.host(`{"method":"action","params":{"channel":"mock:/1","serverSeq":2,"action":{"type":"session/chatAdded","summary":{"resource":"ahp-chat:/new"}}}}`)
+	c.want("that once more", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/new"}`), true)
+	c.want("another's", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/of-2"}`), false)
+	c.want("it in two ways", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/x","Chat":"ahp-chat:/of-2"}`), false)
+	for chat, want := range map[string]bool{
+		`"mock:/1/chat"`: true, // below the session
+		// As VS Code names them: base64 of mock:/1, and of mock:/2.
+		`"ahp-chat://new/bW9jazovMQ"`: true, `"ahp-chat://new/bW9jazovMg"`: false, `"ahp-chat://default/bW9jazovMg=="`: false,
+		`"ahp-chat:/0d0f3c6e-4f9a-4a52-9d1c-6a3d35a8f0b1"`: true,
+		`"mock:/2"`: false, `"mock:/2/chat"`: false, `"other-provider:/2"`: false, `"AHP-CHAT:/2"`: false, `"ahp-root://"`: false, `""`: false,
+		`{"uri":"mock:/2"}`: false, `["mock:/2"]`: false, `null`: false, `7`: false,
+	} {
+		c.want("createChat "+chat, c.passes("createChat", `{"channel":"mock:/1","chat":`+chat+`}`), want)
+	}
+	c.want("a chat that the host names", c.passes("createChat", `{"channel":"mock:/1"}`), true)
+}
+
+// TestFramesHideNothing has a client say in a frame what it may not say.
+func TestFramesHideNothing(t *testing.T) {
+	const inner = `{\"method\":\"dispatchAction\",\"params\":{\"channel\":\"mock:/2\",\"clientSeq\":1,\"action\":{\"type\":\"x\"}}}`
+	for name, policy := range map[string]gate.Policy{
+		"channels": gate.NewPolicy(auth.AccessWrite, []string{"mock:/1", "ahp-tcp:/*"}, nil, false),
+		"methods":  gate.NewPolicy(auth.AccessWrite, nil, []string{"channel/*", "subscribe"}, false),
+		"read":     gate.NewPolicy(auth.AccessRead, nil, nil, false),
+	} {
+		frame := func(channel string) gate.Verdict {
+			text := `{"method":"channel/frame","params":{"channel":"` + channel + `","data":"` + inner + `","final":true}}`
+			return chainOf(policy, nil).FromClient([]byte(text), peek(t, text)).Verdict
+		}
+		if frame("mock:/1") != gate.Answer {
+			t.Errorf("limited by %s: a frame passes", name)
+		}
+		if got, want := frame("ahp-tcp:/1") == gate.Pass, name != "read"; got != want {
+			t.Errorf("limited by %s: a frame of a raw connection passes: %v", name, got)
+		}
+	}
+}
+
+// TestAnswersAreToldApart has a client ask two things with one id, so that one
+// passes for the other.
+func TestAnswersAreToldApart(t *testing.T) {
+	for _, ids := range [][2]string{{"1", "1"}, {"1", "1.0"}, {`"a"`, `"\u0061"`}, {"null", "null"}, {"null", "1e999"}, {"1e999", "-1e999"}} {
+		c := limited(t, nil, "mock:/1")
+		first := `{"id":` + ids[0] + `,"method":"ping"}`
+		second := `{"id":` + ids[1] + `,"method":"listSessions"}`
+		if d := c.gate.FromClient([]byte(first), peek(t, first)); d.Verdict != gate.Pass {
+			t.Errorf("%s: %s", first, d.Message)
+		}
+		if d := c.gate.FromClient([]byte(second), peek(t, second)); !strings.Contains(string(d.Message), "-32600") {
+			t.Errorf("%s after %s: %v %s", second, first, d.Verdict, d.Message)
+		}
+	}
+	c := limited(t, nil, "mock:/1")
+	if got := c.host(`{"id":9,"result":{"items":[{"resource":"mock:/2"}]}}`); got != "" {
+		t.Errorf("an answer to nothing: %s", got)
+	}
+	if got := c.host(`{"id":null,"error":{"code":-32700,"message":"Parse error"}}`); got == "" {
+		t.Error("the error for what cannot be parsed does not pass")
+	}
+	if d := fromHost(c.gate, "\xff", nil); d.Verdict != gate.Answer || d.Message != nil {
+		t.Errorf("what cannot be read: %v; want it dropped", d)
+	}
+}
+
+// TestTooManyRequests bounds what is remembered.
+func TestTooManyRequests(t *testing.T) {
+	c := limited(t, nil, "mock:/1")
+	for i := range 1001 {
+		request := fmt.Sprintf(`{"id":%d,"method":"ping"}`, i)
+		d := c.gate.FromClient([]byte(request), peek(t, request))
+		if i < 1000 != (d.Verdict == gate.Pass) || i == 1000 && !strings.Contains(string(d.Message), "4290") {
+			t.Fatalf("request %d: %v %s", i, d.Verdict, d.Message)
+		}
+	}
+	c.host(`{"id":7,"result":null}`)
+	c.id = 2000
+	c.want("a request after an answer", c.passes("ping", "{}"), true)
+}
+
+// TestNarrowed has two policies: both must allow.
+func TestNarrowed(t *testing.T) {
+	token := gate.NewPolicy(auth.AccessWrite, []string{"mock:/*"}, nil, false)
+	owner := gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, []string{"listSessions", "dispatchAction"}, false)
+	c := &conn{TB: t, gate: chainOf(token.Narrow(owner), nil)}
+	c.want("mock:/1", c.subscribes("mock:/1"), true)
+	c.want("mock:/2", c.subscribes("mock:/2"), false)
+	c.want("disposeSession", c.passes("disposeSession", `{"channel":"mock:/1"}`), false)
+	c.want("dispatchAction", c.passes("dispatchAction", `{"channel":"mock:/1"}`), true)
+}
+
+// echo returns the answer to a refused action.
+func echo(t *testing.T, c *conn) string {
+	t.Helper()
+	const action = `{"method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":17,"action":{"type":"x","text":"<é>"}}}`
+	return string(c.gate.FromClient([]byte(action), peek(t, action)).Message)
+}
+
+// TestTakeBack has a refused action come back with the serverSeq up to which
+// the client has come, wherever it has that from.
+func TestTakeBack(t *testing.T) {
+	c := &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessRead, nil, nil, false), nil)}
+	want := func(seq int) {
+		t.Helper()
+		got := echo(t, c)
+		if !strings.Contains(got, fmt.Sprintf(`"serverSeq":%d,"origin":{"clientId":"ann","clientSeq":17},"rejectionReason":"`, seq)) {
+			t.Errorf("echo %s; want serverSeq %d", got, seq)
+		}
+		if said, err := peek(t, got).Said.Seq(); err != nil || said != int64(seq) {
+			t.Errorf("echo says %d, %v", said, err)
+		}
+	}
+	c.ask("reconnect", `{"clientId":"ann","lastSeenServerSeq":3,"subscriptions":[]}`, `{"type":"replay","actions":[]}`)
+	want(3)
+	c.ask("initialize", `{"clientId":"ann"}`, `{"serverSeq":4,"snapshots":[]}`)
+	want(4)
+	c.ask("initialize", `{"clientId":"ann"}`, `{"serverSeq":4,"snapshots":[{"fromSeq":5}]}`)
+	want(5)
+	c.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","fromSeq":7}}`)
+	want(7)
+	c.hears("mock:/1") // 5
+	want(7)
+	c.host(`{"method":"action","params":{"channel":"mock:/1","serverSeq":8}}`)
+	want(8)
+	c.host(`{"method":"channel/frame","params":{"channel":"mock:/1","actions":[{"serverSeq":9},{"serverSeq":11}]}}`)
+	want(11)
+	if got := c.gate.FromClient([]byte(`{}`), peek(t, `{"method":"dispatchAction","params":[]}`)); got.Verdict != gate.Answer || got.Message != nil {
+		t.Errorf("what is no action: %v %s", got.Verdict, got.Message)
+	}
+}

@@ -1,0 +1,83 @@
+package gate
+
+import (
+	"crypto/sha256"
+	"slices"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+)
+
+// Bounds of what is kept of what the host has named. The oldest make room.
+const (
+	maxTexts   = 16 << 10 // contents of files
+	maxOffers  = 256      // calls of tools that wait for an answer
+	maxOptions = 32       // of one call
+)
+
+// A told is what the host has named on one connection, in channels in reach: contents of
+// files, and the options of calls that wait for an approval. A limited client may name only
+// these. A client that resumes with a replay is told nothing again: then the host is asked
+// for the state.
+type told struct {
+	reach   *reach                                          // nil: all channels
+	texts   *simplelru.LRU[[sha256.Size]byte, struct{}]     // hashes of URIs
+	options *simplelru.LRU[[sha256.Size]byte, []optionHash] // by the hash of the call's id
+}
+
+type optionHash [sha256.Size]byte
+
+func newTold(r *reach) *told {
+	texts, _ := simplelru.NewLRU[[sha256.Size]byte, struct{}](maxTexts, nil) // fails only where there is no limit
+	options, _ := simplelru.NewLRU[[sha256.Size]byte, []optionHash](maxOffers, nil)
+	return &told{r, texts, options}
+}
+
+// learn takes what the host says, and has the host asked for the state of the channels
+// with which the client goes on untold.
+func (t *told) learn(said *view.Reading) {
+	if said == nil {
+		return
+	}
+	for i := range said.Facts {
+		f := &said.Facts[i]
+		text := f.Kind == view.Has && f.What == view.FileText && isNamed(f.URI)
+		if !text && f.Kind != view.Offers || t.reach != nil && !t.reach.allows(f.Of) {
+			continue
+		}
+		if text {
+			t.texts.Add(sha256.Sum256([]byte(f.URI)), struct{}{})
+			continue
+		}
+		var options []optionHash
+		for _, option := range f.List[:min(len(f.List), maxOptions)] {
+			options = append(options, sha256.Sum256([]byte(option)))
+		}
+		t.options.Add(sha256.Sum256([]byte(f.URI)), options)
+	}
+	for _, channel := range said.Untold() {
+		said.Ask(channel)
+	}
+}
+
+// isNamed reports whether a URI counts only if the host has named it.
+func isNamed(uri string) bool {
+	rule := contentRules[bareScheme(uri)]
+	return rule == byName || rule == byRevision
+}
+
+// text reports whether the host has named the content of a file.
+func (t *told) text(uri string) bool { return t.texts.Contains(sha256.Sum256([]byte(uri))) }
+
+// offers reports whether the host has offered an option for the call of a tool.
+func (t *told) offers(call, option []byte) bool {
+	id, okCall := ahp.Text(call)
+	choice, okOption := ahp.Text(option)
+	if !okCall || !okOption {
+		return false
+	}
+	options, _ := t.options.Peek(sha256.Sum256([]byte(id)))
+	return slices.Contains(options, optionHash(sha256.Sum256([]byte(choice))))
+}

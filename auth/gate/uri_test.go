@@ -1,0 +1,363 @@
+package gate_test
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"ahprelay/auth"
+	"ahprelay/auth/gate"
+
+	"pgregory.net/rapid"
+)
+
+// A seen is a path that some reader takes a URI for.
+type seen struct{ by, path string }
+
+// vscodeURI is the expression by which VS Code takes a URI apart
+// (src/vs/base/common/uri.ts).
+var vscodeURI = regexp.MustCompile(`^(([^:/?#]+?):)?(//([^/?#]*))?([^?#]*)(\?([^#]*))?(#(.*))?`)
+
+var vscodeScheme = regexp.MustCompile(`^\w[\w\d+.-]*$`)
+
+// byVSCode are the paths that VS Code sees: that of the URI, and that of the
+// file system. There are none if it refuses the URI.
+func byVSCode(uri string) []seen {
+	m := vscodeURI.FindStringSubmatch(uri)
+	scheme, authority, p := m[2], vscodeDecode(m[4]), vscodeDecode(m[5])
+	if scheme == "" {
+		scheme = "file"
+	}
+	if (scheme == "file" || scheme == "http" || scheme == "https") && !strings.HasPrefix(p, "/") {
+		p = "/" + p
+	}
+	if !vscodeScheme.MatchString(scheme) || authority != "" && p != "" && p[0] != '/' || authority == "" && strings.HasPrefix(p, "//") {
+		return nil
+	}
+	fs := p
+	if authority != "" && len(p) > 1 && scheme == "file" {
+		fs = "//" + authority + p
+	} else if drive.MatchString(p) {
+		fs = strings.ToLower(p[1:2]) + p[2:]
+	}
+	return []seen{{"VS Code", p}, {"VS Code's fsPath", fs}}
+}
+
+var (
+	drive   = regexp.MustCompile(`^/[A-Za-z]:`)
+	escapes = regexp.MustCompile(`(%[0-9A-Za-z][0-9A-Za-z])+`)
+)
+
+// vscodeDecode decodes what VS Code can decode, and leaves the rest.
+func vscodeDecode(text string) string {
+	var graceful func(string) string
+	graceful = func(s string) string {
+		if plain, err := url.PathUnescape(s); err == nil && strings.ToValidUTF8(plain, "") == plain {
+			return plain
+		}
+		if len(s) <= 3 {
+			return s
+		}
+		return s[:3] + graceful(s[3:])
+	}
+	return escapes.ReplaceAllStringFunc(text, graceful)
+}
+
+// byGo is what Go sees.
+func byGo(uri string) []seen {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return nil
+	}
+	return []seen{{"net/url", u.Host + u.Path}, {"net/url's clean", u.JoinPath().Path}}
+}
+
+// byHand is what programs see that take the scheme off, decode what they can,
+// as often as they like, and may take the rest for part of the path.
+func byHand(uri string) (list []seen) {
+	text := strings.TrimPrefix(uri, "file://")
+	for i := range 4 {
+		whole := strings.NewReplacer("\t", "", "\n", "", "\r", "", "\x00", "").Replace(text)
+		short, _, _ := strings.Cut(whole, "\x00")
+		noQuery := whole
+		if at := strings.IndexAny(whole, "?#"); at >= 0 {
+			noQuery = whole[:at]
+		}
+		for _, p := range []string{text, whole, short, noQuery, strings.TrimSpace(noQuery)} {
+			list = append(list, seen{fmt.Sprintf("a program that decodes %d times", i), p})
+		}
+		text = lenient(text)
+	}
+	return list
+}
+
+// lenient decodes each escape that is one.
+func lenient(text string) string {
+	return regexp.MustCompile(`%[0-9A-Fa-f]{2}`).ReplaceAllStringFunc(text, func(e string) string {
+		plain, _ := url.PathUnescape(e)
+		return plain
+	})
+}
+
+// A nodeReader is a Node process that reads URIs.
+type nodeReader struct {
+	ask    func(string)
+	answer *bufio.Reader
+}
+
+func startNode(t testing.TB) *nodeReader {
+	t.Helper()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("node is not in PATH: nothing to compare with")
+	}
+	cmd := exec.Command(node, "testdata/url.js")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
+	return &nodeReader{func(line string) { fmt.Fprintln(in, line) }, bufio.NewReader(out)}
+}
+
+// see returns what Node's URL and fileURLToPath see.
+func (n *nodeReader) see(t testing.TB, uri string) (list []seen) {
+	t.Helper()
+	n.ask(base64.StdEncoding.EncodeToString([]byte(uri)))
+	line, err := n.answer.ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("node: %v", err)
+	}
+	var got struct{ Host, Path, Raw, File, Windows *string }
+	if err := json.Unmarshal(line, &got); err != nil {
+		t.Fatalf("node answers %s: %v", line, err)
+	}
+	for by, p := range map[string]*string{"Node's URL": got.Path, "Node's URL, as it stands": got.Raw, "Node's fileURLToPath": got.File} {
+		if p != nil {
+			list = append(list, seen{by, *p})
+		}
+	}
+	if got.Host != nil && *got.Host != "" {
+		list = append(list, seen{"Node's URL", "//" + *got.Host})
+	}
+	return list
+}
+
+// inside reports whether a path is one that a pattern of paths takes, for the
+// most careless reader.
+func inside(p, pattern string) bool {
+	for _, one := range []string{p, strings.ReplaceAll(p, `\`, "/")} {
+		if !auth.Matches(pattern, path.Clean(one)+"/") {
+			return false
+		}
+	}
+	return true
+}
+
+// pieces are what URIs that are to be misread are made of.
+var pieces = []string{
+	"..", ".", "%2e", "%2E", "%252e", "%25252e", "/", "/", "/", "//", `\`, "%2f", "%5c", "%255c", "?", "#", "%3f", "%23", "%", "%zz", "%2", "%u002e",
+	"\t", "\n", "\r", " ", "%09", "%0a", "%20", "%00", "\x00", "\x01", "\x7f", "%c0%ae", "%ff", "%e2%80%ae", "\u202e", "\u2028", "．", "é", "e\u0301",
+	"a", "secret", "allowed", "c:", "C|", "%3a", ":", "@", ";", "&", "*", "%2a", "|", "^", "{", "~", "+", "x.txt", "...",
+}
+
+// prefixes are what they begin with.
+var prefixes = []string{
+	"file:///allowed/", "file:///allowed/", "file:///allowed/", "file:///allowed/", "file:///allowed", "file:/allowed/", "FILE:///allowed/", " file:///allowed/", "file:\t///allowed/",
+	"file://localhost/allowed/", "file://allowed/", "file:allowed/", `file:\\\allowed/`, "file:////allowed/", "file:///./allowed/", "file:///x/../allowed/", "file:///%61llowed/",
+	"file:///ALLOWED/", "file://a@/allowed/", "file:///allowed%2f", "file:///c:/allowed/", "/allowed/", "",
+}
+
+// reads reports whether a token for some patterns lets a URI be read.
+func reads(t testing.TB, uri string, patterns ...string) bool {
+	params, err := json.Marshal(map[string]string{"uri": uri})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limited(t, nil, patterns...).passes("resourceRead", string(params))
+}
+
+// wantInside wants all readers to see a path that the pattern takes, if a URI
+// has passed.
+func wantInside(t testing.TB, node *nodeReader, uri, pattern string) {
+	t.Helper()
+	list := append(append(byVSCode(uri), byGo(uri)...), byHand(uri)...)
+	if node != nil {
+		list = append(list, node.see(t, uri)...)
+	}
+	for _, s := range list {
+		if !inside(s.path, pattern) {
+			t.Errorf("%q passes, but %s sees %q", uri, s.by, s.path)
+		}
+	}
+}
+
+// drawURI draws one that may be meant to be misread.
+func drawURI(t *rapid.T) string {
+	var b strings.Builder
+	b.WriteString(rapid.SampledFrom(prefixes).Draw(t, "prefix"))
+	for _, piece := range rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 9).Draw(t, "pieces") {
+		b.WriteString(piece)
+	}
+	return b.String()
+}
+
+// TestNobodySeesOutside has URIs that pass read by everybody: Node, VS Code,
+// Go, and who decodes by hand. Nobody is to see a path out of the folder.
+func TestNobodySeesOutside(t *testing.T) {
+	node := startNode(t)
+	passed := 0
+	for pattern, paths := range map[string]string{
+		"file:///allowed": "/allowed/*", "file:///allowed/*": "/allowed/*", "file:///all*d/*": "/all*d/*",
+	} {
+		rapid.Check(t, func(rt *rapid.T) {
+			for range 100 { // one Check is worth many
+				uri := drawURI(rt)
+				if !reads(t, uri, pattern) {
+					continue
+				}
+				passed++
+				wantInside(t, node, uri, paths)
+			}
+		})
+	}
+	if passed < 500 {
+		t.Errorf("%d URIs passed; want enough to say something", passed)
+	}
+}
+
+// FuzzURIs is the same for any text behind the folder.
+func FuzzURIs(f *testing.F) {
+	for _, tail := range []string{"%2e%2e/secret?%zz", "..#%", ".\t./x", "a/b%20c/100%25", "?/../../x", "%2e%2e%2fx", "x:../..", "é"} {
+		f.Add("file:///allowed/" + tail)
+	}
+	f.Fuzz(func(t *testing.T, uri string) {
+		if strings.ToValidUTF8(uri, "") == uri && reads(t, uri, "file:///allowed/*") {
+			wantInside(t, nil, uri, "/allowed/*")
+		}
+	})
+}
+
+// TestFilesThatPass are written as clients write them.
+func TestFilesThatPass(t *testing.T) {
+	const windows = "file:///c%3A/Users/Ada/*"
+	for _, test := range []struct {
+		pattern, uri string
+		want         bool
+	}{
+		{"file:///home/ada/*", "file:///home/ada/x", true},
+		{"file:///home/ada/*", "file:///home/ada/a%20b/100%25/caf%C3%A9", true},
+		{"file:///home/ada/*", "file:///home/ada/café+@(1)", true},
+		{"file:///home/ada/*", "file:///home/%61da/x", false}, // nobody writes an escape that need not be
+		{"file:///home/ada/*", "file:///home/ada/dir/", true},
+		{"file:///home/ada/a b/*", "file:///home/ada/a%20b/x", true}, // a pattern as people write it
+		{"file:/home/ada/*", "file:///home/ada/x", true},
+		{"file:///home/ada", "file:///home/ada/x", true},
+		{"file:///home/ada/what%3F", "file:///home/ada/what%3F", true},
+		{"file:///home/ada/what%3F", "file:///home/ada/what%3f", true},
+		{"file:///home/ada/*", "file:///home/ada/what%3F", true},
+		{"file:///home/a*a/*", "file:///home/ada%20.%23a/x", false}, // who decodes first sees /home/ada .
+		{"file:///home/a*a/*", "file:///home/ada/x%23y", true},
+		{"file:///home/ada/%2A/x", "file:///home/ada/*/x", true},
+		{"file:///home/ada/%2A/x", "file:///home/ada/y/x", false},
+		{"file:///home/ada/*", "file:///home/ada/%2Fx", false},
+		{"file:///home/ada%2Fx/*", "file:///home/ada/x/y", false},
+		{"file:///home/ada/x?y", "file:///home/ada/x?y", false},
+		{"file:///home/ada/../bob", "file:///home/ada/../bob", false}, // not even if it is named
+		{"file:///home/ada/*", "file:///home/ada/a b", false},
+		{"file:///home/ada/*", "file:///home/ada/x#L1", false},
+		{"file:///home/ada/*", "file:///home/ada//x", false},
+		{"file:///home/ada/*", "file:/home/ada/x", false},
+		{"file:///home/ada/*", "file:home/ada/x", false},
+		{"file:///home/ada/*", "FILE:///home/ada/x", false},
+		{"file:///home/ada/*", "file://localhost/home/ada/x", false},
+		{"file:///home/ada/*", "file://home/ada/x", false},
+		{"file:///home/ada/*", "vscode-remote://box/home/ada/x", false},
+		{"vscode-remote://ssh-remote%2Bbox/home/ada/*", "vscode-remote://ssh-remote+box/home/ada/x", true},
+		{"vscode-remote://box/home/ada/*", "vscode-remote://box/home/ada/../x", false},
+		{"vscode-remote://box/home/ada/*", "vscode-remote://box/home/ada/%2e%2e/x?%zz", false},
+		{"vscode-remote://box/home/ada/*", "vscode-remote://other/home/ada/x", false},
+		{windows, "file:///c%3A/Users/Ada/x", true},
+		{windows, "file:///c:/Users/Ada/x", true},
+		{windows, "file:///C:/Users/Ada/x", true},
+		{windows, "file:///c%3A/Users/ada/x", false}, // Windows would find it; it is another name here
+		{windows, "file:///c%7C/Users/Ada/x", false},
+		{windows, "file:///c|/Users/Ada/x", false},
+		{windows, `file:///c:/Users/Ada/..\x`, false},
+		{windows, "file:///c:/Users/Ada/.. /x", false},
+		{windows, "file:///c:/Users/Ada/..%20/x", false},
+		{windows, "file:///c:/Users/Ada/.../x", false},
+		{windows, "file:///c:/Users/Ada/x:..", false},
+		{"file://server/share/*", "file://server/share/x", true},
+		{"file://server/share/*", "file://server/share/../x", false},
+		{"file://server/share/*", "file://server@evil/share/x", false},
+		{"file://server*", "file://server:80@evil/x", false},
+		{"file:*", "file:///etc/passwd", true},
+		{"file:*", "file:/etc/passwd", false},
+	} {
+		if got := reads(t, test.uri, test.pattern); got != test.want {
+			t.Errorf("a token for %s reads %s: %v; want %v", test.pattern, test.uri, got, test.want)
+		}
+	}
+}
+
+// TestRefusedURIsSayWhy has the reason in the error.
+func TestRefusedURIsSayWhy(t *testing.T) {
+	for uri, why := range map[string]string{
+		"file:///home/ada/%zz":   "escape",
+		"file:///home/ada/../x":  "dots",
+		"file:///home/ada/a b":   "percent-encoded",
+		"file:///home/ada/x?y":   "query",
+		"file:///home/ada/%2F/x": "encoded slash",
+		"file:///home/ada//x":    "empty part",
+	} {
+		got := limited(t, nil, "file:///home/ada/*").ask("resourceRead", fmt.Sprintf(`{"uri":%q}`, uri), "null")
+		if !strings.Contains(got, `"code":-32009`) || !strings.Contains(got, why) {
+			t.Errorf("%s: %s; want -32009 that says %q", uri, got, why)
+		}
+	}
+}
+
+// TestURIsOfFilesAreTexts has objects for URIs, which VS Code revives.
+func TestURIsOfFilesAreTexts(t *testing.T) {
+	c := limited(t, nil, "file:///home/ada/*")
+	const object = `{"$mid":1,"scheme":"file","path":"/etc/passwd","uri":"file:///home/ada/x"}`
+	c.want("an object with a URI that is in reach", c.passes("resourceResolve", `{"uri":`+object+`}`), false)
+	c.want("it in a list", c.passes("resourceResolve", `{"uri":["file:///home/ada/x"]}`), false)
+}
+
+// TestNoFileIsLearnt has a host say that files belong to a session.
+func TestNoFileIsLearnt(t *testing.T) {
+	c := limited(t, nil, "mock:/1")
+	for i, uri := range []string{"file:///etc", "FILE:/etc", "vscode-remote://box/etc", "vscode-agent-client://me/file/-/etc"} {
+		c.host(fmt.Sprintf(`{"method":"action","params":{"channel":"mock:/1","action":{"type":"session/chatAdded","chat":{"resource":%q}},"serverSeq":%d}}`, uri, i))
+		c.want(uri, c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, uri)), false)
+		c.want(uri+"/x", c.passes("resourceRead", fmt.Sprintf(`{"uri":"%s/x"}`, uri)), false)
+	}
+}
+
+// TestOwnersFilesAreKept has the owner's limits hold beside the token's.
+func TestOwnersFilesAreKept(t *testing.T) {
+	token := gate.NewPolicy(auth.AccessWrite, []string{"file:///home/*"}, nil, false)
+	owner := gate.NewPolicy(auth.AccessAdmin, []string{"file:///home/ada/*"}, nil, true)
+	c := &conn{TB: t, gate: chainOf(token.Narrow(owner), nil)}
+	c.want("a file", c.passes("resourceWrite", `{"uri":"file:///home/ada/x"}`), true)
+	for _, uri := range []string{"file:///home/bob/x", "file:///home/ada/%2e%2e/bob/x?%zz", "file:///home/ada/../bob#%", "file:///home/ada/.\t./bob"} {
+		params, _ := json.Marshal(map[string]string{"uri": uri})
+		c.want(uri, c.passes("resourceWrite", string(params)), false)
+	}
+}

@@ -1,0 +1,233 @@
+package mcpgate_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+	"ahprelay/auth/gate"
+	"ahprelay/auth/mcpgate"
+)
+
+// call tries a method that no channel serves here.
+func (w *wire) call(channel string) string {
+	return verdict(w.client(fmt.Sprintf(`{"id":1,"method":"initialize","channel":%q}`, channel)))
+}
+
+// TestManyServers has a host name more servers than are kept: those count, and
+// nothing is known of the others.
+func TestManyServers(t *testing.T) {
+	for _, sessions := range []int{1, 64} {
+		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
+		channel := func(i int) string { return fmt.Sprint("mcp://h/", i) }
+		for s := range sessions {
+			var list []string
+			for i := s; i < 2000; i += sessions {
+				list = append(list, mcpServer(fmt.Sprint(i), channel(i), "ready", ""))
+			}
+			w.subscribe(fmt.Sprint("ahp-session:/", s), "["+strings.Join(list, ",")+"]")
+		}
+		if got := w.took(); !strings.HasPrefix(got, "observation:state_not_kept") {
+			t.Errorf("%d sessions: events %q; want to be told", sessions, got)
+		}
+		known := 0
+		for i := range 2000 {
+			if w.call(channel(i)) == "-32601" {
+				known++
+			}
+		}
+		if known != 1024 {
+			t.Errorf("%d sessions: %d servers are known; want 1024", sessions, known)
+		}
+		// What goes makes room.
+		w.subscribe("ahp-session:/0", "[]")
+		w.subscribe("ahp-session:/new", "["+mcpServer("x", "mcp://new", "ready", "")+"]")
+		if got := w.call("mcp://new"); got != "-32601" {
+			t.Errorf("%d sessions: behind those that went: %s", sessions, got)
+		}
+	}
+}
+
+// TestGoneChannels keeps the channels that have gone last.
+func TestGoneChannels(t *testing.T) {
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
+	const n = 2000
+	name := func(i int) string { return fmt.Sprint("mcp://h/", i) }
+	w.subscribe(session, "["+mcpServer("s", name(0), "ready", "")+","+mcpServer("other", "mcp://stays", "ready", "")+"]")
+	for i := 1; i <= n; i++ {
+		w.action(session, `{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"ready"},"channel":"`+name(i)+`"}`)
+	}
+	for i := range n + 1 {
+		want := "-32008" // even if it is long forgotten
+		if i == n {
+			want = "-32601"
+		}
+		if got := w.call(name(i)); got != want {
+			t.Fatalf("channel %d: %s; want %s", i, got, want)
+		}
+		gone := strings.Contains(w.client(`{"id":1,"method":"x","channel":"`+name(i)+`"}`), "not available any more")
+		if known := n-256 <= i && i < n; gone != known {
+			t.Fatalf("channel %d: is known to have gone %v; want %v", i, gone, known)
+		}
+	}
+	if got := w.call("mcp://stays"); got != "-32601" {
+		t.Errorf("a channel that is named all the time: %s", got)
+	}
+	// One that comes and goes is not forgotten for that.
+	for range 300 {
+		for _, channel := range []string{name(n - 256), name(n)} {
+			w.action(session, `{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"ready"},"channel":"`+channel+`"}`)
+		}
+	}
+	if got := w.call(name(n - 255)); got != "-32008" {
+		t.Errorf("a channel that has gone: %s", got)
+	}
+}
+
+// TestLongNames does not keep what has long names.
+func TestLongNames(t *testing.T) {
+	for size, want := range map[int]string{4 << 10: "-32601", 4<<10 + 1: "pass"} {
+		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
+		channel := "mcp://" + strings.Repeat("x", size-len("mcp://"))
+		w.subscribe(session, "["+mcpServer("s", channel, "ready", "")+"]")
+		if got := w.call(channel); got != want {
+			t.Errorf("a channel of %d bytes: %s; want %s", size, got, want)
+		}
+		if lost := w.took() == "observation:state_not_kept"; lost != (want == "pass") {
+			t.Errorf("a channel of %d bytes: is counted as not kept %v", size, lost)
+		}
+	}
+}
+
+// TestManyRequests bounds the requests whose answers are awaited.
+func TestManyRequests(t *testing.T) {
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
+	for i := range 1001 {
+		w.client(fmt.Sprintf(`{"id":%d,"method":"subscribe","params":{"channel":"ahp-session:/%d"}}`, i, i))
+	}
+	if got := w.took(); got != "observation:state_not_kept" {
+		t.Errorf("events %q; want one, of the last", got)
+	}
+	for _, i := range []int{0, 999, 1000} {
+		channel := fmt.Sprint("mcp://h/", i)
+		w.host(fmt.Sprintf(`{"id":%d,"result":{"snapshot":{"resource":"ahp-session:/%d","state":{"customizations":[%s]}}}}`, i, i, mcpServer("s", channel, "ready", "")))
+		want := "-32601"
+		if i == 1000 {
+			want = "-32008"
+		}
+		if got := w.call(channel); got != want {
+			t.Errorf("request %d: %s; want %s", i, got, want)
+		}
+	}
+}
+
+// encode returns a state as JSON, as reports have it.
+func encode(s mcpgate.State) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(s)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// TestStateIsBounded has the state of a gate that knows as much as it can fit
+// into a report.
+func TestStateIsBounded(t *testing.T) {
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
+	w.greet("c", `{"mcpApps":{},"x":"`+strings.Repeat("<", 4000)+`"}`)
+	for _, size := range []int{20, 200, 4000} {
+		var list []string
+		for i := range 300 {
+			channel := fmt.Sprintf("mcp://%0*d", size-len("mcp://"), i)
+			if i%2 == 0 {
+				channel = fmt.Sprintf("mcp://%s/%d", strings.Repeat("<&\n\x01", (size-12)/4), i)
+			}
+			list = append(list, mcpServer(fmt.Sprint(i), strings.NewReplacer("\n", `\n`, "\x01", `\u0001`).Replace(channel), "ready", adverts[12].json))
+		}
+		w.subscribe(session, strings.ReplaceAll("["+strings.Join(list, ",")+"]", `\\`, `\`))
+		s := w.gate.State()
+		data, err := encode(s)
+		if err != nil || len(data) > 24<<10 || len(s.Channels)+s.Omitted < 300 {
+			t.Errorf("channels of %d bytes: %d bytes, %v, %d channels and %d omitted; want at most 24 KiB", size, len(data), err, len(s.Channels), s.Omitted)
+		}
+		if size == 20 && len(s.Channels) < 10 {
+			t.Errorf("%d channels; want more", len(s.Channels))
+		}
+	}
+}
+
+// TestState tells what a gate knows.
+func TestState(t *testing.T) {
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
+	w.greet("c", `{"mcpApps": {}}`)
+	w.subscribe(session, "["+strings.Join([]string{
+		mcpServer("a", "mcp://a", "ready", adverts[4].json), mcpServer("b", "mcp://b", "authRequired", adverts[4].json),
+		mcpServer("c", "mcp://c", "ready", adverts[14].json), mcpServer("d", "mcp://d", "ready", ""), mcpServer("e", "mcp://e", "ready", ""),
+	}, ",")+"]")
+	w.action(session, `{"type":"session/customizationRemoved","id":"d"}`)
+	w.action(session, `{"type":"session/customizationToggled","id":"e","enabled":false}`)
+	data, err := encode(w.gate.State())
+	want := `{"initialized":true,"mode":"soft","clientCapabilities":{"mcpApps":{}},"clientCapabilitiesFrom":"initialize","channels":[` +
+		`{"channel":"mcp://a","state":"ready","methods":["tools/list","tools/call"],"listChanged":["tools"]},` +
+		`{"channel":"mcp://b","state":"authRequired"},` +
+		`{"channel":"mcp://c","state":"ready","methods":["logging/setLevel","notifications/message"],"open":true},` +
+		`{"channel":"mcp://d","state":"gone"},{"channel":"mcp://e","state":"disabled"}]}`
+	if err != nil || string(data) != want {
+		t.Errorf("state %s, %v; want %s", data, err, want)
+	}
+}
+
+// FuzzGate shows a gate anything: it keeps its bounds, changes nothing that it
+// is shown, and refuses only on channels of the scheme mcp, or what needs a
+// capability.
+func FuzzGate(f *testing.F) {
+	f.Add([]byte(`{"id":1,"method":"subscribe","params":{"channel":"a"}}`), []byte(`{"id":1,"result":{"snapshot":{"resource":"a","state":{"customizations":[`+mcpServer("s", uri, "ready", adverts[12].json)+`]}}}}`),
+		[]byte(`{"id":2,"channel":"`+uri+`","method":"tools/call"}`), true)
+	f.Add([]byte(`{"id":1,"method":"initialize","params":{"capabilities":{"canvas":{}}}}`), []byte(`{"id":1,"result":{}}`), []byte(`{"id":1,"method":"roots/list"}`), true)
+	f.Add([]byte(`{"id":1,"method":"reconnect","params":{}}`), []byte(`{"id":1,"result":{"actions":[{"channel":"a","action":{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"ready"},"channel":"mcp://x"}}]}}`),
+		[]byte(`{"method":"notifications/tools/list_changed","channel":"mcp://x"}`), false)
+	f.Add([]byte(`{"method":"action","params":{"channel":"a","action":{"type":"session/customizationUpdated","customization":{"id":"x","children":[{"type":"mcpServer","id":"y","mcpApp":{"capabilities":{"\u0061":{}}}}]}}}}`),
+		[]byte(`{"method":"channel/frame","params":{"actions":[{"channel":"a","action":{"type":"session/customizationRemoved","id":"y"}}]}}`), []byte(`{}`), false)
+	f.Fuzz(func(t *testing.T, first, second, third []byte, strict bool) {
+		events := 0
+		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
+		g := mcpgate.New(w.chain.View, mcpgate.Config{Strict: strict, Event: func(e mcpgate.Event) {
+			if events++; len(e.Method) > 64 {
+				t.Fatalf("event with a method of %d bytes", len(e.Method))
+			}
+		}})
+		w.chain.Gates = []gate.Gate{g}
+		for _, message := range [][]byte{first, second, third, first, third} {
+			env, err := ahp.Peek(message)
+			if err != nil {
+				continue
+			}
+			before := bytes.Clone(message)
+			for _, judge := range []func() (string, []byte){
+				func() (string, []byte) { d := w.chain.FromClient(message, &env); return result(d), d.Message },
+				func() (string, []byte) { d, _ := w.chain.FromHost(message, &env); return result(d), d.Message },
+			} {
+				got, answer := judge()
+				if got != "pass" && !bytes.HasPrefix(bytes.ToLower(env.Channel), []byte("mcp:")) && !strict {
+					t.Fatalf("%s: %s", message, got)
+				}
+				if answer != nil {
+					a, err := ahp.Peek(answer)
+					if err != nil || !ahp.SameID(a.ID, env.ID) || a.Error == nil || a.Channel != nil && !bytes.Equal(a.Channel, env.Channel) {
+						t.Fatalf("%s is answered with %s, %v", message, answer, err)
+					}
+				}
+			}
+			if !bytes.Equal(message, before) {
+				t.Fatalf("%s was changed to %s", before, message)
+			}
+		}
+		if data, err := encode(g.State()); err != nil || len(data) > 24<<10 {
+			t.Fatalf("state of %d bytes, %v", len(data), err)
+		}
+	})
+}

@@ -1,0 +1,70 @@
+package mcpgate_test
+
+import (
+	"testing"
+
+	"ahprelay/ahp/view"
+	"ahprelay/auth/mcpgate"
+	"ahprelay/test/carriers"
+)
+
+func (w *wire) passes(list []carriers.Message) {
+	w.Helper()
+	for _, m := range list {
+		if m.FromHost {
+			w.host(m.Text)
+		} else if got := w.client(m.Text); got != "pass" {
+			w.Fatalf("%s: %s", m.Text, got)
+		}
+	}
+}
+
+// TestCarriers has every carrier of every version carry that a server is there,
+// and that it is gone: what the client may call follows, unless the words are a
+// client's, or were rejected.
+func TestCarriers(t *testing.T) {
+	kit := `{"type":"mcpServer","id":"s","state":{"kind":"ready"},"channel":"` + uri + `","mcpApp":{"capabilities":{"serverTools":{}}}}`
+	for _, version := range carriers.Versions {
+		for _, carrier := range carriers.Of(version) {
+			t.Run(version+" "+carrier.Name, func(t *testing.T) {
+				for _, more := range []string{"", `,"origin":{"clientId":"x","clientSeq":1}`, `,"rejectionReason":"no"`} {
+					there, gone := `{"customizations":[`+kit+`]}`, `{"customizations":[]}`
+					if carrier.Action {
+						there, gone = `{"type":"session/customizationsChanged","customizations":[`+kit+`]}`, `{"type":"session/customizationRemoved","id":"s"}`
+					} else if more != "" {
+						continue
+					}
+					w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: true})
+					w.passes(carriers.Greeting(version, "c", `{"mcpApps":{}}`))
+					want := func(when, method, want string) {
+						t.Helper()
+						if got := verdict(w.client(`{"id":99,"method":"` + method + `","channel":"` + uri + `"}`)); got != want {
+							t.Errorf("%s %s: %s is %s; want %s", when, more, method, got, want)
+						}
+						w.host(`{"id":99,"result":{},"channel":"` + uri + `"}`)
+					}
+					want("before", "tools/call", "-32008")
+					w.passes(carrier.Wrap(carriers.Part{Channel: session, JSON: there, Seq: 7, More: more, ID: 1}))
+					served, other := "pass", "-32601"
+					if more != "" {
+						served, other = "-32008", "-32008"
+					}
+					want("when it is there", "tools/call", served)
+					want("when it is there", "resources/read", other)
+					w.passes(carrier.Wrap(carriers.Part{Channel: session, JSON: gone, Seq: 8, ID: 2}))
+					want("when it is gone", "tools/call", "-32008")
+				}
+			})
+		}
+	}
+}
+
+// TestRemovedSession has the host remove a session in its notification to all.
+func TestRemovedSession(t *testing.T) {
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
+	w.subscribe(session, "["+mcpServer("s", uri, "ready", adverts[4].json)+"]")
+	w.host(`{"method":"root/sessionRemoved","params":{"channel":"ahp-root://","session":"` + session + `"}}`)
+	if got := w.call(uri); got != "-32008" {
+		t.Errorf("a channel of a session that is removed: %s", got)
+	}
+}

@@ -1,0 +1,218 @@
+package mcpgate_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"ahprelay/ahp/view"
+	"ahprelay/auth/mcpgate"
+)
+
+// needs are what hosts ask of clients, and the capability that it takes.
+var needs = []struct{ method, capability, class string }{
+	{"canvasOpen", "canvas", "canvas_without_client_capability"},
+	{"canvasInvokeAction", "canvas", "canvas_without_client_capability"},
+	{"canvasInvokeOperation", "canvas", "canvas_without_client_capability"},
+	{"canvasClose", "canvas", "canvas_without_client_capability"},
+	{"sampling/createMessage", "sampling", "sampling_without_client_capability"},
+	{"elicitation/create", "elicitation", "elicitation_without_client_capability"},
+	{"roots/list", "roots", "roots_without_client_capability"},
+	{"resourceRead", "", ""},
+	{"later/request", "", ""},
+}
+
+// TestNeeds has a host ask clients that have declared nothing, one capability,
+// or all, and such of which nothing is known.
+func TestNeeds(t *testing.T) {
+	all := `{"canvas":{},"mcpApps":{},"sampling":{"tools":{}},"elicitation":{},"roots":{"listChanged":true}}`
+	for _, strict := range []bool{false, true} {
+		for _, declared := range []string{"", "null", "{}", "unknown", `{"canvas":{}}`, `{"sampling":{}}`, `{"sampling":null,"elicitation":true}`, all} {
+			for i, need := range needs {
+				w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: strict})
+				if declared != "unknown" {
+					w.greet("c", declared)
+				}
+				var has map[string]any
+				_ = json.Unmarshal([]byte(declared), &has)
+				want, event := "pass", ""
+				switch {
+				case need.capability == "" || has[need.capability] != nil:
+				case declared == "unknown":
+					event = "observation:client_capabilities_unknown"
+				case strict:
+					want, event = "-32601", "rejection:"+need.class
+				default:
+					event = "warning:" + need.class
+				}
+				got := w.host(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%q}}`, i, need.method, uri))
+				if seen := w.took(); verdict(got) != want || seen != event {
+					t.Errorf("%s of a client that has declared %s, strict %v: %s %s; want %s %s", need.method, declared, strict, got, seen, want, event)
+				}
+				if got != "pass" {
+					checkAnswer(t, got, i)
+					if !strings.Contains(got, need.capability) {
+						t.Errorf("%s does not tell that it is about %s", got, need.capability)
+					}
+				}
+				if got := w.host(fmt.Sprintf(`{"method":%q,"params":{"channel":%q}}`, need.method, uri)); got != "pass" {
+					t.Errorf("%s as a notification: %s", need.method, got)
+				}
+			}
+		}
+	}
+}
+
+// TestRefusalWithoutChannel answers a host's request on a channel of AHP as AHP
+// does.
+func TestRefusalWithoutChannel(t *testing.T) {
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: true})
+	w.greet("c", "")
+	got := w.host(`{"id":"a","method":"canvasOpen","params":{"channel":"ahp-session:/1"}}`)
+	if got != `{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"message":"the client has not declared the capability canvas"}}` {
+		t.Error(got)
+	}
+}
+
+// TestInitializeRefused has capabilities count that the host has accepted.
+func TestInitializeRefused(t *testing.T) {
+	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
+	w.client(`{"id":1,"method":"initialize","params":{"clientId":"c","capabilities":{"sampling":{}}}}`)
+	w.host(`{"id":1,"error":{"code":-32005,"message":"no"}}`)
+	if s := w.gate.State(); s.Initialized || s.From != "" {
+		t.Errorf("after a refused initialize: %+v", s)
+	}
+	w.client(`{"id":1.0,"method":"initialize","params":{"clientId":"c","capabilities":{ "later": 1 }}}`)
+	w.host(`{"id":1,"result":{}}`)
+	if s := w.gate.State(); !s.Initialized || s.From != "initialize" || string(s.Capabilities) != `{ "later": 1 }` {
+		t.Errorf("after initialize: %+v; want capabilities as they came", s)
+	}
+	w.host(`{"id":1,"method":"sampling/createMessage","params":{"channel":"mcp://x"}}`)
+	if got := w.took(); got != "warning:sampling_without_client_capability" {
+		t.Errorf("events %q; want a warning: what was refused does not count", got)
+	}
+}
+
+// TestReconnect has capabilities of earlier connections hold for the same
+// client, and nobody else.
+func TestReconnect(t *testing.T) {
+	host := view.NewHost(nil)
+	first := newWire(t, host, mcpgate.Config{}, "ada")
+	first.greet("phone", `{"sampling":{}}`)
+	for _, test := range []struct{ subject, clientID, capabilities, from, events string }{
+		{"ada", "phone", "", "earlier connection", ""},
+		{"ada", "laptop", "", "", "observation:client_capabilities_unknown"},
+		{"eve", "phone", "", "", "observation:client_capabilities_unknown"},
+		{"ada", "", "", "", "observation:client_capabilities_unknown"},
+		{"ada", "phone", `,"capabilities":{}`, "reconnect", "warning:sampling_without_client_capability"},
+		{"ada", "phone", "", "earlier connection", "warning:sampling_without_client_capability"}, // what it said last
+	} {
+		w := newWire(t, host, mcpgate.Config{}, test.subject)
+		w.ask("reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q%s}`, test.clientID, test.capabilities), `{"type":"replay","actions":[],"missing":[]}`)
+		w.host(`{"id":1,"method":"sampling/createMessage","params":{"channel":"mcp://x"}}`)
+		if s := w.gate.State(); s.From != test.from || !s.Initialized {
+			t.Errorf("%+v: capabilities are known by %q", test, s.From)
+		}
+		if got := w.took(); got != test.events {
+			t.Errorf("%+v: events %q", test, got)
+		}
+	}
+}
+
+// TestAppsInState has a host show an MCP App to clients that have not declared
+// that they can show it.
+func TestAppsInState(t *testing.T) {
+	app := "[" + mcpServer("s", uri, "ready", `,"mcpApp":{"capabilities":{"serverTools":{}}}`) + "]"
+	for _, strict := range []bool{false, true} {
+		for _, declared := range []string{`{"mcpApps":{}}`, `{}`, "unknown"} {
+			w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: strict})
+			if declared != "unknown" {
+				w.greet("c", declared)
+			}
+			want := ""
+			if declared == "{}" {
+				want = "warning:mcp_apps_without_client_capability"
+			}
+			w.subscribe(session, app) // which fails if it does not pass
+			if got := w.took(); got != want {
+				t.Errorf("snapshot, declared %s, strict %v: %q; want %q", declared, strict, got, want)
+			}
+			w.action(session, `{"type":"session/customizationsChanged","customizations":`+app+`}`)
+			if got := w.took(); got != want {
+				t.Errorf("action, declared %s, strict %v: %q; want %q", declared, strict, got, want)
+			}
+			call := w.client(`{"id":1,"method":"tools/call","channel":"` + uri + `"}`)
+			if refused := call != "pass"; refused != (strict && declared == "{}") {
+				t.Errorf("call, declared %s, strict %v: %s", declared, strict, call)
+			}
+		}
+	}
+}
+
+// TestLargeCapabilities keeps what is large by its flags only.
+func TestLargeCapabilities(t *testing.T) {
+	for _, size := range []int{4 << 10, 4<<10 + 1} {
+		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
+		raw := `{"sampling":{},"x":"` + strings.Repeat("x", size-len(`{"sampling":{},"x":""}`)) + `"}`
+		w.greet("c", raw)
+		s := w.gate.State()
+		if kept := string(s.Capabilities) == raw; kept != (size <= 4<<10) || s.From != "initialize" {
+			t.Errorf("%d bytes: kept %v, known by %q", size, kept, s.From)
+		}
+		w.host(`{"id":1,"method":"sampling/createMessage"}`)
+		w.host(`{"id":1,"method":"roots/list"}`)
+		if got := w.took(); got != "warning:roots_without_client_capability" {
+			t.Errorf("%d bytes: events %q", size, got)
+		}
+	}
+}
+
+// TestRemembersSomeClients bounds the clients that a host's gates remember.
+func TestRemembersSomeClients(t *testing.T) {
+	host := view.NewHost(nil)
+	for i := range 2000 {
+		newWire(t, host, mcpgate.Config{}).greet(fmt.Sprint("c", i), "{}")
+		if i > 1000 { // the first comes again and again
+			newWire(t, host, mcpgate.Config{}).ask("reconnect", `{"clientId":"c0"}`, `{}`)
+		}
+	}
+	for id, known := range map[string]bool{"c0": true, "c1": false, "c1999": true, "c900": false} {
+		w := newWire(t, host, mcpgate.Config{})
+		w.ask("reconnect", fmt.Sprintf(`{"clientId":%q}`, id), `{}`)
+		if got := w.gate.State().From != ""; got != known {
+			t.Errorf("%s is known: %v; want %v", id, got, known)
+		}
+	}
+}
+
+// TestHostEnded has the host process end: what it has said to clients means nothing
+// to the next one.
+func TestHostEnded(t *testing.T) {
+	host := view.NewHost(nil)
+	list := "[" + mcpServer("s", uri, "ready", `,"mcpApp":{"capabilities":{"serverTools":{}}}`) + "]"
+	for _, ended := range []bool{false, true} {
+		w := newWire(t, host, mcpgate.Config{})
+		w.greet("phone", `{"sampling":{}}`)
+		w.subscribe(session, list)
+		w.gate.Leave()
+		want, from := "pass", "earlier connection"
+		if ended {
+			host.Ended()
+			want, from = "-32008", ""
+		}
+		again := newWire(t, host, mcpgate.Config{})
+		again.ask("reconnect", fmt.Sprintf(`{"clientId":"phone","subscriptions":[%q]}`, session), `{"type":"replay","actions":[],"missing":[]}`)
+		if got := again.gate.State().From; got != from {
+			t.Errorf("ended %v: capabilities are known by %q; want %q", ended, got, from)
+		}
+		other := newWire(t, host, mcpgate.Config{})
+		if got := other.call(uri); (got == "pass") != ended {
+			t.Errorf("ended %v: a channel that was named to others: %s", ended, got)
+		}
+		other.subscribe("ahp-session:/other", "["+mcpServer("o", "mcp://other", "ready", "")+"]")
+		if got := verdict(again.client(`{"id":9,"method":"tools/call","channel":"` + uri + `"}`)); got != want {
+			t.Errorf("ended %v: a call on a channel of before is %s; want %s", ended, got, want)
+		}
+	}
+}

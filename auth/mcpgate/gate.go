@@ -1,0 +1,358 @@
+package mcpgate
+
+import (
+	"slices"
+	"strings"
+
+	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+	"ahprelay/auth/gate"
+)
+
+// An Event is something that a gate has seen, to be counted and logged.
+type Event struct {
+	Kind   string // Warning, Rejection or Observation
+	Class  string // why, one of [Classes]
+	Method string // of the message, cut; "" if it has none
+}
+
+// Kinds of events.
+const (
+	Warning     = "warning"     // the message has passed
+	Rejection   = "rejection"   // it has not
+	Observation = "observation" // not enough is known to say whether it should
+)
+
+// Classes of events beside those of missing capabilities.
+const (
+	methodNotServed       = "method_not_served"
+	notificationNotServed = "notification_not_served"
+	channelUnavailable    = "channel_unavailable"
+	listChangedNotServed  = "list_changed_not_served"
+	unknownCapabilitySet  = "unknown_capability_set"
+	capabilitiesUnknown   = "client_capabilities_unknown"
+	notKept               = "state_not_kept"
+)
+
+// Classes returns the classes of a kind of events.
+func Classes(kind string) (list []string) {
+	switch kind {
+	case Warning:
+		list = missing()
+	case Rejection:
+		list = append(missing(), methodNotServed, notificationNotServed, channelUnavailable, listChangedNotServed)
+	case Observation:
+		list = []string{unknownCapabilitySet, capabilitiesUnknown, notKept}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func missing() (list []string) {
+	for _, class := range classOf {
+		list = append(list, class)
+	}
+	return list
+}
+
+// Config says how the gate of a connection is to work.
+type Config struct {
+	Strict bool
+
+	// Event is told what the gate has seen, Changed that [Gate.State] is
+	// another. Both may be nil, and are called by the callers of FromClient and
+	// FromHost.
+	Event   func(Event)
+	Changed func()
+}
+
+// A Gate is the gate of a client's connection to the host. It implements
+// [gate.Gate].
+type Gate struct {
+	cfg  Config
+	view *view.Conn
+
+	register *register // the fields below are guarded by its lock
+	client   declared
+	greeted  bool    // the host has accepted initialize or reconnect
+	events   []Event // to be told when the lock is free
+	changed  bool
+}
+
+// New returns the gate of a new connection, of which v reads what is said.
+func New(v *view.Conn, cfg Config) *Gate {
+	return &Gate{cfg: cfg, view: v, register: newRegister()}
+}
+
+// Leave says that the connection has ended. What the host has said to the client
+// is kept for when it comes again.
+func (g *Gate) Leave() {
+	g.register.mu.Lock()
+	servers := g.register.servers
+	g.register.channels = nil
+	g.register.mu.Unlock()
+	g.view.Weigh(g.register, servers)
+}
+
+// unlock ends a call, and tells what has come of it.
+func (g *Gate) unlock() {
+	events, changed := g.events, g.changed
+	g.events, g.changed = nil, false
+	g.register.mu.Unlock()
+	if g.cfg.Event != nil {
+		for _, e := range events {
+			g.cfg.Event(e)
+		}
+	}
+	if changed && g.cfg.Changed != nil {
+		g.cfg.Changed()
+	}
+}
+
+// maxMethod is how much of a method is told, in bytes.
+const maxMethod = 64
+
+func (g *Gate) note(kind, class string, method []byte) {
+	g.events = append(g.events, Event{kind, class, string(method[:min(len(method), maxMethod)])})
+}
+
+// FromClient implements [gate.Gate].
+func (g *Gate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
+	switch {
+	case env.Kind == ahp.Response:
+		return gate.Decision{}
+	case isMCP(env.Channel):
+		g.register.mu.Lock()
+		defer g.unlock()
+		return g.toServer(env)
+	case env.Kind == ahp.Request && saysState(string(env.Method)):
+		if _, full := g.view.Waits(env.ID); full { // what the answer says will not be known
+			g.register.mu.Lock()
+			defer g.unlock()
+			g.note(Observation, notKept, env.Method)
+		}
+	}
+	return gate.Decision{}
+}
+
+// saysState reports whether the answer to a request may say what servers there
+// are.
+func saysState(method string) bool { return opens(method) || method == "subscribe" }
+
+// opens reports whether a request is one that a connection begins with.
+func opens(method string) bool { return method == "initialize" || method == "reconnect" }
+
+// served returns what a channel serves in the mode of this connection, and
+// whether it is ready at all.
+func (g *Gate) served(ch *channel) (all surface, ready bool) {
+	all, ready = ch.served()
+	if g.cfg.Strict {
+		all &^= laterFlag | laterSet
+	}
+	return all, ready
+}
+
+// toServer judges a message of the client's on a channel of the scheme mcp.
+func (g *Gate) toServer(env *ahp.Envelope) gate.Decision {
+	ch := g.register.channels[string(env.Channel)]
+	if ch == nil {
+		return g.toUnknown(env)
+	}
+	sets, ready := g.served(ch)
+	yes, unsure := sets.serves(env.Method)
+	switch {
+	case g.cfg.Strict && g.client.lacks(mcpApps):
+		return g.reject(env, classOf[mcpApps], ahp.CodeMethodNotFound, "the client has not declared the capability mcpApps")
+	case belongsToRequest(env.Method) && ch.used:
+		return gate.Decision{}
+	case !ready:
+		return g.reject(env, channelUnavailable, ahp.CodeNotFound, unavailable(ch))
+	case !yes && env.Kind == ahp.Notification:
+		return g.reject(env, notificationNotServed, 0, "")
+	case !yes:
+		return g.reject(env, methodNotServed, ahp.CodeMethodNotFound, "the MCP server's channel does not serve this method")
+	}
+	if unsure && sets&partial == 0 {
+		g.note(Observation, unknownCapabilitySet, env.Method)
+	}
+	ch.used = ch.used || env.Kind == ahp.Request
+	return gate.Decision{}
+}
+
+// toUnknown judges a message of the client's on a channel of the scheme mcp that
+// the host has not named to it. Where the host names none to anybody, it may use
+// that scheme in its own way.
+func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
+	if !g.view.Host().HasServers() && !g.cfg.Strict || belongsToRequest(env.Method) {
+		return gate.Decision{}
+	}
+	return g.reject(env, channelUnavailable, ahp.CodeNotFound, "the host has not named this MCP server's channel to the client")
+}
+
+// unavailable says why a channel is not ready.
+func unavailable(ch *channel) string {
+	why := "the MCP server's channel is not available"
+	switch {
+	case len(ch.named) == 0:
+		return why + " any more"
+	case ch.named[0].off:
+		return why + ": the server is disabled"
+	}
+	return why + ": the server's state is " + ch.named[0].state
+}
+
+// reject refuses a message of the client's.
+func (g *Gate) reject(env *ahp.Envelope, class string, code int, message string) gate.Decision {
+	g.note(Rejection, class, env.Method)
+	if env.Kind == ahp.Notification {
+		return gate.Decision{Verdict: gate.Answer}
+	}
+	return gate.Decision{Verdict: gate.Answer, Message: refusal(env, code, message)}
+}
+
+// refusal answers a request. On a channel of the scheme mcp the answer names
+// it, as MCP's own messages there do.
+func refusal(env *ahp.Envelope, code int, message string) []byte {
+	answer := ahp.AppendError(nil, env.ID, code, message, nil)
+	if !isMCP(env.Channel) {
+		return answer
+	}
+	return ahp.AppendChannel(answer, env.Channel)
+}
+
+// FromHost implements [gate.Gate].
+func (g *Gate) FromHost(_ []byte, env *ahp.Envelope, said *view.Reading) gate.Decision {
+	switch {
+	case env == nil:
+		return gate.Decision{}
+	case env.Kind == ahp.Request:
+		if need := neededFor[string(env.Method)]; need != 0 {
+			g.register.mu.Lock()
+			defer g.unlock()
+			return g.toClient(env, need)
+		}
+	case said != nil:
+		g.learn(env, said)
+	case env.Kind == ahp.Notification && isMCP(env.Channel) && isListChanged(env.Method):
+		g.register.mu.Lock()
+		defer g.unlock()
+		return g.listChanged(env)
+	}
+	return gate.Decision{}
+}
+
+// toClient judges a request of the host's that needs a capability.
+func (g *Gate) toClient(env *ahp.Envelope, need capability) gate.Decision {
+	switch {
+	case !g.client.known:
+		g.note(Observation, capabilitiesUnknown, env.Method)
+	case !g.client.lacks(need):
+	case g.cfg.Strict:
+		g.note(Rejection, classOf[need], env.Method)
+		text := "the client has not declared the capability " + nameOf[need]
+		return gate.Decision{Verdict: gate.Answer, Message: refusal(env, ahp.CodeMethodNotFound, text)}
+	default:
+		g.note(Warning, classOf[need], env.Method)
+	}
+	return gate.Decision{}
+}
+
+// listChanged judges a notification of the host's on a channel of the scheme
+// mcp.
+func (g *Gate) listChanged(env *ahp.Envelope) gate.Decision {
+	ch := g.register.channels[string(env.Channel)]
+	if ch == nil {
+		return gate.Decision{}
+	}
+	sets, _ := g.served(ch)
+	yes, unsure := sets.forwards(env.Method)
+	switch {
+	case !yes:
+		g.note(Rejection, listChangedNotServed, env.Method)
+		return gate.Decision{Verdict: gate.Answer}
+	case unsure && sets&partial == 0:
+		g.note(Observation, unknownCapabilitySet, env.Method)
+	}
+	return gate.Decision{}
+}
+
+// learn takes note of what the host says.
+func (g *Gate) learn(env *ahp.Envelope, said *view.Reading) {
+	method := said.Call.Method
+	if !said.Answers {
+		method = string(env.Method)
+	}
+	greets := said.Accepted && opens(method)
+	var before map[string]*session
+	if greets {
+		if kept, _ := g.view.Kept().(*register); kept != nil && kept != g.register && method == "reconnect" {
+			before = kept.some(said.Granted)
+		}
+		g.view.Keep(g.register)
+	}
+	g.register.mu.Lock()
+	defer g.unlock()
+	if greets {
+		g.greet(method)
+		g.resume(before, said)
+	}
+	untold := said.Untold()
+	l := learned{lost: said.Lost}
+	for i := range said.Facts {
+		g.register.learn(&l, &said.Facts[i])
+	}
+	for _, uri := range untold {
+		if mayHaveServers(uri, untold) && !g.register.knows(uri) {
+			said.Ask(uri)
+		}
+	}
+	g.learnt(l, method)
+}
+
+// mayHaveServers reports whether a channel may be a session: it is no chat, and lies below
+// none of the others.
+func mayHaveServers(uri string, others []string) bool {
+	below := func(other string) bool { return strings.HasPrefix(uri, other+"/") }
+	return !strings.HasPrefix(uri, "ahp-chat:") && !slices.ContainsFunc(others, below)
+}
+
+// greet takes what a client has declared that the host has let in.
+func (g *Gate) greet(method string) {
+	if capabilities, earlier, known := g.view.Declared(); earlier {
+		g.client = readDeclared(capabilities, fromEarlier)
+	} else if known {
+		g.client = readDeclared(capabilities, method)
+	}
+	g.greeted, g.changed = true, true
+}
+
+// resume takes over what the host has said on an earlier connection of the
+// sessions that the client goes on with, but of those whose state it tells anew.
+func (g *Gate) resume(before map[string]*session, said *view.Reading) {
+	if said.Anew {
+		return
+	}
+	for _, told := range said.Told {
+		delete(before, told)
+	}
+	for uri, s := range before {
+		switch {
+		case g.register.sessions[uri] != nil:
+		case s == nil:
+			g.register.tellsNone(uri)
+		default:
+			g.register.put(uri, s)
+		}
+	}
+}
+
+// learnt counts what came with a message.
+func (g *Gate) learnt(l learned, method string) {
+	g.changed = g.changed || l.changed
+	if l.lost {
+		g.note(Observation, notKept, []byte(method))
+	}
+	if l.apps > 0 && g.client.lacks(mcpApps) {
+		g.note(Warning, classOf[mcpApps], []byte(method))
+	}
+}

@@ -1,0 +1,181 @@
+package mcpgate
+
+import (
+	"bytes"
+	"slices"
+
+	"ahprelay/ahp"
+	"ahprelay/ahp/view"
+)
+
+// learned is what was learnt from one message.
+type learned struct {
+	changed bool // something about channels
+	apps    int  // customizations with mcpApp
+	lost    bool // something could not be kept, or not be read
+}
+
+// text returns the text of a member that is a string of a length that is
+// kept.
+func text(m *ahp.Member) string {
+	s, _ := ahp.Text(m.Raw)
+	if len(s) > maxName {
+		return ""
+	}
+	return s
+}
+
+// read reads a customization, with its children if it is of the top level. It
+// reports false for one that is not known, because it has no id.
+func (l *learned) read(raw []byte, top bool) (c customization, ok bool) {
+	m := [...]ahp.Member{{Name: "type"}, {Name: "id"}, {Name: "enabled"}, {Name: "enablement"}, {Name: "state"}, {Name: "channel"}, {Name: "children"}}
+	if ahp.Members(raw, m[:]) != nil || text(&m[1]) == "" {
+		l.lost = true
+		return c, false
+	}
+	c = customization{id: text(&m[1]), server: text(&m[0]) == "mcpServer"}
+	c.off, _ = disabled(&m[2], &m[3])
+	if c.server {
+		c.state, c.channel = kindOf(m[4].Raw), l.channel(&m[5])
+		app := false
+		if c.sets, app = readSurface(raw); app {
+			l.apps++
+		}
+	} else if top {
+		for _, e := range ahp.ElementsOf(m[6].Raw) {
+			if ahp.TextOf(e.Raw, "type") != "mcpServer" {
+				continue
+			}
+			if child, ok := l.read(e.Raw, false); ok {
+				c.children = append(c.children, child)
+			}
+		}
+	}
+	return c, true
+}
+
+// disabled reads whether a customization is disabled; known is false if it says
+// nothing of that. Since AHP 0.9, enablement lists what was decided, and the first
+// counts.
+func disabled(enabled, enablement *ahp.Member) (off, known bool) {
+	if list, ok := ahp.Elements(enablement.Raw); ok {
+		if len(list) == 0 {
+			return false, true
+		}
+		first, _ := ahp.MemberOf(list[0].Raw, "enabled")
+		return string(first.Raw) == "false", true
+	}
+	off = string(enabled.Raw) == "false"
+	return off, off || string(enabled.Raw) == "true"
+}
+
+// kindOf returns the kind of a state, "" if there is no state. One that cannot
+// be read is not ready.
+func kindOf(raw []byte) string {
+	if ahp.IsNone(raw) {
+		return ""
+	}
+	if kind := ahp.TextOf(raw, "kind"); kind != "" && len(kind) <= 64 {
+		return kind
+	}
+	return "unknown"
+}
+
+// channel returns the channel that a customization names, "" if none or one
+// of another scheme: those belong to AHP.
+func (l *learned) channel(m *ahp.Member) string {
+	uri := text(m)
+	if !isMCP([]byte(uri)) {
+		l.lost = l.lost || uri == "" && len(m.Raw) > maxName
+		return ""
+	}
+	return uri
+}
+
+// isMCP reports whether a channel has the scheme mcp.
+func isMCP(uri []byte) bool {
+	return len(uri) > 4 && uri[3] == ':' && bytes.EqualFold(uri[:3], []byte("mcp"))
+}
+
+func anyOne(*customization) bool     { return true }
+func isServer(c *customization) bool { return c.server }
+
+// learn takes what the host says of a session. A state without customizations
+// has none.
+func (r *register) learn(l *learned, f *view.Fact) {
+	if len(f.Of) > maxName || len(f.URI) > maxName {
+		l.lost = l.lost || f.Kind >= view.Customizations
+		return
+	}
+	s, known := r.sessions[f.Of]
+	if !known {
+		s = new(session)
+	}
+	switch f.Kind {
+	case view.Customizations:
+		known = known || f.Raw != nil || f.Own
+		s = &session{full: true}
+		for _, e := range ahp.ElementsOf(f.Raw) {
+			if top, ok := l.read(e.Raw, true); ok {
+				s.tops = append(s.tops, top)
+			}
+		}
+		if !known {
+			r.tellsNone(f.Of)
+		}
+	case view.Customization:
+		top, ok := l.read(f.Raw, true)
+		s, known = s.upsert(top), ok
+	case view.CustomizationGone:
+		s, _ = s.with(f.URI, anyOne, func(customization) []customization { return nil })
+	case view.CustomizationToggled:
+		m := [...]ahp.Member{{Name: "enabled"}, {Name: "enablement"}}
+		_ = ahp.Members(f.Raw, m[:]) // the view has looked at them
+		off, said := disabled(&m[0], &m[1])
+		if known = known && said; known {
+			s, _ = s.with(f.URI, anyOne, func(c customization) []customization {
+				c.off = off
+				return []customization{c}
+			})
+		}
+	case view.ServerIs:
+		m := [...]ahp.Member{{Name: "state"}, {Name: "channel"}}
+		_ = ahp.Members(f.Raw, m[:])
+		channel := l.channel(&m[1])
+		s, known = s.moved(f.URI, kindOf(m[0].Raw), channel), known || channel != ""
+	case view.ServerStarts:
+		s = s.moved(f.URI, "starting", "")
+	case view.ServerStops:
+		s = s.moved(f.URI, "stopped", "")
+	case view.SessionGone:
+		s = nil
+	default:
+		return
+	}
+	if known {
+		l.lost = !r.put(f.Of, s) || l.lost
+		l.changed = true
+	}
+}
+
+// upsert returns the session with a customization of the top level in place of
+// what had its id, and of what only changes were known that it holds.
+func (s *session) upsert(top customization) *session {
+	tops := slices.DeleteFunc(slices.Clone(s.tops), func(c customization) bool {
+		return c.id == top.id || c.sets == partial && slices.ContainsFunc(top.children, func(child customization) bool { return child.id == c.id })
+	})
+	return &session{s.full, append(tops, top)}
+}
+
+// moved returns the session with another state and channel of a server. Of one that
+// was not described before, nothing else is known.
+func (s *session) moved(id, state, channel string) *session {
+	moved, ok := s.with(id, isServer, func(c customization) []customization {
+		c.state, c.channel = state, channel
+		return []customization{c}
+	})
+	if !ok && !s.full && channel != "" {
+		return &session{tops: append(slices.Clone(s.tops), customization{id: id, server: true, sets: partial, state: state, channel: channel})}
+	}
+	return moved
+}

@@ -1,0 +1,343 @@
+package link_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/broker/link"
+)
+
+// A bus is an in-memory NATS whose publishing may fail or take long.
+type bus struct {
+	mu   sync.Mutex
+	subs []*busSub
+	tap  tap
+	took map[string]time.Duration // publishing time, by the subject's last token
+}
+
+// A tap sees everything published, and returns what arrives; nil drops the message. A
+// nil tap changes nothing.
+type tap func(subject string, data []byte) ([]byte, error)
+
+type busSub struct {
+	pattern string
+	into    chan *nats.Msg
+}
+
+func (b *bus) Publish(subject string, data []byte) error {
+	b.mu.Lock()
+	tap, took := b.tap, b.took[subject[strings.LastIndexByte(subject, '.')+1:]]
+	b.mu.Unlock()
+	time.Sleep(took)
+	if tap != nil {
+		var err error
+		if data, err = tap(subject, data); data == nil || err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.subs {
+		if s.pattern != subject && !wildcard(s.pattern, subject) {
+			continue
+		}
+		select {
+		case s.into <- &nats.Msg{Subject: subject, Data: bytes.Clone(data)}:
+		default:
+		}
+	}
+	return nil
+}
+
+func wildcard(pattern, subject string) bool {
+	p, s := strings.Split(pattern, "."), strings.Split(subject, ".")
+	for i := range p {
+		if len(p) != len(s) || p[i] != "*" && p[i] != s[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Together implements [link.Bus].
+func (b *bus) Together(_ string, publish func()) { publish() }
+
+func (b *bus) Subscribe(subject string, into chan *nats.Msg) (func(), error) {
+	s := &busSub{subject, into}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.subs = append(b.subs, s)
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for i := range b.subs {
+			if b.subs[i] == s {
+				b.subs = append(b.subs[:i:i], b.subs[i+1:]...)
+				return
+			}
+		}
+	}, nil
+}
+
+// intercept makes f the tap from now on.
+func (b *bus) intercept(f tap) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tap = f
+}
+
+// Taps for missing networks.
+func refuseAll(string, []byte) ([]byte, error) { return nil, errors.New("no connection") }
+func loseAll(string, []byte) ([]byte, error)   { return nil, nil }
+
+// cargo is a traffic that sends given payloads and records arriving ones.
+type cargo struct {
+	lines link.Lines
+
+	mu      sync.Mutex
+	queue   [][]byte
+	urgent  [][]byte // sent even into a full window
+	endless int      // payloads with this many bytes, without end; 0: none
+	hold    bool     // leave arriving packets undone
+	got     []string
+	gotAt   []time.Time
+	bodies  int
+	ended   []error
+	late    int    // calls after Ended
+	asked   func() // called by the next Next
+}
+
+func (c *cargo) Next(_ uint64, size int, _ time.Time) ([]byte, time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked != nil {
+		c.asked()
+		c.asked = nil
+	}
+	var next []byte
+	switch {
+	case len(c.urgent) > 0:
+		next, c.urgent = c.urgent[0], c.urgent[1:]
+	case size == 0:
+		return nil, time.Time{}
+	case len(c.queue) > 0:
+		next, c.queue = c.queue[0], c.queue[1:]
+	case c.endless > 0:
+		next = make([]byte, c.endless)
+	default:
+		return nil, time.Time{}
+	}
+	return append(make([]byte, link.HeaderRoom), next...), time.Time{}
+}
+
+func (c *cargo) Handle(_ uint64, payload []byte) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.ended) > 0 {
+		c.late++
+	}
+	if string(payload) == "bad" {
+		return false, errors.New("bad payload")
+	}
+	c.got = append(c.got, string(payload))
+	c.gotAt = append(c.gotAt, time.Now())
+	return !c.hold, nil
+}
+
+func (c *cargo) Released(uint64) bool { return false }
+
+func (c *cargo) Body([]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bodies++
+}
+
+func (c *cargo) Ended(reason error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = append(c.ended, reason)
+}
+
+func (c *cargo) send(payloads ...string) {
+	c.queueUp(payloads...)
+	c.lines.Wake()
+}
+
+func (c *cargo) queueUp(payloads ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range payloads {
+		c.queue = append(c.queue, []byte(p))
+	}
+}
+
+func (c *cargo) wantGot(t *testing.T, want ...string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if got := strings.Join(c.got, " "); got != strings.Join(want, " ") {
+		t.Errorf("got %q; want %q", got, strings.Join(want, " "))
+	}
+}
+
+// wantEnded fails unless the traffic has ended exactly once, without later calls.
+func (c *cargo) wantEnded(t *testing.T, want error) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.ended) != 1 || !errors.Is(c.ended[0], want) || c.late > 0 {
+		t.Errorf("ended with %v, %d calls after that; want %v once", c.ended, c.late, want)
+	}
+}
+
+// ends are the two ends of several links.
+type ends struct {
+	t    *testing.T
+	net  *bus
+	cfg  link.Config
+	life context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	agent *link.AgentLinks
+	prove link.Proof // given to new relays; nil: relays have no proof
+	lease numbered
+
+	linked atomic.Int64  // calls of Linked
+	fence  atomic.Uint64 // the fence that relays know
+
+	mu       sync.Mutex
+	accepted []*cargo // at the host-agent, in hello order
+	bodies   int      // payloads to publish; -1: endless
+	left     int      // published
+}
+
+var testHello = link.Hello{Version: "test", Credit: 1, MaxFrame: 1}
+
+// newEnds starts a host-agent's end. Call Close before the test ends.
+func newEnds(t *testing.T, cfg link.Config) *ends {
+	return newEndsThat(t, cfg, nil, slog.New(slog.DiscardHandler))
+}
+
+// newEndsThat starts a host-agent's end with a trust.
+func newEndsThat(t *testing.T, cfg link.Config, trust link.Trust, log *slog.Logger) *ends {
+	e := &ends{t: t, net: &bus{took: map[string]time.Duration{}}, cfg: cfg}
+	e.life, e.stop = context.WithCancel(context.Background())
+	e.agent = link.NewAgentLinks(e.net, link.AgentLinksConfig{
+		Tenant: "t", Host: "h", Agent: "agent1", Hello: testHello, Trust: trust, Link: cfg, Log: log, Lease: &e.lease,
+		Linked: func() { e.linked.Add(1) },
+	}, e)
+	e.wg.Go(func() { _ = e.agent.Run(e.life) })
+	synctest.Wait() // until it listens
+	return e
+}
+
+// A numbered lease.
+type numbered struct {
+	fence   atomic.Uint64
+	recheck atomic.Int64 // calls of Recheck
+}
+
+// Fence implements [link.Lease].
+func (n *numbered) Fence() uint64 { return n.fence.Load() }
+
+// Recheck implements [link.Lease].
+func (n *numbered) Recheck() { n.recheck.Add(1) }
+
+func (e *ends) close() {
+	e.stop()
+	e.wg.Wait()
+}
+
+// Accept implements [link.AgentTraffic].
+func (e *ends) Accept(relay string, _ link.Hello, lines link.Lines) link.Traffic {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.accepted = append(e.accepted, &cargo{lines: lines})
+	return e.accepted[len(e.accepted)-1]
+}
+
+// NextBody implements [link.AgentTraffic].
+func (e *ends) NextBody() (string, []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.bodies == 0 {
+		return "", nil
+	}
+	return "body", make([]byte, 10<<10)
+}
+
+// Published implements [link.AgentTraffic].
+func (e *ends) Published() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.left++
+	if e.bodies > 0 {
+		e.bodies--
+	}
+}
+
+// A relayEnd is a relay's end of a link.
+type relayEnd struct {
+	*cargo
+	link   *link.RelayLink
+	agent  *cargo // the peer
+	cancel context.CancelFunc
+	result chan error
+	joined chan link.Hello
+}
+
+// start starts a relay's end.
+func (e *ends) start(name string, hello link.Hello) *relayEnd {
+	return e.startWith(name, hello, func(*cargo) {})
+}
+
+// startWith starts a relay's end, and calls first as soon as the end has its lines.
+func (e *ends) startWith(name string, hello link.Hello, first func(*cargo)) *relayEnd {
+	ctx, cancel := context.WithCancel(e.life)
+	r := &relayEnd{cargo: &cargo{}, cancel: cancel, result: make(chan error, 1), joined: make(chan link.Hello, 1)}
+	r.link = link.NewRelayLink(e.net, link.RelayLinkConfig{
+		Tenant: "t", Host: "h", Agent: "agent1", Relay: name, Hello: hello, Fence: e.fence.Load, Prove: e.prove, Link: e.cfg, Log: slog.New(slog.DiscardHandler),
+	}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
+		r.lines = lines
+		first(r.cargo)
+		r.joined <- answer
+		return r.cargo
+	})
+	e.wg.Go(func() { r.result <- r.link.Run(ctx) })
+	return r
+}
+
+// join starts a relay's end and waits for the link.
+func (e *ends) join(name string) *relayEnd {
+	e.t.Helper()
+	r := e.start(name, testHello)
+	select {
+	case <-r.joined:
+	case err := <-r.result:
+		e.t.Fatalf("%s: %v", name, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r.agent = e.accepted[len(e.accepted)-1]
+	return r
+}
+
+// numbers returns "from" … "to".
+func numbers(from, to int) (list []string) {
+	for i := from; i <= to; i++ {
+		list = append(list, fmt.Sprint(i))
+	}
+	return list
+}

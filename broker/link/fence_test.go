@@ -1,0 +1,104 @@
+package link_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/broker/link"
+)
+
+// A host-agent instance with an older lease than the relay knows of does not answer,
+// and asks whether it still holds the host. With a newer lease it gets its link. Ends
+// without lease numbers link with everybody.
+func TestOutdatedInstanceGetsNoLink(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		relay, agent uint64
+		linked       bool
+	}{
+		{"the same lease", 3, 3, true},
+		{"the relay has not heard of the last one yet", 2, 3, true},
+		{"an instance that was replaced", 3, 2, false},
+		{"a relay that does not number leases", 0, 2, true},
+		{"a host-agent that was told no number", 3, 0, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEnds(t, link.Config{})
+				defer e.close()
+				e.fence.Store(test.relay)
+				e.lease.fence.Store(test.agent)
+				r := e.start("relay1", testHello)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if linked := len(r.joined) == 1; linked != test.linked || (e.lease.recheck.Load() > 0) == linked {
+					t.Fatalf("linked %v, looked at the lease %d times; want a link: %v", linked, e.lease.recheck.Load(), test.linked)
+				}
+				if test.linked {
+					return
+				}
+				e.lease.fence.Store(test.relay)
+				select {
+				case answer := <-r.joined:
+					if answer.Fence != test.relay {
+						t.Errorf("the welcome says lease %d; want %d", answer.Fence, test.relay)
+					}
+				case err := <-r.result:
+					t.Errorf("Run = %v; want a link when the host-agent has the newest lease", err)
+				}
+			})
+		})
+	}
+}
+
+// A relay that learns of a newer lease while its offer travels refuses the old
+// instance's welcome, even if that instance does not check.
+func TestRelayRefusesAnOutdatedWelcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		e.fence.Store(3)
+		e.lease.fence.Store(3)
+		e.net.intercept(func(subject string, data []byte) ([]byte, error) {
+			if strings.HasSuffix(subject, ".up") {
+				e.fence.Store(4)
+			}
+			return data, nil
+		})
+		r := e.start("relay1", testHello)
+		if err := <-r.result; !errors.Is(err, link.ErrOutdated) || len(r.joined) > 0 {
+			t.Errorf("Run = %v; want ErrOutdated", err)
+		}
+	})
+}
+
+// The host-agent learns when the first relay has linked, and can ask for that state.
+func TestHostAgentLearnsOfItsFirstLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		want := func(when string, linked bool, told int64) {
+			t.Helper()
+			synctest.Wait()
+			if e.agent.Linked() != linked || e.linked.Load() != told {
+				t.Errorf("%s: linked %v, told %d times; want %v, %d", when, e.agent.Linked(), e.linked.Load(), linked, told)
+			}
+		}
+		want("before", false, 0)
+		one := e.join("relay1")
+		want("with one relay", true, 1)
+		two := e.join("relay2")
+		want("with two", true, 1)
+		one.cancel()
+		<-one.result
+		want("with one that stays", true, 1)
+		two.cancel()
+		<-two.result
+		want("with none", false, 1)
+		e.join("relay3").cancel()
+		want("after another", false, 2)
+	})
+}

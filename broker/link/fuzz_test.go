@@ -1,0 +1,55 @@
+package link_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"ahprelay/broker/link"
+)
+
+// FuzzLinkReceive feeds any packet to a busy link. The link must not release unsent
+// packets, and must be able to continue.
+func FuzzLinkReceive(f *testing.F) {
+	f.Add(dataPacket(3, 1, "payload"), ackPacket(3, 1, 2, 9))
+	f.Add(dataPacket(9, 0, ""), ackPacket(1, 0, 0, 1<<64-1))
+	f.Add(link.Bye(1, testEpoch, "enough"), []byte{1, 2, testEpoch, 3})
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		l := link.New(link.Config{}, 1, testEpoch, testStart)
+		now := testStart
+		for i := range 4 {
+			l.Seal(make([]byte, link.HeaderRoom+i), now)
+			_, _ = l.Receive(dataPacket(uint64(i%2+1), 0, "x"), now)
+		}
+		l.Done(2, now)
+		last := uint64(2)
+		for _, packet := range [][]byte{first, second, first} {
+			now = now.Add(time.Second)
+			before := bytes.Clone(packet)
+			got, err := l.Receive(packet, now)
+			if err == nil && got.Released > 4 {
+				t.Fatalf("Released = %d of 4 sent", got.Released)
+			}
+			if got.Number != 0 && got.Number != last+1 {
+				t.Fatalf("Number = %d after %d", got.Number, last)
+			}
+			last = max(last, got.Number)
+			if !bytes.Equal(packet, before) {
+				t.Fatalf("Receive changed %x to %x", before, packet)
+			}
+			for n := 0; l.Resend(now) != nil; n++ {
+				if n > 4 {
+					t.Fatal("Resend does not end")
+				}
+			}
+			l.Done(got.Number, now)
+			if _, next, lost := l.Tick(now); !lost && !next.After(now) {
+				t.Fatalf("Tick is to be called again %v from now", next.Sub(now))
+			}
+		}
+		if last > 5 {
+			t.Fatalf("%d packets received of two", last-2)
+		}
+		l.Seal(make([]byte, link.HeaderRoom), now)
+	})
+}

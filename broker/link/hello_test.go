@@ -1,0 +1,119 @@
+package link_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/broker/link"
+)
+
+func TestCommonWire(t *testing.T) {
+	for _, test := range []struct {
+		peer [2]int
+		want byte
+		text string // part of the error
+	}{
+		{[2]int{1, 1}, 1, ""},
+		{[2]int{1, 9}, 1, ""},
+		{[2]int{0, 1}, 1, ""},
+		{[2]int{2, 9}, 0, "upgrade the host-agent 0.3.0"},
+		{[2]int{0, 0}, 0, "upgrade the relay 0.9.0"},
+		{[2]int{-5, -1}, 0, "upgrade the relay 0.9.0"},
+		{[2]int{257, 257}, 0, "upgrade the host-agent 0.3.0"},
+		// No peer sends this range.
+		{[2]int{3, 1}, 0, "upgrade"},
+	} {
+		got, err := link.CommonWire(test.peer, "relay", "0.9.0", "host-agent", "0.3.0")
+		switch {
+		case test.text == "" && (err != nil || got != test.want):
+			t.Errorf("CommonWire(%v) = %d, %v; want %d", test.peer, got, err, test.want)
+		case test.text != "" && (!errors.Is(err, link.ErrIncompatible) || !strings.Contains(err.Error(), test.text)):
+			t.Errorf("CommonWire(%v) = %d, %v; want %q", test.peer, got, err, test.text)
+		}
+	}
+}
+
+// A relay that cannot be served is told why, and ends.
+func TestRefusedRelayLearnsWhy(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change string // applied to the relay's hello on its way
+		to     string
+		want   string
+	}{
+		{"newer", `"wire":[1,1]`, `"wire":[2,3]`, "no common wire version: relay test speaks 2 to 3, host-agent test speaks 1 to 1; upgrade the host-agent test"},
+		{"older", `"wire":[1,1]`, `"wire":[0,0]`, "upgrade the relay test"},
+		{"no credit", `"credit":1`, `"credit":0`, "credit of 0"},
+		{"negative credit", `"credit":1`, `"credit":-5`, "credit of -5"},
+		{"no frames", `"maxFrame":1`, `"maxFrame":0`, "frames of 0 bytes"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEnds(t, link.Config{})
+				defer e.close()
+				e.net.intercept(func(subject string, data []byte) ([]byte, error) {
+					if strings.HasSuffix(subject, ".down") {
+						data = []byte(strings.Replace(string(data), test.change, test.to, 1))
+					}
+					return data, nil
+				})
+				r := e.start("relay1", testHello)
+				select {
+				case err := <-r.result:
+					if !errors.Is(err, link.ErrIncompatible) || !strings.Contains(err.Error(), test.want) ||
+						strings.Count(err.Error(), link.ErrIncompatible.Error()) != 1 {
+						t.Errorf("Run = %v; want %q", err, test.want)
+					}
+				case <-time.After(time.Second):
+					t.Error("the relay is not told")
+				}
+				if len(e.accepted) != 0 {
+					t.Error("the host-agent accepted the link")
+				}
+			})
+		})
+	}
+}
+
+// An answer that nothing could be sent with is refused by the relay.
+func TestUselessWelcomeIsRefused(t *testing.T) {
+	for _, test := range []struct {
+		answer string
+		want   error
+	}{
+		{"\x00\x02" + `{"epoch":%,"wire":[1,1],"credit":0,"maxFrame":1}`, link.ErrBadPacket},
+		{"\x00\x02" + `{"epoch":%,"wire":[1,1],"credit":5,"maxFrame":-1}`, link.ErrBadPacket},
+		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":5,"maxFrame":1}`, link.ErrIncompatible},
+		{"\x00\x03" + `{"epoch":%,"reason":"upgrade the relay"}`, link.ErrIncompatible},
+		// These do not answer this hello.
+		{"\x00\x02" + `{"epoch":0,"wire":[1,1],"credit":5,"maxFrame":1}`, link.ErrSilent},
+		{"\x00\x02" + `{"epoch":%,"wire":[1,1],"credit":1e99}`, link.ErrSilent},
+		{"\x00\x07" + `{"epoch":%}`, link.ErrSilent},
+		{"\x00\x02", link.ErrSilent},
+		{"\x01\x01\x01", link.ErrSilent},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newEnds(t, link.Config{})
+			e.stop() // this test answers
+			e.wg.Wait()
+			e = &ends{t: t, net: e.net, life: t.Context()}
+			e.net.intercept(func(subject string, data []byte) ([]byte, error) {
+				if !strings.HasSuffix(subject, ".down") {
+					return data, nil
+				}
+				_, epoch, _ := strings.Cut(string(data), `"epoch":`)
+				epoch, _, _ = strings.Cut(epoch, ",")
+				up := strings.TrimSuffix(subject, "down") + "up"
+				return nil, e.net.Publish(up, []byte(strings.Replace(test.answer, "%", epoch, 1)))
+			})
+			r := e.start("relay1", testHello)
+			if err := <-r.result; !errors.Is(err, test.want) {
+				t.Errorf("answer %q: Run = %v; want %v", test.answer, err, test.want)
+			}
+			e.wg.Wait()
+		})
+	}
+}

@@ -1,0 +1,396 @@
+package link_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ahprelay/broker/link"
+)
+
+// testEpoch is the epoch in these tests, and the time at which they begin.
+const testEpoch = 7
+
+var testStart = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+// A wire carries packets one way: in order, late, or not at all.
+type wire struct {
+	delay   time.Duration
+	flying  []flight
+	sent    int // packets
+	dropped int
+}
+
+type flight struct {
+	at     time.Time
+	packet []byte
+}
+
+// An end is one end of a link, with a simple traffic.
+type end struct {
+	link *link.Link
+	out  *wire
+
+	queue    [][]byte // to send
+	sent     [][]byte
+	got      [][]byte
+	undone   []uint64
+	done     map[uint64]bool
+	released uint64
+}
+
+func newEnd(cfg link.Config, out *wire) *end {
+	return &end{link: link.New(cfg, 1, testEpoch, testStart), out: out, done: map[uint64]bool{}}
+}
+
+// flush sends like a link's writer. lose decides which packets are lost.
+func (e *end) flush(now time.Time, lose func() bool) {
+	put := func(packet []byte) {
+		e.out.sent++
+		if lose() {
+			e.out.dropped++
+			return
+		}
+		e.out.flying = append(e.out.flying, flight{now.Add(e.out.delay), bytes.Clone(packet)})
+	}
+	for {
+		packet := e.link.Resend(now)
+		if packet == nil && e.link.CanSend() && len(e.queue) > 0 {
+			payload := append(make([]byte, link.HeaderRoom), e.queue[0]...)
+			e.sent = append(e.sent, e.queue[0])
+			e.queue = e.queue[1:]
+			packet = e.link.Seal(payload, now)
+		}
+		if packet != nil {
+			put(packet)
+		}
+		ack, _, _ := e.link.Tick(now)
+		if ack != nil {
+			put(ack)
+		}
+		if packet == nil {
+			return
+		}
+	}
+}
+
+// take receives the packets that have arrived from the peer.
+func (e *end) take(t *rapid.T, from *end, now time.Time) {
+	in := from.out
+	for len(in.flying) > 0 && !in.flying[0].at.After(now) {
+		packet := in.flying[0].packet
+		in.flying = in.flying[1:]
+		got, err := e.link.Receive(packet, now)
+		if err != nil {
+			t.Fatalf("Receive: %v", err)
+		}
+		if got.Number != 0 {
+			e.got = append(e.got, got.Payload)
+			if got.Number != uint64(len(e.got)) {
+				t.Fatalf("Receive gave number %d after %d packets", got.Number, len(e.got)-1)
+			}
+			e.undone = append(e.undone, got.Number)
+		}
+		if got.Released < e.released {
+			t.Fatalf("Released fell from %d to %d", e.released, got.Released)
+		}
+		for e.released < got.Released {
+			e.released++
+			if !from.done[e.released] {
+				t.Fatalf("packet %d is released and not done", e.released)
+			}
+		}
+	}
+}
+
+// finish marks the i-th undone packet as done.
+func (e *end) finish(i int, now time.Time) {
+	n := e.undone[i]
+	e.undone = append(e.undone[:i], e.undone[i+1:]...)
+	e.done[n] = true
+	e.link.Done(n, now)
+}
+
+func (e *end) wantGot(t *rapid.T, name string, sent [][]byte) {
+	if len(e.got) != len(sent) {
+		t.Fatalf("%s got %d packets; want %d", name, len(e.got), len(sent))
+	}
+	for i := range sent {
+		if !bytes.Equal(e.got[i], sent[i]) {
+			t.Fatalf("%s: packet %d = %q; want %q", name, i+1, e.got[i], sent[i])
+		}
+	}
+}
+
+// Despite losses each packet arrives once and in order, is not released before it is
+// done, and is released once losses end.
+func TestEachPacketArrivesOnceAndInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := link.Config{Window: rapid.SampledFrom([]int{1, 2000, 1 << 20}).Draw(t, "window")}
+		now := testStart
+		a := newEnd(cfg, &wire{delay: drawDelay(t)})
+		b := newEnd(cfg, &wire{delay: drawDelay(t)})
+		loss := 0
+		lose := func() bool { return loss > 0 && rapid.IntRange(1, loss).Draw(t, "lost") == 1 }
+		step := func(d time.Duration) {
+			now = now.Add(d)
+			a.flush(now, lose)
+			b.flush(now, lose)
+			a.take(t, b, now)
+			b.take(t, a, now)
+		}
+		next := 0
+		t.Repeat(map[string]func(*rapid.T){
+			"send": func(t *rapid.T) {
+				e := rapid.SampledFrom([]*end{a, b}).Draw(t, "end")
+				for range rapid.IntRange(1, 5).Draw(t, "packets") {
+					next++
+					e.queue = append(e.queue, fmt.Appendf(nil, "%d", next))
+				}
+				step(0)
+			},
+			"done": func(t *rapid.T) {
+				e := rapid.SampledFrom([]*end{a, b}).Draw(t, "end")
+				if len(e.undone) > 0 {
+					e.finish(rapid.IntRange(0, len(e.undone)-1).Draw(t, "which"), now)
+				}
+			},
+			"lose": func(t *rapid.T) { loss = rapid.SampledFrom([]int{0, 1, 2, 5}).Draw(t, "one in") },
+			"wait": func(t *rapid.T) { step(time.Duration(rapid.IntRange(1, 700).Draw(t, "ms")) * time.Millisecond) },
+		})
+		loss = 0
+		for until := now.Add(10 * time.Minute); now.Before(until); {
+			for _, e := range []*end{a, b} {
+				for len(e.undone) > 0 {
+					e.finish(0, now)
+				}
+			}
+			step(100 * time.Millisecond)
+			if len(a.queue)+len(b.queue) == 0 && a.link.Settled() && b.link.Settled() {
+				break
+			}
+		}
+		b.wantGot(t, "b", a.sent)
+		a.wantGot(t, "a", b.sent)
+		if len(a.queue)+len(b.queue) > 0 || !a.link.Settled() || !b.link.Settled() {
+			t.Fatalf("not all is sent and released: %d and %d packets wait", len(a.queue), len(b.queue))
+		}
+	})
+}
+
+func drawDelay(t *rapid.T) time.Duration {
+	return rapid.SampledFrom([]time.Duration{0, time.Millisecond, 80 * time.Millisecond, 900 * time.Millisecond}).Draw(t, "delay")
+}
+
+// On a slow network a repair takes long. Resending the same packets meanwhile would
+// slow it further.
+func TestResendUnderWayIsNotRepeated(t *testing.T) {
+	for _, delay := range []time.Duration{time.Millisecond, 120 * time.Millisecond, 2 * time.Second} {
+		t.Run(delay.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				const packets = 500
+				now := testStart
+				a, b := newEnd(link.Config{}, &wire{delay: delay}), newEnd(link.Config{}, &wire{delay: delay})
+				// The first packets are spared: the round trip is unknown then.
+				n, lost := 0, rapid.IntRange(50, packets).Draw(t, "lost")
+				lose := func() bool { n++; return n == lost }
+				keep := func() bool { return false }
+				for len(b.got) < packets {
+					if len(a.sent) < packets {
+						a.queue = append(a.queue, []byte("x"))
+					}
+					a.flush(now, lose)
+					b.flush(now, keep)
+					a.take(t, b, now)
+					b.take(t, a, now)
+					for len(b.undone) > 0 {
+						b.finish(0, now)
+					}
+					now = now.Add(50 * time.Millisecond)
+				}
+				b.wantGot(t, "b", a.sent)
+				if limit := 3*packets + 100; a.out.sent > limit {
+					t.Fatalf("%d packets sent to bring over %d; want at most %d", a.out.sent, packets, limit)
+				}
+			})
+		})
+	}
+}
+
+// A cut shorter than the resume window ends no link, idle or busy, whenever the cut
+// begins.
+func TestLinkSurvivesAShortCut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const window = 15 * time.Second
+		now := testStart
+		delay := rapid.SampledFrom([]time.Duration{0, time.Millisecond, 80 * time.Millisecond}).Draw(t, "delay")
+		a, b := newEnd(link.Config{}, &wire{delay: delay}), newEnd(link.Config{}, &wire{delay: delay})
+		cut := false
+		const tick = 10 * time.Millisecond
+		pass := func(d time.Duration) {
+			for until := now.Add(d); now.Before(until); now = now.Add(tick) {
+				a.flush(now, func() bool { return cut })
+				b.flush(now, func() bool { return cut })
+				a.take(t, b, now)
+				b.take(t, a, now)
+				for _, e := range []*end{a, b} {
+					if _, _, lost := e.link.Tick(now); lost {
+						t.Fatalf("lost after %v", now.Sub(testStart))
+					}
+				}
+			}
+		}
+		pass(time.Duration(rapid.IntRange(0, 400).Draw(t, "before")) * tick)
+		if rapid.Bool().Draw(t, "busy") {
+			a.queue = append(a.queue, []byte("x"))
+		}
+		cut = true
+		pass(window)
+		cut = false
+		pass(3 * time.Second)
+	})
+}
+
+// The time that Tick returns lies in the future, or the writer would spin.
+func TestTickReturnsALaterTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := link.New(link.Config{}, 1, testEpoch, testStart)
+		now := testStart
+		last := uint64(0)
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
+			switch rapid.IntRange(0, 4).Draw(t, "do") {
+			case 0:
+				l.Seal(make([]byte, link.HeaderRoom+10), now)
+			case 1:
+				l.Probe()
+			case 2:
+				last += rapid.Uint64Range(1, 3).Draw(t, "skip")
+				_, _ = l.Receive(dataPacket(last, 0, "x"), now)
+			case 3:
+				_, _ = l.Receive(ackPacket(byte(rapid.IntRange(0, 3).Draw(t, "flags")), 0, 0, last+2), now)
+			case 4:
+				l.Done(last, now)
+			}
+			_, next, lost := l.Tick(now)
+			if !lost && !next.After(now) {
+				t.Fatalf("Tick(now) is to be called again %v from now", next.Sub(now))
+			}
+		}
+	})
+}
+
+func packetHeader(kind byte) []byte {
+	return binary.AppendUvarint([]byte{1, kind}, testEpoch)
+}
+
+func dataPacket(number, released uint64, payload string) []byte {
+	b := binary.AppendUvarint(packetHeader(1), number)
+	return append(binary.AppendUvarint(b, released), payload...)
+}
+
+func ackPacket(flags byte, released, have, last uint64) []byte {
+	b := append(packetHeader(2), flags)
+	for _, n := range []uint64{released, have, last} {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+func TestLinkRefusesLies(t *testing.T) {
+	overflow := append(packetHeader(1), bytes.Repeat([]byte{0xff}, 11)...)
+	for _, test := range []struct {
+		name   string
+		packet []byte
+		want   error
+	}{
+		{"nothing", nil, link.ErrBadPacket},
+		{"version", []byte{2, 1, testEpoch, 1, 0}, link.ErrBadPacket},
+		{"kind", packetHeader(9), link.ErrBadPacket},
+		{"epoch", []byte{1, 1, testEpoch + 1, 1, 0}, link.ErrOtherEpoch},
+		{"cut short", packetHeader(1), link.ErrBadPacket},
+		{"number that is no number", overflow, link.ErrBadPacket},
+		{"number zero", dataPacket(0, 0, "x"), link.ErrBadPacket},
+		{"data that releases what was not sent", dataPacket(1, 4, "x"), link.ErrBadPacket},
+		{"ack of what was not sent", ackPacket(0, 0, 4, 0), link.ErrBadPacket},
+		{"ack that releases what it has not", ackPacket(0, 2, 1, 0), link.ErrBadPacket},
+		{"ack", ackPacket(0, 1, 2, 0), nil},
+		// The number is valid, and the gap before it is asked for.
+		{"far ahead", dataPacket(1<<63, 0, "x"), nil},
+		{"all there is", ackPacket(3, 0, 0, 1<<64-1), nil},
+	} {
+		l := link.New(link.Config{}, 1, testEpoch, testStart)
+		for range 3 {
+			l.Seal(make([]byte, link.HeaderRoom), testStart)
+		}
+		if _, err := l.Receive(test.packet, testStart); !errors.Is(err, test.want) {
+			t.Errorf("%s: Receive = %v; want %v", test.name, err, test.want)
+		}
+	}
+}
+
+func TestLinkBye(t *testing.T) {
+	for _, test := range []struct{ reason, want string }{
+		{"enough", "enough"},
+		{"", "peer ended the link"},
+		{strings.Repeat("x", 1<<20), strings.Repeat("x", 256)},
+	} {
+		l := link.New(link.Config{}, 1, testEpoch, testStart)
+		got, err := l.Receive(link.Bye(1, testEpoch, test.reason), testStart)
+		if err != nil || got.Bye != test.want {
+			t.Errorf("Receive(bye %.20q) = %.20q, %v; want %.20q", test.reason, got.Bye, err, test.want)
+		}
+	}
+}
+
+// The window bounds small packets by their cost, and one packet always fits.
+func TestWindowBoundsSmallPackets(t *testing.T) {
+	for _, test := range []struct{ size, window, want int }{
+		{0, 1 << 20, 4000},
+		{64 << 10, 1 << 20, 16},
+		{1 << 20, 1000, 1},
+	} {
+		l := link.New(link.Config{Window: test.window}, 1, testEpoch, testStart)
+		n := 0
+		for l.CanSend() {
+			l.Seal(make([]byte, link.HeaderRoom+test.size), testStart)
+			n++
+		}
+		if n > test.want*11/10 || n < test.want*9/10 {
+			t.Errorf("%d packets of %d bytes in a window of %d; want about %d", n, test.size, test.window, test.want)
+		}
+		if _, err := l.Receive(ackPacket(0, uint64(n), uint64(n), 0), testStart); err != nil || !l.Settled() || !l.CanSend() {
+			t.Errorf("after an ack of all: settled %v, can send %v, %v", l.Settled(), l.CanSend(), err)
+		}
+	}
+}
+
+// A silent peer is lost after the resume window, a heartbeat and two probes, and not
+// before.
+func TestSilentPeerIsLost(t *testing.T) {
+	cfg := link.Config{Resume: 5 * time.Second, Heartbeat: time.Second}
+	l := link.New(cfg, 1, testEpoch, testStart)
+	heard := testStart.Add(time.Second)
+	if _, err := l.Receive(ackPacket(0, 0, 0, 0), heard); err != nil {
+		t.Fatal(err)
+	}
+	for d := time.Duration(0); d <= 8*time.Second; d += 100 * time.Millisecond {
+		ack, _, lost := l.Tick(heard.Add(d))
+		if want := d >= 7*time.Second; lost != want {
+			t.Fatalf("%v after the peer was heard: lost = %v; want %v", d, lost, want)
+		}
+		_ = ack
+	}
+	if _, err := l.Receive(ackPacket(0, 0, 0, 0), heard.Add(9*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, lost := l.Tick(heard.Add(9 * time.Second)); lost {
+		t.Error("lost right after the peer was heard")
+	}
+}

@@ -1,0 +1,227 @@
+package link_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker/link"
+	"ahprelay/test/natssite"
+)
+
+// trust returns a Trust in these keys.
+func trust(keys ...*auth.Keys) link.Trust {
+	return func() (list []ed25519.PublicKey, err error) {
+		for _, k := range keys {
+			list = append(list, k.RelayKey())
+		}
+		return list, nil
+	}
+}
+
+// A link with tags carries everything through a lossy network, like a link without
+// tags.
+func TestProvedLinkCarries(t *testing.T) {
+	keys, former := natssite.NewKeys(t), natssite.NewKeys(t)
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndsThat(t, link.Config{}, trust(former, keys), slog.New(slog.DiscardHandler))
+		defer e.close()
+		e.prove = keys.ProveLink
+		var n atomic.Int64
+		e.net.intercept(func(_ string, data []byte) ([]byte, error) {
+			if n.Add(1)%11 == 0 {
+				return nil, nil
+			}
+			return data, nil
+		})
+		r, other := e.join("relay1"), e.join("relay2")
+		for i := range 100 {
+			r.send(numbers(i, i)...)
+			r.agent.send(numbers(i, i)...)
+			time.Sleep(time.Millisecond)
+		}
+		other.agent.send("x")
+		time.Sleep(2 * time.Minute) // repeated losses take time
+		r.agent.wantGot(t, numbers(0, 99)...)
+		r.wantGot(t, numbers(0, 99)...)
+		other.wantGot(t, "x")
+	})
+}
+
+// A relay without a trusted key gets no link, and both sides report it.
+func TestUntrustedRelayGetsNoLink(t *testing.T) {
+	keys, stranger := natssite.NewKeys(t), natssite.NewKeys(t)
+	for _, test := range []struct {
+		name  string
+		trust link.Trust
+		prove link.Proof
+		want  string
+	}{
+		{"another key", trust(keys), stranger.ProveLink, "another key"},
+		{"another key's name", trust(keys), func(id auth.LinkID) (ed25519.PublicKey, []byte, error) {
+			_, proof, err := stranger.ProveLink(id)
+			return keys.RelayKey(), proof, err
+		}, "signature does not fit"},
+		{"proof of another link", trust(keys), func(id auth.LinkID) (ed25519.PublicKey, []byte, error) {
+			id.Host = "other"
+			return keys.ProveLink(id)
+		}, "signature does not fit"},
+		{"no proof", trust(keys), func(auth.LinkID) (ed25519.PublicKey, []byte, error) { return keys.RelayKey(), nil, nil }, "signature does not fit"},
+		{"no key", trust(keys), func(auth.LinkID) (ed25519.PublicKey, []byte, error) { return nil, nil, nil }, "another key"},
+		{"nobody is trusted", trust(), keys.ProveLink, "another key"},
+		{"a token that cannot be read", func() ([]ed25519.PublicKey, error) { return nil, errors.New("gone") }, keys.ProveLink, "gone"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := natssite.LogLines{Lines: make(chan string, 100)}
+				e := newEndsThat(t, link.Config{}, test.trust, slog.New(log))
+				defer e.close()
+				e.prove = test.prove
+				for range 3 {
+					r := e.start("relay1", testHello)
+					err := <-r.result
+					var untrusted *link.UntrustedError
+					if !errors.As(err, &untrusted) || !strings.Contains(err.Error(), test.want) {
+						t.Errorf("Run = %v; want that the relay is not trusted: %s", err, test.want)
+					}
+				}
+				if len(e.accepted) != 0 {
+					t.Error("the host-agent accepted the link")
+				}
+				if len(log.Lines) != 1 {
+					t.Errorf("%d lines in the host-agent's log for three attempts within a minute; want one", len(log.Lines))
+				}
+				if line := <-log.Lines; !strings.HasPrefix(line, "ERROR") || !strings.Contains(line, test.want) {
+					t.Errorf("host-agent's log: %s", line)
+				}
+			})
+		})
+	}
+}
+
+// A relay without a key meets a host-agent that demands a proof, and a host-agent
+// without a challenge meets a relay that insists.
+func TestBothSidesMustWantAProof(t *testing.T) {
+	keys := natssite.NewKeys(t)
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndsThat(t, link.Config{}, trust(keys), slog.New(slog.DiscardHandler))
+		defer e.close()
+		if err := <-e.start("relay1", testHello).result; !errors.Is(err, link.ErrSilent) {
+			t.Errorf("a relay without keys: %v; want %v", err, link.ErrSilent)
+		}
+		if len(e.accepted) != 0 {
+			t.Error("the host-agent accepted the link")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		e.prove = keys.ProveLink
+		if err := <-e.start("relay1", testHello).result; !errors.Is(err, link.ErrIncompatible) {
+			t.Errorf("a host-agent that does not ask: %v; want %v", err, link.ErrIncompatible)
+		}
+	})
+}
+
+// An attacker between the ends sees all packets. Added, changed, repeated or swapped
+// packets are ignored, and the attacker opens no link.
+func TestForgedPacketsAreIgnored(t *testing.T) {
+	keys := natssite.NewKeys(t)
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndsThat(t, link.Config{}, trust(keys), slog.New(slog.DiscardHandler))
+		defer e.close()
+		e.prove = keys.ProveLink
+		var mu sync.Mutex
+		var seen [][2]string // subject, data
+		e.net.intercept(func(subject string, data []byte) ([]byte, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, [2]string{subject, string(data)})
+			return data, nil
+		})
+		r := e.join("relay1")
+		r.send("one")
+		r.agent.send("two")
+		time.Sleep(time.Second)
+		e.net.intercept(nil)
+		replay := func(change func(subject, data string) (string, string)) {
+			for _, s := range seen {
+				subject, data := change(s[0], s[1])
+				_ = e.net.Publish(subject, []byte(data))
+				synctest.Wait()
+			}
+		}
+		direction := strings.NewReplacer(".up", ".down", ".down", ".up")
+		for _, change := range []func(subject, data string) (string, string){
+			func(s, d string) (string, string) { return s, d },                                    // again
+			func(s, d string) (string, string) { return direction.Replace(s), d },                 // back to the sender
+			func(s, d string) (string, string) { return s, d[:len(d)-1] + string(d[len(d)-1]^1) }, // with a wrong tag
+			func(s, d string) (string, string) { return s, d[:len(d)-min(16, len(d))] },           // without a tag
+			func(s, d string) (string, string) { return strings.Replace(s, "relay1", "relay2", 1), d },
+		} {
+			replay(change)
+		}
+		var epoch byte
+		for _, s := range seen {
+			if s[1][0] == 1 {
+				epoch = s[1][2]
+			}
+		}
+		for _, tag := range []string{"", strings.Repeat("\x00", 16), strings.Repeat("x", 16)} {
+			evil := append([]byte{1, 1, epoch, 2, 0}, "evil"+tag...) // the next number
+			for _, subject := range []string{"down", "up"} {
+				_ = e.net.Publish("ahp.v1.t.h.link.agent1.relay1."+subject, evil)
+			}
+			synctest.Wait()
+		}
+		r.send("three")
+		r.agent.send("four")
+		time.Sleep(time.Second)
+		r.agent.wantGot(t, "one", "three")
+		r.wantGot(t, "two", "four")
+		if len(e.accepted) != 1 {
+			t.Errorf("%d links; want one", len(e.accepted))
+		}
+
+		// The handshake of an ended link opens no new link.
+		r.cancel()
+		<-r.result
+		time.Sleep(time.Second)
+		replay(func(s, d string) (string, string) { return s, d })
+		time.Sleep(time.Second)
+		if len(e.accepted) != 1 {
+			t.Error("a replayed hello opened a link")
+		}
+		// The next link works all the same.
+		e.join("relay1")
+	})
+}
+
+// A flood of relays without proof uses bounded memory, and a good relay still gets its
+// link.
+func TestHandshakesWithoutProofAreBounded(t *testing.T) {
+	keys := natssite.NewKeys(t)
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndsThat(t, link.Config{}, trust(keys), slog.New(slog.DiscardHandler))
+		defer e.close()
+		e.prove = keys.ProveLink
+		hello, err := json.Marshal(link.Hello{Epoch: 1, Wire: [2]int{1, 1}, Credit: 1, MaxFrame: 1, Share: bytes.Repeat([]byte{9}, 32)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 1000 {
+			_ = e.net.Publish("ahp.v1.t.h.link.agent1."+link.NewInstance()+".down", append([]byte{0, 1}, hello...))
+			synctest.Wait()
+		}
+		e.join("relay1")
+	})
+}

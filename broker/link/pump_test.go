@@ -1,0 +1,466 @@
+package link_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/broker/link"
+)
+
+func TestLinkCarries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		r := e.join("relay1")
+		other := e.join("relay2")
+		r.send(numbers(1, 100)...)
+		r.agent.send(numbers(101, 200)...)
+		other.agent.send("x")
+		time.Sleep(time.Second)
+		r.agent.wantGot(t, numbers(1, 100)...)
+		r.wantGot(t, numbers(101, 200)...)
+		other.wantGot(t, "x")
+	})
+}
+
+// A long queue crosses a small window as fast as the peer accepts it, without waiting
+// for a writer's timer.
+func TestWindowOpensAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{Window: 1000, Heartbeat: time.Hour, Probe: time.Hour, Resume: time.Hour, AckDelay: time.Millisecond})
+		defer e.close()
+		r := e.join("relay1")
+		r.send(numbers(1, 300)...)
+		time.Sleep(10 * time.Second)
+		r.agent.wantGot(t, numbers(1, 300)...)
+		r.agent.send(numbers(301, 600)...)
+		time.Sleep(10 * time.Second)
+		r.wantGot(t, numbers(301, 600)...)
+	})
+}
+
+// A body that arrives while the writer checks the links leaves at once, without a
+// wake-up.
+func TestBodyLeavesWithoutAWakeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		r := e.join("relay1")
+		time.Sleep(time.Second)
+		r.agent.mu.Lock()
+		r.agent.asked = func() {
+			e.mu.Lock()
+			e.bodies = 1
+			e.mu.Unlock()
+		}
+		r.agent.mu.Unlock()
+		r.agent.lines.Wake()
+		synctest.Wait()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.left != 1 {
+			t.Errorf("%d bodies have left; want 1", e.left)
+		}
+	})
+}
+
+// A relay's traffic may report work before the link knows the traffic.
+func TestTrafficMayWakeItsLinkEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		r := e.startWith("relay1", testHello, func(c *cargo) {
+			c.queueUp("early")
+			c.lines.Wake()
+		})
+		<-r.joined
+		time.Sleep(time.Second)
+		e.mu.Lock()
+		agent := e.accepted[0]
+		e.mu.Unlock()
+		agent.wantGot(t, "early")
+	})
+}
+
+// A long queue on a slow network delays neither the packets nor the heartbeats on the
+// remaining links.
+func TestSlowNetworkIsShared(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		start func(e *ends, r *relayEnd)
+	}{
+		{"link", func(_ *ends, r *relayEnd) {
+			r.agent.mu.Lock()
+			r.agent.endless = 60 << 10
+			r.agent.mu.Unlock()
+			r.agent.lines.Wake()
+		}},
+		{"bodies", func(e *ends, _ *relayEnd) {
+			e.mu.Lock()
+			e.bodies = -1
+			e.mu.Unlock()
+			e.agent.Wake()
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEnds(t, link.Config{})
+				defer e.close()
+				first, second := e.join("relay1"), e.join("relay2")
+				time.Sleep(time.Second)
+				e.net.mu.Lock()
+				e.net.took["up"], e.net.took["body"] = 10*time.Millisecond, 10*time.Millisecond
+				e.net.mu.Unlock()
+				test.start(e, first)
+				for range 20 {
+					sent := time.Now()
+					second.agent.send("x")
+					time.Sleep(time.Second)
+					second.mu.Lock()
+					if n := len(second.gotAt); n == 0 {
+						t.Fatal("a packet of another link is held up for more than a second")
+					} else if d := second.gotAt[n-1].Sub(sent); d > 400*time.Millisecond || d < 0 {
+						t.Fatalf("a packet of another link took %v", d)
+					}
+					second.mu.Unlock()
+				}
+				for _, c := range []*cargo{first.cargo, first.agent, second.cargo, second.agent} {
+					c.mu.Lock()
+					if len(c.ended) > 0 {
+						t.Errorf("a link ended: %v", c.ended)
+					}
+					c.mu.Unlock()
+				}
+			})
+		})
+	}
+}
+
+// While NATS is away nothing spins, and nothing is lost afterwards.
+func TestNothingIsLostWhileNATSIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		r := e.join("relay1")
+		r.send("1")
+		time.Sleep(time.Second)
+		var tries atomic.Int64
+		e.net.intercept(func(subject string, data []byte) ([]byte, error) {
+			tries.Add(1)
+			return refuseAll(subject, data)
+		})
+		r.send("2")
+		r.agent.send("3")
+		e.mu.Lock()
+		e.bodies = 1
+		e.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		if n := tries.Load(); n > 200 {
+			t.Errorf("%d attempts to publish in 10 s", n)
+		}
+		if e.left != 0 {
+			t.Error("a body counts as published that is not")
+		}
+		e.net.intercept(nil)
+		r.link.Resumed()
+		e.agent.Resumed()
+		start := time.Now()
+		synctest.Wait()
+		for range 100 {
+			time.Sleep(time.Millisecond)
+		}
+		r.agent.wantGot(t, "1", "2")
+		r.wantGot(t, "3")
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.left != 1 || time.Since(start) > 200*time.Millisecond {
+			t.Errorf("%d bodies published; want 1", e.left)
+		}
+	})
+}
+
+// A packet that NATS never accepts ends the link: it would block everything behind it
+// forever.
+func TestUnacceptablePacketEndsTheLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		r := e.join("relay1")
+		e.net.intercept(func(_ string, data []byte) ([]byte, error) {
+			if len(data) > 1000 {
+				return nil, fmt.Errorf("publish: %w", nats.ErrMaxPayload)
+			}
+			return data, nil
+		})
+		e.mu.Lock()
+		e.bodies = 1 // relays ask for missing bodies themselves
+		e.mu.Unlock()
+		r.agent.send(strings.Repeat("x", 1001))
+		synctest.Wait()
+		r.agent.wantEnded(t, nats.ErrMaxPayload)
+		time.Sleep(3 * time.Second) // the relay learns of it at its next packet
+		r.wantEnded(t, link.ErrBye)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.left != 1 {
+			t.Error("a body that is too large stops the others")
+		}
+	})
+}
+
+// Records that the peer waits for leave even through a full window.
+func TestFullWindowPassesAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{Window: 1})
+		defer e.close()
+		r := e.join("relay1")
+		r.mu.Lock()
+		r.hold = true
+		r.mu.Unlock()
+		r.agent.send("1", "2")
+		time.Sleep(time.Second)
+		r.wantGot(t, "1")
+		r.agent.mu.Lock()
+		r.agent.urgent = [][]byte{[]byte("answer")}
+		r.agent.mu.Unlock()
+		r.agent.lines.Wake()
+		time.Sleep(time.Second)
+		r.wantGot(t, "1", "answer")
+		r.lines.Done(1)
+		r.lines.Done(2)
+		time.Sleep(time.Second)
+		r.wantGot(t, "1", "answer", "2")
+	})
+}
+
+// Losses during the handshake end in one link without lost packets.
+func TestLostHandshakeIsRepeated(t *testing.T) {
+	for _, lost := range []int{1, 2, 3, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newEnds(t, link.Config{})
+			defer e.close()
+			var n atomic.Int32 // both ends publish
+			e.net.intercept(func(_ string, data []byte) ([]byte, error) {
+				if int(n.Add(1)) <= lost {
+					return nil, nil
+				}
+				return data, nil
+			})
+			r := e.start("relay1", testHello)
+			r.link.Resumed() // before there is a link: does nothing
+			time.Sleep(3 * time.Second)
+			e.mu.Lock()
+			if len(e.accepted) != 1 {
+				t.Fatalf("%d lost: host-agent accepted %d links; want 1", lost, len(e.accepted))
+			}
+			r.agent = e.accepted[0]
+			e.mu.Unlock()
+			r.agent.send("1")
+			r.send("2")
+			time.Sleep(time.Second)
+			r.wantGot(t, "1")
+			r.agent.wantGot(t, "2")
+		})
+	}
+}
+
+// A relay that starts a link anew ends the previous link on both sides. None of its
+// packets cross over.
+func TestNewLinkReplacesThePreviousLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		old := e.join("relay1")
+		old.send("1")
+		time.Sleep(time.Second)
+		e.net.intercept(loseAll)
+		old.agent.send("late")
+		synctest.Wait()
+		e.net.intercept(nil)
+		fresh := e.join("relay1")
+		old.agent.wantEnded(t, link.ErrReplaced)
+		fresh.send("2")
+		fresh.agent.send("3")
+		time.Sleep(time.Second)
+		old.agent.wantGot(t, "1")
+		fresh.agent.wantGot(t, "2")
+		fresh.wantGot(t, "3")
+		// The old end gets no more answers.
+		time.Sleep(20 * time.Second)
+		old.wantEnded(t, link.ErrSilent)
+		old.wantGot(t)
+		if len(fresh.ended) > 0 || len(fresh.agent.ended) > 0 {
+			t.Errorf("the new link ended: %v, %v", fresh.ended, fresh.agent.ended)
+		}
+	})
+}
+
+func TestLinkEnds(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		end        func(e *ends, r *relayEnd)
+		relay      error
+		agent      error
+		within     time.Duration
+		moreWrites bool
+	}{
+		{"relay stops", func(_ *ends, r *relayEnd) { r.cancel() }, context.Canceled, link.ErrBye, time.Millisecond, true},
+		{"host-agent stops", func(e *ends, _ *relayEnd) { e.stop() }, nil, nil, time.Millisecond, false},
+		{"network gone", func(e *ends, _ *relayEnd) {
+			e.net.intercept(loseAll)
+		}, link.ErrSilent, link.ErrSilent, 20 * time.Second, true},
+		{"relay is known to be gone", func(e *ends, _ *relayEnd) {
+			e.agent.RelaysGone([]string{"other", "relay1"})
+		}, link.ErrBye, nil, time.Millisecond, true},
+		{"relay sends rubbish", func(e *ends, _ *relayEnd) {
+			_ = e.net.Publish("ahp.v1.t.h.link.agent1.relay1.down", []byte("rubbish"))
+		}, link.ErrBye, link.ErrBadPacket, 3 * time.Second, true},
+		{"host-agent sends rubbish", func(e *ends, _ *relayEnd) {
+			_ = e.net.Publish("ahp.v1.t.h.link.agent1.relay1.up", nil)
+		}, link.ErrBadPacket, link.ErrBye, time.Millisecond, true},
+		{"relay sends what makes no sense", func(_ *ends, r *relayEnd) { r.send("bad", "2") }, link.ErrBye, nil, 3 * time.Second, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEnds(t, link.Config{})
+				defer e.close()
+				r := e.join("relay1")
+				time.Sleep(500 * time.Millisecond)
+				test.end(e, r)
+				synctest.Wait()
+				time.Sleep(test.within)
+				synctest.Wait()
+				if test.moreWrites { // none of this may cross over
+					r.lines.Done(1)
+					r.send("late")
+					r.agent.lines.Done(1)
+					r.agent.send("late")
+					time.Sleep(time.Second)
+				}
+				if test.relay != nil {
+					r.wantEnded(t, test.relay)
+				}
+				if test.agent != nil {
+					r.agent.wantEnded(t, test.agent)
+				}
+				for _, c := range []*cargo{r.cargo, r.agent} {
+					if len(c.ended) != 1 || c.late > 0 || len(c.got) > 0 {
+						t.Errorf("ended %v, then %d calls; got %q", c.ended, c.late, c.got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A relay wrongly reported as gone links again, and stays linked while the report is
+// repeated.
+func TestRelayReportedGoneLinksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		first, other := e.join("relay1"), e.join("relay2")
+		e.agent.RelaysGone([]string{"relay1"})
+		synctest.Wait()
+		first.wantEnded(t, link.ErrBye)
+		again := e.join("relay1")
+		e.agent.RelaysGone([]string{"relay1"})
+		again.send("x")
+		other.send("y")
+		time.Sleep(time.Second)
+		again.agent.wantGot(t, "x")
+		other.agent.wantGot(t, "y")
+	})
+}
+
+// A relay with an unknown link learns so at its next packet.
+func TestStrayPacketIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		var up [][]byte
+		e.net.intercept(func(subject string, data []byte) ([]byte, error) {
+			if strings.HasSuffix(subject, ".up") {
+				up = append(up, data)
+			}
+			return data, nil
+		})
+		publish := func(token string, data []byte) {
+			_ = e.net.Publish("ahp.v1.t.h.link.agent1."+token+".down", data)
+			synctest.Wait()
+		}
+		publish("relay9", dataPacket(1, 0, "x"))
+		if len(up) != 1 || string(up[0]) != string(link.Bye(1, testEpoch, "host-agent has no such link")) {
+			t.Errorf("answers %q; want a bye", up)
+		}
+		publish("relay9", link.Bye(1, testEpoch, "enough")) // or they would go on forever
+		publish("relay9", nil)
+		publish("not a name", dataPacket(1, 0, "x"))
+		if len(up) != 1 {
+			t.Errorf("answers %q", up[1:])
+		}
+	})
+}
+
+// Settle waits for everything queued, bodies included.
+func TestSettleWaitsForEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		r := e.join("relay1")
+		e.net.mu.Lock()
+		e.net.took["up"], e.net.took["body"] = 10*time.Millisecond, 10*time.Millisecond
+		e.net.mu.Unlock()
+		e.mu.Lock()
+		e.bodies = 100
+		e.mu.Unlock()
+		r.agent.send(numbers(1, 50)...)
+		ctx, cancel := context.WithTimeout(e.life, 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		e.agent.Settle(ctx)
+		if d := time.Since(start); d < 1500*time.Millisecond || d > 3*time.Second {
+			t.Errorf("Settle took %v; want the time of 150 messages", d)
+		}
+		r.wantGot(t, numbers(1, 50)...)
+		e.net.intercept(refuseAll)
+		r.agent.send("x")
+		short, cancel := context.WithTimeout(e.life, time.Second)
+		defer cancel()
+		start = time.Now()
+		e.agent.Settle(short)
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("Settle without a network took %v; want all of its time", d)
+		}
+	})
+}
+
+func TestMaxLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnds(t, link.Config{})
+		defer e.close()
+		var relays []*relayEnd
+		for i := range 256 {
+			relays = append(relays, e.join(fmt.Sprint("relay", i)))
+		}
+		one := e.start("relay256", testHello)
+		time.Sleep(time.Second)
+		if len(e.accepted) != 256 {
+			t.Fatalf("%d links accepted; want 256", len(e.accepted))
+		}
+		relays[7].cancel()
+		time.Sleep(time.Second)
+		select {
+		case <-one.joined:
+		default:
+			t.Error("no link although there is room now")
+		}
+	})
+}

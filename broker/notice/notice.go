@@ -1,0 +1,248 @@
+package notice
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"ahprelay/ahp"
+	"ahprelay/broker/link"
+)
+
+// Subject returns the subject of a host's reports; host may be *, for all hosts of
+// a tenant.
+func Subject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.notice" }
+
+// A Kind says what an event is about.
+type Kind string
+
+// The kinds of events.
+const (
+	Approval Kind = "approval" // a tool wants to be allowed
+	Question Kind = "question" // the agent asks something
+	SignIn   Kind = "signIn"   // a tool needs somebody to sign in
+	Input    Kind = "input"    // the session needs somebody; the host does not say for what
+	Done     Kind = "done"     // the agent has stopped working
+	Failed   Kind = "failed"   // it has stopped with an error
+
+	// What relays see themselves.
+	Offline Kind = "offline" // the host cannot be reached
+	Joined  Kind = "joined"  // somebody came to a session that is shared with them
+	Test    Kind = "test"    // somebody tries a way
+)
+
+// Kinds are all kinds, in the order in which people are shown them.
+var Kinds = []Kind{Approval, Question, SignIn, Input, Done, Failed, Offline, Joined}
+
+// Needs reports whether an event stays open until somebody has done something.
+func (k Kind) Needs() bool {
+	return k == Approval || k == Question || k == SignIn || k == Input
+}
+
+// fromHost reports whether host-agents tell events of the kind.
+func (k Kind) fromHost() bool { return k.Needs() || k == Done || k == Failed }
+
+// A Form is how a question can be answered in few words.
+type Form string
+
+// The forms of answers.
+const (
+	NoForm Form = ""       // it takes a page
+	Choice Form = "choice" // one of Options
+	Text   Form = "text"   // some words, or one of Options if there are any
+)
+
+// An Option is an answer that the host offers.
+type Option struct {
+	ID    string `json:"id"`
+	Label string `json:"label"`
+	Deny  bool   `json:"deny,omitempty"` // it refuses what is asked for
+}
+
+// An Event is something that people may want to know.
+type Event struct {
+	ID      string    `json:"id"`
+	Kind    Kind      `json:"kind"`
+	Session string    `json:"session,omitempty"` // URI; "": it is about the host
+	Chat    string    `json:"chat,omitempty"`    // URI
+	Title   string    `json:"title,omitempty"`   // of the session
+	Text    string    `json:"text,omitempty"`    // what is asked, or what went wrong
+	Detail  string    `json:"detail,omitempty"`  // the command, or whatever the tool is to do
+	Answer  Form      `json:"answer,omitempty"`
+	Options []Option  `json:"options,omitempty"`
+	Risky   bool      `json:"risky,omitempty"` // the host does not call it safe, or has not yet
+	Hidden  bool      `json:"edits,omitempty"` // the event leaves out some of what is asked; older relays know it by this name
+	At      time.Time `json:"at"`
+}
+
+// Limits of events and reports.
+const (
+	MaxID      = 64
+	MaxURI     = 4096
+	MaxTitle   = 200 // bytes, as of the texts below
+	MaxText    = 500
+	MaxDetail  = 1000
+	MaxOptions = 8
+	MaxLabel   = 100
+	MaxOption  = 256 // of an option's id
+
+	MaxOpen   = 512       // events of one host that are open
+	MaxEvents = 64        // events in one report
+	MaxReport = 512 << 10 // bytes
+)
+
+// ID returns the id of an event that needs somebody in a session; what is the
+// host's name of it.
+func ID(session, what string) string {
+	sum := sha256.Sum256([]byte(session + "\x00" + what))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Digest stands for what a person is shown of an event: it is another when the
+// host asks something else under the same name.
+func (e *Event) Digest() string {
+	shown := *e
+	shown.At = time.Time{}
+	data, _ := json.Marshal(shown) // no field can fail
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:16])
+}
+
+// Fit makes texts printable, and cuts those that are too long. An approval that loses
+// some of its text thereby is Hidden. Options that cannot be told whole are left out, with the form.
+func (e *Event) Fit() {
+	title, text, detail := Cut(e.Title, MaxTitle), Cut(e.Text, MaxText), Cut(e.Detail, MaxDetail)
+	if e.Kind == Approval && (!slices.Equal(strings.Fields(text), strings.Fields(e.Text)) || detail != strings.TrimSpace(e.Detail)) {
+		e.Hidden = true // a line break in a command decides what runs; in a sentence it is a space
+	}
+	e.Title, e.Text, e.Detail = title, text, detail
+	whole := len(e.Options) <= MaxOptions
+	for i := range e.Options {
+		o := &e.Options[i]
+		whole = whole && o.ID != "" && len(o.ID) <= MaxOption
+		o.Label = Cut(o.Label, MaxLabel)
+		if o.Label == "" {
+			o.Label = Cut(o.ID, MaxLabel)
+		}
+	}
+	if !whole {
+		e.Options, e.Answer = nil, NoForm
+	}
+}
+
+// Cut makes s printable on one line and at most limit bytes long.
+func Cut(s string, limit int) string {
+	if len(s) > 4*limit {
+		s = s[:4*limit] // the rest is cut anyway
+	}
+	s = strings.ToValidUTF8(strings.Map(printable, s), "\uFFFD")
+	s = strings.TrimSpace(s)
+	const more = "…"
+	if len(s) <= limit {
+		return s
+	}
+	s = s[:limit-len(more)]
+	for len(s) > 0 && !utf8.ValidString(s) {
+		s = s[:len(s)-1]
+	}
+	return s + more
+}
+
+// printable takes out what could make a text look like another: controls, and
+// what changes its direction.
+func printable(r rune) rune {
+	switch {
+	case r == '\n' || r == '\t' || r == '\r':
+		return ' '
+	case unicode.IsControl(r) || unicode.Is(unicode.Cf, r) && r != '\u200d', r == '\u2028', r == '\u2029':
+		return -1
+	}
+	return r
+}
+
+// Check reports why an event is none that a host-agent may tell.
+func (e *Event) Check() error {
+	bad := func(what string) error { return fmt.Errorf("event %.70q: %s", e.ID, what) }
+	fit := *e
+	fit.Options = append([]Option(nil), e.Options...)
+	fit.Fit()
+	switch {
+	case !isID(e.ID):
+		return bad("id is not 1 to 64 of a-z and 0-9")
+	case !e.Kind.fromHost():
+		return bad("kind is none of a host-agent's")
+	case e.Session == "" || len(e.Session) > MaxURI || len(e.Chat) > MaxURI:
+		return bad("session or chat is missing or too long")
+	case e.Answer != NoForm && e.Answer != Choice && e.Answer != Text:
+		return bad("unknown form of an answer")
+	case fit.Title != e.Title || fit.Text != e.Text || fit.Detail != e.Detail || len(fit.Options) != len(e.Options):
+		return bad("a text is too long, or cannot be printed")
+	case e.At.IsZero():
+		return bad("no time")
+	}
+	for i := range e.Options {
+		if fit.Options[i] != e.Options[i] {
+			return bad("an option is too long, or cannot be printed")
+		}
+	}
+	return nil
+}
+
+// isID reports whether a text can be the id of an event.
+func isID(id string) bool {
+	for i := range len(id) {
+		c := id[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return 0 < len(id) && len(id) <= MaxID
+}
+
+// A Report is what a host-agent tells relays.
+type Report struct {
+	Instance string   `json:"instance"` // of the host-agent
+	Seq      uint64   `json:"seq"`      // counts up
+	Open     []string `json:"open"`     // ids of all events that are open
+	Events   []Event  `json:"events"`   // some that are not known to be known, oldest first
+}
+
+// An Ack answers a report.
+type Ack struct {
+	Seq   uint64 `json:"seq"`             // of the report that was taken
+	Again bool   `json:"again,omitempty"` // the relay wants all open events
+}
+
+// ReadReport decodes a report, and checks it.
+func ReadReport(data []byte) (r Report, err error) {
+	if len(data) > MaxReport {
+		return r, fmt.Errorf("report of %d bytes; want at most %d", len(data), MaxReport)
+	}
+	if json.Unmarshal(data, &r) != nil {
+		return r, errors.New("report is no JSON of the right form")
+	}
+	if err := ahp.CheckName("instance", r.Instance); err != nil {
+		return r, err
+	}
+	if len(r.Open) > MaxOpen || len(r.Events) > MaxEvents {
+		return r, fmt.Errorf("report of %d open and %d new events; want at most %d and %d", len(r.Open), len(r.Events), MaxOpen, MaxEvents)
+	}
+	for _, id := range r.Open {
+		if !isID(id) {
+			return r, fmt.Errorf("report has a bad id %.70q", id)
+		}
+	}
+	for i := range r.Events {
+		if err := r.Events[i].Check(); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}

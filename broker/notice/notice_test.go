@@ -1,0 +1,108 @@
+package notice_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"ahprelay/broker/notice"
+)
+
+// TestFit makes an event of any texts one that relays take.
+func TestFit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.StringN(0, 3000, 8000), rapid.Just("\u202egnp.exe\x00\xff"))
+		e := notice.Event{
+			ID: notice.ID("s", "q"), Kind: notice.Approval, Session: "s:/1", At: time.Unix(1, 0).UTC(), Answer: notice.Choice,
+			Title: text.Draw(t, "title"), Text: text.Draw(t, "text"), Detail: text.Draw(t, "detail"),
+		}
+		for range rapid.IntRange(0, 10).Draw(t, "options") {
+			e.Options = append(e.Options, notice.Option{ID: rapid.StringN(0, 300, -1).Draw(t, "id"), Label: text.Draw(t, "label")})
+		}
+		n := len(e.Options)
+		e.Fit()
+		for _, s := range []string{e.Title, e.Text, e.Detail} {
+			if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) || strings.ContainsRune(s, '\u202e') {
+				t.Fatalf("%q cannot be printed", s)
+			}
+		}
+		if len(e.Options) != n && (e.Options != nil || e.Answer != notice.NoForm) {
+			t.Fatal("some of the options are left out; want all or none")
+		}
+		data, err := json.Marshal(notice.Report{Instance: "a", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := notice.ReadReport(data)
+		if err != nil || read.Events[0].Digest() != e.Digest() {
+			t.Fatalf("ReadReport = %v; want the event as it was told", err)
+		}
+	})
+}
+
+// TestLedgerAnswers takes answers that are late for none.
+func TestLedgerAnswers(t *testing.T) {
+	l := notice.NewLedger("a")
+	e := notice.Event{ID: "1", Kind: notice.Done}
+	l.Tell(e)
+	if _, ok := l.Report(true); ok {
+		t.Fatal("a report before it is known what is open")
+	}
+	l.Ready()
+	first, _ := l.Report(false)
+	l.Sent(nil)
+	second, ok := l.Report(false)
+	if !ok || len(second.Events) != 1 {
+		t.Fatalf("report after none was confirmed = %v; want the event again", second)
+	}
+	l.Sent(&notice.Ack{Seq: first.Seq})
+	third, ok := l.Report(false)
+	if !ok || len(third.Events) != 1 {
+		t.Fatalf("report after a late answer = %v; want the event again", third)
+	}
+	l.Sent(&notice.Ack{Seq: third.Seq})
+	if r, ok := l.Report(false); ok {
+		t.Fatalf("report when all is confirmed: %v; want none", r)
+	}
+}
+
+func FuzzReadReport(f *testing.F) {
+	f.Add([]byte(`{"instance":"a","seq":1,"open":["0f"],"events":[{"id":"0f","kind":"approval","session":"s:/1","at":"2026-11-22T06:12:01Z"}]}`))
+	f.Add([]byte(`{"instance":"a","open":[""]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := notice.ReadReport(data)
+		if err != nil {
+			return
+		}
+		for i := range r.Events {
+			e := r.Events[i]
+			if e.Fit(); e.Digest() != r.Events[i].Digest() {
+				t.Errorf("an event was taken that does not fit: %+v", r.Events[i])
+			}
+		}
+	})
+}
+
+func FuzzReadAnswer(f *testing.F) {
+	f.Add([]byte(`{"relay":"r","nonce":"0f","event":"0f","option":"allow","subject":"ada","access":"write"}`))
+	f.Add([]byte(`{"relay":"*","nonce":"0f","event":"0f"}`))
+	f.Add([]byte(`{"relay":"r","nonce":"","event":"../x"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a, err := notice.ReadAnswer(data)
+		if err != nil {
+			return
+		}
+		// Where the outcome goes is one subject, of that relay.
+		if subject := notice.OutcomeSubject("acme", "laptop", a.Relay); strings.ContainsAny(subject, "*> \r\n\t") || strings.Count(subject, ".") != strings.Count(notice.OutcomeSubject("acme", "laptop", "r"), ".") {
+			t.Errorf("an outcome goes to %q", subject)
+		}
+		if a.Event == "" || a.Nonce == "" {
+			t.Errorf("an answer was taken that is to nothing: %+v", a)
+		}
+	})
+}

@@ -1,0 +1,391 @@
+package registry_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/registry"
+	"ahprelay/test/natssite"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+)
+
+// A thief has the NATS credentials of acme/laptop, with their key, and a library
+// that checks nothing.
+func newThief(t *testing.T, s *natssite.Site, opts ...nats.Option) (*nats.Conn, chan error) {
+	t.Helper()
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
+	errs := make(chan error, 1000)
+	opts = append(opts,
+		nats.UserJWT(func() (string, error) { return cfg.Credentials(t.Context()) }, cfg.Sign), nats.NoReconnect(),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { errs <- err }))
+	nc, err := natssite.Connect(s.URL(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc, errs
+}
+
+// foreign are subjects that are none of acme/laptop's, in every family.
+func foreign() (list []string) {
+	for _, host := range []string{"acme.desktop", "acme.laptop2", "umbrella.laptop", "umbrella.desktop"} {
+		for _, family := range []string{
+			"chan.ahp-session:/1", "link.agent1.relay1.up", "link.agent1.relay1.down", "ctl.lease", "inbox.agent1.x.1", "anything",
+		} {
+			list = append(list, "ahp.v1."+host+"."+family)
+		}
+	}
+	return append(list,
+		"ahp.relays.v1.news", "ahp.relays.v1.region", "ahp.relays.v1.revoked", "ahp.relays.v1.to.relay1.lease", "_INBOX.abc.1", "_R_.abc",
+		"$JS.API.INFO", "$JS.API.STREAM.CREATE.x", "$JS.API.STREAM.MSG.GET.x", "$JS.ACK.x.y.1.1.1.1.1", "$JSC.R.x", "$KV.ahp-registry.host.acme.laptop", "$KV.ahp-registry-east.host.acme.laptop", "$O.x.C.y",
+		"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.USER.INFO", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.LIST",
+		"$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.STATZ", "$SYS.ACCOUNT.x.CONNECT", "$SYS.REQ.USER.AUTH",
+		"$GR.x", "$MQTT.x", "$LDS.x", "$NRG.x", "$SRV.PING")
+}
+
+// TestStolenCredentialsReachNoOther tries what somebody with the credentials of
+// one host-agent could publish, ask and hear elsewhere.
+func TestStolenCredentialsReachNoOther(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	registry := registryWith(t, s, registry.Config{Instance: "relay1"})
+	tenants := s.Tenants(t)
+	natssite.Open(t, tenants, "umbrella")
+	var hearers []chan *nats.Msg
+	speakers := map[string]func(subject string, data []byte) error{}
+	for _, tenant := range []string{"acme", "umbrella"} {
+		in := make(chan *nats.Msg, 1000)
+		c := natssite.DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: "relay2", Tenant: tenant})
+		if _, err := c.Subscribe("ahp.v1."+tenant+".>", in); err != nil {
+			t.Fatal(err)
+		}
+		hearers, speakers[tenant] = append(hearers, in), c.Publish
+	}
+	hearers = append(hearers, natssite.Subscribe(t, s.Relays(t), "ahp.relays.v1.>"))
+	for _, host := range []string{"desktop", "laptop"} { // and the host-agents themselves
+		hearers = append(hearers, natssite.Subscribe(t, natssite.DialAgent(t, s.AgentConfig(t, "umbrella", host, 0)), "ahp.v1.umbrella."+host+".>"))
+	}
+	hearers = append(hearers, natssite.Subscribe(t, natssite.DialAgent(t, s.AgentConfig(t, "acme", "desktop", 0)), "ahp.v1.acme.desktop.>"))
+
+	thief, errs := newThief(t, s)
+	own := "ahp.v1.acme.laptop.x"
+	// Everything in its name: publish, with reply subjects and headers.
+	for _, subject := range foreign() {
+		for _, err := range []error{
+			thief.Publish(subject, []byte("stolen")),
+			thief.PublishRequest(subject, own, []byte("stolen")),
+			thief.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{"Nats-Msg-Id": {"1"}, "Nats-Trace-Dest": {subject}}, Data: []byte("stolen")}),
+			// NATS does not check reply subjects: whoever answers must, and the
+			// server itself, which says that nobody hears.
+			thief.PublishRequest("ahp.v1.acme.laptop.nobody", subject, []byte("stolen")),
+			thief.PublishRequest("ahp.v1.acme.laptop.ctl.lease", subject, []byte(`{"op":"hold","instance":"stolen","seq":1,"presence":{"state":"online"}}`)),
+			thief.PublishMsg(&nats.Msg{Subject: "ahp.v1.acme.laptop.nobody", Header: nats.Header{"Nats-Trace-Dest": {subject}, "Nats-Trace-Only": {"true"}}, Data: []byte("stolen")}),
+		} {
+			if err != nil {
+				t.Errorf("%s: %v", subject, err)
+			}
+		}
+	}
+	heard := make(chan *nats.Msg, 10000)
+	wide := []string{
+		">", "*", "*.>", "ahp.>", "ahp.*.>", "ahp.v1.>", "ahp.v1.*.>", "ahp.v1.*.*.>", "ahp.v1.*.laptop.>", "ahp.v1.acme.>", "ahp.v1.acme.*.chan.>",
+		"ahp.v1.umbrella.>", "ahp.v1.*.*.ctl.lease", "ahp.relays.>", "$SYS.>", "$JS.>", "$KV.>", "_INBOX.>", "_INBOX.*", "_R_.>", "$*.>",
+	}
+	for _, subject := range append(foreign(), wide...) {
+		if _, err := thief.ChanSubscribe(subject, heard); err != nil {
+			t.Errorf("%s: %v", subject, err)
+		}
+		for _, queue := range []string{"relays", "thieves", "*", ">"} {
+			if _, err := thief.ChanQueueSubscribe(subject, queue, heard); err != nil {
+				t.Errorf("%s: %v", subject, err)
+			}
+		}
+	}
+	if err := thief.Flush(); err != nil {
+		t.Fatalf("the server has cut the thief off: %v", err)
+	}
+	natssite.Eventually(t, "complaints about subscriptions", func() bool { return len(errs) >= len(wide) })
+
+	for _, subject := range foreign() {
+		for tenant, publish := range speakers {
+			if strings.HasPrefix(subject, "ahp.v1."+tenant) {
+				if err := publish(subject, []byte("secret")); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	if err := registry.Enrol("umbrella", "news"); err != nil { // relays tell each other
+		t.Fatal(err)
+	}
+	// What was published before this has arrived, whoever hears it.
+	for _, tenant := range []string{"acme", "umbrella"} {
+		natssite.WantPassage(t, natssite.DialAgent(t, s.AgentConfig(t, tenant, "last", 0)),
+			natssite.DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: "r", Tenant: tenant}), "ahp.v1."+tenant+".last.x")
+	}
+	if err := thief.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for len(heard) > 0 {
+		msg := <-heard
+		t.Errorf("the thief heard %q on %s", msg.Data, msg.Subject)
+	}
+	for i, in := range hearers {
+		for len(in) > 0 {
+			msg := <-in
+			ownSubject := strings.HasPrefix(msg.Subject, "ahp.v1.acme.laptop.")
+			if !ownSubject && (strings.Contains(string(msg.Data), "stolen") || msg.Header.Get("Status") != "") {
+				t.Errorf("hearer %d got %q, %v on %s", i, msg.Data, msg.Header, msg.Subject)
+			}
+		}
+	}
+	if h, _ := registry.Lookup("acme", "laptop"); h.AgentInstance != "" {
+		t.Errorf("a lease was given to %q, whose answer would have gone elsewhere", h.AgentInstance)
+	}
+}
+
+// TestForgedUsers tries user JWTs that nobody gave.
+func TestForgedUsers(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	natssite.Open(t, s.Tenants(t), "umbrella")
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, _ := key.PublicKey()
+	accounts := map[string]string{"system": s.Keys.SystemAccount(), "relays": s.Keys.RelaysAccount()}
+	for _, tenant := range []string{"acme", "umbrella", "nobody"} {
+		if accounts[tenant], err = s.Keys.TenantAccount(tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := nkeys.CreateAccount()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ownPublic, _ := own.PublicKey()
+	login := func(userJWT string) {
+		t.Helper()
+		nc, err := natssite.Connect(s.URL(), nats.UserJWT(func() (string, error) { return userJWT, nil }, key.Sign))
+		if err == nil {
+			nc.Close()
+			t.Error("connected")
+		} else if !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("Connect = %v; want %v", err, nats.ErrAuthorization)
+		}
+	}
+	claims := func(issuerAccount string) *jwt.UserClaims {
+		c := jwt.NewUserClaims(public)
+		c.IssuerAccount = issuerAccount
+		return c
+	}
+	for _, account := range append([]string{"", ownPublic}, accounts["system"], accounts["relays"], accounts["acme"], accounts["umbrella"], accounts["nobody"]) {
+		text, err := claims(account).Encode(own) // signed with an account of one's own
+		if err != nil {
+			t.Fatal(err)
+		}
+		login(text)
+	}
+	// A good one in which the account, or the rights, were changed.
+	good, _, err := s.Keys.AgentUser("acme", "laptop", public, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(good, ".")
+	body, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range [][2]string{
+		{`"iss":"` + accounts["acme"], `"iss":"` + accounts["umbrella"]},
+		{`"iss":"`, `"issuer_account":"` + accounts["umbrella"] + `","iss":"`},
+		{`ahp.v1.acme.laptop.\u003e`, `\u003e`},
+		{`"exp":`, `"exp":9`},
+	} {
+		changed := strings.Replace(string(body), change[0], change[1], 1)
+		if changed == string(body) {
+			t.Fatalf("no %s in %s", change[0], body)
+		}
+		login(parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(changed)) + "." + parts[2])
+		login(base64.RawURLEncoding.EncodeToString([]byte(`{"typ":"JWT","alg":"none"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(changed)) + ".")
+	}
+}
+
+// A rawClient speaks the NATS protocol by hand.
+type rawClient struct {
+	net.Conn
+	in    *bufio.Reader
+	nonce string
+}
+
+func dialRaw(t *testing.T, s *natssite.Site) *rawClient {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Server.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(natssite.Patience))
+	r := &rawClient{Conn: c, in: bufio.NewReader(c)}
+	line, err := r.in.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info struct{ Nonce string }
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(line, "INFO ")), &info); err != nil || info.Nonce == "" {
+		t.Fatalf("INFO is %q: %v", line, err)
+	}
+	r.nonce = info.Nonce
+	return r
+}
+
+// connect logs in, with more in the CONNECT than there should be.
+func (r *rawClient) connect(t *testing.T, cfg broker.AgentDialConfig, more string) {
+	t.Helper()
+	userJWT, err := cfg.Credentials(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sig, err := cfg.Sign([]byte(r.nonce))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(r, `CONNECT {"jwt":%q,"sig":%q,"verbose":true,"headers":true,"no_responders":true,"echo":true%s}`+"\r\n",
+		userJWT, base64.RawURLEncoding.EncodeToString(sig), more)
+}
+
+// until reads until one of the texts comes, or the end.
+func (r *rawClient) until(texts ...string) string {
+	for {
+		line, err := r.in.ReadString('\n')
+		if err != nil {
+			return "the end"
+		}
+		for _, text := range texts {
+			if strings.HasPrefix(line, text) {
+				return text
+			}
+		}
+	}
+}
+
+// TestProtocolTricks has a host-agent speak what only servers speak, or more
+// than a server reads.
+func TestProtocolTricks(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	natssite.Open(t, s.Tenants(t), "umbrella")
+	umbrella, err := s.Keys.TenantAccount("umbrella")
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay := natssite.DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: "r", Tenant: "umbrella"})
+	heard := natssite.Subscribe(t, relay, "ahp.v1.umbrella.>")
+	agent := func() broker.AgentDialConfig { return s.AgentConfig(t, "acme", "laptop", 0) }
+
+	for name, more := range map[string]string{
+		"account":              `,"account":"` + umbrella + `"`,
+		"new account":          `,"account":"` + umbrella + `","new_account":true`,
+		"a relay's user":       `,"user":"relay","pass":"relay"`,
+		"remote account":       `,"remote_account":"` + umbrella + `"`,
+		"import, export":       `,"import":{"allow":[">"]},"export":{"allow":[">"]}`,
+		"cluster":              `,"cluster":"ahp-relays","name":"relay"`,
+		"keys of another case": `,"Account":"` + umbrella + `"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := dialRaw(t, s)
+			r.connect(t, agent(), more)
+			if r.until("+OK", "-ERR") == "+OK" { // not understood, and nothing came of it
+				fmt.Fprintf(r, "PUB ahp.v1.umbrella.laptop.x 6\r\nstolen\r\nSUB ahp.v1.umbrella.> 1\r\nPING\r\n")
+				if got := r.until("-ERR", "PONG", "MSG"); got != "-ERR" {
+					t.Errorf("answered with %s; want -ERR", got)
+				}
+			}
+		})
+	}
+	for _, line := range []string{
+		`INFO {"server_id":"x","nonce":"y","connect_urls":["127.0.0.1:1"],"cluster":"ahp-relays"}`,
+		"RS+ " + umbrella + " ahp.v1.umbrella.>", "RS- " + umbrella + " ahp.v1.umbrella.>",
+		"RMSG " + umbrella + " ahp.v1.umbrella.laptop.x 6\r\nstolen", "LS+ ahp.v1.umbrella.>", "LMSG ahp.v1.umbrella.laptop.x 6\r\nstolen",
+		"A+ " + umbrella, "MSG ahp.v1.umbrella.laptop.x 1 6\r\nstolen", "HMSG x 1 12 12\r\nNATS/1.0\r\n\r\n",
+		"PUB ahp.v1.acme.laptop.x 99999999999\r\n", "PUB ahp.v1.acme.laptop.x -1\r\n", "PUB ahp.v1.acme.laptop.x\r\n", "HPUB ahp.v1.acme.laptop.x 99 1\r\nstolen",
+		"CONNECT {" + strings.Repeat(" ", 1<<20) + "}", strings.Repeat("x", 1<<16), "GET /nats HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		r := dialRaw(t, s)
+		r.connect(t, agent(), "")
+		if got := r.until("+OK", "-ERR"); got != "+OK" {
+			t.Fatalf("login: %s", got)
+		}
+		fmt.Fprintf(r, "%s\r\n", line)
+		if got := r.until("-ERR", "MSG"); got == "MSG" {
+			t.Errorf("%.40q was taken", line)
+		}
+		r.until() // cut off
+	}
+	// The same before a login.
+	for _, line := range []string{"PUB ahp.v1.umbrella.laptop.x 6\r\nstolen", "SUB > 1", `CONNECT {"jwt":"` + strings.Repeat("x", 1<<20) + `"}`, "PING\r\nCONNECT {}", `CONNECT []`, "\x00"} {
+		r := dialRaw(t, s)
+		fmt.Fprintf(r, "%s\r\n", line)
+		if got := r.until("+OK", "MSG"); got != "the end" {
+			t.Errorf("%.40q without a login: %s", line, got)
+		}
+	}
+	natssite.WantPassage(t, relay, natssite.DialAgent(t, s.AgentConfig(t, "umbrella", "last", 0)), "ahp.v1.umbrella.last.x")
+	if len(heard) > 0 {
+		t.Errorf("a message got through on %s", (<-heard).Subject)
+	}
+}
+
+// Credentials that are replayed by who does not have their key are refused, and
+// an answer of the login cannot be used for another.
+func TestReplayedLogin(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
+	first := dialRaw(t, s)
+	second := dialRaw(t, s)
+	second.nonce = first.nonce // what the real one has signed for the first
+	second.connect(t, cfg, "")
+	if got := second.until("+OK", "-ERR"); got != "-ERR" {
+		t.Errorf("a signature for another login: %s; want -ERR", got)
+	}
+	first.connect(t, cfg, "")
+	if got := first.until("+OK", "-ERR"); got != "+OK" {
+		t.Errorf("the real login: %s; want +OK", got)
+	}
+	// Names that would be more than one token, or a wildcard.
+	key, err := auth.NewAgentKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"*", ">", "a.b", "a b", "", "a\r\nSUB > 1", "é", strings.Repeat("a", 64), "A", "a\x00b"} {
+		for _, pair := range [][2]string{{name, "laptop"}, {"acme", name}} {
+			if _, _, err := s.Keys.AgentUser(pair[0], pair[1], key.Public(), 0); err == nil {
+				t.Errorf("AgentUser(%q, %q) succeeded", pair[0], pair[1])
+			}
+			if _, err := s.Keys.IssueHost(auth.Enrolment{Tenant: pair[0], Host: pair[1], Expires: time.Now().Add(time.Hour)}); err == nil {
+				t.Errorf("IssueHost(%q, %q) succeeded", pair[0], pair[1])
+			}
+			if _, err := broker.DialAgent(t.Context(), broker.AgentDialConfig{
+				URLs: []string{s.URL()}, Tenant: pair[0], Host: pair[1], Instance: "i", Sign: key.SignNonce,
+				Credentials: func(context.Context) (string, error) { return "", nil },
+			}); err == nil {
+				t.Errorf("DialAgent for %q/%q succeeded", pair[0], pair[1])
+			}
+		}
+	}
+}

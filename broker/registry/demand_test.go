@@ -1,0 +1,217 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/embedded"
+	"ahprelay/broker/link"
+
+	"github.com/nats-io/nats.go"
+	"pgregory.net/rapid"
+)
+
+// aMinute is how long tests wait for what must happen.
+const aMinute = time.Minute
+
+// until waits for something.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(aMinute); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so in time: %s", what)
+		}
+	}
+}
+
+// An agentLogin logs in at an embedded server as a host-agent does, with credentials that some
+// relay gave it.
+type agentLogin struct {
+	url          string
+	tenant, host string
+	key          *auth.AgentKey
+	jwt          string
+}
+
+func newAgentLogin(t *testing.T, server broker.RelayDialConfig, tenant, host string) *agentLogin {
+	t.Helper()
+	key, err := auth.NewAgentKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	jwt, _, err := server.Keys.AgentUser(tenant, host, key.Public(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &agentLogin{"nats://" + server.Server.(*embedded.Server).Addr().String(), tenant, host, key, jwt}
+}
+
+func (a *agentLogin) connect() (*nats.Conn, error) {
+	return nats.Connect(a.url, nats.Timeout(aMinute),
+		nats.UserJWT(func() (string, error) { return a.jwt, nil }, a.key.SignNonce),
+		nats.CustomInboxPrefix(link.HostPrefix(a.tenant, a.host)+"inbox.agent"))
+}
+
+// login is connect, as often as it takes.
+func (a *agentLogin) login(t *testing.T) (nc *nats.Conn) {
+	t.Helper()
+	until(t, a.tenant+" logs in", func() (in bool) {
+		var err error
+		nc, err = a.connect()
+		return err == nil
+	})
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// holds has the host held. It asks again as a host-agent does: a request that comes while the account
+// is being opened or closed may have no answer.
+func (a *agentLogin) holds(t *testing.T, nc *nats.Conn, seq uint64) {
+	t.Helper()
+	body, err := json.Marshal(leaseRequest{Op: opHold, Instance: "agent", Seq: seq, Presence: online})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, a.tenant+" has its host", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), leaseTimeout)
+		defer cancel()
+		var answer leaseAnswer
+		msg, err := nc.RequestWithContext(ctx, leaseSubject(a.tenant, a.host), body)
+		return err == nil && json.Unmarshal(msg.Data, &answer) == nil && answer.Result == leaseHeld
+	})
+}
+
+// told has the store tell of a host to which another relay gave credentials.
+func (a *agentLogin) told(t *testing.T, r *Registry) {
+	t.Helper()
+	now := time.Now()
+	s := hostState{Key: hostKey(a.tenant, a.host), Enrolled: now, Users: natsUsers{{NKey: a.key.Public(), Token: "t-" + a.tenant, Issued: now, Expires: now.Add(time.Hour)}}}
+	rev, err := r.store.write(t.Context(), hostKeys+s.Key, s, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.takeHost(&r.view, s, rev, 0, false)
+}
+
+func isOpen(r *Registry, tenant string) bool { return slices.Contains(r.cfg.Tenants.Names(), tenant) }
+
+// TestAccountsOnDemand has a relay open the account of a tenant when somebody logs in at its
+// server, serve it while somebody is connected, close it then, and open it again for who comes
+// back; nobody who was revoked meanwhile is let in. A tenant without hosts is gone at once.
+func TestAccountsOnDemand(t *testing.T) {
+	t.Parallel()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := embedded.Start(embedded.Config{Keys: keys, Store: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(own.Close)
+	server := broker.RelayDialConfig{Keys: keys, Server: own}
+	r := startTest(t, server, Config{})
+	ada, eve := newAgentLogin(t, server, "ada", "h"), newAgentLogin(t, server, "eve", "h")
+	if nc, err := ada.connect(); err == nil {
+		nc.Close()
+		t.Fatal("somebody of a tenant is let in that nobody knows")
+	}
+	ada.told(t, r)
+	eve.told(t, r)
+	if names := r.cfg.Tenants.Names(); len(names) > 0 {
+		t.Fatalf("%v are open, and nobody is there", names)
+	}
+	nc := ada.login(t)
+	ada.holds(t, nc, 1)
+	if isOpen(r, "eve") {
+		t.Error("the account of another tenant was opened")
+	}
+	later := func() time.Time { return time.Now().Add(2 * accountIdle) }
+	r.tidyTenants(later())
+	if !isOpen(r, "ada") {
+		t.Fatal("an account was closed whose host is held here")
+	}
+	r.sweep(later()) // the lease runs out
+	r.tidyTenants(later())
+	if !isOpen(r, "ada") {
+		t.Fatal("an account was closed in which somebody is connected")
+	}
+	nc.Close()
+	until(t, "the account is closed", func() bool { r.tidyTenants(later()); return !isOpen(r, "ada") })
+	release, err := r.cfg.Tenants.Use("ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.tidyTenants(later())
+	if !isOpen(r, "ada") {
+		t.Error("an account was closed that somebody uses")
+	}
+	release()
+	until(t, "the account is closed again", func() bool { r.tidyTenants(later()); return !isOpen(r, "ada") })
+	nc = ada.login(t)
+	ada.holds(t, nc, 2)
+	nc.Close()
+
+	nc = eve.login(t)
+	eve.holds(t, nc, 1)
+	nc.Close()
+	r.sweep(later())
+	until(t, "both accounts are closed", func() bool { r.tidyTenants(later()); return len(r.cfg.Tenants.Names()) == 0 })
+	if err := r.Revocations().Add(auth.Revocation{Token: "t-eve", At: time.Now().Add(time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is known whom to refuse", func() bool {
+		r.mu.RLock()
+		defer r.mu.RUnlock()
+		return len(r.tenants["eve"].refused) > 0
+	})
+	until(t, "the account is opened for who was revoked", func() bool { // the server asks for claims once a second
+		if nc, err := eve.connect(); err == nil {
+			nc.Close()
+			t.Fatal("somebody who was revoked is let in")
+		}
+		return isOpen(r, "eve")
+	})
+	nc = ada.login(t)
+	nc.Close()
+	if err := r.Forget(t.Context(), "ada", "h"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the account of a tenant without hosts is closed", func() bool { return !isOpen(r, "ada") })
+}
+
+// TestOneStandsBy: of relays that know of the same others one stands by for each tenant, and if
+// another comes or goes only what was or is that one's changes.
+func TestOneStandsBy(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		relays := rapid.SliceOfNDistinct(rapid.StringMatching("[a-z0-9]{13}"), 1, 8, rapid.ID).Draw(t, "relays")
+		first := func(relays []string, tenant string) string {
+			return slices.MaxFunc(relays, func(a, b string) int {
+				if standbyRank(a, tenant) < standbyRank(b, tenant) {
+					return -1
+				}
+				return 1
+			})
+		}
+		counts := map[string]int{}
+		const tenants = 400
+		for i := range tenants {
+			tenant := "tenant-" + string(rune('a'+i%26)) + string(rune('a'+i/26))
+			owner := first(relays, tenant)
+			counts[owner]++
+			if fewer := slices.DeleteFunc(slices.Clone(relays), func(r string) bool { return r != owner && r > relays[0] }); first(fewer, tenant) != owner {
+				t.Fatal("it is not the first among fewer")
+			}
+		}
+		for _, r := range relays {
+			if counts[r] < tenants/len(relays)/4 {
+				t.Fatalf("relay %s stands by for %d of %d tenants: %v", r, counts[r], tenants, counts)
+			}
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package registry_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"ahprelay/broker"
+	"ahprelay/broker/registry"
+	"ahprelay/test/natssite"
+)
+
+// TestOwnRelayIsAsked has host-agents come through the /nats of one relay of three that share a NATS
+// server. That gives what is asked of any relay to any; so they ask the one that has said, when they
+// came, which it is, and all leases are kept there.
+func TestOwnRelayIsAsked(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	relays := map[string]*registry.Registry{}
+	for _, name := range []string{"one", "two", "three"} {
+		relays[name] = registryWith(t, s, registry.Config{Instance: name})
+	}
+	const hosts = 8
+	for i := range hosts {
+		acquire(t, holderThrough(t, s, "two", fmt.Sprint("host-", i)))
+	}
+	for name, r := range relays {
+		want := 0
+		if name == "two" {
+			want = hosts
+		}
+		if kept := r.Stats().Kept; kept != want {
+			t.Errorf("relay %s keeps %d leases; want %d", name, kept, want)
+		}
+	}
+}
+
+// TestGoesHome has a host-agent hold its host at a relay that helps out, while the one that it came
+// through does not answer: when that does, it keeps the lease.
+func TestGoesHome(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	other := registryWith(t, s, registry.Config{Instance: "one"})
+	h := holderThrough(t, s, "two", "laptop")
+	acquire(t, h)
+	run(t, h)
+	if kept := other.Stats().Kept; kept != 1 {
+		t.Fatalf("the relay that helps out keeps %d leases; want 1", kept)
+	}
+	home := registryWith(t, s, registry.Config{Instance: "two"})
+	natssite.Eventually(t, "the lease is kept where the host-agent is connected", func() bool {
+		return home.Stats().Kept == 1 && other.Stats().Kept == 0
+	})
+}
+
+// holderThrough is that of a host-agent which comes through the /nats of a relay.
+func holderThrough(t *testing.T, s *natssite.Site, relay, host string) *registry.LeaseHolder {
+	t.Helper()
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(broker.RelayHeader, relay)
+		natssite.Pipe(w, r, s.Server)
+	}))
+	t.Cleanup(front.Close)
+	cfg := s.AgentConfigAt(t, "ws"+strings.TrimPrefix(front.URL, "http"), "acme", host, 0)
+	h, err := registry.NewLeaseHolder(registry.LeaseConfig{
+		Conn: natssite.DialAgent(t, cfg), Tenant: "acme", Host: host, Instance: cfg.Instance, Renew: shortRenew,
+		Presence: registry.Presence{State: registry.Online},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}

@@ -1,0 +1,271 @@
+package registry_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker/embedded"
+	"ahprelay/broker/registry"
+	"ahprelay/test/faultproxy"
+	"ahprelay/test/natssite"
+)
+
+// regionTTL is a lease time of which regionRenew is a small part also on a busy machine.
+const (
+	regionTTL   = 3 * time.Second
+	regionRenew = 300 * time.Millisecond
+)
+
+// A region is a relay that is a region of its own, and the way to it from others.
+type region struct {
+	*natssite.Site
+	*registry.Registry
+	way *faultproxy.Proxy
+}
+
+// startRegions starts regions that gateways join, each of one relay.
+func startRegions(t *testing.T, names ...string) map[string]*region {
+	t.Helper()
+	keys := natssite.NewKeys(t)
+	regions, listen, remotes := map[string]*region{}, map[string]string{}, map[string][]string{}
+	for _, name := range names {
+		listen[name] = natssite.FreePort(t)
+		way, err := faultproxy.New("127.0.0.1:0", listen[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(way.Close)
+		regions[name], remotes[name] = &region{way: way}, []string{way.Addr()}
+	}
+	for name, r := range regions {
+		r.Site = regionNode(t, keys, embedded.Gateways{Region: name, Listen: listen[name], Advertise: r.way.Addr(), Remotes: remotes})
+	}
+	for name, r := range regions {
+		r.Registry = registryWith(t, r.Site, registry.Config{Region: name, Cluster: true, LeaseTTL: regionTTL})
+	}
+	for name, r := range regions {
+		natssite.Eventually(t, name+" is ready", func() bool { return r.Degraded() == "" })
+	}
+	return regions
+}
+
+func regionNode(t *testing.T, keys *auth.Keys, gateways embedded.Gateways) *natssite.Site {
+	t.Helper()
+	return regionNodeWith(t, keys, nil, gateways)
+}
+
+func regionNodeWith(t *testing.T, keys *auth.Keys, log *slog.Logger, gateways embedded.Gateways) *natssite.Site {
+	t.Helper()
+	server, err := embedded.Start(embedded.Config{
+		Keys: keys, Listen: "127.0.0.1:0", Tenants: natssite.Acme, Store: t.TempDir(), Gateways: gateways, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	return &natssite.Site{Keys: keys, Server: server}
+}
+
+// hold has a host-agent of a region hold a host, and awaits that all list it as online.
+func (r *region) hold(t *testing.T, host, instance string) *registry.LeaseHolder {
+	t.Helper()
+	r.enrol(t, host)
+	h := r.holder(t, host, instance)
+	acquire(t, h)
+	return h
+}
+
+func (r *region) enrol(t *testing.T, host string) {
+	t.Helper()
+	natssite.Eventually(t, host+" is enrolled", func() bool { return r.Enrol("acme", host) == nil })
+}
+
+func (r *region) holder(t *testing.T, host, instance string) *registry.LeaseHolder {
+	t.Helper()
+	h, err := registry.NewLeaseHolder(registry.LeaseConfig{
+		Conn: natssite.DialAgent(t, r.AgentConfig(t, "acme", host, 0)), Tenant: "acme", Host: host, Instance: instance, Renew: regionRenew,
+		Presence: registry.Presence{State: registry.Online, AgentVersion: "1.1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// sees awaits what a region knows of a host.
+func (r *region) sees(t *testing.T, what, host string, holds func(registry.Host) bool) registry.Host {
+	t.Helper()
+	var h registry.Host
+	natssite.Eventually(t, what, func() bool {
+		h, _ = r.Lookup("acme", host)
+		return holds(h)
+	})
+	return h
+}
+
+func online(h registry.Host) bool { return h.State == registry.Online && h.Silent.IsZero() }
+
+// TestRegions: what one region decides all see, and each decides of its own hosts alone, also of one
+// whose host-agent is connected in another. While they are apart each goes on, says of the other's
+// hosts what it knew, and decides what is new; and they come together again by themselves.
+func TestRegions(t *testing.T) {
+	t.Parallel()
+	regions := startRegions(t, "east", "west")
+	east, west := regions["east"], regions["west"]
+	laptop, desktop := east.hold(t, "laptop", "laptop-1"), west.hold(t, "desktop", "desktop-1")
+	run(t, laptop)
+	run(t, desktop)
+	for name, r := range regions {
+		for host, home := range map[string]string{"laptop": "east", "desktop": "west"} {
+			if h := r.sees(t, name+" sees "+host, host, online); h.Region != home || h.AgentInstance == "" || h.Fence == 0 {
+				t.Errorf("%s knows %+v; want one of %s", name, h, home)
+			}
+		}
+	}
+	// A host of east whose host-agent is connected in west: that relay keeps the lease, east decides.
+	east.enrol(t, "roaming")
+	west.sees(t, "west knows the one that roams", "roaming", func(h registry.Host) bool { return h.Region == "east" })
+	roaming := west.hold(t, "roaming", "roaming-1")
+	run(t, roaming)
+	east.sees(t, "east sees the one that roams", "roaming", online)
+	laptop.Update(registry.Presence{State: registry.Offline, Reason: "host stopped"})
+	west.sees(t, "west sees a change", "laptop", func(h registry.Host) bool { return h.State == registry.Offline && h.Reason == "host stopped" })
+	laptop.Update(registry.Presence{State: registry.Online})
+	west.sees(t, "west sees another", "laptop", online)
+
+	apart := time.Now()
+	for _, r := range regions {
+		r.way.Cut()
+	}
+	for name, host := range map[string]string{"east": "desktop", "west": "laptop"} {
+		h := regions[name].sees(t, name+" says that it hears nothing", host, func(h registry.Host) bool { return !h.Silent.IsZero() })
+		if h.State != registry.Online || h.AgentInstance != host+"-1" {
+			t.Errorf("%s: %s is %+v; want what was known", name, host, h)
+		}
+	}
+	// A rival of each host, in the region that decides, waits for as long as leases run, and then some.
+	ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
+	defer cancel()
+	for name, host := range map[string]string{"east": "laptop", "west": "desktop"} {
+		if err := regions[name].holder(t, host, "rival").Acquire(ctx); !errors.Is(err, registry.ErrHostTaken) {
+			t.Errorf("a rival of %s: %v; want %v", host, err, registry.ErrHostTaken)
+		}
+	}
+	east.sees(t, "east says of its own host that its lease has run out", "roaming", func(h registry.Host) bool { return h.State == registry.Offline })
+	if h, _ := east.Lookup("acme", "desktop"); h.State != registry.Online || h.Silent.IsZero() {
+		t.Errorf("by then east says of a host of the west %+v; want what was known", h)
+	}
+	if h, _ := west.Lookup("acme", "roaming"); !online(h) {
+		t.Errorf("west hears the host-agent, and says %+v", h)
+	}
+	for name, host := range map[string]string{"east": "laptop", "west": "desktop"} {
+		if h, _ := regions[name].Lookup("acme", host); !online(h) {
+			t.Errorf("%s: its own %s is %+v", name, host, h)
+		}
+	}
+	if took := time.Since(apart); took < regionTTL {
+		t.Errorf("that took %v; want longer than a lease, %v", took, regionTTL)
+	}
+	fresh := east.hold(t, "fresh", "fresh-1") // what is new is decided, too
+	run(t, fresh)
+
+	for _, r := range regions {
+		if err := r.way.Heal(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, r := range regions {
+		for _, host := range []string{"laptop", "desktop", "roaming", "fresh"} {
+			if h := r.sees(t, name+" sees "+host+" again", host, online); h.AgentInstance != host+"-1" {
+				t.Errorf("%s: %s is %+v", name, host, h)
+			}
+		}
+		natssite.Eventually(t, name+" says that all is well", func() bool { return r.Degraded() == "" })
+	}
+}
+
+// TestRegionOfOtherKeys has somebody else's server say that it is a region which another connects
+// to: it has not the keys, and is refused whoever begins.
+func TestRegionOfOtherKeys(t *testing.T) {
+	t.Parallel()
+	lines := natssite.LogLines{Lines: make(chan string, 1000)}
+	claimed := natssite.FreePort(t)
+	west := regionNodeWith(t, natssite.NewKeys(t), slog.New(lines), embedded.Gateways{
+		Region: "west", Listen: "127.0.0.1:0", Remotes: map[string][]string{"east": {claimed}},
+	})
+	regionNode(t, natssite.NewKeys(t), embedded.Gateways{
+		Region: "east", Listen: claimed, Remotes: map[string][]string{"west": {west.Server.GatewayAddr()}},
+	})
+	deadline := time.After(natssite.Patience)
+	for refused := false; !refused; {
+		select {
+		case line := <-lines.Lines:
+			refused = strings.Contains(line, "gateway handshake error") && strings.Contains(line, "need the same keys")
+		case <-deadline:
+			t.Fatal("the log does not say that east has other keys")
+		}
+	}
+	forger, err := natssite.NewKeys(t).ClusterTLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forger.InsecureSkipVerify, forger.VerifyPeerCertificate, forger.VerifyConnection = true, nil, nil
+	c, err := tls.Dial("tcp", west.Server.GatewayAddr(), forger)
+	if err == nil {
+		_ = c.SetReadDeadline(time.Now().Add(natssite.Patience))
+		_, err = c.Read(make([]byte, 1)) // of TLS 1.3, which says it now
+		_ = c.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "remote error: tls:") {
+		t.Errorf("a server that does not mind whom it speaks to: %v; want it refused", err)
+	}
+}
+
+// TestOneRegionDecides has two regions that are apart enrol the same host, each for a host-agent of
+// its own: when they come together the first by name has it, with a later lease than the other.
+func TestOneRegionDecides(t *testing.T) {
+	t.Parallel()
+	regions := startRegions(t, "east", "west")
+	east, west := regions["east"], regions["west"]
+	for _, r := range regions {
+		r.way.Cut()
+	}
+	first := west.hold(t, "laptop", "west-1")
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	loser := west.hold(t, "laptop", "west-2") // the second lease there
+	ended := make(chan error, 1)
+	go func() { ended <- loser.Run(t.Context()) }()
+	winner := east.hold(t, "laptop", "east-1")
+	stop := run(t, winner)
+	west.sees(t, "west has it", "laptop", online)
+	before := east.sees(t, "east has it", "laptop", online)
+	rival, _ := west.Lookup("acme", "laptop")
+	if rival.Fence <= before.Fence {
+		t.Fatalf("the numbers of the leases are %d and %d; want the one of the west higher", before.Fence, rival.Fence)
+	}
+	for _, r := range regions {
+		if err := r.way.Heal(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, r := range regions {
+		r.sees(t, name+" sees who has it", "laptop", func(h registry.Host) bool {
+			return online(h) && h.Region == "east" && h.AgentInstance == "east-1" && h.Fence > rival.Fence
+		})
+	}
+	natssite.Eventually(t, "the winner knows its number", func() bool { return winner.Fence() > rival.Fence })
+	if err := natssite.Next(t, "the end of the other", ended); !errors.Is(err, registry.ErrHostTaken) {
+		t.Errorf("the other host-agent: %v; want %v", err, registry.ErrHostTaken)
+	}
+	if err := stop(); err != nil {
+		t.Errorf("the one that has the host: %v", err)
+	}
+}

@@ -1,0 +1,59 @@
+package registry_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker/registry"
+	"ahprelay/test/natssite"
+)
+
+// TestRevokedEverywhere has relays of a cluster hear of a revocation: those
+// that see each other at once, and one that comes later before it serves.
+func TestRevokedEverywhere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name string) *registry.Revocations {
+		r, err := registry.LoadRevocations(filepath.Join(dir, name), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	members := newCluster(t, 2, registry.Config{})
+	a, b := members[0], members[1]
+	a.config.Revocations, b.config.Revocations = file("a"), file("b")
+	a.serve(t)
+	a.join(t) // the store waits for the other server
+	first := a.Registry
+	early := auth.Revocation{Tenant: "acme", Host: "laptop", At: time.Now().UTC()}
+	if err := first.Revocations().Add(early); err != nil {
+		t.Fatal(err)
+	}
+	if !first.Revocations().Revoked(early.At, early.Key()) {
+		t.Error("a revocation does not count while the store is away")
+	}
+
+	b.serve(t)
+	b.join(t)
+	second := b.Registry
+	natssite.Eventually(t, "the second relay knows what was revoked", func() bool { return second.Revocations().Revoked(early.At, early.Key()) })
+	awaitStore(t, a)
+	awaitStore(t, b)
+
+	told := make(chan struct{}, 10)
+	defer first.Revocations().Subscribe(func() { told <- struct{}{} })()
+	late := auth.Revocation{Tenant: "acme", Subject: "ada", At: time.Now().UTC()}
+	if err := second.Revocations().Add(late); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Next(t, "word of a revocation", told)
+	if !first.Revocations().Revoked(late.At, late.Key()) {
+		t.Errorf("the first relay knows %+v", first.Revocations().List())
+	}
+	natssite.Eventually(t, "both have it in their files", func() bool {
+		return file("a").Revoked(late.At, late.Key()) && file("b").Revoked(early.At, early.Key())
+	})
+}

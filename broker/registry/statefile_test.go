@@ -1,0 +1,71 @@
+package registry_test
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ahprelay/broker/registry"
+	"ahprelay/test/natssite"
+)
+
+// A relay that crashes has written down what must outlive it.
+func TestStateFileOutlivesCrash(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	path := filepath.Join(t.TempDir(), "hosts.json")
+	r := registryWith(t, s, registry.Config{File: path})
+	if err := r.Enrol("acme", "spare"); err != nil {
+		t.Fatal(err)
+	}
+	var data []byte
+	natssite.Eventually(t, "the file has the host", func() bool {
+		data, _ = os.ReadFile(path) // as a crash would leave it
+		return strings.Contains(string(data), "acme.spare")
+	})
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode of the file: %v, %v; want that nobody else reads it", info.Mode(), err)
+	}
+	left := filepath.Join(t.TempDir(), "hosts.json")
+	if err := os.WriteFile(left, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := natssite.New(t)
+	if h, ok := registryWith(t, other, registry.Config{File: left}).Lookup("acme", "spare"); !ok || h.Enrolled.IsZero() {
+		t.Errorf("after a crash: %+v, %v; want the host known", h, ok)
+	}
+}
+
+// What cannot be read is kept, and does not keep a relay from starting.
+func TestDamagedStateFile(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"cut off": `[{"host":"acme.laptop","enr`, "bad name": `[{"host":"acme.*","enrolled":"2026-03-04T00:00:00Z"}]`, "empty": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := natssite.New(t)
+			path := filepath.Join(t.TempDir(), "hosts.json")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			lines := natssite.LogLines{Lines: make(chan string, 100)}
+			r := registryWith(t, s, registry.Config{File: path, Log: slog.New(lines)})
+			if hosts := r.Hosts("acme"); len(hosts) > 0 {
+				t.Errorf("Hosts = %+v; want none", hosts)
+			}
+			if kept, err := os.ReadFile(path + ".damaged"); err != nil || string(kept) != text {
+				t.Errorf("kept %q, %v; want what was there", kept, err)
+			}
+			if line := natssite.Next(t, "log line", lines.Lines); !strings.HasPrefix(line, "ERROR") || !strings.Contains(line, path) {
+				t.Errorf("log says %q", line)
+			}
+			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("file is still there: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,306 @@
+package store_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/store"
+	"ahprelay/test/natssite"
+)
+
+// peopleAt begins what one relay knows of people; file may be "".
+func peopleAt(t *testing.T, conn *broker.Conn, keys *auth.Keys, file string) (*store.Store, error) {
+	t.Helper()
+	sealer, err := keys.Sealer("people")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Start(t.Context(), store.Config{
+		Conn: conn, Sealer: sealer, Name: "people", Bucket: "ahp-people", Most: 8, Known: true, File: file,
+	})
+	if err == nil {
+		t.Cleanup(s.Close)
+	}
+	return s, err
+}
+
+// people is peopleAt, when all is known.
+func people(t *testing.T, s *natssite.Site, file string) *store.Store {
+	t.Helper()
+	r, err := peopleAt(t, s.Relays(t), s.Keys, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	natssite.Next(t, "all that the stream has", r.Ready())
+	return r
+}
+
+// put makes a change that works.
+func put(t *testing.T, s *store.Store, key, value string) {
+	t.Helper()
+	err := s.Update(key, func([]byte) ([]byte, error) {
+		if value == "" {
+			return nil, nil
+		}
+		return json.Marshal(value)
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", key, err)
+	}
+}
+
+// comes waits until a relay knows a record as it is to be, "" for none.
+func comes(t *testing.T, s *store.Store, key, want string) {
+	t.Helper()
+	natssite.Eventually(t, fmt.Sprintf("%s is %q", key, want), func() bool {
+		all, err := s.All(key)
+		var got string
+		if raw, ok := all[key]; ok && err == nil {
+			err = json.Unmarshal(raw, &got)
+		}
+		return err == nil && got == want
+	})
+}
+
+// TestRecordsAreShared: what one relay changes all know, what is made at one may be asked for
+// at another at once, and of changes at the same time none is lost.
+func TestRecordsAreShared(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	one, two := people(t, s, ""), people(t, s, "")
+	put(t, one, "device.a", "ada's")
+	if got, err := two.Read("device.a"); err != nil || string(got) != `"ada's"` {
+		t.Errorf("another relay has %s, %v", got, err)
+	}
+	comes(t, two, "device.a", "ada's")
+	put(t, two, "device.a", "")
+	comes(t, one, "device.a", "")
+	put(t, one, "device.a", "again")
+	comes(t, two, "device.a", "again")
+
+	const each = 20
+	var wg sync.WaitGroup
+	for _, r := range []*store.Store{one, two} {
+		wg.Go(func() {
+			for range each {
+				for {
+					err := r.Update("person.count", func(old []byte) ([]byte, error) {
+						n, _ := strconv.Atoi(string(old))
+						return []byte(strconv.Itoa(n + 1)), nil
+					})
+					if err == nil {
+						break
+					}
+					if !errors.Is(err, store.ErrAway) { // the other was faster too often
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	natssite.Eventually(t, "all changes are counted", func() bool {
+		got, err := one.Read("person.count")
+		return err == nil && string(got) == fmt.Sprint(2*each)
+	})
+	// Who has the NATS servers, and not the relays' keys, makes nobody.
+	forged, err := peopleAt(t, s.Relays(t), natssite.NewKeys(t), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	natssite.Next(t, "all that the stream has", forged.Ready())
+	put(t, forged, "person.mallory", "owner")
+	put(t, one, "device.b", "behind that")
+	comes(t, two, "device.b", "behind that")
+	comes(t, two, "person.mallory", "")
+	if got, err := one.Read("person.mallory"); got != nil || !errors.Is(err, auth.ErrSealed) {
+		t.Errorf("a forged record is %s, %v", got, err)
+	}
+
+	refused := errors.New("no")
+	if err := one.Update("device.a", func([]byte) ([]byte, error) { return nil, refused }); !errors.Is(err, refused) {
+		t.Errorf("a change that fails: %v", err)
+	}
+	for _, key := range []string{"device.*", "device.>", "device.a b", "device.", "", "device"} {
+		if got, err := one.Read(key); got != nil || err != nil {
+			t.Errorf("%q is %s, %v; want nothing", key, got, err)
+		}
+		if err := one.Update(key, func(old []byte) ([]byte, error) { return []byte("1"), nil }); err == nil {
+			t.Errorf("%q can be written", key)
+		}
+	}
+}
+
+// TestRecordsAreTakenOver: a relay that kept its records alone brings them, the store's own stay;
+// what was removed elsewhere while it was away it forgets, and a new store is given what it knows.
+func TestRecordsAreTakenOver(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	file := filepath.Join(t.TempDir(), "people.json")
+	former := `{"person.default.ada": "ada", "device.a": "old", "device.b": "b"}` // the form of relays without a store
+	if err := os.WriteFile(file, []byte(former), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one := people(t, s, "")
+	put(t, one, "device.a", "new")
+	two := people(t, s, file)
+	comes(t, one, "person.default.ada", "ada")
+	comes(t, one, "device.b", "b")
+	comes(t, two, "device.a", "new")
+	two.Close()
+	put(t, one, "device.b", "")
+	two = people(t, s, file)
+	comes(t, two, "device.b", "")
+	comes(t, two, "device.a", "new")
+	two.Close()
+
+	other := natssite.New(t)
+	three := people(t, other, file)
+	comes(t, three, "device.a", "new")
+	comes(t, people(t, other, ""), "person.default.ada", "ada")
+
+	if err := os.WriteFile(file, []byte(former[:20]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := peopleAt(t, s.Relays(t), s.Keys, file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+// TestRecordsWhileTheStoreIsAway: what is known stays known, also over a start in a cluster; and who
+// changes something is told.
+func TestRecordsWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	file := filepath.Join(t.TempDir(), "people.json")
+	conn := s.Relays(t)
+	r, err := peopleAt(t, conn, s.Keys, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	natssite.Next(t, "all that the stream has", r.Ready())
+	put(t, r, "device.a", "ada's")
+	s.Server.Close()
+	err = r.Update("device.a", func([]byte) ([]byte, error) { return nil, nil })
+	if !errors.Is(err, store.ErrAway) {
+		t.Errorf("a change: %v; want %v", err, store.ErrAway)
+	}
+	comes(t, r, "device.a", "ada's")
+	r.Close()
+	again, err := peopleAt(t, conn, s.Keys, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	comes(t, again, "device.a", "ada's")
+	select {
+	case <-again.Ready():
+		t.Error("it is ready without a store")
+	default:
+	}
+	if again.Away() == nil {
+		t.Error("it does not say that the store is away")
+	}
+}
+
+// TestBucketOfFormerRelays: relays that had another engine for the same bucket hear of what these
+// write and remove, and are heard.
+func TestBucketOfFormerRelays(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	conn := s.Relays(t)
+	js, err := conn.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	former, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
+		Bucket: "ahp-people", Description: "people", History: 1, Storage: jetstream.FileStorage, Replicas: 1, LimitMarkerTTL: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealer, err := s.Keys.Sealer("people")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := func(key, value string) []byte {
+		data, err := json.Marshal(sealer.Seal(key, []byte(value)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	if _, err := former.Create(t.Context(), "person.ada", sealed("person.ada", `"owner"`)); err != nil {
+		t.Fatal(err)
+	}
+	r := people(t, s, "")
+	comes(t, r, "person.ada", "owner")
+	put(t, r, "device.a", "ada's")
+	entry, err := former.Get(t.Context(), "device.a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seal []byte
+	if err := json.Unmarshal(entry.Value(), &seal); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := sealer.Open("device.a", seal); err != nil || string(value) != `"ada's"` {
+		t.Errorf("a former relay reads %s, %v", value, err)
+	}
+	rev, err := former.Update(t.Context(), "device.a", sealed("device.a", `"changed"`), entry.Revision())
+	if err != nil {
+		t.Fatal(err)
+	}
+	comes(t, r, "device.a", "changed")
+	if err := former.Purge(t.Context(), "device.a", jetstream.LastRevision(rev), jetstream.PurgeTTL(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	comes(t, r, "device.a", "")
+	put(t, r, "person.ada", "")
+	if _, err := former.Get(t.Context(), "person.ada"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+		t.Errorf("what was removed is there for a former relay: %v", err)
+	}
+	if _, err := former.Create(t.Context(), "person.ada", sealed("person.ada", `"again"`)); err != nil {
+		t.Errorf("a former relay cannot make it again: %v", err)
+	}
+	comes(t, r, "person.ada", "again")
+}
+
+// TestFull refuses what is too much, and nothing of what is there goes.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	r := people(t, s, "")
+	for i := range 8 {
+		put(t, r, fmt.Sprint("device.", i), "x")
+	}
+	one := func([]byte) ([]byte, error) { return []byte("1"), nil }
+	if err := r.Update("device.more", one); !errors.Is(err, store.ErrFull) {
+		t.Errorf("one more: %v; want %v", err, store.ErrFull)
+	}
+	put(t, r, "device.0", "changed")
+	put(t, r, "device.1", "")
+	put(t, r, "device.more", "in its place")
+	for i := range 8 {
+		want := "x"
+		switch i {
+		case 0:
+			want = "changed"
+		case 1:
+			want = ""
+		}
+		comes(t, r, fmt.Sprint("device.", i), want)
+	}
+}

@@ -1,0 +1,391 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"ahprelay/broker"
+)
+
+// Where records are.
+const (
+	streamSubjects = "ahp.relays.v1.records."
+
+	// Those of a key-value bucket.
+	bucketStream   = "KV_"
+	bucketSubjects = "$KV."
+
+	operationHeader = "KV-Operation"
+	operationPurge  = "PURGE"
+
+	markerTTL = time.Hour // of what JetStream itself says of ends
+)
+
+// subjects begins the subjects of records.
+func (s *Store) subjects() string {
+	if s.cfg.Bucket != "" {
+		return bucketSubjects + s.cfg.Bucket + "."
+	}
+	return streamSubjects
+}
+
+// open finds the stream, or makes it.
+func (s *Store) open(ctx context.Context) (jetstream.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	find := func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, s.cfg.Stream) }
+	stream, err := broker.AskAgain(ctx, find)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return stream, err
+	}
+	err = broker.MostCopies(func(copies int) error { return s.create(ctx, copies) })
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrBucketExists) {
+		return nil, err
+	}
+	return broker.AskAgain(ctx, find) // another relay may have been first, with other copies
+}
+
+func (s *Store) create(ctx context.Context, copies int) (err error) {
+	if s.cfg.Bucket != "" {
+		_, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: s.cfg.Bucket, Description: s.cfg.Name, History: 1,
+			Storage: jetstream.FileStorage, Replicas: copies, LimitMarkerTTL: markerTTL,
+		})
+		return err
+	}
+	_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: s.cfg.Stream, Description: s.cfg.Name, Subjects: []string{streamSubjects + ">"},
+		Storage: jetstream.FileStorage, Replicas: copies, MaxMsgsPerSubject: 1, AllowMsgTTL: true,
+		MaxMsgs: maxRecords, MaxBytes: maxBytes, Discard: jetstream.DiscardOld, DenyDelete: true,
+	})
+	return err
+}
+
+// message is what says a change.
+func (s *Store) message(c *Change) *nats.Msg {
+	msg := nats.NewMsg(s.subjects() + c.Key)
+	switch {
+	case c.Data == nil && s.cfg.Bucket != "":
+		msg.Header.Set(operationHeader, operationPurge)
+	case c.Data == nil:
+	case s.cfg.Bucket != "":
+		msg.Data, _ = json.Marshal(s.cfg.Sealer.Seal(c.Key, c.Data)) // bytes cannot fail
+	default:
+		msg.Data = s.cfg.Sealer.Seal(c.Key, c.Data)
+	}
+	return msg
+}
+
+// publish begins a change.
+func (s *Store) publish(c *Change) (jetstream.PubAckFuture, error) {
+	if len(c.Data) > MaxData {
+		return nil, fmt.Errorf("%s: record of %d bytes; want at most %d", c.Key, len(c.Data), MaxData)
+	}
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(c.Rev)}
+	if after := c.lasts(); after > 0 {
+		opts = append(opts, jetstream.WithMsgTTL(max(after.Round(time.Second), time.Second)))
+	}
+	f, err := s.js.PublishMsgAsync(s.message(c), opts...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAway, err)
+	}
+	return f, nil
+}
+
+func storeError(err error) error {
+	var refused *jetstream.APIError
+	if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		return ErrConflict
+	}
+	return fmt.Errorf("%w: %w", ErrAway, err)
+}
+
+// look takes a record as the stream has it now.
+func (s *Store) look(ctx context.Context, key string) error {
+	s.mu.Lock()
+	stream := s.stream
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	msg, err := stream.GetLastMsgForSubject(ctx, s.subjects()+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		s.removed(key)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrAway, err)
+	}
+	r, err := s.read(msg.Subject, msg.Data, msg.Header, msg.Sequence, msg.Time)
+	if err == nil {
+		s.apply(r, 0)
+	}
+	return err
+}
+
+// removed notes that the stream does not have a record any more.
+func (s *Store) removed(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.records[key]; k != nil {
+		delete(s.records, key)
+		if k.Data != nil {
+			s.tellLocked(Record{Key: key})
+		}
+	}
+}
+
+// read makes a record of a message.
+func (s *Store) read(subject string, data []byte, header nats.Header, seq uint64, at time.Time) (Record, error) {
+	r := Record{Key: strings.TrimPrefix(subject, s.subjects()), Rev: seq}
+	if ttl := header.Get("Nats-TTL"); ttl != "" {
+		after, err := time.ParseDuration(ttl)
+		if err != nil {
+			seconds, _ := strconv.Atoi(ttl) // 0: as good as over
+			after = time.Duration(seconds) * time.Second
+		}
+		r.Until = at.Add(after)
+	}
+	if len(data) == 0 {
+		return r, nil
+	}
+	var err error
+	if s.cfg.Bucket != "" {
+		if err := json.Unmarshal(data, &data); err != nil {
+			return r, fmt.Errorf("record %s: %w", r.Key, err)
+		}
+	}
+	if r.Data, err = s.cfg.Sealer.Open(r.Key, data); err != nil {
+		return r, fmt.Errorf("record %s: %w", r.Key, err)
+	}
+	return r, nil
+}
+
+// follow keeps this relay's view what the stream has, until ctx ends.
+func (s *Store) follow(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		err := s.followOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		s.mu.Lock()
+		s.err = err
+		s.mu.Unlock()
+		if failures == 1 {
+			s.cfg.Log.Warn("the relays' store is away: what is known goes on, nothing can be changed", "of", s.cfg.Name, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(openRetry):
+		}
+	}
+}
+
+// followOnce takes what the stream has, and each change, until that ends.
+func (s *Store) followOnce(ctx context.Context) error {
+	stream, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.mu.Lock()
+	s.stream = stream
+	s.epoch++
+	epoch := s.epoch
+	s.mu.Unlock()
+	info, err := within(ctx, stream.Info)
+	if err != nil {
+		return err
+	}
+	at := &reading{epoch: epoch, id: info.Created.UTC().Format(time.RFC3339Nano), synced: info.State.Msgs == 0}
+	messages, err := s.messages(ctx, at)
+	if err != nil {
+		return err
+	}
+	s.running.Go(func() { cancel(s.tend(ctx, stream, info.Created)) })
+	s.running.Go(func() { s.copies(stream).Keep(ctx) })
+	if at.synced {
+		s.sync(ctx, epoch, at.id)
+	}
+	for err == nil {
+		stopped := s.take(ctx, messages, at)
+		messages.Stop()
+		if ctx.Err() != nil {
+			return errors.Join(stopped, context.Cause(ctx))
+		}
+		messages, err = s.messages(ctx, at) // another server leads, or a message was lost
+	}
+	return err
+}
+
+// A reading is how far the stream was taken.
+type reading struct {
+	epoch  uint64
+	id     string // of the stream
+	last   uint64 // that was taken
+	synced bool   // all was that it had at the beginning
+}
+
+// messages asks for what the stream has behind a reading. JetStream's own ordered consumer
+// does not look whether ctx has ended while it asks anew, for half a minute where a cluster
+// has no leader.
+func (s *Store) messages(ctx context.Context, at *reading) (jetstream.MessagesContext, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	cfg := jetstream.ConsumerConfig{
+		FilterSubject: ">", DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: consumerIdle,
+	}
+	if at.last > 0 {
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, at.last+1
+	}
+	consumer, err := broker.AskAgain(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return s.js.CreateConsumer(ctx, s.cfg.Stream, cfg) // one that nobody heard of is forgotten
+	})
+	if err != nil {
+		return nil, err
+	}
+	return consumer.Messages(jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullHeartbeat))
+}
+
+// take takes messages in their order until there are no more, and returns why.
+func (s *Store) take(ctx context.Context, messages jetstream.MessagesContext, at *reading) error {
+	for n := uint64(1); ; n++ {
+		msg, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return err
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return err
+		}
+		if meta.Sequence.Consumer != n {
+			return errors.New("a message was lost")
+		}
+		if r, err := s.read(msg.Subject(), msg.Data(), msg.Headers(), meta.Sequence.Stream, meta.Timestamp); err == nil {
+			s.apply(r, at.epoch)
+		} else {
+			s.cfg.Log.Warn("the relays' store", "of", s.cfg.Name, "error", err)
+		}
+		at.last = meta.Sequence.Stream
+		if !at.synced && meta.NumPending == 0 {
+			at.synced = true
+			s.sync(ctx, at.epoch, at.id)
+		}
+	}
+}
+
+// within asks with a time limit.
+func within(ctx context.Context, info func(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error)) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	return broker.AskAgain(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return info(ctx) })
+}
+
+// sync is called when all was taken that the stream of an id has. What it has not, and should, it
+// gets again; what has ended, or was removed, is forgotten.
+func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
+	now := time.Now()
+	s.mu.Lock()
+	s.err = nil
+	first, removed := !s.synced, s.cfg.Known && id == s.streamID
+	s.synced = true
+	var missing []Change
+	for key, k := range s.records {
+		switch {
+		case k.epoch >= epoch:
+		case removed && k.Data != nil:
+			delete(s.records, key)
+			s.tellLocked(Record{Key: key})
+		case !k.Until.IsZero() && !k.Until.After(now), k.Data == nil:
+			delete(s.records, key)
+		default:
+			c := Change{Key: key, Data: k.Data}
+			if !k.Until.IsZero() {
+				c.For = k.Until.Sub(now)
+			}
+			missing = append(missing, c)
+		}
+	}
+	s.mu.Unlock()
+	whole := true
+	if len(missing) > 0 {
+		s.cfg.Log.Warn("the relays' store has lost records, or is new: it gets them again", "of", s.cfg.Name, "records", len(missing))
+		for _, r := range s.Write(ctx, missing...) { // what fails is tried with the next change, or the next time
+			whole = whole && (r.Err == nil || errors.Is(r.Err, ErrConflict)) // else somebody has brought it
+		}
+	}
+	if whole { // else it stays one that is not known
+		s.mu.Lock()
+		s.streamID = id
+		s.mu.Unlock()
+		wakeUp(s.save)
+	}
+	if first {
+		close(s.ready)
+	}
+}
+
+// errOther reports that the stream is not the one that was found.
+var errOther = errors.New("the stream is another one now")
+
+// tend forgets what has ended, and returns if the stream was replaced.
+func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.Time) error {
+	tick := time.NewTicker(tendEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		info, err := within(ctx, stream.Info)
+		if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !info.Created.Equal(created) {
+			return errOther
+		}
+		s.forget(time.Now())
+	}
+}
+
+// copies are those of the stream.
+func (s *Store) copies(stream jetstream.Stream) *broker.Copies {
+	var found jetstream.StreamConfig
+	return &broker.Copies{
+		Count: func(ctx context.Context) (int, error) {
+			info, err := within(ctx, stream.Info)
+			if err != nil || info.Cluster == nil {
+				return broker.MaxCopies, err
+			}
+			found = info.Config
+			return found.Replicas, nil
+		},
+		Make: func(ctx context.Context, copies int) error {
+			ctx, cancel := context.WithTimeout(ctx, openTimeout)
+			defer cancel()
+			more := found
+			more.Replicas = copies
+			_, err := s.js.UpdateStream(ctx, more)
+			return err
+		},
+		Mine: s.cfg.Tends, Servers: s.cfg.Servers,
+	}
+}
+
+// forget forgets what has ended.
+func (s *Store) forget(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, k := range s.records {
+		if !k.Until.IsZero() && k.Until.Before(now) {
+			delete(s.records, key)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package agents
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+)
+
+// A slowTunnel brings what is given to it, and takes a second to pass on what is written. That
+// is lost if it is closed meanwhile.
+type slowTunnel struct {
+	net.Conn // of it, nothing is used
+	brings   *io.PipeReader
+	passed   strings.Builder
+	life     context.Context
+	end      context.CancelFunc
+}
+
+func (s *slowTunnel) Read(p []byte) (int, error) { return s.brings.Read(p) }
+
+// Write implements [net.Conn].
+func (s *slowTunnel) Write(p []byte) (int, error) {
+	time.Sleep(time.Second)
+	if err := s.life.Err(); err != nil {
+		return 0, err
+	}
+	return s.passed.Write(p)
+}
+
+// tunnelOf is the [Tunnel] whose stream it is.
+type tunnelOf struct{ *slowTunnel }
+
+func (t tunnelOf) Stream() net.Conn { return t.slowTunnel }
+func (t tunnelOf) Reads() uint32    { return 0 }
+func (t tunnelOf) Kill()            { t.Close(0, "") }
+
+// Close implements [Tunnel].
+func (t tunnelOf) Close(ahp.CloseCode, string) {
+	t.end()
+	_ = t.brings.Close()
+}
+
+// TestLastWordIsPassedOn has the NATS server refuse a login of which a piece is still on its way:
+// what it says goes to the host-agent before the connection ends, whichever side finds out first.
+func TestLastWordIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const refusal = "-ERR 'Authorization Violation'\r\n"
+		from, agent := io.Pipe()
+		life, end := context.WithCancel(t.Context())
+		sock := tunnelOf{&slowTunnel{brings: from, life: life, end: end}}
+		server, nats := net.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- splice(sock, server, false) }()
+		go func() { _, _ = agent.Write([]byte("CONNECT {}\r\nPING\r\n")) }()
+		login := make([]byte, len("CONNECT {}\r\n"))
+		if _, err := io.ReadFull(nats, login); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nats.Write([]byte(refusal)); err != nil {
+			t.Fatal(err)
+		}
+		_ = nats.Close()
+		if err := <-ended; !strings.HasPrefix(err.Error(), "NATS side: ") {
+			t.Errorf("ended by %v; want the NATS side", err)
+		}
+		if got := sock.passed.String(); got != refusal {
+			t.Errorf("the host-agent was told %q; want %q", got, refusal)
+		}
+	})
+}

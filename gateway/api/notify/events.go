@@ -1,0 +1,215 @@
+package notify
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker/notice"
+	"ahprelay/gateway/authn"
+	"ahprelay/gateway/notify"
+)
+
+// Settings of event streams.
+const (
+	streamsOfSubject = 16   // at a time
+	streamsInAll     = 4096 // the same
+	StreamBeat       = 15 * time.Second
+	streamWrite      = 30 * time.Second // for who reads to take what was written
+	streamLife       = time.Hour        // then the client comes again
+	streamPiece      = 64 << 10         // bytes that are written at a time, or one event more
+)
+
+// joinedEvery is how often it is told at most that somebody has come to a session.
+const joinedEvery = 10 * time.Minute
+
+// Joined tells that somebody has come who was let into one session only.
+func (a *API) Joined(who auth.Client, tenant, host string) {
+	if len(who.Channels) == 0 || strings.Contains(who.Channels[0], "*") {
+		return
+	}
+	now := time.Now().UTC()
+	e := notice.Event{
+		ID: notice.ID(who.Channels[0], "joined "+who.Subject+" "+now.Truncate(joinedEvery).Format(time.RFC3339)), Kind: notice.Joined,
+		Session: who.Channels[0], Text: who.Subject, At: now,
+	}
+	e.Fit()
+	a.Board.Add(tenant, host, e, false)
+}
+
+// A shownEvent is an event as the API has it.
+type shownEvent struct {
+	Host string `json:"host"`
+	notice.Event
+	Needs bool `json:"needsYou"` // it is open until somebody has done something
+}
+
+// A shownEnd says that an event is not open any more.
+type shownEnd struct {
+	Host    string      `json:"host"`
+	ID      string      `json:"id"`
+	Kind    notice.Kind `json:"kind"`
+	Session string      `json:"session,omitempty"`
+}
+
+// streams counts those who follow events.
+type streams struct {
+	mu  sync.Mutex
+	all int
+	of  map[[2]string]int // by tenant and subject
+}
+
+// enter reports whether one more may follow; leave ends that.
+func (a *streams) enter(who auth.Client) (leave func(), ok bool) {
+	key := [2]string{who.Tenant, who.Subject}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all >= streamsInAll || a.of[key] >= streamsOfSubject {
+		return nil, false
+	}
+	a.all++
+	a.of[key]++
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.all--
+		if a.of[key]--; a.of[key] == 0 {
+			delete(a.of, key)
+		}
+	}, true
+}
+
+// serveEvents tells events as they come, as Server-Sent Events. Whoever names the
+// last one that it has had gets what came after; else, or when that is not known
+// any more, all that is open.
+func (a *API) serveEvents(w http.ResponseWriter, r *http.Request) {
+	who, ok := a.Caller.Client(w, r)
+	if !ok {
+		return
+	}
+	leave, ok := a.streams.enter(who)
+	if !ok {
+		w.Header().Set("Retry-After", "60")
+		authn.WriteJSON(w, http.StatusTooManyRequests, map[string]string{"error": "too many streams of events"})
+		return
+	}
+	defer leave()
+	if a.follow != nil {
+		defer a.follow(r.Context(), who.Tenant)()
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // proxies are not to wait for more
+	stream := eventStream{api: a, who: who, w: w, control: http.NewResponseController(w), next: a.afterEvent(r)}
+	if stream.say(": events of "+notice.Cut(who.Subject, auth.MaxSubjectLen)+"\nretry: 2000\n\n") == nil {
+		stream.follow(r)
+	}
+}
+
+// afterEvent reads which event came last: the name of this run of the relay, and a
+// number. Others' numbers say nothing here.
+func (a *API) afterEvent(r *http.Request) uint64 {
+	instance, number, _ := strings.Cut(r.Header.Get("Last-Event-ID"), "-")
+	seq, err := strconv.ParseUint(number, 10, 63)
+	if err != nil || instance != a.Instance {
+		return unknownEvent
+	}
+	return seq
+}
+
+// unknownEvent is a number that no event has.
+const unknownEvent = 1 << 63
+
+// EndStreams ends all streams of events: their clients come again, elsewhere if this relay
+// stops.
+func (a *API) EndStreams() { a.ending.Do(func() { close(a.over) }) }
+
+// An eventStream is one client that follows.
+type eventStream struct {
+	api     *API
+	who     auth.Client
+	w       http.ResponseWriter
+	control *http.ResponseController
+	next    uint64
+}
+
+// follow tells what comes until the client, its token or the relay ends.
+func (e *eventStream) follow(r *http.Request) {
+	beat := time.NewTicker(StreamBeat)
+	defer beat.Stop()
+	end := time.NewTimer(min(streamLife, time.Until(e.who.Expires)))
+	defer end.Stop()
+	revoked := make(chan struct{}, 1)
+	deaf := e.api.Caller.Revoked.Subscribe(func() {
+		select {
+		case revoked <- struct{}{}:
+		default:
+		}
+	})
+	defer deaf()
+	for {
+		items, next, more, _ := e.api.Board.After(e.who.Tenant, e.next)
+		if e.api.Caller.IsRevoked(e.who) || time.Now().After(e.who.Expires) {
+			return
+		}
+		var text strings.Builder
+		for i := range items {
+			e.append(&text, &items[i])
+			if text.Len() > streamPiece || text.Len() > 0 && i == len(items)-1 {
+				if e.say(text.String()) != nil {
+					return
+				}
+				text.Reset()
+			}
+		}
+		e.next = next
+		select {
+		case <-more:
+		case <-revoked:
+		case <-beat.C:
+			if e.say(":\n\n") != nil {
+				return
+			}
+		case <-end.C:
+			return
+		case <-r.Context().Done():
+			return
+		case <-e.api.Life.Done():
+			return
+		case <-e.api.over:
+			return
+		}
+	}
+}
+
+// append adds an item that the client may hear of.
+func (e *eventStream) append(text *strings.Builder, item *notify.Item) {
+	if !notify.MayHear(e.who, item.Tenant, item.Host, &item.Event) {
+		return
+	}
+	var shown any = shownEvent{item.Host, item.Event, item.Event.Kind.Needs()}
+	if item.Change == notify.Withdrawn {
+		shown = shownEnd{item.Host, item.Event.ID, item.Event.Kind, item.Event.Session}
+	}
+	data, err := json.Marshal(shown)
+	if err != nil {
+		return // no field can fail
+	}
+	fmt.Fprintf(text, "id: %s-%d\nevent: %s\ndata: %s\n\n", e.api.Instance, item.Seq, item.Change, data)
+}
+
+// say sends a piece of the stream at once.
+func (e *eventStream) say(text string) error {
+	// It is not there in tests, and then nobody takes long.
+	_ = e.control.SetWriteDeadline(time.Now().Add(streamWrite))
+	if _, err := e.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return e.control.Flush()
+}

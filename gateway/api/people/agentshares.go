@@ -1,0 +1,93 @@
+package people
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"ahprelay/auth"
+	"ahprelay/auth/people"
+	"ahprelay/gateway/authn"
+)
+
+// Who has a host's machine shares its sessions there (host-agent share): with the host-agent's credential, whose
+// key signs what is asked, or its enrolment token. That allows what the host's machine does anyway, up to
+// level operate, and to see and take back all links to the host, whoever has made them.
+
+// AgentShares is the body of POST /agent/shares.
+type AgentShares struct {
+	Challenge    string `json:"challenge"`    // of POST /agent/challenge
+	KeySignature []byte `json:"keySignature"` // of a credential, see [auth.HostKey]; what is said with it is SharesSaid
+	Ask          string `json:"ask"`          // AgentShareAsk, as JSON
+}
+
+// AgentShareAsk is what a host-agent wants.
+type AgentShareAsk struct {
+	Do      string      `json:"do"` // make, list, end
+	ID      string      `json:"id,omitempty"`
+	All     bool        `json:"all,omitempty"`
+	Session string      `json:"session,omitempty"`
+	Level   auth.Access `json:"level,omitempty"`
+	Seconds int         `json:"seconds,omitempty"`
+	People  int         `json:"people,omitempty"`
+	Files   bool        `json:"files,omitempty"`
+}
+
+// byAgent is who has made a link on a host's machine, as it is listed.
+func byAgent(host string) string { return "host-agent of " + host }
+
+func (a *API) serveAgentShares(w http.ResponseWriter, r *http.Request) {
+	host, ok := a.Caller.Host(w, r)
+	if !ok {
+		return
+	}
+	var body AgentShares
+	var ask AgentShareAsk
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body)
+	if err == nil {
+		err = json.Unmarshal([]byte(body.Ask), &ask)
+	}
+	if err != nil {
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body is no JSON of challenge, keySignature and ask"))
+		return
+	}
+	sum := sha256.Sum256([]byte(body.Ask))
+	if !a.Agents.ProvesKey(w, host, auth.ToShare, body.Challenge, base64.RawURLEncoding.EncodeToString(sum[:]), body.KeySignature) {
+		return
+	}
+	if err := a.Agents.MayTakeOver(host); err != nil {
+		a.Caller.Unauthorized(w, r, err)
+		return
+	}
+	who := people.Person{Tenant: host.Tenant, Subject: byAgent(host.Host), Access: auth.AccessWrite, Hosts: []string{host.Host}, Files: true, Origins: host.Derive()}
+	if ask.Do == "make" {
+		a.makeShare(w, r, who, "", shareAsk{host.Host, ask.Session, ask.Level, ask.Seconds, ask.People, ask.Files})
+		return
+	}
+	list, err := a.People.Shares(host.Tenant, "")
+	if err != nil {
+		a.failed(w, err)
+		return
+	}
+	var theirs, named []people.Share
+	for _, one := range list {
+		if one.Host == host.Host {
+			theirs = append(theirs, one)
+			if ask.All || one.ID == ask.ID {
+				named = append(named, one)
+			}
+		}
+	}
+	switch {
+	case ask.Do == "list":
+		a.showShares(w, host.Tenant, theirs)
+	case ask.Do == "end" && len(named) == 0 && !ask.All:
+		authn.WriteError(w, http.StatusNotFound, people.ErrNone)
+	case ask.Do == "end":
+		a.takeBack(w, r, who, named...)
+	default:
+		authn.WriteError(w, http.StatusBadRequest, errors.New("do is none of make, list and end"))
+	}
+}

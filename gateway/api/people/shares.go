@@ -1,0 +1,237 @@
+package people
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/auth/people"
+	"ahprelay/gateway/audit"
+	"ahprelay/gateway/authn"
+)
+
+// Who owns hosts shares their sessions, without who runs the relay, and sees who looks.
+//
+//	POST   /api/shares       wants the level own: {"host", "session", "level", "seconds", "people", "files"} → {"id", "link", "qr", "expires"}
+//	GET    /api/shares       → {"shares": [people.Share and "watching": [Viewer]]}: one's own, all for who owns the tenant
+//	DELETE /api/shares       takes all of one's own back
+//	DELETE /api/shares/{id}  one
+//	POST   /auth/share       {"link"} → {"token", "host", "session", "level", "expires"}: what stands behind /s# of a link
+//	POST   /agent/shares     {"challenge", "keySignature", "ask"} → as of what is asked: the same for a host-agent, see agentshares.go
+//
+// A link is good at the host-agent as far as the host's owner lets it: a relay widens nothing.
+
+// Bounds of shares.
+const (
+	defaultShare = time.Hour
+	maxShareTTL  = 7 * 24 * time.Hour
+	sharePeople  = 64 // connections at a time, unless it is said
+)
+
+// A Viewer is a connection that a link has made, at this relay.
+type Viewer struct {
+	Conn    string    `json:"conn"`
+	Address string    `json:"address"`
+	Since   time.Time `json:"since"`
+}
+
+func (a *API) shareRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("POST /api/shares", a.person(a.serveMakeShare))
+	mux.HandleFunc("GET /api/shares", a.person(a.serveShares))
+	mux.HandleFunc("DELETE /api/shares", a.person(a.serveTakeBackAll))
+	mux.HandleFunc("DELETE /api/shares/{id}", a.person(a.serveTakeBack))
+	mux.HandleFunc("POST /auth/share", a.serveFollow)
+	mux.HandleFunc("POST /agent/shares", a.serveAgentShares)
+}
+
+// shareAsk is the body of POST /api/shares.
+type shareAsk struct {
+	Host, Session string
+	Level         auth.Access
+	Seconds       int
+	People        int
+	Files         bool
+}
+
+// share returns the link that somebody asks for.
+func (ask *shareAsk) share(who people.Person, device string) (people.Share, error) {
+	if ask.Level == "" {
+		ask.Level = auth.AccessRead
+	}
+	if ask.People == 0 {
+		ask.People = sharePeople
+	}
+	ttl := time.Duration(ask.Seconds) * time.Second
+	if ttl == 0 {
+		ttl = defaultShare
+	}
+	switch {
+	case ask.Host == "" || strings.Contains(ask.Host, "*"):
+		return people.Share{}, errors.New("want the name of one host")
+	case !strings.Contains(ask.Session, ":") || strings.Contains(ask.Session, "*"):
+		return people.Share{}, errors.New("want the URI of one session")
+	case ttl < 0 || ttl > maxShareTTL:
+		return people.Share{}, fmt.Errorf("seconds are %d; want 1 to %d", ask.Seconds, int(maxShareTTL.Seconds()))
+	case ask.Level.Includes(auth.AccessAdmin):
+		return people.Share{}, errors.New("to own a host is not shared by a link; invite somebody")
+	case !who.Access.Includes(ask.Level):
+		return people.Share{}, fmt.Errorf("level %s is more than you have", ask.Level.Level())
+	case ask.Files && len(who.Channels) > 0 && !who.Files:
+		return people.Share{}, errors.New("files are more than you have")
+	case ask.People < 0:
+		return people.Share{}, fmt.Errorf("people are %d; want 1 or more", ask.People)
+	}
+	gives, err := narrowed(who, ask.Level, []string{ask.Host}, []string{ask.Session})
+	id, now := rand.Text(), time.Now().UTC()
+	return people.Share{
+		ID: id, Tenant: who.Tenant, By: who.Subject, Subject: "link-" + strings.ToLower(id[:10]), // links do not know each other
+		Host: ask.Host, Session: ask.Session, Access: gives.Access, Files: ask.Files, Methods: gives.Methods, Device: device, Origins: gives.Origins,
+		People: ask.People, Made: now, Expires: now.Add(ttl).Truncate(time.Second),
+	}, err
+}
+
+func (a *API) serveMakeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
+	if !who.Owns() { // the owner decides who comes to the hosts
+		authn.WriteError(w, http.StatusForbidden, errors.New("only who owns a host shares its sessions"))
+		return
+	}
+	var ask shareAsk
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		authn.WriteError(w, http.StatusBadRequest, errors.New("body is no JSON of host, session, level, seconds and people"))
+		return
+	}
+	a.makeShare(w, r, who, device, ask)
+}
+
+// makeShare answers with the link that somebody asks for.
+func (a *API) makeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string, ask shareAsk) {
+	share, err := ask.share(who, device)
+	share.Expires = a.atMost(share.Expires, device)
+	client := share.Client()
+	if err == nil {
+		_, err = a.Caller.Keys.IssueClient(client) // as it will be asked for
+	}
+	if err != nil {
+		authn.WriteError(w, http.StatusBadRequest, err)
+		return
+	}
+	secret, err := a.People.Keep(share)
+	switch {
+	case errors.Is(err, people.ErrTooMany), errors.Is(err, people.ErrFull):
+		authn.WriteError(w, http.StatusServiceUnavailable, err)
+		return
+	case err != nil:
+		a.failed(w, err)
+		return
+	}
+	line := audit.Shared(client, a.Caller.Address(r))
+	line.Detail += ", by " + who.Subject
+	a.Caller.Audit.Write(line)
+	link := a.Caller.URL(r) + "/s#" + secret
+	authn.WriteJSON(w, http.StatusOK, map[string]any{"id": share.ID, "link": link, "qr": qrRows(link), "expires": share.Expires})
+}
+
+// serveFollow gives who has a link the token that it stands for.
+func (a *API) serveFollow(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Link string }
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
+		a.refuseGrant(w, r, errors.New("body is no JSON of link"))
+		return
+	}
+	share, err := a.People.Follow(body.Link)
+	if errors.Is(err, people.ErrNone) {
+		err = ErrLinkOver
+	}
+	var token string
+	if err == nil {
+		token, err = a.Caller.Keys.IssueClient(share.Client())
+	}
+	if err != nil {
+		a.refuseGrant(w, r, err)
+		return
+	}
+	authn.WriteJSON(w, http.StatusOK, map[string]any{"token": token, "host": share.Host, "session": share.Session, "level": share.Access.Level(), "expires": share.Expires})
+}
+
+// ErrLinkOver reports a link that opens nothing any more.
+var ErrLinkOver = errors.New("this link was taken back, or its time is over; ask who gave it to you for another")
+
+// sharesOf returns the shares that somebody may see to.
+func (a *API) sharesOf(who people.Person) ([]people.Share, error) {
+	by := who.Subject
+	if who.OwnsAll() {
+		by = ""
+	}
+	return a.People.Shares(who.Tenant, by)
+}
+
+func (a *API) serveShares(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
+	list, err := a.sharesOf(who)
+	if err != nil {
+		a.failed(w, err)
+		return
+	}
+	a.showShares(w, who.Tenant, list)
+}
+
+// A ShownShare is a link, and who is there by it.
+type ShownShare struct {
+	people.Share
+	Level    string   `json:"level"`
+	Watching []Viewer `json:"watching"`
+}
+
+func (a *API) showShares(w http.ResponseWriter, tenant string, list []people.Share) {
+	watching := a.Watching(tenant)
+	shares := []ShownShare{}
+	for _, one := range list {
+		one.Secret = ""
+		shares = append(shares, ShownShare{one, one.Access.Level(), append([]Viewer{}, watching[one.ID]...)})
+	}
+	authn.WriteJSON(w, http.StatusOK, map[string]any{"shares": shares})
+}
+
+func (a *API) serveTakeBack(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
+	list, err := a.sharesOf(who)
+	if err != nil {
+		a.failed(w, err)
+		return
+	}
+	for _, one := range list {
+		if one.ID == r.PathValue("id") {
+			a.takeBack(w, r, who, one)
+			return
+		}
+	}
+	authn.WriteError(w, http.StatusNotFound, people.ErrNone)
+}
+
+func (a *API) serveTakeBackAll(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
+	list, err := a.People.Shares(who.Tenant, who.Subject)
+	if err != nil {
+		a.failed(w, err)
+		return
+	}
+	a.takeBack(w, r, who, list...)
+}
+
+// takeBack ends links, here and at all relays.
+func (a *API) takeBack(w http.ResponseWriter, r *http.Request, who people.Person, list ...people.Share) {
+	for _, one := range list {
+		a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Host: one.Host, Token: one.ID, Address: a.Caller.Address(r), Detail: "link to " + one.Session})
+		err := a.endToken(one.ID, one.Expires)
+		if err == nil {
+			err = a.People.TakeBack(one.ID)
+		}
+		if err != nil && !errors.Is(err, people.ErrNone) {
+			a.failed(w, err)
+			return
+		}
+	}
+	authn.WriteJSON(w, http.StatusOK, map[string]int{"ended": len(list)})
+}

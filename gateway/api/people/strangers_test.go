@@ -1,0 +1,320 @@
+package people_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"ahprelay/auth"
+	"ahprelay/auth/people"
+	"ahprelay/broker/registry"
+	"ahprelay/gateway/admission"
+	hostsapi "ahprelay/gateway/api/hosts"
+	peopleapi "ahprelay/gateway/api/people"
+	"ahprelay/gateway/audit"
+	"ahprelay/gateway/authn"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A site is the people's API of a relay, without sockets.
+type site struct {
+	*testing.T
+	keys   *auth.Keys
+	people *people.Directory
+	mux    *http.ServeMux
+}
+
+const siteURL = "https://relay.example.com"
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoked, err := registry.LoadRevocations("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := people.OpenFileStore("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	caller := authn.New(authn.Config{
+		Keys: keys, Revoked: revoked, PublicURL: siteURL, TrustProxy: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		Limits: admission.New(admission.Limits{}.WithDefaults(), 1<<20), Audit: audit.New(log, nil),
+		Count: func(string) {}, Proved: func(*http.Request) {},
+	})
+	s := &site{t, keys, people.NewDirectory(store), http.NewServeMux()}
+	peopleapi.New(peopleapi.Config{
+		Caller: caller, People: s.people, Log: log, CredentialTTL: time.Hour,
+		Hosts:    func(auth.Client) []hostsapi.Info { return nil },
+		Lookup:   func(string, string) (registry.Host, bool) { return registry.Host{}, false },
+		Watching: func(string) map[string][]peopleapi.Viewer { return nil },
+	}).Routes(s.mux)
+	return s
+}
+
+// A caller is a device, or what would like to be one, at an address.
+type caller struct {
+	*site
+	key     *auth.DeviceKey
+	address string
+	nonce   string
+	in      peopleapi.Access
+}
+
+func (s *site) caller(address string) *caller {
+	s.Helper()
+	key, err := auth.NewDeviceKey()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return &caller{site: s, key: key, address: address, nonce: s.keys.NewChallenge()}
+}
+
+// enter makes the caller a device of the tenant's owner.
+func (c *caller) enter() *caller {
+	c.Helper()
+	secret, err := c.people.Invite(people.Invite{Person: peopleapi.OwnerOf("default", "ada"), Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		c.Fatal(err)
+	}
+	if status, said := c.post("/auth/setup", `{"invite":"`+secret+`","name":"a phone"}`, &c.in); status != http.StatusOK {
+		c.Fatalf("setup: %d %s", status, said)
+	}
+	return c
+}
+
+// renew asks for a token, with a nonce that is good.
+func (c *caller) renew() (status int, said string) {
+	c.Helper()
+	c.nonce = c.keys.NewChallenge()
+	return c.post("/auth/token", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {c.in.Device}}.Encode(), &c.in)
+}
+
+// post sends a request with a proof.
+func (c *caller) post(path, body string, answer any) (status int, said string) {
+	c.Helper()
+	return c.send("POST", path, "", c.proof("POST", path, ""), body, answer)
+}
+
+func (c *caller) proof(method, path, token string) string {
+	c.Helper()
+	proof, err := c.key.Prove(auth.Asked{Method: method, URLs: []string{siteURL + path}, Token: token}, c.nonce)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return proof
+}
+
+func (c *caller) send(method, path, token, proof, body string, answer any) (status int, said string) {
+	c.Helper()
+	r := httptest.NewRequest(method, siteURL+path, strings.NewReader(body))
+	r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(c.address), 4000).String()
+	r.Header.Set("DPoP", proof)
+	if !strings.HasPrefix(body, "{") {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "DPoP "+token)
+	}
+	w := httptest.NewRecorder()
+	c.mux.ServeHTTP(w, r)
+	if answer != nil && w.Code == http.StatusOK {
+		if err := json.Unmarshal(w.Body.Bytes(), answer); err != nil {
+			c.Fatalf("%s %s: %s: %v", method, path, w.Body, err)
+		}
+	}
+	return w.Code, w.Body.String()
+}
+
+// TestProofsOfStrangersLockNoDeviceOut has an address without a token show 65,839 good proofs of keys
+// that no device has, in 35 s. Devices renew all the same, at that address too.
+func TestProofsOfStrangersLockNoDeviceOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		ada, near := s.caller("192.0.2.1").enter(), s.caller("198.51.100.7").enter()
+		const proofs, ofKey = 65_839, 1000
+		body := url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {"device-none"}}.Encode()
+		answers := map[int]int{}
+		var mallory *caller
+		for i := range proofs {
+			if i%ofKey == 0 {
+				mallory = s.caller("198.51.100.7")
+			}
+			status, _ := mallory.post("/auth/token", body, nil)
+			answers[status]++
+			time.Sleep(35 * time.Second / proofs)
+		}
+		if answers[http.StatusOK] > 0 || answers[http.StatusTooManyRequests] < proofs-300 {
+			t.Errorf("the stranger's proofs were answered %v", answers)
+		}
+		for name, device := range map[string]*caller{"elsewhere": ada, "at the same address": near} {
+			if status, said := device.renew(); status != http.StatusOK {
+				t.Errorf("a device %s renews: %d %s", name, status, said)
+			}
+		}
+	})
+}
+
+// TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked: an address that has failed too often gets
+// nothing for a good proof, either, and does not use up the invitation that it shows.
+func TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		c := s.caller("198.51.100.7")
+		for range admission.DefaultLimits.Failures {
+			if status, said := c.post("/auth/setup", `{"invite":"none"}`, nil); status != http.StatusBadRequest {
+				t.Fatalf("no invitation: %d %s", status, said)
+			}
+		}
+		secret, err := s.people.Invite(people.Invite{Person: peopleapi.OwnerOf("default", "ada"), Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := `{"invite":"` + secret + `"}`
+		if status, said := c.post("/auth/setup", body, nil); status != http.StatusTooManyRequests {
+			t.Errorf("over its rate: %d %s; want 429", status, said)
+		}
+		if status, said := s.caller("198.51.100.8").post("/auth/device", "kind=device", nil); status != http.StatusOK {
+			t.Errorf("another address: %d %s", status, said)
+		}
+		time.Sleep(time.Second)
+		if status, said := c.post("/auth/setup", body, nil); status != http.StatusOK {
+			t.Errorf("a second later: %d %s", status, said)
+		}
+	})
+}
+
+// TestProofOfAPairingIsGoodOnce: the proof of what asks to be let in is used up like a device's, and so
+// is each with which it asks what became of that.
+func TestProofOfAPairingIsGoodOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		c := s.caller("198.51.100.7")
+		ask := c.proof("POST", "/auth/device", "")
+		var code peopleapi.DeviceCode
+		if status, said := c.send("POST", "/auth/device", "", ask, "kind=device", &code); status != http.StatusOK {
+			t.Fatalf("ask: %d %s", status, said)
+		}
+		poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}}.Encode()
+		look := c.proof("POST", "/auth/token", "")
+		if _, said := c.send("POST", "/auth/token", "", look, poll, nil); !strings.Contains(said, "authorization_pending") {
+			t.Errorf("poll: %s", said)
+		}
+		time.Sleep(people.PollEvery)
+		for path, again := range map[string]struct{ proof, body string }{"/auth/device": {ask, "kind=device"}, "/auth/token": {look, poll}} {
+			if _, said := c.send("POST", path, "", again.proof, again.body, nil); !strings.Contains(said, authn.ErrProofAgain.Error()) {
+				t.Errorf("the same proof again at %s: %s", path, said)
+			}
+		}
+		if _, said := s.caller("198.51.100.7").post("/auth/token", poll, nil); !strings.Contains(said, authn.ErrOtherKey.Error()) {
+			t.Errorf("poll with another key: %s", said)
+		}
+	})
+}
+
+// TestNoRoomForProofsRemovesNoDevice: a device with more proofs than are remembered is asked to wait. It
+// is not told that it is out, because the page would forget its key.
+func TestNoRoomForProofsRemovesNoDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ada := newSite(t).caller("192.0.2.1").enter()
+		status, said := 0, ""
+		for range 2000 {
+			if status, said = ada.renew(); status != http.StatusOK {
+				break
+			}
+		}
+		if status != http.StatusServiceUnavailable || !strings.Contains(said, "temporarily_unavailable") {
+			t.Errorf("more proofs than are remembered: %d %s; want 503", status, said)
+		}
+		status, said = ada.send("GET", "/api/devices", ada.in.Token, ada.proof("GET", "/api/devices", ada.in.Token), "", nil)
+		if status != http.StatusServiceUnavailable {
+			t.Errorf("with a token: %d %s; want 503", status, said)
+		}
+		time.Sleep(auth.ChallengeTTL + auth.Leeway + time.Second)
+		if status, said := ada.renew(); status != http.StatusOK {
+			t.Errorf("a minute later: %d %s", status, said)
+		}
+	})
+}
+
+// TestOneNetworkKeepsNoPairingOut has 18 sites of one /48, and then 300, ask to be let in as often as they may.
+// A device from elsewhere is let in all the same, and so is one that names its tenant.
+func TestOneNetworkKeepsNoPairingOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		ada := s.caller("192.0.2.1").enter()
+		ask := func(c *caller, tenant string, answer any) (status int, said string) {
+			t.Helper()
+			return c.post("/auth/device", url.Values{"kind": {"device"}, "tenant": {tenant}}.Encode(), answer)
+		}
+		mallory := s.caller("2001:db8::1")
+		flood := func(tenant string, sites, times int) (taken int) {
+			for i := range sites * times {
+				mallory.address = fmt.Sprintf("2001:db8:0:%x::1", i%sites)
+				if status, _ := ask(mallory, tenant, nil); status == http.StatusOK {
+					taken++
+				}
+			}
+			return taken
+		}
+		early := s.caller("198.51.100.7")
+		var code peopleapi.DeviceCode
+		if status, said := ask(early, "", &code); status != http.StatusOK {
+			t.Fatalf("before the flood: %d %s", status, said)
+		}
+		taken := flood("", 18, 15)
+		for range 9 {
+			time.Sleep(time.Minute)
+			mallory.nonce = s.keys.NewChallenge()
+			taken += flood("", 300, 1)
+			taken += flood("default", 300, 1)
+		}
+		if taken > 60+9*12 {
+			t.Errorf("%d requests of one network were taken in 9 minutes; want at most 60, and 12 a minute", taken)
+		}
+		for _, one := range []struct {
+			name string
+			*caller
+		}{{"after", s.caller("198.51.100.8")}, {"for the tenant", s.caller("198.51.100.9")}, {"before", early}} {
+			name, c := one.name, one.caller
+			c.nonce, ada.nonce = s.keys.NewChallenge(), s.keys.NewChallenge()
+			code := code
+			tenant := ""
+			if name == "for the tenant" {
+				tenant = "default"
+			}
+			if name != "before" {
+				if status, said := ask(c, tenant, &code); status != http.StatusOK {
+					t.Fatalf("%s the flood: %d %s", name, status, said)
+				}
+			}
+			_, id, _ := strings.Cut(code.Complete, "#")
+			at := "/api/requests/" + id
+			if status, said := ada.renew(); status != http.StatusOK {
+				t.Fatalf("renew: %d %s", status, said)
+			}
+			if status, said := ada.send("POST", at, ada.in.Token, ada.proof("POST", at, ada.in.Token), `{"approve":true,"code":"`+code.UserCode+`"}`, nil); status != http.StatusOK {
+				t.Errorf("a request from %s the flood is approved: %d %s", name, status, said)
+			}
+			poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}}.Encode()
+			if status, said := c.post("/auth/token", poll, &c.in); status != http.StatusOK {
+				t.Errorf("a device from %s the flood: %d %s", name, status, said)
+			}
+		}
+	})
+}

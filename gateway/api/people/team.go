@@ -1,0 +1,118 @@
+package people
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/auth/people"
+	"ahprelay/gateway/audit"
+	"ahprelay/gateway/authn"
+)
+
+// Who owns a tenant, all of its hosts, sees to who is in, and what they did.
+//
+//	GET    /api/people            → {"people": [ShownPerson]}
+//	DELETE /api/people/{subject}  ends all tokens and devices of a person, with everything that was derived from them, and forgets the person; ?derived=keep as of devices
+//	GET    /api/audit             → {"since", "lines": [audit.ShownLine]}: of this relay since it was started, the latest first
+
+// A ShownPerson is somebody as the owner sees them.
+type ShownPerson struct {
+	Subject  string    `json:"subject"`
+	Name     string    `json:"name,omitempty"`
+	Level    string    `json:"level"`
+	Hosts    []string  `json:"hosts"`
+	Issuer   string    `json:"issuer,omitempty"` // identity provider
+	Trouble  string    `json:"trouble,omitempty"`
+	Added    time.Time `json:"added"`
+	Devices  int       `json:"devices"`
+	LastSeen time.Time `json:"lastSeen,omitzero"`
+}
+
+func (a *API) teamRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /api/people", a.person(a.owner(a.servePeople)))
+	mux.HandleFunc("DELETE /api/people/{subject}", a.person(a.owner(a.serveRemovePerson)))
+	mux.HandleFunc("GET /api/audit", a.person(a.owner(a.serveAudit)))
+}
+
+// owner serves who owns all of a tenant.
+func (a *API) owner(serve personHandler) personHandler {
+	return func(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
+		if !who.OwnsAll() {
+			authn.WriteError(w, http.StatusForbidden, errors.New("this is for who owns the tenant, with all of its hosts"))
+			return
+		}
+		serve(w, r, who, device)
+	}
+}
+
+func (a *API) servePeople(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
+	list, err := a.People.People(who.Tenant)
+	devices, e := a.People.Devices(who.Tenant, "")
+	if err = errors.Join(err, e); err != nil {
+		a.failed(w, err)
+		return
+	}
+	shown := []ShownPerson{}
+	for _, p := range list {
+		one := ShownPerson{Subject: p.Subject, Name: p.Name, Level: p.Access.Level(), Hosts: p.Hosts, Issuer: p.Issuer, Added: p.Added}
+		if may, _, err := a.Allowed(p); err != nil {
+			one.Trouble = err.Error()
+		} else {
+			one.Level, one.Hosts = may.Access.Level(), may.Hosts
+		}
+		for _, d := range devices {
+			if d.Subject != p.Subject {
+				continue
+			}
+			one.Devices++
+			if d.Seen.After(one.LastSeen) {
+				one.LastSeen = d.Seen
+			}
+		}
+		shown = append(shown, one)
+	}
+	authn.WriteJSON(w, http.StatusOK, map[string]any{"people": shown})
+}
+
+// serveRemovePerson ends every grant of a person at all relays, with the grants that were derived from it, and forgets
+// the person.
+func (a *API) serveRemovePerson(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
+	subject := r.PathValue("subject")
+	if subject == who.Subject {
+		authn.WriteError(w, http.StatusBadRequest, errors.New("nobody removes themselves: remove your devices, or have another owner do it"))
+		return
+	}
+	alone, ok := a.keepsDerived(w, r, who, func(o auth.Origin) bool { return o.Subject == subject })
+	if !ok {
+		return
+	}
+	devices, err := a.People.Devices(who.Tenant, subject)
+	if err != nil {
+		a.failed(w, err)
+		return
+	}
+	a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Address: a.Caller.Address(r), Detail: fmt.Sprintf("person %s, with %d devices", subject, len(devices))})
+	err = a.Caller.Revoked.Add(auth.Revocation{Tenant: who.Tenant, Subject: subject, At: time.Now().UTC(), Alone: alone})
+	for _, d := range devices { // which have made tokens and links
+		err = errors.Join(err, a.endDevice(d.ID, alone))
+	}
+	if err == nil {
+		err = a.People.Forget(who.Tenant, subject)
+	}
+	if errors.Is(err, people.ErrNone) {
+		authn.WriteError(w, http.StatusNotFound, err)
+		return
+	}
+	if err != nil {
+		a.failed(w, err)
+		return
+	}
+	authn.WriteJSON(w, http.StatusOK, struct{}{})
+}
+
+func (a *API) serveAudit(w http.ResponseWriter, _ *http.Request, who people.Person, _ string) {
+	authn.WriteJSON(w, http.StatusOK, map[string]any{"since": a.Caller.Audit.Since(), "lines": append([]audit.ShownLine{}, a.Caller.Audit.Latest(who.Tenant)...)})
+}

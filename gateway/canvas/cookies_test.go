@@ -1,0 +1,104 @@
+package canvas
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// passed returns the Cookie header that is left for the application.
+func passed(c *Canvases, origin string, lines ...string) string {
+	h := http.Header{"Cookie": lines}
+	c.dropForeignCookies(h, origin)
+	keepOnly(h, func(one cookie) bool { return one.name != c.Origin.cookieName() })
+	return h.Get("Cookie")
+}
+
+// bomb returns so many cookies of so many bytes each.
+func bomb(count, size int) string {
+	var list []string
+	for i := range count {
+		list = append(list, fmt.Sprintf("bomb%d=%s", i, strings.Repeat("x", size)))
+	}
+	return strings.Join(list, "; ")
+}
+
+// TestForeignCookiesAreDroppedBeyondTheSpareRoom has browsers send cookies that responses have set, that scripts have set,
+// and many long ones of another canvas.
+func TestForeignCookiesAreDroppedBeyondTheSpareRoom(t *testing.T) {
+	c := New(Config{Origin: Origin{Scheme: "https", Domain: "canvas.example.com"}})
+	c.cookies.add("one", "login")
+	c.cookies.add("one", "large")
+	session := "__Host-ahp-canvas=" + strings.Repeat("s", 2000)
+	large := "large=" + strings.Repeat("y", 2*spareCookies)
+	for _, test := range []struct{ name, cookies, want string }{
+		{"few", "theme=dark; login=1", "theme=dark; login=1"},
+		{"in several headers", "theme=dark", "theme=dark"},
+		{"a bomb", "theme=dark; " + bomb(180, 4000) + "; login=1", "theme=dark; " + bomb(2, 4000) + "; login=1"},
+		{"what responses have set is longer", "theme=dark; " + large + "; login=1", large + "; login=1"},
+		{"odd ones", "=; ;a; =b;login", "=; a; =b; login"},
+	} {
+		if got := passed(c, "one", session+"; "+test.cookies); got != test.want {
+			t.Errorf("%s: got %.80q of %d bytes; want %.80q", test.name, got, len(got), test.want)
+		}
+	}
+	if got := passed(c, "one", "a=1", "b=2; login=3"); got != "a=1; b=2; login=3" {
+		t.Errorf("cookies in two headers, as HTTP/2 has them: %q", got)
+	}
+	if got := passed(c, "two", bomb(60, 4000)+"; login=1"); strings.Count(got, "bomb") != 2 || !strings.HasSuffix(got, "; login=1") {
+		t.Errorf("at an origin of which nothing is known: %.40q of %d bytes", got, len(got))
+	}
+}
+
+// TestKnownCookiesAreBounded has an application set more cookies than browsers keep.
+func TestKnownCookiesAreBounded(t *testing.T) {
+	k := newKnownCookies()
+	for i := range maxCookies + 1 {
+		k.add("one", fmt.Sprint(i))
+		k.add("one", fmt.Sprint(i))
+	}
+	known := k.of("one")
+	if known("0") || !known("1") || !known(fmt.Sprint(maxCookies)) {
+		t.Error("want all but the oldest")
+	}
+	for i := range maxOrigins {
+		k.add(fmt.Sprint("origin ", i), "a")
+	}
+	if k.of("one")("1") {
+		t.Error("an origin is remembered beyond the bound")
+	}
+}
+
+// FuzzForeignCookies: what passes is part of what came, in its order; the session's cookie and cookies that
+// responses have set pass, and all others together are no longer than the spare room.
+func FuzzForeignCookies(f *testing.F) {
+	f.Add("a=1; b=2", "login=1", uint16(3))
+	f.Add(";; =;x", "__Host-ahp-canvas=1;login", uint16(9000))
+	f.Fuzz(func(t *testing.T, one, two string, long uint16) {
+		c := New(Config{Origin: Origin{Scheme: "https", Domain: "canvas.example.com"}})
+		c.cookies.add("o", "login")
+		h := http.Header{"Cookie": {one, two + "; z=" + strings.Repeat("z", int(long)), "__Host-ahp-canvas=s; login=1"}}
+		before := cookiesOf(h)
+		c.dropForeignCookies(h, "o")
+		after := cookiesOf(h)
+		rest, others := before, 0
+		for _, kept := range after {
+			i := slices.Index(rest, kept)
+			if i < 0 {
+				t.Fatalf("%q passes, which did not come, or not there: %q of %q", kept, after, before)
+			}
+			rest = rest[i+1:]
+			if kept.name != "login" && kept.name != c.Origin.cookieName() {
+				others += kept.size()
+			}
+		}
+		if others > spareCookies {
+			t.Errorf("%d bytes of cookies pass that no response has set", others)
+		}
+		if last := before[len(before)-2:]; !slices.Contains(after, last[1]) || len(before) < maxOwnCookies && !slices.Contains(after, last[0]) {
+			t.Errorf("of %q there pass %q", before, after)
+		}
+	})
+}

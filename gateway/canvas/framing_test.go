@@ -1,0 +1,52 @@
+package canvas
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// FuzzFramable: whatever an application says of who may frame its page, where to report to, who
+// may keep it, and of cookies, what leaves says what the relay says, and stays at its origin.
+func FuzzFramable(f *testing.F) {
+	f.Add("default-src 'self'; frame-ancestors 'none'; report-uri /x, sandbox;FRAME-ANCESTORS\t*", "public, s-maxage=5, no-transform", "a=b; Domain=localhost; Path=/x")
+	f.Add(";;,\f;frame-ancestors", "private=\"x\", Public", "__Host-ahp-canvas=mine; Path=/; Secure")
+	f.Add("", "", "AHP-canvas=x")
+	f.Fuzz(func(t *testing.T, policy, caching, cookie string) {
+		if strings.ContainsAny(policy+caching+cookie, "\r\n\x00") {
+			return // which net/http passes in no header
+		}
+		for _, origin := range []Origin{{"https", "canvas.example", ""}, {"http", "localhost", "8484"}} {
+			c := &Canvases{Config: Config{Origin: origin}}
+			h := http.Header{"Content-Security-Policy": {policy}, "Cache-Control": {caching}, "Set-Cookie": {cookie}}
+			c.framable(h, "https://relay.example")
+			ancestors := 0
+			for _, one := range strings.Split(strings.Join(h["Content-Security-Policy"], ","), ",") {
+				for _, directive := range strings.Split(one, ";") {
+					switch name, value, _ := strings.Cut(strings.ToLower(strings.Trim(directive, " \t\f")), " "); name {
+					case "report-uri", "report-to":
+						t.Errorf("%q: reports go to %s", policy, value)
+					case "frame-ancestors":
+						if ancestors++; value != "'self' https://relay.example" {
+							t.Errorf("%q: %s may frame it", policy, value)
+						}
+					}
+				}
+			}
+			if ancestors != 1 {
+				t.Errorf("%q: the page has %d policies of who may frame it: %q", policy, ancestors, h["Content-Security-Policy"])
+			}
+			for _, directive := range strings.Split(h.Get("Cache-Control"), ",") {
+				if name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(directive)), "="); name == "public" || name == "s-maxage" {
+					t.Errorf("%q became %q", caching, h.Get("Cache-Control"))
+				}
+			}
+			for _, line := range h["Set-Cookie"] {
+				got, err := http.ParseSetCookie(line)
+				if err != nil || got.Domain != "" || strings.EqualFold(got.Name, origin.cookieName()) {
+					t.Errorf("%q became %q", cookie, line)
+				}
+			}
+		}
+	})
+}

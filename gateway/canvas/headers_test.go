@@ -1,0 +1,38 @@
+package canvas
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestCanvasHeaders has an application say in its headers what is not for a browser at
+// a canvas's origin, or in ways that are less common.
+func TestCanvasHeaders(t *testing.T) {
+	c := New(Config{Origin: Origin{Scheme: "https", Domain: "canvas.example.com"}})
+	for _, name := range []string{
+		"X-Accel-Redirect", "X-Accel-Expires", "X-Sendfile", "X-Lighttpd-Send-File", "X-Reproxy-Url", "Fly-Replay",
+		"X-Frame-Options", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc",
+	} {
+		h := http.Header{name: {"/internal/secret"}}
+		if c.framable(h, ""); len(h[name]) > 0 {
+			t.Errorf("%s is passed on", name)
+		}
+	}
+	for _, said := range [][]string{
+		{"frame-ancestors 'none'"}, {"FRAME-ANCESTORS\t'none'"}, {"img-src x, frame-ancestors 'none'"}, {"img-src x,frame-ancestors\f'none';report-uri https://evil.example"},
+		{"img-src x;\tframe-ancestors\t'none'", "Report-To\tx , report-uri\tx"},
+	} {
+		h := http.Header{"Content-Security-Policy": said}
+		c.framable(h, "https://relay.example.com")
+		policies := h["Content-Security-Policy"]
+		last := len(policies) - 1
+		if policies[last] != "frame-ancestors 'self' https://relay.example.com" {
+			t.Errorf("%q: got %q", said, policies)
+		}
+		rest := strings.ToLower(strings.Join(policies[:last], ","))
+		if strings.Contains(rest, "ancestors") || strings.Contains(rest, "report") || strings.Contains(strings.Join(said, ""), "img-src") != strings.Contains(rest, "img-src x") {
+			t.Errorf("%q: of the application's is kept %q", said, rest)
+		}
+	}
+}

@@ -1,0 +1,384 @@
+package canvas
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/gateway/audit"
+	"ahprelay/gateway/authn"
+)
+
+// Handler serves requests for canvases, and passes on all others. It refuses requests whose header is too long, when the
+// cookies are dropped that another canvas may have set.
+func (c *Canvases) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, ok := c.Origin.NameIn(r.Host)
+		if ok {
+			c.dropForeignCookies(r.Header, name)
+		}
+		switch {
+		case c.isTooLong(r):
+			http.Error(w, "the header of the request is too long", http.StatusRequestHeaderFieldsTooLarge)
+		case ok:
+			c.serve(w, r, name)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// refusedPolicy is that of answers in place of the application.
+const refusedPolicy = "default-src 'none'; frame-ancestors *"
+
+// refuseCanvas answers in place of the application.
+func refuseCanvas(w http.ResponseWriter, status int, why string) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", refusedPolicy)
+	http.Error(w, why, status)
+}
+
+// serve answers a request for a canvas.
+func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
+	if c.Draining() {
+		c.refuseForNow(w, r, func() { authn.RefuseDraining(w) })
+		return
+	}
+	if r.Method == http.MethodConnect || r.Method == http.MethodTrace || !strings.HasPrefix(r.URL.Path, "/") {
+		refuseCanvas(w, http.StatusMethodNotAllowed, "not a request for a page")
+		return
+	}
+	session := c.sessionOf(r, name)
+	if ticket, ok := strings.CutPrefix(r.URL.EscapedPath(), enterPath); ok {
+		c.enter(w, r, name, ticket, session)
+		return
+	}
+	switch {
+	case session == nil:
+		refuseCanvas(w, http.StatusForbidden, "This canvas can be seen only where it was opened. Open it there again.")
+		return
+	case !c.ofItsOwn(r):
+		refuseCanvas(w, http.StatusForbidden, "Other pages may not ask this canvas for anything.")
+		return
+	}
+	c.Caller.Proved(r)
+	ctx, done, err := c.use(r.Context(), session)
+	if errors.Is(err, errClosed) {
+		c.refuseForNow(w, r, func() { authn.RefuseDraining(w) })
+		return
+	}
+	if err != nil {
+		refuseCanvas(w, http.StatusGone, "This canvas is not shown any more: "+err.Error())
+		return
+	}
+	defer done()
+	place, err := c.turns.Take(ctx, session.Tenant, session.Host, session.ID)
+	if err != nil {
+		// The browser is gone, or has many more requests waiting than pages have.
+		c.refuseForNow(w, r, func() { refuseCanvas(w, http.StatusServiceUnavailable, err.Error()) })
+		return
+	}
+	defer place()
+	rc := http.NewResponseController(w)
+	_ = rc.EnableFullDuplex() // an answer may come before the request has ended
+	_ = rc.SetReadDeadline(time.Time{})
+	_ = rc.SetWriteDeadline(time.Time{})
+	w.Header().Del("Connection")
+	if r = r.WithContext(ctx); wantsEvents(r) {
+		c.serveEvents(w, r)
+		return
+	}
+	c.proxy.ServeHTTP(&finalWriter{ResponseWriter: w}, r)
+}
+
+// cookieName is that of the session's cookie. The prefix has browsers take it from
+// this very origin only, and not from one beside it.
+func (o Origin) cookieName() string {
+	if o.Scheme == "https" {
+		return "__Host-ahp-canvas"
+	}
+	return "ahp-canvas"
+}
+
+// sessionOf returns the session of whoever asks, nil if there is none.
+func (c *Canvases) sessionOf(r *http.Request, name string) *canvasSession {
+	for _, cookie := range r.CookiesNamed(c.Origin.cookieName()) {
+		if s := c.session(cookie.Value, c.Caller.Address(r)); s != nil && s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// session returns the session that a cookie stands for.
+func (c *Canvases) session(cookie, remote string) *canvasSession {
+	c.mu.Lock()
+	s, ok := c.sessions.Get(cookie)
+	c.mu.Unlock()
+	if !ok {
+		grant, err := c.Caller.Keys.VerifyCanvasSession(cookie)
+		if err != nil {
+			return nil
+		}
+		s = newSession(grant, c.Caller.Keys.CanvasName(&grant), remote)
+		c.mu.Lock()
+		if other, ok := c.sessions.Get(cookie); ok {
+			s = other
+		} else {
+			c.sessions.Add(cookie, s)
+		}
+		c.mu.Unlock()
+	}
+	if !time.Now().Before(s.Expires) {
+		return nil
+	}
+	return s
+}
+
+// ofItsOwn reports whether a request is the canvas's own, or one that shows it:
+// cookies come with any.
+func (c *Canvases) ofItsOwn(r *http.Request) bool {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	upgrades := len(r.Header["Upgrade"]) > 0
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-site", "cross-site":
+		return reads && !upgrades && r.Header.Get("Sec-Fetch-Mode") == "navigate"
+	}
+	origins := r.Header["Origin"]
+	if len(origins) == 0 {
+		return true
+	}
+	if len(origins) > 1 {
+		return false
+	}
+	u, err := url.Parse(origins[0])
+	own := err == nil && u.Scheme == c.Origin.Scheme && strings.EqualFold(u.Host, r.Host)
+	return own || reads && !upgrades && r.Header.Get("Sec-Fetch-Site") != ""
+}
+
+// enter begins a session with a ticket, and leads on to the page.
+func (c *Canvases) enter(w http.ResponseWriter, r *http.Request, name, ticket string, session *canvasSession) {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		refuseCanvas(w, http.StatusMethodNotAllowed, "a ticket is used with GET")
+		return
+	}
+	ticket, path, _ := strings.Cut(ticket, "/")
+	keys := c.Caller.Keys
+	grant, err := keys.VerifyCanvasTicket(ticket)
+	if err == nil && keys.CanvasName(&grant) != name {
+		err = auth.ErrTokenInvalid
+	}
+	if err == nil {
+		err = c.spend(&grant)
+	}
+	switch {
+	case session != nil && (err == nil || errors.Is(err, errTicketUsed)): // it has its session
+	case err != nil:
+		c.Caller.Refuse("canvas", authn.TroubleOf(err), audit.Line{Address: c.Caller.Address(r), Reason: err.Error()})
+		refuseCanvas(w, http.StatusForbidden, "This address opens the canvas once, and soon after it was asked for. Open the canvas again where it was opened.")
+		return
+	default:
+		if err := c.begin(w, r, grant); err != nil {
+			refuseCanvas(w, http.StatusGone, "This canvas is not shown any more: "+err.Error())
+			return
+		}
+	}
+	to := "/" + strings.TrimLeft(path, "/")
+	if r.URL.RawQuery != "" {
+		to += "?" + r.URL.RawQuery
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// errTicketUsed reports a ticket that was used before.
+var errTicketUsed = errors.New("the ticket is used up")
+
+// spend uses a ticket up, at all relays.
+func (c *Canvases) spend(grant *auth.CanvasGrant) error {
+	first, err := c.Caller.Revoked.Spend(grant.ID, grant.Expires)
+	if err == nil && !first {
+		err = errTicketUsed
+	}
+	return err
+}
+
+// begin gives the browser its session.
+func (c *Canvases) begin(w http.ResponseWriter, r *http.Request, grant auth.CanvasGrant) error {
+	grant.ID, grant.Expires = "", time.Unix(grant.Until, 0)
+	who := grant.Client()
+	if c.Caller.IsRevoked(who) {
+		return auth.ErrTokenRevoked
+	}
+	value, err := c.Caller.Keys.IssueCanvasSession(grant)
+	if err != nil {
+		return err
+	}
+	c.Caller.Proved(r)
+	c.Caller.Audit.Comings(audit.Line{Event: "canvas", Host: grant.Host, Address: c.Caller.Address(r), Detail: grant.Channel + " " + grant.Instance}.Of(who))
+	http.SetCookie(w, c.cookie(c.Origin.cookieName(), value, grant.Expires))
+	return nil
+}
+
+// cookie returns one that browsers send from a frame of another site, and keep
+// for that site.
+func (c *Canvases) cookie(name, value string, expires time.Time) *http.Cookie {
+	cookie := &http.Cookie{Name: name, Value: value, Path: "/", HttpOnly: true, Expires: expires}
+	c.inFrame(cookie)
+	return cookie
+}
+
+// inFrame has browsers send a cookie from frames.
+func (c *Canvases) inFrame(cookie *http.Cookie) {
+	if c.Origin.secure() {
+		cookie.Secure, cookie.Partitioned, cookie.SameSite = true, true, http.SameSiteNoneMode
+	}
+}
+
+// refusedStatus is how a request is answered of which nothing came back.
+func refusedStatus(ctx context.Context, err error) (int, string) {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, auth.ErrTokenRevoked), errors.Is(cause, auth.ErrTokenExpired):
+		return http.StatusGone, "This canvas is not shown any more: " + cause.Error()
+	case errors.Is(err, ErrHostAway):
+		return http.StatusServiceUnavailable, "The host is offline."
+	case errors.Is(err, ErrOldAgent):
+		return http.StatusNotImplemented, ErrOldAgent.Error()
+	case errors.Is(err, errForNow):
+		return http.StatusServiceUnavailable, err.Error()
+	}
+	return http.StatusBadGateway, "The host did not answer."
+}
+
+// hiddenHeaders are those of a request that say more of the browser, or of what is
+// before the relay, than a browser on the host's machine would.
+var hiddenHeaders = []string{"Forwarded", "Via", "X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip"}
+
+func hide(h http.Header) {
+	for _, name := range hiddenHeaders {
+		h.Del(name)
+	}
+	for name := range h {
+		if strings.HasPrefix(name, "X-Forwarded-") {
+			delete(h, name)
+		}
+	}
+}
+
+// droppedHeaders are those of an application's answers that would break the frame,
+// or last longer than the canvas, or reach further than its origin.
+var droppedHeaders = []string{
+	"X-Frame-Options",                                                                                     // who may show it the relay says
+	"Strict-Transport-Security", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Expect-Ct", "Alt-Svc", // of the relay's names and ports
+	"Clear-Site-Data",                                                 // would end the session
+	"Nel", "Report-To", "Reporting-Endpoints", "Origin-Agent-Cluster", // reports go elsewhere; canvases are apart
+
+	// Proxies that stand before relays do what these say: they would send files of
+	// theirs, or what they keep from everybody.
+	"X-Sendfile", "X-Lighttpd-Send-File", "X-Lighttpd-Send-Tempfile", "X-Reproxy-Url", "X-Reproxy-File", "Fly-Replay",
+}
+
+// framable makes the headers of an answer those of a page in a frame of its own
+// origin.
+func (c *Canvases) framable(h http.Header, page string) {
+	for _, name := range droppedHeaders {
+		h.Del(name)
+	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { // as above, for nginx; that it is to keep nothing back may be said
+		return strings.HasPrefix(name, "X-Accel-") && name != "X-Accel-Buffering"
+	})
+	h.Set("Origin-Agent-Cluster", "?1")
+	for _, name := range []string{"Content-Security-Policy", "Content-Security-Policy-Report-Only"} {
+		policies := strings.Split(strings.Join(h[name], ","), ",")
+		h.Del(name)
+		for _, policy := range policies {
+			if policy = withoutFraming(policy); policy != "" {
+				h.Add(name, policy)
+			}
+		}
+	}
+	ancestors := "frame-ancestors 'self'"
+	if page != "" {
+		h.Add("Content-Security-Policy", ancestors+" "+page)
+	}
+	byDefault(h, "Referrer-Policy", "same-origin")
+	byDefault(h, "Permissions-Policy", "camera=(), microphone=(), geolocation=(), payment=(), usb=()")
+	h.Set("Cache-Control", private(h.Values("Cache-Control")))
+	h.Del("Cdn-Cache-Control")
+	h.Del("Surrogate-Control")
+	c.ownCookies(h)
+}
+
+func byDefault(h http.Header, name, value string) {
+	if h.Get(name) == "" {
+		h.Set(name, value)
+	}
+}
+
+// withoutFraming returns a policy without what says who may show the page, and
+// where to report to.
+func withoutFraming(policy string) string {
+	var kept []string
+	for directive := range strings.SplitSeq(policy, ";") {
+		directive = strings.TrimSpace(directive)
+		name := directive
+		if end := strings.IndexAny(directive, " \t\f"); end >= 0 {
+			name = directive[:end]
+		}
+		switch strings.ToLower(name) {
+		case "", "frame-ancestors", "report-uri", "report-to":
+		default:
+			kept = append(kept, directive)
+		}
+	}
+	return strings.Join(kept, "; ")
+}
+
+// private returns a Cache-Control that keeps answers out of caches that several
+// share.
+func private(values []string) string {
+	kept := []string{"private"}
+	for _, value := range values {
+		for directive := range strings.SplitSeq(value, ",") {
+			directive = strings.TrimSpace(directive)
+			name, _, _ := strings.Cut(strings.ToLower(directive), "=")
+			switch name {
+			case "", "public", "private", "s-maxage", "proxy-revalidate":
+			default:
+				kept = append(kept, directive)
+			}
+		}
+	}
+	return strings.Join(kept, ", ")
+}
+
+// ownCookies has the application's cookies stay at this origin.
+func (c *Canvases) ownCookies(h http.Header) {
+	lines := slices.Clone(h["Set-Cookie"])
+	h.Del("Set-Cookie")
+	for _, line := range lines {
+		cookie, err := http.ParseSetCookie(line)
+		if err != nil || strings.EqualFold(cookie.Name, c.Origin.cookieName()) {
+			continue
+		}
+		cookie.Domain = ""
+		c.inFrame(cookie)
+		if text := cookie.String(); text != "" {
+			h.Add("Set-Cookie", text)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package notify
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"ahprelay/broker"
+	"ahprelay/broker/notice"
+)
+
+// Times of answers.
+const (
+	answerAgain = 2 * time.Second  // without a word, an answer is sent again: it counts once
+	answerTime  = 10 * time.Second // then nobody knows
+)
+
+// ErrNoWord reports a host-agent that does not say what became of an answer.
+var ErrNoWord = errors.New("the host does not say whether it has the answer")
+
+// Answer has a host-agent say to its host what somebody answers. Whose it is, what is
+// answered and how stand in a; who sends it is filled in here.
+func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome, error) {
+	host, ok := r.cfg.Registry.Lookup(a.Tenant, a.Host)
+	if release, err := r.cfg.Tenants.Use(a.Tenant); err == nil {
+		defer release()
+		opening, cancel := context.WithTimeout(ctx, answerAgain)
+		defer cancel()
+		_ = r.cfg.Tenants.Await(opening, a.Tenant) // else there is no connection
+	}
+	r.mu.Lock()
+	conn := r.conns[a.Tenant]
+	r.mu.Unlock()
+	if !ok || host.AgentInstance == "" || conn == nil {
+		return notice.Outcome{Result: notice.Away}, nil
+	}
+	a.Agent, a.Relay, a.Nonce = host.AgentInstance, r.cfg.Instance, strings.ToLower(rand.Text())
+	body, err := json.Marshal(a)
+	if err != nil {
+		return notice.Outcome{}, err
+	}
+	key, signature := r.cfg.Sign(body)
+	message, err := json.Marshal(notice.SignedAnswer{Body: body, Key: key, Signature: signature})
+	if err != nil {
+		return notice.Outcome{}, err
+	}
+	heard := make(chan notice.Outcome, 1)
+	r.mu.Lock()
+	r.asked[a.Nonce] = heard
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.asked, a.Nonce)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	for {
+		// It fails while the connection is away, and may be back in a moment.
+		_ = conn.Publish(notice.AnswerSubject(a.Tenant, a.Host, a.Agent), message)
+		select {
+		case out := <-heard:
+			return out, nil
+		case <-time.After(answerAgain):
+		case <-ctx.Done():
+			return notice.Outcome{}, ErrNoWord
+		}
+	}
+}
+
+// handleOutcome takes what a host-agent says became of an answer.
+func (r *Receiver) handleOutcome(msg *nats.Msg) {
+	var out notice.Outcome
+	if len(msg.Data) > maxOutcome || json.Unmarshal(msg.Data, &out) != nil {
+		return
+	}
+	out.By = notice.Cut(out.By, notice.MaxTitle)
+	r.mu.Lock()
+	heard := r.asked[out.Nonce]
+	r.mu.Unlock()
+	if heard != nil {
+		select {
+		case heard <- out:
+		default:
+		}
+	}
+}
+
+// maxOutcome is how long one may be, in bytes.
+const maxOutcome = 4 << 10
+
+// join notes the connection to a tenant's account.
+func (r *Receiver) join(tenant string, conn *broker.Conn) (leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conns[tenant] = conn
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.conns[tenant] == conn {
+			delete(r.conns, tenant)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package notify_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"ahprelay/auth"
+	"ahprelay/broker/notice"
+	"ahprelay/gateway/notify"
+)
+
+func event(n int, kind notice.Kind) notice.Event {
+	return notice.Event{ID: notice.ID("s", fmt.Sprint(n)), Kind: kind, Session: "s:/1", At: time.Unix(int64(n), 0)}
+}
+
+// TestBoardTellsOnce has host-agents tell two relays what happens, with reports
+// that are lost, come twice and late, and instances that are started anew: each
+// relay that hears the end tells each event once for each time that it was open,
+// and knows what is open.
+func TestBoardTellsOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		board := notify.NewBoard()
+		raised, withdrawn := map[string]int{}, map[string]int{}
+		board.Subscribe(func(item notify.Item) {
+			if item.Change == notify.Raised {
+				raised[item.Event.ID]++
+			} else {
+				withdrawn[item.Event.ID]++
+			}
+		})
+		ledger := notice.NewLedger("agent-1")
+		ledger.Ready()
+		var old []notice.Report
+		open := map[int]bool{}
+		told, ended := map[int]bool{}, 0
+		send := func(lost bool) {
+			report, ok := ledger.Report(true)
+			if !ok {
+				return
+			}
+			old = append(old, report)
+			ack := board.Take("t", "h", report)
+			if lost {
+				ledger.Sent(nil)
+			} else {
+				ledger.Sent(&ack)
+			}
+		}
+		for n := range rapid.IntRange(1, 40).Draw(t, "steps") {
+			switch rapid.SampledFrom([]string{"open", "open", "close", "done", "send", "lost", "late"}).Draw(t, "step") {
+			case "open":
+				open[n] = true
+				ledger.Tell(event(n, notice.Approval))
+			case "close":
+				for i := range open {
+					delete(open, i)
+					ledger.Withdraw(event(i, "").ID)
+					break
+				}
+			case "done":
+				told[n] = true
+				ledger.Tell(event(n, notice.Done))
+			case "send":
+				send(false)
+			case "lost":
+				send(true)
+			case "late":
+				if len(old) > 0 {
+					board.Take("t", "h", old[rapid.IntRange(0, len(old)-1).Draw(t, "which")])
+				}
+			}
+		}
+		for range 4 {
+			send(false)
+		}
+		for id, n := range raised {
+			if n != 1 || withdrawn[id] > 1 {
+				t.Fatalf("%s was told %d times, and withdrawn %d times; want once at most", id, n, withdrawn[id])
+			}
+		}
+		for n := range told {
+			ended += raised[event(n, "").ID]
+		}
+		if ended != len(told) {
+			t.Fatalf("%d of %d ends were told", ended, len(told))
+		}
+		items, _, _, _ := board.After("t", 1<<63)
+		var got, want []string
+		for _, item := range items {
+			got = append(got, item.Event.ID)
+		}
+		for n := range open {
+			want = append(want, event(n, "").ID)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("open (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestBoardAfter asks for what came after each number.
+func TestBoardAfter(t *testing.T) {
+	board := notify.NewBoard()
+	const n = 5000
+	for i := range n {
+		board.Add("t", "h", event(i, notice.Joined), false)
+		board.Add("other", "h", event(i, notice.Joined), false)
+	}
+	_, last, more, lost := board.After("t", 0)
+	if !lost {
+		t.Error("what came first is known after 5,000 events; want 4,096")
+	}
+	items, next, _, lost := board.After("t", last-20)
+	if lost || next != last || len(items) != 10 {
+		t.Errorf("After(%d) = %d items, %d, %v; want 10, those of the tenant", last-20, len(items), next, lost)
+	}
+	select {
+	case <-more:
+		t.Error("there is more; want none")
+	default:
+	}
+	board.Add("t", "h", event(n, notice.Offline), true)
+	<-more
+	if items, _, _, _ := board.After("t", last); len(items) != 1 || items[0].Event.Kind != notice.Offline {
+		t.Errorf("After(last) = %v; want the host offline", items)
+	}
+	board.Remove("t", "h", event(n, "").ID)
+	if _, open := board.Open("t", "h", event(n, "").ID); open {
+		t.Error("an event is open that was removed")
+	}
+}
+
+// TestMayHear is the table of who hears what.
+func TestMayHear(t *testing.T) {
+	full := auth.Client{Tenant: "t", Hosts: []string{"h*"}, Access: auth.AccessWrite}
+	session, host := notice.Event{Session: "s:/1"}, notice.Event{}
+	for _, test := range []struct {
+		name                      string
+		change                    func(*auth.Client)
+		hears, hearsHost, another bool
+	}{
+		{"all", func(*auth.Client) {}, true, true, true},
+		{"look", func(c *auth.Client) { c.Access = auth.AccessRead }, true, true, true},
+		{"another tenant", func(c *auth.Client) { c.Tenant = "u" }, false, false, false},
+		{"another host", func(c *auth.Client) { c.Hosts = []string{"g"} }, false, false, false},
+		{"the session", func(c *auth.Client) { c.Channels = []string{"s:/1"} }, true, true, false},
+		{"another session", func(c *auth.Client) { c.Channels = []string{"s:/2"} }, false, true, true},
+		{"methods", func(c *auth.Client) { c.Methods = []string{"subscribe"} }, false, true, false},
+		{"methods with the list", func(c *auth.Client) { c.Methods = []string{"list*"} }, true, true, true},
+	} {
+		who := full
+		test.change(&who)
+		other := notice.Event{Session: "s:/2"}
+		if a, b, c := notify.MayHear(who, "t", "h1", &session), notify.MayHear(who, "t", "h1", &host), notify.MayHear(who, "t", "h1", &other); a != test.hears || b != test.hearsHost || c != test.another {
+			t.Errorf("%s: hears of the session %v, the host %v, another session %v; want %v, %v, %v", test.name, a, b, c, test.hears, test.hearsHost, test.another)
+		}
+	}
+}

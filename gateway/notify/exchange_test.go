@@ -1,0 +1,130 @@
+package notify_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"testing"
+
+	"ahprelay/broker"
+	"ahprelay/broker/notice"
+	"ahprelay/broker/registry"
+	"ahprelay/gateway/notify"
+	"ahprelay/test/natssite"
+)
+
+// A hearing is what a relay has to do with events.
+type hearing struct {
+	tenants  *broker.Tenants
+	registry *registry.Registry
+	board    *notify.Board
+	exchange *notify.Exchange
+}
+
+func newHearing(t *testing.T, s *natssite.Site) *hearing {
+	t.Helper()
+	h := &hearing{tenants: s.Tenants(t), board: notify.NewBoard()}
+	conn, log := s.Relays(t), slog.New(slog.DiscardHandler)
+	var err error
+	if h.registry, err = registry.Start(t.Context(), registry.Config{Conn: conn, Tenants: h.tenants}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.registry.Close)
+	if h.exchange, err = notify.StartExchange(notify.ExchangeConfig{Board: h.board, Conn: conn, Tenants: h.tenants, Registry: h.registry, Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.exchange.Close)
+	receiver := notify.StartReceiver(notify.ReceiverConfig{
+		Board: h.board, Tenants: h.tenants, Registry: h.registry, Log: log, Instance: "relay",
+		Sign: func([]byte) (key, signature []byte) { return nil, nil },
+	})
+	t.Cleanup(receiver.Close)
+	return h
+}
+
+// TestFollowAtAnotherRelay: where a tenant is not served its events are not heard, and whoever
+// follows them there, or comes back to that, knows what is open.
+func TestFollowAtAnotherRelay(t *testing.T) {
+	t.Parallel()
+	s := natssite.New(t)
+	near, far := newHearing(t, s), newHearing(t, s)
+	natssite.Eventually(t, "the relays know each other", func() bool { return far.registry.Stats().Relays == 2 && near.registry.Stats().Relays == 2 })
+	if err := near.registry.Enrol("acme", "laptop"); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Open(t, near.tenants, "acme")
+	cfg := s.AgentConfig(t, "acme", "laptop", 0)
+	conn := natssite.DialAgent(t, cfg)
+	holder, err := registry.NewLeaseHolder(registry.LeaseConfig{
+		Conn: conn, Tenant: "acme", Host: "laptop", Instance: cfg.Instance, Presence: registry.Presence{State: registry.Online},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
+	defer cancel()
+	if err := holder.Acquire(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range []*hearing{near, far} {
+		natssite.Eventually(t, "the host is known", func() bool {
+			known, _ := h.registry.Lookup("acme", "laptop")
+			return known.AgentInstance == cfg.Instance
+		})
+	}
+	var open []notice.Event
+	seq := uint64(0)
+	tell := func(events ...notice.Event) {
+		t.Helper()
+		seq++
+		r := notice.Report{Instance: cfg.Instance, Seq: seq, Open: []string{}, Events: events}
+		for _, e := range open {
+			r.Open = append(r.Open, e.ID)
+		}
+		body, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Request(ctx, notice.Subject("acme", "laptop"), body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	knows := func(h *hearing) int {
+		items, _, _, _ := h.board.After("acme", 1<<63)
+		return len(items)
+	}
+	for i := range 40 { // more than fit into one answer
+		open = append(open, event(i, notice.Approval))
+	}
+	tell(open...)
+	if n := knows(near); n != 40 {
+		t.Fatalf("the relay that serves the tenant knows %d open events; want 40", n)
+	}
+	if n := knows(far); n != 0 {
+		t.Fatalf("the other relay has heard %d events", n)
+	}
+	release := far.exchange.Follow(ctx, "acme")
+	if n := knows(far); n != 40 || !far.board.Heard("acme", "laptop") {
+		t.Errorf("who follows at the other relay is told of %d open events; want 40", n)
+	}
+	open = open[1:]
+	tell()
+	natssite.Eventually(t, "both hear what is withdrawn", func() bool { return knows(near) == 39 && knows(far) == 39 })
+	release()
+	far.tenants.Drop("acme")
+	natssite.Eventually(t, "the other relay hears nothing more", func() bool {
+		if len(open) > 1 {
+			open = open[1:]
+		}
+		tell()
+		return knows(far) > len(open)
+	})
+	defer far.exchange.Follow(ctx, "acme")()
+	if n := knows(far); n != len(open) {
+		t.Errorf("who follows again is told of %d open events; want %d", n, len(open))
+	}
+	if items, _, _, _ := near.board.After("nobody", 0); len(items) > 0 {
+		t.Errorf("another tenant has %v", items)
+	}
+	far.exchange.Follow(ctx, "nobody")()
+}

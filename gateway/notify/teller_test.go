@@ -1,0 +1,390 @@
+package notify_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"ahprelay/auth"
+	"ahprelay/broker/notice"
+	"ahprelay/gateway/notify"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A network answers what is sent, by the name of the host.
+type network struct {
+	mu      sync.Mutex
+	answers map[string]func(*http.Request) (int, http.Header) // 0: it hangs
+	got     map[string][]sent
+}
+
+type sent struct {
+	at     time.Time
+	body   string
+	status int
+}
+
+func newNetwork() *network {
+	return &network{answers: map[string]func(*http.Request) (int, http.Header){}, got: map[string][]sent{}}
+}
+
+// set has a host answer with a status from now on.
+func (n *network) set(host string, status int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.answers[host] = func(*http.Request) (int, http.Header) { return status, nil }
+}
+
+// told returns how often each event was told, and taken.
+func (n *network) told() map[string]int { return n.taken("event") }
+
+// withdrawn returns how often each event was withdrawn, and that was taken.
+func (n *network) withdrawn() map[string]int { return n.taken("withdrawn") }
+
+func (n *network) taken(kind string) map[string]int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	taken := map[string]int{}
+	for _, list := range n.got {
+		for _, one := range list {
+			var body struct {
+				Type string
+				Data notify.Message
+			}
+			if json.Unmarshal([]byte(one.body), &body) == nil && one.status == http.StatusOK && body.Type == kind {
+				taken[body.Data.ID]++
+			}
+		}
+	}
+	return taken
+}
+
+func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	host := r.URL.Hostname()
+	n.mu.Lock()
+	status, header := http.StatusOK, http.Header{}
+	if answer := n.answers[host]; answer != nil {
+		status, header = answer(r)
+	}
+	n.got[host] = append(n.got[host], sent{time.Now(), string(body), status})
+	n.mu.Unlock()
+	if status == 0 {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+}
+
+func (n *network) count(host string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.got[host])
+}
+
+// A tellerFixture is a Teller with all it takes.
+type tellerFixture struct {
+	*notify.Teller
+	t     *testing.T
+	net   *network
+	board *notify.Board
+	shelf *shelf
+	good  bool
+	seq   uint64
+}
+
+var ada = auth.Client{ID: "1", Tenant: "t", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessApprove}
+
+// The addresses of ways: the network in these tests leads anywhere, but who sets a
+// way asks DNS.
+const (
+	one = "http://127.0.0.1/one"
+	two = "http://127.0.0.2/two"
+)
+
+func newTellerFixture(t *testing.T) *tellerFixture {
+	d := &tellerFixture{t: t, net: newNetwork(), shelf: newShelf(), good: true}
+	d.start()
+	return d
+}
+
+// start starts a relay anew: its board is empty.
+func (d *tellerFixture) start() {
+	var err error
+	d.board = notify.NewBoard()
+	d.Teller, err = notify.StartTeller(notify.TellerConfig{
+		Board: d.board, Records: d.shelf.view(), Instance: "me", Log: slog.New(slog.DiscardHandler), Transport: d.net,
+		Standing: func(who auth.Client) (auth.Client, bool) { return who, d.good },
+		Private:  []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *tellerFixture) stop() {
+	d.Teller.Close()
+}
+
+func (d *tellerFixture) way(url string, change func(*notify.Way)) notify.Way {
+	d.t.Helper()
+	w := notify.Way{Kind: notify.Webhook, URL: url}
+	if change != nil {
+		change(&w)
+	}
+	w, err := d.SetWay(context.Background(), ada, w)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return w
+}
+
+// says has the host-agent say what is open, and what is over.
+func (d *tellerFixture) says(open []notice.Event, over ...notice.Event) {
+	d.t.Helper()
+	d.seq++
+	r := notice.Report{Instance: "agent", Seq: d.seq, Events: append(append([]notice.Event{}, open...), over...)}
+	for _, e := range open {
+		r.Open = append(r.Open, e.ID)
+	}
+	d.board.Take("t", "h", r)
+	if err := d.Keep(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *tellerFixture) want(host string, n int) {
+	d.t.Helper()
+	synctest.Wait()
+	if got := d.net.count(host); got != n {
+		d.t.Fatalf("%s was told %d times; want %d", host, got, n)
+	}
+}
+
+// TestTeller tells at once, once, and that it is over; and nobody else.
+func TestTeller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTellerFixture(t)
+		defer d.stop()
+		d.way(one, nil)
+		d.way(two, func(w *notify.Way) { w.Kinds = []notice.Kind{notice.Done} })
+		ask := event(1, notice.Approval)
+		d.says([]notice.Event{ask})
+		d.want("127.0.0.1", 1)
+		d.says([]notice.Event{ask})
+		d.want("127.0.0.1", 1)
+		d.says(nil, event(2, notice.Done))
+		d.want("127.0.0.1", 3) // withdrawn, and done
+		d.want("127.0.0.2", 1)
+		if body := d.net.got["127.0.0.1"][0].body; strings.Contains(body, `"title"`) || !strings.Contains(body, `"host":"h"`) {
+			t.Errorf("told %s; want which host, and no title", body)
+		}
+		d.good = false
+		d.says([]notice.Event{event(3, notice.Question)})
+		time.Sleep(time.Hour)
+		d.want("127.0.0.1", 3)
+		if got := len(d.Deliveries("t", "ada")); got != 4 {
+			t.Errorf("%d deliveries are shown; want 4", got)
+		}
+	})
+}
+
+// TestTellerTroubles has a way answer in all the wrong ways; another hears all at
+// once all the same.
+func TestTellerTroubles(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		answer func(n int) (int, http.Header)
+		tells  bool // in the end
+		after  time.Duration
+		gone   bool
+	}{
+		{"500", func(n int) (int, http.Header) { return []int{500, 503, 200}[min(n, 2)], nil }, true, 500 * time.Millisecond, false},
+		{"429", func(n int) (int, http.Header) {
+			if n == 0 {
+				return 429, http.Header{"Retry-After": {"90"}}
+			}
+			return 200, nil
+		}, true, 90 * time.Second, false},
+		{"hangs", func(n int) (int, http.Header) { return []int{0, 200}[min(n, 1)], nil }, true, 0, false},
+		{"410", func(int) (int, http.Header) { return 410, nil }, false, 0, true},
+		{"400", func(int) (int, http.Header) { return 400, nil }, false, 0, false},
+		{"redirect", func(int) (int, http.Header) { return 302, http.Header{"Location": {"http://169.254.169.254/"}} }, false, 0, false},
+		{"never", func(int) (int, http.Header) { return 500, nil }, false, 0, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newTellerFixture(t)
+				defer d.stop()
+				n := 0
+				d.net.answers["127.0.0.1"] = func(*http.Request) (int, http.Header) { n++; return test.answer(n - 1) }
+				d.way(one, nil)
+				d.way(two, nil)
+				began := time.Now()
+				for i := range 20 {
+					d.says(nil, event(i, notice.Done))
+				}
+				synctest.Wait()
+				if got := d.net.count("127.0.0.2"); got != 20 || time.Since(began) != 0 {
+					t.Fatalf("the other was told %d of 20 after %v; want all at once", got, time.Since(began))
+				}
+				time.Sleep(2 * 24 * time.Hour)
+				synctest.Wait()
+				calls := d.net.count("127.0.0.1")
+				if test.tells && calls < 21 || test.name == "never" && (calls < 20 || calls > 400) || test.gone && calls > 8 {
+					t.Errorf("%d attempts in two days", calls)
+				}
+				for _, attempt := range d.net.got["127.0.0.1"] { // the others began before the answer was there
+					if next := attempt.at.Sub(began); next > 0 && next < test.after {
+						t.Errorf("tried again after %v; want %v", next, test.after)
+					}
+				}
+				if ways := len(d.Person("t", "ada").Ways); (ways == 1) != test.gone {
+					t.Errorf("%d ways are left", ways)
+				}
+				if n := d.shelf.jobs(); n != 0 {
+					t.Errorf("%d jobs are left", n)
+				}
+			})
+		})
+	}
+}
+
+// TestTellerTimes holds back from who looks, in quiet hours and what is muted.
+func TestTellerTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // it is midnight UTC
+		d := newTellerFixture(t)
+		defer d.stop()
+		d.way(one, nil)
+		d.Looking("t", "ada")
+		d.says([]notice.Event{event(1, notice.Approval)})
+		time.Sleep(9 * time.Second)
+		d.says([]notice.Event{event(2, notice.Approval)}) // the first is answered meanwhile
+		time.Sleep(9 * time.Second)
+		d.want("127.0.0.1", 0)
+		time.Sleep(2 * time.Second)
+		d.want("127.0.0.1", 1)
+		time.Sleep(time.Minute)
+
+		if err := d.SetTimes(ada, &notify.Quiet{From: "22:00", To: "07:00", Zone: "UTC"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		d.says([]notice.Event{event(2, notice.Approval), event(3, notice.Question)})
+		time.Sleep(6 * time.Hour)
+		d.want("127.0.0.1", 1)
+		time.Sleep(time.Hour)
+		d.want("127.0.0.1", 2)
+
+		if err := d.SetTimes(ada, nil, []notify.Mute{{Host: "h", Session: "s:/1", Until: time.Now().Add(time.Hour)}}); err != nil {
+			t.Fatal(err)
+		}
+		d.says([]notice.Event{event(2, notice.Approval), event(3, notice.Question), event(4, notice.Question)})
+		d.want("127.0.0.1", 2)
+		time.Sleep(2 * time.Hour)
+		d.says([]notice.Event{event(2, notice.Approval), event(3, notice.Question), event(4, notice.Question), event(5, notice.Question)})
+		d.want("127.0.0.1", 3)
+	})
+}
+
+// TestTellerCrash stops the relay while a way is away: what was kept is told by the
+// next, once, but for what was answered meanwhile; and what was told is not told again.
+func TestTellerCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTellerFixture(t)
+		d.way(one, nil)
+		d.says([]notice.Event{event(1, notice.Approval)})
+		d.want("127.0.0.1", 1)
+		d.net.mu.Lock()
+		d.net.answers["127.0.0.1"] = func(*http.Request) (int, http.Header) { return 503, nil }
+		d.net.mu.Unlock()
+		d.says([]notice.Event{event(1, notice.Approval), event(2, notice.Approval), event(3, notice.Approval)}, event(4, notice.Done))
+		time.Sleep(time.Minute)
+		d.stop()
+		d.net.mu.Lock()
+		d.net.answers, d.net.got = nil, map[string][]sent{}
+		d.net.mu.Unlock()
+		d.start()
+		defer d.stop()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		before := d.net.count("127.0.0.1")
+		d.says([]notice.Event{event(1, notice.Approval), event(2, notice.Approval)})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		told := map[string]int{}
+		for _, s := range d.net.got["127.0.0.1"] {
+			for i := range 5 {
+				if strings.Contains(s.body, event(i, "").ID) {
+					told[fmt.Sprint(i)]++
+				}
+			}
+		}
+		if diff := cmp.Diff(map[string]int{"2": 1, "4": 1}, told); diff != "" {
+			t.Errorf("told after the crash (-want +got), %d before the host-agent came:\n%s", before, diff)
+		}
+	})
+}
+
+// TestWaysAreChecked is bad input.
+func TestWaysAreChecked(t *testing.T) {
+	d := newTellerFixture(t)
+	defer d.stop()
+	private := errors.New("the relay finds no public address there")
+	for _, test := range []struct {
+		way  notify.Way
+		want string
+	}{
+		{notify.Way{Kind: notify.Webhook, URL: "http://10.0.0.1/"}, private.Error()},
+		{notify.Way{Kind: notify.Webhook, URL: "https://169.254.169.254/latest/meta-data"}, private.Error()},
+		{notify.Way{Kind: notify.Webhook, URL: "https://[::1]/"}, private.Error()},
+		{notify.Way{Kind: notify.Webhook, URL: "https://[::ffff:10.0.0.1]/"}, private.Error()},
+		{notify.Way{Kind: notify.Webhook, URL: "https://[64:ff9b::a00:1]/"}, private.Error()},
+		{notify.Way{Kind: notify.Webhook, URL: "https://no-such-name.invalid/"}, private.Error()},
+		{notify.Way{Kind: notify.Webhook, URL: "http://8.8.8.8/"}, "without TLS"},
+		{notify.Way{Kind: notify.Webhook, URL: "file:///etc/passwd"}, "no URL"},
+		{notify.Way{Kind: notify.Webhook, URL: "gopher://8.8.8.8/"}, "gopher"},
+		{notify.Way{Kind: notify.Webhook, URL: "https://user:secret@8.8.8.8/"}, "parts that it may not have"},
+		{notify.Way{Kind: notify.Webhook, URL: one + strings.Repeat("x", 3000)}, "no URL"},
+		{notify.Way{Kind: notify.Webhook, URL: one, Secret: "short"}, "whsec_"},
+		{notify.Way{Kind: notify.Webhook, URL: one, Kinds: []notice.Kind{"other"}}, "none"},
+		{notify.Way{Kind: notify.Ntfy, URL: one + "/two"}, "ntfy topic"},
+		{notify.Way{Kind: notify.Ntfy, URL: one, Token: "a b"}, "one word"},
+		{notify.Way{Kind: notify.WebPush, URL: one}, "subscription"},
+		{notify.Way{Kind: notify.WebPush, URL: one, Keys: &notify.PushKeys{P256dh: "AAAA", Auth: "AAAA"}}, "subscription"},
+		{notify.Way{Kind: notify.Mail, To: "ada@example.com"}, "sends no mail"},
+		{notify.Way{Kind: "pigeon", URL: one}, "none"},
+		{notify.Way{ID: "other", Kind: notify.Webhook, URL: one}, "no such way"},
+	} {
+		if _, err := d.SetWay(t.Context(), ada, test.way); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("SetWay(%+v) = %v; want %q", test.way, err, test.want)
+		}
+	}
+	for range 16 {
+		d.way(one, nil)
+	}
+	if _, err := d.SetWay(t.Context(), ada, notify.Way{Kind: notify.Slack, URL: one}); !errors.Is(err, notify.ErrTooMany) {
+		t.Errorf("the 17th way: %v; want %v", err, notify.ErrTooMany)
+	}
+	for _, q := range []notify.Quiet{{}, {"22:00", "07:00", "Nowhere/Land"}, {"22:00", "22:00", "UTC"}, {"24:00", "07:00", "UTC"}} {
+		if err := d.SetTimes(ada, &q, nil); err == nil {
+			t.Errorf("SetTimes(%v) = nil; want an error", q)
+		}
+	}
+}

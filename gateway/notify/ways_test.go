@@ -1,0 +1,398 @@
+package notify_test
+
+import (
+	"bufio"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker/notice"
+	"ahprelay/gateway/notify"
+)
+
+// startWays starts a Teller that really sends, to this machine.
+func startWays(t *testing.T, mail *notify.MailConfig) (*notify.Teller, *notify.Board) {
+	board := notify.NewBoard()
+	teller, err := notify.StartTeller(notify.TellerConfig{
+		Board: board, Records: newShelf().view(), Instance: "me", Log: slog.New(slog.DiscardHandler), PublicURL: "https://relay.example.com", Mail: mail,
+		Standing:   func(who auth.Client) (auth.Client, bool) { return who, true },
+		Capability: func(_ *notify.Job, _ auth.Client, o notice.Option) string { return "cap-" + o.ID },
+		Private:    []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(teller.Close)
+	return teller, board
+}
+
+// hostile is an event whose texts would like to be something else.
+func hostile() notice.Event {
+	e := event(1, notice.Approval)
+	e.Title, e.Text, e.Detail = "<!channel> *fix*\r\nBcc: eve@example.com", "Run <https://evil.example|this>", "rm -rf /"
+	e.Answer, e.Options = notice.Choice, []notice.Option{{ID: "yes", Label: "Allow"}, {ID: "no", Label: "Deny", Deny: true}}
+	e.Fit()
+	return e
+}
+
+// TestWays sends to ntfy, Slack and a webhook, and looks at what comes.
+func TestWays(t *testing.T) {
+	type request struct {
+		path, body string
+		header     http.Header
+	}
+	got := make(chan request, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- request{r.URL.Path, string(body), r.Header}
+	}))
+	defer server.Close()
+	teller, board := startWays(t, nil)
+	var secret string
+	for _, w := range []notify.Way{
+		{Kind: notify.Ntfy, URL: server.URL + "/topic", Token: "tk_1", Details: true},
+		{Kind: notify.Slack, URL: server.URL + "/slack", Details: true},
+		{Kind: notify.Webhook, URL: server.URL + "/hook"},
+	} {
+		w, err := teller.SetWay(t.Context(), ada, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret += w.Secret
+	}
+	e := hostile()
+	board.Take("t", "h", notice.Report{Instance: "a", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
+	for range 3 {
+		r := <-got
+		switch r.path {
+		case "/":
+			var m struct {
+				Topic, Title, Message, Click string
+				Actions                      []struct{ Label, URL string }
+			}
+			if err := json.Unmarshal([]byte(r.body), &m); err != nil || m.Topic != "topic" || r.header.Get("Authorization") != "Bearer tk_1" ||
+				len(m.Actions) != 2 || m.Actions[0].URL != "https://relay.example.com/api/answers/cap-yes" || !strings.Contains(m.Message, "rm -rf /") ||
+				m.Click != "https://relay.example.com/#host=h&session=s%3A%2F1" {
+				t.Errorf("ntfy got %s", r.body)
+			}
+		case "/slack":
+			var m struct{ Text string }
+			if err := json.Unmarshal([]byte(r.body), &m); err != nil || strings.Contains(m.Text, "<!") || strings.Contains(m.Text, "<https://evil") || !strings.Contains(m.Text, "&lt;!channel&gt;") {
+				t.Errorf("Slack got %s", r.body)
+			}
+		case "/hook":
+			key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			mac := hmac.New(sha256.New, key)
+			fmt.Fprintf(mac, "%s.%s.%s", r.header.Get("webhook-id"), r.header.Get("webhook-timestamp"), r.body)
+			if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); r.header.Get("webhook-signature") != want {
+				t.Errorf("webhook is signed %s; want %s", r.header.Get("webhook-signature"), want)
+			}
+			// Without details nobody can say yes: it is not shown to what.
+			if strings.Contains(r.body, "rm -rf") || strings.Contains(r.body, "cap-yes") || !strings.Contains(r.body, "cap-no") {
+				t.Errorf("webhook got %s", r.body)
+			}
+		}
+	}
+}
+
+// TestNotificationsOfferOnceThenDeny has hosts offer wider permissions first: whoever is told is
+// offered to allow once, and to refuse, in this order; and what is dangerous or not shown whole
+// can be refused only, also where the host-agent is of a version that leaves that to the relay.
+func TestNotificationsOfferOnceThenDeny(t *testing.T) {
+	session, once, deny := notice.Option{ID: "allow-session", Label: "Allow in this Session"}, notice.Option{ID: "allow-once", Label: "Allow Once"}, notice.Option{ID: "skip", Label: "Skip", Deny: true}
+	for _, test := range []struct {
+		risky, hidden bool
+		want          []string
+	}{
+		{false, false, []string{"Allow Once", "Skip"}},
+		{true, false, []string{"Skip"}},
+		{false, true, []string{"Skip"}},
+	} {
+		got := make(chan []byte, 2)
+		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			got <- body
+		}))
+		teller, board := startWays(t, nil)
+		for _, w := range []notify.Way{{Kind: notify.Webhook, URL: server.URL + "/hook", Details: true}, {Kind: notify.Ntfy, URL: server.URL + "/topic", Details: true}} {
+			if _, err := teller.SetWay(t.Context(), ada, w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := event(1, notice.Approval)
+		e.Risky, e.Hidden, e.Answer, e.Options = test.risky, test.hidden, notice.Choice, []notice.Option{session, deny, once}
+		board.Take("t", "h", notice.Report{Instance: "a", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
+		for range 2 {
+			var m struct {
+				Actions []struct{ Label string }                   // of ntfy
+				Data    struct{ Answers []struct{ Label string } } // of the webhook
+			}
+			body := <-got
+			if err := json.Unmarshal(body, &m); err != nil {
+				t.Fatal(err)
+			}
+			var labels []string
+			for _, a := range append(m.Actions, m.Data.Answers...) {
+				labels = append(labels, a.Label)
+			}
+			if !slices.Equal(labels, test.want) {
+				t.Errorf("risky %v, hidden %v: offered %q; want %q", test.risky, test.hidden, labels, test.want)
+			}
+		}
+		server.Close()
+	}
+}
+
+// TestLessMutesNothingThatComesLater: mutes and quiet hours that a token sets do not count for
+// ways of tokens that allow more, which are set later; nor are they shown there as if they did.
+func TestLessMutesNothingThatComesLater(t *testing.T) {
+	less := ada
+	less.ID, less.Access = "2", auth.AccessRead
+	for what, times := range map[string]struct {
+		quiet *notify.Quiet
+		mutes []notify.Mute
+	}{
+		"mute":  {mutes: []notify.Mute{{Host: "h"}}},
+		"quiet": {quiet: &notify.Quiet{From: "00:00", To: "23:59", Zone: "UTC"}},
+	} {
+		synctest.Test(t, func(t *testing.T) { // it is midnight UTC
+			d := newTellerFixture(t)
+			defer d.stop()
+			if err := d.SetTimes(less, times.quiet, times.mutes); err != nil {
+				t.Fatal(err)
+			}
+			var ways []string
+			for url, who := range map[string]auth.Client{one: ada, two: less} {
+				way, err := d.SetWay(t.Context(), who, notify.Way{Kind: notify.Webhook, URL: url})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ways = append(ways, way.ID)
+			}
+			d.says([]notice.Event{event(1, notice.Approval)})
+			time.Sleep(time.Minute)
+			d.want("127.0.0.1", 1)
+			d.want("127.0.0.2", 0)
+			p := d.Person("t", "ada")
+			if quiet, mutes := p.TimesFor(ada); quiet != nil || mutes != nil {
+				t.Errorf("%s: the token that allows more is shown %v, %v", what, quiet, mutes)
+			}
+			if quiet, mutes := p.TimesFor(less); quiet == nil && mutes == nil {
+				t.Errorf("%s: the token that has set it is not shown it", what)
+			}
+
+			// The token that allows more sets them anew, for all; then the other cannot.
+			err := errors.Join(d.SetTimes(ada, nil, []notify.Mute{{Host: "other"}}), d.RemoveWay(ada, ways[0]), d.RemoveWay(ada, ways[1]))
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if err := d.SetTimes(less, nil, nil); !errors.Is(err, notify.ErrLess) {
+				t.Errorf("%s: the token that allows less takes back what the other has set: %v", what, err)
+			}
+		})
+	}
+}
+
+// TestTokenStaysWithItsServer: who changes where a way leads does not get what was
+// given for another server.
+func TestTokenStaysWithItsServer(t *testing.T) {
+	teller, _ := startWays(t, nil)
+	for _, test := range []struct{ url, token, want string }{
+		{"", "", "tk_1"},
+		{"http://127.0.0.1:8001/other", "", "tk_1"},
+		{"http://127.0.0.1:8002/topic", "", ""},
+		{"http://127.0.0.2:8001/topic", "", ""},
+		{"http://127.0.0.2:8001/topic", "tk_2", "tk_2"},
+	} {
+		way, err := teller.SetWay(t.Context(), ada, notify.Way{Kind: notify.Ntfy, URL: "http://127.0.0.1:8001/topic", Token: "tk_1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed, err := teller.SetWay(t.Context(), ada, notify.Way{ID: way.ID, Kind: notify.Ntfy, URL: test.url, Token: test.token})
+		if err != nil || changed.Token != test.want {
+			t.Errorf("%+v: the token is %q, %v", test, changed.Token, err)
+		}
+		if err := teller.RemoveWay(ada, way.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLessChangesNothing: a token that allows less than that with which a way was set changes, ends and
+// mutes nothing; it may add what it may hear itself.
+func TestLessChangesNothing(t *testing.T) {
+	hook := notify.Way{Kind: notify.Webhook, URL: "http://127.0.0.1:8001/"}
+	for what, less := range map[string]func(*auth.Client){
+		"look":         func(c *auth.Client) { c.Access = auth.AccessRead },
+		"one session":  func(c *auth.Client) { c.Channels = []string{"demo:/1"} },
+		"other hosts":  func(c *auth.Client) { c.Hosts = []string{"lab-*"} },
+		"some methods": func(c *auth.Client) { c.Methods = []string{"subscribe"} },
+	} {
+		teller, _ := startWays(t, nil)
+		way, err := teller.SetWay(t.Context(), ada, hook)
+		if err != nil {
+			t.Fatal(err)
+		}
+		who := ada
+		less(&who)
+		refused := func(did string, err error) {
+			t.Helper()
+			if !errors.Is(err, notify.ErrLess) {
+				t.Errorf("%s: %s: %v; want %v", what, did, err, notify.ErrLess)
+			}
+		}
+		change := hook
+		change.ID, change.URL = way.ID, "http://127.0.0.1:8001/mallory"
+		_, err = teller.SetWay(t.Context(), who, change)
+		refused("change", err)
+		refused("remove", teller.RemoveWay(who, way.ID))
+		refused("mute", teller.SetTimes(who, nil, []notify.Mute{{Host: "h"}}))
+		refused("quiet", teller.SetTimes(who, &notify.Quiet{From: "00:00", To: "23:59", Zone: "UTC"}, nil))
+		own, err := teller.SetWay(t.Context(), who, hook)
+		if err != nil {
+			t.Errorf("%s: a way of its own: %v", what, err)
+		}
+		if err := errors.Join(teller.RemoveWay(ada, own.ID), teller.SetTimes(ada, nil, nil), teller.RemoveWay(ada, way.ID)); err != nil {
+			t.Errorf("%s: who may more: %v", what, err)
+		}
+	}
+}
+
+// TestMail sends mail to a server that knows little.
+func TestMail(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mails := make(chan string, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		lines := bufio.NewScanner(conn)
+		fmt.Fprint(conn, "220 here\r\n")
+		var mail strings.Builder
+		for data := false; lines.Scan(); {
+			line := lines.Text()
+			switch {
+			case data && line == ".":
+				data = false
+				mails <- mail.String()
+				fmt.Fprint(conn, "250 ok\r\n")
+			case data:
+				mail.WriteString(line + "\n")
+			case line == "DATA":
+				data = true
+				fmt.Fprint(conn, "354 go on\r\n")
+			case line == "QUIT":
+				fmt.Fprint(conn, "221 bye\r\n")
+				return
+			default:
+				fmt.Fprint(conn, "250 ok\r\n")
+			}
+		}
+	}()
+	cfg := &notify.MailConfig{URL: "smtp://" + l.Addr().String() + "?tls=no", From: "relay@example.com"}
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	teller, board := startWays(t, cfg)
+	if _, err := teller.SetWay(t.Context(), ada, notify.Way{Kind: notify.Mail, To: "ada@example.com\r\nBcc: eve@example.com"}); err == nil {
+		t.Error("an address with a line break was taken")
+	}
+	if _, err := teller.SetWay(t.Context(), ada, notify.Way{Kind: notify.Mail, To: "ada@example.com", Details: true}); err != nil {
+		t.Fatal(err)
+	}
+	e := hostile()
+	board.Take("t", "h", notice.Report{Instance: "a", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
+	select {
+	case mail := <-mails:
+		head, body, _ := strings.Cut(mail, "\n\n")
+		if strings.Contains(head, "\nBcc:") || !strings.Contains(head, "<ada@example.com>") || !strings.Contains(body, "rm -rf /") {
+			t.Errorf("mail:\n%s", mail)
+		}
+	case <-time.After(time.Minute):
+		t.Errorf("no mail; %+v", teller.Deliveries("t", "ada"))
+	}
+	_ = l.Close()
+	<-done
+}
+
+// TestTenantWays tells what the owner of a tenant has set for all of it, once though two relays hear
+// it, and of the hosts that are named; nobody answers by it, and nobody has it among their own ways.
+func TestTenantWays(t *testing.T) {
+	got := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- string(body)
+	}))
+	defer server.Close()
+	config := `[{"tenant":"t","kind":"slack","url":"` + server.URL + `/slack","kinds":["approval","done"],"hosts":["h*"],"details":true}]`
+	ways, err := notify.ReadTenantWays([]byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := newShelf()
+	var boards []*notify.Board
+	for _, name := range []string{"one", "two"} {
+		board := notify.NewBoard()
+		teller, err := notify.StartTeller(notify.TellerConfig{
+			Board: board, Records: shared.view(), Instance: name, Log: slog.New(slog.DiscardHandler), Ways: ways,
+			Standing:   func(who auth.Client) (auth.Client, bool) { return who, false },
+			Capability: func(*notify.Job, auth.Client, notice.Option) string { return "" },
+			Private:    []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(teller.Close)
+		if n := len(teller.Person("t", "").Ways); n != 0 {
+			t.Errorf("who has no name has %d ways", n)
+		}
+		boards = append(boards, board)
+	}
+	say := func(host string, seq uint64, e notice.Event) {
+		for _, b := range boards {
+			b.Take("t", host, notice.Report{Instance: "a", Seq: seq, Events: []notice.Event{e}})
+		}
+	}
+	say("other", 1, event(1, notice.Done))
+	say("host", 1, event(2, notice.Failed))
+	say("host", 2, event(3, notice.Done))
+	say("host", 3, event(4, notice.Done))
+	for range 2 {
+		if body := <-got; !strings.Contains(body, "host: is done") {
+			t.Errorf("told %s", body)
+		}
+	}
+	if len(got) != 0 {
+		t.Errorf("told once more: %s", <-got)
+	}
+	for _, bad := range []string{`{}`, `[{"kind":"webpush","url":"https://example.com"}]`, `[{"kind":"webhook","url":"https://example.com"}]`, `[{"kind":"slack","uri":"x"}]`} {
+		if _, err := notify.ReadTenantWays([]byte(bad)); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package watch
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ahprelay/broker/notice"
+)
+
+// TestNotificationAllowsOnlyWhatItShows goes through the table that the console's page has, too:
+// a notification offers to allow once what it shows whole and what the host does not call
+// dangerous, and to refuse anything; never more than once.
+func TestNotificationAllowsOnlyWhatItShows(t *testing.T) {
+	data, err := os.ReadFile("testdata/approvals.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table []struct {
+		Name string
+		Call map[string]any
+		Afar []string
+	}
+	if err := json.Unmarshal(data, &table); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range table {
+		test.Call["toolCallId"] = "c"
+		entry, err := json.Marshal(map[string]any{"id": "q", "chat": "ahp-chat:/1", "kind": "toolConfirmation", "turnId": "t", "toolCall": test.Call})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, e, ok := readQuestion("s:/1", entry)
+		if !ok {
+			t.Fatalf("%s: no question", test.Name)
+		}
+		e.Fit()
+		_, options := e.FromAfar()
+		offered := []string{}
+		for _, o := range options {
+			offered = append(offered, o.ID)
+		}
+		if diff := cmp.Diff(test.Afar, offered); diff != "" {
+			t.Errorf("%s: offered (-want +got):\n%s", test.Name, diff)
+		}
+	}
+}
+
+// TestCutInputIsNotAllowedFromAfar has inputs around the length of a notification, and some of
+// which a notification shows another text.
+func TestCutInputIsNotAllowedFromAfar(t *testing.T) {
+	for _, test := range []struct {
+		input string
+		may   bool
+	}{
+		{strings.Repeat("x", notice.MaxDetail), true},
+		{strings.Repeat("x", notice.MaxDetail+1), false},
+		{"ls \u202e fdsa", false}, // the order of letters is not that of the screen
+		{"ls\u200b", false},
+		{" ls\n", true},
+	} {
+		e := notice.Event{Kind: notice.Approval, Detail: test.input, Answer: notice.Choice, Options: []notice.Option{{ID: "once"}}}
+		e.Fit()
+		if form, options := e.FromAfar(); e.MayAllow() != test.may || (len(options) == 1) != test.may || (form == notice.Choice) != test.may {
+			t.Errorf("an input of %d bytes, %.20q: may allow %v, %q, %v; want %v", len(test.input), test.input, e.MayAllow(), form, options, test.may)
+		}
+	}
+}

@@ -1,0 +1,322 @@
+package watch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"ahprelay/ahp"
+	"ahprelay/broker/notice"
+)
+
+// A question is what a session waits for, as far as it takes to answer.
+type question struct {
+	event string // the id of its event
+	name  string // the host's
+	chat  string
+	kind  notice.Kind
+	gone  chan struct{} // closed when the host does not wait any more; nil: nobody cares
+
+	// Of a tool's call.
+	turn, call string
+	result     bool // it is about what the tool has answered
+	offered    bool // the host has options of its own
+
+	// Of what the agent asks.
+	request, asks, form string // ids of the request and of its only question, and its kind
+}
+
+// The answers to what has no options of the host's.
+const (
+	allow = "allow"
+	deny  = "deny"
+	yes   = "true"
+	no    = "false"
+)
+
+// readQuestion reads an entry of inputNeeded; ok is false for what needs nobody.
+func readQuestion(session string, raw []byte) (*question, notice.Event, bool) {
+	q := &question{name: ahp.TextOf(raw, "id"), chat: ahp.TextOf(raw, "chat"), turn: ahp.TextOf(raw, "turnId")}
+	if q.name == "" || len(q.chat) > notice.MaxURI {
+		return nil, notice.Event{}, false
+	}
+	q.event = notice.ID(session, q.name)
+	e := notice.Event{ID: q.event, Session: session, Chat: q.chat}
+	call, _ := ahp.MemberOf(raw, "toolCall")
+	switch ahp.TextOf(raw, "kind") {
+	case "toolConfirmation":
+		e.Kind = notice.Approval
+		q.tool(&e, call.Raw)
+	case "toolAuthentication": // of whose auth nothing is told: there may be secrets in it
+		e.Kind, e.Text = notice.SignIn, ahp.TextOf(call.Raw, "displayName")
+	case "chatInput":
+		e.Kind = notice.Question
+		request, _ := ahp.MemberOf(raw, "request")
+		q.asked(&e, request.Raw)
+	case "toolClientExecution":
+		return nil, notice.Event{}, false
+	default:
+		e.Kind = notice.Input
+	}
+	q.kind = e.Kind
+	return q, e, true
+}
+
+// words reads a text, or one in Markdown.
+func words(raw []byte) string {
+	if text, ok := ahp.Text(raw); ok {
+		return text
+	}
+	return ahp.TextOf(raw, "markdown")
+}
+
+// tool reads the call of a tool that waits for a confirmation.
+func (q *question) tool(e *notice.Event, raw []byte) {
+	m := [...]ahp.Member{
+		{Name: "toolCallId"}, {Name: "status"}, {Name: "confirmationTitle"}, {Name: "invocationMessage"}, {Name: "displayName"},
+		{Name: "toolInput"}, {Name: "options"}, {Name: "edits"}, {Name: "riskAssessment"}, {Name: "pastTenseMessage"},
+	}
+	if !ahp.IsObject(raw) || ahp.Members(raw, m[:]) != nil {
+		return
+	}
+	q.call, _ = ahp.Text(m[0].Raw)
+	status, _ := ahp.Text(m[1].Raw)
+	q.result = status == "pending-result-confirmation"
+	texts := []int{2, 3, 4}
+	if q.result {
+		texts = []int{9, 3, 4}
+	}
+	for _, i := range texts {
+		if e.Text = words(m[i].Raw); e.Text != "" {
+			break
+		}
+	}
+	input, here := ahp.Text(m[5].Raw)
+	if e.Detail = input; !here || input == "" { // then the message is all that the host says of it
+		e.Detail = words(m[3].Raw)
+	}
+	elsewhere := !here && !ahp.IsNone(m[5].Raw)
+	e.Hidden = elsewhere || !ahp.IsNone(m[7].Raw) || q.result || e.Detail == ""
+	if e.Detail == e.Text {
+		e.Detail = ""
+	}
+	e.Risky = isRisky(m[8].Raw)
+	if q.turn == "" || q.call == "" || q.chat == "" {
+		return
+	}
+	e.Answer = notice.Choice
+	for _, o := range ahp.ElementsOf(m[6].Raw) {
+		if q.result {
+			break // those are of another question
+		}
+		e.Options = append(e.Options, notice.Option{ID: ahp.TextOf(o.Raw, "id"), Label: ahp.TextOf(o.Raw, "label"), Deny: ahp.TextOf(o.Raw, "kind") != "approve"})
+	}
+	e.Options = slices.Concat(notice.Arrange(e.Options))
+	if q.offered = len(e.Options) > 0; !q.offered {
+		e.Options = []notice.Option{{ID: allow, Label: "Allow once"}, {ID: deny, Label: "Deny", Deny: true}}
+	}
+}
+
+// isRisky reports whether a host's judge of risks has not found a call safe, or not yet.
+func isRisky(raw []byte) bool {
+	if ahp.IsNone(raw) {
+		return false
+	}
+	var safety float64
+	m, _ := ahp.MemberOf(raw, "safety")
+	return ahp.TextOf(raw, "status") != "complete" || m.Raw == nil || json.Unmarshal(m.Raw, &safety) != nil || safety < safeEnough || safety > 1
+}
+
+// safeEnough is the least safety, of 0 to 1, of a call that is not risky.
+const safeEnough = 0.5
+
+// asked reads what the agent asks.
+func (q *question) asked(e *notice.Event, raw []byte) {
+	q.request = ahp.TextOf(raw, "id")
+	e.Text = ahp.TextOf(raw, "message")
+	questions, _ := ahp.MemberOf(raw, "questions")
+	list := ahp.ElementsOf(questions.Raw)
+	url, _ := ahp.MemberOf(raw, "url")
+	switch {
+	case q.request == "" || q.chat == "" || len(list) > 1 || url.Raw != nil:
+		return
+	case len(list) == 0:
+		e.Answer = notice.Choice
+		e.Options = []notice.Option{{ID: allow, Label: "Accept"}, {ID: deny, Label: "Decline", Deny: true}}
+		return
+	}
+	one := list[0].Raw
+	q.asks, q.form = ahp.TextOf(one, "id"), ahp.TextOf(one, "kind")
+	if text := ahp.TextOf(one, "message"); e.Text == "" || e.Text == text {
+		e.Text = text
+	} else {
+		e.Detail = text
+	}
+	switch q.form {
+	case "text":
+		e.Answer = notice.Text
+	case "boolean":
+		e.Answer, e.Options = notice.Choice, []notice.Option{{ID: yes, Label: "Yes"}, {ID: no, Label: "No"}}
+	case "single-select":
+		options, _ := ahp.MemberOf(one, "options")
+		for _, o := range ahp.ElementsOf(options.Raw) {
+			e.Options = append(e.Options, notice.Option{ID: ahp.TextOf(o.Raw, "id"), Label: ahp.TextOf(o.Raw, "label")})
+		}
+		e.Answer = notice.Choice
+		if len(e.Options) == 0 {
+			e.Answer = notice.NoForm
+		}
+	}
+}
+
+// A Said is what somebody answers: an option, or a text.
+type Said struct {
+	Option string
+	Text   string
+}
+
+// Reasons why an answer is not given.
+var (
+	// ErrUnknown reports an event that is not open, and was not.
+	ErrUnknown = errors.New("nobody asks that any more")
+	// ErrChanged reports a question that is not the one that was shown.
+	ErrChanged = errors.New("what is asked has changed since; look again")
+	// ErrNoAnswer reports what is no answer to the question.
+	ErrNoAnswer = errors.New("that is no answer to what is asked")
+)
+
+// An AnsweredError reports a question that somebody has answered.
+type AnsweredError struct{ By string }
+
+// Error says who was first.
+func (e *AnsweredError) Error() string {
+	if e.By == "" {
+		return "answered already"
+	}
+	return "answered already by " + e.By
+}
+
+// action returns what answers the question.
+func (q *question) action(e *notice.Event, said Said) (map[string]any, error) {
+	option, chosen := notice.Option{}, false
+	for _, o := range e.Options {
+		if o.ID == said.Option && o.ID != "" {
+			option, chosen = o, true
+		}
+	}
+	switch {
+	case e.Answer == notice.NoForm, chosen == (said.Text != ""), said.Text != "" && e.Answer != notice.Text, len(said.Text) > maxSaid:
+		return nil, ErrNoAnswer
+	case q.kind == notice.Approval && q.result:
+		return map[string]any{"type": "chat/toolCallResultConfirmed", "turnId": q.turn, "toolCallId": q.call, "approved": !option.Deny}, nil
+	case q.kind == notice.Approval:
+		return q.confirmation(option), nil
+	}
+	action := map[string]any{"type": "chat/inputCompleted", "requestId": q.request, "response": "accept"}
+	if option.Deny {
+		action["response"] = "decline"
+	} else if q.asks != "" {
+		value := map[string]any{"kind": "text", "value": said.Text}
+		switch q.form {
+		case "boolean":
+			value = map[string]any{"kind": "boolean", "value": option.ID == yes}
+		case "single-select":
+			value = map[string]any{"kind": "selected", "value": option.ID}
+		}
+		action["answers"] = map[string]any{q.asks: map[string]any{"state": "submitted", "value": value}}
+	}
+	return action, nil
+}
+
+// maxSaid is how long a text may be, in bytes.
+const maxSaid = 4 << 10
+
+func (q *question) confirmation(o notice.Option) map[string]any {
+	action := map[string]any{"type": "chat/toolCallConfirmed", "turnId": q.turn, "toolCallId": q.call, "approved": !o.Deny}
+	if q.offered {
+		action["selectedOptionId"] = o.ID
+	}
+	if o.Deny {
+		action["reason"] = "denied"
+	} else {
+		action["confirmed"] = "user-action"
+	}
+	return action
+}
+
+// answers remember who has answered what.
+type answers struct {
+	by    map[string]string // by the id of the event
+	order []string
+}
+
+func (a *answers) put(id, by string) {
+	if _, known := a.by[id]; !known {
+		if len(a.order) >= maxAnswers {
+			delete(a.by, a.order[0])
+			a.order = a.order[1:]
+		}
+		a.order = append(a.order, id)
+	}
+	a.by[id] = by
+}
+
+func (a *answers) drop(id string) {
+	delete(a.by, id)
+	for i, other := range a.order {
+		if other == id {
+			a.order = append(a.order[:i:i], a.order[i+1:]...)
+			return
+		}
+	}
+}
+
+// An Answer is to be dispatched on a chat.
+type Answer struct {
+	Chat    string
+	Action  []byte          // JSON
+	Event   notice.Event    // what is answered
+	Settled <-chan struct{} // closed when the host does not wait any more
+
+	watch *Watch
+}
+
+// Answer takes what somebody answers to an event that was shown with the given
+// digest. One caller gets the Answer to an event: it dispatches it, or calls
+// [Answer.Undo] if nothing of it has left.
+func (w *Watch) Answer(id, digest, by string, said Said) (*Answer, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if first, ok := w.answered.by[id]; ok {
+		return nil, &AnsweredError{first}
+	}
+	q := w.open[id]
+	e, ok := w.cfg.Ledger.Open(id)
+	switch {
+	case q == nil || !ok:
+		return nil, ErrUnknown
+	case e.Digest() != digest:
+		return nil, ErrChanged
+	}
+	action, err := q.action(&e, said)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(action)
+	if err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	w.answered.put(id, by)
+	if q.gone == nil {
+		q.gone = make(chan struct{})
+	}
+	return &Answer{Chat: q.chat, Action: data, Event: e, Settled: q.gone, watch: w}, nil
+}
+
+// Undo lets somebody else answer: nothing has reached the host.
+func (a *Answer) Undo() {
+	a.watch.mu.Lock()
+	defer a.watch.mu.Unlock()
+	a.watch.answered.drop(a.Event.ID)
+}

@@ -1,0 +1,522 @@
+package watch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"ahprelay/ahp"
+	"ahprelay/broker/notice"
+)
+
+// Settings of a Watch.
+const (
+	retryFirst = 500 * time.Millisecond
+	retryMost  = 5 * time.Second
+
+	// refusedWait is the wait before a host is asked again that refuses the Watch.
+	refusedWait = time.Minute
+
+	// vagueAfter is how long a session may need somebody without saying what for.
+	vagueAfter = time.Second
+
+	maxSessions  = 4096
+	maxQuestions = 64
+	maxAnswers   = 1024
+)
+
+// A Socket is a connection to the host, as package hostagent has it.
+type Socket interface {
+	Read() (message []byte, binary bool, err error)
+	Write(message []byte, binary bool) error
+	Close(reason string)
+}
+
+// Config says what to watch.
+type Config struct {
+	Dial   func(ctx context.Context) (Socket, error) // required
+	Ledger *notice.Ledger                            // required; gets the events
+	Log    *slog.Logger                              // required
+
+	// Moments: events that need nobody are told, too.
+	Moments bool
+
+	// Answers leaves of an event what may be answered from afar. Default: all of it.
+	Answers func(*notice.Event)
+
+	// Tells reports whether events of a session may be told. Default: all may.
+	Tells func(session string) bool
+}
+
+// A Watch watches one host. Run does, until its context ends; the other methods
+// are safe for concurrent use.
+type Watch struct {
+	cfg      Config
+	clientID string
+
+	mu       sync.Mutex // guards the fields below
+	sessions map[string]*session
+	asked    map[int64]string // requests under way: what was subscribed to; "": listSessions
+	touched  map[string]bool  // sessions of which the host has spoken since it was asked for the list; nil: it is known
+	nextID   int64
+	sock     Socket
+	open     map[string]*question // by the id of the event
+	answered answers
+	ended    bool
+}
+
+// A session is what is known of one.
+type session struct {
+	uri      string
+	title    string
+	status   int64
+	modified string
+	follows  bool                 // it is subscribed to, or about to be
+	asks     map[string]*question // by the host's name
+	vague    *time.Timer          // until it is told that it needs somebody; nil: nobody waits
+	unclear  string               // the event that says so; "": none
+}
+
+// The bits of a status.
+const (
+	failedBit  = 2
+	workingBit = 8
+	neededBit  = 16
+)
+
+// New returns a Watch that has not begun.
+func New(cfg Config) *Watch {
+	return &Watch{
+		cfg: cfg, clientID: "ahp-host-agent-" + strings.ToLower(rand.Text()),
+		sessions: map[string]*session{}, open: map[string]*question{}, answered: answers{by: map[string]string{}},
+	}
+}
+
+// errRefused reports a host that does not take the Watch for a client.
+var errRefused = errors.New("the host refuses the connection that watches for notifications")
+
+// Run watches until ctx ends.
+func (w *Watch) Run(ctx context.Context) {
+	defer w.end()
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = retryFirst, retryMost
+	for ctx.Err() == nil {
+		err := w.watch(ctx, wait.Reset)
+		if ctx.Err() != nil {
+			return
+		}
+		pause := wait.NextBackOff()
+		if errors.Is(err, errRefused) {
+			pause = refusedWait
+			w.cfg.Log.Warn("nobody is notified of this host", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Stats are what a Watch knows.
+type Stats struct {
+	Connected bool // to the host
+	Sessions  int
+	Needs     int // events that are open: somebody is waited for
+}
+
+// Stats returns what is known now.
+func (w *Watch) Stats() Stats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Stats{Connected: w.sock != nil, Sessions: len(w.sessions), Needs: len(w.open)}
+}
+
+// end stops what Run has begun.
+func (w *Watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	for _, s := range w.sessions {
+		s.clear()
+	}
+}
+
+// watch reads one connection until it ends.
+func (w *Watch) watch(ctx context.Context, good func()) error {
+	sock, err := w.cfg.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer sock.Close("host-agent stops watching")
+	stop := context.AfterFunc(ctx, func() { sock.Close("host-agent stopped") })
+	defer stop()
+	if err := w.greet(sock); err != nil {
+		return err
+	}
+	good()
+	defer w.lost()
+	for {
+		message, _, err := sock.Read()
+		if err != nil {
+			return err
+		}
+		if err := w.take(message); err != nil {
+			return err
+		}
+	}
+}
+
+// Versions are what is offered to the host, in this order.
+const Versions = `["1.1.0","1.0.0","0.10.0","0.9.0","0.8.0"]`
+
+// greet makes the Watch a client of the host, and asks for its sessions.
+func (w *Watch) greet(sock Socket) error {
+	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,` +
+		`"clientInfo":{"name":"ahp-host-agent","version":"1"},"protocolVersions":%s,"capabilities":{}}}`
+	if err := sock.Write(fmt.Appendf(nil, hello, w.clientID, Versions), false); err != nil {
+		return err
+	}
+	env, err := FirstAnswer(sock)
+	if err != nil {
+		return err
+	}
+	if env.Error != nil {
+		return fmt.Errorf("%w: %s", errRefused, notice.Cut(ahp.TextOf(env.Error, "message"), notice.MaxText))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sock, w.nextID, w.asked, w.touched = sock, 1, map[int64]string{}, map[string]bool{}
+	for _, s := range w.sessions {
+		s.follows = false
+	}
+	return w.askLocked("listSessions", "ahp-root://", "")
+}
+
+// FirstAnswer returns the host's first response on a connection, which is to the only
+// request that was sent: initialize. What else it says before is skipped.
+func FirstAnswer(sock Socket) (ahp.Envelope, error) {
+	for {
+		message, _, err := sock.Read()
+		if err != nil {
+			return ahp.Envelope{}, err
+		}
+		if env, err := ahp.Peek(message); err == nil && env.Kind == ahp.Response {
+			return env, nil
+		}
+	}
+}
+
+// lost notes that the connection has ended.
+func (w *Watch) lost() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sock = nil
+	for _, s := range w.sessions {
+		s.clear()
+	}
+}
+
+// askLocked sends a request.
+func (w *Watch) askLocked(method, channel, about string) error {
+	w.nextID++
+	w.asked[w.nextID] = about
+	uri, _ := json.Marshal(channel) // a string cannot fail
+	return w.sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%s}}`, w.nextID, method, uri), false)
+}
+
+// take takes a message of the host's.
+func (w *Watch) take(message []byte) error {
+	env, err := ahp.Peek(message)
+	if err != nil {
+		return nil // it is not for us to complain
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch env.Kind {
+	case ahp.Response:
+		return w.answerLocked(&env)
+	case ahp.Request:
+		return w.sock.Write(ahp.AppendError(nil, env.ID, ahp.CodeMethodNotFound, "this client only watches", nil), false)
+	}
+	switch string(env.Method) {
+	case "root/sessionAdded":
+		m, _ := ahp.MemberOf(env.Params, "summary")
+		return w.summaryLocked(ahp.TextOf(m.Raw, "resource"), m.Raw)
+	case "root/sessionSummaryChanged":
+		m, _ := ahp.MemberOf(env.Params, "changes")
+		return w.summaryLocked(ahp.TextOf(env.Params, "session"), m.Raw)
+	case "root/sessionRemoved":
+		w.forgetLocked(ahp.TextOf(env.Params, "session"))
+	case "action":
+		w.actionLocked(env.Params)
+	}
+	return nil
+}
+
+// answerLocked takes an answer of the host's.
+func (w *Watch) answerLocked(env *ahp.Envelope) error {
+	var id int64
+	if json.Unmarshal(env.ID, &id) != nil {
+		return nil
+	}
+	about, known := w.asked[id]
+	delete(w.asked, id)
+	defer w.syncedLocked()
+	switch {
+	case !known:
+		return nil
+	case about == "" && env.Error != nil:
+		return fmt.Errorf("%w: listSessions: %s", errRefused, notice.Cut(ahp.TextOf(env.Error, "message"), notice.MaxText))
+	case about == "":
+		items, _ := ahp.MemberOf(env.Result, "items")
+		return w.listLocked(items.Raw)
+	}
+	s := w.sessions[about]
+	if s == nil || !s.follows {
+		return nil
+	}
+	snapshot, _ := ahp.MemberOf(env.Result, "snapshot")
+	state, _ := ahp.MemberOf(snapshot.Raw, "state")
+	list, _ := ahp.MemberOf(state.Raw, "inputNeeded")
+	there := map[string]bool{}
+	for _, e := range ahp.ElementsOf(list.Raw) {
+		there[ahp.TextOf(e.Raw, "id")] = true
+		w.askedLocked(s, e.Raw)
+	}
+	for name := range s.asks {
+		if !there[name] {
+			w.withdrawLocked(s, name)
+		}
+	}
+	w.vagueLocked(s)
+	return nil
+}
+
+// syncedLocked has events told from when all is known that is open: relays take
+// what is not among them for withdrawn.
+func (w *Watch) syncedLocked() {
+	if len(w.asked) == 0 && w.touched == nil {
+		w.cfg.Ledger.Ready()
+	}
+}
+
+// listLocked takes the list of all sessions. Those of which the host has spoken
+// since are not as they were when it was made.
+func (w *Watch) listLocked(items []byte) error {
+	there := map[string]bool{}
+	touched := w.touched
+	w.touched = nil
+	for _, e := range ahp.ElementsOf(items) {
+		uri := ahp.TextOf(e.Raw, "resource")
+		there[uri] = true
+		if touched[uri] {
+			continue
+		}
+		if err := w.summaryLocked(uri, e.Raw); err != nil {
+			return err
+		}
+	}
+	for uri := range w.sessions {
+		if !there[uri] && !touched[uri] {
+			w.forgetLocked(uri)
+		}
+	}
+	return nil
+}
+
+// summaryLocked takes what is said of a session, or of what has changed there.
+func (w *Watch) summaryLocked(uri string, raw []byte) error {
+	if uri == "" || len(uri) > notice.MaxURI || w.cfg.Tells != nil && !w.cfg.Tells(uri) {
+		return nil
+	}
+	if w.touched != nil {
+		w.touched[uri] = true
+	}
+	m := [...]ahp.Member{{Name: "status"}, {Name: "title"}, {Name: "modifiedAt"}}
+	if !ahp.IsObject(raw) || ahp.Members(raw, m[:]) != nil {
+		return nil
+	}
+	s := w.sessions[uri]
+	known := s != nil
+	if !known {
+		if len(w.sessions) >= maxSessions {
+			return nil
+		}
+		s = &session{uri: uri, asks: map[string]*question{}}
+		w.sessions[uri] = s
+	}
+	if title, ok := ahp.Text(m[1].Raw); ok {
+		s.title = notice.Cut(title, notice.MaxTitle)
+	}
+	if modified, ok := ahp.Text(m[2].Raw); ok {
+		s.modified = modified
+	}
+	was := s.status
+	if m[0].Raw != nil && json.Unmarshal(m[0].Raw, &s.status) != nil {
+		return nil
+	}
+	if known {
+		w.momentLocked(s, was)
+	}
+	return w.followLocked(s)
+}
+
+// momentLocked tells what has just happened in a session.
+func (w *Watch) momentLocked(s *session, was int64) {
+	var kind notice.Kind
+	switch now := s.status; {
+	case !w.cfg.Moments:
+		return
+	case now&failedBit != 0 && was&failedBit == 0:
+		kind = notice.Failed
+	case was&workingBit != 0 && now&workingBit == 0 && now&failedBit == 0:
+		kind = notice.Done
+	default:
+		return
+	}
+	w.tell(notice.Event{ID: strings.ToLower(rand.Text()), Kind: kind, Session: s.uri, Title: s.title, At: time.Now().UTC()})
+}
+
+func (w *Watch) tell(e notice.Event) {
+	e.Fit()
+	w.cfg.Ledger.Tell(e)
+}
+
+// followLocked subscribes to a session that needs somebody, and to no other.
+func (w *Watch) followLocked(s *session) error {
+	if s.status&neededBit != 0 {
+		if s.follows {
+			return nil
+		}
+		s.follows = true
+		return w.askLocked("subscribe", s.uri, s.uri)
+	}
+	w.quietLocked(s) // it may have been answered while the Watch was away
+	if !s.follows {
+		return nil
+	}
+	s.follows = false
+	uri, _ := json.Marshal(s.uri)
+	return w.sock.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":%s}}`, uri), false)
+}
+
+// quietLocked withdraws what a session has asked.
+func (w *Watch) quietLocked(s *session) {
+	s.clear()
+	for name := range s.asks {
+		w.withdrawLocked(s, name)
+	}
+	w.clearUpLocked(s)
+}
+
+// clearUpLocked withdraws the event that says that a session needs somebody, and
+// not what for.
+func (w *Watch) clearUpLocked(s *session) {
+	if s.unclear != "" {
+		delete(w.open, s.unclear)
+		w.cfg.Ledger.Withdraw(s.unclear)
+		s.unclear = ""
+	}
+}
+
+// clear stops the session's timer.
+func (s *session) clear() {
+	if s.vague != nil {
+		s.vague.Stop()
+		s.vague = nil
+	}
+}
+
+// forgetLocked forgets a session that is not there any more.
+func (w *Watch) forgetLocked(uri string) {
+	if s := w.sessions[uri]; s != nil {
+		w.quietLocked(s)
+		delete(w.sessions, uri)
+	}
+	if w.touched != nil {
+		w.touched[uri] = true
+	}
+}
+
+// actionLocked takes an action on a session that is followed.
+func (w *Watch) actionLocked(params []byte) {
+	m := [...]ahp.Member{{Name: "channel"}, {Name: "action"}, {Name: "rejectionReason"}}
+	if ahp.Members(params, m[:]) != nil || !ahp.IsNone(m[2].Raw) {
+		return
+	}
+	uri, _ := ahp.Text(m[0].Raw)
+	s := w.sessions[uri]
+	if s == nil || !s.follows {
+		return
+	}
+	switch ahp.TextOf(m[1].Raw, "type") {
+	case "session/inputNeededSet":
+		request, _ := ahp.MemberOf(m[1].Raw, "request")
+		w.askedLocked(s, request.Raw)
+	case "session/inputNeededRemoved":
+		w.withdrawLocked(s, ahp.TextOf(m[1].Raw, "id"))
+	}
+}
+
+// askedLocked takes what a session waits for.
+func (w *Watch) askedLocked(s *session, raw []byte) {
+	q, e, ok := readQuestion(s.uri, raw)
+	if !ok || s.asks[q.name] == nil && len(s.asks) >= maxQuestions {
+		return
+	}
+	e.Title, e.At = s.title, time.Now().UTC()
+	e.Fit()
+	if w.cfg.Answers != nil {
+		w.cfg.Answers(&e)
+	}
+	if before := s.asks[q.name]; before != nil {
+		q.gone = before.gone
+	}
+	s.asks[q.name], w.open[e.ID] = q, q
+	s.clear()
+	w.clearUpLocked(s)
+	w.cfg.Ledger.Tell(e)
+}
+
+// withdrawLocked notes that a session does not wait for something any more.
+func (w *Watch) withdrawLocked(s *session, name string) {
+	q := s.asks[name]
+	if q == nil {
+		return
+	}
+	delete(s.asks, name)
+	delete(w.open, q.event)
+	if q.gone != nil {
+		close(q.gone)
+		q.gone = nil
+	}
+	w.cfg.Ledger.Withdraw(q.event)
+}
+
+// vagueLocked has it told in a while that a session needs somebody, if it does not
+// say what for.
+func (w *Watch) vagueLocked(s *session) {
+	if len(s.asks) > 0 || s.vague != nil || s.unclear != "" || w.ended {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(vagueAfter, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if s.vague != timer || w.ended {
+			return
+		}
+		s.vague = nil
+		s.unclear = notice.ID(s.uri, "input "+s.modified)
+		w.tell(notice.Event{ID: s.unclear, Kind: notice.Input, Session: s.uri, Title: s.title, At: time.Now().UTC()})
+	})
+	s.vague = timer
+}

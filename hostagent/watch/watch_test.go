@@ -1,0 +1,266 @@
+package watch_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"ahprelay/broker/notice"
+	"ahprelay/hostagent/watch"
+	"ahprelay/refhost"
+)
+
+var protocols = []refhost.Protocol{refhost.Protocol08, refhost.Protocol09, refhost.Protocol010, refhost.Protocol10, refhost.Protocol11}
+
+// settle is longer than a host takes for anything that these tests have it do, and
+// than the Watch is away for.
+const settle = 20 * time.Second
+
+func sessionURI(n int) string { return fmt.Sprintf("demo:/%d", n) }
+
+// chatURI is where a session's turns are.
+func chatURI(session string) string {
+	return "ahp-chat://default/" + base64.RawURLEncoding.EncodeToString([]byte(session))
+}
+
+func (w *world) begin(session, turn, prompt string) {
+	w.dispatch(chatURI(session), map[string]any{
+		"type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-22T00:00:00.000Z", "message": map[string]any{"text": prompt, "origin": map[string]any{"kind": "user"}},
+	})
+}
+
+func (w *world) confirm(session, turn string, approved bool) {
+	w.dispatch(chatURI(session), map[string]any{"type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": "tc-perm", "approved": approved, "confirmed": "user-action"})
+}
+
+func (w *world) create(session string) {
+	w.say("createSession", fmt.Sprintf(`{"channel":%q,"provider":"demo"}`, session))
+}
+
+// TestSays has a session ask, be answered, be done and fail, at hosts of all
+// versions.
+func TestSays(t *testing.T) {
+	for _, p := range protocols {
+		t.Run(string(p), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, p)
+				defer w.close()
+				s := sessionURI(1)
+				w.create(s)
+				time.Sleep(settle)
+				w.begin(s, "t1", "permission")
+				time.Sleep(time.Second)
+				open, over := w.state()
+				if len(open) != 1 || len(over) != 0 {
+					t.Fatalf("open %v, over %v; want one question", open, over)
+				}
+				e := slices.Collect(maps.Values(open))[0]
+				want := notice.Event{
+					ID: e.ID, Kind: notice.Approval, Session: s, Chat: chatURI(s), Title: e.Title, Text: "Run a test command", Detail: "echo test", At: e.At,
+					Answer: notice.Choice, Options: []notice.Option{
+						{ID: "allow-once", Label: "Allow Once"}, {ID: "skip", Label: "Skip", Deny: true}, {ID: "allow-session", Label: "Allow in this Session"},
+					},
+				}
+				if diff := cmp.Diff(want, e); diff != "" {
+					t.Errorf("event (-want +got):\n%s", diff)
+				}
+				w.confirm(s, "t1", true)
+				time.Sleep(time.Second)
+				w.begin(s, "t2", "error")
+				time.Sleep(settle)
+				open, over = w.state()
+				kinds := []notice.Kind{}
+				for _, e := range over {
+					kinds = append(kinds, e.Kind)
+				}
+				if diff := cmp.Diff([]notice.Kind{notice.Done, notice.Failed}, kinds); diff != "" || len(open) != 0 {
+					t.Errorf("open %v, over (-want +got):\n%s", open, diff)
+				}
+				want2 := map[string]bool{"initialize": true, "listSessions": true, "subscribe": true, "unsubscribe": true}
+				if diff := cmp.Diff(want2, w.methods()); diff != "" {
+					t.Errorf("the watch says (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestToldOnce has a host do what it does, while the connection of the Watch is
+// cut, and looks at the end: each question was told once and withdrawn once, or is
+// open; and each end of a turn was told, if the Watch was there.
+func TestToldOnce(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		protocol := rapid.SampledFrom(protocols).Draw(r, "protocol")
+		steps := rapid.SliceOfN(rapid.SampledFrom([]string{
+			"ask", "ask", "ask", "allow", "allow", "deny", "hello", "error", "cut", "away", "back", "back", "dispose", "cancel",
+		}), 1, 25).Draw(r, "steps")
+		which := rapid.SliceOfN(rapid.SampledFrom([]int{0, 0, 0, 1}), len(steps), len(steps)).Draw(r, "sessions")
+		var failure string
+		synctest.Test(t, func(t *testing.T) { failure = play(t, protocol, steps, which) })
+		if failure != "" {
+			r.Fatal(failure)
+		}
+	})
+}
+
+// A fact is what the model knows of a session.
+type fact struct {
+	there bool
+	turn  string // that asks; "": none
+}
+
+func play(t *testing.T, protocol refhost.Protocol, steps []string, which []int) string {
+	w := newWorld(t, protocol)
+	defer w.close()
+	model := make([]fact, 2)
+	watched, turns := true, 0
+	for i := range model {
+		w.create(sessionURI(i))
+		model[i].there = true
+	}
+	time.Sleep(settle)
+	for i, step := range steps {
+		m, s := &model[which[i]], sessionURI(which[i])
+		turns++
+		turn := fmt.Sprintf("t%d", turns)
+		switch {
+		case step == "ask" && m.there && m.turn == "":
+			w.begin(s, turn, "permission")
+			m.turn = turn
+		case (step == "allow" || step == "deny") && m.turn != "":
+			w.confirm(s, m.turn, step == "allow")
+			m.turn = ""
+		case step == "cancel" && m.turn != "":
+			w.dispatch(chatURI(s), map[string]any{"type": "chat/turnCancelled", "turnId": m.turn, "duration": 1})
+			m.turn = ""
+		case (step == "hello" || step == "error") && m.there && m.turn == "" && watched:
+			w.begin(s, turn, step)
+		case step == "dispose" && m.there:
+			w.say("disposeSession", fmt.Sprintf(`{"channel":%q}`, s))
+			*m = fact{}
+		case step == "cut":
+			w.cut(!watched)
+		case step == "away":
+			w.cut(true)
+			watched = false
+		case step == "back":
+			w.cut(false)
+			watched = true
+		}
+		if step != "cut" { // what happens while it comes back counts as well
+			time.Sleep(settle)
+		}
+	}
+	w.cut(false)
+	time.Sleep(settle)
+	return judge(w, model)
+}
+
+// judge compares what was told with the model.
+func judge(w *world, model []fact) string {
+	open, _ := w.state()
+	for i, m := range model {
+		asked, now := 0, 0
+		for _, e := range open {
+			if e.Session == sessionURI(i) {
+				now++
+			}
+		}
+		if m.turn != "" {
+			asked = 1
+		}
+		if now != asked {
+			return fmt.Sprintf("session %d: %d open events; want %d", i, now, asked)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, n := range w.opened {
+		want := 1
+		if _, isOpen := w.open[id]; isOpen {
+			want = 0
+		}
+		if n != 1 || w.closed[id] != want {
+			return fmt.Sprintf("event %s was told %d times, and withdrawn %d times; want once, and %d", id, n, w.closed[id], want)
+		}
+	}
+	return ""
+}
+
+// TestEndsAreTold counts the ends of turns that are told, across cuts that are
+// shorter than a turn.
+func TestEndsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, refhost.Protocol10)
+		defer w.close()
+		s := sessionURI(1)
+		w.create(s)
+		time.Sleep(settle)
+		const turns = 5
+		for i := range turns {
+			w.begin(s, fmt.Sprintf("t%d", i), "stream 50 100 8")
+			time.Sleep(time.Second)
+			w.cut(false) // the turn ends while it is away, or not
+			time.Sleep(settle)
+		}
+		if _, over := w.state(); len(over) != turns {
+			t.Errorf("%d ends were told; want %d: %v", len(over), turns, over)
+		}
+	})
+}
+
+// TestAnswer answers an event: one of many gets it, and the host does what it says.
+func TestAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, refhost.Protocol10)
+		defer w.close()
+		s := sessionURI(1)
+		w.create(s)
+		time.Sleep(settle)
+		w.begin(s, "t1", "permission")
+		time.Sleep(time.Second)
+		open, _ := w.state()
+		e := slices.Collect(maps.Values(open))[0]
+		for _, wrong := range []watch.Said{{}, {Option: "other"}, {Text: "yes"}, {Option: "allow-once", Text: "yes"}} {
+			if _, err := w.watch.Answer(e.ID, e.Digest(), "ada", wrong); !errors.Is(err, watch.ErrNoAnswer) {
+				t.Errorf("Answer(%v) = %v; want %v", wrong, err, watch.ErrNoAnswer)
+			}
+		}
+		if _, err := w.watch.Answer(e.ID, "other", "ada", watch.Said{Option: "skip"}); !errors.Is(err, watch.ErrChanged) {
+			t.Errorf("Answer with another digest = %v; want %v", err, watch.ErrChanged)
+		}
+		first, err := w.watch.Answer(e.ID, e.Digest(), "ada", watch.Said{Option: "allow-once"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.Undo()
+		answer, err := w.watch.Answer(e.ID, e.Digest(), "bob", watch.Said{Option: "allow-once"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var by *watch.AnsweredError
+		for range 1000 {
+			if _, err := w.watch.Answer(e.ID, e.Digest(), "eve", watch.Said{Option: "skip"}); !errors.As(err, &by) || by.By != "bob" {
+				t.Fatalf("Answer again = %v; want answered by bob", err)
+			}
+		}
+		w.dispatch(answer.Chat, json.RawMessage(answer.Action))
+		<-answer.Settled
+		time.Sleep(settle)
+		if open, over := w.state(); len(open) != 0 || len(over) != 1 || over[0].Kind != notice.Done {
+			t.Errorf("open %v, over %v; want the turn done", open, over)
+		}
+		if _, err := w.watch.Answer(notice.ID(s, "x"), "", "eve", watch.Said{Option: "skip"}); !errors.Is(err, watch.ErrUnknown) {
+			t.Errorf("Answer to nothing = %v; want %v", err, watch.ErrUnknown)
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package acmedns
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libdns/libdns"
+	"github.com/miekg/dns"
+
+	"ahprelay/internal/acmedns/testacme"
+)
+
+// TestWildcard gets a certificate for all names below a domain, by each provider, and
+// has it the next time without asking.
+func TestWildcard(t *testing.T) {
+	for _, kind := range []string{"rfc2136", "exec"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			server := testacme.StartDNS(t)
+			text, file := "rfc2136:"+server.Addr, server.KeyFile(t)
+			if kind == "exec" {
+				text, file = "exec:"+server.Hook(t), ""
+			}
+			provider, err := ParseProvider(text, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := Config{
+				Names: []string{"*.canvas.example.test"}, Provider: provider, Dir: t.TempDir(), Directory: testacme.Start(t, server.Addr), Resolver: server.Addr,
+				Log: slog.New(slog.DiscardHandler),
+			}
+			got := await(t, cfg)
+			if err := got.VerifyHostname("cabc.canvas.example.test"); err != nil || !slices.Equal(got.DNSNames, cfg.Names) {
+				t.Errorf("%v, %v", got.DNSNames, err)
+			}
+			if left := server.Records(); len(left) != 0 {
+				t.Errorf("records are left: %v", left)
+			}
+			if again := await(t, cfg); !again.Equal(got) { // it was kept
+				t.Error("another certificate after a restart")
+			}
+			if (server.Updates() > 0) != (kind == "rfc2136") {
+				t.Errorf("%d updates were taken", server.Updates())
+			}
+		})
+	}
+}
+
+// await returns the certificate for a name below the canvas domain, when there is one.
+func await(t *testing.T, cfg Config) *x509.Certificate {
+	t.Helper()
+	c, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		cert, err := shown(c, "cabc.canvas.example.test")
+		if err == nil {
+			return cert
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// shown makes a handshake.
+func shown(c *Certificates, name string) (*x509.Certificate, error) {
+	near, far := net.Pipe()
+	defer near.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = tls.Server(far, &tls.Config{GetCertificate: c.Get}).Handshake()
+		_ = far.Close()
+	}()
+	client := tls.Client(near, &tls.Config{ServerName: name, InsecureSkipVerify: true})
+	err := client.Handshake()
+	_ = near.Close()
+	<-done
+	if err != nil {
+		return nil, err
+	}
+	return client.ConnectionState().PeerCertificates[0], nil
+}
+
+// TestUpdatesWithAnotherKey are refused.
+func TestUpdatesWithAnotherKey(t *testing.T) {
+	server := testacme.StartDNS(t)
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Replace(testacme.Key, "c2Vj", "YW5v", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	provider, err := ParseProvider("rfc2136:"+server.Addr, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := []libdns.Record{libdns.TXT{Name: "_acme-challenge.canvas", Text: "value"}}
+	if _, err := provider.records.AppendRecords(t.Context(), testacme.Zone, records); err == nil || len(server.Records()) != 0 {
+		t.Errorf("an update with another key: %v, %v", err, server.Records())
+	}
+}
+
+// TestParseProvider reads what says where records are set.
+func TestParseProvider(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	good := write("good", testacme.Key)
+	for _, test := range [][2]string{
+		{"", ""}, {"exec:", ""}, {"exec:hook", ""}, {"exec:/hook", good}, {"rfc2136:", good}, {"rfc2136:ns.example.com", ""}, {"rfc2136:ns.example.com", dir + "/none"},
+		{"rfc2136:ns", write("empty", "")}, {"rfc2136:ns", write("md5", strings.Replace(testacme.Key, "sha256", "md5", 1))}, {"rfc2136:ns", write("bare", `key "x" { algorithm hmac-sha256; };`)}, {"cloudflare:x", ""},
+	} {
+		if p, err := ParseProvider(test[0], test[1]); err == nil {
+			t.Errorf("%q with %q is taken: %+v", test[0], test[1], p)
+		}
+	}
+	p, err := ParseProvider("rfc2136:ns.example.com", good)
+	if u, ok := p.records.(*updates); err != nil || !ok || u.server != "ns.example.com:53" || u.key != "relay-key." || u.algorithm != dns.HmacSHA256 {
+		t.Errorf("got %+v, %v", p.records, err)
+	}
+}

@@ -1,0 +1,167 @@
+// Package coalesce coalesces repeated events. It reports the first events of a kind at
+// once, and later ones as a count at the end of an interval.
+//
+// A log or an audit thus stays readable and bounded under a flood from any source, and
+// still shows each kind from each source.
+//
+// # Concurrency
+//
+// A [Table] is safe for concurrent use. Reports run without its lock held, in the
+// goroutine that calls Note, Run or Flush.
+package coalesce
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Max bounds the kinds that a [Table] distinguishes. Beyond it, the oldest kind is
+// reported before its time and forgotten.
+const Max = 16384
+
+// A Table counts events by kind.
+type Table struct {
+	every time.Duration
+
+	mu    sync.Mutex // guards the fields below
+	kinds map[any]*kind
+	queue []*kind // the same, ordered by end
+
+	wake chan struct{} // capacity 1: the queue is no longer empty
+}
+
+// A kind counts the events of one key in the interval that began with the first event.
+type kind struct {
+	key  any
+	end  time.Time
+	told int            // reported at once
+	more int            // not reported yet
+	tell func(more int) // the report of the last event
+}
+
+// New returns a Table that reports each kind once in the interval.
+func New(every time.Duration) *Table {
+	return &Table{every: every, kinds: map[any]*kind{}, wake: make(chan struct{}, 1)}
+}
+
+// Note records an event of the kind that key names. The first atOnce events are
+// reported at once, with tell(0). Later events are reported together at the end of the
+// interval, by the tell of the last event, with their number.
+func (t *Table) Note(key any, atOnce int, tell func(more int)) {
+	for _, due := range t.note(key, atOnce, tell) {
+		due()
+	}
+}
+
+// note returns the reports that are due now.
+func (t *Table) note(key any, atOnce int, tell func(more int)) (due []func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := t.kinds[key]
+	if k == nil {
+		due = t.makeRoomLocked()
+		k = &kind{key: key, end: time.Now().Add(t.every)}
+		t.kinds[key] = k
+		t.enqueueLocked(k)
+	}
+	if k.told < atOnce {
+		k.told++
+		return append(due, func() { tell(0) })
+	}
+	k.more++
+	k.tell = tell
+	return due
+}
+
+func (t *Table) enqueueLocked(k *kind) {
+	t.queue = append(t.queue, k)
+	if len(t.queue) == 1 {
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// makeRoomLocked drops the oldest kind if the table is full, and returns its report.
+func (t *Table) makeRoomLocked() (due []func()) {
+	if len(t.kinds) < Max {
+		return nil
+	}
+	k := t.queue[0]
+	t.queue = t.queue[1:]
+	delete(t.kinds, k.key)
+	return k.due(nil)
+}
+
+// due appends the report of the events that were not reported.
+func (k *kind) due(list []func()) []func() {
+	if k.more == 0 {
+		return list
+	}
+	tell, more := k.tell, k.more
+	return append(list, func() { tell(more) })
+}
+
+// Run reports the kinds that are due, until ctx ends.
+func (t *Table) Run(ctx context.Context) {
+	for {
+		var timer <-chan time.Time
+		if wait, some := t.next(); some {
+			timer = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wake:
+		case <-timer:
+			for _, tell := range t.takeDue(time.Now()) {
+				tell()
+			}
+		}
+	}
+}
+
+// next returns the time until the first kind is due.
+func (t *Table) next() (wait time.Duration, some bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.queue) == 0 {
+		return 0, false
+	}
+	return time.Until(t.queue[0].end), true
+}
+
+// takeDue returns the reports of all kinds that are due at now. A kind with unreported
+// events begins a new interval in which no event is reported at once.
+func (t *Table) takeDue(now time.Time) (due []func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.queue) > 0 && !t.queue[0].end.After(now) {
+		k := t.queue[0]
+		t.queue = t.queue[1:]
+		if k.more == 0 {
+			delete(t.kinds, k.key)
+			continue
+		}
+		due = k.due(due)
+		k.end, k.more, k.tell = now.Add(t.every), 0, nil
+		t.enqueueLocked(k)
+	}
+	return due
+}
+
+// Flush reports all events that were not reported, and forgets the kinds.
+func (t *Table) Flush() {
+	t.mu.Lock()
+	var due []func()
+	for _, k := range t.queue {
+		due = k.due(due)
+	}
+	t.kinds, t.queue = map[any]*kind{}, nil
+	t.mu.Unlock()
+	for _, tell := range due {
+		tell()
+	}
+}

@@ -1,0 +1,100 @@
+package coalesce_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"ahprelay/internal/coalesce"
+	_ "ahprelay/test/fixedseed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestEachIsCounted has what was told make up, for each kind, what was noted:
+// at once and in sums, with at most one sum in each time.
+func TestEachIsCounted(t *testing.T) {
+	const every = 10 * time.Second
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(t *testing.T) {
+			table := coalesce.New(every)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			go table.Run(ctx)
+			var mu sync.Mutex // guards told and last
+			noted, told, last := map[int]int{}, map[int]int{}, map[int]time.Time{}
+			atOnce := rapid.IntRange(1, 3).Draw(rt, "at once")
+			for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+				key := rapid.IntRange(0, 3).Draw(rt, "kind")
+				noted[key]++
+				table.Note(key, atOnce, func(more int) {
+					mu.Lock()
+					defer mu.Unlock()
+					told[key] += max(more, 1)
+					if more > 0 && !last[key].IsZero() && time.Since(last[key]) < every {
+						t.Errorf("two sums of one kind within %v", time.Since(last[key]))
+					}
+					if more > 0 {
+						last[key] = time.Now()
+					}
+				})
+				mu.Lock()
+				if noted[key] <= atOnce && told[key] != noted[key] {
+					t.Errorf("the %d. of kind %d was not told at once", noted[key], key)
+				}
+				mu.Unlock()
+				time.Sleep(time.Duration(rapid.IntRange(0, 4000).Draw(rt, "ms")) * time.Millisecond)
+				synctest.Wait()
+			}
+			time.Sleep(every)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			for key, n := range noted {
+				if told[key] != n {
+					t.Errorf("kind %d: %d noted, %d told a time later", key, n, told[key])
+				}
+			}
+		})
+	})
+}
+
+// TestManyKinds has more kinds than there is room for: each is told of, and
+// nothing that was counted is lost.
+func TestManyKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := coalesce.New(time.Hour)
+		told := map[string]int{}
+		const kinds = 3 * coalesce.Max
+		for i := range kinds {
+			key := fmt.Sprint(i)
+			for range 3 {
+				table.Note(key, 1, func(more int) { told[key] += max(more, 1) })
+			}
+		}
+		if len(told) != kinds {
+			t.Errorf("%d kinds told at once; want %d", len(told), kinds)
+		}
+		early := 0
+		for _, n := range told {
+			if n == 3 {
+				early++
+			}
+		}
+		if want := kinds - coalesce.Max; early != want {
+			t.Errorf("%d kinds were told whole before their time; want the %d that there was no room for", early, want)
+		}
+		table.Flush()
+		for key, n := range told {
+			if n != 3 {
+				t.Fatalf("kind %s: %d told of 3", key, n)
+			}
+		}
+	})
+}

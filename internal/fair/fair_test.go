@@ -1,0 +1,245 @@
+package fair_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"ahprelay/internal/fair"
+	_ "ahprelay/test/fixedseed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// An asker has asked for a place.
+type asker struct {
+	path   [2]string
+	cancel context.CancelFunc
+	done   func() // set once it has one
+	ended  bool   // it has none, and gets none
+}
+
+func (a *asker) keys() []string { return []string{a.path[0], a.path[0] + "/" + a.path[1]} }
+
+// TestTurns has askers come, go and give up at random. Nobody has more than it
+// may, nobody waits for a place that is free for it, and in the end nothing is
+// remembered of anybody.
+func TestTurns(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(t *testing.T) {
+			limits := [2]int{rapid.IntRange(1, 4).Draw(rt, "of a host"), rapid.IntRange(1, 3).Draw(rt, "of a client")}
+			turns := fair.New(100, limits[0], limits[1])
+			var mu sync.Mutex // guards the askers
+			var askers []*asker
+			ask := func() {
+				a := &asker{path: [2]string{rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "host"), rapid.SampledFrom([]string{"1", "2", "3"}).Draw(rt, "client")}}
+				ctx, cancel := context.WithCancel(t.Context())
+				a.cancel = cancel
+				askers = append(askers, a)
+				go func() {
+					done, err := turns.Take(ctx, a.path[0], a.path[1])
+					mu.Lock()
+					defer mu.Unlock()
+					a.done, a.ended = done, err != nil
+					if err != nil && !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+				}()
+			}
+			drop := func(i int) {
+				mu.Lock()
+				a := askers[i]
+				askers = append(askers[:i:i], askers[i+1:]...)
+				mu.Unlock()
+				a.cancel()
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				if a.done != nil {
+					a.done()
+				} else if !a.ended {
+					t.Error("one that gave up still waits")
+				}
+			}
+			check := func() {
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				used := map[string]int{}
+				for _, a := range askers {
+					if a.done != nil {
+						for level, key := range a.keys() {
+							if used[key]++; used[key] > limits[level] {
+								t.Fatalf("%s has %d places; want at most %d", key, used[key], limits[level])
+							}
+						}
+					}
+				}
+				for _, a := range askers {
+					keys := a.keys()
+					if a.done == nil && used[keys[0]] < limits[0] && used[keys[1]] < limits[1] {
+						t.Fatalf("%s waits, and has %d of %d and %d of %d places", keys[1], used[keys[0]], limits[0], used[keys[1]], limits[1])
+					}
+				}
+			}
+			for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+				if len(askers) == 0 || rapid.IntRange(0, 2).Draw(rt, "ask") > 0 {
+					ask()
+				} else {
+					drop(rapid.IntRange(0, len(askers)-1).Draw(rt, "which"))
+				}
+				check()
+			}
+			for len(askers) > 0 {
+				drop(0)
+				check()
+			}
+			if left := turns.Known(); left != 0 {
+				t.Errorf("%d are remembered; want none", left)
+			}
+		})
+	})
+}
+
+// TestOneDoesNotHoldUpOthers has one client ask for 200 places, then another of
+// that host for one, and then one of another host: with each place that becomes
+// free it is another's turn.
+func TestOneDoesNotHoldUpOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := fair.New(200, 1, 1, 1) // a tenant has one place
+		var order []string
+		var wg sync.WaitGroup
+		first, err := turns.Take(t.Context(), "t", "a", "greedy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(host, client string) {
+			wg.Go(func() {
+				done, err := turns.Take(t.Context(), "t", host, client)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, host+"/"+client) // one at a time has a place
+				done()
+			})
+			synctest.Wait()
+		}
+		for range 200 {
+			ask("a", "greedy")
+		}
+		if _, err := turns.Take(t.Context(), "t", "a", "greedy"); !errors.Is(err, fair.ErrFull) {
+			t.Errorf("one more: %v; want %v", err, fair.ErrFull)
+		}
+		ask("a", "other")
+		ask("b", "third")
+		first()
+		wg.Wait()
+		if got, want := strings.Join(order[:4], " "), "a/greedy b/third a/other a/greedy"; got != want || len(order) != 202 {
+			t.Errorf("the turns of %d were %s …; want %s", len(order), got, want)
+		}
+	})
+}
+
+// TestTenantsDoNotMeet has a tenant use up all that it may: others wait for
+// nothing.
+func TestTenantsDoNotMeet(t *testing.T) {
+	turns := fair.New(10, 4, 2)
+	for i := range 4 {
+		if _, err := turns.Take(t.Context(), "greedy", fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := turns.Take(over, "greedy", "4"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a place too many: %v", err)
+	}
+	if _, err := turns.Take(over, "other", "0"); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+}
+
+// TestSite has a network of IPv6 count as one, and an IPv4 address in whatever form.
+func TestSite(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3::4": "2001:db8:1:2::/64", "2001:db8:1:2::5": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
+	} {
+		if got := fair.Site(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s counts as %s; want %s", address, got, want)
+		}
+	}
+}
+
+// TestNetworks has the networks that an address counts in.
+func TestNetworks(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.7": "192.0.2.0/24 192.0.2.7/32", "::ffff:192.0.2.7": "192.0.2.0/24 192.0.2.7/32",
+		"2001:db8:1:2:3::4": "2001:db8:1::/48 2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/48 fe80::/64",
+	} {
+		got := fair.Networks(netip.MustParseAddr(address))
+		if said := fmt.Sprint(got[0], " ", got[1]); said != want {
+			t.Errorf("%s counts in %s; want %s", address, said, want)
+		}
+	}
+}
+
+// TestFloodEvictsItself has a /48 and a /24 with many sites fill a room, and others come beside them:
+// they stay, and no network has more than its part.
+func TestFloodEvictsItself(t *testing.T) {
+	room := fair.Room{Places: 32, Networks: [2]int{16, 4}}
+	var there []netip.Addr
+	come := func(address string) {
+		at := netip.MustParseAddr(address)
+		if i := room.GivesWay(there, at); i >= 0 {
+			there = slices.Delete(there, i, i+1)
+		}
+		there = append(there, at)
+	}
+	count := func(network string) (n int) {
+		for _, at := range there {
+			if netip.MustParsePrefix(network).Contains(at) {
+				n++
+			}
+		}
+		return n
+	}
+	come("203.0.113.1")
+	for i := range 100 {
+		come("2001:db8:0:7::1") // one site
+		if n := count("2001:db8:0:7::/64"); n > 4 {
+			t.Fatalf("a /64 has %d places", n)
+		}
+		come(fmt.Sprintf("2001:db8:0:%x::1", i+16))
+		come(fmt.Sprint("198.51.100.", i))
+	}
+	come("2001:db8:ffff::1")
+	for range 100 {
+		come("2001:db8:0:99::1")
+		come("198.51.100.200")
+	}
+	if n, six, four := len(there), count("2001:db8::/48"), count("198.51.100.0/24"); n > 32 || six > 16 || four > 16 {
+		t.Errorf("%d are there, %d of the /48 and %d of the /24; want at most 32, 16 and 16", n, six, four)
+	}
+	if count("203.0.113.0/24") != 1 || count("2001:db8:ffff::/48") != 1 {
+		t.Errorf("those who came alone are gone: %v", there)
+	}
+	// All clients have this machine's address behind a proxy that the relay does not trust.
+	there = nil
+	for range 40 {
+		come("127.0.0.1")
+	}
+	come("203.0.113.1")
+	if n := len(there); n != 32 || count("203.0.113.0/24") != 1 {
+		t.Errorf("from this machine and elsewhere %d are there; want 32", n)
+	}
+}

@@ -1,0 +1,141 @@
+package fair_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ahprelay/internal/fair"
+)
+
+// A worker is a connection of a tenant: it works, and rests as it is told.
+type worker struct {
+	tenant string
+	step   time.Duration
+	pause  time.Duration // before each step; 0: it always has something to do
+}
+
+// work works for a time, and returns how much it did, and its longest rest.
+func (w worker) work(s *fair.Shares, d time.Duration) (done, longest time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(w.pause)
+		time.Sleep(w.step)
+		done += w.step
+		rest := s.Spend(w.tenant, w.step)
+		longest = max(longest, rest)
+		time.Sleep(rest)
+	}
+	return done, longest
+}
+
+// TestSharesBoundWhoContends has tenants work as much as they may, on some connections each,
+// beside one with little to do. Together they use the rate, in equal parts, and none
+// starves. The tenant with little to do never rests.
+func TestSharesBoundWhoContends(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		const d = 4 * time.Second
+		rate := rapid.Float64Range(0.1, 2).Draw(rt, "rate")
+		tenants := rapid.IntRange(1, 4).Draw(rt, "tenants")
+		conns := make([]int, tenants)
+		steps := make([]time.Duration, tenants)
+		for i := range tenants {
+			conns[i] = rapid.IntRange(4, 12).Draw(rt, "connections")
+			steps[i] = time.Duration(rapid.IntRange(200, 1000).Draw(rt, "step")) * time.Microsecond
+		}
+		synctest.Test(t, func(t *testing.T) {
+			s := fair.NewShares(rate)
+			used := make([]chan time.Duration, tenants)
+			for i := range tenants {
+				used[i] = make(chan time.Duration, conns[i])
+				for range conns[i] {
+					go func() {
+						time.Sleep(d / 4) // the other tenant is active by then
+						done, _ := worker{tenant: fmt.Sprint(i), step: steps[i]}.work(s, d)
+						used[i] <- done
+					}()
+				}
+			}
+			light := worker{tenant: "light", step: 20 * time.Microsecond, pause: 20 * time.Millisecond}
+			if _, rest := light.work(s, d+d/4); rest > 0 {
+				t.Errorf("the tenant with little to do rested for %v", rest)
+			}
+			for i := range tenants {
+				sum, least := time.Duration(0), d
+				for range conns[i] {
+					done := <-used[i]
+					sum, least = sum+done, min(least, done)
+				}
+				want := rate * float64(d) / float64(tenants)
+				want = min(want, float64(conns[i])*float64(d)) // they cannot do more
+				if got := float64(sum); got < 0.85*want || got > 1.15*want {
+					t.Errorf("tenant %d of %d worked for %v with a rate of %.2f; want %v", i, tenants, sum, rate, time.Duration(want))
+				}
+				if fair := sum / time.Duration(conns[i]); least < fair/4 {
+					t.Errorf("a connection of tenant %d worked for %v; they did for %v on average", i, least, fair)
+				}
+			}
+		})
+	})
+}
+
+// TestTenantAloneNeverRests has one tenant work as much as it can, while others send a sign
+// of life now and then.
+func TestTenantAloneNeverRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fair.NewShares(0.1)
+		for i := range 50 {
+			go worker{tenant: fmt.Sprint("idle-", i), step: 20 * time.Microsecond, pause: 4 * time.Second}.work(s, time.Minute)
+		}
+		if _, rest := (worker{tenant: "busy", step: time.Millisecond}).work(s, time.Minute); rest > 0 {
+			t.Errorf("it rested for %v", rest)
+		}
+		time.Sleep(10 * time.Second) // the others end
+	})
+}
+
+// TestRestsEndWithTheContention has a busy tenant contend with another, which then goes. A
+// second later the busy tenant rests no more, whatever it was charged.
+func TestRestsEndWithTheContention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fair.NewShares(0.5)
+		busy := worker{tenant: "busy", step: time.Millisecond}
+		go worker{tenant: "other", step: time.Microsecond, pause: 10 * time.Millisecond}.work(s, 5*time.Second)
+		if _, rest := busy.work(s, 5*time.Second); rest == 0 {
+			t.Error("it never rested beside another tenant")
+		}
+		for range 10_000 {
+			s.Charge("busy", time.Millisecond)
+		}
+		if rest := s.Spend("busy", time.Millisecond); rest > time.Second {
+			t.Errorf("a rest of %v; want at most a second", rest)
+		}
+		time.Sleep(2 * time.Second)
+		if _, rest := busy.work(s, 5*time.Second); rest > 0 {
+			t.Errorf("it rested for %v when it was alone", rest)
+		}
+	})
+}
+
+// TestSharesForgetTenants has many tenants come and go.
+func TestSharesForgetTenants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fair.NewShares(1)
+		for i := range 10_000 {
+			s.Spend(fmt.Sprint(i), time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := s.Known(); n > 100 {
+			t.Errorf("%d tenants are remembered", n)
+		}
+	})
+}
+
+func BenchmarkSpendAlone(b *testing.B) {
+	s := fair.NewShares(1)
+	for b.Loop() {
+		s.Spend("acme", 10*time.Microsecond)
+	}
+}

@@ -1,0 +1,107 @@
+// Package memory returns memory to the system when the process is quiet.
+package memory
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+	"time"
+
+	"ahprelay/internal/ablation"
+)
+
+// The conditions under which memory is returned.
+const (
+	lookEvery = 100 * time.Millisecond
+	giveAgain = 10 * time.Second // after the last time, unless worthAtOnce is reached
+
+	quietBytes = 256 << 10 // allocated between two samples, at most
+	worthBytes = 8 << 20   // allocated since memory was returned, at least
+
+	worthAtOnce = 32 << 20 // allocated since memory was returned: enough to ignore giveAgain
+
+	// A live heap of largeHeap or more is collected when garbage reaches half of it. A
+	// smaller heap saves processor time: its garbage may grow to the size of the live
+	// heap (Go's default), or to half of largeHeap.
+	largeHeap    = 24 << 20
+	largePercent = 50
+	smallPercent = 100
+	mostPercent  = 800
+)
+
+// percentFor returns the headroom of garbage collection as a percentage of the live
+// heap. It has few values, because each change stops the process for a moment.
+func percentFor(live uint64) (percent int) {
+	if live >= largeHeap {
+		return largePercent
+	}
+	percent = smallPercent
+	for percent < mostPercent && live*uint64(percent)/100 < largeHeap/2 {
+		percent *= 2
+	}
+	return percent
+}
+
+// Start returns memory to the system whenever the process becomes quiet, until stop is
+// called. It also keeps the garbage of a large process small. Go alone keeps the
+// memory of the busiest moment for minutes, and collects no garbage while nothing is
+// allocated.
+func Start() (stop func()) {
+	if ablation.GiveBack {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { giveBack(ctx) })
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+func giveBack(ctx context.Context) {
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	setPercent, restore := gcPercent()
+	defer restore()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var last, given uint64 // bytes allocated at the last sample, and when memory was returned
+	var givenAt time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		metrics.Read(samples)
+		now, live := samples[0].Value.Uint64(), samples[1].Value.Uint64()
+		setPercent(percentFor(live))
+		soon := now-given >= worthAtOnce || time.Since(givenAt) >= giveAgain
+		if now-last <= quietBytes && now-given >= worthBytes && soon {
+			runtime.GC() // twice: pools survive one collection, and stacks shrink by half each time
+			debug.FreeOSMemory()
+			given, givenAt = now, time.Now()
+		}
+		last = now
+	}
+}
+
+// gcPercent returns functions that set and restore the headroom of garbage collection.
+// Both do nothing if GOGC is set.
+func gcPercent() (set func(percent int), restore func()) {
+	before := debug.SetGCPercent(smallPercent)
+	if before != smallPercent {
+		debug.SetGCPercent(before)
+		return func(int) {}, func() {}
+	}
+	current := smallPercent
+	set = func(percent int) {
+		if percent != current {
+			debug.SetGCPercent(percent)
+			current = percent
+		}
+	}
+	return set, func() { set(smallPercent) }
+}

@@ -1,0 +1,87 @@
+package memory
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+// TestGiveBack has memory that was needed for a moment given back once the
+// process is quiet, and not before.
+func TestGiveBack(t *testing.T) {
+	released := func() uint64 {
+		s := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64()
+	}
+	const many = 64 << 20
+	used := make([]byte, many)
+	for i := range used {
+		used[i] = 1
+	}
+	before := released()
+	stop := Start()
+	time.Sleep(3 * lookEvery)
+	stop()
+	if got := released(); got >= before+many {
+		t.Fatalf("%d bytes given back that are in use", got-before)
+	}
+	runtime.KeepAlive(used)
+	used = nil
+	defer Start()() // which has not looked yet, however slow the machine is
+	for deadline := time.Now().Add(time.Minute); released() < before+many/2; time.Sleep(lookEvery) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes given back; want %d", released()-before, many)
+		}
+	}
+}
+
+// TestLargeHeap has a large process take less headroom, unless somebody has said
+// how much.
+func TestLargeHeap(t *testing.T) {
+	percent := func() int {
+		p := debug.SetGCPercent(100)
+		debug.SetGCPercent(p)
+		return p
+	}
+	await := func(want int) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); percent() != want; time.Sleep(lookEvery) {
+			if time.Now().After(deadline) {
+				t.Fatalf("GC percent is %d; want %d", percent(), want)
+			}
+		}
+	}
+	used := make([]byte, 2*largeHeap)
+	stop := Start()
+	defer func() { stop() }()
+	runtime.GC()
+	await(largePercent)
+	runtime.KeepAlive(used)
+	used = nil
+	runtime.GC()
+	await(mostPercent)
+	stop()
+
+	debug.SetGCPercent(77)
+	defer debug.SetGCPercent(100)
+	used = make([]byte, 2*largeHeap)
+	stop = Start()
+	runtime.GC()
+	time.Sleep(3 * lookEvery)
+	if got := percent(); got != 77 {
+		t.Errorf("GC percent is %d; want what it was set to", got)
+	}
+	runtime.KeepAlive(used)
+}
+
+// TestPercentFor: a process has room for as much as half of what makes one large, or as much as it has in use.
+func TestPercentFor(t *testing.T) {
+	for live, want := range map[uint64]int{0: mostPercent, 1 << 20: mostPercent, 4 << 20: 400, 7 << 20: 200, 13 << 20: 100, largeHeap - 1: 100, largeHeap: largePercent, 1 << 40: largePercent} {
+		if got := percentFor(live); got != want {
+			t.Errorf("percentFor(%d) = %d; want %d", live, got, want)
+		}
+	}
+}
