@@ -381,6 +381,7 @@ func TestWorkbenchOpenedWhileTheHostIsOffline(t *testing.T) {
 	s := startWorkbenchSite(t)
 	must(t, s.agent.End(syscall.SIGTERM))
 	w := s.open("offline", atLevel(auth.AccessWrite))
+	w.until("initialize", patience, func() bool { return s.sent("initialize") > 0 })
 	s.startHostAgent()
 	w.begin()
 	w.ask("hello", saidHello)
