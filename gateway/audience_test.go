@@ -97,6 +97,7 @@ func TestViewersOfASilentHostAreHeld(t *testing.T) {
 		w.silent = true
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(func(c *auth.Client) { c.Access, c.Audience, c.Subject = auth.AccessRead, "link-1", "bob" }))
+		synctest.Wait() // it is let in before it says anything
 		c.send(hello)
 		return c
 	}

@@ -329,6 +329,9 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 	c.mu.Lock()
 	if c.phase == phaseOpen {
 		conn := c.conn
+		if _, shares := conn.(*audience.Viewer); shares && c.hold == nil {
+			c.holdLocked(env)
+		}
 		c.mu.Unlock()
 		if cap(message) <= keepBuffer {
 			message = slices.Clone(message) // the buffer is used again
@@ -363,10 +366,8 @@ func (c *client) beforeOpen(env *ahp.Envelope, message []byte) error {
 	case c.pending.bytes+len(message) > c.cfg.MaxFirstFrame:
 		return fmt.Errorf("%w: more than %d bytes before the host took any", errTooBig, c.cfg.MaxFirstFrame)
 	}
-	c.pending.add(env, message)
-	if !isPing(env) {
-		c.holdLocked()
-	}
+	c.pending.add(message)
+	c.holdLocked(env)
 	if c.phase == phaseNew {
 		c.hostAwayLocked(c.away)
 	}
@@ -394,12 +395,14 @@ const greetingHold = 20 * time.Second
 // holdLocked bounds how long the host may take until it has the connection, from the first
 // message that is no ping. A client that resumes has longer, because stock clients
 // give up after some failed attempts.
-func (c *client) holdLocked() {
+func (c *client) holdLocked(env *ahp.Envelope) {
 	limit := min(greetingHold, c.cfg.HoldTime)
-	if c.pending.resumes {
+	if env.Kind == ahp.Request && string(env.Method) == "reconnect" {
 		limit = c.cfg.HoldTime
 	}
 	switch {
+	case isPing(env):
+		return
 	case c.hold == nil:
 		c.hold = time.AfterFunc(limit, c.holdEnded)
 	case limit > c.holdFor:

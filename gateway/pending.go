@@ -8,15 +8,13 @@ import (
 
 // pendingMessages are those of a client that wait for a connection to its host. The client's lock guards them.
 type pendingMessages struct {
-	budget  *budget
-	list    [][]byte
-	bytes   int  // of list
-	resumes bool // a reconnect is among them
+	budget *budget
+	list   [][]byte
+	bytes  int // of list
 }
 
 // add keeps a copy of a message.
-func (p *pendingMessages) add(env *ahp.Envelope, message []byte) {
-	p.resumes = p.resumes || env.Kind == ahp.Request && string(env.Method) == "reconnect"
+func (p *pendingMessages) add(message []byte) {
 	p.list = append(p.list, append([]byte(nil), message...))
 	p.count(len(message))
 }
