@@ -40,7 +40,7 @@ func CheckOrigins(origins []Origin) error {
 	for _, o := range origins {
 		size += len(o.ID) + len(o.Subject) + len(o.Host)
 		switch {
-		case CheckSubject(o.ID) != nil:
+		case CheckSubject(o.ID) != nil || len(o.ID) > maxOriginID:
 			return errors.New("origin: its ID is none")
 		case (o.Subject == "") == (o.Host == ""):
 			return errors.New("origin: want one of subject and host")
@@ -80,6 +80,29 @@ func (e Enrolment) Derive() []Origin {
 	return before(Origin{ID: e.ID, Host: e.Host, Issued: e.IssuedAt.Unix()}, e.Origins)
 }
 
+// Renewed returns the origins of the credential that replaces the enrolment. Its family begins with at most two
+// origins of the host: an enrolment token and the first credential, or the first two credentials.
+func (e Enrolment) Renewed() []Origin {
+	family := 0
+	for _, o := range e.Origins {
+		if o.Host != "" {
+			family++
+		}
+	}
+	if family < 2 {
+		return e.Derive()
+	}
+	return e.Origins
+}
+
+// AllOrigins returns the origins of the enrolment, with the credential that it replaces.
+func (e Enrolment) AllOrigins() []Origin {
+	if e.Former == nil {
+		return e.Origins
+	}
+	return before(Origin{ID: e.Former.ID, Host: e.Host, Issued: e.IssuedAt.Unix()}, e.Origins)
+}
+
 // before returns origins with one more in front, in memory of its own.
 func before(nearest Origin, origins []Origin) []Origin {
 	return append([]Origin{nearest}, origins...)
@@ -88,9 +111,9 @@ func before(nearest Origin, origins []Origin) []Origin {
 // keys returns the keys of revocations that end what was derived from the origin.
 func (o Origin) keys(tenant string) [2]RevocationKey {
 	if o.Host != "" {
-		return [2]RevocationKey{{Token: o.ID}, {Tenant: tenant, Host: o.Host}}
+		return [2]RevocationKey{{Token: derivedPrefix + o.ID}, {Tenant: tenant, Host: o.Host}}
 	}
-	return [2]RevocationKey{{Token: o.ID}, {Tenant: tenant, Subject: o.Subject}}
+	return [2]RevocationKey{{Token: derivedPrefix + o.ID}, {Tenant: tenant, Subject: o.Subject}}
 }
 
 // EachOrigin calls see with each key that ends a grant with these origins when it is revoked, and with the time at which

@@ -3,6 +3,7 @@ package auth
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"ahprelay/ahp"
@@ -27,8 +28,8 @@ type Revocation struct {
 	// nobody knows.
 	Until time.Time `json:"until,omitzero"`
 
-	// Alone leaves valid the grants that were derived from those that this ends. It is for what was used up, replaced or
-	// retired, which is no reason for mistrust.
+	// Alone leaves valid the grants that were derived from those that this ends. It is for what was retired, which is
+	// no reason for mistrust.
 	Alone bool `json:"alone,omitempty"`
 }
 
@@ -43,6 +44,26 @@ func (r Revocation) Spanning() Revocation {
 	}
 	return r
 }
+
+// derivedPrefix begins, in the place of a token's ID, the revocation of what was derived from the token. It is a key of its
+// own, because a token that was used up or renewed is revoked, too, and what was derived from that stays valid.
+const derivedPrefix = "derived:"
+
+// maxOriginID is the limit of the ID of a token from which a grant can be derived, in bytes.
+const maxOriginID = MaxSubjectLen - len(derivedPrefix)
+
+// OfDerived returns the revocation of what was derived from the token that r revokes; ok is false if r is of a different
+// kind, or revokes a token alone.
+func (r Revocation) OfDerived() (derived Revocation, ok bool) {
+	if r.Token == "" || r.Alone || len(r.Token) > maxOriginID || r.IsOfDerived() {
+		return Revocation{}, false
+	}
+	r.Token = derivedPrefix + r.Token
+	return r, true
+}
+
+// IsOfDerived reports whether OfDerived has returned the revocation.
+func (r Revocation) IsOfDerived() bool { return strings.HasPrefix(r.Token, derivedPrefix) }
 
 // CoversDerived reports whether a grant is revoked that was derived from one that was issued then, if that is one of
 // those that the revocation is about.

@@ -77,7 +77,7 @@ func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, unt
 	if err := r.Enrol(e.Tenant, e.Host); err != nil {
 		return fail(err)
 	}
-	user := natsUsers{{NKey: nkey, Token: e.ID, Issued: e.IssuedAt.UTC(), Expires: until.UTC(), Origins: e.Origins}}
+	user := natsUsers{{NKey: nkey, Token: e.ID, Issued: e.IssuedAt.UTC(), Expires: until.UTC(), Origins: e.AllOrigins()}}
 	if err := user.check(); err != nil {
 		return fail(err)
 	}

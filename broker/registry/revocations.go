@@ -117,20 +117,36 @@ func (r *Revocations) add(rev auth.Revocation, most int, wanted func(was auth.Re
 	r.mu.Lock()
 	was, known := r.entries[rev.Key()]
 	full := !known && len(r.entries) >= most
-	news = !full && wanted(was) && r.mergeLocked(rev)
+	var told []auth.Revocation
+	if !full && wanted(was) {
+		told = r.mergeAllLocked(rev)
+	}
 	others := r.others
 	r.mu.Unlock()
 	switch {
 	case full:
 		return false, ErrTooManyRevocations
-	case !news:
+	case len(told) == 0:
 		return false, nil
 	}
 	if others != nil {
-		others(rev)
+		for _, one := range told {
+			others(one)
+		}
 	}
 	r.tell()
 	return true, r.save()
+}
+
+// mergeAllLocked takes a revocation, and that of what was derived, and returns those of them that were news.
+func (r *Revocations) mergeAllLocked(rev auth.Revocation) (news []auth.Revocation) {
+	if r.mergeLocked(rev) {
+		news = append(news, rev)
+	}
+	if derived, ok := rev.OfDerived(); ok && r.mergeLocked(derived) {
+		news = append(news, derived)
+	}
+	return news
 }
 
 // announce has other relays told of what is added here.

@@ -146,7 +146,7 @@ func TestDamagedRevocations(t *testing.T) {
 func TestRevocationsCannotBeKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	r := loadRevocations(t, filepath.Join(dir, "revocations.json"))
-	if err := r.Add(auth.Revocation{Token: "ABC", At: time.Now()}); err == nil {
+	if err := r.Add(auth.Revocation{Token: "ABC", At: time.Now(), Alone: true}); err == nil {
 		t.Error("Add says nothing of a file that cannot be written")
 	}
 	if !r.Revoked(time.Now(), auth.RevocationKey{Token: "ABC"}) {
@@ -220,10 +220,10 @@ func TestRevocationsAreForgotten(t *testing.T) {
 	r := loadRevocations(t, "")
 	now := time.Now()
 	for _, rev := range []auth.Revocation{
-		{Token: "short", At: now, Until: now.Add(time.Minute)},
-		{Token: "long", At: now, Until: now.Add(time.Hour)},
-		{Token: "unknown", At: now, Until: now.Add(time.Minute)},
-		{Token: "unknown", At: now}, // by its ID alone: nobody knows until when
+		{Token: "short", At: now, Until: now.Add(time.Minute), Alone: true},
+		{Token: "long", At: now, Until: now.Add(time.Hour), Alone: true},
+		{Token: "unknown", At: now, Until: now.Add(time.Minute), Alone: true},
+		{Token: "unknown", At: now, Alone: true}, // by its ID alone: nobody knows until when
 	} {
 		if err := r.Add(rev); err != nil {
 			t.Fatal(err)

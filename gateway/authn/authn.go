@@ -69,7 +69,7 @@ func (c *Checker) IsRevoked(who auth.Client) bool {
 
 // IsEnrolmentRevoked reports the same of a host-agent's token.
 func (c *Checker) IsEnrolmentRevoked(host auth.Enrolment) bool {
-	return c.Revoked.Revoked(host.IssuedAt, host.Keys()...) || c.Revoked.RevokedOrigin(host.Tenant, host.Origins)
+	return c.Revoked.Revoked(host.IssuedAt, host.Keys()...) || c.Revoked.RevokedOrigin(host.Tenant, host.AllOrigins())
 }
 
 // Client returns whose request it is, or answers that it is nobody's.

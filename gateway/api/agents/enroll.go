@@ -84,7 +84,7 @@ func (a *API) serveRenew(w http.ResponseWriter, r *http.Request) {
 	}
 	a.Caller.Audit.Write(a.HostLine("enrol", host, r, "credential renewed"))
 	a.giveCredential(w, r, auth.Enrolment{
-		Tenant: host.Tenant, Host: host.Host, Key: host.Key, Former: &auth.Former{ID: host.ID, Expires: host.Expires}, Origins: host.Origins,
+		Tenant: host.Tenant, Host: host.Host, Key: host.Key, Former: &auth.Former{ID: host.ID, Expires: host.Expires}, Origins: host.Renewed(),
 	})
 }
 

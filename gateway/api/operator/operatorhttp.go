@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"ahprelay/auth"
@@ -81,7 +82,8 @@ func (a *API) serveRevoke(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) serveRevocations(w http.ResponseWriter, _ *http.Request) {
-	authn.WriteJSON(w, http.StatusOK, map[string]any{"revocations": a.Caller.Revoked.List()})
+	list := slices.DeleteFunc(a.Caller.Revoked.List(), auth.Revocation.IsOfDerived)
+	authn.WriteJSON(w, http.StatusOK, map[string]any{"revocations": list})
 }
 
 // serveForget has all relays forget a host.
