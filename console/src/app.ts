@@ -3,7 +3,7 @@
 
 import { fragment, isOurs, params, place, setAddress, wentBack, type Pane, type Place } from './address';
 import { requestKey } from './approval';
-import { elsewhere } from './canvas';
+import { elsewhere, type Ticket } from './canvas';
 import * as device from './device';
 import { Lender } from './lend';
 import { code, ROOT } from './rpc';
@@ -796,12 +796,13 @@ export class App {
     return this.request('canvasReadResource', { channel, uri });
   }
 
-  /** An address on the web for content, '' if the relay gives none. */
-  async canvasTicket(channel: string, uri: string): Promise<string> {
+  /** An address on the web for content, if the relay gives one. */
+  async canvasTicket(channel: string, uri: string): Promise<Ticket> {
     try {
-      return elsewhere((await this.request('relay/canvasTicket', { channel, uri })).url, location.origin);
-    } catch {
-      return ''; // it has no domain for canvases
+      const { url, expires } = await this.request('relay/canvasTicket', { channel, uri });
+      return { url: elsewhere(url, location.origin), expires: Date.parse(text(expires)) || Infinity };
+    } catch (err) {
+      return { url: '', expires: 0, code: (err as Json).code, why: (err as Error).message }; // it has no domain for canvases, or refuses
     }
   }
 

@@ -58,6 +58,19 @@ export function wayTo(url: string, instanceId: string, page: string): any {
   return { name: 'direct', entry: parsed.href };
 }
 
+/** What the relay answers that is asked for an address of a canvas on the web. */
+export interface Ticket {
+  url: string; // '': it gives none
+  expires: number; // when what was opened with it ends at the latest, in ms
+  code?: number; // of the error
+  why?: string;
+}
+
+const refusals = [-32008, -32009]; // the canvas is closed; it is not shown to this client
+const patience = 3000; // ms from one question to the next whether a canvas is shown: the client may be about to subscribe
+const attempts = 3;
+const longest = 2 ** 31 - 1; // ms that a timer takes
+
 /** An address that a relay gives; '' for what is none of a page at another origin than the page's. A relay without a canvas domain has the host answer. */
 export function elsewhere(address: any, page: string): string {
   try {
@@ -152,9 +165,9 @@ async function inBandCode() {
  *
  *   read(uri)         asks the host for content: a promise of what it says
  *   ticket(uri)       asks the relay for an address on the web of content: a
- *                     promise, of '' where the relay gives none
+ *                     promise of a Ticket
  *   message(payload)  the canvas says something to its provider
- *   state({name, why}) name is loading, shown, refused or failed
+ *   state({name, why}) name is loading, shown, refused, failed or ended
  */
 export class Frame {
   #parent: any;
@@ -163,6 +176,9 @@ export class Frame {
   #turn = 0;
   #origin = 'null'; // of what is in the frame
   #iframe: any = null;
+  #live = ''; // address of the content of a canvas at an origin of its own
+  #expires = 0; // when the relay ends that at the latest
+  #timer: any;
   #port: any = null;
   #loading = false; // it has yet to say how that went
   #bucket = new Bucket(messagesPerSecond, maxBurst, performance.now());
@@ -191,9 +207,14 @@ export class Frame {
     // Content of a host is best at an origin of its own, where there is one:
     // then it is a page like any other.
     if (way.name === 'inband' && url.startsWith(scheme)) {
-      const entry = await this.#on.ticket(url);
+      const ticket: Ticket = await this.#on.ticket(url);
       if (turn !== this.#turn) return; // there is something else to load by now
-      if (entry !== '') way = { name: 'live', entry };
+      if (ticket.url !== '') {
+        way = { name: 'live', entry: ticket.url };
+        this.#live = url;
+        this.#expires = ticket.expires;
+        this.#await();
+      }
     }
     const page = { inband: 'canvas-inband.html', direct: 'canvas-direct.html', live: way.entry }[way.name];
     const iframe = document.createElement('iframe');
@@ -214,6 +235,29 @@ export class Frame {
     this.#parent.append(iframe);
   }
 
+  /** Looks whether a canvas at an origin of its own is still shown to this client, and says if it has ended. */
+  async check() {
+    const turn = this.#turn;
+    const ended = (why: string) => this.#on.state({ name: 'ended', why });
+    for (let left = attempts; this.#live !== ''; left--) {
+      if (Date.now() >= this.#expires) return ended('It was open for too long.');
+      const ticket: Ticket = await this.#on.ticket(this.#live);
+      if (turn !== this.#turn) return;
+      // The same client's same canvas has the same origin.
+      if (ticket.url !== '') return new URL(ticket.url).origin === this.#origin ? this.#on.state({ name: 'shown', why: '' }) : ended('It was opened with other rights.');
+      if (!refusals.includes(ticket.code!)) return; // which says nothing of the canvas
+      if (left <= 1) return ended(`The host does not show it to you any more: ${ticket.why}`);
+      await new Promise((done) => { setTimeout(done, patience); });
+      if (turn !== this.#turn) return;
+    }
+  }
+
+  #await() {
+    clearTimeout(this.#timer);
+    const left = this.#expires - Date.now();
+    this.#timer = setTimeout(() => { if (left > longest) this.#await(); else this.check(); }, Math.max(0, Math.min(left, longest)));
+  }
+
   /** Gives the canvas a message of its provider. */
   deliver(payload) {
     // A sandboxed frame may have no origin to name. What is in it is the canvas.
@@ -224,12 +268,14 @@ export class Frame {
   close() {
     removeEventListener('message', this.#listen);
     this.#clear();
-    this.#on = { read: () => Promise.reject(new Error('closed')), ticket: () => Promise.resolve(''), message() {}, state() {} };
+    this.#on = { read: () => Promise.reject(new Error('closed')), ticket: () => Promise.resolve({ url: '', expires: 0 }), message() {}, state() {} };
   }
 
   #clear() {
     this.#turn++;
     this.#origin = 'null';
+    this.#live = '';
+    clearTimeout(this.#timer);
     this.#iframe?.remove();
     this.#port?.close();
     this.#iframe = this.#port = null;

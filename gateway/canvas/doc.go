@@ -12,8 +12,9 @@
 // goes to the host-agent, on a stream of the link, and is answered by what the
 // canvas's content is on: see package contentproxy. No relay keeps anything.
 //
-// The host-agent decides about each request and ticket. The session ends with the
-// client's token, at its expiry or because it is revoked. An error says why there
+// The host-agent decides about each request and ticket. The session is bound to the
+// client: it ends when the client's token is revoked or expires and is not renewed, when the client has been
+// gone for longer than it may come back, and after auth.CanvasSessionTTL. An error says why there
 // is no ticket; the client can read in band then. Without a canvas domain, the
 // method is the host's to answer.
 //
@@ -24,11 +25,13 @@
 //	          serve → sessionOf → use → proxy             a request of it
 //	            → dial → Borrow, routing.RelayEnd.OpenBytes → the host-agent (hostagent/live.go)
 //	            → framable                                what may be in a frame of its own origin
+//	          Handler → dropForeignCookies                cookies of other canvases, before any of that
+//	          serve → serveEvents                         an event stream, while the host is away (events.go)
 //
 // # What it owns
 //
 // The requests that are being answered, which end when what allows them does; sessions that were
-// found to be good; and how many tickets each subject has asked for. All of that can be lost: tickets
+// found to be good; names of cookies that responses have set; and how many tickets each subject has asked for. All of that can be lost: tickets
 // and sessions are signed, and which ticket was used is among what relays know to be revoked.
 //
 // # Concurrency

@@ -43,6 +43,8 @@ type site struct {
 	url    string     // of the relay
 	tenant string
 	proxy  *cutter
+	agent  *procs.Process // the host-agent that was started last
+	agents int            // were started
 	host   *demoHost
 	cfg    stackConfig
 }
@@ -198,8 +200,10 @@ func (s *site) startAgent(h *demoHost) {
 	if s.cfg.noLoopback {
 		flags = append(flags, "--no-canvas-loopback")
 	}
-	agent := s.bench.Process("", "host-agent-"+h.name, procs.AgentProgram, flags...)
+	s.agents++
+	agent := s.bench.Process("", fmt.Sprintf("host-agent-%s-%d", h.name, s.agents), procs.AgentProgram, flags...)
 	t.Cleanup(func() { s.end(agent) })
+	s.agent = agent
 	seen := s.tokenWith(func(c *auth.Client) { c.Hosts = []string{h.name} })
 	must(t, agent.Launch(t.Context(), func() error { // a page that is too early has nothing to wait for: an unknown host
 		info, err := stack.GetJSON[hostsapi.Info](t.Context(), s.url+"/api/hosts/"+h.name, seen)

@@ -46,6 +46,7 @@ class Holder {
     const again = turn !== this.#turn;
     this.#turn = turn;
     if (this.shown.name === '' || again || (back && this.shown.name === 'failed')) this.load(url);
+    else if (back) this.frame.check();
     // Who has gone takes its address along; what is shown may stay.
     else if (url !== this.#url && !(isStale(state) && url === '')) this.load(url);
   }
@@ -96,11 +97,17 @@ export function CanvasPane() {
         <p id="canvas-status" class="dim" role="status">{[text(state?.status), shown.name === 'shown' && shown.why].filter(Boolean).join(' · ')}</p>
       </header>
       <div id="canvas-body" class="canvas-body">
-        <div id="canvas-frame" class="canvas-frame" hidden={shown.name !== 'shown' && shown.name !== 'loading'} ref={(node) => { current.node = node; }} />
+        <div id="canvas-frame" class="canvas-frame" hidden={!['shown', 'loading', 'ended'].includes(shown.name)} ref={(node) => { current.node = node; }} />
         {camera && <CameraView instance={own} />}
         <p id="canvas-note" class="empty" role="status" hidden={note === ''}>{note}</p>
         {state && shown.name === 'failed' && live && <button id="canvas-again" type="button" onClick={() => current.load()}>Try again</button>}
-        <p id="canvas-stale" class="canvas-stale" role="status" hidden={!state || !stale}>Stale: what provides this canvas is gone. It shows what there was last.</p>
+        {state && shown.name === 'ended' && (
+          <div id="canvas-ended" class="canvas-stale" role="status">
+            <p>This canvas has ended. {shown.why} It shows what there was last.</p>
+            <button type="button" disabled={!live} onClick={() => current.load()}>Open it again</button>
+          </div>
+        )}
+        <p id="canvas-stale" class="canvas-stale" role="status" hidden={!state || !stale || shown.name === 'ended'}>Stale: what provides this canvas is gone. It shows what there was last.</p>
       </div>
     </section>
   );

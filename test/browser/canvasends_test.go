@@ -1,0 +1,104 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/auth"
+	"ahprelay/gateway/hosthttp"
+	"ahprelay/registry"
+	"ahprelay/test/hostrpc"
+	"ahprelay/test/stack"
+)
+
+// countingPage counts the event streams that its EventSource has got, and the times that it gave up for good.
+const countingPage = `<!doctype html><title>-</title><script>
+let streams = 0;
+const events = new EventSource("/events");
+events.onmessage = ({ data }) => { streams++; document.title = "streams " + streams; };
+events.onerror = () => { if (events.readyState === EventSource.CLOSED) document.title = "gave up"; };
+</script>`
+
+// serveCounting serves it on the host's machine.
+func serveCounting(t *testing.T) *httptest.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/start", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, countingPage)
+	})
+	mux.HandleFunc("/events", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "retry: 100\ndata: hello\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// TestEventSourceSurvivesCutAndNewHostAgent cuts the host-agent off until its host is offline, which takes longer than the
+// resume window, and then starts another host-agent. The page's EventSource connects again both times.
+func TestEventSourceSurvivesCutAndNewHostAgent(t *testing.T) {
+	t.Parallel()
+	app := serveCounting(t)
+	p, s := canvasPage(t, stackConfig{byURL: true, uplink: true, canvases: []hostrpc.Canvas{{ID: "app", URL: app.URL + "/start"}}})
+	p.openCanvas(s, "app")
+	f := p.newFrame("/start", "document.title === 'streams 1'")
+	seen := s.tokenWith(func(c *auth.Client) { c.Hosts = []string{hostName} })
+	offline := func() {
+		f.until("the host to be offline", 2*patience, func() bool {
+			info, err := stack.GetJSON[hosthttp.Info](t.Context(), s.url+"/api/hosts/"+hostName, seen)
+			return err == nil && info.State == registry.Offline
+		})
+	}
+	s.proxy.cut()
+	offline()
+	s.proxy.restore()
+	f.until("the stream after a cut", 2*patience, func() bool { return eval[string](f, "document.title") == "streams 2" })
+	p.wants("#status-text", "Live")
+	s.end(s.agent)
+	offline()
+	s.startAgent(s.host)
+	f.until("the stream of a new host-agent", 2*patience, func() bool { return eval[string](f, "document.title") == "streams 3" })
+}
+
+// TestEndedCanvasCanBeReopened has the console take the session of a canvas for one that ends soon. The console says when it has
+// ended, and opens the canvas again.
+func TestEndedCanvasCanBeReopened(t *testing.T) {
+	t.Parallel()
+	app := serveCounting(t)
+	p, s := canvasPage(t, stackConfig{byURL: true, canvases: []hostrpc.Canvas{{ID: "app", URL: app.URL + "/start"}}})
+	eval[any](p, `{
+		const parse = JSON.parse;
+		let left = 1;
+		JSON.parse = (...of) => {
+			const value = parse(...of);
+			if (value?.result?.url?.includes('/.ahp-canvas/') && left-- > 0) value.result.expires = new Date(Date.now() + 3000).toISOString();
+			return value;
+		};
+	}`)
+	p.openCanvas(s, "app")
+	f := p.newFrame("/start", "document.title === 'streams 1'")
+	p.wants("#canvas-ended", "This canvas has ended.")
+	p.do(chromedp.EmulateViewport(1440, 900))
+	p.shot("canvas-ended")
+	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile))
+	p.shot("phone-canvas-ended")
+	p.do(colours("dark"))
+	p.shot("phone-canvas-ended-dark")
+	eval[any](f, "window.mark = 1")
+	p.click("#canvas-ended button")
+	p.newFrame("/start", "document.title === 'streams 1' && !window.mark")
+	p.holds("no word of an end", "document.querySelector('#canvas-ended') === null")
+
+	// A drop is no end.
+	p.drop(s, func() {})
+	p.holds("no word of an end after a drop", "document.querySelector('#canvas-ended') === null && document.querySelector('#canvas-frame').checkVisibility()")
+}
