@@ -47,15 +47,6 @@ type CanvasClaims struct {
 // renews its token meanwhile: the host-agent ends it earlier when that client has gone.
 const CanvasSessionTTL = 7 * 24 * time.Hour
 
-// RevokedUntil returns the Until of a revocation of a token that expires then: sessions of canvases can outlive it. The
-// zero time stays zero.
-func RevokedUntil(expires time.Time) time.Time {
-	if expires.IsZero() {
-		return expires
-	}
-	return expires.Add(CanvasSessionTTL)
-}
-
 // TokenExpires returns when the token expires that the client had when it asked.
 func (g *CanvasGrant) TokenExpires() time.Time {
 	if g.TokenEnds == 0 {

@@ -9,7 +9,6 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
-	operatorapi "ahprelay/gateway/api/operator"
 	"ahprelay/gateway/canvas"
 	"ahprelay/routing"
 )
@@ -54,7 +53,7 @@ func TestLongHeadersAreOfFewerConnections(t *testing.T) {
 
 // TestCanvasSessionOutlivesTheToken has clients ask for a ticket. The session of a client on a connection of its own
 // lasts longer than the token: the host-agent ends it with the client. A viewer shares its connection, so that its session ends with
-// the token. Revocations are kept for as long.
+// the token.
 func TestCanvasSessionOutlivesTheToken(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -83,10 +82,6 @@ func TestCanvasSessionOutlivesTheToken(t *testing.T) {
 				token := c.token.now()
 				if !grant.TokenExpires().Equal(token.Expires) {
 					t.Errorf("the token expires at %v; want %v", grant.TokenExpires(), token.Expires)
-				}
-				revoked := operatorapi.RevokeRequest{Token: token.ID, Expires: token.Expires}.Revocation()
-				if revoked.Expired(grant.Expires) {
-					t.Errorf("the revocation is kept until %v; the session ends at %v", revoked.Until, grant.Expires)
 				}
 			})
 		})

@@ -249,7 +249,30 @@ func (c *Canvases) endIf(over func(*canvasSession) bool, why error) {
 
 // EndRevoked ends the requests of those whose tokens are revoked.
 func (c *Canvases) EndRevoked() {
-	c.endIf(func(s *canvasSession) bool { return c.Caller.IsRevoked(s.Client()) }, auth.ErrTokenRevoked)
+	c.endIf(c.isRevoked, auth.ErrTokenRevoked)
+	c.mu.Lock()
+	known := c.sessions.Values()
+	c.mu.Unlock()
+	for _, s := range known {
+		c.isRevokedForGood(s)
+	}
+}
+
+// isRevoked reports whether a session is, or what it follows from.
+func (c *Canvases) isRevoked(s *canvasSession) bool {
+	return c.Caller.IsRevoked(s.Client()) || c.Caller.Revoked.Revoked(time.Now(), auth.RevocationKey{Token: s.ID})
+}
+
+// isRevokedForGood is isRevoked. A revocation of a token is forgotten when the token has expired, which the session can
+// outlive: so the session itself is revoked, too.
+func (c *Canvases) isRevokedForGood(s *canvasSession) bool {
+	if !c.isRevoked(s) {
+		return false
+	}
+	if s.ID != "" && s.TokenExpires().Before(s.Expires) {
+		_, _ = c.Caller.Revoked.Spend(s.ID, s.Expires) // without room for it, or if it cannot be written down, the token's revocation is all
+	}
+	return true
 }
 
 // use notes that a request is being answered, until done is called. Its context
@@ -272,7 +295,7 @@ func (c *Canvases) use(ctx context.Context, s *canvasSession) (_ context.Context
 	switch {
 	case closed:
 		err = errClosed
-	case c.Caller.IsRevoked(s.Client()): // those who revoke find it from now on
+	case c.isRevokedForGood(s): // those who revoke find it from now on
 		err = auth.ErrTokenRevoked
 	}
 	if err != nil {

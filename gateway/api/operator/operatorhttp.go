@@ -144,6 +144,6 @@ func (a *API) revocation(ctx context.Context, ask RevokeRequest) (auth.Revocatio
 // Revocation returns what is asked for, as of now, of a request without Whole.
 func (ask RevokeRequest) Revocation() auth.Revocation {
 	return auth.Revocation{
-		Token: ask.Token, Tenant: ask.Tenant, Subject: ask.Subject, Host: ask.Host, At: time.Now().UTC(), Until: auth.RevokedUntil(ask.Expires),
+		Token: ask.Token, Tenant: ask.Tenant, Subject: ask.Subject, Host: ask.Host, At: time.Now().UTC(), Until: ask.Expires,
 	}.Spanning()
 }

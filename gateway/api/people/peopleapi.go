@@ -117,7 +117,7 @@ var errEndsCaller = errors.New("you came in by what you remove, and would be sig
 
 // endToken ends a token that expires at until, and everything that comes of it, here and at all relays.
 func (a *API) endToken(id string, until time.Time) error {
-	return a.Caller.Revoked.Add(auth.Revocation{Token: id, At: time.Now().UTC(), Until: auth.RevokedUntil(until)})
+	return a.Caller.Revoked.Add(auth.Revocation{Token: id, At: time.Now().UTC(), Until: until})
 }
 
 // endDevice ends a device here and at all relays, with its tokens and links. Unless alone, it ends everything else that was
