@@ -36,7 +36,7 @@ func (l pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "browser"} }
 
 // eventsOverHTTP1 sends a request for an event stream while Borrow gives the link to the host, or why there is none, and
 // returns the response and how long it took.
-func eventsOverHTTP1(t *testing.T, ctx context.Context, borrow func() error) (*http.Response, error, time.Duration) {
+func eventsOverHTTP1(t *testing.T, ctx context.Context, borrow func() error) (*http.Response, time.Duration, error) {
 	t.Helper()
 	c := New(Config{Origin: Origin{Scheme: "https", Domain: "canvas.example.com"}, Borrow: func(context.Context, string, string) (Link, func(), error) {
 		return Link{}, func() {}, borrow()
@@ -62,13 +62,13 @@ func eventsOverHTTP1(t *testing.T, ctx context.Context, borrow func() error) (*h
 		t.Fatal(err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(browser), nil)
-	return response, err, time.Since(begun)
+	return response, time.Since(begun), err
 }
 
 // TestEventStreamOfAHostThatIsAwayHasNoAnswer holds a request for an event stream, and closes the connection.
 func TestEventStreamOfAHostThatIsAwayHasNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, err, took := eventsOverHTTP1(t, t.Context(), func() error { return ErrHostAway })
+		_, took, err := eventsOverHTTP1(t, t.Context(), func() error { return ErrHostAway })
 		if !errors.Is(err, io.ErrUnexpectedEOF) || took != holdTime {
 			t.Errorf("got %v after %v; want the end of the connection after %v", err, took, holdTime)
 		}
@@ -79,7 +79,7 @@ func TestEventStreamOfAHostThatIsAwayHasNoAnswer(t *testing.T) {
 func TestHeldEventStreamIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
-		response, err, took := eventsOverHTTP1(t, t.Context(), func() error {
+		response, took, err := eventsOverHTTP1(t, t.Context(), func() error {
 			if attempts++; attempts < 4 {
 				return ErrHostAway
 			}
@@ -95,7 +95,7 @@ func TestHeldEventStreamIsTriedAgain(t *testing.T) {
 func TestHeldEventStreamEndsWithItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
-		response, err, took := eventsOverHTTP1(t, ctx, func() error {
+		response, took, err := eventsOverHTTP1(t, ctx, func() error {
 			end(auth.ErrTokenRevoked)
 			return ErrHostAway
 		})

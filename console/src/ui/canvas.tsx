@@ -84,13 +84,14 @@ export function CanvasPane() {
   useLayoutEffect(() => { if (channel) title.current?.focus({ preventScroll: true }); }, [channel]);
   const stale = isStale(state ?? ref);
   const { shown } = current;
+  const ended = Boolean(state) && shown.name === 'ended';
   const note = channel && !camera ? noteOf(link?.errors.get(channel) ?? '', state, shown, live) : '';
   return (
     <section id="canvas" class="beside canvas" aria-labelledby="canvas-title" hidden={channel === ''}>
       <header class="beside-head">
         <div class="row">
           <h2 id="canvas-title" tabIndex={-1} ref={title}>{canvasTitle(state ?? ref)}</h2>
-          <span id="canvas-badge" class="badge" data-tone={stale ? 'wait' : 'ok'}>{stale ? 'stale' : text(state?.availability)}</span>
+          <span id="canvas-badge" class="badge" data-tone={stale || ended ? 'wait' : 'ok'}>{ended ? 'ended' : stale ? 'stale' : text(state?.availability)}</span>
           <button id="canvas-close" class="danger" type="button" disabled={!live} hidden={app.readOnly || ref?.registered === true} onClick={() => app.closeCanvas(channel)}>Close</button>
           <button id="canvas-hide" type="button" onClick={() => app.showPane(null)}>Hide</button>
         </div>
@@ -101,13 +102,13 @@ export function CanvasPane() {
         {camera && <CameraView instance={own} />}
         <p id="canvas-note" class="empty" role="status" hidden={note === ''}>{note}</p>
         {state && shown.name === 'failed' && live && <button id="canvas-again" type="button" onClick={() => current.load()}>Try again</button>}
-        {state && shown.name === 'ended' && (
+        {ended && (
           <div id="canvas-ended" class="canvas-stale" role="status">
             <p>This canvas has ended. {shown.why} It shows what there was last.</p>
             <button type="button" disabled={!live} onClick={() => current.load()}>Open it again</button>
           </div>
         )}
-        <p id="canvas-stale" class="canvas-stale" role="status" hidden={!state || !stale || shown.name === 'ended'}>Stale: what provides this canvas is gone. It shows what there was last.</p>
+        <p id="canvas-stale" class="canvas-stale" role="status" hidden={!state || !stale || ended}>Stale: what provides this canvas is gone. It shows what there was last.</p>
       </div>
     </section>
   );
