@@ -191,7 +191,7 @@ func freeAddress(t *testing.T) string {
 func secondDevice(t *testing.T, p *page, s *site) {
 	t.Helper()
 	second := newPage(t)
-	second.do(desktop(), chromedp.Navigate(s.url+"/device#ask"))
+	second.do(desktop(), chromedp.Navigate(s.url+"/device#ask=default"))
 	second.until("a code", patience, func() bool { return len(second.text("#ask-code")) == 9 })
 	second.shot("people-second")
 	fingerprint := second.text("#ask-key")
@@ -204,8 +204,13 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	p.enter("#code", second.text("#ask-code"))
 	p.click("#lookup button[type=submit]")
 	p.wants("#what", fingerprint)
+	if got := eval[string](p, "[document.querySelector('#level').value, ...[...document.querySelectorAll('#level option')].map((o) => o.value)].join()"); got != ",,look,talk,approve,operate,own" {
+		t.Errorf("the page offers the levels %s; want all of them, and none chosen", got)
+	}
+	eval[any](p, "document.querySelector('#level').value = 'talk', 0")
+	p.shot("people-approve-device")
 	p.click("#decide button[type=submit]")
-	second.wants("#who", "owner, level own")
+	second.wants("#who", "owner, level talk")
 	second.wants("#hosts", hostName)
 
 	token := second.later("(async () => (await import('/pages/keys.js')).accessToken())()")
@@ -221,6 +226,7 @@ func secondDevice(t *testing.T, p *page, s *site) {
 
 	eval[any](p, "globalThis.confirm = () => true, 0")
 	p.until("two devices", patience, func() bool { return eval[int](p, "document.querySelectorAll('#devices li').length") == 2 })
+	p.wants("#devices", "level talk")
 	p.shot("people-devices")
 	eval[any](p, "document.querySelector('#hosts button').mark = 'the same', 0")
 	eval[any](p, "[...document.querySelectorAll('#devices li')].find((li) => !li.textContent.includes('this one')).querySelector('button').click()")
