@@ -36,7 +36,7 @@ func (w worker) work(s *fair.Shares, d time.Duration) (done, longest time.Durati
 // starves. The tenant with little to do never rests.
 func TestSharesBoundWhoContends(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		const d = 4 * time.Second
+		const d = 2 * time.Second
 		rate := rapid.Float64Range(0.1, 2).Draw(rt, "rate")
 		tenants := rapid.IntRange(1, 4).Draw(rt, "tenants")
 		conns := make([]int, tenants)
