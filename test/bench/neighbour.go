@@ -81,7 +81,7 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	flood, err := s.flood(1, b.long(1300*time.Millisecond))
+	floods, err := s.floods(1, b.long(1300*time.Millisecond))
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +89,8 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 	if err := viewer.Call("Clients.Dial", asking, &loadgen.None{}); err != nil {
 		return nil, err
 	}
-	var alone, beside, asked, flooded [2]series
-	var answers series
-	var rate, sent series
+	var alone, beside, asked [2]series
+	var rate, answers series
 	err = b.rounds(func(int) error {
 		before, err := b.exchange(name + "-quiet")
 		if err != nil {
@@ -126,13 +125,13 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 		if err = cmp.Or(err, failed); err != nil || !natsTCP {
 			return err
 		}
-		var messages uint64
-		wg.Go(func() { failed = viewer.Call("Clients.Flood", flood, &messages) })
-		during, err = b.exchange(name + "-quiet")
-		wg.Wait()
-		note(&flooded, during)
-		sent = append(sent, float64(messages)/flood.For.Seconds()/1e6)
-		return cmp.Or(err, failed)
+		for _, f := range floods {
+			if err := f.beside(viewer, func() (loadgen.Delays, error) { return b.exchange(name + "-quiet") }); err != nil {
+				return err
+			}
+		}
+		time.Sleep(b.long(time.Second)) // for what the relay has not read yet
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -144,8 +143,11 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 	if !natsTCP {
 		return figures, nil
 	}
-	figures = append(figures, newFigure(fmt.Sprintf("messages of 64 B that nobody wants, on %d connections%s", floodConns, way), "M/s", sent))
-	return append(figures, besideIt("such a flood of another tenant's", flooded, alone, "Nor does who means harm.")...), nil
+	for _, f := range floods {
+		figures = append(figures, newFigure(fmt.Sprintf("%s, on %d connections%s", f.name, f.args.Conns, way), "M/s", f.sent))
+		figures = append(figures, besideIt(f.name+" of another tenant's", f.during, alone, "Nor does a host-agent that floods the relay.")...)
+	}
+	return figures, nil
 }
 
 // note adds the delays of a round.
@@ -157,28 +159,56 @@ func note(to *[2]series, d loadgen.Delays) {
 func besideIt(what string, during, alone [2]series, means string) (figures []Figure) {
 	for i, of := range []string{"p50", "p99"} {
 		work := fmt.Sprintf("request and answer of 512 B beside %s, %s", what, of)
-		figures = append(figures, newFigure(work, "ms", during[i]).beside("without it", during[i], alone[i]).means(means))
+		figures = append(figures, newFigure(work, "ms", during[i]).beside("without it", during[i], alone[i]).want(ratioAtMost(2)).means(means))
 	}
 	return figures
 }
 
-// flood returns how to flood the relay as the host-agent of host i may.
-func (s *site) flood(i int, d time.Duration) (loadgen.FloodArgs, error) {
+// A flood is a way in which a host-agent floods the relay, and the figures beside it.
+type flood struct {
+	name   string
+	args   loadgen.FloodArgs
+	sent   series
+	during [2]series
+}
+
+// beside floods the relay from a process while something is measured.
+func (f *flood) beside(from *loadgen.Process, measure func() (loadgen.Delays, error)) error {
+	var wg sync.WaitGroup
+	var messages uint64
+	var failed error
+	wg.Go(func() { failed = from.Call("Clients.Flood", f.args, &messages) })
+	during, err := measure()
+	wg.Wait()
+	note(&f.during, during)
+	f.sent = append(f.sent, float64(messages)/f.args.For.Seconds()/1e6)
+	return cmp.Or(err, failed)
+}
+
+// floods returns the ways in which the host-agent of host i can flood the relay.
+func (s *site) floods(i int, d time.Duration) ([]*flood, error) {
 	key, err := nkeys.CreateUser()
 	if err != nil {
-		return loadgen.FloodArgs{}, err
+		return nil, err
 	}
 	public, err := key.PublicKey()
 	if err != nil {
-		return loadgen.FloodArgs{}, err
+		return nil, err
 	}
 	seed, err := key.Seed()
 	if err != nil {
-		return loadgen.FloodArgs{}, err
+		return nil, err
 	}
 	user, _, err := s.keys.AgentUser(s.tenant(i), hostName(i), public, 0)
-	subject := link.ChannelSubject(s.tenant(i), hostName(i), "nobody")
-	return loadgen.FloodArgs{URL: "nats://" + s.at(natsPort), JWT: user, Seed: seed, Subject: subject, Conns: floodConns, Size: 64, For: d}, err
+	if err != nil {
+		return nil, err
+	}
+	args := loadgen.FloodArgs{URL: "nats://" + s.at(natsPort), JWT: user, Seed: seed, Conns: floodConns, Size: 64, For: d}
+	unwanted, requests := args, args
+	unwanted.Subject = link.ChannelSubject(s.tenant(i), hostName(i), "nobody")
+	requests.Subject = link.HostPrefix(s.tenant(i), hostName(i)) + "ctl.lease"
+	requests.Reply = link.HostPrefix(s.tenant(i), hostName(i)) + "inbox.flood"
+	return []*flood{{name: "messages of 64 B that nobody wants", args: unwanted}, {name: "requests that the relay refuses", args: requests}}, nil
 }
 
 // exchange has callers ask something every 20 ms.

@@ -16,6 +16,7 @@ type FloodArgs struct {
 	JWT     string // of a user
 	Seed    []byte // of its key
 	Subject string
+	Reply   string // where answers are to go; "": none is wanted
 	Conns   int
 	Size    int // bytes of each message
 	For     time.Duration
@@ -41,7 +42,7 @@ func (c *Clients) Flood(args FloodArgs, sent *uint64) error {
 		}
 		conns = append(conns, conn)
 	}
-	message := bytes.Repeat([]byte("x"), args.Size)
+	message := &nats.Msg{Subject: args.Subject, Reply: args.Reply, Data: bytes.Repeat([]byte("x"), args.Size)}
 	end := time.Now().Add(args.For)
 	var all atomic.Uint64
 	var failed atomic.Pointer[error]
@@ -49,7 +50,7 @@ func (c *Clients) Flood(args FloodArgs, sent *uint64) error {
 	for _, conn := range conns {
 		wg.Go(func() {
 			for time.Now().Before(end) {
-				if err := conn.Publish(args.Subject, message); err != nil {
+				if err := conn.PublishMsg(message); err != nil {
 					failed.Store(&err)
 					return
 				}
