@@ -363,31 +363,39 @@ func TestEchoesAreInOrder(t *testing.T) {
 	vars := flowVars("demo", "00000000")
 	owner := join(t, throughRelay(t, s), "owner", nil)
 	create(t, owner, vars)
-	reader := dialWith(t, s, allowing(t, s, auth.Client{Access: auth.AccessRead}), refclient.Options{})
-	call(t, reader, "initialize", `{"channel":"ahp-root://","clientId":"reader","protocolVersions":["0.9.0"]}`)
-	watch(t, reader, vars)
-	const deltas, actions = 3000, 3000
+	const readers, deltas, actions = 10, 3000, 60 // rejections beyond 64 are slowed
+	var all []*refclient.Client
+	for i := range readers {
+		reader := dialWith(t, s, allowing(t, s, auth.Client{Access: auth.AccessRead}), refclient.Options{})
+		call(t, reader, "initialize", fmt.Sprintf(`{"channel":"ahp-root://","clientId":"reader%d","protocolVersions":["0.9.0"]}`, i))
+		watch(t, reader, vars)
+		all = append(all, reader)
+	}
 	say(t, owner, vars["chat"], 1, fmt.Sprintf("stream %d 0 1", deltas))
 	for range actions {
-		if _, err := reader.Dispatch(vars["chat"], map[string]any{"type": "chat/bogus"}); err != nil {
-			t.Fatal(err)
+		for _, reader := range all {
+			if _, err := reader.Dispatch(vars["chat"], map[string]any{"type": "chat/bogus"}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	awaitDeltas(t, []*refclient.Client{reader}, deltas)
-	call(t, reader, "ping", `{"channel":"ahp-root://"}`)
-	echoes, last := 0, int64(0)
-	for _, frame := range reader.Frames() {
-		a, ok := refclient.ReadAction(frame)
-		switch {
-		case !ok:
-		case bytes.Contains(frame, []byte("rejectionReason")):
-			echoes++
-			last = max(last, a.ServerSeq)
-		case a.ServerSeq <= last:
-			t.Fatalf("action %d comes behind an echo that says %d", a.ServerSeq, last)
+	awaitDeltas(t, all, deltas)
+	for _, reader := range all {
+		call(t, reader, "ping", `{"channel":"ahp-root://"}`)
+		echoes, last := 0, int64(0)
+		for _, frame := range reader.Frames() {
+			a, ok := refclient.ReadAction(frame)
+			switch {
+			case !ok:
+			case bytes.Contains(frame, []byte("rejectionReason")):
+				echoes++
+				last = max(last, a.ServerSeq)
+			case a.ServerSeq <= last:
+				t.Fatalf("action %d follows an echo with %d", a.ServerSeq, last)
+			}
 		}
-	}
-	if echoes != actions {
-		t.Errorf("%d echoes; want %d", echoes, actions)
+		if echoes != actions {
+			t.Errorf("%d echoes; want %d", echoes, actions)
+		}
 	}
 }

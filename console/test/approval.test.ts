@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { sortOptions } from '../src/answers';
 import { offerOf, requestKey, textOfRead, visible } from '../src/approval';
-import table from '../../watch/testdata/approvals.json';
+import table from '../../hostagent/watch/testdata/approvals.json';
 
 test('a request can be allowed only once all of it has been read', () => {
   for (const { name, call, page, unread = page, order } of table as any[]) {

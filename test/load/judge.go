@@ -125,21 +125,28 @@ func (t *transcript) judgeWire(w *wire, open bool, r *Report) {
 	if c == nil {
 		c = &hostConn{}
 	}
+	fromHost, toHost := withoutHostAgents(c.sent), withoutHostAgents(c.received)
 	sent, got := w.withoutRelays(c)
-	lost, odd := compare(r, w.label+", to the client", c.sent, got)
-	inFlight := len(c.sent) - (len(got) - odd + lost)
+	lost, odd := compare(r, w.label+", to the client", fromHost, got)
+	inFlight := len(fromHost) - (len(got) - odd + lost)
 	if open {
 		inFlight = 0 // what came later is no matter
 	}
 	r.Sent += len(got) - odd + lost + inFlight
 	r.Received += len(got)
 	r.InFlight += inFlight
-	r.Up += len(c.received)
+	r.Up += len(toHost)
 	r.Lost += lost
 	r.Repeated += odd
-	lost, odd = compare(r, w.label+", to the host", sent, c.received)
+	lost, odd = compare(r, w.label+", to the host", sent, toHost)
 	r.Lost += lost
 	r.Repeated += odd
+}
+
+// withoutHostAgents returns the messages without the requests that a host-agent
+// sends on a client's connection in its own name, and without their answers.
+func withoutHostAgents(messages [][]byte) [][]byte {
+	return slices.DeleteFunc(slices.Clone(messages), refclient.IsHostAgents)
 }
 
 // withoutRelays returns what the viewer sent and received without what the

@@ -1,6 +1,7 @@
 package refclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -83,6 +84,11 @@ func IsNotification(method string) func(frame []byte) bool {
 		return json.Unmarshal(frame, &msg) == nil && msg.ID == nil && msg.Method == method
 	}
 }
+
+// IsHostAgents reports whether a message is a request that a host-agent sends on
+// a client's connection in its own name (package hostagent lists them), or the
+// answer to it. Clients neither send such a request nor see its answer.
+func IsHostAgents(message []byte) bool { return bytes.Contains(message, []byte(`"id":"host-agent-`)) }
 
 // Initialize opens the connection as a client of the host.
 func (c *Client) Initialize(ctx context.Context, params InitializeParams) (InitializeResult, error) {

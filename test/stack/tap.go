@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/coder/websocket"
+
+	"ahprelay/test/refclient"
 )
 
 // A Tap passes WebSocket messages to and from an AHP host, and keeps them.
@@ -71,16 +74,18 @@ func isMonitor(first []byte) bool {
 	return string(first) == `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"channel":"ahp-root://"}}`
 }
 
-// ToHost returns what went to the host so far.
-func (c *TapConn) ToHost() [][]byte { return c.copy(&c.toHost) }
+// ToHost returns the client's messages to the host so far, without the
+// host-agent's own requests.
+func (c *TapConn) ToHost() [][]byte { return c.clients(&c.toHost) }
 
-// ToClient returns what the host has sent so far.
-func (c *TapConn) ToClient() [][]byte { return c.copy(&c.toClient) }
+// ToClient returns the host's messages to the client so far, without the
+// answers to the host-agent's own requests.
+func (c *TapConn) ToClient() [][]byte { return c.clients(&c.toClient) }
 
-func (c *TapConn) copy(list *[][]byte) [][]byte {
+func (c *TapConn) clients(list *[][]byte) [][]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([][]byte(nil), *list...)
+	return slices.DeleteFunc(slices.Clone(*list), refclient.IsHostAgents)
 }
 
 // maxFrame is above what any test sends.
