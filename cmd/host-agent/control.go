@@ -14,7 +14,7 @@ import (
 	"ahprelay/hostagent"
 )
 
-// controlPath is where run has its control socket, "" for nowhere.
+// controlPath returns the path for run's control socket, "" for none.
 func (c *runCmd) controlPath(token func() (string, error), s *streams) string {
 	switch c.Control {
 	case "off":
@@ -33,17 +33,17 @@ func (c *runCmd) controlPath(token func() (string, error), s *streams) string {
 	}
 	path, err := hostagent.ControlPath(tenant, host)
 	if err != nil {
-		s.log.Warn("host-agent clients and kick cannot reach this host-agent", "error", err)
+		s.log.Warn("control socket unavailable: host-agent clients and kick cannot reach this host-agent", "error", err)
 		return ""
 	}
 	return path
 }
 
-// controlFlags say which of the host-agents that run here is meant.
+// controlFlags select one of the host-agents on this machine.
 type controlFlags struct {
 	Control string `help:"Control socket of the host-agent, if it was started with --control." placeholder:"PATH" xor:"which"`
-	Host    string `help:"Name of the host, if several host-agents run here." xor:"which"`
-	Tenant  string `help:"Tenant of the host." default:"default"`
+	Host    string `help:"Host name, if several host-agents run on this machine." xor:"which"`
+	Tenant  string `help:"The host's tenant." default:"default"`
 }
 
 func (f *controlFlags) control() (hostagent.Control, error) {
@@ -63,10 +63,10 @@ func (f *controlFlags) control() (hostagent.Control, error) {
 
 type clientsCmd struct {
 	controlFlags
-	JSON bool `help:"Print what the host-agent says, as JSON."`
+	JSON bool `help:"Print the host-agent's answer as JSON."`
 }
 
-// Run lists who is connected.
+// Run lists the connected clients.
 func (c *clientsCmd) Run(ctx context.Context, s *streams) error {
 	control, err := c.control()
 	if err != nil {
@@ -89,10 +89,10 @@ func (c *clientsCmd) Run(ctx context.Context, s *streams) error {
 		fmt.Fprintf(s.err, "Kept away until %s: %s\n", bar.Until.Local().Format(time.RFC3339), who)
 	}
 	for _, one := range list.Previews {
-		fmt.Fprintf(s.err, "Port %d is open for %s since %s, as preview %s\n", one.Port, one.Subject, one.Since.Local().Format(time.RFC3339), one.ID)
+		fmt.Fprintf(s.err, "Port %d is open for %s since %s as preview %s\n", one.Port, one.Subject, one.Since.Local().Format(time.RFC3339), one.ID)
 	}
 	if len(list.Clients) == 0 {
-		fmt.Fprintf(s.err, "Nobody is connected to host %s.\n", list.Host)
+		fmt.Fprintf(s.err, "No client is connected to host %s.\n", list.Host)
 		return nil
 	}
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
@@ -104,8 +104,7 @@ func (c *clientsCmd) Run(ctx context.Context, s *streams) error {
 	return table.Flush()
 }
 
-// printable returns what a client has said in a form that does nothing to a
-// terminal.
+// printable escapes a client's text for terminals.
 func printable(text string) string {
 	const most = 64
 	quoted := fmt.Sprintf("%+q", text)
@@ -118,16 +117,16 @@ func printable(text string) string {
 
 type kickCmd struct {
 	controlFlags
-	ID      string        `arg:"" optional:"" help:"Id of the connection, as host-agent clients lists it."`
-	Subject string        `help:"End all connections of a subject instead." placeholder:"NAME"`
-	Preview string        `help:"Close a preview instead, by its id." placeholder:"ID"`
-	For     time.Duration `help:"How long who was kicked cannot come back: the subject, or who has the token of the connection. 0 for not at all: some clients come back at once." default:"1m" placeholder:"TIME"`
+	ID      string        `arg:"" optional:"" help:"Connection ID, as printed by host-agent clients."`
+	Subject string        `help:"End all connections of this subject." placeholder:"NAME"`
+	Preview string        `help:"Close this preview, given by its ID." placeholder:"ID"`
+	For     time.Duration `help:"How long the kicked subject, or the token of the kicked connection, is refused. 0: not at all; some clients then return at once." default:"1m" placeholder:"TIME"`
 }
 
 // Run ends connections.
 func (c *kickCmd) Run(ctx context.Context, s *streams) error {
 	if given := slices.DeleteFunc([]string{c.ID, c.Subject, c.Preview}, func(s string) bool { return s == "" }); len(given) != 1 {
-		return errors.New("kick: give the id of a connection, or --subject, or --preview")
+		return errors.New("kick: give a connection ID, --subject or --preview")
 	}
 	if c.For < 0 {
 		return fmt.Errorf("--for is %v; want 0 or more", c.For)

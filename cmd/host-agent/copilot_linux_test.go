@@ -14,7 +14,8 @@ import (
 	"ahprelay/refhost"
 )
 
-// TestUpFindsCopilotsHost finds Copilot's host by the arguments of a process, with the token that the host wants.
+// TestUpFindsCopilotsHost: up finds Copilot's host by a process's arguments, with its
+// connection token.
 func TestUpFindsCopilotsHost(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -59,7 +60,8 @@ func TestUpFindsCopilotsHost(t *testing.T) {
 	}
 }
 
-// TestUpAsksForTheToken asks once for a token that no process and no file has, and keeps it.
+// TestUpAsksForTheToken: up asks once for a token that no process and no file
+// contains, and keeps it.
 func TestUpAsksForTheToken(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", filepath.Join(home, "state"))

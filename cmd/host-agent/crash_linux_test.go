@@ -20,13 +20,13 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// patience is how long tests wait for what must happen.
+// patience bounds each wait in tests.
 const patience = time.Minute
 
 // A process is a host-agent in a process of its own.
 type process struct {
 	cmd  *exec.Cmd
-	said bytes.Buffer // of it and its sentinel; to be read when both have ended
+	said bytes.Buffer // of it and its sentinel; read it after both have ended
 }
 
 // start runs the command in a process and a process group of its own.
@@ -90,7 +90,7 @@ func dial(t *testing.T, relay *gateway.Relay) *refclient.Client {
 	return c
 }
 
-// join connects a client that begins anew.
+// join connects a new client.
 func join(t *testing.T, relay *gateway.Relay) *refclient.Client {
 	t.Helper()
 	c := dial(t, relay)
@@ -117,8 +117,8 @@ func wantClosed(t *testing.T, c *refclient.Client, reason string) {
 	}
 }
 
-// TestCrash has host-agents die in several ways: their clients are told that, which only a
-// sentinel knows before the lease ends, and resume with the next host-agent.
+// TestCrash ends host-agents in several ways. Their clients learn of the crash before
+// the lease ends, through the sentinel, and resume with the next host-agent.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
@@ -141,7 +141,7 @@ func TestCrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantClosed(t, c, "host offline: host-agent crashed")
-			t.Logf("clients were told after %v", time.Since(died).Round(time.Millisecond)) // the lease would end without that word
+			t.Logf("clients were told after %v", time.Since(died).Round(time.Millisecond)) // the lease would end without that report
 			held := dial(t, relay)
 			resumed := make(chan error, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -168,7 +168,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// stopped stops a host-agent in good order. It leaves no sentinel behind.
+// stopped stops a host-agent in good order, and checks that its sentinel ends, too.
 func stopped(t *testing.T, p *process, c *refclient.Client) {
 	t.Helper()
 	sentinel := p.sentinel(t)
@@ -193,9 +193,9 @@ func stopped(t *testing.T, p *process, c *refclient.Client) {
 	}
 }
 
-// TestContainerDies kills host-agent and sentinel at once, as the end of a container
-// does, and starts the next one with the same state directory: the clients of the
-// first are told, and resume, at once, and not when its lease has run out.
+// TestContainerDies kills host-agent and sentinel at once, like the end of a
+// container, and starts a successor with the same state directory. The clients are
+// notified and resume at once, before the lease has run out.
 func TestContainerDies(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
@@ -205,7 +205,7 @@ func TestContainerDies(t *testing.T) {
 	awaitOnline(t, relay)
 	c := join(t, relay)
 
-	// While it lives, none takes its place.
+	// While the host-agent lives, a rival is refused.
 	rival := start(t, args...)
 	if err := rival.cmd.Wait(); err == nil || !strings.Contains(rival.said.String(), "served by another host-agent") {
 		t.Fatalf("a second host-agent ended with %v:\n%s", err, rival.said.String())
@@ -231,7 +231,7 @@ func TestContainerDies(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("client's connection is still open")
 	}
-	// The relay may hear of the end of the one and of the next at once.
+	// The relay may learn of the end and of the successor at once.
 	if code, reason := c.CloseStatus(); code != int(ahp.CloseHostOffline) && code != int(ahp.CloseResync) {
 		t.Errorf("client was closed with %d %q; want to be told to come again", code, reason)
 	}
@@ -244,10 +244,10 @@ func TestContainerDies(t *testing.T) {
 	if took > registry.DefaultLeaseTTL { // the promise is 2 s
 		t.Errorf("whole after %v; want 2 s, and not the time of a lease", took)
 	}
-	stopped(t, next, again) // and it has not warned of anything
+	stopped(t, next, again) // and it has logged no warning
 }
 
-// TestNoSentinel runs without one.
+// TestNoSentinel: without a sentinel, the host-agent serves and stops as usual.
 func TestNoSentinel(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)

@@ -12,9 +12,9 @@ import (
 )
 
 type enrollCmd struct {
-	Relay           []string `help:"Base URL of the relay. Give it several times for the relays of a cluster." required:"" placeholder:"URL"`
-	TokenFile       string   `help:"File with the enrolment token (relay token host), or - for the standard input." required:"" placeholder:"FILE"`
-	CredentialsFile string   `help:"File to write, which must not be there yet. It is for host-agent run --credentials-file." required:"" type:"path" placeholder:"FILE"`
+	Relay           []string `help:"The relay's base URL. Repeatable, for the relays of a cluster." required:"" placeholder:"URL"`
+	TokenFile       string   `help:"File with the enrolment token (relay token host), or - for standard input." required:"" placeholder:"FILE"`
+	CredentialsFile string   `help:"File to create for the credential; host-agent run reads it with --credentials-file." required:"" type:"path" placeholder:"FILE"`
 	plainFlag
 }
 
@@ -41,7 +41,7 @@ func (c *enrollCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "Host %s of tenant %s is enrolled. The enrolment token is used up. %s is good until %s; host-agent run renews it.\n",
+	_, err = fmt.Fprintf(s.out, "Host %s of tenant %s is enrolled. The enrolment token is used up. %s is valid until %s; host-agent run renews it.\n",
 		host, tenant, c.CredentialsFile, expires.Local().Format(time.RFC3339))
 	return err
 }

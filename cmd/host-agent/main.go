@@ -1,5 +1,5 @@
-// Command host-agent runs beside a private AHP host and makes it reachable
-// through relays. It dials out only.
+// Command host-agent runs beside a private AHP host and makes it reachable through
+// relays. It opens outgoing connections only.
 package main
 
 import (
@@ -22,31 +22,31 @@ import (
 	"ahprelay/internal/memory"
 )
 
-const description = "Makes an AHP host reachable through a relay, without a way in: it dials out only. " +
-	"Every flag can also be set in the environment as AHP_AGENT_ and its name in capitals with _ for -, and in the file that --config names."
+const description = "Makes an AHP host reachable through a relay. It opens outgoing connections only. " +
+	"Each flag can also be set by an environment variable (AHP_AGENT_ and the flag in capitals, with _ for -) and in the file given with --config."
 
 type app struct {
 	cli.Common
 
 	Run runCmd `cmd:"" help:"Serve a host until stopped."`
-	Up  upCmd  `cmd:"" help:"Join a relay by a code that somebody approves there, find the AHP host of this machine, and serve it."`
+	Up  upCmd  `cmd:"" help:"Join a relay with a code that a signed-in person approves, find this machine's AHP host, and serve it."`
 
-	Install   installCmd   `cmd:"" help:"Have the system run it: with this user's session, or with the machine (systemd, launchd, Windows services and others)."`
-	Uninstall uninstallCmd `cmd:"" help:"Have the system forget that."`
-	Status    statusCmd    `cmd:"" help:"Say whether the system runs it."`
+	Install   installCmd   `cmd:"" help:"Install a service that serves the host: for this user's session, or for the machine (systemd, launchd, Windows services and more)."`
+	Uninstall uninstallCmd `cmd:"" help:"Remove the service."`
+	Status    statusCmd    `cmd:"" help:"Report whether the service runs."`
 
-	Check   checkCmd   `cmd:"" help:"Look for what is wrong with relay, token and host, without serving."`
-	Enroll  enrollCmd  `cmd:"" help:"Trade an enrolment token, which is used up, for a credential that is bound to a key of this machine's own."`
-	Clients clientsCmd `cmd:"" help:"List who is connected to the host through the host-agent that runs here."`
-	Kick    kickCmd    `cmd:"" help:"End the connection of a client, or all of a subject, and keep them away for a while."`
+	Check   checkCmd   `cmd:"" help:"Check relay, token and host without serving."`
+	Enroll  enrollCmd  `cmd:"" help:"Trade an enrolment token for a credential bound to a key of this machine. The token is then used up."`
+	Clients clientsCmd `cmd:"" help:"List the clients of the host that a host-agent on this machine serves."`
+	Kick    kickCmd    `cmd:"" help:"End a client's connection, or all connections of a subject, and refuse new ones for a while."`
 
-	Share   shareCmd   `cmd:"" help:"Print a link, and a QR code of it, that opens the console at one session of this machine's host."`
-	Shares  sharesCmd  `cmd:"" help:"List the links to this machine's host, and who is there by them now."`
-	Unshare unshareCmd `cmd:"" help:"Take one link back, or all: who is there is gone at once."`
+	Share   shareCmd   `cmd:"" help:"Print a link, and its QR code, to one session of this machine's host."`
+	Shares  sharesCmd  `cmd:"" help:"List the links to this machine's host, with their present viewers."`
+	Unshare unshareCmd `cmd:"" help:"Revoke one link or all links; their connections end at once."`
 
 	cli.Manual
 
-	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by run: tells relays if that crashes."`
+	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by run: reports a crash of the host-agent to the relays."`
 }
 
 //go:generate go test -run ^TestReference$ . -update
@@ -56,13 +56,13 @@ func (a *app) program() cli.Program {
 	return cli.Program{App: a, Name: "host-agent", Description: description, Prefix: "AHP_AGENT"}
 }
 
-// streams is where a command writes.
+// streams is a command's output.
 type streams struct {
 	out io.Writer
 	err io.Writer
 	log *slog.Logger
 
-	logs *cli.Common // how log is
+	logs *cli.Common // the settings of log
 }
 
 func main() {
@@ -84,21 +84,21 @@ func (a *app) run(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr), logs: &a.Common})
 }
 
-// hostFlags say which host is served, and through which relay.
+// hostFlags select the host, and the relay that makes it reachable.
 type hostFlags struct {
-	Relay             []string `help:"Base URL of the relay. Give it several times for the relays of a cluster: the host-agent goes from one to the next." required:"" placeholder:"URL"`
+	Relay             []string `help:"The relay's base URL. Repeatable for a cluster: if a relay is unreachable, the host-agent uses the next." required:"" placeholder:"URL"`
 	TokenFile         string   `help:"File with the enrolment token (relay token host)." xor:"token" required:"" type:"path" placeholder:"FILE"`
-	CredentialsFile   string   `help:"File that host-agent enroll has written, in place of --token-file. The host-agent renews what is in it." xor:"token" required:"" type:"path" placeholder:"FILE"`
-	Upstream          string   `help:"Where the AHP host is: ws://, wss:// or unix:/path, or lock:/path of VS Code's lock file. Or give a command behind --, which speaks AHP on its standard input and output and is started for each client." placeholder:"URL"`
-	UpstreamTokenFile string   `help:"File with the connection token that the host wants (?tkn=)." type:"path" placeholder:"FILE"`
-	NATSURL           []string `help:"Where NATS is, if not behind the relay: nats://, tls://, ws:// or wss://. May be given several times, for the servers of a cluster." placeholder:"URL" name:"nats-url"`
+	CredentialsFile   string   `help:"Credential file written by host-agent enroll, instead of --token-file. The host-agent renews the credential in it." xor:"token" required:"" type:"path" placeholder:"FILE"`
+	Upstream          string   `help:"The AHP host's address: ws://, wss:// or unix:/path, or lock:/path for VS Code's lock file. Alternatively, give a command behind -- that speaks AHP on standard input and output; it is started once for each client." placeholder:"URL"`
+	UpstreamTokenFile string   `help:"File with the connection token required by the host (?tkn=)." type:"path" placeholder:"FILE"`
+	NATSURL           []string `help:"NATS server, unless the relay provides it: nats://, tls://, ws:// or wss://. Repeatable, for the servers of a cluster." placeholder:"URL" name:"nats-url"`
 	plainFlag
-	Command []string `arg:"" optional:"" passthrough:"" help:"Command that is the host."`
+	Command []string `arg:"" optional:"" passthrough:"" help:"Host command."`
 }
 
-// plainFlag lets secrets pass a network.
+// plainFlag lets secrets cross a network without TLS.
 type plainFlag struct {
-	RelayPlain bool `help:"Allow http:// to relays, and nats:// or ws:// to NATS, on other than loopback addresses. Only where the network is private: who can read there has the token and sees all that passes."`
+	RelayPlain bool `help:"Allow http:// to relays, and nats:// or ws:// to NATS, beyond loopback addresses. For private networks only: a reader there sees the token and all traffic."`
 }
 
 func (f *hostFlags) config(s *streams) (cfg hostagent.Config, err error) {
@@ -118,8 +118,7 @@ func (f *hostFlags) config(s *streams) (cfg hostagent.Config, err error) {
 	return cfg, err
 }
 
-// token reads the enrolment token, which may be replaced while the host-agent
-// runs.
+// token reads the enrolment token, which may be replaced while the host-agent runs.
 func (f *hostFlags) token() (string, error) {
 	b, err := os.ReadFile(f.TokenFile)
 	if err != nil {
@@ -128,11 +127,11 @@ func (f *hostFlags) token() (string, error) {
 	return onlyToken(b, f.TokenFile)
 }
 
-// onlyToken returns the token of a token file.
+// onlyToken returns the token in a token file.
 func onlyToken(b []byte, file string) (string, error) {
 	token := strings.TrimSpace(string(b))
 	if token == "" {
-		return "", errors.New("--token-file " + file + " is empty; want what relay token host prints")
+		return "", errors.New("--token-file " + file + " is empty; want the output of relay token host")
 	}
 	return token, nil
 }
@@ -142,37 +141,37 @@ type runCmd struct {
 	hostFlags
 }
 
-// serveFlags say how a host is served.
+// serveFlags configure how a host is served.
 type serveFlags struct {
-	TakeOver bool `help:"Serve the host even if another host-agent does, which then stops."`
+	TakeOver bool `help:"Serve the host even if another host-agent serves it; that host-agent then stops."`
 	cli.FrameLimit
-	Resume          time.Duration `help:"How long relays, or the machine of the host, may be out of reach before connections are given up." default:"15s"`
-	CanvasLoopback  bool          `help:"Let clients see canvases that the host serves on its own loopback interface. --no-canvas-loopback turns it off." default:"true" negatable:""`
-	CanvasDenyPorts []string      `help:"Ports of the loopback interface that canvases never show, whatever the host says." placeholder:"PORT" name:"canvas-deny-port"`
-	CanvasAllow     []string      `help:"Origins beyond http://localhost, 127.0.0.1 and [::1] that canvases may show, if the host says so: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. What a name means, DNS says. Or a folder whose files they may show, if the host says so: file:///home/ada/project/dist." placeholder:"ORIGIN" name:"canvas-allow"`
-	CanvasPins      []string      `help:"SHA-256 of the certificates that such origins must have; others are refused then." placeholder:"HEX" name:"canvas-pin"`
-	CanvasInsecure  bool          `help:"Do not look at the certificates of such origins."`
-	CanvasLive      string        `help:"What clients may do with canvases by URL, where a relay has a domain for them: on, what they may do with them otherwise; read, look; off, nothing." default:"on" enum:"on,read,off"`
-	CanvasSockets   bool          `help:"Let clients that may only look open WebSockets to canvases by URL." name:"canvas-read-sockets"`
-	PreviewPorts    []string      `help:"Ports of the loopback interface, such as 3000-5999, that clients who may operate the host may open by URL, where a relay has a domain for canvases. Default: none." placeholder:"PORTS" name:"preview-port"`
-	MCP             string        `help:"What becomes of requests that host or client have not declared: soft lets them pass and warns, strict refuses them. A relay may ask for strict, too." default:"soft" enum:"soft,strict" name:"mcp"`
-	Compress        string        `help:"How what goes to a relay is compressed, through its /nats: zstd, or off." default:"zstd" enum:"zstd,off"`
-	MaxQueued       int           `help:"Bytes that may wait for all clients together; above, the connections are closed that have stood still for longest. Default: a quarter of the memory of this process's cgroup, or an eighth of the machine's and at most 536870912." placeholder:"BYTES"`
-	Sentinel        bool          `help:"Start a second, small process that tells relays if this one crashes. Without it clients hear of a crash when the resume time is over." default:"true" negatable:""`
-	StateDir        string        `help:"Directory where it is noted which host-agent runs, so that the next one serves at once after a crash: by default that of --credentials-file, or one in your state directory. In a container a volume. off for none." placeholder:"DIR"`
-	Notify          string        `help:"Of what people are told while they look at nothing: needs, that an agent waits for somebody; all, and that it is done or has failed; or off. Titles of sessions and what is asked go to the relay, and from there where people have set." default:"all" enum:"off,needs,all"`
-	NotifyAnswers   string        `help:"What a notification offers to answer: safe, to allow once what it shows whole and the host does not call dangerous, and to refuse anything; or none. The value all means safe." default:"safe" enum:"none,safe,all"`
-	Control         string        `help:"Where host-agent clients and kick reach this host-agent: a Unix socket, by default in a directory that is yours alone. off for none." placeholder:"PATH"`
-	PublishAll      bool          `help:"Publish what only one client is sent on the subject of its channel, too, for who watches NATS with relay nats-credentials. Costs two messages of NATS for one, and at relay and host-agent about twice the processor time of such messages without the kernel's part."`
-	MetricsListen   string        `help:"Address for metrics (Prometheus), such as 127.0.0.1:8486: whoever reaches it reads them. Default: none." placeholder:"HOST:PORT"`
+	Resume          time.Duration `help:"How long relays, or the host's machine, may be unreachable before connections are closed." default:"15s"`
+	CanvasLoopback  bool          `help:"Let clients see canvases served on the host's own loopback interface. --no-canvas-loopback disables this." default:"true" negatable:""`
+	CanvasDenyPorts []string      `help:"Loopback ports that canvases never show, even if the host names them." placeholder:"PORT" name:"canvas-deny-port"`
+	CanvasAllow     []string      `help:"Origins that canvases may show in addition to http://localhost, 127.0.0.1 and [::1], if the host names them: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. Names are resolved by DNS. Also folders whose files they may show: file:///home/ada/project/dist." placeholder:"ORIGIN" name:"canvas-allow"`
+	CanvasPins      []string      `help:"SHA-256 fingerprints of the certificates accepted from these origins; all others are refused." placeholder:"HEX" name:"canvas-pin"`
+	CanvasInsecure  bool          `help:"Do not verify the certificates of these origins."`
+	CanvasLive      string        `help:"Access to canvases by URL, at relays with a canvas domain: on (as the client's level allows), read (GET and HEAD only) or off." default:"on" enum:"on,read,off"`
+	CanvasSockets   bool          `help:"Let clients with the level look open WebSockets to canvases by URL." name:"canvas-read-sockets"`
+	PreviewPorts    []string      `help:"Loopback ports, such as 3000-5999, that clients with the level operate may open by URL, at relays with a canvas domain. Default: none." placeholder:"PORTS" name:"preview-port"`
+	MCP             string        `help:"Requests whose capability client or host has not declared: soft passes them with a warning, strict refuses them. A relay can require strict as well." default:"soft" enum:"soft,strict" name:"mcp"`
+	Compress        string        `help:"Compression towards the relay's /nats: zstd or off." default:"zstd" enum:"zstd,off"`
+	MaxQueued       int           `help:"Memory for bytes queued for all clients together. Above it, the connections without progress for the longest time are closed. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 536870912." placeholder:"BYTES"`
+	Sentinel        bool          `help:"Start a small second process that reports a crash of this one to the relays. Without it, clients learn of a crash when the resume time is over." default:"true" negatable:""`
+	StateDir        string        `help:"Directory for a record of the running host-agent, so that its successor can serve at once after a crash. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: no record." placeholder:"DIR"`
+	Notify          string        `help:"Events for notifications: needs (an agent waits for a person), all (also finished and failed turns) or off. Session titles and questions go to the relay, and from there to the notification targets." default:"all" enum:"off,needs,all"`
+	NotifyAnswers   string        `help:"Answers offered in notifications: safe (allow once if the notification shows the whole request and the host does not mark it dangerous; refuse always) or none. all means safe." default:"safe" enum:"none,safe,all"`
+	Control         string        `help:"Unix socket for host-agent clients and kick. Default: one in a directory that only you can read. off: none." placeholder:"PATH"`
+	PublishAll      bool          `help:"Also publish messages for a single client on the subject of their channel, for readers with relay nats-credentials. This doubles the NATS messages, and about doubles the processor time of relay and host-agent for them, without the kernel's part."`
+	MetricsListen   string        `help:"Address for Prometheus metrics, such as 127.0.0.1:8486. Every process that can connect can read them. Default: none." placeholder:"HOST:PORT"`
 	allowFlags
 }
 
-// mostQueued is how much of a machine's memory clients get by default at most,
-// in bytes.
+// mostQueued is the default for --max-queued on a machine with enough memory, in
+// bytes.
 const mostQueued = 512 << 20
 
-// canvas is what canvases may show.
+// canvas returns the rules for canvases.
 func (c *runCmd) canvas() (contentproxy.Config, error) {
 	cfg := contentproxy.Config{Off: !c.CanvasLoopback, DenyPorts: c.CanvasDenyPorts, Insecure: c.CanvasInsecure}
 	for _, text := range c.CanvasAllow {
@@ -190,12 +189,12 @@ func (c *runCmd) canvas() (contentproxy.Config, error) {
 		cfg.Pins = append(cfg.Pins, pin)
 	}
 	if cfg.Insecure && len(cfg.Pins) > 0 {
-		return cfg, errors.New("--canvas-insecure and --canvas-pin: certificates are looked at, or not; choose one")
+		return cfg, errors.New("--canvas-insecure and --canvas-pin exclude each other; choose one")
 	}
 	return cfg, nil
 }
 
-// previewPorts are those that clients may open.
+// previewPorts returns the ports that clients may open.
 func (c *runCmd) previewPorts() (list []hostagent.PortRange, err error) {
 	for _, text := range c.PreviewPorts {
 		ports, err := hostagent.ParsePorts(text)
@@ -250,14 +249,14 @@ func (c *runCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	if err := asService(ctx, agent.Run); errors.Is(err, registry.ErrHostTaken) {
-		return fmt.Errorf("%w; stop that one, or start this one with --take-over", err)
+		return fmt.Errorf("%w; stop the other host-agent, or start this one with --take-over", err)
 	} else if err != nil {
 		return err
 	}
 	return nil
 }
 
-// stateDir is where it is noted which host-agent runs; "" for nowhere.
+// stateDir returns the directory for the running host-agent's record, "" for none.
 func (c *runCmd) stateDir(s *streams) string {
 	switch {
 	case c.StateDir == "off":
@@ -269,7 +268,7 @@ func (c *runCmd) stateDir(s *streams) string {
 	}
 	dir, err := stateHome()
 	if err != nil {
-		s.log.Debug("no state directory", "error", err)
+		s.log.Debug("state directory unavailable", "error", err)
 	}
 	return dir
 }
@@ -278,8 +277,7 @@ type checkCmd struct {
 	hostFlags
 }
 
-// Run looks at one thing after the other, and stops at the first that is
-// wrong, with what to do about it.
+// Run checks one step after the other, and stops at the first fault, with advice.
 func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 	cfg, err := c.config(s)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestMain runs the tests, or the program: tests start it in a process of its own,
-// and the command run starts it once more as its sentinel.
+// TestMain runs the tests, or the program: tests start it in a process of its own, and
+// the command run starts it once more as its sentinel.
 func TestMain(m *testing.M) {
 	if os.Getenv("AHP_TEST_PROGRAM") != "" || len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "sentinel") {
 		main()
@@ -39,15 +39,15 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	_ = os.Setenv("XDG_STATE_HOME", runtime)
-	_ = os.Setenv("XDG_RUNTIME_DIR", runtime) // control sockets are not in the place of this user's own
+	_ = os.Setenv("XDG_RUNTIME_DIR", runtime) // control sockets stay out of this user's own directory
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(runtime)
 		os.Exit(code)
 	}))
 }
 
-// serveHost is a host in a process of its own: it prints its URL, and serves
-// until it is ended.
+// serveHost is a host in a process of its own: it prints its URL, and serves until the
+// process ends.
 func serveHost() {
 	host, err := refhost.New(refhost.Config{})
 	if err != nil {
@@ -63,7 +63,7 @@ func serveHost() {
 	<-end
 }
 
-// agent runs the command and returns what it printed.
+// agent runs the command and returns its output.
 func agent(ctx context.Context, t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -73,7 +73,7 @@ func agent(ctx context.Context, t *testing.T, args ...string) (stdout string, er
 	return out.String(), err
 }
 
-// newRelay starts a relay and returns it with a file that has a host's token.
+// newRelay starts a relay and returns it with a host's token file.
 func newRelay(t *testing.T) (relay *gateway.Relay, tokenFile string) {
 	t.Helper()
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{
@@ -119,7 +119,7 @@ func newHost(t *testing.T, cfg refhost.Config) string {
 	return "ws" + strings.TrimPrefix(server.URL, "http")
 }
 
-// TestCheck finds everything in order.
+// TestCheck: check reports no fault in a correct setup.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
@@ -134,8 +134,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSeveralRelays names two relays in each way that there is: flags, the
-// environment, and a file.
+// TestSeveralRelays names two relays by flags, by the environment, and in a file.
 func TestSeveralRelays(t *testing.T) {
 	relay, token := newRelay(t)
 	host := newHost(t, refhost.Config{})
@@ -153,13 +152,13 @@ func TestSeveralRelays(t *testing.T) {
 	check()
 }
 
-// TestPlainRelay goes to relays without TLS on this machine only, unless it is
-// told to.
+// TestPlainRelay: without --relay-plain, the host-agent uses relays without TLS on
+// this machine only.
 func TestPlainRelay(t *testing.T) {
 	_, token := newRelay(t)
 	nobody := httptest.NewServer(nil)
 	nobody.Close()
-	elsewhere := strings.Replace(nobody.URL, "127.0.0.1", "0.0.0.0", 1) // where nobody listens either
+	elsewhere := strings.Replace(nobody.URL, "127.0.0.1", "0.0.0.0", 1) // nothing listens there either
 	for command, args := range map[string][]string{
 		"run":    {"--upstream", "ws://127.0.0.1:1"},
 		"check":  {"--upstream", "ws://127.0.0.1:1"},
@@ -171,7 +170,7 @@ func TestPlainRelay(t *testing.T) {
 			t.Errorf("%s: %v; want an error that says where and what to do", command, err)
 		}
 		if command == "run" {
-			continue // which would try on
+			continue // it would keep trying
 		}
 		if _, err = agent(t.Context(), t, append(args, "--relay-plain")...); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
 			t.Errorf("%s --relay-plain: %v; want to hear that nobody is there", command, err)
@@ -179,7 +178,7 @@ func TestPlainRelay(t *testing.T) {
 	}
 }
 
-// TestBadCommands says what is wrong, and what to do.
+// TestBadCommands: errors name the fault and the remedy.
 func TestBadCommands(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)

@@ -15,7 +15,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// TestOwner goes the owner's way: enroll, run, look who is there, kick.
+// TestOwner follows an owner: enroll, run, clients, kick.
 func TestOwner(t *testing.T) {
 	dir, err := os.MkdirTemp("", "o") // short: the path of a socket is bounded
 	if err != nil {

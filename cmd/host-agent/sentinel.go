@@ -10,23 +10,22 @@ import (
 
 type sentinelCmd struct{}
 
-// Run waits for the end of the host-agent that has started this process. It ends
-// soon after that by itself, and so takes no notice of signals that end all
-// processes of a session or service at once.
+// Run waits for the end of the host-agent that started this process. It ends soon
+// after, so it ignores signals for all processes of a session or service.
 func (c *sentinelCmd) Run(s *streams) error {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	return hostagent.RunSentinel(os.Stdin, s.log)
 }
 
-// sentinelCommand is how run starts one: there is none for the first process of a
-// container, with which all others end.
+// sentinelCommand returns the command that starts a sentinel. The first process of a
+// container has none, because all processes end with it.
 func sentinelCommand(s *streams) hostagent.SentinelCommand {
 	program, err := os.Executable()
 	switch {
 	case os.Getpid() == 1:
 		return hostagent.SentinelCommand{}
 	case err != nil:
-		s.log.Warn("no sentinel: clients would have to wait if this host-agent crashed", "error", err)
+		s.log.Warn("sentinel unavailable: clients learn of a crash only when the resume time is over", "error", err)
 		return hostagent.SentinelCommand{}
 	}
 	return hostagent.SentinelCommand{Command: append([]string{program, "sentinel"}, s.logs.Args()...), Stderr: s.err}

@@ -13,15 +13,15 @@ import (
 	"ahprelay/hostagent"
 )
 
-// serviceName is what the service is called where the system lists services.
+// serviceName is the service's name in the system's lists.
 const serviceName = "ahp-host-agent"
 
-// serviceFlags say which service is meant.
+// serviceFlags select the service.
 type serviceFlags struct {
-	System bool `help:"A service of the machine, which starts with it and runs as --run-as. Default: of this user, which starts with their session."`
+	System bool `help:"Use a service of the machine, which starts at boot and runs as --run-as. Default: a service of this user, which starts at login."`
 }
 
-// config returns how the system knows the service.
+// config describes the service to the system.
 func (f *serviceFlags) config() *service.Config {
 	return &service.Config{
 		Name: serviceName, DisplayName: "AHP host-agent", Description: "Makes the AHP host of this machine reachable through a relay",
@@ -29,7 +29,7 @@ func (f *serviceFlags) config() *service.Config {
 	}
 }
 
-// unitDependencies are those for systemd, which has them as lines of its own.
+// unitDependencies are additional lines for systemd.
 func unitDependencies(system bool) []string {
 	if runtime.GOOS != "linux" || !system {
 		return nil
@@ -40,12 +40,12 @@ func unitDependencies(system bool) []string {
 func (f *serviceFlags) open(cfg *service.Config) (service.Service, error) {
 	s, err := service.New(noProgram{}, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("this system has no services that are known here (systemd, launchd, Windows and others): %w", err)
+		return nil, fmt.Errorf("no supported service manager (systemd, launchd, Windows and more): %w", err)
 	}
 	return s, nil
 }
 
-// noProgram is what a command controls that is not the service itself.
+// noProgram stands for the service where a command only controls it.
 type noProgram struct{}
 
 func (noProgram) Start(service.Service) error { return nil }
@@ -53,12 +53,12 @@ func (noProgram) Stop(service.Service) error  { return nil }
 
 type installCmd struct {
 	serviceFlags
-	RunAs string   `help:"User that a service of the machine runs as." placeholder:"USER"`
-	Start bool     `help:"Start it now." default:"true" negatable:""`
-	Args  []string `arg:"" optional:"" passthrough:"" help:"Arguments of up or run, as they are given there: up URL, or run --relay URL …. Default: up with the relay that this user has joined."`
+	RunAs string   `help:"User of the machine's service." placeholder:"USER"`
+	Start bool     `help:"Start the service now." default:"true" negatable:""`
+	Args  []string `arg:"" optional:"" passthrough:"" help:"Arguments for the service: up URL, or run --relay URL …. Default: up with the relay that this user has joined."`
 }
 
-// Run has the system start host-agent by itself.
+// Run installs the service.
 func (c *installCmd) Run(s *streams) error {
 	arguments, err := c.arguments()
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *installCmd) Run(s *streams) error {
 	cfg := c.config()
 	cfg.Arguments, cfg.UserName = arguments, c.RunAs
 	if c.System && c.RunAs == "" {
-		return errors.New("say with --run-as which user the service runs as: one who may reach the host, and not root")
+		return errors.New("give the service's user with --run-as: a user that can reach the host, not root")
 	}
 	if cfg.WorkingDirectory, err = os.UserHomeDir(); err != nil || c.System {
 		cfg.WorkingDirectory = ""
@@ -77,30 +77,30 @@ func (c *installCmd) Run(s *streams) error {
 		return err
 	}
 	if err := svc.Install(); err != nil {
-		return fmt.Errorf("install: %w; host-agent uninstall removes one that is there", err)
+		return fmt.Errorf("install: %w; host-agent uninstall removes an existing service", err)
 	}
 	if c.Start {
 		if err := svc.Start(); err != nil {
-			return fmt.Errorf("it is installed, and does not start: %w", err)
+			return fmt.Errorf("installed, but does not start: %w", err)
 		}
 	}
 	_, err = fmt.Fprintf(s.out, "Installed with %s. %s\n", svc.Platform(), logsAt(svc.Platform(), c.System))
 	return err
 }
 
-// arguments are those that the service is started with.
+// arguments returns the service's command line.
 func (c *installCmd) arguments() ([]string, error) {
 	args := c.Args
 	if len(args) > 0 && args[0] == "--" {
 		args = args[1:]
 	}
 	if len(args) == 0 {
-		return nil, errors.New("say what it is to run: host-agent install up https://relay.example.com, as you have run it before")
+		return nil, errors.New("no relay joined yet: give the arguments, as in host-agent install up https://relay.example.com")
 	}
 	if args[0] != "up" && args[0] != "run" {
-		return nil, fmt.Errorf("%q is not what a service runs: up or run", args[0])
+		return nil, fmt.Errorf("%q cannot run as a service; want up or run", args[0])
 	}
-	if args[0] == "up" { // nobody is there to be asked
+	if args[0] == "up" { // a service cannot ask for approval
 		up := upCmd{}
 		for _, arg := range args[1:] {
 			if up.URL == "" && len(arg) > 4 && arg[:4] == "http" {
@@ -119,13 +119,13 @@ func (c *installCmd) arguments() ([]string, error) {
 	return args, nil
 }
 
-// logsAt says where the log is, for people.
+// logsAt returns a note for people on the place of the log.
 func logsAt(platform string, system bool) string {
 	switch {
 	case platform == "linux-systemd" && system:
 		return "Its log: journalctl -u " + serviceName
 	case platform == "linux-systemd":
-		return "Its log: journalctl --user -u " + serviceName + ". To have it run while nobody is logged in: loginctl enable-linger"
+		return "Its log: journalctl --user -u " + serviceName + ". To keep it running after logout: loginctl enable-linger"
 	case runtime.GOOS == "darwin":
 		return "Its log: " + filepath.Join("~", "Library", "Logs") + ", and Console"
 	case runtime.GOOS == "windows":
@@ -136,7 +136,7 @@ func logsAt(platform string, system bool) string {
 
 type uninstallCmd struct{ serviceFlags }
 
-// Run has the system forget the service. The credential stays.
+// Run removes the service. The credential stays.
 func (c *uninstallCmd) Run(s *streams) error {
 	svc, err := c.open(c.config())
 	if err != nil {
@@ -146,13 +146,13 @@ func (c *uninstallCmd) Run(s *streams) error {
 	if err := svc.Uninstall(); err != nil {
 		return fmt.Errorf("uninstall: %w", err)
 	}
-	_, err = fmt.Fprintln(s.out, "Removed. The credential is where it was: relay revoke --host ends it.")
+	_, err = fmt.Fprintln(s.out, "Removed. The credential remains: relay revoke --host ends it.")
 	return err
 }
 
 type statusCmd struct{ serviceFlags }
 
-// Run says whether the service runs, and fails if it does not.
+// Run reports whether the service runs, and fails if it does not.
 func (c *statusCmd) Run(s *streams) error {
 	svc, err := c.open(c.config())
 	if err != nil {
@@ -163,13 +163,14 @@ func (c *statusCmd) Run(s *streams) error {
 		return fmt.Errorf("status: %w", err)
 	}
 	if status != service.StatusRunning {
-		return errors.New("installed, and not running")
+		return errors.New("service is installed but not running")
 	}
 	_, err = fmt.Fprintln(s.out, "running")
 	return err
 }
 
-// asService runs what Windows has started as a service; elsewhere it only runs it.
+// asService runs as a service if Windows started this process as one. Elsewhere it
+// only calls run.
 func asService(ctx context.Context, run func(context.Context) error) error {
 	if runtime.GOOS != "windows" || service.Interactive() {
 		return run(ctx)
@@ -184,7 +185,7 @@ func asService(ctx context.Context, run func(context.Context) error) error {
 	return svc.Run()
 }
 
-// A program is what a service runs.
+// A program is a service's body.
 type program struct {
 	run    func() error
 	cancel context.CancelFunc

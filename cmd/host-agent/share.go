@@ -17,15 +17,15 @@ import (
 	"ahprelay/hostagent"
 )
 
-// shareFlags say of which host on this machine, and through which relay.
+// shareFlags select a host on this machine, and a relay.
 type shareFlags struct {
-	Relay           []string `help:"Base URL of the relay. Default: the one that the credential was got from." placeholder:"URL"`
+	Relay           []string `help:"The relay's base URL. Default: the relay that issued the credential." placeholder:"URL"`
 	TokenFile       string   `help:"File with the enrolment token, as for run." xor:"token" type:"path" placeholder:"FILE"`
-	CredentialsFile string   `help:"File with the credential, as for run. Default: what host-agent up has written, if it is the only one." xor:"token" type:"path" placeholder:"FILE"`
+	CredentialsFile string   `help:"Credential file, as for run. Default: the file written by host-agent up, if there is only one." xor:"token" type:"path" placeholder:"FILE"`
 	plainFlag
 }
 
-// sharing returns the way to the relay's links.
+// sharing returns access to the relay's links.
 func (f *shareFlags) sharing() (*hostagent.Sharing, error) {
 	s := &hostagent.Sharing{Relays: f.Relay, Plain: f.RelayPlain}
 	if f.TokenFile != "" {
@@ -45,12 +45,12 @@ func (f *shareFlags) sharing() (*hostagent.Sharing, error) {
 		}
 	}
 	if len(s.Relays) == 0 {
-		return nil, errors.New("say with --relay which relay")
+		return nil, errors.New("no relay known: give --relay")
 	}
 	return s, nil
 }
 
-// credentials is the file that is meant.
+// credentials returns the credential file's path.
 func (f *shareFlags) credentials() (string, error) {
 	if f.CredentialsFile != "" {
 		return f.CredentialsFile, nil
@@ -64,24 +64,24 @@ func (f *shareFlags) credentials() (string, error) {
 	case err != nil:
 		return "", err
 	case len(found) == 0:
-		return "", fmt.Errorf("there is no credential in %s: say where it is with --credentials-file or --token-file, or begin with host-agent up: %w", dir, fs.ErrNotExist)
+		return "", fmt.Errorf("no credential in %s: give --credentials-file or --token-file, or run host-agent up first: %w", dir, fs.ErrNotExist)
 	case len(found) > 1:
-		return "", fmt.Errorf("there are several credentials in %s; say which with --credentials-file", dir)
+		return "", fmt.Errorf("several credentials in %s: choose one with --credentials-file", dir)
 	}
 	return found[0], nil
 }
 
 type shareCmd struct {
-	Session string        `arg:"" help:"URI of the session, such as ahp-session:/…, or the console's address when it is open there." placeholder:"SESSION"`
-	Level   auth.Access   `help:"What who has the link may do: look, talk, approve or operate; never more than --allow of the host-agent that runs." enum:"look,talk,approve,operate,read,write" default:"look"`
-	TTL     time.Duration `help:"How long the link is good, at most 168h." default:"1h" name:"ttl"`
-	People  int           `help:"How many connections it is good for at a time." default:"64" placeholder:"N"`
-	Files   bool          `help:"The files in the session's working directories, too."`
+	Session string        `arg:"" help:"URI of the session, such as ahp-session:/…, or the console's address while the session is open." placeholder:"SESSION"`
+	Level   auth.Access   `help:"Level for holders of the link: look, talk, approve or operate; never above --allow of the running host-agent." enum:"look,talk,approve,operate,read,write" default:"look"`
+	TTL     time.Duration `help:"The link's lifetime, at most 168h." default:"1h" name:"ttl"`
+	People  int           `help:"Concurrent connections allowed for the link." default:"64" placeholder:"N"`
+	Files   bool          `help:"Include files in the session's working directories."`
 	NoQR    bool          `help:"Print no QR code." name:"no-qr"`
 	shareFlags
 }
 
-// Run prints a link, and, on a terminal, a QR code of it.
+// Run prints a link, and, on a terminal, its QR code.
 func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	sharing, err := c.sharing()
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	if _, err := fmt.Fprintln(s.out, link.Link); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.err, "Good until %s. Who is there: host-agent shares. To take it back: host-agent unshare %s\n", link.Expires.Local().Format(time.DateTime), link.ID)
+	fmt.Fprintf(s.err, "Valid until %s. List its viewers: host-agent shares. Revoke it: host-agent unshare %s\n", link.Expires.Local().Format(time.DateTime), link.ID)
 	if c.NoQR {
 		return nil
 	}
@@ -111,7 +111,7 @@ type sharesCmd struct {
 	shareFlags
 }
 
-// Run lists the links that are good.
+// Run lists the valid links.
 func (c *sharesCmd) Run(ctx context.Context, s *streams) error {
 	sharing, err := c.sharing()
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *sharesCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(s.err, "Nothing of this host is shared by link.")
+		_, err := fmt.Fprintln(s.err, "No links to this host.")
 		return err
 	}
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
@@ -139,15 +139,15 @@ func (c *sharesCmd) Run(ctx context.Context, s *streams) error {
 }
 
 type unshareCmd struct {
-	ID  string `arg:"" optional:"" help:"ID of a link, as host-agent shares has it." placeholder:"ID"`
-	All bool   `help:"All links to this host, whoever has made them."`
+	ID  string `arg:"" optional:"" help:"Link ID, as printed by host-agent shares." placeholder:"ID"`
+	All bool   `help:"All links to this host, including those made by other people."`
 	shareFlags
 }
 
-// Run takes links back.
+// Run revokes links.
 func (c *unshareCmd) Run(ctx context.Context, s *streams) error {
 	if (c.ID == "") == !c.All {
-		return errors.New("say which link, or --all")
+		return errors.New("give a link ID, or --all")
 	}
 	sharing, err := c.sharing()
 	if err != nil {
@@ -157,6 +157,6 @@ func (c *unshareCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "Taken back: %d. Who was there is gone.\n", ended)
+	_, err = fmt.Fprintf(s.out, "Revoked: %d. Their connections are closed.\n", ended)
 	return err
 }

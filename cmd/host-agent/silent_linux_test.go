@@ -67,7 +67,7 @@ func stop(t *testing.T, p *os.Process) {
 	}
 }
 
-// listed is what the relay says of the host.
+// listed returns the relay's entry for the host.
 func listed(t *testing.T, relay *gateway.Relay) hostsapi.Info {
 	t.Helper()
 	token, err := relay.Keys().IssueClient(auth.Client{
@@ -83,9 +83,9 @@ func listed(t *testing.T, relay *gateway.Relay) hostsapi.Info {
 	return info
 }
 
-// TestStoppedHost stops the host's process for longer than the resume time. It
-// is silent, and not gone: its clients stay, and what they asked is answered when
-// it goes on; so are those who came meanwhile.
+// TestStoppedHost stops the host's process for longer than the resume time. The host
+// is silent, not gone: its clients stay, and it answers their requests, and those of
+// new clients, when it continues.
 func TestStoppedHost(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)

@@ -24,19 +24,19 @@ import (
 )
 
 type upCmd struct {
-	URL               string   `arg:"" help:"Base URL of the relay." placeholder:"URL"`
-	Upstream          string   `help:"Where the AHP host is, as for run. Default: what is found on this machine." placeholder:"URL"`
-	UpstreamTokenFile string   `help:"File with the connection token that the host wants (?tkn=)." type:"path" placeholder:"FILE"`
-	CredentialsFile   string   `help:"File for the credential. Default: one for this relay, in your state directory." type:"path" placeholder:"FILE"`
-	Name              string   `help:"Name that the host would like; who approves decides." placeholder:"HOST"`
+	URL               string   `arg:"" help:"The relay's base URL." placeholder:"URL"`
+	Upstream          string   `help:"The AHP host's address, as for run. Default: the host found on this machine." placeholder:"URL"`
+	UpstreamTokenFile string   `help:"File with the connection token required by the host (?tkn=)." type:"path" placeholder:"FILE"`
+	CredentialsFile   string   `help:"Credential file. Default: one for this relay, in your state directory." type:"path" placeholder:"FILE"`
+	Name              string   `help:"Suggested host name; the person who approves decides." placeholder:"HOST"`
 	NoQR              bool     `help:"Print no QR code." name:"no-qr"`
-	Enroll            bool     `help:"Only join the relay and find the host, and print how to serve it." name:"only-join"`
-	Command           []string `arg:"" optional:"" passthrough:"" help:"Command that is the host, behind --."`
+	Enroll            bool     `help:"Join the relay and find the host, then print the command that serves it." name:"only-join"`
+	Command           []string `arg:"" optional:"" passthrough:"" help:"Host command, behind --."`
 	serveFlags
 	plainFlag
 }
 
-// Run joins the relay, unless that was done before, and serves the host until ctx
+// Run joins the relay, unless it has joined before, and serves the host until ctx
 // ends.
 func (c *upCmd) Run(ctx context.Context, s *streams) error {
 	file, err := c.credentialsFile()
@@ -64,11 +64,11 @@ func (c *upCmd) Run(ctx context.Context, s *streams) error {
 		_, err := fmt.Fprintln(s.out, line)
 		return err
 	}
-	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C ends it; host-agent install has it start by itself.\n", hostagent.Upstream{URL: serve.Upstream, Command: c.Command}, c.URL)
+	fmt.Fprintf(s.err, "Serving %s through %s. Ctrl-C stops it; host-agent install starts it automatically.\n", hostagent.Upstream{URL: serve.Upstream, Command: c.Command}, c.URL)
 	return serve.Run(ctx, s)
 }
 
-// credentialsFile is where the credential for this relay is.
+// credentialsFile returns the credential file's path for this relay.
 func (c *upCmd) credentialsFile() (string, error) {
 	if c.CredentialsFile != "" {
 		return c.CredentialsFile, nil
@@ -87,19 +87,19 @@ func (c *upCmd) credentialsFile() (string, error) {
 	return filepath.Join(dir, plainName(u.Host)+".credential"), nil
 }
 
-// plainName is an address as part of the name of a file.
+// plainName makes an address usable in a file name.
 func plainName(address string) string {
 	return strings.NewReplacer(":", "_", "[", "", "]", "").Replace(address)
 }
 
-// stateHome is the directory of this user's for host-agents.
+// stateHome returns this user's directory for host-agents.
 func stateHome() (string, error) {
 	return cli.StateHome("ahp-host-agent")
 }
 
-// join has somebody approve this machine.
+// join asks for approval of this machine.
 func (c *upCmd) join(ctx context.Context, s *streams, file string) error {
-	machine, _ := os.Hostname() // what is not known is not shown
+	machine, _ := os.Hostname() // an unknown name is not shown
 	name := ""
 	if who, err := user.Current(); err == nil {
 		name = who.Username
@@ -111,12 +111,12 @@ func (c *upCmd) join(ctx context.Context, s *streams, file string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.err, "This is host %s of tenant %s now; %s is good until %s, and renewed before.\n", host, tenant, file, expires.Local().Format(time.DateOnly))
+	_, err = fmt.Fprintf(s.err, "This machine is now host %s of tenant %s; %s is valid until %s and renewed before.\n", host, tenant, file, expires.Local().Format(time.DateOnly))
 	return err
 }
 
-// find returns the AHP host of this machine, and the file with its connection token if it wants
-// one. If there are several hosts, it asks.
+// find returns this machine's AHP host, and the file with its connection token if it
+// requires one. If there are several hosts, it asks.
 func (c *upCmd) find(ctx context.Context, s *streams) (upstream, tokenFile string, err error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *upCmd) find(ctx context.Context, s *streams) (upstream, tokenFile strin
 	var host hostagent.Found
 	switch len(found) {
 	case 0:
-		return "", "", errors.New("no AHP host was found on this machine: start one, such as code agent host, or say where it is with --upstream")
+		return "", "", errors.New("no AHP host found on this machine: start one, such as code agent host, or give its address with --upstream")
 	case 1:
 		fmt.Fprintln(s.err, "Found", found[0].What)
 		host = found[0]
@@ -143,8 +143,9 @@ func (c *upCmd) find(ctx context.Context, s *streams) (upstream, tokenFile strin
 	return host.Upstream, tokenFile, err
 }
 
-// tokenFile returns the file with the connection token that a host wants, "" if it wants none. A
-// token that was found or is asked for is kept in a file of this user's for the host's address.
+// tokenFile returns the file with the host's connection token, "" if the host requires
+// none. It keeps a token that was found or entered in a file of this user, named after
+// the host's address.
 func (c *upCmd) tokenFile(ctx context.Context, host hostagent.Found, ask func() (string, error)) (string, error) {
 	if c.UpstreamTokenFile != "" || host.Locked() {
 		return c.UpstreamTokenFile, nil
@@ -170,16 +171,16 @@ func (c *upCmd) tokenFile(ctx context.Context, host hostagent.Found, ask func() 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	_ = os.Remove(file) // the new file is this user's alone, whatever the old one was
+	_ = os.Remove(file) // the new file is readable for this user alone, whatever its mode was
 	return file, os.WriteFile(file, []byte(token+"\n"), 0o600)
 }
 
-// askToken asks for the connection token of a host.
+// askToken asks for a host's connection token.
 func askToken(out io.Writer, asked bool, host hostagent.Found) (string, error) {
 	if !asked {
-		return "", fmt.Errorf("%s wants a connection token: give --upstream-token-file", host.Upstream)
+		return "", fmt.Errorf("%s requires a connection token: give --upstream-token-file", host.Upstream)
 	}
-	fmt.Fprintf(out, "%s wants its connection token. Paste the token, or the address that the host has printed (it is not shown): ", host.What)
+	fmt.Fprintf(out, "%s requires its connection token. Paste the token, or the address printed by the host (it is not shown): ", host.What)
 	text, err := term.ReadPassword(int(os.Stdin.Fd()))
 	fmt.Fprintln(out)
 	if err != nil {
@@ -190,25 +191,25 @@ func askToken(out io.Writer, asked bool, host hostagent.Found) (string, error) {
 		token = u.Query().Get("tkn")
 	}
 	if token == "" {
-		return "", fmt.Errorf("%s wants a connection token", host.Upstream)
+		return "", fmt.Errorf("%s requires a connection token", host.Upstream)
 	}
 	return token, nil
 }
 
-// choose asks which of several hosts is meant.
+// choose asks which of several hosts to serve.
 func choose(in io.Reader, out io.Writer, asked bool, found []hostagent.Found) (hostagent.Found, error) {
 	fmt.Fprintln(out, "There are several hosts on this machine:")
 	for i, f := range found {
 		fmt.Fprintf(out, "  %d  %s (--upstream %s)\n", i+1, f.What, f.Upstream)
 	}
 	if !asked {
-		return hostagent.Found{}, errors.New("say which with --upstream")
+		return hostagent.Found{}, errors.New("several hosts on this machine: choose one with --upstream")
 	}
 	lines := bufio.NewScanner(in)
 	for {
 		fmt.Fprintf(out, "Which one? [1-%d] ", len(found))
 		if !lines.Scan() {
-			return hostagent.Found{}, errors.New("say which with --upstream")
+			return hostagent.Found{}, errors.New("no host chosen: give --upstream")
 		}
 		if n, err := strconv.Atoi(strings.TrimSpace(lines.Text())); err == nil && n >= 1 && n <= len(found) {
 			return found[n-1], nil

@@ -24,11 +24,11 @@ import (
 	"ahprelay/refhost"
 )
 
-// A screen is what a command shows.
+// A screen records a command's output.
 type screen struct {
 	mu  sync.Mutex
 	all bytes.Buffer
-	new chan struct{} // holds one
+	new chan struct{} // signals new output
 }
 
 func newScreen() *screen { return &screen{new: make(chan struct{}, 1)} }
@@ -49,7 +49,7 @@ func (s *screen) String() string {
 	return s.all.String()
 }
 
-// await returns what a pattern finds, once it is there.
+// await returns the matches of a pattern in the output, once there are any.
 func (s *screen) await(t *testing.T, pattern string) []string {
 	t.Helper()
 	find := regexp.MustCompile(pattern)
@@ -65,7 +65,7 @@ func (s *screen) await(t *testing.T, pattern string) []string {
 	}
 }
 
-// asOwner asks the relay something as who owns it.
+// asOwner sends a request of the owner to the relay.
 func asOwner(t *testing.T, relay *gateway.Relay, method, path string, body, answer any) {
 	t.Helper()
 	token, err := relay.Keys().IssueClient(auth.Client{
@@ -97,8 +97,8 @@ func asOwner(t *testing.T, relay *gateway.Relay, method, path string, body, answ
 	}
 }
 
-// TestUp joins a relay by a code, finds the host by VS Code's lock file, and serves it; and
-// when it is started again asks nobody.
+// TestUp joins a relay by a code, finds the host by VS Code's lock file, and serves
+// it. A second start needs no approval.
 func TestUp(t *testing.T) {
 	relay, _ := newRelay(t)
 	host := newHost(t, refhost.Config{ConnectionToken: "s3cret"})
@@ -130,7 +130,7 @@ func TestUp(t *testing.T) {
 	show, stop := up()
 	show.await(t, `Found VS Code's agent host`)
 	code := show.await(t, `\n  ([B-Z]{4}-[B-Z]{4})\n`)[1]
-	fingerprint := show.await(t, `fingerprint there is to be (\S+)\.`)[1]
+	fingerprint := show.await(t, `must show the fingerprint (\S+)\.`)[1]
 	if !strings.Contains(show.String(), relay.URL()+"/device") {
 		t.Errorf("it does not say where to go: %q", show.String())
 	}
@@ -140,7 +140,7 @@ func TestUp(t *testing.T) {
 		t.Errorf("who decides is shown %+v; the terminal %s", waiting, fingerprint)
 	}
 	asOwner(t, relay, "POST", "/api/requests/"+waiting.ID, map[string]any{"approve": true, "code": code, "host": "laptop"}, &struct{}{})
-	show.await(t, `This is host laptop of tenant default now`)
+	show.await(t, `This machine is now host laptop of tenant default`)
 	awaitOnline(t, relay)
 	stop()
 
@@ -153,7 +153,7 @@ func TestUp(t *testing.T) {
 	}
 }
 
-// TestUpIsRefused says why.
+// TestUpIsRefused: the error gives the reason for a refusal.
 func TestUpIsRefused(t *testing.T) {
 	relay, _ := newRelay(t)
 	show := newScreen()
@@ -170,7 +170,7 @@ func TestUpIsRefused(t *testing.T) {
 	}
 }
 
-// TestChoose asks which host is meant, until there is an answer.
+// TestChoose asks for the host until there is a valid answer.
 func TestChoose(t *testing.T) {
 	found := []hostagent.Found{{Upstream: "ws://127.0.0.1:1", What: "a"}, {Upstream: "lock:/x", What: "b"}}
 	if got, err := choose(strings.NewReader("\n7\nx\n2\n"), io.Discard, true, found); err != nil || got != found[1] {
@@ -183,7 +183,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestService has systemd, as far as its command goes, know the service, and forget it.
+// TestService installs and removes the service with a stand-in for systemd's command.
 func TestService(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("systemd is Linux's")
@@ -199,7 +199,7 @@ func TestService(t *testing.T) {
 	calls := filepath.Join(home, "calls")
 	scripts := map[string]string{
 		"systemctl":  "#!/bin/sh\necho \"$@\" >> " + calls + "\n[ \"$1\" = is-active ] && echo active\n[ \"$1\" = --version ] && echo systemd 255\nexit 0\n",
-		"rpm-ostree": "#!/bin/sh\n", // whose presence stands for systemd's
+		"rpm-ostree": "#!/bin/sh\n", // makes this look like a system with systemd
 	}
 	for name, script := range scripts {
 		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil {
@@ -215,7 +215,7 @@ func TestService(t *testing.T) {
 	if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "host-agent up https://relay.example.com first") {
 		t.Errorf("before it has joined: %s, %v", out, err)
 	}
-	if out, err := do("install", "rm", "-rf"); err == nil || !strings.Contains(out, "not what a service runs") {
+	if out, err := do("install", "rm", "-rf"); err == nil || !strings.Contains(out, "cannot run as a service") {
 		t.Errorf("something else: %s, %v", out, err)
 	}
 	key := auth.NewHostKey()

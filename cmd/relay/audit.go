@@ -12,17 +12,16 @@ import (
 )
 
 type auditCmd struct {
-	Verify auditVerifyCmd `cmd:"" help:"See that no line of audit files was changed or taken out: each names the one before it by its hash."`
-	Export auditExportCmd `cmd:"" help:"Print lines of audit files, as JSON or CSV."`
+	Verify auditVerifyCmd `cmd:"" help:"Verify that no line of audit files was changed or removed: each line contains the previous line's hash."`
+	Export auditExportCmd `cmd:"" help:"Print lines of audit files as JSON or CSV."`
 }
 
-// auditFiles are files of one relay, the oldest first.
+// auditFiles are the audit files of one relay, the oldest first.
 type auditFiles struct {
-	Files []string `arg:"" help:"Audit files of one relay (--audit-file), the oldest first if they were rotated." type:"existingfile" placeholder:"FILE"`
+	Files []string `arg:"" help:"A relay's audit files (--audit-file), the oldest first after rotation." type:"existingfile" placeholder:"FILE"`
 }
 
-// read calls visit with each line, and returns how many there are and the hash of the
-// last.
+// read calls visit for each line. It returns the count and the last hash.
 func (f *auditFiles) read(visit func(audit.Entry) error) (n int, last string, err error) {
 	for _, path := range f.Files {
 		file, err := os.Open(path)
@@ -42,36 +41,36 @@ func (f *auditFiles) read(visit func(audit.Entry) error) (n int, last string, er
 
 type auditVerifyCmd struct {
 	auditFiles
-	Last string `help:"Hash that the last line is to have, as verify has said before, or a line after it." placeholder:"HASH"`
+	Last string `help:"Expected hash of the last line, from an earlier verify." placeholder:"HASH"`
 }
 
-// Run says how many lines follow each other.
+// Run verifies the chain and prints its length.
 func (c *auditVerifyCmd) Run(s *streams) error {
 	n, last, err := c.read(func(audit.Entry) error { return nil })
 	if err != nil {
 		return err
 	}
 	if c.Last != "" && c.Last != last {
-		return fmt.Errorf("the last line's hash is %s; want %s: lines were added, or taken from the end", last, c.Last)
+		return fmt.Errorf("the last line's hash is %s; want %s: lines were added, or removed from the end", last, c.Last)
 	}
-	_, err = fmt.Fprintf(s.out, "%d lines follow each other; the last is %s\n", n, last)
+	_, err = fmt.Fprintf(s.out, "%d lines in an unbroken chain; the last hash is %s\n", n, last)
 	return err
 }
 
 type auditExportCmd struct {
 	auditFiles
-	Since   time.Time `help:"Only lines from this time on, such as 2026-11-22T08:00:00Z." placeholder:"TIME"`
+	Since   time.Time `help:"Only lines since this time, such as 2026-11-22T08:00:00Z." placeholder:"TIME"`
 	Until   time.Time `help:"Only lines before this time." placeholder:"TIME"`
-	Event   []string  `help:"Only of these events." placeholder:"EVENT"`
-	Subject []string  `help:"Only of these subjects." placeholder:"NAME"`
-	Host    []string  `help:"Only of these hosts." placeholder:"HOST"`
-	Format  string    `help:"json, a line for each, or csv." enum:"json,csv" default:"json"`
+	Event   []string  `help:"Only these events." placeholder:"EVENT"`
+	Subject []string  `help:"Only these subjects." placeholder:"NAME"`
+	Host    []string  `help:"Only these hosts." placeholder:"HOST"`
+	Format  string    `help:"json (one object in each line) or csv." enum:"json,csv" default:"json"`
 }
 
-// auditColumns are the columns of CSV.
+// auditColumns are the CSV columns.
 var auditColumns = []string{"time", "event", "tenant", "host", "subject", "token", "device", "conn", "address", "code", "reason", "detail", "count"}
 
-// Run prints the lines that are wanted, and stops where the chain is broken.
+// Run prints the selected lines, and stops where the chain is broken.
 func (c *auditExportCmd) Run(s *streams) error {
 	table := csv.NewWriter(s.out)
 	if c.Format == "csv" {

@@ -10,7 +10,7 @@ import (
 	"ahprelay/gateway/audit"
 )
 
-// TestAudit verifies and prints audit files, over a rotation, and sees what was changed.
+// TestAudit verifies and prints audit files across a rotation, and detects changes.
 func TestAudit(t *testing.T) {
 	dir := t.TempDir()
 	path, old := filepath.Join(dir, "audit"), filepath.Join(dir, "audit.1")
@@ -29,7 +29,7 @@ func TestAudit(t *testing.T) {
 	}
 	write("connect", "share", "revoke")
 	out, _, err := relay(t, "audit", "verify", path)
-	if err != nil || !strings.HasPrefix(out, "3 lines follow each other") {
+	if err != nil || !strings.HasPrefix(out, "3 lines in an unbroken chain") {
 		t.Fatalf("verify = %q, %v", out, err)
 	}
 	last := strings.TrimSuffix(out[strings.LastIndex(out, " ")+1:], "\n")
@@ -43,7 +43,7 @@ func TestAudit(t *testing.T) {
 	if err := os.WriteFile(old, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := audit.OpenFile(path) // which the relay has open while it is copied and truncated
+	f, err := audit.OpenFile(path) // the relay has it open while it is copied and truncated
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 type backupCmd struct {
 	dataFlag
-	File string `arg:"" help:"File to write, which must not be there; - is the standard output. Whoever can read it has the keys." placeholder:"FILE"`
+	File string `arg:"" help:"File to create; - is standard output. Every reader of this file has the keys." placeholder:"FILE"`
 }
 
 // Run writes a data directory into a file.
@@ -46,7 +46,7 @@ func (c *backupCmd) Run(_ context.Context, s *streams) (err error) {
 	return nil
 }
 
-// backUp writes the files of a data directory that another one needs.
+// backUp writes the files that a copy of the data directory needs.
 func backUp(w io.Writer, dir string) error {
 	zip := gzip.NewWriter(w)
 	files := tar.NewWriter(zip)
@@ -81,11 +81,11 @@ func backUp(w io.Writer, dir string) error {
 }
 
 type restoreCmd struct {
-	DataDir string `help:"Directory to make. It must not be there, or be empty." required:"" type:"path" placeholder:"DIR"`
-	File    string `arg:"" help:"What relay backup has written; - is the standard input." placeholder:"FILE"`
+	DataDir string `help:"Directory to create, or an empty directory." required:"" type:"path" placeholder:"DIR"`
+	File    string `arg:"" help:"File written by relay backup; - is standard input." placeholder:"FILE"`
 }
 
-// Run makes a data directory of what backup has written.
+// Run creates a data directory from a backup.
 func (c *restoreCmd) Run(_ context.Context, s *streams) error {
 	in := io.Reader(os.Stdin)
 	if c.File != "-" {
@@ -108,14 +108,15 @@ func (c *restoreCmd) Run(_ context.Context, s *streams) error {
 	if err != nil {
 		return fmt.Errorf("restore into %s: %w", c.DataDir, err)
 	}
-	_, err = fmt.Fprintf(s.out, "restored into %s; what was revoked since the backup is good again at a relay that is alone\n", c.DataDir)
+	_, err = fmt.Fprintf(s.out, "restored into %s; on a relay outside a cluster, revocations since the backup are lost\n", c.DataDir)
 	return err
 }
 
-// maxRestored is far more than a file of a data directory has, in bytes.
+// maxRestored bounds a file in a backup, far above any file of a data directory, in
+// bytes.
 const maxRestored = 4 << 30
 
-// restore makes the files of a backup, below dir only, for nobody else to read.
+// restore unpacks a backup below dir only, readable for this user alone.
 func restore(r io.Reader, dir string) error {
 	zip, err := gzip.NewReader(r)
 	if err != nil {
@@ -138,7 +139,7 @@ func restore(r io.Reader, dir string) error {
 			return fmt.Errorf("no backup: %w", err)
 		}
 		if head.Typeflag != tar.TypeReg || head.Size > maxRestored || strings.Contains(head.Name, "\\") || gateway.OfThisRun(filepath.FromSlash(head.Name)) {
-			return fmt.Errorf("no backup: it has %q", head.Name)
+			return fmt.Errorf("not a backup: it contains %q", head.Name)
 		}
 		if err := restoreFile(root, filepath.FromSlash(head.Name), files); err != nil {
 			return err

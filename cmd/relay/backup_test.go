@@ -12,8 +12,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestBackup has a data directory come back whole from its backup, without what
-// belongs to the machine that it was on.
+// TestBackup restores a data directory whole, without the files that belong to its
+// machine.
 func TestBackup(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "backup")
 	keys, err := auth.LoadKeys(dir)
@@ -56,7 +56,7 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// TestRestoreStaysBelow has nothing written outside of the directory.
+// TestRestoreStaysBelow: restore writes nothing outside of the directory.
 func TestRestoreStaysBelow(t *testing.T) {
 	for _, name := range []string{"../x", "/tmp/x", "a/../../x", "node", "a\\b"} {
 		var file bytes.Buffer

@@ -14,11 +14,10 @@ import (
 type checkCmd struct {
 	dataFlag
 	relayFlag
-	CanvasDomain string `help:"Look whether this canvas domain, as of relay serve, leads to a relay too, and whether it is apart from the domain of --relay." placeholder:"DOMAIN" env:"-"` // a health check is about the relay alone
+	CanvasDomain string `help:"Also check this canvas domain (see relay serve): that it leads to a relay, and that it is separate from the domain of --relay." placeholder:"DOMAIN" env:"-"` // a health check is about the relay alone
 }
 
-// Run looks at one thing after the other, and says what to do about the first
-// that is wrong.
+// Run checks one step after the other, and advises on the first fault.
 func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 	if warning := c.warnOfDomain(); warning != "" {
 		fmt.Fprintln(s.out, "warn", warning)
@@ -37,7 +36,8 @@ func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// warnOfDomain returns what is wrong with the canvas domain beside the relay's, "" if nothing is known to be.
+// warnOfDomain returns a warning about the relation of canvas domain and relay domain,
+// or "".
 func (c *checkCmd) warnOfDomain() string {
 	at, err := url.Parse(c.Relay)
 	if err != nil || c.CanvasDomain == "" {
@@ -65,7 +65,7 @@ func (c *checkCmd) checkRelay(ctx context.Context) (string, error) {
 	case status == http.StatusServiceUnavailable:
 		return "", fmt.Errorf("the relay at %s runs but is not ready: %s", c.Relay, body)
 	case status != http.StatusOK:
-		return "", fmt.Errorf("what answers at %s is no relay (HTTP %d)", c.Relay, status)
+		return "", fmt.Errorf("the server at %s is not a relay (HTTP %d)", c.Relay, status)
 	}
 	return "relay at " + c.Relay + ": " + strings.TrimSpace(string(body)), nil
 }

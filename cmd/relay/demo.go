@@ -30,13 +30,13 @@ const (
 )
 
 type demoCmd struct {
-	Listen  string `help:"Address of the public listener; if it is taken, a free port." default:"${listen}" placeholder:"HOST:PORT"`
-	LAN     bool   `help:"Show it to phones and others on the same network, without TLS: whoever is there can read what passes." name:"lan"`
-	Verbose bool   `help:"Log what relay and host-agent do." short:"v"`
+	Listen  string `help:"Address of the public listener; if it is in use, a free port." default:"${listen}" placeholder:"HOST:PORT"`
+	LAN     bool   `help:"Listen for phones and other machines on the same network, without TLS: everyone on that network can read the traffic." name:"lan"`
+	Verbose bool   `help:"Log the actions of relay and host-agent." short:"v"`
 }
 
-// Run runs the whole path in one process, on loopback addresses: client
-// (the console, in a browser) – relay – NATS – host-agent – demo host.
+// Run runs the whole path in one process, on loopback addresses: client (the console,
+// in a browser) – relay – NATS – host-agent – demo host.
 func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 	log := s.log
 	if !c.Verbose {
@@ -83,13 +83,13 @@ func (c *demoCmd) Run(ctx context.Context, s *streams) error {
 	}
 }
 
-// startRelay starts the relay on the wanted address, or on a free one.
+// startRelay starts the relay on the requested address, or on a free port.
 func (c *demoCmd) startRelay(ctx context.Context, dir string, log *slog.Logger) (*gateway.Relay, error) {
 	cfg := gateway.RelayConfig{
 		DataDir: dir, Listen: c.Listen, AdminListen: "127.0.0.1:0", ListenPlain: c.LAN,
 		Gateway: gateway.Config{
 			Version: cli.BuildVersion(), Log: log,
-			CanvasDomain: "http://localhost:0", // browsers know that all names below it are here
+			CanvasDomain: "http://localhost:0", // browsers resolve all names below it to this machine
 		},
 	}
 	relay, err := gateway.StartRelay(ctx, cfg)
@@ -133,7 +133,7 @@ func newDemoAgent(relay *gateway.Relay, upstream string, log *slog.Logger) (*hos
 	})
 }
 
-// welcome says where to look.
+// welcome prints the console's and the host's address.
 func (c *demoCmd) welcome(out io.Writer, relay *gateway.Relay) error {
 	token, err := relay.Keys().IssueClient(auth.Client{
 		Tenant: demoTenant, Subject: "demo visitor", Hosts: []string{demoHost}, Access: auth.AccessWrite,
@@ -157,21 +157,21 @@ Ctrl-C ends the demo; nothing of it is kept.
 `, console, ws, token, relay.AdminURL(), relay.AdminURL()); err != nil || !c.LAN {
 		return err
 	}
-	if _, err := fmt.Fprintln(out, "On a phone in the same network, open the console's address, or scan this:"); err != nil {
+	if _, err := fmt.Fprintln(out, "On a phone in the same network, open the console's address, or scan this code:"); err != nil {
 		return err
 	}
 	return cli.PrintQR(out, out, console)
 }
 
-// showOnLAN has the demo listen on this machine's address in its network, in place of
-// the loopback one.
+// showOnLAN makes the demo listen on this machine's network address instead of
+// loopback.
 func (c *demoCmd) showOnLAN() error {
 	host, port, err := net.SplitHostPort(c.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen %s: %w", c.Listen, err)
 	}
 	if at, err := netip.ParseAddr(host); err == nil && !at.IsLoopback() && !at.IsUnspecified() {
-		return nil // it says which
+		return nil // the user chose one
 	}
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -179,14 +179,14 @@ func (c *demoCmd) showOnLAN() error {
 	}
 	at, ok := lanAddress(addresses)
 	if !ok {
-		return errors.New("--lan: this machine has no address in a network; say one with --listen")
+		return errors.New("--lan: this machine has no network address; give one with --listen")
 	}
 	c.Listen = net.JoinHostPort(at.String(), port)
 	return nil
 }
 
-// lanAddress is the address at which others in the network reach this machine: a private
-// one, if there is one, of IPv4 if there is one.
+// lanAddress returns the address at which the network reaches this machine. Private
+// and IPv4 addresses come first.
 func lanAddress(addresses []net.Addr) (best netip.Addr, ok bool) {
 	rank := func(a netip.Addr) int {
 		switch {

@@ -30,7 +30,7 @@ func TestLANAddress(t *testing.T) {
 	}
 }
 
-// TestDemoOnLAN shows itself where it says, and wants no other flag.
+// TestDemoOnLAN: --lan chooses the address, and needs no further flag.
 func TestDemoOnLAN(t *testing.T) {
 	c := demoCmd{Listen: "0.0.0.0:8484"}
 	if err := c.showOnLAN(); err == nil && (strings.HasPrefix(c.Listen, "0.0.0.0") || !strings.HasSuffix(c.Listen, ":8484")) {

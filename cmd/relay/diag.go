@@ -25,15 +25,15 @@ type diagCmd struct {
 	dataFlag
 	relayFlag
 	Admin string `help:"Base URL of the running relay's admin listener." default:"http://${admin_listen}" placeholder:"URL"`
-	Log   string `help:"File with the relay's log, of which the end is taken along; - is the standard input: journalctl -u ahp-relay | relay diag --log - …" placeholder:"FILE"`
-	File  string `arg:"" help:"File to write, a .tar.gz, which must not be there." placeholder:"FILE"`
+	Log   string `help:"The relay's log file, whose end is included; - is standard input: journalctl -u ahp-relay | relay diag --log - …" placeholder:"FILE"`
+	File  string `arg:"" help:"File to create, a .tar.gz." placeholder:"FILE"`
 }
 
-// maxLog is how much of the log's end is taken along, in bytes.
+// maxLog bounds the included end of the log, in bytes.
 const maxLog = 4 << 20
 
-// Run collects what it can get. What it cannot is said in the file, too: a relay
-// that does not answer is what somebody may want to know about.
+// Run collects all available parts. The file also notes missing parts: a relay without
+// an answer may be the very fault.
 func (c *diagCmd) Run(ctx context.Context, s *streams) (err error) {
 	f, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -61,11 +61,11 @@ func (c *diagCmd) Run(ctx context.Context, s *streams) (err error) {
 	for _, missing := range d.missing {
 		fmt.Fprintln(s.err, "not there:", missing)
 	}
-	_, err = fmt.Fprintf(s.out, "%s has what there is, without secrets; names of people, hosts and addresses may be in its log\n", c.File)
+	_, err = fmt.Fprintf(s.out, "%s is written, without secrets; its log may contain names of people, hosts and addresses\n", c.File)
 	return err
 }
 
-// diagPages are pages of the admin listener, by what they are called in the file.
+// diagPages maps names in the file to admin pages.
 var diagPages = map[string]string{
 	"settings.json":    "/admin/settings",
 	"metrics.txt":      "/metrics",
@@ -76,7 +76,7 @@ var diagPages = map[string]string{
 	"heap.txt":         "/debug/pprof/heap?debug=1",
 }
 
-// A diagnosis is an archive that is being made.
+// A diagnosis is an archive under construction.
 type diagnosis struct {
 	files   *tar.Writer
 	now     time.Time
@@ -84,8 +84,8 @@ type diagnosis struct {
 	err     error
 }
 
-// add puts a part into the archive, without what looks like a secret; or why there
-// is none.
+// add puts a part into the archive, with secrets hidden, or the reason for its
+// absence.
 func (d *diagnosis) add(name string, get func() ([]byte, error)) {
 	data, err := get()
 	if err != nil {
@@ -107,14 +107,14 @@ func (c *diagCmd) version() ([]byte, error) {
 		cli.BuildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format(time.RFC3339)), nil
 }
 
-// check is what relay check says.
+// check returns relay check's output.
 func (c *diagCmd) check(ctx context.Context) ([]byte, error) {
 	var out bytes.Buffer
 	err := (&checkCmd{dataFlag: c.dataFlag, relayFlag: c.relayFlag}).Run(ctx, &streams{out: &out, err: &out})
 	return out.Bytes(), err
 }
 
-// listing tells of the files in the data directory, but not what is in them.
+// listing lists the files in the data directory, without their contents.
 func (c *diagCmd) listing() ([]byte, error) {
 	var b bytes.Buffer
 	err := filepath.WalkDir(c.DataDir, func(path string, entry fs.DirEntry, err error) error {
@@ -135,7 +135,7 @@ func (c *diagCmd) listing() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// page gets a page of the admin listener.
+// page gets a page from the admin listener.
 func (c *diagCmd) page(ctx context.Context, path string) ([]byte, error) {
 	path, query, _ := strings.Cut(path, "?")
 	status, body, err := relayFlag{Relay: c.Admin + "?" + query}.get(ctx, path, "")

@@ -18,7 +18,7 @@ import (
 	"ahprelay/auth"
 )
 
-// opened returns the parts of a file that relay diag has written, by name.
+// opened returns the parts of a file from relay diag, by name.
 func opened(t *testing.T, file string) map[string]string {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -46,8 +46,8 @@ func opened(t *testing.T, file string) map[string]string {
 	}
 }
 
-// secretsIn returns all words of a directory's files that could be secrets: long, of
-// the letters of base64 or hexadecimal numbers, and files of bytes as they are and in base64.
+// secretsIn returns all words in a directory's files that could be secrets: long words
+// in base64 or hexadecimal, and binary files as they are and in base64.
 func secretsIn(t *testing.T, dir string) (words []string) {
 	t.Helper()
 	long := regexp.MustCompile(`[A-Za-z0-9+/_=-]{20,}`)
@@ -71,8 +71,8 @@ func secretsIn(t *testing.T, dir string) (words []string) {
 	return words
 }
 
-// TestDiag collects what there is of a relay that runs, and no secret of its data
-// directory, its settings or its log.
+// TestDiag collects a running relay's data, without any secret of its data directory,
+// settings or log.
 func TestDiag(t *testing.T) {
 	dir, file, log := t.TempDir(), filepath.Join(t.TempDir(), "diag.tar.gz"), filepath.Join(t.TempDir(), "log")
 	keys, err := auth.LoadKeys(dir)
@@ -123,7 +123,7 @@ func TestDiag(t *testing.T) {
 	}
 }
 
-// TestDiagOfNothing says in the file what it did not get.
+// TestDiagOfNothing: the file notes its missing parts.
 func TestDiagOfNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "diag.tar.gz")
 	dir := t.TempDir()

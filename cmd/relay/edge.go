@@ -10,24 +10,24 @@ import (
 	"ahprelay/internal/acmedns"
 )
 
-// edgeFlags say how the relay meets the network.
+// edgeFlags configure the relay's public listener.
 type edgeFlags struct {
-	TLSCert       string   `help:"Certificate chain of the public listener, a PEM file; read again when it changes." type:"path" placeholder:"FILE" name:"tls-cert"`
-	TLSKey        string   `help:"Its private key, a PEM file." type:"path" placeholder:"FILE" name:"tls-key"`
-	ACMEDomain    []string `help:"Name of the relay, for which it gets certificates by ACME; port 443 of that name must lead to --listen. May be repeated." placeholder:"DOMAIN" name:"acme-domain"`
-	ACMEEmail     string   `help:"Address for notices of the certificate authority." placeholder:"ADDRESS" name:"acme-email"`
-	ACMEDirectory string   `help:"Another authority than Let's Encrypt." placeholder:"URL" name:"acme-directory"`
-	ACMEDNS       string   `help:"How the authority is shown the names, in place of port 443: by a record in DNS that a program sets (exec:/path/to/program, run as lego's exec provider runs it) or an update signed with a key (rfc2136:ns.example.com). Gets the wildcard certificate of --canvas-domain, too." placeholder:"PROVIDER" name:"acme-dns"`
-	ACMEDNSKey    string   `help:"Key for rfc2136, a file as BIND's tsig-keygen writes it." type:"path" placeholder:"FILE" name:"acme-dns-key"`
-	ACMEResolver  string   `help:"DNS server that is asked whether the record is there, if the machine's own do not see the zone as the authority does." placeholder:"HOST:PORT" name:"acme-dns-resolver"`
-	ListenPlain   bool     `help:"Allow listeners without TLS on other than loopback addresses: with a proxy in front, or in a private network."`
-	TrustProxy    []string `help:"Addresses of proxies in front, whose X-Forwarded-For says where clients are: 10.0.0.0/8 or 10.0.0.1." placeholder:"CIDR"`
-	AuditFile     string   `help:"File that gets a line of JSON for each connection, refusal, share and revocation." type:"path" placeholder:"FILE"`
+	TLSCert       string   `help:"Certificate chain of the public listener, a PEM file; a change is noticed while the relay runs." type:"path" placeholder:"FILE" name:"tls-cert"`
+	TLSKey        string   `help:"Private key of --tls-cert, a PEM file." type:"path" placeholder:"FILE" name:"tls-key"`
+	ACMEDomain    []string `help:"The relay's DNS name, for certificates by ACME; port 443 of that name must lead to --listen. Repeatable." placeholder:"DOMAIN" name:"acme-domain"`
+	ACMEEmail     string   `help:"E-mail address for the certificate authority's notices." placeholder:"ADDRESS" name:"acme-email"`
+	ACMEDirectory string   `help:"ACME directory of a certificate authority other than Let's Encrypt." placeholder:"URL" name:"acme-directory"`
+	ACMEDNS       string   `help:"Prove names to the certificate authority by DNS records instead of port 443: a program sets them (exec:/path/to/program, called like lego's exec provider), or a signed update (rfc2136:ns.example.com). Also gets the wildcard certificate for --canvas-domain." placeholder:"PROVIDER" name:"acme-dns"`
+	ACMEDNSKey    string   `help:"Key file for rfc2136, as written by BIND's tsig-keygen." type:"path" placeholder:"FILE" name:"acme-dns-key"`
+	ACMEResolver  string   `help:"DNS server that is queried for the record, if this machine's servers see a different zone than the certificate authority." placeholder:"HOST:PORT" name:"acme-dns-resolver"`
+	ListenPlain   bool     `help:"Allow listeners without TLS beyond loopback addresses: behind a proxy, or in a private network."`
+	TrustProxy    []string `help:"Addresses of proxies whose X-Forwarded-For is trusted for client addresses: 10.0.0.0/8 or 10.0.0.1." placeholder:"CIDR"`
+	AuditFile     string   `help:"Append a line of JSON to this file for each connection, refusal, share and revocation." type:"path" placeholder:"FILE"`
 	limitFlags
 }
 
-// apply puts what the flags say into a configuration. Call close when the
-// relay has ended.
+// apply copies the flags into a configuration. The caller calls close after the
+// relay's end.
 func (f *edgeFlags) apply(cfg *gateway.RelayConfig) (close func() error, err error) {
 	cfg.TLS = gateway.TLSConfig{
 		CertFile: f.TLSCert, KeyFile: f.TLSKey,
@@ -58,7 +58,7 @@ func (f *edgeFlags) apply(cfg *gateway.RelayConfig) (close func() error, err err
 	return file.Close, nil
 }
 
-// prefixes reads networks and single addresses.
+// prefixes parses networks and single addresses.
 func prefixes(flag string, texts []string) (list []netip.Prefix, err error) {
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)

@@ -12,7 +12,7 @@ import (
 	"ahprelay/gateway/admission"
 )
 
-// TestEdgeFlags has flags and a file say how the relay meets the network.
+// TestEdgeFlags reads the listener's configuration from flags and a file.
 func TestEdgeFlags(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "relay.yml")
 	text := "trust-proxy: [10.0.0.0/8, 192.0.2.1]\nlimit-subject: {connections: 5, frames: 0, opens: 3}\nlimit-failures: 0\n"

@@ -12,7 +12,7 @@ type forgetCmd struct {
 	Host string `arg:"" help:"Host to forget." placeholder:"HOST"`
 }
 
-// Run has the running relay, and so all of its cluster, forget a host.
+// Run makes the running relay, and so its whole cluster, forget a host.
 func (c *forgetCmd) Run(ctx context.Context, s *streams) error {
 	keys, err := c.keys()
 	if err != nil {
@@ -22,6 +22,6 @@ func (c *forgetCmd) Run(ctx context.Context, s *streams) error {
 	if err := c.operate(ctx, keys, http.MethodPost, "/operator/forget", "relay forget", ask, &struct{}{}); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "forgotten %s/%s; tokens that it has stay good: relay revoke --host %[2]s ends them\n", c.Tenant, c.Host)
+	_, err = fmt.Fprintf(s.out, "forgot %s/%s; its tokens remain valid: relay revoke --host %[2]s ends them\n", c.Tenant, c.Host)
 	return err
 }

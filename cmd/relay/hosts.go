@@ -19,16 +19,16 @@ const requestTimeout = 5 * time.Second
 // relayFlag names the running relay.
 type relayFlag struct {
 	Relay  string `help:"Base URL of the running relay." default:"http://127.0.0.1:8484" placeholder:"URL"`
-	Tenant string `help:"Tenant to ask about." default:"default"`
+	Tenant string `help:"Tenant to list." default:"default"`
 }
 
 type hostsCmd struct {
 	dataFlag
 	relayFlag
-	JSON bool `help:"Print what the relay's API says."`
+	JSON bool `help:"Print the API's answer as JSON."`
 }
 
-// Run lists the hosts of the running relay.
+// Run lists the running relay's hosts.
 func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
 	hosts, raw, err := c.list(ctx, c.dataFlag)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	if len(hosts) == 0 {
-		fmt.Fprintln(s.err, "No host has enrolled yet. Make a token with relay token host, and run host-agent with it.")
+		fmt.Fprintln(s.err, "No host has enrolled yet. Create a token with relay token host, and run host-agent with it.")
 		return nil
 	}
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
@@ -51,7 +51,7 @@ func (c *hostsCmd) Run(ctx context.Context, s *streams) error {
 	return table.Flush()
 }
 
-// remark says what is not as it should be with a host.
+// remark returns a note about a fault of the host, "" for none.
 func remark(h hostsapi.Info) string {
 	if h.Silent == nil {
 		return h.Reason
@@ -59,7 +59,7 @@ func remark(h hostsapi.Info) string {
 	return "not answering since " + h.Silent.Format(time.RFC3339)
 }
 
-// list asks the running relay for its hosts, with a token made for that.
+// list gets the running relay's hosts, with a token issued for this request.
 func (f relayFlag) list(ctx context.Context, data dataFlag) ([]hostsapi.Info, []byte, error) {
 	keys, err := data.keys()
 	if err != nil {
@@ -77,20 +77,20 @@ func (f relayFlag) list(ctx context.Context, data dataFlag) ([]hostsapi.Info, []
 		return nil, nil, err
 	}
 	if status == http.StatusUnauthorized {
-		return nil, nil, fmt.Errorf("the relay at %s has other keys than %s; name its own --data-dir", f.Relay, data.DataDir)
+		return nil, nil, fmt.Errorf("the relay at %s has different keys than %s; give its own --data-dir", f.Relay, data.DataDir)
 	}
 	var answer struct{ Hosts []hostsapi.Info }
 	if err := json.Unmarshal(body, &answer); status != http.StatusOK || err != nil {
-		return nil, nil, fmt.Errorf("what answers at %s is no relay (HTTP %d)", f.Relay, status)
+		return nil, nil, fmt.Errorf("the server at %s is not a relay (HTTP %d)", f.Relay, status)
 	}
 	return answer.Hosts, body, nil
 }
 
-// keys loads the keys of a relay, and makes none.
+// keys loads a relay's keys, and creates none.
 func (d dataFlag) keys() (*auth.Keys, error) {
 	keys, err := auth.ExistingKeys(d.DataDir)
 	if errors.Is(err, auth.ErrNoKeys) {
-		return nil, fmt.Errorf("--data-dir: %w; name that of the running relay, or start one there first: relay serve --data-dir %s", err, d.DataDir)
+		return nil, fmt.Errorf("--data-dir: %w; give the running relay's directory, or start a relay there: relay serve --data-dir %s", err, d.DataDir)
 	}
 	return keys, err
 }

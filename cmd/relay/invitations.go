@@ -41,7 +41,7 @@ func (c *invitationsCmd) Run(ctx context.Context, s *streams) error {
 type withdrawCmd struct {
 	dataFlag
 	relayFlag
-	ID string `arg:"" help:"ID of the invitation, as relay invitations prints it."`
+	ID string `arg:"" help:"Invitation ID, as printed by relay invitations."`
 }
 
 // Run withdraws an open invitation.

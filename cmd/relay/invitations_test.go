@@ -36,7 +36,8 @@ func TestInvitationCommands(t *testing.T) {
 	}
 }
 
-// TestRevokeExpiredToken revokes by a token that has expired: what was derived from it may be good.
+// TestRevokeExpiredToken revokes by an expired token: grants derived from it may still
+// be valid.
 func TestRevokeExpiredToken(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir)

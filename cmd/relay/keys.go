@@ -10,14 +10,14 @@ import (
 )
 
 type keysCmd struct {
-	List   keysListCmd   `cmd:"" help:"List the sets of keys of a relay."`
-	Add    keysAddCmd    `cmd:"" help:"Make another set of keys, with which everything new is signed after a while."`
-	Retire keysRetireCmd `cmd:"" help:"Have a set of keys be no good any more."`
+	List   keysListCmd   `cmd:"" help:"List the relay's key sets."`
+	Add    keysAddCmd    `cmd:"" help:"Add a key set. It signs everything new after --sign-after."`
+	Retire keysRetireCmd `cmd:"" help:"Retire a key set: its signatures are refused from then on."`
 }
 
 type keysListCmd struct{ dataFlag }
 
-// Run lists the sets.
+// Run lists the key sets.
 func (c *keysListCmd) Run(_ context.Context, s *streams) error {
 	keys, err := c.keys()
 	if err != nil {
@@ -40,10 +40,10 @@ func stampOr(t time.Time, none string) string {
 
 type keysAddCmd struct {
 	dataFlag
-	SignAfter time.Duration `help:"How long they are made known to relays and host-agents before anything is signed with them." default:"1h"`
+	SignAfter time.Duration `help:"Delay before the new keys sign, during which relays and host-agents learn them." default:"1h"`
 }
 
-// Run makes a set.
+// Run creates a key set.
 func (c *keysAddCmd) Run(_ context.Context, s *streams) error {
 	if _, err := c.keys(); err != nil {
 		return err
@@ -53,17 +53,17 @@ func (c *keysAddCmd) Run(_ context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "%s\nCopy the directory keys to the data directories of all other relays of the cluster before %s: from then on these keys sign. Running relays find them by themselves.\n", set.ID, stampOr(set.Signs, ""))
+	_, err = fmt.Fprintf(s.out, "%s\nCopy the directory keys to the data directories of all other relays in the cluster before %s: these keys sign from then on. Running relays load them automatically.\n", set.ID, stampOr(set.Signs, ""))
 	return err
 }
 
 type keysRetireCmd struct {
 	dataFlag
-	ID    string `arg:"" help:"The set, as relay keys list names it." placeholder:"KEYS"`
-	Force bool   `help:"Also if others have not signed for long enough: tokens, and host-agents that were not there meanwhile, are refused."`
+	ID    string `arg:"" help:"Key set, as printed by relay keys list." placeholder:"KEYS"`
+	Force bool   `help:"Retire even if newer keys have not signed long enough: older tokens, and host-agents that were offline meanwhile, are refused."`
 }
 
-// Run retires a set.
+// Run retires a key set.
 func (c *keysRetireCmd) Run(_ context.Context, s *streams) error {
 	if _, err := c.keys(); err != nil {
 		return err
@@ -71,6 +71,6 @@ func (c *keysRetireCmd) Run(_ context.Context, s *streams) error {
 	if err := auth.RetireKeys(c.DataDir, c.ID, time.Now().Add(-time.Second), c.Force); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(s.out, "retired %s: what it has signed is refused. Do the same for the data directories of all other relays of the cluster.\n", c.ID)
+	_, err := fmt.Fprintf(s.out, "retired %s: its signatures are refused. Do the same for the data directories of all other relays in the cluster.\n", c.ID)
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"ahprelay/auth"
 )
 
-// TestKeys rolls the keys of a data directory, as somebody does who reads what is printed.
+// TestKeys rolls the keys of a data directory, with the ids from the commands' output.
 func TestKeys(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := auth.LoadKeys(dir); err != nil {
@@ -36,7 +36,7 @@ func TestKeys(t *testing.T) {
 	if len(ids) != 2 || ids[1] != added || !strings.HasSuffix(strings.TrimSpace(table), "signs") {
 		t.Fatalf("after keys were added:\n%s", table)
 	}
-	do(false, "retire", ids[0]) // the others have just begun
+	do(false, "retire", ids[0]) // the new keys have just begun
 	do(true, "retire", "--force", ids[0])
 	if ids, table := rows(); len(ids) != 1 || ids[0] != added {
 		t.Fatalf("after keys were retired:\n%s", table)

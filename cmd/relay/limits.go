@@ -9,17 +9,17 @@ import (
 	"ahprelay/gateway/admission"
 )
 
-// limitFlags are how much clients may use.
+// limitFlags limit clients.
 type limitFlags struct {
-	LimitAddress  map[string]int `help:"What clients of one address may use: ${limits}. 0 is no limit." placeholder:"WHAT=N,..." mapsep:","`
-	LimitSubject  map[string]int `help:"The same of one subject." placeholder:"WHAT=N,..." mapsep:","`
-	LimitToken    map[string]int `help:"The same of one token." placeholder:"WHAT=N,..." mapsep:","`
-	LimitHost     map[string]int `help:"The same of one host." placeholder:"WHAT=N,..." mapsep:","`
-	LimitTenant   map[string]int `help:"The same of one tenant." placeholder:"WHAT=N,..." mapsep:","`
-	LimitFailures int            `help:"Requests without a good token that one address may send in a minute. 0 is no limit." default:"120" placeholder:"N"`
+	LimitAddress  map[string]int `help:"Limit for all connections from one address: ${limits}. 0 is no limit." placeholder:"WHAT=N,..." mapsep:","`
+	LimitSubject  map[string]int `help:"Limit for all connections of one subject." placeholder:"WHAT=N,..." mapsep:","`
+	LimitToken    map[string]int `help:"Limit for all connections with one token." placeholder:"WHAT=N,..." mapsep:","`
+	LimitHost     map[string]int `help:"Limit for all connections to one host." placeholder:"WHAT=N,..." mapsep:","`
+	LimitTenant   map[string]int `help:"Limit for all connections of one tenant." placeholder:"WHAT=N,..." mapsep:","`
+	LimitFailures int            `help:"Requests without a valid token that one address may send in a minute. 0 is no limit." default:"120" placeholder:"N"`
 }
 
-// limitNames are what can be limited.
+// limitNames maps a limit's name to its field.
 var limitNames = map[string]func(*admission.Limit) *int{
 	"connections": func(l *admission.Limit) *int { return &l.Connections },
 	"pending":     func(l *admission.Limit) *int { return &l.Pending },
@@ -28,10 +28,10 @@ var limitNames = map[string]func(*admission.Limit) *int{
 	"opens":       func(l *admission.Limit) *int { return &l.Opens },
 }
 
-// limitHelp says so to users.
-const limitHelp = "connections, pending (those that wait for their host), frames and bytes (that they send, a second), opens (connections that they make, a second)"
+// limitHelp explains the limits in help texts.
+const limitHelp = "connections, pending (connections that wait for their host), frames and bytes (sent in a second), opens (new connections in a second)"
 
-// limits returns what the flags say.
+// limits returns the limits from the flags.
 func (f *limitFlags) limits() (l admission.Limits, err error) {
 	for _, party := range []struct {
 		flag string
@@ -44,7 +44,7 @@ func (f *limitFlags) limits() (l admission.Limits, err error) {
 		for name, n := range party.from {
 			field := limitNames[name]
 			if field == nil {
-				return l, fmt.Errorf("%s: %q cannot be limited; want one of %s", party.flag, name, strings.Join(slices.Sorted(maps.Keys(limitNames)), ", "))
+				return l, fmt.Errorf("%s: unknown limit %q; want one of %s", party.flag, name, strings.Join(slices.Sorted(maps.Keys(limitNames)), ", "))
 			}
 			if n < 0 {
 				return l, fmt.Errorf("%s: %s=%d; want 0 for no limit, or more", party.flag, name, n)
@@ -56,7 +56,7 @@ func (f *limitFlags) limits() (l admission.Limits, err error) {
 	return l, nil
 }
 
-// orNone returns a limit as the gateway has it.
+// orNone translates a flag's 0 (no limit) into the gateway's value.
 func orNone(n int) int {
 	if n <= 0 {
 		return -1

@@ -17,12 +17,12 @@ import (
 	"ahprelay/cmd/internal/cli"
 )
 
-// deviceFlag says where the device is that relay login makes.
+// deviceFlag names relay login's device file.
 type deviceFlag struct {
-	Device string `help:"File of this device, for who signs in at several relays, or as several people. Default: one in your state directory." type:"path" placeholder:"FILE"`
+	Device string `help:"This device's file, if you sign in at several relays or as several people. Default: one in your state directory." type:"path" placeholder:"FILE"`
 }
 
-// path is where the device is.
+// path returns the device file's path.
 func (f deviceFlag) path() (string, error) {
 	if f.Device != "" {
 		return f.Device, nil
@@ -43,14 +43,14 @@ func (f deviceFlag) open() (*device.Device, error) {
 }
 
 type loginCmd struct {
-	URL  string `arg:"" help:"Base URL of the relay, or the link of an invitation to it, which needs nobody to approve." placeholder:"URL"`
-	Name string `help:"Name of this device, as it is listed. Default: relay login, and the machine's name." placeholder:"NAME"`
+	URL  string `arg:"" help:"The relay's base URL, or an invitation link, which needs no approval." placeholder:"URL"`
+	Name string `help:"This device's name in lists. Default: relay login, and the machine's name." placeholder:"NAME"`
 	deviceFlag
-	RelayPlain bool `help:"Allow http:// to other machines. Only where the network is private."`
+	RelayPlain bool `help:"Allow http:// to other machines, in private networks only."`
 	NoQR       bool `help:"Print no QR code." name:"no-qr"`
 }
 
-// Run has somebody who is signed in let this machine in, as a device of theirs.
+// Run asks a signed-in person to approve this machine as a device.
 func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	path, err := c.path()
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	machine, _ := os.Hostname() // what is not known is not shown
+	machine, _ := os.Hostname() // an unknown name is not shown
 	login := device.Login{Relay: c.URL, Name: c.Name, Machine: machine, Plain: c.RelayPlain, Show: func(code device.Code) {
 		cli.ShowCode(s.err, code, c.NoQR)
 	}}
@@ -76,17 +76,17 @@ func (c *loginCmd) Run(ctx context.Context, s *streams) error {
 	if err := d.Save(path); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.err, "Signed in as %s. relay access prints tokens for clients; relay logout ends it.\n", d.Subject)
+	_, err = fmt.Fprintf(s.err, "Signed in as %s. relay access prints tokens for clients; relay logout signs out.\n", d.Subject)
 	return err
 }
 
 type accessCmd struct {
 	deviceFlag
-	Host    []string      `help:"Hosts, as patterns. Default: all that you may reach." placeholder:"HOST"`
-	Channel []string      `help:"Channels, as patterns. Default: all that you may reach." placeholder:"URI"`
-	Level   auth.Access   `help:"What the token allows, at most what you may: look, talk, approve, operate or own. Default: what you may, but to own." enum:"look,talk,approve,operate,own,read,write,admin," default:""`
-	TTL     time.Duration `help:"How long a token is good, at most 720h; with --keep it is renewed after half of that." default:"1h" name:"ttl"`
-	Keep    string        `help:"Keep a good token in this file until stopped, in place of printing one: for clients that read it each time." type:"path" placeholder:"FILE"`
+	Host    []string      `help:"Hosts, as patterns. Default: all hosts that you may reach." placeholder:"HOST"`
+	Channel []string      `help:"Channels, as patterns. Default: all channels that you may reach." placeholder:"URI"`
+	Level   auth.Access   `help:"The token's level, at most your own: look, talk, approve, operate or own. Default: your own, at most operate." enum:"look,talk,approve,operate,own,read,write,admin," default:""`
+	TTL     time.Duration `help:"The token's lifetime, at most 720h; --keep renews it after half of this time." default:"1h" name:"ttl"`
+	Keep    string        `help:"Keep a valid token in this file until stopped, instead of printing one: for clients that read the file each time." type:"path" placeholder:"FILE"`
 }
 
 // Run prints a token for a client that cannot prove a key, or keeps one in a file.
@@ -116,11 +116,11 @@ func (c *accessCmd) Run(ctx context.Context, s *streams) error {
 	}
 }
 
-// retryToken is how long it is waited when the relay does not answer.
+// retryToken is the pause before another attempt when the relay does not answer.
 const retryToken = 10 * time.Second
 
-// renewed returns a new token in time, and "" when ctx ends. That the relay is away is no reason to
-// end.
+// renewed returns a new token before the old one expires, and "" when ctx ends. It
+// retries while the relay is away.
 func (c *accessCmd) renewed(ctx context.Context, s *streams, d *device.Device) (string, error) {
 	wait := c.TTL / 2
 	for {
@@ -140,12 +140,12 @@ func (c *accessCmd) renewed(ctx context.Context, s *streams, d *device.Device) (
 		case errors.As(err, &refused) && refused.Status < http.StatusInternalServerError && refused.Status != http.StatusTooManyRequests:
 			return "", err
 		}
-		s.log.Warn("token could not be renewed; trying again", "error", err)
+		s.log.Warn("token not renewed; trying again", "error", err)
 		wait = retryToken
 	}
 }
 
-// token asks for one.
+// token requests a token.
 func (c *accessCmd) token(ctx context.Context, d *device.Device) (string, error) {
 	var made struct{ Token string }
 	err := d.Call(ctx, http.MethodPost, "/api/tokens", map[string]any{
@@ -156,7 +156,7 @@ func (c *accessCmd) token(ctx context.Context, d *device.Device) (string, error)
 
 type logoutCmd struct{ deviceFlag }
 
-// Run ends the device, at the relay and here.
+// Run signs the device out, at the relay and here.
 func (c *logoutCmd) Run(ctx context.Context, s *streams) error {
 	d, err := c.open()
 	if err != nil {
@@ -164,8 +164,8 @@ func (c *logoutCmd) Run(ctx context.Context, s *streams) error {
 	}
 	err = d.Call(ctx, http.MethodDelete, "/api/devices/"+url.PathEscape(d.ID), nil, nil)
 	var refused *device.Refused
-	if err != nil && (!errors.As(err, &refused) || refused.Name != "invalid_grant") { // else it was removed before
-		return fmt.Errorf("%w; the device stays: remove it on /device, and then its file", err)
+	if err != nil && (!errors.As(err, &refused) || refused.Name != "invalid_grant") { // otherwise it was removed before
+		return fmt.Errorf("%w; the device remains: remove it on /device, then delete its file", err)
 	}
 	path, err := c.path()
 	if err != nil {
@@ -174,6 +174,6 @@ func (c *logoutCmd) Run(ctx context.Context, s *streams) error {
 	if err := os.Remove(path); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.err, "Signed out. The tokens of this device are revoked.\n")
+	_, err = fmt.Fprintf(s.err, "Signed out. This device's tokens are revoked.\n")
 	return err
 }

@@ -17,7 +17,7 @@ import (
 	peopleapi "ahprelay/gateway/api/people"
 )
 
-// A terminal is what a command has said so far.
+// A terminal records a command's output.
 type terminal struct{ said chan string }
 
 func (w terminal) Write(b []byte) (int, error) {
@@ -25,7 +25,7 @@ func (w terminal) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// sees waits until a command has said something.
+// sees waits until the output matches a pattern.
 func (w terminal) sees(t *testing.T, pattern string) []string {
 	t.Helper()
 	all, late := "", time.After(time.Minute)
@@ -42,8 +42,9 @@ func (w terminal) sees(t *testing.T, pattern string) []string {
 	}
 }
 
-// TestLogin signs a machine in by an invitation, and another by a code that the first approves; it gets tokens for
-// clients, keeps one in a file, and is out when it says so, or the first does.
+// TestLogin signs a machine in by an invitation, and a second by a code that the first
+// approves. It prints client tokens, keeps one in a file, and is signed out by itself
+// or by the first machine.
 func TestLogin(t *testing.T) {
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener})
 	if err != nil {
@@ -78,7 +79,7 @@ func TestLogin(t *testing.T) {
 		_, err := relayCommand(t.Context(), screen, "login", relay.URL(), "--device", other, "--name", "build-7", "--no-qr")
 		in <- err
 	}()
-	shown := screen.sees(t, `\n  ([B-Z]{4}-([B-Z]{4}))\n[\s\S]*to be (\S+)\.`)
+	shown := screen.sees(t, `\n  ([B-Z]{4}-([B-Z]{4}))\n[\s\S]*must show the fingerprint (\S+)\.`)
 	var waiting peopleapi.Waiting
 	if err := first.Call(t.Context(), http.MethodGet, "/api/requests/"+shown[1], nil, &waiting); err != nil {
 		t.Fatal(err)
@@ -102,7 +103,7 @@ func TestLogin(t *testing.T) {
 		t.Errorf("the token for a client is %+v, %v", who, err)
 	}
 
-	// One that is kept in a file is renewed.
+	// A token kept in a file is renewed.
 	ctx, stop := context.WithCancel(t.Context())
 	file, ended := filepath.Join(dir, "token"), make(chan error, 1)
 	keeps := terminal{make(chan string, 1000)}

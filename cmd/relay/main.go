@@ -1,5 +1,4 @@
-// Command relay is the public endpoint of an AHP relay, and the tool of who
-// runs it.
+// Command relay runs an AHP relay, and administers it.
 package main
 
 import (
@@ -18,41 +17,41 @@ import (
 )
 
 const description = "A relay for the Agent Host Protocol: clients reach agent hosts behind NAT, over NATS. " +
-	"Every flag can also be set in the environment as AHP_RELAY_ and its name in capitals with _ for -, and in the file that --config names."
+	"Each flag can also be set by an environment variable (AHP_RELAY_ and the flag in capitals, with _ for -) and in the file given with --config."
 
 type app struct {
 	cli.Common
 
 	Serve serveCmd `cmd:"" help:"Run a relay."`
-	Demo  demoCmd  `cmd:"" help:"Run a relay, a demo host and its host-agent in this process, and print where to look at it."`
+	Demo  demoCmd  `cmd:"" help:"Run a relay, a demo host and its host-agent in one process, and print the console's address."`
 	Token struct {
-		Client clientTokenCmd `cmd:"" help:"Print a token for a client: it opens hosts."`
-		Host   hostTokenCmd   `cmd:"" help:"Print an enrolment token for a host-agent: it serves one host."`
-	} `cmd:"" help:"Print a token, and nothing else."`
-	Share       shareCmd       `cmd:"" help:"Print a link, and a QR code of it, that opens the console at one session."`
-	Revoke      revokeCmd      `cmd:"" help:"Take back a token, or all that a subject or a host has got, with everything that was derived from it: its connections end at once, on all relays."`
-	Revocations revocationsCmd `cmd:"" help:"List what is revoked."`
+		Client clientTokenCmd `cmd:"" help:"Print a token for a client."`
+		Host   hostTokenCmd   `cmd:"" help:"Print an enrolment token for a host-agent. It serves one host."`
+	} `cmd:"" help:"Print a token."`
+	Share       shareCmd       `cmd:"" help:"Print a link, and its QR code, that opens the console at one session."`
+	Revoke      revokeCmd      `cmd:"" help:"Revoke a token, or everything issued to a subject or host, with all grants derived from it. Connections end at once, on all relays."`
+	Revocations revocationsCmd `cmd:"" help:"List revocations."`
 
-	Audit auditCmd `cmd:"" help:"Look at audit files."`
+	Audit auditCmd `cmd:"" help:"Verify or export audit files."`
 
-	SetupLink setupLinkCmd `cmd:"" help:"Print a link by which somebody comes to own the relay: the first, or who has lost the last device."`
+	SetupLink setupLinkCmd `cmd:"" help:"Print a link that makes its first visitor an owner of the relay, for a new relay or after the last device was lost."`
 
-	Invitations invitationsCmd `cmd:"" help:"List the open invitations."`
-	Withdraw    withdrawCmd    `cmd:"" help:"Withdraw an open invitation: its link lets nobody in any more."`
+	Invitations invitationsCmd `cmd:"" help:"List open invitations."`
+	Withdraw    withdrawCmd    `cmd:"" help:"Withdraw an open invitation. Its link stops working."`
 
-	Login  loginCmd  `cmd:"" help:"Sign this machine in at a relay, by a code that somebody approves who is signed in there."`
-	Access accessCmd `cmd:"" help:"Print a token for a client, as who is signed in here by relay login, or keep one in a file."`
-	Logout logoutCmd `cmd:"" help:"Sign this machine out: its tokens end at once, on all relays."`
+	Login  loginCmd  `cmd:"" help:"Sign this machine in at a relay, with a code that a signed-in person approves."`
+	Access accessCmd `cmd:"" help:"Print a client token for the person signed in by relay login, or keep one in a file."`
+	Logout logoutCmd `cmd:"" help:"Sign this machine out. Its tokens end at once, on all relays."`
 
-	NATSCredentials natsCredentialsCmd `cmd:"" name:"nats-credentials" help:"Print NATS credentials with which the notifications of channels can be watched, and nothing else: nats sub 'ahp.v1.default.laptop.chan.>' --creds FILE."`
+	NATSCredentials natsCredentialsCmd `cmd:"" name:"nats-credentials" help:"Print NATS credentials for reading channel notifications: nats sub 'ahp.v1.default.laptop.chan.>' --creds FILE."`
 
-	Hosts   hostsCmd   `cmd:"" help:"List the hosts that the running relay knows."`
-	Forget  forgetCmd  `cmd:"" help:"Have all relays forget a host that is not there."`
-	Keys    keysCmd    `cmd:"" help:"Roll the keys of a relay, while it runs."`
-	Backup  backupCmd  `cmd:"" help:"Write what a data directory has into one file: the keys, and what is known. The relay may run."`
-	Restore restoreCmd `cmd:"" help:"Make a data directory of what relay backup has written."`
-	Diag    diagCmd    `cmd:"" help:"Collect into one file what somebody needs who is to help with a relay: no secrets."`
-	Check   checkCmd   `cmd:"" help:"Look for what is wrong with a relay's data directory and listeners."`
+	Hosts   hostsCmd   `cmd:"" help:"List the hosts known to the running relay."`
+	Forget  forgetCmd  `cmd:"" help:"Make all relays forget an offline host."`
+	Keys    keysCmd    `cmd:"" help:"Replace a relay's keys while it runs."`
+	Backup  backupCmd  `cmd:"" help:"Write a data directory's keys and state into one file. The relay may run meanwhile."`
+	Restore restoreCmd `cmd:"" help:"Create a data directory from a file written by relay backup."`
+	Diag    diagCmd    `cmd:"" help:"Collect diagnostic data, without secrets, into one file."`
+	Check   checkCmd   `cmd:"" help:"Check a relay's data directory and listeners."`
 
 	cli.Manual
 }
@@ -64,17 +63,17 @@ func (a *app) program() cli.Program {
 	return cli.Program{App: a, Name: "relay", Description: description, Prefix: "AHP_RELAY", Options: []kong.Option{parseVars}}
 }
 
-// streams is where a command writes.
+// streams is a command's output.
 type streams struct {
 	out io.Writer
 	err io.Writer
 	log *slog.Logger
 
-	logs     *cli.Common       // how log is
+	logs     *cli.Common       // the settings of log
 	settings map[string]string // of all flags, without secrets
 }
 
-// parseVars are in the help of flags.
+// parseVars are placeholders in help texts.
 var parseVars = kong.Vars{"listen": gateway.DefaultListen, "admin_listen": gateway.DefaultAdminListen, "limits": limitHelp, "share_connections": strconv.Itoa(shareConnections)}
 
 func main() {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// relay runs the command and returns what it printed.
+// relay runs the command and returns its output.
 func relay(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -29,7 +29,7 @@ func relay(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
-// TestTokens prints one token and nothing else.
+// TestTokens prints a token and nothing else.
 func TestTokens(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir) // as relay serve does
@@ -65,7 +65,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestTokenOfFlags has every flag of a client token say what it should.
+// TestTokenOfFlags: every flag of a client token sets its field.
 func TestTokenOfFlags(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir)
@@ -91,8 +91,8 @@ func TestTokenOfFlags(t *testing.T) {
 	}
 }
 
-// TestKeysAreMadeByServeOnly has every other command refuse a directory that is
-// no relay's, and leave it as it is.
+// TestKeysAreMadeByServeOnly: every other command refuses a directory without a relay,
+// and leaves it unchanged.
 func TestKeysAreMadeByServeOnly(t *testing.T) {
 	empty := t.TempDir()
 	for _, dir := range []string{empty, filepath.Join(empty, "typo")} {
@@ -111,7 +111,7 @@ func TestKeysAreMadeByServeOnly(t *testing.T) {
 	}
 }
 
-// TestBadCommands says what is wrong, and where.
+// TestBadCommands: errors name the fault and its place.
 func TestBadCommands(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -178,7 +178,7 @@ func TestBadCommands(t *testing.T) {
 	}
 }
 
-// syncBuffer is a buffer that one goroutine writes and another reads.
+// syncBuffer is a buffer for a writing and a reading goroutine.
 type syncBuffer struct {
 	text chan string
 	all  string
@@ -191,7 +191,7 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// await returns all that was written, once it contains a text.
+// await returns the whole output, once it contains a text.
 func (b *syncBuffer) await(t *testing.T, want string) string {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -206,8 +206,8 @@ func (b *syncBuffer) await(t *testing.T, want string) string {
 	return b.all
 }
 
-// TestServe starts a relay by flags, environment and file, asks it, and stops
-// it as an operator does.
+// TestServe starts a relay by flags, environment and file, queries it, and stops it as
+// an operator does.
 func TestServe(t *testing.T) {
 	dir, strangers := t.TempDir(), t.TempDir()
 	if _, err := auth.LoadKeys(strangers); err != nil {
@@ -240,11 +240,11 @@ func TestServe(t *testing.T) {
 		t.Errorf("the first start shows %q; want a link to %s", first, url)
 	}
 	out, said, err := relay(t, "setup-link", "--relay", url, "--no-qr")
-	if err != nil || !strings.HasPrefix(out, url+"/setup#") || strings.Count(out, "\n") != 1 || !strings.Contains(said, "owns the relay") {
+	if err != nil || !strings.HasPrefix(out, url+"/setup#") || strings.Count(out, "\n") != 1 || !strings.Contains(said, "an owner of the relay") {
 		t.Errorf("setup-link = %q, %q, %v", out, said, err)
 	}
 	t.Setenv("AHP_RELAY_DATA_DIR", strangers)
-	if _, _, err := relay(t, "hosts", "--relay", url); err == nil || !strings.Contains(err.Error(), "other keys") {
+	if _, _, err := relay(t, "hosts", "--relay", url); err == nil || !strings.Contains(err.Error(), "different keys") {
 		t.Errorf("hosts with a stranger's keys: %v; want to hear of the keys", err)
 	}
 	stop()
@@ -253,7 +253,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestDemo shows the console's URL, and ends when asked.
+// TestDemo shows the console's URL, and ends on request.
 func TestDemo(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	out := newSyncBuffer()

@@ -9,12 +9,12 @@ import (
 
 type natsCredentialsCmd struct {
 	dataFlag
-	Host   string        `help:"Host whose channels can be watched. Default: all of the tenant." placeholder:"HOST"`
-	Tenant string        `help:"Tenant that the hosts belong to." default:"default"`
-	TTL    time.Duration `help:"How long the credentials are good, at most 24h." default:"1h" name:"ttl"`
+	Host   string        `help:"Host whose channels can be read. Default: all hosts of the tenant." placeholder:"HOST"`
+	Tenant string        `help:"The hosts' tenant." default:"default"`
+	TTL    time.Duration `help:"The credentials' lifetime, at most 24h." default:"1h" name:"ttl"`
 }
 
-// Run prints credentials for who reads channels.
+// Run prints credentials for reading channels.
 func (c *natsCredentialsCmd) Run(s *streams) error {
 	if c.TTL <= 0 || c.TTL > auth.MaxReaderTTL {
 		return fmt.Errorf("--ttl is %v; want more than 0, and at most %v", c.TTL, auth.MaxReaderTTL)

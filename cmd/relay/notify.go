@@ -11,14 +11,14 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// notifyFlags say how people are told while they look at nothing.
+// notifyFlags configure notifications.
 type notifyFlags struct {
-	NotifyContact  string   `help:"Whom push services of browsers may ask about this relay: an address of mail, or https://… Default: --public-url." placeholder:"ADDRESS"`
-	NotifySMTP     string   `help:"Mail server for notifications, as smtp://user@host:587 (STARTTLS) or smtps://user@host:465. Without it, none go by mail." placeholder:"URL" name:"notify-smtp"`
-	NotifySMTPFile string   `help:"File with the password at the mail server." type:"path" placeholder:"FILE" name:"notify-smtp-password-file"`
-	NotifyMailFrom string   `help:"From whom they come." placeholder:"ADDRESS" name:"notify-mail-from"`
-	NotifyPrivate  []string `help:"Addresses that are not on the public Internet, and may be ways of notification all the same: 10.1.2.3 or 10.0.0.0/8. Whoever has a token can have the relay send there." placeholder:"CIDR" name:"notify-private"`
-	NotifyWays     string   `help:"File with ways of tenants, a JSON array: [{\"kind\":\"slack\",\"url\":\"https://…\",\"kinds\":[\"approval\",\"failed\"],\"hosts\":[\"ci-*\"]}]. The same at all relays." type:"path" placeholder:"FILE" name:"notify-ways"`
+	NotifyContact  string   `help:"Contact of this relay for browsers' push services: an e-mail address, or https://… Default: --public-url." placeholder:"ADDRESS"`
+	NotifySMTP     string   `help:"Mail server for notifications, as smtp://user@host:587 (STARTTLS) or smtps://user@host:465. Without it, e-mail is unavailable." placeholder:"URL" name:"notify-smtp"`
+	NotifySMTPFile string   `help:"File with the mail server's password." type:"path" placeholder:"FILE" name:"notify-smtp-password-file"`
+	NotifyMailFrom string   `help:"Sender address of notification mails." placeholder:"ADDRESS" name:"notify-mail-from"`
+	NotifyPrivate  []string `help:"Private addresses that notification targets may use: 10.1.2.3 or 10.0.0.0/8. Every token holder can then make the relay send there." placeholder:"CIDR" name:"notify-private"`
+	NotifyWays     string   `help:"File with tenants' notification targets, a JSON array: [{\"kind\":\"slack\",\"url\":\"https://…\",\"kinds\":[\"approval\",\"failed\"],\"hosts\":[\"ci-*\"]}]. Use the same file at all relays." type:"path" placeholder:"FILE" name:"notify-ways"`
 }
 
 func (f *notifyFlags) config() (cfg gateway.NotifyConfig, err error) {
@@ -39,7 +39,7 @@ func (f *notifyFlags) config() (cfg gateway.NotifyConfig, err error) {
 		return cfg, nil
 	}
 	if f.NotifyMailFrom == "" {
-		return cfg, errors.New("--notify-smtp: add --notify-mail-from, from whom mail comes")
+		return cfg, errors.New("--notify-smtp: --notify-mail-from is missing, the sender address")
 	}
 	server := f.NotifySMTP
 	if f.NotifySMTPFile != "" {
@@ -49,7 +49,7 @@ func (f *notifyFlags) config() (cfg gateway.NotifyConfig, err error) {
 		}
 		u, err := url.Parse(server)
 		if err != nil || u.User == nil {
-			return cfg, errors.New("--notify-smtp: want smtp://user@host:587, for the password of --notify-smtp-password-file")
+			return cfg, errors.New("--notify-smtp: want smtp://user@host:587; the password belongs into --notify-smtp-password-file")
 		}
 		u.User = url.UserPassword(u.User.Username(), strings.TrimSpace(string(password)))
 		server = u.String()

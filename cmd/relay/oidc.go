@@ -13,8 +13,8 @@ import (
 	"ahprelay/auth/oidc"
 )
 
-// issuers is the flag of OpenID Connect providers: the name of a YAML file with
-// a list of [oidc.Config], or in the configuration file the list itself.
+// issuers is the flag for OpenID Connect providers: the name of a YAML file with a
+// list of [oidc.Config], or in the configuration file the list itself.
 type issuers []oidc.Config
 
 // Decode implements [kong.MapperValue].
@@ -48,7 +48,7 @@ func (i *issuers) read(r io.Reader) error {
 	return nil
 }
 
-// signIns returns where people sign in.
+// signIns returns the providers at which people sign in.
 func (i issuers) signIns() (list []*oidc.SignIn, err error) {
 	for _, cfg := range i {
 		if cfg.ClientID == "" {
@@ -63,8 +63,8 @@ func (i issuers) signIns() (list []*oidc.SignIn, err error) {
 	return list, nil
 }
 
-// verifiers returns what verifies the providers' tokens, and a function that
-// ends it.
+// verifiers returns the verifiers of the providers' tokens, and a function that ends
+// them.
 func (i issuers) verifiers(o oidc.Options) (map[string]auth.Verifier, func(), error) {
 	var providers []*oidc.Provider
 	end := func() {
@@ -77,7 +77,7 @@ func (i issuers) verifiers(o oidc.Options) (map[string]auth.Verifier, func(), er
 		p, err := oidc.New(cfg, o)
 		if err == nil && byIssuer[p.Issuer()] != nil {
 			p.Close()
-			err = fmt.Errorf("oidc: issuer %s is given twice", cfg.Issuer)
+			err = fmt.Errorf("oidc: duplicate issuer %s", cfg.Issuer)
 		}
 		if err != nil {
 			end()

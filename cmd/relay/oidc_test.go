@@ -55,8 +55,8 @@ func serveWith(t *testing.T, args ...string) (*serveCmd, error) {
 	return &a.Serve, err
 }
 
-// TestProviders reads providers from a file of their own, and from the
-// configuration file.
+// TestProviders reads providers from a file of their own, and from the configuration
+// file.
 func TestProviders(t *testing.T) {
 	own, config := filepath.Join(t.TempDir(), "oidc.yaml"), filepath.Join(t.TempDir(), "relay.yaml")
 	write := func(name, text string) {
@@ -86,8 +86,8 @@ func TestProviders(t *testing.T) {
 		t.Errorf("a key that is none: %v", err)
 	}
 	for want, list := range map[string]issuers{
-		"given twice": append(wantProviders[:1:1], wantProviders[0]),
-		"no audience": {{Issuer: "https://login.example.com"}},
+		"duplicate issuer": append(wantProviders[:1:1], wantProviders[0]),
+		"no audience":      {{Issuer: "https://login.example.com"}},
 	} {
 		if _, _, err := list.verifiers(oidc.Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("verifiers: %v; want %q", err, want)

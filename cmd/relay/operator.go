@@ -14,11 +14,11 @@ import (
 	"ahprelay/auth"
 )
 
-// errNoRelay reports that nothing answers where the running relay should be.
+// errNoRelay reports that no relay runs at the given address.
 var errNoRelay = errors.New("no relay")
 
-// operate sends a request of the operator to the running relay, with a token
-// made for that, and decodes what it answers.
+// operate sends an operator's request to the running relay, with a token issued for
+// this request, and decodes the answer.
 func (f relayFlag) operate(ctx context.Context, keys *auth.Keys, method, path, name string, body, answer any) error {
 	token, err := keys.IssueOperator(name)
 	if err != nil {
@@ -37,16 +37,16 @@ func (f relayFlag) operate(ctx context.Context, keys *auth.Keys, method, path, n
 	case err != nil:
 		return err
 	case status == http.StatusUnauthorized:
-		return fmt.Errorf("the relay at %s has other keys than those in --data-dir; name its own", f.Relay)
+		return fmt.Errorf("the relay at %s has different keys than --data-dir; give its own data directory", f.Relay)
 	case status != http.StatusOK:
 		var refusal struct{ Error string }
 		if json.Unmarshal(text, &refusal) != nil || refusal.Error == "" {
-			return fmt.Errorf("what answers at %s is no relay of this version (HTTP %d)", f.Relay, status)
+			return fmt.Errorf("the server at %s is not a relay of this version (HTTP %d)", f.Relay, status)
 		}
 		return errors.New(refusal.Error)
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("what answers at %s is no relay of this version: %w", f.Relay, err)
+		return fmt.Errorf("the server at %s is not a relay of this version: %w", f.Relay, err)
 	}
 	return nil
 }
@@ -56,8 +56,8 @@ func (f relayFlag) get(ctx context.Context, path, token string) (status int, bod
 	return f.send(ctx, http.MethodGet, path, token, nil)
 }
 
-// send sends one request to the running relay. The error wraps errNoRelay if
-// there is none.
+// send sends one request to the running relay. The error wraps errNoRelay if there is
+// none.
 func (f relayFlag) send(ctx context.Context, method, path, token string, content io.Reader) (status int, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -81,7 +81,7 @@ func (f relayFlag) send(ctx context.Context, method, path, token string, content
 	return response.StatusCode, body, err
 }
 
-// noAnswer says what is wrong, without the path of the request.
+// noAnswer describes a connection error, without the request's path.
 func (f relayFlag) noAnswer(err error) error {
 	var inURL *url.Error
 	if errors.As(err, &inURL) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestPackaging: what units, chart and configuration set are flags that there are, and the
-// units leave their services little to do beside their work.
+// TestPackaging: units, chart and configuration set existing flags only, and the units
+// restrict their services to their work.
 func TestPackaging(t *testing.T) {
 	help, _, err := relay(t, "serve", "--help")
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 type revokeCmd struct {
 	dataFlag
 	relayFlag
-	Token     string `help:"ID (jti) of a token of any kind, or of a device; the token itself is taken too, but better given with --token-file." placeholder:"ID" xor:"what" required:""`
-	TokenFile string `help:"File with a token or its ID; - is the standard input." placeholder:"FILE" xor:"what" required:""`
-	Subject   string `help:"Subject: all client tokens that it has got so far." placeholder:"NAME" xor:"what" required:""`
-	Host      string `help:"Host: all enrolment tokens and credentials that it has got so far." placeholder:"HOST" xor:"what" required:""`
+	Token     string `help:"Token ID (jti) of any kind of token, or device ID. The token itself also works, but --token-file keeps it out of process lists." placeholder:"ID" xor:"what" required:""`
+	TokenFile string `help:"File with a token or its ID; - is standard input." placeholder:"FILE" xor:"what" required:""`
+	Subject   string `help:"Subject: all client tokens issued to it so far." placeholder:"NAME" xor:"what" required:""`
+	Host      string `help:"Host: all enrolment tokens and credentials issued to it so far." placeholder:"HOST" xor:"what" required:""`
 }
 
-// Run revokes through the running relay, or for the next start of one that
-// does not run.
+// Run revokes through the running relay. If none runs, it stores the revocation for
+// the next start.
 func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 	keys, err := c.keys()
 	if err != nil {
@@ -38,17 +38,17 @@ func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 	}
 	var done auth.Revocation
 	err = c.operate(ctx, keys, http.MethodPost, "/operator/revocations", "relay revoke", ask, &done)
-	where := "at the relay at " + c.Relay + " and those that it hears; connections end"
+	where := "at the relay at " + c.Relay + " and all relays connected to it; connections end"
 	if errors.Is(err, errNoRelay) {
 		done, err = gateway.RevokeForNextStart(c.DataDir, ask)
-		where = "in " + c.DataDir + ", because no relay answers at " + c.Relay + ": this works from its next start on, and other relays of a cluster hear of it then"
+		where = "in " + c.DataDir + ", because no relay answers at " + c.Relay + ": it takes effect at the next start, and reaches the other relays of a cluster then"
 	}
 	if err != nil {
 		return fmt.Errorf("revoke: %w", err)
 	}
 	if done.Token == "" {
-		// Tokens know the second of their issue only: one that is made after
-		// this command must be of a later one.
+		// A token's issue time has whole seconds. A token made after this command must
+		// carry a later second.
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
@@ -58,7 +58,7 @@ func (c *revokeCmd) Run(ctx context.Context, s *streams) error {
 	return err
 }
 
-// request says what to revoke.
+// request returns the revocation that the flags ask for.
 func (c *revokeCmd) request(keys *auth.Keys) (ask operatorapi.RevokeRequest, err error) {
 	text := c.Token
 	if c.TokenFile != "" {
@@ -68,8 +68,8 @@ func (c *revokeCmd) request(keys *auth.Keys) (ask operatorapi.RevokeRequest, err
 	}
 	switch {
 	case strings.Contains(text, "."): // IDs have none
-		id, expires, _ := keys.TokenID(text) // grants that were derived from an expired token may be good
-		if id == "" {                        // perhaps another issuer's, which the running relay knows
+		id, expires, _ := keys.TokenID(text) // grants derived from an expired token may still be valid
+		if id == "" {                        // perhaps a different issuer's, which the running relay knows
 			return operatorapi.RevokeRequest{Whole: text}, nil
 		}
 		return operatorapi.RevokeRequest{Token: id, Expires: expires}, nil
@@ -81,7 +81,7 @@ func (c *revokeCmd) request(keys *auth.Keys) (ask operatorapi.RevokeRequest, err
 	return operatorapi.RevokeRequest{Tenant: c.Tenant, Subject: c.Subject, Host: c.Host}, nil
 }
 
-// readTokenFile reads what is in a file or on standard input.
+// readTokenFile reads a file or standard input.
 func readTokenFile(path string) (string, error) {
 	var from io.Reader = os.Stdin
 	if path != "-" {
@@ -99,7 +99,7 @@ func readTokenFile(path string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// named says what a revocation is about.
+// named describes a revocation.
 func named(r auth.Revocation) string {
 	switch {
 	case r.Token != "":
@@ -115,7 +115,7 @@ type revocationsCmd struct {
 	relayFlag
 }
 
-// Run lists what is revoked.
+// Run lists the revocations.
 func (c *revocationsCmd) Run(ctx context.Context, s *streams) error {
 	keys, err := c.keys()
 	if err != nil {

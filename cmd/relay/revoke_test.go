@@ -18,7 +18,7 @@ func serving(t *testing.T, dir string, flags ...string) (url string) {
 	return url
 }
 
-// servingWith is serving with an admin listener, whose URL it returns.
+// servingWith is serving with an admin listener, and also returns that listener's URL.
 func servingWith(t *testing.T, dir, listen string, flags ...string) (url, admin string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -38,7 +38,7 @@ func servingWith(t *testing.T, dir, listen string, flags ...string) (url, admin 
 	return url, admin
 }
 
-// TestRevokeCommand revokes through a relay that runs, and without one.
+// TestRevokeCommand revokes through a running relay, and without a relay.
 func TestRevokeCommand(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir)

@@ -13,44 +13,44 @@ import (
 )
 
 type dataFlag struct {
-	DataDir string `help:"The relay's directory for keys and state, which relay serve makes. It is the relay's identity: keep it, and keep it secret." required:"" type:"path" placeholder:"DIR"`
+	DataDir string `help:"The relay's directory for keys and state, created by relay serve. It is the relay's identity: keep it, and keep it secret." required:"" type:"path" placeholder:"DIR"`
 }
 
 type serveCmd struct {
 	dataFlag
 	Listen           string   `help:"Address of the public listener." default:"${listen}" placeholder:"HOST:PORT"`
 	AdminListen      string   `help:"Address of the admin listener (metrics, connections, profiles), or none." default:"${admin_listen}" placeholder:"HOST:PORT"`
-	NATSListen       string   `help:"Address of a NATS listener for host-agents. Without it they come through the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
-	NATSURL          string   `help:"External NATS cluster to use instead of the embedded server." placeholder:"URL" name:"nats-url"`
-	ClusterListen    string   `help:"Address for other relays with the same keys, whose embedded NATS servers join this one's." placeholder:"HOST:PORT"`
-	ClusterRoute     []string `help:"Such addresses of other relays, of one or all. This relay's own may be among them." placeholder:"nats://HOST:PORT"`
-	Region           string   `help:"Region of this relay, one of several that gateways join: with --nats-url, the name of the NATS cluster there." placeholder:"NAME"`
-	GatewayListen    string   `help:"Address for relays of other regions with the same keys, whose embedded NATS servers are gateways to this one's." placeholder:"HOST:PORT"`
-	GatewayAdvertise string   `help:"Where those reach it, if that is another address." placeholder:"HOST:PORT"`
-	Gateway          []string `help:"Such addresses of relays of other regions, of one or more of each." placeholder:"REGION=HOST:PORT"`
-	Witness          bool     `help:"Serve nobody: only have a copy of what the relays of the cluster know together. With one, two relays lose nothing when one of them is away."`
-	AllowOrigin      []string `help:"Origins of web pages that may connect beside the relay's own, as patterns such as *.example.com." placeholder:"PATTERN"`
-	OIDC             issuers  `help:"OpenID Connect providers whose tokens are accepted, and what they allow: a YAML file with a list; in the file of --config, the list itself." placeholder:"FILE" name:"oidc"`
-	Compress         string   `help:"For whom what clients are sent is compressed, of those that offer it: far (those 2 ms and more away), all, off." enum:"far,all,off" default:"far" name:"compress-clients"`
-	CanvasDomain     string   `help:"Domain whose names below it all lead here, for canvases by URL: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
-	Strict           []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, where requests that host or client have not declared are refused. Elsewhere their host-agents decide." placeholder:"TENANT/HOST"`
-	OwnURL           string   `help:"Base URL at which clients reach this relay and no other of its cluster: /api/hosts/HOST names the one that a host is connected to. Default: none is named." placeholder:"URL" name:"own-url"`
-	PublicURL        string   `help:"Base URL of the relay as people and host-agents reach it, for links and the proofs of devices. Default: of --acme-domain, or of where a request came to." placeholder:"URL" name:"public-url"`
+	NATSListen       string   `help:"Address of a NATS listener for host-agents. Without it, they use the public listener." placeholder:"HOST:PORT" name:"nats-listen"`
+	NATSURL          string   `help:"External NATS cluster, instead of the embedded server." placeholder:"URL" name:"nats-url"`
+	ClusterListen    string   `help:"Address for the embedded NATS servers of other relays with the same keys, which form a cluster with this relay." placeholder:"HOST:PORT"`
+	ClusterRoute     []string `help:"Cluster addresses of one or all other relays. This relay's own address may be among them." placeholder:"nats://HOST:PORT"`
+	Region           string   `help:"This relay's region, if gateways join several regions. With --nats-url: the name of that NATS cluster." placeholder:"NAME"`
+	GatewayListen    string   `help:"Address for relays in other regions with the same keys, whose embedded NATS servers connect as gateways." placeholder:"HOST:PORT"`
+	GatewayAdvertise string   `help:"Address at which other regions reach --gateway-listen, if it differs." placeholder:"HOST:PORT"`
+	Gateway          []string `help:"Gateway addresses of relays in other regions, at least one for each region." placeholder:"REGION=HOST:PORT"`
+	Witness          bool     `help:"Serve no clients, and keep only a copy of the cluster's shared store. With a witness, a cluster of two relays loses nothing while one relay is away."`
+	AllowOrigin      []string `help:"Additional origins of web pages that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`
+	OIDC             issuers  `help:"OpenID Connect providers whose tokens are accepted, with the access that they grant: a YAML file with a list; in the --config file, the list itself." placeholder:"FILE" name:"oidc"`
+	Compress         string   `help:"Which clients get compressed messages, if they offer compression: far (2 ms away or more), all or off." enum:"far,all,off" default:"far" name:"compress-clients"`
+	CanvasDomain     string   `help:"Domain for canvases by URL; all names below it must lead to this relay: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
+	Strict           []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, at which requests without a declared capability are refused. Elsewhere, their host-agents decide." placeholder:"TENANT/HOST"`
+	OwnURL           string   `help:"Base URL of this relay alone, not of its cluster: /api/hosts/HOST names the relay to which a host is connected. Default: not named." placeholder:"URL" name:"own-url"`
+	PublicURL        string   `help:"The relay's base URL for people and host-agents, used in links and device proofs. Default: from --acme-domain, or from each request." placeholder:"URL" name:"public-url"`
 	edgeFlags
 	notifyFlags
 	cli.FrameLimit
-	Resume time.Duration `help:"How long a host-agent may be out of reach before clients are told." default:"15s"`
-	Hold   time.Duration `help:"How long a client that resumes waits for a host that is away. One that begins anew: 20s at most." default:"10m"`
-	Drain  time.Duration `help:"How long stopping may take: clients are told to reconnect, spread over half of it." default:"10s"`
+	Resume time.Duration `help:"How long a host-agent may be unreachable before its clients are closed." default:"15s"`
+	Hold   time.Duration `help:"How long a resuming client waits for an absent host. A new client waits at most 20s." default:"10m"`
+	Drain  time.Duration `help:"Time limit for stopping. Clients are asked to reconnect, spread over half of it." default:"10s"`
 
-	Ping          time.Duration `help:"How often clients are pinged; one that does not answer three times is given up." default:"15s"`
-	CredentialTTL time.Duration `help:"How long the credentials are good that host-agents get with host-agent enroll; they renew them after a third of it." default:"2160h" name:"credential-ttl"`
-	ForgetAfter   time.Duration `help:"How long a host may not be seen until it is forgotten. Default: for ever." placeholder:"DURATION"`
-	MaxQueued     int           `help:"Bytes that may be in use for all clients together; above, those are closed that have stood still for longest. Default: a quarter of the memory of this process's cgroup, or an eighth of the machine's and at most 1073741824." placeholder:"BYTES"`
+	Ping          time.Duration `help:"Interval of pings to clients; three unanswered pings end a connection." default:"15s"`
+	CredentialTTL time.Duration `help:"Lifetime of credentials from host-agent enroll; host-agents renew them after a third of it." default:"2160h" name:"credential-ttl"`
+	ForgetAfter   time.Duration `help:"Forget a host that was absent for this long. Default: never." placeholder:"DURATION"`
+	MaxQueued     int           `help:"Memory in use for all clients together, in bytes. Above it, the clients without progress for the longest time are closed. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 1073741824." placeholder:"BYTES"`
 }
 
-// mostQueued is how much of a machine's memory clients get by default at most,
-// in bytes.
+// mostQueued is the default for --max-queued on a machine with enough memory, in
+// bytes.
 const mostQueued = 1 << 30
 
 func (c *serveCmd) config(s *streams) gateway.RelayConfig {
@@ -69,7 +69,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 	}
 }
 
-// Run runs a relay until ctx ends, and then lets its clients go.
+// Run runs a relay until ctx ends, and then drains its clients.
 func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	defer memory.Start()()
 	cfg := c.config(s)
@@ -124,8 +124,8 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// await returns when ctx ends. Meanwhile it welcomes the owner, as soon as it is known that there is
-// none.
+// await returns when ctx ends. Once the people are known, it prints a setup link if
+// the relay has no owner.
 func await(ctx context.Context, s *streams, relay *gateway.Relay) error {
 	known := relay.PeopleKnown()
 	for {
@@ -133,11 +133,11 @@ func await(ctx context.Context, s *streams, relay *gateway.Relay) error {
 		case <-ctx.Done():
 			return nil
 		case <-relay.Done():
-			return errors.New("the connection to NATS ended for good; see the log")
+			return errors.New("the connection to NATS has ended and cannot be restored; see the log")
 		case <-known:
 			known = nil
 			if err := welcomeOwner(s, relay); err != nil {
-				s.log.Error("no setup link could be made; ask for one with relay setup-link", "error", err)
+				s.log.Error("setup link unavailable; request one with relay setup-link", "error", err)
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func witness(ctx context.Context, s *streams, cfg gateway.RelayConfig) error {
 	return nil
 }
 
-// publicURL is where people reach the relay, as far as it is known.
+// publicURL returns the relay's address for people, as far as it is known.
 func (c *serveCmd) publicURL() string {
 	if c.PublicURL == "" && len(c.ACMEDomain) > 0 {
 		return "https://" + c.ACMEDomain[0]
@@ -163,17 +163,16 @@ func (c *serveCmd) publicURL() string {
 	return c.PublicURL
 }
 
-// welcomeOwner prints the link by which somebody comes to own the relay, while nobody
-// does.
+// welcomeOwner prints a setup link while the relay has no owner.
 func welcomeOwner(s *streams, relay *gateway.Relay) error {
 	link, err := relay.SetupLink("")
 	if err != nil || link == "" {
 		return err
 	}
-	fmt.Fprintf(s.err, "Nobody owns this relay yet. Whoever opens this link first does; it is good for a day, or until the next start:\n\n  %s\n\n", link)
+	fmt.Fprintf(s.err, "This relay has no owner yet. The first visitor of this link becomes its owner; it is valid for a day, or until the next start:\n\n  %s\n\n", link)
 	return cli.PrintQR(s.err, s.err, link)
 }
 
-// closeShare is the part of --drain, one of so many, that is kept for closing
-// what is left.
+// closeShare is the divisor for the part of --drain that is reserved for closing the
+// last connections.
 const closeShare = 5

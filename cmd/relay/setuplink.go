@@ -14,11 +14,11 @@ import (
 type setupLinkCmd struct {
 	dataFlag
 	relayFlag
-	Subject string `help:"Who that is." default:"owner" placeholder:"NAME"`
+	Subject string `help:"Name of the new owner." default:"owner" placeholder:"NAME"`
 	NoQR    bool   `help:"Print no QR code." name:"no-qr"`
 }
 
-// Run prints a link, and, on a terminal, a QR code of it.
+// Run prints a link, and, on a terminal, its QR code.
 func (c *setupLinkCmd) Run(ctx context.Context, s *streams) error {
 	keys, err := c.keys()
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *setupLinkCmd) Run(ctx context.Context, s *streams) error {
 	}
 	err = c.operate(ctx, keys, http.MethodPost, "/operator/invites", "relay setup-link", map[string]string{"tenant": c.Tenant, "subject": c.Subject}, &made)
 	if errors.Is(err, errNoRelay) {
-		return fmt.Errorf("%w (the link is the running relay's)", err)
+		return fmt.Errorf("%w (the running relay must make this link)", err)
 	}
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (c *setupLinkCmd) Run(ctx context.Context, s *streams) error {
 	if _, err := fmt.Fprintln(s.out, made.Link); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.err, "Who opens it first owns the relay, until %s.\n", made.Expires.Local().Format(time.DateTime))
+	fmt.Fprintf(s.err, "The first visitor becomes an owner of the relay. The link is valid until %s.\n", made.Expires.Local().Format(time.DateTime))
 	if c.NoQR {
 		return nil
 	}

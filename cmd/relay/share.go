@@ -16,30 +16,30 @@ import (
 	"ahprelay/cmd/internal/cli"
 )
 
-// shareConnections is how many connections a link is good for at a time, unless
-// the command says otherwise: a room of people with some tabs each.
+// shareConnections is the default connection limit of a link: enough for a room of
+// people with several tabs each.
 const shareConnections = 64
 
 type shareCmd struct {
 	dataFlag
 	relayFlag
-	Host    string        `help:"Host of the session." required:"" placeholder:"HOST"`
-	Channel string        `help:"The session, such as ahp-session:/…: what belongs to it is shared too, and nothing else." required:"" placeholder:"URI"`
-	Level   auth.Access   `help:"What who has the link may do: look, talk, approve (what the agent asks for), or operate, and so do what it likes on its machine. Default: look. --read and --write are look and operate." enum:"look,talk,approve,operate,read,write," default:""`
-	Read    bool          `help:"As --level look, the default." xor:"access"`
-	Write   bool          `help:"As --level operate." xor:"access"`
-	Files   bool          `help:"The files in the session's working directories, too."`
-	TTL     time.Duration `help:"How long the link is good." default:"1h" name:"ttl"`
-	Subject string        `help:"Who the link is for, as it stands in logs. Default: a name of the link's own." placeholder:"NAME"`
-	URL     string        `help:"Base URL of the relay as others reach it. Default: what --relay says." placeholder:"URL" name:"url"`
+	Host    string        `help:"The session's host." required:"" placeholder:"HOST"`
+	Channel string        `help:"The session, such as ahp-session:/…. The link covers everything that belongs to it, and nothing else." required:"" placeholder:"URI"`
+	Level   auth.Access   `help:"Level for holders of the link: look, talk, approve (tool calls), or operate (everything at the host, including commands on its machine). Default: look. --read and --write mean look and operate." enum:"look,talk,approve,operate,read,write," default:""`
+	Read    bool          `help:"Same as --level look, the default." xor:"access"`
+	Write   bool          `help:"Same as --level operate." xor:"access"`
+	Files   bool          `help:"Include files in the session's working directories."`
+	TTL     time.Duration `help:"The link's lifetime." default:"1h" name:"ttl"`
+	Subject string        `help:"Subject of the link, as it appears in logs. Default: a name of its own." placeholder:"NAME"`
+	URL     string        `help:"The relay's base URL for the people who get the link. Default: --relay." placeholder:"URL" name:"url"`
 
-	MaxConnections int `help:"How many connections the link is good for at a time, of all who have it; 0: as the relay is set." default:"${share_connections}" placeholder:"N"`
+	MaxConnections int `help:"Concurrent connections allowed for the link; 0: the relay's limit." default:"${share_connections}" placeholder:"N"`
 
 	NoQR bool `help:"Print no QR code." name:"no-qr"`
 }
 
-// Run prints a link that opens the console at a session, and, on a terminal, a
-// QR code of it.
+// Run prints a link that opens the console at a session, and, on a terminal, a QR code
+// of it.
 func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	keys, err := c.keys()
 	if err != nil {
@@ -61,14 +61,14 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 	if _, err := fmt.Fprintln(s.out, text); err != nil {
 		return err
 	}
-	c.tell(ctx, s, keys, token, local)
+	c.report(ctx, s, keys, token, local)
 	if c.NoQR {
 		return nil
 	}
 	return cli.PrintQR(s.out, s.err, text)
 }
 
-// client returns what the link allows.
+// client returns the link's authority.
 func (c *shareCmd) client() (who auth.Client, err error) {
 	switch {
 	case c.TTL <= 0:
@@ -93,8 +93,8 @@ func (c *shareCmd) client() (who auth.Client, err error) {
 		Access: level, Expires: time.Now().Add(c.TTL), MaxConnections: c.MaxConnections,
 	}
 	if who.Subject == "" {
-		// Links do not know each other: one subject for all would let who has
-		// one take over what another began.
+		// Each link is a subject of its own. With a common subject, one holder could
+		// resume the connection of a different link's holder.
 		who.Subject = "link-" + strings.ToLower(who.ID[:10])
 	}
 	if who.Access == auth.AccessRead {
@@ -103,7 +103,7 @@ func (c *shareCmd) client() (who auth.Client, err error) {
 	return who, nil
 }
 
-// base returns where the console is, and whether that is on this machine only.
+// base returns the console's address, and whether it is on this machine only.
 func (c *shareCmd) base() (u *url.URL, local bool, err error) {
 	flag, text := "--url", c.URL
 	if text == "" {
@@ -118,20 +118,19 @@ func (c *shareCmd) base() (u *url.URL, local bool, err error) {
 	return u, u.Hostname() == "localhost" || err == nil && at.IsLoopback(), nil
 }
 
-// tell says what there is to know beside the link, and has the running relay
-// note that it was made.
-func (c *shareCmd) tell(ctx context.Context, s *streams, keys *auth.Keys, token string, local bool) {
+// report prints notes about the link, and asks the running relay to audit it.
+func (c *shareCmd) report(ctx context.Context, s *streams, keys *auth.Keys, token string, local bool) {
 	id, expires, err := keys.TokenID(token)
 	if err == nil {
-		fmt.Fprintf(s.err, "Good until %s. To take it back: relay revoke --data-dir %s --token %s\n", expires.Local().Format(time.DateTime), c.DataDir, id)
+		fmt.Fprintf(s.err, "Valid until %s. To revoke it: relay revoke --data-dir %s --token %s\n", expires.Local().Format(time.DateTime), c.DataDir, id)
 	}
 	if local {
-		fmt.Fprintln(s.err, "The link works on this machine only; say with --url how others reach the relay.")
+		fmt.Fprintln(s.err, "The link works on this machine only; give the relay's public address with --url.")
 	}
 	err = c.operate(ctx, keys, http.MethodPost, "/operator/shares", "relay share", map[string]string{"token": token}, &struct{}{})
 	if errors.Is(err, errNoRelay) {
-		fmt.Fprintln(s.err, "No relay answers at", c.Relay+": the link works once one runs, and is not in its audit.")
+		fmt.Fprintln(s.err, "No relay answers at", c.Relay+": the link works once a relay runs, and is missing from its audit.")
 	} else if err != nil {
-		fmt.Fprintln(s.err, "The link is not in the relay's audit:", err)
+		fmt.Fprintln(s.err, "The link is missing from the relay's audit:", err)
 	}
 }

@@ -12,21 +12,20 @@ import (
 	"ahprelay/auth"
 )
 
-// TestShare prints one link and nothing else, which allows one session and no
-// more.
+// TestShare prints one link and nothing else, which allows one session and no more.
 func TestShare(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const session = "ahp-session:/a b#&+?=%/ü" // none of a host's, but a URI may be odd
+	const session = "ahp-session:/a b#&+?=%/ü" // no host has such a session, but URIs may be unusual
 	for name, test := range map[string]struct {
 		args    []string
 		base    string
 		access  auth.Access
 		ttl     time.Duration
-		subject string // "": of the link's own
+		subject string // "": generated
 
 		connections int
 	}{
@@ -70,7 +69,7 @@ func TestShare(t *testing.T) {
 		if diff := cmp.Diff(want, who); diff != "" {
 			t.Errorf("%s: token (-want +got):\n%s", name, diff)
 		}
-		for _, want := range []string{"--token " + who.ID, "not in its audit"} {
+		for _, want := range []string{"--token " + who.ID, "missing from its audit"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("%s: said %q; want %q in it", name, said, want)
 			}
@@ -84,7 +83,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestShareWithRelay has the running relay note a share.
+// TestShareWithRelay: the running relay audits a share.
 func TestShareWithRelay(t *testing.T) {
 	dir := t.TempDir()
 	audit := t.TempDir() + "/audit"

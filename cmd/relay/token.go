@@ -10,19 +10,19 @@ import (
 
 type clientTokenCmd struct {
 	dataFlag
-	Host    []string      `help:"Host that the token is for; * in it stands for any characters, alone for all hosts. May be repeated." required:"" placeholder:"HOST"`
-	Subject string        `help:"Who uses the token: a name for each person or program. Those with one name are one to the host and share their files; it stands in logs, and relay revoke takes it." required:"" placeholder:"NAME"`
-	TTL     time.Duration `help:"How long the token is good." default:"720h" name:"ttl"`
-	Level   auth.Access   `help:"What the token allows: look (sessions and chats), talk (and turns, the queue, answers), approve (and what agents ask for), operate (everything at the host: a shell there), own (and sharing)." enum:"look,talk,approve,operate,own,read,write,admin" default:"operate"`
-	Access  auth.Access   `help:"The older name of --level: read is look, write is operate." enum:"read,write," default:"" hidden:""`
-	Tenant  string        `help:"Tenant that the hosts belong to." default:"default"`
+	Host    []string      `help:"Hosts for this token; * stands for any characters, alone for all hosts. Repeatable." required:"" placeholder:"HOST"`
+	Subject string        `help:"The token's user: a name for each person or program. The host treats users with the same name as one, with shared files. The name appears in logs, and relay revoke accepts it." required:"" placeholder:"NAME"`
+	TTL     time.Duration `help:"The token's lifetime." default:"720h" name:"ttl"`
+	Level   auth.Access   `help:"Access granted: look (read sessions and chats), talk (also turns, the queue, answers), approve (also tool calls), operate (everything at the host, including a shell), own (also sharing)." enum:"look,talk,approve,operate,own,read,write,admin" default:"operate"`
+	Access  auth.Access   `help:"Older name of --level: read is look, write is operate." enum:"read,write," default:"" hidden:""`
+	Tenant  string        `help:"The hosts' tenant." default:"default"`
 
-	Channel        []string `help:"Session, or other channel or file, that the token is for, with what belongs to it; * stands for any characters. May be repeated; without it, all." placeholder:"URI" sep:"none"`
-	Method         []string `help:"Method that the token allows; * stands for any characters. May be repeated; without it, all that --level allows." placeholder:"NAME"`
-	Files          bool     `help:"Files in the working directories of the sessions that the token is for, too. Without it, levels below operate and --channel reach only files that --channel names."`
-	Reverse        bool     `help:"The host may ask this client for the client's own files."`
-	Audience       string   `help:"With the level look: who has the token watches with all whose tokens name the same audience, on one connection to the host. The host knows them by this name." placeholder:"NAME"`
-	MaxConnections int      `help:"How many connections the token is good for at a time; 0: as the relay is set." placeholder:"N"`
+	Channel        []string `help:"Sessions, other channels or files for this token, with everything that belongs to them; * stands for any characters. Repeatable; without it, all." placeholder:"URI" sep:"none"`
+	Method         []string `help:"Methods allowed; * stands for any characters. Repeatable; without it, all methods of --level." placeholder:"NAME"`
+	Files          bool     `help:"Include files in the working directories of the token's sessions. Without it, levels below operate, and --channel, reach only files named by --channel."`
+	Reverse        bool     `help:"Let the host ask this client for the client's own files."`
+	Audience       string   `help:"With the level look: all holders of tokens with the same audience share one connection to the host, under this name." placeholder:"NAME"`
+	MaxConnections int      `help:"Concurrent connections allowed for the token; 0: the relay's limit." placeholder:"N"`
 }
 
 // Run prints a client token.
@@ -60,8 +60,8 @@ func (d dataFlag) print(s *streams, issue func(*auth.Keys) (string, error)) erro
 type hostTokenCmd struct {
 	dataFlag
 	Host   string        `help:"Name of the host: 1 to 63 of a-z, 0-9 and -." required:"" placeholder:"HOST"`
-	TTL    time.Duration `help:"How long the token is good: the host-agent shows it each time that it needs credentials." default:"8760h" name:"ttl"`
-	Tenant string        `help:"Tenant that the host belongs to." default:"default"`
+	TTL    time.Duration `help:"The token's lifetime. The host-agent presents it whenever it needs credentials." default:"8760h" name:"ttl"`
+	Tenant string        `help:"The host's tenant." default:"default"`
 }
 
 // Run prints a host enrolment token.

@@ -83,7 +83,7 @@ func TestFirstPhone(t *testing.T) {
 	}))
 	t.Cleanup(func() { s.end(agent) })
 	code := shown(agent, `\n  ([B-Z]{4}-([B-Z]{4}))\n`)
-	fingerprint := shown(agent, `fingerprint there is to be (\S+)\.`)[1]
+	fingerprint := shown(agent, `must show the fingerprint (\S+)\.`)[1]
 
 	does("tap: the code, typed")
 	p.enter("#code", strings.ToLower(code[1]))

@@ -1,5 +1,5 @@
-// Package cli is what the commands have in common: flags that may also stand
-// in the environment and in a YAML file, logging, and the version.
+// Package cli holds the commands' common parts: flags with values from the environment
+// and a YAML file, logging, and the version.
 package cli
 
 import (
@@ -15,15 +15,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Version is the version of this program.
+// Version is this program's version.
 const Version = "0.1.0"
 
-// commit is what make release builds from: the go command knows it only in some
-// working trees.
+// commit is set by make release. The go command knows the commit in some working trees
+// only.
 var commit string
 
-// BuildVersion returns the version, and the commit it was built from if that
-// is known.
+// BuildVersion returns the version, and the commit if it is known.
 func BuildVersion() string {
 	if commit != "" {
 		return Version + "+" + commit
@@ -42,13 +41,13 @@ func BuildVersion() string {
 
 // Common are the flags of every command.
 type Common struct {
-	Config    kong.ConfigFlag  `help:"YAML file with values for flags: a key is the name of a flag." placeholder:"FILE"`
-	LogLevel  slog.Level       `help:"Least level that is logged: debug, info, warn or error." default:"info"`
-	LogFormat string           `help:"Form of log lines: text or json." enum:"text,json" default:"text"`
+	Config    kong.ConfigFlag  `help:"YAML file with flag values: each key is a flag's name." placeholder:"FILE"`
+	LogLevel  slog.Level       `help:"Lowest level to log: debug, info, warn or error." default:"info"`
+	LogFormat string           `help:"Format of log lines: text or json." enum:"text,json" default:"text"`
 	Version   kong.VersionFlag `help:"Print the version and exit."`
 }
 
-// Logger returns a logger as the flags say.
+// Logger returns a logger configured by the flags.
 func (c *Common) Logger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: c.LogLevel}
 	if c.LogFormat == "json" {
@@ -57,8 +56,8 @@ func (c *Common) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Ended reports why a command has ended: with --log-format json as a line of the
-// log, so that whoever reads it needs to read nothing else, and else as text.
+// Ended reports why a command has ended: as a log line with --log-format json, so that
+// log readers need nothing else, or as text.
 func (c *Common) Ended(w io.Writer, name string, err error) {
 	if c.LogFormat == "json" {
 		c.Logger(w).Error("ended", "command", name, "error", err.Error())
@@ -67,21 +66,21 @@ func (c *Common) Ended(w io.Writer, name string, err error) {
 	fmt.Fprintln(w, name+":", strings.TrimPrefix(err.Error(), name+": "))
 }
 
-// Args are the flags that have another process log as this one.
+// Args returns the flags that make a child process log like this one.
 func (c *Common) Args() []string {
 	return []string{"--log-format", c.LogFormat, "--log-level", c.LogLevel.String()}
 }
 
-// MinFrame is the least limit of a message's length that makes sense, in
-// bytes: initialize and its answer take that much.
+// MinFrame is the smallest message limit, in bytes: initialize and its answer need
+// this much.
 const MinFrame = 64 << 10
 
 // FrameLimit is a flag for the longest message, in bytes.
 type FrameLimit struct {
-	MaxFrame int `help:"Longest message, in bytes. Default: 134217728, or less where four of them would not fit into --max-queued." placeholder:"BYTES"`
+	MaxFrame int `help:"Longest message, in bytes. Default: 134217728, or less if four such messages do not fit into --max-queued." placeholder:"BYTES"`
 }
 
-// Validate reports a limit that is too small to work with.
+// Validate refuses a limit below [MinFrame].
 func (f *FrameLimit) Validate() error {
 	if f.MaxFrame != 0 && f.MaxFrame < MinFrame {
 		return fmt.Errorf("--max-frame is %d bytes; want at least %d", f.MaxFrame, MinFrame)
@@ -89,19 +88,19 @@ func (f *FrameLimit) Validate() error {
 	return nil
 }
 
-// A Program is a command as its flags and subcommands describe it.
+// A Program describes a command with its flags and subcommands.
 type Program struct {
-	App         any // whose fields are flags and commands
+	App         any // a struct of flags and commands
 	Name        string
 	Description string
-	Prefix      string // of variables in the environment
+	Prefix      string // of environment variables
 	Options     []kong.Option
 }
 
-// exit is how kong ends a command that has nothing more to do, such as --help.
+// exit is kong's exit code for a finished command, such as --help.
 type exit int
 
-// parser returns what reads the program's command lines.
+// parser returns the parser for the program's command lines.
 func (p Program) parser(stdout, stderr io.Writer) (*kong.Kong, error) {
 	return kong.New(p.App, append(p.Options,
 		kong.Name(p.Name), kong.Description(p.Description),
@@ -114,9 +113,9 @@ func (p Program) parser(stdout, stderr io.Writer) (*kong.Kong, error) {
 	)...)
 }
 
-// Parse reads a command line into the flags of the program, whose unset ones it
-// takes from the environment (PREFIX_FLAG_NAME) and from the file that --config
-// names. It returns nil when the command is done already, as with --help.
+// Parse reads a command line into the program's flags. Flags that are not set take
+// their values from the environment (PREFIX_FLAG_NAME) and the --config file. It
+// returns nil for a finished command, such as --help.
 func (p Program) Parse(args []string, stdout, stderr io.Writer) (parsed *kong.Context, err error) {
 	parser, err := p.parser(stdout, stderr)
 	if err != nil {
@@ -136,7 +135,7 @@ func (p Program) Parse(args []string, stdout, stderr io.Writer) (parsed *kong.Co
 	return parsed, nil
 }
 
-// loadYAML makes the values of a YAML file those of flags.
+// loadYAML resolves flags from a YAML file.
 func loadYAML(r io.Reader) (kong.Resolver, error) {
 	values := map[string]any{}
 	if err := yaml.NewDecoder(r).Decode(&values); err != nil && err != io.EOF {
@@ -148,7 +147,7 @@ func loadYAML(r io.Reader) (kong.Resolver, error) {
 // yamlFile is a [kong.Resolver].
 type yamlFile map[string]any
 
-// Validate refuses keys that no command has a flag for.
+// Validate refuses keys that match no flag of any command.
 func (y yamlFile) Validate(app *kong.Application) error {
 	known := flagNames(app.Node)
 	var unknown []string
@@ -159,7 +158,7 @@ func (y yamlFile) Validate(app *kong.Application) error {
 	}
 	if len(unknown) > 0 {
 		sort.Strings(unknown)
-		return fmt.Errorf("configuration file: no flag is called %s", strings.Join(unknown, ", "))
+		return fmt.Errorf("configuration file: unknown flag %s", strings.Join(unknown, ", "))
 	}
 	return nil
 }

@@ -8,14 +8,15 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// A place is where somebody may be in a command line: a command, or the program itself.
+// A place is a position in a command line: behind a command, or behind the program's
+// name.
 type place struct {
-	path     string // "" of the program
+	path     string // "" behind the program's name
 	commands []*kong.Node
 	flags    []*kong.Flag
 }
 
-// placesOf returns all places of a program.
+// placesOf returns a program's places.
 func placesOf(app *kong.Application) (places []place) {
 	var visit func(node *kong.Node, above []*kong.Flag)
 	visit = func(node *kong.Node, above []*kong.Flag) {
@@ -39,7 +40,7 @@ func placesOf(app *kong.Application) (places []place) {
 	return places
 }
 
-// words are what may stand at a place.
+// words returns the words allowed at a place.
 func (p *place) words() (words []string) {
 	for _, c := range p.commands {
 		words = append(words, c.Name)
@@ -50,7 +51,7 @@ func (p *place) words() (words []string) {
 	return words
 }
 
-// enumOf is what a flag may be, none if anything may.
+// enumOf returns a flag's values, nil for any value.
 func enumOf(flag *kong.Flag) []string {
 	if flag.Enum == "" {
 		return nil
@@ -58,7 +59,7 @@ func enumOf(flag *kong.Flag) []string {
 	return slices.DeleteFunc(strings.Split(flag.Enum, ","), func(s string) bool { return s == "" })
 }
 
-// completion is the script of a shell. What is none of a program's words is a file.
+// completion returns a shell's script. It completes all other words as file names.
 func completion(app *kong.Application, shell string) string {
 	if shell == "fish" {
 		return fishCompletion(app)
@@ -109,7 +110,7 @@ func fishQuote(text string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", " ").Replace(text) + "'"
 }
 
-// brief is the first sentence of a help text.
+// brief returns a help text's first sentence.
 func brief(help string) string {
 	first, _, _ := strings.Cut(help, ". ")
 	return strings.TrimSuffix(first, ".")

@@ -9,11 +9,11 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Manual are commands that print what packages bring beside a program: it follows from the flags, so it
-// is never behind them. The libraries for kong that do such things have had no release since 2022.
+// Manual prints a program's manual page and shell completion for packages, from the
+// flags. Kong's libraries for this purpose have had no release since 2022.
 type Manual struct {
 	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page."`
-	Completion completionCmd `cmd:"" help:"Print completion for a shell: source <(… completion bash)."`
+	Completion completionCmd `cmd:"" help:"Print shell completion: source <(… completion bash)."`
 }
 
 type manCmd struct{}
@@ -34,7 +34,7 @@ func (c completionCmd) Run(k *kong.Context) error {
 	return err
 }
 
-// roff writes text so that it is text in a manual page.
+// roff escapes text for a manual page.
 func roff(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -58,7 +58,7 @@ func roff(text string) string {
 	return text
 }
 
-// manPage is the manual page of a program (man(7)).
+// manPage returns a program's manual page (man(7)).
 func manPage(app *kong.Application) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -104,7 +104,7 @@ func manFlags(line func(string, ...any), flags []*kong.Flag) {
 	}
 }
 
-// pathOf is how a command is called, without the program's name.
+// pathOf returns a command's words, without the program's name.
 func pathOf(node *kong.Node) string {
 	if node.Parent == nil || node.Type == kong.ApplicationNode {
 		return ""

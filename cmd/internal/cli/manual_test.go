@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A program is one as small as can be.
+// A program is a minimal program.
 type program struct {
 	Common
 
@@ -27,7 +27,7 @@ type program struct {
 	Manual
 }
 
-// prints is what a command of the program prints.
+// prints returns the output of one of the program's commands.
 func prints(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -42,8 +42,8 @@ func prints(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// TestManPage has all commands and flags that are for people, as text that the formatter does not take for
-// its own.
+// TestManPage: the manual page contains all visible commands and flags, escaped for
+// the formatter.
 func TestManPage(t *testing.T) {
 	page := prints(t, "man")
 	for _, want := range []string{
@@ -61,7 +61,7 @@ func TestManPage(t *testing.T) {
 	}
 }
 
-// TestCompletion has bash complete command lines.
+// TestCompletion completes command lines in bash.
 func TestCompletion(t *testing.T) {
 	script := prints(t, "completion", "bash") + `
 COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _tiny_tool; echo "${COMPREPLY[*]}"`

@@ -9,27 +9,27 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// Memory is how much memory this process may use.
+// Memory is the memory available to this process.
 type Memory struct {
-	Bytes  int  // 0: not known
-	Cgroup bool // for it and others of its cgroup, not for the whole machine
+	Bytes  int  // 0: unknown
+	Cgroup bool // for this process's cgroup, not for the whole machine
 }
 
-// Parts of the memory, in per cent. What is left over is the kernel's: buffers
-// of connections are counted against a cgroup, too.
+// Parts of the memory, in per cent. The kernel needs the rest, because its socket
+// buffers count against a cgroup.
 const (
 	heapPercent      = 60 // Go's, garbage included
-	mostQueued       = 50 // that may be asked for with --max-queued
-	queuedPercent    = 25 // of a cgroup's that may wait for clients by default
-	ofMachinePercent = 12 // the same of a machine's, where others want some too
+	mostQueued       = 50 // upper limit for --max-queued
+	queuedPercent    = 25 // default for --max-queued in a cgroup
+	ofMachinePercent = 12 // default on a machine, which also runs other programs
 )
 
-// UseMemory finds out how much memory there is, and has Go collect garbage in
-// time not to need more. Where GOMEMLIMIT is set, that stays.
+// UseMemory measures the memory and sets Go's memory limit. An existing GOMEMLIMIT
+// stays.
 func UseMemory(log *slog.Logger) Memory {
 	m, err := readMemory(memlimit.FromCgroup, memlimit.FromSystem)
 	if err != nil {
-		log.Warn("not known how much memory there is; see --max-queued", "error", err)
+		log.Warn("memory size unknown; set --max-queued", "error", err)
 		return m
 	}
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
@@ -39,8 +39,8 @@ func UseMemory(log *slog.Logger) Memory {
 	return m
 }
 
-// readMemory asks the cgroup first. One without a limit, and none at all, leave
-// the machine's.
+// readMemory prefers the cgroup's limit, and takes the machine's memory if there is
+// none.
 func readMemory(cgroup, machine memlimit.Provider) (Memory, error) {
 	all, err := machine()
 	if err != nil {
@@ -50,16 +50,16 @@ func readMemory(cgroup, machine memlimit.Provider) (Memory, error) {
 		return Memory{Bytes: int(own), Cgroup: true}, nil
 	}
 	if err != nil || all == 0 {
-		return Memory{}, fmt.Errorf("memory of this machine: %w", err)
+		return Memory{}, fmt.Errorf("this machine's memory: %w", err)
 	}
 	return Memory{Bytes: int(all)}, nil
 }
 
-// percent returns a part, in bytes.
+// percent returns n per cent of the memory, in bytes.
 func (m Memory) percent(n int) int { return m.Bytes / 100 * n }
 
-// Queued returns how many bytes may wait for clients: as --max-queued says, or
-// if that is 0 as fits, and of a machine's memory at most so many.
+// Queued returns the bytes that may be queued for clients: wanted, or a default if
+// wanted is 0, which most bounds outside of cgroups.
 func (m Memory) Queued(wanted, most int) (int, error) {
 	switch {
 	case m.Bytes == 0 && wanted == 0:
@@ -69,7 +69,7 @@ func (m Memory) Queued(wanted, most int) (int, error) {
 	case wanted == 0:
 		return min(m.percent(ofMachinePercent), most), nil
 	case m.Bytes > 0 && wanted > m.percent(mostQueued):
-		return 0, fmt.Errorf("--max-queued is %d bytes; of the %d bytes that this process may use, want at most %d: the rest is for connections, buffers of the kernel, and garbage",
+		return 0, fmt.Errorf("--max-queued is %d bytes; of the %d bytes available to this process, want at most %d: connections, kernel buffers and garbage need the rest",
 			wanted, m.Bytes, m.percent(mostQueued))
 	}
 	return wanted, nil

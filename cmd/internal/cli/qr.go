@@ -10,7 +10,7 @@ import (
 	"rsc.io/qr"
 )
 
-// PrintQR prints a QR code on out, if that is a terminal that has room for it.
+// PrintQR prints a QR code on out, if that is a terminal with enough room.
 func PrintQR(out, errs io.Writer, text string) error {
 	f, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -18,7 +18,7 @@ func PrintQR(out, errs io.Writer, text string) error {
 	}
 	width, _, err := term.GetSize(int(f.Fd()))
 	if err != nil {
-		return nil // it says nothing of its size
+		return nil // no terminal, or its size is unknown
 	}
 	code, err := qr.Encode(text, qr.L)
 	if err != nil {
@@ -26,13 +26,13 @@ func PrintQR(out, errs io.Writer, text string) error {
 		return nil
 	}
 	if need := code.Size + 2*qrMargin; width < need {
-		fmt.Fprintf(errs, "For a QR code the terminal must be %d columns wide; it has %d.\n", need, width)
+		fmt.Fprintf(errs, "For a QR code, the terminal must be %d columns wide; it has %d.\n", need, width)
 		return nil
 	}
 	return WriteQR(f, code)
 }
 
-// QRWidth is how many columns the QR code of a text takes, 0 if there is none.
+// QRWidth returns the columns of a text's QR code, 0 if there is none.
 func QRWidth(text string) int {
 	code, err := qr.Encode(text, qr.L)
 	if err != nil {
@@ -41,12 +41,12 @@ func QRWidth(text string) int {
 	return code.Size + 2*qrMargin
 }
 
-// qrMargin is how much white is around a QR code, in modules (ISO/IEC 18004
-// asks for 4; readers are content with less).
+// qrMargin is the white margin around a QR code, in modules. ISO/IEC 18004 asks for 4;
+// readers accept less.
 const qrMargin = 2
 
-// WriteQR writes two rows of modules in each line, black on white whatever the
-// colours of the terminal are.
+// WriteQR writes two rows of modules in each line, in black on white for any terminal
+// colours.
 func WriteQR(w io.Writer, code *qr.Code) error {
 	var b strings.Builder
 	for y := -qrMargin; y < code.Size+qrMargin; y += 2 {
@@ -60,7 +60,7 @@ func WriteQR(w io.Writer, code *qr.Code) error {
 	return err
 }
 
-// halfBlock is the character for two modules, one above the other.
+// halfBlock returns the character for two modules, one above the other.
 func halfBlock(upper, lower bool) string {
 	switch {
 	case upper && lower:

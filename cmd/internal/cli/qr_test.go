@@ -36,7 +36,7 @@ func TestQRCode(t *testing.T) {
 	}
 }
 
-// TestQRCodeOnTerminals is printed where there is a terminal with room for it.
+// TestQRCodeOnTerminals: a code is printed on terminals with enough room.
 func TestQRCodeOnTerminals(t *testing.T) {
 	for _, test := range []struct {
 		columns uint16

@@ -12,8 +12,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Model returns what the flags say, for what is made of them: references, man
-// pages, completion. Nothing is read from the environment.
+// Model returns the flags for references, manual pages and completion. It reads
+// nothing from the environment.
 func (p Program) Model() (*kong.Application, error) {
 	parser, err := p.parser(io.Discard, io.Discard)
 	if err != nil {
@@ -58,8 +58,8 @@ func writeCommand(b *bytes.Buffer, command *kong.Node) {
 	writeFlags(b, flags)
 }
 
-// requiredOf returns the flags that a command does not go without; of those that
-// exclude each other, one is wanted.
+// requiredOf returns a command's required flags. From a group of exclusive flags, one
+// is required.
 func requiredOf(flags []*kong.Flag) (usage string) {
 	said := map[string]bool{}
 	for _, f := range flags {
@@ -89,7 +89,7 @@ func writeFlags(b *bytes.Buffer, flags []*kong.Flag) {
 			continue
 		}
 		if rows++; rows == 1 {
-			b.WriteString("| flag | environment | default | what |\n|---|---|---|---|\n")
+			b.WriteString("| flag | environment | default | meaning |\n|---|---|---|---|\n")
 		}
 		name := "--" + f.Name
 		if f.Short != 0 {
@@ -106,7 +106,7 @@ func writeFlags(b *bytes.Buffer, flags []*kong.Flag) {
 	}
 }
 
-// valueOf is how the value of a flag is written behind its name.
+// valueOf returns a flag's value as it is written behind the name.
 func valueOf(f *kong.Flag) string {
 	switch {
 	case f.IsBool():
@@ -131,16 +131,16 @@ func defaultOf(f *kong.Flag) string {
 	return "`" + cell(f.Default) + "`"
 }
 
-// cell returns text that may stand in a cell of a table.
+// cell escapes text for a table cell.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(text)
 }
 
-// ErrOldReference reports a document that does not have what flags say.
-var ErrOldReference = errors.New("the reference is not what the flags say; go generate ./cmd/... makes it")
+// ErrOldReference reports a document that differs from the flags.
+var ErrOldReference = errors.New("the reference differs from the flags; run go generate ./cmd/...")
 
-// CheckReference compares the program's part of a document, which is between two
-// marks, with what the flags say; or, to write, replaces it.
+// CheckReference compares the program's part of a document, between two marks, with
+// the flags. If write is true, it replaces that part.
 func (p Program) CheckReference(document string, write bool) error {
 	want, err := p.Reference()
 	if err != nil {

@@ -27,8 +27,8 @@ func (t *toy) program() Program {
 	return Program{App: t, Name: "toy", Description: "Cooks.", Prefix: "TOY"}
 }
 
-// TestReferenceHasAll has each flag and command that is not hidden, with what is
-// to be known of it.
+// TestReferenceHasAll: the reference contains each visible flag and command, with its
+// description.
 func TestReferenceHasAll(t *testing.T) {
 	all, err := new(toy).program().Reference()
 	if err != nil {
@@ -48,8 +48,8 @@ func TestReferenceHasAll(t *testing.T) {
 	}
 }
 
-// TestCheckReference tells a document of other flags, and writes what is between
-// the marks and nothing else.
+// TestCheckReference reports a document with different flags, and writes only the part
+// between the marks.
 func TestCheckReference(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "reference.md")
 	for text, old := range map[string]bool{"a\n<!-- begin toy -->\nx\n<!-- end toy -->\nb\n": true, "no marks": false} {

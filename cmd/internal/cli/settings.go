@@ -10,12 +10,12 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Hidden stands where a secret would.
+// Hidden replaces a secret.
 const Hidden = "***"
 
-// Settings returns the values of all flags of the command that was called, in
-// which no secret is: of addresses, passwords and queries are hidden, and what is
-// neither a text nor a number nor the name of a file only says that it is set.
+// Settings returns all flag values of the called command without secrets. It hides
+// passwords and queries in addresses. For values other than texts, numbers and file
+// names it only reports that they are set.
 func Settings(parsed *kong.Context) map[string]string {
 	values := map[string]string{}
 	for at := parsed.Selected(); at != nil; at = at.Parent {
@@ -46,7 +46,7 @@ func setting(f *kong.Flag) string {
 	return "set"
 }
 
-// secrets are what tokens, keys, and passwords in addresses look like.
+// secrets match tokens, keys, and passwords in addresses.
 var secrets = []struct {
 	shape *regexp.Regexp
 	with  string
@@ -61,7 +61,7 @@ var secrets = []struct {
 	{regexp.MustCompile(`(/(?:s|setup|device)#)[^\s"']+`), "${1}" + Hidden},                                          // links of the relay's own
 }
 
-// Mask returns a text without what looks like a secret.
+// Mask returns a text with everything hidden that looks like a secret.
 func Mask(text string) string {
 	if u, err := url.Parse(text); err == nil && u.Host != "" && u.RawQuery != "" {
 		text = strings.Replace(text, "?"+u.RawQuery, "?"+Hidden, 1)

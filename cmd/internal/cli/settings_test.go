@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestMask hides what looks like a secret, and nothing beside it.
+// TestMask hides secrets, and nothing else.
 func TestMask(t *testing.T) {
 	for text, want := range map[string]string{
 		"127.0.0.1:8484": "127.0.0.1:8484", "/etc/ahp-relay/token.txt": "/etc/ahp-relay/token.txt", "": "",
@@ -29,7 +29,7 @@ func TestMask(t *testing.T) {
 	}
 }
 
-// TestSettings has the flags of a command, and what they are set to, but no secrets.
+// TestSettings: the settings contain a command's flags and values, but no secrets.
 func TestSettings(t *testing.T) {
 	var app struct {
 		Common
@@ -59,8 +59,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestEnded has the reason of an end as a line of the log's form, and other
-// processes log the same way.
+// TestEnded: the reason for an end is a line in the log's format, and child processes
+// log in the same way.
 func TestEnded(t *testing.T) {
 	var out bytes.Buffer
 	(&Common{LogFormat: "text"}).Ended(&out, "relay", errors.New("relay: no \"keys\""))

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 )
 
-// StateHome is the directory for the state of this user's that a program keeps, as the XDG
-// Base Directory Specification has it: $XDG_STATE_HOME or ~/.local/state, and a folder of
-// the program's there. It may not exist.
+// StateHome returns this user's state directory for a program, after the XDG Base
+// Directory Specification: a folder in $XDG_STATE_HOME or ~/.local/state. It may not
+// exist.
 func StateHome(program string) (string, error) {
 	state := os.Getenv("XDG_STATE_HOME")
 	if state == "" {

@@ -9,11 +9,11 @@ import (
 	"ahprelay/internal/tracing"
 )
 
-// lastSpans is how long a process that stops may take to send its last spans.
+// lastSpans bounds the time for sending the last spans at shutdown.
 const lastSpans = 3 * time.Second
 
-// Tracer returns what makes spans for a program, if its environment asks for that; else nil.
-// End sends the last ones.
+// Tracer returns a program's tracer, nil if the environment asks for none. End sends
+// the last spans.
 func Tracer(ctx context.Context, program string, log *slog.Logger) (t *tracing.Tracer, end func(), err error) {
 	t, err = tracing.FromEnv(ctx, os.Getenv, tracing.Service{Name: program, Version: BuildVersion()}, log)
 	if err != nil {
