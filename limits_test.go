@@ -5,8 +5,10 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,7 +18,7 @@ import (
 )
 
 var (
-	limitName = regexp.MustCompile("`([a-z/]+)\\.([A-Za-z]+)(?:\\.([A-Za-z]+))?`")
+	limitName = regexp.MustCompile("`([a-z-]+)\\.([A-Za-z]+)(?:\\.([A-Za-z]+))?`")
 	figure    = regexp.MustCompile(`(\d[\d,]*)(?:/(\d+))?(?: (KiB|MiB|GiB|ms|s|min|h)\b)?`)
 )
 
@@ -29,6 +31,10 @@ var units = map[string]float64{
 func TestLimitsOfDocument(t *testing.T) {
 	const document = "docs/limits.md"
 	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs, err := productDirs()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +51,7 @@ func TestLimitsOfDocument(t *testing.T) {
 		}
 		figures := figuresIn(cells[0] + " " + cells[1] + " " + cells[3])
 		for _, name := range names {
-			values, err := s.limit(name[1], name[2], name[3])
+			values, err := s.named(dirs, name[1], name[2], name[3])
 			if err != nil {
 				t.Errorf("%s:%d: %s: %v; if it was renamed or moved, correct the row", document, i+1, name[0], err)
 				continue
@@ -61,6 +67,21 @@ func TestLimitsOfDocument(t *testing.T) {
 	if checked < 100 {
 		t.Errorf("%d constants compared; want at least 100: is the table read at all?", checked)
 	}
+}
+
+// productDirs returns all directories that may contain product code.
+func productDirs() (dirs []string, err error) {
+	err = filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if slices.Contains([]string{".git", "docs", "node_modules", "npm", "packaging", "test", "testdata"}, d.Name()) {
+			return fs.SkipDir
+		}
+		dirs = append(dirs, filepath.ToSlash(p))
+		return nil
+	})
+	return dirs, err
 }
 
 // figuresIn returns the numbers in a text, in bytes and nanoseconds if they have such a unit.
@@ -131,24 +152,35 @@ func (p *limitsPackage) declare(d ast.Decl) {
 	}
 }
 
-// limit returns the values of a constant or variable, or the default of a field if field is not "".
-func (s sources) limit(dir, name, field string) ([]float64, error) {
-	p, err := s.load(dir)
-	if err != nil {
-		return nil, err
-	}
-	if field != "" {
-		expr := p.defaultOf(name, field)
-		if expr == nil {
-			return nil, fmt.Errorf("no function of type %s in package %s sets a default for %s", name, dir, field)
+// named returns the values of a constant, a variable, or the default of a field if field is not "". The package is the
+// one with that directory name which declares it.
+func (s sources) named(dirs []string, pkg, name, field string) (values []float64, err error) {
+	for _, dir := range dirs {
+		if path.Base(dir) != pkg {
+			continue
 		}
-		return s.eval(p, expr)
+		p, err := s.load(dir)
+		if err != nil {
+			return nil, err
+		}
+		expr := p.values[name]
+		if field != "" {
+			expr = p.defaultOf(name, field)
+		}
+		if expr == nil {
+			continue
+		}
+		if values != nil {
+			return nil, fmt.Errorf("several packages %s declare it", pkg)
+		}
+		if values, err = s.eval(p, expr); err != nil {
+			return nil, err
+		}
 	}
-	expr := p.values[name]
-	if expr == nil {
-		return nil, fmt.Errorf("package %s declares no constant %s", dir, name)
+	if values == nil {
+		return nil, fmt.Errorf("no package %s declares it, or sets it in a method of that type", pkg)
 	}
-	return s.eval(p, expr)
+	return values, nil
 }
 
 // defaultOf returns the default that a method of a type sets for a field: by def(&x.Field, value) or x.Field = value.
@@ -232,7 +264,7 @@ func (s sources) selected(p *limitsPackage, e *ast.SelectorExpr) ([]float64, err
 	case from != nil && from.Name == "time" && durations[e.Sel.Name] != 0:
 		return []float64{float64(durations[e.Sel.Name])}, nil
 	case from != nil && p.imports[from.Name] != "":
-		return s.limit(p.imports[from.Name], e.Sel.Name, "")
+		return s.named([]string{p.imports[from.Name]}, path.Base(p.imports[from.Name]), e.Sel.Name, "")
 	}
 	return nil, fmt.Errorf("%s cannot be evaluated", e.Sel.Name)
 }

@@ -137,7 +137,7 @@ func cell(text string) string {
 }
 
 // ErrOldReference reports a document that differs from the flags.
-var ErrOldReference = errors.New("the reference differs from the flags; run go generate ./cmd/...")
+var ErrOldReference = errors.New("the reference differs from the flags; go generate ./cmd/... updates it")
 
 // CheckReference compares the program's part of a document, between two marks, with
 // the flags. If write is true, it replaces that part.
