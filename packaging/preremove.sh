@@ -1,5 +1,5 @@
 #!/bin/sh
-# $1 is "upgrade" or "1" when another version takes its place.
+# $1 is "upgrade" or "1" on an upgrade.
 if [ -d /run/systemd/system ] && [ "$1" != upgrade ] && [ "$1" != 1 ]; then
 	systemctl disable --now ahp-relay.service || true
 fi

@@ -17,8 +17,8 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// TestExamples has the embedded relay and host-agent serve the host that speaks
-// on its standard input, and the clients follow it across a drop.
+// TestExamples: the embedded relay and host-agent serve the stdio host, and the
+// clients follow it across a drop.
 func TestExamples(t *testing.T) {
 	python := program(t, "python3", "-c", "pass")
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// program skips the test unless a program of this name does what is asked.
+// program skips the test unless a program with this name runs with these arguments.
 func program(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
@@ -73,8 +73,8 @@ func program(t *testing.T, name string, args ...string) string {
 	return name
 }
 
-// nodeWithWebSocket is Node.js with a WebSocket that is built in: from 22, and behind a
-// flag in 20.
+// nodeWithWebSocket is Node.js with a built-in WebSocket: from 22, and behind a flag
+// in 20.
 func nodeWithWebSocket(t *testing.T) []string {
 	t.Helper()
 	for _, command := range [][]string{{"node"}, {"node", "--experimental-websocket"}} {
@@ -86,7 +86,7 @@ func nodeWithWebSocket(t *testing.T) []string {
 	return nil
 }
 
-// start runs a command until the test ends, and returns what it prints.
+// start runs a command until the test ends, and returns its output.
 func start(t *testing.T, command ...string) *bufio.Reader {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
@@ -111,7 +111,7 @@ func start(t *testing.T, command ...string) *bufio.Reader {
 	return bufio.NewReader(out)
 }
 
-// next returns the next line that has a text.
+// next returns the next line that contains a text.
 func next(t *testing.T, lines *bufio.Reader, text string) string {
 	t.Helper()
 	found := make(chan string, 1)

@@ -15,14 +15,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nobody is who runs in images, as in those of the Dockerfile.
-const nobody = 65532
+// runAs is the user id in images, as in the Dockerfile's.
+const runAs = 65532
 
-// certificates is where images have the authorities that they trust.
+// certificates is the path of the certificate authorities in images.
 const certificates = "etc/ssl/certs/ca-certificates.crt"
 
-// images makes an image of each program, with one static binary each, for linux: as an OCI
-// layout of all processors, in a tar, which skopeo, podman and crane read.
+// images makes a Linux image of each program, with a static binary, as a
+// multi-platform OCI layout in a tar for skopeo, podman and crane.
 func (r *release) images() error {
 	roots, err := os.ReadFile("/" + certificates)
 	if err != nil {
@@ -62,7 +62,7 @@ func (r *release) image(name string, t target, roots []byte) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := r.tarOf("", []file{{"data/", 0o700, nil}}, nobody)
+	data, err := r.tarOf("", []file{{"data/", 0o700, nil}}, runAs)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (r *release) image(name string, t target, roots []byte) (v1.Image, error) {
 		config.RootFS = old.RootFS
 	}
 	config.Config = v1.Config{
-		User: fmt.Sprintf("%d:%[1]d", nobody), Entrypoint: []string{"/" + name}, Volumes: map[string]struct{}{"/data": {}},
+		User: fmt.Sprintf("%d:%[1]d", runAs), Entrypoint: []string{"/" + name}, Volumes: map[string]struct{}{"/data": {}},
 		Labels: map[string]string{"org.opencontainers.image.version": r.version, "org.opencontainers.image.licenses": "Apache-2.0"},
 	}
 	switch name {
@@ -97,7 +97,7 @@ func (r *release) image(name string, t target, roots []byte) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// layout writes an index of images as one file.
+// layout writes an index of images as a file.
 func (r *release) layout(name string, index v1.ImageIndex) error {
 	dir, err := os.MkdirTemp("", "ahp-release-")
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *release) layout(name string, index v1.ImageIndex) error {
 	return r.write(fmt.Sprintf("ahp-%s_%s_oci.tar", name, r.version), data)
 }
 
-// read returns the files below a directory, by their names.
+// read returns the files below a directory, by name.
 func read(dir string) (list []file, err error) {
 	err = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

@@ -1,7 +1,6 @@
-// Command release builds what is given to people: archives, packages, images,
-// an SBOM and checksums, of the commit that is checked out. Two runs give equal
-// bytes. It runs with make release, and is a module of its own, so that what it needs is
-// nothing that the programs have.
+// Command release builds archives, packages, images, an SBOM and checksums from the
+// checked-out commit. Two runs give equal bytes. It runs with make release, and is a
+// separate module, so its dependencies stay out of the programs.
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 	"time"
 )
 
-// targets are the systems and processors that archives are built for.
+// targets are the systems and processors with archives.
 var targets = []target{
 	{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"},
 }
@@ -34,7 +33,7 @@ type target struct{ system, processor string }
 
 func (t target) String() string { return t.system + "_" + t.processor }
 
-// programs are what is built.
+// programs are the built programs.
 var programs = []string{"relay", "host-agent"}
 
 // A release is one run.
@@ -42,14 +41,14 @@ type release struct {
 	root, out string
 	version   string
 	commit    string
-	when      time.Time // of the commit; what is made says no other time
+	when      time.Time // of the commit; all files carry this time
 	made      []string  // names of files in out
 	built     map[target][]file
 }
 
 func main() {
 	log.SetFlags(0)
-	out := flag.String("out", "dist", "directory for what is made, which is emptied first")
+	out := flag.String("out", "dist", "output directory, which is emptied first")
 	only := flag.String("only", "", "one target, such as linux_amd64; default: all")
 	flag.Parse()
 	if err := run(*out, *only); err != nil {
@@ -79,7 +78,7 @@ func run(out, only string) error {
 	return r.checksums()
 }
 
-// begin reads what the release is of.
+// begin reads the commit and version.
 func begin(out string) (*release, error) {
 	root, err := output("", "git", "rev-parse", "--show-toplevel")
 	if err != nil {
@@ -97,7 +96,7 @@ func begin(out string) (*release, error) {
 		return nil, err
 	}
 	if changed != "" {
-		log.Print("not all that is built is in the commit: what it says of itself is not true")
+		log.Print("the working tree has uncommitted changes: the reported commit is not accurate")
 	}
 	seconds, err := output(root, "git", "log", "-1", "--format=%ct")
 	if err != nil {
@@ -130,17 +129,17 @@ func output(dir, name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// A file is one that is given to people.
+// A file is a released file.
 type file struct {
 	name string
 	mode int64
 	data []byte
 }
 
-// dashboard is what Grafana shows metrics with.
+// dashboard is the Grafana dashboard's path.
 const dashboard = "grafana/ahp-relay.json"
 
-// target makes what there is for one system and processor.
+// target makes all files for a system and processor.
 func (r *release) target(t target) error {
 	log.Print("building for ", t)
 	files, err := r.build(t)
@@ -204,8 +203,8 @@ func (r *release) build(t target) (files []file, err error) {
 	return files, nil
 }
 
-// manuals are the manual pages, and what completes command lines, as the programs themselves print
-// them.
+// manuals returns manual pages and shell completion, printed by the programs
+// themselves.
 func (r *release) manuals() (files []file, err error) {
 	for _, program := range programs {
 		for _, one := range []struct {
@@ -227,7 +226,7 @@ func (r *release) manuals() (files []file, err error) {
 	return files, nil
 }
 
-// write puts a file among what is made.
+// write adds a file to the output.
 func (r *release) write(name string, data []byte) error {
 	r.made = append(r.made, name)
 	path := filepath.Join(r.out, name)
@@ -248,7 +247,7 @@ func (r *release) tar(t target, files []file) error {
 	return r.write(r.name(t)+".tar.gz", packed)
 }
 
-// tarOf is an archive of files, owned by somebody.
+// tarOf returns an archive of files with the given owner.
 func (r *release) tarOf(prefix string, files []file, owner int) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -264,7 +263,7 @@ func (r *release) tarOf(prefix string, files []file, owner int) ([]byte, error) 
 			return nil, err
 		}
 	}
-	err := w.Close() // which writes the end
+	err := w.Close() // it writes the end
 	return b.Bytes(), err
 }
 
@@ -301,7 +300,7 @@ func (r *release) zip(t target, files []file) error {
 	return r.write(r.name(t)+".zip", b.Bytes())
 }
 
-// checksums writes those of all that was made, as sha256sum reads them.
+// checksums writes the checksums of all output, in sha256sum's format.
 func (r *release) checksums() error {
 	slices.Sort(r.made)
 	var b strings.Builder

@@ -8,13 +8,12 @@ import (
 	"strings"
 
 	"github.com/goreleaser/nfpm/v2"
-	_ "github.com/goreleaser/nfpm/v2/deb" // which registers itself
+	_ "github.com/goreleaser/nfpm/v2/deb" // registers itself
 	"github.com/goreleaser/nfpm/v2/files"
 	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// packages makes a .deb and a .rpm: the programs, units, and what stands where a package
-// puts it.
+// packages makes a .deb and a .rpm with programs, units and their further files.
 func (r *release) packages(t target, built []file) error {
 	dir, err := os.MkdirTemp("", "ahp-release-")
 	if err != nil {
@@ -28,7 +27,7 @@ func (r *release) packages(t target, built []file) error {
 	for _, f := range built {
 		path := filepath.Join(dir, filepath.Base(f.name))
 		data := f.data
-		if strings.HasPrefix(f.name, "man/") { // as systems have them
+		if strings.HasPrefix(f.name, "man/") { // as on installed systems
 			if data, err = zipped(data); err != nil {
 				return err
 			}
@@ -79,7 +78,7 @@ func (r *release) packages(t target, built []file) error {
 	return nil
 }
 
-// zipped is what gzip makes of data, the same each time.
+// zipped compresses data with gzip, the same each time.
 func zipped(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	zip, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

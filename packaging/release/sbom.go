@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// A component is part of an SBOM, as CycloneDX 1.6 has it.
+// A component is part of an SBOM in CycloneDX 1.6.
 type component struct {
 	Type    string      `json:"type"`
 	Name    string      `json:"name"`
@@ -26,7 +26,7 @@ type hash struct {
 	Content   string `json:"content"`
 }
 
-// sbom writes what the programs consist of, as they say themselves.
+// sbom lists the programs' modules, from their build information.
 func (r *release) sbom(t target, built []file) error {
 	var list []component
 	for _, f := range built {

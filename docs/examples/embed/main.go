@@ -1,5 +1,5 @@
-// Command embed is a relay and a host-agent inside of a program: it says where
-// clients find the host, which is a URL, or a command and its arguments.
+// Command embed runs a relay and a host-agent inside of a program, and prints the
+// host's address for clients. Its argument is a URL, or a command with arguments:
 //
 //	go run ./docs/examples/embed ws://127.0.0.1:8081
 //	go run ./docs/examples/embed python3 docs/examples/stdio-host/host.py

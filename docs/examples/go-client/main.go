@@ -1,4 +1,4 @@
-// Command go-client prints what a host says of its root, across drops:
+// Command go-client prints a host's messages about its root, across drops:
 //
 //	go run ./docs/examples/go-client 'ws://127.0.0.1:8484/ahp/demo?access_token=…'
 package main
@@ -19,11 +19,11 @@ type said struct{ ServerSeq, FromSeq int64 }
 func main() {
 	request := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"go-example","protocolVersions":["0.9.0"],"initialSubscriptions":["ahp-root://"]}}`
 	for seen := int64(-1); ; time.Sleep(time.Second) {
-		if seen >= 0 { // the host says what was missed
+		if seen >= 0 { // the host sends the missed actions
 			request = fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"reconnect","params":{"channel":"ahp-root://","clientId":"go-example","lastSeenServerSeq":%d,"subscriptions":["ahp-root://"]}}`, seen)
 		}
 		err := follow(context.Background(), os.Args[1], request, &seen)
-		if log.Print(err); websocket.CloseStatus(err) >= 4500 { // coming again would not help
+		if log.Print(err); websocket.CloseStatus(err) >= 4500 { // a reconnect would not help
 			os.Exit(1)
 		}
 	}

@@ -1,4 +1,4 @@
-"""Prints what a host says of its root, across drops (pip install websockets, or Debian's python3-websockets):
+"""Prints a host's messages about its root, across drops (pip install websockets, or Debian's python3-websockets):
 
     python3 docs/examples/python-client/client.py 'ws://127.0.0.1:8484/ahp/demo?access_token=…'
 """
@@ -11,7 +11,7 @@ def request(seen):
     if seen < 0:
         params |= {"protocolVersions": ["0.9.0"], "initialSubscriptions": ["ahp-root://"]}
         return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    params |= {"lastSeenServerSeq": seen, "subscriptions": ["ahp-root://"]}  # the host says what was missed
+    params |= {"lastSeenServerSeq": seen, "subscriptions": ["ahp-root://"]}  # the host sends the missed actions
     return {"jsonrpc": "2.0", "id": 1, "method": "reconnect", "params": params}
 
 
@@ -28,7 +28,7 @@ async def main(url):
                     for said in result.get("actions", []) + result.get("snapshots", []) + [message.get("params", {})]:
                         seen = max(seen, said.get("serverSeq", said.get("fromSeq", -1)))
         except websockets.ConnectionClosed as closed:
-            if closed.rcvd and closed.rcvd.code >= 4500:  # coming again would not help
+            if closed.rcvd and closed.rcvd.code >= 4500:  # a reconnect would not help
                 sys.exit(str(closed))
             print(closed, file=sys.stderr)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""An AHP host that speaks on its standard input and output: it counts seconds.
+"""An AHP host on standard input and output: it counts seconds.
 
     host-agent run --relay URL --credentials-file FILE -- python3 docs/examples/stdio-host/host.py
 

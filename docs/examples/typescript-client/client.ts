@@ -1,4 +1,4 @@
-// Prints what a host says of its root, across drops. It needs a WebSocket that is built in: browsers, Deno, Bun and
+// Prints a host's messages about its root, across drops. It needs a built-in WebSocket: browsers, Deno, Bun and
 // Node.js from 22 have one.
 //
 //   npx esbuild docs/examples/typescript-client/client.ts | node - 'ws://127.0.0.1:8484/ahp/demo?access_token=…'
@@ -12,7 +12,7 @@ function request() {
   const common = { channel: 'ahp-root://', clientId: 'typescript-example' };
   const [method, params] = seen < 0
     ? ['initialize', { ...common, protocolVersions: ['0.9.0'], initialSubscriptions: ['ahp-root://'] }]
-    : ['reconnect', { ...common, lastSeenServerSeq: seen, subscriptions: ['ahp-root://'] }]; // the host says what was missed
+    : ['reconnect', { ...common, lastSeenServerSeq: seen, subscriptions: ['ahp-root://'] }]; // the host sends the missed actions
   return JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
 }
 
@@ -28,7 +28,7 @@ export function follow(url: string, print: (text: string) => void) {
   };
   ws.onclose = ({ code, reason }) => {
     console.error(code, reason);
-    if (code < 4500) setTimeout(follow, 1000, url, print); // else coming again would not help
+    if (code < 4500) setTimeout(follow, 1000, url, print); // else a reconnect would not help
   };
 }
 

@@ -1,4 +1,4 @@
-// Command chartcheck looks at the Helm chart as helm lint and helm template do: for a relay
+// Command chartcheck checks the Helm chart like helm lint and helm template: for a relay
 // that is alone, and for three with ingress.
 package main
 
