@@ -148,13 +148,13 @@ type serveFlags struct {
 	Resume          time.Duration `help:"How long relays, or the host's machine, may be unreachable before connections are closed." default:"15s"`
 	CanvasLoopback  bool          `help:"Let clients see canvases served on the host's own loopback interface. --no-canvas-loopback disables this." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Loopback ports that canvases never show, even if the host names them." placeholder:"PORT" name:"canvas-deny-port"`
-	CanvasAllow     []string      `help:"Origins that canvases may show in addition to http://localhost, 127.0.0.1 and [::1], if the host names them: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. Names are resolved by DNS. Also folders whose files they may show: file:///home/ada/project/dist." placeholder:"ORIGIN" name:"canvas-allow"`
+	CanvasAllow     []string      `help:"Origins that canvases may show in addition to http://localhost, 127.0.0.1 and [::1], if the host names them: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. Names are resolved by DNS. Also folders of files: file:///home/ada/project/dist." placeholder:"ORIGIN" name:"canvas-allow"`
 	CanvasPins      []string      `help:"SHA-256 fingerprints of the certificates accepted from these origins; all others are refused." placeholder:"HEX" name:"canvas-pin"`
 	CanvasInsecure  bool          `help:"Do not verify the certificates of these origins."`
 	CanvasLive      string        `help:"Access to canvases by URL, at relays with a canvas domain: on (as the client's level allows), read (GET and HEAD only) or off." default:"on" enum:"on,read,off"`
 	CanvasSockets   bool          `help:"Let clients with the level look open WebSockets to canvases by URL." name:"canvas-read-sockets"`
 	PreviewPorts    []string      `help:"Loopback ports, such as 3000-5999, that clients with the level operate may open by URL, at relays with a canvas domain. Default: none." placeholder:"PORTS" name:"preview-port"`
-	MCP             string        `help:"Requests whose capability client or host has not declared: soft passes them with a warning, strict refuses them. A relay can require strict as well." default:"soft" enum:"soft,strict" name:"mcp"`
+	MCP             string        `help:"Requests without the capability declared by client or host: soft passes them with a warning, strict refuses them. A relay can require strict as well." default:"soft" enum:"soft,strict" name:"mcp"`
 	Compress        string        `help:"Compression towards the relay's /nats: zstd or off." default:"zstd" enum:"zstd,off"`
 	MaxQueued       int           `help:"Memory for bytes queued for all clients together. Above it, the connections without progress for the longest time are closed. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 536870912." placeholder:"BYTES"`
 	Sentinel        bool          `help:"Start a small second process that reports a crash of this one to the relays. Without it, clients learn of a crash when the resume time is over." default:"true" negatable:""`

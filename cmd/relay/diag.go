@@ -25,7 +25,7 @@ type diagCmd struct {
 	dataFlag
 	relayFlag
 	Admin string `help:"Base URL of the running relay's admin listener." default:"http://${admin_listen}" placeholder:"URL"`
-	Log   string `help:"The relay's log file, whose end is included; - is standard input: journalctl -u ahp-relay | relay diag --log - …" placeholder:"FILE"`
+	Log   string `help:"The relay's log file. Its end is included; - is standard input: journalctl -u ahp-relay | relay diag --log - …" placeholder:"FILE"`
 	File  string `arg:"" help:"File to create, a .tar.gz." placeholder:"FILE"`
 }
 

@@ -21,7 +21,7 @@ type edgeFlags struct {
 	ACMEDNSKey    string   `help:"Key file for rfc2136, as written by BIND's tsig-keygen." type:"path" placeholder:"FILE" name:"acme-dns-key"`
 	ACMEResolver  string   `help:"DNS server that is queried for the record, if this machine's servers see a different zone than the certificate authority." placeholder:"HOST:PORT" name:"acme-dns-resolver"`
 	ListenPlain   bool     `help:"Allow listeners without TLS beyond loopback addresses: behind a proxy, or in a private network."`
-	TrustProxy    []string `help:"Addresses of proxies whose X-Forwarded-For is trusted for client addresses: 10.0.0.0/8 or 10.0.0.1." placeholder:"CIDR"`
+	TrustProxy    []string `help:"Proxies in front of the relay, trusted to give client addresses in X-Forwarded-For: 10.0.0.0/8 or 10.0.0.1." placeholder:"CIDR"`
 	AuditFile     string   `help:"Append a line of JSON to this file for each connection, refusal, share and revocation." type:"path" placeholder:"FILE"`
 	limitFlags
 }

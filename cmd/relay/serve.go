@@ -25,12 +25,12 @@ type serveCmd struct {
 	ClusterListen    string   `help:"Address for the embedded NATS servers of other relays with the same keys, which form a cluster with this relay." placeholder:"HOST:PORT"`
 	ClusterRoute     []string `help:"Cluster addresses of one or all other relays. This relay's own address may be among them." placeholder:"nats://HOST:PORT"`
 	Region           string   `help:"This relay's region, if gateways join several regions. With --nats-url: the name of that NATS cluster." placeholder:"NAME"`
-	GatewayListen    string   `help:"Address for relays in other regions with the same keys, whose embedded NATS servers connect as gateways." placeholder:"HOST:PORT"`
+	GatewayListen    string   `help:"Address for gateway connections from the embedded NATS servers of relays in other regions, with the same keys." placeholder:"HOST:PORT"`
 	GatewayAdvertise string   `help:"Address at which other regions reach --gateway-listen, if it differs." placeholder:"HOST:PORT"`
 	Gateway          []string `help:"Gateway addresses of relays in other regions, at least one for each region." placeholder:"REGION=HOST:PORT"`
 	Witness          bool     `help:"Serve no clients, and keep only a copy of the cluster's shared store. With a witness, a cluster of two relays loses nothing while one relay is away."`
 	AllowOrigin      []string `help:"Additional origins of web pages that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`
-	OIDC             issuers  `help:"OpenID Connect providers whose tokens are accepted, with the access that they grant: a YAML file with a list; in the --config file, the list itself." placeholder:"FILE" name:"oidc"`
+	OIDC             issuers  `help:"Accepted OpenID Connect providers, with the access that their tokens grant: a YAML file with a list; in the --config file, the list itself." placeholder:"FILE" name:"oidc"`
 	Compress         string   `help:"Which clients get compressed messages, if they offer compression: far (2 ms away or more), all or off." enum:"far,all,off" default:"far" name:"compress-clients"`
 	CanvasDomain     string   `help:"Domain for canvases by URL; all names below it must lead to this relay: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
 	Strict           []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, at which requests without a declared capability are refused. Elsewhere, their host-agents decide." placeholder:"TENANT/HOST"`
