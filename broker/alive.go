@@ -8,16 +8,14 @@ import (
 	"ahprelay/ahp"
 )
 
-// A line is a network connection of a Conn, and how to ask the other side for a sign of
-// life.
+// A line is a network connection of a Conn, with a way to probe its peer.
 type line struct {
 	*netConn
-	ask   func(ctx context.Context) error // returns when it has answered, or the connection ends
-	relay string                          // where it ends; "": not known
+	ask   func(ctx context.Context) error // returns when the peer has answered, or the connection ends
+	relay string                          // relay instance at its end; "": unknown
 }
 
-// Relay returns the instance of the relay whose port the connection goes through, "" if that
-// is not known.
+// Relay returns the relay instance at the end of the connection, or "" if unknown.
 func (c *Conn) Relay() string {
 	if l := c.line.Load(); l != nil && ahp.CheckName("relay", l.relay) == nil {
 		return l.relay
@@ -25,19 +23,18 @@ func (c *Conn) Relay() string {
 	return ""
 }
 
-// dialled notes the connection that is being made.
+// dialled records the connection being made.
 func (c *Conn) dialled(conn net.Conn) {
 	switch conn := conn.(type) {
 	case *netConn:
 		c.line.Store(&line{netConn: conn, ask: func(context.Context) error { return c.nc.FlushTimeout(idleTimeout - askAfter) }})
 	case *wsConn:
-		// The relay answers where it takes the WebSocket: NATS hears nothing of it.
+		// The relay's WebSocket answers, so NATS is not involved.
 		c.line.Store(&line{netConn: conn.below, ask: conn.ws.Ping, relay: conn.relay})
 	}
 }
 
-// askWhenSilent asks the other side for a sign of life whenever none has arrived for a
-// while, until ctx ends.
+// askWhenSilent probes the peer after each silence, until ctx ends.
 func (c *Conn) askWhenSilent(ctx context.Context) {
 	timer := time.NewTimer(askAfter)
 	defer timer.Stop()
@@ -51,7 +48,8 @@ func (c *Conn) askWhenSilent(ctx context.Context) {
 	}
 }
 
-// askIfSilent asks, if it is time to, and returns when to look again.
+// askIfSilent probes the peer if it is time, and returns the delay until the next
+// check.
 func (c *Conn) askIfSilent(ctx context.Context) time.Duration {
 	l := c.line.Load()
 	if l == nil || !l.live.Load() || !c.online.Load() {

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// How long [AskAgain] waits: at first for longer than servers far from each other need, and then so
-// many times as long, as one that is busy needs.
+// The timeouts of [AskAgain]. The first exceeds the round trip between distant
+// servers; later ones grow for busy servers.
 const (
 	firstAnswer = 150 * time.Millisecond
 	longer      = 4
 )
 
-// AskAgain asks the servers that have JetStream until one answers, longer each time, or until
-// ctx ends. A server that has just begun does not reach all others of its cluster yet. What is asked
-// of one that it does not reach is lost, and nobody says so. Ask must end with its context, and make
-// no difference when it is called again.
+// AskAgain repeats a JetStream request with growing timeouts until a server answers or
+// ctx ends. A new server does not reach its whole cluster at once, and requests to an
+// unreachable server are lost silently. Ask must end with its context, and must be
+// repeatable.
 func AskAgain[T any](ctx context.Context, ask func(ctx context.Context) (T, error)) (T, error) {
 	for wait := firstAnswer; ; wait *= longer {
 		once, cancel := context.WithTimeout(ctx, wait)

@@ -11,29 +11,27 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// What a host-agent sends can be compressed where it leaves its machine: within
-// the WebSocket to a relay. There everything is one stream, in order and without
-// gaps: bodies, packets and the NATS protocol around them. So each message is
-// compressed with what was sent before it, however often it was lost behind
-// that. The client asks for it in the handshake, with the header Ahp-Compress
-// and the name of a method; a relay that knows the method answers with the same
-// header. From then on the stream from the client is Zstandard (RFC 8878), whose
-// blocks end where a batch of messages does. A frame goes on for as long as there
-// is something to be said; when there has not been for a while it ends, and with it what
-// both ends have to remember.
+// A host-agent can compress its stream inside the WebSocket to a relay. The whole
+// stream is in order and complete there: bodies, packets and the NATS protocol around
+// them. Earlier messages are therefore always available as context, even those lost
+// beyond the relay. The host-agent requests compression in the handshake, with the
+// header Ahp-Compress and the name of a method. A relay that supports the method
+// answers with the same header. The client's stream is then Zstandard (RFC 8878), with
+// a block boundary after each batch of messages. A frame ends when the stream has been
+// idle, so both ends can free its state.
 
-// CompressHeader is the header of a WebSocket handshake with which a host-agent
-// asks for the method by which it compresses what it sends, and a relay agrees.
+// CompressHeader is the WebSocket handshake header by which a host-agent requests a
+// compression method, and a relay accepts it.
 const CompressHeader = "Ahp-Compress"
 
-// Zstandard is the name of the method.
+// Zstandard names the only method.
 const Zstandard = "zstd"
 
-// compressWindow is how far back a compressed stream refers, bytes: both
-// ends keep that much for each frame that goes on.
+// compressWindow is the window of a compressed stream in bytes. Both ends keep that
+// much for each open frame.
 const compressWindow = 64 << 10
 
-// Compresses returns the method to answer a handshake with; "" is none.
+// Compresses returns the method that a relay accepts, or "".
 func Compresses(asked string) string {
 	if asked == Zstandard {
 		return Zstandard
@@ -41,26 +39,26 @@ func Compresses(asked string) string {
 	return ""
 }
 
-// Settings of a packer.
+// Bounds of a packer.
 const (
-	// frameIdle is how long nothing of some size was said until the frame ends: both ends
-	// forget then what was said before, and need no memory for it.
+	// frameIdle is the time without larger writes after which a frame ends. Both ends
+	// then free its memory.
 	frameIdle = 10 * time.Second
 
-	// someSize is more than a lease request, or an answer to a ping, which are frames of
-	// their own when nothing else is said.
+	// someSize exceeds a lease request or the answer to a ping. Smaller writes do not
+	// open a frame.
 	someSize = 1 << 10
 )
 
-// A packer compresses what it is given, and writes each piece at once.
+// A packer compresses its input and writes each piece at once.
 type packer struct {
 	to io.Writer
 
 	mu      sync.Mutex // guards the fields below, and writing
 	encoder *zstd.Encoder
-	little  []byte      // a frame of little
-	open    bool        // a frame has begun
-	idle    *time.Timer // until it ends
+	little  []byte      // buffer of a raw frame
+	open    bool        // a frame is open
+	idle    *time.Timer // ends the frame
 	closed  bool
 }
 
@@ -100,16 +98,16 @@ func (p *packer) Write(b []byte) (int, error) {
 	return n, p.encoder.Flush()
 }
 
-// writeLittle writes a frame that ends at once: one raw block, which costs neither end more than
-// its bytes.
+// writeLittle writes a complete frame with one raw block, which costs neither end more
+// than its bytes.
 func (p *packer) writeLittle(b []byte) (int, error) {
 	f := binary.LittleEndian.AppendUint32(p.little[:0], frameMagic)
 	if len(b) < 256 {
-		f = append(f, 1<<5, byte(len(b))) // one segment, whose length has one byte
+		f = append(f, 1<<5, byte(len(b))) // single segment, with a length of one byte
 	} else {
 		f = binary.LittleEndian.AppendUint16(append(f, 1<<6|1<<5), uint16(len(b)-256))
 	}
-	head := len(b)<<3 | 1 // raw, and the last one
+	head := len(b)<<3 | 1 // raw, last block
 	p.little = append(append(f, byte(head), byte(head>>8), byte(head>>16)), b...)
 	if _, err := p.to.Write(p.little); err != nil {
 		return 0, err
@@ -117,17 +115,17 @@ func (p *packer) writeLittle(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// endFrame ends the frame, if one has begun. What is said next begins another.
+// endFrame ends the open frame. The next write begins another.
 func (p *packer) endFrame() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open && !p.closed {
 		p.open = false
-		_ = p.encoder.Close() // the next write fails, too
+		_ = p.encoder.Close() // the next write fails too
 	}
 }
 
-// close has nothing more written.
+// close ends writing.
 func (p *packer) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

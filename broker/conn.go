@@ -14,57 +14,57 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Settings of NATS connections.
+// Times of NATS connections.
 const (
-	// PingInterval is how often NATS servers ask those whom they do not hear otherwise.
+	// PingInterval is the interval at which NATS servers ping silent clients.
 	PingInterval = 2 * time.Second
 
-	// DialTimeout bounds each step of an attempt: connection, TLS and
-	// WebSocket handshake together, then the login.
+	// DialTimeout bounds each step of an attempt: connection, TLS and WebSocket
+	// handshake together, then the login.
 	DialTimeout = 5 * time.Second
 
-	// closeTimeout is how long Close tries to get out what was published.
+	// closeTimeout bounds how long Close flushes.
 	closeTimeout = 2 * time.Second
 
-	// retryFloor and retryCeiling bound the wait before another attempt.
+	// retryFloor and retryCeiling bound the delay before an attempt.
 	retryFloor   = 100 * time.Millisecond
 	retryFirst   = 500 * time.Millisecond
 	retryCeiling = 5 * time.Second
 
-	// quickTime is for how long after the loss of a connection quickCeiling
-	// holds instead: links wait for it to come back, and what is gone for just
-	// less than their resume window must not be late for that.
+	// quickTime is the period after a loss in which quickCeiling applies instead.
+	// Links wait for the connection, so an interruption shorter than the resume window
+	// must not be prolonged beyond it.
 	quickTime    = 20 * time.Second
 	quickCeiling = 800 * time.Millisecond
 )
 
-// Events tells what happens to a [Conn]. Each function may be nil. They are
-// called one at a time, in order, and must neither block nor close the Conn.
+// Events are the callbacks of a [Conn]. Each may be nil. Calls are sequential and in
+// order. A callback must neither block nor close the Conn.
 type Events struct {
-	// Connected: the first login succeeded, at the server with that URL.
+	// Connected reports the first login, at the server with that URL.
 	Connected func(url string)
-	// Disconnected: the connection is gone and will be made anew. A nil error
-	// means that it was given up on purpose, for new credentials.
+	// Disconnected reports a lost connection, which will be made anew. A nil error
+	// means a deliberate reconnect with new credentials.
 	Disconnected func(err error)
-	// Reconnected: it is back. Messages may have been lost meanwhile.
+	// Reconnected reports a new connection. Messages may have been lost meanwhile.
 	Reconnected func(url string)
-	// Dropped: a receiver was too slow, and messages of that subject were lost.
+	// Dropped reports lost messages on a subject, because a receiver was slow.
 	Dropped func(subject string)
-	// Error: anything else that the server or the library complains about.
+	// Error reports any other complaint by the server or the library.
 	Error func(err error)
-	// Retrying: there will be another attempt after wait. It may be called at
-	// the same time as the others.
+	// Retrying announces another attempt after wait. It may be called concurrently
+	// with other callbacks.
 	Retrying func(attempt int, err error, wait time.Duration)
-	// Woke: the machine has slept that long, or its clock was set forward. A new
-	// connection is made. It may be called at the same time as the others.
+	// Woke reports that the machine slept or its clock jumped forward. The Conn
+	// reconnects. It may be called concurrently with other callbacks.
 	Woke func(slept time.Duration)
 }
 
-// A Conn is a connection to NATS, which comes back by itself for ever. It is a
-// [link.Bus], and safe for concurrent use.
+// A Conn is a connection to NATS that reconnects for ever. It is a [link.Bus], and
+// safe for concurrent use.
 //
-// Nothing is kept for later while the connection is away: Publish fails then,
-// at once. Else it may take as long as the other side accepts bytes slowly.
+// It buffers nothing while disconnected: Publish fails at once. Otherwise Publish
+// takes as long as the peer needs to accept the bytes.
 type Conn struct {
 	// Set by start, then read-only.
 	nc     *nats.Conn
@@ -73,22 +73,22 @@ type Conn struct {
 	made   chan struct{}      // closed when nc is set
 	gone   chan struct{}      // closed after the last event
 
-	urls      []string     // to go through one after the other; empty if the library does that
-	turn      atomic.Int32 // of urls: that of the connection, or of the next attempt
-	wanted    atomic.Int32 // of urls, counted from 1: that of the next attempt; 0: the one behind turn
-	creds     *credentials // nil if there is nothing to renew
+	urls      []string     // tried in turn; empty if the library chooses
+	turn      atomic.Int32 // index in urls of the connection or the next attempt
+	wanted    atomic.Int32 // index in urls of the next attempt, counted from 1; 0: the one after turn
+	creds     *credentials // nil if they never expire
 	running   sync.WaitGroup
 	closing   atomic.Bool
 	lostAt    atomic.Int64          // when the connection was lost, Unix nanoseconds; 0: never
-	online    atomic.Bool           // between the events
+	online    atomic.Bool           // between Connected or Reconnected and Disconnected
 	lost      atomic.Bool           // after the first Disconnected, while not online
 	lastError atomic.Pointer[error] // why the server could not be reached
 
 	through atomic.Pointer[string] // URL of the WebSocket in use or being made; nil: none
 
-	outlet   atomic.Pointer[outlet] // of the network connection, or the last; nil: there was none
-	together atomic.Int32           // how many are in Together
-	line     atomic.Pointer[line]   // the network connection in use or being made; nil: none
+	outlet   atomic.Pointer[outlet] // of the current or last network connection; nil: none yet
+	together atomic.Int32           // callers in Together
+	line     atomic.Pointer[line]   // of the current network connection; nil: none
 
 	mu sync.Mutex
 	up chan struct{} // closed and replaced at each login
@@ -98,15 +98,15 @@ func newConn(events Events) *Conn {
 	return &Conn{events: events, made: make(chan struct{}), gone: make(chan struct{}), up: make(chan struct{})}
 }
 
-// start connects with the given options, and lets the library go on trying if
-// the first attempt fails.
+// start connects with the given options. If the first attempt fails, the library
+// continues to try.
 func (c *Conn) start(url string, opts ...nats.Option) error {
 	opts = append(opts,
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.CustomReconnectDelay(c.beforeRetry),
-		nats.IgnoreAuthErrorAbort(), // else two refusals in a row end it for good
-		nats.ReconnectBufSize(-1),   // keep nothing: links know better what to send again
+		nats.IgnoreAuthErrorAbort(), // otherwise two refusals in a row would close it for good
+		nats.ReconnectBufSize(-1),   // buffer nothing: links decide about repetition
 		nats.Timeout(DialTimeout),
 		nats.NoEcho(),
 		c.writeAtOnce,
@@ -142,7 +142,7 @@ func (c *Conn) connected(nc *nats.Conn, tell func(url string)) {
 	}
 }
 
-// connectedURL returns where the connection leads.
+// connectedURL returns the URL of the connection.
 func (c *Conn) connectedURL(nc *nats.Conn) string {
 	if through := c.through.Load(); through != nil {
 		return *through
@@ -170,14 +170,13 @@ func (c *Conn) complained(sub *nats.Subscription, err error) {
 	}
 }
 
-// beforeRetry is called by the library before each attempt but the first,
-// without its locks: the time to choose a server and to see to credentials. It
-// returns how long to wait.
+// beforeRetry runs before each attempt but the first, without the library's locks. It
+// selects a server, updates credentials, and returns the delay.
 func (c *Conn) beforeRetry(attempt int) time.Duration {
-	<-c.made // it is about to be
+	<-c.made // soon
 	if len(c.urls) > 1 {
 		c.turnToNext()
-		attempt = (attempt-1)/len(c.urls) + 1 // each is tried once before the waits grow
+		attempt = (attempt-1)/len(c.urls) + 1 // every URL is tried once before delays grow
 	}
 	if c.creds != nil {
 		c.creds.ready(refuses(c.nc.LastError()))
@@ -192,9 +191,9 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 	return wait
 }
 
-// turnToNext makes the next URL that of the next attempt. The library never
-// hears of more than one: it would try the others without any wait, and all
-// that have lost the same server would come to the next one at the same time.
+// turnToNext selects the next URL. The library knows only one URL at a time: it would
+// try others without delay, and all clients of a lost server would reach the next one
+// at the same moment.
 func (c *Conn) turnToNext() {
 	if i := c.wanted.Swap(0); i > 0 {
 		c.turnTo(int(i) - 1)
@@ -205,10 +204,10 @@ func (c *Conn) turnToNext() {
 
 func (c *Conn) turnTo(i int) {
 	c.turn.Store(int32(i))
-	_ = c.nc.SetServerPool([]string{libraryURL(c.urls[i])}) // fails if closed, and needs nothing then
+	_ = c.nc.SetServerPool([]string{libraryURL(c.urls[i])}) // fails only when closed
 }
 
-// lastFailure returns why there is no connection, as far as known.
+// lastFailure returns why there is no connection, if known.
 func (c *Conn) lastFailure() error {
 	if c.creds != nil {
 		if err := c.creds.failure(); err != nil {
@@ -216,55 +215,55 @@ func (c *Conn) lastFailure() error {
 		}
 	}
 	if err := c.nc.LastError(); err != nil {
-		return err // of a login; the library forgets it at the next failure to get that far
+		return err // of a login; the library forgets it after a later failure to connect
 	}
 	if p := c.lastError.Load(); p != nil {
 		return *p
 	}
-	return errors.New("refused or cut off")
+	return errors.New("refused or disconnected")
 }
 
-// attemptFailed takes the library's account of an attempt.
+// attemptFailed records the library's error of an attempt.
 func (c *Conn) attemptFailed(err error) {
-	if !errors.Is(err, nats.ErrNoServers) { // its word for a refusal that the dialer has told of
+	if !errors.Is(err, nats.ErrNoServers) { // the library's error for a refusal that the dialer has recorded
 		c.failed(err)
 	}
 }
 
-// failed remembers why the server could not be reached.
+// failed records why the server could not be reached.
 func (c *Conn) failed(err error) { c.lastError.Store(&err) }
 
-// RetryDelay returns how long to wait before an attempt, counted from 1: 125
-// to 500 ms, then up to twice as long each time, and 1.25 to 5 s in the end.
-// Three quarters of it are random, so that of a thousand host-agents that lost the
-// same relay about 300 come back in the busiest 100 ms, however short it was away.
+// RetryDelay returns the delay before an attempt, counted from 1: 125 to 500 ms at
+// first, twice as long each time, and 1.25 to 5 s in the end. Three quarters of it are
+// random: if a thousand host-agents lose a relay, about 300 return in the busiest 100
+// ms.
 func RetryDelay(attempt int) time.Duration { return delayUpTo(attempt, retryCeiling) }
 
-// delayUpTo is RetryDelay with another limit.
+// delayUpTo is RetryDelay with a different maximum.
 func delayUpTo(attempt int, most time.Duration) time.Duration {
 	ceiling := min(retryFirst<<min(attempt-1, 10), most)
 	floor := max(retryFloor, ceiling/4)
 	return floor + rand.N(ceiling-floor)
 }
 
-// NextLogin returns a channel that is closed at the next login.
+// NextLogin returns a channel that the next login closes.
 func (c *Conn) NextLogin() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.up
 }
 
-// Connected reports whether the connection is there, as far as is known.
+// Connected reports whether the Conn is connected, as far as is known.
 func (c *Conn) Connected() bool { return c.nc.IsConnected() }
 
-// Traffic returns how many bytes of messages have come and gone so far.
+// Traffic returns the bytes of messages received and sent so far.
 func (c *Conn) Traffic() (in, out uint64) {
 	s := c.nc.Stats()
 	return s.InBytes, s.OutBytes
 }
 
-// AwaitConnected returns when the connection is there, or says why it is not
-// when ctx ends.
+// AwaitConnected returns when the Conn is connected, or the last failure when ctx
+// ends.
 func (c *Conn) AwaitConnected(ctx context.Context) error {
 	for {
 		up := c.NextLogin()
@@ -281,9 +280,9 @@ func (c *Conn) AwaitConnected(ctx context.Context) error {
 	}
 }
 
-// Publish implements Bus. It fails while there is no connection.
+// Publish implements Bus. It fails without a connection.
 func (c *Conn) Publish(subject string, data []byte) error {
-	if c.lost.Load() { // the library would wait for an attempt to connect that is under way
+	if c.lost.Load() { // the library would wait for the current attempt
 		return fmt.Errorf("publish on %s: %w", subject, nats.ErrDisconnected)
 	}
 	if err := c.nc.Publish(subject, data); err != nil {
@@ -292,18 +291,17 @@ func (c *Conn) Publish(subject string, data []byte) error {
 	return nil
 }
 
-// Subscribe implements Bus. It may be called while there is no connection, and
-// outlives reconnects.
+// Subscribe implements Bus. It works without a connection, and survives reconnects.
 func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
 	sub, err := c.nc.ChanSubscribe(subject, into)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
-	return func() { _ = sub.Unsubscribe() }, nil // fails if the Conn is closed, and needs nothing then
+	return func() { _ = sub.Unsubscribe() }, nil // fails only when closed
 }
 
-// Hear has take called with what is said on a subject, by one goroutine, until end, which
-// waits for it. Of more than room messages that wait, the later ones are lost.
+// Hear calls take with each message on a subject, from one goroutine, until end, which
+// waits for it. Beyond room waiting messages, later messages are lost.
 func (c *Conn) Hear(subject string, room int, take func(data []byte)) (end func(), err error) {
 	into, over := make(chan *nats.Msg, room), make(chan struct{})
 	cancel, err := c.Subscribe(subject, into)
@@ -324,8 +322,8 @@ func (c *Conn) Hear(subject string, room int, take func(data []byte)) (end func(
 	return sync.OnceFunc(func() { cancel(); close(over); hearing.Wait() }), nil
 }
 
-// QueueSubscribe is Subscribe for one of a group, of which one gets each message:
-// one that is connected to the server where it comes in, if there is one.
+// QueueSubscribe is Subscribe in a queue group, where one member gets each message,
+// preferably at the server where the message arrives.
 func (c *Conn) QueueSubscribe(subject, group string, into chan *nats.Msg) (cancel func(), err error) {
 	sub, err := c.nc.ChanQueueSubscribe(subject, group, into)
 	if err != nil {
@@ -334,16 +332,15 @@ func (c *Conn) QueueSubscribe(subject, group string, into chan *nats.Msg) (cance
 	return func() { _ = sub.Unsubscribe() }, nil
 }
 
-// Flush returns when the server has taken what was said to it so far, or after a
-// time.
+// Flush returns when the server has received everything sent so far, or after limit.
 func (c *Conn) Flush(limit time.Duration) error { return c.nc.FlushTimeout(limit) }
 
-// PublishRequest is Publish of a message that wants its answers on reply.
+// PublishRequest publishes a message whose answers go to reply.
 func (c *Conn) PublishRequest(subject, reply string, data []byte) error {
 	return c.nc.PublishRequest(subject, reply, data)
 }
 
-// Request publishes and returns the first answer.
+// Request publishes a message and returns the first answer.
 func (c *Conn) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	msg, err := c.nc.RequestWithContext(ctx, subject, data)
 	if err != nil {
@@ -352,40 +349,37 @@ func (c *Conn) Request(ctx context.Context, subject string, data []byte) ([]byte
 	return msg.Data, nil
 }
 
-// Redial gives the present connection up and makes a new one at once, or makes
-// the next attempt now if there is none: for when the network is known to have
-// changed. What was published so far is sent first.
+// Redial replaces the connection at once, or starts the next attempt now: for when the
+// network is known to have changed. Messages published so far are flushed first.
 func (c *Conn) Redial() {
-	_ = c.nc.ForceReconnect() // fails if closed, and needs nothing then
+	_ = c.nc.ForceReconnect() // fails only when closed
 }
 
-// Leads reports whether the connection is there, and leads to one of the URLs.
+// Leads reports whether the Conn is connected to one of the URLs.
 func (c *Conn) Leads(url string) bool {
 	return c.Connected() && int(c.turn.Load()) < len(c.urls) && c.urls[c.turn.Load()] == url
 }
 
-// Move gives the present connection up for one to another of the URLs. If that
-// cannot be made, the next one is tried, as ever.
+// Move reconnects to another of the URLs. If that fails, the next URL is tried as
+// usual.
 func (c *Conn) Move(url string) {
 	if i := slices.Index(c.urls, url); i >= 0 {
-		c.wanted.Store(int32(i) + 1) // if the library asks first
+		c.wanted.Store(int32(i) + 1) // for beforeRetry
 		c.turnTo(i)
 		c.Redial()
 	}
 }
 
-// Done returns a channel that is closed when the connection is gone for good:
-// after Close, or because the server said something from which the library
-// does not recover, which no correct program makes it say.
+// Done returns a channel that is closed when the connection has ended for good: after
+// Close, or after a fatal protocol error, which no correct program causes.
 func (c *Conn) Done() <-chan struct{} { return c.gone }
 
-// Close sends what was published, for two seconds at most, ends the connection
-// and all subscriptions, and returns after the last event. Channels that were
-// subscribed stay open.
+// Close flushes for at most two seconds, ends the connection and all subscriptions,
+// and returns after the last event. Subscribed channels stay open.
 func (c *Conn) Close() {
 	c.closing.Store(true)
 	if !c.online.Load() {
-		c.cancel() // ends the attempt that is being made
+		c.cancel() // ends the current attempt
 	}
 	stop := time.AfterFunc(closeTimeout, c.cancel)
 	c.nc.Close()
@@ -395,7 +389,7 @@ func (c *Conn) Close() {
 	c.running.Wait()
 }
 
-// JetStream returns the way to what the servers keep for this account.
+// JetStream returns access to JetStream for this account.
 func (c *Conn) JetStream(opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
 	js, err := jetstream.New(c.nc, opts...)
 	if err != nil {

@@ -8,40 +8,41 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// MaxCopies is how many servers have what relays keep, if there are as many.
+// MaxCopies is the number of copies of relays' data, if there are enough servers.
 const MaxCopies = 3
 
-// How long it takes until it is looked again whether there can be more copies: twice as
-// long each time, from when something begins or the number of servers has changed. A
-// cluster that is young has them before one of its servers is likely to be lost.
+// Delays between checks for missing copies. They double from the start or the last
+// change in the number of servers: a young cluster gets its copies before a server is
+// likely to fail.
 const (
 	firstLook = 500 * time.Millisecond
 	lastLook  = 20 * time.Second
-	countEach = 2 * time.Second // how often servers are counted meanwhile
+	countEach = 2 * time.Second // interval of counting servers meanwhile
 )
 
-// Copies are those of something in JetStream.
+// Copies keeps the number of copies in JetStream as high as possible.
 type Copies struct {
-	// Count returns how many there are to be now: MaxCopies if no more are wanted.
+	// Count returns the configured number of copies, or MaxCopies if no more are
+	// wanted.
 	Count func(context.Context) (int, error)
 
-	// Make has there be so many.
+	// Make sets the number of copies.
 	Make func(ctx context.Context, copies int) error
 
-	// Mine reports whether this relay is the one that sees to them.
+	// Mine reports whether this relay is responsible.
 	Mine func() bool
 
-	// Servers returns how many others there are, as far as this relay's own knows. Default:
-	// that is not known.
+	// Servers returns the number of other servers known to this relay's server.
+	// Default: unknown.
 	Servers func() int
 }
 
-// Keep has there be as many as can be, until ctx ends.
+// Keep raises the number of copies whenever possible, until ctx ends.
 func (c *Copies) Keep(ctx context.Context) {
 	known := c.servers()
 	for wait, enough := firstLook, false; c.await(ctx, wait, known, enough); {
 		now := c.servers()
-		enough = c.look(ctx)
+		enough = c.raise(ctx)
 		switch {
 		case enough:
 			wait = lastLook
@@ -54,8 +55,8 @@ func (c *Copies) Keep(ctx context.Context) {
 	}
 }
 
-// await waits for some time, or, if there are not enough copies, until the number of servers
-// is another. It reports whether ctx goes on.
+// await waits for some time. With too few copies, it also returns when the number of
+// servers changes. It reports whether ctx goes on.
 func (c *Copies) await(ctx context.Context, wait time.Duration, known int, enough bool) bool {
 	for over := time.Now().Add(wait); ; {
 		left := time.Until(over)
@@ -80,15 +81,14 @@ func (c *Copies) servers() int {
 	return c.Servers()
 }
 
-// look has there be more copies, and reports whether there are as many as there ever will
-// be.
-func (c *Copies) look(ctx context.Context) bool {
+// raise tries to add copies, and reports whether the maximum is reached.
+func (c *Copies) raise(ctx context.Context) bool {
 	copies, err := c.Count(ctx)
 	if err != nil || copies >= MaxCopies || !c.Mine() {
 		return err == nil && copies >= MaxCopies
 	}
 	made := copies
-	_ = MostCopies(func(more int) error { // it is tried again
+	_ = MostCopies(func(more int) error { // repeated later
 		if more <= copies {
 			return nil
 		}
@@ -101,13 +101,13 @@ func (c *Copies) look(ctx context.Context) bool {
 	return made >= MaxCopies
 }
 
-// MostCopies makes something in JetStream with as many copies as can be.
+// MostCopies calls with for decreasing numbers of copies until it succeeds.
 func MostCopies(with func(copies int) error) (err error) {
 	for copies := MaxCopies; copies > 0; copies-- {
 		err = with(copies)
 		var refused *jetstream.APIError
 		if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) || !errors.As(err, &refused) {
-			break // only a server that answers can have too few others
+			break // only a server's answer proves that there are too few servers
 		}
 	}
 	return err

@@ -16,8 +16,8 @@ import (
 // credentialsTimeout bounds one request for credentials.
 const credentialsTimeout = 5 * time.Second
 
-// credentials are a host-agent's user JWT. They are fetched ahead of need,
-// because the library asks for them under its lock, where nothing may wait.
+// credentials are a host-agent's user JWT. They are fetched in advance, because the
+// library asks for them under its lock and must not wait.
 type credentials struct {
 	// Set by newCredentials, then read-only.
 	fetch func() (string, error)
@@ -26,13 +26,12 @@ type credentials struct {
 
 	mu     sync.Mutex // guards the fields below
 	jwt    string
-	renew  time.Time // when to fetch the next; zero means never
-	shown  int       // how often it was shown since a server has last accepted it
+	renew  time.Time // time of the next fetch; zero: never
+	shown  int       // logins since a server last accepted it
 	reason error     // of the last fetch
 }
 
-// newCredentials returns credentials that are fetched with the given function
-// until ctx ends.
+// newCredentials returns credentials that fetch provides until ctx ends.
 func newCredentials(ctx context.Context, fetch func(context.Context) (string, error)) *credentials {
 	return &credentials{fetch: func() (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
@@ -41,24 +40,23 @@ func newCredentials(ctx context.Context, fetch func(context.Context) (string, er
 	}}
 }
 
-// maxShown is how often credentials are shown without an answer until they are
-// no longer believed to be good: not each time, for when many host-agents come
-// back at once, their logins may take too long, and fetching would add to that.
+// maxShown is the number of unanswered logins after which credentials are suspect. It
+// exceeds one, because logins may time out when many host-agents return at once, and
+// fetches would add to the load.
 const maxShown = 3
 
-// ready fetches credentials if there are none, if they are due, or if they
-// were not accepted: the relay may have new keys, or the clock of the server be
-// another.
+// ready fetches credentials if there are none, if they are due, or if they were
+// refused: the relay may have new keys, or the server a different clock.
 func (c *credentials) ready(refused bool) {
 	c.mu.Lock()
 	good := c.jwt != "" && !(refused && c.shown > 0) && c.shown < maxShown && (c.renew.IsZero() || time.Now().Before(c.renew))
 	c.mu.Unlock()
 	if !good {
-		_ = c.update() // failure has it
+		_ = c.update() // recorded for failure
 	}
 }
 
-// update fetches new credentials. The old ones stay if that fails.
+// update fetches new credentials. On failure the old ones stay.
 func (c *credentials) update() error {
 	c.fetching.Lock()
 	defer c.fetching.Unlock()
@@ -80,9 +78,9 @@ func (c *credentials) update() error {
 	return nil
 }
 
-// renewAfter returns when to renew credentials that live that long: after
-// about three quarters, which leaves time for a relay that is away, and not in
-// step with others. A JWT counts in seconds, so one may be missing.
+// renewAfter returns when to renew credentials of the given lifetime: after about
+// three quarters, with jitter, which leaves time for an absent relay. JWTs count whole
+// seconds, so up to one may be missing.
 func renewAfter(life time.Duration) time.Duration {
 	life = max(life-time.Second, life/2)
 	return life*7/10 + rand.N(life/10+1)
@@ -93,21 +91,20 @@ func (c *credentials) show() (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.jwt == "" {
-		return "", errors.Join(errors.New("no credentials for NATS yet"), c.reason)
+		return "", errors.Join(errors.New("no NATS credentials yet"), c.reason)
 	}
 	c.shown++
 	return c.jwt, nil
 }
 
-// accepted says that a login succeeded.
+// accepted records a successful login.
 func (c *credentials) accepted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.shown = 0
 }
 
-// refuses reports whether a server does not accept the credentials, as opposed
-// to not answering.
+// refuses reports whether an error means that a server refused the credentials.
 func refuses(err error) bool {
 	for _, refusal := range []error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
@@ -119,25 +116,24 @@ func refuses(err error) bool {
 	return false
 }
 
-// failure returns why the last fetch failed, if it did.
+// failure returns the error of the last fetch.
 func (c *credentials) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reason
 }
 
-// due returns when to fetch the next credentials, zero for never.
+// due returns when to fetch the next credentials, or zero for never.
 func (c *credentials) due() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.renew
 }
 
-// renewLoop fetches new credentials before the old ones expire, and logs in
-// with them by a reconnect of its own choice: one that NATS forces at expiry
-// would lose what is just being sent, and come after a wait.
+// renewLoop fetches new credentials before the old ones expire, and reconnects to log
+// in with them. A disconnect by NATS at expiry would lose messages and add a delay.
 func (c *Conn) renewLoop(ctx context.Context) {
-	const idle = time.Hour // credentials that live for ever may be replaced
+	const idle = time.Hour // credentials without expiry may be replaced
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for failures := 0; ; {
@@ -149,7 +145,7 @@ func (c *Conn) renewLoop(ctx context.Context) {
 		case !due.IsZero():
 			wait = time.Until(due)
 		case !c.Connected():
-			wait = retryCeiling // there are none yet: see again soon
+			wait = retryCeiling // none yet: check again soon
 		}
 		timer.Reset(wait)
 		select {
@@ -158,7 +154,7 @@ func (c *Conn) renewLoop(ctx context.Context) {
 		case <-timer.C:
 		}
 		if due.IsZero() || !due.Equal(c.creds.due()) {
-			continue // somebody else has fetched meanwhile
+			continue // already fetched by an attempt
 		}
 		if err := c.creds.update(); err != nil {
 			failures++

@@ -19,8 +19,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// When nats.go gives a connection up that still brings bytes but no answers to its pings: it
-// asks each minute, and forgives two. A silent one is given up sooner, see netConn.
+// nats.go gives up a connection that still delivers bytes but answers no ping, after
+// one ping a minute and two missing answers. A silent connection ends sooner, see
+// netConn.
 const (
 	libraryPing        = time.Minute
 	maxUnansweredPings = 2
@@ -31,47 +32,47 @@ type Server interface {
 	nats.InProcessConnProvider
 
 	// RelayConn opens a connection of the relay itself to a tenant's account; an empty
-	// tenant is the account of relays among themselves.
+	// tenant selects the relays' own account.
 	RelayConn(tenant string) (net.Conn, error)
 
-	// SetTenant has the server accept users of a tenant's account, except those
-	// that are revoked: see [auth.Keys.TenantAccountJWT].
+	// SetTenant loads a tenant's account with its revoked users: see
+	// [auth.Keys.TenantAccountJWT].
 	SetTenant(tenant string, revoked map[string]time.Time) error
 
-	// DropTenant has the server forget that. The next user that comes is asked for.
+	// DropTenant unloads the account. The next user's login asks for it again.
 	DropTenant(tenant string) error
 
-	// Resolve has the server ask for accounts that it does not know when a user of one
-	// comes. It is called by the name of the account, and must not wait for anybody.
+	// Resolve sets the function that provides unknown accounts when a user logs in. It
+	// gets the account's name, and must not block.
 	Resolve(others func(account string) (claim string, err error))
 
-	// Connections returns how many there are in a tenant's account at this server.
+	// Connections returns the number of this server's connections in a tenant's
+	// account.
 	Connections(tenant string) int
 }
 
-// RelayDialConfig says how a relay connects to NATS.
+// A RelayDialConfig describes a relay's connection to NATS.
 type RelayDialConfig struct {
-	Keys     *auth.Keys  // required; the relay makes its own credentials
-	Instance string      // required; the name of this run of the relay
-	Tenant   string      // whose account to be in; default: that of relays among themselves
+	Keys     *auth.Keys  // required; they sign the relay's credentials
+	Instance string      // required; the relay's run
+	Tenant   string      // tenant of the account; default: the relays' own account
 	Server   Server      // connect to this server, within the process
 	URL      string      // or to these, separated by commas: nats://host:port, tls://host:port
 	TLS      *tls.Config // for URL; default: the system's authorities
 
-	// WallClock tells the time, for URL; default: time.Now.
+	// WallClock returns the time, for URL; default: time.Now.
 	WallClock func() time.Time
 
 	Events Events
 }
 
-// DialRelay connects a relay to NATS. It returns when the connection is there,
-// or when ctx ends, with the reason of the last failure. From then on the
-// connection comes back by itself.
+// DialRelay connects a relay to NATS. It returns when connected, or when ctx ends,
+// with the last failure. From then on the Conn reconnects by itself.
 func DialRelay(ctx context.Context, cfg RelayDialConfig) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("connect relay to NATS: %w", err)
 	}
-	whole := context.WithoutCancel(ctx) // an attempt that is over says why it failed
+	whole := context.WithoutCancel(ctx) // a late attempt still returns its error
 	c, err := startRelay(whole, cfg, func() (*auth.User, error) { return cfg.Keys.RelayUser(cfg.Tenant) })
 	if err != nil {
 		return nil, err
@@ -83,9 +84,9 @@ func DialRelay(ctx context.Context, cfg RelayDialConfig) (*Conn, error) {
 	return c, nil
 }
 
-// startRelay begins to connect a relay to NATS, as the given user, made anew
-// for each login. It makes one attempt, which ends with ctx. Within the process the
-// connection is there at once.
+// startRelay starts a relay's connection to NATS as the given user, which it creates
+// for each login. It makes one attempt, which ends with ctx. An in-process connection
+// is ready at once.
 func startRelay(ctx context.Context, cfg RelayDialConfig, user func() (*auth.User, error)) (*Conn, error) {
 	c := newConn(cfg.Events)
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -93,8 +94,8 @@ func startRelay(ctx context.Context, cfg RelayDialConfig, user func() (*auth.Use
 	show, sign := freshUser(user)
 	opts := []nats.Option{nats.Name(cfg.Instance), nats.UserJWT(show, sign)}
 	if cfg.Server != nil {
-		// No time limits within the process: after a pause of all of it, they
-		// would be over at once.
+		// No time limits within the process: after a pause of the process they would
+		// all have expired.
 		dial := inProcess(func() (net.Conn, error) { return cfg.Server.RelayConn(cfg.Tenant) })
 		opts = append(opts, nats.InProcessServer(dial), nats.FlusherTimeout(0))
 	} else {
@@ -143,7 +144,7 @@ func (cfg *RelayDialConfig) check() error {
 	return nil
 }
 
-// freshUser returns the login of a user that is made anew for each login.
+// freshUser returns a login that creates its user for each login.
 func freshUser(user func() (*auth.User, error)) (show func() (string, error), sign func([]byte) ([]byte, error)) {
 	var current atomic.Pointer[auth.User]
 	show = func() (string, error) {
@@ -158,55 +159,53 @@ func freshUser(user func() (*auth.User, error)) (show func() (string, error), si
 	return show, sign
 }
 
-// AgentDialConfig says how a host-agent connects to NATS.
+// An AgentDialConfig describes a host-agent's connection to NATS.
 type AgentDialConfig struct {
 	URLs     []string    // required; nats://host:port, tls://host:port, ws://host:port/path or wss://host:port/path, all of one scheme
 	Tenant   string      // required
 	Host     string      // required
-	Instance string      // required; the name of this run of the host-agent
+	Instance string      // required; the host-agent's run
 	TLS      *tls.Config // for tls and wss; default: the system's authorities
 
-	// Credentials fetches a user JWT (required). It is called before the old
-	// one expires and whenever a server has refused one, never twice at a
-	// time, and may take credentialsTimeout.
+	// Credentials fetches a user JWT (required). It is called before the old JWT
+	// expires and after each refusal, never concurrently, and may take
+	// credentialsTimeout.
 	Credentials func(ctx context.Context) (userJWT string, err error)
 
-	// Sign signs a nonce with the nkey that the JWT is for (required). It must
-	// not block.
+	// Sign signs a nonce with the nkey of the JWT (required). It must not block.
 	Sign func(nonce []byte) ([]byte, error)
 
-	// Compress is the method by which what goes to a relay over WebSocket is
-	// compressed, if the relay knows it: Zstandard. Default: none.
+	// Compress is the compression method to request from a relay over WebSocket:
+	// Zstandard. Default: none.
 	Compress string
 
-	// Headers returns the headers of a WebSocket handshake; default: none. It
-	// is called for each, and must not block.
+	// Headers returns the headers of a WebSocket handshake; default: none. It is
+	// called for each handshake, and must not block.
 	Headers func() (http.Header, error)
 
-	// Proxy returns the HTTP proxy for an http or https URL, nil for none. It
-	// is asked for ws and wss. Default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY
-	// in the environment.
+	// Proxy returns the HTTP proxy for an http or https URL, or nil. It is called for
+	// ws and wss. Default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the environment.
 	Proxy func(*url.URL) (*url.URL, error)
 
-	// Dial makes network connections, those to proxies included; default: TCP.
+	// Dial makes network connections, also to proxies; default: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// WallClock tells the time; default: time.Now.
+	// WallClock returns the time; default: time.Now.
 	WallClock func() time.Time
 
 	Events Events
 }
 
-// DialAgent connects a host-agent to NATS. It makes one attempt and returns
-// whether or not that succeeded: the connection is made, and made anew, in the
-// background until Close. An error means that the configuration can never
-// work, or that ctx ended during the attempt.
+// DialAgent connects a host-agent to NATS. It makes one attempt and returns whether or
+// not the attempt succeeds: the Conn connects and reconnects in the background until
+// Close. An error means that the configuration can never work, or that ctx ended
+// during the attempt.
 //
-// Of several URLs, all lead to the same NATS servers. The first is tried first;
-// after each failure, and after a connection was lost, the next one is.
+// All URLs must lead to the same NATS servers. The first is tried first. Each failure
+// or loss selects the next.
 //
-// A connection on which nothing arrives for idleTimeout, or that takes no byte
-// for writeTimeout, is given up. Credentials are renewed before they expire.
+// A connection ends after idleTimeout without received bytes, or after writeTimeout
+// without progress. Credentials are renewed before they expire.
 func DialAgent(ctx context.Context, cfg AgentDialConfig) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("connect host-agent to NATS: %w", err)
@@ -253,12 +252,12 @@ func (cfg *AgentDialConfig) options(life context.Context, c *Conn) []nats.Option
 		nats.Name(cfg.Instance),
 		login(c.creds.show, cfg.Sign),
 		nats.CustomInboxPrefix(link.HostPrefix(cfg.Tenant, cfg.Host)+"inbox."+cfg.Instance),
-		nats.IgnoreDiscoveredServers(), // their addresses are those of the inside
+		nats.IgnoreDiscoveredServers(), // their addresses are internal
 	)
 }
 
-// login is nats.UserJWT without its trial call, which would refuse to start
-// when there are no credentials yet: the relay that gives them may come later.
+// login is nats.UserJWT without its trial call, which fails without credentials: the
+// relay that issues them may start later.
 func login(show func() (string, error), sign func([]byte) ([]byte, error)) nats.Option {
 	return func(o *nats.Options) error {
 		o.UserJWT, o.SignatureCB = show, sign
@@ -286,7 +285,7 @@ func (cfg *AgentDialConfig) check() error {
 	return nil
 }
 
-// checkURLs reports why these are not addresses of the same NATS servers.
+// checkURLs rejects URLs that cannot be addresses of the same NATS servers.
 func checkURLs(rawURLs []string) error {
 	if len(rawURLs) == 0 {
 		return errors.New("no URLs given")
@@ -302,15 +301,15 @@ func checkURLs(rawURLs []string) error {
 	return nil
 }
 
-// CheckURL reports why rawURL is not the address of a NATS server.
+// CheckURL rejects URLs that are not addresses of a NATS server.
 func CheckURL(rawURL string, schemes ...string) error {
 	want := strings.Join(schemes, "://, ") + "://"
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Hostname() == "" {
-		return fmt.Errorf("URL %q is no address of a NATS server; want one that starts with %s", redact(u), want)
+		return fmt.Errorf("URL %q is not a NATS server address; want one starting with %s", redact(u), want)
 	}
 	if u.User != nil {
-		return fmt.Errorf("URL %s has a user in it; credentials come from the relay's keys", redact(u))
+		return fmt.Errorf("URL %s contains a user; credentials come from the relay's keys", redact(u))
 	}
 	for _, s := range schemes {
 		if u.Scheme == s {
@@ -320,7 +319,7 @@ func CheckURL(rawURL string, schemes ...string) error {
 	return fmt.Errorf("URL %s: scheme %q is not one of %s", redact(u), u.Scheme, want)
 }
 
-// redact returns a URL for messages, without secrets.
+// redact returns a URL without secrets, for messages.
 func redact(u *url.URL) string {
 	if u == nil {
 		return ""
@@ -333,11 +332,11 @@ func isTLS(rawURL string) bool {
 	return strings.HasPrefix(rawURL, "tls://") || strings.HasPrefix(rawURL, "wss://")
 }
 
-// networkOptions are the options of a connection that leaves the process.
+// networkOptions returns the options of a connection that leaves the process.
 func networkOptions(d dialer, rawURL string, tlsConfig *tls.Config) []nats.Option {
 	opts := []nats.Option{
 		nats.SetCustomDialer(d),
-		nats.SkipHostLookup(), // the dialer does it, off the library's lock
+		nats.SkipHostLookup(), // the dialer does it, outside the library's lock
 		nats.FlusherTimeout(writeTimeout),
 		nats.PingInterval(libraryPing),
 		nats.MaxPingsOutstanding(maxUnansweredPings),
@@ -348,7 +347,7 @@ func networkOptions(d dialer, rawURL string, tlsConfig *tls.Config) []nats.Optio
 	return opts
 }
 
-// clientTLS returns how to be a client of TLS, if nothing else is said.
+// clientTLS returns a TLS client configuration with defaults.
 func clientTLS(given *tls.Config) *tls.Config {
 	if given == nil {
 		return &tls.Config{MinVersion: tls.VersionTLS12}

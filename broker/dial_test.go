@@ -26,16 +26,16 @@ import (
 func TestDialRefusesConfiguration(t *testing.T) {
 	s := natssite.New(t)
 	agents := map[string]func(*broker.AgentDialConfig){
-		"no URLs":        func(c *broker.AgentDialConfig) { c.URLs = nil },
-		"one of nats://": func(c *broker.AgentDialConfig) { c.URLs = []string{"nats://a:1", "tls://b:1"} },
-		"no address":     func(c *broker.AgentDialConfig) { c.URLs = []string{""} },
-		"ws://, wss://":  func(c *broker.AgentDialConfig) { c.URLs = []string{"http://relay/nats"} },
-		"has a user":     func(c *broker.AgentDialConfig) { c.URLs = []string{"nats://ann:secret@relay:4222"} },
-		"Tenant":         func(c *broker.AgentDialConfig) { c.Tenant = "" },
-		"Host":           func(c *broker.AgentDialConfig) { c.Host = "a.b" },
-		"Instance":       func(c *broker.AgentDialConfig) { c.Instance = "*" },
-		"no Credentials": func(c *broker.AgentDialConfig) { c.Credentials = nil },
-		"no Sign":        func(c *broker.AgentDialConfig) { c.Sign = nil },
+		"no URLs":                   func(c *broker.AgentDialConfig) { c.URLs = nil },
+		"one of nats://":            func(c *broker.AgentDialConfig) { c.URLs = []string{"nats://a:1", "tls://b:1"} },
+		"not a NATS server address": func(c *broker.AgentDialConfig) { c.URLs = []string{""} },
+		"ws://, wss://":             func(c *broker.AgentDialConfig) { c.URLs = []string{"http://relay/nats"} },
+		"contains a user":           func(c *broker.AgentDialConfig) { c.URLs = []string{"nats://ann:secret@relay:4222"} },
+		"Tenant":                    func(c *broker.AgentDialConfig) { c.Tenant = "" },
+		"Host":                      func(c *broker.AgentDialConfig) { c.Host = "a.b" },
+		"Instance":                  func(c *broker.AgentDialConfig) { c.Instance = "*" },
+		"no Credentials":            func(c *broker.AgentDialConfig) { c.Credentials = nil },
+		"no Sign":                   func(c *broker.AgentDialConfig) { c.Sign = nil },
 	}
 	for want, spoil := range agents {
 		cfg := s.AgentConfig(t, "acme", "laptop", 0)
@@ -46,11 +46,11 @@ func TestDialRefusesConfiguration(t *testing.T) {
 		}
 	}
 	relays := map[string]broker.RelayDialConfig{
-		"no Keys":                  {Server: s.Server, Instance: "r"},
-		"Instance":                 {Server: s.Server, Keys: s.Keys},
-		"either Server or URL":     {Keys: s.Keys, Instance: "r"},
-		"nats://, tls://":          {Keys: s.Keys, Instance: "r", URL: "nats://a:1,ws://b"},
-		"no address of a NATS ser": {Keys: s.Keys, Instance: "r", URL: "nats://a:1,"},
+		"no Keys":                   {Server: s.Server, Instance: "r"},
+		"Instance":                  {Server: s.Server, Keys: s.Keys},
+		"either Server or URL":      {Keys: s.Keys, Instance: "r"},
+		"nats://, tls://":           {Keys: s.Keys, Instance: "r", URL: "nats://a:1,ws://b"},
+		"not a NATS server address": {Keys: s.Keys, Instance: "r", URL: "nats://a:1,"},
 	}
 	for want, cfg := range relays {
 		if _, err := broker.DialRelay(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {

@@ -10,46 +10,43 @@ import (
 	"time"
 )
 
-// When a network connection is given up.
+// Limits of a network connection.
 const (
-	// idleTimeout: nothing arrived for that long, although the other side was asked for
-	// a sign of life after askAfter. With the wait before the next attempt,
-	// a frozen link is redialled within 7 s.
+	// idleTimeout ends a connection without received bytes, although the peer was
+	// probed after askAfter. Including the delay before the next attempt, a frozen
+	// connection is redialled within 7 s.
 	idleTimeout = 6500 * time.Millisecond
 
-	// askAfter: nothing arrived for that long, so the other side is asked. Where something
-	// is said anyway, nobody is: what a link or a lease says tells as well as a ping does
-	// that the line works.
+	// askAfter is the silence after which the peer is probed. No ping is sent while
+	// there is other traffic: any message proves that the connection is alive.
 	askAfter = 4 * time.Second
 
-	// writeTimeout: the kernel took no byte for that long.
+	// writeTimeout ends a connection whose kernel accepts no byte.
 	writeTimeout = 5 * time.Second
 
-	// writePiece is how much must get out in a writeTimeout, in bytes. A link
-	// slower than 105 kbit/s with full buffers counts as frozen.
+	// writePiece is the number of bytes that must leave within writeTimeout. A
+	// connection below 105 kbit/s with full buffers counts as frozen.
 	writePiece = 64 << 10
 )
 
-// A netConn is a network connection that fails when it makes no progress, and
-// only then.
+// A netConn is a network connection that fails only when it makes no progress.
 //
-// The library measures otherwise, and would cut slow connections off: it gives
-// up when a pong is late, though the pong may wait behind a large message, and
-// when one whole write takes too long. And it goes on after a write that
-// failed, without what it had to write; here that is the end. So between the
-// handshakes, for which it sets deadlines on both directions at once, its
-// deadlines are ignored.
+// The library's own deadlines would end slow connections: it requires a pong in time,
+// though the pong may wait behind a large message, and bounds each whole write. It
+// also continues after a failed write, without the lost bytes, where a netConn is
+// closed. Outside handshakes, for which the library sets both deadlines at once, a
+// netConn therefore ignores deadlines.
 type netConn struct {
 	net.Conn
-	live atomic.Bool // no handshake under way
-	stop func() bool // ends the wait for the end of the Conn
+	live atomic.Bool // no handshake in progress
+	stop func() bool // cancels the close at the end of the Conn
 
 	began time.Time
-	heard atomic.Int64 // when something last arrived, or the handshake ended, ns since began
+	heard atomic.Int64 // when bytes last arrived, or the handshake ended; ns since began
 }
 
-// newNetConn takes over c, which is closed when life ends. There is a handshake
-// to follow within the timeout.
+// newNetConn wraps c, which it closes when life ends. A handshake must complete within
+// the timeout.
 func newNetConn(life context.Context, c net.Conn, timeout time.Duration) (*netConn, error) {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -65,11 +62,11 @@ func (c *netConn) SetDeadline(t time.Time) error {
 		return c.Conn.SetDeadline(t)
 	}
 	c.hear()
-	// A Read may be waiting already.
+	// A Read may already be waiting.
 	return errors.Join(c.Conn.SetWriteDeadline(t), c.Conn.SetReadDeadline(time.Now().Add(idleTimeout)))
 }
 
-// SetReadDeadline counts during handshakes only.
+// SetReadDeadline applies only during handshakes.
 func (c *netConn) SetReadDeadline(t time.Time) error {
 	if c.live.Load() {
 		return nil
@@ -77,7 +74,7 @@ func (c *netConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SetWriteDeadline counts during handshakes only.
+// SetWriteDeadline applies only during handshakes.
 func (c *netConn) SetWriteDeadline(t time.Time) error {
 	if c.live.Load() {
 		return nil
@@ -85,7 +82,7 @@ func (c *netConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// Read returns an error if nothing arrives for idleTimeout.
+// Read fails after idleTimeout without bytes.
 func (c *netConn) Read(p []byte) (int, error) {
 	if c.live.Load() {
 		if err := c.Conn.SetReadDeadline(time.Now().Add(idleTimeout)); err != nil {
@@ -98,18 +95,18 @@ func (c *netConn) Read(p []byte) (int, error) {
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.live.Load() {
 		err = fmt.Errorf("nothing received for %v: %w", idleTimeout, err)
-		_ = c.Close() // a TLS connection would try to say goodbye first
+		_ = c.Close() // TLS would first send a close alert
 	}
 	return n, err
 }
 
 func (c *netConn) hear() { c.heard.Store(int64(time.Since(c.began))) }
 
-// silent returns for how long nothing has arrived.
+// silent returns the time since bytes last arrived.
 func (c *netConn) silent() time.Duration { return time.Since(c.began) - time.Duration(c.heard.Load()) }
 
-// Write returns an error if a piece cannot be written for writeTimeout. After
-// any error the connection is closed.
+// Write fails if a piece takes longer than writeTimeout. Any error closes the
+// connection.
 func (c *netConn) Write(p []byte) (written int, err error) {
 	for len(p) > 0 && err == nil {
 		if c.live.Load() {

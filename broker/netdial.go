@@ -22,14 +22,14 @@ type dialer func(network, address string) (net.Conn, error)
 // Dial implements the dialer interface of the NATS library.
 func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
 
-// newDialer returns a dialer whose connections end before the next: the library
-// forgets those whose handshake fails, without closing them. It tells the Conn of each,
-// or why there is none.
+// newDialer returns a dialer that closes its last connection before the next, because
+// the library forgets connections with failed handshakes without closing them. It
+// reports each result to the Conn.
 func newDialer(life context.Context, dial dialFunc, of *Conn) dialer {
 	var last net.Conn // the library dials under its lock
 	return func(network, address string) (net.Conn, error) {
 		if last != nil {
-			_ = last.Close() // fails if it was closed, as it should have been
+			_ = last.Close() // fails if it is closed already
 		}
 		ctx, cancel := context.WithTimeout(life, DialTimeout)
 		defer cancel()
@@ -37,20 +37,19 @@ func newDialer(life context.Context, dial dialFunc, of *Conn) dialer {
 		last = c
 		if err != nil {
 			of.failed(err)
-			return nil, err // and no typed nil
+			return nil, err // not a typed nil
 		}
 		of.dialled(c)
 		return c, nil
 	}
 }
 
-// live returns a dialFunc whose connections end with life at the latest, and
-// when they make no progress.
+// live returns a dialFunc whose connections end with life, or without progress.
 func live(life context.Context, dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dialLive(ctx, life, dial, network, address)
 		if err != nil {
-			return nil, err // and no typed nil
+			return nil, err // not a typed nil
 		}
 		return c, nil
 	}
@@ -64,13 +63,13 @@ func dialLive(ctx, life context.Context, dial dialFunc, network, address string)
 	return newNetConn(life, c, DialTimeout)
 }
 
-// dialTCP is the default way to reach a server.
+// dialTCP is the default dialFunc.
 func dialTCP(ctx context.Context, network, address string) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, network, address)
 }
 
-// proxied returns a dialFunc that asks which proxy to go through, if any.
+// proxied returns a dialFunc that connects through the chosen proxy, if any.
 func proxied(dial dialFunc, choose func(address string) (*url.URL, error)) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		proxy, err := choose(address)
@@ -88,8 +87,7 @@ func proxied(dial dialFunc, choose func(address string) (*url.URL, error)) dialF
 	}
 }
 
-// dialThrough opens a tunnel to the address through an HTTP proxy (RFC 9110,
-// section 9.3.6).
+// dialThrough opens a tunnel through an HTTP proxy (RFC 9110, section 9.3.6).
 func dialThrough(ctx context.Context, dial dialFunc, proxy *url.URL, network, address string) (net.Conn, error) {
 	port := map[string]string{"http": "80", "https": "443"}[proxy.Scheme]
 	if port == "" {
@@ -129,7 +127,7 @@ func openTunnel(c net.Conn, user *url.Userinfo, address string) error {
 	if err != nil {
 		return err
 	}
-	// The body, if any, is the tunnel: there is nothing to close.
+	// The body is the tunnel, so it is not closed here.
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("refused to connect to %s: %s", address, resp.Status)
 	}
@@ -139,7 +137,7 @@ func openTunnel(c net.Conn, user *url.Userinfo, address string) error {
 	return nil
 }
 
-// proxy returns the proxy for a ws or wss address, nil for none.
+// proxy returns the proxy for a ws or wss address, or nil.
 func (cfg *AgentDialConfig) proxy(address string) (*url.URL, error) {
 	u := &url.URL{Scheme: "http", Host: address}
 	if isTLS(cfg.URLs[0]) {

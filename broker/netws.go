@@ -13,18 +13,17 @@ import (
 	"github.com/coder/websocket"
 )
 
-// InstanceHeader is the header of a WebSocket handshake in which a host-agent says which
-// run of it comes: so the relay knows that this one is there for as long as the WebSocket
-// brings something.
+// InstanceHeader is the WebSocket handshake header that names the host-agent instance.
+// While the WebSocket delivers bytes, the relay knows that this instance is alive.
 const InstanceHeader = "Ahp-Instance"
 
-// RelayHeader is the header of the answer in which a relay says which run of it the
-// WebSocket ends at. NATS gives what is asked of any relay to any.
+// RelayHeader is the header of the response that names the relay instance. NATS gives
+// a request for any relay to an arbitrary relay.
 const RelayHeader = "Ahp-Relay"
 
-// A wsDialer makes connections that carry the NATS protocol in a WebSocket, one
-// at a time. The NATS library could do that itself, but then nothing could be
-// done with the bytes between the two; see compress.go.
+// A wsDialer makes connections that carry the NATS protocol in a WebSocket, one at a
+// time. The NATS library's own WebSocket would leave no place for compression; see
+// compress.go.
 type wsDialer struct {
 	tls      *tls.Config
 	headers  func() (http.Header, error)
@@ -32,8 +31,7 @@ type wsDialer struct {
 	instance string
 }
 
-// dial returns a connection through the WebSocket at a URL. It ends with life at
-// the latest.
+// dial connects through the WebSocket at a URL. The connection ends with life.
 func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc) (net.Conn, error) {
 	header := http.Header{}
 	if d.headers != nil {
@@ -47,7 +45,7 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 		header.Set(CompressHeader, d.compress)
 	}
 	header.Set(InstanceHeader, d.instance)
-	var below atomic.Pointer[netConn] // the transport may still be dialling when ctx has ended the handshake
+	var below atomic.Pointer[netConn] // the transport may still dial after ctx has ended the handshake
 	transport := &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: d.tls,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -75,7 +73,7 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 		}
 		return nil, err
 	}
-	ws.SetReadLimit(-1) // NATS has limits of its own
+	ws.SetReadLimit(-1) // NATS has its own limits
 	c := &wsConn{Conn: websocket.NetConn(life, ws, websocket.MessageBinary), ws: ws, below: below.Load(), relay: response.Header.Get(RelayHeader)}
 	if d.compress != "" && response.Header.Get(CompressHeader) == d.compress {
 		if c.packed, err = newPacker(c.Conn); err != nil {
@@ -91,9 +89,9 @@ type wsConn struct {
 	net.Conn
 	ws    *websocket.Conn
 	below *netConn
-	relay string // where it ends, as that says; "": it does not
+	relay string // relay instance, from RelayHeader; "": unknown
 
-	packed *packer // nil: what is written leaves as it is
+	packed *packer // nil: no compression
 }
 
 // Write implements [net.Conn].
@@ -104,17 +102,17 @@ func (c *wsConn) Write(p []byte) (int, error) {
 	return c.packed.Write(p)
 }
 
-// Close ends the connection at once. What was written has left.
+// Close ends the connection at once. Earlier writes have left.
 func (c *wsConn) Close() error {
 	err := c.ws.CloseNow()
-	_ = c.Conn.Close() // which has nobody left to say goodbye to, and forgets its context
+	_ = c.Conn.Close() // the close handshake is useless here and ignores contexts
 	if c.packed != nil {
 		c.packed.close()
 	}
 	return err
 }
 
-// The deadlines are those of the network connection.
+// Deadlines apply to the network connection.
 
 // SetDeadline implements [net.Conn].
 func (c *wsConn) SetDeadline(t time.Time) error { return c.below.SetDeadline(t) }
@@ -125,8 +123,8 @@ func (c *wsConn) SetReadDeadline(t time.Time) error { return c.below.SetReadDead
 // SetWriteDeadline implements [net.Conn].
 func (c *wsConn) SetWriteDeadline(t time.Time) error { return c.below.SetWriteDeadline(t) }
 
-// libraryURL is how the NATS library is told of a URL: for it, the WebSocket is
-// part of the network.
+// libraryURL returns the URL for the NATS library, which treats the WebSocket as part
+// of the network.
 func libraryURL(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" {

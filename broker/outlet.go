@@ -8,21 +8,21 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The NATS library has a goroutine of its own write what is published: a message waits
-// until that has woken, which takes a fifth of what relay and host-agent add to a request
-// and its answer. So it is told to write at once, and what leaves together is held here
-// until all of it is there: one call of the kernel, one record of TLS, one frame.
+// The NATS library writes published messages from its own goroutine. Waking it costs a
+// fifth of the latency that relay and host-agent add to a request. The library is
+// therefore set to write at once. Messages that belong together are held here and
+// leave with one system call, one TLS record, one frame.
 
-// mostHeld is how much is held of what leaves together, in bytes.
+// mostHeld bounds the bytes held for one write.
 const mostHeld = 64 << 10
 
-// An outlet is a connection of the library's to a server.
+// An outlet is the library's connection to a server.
 type outlet struct {
 	net.Conn
-	together *atomic.Int32 // how many publish what leaves together
+	together *atomic.Int32 // callers in Together
 
 	mu   sync.Mutex // held during a write
-	held *[]byte    // of heldBuffers; nil: nothing is held
+	held *[]byte    // from heldBuffers; nil: nothing is held
 }
 
 var heldBuffers = sync.Pool{New: func() any { b := make([]byte, 0, mostHeld); return &b }}
@@ -44,7 +44,7 @@ func (o *outlet) Write(p []byte) (n int, err error) {
 	return o.Conn.Write(p)
 }
 
-// room is how much more may be held.
+// room returns how much more may be held.
 func (o *outlet) room() int {
 	if o.held == nil {
 		return mostHeld
@@ -52,8 +52,8 @@ func (o *outlet) room() int {
 	return mostHeld - len(*o.held)
 }
 
-// release writes what is held. If that fails, the connection is over: the library takes it
-// for written.
+// release writes the held bytes. A failure ends the connection, because the library
+// considers them written.
 func (o *outlet) release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,8 +73,8 @@ func (o *outlet) releaseLocked() error {
 	return err
 }
 
-// Together calls publish, and has what that publishes leave together when it returns.
-// Others who publish meanwhile do not wait for longer. It implements Bus.
+// Together calls publish and sends its messages together on return. Concurrent
+// publishers are not delayed. It implements Bus.
 func (c *Conn) Together(_ string, publish func()) {
 	c.together.Add(1)
 	publish()
@@ -84,17 +84,17 @@ func (c *Conn) Together(_ string, publish func()) {
 	}
 }
 
-// letOut has a connection be written to through an outlet from now on.
+// letOut routes a connection's writes through an outlet.
 func (c *Conn) letOut(conn net.Conn, err error) (net.Conn, error) {
 	if err != nil {
-		return nil, err // and no typed nil
+		return nil, err // not a typed nil
 	}
 	o := &outlet{Conn: conn, together: &c.together}
 	c.outlet.Store(o)
 	return o, nil
 }
 
-// writeAtOnce is the option by which the library writes what it is given, through an outlet.
+// writeAtOnce makes the library write at once, through an outlet.
 func (c *Conn) writeAtOnce(o *nats.Options) error {
 	o.WriteBufferSize = 1
 	if dial := o.CustomDialer; dial != nil {
@@ -106,7 +106,7 @@ func (c *Conn) writeAtOnce(o *nats.Options) error {
 	return nil
 }
 
-// An inProcess makes connections to a server within the process.
+// An inProcess connects to a server within the process.
 type inProcess func() (net.Conn, error)
 
 // InProcessConn implements [nats.InProcessConnProvider].

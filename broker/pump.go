@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// Buffers of one direction of a host-agent's connection to NATS at a relay, in bytes.
+// Buffer sizes for one direction of a host-agent's NATS connection at a relay, in
+// bytes.
 const (
-	// PumpBuffer is how much Pump reads at a time.
+	// PumpBuffer is the size of Pump's reads.
 	PumpBuffer = 32 << 10
 
-	idleBuffer = 512 // while little comes
+	idleBuffer = 512 // while traffic is light
 )
 
-// quietRead is how long nothing must have come for the large buffer to be given back.
+// quietRead is the silence after which the large buffer is released.
 const quietRead = time.Second
 
 var pumpBuffers = sync.Pool{New: func() any { return new([PumpBuffer]byte) }}
 
-// Pump copies from one side to the other until one of them ends, and says why. It has a large
-// buffer only while there is much to copy.
+// Pump copies until either side ends, and returns the error. It has a large buffer
+// only under load.
 func Pump(to io.Writer, from io.Reader) error {
 	little := make([]byte, idleBuffer)
 	for {
@@ -34,7 +35,7 @@ func Pump(to io.Writer, from io.Reader) error {
 	}
 }
 
-// pumpMuch copies until nothing has come for a while, or one side ends.
+// pumpMuch copies until a silence, or until either side ends.
 func pumpMuch(to io.Writer, from io.Reader) error {
 	buffer := pumpBuffers.Get().(*[PumpBuffer]byte)
 	defer pumpBuffers.Put(buffer)
@@ -47,7 +48,7 @@ func pumpMuch(to io.Writer, from io.Reader) error {
 	}
 }
 
-// copyOnce copies what one read brings.
+// copyOnce copies the bytes of one read.
 func copyOnce(to io.Writer, from io.Reader, buffer []byte) (n int, err error) {
 	n, err = from.Read(buffer)
 	if n > 0 {

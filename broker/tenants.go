@@ -21,34 +21,34 @@ import (
 
 // Times of tenants' accounts.
 const (
-	// openTimeout is how long Subscribe waits for an account that is being
-	// opened.
+	// openTimeout bounds how long Subscribe waits for an account.
 	openTimeout = 2 * time.Second
 
-	// claimTimeout is how long a NATS server that is not embedded may take to
-	// accept an account.
+	// claimTimeout bounds how long an external NATS server may take to accept an
+	// account.
 	claimTimeout = 3 * time.Second
 
-	// attachFlush is for a NATS server to take subscriptions.
+	// attachFlush bounds the wait for a NATS server to process subscriptions.
 	attachFlush = time.Second
 )
 
-// claimSubject is where NATS servers take accounts, in the system account.
+// claimSubject is the subject in the system account on which NATS servers accept
+// accounts.
 const claimSubject = "$SYS.REQ.CLAIMS.UPDATE"
 
-// TenantsConfig says how to run [Tenants].
+// A TenantsConfig describes [Tenants].
 type TenantsConfig struct {
 	Relay  RelayDialConfig            // as for DialRelay; Tenant and Events are filled in
-	Events func(tenant string) Events // what happens to the connection of one tenant; default: nobody is told
+	Events func(tenant string) Events // events of a tenant's connection; default: none
 	Log    *slog.Logger               // default: none
 }
 
-// Tenants are a relay's connections to the NATS accounts of tenants, one for
-// each tenant that is served here. Accounts share no subject: what
-// is published in one cannot be heard in another.
+// Tenants holds a relay's connections to the NATS accounts of the tenants that it
+// serves. Accounts are isolated: messages of one account cannot be received in
+// another.
 //
-// Tenants are a [link.Bus] that takes the account from the subject, and opens it if
-// somebody subscribes to something there. They are safe for concurrent use.
+// Tenants is a [link.Bus] that finds the account by the subject, and opens it for
+// subscriptions. It is safe for concurrent use.
 type Tenants struct {
 	// Set by StartTenants, then read-only.
 	cfg    TenantsConfig
@@ -65,43 +65,43 @@ type Tenants struct {
 	closed   bool
 }
 
-// Demand opens accounts that somebody needs. What it does must not wait.
+// A Demand opens accounts on demand. Its functions must not block.
 type Demand struct {
-	// Open calls Open for a tenant, or says why it cannot be.
+	// Open opens a tenant's account, or returns why it cannot.
 	Open func(tenant string) error
 
-	// Find returns which tenant's an account is, by the name that
-	// [auth.Keys.TenantAccount] gives it, and the users that are to be refused there.
+	// Find returns the tenant of an account, given its name from
+	// [auth.Keys.TenantAccount], and the users to refuse.
 	Find func(account string) (tenant string, revoked map[string]time.Time, ok bool)
 }
 
-// An account is one tenant's, while it is open.
+// An account is a tenant's open account.
 type account struct {
 	tenant string
-	ready  chan struct{} // closed when conn is set, and served
+	ready  chan struct{} // closed when conn is set and served
 	conn   atomic.Pointer[Conn]
 	wake   chan struct{} // for run; holds one
 	cancel context.CancelFunc
 
 	// Guarded by Tenants.mu.
-	uses int       // by somebody who holds it open
-	used time.Time // when it last was, or was opened
+	uses int       // holders that keep it open
+	used time.Time // end of the last use, or when it was opened
 
 	mu      sync.Mutex // guards the fields below
 	revoked map[string]time.Time
-	told    bool               // NATS knows of revoked
-	settled chan struct{}      // closed when told; replaced when it is not any more
-	stops   map[*server]func() // of those that serve it
+	told    bool               // NATS knows revoked
+	settled chan struct{}      // closed when told; replaced when told becomes false
+	stops   map[*server]func() // by server
 }
 
-// A server is told of each account.
+// A server is a function that serves each account.
 type server struct {
 	serve func(tenant string, c *Conn) (stop func(), err error)
 }
 
-// StartTenants returns Tenants of which none is open. With an external NATS
-// cluster it connects to its system account first, where it will tell of
-// tenants. Close ends all.
+// StartTenants returns Tenants without open accounts. With external NATS servers it
+// first connects to their system account, where it loads accounts. Close ends
+// everything.
 func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 	if err := cfg.Relay.check(); err != nil {
 		return nil, fmt.Errorf("tenants: %w", err)
@@ -117,7 +117,7 @@ func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 	if cfg.Relay.Server != nil {
 		return t, nil
 	}
-	// A server that was away may have lost what it was told.
+	// A server that was away may have lost its accounts.
 	system := cfg.Relay
 	system.Events = Events{Reconnected: func(string) { t.tellAgain() }}
 	var err error
@@ -131,9 +131,8 @@ func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 	return t, nil
 }
 
-// Serve has the given function called with the connection of each account that
-// is open, before it returns, and of each that will be, until cancel, which calls
-// what it returned and awaits that.
+// Serve calls serve with the connection of each account, open now or later, until
+// cancel. Cancel calls the returned stop functions and waits for them.
 func (t *Tenants) Serve(serve func(tenant string, c *Conn) (stop func(), err error)) (cancel func()) {
 	s := &server{serve}
 	t.mu.Lock()
@@ -168,9 +167,8 @@ func (t *Tenants) listLocked() []*account {
 	return list
 }
 
-// Open opens a tenant's account if it is not, and has NATS refuse the users that
-// are revoked, as [auth.Keys.TenantAccountJWT] says. It returns at once; Await
-// waits until that is so.
+// Open opens a tenant's account and makes NATS refuse the revoked users, see
+// [auth.Keys.TenantAccountJWT]. It returns at once; Await waits for the result.
 func (t *Tenants) Open(tenant string, revoked map[string]time.Time) error {
 	if err := ahp.CheckName("tenant", tenant); err != nil {
 		return fmt.Errorf("open: %w", err)
@@ -196,8 +194,8 @@ func (t *Tenants) Open(tenant string, revoked map[string]time.Time) error {
 	return nil
 }
 
-// Await returns when the account of a tenant is open, and NATS refuses whom it
-// is to refuse; or an error when ctx ends, or if nobody wants it open.
+// Await returns when a tenant's account is open and NATS refuses its revoked users. It
+// fails when ctx ends, or if the account is not to be open.
 func (t *Tenants) Await(ctx context.Context, tenant string) error {
 	a := t.find(tenant)
 	if a == nil {
@@ -216,8 +214,8 @@ func (t *Tenants) Await(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// OnDemand says how accounts are opened that somebody needs: who subscribes here, or, at
-// an embedded server, who connects there. Only the first call counts.
+// OnDemand sets how accounts are opened for subscriptions here and, at an embedded
+// server, for logins. Only the first call counts.
 func (t *Tenants) OnDemand(d Demand) {
 	t.mu.Lock()
 	t.demand = d
@@ -227,7 +225,7 @@ func (t *Tenants) OnDemand(d Demand) {
 	}
 }
 
-// resolve opens the account of a user who comes, and returns its claim.
+// resolve opens the account of a user that logs in, and returns its claim.
 func (t *Tenants) resolve(public string) (claim string, err error) {
 	tenant, revoked, ok := t.demand.Find(public)
 	if !ok {
@@ -239,8 +237,8 @@ func (t *Tenants) resolve(public string) (claim string, err error) {
 	return t.cfg.Relay.Keys.TenantAccountJWT(auth.Embedded, tenant, revoked)
 }
 
-// Use opens the account of a tenant, if it is not, and holds it open until release. It
-// returns at once: see Await.
+// Use opens a tenant's account if needed, and keeps it open until release. It returns
+// at once: see Await.
 func (t *Tenants) Use(tenant string) (release func(), err error) {
 	a, err := t.use(tenant)
 	if err != nil {
@@ -277,16 +275,17 @@ func (t *Tenants) release(a *account) {
 	a.used = time.Now()
 }
 
-// Account names the NATS account of a tenant.
+// Account returns the name of a tenant's NATS account.
 func (t *Tenants) Account(tenant string) (string, error) {
 	return t.cfg.Relay.Keys.TenantAccount(tenant)
 }
 
-// External reports whether NATS servers are somebody else's.
+// External reports whether the NATS servers are external.
 func (t *Tenants) External() bool { return t.cfg.Relay.Server == nil }
 
-// DropIdle closes the account of a tenant, unless somebody uses it, did so after the given time, or is
-// connected to the server here. It reports whether it is closed.
+// DropIdle closes a tenant's account unless it is in use, was used after the given
+// time, or has connections at the server here. It reports whether the account is
+// closed.
 func (t *Tenants) DropIdle(tenant string, since time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -303,7 +302,7 @@ func (t *Tenants) DropIdle(tenant string, since time.Time) bool {
 			return false
 		}
 		t.forget(tenant)
-		if server.Connections(tenant) > own { // it has come meanwhile
+		if server.Connections(tenant) > own { // a connection has arrived meanwhile
 			t.unsettle(a)
 			return false
 		}
@@ -312,7 +311,7 @@ func (t *Tenants) DropIdle(tenant string, since time.Time) bool {
 	return true
 }
 
-// Drop closes the account of a tenant that is gone. Who uses it fails.
+// Drop closes the account of a removed tenant. Its users fail.
 func (t *Tenants) Drop(tenant string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -326,10 +325,10 @@ func (t *Tenants) Drop(tenant string) {
 	t.dropLocked(a)
 }
 
-// forget has the embedded server forget a tenant.
+// forget unloads a tenant from the embedded server.
 func (t *Tenants) forget(tenant string) {
 	if err := t.cfg.Relay.Server.DropTenant(tenant); err != nil {
-		t.cfg.Log.Error("account of a tenant", "tenant", tenant, "error", err)
+		t.cfg.Log.Error("tenant account not unloaded", "tenant", tenant, "error", err)
 	}
 }
 
@@ -338,13 +337,13 @@ func (t *Tenants) dropLocked(a *account) {
 	a.cancel()
 }
 
-// Stray reports whether somebody is connected to the embedded server in the account of
-// a tenant that is not open.
+// Stray reports whether the embedded server has connections in a tenant's account that
+// is not open here.
 func (t *Tenants) Stray(tenant string) bool {
 	return t.cfg.Relay.Server != nil && t.find(tenant) == nil && t.cfg.Relay.Server.Connections(tenant) > 0
 }
 
-// Names returns the tenants whose accounts are open.
+// Names returns the tenants with open accounts.
 func (t *Tenants) Names() []string {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -355,7 +354,7 @@ func (t *Tenants) Names() []string {
 	return names
 }
 
-// Close closes all accounts, and returns when nothing of them is left.
+// Close closes all accounts and waits for their goroutines.
 func (t *Tenants) Close() {
 	t.mu.Lock()
 	t.closed = true
@@ -367,7 +366,7 @@ func (t *Tenants) Close() {
 	}
 }
 
-// errNotOpen reports a tenant of which no host is known.
+// errNotOpen reports a tenant without known hosts.
 var errNotOpen = errors.New("account is not open")
 
 // Publish implements Bus.
@@ -394,7 +393,7 @@ func (t *Tenants) Together(subject string, publish func()) {
 	publish()
 }
 
-// Subscribe implements Bus. It opens the account, waits a moment for that, and holds it
+// Subscribe implements Bus. It opens the account, waits briefly for it, and keeps it
 // open until cancel.
 func (t *Tenants) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
 	a, err := t.use(link.TenantOf(subject))
@@ -424,11 +423,11 @@ func (t *Tenants) find(tenant string) *account {
 	return t.accounts[tenant]
 }
 
-// KeysChanged has NATS accept users whom the keys of now have signed, and end the
-// connections of others.
+// KeysChanged makes NATS accept users signed with the current keys, and disconnect
+// others.
 func (t *Tenants) KeysChanged() { t.tellAgain() }
 
-// tellAgain has NATS told of all accounts once more.
+// tellAgain reloads all accounts in NATS.
 func (t *Tenants) tellAgain() {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -437,7 +436,7 @@ func (t *Tenants) tellAgain() {
 	}
 }
 
-// unsettle has NATS told of an account once more.
+// unsettle marks an account for reloading.
 func (t *Tenants) unsettle(a *account) {
 	a.mu.Lock()
 	a.unsettleLocked()
@@ -454,7 +453,7 @@ func (t *Tenants) run(ctx context.Context, a *account) {
 		if err != nil && ctx.Err() == nil {
 			failures++
 			again = time.After(RetryDelay(failures))
-			t.cfg.Log.Warn("account of a tenant", "tenant", a.tenant, "error", err)
+			t.cfg.Log.Warn("tenant account not ready", "tenant", a.tenant, "error", err)
 		} else {
 			failures = 0
 		}
@@ -464,7 +463,7 @@ func (t *Tenants) run(ctx context.Context, a *account) {
 		case <-a.wake:
 		case <-again:
 		case <-a.ended():
-			t.cfg.Log.Error("connection to NATS ended for good; making another", "tenant", a.tenant)
+			t.cfg.Log.Error("NATS connection ended for good; making another", "tenant", a.tenant)
 			a.conn.Load().Close()
 			a.stopServing()
 			a.conn.Store(nil)
@@ -472,7 +471,7 @@ func (t *Tenants) run(ctx context.Context, a *account) {
 	}
 }
 
-// settle does what is to be done for an account.
+// settle connects, serves and loads an account as needed.
 func (t *Tenants) settle(ctx context.Context, a *account) error {
 	if err := t.tell(ctx, a); err != nil {
 		return err
@@ -486,25 +485,26 @@ func (t *Tenants) settle(ctx context.Context, a *account) error {
 		return err
 	}
 	select {
-	case <-a.ready: // it is another connection in the place of one that ended
+	case <-a.ready: // a new connection replaced an ended one
 	default:
 		close(a.ready)
 	}
 	return nil
 }
 
-// attach has an account served, if it is not.
+// attach serves an account if it is not served yet.
 func (t *Tenants) attach(a *account) error {
 	c, err := t.attachQuietly(a)
 	if err == nil && c != nil && c.Connected() {
-		_ = c.nc.FlushTimeout(attachFlush) // without it, all is a moment later
+		_ = c.nc.FlushTimeout(attachFlush) // without it, everything happens a moment later
 	}
 	return err
 }
 
-// attachQuietly is attach. It returns the connection if that is news.
+// attachQuietly is attach without a flush. It returns the connection if it attached
+// any server.
 func (t *Tenants) attachQuietly(a *account) (*Conn, error) {
-	t.mu.RLock() // until stops are set, which the end of Serve calls
+	t.mu.RLock() // until stops are set; Serve's cancel calls them
 	defer t.mu.RUnlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -526,7 +526,7 @@ func (t *Tenants) attachQuietly(a *account) (*Conn, error) {
 	return news, nil
 }
 
-// tell tells NATS of the account, if it does not know.
+// tell loads the account into NATS if needed.
 func (t *Tenants) tell(ctx context.Context, a *account) error {
 	a.mu.Lock()
 	told, revoked := a.told, a.revoked
@@ -554,8 +554,8 @@ func (t *Tenants) tell(ctx context.Context, a *account) error {
 	return nil
 }
 
-// setTenant tells the embedded server of an account. If that was dropped meanwhile, it is taken
-// back: else whoever comes would be let in where nobody serves.
+// setTenant loads an account into the embedded server, and unloads it again if it was
+// dropped meanwhile: otherwise users could log in where nothing serves them.
 func (t *Tenants) setTenant(a *account, revoked map[string]time.Time) error {
 	err := t.cfg.Relay.Server.SetTenant(a.tenant, revoked)
 	t.mu.Lock()
@@ -565,13 +565,13 @@ func (t *Tenants) setTenant(a *account, revoked map[string]time.Time) error {
 		return err
 	case nil:
 		t.forget(a.tenant)
-	default: // opened again, maybe with others who are revoked
+	default: // opened again, perhaps with other revoked users
 		t.unsettle(other)
 	}
 	return errNotOpen
 }
 
-// claim tells NATS servers that are not embedded of an account.
+// claim loads an account into external NATS servers.
 func (t *Tenants) claim(ctx context.Context, tenant string, revoked map[string]time.Time) error {
 	accountJWT, err := t.cfg.Relay.Keys.TenantAccountJWT(auth.External, tenant, revoked)
 	if err != nil {
@@ -581,7 +581,7 @@ func (t *Tenants) claim(ctx context.Context, tenant string, revoked map[string]t
 	defer cancel()
 	reply, err := t.claims.Request(ctx, claimSubject, []byte(accountJWT))
 	if errors.Is(err, nats.ErrNoResponders) {
-		return errors.New("the NATS servers take no accounts: their resolver must be of type full, as in the trust configuration of the relay")
+		return errors.New("the NATS servers accept no accounts: their resolver must be of type full, as in the relay's trust configuration")
 	}
 	if err != nil {
 		return fmt.Errorf("tell NATS: %w", err)
@@ -599,7 +599,7 @@ func (t *Tenants) claim(ctx context.Context, tenant string, revoked map[string]t
 	return nil
 }
 
-// connect makes the connection of an account.
+// connect makes an account's connection.
 func (t *Tenants) connect(ctx context.Context, a *account) error {
 	cfg := t.cfg.Relay
 	cfg.Tenant, cfg.Events = a.tenant, t.cfg.Events(a.tenant)
@@ -611,7 +611,7 @@ func (t *Tenants) connect(ctx context.Context, a *account) error {
 	return nil
 }
 
-// end ends what run has made.
+// end releases everything that run has created.
 func (t *Tenants) end(a *account) {
 	a.stopServing()
 	if c := a.conn.Load(); c != nil {
@@ -619,7 +619,7 @@ func (t *Tenants) end(a *account) {
 	}
 }
 
-// want sets who is revoked.
+// want sets the revoked users.
 func (a *account) want(revoked map[string]time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -636,7 +636,7 @@ func (a *account) unsettleLocked() {
 	}
 }
 
-// takeStop returns what ends that s serves the account; nil: it does not.
+// takeStop returns the function that stops s, or nil.
 func (a *account) takeStop(s *server) func() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -645,7 +645,7 @@ func (a *account) takeStop(s *server) func() {
 	return stop
 }
 
-// stopServing ends that anybody serves the account.
+// stopServing stops all servers of the account.
 func (a *account) stopServing() {
 	a.mu.Lock()
 	stops := slices.Collect(maps.Values(a.stops))
@@ -656,7 +656,7 @@ func (a *account) stopServing() {
 	}
 }
 
-// ended returns a channel that is closed when the connection is gone for good.
+// ended returns a channel that is closed when the connection has ended for good.
 func (a *account) ended() <-chan struct{} {
 	if c := a.conn.Load(); c != nil {
 		return c.Done()
@@ -664,7 +664,7 @@ func (a *account) ended() <-chan struct{} {
 	return nil
 }
 
-// wakeUp has a goroutine look for work, once.
+// wakeUp wakes the goroutine that waits on c.
 func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -11,16 +11,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Sizes of what an unpacker reads.
+// Sizes for reading compressed streams.
 const (
-	unpackBuffer = 512 // that it has while nothing comes
+	unpackBuffer = 512 // between frames
 
 	frameMagic  = 0xFD2FB528
 	blockHeader = 3 // bytes
 	checksum    = 4 // bytes
 )
 
-// decoders are those of which no stream is in the middle of a frame. One has some hundred KiB.
+// decoders holds decoders outside of frames. Each needs some hundred KiB.
 var decoders = sync.Pool{New: func() any {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(compressWindow))
 	if err != nil {
@@ -29,17 +29,18 @@ var decoders = sync.Pool{New: func() any {
 	return d
 }}
 
-// An unpacker reads what a host-agent has compressed. Between frames it has no decoder.
+// An unpacker reads a host-agent's compressed stream. Between frames it has no
+// decoder.
 type unpacker struct {
 	from    *bufio.Reader
 	decoder *zstd.Decoder // nil between frames
-	raw     int           // bytes that are left of a frame of one raw block, which needs none
+	raw     int           // remaining bytes of a raw frame, which needs no decoder
 }
 
-// NewUnpacker returns a reader of what a host-agent has compressed. Close frees
-// it. While a frame goes on it needs some hundred KiB, however the stream is made, and reads no
-// further than it is read. How much longer a stream becomes has no bound: a host
-// may say the same again and again. Who passes it on bounds its share of time.
+// NewUnpacker returns a reader of a host-agent's compressed stream. Close frees it.
+// Within a frame it needs some hundred KiB, whatever the input, and it never reads
+// ahead. The compression ratio has no bound, because a host may repeat itself: the
+// caller bounds the reader's share of time.
 func NewUnpacker(from io.Reader) (io.ReadCloser, error) {
 	return &unpacker{from: bufio.NewReaderSize(from, unpackBuffer)}, nil
 }
@@ -51,7 +52,7 @@ func (u *unpacker) Read(p []byte) (int, error) {
 			if err := u.begin(); err != nil {
 				return 0, err
 			}
-			continue // it may be an empty one
+			continue // a frame may be empty
 		}
 		if u.raw > 0 {
 			n, err := u.from.Read(p[:min(len(p), u.raw)])
@@ -69,7 +70,7 @@ func (u *unpacker) Read(p []byte) (int, error) {
 	}
 }
 
-// begin waits for the next frame, and takes a decoder for it, if it needs one.
+// begin waits for the next frame, and takes a decoder if the frame needs one.
 func (u *unpacker) begin() error {
 	if _, err := u.from.Peek(1); err != nil {
 		return err
@@ -89,8 +90,8 @@ func (u *unpacker) begin() error {
 	return nil
 }
 
-// isRaw reports whether the next frame is one raw block, as a packer makes of little, and reads up to
-// its bytes.
+// isRaw reports whether the next frame is a raw block from writeLittle, and reads its
+// header.
 func (u *unpacker) isRaw() (bool, error) {
 	head, err := u.from.Peek(5)
 	if err != nil {
@@ -112,7 +113,7 @@ func (u *unpacker) isRaw() (bool, error) {
 	return true, err
 }
 
-// release gives the decoder back. One that has failed is as good as another.
+// release returns the decoder to the pool. A failed decoder is reusable.
 func (u *unpacker) release() {
 	if u.decoder != nil && u.decoder.Reset(nil) == nil {
 		decoders.Put(u.decoder)
@@ -120,24 +121,24 @@ func (u *unpacker) release() {
 	u.decoder = nil
 }
 
-// Close implements [io.Closer]. Nobody reads any more then.
+// Close implements [io.Closer]. No Read may follow.
 func (u *unpacker) Close() error {
 	u.release()
 	return nil
 }
 
-// A frame is one of Zstandard within a stream. It ends where the frame does, which the
-// decoder itself would not say before another begins.
+// A frame reads one Zstandard frame of a stream. It ends with the frame, where the
+// decoder would wait for the next frame.
 type frame struct {
 	from   *bufio.Reader
 	begun  bool
-	last   bool // the block that is being read is the last one
-	sums   bool // behind which is a checksum
+	last   bool // the current block is the last
+	sums   bool // a checksum follows
 	remain int  // bytes until the next header
 }
 
-// errNoFrame reports what is no Zstandard.
-var errNoFrame = errors.New("compression: that is no Zstandard frame")
+// errNoFrame reports input that is not Zstandard.
+var errNoFrame = errors.New("compression: not a Zstandard frame")
 
 // Read implements [io.Reader].
 func (f *frame) Read(p []byte) (int, error) {
@@ -151,7 +152,7 @@ func (f *frame) Read(p []byte) (int, error) {
 	return n, unexpected(err)
 }
 
-// next reads a header, and leaves it where it is for the decoder.
+// next reads a header, and leaves it for the decoder.
 func (f *frame) next() error {
 	switch {
 	case !f.begun:
@@ -172,7 +173,7 @@ func (f *frame) next() error {
 			return unexpected(err)
 		}
 		v := int(head[0]) | int(head[1])<<8 | int(head[2])<<16
-		const repeated = 1 // one byte stands for all
+		const repeated = 1 // one byte, repeated
 		size := v >> 3
 		if v>>1&3 == repeated {
 			size = 1
@@ -185,7 +186,8 @@ func (f *frame) next() error {
 	return nil
 }
 
-// headerSize is how long the header of a frame is, by its descriptor: RFC 8878, section 3.1.1.1.
+// headerSize returns the length of a frame header, from its descriptor: RFC 8878,
+// section 3.1.1.1.
 func headerSize(descriptor byte) int {
 	const magic, own = 4, 1
 	single := descriptor&(1<<5) != 0
@@ -197,7 +199,7 @@ func headerSize(descriptor byte) int {
 	return magic + own + window + [...]int{0, 1, 2, 4}[descriptor&3] + content
 }
 
-// unexpected is an end where there must be more.
+// unexpected converts io.EOF where more input must follow.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

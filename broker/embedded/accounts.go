@@ -12,16 +12,16 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// A resolver tells the server what accounts are: those that were set, and others when
-// somebody asks for them. It is a type of its own because the server takes a
-// MemAccResolver to know all that there will ever be: what it hears from other servers
-// of the interest of accounts that come later it forgets, and is not told again.
+// A resolver provides account claims to the server: those that were set, and others on
+// demand. The server assumes that a MemAccResolver is complete: it would discard the
+// interest that other servers report for accounts that are added later. A resolver is
+// therefore a type of its own.
 type resolver struct {
-	server.MemAccResolver // for what a resolver has to have
+	server.MemAccResolver // for the remaining methods
 
 	wait  time.Duration
-	ready chan struct{} // closed when others may be asked for
-	over  chan struct{} // closed when the server ends
+	ready chan struct{} // closed when others is set
+	over  chan struct{} // closed at the server's end
 	once  [2]sync.Once
 
 	known  sync.Map // claims by account
@@ -32,8 +32,8 @@ func newResolver(wait time.Duration) *resolver {
 	return &resolver{wait: wait, ready: make(chan struct{}), over: make(chan struct{})}
 }
 
-// errNoAccount reports an account of no tenant that is known.
-var errNoAccount = errors.New("no such account")
+// errNoAccount reports an account without a known tenant.
+var errNoAccount = errors.New("unknown account")
 
 // Fetch implements [server.AccountResolver].
 func (r *resolver) Fetch(account string) (string, error) {
@@ -62,10 +62,10 @@ func (r *resolver) Store(account, text string) error {
 	return nil
 }
 
-// end has nobody wait any more.
+// end releases all callers that wait.
 func (r *resolver) end() { r.once[1].Do(func() { close(r.over) }) }
 
-// put has an account known as a claim says.
+// put stores a claim.
 func (r *resolver) put(text string, err error) (*jwt.AccountClaims, error) {
 	if err != nil {
 		return nil, err
@@ -80,9 +80,9 @@ func (r *resolver) put(text string, err error) (*jwt.AccountClaims, error) {
 	return claims, nil
 }
 
-// Resolve has the server ask for accounts that were not set, or not since DropTenant,
-// when a user of one comes, by the name that [auth.Keys.TenantAccount] gives it. What is
-// asked must not wait for anybody. Only the first call counts.
+// Resolve sets the function that provides claims of unknown accounts when one of their
+// users logs in. It gets the account's name from [auth.Keys.TenantAccount], and must
+// not block. Only the first call counts.
 func (s *Server) Resolve(others func(account string) (claim string, err error)) {
 	s.accounts.once[0].Do(func() {
 		s.accounts.others = others
@@ -90,15 +90,15 @@ func (s *Server) Resolve(others func(account string) (claim string, err error)) 
 	})
 }
 
-// set has the server go by the claim of an account, whose name it returns.
+// set loads an account's claim and returns the account's name.
 func (s *Server) set(text string, err error) (name string, _ error) {
 	claims, err := s.accounts.put(text, err)
 	if err != nil {
 		return "", err
 	}
-	account, known := s.account(claims.Subject) // one that was dropped a moment ago cannot be looked up
+	account, known := s.account(claims.Subject) // a lookup fails for an account that was just dropped
 	if !known {
-		if account, err = s.nats.LookupAccount(claims.Subject); err != nil { // makes it if it is new
+		if account, err = s.nats.LookupAccount(claims.Subject); err != nil { // creates a new account
 			return "", fmt.Errorf("account: %w", err)
 		}
 		s.made.Store(claims.Subject, account)
@@ -107,7 +107,7 @@ func (s *Server) set(text string, err error) (name string, _ error) {
 	return claims.Subject, nil
 }
 
-// account returns an account that was set once.
+// account returns an account that was loaded once.
 func (s *Server) account(public string) (*server.Account, bool) {
 	account, known := s.made.Load(public)
 	if !known {
@@ -116,9 +116,9 @@ func (s *Server) account(public string) (*server.Account, bool) {
 	return account.(*server.Account), true
 }
 
-// KeysChanged has the server accept users whom the keys of now have signed, and end the
-// connections of others, in the accounts that no host-agent can be in. Those of tenants
-// are set again one by one.
+// KeysChanged makes the server accept users signed with the current keys, and
+// disconnect others, in the accounts without host-agents. Tenants' accounts are set
+// again one by one.
 func (s *Server) KeysChanged() error {
 	var all []error
 	for _, sign := range relaysOwn(s.keys) {
@@ -129,8 +129,8 @@ func (s *Server) KeysChanged() error {
 	return errors.Join(all...)
 }
 
-// SetTenant has the server accept users of a tenant's account, except those
-// that are revoked, whose connections end. See [auth.Keys.TenantAccountJWT].
+// SetTenant loads a tenant's account, and disconnects its revoked users. See
+// [auth.Keys.TenantAccountJWT].
 func (s *Server) SetTenant(tenant string, revoked map[string]time.Time) error {
 	account, err := s.set(s.keys.TenantAccountJWT(auth.Embedded, tenant, revoked))
 	if err != nil {
@@ -140,8 +140,8 @@ func (s *Server) SetTenant(tenant string, revoked map[string]time.Time) error {
 	return nil
 }
 
-// DropTenant has the server forget what it was told of a tenant's account. Connections
-// that are there stay; the next user that comes has it asked for again (Resolve).
+// DropTenant unloads a tenant's account. Its connections stay; the next login asks for
+// the account again (Resolve).
 func (s *Server) DropTenant(tenant string) error {
 	public, err := s.keys.TenantAccount(tenant)
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Server) DropTenant(tenant string) error {
 	if !made {
 		return nil
 	}
-	if !known { // it was dropped while it was being set, when it was known and not made yet
+	if !known { // dropped between its lookup and its creation
 		if text, err = s.keys.TenantAccountJWT(auth.Embedded, tenant, nil); err != nil {
 			return err
 		}
@@ -161,12 +161,12 @@ func (s *Server) DropTenant(tenant string) error {
 	if err != nil {
 		return fmt.Errorf("account: %w", err)
 	}
-	claims.Expires = 1 // long ago: the server asks before it takes another user
+	claims.Expires = 1 // expired: the server asks before the next login
 	s.nats.UpdateAccountClaims(account, claims)
 	return nil
 }
 
-// Connections returns how many there are in a tenant's account at this server.
+// Connections returns the number of connections in a tenant's account at this server.
 func (s *Server) Connections(tenant string) int {
 	public, err := s.keys.TenantAccount(tenant)
 	if err != nil {

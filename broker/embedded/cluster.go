@@ -16,25 +16,24 @@ import (
 	"ahprelay/broker"
 )
 
-// clusterName is the same at all relays that have no regions: their keys keep clusters
-// apart.
+// clusterName is the cluster name of all relays without regions: their keys keep
+// clusters apart.
 const clusterName = "ahp-relays"
 
-// routePoll is how often AwaitRoute looks.
+// routePoll is the polling interval of AwaitRoute.
 const routePoll = 20 * time.Millisecond
 
-// A ClusterConfig joins embedded servers: what one of them is sent, clients of
-// the others get too. They need nobody in the lead, and none of the others.
+// A Cluster joins embedded servers: clients of all servers receive each other's
+// messages. There is no leader, and no server depends on another.
 //
-// Servers of a cluster have the same keys, and prove it to each other: routes
-// are TLS connections with a certificate that is derived from the keys on both
-// ends.
+// The servers of a cluster have the same keys and prove it: routes are TLS connections
+// whose certificates are derived from the keys at both ends.
 type Cluster struct {
 	Listen string   // host:port for the other servers, port 0 picks one; default: no cluster
-	Routes []string // nats://host:port or host:port of some others, or all; this server itself may be among them
+	Routes []string // nats://host:port or host:port of some or all servers, possibly including this one
 
-	// Advertise is the host:port at which servers that hear of this one through others reach
-	// it; default: Listen.
+	// Advertise is the host:port at which servers that learn about this server
+	// indirectly reach it; default: Listen.
 	Advertise string
 }
 
@@ -48,7 +47,7 @@ func (c *Cluster) listens() string {
 
 func setCluster(opts *server.Options, cfg Config) (err error) {
 	c := cfg.Cluster
-	if c.Listen == "" && opts.Gateway.Port != 0 { // NATS wants a region to be a cluster, of one if need be
+	if c.Listen == "" && opts.Gateway.Port != 0 { // NATS requires a region to be a cluster, even of one server
 		c.Listen = "127.0.0.1:0"
 	}
 	if c.Listen == "" {
@@ -68,12 +67,11 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 	o.Name = cmp.Or(cfg.Gateways.Region, clusterName)
 	o.TLSTimeout = broker.DialTimeout.Seconds()
 	o.NoAdvertise = true // host-agents know their relays
-	o.PoolSize = 1       // one connection to each, whatever the tenant
+	o.PoolSize = 1       // one connection to each, for all tenants
 	o.PingInterval, o.MaxPingsOut = broker.PingInterval, maxPingsOut
 	o.WriteDeadline, o.WriteTimeout = writeDeadline, server.WriteTimeoutPolicyRetry
 	if cfg.Store != "" && len(c.Routes) == 0 {
-		// JetStream wants to know of some other server. One that is found by others
-		// knows of itself only.
+		// JetStream requires a route. A server without routes gets one to itself.
 		if err := routeToItself(o); err != nil {
 			return err
 		}
@@ -86,14 +84,13 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 		}
 		opts.Routes = append(opts.Routes, u)
 	}
-	// The server waits for a listener of its own before it starts to route. It takes
-	// nobody in without good credentials there either.
+	// Routing waits for a client listener. That listener requires credentials too.
 	opts.DontListen = false
 	opts.Host, opts.Port = "127.0.0.1", server.RANDOM_PORT
 	return nil
 }
 
-// routeToItself has a port chosen now that is to be any.
+// routeToItself replaces port 0 by a free port.
 func routeToItself(o *server.ClusterOpts) error {
 	if o.Port != server.RANDOM_PORT {
 		return nil
@@ -106,7 +103,7 @@ func routeToItself(o *server.ClusterOpts) error {
 	return l.Close()
 }
 
-// loopback returns where a listener on all addresses is found.
+// loopback returns the loopback address for a listener on all addresses.
 func loopback(host string) string {
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		return "127.0.0.1"
@@ -128,8 +125,7 @@ func routeURL(route string) (*url.URL, error) {
 	return u, err
 }
 
-// ClusterAddr returns the address for other servers of the cluster, "" if there
-// is none.
+// ClusterAddr returns the address for other servers of the cluster, or "".
 func (s *Server) ClusterAddr() string {
 	if a := s.nats.ClusterAddr(); a != nil {
 		return a.String()
@@ -155,8 +151,7 @@ func (s *Server) AwaitRoute(ctx context.Context) error {
 	return nil
 }
 
-// Routes returns the servers of the cluster that are connected: their addresses by
-// their names, without ports.
+// Routes returns the addresses without ports of the connected servers, by server name.
 func (s *Server) Routes() map[string]string {
 	routes := map[string]string{}
 	z, err := s.nats.Routez(nil)
@@ -169,8 +164,8 @@ func (s *Server) Routes() map[string]string {
 	return routes
 }
 
-// GiveUp has the servers of the cluster do without one of them, which is away for
-// good: what it has of JetStream is copied to another.
+// GiveUp removes a permanently absent server from the cluster: its JetStream data is
+// copied to another server.
 func (s *Server) GiveUp(ctx context.Context, name string) error {
 	body, err := json.Marshal(server.JSApiMetaServerRemoveRequest{Server: name})
 	if err != nil {

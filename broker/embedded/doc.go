@@ -2,12 +2,12 @@
 //
 // # Cluster
 //
-// Embedded servers can be routed to each other ([Cluster]). They share messages, and
-// what JetStream keeps for relays, of which most must be there to change it. For that a
-// server has a name that outlives it, and a directory.
+// Embedded servers can be connected by routes ([Cluster]). They share messages and the
+// relays' JetStream data, which a majority of them can change. For that, a server
+// needs a permanent name and a directory.
 //
 // # Regions
 //
-// Clusters can be joined by gateways ([Gateways]): each is a region then, and keeps for
-// its relays what it has to decide alone.
+// Gateways connect clusters ([Gateways]). Each cluster is then a region, which decides
+// alone about its relays' data.
 package embedded

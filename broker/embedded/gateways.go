@@ -13,37 +13,37 @@ import (
 	"ahprelay/broker"
 )
 
-// Gateways join the cluster of this server, which is a region then, to those of other
-// regions. What servers of two regions send each other goes through one connection, once
-// for all that hear it there, and only what somebody there hears.
+// Gateways connect this server's cluster, then a region, to other regions. Messages
+// between two regions cross one connection, once for all receivers, and only if there
+// is a receiver.
 //
-// Servers of all regions have the same keys, and prove it to each other as those of a
-// cluster do.
+// Servers of all regions have the same keys and prove it, like the servers of a
+// cluster.
 //
-// JetStream is one for all regions, in which most servers that there are agree on where
-// something is kept. What a region keeps for itself needs most of its own servers only,
-// but to begin with, it takes most of all that Remotes and the routes name: so Remotes
-// are to name all servers of the other regions, or regions that begin apart find out
-// too late that they are not alone.
+// JetStream spans all regions. A majority of all servers decides where data is placed.
+// A majority of a region's own servers changes that region's data. The first start
+// needs a majority of all servers named in Remotes and routes. Remotes must therefore
+// name all servers of the other regions, or regions that start separately do not learn
+// in time that they are not alone.
 type Gateways struct {
-	Region    string              // name of the cluster; default: there is one region only
+	Region    string              // name of the cluster; default: a single region
 	Listen    string              // host:port for servers of other regions, port 0 picks one; default: no gateways
-	Advertise string              // host:port where those reach it; default: Listen
+	Advertise string              // host:port at which they reach it; default: Listen
 	Remotes   map[string][]string // host:port of the servers of other regions, by region
 }
 
-// CheckRegion reports what cannot be the name of a region.
+// CheckRegion rejects an invalid name of a region.
 func CheckRegion(name string) error { return ahp.CheckName("region", name) }
 
-// check reports what does not go together.
+// check rejects inconsistent settings.
 func (g *Gateways) check() error {
 	switch {
 	case g.Region == "" && g.Listen == "" && len(g.Remotes) == 0:
 		return nil
 	case g.Region == "":
-		return errors.New("a gateway needs the name of this region")
+		return errors.New("a gateway needs a region name")
 	case g.Listen == "" && len(g.Remotes) > 0:
-		return errors.New("gateways to other regions need a listener for these too")
+		return errors.New("gateways to other regions need a gateway listener")
 	}
 	for region := range g.Remotes {
 		if err := CheckRegion(region); err != nil {
@@ -53,7 +53,7 @@ func (g *Gateways) check() error {
 	return CheckRegion(g.Region)
 }
 
-// setGateways has the server be one of a region.
+// setGateways makes the server part of a region.
 func setGateways(opts *server.Options, cfg Config) (err error) {
 	g := cfg.Gateways
 	if err := g.check(); err != nil || g.Listen == "" {
@@ -70,7 +70,7 @@ func setGateways(opts *server.Options, cfg Config) (err error) {
 	o.TLSTimeout = broker.DialTimeout.Seconds()
 	o.WriteDeadline, o.WriteTimeout = writeDeadline, server.WriteTimeoutPolicyRetry
 	for _, region := range slices.Sorted(maps.Keys(g.Remotes)) {
-		if region == g.Region { // all regions can be told the same
+		if region == g.Region { // so all regions can have equal settings
 			continue
 		}
 		remote := &server.RemoteGatewayOpts{Name: region, TLSConfig: o.TLSConfig.Clone(), TLSTimeout: o.TLSTimeout}
@@ -86,7 +86,7 @@ func setGateways(opts *server.Options, cfg Config) (err error) {
 	return nil
 }
 
-// GatewayAddr returns the address for servers of other regions, "" if there is none.
+// GatewayAddr returns the address for servers of other regions, or "".
 func (s *Server) GatewayAddr() string {
 	if a := s.nats.GatewayAddr(); a != nil {
 		return a.String()
@@ -94,7 +94,7 @@ func (s *Server) GatewayAddr() string {
 	return ""
 }
 
-// ParseRemotes reads REGION=HOST:PORT, each of them one server of another region.
+// ParseRemotes parses REGION=HOST:PORT values, each for one server of another region.
 func ParseRemotes(list []string) (map[string][]string, error) {
 	remotes := map[string][]string{}
 	for _, entry := range list {

@@ -8,17 +8,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Times of handing over.
+// Times of a handover.
 const (
-	handOverTime = 2 * time.Second // at most
+	handOverTime = 2 * time.Second // maximum
 	handOverLook = 20 * time.Millisecond
-	stepDownWait = 500 * time.Millisecond // for one that was asked to come to lead
+	stepDownWait = 500 * time.Millisecond // for a server to take over leadership
 )
 
-// handOver has other servers of the cluster lead what this one does, before it ends. A
-// server that just ends leaves the others without a leader until they have found that out,
-// which takes up to 9 s for JetStream as a whole and as long again for each stream; of two
-// servers the other cannot come to lead at all before this one is back to vote.
+// handOver transfers this server's leaderships before it ends. Otherwise the others
+// notice the missing leader late: after up to 9 s for JetStream as a whole, and as
+// long again for each stream. Of two servers, the other cannot become leader at all
+// without this server's vote.
 func (s *Server) handOver() {
 	if s.store == "" || !s.nats.JetStreamIsClustered() || !s.Linked() {
 		return
@@ -38,9 +38,9 @@ func (s *Server) handOver() {
 			}
 		}
 		for _, name := range streams {
-			ask(name, func() { _ = s.nats.JetStreamStepdownStream(s.keys.RelaysAccount(), name) }) // it is asked again
+			ask(name, func() { _ = s.nats.JetStreamStepdownStream(s.keys.RelaysAccount(), name) }) // repeated
 		}
-		if meta && len(streams) == 0 { // which sees to those
+		if meta && len(streams) == 0 { // the meta leader decides about streams, so it goes last
 			ask("", func() { _, _ = s.askSystem(ctx, server.JSApiLeaderStepDown, nil) })
 		}
 		select {
@@ -50,18 +50,18 @@ func (s *Server) handOver() {
 	}
 }
 
-// leads returns the streams that this server leads, and whether it leads JetStream as a whole.
-// Settled says that there is a leader of each.
+// leads returns the streams that this server leads, and whether it leads JetStream as
+// a whole. Settled reports that each has a leader.
 func (s *Server) leads() (streams []string, meta, settled bool) {
 	info, err := s.nats.Jsz(&server.JSzOptions{Account: s.keys.RelaysAccount(), Streams: true})
 	if err != nil || info.Meta == nil {
-		return nil, false, true // there is nothing to hand over
+		return nil, false, true // nothing to hand over
 	}
 	settled = info.Meta.Leader != ""
 	for _, account := range info.AccountDetails {
 		for _, stream := range account.Streams {
 			switch {
-			case stream.Cluster == nil || len(stream.Cluster.Replicas) == 0: // nobody else has it
+			case stream.Cluster == nil || len(stream.Cluster.Replicas) == 0: // no other server has it
 			case stream.Cluster.Leader == s.Name():
 				streams = append(streams, stream.Name)
 			case stream.Cluster.Leader == "":
@@ -72,7 +72,7 @@ func (s *Server) leads() (streams []string, meta, settled bool) {
 	return streams, info.Meta.Leader == s.Name(), settled
 }
 
-// askSystem asks the servers of the cluster something in the system account.
+// askSystem sends a request in the system account.
 func (s *Server) askSystem(ctx context.Context, subject string, body []byte) ([]byte, error) {
 	user, err := s.keys.SystemUser()
 	if err != nil {

@@ -85,9 +85,9 @@ func awaitLine(t *testing.T, from *bufio.Reader, begins string) {
 func TestPortStrangers(t *testing.T) {
 	s := startPort(t)
 	const most = 8
-	s.port.strangers.mu.Lock()
-	s.port.strangers.most = most
-	s.port.strangers.mu.Unlock()
+	s.port.unauthenticated.mu.Lock()
+	s.port.unauthenticated.most = most
+	s.port.unauthenticated.mu.Unlock()
 	var silent []*bufio.Reader
 	for range most {
 		_, from, _ := rawAt(t, s, "acme", "laptop")
@@ -100,11 +100,11 @@ func TestPortStrangers(t *testing.T) {
 		}
 		defer agent.Close()
 	}
-	s.port.strangers.mu.Lock()
-	if n := s.port.strangers.count; n >= most {
-		t.Errorf("%d strangers; one gave way, and those that have logged in are none", n)
+	s.port.unauthenticated.mu.Lock()
+	if n := s.port.unauthenticated.count; n >= most {
+		t.Errorf("%d unauthenticated; one gave way, and those that have logged in are none", n)
 	}
-	s.port.strangers.mu.Unlock()
+	s.port.unauthenticated.mu.Unlock()
 	// The server itself gives them some seconds, and then says that these are over.
 	if rest, err := io.ReadAll(silent[0]); err != nil || bytes.Contains(rest, []byte("-ERR")) {
 		t.Errorf("the oldest that says nothing hears %q, %v; want its end, for another", rest, err)
@@ -113,7 +113,7 @@ func TestPortStrangers(t *testing.T) {
 
 // TestStrangersGiveWay says who gives way to whom.
 func TestStrangersGiveWay(t *testing.T) {
-	s := newStrangers(4)
+	s := newUnauthenticated(4)
 	var gone []string
 	met := map[string]func(){}
 	enter := func(address, name string) { met[name] = s.enter(address, func() { gone = append(gone, name) }) }
@@ -139,7 +139,7 @@ func TestStrangersGiveWay(t *testing.T) {
 		leave()
 	}
 	if s.count != 0 || len(s.of) != 0 {
-		t.Errorf("%d strangers of %d addresses when all have gone", s.count, len(s.of))
+		t.Errorf("%d unauthenticated of %d addresses when all have gone", s.count, len(s.of))
 	}
 }
 

@@ -21,41 +21,41 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// The NATS server could listen itself, but then it would read from each connection
-// for as long as that brings something. So the connections are taken here, and what
-// they bring goes to the server in turns (turns.go), as does what comes through the
-// relay's public port. Whose one is the server says when it has let it in; until then
-// all are one party, in which each address is one, and there are maxStrangers of them
-// (strangers.go): the server gives each its time to log in, and has no bound of its own
-// that the files of this process would last for.
+// The NATS server could listen itself, but would then read from each connection
+// without pause. The relay therefore accepts the connections, and gives their bytes to
+// the server in turns (turns.go), like those from the relay's public port. The server
+// reports the owner of a connection after its login. Until then, all connections are
+// one party divided by address, and there are at most maxUnauthenticated
+// (unauthenticated.go): the server only has a login timeout, and no bound that
+// protects the process's file descriptors.
 
-// acceptRetry is the pause after a connection that could not be taken: there are no
-// files left, or the like.
+// acceptRetry is the pause after a failed accept, for example without free file
+// descriptors.
 const acceptRetry = 100 * time.Millisecond
 
-// A port takes connections over TCP.
+// A port accepts connections over TCP.
 type port struct {
 	net.Listener
 	server *Server
 	tls    *tls.Config // nil: none
 	log    *slog.Logger
 
-	strangers *strangers
+	unauthenticated *unauthenticated
 
 	mu    sync.Mutex        // guards the fields below
-	conns map[[2]string]int // of each tenant's host, that have logged in
+	conns map[[2]string]int // logged in, by tenant and host
 
 	life    context.Context // ends with close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// listen opens the port; nobody is let in before open.
+// listen opens the port; connections wait until open.
 func listen(cfg Config) (*port, error) {
 	if _, _, err := listenAddress("Listen", cfg.Listen); err != nil {
 		return nil, err
 	}
-	p := &port{tls: cfg.TLS, log: cfg.Log, strangers: newStrangers(maxStrangers), conns: map[[2]string]int{}}
+	p := &port{tls: cfg.TLS, log: cfg.Log, unauthenticated: newUnauthenticated(maxUnauthenticated), conns: map[[2]string]int{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -69,13 +69,13 @@ func listen(cfg Config) (*port, error) {
 	return p, nil
 }
 
-// open lets connections in.
+// open starts to accept connections.
 func (p *port) open(s *Server) {
 	p.server = s
 	p.running.Go(p.accept)
 }
 
-// close ends all connections, and returns when nothing of the port is left.
+// close ends all connections and waits for the port's goroutines.
 func (p *port) close() {
 	p.cancel()
 	_ = p.Close()
@@ -101,7 +101,7 @@ func (p *port) accept() {
 	}
 }
 
-// serve joins a connection to the server until one side ends.
+// serve connects a connection to the server until either side ends.
 func (p *port) serve(conn net.Conn) {
 	inner, err := p.server.InProcessConn()
 	if err != nil {
@@ -118,21 +118,21 @@ func (p *port) serve(conn net.Conn) {
 	defer context.AfterFunc(p.life, end)()
 	remote, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
 	address := addressOf(remote)
-	met := p.strangers.enter(address, end)
-	defer met()
+	done := p.unauthenticated.enter(address, end)
+	defer done()
 	from := bufio.NewReader(inner)
 	to, id, err := p.greet(steadyConn{conn}, from)
 	if err != nil {
-		p.log.Debug("connection to NATS came to nothing", "address", remote, "error", err)
+		p.log.Debug("connection to NATS ended before login", "address", remote, "error", err)
 		return
 	}
 	inTurn := p.server.turns.writer(life, &party{"all", nil, address}, inner)
 	login := &loginLine{from: to}
 	var both sync.WaitGroup
 	both.Go(func() {
-		_ = broker.Pump(inTurn, login) // how it ended is the other side's to say
-		// If the server has ended it, its last word, such as why a login is refused, is still on
-		// its way out: that is done first.
+		_ = broker.Pump(inTurn, login) // the other direction reports the error
+		// If the server ended the connection, its last message, such as a refused
+		// login, is still in transit and is sent first.
 		_ = inner.Close()
 	})
 	leave := func() {}
@@ -140,7 +140,7 @@ func (p *port) serve(conn net.Conn) {
 		whose, known := p.server.partyOf(id, login)
 		if known {
 			inTurn.whose.Store(whose)
-			met()
+			done()
 			leave = p.join(whose, end)
 		}
 		return known
@@ -150,12 +150,12 @@ func (p *port) serve(conn net.Conn) {
 	both.Wait()
 }
 
-// maxHostConns is how many connections the agents of one host may have: as many as
-// through the relay's public port.
+// maxHostConns bounds the connections of one host's agents, as on the relay's public
+// port.
 const maxHostConns = 32
 
-// join counts a connection that has logged in, or ends it, because its host has too many,
-// until leave is called.
+// join counts an authenticated connection until leave, or ends it if its host has too
+// many.
 func (p *port) join(whose *party, end func()) (leave func()) {
 	tenant, _ := whose[1].(string)
 	host, ok := whose[2].(string)
@@ -167,7 +167,7 @@ func (p *port) join(whose *party, end func()) (leave func()) {
 	defer p.mu.Unlock()
 	p.conns[key]++
 	if p.conns[key] > maxHostConns {
-		p.log.Warn("connection to NATS refused: its host has too many", "tenant", tenant, "host", host, "most", maxHostConns)
+		p.log.Warn("connection to NATS refused: too many connections of its host", "tenant", tenant, "host", host, "limit", maxHostConns)
 		end()
 	}
 	return func() {
@@ -179,8 +179,8 @@ func (p *port) join(whose *party, end func()) (leave func()) {
 	}
 }
 
-// greet passes the server's greeting on, and makes TLS of what follows, if there is
-// to be any. It returns the server's number of the connection.
+// greet forwards the server's greeting, and starts TLS if configured. It returns the
+// server's id for the connection.
 func (p *port) greet(conn net.Conn, from *bufio.Reader) (to net.Conn, id uint64, err error) {
 	line, err := from.ReadBytes('\n')
 	if err != nil {
@@ -188,10 +188,10 @@ func (p *port) greet(conn net.Conn, from *bufio.Reader) (to net.Conn, id uint64,
 	}
 	info := map[string]json.RawMessage{}
 	if err := json.Unmarshal(bytes.TrimPrefix(line, []byte("INFO ")), &info); err != nil {
-		return nil, 0, fmt.Errorf("greeting of the NATS server: %w", err)
+		return nil, 0, fmt.Errorf("NATS server greeting: %w", err)
 	}
 	if err := json.Unmarshal(info["client_id"], &id); err != nil {
-		return nil, 0, fmt.Errorf("greeting of the NATS server: client_id: %w", err)
+		return nil, 0, fmt.Errorf("NATS server greeting: client_id: %w", err)
 	}
 	if p.tls == nil {
 		_, err := conn.Write(line)
@@ -211,12 +211,12 @@ func (p *port) greet(conn net.Conn, from *bufio.Reader) (to net.Conn, id uint64,
 	return secure, id, secure.HandshakeContext(ctx)
 }
 
-// answerBuffer is how much of what the server says is passed on at a time, in bytes:
-// little, because the server cuts one whose pieces are not taken in writeDeadline.
+// answerBuffer is the size of pieces from the server in bytes. It is small, because
+// the server ends a connection if a piece is not accepted within writeDeadline.
 const answerBuffer = 8 << 10
 
-// answer passes on what the server says, until one side ends. Its first word is an
-// answer to a login: each is looked at until known says that it was that.
+// answer forwards the server's messages until either side ends. The first ones may
+// answer a login: isKnown is called for each until it returns true.
 func (p *port) answer(to net.Conn, from io.Reader, isKnown func() bool) {
 	known := false
 	buf := make([]byte, answerBuffer)
@@ -232,11 +232,11 @@ func (p *port) answer(to net.Conn, from io.Reader, isKnown func() bool) {
 	}
 }
 
-// stalledWrite is how long a connection may take nothing.
+// stalledWrite bounds the time without write progress.
 const stalledWrite = 2 * writeDeadline
 
-// A steadyConn writes for as long as the kernel takes something in stalledWrite. It
-// lies below TLS, which a write that has timed out is the end of.
+// A steadyConn fails a write only after stalledWrite without progress. It lies below
+// TLS, which does not survive a write timeout.
 type steadyConn struct{ net.Conn }
 
 // Write implements [net.Conn].
@@ -252,8 +252,8 @@ func (c steadyConn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// partyOf returns whose a connection is: a host, or one of another kind by itself. ok is
-// false while it has not been let in.
+// partyOf returns the owner of a connection: a host, or a party of its own for other
+// users. ok is false before the login.
 func (s *Server) partyOf(id uint64, login *loginLine) (_ *party, ok bool) {
 	c := s.nats.GetClient(id)
 	if c == nil {
@@ -273,12 +273,11 @@ func (s *Server) partyOf(id uint64, login *loginLine) (_ *party, ok bool) {
 	return &party{"all", tenant, id}, true
 }
 
-// maxLogin is how long a login may be, in bytes: the server's own bound.
+// maxLogin bounds a login in bytes: the server's own bound.
 const maxLogin = server.MAX_CONTROL_LINE_SIZE
 
-// A loginLine reads what a connection brings, and keeps the first line of it: the server
-// lets nobody in who says anything before that, and ends the connection if it is no good
-// login.
+// A loginLine reads a connection and keeps its first line. The server accepts no
+// message before a login, and ends the connection after a bad login.
 type loginLine struct {
 	from io.Reader
 
@@ -300,7 +299,7 @@ func (l *loginLine) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// jwt returns the user that the login names, "" if none. The line is kept no longer.
+// jwt returns the JWT in the login, or "", and frees the line.
 func (l *loginLine) jwt() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -308,7 +307,7 @@ func (l *loginLine) jwt() string {
 		JWT string `json:"jwt"`
 	}
 	if at := bytes.IndexByte(l.line, '{'); at >= 0 {
-		_ = json.Unmarshal(l.line[at:], &says) // the server has read it
+		_ = json.Unmarshal(l.line[at:], &says) // the server has parsed it
 	}
 	l.line, l.whole = nil, true
 	return says.JWT

@@ -9,14 +9,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// reviveRoom is how many bytes must fit into the directory of the store before it is
-// tried again.
+// reviveRoom is the number of bytes that must fit into the store's directory before a
+// restart.
 const reviveRoom = 4 << 20
 
-// ReviveStore has JetStream begin anew with what it has on disk. It takes the first
-// failure to write, as on a full disk, for its end: it writes nothing more, or stops, until
-// the server is started again. A server of a cluster whose JetStream still runs is left
-// alone: others have what it could not write. The error says why it cannot be now.
+// ReviveStore restarts JetStream from its data on disk. After the first failed write,
+// as on a full disk, JetStream writes nothing more, or stops, until the server
+// restarts. If JetStream still runs on a server of a cluster, ReviveStore does
+// nothing, because other servers have the data. The error reports why a restart is not
+// possible now.
 func (s *Server) ReviveStore() error {
 	fail := func(err error) error { return fmt.Errorf("NATS server: store %s: %w", s.store, err) }
 	if s.store == "" || s.nats.JetStreamEnabled() && s.nats.JetStreamIsClustered() {
@@ -37,7 +38,7 @@ func (s *Server) ReviveStore() error {
 	return nil
 }
 
-// tryRoom reports what keeps a directory from being written to.
+// tryRoom reports whether a directory can be written to.
 func tryRoom(dir string) error {
 	f, err := os.CreateTemp(dir, "room-")
 	if err != nil {

@@ -20,73 +20,73 @@ import (
 
 // Settings of the embedded NATS server.
 const (
-	// The server cuts a client that has been silent for four ping intervals at
-	// the latest (it looks once an interval, and forgives two pings): 8 s.
+	// The server closes a client after at most four silent ping intervals (it checks
+	// once per interval, and allows two missing pings): 8 s.
 	maxPingsOut = 2
 
-	// quietPing is the interval of a server that nobody reaches over the network but
-	// through a relay's port, which listens for itself whether host-agents are there: to ask
-	// each of a thousand that say nothing every 2 s would cost a tenth of a processor.
+	// quietPing is the ping interval of a server that is reached only through a
+	// relay's port, which detects absent host-agents itself. Pings to a thousand idle
+	// connections every 2 s would cost a tenth of a processor.
 	quietPing = 2 * time.Minute
 
-	// writeDeadline: the server cuts a client that accepted not one byte in
-	// this time. One that accepts some, however slowly, is left alone.
+	// writeDeadline is the time without a single accepted byte after which the server
+	// closes a client. A slow client stays connected.
 	writeDeadline = 5 * time.Second
 
-	// maxPending bounds what the server queues for one client, in bytes: two
-	// link windows. Above three quarters of it messages for that client are
-	// dropped, above all of it the client is cut.
+	// maxPending bounds the server's queue for one client in bytes: two link windows.
+	// Above three quarters, messages for that client are dropped. Above the bound, the
+	// client is closed.
 	maxPending = 32 << 20
 
-	// maxServerPayload is the longest NATS message, in bytes: the default, and
-	// more than a link packet needs.
+	// maxServerPayload bounds a NATS message in bytes. It is the default, and exceeds
+	// a link packet.
 	maxServerPayload = 1 << 20
 
-	// maxStoreMemory and maxStoreDisk bound what JetStream takes: a registry of
-	// 100,000 hosts is 100 MB.
+	// maxStoreMemory and maxStoreDisk bound JetStream. A registry of 100,000 hosts has
+	// 100 MB.
 	maxStoreMemory = 256 << 20
 	maxStoreDisk   = 16 << 30
 
-	// syncInterval is how much of what was written a crash of the machine may
-	// cost: hosts come again, and revocations are in a file of the relay's.
+	// syncInterval bounds the writes that a machine crash can lose: hosts return, and
+	// revocations are in the relay's file.
 	syncInterval = time.Second
 
 	startTimeout = 10 * time.Second
 	startPoll    = 50 * time.Millisecond
 )
 
-// A Config says how to run a [Server].
+// A Config describes a [Server].
 type Config struct {
-	Keys    *auth.Keys                      // required; whose users the server accepts
+	Keys    *auth.Keys                      // required; the server accepts users signed with them
 	Name    string                          // unique in a cluster; default: random
 	Listen  string                          // host:port for NATS over TCP, port 0 picks one; default: connections within the process only
 	TLS     *tls.Config                     // for the TCP listener; default: none
-	Tenants map[string]map[string]time.Time // accounts known from the start, with the users that are refused
-	Wait    time.Duration                   // how long users of accounts that are not known wait for Resolve to be called; default: they do not
+	Tenants map[string]map[string]time.Time // initial accounts with their revoked users
+	Wait    time.Duration                   // how long users of unknown accounts wait for Resolve to be called; default: 0
 	Store   string                          // directory for JetStream; default: none
-	Cluster Cluster                         // servers that this one exchanges messages with; default: none
+	Cluster Cluster                         // cluster of this server; default: none
 	Log     *slog.Logger                    // default: none
 
-	Gateways Gateways // to clusters of other regions; default: none
+	Gateways Gateways // connections to other regions; default: none
 }
 
-// A Server is a NATS server within this process. It accepts users signed with
-// its keys, and has no mode without authentication.
+// A Server is a NATS server within this process. It accepts users signed with its
+// keys, and always authenticates.
 type Server struct {
 	nats     *server.Server
 	keys     *auth.Keys
-	accounts *resolver // the accounts that it accepts users of
-	made     sync.Map  // the accounts that were set once: *server.Account by name
-	tenants  sync.Map  // account to the tenant whose it is
-	port     *port     // nil: none that is for others
+	accounts *resolver // accounts with permitted users
+	made     sync.Map  // accounts that were loaded once: *server.Account by name
+	tenants  sync.Map  // tenants by account
+	port     *port     // nil: no listener
 	turns    *turns    // of host-agents
 	store    string    // directory of JetStream; "": none
 
 	close sync.Once
 }
 
-// Start starts a NATS server and returns when it accepts connections.
-// The errors name the address or directory that it cannot use.
+// Start starts a NATS server and returns when it accepts connections. Errors name the
+// address or directory that cannot be used.
 func Start(cfg Config) (_ *Server, err error) {
 	accounts := newResolver(cfg.Wait)
 	opts, err := serverOptions(cfg, accounts)
@@ -121,10 +121,10 @@ func Start(cfg Config) (_ *Server, err error) {
 		s.Close()
 		return nil, fmt.Errorf("NATS server%s: %w", cfg.Cluster.listens(), err)
 	}
-	if cfg.Store != "" { // what it has is read when the account is known
+	if cfg.Store != "" { // existing data is read when the account is known
 		if _, err := ns.LookupAccount(cfg.Keys.RelaysAccount()); err != nil {
 			s.Close()
-			return nil, fmt.Errorf("NATS server: account of relays: %w", err)
+			return nil, fmt.Errorf("NATS server: relays' account: %w", err)
 		}
 	}
 	if s.port != nil {
@@ -133,7 +133,7 @@ func Start(cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// awaitReady returns when the server's listeners are there, or cannot be.
+// awaitReady returns when the server's listeners are open or have failed.
 func awaitReady(ns *server.Server, log *serverLog) error {
 	for until := time.Now().Add(startTimeout); ; {
 		ready := ns.ReadyForConnections(startPoll)
@@ -149,8 +149,8 @@ func awaitReady(ns *server.Server, log *serverLog) error {
 	}
 }
 
-// Close has other servers of the cluster lead what this one does, ends all connections and
-// returns when nothing of the server is left.
+// Close transfers leaderships to other servers of the cluster, ends all connections
+// and waits for the server's end.
 func (s *Server) Close() {
 	s.close.Do(func() {
 		s.accounts.end()
@@ -163,9 +163,8 @@ func (s *Server) Close() {
 	})
 }
 
-// InProcessConn opens a connection as from the network, with the NATS protocol
-// in plain on it. The server does not learn an address: log the remote one
-// where it is known.
+// InProcessConn opens a connection with the plain NATS protocol. The server does not
+// know its address: log the remote address where it is known.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	c, err := s.nats.InProcessConn()
 	if err != nil {
@@ -174,7 +173,7 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	return c, nil
 }
 
-// Addr returns the address of the TCP listener, nil if there is none.
+// Addr returns the address of the TCP listener, or nil.
 func (s *Server) Addr() net.Addr {
 	if s.port == nil {
 		return nil
@@ -194,20 +193,20 @@ func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
 	}
 	opts := &server.Options{
 		ServerName: cfg.Name,
-		NoSigs:     true, // signals are the program's
+		NoSigs:     true, // the program handles signals
 		DontListen: true, // see port
 
 		PingInterval:  quietPing,
 		MaxPingsOut:   maxPingsOut,
 		AuthTimeout:   broker.DialTimeout.Seconds(),
 		WriteDeadline: writeDeadline,
-		WriteTimeout:  server.WriteTimeoutPolicyRetry, // cuts those only that took nothing at all
+		WriteTimeout:  server.WriteTimeoutPolicyRetry, // closes only clients that accepted nothing at all
 		MaxPayload:    maxServerPayload,
 		MaxPending:    maxPending,
 
-		// One reader that stalls must not slow down everybody who sends to it.
-		// It loses messages instead until it reads again or is cut, and links
-		// repair that: they number what they send.
+		// A stalled reader must not slow its senders down. It loses messages until it
+		// reads again or is closed, and links repair the loss: they number their
+		// packets.
 		NoFastProducerStall: true,
 	}
 	if cfg.Listen != "" || cfg.Gateways.Listen != "" {
@@ -227,7 +226,7 @@ func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
 	return opts, setTrust(opts, cfg.Keys, accounts)
 }
 
-// listenAddress splits host:port, as the NATS server wants it.
+// listenAddress splits host:port for the NATS server.
 func listenAddress(what, address string) (host string, port int, err error) {
 	host, digits, err := net.SplitHostPort(address)
 	if err != nil {
@@ -235,7 +234,7 @@ func listenAddress(what, address string) (host string, port int, err error) {
 	}
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Errorf("bad %s %q: port is no number up to 65535", what, address)
+		return "", 0, fmt.Errorf("bad %s %q: want a port up to 65535", what, address)
 	}
 	if n == 0 {
 		return host, server.RANDOM_PORT, nil
@@ -243,8 +242,7 @@ func listenAddress(what, address string) (host string, port int, err error) {
 	return host, int(n), nil
 }
 
-// setTrust puts the server into operator mode, with the accounts that no
-// host-agent can be in.
+// setTrust selects operator mode, with the accounts without host-agents.
 func setTrust(opts *server.Options, keys *auth.Keys, accounts *resolver) error {
 	operators, err := keys.OperatorJWTs(auth.Embedded)
 	if err != nil {
@@ -267,7 +265,7 @@ func setTrust(opts *server.Options, keys *auth.Keys, accounts *resolver) error {
 	return nil
 }
 
-// relaysOwn are the claims of accounts that no host-agent can be in.
+// relaysOwn returns the claims of the accounts without host-agents.
 func relaysOwn(keys *auth.Keys) []func(auth.Servers) (string, error) {
 	return []func(auth.Servers) (string, error){keys.SystemAccountJWT, keys.RelaysAccountJWT}
 }

@@ -12,30 +12,29 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A host-agent can make the server log a line for each message that it may not
-// send, so lines have a limit.
+// Log lines are limited, because a host-agent can cause one with each forbidden
+// message.
 const (
 	logLinesEvery = 100 * time.Millisecond
 	logLinesBurst = 50
 
-	// foreignEvery is how often a route from or to other keys is logged, and a region
-	// that cannot be reached: they are tried again every second.
+	// foreignEvery is the interval between log lines about routes with foreign keys
+	// and unreachable regions, which are retried every second.
 	foreignEvery = 10 * time.Second
 )
 
-// A serverLog takes the log of a NATS server. What the server notices is for
-// debugging, except slow consumers; what it calls an error is a warning if it
-// is about a client, or a server that is not there. Bytes of the protocol,
-// which the server quotes if it does not understand them, are left out.
+// A serverLog receives a NATS server's log. Notices become debug lines, except slow
+// consumers. Errors about a client or an absent server become warnings. Quoted
+// protocol bytes are removed.
 type serverLog struct {
 	log     *slog.Logger
 	limit   *rate.Limiter
 	foreign *rate.Limiter
-	away    *rate.Limiter // of regions that cannot be reached
+	away    *rate.Limiter // for unreachable regions
 	skipped atomic.Int64
 
 	mu    sync.Mutex
-	first string // fatal message
+	first string // first fatal message
 }
 
 func newServerLog(log *slog.Logger) *serverLog {
@@ -48,7 +47,7 @@ func newServerLog(log *slog.Logger) *serverLog {
 	}
 }
 
-// fatal returns why the server could not start, empty if it could.
+// fatal returns why the server could not start, or "".
 func (l *serverLog) fatal() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +61,7 @@ func (l *serverLog) write(level slog.Level, format string, args []any) {
 	}
 	text := fmt.Sprintf(format, args...)
 	if strings.Contains(text, "solicited routes will not be verified") || strings.Contains(text, "solicited gateways will not be verified") {
-		return // they are, by the keys: see auth.Keys.ClusterTLS
+		return // the keys verify them: see auth.Keys.ClusterTLS
 	}
 	away := strings.Contains(text, "rror connecting to explicit gateway") || strings.Contains(text, "rror connecting to implicit gateway")
 	if away && !l.away.Allow() {
@@ -83,7 +82,7 @@ func (l *serverLog) write(level slog.Level, format string, args []any) {
 	text, _, _ = strings.Cut(text, " proto='")
 	attrs := []slog.Attr{slog.String("said", text)}
 	if foreign {
-		attrs = append(attrs, slog.String("hint", "relays of one cluster, and of all its regions, need the same keys: copy the directory keys below the data directory of one to the others"))
+		attrs = append(attrs, slog.String("hint", "all relays of a cluster and its regions need the same keys: copy the directory keys from one data directory to the others"))
 	}
 	if n := l.skipped.Swap(0); n > 0 {
 		attrs = append(attrs, slog.Int64("linesSkipped", n))
@@ -91,8 +90,8 @@ func (l *serverLog) write(level slog.Level, format string, args []any) {
 	l.log.LogAttrs(ctx, level, "NATS server", attrs...)
 }
 
-// isForeignRoute reports whether a line says that a route, or a gateway to another region,
-// was refused because the other end has other keys, or none.
+// isForeignRoute reports whether a line is about a route or gateway refused for
+// different or missing keys.
 func isForeignRoute(text string) bool {
 	return (strings.Contains(text, "TLS route handshake error") || strings.Contains(text, "TLS gateway handshake error")) &&
 		(strings.Contains(text, "certificate") || strings.Contains(text, "verify"))
@@ -113,8 +112,8 @@ func (l *serverLog) Warnf(format string, v ...any) { l.write(slog.LevelWarn, for
 // Errorf implements the logger interface of the NATS server.
 func (l *serverLog) Errorf(format string, v ...any) { l.write(slog.LevelError, format, v) }
 
-// Fatalf implements the logger interface of the NATS server, which comes here
-// instead of starting. Start returns it as an error.
+// Fatalf implements the logger interface of the NATS server, which calls it when it
+// cannot start. Start returns the message as an error.
 func (l *serverLog) Fatalf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,10 +122,9 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 	}
 }
 
-// Debugf implements the logger interface of the NATS server, which is not
-// asked for it.
+// Debugf implements the logger interface of the NATS server. It is disabled.
 func (l *serverLog) Debugf(string, ...any) {}
 
-// Tracef implements the logger interface of the NATS server. It would log
-// messages.
+// Tracef implements the logger interface of the NATS server. It is disabled, because
+// it would log messages.
 func (l *serverLog) Tracef(string, ...any) {}

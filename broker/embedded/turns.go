@@ -11,43 +11,43 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// What comes from host-agents is work for the server, a goroutine for each
-// connection that is never tired: eight of them that publish as fast as they can
-// leave the processors to nobody else, and a message of another tenant's waits at
-// each step of its way until all of them have had their ten milliseconds. So
-// host-agents take turns: half of the processors have work of theirs at a time, one
-// connection of each host, and it is the tenants' turn one after the other, and of
-// each the hosts'. A turn is what one read brings, up to broker.PumpBuffer, and lasts until
-// the server is done with it, or for longestTurn: then it does not work, but waits
-// for somebody. While nobody else waits, a host-agent needs not wait for its own end.
-// And while there is room for all who write, none takes a turn.
+// The NATS server works on host-agents' messages in one goroutine for each connection,
+// without pause. Eight host-agents that publish as fast as possible take all
+// processors, and a message of another tenant then waits 10 ms or more at each step.
+// Host-agents therefore take turns: at most half of the processors work for them at a
+// time, on one connection of each host. Tenants take turns, and hosts within a tenant.
+// A turn is one read of up to broker.PumpBuffer. It lasts until the server has
+// processed the bytes, or for longestTurn: after that the server is blocked, not busy.
+// Without competitors, a host-agent does not wait for the end of its own turn. With
+// room for all writers, no turns are needed.
 //
-// Turns alone leave a tenant half of the processors, for messages that may be wanted by no
-// subscription. While another tenant is active, a host-agent therefore rests after a turn
-// until its tenant has paid for it (fair.Shares), and TCP holds its messages back. A tenant
-// pays for the work on its messages at the NATS server, and at the relay that reads them there.
+// Turns alone would leave half of the processors to one tenant, even for messages
+// without subscribers. While another tenant is active, a host-agent therefore rests
+// after a turn until its tenant has paid for the work (fair.Shares), and TCP holds its
+// messages back. A tenant pays for the work at the NATS server and at the relay that
+// reads the messages.
 
-// longestTurn is how long a turn may take. What small messages there can be in
-// broker.PumpBuffer take less.
+// longestTurn bounds a turn. The smallest messages that fill broker.PumpBuffer take
+// less.
 const longestTurn = time.Millisecond
 
-// hostShare is the part of all processors that the messages of host-agents may take when
-// their tenants contend.
+// hostShare is the part of all processors for host-agents' messages while tenants
+// compete.
 const hostShare = 1.0 / 8
 
-// littleWrite is how much the server is not waited for to measure its work, in bytes.
+// littleWrite is the size in bytes up to which the server's work is not measured.
 const littleWrite = 512
 
-// maxTurns is how many connections of one host may wait.
+// maxTurns bounds the waiting connections of one host.
 const maxTurns = 1 << 16
 
-// turns are the turns of host-agents.
+// turns schedules the turns of host-agents.
 type turns struct {
 	fair   *fair.Turns
 	shares *fair.Shares // of tenants
 	atOnce int32
-	asked  atomic.Int32 // how many have a turn, or wait for one
-	guests atomic.Int32 // how many write without, because nobody did
+	asked  atomic.Int32 // writers that have a turn or wait for one
+	guests atomic.Int32 // writers without a turn, because none was requested
 }
 
 func newTurns() *turns {
@@ -58,9 +58,9 @@ func newTurns() *turns {
 	}
 }
 
-// enter reports whether one may write without a turn, until it has called leave: while
-// nobody has asked for one, and there is room. When somebody does ask, those who are in
-// are done with what one read has brought, and have turns from then on.
+// enter reports whether a writer may write without a turn until leave: while no writer
+// waits for a turn, and there is room. Once a turn is requested, admitted writers
+// finish one read and take turns afterwards.
 func (t *turns) enter() bool {
 	if t.asked.Load() > 0 {
 		return false
@@ -74,21 +74,21 @@ func (t *turns) enter() bool {
 
 func (t *turns) leave() { t.guests.Add(-1) }
 
-// A party is who has turns: the last of a path from all connections to one host's.
+// A party owns turns: the path from all connections to one host's.
 type party [3]any
 
 // partyOf returns the party of a tenant's host.
 func partyOf(tenant, host string) *party { return &party{"all", tenant, host} }
 
-// writer returns where to write what comes from a party, until ctx ends.
+// writer returns a writer for a party's bytes, until ctx ends.
 func (t *turns) writer(ctx context.Context, whose *party, to io.Writer) *turnWriter {
 	w := &turnWriter{ctx: ctx, turns: t, to: to}
 	w.whose.Store(whose)
 	return w
 }
 
-// A turnWriter writes in turn to a NATS server, through a [net.Pipe]: a write
-// ends when the other side has read all of it.
+// A turnWriter writes in turns to a NATS server, through a [net.Pipe]: a write ends
+// when the server has read all bytes.
 type turnWriter struct {
 	ctx   context.Context
 	turns *turns
@@ -96,7 +96,7 @@ type turnWriter struct {
 	to    io.Writer
 }
 
-// Write implements [io.Writer]. It returns when the tenant need not rest.
+// Write implements [io.Writer]. It returns when the tenant has paid.
 func (w *turnWriter) Write(p []byte) (n int, err error) {
 	tenant, known := w.whose.Load()[1].(string)
 	n, took, err := w.inTurn(p, known && len(p) > littleWrite && w.turns.shares.Contended(tenant))
@@ -106,8 +106,8 @@ func (w *turnWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// inTurn writes, and returns how long that took when it was its turn. A time that
-// is not measured may lack some of the server's work.
+// inTurn writes in its turn, and returns the time that this took. A time that is not
+// measured may lack some of the server's work.
 func (w *turnWriter) inTurn(p []byte, measured bool) (n int, took time.Duration, err error) {
 	if w.turns.enter() {
 		defer w.turns.leave()
@@ -128,8 +128,8 @@ func (w *turnWriter) inTurn(p []byte, measured bool) (n int, took time.Duration,
 	return n, time.Since(began), err
 }
 
-// write writes, and if it is to wait, returns when the server has worked on all but the last
-// byte.
+// write writes, and with wait set it returns when the server has processed all but the
+// last byte.
 func (w *turnWriter) write(p []byte, wait bool) (n int, err error) {
 	if len(p) == 0 || !wait {
 		return w.to.Write(p)
@@ -138,7 +138,7 @@ func (w *turnWriter) write(p []byte, wait bool) (n int, err error) {
 	if n, err = w.to.Write(p[:last]); err != nil {
 		return n, err
 	}
-	// The server reads the last byte when it is done with what came before.
+	// The server reads the last byte after it has processed the others.
 	more, err := w.to.Write(p[last:])
 	return n + more, err
 }
@@ -160,7 +160,7 @@ func (w *turnWriter) rest(d time.Duration) {
 type turnConn struct {
 	net.Conn
 	in     *turnWriter
-	cancel context.CancelFunc // ends a wait of in
+	cancel context.CancelFunc // cancels a wait of in
 }
 
 // Close implements [net.Conn].
@@ -172,9 +172,8 @@ func (c turnConn) Close() error {
 // Write implements [net.Conn].
 func (c turnConn) Write(p []byte) (int, error) { return c.in.Write(p) }
 
-// HostConn is InProcessConn for what comes from a host-agent of which it is known
-// whose it is: what is written takes turns with that of others, until ctx ends. It is
-// written in pieces of at most 32 KiB.
+// HostConn is InProcessConn for a known host's host-agent: its writes take turns with
+// other host-agents', until ctx ends, in pieces of at most 32 KiB.
 func (s *Server) HostConn(ctx context.Context, tenant, host string) (net.Conn, error) {
 	conn, err := s.InProcessConn()
 	if err != nil {
@@ -184,8 +183,8 @@ func (s *Server) HostConn(ctx context.Context, tenant, host string) (net.Conn, e
 	return turnConn{conn, s.turns.writer(ctx, partyOf(tenant, host), conn), cancel}, nil
 }
 
-// RelayConn is InProcessConn for the relay itself. The work on messages of a tenant, which
-// the relay reads there, counts as work of the tenant's host-agents.
+// RelayConn is InProcessConn for the relay itself. The relay's work on a tenant's
+// messages is charged to the tenant's host-agents.
 func (s *Server) RelayConn(tenant string) (net.Conn, error) {
 	conn, err := s.InProcessConn()
 	if err != nil || tenant == "" {
@@ -194,13 +193,13 @@ func (s *Server) RelayConn(tenant string) (net.Conn, error) {
 	return &heardConn{Conn: conn, tenant: tenant, shares: s.turns.shares}, nil
 }
 
-// A heardConn charges a tenant for the work between one read and the next.
+// A heardConn charges a tenant for the work between two reads.
 type heardConn struct {
 	net.Conn
 	tenant string
 	shares *fair.Shares
 
-	read time.Time // when the last Read returned; owned by Read
+	read time.Time // end of the last Read; owned by Read
 }
 
 // Read implements [net.Conn].
