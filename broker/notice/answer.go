@@ -8,21 +8,21 @@ import (
 	"ahprelay/broker/link"
 )
 
-// An Answer is what a relay asks a host-agent to say to the host, for somebody. It is
+// An Answer is a person's answer to a question, sent by a relay to a host-agent. It is
 // the body of a [SignedAnswer].
 type Answer struct {
 	Tenant string `json:"tenant"`
 	Host   string `json:"host"`
 	Agent  string `json:"agent"` // instance
-	Relay  string `json:"relay"` // instance, where the [Answered] goes
-	Nonce  string `json:"nonce"` // of this answer: one that comes again is not another
+	Relay  string `json:"relay"` // instance that gets the [Outcome]
+	Nonce  string `json:"nonce"` // of this answer: a repeated answer has the same nonce
 
 	Event  string `json:"event"`
-	Digest string `json:"digest"`           // of what was shown
-	Option string `json:"option,omitempty"` // one of these two
+	Digest string `json:"digest"`           // of the displayed question
+	Option string `json:"option,omitempty"` // exactly one of Option and Text
 	Text   string `json:"text,omitempty"`
 
-	// Whose answer it is, as in routing.Open.
+	// The person and their authority, as in routing.Open.
 	Subject  string   `json:"subject"`
 	Token    string   `json:"token"`
 	Access   string   `json:"access"`
@@ -31,44 +31,45 @@ type Answer struct {
 	Remote   string   `json:"remote,omitempty"`
 }
 
-// A SignedAnswer is an Answer with the relay's signature (auth.AnswerRequest): NATS
-// servers may be somebody else's.
+// A SignedAnswer is an Answer with the relay's signature (auth.AnswerRequest), because
+// NATS servers may be external.
 type SignedAnswer struct {
 	Body      []byte `json:"body"`
 	Key       []byte `json:"key"`
 	Signature []byte `json:"signature"`
 }
 
-// A Result says what became of an answer.
+// A Result is the outcome of an answer.
 type Result string
 
 // The results.
 const (
 	Given     Result = "given"     // the host has it
-	Answered  Result = "answered"  // somebody else was first
-	Unknown   Result = "unknown"   // nobody asks that any more
-	Changed   Result = "changed"   // something else is asked now
-	NoAnswer  Result = "noAnswer"  // it is none, or none that may be given from afar
-	Forbidden Result = "forbidden" // this person may not
-	Away      Result = "away"      // the host cannot be reached; it may be tried again
+	Answered  Result = "answered"  // another person answered first
+	Unknown   Result = "unknown"   // the question is no longer open
+	Changed   Result = "changed"   // the question has changed
+	NoAnswer  Result = "noAnswer"  // invalid, or not permitted in a notification
+	Forbidden Result = "forbidden" // the person may not answer
+	Away      Result = "away"      // the host is unreachable; try again
 )
 
-// An Outcome is what a host-agent answers.
+// An Outcome is a host-agent's response to an answer.
 type Outcome struct {
 	Nonce  string `json:"nonce"`
 	Result Result `json:"result"`
-	By     string `json:"by,omitempty"` // Answered: who was first
+	By     string `json:"by,omitempty"` // Answered: the person who was first
 }
 
-// MaxAnswer is how long a SignedAnswer may be, in bytes.
+// MaxAnswer bounds a SignedAnswer in bytes.
 const MaxAnswer = 256 << 10
 
-// AnswerSubject returns where a host-agent takes answers.
+// AnswerSubject returns the subject on which a host-agent receives answers.
 func AnswerSubject(tenant, host, agent string) string {
 	return link.HostPrefix(tenant, host) + "ctl.answer." + agent
 }
 
-// OutcomeSubject returns where a relay hears what became of them; host may be *.
+// OutcomeSubject returns the subject on which a relay receives outcomes; host may be
+// *.
 func OutcomeSubject(tenant, host, relay string) string {
 	return link.HostPrefix(tenant, host) + "ctl.answered." + relay
 }
@@ -76,7 +77,7 @@ func OutcomeSubject(tenant, host, relay string) string {
 // ReadAnswer decodes an Answer.
 func ReadAnswer(body []byte) (a Answer, err error) {
 	if json.Unmarshal(body, &a) != nil {
-		return a, errors.New("answer is no JSON of the right form")
+		return a, errors.New("answer: invalid JSON")
 	}
 	if err := ahp.CheckName("relay", a.Relay); err != nil {
 		return a, err

@@ -1,29 +1,26 @@
-// Package notice is what host-agents tell relays that people may want to know
-// while they look at nothing: that an agent needs somebody, is done, or has failed.
-// It does no I/O.
+// Package notice defines the events that host-agents report to relays for people who
+// are not looking: an agent needs a person, is done, or has failed. It does no I/O.
 //
 // # Events
 //
-// An [Event] is told once. One that needs somebody ([Kind.Needs]) stays open until
-// somebody has answered, and is then withdrawn; its ID follows from the session and
-// from the host's own name of the question, so it is the same whoever tells it, and
-// after any restart. Others are over when they are told, and their IDs are random.
+// An [Event] is reported once. An event that needs a person ([Kind.Needs]) stays open
+// until it is answered, and is then withdrawn. Its ID follows from the session and the
+// host's name of the question, so it is equal for every reporter and after any
+// restart. Other events are over at once and have random IDs.
 //
 // # Reports
 //
-// A host-agent tells its events in a [Report], a NATS request on
+// A host-agent sends its events in a [Report], a NATS request on
 //
 //	ahp.v1.<tenant>.<host>.ctl.notice
 //
-// which every relay hears. It has the ids of all events that are open, and those
-// events, open or over, that no relay has confirmed. So a report that is lost is
-// made good by the next, one that comes twice changes nothing, and what is not in
-// the list of a newer report was withdrawn. Reports of an instance are numbered,
-// and an older one than was heard says nothing.
+// to every relay. It contains the IDs of all open events, and the events that no relay
+// has confirmed. The next report therefore repairs a lost one, a repeated report
+// changes nothing, and an ID missing from a newer report means a withdrawn event.
+// Reports of an instance are numbered, and an old report is ignored.
 //
-// A relay answers with an [Ack] when it has what it was told, as safe as it keeps
-// things; the first answer counts. One that does not know an open event asks for
-// all of them. A host-agent sends reports when something has changed, again until
-// one is answered, and every now and then while anything is open, for relays that
-// have come later.
+// A relay answers with an [Ack] when it has stored the events; the first answer
+// counts. A relay that lacks an open event asks for all of them. A host-agent sends a
+// report after each change, repeats it until a relay answers, and sends one
+// periodically while events are open, for new relays.
 package notice

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// A Ledger is what a host-agent has to tell relays. It is safe for concurrent use.
+// A Ledger holds the events that a host-agent has to report. It is safe for concurrent
+// use.
 type Ledger struct {
 	instance string
 	wake     chan struct{} // holds one
@@ -13,11 +14,11 @@ type Ledger struct {
 	mu     sync.Mutex // guards the fields below
 	seq    uint64
 	open   []Event         // oldest first
-	over   []Event         // that are not open, and not confirmed
-	known  map[string]bool // open ones that are confirmed
-	inward map[string]bool // in the report under way
-	dirty  bool            // the list of open ones is not confirmed
-	ready  bool            // it is known what is open
+	over   []Event         // over and not confirmed
+	known  map[string]bool // confirmed open events
+	inward map[string]bool // in the pending report
+	dirty  bool            // the list of open events is not confirmed
+	ready  bool            // the open events are known
 }
 
 // NewLedger returns an empty Ledger of a host-agent instance.
@@ -25,9 +26,9 @@ func NewLedger(instance string) *Ledger {
 	return &Ledger{instance: instance, wake: make(chan struct{}, 1), known: map[string]bool{}, dirty: true}
 }
 
-// Tell notes an event. One that is open already is replaced, and told anew if it
-// says something else now. When there are too many, the oldest give way.
-func (l *Ledger) Tell(e Event) {
+// Add adds an event. It replaces an open event with the same ID, and reports it again
+// if it differs. Beyond the bounds, the oldest events are dropped.
+func (l *Ledger) Add(e Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := &l.over
@@ -52,8 +53,7 @@ func (l *Ledger) Tell(e Event) {
 	l.signal()
 }
 
-// Ready says that all that is open has been told: only from then on there are
-// reports.
+// Ready marks the list of open events as complete. No report is sent before.
 func (l *Ledger) Ready() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *Ledger) Ready() {
 	}
 }
 
-// Withdraw notes that an event is not open any more.
+// Withdraw removes an open event.
 func (l *Ledger) Withdraw(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *Ledger) Withdraw(id string) {
 	}
 }
 
-// Open returns an event that is open.
+// Open returns an open event.
 func (l *Ledger) Open(id string) (Event, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,8 +86,7 @@ func (l *Ledger) Open(id string) (Event, bool) {
 	return Event{}, false
 }
 
-// Wake returns a channel on which something comes when there may be a report to
-// send.
+// Wake returns a channel that receives a value when there may be a report to send.
 func (l *Ledger) Wake() <-chan struct{} { return l.wake }
 
 func (l *Ledger) signal() {
@@ -97,8 +96,8 @@ func (l *Ledger) signal() {
 	}
 }
 
-// Report returns what is to be told now; ok is false if relays know it all and
-// always is.
+// Report returns the report to send now. ok is false if relays have confirmed
+// everything and always is false.
 func (l *Ledger) Report(always bool) (r Report, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +126,7 @@ func (l *Ledger) Report(always bool) (r Report, ok bool) {
 	return r, true
 }
 
-// Sent takes the answer to the last report; nil: there was none.
+// Sent records the answer to the last report; nil: no answer.
 func (l *Ledger) Sent(ack *Ack) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

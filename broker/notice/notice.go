@@ -16,69 +16,69 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Subject returns the subject of a host's reports; host may be *, for all hosts of
-// a tenant.
+// Subject returns the subject of a host's reports; host may be *, for all hosts of a
+// tenant.
 func Subject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.notice" }
 
-// A Kind says what an event is about.
+// A Kind is the topic of an event.
 type Kind string
 
 // The kinds of events.
 const (
-	Approval Kind = "approval" // a tool wants to be allowed
-	Question Kind = "question" // the agent asks something
-	SignIn   Kind = "signIn"   // a tool needs somebody to sign in
-	Input    Kind = "input"    // the session needs somebody; the host does not say for what
+	Approval Kind = "approval" // a tool asks for permission
+	Question Kind = "question" // the agent asks a question
+	SignIn   Kind = "signIn"   // a tool needs a person to sign in
+	Input    Kind = "input"    // the session needs a person; the host gives no reason
 	Done     Kind = "done"     // the agent has stopped working
 	Failed   Kind = "failed"   // it has stopped with an error
 
-	// What relays see themselves.
+	// Events that relays detect.
 	Offline Kind = "offline" // the host cannot be reached
-	Joined  Kind = "joined"  // somebody came to a session that is shared with them
-	Test    Kind = "test"    // somebody tries a way
+	Joined  Kind = "joined"  // a person joined a shared session
+	Test    Kind = "test"    // a person tests a target
 )
 
-// Kinds are all kinds, in the order in which people are shown them.
+// Kinds lists all kinds in display order.
 var Kinds = []Kind{Approval, Question, SignIn, Input, Done, Failed, Offline, Joined}
 
-// Needs reports whether an event stays open until somebody has done something.
+// Needs reports whether an event stays open until a person acts.
 func (k Kind) Needs() bool {
 	return k == Approval || k == Question || k == SignIn || k == Input
 }
 
-// fromHost reports whether host-agents tell events of the kind.
+// fromHost reports whether host-agents report events of the kind.
 func (k Kind) fromHost() bool { return k.Needs() || k == Done || k == Failed }
 
-// A Form is how a question can be answered in few words.
+// A Form is the form of a short answer.
 type Form string
 
 // The forms of answers.
 const (
-	NoForm Form = ""       // it takes a page
+	NoForm Form = ""       // needs a page
 	Choice Form = "choice" // one of Options
-	Text   Form = "text"   // some words, or one of Options if there are any
+	Text   Form = "text"   // text, or one of Options if there are any
 )
 
 // An Option is an answer that the host offers.
 type Option struct {
 	ID    string `json:"id"`
 	Label string `json:"label"`
-	Deny  bool   `json:"deny,omitempty"` // it refuses what is asked for
+	Deny  bool   `json:"deny,omitempty"` // refuses the request
 }
 
-// An Event is something that people may want to know.
+// An Event is an occurrence that people may want to know about.
 type Event struct {
 	ID      string    `json:"id"`
 	Kind    Kind      `json:"kind"`
-	Session string    `json:"session,omitempty"` // URI; "": it is about the host
+	Session string    `json:"session,omitempty"` // URI; "": the event is about the host
 	Chat    string    `json:"chat,omitempty"`    // URI
 	Title   string    `json:"title,omitempty"`   // of the session
-	Text    string    `json:"text,omitempty"`    // what is asked, or what went wrong
-	Detail  string    `json:"detail,omitempty"`  // the command, or whatever the tool is to do
+	Text    string    `json:"text,omitempty"`    // question or error
+	Detail  string    `json:"detail,omitempty"`  // the command or other action of the tool
 	Answer  Form      `json:"answer,omitempty"`
 	Options []Option  `json:"options,omitempty"`
-	Risky   bool      `json:"risky,omitempty"` // the host does not call it safe, or has not yet
-	Hidden  bool      `json:"edits,omitempty"` // the event leaves out some of what is asked; older relays know it by this name
+	Risky   bool      `json:"risky,omitempty"` // the host does not call it safe, or not yet
+	Hidden  bool      `json:"edits,omitempty"` // the event omits part of the request; the JSON name is older
 	At      time.Time `json:"at"`
 }
 
@@ -86,41 +86,41 @@ type Event struct {
 const (
 	MaxID      = 64
 	MaxURI     = 4096
-	MaxTitle   = 200 // bytes, as of the texts below
+	MaxTitle   = 200 // bytes, like the limits below
 	MaxText    = 500
 	MaxDetail  = 1000
 	MaxOptions = 8
 	MaxLabel   = 100
 	MaxOption  = 256 // of an option's id
 
-	MaxOpen   = 512       // events of one host that are open
+	MaxOpen   = 512       // open events of one host
 	MaxEvents = 64        // events in one report
 	MaxReport = 512 << 10 // bytes
 )
 
-// ID returns the id of an event that needs somebody in a session; what is the
-// host's name of it.
+// ID returns the ID of an event that needs a person; what is the host's name for it in
+// its session.
 func ID(session, what string) string {
 	sum := sha256.Sum256([]byte(session + "\x00" + what))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Digest stands for what a person is shown of an event: it is another when the
-// host asks something else under the same name.
+// Digest returns a digest of the displayed event. It changes when the host asks a
+// different question under the same name.
 func (e *Event) Digest() string {
 	shown := *e
 	shown.At = time.Time{}
-	data, _ := json.Marshal(shown) // no field can fail
+	data, _ := json.Marshal(shown) // cannot fail
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:16])
 }
 
-// Fit makes texts printable, and cuts those that are too long. An approval that loses
-// some of its text thereby is Hidden. Options that cannot be told whole are left out, with the form.
+// Fit makes texts printable and truncates long ones. An approval that loses text is
+// Hidden. If an option does not fit, all options and the form are removed.
 func (e *Event) Fit() {
 	title, text, detail := Cut(e.Title, MaxTitle), Cut(e.Text, MaxText), Cut(e.Detail, MaxDetail)
 	if e.Kind == Approval && (!slices.Equal(strings.Fields(text), strings.Fields(e.Text)) || detail != strings.TrimSpace(e.Detail)) {
-		e.Hidden = true // a line break in a command decides what runs; in a sentence it is a space
+		e.Hidden = true // a line break in a command changes its meaning; in a sentence it is a space
 	}
 	e.Title, e.Text, e.Detail = title, text, detail
 	whole := len(e.Options) <= MaxOptions
@@ -155,8 +155,8 @@ func Cut(s string, limit int) string {
 	return s + more
 }
 
-// printable takes out what could make a text look like another: controls, and
-// what changes its direction.
+// printable replaces characters that could disguise a text: controls and changes of
+// direction.
 func printable(r rune) rune {
 	switch {
 	case r == '\n' || r == '\t' || r == '\r':
@@ -167,7 +167,7 @@ func printable(r rune) rune {
 	return r
 }
 
-// Check reports why an event is none that a host-agent may tell.
+// Check rejects an event that a host-agent must not report.
 func (e *Event) Check() error {
 	bad := func(what string) error { return fmt.Errorf("event %.70q: %s", e.ID, what) }
 	fit := *e
@@ -175,27 +175,27 @@ func (e *Event) Check() error {
 	fit.Fit()
 	switch {
 	case !isID(e.ID):
-		return bad("id is not 1 to 64 of a-z and 0-9")
+		return bad("id is not 1 to 64 characters a-z and 0-9")
 	case !e.Kind.fromHost():
-		return bad("kind is none of a host-agent's")
+		return bad("kind is not one that host-agents report")
 	case e.Session == "" || len(e.Session) > MaxURI || len(e.Chat) > MaxURI:
 		return bad("session or chat is missing or too long")
 	case e.Answer != NoForm && e.Answer != Choice && e.Answer != Text:
-		return bad("unknown form of an answer")
+		return bad("unknown answer form")
 	case fit.Title != e.Title || fit.Text != e.Text || fit.Detail != e.Detail || len(fit.Options) != len(e.Options):
-		return bad("a text is too long, or cannot be printed")
+		return bad("a text is too long or not printable")
 	case e.At.IsZero():
 		return bad("no time")
 	}
 	for i := range e.Options {
 		if fit.Options[i] != e.Options[i] {
-			return bad("an option is too long, or cannot be printed")
+			return bad("an option is too long or not printable")
 		}
 	}
 	return nil
 }
 
-// isID reports whether a text can be the id of an event.
+// isID reports whether id is a valid event ID.
 func isID(id string) bool {
 	for i := range len(id) {
 		c := id[i]
@@ -206,27 +206,27 @@ func isID(id string) bool {
 	return 0 < len(id) && len(id) <= MaxID
 }
 
-// A Report is what a host-agent tells relays.
+// A Report is a host-agent's report to relays.
 type Report struct {
 	Instance string   `json:"instance"` // of the host-agent
-	Seq      uint64   `json:"seq"`      // counts up
-	Open     []string `json:"open"`     // ids of all events that are open
-	Events   []Event  `json:"events"`   // some that are not known to be known, oldest first
+	Seq      uint64   `json:"seq"`      // increases
+	Open     []string `json:"open"`     // IDs of all open events
+	Events   []Event  `json:"events"`   // unconfirmed events, oldest first
 }
 
 // An Ack answers a report.
 type Ack struct {
-	Seq   uint64 `json:"seq"`             // of the report that was taken
-	Again bool   `json:"again,omitempty"` // the relay wants all open events
+	Seq   uint64 `json:"seq"`             // of the stored report
+	Again bool   `json:"again,omitempty"` // the relay asks for all open events
 }
 
-// ReadReport decodes a report, and checks it.
+// ReadReport decodes and checks a report.
 func ReadReport(data []byte) (r Report, err error) {
 	if len(data) > MaxReport {
 		return r, fmt.Errorf("report of %d bytes; want at most %d", len(data), MaxReport)
 	}
 	if json.Unmarshal(data, &r) != nil {
-		return r, errors.New("report is no JSON of the right form")
+		return r, errors.New("report: invalid JSON")
 	}
 	if err := ahp.CheckName("instance", r.Instance); err != nil {
 		return r, err

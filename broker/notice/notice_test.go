@@ -49,7 +49,7 @@ func TestFit(t *testing.T) {
 func TestLedgerAnswers(t *testing.T) {
 	l := notice.NewLedger("a")
 	e := notice.Event{ID: "1", Kind: notice.Done}
-	l.Tell(e)
+	l.Add(e)
 	if _, ok := l.Report(true); ok {
 		t.Fatal("a report before it is known what is open")
 	}

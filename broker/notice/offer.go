@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// MayAllow reports whether a person who sees the event alone may allow what it asks for: the event
-// shows all of it, and the host calls it safe or does not judge it. The console has the same rule
-// for its page: console/src/approval.ts. hostagent/watch/testdata/approvals.json is the table of both.
+// MayAllow reports whether a person may allow the request on the basis of the event
+// alone: the event shows the whole request, and the host calls it safe or does not
+// judge it. The console applies the same rule: console/src/approval.ts.
+// hostagent/watch/testdata/approvals.json is the common table.
 func (e *Event) MayAllow() bool { return !e.Risky && !e.Hidden }
 
-// FromAfar returns the answers that a notification of the event offers: to allow once, if
-// [Event.MayAllow], and to refuse. Wider permissions are given on the page alone.
+// FromAfar returns the answers that a notification offers: to allow once, if
+// [Event.MayAllow], and to refuse. Wider permissions need the page.
 func (e *Event) FromAfar() (Form, []Option) {
 	if e.Kind != Approval {
 		return e.Answer, e.Options
@@ -27,16 +28,16 @@ func (e *Event) FromAfar() (Form, []Option) {
 	return e.Answer, offered
 }
 
-// Patterns of the words of options.
+// Patterns of the words in options.
 var (
 	onceWords  = regexp.MustCompile(`(?i)\bonce\b`)
 	widerWords = regexp.MustCompile(`(?i)session|always|workspace|\ball\b|remember|every|user|global|again|trust|forever|permanent|project|folder|similar|\bany\b|auto`)
 	joints     = regexp.MustCompile(`[-_]`)
 )
 
-// Arrange sorts the options of an approval into the one order in which people are offered them:
-// those that allow once, those that refuse, and those that allow more. Where several allow and
-// none is called once, those whose words name a wider reach come last.
+// Arrange sorts an approval's options into their display order: those that allow once,
+// those that refuse, and those that allow more. If several allow and none is named
+// "once", those whose words suggest a wider scope come last.
 func Arrange(options []Option) (once, deny, wider []Option) {
 	named := false
 	for _, o := range options {

@@ -55,7 +55,7 @@ func TestBoardTellsOnce(t *testing.T) {
 			switch rapid.SampledFrom([]string{"open", "open", "close", "done", "send", "lost", "late"}).Draw(t, "step") {
 			case "open":
 				open[n] = true
-				ledger.Tell(event(n, notice.Approval))
+				ledger.Add(event(n, notice.Approval))
 			case "close":
 				for i := range open {
 					delete(open, i)
@@ -64,7 +64,7 @@ func TestBoardTellsOnce(t *testing.T) {
 				}
 			case "done":
 				told[n] = true
-				ledger.Tell(event(n, notice.Done))
+				ledger.Add(event(n, notice.Done))
 			case "send":
 				send(false)
 			case "lost":

@@ -387,7 +387,7 @@ func (w *Watch) momentLocked(s *session, was int64) {
 
 func (w *Watch) tell(e notice.Event) {
 	e.Fit()
-	w.cfg.Ledger.Tell(e)
+	w.cfg.Ledger.Add(e)
 }
 
 // followLocked subscribes to a session that needs somebody, and to no other.
@@ -483,7 +483,7 @@ func (w *Watch) askedLocked(s *session, raw []byte) {
 	s.asks[q.name], w.open[e.ID] = q, q
 	s.clear()
 	w.clearUpLocked(s)
-	w.cfg.Ledger.Tell(e)
+	w.cfg.Ledger.Add(e)
 }
 
 // withdrawLocked notes that a session does not wait for something any more.
